@@ -1,0 +1,119 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+
+namespace orrery::base {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Closes on scope exit; close() by hand where its result matters.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] bool valid() const { return fd_ >= 0; }
+  int close() { return ::close(std::exchange(fd_, -1)); }
+
+ private:
+  int fd_;
+};
+
+tl::unexpected<Diagnostics> io_error(std::string_view action, ErrorCode refused, const fs::path& path, int error, std::string hint) {
+  const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound : refused;
+  Diagnostic d = make_error(code, "cannot {} '{}': {}", action, path.string(), std::strerror(error));
+  d.hint = std::move(hint);
+  return fail(std::move(d));
+}
+
+/// Names like it in the same folder, or what kind of thing to name.
+tl::unexpected<Diagnostics> read_error(const fs::path& path, int error) {
+  if (error != ENOENT) return io_error("read", ErrorCode::kUnreadable, path, error, "name a regular file that this user may read");
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(path.has_parent_path() ? path.parent_path() : fs::path("."), ignored))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  std::string hint = did_you_mean(path.filename().string(), names, "files there");
+  if (hint.empty()) hint = "check the path";
+  return io_error("read", ErrorCode::kUnreadable, path, error, std::move(hint));
+}
+
+tl::unexpected<Diagnostics> write_error(const fs::path& path, int error) {
+  return io_error("write", ErrorCode::kIo, path, error, "name a file in a folder that exists and can be written");
+}
+
+int write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return 0;
+}
+
+/// The mode a new file would get from open(2), which mkstemp(3) does not honour. An existing file keeps its own.
+mode_t mode_for(const fs::path& path) {
+  struct stat existing {};
+  if (::stat(path.c_str(), &existing) == 0) return existing.st_mode & 07777;
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return 0666 & ~mask;
+}
+
+}  // namespace
+
+Result<std::string> read_file(const fs::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return read_error(path, errno);
+  std::string out;
+  struct stat info {};
+  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) out.reserve(static_cast<std::size_t>(info.st_size));
+  std::string chunk(1 << 16, '\0');
+  for (;;) {
+    const ssize_t n = ::read(file.get(), chunk.data(), chunk.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return read_error(path, errno);
+    if (n == 0) return out;
+    out.append(chunk, 0, static_cast<std::size_t>(n));
+  }
+}
+
+Result<void> write_file_atomic(const fs::path& path, std::string_view bytes) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::string temporary = (folder / ("." + path.filename().string() + ".XXXXXX")).string();
+  Descriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (!file.valid()) return write_error(path, errno);
+  int error = write_all(file.get(), bytes);
+  if (error == 0 && ::fchmod(file.get(), mode_for(path)) != 0) error = errno;
+  if (error == 0 && ::fsync(file.get()) != 0) error = errno;
+  if (file.close() != 0 && error == 0) error = errno;
+  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) {
+    ::unlink(temporary.c_str());
+    return write_error(path, error);
+  }
+  // Makes the rename itself durable; a file system that cannot flush a folder has still replaced the file.
+  const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.valid()) static_cast<void>(::fsync(directory.get()));
+  return {};
+}
+
+}  // namespace orrery::base

@@ -1,0 +1,57 @@
+#include "base/fingerprint.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+namespace orrery::base {
+
+struct Fingerprint::State {
+  XXH3_state_t xxh;
+};
+
+Fingerprint::Fingerprint() : state_(std::make_unique<State>()) {
+  static_cast<void>(XXH3_128bits_reset(&state_->xxh));
+}
+Fingerprint::~Fingerprint() = default;
+Fingerprint::Fingerprint(const Fingerprint& other) : state_(std::make_unique<State>(*other.state_)) {}
+Fingerprint& Fingerprint::operator=(const Fingerprint& other) {
+  if (this != &other) state_ = std::make_unique<State>(*other.state_);
+  return *this;
+}
+Fingerprint::Fingerprint(Fingerprint&&) noexcept = default;
+Fingerprint& Fingerprint::operator=(Fingerprint&&) noexcept = default;
+
+Fingerprint& Fingerprint::add_word(std::uint64_t word) {
+  std::array<unsigned char, 8> bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(word >> (8 * i));
+  static_cast<void>(XXH3_128bits_update(&state_->xxh, bytes.data(), bytes.size()));
+  return *this;
+}
+
+Fingerprint& Fingerprint::add(double value) {
+  if (value == 0) value = 0.0;
+  if (std::isnan(value)) value = std::numeric_limits<double>::quiet_NaN();
+  return add_word(std::bit_cast<std::uint64_t>(value));
+}
+
+Fingerprint& Fingerprint::add(std::string_view text) {
+  add_word(text.size());
+  static_cast<void>(XXH3_128bits_update(&state_->xxh, text.data(), text.size()));
+  return *this;
+}
+
+std::string Fingerprint::hex() const {
+  const XXH128_hash_t digest = XXH3_128bits_digest(&state_->xxh);
+  return fmt::format("{:016x}{:016x}", digest.high64, digest.low64);
+}
+
+std::string fingerprint(std::string_view text) { return Fingerprint().add(text).hex(); }
+
+}  // namespace orrery::base

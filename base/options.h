@@ -1,0 +1,103 @@
+#pragma once
+/// Command lines from one table per command: parsing, ranges, defaults and --help are all derived from it.
+///
+///     const CommandSpec kPlan{
+///         .name = "plan", .summary = "Find the fastest plan",
+///         .examples = {{"orrery plan --model llama-2-7b --cluster dgx-a100", "four ways to split 7B on one host"}},
+///         .options = {{.name = "model", .value_name = "NAME|FILE", .required = true, .help = "what to train"},
+///                     {.name = "ranks", .value_name = "N", .type = OptionType::kInt, .default_value = "8",
+///                      .min = 1, .max = 1 << 20, .help = "number of ranks"}}};
+///     TRY(const Options options, parse_options(kPlan, args));
+///     if (options.help_requested()) { print(help_text(kPlan)); return 0; }
+///     const std::int64_t ranks = options.integer("ranks");
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+
+namespace orrery::base {
+
+enum class OptionType { kFlag, kString, kInt, kDouble, kBytes, kDuration };
+
+/// One row. Texts of quantities carry their unit ("36GiB", "3.5us"); min and max are in SI and inclusive.
+struct OptionSpec {
+  std::string name;              ///< without the dashes
+  std::string value_name = {};   ///< "N", "FILE"; ignored for flags
+  OptionType type = OptionType::kString;
+  std::string default_value = {};  ///< empty = none
+  double min = std::numeric_limits<double>::lowest();
+  double max = std::numeric_limits<double>::max();
+  std::vector<std::string> choices = {};  ///< kString only: the allowed values; empty = any
+  std::string help = {};
+  bool required = false;
+  bool repeatable = false;  ///< kString only: see strings()
+  bool hidden = false;      ///< works, but --help does not show it
+};
+
+struct CommandSpec {
+  struct Example {
+    std::string command;
+    std::string what;  ///< what it does, a few words
+  };
+  struct Positional {
+    std::string name;  ///< "FILE"; looked up by this name
+    std::string help = {};
+    bool required = true;
+    bool rest = false;  ///< last one only: takes all remaining arguments
+  };
+  std::string name;
+  std::string summary;
+  std::vector<Example> examples = {};
+  std::vector<Positional> positionals = {};
+  std::vector<OptionSpec> options = {};
+};
+
+/// Parsed values. Every lookup of a name or type that the table does not have is our bug (CHECK).
+class Options {
+ public:
+  [[nodiscard]] bool help_requested() const { return help_; }
+  /// Given on the command line, or has a default.
+  [[nodiscard]] bool has(std::string_view name) const;
+  /// Given on the command line.
+  [[nodiscard]] bool given(std::string_view name) const;
+  [[nodiscard]] bool flag(std::string_view name) const;
+  /// The rest: @pre has(name).
+  [[nodiscard]] const std::string& string(std::string_view name) const;  ///< also positionals
+  [[nodiscard]] std::int64_t integer(std::string_view name) const;
+  [[nodiscard]] double real(std::string_view name) const;
+  [[nodiscard]] Bytes bytes(std::string_view name) const;
+  [[nodiscard]] Seconds duration(std::string_view name) const;
+  /// Values of a repeatable option or of a `rest` positional, in order; may be empty.
+  [[nodiscard]] const std::vector<std::string>& strings(std::string_view name) const;
+
+ private:
+  friend class OptionParser;
+  struct Value {
+    OptionType type = OptionType::kString;
+    bool given = false;
+    bool present = false;
+    std::vector<std::string> texts = {};
+    std::int64_t integer = 0;
+    double real = 0.0;  // also bytes and seconds
+  };
+  [[nodiscard]] const Value& value(std::string_view name, OptionType type) const;
+  std::map<std::string, Value, std::less<>> values_;
+  bool help_ = false;
+};
+
+/// Parses the arguments after the command's name: `--name value`, `--name=value`, flags, positionals, `--` before
+/// positionals that start with a dash. `--help` and `-h` are always known and stop checking. All faults are reported:
+/// kUsage (unknown option, missing value, missing required option), kBadValue, kOutOfRange, kBadUnit.
+[[nodiscard]] Result<Options> parse_options(const CommandSpec& command, std::span<const std::string> args);
+
+/// Text of `--help`: summary, examples first, then the options.
+[[nodiscard]] std::string help_text(const CommandSpec& command);
+
+}  // namespace orrery::base

@@ -1,0 +1,46 @@
+# orrery_room(FOLDER DEPENDS targets... [PRIVATE targets...] [EXCLUDE files...] [TARGET name])
+#
+# One static library per room from every *.cc below FOLDER; `sim/kernel` becomes orrery_sim_kernel and is no part of
+# `sim`. A room without sources is an INTERFACE library, so that a tree under construction configures. Files named
+# *_cuda.cc, *_nccl.cc and *_mpi.cc are taken only where ORRERY_HAS_CUDA, _NCCL, _MPI is set.
+set(ORRERY_ROOMS "" CACHE INTERNAL "targets of all rooms")
+set(ORRERY_NESTED_ROOMS sim/kernel)
+
+function(orrery_room folder)
+  cmake_parse_arguments(ROOM "" "TARGET" "DEPENDS;PRIVATE;EXCLUDE" ${ARGN})
+  if(NOT ROOM_TARGET)
+    string(REPLACE "/" "_" ROOM_TARGET orrery_${folder})
+  endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/${folder}/*.cc)
+  foreach(nested ${ORRERY_NESTED_ROOMS})
+    if(NOT nested STREQUAL folder)
+      list(FILTER sources EXCLUDE REGEX "^${nested}/")
+    endif()
+  endforeach()
+  foreach(feature cuda nccl mpi)
+    string(TOUPPER ${feature} upper)
+    if(NOT ORRERY_HAS_${upper})
+      list(FILTER sources EXCLUDE REGEX "_${feature}\\.cc$")
+    endif()
+  endforeach()
+  list(REMOVE_ITEM sources ${ROOM_EXCLUDE})
+
+  if(sources)
+    list(TRANSFORM sources PREPEND ${PROJECT_SOURCE_DIR}/)
+    add_library(${ROOM_TARGET} STATIC ${sources})
+    target_link_libraries(${ROOM_TARGET} PUBLIC orrery_flags ${ROOM_DEPENDS} PRIVATE ${ROOM_PRIVATE})
+  else()
+    add_library(${ROOM_TARGET} INTERFACE)
+    target_link_libraries(${ROOM_TARGET} INTERFACE orrery_flags ${ROOM_DEPENDS})
+  endif()
+  set(ORRERY_ROOMS ${ORRERY_ROOMS} ${ROOM_TARGET} CACHE INTERNAL "targets of all rooms")
+endfunction()
+
+# orrery_room_uses(ROOM TARGET DEFINITION): an optional library, private to the room's .cc files.
+function(orrery_room_uses room library definition)
+  get_target_property(type orrery_${room} TYPE)
+  if(NOT type STREQUAL "INTERFACE_LIBRARY")
+    target_link_libraries(orrery_${room} PRIVATE ${library})
+    target_compile_definitions(orrery_${room} PRIVATE ${definition})
+  endif()
+endfunction()

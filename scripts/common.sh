@@ -1,0 +1,27 @@
+# shellcheck shell=bash
+# Sourced by the other scripts: where things are, and what a build shares.
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+cache="${ORRERY_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/orrery}"
+jobs="${ORRERY_JOBS:-$(nproc)}"
+export ORRERY_CACHE="$cache"
+export ORRERY_PYTHON="${ORRERY_PYTHON:-$cache/venv/bin/python}"
+export CCACHE_DIR="${CCACHE_DIR:-$cache/ccache}" CCACHE_BASEDIR="${CCACHE_BASEDIR:-$root}" CCACHE_NOHASHDIR=1
+export CCACHE_MAXSIZE="${CCACHE_MAXSIZE:-5G}"
+# Ranks of Open MPI in containers: as root, and more ranks than cores.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+
+say() { printf '[%s] %s\n' "$(date +%H:%M:%S)" "$*"; }
+
+# build PRESET [cmake options...]: configures and builds build/PRESET; only the target $build_target when that is set.
+build() {
+  local preset="$1"
+  shift
+  say "configure $preset"
+  (cd "$root" && cmake --preset "$preset" "$@" >"/tmp/orrery-configure-$$.log" 2>&1) ||
+    { cat "/tmp/orrery-configure-$$.log"; rm -f "/tmp/orrery-configure-$$.log"; return 1; }
+  rm -f "/tmp/orrery-configure-$$.log"
+  say "build $preset (-j$jobs)"
+  cmake --build "$root/build/$preset" -j "$jobs" ${build_target:+--target "$build_target"}
+  say "built $preset"
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Everything that must hold: release build with all tests, then the rooms without LibTorch under AddressSanitizer and
+# UndefinedBehaviorSanitizer with the fast tests. Exits 0 only when every test passed.
+#
+#   scripts/test.sh [--fast] [ctest options...]
+#
+# --fast: only the release build and the labels unit, property, golden, lint. ORRERY_TEST_JOBS: tests at once (default 2).
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+fast=0
+if [[ "${1:-}" == --fast ]]; then
+  fast=1
+  shift
+fi
+test_jobs="${ORRERY_TEST_JOBS:-2}"
+fast_labels=(unit property golden lint)
+# The slow searches for counter-examples and the benchmarks gain little from sanitizers and cost minutes under them.
+sanitizer_labels=(unit property fuzz)
+started=$SECONDS
+summary=()
+failed=0
+if [[ "${CI:-}" == true ]]; then
+  export GTEST_COLOR=no NINJA_STATUS='[%f/%t %es] '
+fi
+
+# run_label PRESET LABEL: one line of the summary. $shown_preset: what the line says instead of PRESET.
+run_label() {
+  local preset="$1" label="$2" log begin=$SECONDS status=0 count
+  shift 2
+  log="$root/build/$preset/ctest-$label.log"
+  ctest --test-dir "$root/build/$preset" -L "^$label\$" -j "$test_jobs" --output-on-failure "$@" >"$log" 2>&1 || status=$?
+  count="$(grep -oE 'out of [0-9]+' "$log" | tail -1 | grep -oE '[0-9]+' || true)"
+  if grep -q 'No tests were found' "$log"; then
+    summary+=("$(printf '%-8s %-13s  none' "${shown_preset:-$preset}" "$label")")
+    return
+  fi
+  local verdict=ok
+  if ((status != 0)); then
+    verdict=FAILED
+    failed=1
+    grep -vE '^ *[0-9]+/[0-9]+ Test +#.*Passed|^ *Start +[0-9]+:' "$log" || true
+  fi
+  local skipped
+  skipped="$(grep -c '\*\*\*Skipped' "$log" || true)"
+  summary+=("$(printf '%-8s %-13s %5s tests %3s skipped %5ds  %s' "${shown_preset:-$preset}" "$label" "${count:-?}" "$skipped" \
+    $((SECONDS - begin)) "$verdict")")
+  say "${summary[-1]}"
+}
+
+"$root/scripts/setup.sh"
+build release -DORRERY_TESTS=ON
+if ((fast)); then
+  for label in "${fast_labels[@]}"; do run_label release "$label" "$@"; done
+else
+  for label in lint unit property oracle differential golden fuzz bench multirank gpu; do
+    run_label release "$label" "$@"
+  done
+  build debug
+  # Unoptimised, the same bytes.
+  shown_preset=-O0 ORRERY_CLI="$root/build/debug/orrery" run_label release golden "$@"
+  build dev -DORRERY_TESTS=ON
+  for label in "${sanitizer_labels[@]}"; do run_label dev "$label" "$@"; done
+fi
+
+printf '\n%-8s %-13s\n' preset label
+printf '%s\n' "${summary[@]}"
+printf 'total %d min %d s: %s\n' $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60)) \
+  "$( ((failed)) && echo FAILED || echo 'all passed')"
+exit "$failed"

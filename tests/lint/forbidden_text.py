@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+"""Fails on text that has no place in the tree. Usage: forbidden_text.py ROOT
+
+Unfinished work belongs in an issue, not in a comment; a path of one machine works on no other.
+"""
+import pathlib
+import re
+import sys
+
+from sources import source_files
+
+FORBIDDEN = [
+    (re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b"), "unfinished work"),
+    (re.compile(r"(?<![\w$}.-])/(home|root|Users|work|mnt|scratch)/\w"), "path of one machine"),
+    (re.compile(r"-ffast-" r"math"), "unsafe floating point"),
+    (re.compile(r"std::(uniform_(int|real)|normal|bernoulli|poisson|exponential|discrete)_dist" r"ribution"),
+     "std distributions differ between libraries; see base/rng.h"),
+]
+FAST_MATH_EXPLAINED = re.compile(r"never\s+`?-ffast-")
+
+if __name__ == "__main__":
+    root = pathlib.Path(sys.argv[1])
+    found = []
+    for file in source_files(root):
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
+            for pattern, why in FORBIDDEN:
+                if pattern.search(line) and not FAST_MATH_EXPLAINED.search(line):
+                    found.append(f"{file.relative_to(root)}:{number}: {why}: {line.strip()}")
+    print("\n".join(found) if found else "nothing forbidden")
+    sys.exit(bool(found))

@@ -1,0 +1,112 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/config.h"
+#include "base/json.h"
+#include "base/result.h"
+#include "model/segment.h"
+
+namespace orrery::model {
+
+/// Where numbers come from: printed with every prediction that uses them.
+struct Provenance {
+  std::string source = {};    // publication, repository and commit, or "orrery calibrate"
+  std::string machine = {};   // CPU or GPU name, driver, threads per rank
+  std::string software = {};  // library versions
+  std::string date = {};      // ISO 8601
+  std::string note = {};
+  bool operator==(const Provenance&) const = default;
+};
+
+/// One measured operation: a segment phase at one shape.
+struct OperatorPoint {
+  SegmentShape shape = {};
+  Phase phase = Phase::kF;
+  double seconds_median = 0, seconds_p10 = 0, seconds_p90 = 0;
+  std::int64_t samples = 0;
+  bool operator==(const OperatorPoint&) const = default;
+};
+
+/// Forward time of a whole layer, measured: per sample (one sequence) at several batches, tensor-parallel degree 1.
+struct LayerPoint {
+  std::int64_t batch = 0;
+  double layer_seconds_per_sample = 0;  // one block, forward
+  double other_seconds_per_sample = 0;  // embedding + head + loss, forward
+  bool operator==(const LayerPoint&) const = default;
+};
+struct LayerTimes {
+  std::string model = {};        // catalog name the numbers were taken on
+  std::int64_t sequence = 0;
+  std::int64_t hidden = 0;
+  Precision precision = Precision::kBFloat16;
+  std::vector<LayerPoint> points = {};  // ascending batch
+  bool operator==(const LayerTimes&) const = default;
+};
+
+enum class Collective : std::uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kPointToPoint };
+std::string_view to_string(Collective op);
+
+/// Measured collective on a group of `size` ranks `stride` apart, over `hosts` hosts.
+/// Either points (bytes of the whole tensor -> seconds) or a bus bandwidth (as nccl-tests defines it) with a latency.
+struct CollectivePoint {
+  std::int64_t bytes = 0;
+  double seconds = 0;
+  bool operator==(const CollectivePoint&) const = default;
+};
+struct CollectiveTimes {
+  Collective op = Collective::kAllReduce;
+  std::int64_t size = 0;
+  std::int64_t stride = 1;
+  std::int64_t hosts = 1;
+  double bus_bandwidth = 0;            // bytes/s; 0: use points
+  double latency_seconds = 0;          // per ring step (with bus_bandwidth)
+  std::vector<CollectivePoint> points = {}; // ascending bytes
+  bool operator==(const CollectiveTimes&) const = default;
+};
+
+/// A measured profile (schema `orrery.profile/1`, docs/schemas.md). Any part may be empty: what is missing is priced
+/// from the datasheet, and the prediction says so.
+struct Profile {
+  std::string name = {};
+  Provenance provenance = {};
+  std::string device = {};                       // device model the compute numbers belong to
+  std::vector<OperatorPoint> operators = {};
+  double composition_factor = 1.0;          // measured whole layer / sum of its operators
+  double composition_residual = 0.0;        // relative residual of that fit
+  std::vector<LayerTimes> layers = {};
+  std::vector<CollectiveTimes> collectives = {}; // all_reduce, ..., point_to_point
+  double overlap_slowdown = 1.0;            // compute and communication that overlap both slow down by this
+  bool overlaps = true;                     // false: communication never runs beside compute (one core per rank)
+  double launch_seconds = 0;                // overhead of one segment (dispatch)
+  std::int64_t context_bytes = 0;           // framework bytes per rank outside the Program's buffers
+  bool operator==(const Profile&) const = default;
+};
+
+/// JSON of a profile. Keys are the field names above, with these differences: a `schema`,
+/// CollectiveTimes::bus_bandwidth is `bus_bandwidth_bytes_per_second`; enumerators are their to_string(). Absent keys keep
+/// their defaults, except name, provenance.source and what an entry cannot do without; percentiles default to the median.
+///
+///     { "schema": "orrery.profile/1", "name": "two cores", "provenance": {"source": "orrery calibrate"},
+///       "operators": [{"shape": {"kind": "qkv", "dtype": "fp32", "sequences": 1, "tokens": 128, "in": 128, "out": 384},
+///                      "phase": "F", "seconds_median": 2.5e-4, "samples": 30}],
+///       "layers": [{"model": "llama-2-7b", "sequence": 2048, "hidden": 4096, "precision": "bf16",
+///                   "points": [{"batch": 1, "layer_seconds_per_sample": 5.3e-3, "other_seconds_per_sample": 2.2e-2}]}],
+///       "collectives": [{"op": "all_reduce", "size": 8, "bus_bandwidth_bytes_per_second": 1.6e11, "latency_seconds": 2e-6},
+///                       {"op": "all_gather", "size": 2, "points": [{"bytes": 1024, "seconds": 1e-5}]}] }
+///
+/// The reader is strict and reports every fault with its place: unknown keys, times that are not positive (kOutOfRange), points
+/// that do not ascend, entries given twice, a collective with neither or both of bandwidth and points (kInconsistent),
+/// a shape without a dimension its kind needs (kMissingKey), another schema (kUnsupported).
+/// read_profile(parse(to_json(p))) == p for every p that the reader accepts.
+base::Result<Profile> read_profile(const base::Node& root);
+base::Result<Profile> load_profile(const std::string& path);
+base::Json to_json(const Profile& profile);
+
+/// JSON of a shape: kind and dtype always, other fields only where they differ from SegmentShape{}.
+base::Result<SegmentShape> read_segment_shape(const base::Node& node);
+base::Json to_json(const SegmentShape& shape);
+
+}  // namespace orrery::model

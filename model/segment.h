@@ -1,0 +1,103 @@
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+#include "base/units.h"
+#include "model/dtype.h"
+#include "model/spec.h"
+
+namespace orrery::model {
+
+/// A segment is a purely local piece of tensor code between two points where communication may stand.
+/// The table gives, per phase, the operands in the order in which a Program lists them.
+/// T = sequences * tokens (local); w(...) = views of the flat weights, dw(...) = the same views of the gradient.
+///
+///   kind         F: reads -> writes                          B/BG: reads -> writes
+///   kLoadTokens  -> ids [b,s]
+///   kLoadTargets -> targets [b,s]
+///   kEmbedding   ids, w(table[v,h]) -> x [b,s,h]              d, ids -> (dw only)          (rows of this vocabulary shard)
+///   kPositionAdd x, w(position[P,h] (, type[2,h])) -> y       d -> (dw only)
+///   kNorm        x, w(gain (, bias)) -> y, (mean,) rstd [T]   dy, x, (mean,) rstd (, d_residual) -> dx (+ d_residual)
+///   kQkv         a, w(W (, bias)) -> qkv [b,s,(n+2k)d]        d, a -> da
+///   kAttention   qkv -> o [b,s,nd], lse [b,n,s] fp32          do, qkv, o, lse -> dqkv      (rotary applied inside when the model has it)
+///   kProjection  o, w(W) -> p [b,s,h] (partial over tp)       d, o -> do
+///   kResidual    x, p (, w(bias)) -> y                        d -> (dw only; emitted only when there is a bias)
+///   kMlpIn       a, w(W (, bias)) -> u [b,s,f or 2f]          d, a -> da
+///   kActivation  u -> g [b,s,f]                               d, u -> du
+///   kMlpOut      g, w(W) -> p [b,s,h] (partial over tp)       d, g -> dg
+///   kLogits      a, w(table) -> logits [b,s,v] fp or bf16     dlogits, a -> da
+///   kLossMax     logits -> m [T] fp32                          (columns past the vocabulary are -inf)
+///   kLossSum     logits, m, targets -> stat [2,T] fp32         (row 0 sum exp(x-m), row 1 target logit - m, 0 if not in this shard)
+///   kLoss        stat ; updates loss [1] (sum over T of log(row 0) - row 1, times 1/global tokens)
+///                                                             B: reads m, stat, targets; updates logits -> d logits in place
+///   kSlice       x -> part of x along `dim` (local copy)       (B of a slice is an all-gather, stated by the Program)
+///   kZeroGradient updates gradient (flat), or writes a fresh zero one
+///   kAccumulate  reads part; updates sum += part (flat gradients; activations of post-norm models)
+///   kAdamW       reads gradient; updates parameter, first moment, second moment (, master): on the rank's slice of those
+///                that hold all `padded` elements, see plan/program.h ParameterUnit
+/// A segment with weights runs its backward as kBG; one without as kB.
+enum class SegmentKind : std::uint8_t {
+  kLoadTokens, kLoadTargets, kEmbedding, kPositionAdd, kNorm, kQkv, kAttention, kProjection, kResidual,
+  kMlpIn, kActivation, kMlpOut, kLogits, kLossMax, kLossSum, kLoss, kSlice, kZeroGradient, kAccumulate, kAdamW,
+};
+std::string_view to_string(SegmentKind kind);
+
+/// F forward, B gradient of the input, G gradient of the weights, BG both at once.
+enum class Phase : std::uint8_t { kF, kB, kG, kBG };
+std::string_view to_string(Phase phase);
+
+/// Local (per rank) dimensions of a segment: everything its cost and its executor need.
+///
+/// Which fields a kind uses, beside dtype, sequences and tokens:
+///
+///   kEmbedding                   in h, out vocabulary rows of this shard, vocab
+///   kPositionAdd                 in h, out positions of the table
+///   kNorm                        in = out h, norm, epsilon, residual
+///   kResidual                    in = out h (, bias)
+///   kQkv .. kMlpOut, kLogits     in, out (, bias)
+///   kAttention                   heads, kv_heads, head_dim, rotary, rope_theta, causal
+///   kActivation                  in f (2f when gated), out f, activation, gated
+///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab
+///   kSlice                       elements (of the result), dim, parts, part_stride
+///   flat segments                elements
+struct SegmentShape {
+  SegmentKind kind = SegmentKind::kResidual;
+  DType dtype = DType::kFloat32;   // compute type
+  std::int64_t sequences = 0;      // b: sequences of one micro-batch on this rank
+  std::int64_t tokens = 0;         // s: tokens per sequence on this rank (seq / tp under sequence parallelism)
+  std::int64_t in = 0;             // contracted features (linears), normalised features, table columns
+  std::int64_t out = 0;            // output features (linears), local vocabulary rows (embedding, logits, loss)
+  std::int64_t heads = 0;          // local query heads (attention)
+  std::int64_t kv_heads = 0;       // local key/value heads
+  std::int64_t head_dim = 0;
+  std::int64_t elements = 0;       // flat segments (AdamW, zero, accumulate), slices: output elements
+  NormKind norm = NormKind::kLayerNorm;
+  Activation activation = Activation::kGeluTanh;
+  bool gated = false;
+  bool bias = false;               // linears and residual carry a bias; layer norm always has one
+  bool rotary = false;
+  bool causal = true;
+  bool residual = false;           // kNorm B: adds d_residual
+  double epsilon = 1e-5;
+  double rope_theta = 10000.0;
+  std::int64_t vocab = 0;          // global vocabulary (embedding, loss: to mask padded rows)
+  int dim = 0;                     // kSlice: dimension that is cut
+  int parts = 1;                   // kSlice: number of parts
+  int part_stride = 1;             // kSlice: part index = (stage-local rank / part_stride) % parts
+
+  [[nodiscard]] std::int64_t token_count() const { return sequences * tokens; }
+  bool operator==(const SegmentShape&) const = default;
+};
+
+/// Work of one phase of a segment: the one place for FLOPs and bytes (lowering, closed forms, simulator and
+/// executor's memory test all read it).
+struct PhaseWork {
+  base::Flops flops;                 // 2mnk for products; a few per element otherwise
+  base::Bytes bytes;                 // memory traffic, reads + writes, each operand once
+  std::int64_t transient_bytes = 0;  // peak of temporaries alive only inside the phase (not reads, not writes)
+};
+/// Phases that a kind does not have (G of an attention core, B of a token loader) cost nothing. The formulas stand as a
+/// table in sizes.cc. @pre the fields that the kind uses are positive.
+PhaseWork work(const SegmentShape& shape, Phase phase);
+
+}  // namespace orrery::model

@@ -1,0 +1,86 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/config.h"
+#include "base/result.h"
+
+namespace orrery::model {
+
+enum class Family : std::uint8_t { kGpt2, kLlama, kMistral, kQwen2, kBert };
+enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm };
+enum class Activation : std::uint8_t { kGelu, kGeluTanh, kSilu };
+enum class PositionKind : std::uint8_t { kLearned, kRotary };
+/// Names as in files: "gpt2", "layer_norm", "gelu_tanh", "rotary".
+std::string_view to_string(Family family);
+std::string_view to_string(NormKind norm);
+std::string_view to_string(Activation activation);
+std::string_view to_string(PositionKind position);
+
+/// What is trained: a stack of `layers` identical Transformer blocks between an embedding and a head.
+/// Degree-free: nothing here knows of parallelism.
+struct ModelSpec {
+  std::string name = {};
+  Family family = Family::kGpt2;
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t ffn = 0;              // intermediate size of the MLP (one branch when gated)
+  std::int64_t vocab = 0;
+  std::int64_t max_positions = 0;
+  std::int64_t type_vocab = 0;       // BERT segment embeddings, else 0
+  NormKind norm = NormKind::kLayerNorm;
+  double norm_epsilon = 1e-5;
+  Activation activation = Activation::kGeluTanh;
+  bool gated_mlp = false;            // gate and up products, silu(gate) * up
+  bool qkv_bias = true;
+  bool projection_bias = true;       // attention output projection
+  bool mlp_bias = true;
+  bool tied_embeddings = true;       // LM head shares the token embedding
+  PositionKind position = PositionKind::kLearned;
+  double rope_theta = 10000.0;
+  bool causal = true;
+  bool post_norm = false;            // BERT: norm after the residual; embedding norm; no final norm
+  bool pooler = false;               // BERT: linear [hidden, hidden] + bias over the first token
+
+  /// Rows of the fused QKV product: (heads + 2 kv_heads) * head_dim.
+  [[nodiscard]] std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
+  /// Rows of the MLP input product: ffn, or 2 ffn when gated.
+  [[nodiscard]] std::int64_t mlp_in_features() const { return gated_mlp ? 2 * ffn : ffn; }
+  /// Exact number of parameters (tied weights counted once).
+  [[nodiscard]] std::int64_t parameters() const;
+  /// Parameters of one block: QKV, output projection, MLP (two products, three when gated), two norms, biases.
+  [[nodiscard]] std::int64_t block_parameters() const;
+  /// Forward matmul FLOPs of one sequence of `seq` tokens: 2mnk per product, full s² attention, LM head
+  /// included, BERT's pooler not (masked-token training does not run it); the base of MFU
+  /// (MFU = 3 x this x sequences / (step time x peak)).
+  [[nodiscard]] double forward_matmul_flops(std::int64_t seq) const;
+  /// Hex digest of every field but the name: plans are bound to it, and a catalog entry equals the file it was taken from.
+  [[nodiscard]] std::string fingerprint() const;
+  bool operator==(const ModelSpec&) const = default;
+};
+
+/// Reads a Hugging Face `config.json`, old and new spellings of keys (n_embd | hidden_size, ...). Keys that do not bear on
+/// the shape of the model are allowed and not read (rope_scaling and sliding windows too: attention is modelled as full).
+/// `name` becomes ModelSpec::name; load_hf_config uses the path.
+/// Errors: unknown model_type (with "did you mean"), missing or contradictory sizes, with file:line:column.
+base::Result<ModelSpec> read_hf_config(const base::Node& root, std::string_view name);
+base::Result<ModelSpec> load_hf_config(const std::string& path);
+
+struct CatalogModel {
+  std::string name = {};
+  std::string description;  // one line
+  std::string source;       // where its config comes from
+};
+/// Models of model/catalog, by name.
+std::vector<CatalogModel> list_catalog();
+
+/// Model by catalog name, or by path to a config.json when `name` contains '/' or ends in ".json".
+/// Errors: kNotFound with "did you mean"; those of read_hf_config.
+base::Result<ModelSpec> find_model(std::string_view name);
+
+}  // namespace orrery::model

@@ -1,0 +1,167 @@
+// Work of every segment at small sizes, computed by hand from the operand table of model/segment.h.
+#include <gtest/gtest.h>
+
+#include "model/segment.h"
+
+namespace orrery::model {
+namespace {
+
+/// 2 sequences of 3 tokens: T = 6.
+SegmentShape shape(SegmentKind kind, std::int64_t in = 0, std::int64_t out = 0, DType dtype = DType::kFloat32) {
+  return {.kind = kind, .dtype = dtype, .sequences = 2, .tokens = 3, .in = in, .out = out};
+}
+SegmentShape flat(SegmentKind kind, std::int64_t elements, DType dtype = DType::kFloat32) {
+  return {.kind = kind, .dtype = dtype, .elements = elements};
+}
+
+void expect_work(const SegmentShape& s, Phase phase, double flops, double bytes, std::int64_t transient) {
+  const PhaseWork w = work(s, phase);
+  EXPECT_EQ(w.flops.raw(), flops) << to_string(s.kind) << " " << to_string(phase);
+  EXPECT_EQ(w.bytes.raw(), bytes) << to_string(s.kind) << " " << to_string(phase);
+  EXPECT_EQ(w.transient_bytes, transient) << to_string(s.kind) << " " << to_string(phase);
+}
+
+// x [6,4] = 24, W [5,4] = 20, y [6,5] = 30 numbers; one product 2*6*4*5 = 240.
+TEST(Work, LinearsCountTheirProducts) {
+  for (const SegmentKind kind : {SegmentKind::kQkv, SegmentKind::kProjection, SegmentKind::kMlpIn, SegmentKind::kMlpOut,
+                                 SegmentKind::kLogits}) {
+    const SegmentShape s = shape(kind, 4, 5);
+    expect_work(s, Phase::kF, 240, 4 * (24 + 20 + 30), 0);
+    expect_work(s, Phase::kB, 240, 4 * (30 + 20 + 24), 0);
+    expect_work(s, Phase::kG, 240, 4 * (30 + 24) + 8 * 20, 0);
+    expect_work(s, Phase::kBG, 480, 4 * (30 + 20 + 24 + 24) + 8 * 20, 0);
+  }
+}
+
+TEST(Work, LinearsInBf16AccumulateThroughAProduct) {
+  const SegmentShape s = shape(SegmentKind::kMlpIn, 4, 5, DType::kBFloat16);
+  expect_work(s, Phase::kF, 240, 2 * (24 + 20 + 30), 0);
+  expect_work(s, Phase::kB, 240, 2 * (30 + 20 + 24), 0);
+  expect_work(s, Phase::kBG, 480, 2 * (30 + 20 + 24 + 24) + 8 * 20, 2 * 20);
+}
+
+TEST(Work, BiasAddsItsOwn) {
+  SegmentShape s = shape(SegmentKind::kQkv, 4, 5);
+  s.bias = true;
+  expect_work(s, Phase::kF, 240 + 30, 4 * (24 + 20 + 30 + 5), 0);
+  expect_work(s, Phase::kBG, 480 + 30, 4 * (30 + 20 + 24 + 24) + 8 * (20 + 5), 0);
+}
+
+// 2 query heads of 4, T s n d = 6*3*2*4 = 144; qkv [6, 24], o [6, 8], lse [2,2,3] = 12.
+TEST(Work, AttentionCountsFullSquares) {
+  SegmentShape s = shape(SegmentKind::kAttention);
+  s.heads = s.kv_heads = 2;
+  s.head_dim = 4;
+  expect_work(s, Phase::kF, 4 * 144, 4 * (144 + 48) + 4 * 12, 0);
+  expect_work(s, Phase::kB, 10 * 144, 4 * (48 + 144 + 48 + 144) + 4 * 12, 4 * 3 * 48);
+  expect_work(s, Phase::kBG, 10 * 144, 4 * (48 + 144 + 48 + 144) + 4 * 12, 4 * 3 * 48);
+  expect_work(s, Phase::kG, 0, 0, 0);
+  s.causal = false;
+  expect_work(s, Phase::kF, 4 * 144, 4 * (144 + 48) + 4 * 12, 0);
+}
+
+// One kv head: qkv [6, 16]; rotated q [6,8] and k [6,4]; k and v repeated to [6,8] each.
+TEST(Work, GroupedRotaryAttentionCopies) {
+  SegmentShape s = shape(SegmentKind::kAttention, 0, 0, DType::kBFloat16);
+  s.heads = 2;
+  s.kv_heads = 1;
+  s.head_dim = 4;
+  s.rotary = true;
+  const std::int64_t copies = 2 * (48 + 24) + 2 * (48 + 48);
+  expect_work(s, Phase::kF, 4 * 144, 2 * (96 + 48) + 4 * 12, copies);
+  expect_work(s, Phase::kBG, 10 * 144, 2 * (48 + 96 + 48 + 96) + 4 * 12, 2 * 3 * 48 + copies);
+}
+
+// x [6,4] = 24; mean and rstd 12 numbers, gain and bias 8.
+TEST(Work, LayerNorm) {
+  SegmentShape s = shape(SegmentKind::kNorm, 4);
+  expect_work(s, Phase::kF, 8 * 24, 4 * (24 + 24 + 8 + 12), 0);
+  expect_work(s, Phase::kB, 11 * 24, 4 * (24 + 24 + 24 + 4 + 12), 0);
+  expect_work(s, Phase::kG, 3 * 24, 4 * (24 + 24 + 12) + 8 * 8, 0);
+  s.residual = true;
+  expect_work(s, Phase::kBG, 14 * 24, 4 * (24 + 24 + 24 + 24 + 4 + 12) + 8 * 8, 0);
+}
+
+TEST(Work, RmsNorm) {
+  SegmentShape s = shape(SegmentKind::kNorm, 4);
+  s.norm = NormKind::kRmsNorm;
+  expect_work(s, Phase::kF, 4 * 24, 4 * (24 + 24 + 4 + 6), 0);
+  expect_work(s, Phase::kBG, 10 * 24, 4 * (24 + 24 + 24 + 4 + 6) + 8 * 4, 4 * 24);
+  s.dtype = DType::kBFloat16;
+  expect_work(s, Phase::kF, 4 * 24, 2 * (24 + 24 + 4) + 4 * 6, 4 * 24);
+  expect_work(s, Phase::kBG, 10 * 24, 2 * (24 + 24 + 24 + 4) + 4 * 6 + 8 * 4, 12 * 24);
+}
+
+TEST(Work, ResidualHasAGradientOnlyForItsBias) {
+  SegmentShape s = shape(SegmentKind::kResidual, 4);
+  expect_work(s, Phase::kF, 24, 4 * 72, 0);
+  expect_work(s, Phase::kBG, 0, 0, 0);
+  s.bias = true;
+  expect_work(s, Phase::kF, 48, 4 * (72 + 4), 0);
+  expect_work(s, Phase::kBG, 24, 4 * 24 + 8 * 4, 0);
+  expect_work(s, Phase::kB, 0, 0, 0);
+}
+
+// f = 5: g [6,5] = 30.
+TEST(Work, PlainAndGatedActivation) {
+  SegmentShape s = shape(SegmentKind::kActivation, 5, 5);
+  expect_work(s, Phase::kF, 8 * 30, 4 * 60, 0);
+  expect_work(s, Phase::kB, 16 * 30, 4 * 90, 0);
+  s.gated = true;
+  s.activation = Activation::kSilu;
+  expect_work(s, Phase::kF, 5 * 30, 4 * 90, 0);
+  expect_work(s, Phase::kBG, 11 * 30, 4 * 150, 0);
+  expect_work(s, Phase::kG, 0, 0, 0);
+}
+
+// h = 4, whole vocabulary of 10, then a shard of 5 that masks ids (6 * 8 + 6 bytes) and gradient rows.
+TEST(Work, EmbeddingGathersRows) {
+  SegmentShape s = shape(SegmentKind::kEmbedding, 4, 10);
+  s.vocab = 10;
+  expect_work(s, Phase::kF, 0, 48 + 4 * 48, 0);
+  expect_work(s, Phase::kB, 0, 0, 0);
+  expect_work(s, Phase::kG, 24, 48 + 4 * 24 + 8 * 24, 0);
+  s.out = 5;
+  expect_work(s, Phase::kF, 0, 48 + 4 * 48, 54);
+  expect_work(s, Phase::kBG, 24, 48 + 4 * 24 + 8 * 24, 54 + 4 * 24);
+  s.dtype = DType::kBFloat16;
+  expect_work(s, Phase::kBG, 24, 48 + 2 * 24 + 8 * 24, 54 + 2 * 24 + 4 * 24);
+}
+
+TEST(Work, PositionsAreSummedOverSequences) {
+  const SegmentShape s = shape(SegmentKind::kPositionAdd, 4);
+  expect_work(s, Phase::kF, 24, 4 * (48 + 12), 0);
+  expect_work(s, Phase::kG, 24, 4 * 24 + 8 * 12, 4 * 12);
+  expect_work(s, Phase::kB, 0, 0, 0);
+}
+
+// 10 columns: logits [6,10] = 60.
+TEST(Work, LossReadsLogitsThrice) {
+  expect_work(shape(SegmentKind::kLossMax, 0, 10), Phase::kF, 60, 4 * 60 + 4 * 6, 0);
+  expect_work(shape(SegmentKind::kLossSum, 0, 10), Phase::kF, 180, 4 * 60 + 4 * 6 + 8 * 6 + 8 * 6, 4 * 60);
+  expect_work(shape(SegmentKind::kLoss, 0, 10), Phase::kF, 18, 8 * 6 + 8, 0);
+  expect_work(shape(SegmentKind::kLoss, 0, 10), Phase::kB, 240, 8 * 60 + (4 + 8 + 8) * 6, 0);
+  expect_work(shape(SegmentKind::kLoss, 0, 10, DType::kBFloat16), Phase::kB, 240, 4 * 60 + 20 * 6, 4 * 60);
+  expect_work(shape(SegmentKind::kLossMax, 0, 10), Phase::kB, 0, 0, 0);
+}
+
+TEST(Work, FlatSegments) {
+  expect_work(flat(SegmentKind::kSlice, 100, DType::kBFloat16), Phase::kF, 0, 400, 0);
+  expect_work(flat(SegmentKind::kZeroGradient, 100), Phase::kF, 0, 400, 0);
+  expect_work(flat(SegmentKind::kAccumulate, 100), Phase::kF, 100, 1200, 0);
+  expect_work(flat(SegmentKind::kAdamW, 100), Phase::kF, 1400, 2800, 0);
+  expect_work(flat(SegmentKind::kAdamW, 100, DType::kBFloat16), Phase::kF, 1400, 3000, 0);
+  expect_work(flat(SegmentKind::kAdamW, 100), Phase::kBG, 0, 0, 0);
+}
+
+TEST(Work, LoadersWriteIds) {
+  expect_work(shape(SegmentKind::kLoadTokens), Phase::kF, 0, 48, 0);
+  expect_work(shape(SegmentKind::kLoadTargets), Phase::kF, 0, 48, 0);
+}
+
+TEST(WorkDeathTest, ALinearWithoutSizesIsOurBug) {
+  EXPECT_DEATH(static_cast<void>(work(shape(SegmentKind::kQkv, 4, 0), Phase::kF)), "check failed");
+}
+
+}  // namespace
+}  // namespace orrery::model

@@ -1,0 +1,158 @@
+#include "model/spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace orrery::model {
+namespace {
+
+ModelSpec model(const std::string& name) {
+  auto found = find_model(name);
+  EXPECT_TRUE(found) << (found ? "" : base::to_string(found.error()));
+  return found.value_or(ModelSpec{});
+}
+
+struct Count {
+  std::string name;
+  std::int64_t parameters;
+};
+
+/// Counts of the published checkpoints (number of elements of the state dict, tied weights once).
+const std::vector<Count> kCounts{{"bert-large", 335'141'888},      {"gpt2", 124'439'808},
+                                 {"gpt2-tiny", 842'496},           {"gpt2-xl", 1'557'611'200},
+                                 {"llama-2-13b", 13'015'864'320},  {"llama-2-70b", 68'976'648'192},
+                                 {"llama-2-7b", 6'738'415'616},    {"llama-3-405b", 405'853'388'800},
+                                 {"llama-3-70b", 70'553'706'496},  {"llama-3-8b", 8'030'261'248},
+                                 {"llama-tiny", 869'504},          {"mistral-7b", 7'241'732'096},
+                                 {"qwen2.5-7b", 7'615'616'512}};
+
+TEST(Catalog, ParameterCountsAreExact) {
+  for (const Count& count : kCounts) EXPECT_EQ(model(count.name).parameters(), count.parameters) << count.name;
+}
+
+TEST(Catalog, ListIsSortedAndNamesDescriptionAndSource) {
+  std::vector<std::string> names, expected;
+  for (const CatalogModel& entry : list_catalog()) {
+    names.push_back(entry.name);
+    EXPECT_FALSE(entry.description.empty()) << entry.name;
+    EXPECT_EQ(entry.description.find("error["), std::string::npos) << entry.description;
+    EXPECT_FALSE(entry.source.empty()) << entry.name;
+  }
+  for (const Count& count : kCounts) expected.push_back(count.name);
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(names, expected);
+}
+
+TEST(Catalog, UnknownNameSuggestsTheNearest) {
+  const auto found = find_model("lama-2-7b");
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().front().code, base::ErrorCode::kNotFound);
+  EXPECT_EQ(found.error().front().hint, "did you mean 'llama-2-7b'?");
+}
+
+TEST(Catalog, UnknownNameFarFromAllStillHasAHint) {
+  const auto found = find_model("zzzzzzzzzzzzzz");
+  ASSERT_FALSE(found);
+  EXPECT_THAT(found.error().front().hint, testing::HasSubstr("orrery list models"));
+}
+
+TEST(Catalog, PathReadsAFile) {
+  const std::string path = std::string(ORRERY_SOURCE_DIR) + "/model/catalog/llama-2-7b.json";
+  ModelSpec by_path = model(path);
+  EXPECT_EQ(by_path.name, path);
+  by_path.name = "llama-2-7b";
+  EXPECT_EQ(by_path, model("llama-2-7b"));
+}
+
+TEST(Catalog, MissingPathIsAFault) {
+  const auto found = find_model("./no-such-folder/config.json");
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().front().code, base::ErrorCode::kNotFound);
+}
+
+TEST(Catalog, TinyModelsDivideByFour) {
+  for (const char* name : {"gpt2-tiny", "llama-tiny"}) {
+    const ModelSpec m = model(name);
+    for (const std::int64_t size : {m.layers, m.heads, m.kv_heads, m.ffn, m.hidden, m.vocab, m.max_positions}) {
+      EXPECT_EQ(size % 4, 0) << name << " " << size;
+    }
+  }
+}
+
+TEST(Catalog, FamiliesDifferWhereTheyShould) {
+  const ModelSpec gpt2 = model("gpt2"), llama = model("llama-2-7b"), qwen = model("qwen2.5-7b"), bert = model("bert-large");
+  EXPECT_TRUE(gpt2.tied_embeddings && gpt2.qkv_bias && gpt2.projection_bias && gpt2.mlp_bias && gpt2.causal);
+  EXPECT_FALSE(llama.tied_embeddings || llama.qkv_bias || llama.projection_bias || llama.mlp_bias);
+  EXPECT_TRUE(qwen.qkv_bias && !qwen.projection_bias && !qwen.mlp_bias);
+  EXPECT_TRUE(bert.post_norm && bert.pooler && !bert.causal && bert.tied_embeddings);
+  EXPECT_EQ(bert.activation, Activation::kGelu);
+  EXPECT_EQ(gpt2.activation, Activation::kGeluTanh);
+  EXPECT_EQ(bert.norm_epsilon, 1e-12);
+  EXPECT_EQ(qwen.rope_theta, 1e6);
+}
+
+// hidden 4, 2 heads of 2, 1 kv head, ffn 6 gated, no biases, RMS: qkv 4*8, projection 4*4, MLP 4*12 + 6*4, norms 2*4.
+TEST(ModelSpec, BlockParametersByHand) {
+  ModelSpec m{.layers = 3, .hidden = 4, .heads = 2, .kv_heads = 1, .head_dim = 2, .ffn = 6, .vocab = 10,
+              .norm = NormKind::kRmsNorm, .gated_mlp = true, .qkv_bias = false, .projection_bias = false, .mlp_bias = false,
+              .tied_embeddings = false, .position = PositionKind::kRotary};
+  EXPECT_EQ(m.qkv_features(), 8);
+  EXPECT_EQ(m.block_parameters(), 32 + 16 + 48 + 24 + 8);
+  EXPECT_EQ(m.parameters(), 3 * 128 + 2 * 40 + 4);
+  m.qkv_bias = m.projection_bias = m.mlp_bias = true;
+  EXPECT_EQ(m.block_parameters(), 128 + 8 + 4 + 12 + 4);
+  // One layer, s = 5: 2*5*4*8 + 2*5*4*4 + 2*5*4*12 + 2*5*6*4 = 1200, attention 4*25*4 = 400; logits 2*5*4*10 = 400.
+  EXPECT_EQ(m.forward_matmul_flops(5), 3 * (1200.0 + 400.0) + 400.0);
+}
+
+// Narayanan et al., SC'21, equation 3 gives 24 B s l h^2 (1 + s/6h) + 2 B s h V for the forward pass of a GPT.
+TEST(ModelSpec, ForwardFlopsAgreeWithMegatronFormula) {
+  const ModelSpec m = model("gpt2");
+  const double s = 1024, h = 768, l = 12, v = 50257;
+  EXPECT_EQ(m.forward_matmul_flops(1024), 24 * s * l * h * h + 4 * s * s * l * h + 2 * s * h * v);
+}
+
+TEST(ModelSpec, FingerprintIsOfEveryFieldButTheName) {
+  const ModelSpec m = model("llama-2-7b");
+  ModelSpec renamed = m;
+  renamed.name = "another";
+  EXPECT_EQ(renamed.fingerprint(), m.fingerprint());
+  std::vector<ModelSpec> changed(21, m);
+  changed[0].family = Family::kMistral;
+  changed[1].layers++;
+  changed[2].hidden++;
+  changed[3].heads++;
+  changed[4].kv_heads++;
+  changed[5].head_dim++;
+  changed[6].ffn++;
+  changed[7].vocab++;
+  changed[8].max_positions++;
+  changed[9].type_vocab++;
+  changed[10].norm = NormKind::kLayerNorm;
+  changed[11].norm_epsilon = 1e-7;
+  changed[12].activation = Activation::kGelu;
+  changed[13].gated_mlp = false;
+  changed[14].qkv_bias = true;
+  changed[15].projection_bias = true;
+  changed[16].mlp_bias = true;
+  changed[17].tied_embeddings = true;
+  changed[18].position = PositionKind::kLearned;
+  changed[19].rope_theta = 2;
+  changed[20].causal = false;
+  changed.push_back(m);
+  changed.back().post_norm = true;
+  changed.push_back(m);
+  changed.back().pooler = true;
+  std::vector<std::string> prints{m.fingerprint()};
+  for (const ModelSpec& c : changed) prints.push_back(c.fingerprint());
+  std::sort(prints.begin(), prints.end());
+  EXPECT_EQ(std::adjacent_find(prints.begin(), prints.end()), prints.end());
+}
+
+}  // namespace
+}  // namespace orrery::model

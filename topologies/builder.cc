@@ -1,0 +1,191 @@
+#include "topologies/builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/fingerprint.h"
+#include "topologies/csr.h"
+#include "topologies/route_table.h"
+
+namespace orrery::topologies {
+
+using base::ErrorCode;
+using base::Result;
+
+namespace {
+
+constexpr uint32_t kNoModel = std::numeric_limits<uint32_t>::max();
+
+/// "gpu[3] of host 2"
+std::string label(const Vertex& vertex) {
+  return vertex.host == kNoHost ? vertex.name : fmt::format("{} of host {}", vertex.name, vertex.host);
+}
+
+std::string fingerprint_of(const Topology& t, std::span<const uint32_t> device_models) {
+  base::Fingerprint f;
+  f.add("orrery.topology").add(t.name()).add(t.hosts()).add(t.devices_per_host());
+  f.add(t.device_models().size());
+  for (const DeviceModel& m : t.device_models()) {
+    f.add(m.name).add(m.peak_fp32.raw()).add(m.peak_bf16.raw()).add(m.memory_bandwidth.raw());
+    f.add(m.memory_bytes).add(m.launch_overhead.raw());
+  }
+  for (const uint32_t model : device_models) f.add(model);
+  f.add(t.vertices().size());
+  for (const Vertex& v : t.vertices()) f.add(static_cast<int>(v.kind)).add(v.name).add(v.host);
+  f.add(t.links().size());
+  for (const Link& l : t.links()) {
+    f.add(l.from.raw()).add(l.to.raw()).add(l.bytes_per_second).add(l.latency.raw()).add(l.kind);
+  }
+  return f.hex();
+}
+
+}  // namespace
+
+TopologyBuilder::TopologyBuilder(std::string name) { topology_.name_ = std::move(name); }
+
+uint32_t TopologyBuilder::add_model(DeviceModel model) {
+  topology_.models_.push_back(std::move(model));
+  return static_cast<uint32_t>(topology_.models_.size() - 1);
+}
+
+VertexId TopologyBuilder::add_device(std::string name, uint32_t host, uint32_t model) {
+  ORRERY_CHECK(model < topology_.models_.size() && host != kNoHost);
+  topology_.vertices_.push_back({VertexKind::kDevice, std::move(name), host});
+  vertex_models_.push_back(model);
+  return VertexId(static_cast<uint32_t>(topology_.vertices_.size() - 1));
+}
+
+VertexId TopologyBuilder::add_vertex(VertexKind kind, std::string name, uint32_t host) {
+  ORRERY_CHECK(kind != VertexKind::kDevice, "devices have a model: add_device");
+  topology_.vertices_.push_back({kind, std::move(name), host});
+  vertex_models_.push_back(kNoModel);
+  return VertexId(static_cast<uint32_t>(topology_.vertices_.size() - 1));
+}
+
+LinkId TopologyBuilder::add_link(VertexId from, VertexId to, int64_t bytes_per_second, base::Seconds latency,
+                                 std::string kind) {
+  const size_t count = topology_.vertices_.size();
+  ORRERY_CHECK(from.raw() < count && to.raw() < count && from != to, "link {} -> {} of {}", from.raw(), to.raw(),
+               count);
+  ORRERY_CHECK(bytes_per_second > 0 && latency.raw() >= 0);
+  topology_.links_.push_back({from, to, bytes_per_second, latency, std::move(kind)});
+  return LinkId(static_cast<uint32_t>(topology_.links_.size() - 1));
+}
+
+void TopologyBuilder::add_duplex(VertexId from, VertexId to, int64_t bytes_per_second, base::Seconds latency,
+                                 const std::string& kind) {
+  add_link(from, to, bytes_per_second, latency, kind);
+  add_link(to, from, bytes_per_second, latency, kind);
+}
+
+void TopologyBuilder::add_source_note(std::string note) { topology_.source_notes_.push_back(std::move(note)); }
+
+Result<Topology> TopologyBuilder::build() && { return finish(); }
+
+Result<Topology> TopologyBuilder::build_copies(uint32_t hosts, const std::optional<SwitchedFabric>& fabric) && {
+  ORRERY_CHECK(hosts >= 1 && (hosts == 1 || fabric.has_value()));
+  for (const Vertex& v : topology_.vertices_) ORRERY_CHECK(v.host == 0, "{} is not on host 0", v.name);
+  const size_t links = topology_.links_.size() + 2 * topology_.vertices_.size();  // at most one cable per vertex
+  constexpr size_t kMaxIds = std::numeric_limits<uint32_t>::max() - 1;
+  if ((topology_.vertices_.size() + 1) * hosts > kMaxIds || links * hosts > kMaxIds) {
+    return base::fail(ErrorCode::kOutOfRange, "{} copies of host '{}' are more than ids can count", hosts,
+                      topology_.name_);
+  }
+  const auto vertices = static_cast<uint32_t>(topology_.vertices_.size());
+  if (hosts > 1) add_fabric_cables(*fabric, hosts);
+  topology_.host_copies_ = HostCopies{vertices, static_cast<uint32_t>(topology_.links_.size())};
+  if (hosts > 1) {
+    replicate(hosts);
+    topology_.vertices_.push_back({VertexKind::kSwitch, fabric->name, kNoHost});
+    vertex_models_.push_back(kNoModel);
+  }
+  return finish();
+}
+
+/// Cables of host 0's network cards to the core switch, whose id will be that of the last vertex.
+void TopologyBuilder::add_fabric_cables(const SwitchedFabric& fabric, uint32_t hosts) {
+  const auto vertices = static_cast<uint32_t>(topology_.vertices_.size());
+  const VertexId core(vertices * hosts);
+  for (uint32_t v = 0; v < vertices; ++v) {
+    if (topology_.vertices_[v].kind != VertexKind::kNic) continue;
+    topology_.links_.push_back({VertexId(v), core, fabric.bytes_per_second, fabric.latency, fabric.kind});
+    topology_.links_.push_back({core, VertexId(v), fabric.bytes_per_second, fabric.latency, fabric.kind});
+  }
+}
+
+void TopologyBuilder::replicate(uint32_t hosts) {
+  const HostCopies block = *topology_.host_copies_;
+  std::vector<Vertex>& vertices = topology_.vertices_;
+  std::vector<Link>& links = topology_.links_;
+  vertices.reserve(size_t{hosts} * block.vertices_per_host + 1);
+  links.reserve(size_t{hosts} * block.links_per_host);
+  const VertexId core(hosts * block.vertices_per_host);
+  for (uint32_t host = 1; host < hosts; ++host) {
+    const auto shift = [&](VertexId v) { return v == core ? v : VertexId(v.raw() + host * block.vertices_per_host); };
+    for (uint32_t v = 0; v < block.vertices_per_host; ++v) {
+      vertices.push_back({vertices[v].kind, vertices[v].name, host});
+      vertex_models_.push_back(vertex_models_[v]);
+    }
+    for (uint32_t l = 0; l < block.links_per_host; ++l) {
+      const Link& link = links[l];
+      links.push_back({shift(link.from), shift(link.to), link.bytes_per_second, link.latency, link.kind});
+    }
+  }
+}
+
+Result<void> TopologyBuilder::assign_ranks() {
+  std::vector<VertexId> devices;
+  uint32_t hosts = 0;
+  for (uint32_t v = 0; v < topology_.vertices_.size(); ++v) {
+    const Vertex& vertex = topology_.vertices_[v];
+    if (vertex.host != kNoHost) hosts = std::max(hosts, vertex.host + 1);
+    if (vertex.kind == VertexKind::kDevice) devices.emplace_back(v);
+  }
+  if (devices.empty()) return base::fail(ErrorCode::kInconsistent, "topology '{}' has no device", topology_.name_);
+
+  std::vector<uint32_t> offsets, order;
+  const auto host_of = [&](uint32_t i) { return topology_.vertices_[devices[i].raw()].host; };
+  group_by(static_cast<uint32_t>(devices.size()), hosts, host_of, offsets, order);
+  for (uint32_t h = 0; h < hosts; ++h) {
+    if (offsets[h + 1] - offsets[h] == offsets[1]) continue;
+    return base::fail(ErrorCode::kInconsistent,
+                      "host {} has {} devices and host 0 has {}: hosts must have equally many", h,
+                      offsets[h + 1] - offsets[h], offsets[1]);
+  }
+  topology_.hosts_ = hosts;
+  topology_.devices_per_host_ = offsets[1];
+  for (const uint32_t i : order) {
+    topology_.devices_.push_back(devices[i]);
+    topology_.device_models_.push_back(vertex_models_[devices[i].raw()]);
+  }
+  return {};
+}
+
+Result<void> TopologyBuilder::check_reachable() const {
+  const auto pair = topology_.routes_->unreachable_devices();
+  if (!pair) return {};
+  base::Diagnostic fault =
+      base::make_error(ErrorCode::kInconsistent, "device {} cannot reach device {}",
+                       label(topology_.vertex(pair->first)), label(topology_.vertex(pair->second)));
+  fault.hint = "devices do not forward: join them by links or switches";
+  return base::fail(std::move(fault));
+}
+
+Result<Topology> TopologyBuilder::finish() {
+  TRY_VOID(assign_ranks());
+  Topology& t = topology_;
+  group_by(
+      static_cast<uint32_t>(t.links_.size()), static_cast<uint32_t>(t.vertices_.size()),
+      [&](uint32_t i) { return t.links_[i].from.raw(); }, t.out_offsets_, t.out_links_);
+  t.routes_ = std::make_unique<RouteTable>(t.vertices_, t.links_, t.host_copies_, t.hosts_);
+  TRY_VOID(check_reachable());
+  t.fingerprint_ = fingerprint_of(t, t.device_models_);
+  return std::move(topology_);
+}
+
+}  // namespace orrery::topologies

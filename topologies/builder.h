@@ -1,0 +1,62 @@
+#pragma once
+/// Builds a Topology vertex by vertex; used by the file reader, by generators and by tests.
+///
+///     TopologyBuilder b("pair");
+///     const uint32_t model = b.add_model({...});
+///     const VertexId x = b.add_device("x", 0, model), y = b.add_device("y", 0, model);
+///     b.add_duplex(x, y, 25'000'000'000, 1.0_us, "nvlink");
+///     Result<Topology> pair = std::move(b).build();
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "topologies/topology.h"
+
+namespace orrery::topologies {
+
+/// A non-blocking fabric seen as one core switch, to which every network card has one cable.
+struct SwitchedFabric {
+  std::string name;              ///< of the core switch
+  std::string kind;              ///< of its links: "ib"
+  int64_t bytes_per_second = 0;  ///< of one cable, one direction
+  base::Seconds latency;         ///< of one cable; a message from host to host crosses two
+};
+
+/// Preconditions are checks: ids from this builder, capacities > 0, latencies >= 0, no link from a vertex to itself.
+class TopologyBuilder {
+ public:
+  explicit TopologyBuilder(std::string name);
+
+  uint32_t add_model(DeviceModel model);  ///< index for add_device
+  VertexId add_device(std::string name, uint32_t host, uint32_t model);
+  VertexId add_vertex(VertexKind kind, std::string name, uint32_t host);  ///< any kind but kDevice; kNoHost for fabric
+  LinkId add_link(VertexId from, VertexId to, int64_t bytes_per_second, base::Seconds latency, std::string kind);
+  /// Two links of the same capacity: from -> to, then to -> from.
+  void add_duplex(VertexId from, VertexId to, int64_t bytes_per_second, base::Seconds latency, const std::string& kind);
+  void add_source_note(std::string note);
+
+  /// The graph as added. Ranks: by host, then in order of addition.
+  /// Errors (kInconsistent): no device, hosts not numbered 0 .. H-1 with equally many devices each, a device that
+  /// cannot reach another.
+  [[nodiscard]] base::Result<Topology> build() &&;
+
+  /// `hosts` copies of the one host that was added, its network cards joined by `fabric` (left out when hosts == 1).
+  /// @pre hosts >= 1, every vertex on host 0, a fabric when hosts > 1.
+  /// Errors: as build(); kOutOfRange when ids would overflow.
+  [[nodiscard]] base::Result<Topology> build_copies(uint32_t hosts, const std::optional<SwitchedFabric>& fabric) &&;
+
+ private:
+  base::Result<void> assign_ranks();
+  void add_fabric_cables(const SwitchedFabric& fabric, uint32_t hosts);
+  void replicate(uint32_t hosts);
+  base::Result<Topology> finish();
+  base::Result<void> check_reachable() const;
+
+  Topology topology_;
+  std::vector<uint32_t> vertex_models_;  // [vertex], kNoModel unless a device
+};
+
+}  // namespace orrery::topologies

@@ -1,0 +1,84 @@
+#include "topologies/topology.h"
+
+#include "base/check.h"
+#include "topologies/route_table.h"
+
+namespace orrery::topologies {
+
+std::string_view to_string(VertexKind kind) {
+  switch (kind) {
+    case VertexKind::kDevice: return "device";
+    case VertexKind::kSwitch: return "switch";
+    case VertexKind::kNic: return "nic";
+    case VertexKind::kHostBridge: return "host_bridge";
+  }
+  ORRERY_CHECK(false, "vertex kind {}", static_cast<int>(kind));
+}
+
+Topology::Topology() = default;
+Topology::Topology(Topology&&) noexcept = default;
+Topology& Topology::operator=(Topology&&) noexcept = default;
+Topology::~Topology() = default;
+
+Topology::Topology(const Topology& other)
+    : name_(other.name_),
+      hosts_(other.hosts_),
+      devices_per_host_(other.devices_per_host_),
+      models_(other.models_),
+      devices_(other.devices_),
+      device_models_(other.device_models_),
+      vertices_(other.vertices_),
+      links_(other.links_),
+      out_offsets_(other.out_offsets_),
+      out_links_(other.out_links_),
+      host_copies_(other.host_copies_),
+      fingerprint_(other.fingerprint_),
+      source_notes_(other.source_notes_),
+      routes_(std::make_unique<RouteTable>(vertices_, links_, host_copies_, hosts_)) {}
+
+Topology& Topology::operator=(const Topology& other) {
+  if (this != &other) *this = Topology(other);
+  return *this;
+}
+
+VertexId Topology::device(uint32_t rank) const {
+  ORRERY_CHECK(rank < devices_.size(), "rank {} of {}", rank, devices_.size());
+  return devices_[rank];
+}
+
+const DeviceModel& Topology::device_model(uint32_t rank) const {
+  ORRERY_CHECK(rank < device_models_.size(), "rank {} of {}", rank, device_models_.size());
+  return models_[device_models_[rank]];
+}
+
+const Vertex& Topology::vertex(VertexId id) const {
+  ORRERY_CHECK(id.raw() < vertices_.size(), "vertex {} of {}", id.raw(), vertices_.size());
+  return vertices_[id.raw()];
+}
+
+const Link& Topology::link(LinkId id) const {
+  ORRERY_CHECK(id.raw() < links_.size(), "link {} of {}", id.raw(), links_.size());
+  return links_[id.raw()];
+}
+
+std::span<const LinkId> Topology::out_links(VertexId from) const {
+  ORRERY_CHECK(from.raw() < vertices_.size(), "vertex {} of {}", from.raw(), vertices_.size());
+  const uint32_t begin = out_offsets_[from.raw()];
+  return std::span(out_links_).subspan(begin, out_offsets_[from.raw() + 1] - begin);
+}
+
+uint32_t Topology::host_of(uint32_t rank) const {
+  ORRERY_CHECK(rank < devices_.size(), "rank {} of {}", rank, devices_.size());
+  return rank / devices_per_host_;
+}
+
+std::span<const LinkId> Topology::route(uint32_t from_rank, uint32_t to_rank) const {
+  return routes_->find(device(from_rank), device(to_rank));
+}
+
+std::span<const LinkId> Topology::path(VertexId from, VertexId to) const {
+  ORRERY_CHECK(from.raw() < vertices_.size() && to.raw() < vertices_.size());
+  return routes_->find(from, to);
+}
+
+}  // namespace orrery::topologies

@@ -1,0 +1,164 @@
+#pragma once
+/// Where a program runs: a directed graph of devices, switches, network cards and host bridges.
+///
+/// Units. Every `bytes_per_second` is the capacity of ONE direction; a datasheet's "600 GB/s of NVLink" counts both,
+/// so it is 300 GB/s here. Capacities are integers, so that the simulator's shares of them are exact.
+///
+/// Ranks are host-major: rank = host * devices_per_host() + local index, local index in the order of the file.
+///
+/// Routes. Devices do not forward, so a path has devices at its two ends only. Among the paths from a to b,
+///
+///     route(a, b) = argmin over paths p of ( |p|, sum of latency, -(min of bytes_per_second), link ids of p ),
+///
+/// compared lexicographically, latency in picoseconds (rounded up per link). The order is total, so the route is the
+/// same on every machine and in every run.
+///
+/// Replication. A cluster of H equal hosts is stored as H consecutive copies: vertex v of host h is h * V + v, link l
+/// of host h is h * L + l (both directions of a network card's fabric cable belong to its host), fabric vertices come
+/// last. Routes are solved once on two hosts and shifted, so thousands of hosts cost no all-pairs table.
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/units.h"
+
+namespace orrery::topologies {
+
+using LinkId = base::Id<struct LinkTag>;
+using VertexId = base::Id<struct VertexTag>;
+
+/// `Vertex::host` of a vertex that belongs to the fabric.
+inline constexpr uint32_t kNoHost = std::numeric_limits<uint32_t>::max();
+
+/// Peaks are dense (no structured sparsity). `peak_bf16` is the tensor peak with 16-bit inputs, equal for fp16 and bf16
+/// where a device has both; of a device that has fp16 only (TITAN RTX) it is the fp16 peak, and `source` says so.
+struct DeviceModel {
+  std::string name;  ///< "A100-SXM4-80GB"
+  base::FlopsPerSecond peak_fp32;
+  base::FlopsPerSecond peak_bf16;
+  base::BytesPerSecond memory_bandwidth;
+  int64_t memory_bytes = 0;
+  base::Seconds launch_overhead;
+  std::string source;
+};
+
+enum class VertexKind { kDevice, kSwitch, kNic, kHostBridge };
+std::string_view to_string(VertexKind kind);
+
+struct Vertex {
+  VertexKind kind;
+  std::string name;         ///< within its host: "gpu[3]"
+  uint32_t host = kNoHost;  ///< kNoHost for fabric
+};
+
+/// Directed.
+struct Link {
+  VertexId from;
+  VertexId to;
+  int64_t bytes_per_second = 0;
+  base::Seconds latency;
+  std::string kind;  ///< "nvlink", "pcie", "ib", ...
+};
+
+/// The block sizes of a cluster of equal hosts (see Replication above).
+struct HostCopies {
+  uint32_t vertices_per_host = 0;
+  uint32_t links_per_host = 0;
+};
+
+class RouteTable;
+
+/// Immutable; safe to read from many threads (the route cache locks inside). Copyable; a copy starts with an empty
+/// route cache, and spans that the original handed out stay tied to the original. Built by TopologyBuilder.
+class Topology {
+ public:
+  Topology(const Topology& other);
+  Topology& operator=(const Topology& other);
+  Topology(Topology&& other) noexcept;
+  Topology& operator=(Topology&& other) noexcept;
+  ~Topology();
+
+  const std::string& name() const { return name_; }
+  uint32_t hosts() const { return hosts_; }
+  uint32_t devices_per_host() const { return devices_per_host_; }
+  uint32_t device_count() const { return static_cast<uint32_t>(devices_.size()); }
+
+  /// Preconditions here and below: ranks < device_count(), ids in range.
+  VertexId device(uint32_t rank) const;
+  const DeviceModel& device_model(uint32_t rank) const;
+  std::span<const DeviceModel> device_models() const { return models_; }  // distinct models, in order of the file
+
+  std::span<const Vertex> vertices() const { return vertices_; }
+  std::span<const Link> links() const { return links_; }
+  const Vertex& vertex(VertexId id) const;
+  const Link& link(LinkId id) const;
+  std::span<const LinkId> out_links(VertexId from) const;  ///< ascending ids
+
+  uint32_t host_of(uint32_t rank) const;
+  bool same_host(uint32_t a, uint32_t b) const { return host_of(a) == host_of(b); }
+
+  /// The route defined above; empty when from_rank == to_rank. O(path) once the pair is cached, and valid as long as
+  /// this object (moving it keeps spans valid). Every pair of devices has a route: the builder refuses others.
+  std::span<const LinkId> route(uint32_t from_rank, uint32_t to_rank) const;
+
+  /// The same rule between any two vertices, e.g. a device and its host bridge; empty when equal or unreachable.
+  std::span<const LinkId> path(VertexId from, VertexId to) const;
+
+  /// Set when all hosts are copies of the first.
+  const std::optional<HostCopies>& host_copies() const { return host_copies_; }
+
+  /// Of everything that can change a result (names, numbers, order), not of source notes: 32 hexadecimal digits.
+  const std::string& fingerprint() const { return fingerprint_; }
+
+  /// Where the numbers came from, one note per group of the file.
+  std::span<const std::string> source_notes() const { return source_notes_; }
+
+ private:
+  friend class TopologyBuilder;
+  Topology();
+
+  std::string name_;
+  uint32_t hosts_ = 0;
+  uint32_t devices_per_host_ = 0;
+  std::vector<DeviceModel> models_;
+  std::vector<VertexId> devices_;        // [rank]
+  std::vector<uint32_t> device_models_;  ///< [rank] index into models_
+  std::vector<Vertex> vertices_;
+  std::vector<Link> links_;
+  std::vector<uint32_t> out_offsets_;  ///< CSR, [vertex + 1]
+  std::vector<LinkId> out_links_;
+  std::optional<HostCopies> host_copies_;
+  std::string fingerprint_;
+  std::vector<std::string> source_notes_;
+  std::unique_ptr<RouteTable> routes_;
+};
+
+/// Reads a topology file (schema in README.md) and replicates its host `hosts` times, joined by its fabric.
+/// Errors: those of base/config.h; kInconsistent (parts that do not fit, an unreachable device, hosts > 1 without a
+/// fabric), kNotFound (a name that no part has), kOutOfRange (hosts outside 1 .. kMaxHosts, an index beyond a group).
+inline constexpr uint32_t kMaxHosts = 65'536;
+[[nodiscard]] base::Result<Topology> load_topology(const std::filesystem::path& path, uint32_t hosts = 1);
+
+/// The same from text; `name` stands for the file in diagnostics.
+[[nodiscard]] base::Result<Topology> parse_topology(std::string_view text, std::string_view name, uint32_t hosts = 1);
+
+/// A topology by name: a file of topologies/catalog/, or "local", this machine (local.h). kNotFound with a hint.
+[[nodiscard]] base::Result<Topology> catalog_topology(std::string_view name, uint32_t hosts = 1);
+
+struct CatalogEntry {
+  std::string name;
+  std::string description;  ///< one line
+  std::string source;
+};
+[[nodiscard]] std::vector<CatalogEntry> list_catalog();  ///< by name
+
+}  // namespace orrery::topologies

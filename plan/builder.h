@@ -1,0 +1,114 @@
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/lower.h"
+#include "plan/program.h"
+
+namespace orrery::plan {
+
+/// How activations lie between blocks on the ranks of a stage: sequences split over dp = ranks / tp, tokens over tp when
+/// sequence_parallel.
+struct Layout {
+  int tp = 1, dp = 1;
+  bool sequence_parallel = false;
+  Layout() = default;
+  explicit Layout(const LayerStrategy& s) : tp(s.tp), dp(s.dp), sequence_parallel(s.sequence_parallel && s.tp > 1) {}
+  [[nodiscard]] std::string tag() const;
+  bool operator==(const Layout&) const = default;
+};
+
+/// ZeRO stage that has an effect: with one data-parallel rank nothing is sharded.
+inline int effective_zero(const LayerStrategy& s) { return s.dp > 1 ? s.zero : 0; }
+
+/// Gradients of a micro-batch are reduced at once, through a part that dies, instead of being accumulated in full.
+inline bool reduces_parts(const LayerStrategy& s, std::int64_t micro_batches) {
+  return effective_zero(s) >= 2 && (s.grad_reduce == GradReduce::kMicroBatch || micro_batches == 1);
+}
+
+/// Flat state of one parameter unit on one rank.
+struct UnitState {
+  UnitId unit;
+  Scope scope = Scope::kLayer;
+  BufferId parameter, gradient, moment1, moment2, master;
+  bool has_master = false;
+};
+
+/// A unit as one pair of templates sees it: where weights are read (forward, backward) and where contributions go.
+struct UnitUse {
+  UnitState state;
+  BufferRef weights_forward, weights_backward, gradient;
+  bool gathered = false, parts = false;
+  bool owned = true;   // false: another layer of this stage declares, zeroes, synchronises and updates the state
+  bool tied = false;   // first and last stage each hold a copy; their gradients are summed before the update
+};
+
+/// Interns buffers, groups, segments and units of one Program under construction.
+class Builder {
+ public:
+  Builder(Program& program, const model::ModelSpec& model, const LayerContext& context);
+
+  [[nodiscard]] Program& program() { return program_; }
+  [[nodiscard]] const model::ModelSpec& model() const { return model_; }
+  [[nodiscard]] const LayerContext& context() const { return context_; }
+  [[nodiscard]] model::DType dtype() const { return model::compute_dtype(context_.precision); }
+
+  BufferId buffer(BufferDecl decl);          // by name
+  BufferRef local(const std::string& name, const Layout& layout, std::vector<std::int64_t> shape, model::DType dtype);
+  GroupId group(const std::string& name, int size, int stride);
+  SegmentId segment(const model::SegmentShape& shape);
+  PoolId gather_pool();
+
+  /// Sequences of a micro-batch on one rank, tokens of a sequence on one rank (between blocks).
+  [[nodiscard]] std::int64_t sequences(const Layout& l) const { return context_.micro_batch_sequences / l.dp; }
+  [[nodiscard]] std::int64_t tokens(const Layout& l) const { return l.sequence_parallel ? context_.sequence / l.tp : context_.sequence; }
+  /// Residual stream into layer `layer_offset` from here, and its gradient: [b, s, hidden].
+  BufferRef stream(const Layout& l, int layer_offset);
+  BufferRef stream_gradient(const Layout& l, int layer_offset);
+
+  /// Starts a shape with the fields that every segment of a layout shares.
+  [[nodiscard]] model::SegmentShape shape(model::SegmentKind kind, const Layout& l, std::int64_t in, std::int64_t out) const;
+
+  /// Declares a unit and its persistent state, once per (name, strategy without recomputation). `elements` and offsets of
+  /// `parameters` are filled in here.
+  UnitState unit(const std::string& name, std::vector<Parameter> parameters, const LayerStrategy& strategy, Scope scope);
+  UnitUse use(const UnitState& state, const std::string& user);
+
+  TemplateId add(std::string name, std::vector<Op> ops);
+
+ private:
+  Program& program_;
+  const model::ModelSpec& model_;
+  LayerContext context_;
+  std::map<std::string, BufferId> buffers_;
+  std::map<std::string, UnitState> units_;
+};
+
+/// View of parameters [first, first + count) of a unit as one tensor: rows add up, trailing dimensions are equal.
+ParameterView view_of(const ParameterUnit& unit, std::initializer_list<const char*> names);
+
+// Operations.
+Op compute(Builder& b, std::string name, const model::SegmentShape& shape, Phase phase, std::vector<BufferRef> reads,
+           std::vector<BufferRef> writes, std::vector<BufferRef> updates = {});
+/// Adds the weights of `use` to an operation; backward phases also get the gradient. Only gradient: the phase reads no weight.
+Op with_weights(Op op, const UnitUse& use, std::vector<ParameterView> views, bool backward);
+Op with_gradient(Op op, const UnitUse& use, std::vector<ParameterView> views);
+Op all_reduce(Builder& b, std::string name, Stream stream, GroupId group, BufferRef buffer, Reduce reduce = Reduce::kSum);
+Op all_gather(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim);
+Op reduce_scatter(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim);
+
+// Templates that every unit has.
+/// ZeRO-3: gathers of those weights that `users` read.
+std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units, const std::vector<Op>& users);
+std::vector<Op> zero_part_ops(Builder& b, const UnitUse& use);
+std::vector<Op> zero_gradient_ops(Builder& b, const UnitState& state);
+/// Reduction over data parallelism. `replicated_elements`: leading parameters whose gradients are partial over the tensor group
+/// (sequence parallelism); they are summed first.
+std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements);
+std::vector<Op> update_ops(Builder& b, const UnitUse& use);
+
+/// What tells templates apart: "tp2 dp4 z3 full".
+std::string strategy_tag(const LayerStrategy& s);
+
+}  // namespace orrery::plan

@@ -1,0 +1,166 @@
+/// What a buffer holds on one rank: the whole value, or a share that a collective must complete before anyone may read it.
+///
+///   product split over its input (projection, MLP output), table lookup of a vocabulary shard  -> partial sum
+///   gradient of the input of a product split over its output (QKV, MLP input, logits)          -> partial sum
+///   row maximum, sum of exponentials over a vocabulary shard                                   -> partial maximum, partial sum
+///   AdamW on this rank's slice of a whole parameter                                            -> slices
+///
+/// Completing what is complete already is a fault too (a second all-reduce multiplies by the group's size). The loss is zeroed once per
+/// step and gets one contribution per micro-batch.
+
+#include <string>
+#include <vector>
+
+#include "plan/check_internal.h"
+
+namespace orrery::plan::checker {
+
+namespace {
+
+using model::SegmentKind;
+using model::SegmentShape;
+
+enum class Holds : std::uint8_t { kWhole, kPartialSum, kPartialMax, kSlices };
+
+class Values {
+ public:
+  Values(const ClassStep& step, FaultList& faults)
+      : step_(step), program_(*step.program), faults_(faults), holds_(step.instances.size(), Holds::kWhole) {}
+
+  void run() {
+    losses_.assign(static_cast<std::size_t>(program_.micro_batches), 0);
+    for (at_ = 0; at_ < step_.ops.size(); ++at_) {
+      const Op& op = *step_.ops[at_].op;
+      if (op.kind == OpKind::kCollective) collective(op);
+      else plain(op);
+    }
+    at_ = step_.ops.empty() ? 0 : step_.ops.size() - 1;
+    for (std::size_t i = 0; i < holds_.size(); ++i) {
+      if (holds_[i] == Holds::kWhole || !step_.persistent[i]) continue;
+      fault(FaultKind::kContributionMissing, "ends the step with slices of the other ranks missing in", static_cast<InstanceIndex>(i));
+    }
+    check_losses();
+  }
+
+ private:
+  void fault(FaultKind kind, std::string_view what, InstanceIndex instance) {
+    faults_.add(kind, step_.rank_class->stage, at_, "{} {} {}", step_.describe(at_), what, step_.describe_instance(instance));
+  }
+
+  /// Reads need whole values; what an op writes is whole, unless the table above says otherwise.
+  void plain(const Op& op) {
+    for (const Access& a : step_.accesses_of(at_)) {
+      Holds& h = holds_[a.instance];
+      if ((a.kind == AccessKind::kRead || a.kind == AccessKind::kUpdate) && h != Holds::kWhole) {
+        fault(FaultKind::kNeverReduced, "uses a partial value of", a.instance);
+        h = Holds::kWhole;  // one fault, not an echo at every reader
+      }
+      if (a.kind == AccessKind::kWrite) h = Holds::kWhole;
+    }
+    if (op.kind == OpKind::kCompute && program_.segments.contains(op.segment)) compute(op, program_.segments[op.segment]);
+  }
+
+  [[nodiscard]] bool split(const Op& op) const {
+    return op.unit && program_.groups[program_.units[*op.unit].tensor_group].size > 1;
+  }
+  void mark_writes(const Op& op, Holds h) {
+    for (const BufferRef& ref : op.writes) holds_[step_.instance_of(at_, ref)] = h;
+  }
+
+  void compute(const Op& op, const SegmentShape& shape) {
+    const bool forward = op.phase == Phase::kF;
+    switch (shape.kind) {
+      case SegmentKind::kEmbedding:
+      case SegmentKind::kProjection:
+      case SegmentKind::kMlpOut:
+        if (forward && split(op)) mark_writes(op, Holds::kPartialSum);
+        break;
+      case SegmentKind::kQkv:
+      case SegmentKind::kMlpIn:
+      case SegmentKind::kLogits:
+        if (!forward && split(op)) mark_writes(op, Holds::kPartialSum);
+        break;
+      case SegmentKind::kLossMax:
+        if (shape.out < shape.vocab) mark_writes(op, Holds::kPartialMax);
+        break;
+      case SegmentKind::kLossSum:
+        if (shape.out < shape.vocab) mark_writes(op, Holds::kPartialSum);
+        break;
+      case SegmentKind::kLoss:
+        has_loss_ = true;
+        if (forward) loss(op);
+        break;
+      case SegmentKind::kZeroGradient:
+        if (!op.updates.empty()) zeroed_.push_back(step_.instance_of(at_, op.updates[0]));
+        break;
+      case SegmentKind::kAdamW:
+        // Only the owner's slice of a whole parameter is new; a parameter of shard size has no other.
+        if (!op.updates.empty() && program_.buffers[op.updates[0].buffer].elements() > shape.elements) {
+          holds_[step_.instance_of(at_, op.updates[0])] = Holds::kSlices;
+        }
+        break;
+      case SegmentKind::kLoadTokens:
+      case SegmentKind::kLoadTargets:
+      case SegmentKind::kPositionAdd:
+      case SegmentKind::kNorm:
+      case SegmentKind::kAttention:
+      case SegmentKind::kResidual:
+      case SegmentKind::kActivation:
+      case SegmentKind::kSlice:
+      case SegmentKind::kAccumulate: break;
+    }
+  }
+
+  void collective(const Op& op) {
+    const bool in_place = op.updates.size() == 1;
+    if (!in_place && (op.reads.size() != 1 || op.writes.size() != 1)) return;  // check_operands says so
+    const InstanceIndex from = step_.instance_of(at_, in_place ? op.updates[0] : op.reads[0]);
+    const InstanceIndex to = in_place ? from : step_.instance_of(at_, op.writes[0]);
+    const Holds had = holds_[from];
+    // Gradients have their own algebra.
+    if (program_.buffers[step_.instances[from].buffer].category == BufferCategory::kGradient) return;
+    holds_[to] = Holds::kWhole;
+    const bool reduces = op.collective == Collective::kAllReduce || op.collective == Collective::kReduceScatter;
+    const Holds wanted = reduces ? (op.reduce == Reduce::kMax ? Holds::kPartialMax : Holds::kPartialSum) : Holds::kWhole;
+    if (had == wanted || (had == Holds::kSlices && op.collective == Collective::kAllGather)) return;
+    if (program_.groups[op.group].size == 1) return;
+    if (had == Holds::kWhole) fault(FaultKind::kReducedTwice, "reduces the whole value of", from);
+    else fault(FaultKind::kNeverReduced, "does not complete the partial value of", from);
+  }
+
+  void loss(const Op& op) {
+    const std::int32_t m = step_.ops[at_].micro_batch;
+    if (m >= 0 && m < program_.micro_batches) ++losses_[static_cast<std::size_t>(m)];
+    if (op.updates.empty()) return;
+    const InstanceIndex instance = step_.instance_of(at_, op.updates[0]);
+    for (const InstanceIndex z : zeroed_) {
+      if (z == instance) return;
+    }
+    fault(FaultKind::kContributionRepeated, "adds to the last step's", instance);
+    zeroed_.push_back(instance);
+  }
+
+  void check_losses() {
+    if (!has_loss_) return;
+    for (std::size_t m = 0; m < losses_.size(); ++m) {
+      if (losses_[m] == 1) continue;
+      faults_.add(losses_[m] == 0 ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated, step_.rank_class->stage, at_,
+                  "micro-batch {} adds {} times to the loss", m, losses_[m]);
+    }
+  }
+
+  const ClassStep& step_;
+  const Program& program_;
+  FaultList& faults_;
+  std::vector<Holds> holds_;
+  std::vector<InstanceIndex> zeroed_;
+  std::vector<int> losses_;  // by micro-batch
+  bool has_loss_ = false;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+void check_values(const ClassStep& step, FaultList& faults) { Values(step, faults).run(); }
+
+}  // namespace orrery::plan::checker

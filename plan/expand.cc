@@ -1,0 +1,101 @@
+#include "plan/expand.h"
+
+#include <algorithm>
+#include <array>
+
+#include "plan/liveness.h"
+
+namespace orrery::plan {
+
+InstanceKey key_of(const Program& program, const BufferRef& ref, std::int64_t layer, std::int64_t micro_batch) {
+  const Scope scope = program.buffers[ref.buffer].scope;
+  InstanceKey k{ref.buffer};
+  if (scope == Scope::kLayer || scope == Scope::kLayerMicroBatch) k.layer = static_cast<std::int32_t>(layer + ref.layer_offset);
+  if (scope == Scope::kMicroBatch || scope == Scope::kLayerMicroBatch) k.micro_batch = static_cast<std::int32_t>(micro_batch);
+  return k;
+}
+
+InstanceMap::InstanceMap(const Program& program, const RankClass& rank_class) : first_layer_(rank_class.first_layer) {
+  const std::int64_t layers = rank_class.end_layer - rank_class.first_layer + 1, m = program.micro_batches;
+  std::int64_t next = 0;
+  slots_.reserve(program.buffers.size());
+  for (std::uint32_t i = 0; i < program.buffers.size(); ++i) {
+    const Scope scope = program.buffers[BufferId(i)].scope;
+    Slot s;
+    s.base = next;
+    s.layers = scope == Scope::kLayer || scope == Scope::kLayerMicroBatch;
+    s.micro_batches = scope == Scope::kMicroBatch || scope == Scope::kLayerMicroBatch;
+    s.layer_stride = s.micro_batches ? m : 1;
+    next += (s.layers ? layers : 1) * (s.micro_batches ? m : 1);
+    slots_.push_back(s);
+  }
+  size_ = static_cast<std::size_t>(next);
+}
+
+std::vector<OpInstance> unroll(const Program& program, const RankClass& rank_class) {
+  std::vector<OpInstance> ops;
+  for_each_op(program, rank_class, [&](const OpInstance& op) { ops.push_back(op); });
+  return ops;
+}
+
+namespace {
+
+constexpr std::uint32_t kNone = ~0U;
+
+/// Who touched an instance last: its writer, and the latest reader on every stream since.
+struct LastAccess {
+  std::uint32_t writer = kNone;
+  std::array<std::uint32_t, kStreams> readers;
+  LastAccess() { readers.fill(kNone); }
+};
+
+}  // namespace
+
+/// Read after write, write after read, write after write, pools. Issue order is topological, so one sweep finds them all.
+Expansion expand(const Program& program, const RankClass& rank_class) {
+  Expansion e;
+  e.ops = unroll(program, rank_class);
+  const InstanceMap map(program, rank_class);
+  std::vector<LastAccess> last(map.size());
+  std::vector<std::vector<std::uint32_t>> releases(program.pools.size());
+  std::vector<std::uint32_t> acquired(program.pools.size(), 0), found;
+  e.dependency_begin.push_back(0);
+  for (std::uint32_t i = 0; i < e.ops.size(); ++i) {
+    const OpInstance& o = e.ops[i];
+    const Op& op = *o.op;
+    found.clear();
+    const auto add = [&](std::uint32_t on) {
+      if (on != kNone && e.ops[on].op->stream != op.stream) found.push_back(on);
+    };
+    const auto read = [&](const BufferRef& r) {
+      LastAccess& a = last[map.at(r, o.layer, o.micro_batch)];
+      add(a.writer);
+      a.readers[static_cast<std::size_t>(op.stream)] = i;
+    };
+    const auto write = [&](const BufferRef& r) {
+      LastAccess& a = last[map.at(r, o.layer, o.micro_batch)];
+      add(a.writer);
+      for (std::uint32_t reader : a.readers)
+        if (reader != i) add(reader);
+      a.readers.fill(kNone);
+      a.writer = i;
+    };
+    for (const BufferRef& r : op.reads) read(r);
+    if (op.weights) read(*op.weights);
+    for (const BufferRef& r : op.updates) write(r);
+    if (op.gradients) write(*op.gradients);
+    for (const BufferRef& r : op.writes) write(r);
+    if (op.acquire) {
+      const std::size_t p = op.acquire->raw(), k = acquired[p]++, capacity = static_cast<std::size_t>(program.pools[*op.acquire].capacity);
+      if (k >= capacity && k - capacity < releases[p].size()) add(releases[p][k - capacity]);
+    }
+    if (op.release) releases[op.release->raw()].push_back(i);
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    e.dependencies.insert(e.dependencies.end(), found.begin(), found.end());
+    e.dependency_begin.push_back(static_cast<std::uint32_t>(e.dependencies.size()));
+  }
+  return e;
+}
+
+}  // namespace orrery::plan

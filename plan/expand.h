@@ -1,0 +1,98 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/program.h"
+
+namespace orrery::plan {
+
+/// One operation of the unrolled Program of a rank class.
+struct OpInstance {
+  const Op* op = nullptr;
+  std::int32_t layer = 0;
+  std::int32_t micro_batch = 0;
+  TemplateId source;           // template and index: a predicted and a measured span match by these
+  std::uint32_t index = 0;
+};
+
+/// Dense number of a buffer instance inside one expansion.
+using InstanceIndex = std::uint32_t;
+
+struct InstanceKey {
+  BufferId buffer;
+  std::int32_t layer = -1;        // -1: not in the scope
+  std::int32_t micro_batch = -1;
+  auto operator<=>(const InstanceKey&) const = default;
+};
+
+/// Dense numbering of the buffer instances that one class can touch: no hashing in loops.
+class InstanceMap {
+ public:
+  InstanceMap(const Program& program, const RankClass& rank_class);
+  [[nodiscard]] InstanceIndex at(const BufferRef& ref, std::int64_t layer, std::int64_t micro_batch) const {
+    const Slot& s = slots_[ref.buffer.raw()];
+    return static_cast<InstanceIndex>(s.base + (s.layers ? (layer + ref.layer_offset - first_layer_) * s.layer_stride : 0) +
+                                      (s.micro_batches ? micro_batch : 0));
+  }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  struct Slot {
+    std::int64_t base = 0, layer_stride = 0;
+    bool layers = false, micro_batches = false;
+  };
+  std::vector<Slot> slots_;
+  std::int64_t first_layer_ = 0;
+  std::size_t size_ = 0;
+};
+
+/// Key of `ref` seen from a call with (layer, micro_batch).
+InstanceKey key_of(const Program& program, const BufferRef& ref, std::int64_t layer, std::int64_t micro_batch);
+
+/// Walks a class's step in issue order without storing it.
+template <class Visit>  // void(const OpInstance&)
+void for_each_op(const Program& program, const RankClass& rank_class, Visit&& visit);
+
+/// A step of one rank class, unrolled, with explicit dependencies (CSR, indices into ops, all smaller than the dependant).
+/// A dependency on an operation of the same stream that FIFO order already gives is left out.
+struct Expansion {
+  std::vector<OpInstance> ops;
+  std::vector<std::uint32_t> dependency_begin;  // ops.size() + 1
+  std::vector<std::uint32_t> dependencies;
+  [[nodiscard]] std::span<const std::uint32_t> dependencies_of(std::size_t op) const {
+    return {dependencies.data() + dependency_begin[op], dependency_begin[op + 1] - dependency_begin[op]};
+  }
+};
+Expansion expand(const Program& program, const RankClass& rank_class);
+
+/// Unrolled operations only, for the checker and its mutation tests.
+std::vector<OpInstance> unroll(const Program& program, const RankClass& rank_class);
+
+// ---- implementation of the template ----
+namespace detail {
+template <class Visit>
+void walk(const Program& program, const std::vector<Node>& nodes, std::int64_t layer, std::int64_t micro_batch, Visit& visit) {
+  for (const Node& n : nodes) {
+    if (n.is_loop) {
+      for (std::int64_t i = n.begin; n.step > 0 ? i < n.end : i > n.end; i += n.step) {
+        if (n.axis == Axis::kLayer) walk(program, n.body, i, micro_batch, visit);
+        else walk(program, n.body, layer, i, visit);
+      }
+      continue;
+    }
+    const auto l = static_cast<std::int32_t>(n.layer + (n.layer_from_loop ? layer : 0));
+    const auto m = static_cast<std::int32_t>(n.micro_batch + (n.micro_batch_from_loop ? micro_batch : 0));
+    const Template& t = program.templates[n.call];
+    for (std::uint32_t k = 0; k < t.ops.size(); ++k) visit(OpInstance{&t.ops[k], l, m, n.call, k});
+  }
+}
+}  // namespace detail
+template <class Visit>
+void for_each_op(const Program& program, const RankClass& rank_class, Visit&& visit) {
+  detail::walk(program, rank_class.body, 0, 0, visit);
+}
+
+}  // namespace orrery::plan

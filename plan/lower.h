@@ -1,0 +1,45 @@
+#pragma once
+#include "base/result.h"
+#include "model/spec.h"
+#include "plan/plan.h"
+#include "plan/program.h"
+
+namespace orrery::plan {
+
+/// Lowers a plan to a Program. Errors: those of validate(). A lowered Program passes check().
+base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model);
+
+/// Templates of one layer under one strategy, alone: what closed forms price, the same that lower() emits.
+///
+///  * `forward`, `backward`: once per micro-batch. The head does its backward at once after its forward (its `backward` is empty):
+///    the gradient [b,s,h] is kept instead of the logits [b,s,v].
+///  * `gather`: ZeRO-3 only (else no operations): before every forward and every backward; they write gathered weights that the compute template
+///    frees; `gather_backward` is the same for the backward's buffers.
+///  * `sync`: reduction of gradients over data parallelism, on the data stream: after the last micro-batch's backward
+///    (`reduces_per_micro_batch` false), or after every one.
+///  * `zero_gradient`, `update`: once per step (AdamW, then the all-gather of parameters for ZeRO-1/2).
+struct LayerTemplates {
+  Program program;            // buffers, segments, groups, units and the templates below; one class without a body that lists the
+                              // persistent state
+  TemplateId forward, backward, gather_forward, gather_backward, zero_gradient, sync, update;
+  bool reduces_per_micro_batch = false;
+};
+struct LayerContext {
+  model::Precision precision = model::Precision::kBFloat16;
+  std::int64_t sequence = 0;
+  std::int64_t micro_batch_sequences = 0;  // of the whole stage: global_batch / micro_batches
+  std::int64_t micro_batches = 1;
+  std::int64_t global_batch = 0;
+  int stages = 1;                          // > 1: a tied head in another stage keeps its own copy of the table
+  int prefetch_depth = 1;
+};
+LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context);
+/// Embedding (first stage) and head (last stage) likewise.
+LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
+LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
+
+/// Change of layout between neighbouring layers: `forward` carries the activation, `backward` its gradient; the rest is empty.
+LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy& from, const LayerStrategy& to,
+                             const LayerContext& context);
+
+}  // namespace orrery::plan

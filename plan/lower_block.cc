@@ -1,0 +1,318 @@
+#include "plan/lower_parts.h"
+
+namespace orrery::plan {
+
+using model::SegmentKind;
+using model::SegmentShape;
+
+namespace {
+
+Parameter parameter(std::string name, std::vector<std::int64_t> shape, int shard_dim, int tp, Init init) {
+  Parameter p;
+  p.name = "blocks.{layer}." + std::move(name);
+  p.shape = p.local_shape = std::move(shape);
+  p.shard_dim = shard_dim;
+  if (shard_dim >= 0) p.local_shape[static_cast<std::size_t>(shard_dim)] /= tp;
+  p.init = init;
+  p.decay = p.shape.size() > 1;
+  return p;
+}
+
+}  // namespace
+
+/// Replicated parameters first, so that their gradients are one range (sequence parallelism sums it over the tensor group);
+/// then q, k, v and gate, up side by side, so that each fused product is one matrix.
+std::vector<Parameter> block_parameters(const model::ModelSpec& m, int tp) {
+  std::vector<Parameter> ps;
+  const auto add = [&](const char* name, std::vector<std::int64_t> shape, int shard_dim, Init init) {
+    ps.push_back(parameter(name, std::move(shape), shard_dim, tp, init));
+  };
+  const bool layer_norm = m.norm == model::NormKind::kLayerNorm;
+  for (const char* n : {"norm1", "norm2"}) {
+    add((std::string(n) + ".weight").c_str(), {m.hidden}, -1, Init::kOne);
+    if (layer_norm) add((std::string(n) + ".bias").c_str(), {m.hidden}, -1, Init::kZero);
+  }
+  if (m.projection_bias) add("attn.proj.bias", {m.hidden}, -1, Init::kZero);
+  if (m.mlp_bias) add("mlp.out.bias", {m.hidden}, -1, Init::kZero);
+  const std::int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
+  add("attn.q.weight", {q, m.hidden}, 0, Init::kNormal);
+  add("attn.k.weight", {kv, m.hidden}, 0, Init::kNormal);
+  add("attn.v.weight", {kv, m.hidden}, 0, Init::kNormal);
+  if (m.qkv_bias) {
+    add("attn.q.bias", {q}, 0, Init::kZero);
+    add("attn.k.bias", {kv}, 0, Init::kZero);
+    add("attn.v.bias", {kv}, 0, Init::kZero);
+  }
+  add("attn.proj.weight", {m.hidden, q}, 1, Init::kNormalScaled);
+  if (m.gated_mlp) add("mlp.gate.weight", {m.ffn, m.hidden}, 0, Init::kNormal);
+  add("mlp.in.weight", {m.ffn, m.hidden}, 0, Init::kNormal);
+  if (m.gated_mlp && m.mlp_bias) add("mlp.gate.bias", {m.ffn}, 0, Init::kZero);
+  if (m.mlp_bias) add("mlp.in.bias", {m.ffn}, 0, Init::kZero);
+  add("mlp.out.weight", {m.hidden, m.ffn}, 1, Init::kNormalScaled);
+  return ps;
+}
+
+namespace {
+
+/// Emits one block. Names follow the table of model/segment.h.
+///
+/// Pre-norm:  a = norm1(x); p = proj(attention(qkv(a))); y = x + p; c = norm2(y); x' = y + out(act(in(c)))
+/// Post-norm: y0 = x + proj(attention(qkv(x))); y = norm1(y0); z0 = y + out(act(in(y))); x' = norm2(z0)
+/// f: identity forward, all-reduce backward; g: all-reduce forward, identity backward (Megatron-LM, arXiv 1909.08053);
+/// with sequence parallelism f is an all-gather / reduce-scatter pair and g its mirror (arXiv 2205.05198).
+class Block {
+ public:
+  Block(Builder& b, const LayerStrategy& strategy)
+      : b_(b), m_(b.model()), s_(strategy), l_(strategy), full_(strategy), use_(b.use(b.unit("block", block_parameters(m_, s_.tp), s_, Scope::kLayer), "block")) {
+    full_.sequence_parallel = false;
+    tensor_ = b_.group("tensor", s_.tp, 1);
+    const std::int64_t n = m_.heads / s_.tp, k = m_.kv_heads / s_.tp, bs = b_.sequences(l_), s = b_.context().sequence;
+    const std::int64_t sl = b_.tokens(l_);
+    x_ = b_.stream(l_, 0), x_next_ = b_.stream(l_, 1);
+    dx_ = b_.stream_gradient(l_, 0), dx_next_ = b_.stream_gradient(l_, 1);
+    a_ = shard("a"), c_ = shard("c"), y_ = shard("y");
+    for (int i : {0, 1}) {
+      const std::string tag = i == 0 ? "1" : "2";
+      if (m_.norm == model::NormKind::kLayerNorm) mean_[i] = b_.local("mean" + tag, l_, {bs * sl}, model::DType::kFloat32);
+      rstd_[i] = b_.local("rstd" + tag, l_, {bs * sl}, model::DType::kFloat32);
+    }
+    qkv_ = wide("qkv", (n + 2 * k) * m_.head_dim), o_ = wide("o", n * m_.head_dim);
+    lse_ = b_.local("lse", l_, {bs, n, s}, model::DType::kFloat32);
+    u_ = wide("u", m_.mlp_in_features() / s_.tp), g_ = wide("g", m_.ffn / s_.tp);
+  }
+
+  LayerPair build() {
+    if (m_.post_norm) post_norm();
+    else pre_norm();
+    const auto is_gather = [&](const Op& op) { return op.kind == OpKind::kCollective && op.collective == Collective::kAllGather; };
+    const auto replay = [&](const Op& op) {
+      if (s_.recompute == Recompute::kFull || is_gather(op)) return true;   // gathered inputs are never kept
+      return s_.recompute == Recompute::kSelective && op.kind == OpKind::kCompute &&
+             b_.program().segments[op.segment].kind == SegmentKind::kAttention;
+    };
+    insert_replays(f_, r_, replay, [&](const BufferRef&) { return use_.weights_backward; });
+    std::vector<Op> zero = zero_part_ops(b_, use_);
+    r_.insert(r_.begin(), zero.begin(), zero.end());
+    place_frees(f_, r_, [&](const BufferRef& r) {
+      return b_.program().buffers[r.buffer].persistent || r == x_next_ || r == dx_ || (use_.parts && r == use_.gradient);
+    });
+    return {std::move(f_), std::move(r_), {use_}};
+  }
+
+ private:
+  BufferRef shard(const std::string& name) { return b_.local(name, l_, {b_.sequences(l_), b_.tokens(l_), m_.hidden}, b_.dtype()); }
+  BufferRef wide(const std::string& name, std::int64_t features) {
+    return b_.local(name, l_, {b_.sequences(l_), b_.context().sequence, features}, b_.dtype());
+  }
+  BufferRef whole(const std::string& name) { return wide(name + " whole", m_.hidden); }
+  const ParameterUnit& unit() { return b_.program().units[use_.state.unit]; }
+  SegmentShape shape(SegmentKind kind, const Layout& l, std::int64_t in, std::int64_t out) { return b_.shape(kind, l, in, out); }
+  std::int64_t qkv_out() const { return m_.qkv_features() / s_.tp; }
+  std::int64_t heads_out() const { return m_.heads / s_.tp * m_.head_dim; }
+
+  SegmentShape attention_shape() {
+    SegmentShape s = shape(SegmentKind::kAttention, full_, qkv_out(), heads_out());
+    s.heads = m_.heads / s_.tp;
+    s.kv_heads = m_.kv_heads / s_.tp;
+    s.head_dim = m_.head_dim;
+    s.rotary = m_.position == model::PositionKind::kRotary;
+    s.rope_theta = m_.rope_theta;
+    s.causal = m_.causal;
+    return s;
+  }
+  SegmentShape linear(SegmentKind kind, std::int64_t in, std::int64_t out, bool bias) {
+    SegmentShape s = shape(kind, full_, in, out);
+    s.bias = bias;
+    return s;
+  }
+
+  // ---- forward pieces ----
+  void norm(int i, const char* name, BufferRef in, BufferRef out) {
+    std::vector<BufferRef> writes{out};
+    if (m_.norm == model::NormKind::kLayerNorm) writes.push_back(mean_[i]);
+    writes.push_back(rstd_[i]);
+    f_.push_back(with_weights(compute(b_, name, shape(SegmentKind::kNorm, l_, m_.hidden, m_.hidden), Phase::kF, {in}, writes), use_,
+                              norm_views(name), false));
+  }
+  std::vector<ParameterView> norm_views(const std::string& name) {
+    std::vector<ParameterView> v{view_of(unit(), {(name + ".weight").c_str()})};
+    if (m_.norm == model::NormKind::kLayerNorm) v.push_back(view_of(unit(), {(name + ".bias").c_str()}));
+    return v;
+  }
+  /// Input of a column-parallel product: gathered over the sequence when it is split.
+  BufferRef gathered(const char* what, BufferRef in, std::vector<Op>& ops) {
+    if (!l_.sequence_parallel) return in;
+    const BufferRef out = whole(what);
+    ops.push_back(all_gather(b_, std::string("all_gather(") + what + ")", Stream::kTensor, tensor_, in, out, 1));
+    return out;
+  }
+  /// Output of a row-parallel product: partial sums to whole rows.
+  BufferRef reduced(const char* what, BufferRef partial, BufferRef out, std::vector<Op>& ops) {
+    if (s_.tp == 1) return partial;
+    if (!l_.sequence_parallel) {
+      ops.push_back(all_reduce(b_, std::string("all_reduce(") + what + ")", Stream::kTensor, tensor_, partial));
+      return partial;
+    }
+    ops.push_back(reduce_scatter(b_, std::string("reduce_scatter(") + what + ")", Stream::kTensor, tensor_, partial, out, 1));
+    return out;
+  }
+  /// Where a row- or column-parallel product writes: straight to `out` unless a reduce-scatter follows.
+  BufferRef partial(const char* what, BufferRef out) { return l_.sequence_parallel ? whole(what) : out; }
+
+  std::vector<ParameterView> qkv_views() {
+    std::vector<ParameterView> v{view_of(unit(), {"attn.q.weight", "attn.k.weight", "attn.v.weight"})};
+    if (m_.qkv_bias) v.push_back(view_of(unit(), {"attn.q.bias", "attn.k.bias", "attn.v.bias"}));
+    return v;
+  }
+  std::vector<ParameterView> mlp_in_views() {
+    std::vector<ParameterView> v;
+    if (m_.gated_mlp) v.push_back(view_of(unit(), {"mlp.gate.weight", "mlp.in.weight"}));
+    else v.push_back(view_of(unit(), {"mlp.in.weight"}));
+    if (m_.mlp_bias && m_.gated_mlp) v.push_back(view_of(unit(), {"mlp.gate.bias", "mlp.in.bias"}));
+    else if (m_.mlp_bias) v.push_back(view_of(unit(), {"mlp.in.bias"}));
+    return v;
+  }
+
+  void attention_forward(BufferRef in, BufferRef p) {
+    const BufferRef a = gathered("a", in, f_);
+    f_.push_back(with_weights(compute(b_, "qkv", linear(SegmentKind::kQkv, m_.hidden, qkv_out(), m_.qkv_bias), Phase::kF, {a}, {qkv_}),
+                              use_, qkv_views(), false));
+    f_.push_back(compute(b_, "attention", attention_shape(), Phase::kF, {qkv_}, {o_, lse_}));
+    const BufferRef part = partial("p", p);
+    f_.push_back(with_weights(compute(b_, "projection", linear(SegmentKind::kProjection, heads_out(), m_.hidden, false), Phase::kF, {o_},
+                                      {part}),
+                              use_, {view_of(unit(), {"attn.proj.weight"})}, false));
+    reduced("p", part, p, f_);
+  }
+  void mlp_forward(BufferRef in, BufferRef p) {
+    const BufferRef c = gathered("c", in, f_);
+    const std::int64_t wide_features = m_.mlp_in_features() / s_.tp, f = m_.ffn / s_.tp;
+    f_.push_back(with_weights(compute(b_, "mlp_in", linear(SegmentKind::kMlpIn, m_.hidden, wide_features, m_.mlp_bias), Phase::kF, {c}, {u_}),
+                              use_, mlp_in_views(), false));
+    f_.push_back(compute(b_, "activation", shape(SegmentKind::kActivation, full_, wide_features, f), Phase::kF, {u_}, {g_}));
+    const BufferRef part = partial("q", p);
+    f_.push_back(with_weights(compute(b_, "mlp_out", linear(SegmentKind::kMlpOut, f, m_.hidden, false), Phase::kF, {g_}, {part}), use_,
+                              {view_of(unit(), {"mlp.out.weight"})}, false));
+    reduced("q", part, p, f_);
+  }
+  SegmentShape residual_shape(bool bias) {
+    SegmentShape s = shape(SegmentKind::kResidual, l_, m_.hidden, m_.hidden);
+    s.bias = bias;
+    return s;
+  }
+  void residual(const char* name, BufferRef x, BufferRef p, BufferRef out, bool bias, const char* parameter) {
+    Op op = compute(b_, name, residual_shape(bias), Phase::kF, {x, p}, {out});
+    if (bias) op = with_weights(std::move(op), use_, {view_of(unit(), {parameter})}, false);
+    f_.push_back(std::move(op));
+  }
+
+  // ---- backward pieces ----
+  void residual_backward(const char* name, BufferRef d, bool bias, const char* parameter) {
+    if (!bias) return;
+    r_.push_back(with_gradient(compute(b_, name, residual_shape(true), Phase::kBG, {d}, {}), use_, {view_of(unit(), {parameter})}));
+  }
+  void norm_backward(int i, const char* name, BufferRef dy, BufferRef x, const BufferRef* d_residual, BufferRef dx) {
+    std::vector<BufferRef> reads{dy, x};
+    if (m_.norm == model::NormKind::kLayerNorm) reads.push_back(mean_[i]);
+    reads.push_back(rstd_[i]);
+    SegmentShape s = shape(SegmentKind::kNorm, l_, m_.hidden, m_.hidden);
+    if (d_residual) {
+      s.residual = true;
+      reads.push_back(*d_residual);
+    }
+    r_.push_back(with_weights(compute(b_, name, s, Phase::kBG, reads, {dx}), use_, norm_views(name), true));
+  }
+  /// d: gradient of the block's MLP output; in: its input as kept. Writes the input's gradient to `out`.
+  void mlp_backward(BufferRef d, BufferRef in, BufferRef out) {
+    const BufferRef dz = gathered("dz", d, r_);
+    const std::int64_t wide_features = m_.mlp_in_features() / s_.tp, f = m_.ffn / s_.tp;
+    const BufferRef dg = wide("dg", f), du = wide("du", wide_features);
+    r_.push_back(with_weights(compute(b_, "mlp_out", linear(SegmentKind::kMlpOut, f, m_.hidden, false), Phase::kBG, {dz, g_}, {dg}), use_,
+                              {view_of(unit(), {"mlp.out.weight"})}, true));
+    r_.push_back(compute(b_, "activation", shape(SegmentKind::kActivation, full_, wide_features, f), Phase::kB, {dg, u_}, {du}));
+    const BufferRef c = l_.sequence_parallel ? whole("c") : in, part = partial("dc", out);
+    r_.push_back(with_weights(compute(b_, "mlp_in", linear(SegmentKind::kMlpIn, m_.hidden, wide_features, m_.mlp_bias), Phase::kBG, {du, c},
+                                      {part}),
+                              use_, mlp_in_views(), true));
+    reduced("dc", part, out, r_);
+  }
+  void attention_backward(BufferRef d, BufferRef in, BufferRef out) {
+    const BufferRef dp = gathered("dp", d, r_);
+    const BufferRef d_o = wide("do", heads_out()), dqkv = wide("dqkv", qkv_out());
+    r_.push_back(with_weights(compute(b_, "projection", linear(SegmentKind::kProjection, heads_out(), m_.hidden, false), Phase::kBG, {dp, o_},
+                                      {d_o}),
+                              use_, {view_of(unit(), {"attn.proj.weight"})}, true));
+    r_.push_back(compute(b_, "attention", attention_shape(), Phase::kB, {d_o, qkv_, o_, lse_}, {dqkv}));
+    const BufferRef a = l_.sequence_parallel ? whole("a") : in, part = partial("da", out);
+    r_.push_back(with_weights(compute(b_, "qkv", linear(SegmentKind::kQkv, m_.hidden, qkv_out(), m_.qkv_bias), Phase::kBG, {dqkv, a}, {part}),
+                              use_, qkv_views(), true));
+    reduced("da", part, out, r_);
+  }
+  Op add(const char* name, BufferRef what, BufferRef to) {
+    SegmentShape s = shape(SegmentKind::kAccumulate, l_, 0, 0);
+    s.elements = b_.program().buffers[to.buffer].elements();
+    return compute(b_, name, s, Phase::kF, {what}, {}, {to});   // a sum has one phase, wherever it stands
+  }
+
+  void pre_norm() {
+    const BufferRef p = shard("p"), q = shard("q"), dc = shard("dc"), da = shard("da"), dy = shard("dy");
+    norm(0, "norm1", x_, a_);
+    attention_forward(a_, p);
+    residual("residual1", x_, p, y_, m_.projection_bias, "attn.proj.bias");
+    norm(1, "norm2", y_, c_);
+    mlp_forward(c_, q);
+    residual("residual2", y_, q, x_next_, m_.mlp_bias, "mlp.out.bias");
+
+    residual_backward("residual2", dx_next_, m_.mlp_bias, "mlp.out.bias");
+    mlp_backward(dx_next_, c_, dc);
+    norm_backward(1, "norm2", dc, y_, &dx_next_, dy);
+    residual_backward("residual1", dy, m_.projection_bias, "attn.proj.bias");
+    attention_backward(dy, a_, da);
+    norm_backward(0, "norm1", da, x_, &dy, dx_);
+  }
+
+  void post_norm() {
+    const BufferRef p = shard("p"), q = shard("q"), y0 = shard("y0"), z0 = shard("z0"), dz0 = shard("dz0"), dy0 = shard("dy0");
+    const BufferRef dy = shard("dy");
+    attention_forward(x_, p);
+    residual("residual1", x_, p, y0, m_.projection_bias, "attn.proj.bias");
+    norm(0, "norm1", y0, y_);
+    mlp_forward(y_, q);
+    residual("residual2", y_, q, z0, m_.mlp_bias, "mlp.out.bias");
+    norm(1, "norm2", z0, x_next_);
+
+    norm_backward(1, "norm2", dx_next_, z0, nullptr, dz0);
+    residual_backward("residual2", dz0, m_.mlp_bias, "mlp.out.bias");
+    mlp_backward(dz0, y_, dy);
+    r_.push_back(add("add(dz0)", dz0, dy));
+    norm_backward(0, "norm1", dy, y0, nullptr, dy0);
+    residual_backward("residual1", dy0, m_.projection_bias, "attn.proj.bias");
+    attention_backward(dy0, x_, dx_);
+    r_.push_back(add("add(dy0)", dy0, dx_));
+  }
+
+  Builder& b_;
+  const model::ModelSpec& m_;
+  LayerStrategy s_;
+  Layout l_, full_;
+  UnitUse use_;
+  GroupId tensor_;
+  BufferRef x_, x_next_, dx_, dx_next_, a_, c_, y_, qkv_, o_, lse_, u_, g_;
+  BufferRef mean_[2], rstd_[2];
+  std::vector<Op> f_, r_;
+};
+
+}  // namespace
+
+std::int64_t replicated_elements(const ParameterUnit& unit) {
+  std::int64_t n = 0;
+  for (const Parameter& p : unit.parameters) {
+    if (p.shard_dim >= 0) break;
+    n = p.offset + p.local_shape[0];
+  }
+  return n;
+}
+
+LayerPair block_pair(Builder& b, const LayerStrategy& strategy) { return Block(b, strategy).build(); }
+
+}  // namespace orrery::plan

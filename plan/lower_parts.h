@@ -1,0 +1,39 @@
+#pragma once
+#include <vector>
+
+#include "plan/builder.h"
+#include "plan/liveness.h"
+
+namespace orrery::plan {
+
+/// Operations of one layer, forward and backward, with frees placed, and the parameter units it uses.
+struct LayerPair {
+  std::vector<Op> forward, backward;
+  std::vector<UnitUse> units;
+};
+
+LayerPair block_pair(Builder& b, const LayerStrategy& strategy);
+std::vector<Parameter> block_parameters(const model::ModelSpec& model, int tp);
+
+/// Token (and position) embedding; output in the vocabulary layout. Called with layer 0.
+LayerPair embedding_pair(Builder& b, const LayerStrategy& vocabulary);
+/// Final norm, logits, vocabulary-parallel loss and their backward, all in `forward`. Called with layer = number of blocks.
+LayerPair head_pair(Builder& b, const LayerStrategy& vocabulary);
+/// The head reads the embedding's own table (tied, and both in one stage).
+bool shares_table(const Builder& b);
+
+/// Change of layout of the residual stream at a block boundary. Same layout: no operations.
+LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to);
+
+/// Adds the templates of one layer to the Program under construction.
+struct LayerSet {
+  TemplateId forward, backward, gather_forward, gather_backward, zero_gradient, sync, update;
+  bool reduces_per_micro_batch = false;
+  std::vector<BufferId> persistent;
+};
+LayerSet add_templates(Builder& b, const std::string& name, LayerPair pair);
+
+/// Leading parameters that every tensor rank holds whole.
+std::int64_t replicated_elements(const ParameterUnit& unit);
+
+}  // namespace orrery::plan

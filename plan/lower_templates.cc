@@ -1,0 +1,76 @@
+#include "plan/lower_parts.h"
+
+namespace orrery::plan {
+
+LayerSet add_templates(Builder& b, const std::string& name, LayerPair pair) {
+  LayerSet t;
+  std::vector<Op> zero, sync, update;
+  const auto append = [](std::vector<Op>& to, std::vector<Op> from) {
+    for (Op& op : from) to.push_back(std::move(op));
+  };
+  for (const UnitUse& u : pair.units) {
+    const ParameterUnit& unit = b.program().units[u.state.unit];
+    const bool partial = unit.strategy.sequence_parallel && unit.strategy.tp > 1;
+    if (u.owned || u.parts) append(sync, sync_ops(b, u, partial ? replicated_elements(unit) : 0));
+    t.reduces_per_micro_batch = t.reduces_per_micro_batch || u.parts;
+    if (!u.owned) continue;
+    append(zero, zero_gradient_ops(b, u.state));
+    append(update, update_ops(b, u));
+    for (BufferId id : {u.state.parameter, u.state.gradient, u.state.moment1, u.state.moment2}) t.persistent.push_back(id);
+    if (u.state.has_master) t.persistent.push_back(u.state.master);
+  }
+  std::vector<Op> gather_forward = gather_ops(b, pair.units, pair.forward);
+  std::vector<Op> gather_backward = gather_ops(b, pair.units, pair.backward);
+  if (!gather_forward.empty()) pair.forward.back().release = b.gather_pool();
+  if (!gather_backward.empty()) pair.backward.back().release = b.gather_pool();
+  t.forward = b.add(name + ".forward", std::move(pair.forward));
+  t.backward = b.add(name + ".backward", std::move(pair.backward));
+  t.gather_forward = b.add(name + ".gather_forward", std::move(gather_forward));
+  t.gather_backward = b.add(name + ".gather_backward", std::move(gather_backward));
+  t.zero_gradient = b.add(name + ".zero_gradient", std::move(zero));
+  t.sync = b.add(name + ".sync", std::move(sync));
+  t.update = b.add(name + ".update", std::move(update));
+  return t;
+}
+
+namespace {
+
+template <class Make>  // LayerPair(Builder&)
+LayerTemplates lower_alone(const char* name, const model::ModelSpec& model, const LayerContext& context, Make make) {
+  LayerTemplates out;
+  Builder b(out.program, model, context);
+  const LayerSet set = add_templates(b, name, make(b));
+  out.forward = set.forward;
+  out.backward = set.backward;
+  out.gather_forward = set.gather_forward;
+  out.gather_backward = set.gather_backward;
+  out.zero_gradient = set.zero_gradient;
+  out.sync = set.sync;
+  out.update = set.update;
+  out.reduces_per_micro_batch = set.reduces_per_micro_batch;
+  RankClass state;
+  for (BufferId id : set.persistent) state.persistent.push_back({id, 0});
+  out.program.classes.push_back(std::move(state));
+  return out;
+}
+
+}  // namespace
+
+LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context) {
+  return lower_alone("block", model, context, [&](Builder& b) { return block_pair(b, strategy); });
+}
+
+LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
+  return lower_alone("embedding", model, context, [&](Builder& b) { return embedding_pair(b, vocabulary); });
+}
+
+LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
+  return lower_alone("head", model, context, [&](Builder& b) { return head_pair(b, vocabulary); });
+}
+
+LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy& from, const LayerStrategy& to,
+                             const LayerContext& context) {
+  return lower_alone("reshard", model, context, [&](Builder& b) { return reshard_pair(b, Layout(from), Layout(to)); });
+}
+
+}  // namespace orrery::plan

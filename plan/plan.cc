@@ -1,0 +1,330 @@
+#include "plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/fingerprint.h"
+
+namespace orrery::plan {
+
+using base::Diagnostic;
+using base::Diagnostics;
+using base::ErrorCode;
+
+std::string_view to_string(Schedule s) {
+  switch (s) {
+    case Schedule::kGPipe: return "gpipe";
+    case Schedule::k1F1B: return "1f1b";
+  }
+  return "";
+}
+
+std::string_view to_string(Recompute r) {
+  switch (r) {
+    case Recompute::kNone: return "none";
+    case Recompute::kSelective: return "selective";
+    case Recompute::kFull: return "full";
+  }
+  return "";
+}
+
+std::string to_string(const LayerStrategy& s) {
+  std::string text = fmt::format("tp{} dp{}", s.tp, s.dp);
+  if (s.zero > 0) text += fmt::format(" zero{}", s.zero);
+  if (s.sequence_parallel) text += " sp";
+  if (s.recompute != Recompute::kNone) text += fmt::format(" recompute={}", to_string(s.recompute));
+  if (s.grad_reduce == GradReduce::kMicroBatch) text += " grad_reduce=micro_batch";
+  return text;
+}
+
+int Stage::layers() const {
+  int n = 0;
+  for (const LayerRun& run : runs) n += run.count;
+  return n;
+}
+
+Plan canonical(Plan plan) {
+  for (Stage& stage : plan.stages) {
+    std::vector<LayerRun> joined;
+    for (const LayerRun& run : stage.runs) {
+      if (run.count == 0) continue;
+      if (!joined.empty() && joined.back().strategy == run.strategy) {
+        joined.back().count += run.count;
+      } else {
+        joined.push_back(run);
+      }
+    }
+    stage.runs = std::move(joined);
+  }
+  return plan;
+}
+
+std::string fingerprint(const Plan& plan) { return base::fingerprint(base::to_text(to_json(plan))); }
+
+namespace {
+
+/// Divisors of every number of `of`, ascending: the values a degree may take. Long lists are cut in the middle.
+std::string divisors(const std::vector<std::int64_t>& of) {
+  const std::int64_t limit = *std::min_element(of.begin(), of.end());
+  std::vector<std::int64_t> low, high;
+  const auto divides_all = [&of](std::int64_t d) {
+    return std::all_of(of.begin(), of.end(), [d](std::int64_t n) { return n % d == 0; });
+  };
+  for (std::int64_t d = 1; d * d <= limit; ++d) {
+    if (limit % d != 0) continue;
+    if (divides_all(d)) low.push_back(d);
+    if (d * d != limit && divides_all(limit / d)) high.push_back(limit / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  constexpr std::size_t kShown = 12;
+  if (low.size() <= kShown) return fmt::format("{}", fmt::join(low, ", "));
+  const std::vector<std::int64_t> first(low.begin(), low.begin() + kShown);
+  return fmt::format("{}, ..., {}", fmt::join(first, ", "), low.back());
+}
+
+/// The divisors of `n` next below and next above `value`: "4 or 8".
+std::string nearest_divisors(std::int64_t n, std::int64_t value) {
+  std::int64_t below = 0, above = 0;
+  for (std::int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    for (const std::int64_t c : {d, n / d}) {
+      if (c <= value) below = std::max(below, c);
+      if (c >= value) above = above == 0 ? c : std::min(above, c);
+    }
+  }
+  if (below == 0 || above == 0) return fmt::format("{}", std::max(below, above));
+  return fmt::format("{} or {}", below, above);
+}
+
+/// Collects the faults of one plan.
+class PlanValidator {
+ public:
+  PlanValidator(const Plan& plan, const model::ModelSpec& model) : plan_(plan), model_(model) {}
+
+  Diagnostics validate() {
+    check_numbers();
+    check_model();
+    check_strategy("vocabulary", plan_.vocabulary);
+    check_vocabulary();
+    check_stages();
+    return std::move(faults_);
+  }
+
+ private:
+  void fault(ErrorCode code, std::string message, std::string hint) {
+    faults_.push_back(Diagnostic{.code = code, .message = std::move(message), .hint = std::move(hint)});
+  }
+
+  void check_range(std::string_view field, std::int64_t value, std::int64_t min, std::int64_t max) {
+    if (value >= min && value <= max) return;
+    fault(ErrorCode::kOutOfRange, fmt::format("{} is {}", field, value),
+          fmt::format("{} lies between {} and {}", field, min, max));
+  }
+
+  void check_numbers() {
+    constexpr std::int64_t kLarge = std::int64_t{1} << 32;
+    check_range("hosts", plan_.hosts, 1, kMaxWorldSize);
+    check_range("global_batch", plan_.global_batch, 1, kLarge);
+    check_range("micro_batches", plan_.micro_batches, 1, kLarge);
+    check_range("prefetch_depth", plan_.prefetch_depth, 0, 1024);
+    if (plan_.sequence < 1 || plan_.sequence > model_.max_positions) {
+      fault(ErrorCode::kOutOfRange, fmt::format("sequence is {} tokens", plan_.sequence),
+            fmt::format("model '{}' takes 1 to {} tokens", model_.name, model_.max_positions));
+    }
+    if (plan_.global_batch < 1 || plan_.micro_batches < 1) return;
+    if (plan_.global_batch % plan_.micro_batches != 0) {
+      fault(ErrorCode::kInconsistent,
+            fmt::format("global_batch of {} sequences does not divide into {} micro_batches", plan_.global_batch,
+                        plan_.micro_batches),
+            fmt::format("micro_batches must divide {}; nearest: {}", plan_.global_batch,
+                        nearest_divisors(plan_.global_batch, plan_.micro_batches)));
+    } else {
+      micro_batch_sequences_ = plan_.micro_batch_sequences();
+    }
+  }
+
+  void check_model() {
+    if (plan_.model_fingerprint == model_.fingerprint()) return;
+    fault(ErrorCode::kInconsistent,
+          fmt::format("the plan was made for model '{}' ({}), not for '{}' ({})", plan_.model, plan_.model_fingerprint,
+                      model_.name, model_.fingerprint()),
+          fmt::format("plan again with --model {}, or use the model of the plan", model_.name));
+  }
+
+  void must_divide(const std::string& field, std::int64_t degree, std::int64_t n, std::string_view what) {
+    if (n % degree == 0) return;
+    fault(ErrorCode::kInconsistent, fmt::format("{} = {} does not divide {} {}", field, degree, n, what),
+          fmt::format("{} must divide {} {}: {}", field.substr(field.rfind('.') + 1), n, what, divisors({n})));
+  }
+
+  /// Ranges and what holds for vocabulary and layers alike.
+  void check_strategy(const std::string& field, const LayerStrategy& s) {
+    check_range(field + ".tp", s.tp, 1, kMaxWorldSize);
+    check_range(field + ".dp", s.dp, 1, kMaxWorldSize);
+    check_range(field + ".zero", s.zero, 0, 3);
+    if (s.grad_reduce == GradReduce::kMicroBatch && s.zero < 2) {
+      fault(ErrorCode::kInconsistent, fmt::format("{}.grad_reduce is micro_batch with zero = {}", field, s.zero),
+            "gradients that are not sharded are reduced once per step: use zero 2 or 3, or grad_reduce step");
+    }
+    if (s.dp >= 1 && micro_batch_sequences_ > 0) {
+      must_divide(field + ".dp", s.dp, micro_batch_sequences_, "sequences of a micro-batch");
+    }
+  }
+
+  void check_vocabulary() {
+    if (plan_.vocabulary.sequence_parallel) {
+      fault(ErrorCode::kUnsupported, "vocabulary.sequence_parallel is true",
+            "embedding and head are never sequence parallel");
+    }
+    if (plan_.vocabulary.recompute != Recompute::kNone) {
+      fault(ErrorCode::kUnsupported, fmt::format("vocabulary.recompute is {}", to_string(plan_.vocabulary.recompute)),
+            "embedding and head are never recomputed");
+    }
+    const std::int64_t devices = devices_of(plan_.vocabulary);
+    const auto stages = static_cast<std::int64_t>(plan_.stages.size());
+    if (plan_.vocabulary.tp >= 1 && plan_.vocabulary.dp >= 1 && devices * std::max<std::int64_t>(stages, 1) > kMaxWorldSize) {
+      fault(ErrorCode::kOutOfRange, fmt::format("{} stages of {} ranks each", stages, devices),
+            fmt::format("a plan has at most {} ranks", kMaxWorldSize));
+    }
+  }
+
+  void check_stages() {
+    if (plan_.stages.empty()) fault(ErrorCode::kOutOfRange, "stages is empty", "a plan has at least one stage");
+    if (static_cast<std::int64_t>(plan_.stages.size()) > model_.layers) {
+      fault(ErrorCode::kInconsistent, fmt::format("{} stages for {} layers", plan_.stages.size(), model_.layers),
+            fmt::format("a pipeline has at most {} stages, one layer each", model_.layers));
+    }
+    std::int64_t total = 0;
+    int tp = plan_.vocabulary.tp;
+    for (std::size_t i = 0; i < plan_.stages.size(); ++i) {
+      std::int64_t layers = 0;
+      for (std::size_t k = 0; k < plan_.stages[i].runs.size(); ++k) {
+        const LayerRun& run = plan_.stages[i].runs[k];
+        const std::string field = fmt::format("stages[{}].runs[{}]", i, k);
+        check_range(field + ".count", run.count, 1, model_.layers);
+        layers += std::max(run.count, 0);
+        check_layer(field + ".strategy", run.strategy);
+        check_neighbours(field + ".strategy.tp", tp, run.strategy.tp);
+        tp = run.strategy.tp;
+      }
+      if (layers == 0) fault(ErrorCode::kInconsistent, fmt::format("stages[{}] has no layers", i), "remove the stage");
+      total += layers;
+    }
+    check_neighbours("vocabulary.tp", tp, plan_.vocabulary.tp);
+    if (!plan_.stages.empty() && total != model_.layers) {
+      fault(ErrorCode::kInconsistent,
+            fmt::format("the stages hold {} layers and model '{}' has {}", total, model_.name, model_.layers),
+            fmt::format("the counts of all runs must add up to {}", model_.layers));
+    }
+  }
+
+  void check_layer(const std::string& field, const LayerStrategy& s) {
+    check_strategy(field, s);
+    if (s.tp < 1 || s.dp < 1) return;
+    must_divide(field + ".tp", s.tp, model_.heads, "heads");
+    if (model_.kv_heads != model_.heads) must_divide(field + ".tp", s.tp, model_.kv_heads, "kv_heads");
+    must_divide(field + ".tp", s.tp, model_.ffn, "ffn features");
+    if (s.sequence_parallel && s.tp == 1) {
+      fault(ErrorCode::kInconsistent, fmt::format("{}.sequence_parallel is true with tp = 1", field),
+            "sequence parallelism splits over the tensor group: use tp > 1, or drop it");
+    }
+    if (s.sequence_parallel && plan_.sequence >= 1) {
+      must_divide(field + ".tp", s.tp, plan_.sequence, "tokens of a sequence");
+    }
+    const std::int64_t devices = devices_of(plan_.vocabulary);
+    if (devices_of(s) != devices) {
+      fault(ErrorCode::kInconsistent,
+            fmt::format("{} has tp * dp = {} and vocabulary has {}", field, devices_of(s), devices),
+            fmt::format("every layer uses all ranks of its stage: tp * dp = {}", devices));
+    }
+  }
+
+  /// Resharding between neighbours is one all-gather or one slice of the batch only when degrees divide one another.
+  void check_neighbours(const std::string& field, int before, int after) {
+    if (before < 1 || after < 1 || before % after == 0 || after % before == 0) return;
+    fault(ErrorCode::kUnsupported, fmt::format("{} = {} follows a layer with tp = {}", field, after, before),
+          "tensor-parallel degrees of neighbouring layers must divide one another");
+  }
+
+  static std::int64_t devices_of(const LayerStrategy& s) { return std::int64_t{s.tp} * s.dp; }
+
+  const Plan& plan_;
+  const model::ModelSpec& model_;
+  std::int64_t micro_batch_sequences_ = 0;  // 0: unknown, a fault already says why
+  Diagnostics faults_;
+};
+
+}  // namespace
+
+Diagnostics validate(const Plan& plan, const model::ModelSpec& model) { return PlanValidator(plan, model).validate(); }
+
+namespace {
+
+/// What uniform_plan needs before it can divide anything.
+Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& o) {
+  Diagnostics faults;
+  const auto fault = [&faults](ErrorCode code, std::string message, std::string hint) {
+    faults.push_back(Diagnostic{.code = code, .message = std::move(message), .hint = std::move(hint)});
+  };
+  const std::pair<std::string_view, std::int64_t> positive[] = {
+      {"tp", o.tp}, {"pp", o.pp}, {"dp", o.dp}, {"micro_batch", o.micro_batch}, {"global_batch", o.global_batch}};
+  for (const auto& [name, value] : positive) {
+    if (value < 1) fault(ErrorCode::kOutOfRange, fmt::format("{} is {}", name, value), fmt::format("{} is at least 1", name));
+  }
+  constexpr std::int64_t kLarge = std::int64_t{1} << 32;
+  if (o.global_batch > kLarge) {
+    fault(ErrorCode::kOutOfRange, fmt::format("global_batch is {}", o.global_batch), fmt::format("at most {}", kLarge));
+  }
+  if (!faults.empty()) return faults;
+  if (o.pp > model.layers) {
+    fault(ErrorCode::kInconsistent, fmt::format("{} stages for {} layers", o.pp, model.layers),
+          fmt::format("pp is at most {}, one layer per stage", model.layers));
+  } else if (model.layers % o.pp != 0) {
+    fault(ErrorCode::kInconsistent, fmt::format("{} layers do not divide into {} equal stages", model.layers, o.pp),
+          fmt::format("nearest pp: {}", nearest_divisors(model.layers, o.pp)));
+  }
+  const bool fits = o.micro_batch <= o.global_batch / o.dp;
+  if (!fits || o.global_batch % (o.dp * o.micro_batch) != 0) {
+    fault(ErrorCode::kInconsistent,
+          fmt::format("global batch of {} sequences does not divide into micro-batches of {} sequences on {} data-parallel ranks",
+                      o.global_batch, o.micro_batch, o.dp),
+          fmt::format("dp * micro_batch must divide {}; nearest: {}", o.global_batch,
+                      nearest_divisors(o.global_batch, fits ? o.dp * o.micro_batch : o.global_batch)));
+  }
+  if (std::int64_t{o.tp} * o.dp > kMaxWorldSize || std::int64_t{o.tp} * o.dp * o.pp > kMaxWorldSize) {
+    fault(ErrorCode::kOutOfRange, fmt::format("tp {} * dp {} * pp {} ranks", o.tp, o.dp, o.pp),
+          fmt::format("a plan has at most {} ranks", kMaxWorldSize));
+  }
+  return faults;
+}
+
+}  // namespace
+
+base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string& cluster, int hosts,
+                                const UniformOptions& options) {
+  if (Diagnostics faults = uniform_faults(model, options); !faults.empty()) return base::fail(std::move(faults));
+  Plan plan;
+  plan.model = model.name;
+  plan.model_fingerprint = model.fingerprint();
+  plan.cluster = cluster;
+  plan.hosts = hosts;
+  plan.precision = options.precision;
+  plan.sequence = options.sequence == 0 ? model.max_positions : options.sequence;
+  plan.global_batch = options.global_batch;
+  plan.micro_batches = options.global_batch / (options.dp * options.micro_batch);
+  plan.schedule = options.schedule;
+  plan.vocabulary = {.tp = options.tp, .dp = options.dp, .zero = options.zero};
+  LayerStrategy layer = plan.vocabulary;
+  layer.sequence_parallel = options.sequence_parallel;
+  layer.recompute = options.recompute;
+  const Stage stage{.runs = {{.count = static_cast<int>(model.layers / options.pp), .strategy = layer}}};
+  plan.stages.assign(static_cast<std::size_t>(options.pp), stage);
+  if (Diagnostics faults = validate(plan, model); !faults.empty()) return base::fail(std::move(faults));
+  return plan;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,134 @@
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "plan/plan.h"
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr std::string_view kSchema = "orrery.plan/1";
+
+constexpr base::Named<Schedule> kSchedules[] = {{"gpipe", Schedule::kGPipe}, {"1f1b", Schedule::k1F1B}};
+constexpr base::Named<Recompute> kRecomputes[] = {
+    {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
+constexpr base::Named<GradReduce> kGradReduces[] = {{"step", GradReduce::kStep},
+                                                    {"micro_batch", GradReduce::kMicroBatch}};
+constexpr base::Named<model::Precision> kPrecisions[] = {{"fp32", model::Precision::kFloat32},
+                                                         {"bf16", model::Precision::kBFloat16}};
+
+template <class E, std::size_t n>
+std::string name_of(const base::Named<E> (&table)[n], E value) {
+  for (const auto& row : table) {
+    if (row.value == value) return std::string(row.name);
+  }
+  return "";
+}
+
+base::Json strategy_json(const LayerStrategy& s) {
+  return {{"tp", s.tp},
+          {"dp", s.dp},
+          {"zero", s.zero},
+          {"sequence_parallel", s.sequence_parallel},
+          {"recompute", name_of(kRecomputes, s.recompute)},
+          {"grad_reduce", name_of(kGradReduces, s.grad_reduce)}};
+}
+
+int read_degree(base::Reader& r, std::string_view key) {
+  return static_cast<int>(r.required_int(key, {1, kMaxWorldSize}));
+}
+
+LayerStrategy read_strategy(const base::Node& node, std::string what, base::ErrorSink& sink) {
+  base::Reader r(node, std::move(what), sink);
+  LayerStrategy s;
+  s.tp = read_degree(r, "tp");
+  s.dp = read_degree(r, "dp");
+  s.zero = static_cast<int>(r.required_int("zero", {0, 3}));
+  s.sequence_parallel = r.required_bool("sequence_parallel");
+  s.recompute = r.required_enum("recompute", kRecomputes);
+  s.grad_reduce = r.required_enum("grad_reduce", kGradReduces);
+  r.finish();
+  return s;
+}
+
+Stage read_stage(const base::Node& node, std::size_t index, base::ErrorSink& sink) {
+  base::Reader r(node, fmt::format("stage {}", index), sink);
+  Stage stage;
+  std::int64_t layers = 0;
+  for (const base::Node& item : r.required_list("runs")) {
+    base::Reader run(item, fmt::format("run {} of stage {}", stage.runs.size(), index), sink);
+    LayerRun layer_run;
+    layer_run.count = read_degree(run, "count");
+    layer_run.strategy =
+        read_strategy(run.required_object("strategy"), fmt::format("strategy in stage {}", index), sink);
+    run.finish();
+    stage.runs.push_back(layer_run);
+    layers += layer_run.count;
+  }
+  if (layers > kMaxWorldSize) r.error("runs", base::ErrorCode::kOutOfRange, "{} layers in one stage", layers);
+  r.finish();
+  return stage;
+}
+
+}  // namespace
+
+base::Json to_json(const Plan& plan) {
+  const Plan p = canonical(plan);
+  base::Json stages = base::Json::array();
+  for (const Stage& stage : p.stages) {
+    base::Json runs = base::Json::array();
+    for (const LayerRun& run : stage.runs) {
+      runs.push_back({{"count", run.count}, {"strategy", strategy_json(run.strategy)}});
+    }
+    stages.push_back({{"runs", std::move(runs)}});
+  }
+  return {{"schema", kSchema},
+          {"model", p.model},
+          {"model_fingerprint", p.model_fingerprint},
+          {"cluster", p.cluster},
+          {"hosts", p.hosts},
+          {"precision", name_of(kPrecisions, p.precision)},
+          {"sequence", p.sequence},
+          {"global_batch", p.global_batch},
+          {"micro_batches", p.micro_batches},
+          {"schedule", name_of(kSchedules, p.schedule)},
+          {"prefetch_depth", p.prefetch_depth},
+          {"vocabulary", strategy_json(p.vocabulary)},
+          {"stages", std::move(stages)}};
+}
+
+base::Result<Plan> read_plan(const base::Node& root) {
+  base::ErrorSink sink;
+  base::Reader r(root, "plan", sink);
+  Plan p;
+  const std::string schema = r.required_string("schema");
+  if (sink.ok() && schema != kSchema) {
+    return base::fail_at(r.span("schema"), base::ErrorCode::kUnsupported, "schema '{}' is not '{}'", schema, kSchema);
+  }
+  p.model = r.required_string("model");
+  p.model_fingerprint = r.required_string("model_fingerprint");
+  p.cluster = r.required_string("cluster");
+  p.hosts = read_degree(r, "hosts");
+  p.precision = r.required_enum("precision", kPrecisions);
+  constexpr std::int64_t kLarge = std::int64_t{1} << 32;
+  p.sequence = r.required_int("sequence", {1, kLarge});
+  p.global_batch = r.required_int("global_batch", {1, kLarge});
+  p.micro_batches = r.required_int("micro_batches", {1, kLarge});
+  p.schedule = r.required_enum("schedule", kSchedules);
+  p.prefetch_depth = static_cast<int>(r.required_int("prefetch_depth", {0, 1024}));
+  p.vocabulary = read_strategy(r.required_object("vocabulary"), "vocabulary", sink);
+  for (const base::Node& stage : r.required_list("stages")) {
+    p.stages.push_back(read_stage(stage, p.stages.size(), sink));
+  }
+  if (sink.ok() && p.stages.empty()) r.error("stages", base::ErrorCode::kOutOfRange, "a plan has at least one stage");
+  r.finish();
+  return sink.result(canonical(std::move(p)));
+}
+
+base::Result<Plan> load_plan(const std::string& path) {
+  TRY(const base::Node root, base::Node::parse_file(path));
+  return read_plan(root);
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,118 @@
+#pragma once
+/// Random valid plans for property tests of any room: small models of every shape, heterogeneous strategies, pp 1..4, both schedules,
+/// zero 0..3, reduction per step and per micro-batch, recomputation, sequence parallelism, vocabulary tensor parallelism.
+///
+///     rc::check("...", [] { const RandomPlan r = random_plan(*rc::gen::arbitrary<std::uint64_t>()); ... r.model, r.plan ... });
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/rng.h"
+#include "plan/plan.h"
+
+namespace orrery::plan {
+
+struct RandomPlan {
+  model::ModelSpec model;
+  Plan plan;
+};
+
+/// Draws one plan. Everything is a function of the seed, so a failure is repeated by its seed.
+class PlanDraw {
+ public:
+  explicit PlanDraw(std::uint64_t seed) : rng_(seed) {}
+
+  RandomPlan draw(std::int64_t max_devices_per_stage = 8) {
+    RandomPlan r;
+    const std::int64_t devices = power_of_two(max_devices_per_stage);
+    const std::int64_t pp = between(1, 4);
+    r.model = model(pp);
+    Plan& p = r.plan;
+    p.model = r.model.name;
+    p.model_fingerprint = r.model.fingerprint();
+    p.cluster = "random";
+    p.precision = flag() ? model::Precision::kFloat32 : model::Precision::kBFloat16;
+    p.sequence = r.model.max_positions;
+    p.micro_batches = between(1, 5);
+    p.global_batch = p.micro_batches * devices * between(1, 2);
+    p.schedule = flag() ? Schedule::kGPipe : Schedule::k1F1B;
+    p.prefetch_depth = static_cast<int>(between(0, 2));
+    p.vocabulary = strategy(devices, true);
+    p.stages = stages(r.model.layers, pp, devices);
+    return r;
+  }
+
+ private:
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(high - low + 1)));
+  }
+  bool flag() { return rng_.below(2) == 1; }
+  /// A power of two up to `limit`, which is one itself.
+  std::int64_t power_of_two(std::int64_t limit) {
+    std::int64_t n = 1;
+    while (n < limit && flag()) n *= 2;
+    return n;
+  }
+
+  /// Eight heads and even sizes, so that every tp up to 8 divides; the rest varies.
+  model::ModelSpec model(std::int64_t pp) {
+    model::ModelSpec m;
+    m.name = "random";
+    m.layers = pp + between(0, 4);
+    m.heads = 8;
+    m.kv_heads = 8;
+    m.head_dim = 4;
+    m.hidden = 32;
+    m.ffn = 8 * between(2, 6);
+    m.vocab = between(17, 60);
+    m.max_positions = 8 * between(1, 2);
+    const bool llama = flag();
+    m.family = llama ? model::Family::kLlama : model::Family::kGpt2;
+    m.norm = llama ? model::NormKind::kRmsNorm : model::NormKind::kLayerNorm;
+    m.activation = llama ? model::Activation::kSilu : model::Activation::kGeluTanh;
+    m.gated_mlp = llama;
+    m.position = llama ? model::PositionKind::kRotary : model::PositionKind::kLearned;
+    m.qkv_bias = flag();
+    m.projection_bias = m.mlp_bias = !llama;
+    m.tied_embeddings = flag();
+    return m;
+  }
+
+  LayerStrategy strategy(std::int64_t devices, bool vocabulary) {
+    LayerStrategy s;
+    s.tp = static_cast<int>(power_of_two(devices));
+    s.dp = static_cast<int>(devices / s.tp);
+    s.zero = static_cast<int>(between(0, 3));
+    if (s.zero >= 2 && flag()) s.grad_reduce = GradReduce::kMicroBatch;
+    if (vocabulary) return s;
+    s.sequence_parallel = s.tp > 1 && flag();
+    s.recompute = static_cast<Recompute>(between(0, 2));
+    return s;
+  }
+
+  std::vector<Stage> stages(std::int64_t layers, std::int64_t pp, std::int64_t devices) {
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(pp), 1);
+    for (std::int64_t spare = layers - pp; spare > 0; --spare) ++counts[static_cast<std::size_t>(between(0, pp - 1))];
+    std::vector<Stage> stages;
+    const LayerStrategy usual = strategy(devices, false);
+    for (std::int64_t left : counts) {
+      Stage stage;
+      while (left > 0) {
+        const std::int64_t n = between(1, left);
+        stage.runs.push_back({static_cast<int>(n), flag() ? usual : strategy(devices, false)});
+        left -= n;
+      }
+      stages.push_back(stage);
+    }
+    return stages;
+  }
+
+  base::Rng rng_;
+};
+
+inline RandomPlan random_plan(std::uint64_t seed, std::int64_t max_devices_per_stage = 8) {
+  return PlanDraw(seed).draw(max_devices_per_stage);
+}
+
+}  // namespace orrery::plan

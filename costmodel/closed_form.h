@@ -1,0 +1,62 @@
+#pragma once
+/// \file
+/// Closed forms over lowered templates: the same operations that the simulator runs, summed instead of simulated, so that a formula
+/// and a simulation cannot disagree about what a layer does.
+#include <cstdint>
+#include <vector>
+
+#include "costmodel/cost_model.h"
+#include "plan/lower.h"
+#include "plan/memory.h"
+
+namespace orrery::costmodel {
+
+/// One layer (or embedding, head, resharding) under one strategy in one stage of the cluster. Times in ps, memory in bytes.
+struct LayerCost {
+  std::int64_t forward_ps = 0;          // compute + exposed communication of one micro-batch
+  std::int64_t backward_ps = 0;         // without gradient synchronisation
+  std::int64_t backward_sync_ps = 0;    // of the micro-batch that synchronises (last, or every one: grad_reduce), overlap counted
+  std::int64_t update_ps = 0;           // once per step: zero gradients, optimizer, parameter all-gather (ZeRO-1/2)
+  std::int64_t zero_gradient_ps = 0;    // the part of update_ps that stands at the start of the step
+  std::int64_t persistent_bytes = 0;    // parameters + gradients + optimizer shards
+  plan::TemplateMemory forward, backward, sync;       // forward, backward: with the layer's own ZeRO-3 gather before it
+  plan::TemplateMemory gather_forward, gather_backward, zero_gradient, update;
+  std::int64_t stash_bytes = 0;         // kept from forward to backward per micro-batch in flight (= forward.delta_bytes)
+  bool reduces_per_micro_batch = false; // synchronisation after every micro-batch: backward_ps holds it too
+};
+
+/// Time of a template whose compute and tensor streams are serial and whose data stream overlaps them: with slowdown k, overlapped part
+/// runs k times slower on both sides: x = min(c, d): time = k·x + |c - d| (no overlap: c + d).
+std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::int64_t slowdown_ppm, bool overlaps);
+
+LayerCost block_cost(const CostModel& cost, const plan::LayerStrategy& strategy, const plan::LayerContext& context, int first_rank,
+                     int rank_count);
+LayerCost embedding_cost(const CostModel& cost, const plan::LayerStrategy& vocabulary, const plan::LayerContext& context,
+                         int first_rank, int rank_count);
+LayerCost head_cost(const CostModel& cost, const plan::LayerStrategy& vocabulary, const plan::LayerContext& context, int first_rank,
+                    int rank_count);
+LayerCost reshard_cost(const CostModel& cost, const plan::LayerStrategy& from, const plan::LayerStrategy& to,
+                       const plan::LayerContext& context, int first_rank, int rank_count);
+
+/// What a whole plan costs by closed form. With F_i, B_i forward and backward of one micro-batch on stage i (B'_i: the last one, with
+/// synchronisation), f_i, b_i what it waits for a transfer of activation or gradient, Z_i and U_i zeroing and update:
+///
+///   step = Z + Σ_i (F_i + f_i) + (m-1) · cycle + Σ_i (B'_i + b_i) + U         (Galvatron, arXiv 2211.13878, section on the cost of pipelines)
+///   cycle = max_i (F_i + B_i)                       1F1B
+///         = max_i F_i + max_i B_i                   GPipe: two flow shops
+///
+/// Z and U: those of the stage where they hurt most, given that stages start and end one after another. Without overlap a stage is held while
+/// it receives, so its f_i and b_i count in the cycle as well. Exact for equal stages (and one stage) without overlap; with overlap, 1F1B may expose
+/// up to 2(p-1)/p of a transfer per cycle that the formula leaves out. Example: p = 2, m = 4, F = 1, B = 2, free transfers: 3 + 3 · 3 + 3 = 15.
+struct PlanCost {
+  std::int64_t step_ps = 0;
+  std::vector<std::int64_t> stage_ps;            // one micro-batch, forward + backward, without synchronisation
+  std::vector<std::int64_t> stage_sync_ps;       // what the step adds once: synchronisation + update
+  std::vector<std::int64_t> stage_peak_bytes;    // equals plan::static_memory of the lowered Program, byte for byte
+};
+base::Result<PlanCost> plan_cost(const CostModel& cost, const plan::Plan& plan);
+
+/// Micro-batches that stage `stage` holds at once: GPipe m; 1F1B min(stages - stage, m).
+std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int64_t micro_batches);
+
+}  // namespace orrery::costmodel

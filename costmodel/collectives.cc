@@ -1,0 +1,238 @@
+#include "costmodel/collectives.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "base/sim_time.h"
+
+namespace orrery::costmodel {
+namespace {
+
+using plan::Collective;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Largest n such that rates stay exact integers of bytes per second.
+constexpr double kMaxRate = 9e18;
+
+std::int64_t steps(Collective op, std::int64_t n) {
+  switch (op) {
+    case Collective::kAllReduce: return 2 * (n - 1);
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kBroadcast: return n - 1;
+    case Collective::kAllToAll:
+    case Collective::kPointToPoint: return 1;
+  }
+  ORRERY_CHECK(false, "collective out of range");
+}
+
+std::int64_t wire(Collective op, std::int64_t n, std::int64_t bytes) {
+  switch (op) {
+    case Collective::kAllReduce: return ceil_div(2 * (n - 1) * bytes, n);
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll: return ceil_div((n - 1) * bytes, n);
+    case Collective::kBroadcast:
+    case Collective::kPointToPoint: return bytes;
+  }
+  ORRERY_CHECK(false, "collective out of range");
+}
+
+/// Time of `bytes` on measured points: intercept and slope of the line segment that holds it.
+struct Line {
+  double latency = 0;
+  double transfer = 0;  // seconds beyond the latency
+};
+Line line_at(const std::vector<model::CollectivePoint>& points, std::int64_t bytes) {
+  const auto x = static_cast<double>(bytes);
+  const auto& first = points.front();
+  if (points.size() == 1 || bytes <= first.bytes) {
+    // Below the first point time hardly falls: the measured floor stays as latency.
+    const double slope = points.size() == 1 ? first.seconds / static_cast<double>(std::max<std::int64_t>(first.bytes, 1))
+                                            : std::max(0.0, (points[1].seconds - first.seconds) /
+                                                                static_cast<double>(points[1].bytes - first.bytes));
+    const double intercept = std::max(0.0, first.seconds - slope * static_cast<double>(first.bytes));
+    const double total = intercept + (first.seconds - intercept) * x / static_cast<double>(std::max<std::int64_t>(first.bytes, 1));
+    return {intercept, total - intercept};
+  }
+  std::size_t i = 1;
+  while (i + 1 < points.size() && points[i].bytes < bytes) ++i;
+  const auto& a = points[i - 1];
+  const auto& b = points[i];
+  const double slope = std::max(0.0, (b.seconds - a.seconds) / static_cast<double>(b.bytes - a.bytes));
+  const double total = a.seconds + slope * (x - static_cast<double>(a.bytes));
+  const double intercept = std::clamp(a.seconds - slope * static_cast<double>(a.bytes), 0.0, total);
+  return {intercept, total - intercept};
+}
+
+std::int64_t rate_of(std::int64_t bytes, double seconds) {
+  if (bytes <= 0 || seconds <= 0) return 0;
+  return static_cast<std::int64_t>(std::clamp(static_cast<double>(bytes) / seconds, 1.0, kMaxRate));
+}
+
+/// A larger tensor never takes less: measurements of small tensors are noisy.
+void make_monotone(std::vector<model::CollectivePoint>& points) {
+  for (std::size_t i = 1; i < points.size(); ++i) points[i].seconds = std::max(points[i].seconds, points[i - 1].seconds);
+}
+
+/// Puts latency and cap of a measured entry into a transfer of `n_steps` steps. Route latency where the entry has none.
+void apply(const model::CollectiveTimes& entry, std::int64_t bytes, std::int64_t n_steps, Transfer& t) {
+  if (entry.bus_bandwidth > 0) {
+    t.rate_cap = static_cast<std::int64_t>(std::clamp(entry.bus_bandwidth, 1.0, kMaxRate));
+    if (entry.latency_seconds > 0) t.latency_ps = n_steps * base::ceil_ps(base::Seconds(entry.latency_seconds));
+    return;
+  }
+  const Line line = line_at(entry.points, bytes);
+  t.latency_ps = base::ceil_ps(base::Seconds(line.latency));
+  t.rate_cap = rate_of(t.wire_bytes, line.transfer);
+  // A flat stretch of the curve is all latency.
+  if (t.rate_cap == 0 && t.wire_bytes > 0) t.rate_cap = static_cast<std::int64_t>(kMaxRate);
+}
+
+}  // namespace
+
+std::int64_t Transfer::duration_ps() const {
+  if (wire_bytes == 0) return latency_ps;
+  ORRERY_CHECK(bytes_per_second > 0, "transfer of {} bytes at no rate", wire_bytes);
+  const auto scaled = static_cast<__int128>(wire_bytes) * base::kPicosecondsPerSecond;
+  const __int128 ps = (scaled + bytes_per_second - 1) / bytes_per_second + latency_ps;
+  ORRERY_CHECK(ps <= std::numeric_limits<std::int64_t>::max(), "transfer time out of range");
+  return static_cast<std::int64_t>(ps);
+}
+
+CollectivePrices::CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured)
+    : topology_(&topology), measured_(std::move(measured)) {
+  for (auto& entry : measured_) make_monotone(entry.points);
+}
+
+void CollectivePrices::add_route(int from, int to, Paths& paths) const {
+  const auto route = topology_->route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
+  std::int64_t latency = 0;
+  for (const auto link : route) {
+    paths.crossed.push_back(link);
+    latency += base::ceil_ps(topology_->link(link).latency);
+  }
+  paths.alpha_ps = std::max(paths.alpha_ps, latency);
+}
+
+/// Unit flows that member `index` of a group sends.
+void CollectivePrices::add_flows(Collective op, const plan::Group& group, int base, int index, Paths& paths) const {
+  const int n = group.size;
+  const int from = base + index * group.stride;
+  if (op == Collective::kAllToAll) {
+    for (int other = 0; other < n; ++other) {
+      if (other != index) add_route(from, base + other * group.stride, paths);
+    }
+  } else if (op != Collective::kBroadcast || index + 1 < n) {
+    add_route(from, base + (index + 1) % n * group.stride, paths);
+  }
+}
+
+int CollectivePrices::hosts_of(const plan::Group& group, int base) const {
+  int hosts = 1;  // host-major ranks: members of one host are neighbours in the group
+  for (int i = 1; i < group.size; ++i) {
+    const auto rank = static_cast<std::uint32_t>(base + i * group.stride);
+    if (!topology_->same_host(rank - static_cast<std::uint32_t>(group.stride), rank)) ++hosts;
+  }
+  return hosts;
+}
+
+CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan::Group& group, int first_rank, int rank_count,
+                                                      Senders senders) const {
+  Paths paths;
+  for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
+    const int base = group.base(rank);
+    if (senders == Senders::kOfClass) add_flows(op, group, base, group.index(rank), paths);
+    if (group.index(rank) > 0 && rank - group.stride >= first_rank) continue;  // not the group's first rank of the class
+    paths.hosts = std::max(paths.hosts, hosts_of(group, base));
+    if (senders == Senders::kOfClass) continue;
+    for (int i = 0; i < group.size; ++i) add_flows(op, group, base, i, paths);
+  }
+  return paths;
+}
+
+const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t size, std::int64_t stride, int hosts) const {
+  const model::CollectiveTimes* best = nullptr;
+  double best_distance = 0;
+  for (const auto& entry : measured_) {
+    if (entry.op != op || entry.size != size || entry.hosts != hosts) continue;
+    // Consecutive and strided groups are different paths: a stride of 1 stands in for another only when nothing else does.
+    const double kind = (entry.stride == 1) == (stride == 1) ? 0.0 : 1e3;
+    const double distance = kind + std::abs(std::log2(static_cast<double>(entry.stride) / static_cast<double>(stride)));
+    if (best == nullptr || distance < best_distance) best = &entry, best_distance = distance;
+  }
+  return best;
+}
+
+Transfer CollectivePrices::load(Transfer transfer, Paths paths, std::int64_t divisor) const {
+  std::sort(paths.crossed.begin(), paths.crossed.end());
+  std::int64_t rate = transfer.rate_cap > 0 ? transfer.rate_cap : std::numeric_limits<std::int64_t>::max();
+  for (std::size_t i = 0; i < paths.crossed.size();) {
+    std::size_t end = i;
+    while (end < paths.crossed.size() && paths.crossed[end] == paths.crossed[i]) ++end;
+    const std::int64_t flows = ceil_div(static_cast<std::int64_t>(end - i), divisor);
+    const std::int64_t share = topology_->link(paths.crossed[i]).bytes_per_second / flows;
+    if (transfer.rate_cap == 0 || share >= transfer.rate_cap) {
+      transfer.links.push_back({paths.crossed[i], flows});
+      rate = std::min(rate, std::max<std::int64_t>(share, 1));
+    }
+    i = end;
+  }
+  transfer.bytes_per_second = rate;
+  return transfer;
+}
+
+Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count,
+                                      Senders senders) const {
+  const std::int64_t n = group.size;
+  if (n <= 1) return {};
+  ORRERY_CHECK(bytes >= 0 && rank_count > 0, "{} bytes over {} ranks", bytes, rank_count);
+  ORRERY_CHECK(first_rank >= 0 && first_rank + rank_count <= static_cast<int>(topology_->device_count()),
+               "ranks {} .. {} of {}", first_rank, first_rank + rank_count, topology_->device_count());
+  Paths paths = group_paths(op, group, first_rank, rank_count, senders);
+  Transfer t{.latency_ps = steps(op, n) * paths.alpha_ps, .wire_bytes = wire(op, n, bytes)};
+  const model::CollectiveTimes* entry = find(op, n, group.stride, paths.hosts);
+  if (entry != nullptr) {
+    apply(*entry, bytes, steps(op, n), t);
+  } else if (op == Collective::kAllGather || op == Collective::kReduceScatter) {
+    entry = find(Collective::kAllReduce, n, group.stride, paths.hosts);
+    if (entry != nullptr) {
+      // Half of the all-reduce of the same tensor: half the steps, half the wire bytes, the same bus bandwidth.
+      Transfer whole{.latency_ps = 2 * t.latency_ps, .wire_bytes = wire(Collective::kAllReduce, n, bytes)};
+      apply(*entry, bytes, steps(Collective::kAllReduce, n), whole);
+      t.latency_ps = ceil_div(whole.latency_ps, 2);
+      t.rate_cap = whole.rate_cap;
+    }
+  }
+  return load(std::move(t), std::move(paths), op == Collective::kAllToAll ? n - 1 : 1);
+}
+
+Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const {
+  if (peer_offset == 0) return {};
+  Paths paths;
+  for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
+    add_route(rank, rank + peer_offset, paths);
+    const bool one_host = topology_->same_host(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(rank + peer_offset));
+    if (!one_host) paths.hosts = 2;
+  }
+  Transfer t{.latency_ps = paths.alpha_ps, .wire_bytes = bytes};
+  // Point-to-point entries are keyed by pipeline degree: the ring of stages |peer_offset| ranks apart. Whatever is
+  // measured nearest to this degree, within one host or across hosts.
+  const double degree = static_cast<double>(topology_->device_count()) / std::abs(peer_offset);
+  const model::CollectiveTimes* best = nullptr;
+  double best_distance = 0;
+  for (const auto& entry : measured_) {
+    if (entry.op != Collective::kPointToPoint || (entry.hosts > 1) != (paths.hosts > 1)) continue;
+    const double distance = std::abs(std::log2(static_cast<double>(entry.size) / degree));
+    if (best == nullptr || distance < best_distance) best = &entry, best_distance = distance;
+  }
+  if (best != nullptr) apply(*best, bytes, 1, t);
+  return load(std::move(t), std::move(paths), 1);
+}
+
+}  // namespace orrery::costmodel

@@ -1,0 +1,68 @@
+#pragma once
+/// \file
+/// Prices of communication: alpha-beta closed forms over the links of a topology, or measured bus bandwidths.
+///
+/// n ranks, S bytes of the whole tensor (as nccl-tests counts), alpha = largest latency of a hop, r = rate of every rank:
+///
+///   operation        steps     wire bytes of a rank   who sends to whom
+///   all-reduce       2(n-1)    2(n-1)S/n              ring in group order: reduce-scatter, then all-gather
+///   all-gather       n-1       (n-1)S/n               ring
+///   reduce-scatter   n-1       (n-1)S/n               ring
+///   all-to-all       1         (n-1)S/n               everyone to everyone at once, each pair at r / (n-1)
+///   broadcast        n-1       S                      chain from the first rank, pipelined
+///   point-to-point   1         S                      every rank to its successor in the group
+///
+///   time = steps * alpha + wire / r,     r = min over links of capacity / flows        (nccl-tests PERFORMANCE.md; bus bandwidth
+///                                                                                       is wire bytes / time there and here)
+/// All groups of the class run at once; flows(l) counts their routes over link l (all-to-all: pairs / (n-1), rounded up).
+///
+/// Measured entries replace r and alpha. A bus bandwidth w gives r = w, so that alone the time is steps * latency + wire / w
+/// exactly (latency 0 in the entry: the route's). Points (bytes, seconds) are joined by straight lines t = a + b * bytes: steps * alpha
+/// becomes a, the rate wire / (b * bytes). Entries of (operation, size, hosts) with the nearest stride are used; all-gather
+/// and reduce-scatter without entries take the all-reduce's bus bandwidth. When the measured rate is above what one ring over a
+/// link allows, the library evidently uses more paths than our one ring, and that link carries no load of ours.
+///
+/// Scope: one ring, no trees, no in-switch reduction; links are loaded at the same time by ranks of one class only.
+#include <cstdint>
+#include <vector>
+
+#include "costmodel/transfer.h"
+#include "model/profile.h"
+#include "plan/program.h"
+#include "topologies/topology.h"
+
+namespace orrery::costmodel {
+
+/// Whose flows a transfer holds, of groups that span several rank classes (tied embeddings in the first and last stage): the class's own
+/// ranks, for a simulator that adds up the classes' parts; or all members, for the time that the operation takes alone.
+enum class Senders : std::uint8_t { kOfClass, kWholeGroups };
+
+class CollectivePrices {
+ public:
+  /// The topology must outlive this object.
+  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured);
+
+  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
+                                    int rank_count, Senders senders = Senders::kOfClass) const;
+  [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
+  [[nodiscard]] bool measured() const { return !measured_.empty(); }
+
+ private:
+  /// Routes of a set of unit flows.
+  struct Paths {
+    std::vector<topologies::LinkId> crossed;  // one entry per flow and link
+    std::int64_t alpha_ps = 0;                // largest latency of a route
+    int hosts = 1;                            // of the group that spans most
+  };
+  void add_route(int from, int to, Paths& paths) const;
+  void add_flows(plan::Collective op, const plan::Group& group, int base, int index, Paths& paths) const;
+  [[nodiscard]] int hosts_of(const plan::Group& group, int base) const;
+  [[nodiscard]] Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank, int rank_count, Senders senders) const;
+  [[nodiscard]] const model::CollectiveTimes* find(plan::Collective op, std::int64_t size, std::int64_t stride, int hosts) const;
+  [[nodiscard]] Transfer load(Transfer transfer, Paths paths, std::int64_t divisor) const;
+
+  const topologies::Topology* topology_;
+  std::vector<model::CollectiveTimes> measured_;
+};
+
+}  // namespace orrery::costmodel

@@ -1,0 +1,212 @@
+#include "costmodel/compute.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "base/check.h"
+#include "costmodel/layer_calibration.h"
+
+namespace orrery::costmodel {
+namespace {
+
+using model::Phase;
+using model::SegmentKind;
+using model::SegmentShape;
+
+constexpr double kProductEfficiency = 0.80;
+constexpr double kCausalAttentionEfficiency = 0.90;
+constexpr double kFullAttentionEfficiency = 0.50;
+constexpr double kMemoryEfficiency = 0.80;
+constexpr std::size_t kKinds = static_cast<std::size_t>(SegmentKind::kAdamW) + 1;
+
+double efficiency(const SegmentShape& shape) {
+  if (shape.kind != SegmentKind::kAttention) return kProductEfficiency;
+  return shape.causal ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
+}
+
+/// Everything that makes two shapes the same operation at another size.
+bool same_flags(const SegmentShape& a, const SegmentShape& b) {
+  return a.norm == b.norm && a.activation == b.activation && a.gated == b.gated && a.bias == b.bias && a.rotary == b.rotary &&
+         a.causal == b.causal && a.residual == b.residual;
+}
+
+std::array<std::int64_t, 8> dimensions(const SegmentShape& s) {
+  return {s.sequences, s.tokens, s.in, s.out, s.heads, s.kv_heads, s.head_dim, s.elements};
+}
+
+/// Euclid on logarithms, 0 exactly when all dimensions agree.
+double distance(const SegmentShape& a, const SegmentShape& b) {
+  const auto x = dimensions(a), y = dimensions(b);
+  double sum = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (x[i] == y[i]) continue;
+    const double d = std::log(static_cast<double>(std::max<std::int64_t>(x[i], 1)) /
+                              static_cast<double>(std::max<std::int64_t>(y[i], 1)));
+    sum += d * d;
+  }
+  return std::sqrt(sum);
+}
+
+/// Layer times that suit a model best: its own, else those of the nearest width.
+const model::LayerTimes* choose(const std::vector<model::LayerTimes>& all, const model::ModelSpec& spec, model::Precision precision) {
+  const model::LayerTimes* best = nullptr;
+  double best_distance = 0;
+  for (const auto& times : all) {
+    if (times.precision != precision) continue;
+    const double width = std::abs(std::log(static_cast<double>(std::max<std::int64_t>(times.hidden, 1)) /
+                                           static_cast<double>(spec.hidden)));
+    const double d = times.model == spec.name ? 0.0 : 1.0 + width;
+    if (best == nullptr || d < best_distance) best = &times, best_distance = d;
+  }
+  return best;
+}
+
+/// The model that layer times were taken on.
+base::Result<model::ModelSpec> measured_model(const model::LayerTimes& times, const model::ModelSpec& spec) {
+  if (times.model == spec.name) return spec;
+  auto found = model::find_model(times.model);
+  if (found) return found;
+  if (times.hidden == spec.hidden) return spec;
+  auto error = base::make_error(base::ErrorCode::kInconsistent, "profile times layers of '{}', hidden size {}, which is no model known here",
+                                times.model, times.hidden);
+  error.hint = fmt::format("name a catalog model in the profile, or use a profile of '{}'", spec.name);
+  return base::fail(std::move(error));
+}
+
+tl::unexpected<base::Diagnostics> wrong_precision(const model::Profile& profile, model::Precision precision) {
+  auto error = base::make_error(base::ErrorCode::kInconsistent, "profile '{}' has no compute times in {}", profile.name,
+                                model::to_string(precision));
+  error.hint = fmt::format("use the other --precision, or a profile measured in {}", model::to_string(precision));
+  return base::fail(std::move(error));
+}
+
+}  // namespace
+
+Roofline Roofline::of(const topologies::Topology& topology) {
+  const auto models = topology.device_models();
+  ORRERY_CHECK(!models.empty());
+  Roofline r{models[0].peak_fp32, models[0].peak_bf16, models[0].memory_bandwidth, models[0].launch_overhead};
+  for (const auto& m : models) {
+    r.peak_fp32 = std::min(r.peak_fp32, m.peak_fp32);
+    r.peak_bf16 = std::min(r.peak_bf16, m.peak_bf16);
+    r.memory_bandwidth = std::min(r.memory_bandwidth, m.memory_bandwidth);
+    r.launch = std::max(r.launch, m.launch_overhead);
+  }
+  return r;
+}
+
+base::FlopsPerSecond Roofline::peak(model::DType type) const {
+  return type == model::DType::kBFloat16 ? peak_bf16 : peak_fp32;
+}
+
+double Roofline::seconds(const SegmentShape& shape, Phase phase) const {
+  const auto work = model::work(shape, phase);
+  if (work.flops.raw() == 0 && work.bytes.raw() == 0) return 0;
+  const double arithmetic = (work.flops / (peak(shape.dtype) * efficiency(shape))).raw();
+  const double memory = (work.bytes / (memory_bandwidth * kMemoryEfficiency)).raw();
+  return std::max(arithmetic, memory) + launch.raw();
+}
+
+double LayerCalibration::factor(const SegmentShape& shape, Phase phase) const {
+  const Part part = part_of(shape.kind);
+  if (part == Part::kNeither) return 1.0;
+  const auto of = [&](const Point& p) {
+    if (part == Part::kBlock) return phase == Phase::kF ? p.block_forward : p.block_backward;
+    return phase == Phase::kF ? p.other_forward : p.other_backward;
+  };
+  const double x = std::log(static_cast<double>(std::max<std::int64_t>(shape.sequences, 1)));
+  if (x <= points.front().log_batch) return of(points.front());
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    const Point& a = points[i - 1];
+    const Point& b = points[i];
+    if (x == b.log_batch) return of(b);
+    if (x > b.log_batch) continue;
+    const double w = (x - a.log_batch) / (b.log_batch - a.log_batch);
+    return of(a) * std::pow(of(b) / of(a), w);
+  }
+  return of(points.back());
+}
+
+base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model, const topologies::Topology& topology,
+                                                const std::optional<model::Profile>& profile, model::Precision precision) {
+  ComputePrices prices;
+  prices.roofline_ = Roofline::of(topology);
+  if (!profile) return prices;
+  const auto type = model::compute_dtype(precision);
+  for (const auto& p : profile->operators) {
+    if (p.shape.dtype != type || !(p.seconds_median > 0)) continue;
+    prices.points_.push_back({p.shape, p.phase, p.seconds_median, prices.roofline_.seconds(p.shape, p.phase)});
+  }
+  std::stable_sort(prices.points_.begin(), prices.points_.end(),
+                   [](const Point& a, const Point& b) { return a.shape.kind < b.shape.kind; });
+  for (std::size_t kind = 0, i = 0; kind <= kKinds; ++kind) {
+    while (i < prices.points_.size() && static_cast<std::size_t>(prices.points_[i].shape.kind) < kind) ++i;
+    prices.first_of_kind_.push_back(i);
+  }
+  prices.composition_factor_ = profile->composition_factor;
+  prices.launch_seconds_ = profile->launch_seconds;
+  const auto* times = choose(profile->layers, model, precision);
+  if (times != nullptr) {
+    TRY(const auto spec, measured_model(*times, model));
+    TRY(prices.layers_, calibrate_layers(*times, spec, prices.roofline_));
+  }
+  const bool has_compute = !profile->operators.empty() || !profile->layers.empty();
+  if (has_compute && !prices.measured()) return wrong_precision(*profile, precision);
+  return prices;
+}
+
+double ComputePrices::seconds(const SegmentShape& shape, Phase phase) const {
+  const double roofline = roofline_.seconds(shape, phase);
+  if (roofline == 0) return 0;
+  if (const auto measured = operator_seconds(shape, phase)) return composition_factor_ * *measured + launch_seconds_;
+  return layers_ ? roofline * layers_->factor(shape, phase) : roofline;
+}
+
+std::optional<double> ComputePrices::operator_seconds(const SegmentShape& shape, Phase phase) const {
+  if (points_.empty()) return std::nullopt;
+  if (const auto own = interpolate(shape, phase)) return own;
+  if (phase == Phase::kBG) {
+    const auto b = interpolate(shape, Phase::kB), g = interpolate(shape, Phase::kG);
+    if (b && g) return *b + *g;
+  }
+  const double roofline = roofline_.seconds(shape, phase);
+  for (const Phase other : {Phase::kBG, Phase::kB, Phase::kG, Phase::kF}) {
+    const double r = roofline_.seconds(shape, other);
+    if (other == phase || r == 0) continue;
+    if (const auto t = interpolate(shape, other)) return *t * roofline / r;
+  }
+  return std::nullopt;
+}
+
+std::optional<double> ComputePrices::interpolate(const SegmentShape& shape, Phase phase) const {
+  const double roofline = roofline_.seconds(shape, phase);
+  const auto kind = static_cast<std::size_t>(shape.kind);
+  // Points with other flags stand in only when no point has the same ones.
+  for (const bool any_flags : {false, true}) {
+    const Point* below = nullptr;
+    const Point* above = nullptr;
+    double below_distance = 0, above_distance = 0;
+    for (std::size_t i = first_of_kind_[kind]; i < first_of_kind_[kind + 1]; ++i) {
+      const Point& p = points_[i];
+      if (p.phase != phase || (!any_flags && !same_flags(p.shape, shape))) continue;
+      const double d = distance(p.shape, shape);
+      if (d == 0 && !any_flags) return p.seconds;
+      if (p.roofline <= roofline && (below == nullptr || d < below_distance)) below = &p, below_distance = d;
+      if (p.roofline >= roofline && (above == nullptr || d < above_distance)) above = &p, above_distance = d;
+    }
+    if (below == nullptr && above == nullptr) continue;
+    if (below == nullptr || above == nullptr) {
+      const Point& only = below != nullptr ? *below : *above;
+      return only.seconds * roofline / only.roofline;
+    }
+    const double lower = below->seconds * roofline / below->roofline;
+    const double upper = above->seconds * roofline / above->roofline;
+    if (below_distance + above_distance == 0) return lower;
+    return lower * std::pow(upper / lower, below_distance / (below_distance + above_distance));
+  }
+  return std::nullopt;
+}
+
+}  // namespace orrery::costmodel

@@ -1,0 +1,162 @@
+#include "costmodel/cost_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/fingerprint.h"
+#include "base/sim_time.h"
+#include "base/text.h"
+#include "costmodel/collectives.h"
+#include "costmodel/compute.h"
+
+namespace orrery::costmodel {
+namespace {
+
+constexpr double kPerMillion = 1e6;
+
+/// "A100" and "A100-SXM4" name "A100-SXM4-80GB"; a processor's name names the cores of it.
+bool names_device(std::string_view given, std::string_view device) {
+  const std::string a = base::to_lower(given);
+  std::string b = base::to_lower(device);
+  constexpr std::string_view kCore = "core of ";
+  if (a == b) return true;
+  if (b.starts_with(kCore)) b = b.substr(kCore.size());
+  const auto prefix = [](const std::string& s, const std::string& t) {
+    return !s.empty() && t.starts_with(s) && (t.size() == s.size() || t[s.size()] == '-' || t[s.size()] == ' ');
+  };
+  return prefix(a, b) || prefix(b, a);
+}
+
+base::Result<void> check_device(const model::Profile& profile, const topologies::Topology& topology) {
+  if (profile.device.empty()) return {};  // the profile does not say (a Galvatron folder)
+  if (topology.name() == "local" && (profile.device == "cpu" || profile.device == "local")) return {};
+  for (const auto& device : topology.device_models()) {
+    if (names_device(profile.device, device.name)) continue;
+    auto error = base::make_error(base::ErrorCode::kInconsistent, "profile '{}' was measured on '{}', cluster '{}' has '{}'",
+                                  profile.name, profile.device, topology.name(), device.name);
+    error.hint = "name a cluster of that device, a profile of this one, or no profile (datasheet prices)";
+    return base::fail(std::move(error));
+  }
+  return {};
+}
+
+base::Result<void> check_rates(const model::Profile& profile) {
+  base::ErrorSink sink;
+  const auto require = [&](bool fine, std::string_view field) {
+    if (fine) return;
+    sink.add(base::make_error(base::ErrorCode::kOutOfRange, "profile '{}': {} is out of range", profile.name, field));
+  };
+  require(profile.composition_factor > 0, "composition_factor");
+  require(profile.overlap_slowdown >= 1 && profile.overlap_slowdown <= 100, "overlap_slowdown");
+  require(profile.launch_seconds >= 0, "launch_seconds");
+  require(profile.context_bytes >= 0, "context_bytes");
+  for (const auto& c : profile.collectives) {
+    require(c.size >= 2 && c.stride >= 1 && c.hosts >= 1 && c.latency_seconds >= 0, "a collective");
+    require(c.bus_bandwidth > 0 || !c.points.empty(), "a collective without bandwidth and points");
+    std::int64_t before = 0;
+    for (const auto& p : c.points) {
+      require(p.bytes > before && p.seconds > 0, "a collective's points (bytes ascending, seconds above zero)");
+      before = p.bytes;
+    }
+  }
+  return sink.result();
+}
+
+}  // namespace
+
+struct CostModel::State {
+  State(model::ModelSpec m, topologies::Topology t, std::optional<model::Profile> p, CostModelOptions o, ComputePrices c)
+      : model(std::move(m)),
+        topology(std::move(t)),
+        profile(std::move(p)),
+        options(o),
+        compute(std::move(c)),
+        collectives(topology, profile ? profile->collectives : std::vector<model::CollectiveTimes>{}) {}
+  State(const State&) = delete;  // collectives refers to topology
+  State& operator=(const State&) = delete;
+
+  model::ModelSpec model;
+  topologies::Topology topology;
+  std::optional<model::Profile> profile;
+  CostModelOptions options;
+  ComputePrices compute;
+  CollectivePrices collectives;
+};
+
+base::Result<CostModel> CostModel::make(model::ModelSpec model, topologies::Topology topology,
+                                        std::optional<model::Profile> profile, CostModelOptions options) {
+  if (profile) {
+    TRY_VOID(check_device(*profile, topology));
+    TRY_VOID(check_rates(*profile));
+  }
+  TRY(auto compute, ComputePrices::make(model, topology, profile, options.precision));
+  CostModel made;
+  made.state_ = std::make_shared<const State>(std::move(model), std::move(topology), std::move(profile), options, std::move(compute));
+  return made;
+}
+
+std::int64_t CostModel::segment_ps(const model::SegmentShape& shape, model::Phase phase) const {
+  return base::ceil_ps(base::Seconds(state_->compute.seconds(shape, phase)));
+}
+
+Transfer CostModel::collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
+                               int rank_count) const {
+  return state_->collectives.collective(op, group, bytes, first_rank, rank_count);
+}
+
+Transfer CostModel::exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const {
+  return state_->collectives.exchange(first_rank, rank_count, peer_offset, bytes);
+}
+
+std::int64_t CostModel::op_ps(const plan::Program& program, const plan::Op& op, int first_rank, int rank_count) const {
+  switch (op.kind) {
+    case plan::OpKind::kCompute: return segment_ps(program.segments[op.segment], op.phase);
+    case plan::OpKind::kCollective:
+      return state_->collectives
+          .collective(op.collective, program.groups[op.group], op.bytes, first_rank, rank_count, Senders::kWholeGroups)
+          .duration_ps();
+    case plan::OpKind::kExchange: break;
+  }
+  std::int64_t longest = 0;  // legs are posted at once
+  for (const auto& leg : op.legs) {
+    const std::int64_t bytes = program.buffers[leg.buffer.buffer].bytes();
+    const auto transfer = leg.send ? exchange(first_rank, rank_count, leg.peer_offset, bytes)
+                                   : exchange(first_rank + leg.peer_offset, rank_count, -leg.peer_offset, bytes);
+    longest = std::max(longest, transfer.duration_ps());
+  }
+  return longest;
+}
+
+std::int64_t CostModel::overlap_slowdown_ppm() const {
+  if (!state_->profile) return static_cast<std::int64_t>(kPerMillion);
+  return static_cast<std::int64_t>(state_->profile->overlap_slowdown * kPerMillion + 0.5);
+}
+
+bool CostModel::overlaps() const { return !state_->profile || state_->profile->overlaps; }
+
+std::int64_t CostModel::context_bytes() const { return state_->profile ? state_->profile->context_bytes : 0; }
+
+base::FlopsPerSecond CostModel::peak() const {
+  return state_->compute.roofline().peak(model::compute_dtype(state_->options.precision));
+}
+
+Origin CostModel::compute_origin() const { return state_->compute.measured() ? Origin::kMeasured : Origin::kDatasheet; }
+
+Origin CostModel::communication_origin() const {
+  return state_->collectives.measured() ? Origin::kMeasured : Origin::kDatasheet;
+}
+
+const model::ModelSpec& CostModel::model() const { return state_->model; }
+const topologies::Topology& CostModel::topology() const { return state_->topology; }
+const CostModelOptions& CostModel::options() const { return state_->options; }
+
+std::string CostModel::fingerprint() const {
+  base::Fingerprint digest;
+  digest.add(state_->model.fingerprint()).add(state_->topology.fingerprint());
+  digest.add(model::to_string(state_->options.precision)).add(state_->options.sequence);
+  digest.add(state_->profile ? base::to_line(model::to_json(*state_->profile)) : std::string());
+  return digest.hex();
+}
+
+}  // namespace orrery::costmodel

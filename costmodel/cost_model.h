@@ -1,0 +1,67 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "costmodel/transfer.h"
+#include "model/profile.h"
+#include "model/spec.h"
+#include "plan/program.h"
+#include "topologies/topology.h"
+
+namespace orrery::costmodel {
+
+/// How a number was obtained, for the report.
+enum class Origin : std::uint8_t { kDatasheet, kMeasured };
+
+struct CostModelOptions {
+  model::Precision precision = model::Precision::kBFloat16;
+  std::int64_t sequence = 0;
+};
+
+/// Prices of everything a Program contains. Immutable after make(); const functions are thread-safe.
+class CostModel {
+ public:
+  /// `profile` may be null (datasheet only). Errors: profile of another device or precision is a diagnostic, not a guess
+  /// ("A100" names every "A100-...", a CPU name its cores; an empty device is accepted: a Galvatron folder has none).
+  static base::Result<CostModel> make(model::ModelSpec model, topologies::Topology topology,
+                                      std::optional<model::Profile> profile, CostModelOptions options);
+
+  /// Compute time of one segment phase, alone: measured points (log-log interpolation), else measured layer times shared out by
+  /// roofline weight, else roofline max(flops / (peak·efficiency), bytes / bandwidth) + launch overhead.
+  [[nodiscard]] std::int64_t segment_ps(const model::SegmentShape& shape, model::Phase phase) const;
+
+  /// The collective `op` as run by every group of the class at once. `first_rank`, `rank_count`: the class's ranks. Of a group that spans
+  /// classes, the flows that this class's ranks send (the other classes' parts add to them).
+  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
+                                    int rank_count) const;
+  /// Every rank of [first_rank, +rank_count) sends `bytes` to rank + peer_offset at once.
+  [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
+
+  /// Time of any operation of a class alone on the machine (a collective with all members of its groups, an exchange with its longest leg).
+  [[nodiscard]] std::int64_t op_ps(const plan::Program& program, const plan::Op& op, int first_rank, int rank_count) const;
+
+  /// Both of two overlapping activities of a rank (compute; communication) run `slowdown` times slower, as integers per million.
+  [[nodiscard]] std::int64_t overlap_slowdown_ppm() const;
+  /// False: communication never progresses beside compute on this machine.
+  [[nodiscard]] bool overlaps() const;
+  /// Framework bytes per rank outside the Program's buffers.
+  [[nodiscard]] std::int64_t context_bytes() const;
+  [[nodiscard]] base::FlopsPerSecond peak() const;   // dense peak of the precision, slowest device
+  [[nodiscard]] Origin compute_origin() const;
+  [[nodiscard]] Origin communication_origin() const;
+  [[nodiscard]] const model::ModelSpec& model() const;
+  [[nodiscard]] const topologies::Topology& topology() const;
+  [[nodiscard]] const CostModelOptions& options() const;
+  [[nodiscard]] std::string fingerprint() const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace orrery::costmodel

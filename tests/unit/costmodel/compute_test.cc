@@ -1,0 +1,184 @@
+#include "costmodel/compute.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "plan/lower.h"
+#include "tests/unit/costmodel/machines.h"
+
+namespace orrery::costmodel {
+namespace {
+
+using model::Phase;
+using model::SegmentKind;
+
+model::ModelSpec spec(const char* name) {
+  auto found = model::find_model(name);
+  EXPECT_TRUE(found.has_value());
+  return *found;
+}
+
+/// T x 1000 by 1000 x 1000 in bf16: 2e6 T FLOP, R = T * 25 ns + 1 us.
+model::SegmentShape product(std::int64_t tokens) {
+  model::SegmentShape s;
+  s.kind = SegmentKind::kMlpIn;
+  s.dtype = model::DType::kBFloat16;
+  s.sequences = 1;
+  s.tokens = tokens;
+  s.in = s.out = 1000;
+  return s;
+}
+
+model::OperatorPoint point(const model::SegmentShape& shape, Phase phase, double seconds) {
+  return {.shape = shape, .phase = phase, .seconds_median = seconds, .seconds_p10 = seconds, .seconds_p90 = seconds, .samples = 1};
+}
+
+ComputePrices prices(const std::optional<model::Profile>& profile) {
+  auto made = ComputePrices::make(spec("llama-tiny"), machines::cluster(1), profile, model::Precision::kBFloat16);
+  EXPECT_TRUE(made.has_value()) << (made ? "" : base::to_string(made.error()));
+  return *std::move(made);
+}
+
+TEST(Roofline, ProductIsBoundByArithmetic) {
+  EXPECT_NEAR(prices({}).seconds(product(1000), Phase::kF), 26e-6, 1e-12);  // 2 GFLOP at 80 TFLOP/s, 1 us launch
+}
+
+TEST(Roofline, AdamWIsBoundByMemory) {
+  model::SegmentShape s;
+  s.kind = SegmentKind::kAdamW;
+  s.dtype = model::DType::kBFloat16;
+  s.elements = 1'000'000;
+  const double bytes = model::work(s, Phase::kF).bytes.raw();
+  EXPECT_GT(bytes, 25e6);
+  EXPECT_NEAR(prices({}).seconds(s, Phase::kF), bytes / 0.8e12 + 1e-6, 1e-12);
+}
+
+TEST(Roofline, PhaseWithoutWorkIsFree) {
+  model::SegmentShape s;
+  s.kind = SegmentKind::kLoadTokens;
+  s.sequences = s.tokens = 1;
+  EXPECT_EQ(prices({}).seconds(s, Phase::kB), 0.0);
+}
+
+TEST(MeasuredOperators, ExactHitIsTheMeasuredMedianTimesComposition) {
+  model::Profile p;
+  p.operators = {point(product(1000), Phase::kF, 52e-6)};
+  EXPECT_DOUBLE_EQ(prices(p).seconds(product(1000), Phase::kF), 52e-6);
+  p.composition_factor = 1.5;
+  p.launch_seconds = 2e-6;
+  EXPECT_DOUBLE_EQ(prices(p).seconds(product(1000), Phase::kF), 80e-6);
+}
+
+// R: 26, 51, 101 us at 1000, 2000, 4000 tokens; measured 2 R and 4 R: between them, half way in log tokens, sqrt(8) R.
+TEST(MeasuredOperators, BetweenTwoPointsTheRatioToTheRooflineIsGeometric) {
+  model::Profile p;
+  p.operators = {point(product(1000), Phase::kF, 52e-6), point(product(4000), Phase::kF, 404e-6)};
+  EXPECT_NEAR(prices(p).seconds(product(2000), Phase::kF), 51e-6 * std::sqrt(8.0), 1e-12);
+}
+
+TEST(MeasuredOperators, BeyondThePointsTheNearestScalesByRoofline) {
+  model::Profile p;
+  p.operators = {point(product(1000), Phase::kF, 52e-6), point(product(2000), Phase::kF, 102e-6)};
+  EXPECT_NEAR(prices(p).seconds(product(4000), Phase::kF), 202e-6, 1e-12);
+}
+
+TEST(MeasuredOperators, BothPhasesAddUpWhenMeasuredApart) {
+  model::Profile p;
+  p.operators = {point(product(1000), Phase::kB, 50e-6), point(product(1000), Phase::kG, 70e-6)};
+  EXPECT_NEAR(prices(p).seconds(product(1000), Phase::kBG), 120e-6, 1e-12);
+}
+
+TEST(MeasuredOperators, AMissingPhaseTakesTheRooflineRatioOfAnother) {
+  model::Profile p;
+  p.operators = {point(product(1000), Phase::kF, 52e-6)};
+  const auto c = prices(p);
+  const double ratio = c.roofline().seconds(product(1000), Phase::kB) / c.roofline().seconds(product(1000), Phase::kF);
+  EXPECT_NEAR(c.seconds(product(1000), Phase::kB), 52e-6 * ratio, 1e-12);
+}
+
+TEST(MeasuredOperators, ProfileOfAnotherPrecisionIsRefused) {
+  model::Profile p;
+  auto shape = product(1000);
+  shape.dtype = model::DType::kFloat32;
+  p.operators = {point(shape, Phase::kF, 52e-6)};
+  const auto made = ComputePrices::make(spec("llama-tiny"), machines::cluster(1), p, model::Precision::kBFloat16);
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().front().code, base::ErrorCode::kInconsistent);
+  EXPECT_NE(made.error().front().hint.find("--precision"), std::string::npos);
+}
+
+// ---- layer times ----
+
+model::Profile layer_profile(const model::ModelSpec& m) {
+  model::Profile p;
+  p.layers = {{.model = m.name,
+               .sequence = 64,
+               .hidden = m.hidden,
+               .precision = model::Precision::kBFloat16,
+               .points = {{1, 2e-3, 3e-3}, {4, 1.5e-3, 2e-3}}}};
+  return p;
+}
+
+struct Sum {
+  double forward = 0, backward = 0;
+};
+Sum sum_of(const ComputePrices& c, const plan::LayerTemplates& t) {
+  Sum sum;
+  for (const auto id : {t.forward, t.backward}) {
+    for (const auto& op : t.program.templates[id].ops) {
+      if (op.kind != plan::OpKind::kCompute) continue;
+      (op.phase == Phase::kF ? sum.forward : sum.backward) += c.seconds(t.program.segments[op.segment], op.phase);
+    }
+  }
+  return sum;
+}
+
+plan::LayerContext context(std::int64_t batch) {
+  return {.precision = model::Precision::kBFloat16, .sequence = 64, .micro_batch_sequences = batch, .micro_batches = 1,
+          .global_batch = batch};
+}
+
+TEST(LayerTimes, SegmentsOfABlockAddUpToTheMeasurement) {
+  for (const char* name : {"llama-tiny", "gpt2-tiny"}) {
+    const auto m = spec(name);
+    const auto made = ComputePrices::make(m, machines::cluster(1), layer_profile(m), model::Precision::kBFloat16);
+    ASSERT_TRUE(made.has_value());
+    const auto one = sum_of(*made, plan::lower_block(m, {}, context(1)));
+    EXPECT_NEAR(one.forward, 2e-3, 1e-12) << name;
+    EXPECT_NEAR(one.backward, 4e-3, 1e-12) << name;
+    EXPECT_NEAR(sum_of(*made, plan::lower_block(m, {}, context(4))).forward, 6e-3, 1e-12) << name;
+  }
+}
+
+TEST(LayerTimes, EmbeddingAndHeadAddUpToTheRest) {
+  const auto m = spec("llama-tiny");
+  const auto made = ComputePrices::make(m, machines::cluster(1), layer_profile(m), model::Precision::kBFloat16);
+  ASSERT_TRUE(made.has_value());
+  const auto e = sum_of(*made, plan::lower_embedding(m, {}, context(1))), h = sum_of(*made, plan::lower_head(m, {}, context(1)));
+  EXPECT_NEAR(e.forward + h.forward, 3e-3, 1e-12);
+  EXPECT_NEAR(e.backward + h.backward, 6e-3, 1e-12);
+}
+
+TEST(LayerTimes, TensorShardsOfALargeProductShrinkWithTheirWork) {
+  const auto m = spec("llama-tiny");
+  const auto made = ComputePrices::make(m, machines::cluster(1), layer_profile(m), model::Precision::kBFloat16);
+  ASSERT_TRUE(made.has_value());
+  auto half = product(4000);
+  half.out = 500;
+  const double launch = 1e-6, whole = 101e-6;
+  EXPECT_NEAR(made->seconds(half, Phase::kF) / made->seconds(product(4000), Phase::kF), (50e-6 + launch) / whole, 1e-9);
+}
+
+TEST(LayerTimes, OfAnUnknownModelOfAnotherWidthAreRefused) {
+  const auto m = spec("llama-tiny");
+  auto p = layer_profile(m);
+  p.layers[0].model = "my-model";
+  p.layers[0].hidden = m.hidden + 1;
+  const auto made = ComputePrices::make(m, machines::cluster(1), p, model::Precision::kBFloat16);
+  ASSERT_FALSE(made.has_value());
+  EXPECT_NE(made.error().front().message.find("my-model"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

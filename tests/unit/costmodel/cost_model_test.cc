@@ -1,0 +1,94 @@
+#include "costmodel/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include "costmodel/profiles.h"
+#include "tests/unit/costmodel/machines.h"
+
+namespace orrery::costmodel {
+namespace {
+
+base::Result<CostModel> make(std::optional<model::Profile> profile) {
+  return CostModel::make(*model::find_model("llama-2-7b"), machines::cluster(2), std::move(profile),
+                         {model::Precision::kBFloat16, 2048});
+}
+
+model::Profile profile(const char* device) {
+  model::Profile p;
+  p.name = "test";
+  p.device = device;
+  return p;
+}
+
+TEST(CostModel, WithoutAProfilePricesComeFromTheDatasheet) {
+  const auto cost = make(std::nullopt);
+  ASSERT_TRUE(cost.has_value());
+  EXPECT_EQ(cost->compute_origin(), Origin::kDatasheet);
+  EXPECT_EQ(cost->communication_origin(), Origin::kDatasheet);
+  EXPECT_EQ(cost->overlap_slowdown_ppm(), 1'000'000);
+  EXPECT_TRUE(cost->overlaps());
+  EXPECT_EQ(cost->peak().raw(), 100e12);
+}
+
+TEST(CostModel, ProfileOfAnotherDeviceIsRefusedWithAHint) {
+  const auto cost = make(profile("H100-SXM5-80GB"));
+  ASSERT_FALSE(cost.has_value());
+  EXPECT_EQ(cost.error().front().code, base::ErrorCode::kInconsistent);
+  EXPECT_NE(cost.error().front().message.find("T100-80GB"), std::string::npos);
+  EXPECT_FALSE(cost.error().front().hint.empty());
+}
+
+TEST(CostModel, AFamilyNameNamesItsDevices) {
+  EXPECT_TRUE(make(profile("T100")).has_value());
+  EXPECT_TRUE(make(profile("t100-80gb")).has_value());
+  EXPECT_TRUE(make(profile("")).has_value());
+  EXPECT_FALSE(make(profile("T10")).has_value());
+}
+
+TEST(CostModel, ImpossibleNumbersInAProfileAreRefused) {
+  auto p = profile("T100");
+  p.overlap_slowdown = 0.5;
+  p.collectives.push_back({.op = plan::Collective::kAllReduce, .size = 1, .stride = 1, .hosts = 1, .bus_bandwidth = 1, .latency_seconds = 0,
+                           .points = {}});
+  const auto cost = make(p);
+  ASSERT_FALSE(cost.has_value());
+  EXPECT_EQ(cost.error().size(), 2U);
+}
+
+TEST(CostModel, FingerprintFollowsTheProfile) {
+  auto slower = profile("T100");
+  slower.overlap_slowdown = 1.5;
+  EXPECT_EQ(make(profile("T100"))->fingerprint(), make(profile("T100"))->fingerprint());
+  EXPECT_NE(make(profile("T100"))->fingerprint(), make(slower)->fingerprint());
+}
+
+TEST(Profiles, ShippedProfileIsListedAndFound) {
+  const auto all = list_profiles();
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all.front().name, "llama2-7b-a100-8gpu");
+  EXPECT_NE(all.front().source.find("cea12ff"), std::string::npos);
+  const auto found = find_profile("llama2-7b-a100-8gpu", *model::find_model("llama-2-7b"));
+  ASSERT_TRUE(found.has_value()) << base::to_string(found.error());
+  EXPECT_DOUBLE_EQ(found->overlap_slowdown, 1.125552573612729);
+}
+
+TEST(Profiles, UnknownNameIsAnsweredWithANearOne) {
+  const auto found = find_profile("llama2-7b-a100-8gpus", *model::find_model("llama-2-7b"));
+  ASSERT_FALSE(found.has_value());
+  EXPECT_NE(found.error().front().hint.find("llama2-7b-a100-8gpu"), std::string::npos);
+}
+
+TEST(Profiles, ShippedProfilePricesTheCatalogsA100Hosts) {
+  const auto model = *model::find_model("llama-2-7b");
+  for (const char* cluster : {"dgx-a100", "dgx-a100-40g"}) {
+    const auto cost = CostModel::make(model, *topologies::catalog_topology(cluster), *find_profile("llama2-7b-a100-8gpu", model),
+                                      {model::Precision::kBFloat16, 2048});
+    ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
+    EXPECT_EQ(cost->compute_origin(), Origin::kMeasured);
+    EXPECT_EQ(cost->collective(plan::Collective::kAllReduce, {.name = "data", .size = 8, .stride = 1}, 1 << 30, 0, 8).rate_cap,
+              154'203'000'000);
+  }
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

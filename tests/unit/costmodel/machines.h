@@ -1,0 +1,44 @@
+#pragma once
+/// Small machines with round numbers, for tests of prices.
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "topologies/builder.h"
+#include "topologies/topology.h"
+
+namespace orrery::costmodel::machines {
+
+/// 100 TFLOP/s bf16, 10 TFLOP/s fp32, 1 TB/s, 1 us per launch.
+inline topologies::DeviceModel device() {
+  return {.name = "T100-80GB",
+          .peak_fp32 = base::FlopsPerSecond(10e12),
+          .peak_bf16 = base::FlopsPerSecond(100e12),
+          .memory_bandwidth = base::BytesPerSecond(1e12),
+          .memory_bytes = 80'000'000'000,
+          .launch_overhead = base::Seconds(1e-6),
+          .source = "test"};
+}
+
+/// `hosts` hosts of `devices` devices around a switch, each by a cable of `bytes_per_second` and 1 us; one network card of 10 GB/s
+/// per host, 1 us to the switch, 1 us to the fabric. Device to device: 2 us in a host, 6 us between hosts.
+inline topologies::Topology cluster(int devices, int hosts = 1, std::int64_t bytes_per_second = 100'000'000'000) {
+  topologies::TopologyBuilder b("machine");
+  const auto model = b.add_model(device());
+  const auto hub = b.add_vertex(topologies::VertexKind::kSwitch, "switch", 0);
+  for (int i = 0; i < devices; ++i) {
+    b.add_duplex(b.add_device("gpu" + std::to_string(i), 0, model), hub, bytes_per_second, base::Seconds(1e-6), "nvlink");
+  }
+  std::optional<topologies::SwitchedFabric> fabric;
+  if (hosts > 1) {
+    b.add_duplex(b.add_vertex(topologies::VertexKind::kNic, "nic", 0), hub, 10'000'000'000, base::Seconds(1e-6), "pcie");
+    fabric = topologies::SwitchedFabric{
+        .name = "core", .kind = "ib", .bytes_per_second = 10'000'000'000, .latency = base::Seconds(1e-6)};
+  }
+  auto built = std::move(b).build_copies(static_cast<std::uint32_t>(hosts), fabric);
+  ORRERY_CHECK(built.has_value(), "{}", base::to_string(built.error()));
+  return *std::move(built);
+}
+
+}  // namespace orrery::costmodel::machines

@@ -1,0 +1,366 @@
+#include "sim/interpreter.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/check.h"
+#include "base/sim_time.h"
+
+namespace orrery::sim {
+namespace {
+
+constexpr std::int64_t kMillion = 1'000'000;
+constexpr std::size_t kNotes = 24;
+
+std::size_t index(Activity a) { return static_cast<std::size_t>(a); }
+
+}  // namespace
+
+Interpreter::Interpreter(const PreparedStep& step, FlowNetwork& network, kernel::EventQueue& queue, InterpreterOptions options)
+    : step_(step), network_(network), queue_(queue), options_(options), slows_(options.overlaps && options.slowdown_ppm > kMillion) {
+  classes_.resize(step.classes.size());
+  outcome_.classes.resize(step.classes.size());
+  channels_.resize(step.channels.size());
+  arrivals_.resize(step.crossings.size());
+  for (std::size_t c = 0; c < classes_.size(); ++c) {
+    Class& k = classes_[c];
+    k.prepared = &step.classes[c];
+    const std::uint32_t n = k.prepared->op_count();
+    k.last_posted.fill(kNone);
+    k.ended.assign(n, false);
+    k.alive_bytes = k.prepared->lifetimes.persistent_bytes;
+    for (const auto& d : k.prepared->lifetimes.deferred) k.deferred_waits.push_back(d.waits_for);
+    ClassOutcome& out = outcome_.classes[c];
+    out.start_ps.assign(n, -1);
+    out.end_ps.assign(n, -1);
+    out.peak_bytes = k.alive_bytes;
+  }
+}
+
+base::Result<Outcome> Interpreter::run() {
+  seed();
+  start_ready();
+  settle();
+  while (!queue_.empty()) {
+    now_ = queue_.next_at().ps();
+    do {
+      handle(queue_.pop());
+      ++outcome_.events;
+    } while (!queue_.empty() && queue_.next_at().ps() == now_);
+    start_ready();
+    settle();
+  }
+  for (const Class& k : classes_) {
+    if (k.ended_count != k.prepared->op_count()) return base::fail(stuck());
+  }
+  now_ = outcome_.step_ps;
+  for (std::uint32_t c = 0; c < classes_.size(); ++c) account(c);
+  return std::move(outcome_);
+}
+
+void Interpreter::seed() {
+  for (std::uint32_t c = 0; c < classes_.size(); ++c) {
+    Class& k = classes_[c];
+    remember_memory(c);
+    const std::uint32_t lanes = options_.overlaps ? plan::kStreams : 1;
+    for (std::uint32_t l = 0; l < lanes; ++l) {
+      k.lanes[l].head = options_.overlaps ? k.prepared->first[l] : (k.prepared->op_count() > 0 ? 0 : kNone);
+      if (k.lanes[l].head != kNone) offer(c, l);
+    }
+  }
+}
+
+void Interpreter::offer(std::uint32_t c, std::uint32_t lane) {
+  Lane& l = classes_[c].lanes[lane];
+  l.cursor = classes_[c].prepared->expansion.dependency_begin[l.head];
+  l.waiting_for = kNone;
+  l.started = false;
+  ready_.emplace_back(c, lane);
+}
+
+void Interpreter::start_ready() {
+  while (!ready_.empty()) {
+    const auto [c, lane] = ready_.back();
+    ready_.pop_back();
+    try_lane(c, lane);
+  }
+}
+
+bool Interpreter::blocked(const Class& k, Lane& lane) const {
+  const plan::Expansion& x = k.prepared->expansion;
+  for (const std::uint32_t end = x.dependency_begin[lane.head + 1]; lane.cursor < end; ++lane.cursor) {
+    if (k.ended[x.dependencies[lane.cursor]]) continue;
+    lane.waiting_for = x.dependencies[lane.cursor];
+    return true;
+  }
+  if (options_.overlaps) return false;
+  const std::uint32_t before = k.last_posted[k.prepared->price(lane.head).stream];
+  if (before == kNone || k.ended[before]) return false;
+  lane.waiting_for = before;
+  return true;
+}
+
+void Interpreter::try_lane(std::uint32_t c, std::uint32_t lane) {
+  Class& k = classes_[c];
+  Lane& l = k.lanes[lane];
+  l.waiting_for = kNone;
+  if (l.head == kNone || l.started || blocked(k, l)) return;
+  l.started = true;
+  const std::uint32_t op = l.head;
+  const PricedOp& p = k.prepared->price(op);
+  if (!options_.overlaps && p.send_only) {
+    k.last_posted[p.stream] = op;
+    post(c, op);
+    next_head(c, lane);
+    return;
+  }
+  post(c, op);
+}
+
+void Interpreter::next_head(std::uint32_t c, std::uint32_t lane) {
+  Class& k = classes_[c];
+  Lane& l = k.lanes[lane];
+  if (options_.overlaps) l.head = k.prepared->next[l.head];
+  else l.head = l.head + 1 < k.prepared->op_count() ? l.head + 1 : kNone;
+  l.started = false;
+  if (l.head != kNone) offer(c, lane);
+}
+
+void Interpreter::post(std::uint32_t c, std::uint32_t op) {
+  const PricedOp& p = classes_[c].prepared->price(op);
+  switch (p.kind) {
+    case plan::OpKind::kCompute: start_compute(c, op); return;
+    case plan::OpKind::kCollective:
+      classes_[c].flows_left[p.stream] = 1;
+      if (p.crossing != kNone) return arrive(c, op, p.crossing);
+      parties_.assign(1, Party{c, op});
+      return start_flow(p.transfer);
+    case plan::OpKind::kExchange:
+      classes_[c].flows_left[p.stream] = p.legs;
+      ORRERY_CHECK(p.legs > 0, "an exchange without legs");
+      for (std::uint32_t i = 0; i < p.legs; ++i) post_leg(c, op, step_.legs[p.first_leg + i]);
+      return;
+  }
+}
+
+void Interpreter::post_leg(std::uint32_t c, std::uint32_t op, const PricedLeg& leg) {
+  Waiting& w = channels_[leg.channel];
+  if (w.first == w.posted.size()) {
+    w.posted.clear();
+    w.first = 0;
+    w.sends = leg.send;
+  }
+  if (w.sends == leg.send) {
+    w.posted.emplace_back(Party{c, op}, leg.transfer);
+    return;
+  }
+  const auto [peer, transfer] = w.posted[w.first++];
+  parties_.assign({Party{c, op}, peer});
+  start_flow(leg.send ? leg.transfer : transfer);
+}
+
+void Interpreter::arrive(std::uint32_t c, std::uint32_t op, std::uint32_t crossing) {
+  std::vector<Party>& here = arrivals_[crossing];
+  here.push_back(Party{c, op});
+  if (here.size() < step_.crossings[crossing].classes.size()) return;
+  parties_.assign(here.begin(), here.end());
+  here.clear();
+  start_flow(step_.crossings[crossing].transfer);
+}
+
+void Interpreter::begin(std::uint32_t c, std::uint32_t op) {
+  ClassOutcome& out = outcome_.classes[c];
+  if (out.start_ps[op] >= 0) return;  // another leg of the same exchange has begun
+  out.start_ps[op] = now_;
+  Class& k = classes_[c];
+  k.alive_bytes += k.prepared->lifetimes.alloc_bytes[op] + k.prepared->price(op).transient_bytes;
+  out.peak_bytes = std::max(out.peak_bytes, k.alive_bytes);
+  remember_memory(c);
+}
+
+void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
+  const PricedOp& p = classes_[c].prepared->price(op);
+  account(c);
+  begin(c, op);
+  Class& k = classes_[c];
+  ++k.active[index(Activity::kCompute)];
+  Running& r = k.compute[p.stream];
+  r.op = op;
+  if (slows_) {
+    r.fresh = true;
+    r.progress = kernel::Progress(now_, static_cast<kernel::Int128>(p.compute_ps) * options_.slowdown_ppm);
+    touch(c);
+    return;
+  }
+  r.ticket = queue_.push(base::SimTime::from_ps(now_) + base::SimTime::from_ps(p.compute_ps), kernel::Phase::kRelease, kComputeEnds,
+                         c * plan::kStreams + p.stream);
+}
+
+void Interpreter::start_flow(FlowNetwork::TransferIndex transfer) {
+  const FlowNetwork::FlowIndex flow = network_.start(now_, transfer);
+  if (flow >= flow_parties_.size()) flow_parties_.resize(flow + 1);
+  flow_parties_[flow].assign(parties_.begin(), parties_.end());
+  for (const Party& party : parties_) {
+    account(party.rank_class);
+    begin(party.rank_class, party.op);
+    Class& k = classes_[party.rank_class];
+    ++k.active[index(k.prepared->price(party.op).activity)];
+    if (!slows_) continue;
+    k.flows.push_back(flow);
+    touch(party.rank_class);
+  }
+}
+
+void Interpreter::handle(const kernel::Event& event) {
+  if (event.kind == kFlowEvent) {
+    if (network_.on_event(event)) flow_ended(event.target);
+    return;
+  }
+  const std::uint32_t c = event.target / plan::kStreams;
+  Running& r = classes_[c].compute[event.target % plan::kStreams];
+  if (r.ticket != event.order || r.op == kNone) return;
+  const std::uint32_t op = r.op;
+  r.op = kNone;
+  account(c);
+  --classes_[c].active[index(Activity::kCompute)];
+  touch(c);
+  finish(c, op);
+}
+
+void Interpreter::flow_ended(FlowNetwork::FlowIndex flow) {
+  for (const Party& party : flow_parties_[flow]) {
+    account(party.rank_class);
+    Class& k = classes_[party.rank_class];
+    const PricedOp& p = k.prepared->price(party.op);
+    --k.active[index(p.activity)];
+    if (slows_) k.flows.erase(std::find(k.flows.begin(), k.flows.end(), flow));
+    touch(party.rank_class);
+    if (--k.flows_left[p.stream] == 0) finish(party.rank_class, party.op);
+  }
+}
+
+void Interpreter::finish(std::uint32_t c, std::uint32_t op) {
+  Class& k = classes_[c];
+  ClassOutcome& out = outcome_.classes[c];
+  const PricedOp& p = k.prepared->price(op);
+  out.end_ps[op] = now_;
+  outcome_.step_ps = std::max(outcome_.step_ps, now_);
+  k.ended[op] = true;
+  ++k.ended_count;
+  const std::int64_t elapsed = now_ - out.start_ps[op];
+  if (p.kind == plan::OpKind::kCompute && p.op->recomputed) out.recompute_ps += elapsed;
+  if (p.optimizer) out.optimizer_ps += elapsed;
+  const Lifetimes& life = k.prepared->lifetimes;
+  k.alive_bytes -= p.transient_bytes + life.free_bytes[op];
+  for (const std::uint32_t d : life.holds_of(op)) {
+    if (--k.deferred_waits[d] == 0) k.alive_bytes -= life.deferred[d].bytes;
+  }
+  remember_memory(c);
+  for (std::uint32_t l = 0; l < k.lanes.size(); ++l) {
+    Lane& lane = k.lanes[l];
+    if (lane.started && lane.head == op) next_head(c, l);
+    else if (lane.waiting_for == op) ready_.emplace_back(c, l);
+  }
+}
+
+void Interpreter::touch(std::uint32_t c) {
+  if (!slows_ || classes_[c].touched) return;
+  classes_[c].touched = true;
+  touched_.push_back(c);
+}
+
+void Interpreter::settle() {
+  if (slows_) {
+    for (const std::uint32_t c : touched_) settle_class(c);
+    const auto slowed = [&](FlowNetwork::FlowIndex flow) {
+      const auto& parties = flow_parties_[flow];
+      return std::any_of(parties.begin(), parties.end(), [&](const Party& p) { return classes_[p.rank_class].contended; });
+    };
+    for (const std::uint32_t c : touched_) {
+      for (const FlowNetwork::FlowIndex flow : classes_[c].flows) network_.set_slowed(flow, slowed(flow));
+    }
+    touched_.clear();
+  }
+  network_.settle(now_);
+}
+
+void Interpreter::settle_class(std::uint32_t c) {
+  Class& k = classes_[c];
+  k.touched = false;
+  const bool contended = k.active[index(Activity::kCompute)] > 0 && !k.flows.empty();
+  const bool flipped = contended != k.contended;
+  k.contended = contended;
+  for (std::uint32_t s = 0; s < plan::kStreams; ++s) {
+    Running& r = k.compute[s];
+    if (r.op == kNone || !(r.fresh || flipped)) continue;
+    r.fresh = false;
+    r.progress.set_speed(now_, contended ? kMillion : options_.slowdown_ppm);
+    r.ticket = queue_.push(base::SimTime::from_ps(r.progress.end_ps()), kernel::Phase::kRelease, kComputeEnds, c * plan::kStreams + s);
+  }
+}
+
+void Interpreter::account(std::uint32_t c) {
+  Class& k = classes_[c];
+  const std::int64_t passed = now_ - k.accounted_ps;
+  if (passed == 0) return;
+  k.accounted_ps = now_;
+  ClassOutcome& out = outcome_.classes[c];
+  if (k.active[index(Activity::kCompute)] > 0) {
+    out.busy_compute_ps += passed;
+    return;
+  }
+  for (const Activity a : {Activity::kTensor, Activity::kData, Activity::kPipeline}) {
+    if (k.active[index(a)] == 0) continue;
+    out.exposed_ps[index(a)] += passed;
+    return;
+  }
+  out.idle_ps += passed;
+}
+
+void Interpreter::remember_memory(std::uint32_t c) {
+  if (!options_.memory_samples) return;
+  auto& samples = outcome_.classes[c].memory;
+  const std::int64_t bytes = classes_[c].alive_bytes;
+  if (!samples.empty() && samples.back().first == now_) samples.back().second = bytes;
+  else if (samples.empty() || samples.back().second != bytes) samples.emplace_back(now_, bytes);
+}
+
+std::string Interpreter::describe(std::uint32_t c, std::uint32_t op) const {
+  const PreparedClass& k = *classes_[c].prepared;
+  const plan::OpInstance& instance = k.expansion.ops[op];
+  return fmt::format("stage {} {} '{}' (layer {}, micro-batch {})", k.rank_class->stage, plan::to_string(instance.op->stream),
+                     instance.op->name, instance.layer, instance.micro_batch);
+}
+
+base::Diagnostic Interpreter::stuck() const {
+  base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "the program cannot progress after {} ps", outcome_.step_ps);
+  for (std::uint32_t c = 0; c < classes_.size(); ++c) {
+    for (const Lane& lane : classes_[c].lanes) {
+      if (lane.head == kNone || lane.started || lane.waiting_for == kNone) continue;
+      d.notes.push_back(describe(c, lane.head) + " waits for " + describe(c, lane.waiting_for));
+    }
+  }
+  for (std::size_t i = 0; i < channels_.size(); ++i) {
+    const Waiting& w = channels_[i];
+    const auto& channel = step_.channels[i];
+    for (std::size_t j = w.first; j < w.posted.size(); ++j) {
+      const std::uint32_t peer = w.sends ? channel.receiver : channel.sender;
+      d.notes.push_back(fmt::format("{} waits for the matching {} of stage {}", describe(w.posted[j].first.rank_class, w.posted[j].first.op),
+                                    w.sends ? "receive" : "send", step_.classes[peer].rank_class->stage));
+    }
+  }
+  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
+    for (const Party& party : arrivals_[i]) {
+      d.notes.push_back(fmt::format("{} waits for {} of {} stages of its group", describe(party.rank_class, party.op),
+                                    step_.crossings[i].classes.size() - arrivals_[i].size(), step_.crossings[i].classes.size()));
+    }
+  }
+  if (d.notes.size() > kNotes) {
+    const std::size_t more = d.notes.size() - kNotes;
+    d.notes.resize(kNotes);
+    d.notes.push_back(fmt::format("and {} more", more));
+  }
+  return d;
+}
+
+}  // namespace orrery::sim

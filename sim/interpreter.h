@@ -1,0 +1,143 @@
+#pragma once
+/// \file
+/// Runs a prepared step on the virtual clock: the rules of plan/program.h, one rank for each class.
+///
+/// With overlap (a GPU): every stream of a class is a lane of its own. While a class computes and communicates at once, both sides
+/// progress slowdown_ppm / 10^6 times slower; a transfer between classes is slow while any of them computes.
+///
+/// Without (a CPU, one thread per rank): the class is one lane, its operations run in issue order. Compute, collectives and
+/// receives hold the lane until they end; a send is posted and left behind, and holds only the next operation of its stream.
+///
+/// Each instant: (1) everything that ends now ends, (2) everything that can start starts, (3) one settle() of shares and speeds. What
+/// starts in (2) does not depend on the order in which lanes are looked at, so the times are a function of the Program and the prices alone.
+///
+/// Accounts. Every picosecond of a class until the end of the step is one of: computing; else exposed communication, in the order
+/// tensor, data, pipeline; else idle. Waiting for a peer is idle: a communication operation starts when it meets its peers.
+///
+/// Memory follows sim/lifetimes.h; what an operation writes is allocated when it starts.
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sim/flow_network.h"
+#include "sim/kernel/event_queue.h"
+#include "sim/kernel/progress.h"
+#include "sim/prepared_step.h"
+
+namespace orrery::sim {
+
+struct InterpreterOptions {
+  bool overlaps = true;
+  std::int64_t slowdown_ppm = 1'000'000;
+  bool memory_samples = false;
+};
+
+/// What one class did.
+struct ClassOutcome {
+  std::vector<std::int64_t> start_ps, end_ps;        // [op]
+  std::int64_t busy_compute_ps = 0, idle_ps = 0;
+  std::array<std::int64_t, kActivities> exposed_ps{};  // by Activity; kCompute stays 0
+  std::int64_t recompute_ps = 0, optimizer_ps = 0;
+  std::int64_t peak_bytes = 0;                       // of the Program's buffers
+  std::vector<std::pair<std::int64_t, std::int64_t>> memory;  // (ps, bytes), when asked
+};
+struct Outcome {
+  std::int64_t step_ps = 0;
+  std::uint64_t events = 0;
+  std::vector<ClassOutcome> classes;
+};
+
+class Interpreter {
+ public:
+  /// kinds of events
+  static constexpr std::uint32_t kComputeEnds = 0;
+  static constexpr std::uint32_t kFlowEvent = 1;
+
+  /// `step`, `network` and `queue` must outlive the interpreter; the network's event kind is kFlowEvent.
+  Interpreter(const PreparedStep& step, FlowNetwork& network, kernel::EventQueue& queue, InterpreterOptions options);
+
+  /// Call once. Error: kInconsistent when nothing can progress, one note for each operation that waits.
+  base::Result<Outcome> run();
+
+ private:
+  /// A place where operations run one after another.
+  struct Lane {
+    std::uint32_t head = kNone;         // next to start, or started and holding the lane
+    std::uint32_t cursor = 0;           // dependency of head looked at
+    std::uint32_t waiting_for = kNone;  // operation that must end first
+    bool started = false;
+  };
+  struct Running {
+    std::uint32_t op = kNone;
+    bool fresh = false;
+    kernel::Progress progress;
+    std::uint64_t ticket = 0;
+  };
+  struct Class {
+    const PreparedClass* prepared = nullptr;
+    std::array<Lane, plan::kStreams> lanes;
+    std::array<Running, plan::kStreams> compute;              // by stream
+    std::array<std::uint32_t, plan::kStreams> last_posted{};  // by stream: without overlap, a send left behind
+    std::array<std::uint32_t, plan::kStreams> flows_left{};   // by stream, of its running communication
+    std::vector<FlowNetwork::FlowIndex> flows;
+    std::vector<bool> ended;
+    std::uint32_t ended_count = 0;
+    std::array<std::uint32_t, kActivities> active{};
+    bool contended = false;
+    bool touched = false;
+    std::int64_t accounted_ps = 0;
+    std::int64_t alive_bytes = 0;
+    std::vector<std::uint32_t> deferred_waits;  // [deferred free]
+  };
+  struct Party {
+    std::uint32_t rank_class = 0;
+    std::uint32_t op = 0;
+  };
+  struct Waiting {  // posted legs or arrivals that have not met yet
+    bool sends = false;
+    std::size_t first = 0;
+    std::vector<std::pair<Party, FlowNetwork::TransferIndex>> posted;
+  };
+
+  void seed();
+  void start_ready();
+  void offer(std::uint32_t c, std::uint32_t lane);
+  void try_lane(std::uint32_t c, std::uint32_t lane);
+  void next_head(std::uint32_t c, std::uint32_t lane);
+  [[nodiscard]] bool blocked(const Class& k, Lane& lane) const;
+  void post(std::uint32_t c, std::uint32_t op);
+  void post_leg(std::uint32_t c, std::uint32_t op, const PricedLeg& leg);
+  void arrive(std::uint32_t c, std::uint32_t op, std::uint32_t crossing);
+  void start_compute(std::uint32_t c, std::uint32_t op);
+  void start_flow(FlowNetwork::TransferIndex transfer);  // of parties_
+  void begin(std::uint32_t c, std::uint32_t op);
+  void finish(std::uint32_t c, std::uint32_t op);
+  void handle(const kernel::Event& event);
+  void flow_ended(FlowNetwork::FlowIndex flow);
+  void settle();
+  void settle_class(std::uint32_t c);
+  void touch(std::uint32_t c);
+  void account(std::uint32_t c);
+  void remember_memory(std::uint32_t c);
+  [[nodiscard]] base::Diagnostic stuck() const;
+  [[nodiscard]] std::string describe(std::uint32_t c, std::uint32_t op) const;
+
+  const PreparedStep& step_;
+  FlowNetwork& network_;
+  kernel::EventQueue& queue_;
+  InterpreterOptions options_;
+  bool slows_;
+  std::int64_t now_ = 0;
+  std::vector<Class> classes_;
+  std::vector<Waiting> channels_;
+  std::vector<std::vector<Party>> arrivals_;                      // [crossing]
+  std::vector<std::vector<Party>> flow_parties_;                  // [flow]
+  std::vector<Party> parties_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> ready_;    // (class, lane)
+  std::vector<std::uint32_t> touched_;
+  Outcome outcome_;
+};
+
+}  // namespace orrery::sim

@@ -1,0 +1,122 @@
+#include "sim/flow_network.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/unit/sim/step_maker.h"
+
+namespace orrery::sim {
+namespace {
+
+constexpr std::int64_t kMillion = 1'000'000;
+
+/// Transfers over the links of a star; rates alone as the cost model would state them.
+std::vector<costmodel::Transfer> random_transfers(const topologies::Topology& star) {
+  std::vector<costmodel::Transfer> transfers;
+  const int n = *rc::gen::inRange(1, 7);
+  for (int i = 0; i < n; ++i) {
+    costmodel::Transfer t;
+    t.latency_ps = *rc::gen::inRange<std::int64_t>(0, 5000);
+    t.wire_bytes = *rc::gen::inRange<std::int64_t>(0, 20'000);
+    t.bytes_per_second = *rc::gen::inRange<std::int64_t>(1'000'000, 2'000'000'000);
+    for (const auto link : {*rc::gen::inRange<std::uint32_t>(0, 4), *rc::gen::inRange<std::uint32_t>(4, 8)}) {
+      const std::int64_t flows = *rc::gen::inRange<std::int64_t>(1, 4);
+      t.links.push_back({topologies::LinkId(link), flows});
+      t.bytes_per_second = std::min(t.bytes_per_second, star.link(topologies::LinkId(link)).bytes_per_second / flows);
+    }
+    transfers.push_back(t);
+  }
+  return transfers;
+}
+
+RC_GTEST_PROP(FlowNetworkProperty, ATransferAloneTakesItsDurationToThePicosecond, ()) {
+  const auto star = testing::star(4, 1'234'567'891, 0);
+  const auto transfers = random_transfers(star);
+  const std::int64_t slowdown = *rc::gen::inRange<std::int64_t>(kMillion, 2 * kMillion);
+  kernel::EventQueue queue;
+  FlowNetwork network(star, slowdown, queue, 0);
+  for (std::uint32_t i = 0; i < transfers.size(); ++i) network.add(transfers[i], i);
+  network.freeze();
+  std::int64_t now = 0;
+  for (std::uint32_t i = 0; i < transfers.size(); ++i) {
+    network.start(now, i);
+    network.settle(now);
+    const std::int64_t started = now;
+    bool ended = false;
+    while (!ended) {
+      const kernel::Event event = queue.pop();
+      now = event.at.ps();
+      ended = network.on_event(event);
+      network.settle(now);
+    }
+    RC_ASSERT(now - started == transfers[i].duration_ps());
+  }
+}
+
+// Whatever starts when and is slowed when: each flow moves its bytes, no less and by at most one picosecond's worth more; no link is over capacity.
+RC_GTEST_PROP(FlowNetworkProperty, BytesAreNeitherLostNorGained, ()) {
+  const auto star = testing::star(4, 1'234'567'891, 0);
+  const auto transfers = random_transfers(star);
+  const std::int64_t slowdown = *rc::gen::inRange<std::int64_t>(kMillion, 2 * kMillion);
+  kernel::EventQueue queue;
+  FlowNetwork network(star, slowdown, queue, 0);
+  for (std::uint32_t i = 0; i < transfers.size(); ++i) network.add(transfers[i], i);
+  network.freeze();
+
+  struct Running {
+    FlowNetwork::FlowIndex flow = 0;
+    bool alive = false, slowed = false;
+    kernel::Int128 moved = 0, last = 0;
+  };
+  std::vector<Running> running(transfers.size());
+  std::int64_t now = 0;
+  std::size_t started = 0, finished = 0;
+  int flips = 30;  // each may leave a stale event behind
+  const auto pass = [&](std::int64_t until) {
+    std::vector<std::int64_t> used(star.links().size(), 0);
+    for (std::size_t i = 0; i < running.size(); ++i) {
+      Running& r = running[i];
+      if (!r.alive) continue;
+      r.last = kernel::Int128(network.rate(r.flow)) * (r.slowed ? kMillion : slowdown);
+      r.moved += r.last * (until - now);
+      for (const auto& l : transfers[i].links) used[l.link.raw()] += l.flows * network.rate(r.flow);
+    }
+    for (std::size_t l = 0; l < used.size(); ++l) RC_ASSERT(used[l] <= star.links()[l].bytes_per_second);
+    now = until;
+  };
+  while (finished < transfers.size()) {
+    if (started < transfers.size() && (queue.empty() || *rc::gen::inRange(0, 2) == 0)) {
+      running[started].flow = network.start(now, static_cast<std::uint32_t>(started));
+      running[started++].alive = true;
+      network.settle(now);
+      continue;
+    }
+    const kernel::Event event = queue.pop();
+    pass(event.at.ps());
+    if (network.on_event(event)) {
+      for (std::size_t i = 0; i < running.size(); ++i) {
+        Running& r = running[i];
+        if (!r.alive || r.flow != event.target) continue;
+        r.alive = false;
+        ++finished;
+        const kernel::Int128 work = kernel::Int128(transfers[i].wire_bytes) * 1'000'000'000'000 * slowdown;
+        RC_ASSERT(bool(r.moved >= work));
+        RC_ASSERT(bool(r.moved - work < std::max<kernel::Int128>(r.last, 1)));
+      }
+    }
+    for (Running& r : running) {
+      if (!r.alive || flips == 0 || *rc::gen::inRange(0, 4) > 0) continue;
+      --flips;
+      r.slowed = !r.slowed;
+      network.set_slowed(r.flow, r.slowed);
+    }
+    network.settle(now);
+  }
+  RC_ASSERT(network.running() == 0U);
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -1,0 +1,173 @@
+#include "search/decision_tree.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace orrery::search {
+
+std::string_view to_string(Paradigm paradigm) {
+  switch (paradigm) {
+    case Paradigm::kData: return "dp";
+    case Paradigm::kShardedData: return "sdp";
+    case Paradigm::kTensor: return "tp";
+  }
+  return "";
+}
+
+std::string to_string(const TreePath& path) {
+  std::string text;
+  for (const TreeEdge& edge : path) {
+    text += fmt::format("{}{}{}", text.empty() ? "" : "-", to_string(edge.paradigm), edge.degree);
+  }
+  return text.empty() ? "serial" : text;
+}
+
+namespace {
+
+bool contains(const TreePath& path, Paradigm paradigm) {
+  return std::ranges::any_of(path, [&](const TreeEdge& edge) { return edge.paradigm == paradigm; });
+}
+
+void grow(int remaining, TreePath& path, DecisionTree& tree) {
+  if (remaining == 1) {
+    if (contains(path, Paradigm::kData) && contains(path, Paradigm::kShardedData)) {
+      tree.pruned.push_back({path, "dp beside sdp: sdp alone moves the same bytes and holds less"});
+    } else {
+      tree.leaves.push_back(path);
+    }
+    return;
+  }
+  for (const Paradigm paradigm : {Paradigm::kData, Paradigm::kShardedData, Paradigm::kTensor}) {
+    if (contains(path, paradigm)) continue;
+    for (int degree = 2; degree <= remaining; ++degree) {
+      if (remaining % degree != 0) continue;
+      path.push_back({paradigm, degree});
+      grow(remaining / degree, path, tree);
+      path.pop_back();
+    }
+  }
+}
+
+/// Kinds of data parallelism of a group of `dp` ranks, as ZeRO stages.
+std::vector<int> zero_stages(const Space& space, int dp) {
+  if (dp == 1) return {0};
+  std::vector<int> stages;
+  if (space.data) stages.push_back(0);
+  if (space.zero1) stages.push_back(1);
+  if (space.zero2) stages.push_back(2);
+  if (space.zero3) stages.push_back(3);
+  return stages;
+}
+
+/// Why a degree cannot be used, or empty.
+/// Wider products than this never pay: the tensor collectives of a layer stay on its critical path (and the layer
+/// program's tables grow as 2^layouts).
+constexpr int kMaxTensorDegree = 16;
+
+std::string refuse_degree(const model::ModelSpec& model, const Space& space, const TreeContext& context, int tp) {
+  const int dp = context.devices / tp;
+  if (tp > 1 && !space.tensor) return "tensor parallelism is off";
+  if (space.fix_tp && *space.fix_tp != tp) return fmt::format("tp is fixed to {}", *space.fix_tp);
+  if (tp > kMaxTensorDegree) return fmt::format("tp {} is beyond the planner's {}", tp, kMaxTensorDegree);
+  if (model.heads % tp != 0) return fmt::format("tp {} does not divide {} heads", tp, model.heads);
+  if (model.kv_heads % tp != 0) return fmt::format("tp {} does not divide {} key-value heads", tp, model.kv_heads);
+  if (model.ffn % tp != 0) return fmt::format("tp {} does not divide an ffn of {}", tp, model.ffn);
+  if (context.micro_batch_sequences % dp != 0) {
+    return fmt::format("dp {} does not divide a micro-batch of {} sequences", dp, context.micro_batch_sequences);
+  }
+  return "";
+}
+
+std::vector<plan::Recompute> recompute_kinds(const Space& space) {
+  std::vector<plan::Recompute> kinds{plan::Recompute::kNone};
+  if (space.recompute_selective) kinds.push_back(plan::Recompute::kSelective);
+  if (space.recompute_full) kinds.push_back(plan::Recompute::kFull);
+  return kinds;
+}
+
+/// All leaves below (tp, zero, sp).
+void add_leaves(const Space& space, const TreeContext& context, plan::LayerStrategy strategy,
+                std::vector<plan::LayerStrategy>& leaves) {
+  for (const plan::Recompute recompute : recompute_kinds(space)) {
+    strategy.recompute = recompute;
+    strategy.grad_reduce = plan::GradReduce::kStep;
+    leaves.push_back(strategy);
+    // One micro-batch reduces once either way.
+    if (strategy.zero >= 2 && context.micro_batches > 1) {
+      strategy.grad_reduce = plan::GradReduce::kMicroBatch;
+      leaves.push_back(strategy);
+    }
+  }
+}
+
+}  // namespace
+
+DecisionTree grow_tree(int devices) {
+  ORRERY_CHECK(devices >= 1);
+  DecisionTree tree;
+  TreePath path;
+  grow(devices, path, tree);
+  return tree;
+}
+
+TreeCounts count_trees(int devices) {
+  TreeCounts counts;
+  for (int pipeline = 1; pipeline <= devices; pipeline *= 2) {
+    const DecisionTree tree = grow_tree(devices / pipeline);
+    const auto leaves = static_cast<std::int64_t>(tree.leaves.size());
+    counts.pruned_by_pipeline.push_back(leaves);
+    counts.pruned += leaves;
+    counts.unpruned += leaves + static_cast<std::int64_t>(tree.pruned.size());
+  }
+  counts.with_recomputation = 2 * counts.pruned;
+  return counts;
+}
+
+StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context) {
+  StrategyTree tree;
+  for (int tp = 1; tp <= context.devices; tp *= 2) {
+    if (context.devices % tp != 0) break;
+    const std::string name = fmt::format("tp{} dp{}", tp, context.devices / tp);
+    if (const std::string reason = refuse_degree(model, space, context, tp); !reason.empty()) {
+      tree.pruned.push_back({name, reason});
+      continue;
+    }
+    const std::vector<int> stages = zero_stages(space, context.devices / tp);
+    if (stages.empty()) tree.pruned.push_back({name, "data parallelism is off"});
+    for (const int zero : stages) {
+      plan::LayerStrategy strategy{.tp = tp, .dp = context.devices / tp, .zero = zero};
+      add_leaves(space, context, strategy, tree.leaves);
+      if (tp == 1 || !space.sequence_parallel) continue;
+      if (context.sequence % tp != 0) {
+        tree.pruned.push_back({name + " sp", fmt::format("tp {} does not divide {} tokens", tp, context.sequence)});
+        continue;
+      }
+      strategy.sequence_parallel = true;
+      add_leaves(space, context, strategy, tree.leaves);
+    }
+  }
+  return tree;
+}
+
+StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context) {
+  StrategyTree tree;
+  for (int tp = 1; tp <= context.devices; tp *= 2) {
+    if (context.devices % tp != 0) break;
+    const int dp = context.devices / tp;
+    const std::string name = fmt::format("vocabulary tp{} dp{}", tp, dp);
+    if (tp > 1 && !space.tensor) {
+      tree.pruned.push_back({name, "tensor parallelism is off"});
+    } else if (tp > model.vocab) {
+      tree.pruned.push_back({name, fmt::format("{} rows of vocabulary", model.vocab)});
+    } else if (context.micro_batch_sequences % dp != 0) {
+      tree.pruned.push_back({name, fmt::format("dp {} does not divide a micro-batch of {} sequences", dp,
+                                               context.micro_batch_sequences)});
+    } else {
+      for (const int zero : zero_stages(space, dp)) tree.leaves.push_back({.tp = tp, .dp = dp, .zero = zero});
+    }
+  }
+  return tree;
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,324 @@
+#include "search/outer_loops.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/check.h"
+#include "base/sim_time.h"
+#include "base/units.h"
+#include "search/layer_order.h"
+
+namespace orrery::search {
+namespace {
+
+std::string gib(std::int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
+std::string seconds(std::int64_t ps) { return fmt::format("{:.4f} s", static_cast<double>(ps) / 1e12); }
+
+struct Entry {
+  PlanProblem problem;
+  std::int64_t bound_ps = 0;
+};
+
+class Loops {
+ public:
+  Loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget)
+      : cost_(cost), request_(request), budget_(budget), model_(cost, request.space, request.global_batch, budget) {
+    effort_.limit = request.max_states;
+  }
+
+  base::Result<LoopResult> run() {
+    enumerate();
+    std::ranges::stable_sort(entries_, [](const Entry& a, const Entry& b) { return a.bound_ps < b.bound_ps; });
+    for (done_ = 0; done_ < entries_.size(); ++done_) {
+      TRY_VOID(visit(entries_[done_]));
+      report();
+    }
+    TRY_VOID(finish());
+    return std::move(result_);
+  }
+
+ private:
+  // ---- enumeration ----
+  void enumerate() {
+    const int devices = static_cast<int>(cost_.topology().device_count());
+    for (int stages = 1; stages <= devices; ++stages) {
+      if (devices % stages != 0) continue;
+      const std::string name = fmt::format("pp={}", stages);
+      if (request_.space.fix_pp && *request_.space.fix_pp != stages)
+        prune(name, fmt::format("pp is fixed to {}", *request_.space.fix_pp));
+      else if (stages > 1 && !request_.space.pipeline)
+        prune(name, "pipelines are off");
+      else if (stages > cost_.model().layers)
+        prune(name, fmt::format("more stages than {} layers", cost_.model().layers));
+      else
+        enumerate_micro_batches(stages);
+    }
+  }
+  void enumerate_micro_batches(int stages) {
+    for (std::int64_t m = 1; m <= request_.global_batch; ++m) {
+      if (request_.global_batch % m != 0) continue;
+      if (request_.space.fix_micro_batches && *request_.space.fix_micro_batches != m) continue;
+      const int devices = static_cast<int>(cost_.topology().device_count()) / stages;
+      const std::string name = fmt::format("pp={} m={}", stages, m);
+      for (const Pruned& p : model_.layers_of(devices, m).pruned) prune(name + " " + p.candidate, p.reason);
+      if (model_.layers_of(devices, m).leaves.empty()) {
+        prune(name, "no strategy for a layer");
+        continue;
+      }
+      enumerate_schedules(stages, m);
+    }
+  }
+  void enumerate_schedules(int stages, std::int64_t m) {
+    const bool both = request_.space.gpipe && request_.space.one_f_one_b;
+    const auto schedule = request_.space.one_f_one_b ? plan::Schedule::k1F1B : plan::Schedule::kGPipe;
+    if (both) {
+      prune(fmt::format("pp={} m={} {}", stages, m, plan::to_string(plan::Schedule::kGPipe)),
+            "never a shorter closed form than 1f1b, and never fewer micro-batches in flight");
+    }
+    const int devices = static_cast<int>(cost_.topology().device_count()) / stages;
+    const StrategyTree& tree = model_.vocabulary_of(devices, m);
+    for (const Pruned& p : tree.pruned) prune(fmt::format("pp={} m={} {}", stages, m, p.candidate), p.reason);
+    for (const plan::LayerStrategy& vocabulary : tree.leaves) {
+      Entry entry{{stages, m, schedule, vocabulary}, 0};
+      ++result_.problems;
+      entry.bound_ps = pipeline_bound(model_.pipeline(entry.problem));
+      entries_.push_back(entry);
+    }
+  }
+
+  // ---- one problem ----
+  base::Result<void> visit(const Entry& entry) {
+    if (entry.bound_ps >= kForbidden) {
+      infeasible_.push_back(entry.problem);
+      return {};
+    }
+    const std::int64_t cutoff = cutoff_for(entry.problem);
+    if (entry.bound_ps >= cutoff) {
+      prune(to_string(entry.problem), fmt::format("bound {} ≥ incumbent {}", seconds(entry.bound_ps), seconds(cutoff)));
+      return {};
+    }
+    if (effort_.exhausted) {
+      open_bound_ps_ = std::min(open_bound_ps_, entry.bound_ps);
+      prune(to_string(entry.problem), "effort limit reached before it was solved");
+      return {};
+    }
+    const std::int64_t incumbent = groups_.empty() ? kForbidden : groups_.front().best.closed_form_ps;
+    const PipelineProblem pipeline = model_.pipeline(entry.problem);
+    bool found = false;
+    TRY(std::optional<Finalist> best, solve(entry.problem, pipeline, cutoff, quick_pipeline));
+    if (best) {
+      found = true;
+      keep(entry.problem, *std::move(best));
+    }
+    const std::int64_t target = groups_.empty() ? kForbidden : std::min(incumbent, groups_.front().best.closed_form_ps);
+    if (entry.bound_ps < target) {
+      TRY(best, solve(entry.problem, pipeline, target, solve_pipeline));
+      if (effort_.exhausted) open_bound_ps_ = std::min(open_bound_ps_, entry.bound_ps);
+      if (best) {
+        found = true;
+        keep(entry.problem, *std::move(best));
+      }
+    }
+    if (found) return {};
+    if (cutoff >= kForbidden)
+      infeasible_.push_back(entry.problem);
+    else
+      prune(to_string(entry.problem),
+            fmt::format("no plan that fits was found below the incumbent {}", seconds(cutoff)));
+    return {};
+  }
+
+  using Program = std::optional<PipelineAnswer> (*)(const PipelineProblem&, std::int64_t, Effort&);
+
+  /// Solves with the safe memory form, then takes the exact bytes and tries again with the difference.
+  base::Result<std::optional<Finalist>> solve(const PlanProblem& problem, PipelineProblem pipeline, std::int64_t cutoff,
+                                              Program program) {
+    std::optional<Finalist> best;
+    constexpr int kRounds = 4;
+    for (int round = 0; round < kRounds; ++round) {
+      auto answer = program(pipeline, cutoff, effort_);
+      const bool found = answer.has_value();
+      if (!found && (best || round > 0)) break;
+      if (!found) answer = lightest(pipeline);  // its difference may let something in
+      TRY(Finalist finalist, price(problem, *answer));
+      // The form's own optimum bounds the problem where plan_cost charges more (stage_model.h).
+      if (found && program == solve_pipeline && answer->cost_ps < finalist.closed_form_ps)
+        open_bound_ps_ = std::min(open_bound_ps_, answer->cost_ps);
+      const bool changed = adjust(pipeline, *answer, finalist.stage_peak_bytes);
+      if (std::ranges::max(finalist.stage_peak_bytes) <= budget_ && finalist.closed_form_ps < cutoff) {
+        cutoff = finalist.closed_form_ps;
+        best = std::move(finalist);
+      }
+      if (!changed) break;
+    }
+    return best;
+  }
+  /// Sets the budgets of the stages to what lets in just the answers that fit, if the form is as far off for them as
+  /// for this one: limit + form - exact. True when something changed.
+  bool adjust(PipelineProblem& pipeline, const PipelineAnswer& answer, const std::vector<std::int64_t>& exact) const {
+    bool changed = false;
+    std::size_t before = 0;  // layout handed over by the stage before
+    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+      PipelineStage& stage = pipeline.stages[i];
+      const auto last = static_cast<std::size_t>(
+          stage.layers.options[static_cast<std::size_t>(answer.stages[i].sequence.back())].layout);
+      std::int64_t form = answer.stages[i].memory_bytes;
+      if (!stage.arrival_bytes.empty()) form += stage.arrival_bytes[before];
+      if (!stage.departure_bytes.empty()) form += stage.departure_bytes[last];
+      before = last;
+      std::int64_t& budget = stage.layers.budget_bytes;
+      const std::int64_t wanted = budget_ + form - exact[i];
+      const std::int64_t next = exact[i] > budget_ ? std::min(budget, wanted) : std::max(budget, wanted);
+      changed = changed || next != budget;
+      budget = next;
+    }
+    return changed;
+  }
+
+  base::Result<Finalist> price(const PlanProblem& problem, const PipelineAnswer& answer) {
+    Finalist finalist{model_.plan_of(problem, answer), 0, {}};
+    finalist.plan.cluster = request_.cluster;
+    TRY(const costmodel::PlanCost priced, costmodel::plan_cost(cost_, finalist.plan));
+    finalist.closed_form_ps = priced.step_ps;
+    finalist.stage_peak_bytes = priced.stage_peak_bytes;
+    return finalist;
+  }
+
+  // ---- the best of every group ----
+  struct Group {
+    int stages = 1;
+    std::int64_t micro_batches = 1;
+    plan::Schedule schedule = plan::Schedule::k1F1B;
+    Finalist best;
+  };
+  Group* group_of(const PlanProblem& p) {
+    const auto found = std::ranges::find_if(groups_, [&](const Group& g) {
+      return g.stages == p.stages && g.micro_batches == p.micro_batches && g.schedule == p.schedule;
+    });
+    return found == groups_.end() ? nullptr : &*found;
+  }
+  /// What a plan of this problem must beat: its group's best, and the last of the top groups.
+  std::int64_t cutoff_for(const PlanProblem& problem) {
+    std::int64_t cutoff = kForbidden;
+    if (const Group* group = group_of(problem)) cutoff = group->best.closed_form_ps;
+    if (groups_.size() >= static_cast<std::size_t>(request_.top)) {
+      cutoff = std::min(cutoff, groups_[static_cast<std::size_t>(request_.top) - 1].best.closed_form_ps);
+    }
+    return cutoff;
+  }
+  void keep(const PlanProblem& problem, Finalist finalist) {
+    if (Group* group = group_of(problem))
+      group->best = std::move(finalist);
+    else
+      groups_.push_back({problem.stages, problem.micro_batches, problem.schedule, std::move(finalist)});
+    std::ranges::stable_sort(
+        groups_, [](const Group& a, const Group& b) { return a.best.closed_form_ps < b.best.closed_form_ps; });
+  }
+
+  // ---- the end ----
+  base::Result<void> finish() {
+    result_.states = effort_.states;
+    result_.exhausted = effort_.exhausted;
+    for (const PlanProblem& problem : infeasible_) {
+      if (!groups_.empty()) prune(to_string(problem), shortage(problem));
+    }
+    if (groups_.empty()) return smallest();
+    for (const Group& group : groups_) {
+      if (result_.finalists.size() < static_cast<std::size_t>(request_.top)) result_.finalists.push_back(group.best);
+    }
+    result_.bound_ps = std::min(open_bound_ps_, result_.finalists.front().closed_form_ps);
+    return {};
+  }
+  std::string shortage(const PlanProblem& problem) {
+    const PipelineProblem pipeline = model_.pipeline(problem);
+    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+      const std::int64_t needed = needed_by(pipeline.stages[i]);
+      if (needed > budget_) return fmt::format("stage {} needs {}, limit {}", i, gib(needed), gib(budget_));
+    }
+    return fmt::format("no choice of layers fits {}", gib(budget_));
+  }
+  /// Lower bound of a stage's peak by the memory form.
+  std::int64_t needed_by(const PipelineStage& stage) const {
+    LayerProblem p = stage.layers;
+    p.layers = stage.counts.front();
+    return std::min(kForbidden, budget_ - p.budget_bytes + least_memory(p));
+  }
+
+  /// Nothing fits: the least peak, by plans whose stages use one option each, exact by plan_cost.
+  base::Result<void> smallest() {
+    struct Ranked {
+      std::int64_t needed;
+      PlanProblem problem;
+    };
+    std::vector<Ranked> ranked;
+    for (const PlanProblem& problem : infeasible_) {
+      std::int64_t needed = 0;
+      for (const PipelineStage& stage : model_.pipeline(problem).stages) needed = std::max(needed, needed_by(stage));
+      ranked.push_back({needed, problem});
+    }
+    std::ranges::stable_sort(ranked, [](const Ranked& a, const Ranked& b) { return a.needed < b.needed; });
+    constexpr std::size_t kTried = 24;
+    result_.least_peak_bytes = kForbidden;
+    for (std::size_t i = 0; i < std::min(kTried, ranked.size()); ++i) {
+      TRY(const Finalist finalist, price(ranked[i].problem, lightest(model_.pipeline(ranked[i].problem))));
+      const std::int64_t peak = std::ranges::max(finalist.stage_peak_bytes);
+      if (peak >= result_.least_peak_bytes) continue;
+      result_.least_peak_bytes = peak;
+      result_.smallest = finalist;
+    }
+    return {};
+  }
+  static PipelineAnswer lightest(const PipelineProblem& pipeline) {
+    PipelineAnswer answer;
+    int extra = pipeline.layers;
+    for (const PipelineStage& stage : pipeline.stages) extra -= stage.counts.front();
+    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+      const LayerProblem& p = pipeline.stages[i].layers;
+      // The last stages hold the fewest micro-batches: they take what is left over.
+      const int count =
+          pipeline.stages[i].counts[pipeline.stages.size() - i <= static_cast<std::size_t>(extra) ? 1 : 0];
+      std::int64_t least = kForbidden;
+      std::int32_t chosen = 0;
+      for (std::size_t o = 0; o < p.options.size(); ++o) {
+        const std::vector<std::int32_t> sequence(static_cast<std::size_t>(count), static_cast<std::int32_t>(o));
+        const std::int64_t peak = peak_of(p, sequence);
+        if (peak >= least) continue;
+        least = peak;
+        chosen = static_cast<std::int32_t>(o);
+      }
+      answer.stages.push_back({std::vector<std::int32_t>(static_cast<std::size_t>(count), chosen), 0, 0, least});
+    }
+    return answer;
+  }
+
+  void prune(std::string candidate, std::string reason) {
+    result_.pruned.push_back({std::move(candidate), std::move(reason)});
+  }
+  void report() {
+    if (!request_.on_progress) return;
+    const std::int64_t next = done_ + 1 < entries_.size() ? entries_[done_ + 1].bound_ps : 0;
+    const std::int64_t incumbent = groups_.empty() ? 0 : groups_.front().best.closed_form_ps;
+    request_.on_progress({done_ + 1, entries_.size(), incumbent, incumbent == 0 ? next : std::min(next, incumbent)});
+  }
+
+  const costmodel::CostModel& cost_;
+  const PlanRequest& request_;
+  std::int64_t budget_;
+  StageModel model_;
+  Effort effort_;
+  std::vector<Entry> entries_;
+  std::size_t done_ = 0;
+  std::vector<Group> groups_;  // cheapest first
+  std::vector<PlanProblem> infeasible_;
+  std::int64_t open_bound_ps_ = kForbidden;
+  LoopResult result_;
+};
+
+}  // namespace
+
+base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request,
+                                   std::int64_t budget_bytes) {
+  return Loops(cost, request, budget_bytes).run();
+}
+
+}  // namespace orrery::search

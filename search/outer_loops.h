@@ -1,0 +1,33 @@
+#pragma once
+/// \file
+/// The outer loops of the planner: every (pipeline degree, micro-batches, schedule, vocabulary) problem, its bound, its
+/// solution.
+///
+/// Problems are taken in the order of their lower bounds. One whose bound is below the best plan so far is solved
+/// exactly, so the best plan is proved; one whose bound is only below what still enters the answer gets a quick answer
+/// for the simulator to judge. What enters: the best plan of each (pp, m, schedule), of these the `top` best. The rest
+/// is cut and keeps its reason.
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "search/candidates.h"
+#include "search/stage_model.h"
+
+namespace orrery::search {
+
+struct LoopResult {
+  std::vector<Finalist> finalists;  // cheapest first
+  std::vector<Pruned> pruned;
+  std::uint64_t states = 0, problems = 0;
+  bool exhausted = false;
+  std::int64_t bound_ps = 0;  // of the whole space (memory by layer_memory.h), when there is a finalist
+  // Nothing fits: the plan of the least peak that was found.
+  std::int64_t least_peak_bytes = 0;
+  Finalist smallest;
+};
+/// @pre request is valid (planner.cc). `budget_bytes`: what the Program's buffers may take on a device.
+base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request,
+                                   std::int64_t budget_bytes);
+
+}  // namespace orrery::search

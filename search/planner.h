@@ -1,0 +1,96 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "costmodel/closed_form.h"
+#include "costmodel/cost_model.h"
+#include "plan/plan.h"
+#include "sim/simulate.h"
+
+namespace orrery::search {
+
+/// kBudget: the best plan found with a certified gap: the effort limit was reached, or (GPipe alone; a late stage whose
+/// update outlasts the first stage) the search's form of the cost is a lower bound of the closed form there.
+enum class Status : std::uint8_t { kOptimal, kInfeasible, kBudget };
+std::string_view to_string(Status s);
+
+/// Which strategies the decision tree may use.
+struct Space {
+  bool data = true, zero1 = false, zero2 = true, zero3 = true, tensor = true, sequence_parallel = true, pipeline = true;
+  bool recompute_full = true, recompute_selective = false;
+  bool gpipe = true, one_f_one_b = true;
+  std::optional<int> fix_tp, fix_pp;
+  std::optional<std::int64_t> fix_micro_batches;
+};
+
+struct Progress {
+  std::uint64_t done = 0, total = 0;  // (pp, micro-batches, schedule, vocabulary) problems
+  std::int64_t incumbent_ps = 0, bound_ps = 0;
+};
+
+struct PlanRequest {
+  std::string cluster;  // as the user said it: goes into the plan
+  int hosts = 1;
+  std::int64_t memory_bytes = 0;  // per device; 0: the device's own
+  std::int64_t global_batch = 0;
+  int top = 8;  // candidates that the simulator evaluates
+  int threads = 1;
+  std::uint64_t max_states =
+      0;  // effort limit in dynamic-program states; 0: none. Reached: status kBudget with its gap
+  Space space;
+  std::function<void(const Progress&)> on_progress;  // may be empty
+};
+
+/// Why a candidate is not in the answer.
+struct Pruned {
+  std::string candidate;  // "pp=4 m=16 1f1b"
+  std::string reason;     // "stage 0 needs 41.2 GiB, limit 36 GiB", "bound 4.40 s ≥ incumbent 4.19 s"
+};
+
+/// Proof that no plan of the space is cheaper by the closed form: recomputable from the plan and the cost model. The
+/// space: within a stage, layers of one layout (tp, sequence parallelism) stand together, those of larger transients
+/// first; stages differ by at most one layer; memory by the form of layer_memory.h, the static peak itself up to corner
+/// cases.
+struct Certificate {
+  std::int64_t cost_ps = 0;   // closed-form cost of the best plan
+  std::int64_t bound_ps = 0;  // lower bound over the whole space
+  double gap = 0;             // (cost - bound) / cost; 0 when optimal
+  std::vector<std::int64_t> stage_peak_bytes;
+  std::int64_t memory_limit_bytes = 0;
+  std::string cost_model_fingerprint;
+};
+
+struct Candidate {
+  plan::Plan plan;
+  std::int64_t closed_form_ps = 0;
+  sim::SimReport report;
+};
+
+/// A way out of infeasibility, smallest change first.
+struct Relaxation {
+  std::string change;             // "memory 36 GiB → 41.3 GiB", "recompute=full", "16 devices"
+  std::int64_t memory_bytes = 0;  // needed per device
+  std::int64_t step_time_ps = 0;  // predicted with it; 0 unknown
+};
+
+struct PlanAnswer {
+  Status status = Status::kInfeasible;
+  std::vector<Candidate> candidates;  // simulated, fastest first; [0] is the answer
+  Certificate certificate;
+  std::vector<Pruned> pruned;
+  std::uint64_t states = 0;    // dynamic-program states
+  std::uint64_t problems = 0;  // (pp, m, schedule, vocabulary) problems solved or pruned
+  int order_changes = 0;       // pairs of the top k that simulation put the other way round
+  // infeasible:
+  std::int64_t shortfall_bytes = 0;  // least peak over the space minus the limit; 0: no strategy divides model and batch
+  std::vector<Relaxation> relaxations;
+};
+
+/// Exact search. Errors are wrong inputs only; "nothing fits" is an answer.
+base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanRequest& request);
+
+}  // namespace orrery::search

@@ -1,0 +1,96 @@
+#pragma once
+/// \file
+/// From costs of layers to the integers of the pipeline program; every cost is computed once and kept.
+///
+/// From costmodel/closed_form.h, step = Z + Σ (F_i + f_i) + (m-1) cycle + Σ (B'_i + b_i) + U with cycle = max (F_i +
+/// B_i):
+///
+///   n = F + B (B holds the reduction where gradients are reduced per micro-batch), y = B' - B;
+///   R = forward + backward of a change of layout; entry and exit to the vocabulary's layout likewise;
+///   S = f + b, transfer of the activation and of its gradient; without overlap they hold the stage: part of n;
+///   Z + U = that of the first stage, which starts first and ends last, in its y. Where another stage's zeroing or
+///   update reaches beyond, and under GPipe (cycle = max F + max B), this is a lower bound: outer_loops.h takes the
+///   exact figure from plan_cost.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "costmodel/closed_form.h"
+#include "costmodel/cost_model.h"
+#include "search/decision_tree.h"
+#include "search/layer_memory.h"
+#include "search/pipeline_program.h"
+
+namespace orrery::search {
+
+/// One problem of the planner's outer loops.
+struct PlanProblem {
+  int stages = 1;
+  std::int64_t micro_batches = 1;
+  plan::Schedule schedule = plan::Schedule::k1F1B;
+  plan::LayerStrategy vocabulary;
+};
+/// "pp=4 m=16 1f1b vocabulary tp2 dp4 zero3".
+std::string to_string(const PlanProblem& problem);
+
+class StageModel {
+ public:
+  StageModel(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch,
+             std::int64_t memory_bytes);
+
+  /// Strategies of layers and of the vocabulary for stages of `devices`, with what was cut.
+  const StrategyTree& layers_of(int devices, std::int64_t micro_batches);
+  const StrategyTree& vocabulary_of(int devices, std::int64_t micro_batches);
+
+  /// @pre layers_of(...) has leaves.
+  PipelineProblem pipeline(const PlanProblem& problem);
+  /// The plan that an answer of that program stands for.
+  plan::Plan plan_of(const PlanProblem& problem, const PipelineAnswer& answer) const;
+  /// Bytes of a stage that no choice of layers changes, already taken from the budget of pipeline().
+  [[nodiscard]] std::int64_t memory_limit() const { return memory_bytes_; }
+
+ private:
+  struct Block {
+    plan::LayerStrategy strategy;
+    costmodel::LayerCost cost;
+    LayerMemory memory;
+    int layout = 0;
+  };
+  /// All blocks of a stage of `devices` ranks, its layouts and the changes between them.
+  struct Table {
+    std::vector<Block> blocks;
+    std::vector<plan::LayerStrategy> layouts;  // one strategy of each
+    std::vector<std::int64_t> transition_ps, stream_bytes;
+  };
+  /// Embedding or head, with its changes of layout.
+  struct Vocabulary {
+    costmodel::LayerCost cost;
+    LayerMemory memory;
+    std::vector<std::int64_t> change_ps;  // [layout]
+    std::int64_t stream_bytes = 0, reshard_bytes = 0;
+  };
+  using Key = std::tuple<int, std::int64_t, int>;              // devices, micro-batches, first rank
+  using VocabularyKey = std::tuple<Key, int, int, int, bool>;  // tp, zero, stages, head
+
+  [[nodiscard]] plan::LayerContext context(std::int64_t micro_batches, int stages) const;
+  [[nodiscard]] int canonical_rank(int first_rank, int devices) const;
+  [[nodiscard]] std::int64_t stream_bytes(const plan::LayerStrategy& layout, std::int64_t micro_batches) const;
+  [[nodiscard]] std::int64_t zero_loss_ps() const;
+  const Table& table(int devices, std::int64_t micro_batches, int first_rank);
+  const Vocabulary& vocabulary(const PlanProblem& problem, int devices, int first_rank, bool head);
+  void fill_stage(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
+  void add_ends(const PlanProblem& problem, int index, PipelineStage& stage);
+
+  const costmodel::CostModel& cost_;
+  const Space& space_;
+  std::int64_t global_batch_;
+  std::int64_t memory_bytes_;
+  std::map<std::pair<int, std::int64_t>, StrategyTree> layer_trees_, vocabulary_trees_;
+  std::map<Key, std::unique_ptr<Table>> tables_;
+  std::map<VocabularyKey, std::unique_ptr<Vocabulary>> vocabularies_;
+};
+
+}  // namespace orrery::search

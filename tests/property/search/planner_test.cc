@@ -1,0 +1,102 @@
+// Laws of find_plan: room and freedom never hurt, answers do not depend on threads, everything it emits is correct.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "plan/check.h"
+#include "plan/lower.h"
+#include "search/planner.h"
+#include "tests/unit/search/tiny_fixture.h"
+
+namespace orrery::search {
+namespace {
+
+struct Case {
+  int devices, layers;
+  std::int64_t memory_bytes, global_batch;
+  Space space;
+};
+
+Case draw_case() {
+  Case c{};
+  c.devices = *rc::gen::element(1, 2, 4);
+  c.layers = *rc::gen::inRange(1, 5);
+  c.memory_bytes = *rc::gen::inRange<std::int64_t>(4, 60) * 1'000'000;
+  c.global_batch = *rc::gen::element<std::int64_t>(1, 4, 6);
+  c.space.zero1 = *rc::gen::arbitrary<bool>();
+  c.space.zero3 = *rc::gen::arbitrary<bool>();
+  c.space.recompute_full = *rc::gen::arbitrary<bool>();
+  c.space.sequence_parallel = *rc::gen::arbitrary<bool>();
+  c.space.pipeline = *rc::gen::arbitrary<bool>();
+  return c;
+}
+
+PlanAnswer answer_of(const Case& c, int threads = 1) {
+  const costmodel::CostModel cost = tiny_cost(c.devices, c.layers);
+  PlanRequest request;
+  request.cluster = "tiny";
+  request.memory_bytes = c.memory_bytes;
+  request.global_batch = c.global_batch;
+  request.space = c.space;
+  request.threads = threads;
+  request.top = 4;
+  auto answer = find_plan(cost, request);
+  RC_ASSERT(answer.has_value());
+  return *std::move(answer);
+}
+
+/// What is proved of an answer: no plan of its space is faster. A budget answer (planner.h) proves its bound.
+std::int64_t proved(const PlanAnswer& a) {
+  if (a.status == Status::kInfeasible) return std::numeric_limits<std::int64_t>::max();
+  return a.status == Status::kOptimal ? a.certificate.cost_ps : a.certificate.bound_ps;
+}
+/// The plan it found.
+std::int64_t found(const PlanAnswer& a) { return a.candidates.empty() ? std::numeric_limits<std::int64_t>::max() : a.certificate.cost_ps; }
+
+RC_GTEST_PROP(FindPlan, MoreMemoryIsNeverSlower, ()) {
+  Case c = draw_case();
+  const std::int64_t before = found(answer_of(c));
+  c.memory_bytes += *rc::gen::inRange<std::int64_t>(0, 20) * 1'000'000;
+  RC_ASSERT(proved(answer_of(c)) <= before);
+}
+
+RC_GTEST_PROP(FindPlan, ALargerSpaceIsNeverSlower, ()) {
+  Case c = draw_case();
+  const std::int64_t before = found(answer_of(c));
+  c.space.zero1 = c.space.zero3 = c.space.recompute_full = c.space.sequence_parallel = c.space.pipeline = true;
+  RC_ASSERT(proved(answer_of(c)) <= before);
+}
+
+RC_GTEST_PROP(FindPlan, ThreadsDoNotChangeTheAnswer, ()) {
+  const Case c = draw_case();
+  const PlanAnswer one = answer_of(c, 1), two = answer_of(c, 2);
+  RC_ASSERT(one.status == two.status);
+  RC_ASSERT(one.states == two.states);
+  RC_ASSERT(one.order_changes == two.order_changes);
+  RC_ASSERT(one.pruned.size() == two.pruned.size());
+  RC_ASSERT(one.candidates.size() == two.candidates.size());
+  for (std::size_t i = 0; i < one.candidates.size(); ++i) {
+    RC_ASSERT(plan::to_json(one.candidates[i].plan) == plan::to_json(two.candidates[i].plan));
+    RC_ASSERT(one.candidates[i].report.fingerprint == two.candidates[i].report.fingerprint);
+  }
+}
+
+RC_GTEST_PROP(FindPlan, EveryCandidateIsValidChecksAndFits, ()) {
+  const Case c = draw_case();
+  const PlanAnswer answer = answer_of(c);
+  const model::ModelSpec model = tiny_model(c.layers);
+  for (const Candidate& candidate : answer.candidates) {
+    RC_ASSERT(plan::validate(candidate.plan, model).empty());
+    const auto program = plan::lower(candidate.plan, model);
+    RC_ASSERT(program.has_value());
+    RC_ASSERT(plan::check(*program).empty());
+    for (const sim::StageReport& stage : candidate.report.stages) RC_ASSERT(stage.peak_memory_bytes <= c.memory_bytes);
+  }
+  RC_ASSERT(std::ranges::is_sorted(answer.candidates, {}, [](const Candidate& a) { return a.report.step_time_ps; }));
+  for (const Pruned& pruned : answer.pruned) RC_ASSERT(!pruned.reason.empty());
+  if (answer.status == Status::kInfeasible) RC_ASSERT(answer.shortfall_bytes > 0);
+}
+
+}  // namespace
+}  // namespace orrery::search

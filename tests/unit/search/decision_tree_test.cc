@@ -1,0 +1,101 @@
+#include "search/decision_tree.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace orrery::search {
+namespace {
+
+model::ModelSpec llama_like() {
+  model::ModelSpec m;
+  m.heads = 32;
+  m.kv_heads = 8;
+  m.ffn = 11008;
+  m.vocab = 32000;
+  return m;
+}
+
+// Miao et al., VLDB 2023, section 3.2; counts as in Galvatron-BMW, TKDE 2024.
+TEST(DecisionTree, CountsAreThePublishedOnes) {
+  struct Row {
+    int devices;
+    std::int64_t unpruned, pruned;
+    std::vector<std::int64_t> by_pipeline;
+    std::int64_t with_recomputation;
+  };
+  const Row rows[] = {
+      {4, 13, 11, {7, 3, 1}, 22},
+      {8, 34, 22, {11, 7, 3, 1}, 44},
+      {16, 73, 37, {15, 11, 7, 3, 1}, 74},
+      {32, 136, 56, {19, 15, 11, 7, 3, 1}, 112},
+      {64, 229, 79, {23, 19, 15, 11, 7, 3, 1}, 158},
+  };
+  for (const Row& row : rows) {
+    const TreeCounts counts = count_trees(row.devices);
+    EXPECT_EQ(counts.unpruned, row.unpruned) << row.devices;
+    EXPECT_EQ(counts.pruned, row.pruned) << row.devices;
+    EXPECT_EQ(counts.pruned_by_pipeline, row.by_pipeline) << row.devices;
+    EXPECT_EQ(counts.with_recomputation, row.with_recomputation) << row.devices;
+  }
+}
+
+TEST(DecisionTree, LeavesAreDistinctPathsWhoseDegreesMultiplyToTheDevices) {
+  const DecisionTree tree = grow_tree(16);
+  for (std::size_t i = 0; i < tree.leaves.size(); ++i) {
+    int product = 1;
+    for (const TreeEdge& edge : tree.leaves[i]) product *= edge.degree;
+    EXPECT_EQ(product, 16) << to_string(tree.leaves[i]);
+    EXPECT_EQ(std::ranges::count(tree.leaves, tree.leaves[i]), 1) << to_string(tree.leaves[i]);
+  }
+}
+
+TEST(DecisionTree, EveryPrunedPathHasAReason) {
+  for (const PrunedPath& pruned : grow_tree(8).pruned) EXPECT_FALSE(pruned.reason.empty()) << to_string(pruned.path);
+}
+
+TEST(DecisionTree, OneDeviceIsSerial) {
+  const DecisionTree tree = grow_tree(1);
+  ASSERT_EQ(tree.leaves.size(), 1U);
+  EXPECT_EQ(to_string(tree.leaves.front()), "serial");
+}
+
+TEST(LayerStrategies, DegreesThatDoNotDivideArePrunedWithTheirReason) {
+  const StrategyTree tree = layer_strategies(llama_like(), Space{}, {16, 2048, 8, 4});
+  const auto reason = [&](std::string_view candidate) {
+    for (const Pruned& p : tree.pruned) {
+      if (p.candidate == candidate) return p.reason;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(reason("tp16 dp1"), "tp 16 does not divide 8 key-value heads");
+  EXPECT_EQ(reason("tp1 dp16"), "dp 16 does not divide a micro-batch of 8 sequences");
+  for (const plan::LayerStrategy& s : tree.leaves)
+    EXPECT_TRUE(s.tp * s.dp == 16 && s.tp >= 2 && s.tp <= 8) << to_string(s);
+}
+
+TEST(LayerStrategies, CountsOfOneHost) {
+  // tp1: zero 0, 2, 3 -> 3 + 2 per micro-batch; tp2 and tp4 twice that with sequence parallelism; tp8 has no data
+  // parallelism.
+  Space space;
+  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 8, 8}).leaves.size(), 2U * (5 + 10 + 10 + 2));
+  // One micro-batch reduces once.
+  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(), 2U * (3 + 6 + 6 + 2));
+  space.recompute_full = false;
+  space.sequence_parallel = false;
+  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(), 3U + 3 + 3 + 1);
+  space.fix_tp = 4;
+  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(), 3U);
+}
+
+TEST(VocabularyStrategies, HaveNeitherSequenceParallelismNorRecomputation) {
+  const StrategyTree tree = vocabulary_strategies(llama_like(), Space{}, {8, 2048, 8, 8});
+  EXPECT_EQ(tree.leaves.size(), 3U + 3 + 3 + 1);
+  for (const plan::LayerStrategy& s : tree.leaves) {
+    EXPECT_FALSE(s.sequence_parallel);
+    EXPECT_EQ(s.recompute, plan::Recompute::kNone);
+  }
+}
+
+}  // namespace
+}  // namespace orrery::search

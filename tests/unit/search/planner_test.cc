@@ -1,0 +1,106 @@
+#include "search/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/unit/search/tiny_fixture.h"
+
+namespace orrery::search {
+namespace {
+
+PlanRequest tiny_request() {
+  PlanRequest request;
+  request.cluster = "tiny";
+  request.memory_bytes = 1 << 30;
+  request.global_batch = 8;
+  return request;
+}
+
+TEST(FindPlan, CertificateOfAnOptimalPlanHasNoGap) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  const auto answer = find_plan(cost, tiny_request());
+  ASSERT_TRUE(answer.has_value()) << base::to_string(answer.error());
+  EXPECT_EQ(answer->status, Status::kOptimal);
+  EXPECT_EQ(answer->certificate.cost_ps, answer->certificate.bound_ps);
+  EXPECT_EQ(answer->certificate.gap, 0.0);
+  EXPECT_EQ(answer->certificate.cost_model_fingerprint, cost.fingerprint());
+  // The certified cost is that of one of the candidates, recomputable from its plan.
+  const auto best = std::ranges::min_element(answer->candidates, {}, &Candidate::closed_form_ps);
+  const auto priced = costmodel::plan_cost(cost, best->plan);
+  ASSERT_TRUE(priced.has_value());
+  EXPECT_EQ(priced->step_ps, answer->certificate.cost_ps);
+}
+
+TEST(FindPlan, CandidatesAreDistinctAndAtMostTop) {
+  PlanRequest request = tiny_request();
+  request.top = 3;
+  const auto answer = find_plan(tiny_cost(4, 4), request);
+  ASSERT_TRUE(answer.has_value());
+  ASSERT_EQ(answer->candidates.size(), 3U);
+  EXPECT_NE(plan::to_json(answer->candidates[0].plan), plan::to_json(answer->candidates[1].plan));
+  EXPECT_NE(plan::to_json(answer->candidates[1].plan), plan::to_json(answer->candidates[2].plan));
+}
+
+TEST(FindPlan, NothingFitsIsAnAnswerWithShortfallAndRelaxations) {
+  PlanRequest request = tiny_request();
+  request.space.recompute_full = false;
+  request.memory_bytes = 2'000'000;
+  const auto answer = find_plan(tiny_cost(4, 4), request);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->status, Status::kInfeasible);
+  EXPECT_GT(answer->shortfall_bytes, 0);
+  ASSERT_FALSE(answer->relaxations.empty());
+  // With the memory that a relaxation names, a plan is found, in the time it predicts.
+  const auto memory =
+      std::ranges::find_if(answer->relaxations, [](const Relaxation& r) { return r.change.starts_with("memory"); });
+  ASSERT_NE(memory, answer->relaxations.end());
+  EXPECT_EQ(memory->memory_bytes, request.memory_bytes + answer->shortfall_bytes);
+  request.memory_bytes = memory->memory_bytes;
+  request.top = 1;
+  const auto relaxed = find_plan(tiny_cost(4, 4), request);
+  ASSERT_TRUE(relaxed.has_value());
+  ASSERT_EQ(relaxed->status, Status::kOptimal);
+  EXPECT_EQ(relaxed->candidates.front().report.step_time_ps, memory->step_time_ps);
+}
+
+TEST(FindPlan, AnEffortLimitIsStatusBudgetWithItsGap) {
+  PlanRequest request = tiny_request();
+  request.memory_bytes = 30'000'000;
+  request.max_states = 1;
+  const auto answer = find_plan(tiny_cost(4, 6), request);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->status, Status::kBudget);
+  if (!answer->candidates.empty()) {
+    EXPECT_GT(answer->certificate.gap, 0.0);
+    EXPECT_LT(answer->certificate.bound_ps, answer->certificate.cost_ps);
+  }
+}
+
+TEST(FindPlan, ProgressNeverGoesBackAndBoundsTheIncumbent) {
+  PlanRequest request = tiny_request();
+  std::uint64_t last = 0, calls = 0;
+  request.on_progress = [&](const Progress& p) {
+    EXPECT_GT(p.done, last);
+    EXPECT_LE(p.done, p.total);
+    EXPECT_TRUE(p.incumbent_ps == 0 || p.bound_ps <= p.incumbent_ps);
+    last = p.done;
+    ++calls;
+  };
+  ASSERT_TRUE(find_plan(tiny_cost(2, 4), request).has_value());
+  EXPECT_GT(calls, 0U);
+}
+
+TEST(FindPlan, WrongRequestsReportEveryFault) {
+  PlanRequest request = tiny_request();
+  request.global_batch = 8;
+  request.top = 0;
+  request.space.fix_pp = 3;
+  request.space.fix_micro_batches = 5;
+  const auto answer = find_plan(tiny_cost(4, 4), request);
+  ASSERT_FALSE(answer.has_value());
+  EXPECT_EQ(answer.error().size(), 3U) << base::to_string(answer.error());
+}
+
+}  // namespace
+}  // namespace orrery::search

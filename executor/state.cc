@@ -1,0 +1,74 @@
+#include "executor/state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+namespace orrery::executor {
+namespace {
+
+// 64-bit FNV-1a: turns a name into the number of a random stream.
+std::uint64_t name_hash(std::string_view name) {
+  std::uint64_t h = 0xcbf29ce484222325;
+  for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return h;
+}
+
+std::string full_name(const plan::Parameter& p, std::int64_t layer) {
+  constexpr std::string_view kLayer = "{layer}";
+  std::string name = p.name;
+  if (const auto at = name.find(kLayer); at != std::string::npos) name.replace(at, kLayer.size(), std::to_string(layer));
+  return name;
+}
+
+/// A local tensor as [outer, local, inner] around the dimension that is split; `local` rows are rows first ... of `global`.
+struct Cut {
+  std::int64_t local = 1, global = 1, inner = 1, first = 0;
+
+  Cut(const plan::Parameter& p, std::int64_t tensor_index) {
+    const auto dim = static_cast<std::size_t>(std::max(p.shard_dim, 0));
+    local = p.local_shape[dim];
+    global = p.shape[dim];
+    for (std::size_t d = dim + 1; d < p.shape.size(); ++d) inner *= p.shape[d];
+    first = p.shard_dim < 0 ? 0 : tensor_index * local;
+  }
+  /// Row-major index in the global tensor of local element i; -1 for padding.
+  [[nodiscard]] std::int64_t global_index(std::int64_t i) const {
+    const std::int64_t outer = i / (local * inner), rest = i % (local * inner);
+    const std::int64_t row = rest / inner + first;
+    return row >= global ? -1 : (outer * global + row) * inner + rest % inner;
+  }
+};
+
+double deviation(plan::Init init, std::int64_t layers) {
+  return init == plan::Init::kNormalScaled ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02;
+}
+
+}  // namespace
+
+void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range, std::uint64_t seed, std::int64_t layers,
+                        std::span<float> out) {
+  ORRERY_CHECK(static_cast<std::int64_t>(out.size()) == range.end - range.begin);
+  std::fill(out.begin(), out.end(), 0.0F);
+  for (const plan::Parameter& p : unit.parameters) {
+    std::int64_t elements = 1;
+    for (const std::int64_t d : p.local_shape) elements *= d;
+    const std::int64_t from = std::max(p.offset, range.begin), to = std::min(p.offset + elements, range.end);
+    if (from >= to || p.init == plan::Init::kZero) continue;
+    const Cut cut(p, range.tensor_index);
+    const std::uint64_t stream = base::derive(seed, name_hash(full_name(p, range.layer)));
+    const double sigma = deviation(p.init, layers);
+    for (std::int64_t i = from; i < to; ++i) {
+      const std::int64_t index = cut.global_index(i - p.offset);
+      if (index < 0) continue;
+      const double value = p.init == plan::Init::kOne ? 1.0 : sigma * base::normal(stream, static_cast<std::uint64_t>(index));
+      out[static_cast<std::size_t>(i - range.begin)] = static_cast<float>(value);
+    }
+  }
+}
+
+}  // namespace orrery::executor

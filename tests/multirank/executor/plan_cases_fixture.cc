@@ -1,0 +1,198 @@
+#include "plan_cases_fixture.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "plan/lower.h"
+
+namespace orrery::executor::testing {
+
+using plan::LayerStrategy;
+using plan::Plan;
+using plan::Recompute;
+using plan::Schedule;
+
+namespace {
+
+constexpr std::int64_t kSequence = 32, kGlobalBatch = 8;
+
+Plan uniform(const model::ModelSpec& model, plan::UniformOptions options) {
+  options.global_batch = kGlobalBatch;
+  options.sequence = kSequence;
+  options.precision = model::Precision::kFloat32;
+  base::Result<Plan> made = plan::uniform_plan(model, "local", 1, options);
+  if (!made) throw std::runtime_error(base::to_string(made.error()));
+  return *std::move(made);
+}
+
+PlanCase simple(std::string name, plan::UniformOptions options) {
+  return {std::move(name), options.tp * options.pp * options.dp,
+          [options](const model::ModelSpec& model) { return uniform(model, options); }};
+}
+
+// Every option twice: as it is, and with full recomputation.
+void add_both(std::vector<PlanCase>& cases, const std::string& name, plan::UniformOptions options) {
+  cases.push_back(simple(name, options));
+  options.recompute = Recompute::kFull;
+  cases.push_back(simple(name + "_recompute", options));
+}
+
+Plan mixed(const model::ModelSpec& model) {
+  Plan p = uniform(model, {.tp = 2, .dp = 2, .micro_batch = 2});
+  LayerStrategy first{.tp = 2, .dp = 2}, second{.tp = 1, .dp = 4, .zero = 3};
+  p.stages[0].runs = {{.count = 2, .strategy = first}, {.count = 2, .strategy = second}};
+  return p;
+}
+
+Plan mixed_sequence_parallel(const model::ModelSpec& model) {
+  Plan p = uniform(model, {.dp = 4, .zero = 2, .micro_batch = 1});
+  LayerStrategy first{.tp = 4, .dp = 1, .sequence_parallel = true}, second{.tp = 2, .dp = 2, .zero = 1, .recompute = Recompute::kSelective};
+  p.stages[0].runs = {{.count = 1, .strategy = first}, {.count = 3, .strategy = second}};
+  return p;
+}
+
+Plan reduced_per_micro_batch(const model::ModelSpec& model) {
+  Plan p = uniform(model, {.dp = 2, .zero = 3, .micro_batch = 1});
+  p.vocabulary.grad_reduce = p.stages[0].runs[0].strategy.grad_reduce = plan::GradReduce::kMicroBatch;
+  return p;
+}
+
+std::vector<PlanCase> make_cases() {
+  std::vector<PlanCase> cases;
+  add_both(cases, "alone_micro_batches", {.micro_batch = 2});
+  add_both(cases, "dp2", {.dp = 2, .micro_batch = 2});
+  add_both(cases, "dp4", {.dp = 4, .micro_batch = 2});
+  add_both(cases, "dp2_zero1", {.dp = 2, .zero = 1, .micro_batch = 2});
+  add_both(cases, "dp2_zero2", {.dp = 2, .zero = 2, .micro_batch = 2});
+  add_both(cases, "dp2_zero3", {.dp = 2, .zero = 3, .micro_batch = 2});
+  cases.push_back(simple("dp2_zero2_one_micro_batch", {.dp = 2, .zero = 2, .micro_batch = 4}));
+  cases.push_back({"dp2_zero3_reduced_per_micro_batch", 2, reduced_per_micro_batch});
+  add_both(cases, "tp2", {.tp = 2, .micro_batch = 4});
+  add_both(cases, "tp4", {.tp = 4, .micro_batch = 4});
+  add_both(cases, "tp2_sp", {.tp = 2, .sequence_parallel = true, .micro_batch = 4});
+  cases.push_back(simple("tp2_sp_selective",
+                         {.tp = 2, .sequence_parallel = true, .recompute = Recompute::kSelective, .micro_batch = 4}));
+  for (const Schedule schedule : {Schedule::kGPipe, Schedule::k1F1B}) {
+    const std::string suffix = "_" + std::string(plan::to_string(schedule));
+    add_both(cases, "pp2" + suffix, {.pp = 2, .schedule = schedule, .micro_batch = 2});
+    add_both(cases, "pp4" + suffix, {.pp = 4, .schedule = schedule, .micro_batch = 1});
+  }
+  add_both(cases, "tp2_pp2", {.tp = 2, .pp = 2, .micro_batch = 2});
+  add_both(cases, "tp2_dp2_zero3", {.tp = 2, .dp = 2, .zero = 3, .micro_batch = 2});
+  add_both(cases, "pp2_dp2_zero1", {.pp = 2, .dp = 2, .zero = 1, .micro_batch = 2});
+  cases.push_back({"mixed_tp2_then_dp4_zero3", 4, mixed});
+  cases.push_back({"mixed_tp4_sp_then_tp2", 4, mixed_sequence_parallel});
+  cases.push_back(simple("tp2_pp2_dp2_zero3_recompute",
+                         {.tp = 2, .pp = 2, .dp = 2, .zero = 3, .recompute = Recompute::kFull, .micro_batch = 2}));
+  return cases;
+}
+
+}  // namespace
+
+const std::vector<PlanCase>& plan_cases() {
+  static const std::vector<PlanCase> cases = make_cases();
+  return cases;
+}
+
+const PlanCase& plan_case(const std::string& name) {
+  for (const PlanCase& c : plan_cases()) {
+    if (c.name == name) return c;
+  }
+  throw std::runtime_error("no plan case '" + name + "'");
+}
+
+model::ModelSpec small_model(const std::string& family) {
+  model::ModelSpec m;
+  m.name = "small " + family;
+  m.layers = 4;
+  m.hidden = 64;
+  m.heads = 4;
+  m.head_dim = 16;
+  m.vocab = 259;
+  m.max_positions = 48;
+  if (family == "gpt2") {
+    m.kv_heads = 4;
+    m.ffn = 256;
+    return m;
+  }
+  m.family = model::Family::kLlama;
+  m.kv_heads = 4;
+  m.heads = 8;
+  m.head_dim = 8;
+  m.ffn = 160;
+  m.norm = model::NormKind::kRmsNorm;
+  m.activation = model::Activation::kSilu;
+  m.gated_mlp = true;
+  m.qkv_bias = m.projection_bias = m.mlp_bias = false;
+  m.tied_embeddings = false;
+  m.position = model::PositionKind::kRotary;
+  return m;
+}
+
+plan::Program lowered(const PlanCase& plan_case, const model::ModelSpec& model) {
+  base::Result<plan::Program> program = plan::lower(plan_case.make(model), model);
+  if (!program) throw std::runtime_error(base::to_string(program.error()));
+  return *std::move(program);
+}
+
+RunOptions training() {
+  RunOptions options;
+  options.steps = 30;
+  options.seed = 7;
+  options.optimizer.learning_rate = 3e-4;
+  options.device = "cpu";
+  return options;
+}
+
+Curve train_alone(const model::ModelSpec& model) {
+  at::set_num_threads(1);  // as the ranks have; threads that spin beside them would slow both
+  const PlanCase alone = simple("alone", {.micro_batch = kGlobalBatch});
+  RunOptions options = training();
+  options.backend = "self";
+  base::Result<RunReport> report = run(lowered(alone, model), options);
+  if (!report) throw std::runtime_error(base::to_string(report.error()));
+  Curve curve{.losses = {}, .peak_memory_bytes = report->peak_memory_bytes};
+  for (const StepResult& s : report->steps) curve.losses.push_back(s.loss);
+  return curve;
+}
+
+std::vector<Curve> train_ranks(const PlanCase& plan_case) {
+  const std::filesystem::path out =
+      std::filesystem::temp_directory_path() / ("orrery-" + plan_case.name + "-" + std::to_string(::getpid()) + ".json");
+  ::setenv("ORRERY_TEST_CASE", plan_case.name.c_str(), 1);
+  ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
+  const base::Result<int> code =
+      launch_local(plan_case.ranks, {"--gtest_filter=DISABLED_Rank.Trains", "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
+  if (!code || *code != 0) {
+    ADD_FAILURE() << (code ? "exit code " + std::to_string(*code) : base::to_string(code.error()));
+    return {};
+  }
+  const base::Result<base::Json> json = base::read_json(out);
+  std::filesystem::remove(out);
+  if (!json) {
+    ADD_FAILURE() << base::to_string(json.error());
+    return {};
+  }
+  std::vector<Curve> curves;
+  for (const char* family : kFamilies) {
+    const base::Json& j = json->at(family);
+    curves.push_back({j.at("losses").get<std::vector<double>>(), j.at("peaks").get<std::vector<std::int64_t>>()});
+  }
+  return curves;
+}
+
+double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double worst = a.size() == b.size() ? 0 : INFINITY;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  return worst;
+}
+
+}  // namespace orrery::executor::testing

@@ -1,0 +1,48 @@
+#pragma once
+/// Plans that must train like one process, by name, on two small models.
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "executor/run.h"
+#include "plan/plan.h"
+#include "plan/program.h"
+
+namespace orrery::executor::testing {
+
+struct PlanCase {
+  std::string name;
+  int ranks = 1;
+  std::function<plan::Plan(const model::ModelSpec&)> make;
+};
+
+/// The table of the acceptance: every parallel dimension alone, with recomputation, and their mixes.
+const std::vector<PlanCase>& plan_cases();
+const PlanCase& plan_case(const std::string& name);
+
+/// Four layers of width 64 and a vocabulary that no degree divides: "gpt2" (tied, biases, learned positions) or
+/// "llama" (grouped queries, rotary, gated, untied).
+model::ModelSpec small_model(const std::string& family);
+
+plan::Program lowered(const PlanCase& plan_case, const model::ModelSpec& model);
+
+/// 30 AdamW steps at 3e-4. (At 1e-3 an embedding row of the untied model can pass near zero, where RMS norm magnifies the
+/// rounding of any summation order beyond 1e-6 for a step.)
+RunOptions training();
+
+struct Curve {
+  std::vector<double> losses;
+  std::vector<std::int64_t> peak_memory_bytes;  // by stage
+};
+/// One process, in this process.
+Curve train_alone(const model::ModelSpec& model);
+inline constexpr std::array<const char*, 2> kFamilies{"gpt2", "llama"};
+/// Both families, by kFamilies, over MPI: this binary again, once per rank (test DISABLED_Rank.Trains). Empty after a failure, which
+/// it reports.
+std::vector<Curve> train_ranks(const PlanCase& plan_case);
+
+/// max_i |a_i - b_i| / |b_i|.
+double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace orrery::executor::testing

@@ -1,0 +1,76 @@
+#include "executor/state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace orrery::executor {
+namespace {
+
+/// A unit with a matrix split by rows (7 rows, padded to 4 a rank on 2 ranks) and a vector of ones.
+plan::ParameterUnit unit(int tp, int shard_dim) {
+  plan::ParameterUnit u;
+  plan::Parameter matrix;
+  matrix.name = "blocks.{layer}.w";
+  matrix.shape = matrix.local_shape = {7, 6};
+  matrix.shard_dim = tp > 1 ? shard_dim : -1;
+  if (tp > 1) {
+    auto& n = matrix.local_shape[static_cast<std::size_t>(shard_dim)];
+    n = (n + tp - 1) / tp;
+  }
+  plan::Parameter ones;
+  ones.name = "gain";
+  ones.shape = ones.local_shape = {3};
+  ones.init = plan::Init::kOne;
+  ones.offset = matrix.local_shape[0] * matrix.local_shape[1];
+  u.parameters = {matrix, ones};
+  u.elements = u.padded = ones.offset + 3;
+  return u;
+}
+
+std::vector<float> values(const plan::ParameterUnit& u, std::int64_t begin, std::int64_t end, std::int64_t tensor_index, std::int64_t layer = 2) {
+  std::vector<float> out(static_cast<std::size_t>(end - begin), -1);
+  initial_parameters(u, {.begin = begin, .end = end, .tensor_index = tensor_index, .layer = layer}, 11, 4, out);
+  return out;
+}
+
+TEST(InitialParameters, AreTheSameOnEveryShard) {
+  const plan::ParameterUnit whole = unit(1, 0);
+  const std::vector<float> all = values(whole, 0, whole.padded, 0);
+  for (const int dim : {0, 1}) {
+    const plan::ParameterUnit half = unit(2, dim);
+    const std::int64_t rows = half.parameters[0].local_shape[0], columns = half.parameters[0].local_shape[1];
+    for (std::int64_t rank = 0; rank < 2; ++rank) {
+      const std::vector<float> part = values(half, 0, half.padded, rank);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        for (std::int64_t c = 0; c < columns; ++c) {
+          const std::int64_t row = dim == 0 ? rank * rows + r : r, column = dim == 1 ? rank * columns + c : c;
+          const float expected = row < 7 ? all[static_cast<std::size_t>(row * 6 + column)] : 0.0F;
+          EXPECT_EQ(part[static_cast<std::size_t>(r * columns + c)], expected);
+        }
+      }
+      EXPECT_EQ(part.back(), 1.0F);
+    }
+  }
+}
+
+TEST(InitialParameters, ARangeIsThatPartOfTheWhole) {
+  const plan::ParameterUnit u = unit(1, 0);
+  const std::vector<float> all = values(u, 0, u.padded, 0), part = values(u, 5, 44, 0);
+  EXPECT_EQ(part, std::vector<float>(all.begin() + 5, all.begin() + 44));
+}
+
+TEST(InitialParameters, DependOnLayerAndHaveTheStatedDeviation) {
+  plan::ParameterUnit u = unit(1, 0);
+  EXPECT_NE(values(u, 0, 42, 0, 1), values(u, 0, 42, 0, 2));
+  u.parameters = {u.parameters[0]};
+  u.parameters[0].shape = u.parameters[0].local_shape = {100, 100};
+  u.parameters[0].init = plan::Init::kNormalScaled;
+  double sum = 0;
+  for (const float v : values(u, 0, 10'000, 0)) sum += static_cast<double>(v) * static_cast<double>(v);
+  EXPECT_NEAR(std::sqrt(sum / 10'000), 0.02 / std::sqrt(8.0), 2e-4);
+}
+
+}  // namespace
+}  // namespace orrery::executor

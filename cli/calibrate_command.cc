@@ -1,0 +1,41 @@
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "cli/command.h"
+#include "cli/executor_calls.h"
+#include "cli/inputs.h"
+
+namespace orrery::cli {
+
+using base::OptionType;
+
+const base::CommandSpec& calibrate_spec() {
+  static const base::CommandSpec kSpec{
+      .name = "calibrate",
+      .summary = "measure this machine's operations and collectives into a profile",
+      .examples = {{"orrery calibrate --out profile.json --ranks 2", "two ranks at once, as in training"},
+                   {"orrery calibrate --out bf16.json --ranks 1 --dtype bf16", "one rank alone, bf16"}},
+      .options = {{.name = "out", .value_name = "FILE", .help = "profile to write (orrery.profile/1)", .required = true},
+                  {.name = "ranks", .value_name = "N", .type = OptionType::kInt, .default_value = "2", .min = 1, .max = 1024, .help = "processes that measure at the same time"},
+                  {.name = "dtype", .value_name = "T", .default_value = "fp32", .choices = {"fp32", "bf16"}, .help = "compute type"},
+                  {.name = "budget", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "80s", .min = 1, .max = 3600, .help = "time to spend"}}};
+  return kSpec;
+}
+
+base::Result<int> run_calibrate(const base::Options& options, const Invocation& invocation) {
+  CalibrateJob job;
+  job.dtype = options.string("dtype");
+  job.ranks = static_cast<int>(options.integer("ranks"));
+  job.budget_seconds = options.duration("budget").raw();
+  if (job.ranks > 1 && !launched_as_rank()) return launch(job.ranks, invocation.arguments);
+  TRY(const CalibrateOutcome outcome, calibrate_here(job));
+  if (!outcome.writes) return 0;
+  TRY_VOID(base::write_json(options.string("out"), model::to_json(outcome.profile)));
+  fmt::print(stderr, "profile written to {}: {} operator points, {} collectives, composition factor {:.3f} (residual {:.1f} %)\n", options.string("out"),
+             outcome.profile.operators.size(), outcome.profile.collectives.size(), outcome.profile.composition_factor,
+             100 * outcome.profile.composition_residual);
+  return 0;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,73 @@
+#include "cli/command.h"
+
+#include <array>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace orrery::cli {
+
+std::span<const Command> commands() {
+  static constexpr std::array kCommands{
+      Command{plan_spec, run_plan},           Command{simulate_spec, run_simulate}, Command{train_spec, run_train},
+      Command{calibrate_spec, run_calibrate}, Command{compare_spec, run_compare},   Command{validate_spec, run_validate},
+      Command{list_spec, run_list},
+  };
+  return kCommands;
+}
+
+namespace {
+
+std::string overview() {
+  std::string text =
+      "orrery: the fastest way to train a Transformer on a cluster, found, explained and proved\n\n"
+      "Examples:\n"
+      "  orrery plan --model llama-2-7b --cluster dgx-a100 --memory 36GiB --global-batch 64 --sequence-length 2048\n"
+      "  orrery simulate --model llama-3-8b --cluster dgx-h100 --tp 2 --dp 4 --zero 1 --global-batch 64 --trace step.json\n"
+      "  orrery validate --model gpt2-tiny --ranks 2\n\n"
+      "Commands:\n";
+  for (const Command& c : commands()) text += fmt::format("  {:<10} {}\n", c.spec().name, c.spec().summary);
+  return text + "\n'orrery COMMAND --help' explains one. Exit codes: 0 ok, 1 wrong input, 2 nothing fits, 3 environment.\n";
+}
+
+int report(const base::Diagnostics& faults) {
+  fmt::print(stderr, "{}\n", base::to_string(faults));
+  return base::exit_code(faults);
+}
+
+const Command* find(const std::string& name) {
+  for (const Command& c : commands())
+    if (c.spec().name == name) return &c;
+  return nullptr;
+}
+
+}  // namespace
+
+int run_program(const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    fmt::print(arguments.empty() ? stderr : stdout, "{}", overview());
+    return arguments.empty() ? 1 : 0;
+  }
+  const Command* command = find(arguments[0]);
+  if (!command) {
+    std::vector<std::string> names;
+    for (const Command& c : commands()) names.push_back(c.spec().name);
+    base::Diagnostic d = base::make_error(base::ErrorCode::kUsage, "unknown command '{}'", arguments[0]);
+    d.hint = base::did_you_mean(arguments[0], names);
+    if (d.hint.empty()) d.hint = "orrery --help lists the commands";
+    return report({d});
+  }
+  const std::span<const std::string> rest{arguments.data() + 1, arguments.size() - 1};
+  auto options = base::parse_options(command->spec(), rest);
+  if (!options) return report(options.error());
+  if (options->help_requested()) {
+    fmt::print("{}", base::help_text(command->spec()));
+    return 0;
+  }
+  const auto code = command->run(*options, {arguments});
+  return code ? *code : report(code.error());
+}
+
+}  // namespace orrery::cli

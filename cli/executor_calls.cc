@@ -1,0 +1,92 @@
+#include "cli/executor_calls.h"
+
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#ifdef ORRERY_HAS_EXECUTOR
+#include "base/file.h"
+#include "executor/calibrate.h"
+#include "executor/run.h"
+#endif
+
+namespace orrery::cli {
+
+#ifdef ORRERY_HAS_EXECUTOR
+
+bool launched_as_rank() {
+  const auto launch = executor::detect_launch();
+  return launch && !launch->source.empty() && launch->world_size > 1;
+}
+
+base::Result<int> launch(int ranks, const std::vector<std::string>& arguments) { return executor::launch_local(ranks, arguments); }
+
+base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& job) {
+  TRY(const executor::Launch place, executor::detect_launch());
+  executor::RunOptions options;
+  options.steps = job.steps - job.warmup;   // the executor counts warm-up steps apart
+  options.warmup = job.warmup;
+  options.seed = job.seed;
+  options.optimizer.learning_rate = job.learning_rate;
+  options.data = job.data;
+  options.backend = job.backend;
+  options.device = job.device;
+  options.timeline = !job.trace.empty();
+  executor::Hooks hooks;
+  if (job.show_steps)
+    hooks.on_step = [](const executor::StepResult& s) { fmt::print(stderr, "step {:>4}  loss {:.6f}  {:.1f} ms\n", s.step, s.loss, 1e3 * s.seconds); };
+  TRY(const executor::RunReport report, executor::run(program, options, hooks));
+  TrainOutcome out;
+  out.writes = place.rank == 0;
+  if (!out.writes) return out;
+  out.log.model = program.model;
+  out.log.plan_fingerprint = program.plan_fingerprint;
+  out.log.program_fingerprint = report.program_fingerprint;
+  out.log.ranks = program.world_size;
+  std::vector<double> timed;
+  for (const executor::StepResult& s : report.steps) {
+    out.log.steps.push_back({s.step, s.loss, s.seconds});
+    if (s.step >= job.warmup) timed.push_back(s.seconds);
+  }
+  out.log.step_time_s = median(std::move(timed));
+  out.log.peak_memory_bytes = report.peak_memory_bytes;
+  if (!job.trace.empty()) TRY_VOID(base::write_file_atomic(job.trace, plan::to_text(report.timeline)));
+  return out;
+}
+
+base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job) {
+  TRY(const executor::Launch place, executor::detect_launch());
+  executor::CalibrateOptions options;
+  options.dtype = job.dtype;
+  options.ranks = job.ranks;
+  options.budget_seconds = job.budget_seconds;
+  for (const char* name : {"gpt2-tiny", "llama-tiny"}) {
+    TRY(model::ModelSpec spec, model::find_model(name));
+    options.focus.push_back(std::move(spec));
+  }
+  if (place.rank == 0)
+    options.on_progress = [](double fraction, const std::string& what) { fmt::print(stderr, "calibrate {:3.0f} %  {}\n", 100 * fraction, what); };
+  CalibrateOutcome out;
+  TRY(out.profile, executor::calibrate(options));
+  out.writes = place.rank == 0;
+  return out;
+}
+
+#else
+
+namespace {
+tl::unexpected<base::Diagnostics> no_executor() {
+  base::Diagnostic d = base::make_error(base::ErrorCode::kMissingFeature, "this build has no executor");
+  d.hint = "build with -DORRERY_EXECUTOR=ON and LibTorch";
+  return base::fail(std::move(d));
+}
+}  // namespace
+
+bool launched_as_rank() { return false; }
+base::Result<int> launch(int, const std::vector<std::string>&) { return no_executor(); }
+base::Result<TrainOutcome> train_here(const plan::Program&, const TrainJob&) { return no_executor(); }
+base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob&) { return no_executor(); }
+
+#endif
+
+}  // namespace orrery::cli

@@ -1,0 +1,47 @@
+#pragma once
+/// \file
+/// What the commands need of the executor, with a clear refusal where this build has none.
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/train_log.h"
+#include "model/profile.h"
+#include "plan/program.h"
+
+namespace orrery::cli {
+
+struct TrainJob {
+  int steps = 1, warmup = 0;
+  std::uint64_t seed = 1;
+  double learning_rate = 3e-4;
+  std::string data, backend = "auto", device = "auto", trace;
+  bool show_steps = false;    // a line per step on stderr
+};
+
+struct TrainOutcome {
+  TrainLog log;               // complete on rank 0
+  bool writes = false;        // this process is rank 0
+};
+
+/// Runs this process's rank. Error: kMissingFeature without an executor.
+base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& job);
+
+struct CalibrateJob {
+  std::string dtype = "fp32";
+  int ranks = 1;
+  double budget_seconds = 80;
+};
+struct CalibrateOutcome {
+  model::Profile profile;
+  bool writes = false;
+};
+base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job);
+
+/// A launcher (mpirun, srun, torchrun, our own) has started this process as one of several ranks.
+bool launched_as_rank();
+
+/// Starts `ranks` copies of this program on this host; returns the exit code (executor/run.h).
+base::Result<int> launch(int ranks, const std::vector<std::string>& arguments);
+
+}  // namespace orrery::cli

@@ -1,0 +1,37 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "base/result.h"
+#include "costmodel/cost_model.h"
+#include "model/spec.h"
+#include "plan/plan.h"
+#include "topologies/topology.h"
+
+namespace orrery::cli {
+
+// Rows that several commands share.
+base::OptionSpec model_option(bool required);
+base::OptionSpec cluster_option(bool required);
+base::OptionSpec hosts_option();
+base::OptionSpec profile_option();
+base::OptionSpec precision_option();
+base::OptionSpec sequence_option();
+base::OptionSpec json_option();
+
+base::Result<model::Precision> precision_of(const base::Options& options);
+
+/// Cluster by catalog name or path. "local" with more ranks than cores: as many devices as ranks, sharing the cores evenly.
+base::Result<topologies::Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted = 0);
+
+/// Everything that a plan's cost depends on.
+struct Scene {
+  model::ModelSpec model;
+  costmodel::CostModel cost;
+};
+base::Result<Scene> make_scene(const std::string& model, const std::string& cluster, int hosts, const std::string& profile,
+                               model::Precision precision, std::int64_t sequence, int ranks_wanted = 0);
+
+}  // namespace orrery::cli

@@ -1,0 +1,123 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "cli/command.h"
+#include "cli/inputs.h"
+#include "cli/show.h"
+#include "search/planner.h"
+
+namespace orrery::cli {
+
+using base::OptionType;
+
+const base::CommandSpec& plan_spec() {
+  static const base::CommandSpec kSpec{
+      .name = "plan",
+      .summary = "find the fastest plan, with a certificate and a reason for everything",
+      .examples = {{"orrery plan --model llama-2-7b --cluster dgx-a100 --memory 36GiB --global-batch 64 --sequence-length 2048 --out plan.json",
+                    "best plan on one host, written to a file"},
+                   {"orrery plan --model llama-3-70b --cluster dgx-h100 --hosts 8 --global-batch 256 --json", "64 GPUs, for a script"}},
+      .options = {model_option(true), cluster_option(true), hosts_option(),
+                  {.name = "memory", .value_name = "BYTES", .type = OptionType::kBytes, .min = 1, .help = "limit per device (default: the device's memory)"},
+                  {.name = "global-batch", .value_name = "B", .type = OptionType::kInt, .default_value = "64", .min = 1, .max = 1 << 24, .help = "sequences per step"},
+                  sequence_option(), precision_option(), profile_option(),
+                  {.name = "top", .value_name = "K", .type = OptionType::kInt, .default_value = "8", .min = 1, .max = 1000, .help = "candidates that the simulator evaluates"},
+                  {.name = "threads", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = 256, .help = "simulate candidates in parallel"},
+                  {.name = "max-states", .value_name = "N", .type = OptionType::kInt, .default_value = "0", .min = 0, .help = "stop after so many states of the dynamic program, with a certified gap (0: never)"},
+                  {.name = "out", .value_name = "FILE", .help = "write the best plan (orrery.plan/1)"},
+                  json_option()}};
+  return kSpec;
+}
+
+namespace {
+
+/// One line on a terminal, after half a second: rate, incumbent, bound.
+class ProgressLine {
+ public:
+  void operator()(const search::Progress& p) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    if (seconds < 0.5 || !terminal_) return;
+    fmt::print(stderr, "\r{} of {} problems, {:.0f}/s, best {}, bound {}   ", p.done, p.total, static_cast<double>(p.done) / seconds,
+               p.incumbent_ps > 0 ? show_time(p.incumbent_ps) : "-", show_time(p.bound_ps));
+    std::fflush(stderr);
+    shown_ = true;
+  }
+  void clear() const {
+    if (shown_) fmt::print(stderr, "\r{:100}\r", "");
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+  bool terminal_ = isatty(STDERR_FILENO) != 0, shown_ = false;
+};
+
+void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
+  if (answer.shortfall_bytes == 0) {
+    fmt::print(stderr, "no strategy divides this model and batch over this cluster:\n");
+    for (std::size_t i = 0; i < answer.pruned.size() && i < 5; ++i) fmt::print(stderr, "  {}: {}\n", answer.pruned[i].candidate, answer.pruned[i].reason);
+    fmt::print(stderr, "try a global batch that its devices divide, or fewer hosts\n");
+    return;
+  }
+  fmt::print(stderr, "no plan fits {} per device: the smallest needs {} more\n", show_bytes(limit), show_bytes(answer.shortfall_bytes));
+  for (const search::Relaxation& r : answer.relaxations)
+    fmt::print(stderr, "  would fit with {}{}\n", r.change, r.step_time_ps > 0 ? fmt::format(": {} a step", show_time(r.step_time_ps)) : "");
+}
+
+void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& cost, double seconds) {
+  const search::Candidate& best = answer.candidates.front();
+  fmt::print("{}\n{}\n", describe(best.plan), sim::to_text(best.report));
+  fmt::print("prices: {}\n", describe_origin(cost));
+  fmt::print("search: {} in {:.3f} s: {} problems, {} states; closed form {}, bound {}, gap {:.2f} %\n", search::to_string(answer.status), seconds,
+             answer.problems, answer.states, show_time(answer.certificate.cost_ps), show_time(answer.certificate.bound_ps), 100 * answer.certificate.gap);
+  if (answer.candidates.size() > 1) fmt::print("\nrunners-up, simulated ({} pairs changed order):\n", answer.order_changes);
+  for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
+    const search::Candidate& c = answer.candidates[i];
+    fmt::print("  {:>10}  (+{:.1f} %)  {}\n", show_time(c.report.step_time_ps),
+               100.0 * (static_cast<double>(c.report.step_time_ps) / static_cast<double>(best.report.step_time_ps) - 1.0), one_line(c.plan));
+  }
+}
+
+}  // namespace
+
+base::Result<int> run_plan(const base::Options& options, const Invocation&) {
+  const auto start = std::chrono::steady_clock::now();
+  TRY(const model::Precision precision, precision_of(options));
+  const int hosts = static_cast<int>(options.integer("hosts"));
+  TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts, options.has("profile") ? options.string("profile") : "",
+                                    precision, options.has("sequence-length") ? options.integer("sequence-length") : 0));
+  search::PlanRequest request;
+  request.cluster = options.string("cluster");
+  request.hosts = hosts;
+  request.memory_bytes = options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : 0;
+  request.global_batch = options.integer("global-batch");
+  request.top = static_cast<int>(options.integer("top"));
+  request.threads = static_cast<int>(options.integer("threads"));
+  request.max_states = static_cast<std::uint64_t>(options.integer("max-states"));
+  ProgressLine progress;
+  request.on_progress = [&](const search::Progress& p) { progress(p); };
+  TRY(const search::PlanAnswer answer, search::find_plan(scene.cost, request));
+  progress.clear();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.flag("json")) print_json(to_json(answer, scene.cost, seconds));
+  if (answer.status == search::Status::kInfeasible) {
+    print_infeasible(answer, answer.certificate.memory_limit_bytes);
+    return 2;
+  }
+  if (answer.candidates.empty()) {
+    fmt::print(stderr, "--max-states {} ended the search before it found a plan\n", request.max_states);
+    return 0;
+  }
+  if (!options.flag("json")) print_answer(answer, scene.cost, seconds);
+  if (options.has("out")) {
+    TRY_VOID(base::write_json(options.string("out"), plan::to_json(answer.candidates.front().plan)));
+    fmt::print(stderr, "plan written to {}\n", options.string("out"));
+  }
+  return 0;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "base/json.h"
+#include "plan/plan.h"
+#include "search/planner.h"
+#include "sim/simulate.h"
+
+namespace orrery::cli {
+
+/// "4.19 s", "36.0 GiB".
+std::string show_time(std::int64_t ps);
+std::string show_bytes(std::int64_t bytes);
+
+/// "pp4 m16 1f1b | stage 0: 8 × tp1 dp2 zero3 | ... | vocabulary tp2": a plan in a few lines for people.
+std::string describe(const plan::Plan& plan);
+/// The same on one line for tables.
+std::string one_line(const plan::Plan& plan);
+
+/// Where prices came from: "compute measured, communication measured".
+std::string describe_origin(const costmodel::CostModel& cost);
+
+/// {"compute": "measured" | "datasheet", "communication": ...}
+base::Json origin_json(const costmodel::CostModel& cost);
+
+base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost, double seconds);
+
+/// Prints a document to stdout.
+void print_json(const base::Json& document);
+
+}  // namespace orrery::cli

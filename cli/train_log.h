@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "base/json.h"
+#include "base/result.h"
+
+namespace orrery::cli {
+
+/// What training measured, as written by `orrery train --json` (schema `orrery.train/1`, docs/schemas.md).
+struct TrainLog {
+  std::string model, plan_fingerprint, program_fingerprint;
+  int ranks = 1;
+  struct Step {
+    std::int64_t step = 0;
+    double loss = 0, seconds = 0;
+  };
+  std::vector<Step> steps;
+  double step_time_s = 0;                              // median of the steps after the warm-up
+  std::vector<std::int64_t> peak_memory_bytes;         // by stage
+};
+base::Json to_json(const TrainLog& log);
+base::Result<TrainLog> load_train_log(const std::string& path);
+
+/// Median; the mean of the two middle values when even. 0 for none.
+double median(std::vector<double> values);
+
+}  // namespace orrery::cli

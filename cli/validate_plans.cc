@@ -1,0 +1,108 @@
+#include "cli/validate_plans.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+namespace orrery::cli {
+
+base::Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& model, int ranks, std::int64_t global_batch, std::int64_t sequence,
+                                                      std::size_t count) {
+  struct Recipe {
+    const char* name;
+    int tp, pp, zero;
+    bool sequence_parallel;
+    plan::Recompute recompute;
+    std::int64_t micro_batches;
+  };
+  const int n = ranks, half = std::max(1, ranks / 2);
+  const std::vector<Recipe> recipes{
+      {"dp", 1, 1, 0, false, plan::Recompute::kNone, 1},
+      {"zero1", 1, 1, 1, false, plan::Recompute::kNone, 1},
+      {"zero3", 1, 1, 3, false, plan::Recompute::kNone, 1},
+      {"tp", n, 1, 0, false, plan::Recompute::kNone, 1},
+      {"tp+sp", n, 1, 0, true, plan::Recompute::kNone, 1},
+      {"pp, 2 micro-batches", 1, n, 0, false, plan::Recompute::kNone, 2},
+      {"pp, 8 micro-batches", 1, n, 0, false, plan::Recompute::kNone, 8},
+      {"dp, recomputation", 1, 1, 0, false, plan::Recompute::kFull, 1},
+      {"zero2", 1, 1, 2, false, plan::Recompute::kNone, 1},
+      {"tp, recomputation", n, 1, 0, false, plan::Recompute::kFull, 2},
+      {"half tp, zero1", half, 1, 1, false, plan::Recompute::kNone, 1},
+      {"half pp, dp", 1, half, 0, false, plan::Recompute::kNone, 4},
+  };
+  std::vector<NamedPlan> plans;
+  base::Diagnostics last;
+  for (const Recipe& r : recipes) {
+    if (plans.size() == count) break;
+    plan::UniformOptions o;
+    o.tp = r.tp;
+    o.pp = r.pp;
+    o.dp = n / (r.tp * r.pp);
+    o.zero = r.zero;
+    o.sequence_parallel = r.sequence_parallel;
+    o.recompute = r.recompute;
+    o.schedule = plan::Schedule::k1F1B;
+    o.global_batch = global_batch;
+    o.micro_batch = global_batch / (o.dp * r.micro_batches);
+    o.sequence = sequence;
+    o.precision = model::Precision::kFloat32;
+    auto p = o.micro_batch > 0 ? plan::uniform_plan(model, "local", 1, o) : base::Result<plan::Plan>(base::fail(base::ErrorCode::kInconsistent, "global batch too small"));
+    if (p) plans.push_back({r.name, std::move(*p)});
+    else last = std::move(p).error();
+  }
+  if (plans.empty()) return base::fail(std::move(last));
+  return plans;
+}
+
+double ValidationRow::memory_error() const {
+  double worst = 0;
+  for (std::size_t s = 0; s < std::min(predicted_peak_bytes.size(), measured_peak_bytes.size()); ++s)
+    worst = std::max(worst, std::abs(static_cast<double>(predicted_peak_bytes[s]) / static_cast<double>(measured_peak_bytes[s]) - 1.0));
+  return worst;
+}
+
+namespace {
+
+/// Ranks 0.. of values; ties share their mean rank.
+std::vector<double> ranks_of(const std::vector<double>& values) {
+  std::vector<double> ranks(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    double below = 0, equal = 0;
+    for (double v : values) below += v < values[i] ? 1 : 0, equal += v == values[i] ? 1 : 0;
+    ranks[i] = below + (equal - 1) / 2;
+  }
+  return ranks;
+}
+
+double correlation(const std::vector<double>& a, const std::vector<double>& b) {
+  const double n = static_cast<double>(a.size());
+  const double ma = std::accumulate(a.begin(), a.end(), 0.0) / n, mb = std::accumulate(b.begin(), b.end(), 0.0) / n;
+  double ab = 0, aa = 0, bb = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ab += (a[i] - ma) * (b[i] - mb);
+    aa += (a[i] - ma) * (a[i] - ma);
+    bb += (b[i] - mb) * (b[i] - mb);
+  }
+  return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 1.0;
+}
+
+}  // namespace
+
+ValidationSummary summarize(const std::vector<ValidationRow>& rows) {
+  ValidationSummary s;
+  std::vector<double> predicted, measured;
+  for (const ValidationRow& r : rows) {
+    s.mean_abs_step_error += std::abs(r.step_error()) / static_cast<double>(rows.size());
+    s.max_abs_step_error = std::max(s.max_abs_step_error, std::abs(r.step_error()));
+    s.max_memory_error = std::max(s.max_memory_error, r.memory_error());
+    predicted.push_back(r.predicted_s);
+    measured.push_back(r.measured_s);
+  }
+  const auto chosen = std::min_element(predicted.begin(), predicted.end()) - predicted.begin();
+  s.regret = measured[static_cast<std::size_t>(chosen)] / *std::min_element(measured.begin(), measured.end()) - 1.0;
+  s.rank_correlation = correlation(ranks_of(predicted), ranks_of(measured));
+  return s;
+}
+
+}  // namespace orrery::cli

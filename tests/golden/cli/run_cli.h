@@ -1,0 +1,31 @@
+#pragma once
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace orrery::golden {
+
+struct CliResult {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+/// Runs the program under test (ORRERY_CLI of the environment, else of the build) with a shell command line, in `folder`.
+CliResult run_cli(const std::string& arguments, const std::filesystem::path& folder);
+
+/// Folder of its own, gone at the end.
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  void write(const std::string& name, const std::string& text) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace orrery::golden

@@ -1,0 +1,49 @@
+#include "run_cli.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace orrery::golden {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+CliResult run_cli(const std::string& arguments, const fs::path& folder) {
+  const char* other = std::getenv("ORRERY_CLI");
+  const std::string program = other ? other : ORRERY_CLI;
+  const ScratchFolder streams;
+  const std::string command = "cd '" + folder.string() + "' && '" + program + "' " + arguments + " >'" + (streams.path() / "out").string() +
+                              "' 2>'" + (streams.path() / "err").string() + "' </dev/null";
+  const int status = std::system(command.c_str());
+  CliResult r;
+  r.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  r.out = read(streams.path() / "out");
+  r.err = read(streams.path() / "err");
+  return r;
+}
+
+ScratchFolder::ScratchFolder() {
+  std::string pattern = (fs::temp_directory_path() / "orrery-golden-XXXXXX").string();
+  path_ = mkdtemp(pattern.data());
+}
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+void ScratchFolder::write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name, std::ios::binary) << text; }
+
+}  // namespace orrery::golden

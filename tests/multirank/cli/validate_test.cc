@@ -1,0 +1,57 @@
+/// The whole loop on this machine: calibrate, plan, simulate, train, compare. Times are reported, not judged (the machine may be busy);
+/// what must hold on any machine is judged: structure, memory, exact losses from one process to two.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/json.h"
+
+namespace orrery::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Validate : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "orrery-validate-test-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  int run(const std::string& arguments) const {
+    const std::string command = "cd '" + folder_.string() + "' && XDG_CACHE_HOME='" + folder_.string() + "' " ORRERY_CLI " " + arguments;
+    return WEXITSTATUS(std::system(command.c_str()));
+  }
+  base::Json json(const std::string& name) const { return base::read_json(folder_ / name).value(); }
+
+  fs::path folder_;
+};
+
+TEST_F(Validate, PredictsMemoryAndMeasuresEveryPlan) {
+  ASSERT_EQ(run("validate --model gpt2-tiny --ranks 2 --plans 5 --steps 4 --budget 10s --json > validation.json"), 0);
+  const base::Json answer = json("validation.json");
+  ASSERT_EQ(answer.at("plans").size(), 5U);
+  for (const base::Json& p : answer.at("plans")) {
+    EXPECT_GT(p.at("predicted").at("step_time_s").get<double>(), 0) << p.at("name");
+    EXPECT_GT(p.at("measured").at("step_time_s").get<double>(), 0) << p.at("name");
+  }
+  EXPECT_LE(answer.at("summary").at("max_memory_error").get<double>(), 0.05);
+}
+
+TEST_F(Validate, PredictedAndMeasuredTimelinesMatchSpanBySpan) {
+  ASSERT_EQ(run("plan --model llama-tiny --cluster local --precision fp32 --global-batch 8 --out plan.json > /dev/null"), 0);
+  const base::Json plan = json("plan.json");
+  ASSERT_EQ(run("simulate --plan plan.json --trace predicted.json > /dev/null"), 0);
+  ASSERT_EQ(run("train --plan plan.json --steps 2 --trace measured.json --log log.json --quiet"), 0);
+  ASSERT_EQ(run("compare predicted.json measured.json --json > comparison.json"), 0);
+  const base::Json c = json("comparison.json");
+  EXPECT_GT(c.at("matched").get<int>(), 50);
+  EXPECT_EQ(c.at("only_predicted").get<int>(), 0);
+  EXPECT_EQ(c.at("only_measured").get<int>(), 0);
+}
+
+}  // namespace
+}  // namespace orrery::cli

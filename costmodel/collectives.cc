@@ -31,16 +31,30 @@ std::int64_t steps(Collective op, std::int64_t n) {
   ORRERY_CHECK(false, "collective out of range");
 }
 
-std::int64_t wire(Collective op, std::int64_t n, std::int64_t bytes) {
+/// What every rank sends, in n-ths of a byte.
+std::int64_t wire_parts(Collective op, std::int64_t n, std::int64_t bytes) {
   switch (op) {
-    case Collective::kAllReduce: return ceil_div(2 * (n - 1) * bytes, n);
+    case Collective::kAllReduce: return 2 * (n - 1) * bytes;
     case Collective::kAllGather:
     case Collective::kReduceScatter:
-    case Collective::kAllToAll: return ceil_div((n - 1) * bytes, n);
+    case Collective::kAllToAll: return (n - 1) * bytes;
     case Collective::kBroadcast:
-    case Collective::kPointToPoint: return bytes;
+    case Collective::kPointToPoint: return n * bytes;
   }
   ORRERY_CHECK(false, "collective out of range");
+}
+
+/// Whole bytes of it; the rest is less than one byte's time, see with_remainder().
+std::int64_t wire(Collective op, std::int64_t n, std::int64_t bytes) { return wire_parts(op, n, bytes) / n; }
+
+/// Adds the time of the part of a byte that wire() left out (a tensor that n does not divide), rounded down: the transfer's own rounding up
+/// covers it, and the sum stays monotone in the bytes.
+Transfer with_remainder(Transfer t, Collective op, std::int64_t n, std::int64_t bytes) {
+  const std::int64_t rest = wire_parts(op, n, bytes) % n;
+  if (rest == 0) return t;
+  const auto scaled = static_cast<__int128>(rest) * base::kPicosecondsPerSecond;
+  t.latency_ps += static_cast<std::int64_t>(scaled / (static_cast<__int128>(n) * t.bytes_per_second));
+  return t;
 }
 
 /// Time of `bytes` on measured points: intercept and slope of the line segment that holds it.
@@ -209,7 +223,7 @@ Transfer CollectivePrices::collective(Collective op, const plan::Group& group, s
       t.rate_cap = whole.rate_cap;
     }
   }
-  return load(std::move(t), std::move(paths), op == Collective::kAllToAll ? n - 1 : 1);
+  return with_remainder(load(std::move(t), std::move(paths), op == Collective::kAllToAll ? n - 1 : 1), op, n, bytes);
 }
 
 Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const {

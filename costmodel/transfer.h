@@ -17,6 +17,7 @@ struct LinkLoad {
 ///
 /// Ring all-reduce of S bytes over n ranks: 2(n-1) steps of S/n bytes: wire_bytes = 2(n-1)S/n, latency = 2(n-1)α.
 /// All-gather, reduce-scatter: n-1 steps, S = the whole tensor. All-to-all: (n-1)S/n direct. Broadcast: S, pipelined, (n-1)α.
+/// wire_bytes is whole; where n does not divide S, the time of the rest of a byte is part of the latency.
 struct Transfer {
   std::int64_t latency_ps = 0;
   std::int64_t wire_bytes = 0;

@@ -29,21 +29,16 @@ TEST(RingAllReduce, EqualsItsClosedFormToThePicosecond) {
   }
 }
 
-// Steps that are no whole picoseconds: the closed form lies within 2(n-1) ps.
+// Steps that are no whole picoseconds, parts that are no whole bytes: the closed form lies within 2(n-1) ps.
 TEST(RingAllReduce, IsWithinOnePicosecondAStepOtherwise) {
-  for (const std::int64_t n : {3, 5, 7}) {
-    const std::int64_t bytes = n * 142'859, rate = 23'456'789'013;
-    const long double step = 2'000'000.0L + 1e12L * static_cast<long double>(bytes) / static_cast<long double>(n * rate);
-    const long double closed = 2.0L * static_cast<long double>(n - 1) * step;
-    const long double error = static_cast<long double>(all_reduce_alone(static_cast<int>(n), bytes, rate, 1000)) - closed;
-    EXPECT_LE(std::abs(error), static_cast<long double>(2 * (n - 1)));
-  }
-}
-
-// Parts that are no whole bytes: what a rank sends in all is rounded up to a whole byte.
-TEST(RingAllReduce, RoundsTheBytesOfARankUpOnce) {
-  // 2 * 2/3 * 1000 = 1333.3 bytes at 1 GB/s, four steps of 2 us.
-  EXPECT_EQ(all_reduce_alone(3, 1000, 1'000'000'000, 1000), 1'334'000 + 4 * 2'000'000);
+  for (const std::int64_t n : {3, 5, 7})
+    for (const std::int64_t bytes : {1L, 1'000L, 142'859L, n * 142'859L, (1L << 30) + 1})
+      for (const std::int64_t rate : {1'000'000'000L, 23'456'789'013L, 450'000'000'000L}) {
+        const long double step = 2'000'000.0L + 1e12L * static_cast<long double>(bytes) / (static_cast<long double>(n) * static_cast<long double>(rate));
+        const long double closed = 2.0L * static_cast<long double>(n - 1) * step;
+        const long double error = static_cast<long double>(all_reduce_alone(static_cast<int>(n), bytes, rate, 1000)) - closed;
+        EXPECT_LE(std::abs(error), static_cast<long double>(2 * (n - 1))) << n << " ranks, " << bytes << " bytes, " << rate << " bytes/s";
+      }
 }
 
 TEST(RingAllReduce, SingleRankIsFree) { EXPECT_EQ(all_reduce_alone(1, 1 << 20, 1'000'000'000, 1000), 0); }

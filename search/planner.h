@@ -54,7 +54,8 @@ struct Pruned {
 /// Proof that no plan of the space is cheaper by the closed form: recomputable from the plan and the cost model. The
 /// space: within a stage, layers of one layout (tp, sequence parallelism) stand together, those of larger transients
 /// first; stages differ by at most one layer; memory by the form of layer_memory.h, the static peak itself up to corner
-/// cases.
+/// cases. Outside those rules a plan can be faster: in tests/oracle/search/whole_plan_test.cc, against every plan of tiny problems at 198
+/// memory limits, that happens once, with ZeRO-3, by 8.4 %.
 struct Certificate {
   std::int64_t cost_ps = 0;   // closed-form cost of the best plan
   std::int64_t bound_ps = 0;  // lower bound over the whole space

@@ -106,7 +106,7 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space) {
   ASSERT_GT(every.all.size(), 20U);
   const auto [smallest, largest] = std::ranges::minmax(every.all, {}, &Priced::peak_bytes);
   const std::int64_t gathered = 2 * cost.model().block_parameters();
-  int equal = 0, feasible = 0, optimal = 0;
+  int equal = 0, feasible = 0, optimal = 0, overclaimed = 0;
   for (int k = -1; k <= 32; ++k) {
     const std::int64_t limit = smallest.peak_bytes + (largest.peak_bytes - smallest.peak_bytes) * k / 32;
     PlanRequest request;
@@ -129,6 +129,7 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space) {
     // than the Program holds. A last stage with most layers of a tiny model may still update when the first has
     // finished: then there is a gap.
     const std::int64_t by_form = space.zero3 ? every.best(limit - gathered) : expected;
+    overclaimed += answer->certificate.bound_ps > expected ? 1 : 0;
     EXPECT_TRUE(by_form < 0 || answer->certificate.bound_ps <= by_form)
         << answer->certificate.bound_ps << " against " << by_form;
     EXPECT_EQ(answer->status == Status::kOptimal, answer->certificate.gap == 0);
@@ -143,8 +144,10 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space) {
     }
     for (const std::int64_t peak : answer->certificate.stage_peak_bytes) EXPECT_LE(peak, request.memory_bytes);
   }
-  EXPECT_GE(5 * equal, 4 * feasible) << equal << " of " << feasible;
-  EXPECT_GE(5 * optimal, 4 * feasible) << optimal << " of " << feasible;
+  EXPECT_GE(10 * equal, 9 * feasible) << equal << " of " << feasible;
+  EXPECT_GE(10 * optimal, 9 * feasible) << optimal << " of " << feasible;
+  // Known gap: with ZeRO-3, one limit of one case has a plan of the space that is 8.4 % faster than the answer's bound.
+  EXPECT_LE(overclaimed, space.zero3 ? 1 : 0);
 }
 
 TEST(WholePlanOracle, TwoDevicesTwoLayers) { compare(2, 2, 2, {}); }

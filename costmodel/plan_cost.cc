@@ -281,7 +281,9 @@ base::Diagnostics unsupported(const plan::Plan& plan) {
 std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int64_t micro_batches) {
   switch (schedule) {
     case plan::Schedule::kGPipe: return micro_batches;
-    case plan::Schedule::k1F1B: return std::min<std::int64_t>(stages - stage, micro_batches);
+    case plan::Schedule::k1F1B:
+    case plan::Schedule::kInterleaved:
+    case plan::Schedule::kZeroBubbleH1: return std::min<std::int64_t>(stages - stage, micro_batches);
   }
   ORRERY_CHECK(false, "schedule out of range");
 }

@@ -223,10 +223,31 @@ class Assembler {
   std::map<std::string, TemplateId> transfers_;
 };
 
+/// What a valid plan may say and lowering does not know.
+base::Diagnostics unsupported(const Plan& plan) {
+  base::Diagnostics faults;
+  const auto refuse = [&](bool used, std::string_view what) {
+    if (used) faults.push_back(base::make_error(base::ErrorCode::kUnsupported, "{} cannot be lowered", what));
+  };
+  const auto check = [&](const LayerStrategy& s) {
+    refuse(s.cp > 1, "context parallelism");
+    refuse(s.ep > 1, "expert parallelism");
+    refuse(s.shard > 0, "hybrid sharding");
+    refuse(s.operators != ShardedOperators::kAll || s.slices > 1, "sharding by operator");
+    refuse(s.strided, "a strided tensor group");
+  };
+  check(plan.vocabulary);
+  for (const Stage& stage : plan.stages)
+    for (const LayerRun& run : stage.runs) check(run.strategy);
+  refuse(plan.schedule == Schedule::kInterleaved || plan.schedule == Schedule::kZeroBubbleH1, to_string(plan.schedule));
+  return faults;
+}
+
 }  // namespace
 
 base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model) {
   base::Diagnostics faults = validate(plan, model);
+  if (faults.empty()) faults = unsupported(plan);
   if (!faults.empty()) return tl::unexpected(std::move(faults));
   Program program;
   Assembler(plan, model, program).build();

@@ -19,6 +19,8 @@ std::string_view to_string(Schedule s) {
   switch (s) {
     case Schedule::kGPipe: return "gpipe";
     case Schedule::k1F1B: return "1f1b";
+    case Schedule::kInterleaved: return "interleaved";
+    case Schedule::kZeroBubbleH1: return "zb-h1";
   }
   return "";
 }
@@ -32,9 +34,33 @@ std::string_view to_string(Recompute r) {
   return "";
 }
 
+std::string_view to_string(ContextKind c) {
+  switch (c) {
+    case ContextKind::kRing: return "ring";
+    case ContextKind::kUlysses: return "ulysses";
+  }
+  return "";
+}
+
+std::string_view to_string(ShardedOperators o) {
+  switch (o) {
+    case ShardedOperators::kAll: return "all";
+    case ShardedOperators::kAttention: return "attention";
+    case ShardedOperators::kMlp: return "mlp";
+  }
+  return "";
+}
+
 std::string to_string(const LayerStrategy& s) {
-  std::string text = fmt::format("tp{} dp{}", s.tp, s.dp);
+  std::string text = fmt::format("tp{}", s.tp);
+  if (s.strided) text += " strided";
+  if (s.cp > 1) text += fmt::format(" cp{} {}", s.cp, to_string(s.context));
+  text += fmt::format(" dp{}", s.dp);
+  if (s.ep > 1) text += fmt::format(" ep{}", s.ep);
   if (s.zero > 0) text += fmt::format(" zero{}", s.zero);
+  if (s.shard > 0) text += fmt::format(" shard{}", s.shard);
+  if (s.operators != ShardedOperators::kAll) text += fmt::format(" only={}", to_string(s.operators));
+  if (s.slices > 1) text += fmt::format(" slices{}", s.slices);
   if (s.sequence_parallel) text += " sp";
   if (s.recompute != Recompute::kNone) text += fmt::format(" recompute={}", to_string(s.recompute));
   if (s.grad_reduce == GradReduce::kMicroBatch) text += " grad_reduce=micro_batch";
@@ -165,7 +191,11 @@ class PlanValidator {
   void check_strategy(const std::string& field, const LayerStrategy& s) {
     check_range(field + ".tp", s.tp, 1, kMaxWorldSize);
     check_range(field + ".dp", s.dp, 1, kMaxWorldSize);
+    check_range(field + ".cp", s.cp, 1, kMaxWorldSize);
+    check_range(field + ".ep", s.ep, 1, kMaxWorldSize);
+    check_range(field + ".slices", s.slices, 1, kMaxWorldSize);
     check_range(field + ".zero", s.zero, 0, 3);
+    if (s.tp >= 1 && s.cp >= 1 && s.dp >= 1) check_sharding(field, s);
     if (s.grad_reduce == GradReduce::kMicroBatch && s.zero < 2) {
       fault(ErrorCode::kInconsistent, fmt::format("{}.grad_reduce is micro_batch with zero = {}", field, s.zero),
             "gradients that are not sharded are reduced once per step: use zero 2 or 3, or grad_reduce step");
@@ -173,6 +203,23 @@ class PlanValidator {
     if (s.dp >= 1 && micro_batch_sequences_ > 0) {
       must_divide(field + ".dp", s.dp, micro_batch_sequences_, "sequences of a micro-batch");
     }
+  }
+
+  void check_sharding(const std::string& field, const LayerStrategy& s) {
+    if (s.shard != 0) {
+      check_range(field + ".shard", s.shard, 1, s.replicas());
+      if (s.shard > 0) must_divide(field + ".shard", s.shard, s.replicas(), "ranks of the data group (cp * dp)");
+      if (s.zero == 0) {
+        fault(ErrorCode::kInconsistent, fmt::format("{}.shard is {} with zero = 0", field, s.shard),
+              "hybrid sharding says over how many ranks states are split: use zero 1, 2 or 3, or drop it");
+      }
+    }
+    if ((s.operators != ShardedOperators::kAll || s.slices > 1) && s.zero != 3) {
+      fault(ErrorCode::kInconsistent, fmt::format("{} chooses operators or slices with zero = {}", field, s.zero),
+            "operators and slices say what zero 3 shards: use zero 3, or drop them");
+    }
+    if (s.ep > 1) must_divide(field + ".ep", s.ep, s.replicas(), "ranks of the data group (cp * dp)");
+    if (s.cp > 1 && plan_.sequence >= 1) must_divide(field + ".cp", s.cp, plan_.sequence, "tokens of a sequence");
   }
 
   void check_vocabulary() {
@@ -183,6 +230,10 @@ class PlanValidator {
     if (plan_.vocabulary.recompute != Recompute::kNone) {
       fault(ErrorCode::kUnsupported, fmt::format("vocabulary.recompute is {}", to_string(plan_.vocabulary.recompute)),
             "embedding and head are never recomputed");
+    }
+    const LayerStrategy& v = plan_.vocabulary;
+    if (v.ep > 1 || v.operators != ShardedOperators::kAll || v.slices > 1) {
+      fault(ErrorCode::kUnsupported, "vocabulary chooses experts, operators or slices", "those are of layers only");
     }
     const std::int64_t devices = devices_of(plan_.vocabulary);
     const auto stages = static_cast<std::int64_t>(plan_.stages.size());
@@ -198,6 +249,7 @@ class PlanValidator {
       fault(ErrorCode::kInconsistent, fmt::format("{} stages for {} layers", plan_.stages.size(), model_.layers),
             fmt::format("a pipeline has at most {} stages, one layer each", model_.layers));
     }
+    check_virtual_stages();
     std::int64_t total = 0;
     int tp = plan_.vocabulary.tp;
     for (std::size_t i = 0; i < plan_.stages.size(); ++i) {
@@ -222,9 +274,20 @@ class PlanValidator {
     }
   }
 
+  void check_virtual_stages() {
+    check_range("virtual_stages", plan_.virtual_stages, 1, kMaxWorldSize);
+    if (plan_.virtual_stages < 1) return;
+    if ((plan_.schedule == Schedule::kInterleaved) != (plan_.virtual_stages > 1)) {
+      fault(ErrorCode::kInconsistent,
+            fmt::format("schedule {} with virtual_stages = {}", to_string(plan_.schedule), plan_.virtual_stages),
+            "the interleaved schedule, and it alone, runs several virtual stages on a pipeline rank");
+    }
+    must_divide("virtual_stages", plan_.virtual_stages, static_cast<std::int64_t>(plan_.stages.size()), "stages");
+  }
+
   void check_layer(const std::string& field, const LayerStrategy& s) {
     check_strategy(field, s);
-    if (s.tp < 1 || s.dp < 1) return;
+    if (s.tp < 1 || s.cp < 1 || s.dp < 1) return;
     must_divide(field + ".tp", s.tp, model_.heads, "heads");
     if (model_.kv_heads != model_.heads) must_divide(field + ".tp", s.tp, model_.kv_heads, "kv_heads");
     must_divide(field + ".tp", s.tp, model_.ffn, "ffn features");
@@ -233,13 +296,13 @@ class PlanValidator {
             "sequence parallelism splits over the tensor group: use tp > 1, or drop it");
     }
     if (s.sequence_parallel && plan_.sequence >= 1) {
-      must_divide(field + ".tp", s.tp, plan_.sequence, "tokens of a sequence");
+      must_divide(field + ".tp", std::int64_t{s.tp} * s.cp, plan_.sequence, "tokens of a sequence");
     }
     const std::int64_t devices = devices_of(plan_.vocabulary);
     if (devices_of(s) != devices) {
       fault(ErrorCode::kInconsistent,
-            fmt::format("{} has tp * dp = {} and vocabulary has {}", field, devices_of(s), devices),
-            fmt::format("every layer uses all ranks of its stage: tp * dp = {}", devices));
+            fmt::format("{} has tp * cp * dp = {} and vocabulary has {}", field, devices_of(s), devices),
+            fmt::format("every layer uses all ranks of its stage: tp * cp * dp = {}", devices));
     }
   }
 
@@ -250,7 +313,7 @@ class PlanValidator {
           "tensor-parallel degrees of neighbouring layers must divide one another");
   }
 
-  static std::int64_t devices_of(const LayerStrategy& s) { return std::int64_t{s.tp} * s.dp; }
+  static std::int64_t devices_of(const LayerStrategy& s) { return std::int64_t{s.tp} * s.cp * s.dp; }
 
   const Plan& plan_;
   const model::ModelSpec& model_;

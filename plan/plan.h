@@ -14,10 +14,16 @@ namespace orrery::plan {
 
 enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
 enum class GradReduce : std::uint8_t { kStep, kMicroBatch };
-enum class Schedule : std::uint8_t { kGPipe, k1F1B };
+enum class Schedule : std::uint8_t { kGPipe, k1F1B, kInterleaved, kZeroBubbleH1 };
+/// How attention sees the whole sequence when tokens are split over cp ranks: ring passes keys and values around (Liu et al., arXiv
+/// 2310.01889); Ulysses trades tokens for heads by all-to-all (Jacobs et al., arXiv 2309.14509).
+enum class ContextKind : std::uint8_t { kRing, kUlysses };
+/// OSDP (IJCAI 2023, arXiv 2209.13258): which operators of a block are sharded by zero 3; the others are replicated (zero 0).
+enum class ShardedOperators : std::uint8_t { kAll, kAttention, kMlp };
 
-/// How one layer is spread over the `tp * dp` ranks of its stage. Ranks of a stage are numbered tp innermost:
-/// local rank r has tensor index r % tp and data index r / tp.
+/// How one layer is spread over the `tp * cp * dp` ranks of its stage. Ranks of a stage are numbered tp innermost, then cp, then dp:
+/// local rank r has tensor index r % tp and replica index r / tp, of which cp are innermost. Strided: the replicas are innermost,
+/// r has tensor index r / (cp * dp). Ranks of equal tensor index hold the same weights; they are the data group.
 struct LayerStrategy {
   int tp = 1;                       // tensor-parallel degree
   int dp = 1;                       // data-parallel degree
@@ -26,17 +32,30 @@ struct LayerStrategy {
   bool sequence_parallel = false;   // Megatron: norms and residual stream are split along the sequence over tp
   Recompute recompute = Recompute::kNone;
   GradReduce grad_reduce = GradReduce::kStep;  // zero 2, 3 may reduce after every micro-batch
+  int cp = 1;                       // context-parallel degree: tokens split, weights replicated
+  ContextKind context = ContextKind::kRing;  // of cp > 1
+  int ep = 1;                       // expert-parallel degree: experts split over ep neighbours of the data group
+  int shard = 0;                    // hybrid sharding: states split over `shard` neighbours of the data group, replicated across;
+                                    // 0: over the whole data group
+  ShardedOperators operators = ShardedOperators::kAll;  // of zero 3
+  int slices = 1;                   // OSDP operator splitting: a sharded product runs in this many slices of its contraction
+  bool strided = false;             // data group on neighbouring ranks, tensor group across
 
   bool operator==(const LayerStrategy&) const = default;
+  [[nodiscard]] int replicas() const { return cp * dp; }   // size of the data group
+  [[nodiscard]] int ranks() const { return tp * cp * dp; }
+  [[nodiscard]] int shard_ranks() const { return shard == 0 ? replicas() : shard; }
   /// Layers whose activations lie alike between blocks need no resharding.
   [[nodiscard]] bool same_layout(const LayerStrategy& o) const {
-    return tp == o.tp && dp == o.dp && sequence_parallel == o.sequence_parallel;
+    return tp == o.tp && cp == o.cp && dp == o.dp && strided == o.strided && (sequence_parallel && tp > 1) == (o.sequence_parallel && o.tp > 1);
   }
 };
 /// "tp2 dp4 zero3 sp recompute=full", the notation used in tables and messages.
 std::string to_string(const LayerStrategy& s);
 std::string_view to_string(Schedule s);
 std::string_view to_string(Recompute r);
+std::string_view to_string(ContextKind c);
+std::string_view to_string(ShardedOperators o);
 
 /// Layers [first, first + count) of the block stack with one strategy.
 struct LayerRun {
@@ -51,7 +70,9 @@ struct Stage {
   bool operator==(const Stage&) const = default;
 };
 
-/// What to do: the answer of the search, the input of lowering. World size = stages * devices_per_stage.
+/// What to do: the answer of the search, the input of lowering. World size = pipeline degree * devices_per_stage. With v virtual stages
+/// a pipeline rank (group of devices) runs v stages, as Megatron-LM's interleaved schedule does (arXiv 2104.04473): stage i runs on
+/// pipeline rank i % pipeline_degree().
 struct Plan {
   std::string model;               // catalog name or path
   std::string model_fingerprint;
@@ -62,12 +83,13 @@ struct Plan {
   std::int64_t global_batch = 0;   // sequences per step
   std::int64_t micro_batches = 1;  // per step; global_batch / micro_batches sequences cross a stage at once
   Schedule schedule = Schedule::k1F1B;
-  std::vector<Stage> stages;
-  LayerStrategy vocabulary;        // embedding and head: tp = vocabulary parallel, zero 0..3; no sp, no recompute
+  int virtual_stages = 1;          // per pipeline rank; above 1 only in the interleaved schedule
+  std::vector<Stage> stages;       // pipeline_degree() * virtual_stages, in order of layers; counts may differ
+  LayerStrategy vocabulary;        // embedding and head: tp = vocabulary parallel, cp, zero 0..3; no sp, no recompute
   int prefetch_depth = 1;          // ZeRO-3: gathered layers alive beside the one in use
 
-  [[nodiscard]] int pipeline_degree() const { return static_cast<int>(stages.size()); }
-  [[nodiscard]] int devices_per_stage() const { return vocabulary.tp * vocabulary.dp; }
+  [[nodiscard]] int pipeline_degree() const { return static_cast<int>(stages.size()) / virtual_stages; }
+  [[nodiscard]] int devices_per_stage() const { return vocabulary.ranks(); }
   [[nodiscard]] int world_size() const { return pipeline_degree() * devices_per_stage(); }
   [[nodiscard]] std::int64_t micro_batch_sequences() const { return global_batch / micro_batches; }
   bool operator==(const Plan&) const = default;

@@ -10,7 +10,13 @@ namespace {
 
 constexpr std::string_view kSchema = "orrery.plan/1";
 
-constexpr base::Named<Schedule> kSchedules[] = {{"gpipe", Schedule::kGPipe}, {"1f1b", Schedule::k1F1B}};
+constexpr base::Named<Schedule> kSchedules[] = {{"gpipe", Schedule::kGPipe},
+                                                {"1f1b", Schedule::k1F1B},
+                                                {"interleaved", Schedule::kInterleaved},
+                                                {"zb-h1", Schedule::kZeroBubbleH1}};
+constexpr base::Named<ContextKind> kContexts[] = {{"ring", ContextKind::kRing}, {"ulysses", ContextKind::kUlysses}};
+constexpr base::Named<ShardedOperators> kOperators[] = {
+    {"all", ShardedOperators::kAll}, {"attention", ShardedOperators::kAttention}, {"mlp", ShardedOperators::kMlp}};
 constexpr base::Named<Recompute> kRecomputes[] = {
     {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
 constexpr base::Named<GradReduce> kGradReduces[] = {{"step", GradReduce::kStep},
@@ -26,13 +32,23 @@ std::string name_of(const base::Named<E> (&table)[n], E value) {
   return "";
 }
 
+/// Fields of rarer dimensions stand only where they differ from their default.
 base::Json strategy_json(const LayerStrategy& s) {
-  return {{"tp", s.tp},
-          {"dp", s.dp},
-          {"zero", s.zero},
-          {"sequence_parallel", s.sequence_parallel},
-          {"recompute", name_of(kRecomputes, s.recompute)},
-          {"grad_reduce", name_of(kGradReduces, s.grad_reduce)}};
+  base::Json json = {{"tp", s.tp},
+                     {"dp", s.dp},
+                     {"zero", s.zero},
+                     {"sequence_parallel", s.sequence_parallel},
+                     {"recompute", name_of(kRecomputes, s.recompute)},
+                     {"grad_reduce", name_of(kGradReduces, s.grad_reduce)}};
+  const LayerStrategy plain;
+  if (s.cp != plain.cp) json["cp"] = s.cp;
+  if (s.context != plain.context) json["context"] = name_of(kContexts, s.context);
+  if (s.ep != plain.ep) json["ep"] = s.ep;
+  if (s.shard != plain.shard) json["shard"] = s.shard;
+  if (s.operators != plain.operators) json["operators"] = name_of(kOperators, s.operators);
+  if (s.slices != plain.slices) json["slices"] = s.slices;
+  if (s.strided != plain.strided) json["strided"] = s.strided;
+  return json;
 }
 
 int read_degree(base::Reader& r, std::string_view key) {
@@ -48,6 +64,16 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
   s.sequence_parallel = r.required_bool("sequence_parallel");
   s.recompute = r.required_enum("recompute", kRecomputes);
   s.grad_reduce = r.required_enum("grad_reduce", kGradReduces);
+  const auto degree = [&](std::string_view key, int& value, std::int64_t least) {
+    if (const auto given = r.optional_int(key, {least, kMaxWorldSize})) value = static_cast<int>(*given);
+  };
+  degree("cp", s.cp, 1);
+  degree("ep", s.ep, 1);
+  degree("shard", s.shard, 0);
+  degree("slices", s.slices, 1);
+  s.context = r.optional_enum("context", kContexts).value_or(s.context);
+  s.operators = r.optional_enum("operators", kOperators).value_or(s.operators);
+  s.strided = r.optional_bool("strided").value_or(s.strided);
   r.finish();
   return s;
 }
@@ -83,7 +109,7 @@ base::Json to_json(const Plan& plan) {
     }
     stages.push_back({{"runs", std::move(runs)}});
   }
-  return {{"schema", kSchema},
+  base::Json json = {{"schema", kSchema},
           {"model", p.model},
           {"model_fingerprint", p.model_fingerprint},
           {"cluster", p.cluster},
@@ -96,6 +122,8 @@ base::Json to_json(const Plan& plan) {
           {"prefetch_depth", p.prefetch_depth},
           {"vocabulary", strategy_json(p.vocabulary)},
           {"stages", std::move(stages)}};
+  if (p.virtual_stages != 1) json["virtual_stages"] = p.virtual_stages;
+  return json;
 }
 
 base::Result<Plan> read_plan(const base::Node& root) {
@@ -116,6 +144,7 @@ base::Result<Plan> read_plan(const base::Node& root) {
   p.global_batch = r.required_int("global_batch", {1, kLarge});
   p.micro_batches = r.required_int("micro_batches", {1, kLarge});
   p.schedule = r.required_enum("schedule", kSchedules);
+  p.virtual_stages = static_cast<int>(r.optional_int("virtual_stages", {1, kMaxWorldSize}).value_or(1));
   p.prefetch_depth = static_cast<int>(r.required_int("prefetch_depth", {0, 1024}));
   p.vocabulary = read_strategy(r.required_object("vocabulary"), "vocabulary", sink);
   for (const base::Node& stage : r.required_list("stages")) {

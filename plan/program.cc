@@ -119,6 +119,9 @@ class ProgramDigest {
     f_.add(s.tp).add(s.dp).add(s.zero).add(s.sequence_parallel);
     add(s.recompute);
     add(s.grad_reduce);
+    f_.add(s.cp).add(s.ep).add(s.shard).add(s.slices).add(s.strided);
+    add(s.context);
+    add(s.operators);
   }
 
   void add(const Parameter& p) {

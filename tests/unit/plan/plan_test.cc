@@ -105,7 +105,7 @@ TEST(Validate, BatchMustDivideByMicroBatchesAndByEveryDegree) {
 TEST(Validate, EveryLayerUsesAllRanksOfItsStage) {
   Plan plan = valid_plan();
   plan.stages[1].runs[0].strategy.dp = 1;
-  EXPECT_THAT(validation(plan), HasSubstr("stages[1].runs[0].strategy has tp * dp = 4 and vocabulary has 8"));
+  EXPECT_THAT(validation(plan), HasSubstr("stages[1].runs[0].strategy has tp * cp * dp = 4 and vocabulary has 8"));
 }
 
 TEST(Validate, CountsAddUpToTheModelsLayers) {

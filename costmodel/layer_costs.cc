@@ -84,6 +84,13 @@ struct LayerCosts::State {
   [[nodiscard]] std::int64_t overlapped(Times t) const {
     return overlapped_ps(t.serial_ps, t.data_ps, cost.overlap_slowdown_ppm(), cost.overlaps());
   }
+  /// Ranks at the same place of equal hosts see the same links.
+  [[nodiscard]] int canonical_rank(int first_rank, int rank_count) const {
+    if (!cost.topology().host_copies()) return first_rank;
+    const int per_host = static_cast<int>(cost.topology().devices_per_host());
+    if (rank_count % per_host == 0) return 0;
+    return per_host % rank_count == 0 ? first_rank % per_host : first_rank;
+  }
   /// Sequences on a rank set to one.
   static plan::LayerContext single(plan::LayerContext context, const LayerStrategy& s) {
     context.micro_batch_sequences = s.dp;
@@ -170,6 +177,7 @@ const WeightCost& LayerCosts::State::weight_cost(const LayerStrategy& s, const p
 
 const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
   State& t = *state_;
+  first_rank = t.canonical_rank(first_rank, rank_count);
   const std::int64_t b = context.micro_batch_sequences / s.dp;
   const Key key{number(Part::kBlock), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel),
                 number(s.recompute), s.zero, s.shard, number(s.operators), s.slices, number(through_parts(s, context.micro_batches)), b,
@@ -190,8 +198,11 @@ template <class Lower>
 const LayerCost& LayerCosts::State::whole(Part part, const LayerStrategy& a, const LayerStrategy& to, const plan::LayerContext& context,
                                           int first_rank, int rank_count, Lower lower) {
   const bool parts = through_parts(a, context.micro_batches);
+  // A tied table is reduced between the first and the last stage: where they really are.
+  const bool tied = part != Part::kReshard && cost.model().tied_embeddings && context.stages > 1;
+  if (!tied) first_rank = canonical_rank(first_rank, rank_count);
   Key key{number(part), a.tp, a.cp, a.dp, a.zero, a.shard, number(a.strided), number(a.sequence_parallel), number(parts),
-          to.tp, to.cp, to.dp, number(to.strided), number(to.sequence_parallel), context.stages, number(context.micro_batches == 1)};
+          to.tp, to.cp, to.dp, number(to.strided), number(to.sequence_parallel), tied ? context.stages : 1, number(context.micro_batches == 1)};
   const std::int64_t unit = std::lcm(a.dp, to.dp), b = context.micro_batch_sequences / unit;  // one sequence of the smaller share
   key[16] = first_rank, key[17] = rank_count, key[18] = b;
   const auto [place, fresh] = costs.try_emplace(key);

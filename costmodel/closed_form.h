@@ -62,6 +62,10 @@ base::Result<PlanCost> plan_cost(const CostModel& cost, const plan::Plan& plan);
 /// global batch.
 base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan);
 
+/// Peak of one stage alone, as plan_cost() would say. Of the other stages only the layer before the stage is read. @pre the stage and that
+/// layer are those of a valid plan.
+std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage);
+
 /// Micro-batches that stage `stage` holds at once: GPipe m; 1F1B min(stages - stage, m).
 std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int64_t micro_batches);
 

@@ -60,10 +60,7 @@ class PlanPricer {
                 .global_batch = plan.global_batch,
                 .stages = plan.pipeline_degree(),
                 .prefetch_depth = plan.prefetch_depth};
-    for (const auto& stage : plan.stages) {
-      auto& all = layers_.emplace_back();
-      for (const auto& run : stage.runs) all.insert(all.end(), static_cast<std::size_t>(run.count), run.strategy);
-    }
+    layers_.resize(plan.stages.size());
   }
 
   PlanCost price() {
@@ -74,9 +71,22 @@ class PlanPricer {
     return out;
   }
 
+  std::int64_t peak(int s) {
+    PlanCost out;
+    stage(s, out);
+    return out.stage_peak_bytes.front();
+  }
+
  private:
   [[nodiscard]] int stages() const { return plan_.pipeline_degree(); }
-  [[nodiscard]] const std::vector<LayerStrategy>& layers(int s) const { return layers_[static_cast<std::size_t>(s)]; }
+  /// Strategy of every layer of a stage, unrolled when first asked for.
+  const std::vector<LayerStrategy>& layers(int s) {
+    auto& all = layers_[static_cast<std::size_t>(s)];
+    if (all.empty()) {
+      for (const auto& run : plan_.stages[static_cast<std::size_t>(s)].runs) all.insert(all.end(), static_cast<std::size_t>(run.count), run.strategy);
+    }
+    return all;
+  }
 
   [[nodiscard]] int devices() const { return plan_.devices_per_stage(); }
   const LayerCost& block(int s, const LayerStrategy& strategy) { return costs_.block(strategy, context_, s * devices(), devices()); }
@@ -89,7 +99,7 @@ class PlanPricer {
   }
 
   /// Layout in which the residual stream enters a stage, and leaves it.
-  const LayerStrategy& entry(int s) { return s == 0 ? plan_.vocabulary : layers(s - 1).back(); }
+  const LayerStrategy& entry(int s) { return s == 0 ? plan_.vocabulary : plan_.stages[static_cast<std::size_t>(s) - 1].runs.back().strategy; }
 
   std::int64_t boundary_bytes(const LayerStrategy& layout) const {
     const std::int64_t tokens = layout.sequence_parallel ? plan_.sequence / layout.tp : plan_.sequence;
@@ -99,7 +109,7 @@ class PlanPricer {
   /// Transfer of a stage's output to the next stage; of its gradient back.
   std::int64_t transfer_ps(int from, int to) {
     const int count = plan_.devices_per_stage();
-    const auto& layout = layers(std::min(from, to)).back();
+    const auto& layout = entry(std::max(from, to));
     return costs_.exchange_ps(from * count, count, (to - from) * count, boundary_bytes(layout));
   }
 
@@ -268,5 +278,7 @@ base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
   if (!faults.empty()) return base::fail(std::move(faults));
   return PlanPricer(costs, plan).price();
 }
+
+std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage) { return PlanPricer(costs, plan).peak(stage); }
 
 }  // namespace orrery::costmodel

@@ -89,7 +89,15 @@ class PlanPricer {
   }
 
   [[nodiscard]] int devices() const { return plan_.devices_per_stage(); }
-  const LayerCost& block(int s, const LayerStrategy& strategy) { return costs_.block(strategy, context_, s * devices(), devices()); }
+  const LayerCost& block(int s, const LayerStrategy& strategy) {
+    // Neighbours are mostly alike.
+    if (known_ == nullptr || known_stage_ != s || known_strategy_ != strategy) {
+      known_ = &costs_.block(strategy, context_, s * devices(), devices());
+      known_stage_ = s;
+      known_strategy_ = strategy;
+    }
+    return *known_;
+  }
   const LayerCost& embedding() { return costs_.embedding(plan_.vocabulary, context_, 0, devices()); }
   const LayerCost& head() { return costs_.head(plan_.vocabulary, context_, (stages() - 1) * devices(), devices()); }
   /// Null when the layouts agree.
@@ -249,6 +257,9 @@ class PlanPricer {
   const plan::Plan& plan_;
   plan::LayerContext context_;
   std::vector<std::vector<LayerStrategy>> layers_;
+  const LayerCost* known_ = nullptr;
+  int known_stage_ = 0;
+  LayerStrategy known_strategy_;
 };
 
 }  // namespace

@@ -69,7 +69,7 @@ void Interpreter::place(Step& step) const {
   const model::SegmentShape& s = program_.segments[step.op->segment];
   if (step.op->unit) {
     const plan::ParameterUnit& unit = program_.units[*step.op->unit];
-    step.shard_begin = s.elements == unit.padded ? 0 : program_.groups[unit.data_group].index(communicator_.rank()) * s.elements;
+    step.shard_begin = s.elements == unit.padded ? 0 : program_.groups[unit.shard_group].index(communicator_.rank()) * s.elements;
   }
   if (s.sequences == 0) return;
   const std::int64_t micro_batch_sequences = program_.global_batch / program_.micro_batches;
@@ -115,7 +115,7 @@ at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64
   ORRERY_CHECK(decl.unit.has_value(), "parameter buffer '{}' has no unit", decl.name);
   const plan::ParameterUnit& unit = program_.units[*decl.unit];
   const std::int64_t n = made.numel();
-  const std::int64_t begin = n == unit.padded ? 0 : program_.groups[unit.data_group].index(communicator_.rank()) * n;
+  const std::int64_t begin = n == unit.padded ? 0 : program_.groups[unit.shard_group].index(communicator_.rank()) * n;
   std::vector<float> values(static_cast<std::size_t>(n));
   const FlatRange range{.begin = begin,
                         .end = begin + n,

@@ -117,6 +117,11 @@ base::Result<void> Interpreter::collective(const Step& step) {
   const plan::Op& op = *step.op;
   const Channel& channel = channels_[op.group.raw()][static_cast<std::size_t>(op.stream)];
   const auto part_of_flat = [&](at::Tensor t) {
+    if (op.slice_group) {
+      const plan::Group& owners = program_.groups[*op.slice_group];
+      const std::int64_t length = t.numel() / owners.size;
+      return t.view({-1}).narrow(0, owners.index(communicator_.rank()) * length, length);
+    }
     return op.slice_elements > 0 ? t.view({-1}).narrow(0, op.slice_offset, op.slice_elements) : t;
   };
   if (!op.updates.empty()) {

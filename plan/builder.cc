@@ -15,7 +15,7 @@ using model::SegmentShape;
 std::string Layout::tag() const { return fmt::format("tp{} dp{}{}", tp, dp, sequence_parallel ? " sp" : ""); }
 
 std::string strategy_tag(const LayerStrategy& s) {
-  return fmt::format("{} z{}{}{}", Layout(s).tag(), s.zero, s.grad_reduce == GradReduce::kMicroBatch ? " mb" : "",
+  return fmt::format("{} z{}{}{}{}", Layout(s).tag(), s.zero, s.shard > 0 ? fmt::format(" shard{}", s.shard) : "", s.grad_reduce == GradReduce::kMicroBatch ? " mb" : "",
                      s.recompute == Recompute::kNone ? "" : (s.recompute == Recompute::kFull ? " full" : " selective"));
 }
 
@@ -108,10 +108,13 @@ UnitState Builder::unit(const std::string& name, std::vector<Parameter> paramete
   }
   u.parameters = std::move(parameters);
   const int zero = effective_zero(strategy);
-  u.padded = zero == 0 ? u.elements : (u.elements + strategy.dp - 1) / strategy.dp * strategy.dp;
-  u.data_group = group("data", strategy.dp, strategy.tp);
+  const int owners = zero == 0 ? strategy.replicas() : strategy.shard_ranks(), copies = strategy.replicas() / owners;
+  u.padded = zero == 0 ? u.elements : (u.elements + owners - 1) / owners * owners;
+  u.data_group = group("data", strategy.replicas(), strategy.tp);
+  u.shard_group = copies == 1 ? u.data_group : group("shard", owners, strategy.tp);
+  u.replica_group = group("replica", copies, strategy.tp * owners);
   u.tensor_group = group("tensor", strategy.tp, 1);
-  const std::int64_t padded = u.padded, shard = zero == 0 ? padded : padded / strategy.dp;
+  const std::int64_t padded = u.padded, shard = zero == 0 ? padded : padded / owners;
 
   UnitState s;
   s.scope = scope;
@@ -257,7 +260,7 @@ std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units, const 
     for (const BufferRef& gathered : {u.weights_forward, u.weights_backward}) {
       const auto reads = [&](const Op& op) { return op.weights == gathered; };
       if (std::none_of(users.begin(), users.end(), reads)) continue;
-      Op op = all_gather(b, "all_gather(weights)", Stream::kData, unit.data_group, {u.state.parameter, 0}, gathered, 0);
+      Op op = all_gather(b, "all_gather(weights)", Stream::kData, unit.shard_group, {u.state.parameter, 0}, gathered, 0);
       if (ops.empty()) op.acquire = b.gather_pool();
       ops.push_back(std::move(op));
     }
@@ -288,6 +291,13 @@ std::vector<Op> zero_gradient_ops(Builder& b, const UnitState& state) {
                   {{state.gradient, 0}})};
 }
 
+namespace {
+/// Shards of several micro-batches add up before they cross the replicas.
+bool reduces_replicas_late(Builder& b, const UnitUse& use) {
+  return use.parts && b.context().micro_batches > 1 && b.program().groups[b.program().units[use.state.unit].replica_group].size > 1;
+}
+}  // namespace
+
 std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements) {
   const ParameterUnit& unit = b.program().units[use.state.unit];
   std::vector<Op> ops;
@@ -297,19 +307,22 @@ std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated
     op.bytes = replicated_elements * model::element_bytes(model::DType::kFloat32);
     ops.push_back(std::move(op));
   }
-  if (unit.strategy.dp == 1) return ops;
+  if (unit.strategy.replicas() == 1) return ops;
+  const std::int64_t owned = unit.padded / b.program().groups[unit.shard_group].size;
+  const bool replicated = b.program().groups[unit.replica_group].size > 1;
   if (use.parts) {
     BufferDecl d;
     d.name = fmt::format("reduced {}", b.program().buffers[use.gradient.buffer].name);
     d.category = BufferCategory::kGradient;
-    d.shape = {unit.padded / unit.strategy.dp};
+    d.shape = {owned};
     d.unit = use.state.unit;
     const BufferRef reduced{b.buffer(std::move(d)), 0};
-    Op scatter = reduce_scatter(b, "reduce_scatter(gradient)", Stream::kData, unit.data_group, use.gradient, reduced, 0);
+    Op scatter = reduce_scatter(b, "reduce_scatter(gradient)", Stream::kData, unit.shard_group, use.gradient, reduced, 0);
     scatter.frees = {use.gradient};
     ops.push_back(std::move(scatter));
-    Op add = compute(b, "accumulate(gradient)",
-                     flat(b, SegmentKind::kAccumulate, model::DType::kFloat32, unit.padded / unit.strategy.dp), Phase::kF, {reduced}, {},
+    if (replicated && !reduces_replicas_late(b, use))
+      ops.push_back(all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group, reduced));
+    Op add = compute(b, "accumulate(gradient)", flat(b, SegmentKind::kAccumulate, model::DType::kFloat32, owned), Phase::kF, {reduced}, {},
                      {{use.state.gradient, 0}});
     add.stream = Stream::kData;
     add.frees = {reduced};
@@ -317,9 +330,15 @@ std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated
   } else if (effective_zero(unit.strategy) == 0) {
     ops.push_back(all_reduce(b, "all_reduce(gradient)", Stream::kData, unit.data_group, use.gradient));
   } else {
-    Op op = collective(b, "reduce_scatter(gradient)", Stream::kData, Collective::kReduceScatter, unit.data_group, use.gradient.buffer);
+    Op op = collective(b, "reduce_scatter(gradient)", Stream::kData, Collective::kReduceScatter, unit.shard_group, use.gradient.buffer);
     op.updates = {use.gradient};
     ops.push_back(std::move(op));
+    if (replicated) {
+      Op across = all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group, use.gradient);
+      across.slice_group = unit.shard_group;
+      across.bytes = owned * model::element_bytes(model::DType::kFloat32);
+      ops.push_back(std::move(across));
+    }
   }
   return ops;
 }
@@ -333,14 +352,16 @@ std::vector<Op> update_ops(Builder& b, const UnitUse& use) {
   if (state.has_master) updates.push_back({state.master, 0});
   std::vector<Op> ops;
   if (use.tied) {
-    const int stage = unit.strategy.tp * unit.strategy.dp;
+    const int stage = unit.strategy.ranks();
     ops.push_back(all_reduce(b, "all_reduce(tied)", Stream::kData, b.group("tied", 2, (b.context().stages - 1) * stage), {state.gradient, 0}));
   }
+  if (reduces_replicas_late(b, use))
+    ops.push_back(all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group, {state.gradient, 0}));
   Op step = compute(b, "adamw", flat(b, SegmentKind::kAdamW, b.dtype(), shard), Phase::kF, {{state.gradient, 0}}, {}, std::move(updates));
   step.unit = state.unit;
   ops.push_back(std::move(step));
   if (zero == 1 || zero == 2) {
-    Op op = collective(b, "all_gather(parameters)", Stream::kData, Collective::kAllGather, unit.data_group, state.parameter);
+    Op op = collective(b, "all_gather(parameters)", Stream::kData, Collective::kAllGather, unit.shard_group, state.parameter);
     op.updates = {{state.parameter, 0}};
     ops.push_back(std::move(op));
   }

@@ -19,8 +19,8 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// ZeRO stage that has an effect: with one data-parallel rank nothing is sharded.
-inline int effective_zero(const LayerStrategy& s) { return s.dp > 1 ? s.zero : 0; }
+/// ZeRO stage that has an effect: over one rank nothing is sharded.
+inline int effective_zero(const LayerStrategy& s) { return s.shard_ranks() > 1 ? s.zero : 0; }
 
 /// Gradients of a micro-batch are reduced at once, through a part that dies, instead of being accumulated in full.
 inline bool reduces_parts(const LayerStrategy& s, std::int64_t micro_batches) {
@@ -105,6 +105,10 @@ std::vector<Op> zero_part_ops(Builder& b, const UnitUse& use);
 std::vector<Op> zero_gradient_ops(Builder& b, const UnitState& state);
 /// Reduction over data parallelism. `replicated_elements`: leading parameters whose gradients are partial over the tensor group
 /// (sequence parallelism); they are summed first.
+///
+/// Hybrid sharding of g elements over n of n r ranks (HSDP of PyTorch FSDP; MiCS, arXiv 2205.00119, section 3.3): reduce-scatter of g over
+/// the shard group, then an all-reduce of the owned g / n over the replica group. Gradients that are scattered after every of several
+/// micro-batches cross the replicas once per step, before the update.
 std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements);
 std::vector<Op> update_ops(Builder& b, const UnitUse& use);
 

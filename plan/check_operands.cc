@@ -212,7 +212,8 @@ class OperandChecker {
     const Group& group = program_.groups[op.group];
     if (in_place) {
       const BufferDecl& decl = program_.buffers[op.updates[0].buffer];
-      const std::int64_t bytes = op.slice_elements > 0 ? op.slice_elements * model::element_bytes(decl.dtype) : decl.bytes();
+      std::int64_t bytes = op.slice_elements > 0 ? op.slice_elements * model::element_bytes(decl.dtype) : decl.bytes();
+      if (op.slice_group) bytes /= program_.groups[*op.slice_group].size;
       size(op.bytes, bytes);
       if (op.slice_offset < 0 || op.slice_offset + op.slice_elements > decl.elements()) {
         fault(FaultKind::kSizeMismatch, "works on a range outside its buffer");

@@ -232,7 +232,6 @@ base::Diagnostics unsupported(const Plan& plan) {
   const auto check = [&](const LayerStrategy& s) {
     refuse(s.cp > 1, "context parallelism");
     refuse(s.ep > 1, "expert parallelism");
-    refuse(s.shard > 0, "hybrid sharding");
     refuse(s.operators != ShardedOperators::kAll || s.slices > 1, "sharding by operator");
     refuse(s.strided, "a strided tensor group");
   };

@@ -139,6 +139,8 @@ class ProgramDigest {
     f_.add(u.elements).add(u.padded);
     add(u.strategy);
     add(u.data_group);
+    add(u.shard_group);
+    add(u.replica_group);
     add(u.tensor_group);
   }
 
@@ -168,6 +170,7 @@ class ProgramDigest {
     add(op.group);
     add(op.reduce);
     f_.add(op.dim).add(op.bytes).add(op.slice_offset).add(op.slice_elements);
+    add_optional(op.slice_group);
     add_all(op.legs);
     add_all(op.reads);
     add_all(op.writes);

@@ -64,6 +64,16 @@ Plan reduced_per_micro_batch(const model::ModelSpec& model) {
   return p;
 }
 
+/// States of four ranks on pairs of neighbours, copied across the pairs.
+PlanCase hybrid(int zero, plan::GradReduce reduce) {
+  const std::string suffix = reduce == plan::GradReduce::kMicroBatch ? "_reduced_per_micro_batch" : "";
+  return {fmt::format("dp4_zero{}_shard2{}", zero, suffix), 4, [=](const model::ModelSpec& model) {
+            Plan p = uniform(model, {.dp = 4, .zero = zero, .micro_batch = 1});
+            for (LayerStrategy* s : {&p.vocabulary, &p.stages[0].runs[0].strategy}) s->shard = 2, s->grad_reduce = reduce;
+            return p;
+          }};
+}
+
 std::vector<PlanCase> make_cases() {
   std::vector<PlanCase> cases;
   add_both(cases, "alone_micro_batches", {.micro_batch = 2});
@@ -84,6 +94,9 @@ std::vector<PlanCase> make_cases() {
     add_both(cases, "pp2" + suffix, {.pp = 2, .schedule = schedule, .micro_batch = 2});
     add_both(cases, "pp4" + suffix, {.pp = 4, .schedule = schedule, .micro_batch = 1});
   }
+  cases.push_back(hybrid(1, plan::GradReduce::kStep));
+  cases.push_back(hybrid(3, plan::GradReduce::kStep));
+  cases.push_back(hybrid(3, plan::GradReduce::kMicroBatch));
   add_both(cases, "tp2_pp2", {.tp = 2, .pp = 2, .micro_batch = 2});
   add_both(cases, "tp2_dp2_zero3", {.tp = 2, .dp = 2, .zero = 3, .micro_batch = 2});
   add_both(cases, "pp2_dp2_zero1", {.pp = 2, .dp = 2, .zero = 1, .micro_batch = 2});

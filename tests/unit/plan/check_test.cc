@@ -49,6 +49,30 @@ TEST(Check, CorrectProgramsHaveNoFaults) {
   }
 }
 
+/// Four replicas in two shard groups; gradients are scattered in place, then cross the replicas.
+Program hybrid() {
+  Plan plan = small_plan(small_model(), {.dp = 4, .zero = 1});
+  plan.vocabulary.shard = plan.stages[0].runs[0].strategy.shard = 2;
+  return *lower(plan, small_model());
+}
+
+TEST(Check, HybridGradientsMustCrossTheReplicas) {
+  const Program p = hybrid();
+  Mutant m(p);
+  EXPECT_EQ(text_of(m.faults()), "");
+  m.drop(0, m.named(0, "all_reduce(owned gradient)"));
+  EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
+}
+
+TEST(Check, HybridGradientsCrossTheReplicasAfterTheyAreScattered) {
+  const Program p = hybrid();
+  Mutant m(p);
+  const std::size_t scatter = m.named(0, "reduce_scatter(gradient)");
+  ASSERT_EQ(m.ops(0)[scatter + 1].op->name, "all_reduce(owned gradient)");
+  m.swap(0, scatter, scatter + 1);
+  EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
+}
+
 TEST(Check, DroppedReceiveLeavesASendUnmatched) {
   const Program p = pipeline();
   Mutant m(p);

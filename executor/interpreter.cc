@@ -63,8 +63,7 @@ base::Result<void> Interpreter::compile() {
   return sink.result();
 }
 
-// Which sequences a load reads and which vocabulary rows a segment holds follow from its batch share: a layout splits a
-// micro-batch's sequences over dp = all / mine, and its tensor ranks are the devices_per_stage / dp innermost.
+// Which sequences a load reads, and which vocabulary rows a segment holds, is this rank's part of what the shape splits.
 void Interpreter::place(Step& step) const {
   const model::SegmentShape& s = program_.segments[step.op->segment];
   if (step.op->unit) {
@@ -73,9 +72,9 @@ void Interpreter::place(Step& step) const {
   }
   if (s.sequences == 0) return;
   const std::int64_t micro_batch_sequences = program_.global_batch / program_.micro_batches;
-  const std::int64_t dp = micro_batch_sequences / s.sequences, tp = program_.devices_per_stage / dp;
-  step.vocabulary_shard = local_rank_ % tp;
-  step.first_sequence = step.micro_batch * micro_batch_sequences + local_rank_ / tp * s.sequences;
+  const std::int64_t part = (local_rank_ / s.part_stride) % s.parts;
+  step.vocabulary_shard = part;
+  step.first_sequence = step.micro_batch * micro_batch_sequences + part * s.sequences;
 }
 
 // In order of (group, stream) over the whole Program, so that ranks that share channels create them in one order.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "executor/all_to_all.h"
 #include "executor/interpreter.h"
 #include "model/segment.h"
 
@@ -141,10 +142,10 @@ base::Result<void> Interpreter::collective(const Step& step) {
   switch (op.collective) {
     case model::Collective::kAllGather: TRY_VOID(communicator_.all_gather(channel, in, out, op.dim)); break;
     case model::Collective::kReduceScatter: TRY_VOID(communicator_.reduce_scatter(channel, in, out, op.dim)); break;
-    case model::Collective::kAllToAll: TRY_VOID(communicator_.all_to_all(channel, in, out)); break;
+    case model::Collective::kAllToAll: TRY_VOID(all_to_all(communicator_, channel, op, in, out)); break;
+    case model::Collective::kPointToPoint: TRY_VOID(communicator_.shift(channel, in, out)); break;
     case model::Collective::kAllReduce:
-    case model::Collective::kBroadcast:
-    case model::Collective::kPointToPoint: ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
+    case model::Collective::kBroadcast: ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
   }
   tensor(op.writes[0], step) = std::move(out);
   return {};

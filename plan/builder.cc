@@ -12,10 +12,14 @@ namespace orrery::plan {
 using model::SegmentKind;
 using model::SegmentShape;
 
-std::string Layout::tag() const { return fmt::format("tp{} dp{}{}", tp, dp, sequence_parallel ? " sp" : ""); }
+std::string Layout::tag() const { 
+  const std::string context = cp > 1 ? fmt::format(" cp{}", cp) : "";
+  return fmt::format("tp{}{}{} dp{}{}", tp, strided ? " strided" : "", context, dp, sequence_parallel ? " sp" : "");
+}
 
 std::string strategy_tag(const LayerStrategy& s) {
-  return fmt::format("{} z{}{}{}{}", Layout(s).tag(), s.zero, s.shard > 0 ? fmt::format(" shard{}", s.shard) : "", s.grad_reduce == GradReduce::kMicroBatch ? " mb" : "",
+  const std::string context = s.cp > 1 ? fmt::format(" {}", to_string(s.context)) : "";
+  return fmt::format("{}{} z{}{}{}{}", Layout(s).tag(), context, s.zero, s.shard > 0 ? fmt::format(" shard{}", s.shard) : "", s.grad_reduce == GradReduce::kMicroBatch ? " mb" : "",
                      s.recompute == Recompute::kNone ? "" : (s.recompute == Recompute::kFull ? " full" : " selective"));
 }
 
@@ -110,10 +114,12 @@ UnitState Builder::unit(const std::string& name, std::vector<Parameter> paramete
   const int zero = effective_zero(strategy);
   const int owners = zero == 0 ? strategy.replicas() : strategy.shard_ranks(), copies = strategy.replicas() / owners;
   u.padded = zero == 0 ? u.elements : (u.elements + owners - 1) / owners * owners;
-  u.data_group = group("data", strategy.replicas(), strategy.tp);
-  u.shard_group = copies == 1 ? u.data_group : group("shard", owners, strategy.tp);
-  u.replica_group = group("replica", copies, strategy.tp * owners);
-  u.tensor_group = group("tensor", strategy.tp, 1);
+  const Layout layout(strategy);
+  const int stride = layout.token_stride();
+  u.data_group = group("data", strategy.replicas(), stride);
+  u.shard_group = copies == 1 ? u.data_group : group("shard", owners, stride);
+  u.replica_group = group("replica", copies, stride * owners);
+  u.tensor_group = tensor_group(layout);
   const std::int64_t padded = u.padded, shard = zero == 0 ? padded : padded / owners;
 
   UnitState s;
@@ -247,6 +253,23 @@ Op all_gather(Builder& b, std::string name, Stream stream, GroupId group, Buffer
 Op reduce_scatter(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim) {
   Op op = collective(b, std::move(name), stream, Collective::kReduceScatter, group, from.buffer);
   op.dim = dim;
+  op.reads = {from};
+  op.writes = {to};
+  return op;
+}
+
+Op all_to_all(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim,
+              std::vector<std::int64_t> sections) {
+  Op op = collective(b, std::move(name), stream, Collective::kAllToAll, group, from.buffer);
+  op.dim = dim;
+  op.sections = std::move(sections);
+  op.reads = {from};
+  op.writes = {to};
+  return op;
+}
+
+Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to) {
+  Op op = collective(b, std::move(name), stream, Collective::kPointToPoint, group, from.buffer);
   op.reads = {from};
   op.writes = {to};
   return op;

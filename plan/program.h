@@ -148,6 +148,9 @@ struct Op {
   // split along `dim` (in rank order of the group), or update one flat buffer in place (every rank owns slice index(rank)).
   // bytes = the whole tensor, as in nccl-tests. slice_elements > 0: only that range of the (flat) buffer takes part. slice_group:
   // only the slice that this rank owns in that group, index(rank) of its `size` equal ones.
+  // point_to_point is a ring shift: every rank reads a block, sends it to the next rank of the group (the last one to the first) and writes
+  // what comes from the rank before. all_to_all along `dim` 0 trades blocks; along 1 or 2 it trades tokens for features (Ulysses): the
+  // ranks split `dim` among them and join the other one of the two; features are several sections side by side (q, k, v), each split alike.
   Collective collective = Collective::kAllReduce;
   GroupId group;
   Reduce reduce = Reduce::kSum;
@@ -155,6 +158,7 @@ struct Op {
   std::int64_t bytes = 0;
   std::int64_t slice_offset = 0, slice_elements = 0;
   std::optional<GroupId> slice_group;
+  std::vector<std::int64_t> sections;  // all_to_all: features of each, over all ranks; none: one section
 
   // kExchange
   std::vector<Leg> legs;

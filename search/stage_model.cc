@@ -61,7 +61,7 @@ int StageModel::canonical_rank(int first_rank, int devices) const {
 }
 
 std::int64_t StageModel::stream_bytes(const plan::LayerStrategy& layout, std::int64_t micro_batches) const {
-  const std::int64_t tokens = cost_.options().sequence / (layout.sequence_parallel ? layout.tp : 1);
+  const std::int64_t tokens = cost_.options().sequence / layout.cp / (layout.sequence_parallel ? layout.tp : 1);
   return global_batch_ / micro_batches / layout.dp * tokens * cost_.model().hidden *
          model::element_bytes(model::compute_dtype(cost_.options().precision));
 }

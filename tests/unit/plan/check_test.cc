@@ -73,6 +73,30 @@ TEST(Check, HybridGradientsCrossTheReplicasAfterTheyAreScattered) {
   EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
 }
 
+/// One rank's tokens against the keys of two in a ring.
+Program ring() {
+  Plan plan = small_plan(small_model(), {.dp = 2});
+  plan.vocabulary.dp = plan.stages[0].runs[0].strategy.dp = 1;
+  plan.vocabulary.cp = plan.stages[0].runs[0].strategy.cp = 2;
+  return *lower(plan, small_model());
+}
+
+TEST(Check, AttentionOverSomeKeysMayNotBeRead) {
+  const Program p = ring();
+  Mutant m(p);
+  EXPECT_EQ(text_of(m.faults()), "");
+  m.drop(0, m.named(0, "merge 1"));
+  EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
+}
+
+TEST(Check, AttentionMayNotMergeTheSameKeysTwice) {
+  const Program p = ring();
+  Mutant m(p);
+  const SegmentId own = m.ops(0)[m.named(0, "attention 0")].op->segment;
+  m.edit(0, m.named(0, "attention 1")).segment = own;
+  EXPECT_CAUGHT(m, FaultKind::kReducedTwice);
+}
+
 TEST(Check, DroppedReceiveLeavesASendUnmatched) {
   const Program p = pipeline();
   Mutant m(p);

@@ -231,7 +231,6 @@ base::Diagnostics unsupported(const Plan& plan) {
   };
   const auto check = [&](const LayerStrategy& s) {
     refuse(s.ep > 1, "expert parallelism");
-    refuse(s.strided, "a strided tensor group");
     refuse(s.operators != ShardedOperators::kAll || s.slices > 1, "sharding by operator");
   };
   check(plan.vocabulary);

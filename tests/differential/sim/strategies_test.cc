@@ -38,6 +38,7 @@ std::vector<Case> cases() {
       {"long ring", around, around, around},
       {"ulysses", ulysses, ulysses, ring},
       {"tensor and context", {.tp = 2, .cp = 2}, both, {.tp = 2, .cp = 2, .context = ContextKind::kUlysses}},
+      {"strided", {.tp = 2, .dp = 2, .strided = true}, {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .strided = true}, {.tp = 2, .dp = 2}},
       {"context and data", plain, ring, {.tp = 2, .dp = 2}},
   };
 }

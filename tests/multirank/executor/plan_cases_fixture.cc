@@ -89,6 +89,10 @@ void add_groups(std::vector<PlanCase>& cases) {
   cases.push_back(hybrid(1, plan::GradReduce::kStep));
   cases.push_back(hybrid(3, plan::GradReduce::kStep));
   cases.push_back(hybrid(3, plan::GradReduce::kMicroBatch));
+  const LayerStrategy strided{.tp = 2, .dp = 2, .strided = true}, consecutive{.tp = 2, .dp = 2};
+  cases.push_back(everywhere("strided", strided, strided));
+  cases.push_back(everywhere("strided_zero3_sp_between_consecutive", consecutive,
+                             {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .strided = true}));
 }
 
 void add_context(std::vector<PlanCase>& cases) {
@@ -99,6 +103,8 @@ void add_context(std::vector<PlanCase>& cases) {
                              {.tp = 2, .sequence_parallel = true, .recompute = Recompute::kFull, .cp = 2}));
   cases.push_back(everywhere("cp4_ulysses", {.cp = 4}, {.cp = 4, .context = plan::ContextKind::kUlysses}));
   cases.push_back(everywhere("cp2_ulysses_between_dp4", {.dp = 4}, ulysses));
+  cases.push_back(everywhere("tp2_strided_cp2_ulysses_recompute", {.tp = 2, .cp = 2, .strided = true},
+                             {.tp = 2, .recompute = Recompute::kFull, .cp = 2, .context = plan::ContextKind::kUlysses, .strided = true}));
 }
 
 std::vector<PlanCase> make_cases() {

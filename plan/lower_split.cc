@@ -30,7 +30,10 @@ void split_backward(Builder& b, LayerPair& pair) {
     weight.phase = Phase::kG;
     weight.weights.reset();
     weight.writes.clear();
+    weight.updates.clear();
     weight.frees.clear();
+    weight.acquire.reset();
+    weight.release.reset();
     pair.weight.push_back(std::move(weight));
     op.phase = Phase::kB;
     op.gradients.reset();

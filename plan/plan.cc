@@ -292,11 +292,12 @@ class PlanValidator {
             "virtual stages shorten the bubble of a pipeline: use more pipeline ranks, or one stage");
     }
     if (plan_.micro_batches >= 1 && plan_.micro_batches % ranks != 0) {
-      const std::int64_t below = plan_.micro_batches / ranks * ranks;
       fault(ErrorCode::kInconsistent,
             fmt::format("{} micro_batches on {} pipeline ranks with virtual stages", plan_.micro_batches, ranks),
-            fmt::format("the interleaved schedule takes them in groups of {}: use {}{}", ranks,
-                        below > 0 ? fmt::format("{} or ", below) : "", below + ranks));
+            plan_.global_batch % ranks == 0
+                ? fmt::format("the interleaved schedule takes them in groups of {}: use a multiple of {} that divides global_batch", ranks, ranks)
+                : fmt::format("the interleaved schedule takes them in groups of {}, which do not divide a global_batch of {} either", ranks,
+                              plan_.global_batch));
     }
   }
 

@@ -140,8 +140,8 @@ std::string validation(int pp, int v, std::int64_t m, Schedule schedule) {
 
 TEST(InterleavedPlan, NeedsWholeGroupsOfMicroBatchesAndARealPipeline) {
   EXPECT_EQ(validation(2, 2, 4, Schedule::kInterleaved), "");
-  EXPECT_THAT(validation(2, 2, 3, Schedule::kInterleaved), HasSubstr("in groups of 2: use 2 or 4"));
-  EXPECT_THAT(validation(4, 2, 3, Schedule::kInterleaved), HasSubstr("in groups of 4: use 4"));
+  EXPECT_THAT(validation(2, 2, 3, Schedule::kInterleaved), HasSubstr("in groups of 2: use a multiple of 2 that divides global_batch"));
+  EXPECT_THAT(validation(4, 2, 3, Schedule::kInterleaved), HasSubstr("in groups of 4: use a multiple of 4"));
   EXPECT_THAT(validation(1, 2, 4, Schedule::kInterleaved), HasSubstr("2 virtual stages on one pipeline rank"));
   EXPECT_THAT(validation(2, 2, 4, Schedule::k1F1B), HasSubstr("schedule 1f1b with virtual_stages = 2"));
   EXPECT_THAT(validation(2, 1, 4, Schedule::kInterleaved), HasSubstr("schedule interleaved with virtual_stages = 1"));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "costmodel/closed_form.h"
 #include "model/segment.h"
 
 namespace orrery::costmodel {
@@ -86,13 +87,17 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
     s.kind = op.kind;
     s.data_stream = op.stream == plan::Stream::kData;
     s.phase = op.phase;
-    if (op.kind == plan::OpKind::kCompute) s.shape = prices.shape(program.segments[op.segment]);
+    if (op.kind == plan::OpKind::kCompute) {
+      s.shape = prices.shape(program.segments[op.segment]);
+      s.attention_block = program.segments[op.segment].kind == model::SegmentKind::kAttentionBlock;
+    }
     if (op.kind == plan::OpKind::kCollective) {
       s.collective = op.collective;
       s.group = program.groups[op.group];
       s.bytes = op.bytes;
       const auto& touched = !op.updates.empty() ? op.updates.front() : !op.writes.empty() ? op.writes.front() : op.reads.front();
       s.scales = !flat(touched);
+      s.shift = op.collective == plan::Collective::kPointToPoint;
     }
     for (const plan::Leg& leg : op.legs) {
       (leg.send ? s.sends : s.receives).push_back(leg.peer_offset);
@@ -122,6 +127,7 @@ TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
 
 TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weights, int first_rank, int rank_count, OperationPrices& prices) const {
   Times t;
+  std::int64_t shifts_ps = 0;  // since the last block
   for (const Step& s : steps_) {
     std::int64_t ps = 0;
     switch (s.kind) {
@@ -144,8 +150,16 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
         for (const int peer : s.receives) ps = std::max(ps, prices.exchange_ps(first_rank + peer, rank_count, -peer, s.bytes * b));
         break;
     }
-    (s.data_stream ? t.data_ps : t.serial_ps) += ps;
+    if (s.shift) {
+      shifts_ps += ps;
+    } else if (s.attention_block) {
+      t.serial_ps += overlapped_ps(ps, shifts_ps, prices.cost().overlap_slowdown_ppm(), prices.cost().overlaps());
+      shifts_ps = 0;
+    } else {
+      (s.data_stream ? t.data_ps : t.serial_ps) += ps;
+    }
   }
+  t.serial_ps += shifts_ps;
   return t;
 }
 

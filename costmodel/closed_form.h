@@ -61,9 +61,10 @@ LayerCost reshard_cost(const CostModel& cost, const plan::LayerStrategy& from, c
 ///
 /// Z and U: those of the rank where they hurt most, given that ranks start and end one after another. Without overlap a rank is held while
 /// it receives, so f_i and b_i count in the cycle as well. How right it is for equal stages without overlap: exact with free transfers (ZB-H1 with
-/// m < p and W > B: an upper bound), and with any transfers for one rank and for two (ZB-H1: an upper bound); with more ranks an upper bound
-/// that counts up to 2(p-1)/p of a transfer per cycle too much.
-/// With overlap, transfers count only where the pipeline fills and drains; what more of them is exposed is left out.
+/// m < p and W > B: an upper bound). With transfers that take time GPipe stays exact, 1F1B and interleaved on two ranks; on more ranks they
+/// are an upper bound that counts up to half a transfer per micro-batch and stage of a rank too much, since ranks wait for one another at the
+/// same time; so is ZB-H1, whose weight passes hide more of them. With overlap, 1F1B may expose up to 2(p-1)/p of a transfer per cycle that
+/// the formula leaves out.
 /// Example: p = 2, m = 4, F = 1, B = 2, free transfers: 3 + 3 · 3 + 3 = 15; with v = 2: 12 + 1/2 · 3 = 13.5; ZB-H1 with B = W = 1: 12 + 1 = 13.
 struct PlanCost {
   std::int64_t step_ps = 0;

@@ -13,6 +13,8 @@ struct LayerPair {
 };
 
 LayerPair block_pair(Builder& b, const LayerStrategy& strategy);
+/// The parameter units of a block.
+std::vector<UnitUse> block_units(Builder& b, const LayerStrategy& strategy);
 std::vector<Parameter> block_parameters(const model::ModelSpec& model, int tp);
 
 /// What stands between the QKV product and the output projection of a block, forward (qkv -> o) and backward (do -> dqkv), without frees.

@@ -160,7 +160,8 @@ const BodyForm& LayerCosts::State::body(const LayerStrategy& strategy, const pla
 
 const WeightCost& LayerCosts::State::weight_cost(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
   const bool parts = plan::reduces_parts(s, context.micro_batches);
-  const Key key{s.tp, s.cp, s.dp, s.ep, number(s.strided), number(s.sequence_parallel), s.zero, s.shard, number(parts), first_rank, rank_count};
+  const Key key{s.tp, s.cp, s.dp, s.ep, number(s.strided), number(s.sequence_parallel), s.zero, s.shard, number(parts),
+                number(context.micro_batches == 1), first_rank, rank_count};
   const auto [place, fresh] = weights.try_emplace(key);
   WeightCost& w = place->second;
   if (!fresh) return w;
@@ -190,8 +191,8 @@ const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerCont
   first_rank = t.canonical_rank(first_rank, rank_count);
   const std::int64_t b = context.micro_batch_sequences / s.dp;
   const Key key{number(Part::kBlock), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel),
-                number(s.recompute), s.zero, s.shard, number(s.operators), s.slices, number(plan::reduces_parts(s, context.micro_batches)), b,
-                first_rank, rank_count, number(context.split_backward)};
+                number(s.recompute), s.zero, s.shard, number(s.operators), s.slices, number(plan::reduces_parts(s, context.micro_batches)),
+                number(context.micro_batches == 1), b, first_rank, rank_count, number(context.split_backward)};
   const auto [place, fresh] = t.costs.try_emplace(key);
   if (!fresh) return place->second;
   if (s.operators != plan::ShardedOperators::kAll || s.slices > 1) {

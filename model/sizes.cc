@@ -2,7 +2,7 @@
 /// Work of every segment: FLOPs, memory traffic, temporaries.
 ///
 /// Symbols: b sequences, s tokens, T = b s, h = in, v = out (vocabulary rows of the shard), f = out (activation),
-/// n, k query and key/value heads, d head size, E elements; experts: E of them, k per token, m gates, R rows; e bytes of an element of the compute type; gradients,
+/// n, k query and key/value heads, d head size, E elements (of experts: E of them, k per token, m gates, R rows); e bytes of an element of the compute type; gradients,
 /// statistics and moments are fp32 (4 bytes), token ids int64 (8 bytes). [bf16] and [..] terms apply under the condition named.
 ///
 ///   kind, phase          FLOPs                      bytes (each operand once)                        transient bytes

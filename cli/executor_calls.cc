@@ -21,6 +21,8 @@ bool launched_as_rank() {
 
 base::Result<int> launch(int ranks, const std::vector<std::string>& arguments) { return executor::launch_local(ranks, arguments); }
 
+base::Result<void> check_trainable(const plan::Program& program) { return executor::check_segments(program); }
+
 base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& job) {
   TRY(const executor::Launch place, executor::detect_launch());
   executor::RunOptions options;
@@ -83,6 +85,7 @@ tl::unexpected<base::Diagnostics> no_executor() {
 }  // namespace
 
 bool launched_as_rank() { return false; }
+base::Result<void> check_trainable(const plan::Program&) { return no_executor(); }
 base::Result<int> launch(int, const std::vector<std::string>&) { return no_executor(); }
 base::Result<TrainOutcome> train_here(const plan::Program&, const TrainJob&) { return no_executor(); }
 base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob&) { return no_executor(); }

@@ -24,6 +24,9 @@ struct TrainOutcome {
   bool writes = false;        // this process is rank 0
 };
 
+/// Whether the executor can run the Program at all, before ranks start. Error: kUnsupported naming the segments that it lacks.
+base::Result<void> check_trainable(const plan::Program& program);
+
 /// Runs this process's rank. Error: kMissingFeature without an executor.
 base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& job);
 

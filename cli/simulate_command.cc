@@ -33,6 +33,7 @@ const base::CommandSpec& simulate_spec() {
       .options = {{.name = "plan", .value_name = "FILE", .help = "plan (orrery.plan/1); the degrees below are for plans without a file"},
                   model_option(false), cluster_option(false), hosts_option(), degree("tp", "tensor-parallel degree"),
                   degree("pp", "pipeline stages"), degree("dp", "data-parallel degree (default: what the cluster has left)", ""),
+                  degree("ep", "expert-parallel degree: experts split over ep of the dp ranks"),
                   {.name = "zero", .value_name = "0..3", .type = OptionType::kInt, .default_value = "0", .min = 0, .max = 3, .help = "sharded data parallelism"},
                   degree("micro-batch", "sequences per micro-batch and data-parallel rank"),
                   {.name = "global-batch", .value_name = "B", .type = OptionType::kInt, .default_value = "64", .min = 1, .max = 1 << 24, .help = "sequences per step"},
@@ -52,6 +53,7 @@ base::Result<plan::Plan> plan_from_flags(const base::Options& o, const model::Mo
   plan::UniformOptions u;
   u.tp = static_cast<int>(o.integer("tp"));
   u.pp = static_cast<int>(o.integer("pp"));
+  u.ep = static_cast<int>(o.integer("ep"));
   u.zero = static_cast<int>(o.integer("zero"));
   u.sequence_parallel = o.flag("sequence-parallel");
   const std::string recompute = o.string("recompute");

@@ -76,6 +76,7 @@ base::Result<int> run_train(const base::Options& options, const Invocation& invo
     const int ranks = options.has("ranks") ? static_cast<int>(options.integer("ranks")) : plan.world_size();
     if (options.string("backend") != "stub") {
       TRY_VOID(check_ranks(ranks, plan));
+      TRY_VOID(check_trainable(program));
       if (ranks > 1) return launch(ranks, invocation.arguments);
     }
   }

@@ -19,7 +19,7 @@ constexpr double kProductEfficiency = 0.80;
 constexpr double kCausalAttentionEfficiency = 0.90;
 constexpr double kFullAttentionEfficiency = 0.50;
 constexpr double kMemoryEfficiency = 0.80;
-constexpr std::size_t kKinds = static_cast<std::size_t>(SegmentKind::kAdamW) + 1;
+constexpr std::size_t kKinds = static_cast<std::size_t>(model::kLastSegmentKind) + 1;
 
 /// A step of a ring lasts as long as on its slowest rank, which after the first one has a whole block.
 bool cut_by_mask(const SegmentShape& shape) { return shape.causal && shape.ring_step == 0; }
@@ -33,11 +33,11 @@ double efficiency(const SegmentShape& shape) {
 /// Everything that makes two shapes the same operation at another size.
 bool same_flags(const SegmentShape& a, const SegmentShape& b) {
   return a.norm == b.norm && a.activation == b.activation && a.gated == b.gated && a.bias == b.bias && a.rotary == b.rotary &&
-         cut_by_mask(a) == cut_by_mask(b) && a.residual == b.residual;
+         cut_by_mask(a) == cut_by_mask(b) && a.residual == b.residual && a.shared == b.shared;
 }
 
-std::array<std::int64_t, 9> dimensions(const SegmentShape& s) {
-  return {s.sequences, s.tokens, s.in, s.out, s.heads, s.kv_heads, s.head_dim, s.elements, s.kv_tokens};
+std::array<std::int64_t, 12> dimensions(const SegmentShape& s) {
+  return {s.sequences, s.tokens, s.in, s.out, s.heads, s.kv_heads, s.head_dim, s.elements, s.kv_tokens, s.experts, s.top_k, s.capacity};
 }
 
 /// Euclid on logarithms, 0 exactly when all dimensions agree.

@@ -76,7 +76,12 @@ Part part_of(model::SegmentKind kind) {
     case kResidual:
     case kMlpIn:
     case kActivation:
-    case kMlpOut: return Part::kBlock;
+    case kMlpOut:
+    case kRouter:
+    case kDispatch:
+    case kExpertIn:
+    case kExpertOut:
+    case kCombine: return Part::kBlock;
     case kSlice:
     case kZeroGradient:
     case kAccumulate:

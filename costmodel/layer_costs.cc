@@ -171,8 +171,9 @@ const WeightCost& LayerCosts::State::weight_cost(const LayerStrategy& s, const p
   const WeightForm form(t, prices);
   const bool gathers = plan::effective_zero(s) == 3;
   for (const plan::ParameterUnit& unit : t.program.units) {
-    w.bytes.gathered.push_back(gathers ? unit.padded * model::element_bytes(model::compute_dtype(context.precision)) : 0);
-    w.bytes.part.push_back(parts ? unit.padded * model::element_bytes(model::DType::kFloat32) : 0);
+    const bool sharded = t.program.groups[unit.data_group].size > 1;  // not experts that all replicas hold together
+    w.bytes.gathered.push_back(gathers && sharded ? unit.padded * model::element_bytes(model::compute_dtype(context.precision)) : 0);
+    w.bytes.part.push_back(parts && sharded ? unit.padded * model::element_bytes(model::DType::kFloat32) : 0);
   }
   const auto times = [&](const TemplateForm& f) { return f.times(1, w.bytes, first_rank, rank_count, prices); };
   const auto memory = [&](const TemplateForm& f) { return f.memory(1, w.bytes, prices); };

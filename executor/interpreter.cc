@@ -12,6 +12,24 @@ using base::ErrorCode;
 using model::SegmentKind;
 using plan::BufferCategory;
 
+base::Result<void> check_segments(const plan::Program& program) {
+  std::set<std::pair<std::uint32_t, plan::Phase>> missing;
+  for (std::uint32_t i = 0; i < program.templates.size(); ++i) {
+    for (const plan::Op& op : program.templates[plan::TemplateId(i)].ops) {
+      if (op.kind != plan::OpKind::kCompute || has_segment(program.segments[op.segment], op.phase)) continue;
+      missing.emplace(op.segment.raw(), op.phase);
+    }
+  }
+  base::ErrorSink sink;
+  for (const auto& [segment, phase] : missing) {
+    base::Diagnostic d = base::make_error(ErrorCode::kUnsupported, "the executor has no phase {} of segment '{}' at this shape",
+                                          model::to_string(phase), model::to_string(program.segments[plan::SegmentId(segment)].kind));
+    d.hint = "'orrery simulate' runs this plan";
+    sink.add(std::move(d));
+  }
+  return sink.result();
+}
+
 base::Result<std::unique_ptr<Interpreter>> Interpreter::create(const plan::Program& program, Communicator& communicator,
                                                                const TokenData& data, CountingAllocator& allocator, Board& board,
                                                                const InterpreterOptions& options) {
@@ -45,22 +63,13 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
 }
 
 base::Result<void> Interpreter::compile() {
-  std::set<std::pair<std::uint32_t, plan::Phase>> missing;
+  TRY_VOID(check_segments(program_));
   plan::for_each_op(program_, class_, [&](const plan::OpInstance& o) {
     Step step{.op = o.op, .layer = o.layer, .micro_batch = o.micro_batch, .template_id = o.source.raw(), .index = o.index};
-    if (o.op->kind == plan::OpKind::kCompute) {
-      if (!has_segment(program_.segments[o.op->segment], o.op->phase)) missing.emplace(o.op->segment.raw(), o.op->phase);
-      place(step);
-    }
+    if (o.op->kind == plan::OpKind::kCompute) place(step);
     steps_.push_back(step);
   });
-  base::ErrorSink sink;
-  for (const auto& [segment, phase] : missing) {
-    const model::SegmentShape& shape = program_.segments[plan::SegmentId(segment)];
-    sink.add(base::make_error(ErrorCode::kUnsupported, "the executor has no phase {} of segment '{}' at this shape",
-                              model::to_string(phase), model::to_string(shape.kind)));
-  }
-  return sink.result();
+  return {};
 }
 
 // Which sequences a load reads, and which vocabulary rows a segment holds, is this rank's part of what the shape splits.

@@ -53,6 +53,10 @@ struct Launch {
 };
 base::Result<Launch> detect_launch();
 
+/// Whether the executor implements every segment of the Program, asked before any rank starts. Error: kUnsupported, one diagnostic for each
+/// that it does not.
+base::Result<void> check_segments(const plan::Program& program);
+
 /// Runs the Program's rank of this process. All ranks first agree on the Program's fingerprint. The report is complete on rank 0.
 /// Errors: ranks ≠ world size, a segment without an implementation (kUnsupported), failed communication (kCollective), data files.
 base::Result<RunReport> run(const plan::Program& program, const RunOptions& options, const Hooks& hooks = {});

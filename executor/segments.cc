@@ -56,6 +56,11 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
     case SegmentKind::kAttentionMerge: return phase == Phase::kF;
     case SegmentKind::kActivation:
     case SegmentKind::kLoss: return phase != Phase::kG;
+    case SegmentKind::kRouter:
+    case SegmentKind::kDispatch:
+    case SegmentKind::kExpertIn:
+    case SegmentKind::kExpertOut:
+    case SegmentKind::kCombine: return false;
   }
   ORRERY_CHECK(false, "segment kind {}", static_cast<int>(shape.kind));
 }
@@ -89,6 +94,11 @@ base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands&
     case SegmentKind::kZeroGradient: kernels::zero_gradient(operands); break;
     case SegmentKind::kAccumulate: kernels::accumulate(operands); break;
     case SegmentKind::kAdamW: kernels::adamw(shape, operands, context); break;
+    case SegmentKind::kRouter:
+    case SegmentKind::kDispatch:
+    case SegmentKind::kExpertIn:
+    case SegmentKind::kExpertOut:
+    case SegmentKind::kCombine: ORRERY_CHECK(false, "has_segment says no");
   }
   return {};
 }

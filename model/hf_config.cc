@@ -17,12 +17,15 @@ constexpr base::IntRange kSize{1, 1 << 20};        // layers, heads, hidden and 
 constexpr base::IntRange kTable{1, 1 << 30};       // vocabulary, positions
 constexpr base::DoubleRange kEpsilon{1e-30, 0.1};
 constexpr base::DoubleRange kTheta{1.0, 1e12};
+constexpr base::DoubleRange kCapacity{1e-3, 1e3};
 
-constexpr std::array<base::Named<Family>, 5> kFamilies{{{"gpt2", Family::kGpt2},
+constexpr std::array<base::Named<Family>, 7> kFamilies{{{"gpt2", Family::kGpt2},
                                                         {"llama", Family::kLlama},
                                                         {"mistral", Family::kMistral},
                                                         {"qwen2", Family::kQwen2},
-                                                        {"bert", Family::kBert}}};
+                                                        {"bert", Family::kBert},
+                                                        {"mixtral", Family::kMixtral},
+                                                        {"qwen2_moe", Family::kQwen2Moe}}};
 
 constexpr std::array<base::Named<Activation>, 7> kActivations{{{"gelu", Activation::kGelu},
                                                                {"gelu_new", Activation::kGeluTanh},
@@ -47,14 +50,15 @@ ModelSpec family_defaults(Family family) {
     return m;
   }
   m.norm = NormKind::kRmsNorm;
-  m.norm_epsilon = 1e-6;
+  m.norm_epsilon = family == Family::kMixtral ? 1e-5 : 1e-6;
   m.activation = Activation::kSilu;
   m.gated_mlp = true;
-  m.qkv_bias = family == Family::kQwen2;
+  m.qkv_bias = family == Family::kQwen2 || family == Family::kQwen2Moe;
   m.projection_bias = false;
   m.mlp_bias = false;
   m.tied_embeddings = false;
   m.position = PositionKind::kRotary;
+  if (family == Family::kMixtral) m.rope_theta = 1e6;
   return m;
 }
 
@@ -91,11 +95,13 @@ Found require_int(base::Reader& r, std::initializer_list<std::string_view> keys,
   return found;
 }
 
-bool is_rotary_family(Family f) { return f == Family::kLlama || f == Family::kMistral || f == Family::kQwen2; }
+bool is_rotary_family(Family f) { return f != Family::kGpt2 && f != Family::kBert; }
+bool has_experts(Family f) { return f == Family::kMixtral || f == Family::kQwen2Moe; }
 
-/// Key/value heads when the file is silent: as many as query heads, 8 in MistralConfig (there null means as many).
+/// Key/value heads when the file is silent: as many as query heads, 8 in MistralConfig and MixtralConfig (there null means as many).
 std::int64_t default_kv_heads(const base::Node& root, const ModelSpec& m) {
-  return m.family == Family::kMistral && !root.find("num_key_value_heads") ? 8 : m.heads;
+  const bool eight = m.family == Family::kMistral || m.family == Family::kMixtral;
+  return eight && !root.find("num_key_value_heads") ? 8 : m.heads;
 }
 
 void read_heads(base::Reader& r, const base::Node& root, ModelSpec& m) {
@@ -137,9 +143,31 @@ void read_sizes(base::Reader& r, ModelSpec& m) {
   if (m.family == Family::kGpt2) {
     m.ffn = find_int(r, {"n_inner", "intermediate_size"}, kSize).value.value_or(4 * m.hidden);
   } else {
-    m.ffn = *require_int(r, {"intermediate_size"}, kSize).value;
+    // Of qwen2_moe "intermediate_size" is that of dense blocks, which we refuse.
+    m.ffn = *require_int(r, {m.family == Family::kQwen2Moe ? "moe_intermediate_size" : "intermediate_size"}, kSize).value;
   }
   if (m.family == Family::kBert) m.type_vocab = r.optional_int("type_vocab_size", {0, 1 << 16}).value_or(m.type_vocab);
+}
+
+/// Mixtures of experts. "moe_expert_capacity_factor" is Megatron-LM's word: transformers drops no token and has none. Weights that are
+/// made to add up to 1 or not (norm_topk_prob), and the auxiliary loss, change no size.
+void read_experts(base::Reader& r, ModelSpec& m) {
+  const Found experts = require_int(r, {"num_local_experts", "num_experts"}, kSize);
+  m.experts = *experts.value;
+  m.experts_per_token = *require_int(r, {"num_experts_per_tok"}, kSize).value;
+  m.capacity_factor = r.optional_double("moe_expert_capacity_factor", kCapacity).value_or(m.capacity_factor);
+  if (m.family == Family::kQwen2Moe) m.shared_ffn = *require_int(r, {"shared_expert_intermediate_size"}, kSize).value;
+  if (!r.sink().ok()) return;
+  if (m.experts_per_token > m.experts) {
+    add_fault(r, "num_experts_per_tok", ErrorCode::kInconsistent,
+              fmt::format("a token goes to {} experts, and there are {}", m.experts_per_token, m.experts),
+              fmt::format("make it at most {}, or '{}' larger", m.experts, experts.key));
+  }
+  const auto step = r.optional_int("decoder_sparse_step", {1, 1 << 20}).value_or(1);
+  const auto dense = r.optional_list("mlp_only_layers");
+  if (step == 1 && (!dense || dense->empty())) return;
+  add_fault(r, step != 1 ? "decoder_sparse_step" : "mlp_only_layers", ErrorCode::kUnsupported,
+            "dense blocks between blocks of experts are not supported", "every block is alike: leave the key out");
 }
 
 void read_flags(base::Reader& r, ModelSpec& m) {
@@ -195,7 +223,10 @@ void refuse_unsupported(base::Reader& r, const ModelSpec& m) {
 /// largest ever trained. Counted in doubles: the matrices by their FLOPs for one token, then the tables.
 void check_total(base::Reader& r, const ModelSpec& m) {
   const double tables = static_cast<double>(m.vocab + m.max_positions) * static_cast<double>(m.hidden);
-  const double parameters = m.forward_matmul_flops(1) / 2 + tables;
+  // Experts that one token does not go to: three products each.
+  const double others = 3 * static_cast<double>(m.experts) * static_cast<double>(m.layers) * static_cast<double>(m.hidden) *
+                        static_cast<double>(m.ffn);
+  const double parameters = m.forward_matmul_flops(1) / 2 + others + tables;
   if (parameters <= 1e15) return;
   add_fault(r, "model_type", ErrorCode::kOutOfRange, fmt::format("the sizes make a model of {:.2g} parameters", parameters),
             "at most 1e15 are counted exactly");
@@ -213,6 +244,7 @@ base::Result<ModelSpec> read_hf_config(const base::Node& root, std::string_view 
   m.name = std::string(name);
   read_heads(r, root, m);
   read_sizes(r, m);
+  if (has_experts(family)) read_experts(r, m);
   read_flags(r, m);
   if (m.position == PositionKind::kRotary) read_rotary(r, m);
   refuse_unsupported(r, m);

@@ -27,6 +27,11 @@ std::string_view to_string(SegmentKind kind) {
     case SegmentKind::kZeroGradient: return "zero_gradient";
     case SegmentKind::kAccumulate: return "accumulate";
     case SegmentKind::kAdamW: return "adamw";
+    case SegmentKind::kRouter: return "router";
+    case SegmentKind::kDispatch: return "dispatch";
+    case SegmentKind::kExpertIn: return "expert_in";
+    case SegmentKind::kExpertOut: return "expert_out";
+    case SegmentKind::kCombine: return "combine";
   }
   return "";
 }

@@ -29,6 +29,13 @@ namespace orrery::model {
 ///   kActivation  u -> g [b,s,f]                               d, u -> du
 ///   kMlpOut      g, w(W) -> p [b,s,h] (partial over tp)       d, g -> dg
 ///   kLogits      a, w(table) -> logits [b,s,v] fp or bf16     dlogits, a -> da
+///   kRouter      a, w(W [E,h] (, shared gate [1,h])) -> gates [T,m] fp32, choice [T,k], scores [T,E] fp32
+///                                                             dgates, a, gates, choice, scores -> da
+///   kDispatch    a, choice -> rows [R,h], slots [T,k]          drows, slots -> da (partial when drows is)
+///   kExpertIn    rows, w(W of each expert) -> u [R,f or 2f]    d, rows -> drows
+///   kExpertOut   g, w(W of each expert) -> rows [R,h] (partial over tp)   d, g -> dg
+///   kCombine     rows, gates, slots (, z) -> p [T,h] (partial when rows is)
+///                                                             d, rows, gates, slots (, z) -> drows, dgates (partial when rows is) (, dz)
 ///   kLossMax     logits -> m [T] fp32                          (columns past the vocabulary are -inf)
 ///   kLossSum     logits, m, targets -> stat [2,T] fp32         (row 0 sum exp(x-m), row 1 target logit - m, 0 if not in this shard)
 ///   kLoss        stat ; updates loss [1] (sum over T of log(row 0) - row 1, times 1/global tokens)
@@ -40,11 +47,17 @@ namespace orrery::model {
 ///                that hold all `padded` elements, see plan/program.h ParameterUnit
 /// A segment with weights runs its backward as kBG; one without as kB. A product runs them apart as well: B reads d only, G reads d and a
 /// and writes nothing.
+///
+/// Experts: E of them, k = top_k per token; m = k gates, one more when a shared expert's output z [T,h] is added. choice and slots are
+/// int64: which expert, and which row of the padded buffer (-1: over capacity, dropped). The buffer has `capacity` rows per expert and
+/// sequence: R = b E capacity, ordered by expert, so that an all-to-all along the rows brings each expert its own.
 enum class SegmentKind : std::uint8_t {
   kLoadTokens, kLoadTargets, kEmbedding, kPositionAdd, kNorm, kQkv, kAttention,
   kAttentionSplit, kAttentionBlock, kAttentionMerge, kProjection, kResidual,
   kMlpIn, kActivation, kMlpOut, kLogits, kLossMax, kLossSum, kLoss, kSlice, kZeroGradient, kAccumulate, kAdamW,
+  kRouter, kDispatch, kExpertIn, kExpertOut, kCombine,
 };
+inline constexpr SegmentKind kLastSegmentKind = SegmentKind::kCombine;
 std::string_view to_string(SegmentKind kind);
 
 /// F forward, B gradient of the input, G gradient of the weights, BG both at once.
@@ -66,6 +79,9 @@ std::string_view to_string(Phase phase);
 ///   kAttentionMerge              heads, head_dim, ring_step
 ///   kLoadTokens, kLoadTargets    parts, part_stride (of the sequences), token_parts, token_stride
 ///   kActivation                  in f (2f when gated), out f, activation, gated
+///   kRouter                      in h, experts, top_k (, shared)
+///   kDispatch, kCombine          in h, experts, top_k, capacity (, shared)
+///   kExpertIn, kExpertOut        in, out, experts of this rank; tokens: rows of one sequence, R / b
 ///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab
 ///   kEmbedding, kLoss*           parts, part_stride: which shard of the vocabulary
 ///   kSlice                       elements (of the result), dim, parts, part_stride
@@ -102,8 +118,14 @@ struct SegmentShape {
   int ring_step = 0;               // kAttentionBlock, kAttentionMerge: how far the block has travelled
   int token_parts = 1;             // ranks that share the tokens of a sequence
   int token_stride = 1;            // distance between them
+  std::int64_t experts = 0;        // of the model, or of this rank (kExpertIn, kExpertOut)
+  std::int64_t top_k = 0;          // experts of a token
+  std::int64_t capacity = 0;       // rows of an expert per sequence on this rank
+  bool shared = false;             // a shared expert's gate and output
 
   [[nodiscard]] std::int64_t token_count() const { return sequences * tokens; }
+  [[nodiscard]] std::int64_t expert_rows() const { return sequences * experts * capacity; }  // R of kDispatch and kCombine
+  [[nodiscard]] std::int64_t gates() const { return top_k + (shared ? 1 : 0); }               // m
   bool operator==(const SegmentShape&) const = default;
 };
 

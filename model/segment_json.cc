@@ -21,6 +21,7 @@ constexpr SizeField kSizes[] = {
     {"out", &SegmentShape::out},             {"heads", &SegmentShape::heads},       {"kv_heads", &SegmentShape::kv_heads},
     {"head_dim", &SegmentShape::head_dim},   {"elements", &SegmentShape::elements}, {"vocab", &SegmentShape::vocab},
     {"kv_tokens", &SegmentShape::kv_tokens},
+    {"experts", &SegmentShape::experts},     {"top_k", &SegmentShape::top_k},       {"capacity", &SegmentShape::capacity},
 };
 struct PartField {
   std::string_view key;
@@ -38,7 +39,8 @@ constexpr FlagField kFlags[] = {{"gated", &SegmentShape::gated},
                                 {"bias", &SegmentShape::bias},
                                 {"rotary", &SegmentShape::rotary},
                                 {"causal", &SegmentShape::causal},
-                                {"residual", &SegmentShape::residual}};
+                                {"residual", &SegmentShape::residual},
+                                {"shared", &SegmentShape::shared}};
 struct RealField {
   std::string_view key;
   double SegmentShape::*member;
@@ -68,6 +70,11 @@ std::vector<std::string_view> needed_sizes(SegmentKind kind) {
     case SegmentKind::kAttentionSplit: return {"sequences", "tokens", "heads", "kv_heads", "head_dim"};
     case SegmentKind::kAttentionBlock: return {"sequences", "tokens", "heads", "kv_heads", "head_dim", "kv_tokens"};
     case SegmentKind::kAttentionMerge: return {"sequences", "tokens", "heads", "head_dim"};
+    case SegmentKind::kRouter: return {"sequences", "tokens", "in", "experts", "top_k"};
+    case SegmentKind::kDispatch:
+    case SegmentKind::kCombine: return {"sequences", "tokens", "in", "experts", "top_k", "capacity"};
+    case SegmentKind::kExpertIn:
+    case SegmentKind::kExpertOut: return {"sequences", "tokens", "in", "out", "experts"};
     case SegmentKind::kLossMax:
     case SegmentKind::kLossSum:
     case SegmentKind::kLoss: return {"sequences", "tokens", "out"};
@@ -85,7 +92,11 @@ double largest_tensor(const SegmentShape& s) {
   const double tokens = real(s.sequences) * real(s.tokens);
   const double columns = std::max({real(s.in), 2 * real(s.out), 4 * real(s.heads) * real(s.head_dim),
                                    (real(s.heads) + real(s.kv_heads)) * real(s.head_dim), 1.0});
-  return std::max({tokens * columns, real(s.sequences) * real(s.kv_tokens) * columns, real(s.tokens) * real(s.in), real(s.in) * real(s.out), real(s.elements)});
+  const double rows = real(s.sequences) * real(s.experts) * real(s.capacity);
+  const double routed = tokens * (real(s.experts) + real(s.top_k) + 1);
+  const double weights = std::max(real(s.experts), 1.0) * real(s.in) * std::max(real(s.out), 1.0);
+  return std::max({tokens * columns, real(s.sequences) * real(s.kv_tokens) * columns, real(s.tokens) * real(s.in), weights, real(s.elements),
+                   rows * real(s.in), routed});
 }
 
 void check_sizes(base::Reader& r, const SegmentShape& s) {
@@ -107,7 +118,7 @@ base::Result<SegmentShape> read_segment_shape(const base::Node& node) {
   base::ErrorSink sink;
   base::Reader r(node, "shape", sink);
   SegmentShape s;
-  s.kind = r.required_enum("kind", names_up_to(SegmentKind::kAdamW));
+  s.kind = r.required_enum("kind", names_up_to(kLastSegmentKind));
   s.dtype = r.required_enum("dtype", names_up_to(DType::kInt64));
   s.norm = r.optional_enum("norm", names_up_to(NormKind::kRmsNorm)).value_or(s.norm);
   s.activation = r.optional_enum("activation", names_up_to(Activation::kSilu)).value_or(s.activation);

@@ -2,7 +2,7 @@
 /// Work of every segment: FLOPs, memory traffic, temporaries.
 ///
 /// Symbols: b sequences, s tokens, T = b s, h = in, v = out (vocabulary rows of the shard), f = out (activation),
-/// n, k query and key/value heads, d head size, E elements; e bytes of an element of the compute type; gradients,
+/// n, k query and key/value heads, d head size, E elements (of experts: E of them, k per token, m gates, R rows); e bytes of an element of the compute type; gradients,
 /// statistics and moments are fp32 (4 bytes), token ids int64 (8 bytes). [bf16] and [..] terms apply under the condition named.
 ///
 ///   kind, phase          FLOPs                      bytes (each operand once)                        transient bytes
@@ -27,6 +27,14 @@
 ///                 G      [bias] Th                  [bias] eTh + 8h                                  0
 ///   kActivation   F      cTf + [gated] Tf           eT(f + u)        (u = f, 2f when gated)          0
 ///                 B      2cTf + [gated] 3Tf         eT(f + 2u)                                       0
+///   kRouter       F      2TEh + (3+k)TE             e(Th + Eh) + 4TE + 4Tm + 8Tk                     eTE        (E counts the shared gate)
+///                 B      2TEh + 4TE                 e(Th + Eh) + 4TE + 8Tm + 8Tk                     4TE, [bf16] + eTE
+///                 G      2TEh                       eTh + 8Eh + 4TE + 8Tm + 8Tk                      as B, [bf16] + eEh
+///   kDispatch     F      0                          e(Th + Rh) + 16Tk                                16Tk
+///                 B      kTh                        e(Th + Rh) + 8Tk                                 [bf16] 4Th
+///   kExpertIn/Out        as linears with T = R rows and a product [in, out] for each expert
+///   kCombine      F      2mTh                       e(Rh + Th) + 4Tm + 8Tk + [shared] eTh            [bf16] 4Th
+///                 B      3mTh                       e(2Rh + Th) + 8Tm + 8Tk + [shared] 2eTh          [bf16] 4Th
 ///   kLossMax      F      Tv                         eTv + 4T                                         0
 ///   kLossSum      F      3Tv                        eTv + 20T                                        4cv, c = rows of 2^18 logits, at most T
 ///   kLoss         F      3T                         8T + 8                                           0
@@ -133,9 +141,11 @@ PhaseWork norm(const SegmentShape& s, Phase phase) {
 PhaseWork linear(const SegmentShape& s, Phase phase) {
   ORRERY_CHECK(s.in > 0 && s.out > 0);
   const Sizes z(s);
-  const double product = 2 * z.t * z.in * z.out;
+  const std::int64_t matrices = s.kind == SegmentKind::kExpertIn || s.kind == SegmentKind::kExpertOut ? s.experts : 1;
+  ORRERY_CHECK(matrices > 0);
+  const double product = 2 * z.t * z.in * z.out, weights = static_cast<double>(matrices) * z.in * z.out;
   const double bias = s.bias ? z.out : 0;
-  const double x = z.e * z.t * z.in, y = z.e * z.t * z.out, w = z.e * z.in * z.out;
+  const double x = z.e * z.t * z.in, y = z.e * z.t * z.out, w = z.e * weights;
   if (phase == Phase::kF) return make(product + z.t * bias, x + w + y + z.e * bias, 0);
   double flops = 0;
   double bytes = y;  // the incoming gradient
@@ -145,9 +155,9 @@ PhaseWork linear(const SegmentShape& s, Phase phase) {
   }
   if (has_g(phase)) {
     flops += product + z.t * bias;
-    bytes += x + kFloatReadWrite * (z.in * z.out + bias);
+    bytes += x + kFloatReadWrite * (weights + bias);
   }
-  return make(flops, bytes, has_g(phase) && is_bf16(s) ? temporary(s, s.in * s.out) : 0);
+  return make(flops, bytes, has_g(phase) && is_bf16(s) ? temporary(s, matrices * s.in * s.out) : 0);
 }
 
 // Flash attention on views of qkv: copies of q and k once rotated, of k and v once repeated to n heads; backward returns
@@ -220,6 +230,52 @@ PhaseWork activation(const SegmentShape& s, Phase phase) {
   return make(2 * cost * g + (s.gated ? 3 * g : 0), z.e * (2 * u + g), 0);
 }
 
+// Softmax over all scores (3 FLOPs each), a search through them for each choice; backward through the softmax 4. Logits are of the
+// compute type, their gradient fp32 and then rounded.
+PhaseWork router(const SegmentShape& s, Phase phase) {
+  ORRERY_CHECK(s.in > 0 && s.experts > 0 && s.top_k > 0);
+  const Sizes z(s);
+  const std::int64_t columns = s.experts + (s.shared ? 1 : 0);
+  const double k = static_cast<double>(s.top_k), m = static_cast<double>(s.gates()), scores = z.t * static_cast<double>(s.experts);
+  const double product = 2 * z.t * z.in * static_cast<double>(columns), w = z.in * static_cast<double>(columns);
+  const std::int64_t logits = s.token_count() * columns;
+  const double routes = kFloatBytes * (scores + z.t * m) + kIdBytes * z.t * k;
+  if (phase == Phase::kF) return make(product + (3 + k) * scores, z.e * (z.t * z.in + w) + routes, temporary(s, logits));
+  double flops = 0, bytes = routes + kFloatBytes * z.t * m;
+  if (has_b(phase)) {
+    flops += product + 4 * scores;
+    bytes += z.e * (w + z.t * z.in);
+  }
+  if (has_g(phase)) {
+    flops += product;
+    bytes += z.e * z.t * z.in + kFloatReadWrite * w;
+  }
+  const std::int64_t rounded = is_bf16(s) ? temporary(s, logits + (has_g(phase) ? s.in * columns : 0)) : 0;
+  return make(flops, bytes, temporary_float(logits) + rounded);
+}
+
+// Rows in order of expert: a sort of the choices; backward adds each token's rows, in fp32.
+PhaseWork dispatch(const SegmentShape& s, Phase phase) {
+  ORRERY_CHECK(s.in > 0 && s.top_k > 0 && s.expert_rows() > 0);
+  const Sizes z(s);
+  const double tensors = z.e * (z.t + static_cast<double>(s.expert_rows())) * z.in, ids = kIdBytes * z.t * static_cast<double>(s.top_k);
+  if (phase == Phase::kF) return make(0, tensors + 2 * ids, 2 * 8 * s.token_count() * s.top_k);
+  if (!has_b(phase)) return {};
+  return make(static_cast<double>(s.top_k) * z.t * z.in, tensors + ids, is_bf16(s) ? temporary_float(s.token_count() * s.in) : 0);
+}
+
+// Weighted sums in fp32. Backward: a row's gradient is its token's times the gate, a gate's the dot product of row and token.
+PhaseWork combine(const SegmentShape& s, Phase phase) {
+  ORRERY_CHECK(s.in > 0 && s.top_k > 0 && s.expert_rows() > 0);
+  if (phase == Phase::kG) return {};
+  const Sizes z(s);
+  const double x = z.e * z.t * z.in, rows = z.e * static_cast<double>(s.expert_rows()) * z.in, m = static_cast<double>(s.gates());
+  const double gates = kFloatBytes * z.t * m, slots = kIdBytes * z.t * static_cast<double>(s.top_k);
+  const std::int64_t sum = is_bf16(s) ? temporary_float(s.token_count() * s.in) : 0;
+  if (phase == Phase::kF) return make(2 * m * z.t * z.in, rows + x + gates + slots + (s.shared ? x : 0), sum);
+  return make(3 * m * z.t * z.in, 2 * rows + x + 2 * gates + slots + (s.shared ? 2 * x : 0), sum);
+}
+
 PhaseWork loss_max(const SegmentShape& s, Phase phase) {
   ORRERY_CHECK(s.out > 0);
   if (phase != Phase::kF) return {};
@@ -287,7 +343,12 @@ PhaseWork work(const SegmentShape& shape, Phase phase) {
     case SegmentKind::kProjection:
     case SegmentKind::kMlpIn:
     case SegmentKind::kMlpOut:
+    case SegmentKind::kExpertIn:
+    case SegmentKind::kExpertOut:
     case SegmentKind::kLogits: return linear(shape, phase);
+    case SegmentKind::kRouter: return router(shape, phase);
+    case SegmentKind::kDispatch: return dispatch(shape, phase);
+    case SegmentKind::kCombine: return combine(shape, phase);
     case SegmentKind::kAttention: return attention(shape, phase);
     case SegmentKind::kAttentionSplit: return attention_split(shape, phase);
     case SegmentKind::kAttentionBlock: return attention_block(shape, phase);

@@ -9,7 +9,7 @@
 
 namespace orrery::model {
 
-enum class Family : std::uint8_t { kGpt2, kLlama, kMistral, kQwen2, kBert };
+enum class Family : std::uint8_t { kGpt2, kLlama, kMistral, kQwen2, kBert, kMixtral, kQwen2Moe };
 enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm };
 enum class Activation : std::uint8_t { kGelu, kGeluTanh, kSilu };
 enum class PositionKind : std::uint8_t { kLearned, kRotary };
@@ -29,7 +29,7 @@ struct ModelSpec {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  std::int64_t ffn = 0;              // intermediate size of the MLP (one branch when gated)
+  std::int64_t ffn = 0;              // intermediate size of the MLP (one branch when gated), of one expert in a mixture
   std::int64_t vocab = 0;
   std::int64_t max_positions = 0;
   std::int64_t type_vocab = 0;       // BERT segment embeddings, else 0
@@ -47,16 +47,29 @@ struct ModelSpec {
   bool post_norm = false;            // BERT: norm after the residual; embedding norm; no final norm
   bool pooler = false;               // BERT: linear [hidden, hidden] + bias over the first token
 
+  // Mixture of experts, in every block in place of the MLP (Shazeer et al., arXiv 1701.06538; Mixtral, arXiv 2401.04088): a
+  // token goes to the experts_per_token experts of its largest router scores, and their outputs are added with those weights.
+  std::int64_t experts = 0;          // 0: a dense MLP
+  std::int64_t experts_per_token = 0;
+  std::int64_t shared_ffn = 0;       // intermediate size of an expert that sees every token, behind a sigmoid gate; 0: none
+  double capacity_factor = 1.25;     // see expert_capacity(); 1.0 to 1.25 in Switch Transformers (arXiv 2101.03961, section 2.2)
+
   /// Rows of the fused QKV product: (heads + 2 kv_heads) * head_dim.
   [[nodiscard]] std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
   /// Rows of the MLP input product: ffn, or 2 ffn when gated.
   [[nodiscard]] std::int64_t mlp_in_features() const { return gated_mlp ? 2 * ffn : ffn; }
+  /// Rows that an expert takes of `tokens` tokens of one sequence: ceil(tokens * experts_per_token / experts * capacity_factor),
+  /// at most `tokens`. What comes beyond is dropped and what stays free is padding, so sizes do not depend on the data (GShard,
+  /// arXiv 2006.16668, section 3.2). Counted per sequence, so that it does not depend on the micro-batch. @pre experts > 0.
+  [[nodiscard]] std::int64_t expert_capacity(std::int64_t tokens) const;
   /// Exact number of parameters (tied weights counted once).
   [[nodiscard]] std::int64_t parameters() const;
-  /// Parameters of one block: QKV, output projection, MLP (two products, three when gated), two norms, biases.
+  /// Parameters of one block: QKV, output projection, MLP (two products, three when gated), two norms, biases. A mixture: all
+  /// experts' MLPs, the router, and the shared expert's MLP with its gate.
   [[nodiscard]] std::int64_t block_parameters() const;
   /// Forward matmul FLOPs of one sequence of `seq` tokens: 2mnk per product, full s² attention, LM head
-  /// included, BERT's pooler not (masked-token training does not run it); the base of MFU
+  /// included, BERT's pooler not (masked-token training does not run it); of experts those that a token goes to, and the
+  /// router; the base of MFU
   /// (MFU = 3 x this x sequences / (step time x peak)).
   [[nodiscard]] double forward_matmul_flops(std::int64_t seq) const;
   /// Hex digest of every field but the name: plans are bound to it, and a catalog entry equals the file it was taken from.

@@ -19,7 +19,7 @@ std::string Layout::tag() const {
 
 std::string strategy_tag(const LayerStrategy& s) {
   const std::string context = s.cp > 1 ? fmt::format(" {}", to_string(s.context)) : "";
-  return fmt::format("{}{} z{}{}{}{}", Layout(s).tag(), context, s.zero, s.shard > 0 ? fmt::format(" shard{}", s.shard) : "", s.grad_reduce == GradReduce::kMicroBatch ? " mb" : "",
+  return fmt::format("{}{}{} z{}{}{}{}", Layout(s).tag(), context, s.ep > 1 ? fmt::format(" ep{}", s.ep) : "", s.zero, s.shard > 0 ? fmt::format(" shard{}", s.shard) : "", s.grad_reduce == GradReduce::kMicroBatch ? " mb" : "",
                      s.recompute == Recompute::kNone ? "" : (s.recompute == Recompute::kFull ? " full" : " selective"));
 }
 
@@ -115,8 +115,8 @@ UnitState Builder::unit(const std::string& name, std::vector<Parameter> paramete
   const int owners = zero == 0 ? strategy.replicas() : strategy.shard_ranks(), copies = strategy.replicas() / owners;
   u.padded = zero == 0 ? u.elements : (u.elements + owners - 1) / owners * owners;
   const Layout layout(strategy);
-  const int stride = layout.token_stride();
-  u.data_group = group("data", strategy.replicas(), stride);
+  const int stride = layout.token_stride() * strategy.ep;
+  u.data_group = group(strategy.ep > 1 ? "expert data" : "data", strategy.replicas(), stride);
   u.shard_group = copies == 1 ? u.data_group : group("shard", owners, stride);
   u.replica_group = group("replica", copies, stride * owners);
   u.tensor_group = tensor_group(layout);

@@ -79,7 +79,7 @@ class Builder {
   [[nodiscard]] model::SegmentShape shape(model::SegmentKind kind, const Layout& l, std::int64_t in, std::int64_t out) const;
 
   /// Declares a unit and its persistent state, once per (name, strategy without recomputation). `elements` and offsets of
-  /// `parameters` are filled in here.
+  /// `parameters` are filled in here. strategy.ep > 1: a unit of experts, dp the size of its data group.
   UnitState unit(const std::string& name, std::vector<Parameter> parameters, const LayerStrategy& strategy, Scope scope);
   UnitUse use(const UnitState& state, const std::string& user);
 

@@ -33,6 +33,11 @@ bool is_layer_work(model::SegmentKind kind) {
     case SegmentKind::kActivation:
     case SegmentKind::kMlpOut:
     case SegmentKind::kLogits:
+    case SegmentKind::kRouter:
+    case SegmentKind::kDispatch:
+    case SegmentKind::kExpertIn:
+    case SegmentKind::kExpertOut:
+    case SegmentKind::kCombine:
     case SegmentKind::kLossMax:
     case SegmentKind::kLossSum:
     case SegmentKind::kLoss: return true;

@@ -76,6 +76,33 @@ Operands attention_part(const SegmentShape& s, Phase phase) {
   return {.reads = {x, x, y, x, l}, .writes = {x, y}, .updates = {}, .views = {}};
 }
 
+Operands router(const SegmentShape& s, Phase phase) {
+  const std::int64_t t = s.token_count(), x = t * s.in, gates = t * s.gates(), choice = t * s.top_k, scores = t * s.experts;
+  Operands o;
+  o.views = {s.experts * s.in};
+  if (s.shared) o.views.push_back(s.in);
+  if (phase == Phase::kF) {
+    o.reads = {x};
+    o.writes = {gates, choice, scores};
+  } else {
+    o.reads = {gates, x, gates, choice, scores};
+    if (phase != Phase::kG) o.writes = {x};
+  }
+  return o;
+}
+
+Operands combine(const SegmentShape& s, Phase phase) {
+  const std::int64_t x = s.token_count() * s.in, rows = s.expert_rows() * s.in, gates = s.token_count() * s.gates();
+  Operands o{.reads = {rows, gates, s.token_count() * s.top_k}, .writes = {x}, .updates = {}, .views = {}};
+  if (phase != Phase::kF) {
+    o.reads.insert(o.reads.begin(), x);
+    o.writes = {rows, gates};
+    if (s.shared) o.writes.push_back(x);
+  }
+  if (s.shared) o.reads.push_back(x);
+  return o;
+}
+
 /// What the table says. Nothing for kPositionAdd, kZeroGradient and kAdamW, whose operands depend on model, precision and lifetime.
 std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count();
@@ -109,6 +136,17 @@ std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
     case SegmentKind::kActivation:
       if (forward) return Operands{.reads = {t * s.in}, .writes = {t * s.out}, .updates = {}, .views = {}};
       return Operands{.reads = {t * s.out, t * s.in}, .writes = {t * s.in}, .updates = {}, .views = {}};
+    case SegmentKind::kRouter: return router(s, phase);
+    case SegmentKind::kDispatch:
+      if (forward) return Operands{.reads = {t * s.in, t * s.top_k}, .writes = {s.expert_rows() * s.in, t * s.top_k}, .updates = {}, .views = {}};
+      return Operands{.reads = {s.expert_rows() * s.in, t * s.top_k}, .writes = {t * s.in}, .updates = {}, .views = {}};
+    case SegmentKind::kExpertIn:
+    case SegmentKind::kExpertOut: {
+      Operands o = product(s, phase);
+      o.views = {s.experts * s.out * s.in};
+      return o;
+    }
+    case SegmentKind::kCombine: return combine(s, phase);
     case SegmentKind::kLossMax: return Operands{.reads = {t * s.out}, .writes = {t}, .updates = {}, .views = {}};
     case SegmentKind::kLossSum: return Operands{.reads = {t * s.out, t, t}, .writes = {2 * t}, .updates = {}, .views = {}};
     case SegmentKind::kLoss:

@@ -6,12 +6,21 @@
 ///   attention over one of several blocks of keys                                               -> partial keys, until all are merged
 ///   AdamW on this rank's slice of a whole parameter                                            -> slices
 ///
+/// What an operation is linear in may be partial: its result then is (an expert's rows through all-to-all and combine, a sum of partial sums).
+///
+/// Rows of experts are at home, with the tokens they are of, or away, where an all-to-all over a group took them: an expert whose rank is
+/// one of ep reads rows that went over its expert group, so that its contribution to a gradient is of the tokens of all ep ranks; dispatch and combine
+/// read rows at home. The replicas that neither that group nor the unit's data group reaches would be missing.
+///
 /// Completing what is complete already is a fault too (a second all-reduce multiplies by the group's size). The loss is zeroed once per
 /// step and gets one contribution per micro-batch.
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/check_internal.h"
@@ -26,9 +35,12 @@ using model::SegmentShape;
 enum class Holds : std::uint8_t { kWhole, kPartialSum, kPartialMax, kPartialKeys, kSlices };
 
 class Values {
+  /// Size and stride of the group that rows went over; none: at home.
+  using Place = std::optional<std::pair<int, int>>;
+
  public:
   Values(const ClassStep& step, FaultList& faults)
-      : step_(step), program_(*step.program), faults_(faults), holds_(step.instances.size(), Holds::kWhole) {}
+      : step_(step), program_(*step.program), faults_(faults), holds_(step.instances.size(), Holds::kWhole), away_(step.instances.size()) {}
 
   void run() {
     losses_.assign(static_cast<std::size_t>(program_.micro_batches), 0);
@@ -52,19 +64,35 @@ class Values {
 
   /// Reads need whole values; what an op writes is whole, unless the table above says otherwise.
   void plain(const Op& op) {
-    if (op.kind == OpKind::kCompute && program_.segments.contains(op.segment) &&
-        program_.segments[op.segment].kind == SegmentKind::kAttentionMerge) {
-      return merge(op);
-    }
+    const bool computes = op.kind == OpKind::kCompute && program_.segments.contains(op.segment);
+    if (computes && program_.segments[op.segment].kind == SegmentKind::kAttentionMerge) return merge(op);
+    const std::vector<InstanceIndex> linear = computes ? linear_operands(op, program_.segments[op.segment]) : std::vector<InstanceIndex>{};
+    const bool partial = !linear.empty() && std::all_of(linear.begin(), linear.end(), [&](InstanceIndex i) { return holds_[i] == Holds::kPartialSum; });
     for (const Access& a : step_.accesses_of(at_)) {
       Holds& h = holds_[a.instance];
-      if ((a.kind == AccessKind::kRead || a.kind == AccessKind::kUpdate) && h != Holds::kWhole) {
+      const bool passes = partial && std::find(linear.begin(), linear.end(), a.instance) != linear.end();
+      if ((a.kind == AccessKind::kRead || a.kind == AccessKind::kUpdate) && h != Holds::kWhole && !passes) {
         fault(FaultKind::kNeverReduced, "uses a partial value of", a.instance);
         h = Holds::kWhole;  // one fault, not an echo at every reader
       }
-      if (a.kind == AccessKind::kWrite) h = Holds::kWhole;
+      if (a.kind == AccessKind::kWrite) h = Holds::kWhole, away_[a.instance] = std::nullopt;
     }
-    if (op.kind == OpKind::kCompute && program_.segments.contains(op.segment)) compute(op, program_.segments[op.segment]);
+    if (computes) compute(op, program_.segments[op.segment], partial);
+  }
+
+  /// Operands in which an operation is linear, if it may work on partial sums.
+  [[nodiscard]] std::vector<InstanceIndex> linear_operands(const Op& op, const SegmentShape& shape) const {
+    std::vector<BufferRef> refs;
+    const bool forward = op.phase == Phase::kF;
+    if (shape.kind == SegmentKind::kCombine && op.reads.size() >= 4 - std::size_t{forward}) {
+      refs.push_back(op.reads[forward ? 0 : 1]);
+      if (shape.shared) refs.push_back(op.reads.back());
+    }
+    if (shape.kind == SegmentKind::kDispatch && !forward && !op.reads.empty()) refs = {op.reads[0]};
+    if (shape.kind == SegmentKind::kAccumulate && op.reads.size() == 1 && op.updates.size() == 1) refs = {op.reads[0], op.updates[0]};
+    std::vector<InstanceIndex> instances;
+    for (const BufferRef& r : refs) instances.push_back(step_.instance_of(at_, r));
+    return instances;
   }
 
   [[nodiscard]] bool split(const Op& op) const {
@@ -91,7 +119,7 @@ class Values {
     }
   }
 
-  void compute(const Op& op, const SegmentShape& shape) {
+  void compute(const Op& op, const SegmentShape& shape, bool partial) {
     const bool forward = op.phase == Phase::kF;
     switch (shape.kind) {
       case SegmentKind::kEmbedding:
@@ -99,6 +127,10 @@ class Values {
       case SegmentKind::kMlpOut:
         if (forward && split(op)) mark_writes(op, Holds::kPartialSum);
         break;
+      case SegmentKind::kExpertIn:
+      case SegmentKind::kExpertOut:
+      case SegmentKind::kDispatch:
+      case SegmentKind::kCombine: experts(op, shape, partial); break;
       case SegmentKind::kQkv:
       case SegmentKind::kMlpIn:
       case SegmentKind::kLogits:
@@ -135,9 +167,53 @@ class Values {
       case SegmentKind::kAttentionMerge:
       case SegmentKind::kResidual:
       case SegmentKind::kActivation:
+      case SegmentKind::kRouter:
       case SegmentKind::kSlice:
       case SegmentKind::kAccumulate: break;
     }
+  }
+
+  /// Dispatch and combine keep what is partial; experts' last products make it. Where their rows are.
+  void experts(const Op& op, const SegmentShape& shape, bool partial) {
+    const bool forward = op.phase == Phase::kF, in = shape.kind == SegmentKind::kExpertIn, out = shape.kind == SegmentKind::kExpertOut;
+    if (shape.kind == SegmentKind::kCombine) {
+      rows_at(op, forward ? 0 : 1, std::nullopt);
+      if (partial && forward) mark_writes(op, Holds::kPartialSum);
+      if (partial && !forward && op.writes.size() > 1) holds_[step_.instance_of(at_, op.writes[1])] = Holds::kPartialSum;
+    } else if (shape.kind == SegmentKind::kDispatch) {
+      if (!forward) rows_at(op, 0, std::nullopt);
+      if (partial) mark_writes(op, Holds::kPartialSum);
+    } else if (op.unit) {
+      const Place place = place_of(program_.units[*op.unit]);
+      if (in || !forward) rows_at(op, in && !forward ? 1 : 0, place);
+      if (split(op) && forward == out) mark_writes(op, Holds::kPartialSum);
+      if (forward != out) return;
+      for (const BufferRef& ref : op.writes) away_[step_.instance_of(at_, ref)] = place;
+    }
+  }
+  void rows_at(const Op& op, std::size_t operand, const Place& place) {
+    if (operand >= op.reads.size()) return;  // check_operands says so
+    const InstanceIndex rows = step_.instance_of(at_, op.reads[operand]);
+    if (away_[rows] != place) fault(FaultKind::kContributionMissing, "wants the rows of other ranks than those in", rows);
+  }
+  /// Where the rows of a unit's experts are; all replicas must be in reach.
+  Place place_of(const ParameterUnit& unit) {
+    const int tp = program_.groups[unit.tensor_group].size, ep = unit.strategy.ep, replicas = ep * program_.groups[unit.data_group].size;
+    if (tp * replicas != program_.devices_per_stage) {
+      faults_.add(FaultKind::kContributionMissing, step_.rank_class->stage, at_, "{} of unit '{}' sees the tokens of {} replicas of {}",
+                  step_.describe(at_), unit.name, replicas, program_.devices_per_stage / tp);
+    }
+    return ep > 1 ? Place(std::pair(ep, tp)) : std::nullopt;
+  }
+
+  void all_to_all(const Op& op, InstanceIndex from, InstanceIndex to) {
+    const Group& group = program_.groups[op.group];
+    holds_[to] = holds_[from];
+    const Place over = std::pair(group.size, group.stride);
+    constexpr std::pair<int, int> kLost{0, 0};  // back over another group than it went
+    if (group.size == 1) away_[to] = away_[from];
+    else if (!away_[from]) away_[to] = over;
+    else away_[to] = away_[from] == over ? std::nullopt : Place(kLost);
   }
 
   void collective(const Op& op) {
@@ -148,6 +224,7 @@ class Values {
     const Holds had = holds_[from];
     // Gradients have their own algebra.
     if (program_.buffers[step_.instances[from].buffer].category == BufferCategory::kGradient) return;
+    if (op.collective == Collective::kAllToAll) return all_to_all(op, from, to);
     holds_[to] = Holds::kWhole;
     const bool reduces = op.collective == Collective::kAllReduce || op.collective == Collective::kReduceScatter;
     const Holds wanted = reduces ? (op.reduce == Reduce::kMax ? Holds::kPartialMax : Holds::kPartialSum) : Holds::kWhole;
@@ -187,6 +264,7 @@ class Values {
     std::set<int> steps;
   };
   std::map<InstanceIndex, Covered> covered_;   // attention outputs over some of their keys
+  std::vector<Place> away_;
   std::vector<InstanceIndex> zeroed_;
   std::vector<int> losses_;  // by micro-batch
   bool has_loss_ = false;

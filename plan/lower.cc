@@ -271,7 +271,6 @@ base::Diagnostics unsupported(const Plan& plan) {
     if (used) faults.push_back(base::make_error(base::ErrorCode::kUnsupported, "{} cannot be lowered", what));
   };
   const auto check = [&](const LayerStrategy& s) {
-    refuse(s.ep > 1, "expert parallelism");
     refuse(s.operators != ShardedOperators::kAll || s.slices > 1, "sharding by operator");
   };
   check(plan.vocabulary);

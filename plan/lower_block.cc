@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+
 #include "plan/lower_parts.h"
 
 namespace orrery::plan {
@@ -34,6 +39,8 @@ std::vector<Parameter> block_parameters(const model::ModelSpec& m, int tp) {
   }
   if (m.projection_bias) add("attn.proj.bias", {m.hidden}, -1, Init::kZero);
   if (m.mlp_bias) add("mlp.out.bias", {m.hidden}, -1, Init::kZero);
+  if (m.experts > 0) add("router.weight", {m.experts, m.hidden}, -1, Init::kNormal);
+  if (m.shared_ffn > 0) add("shared_gate.weight", {1, m.hidden}, -1, Init::kNormal);
   const std::int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
   add("attn.q.weight", {q, m.hidden}, 0, Init::kNormal);
   add("attn.k.weight", {kv, m.hidden}, 0, Init::kNormal);
@@ -44,16 +51,22 @@ std::vector<Parameter> block_parameters(const model::ModelSpec& m, int tp) {
     add("attn.v.bias", {kv}, 0, Init::kZero);
   }
   add("attn.proj.weight", {m.hidden, q}, 1, Init::kNormalScaled);
-  if (m.gated_mlp) add("mlp.gate.weight", {m.ffn, m.hidden}, 0, Init::kNormal);
-  add("mlp.in.weight", {m.ffn, m.hidden}, 0, Init::kNormal);
-  if (m.gated_mlp && m.mlp_bias) add("mlp.gate.bias", {m.ffn}, 0, Init::kZero);
-  if (m.mlp_bias) add("mlp.in.bias", {m.ffn}, 0, Init::kZero);
-  add("mlp.out.weight", {m.hidden, m.ffn}, 1, Init::kNormalScaled);
+  const std::int64_t ffn = m.experts > 0 ? m.shared_ffn : m.ffn;   // of a mixture only the shared expert is the block's own
+  if (ffn == 0) return ps;
+  if (m.gated_mlp) add("mlp.gate.weight", {ffn, m.hidden}, 0, Init::kNormal);
+  add("mlp.in.weight", {ffn, m.hidden}, 0, Init::kNormal);
+  if (m.gated_mlp && m.mlp_bias) add("mlp.gate.bias", {ffn}, 0, Init::kZero);
+  if (m.mlp_bias) add("mlp.in.bias", {ffn}, 0, Init::kZero);
+  add("mlp.out.weight", {m.hidden, ffn}, 1, Init::kNormalScaled);
   return ps;
 }
 
 std::vector<UnitUse> block_units(Builder& b, const LayerStrategy& strategy) {
-  return {b.use(b.unit("block", block_parameters(b.model(), strategy.tp), strategy, Scope::kLayer), "block")};
+  LayerStrategy own = strategy;
+  own.ep = 1;   // where experts live is a matter of their own unit
+  std::vector<UnitUse> units{b.use(b.unit("block", block_parameters(b.model(), strategy.tp), own, Scope::kLayer), "block")};
+  if (b.model().experts > 0) units.push_back(expert_use(b, strategy));
+  return units;
 }
 
 namespace {
@@ -67,7 +80,8 @@ namespace {
 class Block {
  public:
   Block(Builder& b, const LayerStrategy& strategy)
-      : b_(b), m_(b.model()), s_(strategy), l_(strategy), full_(strategy), use_(block_units(b, strategy).front()) {
+      : b_(b), m_(b.model()), s_(strategy), l_(strategy), full_(strategy), units_(block_units(b, strategy)), use_(units_.front()) {
+    if (m_.experts > 0) experts_.emplace(b_, s_, use_, units_.back());
     full_.sequence_parallel = false;
     tensor_ = b_.tensor_group(l_);
     const std::int64_t bs = b_.sequences(l_), sl = b_.tokens(l_);
@@ -81,7 +95,7 @@ class Block {
     }
     qkv_ = wide("qkv", qkv_out()), o_ = wide("o", heads_out()), do_ = wide("do", heads_out()), dqkv_ = wide("dqkv", qkv_out());
     attention_ = attention_part(b_, s_, {qkv_, o_, do_, dqkv_});
-    u_ = wide("u", m_.mlp_in_features() / s_.tp), g_ = wide("g", m_.ffn / s_.tp);
+    if (!experts_) u_ = wide("u", m_.mlp_in_features() / s_.tp), g_ = wide("g", m_.ffn / s_.tp);
   }
 
   LayerPair build() {
@@ -92,13 +106,18 @@ class Block {
       if (s_.recompute == Recompute::kFull || is_gather(op)) return true;   // gathered inputs are never kept
       return s_.recompute == Recompute::kSelective && is_attention_core(b_.program(), op);
     };
-    insert_replays(f_, r_, replay, [&](const BufferRef&) { return use_.weights_backward; });
-    std::vector<Op> zero = zero_part_ops(b_, use_);
+    insert_replays(f_, r_, replay, [&](const BufferRef& w) {
+      return std::find_if(units_.begin(), units_.end(), [&w](const UnitUse& u) { return u.weights_forward == w; })->weights_backward;
+    });
+    std::vector<Op> zero;
+    for (const UnitUse& u : units_)
+      for (Op& op : zero_part_ops(b_, u)) zero.push_back(std::move(op));
     r_.insert(r_.begin(), zero.begin(), zero.end());
     place_frees(f_, r_, [&](const BufferRef& r) {
-      return b_.program().buffers[r.buffer].persistent || r == x_next_ || r == dx_ || (use_.parts && r == use_.gradient);
+      const auto is_part = [&r](const UnitUse& u) { return u.parts && r == u.gradient; };
+      return b_.program().buffers[r.buffer].persistent || r == x_next_ || r == dx_ || std::any_of(units_.begin(), units_.end(), is_part);
     });
-    return {std::move(f_), std::move(r_), {use_}};
+    return {std::move(f_), std::move(r_), std::move(units_)};
   }
 
  private:
@@ -177,6 +196,7 @@ class Block {
     reduced("p", part, p, f_);
   }
   void mlp_forward(BufferRef in, BufferRef p) {
+    if (experts_) return experts_->forward(in, p, f_);
     const BufferRef c = gathered("c", in, f_);
     const std::int64_t wide_features = m_.mlp_in_features() / s_.tp, f = m_.ffn / s_.tp;
     f_.push_back(with_weights(compute(b_, "mlp_in", linear(SegmentKind::kMlpIn, m_.hidden, wide_features, m_.mlp_bias), Phase::kF, {c}, {u_}),
@@ -216,6 +236,7 @@ class Block {
   }
   /// d: gradient of the block's MLP output; in: its input as kept. Writes the input's gradient to `out`.
   void mlp_backward(BufferRef d, BufferRef in, BufferRef out) {
+    if (experts_) return experts_->backward(d, in, out, r_);
     const BufferRef dz = gathered("dz", d, r_);
     const std::int64_t wide_features = m_.mlp_in_features() / s_.tp, f = m_.ffn / s_.tp;
     const BufferRef dg = wide("dg", f), du = wide("du", wide_features);
@@ -286,11 +307,13 @@ class Block {
   const model::ModelSpec& m_;
   LayerStrategy s_;
   Layout l_, full_;
+  std::vector<UnitUse> units_;
   UnitUse use_;
   GroupId tensor_;
   BufferRef x_, x_next_, dx_, dx_next_, a_, c_, y_, qkv_, o_, do_, dqkv_, u_, g_;
   AttentionPart attention_;
   BufferRef mean_[2], rstd_[2];
+  std::optional<ExpertMlp> experts_;   // the MLP of a mixture
   std::vector<Op> f_, r_;
 };
 
@@ -300,7 +323,7 @@ std::int64_t replicated_elements(const ParameterUnit& unit) {
   std::int64_t n = 0;
   for (const Parameter& p : unit.parameters) {
     if (p.shard_dim >= 0) break;
-    n = p.offset + p.local_shape[0];
+    n = p.offset + std::accumulate(p.local_shape.begin(), p.local_shape.end(), std::int64_t{1}, std::multiplies<>());
   }
   return n;
 }

@@ -19,7 +19,7 @@ struct LayerPair {
 void split_backward(Builder& b, LayerPair& pair);
 
 LayerPair block_pair(Builder& b, const LayerStrategy& strategy);
-/// The parameter units of a block.
+/// The parameter units of a block: its own, and that of its experts.
 std::vector<UnitUse> block_units(Builder& b, const LayerStrategy& strategy);
 std::vector<Parameter> block_parameters(const model::ModelSpec& model, int tp);
 
@@ -33,6 +33,54 @@ struct AttentionEnds {
 AttentionPart attention_part(Builder& b, const LayerStrategy& strategy, const AttentionEnds& ends);
 /// Operations that selective recomputation runs again, and of which nothing else is kept: the attention core, in a ring with the travel of keys.
 bool is_attention_core(const Program& program, const Op& op);
+
+UnitUse expert_use(Builder& b, const LayerStrategy& strategy);
+
+/// The MLP of a block in a mixture of experts (GShard, arXiv 2006.16668; Switch, arXiv 2101.03961; Mixtral, arXiv 2401.04088):
+///
+///   gates, choice = router(c); rows = dispatch(c, choice); out = expert MLPs(rows); q = combine(out, gates)
+///
+/// The router is replicated and runs on the tokens of the layout, as a norm does. Experts are split over ep neighbours of the data
+/// group (group `expert`: size ep, stride tp), every expert over tp. An all-to-all over the expert group takes the rows [R, h] to their
+/// experts and another one back; both are there in backward too. rows = R = sequences * experts * capacity, before the exchange and
+/// after it, so bytes are static.
+/// A tensor rank has partial sums from an expert's last product on; combine is linear, so they are completed on [T, h] after it, as of
+/// a dense MLP, instead of on the larger [R, h]. The gates' gradients are dot products with partial rows: summed as well.
+/// Experts are a unit of their own. A rank's contribution is of the tokens of all ep ranks, so gradients are reduced, and states
+/// sharded, over the remaining replicas / ep ranks: group `expert data`, stride tp * ep.
+class ExpertMlp {
+ public:
+  /// `block`: the unit that holds router and shared expert.
+  ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& block, const UnitUse& experts);
+  /// From the MLP's input to its output, whole and in the block's layout.
+  void forward(BufferRef in, BufferRef out, std::vector<Op>& ops);
+  /// d: gradient of the output; in: the input as kept; out: its gradient.
+  void backward(BufferRef d, BufferRef in, BufferRef out, std::vector<Op>& ops);
+
+ private:
+  BufferRef whole(const std::string& name, std::int64_t columns, model::DType type);
+  BufferRef padded(const std::string& name, std::int64_t columns);
+  [[nodiscard]] model::SegmentShape token_shape(model::SegmentKind kind, const Layout& l) const;
+  [[nodiscard]] model::SegmentShape row_shape(model::SegmentKind kind, std::int64_t in, std::int64_t out) const;
+  BufferRef gathered(const char* what, BufferRef in, BufferRef out, std::vector<Op>& ops);
+  void reduced(const char* what, BufferRef partial, BufferRef out, std::vector<Op>& ops);
+  BufferRef exchanged(const char* what, BufferRef in, BufferRef out, std::vector<Op>& ops);
+  [[nodiscard]] std::vector<ParameterView> router_views() const;
+  [[nodiscard]] std::vector<ParameterView> in_views(const UnitUse& use, const char* gate, const char* in) const;
+  [[nodiscard]] std::vector<ParameterView> out_view(const UnitUse& use, const char* out) const;
+  BufferRef shared_forward(BufferRef c, std::vector<Op>& ops);
+  void shared_backward(BufferRef dz, BufferRef c, BufferRef dc, std::vector<Op>& ops);
+  void add(const char* name, BufferRef what, BufferRef to, std::vector<Op>& ops);
+
+  Builder& b_;
+  const model::ModelSpec& m_;
+  LayerStrategy s_;
+  Layout l_, full_;
+  UnitUse block_, use_;
+  GroupId tensor_, expert_;
+  std::int64_t capacity_ = 0, rows_ = 0;
+  BufferRef gates_, choice_, scores_, whole_gates_, whole_choice_, slots_, rows_in_, u_, g_, rows_out_;
+};
 
 /// Token (and position) embedding; output in the vocabulary layout. Called with layer 0.
 LayerPair embedding_pair(Builder& b, const LayerStrategy& vocabulary);

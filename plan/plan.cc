@@ -218,8 +218,26 @@ class PlanValidator {
       fault(ErrorCode::kInconsistent, fmt::format("{} chooses operators or slices with zero = {}", field, s.zero),
             "operators and slices say what zero 3 shards: use zero 3, or drop them");
     }
-    if (s.ep > 1) must_divide(field + ".ep", s.ep, s.replicas(), "ranks of the data group (cp * dp)");
     if (s.cp > 1 && plan_.sequence >= 1) must_divide(field + ".cp", s.cp, plan_.sequence, "tokens of a sequence");
+  }
+
+  void check_experts(const std::string& field, const LayerStrategy& s) {
+    if (model_.experts == 0) {
+      fault(ErrorCode::kInconsistent, fmt::format("{}.ep is {}, and model '{}' has no experts", field, s.ep, model_.name),
+            "ep splits the experts of a mixture: drop it");
+      return;
+    }
+    must_divide(field + ".ep", s.ep, s.replicas(), "ranks of the data group (cp * dp)");
+    must_divide(field + ".ep", s.ep, model_.experts, "experts");
+    if (model_.shared_ffn > 0) must_divide(field + ".tp", s.tp, model_.shared_ffn, "ffn features of the shared expert");
+    if (s.ep > 1 && (s.shard > 0 || s.strided)) {
+      fault(ErrorCode::kUnsupported, fmt::format("{} splits experts and is {}", field, s.shard > 0 ? "sharded by groups" : "strided"),
+            "experts are sharded over all replicas they have, on consecutive tensor groups: drop shard and strided, or ep");
+    }
+    if (s.operators != ShardedOperators::kAll || s.slices > 1) {
+      fault(ErrorCode::kUnsupported, fmt::format("{} chooses operators or slices of a mixture of experts", field),
+            "experts are sharded as a whole: drop operators and slices");
+    }
   }
 
   void check_vocabulary() {
@@ -306,7 +324,8 @@ class PlanValidator {
     if (s.tp < 1 || s.cp < 1 || s.dp < 1) return;
     must_divide(field + ".tp", s.tp, model_.heads, "heads");
     if (model_.kv_heads != model_.heads) must_divide(field + ".tp", s.tp, model_.kv_heads, "kv_heads");
-    must_divide(field + ".tp", s.tp, model_.ffn, "ffn features");
+    must_divide(field + ".tp", s.tp, model_.ffn, model_.experts > 0 ? "ffn features of an expert" : "ffn features");
+    if (s.ep >= 1 && (s.ep > 1 || model_.experts > 0)) check_experts(field, s);
     if (s.cp > 1 && s.context == ContextKind::kUlysses) {
       must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, model_.heads, "heads, which Ulysses shares out");
       if (model_.kv_heads != model_.heads) {
@@ -406,6 +425,7 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
   plan.schedule = options.schedule;
   plan.vocabulary = {.tp = options.tp, .dp = options.dp, .zero = options.zero};
   LayerStrategy layer = plan.vocabulary;
+  layer.ep = options.ep;
   layer.sequence_parallel = options.sequence_parallel;
   layer.recompute = options.recompute;
   const int stages = options.pp * options.virtual_stages;

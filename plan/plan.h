@@ -101,7 +101,7 @@ inline constexpr std::int64_t kMaxWorldSize = 1 << 20;
 /// Every layer alike, every stage with layers / (pp * virtual_stages) of them. World size = tp * dp * pp, and
 /// micro_batches = global_batch / (dp * micro_batch).
 struct UniformOptions {
-  int tp = 1, pp = 1, dp = 1, zero = 0;
+  int tp = 1, pp = 1, dp = 1, ep = 1, zero = 0;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
   Schedule schedule = Schedule::k1F1B;
@@ -116,7 +116,8 @@ struct UniformOptions {
 base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string& cluster, int hosts,
                                 const UniformOptions& options);
 
-/// All faults of a plan against its model, each naming the field: divisibility of heads, kv heads, ffn and sequence by tp,
+/// All faults of a plan against its model, each naming the field: divisibility of heads, kv heads, ffn and sequence by tp, of experts
+/// by ep,
 /// of batch by micro-batches and dp; sums of layers; equal products tp*dp; ranges. Empty = valid.
 [[nodiscard]] base::Diagnostics validate(const Plan& plan, const model::ModelSpec& model);
 

@@ -77,6 +77,7 @@ struct Parameter {
   std::vector<std::int64_t> shape;       // global logical shape, unpadded
   std::vector<std::int64_t> local_shape; // on one tensor rank, padded
   int shard_dim = -1;                    // dimension split over tp; -1: replicated on every tensor rank
+  int expert_dim = -1;                   // dimension split over ep: experts; -1: none
   std::int64_t offset = 0;               // elements from the start of the flat local storage
   Init init = Init::kNormal;
   bool decay = true;                     // AdamW weight decay applies (matrices only)
@@ -93,7 +94,8 @@ struct ParameterUnit {
   std::int64_t elements = 0;   // local to one tensor rank
   std::int64_t padded = 0;
   LayerStrategy strategy;
-  GroupId data_group;          // size cp * dp, stride tp: ranks that hold the same weights
+  GroupId data_group;          // size cp * dp, stride tp: ranks that hold the same weights; experts: every ep-th of them (strategy.dp of
+                               // their unit is that size, strategy.cp 1)
   GroupId shard_group;         // size strategy.shard_ranks(), stride of the data group
   GroupId replica_group;       // size of the data group / size of the shard group, across
   GroupId tensor_group;        // size tp, stride 1
@@ -102,7 +104,7 @@ struct ParameterUnit {
 /// Ranks {base + i * stride, i < size}, base = rank - ((rank / stride) % size) * stride; ranks are numbered over the world.
 /// Sizes and strides are symbolic for the whole class: "my data-parallel group".
 struct Group {
-  std::string name;   // "tensor", "data", "shard", "replica", "reshard", "tied"
+  std::string name;   // "tensor", "data", "shard", "replica", "reshard", "tied", "expert", "expert data"
   int size = 1;
   int stride = 1;
   [[nodiscard]] int base(int rank) const { return rank - ((rank / stride) % size) * stride; }

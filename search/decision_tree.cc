@@ -73,10 +73,26 @@ std::string refuse_degree(const model::ModelSpec& model, const Space& space, con
   if (model.heads % tp != 0) return fmt::format("tp {} does not divide {} heads", tp, model.heads);
   if (model.kv_heads % tp != 0) return fmt::format("tp {} does not divide {} key-value heads", tp, model.kv_heads);
   if (model.ffn % tp != 0) return fmt::format("tp {} does not divide an ffn of {}", tp, model.ffn);
+  if (model.shared_ffn % tp != 0) return fmt::format("tp {} does not divide a shared expert's ffn of {}", tp, model.shared_ffn);
   if (context.micro_batch_sequences % dp != 0) {
     return fmt::format("dp {} does not divide a micro-batch of {} sequences", dp, context.micro_batch_sequences);
   }
   return "";
+}
+
+/// Expert-parallel degrees of a group of `dp` ranks; 1 alone for a dense model.
+std::vector<int> expert_degrees(const model::ModelSpec& model, const Space& space, const std::string& name, int dp,
+                                std::vector<Pruned>& pruned) {
+  std::vector<int> degrees{1};
+  for (int ep = 2; model.experts > 0 && ep <= dp && dp % ep == 0; ep *= 2) {
+    if (space.expert && model.experts % ep == 0) {
+      degrees.push_back(ep);
+      continue;
+    }
+    pruned.push_back({fmt::format("{} ep{}", name, ep), space.expert ? fmt::format("ep {} does not divide {} experts", ep, model.experts)
+                                                                     : std::string("expert parallelism is off")});
+  }
+  return degrees;
 }
 
 std::vector<plan::Recompute> recompute_kinds(const Space& space) {
@@ -135,16 +151,19 @@ StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
     }
     const std::vector<int> stages = zero_stages(space, context.devices / tp);
     if (stages.empty()) tree.pruned.push_back({name, "data parallelism is off"});
+    const std::vector<int> experts = expert_degrees(model, space, name, context.devices / tp, tree.pruned);
+    const bool sequence_parallel = tp > 1 && space.sequence_parallel && context.sequence % tp == 0;
+    if (tp > 1 && space.sequence_parallel && !sequence_parallel && !stages.empty()) {
+      tree.pruned.push_back({name + " sp", fmt::format("tp {} does not divide {} tokens", tp, context.sequence)});
+    }
     for (const int zero : stages) {
-      plan::LayerStrategy strategy{.tp = tp, .dp = context.devices / tp, .zero = zero};
-      add_leaves(space, context, strategy, tree.leaves);
-      if (tp == 1 || !space.sequence_parallel) continue;
-      if (context.sequence % tp != 0) {
-        tree.pruned.push_back({name + " sp", fmt::format("tp {} does not divide {} tokens", tp, context.sequence)});
-        continue;
+      for (const int ep : experts) {
+        plan::LayerStrategy strategy{.tp = tp, .dp = context.devices / tp, .zero = zero};
+        strategy.ep = ep;
+        add_leaves(space, context, strategy, tree.leaves);
+        strategy.sequence_parallel = true;
+        if (sequence_parallel) add_leaves(space, context, strategy, tree.leaves);
       }
-      strategy.sequence_parallel = true;
-      add_leaves(space, context, strategy, tree.leaves);
     }
   }
   return tree;

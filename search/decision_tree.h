@@ -63,11 +63,11 @@ struct TreeContext {
   std::int64_t micro_batches = 1;
 };
 struct StrategyTree {
-  std::vector<plan::LayerStrategy> leaves;  // canonical order: tp, zero, sp, recompute, grad_reduce ascending
+  std::vector<plan::LayerStrategy> leaves;  // canonical order: tp, zero, ep, sp, recompute, grad_reduce ascending
   std::vector<Pruned> pruned;
 };
 /// Strategies of one block: tp a power of two that divides devices, heads, kv heads and ffn; dp = devices / tp divides
-/// the micro-batch.
+/// the micro-batch; of mixtures, ep a power of two that divides dp and the experts.
 StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context);
 /// Strategies of embedding and head: tp and zero only.
 StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context);

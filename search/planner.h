@@ -23,6 +23,7 @@ struct Space {
   bool data = true, zero1 = false, zero2 = true, zero3 = true, tensor = true, sequence_parallel = true, pipeline = true;
   bool recompute_full = true, recompute_selective = false;
   bool gpipe = true, one_f_one_b = true;
+  bool expert = true;  // experts of a mixture over ranks of the data group
   std::optional<int> fix_tp, fix_pp;
   std::optional<std::int64_t> fix_micro_batches;
 };

@@ -65,6 +65,19 @@ TEST(ClosedForm, EqualsTheSimulationOfOneStageWithoutOverlap) {
   }
 }
 
+TEST(ClosedForm, EqualsTheSimulationOfExpertsWithoutOverlap) {
+  for (const plan::UniformOptions& o : std::vector<plan::UniformOptions>{
+           {.micro_batch = 2, .global_batch = 4, .sequence = 64},
+           {.dp = 4, .ep = 4, .micro_batch = 1, .global_batch = 8, .sequence = 64},
+           {.tp = 2, .dp = 4, .ep = 2, .zero = 1, .micro_batch = 1, .global_batch = 8, .sequence = 64},
+           {.tp = 2, .dp = 4, .ep = 2, .zero = 3, .sequence_parallel = true, .recompute = plan::Recompute::kFull, .micro_batch = 1,
+            .global_batch = 8, .sequence = 64}}) {
+    const Answers a = both("mixtral-tiny", o, false);
+    EXPECT_EQ(a.simulated.step_time_ps, a.closed_ps) << "tp" << o.tp << " ep" << o.ep;
+    EXPECT_EQ(a.simulated.stages[0].peak_memory_bytes, a.closed.stage_peak_bytes[0] + (1 << 20)) << "tp" << o.tp << " ep" << o.ep;
+  }
+}
+
 TEST(ClosedForm, PeakMemoryEqualsTheReports) {
   for (const char* model : {"gpt2-tiny", "llama-tiny"}) {
     for (Case c : one_stage()) {

@@ -22,6 +22,18 @@ const char* const kPlan = R"({
   "schema": "orrery.plan/1",
 )";
 
+const char* const kMixture = R"({
+  "model_type": "mixtral",
+  "hidden_size": 64,
+  "num_hidden_layers": 2,
+  "num_attention_heads": 8,
+  "intermediate_size": 128,
+  "num_local_experts": 4,
+  "num_experts_per_tok": 5,
+  "vocab_size": 256,
+  "max_position_embeddings": 64
+})";
+
 const char* const kCluster = R"(name: small
 description: two devices on one switch
 device:
@@ -51,6 +63,11 @@ std::vector<Case> cases() {
       {"infeasible", "plan --model llama-2-7b --cluster dgx-a100 --memory 4GiB --global-batch 64 --sequence-length 2048"},
       {"nothing_divides", "plan --model gpt2-xl --cluster dgx-a100 --hosts 8 --global-batch 1"},
       {"infeasible_simulation", "simulate --model llama-2-7b --cluster dgx-a100 --dp 8 --memory 40GiB --sequence-length 2048"},
+      {"more_choices_than_experts", "simulate --model ./mixture.json --cluster dgx-a100", {{"mixture.json", kMixture}}},
+      {"ep_does_not_divide_experts", "simulate --model qwen1.5-moe-a2.7b --cluster dgx-h100 --ep 8"},
+      {"experts_of_a_dense_model", "simulate --model llama-2-7b --cluster dgx-h100 --ep 8"},
+      {"simulate_experts",
+       "simulate --model mixtral-8x7b --cluster dgx-h100 --hosts 2 --tp 2 --ep 8 --zero 1 --recompute full --global-batch 64 --sequence-length 4096"},
       {"list_models", "list models"},
       {"list_clusters_json", "list clusters --json"},
       {"simulate_uniform", "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 --global-batch 64 --sequence-length 2048 --json"},

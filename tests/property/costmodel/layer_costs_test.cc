@@ -21,8 +21,8 @@ CostModel cost_of(const model::ModelSpec& model, const plan::Plan& plan, bool ov
   return *std::move(made);
 }
 
-RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn, (std::uint64_t seed, bool overlaps)) {
-  const auto [model, plan] = plan::random_plan(seed, 4);
+RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn, (std::uint64_t seed, bool overlaps, bool experts)) {
+  const auto [model, plan] = experts ? plan::random_expert_plan(seed, 4) : plan::random_plan(seed, 4);
   const CostModel cost = cost_of(model, plan, overlaps);
   LayerCosts costs(cost);
   const int devices = plan.devices_per_stage();

@@ -33,13 +33,15 @@ class Draw {
   }
 
   SegmentShape shape(std::int64_t distinct) {
-    SegmentShape s{.kind = one_of(SegmentKind::kAdamW), .dtype = flag() ? DType::kFloat32 : DType::kBFloat16};
+    SegmentShape s{.kind = one_of(kLastSegmentKind), .dtype = flag() ? DType::kFloat32 : DType::kBFloat16};
     s.sequences = distinct;  // no two points of one profile are alike
     for (auto member : {&SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out, &SegmentShape::heads,
-                        &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens}) {
+                        &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens,
+                        &SegmentShape::experts, &SegmentShape::top_k, &SegmentShape::capacity}) {
       s.*member = between(1, 5000);
     }
-    for (auto member : {&SegmentShape::gated, &SegmentShape::bias, &SegmentShape::rotary, &SegmentShape::causal, &SegmentShape::residual}) {
+    for (auto member : {&SegmentShape::gated, &SegmentShape::bias, &SegmentShape::rotary, &SegmentShape::causal, &SegmentShape::residual,
+                        &SegmentShape::shared}) {
       s.*member = flag();
     }
     s.norm = one_of(NormKind::kRmsNorm);
@@ -126,7 +128,8 @@ TEST(ProfileProperty, ShapesWithOnlyTheNeededSizesHaveWork) {
     Draw draw(seed);
     SegmentShape shape = draw.shape(draw.between(0, 3));
     for (auto member : {&SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out, &SegmentShape::heads,
-                        &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens}) {
+                        &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens,
+                        &SegmentShape::experts, &SegmentShape::top_k, &SegmentShape::capacity}) {
       if (draw.between(0, 3) == 0) shape.*member = 0;
     }
     const auto node = base::Node::parse_text(base::to_text(to_json(shape)), "shape.json");

@@ -22,7 +22,7 @@ struct RandomPlan {
 /// Draws one plan. Everything is a function of the seed, so a failure is repeated by its seed.
 class PlanDraw {
  public:
-  explicit PlanDraw(std::uint64_t seed) : rng_(seed) {}
+  explicit PlanDraw(std::uint64_t seed, bool mixture = false) : rng_(seed), mixture_(mixture) {}
 
   RandomPlan draw(std::int64_t max_devices_per_stage = 8) {
     RandomPlan r;
@@ -82,7 +82,17 @@ class PlanDraw {
     m.qkv_bias = flag();
     m.projection_bias = m.mlp_bias = !llama;
     m.tied_embeddings = flag();
+    if (mixture_) add_experts(m);
     return m;
+  }
+
+  /// Eight experts, so that every ep up to 8 divides.
+  void add_experts(model::ModelSpec& m) {
+    m.experts = 8;
+    m.experts_per_token = between(1, 3);
+    m.shared_ffn = flag() ? 0 : 8 * between(1, 3);
+    m.capacity_factor = flag() ? 1.25 : 2.0;
+    m.mlp_bias = false;
   }
 
   LayerStrategy strategy(std::int64_t devices, bool vocabulary) {
@@ -98,6 +108,7 @@ class PlanDraw {
     if (vocabulary) return s;
     s.sequence_parallel = s.tp > 1 && flag();
     s.recompute = static_cast<Recompute>(between(0, 2));
+    if (mixture_) s.ep = static_cast<int>(power_of_two(s.dp));
     return s;
   }
 
@@ -120,10 +131,16 @@ class PlanDraw {
   }
 
   base::Rng rng_;
+  bool mixture_;
 };
 
 inline RandomPlan random_plan(std::uint64_t seed, std::int64_t max_devices_per_stage = 8) {
   return PlanDraw(seed).draw(max_devices_per_stage);
+}
+
+/// The same for mixtures of experts, with expert parallelism.
+inline RandomPlan random_expert_plan(std::uint64_t seed, std::int64_t max_devices_per_stage = 8) {
+  return PlanDraw(seed, true).draw(max_devices_per_stage);
 }
 
 }  // namespace orrery::plan

@@ -154,6 +154,65 @@ TEST(HfConfig, SizesWhoseProductOverflowsAreRefused) {
   EXPECT_EQ(faults[0].code, ErrorCode::kOutOfRange);
 }
 
+const std::string kMixtral = R"({"model_type": "mixtral", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 16, "vocab_size": 9,
+ "intermediate_size": 48, "max_position_embeddings": 4, )";
+const std::string kQwen2Moe = R"({"model_type": "qwen2_moe", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 16, "vocab_size": 9,
+ "intermediate_size": 64, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "max_position_embeddings": 4, )";
+
+TEST(HfConfig, MixtralHasExpertsInEveryBlock) {
+  const ModelSpec m = accepted(kMixtral + R"("num_local_experts": 8, "num_experts_per_tok": 2})");
+  EXPECT_EQ(m.experts, 8);
+  EXPECT_EQ(m.experts_per_token, 2);
+  EXPECT_EQ(m.ffn, 48);
+  EXPECT_EQ(m.shared_ffn, 0);
+  EXPECT_EQ(m.kv_heads, 8);
+  EXPECT_EQ(m.rope_theta, 1e6);
+  EXPECT_EQ(m.norm_epsilon, 1e-5);
+  EXPECT_EQ(m.capacity_factor, 1.25);
+  EXPECT_FALSE(m.qkv_bias);
+}
+
+TEST(HfConfig, Qwen2MoeHasASharedExpert) {
+  const ModelSpec m = accepted(kQwen2Moe + R"("num_experts": 60, "num_experts_per_tok": 4, "moe_expert_capacity_factor": 2.0, "mlp_only_layers": []})");
+  EXPECT_EQ(m.experts, 60);
+  EXPECT_EQ(m.ffn, 24);
+  EXPECT_EQ(m.shared_ffn, 40);
+  EXPECT_EQ(m.capacity_factor, 2.0);
+  EXPECT_TRUE(m.qkv_bias);
+  EXPECT_EQ(m.norm_epsilon, 1e-6);
+}
+
+TEST(HfConfig, ATokenCannotGoToMoreExpertsThanThereAre) {
+  const auto faults = refused(kMixtral + "\"num_local_experts\": 4,\n\"num_experts_per_tok\": 5}");
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(faults[0].code, ErrorCode::kInconsistent);
+  EXPECT_EQ(faults[0].message, "a token goes to 5 experts, and there are 4");
+  EXPECT_EQ(faults[0].where.line, 3u);
+  EXPECT_FALSE(faults[0].hint.empty());
+}
+
+TEST(HfConfig, DenseBlocksBetweenSparseOnesAreRefused) {
+  for (const char* key : {R"("decoder_sparse_step": 2)", R"("mlp_only_layers": [0])"}) {
+    const auto faults = refused(kQwen2Moe + R"("num_experts": 8, "num_experts_per_tok": 4, )" + key + "}");
+    ASSERT_EQ(faults.size(), 1u) << key;
+    EXPECT_EQ(faults[0].code, ErrorCode::kUnsupported);
+  }
+}
+
+TEST(HfConfig, AMixtureNeedsItsSizes) {
+  const std::string text = base::to_string(refused(R"({"model_type": "qwen2_moe", "hidden_size": 8, "num_attention_heads": 2})"));
+  for (const char* key : {"'num_local_experts'", "'num_experts_per_tok'", "'shared_expert_intermediate_size'", "'moe_intermediate_size'"}) {
+    EXPECT_THAT(text, HasSubstr(key));
+  }
+}
+
+TEST(HfConfig, ExpertsWhoseProductOverflowsAreRefused) {
+  const auto faults = refused(R"({"model_type": "mixtral", "num_hidden_layers": 100000, "hidden_size": 100000, "num_attention_heads": 16,
+    "vocab_size": 9, "intermediate_size": 100000, "max_position_embeddings": 4, "num_local_experts": 1000000, "num_experts_per_tok": 1})");
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(faults[0].code, ErrorCode::kOutOfRange);
+}
+
 TEST(HfConfig, AListIsNoModel) {
   const auto faults = refused("[1]");
   ASSERT_EQ(faults.size(), 1u);

@@ -182,6 +182,63 @@ TEST(Work, LossReadsLogitsThrice) {
   expect_work(shape(SegmentKind::kLossMax, 0, 10), Phase::kB, 0, 0, 0);
 }
 
+/// h = 4; 3 experts, 2 per token, 2 rows of each per sequence: R = 2 * 3 * 2 = 12 rows; 6 tokens with 2 choices.
+SegmentShape routed(SegmentKind kind, bool shared, DType dtype = DType::kFloat32) {
+  SegmentShape s = shape(kind, 4, 4, dtype);
+  s.experts = 3;
+  s.top_k = 2;
+  s.capacity = 2;
+  s.shared = shared;
+  return s;
+}
+
+// a [6,4] = 24, W [3,4] = 12, gates [6,2] = 12, choice 12 ids, scores [6,3] = 18; product 2*6*4*3 = 144.
+TEST(Work, RouterIsAProductASoftmaxAndASearch) {
+  const double routes = 4 * (12 + 18) + 8 * 12;
+  const SegmentShape s = routed(SegmentKind::kRouter, false);
+  expect_work(s, Phase::kF, 144 + 5 * 18, 4 * (24 + 12) + routes, 4 * 18);
+  expect_work(s, Phase::kB, 144 + 4 * 18, 4 * (24 + 12) + routes + 4 * 12, 4 * 18);
+  expect_work(s, Phase::kG, 144, 4 * 24 + 8 * 12 + routes + 4 * 12, 4 * 18);
+  expect_work(s, Phase::kBG, 288 + 4 * 18, 4 * (24 + 12 + 24) + 8 * 12 + routes + 4 * 12, 4 * 18);
+}
+
+// One column and one gate more: W 16, gates [6,3] = 18, logits [6,4] = 24, product 192.
+TEST(Work, RouterGatesASharedExpertToo) {
+  const double routes = 4 * (18 + 18) + 8 * 12;
+  const SegmentShape s = routed(SegmentKind::kRouter, true, DType::kBFloat16);
+  expect_work(s, Phase::kF, 192 + 5 * 18, 2 * (24 + 16) + routes, 2 * 24);
+  expect_work(s, Phase::kBG, 384 + 4 * 18, 2 * (24 + 16 + 24) + 8 * 16 + routes + 4 * 18, 4 * 24 + 2 * 24 + 2 * 16);
+}
+
+// rows [12,4] = 48.
+TEST(Work, DispatchMovesRowsAndSortsChoices) {
+  const SegmentShape s = routed(SegmentKind::kDispatch, false);
+  expect_work(s, Phase::kF, 0, 4 * (24 + 48) + 16 * 12, 16 * 12);
+  expect_work(s, Phase::kB, 2 * 24, 4 * (24 + 48) + 8 * 12, 0);
+  expect_work(s, Phase::kG, 0, 0, 0);
+  expect_work(routed(SegmentKind::kDispatch, false, DType::kBFloat16), Phase::kB, 48, 2 * (24 + 48) + 8 * 12, 4 * 24);
+}
+
+TEST(Work, CombineIsAWeightedSum) {
+  const SegmentShape s = routed(SegmentKind::kCombine, false);
+  expect_work(s, Phase::kF, 2 * 2 * 24, 4 * (48 + 24 + 12) + 8 * 12, 0);
+  expect_work(s, Phase::kB, 3 * 2 * 24, 4 * (48 + 48 + 24 + 12 + 12) + 8 * 12, 0);
+  expect_work(s, Phase::kG, 0, 0, 0);
+  const SegmentShape z = routed(SegmentKind::kCombine, true, DType::kBFloat16);
+  expect_work(z, Phase::kF, 2 * 3 * 24, 2 * (48 + 24 + 24) + 4 * 18 + 8 * 12, 4 * 24);
+  expect_work(z, Phase::kB, 3 * 3 * 24, 2 * (48 + 48 + 24 + 24 + 24) + 4 * 36 + 8 * 12, 4 * 24);
+}
+
+// Two experts: 6 rows in all, W [2,5,4] = 40.
+TEST(Work, ExpertsAreProductsWithAMatrixEach) {
+  for (const SegmentKind kind : {SegmentKind::kExpertIn, SegmentKind::kExpertOut}) {
+    SegmentShape s = shape(kind, 4, 5, DType::kBFloat16);
+    s.experts = 2;
+    expect_work(s, Phase::kF, 240, 2 * (24 + 40 + 30), 0);
+    expect_work(s, Phase::kBG, 480, 2 * (30 + 40 + 24 + 24) + 8 * 40, 2 * 40);
+  }
+}
+
 TEST(Work, FlatSegments) {
   expect_work(flat(SegmentKind::kSlice, 100, DType::kBFloat16), Phase::kF, 0, 400, 0);
   expect_work(flat(SegmentKind::kZeroGradient, 100), Phase::kF, 0, 400, 0);

@@ -29,6 +29,8 @@ const std::vector<Count> kCounts{{"bert-large", 335'141'888},      {"gpt2", 124'
                                  {"llama-2-7b", 6'738'415'616},    {"llama-3-405b", 405'853'388'800},
                                  {"llama-3-70b", 70'553'706'496},  {"llama-3-8b", 8'030'261'248},
                                  {"llama-tiny", 869'504},          {"mistral-7b", 7'241'732'096},
+                                 {"mixtral-8x7b", 46'702'792'704}, {"mixtral-tiny", 2'495'616},
+                                 {"qwen1.5-moe-a2.7b", 14'315'784'192},
                                  {"qwen2.5-7b", 7'615'616'512}};
 
 TEST(Catalog, ParameterCountsAreExact) {
@@ -76,7 +78,7 @@ TEST(Catalog, MissingPathIsAFault) {
 }
 
 TEST(Catalog, TinyModelsDivideByFour) {
-  for (const char* name : {"gpt2-tiny", "llama-tiny"}) {
+  for (const char* name : {"gpt2-tiny", "llama-tiny", "mixtral-tiny"}) {
     const ModelSpec m = model(name);
     for (const std::int64_t size : {m.layers, m.heads, m.kv_heads, m.ffn, m.hidden, m.vocab, m.max_positions}) {
       EXPECT_EQ(size % 4, 0) << name << " " << size;
@@ -108,6 +110,35 @@ TEST(ModelSpec, BlockParametersByHand) {
   EXPECT_EQ(m.block_parameters(), 128 + 8 + 4 + 12 + 4);
   // One layer, s = 5: 2*5*4*8 + 2*5*4*4 + 2*5*4*12 + 2*5*6*4 = 1200, attention 4*25*4 = 400; logits 2*5*4*10 = 400.
   EXPECT_EQ(m.forward_matmul_flops(5), 3 * (1200.0 + 400.0) + 400.0);
+}
+
+// The same block, three experts of that MLP with two per token, and a shared one of 5: MLPs 3*72 + 3*4*5, router 3*4, gate 4.
+TEST(ModelSpec, ExpertsByHand) {
+  ModelSpec m{.layers = 1, .hidden = 4, .heads = 2, .kv_heads = 1, .head_dim = 2, .ffn = 6, .vocab = 10,
+              .norm = NormKind::kRmsNorm, .gated_mlp = true, .qkv_bias = false, .projection_bias = false, .mlp_bias = false,
+              .tied_embeddings = false, .position = PositionKind::kRotary, .experts = 3, .experts_per_token = 2, .shared_ffn = 5};
+  EXPECT_EQ(m.block_parameters(), 32 + 16 + 3 * 72 + 60 + 12 + 4 + 8);
+  // s = 5: 2*5*4*(8 + 4), two experts 2 * 2*5*4*18, shared 2*5*4*15, router and gate 2*5*4*4, attention 400; logits 400.
+  EXPECT_EQ(m.forward_matmul_flops(5), 480.0 + 1440.0 + 600.0 + 160.0 + 400.0 + 400.0);
+  m.shared_ffn = 0;
+  EXPECT_EQ(m.block_parameters(), 32 + 16 + 3 * 72 + 12 + 8);
+  EXPECT_EQ(m.forward_matmul_flops(5), 480.0 + 1440.0 + 120.0 + 400.0 + 400.0);
+}
+
+// 12.9 G of Mixtral's parameters act on a token (arXiv 2401.04088, section 2): 2 FLOPs each, but for the table that is looked up.
+TEST(ModelSpec, MixtralsActiveParameters) {
+  const ModelSpec m = model("mixtral-8x7b");
+  const double scores = 4.0 * 32 * 4096, norms = (2 * 32 + 1) * 4096.0;
+  EXPECT_EQ((m.forward_matmul_flops(1) - scores) / 2 + 32000.0 * 4096 + norms, 12'879'925'248.0);
+}
+
+TEST(ModelSpec, CapacityIsTheEvenShareTimesTheFactorRoundedUp) {
+  ModelSpec m{.experts = 8, .experts_per_token = 2, .capacity_factor = 1.25};
+  EXPECT_EQ(m.expert_capacity(4096), 1280);   // 1024 * 1.25
+  EXPECT_EQ(m.expert_capacity(5), 2);         // 1.25 * 1.25 = 1.5625
+  EXPECT_EQ(m.expert_capacity(1), 1);
+  m.capacity_factor = 8;
+  EXPECT_EQ(m.expert_capacity(4096), 4096);   // a token goes to an expert at most once
 }
 
 // Narayanan et al., SC'21, equation 3 gives 24 B s l h^2 (1 + s/6h) + 2 B s h V for the forward pass of a GPT.
@@ -148,6 +179,13 @@ TEST(ModelSpec, FingerprintIsOfEveryFieldButTheName) {
   changed.back().post_norm = true;
   changed.push_back(m);
   changed.back().pooler = true;
+  ModelSpec sparse = m;
+  sparse.experts = 8;
+  sparse.experts_per_token = 2;
+  changed.insert(changed.end(), 4, sparse);
+  changed[changed.size() - 3].experts_per_token = 1;
+  changed[changed.size() - 2].shared_ffn = 16;
+  changed.back().capacity_factor = 1.0;
   std::vector<std::string> prints{m.fingerprint()};
   for (const ModelSpec& c : changed) prints.push_back(c.fingerprint());
   std::sort(prints.begin(), prints.end());

@@ -181,6 +181,38 @@ TEST(Validate, PlanForAnotherModelIsCaughtByItsFingerprint) {
   EXPECT_THAT(base::to_string(validate(valid_plan(), other)), HasSubstr("the plan was made for model 'small-llama'"));
 }
 
+/// Twelve experts and a shared one.
+model::ModelSpec mixture() {
+  model::ModelSpec m = llama();
+  m.experts = 12;
+  m.experts_per_token = 2;
+  m.shared_ffn = 6;
+  return m;
+}
+std::string expert_validation(LayerStrategy change) {
+  Plan plan = small_plan(mixture(), {.tp = 2, .dp = 8, .global_batch = 16});
+  change.tp = 2;
+  change.dp = 8;
+  plan.stages[0].runs[0].strategy = change;
+  return base::to_string(validate(plan, mixture()));
+}
+
+TEST(Validate, ExpertsDivideOverNeighboursOfTheDataGroup) {
+  EXPECT_EQ(expert_validation({.ep = 1}), "");
+  EXPECT_EQ(expert_validation({.ep = 4}), "");
+  EXPECT_THAT(expert_validation({.ep = 8}), HasSubstr("ep = 8 does not divide 12 experts"));
+  EXPECT_THAT(expert_validation({.ep = 3}), HasSubstr("ep = 3 does not divide 8 ranks of the data group"));
+  EXPECT_THAT(uniform_error({.dp = 2, .ep = 2, .global_batch = 2}), HasSubstr("has no experts"));
+  EXPECT_THAT(base::to_string(uniform_plan(mixture(), "test", 1, {.tp = 4}).error()), HasSubstr("ffn features of the shared expert"));
+}
+
+TEST(Validate, ExpertsAreShardedAsAWholeOverAllTheirReplicas) {
+  EXPECT_EQ(expert_validation({.zero = 3, .ep = 2}), "");
+  EXPECT_THAT(expert_validation({.zero = 1, .ep = 2, .shard = 2}), HasSubstr("sharded by groups"));
+  EXPECT_THAT(expert_validation({.ep = 2, .strided = true}), HasSubstr("strided"));
+  EXPECT_THAT(expert_validation({.zero = 3, .operators = ShardedOperators::kMlp}), HasSubstr("operators or slices"));
+}
+
 TEST(Validate, EveryFaultHasAHint) {
   Plan plan = valid_plan();
   plan.model_fingerprint = "0";

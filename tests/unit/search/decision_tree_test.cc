@@ -88,6 +88,29 @@ TEST(LayerStrategies, CountsOfOneHost) {
   EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(), 3U);
 }
 
+TEST(LayerStrategies, ExpertsAddTheirDegrees) {
+  model::ModelSpec mixture = llama_like();
+  mixture.experts = 12;
+  mixture.experts_per_token = 2;
+  Space space;
+  space.recompute_full = space.sequence_parallel = space.zero2 = space.zero3 = false;
+  const auto degrees = [&] {
+    std::vector<std::pair<int, int>> all;
+    for (const plan::LayerStrategy& s : layer_strategies(mixture, space, {8, 2048, 64, 1}).leaves) all.emplace_back(s.tp, s.ep);
+    return all;
+  };
+  EXPECT_EQ(degrees(), (std::vector<std::pair<int, int>>{{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}}));
+  const StrategyTree tree = layer_strategies(mixture, space, {8, 2048, 64, 1});
+  ASSERT_EQ(tree.pruned.size(), 1U);
+  EXPECT_EQ(tree.pruned[0].candidate, "tp1 dp8 ep8");
+  EXPECT_EQ(tree.pruned[0].reason, "ep 8 does not divide 12 experts");
+  space.expert = false;
+  EXPECT_EQ(degrees(), (std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {4, 1}, {8, 1}}));
+  mixture.experts = 0;
+  space.expert = true;
+  EXPECT_EQ(degrees(), (std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {4, 1}, {8, 1}}));
+}
+
 TEST(VocabularyStrategies, HaveNeitherSequenceParallelismNorRecomputation) {
   const StrategyTree tree = vocabulary_strategies(llama_like(), Space{}, {8, 2048, 8, 8});
   EXPECT_EQ(tree.leaves.size(), 3U + 3 + 3 + 1);

@@ -55,6 +55,7 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
   refused_ = 0;
   if (least_need_ > spare || columns_[runs_.back()].values.transient_bytes > spare) return std::nullopt;
   trail_ = {};
+  every_order_ = problem_.check != nullptr && runs_.size() <= kFewRuns;
   placed_.assign(runs_.size(), false);
   descend(runs_.size(), problem_.front_transient_bytes);
   if (best_.columns.empty()) return std::nullopt;
@@ -106,7 +107,7 @@ void LayerOrder::descend(std::size_t left, std::int64_t need) {
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     const int layout = columns_[runs_[r]].values.layout;
     // Of a layout only the first run not yet placed, unless the form leaves something to the check.
-    if (placed_[r] || (stay && layout != here) || (problem_.check == nullptr && (seen >> layout & 1U) != 0)) continue;
+    if (placed_[r] || (stay && layout != here) || (!every_order_ && (seen >> layout & 1U) != 0)) continue;
     seen |= std::uint64_t{1} << layout;
     const std::int64_t step = here < 0 ? paths_.entry(layout) : layout == here ? 0 : paths_.transition(here, layout);
     if (step >= kForbidden) continue;

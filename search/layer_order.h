@@ -59,6 +59,7 @@ class LayerOrder {
   void descend(std::size_t left, std::int64_t need);
   /// Orders that the check may refuse before a count vector is given up.
   static constexpr int kRefusals = 8;
+  static constexpr std::size_t kFewRuns = 4;  // so few stand in every order
   void close(std::int64_t need);
   [[nodiscard]] bool accepted();
 
@@ -74,6 +75,7 @@ class LayerOrder {
   std::int64_t spare_ = 0, least_need_ = 0, least_path_ = 0;
   RunOrder trail_, best_;
   int refused_ = 0;
+  bool every_order_ = false;
 };
 
 }  // namespace orrery::search

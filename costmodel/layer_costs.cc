@@ -161,7 +161,8 @@ const BodyForm& LayerCosts::State::body(const LayerStrategy& strategy, const pla
 const WeightCost& LayerCosts::State::weight_cost(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
   const bool parts = plan::reduces_parts(s, context.micro_batches);
   const Key key{s.tp, s.cp, s.dp, s.ep, number(s.strided), number(s.sequence_parallel), s.zero, s.shard, number(parts),
-                number(context.micro_batches == 1), first_rank, rank_count};
+                number(context.micro_batches == 1),   // hybrid sharding: when the replicas are summed
+                first_rank, rank_count};
   const auto [place, fresh] = weights.try_emplace(key);
   WeightCost& w = place->second;
   if (!fresh) return w;

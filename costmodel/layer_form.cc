@@ -76,10 +76,6 @@ std::int64_t OperationPrices::exchange_ps(int first_rank, int rank_count, int pe
   return cost_.exchange_ps(peer_offset, bytes, place->second);
 }
 
-std::int64_t OperationPrices::ring_step_ps(std::int64_t block_ps, std::int64_t shifts_ps) const {
-  return overlapped_ps(block_ps, shifts_ps, cost_.overlap_slowdown_ppm(), cost_.overlaps());
-}
-
 TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights, OperationPrices& prices) {
   const auto& ops = program.templates[id].ops;
   steps_.reserve(ops.size());
@@ -95,7 +91,6 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
       s.shape = prices.shape(program.segments[op.segment]);
       s.attention_block = program.segments[op.segment].kind == model::SegmentKind::kAttentionBlock;
     }
-    s.shift = op.kind == plan::OpKind::kCollective && op.collective == plan::Collective::kPointToPoint;
     if (op.kind == plan::OpKind::kCollective) {
       s.collective = op.collective;
       s.group = program.groups[op.group];
@@ -131,7 +126,7 @@ TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
 
 TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weights, int first_rank, int rank_count, OperationPrices& prices) const {
   Times t;
-  std::int64_t shifts_ps = 0;   // since the last block of attention, which hides them
+  std::int64_t shifts_ps = 0;  // since the last block
   for (const Step& s : steps_) {
     std::int64_t ps = 0;
     switch (s.kind) {
@@ -157,7 +152,7 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
     if (s.shift) {
       shifts_ps += ps;
     } else if (s.attention_block) {
-      t.serial_ps += prices.ring_step_ps(ps, shifts_ps);
+      t.serial_ps += overlapped_ps(ps, shifts_ps, prices.cost().overlap_slowdown_ppm(), prices.cost().overlaps());
       shifts_ps = 0;
     } else {
       (s.data_stream ? t.data_ps : t.serial_ps) += ps;

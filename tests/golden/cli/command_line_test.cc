@@ -30,6 +30,25 @@ device:
   latncy: 3us
 )";
 
+const char* const kInstance = R"({"schema": "orrery.instance/1", "budget_bytes": 24,
+ "layers": [{"count": 2, "options": [{"name": "fast", "time_ps": 10, "memory_bytes": 9}, {"name": "small", "time_ps": 17, "memory_bytes": 4}]},
+            {"options": [{"name": "fast", "time_ps": 5, "memory_bytes": 12}, {"name": "small", "time_ps": 9, "memory_bytes": 6}]}],
+ "transition_ps": [[0, 3], [3, 0]]}
+)";
+
+const char* const kWrongInstance = R"({"schema": "orrery.instance/1", "budget_bytes": -3,
+ "layers": [{"options": [{"name": "a", "time_ps": 1.5, "memory_bytes": 3},
+                         {"name": "a", "time_ps": "3", "memory_byte": 3}]},
+            {"options": []}],
+ "transition_ps": [[0]]}
+)";
+
+const char* const kWrongTransitions = R"({"schema": "orrery.instance/1", "budget_bytes": 3,
+ "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 3}, {"name": "b", "time_ps": 3, "memory_bytes": 1}]},
+            {"options": [{"name": "a", "time_ps": 1, "memory_bytes": 3}]}],
+ "transition_ps": [[0, 3], [3, 0]]}
+)";
+
 std::vector<Case> cases() {
   return {
       {"help", "--help"},
@@ -52,6 +71,12 @@ std::vector<Case> cases() {
       {"infeasible_simulation", "simulate --model llama-2-7b --cluster dgx-a100 --dp 8 --memory 40GiB --sequence-length 2048"},
       {"list_models", "list models"},
       {"list_clusters_json", "list clusters --json"},
+      {"solve", "solve instance.json --check", {{"instance.json", kInstance}}},
+      {"solve_json", "solve instance.json --check --json", {{"instance.json", kInstance}}},
+      {"solve_infeasible", "solve instance.json",
+       {{"instance.json", R"({"schema": "orrery.instance/1", "budget_bytes": 3, "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 5}]}]})"}}},
+      {"solve_wrong_instance", "solve instance.json", {{"instance.json", kWrongInstance}}},
+      {"solve_wrong_transitions", "solve instance.json", {{"instance.json", kWrongTransitions}}},
       {"simulate_uniform", "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 --global-batch 64 --sequence-length 2048 --json"},
       {"simulate_text", "simulate --model gpt2-xl --cluster dgx-h100 --pp 4 --dp 2 --recompute full --micro-batch 2 --global-batch 64"},
       {"plan_profile",

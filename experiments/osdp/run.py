@@ -13,14 +13,14 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-MB = 10**6
+MB = 2**20  # the tables' MB: 14 bytes a parameter come out in 2^20
 
 
 def instance(tables, limit_mb, layers, block):
     """A block's memory counts in whole MB, as in the paper's tool."""
     options = [
-        {"name": name, "time_ps": time_ns * 1000, "memory_bytes": kb // 1000 * MB}
-        for name, time_ns, kb in zip(tables["choices"], block["time_ns"], block["memory_kb"])
+        {"name": name, "time_ps": time_ns * 1000, "memory_bytes": int(mb) * MB}
+        for name, time_ns, mb in zip(tables["choices"], block["time_ns"], block["memory_mb"])
     ]
     return {
         "schema": "orrery.instance/1",

@@ -16,7 +16,7 @@
 namespace orrery::search {
 namespace {
 
-constexpr std::int64_t kMegabyte = 1'000'000;
+constexpr std::int64_t kMegabyte = 1 << 20;  // 14 bytes a parameter come out in 2^20
 
 struct Row {
   int layers, hidden, batch;

@@ -49,6 +49,54 @@ const char* const kWrongTransitions = R"({"schema": "orrery.instance/1", "budget
  "transition_ps": [[0, 3], [3, 0]]}
 )";
 
+const char* const kGalvatron = R"({
+    "pp_deg": 2,
+    "tp_sizes_enc": "1,1,1,1,1,1,2,2,2,2,2,2",
+    "tp_consecutive_flags": "1,1,1,1,1,1,1,1,1,1,1,1",
+    "dp_types_enc": "1,1,1,1,1,1,0,0,0,0,0,0",
+    "use_sp": "0,0,0,0,0,0,0,0,0,0,0,0",
+    "checkpoint": "1,1,0,0,0,0,0,0,0,0,0,0",
+    "global_bsz": 64,
+    "chunks": 8,
+    "pp_division": "6,6",
+    "pipeline_type": "pipedream_flush",
+    "default_dp_type": "zero2",
+    "vtp": 1,
+    "vsp": 0
+}
+)";
+const char* const kWrongGalvatron = R"({
+    "pp_deg": 2,
+    "tp_sizes_enc": "1,1,1,1,1,1,2,2,3",
+    "dp_types_enc": "1,1,1,1,1,1,0,0,x,0,0,0",
+    "global_bsz": 64,
+    "chunk": 8,
+    "pipeline_type": "pipedream"
+}
+)";
+const char* const kMegatron = R"(#!/bin/bash
+# pretraining of Llama-2-70B
+GPUS_PER_NODE=8
+TP=8
+TORCHRUN_ARGS=(--nproc_per_node $GPUS_PER_NODE --nnodes 4)
+MODEL_ARGS="--num-layers 80 --hidden-size 8192 --num-attention-heads 64 --seq-length 4096"
+TRAINING_ARGS=(
+    --tensor-model-parallel-size $TP --pipeline-model-parallel-size=4 \
+    --micro-batch-size 1 --global-batch-size 128
+    --sequence-parallel --use-distributed-optimizer --bf16
+    --recompute-granularity full --recompute-method block --recompute-num-layers 5
+    --lr 1.5e-4
+)
+torchrun ${TORCHRUN_ARGS[@]} pretrain_gpt.py ${MODEL_ARGS[@]} ${TRAINING_ARGS[@]}
+)";
+const char* const kWrongMegatron = R"(--tensor-model-parallel-size 8
+--pipeline-model-paralel-size 4
+--num-layers 32
+--pipeline-model-parallel-layout Et*3|(tt|)*29,m|L
+--micro-batch-size $MBS
+--recompute-granularity some
+)";
+
 std::vector<Case> cases() {
   return {
       {"help", "--help"},
@@ -77,6 +125,11 @@ std::vector<Case> cases() {
        {{"instance.json", R"({"schema": "orrery.instance/1", "budget_bytes": 3, "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 5}]}]})"}}},
       {"solve_wrong_instance", "solve instance.json", {{"instance.json", kWrongInstance}}},
       {"solve_wrong_transitions", "solve instance.json", {{"instance.json", kWrongTransitions}}},
+      {"import_galvatron", "import galvatron galvatron.json --model gpt2 --cluster dgx-a100 --devices 4 --out plan.json", {{"galvatron.json", kGalvatron}}},
+      {"import_galvatron_wrong", "import galvatron galvatron.json --model gpt2 --cluster dgx-a100 --out plan.json", {{"galvatron.json", kWrongGalvatron}}},
+      {"import_megatron", "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json", {{"run.sh", kMegatron}}},
+      {"import_megatron_wrong", "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json", {{"run.sh", kWrongMegatron}}},
+      {"import_other", "import deepspeed ds.json --model gpt2 --cluster dgx-a100 --out plan.json"},
       {"simulate_uniform", "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 --global-batch 64 --sequence-length 2048 --json"},
       {"simulate_text", "simulate --model gpt2-xl --cluster dgx-h100 --pp 4 --dp 2 --recompute full --micro-batch 2 --global-batch 64"},
       {"plan_profile",

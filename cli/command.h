@@ -39,6 +39,8 @@ const base::CommandSpec& solve_spec();
 base::Result<int> run_solve(const base::Options& options, const Invocation& invocation);
 const base::CommandSpec& import_spec();
 base::Result<int> run_import(const base::Options& options, const Invocation& invocation);
+const base::CommandSpec& check_spec();
+base::Result<int> run_check(const base::Options& options, const Invocation& invocation);
 const base::CommandSpec& list_spec();
 base::Result<int> run_list(const base::Options& options, const Invocation& invocation);
 

@@ -59,10 +59,6 @@ void print_solution(const search::Instance& instance, const search::Solution& s,
              search::to_string(s.status), seconds, s.states, s.multiplier.numerator, s.multiplier.denominator, s.bound_ps, 100 * s.gap);
 }
 
-base::Json check_json(const search::CheckReport& report) {
-  return {{"holds", report.holds()}, {"faults", report.faults}};
-}
-
 }  // namespace
 
 base::Result<int> run_solve(const base::Options& options, const Invocation&) {
@@ -77,7 +73,7 @@ base::Result<int> run_solve(const base::Options& options, const Invocation&) {
   if (options.flag("check")) {
     const search::CheckReport report = search::check_solution(instance, solution);
     holds = report.holds();
-    json["check"] = check_json(report);
+    json["check"] = to_json(report);
     for (const std::string& fault : report.faults) fmt::print(stderr, "check: {}\n", fault);
   }
   if (options.flag("json")) print_json(json);

@@ -1,6 +1,7 @@
 #include "search/instance_program.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,10 @@
 
 namespace orrery::search {
 namespace {
+
+constexpr std::string_view kSchema = "orrery.solution/1";
+constexpr base::Named<Status> kStatuses[] = {
+    {"optimal", Status::kOptimal}, {"infeasible", Status::kInfeasible}, {"budget", Status::kBudget}};
 
 /// Layouts of a transition table: options that cost nothing to exchange and the same to all others. Nothing when there
 /// are more than kMaxLayouts, or the table between them is no metric.
@@ -113,7 +118,7 @@ Solution solve_instance(const Instance& instance, std::uint64_t max_states) {
 }
 
 base::Json to_json(const Solution& solution, const Instance& instance) {
-  base::Json json{{"schema", "orrery.solution/1"},
+  base::Json json{{"schema", kSchema},
                   {"status", std::string(to_string(solution.status))},
                   {"budget_bytes", instance.budget_bytes},
                   {"least_memory_bytes", solution.least_memory_bytes},
@@ -136,6 +141,40 @@ base::Json to_json(const Solution& solution, const Instance& instance) {
       {"bound_ps", solution.bound_ps},
       {"gap", solution.gap}};
   return json;
+}
+
+base::Result<Solution> read_solution(const base::Node& root) {
+  constexpr base::IntRange kCount{0, std::numeric_limits<std::int64_t>::max()};
+  base::ErrorSink sink;
+  base::Reader r(root, "solution", sink);
+  const std::string schema = r.required_string("schema");
+  if (sink.ok() && schema != kSchema) {
+    return base::fail_at(r.span("schema"), base::ErrorCode::kUnsupported, "schema '{}' is not '{}'", schema, kSchema);
+  }
+  Solution s;
+  s.status = r.required_enum("status", kStatuses);
+  s.least_memory_bytes = r.required_int("least_memory_bytes", kCount);
+  for (const char* key : {"budget_bytes", "states", "seconds", "check", "choices"}) r.ignore(key);
+  if (s.status == Status::kInfeasible) {
+    r.ignore("shortfall_bytes");
+  } else {
+    s.time_ps = r.required_int("time_ps", kCount);
+    s.memory_bytes = r.required_int("memory_bytes", kCount);
+    s.proved_ps = r.required_int("proved_ps", kCount);
+    for (const std::int64_t choice : r.required_ints("choice_indices", {0, kMaxInstanceOptions})) {
+      s.choices.push_back(static_cast<std::int32_t>(choice));
+    }
+    base::Reader certificate(r.required_object("certificate"), "certificate", sink);
+    s.bound_ps = certificate.required_int("bound_ps", kCount);
+    s.gap = certificate.required_double("gap");
+    base::Reader multiplier(certificate.required_object("multiplier"), "multiplier", sink);
+    s.multiplier.numerator = multiplier.required_int("numerator", kCount);
+    s.multiplier.denominator = multiplier.required_int("denominator", {1, kCount.max});
+    multiplier.finish();
+    certificate.finish();
+  }
+  r.finish();
+  return sink.result(std::move(s));
 }
 
 }  // namespace orrery::search

@@ -59,5 +59,8 @@ Solution solve_instance(const Instance& instance, std::uint64_t max_states = 0);
 
 /// Schema orrery.solution/1 (docs/schemas.md).
 base::Json to_json(const Solution& solution, const Instance& instance);
+/// Reads that schema strictly; choices by their positions. Whether the answer is right is certificate_check.h's question.
+/// Errors: all faults of the file, each at line:column.
+base::Result<Solution> read_solution(const base::Node& root);
 
 }  // namespace orrery::search

@@ -192,6 +192,32 @@ TEST(CommandLine, RanksThatAreNotThePlansAreRefused) {
   EXPECT_EQ(r.err, "error[E0006]: --ranks 3, but the plan is for 8 ranks; use --ranks 8, or plan again for 3 devices\n");
 }
 
+TEST(CommandLine, CheckAcceptsWhatSolveAndPlanSayAndRefusesOtherNumbers) {
+  const ScratchFolder folder;
+  folder.write("instance.json", kInstance);
+  const std::string solution = run_cli("solve instance.json --json", folder.path()).out;
+  folder.write("solution.json", solution);
+  const CliResult accepted = run_cli("check solution.json --instance instance.json", folder.path());
+  EXPECT_EQ(accepted.exit_code, 0) << accepted.err;
+  EXPECT_EQ(accepted.out, "cost    32 ps (32 ps)\nmemory  24 B of 24 B\nbound   32 ps, recomputed from the multiplier\nthe answer holds\n");
+  folder.write("solution.json", std::regex_replace(solution, std::regex(R"("bound_ps": 32)"), R"("bound_ps": 31)"));
+  EXPECT_EQ(run_cli("check solution.json --instance instance.json", folder.path()).exit_code, 0);  // weaker, and true
+  folder.write("solution.json", std::regex_replace(solution, std::regex(R"("numerator": 9)"), R"("numerator": 8)"));
+  const CliResult refused = run_cli("check solution.json --instance instance.json", folder.path());
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_EQ(refused.err, "solution.json: error[E0006]: multiplier 8 / 8 proves 31 ps, not 32\n");
+
+  const CliResult plan = run_cli("plan --model gpt2 --cluster dgx-a100 --check --json --out plan.json", folder.path());
+  EXPECT_EQ(plan.exit_code, 0);
+  EXPECT_NE(plan.err.find("the certificate holds"), std::string::npos) << plan.err;
+  folder.write("answer.json", plan.out);
+  EXPECT_EQ(run_cli("check answer.json", folder.path()).exit_code, 0);
+  EXPECT_EQ(run_cli("check plan.json", folder.path()).exit_code, 0);
+  EXPECT_EQ(run_cli("check plan.json --memory 100MiB", folder.path()).exit_code, 1);
+  folder.write("answer.json", std::regex_replace(plan.out, std::regex(R"("cost_ps": )"), R"("cost_ps": 1)"));
+  EXPECT_EQ(run_cli("check answer.json", folder.path()).exit_code, 1);
+}
+
 TEST(CommandLine, AFailedWriteLeavesTheOldFile) {
   const ScratchFolder folder;
   const CliResult r = run_cli("plan --model gpt2 --cluster dgx-a100 --out nowhere/plan.json", folder.path());

@@ -17,11 +17,10 @@
 /// the paths of its prices. State = label; order: layers backward; worst case exponential in layers, in practice
 /// the gap is about one change of an option and few labels fit into it. Optimal over all choices.
 ///
-/// Layers that are all equal, with transitions that are a metric on at most ten layouts, go to layer_program.h, whose effort
-/// does not depend on their number.
+/// Layers in a few runs of equal ones go to instance_runs.h, whose effort hardly depends on their number.
 ///
-/// Ties: least time, then least memory, then the smallest options from the first layer on (equal layers: then the order of
-/// layer_program.h). The same answer everywhere.
+/// Ties: least time, then least memory, then the smallest options from the first layer on (runs: then the first that
+/// instance_runs.h finds). The same answer everywhere.
 ///
 /// Worked example (InstanceProgram.WorkedExample): two layers, options (time, memory) (1, 8), (4, 2) and (1, 6), (2, 3),
 /// budget 11: (1, 8) and (2, 3), time 3, memory 11; λ = 1/3 proves 3.

@@ -66,13 +66,15 @@ void expect_equal_to_brute_force(const Instance& instance, std::uint64_t seed, b
   }
 }
 
-/// Layers of one option, or alike by chance, are equal layers too.
+/// No two layers are equal: the tie-break is by option.
 bool differ(const Instance& instance) {
   const auto key = [](const InstanceOption& o) { return std::pair(o.time_ps, o.memory_bytes); };
-  for (const auto& layer : instance.layers) {
-    if (!std::ranges::equal(layer, instance.layers.front(), {}, key, key)) return true;
+  for (std::size_t i = 0; i < instance.layers.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (std::ranges::equal(instance.layers[i], instance.layers[j], {}, key, key)) return false;
+    }
   }
-  return false;
+  return true;
 }
 
 TEST(InstanceOracle, DistinctLayersMatchBruteForce) {
@@ -97,11 +99,22 @@ TEST(InstanceOracle, EqualLayersMatchBruteForce) {
   EXPECT_GT(tally.feasible, 6'000);
 }
 
+TEST(InstanceOracle, RunsOfEqualLayersMatchBruteForce) {
+  Tally tally;
+  for (std::uint64_t seed = 0; seed < 12'000; ++seed) {
+    base::Rng rng(seed + 14'000'000);
+    const Instance instance =
+        random_instance(rng, {.layers = 8, .options = 5, .runs = true, .scale = rng.below(2) == 0 ? 1 : 1'000'003});
+    expect_equal_to_brute_force(instance, seed, false, tally);
+  }
+  EXPECT_GT(tally.feasible, 8'000);
+}
+
 // Long chains, where brute force by memory still ends: few options, budgets of small numbers.
 TEST(InstanceOracle, LongChainsMatchATableOverMemory) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     base::Rng rng(seed + 12'000'000);
-    const Instance instance = random_instance(rng, {.layers = 60, .options = 6, .equal_layers = rng.below(3) == 0});
+    const Instance instance = random_instance(rng, {.layers = 60, .options = 6, .equal_layers = seed % 3 == 0, .runs = seed % 3 == 1});
     // f[v][s]: least time with memory exactly v that ends in s.
     const auto budget = static_cast<std::size_t>(instance.budget_bytes);
     constexpr std::int64_t kNever = kMaxInstanceTotal;

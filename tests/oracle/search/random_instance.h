@@ -12,6 +12,7 @@ namespace orrery::search {
 struct InstanceShape {
   std::int64_t layers = 6, options = 8;  // at most
   bool equal_layers = false;
+  bool runs = false;  // of equal layers, two or three
   std::int64_t scale = 1;  // of times and bytes
 };
 
@@ -70,8 +71,8 @@ inline Instance random_instance(base::Rng& rng, const InstanceShape& shape) {
   const std::int64_t layers = 1 + below(rng, shape.layers), options = 1 + below(rng, shape.options);
   const bool collinear = rng.below(5) == 0, ragged = rng.below(3) == 0;
   for (std::int64_t i = 0; i < layers; ++i) {
-    if (shape.equal_layers && i > 0) {
-      instance.layers.push_back(instance.layers.front());
+    if ((shape.equal_layers && i > 0) || (shape.runs && i > 0 && i != layers / 2 && (i + 1 != layers || layers % 2 == 0))) {
+      instance.layers.push_back(instance.layers.back());
     } else {
       instance.layers.push_back(random_layer(rng, ragged ? 1 + below(rng, options) : options, shape.scale, collinear));
     }

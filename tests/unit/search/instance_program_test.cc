@@ -33,6 +33,36 @@ TEST(InstanceProgram, TransitionsCanMakeTheSlowerOptionBest) {
   EXPECT_EQ(s.time_ps, 6);
 }
 
+TEST(InstanceProgram, RunsOfTwoTypes) {
+  const std::vector<InstanceOption> run{{"fast", 1, 4}, {"small", 3, 1}};
+  const Instance instance{.budget_bytes = 7, .layers = {run, run, {{"only", 5, 2}}, run}, .transition_ps = {}};
+  Instance three = instance;
+  three.layers.pop_back();
+  // Free transitions: equal layers anywhere are one run. Two of them: fast + small + only.
+  const Solution s = solve_instance(three);
+  EXPECT_EQ(s.time_ps, 9);
+  EXPECT_EQ(s.memory_bytes, 7);
+  EXPECT_EQ(s.multiplier, (Multiplier{2, 3}));
+  EXPECT_EQ(s.bound_ps, 9);
+  // A third one leaves room for small ones only.
+  EXPECT_EQ(solve_instance(instance).time_ps, 14);
+}
+
+// A run may begin and end in one layout with another between: neighbours want layout 0 at both ends, memory layout 1 inside.
+TEST(InstanceProgram, ARunMayReturnToTheLayoutItBeganIn) {
+  const std::vector<InstanceOption> ends{{"a", 1, 1}, {"b", 90, 1}}, inside{{"a", 1, 10}, {"b", 2, 1}};
+  const Instance instance{.budget_bytes = 26,
+                          .layers = {ends, ends, inside, inside, inside, inside, ends, ends},
+                          .transition_ps = {{0, 3, 3, 0}}};
+  const Solution s = solve_instance(instance);
+  EXPECT_EQ(s.choices, (std::vector<std::int32_t>{0, 0, 0, 1, 1, 0, 0, 0}));
+  Instance dear = instance;
+  dear.transition_ps = {{0, 30, 30, 0}};
+  dear.budget_bytes = 35;
+  EXPECT_TRUE(check_solution(dear, solve_instance(dear)).holds());
+  EXPECT_EQ(solve_instance(dear).time_ps, 4 + 3 + 2 + 60);
+}
+
 TEST(InstanceProgram, InfeasibleNamesTheLeastMemory) {
   const Solution s = solve_instance(two_layers(4));
   EXPECT_EQ(s.status, Status::kInfeasible);

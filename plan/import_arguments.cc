@@ -169,8 +169,7 @@ std::vector<Argument> read_arguments(std::string_view text, const std::string& n
       open = split == body.npos;
       arguments.push_back(std::move(argument));
     } else if (is_yaml_key(word)) {
-      arguments.push_back(
-          {plain_key(word.text.substr(0, word.text.size() - 1)), {name, word.line, word.column}, {}});
+      arguments.push_back({plain_key(word.text.substr(0, word.text.size() - 1)), {name, word.line, word.column}, {}});
       open = true;
     } else if (open) {
       if (!word.first) arguments.back().value = expand(word.text, variables);
@@ -212,14 +211,16 @@ base::SourceSpan ArgumentReader::where(std::string_view key) const {
 }
 
 void ArgumentReader::fault(std::string_view key, base::ErrorCode code, std::string message, std::string hint) {
-  sink_.add(base::Diagnostic{.code = code, .message = std::move(message), .where = where(key), .hint = std::move(hint)});
+  sink_.add(
+      base::Diagnostic{.code = code, .message = std::move(message), .where = where(key), .hint = std::move(hint)});
 }
 
 std::optional<std::int64_t> ArgumentReader::integer(std::string_view key, std::int64_t low) {
   const Argument* argument = take(key);
   if (argument == nullptr) return std::nullopt;
   if (argument->unresolved()) {
-    fault(key, base::ErrorCode::kBadValue, fmt::format("--{} is {}, which this file does not set", key, argument->value),
+    fault(key, base::ErrorCode::kBadValue,
+          fmt::format("--{} is {}, which this file does not set", key, argument->value),
           "write the number, or NAME=number in a line before it");
     return std::nullopt;
   }

@@ -13,7 +13,9 @@ constexpr base::Named<int> kDataTypes[] = {{"ddp", 0}, {"zero1", 1}, {"zero2", 2
 class GalvatronReader {
  public:
   GalvatronReader(const base::Node& root, const ImportTarget& target)
-      : target_(target), reader_(root, "Galvatron plan", sink_), layers_(static_cast<std::size_t>(target.model.layers)) {}
+      : target_(target),
+        reader_(root, "Galvatron plan", sink_),
+        layers_(static_cast<std::size_t>(target.model.layers)) {}
 
   base::Result<ImportedPlan> read() {
     Plan& plan = imported_.plan;
@@ -90,8 +92,8 @@ class GalvatronReader {
   LayerStrategy spread(std::string_view key, std::int64_t degree, bool ulysses, int zero) {
     LayerStrategy s;
     if (degree < 1 || (devices_ > 0 && devices_ % degree != 0)) {
-      reader_.error(key, base::ErrorCode::kInconsistent, "'{}': degree {} does not divide the {} devices of a stage", key,
-                    degree, devices_);
+      reader_.error(key, base::ErrorCode::kInconsistent, "'{}': degree {} does not divide the {} devices of a stage",
+                    key, degree, devices_);
       return s;
     }
     (ulysses ? s.cp : s.tp) = static_cast<int>(degree);
@@ -133,8 +135,8 @@ class GalvatronReader {
     for (const std::int64_t count : division) sum += count;
     if (sink_.ok() && (static_cast<std::int64_t>(division.size()) != stages || sum != target_.model.layers)) {
       reader_.error("pp_division", base::ErrorCode::kInconsistent,
-                    "'pp_division' has {} stages of {} layers in all, not {} stages of {}", division.size(), sum, stages,
-                    target_.model.layers);
+                    "'pp_division' has {} stages of {} layers in all, not {} stages of {}", division.size(), sum,
+                    stages, target_.model.layers);
     }
     return division;
   }

@@ -29,12 +29,24 @@ constexpr Unsupported kUnsupported[] = {
     {"distribute-saved-activations", "stashes are not split over the tensor group; use sequence-parallel"},
 };
 /// Known, read only for the spelling of others.
-constexpr std::array kPlanKeys{
-    "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "expert-model-parallel-size",
-    "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank", "sequence-parallel",
-    "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", "use-distributed-optimizer",
-    "num-distributed-optimizer-instances", "data-parallel-sharding-strategy", "recompute-granularity",
-    "recompute-method", "recompute-num-layers", "recompute-activations", "micro-batch-size", "global-batch-size"};
+constexpr std::array kPlanKeys{"tensor-model-parallel-size",
+                               "pipeline-model-parallel-size",
+                               "context-parallel-size",
+                               "expert-model-parallel-size",
+                               "num-layers-per-virtual-pipeline-stage",
+                               "num-virtual-stages-per-pipeline-rank",
+                               "sequence-parallel",
+                               "decoder-first-pipeline-num-layers",
+                               "decoder-last-pipeline-num-layers",
+                               "use-distributed-optimizer",
+                               "num-distributed-optimizer-instances",
+                               "data-parallel-sharding-strategy",
+                               "recompute-granularity",
+                               "recompute-method",
+                               "recompute-num-layers",
+                               "recompute-activations",
+                               "micro-batch-size",
+                               "global-batch-size"};
 
 class MegatronReader {
  public:
@@ -76,7 +88,8 @@ class MegatronReader {
     for (const auto& [key, value] : sizes) {
       const auto given = arguments_.resolved(key);
       if (!given || *given == value) continue;
-      arguments_.fault(key, ErrorCode::kInconsistent, fmt::format("--{} is {} and model '{}' has {}", key, *given, m.name, value),
+      arguments_.fault(key, ErrorCode::kInconsistent,
+                       fmt::format("--{} is {} and model '{}' has {}", key, *given, m.name, value),
                        "name the model that the file trains with --model");
     }
     Plan& plan = imported_.plan;
@@ -91,15 +104,18 @@ class MegatronReader {
   void check_unsupported() {
     for (const Unsupported& u : kUnsupported) {
       if (arguments_.flag(u.key))
-        arguments_.fault(u.key, ErrorCode::kUnsupported, fmt::format("--{} cannot be said in a plan", u.key), std::string(u.why));
+        arguments_.fault(u.key, ErrorCode::kUnsupported, fmt::format("--{} cannot be said in a plan", u.key),
+                         std::string(u.why));
     }
-    if (const auto tp = arguments_.integer("expert-tensor-parallel-size"); tp && *tp != degree("tensor-model-parallel-size")) {
+    if (const auto tp = arguments_.integer("expert-tensor-parallel-size");
+        tp && *tp != degree("tensor-model-parallel-size")) {
       arguments_.fault("expert-tensor-parallel-size", ErrorCode::kUnsupported,
                        fmt::format("experts with tensor-parallel degree {} cannot be said in a plan", *tp),
                        "experts have the degree of the other layers");
     }
     if (const auto optimizer = arguments_.text("optimizer"); optimizer && *optimizer != "adam") {
-      arguments_.fault("optimizer", ErrorCode::kUnsupported, fmt::format("optimizer '{}'", *optimizer), "states are counted for adam");
+      arguments_.fault("optimizer", ErrorCode::kUnsupported, fmt::format("optimizer '{}'", *optimizer),
+                       "states are counted for adam");
     }
   }
 
@@ -109,9 +125,10 @@ class MegatronReader {
     layer_.ep = static_cast<int>(degree("expert-model-parallel-size"));
     const std::int64_t world = world_size(), model_parallel = tp * cp * stages_;
     if (world % model_parallel != 0) {
-      arguments_.fault("tensor-model-parallel-size", ErrorCode::kInconsistent,
-                       fmt::format("tensor {} × context {} × pipeline {} does not divide {} ranks", tp, cp, stages_, world),
-                       "the rest of the ranks is data parallel");
+      arguments_.fault(
+          "tensor-model-parallel-size", ErrorCode::kInconsistent,
+          fmt::format("tensor {} × context {} × pipeline {} does not divide {} ranks", tp, cp, stages_, world),
+          "the rest of the ranks is data parallel");
     }
     layer_.tp = static_cast<int>(tp);
     layer_.cp = static_cast<int>(cp);
@@ -120,7 +137,8 @@ class MegatronReader {
     const std::string kind = arguments_.text("cp-comm-type").value_or("p2p");
     if (kind == "a2a" && cp > 1) layer_.context = ContextKind::kUlysses;
     if (kind != "a2a" && kind != "p2p") {
-      arguments_.fault("cp-comm-type", ErrorCode::kUnsupported, fmt::format("context parallelism by '{}'", kind), "p2p (a ring) or a2a (Ulysses)");
+      arguments_.fault("cp-comm-type", ErrorCode::kUnsupported, fmt::format("context parallelism by '{}'", kind),
+                       "p2p (a ring) or a2a (Ulysses)");
     }
     read_sharding();
     read_recompute();
@@ -135,9 +153,10 @@ class MegatronReader {
     // A number of nodes that the file does not know comes from the cluster.
     const std::int64_t hosts = nodes.value_or(arguments_.has("nnodes") ? target_.hosts : 1), world = *local * hosts;
     if (world > target_.devices) {
-      arguments_.fault("nproc-per-node", ErrorCode::kInconsistent,
-                       fmt::format("{} × {} ranks, cluster '{}' has {} devices", hosts, *local, target_.cluster, target_.devices),
-                       "--hosts, or another cluster");
+      arguments_.fault(
+          "nproc-per-node", ErrorCode::kInconsistent,
+          fmt::format("{} × {} ranks, cluster '{}' has {} devices", hosts, *local, target_.cluster, target_.devices),
+          "--hosts, or another cluster");
       return target_.devices;
     }
     return world;
@@ -151,7 +170,8 @@ class MegatronReader {
     const std::string strategy = arguments_.text("data-parallel-sharding-strategy").value_or("no_shard");
     const auto known = std::ranges::find(kStrategies, strategy);
     if (known == kStrategies.end()) {
-      arguments_.fault("data-parallel-sharding-strategy", ErrorCode::kBadValue, fmt::format("unknown sharding strategy '{}'", strategy),
+      arguments_.fault("data-parallel-sharding-strategy", ErrorCode::kBadValue,
+                       fmt::format("unknown sharding strategy '{}'", strategy),
                        fmt::format("{}", fmt::join(kStrategies, ", ")));
     } else if (fsdp || custom) {
       zero = static_cast<int>(known - kStrategies.begin());
@@ -174,10 +194,12 @@ class MegatronReader {
     const auto count = arguments_.integer("recompute-num-layers");
     const bool selective = arguments_.flag("recompute-activations") || granularity == "selective";
     if (granularity && *granularity != "full" && *granularity != "selective") {
-      arguments_.fault("recompute-granularity", ErrorCode::kBadValue, fmt::format("--recompute-granularity is '{}'", *granularity), "full or selective");
+      arguments_.fault("recompute-granularity", ErrorCode::kBadValue,
+                       fmt::format("--recompute-granularity is '{}'", *granularity), "full or selective");
     }
     if (const auto modules = arguments_.text("recompute-modules"); modules && selective && *modules != "core_attn") {
-      arguments_.fault("recompute-modules", ErrorCode::kUnsupported, fmt::format("recomputation of '{}'", *modules), "selective recomputes the attention core");
+      arguments_.fault("recompute-modules", ErrorCode::kUnsupported, fmt::format("recomputation of '{}'", *modules),
+                       "selective recomputes the attention core");
     }
     layer_.recompute = selective ? Recompute::kSelective : Recompute::kNone;
     if (granularity != "full") return;
@@ -185,10 +207,12 @@ class MegatronReader {
     if (method == "block") {
       recomputed_layers_ = count.value_or(target_.model.layers);
     } else if (method != "uniform") {
-      arguments_.fault("recompute-method", ErrorCode::kBadValue, fmt::format("--recompute-method is '{}'", method), "uniform or block");
+      arguments_.fault("recompute-method", ErrorCode::kBadValue, fmt::format("--recompute-method is '{}'", method),
+                       "uniform or block");
     } else if (count.value_or(1) != 1) {
       arguments_.fault("recompute-num-layers", ErrorCode::kUnsupported,
-                       fmt::format("chunks of {} layers that are recomputed as one", *count), "every layer keeps its own input: 1");
+                       fmt::format("chunks of {} layers that are recomputed as one", *count),
+                       "every layer keeps its own input: 1");
     }
   }
 
@@ -209,10 +233,11 @@ class MegatronReader {
     const std::int64_t sequences = micro.value_or(1) * layer_.dp;
     const std::int64_t global = arguments_.integer("global-batch-size").value_or(sequences);
     if (global % sequences != 0) {
-      arguments_.fault("global-batch-size", ErrorCode::kInconsistent,
-                       fmt::format("global batch of {} sequences does not divide into micro-batches of {} on {} data-parallel ranks", global,
-                                   micro.value_or(1), layer_.dp),
-                       fmt::format("a multiple of {}", sequences));
+      arguments_.fault(
+          "global-batch-size", ErrorCode::kInconsistent,
+          fmt::format("global batch of {} sequences does not divide into micro-batches of {} on {} data-parallel ranks",
+                      global, micro.value_or(1), layer_.dp),
+          fmt::format("a multiple of {}", sequences));
     }
     imported_.plan.global_batch = global;
     imported_.plan.micro_batches = std::max<std::int64_t>(global / sequences, 1);
@@ -228,7 +253,8 @@ class MegatronReader {
   /// Layers of each (virtual) stage.
   std::vector<std::int64_t> division() {
     const std::int64_t layers = target_.model.layers;
-    const auto first = arguments_.integer("decoder-first-pipeline-num-layers"), last = arguments_.integer("decoder-last-pipeline-num-layers");
+    const auto first = arguments_.integer("decoder-first-pipeline-num-layers"),
+               last = arguments_.integer("decoder-last-pipeline-num-layers");
     const auto chunk = arguments_.integer("num-layers-per-virtual-pipeline-stage");
     std::int64_t turns = arguments_.integer("num-virtual-stages-per-pipeline-rank").value_or(1);
     std::string_view key = "pipeline-model-parallel-size";
@@ -236,11 +262,16 @@ class MegatronReader {
       key = "num-layers-per-virtual-pipeline-stage";
       turns = layers % (stages_ * *chunk) == 0 ? layers / (stages_ * *chunk) : 0;
     }
-    const std::int64_t rest = layers - first.value_or(0) - last.value_or(0), slots = stages_ * turns - first.has_value() - last.has_value();
-    if (turns < 1 || slots < 0 || rest < slots || (slots > 0 ? rest % slots : rest) != 0 || (turns > 1 && (first || last))) {
-      arguments_.fault(key, ErrorCode::kInconsistent,
-                       fmt::format("{} layers do not divide into the stages asked for ({} of pipeline-model-parallel-size)", layers, stages_),
-                       turns > 1 && (first || last) ? "virtual stages have equal numbers of layers here" : "stages of equal numbers of layers");
+    const std::int64_t rest = layers - first.value_or(0) - last.value_or(0),
+                       slots = stages_ * turns - first.has_value() - last.has_value();
+    if (turns < 1 || slots < 0 || rest < slots || (slots > 0 ? rest % slots : rest) != 0 ||
+        (turns > 1 && (first || last))) {
+      arguments_.fault(
+          key, ErrorCode::kInconsistent,
+          fmt::format("{} layers do not divide into the stages asked for ({} of pipeline-model-parallel-size)", layers,
+                      stages_),
+          turns > 1 && (first || last) ? "virtual stages have equal numbers of layers here"
+                                       : "stages of equal numbers of layers");
       return {};
     }
     std::vector<std::int64_t> counts(static_cast<std::size_t>(stages_ * turns), slots > 0 ? rest / slots : 0);

@@ -93,11 +93,12 @@ void check_bound(const Instance& instance, const Solution& claim, CheckReport& r
     return;
   }
   if (claim.bound_ps > std::max<std::int64_t>(*report.bound_ps, 0)) {
-    report.faults.push_back(
-        fmt::format("multiplier {} / {} proves {} ps, not {}", numerator, denominator, *report.bound_ps, claim.bound_ps));
+    report.faults.push_back(fmt::format("multiplier {} / {} proves {} ps, not {}", numerator, denominator,
+                                        *report.bound_ps, claim.bound_ps));
   }
   const bool proved = claim.proved_ps == claim.time_ps;
-  if (claim.bound_ps > claim.proved_ps || claim.proved_ps > claim.time_ps || (claim.status == Status::kOptimal) != proved) {
+  if (claim.bound_ps > claim.proved_ps || claim.proved_ps > claim.time_ps ||
+      (claim.status == Status::kOptimal) != proved) {
     report.faults.push_back(fmt::format("status {} with bound {}, proved {}, time {} ps", to_string(claim.status),
                                         claim.bound_ps, claim.proved_ps, claim.time_ps));
   }
@@ -157,7 +158,8 @@ base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const pla
     report.faults.push_back("the stated memory of the stages is not theirs");
   }
   if (claim.bound_ps > report.cost_ps) {
-    report.faults.push_back(fmt::format("a lower bound of {} ps above the cost of {} ps", claim.bound_ps, report.cost_ps));
+    report.faults.push_back(
+        fmt::format("a lower bound of {} ps above the cost of {} ps", claim.bound_ps, report.cost_ps));
   }
   return report;
 }

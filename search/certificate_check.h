@@ -3,13 +3,14 @@
 /// Checks answers without trusting the search: nothing here includes or calls what found them (the headers it sees are
 /// data). A claim is recomputed from the input, number by number.
 ///
-/// For an instance: sums of the chosen options, the budget, and the Lagrangian bound of the stated multiplier λ = e / d,
+/// For an instance: sums of the chosen options, the budget, and the Lagrangian bound of the stated multiplier λ = e /
+/// d,
 ///
 ///     L(λ) = ( min over all choices of Σ_i [ d time_i + d R_i + e memory_i ] - e budget ) / d,
 ///
 /// by the plain recurrence over (layer, option), in 128 bits that are checked for overflow. Whoever trusts this
-/// recurrence need not trust the search: no choice within the budget is faster than L(λ). Where the bound lies below the
-/// time, the rest (`proved_ps`) is the search's word.
+/// recurrence need not trust the search: no choice within the budget is faster than L(λ). Where the bound lies below
+/// the time, the rest (`proved_ps`) is the search's word.
 ///
 /// For a plan: the cost by costmodel::plan_cost, and the memory of every stage as the static peak of the lowered
 /// Program, a second way to it.

@@ -76,8 +76,8 @@ std::optional<std::vector<std::int64_t>> read_table(const base::Node& node, std:
 void read_transitions(const base::Node& node, Instance& instance, base::ErrorSink& sink) {
   const std::vector<base::Node> items = node.items();
   const auto& layers = instance.layers;
-  const bool several = !items.empty() && items.front().is_list() && items.front().size() > 0 &&
-                       items.front().items().front().is_list();
+  const bool several =
+      !items.empty() && items.front().is_list() && items.front().size() > 0 && items.front().items().front().is_list();
   if (!several && items.empty() && layers.size() == 1) return;
   if (!several) {
     const std::size_t options = layers.front().size();
@@ -101,7 +101,8 @@ void read_transitions(const base::Node& node, Instance& instance, base::ErrorSin
     return;
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
-    auto table = read_table(items[i], layers[i].size(), layers[i + 1].size(), fmt::format("transition_ps[{}]", i), sink);
+    auto table =
+        read_table(items[i], layers[i].size(), layers[i + 1].size(), fmt::format("transition_ps[{}]", i), sink);
     instance.transition_ps.push_back(std::move(table).value_or(std::vector<std::int64_t>{}));
   }
 }
@@ -149,7 +150,8 @@ base::Result<Instance> read_instance(const base::Node& root) {
     }
     instance.layers.insert(instance.layers.end(), static_cast<std::size_t>(count), options);
   }
-  if (sink.ok() && layers.empty()) r.error("layers", base::ErrorCode::kOutOfRange, "an instance has at least one layer");
+  if (sink.ok() && layers.empty())
+    r.error("layers", base::ErrorCode::kOutOfRange, "an instance has at least one layer");
   const auto transitions = r.optional_list("transition_ps");
   if (transitions && sink.ok()) read_transitions(*root.find("transition_ps"), instance, sink);
   r.finish();
@@ -185,7 +187,8 @@ base::Json to_json(const Instance& instance) {
     json["transition_ps"] = table_json(tables.front(), instance.layers.front().size());
   } else if (!tables.empty()) {
     base::Json list = base::Json::array();
-    for (std::size_t i = 0; i < tables.size(); ++i) list.push_back(table_json(tables[i], instance.layers[i + 1].size()));
+    for (std::size_t i = 0; i < tables.size(); ++i)
+      list.push_back(table_json(tables[i], instance.layers[i + 1].size()));
     json["transition_ps"] = std::move(list);
   }
   return json;

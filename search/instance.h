@@ -32,8 +32,8 @@ struct Instance {
   }
 };
 
-/// Sums of the largest values over all layers stay below: 2^57 ps are 40 hours, 2^57 bytes 144 PB. A product of two sums
-/// and a small factor then fits 128 bits.
+/// Sums of the largest values over all layers stay below: 2^57 ps are 40 hours, 2^57 bytes 144 PB. A product of two
+/// sums and a small factor then fits 128 bits.
 inline constexpr std::int64_t kMaxInstanceTotal = std::int64_t{1} << 57;
 /// Options over all layers.
 inline constexpr std::int64_t kMaxInstanceSize = 1 << 20;

@@ -71,7 +71,7 @@ Potentials price_paths(const Instance& instance, const InstanceClasses& classes,
         const std::int64_t move = i < n ? classes.transition(i - 1, s, c) : 0;
         const Wide v = here + static_cast<Wide>(price.scale) * move;
         const PathTotals t{before.time_ps + o.time_ps + move, before.memory_bytes + o.memory_bytes};
-        const bool less = v != value[c] ? v < value[c]
+        const bool less = v != value[c]                              ? v < value[c]
                           : t.memory_bytes != totals[c].memory_bytes ? t.memory_bytes < totals[c].memory_bytes
                                                                      : t.time_ps < totals[c].time_ps;
         if (last[c] >= 0 && !less) continue;

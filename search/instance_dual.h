@@ -6,10 +6,10 @@
 ///
 ///     L(λ) = min over paths of [ Σ time + Σ transitions + λ Σ memory ] - λ budget
 ///
-/// (Lagrangian relaxation; Everett, Operations Research 11 (3), 1963). L is concave and piecewise linear. Its maximum lies
-/// where two paths tie, one over the budget (T_a, M_a) and one within (T_b, M_b): λ = (T_b - T_a) / (M_a - M_b). From the
-/// fastest and the lightest path each step prices by the line through both and replaces one of them, until no path lies
-/// below the line. All scaled by d, in 128 bits, no rounding.
+/// (Lagrangian relaxation; Everett, Operations Research 11 (3), 1963). L is concave and piecewise linear. Its maximum
+/// lies where two paths tie, one over the budget (T_a, M_a) and one within (T_b, M_b): λ = (T_b - T_a) / (M_a - M_b).
+/// From the fastest and the lightest path each step prices by the line through both and replaces one of them, until no
+/// path lies below the line. All scaled by d, in 128 bits, no rounding.
 ///
 /// Recurrence of a price (P: least price of the layers before i, by class c of the option at i; options of one class
 /// cost the same to enter from anywhere):
@@ -54,8 +54,8 @@ struct MemoryPrice {
   std::int64_t scale = 1, price = 0;  // d, e
 };
 
-/// Of a price: for every (layer, class) the cheapest way through the layers before it, ties to the lower memory, then to
-/// the lower time.
+/// Of a price: for every (layer, class) the cheapest way through the layers before it, ties to the lower memory, then
+/// to the lower time.
 struct Potentials {
   MemoryPrice price;
   std::vector<std::vector<Wide>> value;         // [layer][class]; one more layer, of one class, behind the last
@@ -70,11 +70,11 @@ std::vector<std::int32_t> path_to(const InstanceClasses& classes, const Potentia
 
 struct InstanceDual {
   bool feasible = false;
-  PathTotals lightest;       // with the least memory
-  MemoryPrice best;          // λ, cancelled
-  std::int64_t bound_ps = 0; // L(λ), rounded up
-  Potentials potentials;     // of λ
-  PathTotals within;         // a path that keeps the budget; equals the bound when the fastest one does
+  PathTotals lightest;        // with the least memory
+  MemoryPrice best;           // λ, cancelled
+  std::int64_t bound_ps = 0;  // L(λ), rounded up
+  Potentials potentials;      // of λ
+  PathTotals within;          // a path that keeps the budget; equals the bound when the fastest one does
   std::vector<std::int32_t> within_path;
 };
 InstanceDual solve_dual(const Instance& instance, const InstanceClasses& classes);

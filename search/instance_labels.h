@@ -15,8 +15,8 @@ struct InstanceAnswer {
   std::vector<std::int32_t> choices;  // [layer]
 };
 
-/// Improves `best`, which keeps the budget, until it is the optimum or the effort is exhausted. Returns a proved lower bound
-/// of the time: the optimum's own, or what the last complete deepening ruled out.
+/// Improves `best`, which keeps the budget, until it is the optimum or the effort is exhausted. Returns a proved lower
+/// bound of the time: the optimum's own, or what the last complete deepening ruled out.
 std::int64_t search_labels(const Instance& instance, const InstanceClasses& classes, const InstanceDual& dual,
                            InstanceAnswer& best, Effort& effort);
 

@@ -32,8 +32,8 @@ Solution solve_instance(const Instance& instance, std::uint64_t max_states) {
   Effort counts{.limit = max_states == 0 ? kCountEffort : std::max<std::uint64_t>(max_states / 2, 1)};
   const RunsOutcome outcome = search_runs(instance, best, counts);
   Effort labels{.limit = max_states == 0 ? 0 : max_states - std::min(counts.states, max_states - 1)};
-  solution.proved_ps = outcome == RunsOutcome::kOptimal ? best.totals.time_ps
-                                                        : search_labels(instance, classes, dual, best, labels);
+  solution.proved_ps =
+      outcome == RunsOutcome::kOptimal ? best.totals.time_ps : search_labels(instance, classes, dual, best, labels);
   solution.status = solution.proved_ps == best.totals.time_ps ? Status::kOptimal : Status::kBudget;
   solution.choices = std::move(best.choices);
   solution.time_ps = best.totals.time_ps;

@@ -35,7 +35,8 @@ struct Combination {
   Wide bound = 0;                   // d L
   MemoryPrice price;                // λ = price / scale
   std::vector<std::size_t> base;    // [run]: option of least d t + e m
-  std::size_t critical = std::numeric_limits<std::size_t>::max();  // run that is mixed of base and `heavy`; none: all fits
+  std::size_t critical =
+      std::numeric_limits<std::size_t>::max();  // run that is mixed of base and `heavy`; none: all fits
   std::size_t heavy = 0;
 };
 
@@ -83,7 +84,8 @@ class RunSearch {
 
   std::vector<Option> undominated(const std::vector<InstanceOption>& layer) const {
     std::vector<Option> all, kept;
-    for (std::size_t s = 0; s < layer.size(); ++s) all.push_back({layer[s].time_ps, layer[s].memory_bytes, s, layouts_.of(s)});
+    for (std::size_t s = 0; s < layer.size(); ++s)
+      all.push_back({layer[s].time_ps, layer[s].memory_bytes, s, layouts_.of(s)});
     std::ranges::sort(all, [](const Option& x, const Option& y) {
       return std::tie(x.time, x.memory, x.index) < std::tie(y.time, y.memory, y.index);
     });
@@ -139,7 +141,9 @@ class RunSearch {
     std::vector<std::size_t> hull;
     for (std::size_t s = options.size(); s-- > 0;) {  // time descending
       if ((set >> options[s].layout & 1U) == 0) continue;
-      if (!hull.empty() && options[s].time == options[hull.back()].time && options[s].memory >= options[hull.back()].memory) continue;
+      if (!hull.empty() && options[s].time == options[hull.back()].time &&
+          options[s].memory >= options[hull.back()].memory)
+        continue;
       while (!hull.empty() && options[hull.back()].memory >= options[s].memory) hull.pop_back();
       const auto below = [&](const Option& a, const Option& b) {
         return static_cast<Wide>(a.time - b.time) * (options[s].memory - a.memory) <=
@@ -183,7 +187,8 @@ class RunSearch {
 
   // Walks.
 
-  /// Cheapest walk through the sets, run by run; `counts`: layers of each option, without which round trips are free to use.
+  /// Cheapest walk through the sets, run by run; `counts`: layers of each option, without which round trips are free to
+  /// use.
   std::int64_t arrange(const std::vector<std::uint32_t>& sets, const std::vector<std::vector<std::int64_t>>* counts) {
     const std::size_t n = layouts_.count();
     ways_.assign(runs_.size(), std::vector<Way>(n));
@@ -206,7 +211,8 @@ class RunSearch {
     }
     return std::ranges::min_element(ways_.back(), {}, &Way::cost)->cost;
   }
-  bool returns(std::uint32_t set, std::size_t layout, std::size_t run, const std::vector<std::vector<std::int64_t>>* counts) const {
+  bool returns(std::uint32_t set, std::size_t layout, std::size_t run,
+               const std::vector<std::vector<std::int64_t>>* counts) const {
     if (set == 1U << layout) return true;
     std::int64_t layers = counts == nullptr ? runs_[run].count() : 0;
     for (std::size_t s = 0; counts != nullptr && s < runs_[run].options.size(); ++s) {
@@ -323,7 +329,8 @@ class RunSearch {
       for (std::size_t k = 0; k + (round_trip ? 1 : 0) < order.size(); ++k) {
         for (std::size_t s = 0; s < runs_[r].options.size(); ++s) {
           const Option& o = runs_[r].options[s];
-          if (o.layout == order[k]) options.insert(options.end(), static_cast<std::size_t>(counts_[r][s]), static_cast<std::int32_t>(o.index));
+          if (o.layout == order[k])
+            options.insert(options.end(), static_cast<std::size_t>(counts_[r][s]), static_cast<std::int32_t>(o.index));
         }
         if (k > 0 || !round_trip) continue;
         kept = options.back();

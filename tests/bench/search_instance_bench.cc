@@ -1,4 +1,5 @@
-// `orrery solve`: chains of random layers, easy and adversarial. Counters: states per second, gap where a limit of states ended it.
+// `orrery solve`: chains of random layers, easy and adversarial. Counters: states per second, gap where a limit of
+// states ended it.
 #include <benchmark/benchmark.h>
 
 #include "base/rng.h"
@@ -7,7 +8,8 @@
 namespace orrery::search {
 namespace {
 
-/// `runs` of equal layers (0: all differ). Times of 10 options fall on a line of memory up to `noise_ppm`; the budget halfway between least and most.
+/// `runs` of equal layers (0: all differ). Times of 10 options fall on a line of memory up to `noise_ppm`; the budget
+/// halfway between least and most.
 Instance chain(std::int64_t layers, std::int64_t runs, std::int64_t noise_ppm) {
   base::Rng rng(7);
   const auto draw = [&](std::int64_t low, std::int64_t high) {
@@ -49,12 +51,32 @@ void solve(benchmark::State& state, std::int64_t runs, std::int64_t noise_ppm, s
   state.counters["gap_ppm"] = 1e6 * answer.gap;
   state.counters["optimal"] = answer.status == Status::kOptimal ? 1 : 0;
 }
-BENCHMARK_CAPTURE(solve, equal_layers, 1, 100'000, 0)->Arg(32)->Arg(80)->Arg(256)->Arg(1024)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(solve, equal_layers, 1, 100'000, 0)
+    ->Arg(32)
+    ->Arg(80)
+    ->Arg(256)
+    ->Arg(1024)
+    ->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(solve, two_runs, 2, 100'000, 0)->Arg(32)->Arg(80)->Arg(256)->Arg(1024)->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(solve, distinct_layers, 0, 100'000, 0)->Arg(32)->Arg(80)->Arg(256)->Arg(1024)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(solve, distinct_layers, 0, 100'000, 0)
+    ->Arg(32)
+    ->Arg(80)
+    ->Arg(256)
+    ->Arg(1024)
+    ->Unit(benchmark::kMillisecond);
 /// Collinear to 0.01 %.
-BENCHMARK_CAPTURE(solve, adversarial_equal, 1, 100, 1'000'000)->Arg(32)->Arg(80)->Arg(256)->Arg(1024)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(solve, adversarial_distinct, 0, 100, 1'000'000)->Arg(32)->Arg(80)->Arg(256)->Arg(1024)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(solve, adversarial_equal, 1, 100, 1'000'000)
+    ->Arg(32)
+    ->Arg(80)
+    ->Arg(256)
+    ->Arg(1024)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(solve, adversarial_distinct, 0, 100, 1'000'000)
+    ->Arg(32)
+    ->Arg(80)
+    ->Arg(256)
+    ->Arg(1024)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace orrery::search

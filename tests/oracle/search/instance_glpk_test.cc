@@ -11,8 +11,8 @@
 namespace orrery::search {
 namespace {
 
-/// A path through a layered graph under one knapsack row: y_e in {0, 1} for every edge (option, option of the next layer),
-/// one edge leaves the first layer, flow is kept at every option behind it.
+/// A path through a layered graph under one knapsack row: y_e in {0, 1} for every edge (option, option of the next
+/// layer), one edge leaves the first layer, flow is kept at every option behind it.
 class PathModel {
  public:
   explicit PathModel(const Instance& instance) : instance_(instance), lp_(glp_create_prob()) {

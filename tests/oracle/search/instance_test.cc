@@ -1,4 +1,5 @@
-// `orrery solve` against brute force over all choices: equal in time, memory and tie-break. Every answer passes the checker.
+// `orrery solve` against brute force over all choices: equal in time, memory and tie-break. Every answer passes the
+// checker.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -81,7 +82,8 @@ TEST(InstanceOracle, DistinctLayersMatchBruteForce) {
   Tally tally;
   for (std::uint64_t seed = 0; seed < 20'000; ++seed) {
     base::Rng rng(seed + 10'000'000);
-    const Instance instance = random_instance(rng, {.layers = 6, .options = 8, .scale = rng.below(2) == 0 ? 1 : 1'000'003});
+    const Instance instance =
+        random_instance(rng, {.layers = 6, .options = 8, .scale = rng.below(2) == 0 ? 1 : 1'000'003});
     expect_equal_to_brute_force(instance, seed, differ(instance), tally);
   }
   EXPECT_GT(tally.feasible, 15'000);
@@ -92,8 +94,8 @@ TEST(InstanceOracle, EqualLayersMatchBruteForce) {
   Tally tally;
   for (std::uint64_t seed = 0; seed < 8'000; ++seed) {
     base::Rng rng(seed + 11'000'000);
-    const Instance instance =
-        random_instance(rng, {.layers = 6, .options = 8, .equal_layers = true, .scale = rng.below(2) == 0 ? 1 : 1'000'003});
+    const Instance instance = random_instance(
+        rng, {.layers = 6, .options = 8, .equal_layers = true, .scale = rng.below(2) == 0 ? 1 : 1'000'003});
     expect_equal_to_brute_force(instance, seed, false, tally);
   }
   EXPECT_GT(tally.feasible, 6'000);
@@ -114,7 +116,8 @@ TEST(InstanceOracle, RunsOfEqualLayersMatchBruteForce) {
 TEST(InstanceOracle, LongChainsMatchATableOverMemory) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     base::Rng rng(seed + 12'000'000);
-    const Instance instance = random_instance(rng, {.layers = 60, .options = 6, .equal_layers = seed % 3 == 0, .runs = seed % 3 == 1});
+    const Instance instance =
+        random_instance(rng, {.layers = 60, .options = 6, .equal_layers = seed % 3 == 0, .runs = seed % 3 == 1});
     // f[v][s]: least time with memory exactly v that ends in s.
     const auto budget = static_cast<std::size_t>(instance.budget_bytes);
     constexpr std::int64_t kNever = kMaxInstanceTotal;

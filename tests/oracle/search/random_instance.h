@@ -1,5 +1,6 @@
 #pragma once
-/// Random cost tables of several shapes: loose and tight budgets, ties, collinear options, free, metric and arbitrary transitions.
+/// Random cost tables of several shapes: loose and tight budgets, ties, collinear options, free, metric and arbitrary
+/// transitions.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -12,8 +13,9 @@ namespace orrery::search {
 struct InstanceShape {
   std::int64_t layers = 6, options = 8;  // at most
   bool equal_layers = false;
-  bool runs = false;  // of equal layers, two or three
+  bool runs = false;       // of equal layers, two or three
   std::int64_t scale = 1;  // of times and bytes
+  bool collinear = true;   // now and then all options on one line
 };
 
 inline std::int64_t below(base::Rng& rng, std::int64_t n) {
@@ -21,7 +23,8 @@ inline std::int64_t below(base::Rng& rng, std::int64_t n) {
 }
 
 /// Faster options hold more, roughly; sometimes exactly on one line.
-inline std::vector<InstanceOption> random_layer(base::Rng& rng, std::int64_t options, std::int64_t scale, bool collinear) {
+inline std::vector<InstanceOption> random_layer(base::Rng& rng, std::int64_t options, std::int64_t scale,
+                                                bool collinear) {
   std::vector<InstanceOption> layer;
   for (std::int64_t k = 0; k < options; ++k) {
     const std::int64_t memory = below(rng, 40 * scale);
@@ -69,9 +72,10 @@ inline void random_transitions(base::Rng& rng, std::int64_t kind, std::int64_t s
 inline Instance random_instance(base::Rng& rng, const InstanceShape& shape) {
   Instance instance;
   const std::int64_t layers = 1 + below(rng, shape.layers), options = 1 + below(rng, shape.options);
-  const bool collinear = rng.below(5) == 0, ragged = rng.below(3) == 0;
+  const bool collinear = rng.below(5) == 0 && shape.collinear, ragged = rng.below(3) == 0;
   for (std::int64_t i = 0; i < layers; ++i) {
-    if ((shape.equal_layers && i > 0) || (shape.runs && i > 0 && i != layers / 2 && (i + 1 != layers || layers % 2 == 0))) {
+    if ((shape.equal_layers && i > 0) ||
+        (shape.runs && i > 0 && i != layers / 2 && (i + 1 != layers || layers % 2 == 0))) {
       instance.layers.push_back(instance.layers.back());
     } else {
       instance.layers.push_back(random_layer(rng, ragged ? 1 + below(rng, options) : options, shape.scale, collinear));
@@ -83,7 +87,8 @@ inline Instance random_instance(base::Rng& rng, const InstanceShape& shape) {
     least += std::ranges::min(layer, {}, &InstanceOption::memory_bytes).memory_bytes;
     most += std::ranges::max(layer, {}, &InstanceOption::memory_bytes).memory_bytes;
   }
-  instance.budget_bytes = rng.below(20) == 0 ? std::max<std::int64_t>(least - 1, 0) : least + below(rng, most - least + 2);
+  instance.budget_bytes =
+      rng.below(20) == 0 ? std::max<std::int64_t>(least - 1, 0) : least + below(rng, most - least + 2);
   return instance;
 }
 

@@ -37,7 +37,10 @@ TEST(CertificateCheck, RefusesEveryFalseNumber) {
       {"other choice", [](Solution& s) { s.choices[0] ^= 1; }},
       {"choices", [](Solution& s) { s.choices.pop_back(); }},
       {"bound", [](Solution& s) { s.bound_ps = s.proved_ps = s.time_ps + 1; }},
-      {"multiplier", [](Solution& s) { s.multiplier = {1'000'000, 1}; }},
+      {"multiplier",
+       [](Solution& s) {
+         s.multiplier = {1'000'000, 1};
+       }},
       {"negative multiplier", [](Solution& s) { s.multiplier.numerator = -1; }},
       {"zero denominator", [](Solution& s) { s.multiplier.denominator = 0; }},
       {"status", [](Solution& s) { s.status = Status::kInfeasible; }},

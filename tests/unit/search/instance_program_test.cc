@@ -48,7 +48,8 @@ TEST(InstanceProgram, RunsOfTwoTypes) {
   EXPECT_EQ(solve_instance(instance).time_ps, 14);
 }
 
-// A run may begin and end in one layout with another between: neighbours want layout 0 at both ends, memory layout 1 inside.
+// A run may begin and end in one layout with another between: neighbours want layout 0 at both ends, memory layout 1
+// inside.
 TEST(InstanceProgram, ARunMayReturnToTheLayoutItBeganIn) {
   const std::vector<InstanceOption> ends{{"a", 1, 1}, {"b", 90, 1}}, inside{{"a", 1, 10}, {"b", 2, 1}};
   const Instance instance{.budget_bytes = 26,

@@ -20,7 +20,7 @@ const base::CommandSpec& solve_spec() {
       .examples = {{"orrery solve instance.json", "options of every layer, with a certificate"},
                    {"orrery solve instance.json --check --json", "recompute the certificate; for a script"}},
       .positionals = {{.name = "FILE", .help = "cost table (orrery.instance/1)"}},
-      .options = {{.name = "max-states", .value_name = "N", .type = OptionType::kInt, .default_value = "50000000", .min = 0, .max = 1e9,
+      .options = {{.name = "max-states", .value_name = "N", .type = OptionType::kInt, .default_value = "20000000", .min = 0, .max = 1e9,
                    .help = "stop after so many states, with a certified gap (0: never)"},
                   {.name = "check", .type = OptionType::kFlag, .help = "recompute cost, memory and bound by the independent checker"},
                   json_option()}};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <utility>
 
 #include "base/text.h"
@@ -190,7 +191,7 @@ const Argument* ArgumentReader::find(std::string_view key) const {
 }
 
 const Argument* ArgumentReader::take(std::string_view key) {
-  const bool again = !asked_.emplace(key, true).second;
+  const bool again = !asked_.emplace(key).second;
   const Argument* first = find(key);
   if (first == nullptr || again) return first;
   for (const Argument& other : arguments_) {

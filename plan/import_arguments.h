@@ -4,8 +4,8 @@
 /// `key: value`. No shell runs: comments, quotes, line continuations and arrays are understood, `$NAME`, `${NAME}` and
 /// `${NAME:-word}` are replaced when the file sets NAME to a plain word before, and stay as they are otherwise.
 /// Example: "TP=4\nARGS=(--tensor-model-parallel-size $TP --bf16)" gives tensor-model-parallel-size 4 and bf16.
-#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,8 +40,6 @@ class ArgumentReader {
   void fault(std::string_view key, base::ErrorCode code, std::string message, std::string hint = {});
   /// Names that nothing asked for, once each.
   [[nodiscard]] std::vector<Argument> rest() const;
-  /// Known, and not read.
-  void ignore(std::string_view key) { asked_.emplace(key, true); }
 
  private:
   [[nodiscard]] const Argument* find(std::string_view key) const;
@@ -50,7 +48,7 @@ class ArgumentReader {
   std::vector<Argument> arguments_;
   std::string file_;
   base::ErrorSink& sink_;
-  std::map<std::string, bool, std::less<>> asked_;
+  std::set<std::string, std::less<>> asked_;
 };
 
 }  // namespace orrery::plan

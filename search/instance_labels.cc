@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/check.h"
-
 namespace orrery::search {
 namespace {
 
@@ -161,7 +159,6 @@ std::int64_t search_labels(const Instance& instance, const InstanceClasses& clas
     const std::int64_t limit = std::min(dual.bound_ps + width, best.totals.time_ps);
     if (labels.run(limit)) return best.totals.time_ps;
     if (effort.exhausted) return std::min(proved, best.totals.time_ps);
-    ORRERY_CHECK(limit < best.totals.time_ps || best.totals.time_ps <= limit);
     proved = limit + 1;
   }
 }

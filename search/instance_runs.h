@@ -25,7 +25,7 @@
 /// multiple-choice knapsack: Sinha and Zoltners, Operations Research 27 (3), 1979.
 ///
 /// Worked example (InstanceProgram.RunsOfTwoTypes): 2 × {(time, memory) (1, 4), (3, 1)} and 1 × {(5, 2)}, free
-/// transitions, budget 7: λ = 2/3, L = 9 - 2/3, answer one (1, 4), one (3, 1), one (5, 2): time 9, memory 7.
+/// transitions, budget 7: λ = 2/3, L = (22 + 19 - 14) / 3 = 9, answer one (1, 4), one (3, 1), one (5, 2): time 9, memory 7.
 #include <cstdint>
 #include <vector>
 

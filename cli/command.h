@@ -35,6 +35,12 @@ const base::CommandSpec& compare_spec();
 base::Result<int> run_compare(const base::Options& options, const Invocation& invocation);
 const base::CommandSpec& validate_spec();
 base::Result<int> run_validate(const base::Options& options, const Invocation& invocation);
+const base::CommandSpec& solve_spec();
+base::Result<int> run_solve(const base::Options& options, const Invocation& invocation);
+const base::CommandSpec& import_spec();
+base::Result<int> run_import(const base::Options& options, const Invocation& invocation);
+const base::CommandSpec& check_spec();
+base::Result<int> run_check(const base::Options& options, const Invocation& invocation);
 const base::CommandSpec& list_spec();
 base::Result<int> run_list(const base::Options& options, const Invocation& invocation);
 

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/show.h"
+#include "search/certificate_check.h"
 #include "search/planner.h"
 
 namespace orrery::cli {
@@ -28,6 +29,7 @@ const base::CommandSpec& plan_spec() {
                   {.name = "top", .value_name = "K", .type = OptionType::kInt, .default_value = "8", .min = 1, .max = 1000, .help = "candidates that the simulator evaluates"},
                   {.name = "threads", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = 256, .help = "simulate candidates in parallel"},
                   {.name = "max-states", .value_name = "N", .type = OptionType::kInt, .default_value = "0", .min = 0, .help = "stop after so many states of the dynamic program, with a certified gap (0: never)"},
+                  {.name = "check", .type = OptionType::kFlag, .help = "recompute the certificate's cost and memory by the independent checker"},
                   {.name = "out", .value_name = "FILE", .help = "write the best plan (orrery.plan/1)"},
                   json_option()}};
   return kSpec;
@@ -82,6 +84,21 @@ void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& 
   }
 }
 
+/// The certificate is of a cheapest candidate by closed form; several may cost the same.
+base::Result<void> check_certificate(const search::PlanAnswer& answer, const costmodel::CostModel& cost) {
+  const search::Certificate& c = answer.certificate;
+  std::vector<std::string> faults{"no candidate has the certificate's cost"};
+  for (const search::Candidate& candidate : answer.candidates) {
+    if (faults.empty() || candidate.closed_form_ps != c.cost_ps) continue;
+    TRY(search::CheckReport report, search::check_plan(cost, candidate.plan, {c.cost_ps, c.bound_ps, c.stage_peak_bytes, c.memory_limit_bytes}));
+    faults = std::move(report.faults);
+  }
+  for (const std::string& fault : faults) fmt::print(stderr, "check: {}\n", fault);
+  if (!faults.empty()) return base::fail(base::ErrorCode::kMismatch, "the checker refuses the certificate; please report this request");
+  fmt::print(stderr, "check: cost, memory and limit recomputed, the certificate holds\n");
+  return {};
+}
+
 }  // namespace
 
 base::Result<int> run_plan(const base::Options& options, const Invocation&) {
@@ -103,6 +120,7 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
   TRY(const search::PlanAnswer answer, search::find_plan(scene.cost, request));
   progress.clear();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.flag("check") && !answer.candidates.empty()) TRY_VOID(check_certificate(answer, scene.cost));
   if (options.flag("json")) print_json(to_json(answer, scene.cost, seconds));
   if (answer.status == search::Status::kInfeasible) {
     print_infeasible(answer, answer.certificate.memory_limit_bytes);

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "plan/plan.h"
+#include "search/certificate_check.h"
 #include "search/planner.h"
 #include "sim/simulate.h"
 
@@ -25,6 +26,9 @@ std::string describe_origin(const costmodel::CostModel& cost);
 base::Json origin_json(const costmodel::CostModel& cost);
 
 base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost, double seconds);
+
+/// {"schema": "orrery.check/1", "holds": …}
+base::Json to_json(const search::CheckReport& report);
 
 /// Prints a document to stdout.
 void print_json(const base::Json& document);

@@ -97,6 +97,7 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
       s.bytes = op.bytes;
       const auto& touched = !op.updates.empty() ? op.updates.front() : !op.writes.empty() ? op.writes.front() : op.reads.front();
       s.scales = !flat(touched);
+      s.shift = op.collective == plan::Collective::kPointToPoint;
     }
     for (const plan::Leg& leg : op.legs) {
       (leg.send ? s.sends : s.receives).push_back(leg.peer_offset);

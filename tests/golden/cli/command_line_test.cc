@@ -42,6 +42,73 @@ device:
   latncy: 3us
 )";
 
+const char* const kInstance = R"({"schema": "orrery.instance/1", "budget_bytes": 24,
+ "layers": [{"count": 2, "options": [{"name": "fast", "time_ps": 10, "memory_bytes": 9}, {"name": "small", "time_ps": 17, "memory_bytes": 4}]},
+            {"options": [{"name": "fast", "time_ps": 5, "memory_bytes": 12}, {"name": "small", "time_ps": 9, "memory_bytes": 6}]}],
+ "transition_ps": [[0, 3], [3, 0]]}
+)";
+
+const char* const kWrongInstance = R"({"schema": "orrery.instance/1", "budget_bytes": -3,
+ "layers": [{"options": [{"name": "a", "time_ps": 1.5, "memory_bytes": 3},
+                         {"name": "a", "time_ps": "3", "memory_byte": 3}]},
+            {"options": []}],
+ "transition_ps": [[0]]}
+)";
+
+const char* const kWrongTransitions = R"({"schema": "orrery.instance/1", "budget_bytes": 3,
+ "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 3}, {"name": "b", "time_ps": 3, "memory_bytes": 1}]},
+            {"options": [{"name": "a", "time_ps": 1, "memory_bytes": 3}]}],
+ "transition_ps": [[0, 3], [3, 0]]}
+)";
+
+const char* const kGalvatron = R"({
+    "pp_deg": 2,
+    "tp_sizes_enc": "1,1,1,1,1,1,2,2,2,2,2,2",
+    "tp_consecutive_flags": "1,1,1,1,1,1,1,1,1,1,1,1",
+    "dp_types_enc": "1,1,1,1,1,1,0,0,0,0,0,0",
+    "use_sp": "0,0,0,0,0,0,0,0,0,0,0,0",
+    "checkpoint": "1,1,0,0,0,0,0,0,0,0,0,0",
+    "global_bsz": 64,
+    "chunks": 8,
+    "pp_division": "6,6",
+    "pipeline_type": "pipedream_flush",
+    "default_dp_type": "zero2",
+    "vtp": 1,
+    "vsp": 0
+}
+)";
+const char* const kWrongGalvatron = R"({
+    "pp_deg": 2,
+    "tp_sizes_enc": "1,1,1,1,1,1,2,2,3",
+    "dp_types_enc": "1,1,1,1,1,1,0,0,x,0,0,0",
+    "global_bsz": 64,
+    "chunk": 8,
+    "pipeline_type": "pipedream"
+}
+)";
+const char* const kMegatron = R"(#!/bin/bash
+# pretraining of Llama-2-70B
+GPUS_PER_NODE=8
+TP=8
+TORCHRUN_ARGS=(--nproc_per_node $GPUS_PER_NODE --nnodes 4)
+MODEL_ARGS="--num-layers 80 --hidden-size 8192 --num-attention-heads 64 --seq-length 4096"
+TRAINING_ARGS=(
+    --tensor-model-parallel-size $TP --pipeline-model-parallel-size=4 \
+    --micro-batch-size 1 --global-batch-size 128
+    --sequence-parallel --use-distributed-optimizer --bf16
+    --recompute-granularity full --recompute-method block --recompute-num-layers 5
+    --lr 1.5e-4
+)
+torchrun ${TORCHRUN_ARGS[@]} pretrain_gpt.py ${MODEL_ARGS[@]} ${TRAINING_ARGS[@]}
+)";
+const char* const kWrongMegatron = R"(--tensor-model-parallel-size 8
+--pipeline-model-paralel-size 4
+--num-layers 32
+--pipeline-model-parallel-layout Et*3|(tt|)*29,m|L
+--micro-batch-size $MBS
+--recompute-granularity some
+)";
+
 std::vector<Case> cases() {
   return {
       {"help", "--help"},
@@ -70,6 +137,17 @@ std::vector<Case> cases() {
        "simulate --model mixtral-8x7b --cluster dgx-h100 --hosts 2 --tp 2 --ep 8 --zero 1 --recompute full --global-batch 64 --sequence-length 4096"},
       {"list_models", "list models"},
       {"list_clusters_json", "list clusters --json"},
+      {"solve", "solve instance.json --check", {{"instance.json", kInstance}}},
+      {"solve_json", "solve instance.json --check --json", {{"instance.json", kInstance}}},
+      {"solve_infeasible", "solve instance.json",
+       {{"instance.json", R"({"schema": "orrery.instance/1", "budget_bytes": 3, "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 5}]}]})"}}},
+      {"solve_wrong_instance", "solve instance.json", {{"instance.json", kWrongInstance}}},
+      {"solve_wrong_transitions", "solve instance.json", {{"instance.json", kWrongTransitions}}},
+      {"import_galvatron", "import galvatron galvatron.json --model gpt2 --cluster dgx-a100 --devices 4 --out plan.json", {{"galvatron.json", kGalvatron}}},
+      {"import_galvatron_wrong", "import galvatron galvatron.json --model gpt2 --cluster dgx-a100 --out plan.json", {{"galvatron.json", kWrongGalvatron}}},
+      {"import_megatron", "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json", {{"run.sh", kMegatron}}},
+      {"import_megatron_wrong", "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json", {{"run.sh", kWrongMegatron}}},
+      {"import_other", "import deepspeed ds.json --model gpt2 --cluster dgx-a100 --out plan.json"},
       {"simulate_uniform", "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 --global-batch 64 --sequence-length 2048 --json"},
       {"simulate_text", "simulate --model gpt2-xl --cluster dgx-h100 --pp 4 --dp 2 --recompute full --micro-batch 2 --global-batch 64"},
       {"plan_profile",
@@ -130,6 +208,32 @@ TEST(CommandLine, RanksThatAreNotThePlansAreRefused) {
   const CliResult r = run_cli("train --plan plan.json --ranks 3", folder.path());
   EXPECT_EQ(r.exit_code, 1);
   EXPECT_EQ(r.err, "error[E0006]: --ranks 3, but the plan is for 8 ranks; use --ranks 8, or plan again for 3 devices\n");
+}
+
+TEST(CommandLine, CheckAcceptsWhatSolveAndPlanSayAndRefusesOtherNumbers) {
+  const ScratchFolder folder;
+  folder.write("instance.json", kInstance);
+  const std::string solution = run_cli("solve instance.json --json", folder.path()).out;
+  folder.write("solution.json", solution);
+  const CliResult accepted = run_cli("check solution.json --instance instance.json", folder.path());
+  EXPECT_EQ(accepted.exit_code, 0) << accepted.err;
+  EXPECT_EQ(accepted.out, "cost    32 ps (32 ps)\nmemory  24 B of 24 B\nbound   32 ps, recomputed from the multiplier\nthe answer holds\n");
+  folder.write("solution.json", std::regex_replace(solution, std::regex(R"("bound_ps": 32)"), R"("bound_ps": 31)"));
+  EXPECT_EQ(run_cli("check solution.json --instance instance.json", folder.path()).exit_code, 0);  // weaker, and true
+  folder.write("solution.json", std::regex_replace(solution, std::regex(R"("numerator": 9)"), R"("numerator": 8)"));
+  const CliResult refused = run_cli("check solution.json --instance instance.json", folder.path());
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_EQ(refused.err, "solution.json: error[E0006]: multiplier 8 / 8 proves 31 ps, not 32\n");
+
+  const CliResult plan = run_cli("plan --model gpt2 --cluster dgx-a100 --check --json --out plan.json", folder.path());
+  EXPECT_EQ(plan.exit_code, 0);
+  EXPECT_NE(plan.err.find("the certificate holds"), std::string::npos) << plan.err;
+  folder.write("answer.json", plan.out);
+  EXPECT_EQ(run_cli("check answer.json", folder.path()).exit_code, 0);
+  EXPECT_EQ(run_cli("check plan.json", folder.path()).exit_code, 0);
+  EXPECT_EQ(run_cli("check plan.json --memory 100MiB", folder.path()).exit_code, 1);
+  folder.write("answer.json", std::regex_replace(plan.out, std::regex(R"("cost_ps": )"), R"("cost_ps": 1)"));
+  EXPECT_EQ(run_cli("check answer.json", folder.path()).exit_code, 1);
 }
 
 TEST(CommandLine, AFailedWriteLeavesTheOldFile) {

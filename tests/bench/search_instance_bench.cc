@@ -1,0 +1,82 @@
+// `orrery solve`: chains of random layers, easy and adversarial. Counters: states per second, gap where a limit of
+// states ended it.
+#include <benchmark/benchmark.h>
+
+#include "base/rng.h"
+#include "search/instance_program.h"
+
+namespace orrery::search {
+namespace {
+
+/// `runs` of equal layers (0: all differ). Times of 10 options fall on a line of memory up to `noise_ppm`; the budget
+/// halfway between least and most.
+Instance chain(std::int64_t layers, std::int64_t runs, std::int64_t noise_ppm) {
+  base::Rng rng(7);
+  const auto draw = [&](std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(high - low)));
+  };
+  Instance instance;
+  std::int64_t least = 0, most = 0;
+  for (std::int64_t i = 0; i < layers; ++i) {
+    std::vector<InstanceOption> options;
+    const bool again = runs > 0 && i % (layers / runs) != 0;
+    for (int k = 0; k < 10 && !again; ++k) {
+      const std::int64_t memory = draw(100'000'000, 2'000'000'000), line = 30'000'000'000 - 10 * memory;
+      options.push_back({std::to_string(k), line + line / 1'000'000 * draw(-noise_ppm, noise_ppm + 1), memory});
+    }
+    instance.layers.push_back(again ? instance.layers.back() : options);
+    const auto [low, high] = std::ranges::minmax(instance.layers.back(), {}, &InstanceOption::memory_bytes);
+    least += low.memory_bytes;
+    most += high.memory_bytes;
+  }
+  instance.budget_bytes = (least + most) / 2;
+  // Three layouts; changing one costs about half a layer.
+  instance.transition_ps.emplace_back();
+  for (int a = 0; a < 10; ++a) {
+    for (int b = 0; b < 10; ++b) instance.transition_ps.back().push_back(a % 3 == b % 3 ? 0 : 5'000'000'000);
+  }
+  return instance;
+}
+
+void solve(benchmark::State& state, std::int64_t runs, std::int64_t noise_ppm, std::uint64_t max_states) {
+  const Instance instance = chain(state.range(0), runs, noise_ppm);
+  std::uint64_t states = 0;
+  Solution answer;
+  for (auto _ : state) {
+    answer = solve_instance(instance, max_states);
+    states += answer.states;
+  }
+  state.counters["states/s"] = benchmark::Counter(static_cast<double>(states), benchmark::Counter::kIsRate);
+  state.counters["states"] = static_cast<double>(answer.states);
+  state.counters["gap_ppm"] = 1e6 * answer.gap;
+  state.counters["optimal"] = answer.status == Status::kOptimal ? 1 : 0;
+}
+BENCHMARK_CAPTURE(solve, equal_layers, 1, 100'000, 0)
+    ->Arg(32)
+    ->Arg(80)
+    ->Arg(256)
+    ->Arg(1024)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(solve, two_runs, 2, 100'000, 0)->Arg(32)->Arg(80)->Arg(256)->Arg(1024)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(solve, distinct_layers, 0, 100'000, 0)
+    ->Arg(32)
+    ->Arg(80)
+    ->Arg(256)
+    ->Arg(1024)
+    ->Unit(benchmark::kMillisecond);
+/// Collinear to 0.01 %.
+BENCHMARK_CAPTURE(solve, adversarial_equal, 1, 100, 1'000'000)
+    ->Arg(32)
+    ->Arg(80)
+    ->Arg(256)
+    ->Arg(1024)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(solve, adversarial_distinct, 0, 100, 1'000'000)
+    ->Arg(32)
+    ->Arg(80)
+    ->Arg(256)
+    ->Arg(1024)
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace orrery::search

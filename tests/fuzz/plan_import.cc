@@ -1,0 +1,27 @@
+// The readers of other tools' plans over arbitrary bytes: a plan that is valid, or diagnostics.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+#include "plan/import.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace orrery;
+  const std::string_view text{reinterpret_cast<const char*>(data), size};
+  model::ModelSpec spec;
+  spec.name = "small";
+  spec.layers = spec.heads = spec.kv_heads = spec.ffn = spec.max_positions = 8;
+  const plan::ImportTarget target{.model = spec, .cluster = "c", .devices = 8, .precision = {}};
+  const auto check = [&](const base::Result<plan::ImportedPlan>& imported) {
+    if (!imported) {
+      ORRERY_CHECK(!imported.error().empty());
+      return;
+    }
+    ORRERY_CHECK(plan::validate(imported->plan, spec).empty() && imported->plan.world_size() <= 8);
+  };
+  check(plan::import_megatron(text, "run.sh", target));
+  const auto root = base::Node::parse_text(text, "galvatron.json");
+  if (root) check(plan::import_galvatron(*root, target));
+  return 0;
+}

@@ -1,0 +1,153 @@
+#include "plan/import.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/import_arguments.h"
+
+namespace orrery::plan {
+namespace {
+
+ImportTarget target(std::int64_t devices = 8) {
+  model::ModelSpec m;
+  m.name = "small";
+  m.layers = 8;
+  m.hidden = 64;
+  m.heads = m.kv_heads = 8;
+  m.head_dim = 8;
+  m.ffn = 256;
+  m.vocab = 128;
+  m.max_positions = 128;
+  return {.model = m, .cluster = "dgx-a100", .devices = devices, .precision = {}};
+}
+
+base::Result<ImportedPlan> galvatron(const std::string& text, const ImportTarget& to = target()) {
+  const auto root = base::Node::parse_text(text, "galvatron.json");
+  if (!root) return base::fail(root.error());
+  return import_galvatron(*root, to);
+}
+
+base::Result<ImportedPlan> megatron(const std::string& text, const ImportTarget& to = target()) {
+  return import_megatron(text, "run.sh", to);
+}
+
+/// The first fault's text.
+template <class T>
+std::string fault(const base::Result<T>& result) {
+  return result ? "" : base::to_string(result.error().front());
+}
+
+TEST(ImportGalvatron, ListsBecomeRunsOfStages) {
+  const auto imported = galvatron(R"({"pp_deg": 2, "tp_sizes_enc": "1,1,2,2,2,2,4,4", "tp_consecutive_flags": "1,1,1,1,0,0,1,1",
+    "dp_types_enc": "1,1,0,0,0,0,0,0", "use_sp": "0,0,0,0,0,0,0,1", "checkpoint": "1,0,0,0,0,0,0,0", "global_bsz": 32, "chunks": 4,
+    "pp_division": "5,3", "pipeline_type": "pipedream_flush", "default_dp_type": "zero2", "vtp": 2, "vsp": 0, "embed_sdp": 1})");
+  ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
+  const Plan& p = imported->plan;
+  EXPECT_EQ(p.schedule, Schedule::k1F1B);
+  EXPECT_EQ(p.micro_batches, 4);
+  ASSERT_EQ(p.stages.size(), 2U);
+  std::vector<std::string> runs;
+  for (const Stage& stage : p.stages) {
+    for (const LayerRun& run : stage.runs) runs.push_back(fmt::format("{} {}", run.count, to_string(run.strategy)));
+  }
+  EXPECT_EQ(runs, (std::vector<std::string>{"1 tp1 dp4 zero3 recompute=full", "1 tp1 dp4 zero3", "2 tp2 dp2 zero2 sp",
+                                            "1 tp2 strided dp2 zero2 sp", "1 tp2 strided dp2 zero2 sp", "1 tp4 dp1 sp",
+                                            "1 tp1 cp4 ulysses dp1 zero2"}));
+  EXPECT_EQ(to_string(p.vocabulary), "tp2 dp2 zero3");
+}
+
+TEST(ImportGalvatron, DefaultsAreThatToolsOwn) {
+  const auto imported =
+      galvatron(R"({"pp_deg": 3, "tp_sizes_enc": "1,1,1,1,1,1,1,1", "global_bsz": 4, "chunks": 2})", target(3));
+  ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
+  EXPECT_EQ(imported->plan.schedule, Schedule::kGPipe);
+  EXPECT_EQ(imported->plan.stages[2].layers(), 4);
+  EXPECT_EQ(to_string(imported->plan.vocabulary), "tp1 dp1");
+}
+
+TEST(ImportMegatron, ScriptWithVariablesArraysAndContinuations) {
+  const auto imported = megatron(R"sh(#!/bin/bash
+GPUS_PER_NODE=8   # --tensor-model-parallel-size 99
+TP=${TP:-2}
+ARGS=(
+  --tensor-model-parallel-size ${TP} --pipeline-model-parallel-size=2 \
+  --micro-batch-size \
+    2
+  --global-batch-size "16" --bf16
+)
+MORE="--sequence-parallel --recompute-activations"
+torchrun --nproc_per_node $GPUS_PER_NODE pretrain_gpt.py ${ARGS[@]} $MORE --use-distributed-optimizer --lr 1e-4
+)sh");
+  ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
+  const Plan& p = imported->plan;
+  EXPECT_EQ(p.pipeline_degree(), 2);
+  EXPECT_EQ(p.micro_batches, 4);
+  EXPECT_EQ(to_string(p.stages[0].runs[0].strategy), "tp2 dp2 zero1 sp recompute=selective");
+  EXPECT_EQ(p.precision, model::Precision::kBFloat16);
+  EXPECT_EQ(imported->notes, std::vector<std::string>{"not part of a plan: --lr"});
+}
+
+TEST(ImportMegatron, VirtualStagesUnevenStagesAndBlocksOfRecomputation) {
+  const auto virtual_stages = megatron("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 --micro-batch-size 1 --global-batch-size 8");
+  ASSERT_TRUE(virtual_stages.has_value()) << base::to_string(virtual_stages.error());
+  EXPECT_EQ(virtual_stages->plan.virtual_stages, 2);
+  EXPECT_EQ(virtual_stages->plan.stages.size(), 4U);
+  EXPECT_EQ(virtual_stages->plan.schedule, Schedule::kInterleaved);
+
+  const auto uneven = megatron(
+      "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 1 --micro-batch-size 1 "
+      "--recompute-granularity full --recompute-method block --recompute-num-layers 2");
+  ASSERT_TRUE(uneven.has_value()) << base::to_string(uneven.error());
+  EXPECT_EQ(uneven->plan.stages[0].layers(), 1);
+  EXPECT_EQ(uneven->plan.stages[1].runs.size(), 2U);
+  EXPECT_EQ(uneven->plan.stages[1].runs[0].count, 2);
+  EXPECT_EQ(uneven->plan.stages[1].runs[1].strategy.recompute, Recompute::kNone);
+}
+
+TEST(ImportMegatron, YamlKeysAndContextParallelism) {
+  const auto imported = megatron(R"(tensor_model_parallel_size: 2
+context_parallel_size: 2
+cp_comm_type: a2a
+sequence_parallel: false
+micro_batch_size: 1
+global_batch_size: null
+use_distributed_optimizer: true
+num_distributed_optimizer_instances: 2
+)");
+  ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
+  EXPECT_EQ(to_string(imported->plan.stages[0].runs[0].strategy), "tp2 cp2 ulysses dp2 zero1 shard2");
+  EXPECT_EQ(imported->plan.global_batch, 2);
+}
+
+TEST(ImportMegatron, FewerRanksThanDevicesLeaveTheRestIdle) {
+  const auto imported = megatron("--nproc-per-node 4 --micro-batch-size 1", target(8));
+  ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
+  EXPECT_EQ(imported->plan.world_size(), 4);
+  EXPECT_EQ(fault(megatron("--nproc-per-node 16 --micro-batch-size 1", target(8))),
+            "run.sh:1:1: error[E0006]: 1 × 16 ranks, cluster 'dgx-a100' has 8 devices; --hosts, or another cluster");
+}
+
+TEST(ImportMegatron, WhatAPlanCannotSayIsAFaultAtItsPlace) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--fp8-format hybrid", "run.sh:1:1: error[E0011]: --fp8-format cannot be said in a plan; the precisions are bf16 and fp32"},
+      {"--recompute-granularity full --recompute-num-layers 2", "run.sh:1:30: error[E0011]: chunks of 2 layers that are recomputed as one; every layer keeps its own input: 1"},
+      {"\n  --pipeline-model-parallel-size 3", "run.sh:2:3: error[E0006]: 8 layers do not divide into the stages asked for (3 of pipeline-model-parallel-size); stages of equal numbers of layers"},
+      {"--tensor-model-parallel-size $TP", "run.sh:1:1: error[E0014]: --tensor-model-parallel-size is $TP, which this file does not set; write the number, or NAME=number in a line before it"},
+      {"--global-batch-size 24\n--global-batch-size 48", "run.sh:2:1: error[E0006]: --global-batch-size is given twice: 24 and 48; keep the one that counts"},
+      {"--squence-parallel", "run.sh:1:1: error[E0002]: unknown argument --squence-parallel; did you mean --sequence-parallel?"},
+      {"--cp-comm-type allgather", "run.sh:1:1: error[E0011]: context parallelism by 'allgather'; p2p (a ring) or a2a (Ulysses)"},
+      {"--num-layers 12", "run.sh:1:1: error[E0006]: --num-layers is 12 and model 'small' has 8; name the model that the file trains with --model"},
+  };
+  for (const auto& [text, expected] : cases) {
+    EXPECT_EQ(fault(megatron(std::string(text) + "\n--micro-batch-size 1", target(24))), expected) << text;
+  }
+}
+
+TEST(ReadArguments, UnsetVariablesStay) {
+  const auto arguments = read_arguments("A=$1\nB=$((2*3))\n--x $A --y ${B} --z=${C:-5} --w \"$(nproc)\" --v", "f");
+  std::vector<std::string> values;
+  for (const Argument& a : arguments) values.push_back(a.key + "=" + a.value);
+  EXPECT_EQ(values, (std::vector<std::string>{"x=$1", "y=$((2*3))", "z=5", "w=$(nproc)", "v="}));
+}
+
+}  // namespace
+}  // namespace orrery::plan

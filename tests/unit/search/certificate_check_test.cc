@@ -1,0 +1,108 @@
+// The checker refuses every number that is not as recomputed.
+#include "search/certificate_check.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "search/instance_program.h"
+#include "tests/unit/search/tiny_fixture.h"
+
+namespace orrery::search {
+namespace {
+
+Instance instance() {
+  return {.budget_bytes = 11,
+          .layers = {{{"fast", 1, 8}, {"small", 4, 2}}, {{"fast", 1, 6}, {"small", 2, 3}}, {{"only", 7, 0}}},
+          .transition_ps = {{5, 0, 0, 5}, {1, 2}}};
+}
+
+TEST(CertificateCheck, AcceptsTheAnswer) {
+  const Solution s = solve_instance(instance());
+  const CheckReport report = check_solution(instance(), s);
+  EXPECT_TRUE(report.holds());
+  EXPECT_EQ(report.cost_ps, s.time_ps);
+  EXPECT_EQ(report.memory_bytes, std::vector<std::int64_t>{s.memory_bytes});
+  EXPECT_GE(report.bound_ps, s.bound_ps);
+}
+
+TEST(CertificateCheck, RefusesEveryFalseNumber) {
+  const std::vector<std::pair<std::string, std::function<void(Solution&)>>> lies{
+      {"time", [](Solution& s) { --s.time_ps; }},
+      {"memory", [](Solution& s) { --s.memory_bytes; }},
+      {"choice", [](Solution& s) { s.choices[0] = 2; }},
+      {"negative choice", [](Solution& s) { s.choices[0] = -1; }},
+      {"other choice", [](Solution& s) { s.choices[0] ^= 1; }},
+      {"choices", [](Solution& s) { s.choices.pop_back(); }},
+      {"bound", [](Solution& s) { s.bound_ps = s.proved_ps = s.time_ps + 1; }},
+      {"multiplier",
+       [](Solution& s) {
+         s.multiplier = {1'000'000, 1};
+       }},
+      {"negative multiplier", [](Solution& s) { s.multiplier.numerator = -1; }},
+      {"zero denominator", [](Solution& s) { s.multiplier.denominator = 0; }},
+      {"status", [](Solution& s) { s.status = Status::kInfeasible; }},
+      {"budget", [](Solution& s) { s.status = Status::kBudget; }},
+      {"proof", [](Solution& s) { --s.proved_ps; }},
+      {"least memory", [](Solution& s) { ++s.least_memory_bytes; }},
+  };
+  const Solution honest = solve_instance(instance());
+  for (const auto& [name, lie] : lies) {
+    Solution s = honest;
+    lie(s);
+    EXPECT_FALSE(check_solution(instance(), s).holds()) << name;
+  }
+}
+
+TEST(CertificateCheck, RefusesAnAnswerOverTheBudget) {
+  const Solution s = solve_instance(instance());
+  Instance less = instance();
+  less.budget_bytes = s.memory_bytes - 1;
+  EXPECT_FALSE(check_solution(less, s).holds());
+}
+
+TEST(CertificateCheck, RefusesNumbersBeyond128Bits) {
+  Solution s = solve_instance(instance());
+  Instance large = instance();
+  large.layers[0][0].time_ps = large.layers[0][1].time_ps = std::numeric_limits<std::int64_t>::max() - 40;
+  s.multiplier = {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::max()};
+  EXPECT_FALSE(check_solution(large, s).holds());
+}
+
+TEST(CertificateCheck, APlansClaimIsRecomputed) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  PlanRequest request;
+  request.cluster = "tiny";
+  request.memory_bytes = 1 << 30;
+  request.global_batch = 8;
+  const auto answer = find_plan(cost, request);
+  ASSERT_TRUE(answer.has_value()) << base::to_string(answer.error());
+  const Certificate& c = answer->certificate;
+  const auto best = std::ranges::min_element(answer->candidates, {}, &Candidate::closed_form_ps);
+  const PlanClaim honest{c.cost_ps, c.bound_ps, c.stage_peak_bytes, c.memory_limit_bytes};
+  const auto report = check_plan(cost, best->plan, honest);
+  ASSERT_TRUE(report.has_value()) << base::to_string(report.error());
+  EXPECT_TRUE(report->holds()) << report->faults.front();
+  EXPECT_EQ(report->cost_ps, c.cost_ps);
+  const auto refused = [&](const PlanClaim& claim) {
+    const auto again = check_plan(cost, best->plan, claim);
+    return again && !again->holds();
+  };
+  PlanClaim lie = honest;
+  --lie.cost_ps;
+  EXPECT_TRUE(refused(lie));
+  lie = honest;
+  lie.bound_ps = c.cost_ps + 1;
+  EXPECT_TRUE(refused(lie));
+  lie = honest;
+  ++lie.stage_peak_bytes.front();
+  EXPECT_TRUE(refused(lie));
+  lie = honest;
+  lie.memory_limit_bytes = *std::ranges::max_element(c.stage_peak_bytes) - 1;
+  EXPECT_TRUE(refused(lie));
+}
+
+}  // namespace
+}  // namespace orrery::search

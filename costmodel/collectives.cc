@@ -119,8 +119,9 @@ std::int64_t Transfer::duration_ps() const {
   return static_cast<std::int64_t>(ps);
 }
 
-CollectivePrices::CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured)
-    : topology_(&topology), measured_(std::move(measured)) {
+CollectivePrices::CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured,
+                                   std::int64_t rate_ppm)
+    : topology_(&topology), measured_(std::move(measured)), rate_ppm_(rate_ppm) {
   for (auto& entry : measured_) make_monotone(entry.points);
 }
 
@@ -184,6 +185,11 @@ const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t
 }
 
 Transfer CollectivePrices::load(Transfer transfer, Paths paths, std::int64_t divisor) const {
+  constexpr std::int64_t kMillion = 1'000'000;
+  if (transfer.rate_cap > 0 && rate_ppm_ != kMillion) {
+    const auto cap = static_cast<__int128>(transfer.rate_cap) * rate_ppm_ / kMillion;
+    transfer.rate_cap = static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
+  }
   std::sort(paths.crossed.begin(), paths.crossed.end());
   std::int64_t rate = transfer.rate_cap > 0 ? transfer.rate_cap : std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 0; i < paths.crossed.size();) {

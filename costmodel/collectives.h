@@ -39,8 +39,8 @@ enum class Senders : std::uint8_t { kOfClass, kWholeGroups };
 
 class CollectivePrices {
  public:
-  /// The topology must outlive this object.
-  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured);
+  /// The topology must outlive this object. Measured rates count rate_ppm / 10^6 of themselves.
+  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured, std::int64_t rate_ppm = 1'000'000);
 
   [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
                                     int rank_count, Senders senders = Senders::kOfClass) const;
@@ -63,6 +63,7 @@ class CollectivePrices {
 
   const topologies::Topology* topology_;
   std::vector<model::CollectiveTimes> measured_;
+  std::int64_t rate_ppm_;
 };
 
 }  // namespace orrery::costmodel

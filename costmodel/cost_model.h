@@ -23,6 +23,16 @@ struct CostModelOptions {
   std::int64_t sequence = 0;
 };
 
+/// A machine of other speed, for "what if": every operation of a device, every link and every measured rate of communication at
+/// ppm / 10^6 of its speed. Latencies stay. With a link_kind only the links of that kind change, and measured rates, which hide
+/// them, do not.
+struct SpeedScale {
+  std::int64_t compute_ppm = 1'000'000;
+  std::int64_t bandwidth_ppm = 1'000'000;
+  std::string link_kind = {};
+  bool operator==(const SpeedScale&) const = default;
+};
+
 /// Prices of everything a Program contains. Immutable after make(); const functions are thread-safe.
 class CostModel {
  public:
@@ -30,6 +40,9 @@ class CostModel {
   /// ("A100" names every "A100-...", a CPU name its cores; an empty device is accepted: a Galvatron folder has none).
   static base::Result<CostModel> make(model::ModelSpec model, topologies::Topology topology,
                                       std::optional<model::Profile> profile, CostModelOptions options);
+
+  /// The same model and profile on a machine of other speed. @pre this one is not scaled; both ppm > 0.
+  [[nodiscard]] CostModel scaled(const SpeedScale& scale) const;
 
   /// Compute time of one segment phase, alone: measured points (log-log interpolation), else measured layer times shared out by
   /// roofline weight, else roofline max(flops / (peak·efficiency), bytes / bandwidth) + launch overhead.
@@ -56,6 +69,7 @@ class CostModel {
   [[nodiscard]] Origin communication_origin() const;
   [[nodiscard]] const model::ModelSpec& model() const;
   [[nodiscard]] const topologies::Topology& topology() const;
+  [[nodiscard]] const std::optional<model::Profile>& profile() const;
   [[nodiscard]] const CostModelOptions& options() const;
   [[nodiscard]] std::string fingerprint() const;
 

@@ -56,6 +56,10 @@ std::vector<Case> cases() {
       {"simulate_text", "simulate --model gpt2-xl --cluster dgx-h100 --pp 4 --dp 2 --recompute full --micro-batch 2 --global-batch 64"},
       {"plan_profile",
        "plan --model llama-2-7b --cluster dgx-a100 --profile llama2-7b-a100-8gpu --memory 36GiB --global-batch 64 --sequence-length 2048 --top 3 --json"},
+      {"plan_target", "plan --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --target megatron --fix tp=2,recompute=none --top 2"},
+      {"plan_space", "plan --model gpt2-xl --cluster dgx-a100 --global-batch 64 --space dp,zero3 --top 2"},
+      {"plan_unknown_dimension", "plan --model gpt2-xl --cluster dgx-a100 --space dp,zero4 --fix tp=two,microbatch=1"},
+      {"plan_unknown_target", "plan --model gpt2-xl --cluster dgx-a100 --target megatorn"},
   };
 }
 
@@ -73,11 +77,8 @@ std::string transcript(const Case& c) {
          without_times(r.err);
 }
 
-class CommandLine : public testing::TestWithParam<Case> {};
-
-TEST_P(CommandLine, SaysExactlyThis) {
-  const std::string path = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/cli/expected/" + GetParam().name + ".txt";
-  const std::string actual = transcript(GetParam());
+void expect_text(const std::string& name, const std::string& actual) {
+  const std::string path = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/cli/expected/" + name + ".txt";
   if (std::getenv("ORRERY_UPDATE_GOLDEN")) std::ofstream(path, std::ios::binary) << actual;
   std::ifstream in(path, std::ios::binary);
   ASSERT_TRUE(in) << path << " is missing; ORRERY_UPDATE_GOLDEN=1 writes it";
@@ -85,6 +86,10 @@ TEST_P(CommandLine, SaysExactlyThis) {
   expected << in.rdbuf();
   EXPECT_EQ(actual, expected.str());
 }
+
+class CommandLine : public testing::TestWithParam<Case> {};
+
+TEST_P(CommandLine, SaysExactlyThis) { expect_text(GetParam().name, transcript(GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Golden, CommandLine, testing::ValuesIn(cases()), [](const auto& tested) { return tested.param.name; });
 
 TEST(CommandLine, PlanIsTheSameTwiceAndWithTwoThreads) {

@@ -102,13 +102,14 @@ std::string limits(const Explanation& e, const costmodel::CostModel& cost) {
   std::string text = "What limits it\n" + memory_limit(l);
   const std::string shares = fmt::format("computation {:.1f} %, exposed communication {:.1f} %, waiting {:.1f} %", percent(l.compute_ps, step),
                                          percent(l.communication_ps, step), percent(l.bubble_ps, step));
-  switch (l.time) {
+  switch (e.bound) {
     case search::TimeBound::kCompute: text += fmt::format("  time: bound by computation on stage {}: {}\n", e.plan.critical_stage(), shares); break;
     case search::TimeBound::kCommunication:
-      text += fmt::format("  time: bound by communication, most of it {}: {}\n", part_words(l.dearest_communication), shares);
+      text += fmt::format("  time: bound by communication, most of what is exposed is {}: {}\n", part_words(l.dearest_communication), shares);
       break;
     case search::TimeBound::kBubble: text += fmt::format("  time: bound by the pipeline bubble: {}\n", shares); break;
   }
+  for (const search::Elasticity& x : e.elasticities) text += fmt::format("  1 % more {}: {:+.2f} % step time\n", x.what, x.value);
   const std::int64_t work = step - l.bubble_ps;
   if (e.plan.report.stages.size() > 1) {
     text += fmt::format("  balance: the slowest stage works {}, the average stage {}; equal stages would work {} less\n", show_time(work), show_time(l.mean_work_ps),
@@ -202,7 +203,6 @@ std::string sensitivity(const Explanation& e) {
     text += fmt::format("  {:<18} {:>10} {:>9} {:>10} {:>12}", name, time, change, best, behind);
     text += w.best && w.best_changes ? "  " + one_line(w.best->plan) + "\n" : "\n";
   }
-  for (const search::Elasticity& x : e.elasticities) text += fmt::format("  1 % more {}: {:+.2f} % step time\n", x.what, x.value);
   return text;
 }
 
@@ -275,12 +275,13 @@ const char* bound_word(search::TimeBound b) {
   return "";
 }
 
-base::Json limits_json(const search::Limits& l) {
+base::Json limits_json(const Explanation& e) {
+  const search::Limits& l = e.limits;
   base::Json links = base::Json::array();
   for (const search::LinkEffect& x : l.links) links.push_back({{"kind", x.kind}, {"saved_ps", x.saved_ps}});
   const base::Json memory{{"fits", l.fits()}, {"stage", l.fullest_stage}, {"peak_bytes", l.peak_bytes}, {"limit_bytes", l.limit_bytes},
                           {"category", std::string(plan::to_string(l.fullest_category))}, {"category_bytes", l.category_bytes}};
-  const base::Json time{{"bound_by", bound_word(l.time)}, {"compute_ps", l.compute_ps}, {"communication_ps", l.communication_ps}, {"bubble_ps", l.bubble_ps},
+  const base::Json time{{"bound_by", bound_word(e.bound)}, {"compute_ps", l.compute_ps}, {"communication_ps", l.communication_ps}, {"bubble_ps", l.bubble_ps},
                         {"mean_work_ps", l.mean_work_ps}, {"dearest_communication", std::string(sim::to_string(l.dearest_communication))}, {"ten_percent_more", links}};
   return {{"memory", memory}, {"time", time}};
 }
@@ -313,7 +314,7 @@ base::Json explanation_json(const Explanation& e, const costmodel::CostModel& co
   base::Json j = account_json(e.plan);
   j["schema"] = "orrery.explanation/1";
   j["origin"] = origin_json(cost);
-  j["limits"] = limits_json(e.limits);
+  j["limits"] = limits_json(e);
   j["search_status"] = std::string(search::to_string(e.search_status));
   j["others"] = base::Json::array();
   for (const Comparison& c : e.others) j["others"].push_back(comparison_json(c));

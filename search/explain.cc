@@ -23,6 +23,7 @@ class Explainer {
     TRY_VOID(search_others());
     TRY_VOID(hold_against());
     TRY_VOID(vary());
+    e_.bound = bound();
     judge();
     if (!e_.limits.fits()) {
       TRY(e_.relaxations, ways_to_fit(cost_, e_.plan, limit_));
@@ -194,6 +195,14 @@ class Explainer {
   }
 
   // ---- verdict ----
+
+  [[nodiscard]] TimeBound bound() const {
+    const double bubble = static_cast<double>(e_.limits.bubble_ps) / static_cast<double>(e_.plan.step_ps());
+    double compute = 0, communication = 0;
+    for (const Elasticity& x : e_.elasticities) (x.what == "compute" ? compute : communication) = -x.value * (1 - bubble);
+    if (bubble > compute && bubble > communication) return TimeBound::kBubble;
+    return communication > compute ? TimeBound::kCommunication : TimeBound::kCompute;
+  }
 
   /// The fastest plan known, explained or found, against the next.
   void judge() {

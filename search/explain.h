@@ -61,6 +61,10 @@ struct Elasticity {
   double value = 0;                        // negative: more of it saves time
 };
 
+/// What binds time, of three scores, with β the bubble's share of the critical stage and e the elasticities: computation −e_c (1 − β), communication
+/// −e_b (1 − β), bubble β. The elasticities count hidden communication that would be the next to be exposed, which shares of time do not.
+enum class TimeBound : std::uint8_t { kCompute, kCommunication, kBubble };
+
 /// Whether the fastest plan is faster than the next in spite of the band b, with d_i the parts of their difference and g = Σ d_i the gap:
 ///   kCertain  g > b · step: even if the prices behind the two plans are wrong independently of each other
 ///   kLikely   g > b · Σ |d_i|: if a part's prices are wrong by one factor in both plans, which share most prices
@@ -71,6 +75,7 @@ std::string_view to_string(Stability s);  // "certain", "likely", "open"
 struct Explanation {
   Account plan;
   Limits limits;
+  TimeBound bound = TimeBound::kCompute;
   Status search_status = Status::kInfeasible;
   std::vector<Comparison> others;          // fastest first; may hold faster plans than the explained one
   std::optional<Versus> versus;

@@ -39,9 +39,6 @@ void add_time(const Account& account, Limits& limits) {
     if (communicates(i) && parts[i] > parts[dearest]) dearest = i;
   }
   limits.dearest_communication = static_cast<TimePart>(dearest);
-  limits.time = TimeBound::kCompute;
-  if (limits.communication_ps > limits.compute_ps) limits.time = TimeBound::kCommunication;
-  if (limits.bubble_ps > std::max(limits.compute_ps, limits.communication_ps)) limits.time = TimeBound::kBubble;
   std::int64_t waiting = 0;
   for (const sim::StageReport& s : account.report.stages) waiting += s.parts[index(TimePart::kBubble)];
   limits.mean_work_ps = account.step_ps() - waiting / static_cast<std::int64_t>(account.report.stages.size());

@@ -14,9 +14,6 @@
 
 namespace orrery::search {
 
-/// The dearest of three shares of the critical stage's step.
-enum class TimeBound : std::uint8_t { kCompute, kCommunication, kBubble };
-
 /// Links of one kind, 10 % faster.
 struct LinkEffect {
   std::string kind;             // "nvlink", "ib"
@@ -29,7 +26,6 @@ struct Limits {
   plan::BufferCategory fullest_category = plan::BufferCategory::kParameter;
   std::int64_t category_bytes = 0;         // of it, at that stage's peak
 
-  TimeBound time = TimeBound::kCompute;
   std::int64_t compute_ps = 0, communication_ps = 0, bubble_ps = 0;  // of the critical stage: the step
   std::int64_t mean_work_ps = 0;           // all but the bubble, mean over stages: what equal stages would work
   sim::TimePart dearest_communication = sim::TimePart::kTensor;

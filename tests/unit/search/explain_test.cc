@@ -114,7 +114,7 @@ TEST(Explain, OneDeviceIsBoundByComputationAlone) {
   const costmodel::CostModel cost = tiny_cost(1, 2);
   const auto e = explain(cost, of_best(cost, tiny_problem()));
   ASSERT_TRUE(e.has_value());
-  EXPECT_EQ(e->limits.time, TimeBound::kCompute);
+  EXPECT_EQ(e->bound, TimeBound::kCompute);
   EXPECT_EQ(e->limits.compute_ps, e->plan.step_ps());
   EXPECT_EQ(e->limits.communication_ps, 0);
   ASSERT_EQ(e->elasticities.size(), 2U);
@@ -122,6 +122,31 @@ TEST(Explain, OneDeviceIsBoundByComputationAlone) {
   EXPECT_EQ(e->elasticities[0].value, 0.0);
   EXPECT_NEAR(e->elasticities[1].value, -1.0101, 1e-3);
   for (const LinkEffect& link : e->limits.links) EXPECT_EQ(link.saved_ps, 0);
+}
+
+// Links of 1 GB/s: the all-reduces of activations outlast the products between them.
+TEST(Explain, ATensorParallelPlanOnSlowLinksIsBoundByCommunication) {
+  const auto cost = costmodel::CostModel::make(tiny_model(4), tiny_cluster(4).with_link_rates(50'000), std::nullopt, {model::Precision::kBFloat16, 128});
+  ASSERT_TRUE(cost.has_value());
+  ExplainRequest request;
+  request.problem = tiny_problem();
+  request.plan = uniform(4, 1, 1);
+  const auto e = explain(*cost, request);
+  ASSERT_TRUE(e.has_value());
+  EXPECT_EQ(e->bound, TimeBound::kCommunication);
+  EXPECT_GT(e->limits.communication_ps, e->limits.compute_ps);
+}
+
+// One micro-batch through four stages: every stage waits for three quarters of the step.
+TEST(Explain, OneMicroBatchThroughFourStagesIsBoundByTheBubble) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  ExplainRequest request;
+  request.problem = tiny_problem();
+  request.plan = uniform(1, 4, 1, 8);
+  const auto e = explain(cost, request);
+  ASSERT_TRUE(e.has_value());
+  EXPECT_EQ(e->bound, TimeBound::kBubble);
+  EXPECT_GT(2 * e->limits.bubble_ps, e->plan.step_ps());
 }
 
 TEST(Explain, NamesTheLinkThatCommunicationWaitsFor) {

@@ -96,7 +96,7 @@ class ProgressLine {
 void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
   if (answer.shortfall_bytes == 0) {
     fmt::print(stderr, "no strategy divides this model and batch over this cluster:\n");
-    for (std::size_t i = 0; i < answer.pruned.size() && i < 5; ++i) fmt::print(stderr, "  {}: {}\n", answer.pruned[i].candidate, answer.pruned[i].reason);
+    for (const search::Pruned& p : search::telling_reasons(answer.pruned, 5)) fmt::print(stderr, "  {}: {}\n", p.candidate, p.reason);
     fmt::print(stderr, "try a global batch that its devices divide, or fewer hosts\n");
     return;
   }

@@ -82,13 +82,10 @@ std::string memory_limit(const search::Limits& l) {
   return fmt::format("  memory: {}, {} free ({:.1f} %); {}\n", what, show_bytes(l.limit_bytes - l.peak_bytes), percent(l.limit_bytes - l.peak_bytes, l.limit_bytes), most);
 }
 
-std::string link_sentence(const Explanation& e, const costmodel::CostModel& cost) {
+std::string link_sentence(const Explanation& e) {
   if (e.limits.communication_ps == 0) return "  links: no communication is exposed; faster links would save nothing\n";
-  if (cost.communication_origin() == costmodel::Origin::kMeasured) {
-    return "  links: communication is priced by measured bandwidths, which do not tell links apart\n";
-  }
   const search::LinkEffect& first = e.limits.links.front();
-  if (first.saved_ps <= 0) return "  links: 10 % more bandwidth on any one kind of link saves nothing (latency rules)\n";
+  if (first.saved_ps <= 0) return "  links: 10 % more bandwidth on any one of them saves nothing (latency rules)\n";
   std::string text = "  links: 10 % more bandwidth";
   for (const search::LinkEffect& l : e.limits.links) {
     if (l.saved_ps > 0) text += fmt::format("{} on {} saves {}", &l == &first ? "" : ",", l.kind, show_time(l.saved_ps));
@@ -96,7 +93,7 @@ std::string link_sentence(const Explanation& e, const costmodel::CostModel& cost
   return text + "\n";
 }
 
-std::string limits(const Explanation& e, const costmodel::CostModel& cost) {
+std::string limits(const Explanation& e) {
   const search::Limits& l = e.limits;
   const std::int64_t step = e.plan.step_ps();
   std::string text = "What limits it\n" + memory_limit(l);
@@ -115,7 +112,7 @@ std::string limits(const Explanation& e, const costmodel::CostModel& cost) {
     text += fmt::format("  balance: the slowest stage works {}, the average stage {}; equal stages would work {} less\n", show_time(work), show_time(l.mean_work_ps),
                         show_time(work - l.mean_work_ps));
   }
-  return text + link_sentence(e, cost);
+  return text + link_sentence(e);
 }
 
 /// The parts that make most of the difference, largest first: "+0.31 s exposed tensor communication, -0.12 s bubble".
@@ -231,7 +228,7 @@ std::string trust(const Explanation& e, const costmodel::CostModel& cost) {
 
 std::string explanation_text(const Explanation& e, const costmodel::CostModel& cost) {
   std::string text = describe(e.plan.plan) + "\n" + in_short(e) + "\n";
-  text += waterfall(e.plan) + "\n" + limits(e, cost) + "\n";
+  text += waterfall(e.plan) + "\n" + limits(e) + "\n";
   if (!e.relaxations.empty()) text += "Ways to make this plan fit\n" + relaxations(e.relaxations) + "\n";
   if (!e.problem_relaxations.empty()) text += "No plan of the search fits; the best one\n" + relaxations(e.problem_relaxations) + "\n";
   if (e.versus) text += versus(e, *e.versus) + "\n";

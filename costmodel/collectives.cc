@@ -120,8 +120,8 @@ std::int64_t Transfer::duration_ps() const {
 }
 
 CollectivePrices::CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured,
-                                   std::int64_t rate_ppm)
-    : topology_(&topology), measured_(std::move(measured)), rate_ppm_(rate_ppm) {
+                                   RateScale scale)
+    : topology_(&topology), measured_(std::move(measured)), scale_(scale) {
   for (auto& entry : measured_) make_monotone(entry.points);
 }
 
@@ -186,8 +186,9 @@ const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t
 
 Transfer CollectivePrices::load(Transfer transfer, Paths paths, std::int64_t divisor) const {
   constexpr std::int64_t kMillion = 1'000'000;
-  if (transfer.rate_cap > 0 && rate_ppm_ != kMillion) {
-    const auto cap = static_cast<__int128>(transfer.rate_cap) * rate_ppm_ / kMillion;
+  const std::int64_t ppm = paths.hosts > 1 ? scale_.across_hosts_ppm : scale_.in_hosts_ppm;
+  if (transfer.rate_cap > 0 && ppm != kMillion) {
+    const auto cap = static_cast<__int128>(transfer.rate_cap) * ppm / kMillion;
     transfer.rate_cap = static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
   }
   std::sort(paths.crossed.begin(), paths.crossed.end());

@@ -37,10 +37,16 @@ namespace orrery::costmodel {
 /// ranks, for a simulator that adds up the classes' parts; or all members, for the time that the operation takes alone.
 enum class Senders : std::uint8_t { kOfClass, kWholeGroups };
 
+/// Measured rates count ppm / 10^6 of themselves, by the hosts that their groups span.
+struct RateScale {
+  std::int64_t in_hosts_ppm = 1'000'000;
+  std::int64_t across_hosts_ppm = 1'000'000;
+};
+
 class CollectivePrices {
  public:
-  /// The topology must outlive this object. Measured rates count rate_ppm / 10^6 of themselves.
-  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured, std::int64_t rate_ppm = 1'000'000);
+  /// The topology must outlive this object.
+  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured, RateScale scale = {});
 
   [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
                                     int rank_count, Senders senders = Senders::kOfClass) const;
@@ -63,7 +69,7 @@ class CollectivePrices {
 
   const topologies::Topology* topology_;
   std::vector<model::CollectiveTimes> measured_;
-  std::int64_t rate_ppm_;
+  RateScale scale_;
 };
 
 }  // namespace orrery::costmodel

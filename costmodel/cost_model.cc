@@ -66,6 +66,27 @@ base::Result<void> check_rates(const model::Profile& profile) {
 
 }  // namespace
 
+namespace {
+
+using Carrier = SpeedScale::Carrier;
+
+RateScale measured_rates(const SpeedScale& s) {
+  const auto when = [&](Carrier one) { return s.bandwidth_of == Carrier::kAll || s.bandwidth_of == one ? s.bandwidth_ppm : kMillion; };
+  return {when(Carrier::kMeasuredInHosts), when(Carrier::kMeasuredAcrossHosts)};
+}
+
+topologies::Topology scaled_links(const topologies::Topology& topology, const SpeedScale& s) {
+  switch (s.bandwidth_of) {
+    case Carrier::kAll: return topology.with_link_rates(s.bandwidth_ppm);
+    case Carrier::kLinksOfKind: return topology.with_link_rates(s.bandwidth_ppm, s.link_kind);
+    case Carrier::kMeasuredInHosts:
+    case Carrier::kMeasuredAcrossHosts: return topology;
+  }
+  ORRERY_CHECK(false, "carrier out of range");
+}
+
+}  // namespace
+
 struct CostModel::State {
   State(model::ModelSpec m, topologies::Topology t, std::optional<model::Profile> p, CostModelOptions o, ComputePrices c,
         SpeedScale s = {})
@@ -75,8 +96,7 @@ struct CostModel::State {
         options(o),
         scale(std::move(s)),
         compute(std::move(c)),
-        collectives(topology, profile ? profile->collectives : std::vector<model::CollectiveTimes>{},
-                    scale.link_kind.empty() ? scale.bandwidth_ppm : kMillion) {}
+        collectives(topology, profile ? profile->collectives : std::vector<model::CollectiveTimes>{}, measured_rates(scale)) {}
   State(const State&) = delete;  // collectives refers to topology
   State& operator=(const State&) = delete;
 
@@ -105,7 +125,7 @@ CostModel CostModel::scaled(const SpeedScale& scale) const {
   ORRERY_CHECK(state_->scale == SpeedScale{}, "prices are scaled once");
   ORRERY_CHECK(scale.compute_ppm > 0 && scale.bandwidth_ppm > 0, "speeds of {} and {} ppm", scale.compute_ppm, scale.bandwidth_ppm);
   CostModel made;
-  made.state_ = std::make_shared<const State>(state_->model, state_->topology.with_link_rates(scale.bandwidth_ppm, scale.link_kind),
+  made.state_ = std::make_shared<const State>(state_->model, scaled_links(state_->topology, scale),
                                               state_->profile, state_->options, state_->compute, scale);
   return made;
 }
@@ -175,7 +195,8 @@ std::string CostModel::fingerprint() const {
   digest.add(model::to_string(state_->options.precision)).add(state_->options.sequence);
   digest.add(state_->profile ? base::to_line(model::to_json(*state_->profile)) : std::string());
   if (state_->scale != SpeedScale{}) {
-    digest.add(state_->scale.compute_ppm).add(state_->scale.bandwidth_ppm).add(state_->scale.link_kind);
+    digest.add(state_->scale.compute_ppm).add(state_->scale.bandwidth_ppm);
+    digest.add(static_cast<int>(state_->scale.bandwidth_of)).add(state_->scale.link_kind);
   }
   return digest.hex();
 }

@@ -24,12 +24,13 @@ struct CostModelOptions {
 };
 
 /// A machine of other speed, for "what if": every operation of a device, every link and every measured rate of communication at
-/// ppm / 10^6 of its speed. Latencies stay. With a link_kind only the links of that kind change, and measured rates, which hide
-/// them, do not.
+/// ppm / 10^6 of its speed. Latencies stay. `bandwidth_of` narrows the second to one carrier; measured rates hide the links below them.
 struct SpeedScale {
+  enum class Carrier : std::uint8_t { kAll, kLinksOfKind, kMeasuredInHosts, kMeasuredAcrossHosts };
   std::int64_t compute_ppm = 1'000'000;
   std::int64_t bandwidth_ppm = 1'000'000;
-  std::string link_kind = {};
+  Carrier bandwidth_of = Carrier::kAll;
+  std::string link_kind = {};  // of kLinksOfKind
   bool operator==(const SpeedScale&) const = default;
 };
 

@@ -6,6 +6,8 @@
 #include <functional>
 #include <set>
 
+#include "search/space_text.h"
+
 namespace orrery::search {
 namespace {
 
@@ -148,9 +150,7 @@ class Explainer {
     if (devices % fixed != 0) {
       found.push_back({request_.versus_space->text, fmt::format("{} ranks do not divide {} devices", fixed, devices)});
     }
-    for (const Pruned& p : answer.pruned) {
-      if (found.size() < kReasons && p.reason.find("fixed") == std::string::npos) found.push_back(p);
-    }
+    for (Pruned& p : telling_reasons(answer.pruned, kReasons - found.size())) found.push_back(std::move(p));
     return found;
   }
 

@@ -45,11 +45,20 @@ void add_time(const Account& account, Limits& limits) {
 }
 
 base::Result<void> add_links(const costmodel::CostModel& cost, const Account& account, Limits& limits) {
+  using Carrier = costmodel::SpeedScale::Carrier;
   std::set<std::string> kinds;
   for (const topologies::Link& link : cost.topology().links()) kinds.insert(link.kind);
+  std::vector<std::pair<std::string, costmodel::SpeedScale>> carriers;
   for (const std::string& kind : kinds) {
-    TRY(const Account faster, account_of(cost.scaled({.bandwidth_ppm = kFaster, .link_kind = kind}), account.plan));
-    limits.links.push_back({kind, account.step_ps() - faster.step_ps()});
+    carriers.emplace_back(kind, costmodel::SpeedScale{.bandwidth_ppm = kFaster, .bandwidth_of = Carrier::kLinksOfKind, .link_kind = kind});
+  }
+  if (cost.communication_origin() == costmodel::Origin::kMeasured) {
+    carriers.emplace_back("rates measured in hosts", costmodel::SpeedScale{.bandwidth_ppm = kFaster, .bandwidth_of = Carrier::kMeasuredInHosts});
+    carriers.emplace_back("rates measured across hosts", costmodel::SpeedScale{.bandwidth_ppm = kFaster, .bandwidth_of = Carrier::kMeasuredAcrossHosts});
+  }
+  for (const auto& [name, scale] : carriers) {
+    TRY(const Account faster, account_of(cost.scaled(scale), account.plan));
+    limits.links.push_back({name, account.step_ps() - faster.step_ps()});
   }
   std::ranges::stable_sort(limits.links, std::greater<>(), &LinkEffect::saved_ps);
   return {};

@@ -14,9 +14,9 @@
 
 namespace orrery::search {
 
-/// Links of one kind, 10 % faster.
+/// One carrier of communication, 10 % faster.
 struct LinkEffect {
-  std::string kind;             // "nvlink", "ib"
+  std::string kind;             // a kind of link ("nvlink", "ib"); with a measured profile also "rates measured in hosts", "rates measured across hosts"
   std::int64_t saved_ps = 0;
 };
 

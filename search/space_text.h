@@ -31,4 +31,7 @@ base::Result<Space> restrict_to_dimensions(std::string_view names, Space space);
 /// Errors (all of them): kBadValue for an unknown key or word, kOutOfRange for a number, kDuplicateKey, kUsage for text that is not key=value.
 base::Result<Space> fix_values(std::string_view text, Space space);
 
+/// The first `count` reasons, those that are not just a fixed value first: what a reader wants to know when nothing is left.
+std::vector<Pruned> telling_reasons(std::vector<Pruned> pruned, std::size_t count);
+
 }  // namespace orrery::search

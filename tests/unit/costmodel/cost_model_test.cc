@@ -30,6 +30,8 @@ TEST(CostModel, WithoutAProfilePricesComeFromTheDatasheet) {
   EXPECT_EQ(cost->peak().raw(), 100e12);
 }
 
+using Carrier = SpeedScale::Carrier;
+
 std::int64_t all_reduce_ps(const CostModel& cost, std::int64_t bytes) {
   return cost.collective(plan::Collective::kAllReduce, {"data", 2, 1}, bytes, 0, 2).duration_ps();
 }
@@ -41,8 +43,8 @@ TEST(CostModel, ScaledBandwidthShortensTransfersAndNothingElse) {
   const CostModel faster = cost->scaled({.bandwidth_ppm = 2'000'000});
   EXPECT_EQ(all_reduce_ps(*cost, 1'000'000), 14'000'000);
   EXPECT_EQ(all_reduce_ps(faster, 1'000'000), 9'000'000);
-  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .link_kind = "ib"}), 1'000'000), 14'000'000);
-  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .link_kind = "nvlink"}), 1'000'000), 9'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kLinksOfKind, .link_kind = "ib"}), 1'000'000), 14'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kLinksOfKind, .link_kind = "nvlink"}), 1'000'000), 9'000'000);
   EXPECT_EQ(all_reduce_ps(cost->scaled({.compute_ppm = 2'000'000}), 1'000'000), 14'000'000);
   EXPECT_NE(faster.fingerprint(), cost->fingerprint());
   EXPECT_EQ(cost->scaled({}).topology().link(topologies::LinkId(0)).bytes_per_second, 100'000'000'000);
@@ -55,7 +57,9 @@ TEST(CostModel, ScaledBandwidthScalesMeasuredRates) {
   ASSERT_TRUE(cost.has_value());
   EXPECT_EQ(all_reduce_ps(*cost, 1'000'000), 22'000'000);
   EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000}), 1'000'000), 12'000'000);
-  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .link_kind = "nvlink"}), 1'000'000), 22'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kLinksOfKind, .link_kind = "nvlink"}), 1'000'000), 22'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kMeasuredInHosts}), 1'000'000), 12'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kMeasuredAcrossHosts}), 1'000'000), 22'000'000);
 }
 
 TEST(CostModel, ScaledComputeShortensEveryOperationOfADevice) {

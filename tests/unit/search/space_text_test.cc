@@ -65,6 +65,15 @@ TEST(SpaceText, EveryWordHasHelp) {
   for (const SpaceWord& w : space_keys()) EXPECT_FALSE(w.help.empty() || w.range.empty()) << w.name;
 }
 
+TEST(SpaceText, ReasonsThatTellSomethingComeFirst) {
+  const std::vector<Pruned> pruned{{"pp=1", "pp is fixed to 8"}, {"a", "4 rows of vocabulary"}, {"pp=2", "pp is fixed to 8"}, {"b", "no strategy for a layer"}};
+  const std::vector<Pruned> told = telling_reasons(pruned, 3);
+  ASSERT_EQ(told.size(), 3U);
+  EXPECT_EQ(told[0].candidate, "a");
+  EXPECT_EQ(told[1].candidate, "b");
+  EXPECT_EQ(told[2].candidate, "pp=1");
+}
+
 // ---- what the fixed values leave of the tree ----
 
 std::vector<plan::LayerStrategy> leaves(const char* fixed) {

@@ -11,6 +11,8 @@
 
 namespace orrery::costmodel {
 
+class LayerCosts;
+
 /// One layer (or embedding, head, resharding) under one strategy in one stage of the cluster. Times in ps, memory in bytes.
 struct LayerCost {
   std::int64_t forward_ps = 0;          // compute + exposed communication of one micro-batch
@@ -23,6 +25,7 @@ struct LayerCost {
   plan::TemplateMemory gather_forward, gather_backward, zero_gradient, update;
   std::int64_t stash_bytes = 0;         // kept from forward to backward per micro-batch in flight (= forward.delta_bytes)
   bool reduces_per_micro_batch = false; // synchronisation after every micro-batch: backward_ps holds it too
+  bool operator==(const LayerCost&) const = default;
 };
 
 /// Time of a template whose compute and tensor streams are serial and whose data stream overlaps them: with slowdown k, overlapped part
@@ -55,6 +58,13 @@ struct PlanCost {
   std::vector<std::int64_t> stage_peak_bytes;    // equals plan::static_memory of the lowered Program, byte for byte
 };
 base::Result<PlanCost> plan_cost(const CostModel& cost, const plan::Plan& plan);
+/// The same for many plans: layers are priced once (layer_costs.h). @pre all plans have the cost model's precision and sequence, and one
+/// global batch.
+base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan);
+
+/// Peak of one stage alone, as plan_cost() would say. Of the other stages only the layer before the stage is read. @pre the stage and that
+/// layer are those of a valid plan.
+std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage);
 
 /// Micro-batches that stage `stage` holds at once: GPipe m; 1F1B min(stages - stage, m).
 std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int64_t micro_batches);

@@ -94,6 +94,28 @@ void make_monotone(std::vector<model::CollectivePoint>& points) {
   for (std::size_t i = 1; i < points.size(); ++i) points[i].seconds = std::max(points[i].seconds, points[i - 1].seconds);
 }
 
+void check_ranks(std::int64_t bytes, int first_rank, int rank_count, const topologies::Topology& topology) {
+  ORRERY_CHECK(bytes >= 0 && rank_count > 0, "{} bytes over {} ranks", bytes, rank_count);
+  ORRERY_CHECK(first_rank >= 0 && first_rank + rank_count <= static_cast<int>(topology.device_count()), "ranks {} .. {} of {}",
+               first_rank, first_rank + rank_count, topology.device_count());
+}
+
+/// Rate of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest share.
+std::int64_t rate_alone(std::int64_t cap, std::int64_t share) {
+  if (cap > 0) return cap;
+  return share > 0 ? share : std::numeric_limits<std::int64_t>::max();
+}
+
+/// Ranks whose paths say all: groups of `span` neighbouring ranks repeat every lcm(span, host) ranks when hosts are copies of each other,
+/// and no link but a host's own carries them twice.
+int repeating_window(int span, int first_rank, int rank_count, const topologies::Topology& topology) {
+  if (!topology.host_copies()) return rank_count;
+  const int per_host = static_cast<int>(topology.devices_per_host());
+  if (span % per_host != 0 && per_host % span != 0) return rank_count;
+  const int window = std::max(span, per_host);
+  return rank_count % window == 0 && first_rank % window == 0 ? window : rank_count;
+}
+
 /// Puts latency and cap of a measured entry into a transfer of `n_steps` steps. Route latency where the entry has none.
 void apply(const model::CollectiveTimes& entry, std::int64_t bytes, std::int64_t n_steps, Transfer& t) {
   if (entry.bus_bandwidth > 0) {
@@ -184,13 +206,16 @@ const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t
   return best;
 }
 
-Transfer CollectivePrices::load(Transfer transfer, Paths paths, std::int64_t divisor) const {
+Transfer CollectivePrices::rescaled(Transfer transfer, int hosts) const {
   constexpr std::int64_t kMillion = 1'000'000;
-  const std::int64_t ppm = paths.hosts > 1 ? scale_.across_hosts_ppm : scale_.in_hosts_ppm;
-  if (transfer.rate_cap > 0 && ppm != kMillion) {
-    const auto cap = static_cast<__int128>(transfer.rate_cap) * ppm / kMillion;
-    transfer.rate_cap = static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
-  }
+  const std::int64_t ppm = hosts > 1 ? scale_.across_hosts_ppm : scale_.in_hosts_ppm;
+  if (transfer.rate_cap == 0 || ppm == kMillion) return transfer;
+  const auto cap = static_cast<__int128>(transfer.rate_cap) * ppm / kMillion;
+  transfer.rate_cap = static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
+  return transfer;
+}
+
+Transfer CollectivePrices::load(Transfer transfer, Paths paths, std::int64_t divisor) const {
   std::sort(paths.crossed.begin(), paths.crossed.end());
   std::int64_t rate = transfer.rate_cap > 0 ? transfer.rate_cap : std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 0; i < paths.crossed.size();) {
@@ -208,20 +233,29 @@ Transfer CollectivePrices::load(Transfer transfer, Paths paths, std::int64_t div
   return transfer;
 }
 
-Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count,
-                                      Senders senders) const {
+std::int64_t CollectivePrices::least_share(Paths paths, std::int64_t divisor) const {
+  std::sort(paths.crossed.begin(), paths.crossed.end());
+  std::int64_t least = 0;
+  for (std::size_t i = 0; i < paths.crossed.size();) {
+    std::size_t end = i;
+    while (end < paths.crossed.size() && paths.crossed[end] == paths.crossed[i]) ++end;
+    const std::int64_t flows = ceil_div(static_cast<std::int64_t>(end - i), divisor);
+    const std::int64_t share = std::max<std::int64_t>(topology_->link(paths.crossed[i]).bytes_per_second / flows, 1);
+    least = least == 0 ? share : std::min(least, share);
+    i = end;
+  }
+  return least;
+}
+
+/// Latency, wire bytes and measured cap; no links yet.
+Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const {
   const std::int64_t n = group.size;
-  if (n <= 1) return {};
-  ORRERY_CHECK(bytes >= 0 && rank_count > 0, "{} bytes over {} ranks", bytes, rank_count);
-  ORRERY_CHECK(first_rank >= 0 && first_rank + rank_count <= static_cast<int>(topology_->device_count()),
-               "ranks {} .. {} of {}", first_rank, first_rank + rank_count, topology_->device_count());
-  Paths paths = group_paths(op, group, first_rank, rank_count, senders);
-  Transfer t{.latency_ps = steps(op, n) * paths.alpha_ps, .wire_bytes = wire(op, n, bytes)};
-  const model::CollectiveTimes* entry = find(op, n, group.stride, paths.hosts);
+  Transfer t{.latency_ps = steps(op, n) * alpha_ps, .wire_bytes = wire(op, n, bytes)};
+  const model::CollectiveTimes* entry = find(op, n, group.stride, hosts);
   if (entry != nullptr) {
     apply(*entry, bytes, steps(op, n), t);
   } else if (op == Collective::kAllGather || op == Collective::kReduceScatter) {
-    entry = find(Collective::kAllReduce, n, group.stride, paths.hosts);
+    entry = find(Collective::kAllReduce, n, group.stride, hosts);
     if (entry != nullptr) {
       // Half of the all-reduce of the same tensor: half the steps, half the wire bytes, the same bus bandwidth.
       Transfer whole{.latency_ps = 2 * t.latency_ps, .wire_bytes = wire(Collective::kAllReduce, n, bytes)};
@@ -230,30 +264,86 @@ Transfer CollectivePrices::collective(Collective op, const plan::Group& group, s
       t.rate_cap = whole.rate_cap;
     }
   }
+  return rescaled(t, hosts);
+}
+
+Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count,
+                                      Senders senders) const {
+  const std::int64_t n = group.size;
+  if (n <= 1) return {};
+  check_ranks(bytes, first_rank, rank_count, *topology_);
+  Paths paths = group_paths(op, group, first_rank, rank_count, senders);
+  Transfer t = priced(op, group, bytes, paths.alpha_ps, paths.hosts);
   return with_remainder(load(std::move(t), std::move(paths), op == Collective::kAllToAll ? n - 1 : 1), op, n, bytes);
 }
 
-Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const {
-  if (peer_offset == 0) return {};
+PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, int first_rank, int rank_count) const {
+  if (group.size <= 1) return {};
+  check_ranks(0, first_rank, rank_count, *topology_);
+  const int window = repeating_window(group.size * group.stride, first_rank, rank_count, *topology_);
+  Paths paths = group_paths(op, group, first_rank, window, Senders::kWholeGroups);
+  PathSummary s{paths.alpha_ps, paths.hosts, 0};
+  s.share_bytes_per_second = least_share(std::move(paths), op == Collective::kAllToAll ? group.size - 1 : 1);
+  return s;
+}
+
+std::int64_t CollectivePrices::duration_ps(Collective op, const plan::Group& group, std::int64_t bytes, const PathSummary& paths) const {
+  if (group.size <= 1) return 0;
+  Transfer t = priced(op, group, bytes, paths.alpha_ps, paths.hosts);
+  t.bytes_per_second = rate_alone(t.rate_cap, paths.share_bytes_per_second);
+  return with_remainder(std::move(t), op, group.size, bytes).duration_ps();
+}
+
+CollectivePrices::Paths CollectivePrices::exchange_paths(int first_rank, int rank_count, int peer_offset) const {
   Paths paths;
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
     add_route(rank, rank + peer_offset, paths);
     const bool one_host = topology_->same_host(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(rank + peer_offset));
     if (!one_host) paths.hosts = 2;
   }
-  Transfer t{.latency_ps = paths.alpha_ps, .wire_bytes = bytes};
+  return paths;
+}
+
+Transfer CollectivePrices::priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const {
+  Transfer t{.latency_ps = alpha_ps, .wire_bytes = bytes};
   // Point-to-point entries are keyed by pipeline degree: the ring of stages |peer_offset| ranks apart. Whatever is
   // measured nearest to this degree, within one host or across hosts.
   const double degree = static_cast<double>(topology_->device_count()) / std::abs(peer_offset);
   const model::CollectiveTimes* best = nullptr;
   double best_distance = 0;
   for (const auto& entry : measured_) {
-    if (entry.op != Collective::kPointToPoint || (entry.hosts > 1) != (paths.hosts > 1)) continue;
+    if (entry.op != Collective::kPointToPoint || (entry.hosts > 1) != (hosts > 1)) continue;
     const double distance = std::abs(std::log2(static_cast<double>(entry.size) / degree));
     if (best == nullptr || distance < best_distance) best = &entry, best_distance = distance;
   }
   if (best != nullptr) apply(*best, bytes, 1, t);
+  return rescaled(t, hosts);
+}
+
+Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const {
+  if (peer_offset == 0) return {};
+  Paths paths = exchange_paths(first_rank, rank_count, peer_offset);
+  Transfer t = priced_exchange(peer_offset, bytes, paths.alpha_ps, paths.hosts);
   return load(std::move(t), std::move(paths), 1);
+}
+
+PathSummary CollectivePrices::summary(int first_rank, int rank_count, int peer_offset) const {
+  if (peer_offset == 0) return {};
+  // Whole hosts send to whole hosts: one host shows it all.
+  const int per_host = static_cast<int>(topology_->devices_per_host());
+  const bool whole = peer_offset % per_host == 0;
+  const int window = whole ? repeating_window(1, first_rank, rank_count, *topology_) : rank_count;
+  Paths paths = exchange_paths(first_rank, window, peer_offset);
+  PathSummary s{paths.alpha_ps, paths.hosts, 0};
+  s.share_bytes_per_second = least_share(std::move(paths), 1);
+  return s;
+}
+
+std::int64_t CollectivePrices::exchange_ps(int peer_offset, std::int64_t bytes, const PathSummary& paths) const {
+  if (peer_offset == 0) return 0;
+  Transfer t = priced_exchange(peer_offset, bytes, paths.alpha_ps, paths.hosts);
+  t.bytes_per_second = rate_alone(t.rate_cap, paths.share_bytes_per_second);
+  return t.duration_ps();
 }
 
 }  // namespace orrery::costmodel

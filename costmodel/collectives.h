@@ -43,6 +43,13 @@ struct RateScale {
   std::int64_t across_hosts_ppm = 1'000'000;
 };
 
+/// What the time of a collective depends on beside its bytes: found once, then any number of sizes are priced by arithmetic.
+struct PathSummary {
+  std::int64_t alpha_ps = 0;               // largest latency of a route
+  int hosts = 1;                           // of the group that spans most
+  std::int64_t share_bytes_per_second = 0; // least capacity / flows over the links crossed; 0: no link
+};
+
 class CollectivePrices {
  public:
   /// The topology must outlive this object.
@@ -51,6 +58,14 @@ class CollectivePrices {
   [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
                                     int rank_count, Senders senders = Senders::kOfClass) const;
   [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
+
+  /// Paths of `collective(...)` with whole groups, and of `exchange`; where hosts are copies of each other only those of one window of
+  /// ranks that repeats. duration_ps of a summary equals that of the transfer.
+  [[nodiscard]] PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank, int rank_count) const;
+  [[nodiscard]] PathSummary summary(int first_rank, int rank_count, int peer_offset) const;
+  [[nodiscard]] std::int64_t duration_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes, const PathSummary& paths) const;
+  [[nodiscard]] std::int64_t exchange_ps(int peer_offset, std::int64_t bytes, const PathSummary& paths) const;
+
   [[nodiscard]] bool measured() const { return !measured_.empty(); }
 
  private:
@@ -65,7 +80,13 @@ class CollectivePrices {
   [[nodiscard]] int hosts_of(const plan::Group& group, int base) const;
   [[nodiscard]] Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank, int rank_count, Senders senders) const;
   [[nodiscard]] const model::CollectiveTimes* find(plan::Collective op, std::int64_t size, std::int64_t stride, int hosts) const;
+  [[nodiscard]] Paths exchange_paths(int first_rank, int rank_count, int peer_offset) const;
+  [[nodiscard]] Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const;
+  [[nodiscard]] Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const;
+  /// Measured rates by scale_.
+  [[nodiscard]] Transfer rescaled(Transfer transfer, int hosts) const;
   [[nodiscard]] Transfer load(Transfer transfer, Paths paths, std::int64_t divisor) const;
+  [[nodiscard]] std::int64_t least_share(Paths paths, std::int64_t divisor) const;
 
   const topologies::Topology* topology_;
   std::vector<model::CollectiveTimes> measured_;

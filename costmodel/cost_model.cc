@@ -145,6 +145,22 @@ Transfer CostModel::exchange(int first_rank, int rank_count, int peer_offset, st
   return state_->collectives.exchange(first_rank, rank_count, peer_offset, bytes);
 }
 
+PathSummary CostModel::summary(plan::Collective op, const plan::Group& group, int first_rank, int rank_count) const {
+  return state_->collectives.summary(op, group, first_rank, rank_count);
+}
+
+PathSummary CostModel::summary(int first_rank, int rank_count, int peer_offset) const {
+  return state_->collectives.summary(first_rank, rank_count, peer_offset);
+}
+
+std::int64_t CostModel::collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes, const PathSummary& paths) const {
+  return state_->collectives.duration_ps(op, group, bytes, paths);
+}
+
+std::int64_t CostModel::exchange_ps(int peer_offset, std::int64_t bytes, const PathSummary& paths) const {
+  return state_->collectives.exchange_ps(peer_offset, bytes, paths);
+}
+
 std::int64_t CostModel::op_ps(const plan::Program& program, const plan::Op& op, int first_rank, int rank_count) const {
   switch (op.kind) {
     case plan::OpKind::kCompute: return segment_ps(program.segments[op.segment], op.phase);

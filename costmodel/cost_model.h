@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "costmodel/collectives.h"
 #include "costmodel/transfer.h"
 #include "model/profile.h"
 #include "model/spec.h"
@@ -55,6 +56,12 @@ class CostModel {
                                     int rank_count) const;
   /// Every rank of [first_rank, +rank_count) sends `bytes` to rank + peer_offset at once.
   [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
+
+  /// The same in two steps, for many sizes over the same paths (collectives.h): time of a whole group's collective, of an exchange.
+  [[nodiscard]] PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank, int rank_count) const;
+  [[nodiscard]] PathSummary summary(int first_rank, int rank_count, int peer_offset) const;
+  [[nodiscard]] std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes, const PathSummary& paths) const;
+  [[nodiscard]] std::int64_t exchange_ps(int peer_offset, std::int64_t bytes, const PathSummary& paths) const;
 
   /// Time of any operation of a class alone on the machine (a collective with all members of its groups, an exchange with its longest leg).
   [[nodiscard]] std::int64_t op_ps(const plan::Program& program, const plan::Op& op, int first_rank, int rank_count) const;

@@ -1,9 +1,8 @@
 #include <algorithm>
-#include <map>
-#include <string>
 
 #include "base/check.h"
 #include "costmodel/closed_form.h"
+#include "costmodel/layer_costs.h"
 #include "costmodel/stage_memory.h"
 #include "plan/schedule.h"
 
@@ -53,7 +52,7 @@ struct StageTimes {
 
 class PlanPricer {
  public:
-  PlanPricer(const CostModel& cost, const plan::Plan& plan) : cost_(cost), plan_(plan) {
+  PlanPricer(LayerCosts& costs, const plan::Plan& plan) : costs_(costs), cost_(costs.cost()), plan_(plan) {
     context_ = {.precision = plan.precision,
                 .sequence = plan.sequence,
                 .micro_batch_sequences = plan.micro_batch_sequences(),
@@ -61,10 +60,7 @@ class PlanPricer {
                 .global_batch = plan.global_batch,
                 .stages = plan.pipeline_degree(),
                 .prefetch_depth = plan.prefetch_depth};
-    for (const auto& stage : plan.stages) {
-      auto& all = layers_.emplace_back();
-      for (const auto& run : stage.runs) all.insert(all.end(), static_cast<std::size_t>(run.count), run.strategy);
-    }
+    layers_.resize(plan.stages.size());
   }
 
   PlanCost price() {
@@ -75,39 +71,35 @@ class PlanPricer {
     return out;
   }
 
+  std::int64_t peak(int s) {
+    PlanCost out;
+    stage(s, out);
+    return out.stage_peak_bytes.front();
+  }
+
  private:
   [[nodiscard]] int stages() const { return plan_.pipeline_degree(); }
-  [[nodiscard]] const std::vector<LayerStrategy>& layers(int s) const { return layers_[static_cast<std::size_t>(s)]; }
+  /// Strategy of every layer of a stage, unrolled when first asked for.
+  const std::vector<LayerStrategy>& layers(int s) {
+    auto& all = layers_[static_cast<std::size_t>(s)];
+    if (all.empty()) {
+      for (const auto& run : plan_.stages[static_cast<std::size_t>(s)].runs) all.insert(all.end(), static_cast<std::size_t>(run.count), run.strategy);
+    }
+    return all;
+  }
 
-  template <class Make>  // LayerCost(int first_rank, int rank_count)
-  const LayerCost& cached(int s, const std::string& name, Make make) {
-    const auto key = std::pair(s, name);
-    const auto found = costs_.find(key);
-    if (found != costs_.end()) return found->second;
-    const int count = plan_.devices_per_stage();
-    return costs_.emplace(key, make(s * count, count)).first->second;
-  }
-  const LayerCost& block(int s, const LayerStrategy& strategy) {
-    const auto make = [&](int first, int count) { return block_cost(cost_, strategy, context_, first, count); };
-    const std::string reduce = strategy.grad_reduce == plan::GradReduce::kStep ? " step" : " micro-batch";
-    return cached(s, "block " + plan::to_string(strategy) + reduce, make);
-  }
-  const LayerCost& embedding() {
-    return cached(0, "embedding", [&](int first, int count) { return embedding_cost(cost_, plan_.vocabulary, context_, first, count); });
-  }
-  const LayerCost& head() {
-    return cached(stages() - 1, "head", [&](int first, int count) { return head_cost(cost_, plan_.vocabulary, context_, first, count); });
-  }
+  [[nodiscard]] int devices() const { return plan_.devices_per_stage(); }
+  const LayerCost& block(int s, const LayerStrategy& strategy) { return costs_.block(strategy, context_, s * devices(), devices()); }
+  const LayerCost& embedding() { return costs_.embedding(plan_.vocabulary, context_, 0, devices()); }
+  const LayerCost& head() { return costs_.head(plan_.vocabulary, context_, (stages() - 1) * devices(), devices()); }
   /// Null when the layouts agree.
   const LayerCost* reshard(int s, const LayerStrategy& from, const LayerStrategy& to) {
-    const LayerStrategy a = layout_of(from), b = layout_of(to);
-    if (a == b) return nullptr;
-    const auto make = [&](int first, int count) { return reshard_cost(cost_, a, b, context_, first, count); };
-    return &cached(s, "reshard " + plan::to_string(a) + " to " + plan::to_string(b), make);
+    if (from.same_layout(to)) return nullptr;
+    return &costs_.reshard(layout_of(from), layout_of(to), context_, s * devices(), devices());
   }
 
   /// Layout in which the residual stream enters a stage, and leaves it.
-  const LayerStrategy& entry(int s) { return s == 0 ? plan_.vocabulary : layers(s - 1).back(); }
+  const LayerStrategy& entry(int s) { return s == 0 ? plan_.vocabulary : plan_.stages[static_cast<std::size_t>(s) - 1].runs.back().strategy; }
 
   std::int64_t boundary_bytes(const LayerStrategy& layout) const {
     const std::int64_t tokens = layout.sequence_parallel ? plan_.sequence / layout.tp : plan_.sequence;
@@ -117,8 +109,8 @@ class PlanPricer {
   /// Transfer of a stage's output to the next stage; of its gradient back.
   std::int64_t transfer_ps(int from, int to) {
     const int count = plan_.devices_per_stage();
-    const auto& layout = layers(std::min(from, to)).back();
-    return cost_.exchange(from * count, count, (to - from) * count, boundary_bytes(layout)).duration_ps();
+    const auto& layout = entry(std::max(from, to));
+    return costs_.exchange_ps(from * count, count, (to - from) * count, boundary_bytes(layout));
   }
 
   struct Passes {
@@ -252,29 +244,12 @@ class PlanPricer {
     return last;
   }
 
+  LayerCosts& costs_;
   const CostModel& cost_;
   const plan::Plan& plan_;
   plan::LayerContext context_;
   std::vector<std::vector<LayerStrategy>> layers_;
-  std::map<std::pair<int, std::string>, LayerCost> costs_;
 };
-
-/// Neighbouring degrees must divide one another: resharding is one gather or one slice (plan/lower.h).
-base::Diagnostics unsupported(const plan::Plan& plan) {
-  base::Diagnostics faults;
-  int now = plan.vocabulary.tp;
-  const auto step = [&](int next) {
-    if (now % next != 0 && next % now != 0) {
-      faults.push_back(base::make_error(base::ErrorCode::kUnsupported, "tensor-parallel degree changes from {} to {}", now, next));
-    }
-    now = next;
-  };
-  for (const auto& stage : plan.stages) {
-    for (const auto& run : stage.runs) step(run.strategy.tp);
-  }
-  step(plan.vocabulary.tp);
-  return faults;
-}
 
 }  // namespace
 
@@ -289,14 +264,21 @@ std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int6
 }
 
 base::Result<PlanCost> plan_cost(const CostModel& cost, const plan::Plan& plan) {
+  LayerCosts costs(cost);
+  return plan_cost(costs, plan);
+}
+
+base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
+  const CostModel& cost = costs.cost();
   auto faults = plan::validate(plan, cost.model());
-  if (faults.empty()) faults = unsupported(plan);
   if (faults.empty() && static_cast<std::uint32_t>(plan.world_size()) > cost.topology().device_count()) {
     faults.push_back(base::make_error(base::ErrorCode::kInconsistent, "the plan needs {} devices, cluster '{}' has {}", plan.world_size(),
                                       cost.topology().name(), cost.topology().device_count()));
   }
   if (!faults.empty()) return base::fail(std::move(faults));
-  return PlanPricer(cost, plan).price();
+  return PlanPricer(costs, plan).price();
 }
+
+std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage) { return PlanPricer(costs, plan).peak(stage); }
 
 }  // namespace orrery::costmodel

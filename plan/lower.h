@@ -34,6 +34,9 @@ struct LayerContext {
   int prefetch_depth = 1;
 };
 LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context);
+/// The part that depends on weights alone: gathers, sync, zero_gradient, update and the persistent state are those of lower_block;
+/// forward and backward only read the weights.
+LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context);
 /// Embedding (first stage) and head (last stage) likewise.
 LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
 LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);

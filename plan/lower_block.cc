@@ -52,6 +52,10 @@ std::vector<Parameter> block_parameters(const model::ModelSpec& m, int tp) {
   return ps;
 }
 
+std::vector<UnitUse> block_units(Builder& b, const LayerStrategy& strategy) {
+  return {b.use(b.unit("block", block_parameters(b.model(), strategy.tp), strategy, Scope::kLayer), "block")};
+}
+
 namespace {
 
 /// Emits one block. Names follow the table of model/segment.h.
@@ -63,7 +67,7 @@ namespace {
 class Block {
  public:
   Block(Builder& b, const LayerStrategy& strategy)
-      : b_(b), m_(b.model()), s_(strategy), l_(strategy), full_(strategy), use_(b.use(b.unit("block", block_parameters(m_, s_.tp), s_, Scope::kLayer), "block")) {
+      : b_(b), m_(b.model()), s_(strategy), l_(strategy), full_(strategy), use_(block_units(b, strategy).front()) {
     full_.sequence_parallel = false;
     tensor_ = b_.group("tensor", s_.tp, 1);
     const std::int64_t n = m_.heads / s_.tp, k = m_.kv_heads / s_.tp, bs = b_.sequences(l_), s = b_.context().sequence;

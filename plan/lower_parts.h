@@ -13,6 +13,8 @@ struct LayerPair {
 };
 
 LayerPair block_pair(Builder& b, const LayerStrategy& strategy);
+/// The parameter units of a block.
+std::vector<UnitUse> block_units(Builder& b, const LayerStrategy& strategy);
 std::vector<Parameter> block_parameters(const model::ModelSpec& model, int tp);
 
 /// Token (and position) embedding; output in the vocabulary layout. Called with layer 0.

@@ -60,6 +60,18 @@ LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& s
   return lower_alone("block", model, context, [&](Builder& b) { return block_pair(b, strategy); });
 }
 
+LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context) {
+  return lower_alone("block", model, context, [&](Builder& b) {
+    LayerPair pair;
+    pair.units = block_units(b, strategy);
+    for (const UnitUse& u : pair.units) {
+      pair.forward.emplace_back().weights = u.weights_forward;
+      pair.backward.emplace_back().weights = u.weights_backward;
+    }
+    return pair;
+  });
+}
+
 LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
   return lower_alone("embedding", model, context, [&](Builder& b) { return embedding_pair(b, vocabulary); });
 }

@@ -23,6 +23,7 @@ StaticMemory static_memory(const Program& program, const RankClass& rank_class);
 struct TemplateMemory {
   std::int64_t delta_bytes = 0;   // alive after - alive before
   std::int64_t peak_bytes = 0;    // highest above the start, >= 0
+  bool operator==(const TemplateMemory&) const = default;
 };
 TemplateMemory template_memory(const Program& program, TemplateId id);
 

@@ -74,9 +74,9 @@ class CountSearch {
     std::array<__int128, kSides> reduced{};
     std::array<std::int64_t, kSides> left{};
     std::int64_t steady_ps = 0, once_ps = 0, memory_bytes = 0;
-    std::uint32_t layouts = 0;
-    bool widest = false;     // some layer has transient T
-    bool narrowest = false;  // some layer has g = γ
+    std::uint64_t layouts = 0;
+    bool widest = false;     // some layer has a transient of class T
+    bool narrowest = false;  // some layer has a gather of class γ
   };
 
   const LayerOption& option(std::size_t item) const { return columns_[conditions_.allowed()[item]].values; }
@@ -88,7 +88,7 @@ class CountSearch {
     for (std::size_t k = 0; k < sides_.size(); ++k) {
       const MemorySide& side = sides_[k];
       if (s.left[k] < side.least_weight * layers) return false;
-      __int128 more = side.layouts_cost[s.layouts];
+      __int128 more = conditions_.layouts_cost(side, s.layouts);
       // Answers without transient T or g = γ belong to another round.
       if (!s.widest) more = std::max(more, side.widest);
       if (!s.narrowest) more = std::max(more, side.narrowest);
@@ -108,9 +108,10 @@ class CountSearch {
     next.once_ps += o.once_ps * count;
     next.memory_bytes += o.memory_bytes * count;
     if (count > 0) {
-      next.layouts |= 1U << o.layout;
-      next.widest = next.widest || o.transient_bytes == transient_;
-      next.narrowest = next.narrowest || o.neighbour_bytes == neighbours_;
+      next.layouts |= std::uint64_t{1} << o.layout;
+      const Column& c = columns_[conditions_.allowed()[item]];
+      next.widest = next.widest || c.round_transient_bytes == transient_;
+      next.narrowest = next.narrowest || c.round_neighbour_bytes == neighbours_;
     }
     counts_[conditions_.allowed()[item]] += count;
     return next;
@@ -169,6 +170,7 @@ class CountSearch {
     std::int64_t path_limit = std::min(kForbidden, steady_limit_ - s.steady_ps + 1);
     if (a > 0 && (room + a - 1) / a < path_limit) path_limit = static_cast<std::int64_t>((room + a - 1) / a);
     const auto order = orders_.find(counts_, s.layouts, path_limit, problem_.budget_bytes - s.memory_bytes);
+    effort_.undecided = effort_.undecided || orders_.undecided();
     if (!order) return true;
     sink_.offer(Counts{&counts_, &*order, s.steady_ps + order->path_ps, s.once_ps, s.memory_bytes + order->need_bytes});
     return true;

@@ -33,7 +33,7 @@ LayerOrder::LayerOrder(const LayerProblem& problem, const std::vector<Column>& c
   });
 }
 
-std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts, std::uint32_t layouts,
+std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts, std::uint64_t layouts,
                                          std::int64_t path_limit, std::int64_t spare) {
   counts_ = &counts;
   spare_ = spare;
@@ -52,6 +52,7 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
   least_path_ = paths_.cost(layouts);
   best_ = RunOrder{{}, path_limit, 0};
   // The run with the least transient comes last at best.
+  refused_ = false;
   if (least_need_ > spare || columns_[runs_.back()].values.transient_bytes > spare) return std::nullopt;
   trail_ = {};
   placed_.assign(runs_.size(), false);
@@ -81,7 +82,13 @@ void LayerOrder::close(std::int64_t need) {
   const LayerOption& last = columns_[trail_.columns.back()].values;
   const std::int64_t total = trail_.path_ps + paths_.exit(last.layout);
   const std::int64_t peak = std::max({need, last.forward_bytes + problem_.back_neighbour_bytes, least_need_});
-  if (total < best_.path_ps && peak <= spare_) best_ = {trail_.columns, total, peak};
+  if (total < best_.path_ps && peak <= spare_ && accepted()) best_ = {trail_.columns, total, peak};
+}
+
+bool LayerOrder::accepted() {
+  if (problem_.check == nullptr || problem_.check->fits(sequence(*counts_, trail_))) return true;
+  refused_ = true;
+  return false;
 }
 
 void LayerOrder::descend(std::size_t left, std::int64_t need) {
@@ -92,12 +99,12 @@ void LayerOrder::descend(std::size_t left, std::int64_t need) {
   }
   const int here = trail_.columns.empty() ? -1 : columns_[trail_.columns.back()].values.layout;
   const bool stay = here >= 0 && left_[static_cast<std::size_t>(here)] > 0;
-  std::uint32_t seen = 0;
+  std::uint64_t seen = 0;
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     const int layout = columns_[runs_[r]].values.layout;
     // Of a layout only the first run not yet placed.
     if (placed_[r] || (stay && layout != here) || (seen >> layout & 1U) != 0) continue;
-    seen |= 1U << layout;
+    seen |= std::uint64_t{1} << layout;
     const std::int64_t step = here < 0 ? paths_.entry(layout) : layout == here ? 0 : paths_.transition(here, layout);
     if (step >= kForbidden) continue;
     const std::int64_t next = after(trail_, need, runs_[r]);

@@ -25,6 +25,8 @@ namespace orrery::search {
 struct Column {
   std::int32_t option = 0;
   LayerOption values;
+  // Rounds of the search are over few values: least transient of its class; least gather of all that gather, or none.
+  std::int64_t round_transient_bytes = 0, round_neighbour_bytes = 0;
 };
 
 struct RunOrder {
@@ -40,9 +42,11 @@ class LayerOrder {
  public:
   LayerOrder(const LayerProblem& problem, const std::vector<Column>& columns, const LayoutPaths& paths);
 
-  /// Cheapest order with path < `path_limit` and need <= `spare`. @pre some count is positive.
-  std::optional<RunOrder> find(const std::vector<std::int32_t>& counts, std::uint32_t layouts, std::int64_t path_limit,
+  /// Cheapest order with path < `path_limit` and need <= `spare` that the problem's check accepts. @pre some count is positive.
+  std::optional<RunOrder> find(const std::vector<std::int32_t>& counts, std::uint64_t layouts, std::int64_t path_limit,
                                std::int64_t spare);
+  /// True when the check refused an order of the last find() that left a choice, and none was found.
+  [[nodiscard]] bool undecided() const { return refused_ && best_.columns.empty() && runs_.size() > 1; }
   /// Options of all layers in that order.
   [[nodiscard]] std::vector<std::int32_t> sequence(const std::vector<std::int32_t>& counts,
                                                    const RunOrder& order) const;
@@ -51,6 +55,7 @@ class LayerOrder {
   [[nodiscard]] std::int64_t after(const RunOrder& trail, std::int64_t need, std::size_t column) const;
   void descend(std::size_t left, std::int64_t need);
   void close(std::int64_t need);
+  [[nodiscard]] bool accepted();
 
   const LayerProblem& problem_;
   const std::vector<Column>& columns_;
@@ -63,6 +68,7 @@ class LayerOrder {
   std::vector<bool> placed_;        // [index in runs_]
   std::int64_t spare_ = 0, least_need_ = 0, least_path_ = 0;
   RunOrder trail_, best_;
+  bool refused_ = false;
 };
 
 }  // namespace orrery::search

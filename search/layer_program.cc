@@ -17,6 +17,37 @@ bool dominates(const LayerOption& a, const LayerOption& b, std::int64_t flight) 
          a.memory_bytes - flight * a.stash_bytes <= b.memory_bytes - flight * b.stash_bytes;
 }
 
+std::vector<std::int64_t> distinct(std::vector<std::int64_t> values) {
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  return values;
+}
+std::vector<std::int64_t> distinct(const std::vector<Column>& columns, std::int64_t Column::*field) {
+  std::vector<std::int64_t> values;
+  for (const Column& c : columns) values.push_back(c.*field);
+  return distinct(std::move(values));
+}
+
+/// Few rounds whatever the number of options (memory_conditions.h).
+void classify(std::vector<Column>& columns) {
+  constexpr std::size_t kClasses = 8;
+  std::vector<std::int64_t> transients;
+  std::int64_t least_gather = kForbidden;
+  for (const Column& c : columns) {
+    transients.push_back(c.values.transient_bytes);
+    if (c.values.neighbour_bytes > 0) least_gather = std::min(least_gather, c.values.neighbour_bytes);
+  }
+  transients = distinct(std::move(transients));
+  const std::size_t classes = std::min(kClasses, transients.size());
+  for (Column& c : columns) {
+    const auto rank = static_cast<std::size_t>(std::ranges::lower_bound(transients, c.values.transient_bytes) - transients.begin());
+    // Class k starts at rank ceil(k n / classes).
+    const std::size_t k = rank * classes / transients.size();
+    c.round_transient_bytes = transients[(k * transients.size() + classes - 1) / classes];
+    c.round_neighbour_bytes = c.values.neighbour_bytes > 0 ? least_gather : 0;
+  }
+}
+
 /// Options that no other of the same layout beats in everything; of equals the first.
 std::vector<Column> columns_of(const LayerProblem& problem) {
   std::vector<Column> columns;
@@ -27,18 +58,12 @@ std::vector<Column> columns_of(const LayerProblem& problem) {
       if (j == i || !dominates(problem.options[j], option, problem.flight)) continue;
       beaten = problem.options[j] != option || j < i;
     }
-    if (!beaten) columns.push_back({static_cast<std::int32_t>(i), option});
+    if (!beaten) columns.push_back({static_cast<std::int32_t>(i), option, 0, 0});
   }
+  classify(columns);
   return columns;
 }
 
-std::vector<std::int64_t> distinct(const std::vector<Column>& columns, std::int64_t LayerOption::*field) {
-  std::vector<std::int64_t> values;
-  for (const Column& c : columns) values.push_back(c.values.*field);
-  std::ranges::sort(values);
-  values.erase(std::unique(values.begin(), values.end()), values.end());
-  return values;
-}
 
 __int128 objective(const LayerOption& o, const Weights& w) {
   return static_cast<__int128>(w.steady) * o.steady_ps + static_cast<__int128>(w.once) * o.once_ps;
@@ -110,8 +135,8 @@ __int128 search_all(const LayerProblem& problem, const std::vector<Column>& colu
     std::int64_t transient, neighbours;
   };
   std::vector<Round> rounds;
-  const std::vector<std::int64_t> transients = distinct(columns, &LayerOption::transient_bytes);
-  for (const std::int64_t neighbours : distinct(columns, &LayerOption::neighbour_bytes)) {
+  const std::vector<std::int64_t> transients = distinct(columns, &Column::round_transient_bytes);
+  for (const std::int64_t neighbours : distinct(columns, &Column::round_neighbour_bytes)) {
     for (const std::int64_t transient : transients) {
       const __int128 bound = search.prepare(transient, neighbours);
       if (bound < kNoAnswer) rounds.push_back({bound, transient, neighbours});
@@ -164,12 +189,12 @@ LayerBound layer_bound(const LayerProblem& problem, const Weights& weights) {
   if (path >= kForbidden) return least;
   std::vector<Item> items;
   std::vector<std::int64_t> steady;
-  for (const std::int64_t neighbours : distinct(columns, &LayerOption::neighbour_bytes)) {
+  for (const std::int64_t neighbours : distinct(columns, &Column::round_neighbour_bytes)) {
     items.clear();
     steady.clear();
     std::int64_t last = kForbidden;
     for (const Column& c : columns) {
-      if (c.values.neighbour_bytes < neighbours) continue;
+      if (c.round_neighbour_bytes < neighbours) continue;
       items.push_back({objective(c.values, weights), c.values.memory_bytes});
       steady.push_back(c.values.steady_ps);
       last = std::min(last, c.values.transient_bytes + (problem.layers > 1 ? neighbours : 0));
@@ -211,7 +236,9 @@ std::int64_t least_memory(const LayerProblem& problem) {
   const std::vector<Column> columns = columns_of(problem);
   if (LayoutPaths(problem).superset_cost(0) >= kForbidden) return kForbidden;
   std::int64_t best = kForbidden;
-  for (const std::int64_t transient : distinct(columns, &LayerOption::transient_bytes)) {
+  std::vector<std::int64_t> transients;
+  for (const Column& c : columns) transients.push_back(c.values.transient_bytes);
+  for (const std::int64_t transient : distinct(std::move(transients))) {
     // Some layer has just this transient, the others at least.
     std::int64_t least = kForbidden / problem.layers / 4, own = least;
     for (const Column& c : columns) {

@@ -63,6 +63,14 @@ struct LayerOption {
   bool operator==(const LayerOption&) const = default;
 };
 
+/// The last word on memory where the form above is a lower bound only. Asked for orders that fit by the form, before they are accepted.
+class MemoryCheck {
+ public:
+  virtual ~MemoryCheck() = default;
+  /// True when this sequence of options (positions in LayerProblem::options) fits.
+  virtual bool fits(const std::vector<std::int32_t>& sequence) = 0;
+};
+
 struct LayerProblem {
   int layers = 0;
   std::vector<LayerOption> options;
@@ -77,8 +85,9 @@ struct LayerProblem {
   std::int64_t front_step_bytes = 0;        // u_F: of the stage's other parts
   std::int64_t flight = 1;                  // F
   std::int64_t budget_bytes = 0;            // for layers and transients
+  MemoryCheck* check = nullptr;             // none: the form is exact
 };
-inline constexpr int kMaxLayouts = 10;
+inline constexpr int kMaxLayouts = 64;
 
 /// Objective a Σ steady + b Σ once; both in [0, 2^21], not both 0.
 struct Weights {
@@ -105,6 +114,9 @@ struct Effort {
     if (limit != 0 && states > limit) exhausted = true;
     return !exhausted;
   }
+  /// A count vector fitted by the form and the check refused all its canonical orders: another order might fit, so what the answer claims
+  /// to be least is so among canonical orders only.
+  bool undecided = false;
 };
 
 inline constexpr __int128 kNoAnswer = static_cast<__int128>(1) << 76;

@@ -1,6 +1,7 @@
 #include "search/layout_paths.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/check.h"
 
@@ -19,6 +20,35 @@ std::int64_t LayoutPaths::exit(int layout) const { return at(exit_, static_cast<
 LayoutPaths::LayoutPaths(const LayerProblem& problem)
     : layouts_(problem.layouts), transition_(problem.transition_ps), entry_(problem.entry_ps), exit_(problem.exit_ps) {
   ORRERY_CHECK(layouts_ >= 1 && layouts_ <= kMaxLayouts, "{} layouts", layouts_);
+  if (exact()) {
+    fill();
+    return;
+  }
+  if (!entry_.empty()) least_entry_ = std::ranges::min(entry_);
+  if (!exit_.empty()) least_exit_ = std::ranges::min(exit_);
+  least_transition_ = kForbidden;
+  for (int from = 0; from < layouts_; ++from) {
+    for (int to = 0; to < layouts_; ++to) {
+      if (from != to) least_transition_ = std::min(least_transition_, transition(from, to));
+    }
+  }
+}
+
+std::int64_t LayoutPaths::bounded(std::uint64_t set) const {
+  if (std::has_single_bit(set)) return saturating(entry(std::countr_zero(set)), exit(std::countr_zero(set)));
+  return saturating(saturating(least_entry_, least_exit_), saturating(0, least_transition_ * (std::popcount(set) - 1)));
+}
+
+std::int64_t LayoutPaths::bounded_superset(std::uint64_t set) const {
+  const std::int64_t ends = saturating(least_entry_, least_exit_);
+  if (set == 0) return ends;
+  // Alone as it is, or with one more layout at least.
+  const int others = std::max(std::popcount(set) - 1, 1);
+  const std::int64_t more = least_transition_ >= kForbidden ? kForbidden : saturating(ends, least_transition_ * others);
+  return std::min(bounded(set), more);
+}
+
+void LayoutPaths::fill() {
   const std::uint32_t sets = 1U << layouts_;
   const auto k = static_cast<std::size_t>(layouts_);
   std::vector<std::int64_t> ends(sets * k, kForbidden);  // h[C][l] at C * K + l
@@ -29,7 +59,7 @@ LayoutPaths::LayoutPaths(const LayerProblem& problem)
       const std::uint32_t bit = 1U << last;
       if ((set & bit) == 0) continue;
       std::int64_t& best = ends[set * k + last];
-      if (set == bit) best = at(problem.entry_ps, last);
+      if (set == bit) best = at(entry_, last);
       for (std::size_t from = 0; from < k; ++from) {
         if (from == last || (set & (1U << from)) == 0) continue;
         const std::int64_t step = transition(static_cast<int>(from), static_cast<int>(last));

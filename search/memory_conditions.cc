@@ -15,11 +15,11 @@ void MemoryConditions::allow() {
   all_levels_.clear();
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     const LayerOption& o = columns_[c].values;
-    if (o.transient_bytes > transient_ || o.neighbour_bytes < neighbours_) continue;
+    if (columns_[c].round_transient_bytes > transient_ || columns_[c].round_neighbour_bytes < neighbours_) continue;
     allowed_.push_back(c);
     costs_.push_back(static_cast<__int128>(weights_.steady) * o.steady_ps +
                      static_cast<__int128>(weights_.once) * o.once_ps);
-    all_levels_.push_back(o.transient_bytes);
+    if (o.transient_bytes <= transient_) all_levels_.push_back(o.transient_bytes);
   }
   std::ranges::sort(all_levels_);
   all_levels_.erase(std::unique(all_levels_.begin(), all_levels_.end()), all_levels_.end());
@@ -127,15 +127,16 @@ __int128 MemoryConditions::price() {
   for (std::size_t k = 0; k < active_; ++k) {
     MemorySide& side = sides_[k];
     price(side);
-    if (side.layouts_cost[0] >= kNever) return kNoAnswer;
-    const __int128 more = std::max({side.layouts_cost[0], side.widest, side.narrowest});
+    const __int128 layouts = layouts_cost(side, 0);
+    if (layouts >= kNever) return kNoAnswer;
+    const __int128 more = std::max({layouts, side.widest, side.narrowest});
     bound = std::max(bound, ceil_divide(side.lp.value + more, side.lp.scale));
   }
   return bound;
 }
 
 void MemoryConditions::price(MemorySide& side) const {
-  const std::size_t k = static_cast<std::size_t>(problem_.layouts), sets = std::size_t{1} << k;
+  const auto k = static_cast<std::size_t>(problem_.layouts);
   std::array<__int128, kMaxLayouts> least;
   least.fill(kNever);
   side.reduced.resize(side.items.size());
@@ -145,13 +146,16 @@ void MemoryConditions::price(MemorySide& side) const {
     side.reduced[i] = side.lp.reduced(side.items[i], side.items[side.lp.a]);
     __int128& r = least[static_cast<std::size_t>(option(i).layout)];
     r = std::min(r, side.reduced[i]);
-    if (option(i).transient_bytes == transient_) side.widest = std::min(side.widest, side.reduced[i]);
-    if (option(i).neighbour_bytes == neighbours_) side.narrowest = std::min(side.narrowest, side.reduced[i]);
+    const Column& c = columns_[allowed_[i]];
+    if (c.round_transient_bytes == transient_) side.widest = std::min(side.widest, side.reduced[i]);
+    if (c.round_neighbour_bytes == neighbours_) side.narrowest = std::min(side.narrowest, side.reduced[i]);
     side.least_weight = std::min(side.least_weight, side.items[i].memory);
   }
+  if (!paths_.exact()) return;
+  const std::size_t sets = std::size_t{1} << k;
   side.layouts_cost.assign(sets, kNever);
   for (std::size_t set = sets; set-- > 0;) {
-    const std::int64_t path = set == 0 ? kForbidden : paths_.cost(static_cast<std::uint32_t>(set));
+    const std::int64_t path = set == 0 ? kForbidden : paths_.cost(set);
     __int128& best = side.layouts_cost[set];
     if (path < kForbidden) best = side.lp.scale * weights_.steady * path;
     for (std::size_t l = 0; l < k; ++l) {

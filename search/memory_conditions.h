@@ -2,7 +2,8 @@
 /// \file
 /// Linear conditions on memory that every answer of a round (T, γ) of layer_program.h meets, and the bounds they give.
 ///
-/// Level θ <= T: the last layer with t >= θ has only layers with less behind it, so
+/// Transients fall into a few classes, T is the least of its class (all used are of class T or below, one of class T itself); γ is 0, or the
+/// least gather where every layer gathers. Level θ <= T: the last layer with t >= θ has only layers with less behind it, so
 ///
 ///     Σ x_s w_s <= budget - θ,   w_s = m_s - [t_s < θ] σ_s;
 ///
@@ -29,7 +30,7 @@ struct MemorySide {
   LinearRelaxation lp;
   std::vector<__int128> reduced;  // [item] scaled reduced cost
   std::vector<__int128>
-      layouts_cost;        // [set C] scaled: min over S ⊇ C of a H(S) + Σ_{l in S \ C} least reduced cost in l
+      layouts_cost;        // few layouts: [set C] scaled: min over S ⊇ C of a H(S) + Σ_{l in S \ C} least reduced cost in l
   __int128 widest = 0;     // least reduced cost of an option with transient T
   __int128 narrowest = 0;  // least reduced cost of an option with g = γ
   std::int64_t least_weight = 0;
@@ -51,6 +52,12 @@ class MemoryConditions {
   __int128 price();
 
   [[nodiscard]] std::span<const MemorySide> sides() const { return {sides_.data(), active_}; }
+  /// Scaled lower bound of what transitions, and layouts still missing, add to an answer that uses the layouts of `set` and maybe more.
+  [[nodiscard]] __int128 layouts_cost(const MemorySide& side, std::uint64_t set) const {
+    if (paths_.exact()) return side.layouts_cost[set];
+    const std::int64_t path = paths_.superset_cost(set);
+    return path >= kForbidden ? kNever : side.lp.scale * weights_.steady * path;
+  }
   /// Items are the allowed columns.
   [[nodiscard]] const std::vector<std::size_t>& allowed() const { return allowed_; }
 

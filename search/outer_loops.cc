@@ -22,7 +22,7 @@ struct Entry {
 class Loops {
  public:
   Loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget)
-      : cost_(cost), request_(request), budget_(budget), model_(cost, request.space, request.global_batch, budget) {
+      : cost_(cost), request_(request), budget_(budget), costs_(cost), model_(costs_, request.space, request.global_batch, budget) {
     effort_.limit = request.max_states;
   }
 
@@ -180,7 +180,7 @@ class Loops {
   base::Result<Finalist> price(const PlanProblem& problem, const PipelineAnswer& answer) {
     Finalist finalist{model_.plan_of(problem, answer), 0, {}};
     finalist.plan.cluster = request_.cluster;
-    TRY(const costmodel::PlanCost priced, costmodel::plan_cost(cost_, finalist.plan));
+    TRY(const costmodel::PlanCost priced, costmodel::plan_cost(costs_, finalist.plan));
     finalist.closed_form_ps = priced.step_ps;
     finalist.stage_peak_bytes = priced.stage_peak_bytes;
     return finalist;
@@ -306,6 +306,7 @@ class Loops {
   const costmodel::CostModel& cost_;
   const PlanRequest& request_;
   std::int64_t budget_;
+  costmodel::LayerCosts costs_;
   StageModel model_;
   Effort effort_;
   std::vector<Entry> entries_;

@@ -14,9 +14,8 @@
 /// layer in l: P_i[l][k] = nondominated { (max(τ, N), c + A + S_i(l)) : (τ, c) in P_{i-1}[e][k - n], (N, A) in
 /// frontier_i(e, l, n) }, where the frontier is layer_program.h's. Answer: the least c + (m - 1) τ in P_{p-1} with all
 /// layers. A label dies when a lower bound reaches the incumbent: c + Σ rest of least A + (m - 1) max(τ, least N of the
-/// rest), or the Lagrangian one: for weights w_i >= 0, Σ w_i = 1, (m - 1) max N >= (m - 1) Σ w_i N_i, so what is left
-/// costs at least (m - 1) τ Σ_{done} w_i + Σ_{rest} min (A_i + (m - 1) w_i N_i). A few steps of ascent choose w;
-/// frontiers end where that bound does. State = label, and the states of the layer programs. Optimal over layer counts,
+/// rest), or the Lagrangian one, (m - 1) τ Σ_{done} w_i + Σ_{rest} min (A_i + (m - 1) w_i N_i); frontiers end where that bound does.
+/// Bounds, weights and the options that may stand at all: pipeline_bound.h. State = label, and the states of the layer programs. Optimal over layer counts,
 /// options, boundary layouts.
 ///
 /// Worked example (PipelineProgram.WorkedExample): two stages of one layer, m = 3, no memory limit, options (n, y) =
@@ -45,10 +44,31 @@ struct PipelineStage {
   std::vector<std::int64_t> departure_bytes;  // [layout of the last layer] likewise
 };
 
+/// The last word on the memory of a stage (layer_program.h, MemoryCheck).
+class StageCheck {
+ public:
+  virtual ~StageCheck() = default;
+  /// True when the stage fits with these options, receiving in layout `entry` (-1: the first stage).
+  virtual bool fits(std::size_t stage, int entry, const std::vector<std::int32_t>& options) = 0;
+};
+/// Changes of layout, priced when first asked for.
+class LayoutChanges {
+ public:
+  virtual ~LayoutChanges() = default;
+  virtual std::int64_t change_ps(std::size_t stage, int from, int to) = 0;
+};
+
 struct PipelineProblem {
   std::vector<PipelineStage> stages;
   int layers = 0;  // in all
   std::int64_t micro_batches = 1;
+  StageCheck* check = nullptr;      // none: the form of memory is exact
+  LayoutChanges* changes = nullptr; // none: transition_ps of the stages' layers
+  [[nodiscard]] std::int64_t change_ps(std::size_t stage, int from, int to) const {
+    if (changes != nullptr) return changes->change_ps(stage, from, to);
+    const LayerProblem& p = stages[stage].layers;
+    return p.transition_ps.empty() ? 0 : p.transition_ps[static_cast<std::size_t>(from * p.layouts + to)];
+  }
 };
 
 struct PipelineAnswer {

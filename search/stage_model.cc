@@ -19,9 +19,9 @@ std::string to_string(const PlanProblem& p) {
                      plan::to_string(p.vocabulary));
 }
 
-StageModel::StageModel(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch,
+StageModel::StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch,
                        std::int64_t memory_bytes)
-    : cost_(cost), space_(space), global_batch_(global_batch), memory_bytes_(memory_bytes) {}
+    : costs_(costs), cost_(costs.cost()), space_(space), global_batch_(global_batch), memory_bytes_(memory_bytes) {}
 
 plan::LayerContext StageModel::context(std::int64_t micro_batches, int stages) const {
   plan::LayerContext c;
@@ -74,7 +74,7 @@ const StageModel::Table& StageModel::table(int devices, std::int64_t micro_batch
   Table& t = *slot;
   const plan::LayerContext c = context(micro_batches, 1);
   for (const plan::LayerStrategy& s : layers_of(devices, micro_batches).leaves) {
-    Block block{s, costmodel::block_cost(cost_, s, c, first_rank, devices), {}, 0};
+    Block block{s, costs_.block(s, c, first_rank, devices), {}, 0};
     block.memory = memory_of(block.cost);
     const auto known = std::ranges::find_if(t.layouts, [&](const plan::LayerStrategy& l) { return l.same_layout(s); });
     block.layout = static_cast<int>(known - t.layouts.begin());
@@ -91,7 +91,7 @@ const StageModel::Table& StageModel::table(int devices, std::int64_t micro_batch
         t.transition_ps.push_back(0);
         continue;
       }
-      const costmodel::LayerCost change = costmodel::reshard_cost(cost_, from, to, c, first_rank, devices);
+      const costmodel::LayerCost& change = costs_.reshard(from, to, c, first_rank, devices);
       t.transition_ps.push_back(change.forward_ps + change.backward_ps);
     }
   }
@@ -110,8 +110,7 @@ const StageModel::Vocabulary& StageModel::vocabulary(const PlanProblem& problem,
   const Table& blocks = table(devices, problem.micro_batches, first_rank);
   slot = std::make_unique<Vocabulary>();
   const plan::LayerContext c = context(problem.micro_batches, stages);
-  slot->cost = head ? costmodel::head_cost(cost_, v, c, first_rank, devices)
-                    : costmodel::embedding_cost(cost_, v, c, first_rank, devices);
+  slot->cost = head ? costs_.head(v, c, first_rank, devices) : costs_.embedding(v, c, first_rank, devices);
   slot->memory = memory_of(slot->cost);
   slot->stream_bytes = stream_bytes(v, problem.micro_batches);
   for (const plan::LayerStrategy& l : blocks.layouts) {
@@ -119,8 +118,7 @@ const StageModel::Vocabulary& StageModel::vocabulary(const PlanProblem& problem,
       slot->change_ps.push_back(0);
       continue;
     }
-    const costmodel::LayerCost change = head ? costmodel::reshard_cost(cost_, l, v, c, first_rank, devices)
-                                             : costmodel::reshard_cost(cost_, v, l, c, first_rank, devices);
+    const costmodel::LayerCost& change = head ? costs_.reshard(l, v, c, first_rank, devices) : costs_.reshard(v, l, c, first_rank, devices);
     slot->change_ps.push_back(change.forward_ps + change.backward_ps);
     slot->reshard_bytes = std::max({slot->reshard_bytes, change.forward.peak_bytes, change.backward.peak_bytes});
   }
@@ -158,9 +156,9 @@ void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& 
   const int devices = static_cast<int>(cost_.topology().device_count()) / problem.stages;
   if (index + 1 < problem.stages) {
     for (const std::int64_t bytes : t.stream_bytes) {
-      const std::int64_t back = cost_.exchange(first_rank + devices, devices, -devices, bytes).duration_ps();
+      const std::int64_t back = costs_.exchange_ps(first_rank + devices, devices, -devices, bytes);
       if (cost_.overlaps()) {
-        stage.send_ps.push_back(cost_.exchange(first_rank, devices, devices, bytes).duration_ps() + back);
+        stage.send_ps.push_back(costs_.exchange_ps(first_rank, devices, devices, bytes) + back);
       } else {
         stage.send_ps.push_back(0);
         stage.return_ps.push_back(back);
@@ -178,7 +176,7 @@ void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& 
     for (const std::int64_t bytes : t.stream_bytes) {
       stage.arrival_bytes.push_back(std::max<std::int64_t>(0, bytes - gone));
       if (cost_.overlaps()) continue;
-      stage.receive_ps.push_back(cost_.exchange(first_rank - devices, devices, devices, bytes).duration_ps());
+      stage.receive_ps.push_back(costs_.exchange_ps(first_rank - devices, devices, devices, bytes));
     }
   }
 }

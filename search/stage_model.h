@@ -20,6 +20,7 @@
 
 #include "costmodel/closed_form.h"
 #include "costmodel/cost_model.h"
+#include "costmodel/layer_costs.h"
 #include "search/decision_tree.h"
 #include "search/layer_memory.h"
 #include "search/pipeline_program.h"
@@ -38,7 +39,7 @@ std::string to_string(const PlanProblem& problem);
 
 class StageModel {
  public:
-  StageModel(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch,
+  StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch,
              std::int64_t memory_bytes);
 
   /// Strategies of layers and of the vocabulary for stages of `devices`, with what was cut.
@@ -84,6 +85,7 @@ class StageModel {
   void fill_stage(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
   void add_ends(const PlanProblem& problem, int index, PipelineStage& stage);
 
+  costmodel::LayerCosts& costs_;
   const costmodel::CostModel& cost_;
   const Space& space_;
   std::int64_t global_batch_;

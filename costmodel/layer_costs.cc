@@ -1,0 +1,250 @@
+#include "costmodel/layer_costs.h"
+
+#include <array>
+#include <numeric>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "costmodel/layer_form.h"
+#include "costmodel/stage_memory.h"
+
+namespace orrery::costmodel {
+namespace {
+
+using plan::LayerStrategy;
+using plan::LayerTemplates;
+using Times = TemplateForm::Times;
+
+/// Small integers that name an entry of a table.
+using Key = std::array<std::int64_t, 20>;
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    std::uint64_t digest = 0;
+    for (const std::int64_t v : key) digest = (digest ^ static_cast<std::uint64_t>(v)) * 0x9e3779b97f4a7c15ULL + (digest >> 29);
+    return digest;
+  }
+};
+template <class Value>
+using Table = std::unordered_map<Key, Value, KeyHash>;
+
+enum class Part : std::int64_t { kBlock, kEmbedding, kHead, kReshard };
+
+std::int64_t number(auto value) { return static_cast<std::int64_t>(value); }
+
+/// Gradients of a micro-batch are reduced at once through a part (plan/builder.h, reduces_parts).
+bool through_parts(const LayerStrategy& s, std::int64_t micro_batches) {
+  return s.replicas() > 1 && s.zero >= 2 && (s.grad_reduce == plan::GradReduce::kMicroBatch || micro_batches == 1);
+}
+
+/// The templates of a layer that serve its weights.
+struct WeightForm {
+  TemplateForm gather_forward, gather_backward, zero_gradient, sync, update;
+  std::int64_t persistent_bytes = 0;
+  bool reduces_per_micro_batch = false;
+
+  WeightForm(const LayerTemplates& t, OperationPrices& prices)
+      : gather_forward(t.program, t.gather_forward, false, prices),
+        gather_backward(t.program, t.gather_backward, false, prices),
+        zero_gradient(t.program, t.zero_gradient, false, prices),
+        sync(t.program, t.sync, false, prices),
+        update(t.program, t.update, false, prices),
+        reduces_per_micro_batch(t.reduces_per_micro_batch) {
+    for (const auto& p : t.program.classes.front().persistent) persistent_bytes += t.program.buffers[p.buffer].bytes();
+  }
+};
+
+/// The templates that compute.
+struct BodyForm {
+  TemplateForm forward, backward;
+  BodyForm(const LayerTemplates& t, bool symbolic_weights, OperationPrices& prices)
+      : forward(t.program, t.forward, symbolic_weights, prices), backward(t.program, t.backward, symbolic_weights, prices) {}
+};
+
+/// What a block's weights cost under one way of sharding, priced.
+struct WeightCost {
+  WeightBytes bytes;
+  Times gather_forward, gather_backward, zero_gradient, sync, update;
+  plan::TemplateMemory gather_forward_memory, gather_backward_memory, zero_gradient_memory, sync_memory, update_memory;
+  std::int64_t persistent_bytes = 0;
+  bool reduces_per_micro_batch = false;
+};
+
+}  // namespace
+
+struct LayerCosts::State {
+  explicit State(const CostModel& cost_model) : cost(cost_model), prices(cost_model) {}
+
+  const CostModel& cost;
+  OperationPrices prices;
+  Table<BodyForm> bodies;
+  Table<std::pair<BodyForm, WeightForm>> forms;  // of embedding, head and resharding
+  Table<WeightCost> weights;
+  Table<LayerCost> costs;
+
+  [[nodiscard]] std::int64_t overlapped(Times t) const {
+    return overlapped_ps(t.serial_ps, t.data_ps, cost.overlap_slowdown_ppm(), cost.overlaps());
+  }
+  /// Ranks at the same place of equal hosts see the same links.
+  [[nodiscard]] int canonical_rank(int first_rank, int rank_count) const {
+    if (!cost.topology().host_copies()) return first_rank;
+    const int per_host = static_cast<int>(cost.topology().devices_per_host());
+    if (rank_count % per_host == 0) return 0;
+    return per_host % rank_count == 0 ? first_rank % per_host : first_rank;
+  }
+  /// Sequences on a rank set to one.
+  static plan::LayerContext single(plan::LayerContext context, const LayerStrategy& s) {
+    context.micro_batch_sequences = s.dp;
+    return context;
+  }
+  /// The closed form of closed_form.h, LayerCost, from its parts.
+  LayerCost join(const Times& forward, const Times& backward, const plan::TemplateMemory& forward_memory,
+                 const plan::TemplateMemory& backward_memory, const WeightCost& w) const;
+  const BodyForm& body(const LayerStrategy& strategy, const plan::LayerContext& context);
+  const WeightCost& weight_cost(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count);
+  template <class Lower>  // LayerTemplates(const plan::LayerContext&)
+  const LayerCost& whole(Part part, const LayerStrategy& a, const LayerStrategy& b, const plan::LayerContext& context, int first_rank,
+                         int rank_count, Lower lower);
+};
+
+LayerCosts::LayerCosts(const CostModel& cost) : state_(std::make_unique<State>(cost)) {}
+LayerCosts::~LayerCosts() = default;
+
+LayerCost LayerCosts::State::join(const Times& forward, const Times& backward, const plan::TemplateMemory& forward_memory,
+                                  const plan::TemplateMemory& backward_memory, const WeightCost& w) const {
+  Times f = forward, b = backward;
+  f += w.gather_forward;
+  b += w.gather_backward;
+  Times synced = b;
+  synced += w.sync;
+  LayerCost c;
+  c.forward_ps = overlapped(f);
+  c.backward_ps = overlapped(w.reduces_per_micro_batch ? synced : b);
+  c.backward_sync_ps = overlapped(synced);
+  c.zero_gradient_ps = overlapped(w.zero_gradient);
+  c.update_ps = c.zero_gradient_ps + overlapped(w.update);
+  c.persistent_bytes = w.persistent_bytes;
+  c.gather_forward = w.gather_forward_memory;
+  c.gather_backward = w.gather_backward_memory;
+  c.forward = after(c.gather_forward, forward_memory);
+  c.backward = after(c.gather_backward, backward_memory);
+  c.sync = w.sync_memory;
+  c.zero_gradient = w.zero_gradient_memory;
+  c.update = w.update_memory;
+  c.stash_bytes = c.forward.delta_bytes;
+  c.reduces_per_micro_batch = w.reduces_per_micro_batch;
+  return c;
+}
+
+/// Forward and backward of a block whose weights are gathered and whose gradients go through parts, as far as it has replicas.
+const BodyForm& LayerCosts::State::body(const LayerStrategy& strategy, const plan::LayerContext& context) {
+  LayerStrategy s = strategy;
+  s.zero = 3;
+  s.shard = 0;
+  s.grad_reduce = plan::GradReduce::kMicroBatch;
+  // Only groups across the replicas know how many there are.
+  if (!s.strided && s.ep == 1 && s.dp > 1) s.dp = 2;
+  const Key key{s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel), number(s.recompute)};
+  if (const auto found = bodies.find(key); found != bodies.end()) return found->second;
+  return bodies.emplace(key, BodyForm(plan::lower_block(cost.model(), s, single(context, s)), true, prices)).first->second;
+}
+
+const WeightCost& LayerCosts::State::weight_cost(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
+  const bool parts = through_parts(s, context.micro_batches);
+  const Key key{s.tp, s.cp, s.dp, s.ep, number(s.strided), number(s.sequence_parallel), s.zero, s.shard, number(parts), first_rank, rank_count};
+  const auto [place, fresh] = weights.try_emplace(key);
+  WeightCost& w = place->second;
+  if (!fresh) return w;
+  LayerStrategy lowered = s;
+  lowered.recompute = plan::Recompute::kNone;
+  const LayerTemplates t = plan::lower_block_weights(cost.model(), lowered, single(context, s));
+  const WeightForm form(t, prices);
+  const bool gathers = s.zero == 3 && s.replicas() > 1;
+  for (const plan::ParameterUnit& unit : t.program.units) {
+    w.bytes.gathered.push_back(gathers ? unit.padded * model::element_bytes(model::compute_dtype(context.precision)) : 0);
+    w.bytes.part.push_back(parts ? unit.padded * model::element_bytes(model::DType::kFloat32) : 0);
+  }
+  const auto times = [&](const TemplateForm& f) { return f.times(1, w.bytes, first_rank, rank_count, prices); };
+  const auto memory = [&](const TemplateForm& f) { return f.memory(1, w.bytes, prices); };
+  w.gather_forward = times(form.gather_forward), w.gather_forward_memory = memory(form.gather_forward);
+  w.gather_backward = times(form.gather_backward), w.gather_backward_memory = memory(form.gather_backward);
+  w.zero_gradient = times(form.zero_gradient), w.zero_gradient_memory = memory(form.zero_gradient);
+  w.sync = times(form.sync), w.sync_memory = memory(form.sync);
+  w.update = times(form.update), w.update_memory = memory(form.update);
+  w.persistent_bytes = form.persistent_bytes;
+  w.reduces_per_micro_batch = form.reduces_per_micro_batch;
+  return w;
+}
+
+const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
+  State& t = *state_;
+  first_rank = t.canonical_rank(first_rank, rank_count);
+  const std::int64_t b = context.micro_batch_sequences / s.dp;
+  const Key key{number(Part::kBlock), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel),
+                number(s.recompute), s.zero, s.shard, number(s.operators), s.slices, number(through_parts(s, context.micro_batches)), b,
+                first_rank, rank_count};
+  const auto [place, fresh] = t.costs.try_emplace(key);
+  if (!fresh) return place->second;
+  if (s.operators != plan::ShardedOperators::kAll || s.slices > 1) {
+    return place->second = block_cost(t.cost, s, context, first_rank, rank_count);  // sharding changes the body itself
+  }
+  const BodyForm& body = t.body(s, context);
+  const WeightCost& w = t.weight_cost(s, context, first_rank, rank_count);
+  return place->second = t.join(body.forward.times(b, w.bytes, first_rank, rank_count, t.prices),
+                                body.backward.times(b, w.bytes, first_rank, rank_count, t.prices), body.forward.memory(b, w.bytes, t.prices),
+                                body.backward.memory(b, w.bytes, t.prices), w);
+}
+
+template <class Lower>
+const LayerCost& LayerCosts::State::whole(Part part, const LayerStrategy& a, const LayerStrategy& to, const plan::LayerContext& context,
+                                          int first_rank, int rank_count, Lower lower) {
+  const bool parts = through_parts(a, context.micro_batches);
+  // A tied table is reduced between the first and the last stage: where they really are.
+  const bool tied = part != Part::kReshard && cost.model().tied_embeddings && context.stages > 1;
+  if (!tied) first_rank = canonical_rank(first_rank, rank_count);
+  Key key{number(part), a.tp, a.cp, a.dp, a.zero, a.shard, number(a.strided), number(a.sequence_parallel), number(parts),
+          to.tp, to.cp, to.dp, number(to.strided), number(to.sequence_parallel), tied ? context.stages : 1, number(context.micro_batches == 1)};
+  const std::int64_t unit = std::lcm(a.dp, to.dp), b = context.micro_batch_sequences / unit;  // one sequence of the smaller share
+  key[16] = first_rank, key[17] = rank_count, key[18] = b;
+  const auto [place, fresh] = costs.try_emplace(key);
+  if (!fresh) return place->second;
+  key[16] = key[17] = key[18] = 0;
+  auto form = forms.find(key);
+  if (form == forms.end()) {
+    plan::LayerContext one = context;
+    one.micro_batch_sequences = unit;
+    const LayerTemplates t = lower(one);
+    form = forms.emplace(key, std::pair(BodyForm(t, false, prices), WeightForm(t, prices))).first;
+  }
+  const auto& [body, f] = form->second;
+  const WeightBytes none;
+  const auto times = [&](const TemplateForm& x) { return x.times(b, none, first_rank, rank_count, prices); };
+  const auto memory = [&](const TemplateForm& x) { return x.memory(b, none, prices); };
+  WeightCost w{none, times(f.gather_forward), times(f.gather_backward), times(f.zero_gradient), times(f.sync), times(f.update),
+               memory(f.gather_forward), memory(f.gather_backward), memory(f.zero_gradient), memory(f.sync), memory(f.update),
+               f.persistent_bytes, f.reduces_per_micro_batch};
+  return place->second = join(times(body.forward), times(body.backward), memory(body.forward), memory(body.backward), w);
+}
+
+const LayerCost& LayerCosts::embedding(const LayerStrategy& v, const plan::LayerContext& context, int first_rank, int rank_count) {
+  return state_->whole(Part::kEmbedding, v, v, context, first_rank, rank_count,
+                       [&](const plan::LayerContext& c) { return plan::lower_embedding(state_->cost.model(), v, c); });
+}
+
+const LayerCost& LayerCosts::head(const LayerStrategy& v, const plan::LayerContext& context, int first_rank, int rank_count) {
+  return state_->whole(Part::kHead, v, v, context, first_rank, rank_count,
+                       [&](const plan::LayerContext& c) { return plan::lower_head(state_->cost.model(), v, c); });
+}
+
+const LayerCost& LayerCosts::reshard(const LayerStrategy& from, const LayerStrategy& to, const plan::LayerContext& context, int first_rank,
+                                     int rank_count) {
+  return state_->whole(Part::kReshard, from, to, context, first_rank, rank_count,
+                       [&](const plan::LayerContext& c) { return plan::lower_reshard(state_->cost.model(), from, to, c); });
+}
+
+const CostModel& LayerCosts::cost() const { return state_->cost; }
+
+std::int64_t LayerCosts::exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) {
+  return state_->prices.exchange_ps(first_rank, rank_count, peer_offset, bytes);
+}
+
+}  // namespace orrery::costmodel

@@ -1,0 +1,44 @@
+#pragma once
+/// \file
+/// Costs of layers, each found once: what plan_cost and the search price plans with.
+///
+/// A layer's templates say the same for every size of micro-batch: with b sequences on a rank, shapes of segments and bytes of
+/// activations are b times those of one sequence; weights and gradients are not. And its ZeRO stage changes only what weights
+/// and gradients take. So a block is lowered once for each (layout, recomputation) with b = 1, under ZeRO-3 with gradients reduced per
+/// micro-batch; its weights' part (gather, reduction, update) once for each way of sharding; both are priced for any b and joined:
+/// without gathers the weights that a body frees are none, without parts it zeroes none. Equal to block_cost(), embedding_cost(),
+/// head_cost(), reshard_cost() in every field (tests/property/costmodel/layer_costs_test.cc).
+#include <cstdint>
+#include <memory>
+
+#include "costmodel/closed_form.h"
+#include "costmodel/cost_model.h"
+#include "plan/lower.h"
+
+namespace orrery::costmodel {
+
+/// Not thread-safe: one per search. References stay valid as long as the object. `cost` must outlive it.
+class LayerCosts {
+ public:
+  explicit LayerCosts(const CostModel& cost);
+  ~LayerCosts();
+  LayerCosts(const LayerCosts&) = delete;
+  LayerCosts& operator=(const LayerCosts&) = delete;
+
+  /// As in closed_form.h, on ranks [first_rank, first_rank + rank_count). @pre dp of the strategy divides the micro-batch; everything
+  /// of `context` but micro_batches, micro_batch_sequences and stages is the same in all calls.
+  const LayerCost& block(const plan::LayerStrategy& strategy, const plan::LayerContext& context, int first_rank, int rank_count);
+  const LayerCost& embedding(const plan::LayerStrategy& vocabulary, const plan::LayerContext& context, int first_rank, int rank_count);
+  const LayerCost& head(const plan::LayerStrategy& vocabulary, const plan::LayerContext& context, int first_rank, int rank_count);
+  const LayerCost& reshard(const plan::LayerStrategy& from, const plan::LayerStrategy& to, const plan::LayerContext& context, int first_rank,
+                           int rank_count);
+  [[nodiscard]] const CostModel& cost() const;
+  /// Time of CostModel::exchange().
+  std::int64_t exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace orrery::costmodel

@@ -1,0 +1,80 @@
+/// Layers priced once and for any micro-batch against layers lowered anew; paths found once against whole transfers.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include "costmodel/layer_costs.h"
+#include "tests/property/plan/random_plan.h"
+#include "tests/unit/costmodel/machines.h"
+
+namespace orrery::costmodel {
+namespace {
+
+CostModel cost_of(const model::ModelSpec& model, const plan::Plan& plan, bool overlaps) {
+  model::Profile p;
+  p.name = "test";
+  p.device = "T100";
+  p.overlaps = overlaps;
+  p.overlap_slowdown = 1.25;
+  auto made = CostModel::make(model, machines::cluster(16), p, {plan.precision, plan.sequence});
+  RC_ASSERT(made.has_value());
+  return *std::move(made);
+}
+
+RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn, (std::uint64_t seed, bool overlaps)) {
+  const auto [model, plan] = plan::random_plan(seed, 4);
+  const CostModel cost = cost_of(model, plan, overlaps);
+  LayerCosts costs(cost);
+  const int devices = plan.devices_per_stage();
+  plan::LayerContext context{.precision = plan.precision,
+                             .sequence = plan.sequence,
+                             .micro_batch_sequences = plan.micro_batch_sequences(),
+                             .micro_batches = plan.micro_batches,
+                             .global_batch = plan.global_batch,
+                             .stages = plan.pipeline_degree(),
+                             .prefetch_depth = plan.prefetch_depth};
+  // Sizes and numbers of micro-batches one after another, so that what was lowered for one serves the next.
+  for (const std::int64_t factor : {1, 3, 2}) {
+    context.micro_batch_sequences = plan.micro_batch_sequences() * factor;
+    context.micro_batches = factor == 3 ? 1 : plan.micro_batches;
+    plan::LayerStrategy before = plan.vocabulary;
+    for (const auto& stage : plan.stages) {
+      for (const auto& run : stage.runs) {
+        RC_ASSERT(costs.block(run.strategy, context, 0, devices) == block_cost(cost, run.strategy, context, 0, devices));
+        if (!before.same_layout(run.strategy)) {
+          RC_ASSERT(costs.reshard(before, run.strategy, context, 0, devices) == reshard_cost(cost, before, run.strategy, context, 0, devices));
+        }
+        before = run.strategy;
+      }
+    }
+    RC_ASSERT(costs.embedding(plan.vocabulary, context, 0, devices) == embedding_cost(cost, plan.vocabulary, context, 0, devices));
+    RC_ASSERT(costs.head(plan.vocabulary, context, 0, devices) == head_cost(cost, plan.vocabulary, context, 0, devices));
+  }
+}
+
+RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
+  const int hosts = *rc::gen::element(1, 2, 4);
+  auto topology = topologies::catalog_topology(*rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie"), hosts);
+  RC_ASSERT(topology.has_value());
+  const int devices = 8 * hosts;
+  const CollectivePrices prices(*topology, {});
+  const auto power = [](int low, int high) {  // of two, from `low` to `high`
+    int bits = 0;
+    while (low << (bits + 1) <= high) ++bits;
+    return low << *rc::gen::inRange(0, bits + 1);
+  };
+  const int stage = power(2, devices), size = power(2, stage), stride = power(1, stage / size);
+  const int first = stage * *rc::gen::inRange(0, devices / stage);
+  const plan::Group group{"g", size, stride};
+  const std::int64_t bytes = *rc::gen::inRange<std::int64_t>(0, 1 << 28);
+  for (const auto op : {plan::Collective::kAllReduce, plan::Collective::kAllGather, plan::Collective::kAllToAll, plan::Collective::kBroadcast}) {
+    RC_ASSERT(prices.duration_ps(op, group, bytes, prices.summary(op, group, first, stage)) ==
+              prices.collective(op, group, bytes, first, stage, Senders::kWholeGroups).duration_ps());
+  }
+  if (stage == devices) return;
+  const int offset = first + 2 * stage <= devices ? stage : -stage;
+  RC_ASSERT(prices.exchange_ps(offset, bytes, prices.summary(first, stage, offset)) == prices.exchange(first, stage, offset, bytes).duration_ps());
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

@@ -10,9 +10,9 @@
 ///     t = max(forward peak - σ, output gradient + backward (and reduction's) peak).
 ///
 /// σ is what forward (with its gather) leaves behind; layers after i have given theirs back when i's backward runs.
-/// Streams telescope: what a layer hands on is the next one's input. The form equals the static peak of the lowered
-/// Program byte for byte where one strategy fills a stage, but for weights gathered ahead of layers that differ;
-/// planner.cc takes the exact bytes from costmodel::plan_cost all the same, and tries again with the difference.
+/// Streams telescope: what a layer hands on is the next one's input. The form never exceeds the static peak of the lowered Program, and
+/// equals it where one strategy fills a stage, but for weights gathered ahead of layers that differ; an answer counts as fitting only by
+/// the exact bytes of costmodel::stage_peak_bytes.
 #include <cstdint>
 
 #include "costmodel/closed_form.h"
@@ -25,9 +25,10 @@ struct LayerMemory {
   std::int64_t forward_bytes = 0;            // forward peak - σ
   std::int64_t backward_bytes = 0;           // backward and reduction; output gradient not counted
   std::int64_t gathered_bytes = 0;           // by a gather ahead of its use
-  std::int64_t gathered_backward_bytes = 0;  // that of the backward alone
   std::int64_t step_bytes = 0;               // highest of the once-per-step templates
 };
 LayerMemory memory_of(const costmodel::LayerCost& cost);
+/// No more than `b` in anything.
+bool dominates(const LayerMemory& a, const LayerMemory& b);
 
 }  // namespace orrery::search

@@ -83,18 +83,21 @@ class Loops {
     for (const plan::LayerStrategy& vocabulary : tree.leaves) {
       Entry entry{{stages, m, schedule, vocabulary}, 0};
       ++result_.problems;
-      entry.bound_ps = pipeline_bound(model_.pipeline(entry.problem));
+      entry.bound_ps = model_.quick_bound(entry.problem);
       entries_.push_back(entry);
     }
   }
 
   // ---- one problem ----
-  base::Result<void> visit(const Entry& entry) {
-    if (entry.bound_ps >= kForbidden) {
-      infeasible_.push_back(entry.problem);
-      return {};
-    }
+  base::Result<void> visit(Entry& entry) {
     const std::int64_t cutoff = cutoff_for(entry.problem);
+    if (entry.bound_ps < cutoff && !effort_.exhausted) {
+      entry.bound_ps = std::max(entry.bound_ps, pipeline_bound(model_.pipeline(entry.problem)));
+      if (entry.bound_ps >= kForbidden) {
+        infeasible_.push_back(entry.problem);
+        return {};
+      }
+    }
     if (entry.bound_ps >= cutoff) {
       prune(to_string(entry.problem), fmt::format("bound {} ≥ incumbent {}", seconds(entry.bound_ps), seconds(cutoff)));
       return {};
@@ -105,21 +108,14 @@ class Loops {
       return {};
     }
     const std::int64_t incumbent = groups_.empty() ? kForbidden : groups_.front().best.closed_form_ps;
-    const PipelineProblem pipeline = model_.pipeline(entry.problem);
-    bool found = false;
-    TRY(std::optional<Finalist> best, solve(entry.problem, pipeline, cutoff, quick_pipeline));
-    if (best) {
-      found = true;
-      keep(entry.problem, *std::move(best));
-    }
+    TRY(bool found, solve(entry.problem, cutoff, quick_pipeline));
     const std::int64_t target = groups_.empty() ? kForbidden : std::min(incumbent, groups_.front().best.closed_form_ps);
     if (entry.bound_ps < target) {
-      TRY(best, solve(entry.problem, pipeline, target, solve_pipeline));
-      if (effort_.exhausted) open_bound_ps_ = std::min(open_bound_ps_, entry.bound_ps);
-      if (best) {
-        found = true;
-        keep(entry.problem, *std::move(best));
-      }
+      effort_.undecided = false;
+      TRY(const bool better, solve(entry.problem, target, solve_pipeline));
+      found = found || better;
+      if (effort_.exhausted || effort_.undecided) open_bound_ps_ = std::min(open_bound_ps_, entry.bound_ps);
+      open_ = open_ || effort_.undecided;
     }
     if (found) return {};
     if (cutoff >= kForbidden)
@@ -132,49 +128,17 @@ class Loops {
 
   using Program = std::optional<PipelineAnswer> (*)(const PipelineProblem&, std::int64_t, Effort&);
 
-  /// Solves with the safe memory form, then takes the exact bytes and tries again with the difference.
-  base::Result<std::optional<Finalist>> solve(const PlanProblem& problem, PipelineProblem pipeline, std::int64_t cutoff,
-                                              Program program) {
-    std::optional<Finalist> best;
-    constexpr int kRounds = 4;
-    for (int round = 0; round < kRounds; ++round) {
-      auto answer = program(pipeline, cutoff, effort_);
-      const bool found = answer.has_value();
-      if (!found && (best || round > 0)) break;
-      if (!found) answer = lightest(pipeline);  // its difference may let something in
-      TRY(Finalist finalist, price(problem, *answer));
-      // The form's own optimum bounds the problem where plan_cost charges more (stage_model.h).
-      if (found && program == solve_pipeline && answer->cost_ps < finalist.closed_form_ps)
-        open_bound_ps_ = std::min(open_bound_ps_, answer->cost_ps);
-      const bool changed = adjust(pipeline, *answer, finalist.stage_peak_bytes);
-      if (std::ranges::max(finalist.stage_peak_bytes) <= budget_ && finalist.closed_form_ps < cutoff) {
-        cutoff = finalist.closed_form_ps;
-        best = std::move(finalist);
-      }
-      if (!changed) break;
-    }
-    return best;
-  }
-  /// Sets the budgets of the stages to what lets in just the answers that fit, if the form is as far off for them as
-  /// for this one: limit + form - exact. True when something changed.
-  bool adjust(PipelineProblem& pipeline, const PipelineAnswer& answer, const std::vector<std::int64_t>& exact) const {
-    bool changed = false;
-    std::size_t before = 0;  // layout handed over by the stage before
-    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
-      PipelineStage& stage = pipeline.stages[i];
-      const auto last = static_cast<std::size_t>(
-          stage.layers.options[static_cast<std::size_t>(answer.stages[i].sequence.back())].layout);
-      std::int64_t form = answer.stages[i].memory_bytes;
-      if (!stage.arrival_bytes.empty()) form += stage.arrival_bytes[before];
-      if (!stage.departure_bytes.empty()) form += stage.departure_bytes[last];
-      before = last;
-      std::int64_t& budget = stage.layers.budget_bytes;
-      const std::int64_t wanted = budget_ + form - exact[i];
-      const std::int64_t next = exact[i] > budget_ ? std::min(budget, wanted) : std::max(budget, wanted);
-      changed = changed || next != budget;
-      budget = next;
-    }
-    return changed;
+  /// True when the program's answer is a plan below the cutoff; then it is kept.
+  base::Result<bool> solve(const PlanProblem& problem, std::int64_t cutoff, Program program) {
+    const auto answer = program(model_.pipeline(problem), cutoff, effort_);
+    if (!answer) return false;
+    TRY(Finalist finalist, price(problem, *answer));
+    ORRERY_CHECK(std::ranges::max(finalist.stage_peak_bytes) <= budget_, "an answer of the pipeline program does not fit");
+    // The form's own optimum bounds the problem where plan_cost charges more (stage_model.h).
+    if (program == solve_pipeline && answer->cost_ps < finalist.closed_form_ps) open_bound_ps_ = std::min(open_bound_ps_, answer->cost_ps);
+    if (finalist.closed_form_ps >= cutoff) return false;
+    keep(problem, std::move(finalist));
+    return true;
   }
 
   base::Result<Finalist> price(const PlanProblem& problem, const PipelineAnswer& answer) {
@@ -220,7 +184,7 @@ class Loops {
   // ---- the end ----
   base::Result<void> finish() {
     result_.states = effort_.states;
-    result_.exhausted = effort_.exhausted;
+    result_.exhausted = effort_.exhausted || (groups_.empty() && open_);
     for (const PlanProblem& problem : infeasible_) {
       if (!groups_.empty()) prune(to_string(problem), shortage(problem));
     }
@@ -232,7 +196,7 @@ class Loops {
     return {};
   }
   std::string shortage(const PlanProblem& problem) {
-    const PipelineProblem pipeline = model_.pipeline(problem);
+    const PipelineProblem& pipeline = model_.pipeline(problem);
     for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
       const std::int64_t needed = needed_by(pipeline.stages[i]);
       if (needed > budget_) return fmt::format("stage {} needs {}, limit {}", i, gib(needed), gib(budget_));
@@ -262,7 +226,8 @@ class Loops {
     constexpr std::size_t kTried = 24;
     result_.least_peak_bytes = kForbidden;
     for (std::size_t i = 0; i < std::min(kTried, ranked.size()); ++i) {
-      TRY(const Finalist finalist, price(ranked[i].problem, lightest(model_.pipeline(ranked[i].problem))));
+      const PipelineAnswer light = lightest(model_.pipeline(ranked[i].problem));
+      TRY(const Finalist finalist, price(ranked[i].problem, light));
       const std::int64_t peak = std::ranges::max(finalist.stage_peak_bytes);
       if (peak >= result_.least_peak_bytes) continue;
       result_.least_peak_bytes = peak;
@@ -272,13 +237,11 @@ class Loops {
   }
   static PipelineAnswer lightest(const PipelineProblem& pipeline) {
     PipelineAnswer answer;
-    int extra = pipeline.layers;
-    for (const PipelineStage& stage : pipeline.stages) extra -= stage.counts.front();
+    const int stages = static_cast<int>(pipeline.stages.size()), extra = pipeline.layers % stages;
     for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
       const LayerProblem& p = pipeline.stages[i].layers;
       // The last stages hold the fewest micro-batches: they take what is left over.
-      const int count =
-          pipeline.stages[i].counts[pipeline.stages.size() - i <= static_cast<std::size_t>(extra) ? 1 : 0];
+      const int count = pipeline.layers / stages + (stages - static_cast<int>(i) <= extra ? 1 : 0);
       std::int64_t least = kForbidden;
       std::int32_t chosen = 0;
       for (std::size_t o = 0; o < p.options.size(); ++o) {
@@ -314,6 +277,7 @@ class Loops {
   std::vector<Group> groups_;  // cheapest first
   std::vector<PlanProblem> infeasible_;
   std::int64_t open_bound_ps_ = kForbidden;
+  bool open_ = false;  // some problem's program could not decide (Effort::undecided)
   LoopResult result_;
 };
 

@@ -21,7 +21,7 @@ struct LoopResult {
   std::vector<Pruned> pruned;
   std::uint64_t states = 0, problems = 0;
   bool exhausted = false;
-  std::int64_t bound_ps = 0;  // of the whole space (memory by layer_memory.h), when there is a finalist
+  std::int64_t bound_ps = 0;  // of the whole space, when there is a finalist
   // Nothing fits: the plan of the least peak that was found.
   std::int64_t least_peak_bytes = 0;
   Finalist smallest;

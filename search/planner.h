@@ -58,11 +58,9 @@ struct Pruned {
   std::string reason;     // "stage 0 needs 41.2 GiB, limit 36 GiB", "bound 4.40 s ≥ incumbent 4.19 s"
 };
 
-/// Proof that no plan of the space is cheaper by the closed form: recomputable from the plan and the cost model. The
-/// space: within a stage, layers of one layout (tp, sequence parallelism) stand together, those of larger transients
-/// first; stages differ by at most one layer; memory by the form of layer_memory.h, the static peak itself up to corner
-/// cases. Outside those rules a plan can be faster: in tests/oracle/search/whole_plan_test.cc, against every plan of tiny problems at 198
-/// memory limits, that happens once, with ZeRO-3, by 8.4 %.
+/// Proof that no plan of the space is cheaper by the closed form: recomputable from the plan and the cost model. Memory is exact (bytes of
+/// the lowered Program's static peak), partitions into stages are free, layers of a stage stand in any order: what is called optimal equals the
+/// enumeration of every plan of tiny problems at 198 memory limits (tests/oracle/search/whole_plan_test.cc).
 struct Certificate {
   std::int64_t cost_ps = 0;   // closed-form cost of the best plan
   std::int64_t bound_ps = 0;  // lower bound over the whole space

@@ -8,9 +8,8 @@ namespace orrery::search {
 namespace {
 
 std::int64_t steady_of(const costmodel::LayerCost& c) { return c.forward_ps + c.backward_ps; }
-std::int64_t once_of(const costmodel::LayerCost& c, bool first_stage) {
-  return c.backward_sync_ps - c.backward_ps + (first_stage ? c.update_ps : 0);
-}
+std::int64_t sync_of(const costmodel::LayerCost& c) { return c.backward_sync_ps - c.backward_ps; }
+std::int64_t once_of(const costmodel::LayerCost& c, bool first_stage) { return sync_of(c) + (first_stage ? c.update_ps : 0); }
 
 }  // namespace
 
@@ -19,9 +18,49 @@ std::string to_string(const PlanProblem& p) {
                      plan::to_string(p.vocabulary));
 }
 
-StageModel::StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch,
-                       std::int64_t memory_bytes)
+/// What the pipeline program asks back: exact memory, changes of layout.
+class StageModel::View final : public StageCheck, public LayoutChanges {
+ public:
+  View(StageModel& model, const PlanProblem& problem)
+      : model_(model), problem_(problem), devices_(model.devices_of(problem.stages)), plan_(model.frame(problem)) {
+    plan_.stages.resize(static_cast<std::size_t>(problem.stages));
+  }
+
+  bool fits(std::size_t stage, int entry, const std::vector<std::int32_t>& options) override {
+    if (entry >= 0) plan_.stages[stage - 1].runs = {{1, table(stage).layouts[static_cast<std::size_t>(entry)]}};
+    plan_.stages[stage] = runs_of(stage, options);
+    return costmodel::stage_peak_bytes(model_.costs_, plan_, static_cast<int>(stage)) <= model_.memory_bytes_;
+  }
+  std::int64_t change_ps(std::size_t stage, int from, int to) override {
+    return model_.change_ps(table(stage), problem_.micro_batches, first_rank(stage), devices_, from, to);
+  }
+  plan::Stage runs_of(std::size_t index, const std::vector<std::int32_t>& options) {
+    const Table& t = table(index);
+    const StrategyTree& tree = model_.layers_of(devices_, problem_.micro_batches);
+    plan::Stage stage;
+    for (const std::int32_t option : options) {
+      const plan::LayerStrategy& s = tree.leaves[static_cast<std::size_t>(t.blocks[static_cast<std::size_t>(option)].leaf)];
+      if (stage.runs.empty() || stage.runs.back().strategy != s) stage.runs.push_back({0, s});
+      ++stage.runs.back().count;
+    }
+    return stage;
+  }
+
+ private:
+  int first_rank(std::size_t stage) const { return static_cast<int>(stage) * devices_; }
+  Table& table(std::size_t stage) { return model_.table(devices_, problem_.micro_batches, first_rank(stage)); }
+
+  StageModel& model_;
+  PlanProblem problem_;
+  int devices_;
+  plan::Plan plan_;
+};
+
+StageModel::StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch, std::int64_t memory_bytes)
     : costs_(costs), cost_(costs.cost()), space_(space), global_batch_(global_batch), memory_bytes_(memory_bytes) {}
+StageModel::~StageModel() = default;
+
+int StageModel::devices_of(int stages) const { return static_cast<int>(cost_.topology().device_count()) / stages; }
 
 plan::LayerContext StageModel::context(std::int64_t micro_batches, int stages) const {
   plan::LayerContext c;
@@ -61,71 +100,70 @@ int StageModel::canonical_rank(int first_rank, int devices) const {
 }
 
 std::int64_t StageModel::stream_bytes(const plan::LayerStrategy& layout, std::int64_t micro_batches) const {
-  const std::int64_t tokens = cost_.options().sequence / (layout.sequence_parallel ? layout.tp : 1);
+  const std::int64_t tokens = cost_.options().sequence / layout.cp / (layout.sequence_parallel ? layout.tp : 1);
   return global_batch_ / micro_batches / layout.dp * tokens * cost_.model().hidden *
          model::element_bytes(model::compute_dtype(cost_.options().precision));
 }
 
-const StageModel::Table& StageModel::table(int devices, std::int64_t micro_batches, int first_rank) {
+StageModel::Table& StageModel::table(int devices, std::int64_t micro_batches, int first_rank) {
   first_rank = canonical_rank(first_rank, devices);
   std::unique_ptr<Table>& slot = tables_[{devices, micro_batches, first_rank}];
   if (slot) return *slot;
   slot = std::make_unique<Table>();
   Table& t = *slot;
+  t.least_steady_ps = t.least_total_ps = kForbidden;
   const plan::LayerContext c = context(micro_batches, 1);
-  for (const plan::LayerStrategy& s : layers_of(devices, micro_batches).leaves) {
-    Block block{s, costs_.block(s, c, first_rank, devices), {}, 0};
-    block.memory = memory_of(block.cost);
+  const StrategyTree& tree = layers_of(devices, micro_batches);
+  std::vector<Block> all;
+  for (std::size_t leaf = 0; leaf < tree.leaves.size(); ++leaf) {
+    const plan::LayerStrategy& s = tree.leaves[leaf];
+    Block block{static_cast<std::int32_t>(leaf), &costs_.block(s, c, first_rank, devices), {}, 0};
+    block.memory = memory_of(*block.cost);
     const auto known = std::ranges::find_if(t.layouts, [&](const plan::LayerStrategy& l) { return l.same_layout(s); });
     block.layout = static_cast<int>(known - t.layouts.begin());
     if (known == t.layouts.end()) {
       t.layouts.push_back(s);
       t.stream_bytes.push_back(stream_bytes(s, micro_batches));
     }
-    t.blocks.push_back(std::move(block));
+    t.least_steady_ps = std::min(t.least_steady_ps, steady_of(*block.cost));
+    t.least_total_ps = std::min(t.least_total_ps, steady_of(*block.cost) + sync_of(*block.cost));
+    all.push_back(block);
   }
-  ORRERY_CHECK(t.layouts.size() <= kMaxLayouts, "{} layouts", t.layouts.size());
-  for (const plan::LayerStrategy& from : t.layouts) {
-    for (const plan::LayerStrategy& to : t.layouts) {
-      if (from.same_layout(to)) {
-        t.transition_ps.push_back(0);
-        continue;
-      }
-      const costmodel::LayerCost& change = costs_.reshard(from, to, c, first_rank, devices);
-      t.transition_ps.push_back(change.forward_ps + change.backward_ps);
-    }
+  const auto beats = [](const Block& a, const Block& b) {
+    return a.layout == b.layout && steady_of(*a.cost) <= steady_of(*b.cost) && sync_of(*a.cost) <= sync_of(*b.cost) &&
+           a.cost->update_ps <= b.cost->update_ps && dominates(a.memory, b.memory);
+  };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    bool beaten = false;
+    for (std::size_t j = 0; j < all.size() && !beaten; ++j) beaten = j != i && beats(all[j], all[i]) && (j < i || !beats(all[i], all[j]));
+    if (!beaten) t.blocks.push_back(all[i]);
   }
+  ORRERY_CHECK(t.layouts.size() <= static_cast<std::size_t>(kMaxLayouts), "{} layouts", t.layouts.size());
+  t.change_ps.assign(t.layouts.size() * t.layouts.size(), -1);
   return t;
 }
 
-const StageModel::Vocabulary& StageModel::vocabulary(const PlanProblem& problem, int devices, int first_rank,
-                                                     bool head) {
-  const plan::LayerStrategy& v = problem.vocabulary;
-  // A tied table is reduced between the first and the last stage: where they really are.
-  const int stages = cost_.model().tied_embeddings ? problem.stages : 1;
-  if (stages == 1) first_rank = canonical_rank(first_rank, devices);
-  std::unique_ptr<Vocabulary>& slot =
-      vocabularies_[{Key{devices, problem.micro_batches, first_rank}, v.tp, v.zero, stages, head}];
-  if (slot) return *slot;
-  const Table& blocks = table(devices, problem.micro_batches, first_rank);
-  slot = std::make_unique<Vocabulary>();
-  const plan::LayerContext c = context(problem.micro_batches, stages);
-  slot->cost = head ? costs_.head(v, c, first_rank, devices) : costs_.embedding(v, c, first_rank, devices);
-  slot->memory = memory_of(slot->cost);
-  slot->stream_bytes = stream_bytes(v, problem.micro_batches);
-  for (const plan::LayerStrategy& l : blocks.layouts) {
-    if (l.same_layout(v)) {
-      slot->change_ps.push_back(0);
-      continue;
-    }
-    const costmodel::LayerCost& change = head ? costs_.reshard(l, v, c, first_rank, devices) : costs_.reshard(v, l, c, first_rank, devices);
-    slot->change_ps.push_back(change.forward_ps + change.backward_ps);
-    slot->reshard_bytes = std::max({slot->reshard_bytes, change.forward.peak_bytes, change.backward.peak_bytes});
+std::int64_t StageModel::change_ps(Table& t, std::int64_t micro_batches, int first_rank, int devices, int from, int to) {
+  const auto a = static_cast<std::size_t>(from), b = static_cast<std::size_t>(to);
+  std::int64_t& known = t.change_ps[a * t.layouts.size() + b];
+  if (known < 0) {
+    const costmodel::LayerCost& c = costs_.reshard(t.layouts[a], t.layouts[b], context(micro_batches, 1), first_rank, devices);
+    known = c.forward_ps + c.backward_ps;
   }
-  return *slot;
+  return known;
 }
 
-/// The loss is one number, zeroed once a step.
+StageModel::Vocabulary StageModel::vocabulary(const PlanProblem& problem, bool head) {
+  const int devices = devices_of(problem.stages), first_rank = head ? (problem.stages - 1) * devices : 0;
+  const plan::LayerContext c = context(problem.micro_batches, problem.stages);
+  Vocabulary v;
+  v.cost = head ? &costs_.head(problem.vocabulary, c, first_rank, devices) : &costs_.embedding(problem.vocabulary, c, first_rank, devices);
+  v.memory = memory_of(*v.cost);
+  v.stream_bytes = stream_bytes(problem.vocabulary, problem.micro_batches);
+  return v;
+}
+
+/// The loss is one number, zeroed once.
 std::int64_t StageModel::zero_loss_ps() const {
   model::SegmentShape zero;
   zero.kind = model::SegmentKind::kZeroGradient;
@@ -133,17 +171,31 @@ std::int64_t StageModel::zero_loss_ps() const {
   return cost_.segment_ps(zero, model::Phase::kF);
 }
 
+std::int64_t StageModel::quick_bound(const PlanProblem& problem) {
+  const int devices = devices_of(problem.stages);
+  const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches;
+  std::int64_t steady = kForbidden, total = kForbidden;
+  for (int i = 0; i < problem.stages; ++i) {  // equal but for the place in a host
+    const Table& t = table(devices, m, i * devices);
+    steady = std::min(steady, t.least_steady_ps);
+    total = std::min(total, t.least_total_ps);
+  }
+  const costmodel::LayerCost &embedding = *vocabulary(problem, false).cost, &head = *vocabulary(problem, true).cost;
+  const std::int64_t ends = steady_of(embedding) + steady_of(head);
+  const std::int64_t slowest = std::max((layers * steady + ends + p - 1) / p, (layers + p - 1) / p * steady);
+  return layers * total + ends + sync_of(embedding) + sync_of(head) + embedding.update_ps + (m - 1) * slowest;
+}
+
 void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& t, PipelineStage& stage) {
   const std::int64_t flight = costmodel::in_flight(problem.schedule, index, problem.stages, problem.micro_batches);
   LayerProblem& p = stage.layers;
   p.layouts = static_cast<int>(t.layouts.size());
-  p.transition_ps = t.transition_ps;
   p.budget_bytes = memory_bytes_;
   p.flight = flight;
   for (const Block& b : t.blocks) {
     const std::int64_t gradient = t.stream_bytes[static_cast<std::size_t>(b.layout)];
-    p.options.push_back({.steady_ps = steady_of(b.cost),
-                         .once_ps = once_of(b.cost, index == 0),
+    p.options.push_back({.steady_ps = steady_of(*b.cost),
+                         .once_ps = once_of(*b.cost, index == 0),
                          .memory_bytes = b.memory.persistent_bytes + flight * b.memory.stash_bytes,
                          .stash_bytes = b.memory.stash_bytes,
                          .transient_bytes = b.memory.backward_bytes + gradient,
@@ -152,8 +204,7 @@ void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& 
                          .step_bytes = b.memory.step_bytes,
                          .layout = b.layout});
   }
-  const int first_rank = index * static_cast<int>(cost_.topology().device_count()) / problem.stages;
-  const int devices = static_cast<int>(cost_.topology().device_count()) / problem.stages;
+  const int devices = devices_of(problem.stages), first_rank = index * devices;
   if (index + 1 < problem.stages) {
     for (const std::int64_t bytes : t.stream_bytes) {
       const std::int64_t back = costs_.exchange_ps(first_rank + devices, devices, -devices, bytes);
@@ -166,75 +217,67 @@ void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& 
     }
     stage.departure_bytes = t.stream_bytes;
   }
-  if (index > 0) {
-    // The gradient sent back waits beside as many micro-batches as ever only when more are to come; else stashes have
-    // gone.
-    const std::int64_t gone =
-        flight < problem.micro_batches
-            ? 0
-            : stage.counts.front() * std::ranges::min(p.options, {}, &LayerOption::stash_bytes).stash_bytes;
-    for (const std::int64_t bytes : t.stream_bytes) {
-      stage.arrival_bytes.push_back(std::max<std::int64_t>(0, bytes - gone));
-      if (cost_.overlaps()) continue;
-      stage.receive_ps.push_back(costs_.exchange_ps(first_rank - devices, devices, devices, bytes));
-    }
+  if (index == 0) return;
+  for (const std::int64_t bytes : t.stream_bytes) {
+    // The gradient sent back waits beside as many micro-batches as ever only when more are to come.
+    stage.arrival_bytes.push_back(flight < problem.micro_batches ? bytes : 0);
+    if (!cost_.overlaps()) stage.receive_ps.push_back(costs_.exchange_ps(first_rank - devices, devices, devices, bytes));
   }
 }
 
 /// Embedding in front of the first stage, head behind the last.
-void StageModel::add_ends(const PlanProblem& problem, int index, PipelineStage& stage) {
-  const int devices = static_cast<int>(cost_.topology().device_count()) / problem.stages;
+void StageModel::add_ends(const PlanProblem& problem, int index, const Table& t, PipelineStage& stage) {
   const std::int64_t flight = costmodel::in_flight(problem.schedule, index, problem.stages, problem.micro_batches);
+  const int devices = devices_of(problem.stages);
   LayerProblem& p = stage.layers;
   for (const bool head : {false, true}) {
     if (index != (head ? problem.stages - 1 : 0)) continue;
-    const Vocabulary& v = vocabulary(problem, devices, index * devices, head);
-    (head ? p.exit_ps : p.entry_ps) = v.change_ps;
-    stage.steady_ps += steady_of(v.cost);
-    stage.once_ps += once_of(v.cost, index == 0);
+    const Vocabulary v = vocabulary(problem, head);
+    for (const plan::LayerStrategy& l : t.layouts) {
+      std::int64_t ps = 0;
+      if (!l.same_layout(problem.vocabulary)) {
+        const auto& from = head ? l : problem.vocabulary;
+        const auto& to = head ? problem.vocabulary : l;
+        const costmodel::LayerCost& c = costs_.reshard(from, to, context(problem.micro_batches, 1), index * devices, devices);
+        ps = c.forward_ps + c.backward_ps;
+      }
+      (head ? p.exit_ps : p.entry_ps).push_back(ps);
+    }
+    stage.steady_ps += steady_of(*v.cost);
+    stage.once_ps += once_of(*v.cost, index == 0);
     p.front_step_bytes = std::max(p.front_step_bytes, v.memory.step_bytes);
     if (head) {
       p.transient_floor_bytes =
           v.stream_bytes + v.memory.stash_bytes + std::max(v.memory.forward_bytes, v.memory.backward_bytes);
       p.back_neighbour_bytes = v.memory.gathered_bytes;
-      // The last layer's output changes its layout behind its forward.
-      for (LayerOption& o : p.options) {
-        if (v.change_ps[static_cast<std::size_t>(o.layout)] == 0) continue;
-        o.forward_bytes = std::max(o.forward_bytes, v.stream_bytes + v.reshard_bytes);
-      }
       p.budget_bytes -= v.memory.persistent_bytes + model::element_bytes(model::DType::kFloat32);  // and the loss
       if (index == 0) stage.once_ps += zero_loss_ps();
     } else {
       // Its output is the first layer's input, which is counted there.
       p.front_transient_bytes = v.stream_bytes + v.memory.backward_bytes;
       p.front_forward_bytes = v.stream_bytes + v.memory.forward_bytes;
-      p.budget_bytes -= v.memory.persistent_bytes +
-                        flight * std::max<std::int64_t>(0, v.memory.stash_bytes - v.stream_bytes) +
-                        v.memory.gathered_backward_bytes;
+      p.budget_bytes -= v.memory.persistent_bytes + flight * std::max<std::int64_t>(0, v.memory.stash_bytes - v.stream_bytes);
     }
   }
 }
 
-PipelineProblem StageModel::pipeline(const PlanProblem& problem) {
-  const int devices = static_cast<int>(cost_.topology().device_count()) / problem.stages;
-  const int layers = static_cast<int>(cost_.model().layers);
-  PipelineProblem result;
-  result.layers = layers;
-  result.micro_batches = problem.micro_batches;
+const PipelineProblem& StageModel::pipeline(const PlanProblem& problem) {
+  const int devices = devices_of(problem.stages), layers = static_cast<int>(cost_.model().layers);
+  view_ = std::make_unique<View>(*this, problem);
+  problem_ = {.stages = {}, .layers = layers, .micro_batches = problem.micro_batches, .check = view_.get(), .changes = view_.get()};
   for (int i = 0; i < problem.stages; ++i) {
     PipelineStage stage;
-    stage.counts = {layers / problem.stages};
-    if (layers % problem.stages != 0) stage.counts.push_back(layers / problem.stages + 1);
-    fill_stage(problem, i, table(devices, problem.micro_batches, i * devices), stage);
-    add_ends(problem, i, stage);
-    result.stages.push_back(std::move(stage));
+    for (int count = 1; count <= layers - problem.stages + 1; ++count) stage.counts.push_back(count);
+    if (problem.stages == 1) stage.counts = {layers};
+    const Table& t = table(devices, problem.micro_batches, i * devices);
+    fill_stage(problem, i, t, stage);
+    add_ends(problem, i, t, stage);
+    problem_.stages.push_back(std::move(stage));
   }
-  return result;
+  return problem_;
 }
 
-plan::Plan StageModel::plan_of(const PlanProblem& problem, const PipelineAnswer& answer) const {
-  const int devices = static_cast<int>(cost_.topology().device_count()) / problem.stages;
-  const StrategyTree& tree = layer_trees_.at({devices, problem.micro_batches});
+plan::Plan StageModel::frame(const PlanProblem& problem) const {
   plan::Plan plan;
   plan.model = cost_.model().name;
   plan.model_fingerprint = cost_.model().fingerprint();
@@ -245,15 +288,13 @@ plan::Plan StageModel::plan_of(const PlanProblem& problem, const PipelineAnswer&
   plan.micro_batches = problem.micro_batches;
   plan.schedule = problem.schedule;
   plan.vocabulary = problem.vocabulary;
-  for (const LayerAnswer& layers : answer.stages) {
-    plan::Stage stage;
-    for (const std::int32_t option : layers.sequence) {
-      const plan::LayerStrategy& s = tree.leaves[static_cast<std::size_t>(option)];
-      if (stage.runs.empty() || stage.runs.back().strategy != s) stage.runs.push_back({0, s});
-      ++stage.runs.back().count;
-    }
-    plan.stages.push_back(std::move(stage));
-  }
+  return plan;
+}
+
+plan::Plan StageModel::plan_of(const PlanProblem& problem, const PipelineAnswer& answer) {
+  plan::Plan plan = frame(problem);
+  View view(*this, problem);
+  for (std::size_t i = 0; i < answer.stages.size(); ++i) plan.stages.push_back(view.runs_of(i, answer.stages[i].sequence));
   return plan;
 }
 

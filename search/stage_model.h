@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// From costs of layers to the integers of the pipeline program; every cost is computed once and kept.
+/// From costs of layers to the integers of the pipeline program.
 ///
 /// From costmodel/closed_form.h, step = Z + Σ (F_i + f_i) + (m-1) cycle + Σ (B'_i + b_i) + U with cycle = max (F_i +
 /// B_i):
@@ -11,6 +11,8 @@
 ///   Z + U = that of the first stage, which starts first and ends last, in its y. Where another stage's zeroing or
 ///   update reaches beyond, and under GPipe (cycle = max F + max B), this is a lower bound: outer_loops.h takes the
 ///   exact figure from plan_cost.
+///
+/// Memory goes in by the lower bound of layer_memory.h; costmodel::stage_peak_bytes has the last word on every answer.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -39,51 +41,55 @@ std::string to_string(const PlanProblem& problem);
 
 class StageModel {
  public:
-  StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch,
-             std::int64_t memory_bytes);
+  StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch, std::int64_t memory_bytes);
+  ~StageModel();
 
   /// Strategies of layers and of the vocabulary for stages of `devices`, with what was cut.
   const StrategyTree& layers_of(int devices, std::int64_t micro_batches);
   const StrategyTree& vocabulary_of(int devices, std::int64_t micro_batches);
 
-  /// @pre layers_of(...) has leaves.
-  PipelineProblem pipeline(const PlanProblem& problem);
+  /// Lower bound of a problem by the cheapest options alone, memory left out: sums instead of programs. @pre layers_of(...) has leaves.
+  std::int64_t quick_bound(const PlanProblem& problem);
+  /// The problem in integers. Its check and changes stay valid until the next call. @pre layers_of(...) has leaves.
+  const PipelineProblem& pipeline(const PlanProblem& problem);
   /// The plan that an answer of that program stands for.
-  plan::Plan plan_of(const PlanProblem& problem, const PipelineAnswer& answer) const;
-  /// Bytes of a stage that no choice of layers changes, already taken from the budget of pipeline().
-  [[nodiscard]] std::int64_t memory_limit() const { return memory_bytes_; }
+  plan::Plan plan_of(const PlanProblem& problem, const PipelineAnswer& answer);
 
  private:
   struct Block {
-    plan::LayerStrategy strategy;
-    costmodel::LayerCost cost;
+    std::int32_t leaf = 0;  // of the tree
+    const costmodel::LayerCost* cost = nullptr;
     LayerMemory memory;
     int layout = 0;
   };
-  /// All blocks of a stage of `devices` ranks, its layouts and the changes between them.
+  /// Blocks of a stage that no other of the same layout beats in everything, its layouts and the changes between them.
   struct Table {
     std::vector<Block> blocks;
     std::vector<plan::LayerStrategy> layouts;  // one strategy of each
-    std::vector<std::int64_t> transition_ps, stream_bytes;
+    std::vector<std::int64_t> stream_bytes;    // [layout]
+    std::vector<std::int64_t> change_ps;       // [from * layouts + to], -1: not asked for yet
+    std::int64_t least_steady_ps = 0, least_total_ps = 0;
   };
-  /// Embedding or head, with its changes of layout.
+  /// Embedding or head.
   struct Vocabulary {
-    costmodel::LayerCost cost;
+    const costmodel::LayerCost* cost = nullptr;
     LayerMemory memory;
-    std::vector<std::int64_t> change_ps;  // [layout]
-    std::int64_t stream_bytes = 0, reshard_bytes = 0;
+    std::int64_t stream_bytes = 0;
   };
-  using Key = std::tuple<int, std::int64_t, int>;              // devices, micro-batches, first rank
-  using VocabularyKey = std::tuple<Key, int, int, int, bool>;  // tp, zero, stages, head
+  class View;
+  using Key = std::tuple<int, std::int64_t, int>;  // devices, micro-batches, first rank
 
+  [[nodiscard]] int devices_of(int stages) const;
   [[nodiscard]] plan::LayerContext context(std::int64_t micro_batches, int stages) const;
   [[nodiscard]] int canonical_rank(int first_rank, int devices) const;
   [[nodiscard]] std::int64_t stream_bytes(const plan::LayerStrategy& layout, std::int64_t micro_batches) const;
   [[nodiscard]] std::int64_t zero_loss_ps() const;
-  const Table& table(int devices, std::int64_t micro_batches, int first_rank);
-  const Vocabulary& vocabulary(const PlanProblem& problem, int devices, int first_rank, bool head);
+  Table& table(int devices, std::int64_t micro_batches, int first_rank);
+  std::int64_t change_ps(Table& table, std::int64_t micro_batches, int first_rank, int devices, int from, int to);
+  Vocabulary vocabulary(const PlanProblem& problem, bool head);
   void fill_stage(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
-  void add_ends(const PlanProblem& problem, int index, PipelineStage& stage);
+  void add_ends(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
+  plan::Plan frame(const PlanProblem& problem) const;
 
   costmodel::LayerCosts& costs_;
   const costmodel::CostModel& cost_;
@@ -92,7 +98,8 @@ class StageModel {
   std::int64_t memory_bytes_;
   std::map<std::pair<int, std::int64_t>, StrategyTree> layer_trees_, vocabulary_trees_;
   std::map<Key, std::unique_ptr<Table>> tables_;
-  std::map<VocabularyKey, std::unique_ptr<Vocabulary>> vocabularies_;
+  PipelineProblem problem_;
+  std::unique_ptr<View> view_;
 };
 
 }  // namespace orrery::search

@@ -1,12 +1,10 @@
-// find_plan against the enumeration of every plan of a tiny space, priced by costmodel::plan_cost.
-//
-// The enumeration takes layers in any order; the search only canonical ones (search/layer_order.h), which with ZeRO-3
-// weights gathered ahead can cost the last bytes. So at each limit the answer is no better than the enumeration, and no
-// worse than the enumeration with one gathered layer less of memory; without ZeRO-3 it is equal to the picosecond.
+// find_plan against the enumeration of every plan of a tiny space, priced by costmodel::plan_cost: all partitions into stages, all
+// strategies of every layer in any order. What is called optimal is the cheapest plan that fits, to the picosecond; a bound is never
+// above it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
+#include <iostream>
 
 #include "search/decision_tree.h"
 #include "search/planner.h"
@@ -20,8 +18,7 @@ struct Priced {
   std::int64_t peak_bytes;
 };
 
-/// Every plan of the space: pipeline degrees, micro-batches, vocabulary, partitions that differ by at most one layer,
-/// and strategies of layers in any order.
+/// Every plan of the space: pipeline degrees, micro-batches, vocabulary, partitions, and strategies of layers in any order.
 class EveryPlan {
  public:
   EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch)
@@ -68,8 +65,7 @@ class EveryPlan {
       if (layers == 0) price();
       return;
     }
-    const int total = static_cast<int>(cost_.model().layers), pipeline = stages + static_cast<int>(plan_.stages.size());
-    for (int count = total / pipeline; count <= (total + pipeline - 1) / pipeline; ++count) {
+    for (int count = 1; count <= layers - stages + 1; ++count) {
       plan_.stages.emplace_back();
       layer(stages, layers - count, count);
       plan_.stages.pop_back();
@@ -105,8 +101,7 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space) {
   const EveryPlan every(cost, space, global_batch);
   ASSERT_GT(every.all.size(), 20U);
   const auto [smallest, largest] = std::ranges::minmax(every.all, {}, &Priced::peak_bytes);
-  const std::int64_t gathered = 2 * cost.model().block_parameters();
-  int equal = 0, feasible = 0, optimal = 0, overclaimed = 0;
+  int equal = 0, feasible = 0, optimal = 0;
   for (int k = -1; k <= 32; ++k) {
     const std::int64_t limit = smallest.peak_bytes + (largest.peak_bytes - smallest.peak_bytes) * k / 32;
     PlanRequest request;
@@ -125,29 +120,20 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space) {
     }
     ASSERT_NE(answer->status, Status::kInfeasible)
         << "limit " << limit << " of " << smallest.peak_bytes << ".." << largest.peak_bytes;
-    // The bound is over plans that fit by the planner's memory form, which charges up to one more gather of weights
-    // than the Program holds. A last stage with most layers of a tiny model may still update when the first has
-    // finished: then there is a gap.
-    const std::int64_t by_form = space.zero3 ? every.best(limit - gathered) : expected;
-    overclaimed += answer->certificate.bound_ps > expected ? 1 : 0;
-    EXPECT_TRUE(by_form < 0 || answer->certificate.bound_ps <= by_form)
-        << answer->certificate.bound_ps << " against " << by_form;
-    EXPECT_EQ(answer->status == Status::kOptimal, answer->certificate.gap == 0);
-    optimal += answer->status == Status::kOptimal ? 1 : 0;
-    ++feasible;
-    equal += answer->certificate.cost_ps == expected ? 1 : 0;
+    EXPECT_LE(answer->certificate.bound_ps, expected) << "limit " << limit;
     EXPECT_GE(answer->certificate.cost_ps, expected) << "limit " << limit;
-    const std::int64_t with_less = every.best(limit - gathered);
-    EXPECT_TRUE(with_less < 0 || answer->certificate.cost_ps <= with_less) << "limit " << limit;
-    if (!space.zero3) {
+    EXPECT_EQ(answer->status == Status::kOptimal, answer->certificate.gap == 0);
+    if (answer->status == Status::kOptimal) {
       EXPECT_EQ(answer->certificate.cost_ps, expected) << "limit " << limit << ", " << every.all.size() << " plans";
     }
+    ++feasible;
+    optimal += answer->status == Status::kOptimal ? 1 : 0;
+    equal += answer->certificate.cost_ps == expected ? 1 : 0;
     for (const std::int64_t peak : answer->certificate.stage_peak_bytes) EXPECT_LE(peak, request.memory_bytes);
   }
+  std::cout << "optimal " << optimal << ", the true optimum " << equal << ", of " << feasible << " limits, " << every.all.size() << " plans\n";
   EXPECT_GE(10 * equal, 9 * feasible) << equal << " of " << feasible;
   EXPECT_GE(10 * optimal, 9 * feasible) << optimal << " of " << feasible;
-  // Known gap: with ZeRO-3, one limit of one case has a plan of the space that is 8.4 % faster than the answer's bound.
-  EXPECT_LE(overclaimed, space.zero3 ? 1 : 0);
 }
 
 TEST(WholePlanOracle, TwoDevicesTwoLayers) { compare(2, 2, 2, {}); }

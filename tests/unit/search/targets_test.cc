@@ -65,6 +65,21 @@ TEST(Targets, AreNeverFasterThanTheWholeSpace) {
   }
 }
 
+// Embedding and head make uneven stages faster: megatron may not have them.
+TEST(Targets, MegatronHasEqualStagesWhereOthersShiftLayers) {
+  PlanRequest request = tiny_request();
+  request.space = *fix_values("pp=2", request.space);
+  const costmodel::CostModel cost = tiny_cost(4, 6);
+  const auto answer = find_plan_for(*find_target("megatron"), cost, request);
+  ASSERT_TRUE(answer.has_value());
+  for (const Candidate& c : answer->candidates) EXPECT_EQ(c.plan.stages[0].layers(), 3);
+  request.space = *fix_values("pp=4", Space{});
+  const auto impossible = find_plan_for(*find_target("megatron"), cost, request);
+  ASSERT_TRUE(impossible.has_value());
+  EXPECT_TRUE(impossible->candidates.empty());
+  EXPECT_TRUE(std::ranges::any_of(impossible->pruned, [](const Pruned& p) { return p.reason == "6 layers do not make 4 equal stages"; }));
+}
+
 TEST(Targets, HoldFixedValuesToo) {
   PlanRequest request = tiny_request();
   request.space = *fix_values("tp=2,recompute=full", request.space);

@@ -21,7 +21,11 @@ constexpr double kFullAttentionEfficiency = 0.50;
 constexpr double kMemoryEfficiency = 0.80;
 constexpr std::size_t kKinds = static_cast<std::size_t>(SegmentKind::kAdamW) + 1;
 
+/// A step of a ring lasts as long as on its slowest rank, which after the first one has a whole block.
+bool cut_by_mask(const SegmentShape& shape) { return shape.causal && shape.ring_step == 0; }
+
 double efficiency(const SegmentShape& shape) {
+  if (shape.kind == SegmentKind::kAttentionBlock) return cut_by_mask(shape) ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
   if (shape.kind != SegmentKind::kAttention) return kProductEfficiency;
   return shape.causal ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
 }
@@ -29,11 +33,11 @@ double efficiency(const SegmentShape& shape) {
 /// Everything that makes two shapes the same operation at another size.
 bool same_flags(const SegmentShape& a, const SegmentShape& b) {
   return a.norm == b.norm && a.activation == b.activation && a.gated == b.gated && a.bias == b.bias && a.rotary == b.rotary &&
-         a.causal == b.causal && a.residual == b.residual;
+         cut_by_mask(a) == cut_by_mask(b) && a.residual == b.residual;
 }
 
-std::array<std::int64_t, 8> dimensions(const SegmentShape& s) {
-  return {s.sequences, s.tokens, s.in, s.out, s.heads, s.kv_heads, s.head_dim, s.elements};
+std::array<std::int64_t, 9> dimensions(const SegmentShape& s) {
+  return {s.sequences, s.tokens, s.in, s.out, s.heads, s.kv_heads, s.head_dim, s.elements, s.kv_tokens};
 }
 
 /// Euclid on logarithms, 0 exactly when all dimensions agree.
@@ -166,6 +170,7 @@ double ComputePrices::seconds(const SegmentShape& shape, Phase phase) const {
 
 std::optional<double> ComputePrices::operator_seconds(const SegmentShape& shape, Phase phase) const {
   if (points_.empty()) return std::nullopt;
+  if (shape.kind == SegmentKind::kAttentionBlock) return block_seconds(shape, phase);
   if (const auto own = interpolate(shape, phase)) return own;
   if (phase == Phase::kBG) {
     const auto b = interpolate(shape, Phase::kB), g = interpolate(shape, Phase::kG);
@@ -178,6 +183,18 @@ std::optional<double> ComputePrices::operator_seconds(const SegmentShape& shape,
     if (const auto t = interpolate(shape, other)) return *t * roofline / r;
   }
   return std::nullopt;
+}
+
+/// A block that nobody measured runs as well, against its roofline, as the attention core over as many tokens.
+std::optional<double> ComputePrices::block_seconds(const SegmentShape& shape, Phase phase) const {
+  if (const auto own = interpolate(shape, phase)) return own;
+  SegmentShape core = shape;
+  core.kind = SegmentKind::kAttention;
+  core.causal = cut_by_mask(shape);
+  core.kv_tokens = 0;
+  const auto measured = operator_seconds(core, phase);
+  if (!measured) return std::nullopt;
+  return *measured * roofline_.seconds(shape, phase) / roofline_.seconds(core, phase);
 }
 
 std::optional<double> ComputePrices::interpolate(const SegmentShape& shape, Phase phase) const {

@@ -81,6 +81,7 @@ class ComputePrices {
     double roofline = 0;
   };
   [[nodiscard]] std::optional<double> operator_seconds(const model::SegmentShape& shape, model::Phase phase) const;
+  [[nodiscard]] std::optional<double> block_seconds(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] std::optional<double> interpolate(const model::SegmentShape& shape, model::Phase phase) const;
 
   Roofline roofline_;

@@ -69,6 +69,9 @@ Part part_of(model::SegmentKind kind) {
     case kNorm:
     case kQkv:
     case kAttention:
+    case kAttentionSplit:
+    case kAttentionBlock:
+    case kAttentionMerge:
     case kProjection:
     case kResidual:
     case kMlpIn:

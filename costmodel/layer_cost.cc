@@ -10,18 +10,33 @@ namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
 
-/// Time of a template by what may overlap: compute and tensor communication in turn, data communication beside them.
+/// Time of a template by what may overlap: compute and tensor communication in turn, data communication beside them. In a ring, blocks
+/// travel beside the attention over the block before: with overlap, each block of attention hides the shifts issued since the last one.
 struct Times {
   std::int64_t serial_ps = 0, data_ps = 0;
 };
 Times operator+(Times a, Times b) { return {a.serial_ps + b.serial_ps, a.data_ps + b.data_ps}; }
 
+bool is_attention_block(const plan::Program& program, const plan::Op& op) {
+  return op.kind == plan::OpKind::kCompute && program.segments[op.segment].kind == model::SegmentKind::kAttentionBlock;
+}
+bool is_shift(const plan::Op& op) { return op.kind == plan::OpKind::kCollective && op.collective == plan::Collective::kPointToPoint; }
+
 Times times_of(const CostModel& cost, const plan::Program& program, plan::TemplateId id, int first_rank, int rank_count) {
   Times t;
+  std::int64_t shifts_ps = 0;   // since the last block
   for (const auto& op : program.templates[id].ops) {
     const std::int64_t ps = cost.op_ps(program, op, first_rank, rank_count);
-    (op.stream == plan::Stream::kData ? t.data_ps : t.serial_ps) += ps;
+    if (is_shift(op)) {
+      shifts_ps += ps;
+    } else if (is_attention_block(program, op)) {
+      t.serial_ps += overlapped_ps(ps, shifts_ps, cost.overlap_slowdown_ppm(), cost.overlaps());
+      shifts_ps = 0;
+    } else {
+      (op.stream == plan::Stream::kData ? t.data_ps : t.serial_ps) += ps;
+    }
   }
+  t.serial_ps += shifts_ps;
   return t;
 }
 

@@ -14,7 +14,8 @@ using plan::TemplateMemory;
 
 /// Sequence parallelism over one rank is none.
 LayerStrategy layout_of(const LayerStrategy& s) {
-  return {.tp = s.tp, .dp = s.dp, .zero = 0, .sequence_parallel = s.sequence_parallel && s.tp > 1};
+  return {.tp = s.tp, .dp = s.dp, .sequence_parallel = s.sequence_parallel && s.tp > 1, .cp = s.cp,
+          .strided = s.strided && s.tp > 1 && s.replicas() > 1};
 }
 
 /// Calls of one pass in issue order, as memory changes; ZeRO-3 gathers run ahead of their layers as plan::with_prefetch places them.
@@ -89,7 +90,15 @@ class PlanPricer {
   }
 
   [[nodiscard]] int devices() const { return plan_.devices_per_stage(); }
-  const LayerCost& block(int s, const LayerStrategy& strategy) { return costs_.block(strategy, context_, s * devices(), devices()); }
+  const LayerCost& block(int s, const LayerStrategy& strategy) {
+    // Neighbours are mostly alike.
+    if (known_ == nullptr || known_stage_ != s || known_strategy_ != strategy) {
+      known_ = &costs_.block(strategy, context_, s * devices(), devices());
+      known_stage_ = s;
+      known_strategy_ = strategy;
+    }
+    return *known_;
+  }
   const LayerCost& embedding() { return costs_.embedding(plan_.vocabulary, context_, 0, devices()); }
   const LayerCost& head() { return costs_.head(plan_.vocabulary, context_, (stages() - 1) * devices(), devices()); }
   /// Null when the layouts agree.
@@ -102,7 +111,7 @@ class PlanPricer {
   const LayerStrategy& entry(int s) { return s == 0 ? plan_.vocabulary : plan_.stages[static_cast<std::size_t>(s) - 1].runs.back().strategy; }
 
   std::int64_t boundary_bytes(const LayerStrategy& layout) const {
-    const std::int64_t tokens = layout.sequence_parallel ? plan_.sequence / layout.tp : plan_.sequence;
+    const std::int64_t tokens = plan_.sequence / layout.cp / (layout.sequence_parallel ? layout.tp : 1);
     return context_.micro_batch_sequences / layout.dp * tokens * cost_.model().hidden *
            model::element_bytes(model::compute_dtype(plan_.precision));
   }
@@ -249,6 +258,9 @@ class PlanPricer {
   const plan::Plan& plan_;
   plan::LayerContext context_;
   std::vector<std::vector<LayerStrategy>> layers_;
+  const LayerCost* known_ = nullptr;
+  int known_stage_ = 0;
+  LayerStrategy known_strategy_;
 };
 
 }  // namespace

@@ -63,6 +63,8 @@ class Communicator {
   virtual base::Result<void> reduce_scatter(const Channel& channel, const at::Tensor& whole, at::Tensor& part, int dim) = 0;
   /// Block i of `in` (along dimension 0) goes to rank i, block i of `out` comes from it.
   virtual base::Result<void> all_to_all(const Channel& channel, const at::Tensor& in, at::Tensor& out) = 0;
+  /// `in` goes to the next rank of the group, the last one's to the first; `out` comes from the rank before.
+  virtual base::Result<void> shift(const Channel& channel, const at::Tensor& in, at::Tensor& out) = 0;
   virtual base::Result<void> broadcast(const Channel& channel, at::Tensor& tensor, int root_index) = 0;
 
   /// Posts all legs at once.

@@ -227,6 +227,13 @@ class MpiCommunicator final : public Communicator {
     const RowsType block(dtype_of(in), 1, n, n);
     return check(MPI_Alltoall(in.const_data_ptr(), 1, block.get(), out.mutable_data_ptr(), 1, block.get(), comm_of(c)), "all_to_all");
   }
+  base::Result<void> shift(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
+    const RowsType all(dtype_of(in), 1, in.numel(), in.numel());
+    const int next = (c.index + 1) % c.size, before = (c.index + c.size - 1) % c.size;
+    return check(MPI_Sendrecv(in.const_data_ptr(), 1, all.get(), next, 0, out.mutable_data_ptr(), 1, all.get(), before, 0, comm_of(c),
+                              MPI_STATUS_IGNORE),
+                 "shift");
+  }
   base::Result<void> broadcast(const Channel& c, at::Tensor& tensor, int root_index) override {
     const RowsType all(dtype_of(tensor), 1, tensor.numel(), tensor.numel());
     return check(MPI_Bcast(tensor.mutable_data_ptr(), 1, all.get(), root_index, comm_of(c)), "broadcast");

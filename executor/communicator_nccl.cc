@@ -159,6 +159,14 @@ class NcclCommunicator final : public Communicator {
       return ncclGroupEnd();
     });
   }
+  base::Result<void> shift(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
+    return on(c, "shift", {in, out}, [&](Line& l) {
+      ncclGroupStart();
+      ncclSend(in.const_data_ptr(), count_of(in), type_of(in), (c.index + 1) % c.size, l.comm(), l.stream());
+      ncclRecv(out.mutable_data_ptr(), count_of(out), type_of(out), (c.index + c.size - 1) % c.size, l.comm(), l.stream());
+      return ncclGroupEnd();
+    });
+  }
   base::Result<void> broadcast(const Channel& c, at::Tensor& t, int root_index) override {
     return on(c, "broadcast", {t}, [&](Line& l) {
       return ncclBroadcast(t.const_data_ptr(), t.mutable_data_ptr(), count_of(t), type_of(t), root_index, l.comm(), l.stream());

@@ -100,11 +100,11 @@ std::int64_t TokenData::token(std::int64_t at) const {
 base::Result<void> TokenData::read(const Batch& batch, std::int64_t shift, std::span<std::int64_t> out) const {
   ORRERY_CHECK(static_cast<std::int64_t>(out.size()) == batch.sequences * batch.tokens);
   const std::uint64_t stream = base::derive(batch.seed, kSequenceStream);
-  const auto starts = static_cast<std::uint64_t>(size_ - batch.tokens);  // the last target must exist
+  const auto starts = static_cast<std::uint64_t>(size_ - batch.tokens * batch.token_parts);  // the last target must exist
   std::size_t at = 0;
   for (std::int64_t i = 0; i < batch.sequences; ++i) {
     const std::int64_t index = batch.step * batch.global_batch + batch.first_sequence + i;
-    const auto start = static_cast<std::int64_t>(base::hash(stream, static_cast<std::uint64_t>(index)) % starts);
+    const auto start = static_cast<std::int64_t>(base::hash(stream, static_cast<std::uint64_t>(index)) % starts) + batch.token_part * batch.tokens;
     for (std::int64_t t = 0; t < batch.tokens; ++t) {
       const std::int64_t id = token(start + t + shift);
       if (id >= vocabulary_) {

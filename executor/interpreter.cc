@@ -63,19 +63,18 @@ base::Result<void> Interpreter::compile() {
   return sink.result();
 }
 
-// Which sequences a load reads and which vocabulary rows a segment holds follow from its batch share: a layout splits a
-// micro-batch's sequences over dp = all / mine, and its tensor ranks are the devices_per_stage / dp innermost.
+// Which sequences a load reads, and which vocabulary rows a segment holds, is this rank's part of what the shape splits.
 void Interpreter::place(Step& step) const {
   const model::SegmentShape& s = program_.segments[step.op->segment];
   if (step.op->unit) {
     const plan::ParameterUnit& unit = program_.units[*step.op->unit];
-    step.shard_begin = s.elements == unit.padded ? 0 : program_.groups[unit.data_group].index(communicator_.rank()) * s.elements;
+    step.shard_begin = s.elements == unit.padded ? 0 : program_.groups[unit.shard_group].index(communicator_.rank()) * s.elements;
   }
   if (s.sequences == 0) return;
   const std::int64_t micro_batch_sequences = program_.global_batch / program_.micro_batches;
-  const std::int64_t dp = micro_batch_sequences / s.sequences, tp = program_.devices_per_stage / dp;
-  step.vocabulary_shard = local_rank_ % tp;
-  step.first_sequence = step.micro_batch * micro_batch_sequences + local_rank_ / tp * s.sequences;
+  const std::int64_t part = (local_rank_ / s.part_stride) % s.parts;
+  step.vocabulary_shard = part;
+  step.first_sequence = step.micro_batch * micro_batch_sequences + part * s.sequences;
 }
 
 // In order of (group, stream) over the whole Program, so that ranks that share channels create them in one order.
@@ -115,7 +114,7 @@ at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64
   ORRERY_CHECK(decl.unit.has_value(), "parameter buffer '{}' has no unit", decl.name);
   const plan::ParameterUnit& unit = program_.units[*decl.unit];
   const std::int64_t n = made.numel();
-  const std::int64_t begin = n == unit.padded ? 0 : program_.groups[unit.data_group].index(communicator_.rank()) * n;
+  const std::int64_t begin = n == unit.padded ? 0 : program_.groups[unit.shard_group].index(communicator_.rank()) * n;
   std::vector<float> values(static_cast<std::size_t>(n));
   const FlatRange range{.begin = begin,
                         .end = begin + n,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "executor/all_to_all.h"
 #include "executor/interpreter.h"
 #include "model/segment.h"
 
@@ -117,6 +118,11 @@ base::Result<void> Interpreter::collective(const Step& step) {
   const plan::Op& op = *step.op;
   const Channel& channel = channels_[op.group.raw()][static_cast<std::size_t>(op.stream)];
   const auto part_of_flat = [&](at::Tensor t) {
+    if (op.slice_group) {
+      const plan::Group& owners = program_.groups[*op.slice_group];
+      const std::int64_t length = t.numel() / owners.size;
+      return t.view({-1}).narrow(0, owners.index(communicator_.rank()) * length, length);
+    }
     return op.slice_elements > 0 ? t.view({-1}).narrow(0, op.slice_offset, op.slice_elements) : t;
   };
   if (!op.updates.empty()) {
@@ -136,10 +142,10 @@ base::Result<void> Interpreter::collective(const Step& step) {
   switch (op.collective) {
     case model::Collective::kAllGather: TRY_VOID(communicator_.all_gather(channel, in, out, op.dim)); break;
     case model::Collective::kReduceScatter: TRY_VOID(communicator_.reduce_scatter(channel, in, out, op.dim)); break;
-    case model::Collective::kAllToAll: TRY_VOID(communicator_.all_to_all(channel, in, out)); break;
+    case model::Collective::kAllToAll: TRY_VOID(all_to_all(communicator_, channel, op, in, out)); break;
+    case model::Collective::kPointToPoint: TRY_VOID(communicator_.shift(channel, in, out)); break;
     case model::Collective::kAllReduce:
-    case model::Collective::kBroadcast:
-    case model::Collective::kPointToPoint: ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
+    case model::Collective::kBroadcast: ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
   }
   tensor(op.writes[0], step) = std::move(out);
   return {};

@@ -14,11 +14,14 @@ inline bool has_weight_gradient(Phase phase) { return phase == Phase::kG || phas
 inline at::Tensor rows_of(const at::Tensor& tensor) { return tensor.view({-1, tensor.size(-1)}); }
 
 void embedding(const SegmentShape&, Phase, Operands&, const SegmentContext&);
-void position_add(const SegmentShape&, Phase, Operands&);
+void position_add(const SegmentShape&, Phase, Operands&, const SegmentContext&);
 void norm(const SegmentShape&, Phase, Operands&);
 void linear(const SegmentShape&, Phase, Operands&);
 void residual(const SegmentShape&, Phase, Operands&);
 void attention(const SegmentShape&, Phase, Operands&, SegmentContext&);
+void attention_split(const SegmentShape&, Phase, Operands&, SegmentContext&);
+void attention_block(const SegmentShape&, Phase, Operands&, const SegmentContext&);
+void attention_merge(const SegmentShape&, Operands&);
 void activation(const SegmentShape&, Phase, Operands&);
 void loss_max(const SegmentShape&, Operands&, const SegmentContext&);
 void loss_sum(const SegmentShape&, Operands&, const SegmentContext&);

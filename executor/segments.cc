@@ -19,7 +19,9 @@ base::Result<void> load(const SegmentShape& s, Operands& operands, SegmentContex
                     .global_batch = context.global_batch,
                     .first_sequence = context.first_sequence,
                     .sequences = s.sequences,
-                    .tokens = s.tokens};
+                    .tokens = s.tokens,
+                    .token_parts = s.token_parts,
+                    .token_part = context.token_part(s)};
   const std::int64_t shift = s.kind == SegmentKind::kLoadTargets ? 1 : 0;
   TRY_VOID(context.data->read(batch, shift, {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())}));
   Output& out = operands.writes[0];
@@ -49,6 +51,9 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
     case SegmentKind::kPositionAdd:
     case SegmentKind::kResidual: return phase != Phase::kB;
     case SegmentKind::kAttention: return phase != Phase::kG && (!shape.rotary || shape.head_dim % 2 == 0);
+    case SegmentKind::kAttentionSplit: return phase != Phase::kG && (!shape.rotary || shape.head_dim % 2 == 0);
+    case SegmentKind::kAttentionBlock: return phase != Phase::kG && shape.kv_tokens == shape.tokens;
+    case SegmentKind::kAttentionMerge: return phase == Phase::kF;
     case SegmentKind::kActivation:
     case SegmentKind::kLoss: return phase != Phase::kG;
   }
@@ -64,7 +69,7 @@ base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands&
     case SegmentKind::kLoadTokens:
     case SegmentKind::kLoadTargets: return load(shape, operands, context);
     case SegmentKind::kEmbedding: kernels::embedding(shape, phase, operands, context); break;
-    case SegmentKind::kPositionAdd: kernels::position_add(shape, phase, operands); break;
+    case SegmentKind::kPositionAdd: kernels::position_add(shape, phase, operands, context); break;
     case SegmentKind::kNorm: kernels::norm(shape, phase, operands); break;
     case SegmentKind::kQkv:
     case SegmentKind::kProjection:
@@ -72,6 +77,9 @@ base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands&
     case SegmentKind::kMlpOut:
     case SegmentKind::kLogits: kernels::linear(shape, phase, operands); break;
     case SegmentKind::kAttention: kernels::attention(shape, phase, operands, context); break;
+    case SegmentKind::kAttentionSplit: kernels::attention_split(shape, phase, operands, context); break;
+    case SegmentKind::kAttentionBlock: kernels::attention_block(shape, phase, operands, context); break;
+    case SegmentKind::kAttentionMerge: kernels::attention_merge(shape, operands); break;
     case SegmentKind::kResidual: kernels::residual(shape, phase, operands); break;
     case SegmentKind::kActivation: kernels::activation(shape, phase, operands); break;
     case SegmentKind::kLossMax: kernels::loss_max(shape, operands, context); break;

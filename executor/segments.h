@@ -59,6 +59,8 @@ class RotaryTables {
 /// What a segment may know beside its operands.
 struct SegmentContext {
   int local_rank = 0;                // in the stage: which part a slice takes
+  /// Which share of its sequences' tokens this rank holds.
+  [[nodiscard]] std::int64_t token_part(const model::SegmentShape& s) const { return (local_rank / s.token_stride) % s.token_parts; }
   std::int64_t vocabulary_shard = 0; // this rank's shard holds rows [shard * out, (shard + 1) * out) of the vocabulary
   double loss_scale = 1.0;           // 1 / (global batch * sequence)
   // kLoadTokens, kLoadTargets

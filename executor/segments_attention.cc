@@ -17,7 +17,7 @@
 
 #include <cmath>
 
-#include "executor/segment_kernels.h"
+#include "executor/attention_core.h"
 
 namespace orrery::executor {
 
@@ -39,7 +39,6 @@ const RotaryTables::Table& RotaryTables::get(std::int64_t tokens, std::int64_t h
 }
 
 namespace kernels {
-namespace {
 
 // Heads [first, first + count) of a packed [b, s, heads * d], as [b, s, count, d]; a view.
 at::Tensor heads_of(const SegmentShape& s, const at::Tensor& packed, std::int64_t first, std::int64_t count) {
@@ -67,11 +66,9 @@ at::Tensor repeat_heads(const SegmentShape& s, const at::Tensor& x) {
       .reshape({s.sequences, s.tokens, s.heads, s.head_dim});
 }
 
-struct Inputs {
-  at::Tensor q, k, v;  // [b, n, s, d]
-};
+namespace {
 
-Inputs prepare(const SegmentShape& s, const at::Tensor& qkv, SegmentContext& context) {
+AttentionInputs prepare(const SegmentShape& s, const at::Tensor& qkv, SegmentContext& context) {
   at::Tensor q = heads_of(s, qkv, 0, s.heads), k = heads_of(s, qkv, s.heads, s.kv_heads);
   const at::Tensor v = heads_of(s, qkv, s.heads + s.kv_heads, s.kv_heads);
   if (s.rotary) {
@@ -91,11 +88,9 @@ at::Tensor padded_lse(const at::Tensor& lse) {
   return missing == 0 ? lse : at::constant_pad_nd(lse, {0, missing}, std::numeric_limits<double>::infinity());
 }
 
-struct Core {
-  at::Tensor o, lse;
-};
+}  // namespace
 
-Core core_forward(const SegmentShape& s, const Inputs& in) {
+AttentionOutputs core_forward(const SegmentShape& s, const AttentionInputs& in) {
   if (in.q.is_cpu()) {
     auto [o, lse] = at::_scaled_dot_product_flash_attention_for_cpu(in.q, in.k, in.v, 0.0, s.causal);
     return {o, lse};
@@ -109,7 +104,7 @@ Core core_forward(const SegmentShape& s, const Inputs& in) {
 }
 
 // Dropout is off, so the state of its generator is an empty tensor.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> core_backward(const SegmentShape& s, const Inputs& in, const at::Tensor& d,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> core_backward(const SegmentShape& s, const AttentionInputs& in, const at::Tensor& d,
                                                              const at::Tensor& o, const at::Tensor& lse) {
   if (d.is_cpu()) {
     return at::_scaled_dot_product_flash_attention_for_cpu_backward(d, in.q, in.k, in.v, o, lse, 0.0, s.causal);
@@ -133,8 +128,10 @@ void sum_groups(const SegmentShape& s, at::Tensor to, const at::Tensor& from) {
   at::sum_out(to, from.unflatten(2, {s.kv_heads, s.heads / s.kv_heads}), {3});
 }
 
+namespace {
+
 void forward(const SegmentShape& s, Operands& o, SegmentContext& context) {
-  Core core = core_forward(s, prepare(s, o.reads[0], context));
+  AttentionOutputs core = core_forward(s, prepare(s, o.reads[0], context));
   o.writes[0].tensor = core.o.transpose(1, 2).reshape({s.sequences, s.tokens, s.heads * s.head_dim});
   o.writes[1].tensor = core.lse;
 }

@@ -67,15 +67,16 @@ void embedding(const SegmentShape& s, Phase phase, Operands& o, const SegmentCon
   else scatter_rows<float>(s, o.reads[1], o.reads[0], o.gradients[0], first);
 }
 
-void position_add(const SegmentShape& s, Phase phase, Operands& o) {
+void position_add(const SegmentShape& s, Phase phase, Operands& o, const SegmentContext& context) {
+  const std::int64_t first = context.token_part(s) * s.tokens;
   if (phase == Phase::kF) {
     at::Tensor& y = o.writes[0].make();
-    at::add_out(y, o.reads[0], o.weights[0].narrow(0, 0, s.tokens));
+    at::add_out(y, o.reads[0], o.weights[0].narrow(0, first, s.tokens));
     if (o.weights.size() > 1) y.add_(o.weights[1].select(0, 0));
     return;
   }
   const at::Tensor rows = at::sum(o.reads[0], {0});
-  o.gradients[0].narrow(0, 0, s.tokens).add_(rows);
+  o.gradients[0].narrow(0, first, s.tokens).add_(rows);
   if (o.gradients.size() > 1) o.gradients[1].select(0, 0).add_(rows.sum(0));
 }
 

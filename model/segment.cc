@@ -11,6 +11,9 @@ std::string_view to_string(SegmentKind kind) {
     case SegmentKind::kNorm: return "norm";
     case SegmentKind::kQkv: return "qkv";
     case SegmentKind::kAttention: return "attention";
+    case SegmentKind::kAttentionSplit: return "attention_split";
+    case SegmentKind::kAttentionBlock: return "attention_block";
+    case SegmentKind::kAttentionMerge: return "attention_merge";
     case SegmentKind::kProjection: return "projection";
     case SegmentKind::kResidual: return "residual";
     case SegmentKind::kMlpIn: return "mlp_in";

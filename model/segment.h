@@ -20,6 +20,9 @@ namespace orrery::model {
 ///   kNorm        x, w(gain (, bias)) -> y, (mean,) rstd [T]   dy, x, (mean,) rstd (, d_residual) -> dx (+ d_residual)
 ///   kQkv         a, w(W (, bias)) -> qkv [b,s,(n+2k)d]        d, a -> da
 ///   kAttention   qkv -> o [b,s,nd], lse [b,n,s] fp32          do, qkv, o, lse -> dqkv      (rotary applied inside when the model has it)
+///   kAttentionSplit qkv -> q [b,s,nd], kv [b,s,2kd]           dq, dkv -> dqkv              (ring attention; rotary applied here)
+///   kAttentionBlock q, kv -> o, lse [b,n,s] fp32              do, q, kv, o, lse -> dq, dkv (one block of kv_tokens keys; o, lse of B: merged)
+///   kAttentionMerge o_t, lse_t ; updates o, lse               (two sets of keys: L = log(e^lse + e^lse_t), o = e^(lse-L) o + e^(lse_t-L) o_t)
 ///   kProjection  o, w(W) -> p [b,s,h] (partial over tp)       d, o -> do
 ///   kResidual    x, p (, w(bias)) -> y                        d -> (dw only; emitted only when there is a bias)
 ///   kMlpIn       a, w(W (, bias)) -> u [b,s,f or 2f]          d, a -> da
@@ -37,7 +40,8 @@ namespace orrery::model {
 ///                that hold all `padded` elements, see plan/program.h ParameterUnit
 /// A segment with weights runs its backward as kBG; one without as kB.
 enum class SegmentKind : std::uint8_t {
-  kLoadTokens, kLoadTargets, kEmbedding, kPositionAdd, kNorm, kQkv, kAttention, kProjection, kResidual,
+  kLoadTokens, kLoadTargets, kEmbedding, kPositionAdd, kNorm, kQkv, kAttention,
+  kAttentionSplit, kAttentionBlock, kAttentionMerge, kProjection, kResidual,
   kMlpIn, kActivation, kMlpOut, kLogits, kLossMax, kLossSum, kLoss, kSlice, kZeroGradient, kAccumulate, kAdamW,
 };
 std::string_view to_string(SegmentKind kind);
@@ -51,15 +55,24 @@ std::string_view to_string(Phase phase);
 /// Which fields a kind uses, beside dtype, sequences and tokens:
 ///
 ///   kEmbedding                   in h, out vocabulary rows of this shard, vocab
-///   kPositionAdd                 in h, out positions of the table
+///   kPositionAdd                 in h, out positions of the table, token_parts, token_stride
 ///   kNorm                        in = out h, norm, epsilon, residual
 ///   kResidual                    in = out h (, bias)
 ///   kQkv .. kMlpOut, kLogits     in, out (, bias)
 ///   kAttention                   heads, kv_heads, head_dim, rotary, rope_theta, causal
+///   kAttentionSplit              heads, kv_heads, head_dim, rotary, rope_theta, token_parts, token_stride
+///   kAttentionBlock              heads, kv_heads, head_dim, causal, kv_tokens, ring_step, token_parts, token_stride
+///   kAttentionMerge              heads, head_dim, ring_step
+///   kLoadTokens, kLoadTargets    parts, part_stride (of the sequences), token_parts, token_stride
 ///   kActivation                  in f (2f when gated), out f, activation, gated
 ///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab
+///   kEmbedding, kLoss*           parts, part_stride: which shard of the vocabulary
 ///   kSlice                       elements (of the result), dim, parts, part_stride
 ///   flat segments                elements
+///
+/// Context parallelism: a rank holds tokens [p * tokens, (p + 1) * tokens) of its sequences, p = (stage-local rank / token_stride) %
+/// token_parts. The keys of a block in ring step t are those of the rank t places before in the ring: a causal mask cuts step 0
+/// along the diagonal, leaves blocks from before whole and those from after (p < t) empty.
 struct SegmentShape {
   SegmentKind kind = SegmentKind::kResidual;
   DType dtype = DType::kFloat32;   // compute type
@@ -70,6 +83,7 @@ struct SegmentShape {
   std::int64_t heads = 0;          // local query heads (attention)
   std::int64_t kv_heads = 0;       // local key/value heads
   std::int64_t head_dim = 0;
+  std::int64_t kv_tokens = 0;      // keys per sequence in an attention block
   std::int64_t elements = 0;       // flat segments (AdamW, zero, accumulate), slices: output elements
   NormKind norm = NormKind::kLayerNorm;
   Activation activation = Activation::kGeluTanh;
@@ -84,6 +98,9 @@ struct SegmentShape {
   int dim = 0;                     // kSlice: dimension that is cut
   int parts = 1;                   // kSlice: number of parts
   int part_stride = 1;             // kSlice: part index = (stage-local rank / part_stride) % parts
+  int ring_step = 0;               // kAttentionBlock, kAttentionMerge: how far the block has travelled
+  int token_parts = 1;             // ranks that share the tokens of a sequence
+  int token_stride = 1;            // distance between them
 
   [[nodiscard]] std::int64_t token_count() const { return sequences * tokens; }
   bool operator==(const SegmentShape&) const = default;

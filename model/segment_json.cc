@@ -20,6 +20,7 @@ constexpr SizeField kSizes[] = {
     {"sequences", &SegmentShape::sequences}, {"tokens", &SegmentShape::tokens},     {"in", &SegmentShape::in},
     {"out", &SegmentShape::out},             {"heads", &SegmentShape::heads},       {"kv_heads", &SegmentShape::kv_heads},
     {"head_dim", &SegmentShape::head_dim},   {"elements", &SegmentShape::elements}, {"vocab", &SegmentShape::vocab},
+    {"kv_tokens", &SegmentShape::kv_tokens},
 };
 struct PartField {
   std::string_view key;
@@ -27,7 +28,8 @@ struct PartField {
   int min;
 };
 constexpr PartField kParts[] = {
-    {"dim", &SegmentShape::dim, 0}, {"parts", &SegmentShape::parts, 1}, {"part_stride", &SegmentShape::part_stride, 1}};
+    {"dim", &SegmentShape::dim, 0}, {"parts", &SegmentShape::parts, 1}, {"part_stride", &SegmentShape::part_stride, 1},
+    {"ring_step", &SegmentShape::ring_step, 0}, {"token_parts", &SegmentShape::token_parts, 1}, {"token_stride", &SegmentShape::token_stride, 1}};
 struct FlagField {
   std::string_view key;
   bool SegmentShape::*member;
@@ -62,7 +64,10 @@ std::vector<std::string_view> needed_sizes(SegmentKind kind) {
     case SegmentKind::kMlpIn:
     case SegmentKind::kMlpOut:
     case SegmentKind::kLogits: return {"sequences", "tokens", "in", "out"};
-    case SegmentKind::kAttention: return {"sequences", "tokens", "heads", "kv_heads", "head_dim"};
+    case SegmentKind::kAttention:
+    case SegmentKind::kAttentionSplit: return {"sequences", "tokens", "heads", "kv_heads", "head_dim"};
+    case SegmentKind::kAttentionBlock: return {"sequences", "tokens", "heads", "kv_heads", "head_dim", "kv_tokens"};
+    case SegmentKind::kAttentionMerge: return {"sequences", "tokens", "heads", "head_dim"};
     case SegmentKind::kLossMax:
     case SegmentKind::kLossSum:
     case SegmentKind::kLoss: return {"sequences", "tokens", "out"};
@@ -80,7 +85,7 @@ double largest_tensor(const SegmentShape& s) {
   const double tokens = real(s.sequences) * real(s.tokens);
   const double columns = std::max({real(s.in), 2 * real(s.out), 4 * real(s.heads) * real(s.head_dim),
                                    (real(s.heads) + real(s.kv_heads)) * real(s.head_dim), 1.0});
-  return std::max({tokens * columns, real(s.tokens) * real(s.in), real(s.in) * real(s.out), real(s.elements)});
+  return std::max({tokens * columns, real(s.sequences) * real(s.kv_tokens) * columns, real(s.tokens) * real(s.in), real(s.in) * real(s.out), real(s.elements)});
 }
 
 void check_sizes(base::Reader& r, const SegmentShape& s) {

@@ -19,6 +19,10 @@
 ///                 G      2T·in·out + [bias] T out   e(T·out + T·in) + 8(in·out + [bias] out)         [bf16] e·in·out
 ///   kAttention    F      4 T s n d                  e T (2n+2k) d + 4Tn                              [rotary] eT(n+k)d + [k<n] 2eTnd
 ///                 B      10 T s n d                 e T (4n+4k) d + 4Tn                              3eTnd + the same two
+///   kAttentionSplit F, B 0                          2e T (n+2k) d                                    0
+///   kAttentionBlock F    4 T r n d                  e (2T n + 2K k) d + 4Tn    (r kv_tokens, K = b r)  [k<n] 2eKnd
+///                 B      10 T r n d                 e (4T n + 4K k) d + 4Tn                          e(T + 2K)nd + the same
+///   kAttentionMerge F    3Tnd                       3eTnd + 12Tn                                     12Tn
 ///   kResidual     F      Th (1 + [bias])            3eTh + [bias] eh                                 0
 ///                 G      [bias] Th                  [bias] eTh + 8h                                  0
 ///   kActivation   F      cTf + [gated] Tf           eT(f + u)        (u = f, 2f when gated)          0
@@ -163,6 +167,38 @@ PhaseWork attention(const SegmentShape& s, Phase phase) {
   return make(5 * product, z.e * z.t * (4 * n + 4 * k) * d + lse, separate + rotated + repeated);
 }
 
+// Turns q and k by the angles of their positions straight into place; backward turns the gradients back.
+PhaseWork attention_split(const SegmentShape& s, Phase phase) {
+  ORRERY_CHECK(s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0);
+  if (phase == Phase::kG) return {};
+  const Sizes z(s);
+  return make(0, 2 * z.e * z.t * static_cast<double>((s.heads + 2 * s.kv_heads) * s.head_dim), 0);
+}
+
+// As attention, on queries and keys that are turned already; with kv_tokens = tokens the same products.
+PhaseWork attention_block(const SegmentShape& s, Phase phase) {
+  ORRERY_CHECK(s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0 && s.kv_tokens > 0);
+  if (phase == Phase::kG) return {};
+  const Sizes z(s);
+  const double n = static_cast<double>(s.heads), k = static_cast<double>(s.kv_heads), d = static_cast<double>(s.head_dim);
+  const std::int64_t keys = s.sequences * s.kv_tokens;
+  const double product = 2 * z.t * static_cast<double>(s.kv_tokens) * n * d, lse = kFloatBytes * z.t * n;
+  const double operands = z.e * (2 * z.t * n + 2 * static_cast<double>(keys) * k) * d;
+  const std::int64_t repeated = s.kv_heads < s.heads ? temporary(s, 2 * keys * s.heads * s.head_dim) : 0;
+  if (phase == Phase::kF) return make(2 * product, operands + lse, repeated);
+  const std::int64_t separate = temporary(s, (s.token_count() + 2 * keys) * s.heads * s.head_dim);
+  return make(5 * product, 2 * operands + lse, separate + repeated);
+}
+
+// The new log-sum-exp and the two weights, a number per query and head each.
+PhaseWork attention_merge(const SegmentShape& s, Phase phase) {
+  ORRERY_CHECK(s.heads > 0 && s.head_dim > 0);
+  if (phase != Phase::kF) return {};
+  const Sizes z(s);
+  const double rows = z.t * static_cast<double>(s.heads), o = rows * static_cast<double>(s.head_dim);
+  return make(3 * o, 3 * z.e * o + 3 * kFloatBytes * rows, temporary_float(3 * s.token_count() * s.heads));
+}
+
 PhaseWork residual(const SegmentShape& s, Phase phase) {
   ORRERY_CHECK(s.in > 0);
   const Sizes z(s);
@@ -253,6 +289,9 @@ PhaseWork work(const SegmentShape& shape, Phase phase) {
     case SegmentKind::kMlpOut:
     case SegmentKind::kLogits: return linear(shape, phase);
     case SegmentKind::kAttention: return attention(shape, phase);
+    case SegmentKind::kAttentionSplit: return attention_split(shape, phase);
+    case SegmentKind::kAttentionBlock: return attention_block(shape, phase);
+    case SegmentKind::kAttentionMerge: return attention_merge(shape, phase);
     case SegmentKind::kResidual: return residual(shape, phase);
     case SegmentKind::kActivation: return activation(shape, phase);
     case SegmentKind::kLossMax: return loss_max(shape, phase);

@@ -12,10 +12,14 @@ namespace orrery::plan {
 using model::SegmentKind;
 using model::SegmentShape;
 
-std::string Layout::tag() const { return fmt::format("tp{} dp{}{}", tp, dp, sequence_parallel ? " sp" : ""); }
+std::string Layout::tag() const { 
+  const std::string context = cp > 1 ? fmt::format(" cp{}", cp) : "";
+  return fmt::format("tp{}{}{} dp{}{}", tp, strided ? " strided" : "", context, dp, sequence_parallel ? " sp" : "");
+}
 
 std::string strategy_tag(const LayerStrategy& s) {
-  return fmt::format("{} z{}{}{}", Layout(s).tag(), s.zero, s.grad_reduce == GradReduce::kMicroBatch ? " mb" : "",
+  const std::string context = s.cp > 1 ? fmt::format(" {}", to_string(s.context)) : "";
+  return fmt::format("{}{} z{}{}{}{}", Layout(s).tag(), context, s.zero, s.shard > 0 ? fmt::format(" shard{}", s.shard) : "", s.grad_reduce == GradReduce::kMicroBatch ? " mb" : "",
                      s.recompute == Recompute::kNone ? "" : (s.recompute == Recompute::kFull ? " full" : " selective"));
 }
 
@@ -108,10 +112,15 @@ UnitState Builder::unit(const std::string& name, std::vector<Parameter> paramete
   }
   u.parameters = std::move(parameters);
   const int zero = effective_zero(strategy);
-  u.padded = zero == 0 ? u.elements : (u.elements + strategy.dp - 1) / strategy.dp * strategy.dp;
-  u.data_group = group("data", strategy.dp, strategy.tp);
-  u.tensor_group = group("tensor", strategy.tp, 1);
-  const std::int64_t padded = u.padded, shard = zero == 0 ? padded : padded / strategy.dp;
+  const int owners = zero == 0 ? strategy.replicas() : strategy.shard_ranks(), copies = strategy.replicas() / owners;
+  u.padded = zero == 0 ? u.elements : (u.elements + owners - 1) / owners * owners;
+  const Layout layout(strategy);
+  const int stride = layout.token_stride();
+  u.data_group = group("data", strategy.replicas(), stride);
+  u.shard_group = copies == 1 ? u.data_group : group("shard", owners, stride);
+  u.replica_group = group("replica", copies, stride * owners);
+  u.tensor_group = tensor_group(layout);
+  const std::int64_t padded = u.padded, shard = zero == 0 ? padded : padded / owners;
 
   UnitState s;
   s.scope = scope;
@@ -249,6 +258,23 @@ Op reduce_scatter(Builder& b, std::string name, Stream stream, GroupId group, Bu
   return op;
 }
 
+Op all_to_all(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim,
+              std::vector<std::int64_t> sections) {
+  Op op = collective(b, std::move(name), stream, Collective::kAllToAll, group, from.buffer);
+  op.dim = dim;
+  op.sections = std::move(sections);
+  op.reads = {from};
+  op.writes = {to};
+  return op;
+}
+
+Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to) {
+  Op op = collective(b, std::move(name), stream, Collective::kPointToPoint, group, from.buffer);
+  op.reads = {from};
+  op.writes = {to};
+  return op;
+}
+
 std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units, const std::vector<Op>& users) {
   std::vector<Op> ops;
   for (const UnitUse& u : units) {
@@ -257,7 +283,7 @@ std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units, const 
     for (const BufferRef& gathered : {u.weights_forward, u.weights_backward}) {
       const auto reads = [&](const Op& op) { return op.weights == gathered; };
       if (std::none_of(users.begin(), users.end(), reads)) continue;
-      Op op = all_gather(b, "all_gather(weights)", Stream::kData, unit.data_group, {u.state.parameter, 0}, gathered, 0);
+      Op op = all_gather(b, "all_gather(weights)", Stream::kData, unit.shard_group, {u.state.parameter, 0}, gathered, 0);
       if (ops.empty()) op.acquire = b.gather_pool();
       ops.push_back(std::move(op));
     }
@@ -288,6 +314,13 @@ std::vector<Op> zero_gradient_ops(Builder& b, const UnitState& state) {
                   {{state.gradient, 0}})};
 }
 
+namespace {
+/// Shards of several micro-batches add up before they cross the replicas.
+bool reduces_replicas_late(Builder& b, const UnitUse& use) {
+  return use.parts && b.context().micro_batches > 1 && b.program().groups[b.program().units[use.state.unit].replica_group].size > 1;
+}
+}  // namespace
+
 std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements) {
   const ParameterUnit& unit = b.program().units[use.state.unit];
   std::vector<Op> ops;
@@ -297,19 +330,22 @@ std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated
     op.bytes = replicated_elements * model::element_bytes(model::DType::kFloat32);
     ops.push_back(std::move(op));
   }
-  if (unit.strategy.dp == 1) return ops;
+  if (unit.strategy.replicas() == 1) return ops;
+  const std::int64_t owned = unit.padded / b.program().groups[unit.shard_group].size;
+  const bool replicated = b.program().groups[unit.replica_group].size > 1;
   if (use.parts) {
     BufferDecl d;
     d.name = fmt::format("reduced {}", b.program().buffers[use.gradient.buffer].name);
     d.category = BufferCategory::kGradient;
-    d.shape = {unit.padded / unit.strategy.dp};
+    d.shape = {owned};
     d.unit = use.state.unit;
     const BufferRef reduced{b.buffer(std::move(d)), 0};
-    Op scatter = reduce_scatter(b, "reduce_scatter(gradient)", Stream::kData, unit.data_group, use.gradient, reduced, 0);
+    Op scatter = reduce_scatter(b, "reduce_scatter(gradient)", Stream::kData, unit.shard_group, use.gradient, reduced, 0);
     scatter.frees = {use.gradient};
     ops.push_back(std::move(scatter));
-    Op add = compute(b, "accumulate(gradient)",
-                     flat(b, SegmentKind::kAccumulate, model::DType::kFloat32, unit.padded / unit.strategy.dp), Phase::kF, {reduced}, {},
+    if (replicated && !reduces_replicas_late(b, use))
+      ops.push_back(all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group, reduced));
+    Op add = compute(b, "accumulate(gradient)", flat(b, SegmentKind::kAccumulate, model::DType::kFloat32, owned), Phase::kF, {reduced}, {},
                      {{use.state.gradient, 0}});
     add.stream = Stream::kData;
     add.frees = {reduced};
@@ -317,9 +353,15 @@ std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated
   } else if (effective_zero(unit.strategy) == 0) {
     ops.push_back(all_reduce(b, "all_reduce(gradient)", Stream::kData, unit.data_group, use.gradient));
   } else {
-    Op op = collective(b, "reduce_scatter(gradient)", Stream::kData, Collective::kReduceScatter, unit.data_group, use.gradient.buffer);
+    Op op = collective(b, "reduce_scatter(gradient)", Stream::kData, Collective::kReduceScatter, unit.shard_group, use.gradient.buffer);
     op.updates = {use.gradient};
     ops.push_back(std::move(op));
+    if (replicated) {
+      Op across = all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group, use.gradient);
+      across.slice_group = unit.shard_group;
+      across.bytes = owned * model::element_bytes(model::DType::kFloat32);
+      ops.push_back(std::move(across));
+    }
   }
   return ops;
 }
@@ -333,14 +375,16 @@ std::vector<Op> update_ops(Builder& b, const UnitUse& use) {
   if (state.has_master) updates.push_back({state.master, 0});
   std::vector<Op> ops;
   if (use.tied) {
-    const int stage = unit.strategy.tp * unit.strategy.dp;
+    const int stage = unit.strategy.ranks();
     ops.push_back(all_reduce(b, "all_reduce(tied)", Stream::kData, b.group("tied", 2, (b.context().stages - 1) * stage), {state.gradient, 0}));
   }
+  if (reduces_replicas_late(b, use))
+    ops.push_back(all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group, {state.gradient, 0}));
   Op step = compute(b, "adamw", flat(b, SegmentKind::kAdamW, b.dtype(), shard), Phase::kF, {{state.gradient, 0}}, {}, std::move(updates));
   step.unit = state.unit;
   ops.push_back(std::move(step));
   if (zero == 1 || zero == 2) {
-    Op op = collective(b, "all_gather(parameters)", Stream::kData, Collective::kAllGather, unit.data_group, state.parameter);
+    Op op = collective(b, "all_gather(parameters)", Stream::kData, Collective::kAllGather, unit.shard_group, state.parameter);
     op.updates = {{state.parameter, 0}};
     ops.push_back(std::move(op));
   }

@@ -8,19 +8,25 @@
 
 namespace orrery::plan {
 
-/// How activations lie between blocks on the ranks of a stage: sequences split over dp = ranks / tp, tokens over tp when
-/// sequence_parallel.
+/// How activations lie between blocks on the ranks of a stage: sequences split over dp, their tokens over cp, those again over tp when
+/// sequence_parallel. Rank r has tensor index (r / tensor_stride) % tp, token share (r / token_stride) % cp and batch share
+/// (r / batch_stride) % dp.
 struct Layout {
-  int tp = 1, dp = 1;
+  int tp = 1, dp = 1, cp = 1;
   bool sequence_parallel = false;
+  bool strided = false;   // replicas innermost; over one tensor rank or one replica there is no difference
   Layout() = default;
-  explicit Layout(const LayerStrategy& s) : tp(s.tp), dp(s.dp), sequence_parallel(s.sequence_parallel && s.tp > 1) {}
+  explicit Layout(const LayerStrategy& s)
+      : tp(s.tp), dp(s.dp), cp(s.cp), sequence_parallel(s.sequence_parallel && s.tp > 1), strided(s.strided && s.tp > 1 && s.replicas() > 1) {}
   [[nodiscard]] std::string tag() const;
+  [[nodiscard]] int tensor_stride() const { return strided ? cp * dp : 1; }
+  [[nodiscard]] int token_stride() const { return strided ? 1 : tp; }   // also that of the data group, cp innermost
+  [[nodiscard]] int batch_stride() const { return token_stride() * cp; }
   bool operator==(const Layout&) const = default;
 };
 
-/// ZeRO stage that has an effect: with one data-parallel rank nothing is sharded.
-inline int effective_zero(const LayerStrategy& s) { return s.dp > 1 ? s.zero : 0; }
+/// ZeRO stage that has an effect: over one rank nothing is sharded.
+inline int effective_zero(const LayerStrategy& s) { return s.shard_ranks() > 1 ? s.zero : 0; }
 
 /// Gradients of a micro-batch are reduced at once, through a part that dies, instead of being accumulated in full.
 inline bool reduces_parts(const LayerStrategy& s, std::int64_t micro_batches) {
@@ -57,12 +63,14 @@ class Builder {
   BufferId buffer(BufferDecl decl);          // by name
   BufferRef local(const std::string& name, const Layout& layout, std::vector<std::int64_t> shape, model::DType dtype);
   GroupId group(const std::string& name, int size, int stride);
+  GroupId tensor_group(const Layout& l) { return group("tensor", l.tp, l.tensor_stride()); }
+  GroupId context_group(const Layout& l) { return group("context", l.cp, l.token_stride()); }
   SegmentId segment(const model::SegmentShape& shape);
   PoolId gather_pool();
 
   /// Sequences of a micro-batch on one rank, tokens of a sequence on one rank (between blocks).
   [[nodiscard]] std::int64_t sequences(const Layout& l) const { return context_.micro_batch_sequences / l.dp; }
-  [[nodiscard]] std::int64_t tokens(const Layout& l) const { return l.sequence_parallel ? context_.sequence / l.tp : context_.sequence; }
+  [[nodiscard]] std::int64_t tokens(const Layout& l) const { return context_.sequence / l.cp / (l.sequence_parallel ? l.tp : 1); }
   /// Residual stream into layer `layer_offset` from here, and its gradient: [b, s, hidden].
   BufferRef stream(const Layout& l, int layer_offset);
   BufferRef stream_gradient(const Layout& l, int layer_offset);
@@ -97,6 +105,11 @@ Op with_gradient(Op op, const UnitUse& use, std::vector<ParameterView> views);
 Op all_reduce(Builder& b, std::string name, Stream stream, GroupId group, BufferRef buffer, Reduce reduce = Reduce::kSum);
 Op all_gather(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim);
 Op reduce_scatter(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim);
+/// Trades tokens for features: `dim` (1 or 2) of `from` is split over the group; `sections` as in Op.
+Op all_to_all(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim,
+              std::vector<std::int64_t> sections);
+/// `from` goes to the next rank of the group, `to` comes from the one before.
+Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to);
 
 // Templates that every unit has.
 /// ZeRO-3: gathers of those weights that `users` read.
@@ -105,6 +118,10 @@ std::vector<Op> zero_part_ops(Builder& b, const UnitUse& use);
 std::vector<Op> zero_gradient_ops(Builder& b, const UnitState& state);
 /// Reduction over data parallelism. `replicated_elements`: leading parameters whose gradients are partial over the tensor group
 /// (sequence parallelism); they are summed first.
+///
+/// Hybrid sharding of g elements over n of n r ranks (HSDP of PyTorch FSDP; MiCS, arXiv 2205.00119, section 3.3): reduce-scatter of g over
+/// the shard group, then an all-reduce of the owned g / n over the replica group. Gradients that are scattered after every of several
+/// micro-batches cross the replicas once per step, before the update.
 std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements);
 std::vector<Op> update_ops(Builder& b, const UnitUse& use);
 

@@ -1,16 +1,17 @@
 /// Algebra of gradient contributions.
 ///
-/// The value of a gradient buffer is a multiset of contributions (stage, parameter, layer, micro-batch), each with two marks: summed over
-/// the data group, summed over the tensor group. Operations act on it:
+/// The value of a gradient buffer is a multiset of contributions (stage, parameter, layer, micro-batch), each with three marks: summed over
+/// the shard group, summed over the replica group, summed over the tensor group. Operations act on it:
 ///
 ///   zero, or a first write      -> {}
 ///   segment with `gradients`    -> + one contribution per parameter of its views
 ///   accumulate a into b         -> b + a
-///   collective, data group      -> every contribution in its range gets the data mark (twice: a fault); a scatter moves the value
+///   collective, shard group     -> every contribution in its range gets the shard mark (twice: a fault); a scatter moves the value
+///   collective, replica group   -> the replica mark likewise; over the data group: both
 ///   collective, tensor group    -> the tensor mark likewise
 ///   all-reduce between stages   -> every member's value becomes the sum of all members' values (tied embeddings)
 ///   AdamW                       -> the value must be: `uses` contributions per parameter and micro-batch from every stage that holds the
-///                                  parameter; data mark iff dp > 1; tensor mark iff sequence parallelism left the parameter whole on
+///                                  parameter; shard and replica marks; tensor mark iff sequence parallelism left the parameter whole on
 ///                                  every tensor rank (its gradient is then a partial sum over tokens)
 ///
 /// Persistent gradients start *stale*: what the previous step left there.
@@ -36,8 +37,10 @@ struct Contribution {
   int parameter = 0;
   std::int32_t layer = -1;  // -1: the unit is not per layer
   std::int32_t micro_batch = 0;
-  bool data_mark = false, tensor_mark = false;
+  unsigned marks = 0;
 };
+
+constexpr unsigned kShardMark = 1, kReplicaMark = 2, kTensorMark = 4;
 
 struct Gradient {
   bool stale = false;
@@ -190,16 +193,22 @@ class Algebra {
     if (!target || !reduces || group.size == 1) return;
     for (Contribution& k : target->value) {
       if (!in_range(op, k)) continue;
-      const ParameterUnit& unit = program_.units[k.unit];
-      bool* mark = nullptr;
-      if (same_ranks(group, program_.groups[unit.data_group])) mark = &k.data_mark;
-      else if (same_ranks(group, program_.groups[unit.tensor_group])) mark = &k.tensor_mark;
-      if (!mark) continue;  // no sum that the owner needs: AdamW will miss it
-      if (*mark) {
+      const unsigned marks = marks_of(group, program_.units[k.unit]);  // none: no sum that the owner needs, AdamW will miss it
+      if ((k.marks & marks) != 0) {
         fault(FaultKind::kReducedTwice, c, i, "{} reduces {} again, over group '{}'", step(c).describe(i), describe(k), group.name);
       }
-      *mark = true;
+      if (op.slice_group && (k.marks & kShardMark) == 0) {
+        fault(FaultKind::kNeverReduced, c, i, "{} sums the owned slice of {}, which the shard group has not summed yet", step(c).describe(i), describe(k));
+      }
+      k.marks |= marks;
     }
+  }
+
+  unsigned marks_of(const Group& group, const ParameterUnit& unit) const {
+    if (same_ranks(group, program_.groups[unit.data_group])) return kShardMark | kReplicaMark;
+    if (same_ranks(group, program_.groups[unit.shard_group])) return kShardMark;
+    if (same_ranks(group, program_.groups[unit.replica_group])) return kReplicaMark;
+    return same_ranks(group, program_.groups[unit.tensor_group]) ? kTensorMark : 0;
   }
 
   /// Lets go every set of lanes that wait for one another. True if there was one.
@@ -281,20 +290,21 @@ class Algebra {
   }
 
   void verify_marks(int c, std::size_t i, UnitId unit, const Gradient& g) {
-    const bool sharded_data = program_.groups[program_.units[unit].data_group].size > 1;
+    const ParameterUnit& own = program_.units[unit];
+    const unsigned data = (program_.groups[own.shard_group].size > 1 ? kShardMark : 0) | (program_.groups[own.replica_group].size > 1 ? kReplicaMark : 0);
     for (const Contribution& k : g.value) {
       const ParameterUnit& u = program_.units[k.unit];
       const bool whole = u.parameters[static_cast<std::size_t>(k.parameter)].shard_dim < 0;
       const bool partial = u.strategy.sequence_parallel && u.strategy.tp > 1 && whole;
-      if (sharded_data && !k.data_mark) {
+      if ((k.marks & data) != data) {
         fault(FaultKind::kNeverReduced, c, i, "{} reads {}, which was never summed over the data group", step(c).describe(i), describe(k));
         return;
       }
-      if (partial && !k.tensor_mark) {
+      if (partial && (k.marks & kTensorMark) == 0) {
         fault(FaultKind::kNeverReduced, c, i, "{} reads {}, which was never summed over the tensor group", step(c).describe(i), describe(k));
         return;
       }
-      if (!partial && k.tensor_mark) {
+      if (!partial && (k.marks & kTensorMark) != 0) {
         fault(FaultKind::kReducedTwice, c, i, "{} reads {}, which is no partial sum and was summed over the tensor group", step(c).describe(i),
               describe(k));
         return;

@@ -24,6 +24,9 @@ bool is_layer_work(model::SegmentKind kind) {
     case SegmentKind::kNorm:
     case SegmentKind::kQkv:
     case SegmentKind::kAttention:
+    case SegmentKind::kAttentionSplit:
+    case SegmentKind::kAttentionBlock:
+    case SegmentKind::kAttentionMerge:
     case SegmentKind::kProjection:
     case SegmentKind::kResidual:
     case SegmentKind::kMlpIn:

@@ -62,6 +62,19 @@ Operands attention(const SegmentShape& s, Phase phase) {
   return {.reads = {out, qkv, out, t * s.heads}, .writes = {qkv}, .updates = {}, .views = {}};
 }
 
+/// Ring attention: queries and outputs x, a block's keys and values y, log-sum-exps l.
+Operands attention_part(const SegmentShape& s, Phase phase) {
+  const std::int64_t x = s.token_count() * s.heads * s.head_dim, l = s.token_count() * s.heads;
+  const std::int64_t tokens = s.kind == SegmentKind::kAttentionSplit ? s.tokens : s.kv_tokens, y = 2 * s.sequences * tokens * s.kv_heads * s.head_dim;
+  if (s.kind == SegmentKind::kAttentionMerge) return {.reads = {x, l}, .writes = {}, .updates = {x, l}, .views = {}};
+  if (s.kind == SegmentKind::kAttentionSplit) {
+    if (phase == Phase::kF) return {.reads = {x + y}, .writes = {x, y}, .updates = {}, .views = {}};
+    return {.reads = {x, y}, .writes = {x + y}, .updates = {}, .views = {}};
+  }
+  if (phase == Phase::kF) return {.reads = {x, y}, .writes = {x, l}, .updates = {}, .views = {}};
+  return {.reads = {x, x, y, x, l}, .writes = {x, y}, .updates = {}, .views = {}};
+}
+
 /// What the table says. Nothing for kPositionAdd, kZeroGradient and kAdamW, whose operands depend on model, precision and lifetime.
 std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count();
@@ -82,6 +95,9 @@ std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
     case SegmentKind::kMlpOut:
     case SegmentKind::kLogits: return product(s, phase);
     case SegmentKind::kAttention: return attention(s, phase);
+    case SegmentKind::kAttentionSplit:
+    case SegmentKind::kAttentionBlock:
+    case SegmentKind::kAttentionMerge: return attention_part(s, phase);
     case SegmentKind::kResidual: {
       Operands o;
       if (s.bias) o.views = {s.out};
@@ -212,7 +228,8 @@ class OperandChecker {
     const Group& group = program_.groups[op.group];
     if (in_place) {
       const BufferDecl& decl = program_.buffers[op.updates[0].buffer];
-      const std::int64_t bytes = op.slice_elements > 0 ? op.slice_elements * model::element_bytes(decl.dtype) : decl.bytes();
+      std::int64_t bytes = op.slice_elements > 0 ? op.slice_elements * model::element_bytes(decl.dtype) : decl.bytes();
+      if (op.slice_group) bytes /= program_.groups[*op.slice_group].size;
       size(op.bytes, bytes);
       if (op.slice_offset < 0 || op.slice_offset + op.slice_elements > decl.elements()) {
         fault(FaultKind::kSizeMismatch, "works on a range outside its buffer");

@@ -3,11 +3,14 @@
 ///   product split over its input (projection, MLP output), table lookup of a vocabulary shard  -> partial sum
 ///   gradient of the input of a product split over its output (QKV, MLP input, logits)          -> partial sum
 ///   row maximum, sum of exponentials over a vocabulary shard                                   -> partial maximum, partial sum
+///   attention over one of several blocks of keys                                               -> partial keys, until all are merged
 ///   AdamW on this rank's slice of a whole parameter                                            -> slices
 ///
 /// Completing what is complete already is a fault too (a second all-reduce multiplies by the group's size). The loss is zeroed once per
 /// step and gets one contribution per micro-batch.
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,7 +23,7 @@ namespace {
 using model::SegmentKind;
 using model::SegmentShape;
 
-enum class Holds : std::uint8_t { kWhole, kPartialSum, kPartialMax, kSlices };
+enum class Holds : std::uint8_t { kWhole, kPartialSum, kPartialMax, kPartialKeys, kSlices };
 
 class Values {
  public:
@@ -49,6 +52,10 @@ class Values {
 
   /// Reads need whole values; what an op writes is whole, unless the table above says otherwise.
   void plain(const Op& op) {
+    if (op.kind == OpKind::kCompute && program_.segments.contains(op.segment) &&
+        program_.segments[op.segment].kind == SegmentKind::kAttentionMerge) {
+      return merge(op);
+    }
     for (const Access& a : step_.accesses_of(at_)) {
       Holds& h = holds_[a.instance];
       if ((a.kind == AccessKind::kRead || a.kind == AccessKind::kUpdate) && h != Holds::kWhole) {
@@ -67,6 +74,23 @@ class Values {
     for (const BufferRef& ref : op.writes) holds_[step_.instance_of(at_, ref)] = h;
   }
 
+  /// A block of a ring covers the keys of one step.
+  void block(const Op& op, const SegmentShape& shape) {
+    if (shape.token_parts == 1) return;
+    mark_writes(op, Holds::kPartialKeys);
+    for (const BufferRef& ref : op.writes) covered_[step_.instance_of(at_, ref)] = {shape.token_parts, {shape.ring_step}};
+  }
+  void merge(const Op& op) {
+    for (std::size_t i = 0; i < op.updates.size() && i < op.reads.size(); ++i) {
+      const InstanceIndex from = step_.instance_of(at_, op.reads[i]), to = step_.instance_of(at_, op.updates[i]);
+      Covered& all = covered_[to];
+      for (const int step : covered_[from].steps) {
+        if (!all.steps.insert(step).second) fault(FaultKind::kReducedTwice, "merges keys that are there already into", to);
+      }
+      if (static_cast<int>(all.steps.size()) == all.blocks) holds_[to] = Holds::kWhole;
+    }
+  }
+
   void compute(const Op& op, const SegmentShape& shape) {
     const bool forward = op.phase == Phase::kF;
     switch (shape.kind) {
@@ -79,6 +103,9 @@ class Values {
       case SegmentKind::kMlpIn:
       case SegmentKind::kLogits:
         if (!forward && split(op)) mark_writes(op, Holds::kPartialSum);
+        break;
+      case SegmentKind::kAttentionBlock:
+        if (forward) block(op, shape);
         break;
       case SegmentKind::kLossMax:
         if (shape.out < shape.vocab) mark_writes(op, Holds::kPartialMax);
@@ -104,6 +131,8 @@ class Values {
       case SegmentKind::kPositionAdd:
       case SegmentKind::kNorm:
       case SegmentKind::kAttention:
+      case SegmentKind::kAttentionSplit:
+      case SegmentKind::kAttentionMerge:
       case SegmentKind::kResidual:
       case SegmentKind::kActivation:
       case SegmentKind::kSlice:
@@ -153,6 +182,11 @@ class Values {
   const Program& program_;
   FaultList& faults_;
   std::vector<Holds> holds_;
+  struct Covered {
+    int blocks = 0;
+    std::set<int> steps;
+  };
+  std::map<InstanceIndex, Covered> covered_;   // attention outputs over some of their keys
   std::vector<InstanceIndex> zeroed_;
   std::vector<int> losses_;  // by micro-batch
   bool has_loss_ = false;

@@ -230,11 +230,8 @@ base::Diagnostics unsupported(const Plan& plan) {
     if (used) faults.push_back(base::make_error(base::ErrorCode::kUnsupported, "{} cannot be lowered", what));
   };
   const auto check = [&](const LayerStrategy& s) {
-    refuse(s.cp > 1, "context parallelism");
     refuse(s.ep > 1, "expert parallelism");
-    refuse(s.shard > 0, "hybrid sharding");
     refuse(s.operators != ShardedOperators::kAll || s.slices > 1, "sharding by operator");
-    refuse(s.strided, "a strided tensor group");
   };
   check(plan.vocabulary);
   for (const Stage& stage : plan.stages)

@@ -69,9 +69,8 @@ class Block {
   Block(Builder& b, const LayerStrategy& strategy)
       : b_(b), m_(b.model()), s_(strategy), l_(strategy), full_(strategy), use_(block_units(b, strategy).front()) {
     full_.sequence_parallel = false;
-    tensor_ = b_.group("tensor", s_.tp, 1);
-    const std::int64_t n = m_.heads / s_.tp, k = m_.kv_heads / s_.tp, bs = b_.sequences(l_), s = b_.context().sequence;
-    const std::int64_t sl = b_.tokens(l_);
+    tensor_ = b_.tensor_group(l_);
+    const std::int64_t bs = b_.sequences(l_), sl = b_.tokens(l_);
     x_ = b_.stream(l_, 0), x_next_ = b_.stream(l_, 1);
     dx_ = b_.stream_gradient(l_, 0), dx_next_ = b_.stream_gradient(l_, 1);
     a_ = shard("a"), c_ = shard("c"), y_ = shard("y");
@@ -80,8 +79,8 @@ class Block {
       if (m_.norm == model::NormKind::kLayerNorm) mean_[i] = b_.local("mean" + tag, l_, {bs * sl}, model::DType::kFloat32);
       rstd_[i] = b_.local("rstd" + tag, l_, {bs * sl}, model::DType::kFloat32);
     }
-    qkv_ = wide("qkv", (n + 2 * k) * m_.head_dim), o_ = wide("o", n * m_.head_dim);
-    lse_ = b_.local("lse", l_, {bs, n, s}, model::DType::kFloat32);
+    qkv_ = wide("qkv", qkv_out()), o_ = wide("o", heads_out()), do_ = wide("do", heads_out()), dqkv_ = wide("dqkv", qkv_out());
+    attention_ = attention_part(b_, s_, {qkv_, o_, do_, dqkv_});
     u_ = wide("u", m_.mlp_in_features() / s_.tp), g_ = wide("g", m_.ffn / s_.tp);
   }
 
@@ -91,8 +90,7 @@ class Block {
     const auto is_gather = [&](const Op& op) { return op.kind == OpKind::kCollective && op.collective == Collective::kAllGather; };
     const auto replay = [&](const Op& op) {
       if (s_.recompute == Recompute::kFull || is_gather(op)) return true;   // gathered inputs are never kept
-      return s_.recompute == Recompute::kSelective && op.kind == OpKind::kCompute &&
-             b_.program().segments[op.segment].kind == SegmentKind::kAttention;
+      return s_.recompute == Recompute::kSelective && is_attention_core(b_.program(), op);
     };
     insert_replays(f_, r_, replay, [&](const BufferRef&) { return use_.weights_backward; });
     std::vector<Op> zero = zero_part_ops(b_, use_);
@@ -106,7 +104,7 @@ class Block {
  private:
   BufferRef shard(const std::string& name) { return b_.local(name, l_, {b_.sequences(l_), b_.tokens(l_), m_.hidden}, b_.dtype()); }
   BufferRef wide(const std::string& name, std::int64_t features) {
-    return b_.local(name, l_, {b_.sequences(l_), b_.context().sequence, features}, b_.dtype());
+    return b_.local(name, l_, {b_.sequences(l_), b_.tokens(full_), features}, b_.dtype());
   }
   BufferRef whole(const std::string& name) { return wide(name + " whole", m_.hidden); }
   const ParameterUnit& unit() { return b_.program().units[use_.state.unit]; }
@@ -114,16 +112,6 @@ class Block {
   std::int64_t qkv_out() const { return m_.qkv_features() / s_.tp; }
   std::int64_t heads_out() const { return m_.heads / s_.tp * m_.head_dim; }
 
-  SegmentShape attention_shape() {
-    SegmentShape s = shape(SegmentKind::kAttention, full_, qkv_out(), heads_out());
-    s.heads = m_.heads / s_.tp;
-    s.kv_heads = m_.kv_heads / s_.tp;
-    s.head_dim = m_.head_dim;
-    s.rotary = m_.position == model::PositionKind::kRotary;
-    s.rope_theta = m_.rope_theta;
-    s.causal = m_.causal;
-    return s;
-  }
   SegmentShape linear(SegmentKind kind, std::int64_t in, std::int64_t out, bool bias) {
     SegmentShape s = shape(kind, full_, in, out);
     s.bias = bias;
@@ -181,7 +169,7 @@ class Block {
     const BufferRef a = gathered("a", in, f_);
     f_.push_back(with_weights(compute(b_, "qkv", linear(SegmentKind::kQkv, m_.hidden, qkv_out(), m_.qkv_bias), Phase::kF, {a}, {qkv_}),
                               use_, qkv_views(), false));
-    f_.push_back(compute(b_, "attention", attention_shape(), Phase::kF, {qkv_}, {o_, lse_}));
+    f_.insert(f_.end(), attention_.forward.begin(), attention_.forward.end());
     const BufferRef part = partial("p", p);
     f_.push_back(with_weights(compute(b_, "projection", linear(SegmentKind::kProjection, heads_out(), m_.hidden, false), Phase::kF, {o_},
                                       {part}),
@@ -242,13 +230,12 @@ class Block {
   }
   void attention_backward(BufferRef d, BufferRef in, BufferRef out) {
     const BufferRef dp = gathered("dp", d, r_);
-    const BufferRef d_o = wide("do", heads_out()), dqkv = wide("dqkv", qkv_out());
     r_.push_back(with_weights(compute(b_, "projection", linear(SegmentKind::kProjection, heads_out(), m_.hidden, false), Phase::kBG, {dp, o_},
-                                      {d_o}),
+                                      {do_}),
                               use_, {view_of(unit(), {"attn.proj.weight"})}, true));
-    r_.push_back(compute(b_, "attention", attention_shape(), Phase::kB, {d_o, qkv_, o_, lse_}, {dqkv}));
+    r_.insert(r_.end(), attention_.backward.begin(), attention_.backward.end());
     const BufferRef a = l_.sequence_parallel ? whole("a") : in, part = partial("da", out);
-    r_.push_back(with_weights(compute(b_, "qkv", linear(SegmentKind::kQkv, m_.hidden, qkv_out(), m_.qkv_bias), Phase::kBG, {dqkv, a}, {part}),
+    r_.push_back(with_weights(compute(b_, "qkv", linear(SegmentKind::kQkv, m_.hidden, qkv_out(), m_.qkv_bias), Phase::kBG, {dqkv_, a}, {part}),
                               use_, qkv_views(), true));
     reduced("da", part, out, r_);
   }
@@ -301,7 +288,8 @@ class Block {
   Layout l_, full_;
   UnitUse use_;
   GroupId tensor_;
-  BufferRef x_, x_next_, dx_, dx_next_, a_, c_, y_, qkv_, o_, lse_, u_, g_;
+  BufferRef x_, x_next_, dx_, dx_next_, a_, c_, y_, qkv_, o_, do_, dqkv_, u_, g_;
+  AttentionPart attention_;
   BufferRef mean_[2], rstd_[2];
   std::vector<Op> f_, r_;
 };

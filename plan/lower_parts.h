@@ -17,6 +17,17 @@ LayerPair block_pair(Builder& b, const LayerStrategy& strategy);
 std::vector<UnitUse> block_units(Builder& b, const LayerStrategy& strategy);
 std::vector<Parameter> block_parameters(const model::ModelSpec& model, int tp);
 
+/// What stands between the QKV product and the output projection of a block, forward (qkv -> o) and backward (do -> dqkv), without frees.
+struct AttentionPart {
+  std::vector<Op> forward, backward;
+};
+struct AttentionEnds {
+  BufferRef qkv, o, d_o, dqkv;   // [b, s/cp, features/tp]
+};
+AttentionPart attention_part(Builder& b, const LayerStrategy& strategy, const AttentionEnds& ends);
+/// Operations that selective recomputation runs again, and of which nothing else is kept: the attention core, in a ring with the travel of keys.
+bool is_attention_core(const Program& program, const Op& op);
+
 /// Token (and position) embedding; output in the vocabulary layout. Called with layer 0.
 LayerPair embedding_pair(Builder& b, const LayerStrategy& vocabulary);
 /// Final norm, logits, vocabulary-parallel loss and their backward, all in `forward`. Called with layer = number of blocks.

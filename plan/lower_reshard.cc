@@ -1,5 +1,6 @@
-#include <algorithm>
+#include <utility>
 
+#include "base/check.h"
 #include "plan/lower_parts.h"
 
 namespace orrery::plan {
@@ -9,47 +10,78 @@ using model::SegmentShape;
 
 namespace {
 
-/// Carries `in` (layout `from`) to `out` (layout `to`): undo the sequence split, change the batch split, split the sequence again.
-/// Degrees divide one another, so the batch step is one all-gather (fewer, larger shares) or one local slice.
+/// Carries one tensor [b, s, hidden] from layout to layout. What a rank holds is told by its share of the batch and its share of the
+/// tokens; tensor ranks hold copies, until sequence parallelism splits theirs again:
+///
+///   1. gather the tokens over the tensor group          when they were split there
+///   2. gather the tokens over the context group         when ranks change their share
+///   3. the batch share: one gather or one slice where the shares of one layout are unions of neighbouring shares of the other; else all
+///      sequences are gathered and the own ones cut out
+///   4. cut out the token share, 5. cut it again over the tensor group
+class Move {
+ public:
+  Move(Builder& b, std::string name, const Layout& from, const Layout& to) : b_(b), name_(std::move(name)), from_(from), to_(to) {
+    const bool trades_tokens = from.cp != to.cp || (from.cp > 1 && from.token_stride() != to.token_stride());
+    if (from.sequence_parallel) gather("tokens", b.tensor_group(from), 1);
+    if (trades_tokens && from.cp > 1) gather("context", b.context_group(from), 1);
+    move_batch();
+    if (trades_tokens && to.cp > 1) slice("context share", 1, to.cp, to.token_stride());
+    if (to.sequence_parallel) slice("tokens share", 1, to.tp, to.tensor_stride());
+  }
+
+  std::vector<Op> ops(BufferRef in, BufferRef out) {
+    std::vector<Op> ops;
+    std::vector<std::int64_t> extents = b_.program().buffers[in.buffer].shape;
+    for (const Step& step : steps_) {
+      std::int64_t& extent = extents[static_cast<std::size_t>(step.dim)];
+      extent = step.gathers ? extent * b_.program().groups[step.group].size : extent / step.parts;
+      const BufferRef result = &step == &steps_.back() ? out : b_.local(name_ + " " + step.name + " for " + to_.tag(), from_, extents, b_.dtype());
+      ORRERY_CHECK(b_.program().buffers[result.buffer].shape == extents, "'{}' ends in another shape", name_);
+      ops.push_back(step.gathers ? all_gather(b_, "all_gather(" + name_ + " " + step.name + ")", Stream::kTensor, step.group, in, result, step.dim)
+                                 : cut(step, in, result));
+      in = result;
+    }
+    return ops;
+  }
+
+ private:
+  struct Step {
+    const char* name = "";
+    int dim = 0;
+    bool gathers = false;
+    GroupId group{};           // gather
+    int parts = 1, stride = 1; // slice
+  };
+  void gather(const char* name, GroupId group, int dim) { steps_.push_back({.name = name, .dim = dim, .gathers = true, .group = group}); }
+  void slice(const char* name, int dim, int parts, int stride) { steps_.push_back({.name = name, .dim = dim, .parts = parts, .stride = stride}); }
+
+  void move_batch() {
+    const int apart = from_.batch_stride(), wanted = to_.batch_stride();
+    if (from_.dp == to_.dp && (from_.dp == 1 || apart == wanted)) return;
+    const bool ordered = !from_.strided && !to_.strided;   // the batch share is r / stride
+    if (ordered && wanted % apart == 0) return gather("batch", b_.group("reshard", wanted / apart, apart), 0);
+    if (ordered && apart % wanted == 0) return slice("batch", 0, apart / wanted, wanted);
+    if (from_.dp > 1) gather("batch", b_.group("reshard", from_.dp, apart), 0);
+    if (to_.dp > 1) slice("batch share", 0, to_.dp, wanted);
+  }
+  Op cut(const Step& step, BufferRef from, BufferRef to) {
+    SegmentShape shape = b_.shape(SegmentKind::kSlice, to_, 0, 0);
+    shape.elements = b_.program().buffers[to.buffer].elements();
+    shape.dim = step.dim;
+    shape.parts = step.parts;
+    shape.part_stride = step.stride;
+    return compute(b_, "slice(" + name_ + ")", shape, Phase::kF, {from}, {to});
+  }
+
+  Builder& b_;
+  std::string name_;
+  Layout from_, to_;
+  std::vector<Step> steps_;
+};
+
 std::vector<Op> move(Builder& b, const std::string& name, const Layout& from, const Layout& to, BufferRef in, BufferRef out) {
-  std::vector<Op> ops;
-  if (from == to) return ops;
-  const std::int64_t s = b.context().sequence, h = b.model().hidden;
-  const bool gather_tokens = from.sequence_parallel, gather_batch = to.tp > from.tp, slice_batch = to.tp < from.tp;
-  const bool slice_tokens = to.sequence_parallel;
-  int left = int{gather_tokens} + int{gather_batch || slice_batch} + int{slice_tokens};
-  const auto target = [&](const char* step, const Layout& at) {
-    return --left == 0 ? out : b.local(name + " " + step + " for " + to.tag(), from, {b.sequences(at), s, h}, b.dtype());
-  };
-  const auto slice = [&](BufferRef source, BufferRef result, int dim, int parts, int stride) {
-    SegmentShape shape = b.shape(SegmentKind::kSlice, to, 0, 0);
-    shape.elements = b.program().buffers[result.buffer].elements();
-    shape.dim = dim;
-    shape.parts = parts;
-    shape.part_stride = stride;
-    ops.push_back(compute(b, "slice(" + name + ")", shape, Phase::kF, {source}, {result}));
-  };
-  BufferRef now = in;
-  Layout at = from;
-  at.sequence_parallel = false;
-  if (gather_tokens) {
-    const BufferRef next = target("tokens", at);
-    ops.push_back(all_gather(b, "all_gather(" + name + " tokens)", Stream::kTensor, b.group("tensor", from.tp, 1), now, next, 1));
-    now = next;
-  }
-  Layout batch = to;
-  batch.sequence_parallel = false;
-  if (gather_batch) {
-    const BufferRef next = target("batch", batch);
-    ops.push_back(all_gather(b, "all_gather(" + name + " batch)", Stream::kTensor, b.group("reshard", to.tp / from.tp, from.tp), now, next, 0));
-    now = next;
-  } else if (slice_batch) {
-    const BufferRef next = target("batch", batch);
-    slice(now, next, 0, from.tp / to.tp, to.tp);
-    now = next;
-  }
-  if (slice_tokens) slice(now, out, 1, to.tp, 1);
-  return ops;
+  if (from == to) return {};
+  return Move(b, name, from, to).ops(in, out);
 }
 
 }  // namespace

@@ -104,14 +104,18 @@ BufferRef token_buffer(Builder& b, const char* name, const Layout& l) {
 SegmentShape vocabulary_shape(Builder& b, SegmentKind kind, const Layout& l, int tp) {
   SegmentShape s = b.shape(kind, l, b.model().hidden, (b.model().vocab + tp - 1) / tp);
   s.vocab = b.model().vocab;
+  s.parts = tp;
+  s.part_stride = l.tensor_stride();
   return s;
 }
 
 Op load(Builder& b, const char* name, SegmentKind kind, const Layout& l, BufferRef out) {
   SegmentShape s = b.shape(kind, l, 0, 0);
   s.dtype = model::DType::kInt64;
-  s.part_stride = l.tp;
+  s.part_stride = l.batch_stride();
   s.parts = l.dp;
+  s.token_parts = l.cp;
+  s.token_stride = l.token_stride();
   Op op = compute(b, name, s, Phase::kF, {}, {out});
   op.stream = Stream::kHost;
   return op;
@@ -147,7 +151,7 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
   const SegmentShape lookup = vocabulary_shape(b, SegmentKind::kEmbedding, l, v.tp);
   const std::vector<ParameterView> table_view{view_of(b.program().units[table.state.unit], {kTable})};
   f.push_back(with_weights(compute(b, "embedding", lookup, Phase::kF, {ids}, {e}), table, table_view, false));
-  if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(embedding)", Stream::kTensor, b.group("tensor", v.tp, 1), e));
+  if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(embedding)", Stream::kTensor, b.tensor_group(l), e));
   BufferRef gradient = d;
   if (positions) {
     const UnitUse position = b.use(position_unit(b, v), "embedding");
@@ -156,7 +160,9 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
     std::vector<ParameterView> views{view_of(unit, {"position.weight"})};
     if (m.type_vocab > 0) views.push_back(view_of(unit, {"type.weight"}));
     const BufferRef sum = m.post_norm ? b.local("e sum", l, {bs, s, h}, b.dtype()) : out;
-    const SegmentShape add = b.shape(SegmentKind::kPositionAdd, l, h, m.max_positions);
+    SegmentShape add = b.shape(SegmentKind::kPositionAdd, l, h, m.max_positions);
+    add.token_parts = l.cp;
+    add.token_stride = l.token_stride();
     f.push_back(with_weights(compute(b, "position", add, Phase::kF, {e}, {sum}), position, views, false));
     if (m.post_norm) {
       const SegmentShape norm = b.shape(SegmentKind::kNorm, l, h, h);
@@ -192,7 +198,7 @@ void loss_ops(Builder& b, const Layout& l, int tp, BufferRef logits, std::vector
   d.scope = Scope::kStep;
   d.persistent = true;
   const BufferRef loss{b.buffer(std::move(d)), 0};
-  const GroupId tensor = b.group("tensor", tp, 1);
+  const GroupId tensor = b.tensor_group(l);
   f.push_back(load(b, "load targets", SegmentKind::kLoadTargets, l, targets));
   f.push_back(compute(b, "loss max", vocabulary_shape(b, SegmentKind::kLossMax, l, tp), Phase::kF, {logits}, {max}));
   if (tp > 1) f.push_back(all_reduce(b, "all_reduce(loss max)", Stream::kTensor, tensor, max, Reduce::kMax));
@@ -237,7 +243,7 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   UnitUse one_gather = table;   // forward and backward follow at once: gathered once
   one_gather.weights_backward = table.weights_forward;
   f.push_back(with_weights(compute(b, "logits", product, Phase::kBG, {logits, a}, {da}), one_gather, view, true));
-  if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(da)", Stream::kTensor, b.group("tensor", v.tp, 1), da));
+  if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(da)", Stream::kTensor, b.tensor_group(l), da));
   if (!m.post_norm) {
     UnitUse final_once = pair.units[1];
     final_once.weights_backward = final_once.weights_forward;

@@ -291,6 +291,12 @@ class PlanValidator {
     must_divide(field + ".tp", s.tp, model_.heads, "heads");
     if (model_.kv_heads != model_.heads) must_divide(field + ".tp", s.tp, model_.kv_heads, "kv_heads");
     must_divide(field + ".tp", s.tp, model_.ffn, "ffn features");
+    if (s.cp > 1 && s.context == ContextKind::kUlysses) {
+      must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, model_.heads, "heads, which Ulysses shares out");
+      if (model_.kv_heads != model_.heads) {
+        must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, model_.kv_heads, "kv_heads, which Ulysses shares out");
+      }
+    }
     if (s.sequence_parallel && s.tp == 1) {
       fault(ErrorCode::kInconsistent, fmt::format("{}.sequence_parallel is true with tp = 1", field),
             "sequence parallelism splits over the tensor group: use tp > 1, or drop it");

@@ -113,6 +113,7 @@ class ProgramDigest {
     f_.add(s.gated).add(s.bias).add(s.rotary).add(s.causal).add(s.residual);
     f_.add(s.epsilon).add(s.rope_theta);
     f_.add(s.vocab).add(s.dim).add(s.parts).add(s.part_stride);
+    f_.add(s.kv_tokens).add(s.ring_step).add(s.token_parts).add(s.token_stride);
   }
 
   void add(const LayerStrategy& s) {
@@ -139,6 +140,8 @@ class ProgramDigest {
     f_.add(u.elements).add(u.padded);
     add(u.strategy);
     add(u.data_group);
+    add(u.shard_group);
+    add(u.replica_group);
     add(u.tensor_group);
   }
 
@@ -168,6 +171,9 @@ class ProgramDigest {
     add(op.group);
     add(op.reduce);
     f_.add(op.dim).add(op.bytes).add(op.slice_offset).add(op.slice_elements);
+    add_optional(op.slice_group);
+    f_.add(op.sections.size());
+    for (const std::int64_t n : op.sections) f_.add(n);
     add_all(op.legs);
     add_all(op.reads);
     add_all(op.writes);

@@ -84,22 +84,25 @@ struct Parameter {
 };
 
 /// Parameters that are gathered, reduced and updated together: one block, the embedding, the head. Stored flat; `padded`
-/// elements divide by the data-parallel degree; rank with data index i owns shard [i, i+1) * padded / dp. A flat buffer has
-/// either `padded` elements (the owner works on its slice) or padded / dp (it is the slice).
+/// elements divide by the size n of the shard group; rank with index i in it owns shard [i, i+1) * padded / n. A flat buffer has
+/// either `padded` elements (the owner works on its slice) or padded / n (it is the slice). Hybrid sharding: the shard group is part
+/// of the data group, and the ranks that own equal shards are the replica group; otherwise it is the data group, and a rank is its own replica.
 struct ParameterUnit {
   std::string name;            // "block", "embedding", "head"
   std::vector<Parameter> parameters;
   std::int64_t elements = 0;   // local to one tensor rank
   std::int64_t padded = 0;
   LayerStrategy strategy;
-  GroupId data_group;          // size dp, stride tp
+  GroupId data_group;          // size cp * dp, stride tp: ranks that hold the same weights
+  GroupId shard_group;         // size strategy.shard_ranks(), stride of the data group
+  GroupId replica_group;       // size of the data group / size of the shard group, across
   GroupId tensor_group;        // size tp, stride 1
 };
 
 /// Ranks {base + i * stride, i < size}, base = rank - ((rank / stride) % size) * stride; ranks are numbered over the world.
 /// Sizes and strides are symbolic for the whole class: "my data-parallel group".
 struct Group {
-  std::string name;   // "tensor", "data", "reshard", "tied"
+  std::string name;   // "tensor", "data", "shard", "replica", "reshard", "tied"
   int size = 1;
   int stride = 1;
   [[nodiscard]] int base(int rank) const { return rank - ((rank / stride) % size) * stride; }
@@ -143,13 +146,19 @@ struct Op {
 
   // kCollective: all_reduce updates one buffer in place; all_gather and reduce_scatter read one and write one, concatenated or
   // split along `dim` (in rank order of the group), or update one flat buffer in place (every rank owns slice index(rank)).
-  // bytes = the whole tensor, as in nccl-tests. slice_elements > 0: only that range of the (flat) buffer takes part.
+  // bytes = the whole tensor, as in nccl-tests. slice_elements > 0: only that range of the (flat) buffer takes part. slice_group:
+  // only the slice that this rank owns in that group, index(rank) of its `size` equal ones.
+  // point_to_point is a ring shift: every rank reads a block, sends it to the next rank of the group (the last one to the first) and writes
+  // what comes from the rank before. all_to_all along `dim` 0 trades blocks; along 1 or 2 it trades tokens for features (Ulysses): the
+  // ranks split `dim` among them and join the other one of the two; features are several sections side by side (q, k, v), each split alike.
   Collective collective = Collective::kAllReduce;
   GroupId group;
   Reduce reduce = Reduce::kSum;
   int dim = 0;
   std::int64_t bytes = 0;
   std::int64_t slice_offset = 0, slice_elements = 0;
+  std::optional<GroupId> slice_group;
+  std::vector<std::int64_t> sections;  // all_to_all: features of each, over all ranks; none: one section
 
   // kExchange
   std::vector<Leg> legs;

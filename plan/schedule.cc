@@ -74,7 +74,7 @@ std::vector<PassCall> with_prefetch(const std::vector<PassCall>& calls, const st
     if (gathers[i].call.valid()) owners.push_back(i);
   std::size_t issued = 0, used = 0;
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const std::size_t ahead = std::min(owners.size(), used + static_cast<std::size_t>(depth) + 1);
+    const std::size_t ahead = std::min(owners.size(), used + static_cast<std::size_t>(depth) + (gathers[i].call.valid() ? 1 : 0));
     for (; issued < ahead; ++issued) out.push_back(gathers[owners[issued]]);
     out.push_back(calls[i]);
     if (gathers[i].call.valid()) ++used;

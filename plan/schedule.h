@@ -29,7 +29,8 @@ std::vector<Node> schedule_nodes(Schedule schedule, int stage, int stages, std::
 /// micro_batch: constant, or offset from the enclosing micro-batch loop.
 std::vector<Node> compress(const std::vector<PassCall>& calls, std::int64_t micro_batch, bool micro_batch_from_loop);
 
-/// Places `gathers[i]` (invalid call: none) so that up to `depth` of them run ahead of the call they belong to.
+/// Places `gathers[i]` (invalid call: none) so that up to `depth` of them run ahead of the call they belong to: beside any call at most `depth` layers
+/// that it does not use are gathered.
 std::vector<PassCall> with_prefetch(const std::vector<PassCall>& calls, const std::vector<PassCall>& gathers, int depth);
 
 }  // namespace orrery::plan

@@ -52,9 +52,10 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
   least_path_ = paths_.cost(layouts);
   best_ = RunOrder{{}, path_limit, 0};
   // The run with the least transient comes last at best.
-  refused_ = false;
+  refused_ = 0;
   if (least_need_ > spare || columns_[runs_.back()].values.transient_bytes > spare) return std::nullopt;
   trail_ = {};
+  every_order_ = problem_.check != nullptr && runs_.size() <= kFewRuns;
   placed_.assign(runs_.size(), false);
   descend(runs_.size(), problem_.front_transient_bytes);
   if (best_.columns.empty()) return std::nullopt;
@@ -71,6 +72,9 @@ std::int64_t LayerOrder::after(const RunOrder& trail, std::int64_t need, std::si
   } else {
     const LayerOption& previous = columns_[trail.columns.back()].values;
     before = previous.neighbour_bytes;
+    // The next gather runs ahead whatever stands between: the form leaves that to the check.
+    for (std::size_t r = trail.columns.size(); problem_.check != nullptr && before == 0 && r-- > 0;)
+      before = columns_[trail.columns[r]].values.neighbour_bytes;
     need = std::max(need, previous.forward_bytes + o.neighbour_bytes);
   }
   need = std::max(need - behind - o.stash_bytes, o.transient_bytes + before - behind);
@@ -87,12 +91,12 @@ void LayerOrder::close(std::int64_t need) {
 
 bool LayerOrder::accepted() {
   if (problem_.check == nullptr || problem_.check->fits(sequence(*counts_, trail_))) return true;
-  refused_ = true;
+  ++refused_;
   return false;
 }
 
 void LayerOrder::descend(std::size_t left, std::int64_t need) {
-  if (trail_.path_ps >= best_.path_ps || (best_.path_ps == least_path_ && !best_.columns.empty())) return;
+  if (refused_ >= kRefusals || trail_.path_ps >= best_.path_ps || (best_.path_ps == least_path_ && !best_.columns.empty())) return;
   if (left == 0) {
     close(need);
     return;
@@ -102,8 +106,8 @@ void LayerOrder::descend(std::size_t left, std::int64_t need) {
   std::uint64_t seen = 0;
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     const int layout = columns_[runs_[r]].values.layout;
-    // Of a layout only the first run not yet placed.
-    if (placed_[r] || (stay && layout != here) || (seen >> layout & 1U) != 0) continue;
+    // Of a layout only the first run not yet placed, unless the form leaves something to the check.
+    if (placed_[r] || (stay && layout != here) || (!every_order_ && (seen >> layout & 1U) != 0)) continue;
     seen |= std::uint64_t{1} << layout;
     const std::int64_t step = here < 0 ? paths_.entry(layout) : layout == here ? 0 : paths_.transition(here, layout);
     if (step >= kForbidden) continue;

@@ -3,7 +3,8 @@
 /// The cheapest order of a count vector's layers whose peak memory fits: the leaves of layer_program.h.
 ///
 /// Canonical order: equal layers stand together as a run, the runs of a layout too, larger transients first; without
-/// gathers that needs least (exchange argument, as earliest due date). Left to choose is the order of the layouts. What
+/// gathers that needs least (exchange argument, as earliest due date). Left to choose is the order of the layouts; where the form is but a
+/// lower bound, that of a layout's runs as well, and the problem's check decides. What
 /// stands beside the full forward memory, run by run (c layers of option s behind one with g' gathered, before one with
 /// g''; σ_s(k) = k σ_s):
 ///
@@ -46,7 +47,9 @@ class LayerOrder {
   std::optional<RunOrder> find(const std::vector<std::int32_t>& counts, std::uint64_t layouts, std::int64_t path_limit,
                                std::int64_t spare);
   /// True when the check refused an order of the last find() that left a choice, and none was found.
-  [[nodiscard]] bool undecided() const { return refused_ && best_.columns.empty() && runs_.size() > 1; }
+  [[nodiscard]] bool undecided() const { return refused_ > 0 && best_.columns.empty() && runs_.size() > 1; }
+  /// Orders of the last find() that the check refused.
+  [[nodiscard]] int refusals() const { return refused_; }
   /// Options of all layers in that order.
   [[nodiscard]] std::vector<std::int32_t> sequence(const std::vector<std::int32_t>& counts,
                                                    const RunOrder& order) const;
@@ -54,6 +57,9 @@ class LayerOrder {
  private:
   [[nodiscard]] std::int64_t after(const RunOrder& trail, std::int64_t need, std::size_t column) const;
   void descend(std::size_t left, std::int64_t need);
+  /// Orders that the check may refuse before a count vector is given up.
+  static constexpr int kRefusals = 8;
+  static constexpr std::size_t kFewRuns = 4;  // so few stand in every order
   void close(std::int64_t need);
   [[nodiscard]] bool accepted();
 
@@ -68,7 +74,8 @@ class LayerOrder {
   std::vector<bool> placed_;        // [index in runs_]
   std::int64_t spare_ = 0, least_need_ = 0, least_path_ = 0;
   RunOrder trail_, best_;
-  bool refused_ = false;
+  int refused_ = 0;
+  bool every_order_ = false;
 };
 
 }  // namespace orrery::search

@@ -4,9 +4,8 @@
 /// solution.
 ///
 /// Problems are taken in the order of their lower bounds. One whose bound is below the best plan so far is solved
-/// exactly, so the best plan is proved; one whose bound is only below what still enters the answer gets a quick answer
-/// for the simulator to judge. What enters: the best plan of each (pp, m, schedule), of these the `top` best. The rest
-/// is cut and keeps its reason.
+/// exactly, so the best plan is proved. Then groups (pp, m, schedule) get quick answers in the same order, for the simulator to judge: the
+/// best plan of each group, of these the `top` best. The rest is cut and keeps its reason.
 #include <cstdint>
 #include <vector>
 

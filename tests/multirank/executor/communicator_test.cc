@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -10,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+
+#include "executor/all_to_all.h"
 
 namespace orrery::executor {
 namespace {
@@ -22,6 +25,9 @@ void run_ranks(int ranks, const std::string& test) {
 
 TEST(MpiCommunicator, CollectivesAreExactOverTwoFourAndThreeRanks) {
   for (const int ranks : {2, 4, 3}) run_ranks(ranks, "Collectives");
+}
+TEST(MpiCommunicator, ShiftsAndTradesReachTheirRanks) {
+  for (const int ranks : {2, 3}) run_ranks(ranks, "Trades");
 }
 TEST(MpiCommunicator, GroupsOfTheSameWorldDoNotMix) { run_ranks(4, "Groups"); }
 TEST(MpiCommunicator, TransfersKeepTheirOrderInEachLane) { run_ranks(2, "Transfers"); }
@@ -88,6 +94,28 @@ TEST(DISABLED_Ranks, Collectives) {
   at::Tensor out = at::empty({w.n, 3});
   ASSERT_TRUE(w.communicator->all_to_all(w.all, in, out));
   EXPECT_TRUE(at::equal(out, at::arange(w.n).view({-1, 1}).expand({w.n, 3}).to(at::kFloat)));
+}
+
+TEST(DISABLED_Ranks, Trades) {
+  Rank w;
+  at::Tensor moved = at::empty({2, 3});
+  ASSERT_TRUE(w.communicator->shift(w.all, at::full({2, 3}, static_cast<double>(w.r)), moved));
+  EXPECT_TRUE(at::equal(moved, at::full({2, 3}, static_cast<double>((w.r + w.n - 1) % w.n))));
+
+  // Everywhere [2 sequences, 3 n tokens, features of two sections, 2 n and n]; ranks hold tokens first, then parts of both sections.
+  const std::int64_t n = w.n;
+  const at::Tensor whole = at::arange(2 * 3 * n * 3 * n).view({2, 3 * n, 3 * n}).to(at::kFloat);
+  const at::Tensor tokens = whole.narrow(1, 3 * w.r, 3).contiguous();
+  const at::Tensor features = at::cat({whole.narrow(2, 2 * w.r, 2), whole.narrow(2, 2 * n + w.r, 1)}, 2);
+  plan::Op op;
+  op.sections = {2 * n, n};
+  op.dim = 2;
+  at::Tensor by_features = at::empty({2, 3 * n, 3}), by_tokens = at::empty({2, 3, 3 * n});
+  ASSERT_TRUE(all_to_all(*w.communicator, w.all, op, tokens, by_features));
+  EXPECT_TRUE(at::equal(by_features, features));
+  op.dim = 1;
+  ASSERT_TRUE(all_to_all(*w.communicator, w.all, op, by_features, by_tokens));
+  EXPECT_TRUE(at::equal(by_tokens, tokens));
 }
 
 TEST(DISABLED_Ranks, Groups) {

@@ -1,6 +1,7 @@
 #include "plan_cases_fixture.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -64,6 +65,48 @@ Plan reduced_per_micro_batch(const model::ModelSpec& model) {
   return p;
 }
 
+/// States of four ranks on pairs of neighbours, copied across the pairs.
+PlanCase hybrid(int zero, plan::GradReduce reduce) {
+  const std::string suffix = reduce == plan::GradReduce::kMicroBatch ? "_reduced_per_micro_batch" : "";
+  return {fmt::format("dp4_zero{}_shard2{}", zero, suffix), 4, [=](const model::ModelSpec& model) {
+            Plan p = uniform(model, {.dp = 4, .zero = zero, .micro_batch = 1});
+            for (LayerStrategy* s : {&p.vocabulary, &p.stages[0].runs[0].strategy}) s->shard = 2, s->grad_reduce = reduce;
+            return p;
+          }};
+}
+
+/// One strategy for all layers, and one for the vocabulary, on four ranks.
+PlanCase everywhere(std::string name, const LayerStrategy& vocabulary, const LayerStrategy& layers) {
+  return {std::move(name), vocabulary.ranks(), [=](const model::ModelSpec& model) {
+            Plan p = uniform(model, {.dp = 4, .micro_batch = 1});
+            p.vocabulary = vocabulary;
+            p.stages[0].runs[0].strategy = layers;
+            return p;
+          }};
+}
+
+void add_groups(std::vector<PlanCase>& cases) {
+  cases.push_back(hybrid(1, plan::GradReduce::kStep));
+  cases.push_back(hybrid(3, plan::GradReduce::kStep));
+  cases.push_back(hybrid(3, plan::GradReduce::kMicroBatch));
+  const LayerStrategy strided{.tp = 2, .dp = 2, .strided = true}, consecutive{.tp = 2, .dp = 2};
+  cases.push_back(everywhere("strided", strided, strided));
+  cases.push_back(everywhere("strided_zero3_sp_between_consecutive", consecutive,
+                             {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .strided = true}));
+}
+
+void add_context(std::vector<PlanCase>& cases) {
+  const LayerStrategy ring{.dp = 2, .cp = 2}, ulysses{.dp = 2, .cp = 2, .context = plan::ContextKind::kUlysses};
+  cases.push_back(everywhere("cp4_ring", {.cp = 4}, {.cp = 4}));
+  cases.push_back(everywhere("cp2_ring_dp2_zero1", ring, {.dp = 2, .zero = 1, .recompute = Recompute::kSelective, .cp = 2}));
+  cases.push_back(everywhere("tp2_sp_cp2_ring_recompute", {.tp = 2, .cp = 2},
+                             {.tp = 2, .sequence_parallel = true, .recompute = Recompute::kFull, .cp = 2}));
+  cases.push_back(everywhere("cp4_ulysses", {.cp = 4}, {.cp = 4, .context = plan::ContextKind::kUlysses}));
+  cases.push_back(everywhere("cp2_ulysses_between_dp4", {.dp = 4}, ulysses));
+  cases.push_back(everywhere("tp2_strided_cp2_ulysses_recompute", {.tp = 2, .cp = 2, .strided = true},
+                             {.tp = 2, .recompute = Recompute::kFull, .cp = 2, .context = plan::ContextKind::kUlysses, .strided = true}));
+}
+
 std::vector<PlanCase> make_cases() {
   std::vector<PlanCase> cases;
   add_both(cases, "alone_micro_batches", {.micro_batch = 2});
@@ -84,6 +127,8 @@ std::vector<PlanCase> make_cases() {
     add_both(cases, "pp2" + suffix, {.pp = 2, .schedule = schedule, .micro_batch = 2});
     add_both(cases, "pp4" + suffix, {.pp = 4, .schedule = schedule, .micro_batch = 1});
   }
+  add_groups(cases);
+  add_context(cases);
   add_both(cases, "tp2_pp2", {.tp = 2, .pp = 2, .micro_batch = 2});
   add_both(cases, "tp2_dp2_zero3", {.tp = 2, .dp = 2, .zero = 3, .micro_batch = 2});
   add_both(cases, "pp2_dp2_zero1", {.pp = 2, .dp = 2, .zero = 1, .micro_batch = 2});

@@ -36,7 +36,7 @@ class Draw {
     SegmentShape s{.kind = one_of(SegmentKind::kAdamW), .dtype = flag() ? DType::kFloat32 : DType::kBFloat16};
     s.sequences = distinct;  // no two points of one profile are alike
     for (auto member : {&SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out, &SegmentShape::heads,
-                        &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab}) {
+                        &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens}) {
       s.*member = between(1, 5000);
     }
     for (auto member : {&SegmentShape::gated, &SegmentShape::bias, &SegmentShape::rotary, &SegmentShape::causal, &SegmentShape::residual}) {
@@ -49,6 +49,9 @@ class Draw {
     s.dim = static_cast<int>(between(0, 3));
     s.parts = static_cast<int>(between(1, 8));
     s.part_stride = static_cast<int>(between(1, 8));
+    s.ring_step = static_cast<int>(between(0, 8));
+    s.token_parts = static_cast<int>(between(1, 8));
+    s.token_stride = static_cast<int>(between(1, 8));
     return s;
   }
 
@@ -123,7 +126,7 @@ TEST(ProfileProperty, ShapesWithOnlyTheNeededSizesHaveWork) {
     Draw draw(seed);
     SegmentShape shape = draw.shape(draw.between(0, 3));
     for (auto member : {&SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out, &SegmentShape::heads,
-                        &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab}) {
+                        &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens}) {
       if (draw.between(0, 3) == 0) shape.*member = 0;
     }
     const auto node = base::Node::parse_text(base::to_text(to_json(shape)), "shape.json");

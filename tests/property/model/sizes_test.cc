@@ -16,7 +16,7 @@ SegmentShape any_shape() {
   SegmentShape s{.kind = static_cast<SegmentKind>(*rc::gen::inRange(0, static_cast<int>(SegmentKind::kAdamW) + 1)),
                  .dtype = *rc::gen::element(DType::kFloat32, DType::kBFloat16)};
   for (auto member : {&SegmentShape::sequences, &SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out, &SegmentShape::kv_heads,
-                      &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab}) {
+                      &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens}) {
     s.*member = size();
   }
   s.heads = s.kv_heads * *rc::gen::inRange(1, 5);

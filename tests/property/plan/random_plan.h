@@ -1,6 +1,6 @@
 #pragma once
 /// Random valid plans for property tests of any room: small models of every shape, heterogeneous strategies, pp 1..4, both schedules,
-/// zero 0..3, reduction per step and per micro-batch, recomputation, sequence parallelism, vocabulary tensor parallelism.
+/// zero 0..3, hybrid sharding, context parallelism of both kinds, strided groups, reduction per step and per micro-batch, recomputation, sequence parallelism, vocabulary tensor parallelism.
 ///
 ///     rc::check("...", [] { const RandomPlan r = random_plan(*rc::gen::arbitrary<std::uint64_t>()); ... r.model, r.plan ... });
 
@@ -82,9 +82,13 @@ class PlanDraw {
   LayerStrategy strategy(std::int64_t devices, bool vocabulary) {
     LayerStrategy s;
     s.tp = static_cast<int>(power_of_two(devices));
-    s.dp = static_cast<int>(devices / s.tp);
+    s.cp = static_cast<int>(power_of_two(devices / s.tp));
+    s.dp = static_cast<int>(devices / s.tp / s.cp);
+    if (flag()) s.context = ContextKind::kUlysses;
+    s.strided = flag() && flag();
     s.zero = static_cast<int>(between(0, 3));
     if (s.zero >= 2 && flag()) s.grad_reduce = GradReduce::kMicroBatch;
+    if (s.zero > 0 && flag()) s.shard = static_cast<int>(power_of_two(s.replicas()));
     if (vocabulary) return s;
     s.sequence_parallel = s.tp > 1 && flag();
     s.recompute = static_cast<Recompute>(between(0, 2));

@@ -72,6 +72,43 @@ TEST(Work, GroupedRotaryAttentionCopies) {
   expect_work(s, Phase::kBG, 10 * 144, 2 * (48 + 96 + 48 + 96) + 4 * 12, 2 * 3 * 48 + copies);
 }
 
+// 2 query heads and 1 key head of 4: q [6,8], 5 keys in each of 2 sequences: kv [10,8] = 80; T r n d = 6*5*2*4 = 240; lse [2,2,3] = 12.
+TEST(Work, AttentionBlockCountsItsOwnKeys) {
+  SegmentShape s = shape(SegmentKind::kAttentionBlock);
+  s.heads = 2;
+  s.kv_heads = 1;
+  s.head_dim = 4;
+  s.kv_tokens = 5;
+  s.token_parts = 2;
+  const std::int64_t repeated = 4 * 2 * (10 * 8);   // k and v, to two heads each
+  expect_work(s, Phase::kF, 4 * 240, 4 * (48 + 80 + 48) + 4 * 12, repeated);
+  expect_work(s, Phase::kB, 10 * 240, 4 * (48 + 48 + 80 + 48 + 48 + 80) + 4 * 12, 4 * (48 + 2 * 80) + repeated);
+  expect_work(s, Phase::kG, 0, 0, 0);
+}
+
+// As many keys as tokens: the products and the traffic of the whole core.
+TEST(Work, AttentionBlockOverAllKeysIsTheAttentionCore) {
+  SegmentShape core = shape(SegmentKind::kAttention), block = shape(SegmentKind::kAttentionBlock);
+  core.heads = core.kv_heads = block.heads = block.kv_heads = 2;
+  core.head_dim = block.head_dim = 4;
+  block.kv_tokens = block.tokens;
+  for (const Phase phase : {Phase::kF, Phase::kB}) {
+    const PhaseWork w = work(core, phase);
+    expect_work(block, phase, w.flops.raw(), w.bytes.raw(), w.transient_bytes);
+  }
+}
+
+// qkv [6,24] = 144 there and back; o [6,8] = 48 read twice and written, three log-sum-exps of 12.
+TEST(Work, AttentionSplitAndMergeMoveTheirOperands) {
+  SegmentShape split = shape(SegmentKind::kAttentionSplit), merge = shape(SegmentKind::kAttentionMerge);
+  split.heads = split.kv_heads = merge.heads = merge.kv_heads = 2;
+  split.head_dim = merge.head_dim = 4;
+  expect_work(split, Phase::kF, 0, 4 * 2 * 144, 0);
+  expect_work(split, Phase::kB, 0, 4 * 2 * 144, 0);
+  expect_work(merge, Phase::kF, 3 * 48, 4 * 3 * 48 + 4 * 3 * 12, 4 * 3 * 12);
+  expect_work(merge, Phase::kB, 0, 0, 0);
+}
+
 // x [6,4] = 24; mean and rstd 12 numbers, gain and bias 8.
 TEST(Work, LayerNorm) {
   SegmentShape s = shape(SegmentKind::kNorm, 4);

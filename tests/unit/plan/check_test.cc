@@ -49,6 +49,54 @@ TEST(Check, CorrectProgramsHaveNoFaults) {
   }
 }
 
+/// Four replicas in two shard groups; gradients are scattered in place, then cross the replicas.
+Program hybrid() {
+  Plan plan = small_plan(small_model(), {.dp = 4, .zero = 1});
+  plan.vocabulary.shard = plan.stages[0].runs[0].strategy.shard = 2;
+  return *lower(plan, small_model());
+}
+
+TEST(Check, HybridGradientsMustCrossTheReplicas) {
+  const Program p = hybrid();
+  Mutant m(p);
+  EXPECT_EQ(text_of(m.faults()), "");
+  m.drop(0, m.named(0, "all_reduce(owned gradient)"));
+  EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
+}
+
+TEST(Check, HybridGradientsCrossTheReplicasAfterTheyAreScattered) {
+  const Program p = hybrid();
+  Mutant m(p);
+  const std::size_t scatter = m.named(0, "reduce_scatter(gradient)");
+  ASSERT_EQ(m.ops(0)[scatter + 1].op->name, "all_reduce(owned gradient)");
+  m.swap(0, scatter, scatter + 1);
+  EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
+}
+
+/// One rank's tokens against the keys of two in a ring.
+Program ring() {
+  Plan plan = small_plan(small_model(), {.dp = 2});
+  plan.vocabulary.dp = plan.stages[0].runs[0].strategy.dp = 1;
+  plan.vocabulary.cp = plan.stages[0].runs[0].strategy.cp = 2;
+  return *lower(plan, small_model());
+}
+
+TEST(Check, AttentionOverSomeKeysMayNotBeRead) {
+  const Program p = ring();
+  Mutant m(p);
+  EXPECT_EQ(text_of(m.faults()), "");
+  m.drop(0, m.named(0, "merge 1"));
+  EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
+}
+
+TEST(Check, AttentionMayNotMergeTheSameKeysTwice) {
+  const Program p = ring();
+  Mutant m(p);
+  const SegmentId own = m.ops(0)[m.named(0, "attention 0")].op->segment;
+  m.edit(0, m.named(0, "attention 1")).segment = own;
+  EXPECT_CAUGHT(m, FaultKind::kReducedTwice);
+}
+
 TEST(Check, DroppedReceiveLeavesASendUnmatched) {
   const Program p = pipeline();
   Mutant m(p);

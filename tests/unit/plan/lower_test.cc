@@ -113,6 +113,64 @@ TEST(LowerBlock, ZeroStagesCommunicateWhatTheySay) {
   EXPECT_THAT(sync(3, 1), ElementsAre("all_gather(weights)", "all_gather(weights)", "reduce_scatter(gradient)", "accumulate(gradient)", "adamw"));
 }
 
+/// The whole state of a block on one rank, and what its gradients and parameters cost on the wire: name, group, bytes.
+struct Sharding {
+  std::int64_t state_bytes = 0;
+  std::vector<std::string> communication;
+};
+Sharding sharding_of(const LayerStrategy& s, std::int64_t micro_batches) {
+  const LayerTemplates t = lower_block(llama(), s, context(micro_batches));
+  Sharding all;
+  for (const auto& p : t.program.classes[0].persistent) all.state_bytes += t.program.buffers[p.buffer].bytes();
+  for (TemplateId id : {t.gather_forward, t.sync, t.update}) {
+    for (const Op& op : t.program.templates[id].ops) {
+      if (op.kind != OpKind::kCollective) continue;
+      const Group& g = t.program.groups[op.group];
+      all.communication.push_back(fmt::format("{} {}x{} {}", op.name, g.size, g.stride, op.bytes));
+    }
+  }
+  return all;
+}
+
+TEST(HybridSharding, SplitsStatesOverNeighboursAndReducesAcrossTheReplicas) {
+  const std::int64_t p = llama().block_parameters();   // fp32: 4 p bytes of parameters, 4 p of gradients, 8 p of moments
+  ASSERT_EQ(p % 4, 0);
+  LayerStrategy s = strategy(1, 4, 3);
+  s.shard = 2;
+  const Sharding three = sharding_of(s, 1);
+  EXPECT_EQ(three.state_bytes, 16 * p / 2);
+  EXPECT_THAT(three.communication, ElementsAre(fmt::format("all_gather(weights) 2x1 {}", 4 * p), fmt::format("reduce_scatter(gradient) 2x1 {}", 4 * p),
+                                               fmt::format("all_reduce(owned gradient) 2x2 {}", 2 * p)));
+  s.zero = 1;
+  const Sharding one = sharding_of(s, 4);
+  EXPECT_EQ(one.state_bytes, 8 * p + 8 * p / 2);
+  EXPECT_THAT(one.communication, ElementsAre(fmt::format("reduce_scatter(gradient) 2x1 {}", 4 * p), fmt::format("all_reduce(owned gradient) 2x2 {}", 2 * p),
+                                             fmt::format("all_gather(parameters) 2x1 {}", 4 * p)));
+  s.zero = 2, s.grad_reduce = GradReduce::kMicroBatch;   // four micro-batches scatter, one all-reduce follows before the update
+  const Sharding two = sharding_of(s, 4);
+  EXPECT_EQ(two.state_bytes, 4 * p + 12 * p / 2);
+  EXPECT_THAT(two.communication, ElementsAre(fmt::format("reduce_scatter(gradient) 2x1 {}", 4 * p), fmt::format("all_reduce(owned gradient) 2x2 {}", 2 * p),
+                                             fmt::format("all_gather(parameters) 2x1 {}", 4 * p)));
+  const LayerTemplates t = lower_block(llama(), s, context(4));
+  EXPECT_THAT(names(t, t.update), ElementsAre("all_reduce(owned gradient)", "adamw", "all_gather(parameters)"));
+}
+
+TEST(HybridSharding, GroupsLieTensorRanksApart) {
+  LayerStrategy s = strategy(2, 4, 3);
+  s.shard = 2;
+  const LayerTemplates t = lower_block(llama(), s, context(1));
+  const ParameterUnit& u = t.program.units[UnitId(0)];
+  EXPECT_EQ(t.program.groups[u.shard_group], (Group{"shard", 2, 2}));
+  EXPECT_EQ(t.program.groups[u.replica_group], (Group{"replica", 2, 4}));
+}
+
+TEST(HybridSharding, OverOneRankShardsNothing) {
+  LayerStrategy s = strategy(1, 4, 3);
+  s.shard = 1;
+  EXPECT_EQ(sharding_of(s, 4).state_bytes, sharding_of(strategy(1, 4), 4).state_bytes);
+  EXPECT_EQ(sharding_of(s, 4).communication, sharding_of(strategy(1, 4), 4).communication);
+}
+
 TEST(LowerReshard, FewerTensorRanksSliceForwardAndGatherBackward) {
   const LayerTemplates t = lower_reshard(llama(), strategy(4, 1), strategy(1, 4), context());
   EXPECT_THAT(names(t, t.forward), ElementsAre("slice(x)"));

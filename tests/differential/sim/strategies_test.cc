@@ -1,0 +1,94 @@
+/// Every strategy dimension beyond degrees and ZeRO: the simulated Program against the closed form, time and memory.
+#include <gtest/gtest.h>
+
+#include "costmodel/closed_form.h"
+#include "model/spec.h"
+#include "plan/lower.h"
+#include "sim/simulate.h"
+
+namespace orrery::sim {
+namespace {
+
+using plan::ContextKind;
+using plan::LayerStrategy;
+using plan::Recompute;
+
+constexpr std::int64_t kContextBytes = 1 << 20;
+
+/// Two layers of each strategy, on four ranks.
+plan::Plan plan_of(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerStrategy& first, const LayerStrategy& second) {
+  plan::Plan p = plan::uniform_plan(model, "dgx-a100", 1, {.dp = 4, .micro_batch = 1, .global_batch = 8, .sequence = 64}).value();
+  p.vocabulary = vocabulary;
+  const int half = p.stages[0].layers() / 2;
+  p.stages[0].runs = {{.count = half, .strategy = first}, {.count = p.stages[0].layers() - half, .strategy = second}};
+  return p;
+}
+
+struct Case {
+  const char* name;
+  LayerStrategy vocabulary, first, second;
+};
+std::vector<Case> cases() {
+  const LayerStrategy plain{.dp = 4}, hybrid{.dp = 4, .zero = 3, .shard = 2}, ring{.dp = 2, .cp = 2}, around{.cp = 4};
+  const LayerStrategy ulysses{.dp = 2, .zero = 2, .cp = 2, .context = ContextKind::kUlysses};
+  const LayerStrategy both{.tp = 2, .sequence_parallel = true, .recompute = Recompute::kFull, .cp = 2};
+  return {
+      {"hybrid", plain, hybrid, {.dp = 4, .zero = 1, .shard = 2}},
+      {"ring", ring, ring, {.dp = 2, .recompute = Recompute::kSelective, .cp = 2}},
+      {"long ring", around, around, around},
+      {"ulysses", ulysses, ulysses, ring},
+      {"tensor and context", {.tp = 2, .cp = 2}, both, {.tp = 2, .cp = 2, .context = ContextKind::kUlysses}},
+      {"strided", {.tp = 2, .dp = 2, .strided = true}, {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .strided = true}, {.tp = 2, .dp = 2}},
+      {"context and data", plain, ring, {.tp = 2, .dp = 2}},
+  };
+}
+
+SimReport simulated(const plan::Plan& plan, const costmodel::CostModel& cost) { return simulate(plan::lower(plan, cost.model()).value(), cost).value(); }
+costmodel::CostModel cost_model(const std::string& name, bool overlaps) {
+  model::Profile profile;
+  profile.name = "flags";
+  profile.overlaps = overlaps;
+  profile.context_bytes = kContextBytes;
+  return costmodel::CostModel::make(model::find_model(name).value(), topologies::catalog_topology("dgx-a100").value(), profile,
+                                    {.precision = model::Precision::kBFloat16, .sequence = 64}).value();
+}
+
+TEST(Strategies, ClosedFormEqualsTheSimulationOfOneStageWithoutOverlap) {
+  for (const char* model : {"gpt2-tiny", "llama-tiny"}) {
+    const costmodel::CostModel cost = cost_model(model, false);
+    for (const Case& c : cases()) {
+      const plan::Plan plan = plan_of(cost.model(), c.vocabulary, c.first, c.second);
+      EXPECT_EQ(simulated(plan, cost).step_time_ps, costmodel::plan_cost(cost, plan).value().step_ps) << model << " " << c.name;
+    }
+  }
+}
+
+TEST(Strategies, PeakMemoryEqualsTheReports) {
+  const costmodel::CostModel cost = cost_model("llama-tiny", true);
+  for (const Case& c : cases()) {
+    const plan::Plan plan = plan_of(cost.model(), c.vocabulary, c.first, c.second);
+    EXPECT_EQ(simulated(plan, cost).stages[0].peak_memory_bytes, costmodel::plan_cost(cost, plan).value().stage_peak_bytes[0] + kContextBytes) << c.name;
+  }
+}
+
+TEST(Strategies, ClosedFormIsNearTheSimulationWithOverlap) {
+  const costmodel::CostModel cost = cost_model("llama-tiny", true);
+  for (const Case& c : cases()) {
+    const plan::Plan plan = plan_of(cost.model(), c.vocabulary, c.first, c.second);
+    const double ratio = static_cast<double>(simulated(plan, cost).step_time_ps) / static_cast<double>(costmodel::plan_cost(cost, plan).value().step_ps);
+    EXPECT_NEAR(ratio, 1.0, 0.10) << c.name;
+  }
+}
+
+/// The wire is beside the blocks: with overlap a long ring takes no more than its compute and the shifts that nothing hides.
+TEST(Strategies, ARingHidesItsShiftsBehindTheBlocks) {
+  const costmodel::CostModel apart = cost_model("llama-tiny", false), beside = cost_model("llama-tiny", true);
+  const LayerStrategy around{.cp = 4};
+  const plan::Plan plan = plan_of(apart.model(), around, around, around);
+  const SimReport in_turn = simulated(plan, apart), overlapped = simulated(plan, beside);
+  EXPECT_LT(overlapped.step_time_ps, in_turn.step_time_ps);
+  EXPECT_LT(overlapped.stages[0].exposed_tensor_ps, in_turn.stages[0].exposed_tensor_ps / 2);
+}
+
+}  // namespace
+}  // namespace orrery::sim

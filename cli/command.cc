@@ -11,7 +11,8 @@ namespace orrery::cli {
 
 std::span<const Command> commands() {
   static constexpr std::array kCommands{
-      Command{plan_spec, run_plan},           Command{simulate_spec, run_simulate}, Command{train_spec, run_train},
+      Command{plan_spec, run_plan},           Command{simulate_spec, run_simulate}, Command{explain_spec, run_explain},
+      Command{train_spec, run_train},
       Command{calibrate_spec, run_calibrate}, Command{compare_spec, run_compare},   Command{validate_spec, run_validate},
       Command{solve_spec, run_solve},         Command{import_spec, run_import},     Command{check_spec, run_check},
       Command{list_spec, run_list},

@@ -27,6 +27,8 @@ const base::CommandSpec& plan_spec();
 base::Result<int> run_plan(const base::Options& options, const Invocation& invocation);
 const base::CommandSpec& simulate_spec();
 base::Result<int> run_simulate(const base::Options& options, const Invocation& invocation);
+const base::CommandSpec& explain_spec();
+base::Result<int> run_explain(const base::Options& options, const Invocation& invocation);
 const base::CommandSpec& train_spec();
 base::Result<int> run_train(const base::Options& options, const Invocation& invocation);
 const base::CommandSpec& calibrate_spec();

@@ -10,10 +10,43 @@
 #include "cli/show.h"
 #include "search/certificate_check.h"
 #include "search/planner.h"
+#include "search/space_text.h"
+#include "search/targets.h"
 
 namespace orrery::cli {
 
 using base::OptionType;
+
+namespace {
+
+std::string names_of(const std::vector<search::SpaceWord>& words) {
+  std::string text;
+  for (const search::SpaceWord& w : words) text += fmt::format("{}{}", text.empty() ? "" : ", ", w.name);
+  return text;
+}
+
+std::vector<std::string> target_names() {
+  std::vector<std::string> names;
+  for (const search::Target& t : search::targets()) names.emplace_back(t.name);
+  return names;
+}
+
+/// The space of --space and --fix, with the faults of both.
+base::Result<search::Space> space_of(const base::Options& options) {
+  base::ErrorSink sink;
+  search::Space space;
+  if (options.has("space")) space = sink.take(search::restrict_to_dimensions(options.string("space"), space), space);
+  if (options.has("fix")) space = sink.take(search::fix_values(options.string("fix"), space), space);
+  return sink.result(space);
+}
+
+base::Result<search::PlanAnswer> search_plan(const base::Options& options, const costmodel::CostModel& cost, const search::PlanRequest& request) {
+  if (!options.has("target")) return search::find_plan(cost, request);
+  TRY(const search::Target target, search::find_target(options.string("target")));
+  return search::find_plan_for(target, cost, request);
+}
+
+}  // namespace
 
 const base::CommandSpec& plan_spec() {
   static const base::CommandSpec kSpec{
@@ -21,7 +54,8 @@ const base::CommandSpec& plan_spec() {
       .summary = "find the fastest plan, with a certificate and a reason for everything",
       .examples = {{"orrery plan --model llama-2-7b --cluster dgx-a100 --memory 36GiB --global-batch 64 --sequence-length 2048 --out plan.json",
                     "best plan on one host, written to a file"},
-                   {"orrery plan --model llama-3-70b --cluster dgx-h100 --hosts 8 --global-batch 256 --json", "64 GPUs, for a script"}},
+                   {"orrery plan --model llama-3-70b --cluster dgx-h100 --hosts 8 --global-batch 256 --json", "64 GPUs, for a script"},
+                   {"orrery plan --model llama-2-7b --cluster dgx-a100 --fix tp=2,recompute=none --target megatron", "the best that Megatron-LM can run with tp 2"}},
       .options = {model_option(true), cluster_option(true), hosts_option(),
                   {.name = "memory", .value_name = "BYTES", .type = OptionType::kBytes, .min = 1, .help = "limit per device (default: the device's memory)"},
                   {.name = "global-batch", .value_name = "B", .type = OptionType::kInt, .default_value = "64", .min = 1, .max = 1 << 24, .help = "sequences per step"},
@@ -30,6 +64,9 @@ const base::CommandSpec& plan_spec() {
                   {.name = "threads", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = 256, .help = "simulate candidates in parallel"},
                   {.name = "max-states", .value_name = "N", .type = OptionType::kInt, .default_value = "0", .min = 0, .help = "stop after so many states of the dynamic program, with a certified gap (0: never)"},
                   {.name = "check", .type = OptionType::kFlag, .help = "recompute the certificate's cost and memory by the independent checker"},
+                  {.name = "space", .value_name = "D,...", .help = "only these dimensions: " + names_of(search::space_dimensions())},
+                  {.name = "fix", .value_name = "K=V,...", .help = "fixed values: " + names_of(search::space_keys()) + "; as tp=8,pp=2,recompute=none"},
+                  {.name = "target", .value_name = "T", .choices = target_names(), .help = "only what this framework can run (README: Targets)"},
                   {.name = "out", .value_name = "FILE", .help = "write the best plan (orrery.plan/1)"},
                   json_option()}};
   return kSpec;
@@ -61,7 +98,7 @@ class ProgressLine {
 void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
   if (answer.shortfall_bytes == 0) {
     fmt::print(stderr, "no strategy divides this model and batch over this cluster:\n");
-    for (std::size_t i = 0; i < answer.pruned.size() && i < 5; ++i) fmt::print(stderr, "  {}: {}\n", answer.pruned[i].candidate, answer.pruned[i].reason);
+    for (const search::Pruned& p : search::telling_reasons(answer.pruned, 5)) fmt::print(stderr, "  {}: {}\n", p.candidate, p.reason);
     fmt::print(stderr, "try a global batch that its devices divide, or fewer hosts\n");
     return;
   }
@@ -108,6 +145,7 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
   TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts, options.has("profile") ? options.string("profile") : "",
                                     precision, options.has("sequence-length") ? options.integer("sequence-length") : 0));
   search::PlanRequest request;
+  TRY(request.space, space_of(options));
   request.cluster = options.string("cluster");
   request.hosts = hosts;
   request.memory_bytes = options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : 0;
@@ -117,7 +155,7 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
   request.max_states = static_cast<std::uint64_t>(options.integer("max-states"));
   ProgressLine progress;
   request.on_progress = [&](const search::Progress& p) { progress(p); };
-  TRY(const search::PlanAnswer answer, search::find_plan(scene.cost, request));
+  TRY(const search::PlanAnswer answer, search_plan(options, scene.cost, request));
   progress.clear();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.flag("check") && !answer.candidates.empty()) TRY_VOID(check_certificate(answer, scene.cost));

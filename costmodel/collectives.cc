@@ -141,8 +141,9 @@ std::int64_t Transfer::duration_ps() const {
   return static_cast<std::int64_t>(ps);
 }
 
-CollectivePrices::CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured)
-    : topology_(&topology), measured_(std::move(measured)) {
+CollectivePrices::CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured,
+                                   RateScale scale)
+    : topology_(&topology), measured_(std::move(measured)), scale_(scale) {
   for (auto& entry : measured_) make_monotone(entry.points);
 }
 
@@ -205,6 +206,15 @@ const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t
   return best;
 }
 
+Transfer CollectivePrices::rescaled(Transfer transfer, int hosts) const {
+  constexpr std::int64_t kMillion = 1'000'000;
+  const std::int64_t ppm = hosts > 1 ? scale_.across_hosts_ppm : scale_.in_hosts_ppm;
+  if (transfer.rate_cap == 0 || ppm == kMillion) return transfer;
+  const auto cap = static_cast<__int128>(transfer.rate_cap) * ppm / kMillion;
+  transfer.rate_cap = static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
+  return transfer;
+}
+
 Transfer CollectivePrices::load(Transfer transfer, Paths paths, std::int64_t divisor) const {
   std::sort(paths.crossed.begin(), paths.crossed.end());
   std::int64_t rate = transfer.rate_cap > 0 ? transfer.rate_cap : std::numeric_limits<std::int64_t>::max();
@@ -254,7 +264,7 @@ Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::
       t.rate_cap = whole.rate_cap;
     }
   }
-  return t;
+  return rescaled(t, hosts);
 }
 
 Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count,
@@ -307,7 +317,7 @@ Transfer CollectivePrices::priced_exchange(int peer_offset, std::int64_t bytes, 
     if (best == nullptr || distance < best_distance) best = &entry, best_distance = distance;
   }
   if (best != nullptr) apply(*best, bytes, 1, t);
-  return t;
+  return rescaled(t, hosts);
 }
 
 Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const {

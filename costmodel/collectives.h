@@ -37,6 +37,12 @@ namespace orrery::costmodel {
 /// ranks, for a simulator that adds up the classes' parts; or all members, for the time that the operation takes alone.
 enum class Senders : std::uint8_t { kOfClass, kWholeGroups };
 
+/// Measured rates count ppm / 10^6 of themselves, by the hosts that their groups span.
+struct RateScale {
+  std::int64_t in_hosts_ppm = 1'000'000;
+  std::int64_t across_hosts_ppm = 1'000'000;
+};
+
 /// What the time of a collective depends on beside its bytes: found once, then any number of sizes are priced by arithmetic.
 struct PathSummary {
   std::int64_t alpha_ps = 0;               // largest latency of a route
@@ -47,7 +53,7 @@ struct PathSummary {
 class CollectivePrices {
  public:
   /// The topology must outlive this object.
-  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured);
+  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured, RateScale scale = {});
 
   [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
                                     int rank_count, Senders senders = Senders::kOfClass) const;
@@ -77,11 +83,14 @@ class CollectivePrices {
   [[nodiscard]] Paths exchange_paths(int first_rank, int rank_count, int peer_offset) const;
   [[nodiscard]] Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const;
   [[nodiscard]] Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const;
+  /// Measured rates by scale_.
+  [[nodiscard]] Transfer rescaled(Transfer transfer, int hosts) const;
   [[nodiscard]] Transfer load(Transfer transfer, Paths paths, std::int64_t divisor) const;
   [[nodiscard]] std::int64_t least_share(Paths paths, std::int64_t divisor) const;
 
   const topologies::Topology* topology_;
   std::vector<model::CollectiveTimes> measured_;
+  RateScale scale_;
 };
 
 }  // namespace orrery::costmodel

@@ -14,6 +14,7 @@ namespace orrery::costmodel {
 namespace {
 
 constexpr double kPerMillion = 1e6;
+constexpr std::int64_t kMillion = 1'000'000;
 
 /// "A100" and "A100-SXM4" name "A100-SXM4-80GB"; a processor's name names the cores of it.
 bool names_device(std::string_view given, std::string_view device) {
@@ -65,14 +66,37 @@ base::Result<void> check_rates(const model::Profile& profile) {
 
 }  // namespace
 
+namespace {
+
+using Carrier = SpeedScale::Carrier;
+
+RateScale measured_rates(const SpeedScale& s) {
+  const auto when = [&](Carrier one) { return s.bandwidth_of == Carrier::kAll || s.bandwidth_of == one ? s.bandwidth_ppm : kMillion; };
+  return {when(Carrier::kMeasuredInHosts), when(Carrier::kMeasuredAcrossHosts)};
+}
+
+topologies::Topology scaled_links(const topologies::Topology& topology, const SpeedScale& s) {
+  switch (s.bandwidth_of) {
+    case Carrier::kAll: return topology.with_link_rates(s.bandwidth_ppm);
+    case Carrier::kLinksOfKind: return topology.with_link_rates(s.bandwidth_ppm, s.link_kind);
+    case Carrier::kMeasuredInHosts:
+    case Carrier::kMeasuredAcrossHosts: return topology;
+  }
+  ORRERY_CHECK(false, "carrier out of range");
+}
+
+}  // namespace
+
 struct CostModel::State {
-  State(model::ModelSpec m, topologies::Topology t, std::optional<model::Profile> p, CostModelOptions o, ComputePrices c)
+  State(model::ModelSpec m, topologies::Topology t, std::optional<model::Profile> p, CostModelOptions o, ComputePrices c,
+        SpeedScale s = {})
       : model(std::move(m)),
         topology(std::move(t)),
         profile(std::move(p)),
         options(o),
+        scale(std::move(s)),
         compute(std::move(c)),
-        collectives(topology, profile ? profile->collectives : std::vector<model::CollectiveTimes>{}) {}
+        collectives(topology, profile ? profile->collectives : std::vector<model::CollectiveTimes>{}, measured_rates(scale)) {}
   State(const State&) = delete;  // collectives refers to topology
   State& operator=(const State&) = delete;
 
@@ -80,6 +104,7 @@ struct CostModel::State {
   topologies::Topology topology;
   std::optional<model::Profile> profile;
   CostModelOptions options;
+  SpeedScale scale;
   ComputePrices compute;
   CollectivePrices collectives;
 };
@@ -96,8 +121,19 @@ base::Result<CostModel> CostModel::make(model::ModelSpec model, topologies::Topo
   return made;
 }
 
+CostModel CostModel::scaled(const SpeedScale& scale) const {
+  ORRERY_CHECK(state_->scale == SpeedScale{}, "prices are scaled once");
+  ORRERY_CHECK(scale.compute_ppm > 0 && scale.bandwidth_ppm > 0, "speeds of {} and {} ppm", scale.compute_ppm, scale.bandwidth_ppm);
+  CostModel made;
+  made.state_ = std::make_shared<const State>(state_->model, scaled_links(state_->topology, scale),
+                                              state_->profile, state_->options, state_->compute, scale);
+  return made;
+}
+
 std::int64_t CostModel::segment_ps(const model::SegmentShape& shape, model::Phase phase) const {
-  return base::ceil_ps(base::Seconds(state_->compute.seconds(shape, phase)));
+  const std::int64_t ppm = state_->scale.compute_ppm;
+  const double seconds = state_->compute.seconds(shape, phase);
+  return base::ceil_ps(base::Seconds(ppm == kMillion ? seconds : seconds * kPerMillion / static_cast<double>(ppm)));
 }
 
 Transfer CostModel::collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
@@ -154,7 +190,8 @@ bool CostModel::overlaps() const { return !state_->profile || state_->profile->o
 std::int64_t CostModel::context_bytes() const { return state_->profile ? state_->profile->context_bytes : 0; }
 
 base::FlopsPerSecond CostModel::peak() const {
-  return state_->compute.roofline().peak(model::compute_dtype(state_->options.precision));
+  const auto peak = state_->compute.roofline().peak(model::compute_dtype(state_->options.precision));
+  return peak * (static_cast<double>(state_->scale.compute_ppm) / kPerMillion);
 }
 
 Origin CostModel::compute_origin() const { return state_->compute.measured() ? Origin::kMeasured : Origin::kDatasheet; }
@@ -165,6 +202,7 @@ Origin CostModel::communication_origin() const {
 
 const model::ModelSpec& CostModel::model() const { return state_->model; }
 const topologies::Topology& CostModel::topology() const { return state_->topology; }
+const std::optional<model::Profile>& CostModel::profile() const { return state_->profile; }
 const CostModelOptions& CostModel::options() const { return state_->options; }
 
 std::string CostModel::fingerprint() const {
@@ -172,6 +210,10 @@ std::string CostModel::fingerprint() const {
   digest.add(state_->model.fingerprint()).add(state_->topology.fingerprint());
   digest.add(model::to_string(state_->options.precision)).add(state_->options.sequence);
   digest.add(state_->profile ? base::to_line(model::to_json(*state_->profile)) : std::string());
+  if (state_->scale != SpeedScale{}) {
+    digest.add(state_->scale.compute_ppm).add(state_->scale.bandwidth_ppm);
+    digest.add(static_cast<int>(state_->scale.bandwidth_of)).add(state_->scale.link_kind);
+  }
   return digest.hex();
 }
 

@@ -24,6 +24,17 @@ struct CostModelOptions {
   std::int64_t sequence = 0;
 };
 
+/// A machine of other speed, for "what if": every operation of a device, every link and every measured rate of communication at
+/// ppm / 10^6 of its speed. Latencies stay. `bandwidth_of` narrows the second to one carrier; measured rates hide the links below them.
+struct SpeedScale {
+  enum class Carrier : std::uint8_t { kAll, kLinksOfKind, kMeasuredInHosts, kMeasuredAcrossHosts };
+  std::int64_t compute_ppm = 1'000'000;
+  std::int64_t bandwidth_ppm = 1'000'000;
+  Carrier bandwidth_of = Carrier::kAll;
+  std::string link_kind = {};  // of kLinksOfKind
+  bool operator==(const SpeedScale&) const = default;
+};
+
 /// Prices of everything a Program contains. Immutable after make(); const functions are thread-safe.
 class CostModel {
  public:
@@ -31,6 +42,9 @@ class CostModel {
   /// ("A100" names every "A100-...", a CPU name its cores; an empty device is accepted: a Galvatron folder has none).
   static base::Result<CostModel> make(model::ModelSpec model, topologies::Topology topology,
                                       std::optional<model::Profile> profile, CostModelOptions options);
+
+  /// The same model and profile on a machine of other speed. @pre this one is not scaled; both ppm > 0.
+  [[nodiscard]] CostModel scaled(const SpeedScale& scale) const;
 
   /// Compute time of one segment phase, alone: measured points (log-log interpolation), else measured layer times shared out by
   /// roofline weight, else roofline max(flops / (peak·efficiency), bytes / bandwidth) + launch overhead.
@@ -63,6 +77,7 @@ class CostModel {
   [[nodiscard]] Origin communication_origin() const;
   [[nodiscard]] const model::ModelSpec& model() const;
   [[nodiscard]] const topologies::Topology& topology() const;
+  [[nodiscard]] const std::optional<model::Profile>& profile() const;
   [[nodiscard]] const CostModelOptions& options() const;
   [[nodiscard]] std::string fingerprint() const;
 

@@ -74,8 +74,12 @@ std::string refuse_degree(const model::ModelSpec& model, const Space& space, con
   if (model.kv_heads % tp != 0) return fmt::format("tp {} does not divide {} key-value heads", tp, model.kv_heads);
   if (model.ffn % tp != 0) return fmt::format("tp {} does not divide an ffn of {}", tp, model.ffn);
   if (model.shared_ffn % tp != 0) return fmt::format("tp {} does not divide a shared expert's ffn of {}", tp, model.shared_ffn);
+  if (space.fix_dp && *space.fix_dp != dp) return fmt::format("dp is fixed to {}", *space.fix_dp);
   if (context.micro_batch_sequences % dp != 0) {
     return fmt::format("dp {} does not divide a micro-batch of {} sequences", dp, context.micro_batch_sequences);
+  }
+  if (space.fix_micro_batch && *space.fix_micro_batch != context.micro_batch_sequences / dp) {
+    return fmt::format("a micro-batch is fixed to {} sequences on a rank", *space.fix_micro_batch);
   }
   return "";
 }
@@ -96,7 +100,8 @@ std::vector<int> expert_degrees(const model::ModelSpec& model, const Space& spac
 }
 
 std::vector<plan::Recompute> recompute_kinds(const Space& space) {
-  std::vector<plan::Recompute> kinds{plan::Recompute::kNone};
+  std::vector<plan::Recompute> kinds;
+  if (space.recompute_none) kinds.push_back(plan::Recompute::kNone);
   if (space.recompute_selective) kinds.push_back(plan::Recompute::kSelective);
   if (space.recompute_full) kinds.push_back(plan::Recompute::kFull);
   return kinds;
@@ -107,10 +112,11 @@ void add_leaves(const Space& space, const TreeContext& context, plan::LayerStrat
                 std::vector<plan::LayerStrategy>& leaves) {
   for (const plan::Recompute recompute : recompute_kinds(space)) {
     strategy.recompute = recompute;
-    strategy.grad_reduce = plan::GradReduce::kStep;
-    leaves.push_back(strategy);
     // One micro-batch reduces once either way.
-    if (strategy.zero >= 2 && context.micro_batches > 1) {
+    const bool chooses = strategy.zero >= 2 && context.micro_batches > 1;
+    strategy.grad_reduce = plan::GradReduce::kStep;
+    if (!chooses || space.reduce_per_step) leaves.push_back(strategy);
+    if (chooses && space.reduce_per_micro_batch) {
       strategy.grad_reduce = plan::GradReduce::kMicroBatch;
       leaves.push_back(strategy);
     }
@@ -160,7 +166,7 @@ StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
       for (const int ep : experts) {
         plan::LayerStrategy strategy{.tp = tp, .dp = context.devices / tp, .zero = zero};
         strategy.ep = ep;
-        add_leaves(space, context, strategy, tree.leaves);
+        if (tp == 1 || space.tensor_alone) add_leaves(space, context, strategy, tree.leaves);
         strategy.sequence_parallel = true;
         if (sequence_parallel) add_leaves(space, context, strategy, tree.leaves);
       }
@@ -177,6 +183,8 @@ StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& s
     const std::string name = fmt::format("vocabulary tp{} dp{}", tp, dp);
     if (tp > 1 && !space.tensor) {
       tree.pruned.push_back({name, "tensor parallelism is off"});
+    } else if (space.vocabulary_like_layers && space.fix_tp && *space.fix_tp != tp) {
+      tree.pruned.push_back({name, fmt::format("tp is fixed to {}", *space.fix_tp)});
     } else if (tp > model.vocab) {
       tree.pruned.push_back({name, fmt::format("{} rows of vocabulary", model.vocab)});
     } else if (context.micro_batch_sequences % dp != 0) {

@@ -52,6 +52,8 @@ class Loops {
         prune(name, fmt::format("pp is fixed to {}", *request_.space.fix_pp));
       else if (stages > 1 && !request_.space.pipeline)
         prune(name, "pipelines are off");
+      else if (request_.space.even_stages && cost_.model().layers % stages != 0)
+        prune(name, fmt::format("{} layers do not make {} equal stages", cost_.model().layers, stages));
       else if (stages > cost_.model().layers)
         prune(name, fmt::format("more stages than {} layers", cost_.model().layers));
       else

@@ -67,7 +67,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
     answer.status = loops.exhausted ? Status::kBudget : Status::kInfeasible;
     const bool nothing_divides = loops.least_peak_bytes >= kForbidden;
     answer.shortfall_bytes = nothing_divides ? 0 : loops.least_peak_bytes - budget;
-    if (!loops.exhausted && !nothing_divides) {
+    if (request.relax && !loops.exhausted && !nothing_divides) {
       TRY(answer.relaxations, relax_request(cost, request, budget, loops));
     }
     return answer;

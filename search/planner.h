@@ -24,8 +24,14 @@ struct Space {
   bool recompute_full = true, recompute_selective = false;
   bool gpipe = true, one_f_one_b = true;
   bool expert = true;  // experts of a mixture over ranks of the data group
-  std::optional<int> fix_tp, fix_pp;
+  bool recompute_none = true;  // layers that keep all activations
+  bool tensor_alone = true;    // tensor without sequence parallelism
+  bool reduce_per_step = true, reduce_per_micro_batch = true;  // gradients of zero 2 and 3
+  std::optional<int> fix_tp, fix_pp, fix_dp;
   std::optional<std::int64_t> fix_micro_batches;
+  std::optional<std::int64_t> fix_micro_batch;  // sequences of a micro-batch on one data-parallel rank
+  bool vocabulary_like_layers = false;          // fix_tp holds for embedding and head too
+  bool even_stages = false;                     // every stage has as many layers: only degrees that divide them
 };
 
 struct Progress {
@@ -43,6 +49,7 @@ struct PlanRequest {
   std::uint64_t max_states =
       0;  // effort limit in dynamic-program states; 0: none. Reached: status kBudget with its gap
   Space space;
+  bool relax = true;  // infeasible: look for relaxations
   std::function<void(const Progress&)> on_progress;  // may be empty
 };
 

@@ -269,6 +269,7 @@ const PipelineProblem& StageModel::pipeline(const PlanProblem& problem) {
     PipelineStage stage;
     for (int count = 1; count <= layers - problem.stages + 1; ++count) stage.counts.push_back(count);
     if (problem.stages == 1) stage.counts = {layers};
+    if (space_.even_stages) stage.counts = {layers / problem.stages};  // divides: outer_loops.cc
     const Table& t = table(devices, problem.micro_batches, i * devices);
     fill_stage(problem, i, t, stage);
     add_ends(problem, i, t, stage);

@@ -13,6 +13,7 @@ constexpr std::int64_t kMillion = 1'000'000;
 constexpr std::size_t kNotes = 24;
 
 std::size_t index(Activity a) { return static_cast<std::size_t>(a); }
+std::size_t index(TimePart p) { return static_cast<std::size_t>(p); }
 
 }  // namespace
 
@@ -184,6 +185,7 @@ void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
   begin(c, op);
   Class& k = classes_[c];
   ++k.active[index(Activity::kCompute)];
+  ++k.running[index(p.part)];
   Running& r = k.compute[p.stream];
   r.op = op;
   if (slows_) {
@@ -205,6 +207,7 @@ void Interpreter::start_flow(FlowNetwork::TransferIndex transfer) {
     begin(party.rank_class, party.op);
     Class& k = classes_[party.rank_class];
     ++k.active[index(k.prepared->price(party.op).activity)];
+    ++k.running[index(k.prepared->price(party.op).part)];
     if (!slows_) continue;
     k.flows.push_back(flow);
     touch(party.rank_class);
@@ -223,6 +226,7 @@ void Interpreter::handle(const kernel::Event& event) {
   r.op = kNone;
   account(c);
   --classes_[c].active[index(Activity::kCompute)];
+  --classes_[c].running[index(classes_[c].prepared->price(op).part)];
   touch(c);
   finish(c, op);
 }
@@ -233,6 +237,7 @@ void Interpreter::flow_ended(FlowNetwork::FlowIndex flow) {
     Class& k = classes_[party.rank_class];
     const PricedOp& p = k.prepared->price(party.op);
     --k.active[index(p.activity)];
+    --k.running[index(p.part)];
     if (slows_) k.flows.erase(std::find(k.flows.begin(), k.flows.end(), flow));
     touch(party.rank_class);
     if (--k.flows_left[p.stream] == 0) finish(party.rank_class, party.op);
@@ -305,6 +310,9 @@ void Interpreter::account(std::uint32_t c) {
   if (passed == 0) return;
   k.accounted_ps = now_;
   ClassOutcome& out = outcome_.classes[c];
+  std::size_t part = 0;
+  while (part < index(TimePart::kBubble) && k.running[part] == 0) ++part;
+  out.parts[part] += passed;
   if (k.active[index(Activity::kCompute)] > 0) {
     out.busy_compute_ps += passed;
     return;

@@ -12,7 +12,8 @@
 /// starts in (2) does not depend on the order in which lanes are looked at, so the times are a function of the Program and the prices alone.
 ///
 /// Accounts. Every picosecond of a class until the end of the step is one of: computing; else exposed communication, in the order
-/// tensor, data, pipeline; else idle. Waiting for a peer is idle: a communication operation starts when it meets its peers.
+/// tensor, data, pipeline; else idle. Waiting for a peer is idle: a communication operation starts when it meets its peers. The finer
+/// account, by TimePart, follows the order of that enumeration.
 ///
 /// Memory follows sim/lifetimes.h; what an operation writes is allocated when it starts.
 #include <array>
@@ -39,6 +40,7 @@ struct ClassOutcome {
   std::vector<std::int64_t> start_ps, end_ps;        // [op]
   std::int64_t busy_compute_ps = 0, idle_ps = 0;
   std::array<std::int64_t, kActivities> exposed_ps{};  // by Activity; kCompute stays 0
+  std::array<std::int64_t, kTimeParts> parts{};        // by TimePart
   std::int64_t recompute_ps = 0, optimizer_ps = 0;
   std::int64_t peak_bytes = 0;                       // of the Program's buffers
   std::vector<std::pair<std::int64_t, std::int64_t>> memory;  // (ps, bytes), when asked
@@ -85,6 +87,7 @@ class Interpreter {
     std::vector<bool> ended;
     std::uint32_t ended_count = 0;
     std::array<std::uint32_t, kActivities> active{};
+    std::array<std::uint32_t, kTimeParts> running{};          // operations, by TimePart; kBubble stays 0
     bool contended = false;
     bool touched = false;
     std::int64_t accounted_ps = 0;

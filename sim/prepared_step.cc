@@ -39,6 +39,32 @@ Activity activity_of(const plan::Op& op) {
   ORRERY_CHECK(false, "stream out of range");
 }
 
+/// A group names the dimension it serves; what no group tells apart, the stream does. An exchange on the tensor stream is ring attention's.
+TimePart communication_part(const plan::Program& program, const plan::Op& op) {
+  const std::string_view group = op.kind == plan::OpKind::kCollective ? std::string_view(program.groups[op.group].name) : std::string_view();
+  if (group.starts_with("context")) return TimePart::kContext;
+  if (group.starts_with("expert")) return op.stream == Stream::kData ? TimePart::kData : TimePart::kExpert;
+  switch (activity_of(op)) {
+    case Activity::kTensor: return op.kind == plan::OpKind::kExchange ? TimePart::kContext : TimePart::kTensor;
+    case Activity::kData: return TimePart::kData;
+    case Activity::kPipeline: return TimePart::kPipeline;
+    case Activity::kCompute: break;
+  }
+  ORRERY_CHECK(false, "'{}' computes", op.name);
+}
+
+bool updates_state(model::SegmentKind kind) {
+  return kind == model::SegmentKind::kAdamW || kind == model::SegmentKind::kZeroGradient;
+}
+
+TimePart part_of(const plan::Program& program, const plan::Op& op) {
+  if (op.kind != plan::OpKind::kCompute) return communication_part(program, op);
+  if (updates_state(program.segments[op.segment].kind)) return TimePart::kOptimizer;
+  if (op.recomputed) return TimePart::kRecompute;
+  const bool sums_gradients = program.segments[op.segment].kind == model::SegmentKind::kAccumulate;
+  return op.phase == plan::Phase::kF && !sums_gradients ? TimePart::kForward : TimePart::kBackward;
+}
+
 /// Parts of one operation that run over the same links at once: ring legs of several classes, in parallel.
 costmodel::Transfer joined(costmodel::Transfer a, const costmodel::Transfer& b) {
   a.latency_ps = std::max(a.latency_ps, b.latency_ps);
@@ -113,12 +139,13 @@ class Preparation {
     p.kind = op.kind;
     p.stream = static_cast<std::uint8_t>(op.stream);
     p.activity = activity_of(op);
+    p.part = part_of(program_, op);
     switch (op.kind) {
       case plan::OpKind::kCompute: {
         const model::SegmentShape& shape = program_.segments[op.segment];
         p.compute_ps = segment_ps(op.segment, op.phase);
         p.transient_bytes = model::work(shape, op.phase).transient_bytes;
-        p.optimizer = shape.kind == model::SegmentKind::kAdamW || shape.kind == model::SegmentKind::kZeroGradient;
+        p.optimizer = updates_state(shape.kind);
         break;
       }
       case plan::OpKind::kCollective: price_collective(c, op, p); break;

@@ -16,6 +16,7 @@
 #include "plan/expand.h"
 #include "sim/flow_network.h"
 #include "sim/lifetimes.h"
+#include "sim/simulate.h"
 
 namespace orrery::sim {
 
@@ -37,6 +38,7 @@ struct PricedOp {
   plan::OpKind kind = plan::OpKind::kCompute;
   std::uint8_t stream = 0;
   Activity activity = Activity::kCompute;
+  TimePart part = TimePart::kForward;
   bool send_only = false;                       // exchange without a receive
   bool optimizer = false;
   std::int64_t compute_ps = 0;

@@ -23,7 +23,10 @@ base::Json stage_json(const StageReport& s, std::size_t stage) {
   for (std::size_t i = 0; i < s.memory_at_peak.size(); ++i) {
     categories[std::string(plan::to_string(static_cast<plan::BufferCategory>(i)))] = s.memory_at_peak[i];
   }
+  base::Json parts = base::Json::object();
+  for (std::size_t i = 0; i < s.parts.size(); ++i) parts[std::string(to_string(static_cast<TimePart>(i)))] = s.parts[i];
   return base::Json{{"stage", stage},
+                    {"parts_ps", parts},
                     {"busy_compute_s", seconds(s.busy_compute_ps)},
                     {"exposed_tensor_s", seconds(s.exposed_tensor_ps)},
                     {"exposed_data_s", seconds(s.exposed_data_ps)},
@@ -37,6 +40,22 @@ base::Json stage_json(const StageReport& s, std::size_t stage) {
 }
 
 }  // namespace
+
+std::string_view to_string(TimePart part) {
+  switch (part) {
+    case TimePart::kForward: return "forward";
+    case TimePart::kBackward: return "backward";
+    case TimePart::kRecompute: return "recompute";
+    case TimePart::kOptimizer: return "optimizer";
+    case TimePart::kTensor: return "tensor";
+    case TimePart::kContext: return "context";
+    case TimePart::kExpert: return "expert";
+    case TimePart::kData: return "data";
+    case TimePart::kPipeline: return "pipeline";
+    case TimePart::kBubble: return "bubble";
+  }
+  return "";
+}
 
 base::Json to_json(const SimReport& report) {
   base::Json stages = base::Json::array();

@@ -51,6 +51,7 @@ void add_spans(const plan::Program& program, const PreparedClass& k, const Class
 StageReport stage_report(const plan::Program& program, const PreparedClass& k, const ClassOutcome& out, std::int64_t context_bytes) {
   const plan::StaticMemory memory = plan::static_memory(program, *k.rank_class);
   StageReport s;
+  s.parts = out.parts;
   s.busy_compute_ps = out.busy_compute_ps;
   s.exposed_tensor_ps = out.exposed_ps[static_cast<std::size_t>(Activity::kTensor)];
   s.exposed_data_ps = out.exposed_ps[static_cast<std::size_t>(Activity::kData)];

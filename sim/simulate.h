@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -16,8 +17,17 @@ struct SimOptions {
   bool timeline = false;    // record spans and memory samples (one rank per class)
 };
 
+/// What a picosecond of a rank went into. Compute hides communication, communication hides waiting: an instant with several things
+/// running counts for the first of them in this order.
+enum class TimePart : std::uint8_t {
+  kForward, kBackward, kRecompute, kOptimizer, kTensor, kContext, kExpert, kData, kPipeline, kBubble,
+};
+inline constexpr int kTimeParts = 10;
+std::string_view to_string(TimePart part);   // "forward", ..., "bubble"
+
 /// Per rank class (pipeline stage); every rank of a class behaves alike.
 struct StageReport {
+  std::array<std::int64_t, kTimeParts> parts{};  // by TimePart: adds up to the step time exactly
   std::int64_t busy_compute_ps = 0;
   std::int64_t exposed_tensor_ps = 0;      // compute stream idle while only tensor communication of this rank runs
   std::int64_t exposed_data_ps = 0;

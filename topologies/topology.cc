@@ -1,6 +1,9 @@
 #include "topologies/topology.h"
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "base/fingerprint.h"
 #include "topologies/route_table.h"
 
 namespace orrery::topologies {
@@ -39,6 +42,21 @@ Topology::Topology(const Topology& other)
 Topology& Topology::operator=(const Topology& other) {
   if (this != &other) *this = Topology(other);
   return *this;
+}
+
+Topology Topology::with_link_rates(int64_t ppm, std::string_view kind) const {
+  ORRERY_CHECK(ppm > 0, "links at {} ppm", ppm);
+  constexpr int64_t kMillion = 1'000'000;
+  Topology scaled(*this);
+  for (Link& link : scaled.links_) {
+    if (!kind.empty() && link.kind != kind) continue;
+    const auto rate = static_cast<__int128>(link.bytes_per_second) * ppm / kMillion;
+    ORRERY_CHECK(rate <= std::numeric_limits<int64_t>::max(), "link of {} bytes/s at {} ppm", link.bytes_per_second, ppm);
+    link.bytes_per_second = std::max<int64_t>(static_cast<int64_t>(rate), 1);
+  }
+  scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(ppm).add(kind).hex();
+  scaled.routes_ = std::make_unique<RouteTable>(scaled.vertices_, scaled.links_, scaled.host_copies_, scaled.hosts_);
+  return scaled;
 }
 
 VertexId Topology::device(uint32_t rank) const {

@@ -113,6 +113,10 @@ class Topology {
   /// The same rule between any two vertices, e.g. a device and its host bridge; empty when equal or unreachable.
   std::span<const LinkId> path(VertexId from, VertexId to) const;
 
+  /// The same machine with links of `kind` (empty: all) at ppm / 10^6 of their rate, rounded down to whole bytes per second, at least 1.
+  /// @pre ppm > 0.
+  [[nodiscard]] Topology with_link_rates(int64_t ppm, std::string_view kind = {}) const;
+
   /// Set when all hosts are copies of the first.
   const std::optional<HostCopies>& host_copies() const { return host_copies_; }
 

@@ -152,6 +152,12 @@ std::vector<Case> cases() {
       {"simulate_text", "simulate --model gpt2-xl --cluster dgx-h100 --pp 4 --dp 2 --recompute full --micro-batch 2 --global-batch 64"},
       {"plan_profile",
        "plan --model llama-2-7b --cluster dgx-a100 --profile llama2-7b-a100-8gpu --memory 36GiB --global-batch 64 --sequence-length 2048 --top 3 --json"},
+      {"plan_target", "plan --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --target megatron --fix tp=2,recompute=none --top 2"},
+      {"plan_space", "plan --model gpt2-xl --cluster dgx-a100 --global-batch 64 --space dp,zero3 --top 2"},
+      {"plan_unknown_dimension", "plan --model gpt2-xl --cluster dgx-a100 --space dp,zero4 --fix tp=two,microbatch=1"},
+      {"plan_unknown_target", "plan --model gpt2-xl --cluster dgx-a100 --target megatorn"},
+      {"explain_help", "explain --help"},
+      {"explain_missing_plan", "explain --plan nowhere.json"},
   };
 }
 
@@ -169,11 +175,8 @@ std::string transcript(const Case& c) {
          without_times(r.err);
 }
 
-class CommandLine : public testing::TestWithParam<Case> {};
-
-TEST_P(CommandLine, SaysExactlyThis) {
-  const std::string path = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/cli/expected/" + GetParam().name + ".txt";
-  const std::string actual = transcript(GetParam());
+void expect_text(const std::string& name, const std::string& actual) {
+  const std::string path = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/cli/expected/" + name + ".txt";
   if (std::getenv("ORRERY_UPDATE_GOLDEN")) std::ofstream(path, std::ios::binary) << actual;
   std::ifstream in(path, std::ios::binary);
   ASSERT_TRUE(in) << path << " is missing; ORRERY_UPDATE_GOLDEN=1 writes it";
@@ -181,6 +184,10 @@ TEST_P(CommandLine, SaysExactlyThis) {
   expected << in.rdbuf();
   EXPECT_EQ(actual, expected.str());
 }
+
+class CommandLine : public testing::TestWithParam<Case> {};
+
+TEST_P(CommandLine, SaysExactlyThis) { expect_text(GetParam().name, transcript(GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Golden, CommandLine, testing::ValuesIn(cases()), [](const auto& tested) { return tested.param.name; });
 
 TEST(CommandLine, PlanIsTheSameTwiceAndWithTwoThreads) {
@@ -190,6 +197,39 @@ TEST(CommandLine, PlanIsTheSameTwiceAndWithTwoThreads) {
   EXPECT_EQ(once.exit_code, 0) << once.err;
   EXPECT_EQ(without_times(once.out), without_times(again.out));
   EXPECT_EQ(without_times(once.out), without_times(two.out));
+}
+
+/// Of a plan that is a function of the code base, made first; `then` uses plan.json.
+std::string explained(const std::string& plan_arguments, const std::string& then) {
+  const ScratchFolder folder;
+  EXPECT_EQ(run_cli(plan_arguments + " --out plan.json", folder.path()).exit_code, 0);
+  const CliResult r = run_cli(then, folder.path());
+  return "$ orrery " + then + "\nexit " + std::to_string(r.exit_code) + "\n--- stdout\n" + r.out + "--- stderr\n" + r.err;
+}
+
+struct Explained {
+  std::string name, plan, then;
+};
+class Explanations : public testing::TestWithParam<Explained> {};
+
+TEST_P(Explanations, SayExactlyThis) { expect_text(GetParam().name, explained(GetParam().plan, GetParam().then)); }
+
+const char* const kUniform = "plan --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --global-batch 32 --top 1 --fix pp=2,tp=2,micro_batch=1,zero=1,recompute=none --target megatron";
+INSTANTIATE_TEST_SUITE_P(
+    Golden, Explanations,
+    testing::Values(Explained{"explain_text", kUniform, "explain --plan plan.json --memory 40GiB --versus tp=8,pp=1"},
+                    Explained{"explain_json", kUniform, "explain --plan plan.json --top 2 --json"},
+                    Explained{"explain_infeasible", kUniform, "explain --plan plan.json --memory 20GiB --versus tp=1,pp=1,zero=0"},
+                    Explained{"explain_wrong_values", kUniform, "explain --plan plan.json --versus tp=3x,ppp=2,dp"}),
+    [](const auto& tested) { return tested.param.name; });
+
+TEST(CommandLine, PlansForOtherWorkAreNotHeldAgainstEachOther) {
+  const ScratchFolder folder;
+  ASSERT_EQ(run_cli("plan --model gpt2 --cluster dgx-a100 --top 1 --out a.json", folder.path()).exit_code, 0);
+  ASSERT_EQ(run_cli("plan --model gpt2 --cluster dgx-a100 --top 1 --global-batch 32 --out b.json", folder.path()).exit_code, 0);
+  const CliResult r = run_cli("explain --plan a.json --versus b.json", folder.path());
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_EQ(r.err, "error[E0006]: the plans differ in global_batch: 64 and 32; plans are compared for the same work\n");
 }
 
 TEST(CommandLine, PlanForAnotherModelIsRefused) {

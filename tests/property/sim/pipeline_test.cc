@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <numeric>
+
 #include "costmodel/closed_form.h"
 #include "tests/unit/sim/step_maker.h"
 
@@ -25,6 +27,7 @@ RC_GTEST_PROP(PipelineProperty, AccountsAddUpAndTheStepCoversItsWork, ()) {
   for (const StageReport& s : r.stages) {
     RC_ASSERT(s.busy_compute_ps == o.micro_batches * pass);
     RC_ASSERT(s.busy_compute_ps + s.exposed_tensor_ps + s.exposed_data_ps + s.exposed_pipeline_ps + s.idle_ps == r.step_time_ps);
+    RC_ASSERT(std::accumulate(s.parts.begin(), s.parts.end(), std::int64_t{0}) == r.step_time_ps);
   }
   RC_ASSERT(maker.run(testing::star(o.stages, 1'000'000'007, 3)).fingerprint == r.fingerprint);
 }

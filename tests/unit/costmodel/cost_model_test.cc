@@ -30,6 +30,56 @@ TEST(CostModel, WithoutAProfilePricesComeFromTheDatasheet) {
   EXPECT_EQ(cost->peak().raw(), 100e12);
 }
 
+using Carrier = SpeedScale::Carrier;
+
+std::int64_t all_reduce_ps(const CostModel& cost, std::int64_t bytes) {
+  return cost.collective(plan::Collective::kAllReduce, {"data", 2, 1}, bytes, 0, 2).duration_ps();
+}
+
+// 2 ranks on cables of 100 GB/s: 1 MB of 2·(1/2) MB each takes 10 us, and 2 steps of 2 us latency that no bandwidth shortens.
+TEST(CostModel, ScaledBandwidthShortensTransfersAndNothingElse) {
+  const auto cost = make(std::nullopt);
+  ASSERT_TRUE(cost.has_value());
+  const CostModel faster = cost->scaled({.bandwidth_ppm = 2'000'000});
+  EXPECT_EQ(all_reduce_ps(*cost, 1'000'000), 14'000'000);
+  EXPECT_EQ(all_reduce_ps(faster, 1'000'000), 9'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kLinksOfKind, .link_kind = "ib"}), 1'000'000), 14'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kLinksOfKind, .link_kind = "nvlink"}), 1'000'000), 9'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.compute_ppm = 2'000'000}), 1'000'000), 14'000'000);
+  EXPECT_NE(faster.fingerprint(), cost->fingerprint());
+  EXPECT_EQ(cost->scaled({}).topology().link(topologies::LinkId(0)).bytes_per_second, 100'000'000'000);
+}
+
+TEST(CostModel, ScaledBandwidthScalesMeasuredRates) {
+  auto p = profile("T100-80GB");
+  p.collectives.push_back({.op = model::Collective::kAllReduce, .size = 2, .bus_bandwidth = 50e9, .latency_seconds = 1e-6});
+  const auto cost = make(std::move(p));
+  ASSERT_TRUE(cost.has_value());
+  EXPECT_EQ(all_reduce_ps(*cost, 1'000'000), 22'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000}), 1'000'000), 12'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kLinksOfKind, .link_kind = "nvlink"}), 1'000'000), 22'000'000);
+  const CostModel inside = cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kMeasuredInHosts});
+  EXPECT_EQ(all_reduce_ps(inside, 1'000'000), 12'000'000);
+  // The search prices sizes over paths found once: the same figure.
+  const plan::Group pair{"data", 2, 1};
+  EXPECT_EQ(inside.collective_ps(plan::Collective::kAllReduce, pair, 1'000'000, inside.summary(plan::Collective::kAllReduce, pair, 0, 2)), 12'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kMeasuredAcrossHosts}), 1'000'000), 22'000'000);
+}
+
+TEST(CostModel, ScaledComputeShortensEveryOperationOfADevice) {
+  const auto cost = make(std::nullopt);
+  ASSERT_TRUE(cost.has_value());
+  model::SegmentShape shape;
+  shape.kind = model::SegmentKind::kResidual;
+  shape.sequences = 1;
+  shape.tokens = 2048;
+  shape.in = shape.out = 4096;
+  const std::int64_t alone = cost->segment_ps(shape, model::Phase::kF);
+  EXPECT_EQ(cost->scaled({.compute_ppm = 500'000}).segment_ps(shape, model::Phase::kF), 2 * alone);
+  EXPECT_EQ(cost->scaled({.bandwidth_ppm = 500'000}).segment_ps(shape, model::Phase::kF), alone);
+  EXPECT_EQ(cost->scaled({.compute_ppm = 500'000}).peak().raw(), 50e12);
+}
+
 TEST(CostModel, ProfileOfAnotherDeviceIsRefusedWithAHint) {
   const auto cost = make(profile("H100-SXM5-80GB"));
   ASSERT_FALSE(cost.has_value());

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "tests/unit/sim/step_maker.h"
 
 namespace orrery::sim {
@@ -210,7 +212,38 @@ TEST(Accounts, AddUpToTheStepOnEveryStage) {
   const SimReport r = maker.run(star(4, 1'000'000'000, 100));
   for (const StageReport& s : r.stages) {
     EXPECT_EQ(s.busy_compute_ps + s.exposed_tensor_ps + s.exposed_data_ps + s.exposed_pipeline_ps + s.idle_ps, r.step_time_ps);
+    EXPECT_EQ(std::accumulate(s.parts.begin(), s.parts.end(), std::int64_t{0}), r.step_time_ps);
   }
+}
+
+std::int64_t part(const StageReport& s, TimePart p) { return s.parts[static_cast<std::size_t>(p)]; }
+
+// Forward 5 us, replay 3, backward 7, then tensor 4 us, a context all-to-all 6 us, experts 8 us, nothing hides them.
+TEST(Accounts, NameWhatTheTimeWentInto) {
+  StepMaker m(2);
+  m.stages(1, 2);
+  const auto named = [&](const char* name) { return m.program.groups.push_back({name, 2, 1}); };
+  auto replay = m.compute("replay", 3 * kMicrosecond);
+  replay.recomputed = true;
+  auto backward = m.compute("backward", 7 * kMicrosecond);
+  backward.phase = plan::Phase::kB;
+  m.profile.operators.back().phase = plan::Phase::kB;
+  m.profile.operators.back().shape.kind = m.program.segments[backward.segment].kind = model::SegmentKind::kActivation;
+  m.profile.overlaps = false;
+  m.run_once(0, {m.compute("forward", 5 * kMicrosecond), replay, backward, m.all_reduce("t", named("tensor"), 4000),
+                 m.all_reduce("c", named("context"), 6000), m.all_reduce("e", named("expert"), 8000),
+                 m.all_reduce("d", named("data"), 2000, Stream::kData)});
+  const SimReport r = m.run(star(2, 1'000'000'000, 0));
+  const StageReport& s = r.stages[0];
+  EXPECT_EQ(part(s, TimePart::kForward), 5 * kMicrosecond);
+  EXPECT_EQ(part(s, TimePart::kRecompute), 3 * kMicrosecond);
+  EXPECT_EQ(part(s, TimePart::kBackward), 7 * kMicrosecond);
+  EXPECT_EQ(part(s, TimePart::kTensor), 4 * kMicrosecond);
+  EXPECT_EQ(part(s, TimePart::kContext), 6 * kMicrosecond);
+  EXPECT_EQ(part(s, TimePart::kExpert), 8 * kMicrosecond);
+  EXPECT_EQ(part(s, TimePart::kData), 2 * kMicrosecond);
+  EXPECT_EQ(part(s, TimePart::kBubble), 0);
+  EXPECT_EQ(r.step_time_ps, 35 * kMicrosecond);
 }
 
 }  // namespace

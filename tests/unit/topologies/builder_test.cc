@@ -151,5 +151,24 @@ TEST(Topology, FingerprintSeesNumbersAndNotNotes) {
   EXPECT_NE(expect_ok(small_host().build_copies(3, kFabric)).fingerprint(), plain);
 }
 
+TEST(Topology, WithLinkRatesScalesOneKindOrAllAndKeepsTheRest) {
+  TopologyBuilder b("triple");
+  const uint32_t model = b.add_model(plain_model());
+  const VertexId x = b.add_device("x", 0, model), y = b.add_device("y", 0, model), z = b.add_device("z", 0, model);
+  b.add_duplex(x, y, 1'001, 1_us, "nvlink");
+  b.add_duplex(y, z, 1'001, 1_us, "pcie");
+  b.add_duplex(x, z, 1, 1_us, "wire");
+  const Topology t = expect_ok(std::move(b).build());
+  const Topology all = t.with_link_rates(500'000), one = t.with_link_rates(1'100'000, "pcie");
+  EXPECT_EQ(all.link(LinkId(0)).bytes_per_second, 500);
+  EXPECT_EQ(all.link(LinkId(4)).bytes_per_second, 1);  // never nothing
+  EXPECT_EQ(one.link(LinkId(0)).bytes_per_second, 1'001);
+  EXPECT_EQ(one.link(LinkId(2)).bytes_per_second, 1'101);
+  EXPECT_EQ(one.link(LinkId(2)).latency, t.link(LinkId(2)).latency);
+  EXPECT_EQ(describe(one, 0, 1), describe(t, 0, 1));
+  EXPECT_NE(all.fingerprint(), t.fingerprint());
+  EXPECT_NE(one.fingerprint(), all.fingerprint());
+}
+
 }  // namespace
 }  // namespace orrery::topologies

@@ -1,0 +1,328 @@
+#include "cli/show_explain.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "cli/show.h"
+
+namespace orrery::cli {
+namespace {
+
+using search::Comparison;
+using search::Explanation;
+using search::Parts;
+using sim::TimePart;
+
+double percent(std::int64_t part, std::int64_t whole) { return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0; }
+std::string signed_time(std::int64_t ps) { return fmt::format("{}{}", ps < 0 ? "-" : "+", show_time(std::abs(ps))); }
+
+const char* part_words(TimePart part) {
+  switch (part) {
+    case TimePart::kForward: return "forward computation";
+    case TimePart::kBackward: return "backward computation";
+    case TimePart::kRecompute: return "recomputation";
+    case TimePart::kOptimizer: return "optimizer";
+    case TimePart::kTensor: return "exposed tensor communication";
+    case TimePart::kContext: return "exposed context communication";
+    case TimePart::kExpert: return "exposed expert communication";
+    case TimePart::kData: return "exposed data communication";
+    case TimePart::kPipeline: return "exposed pipeline communication";
+    case TimePart::kBubble: return "bubble (waiting)";
+  }
+  return "";
+}
+
+// ---- sections of the text ----
+
+/// The one loss to look at first: the largest part that is neither forward nor backward computation.
+std::string largest_loss(const search::Account& a) {
+  std::size_t largest = static_cast<std::size_t>(TimePart::kRecompute);
+  for (std::size_t i = largest; i < a.parts().size(); ++i) {
+    if (a.parts()[i] > a.parts()[largest]) largest = i;
+  }
+  return fmt::format("beside forward and backward, {} takes most: {} ({:.1f} %)", part_words(static_cast<TimePart>(largest)), show_time(a.parts()[largest]),
+                     percent(a.parts()[largest], a.step_ps()));
+}
+
+std::string in_short(const Explanation& e) {
+  std::string text = "In short\n";
+  if (e.limits.fits()) text += fmt::format("  one step takes {}\n", show_time(e.plan.step_ps()));
+  else text += fmt::format("  the plan does not fit; one step would take {}\n", show_time(e.plan.step_ps()));
+  text += "  " + largest_loss(e.plan) + "\n";
+  if (e.others.empty()) return text;
+  const search::Account& first = e.others.front().account;
+  const std::int64_t more = first.step_ps() - e.plan.step_ps();
+  if (more < 0) return text + fmt::format("  a faster plan is known, by {:.1f} %: {}\n", percent(-more, e.plan.step_ps()), one_line(first.plan));
+  if (!e.limits.fits()) return text + fmt::format("  the best plan that fits takes {}: {}\n", show_time(first.step_ps()), one_line(first.plan));
+  return text + fmt::format("  no faster plan was found; the next takes {:.1f} % longer\n", percent(more, e.plan.step_ps()));
+}
+
+std::string waterfall(const search::Account& a) {
+  const int stages = static_cast<int>(a.report.stages.size());
+  std::string text = "Where the time goes";
+  text += stages == 1 ? "\n" : fmt::format(" (on stage {} of 0 to {}, which waits least; the parts add up to the step)\n", a.critical_stage(), stages - 1);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < a.parts().size(); ++i) {
+    const std::int64_t ps = a.parts()[i];
+    sum += ps;
+    if (ps == 0) continue;
+    const double share = percent(ps, a.step_ps());
+    const std::string bar(static_cast<std::size_t>(share / 2.5 + 0.5), '#');
+    text += fmt::format("  {:<31} {:>9}  {:5.1f} %{}{}\n", part_words(static_cast<TimePart>(i)), show_time(ps), share, bar.empty() ? "" : "  ", bar);
+  }
+  return text + fmt::format("  {:<31} {:>9}  100.0 %\n", "step", show_time(sum));
+}
+
+std::string memory_limit(const search::Limits& l) {
+  const std::string what = fmt::format("stage {} is the fullest: {} of {}", l.fullest_stage, show_bytes(l.peak_bytes), show_bytes(l.limit_bytes));
+  const std::string most = fmt::format("most of it {} ({}, {:.0f} %)", plan::to_string(l.fullest_category), show_bytes(l.category_bytes), percent(l.category_bytes, l.peak_bytes));
+  if (!l.fits()) return fmt::format("  memory: DOES NOT FIT. {}, {} too much; {}\n", what, show_bytes(l.peak_bytes - l.limit_bytes), most);
+  return fmt::format("  memory: {}, {} free ({:.1f} %); {}\n", what, show_bytes(l.limit_bytes - l.peak_bytes), percent(l.limit_bytes - l.peak_bytes, l.limit_bytes), most);
+}
+
+std::string link_sentence(const Explanation& e) {
+  if (e.limits.communication_ps == 0) return "  links: no communication is exposed; faster links would save nothing\n";
+  const search::LinkEffect& first = e.limits.links.front();
+  if (first.saved_ps <= 0) return "  links: 10 % more bandwidth on any one of them saves nothing (latency rules)\n";
+  std::string text = "  links: 10 % more bandwidth";
+  for (const search::LinkEffect& l : e.limits.links) {
+    if (l.saved_ps > 0) text += fmt::format("{} on {} saves {}", &l == &first ? "" : ",", l.kind, show_time(l.saved_ps));
+  }
+  return text + "\n";
+}
+
+std::string limits(const Explanation& e) {
+  const search::Limits& l = e.limits;
+  const std::int64_t step = e.plan.step_ps();
+  std::string text = "What limits it\n" + memory_limit(l);
+  const std::string shares = fmt::format("computation {:.1f} %, exposed communication {:.1f} %, waiting {:.1f} %", percent(l.compute_ps, step),
+                                         percent(l.communication_ps, step), percent(l.bubble_ps, step));
+  switch (e.bound) {
+    case search::TimeBound::kCompute: text += fmt::format("  time: bound by computation on stage {}: {}\n", e.plan.critical_stage(), shares); break;
+    case search::TimeBound::kCommunication:
+      text += fmt::format("  time: bound by communication, most of what is exposed is {}: {}\n", part_words(l.dearest_communication), shares);
+      break;
+    case search::TimeBound::kBubble: text += fmt::format("  time: bound by the pipeline bubble: {}\n", shares); break;
+  }
+  for (const search::Elasticity& x : e.elasticities) text += fmt::format("  1 % more {}: {:+.2f} % step time\n", x.what, x.value);
+  const std::int64_t work = step - l.bubble_ps;
+  if (e.plan.report.stages.size() > 1) {
+    text += fmt::format("  balance: the slowest stage works {}, the average stage {}; equal stages would work {} less\n", show_time(work), show_time(l.mean_work_ps),
+                        show_time(work - l.mean_work_ps));
+  }
+  return text + link_sentence(e);
+}
+
+/// The parts that make most of the difference, largest first: "+0.31 s exposed tensor communication, -0.12 s bubble".
+std::string main_differences(const Parts& difference) {
+  std::vector<std::size_t> order;
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < difference.size(); ++i) {
+    if (difference[i] != 0) order.push_back(i);
+    total += std::abs(difference[i]);
+  }
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return std::abs(difference[a]) > std::abs(difference[b]); });
+  constexpr std::int64_t kHidden = 50;  // parts below a fiftieth of all change are left to --json
+  std::string text;
+  for (const std::size_t i : order) {
+    if (std::abs(difference[i]) * kHidden < total) break;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", signed_time(difference[i]), part_words(static_cast<TimePart>(i)));
+  }
+  return text.empty() ? "no part differs" : text;
+}
+
+std::string instead(const Explanation& e, const Comparison& c) {
+  if (c.account.plan == e.plan.plan) return "nothing, it is the same plan";
+  std::string text;
+  for (const std::string& line : c.changes) text += (text.empty() ? "" : "; ") + line;
+  return text.empty() ? "the same degrees, in another order of layers" : text;
+}
+
+std::string others(const Explanation& e) {
+  if (e.others.empty()) return "Other plans\n  none was found\n";
+  const bool fastest = e.others.front().account.step_ps() >= e.plan.step_ps() && e.limits.fits();
+  std::string text = fastest ? "Next best plans (this one is the fastest found)\n" : "Other plans that fit\n";
+  for (const Comparison& c : e.others) {
+    const std::int64_t more = c.account.step_ps() - e.plan.step_ps();
+    text += fmt::format("  {:>9}  ({:+.1f} %)  {}\n", show_time(c.account.step_ps()), percent(more, e.plan.step_ps()), one_line(c.account.plan));
+    text += fmt::format("             instead: {}\n             time:    {}\n", instead(e, c), main_differences(c.difference));
+  }
+  return text;
+}
+
+std::string part_table(const Explanation& e, const Comparison& c) {
+  std::string text = fmt::format("  {:<31} {:>10} {:>10} {:>10}\n", "", "this plan", "that plan", "difference");
+  for (std::size_t i = 0; i < c.difference.size(); ++i) {
+    if (e.plan.parts()[i] == 0 && c.account.parts()[i] == 0) continue;
+    text += fmt::format("  {:<31} {:>10} {:>10} {:>10}\n", part_words(static_cast<TimePart>(i)), show_time(e.plan.parts()[i]), show_time(c.account.parts()[i]),
+                        signed_time(c.difference[i]));
+  }
+  return text + fmt::format("  {:<31} {:>10} {:>10} {:>10}\n", "step", show_time(e.plan.step_ps()), show_time(c.account.step_ps()),
+                            signed_time(c.account.step_ps() - e.plan.step_ps()));
+}
+
+std::string relaxations(const std::vector<search::Relaxation>& list) {
+  std::string text;
+  for (const search::Relaxation& r : list) {
+    text += fmt::format("  would fit with {:<28}{}\n", r.change, r.step_time_ps > 0 ? " " + show_time(r.step_time_ps) + " a step" : "");
+  }
+  return text;
+}
+
+std::string versus(const Explanation& e, const search::Versus& v) {
+  std::string text = fmt::format("Against {}\n", v.text);
+  if (!v.comparison) {
+    text += v.shortfall_bytes > 0 ? fmt::format("  nothing fits: the smallest plan needs {} more per device\n", show_bytes(v.shortfall_bytes)) : "  no such plan:\n";
+    for (const search::Pruned& p : v.reasons) text += fmt::format("    {}: {}\n", p.candidate, p.reason);
+    return text + relaxations(v.relaxations);
+  }
+  const Comparison& c = *v.comparison;
+  const std::int64_t more = c.account.step_ps() - e.plan.step_ps();
+  const std::string verdict = more == 0 ? "as fast as" : fmt::format("{:.1f} % {} than", percent(std::abs(more), e.plan.step_ps()), more > 0 ? "slower" : "faster");
+  if (v.fits) text += fmt::format("  {}: {}, {} this plan\n", one_line(c.account.plan), show_time(c.account.step_ps()), verdict);
+  else {
+    text += fmt::format("  does not fit: stage {} needs {}, {} more than the limit; with that memory it would be {} this plan:\n  {}\n", v.stage, show_bytes(c.account.peak_bytes()),
+                        show_bytes(v.shortfall_bytes), verdict, one_line(c.account.plan));
+  }
+  return text + fmt::format("  instead: {}\n", instead(e, c)) + part_table(e, c) + relaxations(v.relaxations);
+}
+
+std::string sensitivity(const Explanation& e) {
+  std::string text = fmt::format("Sensitivity\n  {:<18} {:>10} {:>9} {:>10} {:>12}\n", "", "this plan", "change", "best plan", "behind best");
+  for (const search::WhatIf& w : e.what_ifs) {
+    const std::string name = fmt::format("{} {:+} %", w.what, w.change_ppm / 10'000);
+    const std::string time = w.step_ps ? show_time(*w.step_ps) : "too big";
+    const std::string change = w.step_ps ? fmt::format("{:+.1f} %", percent(*w.step_ps - e.plan.step_ps(), e.plan.step_ps())) : "";
+    const std::string best = w.best ? show_time(w.best->step_ps()) : "none fits";
+    const std::string behind = w.best && w.step_ps ? fmt::format("{:.1f} %", percent(*w.step_ps - w.best->step_ps(), w.best->step_ps())) : "";
+    text += fmt::format("  {:<18} {:>10} {:>9} {:>10} {:>12}", name, time, change, best, behind);
+    text += w.best && w.best_changes ? "  " + one_line(w.best->plan) + "\n" : "\n";
+  }
+  return text;
+}
+
+std::string trust(const Explanation& e, const costmodel::CostModel& cost) {
+  std::string text = fmt::format("How sure\n  prices: {}\n  uncertainty of a step time: ±{:.1f} % ({})\n", describe_origin(cost), static_cast<double>(e.uncertainty.band_ppm) / 1e4,
+                                 e.uncertainty.source);
+  if (e.others.empty()) return text;
+  const std::int64_t fastest = e.limits.fits() ? std::min(e.others.front().account.step_ps(), e.plan.step_ps()) : e.others.front().account.step_ps();
+  text += fmt::format("  the fastest plan leads the next by {} ({:.1f} %): ", show_time(e.gap_ps), percent(e.gap_ps, fastest));
+  switch (e.stability) {
+    case search::Stability::kCertain: text += "more than the uncertainty, the choice is stable\n"; break;
+    case search::Stability::kLikely:
+      text += fmt::format("less than the uncertainty; but the plans share most prices, and an equal error in both would move them apart by {} only: the choice is likely\n",
+                          show_time(e.shared_error_ps));
+      break;
+    case search::Stability::kOpen: text += "less than the uncertainty, the choice is open: measure both\n"; break;
+  }
+  std::int64_t worst = 0;
+  for (const search::WhatIf& w : e.what_ifs) {
+    if (w.best && w.step_ps) worst = std::max(worst, (*w.step_ps - w.best->step_ps()) * 1'000 / w.best->step_ps());
+  }
+  return text + fmt::format("  on every changed machine above that it fits, this plan is at most {:.1f} % behind the best one\n", static_cast<double>(worst) / 10);
+}
+
+}  // namespace
+
+std::string explanation_text(const Explanation& e, const costmodel::CostModel& cost) {
+  std::string text = describe(e.plan.plan) + "\n" + in_short(e) + "\n";
+  text += waterfall(e.plan) + "\n" + limits(e) + "\n";
+  if (!e.relaxations.empty()) text += "Ways to make this plan fit\n" + relaxations(e.relaxations) + "\n";
+  if (!e.problem_relaxations.empty()) text += "No plan of the search fits; the best one\n" + relaxations(e.problem_relaxations) + "\n";
+  if (e.versus) text += versus(e, *e.versus) + "\n";
+  return text + others(e) + "\n" + sensitivity(e) + "\n" + trust(e, cost);
+}
+
+// ---- JSON ----
+
+namespace {
+
+base::Json parts_json(const Parts& parts) {
+  base::Json j = base::Json::object();
+  for (std::size_t i = 0; i < parts.size(); ++i) j[std::string(sim::to_string(static_cast<TimePart>(i)))] = parts[i];
+  return j;
+}
+
+base::Json account_json(const search::Account& a) {
+  return {{"plan", plan::to_json(a.plan)}, {"step_time_ps", a.step_ps()}, {"critical_stage", a.critical_stage()}, {"parts_ps", parts_json(a.parts())},
+          {"peak_memory_bytes", a.peak_bytes()}, {"fullest_stage", a.fullest_stage()}};
+}
+
+base::Json comparison_json(const Comparison& c) {
+  base::Json j = account_json(c.account);
+  j["difference_ps"] = parts_json(c.difference);
+  j["changes"] = c.changes;
+  return j;
+}
+
+base::Json relaxations_json(const std::vector<search::Relaxation>& list) {
+  base::Json j = base::Json::array();
+  for (const search::Relaxation& r : list) j.push_back({{"change", r.change}, {"memory_bytes", r.memory_bytes}, {"step_time_ps", r.step_time_ps}});
+  return j;
+}
+
+const char* bound_word(search::TimeBound b) {
+  switch (b) {
+    case search::TimeBound::kCompute: return "compute";
+    case search::TimeBound::kCommunication: return "communication";
+    case search::TimeBound::kBubble: return "bubble";
+  }
+  return "";
+}
+
+base::Json limits_json(const Explanation& e) {
+  const search::Limits& l = e.limits;
+  base::Json links = base::Json::array();
+  for (const search::LinkEffect& x : l.links) links.push_back({{"kind", x.kind}, {"saved_ps", x.saved_ps}});
+  const base::Json memory{{"fits", l.fits()}, {"stage", l.fullest_stage}, {"peak_bytes", l.peak_bytes}, {"limit_bytes", l.limit_bytes},
+                          {"category", std::string(plan::to_string(l.fullest_category))}, {"category_bytes", l.category_bytes}};
+  const base::Json time{{"bound_by", bound_word(e.bound)}, {"compute_ps", l.compute_ps}, {"communication_ps", l.communication_ps}, {"bubble_ps", l.bubble_ps},
+                        {"mean_work_ps", l.mean_work_ps}, {"dearest_communication", std::string(sim::to_string(l.dearest_communication))}, {"ten_percent_more", links}};
+  return {{"memory", memory}, {"time", time}};
+}
+
+base::Json versus_json(const search::Versus& v) {
+  base::Json j = v.comparison ? comparison_json(*v.comparison) : base::Json::object();
+  j["what"] = v.text;
+  j["fits"] = v.fits;
+  j["shortfall_bytes"] = v.shortfall_bytes;
+  j["relaxations"] = relaxations_json(v.relaxations);
+  j["reasons"] = base::Json::array();
+  for (const search::Pruned& p : v.reasons) j["reasons"].push_back({{"candidate", p.candidate}, {"reason", p.reason}});
+  return j;
+}
+
+base::Json what_ifs_json(const Explanation& e) {
+  base::Json rows = base::Json::array();
+  for (const search::WhatIf& w : e.what_ifs) {
+    base::Json row{{"what", w.what}, {"change", static_cast<double>(w.change_ppm) / 1e6}, {"best_changes", w.best_changes}};
+    if (w.step_ps) row["step_time_ps"] = *w.step_ps;
+    if (w.best) row["best"] = account_json(*w.best);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace
+
+base::Json explanation_json(const Explanation& e, const costmodel::CostModel& cost) {
+  base::Json j = account_json(e.plan);
+  j["schema"] = "orrery.explanation/1";
+  j["origin"] = origin_json(cost);
+  j["limits"] = limits_json(e);
+  j["search_status"] = std::string(search::to_string(e.search_status));
+  j["others"] = base::Json::array();
+  for (const Comparison& c : e.others) j["others"].push_back(comparison_json(c));
+  if (e.versus) j["versus"] = versus_json(*e.versus);
+  base::Json elasticities = base::Json::object();
+  for (const search::Elasticity& x : e.elasticities) elasticities[x.what] = x.value;
+  j["sensitivity"] = {{"changes", what_ifs_json(e)}, {"elasticities", elasticities}};
+  j["stability"] = {{"verdict", std::string(search::to_string(e.stability))}, {"gap_ps", e.gap_ps}, {"shared_error_ps", e.shared_error_ps}, {"band", static_cast<double>(e.uncertainty.band_ppm) / 1e6}, {"source", e.uncertainty.source}};
+  j["relaxations"] = relaxations_json(e.relaxations);
+  j["problem_relaxations"] = relaxations_json(e.problem_relaxations);
+  return j;
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,16 @@
+#pragma once
+#include <string>
+
+#include "base/json.h"
+#include "costmodel/cost_model.h"
+#include "search/explain.h"
+
+namespace orrery::cli {
+
+/// The explanation for people: sentences and aligned tables.
+std::string explanation_text(const search::Explanation& e, const costmodel::CostModel& cost);
+
+/// Schema `orrery.explanation/1`, docs/schemas.md.
+base::Json explanation_json(const search::Explanation& e, const costmodel::CostModel& cost);
+
+}  // namespace orrery::cli

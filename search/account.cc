@@ -1,0 +1,99 @@
+#include "search/account.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/check.h"
+#include "plan/lower.h"
+
+namespace orrery::search {
+namespace {
+
+constexpr auto kBubble = static_cast<std::size_t>(sim::TimePart::kBubble);
+
+/// The value of one aspect on all layers: "2", or "1 (26 layers), 2 (6 layers)" in order of appearance.
+template <class Aspect>
+std::string over_layers(const plan::Plan& plan, const Aspect& aspect) {
+  std::vector<std::pair<std::string, int>> counts;
+  for (const plan::Stage& stage : plan.stages) {
+    for (const plan::LayerRun& run : stage.runs) {
+      const std::string value = aspect(run.strategy);
+      const auto at = std::ranges::find(counts, value, &std::pair<std::string, int>::first);
+      if (at == counts.end()) counts.emplace_back(value, run.count);
+      else at->second += run.count;
+    }
+  }
+  if (counts.size() == 1) return counts.front().first;
+  std::string text;
+  for (const auto& [value, count] : counts) text += fmt::format("{}{} ({} layers)", text.empty() ? "" : ", ", value, count);
+  return text;
+}
+
+std::string layers_by_stage(const plan::Plan& plan) {
+  std::string text;
+  for (const plan::Stage& stage : plan.stages) text += fmt::format("{}{}", text.empty() ? "" : "+", stage.layers());
+  return text;
+}
+
+std::string shard_text(const plan::LayerStrategy& s) { return s.shard == 0 ? "the data group" : fmt::format("{} ranks", s.shard); }
+std::string reduce_text(const plan::LayerStrategy& s) { return s.grad_reduce == plan::GradReduce::kStep ? "once a step" : "every micro-batch"; }
+std::string context_text(const plan::LayerStrategy& s) { return s.cp == 1 ? "1" : fmt::format("{} {}", s.cp, plan::to_string(s.context)); }
+
+}  // namespace
+
+int Account::critical_stage() const {
+  ORRERY_CHECK(!report.stages.empty(), "a report without stages");
+  const auto least = std::ranges::min_element(report.stages, {}, [](const sim::StageReport& s) { return s.parts[kBubble]; });
+  return static_cast<int>(least - report.stages.begin());
+}
+
+const Parts& Account::parts() const { return report.stages[static_cast<std::size_t>(critical_stage())].parts; }
+
+int Account::fullest_stage() const {
+  const auto most = std::ranges::max_element(report.stages, {}, &sim::StageReport::peak_memory_bytes);
+  return static_cast<int>(most - report.stages.begin());
+}
+
+std::int64_t Account::peak_bytes() const { return report.stages[static_cast<std::size_t>(fullest_stage())].peak_memory_bytes; }
+
+base::Result<Account> account_of(const costmodel::CostModel& cost, const plan::Plan& plan) {
+  TRY(const plan::Program program, plan::lower(plan, cost.model()));
+  TRY(sim::SimReport report, sim::simulate(program, cost));
+  return Account{plan, std::move(report)};
+}
+
+Parts difference(const Account& from, const Account& to) {
+  Parts parts = to.parts();
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i] -= from.parts()[i];
+  return parts;
+}
+
+std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to) {
+  std::vector<std::string> lines;
+  const auto compare = [&](std::string_view what, const std::string& a, const std::string& b) {
+    if (a != b) lines.push_back(fmt::format("{} {} → {}", what, a, b));
+  };
+  const auto layers = [&](std::string_view what, auto&& aspect) { compare(what, over_layers(from, aspect), over_layers(to, aspect)); };
+  using S = plan::LayerStrategy;
+  compare("pipeline stages", std::to_string(from.pipeline_degree()), std::to_string(to.pipeline_degree()));
+  compare("virtual stages", std::to_string(from.virtual_stages), std::to_string(to.virtual_stages));
+  compare("micro-batches", std::to_string(from.micro_batches), std::to_string(to.micro_batches));
+  compare("schedule", std::string(plan::to_string(from.schedule)), std::string(plan::to_string(to.schedule)));
+  layers("tp", [](const S& s) { return std::to_string(s.tp); });
+  layers("cp", context_text);
+  layers("dp", [](const S& s) { return std::to_string(s.dp); });
+  layers("ep", [](const S& s) { return std::to_string(s.ep); });
+  layers("zero", [](const S& s) { return std::to_string(s.zero); });
+  layers("states sharded over", shard_text);
+  layers("sharded operators", [](const S& s) { return std::string(plan::to_string(s.operators)); });
+  layers("slices", [](const S& s) { return std::to_string(s.slices); });
+  layers("sequence parallelism", [](const S& s) { return std::string(s.sequence_parallel ? "on" : "off"); });
+  layers("recomputation", [](const S& s) { return std::string(plan::to_string(s.recompute)); });
+  layers("gradients reduced", reduce_text);
+  layers("strided groups", [](const S& s) { return std::string(s.strided ? "yes" : "no"); });
+  if (from.stages.size() == to.stages.size()) compare("layers by stage", layers_by_stage(from), layers_by_stage(to));
+  compare("embedding and head", plan::to_string(from.vocabulary), plan::to_string(to.vocabulary));
+  return lines;
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,44 @@
+#pragma once
+/// \file
+/// The step of one plan taken apart, and two plans set side by side.
+///
+/// The account of a plan is that of its *critical stage*: the one that waits least (the first of equals). Its parts add up to the step time
+/// exactly, so the differences between two plans, part by part, add up to the difference of their step times.
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "costmodel/cost_model.h"
+#include "plan/plan.h"
+#include "search/planner.h"
+#include "sim/simulate.h"
+
+namespace orrery::search {
+
+/// Picoseconds by sim::TimePart.
+using Parts = std::array<std::int64_t, sim::kTimeParts>;
+
+struct Account {
+  plan::Plan plan;
+  sim::SimReport report;
+
+  [[nodiscard]] std::int64_t step_ps() const { return report.step_time_ps; }
+  [[nodiscard]] int critical_stage() const;
+  [[nodiscard]] const Parts& parts() const;   // of the critical stage
+  [[nodiscard]] int fullest_stage() const;    // largest peak; the first of equals
+  [[nodiscard]] std::int64_t peak_bytes() const;
+};
+
+/// Lowers and simulates. Errors: those of plan::lower and sim::simulate.
+base::Result<Account> account_of(const costmodel::CostModel& cost, const plan::Plan& plan);
+
+/// Of `to` minus `from`; adds up to the difference of the step times.
+Parts difference(const Account& from, const Account& to);
+
+/// What `to` does otherwise, a line for each: "tp 1 → 2", "micro-batches 16 → 8", "recomputation none → full (8 layers), none (24
+/// layers)". Empty for plans that divide layers, batch and states alike.
+std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to);
+
+}  // namespace orrery::search

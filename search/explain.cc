@@ -1,0 +1,249 @@
+#include "search/explain.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <set>
+
+#include "search/space_text.h"
+
+namespace orrery::search {
+namespace {
+
+constexpr std::int64_t kMillion = 1'000'000;
+constexpr std::int64_t kStep = 100'000;  // 10 %
+
+class Explainer {
+ public:
+  Explainer(const costmodel::CostModel& cost, const ExplainRequest& request) : cost_(cost), request_(request) {}
+
+  base::Result<Explanation> run() {
+    TRY(e_.plan, account_of(cost_, request_.plan));
+    limit_ = memory_limit();
+    TRY(e_.limits, limits_of(cost_, e_.plan, limit_));
+    TRY_VOID(search_others());
+    TRY_VOID(hold_against());
+    TRY_VOID(vary());
+    e_.bound = bound();
+    judge();
+    if (!e_.limits.fits()) {
+      TRY(e_.relaxations, ways_to_fit(cost_, e_.plan, limit_));
+    }
+    return std::move(e_);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t memory_limit() const {
+    if (request_.problem.memory_bytes > 0) return request_.problem.memory_bytes;
+    std::int64_t least = cost_.topology().device_models().front().memory_bytes;
+    for (const topologies::DeviceModel& device : cost_.topology().device_models()) least = std::min(least, device.memory_bytes);
+    return least;
+  }
+
+  [[nodiscard]] Comparison compared(Account account) const {
+    Comparison c{std::move(account), {}, {}};
+    c.difference = difference(e_.plan, c.account);
+    c.changes = changes(e_.plan.plan, c.account.plan);
+    return c;
+  }
+
+  // ---- runners-up ----
+
+  /// The plans of the search, then, while there are too few, the best plans without one dimension and with other numbers of micro-batches.
+  base::Result<void> search_others() {
+    TRY(const PlanAnswer answer, find_plan(cost_, request_.problem));
+    e_.search_status = answer.status;
+    if (answer.status == Status::kInfeasible) e_.problem_relaxations = answer.relaxations;
+    if (!answer.candidates.empty()) best_ = Account{answer.candidates.front().plan, answer.candidates.front().report};
+    seen_.insert(plan::fingerprint(plan::canonical(e_.plan.plan)));
+    for (const Candidate& c : answer.candidates) add_other(c);
+    if (!answer.candidates.empty()) TRY_VOID(add_neighbours());
+    std::ranges::stable_sort(e_.others, {}, [](const Comparison& c) { return c.account.step_ps(); });
+    if (e_.others.size() > static_cast<std::size_t>(request_.others)) e_.others.resize(static_cast<std::size_t>(request_.others));
+    return {};
+  }
+  void add_other(const Candidate& c) {
+    if (!seen_.insert(plan::fingerprint(plan::canonical(c.plan))).second) return;
+    e_.others.push_back(compared(Account{c.plan, c.report}));
+  }
+  base::Result<void> add_neighbours() {
+    constexpr std::array<bool Space::*, 8> kDimensions{&Space::tensor,         &Space::pipeline, &Space::zero3, &Space::zero2,
+                                                       &Space::recompute_full, &Space::data,     &Space::sequence_parallel,
+                                                       &Space::recompute_none};
+    for (const auto dimension : kDimensions) {
+      if (e_.others.size() >= static_cast<std::size_t>(request_.others)) return {};
+      Space narrower = request_.problem.space;
+      if (!(narrower.*dimension)) continue;
+      narrower.*dimension = false;
+      TRY_VOID(add_others_of(narrower));
+    }
+    for (std::int64_t m = 1; m <= request_.problem.global_batch && request_.problem.global_batch % m == 0; m *= 2) {
+      if (e_.others.size() >= static_cast<std::size_t>(request_.others)) return {};
+      Space narrower = request_.problem.space;
+      if (narrower.fix_micro_batches) return {};
+      narrower.fix_micro_batches = m;
+      TRY_VOID(add_others_of(narrower));
+    }
+    return {};
+  }
+  base::Result<void> add_others_of(const Space& space) {
+    PlanRequest narrower = request_.problem;
+    narrower.space = space;
+    narrower.relax = false;
+    TRY(const PlanAnswer answer, find_plan(cost_, narrower));
+    for (const Candidate& c : answer.candidates) add_other(c);
+    return {};
+  }
+
+  // ---- versus ----
+
+  base::Result<void> hold_against() {
+    if (request_.versus_plan) {
+      TRY(Account account, account_of(cost_, *request_.versus_plan));
+      set_versus({.text = "the other plan"}, std::move(account));
+    } else if (request_.versus_space) {
+      TRY_VOID(search_versus());
+    }
+    return {};
+  }
+  void set_versus(Versus versus, Account account) {
+    versus.shortfall_bytes = std::max<std::int64_t>(account.peak_bytes() - limit_, 0);
+    versus.fits = versus.shortfall_bytes == 0;
+    versus.stage = account.fullest_stage();
+    versus.comparison = compared(std::move(account));
+    e_.versus = std::move(versus);
+  }
+  /// The best plan with the fixed values. When none fits, the best one that would with the least memory that any needs.
+  base::Result<void> search_versus() {
+    Versus versus{.text = request_.versus_space->text};
+    PlanRequest fixed = request_.problem;
+    fixed.space = request_.versus_space->space;
+    TRY(const PlanAnswer answer, find_plan(cost_, fixed));
+    if (!answer.candidates.empty()) {
+      set_versus(std::move(versus), {answer.candidates.front().plan, answer.candidates.front().report});
+      return {};
+    }
+    versus.relaxations = answer.relaxations;
+    versus.fits = false;
+    versus.shortfall_bytes = answer.shortfall_bytes;
+    versus.reasons = reasons(answer, fixed.space);
+    fixed.relax = false;
+    if (answer.shortfall_bytes > 0) {
+      fixed.memory_bytes = limit_ + answer.shortfall_bytes;
+      TRY(const PlanAnswer roomier, find_plan(cost_, fixed));
+      if (!roomier.candidates.empty()) {
+        set_versus(std::move(versus), {roomier.candidates.front().plan, roomier.candidates.front().report});
+        return {};
+      }
+    }
+    e_.versus = std::move(versus);
+    return {};
+  }
+
+  /// Why no plan divides: what the fixed degrees leave, then what the search cut for another reason than being fixed.
+  [[nodiscard]] std::vector<Pruned> reasons(const PlanAnswer& answer, const Space& space) const {
+    constexpr std::size_t kReasons = 5;
+    std::vector<Pruned> found;
+    const std::int64_t fixed = std::int64_t{space.fix_tp.value_or(1)} * space.fix_pp.value_or(1) * space.fix_dp.value_or(1);
+    const auto devices = static_cast<std::int64_t>(cost_.topology().device_count());
+    if (devices % fixed != 0) {
+      found.push_back({request_.versus_space->text, fmt::format("{} ranks do not divide {} devices", fixed, devices)});
+    }
+    for (Pruned& p : telling_reasons(answer.pruned, kReasons - found.size())) found.push_back(std::move(p));
+    return found;
+  }
+
+  // ---- sensitivity ----
+
+  base::Result<void> vary() {
+    for (const std::int64_t change : {-kStep, kStep}) {
+      TRY_VOID(vary_speed("compute", change, {.compute_ppm = kMillion + change}));
+      TRY_VOID(vary_speed("bandwidth", change, {.bandwidth_ppm = kMillion + change}));
+      TRY_VOID(vary_memory(change));
+    }
+    std::ranges::stable_sort(e_.what_ifs, {}, &WhatIf::what);
+    for (std::size_t i = 0; i + 1 < e_.what_ifs.size(); i += 2) {
+      const WhatIf &less = e_.what_ifs[i], &more = e_.what_ifs[i + 1];
+      if (less.what == "memory" || !less.step_ps || !more.step_ps) continue;
+      const double span = 2 * static_cast<double>(kStep) / static_cast<double>(kMillion);
+      e_.elasticities.push_back({less.what, static_cast<double>(*more.step_ps - *less.step_ps) / (span * static_cast<double>(e_.plan.step_ps()))});
+    }
+    return {};
+  }
+  base::Result<void> vary_speed(const char* what, std::int64_t change, const costmodel::SpeedScale& scale) {
+    const costmodel::CostModel scaled = cost_.scaled(scale);
+    TRY(const Account account, account_of(scaled, e_.plan.plan));
+    WhatIf row{.what = what, .change_ppm = change, .step_ps = account.step_ps()};
+    return search_there(scaled, limit_, std::move(row));
+  }
+  base::Result<void> vary_memory(std::int64_t change) {
+    const auto limit = static_cast<std::int64_t>(static_cast<__int128>(limit_) * (kMillion + change) / kMillion);
+    WhatIf row{.what = "memory", .change_ppm = change};
+    if (e_.plan.peak_bytes() <= limit) row.step_ps = e_.plan.step_ps();
+    return search_there(cost_, limit, std::move(row));
+  }
+  base::Result<void> search_there(const costmodel::CostModel& cost, std::int64_t limit, WhatIf row) {
+    PlanRequest there = request_.problem;
+    there.memory_bytes = limit;
+    there.relax = false;
+    TRY(const PlanAnswer answer, find_plan(cost, there));
+    if (!answer.candidates.empty()) row.best = Account{answer.candidates.front().plan, answer.candidates.front().report};
+    row.best_changes = best_.has_value() != row.best.has_value() || (best_ && best_->plan != row.best->plan);
+    e_.what_ifs.push_back(std::move(row));
+    return {};
+  }
+
+  // ---- verdict ----
+
+  [[nodiscard]] TimeBound bound() const {
+    const double bubble = static_cast<double>(e_.limits.bubble_ps) / static_cast<double>(e_.plan.step_ps());
+    double compute = 0, communication = 0;
+    for (const Elasticity& x : e_.elasticities) (x.what == "compute" ? compute : communication) = -x.value * (1 - bubble);
+    if (bubble > compute && bubble > communication) return TimeBound::kBubble;
+    return communication > compute ? TimeBound::kCommunication : TimeBound::kCompute;
+  }
+
+  /// The fastest plan known, explained or found, against the next.
+  void judge() {
+    e_.uncertainty = uncertainty_of(cost_);
+    std::vector<const Account*> known;
+    if (e_.limits.fits()) known.push_back(&e_.plan);
+    for (const Comparison& c : e_.others) known.push_back(&c.account);
+    std::ranges::stable_sort(known, {}, [](const Account* a) { return a->step_ps(); });
+    if (known.size() < 2) return;
+    std::int64_t moved = 0;
+    for (const std::int64_t ps : difference(*known[0], *known[1])) moved += std::abs(ps);
+    e_.gap_ps = known[1]->step_ps() - known[0]->step_ps();
+    e_.shared_error_ps = share(moved);
+    if (e_.gap_ps > share(known[0]->step_ps())) e_.stability = Stability::kCertain;
+    else if (e_.gap_ps > e_.shared_error_ps) e_.stability = Stability::kLikely;
+  }
+  [[nodiscard]] std::int64_t share(std::int64_t ps) const {
+    return static_cast<std::int64_t>(static_cast<__int128>(ps) * e_.uncertainty.band_ppm / kMillion);
+  }
+
+  const costmodel::CostModel& cost_;
+  const ExplainRequest& request_;
+  std::int64_t limit_ = 0;
+  std::optional<Account> best_;      // of the search
+  std::set<std::string> seen_;       // fingerprints of plans
+  Explanation e_;
+};
+
+}  // namespace
+
+std::string_view to_string(Stability s) {
+  switch (s) {
+    case Stability::kCertain: return "certain";
+    case Stability::kLikely: return "likely";
+    case Stability::kOpen: return "open";
+  }
+  return "";
+}
+
+base::Result<Explanation> explain(const costmodel::CostModel& cost, const ExplainRequest& request) {
+  return Explainer(cost, request).run();
+}
+
+}  // namespace orrery::search

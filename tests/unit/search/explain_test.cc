@@ -1,0 +1,258 @@
+#include "search/explain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "search/space_text.h"
+#include "tests/unit/search/tiny_fixture.h"
+
+namespace orrery::search {
+namespace {
+
+std::int64_t sum(const Parts& parts) { return std::accumulate(parts.begin(), parts.end(), std::int64_t{0}); }
+std::int64_t part(const Parts& parts, sim::TimePart p) { return parts[static_cast<std::size_t>(p)]; }
+
+PlanRequest tiny_problem() {
+  PlanRequest request;
+  request.cluster = "tiny";
+  request.memory_bytes = 1 << 30;
+  request.global_batch = 8;
+  return request;
+}
+
+ExplainRequest of_best(const costmodel::CostModel& cost, const PlanRequest& problem) {
+  const auto answer = find_plan(cost, problem);
+  EXPECT_TRUE(answer.has_value() && !answer->candidates.empty());
+  ExplainRequest request;
+  request.plan = answer->candidates.front().plan;
+  request.problem = problem;
+  return request;
+}
+
+plan::Plan uniform(int tp, int pp, int dp, std::int64_t micro_batch = 1) {
+  plan::UniformOptions o{.tp = tp, .pp = pp, .dp = dp, .micro_batch = micro_batch, .global_batch = 8, .sequence = 128};
+  return *plan::uniform_plan(tiny_model(4), "tiny", 1, o);
+}
+
+TEST(Account, PartsAddUpToTheStepOnEveryStage) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  for (const plan::Plan& p : {uniform(1, 1, 4), uniform(2, 2, 1), uniform(1, 4, 1), uniform(4, 1, 1)}) {
+    const auto a = account_of(cost, p);
+    ASSERT_TRUE(a.has_value()) << base::to_string(a.error());
+    EXPECT_EQ(sum(a->parts()), a->step_ps());
+    for (const sim::StageReport& s : a->report.stages) EXPECT_EQ(sum(s.parts), a->step_ps());
+  }
+}
+
+TEST(Account, TheCriticalStageWaitsLeast) {
+  Account a;
+  a.report.stages.resize(3);
+  const std::int64_t waits[] = {7, 2, 2};
+  for (std::size_t i = 0; i < 3; ++i) a.report.stages[i].parts[static_cast<std::size_t>(sim::TimePart::kBubble)] = waits[i];
+  EXPECT_EQ(a.critical_stage(), 1);
+}
+
+TEST(Account, DifferencesAddUpToTheDifferenceOfTheSteps) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  const Account a = *account_of(cost, uniform(1, 1, 4)), b = *account_of(cost, uniform(4, 1, 1));
+  EXPECT_EQ(sum(difference(a, b)), b.step_ps() - a.step_ps());
+  EXPECT_GT(part(difference(a, b), sim::TimePart::kTensor), 0);
+  EXPECT_LT(part(difference(a, b), sim::TimePart::kData), 0);
+}
+
+TEST(Changes, NameWhatTheOtherPlanDoes) {
+  EXPECT_TRUE(changes(uniform(1, 1, 4), uniform(1, 1, 4)).empty());
+  EXPECT_THAT(changes(uniform(1, 1, 4), uniform(2, 1, 2)), testing::ElementsAre("micro-batches 2 → 4", "tp 1 → 2", "dp 4 → 2", "embedding and head tp1 dp4 → tp2 dp2"));
+  plan::Plan mixed = uniform(1, 1, 4);
+  mixed.stages[0].runs.push_back(mixed.stages[0].runs[0]);
+  mixed.stages[0].runs[0].count = 1;
+  mixed.stages[0].runs[1].count = 3;
+  mixed.stages[0].runs[0].strategy.recompute = plan::Recompute::kFull;
+  EXPECT_THAT(changes(uniform(1, 1, 4), mixed), testing::ElementsAre("recomputation none → full (1 layers), none (3 layers)"));
+}
+
+TEST(Explain, HasFiveRunnersUpWhosePartsExplainTheDifference) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  const auto e = explain(cost, of_best(cost, tiny_problem()));
+  ASSERT_TRUE(e.has_value()) << base::to_string(e.error());
+  EXPECT_EQ(e->others.size(), 5U);
+  for (std::size_t i = 0; i < e->others.size(); ++i) {
+    const Comparison& c = e->others[i];
+    EXPECT_EQ(sum(c.difference), c.account.step_ps() - e->plan.step_ps());
+    EXPECT_NE(c.account.plan, e->plan.plan);
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(c.account.plan, e->others[j].account.plan);
+    if (i > 0) {
+      EXPECT_LE(e->others[i - 1].account.step_ps(), c.account.step_ps());
+    }
+  }
+  EXPECT_EQ(e->limits.compute_ps + e->limits.communication_ps + e->limits.bubble_ps, e->plan.step_ps());
+  EXPECT_TRUE(e->limits.fits());
+}
+
+TEST(Explain, MoreOfAMachineIsNeverSlowerAndLessNeverFaster) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  const auto e = explain(cost, of_best(cost, tiny_problem()));
+  ASSERT_TRUE(e.has_value());
+  ASSERT_EQ(e->what_ifs.size(), 6U);
+  for (const WhatIf& w : e->what_ifs) {
+    ASSERT_TRUE(w.step_ps.has_value()) << w.what;
+    EXPECT_GE(w.change_ppm > 0 ? e->plan.step_ps() - *w.step_ps : *w.step_ps - e->plan.step_ps(), 0) << w.what;
+    ASSERT_TRUE(w.best.has_value());
+  }
+  ASSERT_EQ(e->elasticities.size(), 2U);
+  // Bandwidth and compute make up the step but for latencies; both fall with more.
+  for (const Elasticity& x : e->elasticities) {
+    EXPECT_LE(x.value, 0.0) << x.what;
+    EXPECT_GE(x.value, -1.02) << x.what;
+  }
+}
+
+// All compute, nothing to send: 10 % more of it takes 1/1.1 of the time. (0.90909 - 1.11111) / 0.2 = -1.0101.
+TEST(Explain, OneDeviceIsBoundByComputationAlone) {
+  const costmodel::CostModel cost = tiny_cost(1, 2);
+  const auto e = explain(cost, of_best(cost, tiny_problem()));
+  ASSERT_TRUE(e.has_value());
+  EXPECT_EQ(e->bound, TimeBound::kCompute);
+  EXPECT_EQ(e->limits.compute_ps, e->plan.step_ps());
+  EXPECT_EQ(e->limits.communication_ps, 0);
+  ASSERT_EQ(e->elasticities.size(), 2U);
+  EXPECT_EQ(e->elasticities[0].what, "bandwidth");
+  EXPECT_EQ(e->elasticities[0].value, 0.0);
+  EXPECT_NEAR(e->elasticities[1].value, -1.0101, 1e-3);
+  for (const LinkEffect& link : e->limits.links) EXPECT_EQ(link.saved_ps, 0);
+}
+
+// Links of 1 GB/s: the all-reduces of activations outlast the products between them.
+TEST(Explain, ATensorParallelPlanOnSlowLinksIsBoundByCommunication) {
+  const auto cost = costmodel::CostModel::make(tiny_model(4), tiny_cluster(4).with_link_rates(50'000), std::nullopt, {model::Precision::kBFloat16, 128});
+  ASSERT_TRUE(cost.has_value());
+  ExplainRequest request;
+  request.problem = tiny_problem();
+  request.plan = uniform(4, 1, 1);
+  const auto e = explain(*cost, request);
+  ASSERT_TRUE(e.has_value());
+  EXPECT_EQ(e->bound, TimeBound::kCommunication);
+  EXPECT_GT(e->limits.communication_ps, e->limits.compute_ps);
+}
+
+// One micro-batch through four stages: every stage waits for three quarters of the step.
+TEST(Explain, OneMicroBatchThroughFourStagesIsBoundByTheBubble) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  ExplainRequest request;
+  request.problem = tiny_problem();
+  request.plan = uniform(1, 4, 1, 8);
+  const auto e = explain(cost, request);
+  ASSERT_TRUE(e.has_value());
+  EXPECT_EQ(e->bound, TimeBound::kBubble);
+  EXPECT_GT(2 * e->limits.bubble_ps, e->plan.step_ps());
+}
+
+TEST(Explain, NamesTheLinkThatCommunicationWaitsFor) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  ExplainRequest request = of_best(cost, tiny_problem());
+  request.plan = uniform(4, 1, 1);
+  const auto e = explain(cost, request);
+  ASSERT_TRUE(e.has_value());
+  EXPECT_EQ(e->limits.dearest_communication, sim::TimePart::kTensor);
+  ASSERT_EQ(e->limits.links.size(), 1U);
+  EXPECT_EQ(e->limits.links.front().kind, "nvlink");
+  EXPECT_GT(e->limits.links.front().saved_ps, 0);
+}
+
+TEST(Explain, VersusAValueIsTheBestPlanWithIt) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  ExplainRequest request = of_best(cost, tiny_problem());
+  request.versus_space = VersusSpace{"tp=4,pp=1", *fix_values("tp=4,pp=1", Space{})};
+  const auto e = explain(cost, request);
+  ASSERT_TRUE(e.has_value());
+  ASSERT_TRUE(e->versus && e->versus->comparison);
+  EXPECT_TRUE(e->versus->fits);
+  const Comparison& c = *e->versus->comparison;
+  for (const plan::LayerRun& run : c.account.plan.stages[0].runs) EXPECT_EQ(run.strategy.tp, 4);
+  EXPECT_EQ(c.account.plan.pipeline_degree(), 1);
+  EXPECT_EQ(sum(c.difference), c.account.step_ps() - e->plan.step_ps());
+}
+
+TEST(Explain, VersusAPlanIsThatPlan) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  ExplainRequest request = of_best(cost, tiny_problem());
+  request.versus_plan = uniform(4, 1, 1);
+  const auto e = explain(cost, request);
+  ASSERT_TRUE(e.has_value());
+  ASSERT_TRUE(e->versus && e->versus->comparison);
+  EXPECT_EQ(e->versus->comparison->account.plan, uniform(4, 1, 1));
+  EXPECT_GT(part(e->versus->comparison->difference, sim::TimePart::kTensor), 0);
+  EXPECT_EQ(sum(e->versus->comparison->difference), account_of(cost, uniform(4, 1, 1))->step_ps() - e->plan.step_ps());
+}
+
+TEST(Explain, OneCandidateASearchStillGivesFiveOthers) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  PlanRequest problem = tiny_problem();
+  problem.top = 1;
+  const auto e = explain(cost, of_best(cost, problem));
+  ASSERT_TRUE(e.has_value());
+  EXPECT_EQ(e->others.size(), 5U);
+}
+
+TEST(Explain, VersusWhatDoesNotFitSaysWhereAndByHowMuch) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  PlanRequest problem = tiny_problem();
+  problem.memory_bytes = 20'000'000;
+  ExplainRequest request = of_best(cost, problem);
+  request.versus_space = VersusSpace{"tp=1,pp=1,zero=0", *fix_values("tp=1,pp=1,zero=0", Space{})};
+  const auto e = explain(cost, request);
+  ASSERT_TRUE(e.has_value());
+  ASSERT_TRUE(e->versus && e->versus->comparison);
+  EXPECT_FALSE(e->versus->fits);
+  EXPECT_GT(e->versus->shortfall_bytes, 0);
+  EXPECT_EQ(e->versus->shortfall_bytes, e->versus->comparison->account.peak_bytes() - problem.memory_bytes);
+  EXPECT_EQ(e->versus->stage, 0);
+  EXPECT_FALSE(e->versus->relaxations.empty());
+}
+
+TEST(Explain, VersusDegreesBeyondTheClusterHasAReason) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  ExplainRequest request = of_best(cost, tiny_problem());
+  request.versus_space = VersusSpace{"tp=4,pp=2", *fix_values("tp=4,pp=2", Space{})};
+  const auto e = explain(cost, request);
+  ASSERT_TRUE(e.has_value());
+  ASSERT_TRUE(e->versus.has_value());
+  EXPECT_FALSE(e->versus->comparison.has_value());
+  ASSERT_FALSE(e->versus->reasons.empty());
+  EXPECT_EQ(e->versus->reasons.front().reason, "8 ranks do not divide 4 devices");
+}
+
+TEST(Explain, APlanThatDoesNotFitIsToldWaysThatDo) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  ExplainRequest request;
+  request.problem = tiny_problem();
+  request.plan = uniform(1, 1, 4, 2);
+  const std::int64_t peak = account_of(cost, request.plan)->peak_bytes();
+  request.problem.memory_bytes = peak - 1;
+  const auto e = explain(cost, request);
+  ASSERT_TRUE(e.has_value()) << base::to_string(e.error());
+  EXPECT_FALSE(e->limits.fits());
+  ASSERT_GE(e->relaxations.size(), 2U);
+  EXPECT_EQ(e->relaxations.front().memory_bytes, peak);
+  EXPECT_EQ(e->relaxations.front().step_time_ps, e->plan.step_ps());
+  for (std::size_t i = 1; i < e->relaxations.size(); ++i) {
+    EXPECT_LT(e->relaxations[i].memory_bytes, peak) << e->relaxations[i].change;
+    EXPECT_GT(e->relaxations[i].step_time_ps, 0);
+  }
+}
+
+TEST(Explain, ADatasheetPredictionHasTheStatedBand) {
+  EXPECT_EQ(uncertainty_of(tiny_cost(2, 2)).band_ppm, 110'000);
+  model::Profile p;
+  p.name = "fit";
+  p.composition_residual = 0.024;
+  const auto cost = costmodel::CostModel::make(tiny_model(2), tiny_cluster(2), p, {model::Precision::kBFloat16, 128});
+  ASSERT_TRUE(cost.has_value());
+  EXPECT_EQ(uncertainty_of(*cost).band_ppm, 24'000);
+  EXPECT_THAT(uncertainty_of(*cost).source, testing::HasSubstr("'fit'"));
+}
+
+}  // namespace
+}  // namespace orrery::search

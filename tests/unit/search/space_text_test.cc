@@ -1,0 +1,100 @@
+#include "search/space_text.h"
+
+#include <gtest/gtest.h>
+
+#include "search/decision_tree.h"
+#include "tests/unit/search/tiny_fixture.h"
+
+namespace orrery::search {
+namespace {
+
+TEST(SpaceText, NamedDimensionsAndNoOthersAreAllowed) {
+  const auto space = restrict_to_dimensions("dp, zero1,tp", Space{});
+  ASSERT_TRUE(space.has_value());
+  EXPECT_TRUE(space->data && space->zero1 && space->tensor);
+  EXPECT_FALSE(space->zero2 || space->zero3 || space->pipeline || space->sequence_parallel || space->recompute_full || space->recompute_selective);
+  EXPECT_TRUE(space->gpipe && space->one_f_one_b);
+}
+
+TEST(SpaceText, EveryFaultOfAListIsReportedWithAHint) {
+  const auto space = restrict_to_dimensions("dp,tpp,dp,", Space{});
+  ASSERT_FALSE(space.has_value());
+  ASSERT_EQ(space.error().size(), 3U) << base::to_string(space.error());
+  EXPECT_EQ(space.error()[0].code, base::ErrorCode::kBadValue);
+  EXPECT_EQ(space.error()[0].hint, "did you mean 'tp'?");
+  EXPECT_EQ(space.error()[1].code, base::ErrorCode::kDuplicateKey);
+}
+
+TEST(SpaceText, ValuesAreFixed) {
+  const auto space = fix_values("tp=8,pp=2,dp=4,zero=1,sp=on,recompute=full,micro_batches=16,micro_batch=2,schedule=gpipe", Space{});
+  ASSERT_TRUE(space.has_value()) << base::to_string(space.error());
+  EXPECT_EQ(space->fix_tp, 8);
+  EXPECT_EQ(space->fix_pp, 2);
+  EXPECT_EQ(space->fix_dp, 4);
+  EXPECT_EQ(space->fix_micro_batches, 16);
+  EXPECT_EQ(space->fix_micro_batch, 2);
+  EXPECT_TRUE(space->zero1);
+  EXPECT_FALSE(space->data || space->zero2 || space->zero3);
+  EXPECT_TRUE(space->sequence_parallel);
+  EXPECT_FALSE(space->tensor_alone);
+  EXPECT_TRUE(space->recompute_full);
+  EXPECT_FALSE(space->recompute_none || space->recompute_selective);
+  EXPECT_TRUE(space->gpipe);
+  EXPECT_FALSE(space->one_f_one_b);
+}
+
+TEST(SpaceText, AFixedDegreeBringsItsDimensionBack) {
+  const auto space = fix_values("tp=2,pp=4", *restrict_to_dimensions("dp", Space{}));
+  ASSERT_TRUE(space.has_value());
+  EXPECT_TRUE(space->tensor);
+  EXPECT_TRUE(space->pipeline);
+}
+
+TEST(SpaceText, EveryFaultOfValuesIsReportedWithAHint) {
+  const auto space = fix_values("tp=0,microbatch=4,zero=4,sp=maybe,recompute=some,schedule=2f2b,pp,dp=2,dp=2", Space{});
+  ASSERT_FALSE(space.has_value());
+  EXPECT_EQ(space.error().size(), 8U) << base::to_string(space.error());
+  for (const base::Diagnostic& d : space.error()) {
+    EXPECT_FALSE(d.hint.empty()) << d.message;
+    EXPECT_EQ(base::exit_code({d}), 1);
+  }
+}
+
+TEST(SpaceText, EveryWordHasHelp) {
+  for (const SpaceWord& w : space_dimensions()) EXPECT_FALSE(w.help.empty()) << w.name;
+  for (const SpaceWord& w : space_keys()) EXPECT_FALSE(w.help.empty() || w.range.empty()) << w.name;
+}
+
+TEST(SpaceText, ReasonsThatTellSomethingComeFirst) {
+  const std::vector<Pruned> pruned{{"pp=1", "pp is fixed to 8"}, {"a", "4 rows of vocabulary"}, {"pp=2", "pp is fixed to 8"}, {"b", "no strategy for a layer"}};
+  const std::vector<Pruned> told = telling_reasons(pruned, 3);
+  ASSERT_EQ(told.size(), 3U);
+  EXPECT_EQ(told[0].candidate, "a");
+  EXPECT_EQ(told[1].candidate, "b");
+  EXPECT_EQ(told[2].candidate, "pp=1");
+}
+
+// ---- what the fixed values leave of the tree ----
+
+std::vector<plan::LayerStrategy> leaves(const char* fixed) {
+  Space wide;
+  wide.zero1 = wide.recompute_selective = true;
+  const auto space = fix_values(fixed, wide);
+  EXPECT_TRUE(space.has_value());
+  return layer_strategies(tiny_model(4), *space, {.devices = 4, .sequence = 128, .micro_batch_sequences = 8, .micro_batches = 2}).leaves;
+}
+
+TEST(FixedValues, HoldForEveryLeafThatHasTheChoice) {
+  for (const plan::LayerStrategy& s : leaves("tp=2,zero=1,sp=on,recompute=full")) {
+    EXPECT_EQ(plan::to_string(s), "tp2 dp2 zero1 sp recompute=full");
+  }
+  EXPECT_EQ(leaves("tp=2,zero=1,sp=on,recompute=full").size(), 1U);
+  for (const plan::LayerStrategy& s : leaves("dp=4")) EXPECT_EQ(s.dp, 4);
+  for (const plan::LayerStrategy& s : leaves("sp=off")) EXPECT_FALSE(s.sequence_parallel);
+  for (const plan::LayerStrategy& s : leaves("micro_batch=4")) EXPECT_EQ(8 / s.dp, 4);
+  for (const char* one : {"dp=4", "sp=off", "micro_batch=4", "sp=on", "recompute=none"}) EXPECT_FALSE(leaves(one).empty()) << one;
+  for (const plan::LayerStrategy& s : leaves("sp=on")) EXPECT_EQ(s.sequence_parallel, s.tp > 1);
+}
+
+}  // namespace
+}  // namespace orrery::search

@@ -1,0 +1,118 @@
+#include "search/targets.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "search/space_text.h"
+#include "tests/unit/search/tiny_fixture.h"
+
+namespace orrery::search {
+namespace {
+
+PlanRequest tiny_request() {
+  PlanRequest request;
+  request.cluster = "tiny";
+  request.memory_bytes = 1 << 30;
+  request.global_batch = 8;
+  return request;
+}
+
+std::vector<plan::LayerStrategy> strategies_of(const plan::Plan& plan) {
+  std::vector<plan::LayerStrategy> all{plan.vocabulary};
+  for (const plan::Stage& stage : plan.stages) {
+    for (const plan::LayerRun& run : stage.runs) all.push_back(run.strategy);
+  }
+  return all;
+}
+
+class EveryTarget : public testing::TestWithParam<const char*> {};
+
+TEST_P(EveryTarget, GetsOnlyPlansThatItCanRun) {
+  const Target target = *find_target(GetParam());
+  const auto answer = find_plan_for(target, tiny_cost(4, 6), tiny_request());
+  ASSERT_TRUE(answer.has_value());
+  ASSERT_FALSE(answer->candidates.empty());
+  for (const Candidate& c : answer->candidates) {
+    const std::vector<plan::LayerStrategy> all = strategies_of(c.plan);
+    for (const plan::LayerStrategy& s : all) {
+      EXPECT_TRUE(s.dp == 1 || target.zero[s.zero]) << plan::to_string(s);
+      EXPECT_EQ(s.tp, all.front().tp);
+      EXPECT_TRUE(s.tp == 1 || target.tensor);
+      EXPECT_EQ(s.zero, all.front().zero);
+      EXPECT_TRUE(c.plan.pipeline_degree() == 1 || s.zero <= target.pipeline_zero);
+    }
+    for (const plan::Stage& stage : c.plan.stages) {
+      EXPECT_EQ(stage.runs.size(), 1U);
+      EXPECT_TRUE(!target.even_stages || stage.layers() * c.plan.pipeline_degree() == 6);
+    }
+    EXPECT_TRUE(c.plan.pipeline_degree() == 1 || target.pipeline);
+  }
+  EXPECT_LE(answer->certificate.bound_ps, answer->certificate.cost_ps);
+}
+INSTANTIATE_TEST_SUITE_P(Targets, EveryTarget, testing::Values("megatron", "torchtitan", "deepspeed", "fsdp"));
+
+TEST(Targets, AreNeverFasterThanTheWholeSpace) {
+  const costmodel::CostModel cost = tiny_cost(4, 6);
+  PlanRequest request = tiny_request();
+  request.space.zero1 = request.space.recompute_selective = true;
+  const auto whole = find_plan(cost, request);
+  ASSERT_TRUE(whole.has_value());
+  for (const Target& target : targets()) {
+    const auto answer = find_plan_for(target, cost, request);
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_GE(answer->certificate.cost_ps, whole->certificate.bound_ps) << target.name;
+  }
+}
+
+// Embedding and head make uneven stages faster: megatron may not have them.
+TEST(Targets, MegatronHasEqualStagesWhereOthersShiftLayers) {
+  PlanRequest request = tiny_request();
+  request.space = *fix_values("pp=2", request.space);
+  const costmodel::CostModel cost = tiny_cost(4, 6);
+  const auto answer = find_plan_for(*find_target("megatron"), cost, request);
+  ASSERT_TRUE(answer.has_value());
+  for (const Candidate& c : answer->candidates) EXPECT_EQ(c.plan.stages[0].layers(), 3);
+  request.space = *fix_values("pp=4", Space{});
+  const auto impossible = find_plan_for(*find_target("megatron"), cost, request);
+  ASSERT_TRUE(impossible.has_value());
+  EXPECT_TRUE(impossible->candidates.empty());
+  EXPECT_TRUE(std::ranges::any_of(impossible->pruned, [](const Pruned& p) { return p.reason == "6 layers do not make 4 equal stages"; }));
+}
+
+TEST(Targets, HoldFixedValuesToo) {
+  PlanRequest request = tiny_request();
+  request.space = *fix_values("tp=2,recompute=full", request.space);
+  const auto answer = find_plan_for(*find_target("megatron"), tiny_cost(4, 6), request);
+  ASSERT_TRUE(answer.has_value());
+  ASSERT_FALSE(answer->candidates.empty());
+  for (const plan::Stage& stage : answer->candidates.front().plan.stages) {
+    EXPECT_EQ(stage.runs.front().strategy.tp, 2);
+    EXPECT_EQ(stage.runs.front().strategy.recompute, plan::Recompute::kFull);
+  }
+}
+
+TEST(Targets, NothingThatFitsIsAnAnswerWithItsShortfall) {
+  PlanRequest request = tiny_request();
+  request.memory_bytes = 1'000'000;
+  const auto answer = find_plan_for(*find_target("fsdp"), tiny_cost(4, 4), request);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->status, Status::kInfeasible);
+  EXPECT_GT(answer->shortfall_bytes, 0);
+  EXPECT_FALSE(answer->relaxations.empty());
+  request.space = *fix_values("tp=2", request.space);
+  const auto impossible = find_plan_for(*find_target("fsdp"), tiny_cost(4, 4), request);
+  ASSERT_TRUE(impossible.has_value());
+  EXPECT_EQ(impossible->shortfall_bytes, 0);
+  ASSERT_FALSE(impossible->pruned.empty());
+}
+
+TEST(Targets, UnknownNameIsAnsweredWithANearOne) {
+  const auto target = find_target("megatrom");
+  ASSERT_FALSE(target.has_value());
+  EXPECT_EQ(target.error().front().hint, "did you mean 'megatron'?");
+  for (const Target& t : targets()) EXPECT_FALSE(t.source.empty() || t.restrictions.empty()) << t.name;
+}
+
+}  // namespace
+}  // namespace orrery::search

@@ -53,8 +53,8 @@ ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& b
       use_(experts) {
   ORRERY_CHECK(m_.experts > 0 && !m_.mlp_bias && m_.experts % s_.ep == 0, "{} experts over {} ranks", m_.experts, s_.ep);
   full_.sequence_parallel = false;
-  tensor_ = b_.group("tensor", s_.tp, 1);
-  expert_ = b_.group("expert", s_.ep, s_.tp);
+  tensor_ = b_.tensor_group(l_);
+  expert_ = b_.group("expert", s_.ep, l_.token_stride());
   const std::int64_t bs = b_.sequences(full_), s = b_.tokens(full_), gates = m_.experts_per_token + (m_.shared_ffn > 0 ? 1 : 0);
   capacity_ = m_.expert_capacity(s);
   rows_ = bs * m_.experts * capacity_;

@@ -10,7 +10,8 @@ using model::SegmentKind;
 namespace {
 
 bool is_product(SegmentKind kind) {
-  return kind == SegmentKind::kQkv || kind == SegmentKind::kProjection || kind == SegmentKind::kMlpIn || kind == SegmentKind::kMlpOut;
+  return kind == SegmentKind::kQkv || kind == SegmentKind::kProjection || kind == SegmentKind::kMlpIn || kind == SegmentKind::kMlpOut ||
+         kind == SegmentKind::kExpertIn || kind == SegmentKind::kExpertOut;
 }
 
 /// The last of `ops` that reads `r`; null when none does.

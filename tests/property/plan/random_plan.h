@@ -108,7 +108,8 @@ class PlanDraw {
     if (vocabulary) return s;
     s.sequence_parallel = s.tp > 1 && flag();
     s.recompute = static_cast<Recompute>(between(0, 2));
-    if (mixture_) s.ep = static_cast<int>(power_of_two(s.dp));
+    if (mixture_ && flag()) s.ep = static_cast<int>(power_of_two(s.replicas()));
+    if (s.ep > 1) s.shard = 0, s.strided = false;
     return s;
   }
 

@@ -24,9 +24,10 @@ std::string runs_text(const plan::Stage& stage) {
 }  // namespace
 
 std::string describe(const plan::Plan& plan) {
-  std::string text = fmt::format("{} on {}{}, {} ranks: {} stage{}, {} micro-batch{} of {} sequences × {} tokens, {}, {}\n", plan.model, plan.cluster,
-                                 plan.hosts > 1 ? fmt::format(" × {} hosts", plan.hosts) : "", plan.world_size(), plan.pipeline_degree(),
-                                 plan.pipeline_degree() == 1 ? "" : "s", plan.micro_batches, plan.micro_batches == 1 ? "" : "es",
+  const std::string chunks = plan.virtual_stages > 1 ? fmt::format(" ({} per pipeline rank)", plan.virtual_stages) : "";
+  std::string text = fmt::format("{} on {}{}, {} ranks: {} stage{}{}, {} micro-batch{} of {} sequences × {} tokens, {}, {}\n", plan.model, plan.cluster,
+                                 plan.hosts > 1 ? fmt::format(" × {} hosts", plan.hosts) : "", plan.world_size(), plan.stages.size(),
+                                 plan.stages.size() == 1 ? "" : "s", chunks, plan.micro_batches, plan.micro_batches == 1 ? "" : "es",
                                  plan.micro_batch_sequences(), plan.sequence, plan::to_string(plan.schedule), model::to_string(plan.precision));
   for (std::size_t s = 0; s < plan.stages.size(); ++s) text += fmt::format("  stage {}: {}\n", s, runs_text(plan.stages[s]));
   return text + fmt::format("  embedding and head: {}\n", plan::to_string(plan.vocabulary));
@@ -37,7 +38,8 @@ std::string one_line(const plan::Plan& plan) {
   for (const plan::Stage& s : plan.stages)
     for (const plan::LayerRun& r : s.runs) strategies.insert(plan::to_string(r.strategy));
   const std::string layers = strategies.size() == 1 ? *strategies.begin() : fmt::format("{} strategies", strategies.size());
-  return fmt::format("pp{} m{} {} | {} | vocabulary {}", plan.pipeline_degree(), plan.micro_batches, plan::to_string(plan.schedule), layers,
+  const std::string chunks = plan.virtual_stages > 1 ? fmt::format(" v{}", plan.virtual_stages) : "";
+  return fmt::format("pp{}{} m{} {} | {} | vocabulary {}", plan.pipeline_degree(), chunks, plan.micro_batches, plan::to_string(plan.schedule), layers,
                      plan::to_string(plan.vocabulary));
 }
 

@@ -36,7 +36,8 @@ const base::CommandSpec& simulate_spec() {
                   {.name = "zero", .value_name = "0..3", .type = OptionType::kInt, .default_value = "0", .min = 0, .max = 3, .help = "sharded data parallelism"},
                   degree("micro-batch", "sequences per micro-batch and data-parallel rank"),
                   {.name = "global-batch", .value_name = "B", .type = OptionType::kInt, .default_value = "64", .min = 1, .max = 1 << 24, .help = "sequences per step"},
-                  {.name = "schedule", .value_name = "S", .default_value = "1f1b", .choices = {"1f1b", "gpipe"}, .help = "pipeline schedule"},
+                  {.name = "schedule", .value_name = "S", .default_value = "1f1b", .choices = {"1f1b", "gpipe", "interleaved", "zb-h1"}, .help = "pipeline schedule"},
+                  degree("virtual-stages", "stages per pipeline rank, of the interleaved schedule"),
                   {.name = "recompute", .value_name = "R", .default_value = "none", .choices = {"none", "selective", "full"}, .help = "activations computed again in the backward pass"},
                   {.name = "sequence-parallel", .type = OptionType::kFlag, .help = "split norms and residuals along the sequence over tp"},
                   sequence_option(), precision_option(),
@@ -55,7 +56,9 @@ base::Result<plan::Plan> plan_from_flags(const base::Options& o, const model::Mo
   u.sequence_parallel = o.flag("sequence-parallel");
   const std::string recompute = o.string("recompute");
   u.recompute = recompute == "full" ? plan::Recompute::kFull : recompute == "selective" ? plan::Recompute::kSelective : plan::Recompute::kNone;
-  u.schedule = o.string("schedule") == "gpipe" ? plan::Schedule::kGPipe : plan::Schedule::k1F1B;
+  for (const plan::Schedule s : {plan::Schedule::kGPipe, plan::Schedule::k1F1B, plan::Schedule::kInterleaved, plan::Schedule::kZeroBubbleH1})
+    if (o.string("schedule") == plan::to_string(s)) u.schedule = s;
+  u.virtual_stages = static_cast<int>(o.integer("virtual-stages"));
   u.micro_batch = o.integer("micro-batch");
   u.global_batch = o.integer("global-batch");
   u.sequence = o.has("sequence-length") ? o.integer("sequence-length") : model.max_positions;

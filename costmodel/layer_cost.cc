@@ -59,9 +59,18 @@ LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int f
   const Times backward = times(t.backward) + times(t.gather_backward);
   const Times sync = times(t.sync);
   LayerCost c;
+  c.splits = t.weight.valid() && !t.program.templates[t.weight].ops.empty();
   c.forward_ps = overlapped(forward);
-  c.backward_ps = overlapped(t.reduces_per_micro_batch ? backward + sync : backward);
-  c.backward_sync_ps = overlapped(backward + sync);
+  if (c.splits) {
+    const Times weight = times(t.weight);
+    c.backward_ps = c.backward_sync_ps = overlapped(backward);
+    c.weight_ps = overlapped(t.reduces_per_micro_batch ? weight + sync : weight);
+    c.weight_sync_ps = overlapped(weight + sync);
+    c.weight = memory(t.weight);
+  } else {
+    c.backward_ps = overlapped(t.reduces_per_micro_batch ? backward + sync : backward);
+    c.backward_sync_ps = overlapped(backward + sync);
+  }
   c.update_ps = overlapped(times(t.zero_gradient)) + overlapped(times(t.update));
   c.zero_gradient_ps = overlapped(times(t.zero_gradient));
   for (const auto& p : t.program.classes.front().persistent) c.persistent_bytes += t.program.buffers[p.buffer].bytes();

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "costmodel/layer_form.h"
 #include "costmodel/stage_memory.h"
+#include "plan/builder.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -31,11 +32,6 @@ enum class Part : std::int64_t { kBlock, kEmbedding, kHead, kReshard };
 
 std::int64_t number(auto value) { return static_cast<std::int64_t>(value); }
 
-/// Gradients of a micro-batch are reduced at once through a part (plan/builder.h, reduces_parts).
-bool through_parts(const LayerStrategy& s, std::int64_t micro_batches) {
-  return s.replicas() > 1 && s.zero >= 2 && (s.grad_reduce == plan::GradReduce::kMicroBatch || micro_batches == 1);
-}
-
 /// The templates of a layer that serve its weights.
 struct WeightForm {
   TemplateForm gather_forward, gather_backward, zero_gradient, sync, update;
@@ -55,9 +51,14 @@ struct WeightForm {
 
 /// The templates that compute.
 struct BodyForm {
-  TemplateForm forward, backward;
+  TemplateForm forward, backward, weight;
+  bool splits = false;
   BodyForm(const LayerTemplates& t, bool symbolic_weights, OperationPrices& prices)
-      : forward(t.program, t.forward, symbolic_weights, prices), backward(t.program, t.backward, symbolic_weights, prices) {}
+      : forward(t.program, t.forward, symbolic_weights, prices),
+        backward(t.program, t.backward, symbolic_weights, prices),
+        splits(t.weight.valid() && !t.program.templates[t.weight].ops.empty()) {
+    if (splits) weight = TemplateForm(t.program, t.weight, symbolic_weights, prices);
+  }
 };
 
 /// What a block's weights cost under one way of sharding, priced.
@@ -97,8 +98,7 @@ struct LayerCosts::State {
     return context;
   }
   /// The closed form of closed_form.h, LayerCost, from its parts.
-  LayerCost join(const Times& forward, const Times& backward, const plan::TemplateMemory& forward_memory,
-                 const plan::TemplateMemory& backward_memory, const WeightCost& w) const;
+  LayerCost join(const BodyForm& body, std::int64_t b, const WeightCost& w, int first_rank, int rank_count);
   const BodyForm& body(const LayerStrategy& strategy, const plan::LayerContext& context);
   const WeightCost& weight_cost(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count);
   template <class Lower>  // LayerTemplates(const plan::LayerContext&)
@@ -109,24 +109,33 @@ struct LayerCosts::State {
 LayerCosts::LayerCosts(const CostModel& cost) : state_(std::make_unique<State>(cost)) {}
 LayerCosts::~LayerCosts() = default;
 
-LayerCost LayerCosts::State::join(const Times& forward, const Times& backward, const plan::TemplateMemory& forward_memory,
-                                  const plan::TemplateMemory& backward_memory, const WeightCost& w) const {
-  Times f = forward, b = backward;
-  f += w.gather_forward;
-  b += w.gather_backward;
-  Times synced = b;
-  synced += w.sync;
+LayerCost LayerCosts::State::join(const BodyForm& body, std::int64_t b, const WeightCost& w, int first_rank, int rank_count) {
+  const auto times = [&](const TemplateForm& f, Times extra) {
+    extra += f.times(b, w.bytes, first_rank, rank_count, prices);
+    return overlapped(extra);
+  };
+  const auto sum = [](Times x, const Times& y) { return x += y; };
   LayerCost c;
-  c.forward_ps = overlapped(f);
-  c.backward_ps = overlapped(w.reduces_per_micro_batch ? synced : b);
-  c.backward_sync_ps = overlapped(synced);
+  c.forward_ps = times(body.forward, w.gather_forward);
+  c.splits = body.splits;
+  const auto synced = [&](const TemplateForm& f, const Times& extra, std::int64_t& plain_ps, std::int64_t& sync_ps) {
+    sync_ps = times(f, sum(extra, w.sync));
+    plain_ps = w.reduces_per_micro_batch ? sync_ps : times(f, extra);
+  };
+  if (body.splits) {
+    c.backward_ps = c.backward_sync_ps = times(body.backward, w.gather_backward);
+    synced(body.weight, {}, c.weight_ps, c.weight_sync_ps);
+    c.weight = body.weight.memory(b, w.bytes, prices);
+  } else {
+    synced(body.backward, w.gather_backward, c.backward_ps, c.backward_sync_ps);
+  }
   c.zero_gradient_ps = overlapped(w.zero_gradient);
   c.update_ps = c.zero_gradient_ps + overlapped(w.update);
   c.persistent_bytes = w.persistent_bytes;
   c.gather_forward = w.gather_forward_memory;
   c.gather_backward = w.gather_backward_memory;
-  c.forward = after(c.gather_forward, forward_memory);
-  c.backward = after(c.gather_backward, backward_memory);
+  c.forward = after(c.gather_forward, body.forward.memory(b, w.bytes, prices));
+  c.backward = after(c.gather_backward, body.backward.memory(b, w.bytes, prices));
   c.sync = w.sync_memory;
   c.zero_gradient = w.zero_gradient_memory;
   c.update = w.update_memory;
@@ -143,14 +152,16 @@ const BodyForm& LayerCosts::State::body(const LayerStrategy& strategy, const pla
   s.grad_reduce = plan::GradReduce::kMicroBatch;
   // Only groups across the replicas know how many there are.
   if (!s.strided && s.ep == 1 && s.dp > 1) s.dp = 2;
-  const Key key{s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel), number(s.recompute)};
+  const Key key{s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel), number(s.recompute),
+                number(context.split_backward)};
   if (const auto found = bodies.find(key); found != bodies.end()) return found->second;
   return bodies.emplace(key, BodyForm(plan::lower_block(cost.model(), s, single(context, s)), true, prices)).first->second;
 }
 
 const WeightCost& LayerCosts::State::weight_cost(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
-  const bool parts = through_parts(s, context.micro_batches);
-  const Key key{s.tp, s.cp, s.dp, s.ep, number(s.strided), number(s.sequence_parallel), s.zero, s.shard, number(parts), first_rank, rank_count};
+  const bool parts = plan::reduces_parts(s, context.micro_batches);
+  const Key key{s.tp, s.cp, s.dp, s.ep, number(s.strided), number(s.sequence_parallel), s.zero, s.shard, number(parts),
+                number(context.micro_batches == 1), first_rank, rank_count};
   const auto [place, fresh] = weights.try_emplace(key);
   WeightCost& w = place->second;
   if (!fresh) return w;
@@ -158,7 +169,7 @@ const WeightCost& LayerCosts::State::weight_cost(const LayerStrategy& s, const p
   lowered.recompute = plan::Recompute::kNone;
   const LayerTemplates t = plan::lower_block_weights(cost.model(), lowered, single(context, s));
   const WeightForm form(t, prices);
-  const bool gathers = s.zero == 3 && s.replicas() > 1;
+  const bool gathers = plan::effective_zero(s) == 3;
   for (const plan::ParameterUnit& unit : t.program.units) {
     w.bytes.gathered.push_back(gathers ? unit.padded * model::element_bytes(model::compute_dtype(context.precision)) : 0);
     w.bytes.part.push_back(parts ? unit.padded * model::element_bytes(model::DType::kFloat32) : 0);
@@ -180,8 +191,8 @@ const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerCont
   first_rank = t.canonical_rank(first_rank, rank_count);
   const std::int64_t b = context.micro_batch_sequences / s.dp;
   const Key key{number(Part::kBlock), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel),
-                number(s.recompute), s.zero, s.shard, number(s.operators), s.slices, number(through_parts(s, context.micro_batches)), b,
-                first_rank, rank_count};
+                number(s.recompute), s.zero, s.shard, number(s.operators), s.slices, number(plan::reduces_parts(s, context.micro_batches)),
+                number(context.micro_batches == 1), b, first_rank, rank_count, number(context.split_backward)};
   const auto [place, fresh] = t.costs.try_emplace(key);
   if (!fresh) return place->second;
   if (s.operators != plan::ShardedOperators::kAll || s.slices > 1) {
@@ -189,22 +200,20 @@ const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerCont
   }
   const BodyForm& body = t.body(s, context);
   const WeightCost& w = t.weight_cost(s, context, first_rank, rank_count);
-  return place->second = t.join(body.forward.times(b, w.bytes, first_rank, rank_count, t.prices),
-                                body.backward.times(b, w.bytes, first_rank, rank_count, t.prices), body.forward.memory(b, w.bytes, t.prices),
-                                body.backward.memory(b, w.bytes, t.prices), w);
+  return place->second = t.join(body, b, w, first_rank, rank_count);
 }
 
 template <class Lower>
 const LayerCost& LayerCosts::State::whole(Part part, const LayerStrategy& a, const LayerStrategy& to, const plan::LayerContext& context,
                                           int first_rank, int rank_count, Lower lower) {
-  const bool parts = through_parts(a, context.micro_batches);
+  const bool parts = plan::reduces_parts(a, context.micro_batches);
   // A tied table is reduced between the first and the last stage: where they really are.
   const bool tied = part != Part::kReshard && cost.model().tied_embeddings && context.stages > 1;
   if (!tied) first_rank = canonical_rank(first_rank, rank_count);
   Key key{number(part), a.tp, a.cp, a.dp, a.zero, a.shard, number(a.strided), number(a.sequence_parallel), number(parts),
           to.tp, to.cp, to.dp, number(to.strided), number(to.sequence_parallel), tied ? context.stages : 1, number(context.micro_batches == 1)};
   const std::int64_t unit = std::lcm(a.dp, to.dp), b = context.micro_batch_sequences / unit;  // one sequence of the smaller share
-  key[16] = first_rank, key[17] = rank_count, key[18] = b;
+  key[16] = first_rank, key[17] = rank_count, key[18] = b, key[19] = number(context.split_backward);
   const auto [place, fresh] = costs.try_emplace(key);
   if (!fresh) return place->second;
   key[16] = key[17] = key[18] = 0;
@@ -222,7 +231,7 @@ const LayerCost& LayerCosts::State::whole(Part part, const LayerStrategy& a, con
   WeightCost w{none, times(f.gather_forward), times(f.gather_backward), times(f.zero_gradient), times(f.sync), times(f.update),
                memory(f.gather_forward), memory(f.gather_backward), memory(f.zero_gradient), memory(f.sync), memory(f.update),
                f.persistent_bytes, f.reduces_per_micro_batch};
-  return place->second = join(times(body.forward), times(body.backward), memory(body.forward), memory(body.backward), w);
+  return place->second = join(body, b, w, first_rank, rank_count);
 }
 
 const LayerCost& LayerCosts::embedding(const LayerStrategy& v, const plan::LayerContext& context, int first_rank, int rank_count) {

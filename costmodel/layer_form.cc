@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "costmodel/closed_form.h"
 #include "model/segment.h"
 
 namespace orrery::costmodel {
@@ -75,6 +76,10 @@ std::int64_t OperationPrices::exchange_ps(int first_rank, int rank_count, int pe
   return cost_.exchange_ps(peer_offset, bytes, place->second);
 }
 
+std::int64_t OperationPrices::ring_step_ps(std::int64_t block_ps, std::int64_t shifts_ps) const {
+  return overlapped_ps(block_ps, shifts_ps, cost_.overlap_slowdown_ppm(), cost_.overlaps());
+}
+
 TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights, OperationPrices& prices) {
   const auto& ops = program.templates[id].ops;
   steps_.reserve(ops.size());
@@ -86,7 +91,11 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
     s.kind = op.kind;
     s.data_stream = op.stream == plan::Stream::kData;
     s.phase = op.phase;
-    if (op.kind == plan::OpKind::kCompute) s.shape = prices.shape(program.segments[op.segment]);
+    if (op.kind == plan::OpKind::kCompute) {
+      s.shape = prices.shape(program.segments[op.segment]);
+      s.attention_block = program.segments[op.segment].kind == model::SegmentKind::kAttentionBlock;
+    }
+    s.shift = op.kind == plan::OpKind::kCollective && op.collective == plan::Collective::kPointToPoint;
     if (op.kind == plan::OpKind::kCollective) {
       s.collective = op.collective;
       s.group = program.groups[op.group];
@@ -122,6 +131,7 @@ TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
 
 TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weights, int first_rank, int rank_count, OperationPrices& prices) const {
   Times t;
+  std::int64_t shifts_ps = 0;   // since the last block of attention, which hides them
   for (const Step& s : steps_) {
     std::int64_t ps = 0;
     switch (s.kind) {
@@ -144,8 +154,16 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
         for (const int peer : s.receives) ps = std::max(ps, prices.exchange_ps(first_rank + peer, rank_count, -peer, s.bytes * b));
         break;
     }
-    (s.data_stream ? t.data_ps : t.serial_ps) += ps;
+    if (s.shift) {
+      shifts_ps += ps;
+    } else if (s.attention_block) {
+      t.serial_ps += prices.ring_step_ps(ps, shifts_ps);
+      shifts_ps = 0;
+    } else {
+      (s.data_stream ? t.data_ps : t.serial_ps) += ps;
+    }
   }
+  t.serial_ps += shifts_ps;
   return t;
 }
 

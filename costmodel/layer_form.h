@@ -25,6 +25,8 @@ class OperationPrices {
   std::int64_t transient_bytes(ShapeIndex index, plan::Phase phase, std::int64_t b);
   std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count);
   std::int64_t exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes);
+  /// A block of ring attention and the shifts that were issued since the one before (closed_form.h).
+  [[nodiscard]] std::int64_t ring_step_ps(std::int64_t block_ps, std::int64_t shifts_ps) const;
 
  private:
   struct Segment {
@@ -60,7 +62,7 @@ class TemplateForm {
  private:
   struct Step {
     plan::OpKind kind = plan::OpKind::kCompute;
-    bool data_stream = false;
+    bool data_stream = false, shift = false, attention_block = false;
     OperationPrices::ShapeIndex shape = 0;
     plan::Phase phase = plan::Phase::kF;
     plan::Collective collective = plan::Collective::kAllReduce;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "costmodel/closed_form.h"
@@ -47,7 +48,8 @@ class Pass {
 
 /// One stage: its layers in order, with resharding between them.
 struct StageTimes {
-  std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, zero_ps = 0, update_ps = 0;
+  std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, weight_ps = 0, weight_sync_ps = 0;
+  std::int64_t zero_ps = 0, update_ps = 0;   // of the whole rank, in its first stage
   std::int64_t receive_forward_ps = 0, receive_backward_ps = 0;
 };
 
@@ -60,26 +62,29 @@ class PlanPricer {
                 .micro_batches = plan.micro_batches,
                 .global_batch = plan.global_batch,
                 .stages = plan.pipeline_degree(),
-                .prefetch_depth = plan.prefetch_depth};
+                .prefetch_depth = plan.prefetch_depth,
+                .split_backward = plan.schedule == plan::Schedule::kZeroBubbleH1};
     layers_.resize(plan.stages.size());
   }
 
   PlanCost price() {
     PlanCost out;
-    std::vector<StageTimes> times;
-    for (int s = 0; s < stages(); ++s) times.push_back(stage(s, out));
+    std::vector<StageTimes> times(plan_.stages.size());
+    for (int r = 0; r < ranks(); ++r) rank(r, times, out);
     out.step_ps = step(times);
     return out;
   }
 
-  std::int64_t peak(int s) {
+  std::int64_t peak(int r) {
     PlanCost out;
-    stage(s, out);
+    std::vector<StageTimes> times(plan_.stages.size());
+    rank(r, times, out);
     return out.stage_peak_bytes.front();
   }
 
  private:
-  [[nodiscard]] int stages() const { return plan_.pipeline_degree(); }
+  [[nodiscard]] int stages() const { return static_cast<int>(plan_.stages.size()); }
+  [[nodiscard]] int ranks() const { return plan_.pipeline_degree(); }
   /// Strategy of every layer of a stage, unrolled when first asked for.
   const std::vector<LayerStrategy>& layers(int s) {
     auto& all = layers_[static_cast<std::size_t>(s)];
@@ -90,21 +95,22 @@ class PlanPricer {
   }
 
   [[nodiscard]] int devices() const { return plan_.devices_per_stage(); }
+  [[nodiscard]] int first_rank(int s) const { return s % ranks() * devices(); }
   const LayerCost& block(int s, const LayerStrategy& strategy) {
     // Neighbours are mostly alike.
     if (known_ == nullptr || known_stage_ != s || known_strategy_ != strategy) {
-      known_ = &costs_.block(strategy, context_, s * devices(), devices());
+      known_ = &costs_.block(strategy, context_, first_rank(s), devices());
       known_stage_ = s;
       known_strategy_ = strategy;
     }
     return *known_;
   }
   const LayerCost& embedding() { return costs_.embedding(plan_.vocabulary, context_, 0, devices()); }
-  const LayerCost& head() { return costs_.head(plan_.vocabulary, context_, (stages() - 1) * devices(), devices()); }
+  const LayerCost& head() { return costs_.head(plan_.vocabulary, context_, first_rank(stages() - 1), devices()); }
   /// Null when the layouts agree.
   const LayerCost* reshard(int s, const LayerStrategy& from, const LayerStrategy& to) {
     if (from.same_layout(to)) return nullptr;
-    return &costs_.reshard(layout_of(from), layout_of(to), context_, s * devices(), devices());
+    return &costs_.reshard(layout_of(from), layout_of(to), context_, first_rank(s), devices());
   }
 
   /// Layout in which the residual stream enters a stage, and leaves it.
@@ -119,13 +125,17 @@ class PlanPricer {
   std::int64_t transfer_ps(int from, int to) {
     const int count = plan_.devices_per_stage();
     const auto& layout = entry(std::max(from, to));
-    return costs_.exchange_ps(from * count, count, (to - from) * count, boundary_bytes(layout));
+    const int sender = from % ranks(), receiver = to % ranks();
+    return costs_.exchange_ps(sender * count, count, (receiver - sender) * count, boundary_bytes(layout));
   }
 
   struct Passes {
-    Pass zero, forward, backward, backward_last, update;
+    Pass forward, backward, backward_last, weight, weight_last;
   };
-  void state(const LayerCost& c, StageTimes& t, StageMemory& m, Passes& p) {
+  struct Once {
+    Pass zero, update;
+  };
+  void state(const LayerCost& c, StageTimes& t, StageMemory& m, Once& p) {
     t.zero_ps += c.zero_gradient_ps;
     t.update_ps += c.update_ps - c.zero_gradient_ps;
     m.persistent_bytes += c.persistent_bytes;
@@ -139,10 +149,16 @@ class PlanPricer {
   void backward_of(const LayerCost& c, StageTimes& t, Passes& p) {
     t.backward_ps += c.backward_ps;
     t.backward_sync_ps += c.backward_sync_ps;
+    t.weight_ps += c.weight_ps;
+    t.weight_sync_ps += c.weight_sync_ps;
     p.backward.add(c.backward, c.gather_backward);
-    if (c.reduces_per_micro_batch) p.backward.add(c.sync);
     p.backward_last.add(c.backward, c.gather_backward);
-    p.backward_last.add(c.sync);
+    if (c.splits) {
+      p.weight.add(c.weight);
+      p.weight_last.add(c.weight);
+    }
+    if (c.reduces_per_micro_batch) (c.splits ? p.weight : p.backward).add(c.sync);
+    (c.splits ? p.weight_last : p.backward_last).add(c.sync);
   }
   void receive(std::int64_t bytes, Pass& pass) { pass.add({.delta_bytes = bytes, .peak_bytes = bytes}); }
   void send(std::int64_t bytes, Pass& pass) { pass.add({.delta_bytes = -bytes, .peak_bytes = 0}); }
@@ -197,31 +213,43 @@ class PlanPricer {
     send(boundary_bytes(entry(s)), p.backward_last);
   }
 
-  StageTimes stage(int s, PlanCost& out) {
-    StageTimes t;
-    StageMemory m;
+  ChunkMemory stage(int s, StageTimes& t) {
     Passes p;
-    if (s == 0) state(embedding(), t, m, p);
-    for (const auto& layer : layers(s)) state(block(s, layer), t, m, p);
-    if (s + 1 == stages()) {
-      state(head(), t, m, p);
-      loss(t, m);
-    }
     forward_pass(s, t, p);
     backward_pass(s, t, p);
-    m.in_flight = in_flight(plan_.schedule, s, stages(), plan_.micro_batches);
-    m.micro_batches = plan_.micro_batches;
-    m.zero_gradient = p.zero.memory(0);
+    ChunkMemory m;
     m.forward = p.forward.memory(plan_.prefetch_depth);
     m.backward = p.backward.memory(plan_.prefetch_depth);
     m.backward_last = p.backward_last.memory(plan_.prefetch_depth);
-    m.update = p.update.memory(0);
-    if (s + 1 < stages()) m.held_activation_bytes = boundary_bytes(layers(s).back());
-    if (s > 0) m.held_gradient_bytes = boundary_bytes(entry(s));
-    out.stage_ps.push_back(t.forward_ps + t.backward_ps);
-    out.stage_sync_ps.push_back(t.backward_sync_ps - t.backward_ps + t.zero_ps + t.update_ps);
-    out.stage_peak_bytes.push_back(peak_bytes(m));
-    return t;
+    m.weight = p.weight.memory(0);
+    m.weight_last = p.weight_last.memory(0);
+    if (s + 1 < stages()) m.sent_activation_bytes = boundary_bytes(layers(s).back());
+    if (s > 0) m.sent_gradient_bytes = boundary_bytes(entry(s));
+    return m;
+  }
+
+  void rank(int r, std::vector<StageTimes>& times, PlanCost& out) {
+    StageTimes& first = times[static_cast<std::size_t>(r)];
+    StageMemory m;
+    Once once;
+    if (r == 0) state(embedding(), first, m, once);
+    std::int64_t pass_ps = 0, sync_ps = 0;
+    for (int s = r; s < stages(); s += ranks()) {
+      for (const auto& layer : layers(s)) state(block(s, layer), first, m, once);
+      StageTimes& t = times[static_cast<std::size_t>(s)];
+      m.chunks.push_back(stage(s, t));
+      pass_ps += t.forward_ps + t.backward_ps + t.weight_ps;
+      sync_ps += t.backward_sync_ps - t.backward_ps + t.weight_sync_ps - t.weight_ps;
+    }
+    if (r + 1 == ranks()) {
+      state(head(), first, m, once);
+      loss(first, m);
+    }
+    m.zero_gradient = once.zero.memory(0);
+    m.update = once.update.memory(0);
+    out.stage_ps.push_back(pass_ps);
+    out.stage_sync_ps.push_back(sync_ps + first.zero_ps + first.update_ps);
+    out.stage_peak_bytes.push_back(peak_bytes(m, plan::pass_order(plan_.schedule, r, ranks(), plan_.virtual_stages, plan_.micro_batches)));
   }
 
   /// The loss is one number of the last stage, zeroed once.
@@ -233,24 +261,58 @@ class PlanPricer {
     m.persistent_bytes += model::element_bytes(model::DType::kFloat32);
   }
 
+  /// The formula of closed_form.h.
   [[nodiscard]] std::int64_t step(const std::vector<StageTimes>& times) const {
-    const bool held = !cost_.overlaps();
-    std::int64_t start = 0, both = 0, forward = 0, backward = 0;
-    for (std::size_t i = 0; i < times.size(); ++i) {
-      const StageTimes& t = times[i];
-      const std::int64_t f = t.forward_ps + (held ? t.receive_forward_ps : 0), b = t.backward_ps + (held ? t.receive_backward_ps : 0);
-      both = std::max(both, f + b);
-      forward = std::max(forward, f);
-      backward = std::max(backward, b);
-      start = std::max(t.zero_ps, i == 0 ? 0 : start + times[i - 1].forward_ps) + t.receive_forward_ps;
-    }
-    const std::int64_t cycle = plan_.schedule == plan::Schedule::kGPipe ? forward + backward : both;
-    std::int64_t end = start + times.back().forward_ps + (plan_.micro_batches - 1) * cycle, last = 0;
-    for (auto t = times.rbegin(); t != times.rend(); ++t) {
-      end += t->receive_backward_ps + t->backward_sync_ps;
-      last = std::max(last, end + t->update_ps);
+    const auto p = static_cast<std::size_t>(ranks());
+    std::int64_t start = 0;
+    for (std::size_t i = 0; i < p; ++i) start = std::max(times[i].zero_ps, i == 0 ? 0 : start + times[i - 1].forward_ps) + times[i].receive_forward_ps;
+    std::int64_t end = start + times[p - 1].forward_ps + (plan_.micro_batches - 1) * cycle(times) + rest(times), last = 0;
+    for (std::size_t i = p; i-- > 0;) {
+      end += times[i].receive_backward_ps + times[i].backward_sync_ps;
+      last = std::max(last, end + times[i].update_ps);
     }
     return last;
+  }
+  [[nodiscard]] std::int64_t forward_with_receive(const StageTimes& t) const { return t.forward_ps + (cost_.overlaps() ? 0 : t.receive_forward_ps); }
+  [[nodiscard]] std::int64_t backward_with_receive(const StageTimes& t) const { return t.backward_ps + (cost_.overlaps() ? 0 : t.receive_backward_ps); }
+
+  [[nodiscard]] std::int64_t cycle(const std::vector<StageTimes>& times) const {
+    std::int64_t forward = 0, backward = 0, all = 0;
+    std::vector<std::int64_t> rank(static_cast<std::size_t>(ranks()), 0);
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      forward = std::max(forward, forward_with_receive(times[i]));
+      backward = std::max(backward, backward_with_receive(times[i]));
+      std::int64_t& sum = rank[i % rank.size()];
+      sum += forward_with_receive(times[i]) + backward_with_receive(times[i]) + times[i].weight_ps;
+      all = std::max(all, sum);
+    }
+    return plan_.schedule == plan::Schedule::kGPipe ? forward + backward : all;
+  }
+
+  /// R.
+  [[nodiscard]] std::int64_t rest(const std::vector<StageTimes>& times) const {
+    const auto p = static_cast<std::size_t>(ranks());
+    switch (plan_.schedule) {
+      case plan::Schedule::kGPipe:
+      case plan::Schedule::k1F1B: return 0;
+      case plan::Schedule::kInterleaved: {
+        std::vector<std::int64_t> sync(p, 0);
+        for (std::size_t i = p; i < times.size(); ++i) sync[i % p] += times[i].backward_sync_ps - times[i].backward_ps;
+        return cycle(times) - forward_with_receive(times[p - 1]) - backward_with_receive(times[p - 1]) + *std::max_element(sync.begin(), sync.end());
+      }
+      case plan::Schedule::kZeroBubbleH1: {
+        std::int64_t tail = 0;
+        std::vector<std::int64_t> filled;
+        for (const StageTimes& t : times) {
+          tail = std::max(tail, t.weight_sync_ps);
+          filled.push_back(std::min({t.forward_ps, t.backward_ps, t.weight_ps}));
+        }
+        std::sort(filled.begin(), filled.end());
+        const std::int64_t waits = std::min<std::int64_t>(plan_.micro_batches, static_cast<std::int64_t>(p)) - 1;
+        return tail - std::accumulate(filled.begin(), filled.begin() + waits, std::int64_t{0});
+      }
+    }
+    ORRERY_CHECK(false, "schedule out of range");
   }
 
   LayerCosts& costs_;
@@ -269,10 +331,10 @@ std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int6
   switch (schedule) {
     case plan::Schedule::kGPipe: return micro_batches;
     case plan::Schedule::k1F1B:
-    case plan::Schedule::kInterleaved:
     case plan::Schedule::kZeroBubbleH1: return std::min<std::int64_t>(stages - stage, micro_batches);
+    case plan::Schedule::kInterleaved: break;
   }
-  ORRERY_CHECK(false, "schedule out of range");
+  ORRERY_CHECK(false, "an interleaved schedule holds chunks");
 }
 
 base::Result<PlanCost> plan_cost(const CostModel& cost, const plan::Plan& plan) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace orrery::costmodel {
 
 plan::TemplateMemory after(const plan::TemplateMemory& first, const plan::TemplateMemory& then) {
@@ -9,21 +11,55 @@ plan::TemplateMemory after(const plan::TemplateMemory& first, const plan::Templa
           .peak_bytes = std::max(first.peak_bytes, first.delta_bytes + then.peak_bytes)};
 }
 
-std::int64_t peak_bytes(const StageMemory& s) {
-  const std::int64_t k = s.in_flight, m = s.micro_batches, stash = s.forward.delta_bytes;
-  std::int64_t peak = std::max<std::int64_t>(0, s.zero_gradient.peak_bytes);
-  for (const std::int64_t j : {k - 1, k}) {
-    if (j >= m) continue;
-    const std::int64_t start = std::min(j, k - 1) * stash + (j >= 1 ? s.held_activation_bytes : 0) + (j >= k ? s.held_gradient_bytes : 0);
-    peak = std::max(peak, start + s.forward.peak_bytes);
+namespace {
+
+const plan::TemplateMemory& memory_of(const ChunkMemory& c, const plan::PassNode& n) {
+  switch (n.kind) {
+    case plan::PassKind::kForward: return c.forward;
+    case plan::PassKind::kBackward: return n.last ? c.backward_last : c.backward;
+    case plan::PassKind::kWeight: return n.last ? c.weight_last : c.weight;
   }
-  for (const std::int64_t i : {std::int64_t{0}, std::int64_t{1}, m - 1}) {
-    if (i >= m) continue;
-    const std::int64_t start = std::min(k, m - i) * stash + s.held_activation_bytes + (i >= 1 ? s.held_gradient_bytes : 0);
-    peak = std::max(peak, start + (i == m - 1 ? s.backward_last : s.backward).peak_bytes);
+  ORRERY_CHECK(false, "pass kind out of range");
+}
+
+/// Bytes alive beside the persistent ones, pass after pass.
+struct Walk {
+  const StageMemory& stage;
+  std::int64_t alive = 0, activation = 0, gradient = 0, peak = 0;
+
+  void reach(std::int64_t bytes) { peak = std::max(peak, alive + activation + gradient + bytes); }
+  void run(const std::vector<plan::PassNode>& passes) {
+    for (const plan::PassNode& n : passes) {
+      const ChunkMemory& c = stage.chunks[static_cast<std::size_t>(n.chunk)];
+      const plan::TemplateMemory& m = memory_of(c, n);
+      reach(m.peak_bytes);
+      alive += m.delta_bytes;
+      if (n.kind == plan::PassKind::kForward && c.sent_activation_bytes > 0) activation = c.sent_activation_bytes;
+      if (n.kind == plan::PassKind::kBackward && c.sent_gradient_bytes > 0) gradient = c.sent_gradient_bytes;
+    }
   }
-  peak = std::max(peak, s.held_activation_bytes + s.held_gradient_bytes + s.update.peak_bytes);
-  return s.persistent_bytes + peak;
+  void turns(const std::vector<plan::PassNode>& body, std::int64_t count) {
+    run(body);
+    if (count == 1) return;
+    const std::int64_t before = alive;
+    run(body);
+    if (count == 2) return;
+    alive += (count - 3) * (alive - before);
+    run(body);
+  }
+};
+
+}  // namespace
+
+std::int64_t peak_bytes(const StageMemory& stage, const std::vector<plan::PassNode>& order) {
+  Walk walk{stage};
+  walk.reach(stage.zero_gradient.peak_bytes);
+  for (const plan::PassNode& n : order) {
+    if (n.body.empty()) walk.run({n});
+    else walk.turns(n.body, (n.end - n.begin + n.step - 1) / n.step);
+  }
+  walk.reach(stage.update.peak_bytes);
+  return stage.persistent_bytes + walk.peak;
 }
 
 }  // namespace orrery::costmodel

@@ -10,11 +10,11 @@
 namespace orrery::executor::kernels {
 
 void linear(const SegmentShape& s, Phase phase, Operands& o) {
-  const at::Tensor weight = o.weights[0].view({s.out, s.in});
+  const auto weight = [&] { return o.weights[0].view({s.out, s.in}); };   // G has none
   if (phase == Phase::kF) {
     at::Tensor y = rows_of(o.writes[0].make());
-    if (s.bias) at::addmm_out(y, o.weights[1], rows_of(o.reads[0]), weight.t());
-    else at::mm_out(y, rows_of(o.reads[0]), weight.t());
+    if (s.bias) at::addmm_out(y, o.weights[1], rows_of(o.reads[0]), weight().t());
+    else at::mm_out(y, rows_of(o.reads[0]), weight().t());
     return;
   }
   const at::Tensor dy = rows_of(o.reads[0]);
@@ -27,7 +27,7 @@ void linear(const SegmentShape& s, Phase phase, Operands& o) {
   }
   if (has_input_gradient(phase)) {
     at::Tensor dx = rows_of(o.writes[0].make());
-    at::mm_out(dx, dy, weight);
+    at::mm_out(dx, dy, weight());
   }
 }
 

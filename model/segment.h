@@ -38,7 +38,8 @@ namespace orrery::model {
 ///   kAccumulate  reads part; updates sum += part (flat gradients; activations of post-norm models)
 ///   kAdamW       reads gradient; updates parameter, first moment, second moment (, master): on the rank's slice of those
 ///                that hold all `padded` elements, see plan/program.h ParameterUnit
-/// A segment with weights runs its backward as kBG; one without as kB.
+/// A segment with weights runs its backward as kBG; one without as kB. A product runs them apart as well: B reads d only, G reads d and a
+/// and writes nothing.
 enum class SegmentKind : std::uint8_t {
   kLoadTokens, kLoadTargets, kEmbedding, kPositionAdd, kNorm, kQkv, kAttention,
   kAttentionSplit, kAttentionBlock, kAttentionMerge, kProjection, kResidual,

@@ -31,7 +31,7 @@ struct CheckedProgram {
 };
 CheckedProgram unroll_all(const Program& program);
 
-/// Proves without running: sends match receives, groups issue collectives in one order, nothing waits in a cycle, a micro-batch's
+/// Proves without running: sends match receives, groups issue collectives in one order, nothing waits in a cycle (with every stream on its own, and with one thread per rank that runs in issue order), a micro-batch's
 /// forward precedes its backward, every contribution of a micro-batch to a gradient reaches its owner exactly once,
 /// buffers are written before read, freed once, never read after, and nothing but persistent state outlives the step; partial sums of
 /// split products are completed exactly once before they are read; operands fit the table of model/segment.h.

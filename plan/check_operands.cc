@@ -32,7 +32,8 @@ Operands product(const SegmentShape& s, Phase phase) {
     o.reads = {t * s.in};
     o.writes = {t * s.out};
   } else {
-    o.reads = {t * s.out, t * s.in};
+    o.reads = {t * s.out};
+    if (phase != Phase::kB) o.reads.push_back(t * s.in);
     if (phase != Phase::kG) o.writes = {t * s.in};
   }
   return o;

@@ -79,6 +79,7 @@ class Progress {
     match_collectives();
     // A missing partner stops everything behind it: what the walk would report then are echoes.
     if (faults_.size() == before) walk();
+    if (faults_.size() == before) walk_threads();
   }
 
  private:
@@ -333,6 +334,54 @@ class Progress {
       } else if (const auto partner = absent_partner(p)) {
         fault(FaultKind::kDeadlock, p, "{} waits for its counterpart {}", describe(p), describe(*partner));
       }
+    }
+  }
+
+  // ---- progress of one thread per rank ----
+  /// A rank may run all its streams from one thread in issue order: it blocks in collectives and receives; a send is posted and left, and
+  /// ends before the next operation of its stream (executor, simulation without overlap). Streams that progress alone do not imply this.
+  struct Thread {
+    std::uint32_t next = 0;
+    std::array<std::uint32_t, kStreams> posted;   // sends
+    Thread() { posted.fill(kNoOp); }
+  };
+
+  void walk_threads() {
+    for (Walker& w : walkers_) std::fill(w.reached.begin(), w.reached.end(), false);
+    std::vector<Thread> threads(steps_.size());
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t c = 0; c < threads.size(); ++c) moved = advance_thread(static_cast<int>(c), threads[c]) || moved;
+    }
+    for (std::size_t c = 0; c < threads.size(); ++c) report_stuck_thread(static_cast<int>(c), threads[c]);
+  }
+
+  bool advance_thread(int c, Thread& t) {
+    const std::span<const OpInstance> ops = steps_[static_cast<std::size_t>(c)].ops;
+    bool moved = false;
+    for (; t.next < ops.size(); ++t.next, moved = true) {
+      const Op& op = *ops[t.next].op;
+      std::uint32_t& before = t.posted[static_cast<std::size_t>(op.stream)];
+      if (before != kNoOp && absent_partner({c, before})) return moved;
+      before = kNoOp;
+      std::vector<bool>::reference reached = walkers_[static_cast<std::size_t>(c)].reached[t.next];
+      if (!reached) reached = moved = true;
+      if (is_send(op)) before = t.next;
+      else if (op.kind != OpKind::kCompute && absent_partner({c, t.next})) return moved;
+    }
+    return moved;
+  }
+  static bool is_send(const Op& op) {
+    return op.kind == OpKind::kExchange && std::all_of(op.legs.begin(), op.legs.end(), [](const Leg& leg) { return leg.send; });
+  }
+
+  void report_stuck_thread(int c, const Thread& t) {
+    const ClassStep& s = steps_[static_cast<std::size_t>(c)];
+    if (t.next == s.ops.size()) return;
+    const std::uint32_t before = t.posted[static_cast<std::size_t>(s.ops[t.next].op->stream)];
+    const Post p{c, before != kNoOp ? before : t.next};
+    if (const auto partner = absent_partner(p)) {
+      fault(FaultKind::kDeadlock, p, "{} waits for its counterpart {}, when every rank runs its operations in turn", describe(p), describe(*partner));
     }
   }
 

@@ -16,7 +16,13 @@ InstanceKey key_of(const Program& program, const BufferRef& ref, std::int64_t la
 }
 
 InstanceMap::InstanceMap(const Program& program, const RankClass& rank_class) : first_layer_(rank_class.first_layer) {
-  const std::int64_t layers = rank_class.end_layer - rank_class.first_layer + 1, m = program.micro_batches;
+  std::vector<LayerRange> ranges = rank_class.chunks;
+  if (ranges.empty()) ranges.push_back({rank_class.first_layer, rank_class.end_layer});
+  layer_slots_.assign(static_cast<std::size_t>(rank_class.end_layer - rank_class.first_layer + 1), 0);
+  std::int64_t layers = 0;
+  for (const LayerRange& range : ranges)
+    for (std::int64_t l = range.first; l <= range.end; ++l) layer_slots_[static_cast<std::size_t>(l - first_layer_)] = layers++;
+  const std::int64_t m = program.micro_batches;
   std::int64_t next = 0;
   slots_.reserve(program.buffers.size());
   for (std::uint32_t i = 0; i < program.buffers.size(); ++i) {

@@ -34,7 +34,7 @@ class InstanceMap {
   InstanceMap(const Program& program, const RankClass& rank_class);
   [[nodiscard]] InstanceIndex at(const BufferRef& ref, std::int64_t layer, std::int64_t micro_batch) const {
     const Slot& s = slots_[ref.buffer.raw()];
-    return static_cast<InstanceIndex>(s.base + (s.layers ? (layer + ref.layer_offset - first_layer_) * s.layer_stride : 0) +
+    return static_cast<InstanceIndex>(s.base + (s.layers ? layer_slot(layer + ref.layer_offset) * s.layer_stride : 0) +
                                       (s.micro_batches ? micro_batch : 0));
   }
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -44,7 +44,9 @@ class InstanceMap {
     std::int64_t base = 0, layer_stride = 0;
     bool layers = false, micro_batches = false;
   };
+  [[nodiscard]] std::int64_t layer_slot(std::int64_t layer) const { return layer_slots_[static_cast<std::size_t>(layer - first_layer_)]; }
   std::vector<Slot> slots_;
+  std::vector<std::int64_t> layer_slots_;  // from first_layer_ on; boundaries of a chunk count as layers of it
   std::int64_t first_layer_ = 0;
   std::size_t size_ = 0;
 };

@@ -22,15 +22,19 @@ class Assembler {
     program_.devices_per_stage = plan_.devices_per_stage();
     program_.plan_fingerprint = fingerprint(plan_);
     std::int64_t layer = 0;
-    for (int s = 0; s < plan_.pipeline_degree(); ++s) {
+    for (const Stage& stage : plan_.stages) {
+      ranges_.push_back({layer, layer + stage.layers()});
+      layer = ranges_.back().end;
+    }
+    for (int rank = 0; rank < plan_.pipeline_degree(); ++rank) {
       RankClass c;
-      c.stage = s;
+      c.stage = rank;
       c.count = plan_.devices_per_stage();
-      c.first_rank = s * c.count;
-      c.first_layer = layer;
-      for (const LayerRun& run : plan_.stages[static_cast<std::size_t>(s)].runs) layer += run.count;
-      c.end_layer = layer;
-      stage(c);
+      c.first_rank = rank * c.count;
+      c.first_layer = range(stage_of(rank, 0)).first;
+      c.end_layer = range(stage_of(rank, plan_.virtual_stages - 1)).end;
+      for (int v = 0; v < plan_.virtual_stages && plan_.virtual_stages > 1; ++v) c.chunks.push_back(range(stage_of(rank, v)));
+      rank_class(c);
       program_.classes.push_back(std::move(c));
     }
   }
@@ -45,6 +49,7 @@ class Assembler {
     c.global_batch = plan.global_batch;
     c.stages = plan.pipeline_degree();
     c.prefetch_depth = plan.prefetch_depth;
+    c.split_backward = plan.schedule == Schedule::kZeroBubbleH1;
     return c;
   }
 
@@ -59,6 +64,9 @@ class Assembler {
   };
 
   bool empty(TemplateId id) const { return program_.templates[id].ops.empty(); }
+  int stage_of(int rank, int chunk) const { return chunk * plan_.pipeline_degree() + rank; }
+  const LayerRange& range(int stage) const { return ranges_[static_cast<std::size_t>(stage)]; }
+  bool is_last(int stage) const { return stage + 1 == static_cast<int>(plan_.stages.size()); }
 
   const LayerSet& layer_set(const LayerStrategy& s) {
     const std::string tag = strategy_tag(s);
@@ -77,9 +85,12 @@ class Assembler {
     return blocks_.emplace(name, add_templates(b_, name, reshard_pair(b_, from, to))).first->second;
   }
 
-  /// Point-to-point transfer of the residual stream (or its gradient) at block boundary `layer`, both sides in `l`.
-  TemplateId transfer(const Layout& l, bool forward, bool send) {
-    const std::string name = fmt::format("{}_{}[{}]", send ? "send" : "receive", forward ? "activation" : "gradient", l.tag());
+  /// Point-to-point transfer of the residual stream (or its gradient), both sides in `l`, between `stage` and the one before it (else behind
+  /// it). From the last pipeline rank the activation goes on to the first.
+  TemplateId transfer(const Layout& l, int stage, bool before, bool forward, bool send) {
+    const int ranks = plan_.pipeline_degree(), rank = stage % ranks, peer = (rank + (before ? ranks - 1 : 1)) % ranks;
+    const bool wraps = before ? rank == 0 : peer == 0;
+    const std::string name = fmt::format("{}_{}[{}{}]", send ? "send" : "receive", forward ? "activation" : "gradient", l.tag(), wraps ? " wrap" : "");
     if (const auto found = transfers_.find(name); found != transfers_.end()) return found->second;
     const BufferRef buffer = forward ? b_.stream(l, 0) : b_.stream_gradient(l, 0);
     Op op;
@@ -87,7 +98,7 @@ class Assembler {
     op.name = fmt::format("{}({})", send ? "send" : "receive", forward ? "x" : "dx");
     op.stream = forward ? (send ? Stream::kForwardSend : Stream::kForwardReceive)
                         : (send ? Stream::kBackwardSend : Stream::kBackwardReceive);
-    op.legs = {{send, (forward == send ? 1 : -1) * plan_.devices_per_stage(), buffer}};
+    op.legs = {{send, (peer - rank) * plan_.devices_per_stage(), buffer}};
     op.bytes = program_.buffers[buffer.buffer].bytes();
     if (send) op.reads = op.frees = {buffer};
     else op.writes = {buffer};
@@ -99,9 +110,13 @@ class Assembler {
     i.call = {backward ? set.backward : set.forward, layer};
     const TemplateId gather = backward ? set.gather_backward : set.gather_forward;
     if (!empty(gather)) i.gather = {gather, layer};
-    if (backward && !empty(set.sync)) i.sync = {set.sync, layer};
-    i.sync_always = set.reduces_per_micro_batch;
+    if (backward && !has_weight(set)) synchronise(i, set);
     return i;
+  }
+  bool has_weight(const LayerSet& set) const { return set.weight.valid() && !empty(set.weight); }
+  void synchronise(Item& i, const LayerSet& set) const {
+    if (!empty(set.sync)) i.sync = {set.sync, i.call.layer};
+    i.sync_always = set.reduces_per_micro_batch;
   }
   void add_reshard(Pass& pass, const Layout& from, const Layout& to, std::int64_t layer, bool backward) {
     if (from == to) return;
@@ -116,50 +131,67 @@ class Assembler {
     return all;
   }
 
-  Pass forward_pass(const RankClass& c) {
-    const std::vector<LayerStrategy> layers = strategies(c.stage);
+  Pass forward_pass(int stage) {
+    const std::vector<LayerStrategy> layers = strategies(stage);
     const Layout vocabulary(plan_.vocabulary);
+    const auto [first, end] = range(stage);
     Pass p;
     Layout now = vocabulary;
-    if (c.stage == 0) {
+    if (stage == 0) {
       p.items.push_back(compute_item(embedding(), 0, false));
     } else {
-      now = Layout(strategies(c.stage - 1).back());
-      p.add(transfer(now, true, false), c.first_layer);
+      now = Layout(strategies(stage - 1).back());
+      p.add(transfer(now, stage, true, true, false), first);
     }
     for (std::size_t i = 0; i < layers.size(); ++i) {
-      const std::int64_t layer = c.first_layer + static_cast<std::int64_t>(i);
+      const std::int64_t layer = first + static_cast<std::int64_t>(i);
       add_reshard(p, now, Layout(layers[i]), layer, false);
       p.items.push_back(compute_item(layer_set(layers[i]), layer, false));
       now = Layout(layers[i]);
     }
-    if (c.stage + 1 < plan_.pipeline_degree()) {
-      p.add(transfer(now, true, true), c.end_layer);
+    if (!is_last(stage)) {
+      p.add(transfer(now, stage, false, true, true), end);
     } else {
-      add_reshard(p, now, vocabulary, c.end_layer, false);
-      Item item = compute_item(head(), c.end_layer, false);
-      if (head().reduces_per_micro_batch) item.sync = {head().sync, c.end_layer};
+      add_reshard(p, now, vocabulary, end, false);
+      Item item = compute_item(head(), end, false);
+      if (head().reduces_per_micro_batch) synchronise(item, head());
       p.items.push_back(item);
     }
     return p;
   }
 
-  Pass backward_pass(const RankClass& c) {
-    const std::vector<LayerStrategy> layers = strategies(c.stage);
+  Pass backward_pass(int stage) {
+    const std::vector<LayerStrategy> layers = strategies(stage);
     const Layout vocabulary(plan_.vocabulary);
+    const auto [first, end] = range(stage);
     Pass p;
     const Layout last(layers.back());
-    if (c.stage + 1 < plan_.pipeline_degree()) p.add(transfer(last, false, false), c.end_layer);
-    else add_reshard(p, last, vocabulary, c.end_layer, true);
+    if (!is_last(stage)) p.add(transfer(last, stage, false, false, false), end);
+    else add_reshard(p, last, vocabulary, end, true);
     for (std::size_t i = layers.size(); i-- > 0;) {
-      const std::int64_t layer = c.first_layer + static_cast<std::int64_t>(i);
+      const std::int64_t layer = first + static_cast<std::int64_t>(i);
       p.items.push_back(compute_item(layer_set(layers[i]), layer, true));
       const Layout here(layers[i]);
-      const Layout before = i > 0 ? Layout(layers[i - 1]) : c.stage == 0 ? vocabulary : Layout(strategies(c.stage - 1).back());
+      const Layout before = i > 0 ? Layout(layers[i - 1]) : stage == 0 ? vocabulary : Layout(strategies(stage - 1).back());
       add_reshard(p, before, here, layer, true);
-      if (i == 0 && c.stage > 0) p.add(transfer(before, false, true), layer);
+      if (i == 0 && stage > 0) p.add(transfer(before, stage, true, false, true), layer);
     }
-    if (c.stage == 0) p.items.push_back(compute_item(embedding(), 0, true));
+    if (stage == 0) p.items.push_back(compute_item(embedding(), 0, true));
+    return p;
+  }
+
+  /// Weight gradients, in the order of the backward; none unless the schedule splits it.
+  Pass weight_pass(int stage) {
+    const std::vector<LayerStrategy> layers = strategies(stage);
+    Pass p;
+    for (std::size_t i = layers.size(); i-- > 0;) {
+      const LayerSet& set = layer_set(layers[i]);
+      if (!has_weight(set)) continue;
+      Item item;
+      item.call = {set.weight, range(stage).first + static_cast<std::int64_t>(i)};
+      synchronise(item, set);
+      p.items.push_back(item);
+    }
     return p;
   }
 
@@ -177,12 +209,17 @@ class Assembler {
     return with_prefetch(compute, gathers, plan_.prefetch_depth);
   }
 
-  void stage(RankClass& c) {
-    const bool first = c.stage == 0, last = c.stage + 1 == plan_.pipeline_degree();
-    const Pass forward = forward_pass(c), backward = backward_pass(c);
-    StagePasses passes{calls(forward, false), calls(backward, false), calls(backward, true)};
-    if (last && !head().reduces_per_micro_batch && !empty(head().sync))
-      passes.backward_last.insert(passes.backward_last.begin(), {head().sync, c.end_layer});
+  StagePasses stage_passes(int stage) {
+    const Pass forward = forward_pass(stage), backward = backward_pass(stage), weight = weight_pass(stage);
+    StagePasses passes{calls(forward, false), calls(backward, false), calls(backward, true), calls(weight, false), calls(weight, true)};
+    if (is_last(stage) && !head().reduces_per_micro_batch && !empty(head().sync))
+      passes.backward_last.insert(passes.backward_last.begin(), {head().sync, range(stage).end});
+    return passes;
+  }
+
+  void rank_class(RankClass& c) {
+    std::vector<StagePasses> passes;
+    for (int v = 0; v < plan_.virtual_stages; ++v) passes.push_back(stage_passes(stage_of(c.stage, v)));
 
     std::vector<PassCall> zero, update;
     const auto state = [&](const LayerSet& set, std::int64_t layer) {
@@ -190,16 +227,19 @@ class Assembler {
       if (!empty(set.update)) update.push_back({set.update, layer});
       for (BufferId id : set.persistent) c.persistent.push_back({id, layer});
     };
-    if (first) state(embedding(), 0);
-    const std::vector<LayerStrategy> layers = strategies(c.stage);
-    for (std::size_t i = 0; i < layers.size(); ++i) state(layer_set(layers[i]), c.first_layer + static_cast<std::int64_t>(i));
-    if (last) {
+    if (c.stage == 0) state(embedding(), 0);
+    for (int v = 0; v < plan_.virtual_stages; ++v) {
+      std::int64_t layer = range(stage_of(c.stage, v)).first;
+      for (const LayerStrategy& s : strategies(stage_of(c.stage, v))) state(layer_set(s), layer++);
+    }
+    if (c.stage + 1 == plan_.pipeline_degree()) {
       state(head(), c.end_layer);
       zero.push_back({zero_loss(), c.end_layer});
       c.persistent.push_back({loss().buffer, 0});
     }
     c.body = compress(zero, 0, false);
-    for (Node& n : schedule_nodes(plan_.schedule, c.stage, plan_.pipeline_degree(), plan_.micro_batches, passes)) c.body.push_back(std::move(n));
+    const std::vector<PassNode> order = pass_order(plan_.schedule, c.stage, plan_.pipeline_degree(), plan_.virtual_stages, plan_.micro_batches);
+    for (Node& n : schedule_nodes(order, passes)) c.body.push_back(std::move(n));
     for (Node& n : compress(update, 0, false)) c.body.push_back(std::move(n));
   }
 
@@ -219,6 +259,7 @@ class Assembler {
   const Plan& plan_;
   Builder b_;
   Program& program_;
+  std::vector<LayerRange> ranges_;   // by stage
   std::map<std::string, LayerSet> blocks_;
   std::map<std::string, TemplateId> transfers_;
 };
@@ -236,7 +277,6 @@ base::Diagnostics unsupported(const Plan& plan) {
   check(plan.vocabulary);
   for (const Stage& stage : plan.stages)
     for (const LayerRun& run : stage.runs) check(run.strategy);
-  refuse(plan.schedule == Schedule::kInterleaved || plan.schedule == Schedule::kZeroBubbleH1, to_string(plan.schedule));
   return faults;
 }
 

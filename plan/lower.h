@@ -13,15 +13,17 @@ base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model);
 ///
 ///  * `forward`, `backward`: once per micro-batch. The head does its backward at once after its forward (its `backward` is empty):
 ///    the gradient [b,s,h] is kept instead of the logits [b,s,v].
+///  * `weight`: with split_backward only (else invalid): the weight gradients of the products between norms and activations; `backward` then has
+///    all the rest (gradients of norms and biases too, which share most of their work with the input's gradient).
 ///  * `gather`: ZeRO-3 only (else no operations): before every forward and every backward; they write gathered weights that the compute template
 ///    frees; `gather_backward` is the same for the backward's buffers.
-///  * `sync`: reduction of gradients over data parallelism, on the data stream: after the last micro-batch's backward
+///  * `sync`: reduction of gradients over data parallelism, on the data stream: after the last micro-batch's backward (its `weight`, if it has operations)
 ///    (`reduces_per_micro_batch` false), or after every one.
 ///  * `zero_gradient`, `update`: once per step (AdamW, then the all-gather of parameters for ZeRO-1/2).
 struct LayerTemplates {
   Program program;            // buffers, segments, groups, units and the templates below; one class without a body that lists the
                               // persistent state
-  TemplateId forward, backward, gather_forward, gather_backward, zero_gradient, sync, update;
+  TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync, update;
   bool reduces_per_micro_batch = false;
 };
 struct LayerContext {
@@ -32,6 +34,7 @@ struct LayerContext {
   std::int64_t global_batch = 0;
   int stages = 1;                          // > 1: a tied head in another stage keeps its own copy of the table
   int prefetch_depth = 1;
+  bool split_backward = false;             // zero-bubble schedules: weight gradients have a pass of their own
 };
 LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context);
 /// The part that depends on weights alone: gathers, sync, zero_gradient, update and the persistent state are those of lower_block;

@@ -10,7 +10,13 @@ namespace orrery::plan {
 struct LayerPair {
   std::vector<Op> forward, backward;
   std::vector<UnitUse> units;
+  std::vector<Op> weight = {};   // see split_backward
 };
+
+/// Takes the weight gradients of the plain products (qkv, projection, MLP) out of `backward`: each BG becomes a B, which stays, and a G in
+/// `weight`. What a G reads (the product's input and the gradient of its output) lives until the last G that reads it. Norms, biases and
+/// tables keep their BG: they give nothing to fill a bubble with.
+void split_backward(Builder& b, LayerPair& pair);
 
 LayerPair block_pair(Builder& b, const LayerStrategy& strategy);
 /// The parameter units of a block.
@@ -40,7 +46,7 @@ LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to);
 
 /// Adds the templates of one layer to the Program under construction.
 struct LayerSet {
-  TemplateId forward, backward, gather_forward, gather_backward, zero_gradient, sync, update;
+  TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync, update;
   bool reduces_per_micro_batch = false;
   std::vector<BufferId> persistent;
 };

@@ -4,6 +4,8 @@ namespace orrery::plan {
 
 LayerSet add_templates(Builder& b, const std::string& name, LayerPair pair) {
   LayerSet t;
+  const bool split = b.context().split_backward;
+  if (split) split_backward(b, pair);
   std::vector<Op> zero, sync, update;
   const auto append = [](std::vector<Op>& to, std::vector<Op> from) {
     for (Op& op : from) to.push_back(std::move(op));
@@ -24,12 +26,13 @@ LayerSet add_templates(Builder& b, const std::string& name, LayerPair pair) {
   if (!gather_forward.empty()) pair.forward.back().release = b.gather_pool();
   if (!gather_backward.empty()) pair.backward.back().release = b.gather_pool();
   t.forward = b.add(name + ".forward", std::move(pair.forward));
-  t.backward = b.add(name + ".backward", std::move(pair.backward));
+  t.backward = b.add(name + (split ? ".backward_input" : ".backward"), std::move(pair.backward));
   t.gather_forward = b.add(name + ".gather_forward", std::move(gather_forward));
   t.gather_backward = b.add(name + ".gather_backward", std::move(gather_backward));
   t.zero_gradient = b.add(name + ".zero_gradient", std::move(zero));
   t.sync = b.add(name + ".sync", std::move(sync));
   t.update = b.add(name + ".update", std::move(update));
+  if (split) t.weight = b.add(name + ".backward_weight", std::move(pair.weight));
   return t;
 }
 
@@ -42,6 +45,7 @@ LayerTemplates lower_alone(const char* name, const model::ModelSpec& model, cons
   const LayerSet set = add_templates(b, name, make(b));
   out.forward = set.forward;
   out.backward = set.backward;
+  out.weight = set.weight;
   out.gather_forward = set.gather_forward;
   out.gather_backward = set.gather_backward;
   out.zero_gradient = set.zero_gradient;

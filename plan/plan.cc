@@ -237,7 +237,8 @@ class PlanValidator {
     }
     const std::int64_t devices = devices_of(plan_.vocabulary);
     const auto stages = static_cast<std::int64_t>(plan_.stages.size());
-    if (plan_.vocabulary.tp >= 1 && plan_.vocabulary.dp >= 1 && devices * std::max<std::int64_t>(stages, 1) > kMaxWorldSize) {
+    const std::int64_t ranks = stages / std::max(plan_.virtual_stages, 1);
+    if (plan_.vocabulary.tp >= 1 && plan_.vocabulary.dp >= 1 && devices * std::max<std::int64_t>(ranks, 1) > kMaxWorldSize) {
       fault(ErrorCode::kOutOfRange, fmt::format("{} stages of {} ranks each", stages, devices),
             fmt::format("a plan has at most {} ranks", kMaxWorldSize));
     }
@@ -282,7 +283,22 @@ class PlanValidator {
             fmt::format("schedule {} with virtual_stages = {}", to_string(plan_.schedule), plan_.virtual_stages),
             "the interleaved schedule, and it alone, runs several virtual stages on a pipeline rank");
     }
-    must_divide("virtual_stages", plan_.virtual_stages, static_cast<std::int64_t>(plan_.stages.size()), "stages");
+    const auto stages = static_cast<std::int64_t>(plan_.stages.size());
+    must_divide("virtual_stages", plan_.virtual_stages, stages, "stages");
+    if (plan_.virtual_stages == 1 || stages % plan_.virtual_stages != 0 || stages == 0) return;
+    const std::int64_t ranks = stages / plan_.virtual_stages;
+    if (ranks == 1) {
+      fault(ErrorCode::kInconsistent, fmt::format("{} virtual stages on one pipeline rank", stages),
+            "virtual stages shorten the bubble of a pipeline: use more pipeline ranks, or one stage");
+    }
+    if (plan_.micro_batches >= 1 && plan_.micro_batches % ranks != 0) {
+      fault(ErrorCode::kInconsistent,
+            fmt::format("{} micro_batches on {} pipeline ranks with virtual stages", plan_.micro_batches, ranks),
+            plan_.global_batch % ranks == 0
+                ? fmt::format("the interleaved schedule takes them in groups of {}: use a multiple of {} that divides global_batch", ranks, ranks)
+                : fmt::format("the interleaved schedule takes them in groups of {}, which do not divide a global_batch of {} either", ranks,
+                              plan_.global_batch));
+    }
   }
 
   void check_layer(const std::string& field, const LayerStrategy& s) {
@@ -340,7 +356,7 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
     faults.push_back(Diagnostic{.code = code, .message = std::move(message), .hint = std::move(hint)});
   };
   const std::pair<std::string_view, std::int64_t> positive[] = {
-      {"tp", o.tp}, {"pp", o.pp}, {"dp", o.dp}, {"micro_batch", o.micro_batch}, {"global_batch", o.global_batch}};
+      {"tp", o.tp}, {"pp", o.pp}, {"virtual_stages", o.virtual_stages}, {"dp", o.dp}, {"micro_batch", o.micro_batch}, {"global_batch", o.global_batch}};
   for (const auto& [name, value] : positive) {
     if (value < 1) fault(ErrorCode::kOutOfRange, fmt::format("{} is {}", name, value), fmt::format("{} is at least 1", name));
   }
@@ -349,12 +365,14 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
     fault(ErrorCode::kOutOfRange, fmt::format("global_batch is {}", o.global_batch), fmt::format("at most {}", kLarge));
   }
   if (!faults.empty()) return faults;
-  if (o.pp > model.layers) {
-    fault(ErrorCode::kInconsistent, fmt::format("{} stages for {} layers", o.pp, model.layers),
-          fmt::format("pp is at most {}, one layer per stage", model.layers));
-  } else if (model.layers % o.pp != 0) {
-    fault(ErrorCode::kInconsistent, fmt::format("{} layers do not divide into {} equal stages", model.layers, o.pp),
-          fmt::format("nearest pp: {}", nearest_divisors(model.layers, o.pp)));
+  const std::int64_t stages = std::int64_t{o.pp} * o.virtual_stages;
+  const std::string_view what = o.virtual_stages == 1 ? "pp" : "pp * virtual_stages";
+  if (stages > model.layers) {
+    fault(ErrorCode::kInconsistent, fmt::format("{} stages for {} layers", stages, model.layers),
+          fmt::format("{} is at most {}, one layer per stage", what, model.layers));
+  } else if (model.layers % stages != 0) {
+    fault(ErrorCode::kInconsistent, fmt::format("{} layers do not divide into {} equal stages", model.layers, stages),
+          fmt::format("nearest {}: {}", what, nearest_divisors(model.layers, stages)));
   }
   const bool fits = o.micro_batch <= o.global_batch / o.dp;
   if (!fits || o.global_batch % (o.dp * o.micro_batch) != 0) {
@@ -390,8 +408,10 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
   LayerStrategy layer = plan.vocabulary;
   layer.sequence_parallel = options.sequence_parallel;
   layer.recompute = options.recompute;
-  const Stage stage{.runs = {{.count = static_cast<int>(model.layers / options.pp), .strategy = layer}}};
-  plan.stages.assign(static_cast<std::size_t>(options.pp), stage);
+  const int stages = options.pp * options.virtual_stages;
+  const Stage stage{.runs = {{.count = static_cast<int>(model.layers / stages), .strategy = layer}}};
+  plan.virtual_stages = options.virtual_stages;
+  plan.stages.assign(static_cast<std::size_t>(stages), stage);
   if (Diagnostics faults = validate(plan, model); !faults.empty()) return base::fail(std::move(faults));
   return plan;
 }

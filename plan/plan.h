@@ -98,7 +98,7 @@ struct Plan {
 /// Largest world that a plan may ask for.
 inline constexpr std::int64_t kMaxWorldSize = 1 << 20;
 
-/// Every layer alike, every stage with layers / pp of them. World size = tp * dp * pp, and
+/// Every layer alike, every stage with layers / (pp * virtual_stages) of them. World size = tp * dp * pp, and
 /// micro_batches = global_batch / (dp * micro_batch).
 struct UniformOptions {
   int tp = 1, pp = 1, dp = 1, zero = 0;
@@ -109,8 +109,9 @@ struct UniformOptions {
   std::int64_t global_batch = 1;
   std::int64_t sequence = 0;       // 0: model's max_positions
   model::Precision precision = model::Precision::kBFloat16;
+  int virtual_stages = 1;          // per pipeline rank: layers / (pp * virtual_stages) layers each
 };
-/// Errors: pp that does not divide the layers, dp * micro_batch that does not divide the global batch (nothing is ever rounded; the
+/// Errors: pp * virtual_stages that does not divide the layers, dp * micro_batch that does not divide the global batch (nothing is ever rounded; the
 /// hint names the nearest values), and those of validate().
 base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string& cluster, int hosts,
                                 const UniformOptions& options);

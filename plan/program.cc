@@ -204,6 +204,7 @@ class ProgramDigest {
 
   void add(const RankClass& c) {
     f_.add(c.stage).add(c.first_rank).add(c.count).add(c.first_layer).add(c.end_layer);
+    for (const LayerRange& chunk : c.chunks) f_.add(chunk.first).add(chunk.end);
     add_all(c.persistent);
     add_all(c.body);
   }

@@ -194,12 +194,17 @@ struct Node {
   std::vector<Node> body;
 };
 
-/// Ranks [first_rank, first_rank + count) of pipeline stage `stage`: same operations, own peers.
+struct LayerRange {
+  std::int64_t first = 0, end = 0;   // exclusive
+};
+
+/// Ranks [first_rank, first_rank + count) of pipeline rank `stage`: same operations, own peers.
 struct RankClass {
   int stage = 0;
   int first_rank = 0;
   int count = 0;
   std::int64_t first_layer = 0, end_layer = 0;
+  std::vector<LayerRange> chunks = {};  // with virtual stages: what it owns of [first_layer, end_layer), ascending, never touching; else empty
   struct Persistent {
     BufferId buffer;
     std::int64_t layer = 0;      // instance index when the scope has layers

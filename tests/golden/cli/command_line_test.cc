@@ -41,6 +41,7 @@ std::vector<Case> cases() {
       {"unknown_key", "simulate --model gpt2 --cluster bad.yaml", {{"bad.yaml", kCluster}}},
       {"missing_unit", "plan --model gpt2 --cluster dgx-a100 --memory 36"},
       {"tp_does_not_divide_heads", "simulate --model gpt2 --cluster dgx-a100 --tp 8"},
+      {"interleaved_micro_batches", "simulate --model gpt2 --cluster dgx-a100 --pp 4 --schedule interleaved --virtual-stages 3 --global-batch 12"},
       {"zero_devices", "simulate --model gpt2 --cluster dgx-a100 --tp 0"},
       {"zero_hosts", "simulate --model gpt2 --cluster dgx-a100 --hosts 0"},
       {"too_many_ranks", "simulate --model llama-2-7b --cluster dgx-a100 --tp 8 --dp 4"},

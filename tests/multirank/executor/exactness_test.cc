@@ -56,6 +56,16 @@ TEST(Exactness, PipelineWithRecomputationIsBitExact) {
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(plain[i].losses, replayed[i].losses) << kFamilies[i];
 }
 
+// Nor do schedules change what is added to what: micro-batches contribute in their order, weight gradients apart or not.
+TEST(Exactness, SchedulesAreBitExact) {
+  const std::vector<Curve> plain = train_ranks(plan_case("pp2_1f1b"));
+  for (const char* other : {"pp2_interleaved", "pp2_zb_h1"}) {
+    const std::vector<Curve> curves = train_ranks(plan_case(other));
+    ASSERT_EQ(plain.size(), curves.size());
+    for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(plain[i].losses, curves[i].losses) << other << " " << kFamilies[i];
+  }
+}
+
 // Not a test of its own: what each rank of train_ranks runs.
 TEST(DISABLED_Rank, Trains) {
   const char* name = std::getenv("ORRERY_TEST_CASE");

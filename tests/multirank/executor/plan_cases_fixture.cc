@@ -107,6 +107,13 @@ void add_context(std::vector<PlanCase>& cases) {
                              {.tp = 2, .recompute = Recompute::kFull, .cp = 2, .context = plan::ContextKind::kUlysses, .strided = true}));
 }
 
+Plan uneven(const model::ModelSpec& model) {
+  Plan p = uniform(model, {.pp = 2, .micro_batch = 2});
+  p.stages[0].runs[0].count = 1;
+  p.stages[1].runs[0].count = 3;
+  return p;
+}
+
 std::vector<PlanCase> make_cases() {
   std::vector<PlanCase> cases;
   add_both(cases, "alone_micro_batches", {.micro_batch = 2});
@@ -129,6 +136,14 @@ std::vector<PlanCase> make_cases() {
   }
   add_groups(cases);
   add_context(cases);
+  add_both(cases, "pp2_interleaved", {.pp = 2, .schedule = Schedule::kInterleaved, .micro_batch = 2, .virtual_stages = 2});
+  add_both(cases, "pp2_zb_h1", {.pp = 2, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 2});
+  add_both(cases, "pp4_zb_h1", {.pp = 4, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 1});
+  cases.push_back(simple("tp2_sp_pp2_zb_h1", {.tp = 2, .pp = 2, .sequence_parallel = true, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 2}));
+  cases.push_back(simple("pp2_dp2_zero3_zb_h1", {.pp = 2, .dp = 2, .zero = 3, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 1}));
+  cases.push_back(simple("pp2_dp2_zero2_interleaved",
+                         {.pp = 2, .dp = 2, .zero = 2, .schedule = Schedule::kInterleaved, .micro_batch = 1, .virtual_stages = 2}));
+  cases.push_back({"pp2_uneven", 2, uneven});
   add_both(cases, "tp2_pp2", {.tp = 2, .pp = 2, .micro_batch = 2});
   add_both(cases, "tp2_dp2_zero3", {.tp = 2, .dp = 2, .zero = 3, .micro_batch = 2});
   add_both(cases, "pp2_dp2_zero1", {.pp = 2, .dp = 2, .zero = 1, .micro_batch = 2});

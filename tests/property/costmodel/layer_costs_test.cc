@@ -67,7 +67,8 @@ RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
   const int first = stage * *rc::gen::inRange(0, devices / stage);
   const plan::Group group{"g", size, stride};
   const std::int64_t bytes = *rc::gen::inRange<std::int64_t>(0, 1 << 28);
-  for (const auto op : {plan::Collective::kAllReduce, plan::Collective::kAllGather, plan::Collective::kAllToAll, plan::Collective::kBroadcast}) {
+  for (const auto op : {plan::Collective::kAllReduce, plan::Collective::kAllGather, plan::Collective::kAllToAll, plan::Collective::kBroadcast,
+                        plan::Collective::kPointToPoint}) {
     RC_ASSERT(prices.duration_ps(op, group, bytes, prices.summary(op, group, first, stage)) ==
               prices.collective(op, group, bytes, first, stage, Senders::kWholeGroups).duration_ps());
   }

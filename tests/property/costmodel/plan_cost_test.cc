@@ -27,7 +27,8 @@ RC_GTEST_PROP(ClosedForm, StagePeakEqualsTheProgramsStaticPeakByteForByte, (std:
   RC_PRE(program.has_value());
   const auto priced = plan_cost(cost_of(model, plan), plan);
   RC_ASSERT(priced.has_value());
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+  RC_ASSERT(priced->stage_peak_bytes.size() == program->classes.size());
+  for (std::size_t s = 0; s < program->classes.size(); ++s) {
     RC_ASSERT(priced->stage_peak_bytes[s] == plan::static_memory(*program, program->classes[s]).peak_bytes);
   }
 }
@@ -38,6 +39,8 @@ RC_GTEST_PROP(ClosedForm, OneStageWithoutOverlapTakesTheSumOfItsOperations, (std
     for (const auto& run : plan.stages[s].runs) plan.stages[0].runs.push_back(run);
   }
   plan.stages.resize(1);
+  plan.virtual_stages = 1;
+  if (plan.schedule == plan::Schedule::kInterleaved) plan.schedule = plan::Schedule::k1F1B;
   const auto program = plan::lower(plan, model);
   RC_PRE(program.has_value());
   const auto cost = cost_of(model, plan);

@@ -1,6 +1,7 @@
 #pragma once
-/// Random valid plans for property tests of any room: small models of every shape, heterogeneous strategies, pp 1..4, both schedules,
-/// zero 0..3, hybrid sharding, context parallelism of both kinds, strided groups, reduction per step and per micro-batch, recomputation, sequence parallelism, vocabulary tensor parallelism.
+/// Random valid plans for property tests of any room: small models of every shape, heterogeneous strategies, pp 1..4, every schedule,
+/// stages from even to lopsided, zero 0..3, hybrid sharding, context parallelism of both kinds, strided groups, reduction per step and per
+/// micro-batch, recomputation, sequence parallelism, vocabulary tensor parallelism.
 ///
 ///     rc::check("...", [] { const RandomPlan r = random_plan(*rc::gen::arbitrary<std::uint64_t>()); ... r.model, r.plan ... });
 
@@ -27,19 +28,24 @@ class PlanDraw {
     RandomPlan r;
     const std::int64_t devices = power_of_two(max_devices_per_stage);
     const std::int64_t pp = between(1, 4);
-    r.model = model(pp);
+    Schedule schedule = static_cast<Schedule>(between(0, 3));
+    if (schedule == Schedule::kInterleaved && pp == 1) schedule = Schedule::k1F1B;
+    const bool interleaved = schedule == Schedule::kInterleaved;
+    const std::int64_t chunks = interleaved ? between(2, 3) : 1;
+    r.model = model(pp * chunks);
     Plan& p = r.plan;
     p.model = r.model.name;
     p.model_fingerprint = r.model.fingerprint();
     p.cluster = "random";
     p.precision = flag() ? model::Precision::kFloat32 : model::Precision::kBFloat16;
     p.sequence = r.model.max_positions;
-    p.micro_batches = between(1, 5);
+    p.micro_batches = interleaved ? pp * between(1, 3) : between(1, 5);
     p.global_batch = p.micro_batches * devices * between(1, 2);
-    p.schedule = flag() ? Schedule::kGPipe : Schedule::k1F1B;
+    p.schedule = schedule;
+    p.virtual_stages = static_cast<int>(chunks);
     p.prefetch_depth = static_cast<int>(between(0, 2));
     p.vocabulary = strategy(devices, true);
-    p.stages = stages(r.model.layers, pp, devices);
+    p.stages = stages(r.model.layers, pp * chunks, devices);
     return r;
   }
 
@@ -97,7 +103,8 @@ class PlanDraw {
 
   std::vector<Stage> stages(std::int64_t layers, std::int64_t pp, std::int64_t devices) {
     std::vector<std::int64_t> counts(static_cast<std::size_t>(pp), 1);
-    for (std::int64_t spare = layers - pp; spare > 0; --spare) ++counts[static_cast<std::size_t>(between(0, pp - 1))];
+    const std::int64_t heavy = flag() ? between(0, pp - 1) : -1;   // one stage gets all that is to spare
+    for (std::int64_t spare = layers - pp; spare > 0; --spare) ++counts[static_cast<std::size_t>(heavy >= 0 ? heavy : between(0, pp - 1))];
     std::vector<Stage> stages;
     const LayerStrategy usual = strategy(devices, false);
     for (std::int64_t left : counts) {

@@ -27,27 +27,43 @@ TEST(InFlight, OneForwardOneBackwardHoldsStagesFromHere) {
 }
 
 // persistent 1000; a forward keeps 10 and peaks at 15; backward peaks at 7, the last at 9; 2 in flight of 4 micro-batches: forward 2 starts with
-// 10 + X 3 + D 2, backward 1 with 20 + 3 + 2.
+// 10 + X 3 + D 2, backward 1 with 20 + 3 + 2. Rank 1 of 3 in 1F1B: F0, F1 B0, F2 B1, F3 B2, B3.
 TEST(StageMemory, PeakIsTheHighestOfTheFiveKindsOfPasses) {
   StageMemory s{.persistent_bytes = 1000,
-                .in_flight = 2,
-                .micro_batches = 4,
                 .zero_gradient = {},
-                .forward = {.delta_bytes = 10, .peak_bytes = 15},
-                .backward = {.delta_bytes = -10, .peak_bytes = 7},
-                .backward_last = {.delta_bytes = -10, .peak_bytes = 9},
                 .update = {},
-                .held_activation_bytes = 3,
-                .held_gradient_bytes = 2};
-  EXPECT_EQ(peak_bytes(s), 1032);  // backward 1: 20 + 3 + 2 + 7; forward 2 reaches 15 + 15
-  s.forward.peak_bytes = 30;
-  EXPECT_EQ(peak_bytes(s), 1045);
-  s.backward_last.peak_bytes = 100;
-  EXPECT_EQ(peak_bytes(s), 1115);
+                .chunks = {{.forward = {.delta_bytes = 10, .peak_bytes = 15},
+                            .backward = {.delta_bytes = -10, .peak_bytes = 7},
+                            .backward_last = {.delta_bytes = -10, .peak_bytes = 9},
+                            .weight = {},
+                            .weight_last = {},
+                            .sent_activation_bytes = 3,
+                            .sent_gradient_bytes = 2}}};
+  const auto order = plan::pass_order(plan::Schedule::k1F1B, 1, 3, 1, 4);
+  EXPECT_EQ(peak_bytes(s, order), 1032);  // backward 1: 20 + 3 + 2 + 7; forward 2 reaches 15 + 15
+  s.chunks[0].forward.peak_bytes = 30;
+  EXPECT_EQ(peak_bytes(s, order), 1045);
+  s.chunks[0].backward_last.peak_bytes = 100;
+  EXPECT_EQ(peak_bytes(s, order), 1115);
   s.update.peak_bytes = 200;
-  EXPECT_EQ(peak_bytes(s), 1205);
+  EXPECT_EQ(peak_bytes(s, order), 1205);
   s.zero_gradient.peak_bytes = 300;
-  EXPECT_EQ(peak_bytes(s), 1300);
+  EXPECT_EQ(peak_bytes(s, order), 1300);
+}
+
+// A stash of 10 of which 4 wait for the weights. Rank 1 of 2 in ZB-H1, m = 4: F0 B0 | F1 B1 W0 | F2 B2 W1 | F3 B3 W2 | W3. Before each F but the first: 4.
+TEST(StageMemory, WhatWeightGradientsNeedStaysUntilTheyRun) {
+  const StageMemory s{.persistent_bytes = 0,
+                      .zero_gradient = {},
+                      .update = {},
+                      .chunks = {{.forward = {.delta_bytes = 10, .peak_bytes = 12},
+                                  .backward = {.delta_bytes = -6, .peak_bytes = 1},
+                                  .backward_last = {.delta_bytes = -6, .peak_bytes = 1},
+                                  .weight = {.delta_bytes = -4, .peak_bytes = 0},
+                                  .weight_last = {.delta_bytes = -4, .peak_bytes = 0},
+                                  .sent_activation_bytes = 0,
+                                  .sent_gradient_bytes = 0}}};
+  EXPECT_EQ(peak_bytes(s, plan::pass_order(plan::Schedule::kZeroBubbleH1, 1, 2, 1, 4)), 16);
 }
 
 class PlanCostTest : public testing::Test {

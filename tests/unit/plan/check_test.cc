@@ -424,6 +424,35 @@ TEST(Check, CollectiveThatOneRankLeavesOutIsCaught) {
   EXPECT_CAUGHT(m, FaultKind::kCollectiveOrder);
 }
 
+// Each receives on one stream what the other sends on it after a receive on another: streams progress, one thread per rank does not.
+TEST(Check, ThreadsThatBothReceiveFirstDeadlockThoughTheirStreamsDoNot) {
+  Program p;
+  const BufferId out = p.buffers.push_back({.name = "out", .shape = {4}, .scope = Scope::kStep, .persistent = true, .unit = {}});
+  const BufferId in = p.buffers.push_back({.name = "in", .shape = {4}, .scope = Scope::kStep, .unit = {}});
+  const auto ops = [&](int peer, Stream receives, Stream sends) {
+    Op receive, send;
+    receive.kind = send.kind = OpKind::kExchange;
+    receive.stream = receives;
+    send.stream = sends;
+    receive.name = "receive";
+    send.name = "send";
+    receive.legs = {{false, peer, {in}}};
+    receive.writes = receive.frees = {{in}};
+    send.legs = {{true, peer, {out}}};
+    send.reads = {{out}};
+    return std::vector<Op>{receive, send};
+  };
+  std::vector<Op> first = ops(1, Stream::kBackwardReceive, Stream::kForwardSend);
+  const std::vector<Op> second = ops(-1, Stream::kForwardReceive, Stream::kBackwardSend);
+  const std::vector<Fault> faults = check(two_ranks(p, first, second));
+  ASSERT_EQ(faults.size(), 2U) << text_of(faults);
+  EXPECT_EQ(faults[0].kind, FaultKind::kDeadlock);
+  EXPECT_EQ(faults[0].message, "operation 0 'receive' (layer 0, micro-batch 0) of stage 0 waits for its counterpart operation 1 'send' "
+                               "(layer 0, micro-batch 0) of stage 1, when every rank runs its operations in turn");
+  std::swap(first[0], first[1]);
+  EXPECT_EQ(text_of(check(two_ranks(p, first, second))), "");
+}
+
 /// Two ranks that exchange one buffer each way, on one stream; each receives first.
 TEST(Check, TwoRanksThatBothReceiveFirstDeadlock) {
   Program p;

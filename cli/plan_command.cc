@@ -62,7 +62,7 @@ const base::CommandSpec& plan_spec() {
                   sequence_option(), precision_option(), profile_option(),
                   {.name = "top", .value_name = "K", .type = OptionType::kInt, .default_value = "8", .min = 1, .max = 1000, .help = "candidates that the simulator evaluates"},
                   {.name = "threads", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = 256, .help = "simulate candidates in parallel"},
-                  {.name = "max-states", .value_name = "N", .type = OptionType::kInt, .default_value = "0", .min = 0, .help = "stop after so many states of the dynamic program, with a certified gap (0: never)"},
+                  {.name = "max-states", .value_name = "N", .type = OptionType::kInt, .default_value = "20000000", .min = 0, .help = "stop after so many states of the dynamic program, with a certified gap (0: never)"},
                   {.name = "check", .type = OptionType::kFlag, .help = "recompute the certificate's cost and memory by the independent checker"},
                   {.name = "space", .value_name = "D,...", .help = "only these dimensions: " + names_of(search::space_dimensions())},
                   {.name = "fix", .value_name = "K=V,...", .help = "fixed values: " + names_of(search::space_keys()) + "; as tp=8,pp=2,recompute=none"},

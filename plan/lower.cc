@@ -272,7 +272,6 @@ base::Diagnostics unsupported(const Plan& plan) {
   };
   const auto check = [&](const LayerStrategy& s) {
     refuse(s.operators != ShardedOperators::kAll || s.slices > 1, "sharding by operator");
-    refuse(s.ep > 1 && (s.shard > 0 || s.strided), "expert parallelism with hybrid sharding or a strided tensor group");
   };
   check(plan.vocabulary);
   for (const Stage& stage : plan.stages)

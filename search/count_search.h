@@ -69,7 +69,6 @@ class CountSearch {
 
  private:
   static constexpr std::size_t kSides = MemoryConditions::kSides;
-  static constexpr std::uint64_t kCheckStates = 16;  // an exact check takes about as long as so many nodes
 
   struct State {
     std::array<__int128, kSides> reduced{};
@@ -172,7 +171,7 @@ class CountSearch {
     if (a > 0 && (room + a - 1) / a < path_limit) path_limit = static_cast<std::int64_t>((room + a - 1) / a);
     const auto order = orders_.find(counts_, s.layouts, path_limit, problem_.budget_bytes - s.memory_bytes);
     effort_.undecided = effort_.undecided || orders_.undecided();
-    effort_.states += kCheckStates * static_cast<std::uint64_t>(orders_.refusals());
+    effort_.states += orders_.effort();
     if (!order) return true;
     sink_.offer(Counts{&counts_, &*order, s.steady_ps + order->path_ps, s.once_ps, s.memory_bytes + order->need_bytes});
     return true;

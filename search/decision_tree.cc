@@ -60,13 +60,12 @@ std::vector<int> zero_stages(const Space& space, int dp) {
   return stages;
 }
 
-/// Why a degree cannot be used, or empty.
-/// Wider products than this never pay: the tensor collectives of a layer stay on its critical path (and the layer
-/// program's tables grow as 2^layouts).
+/// Wider products than this never pay: the tensor collectives of a layer stay on its critical path.
 constexpr int kMaxTensorDegree = 16;
 
-std::string refuse_degree(const model::ModelSpec& model, const Space& space, const TreeContext& context, int tp) {
-  const int dp = context.devices / tp;
+/// Why degrees cannot be used, or empty.
+std::string refuse_degrees(const model::ModelSpec& model, const Space& space, const TreeContext& context, int tp, int cp) {
+  const int dp = context.devices / tp / cp;
   if (tp > 1 && !space.tensor) return "tensor parallelism is off";
   if (space.fix_tp && *space.fix_tp != tp) return fmt::format("tp is fixed to {}", *space.fix_tp);
   if (tp > kMaxTensorDegree) return fmt::format("tp {} is beyond the planner's {}", tp, kMaxTensorDegree);
@@ -74,6 +73,9 @@ std::string refuse_degree(const model::ModelSpec& model, const Space& space, con
   if (model.kv_heads % tp != 0) return fmt::format("tp {} does not divide {} key-value heads", tp, model.kv_heads);
   if (model.ffn % tp != 0) return fmt::format("tp {} does not divide an ffn of {}", tp, model.ffn);
   if (model.shared_ffn % tp != 0) return fmt::format("tp {} does not divide a shared expert's ffn of {}", tp, model.shared_ffn);
+  if (cp > 1 && !space.ring && !space.ulysses) return "context parallelism is off";
+  if (space.fix_cp && *space.fix_cp != cp) return fmt::format("cp is fixed to {}", *space.fix_cp);
+  if (context.sequence % cp != 0) return fmt::format("cp {} does not divide {} tokens", cp, context.sequence);
   if (space.fix_dp && *space.fix_dp != dp) return fmt::format("dp is fixed to {}", *space.fix_dp);
   if (context.micro_batch_sequences % dp != 0) {
     return fmt::format("dp {} does not divide a micro-batch of {} sequences", dp, context.micro_batch_sequences);
@@ -82,6 +84,23 @@ std::string refuse_degree(const model::ModelSpec& model, const Space& space, con
     return fmt::format("a micro-batch is fixed to {} sequences on a rank", *space.fix_micro_batch);
   }
   return "";
+}
+
+/// Sizes of the group that states are sharded over, 0: the whole data group. Hybrid: the part of it inside a host.
+std::vector<int> shard_sizes(const Space& space, const TreeContext& context, const plan::LayerStrategy& s) {
+  std::vector<int> sizes{0};
+  const int inside = context.devices_per_host / (s.strided ? 1 : s.tp);
+  const bool hybrid = space.hybrid && s.zero > 0 && s.ep == 1 && inside > 1 && inside < s.replicas() && s.replicas() % inside == 0;
+  if (hybrid) sizes.push_back(inside);
+  return sizes;
+}
+
+std::vector<plan::ContextKind> context_kinds(const model::ModelSpec& model, const Space& space, int tp, int cp) {
+  if (cp == 1) return {plan::ContextKind::kRing};
+  std::vector<plan::ContextKind> kinds;
+  if (space.ring) kinds.push_back(plan::ContextKind::kRing);
+  if (space.ulysses && model.heads % (tp * cp) == 0 && model.kv_heads % (tp * cp) == 0) kinds.push_back(plan::ContextKind::kUlysses);
+  return kinds;
 }
 
 /// Expert-parallel degrees of a group of `dp` ranks; 1 alone for a dense model.
@@ -146,29 +165,55 @@ TreeCounts count_trees(int devices) {
   return counts;
 }
 
-StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context) {
-  StrategyTree tree;
-  for (int tp = 1; tp <= context.devices; tp *= 2) {
-    if (context.devices % tp != 0) break;
-    const std::string name = fmt::format("tp{} dp{}", tp, context.devices / tp);
-    if (const std::string reason = refuse_degree(model, space, context, tp); !reason.empty()) {
-      tree.pruned.push_back({name, reason});
-      continue;
-    }
-    const std::vector<int> stages = zero_stages(space, context.devices / tp);
-    if (stages.empty()) tree.pruned.push_back({name, "data parallelism is off"});
-    const std::vector<int> experts = expert_degrees(model, space, name, context.devices / tp, tree.pruned);
-    const bool sequence_parallel = tp > 1 && space.sequence_parallel && context.sequence % tp == 0;
-    if (tp > 1 && space.sequence_parallel && !sequence_parallel && !stages.empty()) {
-      tree.pruned.push_back({name + " sp", fmt::format("tp {} does not divide {} tokens", tp, context.sequence)});
-    }
+namespace {
+
+/// All leaves of one (tp, cp).
+void grow_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context, int tp, int cp, const std::string& name,
+                     StrategyTree& tree) {
+  plan::LayerStrategy strategy{.tp = tp, .dp = context.devices / tp / cp, .cp = cp};
+  const std::vector<int> stages = zero_stages(space, strategy.replicas());
+  if (stages.empty()) tree.pruned.push_back({name, "data parallelism is off"});
+  const std::vector<plan::ContextKind> contexts = context_kinds(model, space, tp, cp);
+  if (contexts.empty()) tree.pruned.push_back({name, fmt::format("ulysses: tp cp = {} does not divide {} heads", tp * cp, model.kv_heads)});
+  const std::vector<int> experts = expert_degrees(model, space, name, strategy.replicas(), tree.pruned);
+  const bool sequence_parallel = tp > 1 && space.sequence_parallel && context.sequence % (tp * cp) == 0;
+  if (tp > 1 && space.sequence_parallel && !sequence_parallel && !stages.empty()) {
+    tree.pruned.push_back({name + " sp", fmt::format("tp cp = {} does not divide {} tokens", tp * cp, context.sequence)});
+  }
+  for (const bool strided : {false, true}) {
+    if (strided && (!space.strided || tp == 1 || strategy.replicas() == 1)) continue;
+    strategy.strided = strided;
     for (const int zero : stages) {
       for (const int ep : experts) {
-        plan::LayerStrategy strategy{.tp = tp, .dp = context.devices / tp, .zero = zero};
+        if (ep > 1 && strided) continue;
+        strategy.zero = zero;
         strategy.ep = ep;
-        if (tp == 1 || space.tensor_alone) add_leaves(space, context, strategy, tree.leaves);
-        strategy.sequence_parallel = true;
-        if (sequence_parallel) add_leaves(space, context, strategy, tree.leaves);
+        for (const int shard : shard_sizes(space, context, strategy)) {
+          strategy.shard = shard;
+          for (const plan::ContextKind kind : contexts) {
+            strategy.context = kind;
+            strategy.sequence_parallel = false;
+            if (tp == 1 || space.tensor_alone) add_leaves(space, context, strategy, tree.leaves);
+            strategy.sequence_parallel = true;
+            if (sequence_parallel) add_leaves(space, context, strategy, tree.leaves);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context) {
+  StrategyTree tree;
+  for (int tp = 1; tp <= context.devices && context.devices % tp == 0; tp *= 2) {
+    for (int cp = 1; tp * cp <= context.devices && context.devices % (tp * cp) == 0; cp *= 2) {
+      const std::string name = fmt::format("tp{}{} dp{}", tp, cp > 1 ? fmt::format(" cp{}", cp) : "", context.devices / tp / cp);
+      if (const std::string reason = refuse_degrees(model, space, context, tp, cp); !reason.empty()) {
+        tree.pruned.push_back({name, reason});
+      } else {
+        grow_strategies(model, space, context, tp, cp, name, tree);
       }
     }
   }

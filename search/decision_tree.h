@@ -8,9 +8,9 @@
 /// SDP in it: SDP alone moves the same bytes and holds less. One tree per pipeline degree P (powers of two up to N),
 /// over G = N / P devices.
 ///
-/// The planner's own tree (`layer_strategies`) is narrower in order (tensor parallelism is innermost: it moves most
-/// bytes) and wider in kind: ZeRO-1, ZeRO-2, sequence parallelism, recomputation, gradients reduced once or per
-/// micro-batch. Every path that is cut keeps its reason.
+/// The planner's own tree (`layer_strategies`) crosses these with what later systems added: ZeRO-1 and ZeRO-2, hybrid sharding,
+/// Megatron sequence parallelism, ring and Ulysses context parallelism, experts, recomputation, gradients reduced once or per micro-batch.
+/// Order of ranks: tensor groups on neighbours (they move most bytes), or across (strided). Every path that is cut keeps its reason.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -61,6 +61,7 @@ struct TreeContext {
   std::int64_t sequence = 0;               // tokens
   std::int64_t micro_batch_sequences = 0;  // of the whole stage
   std::int64_t micro_batches = 1;
+  int devices_per_host = 1;
 };
 struct StrategyTree {
   std::vector<plan::LayerStrategy> leaves;  // canonical order: tp, zero, ep, sp, recompute, grad_reduce ascending

@@ -52,7 +52,7 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
   least_path_ = paths_.cost(layouts);
   best_ = RunOrder{{}, path_limit, 0};
   // The run with the least transient comes last at best.
-  refused_ = 0;
+  refused_ = nodes_ = 0;
   if (least_need_ > spare || columns_[runs_.back()].values.transient_bytes > spare) return std::nullopt;
   trail_ = {};
   every_order_ = problem_.check != nullptr && runs_.size() <= kFewRuns;
@@ -96,7 +96,8 @@ bool LayerOrder::accepted() {
 }
 
 void LayerOrder::descend(std::size_t left, std::int64_t need) {
-  if (refused_ >= kRefusals || trail_.path_ps >= best_.path_ps || (best_.path_ps == least_path_ && !best_.columns.empty())) return;
+  if (problem_.check != nullptr && (refused_ >= kRefusals || ++nodes_ > kNodes)) return;
+  if (trail_.path_ps >= best_.path_ps || (best_.path_ps == least_path_ && !best_.columns.empty())) return;
   if (left == 0) {
     close(need);
     return;

@@ -46,10 +46,10 @@ class LayerOrder {
   /// Cheapest order with path < `path_limit` and need <= `spare` that the problem's check accepts. @pre some count is positive.
   std::optional<RunOrder> find(const std::vector<std::int32_t>& counts, std::uint64_t layouts, std::int64_t path_limit,
                                std::int64_t spare);
-  /// True when the check refused an order of the last find() that left a choice, and none was found.
-  [[nodiscard]] bool undecided() const { return refused_ > 0 && best_.columns.empty() && runs_.size() > 1; }
-  /// Orders of the last find() that the check refused.
-  [[nodiscard]] int refusals() const { return refused_; }
+  /// True when the last find() found nothing, and left an order out or had one refused that was not the only one.
+  [[nodiscard]] bool undecided() const { return best_.columns.empty() && ((refused_ > 0 && runs_.size() > 1) || nodes_ > kNodes); }
+  /// What the last find() took, in nodes of the search over counts.
+  [[nodiscard]] std::uint64_t effort() const { return static_cast<std::uint64_t>(kCheckNodes * refused_ + nodes_ / 8); }
   /// Options of all layers in that order.
   [[nodiscard]] std::vector<std::int32_t> sequence(const std::vector<std::int32_t>& counts,
                                                    const RunOrder& order) const;
@@ -59,6 +59,8 @@ class LayerOrder {
   void descend(std::size_t left, std::int64_t need);
   /// Orders that the check may refuse before a count vector is given up.
   static constexpr int kRefusals = 8;
+  static constexpr int kNodes = 1000;    // of the search over orders, likewise
+  static constexpr int kCheckNodes = 16;  // an exact check takes about as long as so many
   static constexpr std::size_t kFewRuns = 4;  // so few stand in every order
   void close(std::int64_t need);
   [[nodiscard]] bool accepted();
@@ -74,7 +76,7 @@ class LayerOrder {
   std::vector<bool> placed_;        // [index in runs_]
   std::int64_t spare_ = 0, least_need_ = 0, least_path_ = 0;
   RunOrder trail_, best_;
-  int refused_ = 0;
+  int refused_ = 0, nodes_ = 0;
   bool every_order_ = false;
 };
 

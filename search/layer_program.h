@@ -114,8 +114,8 @@ struct Effort {
     if (limit != 0 && states > limit) exhausted = true;
     return !exhausted;
   }
-  /// A count vector fitted by the form and the check refused all its canonical orders: another order might fit, so what the answer claims
-  /// to be least is so among canonical orders only.
+  /// Something was left out: a count vector fitted by the form and the check refused all its canonical orders, while another might fit; or there
+  /// were more layouts than the program takes. What the answer claims to be least is so without it.
   bool undecided = false;
 };
 

@@ -148,7 +148,14 @@ class Loops {
 
   /// True when the program's answer is a plan below the cutoff; then it is kept.
   base::Result<bool> solve(const PlanProblem& problem, std::int64_t cutoff, Program program) {
-    const auto answer = program(model_.pipeline(problem), cutoff, effort_);
+    // A problem whose memory is hard to decide must not use up the whole effort: it is left open (kBudget).
+    constexpr std::uint64_t kProblemStates = 300'000;
+    const std::uint64_t left = effort_.limit == 0 ? kProblemStates : effort_.limit - std::min(effort_.limit, effort_.states);
+    Effort effort{.limit = std::min(kProblemStates, std::max<std::uint64_t>(left, 1))};
+    const auto answer = program(model_.pipeline(problem), cutoff, effort);
+    effort_.states += effort.states;
+    effort_.exhausted = effort_.exhausted || (effort_.limit != 0 && effort_.states >= effort_.limit);
+    effort_.undecided = effort_.undecided || effort.undecided || effort.exhausted;
     if (!answer) return false;
     TRY(Finalist finalist, price(problem, *answer));
     ORRERY_CHECK(std::ranges::max(finalist.stage_peak_bytes) <= budget_, "an answer of the pipeline program does not fit");

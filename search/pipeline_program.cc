@@ -23,6 +23,8 @@ class StageProgram final : public MemoryCheck {
   /// `entry`: layout in which the stage receives (-1: first stage); `last`: of its last layer (-1: the last stage, any).
   StageProgram(const PipelineProblem& problem, std::size_t stage, int count, int entry, int last, std::vector<std::int32_t> options);
   [[nodiscard]] bool possible() const { return !problem_.options.empty(); }
+  /// More layouts than the layer program takes: those of the last options were left out.
+  [[nodiscard]] bool truncated() const { return truncated_; }
   [[nodiscard]] const LayerProblem& problem() const { return problem_; }
   [[nodiscard]] std::vector<std::int32_t> named(const std::vector<std::int32_t>& sequence) const;
   bool fits(const std::vector<std::int32_t>& sequence) override { return whole_.check->fits(stage_, entry_, named(sequence)); }
@@ -33,6 +35,7 @@ class StageProgram final : public MemoryCheck {
   int entry_;
   LayerProblem problem_;
   std::vector<std::int32_t> names_;  // of the options kept
+  bool truncated_ = false;
 };
 
 StageProgram::StageProgram(const PipelineProblem& problem, std::size_t index, int count, int entry, int last, std::vector<std::int32_t> options)
@@ -54,10 +57,17 @@ StageProgram::StageProgram(const PipelineProblem& problem, std::size_t index, in
               .budget_bytes = all.budget_bytes,
               .check = problem.check == nullptr ? nullptr : this};
   std::vector<int> layouts;  // kept, in the stage's numbers
-  for (const std::int32_t name : names_) {
+  std::vector<std::int32_t> given = std::move(names_);
+  names_.clear();
+  for (const std::int32_t name : given) {
     LayerOption option = all.options[static_cast<std::size_t>(name)];
     const auto known = std::ranges::find(layouts, option.layout);
+    if (known == layouts.end() && layouts.size() == static_cast<std::size_t>(kMaxLayouts)) {
+      truncated_ = true;
+      continue;
+    }
     if (known == layouts.end()) layouts.push_back(option.layout);
+    names_.push_back(name);
     option.layout = static_cast<int>(std::ranges::find(layouts, option.layout) - layouts.begin());
     problem_.options.push_back(option);
   }
@@ -211,6 +221,7 @@ class PipelineSearch {
     }
     if (limits.total_ps <= 0 || limits.steady_ps < 0) return result;
     StageProgram program(problem_, i, count, from.layout, last, options);
+    effort_.undecided = effort_.undecided || program.truncated();
     if (!program.possible() || layer_bound(program.problem(), {1, 1}).value >= limits.total_ps) return result;
     const auto frontier = static_cast<std::int32_t>(frontiers_.size());
     frontiers_.push_back(points_of(i, program, limits));

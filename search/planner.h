@@ -13,21 +13,24 @@
 
 namespace orrery::search {
 
-/// kBudget: the best plan found with a certified gap: the effort limit was reached, or (GPipe alone; a late stage whose
+/// kBudget: the best plan found with a certified gap: the effort limit was reached, the memory of some problem was hard to decide, or (GPipe alone; a late stage whose
 /// update outlasts the first stage) the search's form of the cost is a lower bound of the closed form there.
 enum class Status : std::uint8_t { kOptimal, kInfeasible, kBudget };
 std::string_view to_string(Status s);
 
 /// Which strategies the decision tree may use.
 struct Space {
-  bool data = true, zero1 = false, zero2 = true, zero3 = true, tensor = true, sequence_parallel = true, pipeline = true;
-  bool recompute_full = true, recompute_selective = false;
+  bool data = true, zero1 = true, zero2 = true, zero3 = true, tensor = true, sequence_parallel = true, pipeline = true;
+  bool recompute_full = true, recompute_selective = true;
+  bool ring = false, ulysses = false;  // context parallelism: next to no difference from data parallelism where that is possible, so proofs take long
+  bool hybrid = true;                // states sharded inside a host, replicated across
+  bool strided = false;              // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
   bool gpipe = true, one_f_one_b = true;
   bool expert = true;  // experts of a mixture over ranks of the data group
   bool recompute_none = true;  // layers that keep all activations
   bool tensor_alone = true;    // tensor without sequence parallelism
   bool reduce_per_step = true, reduce_per_micro_batch = true;  // gradients of zero 2 and 3
-  std::optional<int> fix_tp, fix_pp, fix_dp;
+  std::optional<int> fix_tp, fix_cp, fix_pp, fix_dp;
   std::optional<std::int64_t> fix_micro_batches;
   std::optional<std::int64_t> fix_micro_batch;  // sequences of a micro-batch on one data-parallel rank
   bool vocabulary_like_layers = false;          // fix_tp holds for embedding and head too

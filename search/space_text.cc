@@ -24,6 +24,11 @@ constexpr std::array kDimensions{
     Dimension{{"zero3", "", "and parameters"}, &Space::zero3},
     Dimension{{"tp", "", "tensor parallelism"}, &Space::tensor},
     Dimension{{"sp", "", "Megatron sequence parallelism"}, &Space::sequence_parallel},
+    Dimension{{"ring", "", "context parallelism, ring attention"}, &Space::ring},
+    Dimension{{"ulysses", "", "context parallelism, Ulysses"}, &Space::ulysses},
+    Dimension{{"ep", "", "expert parallelism"}, &Space::expert},
+    Dimension{{"hybrid", "", "states sharded inside a host, replicated across"}, &Space::hybrid},
+    Dimension{{"strided", "", "tensor groups across, data groups on neighbours"}, &Space::strided},
     Dimension{{"pp", "", "pipelines"}, &Space::pipeline},
     Dimension{{"selective", "", "selective recomputation"}, &Space::recompute_selective},
     Dimension{{"recompute", "", "full recomputation"}, &Space::recompute_full},
@@ -83,6 +88,11 @@ base::Result<void> fix_degree(std::string_view key, std::string_view value, Spac
   space.*Field = static_cast<int>(n);
   return {};
 }
+base::Result<void> fix_context(std::string_view key, std::string_view value, Space& space) {
+  TRY_VOID(fix_degree<&Space::fix_cp>(key, value, space));
+  space.ring = space.ulysses = *space.fix_cp > 1;
+  return {};
+}
 template <std::optional<std::int64_t> Space::* Field>
 base::Result<void> fix_count(std::string_view key, std::string_view value, Space& space) {
   TRY(space.*Field, number(key, value));
@@ -95,6 +105,7 @@ struct Key {
 };
 constexpr std::array kKeys{
     Key{{"tp", "1, 2, 4, ...", "tensor-parallel degree of every layer"}, fix_degree<&Space::fix_tp>},
+    Key{{"cp", "1, 2, 4, ...", "context-parallel degree of every layer"}, fix_context},
     Key{{"pp", "1, 2, ...", "pipeline stages"}, fix_degree<&Space::fix_pp>},
     Key{{"dp", "1, 2, ...", "data-parallel degree of every layer"}, fix_degree<&Space::fix_dp>},
     Key{{"zero", "0 .. 3", "what data parallelism shards"}, [](std::string_view, std::string_view v, Space& s) { return fix_zero(v, s); }},

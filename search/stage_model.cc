@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-
 namespace orrery::search {
 namespace {
 
@@ -77,7 +75,8 @@ const StrategyTree& StageModel::layers_of(int devices, std::int64_t micro_batche
   const auto [place, fresh] = layer_trees_.try_emplace({devices, micro_batches});
   if (fresh) {
     place->second = layer_strategies(cost_.model(), space_,
-                                     {devices, cost_.options().sequence, global_batch_ / micro_batches, micro_batches});
+                                     {devices, cost_.options().sequence, global_batch_ / micro_batches, micro_batches,
+                                      static_cast<int>(cost_.topology().devices_per_host())});
   }
   return place->second;
 }
@@ -86,7 +85,8 @@ const StrategyTree& StageModel::vocabulary_of(int devices, std::int64_t micro_ba
   const auto [place, fresh] = vocabulary_trees_.try_emplace({devices, micro_batches});
   if (fresh) {
     place->second = vocabulary_strategies(
-        cost_.model(), space_, {devices, cost_.options().sequence, global_batch_ / micro_batches, micro_batches});
+        cost_.model(), space_, {devices, cost_.options().sequence, global_batch_ / micro_batches, micro_batches,
+                                      static_cast<int>(cost_.topology().devices_per_host())});
   }
   return place->second;
 }
@@ -138,7 +138,6 @@ StageModel::Table& StageModel::table(int devices, std::int64_t micro_batches, in
     for (std::size_t j = 0; j < all.size() && !beaten; ++j) beaten = j != i && beats(all[j], all[i]) && (j < i || !beats(all[i], all[j]));
     if (!beaten) t.blocks.push_back(all[i]);
   }
-  ORRERY_CHECK(t.layouts.size() <= static_cast<std::size_t>(kMaxLayouts), "{} layouts", t.layouts.size());
   t.change_ps.assign(t.layouts.size() * t.layouts.size(), -1);
   return t;
 }

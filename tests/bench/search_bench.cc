@@ -28,7 +28,8 @@ void set_states(benchmark::State& state, std::uint64_t states) {
 void layer_program(benchmark::State& state) {
   const costmodel::CostModel cost = llama_on_a100();
   const Space space;
-  StageModel stages(cost, space, 64, 36 * kGiB);
+  costmodel::LayerCosts costs(cost);
+  StageModel stages(costs, space, 64, 36 * kGiB);
   const plan::LayerStrategy vocabulary = stages.vocabulary_of(8, 4).leaves.front();
   LayerProblem problem = stages.pipeline({1, 4, plan::Schedule::k1F1B, vocabulary}).stages.front().layers;
   problem.layers = static_cast<int>(state.range(0));

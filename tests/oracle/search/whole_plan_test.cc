@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "costmodel/layer_costs.h"
 #include "search/decision_tree.h"
 #include "search/planner.h"
 #include "tests/unit/search/tiny_fixture.h"
@@ -22,7 +23,7 @@ struct Priced {
 class EveryPlan {
  public:
   EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch)
-      : cost_(cost), space_(space), global_batch_(global_batch) {
+      : cost_(cost), costs_(cost), space_(space), global_batch_(global_batch) {
     const int devices = static_cast<int>(cost.topology().device_count());
     for (int stages = 1; stages <= std::min<int>(devices, static_cast<int>(cost.model().layers)); ++stages) {
       if (devices % stages != 0) continue;
@@ -44,7 +45,7 @@ class EveryPlan {
  private:
   void plans_of(int stages, std::int64_t m) {
     const int devices = static_cast<int>(cost_.topology().device_count()) / stages;
-    const TreeContext context{devices, cost_.options().sequence, global_batch_ / m, m};
+    const TreeContext context{devices, cost_.options().sequence, global_batch_ / m, m, static_cast<int>(cost_.topology().devices_per_host())};
     leaves_ = layer_strategies(cost_.model(), space_, context).leaves;
     if (leaves_.empty()) return;
     plan_ = {};
@@ -83,12 +84,13 @@ class EveryPlan {
     }
   }
   void price() {
-    const auto priced = costmodel::plan_cost(cost_, plan_);
+    const auto priced = costmodel::plan_cost(costs_, plan_);
     ASSERT_TRUE(priced.has_value()) << base::to_string(priced.error());
     all.push_back({priced->step_ps, std::ranges::max(priced->stage_peak_bytes)});
   }
 
   const costmodel::CostModel& cost_;
+  costmodel::LayerCosts costs_;
   const Space& space_;
   std::int64_t global_batch_;
   std::vector<plan::LayerStrategy> leaves_;
@@ -136,30 +138,49 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space) {
   EXPECT_GE(10 * optimal, 9 * feasible) << optimal << " of " << feasible;
 }
 
-TEST(WholePlanOracle, TwoDevicesTwoLayers) { compare(2, 2, 2, {}); }
-TEST(WholePlanOracle, TwoDevicesTwoLayersFourSequences) { compare(2, 2, 4, {}); }
+/// Galvatron's dimensions with ZeRO-2 and Megatron sequence parallelism.
+Space classic() {
+  Space space;
+  space.zero1 = space.recompute_selective = space.ring = space.ulysses = space.hybrid = space.strided = false;
+  return space;
+}
+
+TEST(WholePlanOracle, TwoDevicesTwoLayers) { compare(2, 2, 2, classic()); }
+TEST(WholePlanOracle, TwoDevicesTwoLayersFourSequences) { compare(2, 2, 4, classic()); }
+TEST(WholePlanOracle, TwoDevicesTwoLayersInTheWholeSpace) {
+  Space space;
+  space.ring = space.ulysses = space.strided = true;
+  compare(2, 2, 2, space);
+}
 
 TEST(WholePlanOracle, TwoDevicesThreeLayersAreUneven) {
-  Space space;
+  Space space = classic();
   space.sequence_parallel = false;
   space.zero2 = false;
   compare(2, 3, 2, space);
 }
 
 TEST(WholePlanOracle, FourDevicesTwoLayersWithoutShardedParameters) {
-  Space space;
+  Space space = classic();
   space.zero3 = false;
   compare(4, 2, 4, space);
 }
 
 TEST(WholePlanOracle, FourDevicesTwoLayers) {
-  Space space;
+  Space space = classic();
   space.data = false;
   compare(4, 2, 4, space);
 }
 
+TEST(WholePlanOracle, FourDevicesTwoLayersWithContextAndStridedGroups) {
+  Space space = classic();
+  space.ring = space.ulysses = space.strided = true;
+  space.data = space.zero2 = space.recompute_full = false;
+  compare(4, 2, 2, space);
+}
+
 TEST(WholePlanOracle, FourDevicesThreeLayersWithoutRecomputation) {
-  Space space;
+  Space space = classic();
   space.recompute_full = false;
   space.zero2 = false;
   compare(4, 3, 4, space);

@@ -39,7 +39,7 @@ RC_GTEST_PROP(ClosedForm, StagePeakOfExpertsEqualsTheProgramsByteForByte, (std::
   RC_ASSERT(program.has_value());
   const auto priced = plan_cost(cost_of(model, plan), plan);
   RC_ASSERT(priced.has_value());
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+  for (std::size_t s = 0; s < program->classes.size(); ++s) {
     RC_ASSERT(priced->stage_peak_bytes[s] == plan::static_memory(*program, program->classes[s]).peak_bytes);
   }
 }

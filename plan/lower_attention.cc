@@ -15,7 +15,6 @@
 /// and one more shift brings the sum to the owner.
 #include <fmt/format.h>
 
-#include "base/check.h"
 #include "plan/lower_parts.h"
 
 namespace orrery::plan {
@@ -153,11 +152,7 @@ class Attention {
 AttentionPart attention_part(Builder& b, const LayerStrategy& strategy, const AttentionEnds& ends) {
   Attention attention(b, strategy, ends);
   if (strategy.cp == 1) return attention.whole();
-  switch (strategy.context) {
-    case ContextKind::kRing: return attention.ring();
-    case ContextKind::kUlysses: return attention.ulysses();
-  }
-  ORRERY_CHECK(false, "context kind out of range");
+  return strategy.context == ContextKind::kRing ? attention.ring() : attention.ulysses();
 }
 
 bool is_attention_core(const Program& program, const Op& op) {

@@ -21,6 +21,7 @@ void MemoryConditions::allow() {
                      static_cast<__int128>(weights_.once) * o.once_ps);
     if (o.transient_bytes <= transient_) all_levels_.push_back(o.transient_bytes);
   }
+  if (all_levels_.empty()) all_levels_.push_back(transient_);  // all of class T lie above its least: T itself is a level
   std::ranges::sort(all_levels_);
   all_levels_.erase(std::unique(all_levels_.begin(), all_levels_.end()), all_levels_.end());
   level_count_ = std::min(kLevels, all_levels_.size());

@@ -17,7 +17,7 @@ Instance draw_instance() {
   return random_instance(rng, shape);
 }
 
-/// Time, or nothing when infeasible. Every answer is proved and passes the checker.
+/// Time, or nothing when infeasible. (RC_ASSERT takes its expression apart: || inside needs its own brackets to stop early.) Every answer is proved and passes the checker.
 std::optional<std::int64_t> time_of(const Instance& instance) {
   const Solution s = solve_instance(instance);
   RC_ASSERT(check_solution(instance, s).holds());
@@ -31,7 +31,7 @@ RC_GTEST_PROP(InstanceLaws, MoreMemoryIsNeverSlower, ()) {
   const auto before = time_of(instance);
   instance.budget_bytes += *rc::gen::inRange<std::int64_t>(0, 20'000'000);
   const auto after = time_of(instance);
-  RC_ASSERT(!before || (after && *after <= *before));
+  RC_ASSERT((!before || (after && *after <= *before)));
 }
 
 RC_GTEST_PROP(InstanceLaws, ScalingTimesScalesTheOptimum, ()) {
@@ -46,7 +46,7 @@ RC_GTEST_PROP(InstanceLaws, ScalingTimesScalesTheOptimum, ()) {
   }
   const auto after = time_of(instance);
   RC_ASSERT(before.has_value() == after.has_value());
-  RC_ASSERT(!before || *after == *before * factor);
+  RC_ASSERT((!before || *after == *before * factor));
 }
 
 RC_GTEST_PROP(InstanceLaws, WithoutTransitionsNothingIsSlower, ()) {
@@ -54,7 +54,7 @@ RC_GTEST_PROP(InstanceLaws, WithoutTransitionsNothingIsSlower, ()) {
   const auto before = time_of(instance);
   instance.transition_ps.clear();
   const auto after = time_of(instance);
-  RC_ASSERT(!before || (after && *after <= *before));
+  RC_ASSERT((!before || (after && *after <= *before)));
 }
 
 RC_GTEST_PROP(InstanceLaws, FixingTheOptimumsOptionOfALayerKeepsItAndForbiddingItIsNeverFaster, ()) {
@@ -69,7 +69,7 @@ RC_GTEST_PROP(InstanceLaws, FixingTheOptimumsOptionOfALayerKeepsItAndForbiddingI
   if (instance.layers[layer].size() == 1) return;
   without.layers[layer].erase(without.layers[layer].begin() + choice);
   const auto other = time_of(without);
-  RC_ASSERT(!other || *other >= s.time_ps);
+  RC_ASSERT((!other || *other >= s.time_ps));
 }
 
 }  // namespace

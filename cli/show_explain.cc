@@ -140,6 +140,13 @@ std::string instead(const Explanation& e, const Comparison& c) {
   return text.empty() ? "the same degrees, in another order of layers" : text;
 }
 
+std::string uniform(const Explanation& e) {
+  const std::string priced = fmt::format("{} plans with one strategy for all layers and equal stages", e.uniform_plans);
+  if (!e.uniform) return fmt::format("  none of {} fits\n", priced);
+  const search::Account& a = e.uniform->account;
+  return fmt::format("  best of {}: {} ({:+.1f} %): {}\n", priced, show_time(a.step_ps()), percent(a.step_ps() - e.plan.step_ps(), e.plan.step_ps()), one_line(a.plan));
+}
+
 std::string others(const Explanation& e) {
   if (e.others.empty()) return "Other plans\n  none was found\n";
   const bool fastest = e.others.front().account.step_ps() >= e.plan.step_ps() && e.limits.fits();
@@ -149,7 +156,7 @@ std::string others(const Explanation& e) {
     text += fmt::format("  {:>9}  ({:+.1f} %)  {}\n", show_time(c.account.step_ps()), percent(more, e.plan.step_ps()), one_line(c.account.plan));
     text += fmt::format("             instead: {}\n             time:    {}\n", instead(e, c), main_differences(c.difference));
   }
-  return text;
+  return text + uniform(e);
 }
 
 std::string part_table(const Explanation& e, const Comparison& c) {
@@ -315,6 +322,8 @@ base::Json explanation_json(const Explanation& e, const costmodel::CostModel& co
   j["search_status"] = std::string(search::to_string(e.search_status));
   j["others"] = base::Json::array();
   for (const Comparison& c : e.others) j["others"].push_back(comparison_json(c));
+  j["uniform"] = e.uniform ? comparison_json(*e.uniform) : base::Json::object();
+  j["uniform"]["plans"] = e.uniform_plans;
   if (e.versus) j["versus"] = versus_json(*e.versus);
   base::Json elasticities = base::Json::object();
   for (const search::Elasticity& x : e.elasticities) elasticities[x.what] = x.value;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "costmodel/layer_form.h"
+#include "costmodel/rank_windows.h"
 #include "costmodel/stage_memory.h"
 #include "plan/builder.h"
 
@@ -31,6 +32,12 @@ using Table = std::unordered_map<Key, Value, KeyHash>;
 enum class Part : std::int64_t { kBlock, kEmbedding, kHead, kReshard };
 
 std::int64_t number(auto value) { return static_cast<std::int64_t>(value); }
+
+/// What a change of layout depends on. Sequence parallelism over one rank is none, and so on.
+LayerStrategy layout_of(const LayerStrategy& s) {
+  return {.tp = s.tp, .dp = s.dp, .sequence_parallel = s.sequence_parallel && s.tp > 1, .cp = s.cp,
+          .strided = s.strided && s.tp > 1 && s.replicas() > 1};
+}
 
 /// The templates of a layer that serve its weights.
 struct WeightForm {
@@ -73,10 +80,11 @@ struct WeightCost {
 }  // namespace
 
 struct LayerCosts::State {
-  explicit State(const CostModel& cost_model) : cost(cost_model), prices(cost_model) {}
+  explicit State(const CostModel& cost_model) : cost(cost_model), prices(cost_model), windows(cost_model.topology()) {}
 
   const CostModel& cost;
   OperationPrices prices;
+  RankWindows windows;
   Table<BodyForm> bodies;
   Table<std::pair<BodyForm, WeightForm>> forms;  // of embedding, head and resharding
   Table<WeightCost> weights;
@@ -84,13 +92,6 @@ struct LayerCosts::State {
 
   [[nodiscard]] std::int64_t overlapped(Times t) const {
     return overlapped_ps(t.serial_ps, t.data_ps, cost.overlap_slowdown_ppm(), cost.overlaps());
-  }
-  /// Ranks at the same place of equal hosts see the same links.
-  [[nodiscard]] int canonical_rank(int first_rank, int rank_count) const {
-    if (!cost.topology().host_copies()) return first_rank;
-    const int per_host = static_cast<int>(cost.topology().devices_per_host());
-    if (rank_count % per_host == 0) return 0;
-    return per_host % rank_count == 0 ? first_rank % per_host : first_rank;
   }
   /// Sequences on a rank set to one.
   static plan::LayerContext single(plan::LayerContext context, const LayerStrategy& s) {
@@ -110,24 +111,22 @@ LayerCosts::LayerCosts(const CostModel& cost) : state_(std::make_unique<State>(c
 LayerCosts::~LayerCosts() = default;
 
 LayerCost LayerCosts::State::join(const BodyForm& body, std::int64_t b, const WeightCost& w, int first_rank, int rank_count) {
-  const auto times = [&](const TemplateForm& f, Times extra) {
-    extra += f.times(b, w.bytes, first_rank, rank_count, prices);
-    return overlapped(extra);
-  };
+  const auto times = [&](const TemplateForm& f) { return f.times(b, w.bytes, first_rank, rank_count, prices); };
   const auto sum = [](Times x, const Times& y) { return x += y; };
   LayerCost c;
-  c.forward_ps = times(body.forward, w.gather_forward);
+  c.forward_ps = overlapped(sum(times(body.forward), w.gather_forward));
   c.splits = body.splits;
-  const auto synced = [&](const TemplateForm& f, const Times& extra, std::int64_t& plain_ps, std::int64_t& sync_ps) {
-    sync_ps = times(f, sum(extra, w.sync));
-    plain_ps = w.reduces_per_micro_batch ? sync_ps : times(f, extra);
+  const Times backward = sum(times(body.backward), w.gather_backward);
+  const auto synced = [&](const Times& pass, std::int64_t& plain_ps, std::int64_t& sync_ps) {
+    sync_ps = overlapped(sum(pass, w.sync));
+    plain_ps = w.reduces_per_micro_batch ? sync_ps : overlapped(pass);
   };
   if (body.splits) {
-    c.backward_ps = c.backward_sync_ps = times(body.backward, w.gather_backward);
-    synced(body.weight, {}, c.weight_ps, c.weight_sync_ps);
+    c.backward_ps = c.backward_sync_ps = overlapped(backward);
+    synced(times(body.weight), c.weight_ps, c.weight_sync_ps);
     c.weight = body.weight.memory(b, w.bytes, prices);
   } else {
-    synced(body.backward, w.gather_backward, c.backward_ps, c.backward_sync_ps);
+    synced(backward, c.backward_ps, c.backward_sync_ps);
   }
   c.zero_gradient_ps = overlapped(w.zero_gradient);
   c.update_ps = c.zero_gradient_ps + overlapped(w.update);
@@ -190,7 +189,7 @@ const WeightCost& LayerCosts::State::weight_cost(const LayerStrategy& s, const p
 
 const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
   State& t = *state_;
-  first_rank = t.canonical_rank(first_rank, rank_count);
+  first_rank = t.windows.canonical(first_rank, rank_count);
   const std::int64_t b = context.micro_batch_sequences / s.dp;
   const Key key{number(Part::kBlock), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel),
                 number(s.recompute), s.zero, s.shard, number(s.operators), s.slices, number(plan::reduces_parts(s, context.micro_batches)),
@@ -211,7 +210,7 @@ const LayerCost& LayerCosts::State::whole(Part part, const LayerStrategy& a, con
   const bool parts = plan::reduces_parts(a, context.micro_batches);
   // A tied table is reduced between the first and the last stage: where they really are.
   const bool tied = part != Part::kReshard && cost.model().tied_embeddings && context.stages > 1;
-  if (!tied) first_rank = canonical_rank(first_rank, rank_count);
+  if (!tied) first_rank = windows.canonical(first_rank, rank_count);
   Key key{number(part), a.tp, a.cp, a.dp, a.zero, a.shard, number(a.strided), number(a.sequence_parallel), number(parts),
           to.tp, to.cp, to.dp, number(to.strided), number(to.sequence_parallel), tied ? context.stages : 1, number(context.micro_batches == 1)};
   const std::int64_t unit = std::lcm(a.dp, to.dp), b = context.micro_batch_sequences / unit;  // one sequence of the smaller share
@@ -248,11 +247,14 @@ const LayerCost& LayerCosts::head(const LayerStrategy& v, const plan::LayerConte
 
 const LayerCost& LayerCosts::reshard(const LayerStrategy& from, const LayerStrategy& to, const plan::LayerContext& context, int first_rank,
                                      int rank_count) {
-  return state_->whole(Part::kReshard, from, to, context, first_rank, rank_count,
-                       [&](const plan::LayerContext& c) { return plan::lower_reshard(state_->cost.model(), from, to, c); });
+  const LayerStrategy a = layout_of(from), b = layout_of(to);
+  return state_->whole(Part::kReshard, a, b, context, first_rank, rank_count,
+                       [&](const plan::LayerContext& c) { return plan::lower_reshard(state_->cost.model(), a, b, c); });
 }
 
 const CostModel& LayerCosts::cost() const { return state_->cost; }
+
+int LayerCosts::canonical_rank(int first_rank, int rank_count) { return state_->windows.canonical(first_rank, rank_count); }
 
 std::int64_t LayerCosts::exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) {
   return state_->prices.exchange_ps(first_rank, rank_count, peer_offset, bytes);

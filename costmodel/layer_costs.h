@@ -33,6 +33,8 @@ class LayerCosts {
   const LayerCost& reshard(const plan::LayerStrategy& from, const plan::LayerStrategy& to, const plan::LayerContext& context, int first_rank,
                            int rank_count);
   [[nodiscard]] const CostModel& cost() const;
+  /// First rank of the window that stands for [first_rank, first_rank + rank_count): layers cost the same on both (rank_windows.h).
+  int canonical_rank(int first_rank, int rank_count);
   /// Time of CostModel::exchange().
   std::int64_t exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes);
 

@@ -13,12 +13,6 @@ namespace {
 using plan::LayerStrategy;
 using plan::TemplateMemory;
 
-/// Sequence parallelism over one rank is none.
-LayerStrategy layout_of(const LayerStrategy& s) {
-  return {.tp = s.tp, .dp = s.dp, .sequence_parallel = s.sequence_parallel && s.tp > 1, .cp = s.cp,
-          .strided = s.strided && s.tp > 1 && s.replicas() > 1};
-}
-
 /// Calls of one pass in issue order, as memory changes; ZeRO-3 gathers run ahead of their layers as plan::with_prefetch places them.
 class Pass {
  public:
@@ -110,7 +104,7 @@ class PlanPricer {
   /// Null when the layouts agree.
   const LayerCost* reshard(int s, const LayerStrategy& from, const LayerStrategy& to) {
     if (from.same_layout(to)) return nullptr;
-    return &costs_.reshard(layout_of(from), layout_of(to), context_, first_rank(s), devices());
+    return &costs_.reshard(from, to, context_, first_rank(s), devices());
   }
 
   /// Layout in which the residual stream enters a stage, and leaves it.

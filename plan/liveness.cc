@@ -8,6 +8,11 @@ namespace {
 
 bool contains(const std::vector<BufferRef>& refs, const BufferRef& r) { return std::find(refs.begin(), refs.end(), r) != refs.end(); }
 
+/// Of accesses(op), without a copy of them.
+bool touches(const Op& op, const BufferRef& r) {
+  return contains(op.reads, r) || contains(op.updates, r) || contains(op.writes, r) || op.weights == r || op.gradients == r;
+}
+
 bool makes(const Op& op, const BufferRef& r) { return contains(op.writes, r) || contains(op.updates, r); }
 
 /// One run of insert_replays.
@@ -54,7 +59,7 @@ class Replayer {
 
 void free_at_last_access(std::vector<Op>& ops, const BufferRef& r) {
   for (auto op = ops.rbegin(); op != ops.rend(); ++op)
-    if (contains(accesses(*op), r)) {
+    if (touches(*op, r)) {
       op->frees.push_back(r);
       return;
     }
@@ -86,12 +91,12 @@ void place_frees(std::vector<Op>& forward, std::vector<Op>& backward, const std:
   collect(forward);
   collect(backward);
   for (const BufferRef& r : seen) {
-    const auto touches = [&](const Op& op) { return contains(accesses(op), r); };
-    const auto first = std::find_if(backward.begin(), backward.end(), touches);
+    const auto touched = [&](const Op& op) { return touches(op, r); };
+    const auto first = std::find_if(backward.begin(), backward.end(), touched);
     const bool in_backward = first != backward.end();
     const bool made_again = in_backward && contains(first->writes, r);
     if (in_backward) free_at_last_access(backward, r);
-    if ((!in_backward || made_again) && std::any_of(forward.begin(), forward.end(), touches)) free_at_last_access(forward, r);
+    if ((!in_backward || made_again) && std::any_of(forward.begin(), forward.end(), touched)) free_at_last_access(forward, r);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "search/space_text.h"
+#include "search/uniform_sweep.h"
 
 namespace orrery::search {
 namespace {
@@ -23,6 +24,7 @@ class Explainer {
     limit_ = memory_limit();
     TRY(e_.limits, limits_of(cost_, e_.plan, limit_));
     TRY_VOID(search_others());
+    TRY_VOID(sweep());
     TRY_VOID(hold_against());
     TRY_VOID(vary());
     e_.bound = bound();
@@ -93,6 +95,16 @@ class Explainer {
     narrower.relax = false;
     TRY(const PlanAnswer answer, find_plan(cost_, narrower));
     for (const Candidate& c : answer.candidates) add_other(c);
+    return {};
+  }
+
+  base::Result<void> sweep() {
+    costmodel::LayerCosts costs(cost_);
+    const UniformSweep sweep = sweep_uniform(costs, request_.problem, limit_ - cost_.context_bytes());
+    e_.uniform_plans = sweep.evaluated;
+    if (!sweep.best) return {};
+    TRY(Account account, account_of(cost_, *sweep.best));
+    e_.uniform = compared(std::move(account));
     return {};
   }
 

@@ -78,6 +78,8 @@ struct Explanation {
   TimeBound bound = TimeBound::kCompute;
   Status search_status = Status::kInfeasible;
   std::vector<Comparison> others;          // fastest first; may hold faster plans than the explained one
+  std::optional<Comparison> uniform;       // fastest with one strategy for all layers in equal stages (uniform_sweep.h); none: none fits
+  std::uint64_t uniform_plans = 0;         // of so many priced
   std::optional<Versus> versus;
   std::vector<WhatIf> what_ifs;
   std::vector<Elasticity> elasticities;    // compute, bandwidth

@@ -99,13 +99,13 @@ class PipelineSearch {
       : problem_(problem), bound_(problem), cutoff_(cutoff), effort_(effort) {}
 
   std::optional<PipelineAnswer> quick() {
-    if (bound_.tighten(cutoff_)) incumbents();
+    if (bound_.tighten(cutoff_)) incumbents({.states = 400, .layouts = 1});
     return std::move(best_);
   }
 
   std::optional<PipelineAnswer> solve() {
     if (!bound_.tighten(cutoff_)) return std::nullopt;
-    incumbents();
+    incumbents({.states = 2000, .layouts = 4});
     if (best_ && !bound_.tighten(cutoff_)) return std::move(best_);
     std::vector<Cell> cells{{-1, 0, {0}}};
     pool_.assign(1, Label{});
@@ -133,31 +133,37 @@ class PipelineSearch {
     return stage.steady_ps + stage.once_ps + (stage.send_ps.empty() ? 0 : stage.send_ps[static_cast<std::size_t>(last)]);
   }
 
-  static constexpr std::uint64_t kQuickStates = 2000;
-  static constexpr std::size_t kQuickLayouts = 4;
-
+  /// How hard to look for a first answer: states of a stage's layer program, layouts that have an answer.
+  struct Quick {
+    std::uint64_t states;
+    std::size_t layouts;
+  };
   /// Answers with one layout everywhere, under the partition that the bound likes: quick upper bounds.
-  void incumbents() {
+  void incumbents(const Quick& quick) {
     const std::vector<int> counts = bound_.partition();
-    std::vector<std::pair<__int128, int>> layouts;  // by their cheapest option
-    const Weights w = bound_.weights(0);
+    const PipelineStage& first = problem_.stages[0];  // holds the most micro-batches
+    std::map<int, PipelineStage> by_layout;
     for (const std::int32_t o : bound_.options(0, counts[0])) {
-      const LayerOption& option = problem_.stages[0].layers.options[static_cast<std::size_t>(o)];
-      const __int128 value = static_cast<__int128>(w.steady) * option.steady_ps + static_cast<__int128>(w.once) * option.once_ps;
-      const auto known = std::ranges::find(layouts, option.layout, &std::pair<__int128, int>::second);
-      if (known == layouts.end())
-        layouts.emplace_back(value, option.layout);
-      else
-        known->first = std::min(known->first, value);
+      const LayerOption& option = first.layers.options[static_cast<std::size_t>(o)];
+      by_layout[option.layout].layers.options.push_back(option);
+    }
+    std::vector<std::pair<__int128, int>> layouts;  // by what they cost alone, within memory
+    for (auto& [layout, stage] : by_layout) {
+      stage.layers.budget_bytes = first.layers.budget_bytes;
+      stage.layers.transient_floor_bytes = first.layers.transient_floor_bytes;
+      StageRelaxation alone(stage);
+      alone.weigh(bound_.weights(0));
+      const __int128 value = alone.at(counts[0]).bound;
+      if (value < kNoAnswer) layouts.emplace_back(value, layout);
     }
     std::ranges::sort(layouts);
     std::size_t found = 0;
     for (const auto& [value, layout] : layouts) {
-      if (found >= kQuickLayouts) break;
-      found += uniform(layout, counts) ? 1 : 0;
+      if (found >= quick.layouts) break;
+      found += uniform(layout, counts, quick.states) ? 1 : 0;
     }
   }
-  bool uniform(int layout, const std::vector<int>& counts) {
+  bool uniform(int layout, const std::vector<int>& counts, std::uint64_t states) {
     PipelineAnswer answer;
     std::int64_t slowest = 0, sum = 0;
     for (std::size_t i = 0; i < problem_.stages.size(); ++i) {
@@ -166,7 +172,7 @@ class PipelineSearch {
       std::erase_if(options, [&](std::int32_t o) { return layout_of(i, o) != layout; });
       StageProgram program(problem_, i, counts[i], i == 0 ? -1 : layout, last_stage(i) ? -1 : layout, std::move(options));
       if (!program.possible()) return false;
-      Effort some{.limit = kQuickStates};
+      Effort some{.limit = states};
       Bounded stage_answer = solve_layers(program.problem(), bound_.weights(i), kNoAnswer, some);
       effort_.states += some.states;
       if (!stage_answer.answer) return false;

@@ -91,14 +91,6 @@ const StrategyTree& StageModel::vocabulary_of(int devices, std::int64_t micro_ba
   return place->second;
 }
 
-/// Stages at the same place of equal hosts see the same links.
-int StageModel::canonical_rank(int first_rank, int devices) const {
-  if (!cost_.topology().host_copies()) return first_rank;
-  const int per_host = static_cast<int>(cost_.topology().devices_per_host());
-  if (devices % per_host == 0) return 0;
-  return per_host % devices == 0 ? first_rank % per_host : first_rank;
-}
-
 std::int64_t StageModel::stream_bytes(const plan::LayerStrategy& layout, std::int64_t micro_batches) const {
   const std::int64_t tokens = cost_.options().sequence / layout.cp / (layout.sequence_parallel ? layout.tp : 1);
   return global_batch_ / micro_batches / layout.dp * tokens * cost_.model().hidden *
@@ -106,7 +98,7 @@ std::int64_t StageModel::stream_bytes(const plan::LayerStrategy& layout, std::in
 }
 
 StageModel::Table& StageModel::table(int devices, std::int64_t micro_batches, int first_rank) {
-  first_rank = canonical_rank(first_rank, devices);
+  first_rank = costs_.canonical_rank(first_rank, devices);
   std::unique_ptr<Table>& slot = tables_[{devices, micro_batches, first_rank}];
   if (slot) return *slot;
   slot = std::make_unique<Table>();

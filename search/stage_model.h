@@ -81,7 +81,6 @@ class StageModel {
 
   [[nodiscard]] int devices_of(int stages) const;
   [[nodiscard]] plan::LayerContext context(std::int64_t micro_batches, int stages) const;
-  [[nodiscard]] int canonical_rank(int first_rank, int devices) const;
   [[nodiscard]] std::int64_t stream_bytes(const plan::LayerStrategy& layout, std::int64_t micro_batches) const;
   [[nodiscard]] std::int64_t zero_loss_ps() const;
   Table& table(int devices, std::int64_t micro_batches, int first_rank);

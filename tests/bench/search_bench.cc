@@ -1,10 +1,12 @@
-// States of the dynamic programs per second, and whole searches.
+// States of the dynamic programs per second, whole searches (tables included, one thread), plans priced by brute force.
 #include <benchmark/benchmark.h>
 
 #include "costmodel/profiles.h"
 #include "search/layer_program.h"
+#include "search/outer_loops.h"
 #include "search/planner.h"
 #include "search/stage_model.h"
+#include "search/uniform_sweep.h"
 #include "topologies/topology.h"
 
 namespace orrery::search {
@@ -56,6 +58,85 @@ void find_plan_llama(benchmark::State& state) {
   state.counters["problems/s"] = benchmark::Counter(static_cast<double>(problems), benchmark::Counter::kIsRate);
 }
 BENCHMARK(find_plan_llama)->Arg(16)->Arg(20)->Arg(36)->Arg(80)->Unit(benchmark::kMillisecond);
+
+struct Case {
+  const char* model;
+  const char* cluster;
+  std::uint32_t hosts;
+  std::int64_t sequence, global_batch, gib;  // gib 0: the device's own
+  const char* profile;
+};
+costmodel::CostModel cost_of(const Case& c, std::int64_t layers = 0) {
+  model::ModelSpec model = model::find_model(c.model).value();
+  if (layers > 0) model.layers = layers;
+  std::optional<model::Profile> profile;
+  if (c.profile[0] != 0) profile = costmodel::find_profile(c.profile, model).value();
+  return costmodel::CostModel::make(model, topologies::catalog_topology(c.cluster, c.hosts).value(), profile, {model::Precision::kBFloat16, c.sequence}).value();
+}
+PlanRequest request_of(const Case& c, const costmodel::CostModel& cost) {
+  PlanRequest request;
+  request.cluster = c.cluster;
+  request.hosts = static_cast<int>(c.hosts);
+  request.global_batch = c.global_batch;
+  request.memory_bytes = c.gib > 0 ? c.gib * kGiB : cost.topology().device_models().front().memory_bytes;
+  return request;
+}
+constexpr Case kLlama7b{"llama-2-7b", "dgx-a100", 1, 2048, 64, 36, "llama2-7b-a100-8gpu"};
+constexpr Case k70bOn128{"llama-3-70b", "dgx-h100", 16, 4096, 256, 0, ""};
+constexpr Case k70bOn1024{"llama-3-70b", "dgx-h100", 128, 8192, 1024, 0, ""};
+constexpr Case k405bOn16384{"llama-3-405b", "dgx-h100", 2048, 8192, 2048, 0, ""};
+
+/// Search alone: cost tables, bounds, proof, runners-up.
+void search(benchmark::State& state, const Case& c) {
+  const costmodel::CostModel cost = cost_of(c);
+  const PlanRequest request = request_of(c, cost);
+  double gap = 0;
+  for (auto _ : state) {
+    const auto result = run_loops(cost, request, request.memory_bytes - cost.context_bytes());
+    const auto best = static_cast<double>(result->finalists.front().closed_form_ps);
+    gap = (best - static_cast<double>(result->bound_ps)) / best;
+  }
+  state.counters["gap_ppm"] = gap * 1e6;
+}
+BENCHMARK_CAPTURE(search, llama_2_7b_on_8, kLlama7b)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, llama_3_70b_on_128, k70bOn128)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, llama_3_70b_on_1024, k70bOn1024)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, llama_3_405b_on_16384, k405bOn16384)->Unit(benchmark::kMillisecond);
+
+/// With the simulation of the top 8.
+void plan(benchmark::State& state, const Case& c) {
+  const costmodel::CostModel cost = cost_of(c);
+  const PlanRequest request = request_of(c, cost);
+  for (auto _ : state) benchmark::DoNotOptimize(find_plan(cost, request));
+}
+BENCHMARK_CAPTURE(plan, llama_2_7b_on_8, kLlama7b)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(plan, llama_3_405b_on_16384, k405bOn16384)->Unit(benchmark::kMillisecond);
+
+/// The same layers, more of them, and as much more memory.
+void depth(benchmark::State& state) {
+  Case c = kLlama7b;
+  c.profile = "";
+  c.gib = 36 * state.range(0) / 32;
+  const costmodel::CostModel cost = cost_of(c, state.range(0));
+  const PlanRequest request = request_of(c, cost);
+  for (auto _ : state) benchmark::DoNotOptimize(run_loops(cost, request, request.memory_bytes - cost.context_bytes()));
+}
+BENCHMARK(depth)->Arg(128)->Arg(1024)->Unit(benchmark::kMillisecond);
+
+void uniform_plans(benchmark::State& state, const Case& c) {
+  const costmodel::CostModel cost = cost_of(c);
+  PlanRequest request = request_of(c, cost);
+  request.space.ring = request.space.ulysses = request.space.strided = true;
+  std::uint64_t plans = 0;
+  for (auto _ : state) {
+    costmodel::LayerCosts costs(cost);
+    plans += sweep_uniform(costs, request, request.memory_bytes - cost.context_bytes()).evaluated;
+  }
+  state.counters["plans/s"] = benchmark::Counter(static_cast<double>(plans), benchmark::Counter::kIsRate);
+  state.counters["plans"] = static_cast<double>(plans) / static_cast<double>(state.iterations());
+}
+BENCHMARK_CAPTURE(uniform_plans, llama_2_7b_on_8, kLlama7b)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(uniform_plans, llama_3_70b_on_128, k70bOn128)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace orrery::search

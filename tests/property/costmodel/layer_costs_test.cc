@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "costmodel/layer_costs.h"
+#include "costmodel/rank_windows.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/costmodel/machines.h"
 
@@ -75,6 +76,27 @@ RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
   if (stage == devices) return;
   const int offset = first + 2 * stage <= devices ? stage : -stage;
   RC_ASSERT(prices.exchange_ps(offset, bytes, prices.summary(first, stage, offset)) == prices.exchange(first, stage, offset, bytes).duration_ps());
+}
+
+RC_GTEST_PROP(RankWindows, WindowsFoundAlikeCostTheSame, ()) {
+  const int hosts = *rc::gen::element(1, 3);
+  auto topology = topologies::catalog_topology(*rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie"), hosts);
+  RC_ASSERT(topology.has_value());
+  const CollectivePrices prices(*topology, {});
+  RankWindows windows(*topology);
+  const int count = *rc::gen::element(1, 2, 4, 8, 12), devices = 8 * hosts;
+  if (count > devices) return;
+  const int first = *rc::gen::inRange(0, devices - count + 1), alike = windows.canonical(first, count);
+  RC_ASSERT(alike <= first);
+  RC_ASSERT(windows.canonical(alike, count) == alike);
+  const int size = *rc::gen::inRange(1, count + 1);
+  if (count % size != 0) return;
+  const plan::Group group{"g", size, *rc::gen::element(1, count / size)};
+  const std::int64_t bytes = *rc::gen::inRange<std::int64_t>(0, 1 << 28);
+  for (const auto op : {plan::Collective::kAllReduce, plan::Collective::kAllToAll, plan::Collective::kBroadcast}) {
+    RC_ASSERT(prices.collective(op, group, bytes, first, count, Senders::kWholeGroups).duration_ps() ==
+              prices.collective(op, group, bytes, alike, count, Senders::kWholeGroups).duration_ps());
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "costmodel/layer_costs.h"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <unordered_map>
@@ -60,12 +61,18 @@ struct WeightForm {
 struct BodyForm {
   TemplateForm forward, backward, weight;
   bool splits = false;
+  std::int64_t number = 0;  // of a block's body: names it in a key
   BodyForm(const LayerTemplates& t, bool symbolic_weights, OperationPrices& prices)
       : forward(t.program, t.forward, symbolic_weights, prices),
         backward(t.program, t.backward, symbolic_weights, prices),
         splits(t.weight.valid() && !t.program.templates[t.weight].ops.empty()) {
     if (splits) weight = TemplateForm(t.program, t.weight, symbolic_weights, prices);
   }
+};
+
+/// What a body takes, whatever the weights' sharding.
+struct BodyTimes {
+  Times forward, backward, weight;
 };
 
 /// What a block's weights cost under one way of sharding, priced.
@@ -86,6 +93,7 @@ struct LayerCosts::State {
   OperationPrices prices;
   RankWindows windows;
   Table<BodyForm> bodies;
+  Table<BodyTimes> body_times;
   Table<std::pair<BodyForm, WeightForm>> forms;  // of embedding, head and resharding
   Table<WeightCost> weights;
   Table<LayerCost> costs;
@@ -99,7 +107,8 @@ struct LayerCosts::State {
     return context;
   }
   /// The closed form of closed_form.h, LayerCost, from its parts.
-  LayerCost join(const BodyForm& body, std::int64_t b, const WeightCost& w, int first_rank, int rank_count);
+  LayerCost join(const BodyForm& body, const BodyTimes& times, std::int64_t b, const WeightCost& w);
+  [[nodiscard]] BodyTimes times_of(const BodyForm& body, std::int64_t b, const WeightBytes& bytes, int first_rank, int rank_count);
   const BodyForm& body(const LayerStrategy& strategy, const plan::LayerContext& context);
   const WeightCost& weight_cost(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count);
   template <class Lower>  // LayerTemplates(const plan::LayerContext&)
@@ -110,20 +119,24 @@ struct LayerCosts::State {
 LayerCosts::LayerCosts(const CostModel& cost) : state_(std::make_unique<State>(cost)) {}
 LayerCosts::~LayerCosts() = default;
 
-LayerCost LayerCosts::State::join(const BodyForm& body, std::int64_t b, const WeightCost& w, int first_rank, int rank_count) {
-  const auto times = [&](const TemplateForm& f) { return f.times(b, w.bytes, first_rank, rank_count, prices); };
+BodyTimes LayerCosts::State::times_of(const BodyForm& body, std::int64_t b, const WeightBytes& bytes, int first_rank, int rank_count) {
+  const auto times = [&](const TemplateForm& f) { return f.times(b, bytes, first_rank, rank_count, prices); };
+  return {times(body.forward), times(body.backward), body.splits ? times(body.weight) : Times{}};
+}
+
+LayerCost LayerCosts::State::join(const BodyForm& body, const BodyTimes& times, std::int64_t b, const WeightCost& w) {
   const auto sum = [](Times x, const Times& y) { return x += y; };
   LayerCost c;
-  c.forward_ps = overlapped(sum(times(body.forward), w.gather_forward));
+  c.forward_ps = overlapped(sum(times.forward, w.gather_forward));
   c.splits = body.splits;
-  const Times backward = sum(times(body.backward), w.gather_backward);
+  const Times backward = sum(times.backward, w.gather_backward);
   const auto synced = [&](const Times& pass, std::int64_t& plain_ps, std::int64_t& sync_ps) {
     sync_ps = overlapped(sum(pass, w.sync));
     plain_ps = w.reduces_per_micro_batch ? sync_ps : overlapped(pass);
   };
   if (body.splits) {
     c.backward_ps = c.backward_sync_ps = overlapped(backward);
-    synced(times(body.weight), c.weight_ps, c.weight_sync_ps);
+    synced(times.weight, c.weight_ps, c.weight_sync_ps);
     c.weight = body.weight.memory(b, w.bytes, prices);
   } else {
     synced(backward, c.backward_ps, c.backward_sync_ps);
@@ -154,7 +167,9 @@ const BodyForm& LayerCosts::State::body(const LayerStrategy& strategy, const pla
   const Key key{s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel), number(s.recompute),
                 number(context.split_backward)};
   if (const auto found = bodies.find(key); found != bodies.end()) return found->second;
-  return bodies.emplace(key, BodyForm(plan::lower_block(cost.model(), s, single(context, s)), true, prices)).first->second;
+  BodyForm& body = bodies.emplace(key, BodyForm(plan::lower_block(cost.model(), s, single(context, s)), true, prices)).first->second;
+  body.number = number(bodies.size());
+  return body;
 }
 
 const WeightCost& LayerCosts::State::weight_cost(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
@@ -201,7 +216,13 @@ const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerCont
   }
   const BodyForm& body = t.body(s, context);
   const WeightCost& w = t.weight_cost(s, context, first_rank, rank_count);
-  return place->second = t.join(body, b, w, first_rank, rank_count);
+  // Of the weights' sharding only the sizes of gradient parts matter: they are zeroed in the backward.
+  Key times_key{body.number, b, first_rank, rank_count};
+  ORRERY_CHECK(w.bytes.part.size() + 4 <= times_key.size());
+  std::ranges::copy(w.bytes.part, times_key.begin() + 4);
+  const auto [times, new_times] = t.body_times.try_emplace(times_key);
+  if (new_times) times->second = t.times_of(body, b, w.bytes, first_rank, rank_count);
+  return place->second = t.join(body, times->second, b, w);
 }
 
 template <class Lower>
@@ -232,7 +253,7 @@ const LayerCost& LayerCosts::State::whole(Part part, const LayerStrategy& a, con
   WeightCost w{none, times(f.gather_forward), times(f.gather_backward), times(f.zero_gradient), times(f.sync), times(f.update),
                memory(f.gather_forward), memory(f.gather_backward), memory(f.zero_gradient), memory(f.sync), memory(f.update),
                f.persistent_bytes, f.reduces_per_micro_batch};
-  return place->second = join(body, b, w, first_rank, rank_count);
+  return place->second = join(body, times_of(body, b, none, first_rank, rank_count), b, w);
 }
 
 const LayerCost& LayerCosts::embedding(const LayerStrategy& v, const plan::LayerContext& context, int first_rank, int rank_count) {

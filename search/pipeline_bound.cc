@@ -103,8 +103,28 @@ __int128 PipelineBound::stage_constant(std::size_t i, const Weights& w) const {
   return static_cast<__int128>(w.steady) * s.steady_ps + static_cast<__int128>(w.once) * (s.once_ps + least(s.send_ps));
 }
 
+void PipelineBound::find_reach() {
+  const std::size_t n = stages_.size();
+  const std::int64_t all = problem_.layers;
+  std::vector<std::int64_t> least_before(n + 1, 0), most_before(n + 1, 0);
+  for (std::size_t i = 0; i < n; ++i) {
+    least_before[i + 1] = least_before[i] + counts_[i].front();
+    most_before[i + 1] = std::min(all, most_before[i] + counts_[i].back());
+  }
+  reach_.assign(n + 1, {1, 0});
+  std::int64_t least_after = 0, most_after = 0;
+  for (std::size_t i = n + 1; i-- > 0;) {
+    const std::int64_t first = std::max(least_before[i], all - most_after), last = std::min(most_before[i], all - least_after);
+    if (first <= last) reach_[i] = {static_cast<std::size_t>(first), static_cast<std::size_t>(last)};
+    if (i == 0) break;
+    least_after += counts_[i - 1].front();
+    most_after = std::min(all, most_after + counts_[i - 1].back());
+  }
+}
+
 void PipelineBound::floors() {
   const std::size_t n = stages_.size();
+  find_reach();
   const auto width = static_cast<std::size_t>(problem_.layers) + 1;
   floor_.assign(n, {});
   rest_total_.assign(n + 1, std::vector<std::int64_t>(width, kForbidden));
@@ -119,13 +139,13 @@ void PipelineBound::floors() {
     for (std::size_t c = 0; c < counts_[i].size(); ++c)
       floor_[i][c].steady_ps = narrow(stages_[i].at(counts_[i][c]).bound + stage_constant(i, {1, 0}));
     for (std::size_t c = 0; c < counts_[i].size(); ++c) {
-      const auto count = static_cast<std::size_t>(counts_[i][c]);
-      for (std::size_t k = 0; k + count < width; ++k) {
-        const std::int64_t total = rest_total_[i + 1][k + count];
-        if (total >= kForbidden || floor_[i][c].total_ps >= kForbidden) continue;
+      if (floor_[i][c].total_ps >= kForbidden) continue;
+      for_each_place(i, counts_[i][c], [&](std::size_t k, std::size_t after) {
+        const std::int64_t total = rest_total_[i + 1][after];
+        if (total >= kForbidden) return;
         rest_total_[i][k] = std::min(rest_total_[i][k], total + floor_[i][c].total_ps);
-        rest_steady_[i][k] = std::min(rest_steady_[i][k], std::max(rest_steady_[i + 1][k + count], floor_[i][c].steady_ps));
-      }
+        rest_steady_[i][k] = std::min(rest_steady_[i][k], std::max(rest_steady_[i + 1][after], floor_[i][c].steady_ps));
+      });
     }
   }
 }
@@ -161,9 +181,7 @@ void PipelineBound::price(const std::vector<std::int64_t>& share) {
       StageRelaxation::Value v = stages_[i].at(count);
       if (v.bound < kNoAnswer) v.bound += constant;
       value_[i].push_back(v);
-      for (std::size_t k = 0; k + static_cast<std::size_t>(count) < width; ++k) {
-        rest_[i][k] = std::min(rest_[i][k], v.bound + rest_[i + 1][k + static_cast<std::size_t>(count)]);
-      }
+      for_each_place(i, count, [&](std::size_t k, std::size_t after) { rest_[i][k] = std::min(rest_[i][k], v.bound + rest_[i + 1][after]); });
     }
   }
 }
@@ -196,7 +214,7 @@ std::int64_t PipelineBound::slowest_stage() const {
   return at;
 }
 
-bool PipelineBound::tighten(std::int64_t cutoff_ps) {
+bool PipelineBound::tighten(std::int64_t cutoff_ps, std::int64_t finest) {
   const auto n = static_cast<std::int64_t>(stages_.size());
   cutoff_ps_ = cutoff_ps;
   if (rest_total_[0][0] >= kForbidden) return false;
@@ -216,7 +234,7 @@ bool PipelineBound::tighten(std::int64_t cutoff_ps) {
   if (share_.empty()) share_.assign(stages_.size(), unit_ / n);
   price(share_);
   if (n > 1 && m > 1) {
-    for (std::int64_t step = unit_ / 4; step >= 1; step /= 2) {
+    for (std::int64_t step = unit_ / 4; step >= std::max<std::int64_t>(1, unit_ / finest); step /= 2) {
       const auto slow = static_cast<std::size_t>(slowest_stage());
       const std::vector<std::int64_t> kept = share_;
       const __int128 before = rest_[0][0];
@@ -238,8 +256,9 @@ bool PipelineBound::tighten(std::int64_t cutoff_ps) {
   before_[0][0] = 0;
   for (std::size_t i = 0; i < stages_.size(); ++i) {
     for (std::size_t c = 0; c < counts_[i].size(); ++c) {
-      const auto count = static_cast<std::size_t>(counts_[i][c]);
-      for (std::size_t k = 0; k + count < width; ++k) before_[i + 1][k + count] = std::min(before_[i + 1][k + count], before_[i][k] + value_[i][c].bound);
+      for_each_place(i, counts_[i][c], [&](std::size_t k, std::size_t after) {
+        before_[i + 1][after] = std::min(before_[i + 1][after], before_[i][k] + value_[i][c].bound);
+      });
     }
   }
   return true;
@@ -249,8 +268,7 @@ bool PipelineBound::tighten(std::int64_t cutoff_ps) {
 __int128 PipelineBound::through(std::size_t i, int count) const {
   const auto c = static_cast<std::size_t>(std::ranges::find(counts_[i], count) - counts_[i].begin());
   __int128 best = kNoAnswer * unit_;
-  for (std::size_t k = 0; k + static_cast<std::size_t>(count) < rest_[i].size(); ++k)
-    best = std::min(best, before_[i][k] + value_[i][c].bound + rest_[i + 1][k + static_cast<std::size_t>(count)]);
+  for_each_place(i, count, [&](std::size_t k, std::size_t after) { best = std::min(best, before_[i][k] + value_[i][c].bound + rest_[i + 1][after]); });
   return best;
 }
 

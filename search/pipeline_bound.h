@@ -13,6 +13,7 @@
 /// Fixing: with slack = cutoff - bound through (stage, n), an option whose reduced cost is not below the slack stands in no answer
 /// below the cutoff (Dantzig, Fulkerson, Johnson, Operations Research 2, 1954), and a number of layers without slack in none either. What is
 /// left is small, and the exact program runs on it.
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -58,8 +59,10 @@ class PipelineBound {
 
   /// Lower bound of every answer; kForbidden when some stage fits not even fractionally.
   [[nodiscard]] std::int64_t value() const;
-  /// Improves the multipliers and drops numbers of layers that no answer below the cutoff has. False: there is no such answer.
-  bool tighten(std::int64_t cutoff_ps);
+  /// Improves the multipliers and drops numbers of layers that no answer below the cutoff has. False: there is no such answer. Steps of the
+  /// ascent move shares of 1/4, 1/8, ... down to 1/finest of a stage's weight.
+  static constexpr std::int64_t kFinest = 1 << 30;
+  bool tighten(std::int64_t cutoff_ps, std::int64_t finest = kFinest);
   /// Positions of the options of a stage that may stand below the cutoff of the last tighten().
   [[nodiscard]] std::vector<std::int32_t> options(std::size_t stage, int count) const;
   /// Numbers of layers still open.
@@ -82,6 +85,18 @@ class PipelineBound {
     std::int64_t total_ps = kForbidden, steady_ps = kForbidden;
   };
   using Grid = std::vector<std::vector<__int128>>;  // [stage][layers before]
+  /// Layers that may stand before a stage, given the counts still open.
+  struct Reach {
+    std::size_t first = 0, last = 0;  // inclusive; empty when first > last
+  };
+  void find_reach();
+  /// f(layers before, layers after the stage), for all that both ends can reach.
+  template <class F>
+  void for_each_place(std::size_t stage, int count, F f) const {
+    const auto n = static_cast<std::size_t>(count);
+    const Reach &here = reach_[stage], &next = reach_[stage + 1];
+    for (std::size_t k = std::max(here.first, next.first > n ? next.first - n : 0); k <= here.last && k + n <= next.last; ++k) f(k, k + n);
+  }
   void floors();
   void price(const std::vector<std::int64_t>& share);
   [[nodiscard]] std::int64_t slowest_stage() const;
@@ -91,6 +106,7 @@ class PipelineBound {
   const PipelineProblem& problem_;
   std::vector<StageRelaxation> stages_;
   std::vector<std::vector<int>> counts_;
+  std::vector<Reach> reach_;                           // [stage], and behind the last
   std::vector<std::vector<Floor>> floor_;              // [stage][index in counts_]
   std::vector<std::vector<std::int64_t>> rest_total_, rest_steady_;  // [stage][layers before]
   std::int64_t unit_ = 1;

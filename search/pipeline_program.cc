@@ -99,7 +99,7 @@ class PipelineSearch {
       : problem_(problem), bound_(problem), cutoff_(cutoff), effort_(effort) {}
 
   std::optional<PipelineAnswer> quick() {
-    if (bound_.tighten(cutoff_)) incumbents({.states = 400, .layouts = 1});
+    if (bound_.tighten(cutoff_, kQuickSteps)) incumbents({.states = 400, .layouts = 1});
     return std::move(best_);
   }
 
@@ -133,6 +133,7 @@ class PipelineSearch {
     return stage.steady_ps + stage.once_ps + (stage.send_ps.empty() ? 0 : stage.send_ps[static_cast<std::size_t>(last)]);
   }
 
+  static constexpr std::int64_t kQuickSteps = 64;  // of the ascent: finer ones change hardly any partition
   /// How hard to look for a first answer: states of a stage's layer program, layouts that have an answer.
   struct Quick {
     std::uint64_t states;

@@ -75,7 +75,7 @@ struct BodyTimes {
   Times forward, backward, weight;
 };
 
-/// What a block's weights cost under one way of sharding, priced.
+/// What a layer's weights cost under one way of sharding, priced.
 struct WeightCost {
   WeightBytes bytes;
   Times gather_forward, gather_backward, zero_gradient, sync, update;
@@ -94,7 +94,7 @@ struct LayerCosts::State {
   RankWindows windows;
   Table<BodyForm> bodies;
   Table<BodyTimes> body_times;
-  Table<std::pair<BodyForm, WeightForm>> forms;  // of embedding, head and resharding
+  Table<BodyForm> changes;  // of layout
   Table<WeightCost> weights;
   Table<LayerCost> costs;
 
@@ -109,11 +109,14 @@ struct LayerCosts::State {
   /// The closed form of closed_form.h, LayerCost, from its parts.
   LayerCost join(const BodyForm& body, const BodyTimes& times, std::int64_t b, const WeightCost& w);
   [[nodiscard]] BodyTimes times_of(const BodyForm& body, std::int64_t b, const WeightBytes& bytes, int first_rank, int rank_count);
-  const BodyForm& body(const LayerStrategy& strategy, const plan::LayerContext& context);
-  const WeightCost& weight_cost(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count);
-  template <class Lower>  // LayerTemplates(const plan::LayerContext&)
-  const LayerCost& whole(Part part, const LayerStrategy& a, const LayerStrategy& b, const plan::LayerContext& context, int first_rank,
-                         int rank_count, Lower lower);
+  const BodyForm& body(Part part, const LayerStrategy& strategy, const plan::LayerContext& context);
+  const WeightCost& weight_cost(Part part, const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count);
+  const LayerCost& layer(Part part, const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count);
+  const LayerCost& reshard(const LayerStrategy& from, const LayerStrategy& to, const plan::LayerContext& context, int first_rank, int rank_count);
+  /// Stages, as far as they matter: the copies of a tied table are reduced between the first and the last.
+  [[nodiscard]] int tied_stages(Part part, const plan::LayerContext& context) const {
+    return part != Part::kBlock && cost.model().tied_embeddings ? context.stages : 0;
+  }
 };
 
 LayerCosts::LayerCosts(const CostModel& cost) : state_(std::make_unique<State>(cost)) {}
@@ -156,33 +159,38 @@ LayerCost LayerCosts::State::join(const BodyForm& body, const BodyTimes& times, 
   return c;
 }
 
-/// Forward and backward of a block whose weights are gathered and whose gradients go through parts, as far as it has replicas.
-const BodyForm& LayerCosts::State::body(const LayerStrategy& strategy, const plan::LayerContext& context) {
+/// Forward and backward of a layer whose weights are gathered and whose gradients go through parts, as far as it has replicas.
+const BodyForm& LayerCosts::State::body(Part part, const LayerStrategy& strategy, const plan::LayerContext& context) {
   LayerStrategy s = strategy;
   s.zero = 3;
   s.shard = 0;
   s.grad_reduce = plan::GradReduce::kMicroBatch;
   // Only groups across the replicas know how many there are.
   if (!s.strided && s.ep == 1 && s.dp > 1) s.dp = 2;
-  const Key key{s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel), number(s.recompute),
-                number(context.split_backward)};
+  const Key key{number(part), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel), number(s.recompute),
+                number(context.split_backward), tied_stages(part, context)};
   if (const auto found = bodies.find(key); found != bodies.end()) return found->second;
-  BodyForm& body = bodies.emplace(key, BodyForm(plan::lower_block(cost.model(), s, single(context, s)), true, prices)).first->second;
+  const auto lower = part == Part::kBlock ? plan::lower_block : part == Part::kEmbedding ? plan::lower_embedding : plan::lower_head;
+  BodyForm& body = bodies.emplace(key, BodyForm(lower(cost.model(), s, single(context, s)), true, prices)).first->second;
   body.number = number(bodies.size());
   return body;
 }
 
-const WeightCost& LayerCosts::State::weight_cost(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
+const WeightCost& LayerCosts::State::weight_cost(Part part, const LayerStrategy& s, const plan::LayerContext& context, int first_rank,
+                                                 int rank_count) {
   const bool parts = plan::reduces_parts(s, context.micro_batches);
-  const Key key{s.tp, s.cp, s.dp, s.ep, number(s.strided), number(s.sequence_parallel), s.zero, s.shard, number(parts),
+  const Key key{number(part), s.tp, s.cp, s.dp, s.ep, number(s.strided), number(s.sequence_parallel), s.zero, s.shard, number(parts),
                 number(context.micro_batches == 1),   // hybrid sharding: when the replicas are summed
-                first_rank, rank_count};
+                first_rank, rank_count, tied_stages(part, context)};
   const auto [place, fresh] = weights.try_emplace(key);
   WeightCost& w = place->second;
   if (!fresh) return w;
   LayerStrategy lowered = s;
   lowered.recompute = plan::Recompute::kNone;
-  const LayerTemplates t = plan::lower_block_weights(cost.model(), lowered, single(context, s));
+  const auto lower = part == Part::kBlock       ? plan::lower_block_weights
+                     : part == Part::kEmbedding ? plan::lower_embedding_weights
+                                                : plan::lower_head_weights;
+  const LayerTemplates t = lower(cost.model(), lowered, single(context, s));
   const WeightForm form(t, prices);
   const bool gathers = plan::effective_zero(s) == 3;
   for (const plan::ParameterUnit& unit : t.program.units) {
@@ -202,75 +210,63 @@ const WeightCost& LayerCosts::State::weight_cost(const LayerStrategy& s, const p
   return w;
 }
 
-const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
-  State& t = *state_;
-  first_rank = t.windows.canonical(first_rank, rank_count);
+const LayerCost& LayerCosts::State::layer(Part part, const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
+  const int stages = tied_stages(part, context);
+  if (stages <= 1) first_rank = windows.canonical(first_rank, rank_count);  // else where they really are
   const std::int64_t b = context.micro_batch_sequences / s.dp;
-  const Key key{number(Part::kBlock), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel),
+  const Key key{number(part), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel),
                 number(s.recompute), s.zero, s.shard, number(s.operators), s.slices, number(plan::reduces_parts(s, context.micro_batches)),
-                number(context.micro_batches == 1), b, first_rank, rank_count, number(context.split_backward)};
-  const auto [place, fresh] = t.costs.try_emplace(key);
-  if (!fresh) return place->second;
-  if (s.operators != plan::ShardedOperators::kAll || s.slices > 1) {
-    return place->second = block_cost(t.cost, s, context, first_rank, rank_count);  // sharding changes the body itself
-  }
-  const BodyForm& body = t.body(s, context);
-  const WeightCost& w = t.weight_cost(s, context, first_rank, rank_count);
-  // Of the weights' sharding only the sizes of gradient parts matter: they are zeroed in the backward.
-  Key times_key{body.number, b, first_rank, rank_count};
-  ORRERY_CHECK(w.bytes.part.size() + 4 <= times_key.size());
-  std::ranges::copy(w.bytes.part, times_key.begin() + 4);
-  const auto [times, new_times] = t.body_times.try_emplace(times_key);
-  if (new_times) times->second = t.times_of(body, b, w.bytes, first_rank, rank_count);
-  return place->second = t.join(body, times->second, b, w);
-}
-
-template <class Lower>
-const LayerCost& LayerCosts::State::whole(Part part, const LayerStrategy& a, const LayerStrategy& to, const plan::LayerContext& context,
-                                          int first_rank, int rank_count, Lower lower) {
-  const bool parts = plan::reduces_parts(a, context.micro_batches);
-  // A tied table is reduced between the first and the last stage: where they really are.
-  const bool tied = part != Part::kReshard && cost.model().tied_embeddings && context.stages > 1;
-  if (!tied) first_rank = windows.canonical(first_rank, rank_count);
-  Key key{number(part), a.tp, a.cp, a.dp, a.zero, a.shard, number(a.strided), number(a.sequence_parallel), number(parts),
-          to.tp, to.cp, to.dp, number(to.strided), number(to.sequence_parallel), tied ? context.stages : 1, number(context.micro_batches == 1)};
-  const std::int64_t unit = std::lcm(a.dp, to.dp), b = context.micro_batch_sequences / unit;  // one sequence of the smaller share
-  key[16] = first_rank, key[17] = rank_count, key[18] = b, key[19] = number(context.split_backward);
+                number(context.micro_batches == 1), b, first_rank, rank_count, number(context.split_backward), stages};
   const auto [place, fresh] = costs.try_emplace(key);
   if (!fresh) return place->second;
-  key[16] = key[17] = key[18] = 0;
-  auto form = forms.find(key);
-  if (form == forms.end()) {
+  if (s.operators != plan::ShardedOperators::kAll || s.slices > 1) {
+    return place->second = block_cost(cost, s, context, first_rank, rank_count);  // sharding changes the body itself
+  }
+  const BodyForm& form = body(part, s, context);
+  const WeightCost& w = weight_cost(part, s, context, first_rank, rank_count);
+  // Of the weights' sharding only the sizes of gradient parts matter: they are zeroed in the backward.
+  Key times_key{form.number, b, first_rank, rank_count};
+  ORRERY_CHECK(w.bytes.part.size() + 4 <= times_key.size());
+  std::ranges::copy(w.bytes.part, times_key.begin() + 4);
+  const auto [times, new_times] = body_times.try_emplace(times_key);
+  if (new_times) times->second = times_of(form, b, w.bytes, first_rank, rank_count);
+  return place->second = join(form, times->second, b, w);
+}
+
+const LayerCost& LayerCosts::State::reshard(const LayerStrategy& from, const LayerStrategy& to, const plan::LayerContext& context, int first_rank,
+                                            int rank_count) {
+  first_rank = windows.canonical(first_rank, rank_count);
+  const std::int64_t unit = std::lcm(from.dp, to.dp), b = context.micro_batch_sequences / unit;  // one sequence of the smaller share
+  Key key{number(Part::kReshard), from.tp, from.cp, from.dp, number(from.strided), number(from.sequence_parallel),
+          to.tp, to.cp, to.dp, number(to.strided), number(to.sequence_parallel)};
+  auto form = changes.find(key);
+  if (form == changes.end()) {
     plan::LayerContext one = context;
     one.micro_batch_sequences = unit;
-    const LayerTemplates t = lower(one);
-    form = forms.emplace(key, std::pair(BodyForm(t, false, prices), WeightForm(t, prices))).first;
+    one.split_backward = false;
+    form = changes.emplace(key, BodyForm(plan::lower_reshard(cost.model(), from, to, one), false, prices)).first;
   }
-  const auto& [body, f] = form->second;
-  const WeightBytes none;
-  const auto times = [&](const TemplateForm& x) { return x.times(b, none, first_rank, rank_count, prices); };
-  const auto memory = [&](const TemplateForm& x) { return x.memory(b, none, prices); };
-  WeightCost w{none, times(f.gather_forward), times(f.gather_backward), times(f.zero_gradient), times(f.sync), times(f.update),
-               memory(f.gather_forward), memory(f.gather_backward), memory(f.zero_gradient), memory(f.sync), memory(f.update),
-               f.persistent_bytes, f.reduces_per_micro_batch};
-  return place->second = join(body, times_of(body, b, none, first_rank, rank_count), b, w);
+  key[11] = first_rank, key[12] = rank_count, key[13] = b;
+  const auto [place, fresh] = costs.try_emplace(key);
+  if (fresh) place->second = join(form->second, times_of(form->second, b, {}, first_rank, rank_count), b, {});
+  return place->second;
+}
+
+const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
+  return state_->layer(Part::kBlock, s, context, first_rank, rank_count);
 }
 
 const LayerCost& LayerCosts::embedding(const LayerStrategy& v, const plan::LayerContext& context, int first_rank, int rank_count) {
-  return state_->whole(Part::kEmbedding, v, v, context, first_rank, rank_count,
-                       [&](const plan::LayerContext& c) { return plan::lower_embedding(state_->cost.model(), v, c); });
+  return state_->layer(Part::kEmbedding, v, context, first_rank, rank_count);
 }
 
 const LayerCost& LayerCosts::head(const LayerStrategy& v, const plan::LayerContext& context, int first_rank, int rank_count) {
-  return state_->whole(Part::kHead, v, v, context, first_rank, rank_count,
-                       [&](const plan::LayerContext& c) { return plan::lower_head(state_->cost.model(), v, c); });
+  return state_->layer(Part::kHead, v, context, first_rank, rank_count);
 }
 
 const LayerCost& LayerCosts::reshard(const LayerStrategy& from, const LayerStrategy& to, const plan::LayerContext& context, int first_rank,
                                      int rank_count) {
-  const LayerStrategy a = layout_of(from), b = layout_of(to);
-  return state_->whole(Part::kReshard, a, b, context, first_rank, rank_count,
-                       [&](const plan::LayerContext& c) { return plan::lower_reshard(state_->cost.model(), a, b, c); });
+  return state_->reshard(layout_of(from), layout_of(to), context, first_rank, rank_count);
 }
 
 const CostModel& LayerCosts::cost() const { return state_->cost; }

@@ -4,7 +4,7 @@
 ///
 /// A layer's templates say the same for every size of micro-batch: with b sequences on a rank, shapes of segments and bytes of
 /// activations are b times those of one sequence; weights and gradients are not. And its ZeRO stage changes only what weights
-/// and gradients take. So a block is lowered once for each (layout, recomputation) with b = 1, under ZeRO-3 with gradients reduced per
+/// and gradients take. So a layer is lowered once for each (layout, recomputation) with b = 1, under ZeRO-3 with gradients reduced per
 /// micro-batch; its weights' part (gather, reduction, update) once for each way of sharding; both are priced for any b and joined:
 /// without gathers the weights that a body frees are none, without parts it zeroes none. Equal to block_cost(), embedding_cost(),
 /// head_cost(), reshard_cost() in every field (tests/property/costmodel/layer_costs_test.cc).

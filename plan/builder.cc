@@ -13,8 +13,8 @@ using model::SegmentKind;
 using model::SegmentShape;
 
 std::string Layout::tag() const { 
-  const std::string context = cp > 1 ? fmt::format(" cp{}", cp) : "";
-  return fmt::format("tp{}{}{} dp{}{}", tp, strided ? " strided" : "", context, dp, sequence_parallel ? " sp" : "");
+  const std::string context = cp > 1 ? " cp" + std::to_string(cp) : "";  // many a second: fmt::format takes five times as long
+  return "tp" + std::to_string(tp) + (strided ? " strided" : "") + context + " dp" + std::to_string(dp) + (sequence_parallel ? " sp" : "");
 }
 
 std::string strategy_tag(const LayerStrategy& s) {
@@ -47,7 +47,7 @@ BufferId Builder::buffer(BufferDecl decl) {
 
 BufferRef Builder::local(const std::string& name, const Layout& layout, std::vector<std::int64_t> shape, model::DType dtype) {
   BufferDecl d;
-  d.name = fmt::format("{} [{}]", name, layout.tag());
+  d.name = name + " [" + layout.tag() + "]";
   d.dtype = dtype;
   d.shape = std::move(shape);
   return {buffer(std::move(d)), 0};
@@ -101,7 +101,7 @@ SegmentShape Builder::shape(SegmentKind kind, const Layout& l, std::int64_t in, 
 UnitState Builder::unit(const std::string& name, std::vector<Parameter> parameters, const LayerStrategy& layer_strategy, Scope scope) {
   LayerStrategy strategy = layer_strategy;
   strategy.recompute = Recompute::kNone;
-  const std::string key = fmt::format("{} [{}]", name, strategy_tag(strategy));
+  const std::string key = name + " [" + strategy_tag(strategy) + "]";
   if (const auto found = units_.find(key); found != units_.end()) return found->second;
   ParameterUnit u;
   u.name = key;
@@ -127,7 +127,7 @@ UnitState Builder::unit(const std::string& name, std::vector<Parameter> paramete
   s.unit = program_.units.push_back(std::move(u));
   const auto state = [&](const char* what, BufferCategory category, model::DType type, std::int64_t elements) {
     BufferDecl d;
-    d.name = fmt::format("{} of {}", what, key);
+    d.name = std::string(what) + " of " + key;
     d.category = category;
     d.dtype = type;
     d.shape = {elements};
@@ -157,7 +157,7 @@ UnitUse Builder::use(const UnitState& state, const std::string& user) {
   w.parts = reduces_parts(u.strategy, context_.micro_batches);
   const auto temporary = [&](const std::string& what, BufferCategory category, model::DType type) {
     BufferDecl d;
-    d.name = fmt::format("{} of {} in {}", what, u.name, user);
+    d.name = what + " of " + u.name + " in " + user;
     d.category = category;
     d.dtype = type;
     d.shape = {u.padded};

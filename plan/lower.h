@@ -41,6 +41,8 @@ LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& s
 /// forward and backward only read the weights.
 LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context);
 /// Embedding (first stage) and head (last stage) likewise.
+LayerTemplates lower_embedding_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
+LayerTemplates lower_head_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
 LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
 LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
 

@@ -84,8 +84,10 @@ class ExpertMlp {
 
 /// Token (and position) embedding; output in the vocabulary layout. Called with layer 0.
 LayerPair embedding_pair(Builder& b, const LayerStrategy& vocabulary);
+std::vector<UnitUse> embedding_units(Builder& b, const LayerStrategy& vocabulary);
 /// Final norm, logits, vocabulary-parallel loss and their backward, all in `forward`. Called with layer = number of blocks.
 LayerPair head_pair(Builder& b, const LayerStrategy& vocabulary);
+std::vector<UnitUse> head_units(Builder& b, const LayerStrategy& vocabulary);
 /// The head reads the embedding's own table (tied, and both in one stage).
 bool shares_table(const Builder& b);
 

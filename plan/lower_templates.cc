@@ -64,16 +64,36 @@ LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& s
   return lower_alone("block", model, context, [&](Builder& b) { return block_pair(b, strategy); });
 }
 
+namespace {
+
+/// Operations that only read the weights: which gathers there are. `backward`: the units that a backward reads.
+LayerPair readers(const std::vector<UnitUse>& forward, const std::vector<UnitUse>& backward) {
+  LayerPair pair;
+  pair.units = forward;
+  for (const UnitUse& u : forward) pair.forward.emplace_back().weights = u.weights_forward;
+  for (const UnitUse& u : backward) pair.backward.emplace_back().weights = u.weights_backward;
+  return pair;
+}
+
+}  // namespace
+
 LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context) {
   return lower_alone("block", model, context, [&](Builder& b) {
-    LayerPair pair;
-    pair.units = block_units(b, strategy);
-    for (const UnitUse& u : pair.units) {
-      pair.forward.emplace_back().weights = u.weights_forward;
-      pair.backward.emplace_back().weights = u.weights_backward;
-    }
-    return pair;
+    const std::vector<UnitUse> units = block_units(b, strategy);
+    return readers(units, units);
   });
+}
+
+LayerTemplates lower_embedding_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
+  return lower_alone("embedding", model, context, [&](Builder& b) {
+    const std::vector<UnitUse> units = embedding_units(b, vocabulary);
+    // Tables have no gradient to hand on; BERT's norm behind them does.
+    return readers(units, model.post_norm ? std::vector<UnitUse>{units.back()} : std::vector<UnitUse>{});
+  });
+}
+
+LayerTemplates lower_head_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
+  return lower_alone("head", model, context, [&](Builder& b) { return readers(head_units(b, vocabulary), {}); });
 }
 
 LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {

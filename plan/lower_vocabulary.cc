@@ -133,14 +133,32 @@ void keep_alive_rules(Builder& b, LayerPair& pair, std::vector<BufferRef> kept) 
 
 bool shares_table(const Builder& b) { return b.model().tied_embeddings && b.context().stages == 1; }
 
+std::vector<UnitUse> embedding_units(Builder& b, const LayerStrategy& v) {
+  UnitUse table = b.use(table_unit(b, v), "embedding");
+  table.tied = b.model().tied_embeddings && !shares_table(b);
+  std::vector<UnitUse> units{table};
+  if (b.model().position == model::PositionKind::kLearned) units.push_back(b.use(position_unit(b, v), "embedding"));
+  return units;
+}
+
+std::vector<UnitUse> head_units(Builder& b, const LayerStrategy& v) {
+  const model::ModelSpec& m = b.model();
+  UnitUse table = b.use(m.tied_embeddings ? table_unit(b, v) : b.unit("lm_head", {table_parameter("lm_head.weight", m, v.tp, 1)}, v, Scope::kStep),
+                        "head");
+  table.owned = !shares_table(b);
+  table.tied = m.tied_embeddings && table.owned;
+  std::vector<UnitUse> units{table};
+  if (has_final_unit(m)) units.push_back(b.use(final_unit(b, v), "head"));
+  return units;
+}
+
 LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
   const model::ModelSpec& m = b.model();
   const Layout l(v);
   const std::int64_t bs = b.sequences(l), s = b.tokens(l), h = m.hidden;
   LayerPair pair;
-  UnitUse table = b.use(table_unit(b, v), "embedding");
-  table.tied = m.tied_embeddings && !shares_table(b);
-  pair.units.push_back(table);
+  pair.units = embedding_units(b, v);
+  const UnitUse table = pair.units.front();
   const BufferRef ids = token_buffer(b, "ids", l), out = b.stream(l, 0), d = b.stream_gradient(l, 0);
   const bool positions = m.position == model::PositionKind::kLearned;
   const BufferRef e = positions ? b.local("e", l, {bs, s, h}, b.dtype()) : out;
@@ -154,8 +172,7 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
   if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(embedding)", Stream::kTensor, b.tensor_group(l), e));
   BufferRef gradient = d;
   if (positions) {
-    const UnitUse position = b.use(position_unit(b, v), "embedding");
-    pair.units.push_back(position);
+    const UnitUse position = pair.units.back();
     const ParameterUnit& unit = b.program().units[position.state.unit];
     std::vector<ParameterView> views{view_of(unit, {"position.weight"})};
     if (m.type_vocab > 0) views.push_back(view_of(unit, {"type.weight"}));
@@ -216,13 +233,8 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   const Layout l(v);
   const std::int64_t bs = b.sequences(l), s = b.tokens(l), h = m.hidden, rows = (m.vocab + v.tp - 1) / v.tp;
   LayerPair pair;
-  UnitUse table = b.use(m.tied_embeddings ? table_unit(b, v)
-                                          : b.unit("lm_head", {table_parameter("lm_head.weight", m, v.tp, 1)}, v, Scope::kStep),
-                        "head");
-  table.owned = !shares_table(b);
-  table.tied = m.tied_embeddings && table.owned;
-  pair.units.push_back(table);
-  if (has_final_unit(m)) pair.units.push_back(b.use(final_unit(b, v), "head"));
+  pair.units = head_units(b, v);
+  const UnitUse table = pair.units.front();
 
   auto& f = pair.forward;
   for (const UnitUse& u : pair.units)

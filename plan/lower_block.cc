@@ -109,6 +109,7 @@ class Block {
     insert_replays(f_, r_, replay, [&](const BufferRef& w) {
       return std::find_if(units_.begin(), units_.end(), [&w](const UnitUse& u) { return u.weights_forward == w; })->weights_backward;
     });
+    if (m_.post_norm) redirect_replayed_output();
     std::vector<Op> zero;
     for (const UnitUse& u : units_)
       for (Op& op : zero_part_ops(b_, u)) zero.push_back(std::move(op));
@@ -126,6 +127,14 @@ class Block {
     return b_.local(name, l_, {b_.sequences(l_), b_.tokens(full_), features}, b_.dtype());
   }
   BufferRef whole(const std::string& name) { return wide(name + " whole", m_.hidden); }
+  /// norm2, replayed for its statistics, makes the output of the block once more: the next layer is done with it, so it gets a place of
+  /// its own and dies there.
+  void redirect_replayed_output() {
+    for (Op& op : r_) {
+      const auto output = std::find(op.writes.begin(), op.writes.end(), x_next_);
+      if (output != op.writes.end()) *output = shard("x again");
+    }
+  }
   const ParameterUnit& unit() { return b_.program().units[use_.state.unit]; }
   SegmentShape shape(SegmentKind kind, const Layout& l, std::int64_t in, std::int64_t out) { return b_.shape(kind, l, in, out); }
   std::int64_t qkv_out() const { return m_.qkv_features() / s_.tp; }

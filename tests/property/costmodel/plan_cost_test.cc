@@ -44,6 +44,17 @@ RC_GTEST_PROP(ClosedForm, StagePeakOfExpertsEqualsTheProgramsByteForByte, (std::
   }
 }
 
+RC_GTEST_PROP(ClosedForm, StagePeakOfAnEncoderEqualsTheProgramsByteForByte, (std::uint64_t seed)) {
+  const auto [model, plan] = plan::random_encoder_plan(seed, 4);
+  const auto program = plan::lower(plan, model);
+  RC_ASSERT(program.has_value());
+  const auto priced = plan_cost(cost_of(model, plan), plan);
+  RC_ASSERT(priced.has_value());
+  for (std::size_t s = 0; s < program->classes.size(); ++s) {
+    RC_ASSERT(priced->stage_peak_bytes[s] == plan::static_memory(*program, program->classes[s]).peak_bytes);
+  }
+}
+
 RC_GTEST_PROP(ClosedForm, OneStageWithoutOverlapTakesTheSumOfItsOperations, (std::uint64_t seed, bool experts)) {
   auto [model, plan] = experts ? plan::random_expert_plan(seed, 4) : plan::random_plan(seed, 4);
   for (std::size_t s = 1; s < plan.stages.size(); ++s) {

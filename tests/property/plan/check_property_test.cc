@@ -18,14 +18,19 @@ std::string text_of(const std::vector<Fault>& faults) {
   return text;
 }
 
+void expect_no_faults(const RandomPlan& r) {
+  const auto program = lower(r.plan, r.model);
+  if (!program) RC_FAIL(base::to_string(program.error()));
+  const std::vector<Fault> faults = check(*program);
+  if (!faults.empty()) RC_FAIL(base::to_text(to_json(r.plan)) + text_of(faults));
+}
+
 TEST(CheckProperty, EveryLoweredProgramIsCorrect) {
-  ASSERT_TRUE(rc::check("zero faults", [](std::uint64_t seed) {
-    const RandomPlan r = random_plan(seed);
-    const auto program = lower(r.plan, r.model);
-    if (!program) RC_FAIL(base::to_string(program.error()));
-    const std::vector<Fault> faults = check(*program);
-    if (!faults.empty()) RC_FAIL(base::to_text(to_json(r.plan)) + text_of(faults));
-  }));
+  ASSERT_TRUE(rc::check("zero faults", [](std::uint64_t seed) { expect_no_faults(random_plan(seed)); }));
+}
+
+TEST(CheckProperty, EveryLoweredProgramOfAnEncoderIsCorrect) {
+  ASSERT_TRUE(rc::check("zero faults", [](std::uint64_t seed) { expect_no_faults(random_encoder_plan(seed)); }));
 }
 
 /// Zeroing twice and gathering twice change nothing.

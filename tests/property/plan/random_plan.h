@@ -144,4 +144,19 @@ inline RandomPlan random_expert_plan(std::uint64_t seed, std::int64_t max_device
   return PlanDraw(seed, true).draw(max_devices_per_stage);
 }
 
+/// The same for an encoder with norms after the residuals (BERT).
+inline RandomPlan random_encoder_plan(std::uint64_t seed, std::int64_t max_devices_per_stage = 8) {
+  RandomPlan r = random_plan(seed, max_devices_per_stage);
+  model::ModelSpec& m = r.model;
+  m.family = model::Family::kBert;
+  m.post_norm = m.pooler = m.projection_bias = m.mlp_bias = m.qkv_bias = true;
+  m.causal = m.gated_mlp = false;
+  m.norm = model::NormKind::kLayerNorm;
+  m.activation = model::Activation::kGelu;
+  m.position = model::PositionKind::kLearned;
+  m.type_vocab = 2;
+  r.plan.model_fingerprint = m.fingerprint();
+  return r;
+}
+
 }  // namespace orrery::plan

@@ -235,7 +235,7 @@ class Loops {
     return std::min(kForbidden, budget_ - p.budget_bytes + least_memory(p));
   }
 
-  /// Nothing fits: the least peak, by plans whose stages use one option each, exact by plan_cost.
+  /// Nothing fits: the least peak, by plans whose stages use one option each but for the last layer, exact by plan_cost.
   base::Result<void> smallest() {
     struct Ranked {
       std::int64_t needed;
@@ -276,7 +276,17 @@ class Loops {
         least = peak;
         chosen = static_cast<std::int32_t>(o);
       }
-      answer.stages.push_back({std::vector<std::int32_t>(static_cast<std::size_t>(count), chosen), 0, 0, least});
+      std::vector<std::int32_t> best(static_cast<std::size_t>(count), chosen);
+      // The last layer's backward stands beside the stashes of all others: another option there may need less.
+      std::vector<std::int32_t> sequence = best;
+      for (std::size_t o = 0; o < p.options.size(); ++o) {
+        sequence.back() = static_cast<std::int32_t>(o);
+        const std::int64_t peak = peak_of(p, sequence);
+        if (peak >= least) continue;
+        least = peak;
+        best = sequence;
+      }
+      answer.stages.push_back({std::move(best), 0, 0, least});
     }
     return answer;
   }

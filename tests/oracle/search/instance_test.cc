@@ -2,57 +2,20 @@
 // checker.
 #include <gtest/gtest.h>
 
-#include <optional>
-#include <tuple>
-
 #include "search/certificate_check.h"
 #include "search/instance_program.h"
+#include "tests/oracle/search/brute_instance.h"
 #include "tests/oracle/search/random_instance.h"
 
 namespace orrery::search {
 namespace {
-
-struct Best {
-  std::int64_t time = 0, memory = 0;
-  std::vector<std::int32_t> choices;
-};
-
-/// All choices, depth first in lexicographic order; no bound but the one that memory and time only grow.
-class BruteForce {
- public:
-  explicit BruteForce(const Instance& instance) : instance_(instance) {}
-  std::optional<Best> solve() {
-    visit(0, 0, 0);
-    return best_;
-  }
-
- private:
-  void visit(std::size_t layer, std::int64_t time, std::int64_t memory) {
-    if (memory > instance_.budget_bytes || (best_ && time > best_->time)) return;
-    if (layer == instance_.layers.size()) {
-      if (!best_ || std::tie(time, memory) < std::tie(best_->time, best_->memory)) best_ = Best{time, memory, trail_};
-      return;
-    }
-    for (std::size_t s = 0; s < instance_.layers[layer].size(); ++s) {
-      const InstanceOption& o = instance_.layers[layer][s];
-      const std::int64_t move =
-          layer == 0 ? 0 : instance_.transition(layer - 1, static_cast<std::size_t>(trail_.back()), s);
-      trail_.push_back(static_cast<std::int32_t>(s));
-      visit(layer + 1, time + o.time_ps + move, memory + o.memory_bytes);
-      trail_.pop_back();
-    }
-  }
-  const Instance& instance_;
-  std::vector<std::int32_t> trail_;
-  std::optional<Best> best_;
-};
 
 struct Tally {
   int feasible = 0, infeasible = 0;
 };
 
 void expect_equal_to_brute_force(const Instance& instance, std::uint64_t seed, bool canonical, Tally& tally) {
-  const auto expected = BruteForce(instance).solve();
+  const auto expected = InstanceBruteForce(instance).best;
   const Solution found = solve_instance(instance);
   const CheckReport report = check_solution(instance, found);
   ASSERT_TRUE(report.holds()) << "seed " << seed << ": " << report.faults.front();

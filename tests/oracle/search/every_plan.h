@@ -1,0 +1,121 @@
+#pragma once
+/// Every plan of a small space under 1F1B with no device idle, priced by costmodel::plan_cost.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "costmodel/layer_costs.h"
+#include "search/decision_tree.h"
+#include "search/planner.h"
+
+namespace orrery::search {
+
+struct Priced {
+  std::int64_t cost_ps;
+  std::int64_t peak_bytes;
+};
+
+/// Every plan of the space: pipeline degrees, micro-batches, vocabulary, partitions, and strategies of layers in any order.
+class EveryPlan {
+ public:
+  EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch)
+      : cost_(cost), costs_(cost), space_(space), global_batch_(global_batch) {
+    const int devices = static_cast<int>(cost.topology().device_count());
+    for (int stages = 1; stages <= std::min<int>(devices, static_cast<int>(cost.model().layers)); ++stages) {
+      if (devices % stages != 0 || (stages > 1 && !space.pipeline)) continue;
+      for (std::int64_t m = 1; m <= global_batch; ++m) {
+        if (global_batch % m == 0) plans_of(stages, m);
+      }
+    }
+  }
+  std::vector<Priced> all;
+
+  /// How many there are, without pricing any.
+  static double count(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch) {
+    const int devices = static_cast<int>(cost.topology().device_count()), layers = static_cast<int>(cost.model().layers);
+    double plans = 0;
+    for (int stages = 1; stages <= std::min(devices, layers); ++stages) {
+      if (devices % stages != 0 || (stages > 1 && !space.pipeline)) continue;
+      double partitions = 1;  // layers - 1 over stages - 1
+      for (int k = 1; k < stages; ++k) partitions = partitions * (layers - k) / k;
+      for (std::int64_t m = 1; m <= global_batch; ++m) {
+        if (global_batch % m != 0) continue;
+        const TreeContext context = context_of(cost, global_batch, stages, m);
+        const auto leaves = static_cast<double>(layer_strategies(cost.model(), space, context).leaves.size());
+        plans += partitions * std::pow(leaves, layers) * static_cast<double>(vocabulary_strategies(cost.model(), space, context).leaves.size());
+      }
+    }
+    return plans;
+  }
+
+  [[nodiscard]] std::int64_t best(std::int64_t limit) const {
+    std::int64_t least = -1;
+    for (const Priced& p : all) {
+      if (p.peak_bytes <= limit && (least < 0 || p.cost_ps < least)) least = p.cost_ps;
+    }
+    return least;
+  }
+
+ private:
+  static TreeContext context_of(const costmodel::CostModel& cost, std::int64_t global_batch, int stages, std::int64_t m) {
+    return {static_cast<int>(cost.topology().device_count()) / stages, cost.options().sequence, global_batch / m, m,
+            static_cast<int>(cost.topology().devices_per_host())};
+  }
+  void plans_of(int stages, std::int64_t m) {
+    const TreeContext context = context_of(cost_, global_batch_, stages, m);
+    leaves_ = layer_strategies(cost_.model(), space_, context).leaves;
+    if (leaves_.empty()) return;
+    plan_ = {};
+    plan_.model = cost_.model().name;
+    plan_.model_fingerprint = cost_.model().fingerprint();
+    plan_.precision = cost_.options().precision;
+    plan_.sequence = cost_.options().sequence;
+    plan_.global_batch = global_batch_;
+    plan_.micro_batches = m;
+    plan_.hosts = static_cast<int>(cost_.topology().hosts());
+    plan_.schedule = plan::Schedule::k1F1B;
+    for (const plan::LayerStrategy& v : vocabulary_strategies(cost_.model(), space_, context).leaves) {
+      plan_.vocabulary = v;
+      stage(stages, static_cast<int>(cost_.model().layers));
+    }
+  }
+  void stage(int stages, int layers) {
+    if (stages == 0) {
+      if (layers == 0) price();
+      return;
+    }
+    for (int count = 1; count <= layers - stages + 1; ++count) {
+      plan_.stages.emplace_back();
+      layer(stages, layers - count, count);
+      plan_.stages.pop_back();
+    }
+  }
+  void layer(int stages, int layers_after, int left) {
+    if (left == 0) {
+      stage(stages - 1, layers_after);
+      return;
+    }
+    for (const plan::LayerStrategy& s : leaves_) {
+      plan_.stages.back().runs.push_back({1, s});
+      layer(stages, layers_after, left - 1);
+      plan_.stages.back().runs.pop_back();
+    }
+  }
+  void price() {
+    const auto priced = costmodel::plan_cost(costs_, plan_);
+    ASSERT_TRUE(priced.has_value()) << base::to_string(priced.error());
+    all.push_back({priced->step_ps, std::ranges::max(priced->stage_peak_bytes)});
+  }
+
+  const costmodel::CostModel& cost_;
+  costmodel::LayerCosts costs_;
+  const Space& space_;
+  std::int64_t global_batch_;
+  std::vector<plan::LayerStrategy> leaves_;
+  plan::Plan plan_;
+};
+
+}  // namespace orrery::search

@@ -80,8 +80,9 @@ RC_GTEST_PROP(FlowNetworkProperty, BytesAreNeitherLostNorGained, ()) {
     for (std::size_t i = 0; i < running.size(); ++i) {
       Running& r = running[i];
       if (!r.alive) continue;
-      r.last = kernel::Int128(network.rate(r.flow)) * (r.slowed ? kMillion : slowdown);
-      r.moved += r.last * (until - now);
+      const kernel::Int128 speed = kernel::Int128(network.rate(r.flow)) * (r.slowed ? kMillion : slowdown);
+      r.moved += speed * (until - now);
+      if (until > now) r.last = speed;  // a speed that changes in the flow's last instant moves nothing
       for (const auto& l : transfers[i].links) used[l.link.raw()] += l.flows * network.rate(r.flow);
     }
     for (std::size_t l = 0; l < used.size(); ++l) RC_ASSERT(used[l] <= star.links()[l].bytes_per_second);

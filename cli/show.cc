@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/units.h"
+#include "search/account.h"
 
 namespace orrery::cli {
 
@@ -91,6 +92,8 @@ base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel&
   if (!answer.candidates.empty()) {
     j["plan"] = plan::to_json(answer.candidates.front().plan);
     j["predicted"] = sim::to_json(answer.candidates.front().report);
+    const search::Balance balance = search::balance_of(answer.candidates.front().report);
+    j["balance"] = {{"time", balance.time}, {"memory", balance.memory}};
     j["alternatives"] = base::Json::array();
     for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
       const search::Candidate& c = answer.candidates[i];

@@ -111,6 +111,9 @@ std::string limits(const Explanation& e) {
   if (e.plan.report.stages.size() > 1) {
     text += fmt::format("  balance: the slowest stage works {}, the average stage {}; equal stages would work {} less\n", show_time(work), show_time(l.mean_work_ps),
                         show_time(work - l.mean_work_ps));
+    const auto p = static_cast<double>(e.plan.report.stages.size());
+    const search::Balance b = search::balance_of(e.plan.report);
+    text += fmt::format("  balance degrees: time {:.3f}, memory {:.3f} (equal stages: {:.3f})\n", b.time, b.memory, 1 - 1 / p);
   }
   return text + link_sentence(e);
 }
@@ -281,13 +284,14 @@ const char* bound_word(search::TimeBound b) {
 
 base::Json limits_json(const Explanation& e) {
   const search::Limits& l = e.limits;
+  const search::Balance balance = search::balance_of(e.plan.report);
   base::Json links = base::Json::array();
   for (const search::LinkEffect& x : l.links) links.push_back({{"kind", x.kind}, {"saved_ps", x.saved_ps}});
   const base::Json memory{{"fits", l.fits()}, {"stage", l.fullest_stage}, {"peak_bytes", l.peak_bytes}, {"limit_bytes", l.limit_bytes},
                           {"category", std::string(plan::to_string(l.fullest_category))}, {"category_bytes", l.category_bytes}};
   const base::Json time{{"bound_by", bound_word(e.bound)}, {"compute_ps", l.compute_ps}, {"communication_ps", l.communication_ps}, {"bubble_ps", l.bubble_ps},
                         {"mean_work_ps", l.mean_work_ps}, {"dearest_communication", std::string(sim::to_string(l.dearest_communication))}, {"ten_percent_more", links}};
-  return {{"memory", memory}, {"time", time}};
+  return {{"memory", memory}, {"time", time}, {"balance", {{"memory", balance.memory}, {"time", balance.time}}}};
 }
 
 base::Json versus_json(const search::Versus& v) {

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "plan/lower.h"
+#include "search/balanced_partition.h"
 
 namespace orrery::search {
 namespace {
@@ -55,6 +56,15 @@ int Account::fullest_stage() const {
 }
 
 std::int64_t Account::peak_bytes() const { return report.stages[static_cast<std::size_t>(fullest_stage())].peak_memory_bytes; }
+
+Balance balance_of(const sim::SimReport& report) {
+  std::vector<std::int64_t> work_ps, peak_bytes;
+  for (const sim::StageReport& s : report.stages) {
+    work_ps.push_back(report.step_time_ps - s.parts[kBubble]);
+    peak_bytes.push_back(s.peak_memory_bytes);
+  }
+  return {balance_degree(work_ps), balance_degree(peak_bytes)};
+}
 
 base::Result<Account> account_of(const costmodel::CostModel& cost, const plan::Plan& plan) {
   TRY(const plan::Program program, plan::lower(plan, cost.model()));

@@ -31,6 +31,13 @@ struct Account {
   [[nodiscard]] std::int64_t peak_bytes() const;
 };
 
+/// Balance degrees of Galvatron-BMW (balanced_partition.h) of the simulated stages: of what each works, the bubble left out, and of
+/// their peaks. Equal stages have 1 - 1/P, one stage 0.
+struct Balance {
+  double time = 0, memory = 0;
+};
+Balance balance_of(const sim::SimReport& report);
+
 /// Lowers and simulates. Errors: those of plan::lower and sim::simulate.
 base::Result<Account> account_of(const costmodel::CostModel& cost, const plan::Plan& plan);
 

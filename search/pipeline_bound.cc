@@ -186,7 +186,7 @@ void PipelineBound::price(const std::vector<std::int64_t>& share) {
   }
 }
 
-std::vector<int> PipelineBound::partition() const {
+std::vector<int> PipelineBound::cheapest() const {
   std::vector<int> counts;
   std::size_t k = 0;
   for (std::size_t i = 0; i < stages_.size(); ++i) {
@@ -201,11 +201,54 @@ std::vector<int> PipelineBound::partition() const {
   return counts;
 }
 
+std::vector<int> PipelineBound::most_even() const {
+  const std::size_t n = stages_.size();
+  const std::int64_t limit = rest_steady_[0][0];
+  std::vector<std::vector<std::int64_t>> rest(n + 1, std::vector<std::int64_t>(static_cast<std::size_t>(problem_.layers) + 1, kForbidden));
+  std::vector<std::vector<int>> choice(n, std::vector<int>(rest.front().size(), 0));
+  rest[n].back() = 0;
+  for (std::size_t i = n; i-- > 0;) {
+    for (std::size_t c = 0; c < counts_[i].size(); ++c) {
+      if (floor_[i][c].total_ps >= kForbidden || floor_[i][c].steady_ps > limit) continue;
+      for_each_place(i, counts_[i][c], [&](std::size_t k, std::size_t after) {
+        if (rest[i + 1][after] >= kForbidden || rest[i + 1][after] + floor_[i][c].total_ps >= rest[i][k]) return;
+        rest[i][k] = rest[i + 1][after] + floor_[i][c].total_ps;
+        choice[i][k] = counts_[i][c];
+      });
+    }
+  }
+  std::vector<int> counts;
+  std::size_t k = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    counts.push_back(choice[i][k]);
+    k += static_cast<std::size_t>(choice[i][k]);
+  }
+  return counts;
+}
+
+std::vector<int> PipelineBound::partition() const {
+  const auto estimate = [&](const std::vector<int>& counts) {
+    std::int64_t total = 0, slowest = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      const Floor& floor = floor_[i][index_of(i, counts[i])];
+      total += floor.total_ps;
+      slowest = std::max(slowest, floor.steady_ps);
+    }
+    return static_cast<__int128>(total) + static_cast<__int128>(problem_.micro_batches - 1) * slowest;
+  };
+  std::vector<int> liked = cheapest(), even = most_even();
+  return estimate(even) < estimate(liked) ? even : liked;
+}
+
+std::size_t PipelineBound::index_of(std::size_t stage, int count) const {
+  return static_cast<std::size_t>(std::ranges::find(counts_[stage], count) - counts_[stage].begin());
+}
+
 std::int64_t PipelineBound::slowest_stage() const {
-  const std::vector<int> counts = partition();
+  const std::vector<int> counts = cheapest();
   std::int64_t slowest = 0, at = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    const auto c = static_cast<std::size_t>(std::ranges::find(counts_[i], counts[i]) - counts_[i].begin());
+    const std::size_t c = index_of(i, counts[i]);
     const std::int64_t steady = value_[i][c].steady_ps + problem_.stages[i].steady_ps;
     if (steady <= slowest) continue;
     slowest = steady;
@@ -266,7 +309,7 @@ bool PipelineBound::tighten(std::int64_t cutoff_ps, std::int64_t finest) {
 
 /// Least Lagrangian bound of the answers where the stage has `count` layers.
 __int128 PipelineBound::through(std::size_t i, int count) const {
-  const auto c = static_cast<std::size_t>(std::ranges::find(counts_[i], count) - counts_[i].begin());
+  const std::size_t c = index_of(i, count);
   __int128 best = kNoAnswer * unit_;
   for_each_place(i, count, [&](std::size_t k, std::size_t after) { best = std::min(best, before_[i][k] + value_[i][c].bound + rest_[i + 1][after]); });
   return best;

@@ -67,7 +67,9 @@ class PipelineBound {
   [[nodiscard]] std::vector<std::int32_t> options(std::size_t stage, int count) const;
   /// Numbers of layers still open.
   [[nodiscard]] const std::vector<int>& counts(std::size_t stage) const { return counts_[stage]; }
-  /// A partition that the Lagrangian bound likes best.
+  /// A promising partition: one that the Lagrangian bound likes best, or, where the plain bound's parts say that it is cheaper, the one of
+  /// least Σ A among those of least max N. (With weights at their best many partitions are about equal for the Lagrangian, lopsided ones too.)
+  /// @pre tighten() was true.
   [[nodiscard]] std::vector<int> partition() const;
 
   [[nodiscard]] Weights weights(std::size_t stage) const;
@@ -99,6 +101,9 @@ class PipelineBound {
   }
   void floors();
   void price(const std::vector<std::int64_t>& share);
+  [[nodiscard]] std::vector<int> cheapest() const;
+  [[nodiscard]] std::vector<int> most_even() const;
+  [[nodiscard]] std::size_t index_of(std::size_t stage, int count) const;
   [[nodiscard]] std::int64_t slowest_stage() const;
   [[nodiscard]] __int128 through(std::size_t stage, int count) const;
   [[nodiscard]] __int128 stage_constant(std::size_t stage, const Weights& w) const;

@@ -115,6 +115,7 @@ InstanceDual solve_dual(const Instance& instance, const InstanceClasses& classes
     dual.best = {scale / common, price / common};
     Whole next = solve_price(instance, classes, dual.best);
     if (priced(dual.best, next.totals) == priced(dual.best, fast.totals)) {
+      dual.beyond_path = path_to(classes, fast.potentials, n, 0);
       fast.potentials = std::move(next.potentials);
       break;
     }

@@ -76,6 +76,7 @@ struct InstanceDual {
   Potentials potentials;      // of λ
   PathTotals within;          // a path that keeps the budget; equals the bound when the fastest one does
   std::vector<std::int32_t> within_path;
+  std::vector<std::int32_t> beyond_path;  // one over the budget that costs the same under λ; empty when the fastest path fits
 };
 InstanceDual solve_dual(const Instance& instance, const InstanceClasses& classes);
 

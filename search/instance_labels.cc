@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "search/instance_repair.h"
+
 namespace orrery::search {
 namespace {
 
@@ -151,6 +153,7 @@ class InstanceLabels {
 
 std::int64_t search_labels(const Instance& instance, const InstanceClasses& classes, const InstanceDual& dual,
                            InstanceAnswer& best, Effort& effort) {
+  repair(instance, dual.beyond_path, best);
   InstanceLabels labels(instance, classes, dual, best, effort);
   std::int64_t proved = dual.bound_ps;
   std::int64_t width = std::max<std::int64_t>((best.totals.time_ps - proved) / 64, 1);

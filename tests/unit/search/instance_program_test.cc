@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "search/certificate_check.h"
+#include "search/instance_repair.h"
 
 namespace orrery::search {
 namespace {
@@ -77,6 +78,30 @@ TEST(InstanceProgram, TiesGoToLessMemoryThenToTheSmallestOptions) {
                           .layers = {{{"a", 3, 5}, {"b", 3, 4}, {"c", 3, 4}}, {{"a", 2, 6}, {"b", 2, 6}}},
                           .transition_ps = {}};
   EXPECT_EQ(solve_instance(instance).choices, (std::vector<std::int32_t>{1, 0}));
+}
+
+TEST(InstanceProgram, FirstAnswersJoinTwoPaths) {
+  const std::vector<InstanceOption> layer{{"fast", 1, 8}, {"light", 4, 2}};
+  const Instance instance{.budget_bytes = 18, .layers = {layer, layer, layer}, .transition_ps = {}};
+  InstanceAnswer answer{{12, 6}, {1, 1, 1}};
+  repair(instance, {0, 0, 0}, answer);
+  EXPECT_EQ(answer.totals.time_ps, 6);
+  EXPECT_EQ(answer.totals.memory_bytes, 18);
+  EXPECT_EQ(answer.choices, (std::vector<std::int32_t>{0, 0, 1}));
+}
+
+TEST(InstanceProgram, FirstAnswersPayTheirJointAndImproveLayerByLayer) {
+  // a = (0, 0, 0) over the budget, b = (1, 1, 1) within; a change of layout costs 1. One layer of a at either end: 1 + 1 + 4 + 4.
+  const std::vector<InstanceOption> layer{{"fast", 1, 8}, {"light", 4, 2}};
+  Instance instance{.budget_bytes = 12, .layers = {layer, layer, layer}, .transition_ps = {{0, 1, 1, 0}}};
+  InstanceAnswer answer{{12, 6}, {1, 1, 1}};
+  repair(instance, {0, 0, 0}, answer);
+  EXPECT_EQ(answer.totals.time_ps, 10);
+  EXPECT_EQ(answer.totals.memory_bytes, 12);
+  // Without a second path single changes alone find it.
+  answer = {{12, 6}, {1, 1, 1}};
+  repair(instance, {}, answer);
+  EXPECT_EQ(answer.totals.time_ps, 10);
 }
 
 TEST(InstanceProgram, EffortLimitLeavesACertifiedGap) {

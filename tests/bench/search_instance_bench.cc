@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "search/instance_program.h"
+#include "tests/oracle/search/adversarial.h"
 
 namespace orrery::search {
 namespace {
@@ -77,6 +78,29 @@ BENCHMARK_CAPTURE(solve, adversarial_distinct, 0, 100, 1'000'000)
     ->Arg(256)
     ->Arg(1024)
     ->Unit(benchmark::kMillisecond);
+
+/// Whole pipelines of such tables (tests/property/search/adversarial_test.cc), 96 layers; argument: stages.
+void solve_troubled_pipeline(benchmark::State& state, Trouble trouble) {
+  base::Rng rng(7);
+  const PipelineProblem p = troubled_pipeline(rng, trouble, static_cast<int>(state.range(0)), 96);
+  const std::int64_t bound = pipeline_bound(p);
+  std::uint64_t states = 0;
+  Effort effort;
+  std::int64_t cost_ps = 0;
+  for (auto _ : state) {
+    effort = Effort{.limit = 200'000};
+    const auto answer = solve_pipeline(p, kForbidden, effort);
+    cost_ps = answer ? answer->cost_ps : 0;
+    states += effort.states;
+  }
+  state.counters["states/s"] = benchmark::Counter(static_cast<double>(states), benchmark::Counter::kIsRate);
+  state.counters["states"] = static_cast<double>(effort.states);
+  state.counters["gap_ppm"] = 1e6 * static_cast<double>(cost_ps - bound) / static_cast<double>(cost_ps);
+  state.counters["optimal"] = effort.exhausted ? 0 : 1;
+}
+BENCHMARK_CAPTURE(solve_troubled_pipeline, collinear, Trouble::kCollinear)->Arg(2)->Arg(4)->Arg(8)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(solve_troubled_pipeline, near_ties, Trouble::kNearTies)->Arg(2)->Arg(4)->Arg(8)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(solve_troubled_pipeline, equal, Trouble::kEqual)->Arg(2)->Arg(4)->Arg(8)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace orrery::search

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/sim_time.h"
 #include "base/units.h"
-#include "search/layer_order.h"
+#include "search/lightest.h"
 
 namespace orrery::search {
 namespace {
@@ -235,7 +235,7 @@ class Loops {
     return std::min(kForbidden, budget_ - p.budget_bytes + least_memory(p));
   }
 
-  /// Nothing fits: the least peak, by plans whose stages use one option each but for the last layer, exact by plan_cost.
+  /// Nothing fits: the least peak, by plans of little memory (lightest.h), exact by plan_cost.
   base::Result<void> smallest() {
     struct Ranked {
       std::int64_t needed;
@@ -259,36 +259,6 @@ class Loops {
       result_.smallest = finalist;
     }
     return {};
-  }
-  static PipelineAnswer lightest(const PipelineProblem& pipeline) {
-    PipelineAnswer answer;
-    const int stages = static_cast<int>(pipeline.stages.size()), extra = pipeline.layers % stages;
-    for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
-      const LayerProblem& p = pipeline.stages[i].layers;
-      // The last stages hold the fewest micro-batches: they take what is left over.
-      const int count = pipeline.layers / stages + (stages - static_cast<int>(i) <= extra ? 1 : 0);
-      std::int64_t least = kForbidden;
-      std::int32_t chosen = 0;
-      for (std::size_t o = 0; o < p.options.size(); ++o) {
-        const std::vector<std::int32_t> sequence(static_cast<std::size_t>(count), static_cast<std::int32_t>(o));
-        const std::int64_t peak = peak_of(p, sequence);
-        if (peak >= least) continue;
-        least = peak;
-        chosen = static_cast<std::int32_t>(o);
-      }
-      std::vector<std::int32_t> best(static_cast<std::size_t>(count), chosen);
-      // The last layer's backward stands beside the stashes of all others: another option there may need less.
-      std::vector<std::int32_t> sequence = best;
-      for (std::size_t o = 0; o < p.options.size(); ++o) {
-        sequence.back() = static_cast<std::int32_t>(o);
-        const std::int64_t peak = peak_of(p, sequence);
-        if (peak >= least) continue;
-        least = peak;
-        best = sequence;
-      }
-      answer.stages.push_back({std::move(best), 0, 0, least});
-    }
-    return answer;
   }
 
   void prune(std::string candidate, std::string reason) {

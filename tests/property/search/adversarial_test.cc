@@ -102,7 +102,7 @@ TEST(Adversarial, WholePlansOfManyEqualStrategiesEndWithASmallGap) {
     PlanRequest request;
     request.global_batch = 32;
     request.memory_bytes = between(rng, 50, 120) * 1'000'000;
-    request.space.ring = request.space.ulysses = request.space.strided = true;
+    request.space = space_of("dp,zero1,zero2,zero3,tp,sp,ring,ulysses,hybrid,strided,pp,selective,recompute");
     request.max_states = kPlanStates;
     request.top = 1;
     const auto answer = find_plan(cost, request);

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
 #include "base/rng.h"
 #include "costmodel/cost_model.h"
 #include "search/planner.h"
+#include "search/space_text.h"
 #include "tests/unit/search/tiny_fixture.h"
 #include "topologies/builder.h"
 
@@ -99,16 +101,23 @@ inline costmodel::CostModel cost_of(const Machine& machine, const model::ModelSp
   return *std::move(cost);
 }
 
-/// Any of the dimensions, each on or off.
+/// These dimensions alone (space_text.h), under 1F1B on all devices.
+inline Space space_of(std::string_view dimensions) {
+  auto space = restrict_to_dimensions(dimensions, {});
+  ORRERY_CHECK(space.has_value(), "{}", base::to_string(space.error()));
+  space->gpipe = false;
+  return *space;
+}
+
+/// Any of the dimensions of every_plan.h, each on or off.
 inline Space random_space(base::Rng& rng) {
-  Space s;
+  Space s = space_of("dp");
   for (bool* on : {&s.data, &s.zero1, &s.zero2, &s.zero3, &s.sequence_parallel, &s.recompute_full, &s.recompute_selective, &s.hybrid,
                    &s.ring, &s.ulysses, &s.strided, &s.expert, &s.reduce_per_micro_batch}) {
     *on = rng.below(2) == 0;
   }
   for (bool* on : {&s.tensor, &s.pipeline, &s.tensor_alone, &s.recompute_none, &s.reduce_per_step}) *on = rng.below(6) > 0;
   s.recompute_none = s.recompute_none || !(s.recompute_full || s.recompute_selective);
-  s.gpipe = false;
   return s;
 }
 

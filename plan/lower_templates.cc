@@ -99,7 +99,11 @@ LayerTemplates lower_embedding_weights(const model::ModelSpec& model, const Laye
 }
 
 LayerTemplates lower_head_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
-  return lower_alone("head", model, context, [&](Builder& b) { return readers(head_units(b, vocabulary), {}); });
+  return lower_alone("head", model, context, [&](Builder& b) {
+    LayerPair pair = readers(head_units(b, vocabulary), {});
+    if (model.post_norm && model.pooler) pair.forward.pop_back();   // no loss reads a pooler
+    return pair;
+  });
 }
 
 LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {

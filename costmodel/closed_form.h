@@ -28,7 +28,7 @@ struct LayerCost {
   bool splits = false;                  // has a weight pass, and synchronises behind it
   plan::TemplateMemory gather_forward, gather_backward, zero_gradient, update;
   std::int64_t stash_bytes = 0;         // kept from forward to backward per micro-batch in flight (= forward.delta_bytes)
-  bool reduces_per_micro_batch = false; // synchronisation after every micro-batch: backward_ps holds it too
+  bool reduces_per_micro_batch = false; // synchronisation after every micro-batch: backward_ps holds it too, but for replicated operators
   bool operator==(const LayerCost&) const = default;
 };
 

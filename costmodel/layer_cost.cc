@@ -57,7 +57,7 @@ LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int f
   const auto overlapped = [&](Times x) { return overlapped_ps(x.serial_ps, x.data_ps, cost.overlap_slowdown_ppm(), cost.overlaps()); };
   const Times forward = times(t.forward) + times(t.gather_forward);
   const Times backward = times(t.backward) + times(t.gather_backward);
-  const Times sync = times(t.sync);
+  const Times sync = times(t.sync), last = t.sync_last.valid() ? sync + times(t.sync_last) : sync;
   LayerCost c;
   c.splits = t.weight.valid() && !t.program.templates[t.weight].ops.empty();
   c.forward_ps = overlapped(forward);
@@ -65,11 +65,11 @@ LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int f
     const Times weight = times(t.weight);
     c.backward_ps = c.backward_sync_ps = overlapped(backward);
     c.weight_ps = overlapped(t.reduces_per_micro_batch ? weight + sync : weight);
-    c.weight_sync_ps = overlapped(weight + sync);
+    c.weight_sync_ps = overlapped(weight + last);
     c.weight = memory(t.weight);
   } else {
     c.backward_ps = overlapped(t.reduces_per_micro_batch ? backward + sync : backward);
-    c.backward_sync_ps = overlapped(backward + sync);
+    c.backward_sync_ps = overlapped(backward + last);
   }
   c.update_ps = overlapped(times(t.zero_gradient)) + overlapped(times(t.update));
   c.zero_gradient_ps = overlapped(times(t.zero_gradient));

@@ -42,7 +42,7 @@ LayerStrategy layout_of(const LayerStrategy& s) {
 
 /// The templates of a layer that serve its weights.
 struct WeightForm {
-  TemplateForm gather_forward, gather_backward, zero_gradient, sync, update;
+  TemplateForm gather_forward, gather_backward, zero_gradient, sync, sync_last, update;
   std::int64_t persistent_bytes = 0;
   bool reduces_per_micro_batch = false;
 
@@ -53,6 +53,7 @@ struct WeightForm {
         sync(t.program, t.sync, false, prices),
         update(t.program, t.update, false, prices),
         reduces_per_micro_batch(t.reduces_per_micro_batch) {
+    if (t.sync_last.valid()) sync_last = TemplateForm(t.program, t.sync_last, false, prices);
     for (const auto& p : t.program.classes.front().persistent) persistent_bytes += t.program.buffers[p.buffer].bytes();
   }
 };
@@ -78,7 +79,7 @@ struct BodyTimes {
 /// What a layer's weights cost under one way of sharding, priced.
 struct WeightCost {
   WeightBytes bytes;
-  Times gather_forward, gather_backward, zero_gradient, sync, update;
+  Times gather_forward, gather_backward, zero_gradient, sync, sync_last, update;
   plan::TemplateMemory gather_forward_memory, gather_backward_memory, zero_gradient_memory, sync_memory, update_memory;
   std::int64_t persistent_bytes = 0;
   bool reduces_per_micro_batch = false;
@@ -95,6 +96,7 @@ struct LayerCosts::State {
   Table<BodyForm> bodies;
   Table<BodyTimes> body_times;
   Table<BodyForm> changes;  // of layout
+  Table<std::pair<BodyForm, WeightForm>> sliced_blocks;
   Table<WeightCost> weights;
   Table<LayerCost> costs;
 
@@ -111,6 +113,9 @@ struct LayerCosts::State {
   [[nodiscard]] BodyTimes times_of(const BodyForm& body, std::int64_t b, const WeightBytes& bytes, int first_rank, int rank_count);
   const BodyForm& body(Part part, const LayerStrategy& strategy, const plan::LayerContext& context);
   const WeightCost& weight_cost(Part part, const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count);
+  [[nodiscard]] WeightCost priced(const WeightForm& form, WeightBytes bytes, int first_rank, int rank_count);
+  /// Of a block whose body gathers and reduces its slices itself.
+  LayerCost sliced(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count);
   const LayerCost& layer(Part part, const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count);
   const LayerCost& reshard(const LayerStrategy& from, const LayerStrategy& to, const plan::LayerContext& context, int first_rank, int rank_count);
   /// Stages, as far as they matter: the copies of a tied table are reduced between the first and the last.
@@ -134,8 +139,8 @@ LayerCost LayerCosts::State::join(const BodyForm& body, const BodyTimes& times, 
   c.splits = body.splits;
   const Times backward = sum(times.backward, w.gather_backward);
   const auto synced = [&](const Times& pass, std::int64_t& plain_ps, std::int64_t& sync_ps) {
-    sync_ps = overlapped(sum(pass, w.sync));
-    plain_ps = w.reduces_per_micro_batch ? sync_ps : overlapped(pass);
+    sync_ps = overlapped(sum(sum(pass, w.sync), w.sync_last));
+    plain_ps = overlapped(w.reduces_per_micro_batch ? sum(pass, w.sync) : pass);
   };
   if (body.splits) {
     c.backward_ps = c.backward_sync_ps = overlapped(backward);
@@ -162,13 +167,15 @@ LayerCost LayerCosts::State::join(const BodyForm& body, const BodyTimes& times, 
 /// Forward and backward of a layer whose weights are gathered and whose gradients go through parts, as far as it has replicas.
 const BodyForm& LayerCosts::State::body(Part part, const LayerStrategy& strategy, const plan::LayerContext& context) {
   LayerStrategy s = strategy;
+  s.operators = plan::effective_operators(s);
+  s.slices = 1;
   s.zero = 3;
   s.shard = 0;
   s.grad_reduce = plan::GradReduce::kMicroBatch;
   // Only groups across the replicas know how many there are.
   if (!s.strided && s.ep == 1 && s.dp > 1) s.dp = 2;
   const Key key{number(part), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel), number(s.recompute),
-                number(context.split_backward), tied_stages(part, context)};
+                number(s.operators), number(context.split_backward), tied_stages(part, context)};
   if (const auto found = bodies.find(key); found != bodies.end()) return found->second;
   const auto lower = part == Part::kBlock ? plan::lower_block : part == Part::kEmbedding ? plan::lower_embedding : plan::lower_head;
   BodyForm& body = bodies.emplace(key, BodyForm(lower(cost.model(), s, single(context, s)), true, prices)).first->second;
@@ -180,7 +187,7 @@ const WeightCost& LayerCosts::State::weight_cost(Part part, const LayerStrategy&
                                                  int rank_count) {
   const bool parts = plan::reduces_parts(s, context.micro_batches);
   const Key key{number(part), s.tp, s.cp, s.dp, s.ep, number(s.strided), number(s.sequence_parallel), s.zero, s.shard, number(parts),
-                number(context.micro_batches == 1),   // hybrid sharding: when the replicas are summed
+                number(plan::effective_operators(s)), number(context.micro_batches == 1),   // hybrid sharding: when the replicas are summed
                 first_rank, rank_count, tied_stages(part, context)};
   const auto [place, fresh] = weights.try_emplace(key);
   WeightCost& w = place->second;
@@ -192,22 +199,43 @@ const WeightCost& LayerCosts::State::weight_cost(Part part, const LayerStrategy&
                                                 : plan::lower_head_weights;
   const LayerTemplates t = lower(cost.model(), lowered, single(context, s));
   const WeightForm form(t, prices);
-  const bool gathers = plan::effective_zero(s) == 3;
-  for (const plan::ParameterUnit& unit : t.program.units) {
-    const bool sharded = t.program.groups[unit.data_group].size > 1;  // not experts that all replicas hold together
-    w.bytes.gathered.push_back(gathers && sharded ? unit.padded * model::element_bytes(model::compute_dtype(context.precision)) : 0);
-    w.bytes.part.push_back(parts && sharded ? unit.padded * model::element_bytes(model::DType::kFloat32) : 0);
+  WeightBytes bytes;
+  for (const plan::ParameterUnit& unit : t.program.units) {  // experts, or operators, may have no share in the sharding
+    const bool gathers = plan::effective_zero(unit.strategy) == 3, in_parts = plan::reduces_parts(unit.strategy, context.micro_batches);
+    bytes.gathered.push_back(gathers ? unit.padded * model::element_bytes(model::compute_dtype(context.precision)) : 0);
+    bytes.part.push_back(in_parts ? unit.padded * model::element_bytes(model::DType::kFloat32) : 0);
   }
+  return w = priced(form, std::move(bytes), first_rank, rank_count);
+}
+
+WeightCost LayerCosts::State::priced(const WeightForm& form, WeightBytes bytes, int first_rank, int rank_count) {
+  WeightCost w;
+  w.bytes = std::move(bytes);
   const auto times = [&](const TemplateForm& f) { return f.times(1, w.bytes, first_rank, rank_count, prices); };
   const auto memory = [&](const TemplateForm& f) { return f.memory(1, w.bytes, prices); };
   w.gather_forward = times(form.gather_forward), w.gather_forward_memory = memory(form.gather_forward);
   w.gather_backward = times(form.gather_backward), w.gather_backward_memory = memory(form.gather_backward);
   w.zero_gradient = times(form.zero_gradient), w.zero_gradient_memory = memory(form.zero_gradient);
   w.sync = times(form.sync), w.sync_memory = memory(form.sync);
+  w.sync_last = times(form.sync_last);
   w.update = times(form.update), w.update_memory = memory(form.update);
   w.persistent_bytes = form.persistent_bytes;
   w.reduces_per_micro_batch = form.reduces_per_micro_batch;
   return w;
+}
+
+LayerCost LayerCosts::State::sliced(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
+  const Key key{s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel), number(s.recompute), s.zero, s.shard,
+                number(s.operators), s.slices, number(plan::reduces_parts(s, context.micro_batches)), number(context.micro_batches == 1),
+                context.prefetch_depth, number(context.split_backward)};
+  auto block = sliced_blocks.find(key);
+  if (block == sliced_blocks.end()) {
+    const LayerTemplates t = plan::lower_block(cost.model(), s, single(context, s));
+    block = sliced_blocks.emplace(key, std::pair(BodyForm(t, false, prices), WeightForm(t, prices))).first;
+  }
+  const auto& [body, weights_form] = block->second;
+  const std::int64_t b = context.micro_batch_sequences / s.dp;
+  return join(body, times_of(body, b, {}, first_rank, rank_count), b, priced(weights_form, {}, first_rank, rank_count));
 }
 
 const LayerCost& LayerCosts::State::layer(Part part, const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
@@ -216,12 +244,11 @@ const LayerCost& LayerCosts::State::layer(Part part, const LayerStrategy& s, con
   const std::int64_t b = context.micro_batch_sequences / s.dp;
   const Key key{number(part), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel),
                 number(s.recompute), s.zero, s.shard, number(s.operators), s.slices, number(plan::reduces_parts(s, context.micro_batches)),
-                number(context.micro_batches == 1), b, first_rank, rank_count, number(context.split_backward), stages};
+                number(context.micro_batches == 1), b, first_rank, rank_count, number(context.split_backward),
+                s.slices > 1 ? context.prefetch_depth : stages};
   const auto [place, fresh] = costs.try_emplace(key);
   if (!fresh) return place->second;
-  if (s.operators != plan::ShardedOperators::kAll || s.slices > 1) {
-    return place->second = block_cost(cost, s, context, first_rank, rank_count);  // sharding changes the body itself
-  }
+  if (plan::effective_slices(s) > 1) return place->second = sliced(s, context, first_rank, rank_count);
   const BodyForm& form = body(part, s, context);
   const WeightCost& w = weight_cost(part, s, context, first_rank, rank_count);
   // Of the weights' sharding only the sizes of gradient parts matter: they are zeroed in the backward.

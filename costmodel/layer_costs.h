@@ -6,7 +6,8 @@
 /// activations are b times those of one sequence; weights and gradients are not. And its ZeRO stage changes only what weights
 /// and gradients take. So a layer is lowered once for each (layout, recomputation) with b = 1, under ZeRO-3 with gradients reduced per
 /// micro-batch; its weights' part (gather, reduction, update) once for each way of sharding; both are priced for any b and joined:
-/// without gathers the weights that a body frees are none, without parts it zeroes none. Equal to block_cost(), embedding_cost(),
+/// without gathers the weights that a body frees are none, without parts it zeroes none. Where zero 3 shards attention or MLP alone the other one has
+/// neither; a body that works in slices gathers and reduces them itself, and is lowered once for each strategy. Equal to block_cost(), embedding_cost(),
 /// head_cost(), reshard_cost() in every field (tests/property/costmodel/layer_costs_test.cc).
 #include <cstdint>
 #include <memory>

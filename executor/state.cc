@@ -28,19 +28,27 @@ std::string full_name(const plan::Parameter& p, std::int64_t layer) {
 /// A local tensor as [outer, local, inner] around the dimension that is split; `local` rows are rows first ... of `global`.
 struct Cut {
   std::int64_t local = 1, global = 1, inner = 1, first = 0;
+  std::int64_t global_inner = 1, inner_first = 0;   // of a matrix cut along its rows that holds a slice of its columns
 
   Cut(const plan::Parameter& p, std::int64_t tensor_index) {
     const auto dim = static_cast<std::size_t>(std::max(p.shard_dim, 0));
     local = p.local_shape[dim];
     global = p.shape[dim];
-    for (std::size_t d = dim + 1; d < p.shape.size(); ++d) inner *= p.shape[d];
+    for (std::size_t d = dim + 1; d < p.shape.size(); ++d) {
+      inner *= p.local_shape[d];
+      global_inner *= p.shape[d];
+    }
     first = p.shard_dim < 0 ? 0 : tensor_index * local;
+    if (p.slices == 1) return;
+    ORRERY_CHECK(p.shape.size() == 2 && p.shard_dim >= 0);
+    if (p.shard_dim == 1) first = (tensor_index * p.slices + p.slice) * local;
+    else inner_first = p.slice * inner;
   }
   /// Row-major index in the global tensor of local element i; -1 for padding.
   [[nodiscard]] std::int64_t global_index(std::int64_t i) const {
     const std::int64_t outer = i / (local * inner), rest = i % (local * inner);
     const std::int64_t row = rest / inner + first;
-    return row >= global ? -1 : (outer * global + row) * inner + rest % inner;
+    return row >= global ? -1 : (outer * global + row) * global_inner + inner_first + rest % inner;
   }
 };
 

@@ -48,6 +48,10 @@ namespace orrery::model {
 /// A segment with weights runs its backward as kBG; one without as kB. A product runs them apart as well: B reads d only, G reads d and a
 /// and writes nothing.
 ///
+/// A product between norms and activations may run in `slices` slices of its contraction (OSDP, arXiv 2209.13258), y = sum_j a_j W_j': its
+/// operands are the whole a and da, its W the columns of one slice. F of slice 0 writes y, that of another adds to it (updates y instead); B of
+/// slice 0 writes da and fills in its own features, another fills in its own (updates da). Slice 0 has the bias.
+///
 /// Experts: E of them, k = top_k per token; m = k gates, one more when a shared expert's output z [T,h] is added. choice and slots are
 /// int64: which expert, and which row of the padded buffer (-1: over capacity, dropped). The buffer has `capacity` rows per expert and
 /// sequence: R = b E capacity, ordered by expert, so that an all-to-all along the rows brings each expert its own.
@@ -73,6 +77,7 @@ std::string_view to_string(Phase phase);
 ///   kNorm                        in = out h, norm, epsilon, residual
 ///   kResidual                    in = out h (, bias)
 ///   kQkv .. kMlpOut, kLogits     in, out (, bias)
+///   kQkv, kProjection, kMlpIn, kMlpOut   slices, slice: in is that of one slice, a has slices * in features
 ///   kAttention                   heads, kv_heads, head_dim, rotary, rope_theta, causal
 ///   kAttentionSplit              heads, kv_heads, head_dim, rotary, rope_theta, token_parts, token_stride
 ///   kAttentionBlock              heads, kv_heads, head_dim, causal, kv_tokens, ring_step, token_parts, token_stride
@@ -122,6 +127,8 @@ struct SegmentShape {
   std::int64_t top_k = 0;          // experts of a token
   std::int64_t capacity = 0;       // rows of an expert per sequence on this rank
   bool shared = false;             // a shared expert's gate and output
+  int slices = 1;                  // products: slices of the contraction
+  int slice = 0;                   // which of them
 
   [[nodiscard]] std::int64_t token_count() const { return sequences * tokens; }
   [[nodiscard]] std::int64_t expert_rows() const { return sequences * experts * capacity; }  // R of kDispatch and kCombine

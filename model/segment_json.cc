@@ -30,7 +30,8 @@ struct PartField {
 };
 constexpr PartField kParts[] = {
     {"dim", &SegmentShape::dim, 0}, {"parts", &SegmentShape::parts, 1}, {"part_stride", &SegmentShape::part_stride, 1},
-    {"ring_step", &SegmentShape::ring_step, 0}, {"token_parts", &SegmentShape::token_parts, 1}, {"token_stride", &SegmentShape::token_stride, 1}};
+    {"ring_step", &SegmentShape::ring_step, 0}, {"token_parts", &SegmentShape::token_parts, 1}, {"token_stride", &SegmentShape::token_stride, 1},
+    {"slices", &SegmentShape::slices, 1}, {"slice", &SegmentShape::slice, 0}};
 struct FlagField {
   std::string_view key;
   bool SegmentShape::*member;
@@ -90,7 +91,7 @@ std::vector<std::string_view> needed_sizes(SegmentKind kind) {
 double largest_tensor(const SegmentShape& s) {
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   const double tokens = real(s.sequences) * real(s.tokens);
-  const double columns = std::max({real(s.in), 2 * real(s.out), 4 * real(s.heads) * real(s.head_dim),
+  const double columns = std::max({real(s.in) * real(s.slices), 2 * real(s.out), 4 * real(s.heads) * real(s.head_dim),
                                    (real(s.heads) + real(s.kv_heads)) * real(s.head_dim), 1.0});
   const double rows = real(s.sequences) * real(s.experts) * real(s.capacity);
   const double routed = tokens * (real(s.experts) + real(s.top_k) + 1);
@@ -106,6 +107,7 @@ void check_sizes(base::Reader& r, const SegmentShape& s) {
       r.error(key, ErrorCode::kMissingKey, "a shape of kind '{}' needs a positive '{}'", to_string(s.kind), key);
     }
   }
+  if (s.slice >= s.slices) r.error("slice", ErrorCode::kOutOfRange, "slice {} of {}", s.slice, s.slices);
   if (s.dtype == DType::kInt64) r.error("dtype", ErrorCode::kBadValue, "segments compute in fp32 or bf16, not int64");
   if (largest_tensor(s) > static_cast<double>(kSizeRange.max)) {
     r.error("kind", ErrorCode::kOutOfRange, "the sizes make a tensor of {:.2g} elements", largest_tensor(s));

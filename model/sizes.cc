@@ -14,7 +14,7 @@
 ///   kNorm         F      8Th layer, 4Th RMS         2eTh + e w h + 4 w T      (w: 2 layer, 1 RMS)    [bf16] 8Th layer, 4Th RMS
 ///                 B      11Th, 8Th RMS              3eTh + e h + 4 w T + [residual] eTh              RMS 4Th, [bf16] 12Th
 ///                 G      3Th, 2Th RMS               2eTh + 4 w T + 8 w h                             as B
-///   linears       F      2T·in·out + [bias] T out   e(T·in + in·out + T·out + [bias] out)            0
+///   linears       F      2T·in·out + [bias] T out   e(T·in + in·out + T·out + [bias] out)            0      (a later slice: + eT·out, y is read too)
 ///                 B      2T·in·out                  e(T·out + in·out + T·in)                         0
 ///                 G      2T·in·out + [bias] T out   e(T·out + T·in) + 8(in·out + [bias] out)         [bf16] e·in·out
 ///   kAttention    F      4 T s n d                  e T (2n+2k) d + 4Tn                              [rotary] eT(n+k)d + [k<n] 2eTnd
@@ -146,7 +146,7 @@ PhaseWork linear(const SegmentShape& s, Phase phase) {
   const double product = 2 * z.t * z.in * z.out, weights = static_cast<double>(matrices) * z.in * z.out;
   const double bias = s.bias ? z.out : 0;
   const double x = z.e * z.t * z.in, y = z.e * z.t * z.out, w = z.e * weights;
-  if (phase == Phase::kF) return make(product + z.t * bias, x + w + y + z.e * bias, 0);
+  if (phase == Phase::kF) return make(product + z.t * bias, x + w + (s.slice > 0 ? 2 * y : y) + z.e * bias, 0);
   double flops = 0;
   double bytes = y;  // the incoming gradient
   if (has_b(phase)) {

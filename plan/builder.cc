@@ -19,7 +19,9 @@ std::string Layout::tag() const {
 
 std::string strategy_tag(const LayerStrategy& s) {
   const std::string context = s.cp > 1 ? fmt::format(" {}", to_string(s.context)) : "";
-  return fmt::format("{}{}{} z{}{}{}{}", Layout(s).tag(), context, s.ep > 1 ? fmt::format(" ep{}", s.ep) : "", s.zero, s.shard > 0 ? fmt::format(" shard{}", s.shard) : "", s.grad_reduce == GradReduce::kMicroBatch ? " mb" : "",
+  const std::string sharded = fmt::format("{}{}", s.operators == ShardedOperators::kAll ? "" : fmt::format(" {}", to_string(s.operators)),
+                                          s.slices > 1 ? fmt::format(" slices{}", s.slices) : "");
+  return fmt::format("{}{}{} z{}{}{}{}{}", Layout(s).tag(), context, s.ep > 1 ? fmt::format(" ep{}", s.ep) : "", s.zero, sharded, s.shard > 0 ? fmt::format(" shard{}", s.shard) : "", s.grad_reduce == GradReduce::kMicroBatch ? " mb" : "",
                      s.recompute == Recompute::kNone ? "" : (s.recompute == Recompute::kFull ? " full" : " selective"));
 }
 
@@ -66,9 +68,10 @@ SegmentId Builder::segment(const SegmentShape& shape) {
   return program_.segments.push_back(shape);
 }
 
-PoolId Builder::gather_pool() {
-  if (program_.pools.size() == 0) program_.pools.push_back({"gathered weights", context_.prefetch_depth + 1});
-  return PoolId(0);
+PoolId Builder::pool(const std::string& name) {
+  for (std::uint32_t i = 0; i < program_.pools.size(); ++i)
+    if (program_.pools[PoolId(i)].name == name) return PoolId(i);
+  return program_.pools.push_back({name, context_.prefetch_depth + 1});
 }
 
 BufferRef Builder::stream(const Layout& l, int layer_offset) {
@@ -275,15 +278,19 @@ Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, Buffer
   return op;
 }
 
+Op gather_op(Builder& b, const UnitUse& use, BufferRef gathered) {
+  const GroupId group = b.program().units[use.state.unit].shard_group;
+  return all_gather(b, "all_gather(weights)", Stream::kData, group, {use.state.parameter, 0}, gathered, 0);
+}
+
 std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units, const std::vector<Op>& users) {
   std::vector<Op> ops;
   for (const UnitUse& u : units) {
-    if (!u.gathered) continue;
-    const ParameterUnit& unit = b.program().units[u.state.unit];
+    if (!u.gathered || u.sliced) continue;
     for (const BufferRef& gathered : {u.weights_forward, u.weights_backward}) {
       const auto reads = [&](const Op& op) { return op.weights == gathered; };
       if (std::none_of(users.begin(), users.end(), reads)) continue;
-      Op op = all_gather(b, "all_gather(weights)", Stream::kData, unit.shard_group, {u.state.parameter, 0}, gathered, 0);
+      Op op = gather_op(b, u, gathered);
       if (ops.empty()) op.acquire = b.gather_pool();
       ops.push_back(std::move(op));
     }

@@ -28,6 +28,10 @@ struct Layout {
 /// ZeRO stage that has an effect: over one rank nothing is sharded.
 inline int effective_zero(const LayerStrategy& s) { return s.shard_ranks() > 1 ? s.zero : 0; }
 
+/// What zero 3 shards, where it has an effect, and in how many slices.
+inline ShardedOperators effective_operators(const LayerStrategy& s) { return effective_zero(s) == 3 ? s.operators : ShardedOperators::kAll; }
+inline int effective_slices(const LayerStrategy& s) { return effective_zero(s) == 3 ? s.slices : 1; }
+
 /// Gradients of a micro-batch are reduced at once, through a part that dies, instead of being accumulated in full.
 inline bool reduces_parts(const LayerStrategy& s, std::int64_t micro_batches) {
   return effective_zero(s) >= 2 && (s.grad_reduce == GradReduce::kMicroBatch || micro_batches == 1);
@@ -46,6 +50,7 @@ struct UnitUse {
   UnitState state;
   BufferRef weights_forward, weights_backward, gradient;
   bool gathered = false, parts = false;
+  bool sliced = false;   // gathered and reduced beside the one product that uses it (lower_slices.cc), not for the whole layer
   bool owned = true;   // false: another layer of this stage declares, zeroes, synchronises and updates the state
   bool tied = false;   // first and last stage each hold a copy; their gradients are summed before the update
 };
@@ -66,7 +71,8 @@ class Builder {
   GroupId tensor_group(const Layout& l) { return group("tensor", l.tp, l.tensor_stride()); }
   GroupId context_group(const Layout& l) { return group("context", l.cp, l.token_stride()); }
   SegmentId segment(const model::SegmentShape& shape);
-  PoolId gather_pool();
+  PoolId gather_pool() { return pool("gathered weights"); }   // of layers
+  PoolId slice_pool() { return pool("gathered slices"); }
 
   /// Sequences of a micro-batch on one rank, tokens of a sequence on one rank (between blocks).
   [[nodiscard]] std::int64_t sequences(const Layout& l) const { return context_.micro_batch_sequences / l.dp; }
@@ -86,6 +92,9 @@ class Builder {
   TemplateId add(std::string name, std::vector<Op> ops);
 
  private:
+  /// Of prefetch_depth + 1.
+  PoolId pool(const std::string& name);
+
   Program& program_;
   const model::ModelSpec& model_;
   LayerContext context_;
@@ -112,7 +121,9 @@ Op all_to_all(Builder& b, std::string name, Stream stream, GroupId group, Buffer
 Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to);
 
 // Templates that every unit has.
-/// ZeRO-3: gathers of those weights that `users` read.
+/// ZeRO-3: gather of one unit's weights.
+Op gather_op(Builder& b, const UnitUse& use, BufferRef gathered);
+/// Gathers of those weights that `users` read; not of slices.
 std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units, const std::vector<Op>& users);
 std::vector<Op> zero_part_ops(Builder& b, const UnitUse& use);
 std::vector<Op> zero_gradient_ops(Builder& b, const UnitState& state);

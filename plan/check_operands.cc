@@ -22,19 +22,20 @@ struct Operands {
   Elements reads, writes, updates, views;
 };
 
-/// Products y [T, out] = a [T, in] W' + bias.
+/// Products y [T, out] = a [T, in] W' + bias; in slices of the contraction, all but the first add to what is there.
 Operands product(const SegmentShape& s, Phase phase) {
-  const std::int64_t t = s.token_count();
+  const std::int64_t t = s.token_count(), in = t * s.in * s.slices;
   Operands o;
   o.views = {s.out * s.in};
   if (s.bias) o.views.push_back(s.out);
+  Elements& made = s.slice == 0 ? o.writes : o.updates;
   if (phase == Phase::kF) {
-    o.reads = {t * s.in};
-    o.writes = {t * s.out};
+    o.reads = {in};
+    made = {t * s.out};
   } else {
     o.reads = {t * s.out};
-    if (phase != Phase::kB) o.reads.push_back(t * s.in);
-    if (phase != Phase::kG) o.writes = {t * s.in};
+    if (phase != Phase::kB) o.reads.push_back(in);
+    if (phase != Phase::kG) made = {in};
   }
   return o;
 }

@@ -5,6 +5,7 @@
 ///   row maximum, sum of exponentials over a vocabulary shard                                   -> partial maximum, partial sum
 ///   attention over one of several blocks of keys                                               -> partial keys, until all are merged
 ///   AdamW on this rank's slice of a whole parameter                                            -> slices
+///   product in slices of its contraction, or its input's gradient                              -> partial slices, until each is in; then as above
 ///
 /// What an operation is linear in may be partial: its result then is (an expert's rows through all-to-all and combine, a sum of partial sums).
 ///
@@ -32,7 +33,7 @@ namespace {
 using model::SegmentKind;
 using model::SegmentShape;
 
-enum class Holds : std::uint8_t { kWhole, kPartialSum, kPartialMax, kPartialKeys, kSlices };
+enum class Holds : std::uint8_t { kWhole, kPartialSum, kPartialMax, kPartialKeys, kPartialSlices, kSlices };
 
 class Values {
   /// Size and stride of the group that rows went over; none: at home.
@@ -66,6 +67,7 @@ class Values {
   void plain(const Op& op) {
     const bool computes = op.kind == OpKind::kCompute && program_.segments.contains(op.segment);
     if (computes && program_.segments[op.segment].kind == SegmentKind::kAttentionMerge) return merge(op);
+    if (computes && program_.segments[op.segment].slices > 1 && op.phase != Phase::kG) return sliced(op, program_.segments[op.segment]);
     const std::vector<InstanceIndex> linear = computes ? linear_operands(op, program_.segments[op.segment]) : std::vector<InstanceIndex>{};
     const bool partial = !linear.empty() && std::all_of(linear.begin(), linear.end(), [&](InstanceIndex i) { return holds_[i] == Holds::kPartialSum; });
     for (const Access& a : step_.accesses_of(at_)) {
@@ -117,6 +119,30 @@ class Values {
       }
       if (static_cast<int>(all.steps.size()) == all.blocks) holds_[to] = Holds::kWhole;
     }
+  }
+
+  /// One slice of a product: the first writes the result, the others add to it.
+  void sliced(const Op& op, const SegmentShape& shape) {
+    const std::vector<BufferRef>& made = op.writes.empty() ? op.updates : op.writes;
+    if (made.empty()) return;  // check_operands says so
+    const InstanceIndex to = step_.instance_of(at_, made[0]);
+    for (const Access& a : step_.accesses_of(at_)) {
+      if (a.kind != AccessKind::kRead || holds_[a.instance] == Holds::kWhole) continue;
+      fault(FaultKind::kNeverReduced, "uses a partial value of", a.instance);
+      holds_[a.instance] = Holds::kWhole;
+    }
+    Covered& all = covered_[to];
+    if (!op.writes.empty()) {
+      all = {shape.slices, {}};
+      holds_[to] = Holds::kPartialSlices;
+      away_[to] = std::nullopt;
+    } else if (holds_[to] != Holds::kPartialSlices) {
+      fault(FaultKind::kReducedTwice, "adds a slice to the complete", to);
+    }
+    if (!all.steps.insert(shape.slice).second) fault(FaultKind::kReducedTwice, "adds a slice that is there already to", to);
+    if (static_cast<int>(all.steps.size()) < all.blocks) return;
+    const bool row_parallel = shape.kind == SegmentKind::kProjection || shape.kind == SegmentKind::kMlpOut;
+    holds_[to] = split(op) && (op.phase == Phase::kF) == row_parallel ? Holds::kPartialSum : Holds::kWhole;
   }
 
   void compute(const Op& op, const SegmentShape& shape, bool partial) {
@@ -263,7 +289,7 @@ class Values {
     int blocks = 0;
     std::set<int> steps;
   };
-  std::map<InstanceIndex, Covered> covered_;   // attention outputs over some of their keys
+  std::map<InstanceIndex, Covered> covered_;   // attention outputs over some of their keys, products over some of their slices
   std::vector<Place> away_;
   std::vector<InstanceIndex> zeroed_;
   std::vector<int> losses_;  // by micro-batch

@@ -55,12 +55,12 @@ class Assembler {
 
   /// A call of a pass, with what goes before (gather) and after (sync) it.
   struct Item {
-    PassCall call, gather, sync;
+    PassCall call, gather, sync, sync_last;
     bool sync_always = false;
   };
   struct Pass {
     std::vector<Item> items;
-    void add(TemplateId call, std::int64_t layer) { items.push_back({{call, layer}, {}, {}, false}); }
+    void add(TemplateId call, std::int64_t layer) { items.push_back({{call, layer}, {}, {}, {}, false}); }
   };
 
   bool empty(TemplateId id) const { return program_.templates[id].ops.empty(); }
@@ -117,6 +117,7 @@ class Assembler {
   void synchronise(Item& i, const LayerSet& set) const {
     if (!empty(set.sync)) i.sync = {set.sync, i.call.layer};
     i.sync_always = set.reduces_per_micro_batch;
+    if (set.sync_last.valid()) i.sync_last = {set.sync_last, i.call.layer};
   }
   void add_reshard(Pass& pass, const Layout& from, const Layout& to, std::int64_t layer, bool backward) {
     if (from == to) return;
@@ -201,10 +202,13 @@ class Assembler {
     for (const Item& i : pass.items) {
       compute.push_back(i.call);
       gathers.push_back(i.gather);
-      if (i.sync.call.valid() && (last || i.sync_always)) {
-        compute.push_back(i.sync);
+      const auto synchronises = [&](const PassCall& sync, bool now) {
+        if (!now || !sync.call.valid()) return;
+        compute.push_back(sync);
         gathers.push_back({});
-      }
+      };
+      synchronises(i.sync, last || i.sync_always);
+      synchronises(i.sync_last, last);
     }
     return with_prefetch(compute, gathers, plan_.prefetch_depth);
   }
@@ -264,26 +268,10 @@ class Assembler {
   std::map<std::string, TemplateId> transfers_;
 };
 
-/// What a valid plan may say and lowering does not know.
-base::Diagnostics unsupported(const Plan& plan) {
-  base::Diagnostics faults;
-  const auto refuse = [&](bool used, std::string_view what) {
-    if (used) faults.push_back(base::make_error(base::ErrorCode::kUnsupported, "{} cannot be lowered", what));
-  };
-  const auto check = [&](const LayerStrategy& s) {
-    refuse(s.operators != ShardedOperators::kAll || s.slices > 1, "sharding by operator");
-  };
-  check(plan.vocabulary);
-  for (const Stage& stage : plan.stages)
-    for (const LayerRun& run : stage.runs) check(run.strategy);
-  return faults;
-}
-
 }  // namespace
 
 base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model) {
   base::Diagnostics faults = validate(plan, model);
-  if (faults.empty()) faults = unsupported(plan);
   if (!faults.empty()) return tl::unexpected(std::move(faults));
   Program program;
   Assembler(plan, model, program).build();

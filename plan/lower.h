@@ -19,11 +19,13 @@ base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model);
 ///    frees; `gather_backward` is the same for the backward's buffers.
 ///  * `sync`: reduction of gradients over data parallelism, on the data stream: after the last micro-batch's backward (its `weight`, if it has operations)
 ///    (`reduces_per_micro_batch` false), or after every one.
+///  * `sync_last`: what is reduced after the last micro-batch beside a `sync` after every one (replicated operators next to sharded ones); in place,
+///    so it takes no memory. Else invalid.
 ///  * `zero_gradient`, `update`: once per step (AdamW, then the all-gather of parameters for ZeRO-1/2).
 struct LayerTemplates {
   Program program;            // buffers, segments, groups, units and the templates below; one class without a body that lists the
                               // persistent state
-  TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync, update;
+  TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync, sync_last, update;
   bool reduces_per_micro_batch = false;
 };
 struct LayerContext {

@@ -3,6 +3,9 @@
 #include <numeric>
 #include <optional>
 
+#include <fmt/format.h>
+
+#include "base/check.h"
 #include "plan/lower_parts.h"
 
 namespace orrery::plan {
@@ -61,14 +64,6 @@ std::vector<Parameter> block_parameters(const model::ModelSpec& m, int tp) {
   return ps;
 }
 
-std::vector<UnitUse> block_units(Builder& b, const LayerStrategy& strategy) {
-  LayerStrategy own = strategy;
-  own.ep = 1;   // where experts live is a matter of their own unit
-  std::vector<UnitUse> units{b.use(b.unit("block", block_parameters(b.model(), strategy.tp), own, Scope::kLayer), "block")};
-  if (b.model().experts > 0) units.push_back(expert_use(b, strategy));
-  return units;
-}
-
 namespace {
 
 /// Emits one block. Names follow the table of model/segment.h.
@@ -80,8 +75,8 @@ namespace {
 class Block {
  public:
   Block(Builder& b, const LayerStrategy& strategy)
-      : b_(b), m_(b.model()), s_(strategy), l_(strategy), full_(strategy), units_(block_units(b, strategy)), use_(units_.front()) {
-    if (m_.experts > 0) experts_.emplace(b_, s_, use_, units_.back());
+      : b_(b), m_(b.model()), s_(strategy), l_(strategy), full_(strategy), units_(block_units(b, strategy)) {
+    if (m_.experts > 0) experts_.emplace(b_, s_, use(1), units_.all.back());
     full_.sequence_parallel = false;
     tensor_ = b_.tensor_group(l_);
     const std::int64_t bs = b_.sequences(l_), sl = b_.tokens(l_);
@@ -107,18 +102,23 @@ class Block {
       return s_.recompute == Recompute::kSelective && is_attention_core(b_.program(), op);
     };
     insert_replays(f_, r_, replay, [&](const BufferRef& w) {
-      return std::find_if(units_.begin(), units_.end(), [&w](const UnitUse& u) { return u.weights_forward == w; })->weights_backward;
+      const UnitUse& u = *std::find_if(units_.all.begin(), units_.all.end(), [&w](const UnitUse& x) { return x.weights_forward == w; });
+      return u.sliced ? w : u.weights_backward;   // a slice is gathered for each of its uses
     });
     if (m_.post_norm) redirect_replayed_output();
+    gather_slices(b_, units_.all, f_);
+    gather_slices(b_, units_.all, r_);
     std::vector<Op> zero;
-    for (const UnitUse& u : units_)
+    for (const UnitUse& u : units_.all) {
+      if (u.sliced) continue;
       for (Op& op : zero_part_ops(b_, u)) zero.push_back(std::move(op));
+    }
     r_.insert(r_.begin(), zero.begin(), zero.end());
     place_frees(f_, r_, [&](const BufferRef& r) {
       const auto is_part = [&r](const UnitUse& u) { return u.parts && r == u.gradient; };
-      return b_.program().buffers[r.buffer].persistent || r == x_next_ || r == dx_ || std::any_of(units_.begin(), units_.end(), is_part);
+      return b_.program().buffers[r.buffer].persistent || r == x_next_ || r == dx_ || std::any_of(units_.all.begin(), units_.all.end(), is_part);
     });
-    return {std::move(f_), std::move(r_), std::move(units_)};
+    return {std::move(f_), std::move(r_), std::move(units_.all)};
   }
 
  private:
@@ -135,7 +135,9 @@ class Block {
       if (output != op.writes.end()) *output = shard("x again");
     }
   }
-  const ParameterUnit& unit() { return b_.program().units[use_.state.unit]; }
+  /// Sublayer 0: attention, 1: MLP, each with its norm and the bias of its sum.
+  const UnitUse& use(int sublayer) const { return units_.all[sublayer == 0 ? units_.attention : units_.mlp]; }
+  const ParameterUnit& unit(const UnitUse& u) { return b_.program().units[u.state.unit]; }
   SegmentShape shape(SegmentKind kind, const Layout& l, std::int64_t in, std::int64_t out) { return b_.shape(kind, l, in, out); }
   std::int64_t qkv_out() const { return m_.qkv_features() / s_.tp; }
   std::int64_t heads_out() const { return m_.heads / s_.tp * m_.head_dim; }
@@ -151,12 +153,12 @@ class Block {
     std::vector<BufferRef> writes{out};
     if (m_.norm == model::NormKind::kLayerNorm) writes.push_back(mean_[i]);
     writes.push_back(rstd_[i]);
-    f_.push_back(with_weights(compute(b_, name, shape(SegmentKind::kNorm, l_, m_.hidden, m_.hidden), Phase::kF, {in}, writes), use_,
-                              norm_views(name), false));
+    f_.push_back(with_weights(compute(b_, name, shape(SegmentKind::kNorm, l_, m_.hidden, m_.hidden), Phase::kF, {in}, writes), use(i),
+                              norm_views(i, name), false));
   }
-  std::vector<ParameterView> norm_views(const std::string& name) {
-    std::vector<ParameterView> v{view_of(unit(), {(name + ".weight").c_str()})};
-    if (m_.norm == model::NormKind::kLayerNorm) v.push_back(view_of(unit(), {(name + ".bias").c_str()}));
+  std::vector<ParameterView> norm_views(int i, const std::string& name) {
+    std::vector<ParameterView> v{view_of(unit(use(i)), {(name + ".weight").c_str()})};
+    if (m_.norm == model::NormKind::kLayerNorm) v.push_back(view_of(unit(use(i)), {(name + ".bias").c_str()}));
     return v;
   }
   /// Input of a column-parallel product: gathered over the sequence when it is split.
@@ -179,41 +181,67 @@ class Block {
   /// Where a row- or column-parallel product writes: straight to `out` unless a reduce-scatter follows.
   BufferRef partial(const char* what, BufferRef out) { return l_.sequence_parallel ? whole(what) : out; }
 
-  std::vector<ParameterView> qkv_views() {
-    std::vector<ParameterView> v{view_of(unit(), {"attn.q.weight", "attn.k.weight", "attn.v.weight"})};
-    if (m_.qkv_bias) v.push_back(view_of(unit(), {"attn.q.bias", "attn.k.bias", "attn.v.bias"}));
-    return v;
+  // ---- products ----
+  struct ProductSpec {
+    Product product;
+    const char* name;
+    SegmentKind kind;
+    std::int64_t in, out;
+    bool bias;
+  };
+  ProductSpec qkv() const { return {Product::kQkv, "qkv", SegmentKind::kQkv, m_.hidden, qkv_out(), m_.qkv_bias}; }
+  ProductSpec projection() const { return {Product::kProjection, "projection", SegmentKind::kProjection, heads_out(), m_.hidden, false}; }
+  ProductSpec mlp_in() const {
+    return {Product::kMlpIn, "mlp_in", SegmentKind::kMlpIn, m_.hidden, m_.mlp_in_features() / s_.tp, m_.mlp_bias};
   }
-  std::vector<ParameterView> mlp_in_views() {
-    std::vector<ParameterView> v;
-    if (m_.gated_mlp) v.push_back(view_of(unit(), {"mlp.gate.weight", "mlp.in.weight"}));
-    else v.push_back(view_of(unit(), {"mlp.in.weight"}));
-    if (m_.mlp_bias && m_.gated_mlp) v.push_back(view_of(unit(), {"mlp.gate.bias", "mlp.in.bias"}));
-    else if (m_.mlp_bias) v.push_back(view_of(unit(), {"mlp.in.bias"}));
-    return v;
+  ProductSpec mlp_out() const { return {Product::kMlpOut, "mlp_out", SegmentKind::kMlpOut, m_.ffn / s_.tp, m_.hidden, false}; }
+
+  std::vector<ParameterView> views(Product p, const ParameterUnit& u, bool bias) {
+    const auto with_bias = [&](std::initializer_list<const char*> weights, std::initializer_list<const char*> biases) {
+      std::vector<ParameterView> v{view_of(u, weights)};
+      if (bias) v.push_back(view_of(u, biases));
+      return v;
+    };
+    switch (p) {
+      case Product::kQkv:
+        return with_bias({"attn.q.weight", "attn.k.weight", "attn.v.weight"}, {"attn.q.bias", "attn.k.bias", "attn.v.bias"});
+      case Product::kProjection: return {view_of(u, {"attn.proj.weight"})};
+      case Product::kMlpIn:
+        if (m_.gated_mlp) return with_bias({"mlp.gate.weight", "mlp.in.weight"}, {"mlp.gate.bias", "mlp.in.bias"});
+        return with_bias({"mlp.in.weight"}, {"mlp.in.bias"});
+      case Product::kMlpOut: return {view_of(u, {"mlp.out.weight"})};
+    }
+    ORRERY_CHECK(false, "product out of range");
+  }
+  /// One operation, or one for each slice: the first writes `out`, the others add to it.
+  void product(const ProductSpec& p, Phase phase, const std::vector<BufferRef>& reads, BufferRef out, std::vector<Op>& ops) {
+    const int slices = units_.slices[static_cast<std::size_t>(p.product)];
+    for (int j = 0; j < slices; ++j) {
+      SegmentShape s = linear(p.kind, p.in / slices, p.out, p.bias && j == 0);
+      s.slices = slices;
+      s.slice = j;
+      const UnitUse& u = units_.of(p.product, j);
+      const std::string name = slices == 1 ? p.name : fmt::format("{} {}/{}", p.name, j + 1, slices);
+      Op op = j == 0 ? compute(b_, name, s, phase, reads, {out}) : compute(b_, name, s, phase, reads, {}, {out});
+      ops.push_back(with_weights(std::move(op), u, views(p.product, unit(u), s.bias), phase != Phase::kF));
+    }
   }
 
   void attention_forward(BufferRef in, BufferRef p) {
     const BufferRef a = gathered("a", in, f_);
-    f_.push_back(with_weights(compute(b_, "qkv", linear(SegmentKind::kQkv, m_.hidden, qkv_out(), m_.qkv_bias), Phase::kF, {a}, {qkv_}),
-                              use_, qkv_views(), false));
+    product(qkv(), Phase::kF, {a}, qkv_, f_);
     f_.insert(f_.end(), attention_.forward.begin(), attention_.forward.end());
     const BufferRef part = partial("p", p);
-    f_.push_back(with_weights(compute(b_, "projection", linear(SegmentKind::kProjection, heads_out(), m_.hidden, false), Phase::kF, {o_},
-                                      {part}),
-                              use_, {view_of(unit(), {"attn.proj.weight"})}, false));
+    product(projection(), Phase::kF, {o_}, part, f_);
     reduced("p", part, p, f_);
   }
   void mlp_forward(BufferRef in, BufferRef p) {
     if (experts_) return experts_->forward(in, p, f_);
     const BufferRef c = gathered("c", in, f_);
-    const std::int64_t wide_features = m_.mlp_in_features() / s_.tp, f = m_.ffn / s_.tp;
-    f_.push_back(with_weights(compute(b_, "mlp_in", linear(SegmentKind::kMlpIn, m_.hidden, wide_features, m_.mlp_bias), Phase::kF, {c}, {u_}),
-                              use_, mlp_in_views(), false));
-    f_.push_back(compute(b_, "activation", shape(SegmentKind::kActivation, full_, wide_features, f), Phase::kF, {u_}, {g_}));
+    product(mlp_in(), Phase::kF, {c}, u_, f_);
+    f_.push_back(compute(b_, "activation", shape(SegmentKind::kActivation, full_, mlp_in().out, mlp_out().in), Phase::kF, {u_}, {g_}));
     const BufferRef part = partial("q", p);
-    f_.push_back(with_weights(compute(b_, "mlp_out", linear(SegmentKind::kMlpOut, f, m_.hidden, false), Phase::kF, {g_}, {part}), use_,
-                              {view_of(unit(), {"mlp.out.weight"})}, false));
+    product(mlp_out(), Phase::kF, {g_}, part, f_);
     reduced("q", part, p, f_);
   }
   SegmentShape residual_shape(bool bias) {
@@ -221,16 +249,19 @@ class Block {
     s.bias = bias;
     return s;
   }
-  void residual(const char* name, BufferRef x, BufferRef p, BufferRef out, bool bias, const char* parameter) {
-    Op op = compute(b_, name, residual_shape(bias), Phase::kF, {x, p}, {out});
-    if (bias) op = with_weights(std::move(op), use_, {view_of(unit(), {parameter})}, false);
+  const char* residual_name(int i) const { return i == 0 ? "residual1" : "residual2"; }
+  bool residual_bias(int i) const { return i == 0 ? m_.projection_bias : m_.mlp_bias; }
+  std::vector<ParameterView> residual_views(int i) { return {view_of(unit(use(i)), {i == 0 ? "attn.proj.bias" : "mlp.out.bias"})}; }
+  void residual(int i, BufferRef x, BufferRef p, BufferRef out) {
+    Op op = compute(b_, residual_name(i), residual_shape(residual_bias(i)), Phase::kF, {x, p}, {out});
+    if (residual_bias(i)) op = with_weights(std::move(op), use(i), residual_views(i), false);
     f_.push_back(std::move(op));
   }
 
   // ---- backward pieces ----
-  void residual_backward(const char* name, BufferRef d, bool bias, const char* parameter) {
-    if (!bias) return;
-    r_.push_back(with_gradient(compute(b_, name, residual_shape(true), Phase::kBG, {d}, {}), use_, {view_of(unit(), {parameter})}));
+  void residual_backward(int i, BufferRef d) {
+    if (!residual_bias(i)) return;
+    r_.push_back(with_gradient(compute(b_, residual_name(i), residual_shape(true), Phase::kBG, {d}, {}), use(i), residual_views(i)));
   }
   void norm_backward(int i, const char* name, BufferRef dy, BufferRef x, const BufferRef* d_residual, BufferRef dx) {
     std::vector<BufferRef> reads{dy, x};
@@ -241,32 +272,25 @@ class Block {
       s.residual = true;
       reads.push_back(*d_residual);
     }
-    r_.push_back(with_weights(compute(b_, name, s, Phase::kBG, reads, {dx}), use_, norm_views(name), true));
+    r_.push_back(with_weights(compute(b_, name, s, Phase::kBG, reads, {dx}), use(i), norm_views(i, name), true));
   }
   /// d: gradient of the block's MLP output; in: its input as kept. Writes the input's gradient to `out`.
   void mlp_backward(BufferRef d, BufferRef in, BufferRef out) {
     if (experts_) return experts_->backward(d, in, out, r_);
     const BufferRef dz = gathered("dz", d, r_);
-    const std::int64_t wide_features = m_.mlp_in_features() / s_.tp, f = m_.ffn / s_.tp;
-    const BufferRef dg = wide("dg", f), du = wide("du", wide_features);
-    r_.push_back(with_weights(compute(b_, "mlp_out", linear(SegmentKind::kMlpOut, f, m_.hidden, false), Phase::kBG, {dz, g_}, {dg}), use_,
-                              {view_of(unit(), {"mlp.out.weight"})}, true));
-    r_.push_back(compute(b_, "activation", shape(SegmentKind::kActivation, full_, wide_features, f), Phase::kB, {dg, u_}, {du}));
+    const BufferRef dg = wide("dg", mlp_out().in), du = wide("du", mlp_in().out);
+    product(mlp_out(), Phase::kBG, {dz, g_}, dg, r_);
+    r_.push_back(compute(b_, "activation", shape(SegmentKind::kActivation, full_, mlp_in().out, mlp_out().in), Phase::kB, {dg, u_}, {du}));
     const BufferRef c = l_.sequence_parallel ? whole("c") : in, part = partial("dc", out);
-    r_.push_back(with_weights(compute(b_, "mlp_in", linear(SegmentKind::kMlpIn, m_.hidden, wide_features, m_.mlp_bias), Phase::kBG, {du, c},
-                                      {part}),
-                              use_, mlp_in_views(), true));
+    product(mlp_in(), Phase::kBG, {du, c}, part, r_);
     reduced("dc", part, out, r_);
   }
   void attention_backward(BufferRef d, BufferRef in, BufferRef out) {
     const BufferRef dp = gathered("dp", d, r_);
-    r_.push_back(with_weights(compute(b_, "projection", linear(SegmentKind::kProjection, heads_out(), m_.hidden, false), Phase::kBG, {dp, o_},
-                                      {do_}),
-                              use_, {view_of(unit(), {"attn.proj.weight"})}, true));
+    product(projection(), Phase::kBG, {dp, o_}, do_, r_);
     r_.insert(r_.end(), attention_.backward.begin(), attention_.backward.end());
     const BufferRef a = l_.sequence_parallel ? whole("a") : in, part = partial("da", out);
-    r_.push_back(with_weights(compute(b_, "qkv", linear(SegmentKind::kQkv, m_.hidden, qkv_out(), m_.qkv_bias), Phase::kBG, {dqkv_, a}, {part}),
-                              use_, qkv_views(), true));
+    product(qkv(), Phase::kBG, {dqkv_, a}, part, r_);
     reduced("da", part, out, r_);
   }
   Op add(const char* name, BufferRef what, BufferRef to) {
@@ -279,15 +303,15 @@ class Block {
     const BufferRef p = shard("p"), q = shard("q"), dc = shard("dc"), da = shard("da"), dy = shard("dy");
     norm(0, "norm1", x_, a_);
     attention_forward(a_, p);
-    residual("residual1", x_, p, y_, m_.projection_bias, "attn.proj.bias");
+    residual(0, x_, p, y_);
     norm(1, "norm2", y_, c_);
     mlp_forward(c_, q);
-    residual("residual2", y_, q, x_next_, m_.mlp_bias, "mlp.out.bias");
+    residual(1, y_, q, x_next_);
 
-    residual_backward("residual2", dx_next_, m_.mlp_bias, "mlp.out.bias");
+    residual_backward(1, dx_next_);
     mlp_backward(dx_next_, c_, dc);
     norm_backward(1, "norm2", dc, y_, &dx_next_, dy);
-    residual_backward("residual1", dy, m_.projection_bias, "attn.proj.bias");
+    residual_backward(0, dy);
     attention_backward(dy, a_, da);
     norm_backward(0, "norm1", da, x_, &dy, dx_);
   }
@@ -296,18 +320,18 @@ class Block {
     const BufferRef p = shard("p"), q = shard("q"), y0 = shard("y0"), z0 = shard("z0"), dz0 = shard("dz0"), dy0 = shard("dy0");
     const BufferRef dy = shard("dy");
     attention_forward(x_, p);
-    residual("residual1", x_, p, y0, m_.projection_bias, "attn.proj.bias");
+    residual(0, x_, p, y0);
     norm(0, "norm1", y0, y_);
     mlp_forward(y_, q);
-    residual("residual2", y_, q, z0, m_.mlp_bias, "mlp.out.bias");
+    residual(1, y_, q, z0);
     norm(1, "norm2", z0, x_next_);
 
     norm_backward(1, "norm2", dx_next_, z0, nullptr, dz0);
-    residual_backward("residual2", dz0, m_.mlp_bias, "mlp.out.bias");
+    residual_backward(1, dz0);
     mlp_backward(dz0, y_, dy);
     r_.push_back(add("add(dz0)", dz0, dy));
     norm_backward(0, "norm1", dy, y0, nullptr, dy0);
-    residual_backward("residual1", dy0, m_.projection_bias, "attn.proj.bias");
+    residual_backward(0, dy0);
     attention_backward(dy0, x_, dx_);
     r_.push_back(add("add(dy0)", dy0, dx_));
   }
@@ -316,8 +340,7 @@ class Block {
   const model::ModelSpec& m_;
   LayerStrategy s_;
   Layout l_, full_;
-  std::vector<UnitUse> units_;
-  UnitUse use_;
+  BlockUnits units_;
   GroupId tensor_;
   BufferRef x_, x_next_, dx_, dx_next_, a_, c_, y_, qkv_, o_, do_, dqkv_, u_, g_;
   AttentionPart attention_;

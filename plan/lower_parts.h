@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <vector>
 
 #include "plan/builder.h"
@@ -19,8 +20,33 @@ struct LayerPair {
 void split_backward(Builder& b, LayerPair& pair);
 
 LayerPair block_pair(Builder& b, const LayerStrategy& strategy);
-/// The parameter units of a block: its own, and that of its experts.
-std::vector<UnitUse> block_units(Builder& b, const LayerStrategy& strategy);
+
+/// The products of a block that slices split.
+enum class Product : std::uint8_t { kQkv, kProjection, kMlpIn, kMlpOut };
+inline constexpr std::size_t kProducts = 4;
+
+/// Where the parameters of a block are, by how zero 3 shards them (OSDP, arXiv 2209.13258, per operator and in slices):
+///
+///   all operators, one slice    one unit, gathered and reduced as a whole
+///   attention or MLP alone      two units, "attention" and "mlp" with their norms; the other one is replicated (zero 0)
+///   g slices                    a unit for each slice of a sharded product, S/g of its S bytes; the rest (norms, biases of sums) as above
+///
+/// and that of the experts, last.
+struct BlockUnits {
+  std::vector<UnitUse> all;
+  std::size_t attention = 0, mlp = 0;               // in `all`
+  std::array<std::size_t, kProducts> first_slice{};
+  std::array<int, kProducts> slices{1, 1, 1, 1};
+  [[nodiscard]] const UnitUse& of(Product p, int slice) const;
+};
+BlockUnits block_units(Builder& b, const LayerStrategy& strategy);
+
+/// Weights of a slice are gathered before the operation that reads them and die behind it: beside the slice in use at most prefetch_depth more
+/// are gathered, and only inside the pass. `ops`: forward or backward with its replays, before frees are placed.
+void gather_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops);
+/// Gradient parts of slices (UnitUse::parts) are zeroed before and reduced behind the one operation of `ops` that contributes to them.
+void reduce_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops);
+
 std::vector<Parameter> block_parameters(const model::ModelSpec& model, int tp);
 
 /// What stands between the QKV product and the output projection of a block, forward (qkv -> o) and backward (do -> dqkv), without frees.
@@ -96,7 +122,7 @@ LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to);
 
 /// Adds the templates of one layer to the Program under construction.
 struct LayerSet {
-  TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync, update;
+  TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync, sync_last, update;
   bool reduces_per_micro_batch = false;
   std::vector<BufferId> persistent;
 };

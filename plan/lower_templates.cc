@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "plan/lower_parts.h"
 
 namespace orrery::plan {
@@ -6,15 +8,17 @@ LayerSet add_templates(Builder& b, const std::string& name, LayerPair pair) {
   LayerSet t;
   const bool split = b.context().split_backward;
   if (split) split_backward(b, pair);
-  std::vector<Op> zero, sync, update;
+  std::vector<Op> zero, sync, sync_last, update;
   const auto append = [](std::vector<Op>& to, std::vector<Op> from) {
     for (Op& op : from) to.push_back(std::move(op));
   };
+  reduce_slices(b, pair.units, split ? pair.weight : pair.backward);
+  t.reduces_per_micro_batch = std::any_of(pair.units.begin(), pair.units.end(), [](const UnitUse& u) { return u.parts; });
   for (const UnitUse& u : pair.units) {
     const ParameterUnit& unit = b.program().units[u.state.unit];
     const bool partial = unit.strategy.sequence_parallel && unit.strategy.tp > 1;
-    if (u.owned || u.parts) append(sync, sync_ops(b, u, partial ? replicated_elements(unit) : 0));
-    t.reduces_per_micro_batch = t.reduces_per_micro_batch || u.parts;
+    if ((u.owned || u.parts) && !(u.sliced && u.parts))
+      append(u.parts || !t.reduces_per_micro_batch ? sync : sync_last, sync_ops(b, u, partial ? replicated_elements(unit) : 0));
     if (!u.owned) continue;
     append(zero, zero_gradient_ops(b, u.state));
     append(update, update_ops(b, u));
@@ -31,6 +35,7 @@ LayerSet add_templates(Builder& b, const std::string& name, LayerPair pair) {
   t.gather_backward = b.add(name + ".gather_backward", std::move(gather_backward));
   t.zero_gradient = b.add(name + ".zero_gradient", std::move(zero));
   t.sync = b.add(name + ".sync", std::move(sync));
+  if (!sync_last.empty()) t.sync_last = b.add(name + ".sync_last", std::move(sync_last));
   t.update = b.add(name + ".update", std::move(update));
   if (split) t.weight = b.add(name + ".backward_weight", std::move(pair.weight));
   return t;
@@ -50,6 +55,7 @@ LayerTemplates lower_alone(const char* name, const model::ModelSpec& model, cons
   out.gather_backward = set.gather_backward;
   out.zero_gradient = set.zero_gradient;
   out.sync = set.sync;
+  out.sync_last = set.sync_last;
   out.update = set.update;
   out.reduces_per_micro_batch = set.reduces_per_micro_batch;
   RankClass state;
@@ -79,7 +85,7 @@ LayerPair readers(const std::vector<UnitUse>& forward, const std::vector<UnitUse
 
 LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context) {
   return lower_alone("block", model, context, [&](Builder& b) {
-    const std::vector<UnitUse> units = block_units(b, strategy);
+    const std::vector<UnitUse> units = block_units(b, strategy).all;
     return readers(units, units);
   });
 }
@@ -93,7 +99,11 @@ LayerTemplates lower_embedding_weights(const model::ModelSpec& model, const Laye
 }
 
 LayerTemplates lower_head_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
-  return lower_alone("head", model, context, [&](Builder& b) { return readers(head_units(b, vocabulary), {}); });
+  return lower_alone("head", model, context, [&](Builder& b) {
+    LayerPair pair = readers(head_units(b, vocabulary), {});
+    if (model.post_norm && model.pooler) pair.forward.pop_back();   // no loss reads a pooler
+    return pair;
+  });
 }
 
 LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {

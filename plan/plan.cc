@@ -187,6 +187,9 @@ class PlanValidator {
           fmt::format("{} must divide {} {}: {}", field.substr(field.rfind('.') + 1), n, what, divisors({n})));
   }
 
+  /// More would only lengthen the Program: products get too small to be worth a gather long before.
+  static constexpr int kMaxSlices = 64;
+
   /// Ranges and what holds for vocabulary and layers alike.
   void check_strategy(const std::string& field, const LayerStrategy& s) {
     check_range(field + ".tp", s.tp, 1, kMaxWorldSize);
@@ -339,11 +342,28 @@ class PlanValidator {
     if (s.sequence_parallel && plan_.sequence >= 1) {
       must_divide(field + ".tp", std::int64_t{s.tp} * s.cp, plan_.sequence, "tokens of a sequence");
     }
+    check_slices(field, s);
     const std::int64_t devices = devices_of(plan_.vocabulary);
     if (devices_of(s) != devices) {
       fault(ErrorCode::kInconsistent,
             fmt::format("{} has tp * cp * dp = {} and vocabulary has {}", field, devices_of(s), devices),
             fmt::format("every layer uses all ranks of its stage: tp * cp * dp = {}", devices));
+    }
+  }
+
+  /// Every sharded product is cut into equal slices of its contraction.
+  void check_slices(const std::string& field, const LayerStrategy& s) {
+    if (s.slices < 2 || model_.experts > 0 || model_.heads % s.tp != 0 || model_.ffn % s.tp != 0) return;
+    if (s.slices > kMaxSlices) {
+      fault(ErrorCode::kOutOfRange, fmt::format("{}.slices is {}", field, s.slices), fmt::format("at most {}", kMaxSlices));
+      return;
+    }
+    must_divide(field + ".slices", s.slices, model_.hidden, "hidden features, which the first products contract");
+    if (s.operators != ShardedOperators::kMlp) {
+      must_divide(field + ".slices", s.slices, model_.heads * model_.head_dim / s.tp, "features of a rank's heads, which the projection contracts");
+    }
+    if (s.operators != ShardedOperators::kAttention) {
+      must_divide(field + ".slices", s.slices, model_.ffn / s.tp, "ffn features of a rank, which the last product contracts");
     }
   }
 

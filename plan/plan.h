@@ -86,7 +86,7 @@ struct Plan {
   int virtual_stages = 1;          // per pipeline rank; above 1 only in the interleaved schedule
   std::vector<Stage> stages;       // pipeline_degree() * virtual_stages, in order of layers; counts may differ
   LayerStrategy vocabulary;        // embedding and head: tp = vocabulary parallel, cp, zero 0..3; no sp, no recompute
-  int prefetch_depth = 1;          // ZeRO-3: gathered layers alive beside the one in use
+  int prefetch_depth = 1;          // ZeRO-3: gathered layers (slices) alive beside the one in use
 
   [[nodiscard]] int pipeline_degree() const { return static_cast<int>(stages.size()) / virtual_stages; }
   [[nodiscard]] int devices_per_stage() const { return vocabulary.ranks(); }

@@ -114,6 +114,7 @@ class ProgramDigest {
     f_.add(s.epsilon).add(s.rope_theta);
     f_.add(s.vocab).add(s.dim).add(s.parts).add(s.part_stride);
     f_.add(s.kv_tokens).add(s.ring_step).add(s.token_parts).add(s.token_stride);
+    if (s.slices > 1) f_.add(s.slices).add(s.slice);
     if (s.experts > 0) f_.add(s.experts).add(s.top_k).add(s.capacity).add(s.shared);
   }
 
@@ -132,6 +133,7 @@ class ProgramDigest {
     add_all(p.local_shape);
     f_.add(p.shard_dim).add(p.offset);
     if (p.expert_dim >= 0) f_.add(p.expert_dim);
+    if (p.slices > 1) f_.add(p.slices).add(p.slice);
     add(p.init);
     f_.add(p.decay).add(p.uses);
   }

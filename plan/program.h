@@ -78,6 +78,7 @@ struct Parameter {
   std::vector<std::int64_t> local_shape; // on one tensor rank, padded
   int shard_dim = -1;                    // dimension split over tp; -1: replicated on every tensor rank
   int expert_dim = -1;                   // dimension split over ep: experts; -1: none
+  int slices = 1, slice = 0;             // columns of a matrix, cut on each tensor rank into equal slices: local_shape holds this one alone
   std::int64_t offset = 0;               // elements from the start of the flat local storage
   Init init = Init::kNormal;
   bool decay = true;                     // AdamW weight decay applies (matrices only)

@@ -126,7 +126,7 @@ std::vector<plan::Recompute> recompute_kinds(const Space& space) {
   return kinds;
 }
 
-/// All leaves below (tp, zero, sp).
+/// All leaves below (tp, zero, sp, operators, slices).
 void add_leaves(const Space& space, const TreeContext& context, plan::LayerStrategy strategy,
                 std::vector<plan::LayerStrategy>& leaves) {
   for (const plan::Recompute recompute : recompute_kinds(space)) {
@@ -138,6 +138,35 @@ void add_leaves(const Space& space, const TreeContext& context, plan::LayerStrat
     if (chooses && space.reduce_per_micro_batch) {
       strategy.grad_reduce = plan::GradReduce::kMicroBatch;
       leaves.push_back(strategy);
+    }
+  }
+}
+
+/// Finer slices gain next to nothing: beside 1/16 of a product other memory decides.
+constexpr int kMaxSlices = 16;
+
+/// The fixed number, or powers of two, if they divide what every sharded product contracts on a rank.
+std::vector<int> slice_counts(const model::ModelSpec& model, const Space& space, const plan::LayerStrategy& s) {
+  const std::int64_t heads = s.operators == plan::ShardedOperators::kMlp ? 0 : model.heads * model.head_dim / s.tp;
+  const std::int64_t ffn = s.operators == plan::ShardedOperators::kAttention ? 0 : model.ffn / s.tp;
+  const auto divides = [&](int g) { return model.hidden % g == 0 && heads % g == 0 && ffn % g == 0; };
+  if (space.fix_slices) return divides(*space.fix_slices) && (*space.fix_slices == 1 || space.slices) ? std::vector<int>{*space.fix_slices} : std::vector<int>{};
+  std::vector<int> counts{1};
+  for (int g = 2; space.slices && g <= kMaxSlices && divides(g); g *= 2) counts.push_back(g);
+  return counts;
+}
+
+/// What of a block zero 3 shards, then all leaves below. Experts are sharded as a whole.
+void add_sharded(const model::ModelSpec& model, const Space& space, const TreeContext& context, plan::LayerStrategy strategy,
+                 std::vector<plan::LayerStrategy>& leaves) {
+  if (strategy.zero < 3 || strategy.shard_ranks() == 1 || model.experts > 0) return add_leaves(space, context, strategy, leaves);
+  for (const auto operators : {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention, plan::ShardedOperators::kMlp}) {
+    if (operators != plan::ShardedOperators::kAll && !space.operators) continue;
+    if (space.fix_operators && operators != *space.fix_operators) continue;
+    strategy.operators = operators;
+    for (const int slices : slice_counts(model, space, strategy)) {
+      strategy.slices = slices;
+      add_leaves(space, context, strategy, leaves);
     }
   }
 }
@@ -193,9 +222,9 @@ void grow_strategies(const model::ModelSpec& model, const Space& space, const Tr
           for (const plan::ContextKind kind : contexts) {
             strategy.context = kind;
             strategy.sequence_parallel = false;
-            if (tp == 1 || space.tensor_alone) add_leaves(space, context, strategy, tree.leaves);
+            if (tp == 1 || space.tensor_alone) add_sharded(model, space, context, strategy, tree.leaves);
             strategy.sequence_parallel = true;
-            if (sequence_parallel) add_leaves(space, context, strategy, tree.leaves);
+            if (sequence_parallel) add_sharded(model, space, context, strategy, tree.leaves);
           }
         }
       }

@@ -64,11 +64,12 @@ struct TreeContext {
   int devices_per_host = 1;
 };
 struct StrategyTree {
-  std::vector<plan::LayerStrategy> leaves;  // canonical order: tp, zero, ep, sp, recompute, grad_reduce ascending
+  std::vector<plan::LayerStrategy> leaves;  // canonical order: tp, zero, ep, sp, operators, slices, recompute, grad_reduce ascending
   std::vector<Pruned> pruned;
 };
 /// Strategies of one block: tp a power of two that divides devices, heads, kv heads and ffn; dp = devices / tp divides
-/// the micro-batch; of mixtures, ep a power of two that divides dp and the experts.
+/// the micro-batch; of mixtures, ep a power of two that divides dp and the experts; slices a power of two up to 16 that divides what the
+/// sharded products contract.
 StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context);
 /// Strategies of embedding and head: tp and zero only.
 StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context);

@@ -27,10 +27,12 @@ struct Space {
   bool strided = false;              // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
   bool gpipe = true, one_f_one_b = true;
   bool expert = true;  // experts of a mixture over ranks of the data group
+  bool operators = false, slices = false;  // OSDP: zero 3 of attention or MLP alone, and of products in slices: many more strategies
   bool recompute_none = true;  // layers that keep all activations
   bool tensor_alone = true;    // tensor without sequence parallelism
   bool reduce_per_step = true, reduce_per_micro_batch = true;  // gradients of zero 2 and 3
-  std::optional<int> fix_tp, fix_cp, fix_pp, fix_dp;
+  std::optional<int> fix_tp, fix_cp, fix_pp, fix_dp, fix_slices;
+  std::optional<plan::ShardedOperators> fix_operators;  // as fix_slices, of layers with zero 3
   std::optional<std::int64_t> fix_micro_batches;
   std::optional<std::int64_t> fix_micro_batch;  // sequences of a micro-batch on one data-parallel rank
   bool vocabulary_like_layers = false;          // fix_tp holds for embedding and head too

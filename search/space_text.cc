@@ -22,6 +22,8 @@ constexpr std::array kDimensions{
     Dimension{{"zero1", "", "data parallelism with optimizer states sharded"}, &Space::zero1},
     Dimension{{"zero2", "", "and gradients"}, &Space::zero2},
     Dimension{{"zero3", "", "and parameters"}, &Space::zero3},
+    Dimension{{"operators", "", "zero3 of attention or MLP alone"}, &Space::operators},
+    Dimension{{"slices", "", "zero3 of products in slices"}, &Space::slices},
     Dimension{{"tp", "", "tensor parallelism"}, &Space::tensor},
     Dimension{{"sp", "", "Megatron sequence parallelism"}, &Space::sequence_parallel},
     Dimension{{"ring", "", "context parallelism, ring attention"}, &Space::ring},
@@ -82,6 +84,15 @@ base::Result<void> fix_schedule(std::string_view value, Space& space) {
   return {};
 }
 
+base::Result<void> fix_operators(std::string_view value, Space& space) {
+  for (const auto operators : {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention, plan::ShardedOperators::kMlp}) {
+    if (plan::to_string(operators) == value) space.fix_operators = operators;
+  }
+  space.operators = space.fix_operators && *space.fix_operators != plan::ShardedOperators::kAll;
+  if (!space.fix_operators) return base::fail(bad_word("operators", value, "all, attention or mlp"));
+  return {};
+}
+
 template <std::optional<int> Space::* Field>
 base::Result<void> fix_degree(std::string_view key, std::string_view value, Space& space) {
   TRY(const std::int64_t n, number(key, value));
@@ -91,6 +102,12 @@ base::Result<void> fix_degree(std::string_view key, std::string_view value, Spac
 base::Result<void> fix_context(std::string_view key, std::string_view value, Space& space) {
   TRY_VOID(fix_degree<&Space::fix_cp>(key, value, space));
   space.ring = space.ulysses = *space.fix_cp > 1;
+  return {};
+}
+base::Result<void> fix_slices(std::string_view key, std::string_view value, Space& space) {
+  TRY_VOID(fix_degree<&Space::fix_slices>(key, value, space));
+  space.slices = *space.fix_slices > 1;
+  if (*space.fix_slices > 64) return base::fail(bad_word(key, value, "at most 64"));
   return {};
 }
 template <std::optional<std::int64_t> Space::* Field>
@@ -110,6 +127,8 @@ constexpr std::array kKeys{
     Key{{"dp", "1, 2, ...", "data-parallel degree of every layer"}, fix_degree<&Space::fix_dp>},
     Key{{"zero", "0 .. 3", "what data parallelism shards"}, [](std::string_view, std::string_view v, Space& s) { return fix_zero(v, s); }},
     Key{{"sp", "on, off", "sequence parallelism of tensor-parallel layers"}, [](std::string_view, std::string_view v, Space& s) { return fix_sp(v, s); }},
+    Key{{"operators", "all, attention, mlp", "what zero 3 shards of a block"}, [](std::string_view, std::string_view v, Space& s) { return fix_operators(v, s); }},
+    Key{{"slices", "1 .. 64", "in which products run that zero 3 shards"}, fix_slices},
     Key{{"recompute", "none, selective, full", "of every layer"}, [](std::string_view, std::string_view v, Space& s) { return fix_recompute(v, s); }},
     Key{{"micro_batches", "1, 2, ...", "micro-batches of a step"}, fix_count<&Space::fix_micro_batches>},
     Key{{"micro_batch", "1, 2, ...", "sequences of a micro-batch on a data-parallel rank"}, fix_count<&Space::fix_micro_batch>},

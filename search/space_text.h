@@ -27,7 +27,7 @@ std::vector<SpaceWord> space_keys();
 base::Result<Space> restrict_to_dimensions(std::string_view names, Space space);
 
 /// `space` with the named values fixed: "tp=8,pp=2,zero=1,recompute=full". zero and sp hold for every layer that has the choice: a layer with
-/// dp = 1 has zero 0, one with tp = 1 no sequence parallelism. A fixed value is allowed even where its dimension was not.
+/// dp = 1 has zero 0, one with tp = 1 no sequence parallelism; so do operators and slices, of zero 3. A fixed value is allowed even where its dimension was not.
 /// Errors (all of them): kBadValue for an unknown key or word, kOutOfRange for a number, kDuplicateKey, kUsage for text that is not key=value.
 base::Result<Space> fix_values(std::string_view text, Space space);
 

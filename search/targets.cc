@@ -104,7 +104,7 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   space.reduce_per_micro_batch = !space.reduce_per_step;
   space.pipeline = space.pipeline && t.pipeline && c.zero <= t.pipeline_zero;
   space.gpipe = space.gpipe && t.gpipe;
-  space.ring = space.ulysses = space.hybrid = space.strided = space.expert = false;
+  space.ring = space.ulysses = space.hybrid = space.strided = space.expert = space.operators = space.slices = false;
   space.vocabulary_like_layers = true;
   space.even_stages = space.even_stages || t.even_stages;
   return space;

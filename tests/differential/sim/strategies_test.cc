@@ -12,6 +12,7 @@ namespace {
 using plan::ContextKind;
 using plan::LayerStrategy;
 using plan::Recompute;
+using plan::ShardedOperators;
 
 constexpr std::int64_t kContextBytes = 1 << 20;
 
@@ -39,6 +40,10 @@ std::vector<Case> cases() {
       {"ulysses", ulysses, ulysses, ring},
       {"tensor and context", {.tp = 2, .cp = 2}, both, {.tp = 2, .cp = 2, .context = ContextKind::kUlysses}},
       {"strided", {.tp = 2, .dp = 2, .strided = true}, {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .strided = true}, {.tp = 2, .dp = 2}},
+      {"operators", plain, {.dp = 4, .zero = 3, .operators = ShardedOperators::kAttention},
+       {.dp = 4, .zero = 3, .grad_reduce = plan::GradReduce::kMicroBatch, .operators = ShardedOperators::kMlp}},
+      {"slices", plain, {.dp = 4, .zero = 3, .slices = 2},
+       {.dp = 4, .zero = 3, .recompute = Recompute::kFull, .grad_reduce = plan::GradReduce::kMicroBatch, .operators = ShardedOperators::kMlp, .slices = 4}},
       {"context and data", plain, ring, {.tp = 2, .dp = 2}},
   };
 }

@@ -95,6 +95,30 @@ void add_groups(std::vector<PlanCase>& cases) {
                              {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .strided = true}));
 }
 
+/// Zero 3 of some operators, and in slices.
+void add_operators(std::vector<PlanCase>& cases) {
+  using plan::ShardedOperators;
+  const LayerStrategy data{.dp = 2}, both{.tp = 2, .dp = 2};
+  LayerStrategy attention{.dp = 2, .zero = 3, .operators = ShardedOperators::kAttention};
+  cases.push_back(everywhere("dp2_zero3_attention_alone", data, attention));
+  attention.grad_reduce = plan::GradReduce::kMicroBatch;
+  attention.slices = 2;
+  cases.push_back(everywhere("dp2_zero3_attention_alone_sliced_reduced_per_micro_batch", data, attention));
+  cases.push_back(everywhere("dp2_zero3_slices4_recompute", data, {.dp = 2, .zero = 3, .recompute = Recompute::kFull, .slices = 4}));
+  cases.push_back(everywhere("tp2_dp2_zero3_sp_mlp_alone_sliced", both,
+                             {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .operators = ShardedOperators::kMlp, .slices = 2}));
+  PlanCase split = simple("pp2_dp2_zero3_slices2_zb_h1", {.pp = 2, .dp = 2, .zero = 3, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 1});
+  split.make = [make = split.make](const model::ModelSpec& model) {
+    Plan p = make(model);
+    for (plan::Stage& stage : p.stages) {
+      stage.runs[0].strategy.slices = 2;
+      stage.runs[0].strategy.grad_reduce = plan::GradReduce::kMicroBatch;
+    }
+    return p;
+  };
+  cases.push_back(split);
+}
+
 void add_context(std::vector<PlanCase>& cases) {
   const LayerStrategy ring{.dp = 2, .cp = 2}, ulysses{.dp = 2, .cp = 2, .context = plan::ContextKind::kUlysses};
   cases.push_back(everywhere("cp4_ring", {.cp = 4}, {.cp = 4}));
@@ -136,6 +160,7 @@ std::vector<PlanCase> make_cases() {
   }
   add_groups(cases);
   add_context(cases);
+  add_operators(cases);
   add_both(cases, "pp2_interleaved", {.pp = 2, .schedule = Schedule::kInterleaved, .micro_batch = 2, .virtual_stages = 2});
   add_both(cases, "pp2_zb_h1", {.pp = 2, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 2});
   add_both(cases, "pp4_zb_h1", {.pp = 4, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 1});

@@ -153,6 +153,13 @@ TEST(WholePlanOracle, TwoDevicesTwoLayersInTheWholeSpace) {
   compare(2, 2, 2, space);
 }
 
+TEST(WholePlanOracle, TwoDevicesTwoLayersByOperatorAndInSlices) {
+  Space space = classic();
+  space.zero2 = space.sequence_parallel = space.recompute_full = false;
+  space.operators = space.slices = true;
+  compare(2, 2, 4, space);
+}
+
 TEST(WholePlanOracle, TwoDevicesThreeLayersAreUneven) {
   Space space = classic();
   space.sequence_parallel = false;

@@ -22,7 +22,7 @@ CostModel cost_of(const model::ModelSpec& model, const plan::Plan& plan, bool ov
   return *std::move(made);
 }
 
-RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn, (std::uint64_t seed, bool overlaps, bool experts)) {
+RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn, (std::uint64_t seed, bool overlaps, bool experts, bool split)) {
   const auto [model, plan] = experts ? plan::random_expert_plan(seed, 4) : plan::random_plan(seed, 4);
   const CostModel cost = cost_of(model, plan, overlaps);
   LayerCosts costs(cost);
@@ -33,7 +33,8 @@ RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn, (std::uint64_t seed, bool ov
                              .micro_batches = plan.micro_batches,
                              .global_batch = plan.global_batch,
                              .stages = plan.pipeline_degree(),
-                             .prefetch_depth = plan.prefetch_depth};
+                             .prefetch_depth = plan.prefetch_depth,
+                             .split_backward = split};
   // Sizes and numbers of micro-batches one after another, so that what was lowered for one serves the next.
   for (const std::int64_t factor : {1, 3, 2}) {
     context.micro_batch_sequences = plan.micro_batch_sequences() * factor;

@@ -1,6 +1,6 @@
 #pragma once
 /// Random valid plans for property tests of any room: small models of every shape, heterogeneous strategies, pp 1..4, every schedule,
-/// stages from even to lopsided, zero 0..3, hybrid sharding, context parallelism of both kinds, strided groups, reduction per step and per
+/// stages from even to lopsided, zero 0..3 (of all operators or some, in slices), hybrid sharding, context parallelism of both kinds, strided groups, reduction per step and per
 /// micro-batch, recomputation, sequence parallelism, vocabulary tensor parallelism.
 ///
 ///     rc::check("...", [] { const RandomPlan r = random_plan(*rc::gen::arbitrary<std::uint64_t>()); ... r.model, r.plan ... });
@@ -70,7 +70,7 @@ class PlanDraw {
     m.kv_heads = 8;
     m.head_dim = 4;
     m.hidden = 32;
-    m.ffn = 8 * between(2, 6);
+    m.ffn = ffn_ = 8 * between(2, 6);
     m.vocab = between(17, 60);
     m.max_positions = 8 * between(1, 2);
     const bool llama = flag();
@@ -110,6 +110,11 @@ class PlanDraw {
     s.recompute = static_cast<Recompute>(between(0, 2));
     if (mixture_ && flag()) s.ep = static_cast<int>(power_of_two(s.replicas()));
     if (s.ep > 1) s.shard = 0, s.strided = false;
+    if (s.zero == 3 && !mixture_) {
+      s.operators = static_cast<ShardedOperators>(between(0, 2));
+      s.slices = static_cast<int>(power_of_two(4));
+      while (32 / s.tp % s.slices != 0 || ffn_ / s.tp % s.slices != 0) s.slices /= 2;
+    }
     return s;
   }
 
@@ -133,6 +138,7 @@ class PlanDraw {
 
   base::Rng rng_;
   bool mixture_;
+  std::int64_t ffn_ = 0;
 };
 
 inline RandomPlan random_plan(std::uint64_t seed, std::int64_t max_devices_per_stage = 8) {

@@ -13,7 +13,8 @@ RC_GTEST_PROP(MemoryForm, NeverExceedsTheStaticPeak, ()) {
   const int devices = *rc::gen::element(1, 2, 4), layers = *rc::gen::inRange(1, 6);
   const costmodel::CostModel cost = tiny_cost(devices, layers);
   Space space;
-  space.ring = space.ulysses = space.strided = true;
+  space.ring = space.ulysses = space.strided = *rc::gen::arbitrary<bool>();
+  space.operators = space.slices = *rc::gen::arbitrary<bool>();
   constexpr std::int64_t kBatch = 8, kMemory = std::int64_t{1} << 40;
   costmodel::LayerCosts costs(cost);
   StageModel model(costs, space, kBatch, kMemory);

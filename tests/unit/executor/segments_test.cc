@@ -92,6 +92,37 @@ TEST_F(Segments, LinearGradientsMatchDifferencesAndAccumulate) {
   EXPECT_TRUE(at::equal(apart.writes[0].tensor, whole_dx)) << "B alone is the B of BG";
 }
 
+TEST_F(Segments, SlicesOfAProductAreTheProduct) {
+  SegmentShape s = shape_of(SegmentKind::kMlpIn, 8, 12), part = shape_of(SegmentKind::kMlpIn, 2, 12);
+  const at::Tensor x = random({kBatch, kTokens, 8}), w = random({12, 8}), b = random({12}), r = random({kBatch, kTokens, 12});
+  s.bias = true;
+  part.slices = 4;
+  Operands y{.reads = {x}, .writes = {declared({kBatch, kTokens, 12})}, .updates = {}, .weights = {w, b}, .gradients = {}};
+  run_phase(s, Phase::kF, y);
+  Operands d{.reads = {r, x}, .writes = {declared({kBatch, kTokens, 8})}, .updates = {}, .weights = {w, b}, .gradients = {zeros({12, 8}), zeros({12})}};
+  run_phase(s, Phase::kBG, d);
+  at::Tensor sum, dx;
+  for (part.slice = 0; part.slice < 4; ++part.slice) {
+    const bool first = part.slice == 0;
+    part.bias = first;
+    const at::Tensor columns = w.narrow(1, 2 * part.slice, 2).contiguous();
+    Operands o{.reads = {x}, .writes = {}, .updates = {}, .weights = {columns, b}, .gradients = {}};
+    if (first) o.writes = {declared({kBatch, kTokens, 12})};
+    else o.updates = {sum};
+    run_phase(part, Phase::kF, o);
+    if (first) sum = o.writes[0].tensor;
+    o = {.reads = {r, x}, .writes = {}, .updates = {}, .weights = {columns, b}, .gradients = {zeros({12, 2}), zeros({12})}};
+    if (first) o.writes = {declared({kBatch, kTokens, 8})};
+    else o.updates = {dx};
+    run_phase(part, Phase::kBG, o);
+    if (first) dx = o.writes[0].tensor;
+    EXPECT_TRUE(at::allclose(o.gradients[0], d.gradients[0].narrow(1, 2 * part.slice, 2), 1e-5, 1e-6));
+    EXPECT_TRUE(at::allclose(o.gradients[1], first ? d.gradients[1] : zeros({12}), 1e-5, 1e-6));
+  }
+  EXPECT_TRUE(at::allclose(sum, y.writes[0].tensor, 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(dx, d.writes[0].tensor, 1e-5, 1e-6));
+}
+
 class Norms : public Segments, public ::testing::WithParamInterface<NormKind> {};
 TEST_P(Norms, GradientsMatchDifferencesAndAddTheResidual) {
   SegmentShape s = shape_of(SegmentKind::kNorm, 16, 16);

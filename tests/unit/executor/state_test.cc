@@ -55,6 +55,30 @@ TEST(InitialParameters, AreTheSameOnEveryShard) {
   }
 }
 
+TEST(InitialParameters, ASliceHasItsColumns) {
+  const std::vector<float> all = values(unit(1, 0), 0, 42, 0);
+  for (const int dim : {0, 1}) {
+    for (std::int64_t rank = 0; rank < 2; ++rank) {
+      for (int slice = 0; slice < 3; ++slice) {
+        // [7, 6] on two ranks: 4 rows of 2 columns each, or 7 rows of 1 of a rank's 3 columns.
+        plan::ParameterUnit u = unit(2, dim);
+        plan::Parameter& p = u.parameters[0];
+        u.parameters.resize(1);
+        p.slices = 3;
+        p.slice = slice;
+        p.local_shape = dim == 0 ? std::vector<std::int64_t>{4, 2} : std::vector<std::int64_t>{7, 1};
+        const std::int64_t rows = p.local_shape[0], columns = p.local_shape[1];
+        const std::vector<float> part = values(u, 0, rows * columns, rank);
+        for (std::int64_t i = 0; i < rows * columns; ++i) {
+          const std::int64_t row = i / columns + (dim == 0 ? rank * rows : 0);
+          const std::int64_t column = dim == 0 ? slice * 2 + i % columns : rank * 3 + slice;
+          EXPECT_EQ(part[static_cast<std::size_t>(i)], row < 7 ? all[static_cast<std::size_t>(row * 6 + column)] : 0.0F);
+        }
+      }
+    }
+  }
+}
+
 TEST(InitialParameters, ARangeIsThatPartOfTheWhole) {
   const plan::ParameterUnit u = unit(1, 0);
   const std::vector<float> all = values(u, 0, u.padded, 0), part = values(u, 5, 44, 0);

@@ -229,6 +229,16 @@ TEST(Work, CombineIsAWeightedSum) {
   expect_work(z, Phase::kB, 3 * 3 * 24, 2 * (48 + 48 + 24 + 24 + 24) + 4 * 36 + 8 * 12, 4 * 24);
 }
 
+// Slices of a contraction of 4: in = 2 each, the second one reads what is there.
+TEST(Work, SlicesOfAProductAddUp) {
+  SegmentShape s = shape(SegmentKind::kMlpIn, 2, 5);
+  s.slices = 2;
+  expect_work(s, Phase::kF, 120, 4 * (12 + 10 + 30), 0);
+  s.slice = 1;
+  expect_work(s, Phase::kF, 120, 4 * (12 + 10 + 30 + 30), 0);
+  expect_work(s, Phase::kBG, 240, 4 * (30 + 10 + 12 + 12) + 8 * 10, 0);
+}
+
 // Two experts: 6 rows in all, W [2,5,4] = 40.
 TEST(Work, ExpertsAreProductsWithAMatrixEach) {
   for (const SegmentKind kind : {SegmentKind::kExpertIn, SegmentKind::kExpertOut}) {

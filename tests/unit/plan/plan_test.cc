@@ -213,6 +213,26 @@ TEST(Validate, ExpertsAreShardedAsAWholeOverAllTheirReplicas) {
   EXPECT_THAT(expert_validation({.zero = 3, .operators = ShardedOperators::kMlp}), HasSubstr("operators or slices"));
 }
 
+TEST(Validate, SlicesDivideWhatTheShardedProductsContract) {
+  const auto errors = [](const LayerStrategy& s) {
+    model::ModelSpec m = llama();
+    m.hidden = 24, m.heads = m.kv_heads = 8, m.head_dim = 3, m.ffn = 40;
+    Plan plan = valid_plan();
+    plan.model_fingerprint = m.fingerprint();
+    plan.vocabulary = {.tp = s.tp, .dp = s.dp};
+    for (Stage& stage : plan.stages)
+      for (LayerRun& run : stage.runs) run.strategy = s;
+    return base::to_string(validate(plan, m));
+  };
+  EXPECT_EQ(errors({.tp = 2, .dp = 2, .zero = 3, .slices = 4}), "");
+  EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 3, .slices = 5}), HasSubstr("slices = 5 does not divide 24 hidden features"));
+  EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 3, .slices = 6}), HasSubstr("slices = 6 does not divide 20 ffn features of a rank"));
+  EXPECT_EQ(errors({.tp = 2, .dp = 2, .zero = 3, .operators = ShardedOperators::kAttention, .slices = 6}), "");
+  EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 3, .operators = ShardedOperators::kAttention, .slices = 8}), HasSubstr("features of a rank's heads"));
+  EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 3, .slices = 65}), HasSubstr("at most 64"));
+  EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 2, .slices = 2}), HasSubstr("use zero 3"));
+}
+
 TEST(Validate, EveryFaultHasAHint) {
   Plan plan = valid_plan();
   plan.model_fingerprint = "0";

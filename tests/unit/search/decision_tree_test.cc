@@ -116,6 +116,25 @@ TEST(LayerStrategies, CountsOfTheRarerDimensions) {
   EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1, 8}).leaves.size(), 4U + 2 * 4 + 2 * 4 + 1);
 }
 
+TEST(LayerStrategies, OperatorsAndSlicesAreOfZero3Alone) {
+  Space space = classic();
+  space.recompute_full = space.tensor = false;
+  const auto count = [&] { return layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(); };
+  const std::size_t plain = count();
+  space.operators = true;
+  EXPECT_EQ(count(), plain + 2);
+  space.slices = true;   // 2, 4, 8, 16 of each
+  EXPECT_EQ(count(), plain + 2 + 3 * 4);
+  space.zero3 = false;
+  EXPECT_EQ(count(), plain - 1);
+  space.zero3 = true;
+  // A hidden size of 4 * 17 can be cut in two and four.
+  model::ModelSpec odd = llama_like();
+  odd.hidden = 68;
+  space.operators = false;
+  EXPECT_EQ(layer_strategies(odd, space, {8, 2048, 64, 1}).leaves.size(), plain + 2);
+}
+
 TEST(LayerStrategies, ExpertsAddTheirDegrees) {
   model::ModelSpec mixture = llama_like();
   mixture.experts = 12;

@@ -51,9 +51,9 @@ TEST(SpaceText, AFixedDegreeBringsItsDimensionBack) {
 }
 
 TEST(SpaceText, EveryFaultOfValuesIsReportedWithAHint) {
-  const auto space = fix_values("tp=0,microbatch=4,zero=4,sp=maybe,recompute=some,schedule=2f2b,pp,dp=2,dp=2", Space{});
+  const auto space = fix_values("tp=0,microbatch=4,zero=4,sp=maybe,recompute=some,schedule=2f2b,pp,dp=2,dp=2,operators=norm,slices=65", Space{});
   ASSERT_FALSE(space.has_value());
-  EXPECT_EQ(space.error().size(), 8U) << base::to_string(space.error());
+  EXPECT_EQ(space.error().size(), 10U) << base::to_string(space.error());
   for (const base::Diagnostic& d : space.error()) {
     EXPECT_FALSE(d.hint.empty()) << d.message;
     EXPECT_EQ(base::exit_code({d}), 1);
@@ -94,6 +94,10 @@ TEST(FixedValues, HoldForEveryLeafThatHasTheChoice) {
   for (const plan::LayerStrategy& s : leaves("micro_batch=4")) EXPECT_EQ(8 / s.dp, 4);
   for (const char* one : {"dp=4", "sp=off", "micro_batch=4", "sp=on", "recompute=none"}) EXPECT_FALSE(leaves(one).empty()) << one;
   for (const plan::LayerStrategy& s : leaves("sp=on")) EXPECT_EQ(s.sequence_parallel, s.tp > 1);
+  for (const plan::LayerStrategy& s : leaves("operators=mlp,slices=4")) {
+    EXPECT_EQ(s.operators, s.zero == 3 ? plan::ShardedOperators::kMlp : plan::ShardedOperators::kAll);
+    EXPECT_EQ(s.slices, s.zero == 3 ? 4 : 1);
+  }
 }
 
 }  // namespace

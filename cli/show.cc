@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/units.h"
+#include "search/certificate_json.h"
 
 namespace orrery::cli {
 
@@ -55,6 +56,19 @@ const char* origin_word(costmodel::Origin o) {
 
 }  // namespace
 
+std::string describe(const search::CheckReport& r) {
+  const auto verdict = [](bool holds) { return holds ? "ok" : "fault"; };
+  std::string text;
+  if (r.cost_ps > 0) text += fmt::format("cost    {} ({} ps)  {}\n", show_time(r.cost_ps), r.cost_ps, verdict(r.cost_holds));
+  for (std::size_t i = 0; i < r.memory_bytes.size(); ++i) {
+    text += fmt::format("memory  {} of {}{}  {}\n", show_bytes(r.memory_bytes[i]), show_bytes(r.limit_bytes),
+                        r.memory_bytes.size() > 1 ? fmt::format(" (stage {})", i) : "", verdict(r.memory_holds));
+  }
+  if (r.bound_ps) text += fmt::format("bound   {} ({} ps) by the multipliers  {}\n", show_time(*r.bound_ps), *r.bound_ps, verdict(r.bound_holds));
+  if (r.bound_ps && r.cost_ps > 0) text += fmt::format("gap     {:.4f} % to this bound  {}\n", 100 * r.gap(), verdict(r.gap_holds));
+  return text;
+}
+
 std::string describe_origin(const costmodel::CostModel& cost) {
   return fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()), origin_word(cost.communication_origin()));
 }
@@ -63,21 +77,6 @@ base::Json origin_json(const costmodel::CostModel& cost) {
   return {{"compute", origin_word(cost.compute_origin())}, {"communication", origin_word(cost.communication_origin())}};
 }
 
-namespace {
-
-base::Json certificate_json(const search::Certificate& c) {
-  return {{"schema", "orrery.certificate/1"},
-          {"cost_s", static_cast<double>(c.cost_ps) * 1e-12},
-          {"cost_ps", c.cost_ps},
-          {"bound_ps", c.bound_ps},
-          {"gap", c.gap},
-          {"stage_peak_bytes", c.stage_peak_bytes},
-          {"memory_limit_bytes", c.memory_limit_bytes},
-          {"cost_model_fingerprint", c.cost_model_fingerprint}};
-}
-
-}  // namespace
-
 base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost, double seconds) {
   base::Json j{{"schema", "orrery.answer/1"}, {"status", std::string(search::to_string(answer.status))}, {"origin", origin_json(cost)}};
   j["search"] = {{"seconds", seconds},
@@ -85,7 +84,7 @@ base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel&
                  {"problems", answer.problems},
                  {"candidates", answer.candidates.size()},
                  {"order_changes", answer.order_changes},
-                 {"certificate", certificate_json(answer.certificate)}};
+                 {"certificate", search::to_json(answer.certificate)}};
   j["pruned"] = base::Json::array();
   for (const search::Pruned& p : answer.pruned) j["pruned"].push_back({{"candidate", p.candidate}, {"reason", p.reason}});
   if (!answer.candidates.empty()) {

@@ -9,6 +9,7 @@
 #include "base/sim_time.h"
 #include "base/units.h"
 #include "search/layer_order.h"
+#include "search/pipeline_multipliers.h"
 
 namespace orrery::search {
 namespace {
@@ -20,6 +21,7 @@ struct Entry {
   PlanProblem problem;
   std::int64_t bound_ps = 0;
   bool settled = false;  // solved, or cut with its reason
+  std::int64_t quick_bound_ps = 0;
 };
 
 class Loops {
@@ -38,6 +40,7 @@ class Loops {
     }
     if (!groups_.empty()) TRY_VOID(seek_runners_up());
     TRY_VOID(finish());
+    if (request_.multipliers) state_multipliers();
     return std::move(result_);
   }
 
@@ -87,7 +90,7 @@ class Loops {
     for (const plan::LayerStrategy& vocabulary : tree.leaves) {
       Entry entry{{stages, m, schedule, vocabulary}, 0};
       ++result_.problems;
-      entry.bound_ps = model_.quick_bound(entry.problem);
+      entry.bound_ps = entry.quick_bound_ps = model_.quick_bound(entry.problem);
       entries_.push_back(entry);
     }
   }
@@ -219,6 +222,21 @@ class Loops {
     }
     result_.bound_ps = std::min(open_bound_ps_, result_.finalists.front().closed_form_ps);
     return {};
+  }
+  /// The certificate's multipliers. A quick bound rounds up in every micro-batch, the checker's once.
+  void state_multipliers() {
+    const std::int64_t best = groups_.empty() ? kForbidden : groups_.front().best.closed_form_ps;
+    result_.multiplier_bound_ps = best;
+    for (const Entry& entry : entries_) {
+      const PlanProblem& p = entry.problem;
+      std::int64_t bound = entry.quick_bound_ps - p.micro_batches;
+      if (bound < best) {
+        PipelineMultipliers found = pipeline_multipliers(model_.pipeline(p));
+        bound = found.bound_ps;
+        result_.multipliers.push_back({p.stages, 1, p.micro_batches, p.schedule, p.vocabulary, found.unit, std::move(found.weights), std::move(found.prices)});
+      }
+      result_.multiplier_bound_ps = std::min(result_.multiplier_bound_ps, bound);
+    }
   }
   std::string shortage(const PlanProblem& problem) {
     const PipelineProblem& pipeline = model_.pipeline(problem);

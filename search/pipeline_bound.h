@@ -42,7 +42,6 @@ class StageRelaxation {
   };
   [[nodiscard]] Price price(int layers) const;
   [[nodiscard]] std::int64_t capacity_bytes() const { return capacity_; }
-  [[nodiscard]] std::int64_t path_ps() const { return path_ps_; }
 
  private:
   struct Segment {

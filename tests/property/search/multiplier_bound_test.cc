@@ -57,12 +57,14 @@ ProblemMultipliers draw_multipliers(const Family& family) {
   ProblemMultipliers k;
   k.unit = *rc::gen::inRange<std::int64_t>(1, 1000);
   std::int64_t left = k.unit;
+  const bool equal = *rc::gen::arbitrary<bool>();
   for (int r = 0; r < family.ranks; ++r) {
-    k.weights.push_back(*rc::gen::inRange<std::int64_t>(0, left + 1));
+    k.weights.push_back(equal ? k.unit / family.ranks : *rc::gen::inRange<std::int64_t>(0, left + 1));
     left -= k.weights.back();
-    // Up to 10 ps per byte, on times around 10^9 ps and sizes around 10^7 bytes.
+    // Up to 10 ps per byte, on times around 10^9 ps and sizes around 10^7 bytes; or so many that one byte too much is beyond any cost.
+    const auto dearest = *rc::gen::element<std::int64_t>(10, 1'000'000'000'000);
     const auto count = *rc::gen::inRange<std::size_t>(0, family.frame.virtual_stages == 1 ? 3 : 2);
-    k.prices.push_back(*rc::gen::container<std::vector<std::int64_t>>(count, rc::gen::inRange<std::int64_t>(0, 10 * k.unit)));
+    k.prices.push_back(*rc::gen::container<std::vector<std::int64_t>>(count, rc::gen::inRange<std::int64_t>(0, dearest * k.unit)));
   }
   return k;
 }
@@ -73,6 +75,10 @@ RC_GTEST_PROP(MultiplierBound, NoPlanThatFitsIsCheaper, ()) {
   costmodel::LayerCosts costs(cost);
   Space space;
   space.ring = space.ulysses = space.strided = true;
+  if (*rc::gen::arbitrary<bool>()) {  // one strategy: the bound is close
+    space.tensor = space.zero1 = space.zero2 = space.zero3 = space.recompute_selective = space.recompute_full = false;
+    space.ring = space.ulysses = false;
+  }
   const Drawn d = draw_plan(cost, space, layers);
   const auto priced = costmodel::plan_cost(costs, d.plan);
   RC_ASSERT(priced.has_value());
@@ -116,7 +122,7 @@ RC_GTEST_PROP(MultiplierBound, IsNotBelowTheSearchsClaim, ()) {
   RC_ASSERT(found.bound_ps <= *bound);
   // As good as the relaxation: prices are rounded to a millionth.
   const std::int64_t relaxed = pipeline_bound(pipeline);
-  if (problem.stages == 1 && relaxed < kForbidden) RC_ASSERT(found.bound_ps >= relaxed - relaxed / 100'000);
+  if (relaxed < kForbidden) RC_ASSERT(found.bound_ps >= relaxed - relaxed / 100'000);
 }
 
 }  // namespace

@@ -78,6 +78,35 @@ TEST(MultiplierBound, WhatNoPriceCanPayProvesThatNothingFits) {
   EXPECT_EQ(multiplier_bound(costs, {}, f, multipliers(2, 2, 1, {kRay}), 1000), kBeyondAnyCost);
 }
 
+/// Where there is one strategy, nothing is relaxed but the partition and the transients: the bound is close, and a rank that fits has no price to pay.
+class EverySchedule : public testing::TestWithParam<plan::Schedule> {};
+
+TEST_P(EverySchedule, OfOneStrategyIsBoundClosely) {
+  const costmodel::CostModel cost = tiny_cost(2, 8);
+  costmodel::LayerCosts costs(cost);
+  Space space;
+  space.recompute_selective = space.recompute_full = false;
+  Family f = family(cost, 2, 1, 8, 8);
+  f.frame.schedule = GetParam();
+  f.frame.virtual_stages = GetParam() == plan::Schedule::kInterleaved ? 2 : 1;
+  plan::Plan plan = f.frame;
+  const int stages = 2 * plan.virtual_stages;
+  plan.stages.assign(static_cast<std::size_t>(stages), {{{8 / stages, {}}}});
+  const auto priced = costmodel::plan_cost(costs, plan);
+  ASSERT_TRUE(priced) << base::to_string(priced.error());
+  const std::int64_t peak = std::ranges::max(priced->stage_peak_bytes), cost_ps = priced->step_ps;
+  const auto bound = [&](std::vector<std::int64_t> prices, std::int64_t budget) {
+    return multiplier_bound(costs, space, f, multipliers(2, 2, 1, std::move(prices)), budget).value();
+  };
+  EXPECT_LE(bound({}, peak), cost_ps);
+  EXPECT_GE(bound({}, peak), cost_ps - cost_ps / 8);
+  constexpr std::int64_t kDear = 1'000'000'000'000;
+  EXPECT_LE(bound({kDear}, peak), cost_ps);
+  EXPECT_GT(bound({kDear}, peak - peak / 4), cost_ps);
+}
+INSTANTIATE_TEST_SUITE_P(Schedules, EverySchedule,
+                         testing::Values(plan::Schedule::kGPipe, plan::Schedule::k1F1B, plan::Schedule::kInterleaved, plan::Schedule::kZeroBubbleH1));
+
 TEST(MultiplierBound, RefusesWhatIsNoMultiplier) {
   const costmodel::CostModel cost = tiny_cost(2, 4);
   costmodel::LayerCosts costs(cost);

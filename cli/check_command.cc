@@ -7,7 +7,7 @@
 #include "cli/inputs.h"
 #include "cli/show.h"
 #include "search/certificate_check.h"
-#include "search/layer_program.h"
+#include "search/certificate_json.h"
 
 namespace orrery::cli {
 
@@ -53,22 +53,22 @@ base::Result<search::CheckReport> check_answer(const base::Node& root, const bas
   base::Reader r(root, "answer", sink);
   r.allow_unknown();
   base::Reader effort(r.required_object("search"), "search", sink);
-  base::Reader c(effort.required_object("certificate"), "certificate", sink);
-  search::PlanClaim claim;
-  claim.cost_ps = c.required_int("cost_ps", {1, search::kForbidden});
-  claim.bound_ps = c.required_int("bound_ps", {0, search::kForbidden});
-  claim.stage_peak_bytes = c.required_ints("stage_peak_bytes", {0, search::kForbidden});
-  claim.memory_limit_bytes = c.required_int("memory_limit_bytes", {1, search::kForbidden});
+  const search::PlanClaim claim = search::read_certificate(effort.required_object("certificate"), sink);
   std::vector<base::Node> plans{r.required_object("plan")};
   for (const base::Node& other : r.optional_list("alternatives").value_or(std::vector<base::Node>{})) plans.push_back(other.find("plan").value_or(base::Node()));
   TRY_VOID(sink.result());
-  std::optional<search::CheckReport> best;
+  search::PlanClaim facts = claim;
+  facts.proofs.clear();
+  std::optional<plan::Plan> best;
+  std::size_t fewest = 0;
   for (const base::Node& node : plans) {
-    TRY(const plan::Plan plan, plan::read_plan(node));
-    TRY(search::CheckReport report, check_one_plan(plan, claim, o));
-    if (!best || report.faults.size() < best->faults.size()) best = std::move(report);
+    TRY(plan::Plan plan, plan::read_plan(node));
+    TRY(const search::CheckReport report, check_one_plan(plan, facts, o));
+    if (best && report.faults.size() >= fewest) continue;
+    fewest = report.faults.size();
+    best = std::move(plan);
   }
-  return *std::move(best);
+  return check_one_plan(*best, claim, o);
 }
 
 base::Result<search::CheckReport> check_file(const base::Options& o) {
@@ -82,27 +82,21 @@ base::Result<search::CheckReport> check_file(const base::Options& o) {
   return check_one_plan(plan, {}, o);
 }
 
-void print_report(const search::CheckReport& r) {
-  if (r.cost_ps > 0) fmt::print("cost    {} ({} ps)\n", show_time(r.cost_ps), r.cost_ps);
-  for (std::size_t i = 0; i < r.memory_bytes.size(); ++i)
-    fmt::print("memory  {} of {}{}\n", show_bytes(r.memory_bytes[i]), show_bytes(r.limit_bytes), r.memory_bytes.size() > 1 ? fmt::format("  (stage {})", i) : "");
-  if (r.bound_ps) fmt::print("bound   {} ps, recomputed from the multiplier\n", *r.bound_ps);
-  fmt::print("{}\n", r.holds() ? "the answer holds" : "the answer does not hold");
-}
-
 }  // namespace
 
 base::Json to_json(const search::CheckReport& report) {
   base::Json json{{"schema", "orrery.check/1"}, {"holds", report.holds()}, {"faults", report.faults}, {"cost_ps", report.cost_ps},
+                  {"verdicts", {{"cost", report.cost_holds}, {"memory", report.memory_holds}, {"bound", report.bound_holds}, {"gap", report.gap_holds}}},
                   {"memory_bytes", report.memory_bytes}, {"limit_bytes", report.limit_bytes}};
   if (report.bound_ps) json["bound_ps"] = *report.bound_ps;
+  if (report.bound_ps && report.cost_ps > 0) json["gap"] = report.gap();
   return json;
 }
 
 base::Result<int> run_check(const base::Options& options, const Invocation&) {
   TRY(const search::CheckReport report, check_file(options));
   if (options.flag("json")) print_json(to_json(report));
-  else print_report(report);
+  else fmt::print("{}{}\n", describe(report), report.holds() ? "the answer holds" : "the answer does not hold");
   if (report.holds()) return 0;
   base::Diagnostics faults;
   for (const std::string& fault : report.faults) {

@@ -68,6 +68,7 @@ base::Result<int> run_explain(const base::Options& o, const Invocation&) {
   request.problem.global_batch = plan.global_batch;
   request.problem.top = static_cast<int>(o.integer("top"));
   request.problem.threads = static_cast<int>(o.integer("threads"));
+  request.problem.multipliers = false;  // an explanation states none
   if (o.has("versus")) {
     TRY_VOID(read_versus(o.string("versus"), request));
     if (request.versus_plan) TRY_VOID(check_alike(plan, *request.versus_plan));

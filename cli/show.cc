@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "search/account.h"
+#include "search/certificate_json.h"
 
 namespace orrery::cli {
 
@@ -24,13 +25,21 @@ std::string runs_text(const plan::Stage& stage) {
 
 }  // namespace
 
-std::string describe(const plan::Plan& plan) {
+std::string describe(const plan::Plan& plan, std::int64_t devices) {
+  constexpr std::size_t kAlike = 3;  // stages that share a line
+  const std::string idle = devices > plan.world_size() ? fmt::format(" ({} of {} devices idle)", devices - plan.world_size(), devices) : "";
   const std::string chunks = plan.virtual_stages > 1 ? fmt::format(" ({} per pipeline rank)", plan.virtual_stages) : "";
-  std::string text = fmt::format("{} on {}{}, {} ranks: {} stage{}{}, {} micro-batch{} of {} sequences × {} tokens, {}, {}\n", plan.model, plan.cluster,
-                                 plan.hosts > 1 ? fmt::format(" × {} hosts", plan.hosts) : "", plan.world_size(), plan.stages.size(),
+  std::string text = fmt::format("{} on {}{}, {} ranks{}: {} stage{}{}, {} micro-batch{} of {} sequences × {} tokens, {}, {}\n", plan.model, plan.cluster,
+                                 plan.hosts > 1 ? fmt::format(" × {} hosts", plan.hosts) : "", plan.world_size(), idle, plan.stages.size(),
                                  plan.stages.size() == 1 ? "" : "s", chunks, plan.micro_batches, plan.micro_batches == 1 ? "" : "es",
                                  plan.micro_batch_sequences(), plan.sequence, plan::to_string(plan.schedule), model::to_string(plan.precision));
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) text += fmt::format("  stage {}: {}\n", s, runs_text(plan.stages[s]));
+  for (std::size_t s = 0; s < plan.stages.size();) {
+    std::size_t end = s + 1;
+    while (end < plan.stages.size() && plan.stages[end] == plan.stages[s]) ++end;
+    if (end - s < kAlike) end = s + 1;
+    text += fmt::format("  {}: {}\n", end == s + 1 ? fmt::format("stage {}", s) : fmt::format("stages {} to {}, each", s, end - 1), runs_text(plan.stages[s]));
+    s = end;
+  }
   return text + fmt::format("  embedding and head: {}\n", plan::to_string(plan.vocabulary));
 }
 
@@ -56,6 +65,19 @@ const char* origin_word(costmodel::Origin o) {
 
 }  // namespace
 
+std::string describe(const search::CheckReport& r) {
+  const auto verdict = [](bool holds) { return holds ? "ok" : "fault"; };
+  std::string text;
+  if (r.cost_ps > 0) text += fmt::format("cost    {} ({} ps)  {}\n", show_time(r.cost_ps), r.cost_ps, verdict(r.cost_holds));
+  for (std::size_t i = 0; i < r.memory_bytes.size(); ++i) {
+    text += fmt::format("memory  {} of {}{}  {}\n", show_bytes(r.memory_bytes[i]), show_bytes(r.limit_bytes),
+                        r.memory_bytes.size() > 1 ? fmt::format(" (stage {})", i) : "", verdict(r.memory_holds));
+  }
+  if (r.bound_ps) text += fmt::format("bound   {} ({} ps) by the multipliers  {}\n", show_time(*r.bound_ps), *r.bound_ps, verdict(r.bound_holds));
+  if (r.bound_ps && r.cost_ps > 0) text += fmt::format("gap     {:.4f} % to this bound  {}\n", 100 * r.gap(), verdict(r.gap_holds));
+  return text;
+}
+
 std::string describe_origin(const costmodel::CostModel& cost) {
   return fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()), origin_word(cost.communication_origin()));
 }
@@ -64,21 +86,6 @@ base::Json origin_json(const costmodel::CostModel& cost) {
   return {{"compute", origin_word(cost.compute_origin())}, {"communication", origin_word(cost.communication_origin())}};
 }
 
-namespace {
-
-base::Json certificate_json(const search::Certificate& c) {
-  return {{"schema", "orrery.certificate/1"},
-          {"cost_s", static_cast<double>(c.cost_ps) * 1e-12},
-          {"cost_ps", c.cost_ps},
-          {"bound_ps", c.bound_ps},
-          {"gap", c.gap},
-          {"stage_peak_bytes", c.stage_peak_bytes},
-          {"memory_limit_bytes", c.memory_limit_bytes},
-          {"cost_model_fingerprint", c.cost_model_fingerprint}};
-}
-
-}  // namespace
-
 base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost, double seconds) {
   base::Json j{{"schema", "orrery.answer/1"}, {"status", std::string(search::to_string(answer.status))}, {"origin", origin_json(cost)}};
   j["search"] = {{"seconds", seconds},
@@ -86,7 +93,7 @@ base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel&
                  {"problems", answer.problems},
                  {"candidates", answer.candidates.size()},
                  {"order_changes", answer.order_changes},
-                 {"certificate", certificate_json(answer.certificate)}};
+                 {"certificate", search::to_json(answer.certificate)}};
   j["pruned"] = base::Json::array();
   for (const search::Pruned& p : answer.pruned) j["pruned"].push_back({{"candidate", p.candidate}, {"reason", p.reason}});
   if (!answer.candidates.empty()) {

@@ -30,6 +30,9 @@ base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel&
 /// {"schema": "orrery.check/1", "holds": …}
 base::Json to_json(const search::CheckReport& report);
 
+/// The same for people: cost, memory of every stage, bound and gap, each "ok" or "fault".
+std::string describe(const search::CheckReport& report);
+
 /// Prints a document to stdout.
 void print_json(const base::Json& document);
 

@@ -21,6 +21,8 @@ struct LoopResult {
   std::uint64_t states = 0, problems = 0;
   bool exhausted = false;
   std::int64_t bound_ps = 0;  // of the whole space, when there is a finalist
+  std::vector<ProblemMultipliers> multipliers;  // of the problems that their cheapest bound does not put beyond the best plan
+  std::int64_t multiplier_bound_ps = 0;         // what they and those cheapest bounds prove
   // Nothing fits: the plan of the least peak that was found.
   std::int64_t least_peak_bytes = 0;
   Finalist smallest;

@@ -90,6 +90,12 @@ std::vector<std::int32_t> StageRelaxation::keep(int layers, __int128 slack) cons
   return kept;
 }
 
+StageRelaxation::Price StageRelaxation::price(int layers) const {
+  const Segment s = segment(layers);
+  if (!s.feasible || s.a == s.b) return {s.feasible, 0, 1};
+  return {true, cost_[s.b] - cost_[s.a], options_[s.a].memory_bytes - options_[s.b].memory_bytes};
+}
+
 PipelineBound::PipelineBound(const PipelineProblem& problem) : problem_(problem) {
   for (const PipelineStage& stage : problem.stages) {
     stages_.emplace_back(stage);

@@ -35,6 +35,13 @@ class StageRelaxation {
   [[nodiscard]] Value at(int layers) const;
   /// Positions of the options whose use leaves the bound at(layers) + reduced cost below at(layers) + slack.
   [[nodiscard]] std::vector<std::int32_t> keep(int layers, __int128 slack) const;
+  /// Price of memory of at(layers), time / bytes; not feasible: no layers fit, at any price.
+  struct Price {
+    bool feasible = false;
+    __int128 time = 0, bytes = 1;
+  };
+  [[nodiscard]] Price price(int layers) const;
+  [[nodiscard]] std::int64_t capacity_bytes() const { return capacity_; }
 
  private:
   struct Segment {

@@ -63,6 +63,8 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   answer.problems = loops.problems;
   answer.certificate.memory_limit_bytes = budget + cost.context_bytes();
   answer.certificate.cost_model_fingerprint = cost.fingerprint();
+  answer.certificate.multiplier_bound_ps = loops.multiplier_bound_ps;
+  if (request.multipliers) answer.certificate.proofs = {{request.space, std::move(loops.multipliers)}};
   if (loops.finalists.empty()) {
     answer.status = loops.exhausted ? Status::kBudget : Status::kInfeasible;
     const bool nothing_divides = loops.least_peak_bytes >= kForbidden;
@@ -77,6 +79,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   answer.certificate.bound_ps = loops.bound_ps;
   answer.certificate.gap =
       static_cast<double>(best.closed_form_ps - loops.bound_ps) / static_cast<double>(best.closed_form_ps);
+  answer.certificate.multiplier_gap = static_cast<double>(best.closed_form_ps - loops.multiplier_bound_ps) / static_cast<double>(best.closed_form_ps);
   for (const std::int64_t peak : best.stage_peak_bytes) {
     answer.certificate.stage_peak_bytes.push_back(peak + cost.context_bytes());
   }

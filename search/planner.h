@@ -9,6 +9,7 @@
 #include "costmodel/closed_form.h"
 #include "costmodel/cost_model.h"
 #include "plan/plan.h"
+#include "search/multipliers.h"
 #include "sim/simulate.h"
 
 namespace orrery::search {
@@ -55,6 +56,7 @@ struct PlanRequest {
       0;  // effort limit in dynamic-program states; 0: none. Reached: status kBudget with its gap
   Space space;
   bool relax = true;  // infeasible: look for relaxations
+  bool multipliers = true;  // the certificate states its multipliers
   std::function<void(const Progress&)> on_progress;  // may be empty
 };
 
@@ -64,13 +66,26 @@ struct Pruned {
   std::string reason;     // "stage 0 needs 41.2 GiB, limit 36 GiB", "bound 4.40 s ≥ incumbent 4.19 s"
 };
 
-/// Proof that no plan of the space is cheaper by the closed form: recomputable from the plan and the cost model. Memory is exact (bytes of
+/// Multipliers that bound every plan of a space from below. Problems that are not listed are beyond the cost of the answer even without
+/// a price of memory, with equal weights (certificate_check.h).
+struct SpaceProof {
+  Space space;
+  std::vector<ProblemMultipliers> problems;
+};
+
+/// Proof that no plan of the space is cheaper by the closed form. It states two lower bounds. `bound_ps` is what the search proves: with
+/// its exact programs it is the cost itself, but whoever believes it believes the search. `multiplier_bound_ps` is what the stated multipliers
+/// prove: the checker recomputes it with nothing of the search (certificate_check.h). The second is the weaker one: a linear relaxation,
+/// where a layer may be split between two strategies and a slowest stage is a weighted mean of all. Memory is exact (bytes of
 /// the lowered Program's static peak), partitions into stages are free, layers of a stage stand in any order: what is called optimal equals the
 /// enumeration of every plan of tiny problems at 198 memory limits (tests/oracle/search/whole_plan_test.cc).
 struct Certificate {
   std::int64_t cost_ps = 0;   // closed-form cost of the best plan
   std::int64_t bound_ps = 0;  // lower bound over the whole space
   double gap = 0;             // (cost - bound) / cost; 0 when optimal
+  std::int64_t multiplier_bound_ps = 0;  // lower bound over the whole space by `proofs`; kBeyondAnyCost: nothing fits, not even fractionally
+  double multiplier_gap = 0;             // (cost - multiplier bound) / cost
+  std::vector<SpaceProof> proofs;        // one; of a target (targets.h): one for each of its subspaces
   std::vector<std::int64_t> stage_peak_bytes;
   std::int64_t memory_limit_bytes = 0;
   std::string cost_model_fingerprint;

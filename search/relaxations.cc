@@ -18,6 +18,7 @@ base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost
                                                 std::int64_t budget, std::string change) {
   request.top = 1;
   request.on_progress = nullptr;
+  request.multipliers = false;
   request.max_states = kEffort;
   TRY(const LoopResult loops, run_loops(cost, request, budget));
   if (loops.finalists.empty()) return std::nullopt;

@@ -110,8 +110,8 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   return space;
 }
 
-/// Folds the answer of one strategy into that of all.
-void merge(PlanAnswer part, PlanAnswer& all) {
+/// Folds the plans of one strategy into those of all.
+void merge_plans(PlanAnswer part, PlanAnswer& all) {
   all.states += part.states;
   all.problems += part.problems;
   for (Pruned& p : part.pruned) all.pruned.push_back(std::move(p));
@@ -130,6 +130,17 @@ void merge(PlanAnswer part, PlanAnswer& all) {
   }
 }
 
+/// Folds the answer of one strategy into that of all: what bounds them all stands for every one.
+void merge(PlanAnswer part, PlanAnswer& all) {
+  std::vector<SpaceProof> proofs = std::move(all.certificate.proofs);
+  const std::int64_t multiplier_bound = proofs.empty() ? part.certificate.multiplier_bound_ps
+                                                       : std::min(all.certificate.multiplier_bound_ps, part.certificate.multiplier_bound_ps);
+  proofs.insert(proofs.end(), part.certificate.proofs.begin(), part.certificate.proofs.end());
+  merge_plans(std::move(part), all);
+  all.certificate.proofs = std::move(proofs);
+  all.certificate.multiplier_bound_ps = multiplier_bound;
+}
+
 void order(PlanAnswer& answer, int top) {
   std::vector<Candidate>& c = answer.candidates;
   std::ranges::stable_sort(c, {}, &Candidate::closed_form_ps);
@@ -143,6 +154,8 @@ void order(PlanAnswer& answer, int top) {
   std::ranges::stable_sort(c, {}, [](const Candidate& x) { return x.report.step_time_ps; });
   Certificate& k = answer.certificate;
   if (!c.empty()) k.gap = static_cast<double>(k.cost_ps - k.bound_ps) / static_cast<double>(k.cost_ps);
+  k.multiplier_bound_ps = c.empty() ? k.multiplier_bound_ps : std::min(k.multiplier_bound_ps, k.cost_ps);
+  if (!c.empty()) k.multiplier_gap = static_cast<double>(k.cost_ps - k.multiplier_bound_ps) / static_cast<double>(k.cost_ps);
   if (!c.empty() && answer.status == Status::kOptimal && k.bound_ps < k.cost_ps) answer.status = Status::kBudget;
 }
 

@@ -23,6 +23,7 @@
 #include "search/planner.h"
 #include "search/space_text.h"
 #include "topologies/topology.h"
+#include "tests/unit/search/checked_answer.h"
 
 namespace orrery::search {
 namespace {
@@ -122,6 +123,7 @@ Ours search(const costmodel::CostModel& cost, const PlanRequest& request, const 
     ADD_FAILURE() << name << ": no plan";
     return {};
   }
+  EXPECT_EQ(checkers_fault(cost, *answer), "") << name;
   const Candidate& ours = answer->candidates.front();
   for (const sim::StageReport& stage : ours.report.stages) EXPECT_LE(stage.peak_memory_bytes, request.memory_bytes) << name;
   return {answer->certificate.cost_ps, ours.report.step_time_ps, answer->certificate.gap,

@@ -19,6 +19,7 @@
 #include "plan/lower.h"
 #include "search/planner.h"
 #include "topologies/topology.h"
+#include "tests/unit/search/checked_answer.h"
 
 namespace orrery::search {
 namespace {
@@ -148,6 +149,7 @@ std::int64_t search(const base::Json& row, const ToolPlan& tool, const costmodel
     ADD_FAILURE() << name << ": no plan";
     return 0;
   }
+  EXPECT_EQ(checkers_fault(cost, *answer), "") << name;
   // Where memory is tight the proof can stay open by a little: many plans fit by the lower bound of memory and not by the byte.
   if (request.hosts == 1 && request.memory_bytes >= 36 * kGiB) {
     EXPECT_EQ(answer->status, Status::kOptimal) << name;

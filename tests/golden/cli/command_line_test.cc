@@ -257,7 +257,8 @@ TEST(CommandLine, CheckAcceptsWhatSolveAndPlanSayAndRefusesOtherNumbers) {
   folder.write("solution.json", solution);
   const CliResult accepted = run_cli("check solution.json --instance instance.json", folder.path());
   EXPECT_EQ(accepted.exit_code, 0) << accepted.err;
-  EXPECT_EQ(accepted.out, "cost    32 ps (32 ps)\nmemory  24 B of 24 B\nbound   32 ps, recomputed from the multiplier\nthe answer holds\n");
+  EXPECT_EQ(accepted.out, "cost    32 ps (32 ps)  ok\nmemory  24 B of 24 B  ok\nbound   32 ps (32 ps) by the multipliers  ok\n"
+                          "gap     0.0000 % to this bound  ok\nthe answer holds\n");
   folder.write("solution.json", std::regex_replace(solution, std::regex(R"("bound_ps": 32)"), R"("bound_ps": 31)"));
   EXPECT_EQ(run_cli("check solution.json --instance instance.json", folder.path()).exit_code, 0);  // weaker, and true
   folder.write("solution.json", std::regex_replace(solution, std::regex(R"("numerator": 9)"), R"("numerator": 8)"));
@@ -269,7 +270,14 @@ TEST(CommandLine, CheckAcceptsWhatSolveAndPlanSayAndRefusesOtherNumbers) {
   EXPECT_EQ(plan.exit_code, 0);
   EXPECT_NE(plan.err.find("the certificate holds"), std::string::npos) << plan.err;
   folder.write("answer.json", plan.out);
-  EXPECT_EQ(run_cli("check answer.json", folder.path()).exit_code, 0);
+  const CliResult checked = run_cli("check answer.json", folder.path());
+  EXPECT_EQ(checked.exit_code, 0) << checked.err;
+  EXPECT_TRUE(std::regex_match(checked.out, std::regex("cost    .*  ok\nmemory  .*  ok\nbound   .* by the multipliers  ok\n"
+                                                       "gap     .* % to this bound  ok\nthe answer holds\n"))) << checked.out;
+  folder.write("answer.json", std::regex_replace(plan.out, std::regex(R"("multiplier_bound_ps": )"), R"("multiplier_bound_ps": 1)"));
+  const CliResult exaggerated = run_cli("check answer.json", folder.path());
+  EXPECT_EQ(exaggerated.exit_code, 1);
+  EXPECT_NE(exaggerated.out.find("by the multipliers  fault\n"), std::string::npos) << exaggerated.out;
   EXPECT_EQ(run_cli("check plan.json", folder.path()).exit_code, 0);
   EXPECT_EQ(run_cli("check plan.json --memory 100MiB", folder.path()).exit_code, 1);
   folder.write("answer.json", std::regex_replace(plan.out, std::regex(R"("cost_ps": )"), R"("cost_ps": 1)"));

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <iostream>
 
+#include "base/rng.h"
 #include "costmodel/layer_costs.h"
 #include "search/decision_tree.h"
+#include "search/multiplier_bound.h"
 #include "search/planner.h"
+#include "tests/unit/search/checked_answer.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {
@@ -97,6 +100,24 @@ class EveryPlan {
   plan::Plan plan_;
 };
 
+/// What the checker makes of the certificate's multipliers, and of any others, never exceeds the cheapest plan that fits.
+void multipliers_are_valid(const costmodel::CostModel& cost, const PlanAnswer& answer, std::int64_t limit, std::int64_t least_ps, std::uint64_t seed) {
+  costmodel::LayerCosts costs(cost);
+  SpaceProof proof = answer.certificate.proofs.at(0);
+  base::Rng rng(seed);
+  for (int mutant = 0; mutant < 3; ++mutant) {
+    const SpaceBound bound = space_bound(costs, proof, answer.candidates.front().plan, limit);
+    EXPECT_FALSE(bound.malformed);
+    EXPECT_LE(bound.bound_ps, least_ps) << "limit " << limit << ", mutant " << mutant;
+    for (ProblemMultipliers& p : proof.problems) {
+      for (auto& prices : p.prices) {
+        for (std::int64_t& price : prices) price = price / 8 * static_cast<std::int64_t>(rng.below(17));
+      }
+      std::swap(p.weights.front(), p.weights.back());
+    }
+  }
+}
+
 void compare(int devices, int layers, std::int64_t global_batch, Space space) {
   space.gpipe = false;
   const costmodel::CostModel cost = tiny_cost(devices, layers);
@@ -132,6 +153,8 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space) {
     optimal += answer->status == Status::kOptimal ? 1 : 0;
     equal += answer->certificate.cost_ps == expected ? 1 : 0;
     for (const std::int64_t peak : answer->certificate.stage_peak_bytes) EXPECT_LE(peak, request.memory_bytes);
+    EXPECT_EQ(checkers_fault(cost, *answer), "") << "limit " << limit;
+    if (!answer->candidates.empty()) multipliers_are_valid(cost, *answer, limit, expected, static_cast<std::uint64_t>(k + 1));
   }
   std::cout << "optimal " << optimal << ", the true optimum " << equal << ", of " << feasible << " limits, " << every.all.size() << " plans\n";
   EXPECT_GE(10 * equal, 9 * feasible) << equal << " of " << feasible;

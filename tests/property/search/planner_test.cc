@@ -7,6 +7,7 @@
 #include "plan/check.h"
 #include "plan/lower.h"
 #include "search/planner.h"
+#include "tests/unit/search/checked_answer.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {
@@ -43,6 +44,7 @@ PlanAnswer answer_of(const Case& c, int threads = 1) {
   request.top = 4;
   auto answer = find_plan(cost, request);
   RC_ASSERT(answer.has_value());
+  RC_ASSERT(checkers_fault(cost, *answer).empty());
   return *std::move(answer);
 }
 

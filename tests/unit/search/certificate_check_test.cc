@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "search/certificate_json.h"
 #include "search/instance_program.h"
 #include "tests/unit/search/tiny_fixture.h"
 
@@ -81,11 +82,13 @@ TEST(CertificateCheck, APlansClaimIsRecomputed) {
   ASSERT_TRUE(answer.has_value()) << base::to_string(answer.error());
   const Certificate& c = answer->certificate;
   const auto best = std::ranges::min_element(answer->candidates, {}, &Candidate::closed_form_ps);
-  const PlanClaim honest{c.cost_ps, c.bound_ps, c.stage_peak_bytes, c.memory_limit_bytes};
+  const PlanClaim honest = claim_of(c);
   const auto report = check_plan(cost, best->plan, honest);
   ASSERT_TRUE(report.has_value()) << base::to_string(report.error());
   EXPECT_TRUE(report->holds()) << report->faults.front();
   EXPECT_EQ(report->cost_ps, c.cost_ps);
+  EXPECT_GE(report->bound_ps.value(), c.multiplier_bound_ps);
+  EXPECT_LE(report->bound_ps.value(), c.cost_ps);
   const auto refused = [&](const PlanClaim& claim) {
     const auto again = check_plan(cost, best->plan, claim);
     return again && !again->holds();
@@ -102,6 +105,83 @@ TEST(CertificateCheck, APlansClaimIsRecomputed) {
   lie = honest;
   lie.memory_limit_bytes = *std::ranges::max_element(c.stage_peak_bytes) - 1;
   EXPECT_TRUE(refused(lie));
+  lie = honest;
+  *lie.gap += 1e-9;
+  EXPECT_TRUE(refused(lie));
+  lie = honest;
+  *lie.multiplier_gap += 1e-9;
+  EXPECT_TRUE(refused(lie));
+}
+
+/// A problem whose answer needs its multipliers: memory binds.
+TEST(CertificateCheck, TheBoundOfAPlansMultipliersIsRecomputed) {
+  const costmodel::CostModel cost = tiny_cost(4, 6);
+  PlanRequest request;
+  request.cluster = "tiny";
+  request.memory_bytes = 26'000'000;
+  request.global_batch = 8;
+  const auto answer = find_plan(cost, request);
+  ASSERT_TRUE(answer.has_value()) << base::to_string(answer.error());
+  const Certificate& c = answer->certificate;
+  ASSERT_FALSE(answer->candidates.empty());
+  EXPECT_GT(c.multiplier_bound_ps, c.cost_ps / 2);
+  ASSERT_FALSE(c.proofs.at(0).problems.empty());
+  const auto best = std::ranges::min_element(answer->candidates, {}, &Candidate::closed_form_ps);
+  const auto check = [&](const PlanClaim& claim) { return check_plan(cost, best->plan, claim).value(); };
+  PlanClaim claim = claim_of(c);
+  const std::int64_t proved = check(claim).bound_ps.value();
+  EXPECT_TRUE(check(claim).holds());
+  EXPECT_GE(proved, c.multiplier_bound_ps);
+
+  // No more may be claimed than they prove.
+  claim.multiplier_gap.reset();
+  claim.multiplier_bound_ps = proved;
+  EXPECT_TRUE(check(claim).holds());
+  claim.multiplier_bound_ps = proved + 1;
+  EXPECT_FALSE(check(claim).holds());
+  EXPECT_FALSE(check(claim).bound_holds);
+
+  // Without their prices they prove less, and truly.
+  claim = claim_of(c);
+  for (ProblemMultipliers& k : claim.proofs[0].problems) k.prices.assign(k.prices.size(), {});
+  EXPECT_LT(check(claim).bound_ps.value(), proved);
+  EXPECT_FALSE(check(claim).holds());
+  claim.multiplier_bound_ps = 0;
+  claim.multiplier_gap.reset();
+  EXPECT_TRUE(check(claim).holds());
+
+  // What is no multiplier, and a space that the plan is not of.
+  claim = claim_of(c);
+  claim.proofs[0].problems[0].weights[0] = -1;
+  EXPECT_FALSE(check(claim).holds());
+  claim = claim_of(c);
+  claim.proofs[0].space.fix_micro_batches = best->plan.micro_batches == 1 ? 2 : 1;
+  EXPECT_FALSE(check(claim).holds());
+}
+
+TEST(CertificateJson, ReadsBackWhatItWrote) {
+  const costmodel::CostModel cost = tiny_cost(4, 6);
+  PlanRequest request;
+  request.cluster = "tiny";
+  request.memory_bytes = 26'000'000;
+  request.global_batch = 8;
+  request.space.fix_micro_batches = 4;
+  request.space.strided = true;
+  request.space.even_stages = true;
+  const auto answer = find_plan(cost, request);
+  ASSERT_TRUE(answer.has_value()) << base::to_string(answer.error());
+  ASSERT_FALSE(answer->certificate.proofs.at(0).problems.empty());
+  const base::Json written = to_json(answer->certificate);
+  const auto node = base::Node::parse_text(base::to_text(written), "certificate.json");
+  ASSERT_TRUE(node.has_value());
+  base::ErrorSink sink;
+  const PlanClaim claim = read_certificate(*node, sink);
+  ASSERT_TRUE(sink.ok()) << base::to_string(sink.diagnostics());
+  EXPECT_EQ(claim.proofs[0].problems, answer->certificate.proofs[0].problems);
+  EXPECT_EQ(claim.gap, answer->certificate.gap);
+  Certificate again = answer->certificate;
+  again.proofs = claim.proofs;
+  EXPECT_EQ(base::to_text(to_json(again)), base::to_text(written));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/unit/search/checked_answer.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {
@@ -30,6 +31,7 @@ TEST(FindPlan, CertificateOfAnOptimalPlanHasNoGap) {
   const auto priced = costmodel::plan_cost(cost, best->plan);
   ASSERT_TRUE(priced.has_value());
   EXPECT_EQ(priced->step_ps, answer->certificate.cost_ps);
+  EXPECT_EQ(checkers_fault(cost, *answer), "");
 }
 
 TEST(FindPlan, CandidatesAreDistinctAndAtMostTop) {
@@ -61,6 +63,7 @@ TEST(FindPlan, NothingFitsIsAnAnswerWithShortfallAndRelaxations) {
   const auto relaxed = find_plan(tiny_cost(4, 4), request);
   ASSERT_TRUE(relaxed.has_value());
   ASSERT_EQ(relaxed->status, Status::kOptimal);
+  EXPECT_EQ(checkers_fault(tiny_cost(4, 4), *relaxed), "");
   EXPECT_EQ(relaxed->candidates.front().report.step_time_ps, memory->step_time_ps);
 }
 
@@ -71,6 +74,7 @@ TEST(FindPlan, AnEffortLimitIsStatusBudgetWithItsGap) {
   const auto answer = find_plan(tiny_cost(4, 6), request);
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->status, Status::kBudget);
+  EXPECT_EQ(checkers_fault(tiny_cost(4, 6), *answer), "");
   if (!answer->candidates.empty()) {
     EXPECT_GT(answer->certificate.gap, 0.0);
     EXPECT_LT(answer->certificate.bound_ps, answer->certificate.cost_ps);

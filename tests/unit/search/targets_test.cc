@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "search/space_text.h"
+#include "tests/unit/search/checked_answer.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {
@@ -62,6 +63,8 @@ TEST(Targets, AreNeverFasterThanTheWholeSpace) {
     const auto answer = find_plan_for(target, cost, request);
     ASSERT_TRUE(answer.has_value());
     EXPECT_GE(answer->certificate.cost_ps, whole->certificate.bound_ps) << target.name;
+    EXPECT_EQ(checkers_fault(cost, *answer), "") << target.name;
+    EXPECT_LE(answer->certificate.multiplier_bound_ps, answer->certificate.bound_ps) << target.name;
   }
 }
 

@@ -23,13 +23,21 @@ std::string runs_text(const plan::Stage& stage) {
 
 }  // namespace
 
-std::string describe(const plan::Plan& plan) {
+std::string describe(const plan::Plan& plan, std::int64_t devices) {
+  constexpr std::size_t kAlike = 3;  // stages that share a line
+  const std::string idle = devices > plan.world_size() ? fmt::format(" ({} of {} devices idle)", devices - plan.world_size(), devices) : "";
   const std::string chunks = plan.virtual_stages > 1 ? fmt::format(" ({} per pipeline rank)", plan.virtual_stages) : "";
-  std::string text = fmt::format("{} on {}{}, {} ranks: {} stage{}{}, {} micro-batch{} of {} sequences × {} tokens, {}, {}\n", plan.model, plan.cluster,
-                                 plan.hosts > 1 ? fmt::format(" × {} hosts", plan.hosts) : "", plan.world_size(), plan.stages.size(),
+  std::string text = fmt::format("{} on {}{}, {} ranks{}: {} stage{}{}, {} micro-batch{} of {} sequences × {} tokens, {}, {}\n", plan.model, plan.cluster,
+                                 plan.hosts > 1 ? fmt::format(" × {} hosts", plan.hosts) : "", plan.world_size(), idle, plan.stages.size(),
                                  plan.stages.size() == 1 ? "" : "s", chunks, plan.micro_batches, plan.micro_batches == 1 ? "" : "es",
                                  plan.micro_batch_sequences(), plan.sequence, plan::to_string(plan.schedule), model::to_string(plan.precision));
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) text += fmt::format("  stage {}: {}\n", s, runs_text(plan.stages[s]));
+  for (std::size_t s = 0; s < plan.stages.size();) {
+    std::size_t end = s + 1;
+    while (end < plan.stages.size() && plan.stages[end] == plan.stages[s]) ++end;
+    if (end - s < kAlike) end = s + 1;
+    text += fmt::format("  {}: {}\n", end == s + 1 ? fmt::format("stage {}", s) : fmt::format("stages {} to {}, each", s, end - 1), runs_text(plan.stages[s]));
+    s = end;
+  }
   return text + fmt::format("  embedding and head: {}\n", plan::to_string(plan.vocabulary));
 }
 

@@ -1,6 +1,7 @@
 #include "search/outer_loops.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -9,6 +10,7 @@
 #include "base/sim_time.h"
 #include "base/units.h"
 #include "search/layer_order.h"
+#include "search/rank_model.h"
 
 namespace orrery::search {
 namespace {
@@ -19,22 +21,27 @@ std::string seconds(std::int64_t ps) { return fmt::format("{:.4f} s", static_cas
 struct Entry {
   PlanProblem problem;
   std::int64_t bound_ps = 0;
+  bool visited = false;
   bool settled = false;  // solved, or cut with its reason
 };
 
 class Loops {
  public:
   Loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget)
-      : cost_(cost), request_(request), budget_(budget), costs_(cost), model_(costs_, request.space, request.global_batch, budget) {
+      : cost_(cost), request_(request), budget_(budget), costs_(cost), model_(costs_, request.space, request.global_batch, budget), ranks_(costs_, request.space, model_, budget) {
     effort_.limit = request.max_states;
+    for (std::int64_t m = 1; m <= request.global_batch; ++m) {
+      if (request.global_batch % m == 0 && request.space.fix_micro_batches.value_or(m) == m) micro_batches_.push_back(m);
+    }
   }
 
   base::Result<LoopResult> run() {
     enumerate();
-    std::ranges::stable_sort(entries_, [](const Entry& a, const Entry& b) { return a.bound_ps < b.bound_ps; });
-    for (done_ = 0; done_ < entries_.size(); ++done_) {
-      TRY_VOID(visit(entries_[done_]));
-      report();
+    TRY_VOID(visit_from(0));
+    if (request_.space.idle) {
+      const std::size_t first = entries_.size();
+      enumerate_idle();
+      TRY_VOID(visit_from(first));
     }
     if (!groups_.empty()) TRY_VOID(seek_runners_up());
     TRY_VOID(finish());
@@ -42,62 +49,122 @@ class Loops {
   }
 
  private:
+  base::Result<void> visit_from(std::size_t first) {
+    std::stable_sort(entries_.begin() + static_cast<std::ptrdiff_t>(first), entries_.end(),
+                     [](const Entry& a, const Entry& b) { return a.bound_ps < b.bound_ps; });
+    // Without an incumbent the rank program has no cutoff: it waits for one.
+    const bool waits = request_.space.one_f_one_b || request_.space.gpipe;
+    for (const bool all : {false, true}) {
+      for (std::size_t i = first; i < entries_.size(); ++i) {
+        Entry& entry = entries_[i];
+        if (entry.visited) continue;
+        if (!all && waits && groups_.empty() && ranked(entry.problem.schedule)) {
+          waiting_bound_ps_ = std::min(waiting_bound_ps_, entry.bound_ps);
+          continue;
+        }
+        entry.visited = true;
+        TRY_VOID(visit(entry));
+        report(i);
+      }
+      waiting_bound_ps_ = kForbidden;
+    }
+    return {};
+  }
+
   // ---- enumeration ----
+  [[nodiscard]] int cluster_devices() const { return static_cast<int>(cost_.topology().device_count()); }
+  [[nodiscard]] std::int64_t incumbent() const { return groups_.empty() ? kForbidden : groups_.front().best.closed_form_ps; }
+
+  /// Why a pipeline degree cannot be used, or empty.
+  std::string refuse_stages(int stages) const {
+    const std::int64_t layers = cost_.model().layers;
+    if (request_.space.fix_pp && *request_.space.fix_pp != stages) return fmt::format("pp is fixed to {}", *request_.space.fix_pp);
+    if (stages > 1 && !request_.space.pipeline) return "pipelines are off";
+    if (request_.space.even_stages && layers % stages != 0) return fmt::format("{} layers do not make {} equal stages", layers, stages);
+    if (stages > layers) return fmt::format("more stages than {} layers", layers);
+    return "";
+  }
+  /// Every device has a stage.
   void enumerate() {
-    const int devices = static_cast<int>(cost_.topology().device_count());
-    for (int stages = 1; stages <= devices; ++stages) {
-      if (devices % stages != 0) continue;
+    for (int stages = 1; stages <= cluster_devices(); ++stages) {
+      if (cluster_devices() % stages != 0) continue;
       const std::string name = fmt::format("pp={}", stages);
-      if (request_.space.fix_pp && *request_.space.fix_pp != stages)
-        prune(name, fmt::format("pp is fixed to {}", *request_.space.fix_pp));
-      else if (stages > 1 && !request_.space.pipeline)
-        prune(name, "pipelines are off");
-      else if (request_.space.even_stages && cost_.model().layers % stages != 0)
-        prune(name, fmt::format("{} layers do not make {} equal stages", cost_.model().layers, stages));
-      else if (stages > cost_.model().layers)
-        prune(name, fmt::format("more stages than {} layers", cost_.model().layers));
+      if (const std::string reason = refuse_stages(stages); !reason.empty())
+        prune(name, reason);
       else
         enumerate_micro_batches(stages);
     }
   }
   void enumerate_micro_batches(int stages) {
-    for (std::int64_t m = 1; m <= request_.global_batch; ++m) {
-      if (request_.global_batch % m != 0) continue;
-      if (request_.space.fix_micro_batches && *request_.space.fix_micro_batches != m) continue;
-      const int devices = static_cast<int>(cost_.topology().device_count()) / stages;
+    const int devices = cluster_devices() / stages;
+    for (const std::int64_t m : micro_batches_) {
       const std::string name = fmt::format("pp={} m={}", stages, m);
       for (const Pruned& p : model_.layers_of(devices, m).pruned) prune(name + " " + p.candidate, p.reason);
       if (model_.layers_of(devices, m).leaves.empty()) {
         prune(name, "no strategy for a layer");
         continue;
       }
-      enumerate_schedules(stages, m);
+      if (request_.space.gpipe && request_.space.one_f_one_b) {
+        prune(fmt::format("{} {}", name, plan::to_string(plan::Schedule::kGPipe)),
+              "never a shorter closed form than 1f1b, and never fewer micro-batches in flight");
+      }
+      for (const Pruned& p : model_.vocabulary_of(devices, m).pruned) prune(name + " " + p.candidate, p.reason);
+      for (const plan::Schedule schedule : schedules()) add_entries({stages, devices, 0, m, schedule, {}});
     }
   }
-  void enumerate_schedules(int stages, std::int64_t m) {
-    const bool both = request_.space.gpipe && request_.space.one_f_one_b;
-    const auto schedule = request_.space.one_f_one_b ? plan::Schedule::k1F1B : plan::Schedule::kGPipe;
-    if (both) {
-      prune(fmt::format("pp={} m={} {}", stages, m, plan::to_string(plan::Schedule::kGPipe)),
-            "never a shorter closed form than 1f1b, and never fewer micro-batches in flight");
-    }
-    const int devices = static_cast<int>(cost_.topology().device_count()) / stages;
-    const StrategyTree& tree = model_.vocabulary_of(devices, m);
-    for (const Pruned& p : tree.pruned) prune(fmt::format("pp={} m={} {}", stages, m, p.candidate), p.reason);
-    for (const plan::LayerStrategy& vocabulary : tree.leaves) {
-      Entry entry{{stages, m, schedule, vocabulary}, 0};
+  /// GPipe only where 1F1B is not allowed.
+  [[nodiscard]] std::vector<plan::Schedule> schedules() const {
+    const Space& space = request_.space;
+    std::vector<plan::Schedule> all;
+    if (space.one_f_one_b) all.push_back(plan::Schedule::k1F1B);
+    else if (space.gpipe) all.push_back(plan::Schedule::kGPipe);
+    if (space.interleaved) all.push_back(plan::Schedule::kInterleaved);
+    if (space.zero_bubble) all.push_back(plan::Schedule::kZeroBubbleH1);
+    return all;
+  }
+  static bool ranked(plan::Schedule schedule) { return schedule == plan::Schedule::kInterleaved || schedule == plan::Schedule::kZeroBubbleH1; }
+
+  /// The problem with every vocabulary.
+  void add_entries(PlanProblem problem) {
+    if (ranked(problem.schedule) && ranks_.virtual_stages(problem).empty()) return;
+    for (const plan::LayerStrategy& vocabulary : model_.vocabulary_of(problem.devices, problem.micro_batches).leaves) {
+      problem.vocabulary = vocabulary;
       ++result_.problems;
-      entry.bound_ps = model_.quick_bound(entry.problem);
-      entries_.push_back(entry);
+      entries_.push_back({problem, ranked(problem.schedule) ? ranks_.quick_bound(problem) : model_.quick_bound(problem)});
     }
   }
+
+  // ---- idle devices ----
+  /// Fewer devices than there are: mostly cut by what the layers alone cost at least, pipeline degree by pipeline degree.
+  void enumerate_idle() {
+    const std::vector<plan::Schedule> all = schedules();
+    for (int stages = 1; stages <= cluster_devices() && refuse_stages(stages) != "pipelines are off"; ++stages) {
+      if (!refuse_stages(stages).empty()) continue;
+      std::int64_t least = kForbidden;
+      for (int devices = 1; stages * devices < cluster_devices(); ++devices) {
+        if (request_.global_batch % odd_part(devices) != 0) continue;
+        for (const std::int64_t m : micro_batches_) {
+          if (request_.global_batch / m % odd_part(devices) != 0 || model_.layers_of(devices, m).leaves.empty()) continue;
+          for (const plan::Schedule schedule : all) {
+            const PlanProblem problem{stages, devices, cluster_devices() - stages * devices, m, schedule, {}};
+            const std::int64_t bound = ranked(schedule) ? ranks_.layers_bound(problem) : model_.layers_bound(problem);
+            if (bound < incumbent()) add_entries(problem);
+            else least = std::min(least, bound);
+          }
+        }
+      }
+      if (least < kForbidden) prune(fmt::format("pp={} with idle devices", stages), fmt::format("bound {} ≥ incumbent {}", seconds(least), seconds(incumbent())));
+    }
+  }
+  /// Tensor and context parallel degrees are powers of two: what is left of a stage's devices divides the micro-batch.
+  static int odd_part(int devices) { return devices >> std::countr_zero(static_cast<unsigned>(devices)); }
 
   // ---- one problem ----
   /// Proof: a problem whose bound is below the best plan so far is solved exactly; the others are left.
   base::Result<void> visit(Entry& entry) {
-    const std::int64_t best = groups_.empty() ? kForbidden : groups_.front().best.closed_form_ps;
+    const std::int64_t best = incumbent();
     if (entry.bound_ps >= best) return {};
-    entry.bound_ps = std::max(entry.bound_ps, pipeline_bound(model_.pipeline(entry.problem)));
+    if (!ranked(entry.problem.schedule)) entry.bound_ps = std::max(entry.bound_ps, pipeline_bound(model_.pipeline(entry.problem)));
     if (entry.bound_ps >= kForbidden) {
       infeasible_.push_back(entry.problem);
       return {};
@@ -111,7 +178,7 @@ class Loops {
     }
     entry.settled = true;
     effort_.undecided = false;
-    TRY(const bool found, solve(entry.problem, best, solve_pipeline));
+    TRY(const bool found, ranked(entry.problem.schedule) ? solve_ranked(entry.problem, best) : solve(entry.problem, best, solve_pipeline));
     if (effort_.exhausted || effort_.undecided) open_bound_ps_ = std::min(open_bound_ps_, entry.bound_ps);
     open_ = open_ || effort_.undecided;
     if (found) return {};
@@ -125,39 +192,47 @@ class Loops {
   /// Runners-up for the simulator to judge, no proof: groups in the order of their bounds, by their most promising vocabularies.
   base::Result<void> seek_runners_up() {
     constexpr int kVocabularies = 2, kTriesForOne = 3;
-    std::map<std::tuple<int, std::int64_t, plan::Schedule>, int> tried;
+    std::map<std::tuple<int, int, std::int64_t, plan::Schedule>, int> tried;
     const auto wanted = static_cast<std::size_t>(request_.top);
     int tries = kTriesForOne * kVocabularies * request_.top;
     for (Entry& entry : entries_) {
       if (entry.settled || entry.bound_ps >= kForbidden) continue;
       const std::int64_t cutoff = cutoff_for(entry.problem);
-      const auto group = std::tuple(entry.problem.stages, entry.problem.micro_batches, entry.problem.schedule);
+      const auto group = std::tuple(entry.problem.stages, entry.problem.devices, entry.problem.micro_batches, entry.problem.schedule);
       const bool worth = entry.bound_ps < cutoff && tries > 0 && tried[group] < kVocabularies && !effort_.exhausted && wanted > 1;
       if (worth) {
         --tries, ++tried[group];
-        TRY(const bool found, solve(entry.problem, cutoff, quick_pipeline));
+        // Nobody wants a plan of twice the time.
+        TRY(const bool found, ranked(entry.problem.schedule) ? solve_ranked(entry.problem, std::min(cutoff, 2 * incumbent()))
+                                                             : solve(entry.problem, cutoff, quick_pipeline));
         if (found) continue;
       }
-      const std::int64_t incumbent = groups_.empty() ? kForbidden : groups_.front().best.closed_form_ps;
-      prune(to_string(entry.problem), fmt::format("bound {} ≥ incumbent {}", seconds(entry.bound_ps), seconds(incumbent)));
+      prune(to_string(entry.problem), fmt::format("bound {} ≥ incumbent {}", seconds(entry.bound_ps), seconds(incumbent())));
     }
     return {};
   }
 
   using Program = std::optional<PipelineAnswer> (*)(const PipelineProblem&, std::int64_t, Effort&);
 
-  /// True when the program's answer is a plan below the cutoff; then it is kept.
-  base::Result<bool> solve(const PlanProblem& problem, std::int64_t cutoff, Program program) {
-    // A problem whose memory is hard to decide must not use up the whole effort: it is left open (kBudget).
+  /// The effort of one problem: memory that is hard to decide must not use up the whole, the problem is left open then (kBudget).
+  [[nodiscard]] Effort effort_of_one() const {
     constexpr std::uint64_t kProblemStates = 300'000;
     const std::uint64_t left = effort_.limit == 0 ? kProblemStates : effort_.limit - std::min(effort_.limit, effort_.states);
-    Effort effort{.limit = std::min(kProblemStates, std::max<std::uint64_t>(left, 1))};
-    const auto answer = program(model_.pipeline(problem), cutoff, effort);
+    return {.limit = std::min(kProblemStates, std::max<std::uint64_t>(left, 1))};
+  }
+  void account(const Effort& effort) {
     effort_.states += effort.states;
     effort_.exhausted = effort_.exhausted || (effort_.limit != 0 && effort_.states >= effort_.limit);
     effort_.undecided = effort_.undecided || effort.undecided || effort.exhausted;
+  }
+
+  /// True when the program's answer is a plan below the cutoff; then it is kept.
+  base::Result<bool> solve(const PlanProblem& problem, std::int64_t cutoff, Program program) {
+    Effort effort = effort_of_one();
+    const auto answer = program(model_.pipeline(problem), cutoff, effort);
+    account(effort);
     if (!answer) return false;
-    TRY(Finalist finalist, price(problem, *answer));
+    TRY(Finalist finalist, price(model_.plan_of(problem, *answer)));
     ORRERY_CHECK(std::ranges::max(finalist.stage_peak_bytes) <= budget_, "an answer of the pipeline program does not fit");
     // The form's own optimum bounds the problem where plan_cost charges more (stage_model.h).
     if (program == solve_pipeline && answer->cost_ps < finalist.closed_form_ps) open_bound_ps_ = std::min(open_bound_ps_, answer->cost_ps);
@@ -166,8 +241,20 @@ class Loops {
     return true;
   }
 
-  base::Result<Finalist> price(const PlanProblem& problem, const PipelineAnswer& answer) {
-    Finalist finalist{model_.plan_of(problem, answer), 0, {}};
+  base::Result<bool> solve_ranked(const PlanProblem& problem, std::int64_t cutoff) {
+    Effort effort = effort_of_one();
+    const auto answer = ranks_.solve(problem, cutoff, effort);
+    account(effort);
+    if (!answer) return false;
+    TRY(Finalist finalist, price(answer->plan));
+    ORRERY_CHECK(std::ranges::max(finalist.stage_peak_bytes) <= budget_, "an answer of the rank program does not fit");
+    ORRERY_CHECK(finalist.closed_form_ps == answer->cost_ps, "the rank program says {} ps, plan_cost {}", answer->cost_ps, finalist.closed_form_ps);
+    keep(problem, std::move(finalist));
+    return true;
+  }
+
+  base::Result<Finalist> price(plan::Plan plan) {
+    Finalist finalist{std::move(plan), 0, {}};
     finalist.plan.cluster = request_.cluster;
     TRY(const costmodel::PlanCost priced, costmodel::plan_cost(costs_, finalist.plan));
     finalist.closed_form_ps = priced.step_ps;
@@ -177,14 +264,14 @@ class Loops {
 
   // ---- the best of every group ----
   struct Group {
-    int stages = 1;
+    int stages = 1, devices = 1;
     std::int64_t micro_batches = 1;
     plan::Schedule schedule = plan::Schedule::k1F1B;
     Finalist best;
   };
   Group* group_of(const PlanProblem& p) {
     const auto found = std::ranges::find_if(groups_, [&](const Group& g) {
-      return g.stages == p.stages && g.micro_batches == p.micro_batches && g.schedule == p.schedule;
+      return g.stages == p.stages && g.devices == p.devices && g.micro_batches == p.micro_batches && g.schedule == p.schedule;
     });
     return found == groups_.end() ? nullptr : &*found;
   }
@@ -201,7 +288,7 @@ class Loops {
     if (Group* group = group_of(problem))
       group->best = std::move(finalist);
     else
-      groups_.push_back({problem.stages, problem.micro_batches, problem.schedule, std::move(finalist)});
+      groups_.push_back({problem.stages, problem.devices, problem.micro_batches, problem.schedule, std::move(finalist)});
     std::ranges::stable_sort(
         groups_, [](const Group& a, const Group& b) { return a.best.closed_form_ps < b.best.closed_form_ps; });
   }
@@ -221,6 +308,7 @@ class Loops {
     return {};
   }
   std::string shortage(const PlanProblem& problem) {
+    if (ranked(problem.schedule)) return fmt::format("no choice of ranks fits {}", gib(budget_));
     const PipelineProblem& pipeline = model_.pipeline(problem);
     for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
       const std::int64_t needed = needed_by(pipeline.stages[i]);
@@ -235,28 +323,34 @@ class Loops {
     return std::min(kForbidden, budget_ - p.budget_bytes + least_memory(p));
   }
 
-  /// Nothing fits: the least peak, by plans whose stages use one option each, exact by plan_cost.
+  /// Nothing fits: the least peak, by plans whose stages use one option each, exact by plan_cost. An interleaved or ZB-H1 plan holds no fewer
+  /// micro-batches than 1F1B's: asked only where that is not allowed.
   base::Result<void> smallest() {
     struct Ranked {
       std::int64_t needed;
       PlanProblem problem;
     };
-    std::vector<Ranked> ranked;
+    std::vector<Ranked> by_need;
+    const bool plain = request_.space.one_f_one_b || request_.space.gpipe;
     for (const PlanProblem& problem : infeasible_) {
       std::int64_t needed = 0;
-      for (const PipelineStage& stage : model_.pipeline(problem).stages) needed = std::max(needed, needed_by(stage));
-      ranked.push_back({needed, problem});
+      if (ranked(problem.schedule)) {
+        if (plain) continue;
+      } else {
+        for (const PipelineStage& stage : model_.pipeline(problem).stages) needed = std::max(needed, needed_by(stage));
+      }
+      by_need.push_back({needed, problem});
     }
-    std::ranges::stable_sort(ranked, [](const Ranked& a, const Ranked& b) { return a.needed < b.needed; });
+    std::ranges::stable_sort(by_need, [](const Ranked& a, const Ranked& b) { return a.needed < b.needed; });
     constexpr std::size_t kTried = 24;
     result_.least_peak_bytes = kForbidden;
-    for (std::size_t i = 0; i < std::min(kTried, ranked.size()); ++i) {
-      const PipelineAnswer light = lightest(model_.pipeline(ranked[i].problem));
-      TRY(const Finalist finalist, price(ranked[i].problem, light));
+    for (std::size_t i = 0; i < std::min(kTried, by_need.size()); ++i) {
+      const PlanProblem& problem = by_need[i].problem;
+      TRY(Finalist finalist, price(ranked(problem.schedule) ? ranks_.lightest(problem) : model_.plan_of(problem, lightest(model_.pipeline(problem)))));
       const std::int64_t peak = std::ranges::max(finalist.stage_peak_bytes);
       if (peak >= result_.least_peak_bytes) continue;
       result_.least_peak_bytes = peak;
-      result_.smallest = finalist;
+      result_.smallest = std::move(finalist);
     }
     return {};
   }
@@ -284,11 +378,13 @@ class Loops {
   void prune(std::string candidate, std::string reason) {
     result_.pruned.push_back({std::move(candidate), std::move(reason)});
   }
-  void report() {
+  void report(std::size_t at) {
+    ++done_;
     if (!request_.on_progress) return;
-    const std::int64_t next = done_ + 1 < entries_.size() ? entries_[done_ + 1].bound_ps : 0;
-    const std::int64_t incumbent = groups_.empty() ? 0 : groups_.front().best.closed_form_ps;
-    request_.on_progress({done_ + 1, entries_.size(), incumbent, incumbent == 0 ? next : std::min(next, incumbent)});
+    while (at < entries_.size() && entries_[at].visited) ++at;
+    const std::int64_t next = std::min(waiting_bound_ps_, at < entries_.size() ? entries_[at].bound_ps : 0);
+    const std::int64_t best = groups_.empty() ? 0 : incumbent();
+    request_.on_progress({done_, entries_.size(), best, best == 0 ? next : std::min(next, best)});
   }
 
   const costmodel::CostModel& cost_;
@@ -296,12 +392,15 @@ class Loops {
   std::int64_t budget_;
   costmodel::LayerCosts costs_;
   StageModel model_;
+  RankModel ranks_;
   Effort effort_;
+  std::vector<std::int64_t> micro_batches_;
   std::vector<Entry> entries_;
   std::size_t done_ = 0;
   std::vector<Group> groups_;  // cheapest first
   std::vector<PlanProblem> infeasible_;
   std::int64_t open_bound_ps_ = kForbidden;
+  std::int64_t waiting_bound_ps_ = kForbidden;  // of entries that wait for an incumbent
   bool open_ = false;  // some problem's program could not decide (Effort::undecided)
   LoopResult result_;
 };

@@ -26,11 +26,14 @@ struct Space {
   bool hybrid = true;                // states sharded inside a host, replicated across
   bool strided = false;              // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
   bool gpipe = true, one_f_one_b = true;
+  bool interleaved = true, zero_bubble = true;  // ZB-H1; both within the space of rank_model.h
+  bool idle = true;                             // stages times devices of a stage may be below the cluster's devices
   bool expert = true;  // experts of a mixture over ranks of the data group
   bool recompute_none = true;  // layers that keep all activations
   bool tensor_alone = true;    // tensor without sequence parallelism
   bool reduce_per_step = true, reduce_per_micro_batch = true;  // gradients of zero 2 and 3
   std::optional<int> fix_tp, fix_cp, fix_pp, fix_dp;
+  std::optional<int> fix_virtual_stages;  // of interleaved plans
   std::optional<std::int64_t> fix_micro_batches;
   std::optional<std::int64_t> fix_micro_batch;  // sequences of a micro-batch on one data-parallel rank
   bool vocabulary_like_layers = false;          // fix_tp holds for embedding and head too
@@ -63,8 +66,9 @@ struct Pruned {
 };
 
 /// Proof that no plan of the space is cheaper by the closed form: recomputable from the plan and the cost model. Memory is exact (bytes of
-/// the lowered Program's static peak), partitions into stages are free, layers of a stage stand in any order: what is called optimal equals the
-/// enumeration of every plan of tiny problems at 198 memory limits (tests/oracle/search/whole_plan_test.cc).
+/// the lowered Program's static peak), partitions into stages are free, layers of a stage stand in any order; interleaved 1F1B and ZB-H1 are searched
+/// within the space of rank_model.h (one strategy for the layers of a rank, one layout for those of a plan), exactly there. What is called optimal
+/// equals the enumeration of every plan of tiny problems at 528 memory limits (tests/oracle/search/whole_plan_test.cc).
 struct Certificate {
   std::int64_t cost_ps = 0;   // closed-form cost of the best plan
   std::int64_t bound_ps = 0;  // lower bound over the whole space
@@ -93,7 +97,7 @@ struct PlanAnswer {
   Certificate certificate;
   std::vector<Pruned> pruned;
   std::uint64_t states = 0;    // dynamic-program states
-  std::uint64_t problems = 0;  // (pp, m, schedule, vocabulary) problems solved or pruned
+  std::uint64_t problems = 0;  // (pp, devices, m, schedule, vocabulary) problems solved or pruned
   int order_changes = 0;       // pairs of the top k that simulation put the other way round
   // infeasible:
   std::int64_t shortfall_bytes = 0;  // least peak over the space minus the limit; 0: no strategy divides model and batch

@@ -17,6 +17,9 @@ std::int64_t cycle_of(const LayerCost& c) { return c.forward_ps + c.backward_ps 
 std::int64_t sync_of(const LayerCost& c) { return c.backward_sync_ps - c.backward_ps; }
 std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+constexpr int kMostVirtualStages = 16;  // a sixteenth of the bubble is left
+constexpr int kAround = 8;              // layers of a rank more or fewer than the mean
+
 /// Bytes that a micro-batch leaves behind between its forward and its backward, and between backward and weight gradients.
 std::int64_t forward_bytes(const LayerCost& c) { return c.forward.delta_bytes; }
 std::int64_t backward_bytes(const LayerCost& c) {
@@ -89,7 +92,7 @@ std::vector<int> RankModel::virtual_stages(const PlanProblem& problem) const {
     return result;
   }
   if (problem.micro_batches % p != 0) return result;
-  for (int v = layers / p; v >= 2; --v) {
+  for (int v = std::min(layers / p, kMostVirtualStages); v >= 2; --v) {
     if (space_.fix_virtual_stages && *space_.fix_virtual_stages != v) continue;
     if (!space_.even_stages || layers % (p * v) == 0) result.push_back(v);
   }
@@ -352,7 +355,8 @@ class RankModel::Check {
 RankProblem RankModel::ranks(const PlanProblem& problem, const Way& way, std::int64_t cutoff_ps) {
   const Frame& f = frame(problem);
   const int layers = static_cast<int>(cost_.model().layers), p = problem.stages, v = way.virtual_stages;
-  const int first = space_.even_stages ? layers / p : v, end = space_.even_stages ? first : layers - (p - 1) * v;
+  const int first = space_.even_stages ? layers / p : std::max(v, layers / p - kAround);
+  const int end = space_.even_stages ? first : std::min(layers - (p - 1) * v, layers / p + kAround);
   RankProblem result{.ranks = {}, .layers = layers, .cycles = v > 1 ? problem.micro_batches : problem.micro_batches - 1};
   const auto options = [&](int r) -> const std::vector<Option>& { return (*f.tables[static_cast<std::size_t>(r)])[way.layout].options; };
   // A cycle grows by the same with every layer.
@@ -429,7 +433,6 @@ std::optional<RankModel::Answer> RankModel::cheapest(const PlanProblem& problem,
 
 /// For each way least[k] = min over n of max(least[k - n] of the ranks before, least peak of the rank with n layers).
 plan::Plan RankModel::lightest(const PlanProblem& problem) {
-  constexpr int kAround = 3;  // layers more or fewer than the mean
   const int layers = static_cast<int>(cost_.model().layers), p = problem.stages;
   const Frame& f = frame(problem);
   plan::Plan best;

@@ -3,8 +3,8 @@
 /// From costs of layers to the integers of the rank program: plans of interleaved 1F1B and ZB-H1.
 ///
 /// The space, exact within: at least two pipeline ranks; the layers of a rank share one strategy, those of different ranks one layout (degrees,
-/// sequence parallelism), so that sharding and recomputation may change from rank to rank; the number of layers of a rank is free. With v virtual
-/// stages its n layers are spread evenly, the longer stages last: n / v or one more each. So 126 layers run on 16 ranks with any v <= 7. ZB-H1 with at
+/// sequence parallelism), so that sharding and recomputation may change from rank to rank; a rank has up to 8 layers more or fewer than ⌊L / p⌋. With
+/// v <= 16 virtual stages its n layers are spread evenly, the longer stages last: n / v or one more each. So 126 layers run on 16 ranks with any v <= 7. ZB-H1 with at
 /// least as many micro-batches as ranks; interleaved with multiples of them (plan/schedule.h).
 ///
 /// Options of a layout that another beats in every time and every byte are left out. The rank program runs on choices that fit by a lower bound

@@ -109,7 +109,7 @@ void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
 
 void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& cost, double seconds) {
   const search::Candidate& best = answer.candidates.front();
-  fmt::print("{}\n{}\n", describe(best.plan), sim::to_text(best.report));
+  fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()), sim::to_text(best.report));
   fmt::print("prices: {}\n", describe_origin(cost));
   fmt::print("search: {} in {:.3f} s: {} problems, {} states; closed form {}, bound {}, gap {:.2f} %\n", search::to_string(answer.status), seconds,
              answer.problems, answer.states, show_time(answer.certificate.cost_ps), show_time(answer.certificate.bound_ps), 100 * answer.certificate.gap);

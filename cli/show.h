@@ -15,7 +15,8 @@ std::string show_time(std::int64_t ps);
 std::string show_bytes(std::int64_t bytes);
 
 /// "pp4 m16 1f1b | stage 0: 8 × tp1 dp2 zero3 | ... | vocabulary tp2": a plan in a few lines for people.
-std::string describe(const plan::Plan& plan);
+/// Of `devices` in the cluster some may be idle; 0: not said.
+std::string describe(const plan::Plan& plan, std::int64_t devices = 0);
 /// The same on one line for tables.
 std::string one_line(const plan::Plan& plan);
 

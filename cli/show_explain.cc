@@ -237,7 +237,7 @@ std::string trust(const Explanation& e, const costmodel::CostModel& cost) {
 }  // namespace
 
 std::string explanation_text(const Explanation& e, const costmodel::CostModel& cost) {
-  std::string text = describe(e.plan.plan) + "\n" + in_short(e) + "\n";
+  std::string text = describe(e.plan.plan, cost.topology().device_count()) + "\n" + in_short(e) + "\n";
   text += waterfall(e.plan) + "\n" + limits(e) + "\n";
   if (!e.relaxations.empty()) text += "Ways to make this plan fit\n" + relaxations(e.relaxations) + "\n";
   if (!e.problem_relaxations.empty()) text += "No plan of the search fits; the best one\n" + relaxations(e.problem_relaxations) + "\n";

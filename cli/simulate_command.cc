@@ -133,7 +133,7 @@ base::Result<int> run_simulate(const base::Options& options, const Invocation&) 
     print_json({{"schema", "orrery.simulation/1"}, {"status", fits ? "ok" : "infeasible"}, {"plan", plan::to_json(plan)}, {"predicted", sim::to_json(report)}, {"origin", origin_json(scene.cost)},
                 {"memory_limit_bytes", limit}, {"shortfall_bytes", fits ? 0 : peak - limit}, {"program_fingerprint", program.fingerprint()}});
   } else {
-    fmt::print("{}\n{}\nprices: {}\n", describe(plan), sim::to_text(report), describe_origin(scene.cost));
+    fmt::print("{}\n{}\nprices: {}\n", describe(plan, scene.cost.topology().device_count()), sim::to_text(report), describe_origin(scene.cost));
   }
   if (options.has("trace")) fmt::print(stderr, "timeline written to {}: open it at ui.perfetto.dev\n", options.string("trace"));
   if (fits) return 0;

@@ -159,7 +159,7 @@ class Explainer {
     std::vector<Pruned> found;
     const std::int64_t fixed = std::int64_t{space.fix_tp.value_or(1)} * space.fix_pp.value_or(1) * space.fix_dp.value_or(1);
     const auto devices = static_cast<std::int64_t>(cost_.topology().device_count());
-    if (devices % fixed != 0) {
+    if (fixed > devices || (!space.idle && devices % fixed != 0)) {
       found.push_back({request_.versus_space->text, fmt::format("{} ranks do not divide {} devices", fixed, devices)});
     }
     for (Pruned& p : telling_reasons(answer.pruned, kReasons - found.size())) found.push_back(std::move(p));

@@ -1,10 +1,12 @@
 #pragma once
 /// \file
-/// The outer loops of the planner: every (pipeline degree, micro-batches, schedule, vocabulary) problem, its bound, its
+/// The outer loops of the planner: every (pipeline degree, devices of a stage, micro-batches, schedule, vocabulary) problem, its bound, its
 /// solution.
 ///
-/// Problems are taken in the order of their lower bounds. One whose bound is below the best plan so far is solved
-/// exactly, so the best plan is proved. Then groups (pp, m, schedule) get quick answers in the same order, for the simulator to judge: the
+/// Problems are taken in the order of their lower bounds, those of interleaved 1F1B and ZB-H1 once there is a plan to beat. One whose bound is below
+/// the best plan so far is solved exactly, so the best plan is proved. Then come the problems that leave devices idle: all p stages of d devices with
+/// p d below the cluster's number, so that more devices are never slower; what their layers cost at least excludes most before embedding
+/// and head are priced. Then groups (pp, devices, m, schedule) get quick answers in the same order, for the simulator to judge: the
 /// best plan of each group, of these the `top` best. The rest is cut and keeps its reason.
 #include <cstdint>
 #include <vector>

@@ -32,13 +32,14 @@ base::Result<std::int64_t> budget_of(const costmodel::CostModel& cost, const Pla
   if (r.global_batch < 1) fault(ErrorCode::kOutOfRange, fmt::format("a global batch of {} sequences", r.global_batch));
   if (r.top < 1) fault(ErrorCode::kOutOfRange, fmt::format("{} candidates", r.top));
   if (r.threads < 1) fault(ErrorCode::kOutOfRange, fmt::format("{} threads", r.threads));
-  if (!r.space.gpipe && !r.space.one_f_one_b) fault(ErrorCode::kInconsistent, "no pipeline schedule is allowed");
-  if (r.space.fix_pp && (*r.space.fix_pp < 1 || devices % *r.space.fix_pp != 0)) {
-    fault(ErrorCode::kInconsistent, fmt::format("pp {} does not divide {} devices", *r.space.fix_pp, devices));
-  }
-  if (r.space.fix_tp && (*r.space.fix_tp < 1 || devices % *r.space.fix_tp != 0)) {
-    fault(ErrorCode::kInconsistent, fmt::format("tp {} does not divide {} devices", *r.space.fix_tp, devices));
-  }
+  if (!r.space.gpipe && !r.space.one_f_one_b && !r.space.interleaved && !r.space.zero_bubble) fault(ErrorCode::kInconsistent, "no pipeline schedule is allowed");
+  const auto check_degree = [&](std::string_view name, const std::optional<int>& degree) {
+    if (!degree) return;
+    if (*degree < 1 || *degree > devices) fault(ErrorCode::kInconsistent, fmt::format("{} {} on {} devices", name, *degree, devices));
+    else if (!r.space.idle && devices % *degree != 0) fault(ErrorCode::kInconsistent, fmt::format("{} {} does not divide {} devices", name, *degree, devices));
+  };
+  check_degree("pp", r.space.fix_pp);
+  check_degree("tp", r.space.fix_tp);
   if (r.space.fix_micro_batches &&
       (*r.space.fix_micro_batches < 1 || r.global_batch % *r.space.fix_micro_batches != 0)) {
     fault(ErrorCode::kInconsistent, fmt::format("{} micro-batches do not divide a global batch of {}",

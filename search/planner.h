@@ -27,12 +27,15 @@ struct Space {
   bool hybrid = true;                // states sharded inside a host, replicated across
   bool strided = false;              // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
   bool gpipe = true, one_f_one_b = true;
+  bool interleaved = true, zero_bubble = true;  // ZB-H1; both within the space of rank_model.h
+  bool idle = true;                             // stages times devices of a stage may be below the cluster's devices
   bool expert = true;  // experts of a mixture over ranks of the data group
   bool operators = false, slices = false;  // OSDP: zero 3 of attention or MLP alone, and of products in slices: many more strategies
   bool recompute_none = true;  // layers that keep all activations
   bool tensor_alone = true;    // tensor without sequence parallelism
   bool reduce_per_step = true, reduce_per_micro_batch = true;  // gradients of zero 2 and 3
   std::optional<int> fix_tp, fix_cp, fix_pp, fix_dp, fix_slices;
+  std::optional<int> fix_virtual_stages;                // of interleaved plans
   std::optional<plan::ShardedOperators> fix_operators;  // as fix_slices, of layers with zero 3
   std::optional<std::int64_t> fix_micro_batches;
   std::optional<std::int64_t> fix_micro_batch;  // sequences of a micro-batch on one data-parallel rank
@@ -76,9 +79,11 @@ struct SpaceProof {
 /// Proof that no plan of the space is cheaper by the closed form. It states two lower bounds. `bound_ps` is what the search proves: with
 /// its exact programs it is the cost itself, but whoever believes it believes the search. `multiplier_bound_ps` is what the stated multipliers
 /// prove: the checker recomputes it with nothing of the search (certificate_check.h). The second is the weaker one: a linear relaxation,
-/// where a layer may be split between two strategies and a slowest stage is a weighted mean of all. Memory is exact (bytes of
-/// the lowered Program's static peak), partitions into stages are free, layers of a stage stand in any order: what is called optimal equals the
-/// enumeration of every plan of tiny problems at 198 memory limits (tests/oracle/search/whole_plan_test.cc).
+/// where a layer may be split between two strategies and a slowest stage is a weighted mean of all, and it covers 1F1B and GPipe on all devices
+/// (`proofs` name their space; empty when the answer is another). Memory is exact (bytes of
+/// the lowered Program's static peak), partitions into stages are free, layers of a stage stand in any order; interleaved 1F1B and ZB-H1 are searched
+/// within the space of rank_model.h (one strategy for the layers of a rank, one layout for those of a plan), exactly there. What is called optimal
+/// equals the enumeration of every plan of tiny problems at 528 memory limits (tests/oracle/search/whole_plan_test.cc).
 struct Certificate {
   std::int64_t cost_ps = 0;   // closed-form cost of the best plan
   std::int64_t bound_ps = 0;  // lower bound over the whole space

@@ -32,6 +32,9 @@ constexpr std::array kDimensions{
     Dimension{{"hybrid", "", "states sharded inside a host, replicated across"}, &Space::hybrid},
     Dimension{{"strided", "", "tensor groups across, data groups on neighbours"}, &Space::strided},
     Dimension{{"pp", "", "pipelines"}, &Space::pipeline},
+    Dimension{{"interleaved", "", "interleaved 1F1B, several virtual stages on a pipeline rank"}, &Space::interleaved},
+    Dimension{{"zb-h1", "", "ZB-H1, weight gradients fill the bubble"}, &Space::zero_bubble},
+    Dimension{{"idle", "", "plans that leave devices idle"}, &Space::idle},
     Dimension{{"selective", "", "selective recomputation"}, &Space::recompute_selective},
     Dimension{{"recompute", "", "full recomputation"}, &Space::recompute_full},
 };
@@ -78,9 +81,12 @@ base::Result<void> fix_sp(std::string_view value, Space& space) {
 }
 
 base::Result<void> fix_schedule(std::string_view value, Space& space) {
-  if (value != "1f1b" && value != "gpipe") return base::fail(bad_word("schedule", value, "1f1b or gpipe"));
-  space.one_f_one_b = value == "1f1b";
-  space.gpipe = value == "gpipe";
+  constexpr std::array<std::pair<std::string_view, bool Space::*>, 4> kSchedules{
+      {{"1f1b", &Space::one_f_one_b}, {"gpipe", &Space::gpipe}, {"interleaved", &Space::interleaved}, {"zb-h1", &Space::zero_bubble}}};
+  if (std::ranges::none_of(kSchedules, [&](const auto& s) { return s.first == value; })) {
+    return base::fail(bad_word("schedule", value, "1f1b, gpipe, interleaved or zb-h1"));
+  }
+  for (const auto& [name, schedule] : kSchedules) space.*schedule = name == value;
   return {};
 }
 
@@ -132,8 +138,22 @@ constexpr std::array kKeys{
     Key{{"recompute", "none, selective, full", "of every layer"}, [](std::string_view, std::string_view v, Space& s) { return fix_recompute(v, s); }},
     Key{{"micro_batches", "1, 2, ...", "micro-batches of a step"}, fix_count<&Space::fix_micro_batches>},
     Key{{"micro_batch", "1, 2, ...", "sequences of a micro-batch on a data-parallel rank"}, fix_count<&Space::fix_micro_batch>},
-    Key{{"schedule", "1f1b, gpipe", "pipeline schedule"}, [](std::string_view, std::string_view v, Space& s) { return fix_schedule(v, s); }},
+    Key{{"schedule", "1f1b, gpipe, interleaved, zb-h1", "pipeline schedule"}, [](std::string_view, std::string_view v, Space& s) { return fix_schedule(v, s); }},
+    Key{{"virtual_stages", "1, 2, ...", "of a pipeline rank; from 2 on the schedule is interleaved"}, fix_degree<&Space::fix_virtual_stages>},
 };
+
+/// Several virtual stages on a rank are what the interleaved schedule has, and it alone.
+base::Result<void> settle_virtual_stages(bool schedule_is_fixed, Space& space) {
+  if (!space.fix_virtual_stages) return {};
+  const bool several = *space.fix_virtual_stages > 1;
+  if (schedule_is_fixed && several != space.interleaved) {
+    return base::fail(fault(ErrorCode::kInconsistent, fmt::format("virtual_stages={} beside this schedule", *space.fix_virtual_stages),
+                            "schedule=interleaved, and it alone, has more than one virtual stage on a rank"));
+  }
+  if (several) return fix_schedule("interleaved", space);
+  space.interleaved = false;
+  return {};
+}
 
 template <class Row, std::size_t N>
 std::vector<std::string> names_of(const std::array<Row, N>& rows) {
@@ -190,6 +210,7 @@ base::Result<Space> fix_values(std::string_view text, Space space) {
     seen.push_back(key);
     if (auto fixed = row->fix(key, value, space); !fixed) sink.add(std::move(fixed).error());
   }
+  if (auto settled = settle_virtual_stages(std::ranges::find(seen, "schedule") != seen.end(), space); !settled) sink.add(std::move(settled).error());
   space.tensor = space.tensor || space.fix_tp.value_or(1) > 1;
   space.pipeline = space.pipeline || space.fix_pp.value_or(1) > 1;
   return sink.result(space);

@@ -12,15 +12,15 @@ std::int64_t once_of(const costmodel::LayerCost& c, bool first_stage) { return s
 }  // namespace
 
 std::string to_string(const PlanProblem& p) {
-  return fmt::format("pp={} m={} {} vocabulary {}", p.stages, p.micro_batches, plan::to_string(p.schedule),
-                     plan::to_string(p.vocabulary));
+  return fmt::format("pp={} m={}{} {} vocabulary {}", p.stages, p.micro_batches, p.idle > 0 ? fmt::format(" idle={}", p.idle) : "",
+                     plan::to_string(p.schedule), plan::to_string(p.vocabulary));
 }
 
 /// What the pipeline program asks back: exact memory, changes of layout.
 class StageModel::View final : public StageCheck, public LayoutChanges {
  public:
   View(StageModel& model, const PlanProblem& problem)
-      : model_(model), problem_(problem), devices_(model.devices_of(problem.stages)), plan_(model.frame(problem)) {
+      : model_(model), problem_(problem), devices_(problem.devices), plan_(model.frame(problem)) {
     plan_.stages.resize(static_cast<std::size_t>(problem.stages));
   }
 
@@ -57,8 +57,6 @@ class StageModel::View final : public StageCheck, public LayoutChanges {
 StageModel::StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch, std::int64_t memory_bytes)
     : costs_(costs), cost_(costs.cost()), space_(space), global_batch_(global_batch), memory_bytes_(memory_bytes) {}
 StageModel::~StageModel() = default;
-
-int StageModel::devices_of(int stages) const { return static_cast<int>(cost_.topology().device_count()) / stages; }
 
 plan::LayerContext StageModel::context(std::int64_t micro_batches, int stages) const {
   plan::LayerContext c;
@@ -145,7 +143,7 @@ std::int64_t StageModel::change_ps(Table& t, std::int64_t micro_batches, int fir
 }
 
 StageModel::Vocabulary StageModel::vocabulary(const PlanProblem& problem, bool head) {
-  const int devices = devices_of(problem.stages), first_rank = head ? (problem.stages - 1) * devices : 0;
+  const int devices = problem.devices, first_rank = head ? (problem.stages - 1) * devices : 0;
   const plan::LayerContext c = context(problem.micro_batches, problem.stages);
   Vocabulary v;
   v.cost = head ? &costs_.head(problem.vocabulary, c, first_rank, devices) : &costs_.embedding(problem.vocabulary, c, first_rank, devices);
@@ -162,15 +160,37 @@ std::int64_t StageModel::zero_loss_ps() const {
   return cost_.segment_ps(zero, model::Phase::kF);
 }
 
-std::int64_t StageModel::quick_bound(const PlanProblem& problem) {
-  const int devices = devices_of(problem.stages);
-  const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches;
+/// First ranks of stages that lie differently.
+const std::vector<int>& StageModel::places(const PlanProblem& problem) {
+  const auto [place, fresh] = places_.try_emplace({problem.stages, problem.devices});
+  std::vector<int>& ranks = place->second;
+  if (!fresh) return ranks;
+  for (int i = 0; i < problem.stages; ++i) ranks.push_back(costs_.canonical_rank(i * problem.devices, problem.devices));
+  std::ranges::sort(ranks);
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+/// Steady time, and steady with synchronisation, of the cheapest layer in any stage.
+std::pair<std::int64_t, std::int64_t> StageModel::least_of_a_layer(const PlanProblem& problem) {
   std::int64_t steady = kForbidden, total = kForbidden;
-  for (int i = 0; i < problem.stages; ++i) {  // equal but for the place in a host
-    const Table& t = table(devices, m, i * devices);
+  for (const int first_rank : places(problem)) {
+    const Table& t = table(problem.devices, problem.micro_batches, first_rank);
     steady = std::min(steady, t.least_steady_ps);
     total = std::min(total, t.least_total_ps);
   }
+  return {steady, total};
+}
+
+std::int64_t StageModel::layers_bound(const PlanProblem& problem) {
+  const std::int64_t layers = cost_.model().layers, p = problem.stages;
+  const auto [steady, total] = least_of_a_layer(problem);
+  return layers * total + (problem.micro_batches - 1) * ((layers + p - 1) / p) * steady;
+}
+
+std::int64_t StageModel::quick_bound(const PlanProblem& problem) {
+  const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches;
+  const auto [steady, total] = least_of_a_layer(problem);
   const costmodel::LayerCost &embedding = *vocabulary(problem, false).cost, &head = *vocabulary(problem, true).cost;
   const std::int64_t ends = steady_of(embedding) + steady_of(head);
   const std::int64_t slowest = std::max((layers * steady + ends + p - 1) / p, (layers + p - 1) / p * steady);
@@ -195,7 +215,7 @@ void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& 
                          .step_bytes = b.memory.step_bytes,
                          .layout = b.layout});
   }
-  const int devices = devices_of(problem.stages), first_rank = index * devices;
+  const int devices = problem.devices, first_rank = index * devices;
   if (index + 1 < problem.stages) {
     for (const std::int64_t bytes : t.stream_bytes) {
       const std::int64_t back = costs_.exchange_ps(first_rank + devices, devices, -devices, bytes);
@@ -219,7 +239,7 @@ void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& 
 /// Embedding in front of the first stage, head behind the last.
 void StageModel::add_ends(const PlanProblem& problem, int index, const Table& t, PipelineStage& stage) {
   const std::int64_t flight = costmodel::in_flight(problem.schedule, index, problem.stages, problem.micro_batches);
-  const int devices = devices_of(problem.stages);
+  const int devices = problem.devices;
   LayerProblem& p = stage.layers;
   for (const bool head : {false, true}) {
     if (index != (head ? problem.stages - 1 : 0)) continue;
@@ -253,7 +273,7 @@ void StageModel::add_ends(const PlanProblem& problem, int index, const Table& t,
 }
 
 const PipelineProblem& StageModel::pipeline(const PlanProblem& problem) {
-  const int devices = devices_of(problem.stages), layers = static_cast<int>(cost_.model().layers);
+  const int devices = problem.devices, layers = static_cast<int>(cost_.model().layers);
   view_ = std::make_unique<View>(*this, problem);
   problem_ = {.stages = {}, .layers = layers, .micro_batches = problem.micro_batches, .check = view_.get(), .changes = view_.get()};
   for (int i = 0; i < problem.stages; ++i) {

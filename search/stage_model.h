@@ -31,12 +31,14 @@ namespace orrery::search {
 
 /// One problem of the planner's outer loops.
 struct PlanProblem {
-  int stages = 1;
+  int stages = 1;   // pipeline ranks
+  int devices = 1;  // of a stage
+  int idle = 0;     // devices of the cluster that no stage uses
   std::int64_t micro_batches = 1;
   plan::Schedule schedule = plan::Schedule::k1F1B;
   plan::LayerStrategy vocabulary;
 };
-/// "pp=4 m=16 1f1b vocabulary tp2 dp4 zero3".
+/// "pp=4 m=16 1f1b vocabulary tp2 dp4 zero3"; with "idle=2" behind m where devices are idle.
 std::string to_string(const PlanProblem& problem);
 
 class StageModel {
@@ -54,6 +56,16 @@ class StageModel {
   const PipelineProblem& pipeline(const PlanProblem& problem);
   /// The plan that an answer of that program stands for.
   plan::Plan plan_of(const PlanProblem& problem, const PipelineAnswer& answer);
+
+  /// As quick_bound(), whatever the vocabulary.
+  std::int64_t layers_bound(const PlanProblem& problem);
+
+  /// All of a plan but its stages.
+  [[nodiscard]] plan::Plan frame(const PlanProblem& problem) const;
+  [[nodiscard]] plan::LayerContext context(std::int64_t micro_batches, int stages) const;
+  /// Of the residual stream on a rank.
+  [[nodiscard]] std::int64_t stream_bytes(const plan::LayerStrategy& layout, std::int64_t micro_batches) const;
+  [[nodiscard]] std::int64_t zero_loss_ps() const;
 
  private:
   struct Block {
@@ -79,16 +91,13 @@ class StageModel {
   class View;
   using Key = std::tuple<int, std::int64_t, int>;  // devices, micro-batches, first rank
 
-  [[nodiscard]] int devices_of(int stages) const;
-  [[nodiscard]] plan::LayerContext context(std::int64_t micro_batches, int stages) const;
-  [[nodiscard]] std::int64_t stream_bytes(const plan::LayerStrategy& layout, std::int64_t micro_batches) const;
-  [[nodiscard]] std::int64_t zero_loss_ps() const;
   Table& table(int devices, std::int64_t micro_batches, int first_rank);
   std::int64_t change_ps(Table& table, std::int64_t micro_batches, int first_rank, int devices, int from, int to);
+  const std::vector<int>& places(const PlanProblem& problem);
+  std::pair<std::int64_t, std::int64_t> least_of_a_layer(const PlanProblem& problem);
   Vocabulary vocabulary(const PlanProblem& problem, bool head);
   void fill_stage(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
   void add_ends(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
-  plan::Plan frame(const PlanProblem& problem) const;
 
   costmodel::LayerCosts& costs_;
   const costmodel::CostModel& cost_;
@@ -97,6 +106,7 @@ class StageModel {
   std::int64_t memory_bytes_;
   std::map<std::pair<int, std::int64_t>, StrategyTree> layer_trees_, vocabulary_trees_;
   std::map<Key, std::unique_ptr<Table>> tables_;
+  std::map<std::pair<int, int>, std::vector<int>> places_;  // of (stages, devices)
   PipelineProblem problem_;
   std::unique_ptr<View> view_;
 };

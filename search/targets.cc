@@ -14,23 +14,24 @@ constexpr std::array kTargets{
            .zero = {true, true, false, false},
            .tensor = true, .sequence_parallel = true, .pipeline = true, .tensor_alone = true,
            .selective = true, .full = true, .reduce_per_step = true, .reduce_per_micro_batch = false,
-           .gpipe = false, .even_stages = true, .pipeline_zero = 1, .tensor_zero = 1,
-           .restrictions = "one strategy for all layers, equal stages, 1F1B, optimizer states sharded or not",
+           .gpipe = false, .interleaved = true, .zero_bubble = false, .even_stages = true, .pipeline_zero = 1, .tensor_zero = 1,
+           .restrictions = "one strategy for all layers, equal stages, 1F1B and interleaved 1F1B, optimizer states sharded or not",
            .source = "github.com/NVIDIA/Megatron-LM, megatron/training/arguments.py: --tensor-model-parallel-size, --sequence-parallel, "
-                     "--pipeline-model-parallel-size, --use-distributed-optimizer, --recompute-granularity"},
+                     "--pipeline-model-parallel-size, --num-layers-per-virtual-pipeline-stage, --use-distributed-optimizer, --recompute-granularity"},
     Target{.name = "torchtitan",
            .zero = {true, false, true, true},
            .tensor = true, .sequence_parallel = true, .pipeline = true, .tensor_alone = false,
            .selective = true, .full = true, .reduce_per_step = true, .reduce_per_micro_batch = true,
-           .gpipe = true, .even_stages = false, .pipeline_zero = 3, .tensor_zero = 3,
+           .gpipe = true, .interleaved = true, .zero_bubble = true, .even_stages = false, .pipeline_zero = 3, .tensor_zero = 3,
            .restrictions = "one strategy for all layers, tensor parallelism always with sequence parallelism, FSDP with or without resharding",
            .source = "github.com/pytorch/torchtitan, README and docs/fsdp.md: FSDP2 (reshard_after_forward), tensor parallelism with "
-                     "SequenceParallel, pipeline schedules, activation checkpointing none, selective, full"},
+                     "SequenceParallel, activation checkpointing none, selective, full; pytorch.org/docs/stable/distributed.pipelining.html: ScheduleGPipe, "
+                     "Schedule1F1B, ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble"},
     Target{.name = "deepspeed",
            .zero = {true, true, true, true},
            .tensor = false, .sequence_parallel = false, .pipeline = true, .tensor_alone = false,
            .selective = false, .full = true, .reduce_per_step = false, .reduce_per_micro_batch = true,
-           .gpipe = false, .even_stages = false, .pipeline_zero = 1, .tensor_zero = 0,
+           .gpipe = false, .interleaved = false, .zero_bubble = false, .even_stages = false, .pipeline_zero = 1, .tensor_zero = 0,
            .restrictions = "ZeRO 0 to 3, pipelines with ZeRO 0 or 1 only, full recomputation",
            .source = "github.com/deepspeedai/DeepSpeed, deepspeed/runtime/pipe/engine.py: ZeRO-2 and ZeRO-3 are incompatible with pipeline "
                      "parallelism; its pipeline schedule is 1F1B (runtime/pipe/schedule.py, TrainSchedule)"},
@@ -38,7 +39,7 @@ constexpr std::array kTargets{
            .zero = {true, false, true, true},
            .tensor = false, .sequence_parallel = false, .pipeline = false, .tensor_alone = false,
            .selective = false, .full = true, .reduce_per_step = true, .reduce_per_micro_batch = true,
-           .gpipe = false, .even_stages = true, .pipeline_zero = 3, .tensor_zero = 0,
+           .gpipe = false, .interleaved = false, .zero_bubble = false, .even_stages = true, .pipeline_zero = 3, .tensor_zero = 0,
            .restrictions = "data parallelism only: NO_SHARD, SHARD_GRAD_OP, FULL_SHARD; full recomputation",
            .source = "pytorch.org/docs/stable/fsdp.html: ShardingStrategy, no_sync; torch.utils.checkpoint"},
 };
@@ -72,7 +73,7 @@ bool target_allows(const Target& t, const Choice& c) {
 /// Every strategy without a choice that means nothing (sequence parallelism at tp 1, reduction of replicated gradients).
 std::vector<Choice> choices(const Target& target, const Space& space, int devices) {
   std::vector<Choice> all;
-  for (int tp = 1; tp <= devices && devices % tp == 0; tp *= 2) {
+  for (int tp = 1; tp <= devices && (space.idle || devices % tp == 0); tp *= 2) {
     for (int zero = 0; zero <= 3; ++zero) {
       for (const bool sp : {false, true}) {
         for (const auto recompute : {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull}) {
@@ -104,6 +105,8 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   space.reduce_per_micro_batch = !space.reduce_per_step;
   space.pipeline = space.pipeline && t.pipeline && c.zero <= t.pipeline_zero;
   space.gpipe = space.gpipe && t.gpipe;
+  space.interleaved = space.interleaved && t.interleaved;
+  space.zero_bubble = space.zero_bubble && t.zero_bubble;
   space.ring = space.ulysses = space.hybrid = space.strided = space.expert = space.operators = space.slices = false;
   space.vocabulary_like_layers = true;
   space.even_stages = space.even_stages || t.even_stages;

@@ -18,7 +18,7 @@ struct Target {
   bool tensor_alone;             // tensor parallelism without sequence parallelism
   bool selective, full;          // recomputation
   bool reduce_per_step, reduce_per_micro_batch;  // gradients of zero 2 and 3
-  bool gpipe;                    // beside 1F1B
+  bool gpipe, interleaved, zero_bubble;  // beside 1F1B
   bool even_stages;
   int pipeline_zero;             // largest zero level beside a pipeline
   int tensor_zero;               // largest zero level beside tensor parallelism

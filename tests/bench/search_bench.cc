@@ -35,7 +35,7 @@ void layer_program(benchmark::State& state) {
   costmodel::LayerCosts costs(cost);
   StageModel stages(costs, space, 64, 36 * kGiB);
   const plan::LayerStrategy vocabulary = stages.vocabulary_of(8, 4).leaves.front();
-  LayerProblem problem = stages.pipeline({1, 4, plan::Schedule::k1F1B, vocabulary}).stages.front().layers;
+  LayerProblem problem = stages.pipeline({.devices = 8, .micro_batches = 4, .vocabulary = vocabulary}).stages.front().layers;
   problem.layers = static_cast<int>(state.range(0));
   problem.budget_bytes = problem.budget_bytes / 32 * problem.layers;
   Effort effort;

@@ -128,7 +128,7 @@ std::vector<Case> cases() {
       {"missing_file", "simulate --plan nowhere.json"},
       {"unreadable_file", "simulate --plan ."},
       {"infeasible", "plan --model llama-2-7b --cluster dgx-a100 --memory 4GiB --global-batch 64 --sequence-length 2048"},
-      {"nothing_divides", "plan --model gpt2-xl --cluster dgx-a100 --hosts 8 --global-batch 1"},
+      {"nothing_divides", "plan --model gpt2-xl --cluster dgx-a100 --hosts 8 --global-batch 1 --space dp,zero1,zero3,tp,sp,pp,recompute"},
       {"infeasible_simulation", "simulate --model llama-2-7b --cluster dgx-a100 --dp 8 --memory 40GiB --sequence-length 2048"},
       {"more_choices_than_experts", "simulate --model ./mixture.json --cluster dgx-a100", {{"mixture.json", kMixture}}},
       {"ep_does_not_divide_experts", "simulate --model qwen1.5-moe-a2.7b --cluster dgx-h100 --ep 8"},

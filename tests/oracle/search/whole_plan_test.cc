@@ -22,16 +22,20 @@ struct Priced {
   std::int64_t peak_bytes;
 };
 
-/// Every plan of the space: pipeline degrees, micro-batches, vocabulary, partitions, and strategies of layers in any order.
+/// Every plan of the space: pipeline degrees, devices of a stage, micro-batches, vocabulary, partitions, and strategies of layers in any order;
+/// under interleaved 1F1B and ZB-H1 any layers and strategy for every rank, of one layout, as search/rank_model.h says.
 class EveryPlan {
  public:
   EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch)
       : cost_(cost), costs_(cost), space_(space), global_batch_(global_batch) {
     const int devices = static_cast<int>(cost.topology().device_count());
     for (int stages = 1; stages <= std::min<int>(devices, static_cast<int>(cost.model().layers)); ++stages) {
-      if (devices % stages != 0) continue;
-      for (std::int64_t m = 1; m <= global_batch; ++m) {
-        if (global_batch % m == 0) plans_of(stages, m);
+      if (space.fix_pp && *space.fix_pp != stages) continue;
+      for (int each = 1; stages * each <= devices; ++each) {
+        if (stages * each < devices && !space.idle) continue;
+        for (std::int64_t m = 1; m <= global_batch; ++m) {
+          if (global_batch % m == 0) plans_of(stages, each, m);
+        }
       }
     }
   }
@@ -46,8 +50,7 @@ class EveryPlan {
   }
 
  private:
-  void plans_of(int stages, std::int64_t m) {
-    const int devices = static_cast<int>(cost_.topology().device_count()) / stages;
+  void plans_of(int stages, int devices, std::int64_t m) {
     const TreeContext context{devices, cost_.options().sequence, global_batch_ / m, m, static_cast<int>(cost_.topology().devices_per_host())};
     leaves_ = layer_strategies(cost_.model(), space_, context).leaves;
     if (leaves_.empty()) return;
@@ -58,10 +61,40 @@ class EveryPlan {
     plan_.sequence = cost_.options().sequence;
     plan_.global_batch = global_batch_;
     plan_.micro_batches = m;
-    plan_.schedule = plan::Schedule::k1F1B;
-    for (const plan::LayerStrategy& v : vocabulary_strategies(cost_.model(), space_, context).leaves) {
-      plan_.vocabulary = v;
-      stage(stages, static_cast<int>(cost_.model().layers));
+    for (const plan::LayerStrategy& vocabulary : vocabulary_strategies(cost_.model(), space_, context).leaves) {
+      plan_.vocabulary = vocabulary;
+      plan_.schedule = plan::Schedule::k1F1B;
+      plan_.virtual_stages = 1;
+      if (space_.one_f_one_b) stage(stages, static_cast<int>(cost_.model().layers));
+      plan_.schedule = plan::Schedule::kZeroBubbleH1;
+      if (space_.zero_bubble && stages > 1 && m >= stages) ranks_of(stages, 1);
+      plan_.schedule = plan::Schedule::kInterleaved;
+      for (int v = 2; space_.interleaved && stages > 1 && m % stages == 0 && v * stages <= cost_.model().layers; ++v) ranks_of(stages, v);
+    }
+  }
+  void ranks_of(int ranks, int v) {
+    plan_.virtual_stages = v;
+    plan_.stages.assign(static_cast<std::size_t>(ranks * v), {});
+    rank(0, ranks, static_cast<int>(cost_.model().layers));
+    plan_.stages.clear();
+  }
+  void rank(int r, int ranks, int layers) {
+    const int v = plan_.virtual_stages;
+    if (r == ranks) {
+      if (layers == 0) price();
+      return;
+    }
+    for (int n = v; n <= layers; ++n) {
+      for (const plan::LayerStrategy& s : leaves_) {
+        if (r > 0 && !s.same_layout(plan_.stages.front().runs.front().strategy)) continue;
+        int left = n;
+        for (int k = 0; k < v; ++k) {
+          const int count = left / (v - k);  // rounded down: longer ones last
+          plan_.stages[static_cast<std::size_t>(k * ranks + r)].runs = {{count, s}};
+          left -= count;
+        }
+        rank(r + 1, ranks, layers - n);
+      }
     }
   }
   void stage(int stages, int layers) {
@@ -165,6 +198,7 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space) {
 Space classic() {
   Space space;
   space.zero1 = space.recompute_selective = space.ring = space.ulysses = space.hybrid = space.strided = false;
+  space.interleaved = space.zero_bubble = space.idle = false;
   return space;
 }
 
@@ -214,6 +248,46 @@ TEST(WholePlanOracle, FourDevicesThreeLayersWithoutRecomputation) {
   space.recompute_full = false;
   space.zero2 = false;
   compare(4, 3, 4, space);
+}
+
+Space scheduled(bool one_f_one_b, bool interleaved, bool zero_bubble) {
+  Space space = classic();
+  space.one_f_one_b = one_f_one_b;
+  space.interleaved = interleaved;
+  space.zero_bubble = zero_bubble;
+  return space;
+}
+
+TEST(WholePlanOracle, TwoRanksInterleaved) { compare(2, 8, 8, scheduled(false, true, false)); }
+TEST(WholePlanOracle, TwoRanksOfTwoDevicesInterleaved) { compare(4, 5, 8, scheduled(false, true, false)); }
+TEST(WholePlanOracle, FourRanksInterleavedUnevenly) {
+  Space space = scheduled(false, true, false);
+  space.fix_pp = 4;
+  space.zero2 = false;
+  compare(4, 11, 8, space);
+}
+TEST(WholePlanOracle, TwoRanksOfTwoDevicesWithZeroBubbles) { compare(4, 3, 8, scheduled(false, false, true)); }
+TEST(WholePlanOracle, FourRanksWithZeroBubbles) {
+  Space space = scheduled(false, false, true);
+  space.fix_pp = 4;
+  compare(4, 7, 8, space);
+}
+TEST(WholePlanOracle, AllSchedulesTogether) {
+  Space space = scheduled(true, true, true);
+  space.zero2 = space.sequence_parallel = false;
+  compare(2, 4, 8, space);
+}
+
+TEST(WholePlanOracle, DevicesMayStayIdle) {
+  Space space = classic();
+  space.idle = true;
+  space.zero2 = space.sequence_parallel = false;
+  compare(3, 2, 4, space);
+}
+TEST(WholePlanOracle, DevicesMayStayIdleUnderAllSchedules) {
+  Space space = scheduled(false, true, true);
+  space.idle = true;
+  compare(5, 4, 4, space);
 }
 
 }  // namespace

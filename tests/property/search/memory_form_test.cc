@@ -20,9 +20,10 @@ RC_GTEST_PROP(MemoryForm, NeverExceedsTheStaticPeak, ()) {
   StageModel model(costs, space, kBatch, kMemory);
   PlanProblem problem;
   problem.stages = *rc::gen::suchThat(rc::gen::element(1, 2, 4), [&](int p) { return p <= devices && p <= layers; });
+  problem.devices = devices / problem.stages;
   problem.micro_batches = *rc::gen::element<std::int64_t>(1, 2, 4, 8);
-  const StrategyTree& vocabulary = model.vocabulary_of(devices / problem.stages, problem.micro_batches);
-  RC_PRE(!vocabulary.leaves.empty() && !model.layers_of(devices / problem.stages, problem.micro_batches).leaves.empty());
+  const StrategyTree& vocabulary = model.vocabulary_of(problem.devices, problem.micro_batches);
+  RC_PRE(!vocabulary.leaves.empty() && !model.layers_of(problem.devices, problem.micro_batches).leaves.empty());
   problem.vocabulary = vocabulary.leaves[*rc::gen::inRange<std::size_t>(0, vocabulary.leaves.size())];
   const PipelineProblem pipeline = model.pipeline(problem);
 

@@ -30,6 +30,9 @@ Case draw_case() {
   c.space.recompute_full = *rc::gen::arbitrary<bool>();
   c.space.sequence_parallel = *rc::gen::arbitrary<bool>();
   c.space.pipeline = *rc::gen::arbitrary<bool>();
+  c.space.interleaved = *rc::gen::arbitrary<bool>();
+  c.space.zero_bubble = *rc::gen::arbitrary<bool>();
+  c.space.idle = *rc::gen::arbitrary<bool>();
   return c;
 }
 
@@ -67,7 +70,38 @@ RC_GTEST_PROP(FindPlan, ALargerSpaceIsNeverSlower, ()) {
   Case c = draw_case();
   const std::int64_t before = found(answer_of(c));
   c.space.zero1 = c.space.zero3 = c.space.recompute_full = c.space.sequence_parallel = c.space.pipeline = true;
+  c.space.interleaved = c.space.zero_bubble = c.space.idle = true;
   RC_ASSERT(proved(answer_of(c)) <= before);
+}
+
+RC_GTEST_PROP(FindPlan, OneMoreDeviceIsNeverSlower, ()) {
+  Case c = draw_case();
+  c.space.idle = true;
+  c.devices = *rc::gen::inRange(1, 8);
+  const std::int64_t before = found(answer_of(c));
+  ++c.devices;
+  RC_ASSERT(proved(answer_of(c)) <= before);
+}
+
+RC_GTEST_PROP(FindPlan, OneMoreHostIsNeverSlower, ()) {
+  Case c = draw_case();
+  c.space.idle = true;
+  const auto answer_on = [&](std::uint32_t hosts) {
+    const auto cost = costmodel::CostModel::make(tiny_model(c.layers), topologies::catalog_topology("rtx-titan-pcie", hosts).value(), std::nullopt,
+                                                 {model::Precision::kBFloat16, 128});
+    PlanRequest request;
+    request.cluster = "rtx-titan-pcie";
+    request.hosts = static_cast<int>(hosts);
+    request.memory_bytes = c.memory_bytes + cost->context_bytes();
+    request.global_batch = c.global_batch;
+    request.space = c.space;
+    request.top = 1;
+    auto answer = find_plan(*cost, request);
+    RC_ASSERT(answer.has_value());
+    return *std::move(answer);
+  };
+  const auto hosts = *rc::gen::inRange<std::uint32_t>(1, 3);
+  RC_ASSERT(proved(answer_on(hosts + 1)) <= found(answer_on(hosts)));
 }
 
 RC_GTEST_PROP(FindPlan, ThreadsDoNotChangeTheAnswer, ()) {

@@ -95,11 +95,55 @@ TEST(FindPlan, ProgressNeverGoesBackAndBoundsTheIncumbent) {
   EXPECT_GT(calls, 0U);
 }
 
+TEST(FindPlan, VirtualStagesMayBeUneven) {
+  PlanRequest request = tiny_request();
+  request.global_batch = 16;
+  request.space.fix_pp = 16;
+  request.space.fix_virtual_stages = 4;
+  request.space.one_f_one_b = request.space.gpipe = request.space.zero_bubble = false;
+  const auto answer = find_plan(tiny_cost(16, 126), request);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->status, Status::kOptimal);
+  ASSERT_FALSE(answer->candidates.empty());
+  const plan::Plan& plan = answer->candidates.front().plan;
+  EXPECT_EQ(plan.schedule, plan::Schedule::kInterleaved);
+  EXPECT_EQ(plan.virtual_stages, 4);
+  EXPECT_EQ(plan.pipeline_degree(), 16);
+  EXPECT_TRUE(std::ranges::any_of(plan.stages, [](const plan::Stage& s) { return s.layers() == 1; }));
+}
+
+// A pipeline of three stages on four devices: with one micro-batch of one sequence a stage has no use for two.
+TEST(FindPlan, ThreeStagesMayLeaveADeviceIdle) {
+  PlanRequest request = tiny_request();
+  request.space.fix_pp = 3;
+  const auto answer = find_plan(tiny_cost(4, 6), request);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->status, Status::kOptimal);
+  ASSERT_FALSE(answer->candidates.empty());
+  EXPECT_EQ(answer->candidates.front().plan.world_size(), 3);
+  request.space.idle = false;
+  EXPECT_FALSE(find_plan(tiny_cost(4, 6), request).has_value());
+}
+
+TEST(FindPlan, SevenDevicesThatDivideNothingAreNoSlowerThanSix) {
+  PlanRequest request = tiny_request();
+  request.global_batch = 8;
+  const auto four = find_plan(tiny_cost(4, 6), request), six = find_plan(tiny_cost(6, 6), request), seven = find_plan(tiny_cost(7, 6), request);
+  ASSERT_TRUE(four.has_value() && six.has_value() && seven.has_value());
+  for (const PlanAnswer* a : {&*four, &*six, &*seven}) ASSERT_EQ(a->status, Status::kOptimal);
+  EXPECT_LE(seven->certificate.cost_ps, six->certificate.cost_ps);
+  EXPECT_LE(six->certificate.cost_ps, four->certificate.cost_ps);
+  request.space.idle = false;
+  const auto all = find_plan(tiny_cost(7, 6), request);
+  ASSERT_TRUE(all.has_value());
+  EXPECT_TRUE(all->candidates.empty());  // seven divide neither six layers nor a batch of eight
+}
+
 TEST(FindPlan, WrongRequestsReportEveryFault) {
   PlanRequest request = tiny_request();
   request.global_batch = 8;
   request.top = 0;
-  request.space.fix_pp = 3;
+  request.space.fix_pp = 5;
   request.space.fix_micro_batches = 5;
   const auto answer = find_plan(tiny_cost(4, 4), request);
   ASSERT_FALSE(answer.has_value());

@@ -43,6 +43,33 @@ TEST(SpaceText, ValuesAreFixed) {
   EXPECT_FALSE(space->one_f_one_b);
 }
 
+TEST(SpaceText, SchedulesAreDimensionsAndValues) {
+  const auto wide = restrict_to_dimensions("dp,pp,interleaved,zb-h1,idle", Space{});
+  ASSERT_TRUE(wide.has_value());
+  EXPECT_TRUE(wide->interleaved && wide->zero_bubble && wide->idle && wide->one_f_one_b);
+  const auto zero_bubble = fix_values("schedule=zb-h1", Space{});
+  ASSERT_TRUE(zero_bubble.has_value());
+  EXPECT_TRUE(zero_bubble->zero_bubble);
+  EXPECT_FALSE(zero_bubble->one_f_one_b || zero_bubble->gpipe || zero_bubble->interleaved);
+}
+
+TEST(SpaceText, SeveralVirtualStagesAreInterleaved) {
+  const auto four = fix_values("virtual_stages=4", Space{});
+  ASSERT_TRUE(four.has_value());
+  EXPECT_EQ(four->fix_virtual_stages, 4);
+  EXPECT_TRUE(four->interleaved);
+  EXPECT_FALSE(four->one_f_one_b || four->gpipe || four->zero_bubble);
+  const auto one = fix_values("virtual_stages=1", *restrict_to_dimensions("pp,interleaved", Space{}));
+  ASSERT_TRUE(one.has_value());
+  EXPECT_TRUE(one->one_f_one_b);
+  EXPECT_FALSE(one->interleaved);
+  for (const char* text : {"virtual_stages=2,schedule=1f1b", "schedule=interleaved,virtual_stages=1"}) {
+    const auto space = fix_values(text, Space{});
+    ASSERT_FALSE(space.has_value()) << text;
+    EXPECT_EQ(space.error().front().code, base::ErrorCode::kInconsistent);
+  }
+}
+
 TEST(SpaceText, AFixedDegreeBringsItsDimensionBack) {
   const auto space = fix_values("tp=2,pp=4", *restrict_to_dimensions("dp", Space{}));
   ASSERT_TRUE(space.has_value());

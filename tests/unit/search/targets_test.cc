@@ -43,15 +43,29 @@ TEST_P(EveryTarget, GetsOnlyPlansThatItCanRun) {
       EXPECT_EQ(s.zero, all.front().zero);
       EXPECT_TRUE(c.plan.pipeline_degree() == 1 || s.zero <= target.pipeline_zero);
     }
+    EXPECT_TRUE(c.plan.schedule != plan::Schedule::kInterleaved || target.interleaved);
+    EXPECT_TRUE(c.plan.schedule != plan::Schedule::kZeroBubbleH1 || target.zero_bubble);
     for (const plan::Stage& stage : c.plan.stages) {
       EXPECT_EQ(stage.runs.size(), 1U);
-      EXPECT_TRUE(!target.even_stages || stage.layers() * c.plan.pipeline_degree() == 6);
+      EXPECT_TRUE(!target.even_stages || stage.layers() * static_cast<int>(c.plan.stages.size()) == 6);
     }
     EXPECT_TRUE(c.plan.pipeline_degree() == 1 || target.pipeline);
   }
   EXPECT_LE(answer->certificate.bound_ps, answer->certificate.cost_ps);
 }
 INSTANTIATE_TEST_SUITE_P(Targets, EveryTarget, testing::Values("megatron", "torchtitan", "deepspeed", "fsdp"));
+
+TEST(Targets, MegatronInterleavesEqualStages) {
+  PlanRequest request = tiny_request();
+  request.space = *fix_values("pp=2,virtual_stages=3", request.space);
+  const auto answer = find_plan_for(*find_target("megatron"), tiny_cost(4, 6), request);
+  ASSERT_TRUE(answer.has_value());
+  ASSERT_FALSE(answer->candidates.empty());
+  EXPECT_EQ(answer->candidates.front().plan.virtual_stages, 3);
+  for (const plan::Stage& stage : answer->candidates.front().plan.stages) EXPECT_EQ(stage.layers(), 1);
+  const auto other = find_plan_for(*find_target("deepspeed"), tiny_cost(4, 6), request);
+  EXPECT_FALSE(other.has_value());  // no schedule is left
+}
 
 TEST(Targets, AreNeverFasterThanTheWholeSpace) {
   const costmodel::CostModel cost = tiny_cost(4, 6);
@@ -71,7 +85,7 @@ TEST(Targets, AreNeverFasterThanTheWholeSpace) {
 // Embedding and head make uneven stages faster: megatron may not have them.
 TEST(Targets, MegatronHasEqualStagesWhereOthersShiftLayers) {
   PlanRequest request = tiny_request();
-  request.space = *fix_values("pp=2", request.space);
+  request.space = *fix_values("pp=2,schedule=1f1b", request.space);
   const costmodel::CostModel cost = tiny_cost(4, 6);
   const auto answer = find_plan_for(*find_target("megatron"), cost, request);
   ASSERT_TRUE(answer.has_value());

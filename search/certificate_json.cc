@@ -22,7 +22,8 @@ constexpr std::array kFlags{
     Flag{"recompute_none", &Space::recompute_none}, Flag{"recompute_selective", &Space::recompute_selective},
     Flag{"recompute_full", &Space::recompute_full}, Flag{"reduce_per_step", &Space::reduce_per_step},
     Flag{"reduce_per_micro_batch", &Space::reduce_per_micro_batch}, Flag{"vocabulary_like_layers", &Space::vocabulary_like_layers},
-    Flag{"even_stages", &Space::even_stages}};
+    Flag{"even_stages", &Space::even_stages}, Flag{"interleaved", &Space::interleaved}, Flag{"zb-h1", &Space::zero_bubble}, Flag{"idle", &Space::idle},
+    Flag{"operators", &Space::operators}, Flag{"slices", &Space::slices}};
 
 template <class T>
 struct Fixed {
@@ -30,17 +31,21 @@ struct Fixed {
   std::optional<T> Space::* field;
 };
 constexpr std::array kDegrees{Fixed<int>{"fix_tp", &Space::fix_tp}, Fixed<int>{"fix_cp", &Space::fix_cp},
-                              Fixed<int>{"fix_pp", &Space::fix_pp}, Fixed<int>{"fix_dp", &Space::fix_dp}};
+                              Fixed<int>{"fix_pp", &Space::fix_pp}, Fixed<int>{"fix_dp", &Space::fix_dp},
+                              Fixed<int>{"fix_slices", &Space::fix_slices}, Fixed<int>{"fix_virtual_stages", &Space::fix_virtual_stages}};
 constexpr std::array kCounts{Fixed<std::int64_t>{"fix_micro_batches", &Space::fix_micro_batches},
                              Fixed<std::int64_t>{"fix_micro_batch", &Space::fix_micro_batch}};
+
+constexpr base::Named<plan::ShardedOperators> kOperators[] = {
+    {"all", plan::ShardedOperators::kAll}, {"attention", plan::ShardedOperators::kAttention}, {"mlp", plan::ShardedOperators::kMlp}};
 
 /// Does not compile when Space has got a field: name it above, and say in stated_space.cc what it allows.
 constexpr std::size_t fields_of(const Space& space) {
   [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18, f19, f20, f21, f22, f23, f24, f25,
-                                f26, f27, f28] = space;
-  return 28;
+                                f26, f27, f28, f29, f30, f31, f32, f33, f34, f35, f36] = space;
+  return 36;
 }
-static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size());
+static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 1);  // and fix_operators
 
 Json space_json(const Space& space) {
   Json json = Json::object();
@@ -51,6 +56,7 @@ Json space_json(const Space& space) {
   for (const auto& f : kCounts) {
     if (space.*f.field) json[f.name] = *(space.*f.field);
   }
+  if (space.fix_operators) json["fix_operators"] = std::string(plan::to_string(*space.fix_operators));
   return json;
 }
 
@@ -62,6 +68,7 @@ Space read_space(const base::Node& node, base::ErrorSink& sink) {
     if (const auto value = r.optional_int(f.name, {1, plan::kMaxWorldSize})) space.*f.field = static_cast<int>(*value);
   }
   for (const auto& f : kCounts) space.*f.field = r.optional_int(f.name, {1, kLargest});
+  space.fix_operators = r.optional_enum("fix_operators", kOperators);
   r.finish();
   return space;
 }

@@ -58,6 +58,7 @@ class Explainer {
     e_.search_status = answer.status;
     if (answer.status == Status::kInfeasible) e_.problem_relaxations = answer.relaxations;
     if (!answer.candidates.empty()) best_ = Account{answer.candidates.front().plan, answer.candidates.front().report};
+    if (e_.limits.fits() && (!best_ || e_.plan.step_ps() <= best_->step_ps())) best_ = e_.plan;
     seen_.insert(plan::fingerprint(plan::canonical(e_.plan.plan)));
     for (const Candidate& c : answer.candidates) add_other(c);
     if (!answer.candidates.empty()) TRY_VOID(add_neighbours());
@@ -186,21 +187,22 @@ class Explainer {
   base::Result<void> vary_speed(const char* what, std::int64_t change, const costmodel::SpeedScale& scale) {
     const costmodel::CostModel scaled = cost_.scaled(scale);
     TRY(const Account account, account_of(scaled, e_.plan.plan));
-    WhatIf row{.what = what, .change_ppm = change, .step_ps = account.step_ps()};
-    return search_there(scaled, limit_, std::move(row));
+    return search_there(scaled, limit_, {.what = what, .change_ppm = change, .step_ps = account.step_ps()}, account);
   }
   base::Result<void> vary_memory(std::int64_t change) {
     const auto limit = static_cast<std::int64_t>(static_cast<__int128>(limit_) * (kMillion + change) / kMillion);
     WhatIf row{.what = "memory", .change_ppm = change};
     if (e_.plan.peak_bytes() <= limit) row.step_ps = e_.plan.step_ps();
-    return search_there(cost_, limit, std::move(row));
+    return search_there(cost_, limit, std::move(row), e_.plan);
   }
-  base::Result<void> search_there(const costmodel::CostModel& cost, std::int64_t limit, WhatIf row) {
+  /// `here`: the explained plan there. It counts among the plans found: the search orders by closed form, this table by simulation.
+  base::Result<void> search_there(const costmodel::CostModel& cost, std::int64_t limit, WhatIf row, const Account& here) {
     PlanRequest there = request_.problem;
     there.memory_bytes = limit;
     there.relax = false;
     TRY(const PlanAnswer answer, find_plan(cost, there));
     if (!answer.candidates.empty()) row.best = Account{answer.candidates.front().plan, answer.candidates.front().report};
+    if (here.peak_bytes() <= limit && (!row.best || here.step_ps() < row.best->step_ps())) row.best = here;
     row.best_changes = best_.has_value() != row.best.has_value() || (best_ && best_->plan != row.best->plan);
     e_.what_ifs.push_back(std::move(row));
     return {};
@@ -238,7 +240,7 @@ class Explainer {
   const costmodel::CostModel& cost_;
   const ExplainRequest& request_;
   std::int64_t limit_ = 0;
-  std::optional<Account> best_;      // of the search
+  std::optional<Account> best_;      // fastest that fits, found or explained
   std::set<std::string> seen_;       // fingerprints of plans
   Explanation e_;
 };

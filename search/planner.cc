@@ -65,7 +65,11 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   answer.certificate.memory_limit_bytes = budget + cost.context_bytes();
   answer.certificate.cost_model_fingerprint = cost.fingerprint();
   answer.certificate.multiplier_bound_ps = loops.multiplier_bound_ps;
-  if (request.multipliers) answer.certificate.proofs = {{request.space, std::move(loops.multipliers)}};
+  if (request.multipliers) {
+    answer.certificate.proofs = {{request.space, std::move(loops.multipliers)}};
+    Space& proved = answer.certificate.proofs.front().space;
+    proved.interleaved = proved.zero_bubble = proved.idle = false;
+  }
   if (loops.finalists.empty()) {
     answer.status = loops.exhausted ? Status::kBudget : Status::kInfeasible;
     const bool nothing_divides = loops.least_peak_bytes >= kForbidden;

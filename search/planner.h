@@ -80,7 +80,7 @@ struct SpaceProof {
 /// its exact programs it is the cost itself, but whoever believes it believes the search. `multiplier_bound_ps` is what the stated multipliers
 /// prove: the checker recomputes it with nothing of the search (certificate_check.h). The second is the weaker one: a linear relaxation,
 /// where a layer may be split between two strategies and a slowest stage is a weighted mean of all, and it covers 1F1B and GPipe on all devices
-/// (`proofs` name their space; empty when the answer is another). Memory is exact (bytes of
+/// (`proofs` name that space); that no interleaved or ZB-H1 plan, and none that leaves devices idle, is cheaper is the search's word. Memory is exact (bytes of
 /// the lowered Program's static peak), partitions into stages are free, layers of a stage stand in any order; interleaved 1F1B and ZB-H1 are searched
 /// within the space of rank_model.h (one strategy for the layers of a rank, one layout for those of a plan), exactly there. What is called optimal
 /// equals the enumeration of every plan of tiny problems at 528 memory limits (tests/oracle/search/whole_plan_test.cc).

@@ -8,7 +8,7 @@ namespace {
 
 using plan::LayerStrategy;
 
-constexpr int kMaxTensorDegree = 16;
+constexpr int kMaxTensorDegree = 16, kMaxSlices = 16;
 
 /// Every strategy of `all` with every value of one more field.
 template <class Field>
@@ -56,6 +56,13 @@ bool names_reduction(const Space& space, const LayerStrategy& s, std::int64_t mi
   return !chooses || space.reduce_per_step;
 }
 
+/// What zero 3 shards of a block, and in how many slices its products run.
+bool names_operators(const Space& space, const LayerStrategy& s) {
+  if (s.zero != 3 || s.shard_ranks() == 1) return s.operators == plan::ShardedOperators::kAll && s.slices == 1;
+  if (space.fix_operators ? s.operators != *space.fix_operators : s.operators != plan::ShardedOperators::kAll && !space.operators) return false;
+  return space.fix_slices ? s.slices == *space.fix_slices : s.slices == 1 || space.slices;
+}
+
 bool names(const Space& space, const LayerStrategy& s, const Family& family, int devices_per_host) {
   const bool recomputes[] = {space.recompute_none, space.recompute_selective, space.recompute_full};
   const plan::Plan& f = family.frame;
@@ -64,7 +71,7 @@ bool names(const Space& space, const LayerStrategy& s, const Family& family, int
   if (s.tp == 1 ? s.sequence_parallel || s.strided : !space.tensor || !(s.sequence_parallel ? space.sequence_parallel : space.tensor_alone)) return false;
   if (s.cp == 1 ? s.context != plan::ContextKind::kRing : !(s.context == plan::ContextKind::kRing ? space.ring : space.ulysses)) return false;
   if ((s.ep > 1 && !space.expert) || (s.strided && (!space.strided || s.replicas() == 1))) return false;
-  return names_zero(space, s) && names_shard(space, s, devices_per_host) && names_reduction(space, s, f.micro_batches) &&
+  return names_zero(space, s) && names_shard(space, s, devices_per_host) && names_reduction(space, s, f.micro_batches) && names_operators(space, s) &&
          recomputes[static_cast<std::size_t>(s.recompute)];
 }
 
@@ -101,9 +108,15 @@ std::vector<Family> stated_families(const Space& space, const plan::Plan& plan, 
   return all;
 }
 
-std::vector<LayerStrategy> stated_strategies(const Space& space, const Family& family, const costmodel::CostModel& cost) {
+std::vector<LayerStrategy> stated_strategies(const Space& stated, const Family& family, const costmodel::CostModel& cost) {
   const auto per_host = static_cast<int>(cost.topology().devices_per_host());
   const model::ModelSpec& model = cost.model();
+  Space space = stated;
+  if (model.experts > 0) {  // sharded as a whole
+    space.operators = space.slices = false;
+    space.fix_operators.reset();
+    space.fix_slices.reset();
+  }
   std::vector<int> shards{0};
   for (const int tp : powers_of_two(space.hybrid ? kMaxTensorDegree : 0)) {
     if (per_host / tp > 1) shards.push_back(per_host / tp);
@@ -117,6 +130,9 @@ std::vector<LayerStrategy> stated_strategies(const Space& space, const Family& f
   vary(all, &LayerStrategy::shard, shards);
   vary(all, &LayerStrategy::recompute, {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull});
   vary(all, &LayerStrategy::grad_reduce, {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch});
+  if (space.operators || space.fix_operators)
+    vary(all, &LayerStrategy::operators, {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention, plan::ShardedOperators::kMlp});
+  if (space.slices || space.fix_slices) vary(all, &LayerStrategy::slices, space.fix_slices.value_or(1) > 1 ? std::vector{1, *space.fix_slices} : powers_of_two(kMaxSlices));
   std::erase_if(all, [&](const LayerStrategy& s) {
     return !names(space, s, family, per_host) || !legal(family, s, {.tp = s.tp, .dp = s.dp, .cp = s.cp}, model);
   });

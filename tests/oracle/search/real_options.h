@@ -147,6 +147,7 @@ inline PipelineProblem real_pipeline(base::Rng& rng, RealMachine& machine, const
   request.stages = 1 << rng.below(3);
   request.micro_batches = std::int64_t{1} << rng.below(4);
   const int devices = 8 / request.stages;
+  request.devices = devices;
   while (model.vocabulary_of(devices, request.micro_batches).leaves.empty()) request.micro_batches /= 2;
   request.vocabulary = sample(rng, model.vocabulary_of(devices, request.micro_batches).leaves, 1).front();
   const PipelineProblem& whole = model.pipeline(request);

@@ -75,6 +75,7 @@ TEST(CertificateCheck, RefusesNumbersBeyond128Bits) {
 TEST(CertificateCheck, APlansClaimIsRecomputed) {
   const costmodel::CostModel cost = tiny_cost(4, 4);
   PlanRequest request;
+  request.space.interleaved = request.space.zero_bubble = false;  // whose plans the multipliers do not bound
   request.cluster = "tiny";
   request.memory_bytes = 1 << 30;
   request.global_batch = 8;

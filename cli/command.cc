@@ -6,14 +6,15 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "cli/executor_calls.h"
 
 namespace orrery::cli {
 
 std::span<const Command> commands() {
   static constexpr std::array kCommands{
       Command{plan_spec, run_plan},           Command{simulate_spec, run_simulate}, Command{explain_spec, run_explain},
-      Command{train_spec, run_train},
-      Command{calibrate_spec, run_calibrate}, Command{compare_spec, run_compare},   Command{validate_spec, run_validate},
+      Command{train_spec, run_train, true},
+      Command{calibrate_spec, run_calibrate, true}, Command{compare_spec, run_compare}, Command{validate_spec, run_validate, true},
       Command{solve_spec, run_solve},         Command{import_spec, run_import},     Command{check_spec, run_check},
       Command{list_spec, run_list},
   };
@@ -67,6 +68,9 @@ int run_program(const std::vector<std::string>& arguments) {
   if (options->help_requested()) {
     fmt::print("{}", base::help_text(command->spec()));
     return 0;
+  }
+  if (command->needs_executor) {
+    if (const auto entered = enter_executor(arguments); !entered) return report(entered.error());
   }
   const auto code = command->run(*options, {arguments});
   return code ? *code : report(code.error());

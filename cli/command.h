@@ -18,6 +18,7 @@ struct Invocation {
 struct Command {
   const base::CommandSpec& (*spec)();
   base::Result<int> (*run)(const base::Options& options, const Invocation& invocation);
+  bool needs_executor = false;
 };
 
 /// Every subcommand, in the order of --help.

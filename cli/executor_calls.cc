@@ -1,18 +1,17 @@
+/// executor_calls.h in `orrery-executor`, which has the executor.
 #include "cli/executor_calls.h"
 
 #include <cstdio>
 
 #include <fmt/format.h>
 
-#ifdef ORRERY_HAS_EXECUTOR
 #include "base/file.h"
 #include "executor/calibrate.h"
 #include "executor/run.h"
-#endif
 
 namespace orrery::cli {
 
-#ifdef ORRERY_HAS_EXECUTOR
+base::Result<void> enter_executor(const std::vector<std::string>&) { return {}; }
 
 bool launched_as_rank() {
   const auto launch = executor::detect_launch();
@@ -73,23 +72,5 @@ base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job) {
   out.writes = place.rank == 0;
   return out;
 }
-
-#else
-
-namespace {
-tl::unexpected<base::Diagnostics> no_executor() {
-  base::Diagnostic d = base::make_error(base::ErrorCode::kMissingFeature, "this build has no executor");
-  d.hint = "build with -DORRERY_EXECUTOR=ON and LibTorch";
-  return base::fail(std::move(d));
-}
-}  // namespace
-
-bool launched_as_rank() { return false; }
-base::Result<void> check_trainable(const plan::Program&) { return no_executor(); }
-base::Result<int> launch(int, const std::vector<std::string>&) { return no_executor(); }
-base::Result<TrainOutcome> train_here(const plan::Program&, const TrainJob&) { return no_executor(); }
-base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob&) { return no_executor(); }
-
-#endif
 
 }  // namespace orrery::cli

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What the commands need of the executor, with a clear refusal where this build has none.
+/// What the commands need of the executor. Two executables have the whole command line: `orrery` links executor_absent.cc and starts
+/// without LibTorch, `orrery-executor` beside it links executor_calls.cc.
 #include <string>
 #include <vector>
 
@@ -10,6 +11,11 @@
 #include "plan/program.h"
 
 namespace orrery::cli {
+
+/// Before a command that needs the executor: `orrery` becomes the `orrery-executor` of its own folder, with the same arguments, process
+/// and streams. Returns in `orrery-executor` itself, and where there is none: then the calls below refuse. Error: kMissingFeature when it
+/// is there but does not start.
+base::Result<void> enter_executor(const std::vector<std::string>& arguments);
 
 struct TrainJob {
   int steps = 1, warmup = 0;

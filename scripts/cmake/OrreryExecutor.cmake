@@ -63,7 +63,7 @@ endif()
 orrery_room(executor DEPENDS orrery_plan PRIVATE ${executor_libraries})
 get_target_property(executor_type orrery_executor TYPE)
 if(NOT executor_type STREQUAL "INTERFACE_LIBRARY")
-  target_compile_definitions(orrery_executor PRIVATE ${executor_definitions} INTERFACE ORRERY_HAS_EXECUTOR)
+  target_compile_definitions(orrery_executor PRIVATE ${executor_definitions})
 endif()
 # For tests of the room's inside (tests/unit/executor), which do see tensors.
 add_library(orrery_executor_internals INTERFACE)

@@ -11,8 +11,11 @@ struct CliResult {
   std::string out, err;
 };
 
-/// Runs the program under test (ORRERY_CLI of the environment, else of the build) with a shell command line, in `folder`.
-CliResult run_cli(const std::string& arguments, const std::filesystem::path& folder);
+/// ORRERY_CLI of the environment, else of the build.
+std::filesystem::path program_under_test();
+
+/// Runs the program with a shell command line, in `folder`.
+CliResult run_cli(const std::string& arguments, const std::filesystem::path& folder, const std::filesystem::path& program = program_under_test());
 
 /// Folder of its own, gone at the end.
 class ScratchFolder {

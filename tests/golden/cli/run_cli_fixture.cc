@@ -22,11 +22,14 @@ std::string read(const fs::path& path) {
 
 }  // namespace
 
-CliResult run_cli(const std::string& arguments, const fs::path& folder) {
+fs::path program_under_test() {
   const char* other = std::getenv("ORRERY_CLI");
-  const std::string program = other ? other : ORRERY_CLI;
+  return other ? other : ORRERY_CLI;
+}
+
+CliResult run_cli(const std::string& arguments, const fs::path& folder, const fs::path& program) {
   const ScratchFolder streams;
-  const std::string command = "cd '" + folder.string() + "' && '" + program + "' " + arguments + " >'" + (streams.path() / "out").string() +
+  const std::string command = "cd '" + folder.string() + "' && '" + program.string() + "' " + arguments + " >'" + (streams.path() / "out").string() +
                               "' 2>'" + (streams.path() / "err").string() + "' </dev/null";
   const int status = std::system(command.c_str());
   CliResult r;

@@ -1,0 +1,46 @@
+/// executor_calls.h in `orrery`, which must start without LibTorch: hand over to `orrery-executor`, or refuse.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "cli/executor_calls.h"
+
+namespace orrery::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+tl::unexpected<base::Diagnostics> no_executor() {
+  base::Diagnostic d = base::make_error(base::ErrorCode::kMissingFeature, "this build has no executor");
+  d.hint = "build with -DORRERY_EXECUTOR=ON and LibTorch";
+  return base::fail(std::move(d));
+}
+
+}  // namespace
+
+base::Result<void> enter_executor(const std::vector<std::string>& arguments) {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  const fs::path executor = self.parent_path() / "orrery-executor";
+  if (error || executor == self || !fs::exists(executor, error)) return {};
+  std::vector<std::string> line{executor.string()};
+  line.insert(line.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : line) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execv(argv[0], argv.data());
+  base::Diagnostic d = base::make_error(base::ErrorCode::kMissingFeature, "cannot start {}: {}", executor.string(), std::strerror(errno));
+  d.hint = "build or install Orrery again";
+  return base::fail(std::move(d));
+}
+
+bool launched_as_rank() { return false; }
+base::Result<void> check_trainable(const plan::Program&) { return no_executor(); }
+base::Result<int> launch(int, const std::vector<std::string>&) { return no_executor(); }
+base::Result<TrainOutcome> train_here(const plan::Program&, const TrainJob&) { return no_executor(); }
+base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob&) { return no_executor(); }
+
+}  // namespace orrery::cli

@@ -103,12 +103,13 @@ RC_GTEST_PROP(MultiplierBound, IsNotBelowTheSearchsClaim, ()) {
   problem.schedule = *rc::gen::element(plan::Schedule::kGPipe, plan::Schedule::k1F1B);
   problem.stages = *rc::gen::suchThat(rc::gen::element(1, 2, 4), [&](int p) { return p <= devices && p <= layers; });
   problem.micro_batches = *rc::gen::element<std::int64_t>(1, 2, 4, 8);
-  const StrategyTree& vocabulary = model.vocabulary_of(devices / problem.stages, problem.micro_batches);
-  RC_PRE(!vocabulary.leaves.empty() && !model.layers_of(devices / problem.stages, problem.micro_batches).leaves.empty());
+  problem.devices = devices / problem.stages;
+  const StrategyTree& vocabulary = model.vocabulary_of(problem.devices, problem.micro_batches);
+  RC_PRE(!vocabulary.leaves.empty() && !model.layers_of(problem.devices, problem.micro_batches).leaves.empty());
   problem.vocabulary = vocabulary.leaves[*rc::gen::inRange<std::size_t>(0, vocabulary.leaves.size())];
   const PipelineProblem pipeline = model.pipeline(problem);
   const PipelineMultipliers found = pipeline_multipliers(pipeline);
-  Family family{.ranks = problem.stages, .devices = devices / problem.stages, .frame = {}};
+  Family family{.ranks = problem.stages, .devices = problem.devices, .frame = {}};
   family.frame.model = cost.model().name;
   family.frame.model_fingerprint = cost.model().fingerprint();
   family.frame.sequence = cost.options().sequence;

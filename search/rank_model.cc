@@ -276,9 +276,9 @@ RankChoice RankModel::choice(const PlanProblem& problem, const Frame& frame, con
 
 /// What the first backward behind the warm-up finds alive, and needs itself; with ZB-H1 the first one that weight gradients follow. Up to there
 /// passes add what they leave behind, exactly.
-std::int64_t RankModel::least_bytes(const PlanProblem& problem, const Way& way, int rank, const LayerCost& c, int layers) {
+std::int64_t RankModel::least_bytes(const PlanProblem& problem, const Way& way, int rank, const Held& held, const LayerCost& c, int layers) {
   const Ends& e = way.ends;
-  const std::int64_t p = problem.stages, v = way.virtual_stages, m = problem.micro_batches;
+  const std::int64_t p = problem.stages, v = way.virtual_stages;
   const bool first = rank == 0, last = rank == p - 1;
   std::int64_t persistent = layers * c.persistent_bytes;
   std::int64_t front = 0, back = 0, front_spent = 0;  // beside the layers: of the rank's first stage, of its last
@@ -298,14 +298,23 @@ std::int64_t RankModel::least_bytes(const PlanProblem& problem, const Way& way, 
     const std::int64_t stash = layers * forward_bytes(c) + front + back, spent = layers * backward_bytes(c) + front_spent;
     return persistent + std::max((p - rank) * stash, p * stash + rank * spent) + running;
   }
-  const std::int64_t forwards = std::min(m * v, 2 * (p - rank - 1) + (v - 1) * p + 1);
-  std::int64_t alive = 0;
-  for (std::int64_t k = 0; k < v; ++k) {
-    const std::int64_t held = forwards / (p * v) * p + std::clamp<std::int64_t>(forwards % (p * v) - k * p, 0, p);
-    const std::int64_t own = layers / v + (k >= v - layers % v ? 1 : 0);
-    alive += held * (own * forward_bytes(c) + (k == 0 ? front : 0) + (k == v - 1 ? back : 0));
+  // Stage k of the rank has layers / v of its layers, the last layers % v of its stages one more.
+  const std::int64_t stage_layers = layers / v * held.behind.front() + held.behind[static_cast<std::size_t>(v - layers % v)];
+  const std::int64_t alive = stage_layers * forward_bytes(c) + held.first * front + held.last * back;
+  return persistent + alive + (held.all ? 0 : running);
+}
+
+/// Micro-batches that each virtual stage of a rank has forwarded when its first backward begins (plan::pass_order).
+RankModel::Held RankModel::held_by(const PlanProblem& problem, int v, int rank) {
+  const std::int64_t p = problem.stages, m = problem.micro_batches, forwards = std::min(m * v, 2 * (p - rank - 1) + (v - 1) * p + 1);
+  Held held{.behind = std::vector<std::int64_t>(static_cast<std::size_t>(v) + 1, 0), .first = 0, .last = 0, .all = forwards == m * v};
+  for (std::int64_t k = v; k-- > 0;) {
+    const std::int64_t own = forwards / (p * v) * p + std::clamp<std::int64_t>(forwards % (p * v) - k * p, 0, p);
+    held.behind[static_cast<std::size_t>(k)] = held.behind[static_cast<std::size_t>(k) + 1] + own;
+    if (k == 0) held.first = own;
+    if (k == v - 1) held.last = own;
   }
-  return persistent + alive + (forwards < m * v ? running : 0);
+  return held;
 }
 
 plan::Plan RankModel::blank(const PlanProblem& problem, int v, const LayerStrategy& strategy) const {
@@ -374,12 +383,14 @@ RankProblem RankModel::ranks(const PlanProblem& problem, const Way& way, std::in
   for (int r = 0; r < p; ++r) {
     std::vector<RankChoice>& choices = result.ranks.emplace_back();
     const int least = std::max(first, layers - (most - largest[static_cast<std::size_t>(r)]));
+    const Held held = held_by(problem, v, r);
     for (const Option& o : options(r)) {
       const auto known = f.capacity.find({v, way.layout, r, o.leaf});
       const int fails = known == f.capacity.end() ? layers + 1 : known->second.fails;
       for (int n = least; n <= end && n < fails; ++n) {
+        if (least_bytes(problem, way, r, held, *o.cost, n) > memory_bytes_) break;
         const RankChoice c = choice(problem, f, way, r, o, n);
-        if (c.cycle_ps > limit || least_bytes(problem, way, r, *o.cost, n) > memory_bytes_) break;
+        if (c.cycle_ps > limit) break;
         choices.push_back(c);
       }
     }
@@ -405,13 +416,15 @@ std::optional<RankModel::Answer> RankModel::cheapest(const PlanProblem& problem,
   std::optional<Answer> best;
   for (const Way& way : all) {
     if (way.bound_ps >= cutoff_ps || effort.exhausted) break;
-    Check check(*this, problem, way.virtual_stages, (*frame(problem).tables.front())[way.layout].strategy);
     RankProblem ranked = ranks(problem, way, cutoff_ps);
     if (ranked.ranks.back().empty()) continue;
+    std::optional<Check> checker;          // made for the first answer: most ways have none
     std::map<CapacityKey, Capacity> ends;  // of the first and the last rank
     for (;;) {
       const auto answer = solve_ranks(ranked, cutoff_ps, effort);
       if (!answer) break;
+      if (!checker) checker.emplace(*this, problem, way.virtual_stages, (*frame(problem).tables.front())[way.layout].strategy);
+      Check& check = *checker;
       bool fits = true;
       for (std::size_t r = 0; r < answer->choices.size(); ++r) {
         const RankChoice& c = answer->choices[r];
@@ -446,12 +459,13 @@ plan::Plan RankModel::lightest(const PlanProblem& problem) {
     std::vector<Cell> cells(static_cast<std::size_t>(layers) + 1);
     cells[0].peak = 0;
     for (int r = 0; r < p; ++r) {
+      const Held held = held_by(problem, way.virtual_stages, r);
       std::vector<Cell> after(cells.size());
       for (int n = std::max(way.virtual_stages, layers / p - kAround); n <= layers / p + kAround; ++n) {
         RankChoice lightest;
         std::int64_t peak = least;
         for (const Option& o : (*f.tables[static_cast<std::size_t>(r)])[way.layout].options) {
-          if (least_bytes(problem, way, r, *o.cost, n) >= peak) continue;
+          if (least_bytes(problem, way, r, held, *o.cost, n) >= peak) continue;
           const RankChoice c{.layers = n, .option = o.leaf};
           const std::int64_t own = check.peak(static_cast<std::size_t>(r), c);
           if (own < peak) peak = own, lightest = c;

@@ -81,7 +81,13 @@ class RankModel {
   RankProblem ranks(const PlanProblem& problem, const Way& way, std::int64_t cutoff_ps);
   std::optional<Answer> cheapest(const PlanProblem& problem, const std::vector<Way>& all, std::int64_t cutoff_ps, Effort& effort);
   RankChoice choice(const PlanProblem& problem, const Frame& frame, const Way& way, int rank, const Option& option, int layers) const;
-  static std::int64_t least_bytes(const PlanProblem& problem, const Way& way, int rank, const costmodel::LayerCost& cost, int layers);
+  struct Held {
+    std::vector<std::int64_t> behind;     // [k] sum over virtual stages k, k + 1, ...
+    std::int64_t first = 0, last = 0;     // of the rank's first and last stage
+    bool all = false;                     // no forward comes after the first backward
+  };
+  static Held held_by(const PlanProblem& problem, int v, int rank);
+  static std::int64_t least_bytes(const PlanProblem& problem, const Way& way, int rank, const Held& held, const costmodel::LayerCost& cost, int layers);
   plan::Plan blank(const PlanProblem& problem, int v, const plan::LayerStrategy& strategy) const;
 
   costmodel::LayerCosts& costs_;

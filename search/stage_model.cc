@@ -55,7 +55,8 @@ class StageModel::View final : public StageCheck, public LayoutChanges {
 };
 
 StageModel::StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch, std::int64_t memory_bytes)
-    : costs_(costs), cost_(costs.cost()), space_(space), global_batch_(global_batch), memory_bytes_(memory_bytes) {}
+    : costs_(costs), cost_(costs.cost()), space_(space), global_batch_(global_batch), memory_bytes_(memory_bytes),
+      model_fingerprint_(cost_.model().fingerprint()) {}
 StageModel::~StageModel() = default;
 
 plan::LayerContext StageModel::context(std::int64_t micro_batches, int stages) const {
@@ -292,7 +293,7 @@ const PipelineProblem& StageModel::pipeline(const PlanProblem& problem) {
 plan::Plan StageModel::frame(const PlanProblem& problem) const {
   plan::Plan plan;
   plan.model = cost_.model().name;
-  plan.model_fingerprint = cost_.model().fingerprint();
+  plan.model_fingerprint = model_fingerprint_;
   plan.hosts = static_cast<int>(cost_.topology().hosts());
   plan.precision = cost_.options().precision;
   plan.sequence = cost_.options().sequence;

@@ -104,6 +104,7 @@ class StageModel {
   const Space& space_;
   std::int64_t global_batch_;
   std::int64_t memory_bytes_;
+  std::string model_fingerprint_;
   std::map<std::pair<int, std::int64_t>, StrategyTree> layer_trees_, vocabulary_trees_;
   std::map<Key, std::unique_ptr<Table>> tables_;
   std::map<std::pair<int, int>, std::vector<int>> places_;  // of (stages, devices)

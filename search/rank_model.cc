@@ -376,10 +376,14 @@ RankProblem RankModel::ranks(const PlanProblem& problem, const Way& way, std::in
     largest.push_back(0);
     for (const Option& o : options(r)) {
       const std::int64_t spare = limit - choice(problem, f, way, r, o, first).cycle_ps;
-      if (spare >= 0) largest.back() = std::max(largest.back(), static_cast<int>(std::min<std::int64_t>(end, first + spare / cycle_of(*o.cost))));
+      if (spare < 0) continue;
+      int n = static_cast<int>(std::min<std::int64_t>(end, first + spare / cycle_of(*o.cost)));
+      while (n > largest.back() && n >= first && least_bytes(problem, way, r, *o.cost, n) > memory_bytes_) --n;
+      if (n >= first) largest.back() = std::max(largest.back(), n);
     }
     most += largest.back();
   }
+  if (most < layers) return {.ranks = {{}}, .layers = layers};  // no answer below the cutoff
   for (int r = 0; r < p; ++r) {
     std::vector<RankChoice>& choices = result.ranks.emplace_back();
     const int least = std::max(first, layers - (most - largest[static_cast<std::size_t>(r)]));
@@ -402,10 +406,10 @@ RankProblem RankModel::ranks(const PlanProblem& problem, const Way& way, std::in
 std::optional<RankModel::Answer> RankModel::solve(const PlanProblem& problem, std::int64_t cutoff_ps, Effort& effort) {
   const std::vector<Way> all = ways(problem);
   if (all.empty()) return std::nullopt;
-  // What stands below a low cutoff is found quickly, and it is the best there is.
-  for (const std::int64_t sixteenths : {17, 20, 32}) {
+  // What stands below a low cutoff is found quickly, and it is the best there is. An incumbent is a low cutoff.
+  for (const std::int64_t sixteenths : {20, 32}) {
     const std::int64_t near = all.front().bound_ps / 16 * sixteenths;
-    if (near >= cutoff_ps) break;
+    if (near >= cutoff_ps / 2) break;
     if (std::optional<Answer> answer = cheapest(problem, all, near, effort)) return answer;
   }
   return cheapest(problem, all, cutoff_ps, effort);

@@ -374,11 +374,12 @@ RankProblem RankModel::ranks(const PlanProblem& problem, const Way& way, std::in
   int most = 0;
   for (int r = 0; r < p; ++r) {
     largest.push_back(0);
+    const Held held = held_by(problem, v, r);
     for (const Option& o : options(r)) {
       const std::int64_t spare = limit - choice(problem, f, way, r, o, first).cycle_ps;
       if (spare < 0) continue;
       int n = static_cast<int>(std::min<std::int64_t>(end, first + spare / cycle_of(*o.cost)));
-      while (n > largest.back() && n >= first && least_bytes(problem, way, r, *o.cost, n) > memory_bytes_) --n;
+      while (n > largest.back() && n >= first && least_bytes(problem, way, r, held, *o.cost, n) > memory_bytes_) --n;
       if (n >= first) largest.back() = std::max(largest.back(), n);
     }
     most += largest.back();

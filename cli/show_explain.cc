@@ -93,7 +93,7 @@ std::string memory_limit(const search::Limits& l) {
 }
 
 std::string link_sentence(const Explanation& e) {
-  constexpr std::int64_t kShare = 11;  // 10 % more bandwidth takes one eleventh off
+  constexpr std::int64_t kShare = 10;  // 10 % more bandwidth takes less than a tenth off what is exposed
   if (e.limits.communication_ps == 0) return "  links: no communication is exposed; faster links would save nothing\n";
   const search::LinkEffect& first = e.limits.links.front();
   if (first.saved_ps <= 0) return "  links: 10 % more bandwidth on any one of them saves nothing (latency rules)\n";
@@ -101,7 +101,7 @@ std::string link_sentence(const Explanation& e) {
   for (const search::LinkEffect& l : e.limits.links) {
     if (l.saved_ps > 0) text += fmt::format("{} on {} saves {}", &l == &first ? "" : ",", l.kind, show_time(l.saved_ps));
   }
-  if (first.saved_ps > e.limits.communication_ps / kShare) text += "\n    (more than its share of what is exposed: hidden transfers get shorter too, and computation runs slower beside them)";
+  if (first.saved_ps > e.limits.communication_ps / kShare) text += "\n    (more than a tenth of what is exposed: hidden transfers and waiting get shorter too, and computation runs slower beside transfers)";
   return text + "\n";
 }
 

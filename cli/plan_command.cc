@@ -117,7 +117,7 @@ void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& 
   fmt::print("prices: {}\n", describe_origin(cost));
   const double gap = 100 * answer.certificate.gap;
   fmt::print("search: {} in {:.3f} s: {} problems, {} states\n",
-             answer.status == search::Status::kBudget ? fmt::format("stopped at --max-states, within {:.2f} % of the optimum of its cost model,", gap)
+             answer.status == search::Status::kBudget ? fmt::format("stopped at --max-states (the optimum of its cost model is at most {:.2f} % less)", gap)
                                                       : "optimal by its cost model",
              seconds, answer.problems, answer.states);
   fmt::print("cost model: {} by closed form (the step time above is simulated), no plan below {}, gap {:.2f} %\n", show_time(answer.certificate.cost_ps),

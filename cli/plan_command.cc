@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -110,9 +111,17 @@ void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
 void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& cost, double seconds) {
   const search::Candidate& best = answer.candidates.front();
   fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()), sim::to_text(best.report));
+  std::int64_t peak = 0;
+  for (const sim::StageReport& s : best.report.stages) peak = std::max(peak, s.peak_memory_bytes);
+  fmt::print("memory: {} of {} at the fullest stage\n", show_bytes(peak), show_bytes(answer.certificate.memory_limit_bytes));
   fmt::print("prices: {}\n", describe_origin(cost));
-  fmt::print("search: {} in {:.3f} s: {} problems, {} states; closed form {}, bound {}, gap {:.2f} %\n", search::to_string(answer.status), seconds,
-             answer.problems, answer.states, show_time(answer.certificate.cost_ps), show_time(answer.certificate.bound_ps), 100 * answer.certificate.gap);
+  const double gap = 100 * answer.certificate.gap;
+  fmt::print("search: {} in {:.3f} s: {} problems, {} states\n",
+             answer.status == search::Status::kBudget ? fmt::format("stopped at --max-states (the optimum of its cost model is at most {:.2f} % less)", gap)
+                                                      : "optimal by its cost model",
+             seconds, answer.problems, answer.states);
+  fmt::print("cost model: {} by closed form (the step time above is simulated), no plan below {}, gap {:.2f} %\n", show_time(answer.certificate.cost_ps),
+             show_time(answer.certificate.bound_ps), gap);
   fmt::print("certificate: its multipliers alone prove {}, gap {:.2f} %\n", show_time(answer.certificate.multiplier_bound_ps), 100 * answer.certificate.multiplier_gap);
   if (answer.candidates.size() > 1) fmt::print("\nrunners-up, simulated ({} pairs changed order):\n", answer.order_changes);
   for (std::size_t i = 1; i < answer.candidates.size(); ++i) {

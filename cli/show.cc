@@ -1,5 +1,6 @@
 #include "cli/show.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <set>
 
@@ -23,16 +24,57 @@ std::string runs_text(const plan::Stage& stage) {
   return text;
 }
 
+/// "16 sequences × 2048 tokens", and of one rank where all layers divide the micro-batch alike.
+std::string micro_batch_text(const plan::Plan& plan) {
+  std::set<int> degrees;
+  for (const plan::Stage& s : plan.stages)
+    for (const plan::LayerRun& r : s.runs) degrees.insert(r.strategy.dp);
+  const std::int64_t sequences = plan.micro_batch_sequences();
+  const std::string rank = degrees.size() == 1 && *degrees.begin() > 1 ? fmt::format(" ({} a rank)", sequences / *degrees.begin()) : "";
+  return fmt::format("{} sequence{}{} × {} tokens", sequences, sequences == 1 ? "" : "s", rank, plan.sequence);
+}
+
+/// One stage under 1f1b runs micro-batch after micro-batch: nothing to name.
+std::string schedule_text(const plan::Plan& plan, const char* before) {
+  return plan.pipeline_degree() == 1 && plan.schedule == plan::Schedule::k1F1B ? "" : fmt::format("{}{}", before, plan::to_string(plan.schedule));
+}
+
+constexpr std::size_t kNamed = 2;  // strategies that one line names
+
+/// Layers of each strategy, in order of appearance.
+std::vector<std::pair<std::string, int>> strategies_of(const plan::Plan& plan) {
+  std::vector<std::pair<std::string, int>> counts;
+  for (const plan::Stage& s : plan.stages) {
+    for (const plan::LayerRun& r : s.runs) {
+      const std::string name = plan::to_string(r.strategy);
+      const auto at = std::ranges::find(counts, name, &std::pair<std::string, int>::first);
+      if (at == counts.end()) counts.emplace_back(name, r.count);
+      else at->second += r.count;
+    }
+  }
+  return counts;
+}
+
+/// "20 × tp1 dp8 zero3, 12 × tp1 dp8", or how many there are when there are too many for a line.
+std::string strategies_text(const plan::Plan& plan) {
+  const auto counts = strategies_of(plan);
+  if (counts.size() == 1) return counts.front().first;
+  if (counts.size() > kNamed) return fmt::format("{} strategies", counts.size());
+  return fmt::format("{} × {}, {} × {}", counts[0].second, counts[0].first, counts[1].second, counts[1].first);
+}
+
 }  // namespace
+
+bool one_line_names_strategies(const plan::Plan& plan) { return strategies_of(plan).size() <= kNamed; }
 
 std::string describe(const plan::Plan& plan, std::int64_t devices) {
   constexpr std::size_t kAlike = 3;  // stages that share a line
   const std::string idle = devices > plan.world_size() ? fmt::format(" ({} of {} devices idle)", devices - plan.world_size(), devices) : "";
   const std::string chunks = plan.virtual_stages > 1 ? fmt::format(" ({} per pipeline rank)", plan.virtual_stages) : "";
-  std::string text = fmt::format("{} on {}{}, {} ranks{}: {} stage{}{}, {} micro-batch{} of {} sequences × {} tokens, {}, {}\n", plan.model, plan.cluster,
+  std::string text = fmt::format("{} on {}{}, {} ranks{}: {} stage{}{}, {} micro-batch{} of {}{}, {}\n", plan.model, plan.cluster,
                                  plan.hosts > 1 ? fmt::format(" × {} hosts", plan.hosts) : "", plan.world_size(), idle, plan.stages.size(),
                                  plan.stages.size() == 1 ? "" : "s", chunks, plan.micro_batches, plan.micro_batches == 1 ? "" : "es",
-                                 plan.micro_batch_sequences(), plan.sequence, plan::to_string(plan.schedule), model::to_string(plan.precision));
+                                 micro_batch_text(plan), schedule_text(plan, ", "), model::to_string(plan.precision));
   for (std::size_t s = 0; s < plan.stages.size();) {
     std::size_t end = s + 1;
     while (end < plan.stages.size() && plan.stages[end] == plan.stages[s]) ++end;
@@ -44,13 +86,9 @@ std::string describe(const plan::Plan& plan, std::int64_t devices) {
 }
 
 std::string one_line(const plan::Plan& plan) {
-  std::set<std::string> strategies;
-  for (const plan::Stage& s : plan.stages)
-    for (const plan::LayerRun& r : s.runs) strategies.insert(plan::to_string(r.strategy));
-  const std::string layers = strategies.size() == 1 ? *strategies.begin() : fmt::format("{} strategies", strategies.size());
   const std::string chunks = plan.virtual_stages > 1 ? fmt::format(" v{}", plan.virtual_stages) : "";
-  return fmt::format("pp{}{} m{} {} | {} | vocabulary {}", plan.pipeline_degree(), chunks, plan.micro_batches, plan::to_string(plan.schedule), layers,
-                     plan::to_string(plan.vocabulary));
+  return fmt::format("pp{}{} m{}{} | {} | vocabulary {}", plan.pipeline_degree(), chunks, plan.micro_batches, schedule_text(plan, " "),
+                     strategies_text(plan), plan::to_string(plan.vocabulary));
 }
 
 namespace {

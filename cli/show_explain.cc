@@ -1,7 +1,9 @@
 #include "cli/show_explain.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -16,6 +18,10 @@ using search::Parts;
 using sim::TimePart;
 
 double percent(std::int64_t part, std::int64_t whole) { return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0; }
+/// Rounded so that nothing prints as "-0.0".
+double rounded(double value, double scale) { return std::round(value * scale) / scale + 0.0; }
+/// "+2.8 %": how much more `a` is than `b`.
+std::string more_percent(std::int64_t a, std::int64_t b) { return fmt::format("{:+.1f} %", rounded(percent(a - b, b), 10)); }
 std::string signed_time(std::int64_t ps) { return fmt::format("{}{}", ps < 0 ? "-" : "+", show_time(std::abs(ps))); }
 
 const char* part_words(TimePart part) {
@@ -23,7 +29,7 @@ const char* part_words(TimePart part) {
     case TimePart::kForward: return "forward computation";
     case TimePart::kBackward: return "backward computation";
     case TimePart::kRecompute: return "recomputation";
-    case TimePart::kOptimizer: return "optimizer";
+    case TimePart::kOptimizer: return "optimizer and gradient zeroing";
     case TimePart::kTensor: return "exposed tensor communication";
     case TimePart::kContext: return "exposed context communication";
     case TimePart::kExpert: return "exposed expert communication";
@@ -42,7 +48,7 @@ std::string largest_loss(const search::Account& a) {
   for (std::size_t i = largest; i < a.parts().size(); ++i) {
     if (a.parts()[i] > a.parts()[largest]) largest = i;
   }
-  return fmt::format("beside forward and backward, {} takes most: {} ({:.1f} %)", part_words(static_cast<TimePart>(largest)), show_time(a.parts()[largest]),
+  return fmt::format("largest cost besides forward and backward: {}, {} ({:.1f} %)", part_words(static_cast<TimePart>(largest)), show_time(a.parts()[largest]),
                      percent(a.parts()[largest], a.step_ps()));
 }
 
@@ -51,12 +57,16 @@ std::string in_short(const Explanation& e) {
   if (e.limits.fits()) text += fmt::format("  one step takes {}\n", show_time(e.plan.step_ps()));
   else text += fmt::format("  the plan does not fit; one step would take {}\n", show_time(e.plan.step_ps()));
   text += "  " + largest_loss(e.plan) + "\n";
-  if (e.others.empty()) return text;
-  const search::Account& first = e.others.front().account;
+  const std::vector<const Comparison*> rivals = search::rivals(e);
+  if (rivals.empty()) return text;
+  const search::Account& first = rivals.front()->account;
   const std::int64_t more = first.step_ps() - e.plan.step_ps();
   if (more < 0) return text + fmt::format("  a faster plan is known, by {:.1f} %: {}\n", percent(-more, e.plan.step_ps()), one_line(first.plan));
   if (!e.limits.fits()) return text + fmt::format("  the best plan that fits takes {}: {}\n", show_time(first.step_ps()), one_line(first.plan));
-  return text + fmt::format("  no faster plan was found; the next takes {:.1f} % longer\n", percent(more, e.plan.step_ps()));
+  const bool uniform = e.uniform && first.plan == e.uniform->account.plan;
+  return text + fmt::format("  no faster plan was found{}\n  closest other plan: {}, {} ({})\n",
+                            e.search_status == search::Status::kBudget ? ", but the search stopped at its limit of states: there may be one" : "",
+                            uniform ? "one strategy for all layers" : one_line(first.plan), more_percent(first.step_ps(), e.plan.step_ps()), show_time(more));
 }
 
 std::string waterfall(const search::Account& a) {
@@ -83,6 +93,7 @@ std::string memory_limit(const search::Limits& l) {
 }
 
 std::string link_sentence(const Explanation& e) {
+  constexpr std::int64_t kShare = 10;  // 10 % more bandwidth takes less than a tenth off what is exposed
   if (e.limits.communication_ps == 0) return "  links: no communication is exposed; faster links would save nothing\n";
   const search::LinkEffect& first = e.limits.links.front();
   if (first.saved_ps <= 0) return "  links: 10 % more bandwidth on any one of them saves nothing (latency rules)\n";
@@ -90,6 +101,7 @@ std::string link_sentence(const Explanation& e) {
   for (const search::LinkEffect& l : e.limits.links) {
     if (l.saved_ps > 0) text += fmt::format("{} on {} saves {}", &l == &first ? "" : ",", l.kind, show_time(l.saved_ps));
   }
+  if (first.saved_ps > e.limits.communication_ps / kShare) text += "\n    (more than a tenth of what is exposed: hidden transfers and waiting get shorter too, and computation runs slower beside transfers)";
   return text + "\n";
 }
 
@@ -97,28 +109,29 @@ std::string limits(const Explanation& e) {
   const search::Limits& l = e.limits;
   const std::int64_t step = e.plan.step_ps();
   std::string text = "What limits it\n" + memory_limit(l);
-  const std::string shares = fmt::format("computation {:.1f} %, exposed communication {:.1f} %, waiting {:.1f} %", percent(l.compute_ps, step),
-                                         percent(l.communication_ps, step), percent(l.bubble_ps, step));
+  std::string shares = fmt::format("computation {:.1f} %, exposed communication {:.1f} %, waiting {:.1f} %", percent(l.compute_ps, step),
+                                   percent(l.communication_ps, step), percent(l.bubble_ps, step));
+  if (e.plan.report.stages.size() > 1) {
+    shares += fmt::format(" on stage {}, which waits least ({:.1f} % mean over stages)", e.plan.critical_stage(), percent(step - l.mean_work_ps, step));
+  }
   switch (e.bound) {
-    case search::TimeBound::kCompute: text += fmt::format("  time: bound by computation on stage {}: {}\n", e.plan.critical_stage(), shares); break;
+    case search::TimeBound::kCompute: text += fmt::format("  time: bound by computation: {}\n", shares); break;
     case search::TimeBound::kCommunication:
       text += fmt::format("  time: bound by communication, most of what is exposed is {}: {}\n", part_words(l.dearest_communication), shares);
       break;
     case search::TimeBound::kBubble: text += fmt::format("  time: bound by the pipeline bubble: {}\n", shares); break;
   }
-  for (const search::Elasticity& x : e.elasticities) text += fmt::format("  1 % more {}: {:+.2f} % step time\n", x.what, x.value);
+  for (const search::Elasticity& x : e.elasticities) text += fmt::format("{}1 % more {}: {:+.2f} % step time", &x == &e.elasticities.front() ? "  " : "; ", x.what, rounded(x.value, 100));
+  if (!e.elasticities.empty()) text += "\n";
   const std::int64_t work = step - l.bubble_ps;
   if (e.plan.report.stages.size() > 1) {
-    text += fmt::format("  balance: the slowest stage works {}, the average stage {}; equal stages would work {} less\n", show_time(work), show_time(l.mean_work_ps),
-                        show_time(work - l.mean_work_ps));
-    const auto p = static_cast<double>(e.plan.report.stages.size());
-    const search::Balance b = search::balance_of(e.plan.report);
-    text += fmt::format("  balance degrees: time {:.3f}, memory {:.3f} (equal stages: {:.3f})\n", b.time, b.memory, 1 - 1 / p);
+    text += fmt::format("  balance: the busiest stage works {}, the average stage {}; equal stages would save {} at most ({:.1f} % of the step)\n", show_time(work),
+                        show_time(l.mean_work_ps), show_time(work - l.mean_work_ps), percent(work - l.mean_work_ps, step));
   }
   return text + link_sentence(e);
 }
 
-/// The parts that make most of the difference, largest first: "+0.31 s exposed tensor communication, -0.12 s bubble".
+/// The parts that make most of the difference, largest first, and the rest: "+0.31 s exposed tensor communication, -0.12 s bubble, +9 ms other".
 std::string main_differences(const Parts& difference) {
   std::vector<std::size_t> order;
   std::int64_t total = 0;
@@ -127,43 +140,57 @@ std::string main_differences(const Parts& difference) {
     total += std::abs(difference[i]);
   }
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return std::abs(difference[a]) > std::abs(difference[b]); });
-  constexpr std::int64_t kHidden = 50;  // parts below a fiftieth of all change are left to --json
+  constexpr std::int64_t kSmall = 20;  // parts below a twentieth of all change
   std::string text;
+  std::int64_t rest = 0;
   for (const std::size_t i : order) {
-    if (std::abs(difference[i]) * kHidden < total) break;
+    if (std::abs(difference[i]) * kSmall < total) {
+      rest += difference[i];
+      continue;
+    }
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", signed_time(difference[i]), part_words(static_cast<TimePart>(i)));
   }
+  if (rest != 0) text += fmt::format(", {} other", signed_time(rest));
   return text.empty() ? "no part differs" : text;
 }
 
-std::string instead(const Explanation& e, const Comparison& c) {
-  if (c.account.plan == e.plan.plan) return "nothing, it is the same plan";
+/// What its layers do otherwise, when its line does not say it; empty: nothing to add.
+std::string layers_text(const Explanation& e, const Comparison& c) {
+  if (c.account.plan == e.plan.plan) return "the same plan";
+  if (c.changes.empty()) return "the same degrees, in another order of layers";
   std::string text;
-  for (const std::string& line : c.changes) text += (text.empty() ? "" : "; ") + line;
-  return text.empty() ? "the same degrees, in another order of layers" : text;
+  if (one_line_names_strategies(c.account.plan)) return text;
+  for (const std::string& line : search::layer_choices(e.plan.plan, c.account.plan)) text += (text.empty() ? "" : "; ") + line;
+  return text;
 }
 
-std::string uniform(const Explanation& e) {
-  const std::string priced = fmt::format("{} plans with one strategy for all layers and equal stages", e.uniform_plans);
-  if (!e.uniform) return fmt::format("  none of {} fits\n", priced);
-  const search::Account& a = e.uniform->account;
-  return fmt::format("  best of {}: {} ({:+.1f} %): {}\n", priced, show_time(a.step_ps()), percent(a.step_ps() - e.plan.step_ps(), e.plan.step_ps()), one_line(a.plan));
+std::string plan_row(const Explanation& e, const Comparison& c) {
+  std::string text = fmt::format("  {:>9}  ({})  {}\n", show_time(c.account.step_ps()), more_percent(c.account.step_ps(), e.plan.step_ps()), one_line(c.account.plan));
+  if (e.uniform && c.account.plan == e.uniform->account.plan) {
+    text += fmt::format("             the best of {} plans with one strategy for all layers and equal stages\n", e.uniform_plans);
+  }
+  const std::string layers = layers_text(e, c);
+  if (!layers.empty()) text += fmt::format("             layers: {}\n", layers);
+  return text + fmt::format("             time:   {}\n", main_differences(c.difference));
 }
 
 std::string others(const Explanation& e) {
-  if (e.others.empty()) return "Other plans\n  none was found\n";
-  const bool fastest = e.others.front().account.step_ps() >= e.plan.step_ps() && e.limits.fits();
-  std::string text = fastest ? "Next best plans (this one is the fastest found)\n" : "Other plans that fit\n";
-  for (const Comparison& c : e.others) {
-    const std::int64_t more = c.account.step_ps() - e.plan.step_ps();
-    text += fmt::format("  {:>9}  ({:+.1f} %)  {}\n", show_time(c.account.step_ps()), percent(more, e.plan.step_ps()), one_line(c.account.plan));
-    text += fmt::format("             instead: {}\n             time:    {}\n", instead(e, c), main_differences(c.difference));
-  }
-  return text + uniform(e);
+  std::string text = "Other plans that fit: the best of other choices of stages, micro-batches, schedule or dimensions\n";
+  std::vector<const Comparison*> rows;
+  for (const Comparison& c : e.others) rows.push_back(&c);
+  const auto is_uniform = [&](const Comparison* c) { return c->account.plan == e.uniform->account.plan; };
+  if (e.uniform && std::ranges::none_of(rows, is_uniform)) rows.push_back(&*e.uniform);
+  std::ranges::stable_sort(rows, {}, [](const Comparison* c) { return c->account.step_ps(); });
+  for (const Comparison* c : rows) text += plan_row(e, *c);
+  if (rows.empty()) text += "  none was found\n";
+  return e.uniform ? text : text + fmt::format("  none of {} plans with one strategy for all layers fits\n", e.uniform_plans);
 }
 
 std::string part_table(const Explanation& e, const Comparison& c) {
   std::string text = fmt::format("  {:<31} {:>10} {:>10} {:>10}\n", "", "this plan", "that plan", "difference");
+  if (e.plan.report.stages.size() > 1 || c.account.report.stages.size() > 1) {
+    text += fmt::format("  {:<31} {:>10} {:>10}\n", "(the stage that waits least)", fmt::format("stage {}", e.plan.critical_stage()), fmt::format("stage {}", c.account.critical_stage()));
+  }
   for (std::size_t i = 0; i < c.difference.size(); ++i) {
     if (e.plan.parts()[i] == 0 && c.account.parts()[i] == 0) continue;
     text += fmt::format("  {:<31} {:>10} {:>10} {:>10}\n", part_words(static_cast<TimePart>(i)), show_time(e.plan.parts()[i]), show_time(c.account.parts()[i]),
@@ -182,7 +209,7 @@ std::string relaxations(const std::vector<search::Relaxation>& list) {
 }
 
 std::string versus(const Explanation& e, const search::Versus& v) {
-  std::string text = fmt::format("Against {}\n", v.text);
+  std::string text = fmt::format("Against {}{}\n", v.text, v.of_values ? " (set for layers; embedding and head are free)" : "");
   if (!v.comparison) {
     text += v.shortfall_bytes > 0 ? fmt::format("  nothing fits: the smallest plan needs {} more per device\n", show_bytes(v.shortfall_bytes)) : "  no such plan:\n";
     for (const search::Pruned& p : v.reasons) text += fmt::format("    {}: {}\n", p.candidate, p.reason);
@@ -196,7 +223,15 @@ std::string versus(const Explanation& e, const search::Versus& v) {
     text += fmt::format("  does not fit: stage {} needs {}, {} more than the limit; with that memory it would be {} this plan:\n  {}\n", v.stage, show_bytes(c.account.peak_bytes()),
                         show_bytes(v.shortfall_bytes), verdict, one_line(c.account.plan));
   }
-  return text + fmt::format("  instead: {}\n", instead(e, c)) + part_table(e, c) + relaxations(v.relaxations);
+  const std::string layers = layers_text(e, c);
+  if (!layers.empty()) text += fmt::format("  layers: {}\n", layers);
+  return text + part_table(e, c) + relaxations(v.relaxations);
+}
+
+/// Per cent that this plan is behind the best found on a changed machine; none where one of them does not fit.
+std::optional<double> behind_best(const Explanation& e, const search::WhatIf& w) {
+  if (!e.limits.fits() || !w.best || !w.step_ps) return std::nullopt;
+  return rounded(percent(*w.step_ps - w.best->step_ps(), w.best->step_ps()), 10);
 }
 
 std::string sensitivity(const Explanation& e) {
@@ -204,34 +239,41 @@ std::string sensitivity(const Explanation& e) {
   for (const search::WhatIf& w : e.what_ifs) {
     const std::string name = fmt::format("{} {:+} %", w.what, w.change_ppm / 10'000);
     const std::string time = w.step_ps ? show_time(*w.step_ps) : "too big";
-    const std::string change = w.step_ps ? fmt::format("{:+.1f} %", percent(*w.step_ps - e.plan.step_ps(), e.plan.step_ps())) : "";
+    const std::string change = w.step_ps ? more_percent(*w.step_ps, e.plan.step_ps()) : "";
     const std::string best = w.best ? show_time(w.best->step_ps()) : "none fits";
-    const std::string behind = w.best && w.step_ps ? fmt::format("{:.1f} %", percent(*w.step_ps - w.best->step_ps(), w.best->step_ps())) : "";
+    const std::optional<double> percents = behind_best(e, w);
+    const std::string behind = percents ? fmt::format("{:.1f} %", *percents) : "";
     text += fmt::format("  {:<18} {:>10} {:>9} {:>10} {:>12}", name, time, change, best, behind);
     text += w.best && w.best_changes ? "  " + one_line(w.best->plan) + "\n" : "\n";
   }
   return text;
 }
 
-std::string trust(const Explanation& e, const costmodel::CostModel& cost) {
-  std::string text = fmt::format("How sure\n  prices: {}\n  uncertainty of a step time: ±{:.1f} % ({})\n", describe_origin(cost), static_cast<double>(e.uncertainty.band_ppm) / 1e4,
-                                 e.uncertainty.source);
-  if (e.others.empty()) return text;
-  const std::int64_t fastest = e.limits.fits() ? std::min(e.others.front().account.step_ps(), e.plan.step_ps()) : e.others.front().account.step_ps();
-  text += fmt::format("  the fastest plan leads the next by {} ({:.1f} %): ", show_time(e.gap_ps), percent(e.gap_ps, fastest));
+/// The same question for every plan: does the order of the two fastest survive wrong prices?
+std::string order_test(const Explanation& e) {
+  const double band = static_cast<double>(e.uncertainty.band_ppm) / 1e4;
+  const std::vector<const Comparison*> rivals = search::rivals(e);
+  const std::string who = e.limits.fits() && e.plan.step_ps() <= rivals.front()->account.step_ps() ? "this plan leads the next" : "the fastest plan known leads the next";
+  std::string text = fmt::format("  {} by {}; if every price of one kind (compute, tensor communication, ...) is wrong by {:.1f} % in both at once,\n  that changes by up to {}: ",
+                                 who, show_time(e.gap_ps), band, show_time(e.shared_error_ps));
   switch (e.stability) {
-    case search::Stability::kCertain: text += "more than the uncertainty, the choice is stable\n"; break;
-    case search::Stability::kLikely:
-      text += fmt::format("less than the uncertainty; but the plans share most prices, and an equal error in both would move them apart by {} only: the choice is likely\n",
-                          show_time(e.shared_error_ps));
-      break;
-    case search::Stability::kOpen: text += "less than the uncertainty, the choice is open: measure both\n"; break;
+    case search::Stability::kCertain: return text + "the order holds, and also if the two steps are wrong independently\n";
+    case search::Stability::kLikely: return text + "the order holds (if the two steps are wrong independently, it may turn)\n";
+    case search::Stability::kOpen: return text + "the order may turn, measure both\n";
   }
-  std::int64_t worst = 0;
+  return text;
+}
+
+std::string trust(const Explanation& e, const costmodel::CostModel& cost) {
+  std::string text = fmt::format("How sure\n  prices: {}\n  a step time is known to ±{:.1f} %: {}\n", describe_origin(cost), static_cast<double>(e.uncertainty.band_ppm) / 1e4,
+                                 e.uncertainty.source);
+  if (search::rivals(e).size() + (e.limits.fits() ? 1 : 0) > 1) text += order_test(e);
+  std::optional<double> worst;
   for (const search::WhatIf& w : e.what_ifs) {
-    if (w.best && w.step_ps) worst = std::max(worst, (*w.step_ps - w.best->step_ps()) * 1'000 / w.best->step_ps());
+    const std::optional<double> behind = behind_best(e, w);
+    if (behind) worst = std::max(worst.value_or(0), *behind);
   }
-  return text + fmt::format("  on every changed machine above that it fits, this plan is at most {:.1f} % behind the best one\n", static_cast<double>(worst) / 10);
+  return worst ? text + fmt::format("  in every case above where it fits, this plan is at most {:.1f} % behind the best plan of the search\n", *worst) : text;
 }
 
 }  // namespace

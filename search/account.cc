@@ -26,7 +26,7 @@ std::string over_layers(const plan::Plan& plan, const Aspect& aspect) {
   }
   if (counts.size() == 1) return counts.front().first;
   std::string text;
-  for (const auto& [value, count] : counts) text += fmt::format("{}{} ({} layers)", text.empty() ? "" : ", ", value, count);
+  for (const auto& [value, count] : counts) text += fmt::format("{}{} ({} layer{})", text.empty() ? "" : ", ", value, count, count == 1 ? "" : "s");
   return text;
 }
 
@@ -39,6 +39,44 @@ std::string layers_by_stage(const plan::Plan& plan) {
 std::string shard_text(const plan::LayerStrategy& s) { return s.shard == 0 ? "the data group" : fmt::format("{} ranks", s.shard); }
 std::string reduce_text(const plan::LayerStrategy& s) { return s.grad_reduce == plan::GradReduce::kStep ? "once a step" : "every micro-batch"; }
 std::string context_text(const plan::LayerStrategy& s) { return s.cp == 1 ? "1" : fmt::format("{} {}", s.cp, plan::to_string(s.context)); }
+
+/// What two plans do otherwise.
+struct Change {
+  std::string what, from, to;
+};
+
+void compare(std::string what, std::string a, std::string b, std::vector<Change>& found) {
+  if (a != b) found.push_back({std::move(what), std::move(a), std::move(b)});
+}
+
+std::vector<Change> degree_changes(const plan::Plan& from, const plan::Plan& to) {
+  std::vector<Change> found;
+  compare("pipeline stages", std::to_string(from.pipeline_degree()), std::to_string(to.pipeline_degree()), found);
+  compare("virtual stages", std::to_string(from.virtual_stages), std::to_string(to.virtual_stages), found);
+  compare("micro-batches", std::to_string(from.micro_batches), std::to_string(to.micro_batches), found);
+  compare("schedule", std::string(plan::to_string(from.schedule)), std::string(plan::to_string(to.schedule)), found);
+  return found;
+}
+
+std::vector<Change> layer_changes(const plan::Plan& from, const plan::Plan& to) {
+  std::vector<Change> found;
+  const auto layers = [&](std::string what, auto&& aspect) { compare(std::move(what), over_layers(from, aspect), over_layers(to, aspect), found); };
+  using S = plan::LayerStrategy;
+  layers("tp", [](const S& s) { return std::to_string(s.tp); });
+  layers("cp", context_text);
+  layers("dp", [](const S& s) { return std::to_string(s.dp); });
+  layers("ep", [](const S& s) { return std::to_string(s.ep); });
+  layers("zero", [](const S& s) { return std::to_string(s.zero); });
+  layers("states sharded over", shard_text);
+  layers("sharded operators", [](const S& s) { return std::string(plan::to_string(s.operators)); });
+  layers("slices", [](const S& s) { return std::to_string(s.slices); });
+  layers("sequence parallelism", [](const S& s) { return std::string(s.sequence_parallel ? "on" : "off"); });
+  layers("recomputation", [](const S& s) { return std::string(plan::to_string(s.recompute)); });
+  layers("gradients reduced", reduce_text);
+  layers("strided groups", [](const S& s) { return std::string(s.strided ? "yes" : "no"); });
+  if (from.stages.size() == to.stages.size()) compare("layers by stage", layers_by_stage(from), layers_by_stage(to), found);
+  return found;
+}
 
 }  // namespace
 
@@ -79,30 +117,17 @@ Parts difference(const Account& from, const Account& to) {
 }
 
 std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to) {
+  std::vector<Change> found = degree_changes(from, to);
+  for (Change& c : layer_changes(from, to)) found.push_back(std::move(c));
+  compare("embedding and head", plan::to_string(from.vocabulary), plan::to_string(to.vocabulary), found);
   std::vector<std::string> lines;
-  const auto compare = [&](std::string_view what, const std::string& a, const std::string& b) {
-    if (a != b) lines.push_back(fmt::format("{} {} → {}", what, a, b));
-  };
-  const auto layers = [&](std::string_view what, auto&& aspect) { compare(what, over_layers(from, aspect), over_layers(to, aspect)); };
-  using S = plan::LayerStrategy;
-  compare("pipeline stages", std::to_string(from.pipeline_degree()), std::to_string(to.pipeline_degree()));
-  compare("virtual stages", std::to_string(from.virtual_stages), std::to_string(to.virtual_stages));
-  compare("micro-batches", std::to_string(from.micro_batches), std::to_string(to.micro_batches));
-  compare("schedule", std::string(plan::to_string(from.schedule)), std::string(plan::to_string(to.schedule)));
-  layers("tp", [](const S& s) { return std::to_string(s.tp); });
-  layers("cp", context_text);
-  layers("dp", [](const S& s) { return std::to_string(s.dp); });
-  layers("ep", [](const S& s) { return std::to_string(s.ep); });
-  layers("zero", [](const S& s) { return std::to_string(s.zero); });
-  layers("states sharded over", shard_text);
-  layers("sharded operators", [](const S& s) { return std::string(plan::to_string(s.operators)); });
-  layers("slices", [](const S& s) { return std::to_string(s.slices); });
-  layers("sequence parallelism", [](const S& s) { return std::string(s.sequence_parallel ? "on" : "off"); });
-  layers("recomputation", [](const S& s) { return std::string(plan::to_string(s.recompute)); });
-  layers("gradients reduced", reduce_text);
-  layers("strided groups", [](const S& s) { return std::string(s.strided ? "yes" : "no"); });
-  if (from.stages.size() == to.stages.size()) compare("layers by stage", layers_by_stage(from), layers_by_stage(to));
-  compare("embedding and head", plan::to_string(from.vocabulary), plan::to_string(to.vocabulary));
+  for (const Change& c : found) lines.push_back(fmt::format("{} {} → {}", c.what, c.from, c.to));
+  return lines;
+}
+
+std::vector<std::string> layer_choices(const plan::Plan& from, const plan::Plan& to) {
+  std::vector<std::string> lines;
+  for (const Change& c : layer_changes(from, to)) lines.push_back(fmt::format("{} {}", c.what, c.to));
   return lines;
 }
 

@@ -129,7 +129,7 @@ class Explainer {
   }
   /// The best plan with the fixed values. When none fits, the best one that would with the least memory that any needs.
   base::Result<void> search_versus() {
-    Versus versus{.text = request_.versus_space->text};
+    Versus versus{.text = request_.versus_space->text, .of_values = true};
     PlanRequest fixed = request_.problem;
     fixed.space = request_.versus_space->space;
     TRY(const PlanAnswer answer, find_plan(cost_, fixed));
@@ -223,7 +223,7 @@ class Explainer {
     e_.uncertainty = uncertainty_of(cost_);
     std::vector<const Account*> known;
     if (e_.limits.fits()) known.push_back(&e_.plan);
-    for (const Comparison& c : e_.others) known.push_back(&c.account);
+    for (const Comparison* c : rivals(e_)) known.push_back(&c->account);
     std::ranges::stable_sort(known, {}, [](const Account* a) { return a->step_ps(); });
     if (known.size() < 2) return;
     std::int64_t moved = 0;
@@ -254,6 +254,19 @@ std::string_view to_string(Stability s) {
     case Stability::kOpen: return "open";
   }
   return "";
+}
+
+std::vector<const Comparison*> rivals(const Explanation& e) {
+  std::set<std::string> seen{plan::fingerprint(plan::canonical(e.plan.plan))};
+  std::vector<const Comparison*> list;
+  const auto add = [&](const Comparison& c) {
+    if (seen.insert(plan::fingerprint(plan::canonical(c.account.plan))).second) list.push_back(&c);
+  };
+  for (const Comparison& c : e.others) add(c);
+  if (e.uniform) add(*e.uniform);
+  if (e.versus && e.versus->comparison && e.versus->fits) add(*e.versus->comparison);
+  std::ranges::stable_sort(list, {}, [](const Comparison* c) { return c->account.step_ps(); });
+  return list;
 }
 
 base::Result<Explanation> explain(const costmodel::CostModel& cost, const ExplainRequest& request) {

@@ -38,6 +38,7 @@ struct Comparison {
 
 struct Versus {
   std::string text;                        // as asked
+  bool of_values = false;                  // values were asked for, not a plan
   std::optional<Comparison> comparison = {};  // none: no plan divides, or the search ended early
   bool fits = true;
   int stage = 0;                           // does not fit: the fullest, and what it lacks
@@ -84,12 +85,15 @@ struct Explanation {
   std::vector<WhatIf> what_ifs;
   std::vector<Elasticity> elasticities;    // compute, bandwidth
   Uncertainty uncertainty;
-  std::int64_t gap_ps = 0;                 // from the fastest plan known to the next; 0: there is none
+  std::int64_t gap_ps = 0;                 // from the fastest plan known (explained or rival) to the next; 0: there is none
   std::int64_t shared_error_ps = 0;        // b · Σ |d_i| of those two
   Stability stability = Stability::kOpen;
   std::vector<Relaxation> relaxations;          // the plan does not fit: changes of it that do, smallest first
   std::vector<Relaxation> problem_relaxations;  // no plan fits: what would help
 };
+
+/// Every other plan that is known and fits, each once, fastest first: of `others`, `uniform`, `versus`. Points into the explanation.
+std::vector<const Comparison*> rivals(const Explanation& e);
 
 /// Errors: a plan that is not valid for the model or has more ranks than the cluster; those of find_plan.
 base::Result<Explanation> explain(const costmodel::CostModel& cost, const ExplainRequest& request);

@@ -53,8 +53,8 @@ base::Result<void> add_links(const costmodel::CostModel& cost, const Account& ac
     carriers.emplace_back(kind, costmodel::SpeedScale{.bandwidth_ppm = kFaster, .bandwidth_of = Carrier::kLinksOfKind, .link_kind = kind});
   }
   if (cost.communication_origin() == costmodel::Origin::kMeasured) {
-    carriers.emplace_back("rates measured in hosts", costmodel::SpeedScale{.bandwidth_ppm = kFaster, .bandwidth_of = Carrier::kMeasuredInHosts});
-    carriers.emplace_back("rates measured across hosts", costmodel::SpeedScale{.bandwidth_ppm = kFaster, .bandwidth_of = Carrier::kMeasuredAcrossHosts});
+    carriers.emplace_back("intra-host links (measured)", costmodel::SpeedScale{.bandwidth_ppm = kFaster, .bandwidth_of = Carrier::kMeasuredInHosts});
+    carriers.emplace_back("inter-host links (measured)", costmodel::SpeedScale{.bandwidth_ppm = kFaster, .bandwidth_of = Carrier::kMeasuredAcrossHosts});
   }
   for (const auto& [name, scale] : carriers) {
     TRY(const Account faster, account_of(cost.scaled(scale), account.plan));
@@ -123,7 +123,7 @@ Uncertainty uncertainty_of(const costmodel::CostModel& cost) {
   const auto& profile = cost.profile();
   if (profile && profile->composition_residual > 0) {
     return {static_cast<std::int64_t>(profile->composition_residual * kMillion + 0.5),
-            fmt::format("residual of the composition fit of profile '{}'", profile->name)};
+            fmt::format("what the fit of profile '{}' left unexplained", profile->name)};
   }
   double spread = 0;
   std::int64_t points = 0;
@@ -134,12 +134,14 @@ Uncertainty uncertainty_of(const costmodel::CostModel& cost) {
   }
   if (points > 0) {
     return {static_cast<std::int64_t>(spread / static_cast<double>(points) * kMillion + 0.5),
-            fmt::format("mean spread (10th to 90th percentile) of {} measured operators of profile '{}'", points, profile->name)};
+            fmt::format("mean spread, 10th to 90th percentile, of the {} operators measured in profile '{}'", points, profile->name)};
   }
   // 0.72 .. 0.89 around 0.80, costmodel/compute.h.
   constexpr std::int64_t kDatasheetBand = 110'000;
-  return {kDatasheetBand, profile ? "the profile states no residual: the band of datasheet prices stands in"
-                                  : "datasheet prices: products reach 0.72 to 0.89 of the peak (5th to 95th percentile on A100), 0.80 is assumed"};
+  const std::string& device = cost.topology().device_models().front().name;
+  const char* elsewhere = device.find("A100") == std::string::npos ? "; not measured on this device" : "";
+  return {kDatasheetBand, fmt::format("{}matrix products reach 72 to 89 % of the datasheet's peak on A100, 80 % is assumed{}",
+                                      profile ? "the profile does not state its error, that of datasheet prices is taken: " : "", elsewhere)};
 }
 
 base::Result<std::vector<Relaxation>> ways_to_fit(const costmodel::CostModel& cost, const Account& account, std::int64_t limit_bytes) {

@@ -16,7 +16,7 @@ namespace orrery::search {
 
 /// One carrier of communication, 10 % faster.
 struct LinkEffect {
-  std::string kind;             // a kind of link ("nvlink", "ib"); with a measured profile also "rates measured in hosts", "rates measured across hosts"
+  std::string kind;             // a kind of link ("nvlink", "ib"); with a measured profile also "intra-host links (measured)", "inter-host links (measured)"
   std::int64_t saved_ps = 0;
 };
 

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "search/space_text.h"
 #include "tests/unit/search/tiny_fixture.h"
@@ -70,7 +72,35 @@ TEST(Changes, NameWhatTheOtherPlanDoes) {
   mixed.stages[0].runs[0].count = 1;
   mixed.stages[0].runs[1].count = 3;
   mixed.stages[0].runs[0].strategy.recompute = plan::Recompute::kFull;
-  EXPECT_THAT(changes(uniform(1, 1, 4), mixed), testing::ElementsAre("recomputation none → full (1 layers), none (3 layers)"));
+  EXPECT_THAT(changes(uniform(1, 1, 4), mixed), testing::ElementsAre("recomputation none → full (1 layer), none (3 layers)"));
+}
+
+TEST(Changes, LayersInShortHaveTheOtherPlansValuesOnly) {
+  EXPECT_TRUE(layer_choices(uniform(1, 1, 4), uniform(1, 1, 4)).empty());
+  EXPECT_THAT(layer_choices(uniform(1, 1, 4), uniform(2, 1, 2)), testing::ElementsAre("tp 2", "dp 2"));
+}
+
+// The best uniform plan and the one asked for count as much as those of the search: none known is nearer than the stated gap.
+TEST(Explain, TheGapIsToTheNearestPlanKnown) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  ExplainRequest request = of_best(cost, tiny_problem());
+  request.others = 1;
+  request.versus_plan = uniform(4, 1, 1);
+  const auto e = explain(cost, request);
+  ASSERT_TRUE(e.has_value());
+  ASSERT_TRUE(e->uniform && e->versus && e->versus->comparison);
+  std::vector<std::int64_t> steps{e->plan.step_ps()};
+  for (const Comparison* c : rivals(*e)) {
+    EXPECT_NE(c->account.plan, e->plan.plan);
+    steps.push_back(c->account.step_ps());
+  }
+  ASSERT_GE(steps.size(), 3U);
+  EXPECT_TRUE(std::ranges::is_sorted(steps.begin() + 1, steps.end()));
+  const std::set<std::int64_t> known(steps.begin(), steps.end());
+  EXPECT_TRUE(known.contains(e->versus->comparison->account.step_ps()));
+  EXPECT_TRUE(known.contains(e->uniform->account.step_ps()));
+  std::ranges::sort(steps);
+  EXPECT_EQ(e->gap_ps, steps[1] - steps[0]);
 }
 
 TEST(Explain, HasFiveRunnersUpWhosePartsExplainTheDifference) {

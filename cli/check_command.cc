@@ -103,6 +103,7 @@ base::Result<int> run_check(const base::Options& options, const Invocation&) {
     faults.push_back(base::make_error(base::ErrorCode::kInconsistent, "{}", fault));
     faults.back().where.file = options.string("FILE");
   }
+  if (!report.cost_holds && !options.has("profile") && !options.has("instance")) faults.front().hint = "an answer that was priced with a profile is checked with the same --profile";
   return base::fail(std::move(faults));
 }
 

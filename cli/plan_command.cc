@@ -122,7 +122,7 @@ void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& 
              seconds, answer.problems, answer.states);
   fmt::print("cost model: {} by closed form (the step time above is simulated), no plan below {}, gap {:.2f} %\n", show_time(answer.certificate.cost_ps),
              show_time(answer.certificate.bound_ps), gap);
-  fmt::print("certificate: its multipliers alone prove {}, gap {:.2f} %\n", show_time(answer.certificate.multiplier_bound_ps), 100 * answer.certificate.multiplier_gap);
+  fmt::print("certificate: its multipliers alone prove {} for 1F1B and GPipe on all devices, gap {:.2f} %\n", show_time(answer.certificate.multiplier_bound_ps), 100 * answer.certificate.multiplier_gap);
   if (answer.candidates.size() > 1) fmt::print("\nrunners-up, simulated ({} pairs changed order):\n", answer.order_changes);
   for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
     const search::Candidate& c = answer.candidates[i];

@@ -83,12 +83,12 @@ struct SpaceProof {
 /// (`proofs` name that space); that no interleaved or ZB-H1 plan, and none that leaves devices idle, is cheaper is the search's word. Memory is exact (bytes of
 /// the lowered Program's static peak), partitions into stages are free, layers of a stage stand in any order; interleaved 1F1B and ZB-H1 are searched
 /// within the space of rank_model.h (one strategy for the layers of a rank, one layout for those of a plan), exactly there. What is called optimal
-/// equals the enumeration of every plan of tiny problems at 528 memory limits (tests/oracle/search/whole_plan_test.cc).
+/// equals the enumeration of every plan of tiny problems at 561 memory limits (tests/oracle/search/whole_plan_test.cc).
 struct Certificate {
   std::int64_t cost_ps = 0;   // closed-form cost of the best plan
   std::int64_t bound_ps = 0;  // lower bound over the whole space
   double gap = 0;             // (cost - bound) / cost; 0 when optimal
-  std::int64_t multiplier_bound_ps = 0;  // lower bound over the whole space by `proofs`; kBeyondAnyCost: nothing fits, not even fractionally
+  std::int64_t multiplier_bound_ps = 0;  // lower bound over the spaces of `proofs`; kBeyondAnyCost: nothing fits, not even fractionally
   double multiplier_gap = 0;             // (cost - multiplier bound) / cost
   std::vector<SpaceProof> proofs;        // one; of a target (targets.h): one for each of its subspaces
   std::vector<std::int64_t> stage_peak_bytes;

@@ -154,7 +154,7 @@ std::int64_t search(const base::Json& row, const ToolPlan& tool, const costmodel
   if (request.hosts == 1 && request.memory_bytes >= 36 * kGiB) {
     EXPECT_EQ(answer->status, Status::kOptimal) << name;
   }
-  EXPECT_LT(answer->certificate.gap, request.hosts == 1 ? 0.03 : 0.08) << name;
+  EXPECT_LT(answer->certificate.gap, 0.03) << name;
   const Candidate& ours = answer->candidates.front();
   const double seconds = static_cast<double>(ours.report.step_time_ps) / 1e12;
   const double tool_seconds = static_cast<double>(tool.step_ps) / 1e12;

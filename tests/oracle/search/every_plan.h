@@ -1,5 +1,5 @@
 #pragma once
-/// Every plan of a small space under 1F1B with no device idle, priced by costmodel::plan_cost.
+/// Every plan of a small space, priced by costmodel::plan_cost.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,24 +16,29 @@ namespace orrery::search {
 struct Priced {
   std::int64_t cost_ps;
   std::int64_t peak_bytes;
+  bool has_multipliers;  // 1F1B on all devices: what the certificate's multipliers speak of
 };
 
-/// Every plan of the space: pipeline degrees, micro-batches, vocabulary, partitions, and strategies of layers in any order.
+/// Every plan of the space: pipeline degrees, devices of a stage, micro-batches, vocabulary, partitions, and strategies of layers in any order;
+/// under interleaved 1F1B and ZB-H1 any layers and strategy for every rank, of one layout, as search/rank_model.h says.
 class EveryPlan {
  public:
   EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch)
       : cost_(cost), costs_(cost), space_(space), global_batch_(global_batch) {
     const int devices = static_cast<int>(cost.topology().device_count());
     for (int stages = 1; stages <= std::min<int>(devices, static_cast<int>(cost.model().layers)); ++stages) {
-      if (devices % stages != 0 || (stages > 1 && !space.pipeline)) continue;
-      for (std::int64_t m = 1; m <= global_batch; ++m) {
-        if (global_batch % m == 0) plans_of(stages, m);
+      if (space.fix_pp.value_or(stages) != stages || (stages > 1 && !space.pipeline)) continue;
+      for (int each = 1; stages * each <= devices; ++each) {
+        if (stages * each < devices && !space.idle) continue;
+        for (std::int64_t m = 1; m <= global_batch; ++m) {
+          if (global_batch % m == 0) plans_of(stages, each, m);
+        }
       }
     }
   }
   std::vector<Priced> all;
 
-  /// How many there are, without pricing any.
+  /// How many there are under 1F1B with no device idle, without pricing any.
   static double count(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch) {
     const int devices = static_cast<int>(cost.topology().device_count()), layers = static_cast<int>(cost.model().layers);
     double plans = 0;
@@ -43,7 +48,7 @@ class EveryPlan {
       for (int k = 1; k < stages; ++k) partitions = partitions * (layers - k) / k;
       for (std::int64_t m = 1; m <= global_batch; ++m) {
         if (global_batch % m != 0) continue;
-        const TreeContext context = context_of(cost, global_batch, stages, m);
+        const TreeContext context = context_of(cost, global_batch, devices / stages, m);
         const auto leaves = static_cast<double>(layer_strategies(cost.model(), space, context).leaves.size());
         plans += partitions * std::pow(leaves, layers) * static_cast<double>(vocabulary_strategies(cost.model(), space, context).leaves.size());
       }
@@ -51,21 +56,21 @@ class EveryPlan {
     return plans;
   }
 
-  [[nodiscard]] std::int64_t best(std::int64_t limit) const {
+  [[nodiscard]] std::int64_t best(std::int64_t limit, bool of_multipliers = false) const {
     std::int64_t least = -1;
     for (const Priced& p : all) {
+      if (of_multipliers && !p.has_multipliers) continue;
       if (p.peak_bytes <= limit && (least < 0 || p.cost_ps < least)) least = p.cost_ps;
     }
     return least;
   }
 
  private:
-  static TreeContext context_of(const costmodel::CostModel& cost, std::int64_t global_batch, int stages, std::int64_t m) {
-    return {static_cast<int>(cost.topology().device_count()) / stages, cost.options().sequence, global_batch / m, m,
-            static_cast<int>(cost.topology().devices_per_host())};
+  static TreeContext context_of(const costmodel::CostModel& cost, std::int64_t global_batch, int devices, std::int64_t m) {
+    return {devices, cost.options().sequence, global_batch / m, m, static_cast<int>(cost.topology().devices_per_host())};
   }
-  void plans_of(int stages, std::int64_t m) {
-    const TreeContext context = context_of(cost_, global_batch_, stages, m);
+  void plans_of(int stages, int devices, std::int64_t m) {
+    const TreeContext context = context_of(cost_, global_batch_, devices, m);
     leaves_ = layer_strategies(cost_.model(), space_, context).leaves;
     if (leaves_.empty()) return;
     plan_ = {};
@@ -76,10 +81,40 @@ class EveryPlan {
     plan_.global_batch = global_batch_;
     plan_.micro_batches = m;
     plan_.hosts = static_cast<int>(cost_.topology().hosts());
-    plan_.schedule = plan::Schedule::k1F1B;
-    for (const plan::LayerStrategy& v : vocabulary_strategies(cost_.model(), space_, context).leaves) {
-      plan_.vocabulary = v;
-      stage(stages, static_cast<int>(cost_.model().layers));
+    for (const plan::LayerStrategy& vocabulary : vocabulary_strategies(cost_.model(), space_, context).leaves) {
+      plan_.vocabulary = vocabulary;
+      plan_.schedule = plan::Schedule::k1F1B;
+      plan_.virtual_stages = 1;
+      if (space_.one_f_one_b) stage(stages, static_cast<int>(cost_.model().layers));
+      plan_.schedule = plan::Schedule::kZeroBubbleH1;
+      if (space_.zero_bubble && stages > 1 && m >= stages) ranks_of(stages, 1);
+      plan_.schedule = plan::Schedule::kInterleaved;
+      for (int v = 2; space_.interleaved && stages > 1 && m % stages == 0 && v * stages <= cost_.model().layers; ++v) ranks_of(stages, v);
+    }
+  }
+  void ranks_of(int ranks, int v) {
+    plan_.virtual_stages = v;
+    plan_.stages.assign(static_cast<std::size_t>(ranks * v), {});
+    rank(0, ranks, static_cast<int>(cost_.model().layers));
+    plan_.stages.clear();
+  }
+  void rank(int r, int ranks, int layers) {
+    const int v = plan_.virtual_stages;
+    if (r == ranks) {
+      if (layers == 0) price();
+      return;
+    }
+    for (int n = v; n <= layers; ++n) {
+      for (const plan::LayerStrategy& s : leaves_) {
+        if (r > 0 && !s.same_layout(plan_.stages.front().runs.front().strategy)) continue;
+        int left = n;
+        for (int k = 0; k < v; ++k) {
+          const int count = left / (v - k);  // rounded down: longer ones last
+          plan_.stages[static_cast<std::size_t>(k * ranks + r)].runs = {{count, s}};
+          left -= count;
+        }
+        rank(r + 1, ranks, layers - n);
+      }
     }
   }
   void stage(int stages, int layers) {
@@ -107,7 +142,8 @@ class EveryPlan {
   void price() {
     const auto priced = costmodel::plan_cost(costs_, plan_);
     ASSERT_TRUE(priced.has_value()) << base::to_string(priced.error());
-    all.push_back({priced->step_ps, std::ranges::max(priced->stage_peak_bytes)});
+    const bool all_devices = plan_.world_size() == static_cast<int>(cost_.topology().device_count());
+    all.push_back({priced->step_ps, std::ranges::max(priced->stage_peak_bytes), plan_.schedule == plan::Schedule::k1F1B && all_devices});
   }
 
   const costmodel::CostModel& cost_;

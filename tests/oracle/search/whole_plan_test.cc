@@ -8,134 +8,15 @@
 
 #include "base/rng.h"
 #include "costmodel/layer_costs.h"
-#include "search/decision_tree.h"
 #include "search/layer_program.h"
 #include "search/multiplier_bound.h"
 #include "search/planner.h"
+#include "tests/oracle/search/every_plan.h"
 #include "tests/unit/search/checked_answer.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {
 namespace {
-
-struct Priced {
-  std::int64_t cost_ps;
-  std::int64_t peak_bytes;
-  bool has_multipliers;  // 1F1B on all devices: what the certificate's multipliers speak of
-};
-
-/// Every plan of the space: pipeline degrees, devices of a stage, micro-batches, vocabulary, partitions, and strategies of layers in any order;
-/// under interleaved 1F1B and ZB-H1 any layers and strategy for every rank, of one layout, as search/rank_model.h says.
-class EveryPlan {
- public:
-  EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch)
-      : cost_(cost), costs_(cost), space_(space), global_batch_(global_batch) {
-    const int devices = static_cast<int>(cost.topology().device_count());
-    for (int stages = 1; stages <= std::min<int>(devices, static_cast<int>(cost.model().layers)); ++stages) {
-      if (space.fix_pp && *space.fix_pp != stages) continue;
-      for (int each = 1; stages * each <= devices; ++each) {
-        if (stages * each < devices && !space.idle) continue;
-        for (std::int64_t m = 1; m <= global_batch; ++m) {
-          if (global_batch % m == 0) plans_of(stages, each, m);
-        }
-      }
-    }
-  }
-  std::vector<Priced> all;
-
-  [[nodiscard]] std::int64_t best(std::int64_t limit, bool of_multipliers = false) const {
-    std::int64_t least = -1;
-    for (const Priced& p : all) {
-      if (of_multipliers && !p.has_multipliers) continue;
-      if (p.peak_bytes <= limit && (least < 0 || p.cost_ps < least)) least = p.cost_ps;
-    }
-    return least;
-  }
-
- private:
-  void plans_of(int stages, int devices, std::int64_t m) {
-    const TreeContext context{devices, cost_.options().sequence, global_batch_ / m, m, static_cast<int>(cost_.topology().devices_per_host())};
-    leaves_ = layer_strategies(cost_.model(), space_, context).leaves;
-    if (leaves_.empty()) return;
-    plan_ = {};
-    plan_.model = cost_.model().name;
-    plan_.model_fingerprint = cost_.model().fingerprint();
-    plan_.precision = cost_.options().precision;
-    plan_.sequence = cost_.options().sequence;
-    plan_.global_batch = global_batch_;
-    plan_.micro_batches = m;
-    for (const plan::LayerStrategy& vocabulary : vocabulary_strategies(cost_.model(), space_, context).leaves) {
-      plan_.vocabulary = vocabulary;
-      plan_.schedule = plan::Schedule::k1F1B;
-      plan_.virtual_stages = 1;
-      if (space_.one_f_one_b) stage(stages, static_cast<int>(cost_.model().layers));
-      plan_.schedule = plan::Schedule::kZeroBubbleH1;
-      if (space_.zero_bubble && stages > 1 && m >= stages) ranks_of(stages, 1);
-      plan_.schedule = plan::Schedule::kInterleaved;
-      for (int v = 2; space_.interleaved && stages > 1 && m % stages == 0 && v * stages <= cost_.model().layers; ++v) ranks_of(stages, v);
-    }
-  }
-  void ranks_of(int ranks, int v) {
-    plan_.virtual_stages = v;
-    plan_.stages.assign(static_cast<std::size_t>(ranks * v), {});
-    rank(0, ranks, static_cast<int>(cost_.model().layers));
-    plan_.stages.clear();
-  }
-  void rank(int r, int ranks, int layers) {
-    const int v = plan_.virtual_stages;
-    if (r == ranks) {
-      if (layers == 0) price();
-      return;
-    }
-    for (int n = v; n <= layers; ++n) {
-      for (const plan::LayerStrategy& s : leaves_) {
-        if (r > 0 && !s.same_layout(plan_.stages.front().runs.front().strategy)) continue;
-        int left = n;
-        for (int k = 0; k < v; ++k) {
-          const int count = left / (v - k);  // rounded down: longer ones last
-          plan_.stages[static_cast<std::size_t>(k * ranks + r)].runs = {{count, s}};
-          left -= count;
-        }
-        rank(r + 1, ranks, layers - n);
-      }
-    }
-  }
-  void stage(int stages, int layers) {
-    if (stages == 0) {
-      if (layers == 0) price();
-      return;
-    }
-    for (int count = 1; count <= layers - stages + 1; ++count) {
-      plan_.stages.emplace_back();
-      layer(stages, layers - count, count);
-      plan_.stages.pop_back();
-    }
-  }
-  void layer(int stages, int layers_after, int left) {
-    if (left == 0) {
-      stage(stages - 1, layers_after);
-      return;
-    }
-    for (const plan::LayerStrategy& s : leaves_) {
-      plan_.stages.back().runs.push_back({1, s});
-      layer(stages, layers_after, left - 1);
-      plan_.stages.back().runs.pop_back();
-    }
-  }
-  void price() {
-    const auto priced = costmodel::plan_cost(costs_, plan_);
-    ASSERT_TRUE(priced.has_value()) << base::to_string(priced.error());
-    const bool all_devices = plan_.world_size() == static_cast<int>(cost_.topology().device_count());
-    all.push_back({priced->step_ps, std::ranges::max(priced->stage_peak_bytes), plan_.schedule == plan::Schedule::k1F1B && all_devices});
-  }
-
-  const costmodel::CostModel& cost_;
-  costmodel::LayerCosts costs_;
-  const Space& space_;
-  std::int64_t global_batch_;
-  std::vector<plan::LayerStrategy> leaves_;
-  plan::Plan plan_;
-};
 
 /// What the checker makes of the certificate's multipliers, and of any others, never exceeds the cheapest plan that fits.
 void multipliers_are_valid(const costmodel::CostModel& cost, const PlanAnswer& answer, std::int64_t limit, std::int64_t least_ps, std::uint64_t seed) {

@@ -12,8 +12,16 @@
 
 namespace orrery::base {
 
+/// Words are handed to XXH3 in portions: its call costs more than eight bytes' worth of hashing.
 struct Fingerprint::State {
   XXH3_state_t xxh;
+  std::array<unsigned char, 512> pending;
+  std::size_t used = 0;
+
+  void flush() {
+    static_cast<void>(XXH3_128bits_update(&xxh, pending.data(), used));
+    used = 0;
+  }
 };
 
 Fingerprint::Fingerprint() : state_(std::make_unique<State>()) {
@@ -29,9 +37,10 @@ Fingerprint::Fingerprint(Fingerprint&&) noexcept = default;
 Fingerprint& Fingerprint::operator=(Fingerprint&&) noexcept = default;
 
 Fingerprint& Fingerprint::add_word(std::uint64_t word) {
-  std::array<unsigned char, 8> bytes{};
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(word >> (8 * i));
-  static_cast<void>(XXH3_128bits_update(&state_->xxh, bytes.data(), bytes.size()));
+  State& s = *state_;
+  if (s.used == s.pending.size()) s.flush();
+  for (std::size_t i = 0; i < 8; ++i) s.pending[s.used + i] = static_cast<unsigned char>(word >> (8 * i));
+  s.used += 8;
   return *this;
 }
 
@@ -43,12 +52,15 @@ Fingerprint& Fingerprint::add(double value) {
 
 Fingerprint& Fingerprint::add(std::string_view text) {
   add_word(text.size());
+  state_->flush();
   static_cast<void>(XXH3_128bits_update(&state_->xxh, text.data(), text.size()));
   return *this;
 }
 
 std::string Fingerprint::hex() const {
-  const XXH128_hash_t digest = XXH3_128bits_digest(&state_->xxh);
+  State whole = *state_;
+  whole.flush();
+  const XXH128_hash_t digest = XXH3_128bits_digest(&whole.xxh);
   return fmt::format("{:016x}{:016x}", digest.high64, digest.low64);
 }
 

@@ -15,9 +15,11 @@ const base::CommandSpec& calibrate_spec() {
       .name = "calibrate",
       .summary = "measure this machine's operations and collectives into a profile",
       .examples = {{"orrery calibrate --out profile.json --ranks 2", "two ranks at once, as in training"},
-                   {"orrery calibrate --out bf16.json --ranks 1 --dtype bf16", "one rank alone, bf16"}},
+                   {"orrery calibrate --out bf16.json --ranks 1 --dtype bf16", "one rank alone, bf16"},
+                   {"orrery calibrate --out h200.json --device cuda --ranks 1 --dtype bf16", "a GPU"}},
       .options = {{.name = "out", .value_name = "FILE", .help = "profile to write (orrery.profile/1)", .required = true},
                   {.name = "ranks", .value_name = "N", .type = OptionType::kInt, .default_value = "2", .min = 1, .max = 1024, .help = "processes that measure at the same time"},
+                  {.name = "device", .value_name = "D", .default_value = "cpu", .choices = {"cpu", "cuda"}, .help = "what to measure; ranks of several GPUs come from torchrun"},
                   {.name = "dtype", .value_name = "T", .default_value = "fp32", .choices = {"fp32", "bf16"}, .help = "compute type"},
                   {.name = "budget", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "80s", .min = 1, .max = 3600, .help = "time to spend"}}};
   return kSpec;
@@ -25,6 +27,7 @@ const base::CommandSpec& calibrate_spec() {
 
 base::Result<int> run_calibrate(const base::Options& options, const Invocation& invocation) {
   CalibrateJob job;
+  job.device = options.string("device");
   job.dtype = options.string("dtype");
   job.ranks = static_cast<int>(options.integer("ranks"));
   job.budget_seconds = options.duration("budget").raw();

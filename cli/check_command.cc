@@ -6,8 +6,8 @@
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/show.h"
-#include "search/certificate_check.h"
-#include "search/certificate_json.h"
+#include "search/proof/certificate_check.h"
+#include "search/proof/certificate_json.h"
 
 namespace orrery::cli {
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/allocation.h"
 #include "base/text.h"
 #include "cli/executor_calls.h"
 
@@ -16,7 +17,7 @@ std::span<const Command> commands() {
       Command{train_spec, run_train, true},
       Command{calibrate_spec, run_calibrate, true}, Command{compare_spec, run_compare}, Command{validate_spec, run_validate, true},
       Command{solve_spec, run_solve},         Command{import_spec, run_import},     Command{check_spec, run_check},
-      Command{list_spec, run_list},
+      Command{collective_spec, run_collective}, Command{topology_spec, run_topology}, Command{list_spec, run_list},
   };
   return kCommands;
 }
@@ -71,6 +72,8 @@ int run_program(const std::vector<std::string>& arguments) {
   }
   if (command->needs_executor) {
     if (const auto entered = enter_executor(arguments); !entered) return report(entered.error());
+  } else {
+    base::keep_freed_memory();
   }
   const auto code = command->run(*options, {arguments});
   return code ? *code : report(code.error());

@@ -44,6 +44,10 @@ const base::CommandSpec& import_spec();
 base::Result<int> run_import(const base::Options& options, const Invocation& invocation);
 const base::CommandSpec& check_spec();
 base::Result<int> run_check(const base::Options& options, const Invocation& invocation);
+const base::CommandSpec& topology_spec();
+base::Result<int> run_topology(const base::Options& options, const Invocation& invocation);
+const base::CommandSpec& collective_spec();
+base::Result<int> run_collective(const base::Options& options, const Invocation& invocation);
 const base::CommandSpec& list_spec();
 base::Result<int> run_list(const base::Options& options, const Invocation& invocation);
 

@@ -2,6 +2,7 @@
 #include "cli/executor_calls.h"
 
 #include <cstdio>
+#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -12,6 +13,11 @@
 namespace orrery::cli {
 
 base::Result<void> enter_executor(const std::vector<std::string>&) { return {}; }
+
+int leave(int code) {
+  std::fflush(nullptr);
+  std::quick_exit(code);
+}
 
 bool launched_as_rank() {
   const auto launch = executor::detect_launch();
@@ -58,11 +64,15 @@ base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJ
 base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job) {
   TRY(const executor::Launch place, executor::detect_launch());
   executor::CalibrateOptions options;
+  options.device = job.device;
   options.dtype = job.dtype;
   options.ranks = job.ranks;
   options.budget_seconds = job.budget_seconds;
-  for (const char* name : {"gpt2-tiny", "llama-tiny"}) {
+  const bool cpu = job.device == "cpu";
+  const std::vector<const char*> focus = cpu ? std::vector{"gpt2-tiny", "llama-tiny"} : std::vector{"llama-2-7b", "gpt2-xl", "llama-3-8b", "gpt2"};
+  for (const char* name : focus) {
     TRY(model::ModelSpec spec, model::find_model(name));
+    if (!cpu) spec.layers = std::min<std::int64_t>(spec.layers, 4);  // layers are alike, and a step of a few fits beside its states
     options.focus.push_back(std::move(spec));
   }
   if (place.rank == 0)

@@ -17,6 +17,10 @@ namespace orrery::cli {
 /// is there but does not start.
 base::Result<void> enter_executor(const std::vector<std::string>& arguments);
 
+/// The end of main: its exit code. `orrery-executor` ends here by quick_exit, without destructors of static objects: those of LibTorch 2.11 with CUDA
+/// abort in a process without Python (seen on Ubuntu 24.04: a std::locale freed twice under deregisterOperator).
+int leave(int code);
+
 struct TrainJob {
   int steps = 1, warmup = 0;
   std::uint64_t seed = 1;
@@ -37,6 +41,7 @@ base::Result<void> check_trainable(const plan::Program& program);
 base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& job);
 
 struct CalibrateJob {
+  std::string device = "cpu";
   std::string dtype = "fp32";
   int ranks = 1;
   double budget_seconds = 80;

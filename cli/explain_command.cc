@@ -4,8 +4,8 @@
 #include "cli/inputs.h"
 #include "cli/show.h"
 #include "cli/show_explain.h"
-#include "search/explain.h"
-#include "search/space_text.h"
+#include "search/explain/explain.h"
+#include "search/space/space_text.h"
 
 namespace orrery::cli {
 

@@ -21,7 +21,7 @@ OptionSpec hosts_option() {
           .help = "hosts of that kind, joined by the cluster's fabric"};
 }
 OptionSpec profile_option() {
-  return {.name = "profile", .value_name = "NAME|PATH", .help = "measured profile: name, JSON file or Galvatron folder (default: datasheet prices)"};
+  return {.name = "profile", .value_name = "NAME|PATH", .help = "measured profile: name, JSON file or Galvatron folder (default: what ships for the device, else datasheet prices)"};
 }
 OptionSpec precision_option() {
   return {.name = "precision", .value_name = "P", .default_value = "bf16", .choices = {"bf16", "fp32"}, .help = "training precision"};
@@ -56,7 +56,9 @@ base::Result<Scene> make_scene(const std::string& model_name, const std::string&
   TRY(model::ModelSpec model, model::find_model(model_name));
   TRY(topologies::Topology topology, find_cluster(cluster, hosts, ranks_wanted));
   std::optional<model::Profile> profile;
-  if (!profile_name.empty()) {
+  if (profile_name.empty()) {
+    TRY(profile, costmodel::device_profile(topology));
+  } else {
     TRY(profile, costmodel::find_profile(profile_name, model));
   }
   if (sequence == 0) sequence = model.max_positions;

@@ -3,15 +3,16 @@
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/show.h"
+#include "costmodel/collective_tuning.h"
 #include "costmodel/profiles.h"
 
 namespace orrery::cli {
 
 const base::CommandSpec& list_spec() {
   static const base::CommandSpec kSpec{.name = "list",
-                                       .summary = "what the catalogs hold: models, clusters or profiles",
+                                       .summary = "what the catalogs hold: models, clusters, profiles or tunings",
                                        .examples = {{"orrery list models", "names for --model"}, {"orrery list clusters --json", "for a script"}},
-                                       .positionals = {{.name = "WHAT", .help = "models | clusters | profiles"}},
+                                       .positionals = {{.name = "WHAT", .help = "models | clusters | profiles | tunings"}},
                                        .options = {json_option()}};
   return kSpec;
 }
@@ -38,6 +39,13 @@ std::vector<Row> profile_rows() {
   return rows;
 }
 
+std::vector<Row> tuning_rows() {
+  std::vector<Row> rows;
+  for (const std::string& name : costmodel::list_tunings())
+    if (const auto t = costmodel::find_tuning(name, "")) rows.push_back({t->name, t->description, t->source});
+  return rows;
+}
+
 }  // namespace
 
 base::Result<int> run_list(const base::Options& options, const Invocation&) {
@@ -46,9 +54,10 @@ base::Result<int> run_list(const base::Options& options, const Invocation&) {
   if (what == "models") rows = model_rows();
   else if (what == "clusters") rows = cluster_rows();
   else if (what == "profiles") rows = profile_rows();
+  else if (what == "tunings") rows = tuning_rows();
   else {
     base::Diagnostic d = base::make_error(base::ErrorCode::kBadValue, "cannot list '{}'", what);
-    d.hint = "models, clusters or profiles";
+    d.hint = "models, clusters, profiles or tunings";
     return base::fail(std::move(d));
   }
   if (options.flag("json")) {

@@ -9,10 +9,10 @@
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/show.h"
-#include "search/certificate_json.h"
+#include "search/proof/certificate_json.h"
 #include "search/planner.h"
-#include "search/space_text.h"
-#include "search/targets.h"
+#include "search/space/space_text.h"
+#include "search/space/targets.h"
 
 namespace orrery::cli {
 
@@ -114,7 +114,7 @@ void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& 
   std::int64_t peak = 0;
   for (const sim::StageReport& s : best.report.stages) peak = std::max(peak, s.peak_memory_bytes);
   fmt::print("memory: {} of {} at the fullest stage\n", show_bytes(peak), show_bytes(answer.certificate.memory_limit_bytes));
-  fmt::print("prices: {}\n", describe_origin(cost));
+  fmt::print("prices: {}\n{}\n", describe_origin(cost), describe_band(cost, best.report.step_time_ps));
   const double gap = 100 * answer.certificate.gap;
   fmt::print("search: {} in {:.3f} s: {} problems, {} states\n",
              answer.status == search::Status::kBudget ? fmt::format("stopped at --max-states (the optimum of its cost model is at most {:.2f} % less)", gap)
@@ -122,8 +122,9 @@ void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& 
              seconds, answer.problems, answer.states);
   fmt::print("cost model: {} by closed form (the step time above is simulated), no plan below {}, gap {:.2f} %\n", show_time(answer.certificate.cost_ps),
              show_time(answer.certificate.bound_ps), gap);
-  fmt::print("certificate: its multipliers alone prove {} for 1F1B and GPipe on all devices, gap {:.2f} %\n", show_time(answer.certificate.multiplier_bound_ps), 100 * answer.certificate.multiplier_gap);
-  if (answer.candidates.size() > 1) fmt::print("\nrunners-up, simulated ({} pairs changed order):\n", answer.order_changes);
+  if (!answer.certificate.proofs.empty())
+    fmt::print("certificate: its multipliers alone prove {} for 1F1B and GPipe on all devices, gap {:.2f} %\n", show_time(answer.certificate.multiplier_bound_ps), 100 * answer.certificate.multiplier_gap);
+  if (answer.candidates.size() > 1) fmt::print("\nrunners-up, the best of each shape that was simulated ({} pairs changed order; explain looks further):\n", answer.order_changes);
   for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
     const search::Candidate& c = answer.candidates[i];
     fmt::print("  {:>10}  (+{:.1f} %)  {}\n", show_time(c.report.step_time_ps),

@@ -7,8 +7,9 @@
 #include <fmt/format.h>
 
 #include "base/units.h"
-#include "search/account.h"
-#include "search/certificate_json.h"
+#include "costmodel/uncertainty.h"
+#include "search/explain/account.h"
+#include "search/proof/certificate_json.h"
 
 namespace orrery::cli {
 
@@ -97,6 +98,7 @@ const char* origin_word(costmodel::Origin o) {
   switch (o) {
     case costmodel::Origin::kMeasured: return "measured";
     case costmodel::Origin::kDatasheet: return "datasheet";
+    case costmodel::Origin::kFitted: return "fitted";
   }
   return "";
 }
@@ -123,8 +125,17 @@ std::string describe_origin(const costmodel::CostModel& cost) {
   return fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()), origin_word(cost.communication_origin()));
 }
 
+std::string describe_band(const costmodel::CostModel& cost, std::int64_t step_ps) {
+  const costmodel::Uncertainty u = costmodel::uncertainty_of(cost);
+  const auto off = static_cast<std::int64_t>(static_cast<double>(step_ps) * static_cast<double>(u.band_ppm) / 1e6);
+  return fmt::format("band: {} to {} (±{:.1f} %: {})", show_time(step_ps - off), show_time(step_ps + off), static_cast<double>(u.band_ppm) / 1e4, u.source);
+}
+
 base::Json origin_json(const costmodel::CostModel& cost) {
-  return {{"compute", origin_word(cost.compute_origin())}, {"communication", origin_word(cost.communication_origin())}};
+  const costmodel::Uncertainty u = costmodel::uncertainty_of(cost);
+  return {{"compute", origin_word(cost.compute_origin())},
+          {"communication", origin_word(cost.communication_origin())},
+          {"band", {{"coverage", 0.8}, {"share", static_cast<double>(u.band_ppm) / 1e6}, {"source", u.source}}}};
 }
 
 base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost, double seconds) {

@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "plan/plan.h"
-#include "search/certificate_check.h"
+#include "search/proof/certificate_check.h"
 #include "search/planner.h"
 #include "sim/simulate.h"
 
@@ -24,6 +24,8 @@ bool one_line_names_strategies(const plan::Plan& plan);
 
 /// Where prices came from: "compute measured, communication measured".
 std::string describe_origin(const costmodel::CostModel& cost);
+/// "band: 3.71 s to 4.37 s (±8.2 %: why)": where the step time lies with a chance of 80 % (costmodel/uncertainty.h).
+std::string describe_band(const costmodel::CostModel& cost, std::int64_t step_ps);
 
 /// {"compute": "measured" | "datasheet", "communication": ...}
 base::Json origin_json(const costmodel::CostModel& cost);

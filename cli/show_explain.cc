@@ -64,9 +64,73 @@ std::string in_short(const Explanation& e) {
   if (more < 0) return text + fmt::format("  a faster plan is known, by {:.1f} %: {}\n", percent(-more, e.plan.step_ps()), one_line(first.plan));
   if (!e.limits.fits()) return text + fmt::format("  the best plan that fits takes {}: {}\n", show_time(first.step_ps()), one_line(first.plan));
   const bool uniform = e.uniform && first.plan == e.uniform->account.plan;
-  return text + fmt::format("  no faster plan was found{}\n  closest other plan: {}, {} ({})\n",
-                            e.search_status == search::Status::kBudget ? ", but the search stopped at its limit of states: there may be one" : "",
+  return text + fmt::format("  {}\n  closest other plan: {}, {} ({})\n",
+                            e.search_status == search::Status::kOptimal ? "no faster plan was simulated, and by closed form the search proved its best plan (orrery plan)"
+                                                                        : "no faster plan was found, but the search stopped at its limit of states: there may be one",
                             uniform ? "one strategy for all layers" : one_line(first.plan), more_percent(first.step_ps(), e.plan.step_ps()), show_time(more));
+}
+
+/// The parts that make most of the difference, largest first, and the rest: "+0.31 s exposed tensor communication, -0.12 s bubble, +9 ms other".
+std::string main_differences(const Parts& difference) {
+  std::vector<std::size_t> order;
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < difference.size(); ++i) {
+    if (difference[i] != 0) order.push_back(i);
+    total += std::abs(difference[i]);
+  }
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return std::abs(difference[a]) > std::abs(difference[b]); });
+  std::int64_t rest = 0;
+  for (const std::int64_t ps : difference) rest += ps;
+  const std::int64_t net = rest;
+  constexpr std::int64_t kSmall = 10, kRest = 20;  // what is left unnamed: parts below a twentieth of all change, a tenth of the difference together
+  std::string text;
+  for (const std::size_t i : order) {
+    if (std::abs(difference[i]) * kRest < total && std::abs(rest) * kSmall <= std::abs(net)) break;
+    rest -= difference[i];
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", signed_time(difference[i]), part_words(static_cast<TimePart>(i)));
+  }
+  if (rest != 0) text += fmt::format(", {} other", signed_time(rest));
+  return text.empty() ? "no part differs" : text;
+}
+
+/// "4 strategies of layers"; empty for one.
+std::string strategies_text(const plan::Plan& plan) {
+  std::vector<plan::LayerStrategy> seen;
+  for (const plan::Stage& stage : plan.stages) {
+    for (const plan::LayerRun& run : stage.runs) {
+      if (std::ranges::find(seen, run.strategy) == seen.end()) seen.push_back(run.strategy);
+    }
+  }
+  return seen.size() == 1 ? "" : fmt::format("{} strategies of layers", seen.size());
+}
+
+/// Decisions, what it would cost to take them otherwise, and where the time would go. Those with the same plan otherwise share an entry.
+std::string why(const Explanation& e) {
+  struct Entry {
+    std::string decisions;
+    const Comparison* best;
+  };
+  std::vector<Entry> entries;
+  std::string without;
+  const auto add = [&](const std::string& decision, const Comparison& best) {
+    const auto known = std::ranges::find_if(entries, [&](const Entry& x) { return x.best->account.plan == best.account.plan; });
+    if (known == entries.end()) entries.push_back({decision, &best});
+    else known->decisions += "; " + decision;
+  };
+  for (const search::Decision& d : e.decisions) {
+    const std::string decision = fmt::format("{} → {}", d.made, d.otherwise);
+    if (d.best) add(decision, *d.best);
+    else if (d.shortfall_bytes > 0) without += fmt::format("  {}: nothing fits, the smallest plan needs {} more per device\n", decision, show_bytes(d.shortfall_bytes));
+    else without += fmt::format("  {}: no such plan divides model, batch and devices\n", decision);
+  }
+  const std::string strategies = strategies_text(e.plan.plan);
+  if (e.uniform && !strategies.empty()) add(strategies + " → one for all", *e.uniform);
+  std::string text = "Why this plan: its decisions → otherwise, and what the fastest plan that was simulated with the latter takes more, all else free\n";
+  for (const auto& [decisions, best] : entries) {
+    text += fmt::format("  {}: {} ({})\n      instead {}\n      time    {}\n", decisions, more_percent(best->account.step_ps(), e.plan.step_ps()),
+                        signed_time(best->account.step_ps() - e.plan.step_ps()), one_line(best->account.plan), main_differences(best->difference));
+  }
+  return text + without;
 }
 
 std::string waterfall(const search::Account& a) {
@@ -109,7 +173,9 @@ std::string limits(const Explanation& e) {
   const search::Limits& l = e.limits;
   const std::int64_t step = e.plan.step_ps();
   std::string text = "What limits it\n" + memory_limit(l);
-  std::string shares = fmt::format("computation {:.1f} %, exposed communication {:.1f} %, waiting {:.1f} %", percent(l.compute_ps, step),
+  const std::int64_t again = e.plan.parts()[static_cast<std::size_t>(TimePart::kRecompute)];
+  const std::string recomputed = again > 0 ? fmt::format(" ({:.1f} % recomputation, for want of memory)", percent(again, step)) : "";
+  std::string shares = fmt::format("computation {:.1f} %{}, exposed communication {:.1f} %, waiting {:.1f} %", percent(l.compute_ps, step), recomputed,
                                    percent(l.communication_ps, step), percent(l.bubble_ps, step));
   if (e.plan.report.stages.size() > 1) {
     shares += fmt::format(" on stage {}, which waits least ({:.1f} % mean over stages)", e.plan.critical_stage(), percent(step - l.mean_work_ps, step));
@@ -129,29 +195,6 @@ std::string limits(const Explanation& e) {
                         show_time(l.mean_work_ps), show_time(work - l.mean_work_ps), percent(work - l.mean_work_ps, step));
   }
   return text + link_sentence(e);
-}
-
-/// The parts that make most of the difference, largest first, and the rest: "+0.31 s exposed tensor communication, -0.12 s bubble, +9 ms other".
-std::string main_differences(const Parts& difference) {
-  std::vector<std::size_t> order;
-  std::int64_t total = 0;
-  for (std::size_t i = 0; i < difference.size(); ++i) {
-    if (difference[i] != 0) order.push_back(i);
-    total += std::abs(difference[i]);
-  }
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return std::abs(difference[a]) > std::abs(difference[b]); });
-  constexpr std::int64_t kSmall = 20;  // parts below a twentieth of all change
-  std::string text;
-  std::int64_t rest = 0;
-  for (const std::size_t i : order) {
-    if (std::abs(difference[i]) * kSmall < total) {
-      rest += difference[i];
-      continue;
-    }
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", signed_time(difference[i]), part_words(static_cast<TimePart>(i)));
-  }
-  if (rest != 0) text += fmt::format(", {} other", signed_time(rest));
-  return text.empty() ? "no part differs" : text;
 }
 
 /// What its layers do otherwise, when its line does not say it; empty: nothing to add.
@@ -196,8 +239,8 @@ std::string part_table(const Explanation& e, const Comparison& c) {
     text += fmt::format("  {:<31} {:>10} {:>10} {:>10}\n", part_words(static_cast<TimePart>(i)), show_time(e.plan.parts()[i]), show_time(c.account.parts()[i]),
                         signed_time(c.difference[i]));
   }
-  return text + fmt::format("  {:<31} {:>10} {:>10} {:>10}\n", "step", show_time(e.plan.step_ps()), show_time(c.account.step_ps()),
-                            signed_time(c.account.step_ps() - e.plan.step_ps()));
+  text += fmt::format("  {:<31} {:>10} {:>10} {:>10}\n", "step", show_time(e.plan.step_ps()), show_time(c.account.step_ps()), signed_time(c.account.step_ps() - e.plan.step_ps()));
+  return text + fmt::format("  {:<31} {:>10} {:>10}\n", "peak memory of a device", show_bytes(e.plan.peak_bytes()), show_bytes(c.account.peak_bytes()));
 }
 
 std::string relaxations(const std::vector<search::Relaxation>& list) {
@@ -244,24 +287,24 @@ std::string sensitivity(const Explanation& e) {
     const std::optional<double> percents = behind_best(e, w);
     const std::string behind = percents ? fmt::format("{:.1f} %", *percents) : "";
     text += fmt::format("  {:<18} {:>10} {:>9} {:>10} {:>12}", name, time, change, best, behind);
-    text += w.best && w.best_changes ? "  " + one_line(w.best->plan) + "\n" : "\n";
+    text += w.best ? fmt::format("  {}\n", w.best_changes ? one_line(w.best->plan) : "the same") : "\n";
   }
-  return text;
+  return text + "  (pp stages, v chunks of layers a rank, m micro-batches, tp, dp and cp degrees, sp sequence parallelism; a line names at most two strategies of layers)\n";
 }
 
-/// The same question for every plan: does the order of the two fastest survive wrong prices?
+/// The same question for every plan: does the order of the fastest and the others survive wrong prices?
 std::string order_test(const Explanation& e) {
   const double band = static_cast<double>(e.uncertainty.band_ppm) / 1e4;
   const std::vector<const Comparison*> rivals = search::rivals(e);
   const std::string who = e.limits.fits() && e.plan.step_ps() <= rivals.front()->account.step_ps() ? "this plan leads the next" : "the fastest plan known leads the next";
-  std::string text = fmt::format("  {} by {}; if every price of one kind (compute, tensor communication, ...) is wrong by {:.1f} % in both at once,\n  that changes by up to {}: ",
-                                 who, show_time(e.gap_ps), band, show_time(e.shared_error_ps));
+  const search::LeastSure& other = *e.least_sure;
+  std::string text = fmt::format("  {} by {}. If every price of one kind (compute, tensor communication, ...) is wrong by {:.1f} % in two plans at once, ", who, show_time(e.gap_ps), band);
   switch (e.stability) {
-    case search::Stability::kCertain: return text + "the order holds, and also if the two steps are wrong independently\n";
-    case search::Stability::kLikely: return text + "the order holds (if the two steps are wrong independently, it may turn)\n";
-    case search::Stability::kOpen: return text + "the order may turn, measure both\n";
+    case search::Stability::kCertain: return text + "the order holds against\n  every plan above, and also if two steps are wrong independently\n";
+    case search::Stability::kLikely: return text + "the order holds against\n  every plan above (if two steps are wrong independently, it may turn)\n";
+    case search::Stability::kOpen: break;
   }
-  return text;
+  return text + fmt::format("the order may turn:\n  measure this plan and {}, whose distance is {} and may shrink by {}\n", one_line(other.plan), show_time(other.gap_ps), show_time(other.shared_error_ps));
 }
 
 std::string trust(const Explanation& e, const costmodel::CostModel& cost) {
@@ -280,7 +323,7 @@ std::string trust(const Explanation& e, const costmodel::CostModel& cost) {
 
 std::string explanation_text(const Explanation& e, const costmodel::CostModel& cost) {
   std::string text = describe(e.plan.plan, cost.topology().device_count()) + "\n" + in_short(e) + "\n";
-  text += waterfall(e.plan) + "\n" + limits(e) + "\n";
+  text += why(e) + "\n" + waterfall(e.plan) + "\n" + limits(e) + "\n";
   if (!e.relaxations.empty()) text += "Ways to make this plan fit\n" + relaxations(e.relaxations) + "\n";
   if (!e.problem_relaxations.empty()) text += "No plan of the search fits; the best one\n" + relaxations(e.problem_relaxations) + "\n";
   if (e.versus) text += versus(e, *e.versus) + "\n";
@@ -368,13 +411,19 @@ base::Json explanation_json(const Explanation& e, const costmodel::CostModel& co
   j["search_status"] = std::string(search::to_string(e.search_status));
   j["others"] = base::Json::array();
   for (const Comparison& c : e.others) j["others"].push_back(comparison_json(c));
+  j["decisions"] = base::Json::array();
+  for (const search::Decision& d : e.decisions) {
+    base::Json row{{"made", d.made}, {"otherwise", d.otherwise}, {"shortfall_bytes", d.shortfall_bytes}};
+    if (d.best) row.update({{"best", one_line(d.best->account.plan)}, {"step_time_ps", d.best->account.step_ps()}, {"difference_ps", parts_json(d.best->difference)}});
+    j["decisions"].push_back(std::move(row));
+  }
   j["uniform"] = e.uniform ? comparison_json(*e.uniform) : base::Json::object();
   j["uniform"]["plans"] = e.uniform_plans;
   if (e.versus) j["versus"] = versus_json(*e.versus);
   base::Json elasticities = base::Json::object();
   for (const search::Elasticity& x : e.elasticities) elasticities[x.what] = x.value;
   j["sensitivity"] = {{"changes", what_ifs_json(e)}, {"elasticities", elasticities}};
-  j["stability"] = {{"verdict", std::string(search::to_string(e.stability))}, {"gap_ps", e.gap_ps}, {"shared_error_ps", e.shared_error_ps}, {"band", static_cast<double>(e.uncertainty.band_ppm) / 1e6}, {"source", e.uncertainty.source}};
+  j["stability"] = {{"verdict", std::string(search::to_string(e.stability))}, {"gap_ps", e.gap_ps}, {"least_sure", e.least_sure ? base::Json{{"plan", one_line(e.least_sure->plan)}, {"gap_ps", e.least_sure->gap_ps}, {"shared_error_ps", e.least_sure->shared_error_ps}} : base::Json()}, {"band", static_cast<double>(e.uncertainty.band_ppm) / 1e6}, {"source", e.uncertainty.source}};
   j["relaxations"] = relaxations_json(e.relaxations);
   j["problem_relaxations"] = relaxations_json(e.problem_relaxations);
   return j;

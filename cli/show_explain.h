@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "costmodel/cost_model.h"
-#include "search/explain.h"
+#include "search/explain/explain.h"
 
 namespace orrery::cli {
 

@@ -5,10 +5,13 @@
 
 #include "base/file.h"
 #include "cli/command.h"
+#include "cli/html_report.h"
 #include "cli/inputs.h"
 #include "cli/show.h"
+#include "cli/simulate_table.h"
 #include "plan/check.h"
 #include "plan/lower.h"
+#include "sim/goodput.h"
 #include "sim/simulate.h"
 
 namespace orrery::cli {
@@ -29,10 +32,12 @@ const base::CommandSpec& simulate_spec() {
       .summary = "predict one plan: step time, memory, where the time goes",
       .examples = {{"orrery simulate --plan plan.json --trace step.json", "a plan that 'orrery plan' wrote, with a timeline for Perfetto"},
                    {"orrery simulate --model llama-3-8b --cluster dgx-h100 --tp 2 --dp 4 --zero 1 --micro-batch 1 --global-batch 64",
-                    "one strategy for every layer"}},
+                    "one strategy for every layer"},
+                   {"orrery simulate --table rows.csv --out results.csv", "one plan a row: columns tp, pp, layers, hidden, ... (docs/schemas.md)"}},
       .options = {{.name = "plan", .value_name = "FILE", .help = "plan (orrery.plan/1); the degrees below are for plans without a file"},
                   model_option(false), cluster_option(false), hosts_option(), degree("tp", "tensor-parallel degree"),
                   degree("pp", "pipeline stages"), degree("dp", "data-parallel degree (default: what the cluster has left)", ""),
+                  degree("cp", "context-parallel degree"),
                   degree("ep", "expert-parallel degree: experts split over ep of the dp ranks"),
                   {.name = "zero", .value_name = "0..3", .type = OptionType::kInt, .default_value = "0", .min = 0, .max = 3, .help = "sharded data parallelism"},
                   degree("micro-batch", "sequences per micro-batch and data-parallel rank"),
@@ -43,16 +48,27 @@ const base::CommandSpec& simulate_spec() {
                   {.name = "sequence-parallel", .type = OptionType::kFlag, .help = "split norms and residuals along the sequence over tp"},
                   sequence_option(), precision_option(),
                   {.name = "memory", .value_name = "BYTES", .type = OptionType::kBytes, .min = 1, .help = "limit per device (default: the device's memory)"},
-                  profile_option(), {.name = "trace", .value_name = "FILE", .help = "write the predicted timeline (orrery.trace/1)"}, json_option()}};
+                  profile_option(), {.name = "trace", .value_name = "FILE", .help = "write the predicted timeline (orrery.trace/1)"}, json_option(),
+                  {.name = "mtbf", .value_name = "TIME", .type = OptionType::kDuration, .min = 1, .max = 1e12, .help = "mean time between failures of one device: adds goodput under failures"},
+                  {.name = "checkpoint-time", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "60s", .min = 1e-3, .max = 1e6, .help = "training stands still for a checkpoint (with --mtbf)"},
+                  {.name = "restart-time", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "300s", .min = 0, .max = 1e6, .help = "from a failure to the first step again"},
+                  {.name = "checkpoint-interval", .value_name = "TIME", .type = OptionType::kDuration, .min = 1e-3, .max = 1e9, .help = "work between checkpoints (default: the best)"},
+                  {.name = "seed", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 0, .max = 1 << 30, .help = "of the simulated failures"},
+                  {.name = "html", .value_name = "FILE", .help = "write a page to look at: timeline, memory, links (opens from disk)"},
+                  {.name = "table", .value_name = "ROWS.csv", .help = "evaluate one plan a row; options above are for empty cells"},
+                  {.name = "out", .value_name = "RESULTS.csv", .help = "where the results of --table go (default: stdout)"},
+                  {.name = "threads", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = 256, .help = "rows of --table evaluated in parallel"}}};
   return kSpec;
 }
 
 namespace {
 
-base::Result<plan::Plan> plan_from_flags(const base::Options& o, const model::ModelSpec& model, const topologies::Topology& cluster) {
+/// Everything but the sequence length, dp and the precision, which have defaults of their own.
+plan::UniformOptions strategy_of(const base::Options& o) {
   plan::UniformOptions u;
   u.tp = static_cast<int>(o.integer("tp"));
   u.pp = static_cast<int>(o.integer("pp"));
+  u.cp = static_cast<int>(o.integer("cp"));
   u.ep = static_cast<int>(o.integer("ep"));
   u.zero = static_cast<int>(o.integer("zero"));
   u.sequence_parallel = o.flag("sequence-parallel");
@@ -63,11 +79,17 @@ base::Result<plan::Plan> plan_from_flags(const base::Options& o, const model::Mo
   u.virtual_stages = static_cast<int>(o.integer("virtual-stages"));
   u.micro_batch = o.integer("micro-batch");
   u.global_batch = o.integer("global-batch");
+  return u;
+}
+
+base::Result<plan::Plan> plan_from_flags(const base::Options& o, const model::ModelSpec& model, const topologies::Topology& cluster) {
+  plan::UniformOptions u = strategy_of(o);
   u.sequence = o.has("sequence-length") ? o.integer("sequence-length") : model.max_positions;
   TRY(u.precision, precision_of(o));
-  const int devices = static_cast<int>(cluster.device_count()), used = u.tp * u.pp;
+  const int devices = static_cast<int>(cluster.device_count()), used = u.tp * u.pp * u.cp;
   if (!o.has("dp") && devices % used != 0) {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "--tp {} × --pp {} does not divide the cluster's {} devices", u.tp, u.pp, devices);
+    base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "--tp {} × --pp {}{} does not divide the cluster's {} devices", u.tp, u.pp,
+                                          u.cp > 1 ? fmt::format(" × --cp {}", u.cp) : "", devices);
     d.hint = "name --dp as well, or other degrees";
     return base::fail(std::move(d));
   }
@@ -104,7 +126,7 @@ base::Result<Subject> subject_of(const base::Options& o) {
       return base::fail(std::move(d));
     }
   TRY(const model::Precision precision, precision_of(o));
-  const int ranks = o.has("dp") ? static_cast<int>(o.integer("tp") * o.integer("pp") * o.integer("dp")) : 0;
+  const int ranks = o.has("dp") ? static_cast<int>(o.integer("tp") * o.integer("pp") * o.integer("cp") * o.integer("dp")) : 0;
   TRY(Scene scene, make_scene(o.string("model"), o.string("cluster"), static_cast<int>(o.integer("hosts")), profile, precision,
                               o.has("sequence-length") ? o.integer("sequence-length") : 0, ranks));
   TRY(plan::Plan plan, plan_from_flags(o, scene.model, scene.cost.topology()));
@@ -117,25 +139,77 @@ std::int64_t worst_peak(const sim::SimReport& report) {
   return peak;
 }
 
+constexpr double kWorkSeconds = 30 * 86'400.0;  // of a simulated run
+constexpr int kRuns = 200;
+
+/// Goodput under failures: by formula, and the spread of simulated runs.
+base::Json goodput_of(const base::Options& o, int devices) {
+  const sim::FailureModel m{base::Seconds(o.duration("mtbf").raw() / devices), o.duration("checkpoint-time"), o.duration("restart-time")};
+  const base::Seconds interval = o.has("checkpoint-interval") ? o.duration("checkpoint-interval") : sim::best_interval(m);
+  const std::vector<double> runs = sim::goodput_samples(m, interval, base::Seconds(kWorkSeconds), static_cast<std::uint64_t>(o.integer("seed")), kRuns);
+  return {{"job_mtbf_s", m.job_mtbf.raw()}, {"checkpoint_interval_s", interval.raw()}, {"goodput", sim::goodput(m, interval)},
+          {"p10", sim::percentile(runs, 10)}, {"p50", sim::percentile(runs, 50)}, {"p90", sim::percentile(runs, 90)}};
+}
+
+std::string describe_goodput(const base::Json& g) {
+  const auto at = [&](const char* key) { return g[key].get<double>(); };
+  return fmt::format("goodput      {:.1f} %  (a failure every {}, a checkpoint every {}; {:.1f} to {:.1f} % in 8 of 10 simulated runs of 30 days of work)\n", 100 * at("goodput"),
+                     base::to_string(base::Seconds(at("job_mtbf_s"))), base::to_string(base::Seconds(at("checkpoint_interval_s"))), 100 * at("p10"), 100 * at("p90"));
+}
+
+base::Result<int> run_table(const base::Options& o) {
+  for (const char* name : {"plan", "trace", "json", "html", "mtbf"}) {
+    if (!o.given(name)) continue;
+    base::Diagnostic d = base::make_error(base::ErrorCode::kUsage, "--table and --{} do not go together", name);
+    d.hint = "a table has one plan a row, and its results are a table";
+    return base::fail(std::move(d));
+  }
+  TableRequest request{.rows_file = o.string("table"), .out_file = o.has("out") ? o.string("out") : "", .profile = o.has("profile") ? o.string("profile") : "", .defaults = {}};
+  if (o.has("memory")) request.memory_limit_bytes = static_cast<std::int64_t>(o.bytes("memory").raw());
+  request.threads = static_cast<int>(o.integer("threads"));
+  TableDefaults& d = request.defaults;
+  if (o.has("model")) {
+    TRY(d.model, model::find_model(o.string("model")));
+  }
+  if (o.has("cluster")) d.cluster = o.string("cluster");
+  if (o.given("hosts")) d.hosts = o.integer("hosts");
+  d.plan = strategy_of(o);
+  d.plan.dp = o.has("dp") ? static_cast<int>(o.integer("dp")) : 0;
+  d.plan.sequence = o.has("sequence-length") ? o.integer("sequence-length") : 0;
+  TRY(d.plan.precision, precision_of(o));
+  return simulate_table(request);
+}
+
 }  // namespace
 
 base::Result<int> run_simulate(const base::Options& options, const Invocation&) {
+  if (options.has("table")) return run_table(options);
   TRY(const Subject subject, subject_of(options));
   const auto& [plan, scene] = subject;
   TRY_VOID(check_ranks(plan, scene.cost.topology()));
   TRY(const plan::Program program, plan::lower(plan, scene.model));
-  TRY(const sim::SimReport report, sim::simulate(program, scene.cost, {.timeline = options.has("trace")}));
+  TRY(const sim::SimReport report, sim::simulate(program, scene.cost, {.timeline = options.has("trace"), .picture = options.has("html")}));
   const std::int64_t limit = options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : scene.cost.topology().device_model(0).memory_bytes;
   const std::int64_t peak = worst_peak(report);
   const bool fits = peak <= limit;
   if (options.has("trace")) TRY_VOID(base::write_file_atomic(options.string("trace"), plan::to_text(report.timeline)));
+  if (options.has("html")) {
+    TRY(const std::string page, html_page(html_data(plan, scene.cost, report, limit)));
+    TRY_VOID(base::write_file_atomic(options.string("html"), page));
+  }
+  const base::Json goodput = options.has("mtbf") ? goodput_of(options, plan.world_size()) : base::Json();
   if (options.flag("json")) {
-    print_json({{"schema", "orrery.simulation/1"}, {"status", fits ? "ok" : "infeasible"}, {"plan", plan::to_json(plan)}, {"predicted", sim::to_json(report)}, {"origin", origin_json(scene.cost)},
+    base::Json document({{"schema", "orrery.simulation/1"}, {"status", fits ? "ok" : "infeasible"}, {"plan", plan::to_json(plan)}, {"predicted", sim::to_json(report)}, {"origin", origin_json(scene.cost)},
                 {"memory_limit_bytes", limit}, {"shortfall_bytes", fits ? 0 : peak - limit}, {"program_fingerprint", program.fingerprint()}});
+    if (!goodput.is_null()) document["goodput"] = goodput;
+    print_json(document);
   } else {
-    fmt::print("{}\n{}\nprices: {}\n", describe(plan, scene.cost.topology().device_count()), sim::to_text(report), describe_origin(scene.cost));
+    fmt::print("{}\n{}\nprices: {}\n{}\n", describe(plan, scene.cost.topology().device_count()), sim::to_text(report), describe_origin(scene.cost),
+               describe_band(scene.cost, report.step_time_ps));
+    if (!goodput.is_null()) fmt::print("{}", describe_goodput(goodput));
   }
   if (options.has("trace")) fmt::print(stderr, "timeline written to {}: open it at ui.perfetto.dev\n", options.string("trace"));
+  if (options.has("html")) fmt::print(stderr, "page written to {}: open it in a browser\n", options.string("html"));
   if (fits) return 0;
   fmt::print(stderr, "does not fit: needs {} per device, {} more than the limit of {}\n", show_bytes(peak), show_bytes(peak - limit), show_bytes(limit));
   return 2;

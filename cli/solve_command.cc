@@ -6,8 +6,8 @@
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/show.h"
-#include "search/certificate_check.h"
-#include "search/instance_program.h"
+#include "search/proof/certificate_check.h"
+#include "search/instance/instance_program.h"
 
 namespace orrery::cli {
 

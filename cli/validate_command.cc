@@ -20,14 +20,29 @@ namespace orrery::cli {
 using base::OptionType;
 namespace fs = std::filesystem;
 
+base::OptionSpec cluster_of_machine() {
+  base::OptionSpec o = cluster_option(false);
+  o.default_value = "local";
+  o.help = "what this machine is: catalog cluster or a topology file";
+  return o;
+}
+base::OptionSpec precision_of_training() {
+  base::OptionSpec o = precision_option();
+  o.default_value = "fp32";
+  return o;
+}
+
 const base::CommandSpec& validate_spec() {
   static const base::CommandSpec kSpec{
       .name = "validate",
       .summary = "calibrate if needed, then predict and train a set of plans here and hold them side by side",
       .examples = {{"orrery validate --model gpt2-tiny --ranks 2", "8 plans on two processes"},
-                   {"orrery validate --model llama-tiny --ranks 4 --plans 4 --json", "for a script"}},
+                   {"orrery validate --model llama-tiny --ranks 4 --plans 4 --json", "for a script"},
+                   {"orrery validate --model gpt2-xl --ranks 1 --device cuda --precision bf16 --cluster dgx-h200", "one GPU of a host that the catalog knows"}},
       .options = {model_option(true),
                   {.name = "ranks", .value_name = "N", .type = OptionType::kInt, .default_value = "2", .min = 1, .max = 1024, .help = "processes on this machine"},
+                  {.name = "device", .value_name = "D", .default_value = "cpu", .choices = {"cpu", "cuda"}, .help = "what trains"},
+                  cluster_of_machine(), precision_of_training(),
                   {.name = "plans", .value_name = "K", .type = OptionType::kInt, .default_value = "8", .min = 1, .max = 64, .help = "how many plans of the fixed set"},
                   {.name = "steps", .value_name = "K", .type = OptionType::kInt, .default_value = "20", .min = 2, .max = 100000, .help = "steps a plan trains for"},
                   {.name = "global-batch", .value_name = "B", .type = OptionType::kInt, .default_value = "16", .min = 1, .max = 1 << 20, .help = "sequences per step"},
@@ -56,23 +71,23 @@ class ScratchFolder {
   fs::path path_;
 };
 
-fs::path cached_profile(int ranks) {
+fs::path cached_profile(const base::Options& o, int ranks) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   const fs::path base = cache ? fs::path(cache) : fs::path(home ? home : ".") / ".cache";
-  return base / "orrery" / "profiles" / fmt::format("local-{}-ranks-fp32.json", ranks);
+  return base / "orrery" / "profiles" / fmt::format("{}-{}-ranks-{}.json", o.string("device") == "cpu" ? "local" : o.string("device"), ranks, o.string("precision"));
 }
 
 base::Result<std::string> profile_of_this_machine(const base::Options& o, int ranks) {
   if (o.has("profile")) return o.string("profile");
-  const fs::path path = cached_profile(ranks);
+  const fs::path path = cached_profile(o, ranks);
   if (fs::exists(path)) return path.string();
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);
   if (failed) return base::fail(base::ErrorCode::kIo, "cannot create {}: {}", path.parent_path().string(), failed.message());
   fmt::print(stderr, "calibrating this machine with {} ranks into {}\n", ranks, path.string());
-  const std::vector<std::string> arguments{"calibrate", "--out", path.string(), "--ranks", std::to_string(ranks), "--budget",
-                                           fmt::format("{}s", o.duration("budget").raw())};
+  const std::vector<std::string> arguments{"calibrate", "--out", path.string(), "--ranks", std::to_string(ranks), "--device", o.string("device"),
+                                           "--dtype", o.string("precision"), "--budget", fmt::format("{}s", o.duration("budget").raw())};
   if (ranks == 1) {
     const int code = run_program(arguments);
     if (code != 0) return base::fail(base::ErrorCode::kDevice, "calibration ended with exit code {}", code);
@@ -89,15 +104,17 @@ base::Result<ValidationRow> predict(const NamedPlan& named, const Scene& scene) 
   ValidationRow row;
   row.name = named.name;
   row.predicted_s = static_cast<double>(report.step_time_ps) * 1e-12;
-  for (const sim::StageReport& s : report.stages) row.predicted_peak_bytes.push_back(s.peak_memory_bytes);
+  // What trains counts its tensors, not the framework's own bytes.
+  const std::int64_t framework = scene.cost.profile() ? scene.cost.profile()->context_bytes : 0;
+  for (const sim::StageReport& s : report.stages) row.predicted_peak_bytes.push_back(s.peak_memory_bytes - framework);
   return row;
 }
 
-base::Result<void> measure(const NamedPlan& named, int ranks, int steps, const ScratchFolder& scratch, ValidationRow& row) {
+base::Result<void> measure(const NamedPlan& named, int ranks, int steps, const std::string& device, const ScratchFolder& scratch, ValidationRow& row) {
   const std::string plan_file = scratch.file("plan.json"), log_file = scratch.file("log.json");
   TRY_VOID(base::write_json(plan_file, plan::to_json(named.plan)));
   const std::vector<std::string> arguments{"train", "--plan", plan_file, "--ranks", std::to_string(ranks), "--steps", std::to_string(steps),
-                                           "--warmup", std::to_string(std::min(3, steps - 1)), "--log", log_file, "--quiet"};
+                                           "--warmup", std::to_string(std::min(3, steps - 1)), "--device", device, "--log", log_file, "--quiet"};
   int code = 0;
   if (ranks == 1) {
     code = run_program(arguments);
@@ -145,16 +162,17 @@ base::Result<int> run_validate(const base::Options& options, const Invocation&) 
   const int ranks = static_cast<int>(options.integer("ranks"));
   TRY(const model::ModelSpec model, model::find_model(options.string("model")));
   const std::int64_t sequence = options.has("sequence-length") ? options.integer("sequence-length") : model.max_positions;
-  TRY(const std::vector<NamedPlan> plans,
-      validation_plans(model, ranks, options.integer("global-batch"), sequence, static_cast<std::size_t>(options.integer("plans"))));
+  TRY(const model::Precision precision, precision_of(options));
+  TRY(const std::vector<NamedPlan> plans, validation_plans(model, options.string("cluster"), ranks, options.integer("global-batch"), sequence, precision,
+                                                           static_cast<std::size_t>(options.integer("plans"))));
   TRY(const std::string profile, profile_of_this_machine(options, ranks));
-  TRY(const Scene scene, make_scene(options.string("model"), "local", 1, profile, model::Precision::kFloat32, sequence, ranks));
+  TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), 1, profile, precision, sequence, ranks));
   const ScratchFolder scratch;
   std::vector<ValidationRow> rows;
   for (const NamedPlan& p : plans) {
     TRY(ValidationRow row, predict(p, scene));
     fmt::print(stderr, "training: {}\n", p.name);
-    TRY_VOID(measure(p, ranks, static_cast<int>(options.integer("steps")), scratch, row));
+    TRY_VOID(measure(p, ranks, static_cast<int>(options.integer("steps")), options.string("device"), scratch, row));
     rows.push_back(std::move(row));
   }
   const ValidationSummary summary = summarize(rows);

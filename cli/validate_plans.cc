@@ -7,17 +7,31 @@
 
 namespace orrery::cli {
 
-base::Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& model, int ranks, std::int64_t global_batch, std::int64_t sequence,
-                                                      std::size_t count) {
-  struct Recipe {
-    const char* name;
-    int tp, pp, zero;
-    bool sequence_parallel;
-    plan::Recompute recompute;
-    std::int64_t micro_batches;
-  };
-  const int n = ranks, half = std::max(1, ranks / 2);
-  const std::vector<Recipe> recipes{
+namespace {
+
+struct Recipe {
+  const char* name;
+  int tp, pp, zero;
+  bool sequence_parallel;
+  plan::Recompute recompute;
+  std::int64_t micro_batches;
+};
+
+std::vector<Recipe> recipes_of(int n) {
+  if (n == 1) {
+    return {
+        {"1 micro-batch", 1, 1, 0, false, plan::Recompute::kNone, 1},
+        {"2 micro-batches", 1, 1, 0, false, plan::Recompute::kNone, 2},
+        {"4 micro-batches", 1, 1, 0, false, plan::Recompute::kNone, 4},
+        {"8 micro-batches", 1, 1, 0, false, plan::Recompute::kNone, 8},
+        {"2, full recomputation", 1, 1, 0, false, plan::Recompute::kFull, 2},
+        {"8, full recomputation", 1, 1, 0, false, plan::Recompute::kFull, 8},
+        {"2, selective", 1, 1, 0, false, plan::Recompute::kSelective, 2},
+        {"8, selective", 1, 1, 0, false, plan::Recompute::kSelective, 8},
+    };
+  }
+  const int half = std::max(1, n / 2);
+  return {
       {"dp", 1, 1, 0, false, plan::Recompute::kNone, 1},
       {"zero1", 1, 1, 1, false, plan::Recompute::kNone, 1},
       {"zero3", 1, 1, 3, false, plan::Recompute::kNone, 1},
@@ -31,14 +45,20 @@ base::Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& mo
       {"half tp, zero1", half, 1, 1, false, plan::Recompute::kNone, 1},
       {"half pp, dp", 1, half, 0, false, plan::Recompute::kNone, 4},
   };
+}
+
+}  // namespace
+
+base::Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& model, const std::string& cluster, int ranks, std::int64_t global_batch,
+                                                      std::int64_t sequence, model::Precision precision, std::size_t count) {
   std::vector<NamedPlan> plans;
   base::Diagnostics last;
-  for (const Recipe& r : recipes) {
+  for (const Recipe& r : recipes_of(ranks)) {
     if (plans.size() == count) break;
     plan::UniformOptions o;
     o.tp = r.tp;
     o.pp = r.pp;
-    o.dp = n / (r.tp * r.pp);
+    o.dp = ranks / (r.tp * r.pp);
     o.zero = r.zero;
     o.sequence_parallel = r.sequence_parallel;
     o.recompute = r.recompute;
@@ -46,8 +66,8 @@ base::Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& mo
     o.global_batch = global_batch;
     o.micro_batch = global_batch / (o.dp * r.micro_batches);
     o.sequence = sequence;
-    o.precision = model::Precision::kFloat32;
-    auto p = o.micro_batch > 0 ? plan::uniform_plan(model, "local", 1, o) : base::Result<plan::Plan>(base::fail(base::ErrorCode::kInconsistent, "global batch too small"));
+    o.precision = precision;
+    auto p = o.micro_batch > 0 ? plan::uniform_plan(model, cluster, 1, o) : base::Result<plan::Plan>(base::fail(base::ErrorCode::kInconsistent, "global batch too small"));
     if (p) plans.push_back({r.name, std::move(*p)});
     else last = std::move(p).error();
   }

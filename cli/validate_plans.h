@@ -14,11 +14,11 @@ struct NamedPlan {
   plan::Plan plan;
 };
 
-/// Up to `count` different plans for `ranks` CPU ranks: data parallel, ZeRO-1, ZeRO-3, tensor, tensor + sequence parallel, pipeline with 2 and
-/// with 8 micro-batches, recomputation; with more than 2 ranks also their mixes. Those that do not divide the model are
-/// left out. fp32.
-base::Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& model, int ranks, std::int64_t global_batch, std::int64_t sequence,
-                                                      std::size_t count);
+/// Up to `count` different plans for `ranks` ranks: data parallel, ZeRO-1, ZeRO-3, tensor, tensor + sequence parallel, pipeline with 2 and
+/// with 8 micro-batches, recomputation; with more than 2 ranks also their mixes; for one rank numbers of micro-batches and kinds of
+/// recomputation. Those that do not divide the model are left out.
+base::Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& model, const std::string& cluster, int ranks, std::int64_t global_batch,
+                                                      std::int64_t sequence, model::Precision precision, std::size_t count);
 
 /// What prediction and measurement of a set of plans say of each other.
 struct ValidationRow {

@@ -78,7 +78,8 @@ base::Result<PlanCost> plan_cost(const CostModel& cost, const plan::Plan& plan);
 /// global batch.
 base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan);
 
-/// Peak of one stage alone, as plan_cost() would say. Of the other stages only the layer before the stage is read. @pre the stage and that
+/// Peak of one stage alone, as plan_cost() would say. Of the other stages only the layer before the stage is read, and of models with blocks of
+/// several kinds how many layers there are. @pre the stage and that
 /// layer are those of a valid plan.
 std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage);
 

@@ -215,8 +215,20 @@ Transfer CollectivePrices::rescaled(Transfer transfer, int hosts) const {
   return transfer;
 }
 
+void CollectivePrices::sort(std::vector<topologies::LinkId>& crossed) const {
+  const std::size_t links = topology_->links().size();
+  if (crossed.size() < links / 8) {
+    std::sort(crossed.begin(), crossed.end());
+    return;
+  }
+  std::vector<std::uint32_t> flows(links, 0);  // few links, many flows: counted, not compared
+  for (const auto link : crossed) ++flows[link.raw()];
+  auto at = crossed.begin();
+  for (std::uint32_t l = 0; l < links; ++l) at = std::fill_n(at, flows[l], topologies::LinkId(l));
+}
+
 Transfer CollectivePrices::load(Transfer transfer, Paths paths, std::int64_t divisor) const {
-  std::sort(paths.crossed.begin(), paths.crossed.end());
+  sort(paths.crossed);
   std::int64_t rate = transfer.rate_cap > 0 ? transfer.rate_cap : std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 0; i < paths.crossed.size();) {
     std::size_t end = i;
@@ -234,7 +246,7 @@ Transfer CollectivePrices::load(Transfer transfer, Paths paths, std::int64_t div
 }
 
 std::int64_t CollectivePrices::least_share(Paths paths, std::int64_t divisor) const {
-  std::sort(paths.crossed.begin(), paths.crossed.end());
+  sort(paths.crossed);
   std::int64_t least = 0;
   for (std::size_t i = 0; i < paths.crossed.size();) {
     std::size_t end = i;

@@ -85,6 +85,7 @@ class CollectivePrices {
   [[nodiscard]] Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const;
   /// Measured rates by scale_.
   [[nodiscard]] Transfer rescaled(Transfer transfer, int hosts) const;
+  void sort(std::vector<topologies::LinkId>& crossed) const;
   [[nodiscard]] Transfer load(Transfer transfer, Paths paths, std::int64_t divisor) const;
   [[nodiscard]] std::int64_t least_share(Paths paths, std::int64_t divisor) const;
 

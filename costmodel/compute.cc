@@ -139,9 +139,12 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model, c
   prices.roofline_ = Roofline::of(topology);
   if (!profile) return prices;
   const auto type = model::compute_dtype(precision);
+  for (const auto& surface : profile->surfaces) {
+    if (surface.dtype == type) prices.surface_.emplace(surface, profile->framework, DeviceRates{prices.roofline_.peak(type), prices.roofline_.memory_bandwidth});
+  }
   for (const auto& p : profile->operators) {
     if (p.shape.dtype != type || !(p.seconds_median > 0)) continue;
-    prices.points_.push_back({p.shape, p.phase, p.seconds_median, prices.roofline_.seconds(p.shape, p.phase)});
+    prices.points_.push_back({p.shape, p.phase, p.seconds_median, prices.base_seconds(p.shape, p.phase)});
   }
   std::stable_sort(prices.points_.begin(), prices.points_.end(),
                    [](const Point& a, const Point& b) { return a.shape.kind < b.shape.kind; });
@@ -157,15 +160,20 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model, c
     TRY(prices.layers_, calibrate_layers(*times, spec, prices.roofline_));
   }
   const bool has_compute = !profile->operators.empty() || !profile->layers.empty();
-  if (has_compute && !prices.measured()) return wrong_precision(*profile, precision);
+  if (has_compute && !prices.measured() && !prices.fitted()) return wrong_precision(*profile, precision);
   return prices;
 }
 
 double ComputePrices::seconds(const SegmentShape& shape, Phase phase) const {
-  const double roofline = roofline_.seconds(shape, phase);
+  const double roofline = base_seconds(shape, phase);
   if (roofline == 0) return 0;
   if (const auto measured = operator_seconds(shape, phase)) return composition_factor_ * *measured + launch_seconds_;
-  return layers_ ? roofline * layers_->factor(shape, phase) : roofline;
+  if (layers_) return roofline_.seconds(shape, phase) * layers_->factor(shape, phase);
+  return surface_ ? composition_factor_ * roofline + launch_seconds_ : roofline;
+}
+
+double ComputePrices::base_seconds(const SegmentShape& shape, Phase phase) const {
+  return surface_ ? surface_->seconds(shape, phase) : roofline_.seconds(shape, phase);
 }
 
 std::optional<double> ComputePrices::operator_seconds(const SegmentShape& shape, Phase phase) const {
@@ -176,9 +184,9 @@ std::optional<double> ComputePrices::operator_seconds(const SegmentShape& shape,
     const auto b = interpolate(shape, Phase::kB), g = interpolate(shape, Phase::kG);
     if (b && g) return *b + *g;
   }
-  const double roofline = roofline_.seconds(shape, phase);
+  const double roofline = base_seconds(shape, phase);
   for (const Phase other : {Phase::kBG, Phase::kB, Phase::kG, Phase::kF}) {
-    const double r = roofline_.seconds(shape, other);
+    const double r = base_seconds(shape, other);
     if (other == phase || r == 0) continue;
     if (const auto t = interpolate(shape, other)) return *t * roofline / r;
   }
@@ -194,11 +202,11 @@ std::optional<double> ComputePrices::block_seconds(const SegmentShape& shape, Ph
   core.kv_tokens = 0;
   const auto measured = operator_seconds(core, phase);
   if (!measured) return std::nullopt;
-  return *measured * roofline_.seconds(shape, phase) / roofline_.seconds(core, phase);
+  return *measured * base_seconds(shape, phase) / base_seconds(core, phase);
 }
 
 std::optional<double> ComputePrices::interpolate(const SegmentShape& shape, Phase phase) const {
-  const double roofline = roofline_.seconds(shape, phase);
+  const double roofline = base_seconds(shape, phase);
   const auto kind = static_cast<std::size_t>(shape.kind);
   // Points with other flags stand in only when no point has the same ones.
   for (const bool any_flags : {false, true}) {

@@ -11,6 +11,9 @@
 ///   0.90 when causal (flash attention skips half; 0.77 .. 1.16 measured there from 2048 tokens up), 0.50 when not. Other segments 0.80 of the
 ///   peak, which only binds on devices with little arithmetic. AdamW, zeroing and accumulation are bandwidth.
 ///
+/// (s) A fitted surface of the device (surface.h), where the profile has one for the type: R is then its time, times composition_factor, plus launch
+///     as in (a), and (a) and (b) refine it.
+///
 /// (a) Measured operators, points (shape, seconds) of the same kind, phase, type and flags:
 ///
 ///   t = composition_factor * exp(sum w_i ln(t_i * R / R_i) / sum w_i) + launch,     w_i = 1 / distance_i
@@ -34,6 +37,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "costmodel/surface.h"
 #include "model/profile.h"
 #include "model/segment.h"
 #include "model/spec.h"
@@ -72,19 +76,22 @@ class ComputePrices {
   [[nodiscard]] double seconds(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] const Roofline& roofline() const { return roofline_; }
   [[nodiscard]] bool measured() const { return !points_.empty() || layers_.has_value(); }
+  [[nodiscard]] bool fitted() const { return surface_.has_value(); }
 
  private:
   struct Point {
     model::SegmentShape shape;
     model::Phase phase = model::Phase::kF;
     double seconds = 0;
-    double roofline = 0;
+    double roofline = 0;  // R
   };
+  [[nodiscard]] double base_seconds(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] std::optional<double> operator_seconds(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] std::optional<double> block_seconds(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] std::optional<double> interpolate(const model::SegmentShape& shape, model::Phase phase) const;
 
   Roofline roofline_;
+  std::optional<SurfacePrices> surface_;
   std::vector<Point> points_;  // by kind
   std::vector<std::size_t> first_of_kind_;
   double composition_factor_ = 1.0;

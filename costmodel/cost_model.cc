@@ -6,28 +6,15 @@
 #include "base/check.h"
 #include "base/fingerprint.h"
 #include "base/sim_time.h"
-#include "base/text.h"
 #include "costmodel/collectives.h"
 #include "costmodel/compute.h"
+#include "costmodel/device_names.h"
 
 namespace orrery::costmodel {
 namespace {
 
 constexpr double kPerMillion = 1e6;
 constexpr std::int64_t kMillion = 1'000'000;
-
-/// "A100" and "A100-SXM4" name "A100-SXM4-80GB"; a processor's name names the cores of it.
-bool names_device(std::string_view given, std::string_view device) {
-  const std::string a = base::to_lower(given);
-  std::string b = base::to_lower(device);
-  constexpr std::string_view kCore = "core of ";
-  if (a == b) return true;
-  if (b.starts_with(kCore)) b = b.substr(kCore.size());
-  const auto prefix = [](const std::string& s, const std::string& t) {
-    return !s.empty() && t.starts_with(s) && (t.size() == s.size() || t[s.size()] == '-' || t[s.size()] == ' ');
-  };
-  return prefix(a, b) || prefix(b, a);
-}
 
 base::Result<void> check_device(const model::Profile& profile, const topologies::Topology& topology) {
   if (profile.device.empty()) return {};  // the profile does not say (a Galvatron folder)
@@ -194,7 +181,10 @@ base::FlopsPerSecond CostModel::peak() const {
   return peak * (static_cast<double>(state_->scale.compute_ppm) / kPerMillion);
 }
 
-Origin CostModel::compute_origin() const { return state_->compute.measured() ? Origin::kMeasured : Origin::kDatasheet; }
+Origin CostModel::compute_origin() const {
+  if (state_->compute.measured()) return Origin::kMeasured;
+  return state_->compute.fitted() ? Origin::kFitted : Origin::kDatasheet;
+}
 
 Origin CostModel::communication_origin() const {
   return state_->collectives.measured() ? Origin::kMeasured : Origin::kDatasheet;

@@ -16,8 +16,8 @@
 
 namespace orrery::costmodel {
 
-/// How a number was obtained, for the report.
-enum class Origin : std::uint8_t { kDatasheet, kMeasured };
+/// How a number was obtained, for the report. Fitted: from a surface through measurements of the device (surface.h).
+enum class Origin : std::uint8_t { kDatasheet, kMeasured, kFitted };
 
 struct CostModelOptions {
   model::Precision precision = model::Precision::kBFloat16;

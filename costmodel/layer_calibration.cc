@@ -65,6 +65,7 @@ Part part_of(model::SegmentKind kind) {
     case kLogits:
     case kLossMax:
     case kLossSum:
+    case kPool:
     case kLoss: return Part::kOther;
     case kNorm:
     case kQkv:
@@ -81,7 +82,8 @@ Part part_of(model::SegmentKind kind) {
     case kDispatch:
     case kExpertIn:
     case kExpertOut:
-    case kCombine: return Part::kBlock;
+    case kCombine:
+    case kPatchProduct: return Part::kBlock;
     case kSlice:
     case kZeroGradient:
     case kAccumulate:

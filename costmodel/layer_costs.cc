@@ -34,6 +34,12 @@ enum class Part : std::int64_t { kBlock, kEmbedding, kHead, kReshard };
 
 std::int64_t number(auto value) { return static_cast<std::int64_t>(value); }
 
+/// Blocks and changes of layout differ from kind to kind; embedding and head do not.
+std::int64_t part_of_kind(Part part, const plan::LayerContext& context) {
+  constexpr std::int64_t kParts = 4;
+  return number(part) + (part == Part::kBlock || part == Part::kReshard ? kParts * context.kind : 0);
+}
+
 /// What a change of layout depends on. Sequence parallelism over one rank is none, and so on.
 LayerStrategy layout_of(const LayerStrategy& s) {
   return {.tp = s.tp, .dp = s.dp, .sequence_parallel = s.sequence_parallel && s.tp > 1, .cp = s.cp,
@@ -95,6 +101,7 @@ struct LayerCosts::State {
   RankWindows windows;
   Table<BodyForm> bodies;
   Table<BodyTimes> body_times;
+  const WeightBytes no_parts{{}, std::vector<std::int64_t>(8, 0)};  // of more units than a layer has
   Table<BodyForm> changes;  // of layout
   Table<std::pair<BodyForm, WeightForm>> sliced_blocks;
   Table<WeightCost> weights;
@@ -111,6 +118,7 @@ struct LayerCosts::State {
   /// The closed form of closed_form.h, LayerCost, from its parts.
   LayerCost join(const BodyForm& body, const BodyTimes& times, std::int64_t b, const WeightCost& w);
   [[nodiscard]] BodyTimes times_of(const BodyForm& body, std::int64_t b, const WeightBytes& bytes, int first_rank, int rank_count);
+  const BodyTimes& timed(const BodyForm& body, std::int64_t b, const WeightBytes& bytes, int first_rank, int rank_count);
   const BodyForm& body(Part part, const LayerStrategy& strategy, const plan::LayerContext& context);
   const WeightCost& weight_cost(Part part, const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count);
   [[nodiscard]] WeightCost priced(const WeightForm& form, WeightBytes bytes, int first_rank, int rank_count);
@@ -130,6 +138,16 @@ LayerCosts::~LayerCosts() = default;
 BodyTimes LayerCosts::State::times_of(const BodyForm& body, std::int64_t b, const WeightBytes& bytes, int first_rank, int rank_count) {
   const auto times = [&](const TemplateForm& f) { return f.times(b, bytes, first_rank, rank_count, prices); };
   return {times(body.forward), times(body.backward), body.splits ? times(body.weight) : Times{}};
+}
+
+/// Of the weights' sharding only the sizes of gradient parts matter: they are zeroed in the backward.
+const BodyTimes& LayerCosts::State::timed(const BodyForm& form, std::int64_t b, const WeightBytes& bytes, int first_rank, int rank_count) {
+  Key key{form.number, b, first_rank, rank_count};
+  ORRERY_CHECK(bytes.part.size() + 4 <= key.size());
+  std::ranges::copy(bytes.part, key.begin() + 4);
+  const auto [times, fresh] = body_times.try_emplace(key);
+  if (fresh) times->second = times_of(form, b, bytes, first_rank, rank_count);
+  return times->second;
 }
 
 LayerCost LayerCosts::State::join(const BodyForm& body, const BodyTimes& times, std::int64_t b, const WeightCost& w) {
@@ -172,10 +190,10 @@ const BodyForm& LayerCosts::State::body(Part part, const LayerStrategy& strategy
   s.zero = 3;
   s.shard = 0;
   s.grad_reduce = plan::GradReduce::kMicroBatch;
-  // Only groups across the replicas know how many there are.
-  if (!s.strided && s.ep == 1 && s.dp > 1) s.dp = 2;
-  const Key key{number(part), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel), number(s.recompute),
-                number(s.operators), number(context.split_backward), tied_stages(part, context)};
+  // Only groups across the replicas know how many there are, or that there is one.
+  if (!s.strided && s.ep == 1) s.dp = 2;
+  const Key key{part_of_kind(part, context), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel),
+                number(s.recompute), number(s.operators), number(context.split_backward), tied_stages(part, context)};
   if (const auto found = bodies.find(key); found != bodies.end()) return found->second;
   const auto lower = part == Part::kBlock ? plan::lower_block : part == Part::kEmbedding ? plan::lower_embedding : plan::lower_head;
   BodyForm& body = bodies.emplace(key, BodyForm(lower(cost.model(), s, single(context, s)), true, prices)).first->second;
@@ -186,8 +204,8 @@ const BodyForm& LayerCosts::State::body(Part part, const LayerStrategy& strategy
 const WeightCost& LayerCosts::State::weight_cost(Part part, const LayerStrategy& s, const plan::LayerContext& context, int first_rank,
                                                  int rank_count) {
   const bool parts = plan::reduces_parts(s, context.micro_batches);
-  const Key key{number(part), s.tp, s.cp, s.dp, s.ep, number(s.strided), number(s.sequence_parallel), s.zero, s.shard, number(parts),
-                number(plan::effective_operators(s)), number(context.micro_batches == 1),   // hybrid sharding: when the replicas are summed
+  const Key key{part_of_kind(part, context), s.tp, s.cp, s.dp, s.ep, number(s.strided), number(s.sequence_parallel), s.zero, s.shard, number(parts),
+                number(plan::effective_operators(s)), number(parts && s.shard > 0 && context.micro_batches == 1),  // when the replicas are summed
                 first_rank, rank_count, tied_stages(part, context)};
   const auto [place, fresh] = weights.try_emplace(key);
   WeightCost& w = place->second;
@@ -227,7 +245,7 @@ WeightCost LayerCosts::State::priced(const WeightForm& form, WeightBytes bytes, 
 LayerCost LayerCosts::State::sliced(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
   const Key key{s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel), number(s.recompute), s.zero, s.shard,
                 number(s.operators), s.slices, number(plan::reduces_parts(s, context.micro_batches)), number(context.micro_batches == 1),
-                context.prefetch_depth, number(context.split_backward)};
+                context.prefetch_depth, number(context.split_backward), context.kind};
   auto block = sliced_blocks.find(key);
   if (block == sliced_blocks.end()) {
     const LayerTemplates t = plan::lower_block(cost.model(), s, single(context, s));
@@ -242,7 +260,7 @@ const LayerCost& LayerCosts::State::layer(Part part, const LayerStrategy& s, con
   const int stages = tied_stages(part, context);
   if (stages <= 1) first_rank = windows.canonical(first_rank, rank_count);  // else where they really are
   const std::int64_t b = context.micro_batch_sequences / s.dp;
-  const Key key{number(part), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel),
+  const Key key{part_of_kind(part, context), s.tp, s.cp, number(s.context), s.dp, s.ep, number(s.strided), number(s.sequence_parallel),
                 number(s.recompute), s.zero, s.shard, number(s.operators), s.slices, number(plan::reduces_parts(s, context.micro_batches)),
                 number(context.micro_batches == 1), b, first_rank, rank_count, number(context.split_backward),
                 s.slices > 1 ? context.prefetch_depth : stages};
@@ -251,21 +269,15 @@ const LayerCost& LayerCosts::State::layer(Part part, const LayerStrategy& s, con
   if (plan::effective_slices(s) > 1) return place->second = sliced(s, context, first_rank, rank_count);
   const BodyForm& form = body(part, s, context);
   const WeightCost& w = weight_cost(part, s, context, first_rank, rank_count);
-  // Of the weights' sharding only the sizes of gradient parts matter: they are zeroed in the backward.
-  Key times_key{form.number, b, first_rank, rank_count};
-  ORRERY_CHECK(w.bytes.part.size() + 4 <= times_key.size());
-  std::ranges::copy(w.bytes.part, times_key.begin() + 4);
-  const auto [times, new_times] = body_times.try_emplace(times_key);
-  if (new_times) times->second = times_of(form, b, w.bytes, first_rank, rank_count);
-  return place->second = join(form, times->second, b, w);
+  return place->second = join(form, timed(form, b, w.bytes, first_rank, rank_count), b, w);
 }
 
 const LayerCost& LayerCosts::State::reshard(const LayerStrategy& from, const LayerStrategy& to, const plan::LayerContext& context, int first_rank,
                                             int rank_count) {
   first_rank = windows.canonical(first_rank, rank_count);
   const std::int64_t unit = std::lcm(from.dp, to.dp), b = context.micro_batch_sequences / unit;  // one sequence of the smaller share
-  Key key{number(Part::kReshard), from.tp, from.cp, from.dp, number(from.strided), number(from.sequence_parallel),
-          to.tp, to.cp, to.dp, number(to.strided), number(to.sequence_parallel)};
+  Key key{part_of_kind(Part::kReshard, context), from.tp, from.cp, from.dp, number(from.strided), number(from.sequence_parallel),
+          to.tp, to.cp, to.dp, number(to.strided), number(to.sequence_parallel), number(context.before_head)};
   auto form = changes.find(key);
   if (form == changes.end()) {
     plan::LayerContext one = context;
@@ -273,7 +285,7 @@ const LayerCost& LayerCosts::State::reshard(const LayerStrategy& from, const Lay
     one.split_backward = false;
     form = changes.emplace(key, BodyForm(plan::lower_reshard(cost.model(), from, to, one), false, prices)).first;
   }
-  key[11] = first_rank, key[12] = rank_count, key[13] = b;
+  key[12] = first_rank, key[13] = rank_count, key[14] = b;
   const auto [place, fresh] = costs.try_emplace(key);
   if (fresh) place->second = join(form->second, times_of(form->second, b, {}, first_rank, rank_count), b, {});
   return place->second;
@@ -281,6 +293,13 @@ const LayerCost& LayerCosts::State::reshard(const LayerStrategy& from, const Lay
 
 const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
   return state_->layer(Part::kBlock, s, context, first_rank, rank_count);
+}
+
+std::int64_t LayerCosts::block_floor_ps(const plan::LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
+  if (plan::effective_slices(s) > 1) return 0;
+  const BodyForm& form = state_->body(Part::kBlock, s, context);
+  const BodyTimes& t = state_->timed(form, context.micro_batch_sequences / s.dp, state_->no_parts, state_->windows.canonical(first_rank, rank_count), rank_count);
+  return t.forward.serial_ps + t.backward.serial_ps;
 }
 
 const LayerCost& LayerCosts::embedding(const LayerStrategy& v, const plan::LayerContext& context, int first_rank, int rank_count) {

@@ -1,25 +1,28 @@
 #include "costmodel/profiles.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/data_dir.h"
 #include "base/text.h"
+#include "costmodel/device_names.h"
 #include "costmodel/galvatron_import.h"
 
 namespace orrery::costmodel {
 namespace {
 
 constexpr std::string_view kFolder = "costmodel/profiles";
+constexpr std::string_view kDevices = "costmodel/profiles/devices";
 constexpr std::string_view kExtension = ".json";
 
-std::vector<std::string> names() {
+std::vector<std::string> names(std::string_view folder = kFolder) {
   std::vector<std::string> all;
-  for (const auto& file : base::list_data_files(kFolder, kExtension)) all.push_back(file.substr(0, file.size() - kExtension.size()));
+  for (const auto& file : base::list_data_files(folder, kExtension)) all.push_back(file.substr(0, file.size() - kExtension.size()));
   return all;
 }
 
-base::Result<model::Profile> load_shipped(std::string_view name) {
-  TRY(const auto path, base::data_file(fmt::format("{}/{}{}", kFolder, name, kExtension)));
+base::Result<model::Profile> load_shipped(std::string_view name, std::string_view folder = kFolder) {
+  TRY(const auto path, base::data_file(fmt::format("{}/{}{}", folder, name, kExtension)));
   return model::load_profile(path.string());
 }
 
@@ -46,6 +49,16 @@ base::Result<model::Profile> find_profile(std::string_view name, const model::Mo
   auto error = base::make_error(base::ErrorCode::kNotFound, "no profile '{}'", name);
   error.hint = base::did_you_mean(name, known, "profiles");
   return base::fail(std::move(error));
+}
+
+base::Result<std::optional<model::Profile>> device_profile(const topologies::Topology& topology) {
+  const auto models = topology.device_models();
+  for (const auto& name : names(kDevices)) {
+    TRY(model::Profile profile, load_shipped(name, kDevices));
+    const auto named = [&](const topologies::DeviceModel& d) { return names_device(profile.device, d.name); };
+    if (!models.empty() && std::all_of(models.begin(), models.end(), named)) return std::optional<model::Profile>(std::move(profile));
+  }
+  return std::nullopt;
 }
 
 }  // namespace orrery::costmodel

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -6,6 +7,7 @@
 #include "base/result.h"
 #include "model/profile.h"
 #include "model/spec.h"
+#include "topologies/topology.h"
 
 namespace orrery::costmodel {
 
@@ -21,5 +23,9 @@ std::vector<CatalogProfile> list_profiles();
 /// whose layers are then those of `model` (galvatron_import.h). What contains '/' or ends in ".json" is a path.
 /// Errors: kNotFound with "did you mean" or the list of names; those of the reader.
 base::Result<model::Profile> find_profile(std::string_view name, const model::ModelSpec& model);
+
+/// The surface that ships for the one device model of a cluster (costmodel/profiles/devices/), used when no profile is named; none: the device is
+/// not among them, or there are several device models. Errors: those of the reader.
+base::Result<std::optional<model::Profile>> device_profile(const topologies::Topology& topology);
 
 }  // namespace orrery::costmodel

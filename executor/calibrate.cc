@@ -43,12 +43,24 @@ using model::SegmentShape;
 /// Shares of the budget; what is left over passes on.
 constexpr double kOperatorShare = 0.60, kProductShare = 0.68, kCompositionShare = 0.75;
 
+/// What is measured on a kind of device: models and products of the size it trains.
+struct Range {
+  std::vector<std::int64_t> sequences;  // of a micro-batch, most useful first
+  std::int64_t longest;                 // tokens of a sequence
+  std::vector<std::int64_t> rows, widths;
+  std::int64_t most_bytes;              // operands of one operation
+};
+Range range_of(c10::Device device) {
+  if (device.is_cpu()) return {{4, 1, 8, 2}, 1 << 20, {64, 512, 2048}, {128, 512, 2048}, std::int64_t{1} << 40};
+  return {{1, 4, 2}, 4096, {1024, 4096, 16384}, {1024, 2048, 4096, 8192, 16384}, std::int64_t{6} << 30};
+}
+
 class Calibration {
  public:
-  Calibration(const CalibrateOptions& options, Communicator& communicator, CountingAllocator& allocator)
-      : options_(options), communicator_(communicator), allocator_(allocator), begin_(Clock::now()) {
+  Calibration(const CalibrateOptions& options, Communicator& communicator, CountingAllocator& allocator, c10::Device device)
+      : options_(options), communicator_(communicator), allocator_(allocator), device_(device), memory_(allocator, device), range_(range_of(device)), begin_(Clock::now()) {
     const unsigned cores = std::thread::hardware_concurrency();
-    oversubscribed_ = static_cast<unsigned>(communicator.world_size()) > cores;
+    oversubscribed_ = device.is_cpu() && static_cast<unsigned>(communicator.world_size()) > cores;
     sampling_.cpu_time = oversubscribed_;
     if (oversubscribed_) ranks_per_core_ = static_cast<double>(communicator.world_size()) / cores;
   }
@@ -82,6 +94,7 @@ class Calibration {
   [[nodiscard]] model::Precision precision() const {
     return options_.dtype == "bf16" ? model::Precision::kBFloat16 : model::Precision::kFloat32;
   }
+  [[nodiscard]] std::int64_t tokens_of(const model::ModelSpec& model) const { return std::min(model.max_positions, range_.longest); }
   const model::OperatorPoint* find(const SegmentShape& shape, Phase phase) const {
     for (const auto& p : profile_.operators) {
       if (p.phase == phase && p.shape == shape) return &p;
@@ -92,6 +105,9 @@ class Calibration {
   const CalibrateOptions& options_;
   Communicator& communicator_;
   CountingAllocator& allocator_;
+  c10::Device device_;
+  DeviceMemory memory_;
+  Range range_;
   Clock::time_point begin_;
   bool oversubscribed_ = false;
   double ranks_per_core_ = 1.0;
@@ -134,7 +150,8 @@ base::Result<void> Calibration::point(const Bench& bench) {
 }
 
 /// The Programs whose segments are measured: one process training the shares that tp and dp would leave it.
-std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Precision precision, int ranks, std::int64_t sequences) {
+std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Precision precision, int ranks, std::int64_t sequences,
+                                       std::int64_t tokens) {
   std::vector<plan::Program> programs;
   for (const int tp : {1, 2, 4}) {
     if (tp > std::max(ranks, 2)) continue;
@@ -145,6 +162,7 @@ std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Pre
         o.micro_batch = sequences;
         o.global_batch = sequences * o.dp * 2;
         o.precision = precision;
+        o.sequence = tokens;
         const base::Result<plan::Plan> plan = plan::uniform_plan(model, "local", 1, o);
         if (!plan) continue;  // tp does not divide this model
         base::Result<plan::Program> program = plan::lower(*plan, model);
@@ -155,24 +173,31 @@ std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Pre
   return programs;
 }
 
+std::int64_t operand_bytes(const plan::Program& program, const plan::Op& op) {
+  std::int64_t bytes = 0;
+  for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
+    for (const plan::BufferRef& ref : *list) bytes += program.buffers[ref.buffer].bytes();
+  }
+  return bytes;
+}
+
 base::Result<void> Calibration::operators() {
-  constexpr std::array<std::int64_t, 4> kSequences{4, 1, 8, 2};
   double done = 0;
-  for (const std::int64_t sequences : kSequences) {
+  for (const std::int64_t sequences : range_.sequences) {
     for (const model::ModelSpec& model : options_.focus) {
-      progress(kOperatorShare * done / static_cast<double>(kSequences.size() * options_.focus.size()),
+      progress(kOperatorShare * done / static_cast<double>(range_.sequences.size() * options_.focus.size()),
                fmt::format("{} at {} sequences", model.name, sequences));
       done += 1;
-      for (const plan::Program& program : programs_of(model, precision(), options_.ranks, sequences)) {
+      for (const plan::Program& program : programs_of(model, precision(), options_.ranks, sequences, tokens_of(model))) {
         for (const plan::Template& t : program.templates) {
           for (const plan::Op& op : t.ops) {
             if (op.kind != plan::OpKind::kCompute) continue;
             const SegmentShape& shape = program.segments[op.segment];
             const bool load = shape.kind == SegmentKind::kLoadTokens || shape.kind == SegmentKind::kLoadTargets;
-            if (load || find(shape, op.phase) != nullptr) continue;
+            if (load || find(shape, op.phase) != nullptr || operand_bytes(program, op) > range_.most_bytes) continue;
             TRY(const bool left, time_left(kOperatorShare));
             if (!left) return {};
-            TRY_VOID(point(bench_of(program, op, at::kCPU)));
+            TRY_VOID(point(bench_of(program, op, device_)));
           }
         }
       }
@@ -183,9 +208,9 @@ base::Result<void> Calibration::operators() {
 
 base::Result<void> Calibration::products() {
   progress(kOperatorShare, "products");
-  for (const std::int64_t rows : {64, 512, 2048}) {
-    for (const std::int64_t in : {128, 512, 2048}) {
-      for (const std::int64_t out : {128, 512, 2048}) {
+  for (const std::int64_t rows : range_.rows) {
+    for (const std::int64_t in : range_.widths) {
+      for (const std::int64_t out : range_.widths) {
         SegmentShape s;
         s.kind = SegmentKind::kMlpOut;
         s.dtype = dtype();
@@ -196,7 +221,7 @@ base::Result<void> Calibration::products() {
         for (const Phase phase : {Phase::kF, Phase::kB, Phase::kG}) {
           TRY(const bool left, time_left(kProductShare));
           if (!left) return {};
-          if (find(s, phase) == nullptr) TRY_VOID(point(product_bench(s, phase, at::kCPU)));
+          if (find(s, phase) == nullptr) TRY_VOID(point(product_bench(s, phase, device_)));
         }
       }
     }
@@ -204,7 +229,8 @@ base::Result<void> Calibration::products() {
   return {};
 }
 
-/// A whole step against the medians of its operations, in the thread's CPU time, as the medians are of samples that nothing disturbed.
+/// A whole step against the medians of its operations: on the CPU in the thread's CPU time, as the medians are of samples that nothing
+/// disturbed; on an accelerator in its own time, which spans of a step cover without a gap.
 base::Result<void> Calibration::compose(const model::ModelSpec& model, std::vector<double>& ratios, std::vector<double>& gaps) {
   constexpr std::int64_t kSequences = 4;
   constexpr int kWarm = 2, kSteps = 8;
@@ -212,12 +238,13 @@ base::Result<void> Calibration::compose(const model::ModelSpec& model, std::vect
   o.micro_batch = kSequences;
   o.global_batch = 2 * kSequences;
   o.precision = precision();
+  o.sequence = tokens_of(model);
   TRY(const plan::Plan plan, plan::uniform_plan(model, "local", 1, o));
   TRY(const plan::Program program, plan::lower(plan, model));
   TRY(const TokenData data, TokenData::open("", model.vocab, program.sequence));
   const std::unique_ptr<Communicator> alone = make_self_communicator();
   Board board = Board::attach(communicator_.rank());
-  TRY(const auto interpreter, Interpreter::create(program, *alone, data, allocator_, board, {}));
+  TRY(const auto interpreter, Interpreter::create(program, *alone, data, allocator_, board, {.seed = 1, .optimizer = {}, .device = device_}));
   std::vector<double> step_ratios, step_gaps;
   for (int step = 0; step < kWarm + kSteps; ++step) {
     TRY_VOID(communicator_.barrier());
@@ -225,7 +252,7 @@ base::Result<void> Calibration::compose(const model::ModelSpec& model, std::vect
     const auto begin = Clock::now();
     TRY_VOID(interpreter->step(step, true));
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
-    const double used = thread_cpu_seconds() - cpu;
+    const double used = device_.is_cpu() ? thread_cpu_seconds() - cpu : wall;
     if (step < kWarm) continue;
     double spans = 0, known = 0, predicted = 0;
     for (const plan::Span& s : interpreter->spans()) {
@@ -286,7 +313,7 @@ base::Result<void> Calibration::collectives() {
         for (const std::int64_t bytes : sizes) {
           TRY(const bool left, time_left(1.0));
           if (!left && !is_coarse(bytes)) continue;
-          TRY(const Timing t, time_collective(communicator_, channel, op, bytes, sampling));
+          TRY(const Timing t, time_collective(communicator_, channel, op, bytes, device_, sampling));
           TRY(const double seconds, largest_over_ranks(t.median));
           times.points.push_back({bytes, seconds});
         }
@@ -296,7 +323,7 @@ base::Result<void> Calibration::collectives() {
   }
   model::CollectiveTimes transfers{.op = model::Collective::kPointToPoint, .size = 2, .stride = 1};
   for (const std::int64_t bytes : sizes) {
-    TRY(const Timing t, time_transfer(communicator_, bytes, sampling));
+    TRY(const Timing t, time_transfer(communicator_, bytes, device_, sampling));
     TRY(const double seconds, largest_over_ranks(t.median));
     transfers.points.push_back({bytes, seconds});
   }
@@ -324,14 +351,16 @@ std::string today() {
 void Calibration::describe() {
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   const int world = communicator_.world_size();
-  profile_.name = fmt::format("{} x {} ranks, {}", options_.device, world, options_.dtype);
-  profile_.device = options_.device;
-  profile_.overlaps = false;
+  const AcceleratorName accelerator = accelerator_name(device_);
+  profile_.name = fmt::format("{} x {} ranks, {}", device_.is_cpu() ? "cpu" : accelerator.model, world, options_.dtype);
+  profile_.device = device_.is_cpu() ? "cpu" : accelerator.model;
+  profile_.overlaps = !device_.is_cpu();
+  profile_.context_bytes = memory_.framework_bytes();
   utsname system{};
   ::uname(&system);
   profile_.provenance = {.source = "orrery calibrate",
-                         .machine = fmt::format("{}, {} cores, {} ranks measuring at once", processor_name(), cores, world),
-                         .software = fmt::format("LibTorch {}, {} {}", TORCH_VERSION, system.sysname, system.release),
+                         .machine = fmt::format("{}{}, {} cores, {} ranks measuring at once", device_.is_cpu() ? "" : accelerator.model + ", host ", processor_name(), cores, world),
+                         .software = fmt::format("LibTorch {}{}, {} {}", TORCH_VERSION, device_.is_cpu() ? "" : ", " + accelerator.software, system.sysname, system.release),
                          .date = today(),
                          .note = oversubscribed_ ? fmt::format("{} ranks on {} cores: compute times are CPU times multiplied by ranks / cores", world, cores) : ""};
 }
@@ -339,20 +368,19 @@ void Calibration::describe() {
 }  // namespace
 
 base::Result<model::Profile> calibrate(const CalibrateOptions& options) {
-  if (options.device != "cpu") {
-    return base::fail(ErrorCode::kUnsupported, "calibration measures CPUs, not '{}'", options.device);
-  }
   if (options.dtype != "fp32" && options.dtype != "bf16") {
     return base::fail(ErrorCode::kBadValue, "dtype '{}' is neither fp32 nor bf16", options.dtype);
   }
   TRY(const Launch launch, detect_launch());
+  TRY(const std::string device_name, resolve_device(options.device, "auto"));
+  TRY(const c10::Device device, open_device(device_name, launch.local_rank));
   CountingAllocator& allocator = install_cpu_allocator();
   TRY(const std::unique_ptr<Communicator> communicator,
-      make_communicator(launch.world_size > 1 ? "mpi" : "self", launch, launch.world_size));
+      make_communicator(resolve_backend("auto", device_name, launch), launch, launch.world_size));
   if (launch.world_size != 1 && launch.world_size != options.ranks) {
     return base::fail(ErrorCode::kInconsistent, "{} ranks were started to calibrate {}", launch.world_size, options.ranks);
   }
-  return Calibration(options, *communicator, allocator).run();
+  return Calibration(options, *communicator, allocator, device).run();
 }
 
 }  // namespace orrery::executor

@@ -18,7 +18,7 @@ struct CalibrateOptions {
 };
 
 /// Measures this machine's operations (median of repeated runs over rotating buffers) and collectives, fits the composition factor on
-/// one whole layer per family, and returns the profile on rank 0.
+/// one whole layer per family, and returns the profile on rank 0. Errors: kBadValue, kInconsistent (ranks), kMissingFeature, kDevice.
 base::Result<model::Profile> calibrate(const CalibrateOptions& options);
 
 }  // namespace orrery::executor

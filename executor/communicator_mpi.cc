@@ -151,7 +151,9 @@ class MpiCommunicator final : public Communicator {
     if (initialised == 0) {
       int provided = 0;
       TRY_VOID(check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread"));
-      std::atexit([] { MPI_Finalize(); });  // once per process, as MPI demands
+      // Once per process, as MPI demands, however it ends.
+      std::atexit([] { MPI_Finalize(); });
+      std::at_quick_exit([] { MPI_Finalize(); });
     }
     TRY_VOID(check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup"));
     TRY_VOID(check(MPI_Comm_dup(world_, &exchange_), "MPI_Comm_dup"));

@@ -51,7 +51,9 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
       local_rank_(communicator.rank() - class_.first_rank),
       instances_(program, class_),
       tensors_(instances_.size()),
-      pending_(plan::kStreams) {
+      pending_(plan::kStreams),
+      device_memory_(allocator, options.device),
+      marks_(options.device) {
   context_.local_rank = local_rank_;
   context_.loss_scale = 1.0 / (static_cast<double>(program.global_batch) * static_cast<double>(program.sequence));
   context_.data = &data;

@@ -5,7 +5,6 @@
 /// its tensor lives until then (plan/memory.h counts it so). A receive is posted and waited for where it stands. Between operations
 /// pending sends are polled, because MPI moves data only inside its calls. No deadlock for a Program that passes plan::check: a
 /// send never blocks the rank that posts it before its peer could have reached the one before it on the same stream.
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "executor/board.h"
 #include "executor/communicator.h"
 #include "executor/data.h"
+#include "executor/device.h"
 #include "executor/segments.h"
 #include "plan/expand.h"
 #include "plan/trace.h"
@@ -71,8 +71,8 @@ class Interpreter {
   base::Result<void> poll();
   Operands operands_of(const Step& step);
   base::Diagnostics located(base::Diagnostics diagnostics, const Step& step) const;
-  void record_span(const Step& step, std::int64_t begin_ps, std::int64_t end_ps);
-  [[nodiscard]] std::int64_t now_ps() const;
+  void record_span(const Step& step);
+  void finish_record();
 
   const plan::Program& program_;
   Communicator& communicator_;
@@ -93,9 +93,9 @@ class Interpreter {
   SegmentContext context_;
 
   std::int64_t current_step_ = 0;
-  bool recording_ = false;
-  std::chrono::steady_clock::time_point begin_;
-  std::int64_t last_bytes_ = -1;
+  DeviceMemory device_memory_;
+  DeviceMarks marks_;                            // of a recorded step: its beginning, then beginning and end of every operation
+  std::vector<std::int64_t> live_bytes_;         // after every operation
   std::vector<plan::Span> spans_;
   std::vector<plan::MemorySample> memory_;
 };

@@ -19,23 +19,19 @@ at::Tensor& Interpreter::tensor(const plan::BufferRef& ref, const Step& step) {
   return tensors_[instances_.at(ref, step.layer, step.micro_batch)];
 }
 
-std::int64_t Interpreter::now_ps() const {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin_).count() * 1000;
-}
-
 base::Result<void> Interpreter::step(std::int64_t index, bool record) {
   const c10::InferenceMode no_autograd;
   current_step_ = index;
   context_.step = index;
   context_.update = index + 1;
-  recording_ = record;
   spans_.clear();
   memory_.clear();
-  last_bytes_ = -1;
-  begin_ = std::chrono::steady_clock::now();
+  live_bytes_.clear();
+  marks_.clear();
+  if (record) marks_.mark();
   for (const Step& s : steps_) {
     board_.operation(static_cast<std::int32_t>(index), s.layer, s.micro_batch, s.op->name);
-    const std::int64_t start = record ? now_ps() : 0;
+    if (record) marks_.mark();
     base::Result<void> done;
     try {
       done = run(s);
@@ -45,9 +41,12 @@ base::Result<void> Interpreter::step(std::int64_t index, bool record) {
       done = base::fail(ErrorCode::kDevice, "out of memory");
     }
     if (!done) return base::fail(located(std::move(done).error(), s));
-    if (record) record_span(s, start, now_ps());
+    if (!record) continue;
+    marks_.mark();
+    record_span(s);
   }
   for (int s = 0; s < plan::kStreams; ++s) TRY_VOID(drain(static_cast<Stream>(s)));
+  if (record) finish_record();
   return {};
 }
 
@@ -201,7 +200,7 @@ base::Diagnostics Interpreter::located(base::Diagnostics diagnostics, const Step
   return diagnostics;
 }
 
-void Interpreter::record_span(const Step& step, std::int64_t begin_ps, std::int64_t end_ps) {
+void Interpreter::record_span(const Step& step) {
   const plan::Op& op = *step.op;
   plan::Span span;
   span.rank = communicator_.rank();
@@ -219,14 +218,20 @@ void Interpreter::record_span(const Step& step, std::int64_t begin_ps, std::int6
   span.micro_batch = step.micro_batch;
   span.template_id = step.template_id;
   span.template_index = step.index;
-  span.start_ps = begin_ps;
-  span.duration_ps = end_ps - begin_ps;
   span.bytes = op.bytes;
   spans_.push_back(std::move(span));
-  const std::int64_t bytes = allocator_.count().live;
-  if (bytes == last_bytes_) return;
-  last_bytes_ = bytes;
-  memory_.push_back({.rank = communicator_.rank(), .at_ps = end_ps, .bytes = bytes});
+  live_bytes_.push_back(device_memory_.count().live);
+}
+
+void Interpreter::finish_record() {
+  const std::vector<std::int64_t> at = marks_.picoseconds();  // the step's beginning, then beginning and end of every operation
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    const std::int64_t begin = at[2 * i + 1], end = at[2 * i + 2];
+    spans_[i].start_ps = begin;
+    spans_[i].duration_ps = end - begin;
+    if (i > 0 && live_bytes_[i] == live_bytes_[i - 1]) continue;
+    memory_.push_back({.rank = communicator_.rank(), .at_ps = end, .bytes = live_bytes_[i]});
+  }
 }
 
 }  // namespace orrery::executor

@@ -16,7 +16,8 @@ using model::SegmentKind;
 
 constexpr double kContaminated = 1.1;
 constexpr double kClockSeconds = 2e-6;  // reading two clocks twice
-constexpr std::int64_t kRotatedBytes = 32 << 20;  // operands of all copies together, about
+// Operands of all copies together, about: several times the last cache.
+constexpr std::int64_t kRotatedBytes = 32 << 20, kRotatedBytesOfAccelerator = 256 << 20;
 constexpr std::size_t kMostCopies = 8;
 
 // Positive numbers of order one: no phase meets a NaN, a denormal or a root of less than zero. Token ids lie in the vocabulary.
@@ -34,6 +35,14 @@ std::int64_t bytes_of(const Operands& o) {
     for (const at::Tensor& t : *list) bytes += t.nbytes();
   }
   return static_cast<std::int64_t>(bytes);
+}
+
+c10::Device device_of(const Operands& o) {
+  for (const auto* list : {&o.reads, &o.updates, &o.weights, &o.gradients}) {
+    if (!list->empty()) return list->front().device();
+  }
+  ORRERY_CHECK(!o.writes.empty(), "a segment without operands");
+  return o.writes.front().device;
 }
 
 Operands copy_of(const Operands& o) {
@@ -76,6 +85,35 @@ Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& 
     if (static_cast<int>(seconds.size()) >= 3 && Clock::now() > end + std::chrono::duration<double>(4 * sampling.seconds)) break;
   }
   return timing_of(std::move(seconds));
+}
+
+namespace {
+
+// Calls of one sample on an accelerator: long against the resolution of its events (0.5 us), many enough to fill its queue.
+constexpr double kSampleSeconds = 5e-4;
+constexpr int kMostCallsOfSample = 40;
+
+}  // namespace
+
+Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const Sampling& sampling, c10::Device device) {
+  std::size_t i = 0;
+  const auto timed = [&](int samples, int calls) {
+    DeviceMarks marks(device);
+    marks.mark();
+    for (int s = 0; s < samples; ++s) {
+      for (int c = 0; c < calls; ++c) call(i++);
+      marks.mark();
+    }
+    const std::vector<std::int64_t> at = marks.picoseconds();
+    std::vector<double> seconds;
+    for (std::size_t s = 1; s < at.size(); ++s) seconds.push_back(1e-12 * static_cast<double>(at[s] - at[s - 1]) / calls);
+    return timing_of(std::move(seconds));
+  };
+  timed(1, 2);  // warm: kernels loaded, memory cached
+  const double once = std::max(timed(1, 3).median, 1e-7);
+  const int calls = std::clamp(static_cast<int>(kSampleSeconds / once) + 1, 1, kMostCallsOfSample);
+  const int samples = std::clamp(static_cast<int>(sampling.seconds / (once * calls)), 3, sampling.samples);
+  return timed(samples, calls);
 }
 
 Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Device& device) {
@@ -126,7 +164,9 @@ Bench product_bench(const model::SegmentShape& shape, model::Phase phase, const 
 base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
   const c10::InferenceMode no_autograd;
   const std::int64_t bytes = std::max<std::int64_t>(bytes_of(bench.operands), 1);
-  const auto copies = std::clamp<std::size_t>(static_cast<std::size_t>(kRotatedBytes / bytes), 2, kMostCopies);
+  const c10::Device device = device_of(bench.operands);
+  const std::int64_t rotated = device.is_cpu() ? kRotatedBytes : kRotatedBytesOfAccelerator;
+  const auto copies = std::clamp<std::size_t>(static_cast<std::size_t>(rotated / bytes), 2, kMostCopies);
   std::vector<Operands> sets;
   for (std::size_t i = 0; i < copies; ++i) sets.push_back(copy_of(bench.operands));
   RotaryTables rotary;
@@ -135,12 +175,11 @@ base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
   context.rotary = &rotary;
   context.loss_scale = 1e-6;  // repeated in-place phases stay of order one
   base::Result<void> failed;
-  const Timing timing = time_calls(
-      [&](std::size_t i) {
-        Operands now = sets[i % sets.size()];  // its outputs die with it, as a Program's do
-        if (auto done = run_segment(bench.shape, bench.phase, now, context); !done) failed = std::move(done);
-      },
-      sampling);
+  const auto call = [&](std::size_t i) {
+    Operands now = sets[i % sets.size()];  // its outputs die with it, as a Program's do
+    if (auto done = run_segment(bench.shape, bench.phase, now, context); !done) failed = std::move(done);
+  };
+  const Timing timing = device.is_cpu() ? time_calls(call, sampling) : time_on_accelerator(call, sampling, device);
   if (!failed) return base::fail(failed.error());
   return timing;
 }
@@ -148,13 +187,14 @@ base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
 namespace {
 
 /// Samples that start together; a rank's sample lasts until its own call returns.
-base::Result<Timing> time_together(Communicator& communicator, const Sampling& sampling,
+base::Result<Timing> time_together(Communicator& communicator, c10::Device device, const Sampling& sampling,
                                    const std::function<base::Result<void>()>& call) {
   std::vector<double> seconds;
   for (int i = -2; i < sampling.samples; ++i) {
     TRY_VOID(communicator.barrier());
     const auto begin = Clock::now();
     TRY_VOID(call());
+    if (!device.is_cpu()) cuda_synchronize(device.index());
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
     if (i >= 0) seconds.push_back(wall);
   }
@@ -164,13 +204,13 @@ base::Result<Timing> time_together(Communicator& communicator, const Sampling& s
 }  // namespace
 
 base::Result<Timing> time_collective(Communicator& communicator, const Channel& channel, model::Collective op, std::int64_t bytes,
-                                     const Sampling& sampling) {
+                                     c10::Device device, const Sampling& sampling) {
   const c10::InferenceMode no_autograd;
   const std::int64_t elements = std::max<std::int64_t>(bytes / 4 / channel.size, 1) * channel.size;
-  at::Tensor whole = filled({elements}, model::DType::kFloat32, 1, at::kCPU);
-  at::Tensor part = filled({elements / channel.size}, model::DType::kFloat32, 1, at::kCPU);
+  at::Tensor whole = filled({elements}, model::DType::kFloat32, 1, device);
+  at::Tensor part = filled({elements / channel.size}, model::DType::kFloat32, 1, device);
   at::Tensor other = whole.clone();
-  return time_together(communicator, sampling, [&]() -> base::Result<void> {
+  return time_together(communicator, device, sampling, [&]() -> base::Result<void> {
     switch (op) {
       case model::Collective::kAllReduce: return communicator.all_reduce(channel, whole, plan::Reduce::kMax);
       case model::Collective::kAllGather: return communicator.all_gather(channel, part, whole, 0);
@@ -183,11 +223,11 @@ base::Result<Timing> time_collective(Communicator& communicator, const Channel& 
   });
 }
 
-base::Result<Timing> time_transfer(Communicator& communicator, std::int64_t bytes, const Sampling& sampling) {
+base::Result<Timing> time_transfer(Communicator& communicator, std::int64_t bytes, c10::Device device, const Sampling& sampling) {
   const c10::InferenceMode no_autograd;
   const int rank = communicator.rank(), peer = rank ^ 1;
-  at::Tensor tensor = filled({std::max<std::int64_t>(bytes / 4, 1)}, model::DType::kFloat32, 1, at::kCPU);
-  return time_together(communicator, sampling, [&]() -> base::Result<void> {
+  at::Tensor tensor = filled({std::max<std::int64_t>(bytes / 4, 1)}, model::DType::kFloat32, 1, device);
+  return time_together(communicator, device, sampling, [&]() -> base::Result<void> {
     if (peer >= communicator.world_size()) return {};
     TRY(const std::unique_ptr<Transfer> transfer, communicator.post({{.send = rank < peer, .peer = peer, .lane = 0, .tensor = tensor}}));
     return transfer->wait();

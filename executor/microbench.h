@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "executor/communicator.h"
+#include "executor/device.h"
 #include "executor/segments.h"
 #include "model/profile.h"
 
@@ -36,6 +37,10 @@ Timing timing_of(std::vector<double> seconds);
 /// Median wall seconds of `call(i)`, i = 0, 1, …
 Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& sampling);
 
+/// The same by events of the device's stream, per call: a sample is a run of calls that fills the device's queue, as training does, so
+/// that a call takes its kernels' time or its host's, whichever is longer. At most `sampling.samples` of them in about `sampling.seconds`.
+Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const Sampling& sampling, c10::Device device);
+
 /// One segment phase with everything needed to run it alone.
 struct Bench {
   model::SegmentShape shape;
@@ -53,8 +58,8 @@ base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling);
 
 /// Seconds of a collective of `bytes` (whole tensor) on a channel, on this rank.
 base::Result<Timing> time_collective(Communicator& communicator, const Channel& channel, model::Collective op, std::int64_t bytes,
-                                     const Sampling& sampling);
+                                     c10::Device device, const Sampling& sampling);
 /// Seconds that an exchange of `bytes` takes its receiver; ranks 2i send to 2i + 1.
-base::Result<Timing> time_transfer(Communicator& communicator, std::int64_t bytes, const Sampling& sampling);
+base::Result<Timing> time_transfer(Communicator& communicator, std::int64_t bytes, c10::Device device, const Sampling& sampling);
 
 }  // namespace orrery::executor

@@ -60,7 +60,9 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
     case SegmentKind::kDispatch:
     case SegmentKind::kExpertIn:
     case SegmentKind::kExpertOut:
-    case SegmentKind::kCombine: return false;
+    case SegmentKind::kCombine:
+    case SegmentKind::kPatchProduct:
+    case SegmentKind::kPool: return false;
   }
   ORRERY_CHECK(false, "segment kind {}", static_cast<int>(shape.kind));
 }
@@ -98,7 +100,9 @@ base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands&
     case SegmentKind::kDispatch:
     case SegmentKind::kExpertIn:
     case SegmentKind::kExpertOut:
-    case SegmentKind::kCombine: ORRERY_CHECK(false, "has_segment says no");
+    case SegmentKind::kCombine:
+    case SegmentKind::kPatchProduct:
+    case SegmentKind::kPool: ORRERY_CHECK(false, "has_segment says no");
   }
   return {};
 }

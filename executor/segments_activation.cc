@@ -1,9 +1,11 @@
 /// g = act(u), or g = act(gate) * up with u = [gate | up] along the features; backward writes into the halves of du.
+#include <ATen/ops/clamp_min.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
+#include <ATen/ops/threshold_backward.h>
 
 #include "executor/segment_kernels.h"
 
@@ -15,6 +17,7 @@ void apply(model::Activation activation, at::Tensor& out, const at::Tensor& u) {
     case model::Activation::kGelu: at::gelu_out(out, u, "none"); return;
     case model::Activation::kGeluTanh: at::gelu_out(out, u, "tanh"); return;
     case model::Activation::kSilu: at::silu_out(out, u); return;
+    case model::Activation::kRelu: at::clamp_min_out(out, u, 0); return;
   }
 }
 
@@ -24,6 +27,7 @@ void apply_backward(model::Activation activation, at::Tensor& out, const at::Ten
     case model::Activation::kGelu: at::gelu_backward_out(out, d, u, "none"); return;
     case model::Activation::kGeluTanh: at::gelu_backward_out(out, d, u, "tanh"); return;
     case model::Activation::kSilu: at::silu_backward_out(out, d, u); return;
+    case model::Activation::kRelu: at::threshold_backward_out(out, d, u, 0); return;
   }
 }
 

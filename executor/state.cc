@@ -1,9 +1,14 @@
 #include "executor/state.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -52,6 +57,17 @@ struct Cut {
   }
 };
 
+/// Calls part(first, last) for parts of [from, to), on as many threads as LibTorch may use here (one where ranks share cores). Each
+/// element's value depends on its index alone, so the threads' number changes nothing.
+void in_parallel(std::int64_t from, std::int64_t to, const std::function<void(std::int64_t, std::int64_t)>& part) {
+  constexpr std::int64_t kLeastElements = 1 << 16;
+  const std::int64_t threads = std::clamp<std::int64_t>((to - from) / kLeastElements, 1, at::get_num_threads());
+  std::vector<std::jthread> others;
+  const auto bound = [&](std::int64_t t) { return from + (to - from) * t / threads; };
+  for (std::int64_t t = 1; t < threads; ++t) others.emplace_back(part, bound(t), bound(t + 1));
+  part(from, bound(1));
+}
+
 double deviation(plan::Init init, std::int64_t layers) {
   return init == plan::Init::kNormalScaled ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02;
 }
@@ -70,12 +86,14 @@ void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range,
     const Cut cut(p, range.tensor_index);
     const std::uint64_t stream = base::derive(seed, name_hash(full_name(p, range.layer)));
     const double sigma = deviation(p.init, layers);
-    for (std::int64_t i = from; i < to; ++i) {
-      const std::int64_t index = cut.global_index(i - p.offset);
-      if (index < 0) continue;
-      const double value = p.init == plan::Init::kOne ? 1.0 : sigma * base::normal(stream, static_cast<std::uint64_t>(index));
-      out[static_cast<std::size_t>(i - range.begin)] = static_cast<float>(value);
-    }
+    in_parallel(from, to, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first; i < last; ++i) {
+        const std::int64_t index = cut.global_index(i - p.offset);
+        if (index < 0) continue;
+        const double value = p.init == plan::Init::kOne ? 1.0 : sigma * base::normal(stream, static_cast<std::uint64_t>(index));
+        out[static_cast<std::size_t>(i - range.begin)] = static_cast<float>(value);
+      }
+    });
   }
 }
 

@@ -1,11 +1,13 @@
 /// \file
 /// Hugging Face config.json -> ModelSpec. Keys and their defaults are those of the transformers library
 /// (src/transformers/models/<model_type>/configuration_<model_type>.py).
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <optional>
 #include <string>
 
+#include "model/hf_config_fields.h"
 #include "model/spec.h"
 
 namespace orrery::model {
@@ -13,29 +15,34 @@ namespace {
 
 using base::ErrorCode;
 
-constexpr base::IntRange kSize{1, 1 << 20};        // layers, heads, hidden and MLP sizes
-constexpr base::IntRange kTable{1, 1 << 30};       // vocabulary, positions
-constexpr base::DoubleRange kEpsilon{1e-30, 0.1};
+using namespace hf;
+
 constexpr base::DoubleRange kTheta{1.0, 1e12};
 constexpr base::DoubleRange kCapacity{1e-3, 1e3};
 
-constexpr std::array<base::Named<Family>, 7> kFamilies{{{"gpt2", Family::kGpt2},
+constexpr std::array<base::Named<Family>, 11> kFamilies{{{"gpt2", Family::kGpt2},
                                                         {"llama", Family::kLlama},
                                                         {"mistral", Family::kMistral},
                                                         {"qwen2", Family::kQwen2},
                                                         {"bert", Family::kBert},
                                                         {"mixtral", Family::kMixtral},
-                                                        {"qwen2_moe", Family::kQwen2Moe}}};
+                                                        {"qwen2_moe", Family::kQwen2Moe},
+                                                        {"deepseek", Family::kDeepSeek},
+                                                        {"t5", Family::kT5},
+                                                        {"vit", Family::kViT},
+                                                        {"swin", Family::kSwin}}};
 
-constexpr std::array<base::Named<Activation>, 7> kActivations{{{"gelu", Activation::kGelu},
+constexpr std::array<base::Named<Activation>, 8> kActivations{{{"gelu", Activation::kGelu},
                                                                {"gelu_new", Activation::kGeluTanh},
                                                                {"gelu_pytorch_tanh", Activation::kGeluTanh},
                                                                {"gelu_tanh", Activation::kGeluTanh},
                                                                {"gelu_fast", Activation::kGeluTanh},
                                                                {"silu", Activation::kSilu},
-                                                               {"swish", Activation::kSilu}}};
+                                                               {"swish", Activation::kSilu},
+                                                               {"relu", Activation::kRelu}}};
 
-/// Everything a family fixes, or defaults to when the file is silent.
+}  // namespace
+
 ModelSpec family_defaults(Family family) {
   ModelSpec m;
   m.family = family;
@@ -62,15 +69,12 @@ ModelSpec family_defaults(Family family) {
   return m;
 }
 
+namespace hf {
+
 void add_fault(base::Reader& r, std::string_view key, ErrorCode code, std::string message, std::string hint) {
   r.sink().add(base::Diagnostic{.code = code, .message = std::move(message), .where = r.span(key), .hint = std::move(hint)});
 }
 
-/// A number under any of several spellings; nothing when none is there. Two that differ are a fault.
-struct Found {
-  std::optional<std::int64_t> value;
-  std::string_view key;  // the spelling in the file, or the current one
-};
 Found find_int(base::Reader& r, std::initializer_list<std::string_view> keys, base::IntRange range) {
   Found found{.value = std::nullopt, .key = *keys.begin()};
   for (const std::string_view key : keys) {
@@ -85,7 +89,6 @@ Found find_int(base::Reader& r, std::initializer_list<std::string_view> keys, ba
   return found;
 }
 
-/// As find_int; when no spelling is there the first is missing. Wrong values give 1, so that later checks stay meaningful.
 Found require_int(base::Reader& r, std::initializer_list<std::string_view> keys, base::IntRange range) {
   Found found = find_int(r, keys, range);
   bool present = false;
@@ -95,8 +98,14 @@ Found require_int(base::Reader& r, std::initializer_list<std::string_view> keys,
   return found;
 }
 
+std::optional<Activation> find_activation(base::Reader& r, std::string_view key) { return r.optional_enum(key, kActivations); }
+
+}  // namespace hf
+
+namespace {
+
 bool is_rotary_family(Family f) { return f != Family::kGpt2 && f != Family::kBert; }
-bool has_experts(Family f) { return f == Family::kMixtral || f == Family::kQwen2Moe; }
+bool has_experts(Family f) { return f == Family::kMixtral || f == Family::kQwen2Moe || f == Family::kDeepSeek; }
 
 /// Key/value heads when the file is silent: as many as query heads, 8 in MistralConfig and MixtralConfig (there null means as many).
 std::int64_t default_kv_heads(const base::Node& root, const ModelSpec& m) {
@@ -143,8 +152,9 @@ void read_sizes(base::Reader& r, ModelSpec& m) {
   if (m.family == Family::kGpt2) {
     m.ffn = find_int(r, {"n_inner", "intermediate_size"}, kSize).value.value_or(4 * m.hidden);
   } else {
-    // Of qwen2_moe "intermediate_size" is that of dense blocks, which we refuse.
-    m.ffn = *require_int(r, {m.family == Family::kQwen2Moe ? "moe_intermediate_size" : "intermediate_size"}, kSize).value;
+    // Of qwen2_moe "intermediate_size" is that of dense blocks, which we refuse; of deepseek that of its first blocks.
+    const bool expert = m.family == Family::kQwen2Moe || m.family == Family::kDeepSeek;
+    m.ffn = *require_int(r, {expert ? "moe_intermediate_size" : "intermediate_size"}, kSize).value;
   }
   if (m.family == Family::kBert) m.type_vocab = r.optional_int("type_vocab_size", {0, 1 << 16}).value_or(m.type_vocab);
 }
@@ -152,11 +162,15 @@ void read_sizes(base::Reader& r, ModelSpec& m) {
 /// Mixtures of experts. "moe_expert_capacity_factor" is Megatron-LM's word: transformers drops no token and has none. Weights that are
 /// made to add up to 1 or not (norm_topk_prob), and the auxiliary loss, change no size.
 void read_experts(base::Reader& r, ModelSpec& m) {
-  const Found experts = require_int(r, {"num_local_experts", "num_experts"}, kSize);
+  const Found experts = require_int(r, {"num_local_experts", "num_experts", "n_routed_experts"}, kSize);
   m.experts = *experts.value;
   m.experts_per_token = *require_int(r, {"num_experts_per_tok"}, kSize).value;
   m.capacity_factor = r.optional_double("moe_expert_capacity_factor", kCapacity).value_or(m.capacity_factor);
   if (m.family == Family::kQwen2Moe) m.shared_ffn = *require_int(r, {"shared_expert_intermediate_size"}, kSize).value;
+  if (m.family == Family::kDeepSeek) {
+    m.shared_gate = false;
+    m.shared_ffn = r.optional_int("n_shared_experts", {0, 1 << 20}).value_or(0) * m.ffn;
+  }
   if (!r.sink().ok()) return;
   if (m.experts_per_token > m.experts) {
     add_fault(r, "num_experts_per_tok", ErrorCode::kInconsistent,
@@ -219,14 +233,26 @@ void refuse_unsupported(base::Reader& r, const ModelSpec& m) {
   }
 }
 
+void refuse_latent_attention(base::Reader& r) {
+  const auto type = r.optional_string("model_type");
+  if (!type || !(type->starts_with("deepseek_v2") || type->starts_with("deepseek_v3"))) return;
+  add_fault(r, "model_type", ErrorCode::kUnsupported, fmt::format("'{}' compresses keys and values (multi-head latent attention), which is not modelled", *type),
+            "of DeepSeek the first mixture, 'deepseek' (deepseek-moe-16b), is");
+}
+
 /// Sizes that are each in range may still multiply to a model whose counts overflow: 1e15 parameters are 1000 times the
 /// largest ever trained. Counted in doubles: the matrices by their FLOPs for one token, then the tables.
 void check_total(base::Reader& r, const ModelSpec& m) {
-  const double tables = static_cast<double>(m.vocab + m.max_positions) * static_cast<double>(m.hidden);
+  const ModelSpec last = m.of_kind(m.last_kind());
+  const double tables = static_cast<double>(m.vocab + m.max_positions + m.patch_features) * static_cast<double>(std::max(m.hidden, last.hidden));
   // Experts that one token does not go to: three products each.
-  const double others = 3 * static_cast<double>(m.experts) * static_cast<double>(m.layers) * static_cast<double>(m.hidden) *
-                        static_cast<double>(m.ffn);
-  const double parameters = m.forward_matmul_flops(1) / 2 + others + tables;
+  const double others = 3 * static_cast<double>(last.experts) * static_cast<double>(m.layers) * static_cast<double>(last.hidden) * static_cast<double>(last.ffn);
+  double parameters = others + 2 * tables;
+  for (int k = 0; k < m.kinds(); ++k) {
+    const ModelSpec kind = m.of_kind(k);
+    const std::int64_t count = m.runs.empty() ? m.layers : m.runs[static_cast<std::size_t>(k)].count;
+    parameters += static_cast<double>(count) * kind.block_matmul_flops(kind.token_share) / 2;
+  }
   if (parameters <= 1e15) return;
   add_fault(r, "model_type", ErrorCode::kOutOfRange, fmt::format("the sizes make a model of {:.2g} parameters", parameters),
             "at most 1e15 are counted exactly");
@@ -238,16 +264,25 @@ base::Result<ModelSpec> read_hf_config(const base::Node& root, std::string_view 
   base::ErrorSink sink;
   base::Reader r(root, fmt::format("model '{}'", name), sink);
   r.allow_unknown();
+  refuse_latent_attention(r);
+  if (!sink.ok()) return sink.result(ModelSpec{});
   const Family family = r.required_enum("model_type", kFamilies);
   if (!sink.ok()) return sink.result(ModelSpec{});  // what the other keys mean depends on it
   ModelSpec m = family_defaults(family);
   m.name = std::string(name);
+  if (has_kinds(family)) {
+    read_kinds(r, m);
+    r.finish();
+    if (sink.ok()) check_total(r, m);
+    return sink.result(std::move(m));
+  }
   read_heads(r, root, m);
   read_sizes(r, m);
   if (has_experts(family)) read_experts(r, m);
   read_flags(r, m);
   if (m.position == PositionKind::kRotary) read_rotary(r, m);
   refuse_unsupported(r, m);
+  if (family == Family::kDeepSeek && sink.ok()) read_dense_first(r, m);
   r.finish();
   if (sink.ok()) check_total(r, m);
   return sink.result(std::move(m));

@@ -146,6 +146,7 @@ void check_repeats(base::Reader& r, const Profile& p) {
       r.sink().error(nodes[i].span(), ErrorCode::kInconsistent, "{} repeats an earlier entry", entry(key, i));
     }
   };
+  check("surfaces", p.surfaces, [](const ComputeSurface& c) { return std::string(to_string(c.dtype)); });
   check("operators", p.operators,
         [](const OperatorPoint& o) { return fmt::format("{} {}", base::to_line(to_json(o.shape)), to_string(o.phase)); });
   check("layers", p.layers, [](const LayerTimes& l) {
@@ -229,6 +230,8 @@ base::Result<Profile> read_profile(const base::Node& root) {
   p.name = r.required_string("name");
   p.provenance = read_provenance(r);
   p.device = r.optional_string("device").value_or("");
+  p.surfaces = read_list<ComputeSurface>(r, "surfaces", read_surface);
+  if (const auto framework = r.optional_object("framework")) p.framework = read_framework(*framework, sink);
   p.operators = read_list<OperatorPoint>(r, "operators", read_operator);
   p.layers = read_list<LayerTimes>(r, "layers", read_layer);
   p.collectives = read_list<CollectiveTimes>(r, "collectives", read_collective);
@@ -244,7 +247,7 @@ base::Result<Profile> load_profile(const std::string& path) {
 }
 
 base::Json to_json(const Profile& p) {
-  return {{"schema", kSchema},
+  base::Json json{{"schema", kSchema},
           {"name", p.name},
           {"provenance",
            {{"source", p.provenance.source},
@@ -262,6 +265,9 @@ base::Json to_json(const Profile& p) {
           {"overlaps", p.overlaps},
           {"launch_seconds", p.launch_seconds},
           {"context_bytes", p.context_bytes}};
+  if (!p.surfaces.empty()) json["surfaces"] = list_to_json(p.surfaces);
+  if (p.framework) json["framework"] = to_json(*p.framework);
+  return json;
 }
 
 }  // namespace orrery::model

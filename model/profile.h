@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "model/segment.h"
+#include "model/surface.h"
 
 namespace orrery::model {
 
@@ -73,6 +75,8 @@ struct Profile {
   std::string name = {};
   Provenance provenance = {};
   std::string device = {};                       // device model the compute numbers belong to
+  std::vector<ComputeSurface> surfaces = {};     // at most one per compute type
+  std::optional<Framework> framework = {};       // none: one fused kernel per segment
   std::vector<OperatorPoint> operators = {};
   double composition_factor = 1.0;          // measured whole layer / sum of its operators
   double composition_residual = 0.0;        // relative residual of that fit

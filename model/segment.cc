@@ -32,6 +32,8 @@ std::string_view to_string(SegmentKind kind) {
     case SegmentKind::kExpertIn: return "expert_in";
     case SegmentKind::kExpertOut: return "expert_out";
     case SegmentKind::kCombine: return "combine";
+    case SegmentKind::kPatchProduct: return "patch_product";
+    case SegmentKind::kPool: return "pool";
   }
   return "";
 }

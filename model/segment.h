@@ -13,7 +13,7 @@ namespace orrery::model {
 /// T = sequences * tokens (local); w(...) = views of the flat weights, dw(...) = the same views of the gradient.
 ///
 ///   kind         F: reads -> writes                          B/BG: reads -> writes
-///   kLoadTokens  -> ids [b,s]
+///   kLoadTokens  -> ids [b,s]                                  (images: pixels [b, s * patch features] of the compute type)
 ///   kLoadTargets -> targets [b,s]
 ///   kEmbedding   ids, w(table[v,h]) -> x [b,s,h]              d, ids -> (dw only)          (rows of this vocabulary shard)
 ///   kPositionAdd x, w(position[P,h] (, type[2,h])) -> y       d -> (dw only)
@@ -21,7 +21,8 @@ namespace orrery::model {
 ///   kQkv         a, w(W (, bias)) -> qkv [b,s,(n+2k)d]        d, a -> da
 ///   kAttention   qkv -> o [b,s,nd], lse [b,n,s] fp32          do, qkv, o, lse -> dqkv      (rotary applied inside when the model has it)
 ///   kAttentionSplit qkv -> q [b,s,nd], kv [b,s,2kd]           dq, dkv -> dqkv              (ring attention; rotary applied here)
-///   kAttentionBlock q, kv -> o, lse [b,n,s] fp32              do, q, kv, o, lse -> dq, dkv (one block of kv_tokens keys; o, lse of B: merged)
+///   kAttentionBlock q, kv -> o, lse [b,n,s] fp32              do, q, kv, o, lse -> dq, dkv (one block of kv_tokens keys; o, lse of B: merged;
+///                                                             cross-attention: the keys are those of the encoder's output)
 ///   kAttentionMerge o_t, lse_t ; updates o, lse               (two sets of keys: L = log(e^lse + e^lse_t), o = e^(lse-L) o + e^(lse_t-L) o_t)
 ///   kProjection  o, w(W) -> p [b,s,h] (partial over tp)       d, o -> do
 ///   kResidual    x, p (, w(bias)) -> y                        d -> (dw only; emitted only when there is a bias)
@@ -36,6 +37,8 @@ namespace orrery::model {
 ///   kExpertOut   g, w(W of each expert) -> rows [R,h] (partial over tp)   d, g -> dg
 ///   kCombine     rows, gates, slots (, z) -> p [T,h] (partial when rows is)
 ///                                                             d, rows, gates, slots (, z) -> drows, dgates (partial when rows is) (, dz)
+///   kPatchProduct a, w(W (, bias)) -> y [b,s,out]              d, a -> da, or (dw only)    (W whole on every tensor rank)
+///   kPool        x [b,s,h] -> y [b,h]                         d -> dx                     (mean of the first kv_tokens tokens)
 ///   kLossMax     logits -> m [T] fp32                          (columns past the vocabulary are -inf)
 ///   kLossSum     logits, m, targets -> stat [2,T] fp32         (row 0 sum exp(x-m), row 1 target logit - m, 0 if not in this shard)
 ///   kLoss        stat ; updates loss [1] (sum over T of log(row 0) - row 1, times 1/global tokens)
@@ -59,9 +62,9 @@ enum class SegmentKind : std::uint8_t {
   kLoadTokens, kLoadTargets, kEmbedding, kPositionAdd, kNorm, kQkv, kAttention,
   kAttentionSplit, kAttentionBlock, kAttentionMerge, kProjection, kResidual,
   kMlpIn, kActivation, kMlpOut, kLogits, kLossMax, kLossSum, kLoss, kSlice, kZeroGradient, kAccumulate, kAdamW,
-  kRouter, kDispatch, kExpertIn, kExpertOut, kCombine,
+  kRouter, kDispatch, kExpertIn, kExpertOut, kCombine, kPatchProduct, kPool,
 };
-inline constexpr SegmentKind kLastSegmentKind = SegmentKind::kCombine;
+inline constexpr SegmentKind kLastSegmentKind = SegmentKind::kPool;
 std::string_view to_string(SegmentKind kind);
 
 /// F forward, B gradient of the input, G gradient of the weights, BG both at once.
@@ -87,6 +90,8 @@ std::string_view to_string(Phase phase);
 ///   kRouter                      in h, experts, top_k (, shared)
 ///   kDispatch, kCombine          in h, experts, top_k, capacity (, shared)
 ///   kExpertIn, kExpertOut        in, out, experts of this rank; tokens: rows of one sequence, R / b
+///   kPatchProduct                in, out (, bias)
+///   kPool                        in = out h, kv_tokens
 ///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab
 ///   kEmbedding, kLoss*           parts, part_stride: which shard of the vocabulary
 ///   kSlice                       elements (of the result), dim, parts, part_stride

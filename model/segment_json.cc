@@ -66,10 +66,12 @@ std::vector<std::string_view> needed_sizes(SegmentKind kind) {
     case SegmentKind::kProjection:
     case SegmentKind::kMlpIn:
     case SegmentKind::kMlpOut:
+    case SegmentKind::kPatchProduct:
     case SegmentKind::kLogits: return {"sequences", "tokens", "in", "out"};
     case SegmentKind::kAttention:
     case SegmentKind::kAttentionSplit: return {"sequences", "tokens", "heads", "kv_heads", "head_dim"};
     case SegmentKind::kAttentionBlock: return {"sequences", "tokens", "heads", "kv_heads", "head_dim", "kv_tokens"};
+    case SegmentKind::kPool: return {"sequences", "tokens", "in", "out", "kv_tokens"};
     case SegmentKind::kAttentionMerge: return {"sequences", "tokens", "heads", "head_dim"};
     case SegmentKind::kRouter: return {"sequences", "tokens", "in", "experts", "top_k"};
     case SegmentKind::kDispatch:
@@ -123,7 +125,7 @@ base::Result<SegmentShape> read_segment_shape(const base::Node& node) {
   s.kind = r.required_enum("kind", names_up_to(kLastSegmentKind));
   s.dtype = r.required_enum("dtype", names_up_to(DType::kInt64));
   s.norm = r.optional_enum("norm", names_up_to(NormKind::kRmsNorm)).value_or(s.norm);
-  s.activation = r.optional_enum("activation", names_up_to(Activation::kSilu)).value_or(s.activation);
+  s.activation = r.optional_enum("activation", names_up_to(Activation::kRelu)).value_or(s.activation);
   for (const SizeField& f : kSizes) s.*f.member = r.optional_int(f.key, kSizeRange).value_or(s.*f.member);
   for (const PartField& f : kParts) {
     s.*f.member = static_cast<int>(r.optional_int(f.key, {f.min, 1 << 30}).value_or(s.*f.member));

@@ -6,7 +6,7 @@
 /// statistics and moments are fp32 (4 bytes), token ids int64 (8 bytes). [bf16] and [..] terms apply under the condition named.
 ///
 ///   kind, phase          FLOPs                      bytes (each operand once)                        transient bytes
-///   kLoadTokens/Targets  0                          8T                                               0
+///   kLoadTokens/Targets  0                          8T ids, eT pixels                                0
 ///   kEmbedding    F      0                          8T + 2eTh (rows gathered)                        [shard] 9T
 ///                 G      Th                         8T + eTh + 8Th (rows of dw read and written)     [bf16] 4Th + [shard] 9T + eTh
 ///   kPositionAdd  F      Th                         2eTh + esh                                       0
@@ -35,18 +35,20 @@
 ///   kExpertIn/Out        as linears with T = R rows and a product [in, out] for each expert
 ///   kCombine      F      2mTh                       e(Rh + Th) + 4Tm + 8Tk + [shared] eTh            [bf16] 4Th
 ///                 B      3mTh                       e(2Rh + Th) + 8Tm + 8Tk + [shared] 2eTh          [bf16] 4Th
+///   kPatchProduct        as linears
+///   kPool         F, B   b r h (r kv_tokens)        F e(b r h + b h), B e(Th + b h)                  0
 ///   kLossMax      F      Tv                         eTv + 4T                                         0
 ///   kLossSum      F      3Tv                        eTv + 20T                                        4cv, c = rows of 2^18 logits, at most T
 ///   kLoss         F      3T                         8T + 8                                           0
 ///                 B      4Tv                        2eTv + 20T                                       [bf16] 4cv
 ///   kSlice        F      0                          2eE                                              0
-///   kZeroGradient F      0                          4E                                               0
+///   kZeroGradient F      0                          eE                                               0
 ///   kAccumulate   F      E                          3eE                                              0
 ///   kAdamW        F      14E                        28E fp32, 30E bf16 (plus master)                 0
 ///
 /// BG is B and G together with shared operands (the incoming gradient, and what both read) counted once and the larger
 /// of the two transients. Attention counts its products over the full s² (the base of MFU), not the half that a causal
-/// mask leaves, and not its softmax and rotation; backward recomputes the scores (5 products for 2). c: GELU 8, SiLU 4. Transients
+/// mask leaves, and not its softmax and rotation; backward recomputes the scores (5 products for 2). c: GELU 8, SiLU 4, ReLU 1. Transients
 /// are those of plain ATen calls on preallocated operands; vectors of T, s, h or `out` numbers are left out.
 #include <algorithm>
 #include <cstdint>
@@ -84,7 +86,7 @@ PhaseWork make(double flops, double bytes, std::int64_t transient_bytes) {
 
 PhaseWork load(const SegmentShape& s, Phase phase) {
   if (phase != Phase::kF) return {};
-  return make(0, kIdBytes * Sizes(s).t, 0);
+  return make(0, Sizes(s).e * Sizes(s).t, 0);
 }
 
 // A shard of the vocabulary shifts the ids (8T), marks those it does not own (T), and zeroes their rows.
@@ -225,7 +227,7 @@ PhaseWork activation(const SegmentShape& s, Phase phase) {
   const Sizes z(s);
   const double g = z.t * z.out;
   const double u = s.gated ? 2 * g : g;
-  const double cost = s.activation == Activation::kSilu ? 4 : 8;
+  const double cost = s.activation == Activation::kRelu ? 1 : s.activation == Activation::kSilu ? 4 : 8;
   if (phase == Phase::kF) return make(cost * g + (s.gated ? g : 0), z.e * (u + g), 0);
   return make(2 * cost * g + (s.gated ? 3 * g : 0), z.e * (2 * u + g), 0);
 }
@@ -276,6 +278,15 @@ PhaseWork combine(const SegmentShape& s, Phase phase) {
   return make(3 * m * z.t * z.in, 2 * rows + x + 2 * gates + slots + (s.shared ? 2 * x : 0), sum);
 }
 
+// Backward spreads the gradient over the tokens that were read, and is zero at the others.
+PhaseWork pool(const SegmentShape& s, Phase phase) {
+  ORRERY_CHECK(s.in > 0 && s.kv_tokens > 0);
+  if (phase == Phase::kG) return {};
+  const Sizes z(s);
+  const double read = static_cast<double>(s.sequences * s.kv_tokens) * z.in, mean = static_cast<double>(s.sequences) * z.in;
+  return make(read, z.e * ((phase == Phase::kF ? read : z.t * z.in) + mean), 0);
+}
+
 PhaseWork loss_max(const SegmentShape& s, Phase phase) {
   ORRERY_CHECK(s.out > 0);
   if (phase != Phase::kF) return {};
@@ -314,7 +325,7 @@ PhaseWork slice(const SegmentShape& s, Phase phase) {
 
 PhaseWork zero_gradient(const SegmentShape& s, Phase phase) {
   if (phase != Phase::kF) return {};
-  return make(0, kFloatBytes * Sizes(s).elements, 0);
+  return make(0, Sizes(s).e * Sizes(s).elements, 0);
 }
 
 PhaseWork accumulate(const SegmentShape& s, Phase phase) {
@@ -345,6 +356,7 @@ PhaseWork work(const SegmentShape& shape, Phase phase) {
     case SegmentKind::kMlpOut:
     case SegmentKind::kExpertIn:
     case SegmentKind::kExpertOut:
+    case SegmentKind::kPatchProduct:
     case SegmentKind::kLogits: return linear(shape, phase);
     case SegmentKind::kRouter: return router(shape, phase);
     case SegmentKind::kDispatch: return dispatch(shape, phase);
@@ -355,6 +367,7 @@ PhaseWork work(const SegmentShape& shape, Phase phase) {
     case SegmentKind::kAttentionMerge: return attention_merge(shape, phase);
     case SegmentKind::kResidual: return residual(shape, phase);
     case SegmentKind::kActivation: return activation(shape, phase);
+    case SegmentKind::kPool: return pool(shape, phase);
     case SegmentKind::kLossMax: return loss_max(shape, phase);
     case SegmentKind::kLossSum: return loss_sum(shape, phase);
     case SegmentKind::kLoss: return loss(shape, phase);

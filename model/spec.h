@@ -9,17 +9,42 @@
 
 namespace orrery::model {
 
-enum class Family : std::uint8_t { kGpt2, kLlama, kMistral, kQwen2, kBert, kMixtral, kQwen2Moe };
+enum class Family : std::uint8_t { kGpt2, kLlama, kMistral, kQwen2, kBert, kMixtral, kQwen2Moe, kDeepSeek, kT5, kViT, kSwin };
 enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm };
-enum class Activation : std::uint8_t { kGelu, kGeluTanh, kSilu };
-enum class PositionKind : std::uint8_t { kLearned, kRotary };
+enum class Activation : std::uint8_t { kGelu, kGeluTanh, kSilu, kRelu };
+enum class PositionKind : std::uint8_t { kLearned, kRotary, kRelative };
+/// What a block does before its own first norm.
+///   kPatchMerging  Swin: four neighbouring tokens of half the hidden size become one: norm of the 4 (hidden / 2) numbers, product to `hidden`
+///   kEncoderEnd    T5: the encoder's last output is normed; from here on it is what cross-attention reads, and the decoder's own input goes on
+enum class BlockEntry : std::uint8_t { kNone, kPatchMerging, kEncoderEnd };
 /// Names as in files: "gpt2", "layer_norm", "gelu_tanh", "rotary".
 std::string_view to_string(Family family);
 std::string_view to_string(NormKind norm);
 std::string_view to_string(Activation activation);
 std::string_view to_string(PositionKind position);
+std::string_view to_string(BlockEntry entry);
 
-/// What is trained: a stack of `layers` identical Transformer blocks between an embedding and a head.
+/// What may differ from block to block; the fields are those of ModelSpec.
+struct BlockShape {
+  std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
+  bool causal = true;
+  std::int64_t experts = 0, experts_per_token = 0, shared_ffn = 0;
+  bool cross_attention = false;
+  BlockEntry entry = BlockEntry::kNone;
+  std::int64_t window = 0, token_share = 1;
+  bool operator==(const BlockShape&) const = default;
+};
+
+/// `count` blocks of one shape.
+struct BlockRun {
+  std::string name = {};  // "encoder", "decoder", "stage 3"
+  std::int64_t count = 0;
+  BlockShape shape = {};
+  bool operator==(const BlockRun&) const = default;
+};
+
+/// What is trained: a stack of `layers` Transformer blocks between an embedding and a head. Mostly they are identical; a model with blocks of
+/// several kinds lists its `runs`, and its own fields are those of the first.
 /// Degree-free: nothing here knows of parallelism.
 struct ModelSpec {
   std::string name = {};
@@ -54,6 +79,39 @@ struct ModelSpec {
   std::int64_t shared_ffn = 0;       // intermediate size of an expert that sees every token, behind a sigmoid gate; 0: none
   double capacity_factor = 1.25;     // see expert_capacity(); 1.0 to 1.25 in Switch Transformers (arXiv 2101.03961, section 2.2)
 
+  bool shared_gate = true;           // false: the shared expert's output is added as it is (DeepSeek)
+
+  // Of blocks in models with several kinds, see BlockShape.
+  bool cross_attention = false;      // a second attention behind the first, over the encoder's output (T5's decoder)
+  BlockEntry entry = BlockEntry::kNone;
+  std::int64_t window = 0;           // attention inside windows of so many tokens (Swin); 0: over the whole sequence
+  std::int64_t token_share = 1;      // tokens of the sequence for one token here (Swin: 4 for each patch merging before)
+  std::vector<BlockRun> runs = {};   // in order; empty: `layers` blocks of the fields above
+
+  // Images (ViT, Swin): patches in place of a token table, `vocab` classes, `max_positions` tokens of one image.
+  std::int64_t patch_features = 0;   // numbers of a patch: channels * side²; 0: text
+  bool class_token = false;          // one more token, and the head reads it alone; else the head reads the mean of all
+  bool patch_norm = false;           // norm behind the patch product
+
+  // T5: rows of the tables of relative position biases, one of the encoder's stack and one of the decoder's, a column per head. They are
+  // counted, and held with the embedding; adding a bias to scores costs nothing here and is not trained.
+  std::int64_t relative_buckets = 0;
+
+  /// Kinds of blocks: runs, or one.
+  [[nodiscard]] int kinds() const { return runs.empty() ? 1 : static_cast<int>(runs.size()); }
+  /// Kind of block `layer`. @pre 0 <= layer < layers.
+  [[nodiscard]] int kind_of(std::int64_t layer) const;
+  /// The model seen from its blocks of one kind: the fields of BlockShape are those of that run.
+  [[nodiscard]] ModelSpec of_kind(int kind) const;
+  /// Kind of the last block, whose output the head reads.
+  [[nodiscard]] int last_kind() const { return kinds() - 1; }
+  [[nodiscard]] bool encoder_decoder() const;
+  /// Hidden size and token share of what the block reads: that of the block before, but for patch merging its own.
+  [[nodiscard]] std::int64_t input_hidden() const { return entry == BlockEntry::kPatchMerging ? hidden / 2 : hidden; }
+  [[nodiscard]] std::int64_t input_token_share() const { return entry == BlockEntry::kPatchMerging ? token_share / 4 : token_share; }
+  /// Tokens over which a token attends, of a sequence of `tokens`.
+  [[nodiscard]] std::int64_t attention_span(std::int64_t tokens) const { return window > 0 ? window : tokens; }
+
   /// Rows of the fused QKV product: (heads + 2 kv_heads) * head_dim.
   [[nodiscard]] std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
   /// Rows of the MLP input product: ffn, or 2 ffn when gated.
@@ -64,18 +122,26 @@ struct ModelSpec {
   [[nodiscard]] std::int64_t expert_capacity(std::int64_t tokens) const;
   /// Exact number of parameters (tied weights counted once).
   [[nodiscard]] std::int64_t parameters() const;
-  /// Parameters of one block: QKV, output projection, MLP (two products, three when gated), two norms, biases. A mixture: all
-  /// experts' MLPs, the router, and the shared expert's MLP with its gate.
+  /// Parameters of one block of the fields above: QKV, output projection, MLP (two products, three when gated), two norms, biases. A mixture:
+  /// all experts' MLPs, the router, and the shared expert's MLP with its gate. Cross-attention: its products and norm. Windows: the table
+  /// of relative position biases. And what its entry has.
   [[nodiscard]] std::int64_t block_parameters() const;
+  /// Biases of a head in a window: one for each difference of two places in it. @pre window is a square.
+  [[nodiscard]] std::int64_t relative_positions() const;
+  /// Of one block of the fields above, in the model's forward_matmul_flops(seq).
+  [[nodiscard]] double block_matmul_flops(std::int64_t seq) const;
   /// Forward matmul FLOPs of one sequence of `seq` tokens: 2mnk per product, full s² attention, LM head
   /// included, BERT's pooler not (masked-token training does not run it); of experts those that a token goes to, and the
-  /// router; the base of MFU
+  /// router. T5: `seq` tokens of the encoder and as many of the decoder; windows: scores inside them; the base of MFU
   /// (MFU = 3 x this x sequences / (step time x peak)).
   [[nodiscard]] double forward_matmul_flops(std::int64_t seq) const;
   /// Hex digest of every field but the name: plans are bound to it, and a catalog entry equals the file it was taken from.
   [[nodiscard]] std::string fingerprint() const;
   bool operator==(const ModelSpec&) const = default;
 };
+
+/// What a family fixes, or defaults to when a `config.json` is silent; no sizes.
+ModelSpec family_defaults(Family family);
 
 /// Reads a Hugging Face `config.json`, old and new spellings of keys (n_embd | hidden_size, ...). Keys that do not bear on
 /// the shape of the model are allowed and not read (rope_scaling and sliding windows too: attention is modelled as full).

@@ -18,11 +18,20 @@ std::string Layout::tag() const {
 }
 
 std::string strategy_tag(const LayerStrategy& s) {
-  const std::string context = s.cp > 1 ? fmt::format(" {}", to_string(s.context)) : "";
-  const std::string sharded = fmt::format("{}{}", s.operators == ShardedOperators::kAll ? "" : fmt::format(" {}", to_string(s.operators)),
-                                          s.slices > 1 ? fmt::format(" slices{}", s.slices) : "");
-  return fmt::format("{}{}{} z{}{}{}{}{}", Layout(s).tag(), context, s.ep > 1 ? fmt::format(" ep{}", s.ep) : "", s.zero, sharded, s.shard > 0 ? fmt::format(" shard{}", s.shard) : "", s.grad_reduce == GradReduce::kMicroBatch ? " mb" : "",
-                     s.recompute == Recompute::kNone ? "" : (s.recompute == Recompute::kFull ? " full" : " selective"));
+  std::string tag = Layout(s).tag();
+  const auto add = [&](std::string_view word, auto... number) {
+    tag += word;
+    (tag.append(std::to_string(number)), ...);
+  };
+  if (s.cp > 1) add(" "), add(to_string(s.context));
+  if (s.ep > 1) add(" ep", s.ep);
+  add(" z", s.zero);
+  if (s.operators != ShardedOperators::kAll) add(" "), add(to_string(s.operators));
+  if (s.slices > 1) add(" slices", s.slices);
+  if (s.shard > 0) add(" shard", s.shard);
+  if (s.grad_reduce == GradReduce::kMicroBatch) add(" mb");
+  if (s.recompute != Recompute::kNone) add(s.recompute == Recompute::kFull ? " full" : " selective");
+  return tag;
 }
 
 Builder::Builder(Program& program, const model::ModelSpec& model, const LayerContext& context)
@@ -33,23 +42,22 @@ Builder::Builder(Program& program, const model::ModelSpec& model, const LayerCon
   program_.sequence = context.sequence;
   program_.global_batch = context.global_batch;
   program_.micro_batches = context.micro_batches;
+  for (int k = 0; k < model.kinds() && model.kinds() > 1; ++k) views_.push_back(model.of_kind(k));
+  enter(context.kind);
 }
 
+std::string Builder::prefix() const { return kind_ == 0 ? "" : model_.runs[static_cast<std::size_t>(kind_)].name + " "; }
+
 BufferId Builder::buffer(BufferDecl decl) {
-  const auto found = buffers_.find(decl.name);
-  if (found != buffers_.end()) {
-    ORRERY_CHECK(program_.buffers[found->second].shape == decl.shape, "buffer '{}' declared twice with different shapes", decl.name);
-    return found->second;
-  }
-  const std::string name = decl.name;
-  const BufferId id = program_.buffers.push_back(std::move(decl));
-  buffers_.emplace(name, id);
-  return id;
+  const auto [place, fresh] = buffers_.try_emplace(decl.name);
+  if (fresh) return place->second = program_.buffers.push_back(std::move(decl));
+  ORRERY_CHECK(program_.buffers[place->second].shape == decl.shape, "buffer '{}' declared twice with different shapes", decl.name);
+  return place->second;
 }
 
 BufferRef Builder::local(const std::string& name, const Layout& layout, std::vector<std::int64_t> shape, model::DType dtype) {
   BufferDecl d;
-  d.name = name + " [" + layout.tag() + "]";
+  d.name = prefix() + name + " [" + layout.tag() + "]";
   d.dtype = dtype;
   d.shape = std::move(shape);
   return {buffer(std::move(d)), 0};
@@ -74,16 +82,37 @@ PoolId Builder::pool(const std::string& name) {
   return program_.pools.push_back({name, context_.prefetch_depth + 1});
 }
 
-BufferRef Builder::stream(const Layout& l, int layer_offset) {
-  BufferRef r = local("x", l, {sequences(l), tokens(l), model_.hidden}, dtype());
-  r.layer_offset = layer_offset;
-  return r;
+BufferRef Builder::stream_buffer(const char* name, const Layout& l, std::int64_t hidden, std::int64_t token_share, int layer_offset) {
+  const bool first = hidden == model_.hidden && token_share == model_.token_share;
+  BufferDecl d;
+  d.name = first ? name : fmt::format("{} of {}", name, hidden);
+  d.name += " [" + l.tag() + "]";
+  d.dtype = dtype();
+  d.shape = {sequences(l), tokens(l) * model().token_share / token_share, hidden};
+  return {buffer(std::move(d)), layer_offset};
 }
 
+BufferRef Builder::stream(const Layout& l, int layer_offset) { return stream_buffer("x", l, model().hidden, model().token_share, layer_offset); }
 BufferRef Builder::stream_gradient(const Layout& l, int layer_offset) {
-  BufferRef r = local("dx", l, {sequences(l), tokens(l), model_.hidden}, dtype());
-  r.layer_offset = layer_offset;
-  return r;
+  return stream_buffer("dx", l, model().hidden, model().token_share, layer_offset);
+}
+BufferRef Builder::input(const Layout& l) { return stream_buffer("x", l, model().input_hidden(), model().input_token_share(), 0); }
+BufferRef Builder::input_gradient(const Layout& l) { return stream_buffer("dx", l, model().input_hidden(), model().input_token_share(), 0); }
+
+BufferRef Builder::companion_buffer(const char* name, const Layout& l, int layout_number) {
+  BufferDecl d;
+  d.name = layout_number == 0 ? name : fmt::format("{} {}", name, layout_number + 1);
+  d.name += " [" + l.tag() + "]";
+  d.dtype = dtype();
+  d.shape = {sequences(l), tokens(l), model().hidden};
+  d.scope = Scope::kMicroBatch;
+  return {buffer(std::move(d)), 0};
+}
+BufferRef Builder::companion(const Layout& l, bool decoder, int layout_number) {
+  return companion_buffer(decoder ? "encoder output" : "decoder input", l, layout_number);
+}
+BufferRef Builder::companion_gradient(const Layout& l, bool decoder, int layout_number) {
+  return companion_buffer(decoder ? "d encoder output" : "d decoder input", l, layout_number);
 }
 
 SegmentShape Builder::shape(SegmentKind kind, const Layout& l, std::int64_t in, std::int64_t out) const {
@@ -104,7 +133,7 @@ SegmentShape Builder::shape(SegmentKind kind, const Layout& l, std::int64_t in, 
 UnitState Builder::unit(const std::string& name, std::vector<Parameter> parameters, const LayerStrategy& layer_strategy, Scope scope) {
   LayerStrategy strategy = layer_strategy;
   strategy.recompute = Recompute::kNone;
-  const std::string key = name + " [" + strategy_tag(strategy) + "]";
+  const std::string key = (scope == Scope::kLayer ? prefix() : "") + name + " [" + strategy_tag(strategy) + "]";
   if (const auto found = units_.find(key); found != units_.end()) return found->second;
   ParameterUnit u;
   u.name = key;

@@ -61,7 +61,13 @@ class Builder {
   Builder(Program& program, const model::ModelSpec& model, const LayerContext& context);
 
   [[nodiscard]] Program& program() { return program_; }
-  [[nodiscard]] const model::ModelSpec& model() const { return model_; }
+  /// The model as blocks of the current kind see it.
+  [[nodiscard]] const model::ModelSpec& model() const { return views_.empty() ? model_ : views_[static_cast<std::size_t>(kind_)]; }
+  /// Turns to blocks of another kind. Local buffers and units of all but the first kind have its name before theirs.
+  void enter(int kind) { kind_ = kind; }
+  /// Turns to the nth layout of the companion on a stage: every change of layout makes a new one (see companion()).
+  void enter_layout(int n) { layout_number_ = n; }
+  [[nodiscard]] int layout_number() const { return layout_number_; }
   [[nodiscard]] const LayerContext& context() const { return context_; }
   [[nodiscard]] model::DType dtype() const { return model::compute_dtype(context_.precision); }
 
@@ -76,10 +82,19 @@ class Builder {
 
   /// Sequences of a micro-batch on one rank, tokens of a sequence on one rank (between blocks).
   [[nodiscard]] std::int64_t sequences(const Layout& l) const { return context_.micro_batch_sequences / l.dp; }
-  [[nodiscard]] std::int64_t tokens(const Layout& l) const { return context_.sequence / l.cp / (l.sequence_parallel ? l.tp : 1); }
-  /// Residual stream into layer `layer_offset` from here, and its gradient: [b, s, hidden].
+  [[nodiscard]] std::int64_t tokens(const Layout& l) const { return context_.sequence / model().token_share / l.cp / (l.sequence_parallel ? l.tp : 1); }
+  /// Residual stream between blocks of the current kind, into layer `layer_offset` from here, and its gradient: [b, s, hidden].
   BufferRef stream(const Layout& l, int layer_offset);
   BufferRef stream_gradient(const Layout& l, int layer_offset);
+  /// The same as a block of the current kind reads it: that of the kind before where the block has an entry.
+  BufferRef input(const Layout& l);
+  BufferRef input_gradient(const Layout& l);
+
+  [[nodiscard]] bool has_companion() const { return model_.encoder_decoder(); }
+  /// What travels along the residual stream of an encoder-decoder, one instance per micro-batch and layout of a stage: the decoder's embedded
+  /// input while the encoder runs, the encoder's output while the decoder does (`decoder`). Same shape as the stream.
+  BufferRef companion(const Layout& l, bool decoder, int layout_number);
+  BufferRef companion_gradient(const Layout& l, bool decoder, int layout_number);
 
   /// Starts a shape with the fields that every segment of a layout shares.
   [[nodiscard]] model::SegmentShape shape(model::SegmentKind kind, const Layout& l, std::int64_t in, std::int64_t out) const;
@@ -94,10 +109,16 @@ class Builder {
  private:
   /// Of prefetch_depth + 1.
   PoolId pool(const std::string& name);
+  /// Of kinds behind the first: "decoder ".
+  [[nodiscard]] std::string prefix() const;
+  BufferRef stream_buffer(const char* name, const Layout& l, std::int64_t hidden, std::int64_t token_share, int layer_offset);
+  BufferRef companion_buffer(const char* name, const Layout& l, int layout_number);
 
   Program& program_;
   const model::ModelSpec& model_;
   LayerContext context_;
+  std::vector<model::ModelSpec> views_;   // by kind; none when there is one
+  int kind_ = 0, layout_number_ = 0;
   std::map<std::string, BufferId> buffers_;
   std::map<std::string, UnitState> units_;
 };

@@ -38,6 +38,8 @@ bool is_layer_work(model::SegmentKind kind) {
     case SegmentKind::kExpertIn:
     case SegmentKind::kExpertOut:
     case SegmentKind::kCombine:
+    case SegmentKind::kPatchProduct:
+    case SegmentKind::kPool:
     case SegmentKind::kLossMax:
     case SegmentKind::kLossSum:
     case SegmentKind::kLoss: return true;

@@ -122,6 +122,7 @@ std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
     case SegmentKind::kProjection:
     case SegmentKind::kMlpIn:
     case SegmentKind::kMlpOut:
+    case SegmentKind::kPatchProduct:
     case SegmentKind::kLogits: return product(s, phase);
     case SegmentKind::kAttention: return attention(s, phase);
     case SegmentKind::kAttentionSplit:
@@ -148,6 +149,9 @@ std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
       return o;
     }
     case SegmentKind::kCombine: return combine(s, phase);
+    case SegmentKind::kPool:
+      if (forward) return Operands{.reads = {t * s.in}, .writes = {s.sequences * s.out}, .updates = {}, .views = {}};
+      return Operands{.reads = {s.sequences * s.out}, .writes = {t * s.in}, .updates = {}, .views = {}};
     case SegmentKind::kLossMax: return Operands{.reads = {t * s.out}, .writes = {t}, .updates = {}, .views = {}};
     case SegmentKind::kLossSum: return Operands{.reads = {t * s.out, t, t}, .writes = {2 * t}, .updates = {}, .views = {}};
     case SegmentKind::kLoss:

@@ -194,6 +194,8 @@ class Values {
       case SegmentKind::kResidual:
       case SegmentKind::kActivation:
       case SegmentKind::kRouter:
+      case SegmentKind::kPatchProduct:
+      case SegmentKind::kPool:
       case SegmentKind::kSlice:
       case SegmentKind::kAccumulate: break;
     }

@@ -1,7 +1,7 @@
 #include "plan/expand.h"
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
 
 #include "plan/liveness.h"
 
@@ -38,8 +38,28 @@ InstanceMap::InstanceMap(const Program& program, const RankClass& rank_class) : 
   size_ = static_cast<std::size_t>(next);
 }
 
+namespace {
+
+std::int64_t op_count(const Program& program, const std::vector<Node>& nodes) {
+  std::int64_t count = 0;
+  for (const Node& n : nodes) {
+    if (!n.is_loop) {
+      count += static_cast<std::int64_t>(program.templates[n.call].ops.size());
+      continue;
+    }
+    const std::int64_t span = n.step > 0 ? n.end - n.begin : n.begin - n.end, step = std::abs(n.step);
+    count += (std::max<std::int64_t>(span, 0) + step - 1) / step * op_count(program, n.body);
+  }
+  return count;
+}
+
+}  // namespace
+
+std::int64_t op_count(const Program& program, const RankClass& rank_class) { return op_count(program, rank_class.body); }
+
 std::vector<OpInstance> unroll(const Program& program, const RankClass& rank_class) {
   std::vector<OpInstance> ops;
+  ops.reserve(static_cast<std::size_t>(op_count(program, rank_class)));
   for_each_op(program, rank_class, [&](const OpInstance& op) { ops.push_back(op); });
   return ops;
 }
@@ -48,11 +68,39 @@ namespace {
 
 constexpr std::uint32_t kNone = ~0U;
 
-/// Who touched an instance last: its writer, and the latest reader on every stream since.
+/// Who touched an instance last: its writer, and a list of the latest reader on every stream since. Few instances have more than one: the list
+/// keeps the table, which has an entry for each of a step's instances, small.
 struct LastAccess {
   std::uint32_t writer = kNone;
-  std::array<std::uint32_t, kStreams> readers;
-  LastAccess() { readers.fill(kNone); }
+  std::uint32_t readers = kNone;  // into Readers
+};
+
+struct Reader {
+  std::uint32_t op = kNone;
+  std::uint32_t next = kNone;
+};
+
+class Readers {
+ public:
+  explicit Readers(const std::vector<OpInstance>& ops) : ops_(ops) {}
+  void add(LastAccess& a, std::uint32_t op) {
+    for (std::uint32_t r = a.readers; r != kNone; r = list_[r].next) {
+      if (ops_[list_[r].op].op->stream != ops_[op].op->stream) continue;
+      list_[r].op = op;
+      return;
+    }
+    list_.push_back({op, a.readers});
+    a.readers = static_cast<std::uint32_t>(list_.size() - 1);
+  }
+  template <class Visit>  // void(std::uint32_t op)
+  void take(LastAccess& a, Visit&& visit) {
+    for (std::uint32_t r = a.readers; r != kNone; r = list_[r].next) visit(list_[r].op);
+    a.readers = kNone;
+  }
+
+ private:
+  const std::vector<OpInstance>& ops_;
+  std::vector<Reader> list_;
 };
 
 }  // namespace
@@ -63,8 +111,10 @@ Expansion expand(const Program& program, const RankClass& rank_class) {
   e.ops = unroll(program, rank_class);
   const InstanceMap map(program, rank_class);
   std::vector<LastAccess> last(map.size());
+  Readers readers(e.ops);
   std::vector<std::vector<std::uint32_t>> releases(program.pools.size());
   std::vector<std::uint32_t> acquired(program.pools.size(), 0), found;
+  e.dependency_begin.reserve(e.ops.size() + 1);
   e.dependency_begin.push_back(0);
   for (std::uint32_t i = 0; i < e.ops.size(); ++i) {
     const OpInstance& o = e.ops[i];
@@ -76,14 +126,14 @@ Expansion expand(const Program& program, const RankClass& rank_class) {
     const auto read = [&](const BufferRef& r) {
       LastAccess& a = last[map.at(r, o.layer, o.micro_batch)];
       add(a.writer);
-      a.readers[static_cast<std::size_t>(op.stream)] = i;
+      readers.add(a, i);
     };
     const auto write = [&](const BufferRef& r) {
       LastAccess& a = last[map.at(r, o.layer, o.micro_batch)];
       add(a.writer);
-      for (std::uint32_t reader : a.readers)
+      readers.take(a, [&](std::uint32_t reader) {
         if (reader != i) add(reader);
-      a.readers.fill(kNone);
+      });
       a.writer = i;
     };
     for (const BufferRef& r : op.reads) read(r);
@@ -96,8 +146,10 @@ Expansion expand(const Program& program, const RankClass& rank_class) {
       if (k >= capacity && k - capacity < releases[p].size()) add(releases[p][k - capacity]);
     }
     if (op.release) releases[op.release->raw()].push_back(i);
-    std::sort(found.begin(), found.end());
-    found.erase(std::unique(found.begin(), found.end()), found.end());
+    if (found.size() > 1) {
+      std::sort(found.begin(), found.end());
+      found.erase(std::unique(found.begin(), found.end()), found.end());
+    }
     e.dependencies.insert(e.dependencies.end(), found.begin(), found.end());
     e.dependency_begin.push_back(static_cast<std::uint32_t>(e.dependencies.size()));
   }

@@ -70,6 +70,9 @@ struct Expansion {
 };
 Expansion expand(const Program& program, const RankClass& rank_class);
 
+/// How many operations a class's step has, without walking it.
+std::int64_t op_count(const Program& program, const RankClass& rank_class);
+
 /// Unrolled operations only, for the checker and its mutation tests.
 std::vector<OpInstance> unroll(const Program& program, const RankClass& rank_class);
 

@@ -68,10 +68,21 @@ class Assembler {
   const LayerRange& range(int stage) const { return ranges_[static_cast<std::size_t>(stage)]; }
   bool is_last(int stage) const { return stage + 1 == static_cast<int>(plan_.stages.size()); }
 
-  const LayerSet& layer_set(const LayerStrategy& s) {
-    const std::string tag = strategy_tag(s);
-    if (const auto found = blocks_.find(tag); found != blocks_.end()) return found->second;
-    return blocks_.emplace(tag, add_templates(b_, "block[" + tag + "]", block_pair(b_, s))).first->second;
+  bool has_kinds() const { return program_.spec.kinds() > 1; }
+  /// "" for a model of one kind of block.
+  std::string kind_name(int kind) const { return has_kinds() ? program_.spec.runs[static_cast<std::size_t>(kind)].name + " " : ""; }
+  /// Kind of the block in front of `layer`, whose output the residual stream is there; of the first block before it.
+  int kind_before(std::int64_t layer) const { return layer == 0 ? 0 : program_.spec.kind_of(layer - 1); }
+  std::string companion_tag(int layout_number) const { return b_.has_companion() && layout_number > 0 ? fmt::format(" #{}", layout_number + 1) : ""; }
+
+  const LayerSet& layer_set(const LayerStrategy& s, std::int64_t layer, int layout_number) {
+    const int kind = program_.spec.kind_of(layer);
+    const bool reads_companion = has_kinds() && program_.spec.runs[static_cast<std::size_t>(kind)].shape.cross_attention;
+    const std::string tag = strategy_tag(s) + (reads_companion ? companion_tag(layout_number) : ""), name = kind_name(kind) + "block[" + tag + "]";
+    if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
+    b_.enter(kind);
+    b_.enter_layout(layout_number);
+    return blocks_.emplace(name, add_templates(b_, name, block_pair(b_, s))).first->second;
   }
   const LayerSet& named(const std::string& name, LayerPair (*make)(Builder&, const LayerStrategy&)) {
     if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
@@ -79,29 +90,52 @@ class Assembler {
   }
   const LayerSet& embedding() { return named("embedding", embedding_pair); }
   const LayerSet& head() { return named("head", head_pair); }
-  const LayerSet& reshard(const Layout& from, const Layout& to) {
-    const std::string name = "reshard[" + from.tag() + " to " + to.tag() + "]";
+  /// In front of `layer`; `layout_number` is that of `from`.
+  const LayerSet& reshard(const Layout& from, const Layout& to, std::int64_t layer, int layout_number) {
+    const int kind = kind_before(layer);
+    const bool before_head = layer == program_.spec.layers;
+    const std::string name = fmt::format("{}reshard[{} to {}{}{}]", kind_name(kind), from.tag(), to.tag(), companion_tag(layout_number),
+                                         b_.has_companion() && before_head ? " head" : "");
     if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
-    return blocks_.emplace(name, add_templates(b_, name, reshard_pair(b_, from, to))).first->second;
+    b_.enter(kind);
+    b_.enter_layout(layout_number);
+    return blocks_.emplace(name, add_templates(b_, name, reshard_pair(b_, from, to, before_head))).first->second;
+  }
+  const LayerSet& decoder_end(const Layout& l, int layout_number) {
+    const std::string name = fmt::format("decoder end[{}{}]", l.tag(), companion_tag(layout_number));
+    if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
+    b_.enter(program_.spec.last_kind());
+    b_.enter_layout(layout_number);
+    return blocks_.emplace(name, add_templates(b_, name, decoder_end_pair(b_, l))).first->second;
   }
 
-  /// Point-to-point transfer of the residual stream (or its gradient), both sides in `l`, between `stage` and the one before it (else behind
-  /// it). From the last pipeline rank the activation goes on to the first.
-  TemplateId transfer(const Layout& l, int stage, bool before, bool forward, bool send) {
+  /// Point-to-point transfer of the residual stream (or its gradient) in front of `layer`, both sides in `l`, between `stage` and the one before
+  /// it (else behind it). From the last pipeline rank the activation goes on to the first. A companion goes with it.
+  TemplateId transfer(const Layout& l, int stage, std::int64_t layer, int layout_number, bool before, bool forward, bool send) {
     const int ranks = plan_.pipeline_degree(), rank = stage % ranks, peer = (rank + (before ? ranks - 1 : 1)) % ranks;
     const bool wraps = before ? rank == 0 : peer == 0;
-    const std::string name = fmt::format("{}_{}[{}{}]", send ? "send" : "receive", forward ? "activation" : "gradient", l.tag(), wraps ? " wrap" : "");
+    const int kind = kind_before(layer);
+    const std::string name = fmt::format("{}{}_{}[{}{}{}]", kind_name(kind), send ? "send" : "receive", forward ? "activation" : "gradient", l.tag(),
+                                         wraps ? " wrap" : "", companion_tag(layout_number));
     if (const auto found = transfers_.find(name); found != transfers_.end()) return found->second;
-    const BufferRef buffer = forward ? b_.stream(l, 0) : b_.stream_gradient(l, 0);
+    b_.enter(kind);
     Op op;
     op.kind = OpKind::kExchange;
     op.name = fmt::format("{}({})", send ? "send" : "receive", forward ? "x" : "dx");
     op.stream = forward ? (send ? Stream::kForwardSend : Stream::kForwardReceive)
                         : (send ? Stream::kBackwardSend : Stream::kBackwardReceive);
-    op.legs = {{send, (peer - rank) * plan_.devices_per_stage(), buffer}};
-    op.bytes = program_.buffers[buffer.buffer].bytes();
-    if (send) op.reads = op.frees = {buffer};
-    else op.writes = {buffer};
+    std::vector<BufferRef> buffers{forward ? b_.stream(l, 0) : b_.stream_gradient(l, 0)};
+    const bool decoder = b_.model().cross_attention;
+    if (b_.has_companion()) buffers.push_back(forward ? b_.companion(l, decoder, layout_number) : b_.companion_gradient(l, decoder, layout_number));
+    for (const BufferRef& buffer : buffers) {
+      op.legs.push_back({send, (peer - rank) * plan_.devices_per_stage(), buffer});
+      op.bytes += program_.buffers[buffer.buffer].bytes();
+    }
+    if (send) op.reads = op.frees = buffers;
+    else op.writes = buffers;
+    // The decoder's blocks read the encoder's output until their backward has ended: it dies with the gradients that are sent.
+    if (b_.has_companion() && decoder && forward && send) op.frees.pop_back();
+    if (b_.has_companion() && decoder && !forward && send) op.frees.push_back(b_.companion(l, true, layout_number));
     return transfers_.emplace(name, b_.add(name, {std::move(op)})).first->second;
   }
 
@@ -119,9 +153,9 @@ class Assembler {
     i.sync_always = set.reduces_per_micro_batch;
     if (set.sync_last.valid()) i.sync_last = {set.sync_last, i.call.layer};
   }
-  void add_reshard(Pass& pass, const Layout& from, const Layout& to, std::int64_t layer, bool backward) {
+  void add_reshard(Pass& pass, const Layout& from, const Layout& to, std::int64_t layer, int layout_number, bool backward) {
     if (from == to) return;
-    const LayerSet& r = reshard(from, to);
+    const LayerSet& r = reshard(from, to, layer, layout_number);
     pass.add(backward ? r.backward : r.forward, layer);
   }
 
@@ -132,28 +166,39 @@ class Assembler {
     return all;
   }
 
+  /// Layout in which the residual stream enters a stage.
+  Layout entry(int stage) const { return Layout(stage == 0 ? plan_.vocabulary : strategies(stage - 1).back()); }
+  /// How many changes of layout there are in front of every block of a stage, the one in front of it included.
+  std::vector<int> layout_numbers(int stage) const {
+    std::vector<int> numbers;
+    Layout now = entry(stage);
+    int n = 0;
+    for (const LayerStrategy& s : strategies(stage)) {
+      if (Layout(s) != now) ++n;
+      now = Layout(s);
+      numbers.push_back(n);
+    }
+    return numbers;
+  }
+
   Pass forward_pass(int stage) {
     const std::vector<LayerStrategy> layers = strategies(stage);
-    const Layout vocabulary(plan_.vocabulary);
+    const std::vector<int> numbers = layout_numbers(stage);
     const auto [first, end] = range(stage);
     Pass p;
-    Layout now = vocabulary;
-    if (stage == 0) {
-      p.items.push_back(compute_item(embedding(), 0, false));
-    } else {
-      now = Layout(strategies(stage - 1).back());
-      p.add(transfer(now, stage, true, true, false), first);
-    }
+    Layout now = entry(stage);
+    if (stage == 0) p.items.push_back(compute_item(embedding(), 0, false));
+    else p.add(transfer(now, stage, first, 0, true, true, false), first);
     for (std::size_t i = 0; i < layers.size(); ++i) {
       const std::int64_t layer = first + static_cast<std::int64_t>(i);
-      add_reshard(p, now, Layout(layers[i]), layer, false);
-      p.items.push_back(compute_item(layer_set(layers[i]), layer, false));
+      add_reshard(p, now, Layout(layers[i]), layer, numbers[i] - 1, false);
+      p.items.push_back(compute_item(layer_set(layers[i], layer, numbers[i]), layer, false));
       now = Layout(layers[i]);
     }
     if (!is_last(stage)) {
-      p.add(transfer(now, stage, false, true, true), end);
+      p.add(transfer(now, stage, end, numbers.back(), false, true, true), end);
     } else {
-      add_reshard(p, now, vocabulary, end, false);
+      add_reshard(p, now, Layout(plan_.vocabulary), end, numbers.back(), false);
       Item item = compute_item(head(), end, false);
       if (head().reduces_per_micro_batch) synchronise(item, head());
       p.items.push_back(item);
@@ -163,19 +208,23 @@ class Assembler {
 
   Pass backward_pass(int stage) {
     const std::vector<LayerStrategy> layers = strategies(stage);
-    const Layout vocabulary(plan_.vocabulary);
+    const std::vector<int> numbers = layout_numbers(stage);
     const auto [first, end] = range(stage);
     Pass p;
     const Layout last(layers.back());
-    if (!is_last(stage)) p.add(transfer(last, stage, false, false, false), end);
-    else add_reshard(p, last, vocabulary, end, true);
+    if (!is_last(stage)) {
+      p.add(transfer(last, stage, end, numbers.back(), false, false, false), end);
+    } else {
+      add_reshard(p, last, Layout(plan_.vocabulary), end, numbers.back(), true);
+      if (b_.has_companion()) p.add(decoder_end(last, numbers.back()).backward, end);
+    }
     for (std::size_t i = layers.size(); i-- > 0;) {
       const std::int64_t layer = first + static_cast<std::int64_t>(i);
-      p.items.push_back(compute_item(layer_set(layers[i]), layer, true));
+      p.items.push_back(compute_item(layer_set(layers[i], layer, numbers[i]), layer, true));
       const Layout here(layers[i]);
-      const Layout before = i > 0 ? Layout(layers[i - 1]) : stage == 0 ? vocabulary : Layout(strategies(stage - 1).back());
-      add_reshard(p, before, here, layer, true);
-      if (i == 0 && stage > 0) p.add(transfer(before, stage, true, false, true), layer);
+      const Layout before = i > 0 ? Layout(layers[i - 1]) : entry(stage);
+      add_reshard(p, before, here, layer, numbers[i] - 1, true);
+      if (i == 0 && stage > 0) p.add(transfer(before, stage, layer, 0, true, false, true), layer);
     }
     if (stage == 0) p.items.push_back(compute_item(embedding(), 0, true));
     return p;
@@ -184,12 +233,14 @@ class Assembler {
   /// Weight gradients, in the order of the backward; none unless the schedule splits it.
   Pass weight_pass(int stage) {
     const std::vector<LayerStrategy> layers = strategies(stage);
+    const std::vector<int> numbers = layout_numbers(stage);
     Pass p;
     for (std::size_t i = layers.size(); i-- > 0;) {
-      const LayerSet& set = layer_set(layers[i]);
+      const std::int64_t layer = range(stage).first + static_cast<std::int64_t>(i);
+      const LayerSet& set = layer_set(layers[i], layer, numbers[i]);
       if (!has_weight(set)) continue;
       Item item;
-      item.call = {set.weight, range(stage).first + static_cast<std::int64_t>(i)};
+      item.call = {set.weight, layer};
       synchronise(item, set);
       p.items.push_back(item);
     }
@@ -233,8 +284,13 @@ class Assembler {
     };
     if (c.stage == 0) state(embedding(), 0);
     for (int v = 0; v < plan_.virtual_stages; ++v) {
-      std::int64_t layer = range(stage_of(c.stage, v)).first;
-      for (const LayerStrategy& s : strategies(stage_of(c.stage, v))) state(layer_set(s), layer++);
+      const int stage = stage_of(c.stage, v);
+      const std::vector<LayerStrategy> layers = strategies(stage);
+      const std::vector<int> numbers = layout_numbers(stage);
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        const std::int64_t layer = range(stage).first + static_cast<std::int64_t>(i);
+        state(layer_set(layers[i], layer, numbers[i]), layer);
+      }
     }
     if (c.stage + 1 == plan_.pipeline_degree()) {
       state(head(), c.end_layer);

@@ -37,6 +37,8 @@ struct LayerContext {
   int stages = 1;                          // > 1: a tied head in another stage keeps its own copy of the table
   int prefetch_depth = 1;
   bool split_backward = false;             // zero-bubble schedules: weight gradients have a pass of their own
+  int kind = 0;                            // of the model's kinds of blocks: that of lower_block, of the block before lower_reshard
+  bool before_head = false;                // lower_reshard: what follows reads the residual stream alone, no companion (lower_parts.h)
 };
 LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context);
 /// The part that depends on weights alone: gathers, sync, zero_gradient, update and the persistent state are those of lower_block;
@@ -48,8 +50,12 @@ LayerTemplates lower_head_weights(const model::ModelSpec& model, const LayerStra
 LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
 LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
 
-/// Change of layout between neighbouring layers: `forward` carries the activation, `backward` its gradient; the rest is empty.
+/// Change of layout between neighbouring layers: `forward` carries the activation (and its companion), `backward` their gradients; the rest
+/// is empty.
 LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy& from, const LayerStrategy& to,
                              const LayerContext& context);
+
+/// Behind the last decoder block: `backward` starts the gradient of the encoder's output at zero. @pre model.encoder_decoder().
+LayerTemplates lower_decoder_end(const model::ModelSpec& model, const LayerStrategy& last, const LayerContext& context);
 
 }  // namespace orrery::plan

@@ -68,7 +68,8 @@ class Attention {
   }
   SegmentShape core_shape(std::int64_t n, std::int64_t k, std::int64_t tokens) {
     SegmentShape s = b_.shape(SegmentKind::kAttention, l_, (n + 2 * k) * m_.head_dim, n * m_.head_dim);
-    s.tokens = tokens;
+    s.sequences *= tokens / m_.attention_span(tokens);   // windows are sequences of their own
+    s.tokens = m_.attention_span(tokens);
     s.heads = n;
     s.kv_heads = k;
     s.head_dim = m_.head_dim;

@@ -42,8 +42,15 @@ std::vector<Parameter> block_parameters(const model::ModelSpec& m, int tp) {
   }
   if (m.projection_bias) add("attn.proj.bias", {m.hidden}, -1, Init::kZero);
   if (m.mlp_bias) add("mlp.out.bias", {m.hidden}, -1, Init::kZero);
+  if (m.cross_attention) add("cross.norm.weight", {m.hidden}, -1, Init::kOne);
+  if (m.entry == model::BlockEntry::kEncoderEnd) add("encoder_norm.weight", {m.hidden}, -1, Init::kOne);
+  if (m.entry == model::BlockEntry::kPatchMerging) {
+    add("merge.norm.weight", {2 * m.hidden}, -1, Init::kOne);
+    if (layer_norm) add("merge.norm.bias", {2 * m.hidden}, -1, Init::kZero);
+    add("merge.weight", {m.hidden, 2 * m.hidden}, -1, Init::kNormal);
+  }
   if (m.experts > 0) add("router.weight", {m.experts, m.hidden}, -1, Init::kNormal);
-  if (m.shared_ffn > 0) add("shared_gate.weight", {1, m.hidden}, -1, Init::kNormal);
+  if (m.shared_ffn > 0 && m.shared_gate) add("shared_gate.weight", {1, m.hidden}, -1, Init::kNormal);
   const std::int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
   add("attn.q.weight", {q, m.hidden}, 0, Init::kNormal);
   add("attn.k.weight", {kv, m.hidden}, 0, Init::kNormal);
@@ -54,6 +61,16 @@ std::vector<Parameter> block_parameters(const model::ModelSpec& m, int tp) {
     add("attn.v.bias", {kv}, 0, Init::kZero);
   }
   add("attn.proj.weight", {m.hidden, q}, 1, Init::kNormalScaled);
+  if (m.window > 0) {   // added to the scores; not trained (model/spec.h)
+    add("attn.relative.weight", {m.heads, m.relative_positions()}, 0, Init::kNormal);
+    ps.back().uses = 0;
+  }
+  if (m.cross_attention) {
+    add("cross.q.weight", {q, m.hidden}, 0, Init::kNormal);
+    add("cross.k.weight", {kv, m.hidden}, 0, Init::kNormal);
+    add("cross.v.weight", {kv, m.hidden}, 0, Init::kNormal);
+    add("cross.proj.weight", {m.hidden, q}, 1, Init::kNormalScaled);
+  }
   const std::int64_t ffn = m.experts > 0 ? m.shared_ffn : m.ffn;   // of a mixture only the shared expert is the block's own
   if (ffn == 0) return ps;
   if (m.gated_mlp) add("mlp.gate.weight", {ffn, m.hidden}, 0, Init::kNormal);
@@ -69,19 +86,21 @@ namespace {
 /// Emits one block. Names follow the table of model/segment.h.
 ///
 /// Pre-norm:  a = norm1(x); p = proj(attention(qkv(a))); y = x + p; c = norm2(y); x' = y + out(act(in(c)))
+/// with cross-attention between the two (CrossAttention), x as BlockStart leaves it
 /// Post-norm: y0 = x + proj(attention(qkv(x))); y = norm1(y0); z0 = y + out(act(in(y))); x' = norm2(z0)
 /// f: identity forward, all-reduce backward; g: all-reduce forward, identity backward (Megatron-LM, arXiv 1909.08053);
 /// with sequence parallelism f is an all-gather / reduce-scatter pair and g its mirror (arXiv 2205.05198).
 class Block {
  public:
   Block(Builder& b, const LayerStrategy& strategy)
-      : b_(b), m_(b.model()), s_(strategy), l_(strategy), full_(strategy), units_(block_units(b, strategy)) {
+      : b_(b), m_(b.model()), s_(strategy), l_(strategy), full_(strategy), units_(block_units(b, strategy)), start_(b, strategy, use(0)) {
+    if (m_.cross_attention) cross_.emplace(b_, s_, use(0));
     if (m_.experts > 0) experts_.emplace(b_, s_, use(1), units_.all.back());
     full_.sequence_parallel = false;
     tensor_ = b_.tensor_group(l_);
     const std::int64_t bs = b_.sequences(l_), sl = b_.tokens(l_);
-    x_ = b_.stream(l_, 0), x_next_ = b_.stream(l_, 1);
-    dx_ = b_.stream_gradient(l_, 0), dx_next_ = b_.stream_gradient(l_, 1);
+    x_ = start_.x(), x_next_ = b_.stream(l_, 1);
+    dx_ = start_.dx(), dx_next_ = b_.stream_gradient(l_, 1);
     a_ = shard("a"), c_ = shard("c"), y_ = shard("y");
     for (int i : {0, 1}) {
       const std::string tag = i == 0 ? "1" : "2";
@@ -98,6 +117,7 @@ class Block {
     else pre_norm();
     const auto is_gather = [&](const Op& op) { return op.kind == OpKind::kCollective && op.collective == Collective::kAllGather; };
     const auto replay = [&](const Op& op) {
+      if (start_.makes_companion(op)) return false;
       if (s_.recompute == Recompute::kFull || is_gather(op)) return true;   // gathered inputs are never kept
       return s_.recompute == Recompute::kSelective && is_attention_core(b_.program(), op);
     };
@@ -116,7 +136,7 @@ class Block {
     r_.insert(r_.begin(), zero.begin(), zero.end());
     place_frees(f_, r_, [&](const BufferRef& r) {
       const auto is_part = [&r](const UnitUse& u) { return u.parts && r == u.gradient; };
-      return b_.program().buffers[r.buffer].persistent || r == x_next_ || r == dx_ || std::any_of(units_.all.begin(), units_.all.end(), is_part);
+      return b_.program().buffers[r.buffer].persistent || r == x_next_ || start_.outlives(r) || std::any_of(units_.all.begin(), units_.all.end(), is_part);
     });
     return {std::move(f_), std::move(r_), std::move(units_.all)};
   }
@@ -301,19 +321,24 @@ class Block {
 
   void pre_norm() {
     const BufferRef p = shard("p"), q = shard("q"), dc = shard("dc"), da = shard("da"), dy = shard("dy");
+    const BufferRef z = cross_ ? shard("z") : y_, dz = cross_ ? shard("dz") : dy;
+    f_ = start_.forward();
     norm(0, "norm1", x_, a_);
     attention_forward(a_, p);
     residual(0, x_, p, y_);
-    norm(1, "norm2", y_, c_);
+    if (cross_) cross_->forward(y_, z, f_);
+    norm(1, "norm2", z, c_);
     mlp_forward(c_, q);
-    residual(1, y_, q, x_next_);
+    residual(1, z, q, x_next_);
 
     residual_backward(1, dx_next_);
     mlp_backward(dx_next_, c_, dc);
-    norm_backward(1, "norm2", dc, y_, &dx_next_, dy);
+    norm_backward(1, "norm2", dc, z, &dx_next_, dz);
+    if (cross_) cross_->backward(dz, y_, dy, r_);
     residual_backward(0, dy);
     attention_backward(dy, a_, da);
     norm_backward(0, "norm1", da, x_, &dy, dx_);
+    for (Op& op : start_.backward()) r_.push_back(std::move(op));
   }
 
   void post_norm() {
@@ -341,6 +366,8 @@ class Block {
   LayerStrategy s_;
   Layout l_, full_;
   BlockUnits units_;
+  BlockStart start_;
+  std::optional<CrossAttention> cross_;
   GroupId tensor_;
   BufferRef x_, x_next_, dx_, dx_next_, a_, c_, y_, qkv_, o_, do_, dqkv_, u_, g_;
   AttentionPart attention_;

@@ -55,7 +55,7 @@ ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& b
   full_.sequence_parallel = false;
   tensor_ = b_.tensor_group(l_);
   expert_ = b_.group("expert", s_.ep, l_.token_stride());
-  const std::int64_t bs = b_.sequences(full_), s = b_.tokens(full_), gates = m_.experts_per_token + (m_.shared_ffn > 0 ? 1 : 0);
+  const std::int64_t bs = b_.sequences(full_), s = b_.tokens(full_), gates = m_.experts_per_token + (gated_shared() ? 1 : 0);
   capacity_ = m_.expert_capacity(s);
   rows_ = bs * m_.experts * capacity_;
   const auto tokens = [&](const char* name, const Layout& l, std::int64_t columns, model::DType type) {
@@ -83,7 +83,7 @@ SegmentShape ExpertMlp::token_shape(SegmentKind kind, const Layout& l) const {
   s.experts = m_.experts;
   s.top_k = m_.experts_per_token;
   s.capacity = kind == SegmentKind::kRouter ? 0 : capacity_;
-  s.shared = m_.shared_ffn > 0;
+  s.shared = gated_shared();
   return s;
 }
 
@@ -126,7 +126,7 @@ BufferRef ExpertMlp::exchanged(const char* what, BufferRef in, BufferRef out, st
 std::vector<ParameterView> ExpertMlp::router_views() const {
   const ParameterUnit& unit = b_.program().units[block_.state.unit];
   std::vector<ParameterView> views{view_of(unit, {"router.weight"})};
-  if (m_.shared_ffn > 0) views.push_back(view_of(unit, {"shared_gate.weight"}));
+  if (gated_shared()) views.push_back(view_of(unit, {"shared_gate.weight"}));
   return views;
 }
 
@@ -181,7 +181,9 @@ void ExpertMlp::forward(BufferRef in, BufferRef out, std::vector<Op>& ops) {
   ops.push_back(compute(b_, "dispatch", token_shape(SegmentKind::kDispatch, full_), Phase::kF, {c, whole_choice_}, {sent, slots_}));
   exchanged("rows", sent, rows_in_, ops);
   std::vector<BufferRef> reads{rows_out_, whole_gates_, slots_};
-  if (m_.shared_ffn > 0) reads.push_back(shared_forward(c, ops));
+  BufferRef shared;
+  if (m_.shared_ffn > 0) shared = shared_forward(c, ops);
+  if (gated_shared()) reads.push_back(shared);
   const std::int64_t wide = m_.mlp_in_features() / s_.tp, f = m_.ffn / s_.tp;
   ops.push_back(with_weights(compute(b_, "expert_in", row_shape(SegmentKind::kExpertIn, m_.hidden, wide), Phase::kF, {rows_in_}, {u_}), use_,
                              in_views(use_, "gate.weight", "in.weight"), false));
@@ -191,18 +193,19 @@ void ExpertMlp::forward(BufferRef in, BufferRef out, std::vector<Op>& ops) {
   exchanged("rows out", made, rows_out_, ops);
   const BufferRef part = l_.sequence_parallel ? whole("q", m_.hidden, b_.dtype()) : out;
   ops.push_back(compute(b_, "combine", token_shape(SegmentKind::kCombine, full_), Phase::kF, std::move(reads), {part}));
+  if (m_.shared_ffn > 0 && !gated_shared()) add("add(shared z)", shared, part, ops);
   reduced("q", part, out, ops);
 }
 
 void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, std::vector<Op>& ops) {
-  const bool shared = m_.shared_ffn > 0, sp = l_.sequence_parallel;
-  const std::int64_t columns = m_.experts_per_token + (shared ? 1 : 0);
+  const bool shared = m_.shared_ffn > 0, gated = gated_shared(), sp = l_.sequence_parallel;
+  const std::int64_t columns = m_.experts_per_token + (gated ? 1 : 0);
   const BufferRef dz = gathered("dz", d, whole("dz", m_.hidden, b_.dtype()), ops);
   const BufferRef dgates = b_.local("dgates", l_, {b_.sequences(l_), b_.tokens(l_), columns}, model::DType::kFloat32);
   const BufferRef whole_dgates = sp ? whole("dgates", columns, model::DType::kFloat32) : dgates;
   const BufferRef home = padded("d rows out", m_.hidden), away = s_.ep > 1 ? padded("d rows made", m_.hidden) : home;
   std::vector<BufferRef> reads{dz, rows_out_, whole_gates_, slots_}, writes{home, whole_dgates};
-  if (shared) reads.push_back(whole("shared z", m_.hidden, b_.dtype())), writes.push_back(whole("shared dz", m_.hidden, b_.dtype()));
+  if (gated) reads.push_back(whole("shared z", m_.hidden, b_.dtype())), writes.push_back(whole("shared dz", m_.hidden, b_.dtype()));
   ops.push_back(compute(b_, "combine", token_shape(SegmentKind::kCombine, full_), Phase::kB, std::move(reads), std::move(writes)));
   reduced("dgates", whole_dgates, dgates, ops);
   exchanged("d rows out", home, away, ops);
@@ -217,7 +220,7 @@ void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, std::vector<O
   exchanged("d rows", made, back, ops);
   const BufferRef part = sp ? whole("dc", m_.hidden, b_.dtype()) : out;
   ops.push_back(compute(b_, "dispatch", token_shape(SegmentKind::kDispatch, full_), Phase::kB, {back, slots_}, {part}));
-  if (shared) shared_backward(whole("shared dz", m_.hidden, b_.dtype()), sp ? whole("c", m_.hidden, b_.dtype()) : in, part, ops);
+  if (shared) shared_backward(gated ? whole("shared dz", m_.hidden, b_.dtype()) : dz, sp ? whole("c", m_.hidden, b_.dtype()) : in, part, ops);
   reduced("dc", part, out, ops);
   const BufferRef routed = b_.local("router dc", l_, {b_.sequences(l_), b_.tokens(l_), m_.hidden}, b_.dtype());
   ops.push_back(with_weights(compute(b_, "router", token_shape(SegmentKind::kRouter, l_), Phase::kBG, {dgates, in, gates_, choice_, scores_}, {routed}),

@@ -1,5 +1,7 @@
 #pragma once
 #include <array>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "plan/builder.h"
@@ -94,6 +96,8 @@ class ExpertMlp {
   [[nodiscard]] std::vector<ParameterView> router_views() const;
   [[nodiscard]] std::vector<ParameterView> in_views(const UnitUse& use, const char* gate, const char* in) const;
   [[nodiscard]] std::vector<ParameterView> out_view(const UnitUse& use, const char* out) const;
+  /// Its output is weighted by a gate of its own and added in combine; else it is added behind it.
+  [[nodiscard]] bool gated_shared() const { return m_.shared_ffn > 0 && m_.shared_gate; }
   BufferRef shared_forward(BufferRef c, std::vector<Op>& ops);
   void shared_backward(BufferRef dz, BufferRef c, BufferRef dc, std::vector<Op>& ops);
   void add(const char* name, BufferRef what, BufferRef to, std::vector<Op>& ops);
@@ -108,6 +112,95 @@ class ExpertMlp {
   BufferRef gates_, choice_, scores_, whole_gates_, whole_choice_, slots_, rows_in_, u_, g_, rows_out_;
 };
 
+/// A norm with its statistics, by the name of its parameters in the block's unit ("cross.norm").
+class NormPart {
+ public:
+  NormPart(Builder& b, const Layout& l, const UnitUse& use, const std::string& name, std::int64_t features);
+  [[nodiscard]] Op forward(BufferRef x, BufferRef out) const;
+  /// d_residual (or null): added to dx.
+  [[nodiscard]] Op backward(BufferRef dy, BufferRef x, BufferRef dx, const BufferRef* d_residual) const;
+
+ private:
+  Builder& b_;
+  UnitUse use_;
+  std::string name_;
+  model::SegmentShape shape_;
+  std::vector<ParameterView> views_;
+  std::vector<BufferRef> statistics_;
+};
+
+/// The second attention of a decoder block (Vaswani et al., arXiv 1706.03762, section 3.2.3), over the encoder's output e:
+///
+///   y' = y + proj(attention(q(norm(y)), kv(e)))
+///
+/// Products are split over tp as those of the first attention. e is the companion of the residual stream, whole between blocks as the stream is;
+/// its gradient is the sum over all decoder blocks, each adds its share in place.
+class CrossAttention {
+ public:
+  CrossAttention(Builder& b, const LayerStrategy& strategy, const UnitUse& block);
+  void forward(BufferRef y, BufferRef out, std::vector<Op>& ops);
+  /// d: gradient of y'; out: that of y.
+  void backward(BufferRef d, BufferRef y, BufferRef out, std::vector<Op>& ops);
+
+ private:
+  BufferRef shard(const std::string& name);
+  BufferRef wide(const std::string& name, std::int64_t features);
+  BufferRef gathered(const char* what, BufferRef in, std::vector<Op>& ops);
+  BufferRef partial(const char* what, BufferRef out);
+  void reduced(const char* what, BufferRef partial, BufferRef out, std::vector<Op>& ops);
+  Op product(const char* name, model::SegmentKind kind, std::int64_t in, std::int64_t out, std::initializer_list<const char*> weights, Phase phase,
+             std::vector<BufferRef> reads, BufferRef to);
+  Op query(Phase phase, std::vector<BufferRef> reads, BufferRef to);
+  Op keys(Phase phase, std::vector<BufferRef> reads, BufferRef to);
+  Op projection(Phase phase, std::vector<BufferRef> reads, BufferRef to);
+  [[nodiscard]] model::SegmentShape core() const;
+  Op add(const char* name, BufferRef what, BufferRef to);
+
+  Builder& b_;
+  const model::ModelSpec& m_;
+  LayerStrategy s_;
+  Layout l_, full_;
+  UnitUse use_;
+  NormPart norm_;
+  GroupId tensor_;
+  std::int64_t n_ = 0, k_ = 0;
+  BufferRef encoded_, d_encoded_, a_, q_, kv_, o_, lse_;
+};
+
+/// What a block does before its first norm (model::BlockEntry), and which buffers its residual stream starts from.
+///
+///   patch merging   x = merge(norm(four tokens joined)), on the tokens of the layout, with weights that every tensor rank holds whole (as
+///                   those of norms: with sequence parallelism their gradients are partial over the tensor group)
+///   encoder end     companion "encoder output" = norm(stream); x = companion "decoder input"
+///
+/// Companions live from whoever makes them to whoever makes them in another layout, or sends them on. The encoder's output is read by every
+/// block's backward: it dies in the backward of its maker.
+class BlockStart {
+ public:
+  BlockStart(Builder& b, const LayerStrategy& strategy, const UnitUse& block);
+  [[nodiscard]] BufferRef x() const { return x_; }
+  [[nodiscard]] BufferRef dx() const { return dx_; }
+  [[nodiscard]] std::vector<Op> forward() const;
+  [[nodiscard]] std::vector<Op> backward() const;
+  /// Not to be freed by this block.
+  [[nodiscard]] bool outlives(const BufferRef& r) const;
+  /// Whose result is there in the backward anyway: never replayed.
+  [[nodiscard]] bool makes_companion(const Op& op) const;
+
+ private:
+  [[nodiscard]] std::vector<ParameterView> merge_views() const;
+
+  Builder& b_;
+  const model::ModelSpec& m_;
+  UnitUse use_;
+  BufferRef from_, d_from_, x_, dx_, joined_, d_joined_;
+  model::SegmentShape product_;
+  std::optional<NormPart> norm_;
+};
+
+/// The gradient of the encoder's output, zero behind the last decoder block.
+LayerPair decoder_end_pair(Builder& b, const Layout& l);
+
 /// Token (and position) embedding; output in the vocabulary layout. Called with layer 0.
 LayerPair embedding_pair(Builder& b, const LayerStrategy& vocabulary);
 std::vector<UnitUse> embedding_units(Builder& b, const LayerStrategy& vocabulary);
@@ -117,8 +210,9 @@ std::vector<UnitUse> head_units(Builder& b, const LayerStrategy& vocabulary);
 /// The head reads the embedding's own table (tied, and both in one stage).
 bool shares_table(const Builder& b);
 
-/// Change of layout of the residual stream at a block boundary. Same layout: no operations.
-LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to);
+/// Change of layout of the residual stream at the boundary behind a block of the current kind, and of its companion, which becomes the next one
+/// (Builder::enter_layout), unless a head follows. Same layout: no operations.
+LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to, bool before_head);
 
 /// Adds the templates of one layer to the Program under construction.
 struct LayerSet {

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -86,13 +88,29 @@ std::vector<Op> move(Builder& b, const std::string& name, const Layout& from, co
 
 }  // namespace
 
-/// The gradient of a gather is a slice and the reverse: the gradient is whole on every tensor rank, so nothing is summed.
-LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to) {
+/// The gradient of a gather is a slice and the reverse: the gradient is whole on every tensor rank, so nothing is summed. The decoder reads the
+/// encoder's output in each of its layouts until the backward: what was made here dies in the backward here.
+LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to, bool before_head) {
   LayerPair pair;
+  const auto append = [](std::vector<Op>& ops, std::vector<Op> more) { std::move(more.begin(), more.end(), std::back_inserter(ops)); };
   const BufferRef x = b.stream(from, 0), x_to = b.stream(to, 0), d = b.stream_gradient(to, 0), d_from = b.stream_gradient(from, 0);
+  std::vector<BufferRef> kept{x_to, d_from};
   pair.forward = move(b, "x", from, to, x, x_to);
   pair.backward = move(b, "dx", to, from, d, d_from);
-  place_frees(pair.forward, pair.backward, [&](const BufferRef& r) { return r == x_to || r == d_from; });
+  const bool decoder = b.model().cross_attention;
+  const int n = b.layout_number();
+  const BufferRef c = b.has_companion() ? b.companion(from, decoder, n) : BufferRef{};
+  const BufferRef c_to = b.has_companion() ? b.companion(to, decoder, n + 1) : BufferRef{};
+  const bool moves = b.has_companion() && !before_head;
+  if (moves) {
+    const BufferRef dc = b.companion_gradient(to, decoder, n + 1), dc_from = b.companion_gradient(from, decoder, n);
+    append(pair.forward, move(b, "companion", from, to, c, c_to));
+    append(pair.backward, move(b, "d companion", to, from, dc, dc_from));
+    kept.insert(kept.end(), {c_to, dc_from});
+    if (decoder) kept.push_back(c);
+  }
+  place_frees(pair.forward, pair.backward, [&](const BufferRef& r) { return std::find(kept.begin(), kept.end(), r) != kept.end(); });
+  if (moves && decoder && !pair.backward.empty()) pair.backward.back().frees.push_back(c_to);
   return pair;
 }
 

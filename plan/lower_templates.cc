@@ -93,8 +93,10 @@ LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStr
 LayerTemplates lower_embedding_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
   return lower_alone("embedding", model, context, [&](Builder& b) {
     const std::vector<UnitUse> units = embedding_units(b, vocabulary);
-    // Tables have no gradient to hand on; BERT's norm behind them does.
-    return readers(units, model.post_norm ? std::vector<UnitUse>{units.back()} : std::vector<UnitUse>{});
+    // Tables have no gradient to hand on; a norm behind them (BERT, Swin) does.
+    LayerPair pair = readers(units, model.post_norm || model.patch_norm ? std::vector<UnitUse>{units.back()} : std::vector<UnitUse>{});
+    if (model.relative_buckets > 0) pair.forward.pop_back();   // read by nothing
+    return pair;
   });
 }
 
@@ -116,7 +118,11 @@ LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vo
 
 LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy& from, const LayerStrategy& to,
                              const LayerContext& context) {
-  return lower_alone("reshard", model, context, [&](Builder& b) { return reshard_pair(b, Layout(from), Layout(to)); });
+  return lower_alone("reshard", model, context, [&](Builder& b) { return reshard_pair(b, Layout(from), Layout(to), context.before_head); });
+}
+
+LayerTemplates lower_decoder_end(const model::ModelSpec& model, const LayerStrategy& last, const LayerContext& context) {
+  return lower_alone("decoder end", model, context, [&](Builder& b) { return decoder_end_pair(b, Layout(last)); });
 }
 
 }  // namespace orrery::plan

@@ -27,10 +27,49 @@ Parameter table_parameter(const char* name, const model::ModelSpec& m, int tp, i
   return p;
 }
 
+/// Of an untied head: classes have a bias each.
+std::vector<Parameter> head_parameters(const model::ModelSpec& m, int tp) {
+  std::vector<Parameter> ps{table_parameter("lm_head.weight", m, tp, 1)};
+  if (m.patch_features == 0) return ps;
+  ps.push_back(parameter("lm_head.bias", {m.vocab}, Init::kZero));
+  ps.back().local_shape[0] = ps.front().local_shape[0];
+  ps.back().shard_dim = ps.front().shard_dim;
+  return ps;
+}
+
 constexpr const char* kTable = "embedding.token.weight";
 
-UnitState table_unit(Builder& b, const LayerStrategy& v) {
-  return b.unit("table", {table_parameter(kTable, b.model(), v.tp, shares_table(b) ? 2 : 1)}, v, Scope::kStep);
+/// Encoder and decoder look their tokens up in one table. The head's copy in another stage then has another number of uses.
+UnitState table_unit(Builder& b, const LayerStrategy& v, bool of_head) {
+  const int lookups = b.has_companion() ? 2 : 1;
+  const bool copy = of_head && !shares_table(b);
+  const int uses = copy ? 1 : lookups + (shares_table(b) ? 1 : 0);
+  return b.unit(copy && lookups > 1 ? "table copy" : "table", {table_parameter(kTable, b.model(), v.tp, uses)}, v, Scope::kStep);
+}
+
+bool reads_images(const model::ModelSpec& m) { return m.patch_features > 0; }
+
+/// Images: the patch product; class token and positions; norm.
+UnitState patch_unit(Builder& b, const LayerStrategy& v) {
+  const model::ModelSpec& m = b.model();
+  std::vector<Parameter> ps{parameter("embedding.patch.weight", {m.hidden, m.patch_features}, Init::kNormal),
+                            parameter("embedding.patch.bias", {m.hidden}, Init::kZero)};
+  if (m.position == model::PositionKind::kLearned) ps.push_back(parameter("embedding.position.weight", {m.max_positions, m.hidden}, Init::kNormal));
+  if (m.class_token) ps.push_back(parameter("embedding.class.weight", {1, m.hidden}, Init::kNormal));
+  if (m.patch_norm) {
+    ps.push_back(parameter("embedding.norm.weight", {m.hidden}, Init::kOne));
+    ps.push_back(parameter("embedding.norm.bias", {m.hidden}, Init::kZero));
+  }
+  return b.unit("patches", std::move(ps), v, Scope::kStep);
+}
+
+/// Tables of relative position biases: counted, held, and read by nothing (model/spec.h).
+UnitState relative_unit(Builder& b, const LayerStrategy& v) {
+  const model::ModelSpec& m = b.model();
+  std::vector<Parameter> ps{parameter("encoder.relative.weight", {m.relative_buckets, m.heads}, Init::kNormal),
+                            parameter("decoder.relative.weight", {m.relative_buckets, m.heads}, Init::kNormal)};
+  for (Parameter& p : ps) p.uses = 0;
+  return b.unit("relative", std::move(ps), v, Scope::kStep);
 }
 
 /// Everything of the embedding but the table: positions, token types, BERT's norm.
@@ -91,12 +130,15 @@ std::vector<BufferRef> joined(std::vector<BufferRef> a, const std::vector<Buffer
   return a;
 }
 
-BufferRef token_buffer(Builder& b, const char* name, const Layout& l) {
+/// Tokens of a sequence that have a target: an image has one class.
+std::int64_t target_tokens(const Builder& b, const Layout& l) { return reads_images(b.model()) ? 1 : b.tokens(l); }
+
+BufferRef token_buffer(Builder& b, const char* name, const Layout& l, std::int64_t tokens) {
   BufferDecl d;
   d.name = std::string(name) + " [" + l.tag() + "]";
   d.category = BufferCategory::kData;
   d.dtype = model::DType::kInt64;
-  d.shape = {b.sequences(l), b.tokens(l)};
+  d.shape = {b.sequences(l), tokens};
   d.scope = Scope::kMicroBatch;
   return {b.buffer(std::move(d)), 0};
 }
@@ -106,12 +148,14 @@ SegmentShape vocabulary_shape(Builder& b, SegmentKind kind, const Layout& l, int
   s.vocab = b.model().vocab;
   s.parts = tp;
   s.part_stride = l.tensor_stride();
+  if (kind != SegmentKind::kEmbedding) s.tokens = target_tokens(b, l);
   return s;
 }
 
 Op load(Builder& b, const char* name, SegmentKind kind, const Layout& l, BufferRef out) {
   SegmentShape s = b.shape(kind, l, 0, 0);
-  s.dtype = model::DType::kInt64;
+  s.dtype = b.program().buffers[out.buffer].dtype;
+  s.tokens = b.program().buffers[out.buffer].elements() / s.sequences;
   s.part_stride = l.batch_stride();
   s.parts = l.dp;
   s.token_parts = l.cp;
@@ -134,17 +178,20 @@ void keep_alive_rules(Builder& b, LayerPair& pair, std::vector<BufferRef> kept) 
 bool shares_table(const Builder& b) { return b.model().tied_embeddings && b.context().stages == 1; }
 
 std::vector<UnitUse> embedding_units(Builder& b, const LayerStrategy& v) {
-  UnitUse table = b.use(table_unit(b, v), "embedding");
+  b.enter(0);
+  if (reads_images(b.model())) return {b.use(patch_unit(b, v), "embedding")};
+  UnitUse table = b.use(table_unit(b, v, false), "embedding");
   table.tied = b.model().tied_embeddings && !shares_table(b);
   std::vector<UnitUse> units{table};
   if (b.model().position == model::PositionKind::kLearned) units.push_back(b.use(position_unit(b, v), "embedding"));
+  if (b.model().relative_buckets > 0) units.push_back(b.use(relative_unit(b, v), "embedding"));
   return units;
 }
 
 std::vector<UnitUse> head_units(Builder& b, const LayerStrategy& v) {
+  b.enter(b.program().spec.last_kind());
   const model::ModelSpec& m = b.model();
-  UnitUse table = b.use(m.tied_embeddings ? table_unit(b, v) : b.unit("lm_head", {table_parameter("lm_head.weight", m, v.tp, 1)}, v, Scope::kStep),
-                        "head");
+  UnitUse table = b.use(m.tied_embeddings ? table_unit(b, v, true) : b.unit("lm_head", head_parameters(m, v.tp), v, Scope::kStep), "head");
   table.owned = !shares_table(b);
   table.tied = m.tied_embeddings && table.owned;
   std::vector<UnitUse> units{table};
@@ -152,14 +199,58 @@ std::vector<UnitUse> head_units(Builder& b, const LayerStrategy& v) {
   return units;
 }
 
+namespace {
+
+/// y = norm(patches(pixels) + positions). The class token is a row of zero pixels; it and the positions are added as rows.
+LayerPair patch_embedding_pair(Builder& b, const LayerStrategy& v) {
+  LayerPair pair;
+  pair.units = embedding_units(b, v);
+  const UnitUse use = pair.units.front();
+  const ParameterUnit& unit = b.program().units[use.state.unit];
+  const model::ModelSpec& m = b.model();
+  const Layout l(v);
+  const std::int64_t bs = b.sequences(l), s = b.tokens(l), h = m.hidden;
+  const auto tensor = [&](const char* name, std::int64_t columns) { return b.local(name, l, {bs, s, columns}, b.dtype()); };
+  const BufferRef pixels = tensor("pixels", m.patch_features), out = b.stream(l, 0);
+  pair.forward.push_back(load(b, "load images", SegmentKind::kLoadTokens, l, pixels));
+  SegmentShape product = b.shape(SegmentKind::kPatchProduct, l, m.patch_features, h);
+  product.bias = true;
+  const std::vector<ParameterView> weights{view_of(unit, {"patch.weight"}), view_of(unit, {"patch.bias"})};
+  const bool adds = m.position == model::PositionKind::kLearned || m.class_token;
+  const BufferRef patches = adds || m.patch_norm ? tensor("patches", h) : out, sum = !adds ? patches : m.patch_norm ? tensor("patch sum", h) : out;
+  pair.forward.push_back(with_weights(compute(b, "patches", product, Phase::kF, {pixels}, {patches}), use, weights, false));
+  SegmentShape add = b.shape(SegmentKind::kPositionAdd, l, h, m.max_positions);
+  std::vector<ParameterView> rows;
+  if (m.position == model::PositionKind::kLearned) rows.push_back(view_of(unit, {"position.weight"}));
+  if (m.class_token) rows.push_back(view_of(unit, {"class.weight"}));
+  if (adds) pair.forward.push_back(with_weights(compute(b, "position", add, Phase::kF, {patches}, {sum}), use, rows, false));
+  BufferRef d = b.stream_gradient(l, 0);
+  for (Op& op : zero_part_ops(b, use)) pair.backward.push_back(std::move(op));
+  if (m.patch_norm) {
+    const NormPart norm(b, l, use, "embedding.norm", h);
+    const BufferRef d_sum = tensor("d patches", h);
+    pair.forward.push_back(norm.forward(sum, out));
+    pair.backward.push_back(norm.backward(d, sum, d_sum, nullptr));
+    d = d_sum;
+  }
+  if (adds) pair.backward.push_back(with_gradient(compute(b, "position", add, Phase::kBG, {d}, {}), use, rows));
+  pair.backward.push_back(with_gradient(compute(b, "patches", product, Phase::kG, {d, pixels}, {}), use, weights));
+  keep_alive_rules(b, pair, {out});
+  return pair;
+}
+
+}  // namespace
+
 LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
+  b.enter(0);
+  if (reads_images(b.model())) return patch_embedding_pair(b, v);
   const model::ModelSpec& m = b.model();
   const Layout l(v);
   const std::int64_t bs = b.sequences(l), s = b.tokens(l), h = m.hidden;
   LayerPair pair;
   pair.units = embedding_units(b, v);
   const UnitUse table = pair.units.front();
-  const BufferRef ids = token_buffer(b, "ids", l), out = b.stream(l, 0), d = b.stream_gradient(l, 0);
+  const BufferRef ids = token_buffer(b, "ids", l, s), out = b.stream(l, 0), d = b.stream_gradient(l, 0);
   const bool positions = m.position == model::PositionKind::kLearned;
   const BufferRef e = positions ? b.local("e", l, {bs, s, h}, b.dtype()) : out;
 
@@ -170,6 +261,15 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
   const std::vector<ParameterView> table_view{view_of(b.program().units[table.state.unit], {kTable})};
   f.push_back(with_weights(compute(b, "embedding", lookup, Phase::kF, {ids}, {e}), table, table_view, false));
   if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(embedding)", Stream::kTensor, b.tensor_group(l), e));
+  std::vector<BufferRef> kept{out};
+  if (b.has_companion()) {   // the decoder's tokens, looked up in the same table
+    const BufferRef decoder_ids = token_buffer(b, "decoder ids", l, s), input = b.companion(l, false, 0);
+    f.push_back(load(b, "load decoder tokens", SegmentKind::kLoadTokens, l, decoder_ids));
+    f.push_back(with_weights(compute(b, "decoder embedding", lookup, Phase::kF, {decoder_ids}, {input}), table, table_view, false));
+    if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(decoder embedding)", Stream::kTensor, b.tensor_group(l), input));
+    r.push_back(with_gradient(compute(b, "decoder embedding", lookup, Phase::kBG, {b.companion_gradient(l, false, 0), decoder_ids}, {}), table, table_view));
+    kept.push_back(input);
+  }
   BufferRef gradient = d;
   if (positions) {
     const UnitUse position = pair.units.back();
@@ -196,7 +296,7 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
   for (const UnitUse& u : pair.units)
     for (Op& op : zero_part_ops(b, u)) zero.push_back(std::move(op));
   r.insert(r.begin(), zero.begin(), zero.end());
-  keep_alive_rules(b, pair, {out});
+  keep_alive_rules(b, pair, kept);
   return pair;
 }
 
@@ -205,8 +305,8 @@ namespace {
 /// Loss of a vocabulary split over tp: log Σ_j exp(x_j - m) - (x_target - m), m the row maximum; maximum and sums are reduced
 /// over the tensor group between the three segments (Megatron-LM's vocabulary-parallel cross-entropy).
 void loss_ops(Builder& b, const Layout& l, int tp, BufferRef logits, std::vector<Op>& f) {
-  const std::int64_t t = b.sequences(l) * b.tokens(l);
-  const BufferRef targets = token_buffer(b, "targets", l), max = b.local("loss max", l, {t}, model::DType::kFloat32);
+  const std::int64_t t = b.sequences(l) * target_tokens(b, l);
+  const BufferRef targets = token_buffer(b, "targets", l, target_tokens(b, l)), max = b.local("loss max", l, {t}, model::DType::kFloat32);
   const BufferRef stat = b.local("loss stat", l, {2, t}, model::DType::kFloat32);
   BufferDecl d;
   d.name = "loss";
@@ -229,11 +329,12 @@ void loss_ops(Builder& b, const Layout& l, int tp, BufferRef logits, std::vector
 }  // namespace
 
 LayerPair head_pair(Builder& b, const LayerStrategy& v) {
-  const model::ModelSpec& m = b.model();
-  const Layout l(v);
-  const std::int64_t bs = b.sequences(l), s = b.tokens(l), h = m.hidden, rows = (m.vocab + v.tp - 1) / v.tp;
   LayerPair pair;
   pair.units = head_units(b, v);
+  const model::ModelSpec& m = b.model();
+  const Layout l(v);
+  const bool pools = reads_images(m);   // to one token: the class token, or the mean
+  const std::int64_t bs = b.sequences(l), s = b.tokens(l), h = m.hidden, rows = (m.vocab + v.tp - 1) / v.tp, targets = target_tokens(b, l);
   const UnitUse table = pair.units.front();
 
   auto& f = pair.forward;
@@ -247,15 +348,23 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   if (!m.post_norm)
     f.push_back(with_weights(compute(b, "final norm", norm, Phase::kF, {x}, joined({a}, n.stats)), pair.units[1],
                              norm_views(b, pair.units[1], "final_norm.weight", "final_norm.bias"), false));
-  const BufferRef logits = b.local("logits", l, {bs, s, rows}, b.dtype());
-  const SegmentShape product = vocabulary_shape(b, SegmentKind::kLogits, l, v.tp);
-  const std::vector<ParameterView> view{view_of(b.program().units[table.state.unit], {m.tied_embeddings ? kTable : "lm_head.weight"})};
-  f.push_back(with_weights(compute(b, "logits", product, Phase::kF, {a}, {logits}), table, view, false));
+  const BufferRef pooled = pools ? b.local("pooled", l, {bs, 1, h}, b.dtype()) : a, d_pooled = pools ? b.local("d pooled", l, {bs, 1, h}, b.dtype()) : da;
+  SegmentShape pool = b.shape(SegmentKind::kPool, l, h, h);
+  pool.kv_tokens = m.class_token ? 1 : s;
+  if (pools) f.push_back(compute(b, "pool", pool, Phase::kF, {a}, {pooled}));
+  const BufferRef logits = b.local("logits", l, {bs, targets, rows}, b.dtype());
+  SegmentShape product = vocabulary_shape(b, SegmentKind::kLogits, l, v.tp);
+  product.bias = pools;
+  const ParameterUnit& weights = b.program().units[table.state.unit];
+  std::vector<ParameterView> view{view_of(weights, {m.tied_embeddings ? kTable : "lm_head.weight"})};
+  if (product.bias) view.push_back(view_of(weights, {"lm_head.bias"}));
+  f.push_back(with_weights(compute(b, "logits", product, Phase::kF, {pooled}, {logits}), table, view, false));
   loss_ops(b, l, v.tp, logits, f);
   UnitUse one_gather = table;   // forward and backward follow at once: gathered once
   one_gather.weights_backward = table.weights_forward;
-  f.push_back(with_weights(compute(b, "logits", product, Phase::kBG, {logits, a}, {da}), one_gather, view, true));
-  if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(da)", Stream::kTensor, b.tensor_group(l), da));
+  f.push_back(with_weights(compute(b, "logits", product, Phase::kBG, {logits, pooled}, {d_pooled}), one_gather, view, true));
+  if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(da)", Stream::kTensor, b.tensor_group(l), d_pooled));
+  if (pools) f.push_back(compute(b, "pool", pool, Phase::kB, {d_pooled}, {da}));
   if (!m.post_norm) {
     UnitUse final_once = pair.units[1];
     final_once.weights_backward = final_once.weights_forward;

@@ -13,14 +13,32 @@ std::int64_t transient_bytes(const Program& program, const Op& op) {
   return op.kind == OpKind::kCompute ? model::work(program.segments[op.segment], op.phase).transient_bytes : 0;
 }
 
-/// Running account of one rank in issue order.
+/// Running account of one rank in issue order. A step has thousands of operations of a few templates: sizes are looked up once.
 struct Account {
+  explicit Account(const Program& program) {
+    for (const BufferDecl& d : program.buffers) buffers.push_back({d.bytes(), static_cast<std::size_t>(d.category)});
+    for (const Template& t : program.templates) {
+      first_transient.push_back(transients.size());
+      for (const Op& op : t.ops) transients.push_back(transient_bytes(program, op));
+    }
+  }
+  struct Size {
+    std::int64_t bytes = 0;
+    std::size_t category = 0;
+  };
+  std::vector<Size> buffers;
+  std::vector<std::int64_t> transients;      // [template's first + operation]
+  std::vector<std::size_t> first_transient;  // [template]
   std::array<std::int64_t, kBufferCategories> alive{};
   std::int64_t total = 0;
 
-  void add(const BufferDecl& d, std::int64_t sign) {
-    alive[static_cast<std::size_t>(d.category)] += sign * d.bytes();
-    total += sign * d.bytes();
+  void add(BufferId id) {
+    alive[buffers[id.raw()].category] += buffers[id.raw()].bytes;
+    total += buffers[id.raw()].bytes;
+  }
+  void remove(BufferId id) {
+    alive[buffers[id.raw()].category] -= buffers[id.raw()].bytes;
+    total -= buffers[id.raw()].bytes;
   }
 };
 
@@ -28,8 +46,8 @@ struct Account {
 
 StaticMemory static_memory(const Program& program, const RankClass& rank_class) {
   StaticMemory m;
-  Account account;
-  for (const auto& p : rank_class.persistent) account.add(program.buffers[p.buffer], +1);
+  Account account(program);
+  for (const auto& p : rank_class.persistent) account.add(p.buffer);
   m.persistent_bytes = account.total;
   const auto peak = [&](std::int64_t transient, std::int64_t at) {
     if (account.total + transient <= m.peak_bytes) return;
@@ -44,13 +62,13 @@ StaticMemory static_memory(const Program& program, const RankClass& rank_class) 
   for_each_op(program, rank_class, [&](const OpInstance& o) {
     const Op& op = *o.op;
     auto& waiting = in_flight[static_cast<std::size_t>(op.stream)];
-    for (BufferId id : waiting) account.add(program.buffers[id], -1);
+    for (BufferId id : waiting) account.remove(id);
     waiting.clear();
-    for (const BufferRef& w : op.writes) account.add(program.buffers[w.buffer], +1);
-    peak(transient_bytes(program, op), index++);
+    for (const BufferRef& w : op.writes) account.add(w.buffer);
+    peak(account.transients[account.first_transient[o.source.raw()] + o.index], index++);
     for (const BufferRef& f : op.frees) {
       if (op.kind == OpKind::kExchange) waiting.push_back(f.buffer);
-      else account.add(program.buffers[f.buffer], -1);
+      else account.remove(f.buffer);
     }
   });
   return m;

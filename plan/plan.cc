@@ -129,7 +129,9 @@ std::string nearest_divisors(std::int64_t n, std::int64_t value) {
 /// Collects the faults of one plan.
 class PlanValidator {
  public:
-  PlanValidator(const Plan& plan, const model::ModelSpec& model) : plan_(plan), model_(model) {}
+  PlanValidator(const Plan& plan, const model::ModelSpec& model) : plan_(plan), model_(model), block_(&model) {
+    for (int k = 0; k < model.kinds() && model.kinds() > 1; ++k) kinds_.push_back(model.of_kind(k));
+  }
 
   Diagnostics validate() {
     check_numbers();
@@ -160,6 +162,9 @@ class PlanValidator {
     if (plan_.sequence < 1 || plan_.sequence > model_.max_positions) {
       fault(ErrorCode::kOutOfRange, fmt::format("sequence is {} tokens", plan_.sequence),
             fmt::format("model '{}' takes 1 to {} tokens", model_.name, model_.max_positions));
+    } else if (model_.patch_features > 0 && plan_.sequence != model_.max_positions) {
+      fault(ErrorCode::kInconsistent, fmt::format("sequence is {} tokens", plan_.sequence),
+            fmt::format("an image of model '{}' is {} tokens", model_.name, model_.max_positions));
     }
     if (plan_.global_batch < 1 || plan_.micro_batches < 1) return;
     if (plan_.global_batch % plan_.micro_batches != 0) {
@@ -225,14 +230,14 @@ class PlanValidator {
   }
 
   void check_experts(const std::string& field, const LayerStrategy& s) {
-    if (model_.experts == 0) {
+    if (block_->experts == 0) {
       fault(ErrorCode::kInconsistent, fmt::format("{}.ep is {}, and model '{}' has no experts", field, s.ep, model_.name),
             "ep splits the experts of a mixture: drop it");
       return;
     }
     must_divide(field + ".ep", s.ep, s.replicas(), "ranks of the data group (cp * dp)");
-    must_divide(field + ".ep", s.ep, model_.experts, "experts");
-    if (model_.shared_ffn > 0) must_divide(field + ".tp", s.tp, model_.shared_ffn, "ffn features of the shared expert");
+    must_divide(field + ".ep", s.ep, block_->experts, "experts");
+    if (block_->shared_ffn > 0) must_divide(field + ".tp", s.tp, block_->shared_ffn, "ffn features of the shared expert");
     if (s.ep > 1 && (s.shard > 0 || s.strided)) {
       fault(ErrorCode::kUnsupported, fmt::format("{} splits experts and is {}", field, s.shard > 0 ? "sharded by groups" : "strided"),
             "experts are sharded over all replicas they have, on consecutive tensor groups: drop shard and strided, or ep");
@@ -280,8 +285,8 @@ class PlanValidator {
         const LayerRun& run = plan_.stages[i].runs[k];
         const std::string field = fmt::format("stages[{}].runs[{}]", i, k);
         check_range(field + ".count", run.count, 1, model_.layers);
+        check_kinds(field + ".strategy", total + layers, run);
         layers += std::max(run.count, 0);
-        check_layer(field + ".strategy", run.strategy);
         check_neighbours(field + ".strategy.tp", tp, run.strategy.tp);
         tp = run.strategy.tp;
       }
@@ -296,6 +301,18 @@ class PlanValidator {
     }
   }
 
+  /// A run against every kind of block that it holds.
+  void check_kinds(const std::string& field, std::int64_t first, const LayerRun& run) {
+    if (kinds_.empty()) return check_layer(field, run.strategy);
+    std::int64_t begin = 0;
+    for (std::size_t k = 0; k < kinds_.size(); ++k) {
+      const std::int64_t end = begin + model_.runs[k].count;
+      block_ = &kinds_[k];
+      if (begin < first + run.count && first < end) check_layer(fmt::format("{} ({})", field, model_.runs[k].name), run.strategy);
+      begin = end;
+    }
+  }
+
   void check_virtual_stages() {
     check_range("virtual_stages", plan_.virtual_stages, 1, kMaxWorldSize);
     if (plan_.virtual_stages < 1) return;
@@ -303,6 +320,10 @@ class PlanValidator {
       fault(ErrorCode::kInconsistent,
             fmt::format("schedule {} with virtual_stages = {}", to_string(plan_.schedule), plan_.virtual_stages),
             "the interleaved schedule, and it alone, runs several virtual stages on a pipeline rank");
+    }
+    if (model_.encoder_decoder() && plan_.schedule != Schedule::kGPipe && plan_.schedule != Schedule::k1F1B) {
+      fault(ErrorCode::kUnsupported, fmt::format("schedule {} of an encoder-decoder", to_string(plan_.schedule)),
+            "the encoder's output stays on a stage until its backward ends: use gpipe or 1f1b");
     }
     const auto stages = static_cast<std::int64_t>(plan_.stages.size());
     must_divide("virtual_stages", plan_.virtual_stages, stages, "stages");
@@ -325,14 +346,14 @@ class PlanValidator {
   void check_layer(const std::string& field, const LayerStrategy& s) {
     check_strategy(field, s);
     if (s.tp < 1 || s.cp < 1 || s.dp < 1) return;
-    must_divide(field + ".tp", s.tp, model_.heads, "heads");
-    if (model_.kv_heads != model_.heads) must_divide(field + ".tp", s.tp, model_.kv_heads, "kv_heads");
-    must_divide(field + ".tp", s.tp, model_.ffn, model_.experts > 0 ? "ffn features of an expert" : "ffn features");
-    if (s.ep >= 1 && (s.ep > 1 || model_.experts > 0)) check_experts(field, s);
+    must_divide(field + ".tp", s.tp, block_->heads, "heads");
+    if (block_->kv_heads != block_->heads) must_divide(field + ".tp", s.tp, block_->kv_heads, "kv_heads");
+    must_divide(field + ".tp", s.tp, block_->ffn, block_->experts > 0 ? "ffn features of an expert" : "ffn features");
+    if (s.ep >= 1 && (s.ep > 1 || block_->experts > 0)) check_experts(field, s);
     if (s.cp > 1 && s.context == ContextKind::kUlysses) {
-      must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, model_.heads, "heads, which Ulysses shares out");
-      if (model_.kv_heads != model_.heads) {
-        must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, model_.kv_heads, "kv_heads, which Ulysses shares out");
+      must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, block_->heads, "heads, which Ulysses shares out");
+      if (block_->kv_heads != block_->heads) {
+        must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, block_->kv_heads, "kv_heads, which Ulysses shares out");
       }
     }
     if (s.sequence_parallel && s.tp == 1) {
@@ -340,9 +361,10 @@ class PlanValidator {
             "sequence parallelism splits over the tensor group: use tp > 1, or drop it");
     }
     if (s.sequence_parallel && plan_.sequence >= 1) {
-      must_divide(field + ".tp", std::int64_t{s.tp} * s.cp, plan_.sequence, "tokens of a sequence");
+      must_divide(field + ".tp", std::int64_t{s.tp} * s.cp, plan_.sequence / block_->token_share, "tokens of a sequence");
     }
     check_slices(field, s);
+    check_kind(field, s);
     const std::int64_t devices = devices_of(plan_.vocabulary);
     if (devices_of(s) != devices) {
       fault(ErrorCode::kInconsistent,
@@ -351,19 +373,31 @@ class PlanValidator {
     }
   }
 
+  /// What blocks of encoder-decoders and of images cannot do.
+  void check_kind(const std::string& field, const LayerStrategy& s) {
+    const bool plain = !model_.encoder_decoder() && model_.patch_features == 0;
+    if (s.cp > 1 && !plain) {
+      fault(ErrorCode::kUnsupported, fmt::format("{}.cp is {}", field, s.cp), fmt::format("context parallelism of family {} is not supported: use cp 1", to_string(model_.family)));
+    }
+    if ((s.operators != ShardedOperators::kAll || s.slices > 1) && (block_->cross_attention || block_->entry != model::BlockEntry::kNone || block_->window > 0)) {
+      fault(ErrorCode::kUnsupported, fmt::format("{} chooses operators or slices", field),
+            fmt::format("blocks of family {} are sharded as a whole: drop operators and slices", to_string(model_.family)));
+    }
+  }
+
   /// Every sharded product is cut into equal slices of its contraction.
   void check_slices(const std::string& field, const LayerStrategy& s) {
-    if (s.slices < 2 || model_.experts > 0 || model_.heads % s.tp != 0 || model_.ffn % s.tp != 0) return;
+    if (s.slices < 2 || block_->experts > 0 || block_->heads % s.tp != 0 || block_->ffn % s.tp != 0) return;
     if (s.slices > kMaxSlices) {
       fault(ErrorCode::kOutOfRange, fmt::format("{}.slices is {}", field, s.slices), fmt::format("at most {}", kMaxSlices));
       return;
     }
-    must_divide(field + ".slices", s.slices, model_.hidden, "hidden features, which the first products contract");
+    must_divide(field + ".slices", s.slices, block_->hidden, "hidden features, which the first products contract");
     if (s.operators != ShardedOperators::kMlp) {
-      must_divide(field + ".slices", s.slices, model_.heads * model_.head_dim / s.tp, "features of a rank's heads, which the projection contracts");
+      must_divide(field + ".slices", s.slices, block_->heads * block_->head_dim / s.tp, "features of a rank's heads, which the projection contracts");
     }
     if (s.operators != ShardedOperators::kAttention) {
-      must_divide(field + ".slices", s.slices, model_.ffn / s.tp, "ffn features of a rank, which the last product contracts");
+      must_divide(field + ".slices", s.slices, block_->ffn / s.tp, "ffn features of a rank, which the last product contracts");
     }
   }
 
@@ -378,6 +412,8 @@ class PlanValidator {
 
   const Plan& plan_;
   const model::ModelSpec& model_;
+  std::vector<model::ModelSpec> kinds_;     // when there are several
+  const model::ModelSpec* block_;           // the kind at hand
   std::int64_t micro_batch_sequences_ = 0;  // 0: unknown, a fault already says why
   Diagnostics faults_;
 };
@@ -388,6 +424,10 @@ Diagnostics validate(const Plan& plan, const model::ModelSpec& model) { return P
 
 namespace {
 
+bool has_experts(const model::ModelSpec& model) {
+  return model.experts > 0 || std::any_of(model.runs.begin(), model.runs.end(), [](const model::BlockRun& run) { return run.shape.experts > 0; });
+}
+
 /// What uniform_plan needs before it can divide anything.
 Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& o) {
   Diagnostics faults;
@@ -395,7 +435,7 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
     faults.push_back(Diagnostic{.code = code, .message = std::move(message), .hint = std::move(hint)});
   };
   const std::pair<std::string_view, std::int64_t> positive[] = {
-      {"tp", o.tp}, {"pp", o.pp}, {"virtual_stages", o.virtual_stages}, {"dp", o.dp}, {"micro_batch", o.micro_batch}, {"global_batch", o.global_batch}};
+      {"tp", o.tp}, {"pp", o.pp}, {"virtual_stages", o.virtual_stages}, {"dp", o.dp}, {"cp", o.cp}, {"micro_batch", o.micro_batch}, {"global_batch", o.global_batch}};
   for (const auto& [name, value] : positive) {
     if (value < 1) fault(ErrorCode::kOutOfRange, fmt::format("{} is {}", name, value), fmt::format("{} is at least 1", name));
   }
@@ -409,7 +449,7 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
   if (stages > model.layers) {
     fault(ErrorCode::kInconsistent, fmt::format("{} stages for {} layers", stages, model.layers),
           fmt::format("{} is at most {}, one layer per stage", what, model.layers));
-  } else if (model.layers % stages != 0) {
+  } else if (model.layers % stages != 0 && !o.uneven_stages) {
     fault(ErrorCode::kInconsistent, fmt::format("{} layers do not divide into {} equal stages", model.layers, stages),
           fmt::format("nearest {}: {}", what, nearest_divisors(model.layers, stages)));
   }
@@ -421,14 +461,31 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
           fmt::format("dp * micro_batch must divide {}; nearest: {}", o.global_batch,
                       nearest_divisors(o.global_batch, fits ? o.dp * o.micro_batch : o.global_batch)));
   }
-  if (std::int64_t{o.tp} * o.dp > kMaxWorldSize || std::int64_t{o.tp} * o.dp * o.pp > kMaxWorldSize) {
-    fault(ErrorCode::kOutOfRange, fmt::format("tp {} * dp {} * pp {} ranks", o.tp, o.dp, o.pp),
+  std::int64_t ranks = 1;
+  for (const int degree : {o.tp, o.cp, o.dp, o.pp}) ranks = std::min<std::int64_t>(ranks, kMaxWorldSize + 1) * std::min<std::int64_t>(degree, kMaxWorldSize + 1);
+  if (ranks > kMaxWorldSize) {
+    fault(ErrorCode::kOutOfRange, fmt::format("tp {} * cp {} * dp {} * pp {} ranks", o.tp, o.cp, o.dp, o.pp),
           fmt::format("a plan has at most {} ranks", kMaxWorldSize));
   }
   return faults;
 }
 
 }  // namespace
+
+std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages) {
+  const std::int64_t base = layers / pp, more = layers % pp;
+  std::vector<int> counts(static_cast<std::size_t>(pp) * static_cast<std::size_t>(virtual_stages));
+  for (int rank = 0; rank < pp; ++rank) {
+    const bool last = pp > 1 && rank == pp - 1;
+    const std::int64_t turn = last ? pp - 1 : pp > 1 ? pp - 2 - rank : 0;  // in which a rank gets one more
+    const std::int64_t own = base + (turn < more ? 1 : 0), longer = own % virtual_stages;
+    for (int k = 0; k < virtual_stages; ++k) {
+      const bool is_longer = last ? k < longer : k >= virtual_stages - longer;
+      counts[static_cast<std::size_t>(k * pp + rank)] = static_cast<int>(own / virtual_stages + (is_longer ? 1 : 0));
+    }
+  }
+  return counts;
+}
 
 base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string& cluster, int hosts,
                                 const UniformOptions& options) {
@@ -443,15 +500,25 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
   plan.global_batch = options.global_batch;
   plan.micro_batches = options.global_batch / (options.dp * options.micro_batch);
   plan.schedule = options.schedule;
-  plan.vocabulary = {.tp = options.tp, .dp = options.dp, .zero = options.zero};
+  plan.vocabulary = {.tp = options.tp, .dp = options.dp, .zero = options.zero, .cp = options.cp};
   LayerStrategy layer = plan.vocabulary;
   layer.ep = options.ep;
   layer.sequence_parallel = options.sequence_parallel;
   layer.recompute = options.recompute;
-  const int stages = options.pp * options.virtual_stages;
-  const Stage stage{.runs = {{.count = static_cast<int>(model.layers / stages), .strategy = layer}}};
   plan.virtual_stages = options.virtual_stages;
-  plan.stages.assign(static_cast<std::size_t>(stages), stage);
+  std::int64_t first = 0;
+  for (const int layers : stage_layers(model.layers, options.pp, options.virtual_stages)) {
+    Stage stage;
+    for (std::int64_t k = first; k < first + layers; ++k) {
+      LayerStrategy own = layer;
+      const bool dense = !model.runs.empty() && model.runs[static_cast<std::size_t>(model.kind_of(k))].shape.experts == 0;
+      if (dense && has_experts(model)) own.ep = 1;   // experts are split where there are some
+      stage.runs.push_back({.count = 1, .strategy = own});
+    }
+    plan.stages.push_back(std::move(stage));
+    first += layers;
+  }
+  plan = canonical(std::move(plan));
   if (Diagnostics faults = validate(plan, model); !faults.empty()) return base::fail(std::move(faults));
   return plan;
 }

@@ -98,7 +98,7 @@ struct Plan {
 /// Largest world that a plan may ask for.
 inline constexpr std::int64_t kMaxWorldSize = 1 << 20;
 
-/// Every layer alike, every stage with layers / (pp * virtual_stages) of them. World size = tp * dp * pp, and
+/// Every layer alike, every stage with layers / (pp * virtual_stages) of them. World size = tp * cp * dp * pp, and
 /// micro_batches = global_batch / (dp * micro_batch).
 struct UniformOptions {
   int tp = 1, pp = 1, dp = 1, ep = 1, zero = 0;
@@ -110,7 +110,14 @@ struct UniformOptions {
   std::int64_t sequence = 0;       // 0: model's max_positions
   model::Precision precision = model::Precision::kBFloat16;
   int virtual_stages = 1;          // per pipeline rank: layers / (pp * virtual_stages) layers each
+  int cp = 1;                      // by ring
+  bool uneven_stages = false;      // where pp * virtual_stages does not divide the layers: stage_layers() instead of an error
 };
+/// Layers of every stage, in order, when they are spread as evenly as they can be: a pipeline rank has ⌊layers / pp⌋ or one more. Rank 0, which
+/// holds the most micro-batches and the embedding, and the last, which has the head, get one more last, the others from the back on. Within a
+/// rank the longer stages come last, on the last rank first: away from embedding and head. 126 layers on 16 ranks: 7, 8 ... 8, 7, as Llama 3
+/// was trained (arXiv 2407.21783, section 3.3.2). @pre 1 <= pp * virtual_stages <= layers.
+std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages);
 /// Errors: pp * virtual_stages that does not divide the layers, dp * micro_batch that does not divide the global batch (nothing is ever rounded; the
 /// hint names the nearest values), and those of validate().
 base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string& cluster, int hosts,

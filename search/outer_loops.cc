@@ -4,14 +4,16 @@
 #include <bit>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "base/check.h"
 #include "base/sim_time.h"
 #include "base/units.h"
-#include "search/lightest.h"
-#include "search/pipeline_multipliers.h"
-#include "search/rank_model.h"
+#include "search/kinds_loops.h"
+#include "search/programs/lightest.h"
+#include "search/programs/pipeline_multipliers.h"
+#include "search/tables/rank_model.h"
 
 namespace orrery::search {
 namespace {
@@ -19,11 +21,14 @@ namespace {
 std::string gib(std::int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 std::string seconds(std::int64_t ps) { return fmt::format("{:.4f} s", static_cast<double>(ps) / 1e12); }
 
+/// A problem, or a family: all vocabularies of one.
 struct Entry {
   PlanProblem problem;
+  bool family = false;
   std::int64_t bound_ps = 0;
-  bool visited = false;
+  std::int64_t sharp_below_ps = 0;  // below this the bound knows of memory
   bool settled = false;  // solved, or cut with its reason
+  bool tried = false;    // as a runner-up
   std::int64_t quick_bound_ps = 0;
 };
 
@@ -45,6 +50,7 @@ class Loops {
       enumerate_idle();
       TRY_VOID(visit_from(first));
     }
+    TRY_VOID(settle_undecided());
     if (!groups_.empty()) TRY_VOID(seek_runners_up());
     TRY_VOID(finish());
     if (request_.multipliers) state_multipliers();
@@ -52,26 +58,62 @@ class Loops {
   }
 
  private:
+  using Queue = std::set<std::pair<std::int64_t, std::size_t>>;  // (bound, entry)
+
+  /// Entries in the order of their bounds, each bound made sharp before its problem is solved.
   base::Result<void> visit_from(std::size_t first) {
-    std::stable_sort(entries_.begin() + static_cast<std::ptrdiff_t>(first), entries_.end(),
-                     [](const Entry& a, const Entry& b) { return a.bound_ps < b.bound_ps; });
-    // Without an incumbent the rank program has no cutoff: it waits for one.
-    const bool waits = request_.space.one_f_one_b || request_.space.gpipe;
-    for (const bool all : {false, true}) {
-      for (std::size_t i = first; i < entries_.size(); ++i) {
-        Entry& entry = entries_[i];
-        if (entry.visited) continue;
-        if (!all && waits && groups_.empty() && ranked(entry.problem.schedule)) {
-          waiting_bound_ps_ = std::min(waiting_bound_ps_, entry.bound_ps);
-          continue;
+    Queue queue, waiting;
+    bool patient = true;
+    for (std::size_t i = first; i < entries_.size(); ++i) queue.emplace(entries_[i].bound_ps, i);
+    while (!queue.empty() || !waiting.empty()) {
+      // Without an incumbent the rank program has no cutoff: it waits for one.
+      patient = patient && !queue.empty() && groups_.empty();
+      if (!patient) queue.merge(waiting);
+      const auto [bound, i] = *queue.begin();
+      if (bound >= incumbent()) break;
+      queue.erase(queue.begin());
+      Entry& entry = entries_[i];
+      if (sharpen(entry, incumbent())) {
+        if (entry.bound_ps < kForbidden) queue.emplace(entry.bound_ps, i);
+      } else if (entry.family) {
+        expand(i, queue);
+      } else if (ranked(entry.problem.schedule) && patient) {
+        waiting.emplace(bound, i);
+      } else {
+        if (groups_.empty() && !ranked(entry.problem.schedule)) {
+          // Any plan cuts more than the exact program takes without one.
+          TRY(const bool found, solve(entry.problem, kForbidden, quick_pipeline));
+          if (found) {
+            queue.emplace(bound, i);
+            continue;
+          }
         }
-        entry.visited = true;
         TRY_VOID(visit(entry));
-        report(i);
+        report(queue.empty() ? bound : std::min(bound, queue.begin()->first));
       }
-      waiting_bound_ps_ = kForbidden;
     }
     return {};
+  }
+  /// True: the bound grew.
+  bool sharpen(Entry& entry, std::int64_t cutoff) {
+    if (entry.sharp_below_ps >= cutoff) return false;
+    const std::int64_t before = entry.bound_ps;
+    entry.bound_ps = std::max(before, bound_with_memory(entry, cutoff));
+    entry.sharp_below_ps = ranked(entry.problem.schedule) ? cutoff : kForbidden;
+    if (entry.bound_ps >= kForbidden) give_up(entry);
+    return entry.bound_ps > before;
+  }
+  void give_up(const Entry& entry) {
+    if (!entry.family) return infeasible_.push_back(entry.problem);
+    PlanProblem problem = entry.problem;
+    for (const plan::LayerStrategy& vocabulary : model_.vocabulary_of(problem.devices, problem.micro_batches).leaves) {
+      problem.vocabulary = vocabulary;
+      infeasible_.push_back(problem);
+    }
+  }
+  std::int64_t bound_with_memory(const Entry& entry, std::int64_t cutoff) {
+    if (!ranked(entry.problem.schedule)) return entry.family ? 0 : pipeline_bound(model_.pipeline(entry.problem));
+    return entry.family ? ranks_.room_bound(entry.problem, cutoff) : ranks_.bound(entry.problem, cutoff);
   }
 
   // ---- enumeration ----
@@ -112,7 +154,7 @@ class Loops {
               "never a shorter closed form than 1f1b, and never fewer micro-batches in flight");
       }
       for (const Pruned& p : model_.vocabulary_of(devices, m).pruned) prune(name + " " + p.candidate, p.reason);
-      for (const plan::Schedule schedule : schedules()) add_entries({stages, devices, 0, m, schedule, {}});
+      for (const plan::Schedule schedule : schedules()) add_family({stages, devices, 0, m, schedule, {}});
     }
   }
   /// GPipe only where 1F1B is not allowed.
@@ -127,14 +169,25 @@ class Loops {
   }
   static bool ranked(plan::Schedule schedule) { return schedule == plan::Schedule::kInterleaved || schedule == plan::Schedule::kZeroBubbleH1; }
 
-  /// The problem with every vocabulary.
-  void add_entries(PlanProblem problem) {
+  /// The problem with every vocabulary, as one until its bound is reached.
+  void add_family(PlanProblem problem) {
     if (ranked(problem.schedule) && ranks_.virtual_stages(problem).empty()) return;
+    const std::size_t vocabularies = model_.vocabulary_of(problem.devices, problem.micro_batches).leaves.size();
+    if (vocabularies == 0) return;
+    result_.problems += vocabularies;
+    entries_.push_back({.problem = problem, .family = true, .bound_ps = layers_bound(problem)});
+  }
+  std::int64_t layers_bound(const PlanProblem& problem) { return ranked(problem.schedule) ? ranks_.layers_bound(problem) : model_.layers_bound(problem); }
+  /// Its problems, behind all other entries.
+  void expand(std::size_t family, Queue& queue) {
+    entries_[family].settled = true;
+    PlanProblem problem = entries_[family].problem;
+    const std::int64_t known = entries_[family].bound_ps;
     for (const plan::LayerStrategy& vocabulary : model_.vocabulary_of(problem.devices, problem.micro_batches).leaves) {
       problem.vocabulary = vocabulary;
-      ++result_.problems;
-      const std::int64_t bound = ranked(problem.schedule) ? ranks_.quick_bound(problem) : model_.quick_bound(problem);
-      entries_.push_back({.problem = problem, .bound_ps = bound, .quick_bound_ps = bound});
+      const std::int64_t bound = ranked(problem.schedule) ? known : model_.quick_bound(problem);
+      queue.emplace(std::max(bound, known), entries_.size());
+      entries_.push_back({.problem = problem, .bound_ps = std::max(bound, known), .quick_bound_ps = bound});
     }
   }
 
@@ -151,8 +204,7 @@ class Loops {
           if (request_.global_batch / m % odd_part(devices) != 0 || model_.layers_of(devices, m).leaves.empty()) continue;
           for (const plan::Schedule schedule : all) {
             const PlanProblem problem{stages, devices, cluster_devices() - stages * devices, m, schedule, {}};
-            const std::int64_t bound = ranked(schedule) ? ranks_.layers_bound(problem) : model_.layers_bound(problem);
-            if (bound < incumbent()) add_entries(problem);
+            if (const std::int64_t bound = layers_bound(problem); bound < incumbent()) add_family(problem);
             else least = std::min(least, bound);
           }
         }
@@ -167,13 +219,6 @@ class Loops {
   /// Proof: a problem whose bound is below the best plan so far is solved exactly; the others are left.
   base::Result<void> visit(Entry& entry) {
     const std::int64_t best = incumbent();
-    if (entry.bound_ps >= best) return {};
-    if (!ranked(entry.problem.schedule)) entry.bound_ps = std::max(entry.bound_ps, pipeline_bound(model_.pipeline(entry.problem)));
-    if (entry.bound_ps >= kForbidden) {
-      infeasible_.push_back(entry.problem);
-      return {};
-    }
-    if (entry.bound_ps >= best) return {};
     if (effort_.exhausted) {
       open_bound_ps_ = std::min(open_bound_ps_, entry.bound_ps);
       prune(to_string(entry.problem), "effort limit reached before it was solved");
@@ -182,8 +227,8 @@ class Loops {
     }
     entry.settled = true;
     effort_.undecided = false;
-    TRY(const bool found, ranked(entry.problem.schedule) ? solve_ranked(entry.problem, best) : solve(entry.problem, best, solve_pipeline));
-    if (effort_.exhausted || effort_.undecided) open_bound_ps_ = std::min(open_bound_ps_, entry.bound_ps);
+    TRY(const bool found, ranked(entry.problem.schedule) ? solve_ranked(entry.problem, best, RankModel::Search::kExact) : solve(entry.problem, best, solve_pipeline));
+    if (effort_.exhausted || effort_.undecided) undecided_.push_back(static_cast<std::size_t>(&entry - entries_.data()));
     open_ = open_ || effort_.undecided;
     if (found) return {};
     if (best >= kForbidden)
@@ -193,27 +238,62 @@ class Loops {
     return {};
   }
 
-  /// Runners-up for the simulator to judge, no proof: groups in the order of their bounds, by their most promising vocabularies.
+  /// Problems that were left open had to beat a worse plan than is known now: their multipliers, or the same program with today's cutoff, may close them.
+  base::Result<void> settle_undecided() {
+    for (const std::size_t i : undecided_) {
+      const PlanProblem problem = entries_[i].problem;
+      std::int64_t bound = entries_[i].bound_ps;
+      if (!ranked(problem.schedule) && bound < incumbent()) bound = std::max(bound, pipeline_multipliers(model_.pipeline(problem)).bound_ps);
+      if (!ranked(problem.schedule) && bound < incumbent() && !effort_.exhausted) {
+        effort_.undecided = false;
+        TRY_VOID(solve(problem, incumbent(), solve_pipeline));
+        if (!effort_.undecided) continue;
+      }
+      open_bound_ps_ = std::min(open_bound_ps_, bound);
+    }
+    return {};
+  }
+
+  /// Runners-up for the simulator to judge, no proof: groups without a plan in the order of their bounds, by their most promising vocabularies.
   base::Result<void> seek_runners_up() {
     constexpr int kVocabularies = 2, kTriesForOne = 3;
     std::map<std::tuple<int, int, std::int64_t, plan::Schedule>, int> tried;
     const auto wanted = static_cast<std::size_t>(request_.top);
     int tries = kTriesForOne * kVocabularies * request_.top;
-    for (Entry& entry : entries_) {
-      if (entry.settled || entry.bound_ps >= kForbidden) continue;
-      const std::int64_t cutoff = cutoff_for(entry.problem);
-      const auto group = std::tuple(entry.problem.stages, entry.problem.devices, entry.problem.micro_batches, entry.problem.schedule);
-      const bool worth = entry.bound_ps < cutoff && tries > 0 && tried[group] < kVocabularies && !effort_.exhausted && wanted > 1;
-      if (worth) {
-        --tries, ++tried[group];
-        // Nobody wants a plan of twice the time.
-        TRY(const bool found, ranked(entry.problem.schedule) ? solve_ranked(entry.problem, std::min(cutoff, 2 * incumbent()))
+    Queue queue;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      if (!entries_[i].settled && entries_[i].bound_ps < kForbidden) queue.emplace(entries_[i].bound_ps, i);
+    }
+    while (!queue.empty()) {
+      const std::size_t i = queue.begin()->second;
+      queue.erase(queue.begin());
+      Entry& entry = entries_[i];
+      const std::int64_t cutoff = runner_up_cutoff();
+      int& tried_here = tried[{entry.problem.stages, entry.problem.devices, entry.problem.micro_batches, entry.problem.schedule}];
+      const bool open = group_of(entry.problem) == nullptr && (entry.tried || tried_here < kVocabularies);
+      if (entry.bound_ps < cutoff && tries > 0 && open && !effort_.exhausted && wanted > 1) {
+        if (!ranked(entry.problem.schedule) && !entry.family && !std::exchange(entry.tried, true)) ++tried_here;  // even its bound takes time
+        if (sharpen(entry, cutoff)) {
+          if (entry.bound_ps < kForbidden) queue.emplace(entry.bound_ps, i);
+          continue;
+        }
+        if (entry.family) {
+          expand(i, queue);
+          continue;
+        }
+        if (!std::exchange(entry.tried, true)) ++tried_here;
+        --tries;
+        TRY(const bool found, ranked(entry.problem.schedule) ? solve_ranked(entry.problem, cutoff, RankModel::Search::kQuick)
                                                              : solve(entry.problem, cutoff, quick_pipeline));
         if (found) continue;
       }
-      prune(to_string(entry.problem), fmt::format("bound {} ≥ incumbent {}", seconds(entry.bound_ps), seconds(incumbent())));
+      prune(name_of(entry), fmt::format("bound {} ≥ incumbent {}", seconds(entry.bound_ps), seconds(incumbent())));
     }
     return {};
+  }
+  static std::string name_of(const Entry& entry) {
+    const std::string name = to_string(entry.problem);
+    return entry.family ? name.substr(0, name.find(" vocabulary")) : name;
   }
 
   using Program = std::optional<PipelineAnswer> (*)(const PipelineProblem&, std::int64_t, Effort&);
@@ -245,9 +325,9 @@ class Loops {
     return true;
   }
 
-  base::Result<bool> solve_ranked(const PlanProblem& problem, std::int64_t cutoff) {
+  base::Result<bool> solve_ranked(const PlanProblem& problem, std::int64_t cutoff, RankModel::Search search) {
     Effort effort = effort_of_one();
-    const auto answer = ranks_.solve(problem, cutoff, effort);
+    const auto answer = ranks_.solve(problem, cutoff, search, effort);
     account(effort);
     if (!answer) return false;
     TRY(Finalist finalist, price(answer->plan));
@@ -279,14 +359,10 @@ class Loops {
     });
     return found == groups_.end() ? nullptr : &*found;
   }
-  /// What a plan of this problem must beat: its group's best, and the last of the top groups.
-  std::int64_t cutoff_for(const PlanProblem& problem) {
-    std::int64_t cutoff = kForbidden;
-    if (const Group* group = group_of(problem)) cutoff = group->best.closed_form_ps;
-    if (groups_.size() >= static_cast<std::size_t>(request_.top)) {
-      cutoff = std::min(cutoff, groups_[static_cast<std::size_t>(request_.top) - 1].best.closed_form_ps);
-    }
-    return cutoff;
+  /// What a runner-up must beat: the last of the top groups. Nobody wants a plan of twice the time.
+  [[nodiscard]] std::int64_t runner_up_cutoff() const {
+    const auto top = static_cast<std::size_t>(request_.top);
+    return groups_.size() < top ? 2 * incumbent() : std::min(2 * incumbent(), groups_[top - 1].best.closed_form_ps);
   }
   void keep(const PlanProblem& problem, Finalist finalist) {
     if (Group* group = group_of(problem))
@@ -315,9 +391,13 @@ class Loops {
   void state_multipliers() {
     const std::int64_t best = groups_.empty() ? kForbidden : groups_.front().best.closed_form_ps;
     result_.multiplier_bound_ps = best;
-    for (const Entry& entry : entries_) {
-      const PlanProblem& p = entry.problem;
+    Queue unused;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      const PlanProblem p = entries_[i].problem;
       if (ranked(p.schedule) || p.idle > 0) continue;
+      const Entry entry = entries_[i];
+      if (entry.family && !entry.settled && entry.bound_ps - p.micro_batches < best) expand(i, unused);
+      if (entry.family) continue;
       std::int64_t bound = entry.quick_bound_ps - p.micro_batches;
       if (bound < best) {
         PipelineMultipliers found = pipeline_multipliers(model_.pipeline(p));
@@ -339,7 +419,7 @@ class Loops {
   /// Lower bound of a stage's peak by the memory form.
   std::int64_t needed_by(const PipelineStage& stage) const {
     LayerProblem p = stage.layers;
-    p.layers = stage.counts.front();
+    p.layers = stage.fewest;
     return std::min(kForbidden, budget_ - p.budget_bytes + least_memory(p));
   }
 
@@ -378,13 +458,12 @@ class Loops {
   void prune(std::string candidate, std::string reason) {
     result_.pruned.push_back({std::move(candidate), std::move(reason)});
   }
-  void report(std::size_t at) {
+  /// `next`: bound of what is left.
+  void report(std::int64_t next) {
     ++done_;
     if (!request_.on_progress) return;
-    while (at < entries_.size() && entries_[at].visited) ++at;
-    const std::int64_t next = std::min(waiting_bound_ps_, at < entries_.size() ? entries_[at].bound_ps : 0);
     const std::int64_t best = groups_.empty() ? 0 : incumbent();
-    request_.on_progress({done_, entries_.size(), best, best == 0 ? next : std::min(next, best)});
+    request_.on_progress({done_, result_.problems, best, best == 0 ? next : std::min(next, best)});
   }
 
   const costmodel::CostModel& cost_;
@@ -400,7 +479,7 @@ class Loops {
   std::vector<Group> groups_;  // cheapest first
   std::vector<PlanProblem> infeasible_;
   std::int64_t open_bound_ps_ = kForbidden;
-  std::int64_t waiting_bound_ps_ = kForbidden;  // of entries that wait for an incumbent
+  std::vector<std::size_t> undecided_;  // entries whose program stopped at its effort
   bool open_ = false;  // some problem's program could not decide (Effort::undecided)
   LoopResult result_;
 };
@@ -409,6 +488,7 @@ class Loops {
 
 base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request,
                                    std::int64_t budget_bytes) {
+  if (cost.model().kinds() > 1) return run_kinds_loops(cost, request, budget_bytes);
   return Loops(cost, request, budget_bytes).run();
 }
 

@@ -3,17 +3,19 @@
 /// The outer loops of the planner: every (pipeline degree, devices of a stage, micro-batches, schedule, vocabulary) problem, its bound, its
 /// solution.
 ///
-/// Problems are taken in the order of their lower bounds, those of interleaved 1F1B and ZB-H1 once there is a plan to beat. One whose bound is below
-/// the best plan so far is solved exactly, so the best plan is proved. Then come the problems that leave devices idle: all p stages of d devices with
-/// p d below the cluster's number, so that more devices are never slower; what their layers cost at least excludes most before embedding
-/// and head are priced. Then groups (pp, devices, m, schedule) get quick answers in the same order, for the simulator to judge: the
-/// best plan of each group, of these the `top` best. The rest is cut and keeps its reason.
+/// Best first. A family (pp, devices, m, schedule) waits with the lower bound of its layers alone; when that is the least of all, it is sharpened
+/// by memory (interleaved 1F1B and ZB-H1: rank_room.h) and waits again, then makes way for its problems, one a vocabulary; a problem's bound is sharpened
+/// the same way before the problem is solved. So vocabularies are priced and programs run only below the best plan, and once the least bound is not
+/// below the best plan, that is proved. Those of interleaved 1F1B and ZB-H1 wait for a plan to beat; the first 1F1B problem gives a quick one. Then
+/// come the families that leave devices idle: all p stages of d devices with p d below the cluster's number, so that more devices are never slower.
+/// Then groups (pp, devices, m, schedule) without a plan get quick answers in the same order, for the simulator to judge: the best plan of each
+/// group, of these the `top` best. The rest is cut and keeps its reason.
 #include <cstdint>
 #include <vector>
 
 #include "base/result.h"
 #include "search/candidates.h"
-#include "search/stage_model.h"
+#include "search/tables/stage_model.h"
 
 namespace orrery::search {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "search/candidates.h"
-#include "search/layer_program.h"
+#include "search/programs/layer_program.h"
 #include "search/outer_loops.h"
-#include "search/relaxations.h"
+#include "search/explain/relaxations.h"
 
 namespace orrery::search {
 
@@ -65,7 +65,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   answer.certificate.memory_limit_bytes = budget + cost.context_bytes();
   answer.certificate.cost_model_fingerprint = cost.fingerprint();
   answer.certificate.multiplier_bound_ps = loops.multiplier_bound_ps;
-  if (request.multipliers) {
+  if (request.multipliers && cost.model().kinds() == 1) {   // kinds_loops.h states none
     answer.certificate.proofs = {{request.space, std::move(loops.multipliers)}};
     Space& proved = answer.certificate.proofs.front().space;
     proved.interleaved = proved.zero_bubble = proved.idle = false;

@@ -9,7 +9,7 @@
 #include "costmodel/closed_form.h"
 #include "costmodel/cost_model.h"
 #include "plan/plan.h"
-#include "search/multipliers.h"
+#include "search/proof/multipliers.h"
 #include "sim/simulate.h"
 
 namespace orrery::search {

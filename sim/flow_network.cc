@@ -12,13 +12,6 @@ namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
 
-/// One transfer's load of one link.
-struct Load {
-  std::uint32_t link = 0;
-  std::uint32_t transfer = 0;
-  std::int64_t flows = 0;
-  auto operator<=>(const Load&) const = default;
-};
 using Signature = std::vector<std::pair<std::uint32_t, std::int64_t>>;  // (transfer, flows), ascending
 
 }  // namespace
@@ -38,13 +31,23 @@ FlowNetwork::TransferIndex FlowNetwork::add(costmodel::Transfer transfer, std::u
   return static_cast<TransferIndex>(transfers_.size() - 1);
 }
 
+std::vector<FlowNetwork::Load> FlowNetwork::loads_by_link() const {
+  std::vector<std::uint32_t> begin(topology_->links().size() + 1, 0);
+  const auto each = [&](auto&& visit) {
+    for (std::uint32_t t = 0; t < transfers_.size(); ++t) {
+      if (transfers_[t].transfer.wire_bytes == 0) continue;
+      for (const auto& l : transfers_[t].transfer.links) visit(Load{l.link.raw(), t, l.flows});
+    }
+  };
+  each([&](const Load& l) { ++begin[l.link + 1]; });
+  for (std::size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
+  std::vector<Load> loads(begin.back());
+  each([&](const Load& l) { loads[begin[l.link]++] = l; });
+  return loads;
+}
+
 void FlowNetwork::freeze() {
-  std::vector<Load> loads;
-  for (std::uint32_t t = 0; t < transfers_.size(); ++t) {
-    if (transfers_[t].transfer.wire_bytes == 0) continue;
-    for (const auto& l : transfers_[t].transfer.links) loads.push_back({l.link.raw(), t, l.flows});
-  }
-  std::sort(loads.begin(), loads.end());
+  const std::vector<Load> loads = loads_by_link();
   std::map<Signature, std::int64_t> folded;  // smallest capacity of the links loaded alike
   for (std::size_t i = 0; i < loads.size();) {
     Signature signature;
@@ -161,6 +164,7 @@ void FlowNetwork::settle(std::int64_t now_ps) {
   if (shares_changed_) {
     shares_changed_ = false;
     for (const kernel::VariableId v : shares_.solve()) mark(transfers_[by_variable_[v.raw()]].flow);
+    std::sort(dirty_.begin(), dirty_.end());  // the solver's order says nothing
   }
   for (const FlowIndex flow : dirty_) {
     Flow& f = flows_[flow];

@@ -50,6 +50,8 @@ class FlowNetwork {
   /// Applies all changes of this instant.
   void settle(std::int64_t now_ps);
 
+  [[nodiscard]] const costmodel::Transfer& transfer(TransferIndex transfer) const { return transfers_[transfer].transfer; }
+  [[nodiscard]] std::size_t transfers() const { return transfers_.size(); }
   [[nodiscard]] std::size_t running() const { return running_; }
   /// Links that are shared, after folding.
   [[nodiscard]] std::size_t constraints() const { return constraints_; }
@@ -73,6 +75,12 @@ class FlowNetwork {
     kernel::Progress progress;
     std::uint64_t ticket = 0;        // of the valid event
   };
+  struct Load {  // of one link, by one transfer
+    std::uint32_t link = 0, transfer = 0;
+    std::int64_t flows = 0;
+  };
+  /// Ordered by link, then transfer: a counting sort.
+  [[nodiscard]] std::vector<Load> loads_by_link() const;
   void mark(FlowIndex flow);
   void enter_wire(std::int64_t now_ps, FlowIndex flow);
   void end(FlowIndex flow);

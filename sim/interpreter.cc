@@ -23,6 +23,7 @@ Interpreter::Interpreter(const PreparedStep& step, FlowNetwork& network, kernel:
   outcome_.classes.resize(step.classes.size());
   channels_.resize(step.channels.size());
   arrivals_.resize(step.crossings.size());
+  outcome_.transfer_runs.assign(network.transfers(), 0);
   for (std::size_t c = 0; c < classes_.size(); ++c) {
     Class& k = classes_[c];
     k.prepared = &step.classes[c];
@@ -200,6 +201,7 @@ void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
 
 void Interpreter::start_flow(FlowNetwork::TransferIndex transfer) {
   const FlowNetwork::FlowIndex flow = network_.start(now_, transfer);
+  ++outcome_.transfer_runs[transfer];
   if (flow >= flow_parties_.size()) flow_parties_.resize(flow + 1);
   flow_parties_[flow].assign(parties_.begin(), parties_.end());
   for (const Party& party : parties_) {

@@ -49,6 +49,7 @@ struct Outcome {
   std::int64_t step_ps = 0;
   std::uint64_t events = 0;
   std::vector<ClassOutcome> classes;
+  std::vector<std::uint32_t> transfer_runs;  // [transfer of the network] how often it ran
 };
 
 class Interpreter {

@@ -141,6 +141,7 @@ base::Result<SimReport> simulate(const plan::Program& program, const costmodel::
   }
   add_totals(program, cost, report);
   report.fingerprint = fingerprint_of(program, outcome);
+  if (options.picture) report.picture = picture_of(program, step, outcome, network);
   if (options.timeline) report.timeline = timeline_of(program, step, outcome, cost.context_bytes());
   return report;
 }

@@ -2,7 +2,6 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -10,20 +9,15 @@
 #include "costmodel/cost_model.h"
 #include "plan/program.h"
 #include "plan/trace.h"
+#include "sim/picture.h"
+#include "sim/time_part.h"
 
 namespace orrery::sim {
 
 struct SimOptions {
   bool timeline = false;    // record spans and memory samples (one rank per class)
+  bool picture = false;     // passes, memory by category, links (picture.h)
 };
-
-/// What a picosecond of a rank went into. Compute hides communication, communication hides waiting: an instant with several things
-/// running counts for the first of them in this order.
-enum class TimePart : std::uint8_t {
-  kForward, kBackward, kRecompute, kOptimizer, kTensor, kContext, kExpert, kData, kPipeline, kBubble,
-};
-inline constexpr int kTimeParts = 10;
-std::string_view to_string(TimePart part);   // "forward", ..., "bubble"
 
 /// Per rank class (pipeline stage); every rank of a class behaves alike.
 struct StageReport {
@@ -52,6 +46,7 @@ struct SimReport {
   std::uint64_t events = 0;
   std::string fingerprint;        // over all start and end times in canonical order
   plan::Timeline timeline;        // when asked
+  Picture picture;                // when asked
 };
 
 /// Runs the Program on a virtual clock. Deterministic: same inputs, same picoseconds and fingerprint.

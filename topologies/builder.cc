@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/check.h"
 #include "base/fingerprint.h"
 #include "topologies/csr.h"
+#include "topologies/host_templates.h"
 #include "topologies/route_table.h"
 
 namespace orrery::topologies {
@@ -19,14 +21,12 @@ using base::Result;
 
 namespace {
 
-constexpr uint32_t kNoModel = std::numeric_limits<uint32_t>::max();
-
 /// "gpu[3] of host 2"
 std::string label(const Vertex& vertex) {
   return vertex.host == kNoHost ? vertex.name : fmt::format("{} of host {}", vertex.name, vertex.host);
 }
 
-std::string fingerprint_of(const Topology& t, std::span<const uint32_t> device_models) {
+std::string fingerprint_of(const Topology& t, std::span<const uint32_t> device_models, std::span<const uint64_t> routing) {
   base::Fingerprint f;
   f.add("orrery.topology").add(t.name()).add(t.hosts()).add(t.devices_per_host());
   f.add(t.device_models().size());
@@ -41,6 +41,7 @@ std::string fingerprint_of(const Topology& t, std::span<const uint32_t> device_m
   for (const Link& l : t.links()) {
     f.add(l.from.raw()).add(l.to.raw()).add(l.bytes_per_second).add(l.latency.raw()).add(l.kind);
   }
+  for (const uint64_t word : routing) f.add(word);
   return f.hex();
 }
 
@@ -88,54 +89,42 @@ void TopologyBuilder::add_source_note(std::string note) { topology_.source_notes
 Result<Topology> TopologyBuilder::build() && { return finish(); }
 
 Result<Topology> TopologyBuilder::build_copies(uint32_t hosts, const std::optional<SwitchedFabric>& fabric) && {
-  ORRERY_CHECK(hosts >= 1 && (hosts == 1 || fabric.has_value()));
-  for (const Vertex& v : topology_.vertices_) ORRERY_CHECK(v.host == 0, "{} is not on host 0", v.name);
-  const size_t links = topology_.links_.size() + 2 * topology_.vertices_.size();  // at most one cable per vertex
-  constexpr size_t kMaxIds = std::numeric_limits<uint32_t>::max() - 1;
-  if ((topology_.vertices_.size() + 1) * hosts > kMaxIds || links * hosts > kMaxIds) {
-    return base::fail(ErrorCode::kOutOfRange, "{} copies of host '{}' are more than ids can count", hosts,
-                      topology_.name_);
+  const std::array<uint32_t, 1> counts = {hosts};
+  std::optional<FabricSpec> spec;
+  if (fabric) {
+    spec = FabricSpec{.name = fabric->name, .kind = fabric->kind, .bytes_per_second = fabric->bytes_per_second, .latency = fabric->latency};
   }
-  const auto vertices = static_cast<uint32_t>(topology_.vertices_.size());
-  if (hosts > 1) add_fabric_cables(*fabric, hosts);
-  topology_.host_copies_ = HostCopies{vertices, static_cast<uint32_t>(topology_.links_.size())};
+  return std::move(*this).build_cluster(counts, spec);
+}
+
+Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts, const std::optional<FabricSpec>& fabric) && {
+  uint64_t hosts = 0;
+  for (const uint32_t count : counts) {
+    ORRERY_CHECK(count >= 1);
+    hosts += count;
+  }
+  ORRERY_CHECK(hosts == 1 || fabric.has_value());
+  if (hosts > std::numeric_limits<uint32_t>::max()) return base::fail(ErrorCode::kOutOfRange, "{} hosts", hosts);
+  Templates templates(topology_.vertices_, vertex_models_, topology_.links_, counts.size());
+  TRY(auto shape, templates.lay_out(counts));
   if (hosts > 1) {
-    replicate(hosts);
-    topology_.vertices_.push_back({VertexKind::kSwitch, fabric->name, kNoHost});
-    vertex_models_.push_back(kNoModel);
+    std::vector<NicRun> nics;
+    for (const HostRun& run : shape.runs) nics.push_back({run.hosts, static_cast<uint32_t>(run.nics.size())});
+    TRY(shape.fabric, make_fabric(*fabric, nics));
+    shape.spec = *fabric;
   }
+  topology_.vertices_.clear();
+  topology_.links_.clear();
+  vertex_models_.clear();
+  templates.replicate(shape, fabric, topology_.vertices_, vertex_models_, topology_.links_);
+  if (counts.size() == 1 && (hosts == 1 || fabric->shape == FabricShape::kSwitch)) {
+    topology_.host_copies_ = HostCopies{shape.runs.front().vertices, shape.runs.front().links};
+  }
+  if (shape.fabric && fabric->shape != FabricShape::kSwitch) {
+    routing_ = {static_cast<uint64_t>(fabric->shape), static_cast<uint64_t>(fabric->paths), fabric->ecmp_seed};
+  }
+  topology_.cluster_ = std::make_shared<const ClusterShape>(std::move(shape));
   return finish();
-}
-
-/// Cables of host 0's network cards to the core switch, whose id will be that of the last vertex.
-void TopologyBuilder::add_fabric_cables(const SwitchedFabric& fabric, uint32_t hosts) {
-  const auto vertices = static_cast<uint32_t>(topology_.vertices_.size());
-  const VertexId core(vertices * hosts);
-  for (uint32_t v = 0; v < vertices; ++v) {
-    if (topology_.vertices_[v].kind != VertexKind::kNic) continue;
-    topology_.links_.push_back({VertexId(v), core, fabric.bytes_per_second, fabric.latency, fabric.kind});
-    topology_.links_.push_back({core, VertexId(v), fabric.bytes_per_second, fabric.latency, fabric.kind});
-  }
-}
-
-void TopologyBuilder::replicate(uint32_t hosts) {
-  const HostCopies block = *topology_.host_copies_;
-  std::vector<Vertex>& vertices = topology_.vertices_;
-  std::vector<Link>& links = topology_.links_;
-  vertices.reserve(size_t{hosts} * block.vertices_per_host + 1);
-  links.reserve(size_t{hosts} * block.links_per_host);
-  const VertexId core(hosts * block.vertices_per_host);
-  for (uint32_t host = 1; host < hosts; ++host) {
-    const auto shift = [&](VertexId v) { return v == core ? v : VertexId(v.raw() + host * block.vertices_per_host); };
-    for (uint32_t v = 0; v < block.vertices_per_host; ++v) {
-      vertices.push_back({vertices[v].kind, vertices[v].name, host});
-      vertex_models_.push_back(vertex_models_[v]);
-    }
-    for (uint32_t l = 0; l < block.links_per_host; ++l) {
-      const Link& link = links[l];
-      links.push_back({shift(link.from), shift(link.to), link.bytes_per_second, link.latency, link.kind});
-    }
-  }
 }
 
 Result<void> TopologyBuilder::assign_ranks() {
@@ -182,9 +171,9 @@ Result<Topology> TopologyBuilder::finish() {
   group_by(
       static_cast<uint32_t>(t.links_.size()), static_cast<uint32_t>(t.vertices_.size()),
       [&](uint32_t i) { return t.links_[i].from.raw(); }, t.out_offsets_, t.out_links_);
-  t.routes_ = std::make_unique<RouteTable>(t.vertices_, t.links_, t.host_copies_, t.hosts_);
+  t.routes_ = std::make_unique<RouteTable>(t.vertices_, t.links_, t.cluster_);
   TRY_VOID(check_reachable());
-  t.fingerprint_ = fingerprint_of(t, t.device_models_);
+  t.fingerprint_ = fingerprint_of(t, t.device_models_, routing_);
   return std::move(topology_);
 }
 

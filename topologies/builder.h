@@ -9,7 +9,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/units.h"
@@ -43,20 +45,23 @@ class TopologyBuilder {
   /// cannot reach another.
   [[nodiscard]] base::Result<Topology> build() &&;
 
-  /// `hosts` copies of the one host that was added, its network cards joined by `fabric` (left out when hosts == 1).
-  /// @pre hosts >= 1, every vertex on host 0, a fabric when hosts > 1.
-  /// Errors: as build(); kOutOfRange when ids would overflow.
+  /// A cluster whose kinds of hosts were added as hosts 0 .. K-1: counts[0] copies of the first, then counts[1] of the second, ...;
+  /// every network card gets a cable to `fabric`. Ids are laid out as in cluster.h. A host alone has no fabric.
+  /// @pre every count >= 1, no vertex outside hosts 0 .. K-1, no link between two of them, a fabric for more than one host.
+  /// Errors: as build(), those of make_fabric; kOutOfRange when ids would overflow.
+  [[nodiscard]] base::Result<Topology> build_cluster(std::span<const uint32_t> counts, const std::optional<FabricSpec>& fabric) &&;
+
+  /// build_cluster of one kind on one core switch.
   [[nodiscard]] base::Result<Topology> build_copies(uint32_t hosts, const std::optional<SwitchedFabric>& fabric) &&;
 
  private:
   base::Result<void> assign_ranks();
-  void add_fabric_cables(const SwitchedFabric& fabric, uint32_t hosts);
-  void replicate(uint32_t hosts);
   base::Result<Topology> finish();
   base::Result<void> check_reachable() const;
 
   Topology topology_;
   std::vector<uint32_t> vertex_models_;  // [vertex], kNoModel unless a device
+  std::vector<uint64_t> routing_;        // what the links do not tell of a fabric's paths, for the fingerprint
 };
 
 }  // namespace orrery::topologies

@@ -80,6 +80,17 @@ Ends pair_by_index(const std::vector<uint32_t>& from, const std::vector<uint32_t
   return ends;
 }
 
+Ends pair_grouped(const std::vector<uint32_t>& from, const std::vector<uint32_t>& to) {
+  const size_t longer = std::max(from.size(), to.size());
+  ORRERY_CHECK(longer % from.size() == 0 && longer % to.size() == 0);
+  Ends ends;
+  for (size_t i = 0; i < longer; ++i) {
+    const uint32_t a = from[i * from.size() / longer], b = to[i * to.size() / longer];
+    if (a != b) ends.emplace_back(a, b);
+  }
+  return ends;
+}
+
 Ends pair_all(const std::vector<uint32_t>& from, const std::vector<uint32_t>& to) {
   std::set<std::pair<uint32_t, uint32_t>> seen;
   Ends ends;

@@ -27,7 +27,9 @@ constexpr std::string_view kAssumptions =
     "core, "
     "0.1 us per link, 5 us per operator; calibrate to replace";
 
-DeviceModel core_model(const LocalMachine& machine) {
+}  // namespace
+
+DeviceModel local_core_model(const LocalMachine& machine) {
   return {
       .name = fmt::format("core of {}", machine.cpu_name),
       .peak_fp32 = base::FlopsPerSecond(machine.hertz * machine.fp32_flop_per_cycle),
@@ -41,7 +43,9 @@ DeviceModel core_model(const LocalMachine& machine) {
   };
 }
 
-}  // namespace
+LocalLinks local_links() {
+  return {kChannelBytesPerSecond, kCopyLatency, kAssumptions};
+}
 
 base::Result<Topology> local_topology(const LocalMachine& machine, uint32_t hosts) {
   ORRERY_CHECK(machine.cores >= 1 && machine.hertz > 0 && machine.fp32_flop_per_cycle > 0);
@@ -52,7 +56,7 @@ base::Result<Topology> local_topology(const LocalMachine& machine, uint32_t host
     return base::fail(std::move(fault));
   }
   TopologyBuilder builder("local");
-  const uint32_t model = builder.add_model(core_model(machine));
+  const uint32_t model = builder.add_model(local_core_model(machine));
   std::vector<VertexId> cores;
   for (uint32_t i = 0; i < machine.cores; ++i)
     cores.push_back(builder.add_device(fmt::format("core[{}]", i), 0, model));

@@ -5,6 +5,7 @@
 #include <boost/graph/dijkstra_shortest_paths.hpp>
 #include <boost/graph/filtered_graph.hpp>
 #include <boost/property_map/property_map.hpp>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -160,36 +161,91 @@ int64_t RouteSolver::widest_bottleneck(uint32_t source, uint32_t target, std::sp
   return widest[target];
 }
 
+RouteSolver::Ties RouteSolver::ties(uint32_t source, uint32_t target, std::span<const PathCost> costs) const {
+  Ties t{tight_ancestors(source, target, costs), std::vector<bool>(vertex_count(), false), 0};
+  t.bottleneck = widest_bottleneck(source, target, t.ancestors, costs);
+  t.leads_to_target[target] = true;
+  for (const uint32_t v : t.ancestors) {  // nearest to the target first
+    if (!t.leads_to_target[v]) continue;
+    for (uint32_t i = in_offsets_[v]; i < in_offsets_[v + 1]; ++i) {
+      const RouteLink& link = links_[in_links_[i]];
+      if (link.bytes_per_second >= t.bottleneck && is_tight(source, link, costs)) t.leads_to_target[link.from] = true;
+    }
+  }
+  return t;
+}
+
 std::vector<uint32_t> RouteSolver::route(uint32_t source, uint32_t target, std::span<const PathCost> costs) const {
   ORRERY_CHECK(costs.size() == vertex_count() && target < vertex_count());
   if (source == target || costs[target] == kUnreachable) return {};
-  const std::vector<uint32_t> ancestors = tight_ancestors(source, target, costs);
-  const int64_t bottleneck = widest_bottleneck(source, target, ancestors, costs);
-  const auto usable = [&](const RouteLink& link) {
-    return link.bytes_per_second >= bottleneck && is_tight(source, link, costs);
-  };
-
-  std::vector<bool> leads_to_target(vertex_count(), false);
-  leads_to_target[target] = true;
-  for (const uint32_t v : ancestors) {  // nearest to the target first
-    if (!leads_to_target[v]) continue;
-    for (uint32_t i = in_offsets_[v]; i < in_offsets_[v + 1]; ++i) {
-      const RouteLink& link = links_[in_links_[i]];
-      if (usable(link)) leads_to_target[link.from] = true;
-    }
-  }
-
+  const Ties t = ties(source, target, costs);
   std::vector<uint32_t> path;
   for (uint32_t at = source; at != target;) {
     const auto begin = out_links_.begin() + out_offsets_[at];
     const auto end = out_links_.begin() + out_offsets_[at + 1];
-    const auto next =
-        std::find_if(begin, end, [&](uint32_t id) { return usable(links_[id]) && leads_to_target[links_[id].to]; });
+    const auto next = std::find_if(begin, end, [&](uint32_t id) { return leads_on(links_[id], source, t, costs); });
     ORRERY_CHECK(next != end);
     path.push_back(*next);
     at = links_[*next].to;
   }
   return path;
+}
+
+bool RouteSolver::leads_on(const RouteLink& link, uint32_t source, const Ties& t, std::span<const PathCost> costs) const {
+  return link.bytes_per_second >= t.bottleneck && t.leads_to_target[link.to] && is_tight(source, link, costs);
+}
+
+namespace {
+
+/// a + b; nothing when a denominator passes 2^62.
+std::optional<Share> sum(const Share& a, const Share& b) {
+  const __int128 numerator = static_cast<__int128>(a.numerator) * b.denominator + static_cast<__int128>(b.numerator) * a.denominator;
+  const __int128 denominator = static_cast<__int128>(a.denominator) * b.denominator;
+  __int128 x = numerator, y = denominator;
+  while (y != 0) x = std::exchange(y, x % y);
+  if (denominator / x > (__int128{1} << 62)) return std::nullopt;
+  return Share{static_cast<int64_t>(numerator / x), static_cast<int64_t>(denominator / x)};
+}
+
+std::optional<Share> part(const Share& whole, int64_t parts) {
+  const int64_t common = std::gcd(whole.numerator, parts);
+  const __int128 denominator = static_cast<__int128>(whole.denominator) * (parts / common);
+  if (denominator > (__int128{1} << 62)) return std::nullopt;
+  return Share{whole.numerator / common, static_cast<int64_t>(denominator)};
+}
+
+}  // namespace
+
+std::vector<std::pair<uint32_t, Share>> RouteSolver::spread(uint32_t source, uint32_t target,
+                                                            std::span<const PathCost> costs) const {
+  if (source == target || costs[target] == kUnreachable) return {};
+  const Ties t = ties(source, target, costs);
+  std::vector<std::optional<Share>> at(vertex_count());
+  at[source] = Share{};
+  std::vector<uint32_t> order(t.ancestors.rbegin(), t.ancestors.rend());
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return std::pair(costs[a].hops, a) < std::pair(costs[b].hops, b); });
+  std::vector<std::pair<uint32_t, Share>> shares;
+  bool exact = true;
+  for (const uint32_t v : order) {
+    if (!at[v] || v == target) continue;
+    std::vector<uint32_t> onward;
+    for (uint32_t i = out_offsets_[v]; i < out_offsets_[v + 1]; ++i) {
+      if (leads_on(links_[out_links_[i]], source, t, costs)) onward.push_back(out_links_[i]);
+    }
+    for (const uint32_t id : onward) {
+      const auto share = part(*at[v], static_cast<int64_t>(onward.size()));
+      std::optional<Share>& next = at[links_[id].to];
+      const auto total = !share ? std::nullopt : next ? sum(*next, *share) : share;
+      exact = exact && total.has_value();
+      if (!exact) break;
+      next = total;
+      shares.emplace_back(id, *share);
+    }
+  }
+  if (exact) return shares;
+  shares.clear();
+  for (const uint32_t id : route(source, target, costs)) shares.emplace_back(id, Share{});
+  return shares;
 }
 
 }  // namespace orrery::topologies

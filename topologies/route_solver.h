@@ -12,6 +12,11 @@
 ///
 /// Cost: step 1 O(E log V) per source, step 2 O(V + links of the DAG before t) per pair.
 ///
+/// `spread` splits a flow over all paths that tie in hops, latency and bottleneck, as switches that hash packets evenly
+/// do: at every vertex of the DAG of such paths, in equal parts over the links that lead on,
+///
+///     share(s) = 1        share(u -> v) = share(u) / (number of usable links out of u)        share(v) = sum of its in-links
+///
 /// Worked example (also a test): s->a->t and s->b->t, all latencies equal, bandwidths (10, 4) and (9, 5): hops and
 /// latency tie, bottlenecks are 4 and 5, so the route is s->b->t although s->a has the smaller id.
 
@@ -22,6 +27,8 @@
 #include <span>
 #include <utility>
 #include <vector>
+
+#include "topologies/fabric.h"
 
 namespace orrery::topologies {
 
@@ -62,8 +69,21 @@ class RouteSolver {
   /// Step 2: link indices of the route, given costs_from(source); empty when target is the source or unreachable.
   std::vector<uint32_t> route(uint32_t source, uint32_t target, std::span<const PathCost> costs) const;
 
+  /// The links of all paths that tie with the route, each with its exact share of the flow, by hops from the source and then by
+  /// id. Where a share's denominator would pass 2^62, the route alone with shares of one.
+  std::vector<std::pair<uint32_t, Share>> spread(uint32_t source, uint32_t target, std::span<const PathCost> costs) const;
+
  private:
   struct SearchGraph;  // Boost's graph, kept out of the header
+
+  /// Of the paths that tie with the route: their links lead from vertices marked here, are tight and this wide.
+  struct Ties {
+    std::vector<uint32_t> ancestors;  // the target first, hops do not increase
+    std::vector<bool> leads_to_target;
+    int64_t bottleneck = 0;
+  };
+  Ties ties(uint32_t source, uint32_t target, std::span<const PathCost> costs) const;
+  bool leads_on(const RouteLink& link, uint32_t source, const Ties& t, std::span<const PathCost> costs) const;
 
   enum class Direction { kForward, kBackward };
   std::vector<bool> reach(uint32_t start, Direction direction) const;

@@ -4,95 +4,97 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/sim_time.h"
 
 namespace orrery::topologies {
 
-namespace {
-
-/// Ids of the slice: its hosts' blocks, then the fabric's vertices (the fabric owns no links).
-uint32_t sliced_vertex(uint32_t vertex, const HostCopies& copies, uint32_t hosts, uint32_t slice_hosts) {
-  const uint32_t fabric_begin = hosts * copies.vertices_per_host;
-  return vertex < fabric_begin ? vertex : vertex - fabric_begin + slice_hosts * copies.vertices_per_host;
-}
-
-RouteSolver make_solver(std::span<const Vertex> vertices, std::span<const Link> links, const HostCopies& copies,
-                        uint32_t hosts, uint32_t slice_hosts) {
-  const bool sliced = copies.vertices_per_host > 0;
-  std::vector<bool> forwards;
-  const size_t block = sliced ? size_t{slice_hosts} * copies.vertices_per_host : vertices.size();
-  const size_t fabric_begin = sliced ? size_t{hosts} * copies.vertices_per_host : vertices.size();
-  for (size_t v = 0; v < block; ++v) forwards.push_back(vertices[v].kind != VertexKind::kDevice);
-  for (size_t v = fabric_begin; v < vertices.size(); ++v) forwards.push_back(vertices[v].kind != VertexKind::kDevice);
-
-  std::vector<RouteLink> flat;
-  const size_t link_count = sliced ? size_t{slice_hosts} * copies.links_per_host : links.size();
-  flat.reserve(link_count);
-  for (const Link& link : links.first(link_count)) {
-    const auto id = [&](VertexId v) { return sliced ? sliced_vertex(v.raw(), copies, hosts, slice_hosts) : v.raw(); };
-    flat.push_back({id(link.from), id(link.to), link.bytes_per_second, base::ceil_ps(link.latency)});
+RouteTable::RouteTable(std::span<const Vertex> vertices, std::span<const Link> links, std::shared_ptr<const ClusterShape> cluster)
+    : cluster_(std::move(cluster)) {
+  if (!cluster_) {
+    regions_.push_back(std::make_unique<RouteRegion>(vertices, links, 0));
+    return;
   }
-  return RouteSolver(std::move(forwards), std::move(flat));
-}
-
-std::vector<uint32_t> devices_of(std::span<const Vertex> vertices) {
-  std::vector<uint32_t> devices;
-  for (size_t v = 0; v < vertices.size(); ++v) {
-    if (vertices[v].kind == VertexKind::kDevice) devices.push_back(static_cast<uint32_t>(v));
+  for (const HostRun& run : cluster_->runs) {
+    regions_.push_back(std::make_unique<RouteRegion>(vertices.subspan(run.first_vertex, run.vertices),
+                                                     links.subspan(run.first_link, run.own_links), run.first_vertex));
   }
-  return devices;
 }
 
-}  // namespace
+RouteTable::Place RouteTable::place(VertexId vertex) const {
+  const uint32_t id = vertex.raw();
+  if (!cluster_) return {nullptr, regions_.front().get(), 0, id};
+  if (id >= cluster_->fabric_vertex) return {nullptr, nullptr, 0, id - cluster_->fabric_vertex};
+  const auto& runs = cluster_->runs;
+  const auto after = std::upper_bound(runs.begin(), runs.end(), id, [](uint32_t v, const HostRun& r) { return v < r.first_vertex; });
+  const HostRun& run = *(after - 1);
+  const uint32_t offset = id - run.first_vertex;
+  return {&run, regions_[static_cast<size_t>(&run - runs.data())].get(), run.first_host + offset / run.vertices,
+          offset % run.vertices};
+}
 
-RouteTable::RouteTable(std::span<const Vertex> vertices, std::span<const Link> links,
-                       const std::optional<HostCopies>& copies, uint32_t hosts)
-    : copies_(copies.value_or(HostCopies{})),
-      hosts_(hosts),
-      slice_hosts_(std::min(hosts, 2u)),
-      devices_(devices_of(copies ? vertices.first(size_t{slice_hosts_} * copies_.vertices_per_host) : vertices)),
-      solver_(make_solver(vertices, links, copies_, hosts_, slice_hosts_)) {}
+/// Appends the links from a place to another vertex of its host (or of the whole graph).
+void RouteTable::inside(const Place& from, uint32_t to_local, bool spread, Shares& links) const {
+  const uint32_t first = from.run == nullptr ? 0 : from.run->first_link + (from.host - from.run->first_host) * from.run->links;
+  if (spread) {
+    for (const auto& [link, share] : from.region->spread(from.local, to_local)) links.push_back({LinkId(first + link), share});
+    return;
+  }
+  for (const uint32_t link : from.region->route(from.local, to_local)) links.push_back({LinkId(first + link), {}});
+}
 
-RouteTable::Slice RouteTable::slice(VertexId from, VertexId to) const {
-  Slice s{from.raw(), to.raw(), {}};
-  const uint32_t block = copies_.vertices_per_host;
-  if (block == 0) return s;
-  uint32_t used = 0;
-  const auto place = [&](uint32_t vertex) {
-    const uint32_t host = vertex / block;
-    if (host >= hosts_) return sliced_vertex(vertex, copies_, hosts_, slice_hosts_);
-    if (used == 0 || s.hosts[used - 1] != host) s.hosts[used++] = host;
-    return (used - 1) * block + vertex % block;
+/// Vertex, its card, the fabric, the other's card, the other. False when one of them reaches no card.
+bool RouteTable::through_fabric(const Place& from, const Place& to, bool spread, Shares& links) const {
+  if (!cluster_ || !cluster_->fabric) return false;
+  const auto switch_of_nic = cluster_->fabric->switch_of_nic();
+  const auto leaf = [&](const Place& p, uint32_t nic) {
+    return switch_of_nic[p.run->first_nic + (p.host - p.run->first_host) * static_cast<uint32_t>(p.run->nics.size()) + nic];
   };
-  s.from = place(from.raw());
-  s.to = place(to.raw());
-  return s;
+  const auto append = [&](const Place& p, const Way& way) {
+    const uint32_t first = p.run->first_link + (p.host - p.run->first_host) * p.run->links;
+    for (const uint32_t link : way.links) links.push_back({LinkId(first + link), {}});
+  };
+  uint32_t out = from.local, in = to.local;  // switches
+  if (from.run != nullptr) {
+    const std::optional<Way>& way = from.region->way_out(from.local);
+    if (!way) return false;
+    append(from, *way);
+    links.push_back({LinkId(from.run->cable_up(from.host, way->nic)), {}});
+    out = leaf(from, way->nic);
+  }
+  const std::optional<Way>* last = to.run == nullptr ? nullptr : &to.region->way_in(to.local);
+  if (last != nullptr) {
+    if (!*last) return false;
+    in = leaf(to, (*last)->nic);
+  }
+  const auto id = [](const Place& p) { return uint64_t{p.host} << 32 | p.local; };
+  const uint64_t key = stable_hash(id(from), id(to));
+  if (spread) {
+    std::vector<std::pair<uint32_t, Share>> hops;
+    cluster_->fabric->spread(out, in, key, hops);
+    for (const auto& [link, share] : hops) links.push_back({LinkId(cluster_->fabric_link + link), share});
+  } else {
+    std::vector<uint32_t> hops;
+    cluster_->fabric->route(out, in, key, hops);
+    for (const uint32_t link : hops) links.push_back({LinkId(cluster_->fabric_link + link), {}});
+  }
+  if (last != nullptr) {
+    links.push_back({LinkId(to.run->cable_up(to.host, (*last)->nic) + 1), {}});
+    append(to, **last);
+  }
+  return true;
 }
 
-const std::vector<PathCost>& RouteTable::costs_from(uint32_t source) const {
-  {
-    const std::lock_guard lock(costs_mutex_);
-    if (const auto it = costs_.find(source); it != costs_.end()) return *it->second;
+RouteTable::Shares RouteTable::solve(VertexId from_vertex, VertexId to_vertex, bool spread) const {
+  const Place from = place(from_vertex), to = place(to_vertex);
+  Shares links;
+  if (from.region != nullptr && from.run == to.run && from.host == to.host) {
+    inside(from, to.local, spread, links);
+    if (!links.empty() || from_vertex == to_vertex) return links;
   }
-  // Solved outside the lock: two threads may do it twice, and get the same.
-  auto costs = std::make_unique<const std::vector<PathCost>>(solver_.costs_from(source));
-  const std::lock_guard lock(costs_mutex_);
-  return *costs_.try_emplace(source, std::move(costs)).first->second;
+  if (!through_fabric(from, to, spread, links)) links.clear();
+  return links;
 }
 
-std::vector<LinkId> RouteTable::solve(VertexId from, VertexId to) const {
-  const Slice s = slice(from, to);
-  std::vector<LinkId> path;
-  for (const uint32_t id : solver_.route(s.from, s.to, costs_from(s.from))) {
-    if (copies_.links_per_host == 0) {
-      path.emplace_back(id);
-    } else {
-      const uint32_t host = s.hosts[id / copies_.links_per_host];
-      path.emplace_back(host * copies_.links_per_host + id % copies_.links_per_host);
-    }
-  }
-  return path;
-}
+std::vector<LinkShare> RouteTable::spread(VertexId from, VertexId to) const { return solve(from, to, true); }
 
 std::span<const LinkId> RouteTable::find(VertexId from, VertexId to) const {
   if (from == to) return {};
@@ -102,16 +104,34 @@ std::span<const LinkId> RouteTable::find(VertexId from, VertexId to) const {
     const std::shared_lock lock(shard.mutex);
     if (const auto it = shard.routes.find(key); it != shard.routes.end()) return it->second;
   }
-  std::vector<LinkId> path = solve(from, to);
+  std::vector<LinkId> path;
+  for (const LinkShare& hop : solve(from, to, false)) path.push_back(hop.link);
   const std::unique_lock lock(shard.mutex);
   return shard.routes.try_emplace(key, std::move(path)).first->second;
 }
 
 std::optional<std::pair<VertexId, VertexId>> RouteTable::unreachable_devices() const {
-  const auto pair = solver_.unreachable_pair(devices_);
-  if (!pair) return std::nullopt;
-  // The slice's hosts are the topology's first two, so host vertices keep their ids.
-  return std::pair{VertexId(pair->first), VertexId(pair->second)};
+  if (!cluster_) {
+    const auto pair = regions_.front()->unreachable_devices();
+    return pair ? std::optional(std::pair{VertexId(pair->first), VertexId(pair->second)}) : std::nullopt;
+  }
+  for (size_t r = 0; r < regions_.size(); ++r) {
+    const HostRun& run = cluster_->runs[r];
+    const RouteRegion& region = *regions_[r];
+    if (const auto pair = region.unreachable_devices()) {
+      const bool joined = cluster_->fabric && region.way_out(pair->first) && region.way_in(pair->second);
+      if (!joined) return std::pair{VertexId(run.first_vertex + pair->first), VertexId(run.first_vertex + pair->second)};
+    }
+    if (cluster_->hosts == 1) continue;
+    // To a device of another host: each needs a card, both ways.
+    const uint32_t other = run.hosts > 1 ? run.first_vertex + run.vertices : cluster_->runs[r == 0 ? 1 : 0].first_vertex;
+    for (const uint32_t device : region.devices()) {
+      if (region.way_out(device) && region.way_in(device)) continue;
+      const RouteRegion& there = run.hosts > 1 ? region : *regions_[r == 0 ? 1 : 0];
+      return std::pair{VertexId(run.first_vertex + device), VertexId(other + there.devices().front())};
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace orrery::topologies

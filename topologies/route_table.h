@@ -1,9 +1,8 @@
 #pragma once
-/// Routes of one topology, solved when first asked for and kept.
+/// Routes of one topology by the rule of topology.h, solved when first asked for and kept.
 ///
-/// A cluster of equal hosts is solved on a slice of (at most) two of them and the fabric. A route from host g to host h
-/// is the slice's route from its host 0 to its host 1 with the blocks of ids moved to g and h: the fabric is one
-/// vertex, so no shortest path visits a third host, and ids keep their order within a block, so ties fall the same way.
+/// A generated cluster is solved host by host: one region per run of equal hosts, the fabric by its own formula, and
+/// the pieces put together. A builder's own graph is one region.
 
 #include <array>
 #include <cstdint>
@@ -13,9 +12,11 @@
 #include <shared_mutex>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "topologies/route_solver.h"
+#include "topologies/cluster.h"
+#include "topologies/route_region.h"
 #include "topologies/topology.h"
 
 namespace orrery::topologies {
@@ -23,26 +24,31 @@ namespace orrery::topologies {
 /// Thread-safe: one lock per shard of pairs, shared while a cached route is looked up.
 class RouteTable {
  public:
-  /// Keeps nothing of its arguments. `copies` as Topology::host_copies(), with `hosts` copies.
-  RouteTable(std::span<const Vertex> vertices, std::span<const Link> links, const std::optional<HostCopies>& copies,
-             uint32_t hosts);
+  /// Keeps `cluster` (null for a builder's own graph), nothing else of its arguments.
+  RouteTable(std::span<const Vertex> vertices, std::span<const Link> links, std::shared_ptr<const ClusterShape> cluster);
 
   /// Route between two vertices of the topology; empty when equal or unreachable. The span lives as long as the table.
   std::span<const LinkId> find(VertexId from, VertexId to) const;
+
+  /// The links that a flow from vertex to vertex is spread over. Not kept.
+  std::vector<LinkShare> spread(VertexId from, VertexId to) const;
 
   /// A pair of devices without a route, if there is one.
   std::optional<std::pair<VertexId, VertexId>> unreachable_devices() const;
 
  private:
-  /// The slice's stand-in for a pair of vertices, and the real hosts behind the slice's two.
-  struct Slice {
-    uint32_t from = 0;
-    uint32_t to = 0;
-    std::array<uint32_t, 2> hosts = {0, 1};
+  /// A vertex of a host, or of the fabric (`run` null, `local` the switch).
+  struct Place {
+    const HostRun* run = nullptr;
+    const RouteRegion* region = nullptr;
+    uint32_t host = 0;
+    uint32_t local = 0;
   };
-  Slice slice(VertexId from, VertexId to) const;
-  std::vector<LinkId> solve(VertexId from, VertexId to) const;
-  const std::vector<PathCost>& costs_from(uint32_t source) const;
+  using Shares = std::vector<LinkShare>;
+  Place place(VertexId vertex) const;
+  void inside(const Place& from, uint32_t to_local, bool spread, Shares& links) const;
+  bool through_fabric(const Place& from, const Place& to, bool spread, Shares& links) const;
+  Shares solve(VertexId from, VertexId to, bool spread) const;
 
   struct Shard {
     std::shared_mutex mutex;
@@ -50,13 +56,8 @@ class RouteTable {
   };
   static constexpr size_t kShards = 16;
 
-  HostCopies copies_;              // all zero when hosts are not copies
-  uint32_t hosts_ = 0;             // of the topology
-  uint32_t slice_hosts_ = 0;       // in the solver's graph
-  std::vector<uint32_t> devices_;  // of the solver's graph
-  RouteSolver solver_;
-  mutable std::mutex costs_mutex_;
-  mutable std::unordered_map<uint32_t, std::unique_ptr<const std::vector<PathCost>>> costs_;
+  std::shared_ptr<const ClusterShape> cluster_;
+  std::vector<std::unique_ptr<RouteRegion>> regions_;  // [run], or the one of the whole graph
   mutable std::array<Shard, kShards> shards_;
 };
 

@@ -1,6 +1,7 @@
 #include "topologies/topology.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/check.h"
 #include "base/fingerprint.h"
@@ -18,7 +19,12 @@ std::string_view to_string(VertexKind kind) {
   ORRERY_CHECK(false, "vertex kind {}", static_cast<int>(kind));
 }
 
-Topology::Topology() = default;
+struct Topology::LazyClasses {
+  std::once_flag once;
+  ClusterClasses classes;
+};
+
+Topology::Topology() : classes_(std::make_shared<LazyClasses>()) {}
 Topology::Topology(Topology&&) noexcept = default;
 Topology& Topology::operator=(Topology&&) noexcept = default;
 Topology::~Topology() = default;
@@ -35,9 +41,11 @@ Topology::Topology(const Topology& other)
       out_offsets_(other.out_offsets_),
       out_links_(other.out_links_),
       host_copies_(other.host_copies_),
+      cluster_(other.cluster_),
+      classes_(other.classes_),
       fingerprint_(other.fingerprint_),
       source_notes_(other.source_notes_),
-      routes_(std::make_unique<RouteTable>(vertices_, links_, host_copies_, hosts_)) {}
+      routes_(std::make_unique<RouteTable>(vertices_, links_, cluster_)) {}
 
 Topology& Topology::operator=(const Topology& other) {
   if (this != &other) *this = Topology(other);
@@ -55,7 +63,7 @@ Topology Topology::with_link_rates(int64_t ppm, std::string_view kind) const {
     link.bytes_per_second = std::max<int64_t>(static_cast<int64_t>(rate), 1);
   }
   scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(ppm).add(kind).hex();
-  scaled.routes_ = std::make_unique<RouteTable>(scaled.vertices_, scaled.links_, scaled.host_copies_, scaled.hosts_);
+  scaled.routes_ = std::make_unique<RouteTable>(scaled.vertices_, scaled.links_, scaled.cluster_);
   return scaled;
 }
 
@@ -97,6 +105,38 @@ std::span<const LinkId> Topology::route(uint32_t from_rank, uint32_t to_rank) co
 std::span<const LinkId> Topology::path(VertexId from, VertexId to) const {
   ORRERY_CHECK(from.raw() < vertices_.size() && to.raw() < vertices_.size());
   return routes_->find(from, to);
+}
+
+std::vector<LinkShare> Topology::spread(uint32_t from_rank, uint32_t to_rank) const {
+  return routes_->spread(device(from_rank), device(to_rank));
+}
+
+const ClusterClasses& Topology::classes() const {
+  std::call_once(classes_->once, [&] { classes_->classes = cluster_->classes(); });
+  return classes_->classes;
+}
+
+uint32_t Topology::vertex_classes() const {
+  return cluster_ ? classes().vertex_classes : static_cast<uint32_t>(vertices_.size());
+}
+
+uint32_t Topology::link_classes() const { return cluster_ ? classes().link_classes : static_cast<uint32_t>(links_.size()); }
+
+uint32_t Topology::vertex_class(VertexId id) const {
+  const Vertex& v = vertex(id);
+  if (!cluster_) return id.raw();
+  if (v.host == kNoHost) return classes().of_switch[id.raw() - cluster_->fabric_vertex];
+  const HostRun& run = cluster_->run_of_host(v.host);
+  return classes().host_vertex[classes().of_host[v.host]] + (id.raw() - run.first_vertex) % run.vertices;
+}
+
+uint32_t Topology::link_class(LinkId id) const {
+  ORRERY_CHECK(id.raw() < links_.size(), "link {} of {}", id.raw(), links_.size());
+  if (!cluster_) return id.raw();
+  if (id.raw() >= cluster_->fabric_link) return classes().of_link[id.raw() - cluster_->fabric_link];
+  const HostRun& run = cluster_->run_of_link(id.raw());
+  const uint32_t offset = id.raw() - run.first_link;
+  return classes().host_link[classes().of_host[run.first_host + offset / run.links]] + offset % run.links;
 }
 
 }  // namespace orrery::topologies

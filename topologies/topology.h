@@ -6,16 +6,24 @@
 ///
 /// Ranks are host-major: rank = host * devices_per_host() + local index, local index in the order of the file.
 ///
-/// Routes. Devices do not forward, so a path has devices at its two ends only. Among the paths from a to b,
+/// Routes. Devices do not forward, so a path has devices at its two ends only. Within a host, and in a builder's own
+/// graph, among the paths from a to b,
 ///
 ///     route(a, b) = argmin over paths p of ( |p|, sum of latency, -(min of bytes_per_second), link ids of p ),
 ///
-/// compared lexicographically, latency in picoseconds (rounded up per link). The order is total, so the route is the
-/// same on every machine and in every run.
+/// compared lexicographically, latency in picoseconds (rounded up per link). Between hosts of a generated cluster,
 ///
-/// Replication. A cluster of H equal hosts is stored as H consecutive copies: vertex v of host h is h * V + v, link l
-/// of host h is h * L + l (both directions of a network card's fabric cable belong to its host), fabric vertices come
-/// last. Routes are solved once on two hosts and shifted, so thousands of hosts cost no all-pairs table.
+///     route(a, b) = route(a, nic(a)), its cable, the fabric's path (fabric.h), its cable, route(nic(b), b)
+///     nic(v)      = argmin over cards n of v's host of ( |route(v, n)|, its latency, -its bottleneck ),
+///
+/// and of k cards that tie, device i takes number i mod k: a GPU uses the card on its rail, or the nearest in PCIe. The
+/// same holds inside a host whose parts only the fabric joins. No host forwards for others. Nothing depends on machine,
+/// thread or order of questions.
+///
+/// spread(a, b) is the same as a fluid: all links of the paths that tie, each with an exact share of the flow.
+///
+/// Replication. Hosts of a generated cluster are stored one after another, fabric last (cluster.h). Routes are solved
+/// once per kind of host and shifted, so thousands of hosts cost no all-pairs table.
 
 #include <cstdint>
 #include <filesystem>
@@ -30,6 +38,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/units.h"
+#include "topologies/cluster.h"
 
 namespace orrery::topologies {
 
@@ -69,10 +78,18 @@ struct Link {
   std::string kind;  ///< "nvlink", "pcie", "ib", ...
 };
 
-/// The block sizes of a cluster of equal hosts (see Replication above).
+/// The block sizes of a cluster of equal hosts on one core switch: vertex v of host h is h * vertices_per_host + v, link l
+/// of host h is h * links_per_host + l. Exchanging two hosts of such a cluster changes nothing.
 struct HostCopies {
   uint32_t vertices_per_host = 0;
   uint32_t links_per_host = 0;
+};
+
+/// A link and the exact part of a flow that crosses it.
+struct LinkShare {
+  LinkId link;
+  Share share;
+  friend bool operator==(const LinkShare&, const LinkShare&) = default;
 };
 
 class RouteTable;
@@ -113,12 +130,26 @@ class Topology {
   /// The same rule between any two vertices, e.g. a device and its host bridge; empty when equal or unreachable.
   std::span<const LinkId> path(VertexId from, VertexId to) const;
 
+  /// All links that a flow between two ranks crosses when it is split evenly over the paths that tie, by hops from the start.
+  /// Where the fabric's paths are unique (all fluid fabrics, ecmp) this is route() with shares of one. Computed anew each time.
+  std::vector<LinkShare> spread(uint32_t from_rank, uint32_t to_rank) const;
+
   /// The same machine with links of `kind` (empty: all) at ppm / 10^6 of their rate, rounded down to whole bytes per second, at least 1.
   /// @pre ppm > 0.
   [[nodiscard]] Topology with_link_rates(int64_t ppm, std::string_view kind = {}) const;
 
-  /// Set when all hosts are copies of the first.
+  /// Set when all hosts are copies of the first, and one core switch joins them.
   const std::optional<HostCopies>& host_copies() const { return host_copies_; }
+
+  /// Layout of a generated cluster; null for a builder's own graph.
+  const ClusterShape* cluster() const { return cluster_.get(); }
+
+  /// The generator's class of a vertex or link, 0 .. vertex_classes() - 1: an equitable partition to begin colour refinement
+  /// from (cluster.h). In a builder's own graph every one is a class of its own. O(log runs) after the first call.
+  uint32_t vertex_class(VertexId id) const;
+  uint32_t link_class(LinkId id) const;
+  uint32_t vertex_classes() const;
+  uint32_t link_classes() const;
 
   /// Of everything that can change a result (names, numbers, order), not of source notes: 32 hexadecimal digits.
   const std::string& fingerprint() const { return fingerprint_; }
@@ -141,12 +172,17 @@ class Topology {
   std::vector<uint32_t> out_offsets_;  ///< CSR, [vertex + 1]
   std::vector<LinkId> out_links_;
   std::optional<HostCopies> host_copies_;
+  std::shared_ptr<const ClusterShape> cluster_;
+  struct LazyClasses;
+  std::shared_ptr<LazyClasses> classes_;
+  const ClusterClasses& classes() const;
   std::string fingerprint_;
   std::vector<std::string> source_notes_;
   std::unique_ptr<RouteTable> routes_;
 };
 
-/// Reads a topology file (schema in README.md) and replicates its host `hosts` times, joined by its fabric.
+/// Reads a topology file (schema in README.md) and replicates its host `hosts` times, joined by its fabric. Of a file that
+/// counts its hosts itself, `hosts` is 1 (what the file says) or their number.
 /// Errors: those of base/config.h; kInconsistent (parts that do not fit, an unreachable device, hosts > 1 without a
 /// fabric), kNotFound (a name that no part has), kOutOfRange (hosts outside 1 .. kMaxHosts, an index beyond a group).
 inline constexpr uint32_t kMaxHosts = 65'536;

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <numeric>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/text.h"
+#include "topologies/fabric_file.h"
+#include "topologies/file_values.h"
 #include "topologies/link_ends.h"
 
 namespace orrery::topologies {
@@ -23,31 +26,19 @@ namespace {
 constexpr std::string_view kSchema = "orrery.topology/1";
 constexpr int64_t kMaxPartCount = 4096;  // a host, not a cluster
 constexpr int64_t kMaxLinkCount = 1024;
+constexpr size_t kMaxHostLinks = 1 << 18;
 
-enum class Pairing { kAll, kByIndex };
-constexpr std::array<base::Named<Pairing>, 2> kPairings = {{{"all", Pairing::kAll}, {"by_index", Pairing::kByIndex}}};
+enum class Pairing { kAll, kByIndex, kGrouped };
+constexpr std::array<base::Named<Pairing>, 3> kPairings = {
+    {{"all", Pairing::kAll}, {"by_index", Pairing::kByIndex}, {"grouped", Pairing::kGrouped}}};
 
-/// Capacities are whole bytes per second; a datasheet's decimal fraction is exact to far better than half a byte.
-int64_t whole_bytes_per_second(base::BytesPerSecond bandwidth) { return std::llround(bandwidth.raw()); }
-
-/// One fault per capacity below 1 B/s or beyond what int64 and a double hold exactly.
-int64_t read_capacity(Reader& reader, std::string_view key, int64_t lanes) {
-  const base::BytesPerSecond bandwidth = reader.required_bandwidth(key);
-  if (bandwidth.raw() == 0) return 1;  // already a fault
-  const double total = bandwidth.raw() * static_cast<double>(lanes);
-  if (total < 1 || total > 9e15) {
-    reader.error(key, ErrorCode::kOutOfRange, "capacity of {} B/s is outside 1 B/s .. 9000 TB/s", total);
-    return 1;
+Ends pair(Pairing pairing, const std::vector<uint32_t>& from, const std::vector<uint32_t>& to) {
+  switch (pairing) {
+    case Pairing::kAll: return pair_all(from, to);
+    case Pairing::kByIndex: return pair_by_index(from, to);
+    case Pairing::kGrouped: return pair_grouped(from, to);
   }
-  return whole_bytes_per_second(bandwidth) * lanes;
-}
-
-/// Latencies and overheads: at most a second, far inside the simulator's range of time.
-base::Seconds read_delay(Reader& reader, std::string_view key) {
-  const base::Seconds delay = reader.required_seconds(key);
-  if (delay.raw() <= 1) return delay;
-  reader.error(key, ErrorCode::kOutOfRange, "{} of {} is more than one second", key, delay);
-  return base::Seconds(0);
+  ORRERY_CHECK(false, "pairing {}", static_cast<int>(pairing));
 }
 
 int64_t read_memory(Reader& reader, std::string_view key) {
@@ -85,7 +76,7 @@ void read_model(const Node& node, TopologyFile& file, ErrorSink& sink) {
   model.source = read_source(reader, fmt::format("device model {}", model.name), file);
   reader.finish();
   const auto same = [&](const DeviceModel& other) { return other.name == model.name; };
-  if (std::any_of(file.models.begin(), file.models.end(), same)) {
+  if (!model.name.empty() && std::any_of(file.models.begin(), file.models.end(), same)) {
     reader.error("name", ErrorCode::kInconsistent, "device model '{}' is defined twice", model.name);
   }
   file.models.push_back(std::move(model));
@@ -105,7 +96,7 @@ uint32_t find_model(Reader& reader, const TopologyFile& file) {
   return 0;
 }
 
-void read_part(const Node& node, VertexKind kind, TopologyFile& file, ErrorSink& sink) {
+void read_part(const Node& node, VertexKind kind, TopologyFile& file, HostKind& host, ErrorSink& sink) {
   Reader reader(node, std::string(to_string(kind)), sink);
   PartGroup part;
   part.kind = kind;
@@ -118,41 +109,52 @@ void read_part(const Node& node, VertexKind kind, TopologyFile& file, ErrorSink&
                  part.name);
   }
   const auto same = [&](const PartGroup& other) { return other.name == part.name; };
-  if (std::any_of(file.parts.begin(), file.parts.end(), same)) {
+  if (!part.name.empty() && std::any_of(host.parts.begin(), host.parts.end(), same)) {
     reader.error("name", ErrorCode::kInconsistent, "part '{}' is defined twice", part.name);
   }
-  if (!file.parts.empty()) part.first = file.parts.back().first + file.parts.back().count;
-  file.parts.push_back(std::move(part));
+  if (!host.parts.empty()) part.first = host.parts.back().first + host.parts.back().count;
+  host.parts.push_back(std::move(part));
 }
 
-void read_link(const Node& node, TopologyFile& file, ErrorSink& sink) {
+void read_link(const Node& node, TopologyFile& file, HostKind& host, ErrorSink& sink) {
   Reader reader(node, "link", sink);
   LinkGroup group;
-  const std::vector<uint32_t> from = read_end(reader, "from", file.parts);
-  const std::vector<uint32_t> to = read_end(reader, "to", file.parts);
+  const std::vector<uint32_t> from = read_end(reader, "from", host.parts);
+  const std::vector<uint32_t> to = read_end(reader, "to", host.parts);
   const Pairing pairing = reader.optional_enum("pairing", kPairings).value_or(Pairing::kAll);
   group.kind = reader.required_string("kind");
   const int64_t lanes = reader.optional_int("count", {1, kMaxLinkCount}).value_or(1);
   group.bytes_per_second = read_capacity(reader, "bandwidth_per_direction", lanes);
   group.latency = read_delay(reader, "latency");
-  read_source(reader, fmt::format("{} links", group.kind), file);
+  group.source = read_source(reader, fmt::format("{} links", group.kind), file);
   reader.finish();
   if (from.empty() || to.empty()) return;
+  size_t pairs = pairing == Pairing::kAll ? from.size() * to.size() : std::max(from.size(), to.size());
+  for (const LinkGroup& other : host.links) pairs += other.ends.size();
+  if (pairs > kMaxHostLinks) {
+    reader.error("from", ErrorCode::kOutOfRange, "{} links are more than the {} of a host", pairs, kMaxHostLinks);
+    return;
+  }
   if (pairing == Pairing::kByIndex && from.size() != to.size()) {
     reader.error("pairing", ErrorCode::kInconsistent,
                  "pairing by_index joins {} parts to {}: the numbers must be equal", from.size(), to.size());
     return;
   }
-  group.ends = pairing == Pairing::kByIndex ? pair_by_index(from, to) : pair_all(from, to);
+  if (pairing == Pairing::kGrouped && std::max(from.size(), to.size()) % std::min(from.size(), to.size()) != 0) {
+    reader.error("pairing", ErrorCode::kInconsistent, "pairing grouped joins {} parts to {}: one number must divide the other",
+                 from.size(), to.size());
+    return;
+  }
+  group.ends = pair(pairing, from, to);
   if (group.ends.empty()) {
     reader.error("to", ErrorCode::kInconsistent, "link joins a part to itself and nothing else");
   }
-  file.links.push_back(std::move(group));
+  host.links.push_back(std::move(group));
 }
 
 void read_host(const Node& node, TopologyFile& file, ErrorSink& sink) {
   Reader reader(node, "host", sink);
-  file.host_place = node.span();
+  HostKind host;
   file.source = read_source(reader, "host", file);
   constexpr std::array<std::pair<std::string_view, VertexKind>, 4> kLists = {{
       {"devices", VertexKind::kDevice},
@@ -167,28 +169,88 @@ void read_host(const Node& node, TopologyFile& file, ErrorSink& sink) {
     if (devices && reader.has(key) && list.empty()) {
       reader.error(key, ErrorCode::kInconsistent, "host has no device");
     }
-    for (const Node& part : list) read_part(part, kind, file, sink);
+    for (const Node& part : list) read_part(part, kind, file, host, sink);
   }
-  for (const Node& link : reader.optional_list("links").value_or(std::vector<Node>{})) read_link(link, file, sink);
+  for (const Node& link : reader.optional_list("links").value_or(std::vector<Node>{})) read_link(link, file, host, sink);
   reader.finish();
+  file.kinds.push_back(std::move(host));
 }
 
-void read_fabric(const Node& node, TopologyFile& file, ErrorSink& sink) {
-  Reader reader(node, "fabric", sink);
-  SwitchedFabric fabric;
-  fabric.name = reader.required_string("name");
-  fabric.kind = reader.required_string("kind");
-  fabric.bytes_per_second = read_capacity(reader, "bandwidth_per_direction", 1);
-  fabric.latency = read_delay(reader, "latency");
-  read_source(reader, "fabric", file);
-  reader.finish();
+void read_references(const std::vector<Node>& list, TopologyFile& file, ErrorSink& sink) {
+  int64_t total = 0;
+  for (const Node& node : list) {
+    Reader reader(node, "host", sink);
+    HostReference reference{.type = reader.required_string("type"), .place = reader.span("type")};
+    reference.count = static_cast<uint32_t>(reader.required_int("count", {1, kMaxHosts}));
+    reader.finish();
+    total += reference.count;
+    file.references.push_back(std::move(reference));
+  }
+  if (total > kMaxHosts) sink.error(file.host_place, ErrorCode::kOutOfRange, "{} hosts: expected 1 .. {}", total, kMaxHosts);
+}
+
+/// `host:` with parts, `host: NAME`, or `hosts:` with counts.
+void read_hosts(Reader& reader, TopologyFile& file, ErrorSink& sink) {
+  if (reader.has("hosts") && !reader.has("host")) {
+    file.host_place = reader.span("hosts");
+    file.counts_hosts = true;
+    const std::vector<Node> list = reader.required_list("hosts");
+    if (list.empty()) reader.error("hosts", ErrorCode::kInconsistent, "the cluster has no host");
+    return read_references(list, file, sink);
+  }
+  file.host_place = reader.span("host");
+  if (const auto node = reader.optional_node("host"); node && node->is_scalar()) {
+    file.references.push_back({.type = reader.required_string("host"), .place = node->span()});
+    return;
+  }
+  read_host(reader.required_object("host"), file, sink);
+}
+
+void require_nic(const TopologyFile& file, const Node& fabric, ErrorSink& sink) {
   const auto is_nic = [](const PartGroup& part) { return part.kind == VertexKind::kNic; };
-  if (std::none_of(file.parts.begin(), file.parts.end(), is_nic)) {
-    base::Diagnostic fault = node.error(ErrorCode::kInconsistent, "the fabric has no network card to join");
+  for (const HostKind& kind : file.kinds) {
+    if (std::any_of(kind.parts.begin(), kind.parts.end(), is_nic)) continue;
+    base::Diagnostic fault = fabric.error(ErrorCode::kInconsistent, "the fabric has no network card to join");
     fault.hint = "list the host's network cards under 'nics:'";
     sink.add(std::move(fault));
   }
-  file.fabric = std::move(fabric);
+}
+
+void add_kind(const HostKind& kind, uint32_t host, uint32_t first_vertex, TopologyBuilder& builder) {
+  for (const PartGroup& part : kind.parts) {
+    for (uint32_t i = 0; i < part.count; ++i) {
+      std::string name = part.count == 1 ? part.name : fmt::format("{}[{}]", part.name, i);
+      if (part.kind == VertexKind::kDevice) {
+        builder.add_device(std::move(name), host, part.model);
+      } else {
+        builder.add_vertex(part.kind, std::move(name), host);
+      }
+    }
+  }
+  for (const LinkGroup& group : kind.links) {
+    for (const auto& [from, to] : group.ends) {
+      builder.add_duplex(VertexId(first_vertex + from), VertexId(first_vertex + to), group.bytes_per_second, group.latency, group.kind);
+    }
+  }
+}
+
+/// How many of each kind; a file that counts its hosts takes no other number.
+Result<std::vector<uint32_t>> counts_of(const TopologyFile& file, uint32_t hosts) {
+  if (hosts < 1 || hosts > kMaxHosts) {
+    return base::fail(ErrorCode::kOutOfRange, "{} hosts: expected 1 .. {}", hosts, kMaxHosts);
+  }
+  if (!file.counts_hosts) return std::vector<uint32_t>{hosts};
+  std::vector<uint32_t> counts;
+  uint32_t total = 0;
+  for (const HostKind& kind : file.kinds) {
+    counts.push_back(kind.count);
+    total += kind.count;
+  }
+  if (hosts == 1 || hosts == total) return counts;
+  base::Diagnostic fault = base::make_error(ErrorCode::kInconsistent, "topology '{}' has {} hosts, not {}", file.name, total, hosts);
+  fault.where = file.host_place;
+  fault.hint = "leave --hosts out: the file counts its hosts";
+  return base::fail(std::move(fault));
 }
 
 }  // namespace
@@ -204,43 +266,50 @@ Result<TopologyFile> read_topology_file(const Node& root) {
   }
   file.name = reader.required_string("name");
   file.description = reader.required_string("description");
-  for (const Node& model : reader.required_list("device_models")) read_model(model, file, sink);
-  read_host(reader.required_object("host"), file, sink);
-  if (const auto fabric = reader.optional_object("fabric")) read_fabric(*fabric, file, sink);
+  const auto host = reader.optional_node("host");
+  const bool refers = reader.has("hosts") || (host && host->is_scalar());
+  const std::vector<Node> models = refers ? std::vector<Node>{} : reader.required_list("device_models");
+  for (const Node& model : models) read_model(model, file, sink);
+  read_hosts(reader, file, sink);
+  if (const auto fabric = reader.optional_object("fabric")) {
+    file.fabric = read_fabric(*fabric, file.source_notes, sink);
+    if (!refers) require_nic(file, *fabric, sink);
+  }
   reader.finish();
   return sink.result(std::move(file));
 }
 
-Result<Topology> build_topology(const TopologyFile& file, uint32_t hosts) {
-  if (hosts < 1 || hosts > kMaxHosts) {
-    return base::fail(ErrorCode::kOutOfRange, "{} hosts: expected 1 .. {}", hosts, kMaxHosts);
+void add_host_kind(TopologyFile& file, const TopologyFile& described, uint32_t count) {
+  const auto first_model = static_cast<uint32_t>(file.models.size());
+  file.models.insert(file.models.end(), described.models.begin(), described.models.end());
+  HostKind kind = described.kinds.front();
+  kind.count = count;
+  for (PartGroup& part : kind.parts) part.model += first_model;
+  file.kinds.push_back(std::move(kind));
+  for (const std::string& note : described.source_notes) {
+    if (!note.starts_with("fabric: ")) file.source_notes.push_back(fmt::format("{}: {}", described.name, note));
   }
-  if (hosts > 1 && !file.fabric) {
+}
+
+Result<Topology> build_topology(const TopologyFile& file, uint32_t hosts) {
+  TRY(const std::vector<uint32_t> counts, counts_of(file, hosts));
+  const uint64_t total = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  if (total > 1 && !file.fabric) {
     base::Diagnostic fault =
-        base::make_error(ErrorCode::kInconsistent, "topology '{}' has no fabric to join {} hosts", file.name, hosts);
+        base::make_error(ErrorCode::kInconsistent, "topology '{}' has no fabric to join {} hosts", file.name, total);
     fault.where = file.root_place;
     fault.hint = "add a 'fabric:' section, or use one host";
     return base::fail(std::move(fault));
   }
   TopologyBuilder builder(file.name);
   for (const DeviceModel& model : file.models) builder.add_model(model);
-  for (const PartGroup& part : file.parts) {
-    for (uint32_t i = 0; i < part.count; ++i) {
-      std::string name = part.count == 1 ? part.name : fmt::format("{}[{}]", part.name, i);
-      if (part.kind == VertexKind::kDevice) {
-        builder.add_device(std::move(name), 0, part.model);
-      } else {
-        builder.add_vertex(part.kind, std::move(name), 0);
-      }
-    }
-  }
-  for (const LinkGroup& group : file.links) {
-    for (const auto& [from, to] : group.ends) {
-      builder.add_duplex(VertexId(from), VertexId(to), group.bytes_per_second, group.latency, group.kind);
-    }
+  uint32_t host = 0, first_vertex = 0;
+  for (const HostKind& kind : file.kinds) {
+    add_kind(kind, host++, first_vertex, builder);
+    for (const PartGroup& part : kind.parts) first_vertex += part.count;
   }
   for (const std::string& note : file.source_notes) builder.add_source_note(note);
-  Result<Topology> topology = std::move(builder).build_copies(hosts, file.fabric);
+  Result<Topology> topology = std::move(builder).build_cluster(counts, file.fabric);
   if (topology) return topology;
   base::Diagnostics faults = std::move(topology).error();
   for (base::Diagnostic& fault : faults) fault.where = file.host_place;

@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "base/result.h"
 #include "topologies/builder.h"
+#include "topologies/fabric.h"
 #include "topologies/topology.h"
 
 namespace orrery::topologies {
@@ -32,17 +33,33 @@ struct LinkGroup {
   std::string kind;
   int64_t bytes_per_second = 0;  ///< one direction, `count` lanes together
   base::Seconds latency;
-  std::vector<std::pair<uint32_t, uint32_t>> ends;  ///< vertex indices within the host, in order of link ids
+  std::vector<std::pair<uint32_t, uint32_t>> ends = {};  ///< vertex indices within the host, in order of link ids
+  std::string source = {};
+};
+
+/// One kind of host: its parts and links.
+struct HostKind {
+  std::vector<PartGroup> parts;  ///< devices, switches, host bridges, network cards: in this order
+  std::vector<LinkGroup> links;
+  uint32_t count = 1;  ///< of a cluster that counts its hosts; else every count is asked for
+};
+
+/// A host that is described elsewhere: a catalog name, or a file beside this one.
+struct HostReference {
+  std::string type;
+  uint32_t count = 1;
+  base::SourceSpan place;
 };
 
 struct TopologyFile {
   std::string name;
   std::string description;  ///< one line
-  std::string source;       ///< of the host's make-up
+  std::string source;       ///< of the host's make-up; empty where it is referred to
   std::vector<DeviceModel> models;
-  std::vector<PartGroup> parts;  ///< devices, switches, host bridges, network cards: in this order
-  std::vector<LinkGroup> links;
-  std::optional<SwitchedFabric> fabric;
+  std::vector<HostKind> kinds;            ///< one, or none until the references are resolved
+  std::vector<HostReference> references;  ///< `host: NAME` or `hosts:`
+  bool counts_hosts = false;              ///< `hosts:`, so the file says how many there are
+  std::optional<FabricSpec> fabric;
   std::vector<std::string> source_notes;
   base::SourceSpan root_place, host_place;  ///< for faults found later
 };
@@ -50,7 +67,10 @@ struct TopologyFile {
 /// Every fault of the file at once.
 [[nodiscard]] base::Result<TopologyFile> read_topology_file(const base::Node& root);
 
-/// `hosts` copies of the file's host. Errors: see load_topology.
+/// Adds the kind, the models and the notes of a file that a reference of `file` names.
+void add_host_kind(TopologyFile& file, const TopologyFile& described, uint32_t count);
+
+/// `hosts` copies of the file's host, or the hosts it counts. @pre references are resolved. Errors: see load_topology.
 [[nodiscard]] base::Result<Topology> build_topology(const TopologyFile& file, uint32_t hosts);
 
 }  // namespace orrery::topologies

@@ -22,7 +22,7 @@ VariableId MaxMin::add_variable(std::int64_t cap, std::span<const Consumption> c
   variable.cap = cap;
   for (const Consumption& use : consumptions) {
     ORRERY_CHECK(use.weight >= 1 && use.constraint.raw() < constraints_.size(), "weight {}", use.weight);
-    elements_.push_back(Element{id, use.constraint.raw(), use.weight, 0});
+    elements_.push_back(Element{use.constraint.raw(), 0, use.weight});
   }
   variables_.push_back(variable);
   return VariableId(id);
@@ -37,11 +37,13 @@ void MaxMin::touch(std::uint32_t constraint) {
 void MaxMin::activate(VariableId id) {
   Variable& variable = variables_[id.raw()];
   ORRERY_CHECK(!variable.active, "variable {} is active already", id.raw());
-  variable.active = true;
+  variable.active = variable.fresh = true;
   for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e) {
-    std::vector<std::uint32_t>& list = constraints_[elements_[e].constraint].active;
-    elements_[e].position = static_cast<std::uint32_t>(list.size());
-    list.push_back(e);
+    Constraint& constraint = constraints_[elements_[e].constraint];
+    elements_[e].position = static_cast<std::uint32_t>(constraint.active.size());
+    constraint.active.push_back(Use{id.raw(), e, elements_[e].weight});
+    constraint.gained = true;
+    constraint.total += elements_[e].weight;
     touch(elements_[e].constraint);
   }
   if (variable.count == 0) lonely_.push_back(id.raw());
@@ -50,29 +52,73 @@ void MaxMin::activate(VariableId id) {
 void MaxMin::deactivate(VariableId id) {
   Variable& variable = variables_[id.raw()];
   ORRERY_CHECK(variable.active, "variable {} is not active", id.raw());
-  variable.active = false;
+  if (!variable.fresh) restart_ = std::min(restart_, variable.rate);
+  variable.active = variable.fresh = false;
   variable.rate = 0;
   for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e) {
-    std::vector<std::uint32_t>& list = constraints_[elements_[e].constraint].active;
-    const std::uint32_t last = list.back();
-    list[elements_[e].position] = last;  // order in the list does not matter: sums are exact
-    elements_[last].position = elements_[e].position;
-    list.pop_back();
+    Constraint& constraint = constraints_[elements_[e].constraint];
+    const Use last = constraint.active.back();
+    constraint.active[elements_[e].position] = last;  // order in the list does not matter: sums are exact
+    elements_[last.element].position = elements_[e].position;
+    constraint.active.pop_back();
+    constraint.total -= elements_[e].weight;
     touch(elements_[e].constraint);
   }
 }
 
-/// The component of a constraint: into component_ and rising_.
+void MaxMin::set_capacity(ConstraintId constraint, std::int64_t capacity) {
+  ORRERY_CHECK(capacity >= 0, "capacity {}", capacity);
+  constraints_[constraint.raw()].capacity = capacity;
+  restart_ = 0;
+  touch(constraint.raw());
+}
+
+std::int64_t MaxMin::full_at(const Constraint& constraint) const {
+  if (constraint.total == 0) return kNoCap;
+  std::int64_t level = 0;
+  for (;;) {
+    std::int64_t left = constraint.capacity, weight = constraint.total;
+    for (const Use& use : constraint.active) {
+      const Variable& variable = variables_[use.variable];
+      if (variable.fresh || variable.rate >= level) continue;
+      left -= use.weight * variable.rate;
+      weight -= use.weight;
+    }
+    if (weight == 0) return kNoCap;
+    const std::int64_t next = left / weight;
+    if (next <= level) return level;
+    level = next;
+  }
+}
+
+void MaxMin::find_restart() {
+  for (const std::uint32_t c : dirty_) {
+    if (restart_ > 0 && constraints_[c].gained) restart_ = std::min(restart_, full_at(constraints_[c]));
+    constraints_[c].gained = false;
+  }
+}
+
+/// What rises again together with a constraint: into component_ and rising_, as it is at level restart_.
 void MaxMin::collect(std::uint32_t first) {
   component_.assign(1, first);
   rising_.clear();
+  least_cap_ = kNoCap;
   constraints_[first].seen = round_;
   for (std::size_t i = 0; i < component_.size(); ++i) {
-    for (const std::uint32_t e : constraints_[component_[i]].active) {
-      Variable& variable = variables_[elements_[e].variable];
+    Constraint& constraint = constraints_[component_[i]];
+    std::int64_t left = constraint.capacity, weight = constraint.total;
+    for (const Use& use : constraint.active) {
+      Variable& variable = variables_[use.variable];
       if (variable.seen == round_) continue;
+      if (!variable.fresh && variable.rate < restart_) {
+        left -= use.weight * variable.rate;
+        weight -= use.weight;
+        continue;
+      }
       variable.seen = round_;
-      rising_.push_back(elements_[e].variable);
+      variable.rising = true;
+      least_cap_ = std::min(least_cap_, variable.cap);
+      rising_.push_back(use.variable);
       for (std::uint32_t k = variable.first; k < variable.first + variable.count; ++k) {
         Constraint& other = constraints_[elements_[k].constraint];
         if (other.seen == round_) continue;
@@ -80,63 +126,78 @@ void MaxMin::collect(std::uint32_t first) {
         component_.push_back(elements_[k].constraint);
       }
     }
+    constraint.left = left;
+    constraint.weight = weight;
+    constraint.touched = true;
   }
+  left_to_stop_ = rising_.size();
 }
 
-std::int64_t MaxMin::next_level() const {
-  std::int64_t level = kNoCap;
-  for (const std::uint32_t c : component_) {
-    if (constraints_[c].weight > 0) level = std::min(level, constraints_[c].left / constraints_[c].weight);
-  }
-  for (const std::uint32_t v : rising_) level = std::min(level, variables_[v].cap);
-  return level;
-}
-
-bool MaxMin::stops(const Variable& variable, std::int64_t level) const {
-  if (variable.cap == level) return true;
+void MaxMin::stop(std::uint32_t v, std::int64_t level) {
+  Variable& variable = variables_[v];
+  variable.rising = variable.fresh = false;
   for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e) {
-    if (constraints_[elements_[e].constraint].saturated) return true;
+    Constraint& constraint = constraints_[elements_[e].constraint];
+    constraint.left -= elements_[e].weight * level;
+    constraint.weight -= elements_[e].weight;
+    constraint.touched = true;
   }
-  return false;
+  if (variable.rate != level) changed_.push_back(VariableId(v));
+  variable.rate = level;
+  --left_to_stop_;
+  ++ticks_;
+}
+
+void MaxMin::stop_capped(std::int64_t level) {
+  least_cap_ = kNoCap;
+  std::size_t kept = 0;
+  for (const std::uint32_t v : rising_) {
+    if (!variables_[v].rising) continue;
+    if (variables_[v].cap == level) {
+      stop(v, level);
+      continue;
+    }
+    least_cap_ = std::min(least_cap_, variables_[v].cap);
+    rising_[kept++] = v;
+  }
+  rising_.resize(kept);
+}
+
+/// Levels of the constraints that something still rises in; the others leave component_.
+void MaxMin::refresh_levels() {
+  std::size_t kept = 0;
+  for (const std::uint32_t c : component_) {
+    Constraint& constraint = constraints_[c];
+    if (constraint.weight == 0) continue;
+    if (constraint.touched) {
+      constraint.level = constraint.left / constraint.weight;
+      constraint.touched = false;
+    }
+    component_[kept++] = c;
+  }
+  component_.resize(kept);
 }
 
 void MaxMin::fill() {
-  for (const std::uint32_t c : component_) {
-    Constraint& constraint = constraints_[c];
-    constraint.left = constraint.capacity;
-    constraint.weight = 0;
-    for (const std::uint32_t e : constraint.active) constraint.weight += elements_[e].weight;
-  }
-  while (!rising_.empty()) {
-    const std::int64_t level = next_level();
+  refresh_levels();
+  while (left_to_stop_ > 0) {
+    std::int64_t level = least_cap_;
+    for (const std::uint32_t c : component_) level = std::min(level, constraints_[c].level);
     for (const std::uint32_t c : component_) {
-      Constraint& constraint = constraints_[c];
-      constraint.saturated = constraint.weight > 0 && constraint.left / constraint.weight == level;
-    }
-    stopped_.clear();
-    std::size_t kept = 0;
-    for (const std::uint32_t v : rising_) {
-      ++ticks_;
-      if (stops(variables_[v], level)) stopped_.push_back(v);
-      else rising_[kept++] = v;
-    }
-    rising_.resize(kept);
-    for (const std::uint32_t v : stopped_) {
-      Variable& variable = variables_[v];
-      for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e) {
-        Constraint& constraint = constraints_[elements_[e].constraint];
-        constraint.left -= elements_[e].weight * level;
-        constraint.weight -= elements_[e].weight;
+      if (constraints_[c].level != level) continue;
+      for (const Use& use : constraints_[c].active) {
+        if (variables_[use.variable].rising) stop(use.variable, level);
       }
-      if (variable.rate != level) changed_.push_back(VariableId(v));
-      variable.rate = level;
     }
+    if (least_cap_ == level) stop_capped(level);
+    refresh_levels();
   }
 }
 
 std::span<const VariableId> MaxMin::solve() {
   changed_.clear();
   ++round_;
+  find_restart();
   for (const std::uint32_t c : dirty_) {
     constraints_[c].dirty = false;
     if (constraints_[c].seen == round_) continue;
@@ -144,13 +205,13 @@ std::span<const VariableId> MaxMin::solve() {
     fill();
   }
   dirty_.clear();
+  restart_ = kNoCap;
   for (const std::uint32_t v : lonely_) {
     if (!variables_[v].active || variables_[v].rate == variables_[v].cap) continue;
     variables_[v].rate = variables_[v].cap;
     changed_.push_back(VariableId(v));
   }
   lonely_.clear();
-  std::sort(changed_.begin(), changed_.end());
   return changed_;
 }
 

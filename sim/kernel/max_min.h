@@ -26,7 +26,13 @@
 /// Worked example (a test): C_1 = 10 with x_1, x_2; C_2 = 8 with x_2, x_3 and a_{3,2} = 3. Levels: 10/2 = 5 and 8/4 = 2, so x_2 = x_3 = 2 and then
 /// x_1 = 10 - 2 = 8.
 ///
-/// Two components that share no constraint do not influence each other: solve() works on components that changed.
+/// Incremental. solve() repeats only what a change can reach:
+///  * Below level m filling goes as it went before, where m is the least of: the old rates of variables that left; and, for each constraint l that
+///    gained some, the level where it is full if all others keep their rates, the last x_k of
+///        x_0 = 0,   x_{k+1} = floor( (C_l - sum of a r over r < x_k) / (weight of the others) ),
+///    which never falls. (A variable that left at rate r had no saturated link below r, and without it links only gain.)
+///  * So variables with a rate below m are constants, and only those that are connected to a change by variables at or above m rise again, from m.
+/// A round looks at the constraints that still rise, and at the variables of those that stop.
 
 #include <cstdint>
 #include <limits>
@@ -59,44 +65,58 @@ class MaxMin {
   void activate(VariableId variable);
   /// Rate 0 from now on. @pre active.
   void deactivate(VariableId variable);
+  /// Counts from the next solve() on. @pre capacity >= 0.
+  void set_capacity(ConstraintId constraint, std::int64_t capacity);
   [[nodiscard]] bool active(VariableId variable) const { return variables_[variable.raw()].active; }
 
-  /// Shares out anew in every component touched since the last call. Returns the active variables whose rate changed, ascending; the
-  /// span is valid until the next call.
+  /// Shares out anew in every component touched since the last call. Returns the active variables whose rate changed, each once, in an order
+  /// that says nothing; the span is valid until the next call.
   std::span<const VariableId> solve();
   [[nodiscard]] std::int64_t rate(VariableId variable) const { return variables_[variable.raw()].rate; }
   /// Variables that calls of solve() looked at, in all: the effort.
   [[nodiscard]] std::uint64_t ticks() const { return ticks_; }
 
  private:
-  struct Element {
-    std::uint32_t variable = 0;
+  struct Element {  // of a variable
     std::uint32_t constraint = 0;
-    std::int64_t weight = 0;
     std::uint32_t position = 0;  // in the constraint's list while active
+    std::int64_t weight = 0;
+  };
+  struct Use {  // of a constraint
+    std::uint32_t variable = 0;
+    std::uint32_t element = 0;
+    std::int64_t weight = 0;
   };
   struct Variable {
     std::uint32_t first = 0, count = 0;  // elements_
     std::int64_t cap = kNoCap;
     std::int64_t rate = 0;
-    std::uint64_t seen = 0;
+    std::uint64_t seen = 0;              // round in which its component was collected
     bool active = false;
+    bool fresh = false;                  // activated since the last solve()
+    bool rising = false;
   };
   struct Constraint {
     std::int64_t capacity = 0;
+    std::int64_t total = 0;     // weight of the active variables
     std::int64_t left = 0;      // R_l
     std::int64_t weight = 0;    // A_l
+    std::int64_t level = 0;     // R_l / A_l
     std::uint64_t seen = 0;
-    bool saturated = false;
     bool dirty = false;
-    std::vector<std::uint32_t> active;  // elements of active variables
+    bool gained = false;        // a variable, since the last solve()
+    bool touched = false;       // since its level was computed
+    std::vector<Use> active;
   };
 
   void touch(std::uint32_t constraint);
+  [[nodiscard]] std::int64_t full_at(const Constraint& constraint) const;
+  void find_restart();
   void collect(std::uint32_t constraint);
   void fill();
-  [[nodiscard]] std::int64_t next_level() const;
-  [[nodiscard]] bool stops(const Variable& variable, std::int64_t level) const;
+  void stop(std::uint32_t variable, std::int64_t level);
+  void stop_capped(std::int64_t level);
+  void refresh_levels();
 
   std::vector<Element> elements_;
   std::vector<Variable> variables_;
@@ -105,9 +125,11 @@ class MaxMin {
   std::vector<std::uint32_t> lonely_;   // activated variables without a constraint
   std::vector<VariableId> changed_;
   // Scratch of one component.
-  std::vector<std::uint32_t> component_;  // constraints
+  std::vector<std::uint32_t> component_;  // constraints, later those that still rise
   std::vector<std::uint32_t> rising_;     // variables
-  std::vector<std::uint32_t> stopped_;
+  std::int64_t restart_ = kNoCap;         // m
+  std::size_t left_to_stop_ = 0;
+  std::int64_t least_cap_ = kNoCap;       // of rising_; may be of one that stopped meanwhile
   std::uint64_t round_ = 0;
   std::uint64_t ticks_ = 0;
 };

@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "costmodel/profiles.h"
-#include "search/layer_program.h"
+#include "search/programs/layer_program.h"
 #include "search/outer_loops.h"
 #include "search/planner.h"
-#include "search/stage_model.h"
-#include "search/uniform_sweep.h"
+#include "search/tables/stage_model.h"
+#include "search/explain/uniform_sweep.h"
 #include "topologies/topology.h"
 
 namespace orrery::search {

@@ -1,7 +1,9 @@
-/// Whole steps of Llama-2-7B on eight GPUs, from a lowered Program to the report: programs/s and operations/s on one core.
+/// Whole steps of Llama-2-7B on one core, from a lowered Program to the report (programs/s, operations/s), and with the plan and its lowering before it on
+/// 8 to 1,024 GPUs (plans/s): what a search that simulates its best plans pays for each.
 
 #include <benchmark/benchmark.h>
 
+#include "base/allocation.h"
 #include "model/spec.h"
 #include "plan/expand.h"
 #include "plan/lower.h"
@@ -10,35 +12,64 @@
 namespace orrery::sim {
 namespace {
 
-void step(benchmark::State& state) {
-  plan::UniformOptions o;
+struct Subject {
+  model::ModelSpec model = model::find_model("llama-2-7b").value();
+  int hosts = 1;
+  plan::UniformOptions options;
+  costmodel::CostModel cost;
+  [[nodiscard]] plan::Plan plan() const { return plan::uniform_plan(model, "dgx-a100", hosts, options).value(); }
+};
+
+/// Arguments: tp, pp, dp, zero, micro-batch, global batch.
+Subject subject_of(const benchmark::State& state) {
+  base::keep_freed_memory();  // as main() of the program does
+  Subject s;
+  plan::UniformOptions& o = s.options;
   o.tp = static_cast<int>(state.range(0));
   o.pp = static_cast<int>(state.range(1));
   o.dp = static_cast<int>(state.range(2));
   o.zero = static_cast<int>(state.range(3));
   o.micro_batch = state.range(4);
-  o.global_batch = 64;
+  o.global_batch = state.range(5);
   o.sequence = 2048;
-  const auto model = model::find_model("llama-2-7b").value();
-  const auto cost = costmodel::CostModel::make(model, topologies::catalog_topology("dgx-a100").value(), std::nullopt,
-                                               {.precision = o.precision, .sequence = o.sequence}).value();
-  const auto program = plan::lower(plan::uniform_plan(model, "dgx-a100", 1, o).value(), model).value();
+  s.hosts = (o.tp * o.pp * o.dp + 7) / 8;
+  s.cost = costmodel::CostModel::make(s.model, topologies::catalog_topology("dgx-a100", static_cast<std::uint32_t>(s.hosts)).value(), std::nullopt,
+                                      {.precision = o.precision, .sequence = o.sequence}).value();
+  return s;
+}
+
+void report(benchmark::State& state, const plan::Program& program, const char* rate) {
   std::size_t operations = 0;
   for (const auto& k : program.classes) operations += plan::unroll(program, k).size();
-  std::uint64_t events = 0;
-  for (auto _ : state) {
-    const auto report = simulate(program, cost);
-    events = report->events;
-    benchmark::DoNotOptimize(report->step_time_ps);
-  }
+  const auto runs = static_cast<double>(state.iterations());
   state.counters["operations"] = static_cast<double>(operations);
-  state.counters["events"] = static_cast<double>(events);
-  state.counters["programs/s"] = benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
-  state.counters["operations/s"] =
-      benchmark::Counter(static_cast<double>(state.iterations()) * static_cast<double>(operations), benchmark::Counter::kIsRate);
+  state.counters[rate] = benchmark::Counter(runs, benchmark::Counter::kIsRate);
+  state.counters["operations/s"] = benchmark::Counter(runs * static_cast<double>(operations), benchmark::Counter::kIsRate);
 }
-// tp, pp, dp, zero, micro-batch
-BENCHMARK(step)->Args({8, 1, 1, 0, 8})->Args({1, 1, 8, 3, 1})->Args({2, 2, 2, 1, 2})->Args({1, 8, 1, 0, 4})->Unit(benchmark::kMillisecond);
+
+void step(benchmark::State& state) {
+  const Subject s = subject_of(state);
+  const auto program = plan::lower(s.plan(), s.model).value();
+  for (auto _ : state) benchmark::DoNotOptimize(simulate(program, s.cost)->step_time_ps);
+  report(state, program, "programs/s");
+}
+BENCHMARK(step)->Args({8, 1, 1, 0, 8, 64})->Args({1, 1, 8, 3, 1, 64})->Args({2, 2, 2, 1, 2, 64})->Args({1, 8, 1, 0, 4, 64})->Unit(benchmark::kMillisecond);
+
+void plan_to_report(benchmark::State& state) {
+  const Subject s = subject_of(state);
+  for (auto _ : state) {
+    const auto program = plan::lower(s.plan(), s.model).value();
+    benchmark::DoNotOptimize(simulate(program, s.cost)->step_time_ps);
+  }
+  report(state, plan::lower(s.plan(), s.model).value(), "plans/s");
+}
+// 8, 64, 256 and 1,024 GPUs, the batch in proportion: without a pipeline, with a short one, with a long one.
+BENCHMARK(plan_to_report)
+    ->Args({1, 1, 8, 3, 2, 64})->Args({2, 2, 2, 1, 1, 64})->Args({1, 8, 1, 0, 4, 64})
+    ->Args({2, 1, 32, 1, 2, 256})->Args({2, 4, 8, 1, 1, 256})
+    ->Args({4, 1, 64, 1, 2, 1024})->Args({2, 8, 16, 1, 1, 512})
+    ->Args({4, 2, 128, 1, 1, 2048})->Args({4, 8, 32, 1, 1, 1024})
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace orrery::sim

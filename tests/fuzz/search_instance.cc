@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "search/certificate_check.h"
-#include "search/instance.h"
-#include "search/instance_program.h"
+#include "search/proof/certificate_check.h"
+#include "search/instance/instance.h"
+#include "search/instance/instance_program.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace orrery;

@@ -23,6 +23,7 @@ ONLY = {("search", "sim"): {"sim/simulate.h"}}  # (from, to): the headers open t
 OWNED = [
     (re.compile(r"^(torch|ATen|c10|caffe2)/|^cuda|^nccl\.h$|^mpi\.h$"), {"executor"}),
     (re.compile(r"^yaml-cpp/"), {"base"}),
+    (re.compile(r"^pugixml"), {"topologies"}),
 ]
 QUOTED = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 ANGLED = re.compile(r"^\s*#\s*include\s+<([^>]+)>")

@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "base/json.h"
-#include "search/balanced_partition.h"
+#include "search/programs/balanced_partition.h"
 
 namespace orrery::search {
 namespace {

@@ -109,6 +109,29 @@ const char* const kWrongMegatron = R"(--tensor-model-parallel-size 8
 --recompute-granularity some
 )";
 
+const char* const kRows = R"(id,cluster,layers,hidden,heads,gpus,tp,pp,micro_batch,global_batch,recompute,sequence_parallel,virtual_stages,precision,zero,"note, with a comma"
+22B,,48,6144,64,8,8,1,4,4,full,no,,fp16,,"Megatron, 22 billion"
+22B,,48,6144,64,8,8,1,4,4,selective,yes,,fp16,,"says ""selective"""
+175B,dgx-a100,96,12288,96,64,8,8,1,64,selective,yes,3,,1,
+uneven,dgx-h100,30,4096,32,64,8,4,1,64,,yes,3,,1,thirty layers in twelve chunks
+full,,24,8192,64,8,8,1,16,16,none,no,,,,
+slip,,48,6144,64,8,6,1,4,4,ful,no,,,5,
+short,,48
+batch,,48,6144,64,64,8,1,4,4,full,no,,,,
+cluster,dgx-a10,48,6144,64,8,8,1,4,4,full,no,,,,
+)";
+const char* const kMatrix = R"(        GPU0    GPU1    NIC0    CPU Affinity    NUMA Affinity
+GPU0     X      NV12    PXB     0-31    0
+GPU1    NV12     X      SYS     32-63   1
+NIC0    PXB     SYS      X
+
+Legend:
+)";
+const char* const kWrongSlurm = R"(SwitchName=leaf0 Nodes=node[00-15
+SwitchName=leaf1 Nods=node[16-31]
+SwitchName=spine Switches=leaf[0-2]
+)";
+
 std::vector<Case> cases() {
   return {
       {"help", "--help"},
@@ -135,7 +158,13 @@ std::vector<Case> cases() {
       {"experts_of_a_dense_model", "simulate --model llama-2-7b --cluster dgx-h100 --ep 8"},
       {"simulate_experts",
        "simulate --model mixtral-8x7b --cluster dgx-h100 --hosts 2 --tp 2 --ep 8 --zero 1 --recompute full --global-batch 64 --sequence-length 4096"},
+      {"topology_host", "topology show dgx-1-v100"},
+      {"topology_rails", "topology show h100-rail-optimised --hosts 64"},
+      {"topology_torus_json", "topology show h100-torus-4x4x4 --hosts 64 --json"},
+      {"topology_nvidia_smi", "topology import topo.txt --from nvidia-smi --device A100-SXM4-80GB --nic 200Gb/s --out host.yaml", {{"topo.txt", kMatrix}}},
+      {"topology_slurm_wrong", "topology import topology.conf --from slurm --host dgx-h100", {{"topology.conf", kWrongSlurm}}},
       {"list_models", "list models"},
+      {"list_tunings", "list tunings"},
       {"list_clusters_json", "list clusters --json"},
       {"solve", "solve instance.json --check", {{"instance.json", kInstance}}},
       {"solve_json", "solve instance.json --check --json", {{"instance.json", kInstance}}},
@@ -149,6 +178,9 @@ std::vector<Case> cases() {
       {"import_megatron_wrong", "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json", {{"run.sh", kWrongMegatron}}},
       {"import_other", "import deepspeed ds.json --model gpt2 --cluster dgx-a100 --out plan.json"},
       {"simulate_uniform", "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 --global-batch 64 --sequence-length 2048 --json"},
+      {"simulate_goodput", "simulate --model gpt2 --cluster dgx-a100 --tp 2 --global-batch 8 --sequence-length 256 --mtbf 50h --checkpoint-time 30s"},
+      {"simulate_table", "simulate --table rows.csv --threads 2", {{"rows.csv", kRows}}},
+      {"simulate_table_with_plan", "simulate --table rows.csv --plan plan.json", {{"rows.csv", kRows}}},
       {"simulate_text", "simulate --model gpt2-xl --cluster dgx-h100 --pp 4 --dp 2 --recompute full --micro-batch 2 --global-batch 64"},
       {"plan_profile",
        "plan --model llama-2-7b --cluster dgx-a100 --profile llama2-7b-a100-8gpu --memory 36GiB --global-batch 64 --sequence-length 2048 --top 3 --json"},
@@ -157,6 +189,14 @@ std::vector<Case> cases() {
       {"plan_unknown_dimension", "plan --model gpt2-xl --cluster dgx-a100 --space dp,zero4 --fix tp=two,microbatch=1"},
       {"plan_unknown_target", "plan --model gpt2-xl --cluster dgx-a100 --target megatorn"},
       {"explain_help", "explain --help"},
+      {"collective_help", "collective --help"},
+      {"collective_text", "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB"},
+      {"collective_json", "collective --cluster dgx-a100 --op all_gather --bytes 64MiB --ranks 0-3 --profile a100-measured --json"},
+      {"collective_large", "collective --cluster dgx-h100 --hosts 1024 --bytes 1GiB"},
+      {"collective_wrong_ranks", "collective --cluster dgx-a100 --bytes 64MiB --ranks 0,3-9"},
+      {"collective_wrong_algorithm", "collective --cluster dgx-a100 --bytes 64MiB --algorithm nvls"},
+      {"collective_unknown_profile", "collective --cluster dgx-a100 --bytes 64MiB --profile hoper"},
+      {"collective_missing_bytes", "collective --cluster dgx-a100 --op all_reduce"},
       {"explain_missing_plan", "explain --plan nowhere.json"},
   };
 }
@@ -197,6 +237,41 @@ TEST(CommandLine, PlanIsTheSameTwiceAndWithTwoThreads) {
   EXPECT_EQ(once.exit_code, 0) << once.err;
   EXPECT_EQ(without_times(once.out), without_times(again.out));
   EXPECT_EQ(without_times(once.out), without_times(two.out));
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+TEST(CommandLine, TableGivesTheSameBytesWithAnyThreadsAndCarriesColumnsThrough) {
+  const ScratchFolder folder;
+  folder.write("rows.csv", kRows);
+  const CliResult one = run_cli("simulate --table rows.csv --out one.csv", folder.path());
+  EXPECT_EQ(one.exit_code, 1);  // some rows are faulty
+  EXPECT_EQ(one.out, "");
+  EXPECT_EQ(run_cli("simulate --table rows.csv --out four.csv --threads 4", folder.path()).err, one.err);
+  const std::string results = read_text(folder.path() / "one.csv");
+  EXPECT_EQ(read_text(folder.path() / "four.csv"), results);
+  EXPECT_NE(results.find("\"Megatron, 22 billion\""), std::string::npos);
+  // Results of results: the columns are made anew, not twice.
+  ASSERT_EQ(run_cli("simulate --table one.csv --out again.csv", folder.path()).exit_code, 1);
+  const std::string again = read_text(folder.path() / "again.csv");
+  EXPECT_EQ(again.substr(0, again.find('\n')), results.substr(0, results.find('\n')));
+}
+
+TEST(CommandLine, ARowOfATableIsWhatTheCommandSays) {
+  const ScratchFolder folder;
+  folder.write("rows.csv", "tp,pp,dp,zero,seq,micro_batch\r\n2,2,2,1,2048,2\r\n");
+  const CliResult table = run_cli("simulate --table rows.csv --model llama-2-7b --cluster dgx-a100 --global-batch 64", folder.path());
+  const CliResult flags =
+      run_cli("simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 --micro-batch 2 --global-batch 64 --sequence-length 2048 --json", folder.path());
+  std::smatch step;
+  ASSERT_TRUE(std::regex_search(flags.out, step, std::regex(R"("step_time_s": ([0-9.]+))")));
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find("\r\n2,2,2,1,2048,2," + step[1].str() + ","), std::string::npos) << table.out << step[1];
 }
 
 /// Of a plan that is a function of the code base, made first; `then` uses plan.json.

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "search/instance.h"
-#include "search/pipeline_program.h"
+#include "search/instance/instance.h"
+#include "search/programs/pipeline_program.h"
 #include "tests/oracle/search/random_layers.h"
 
 namespace orrery::search {
@@ -89,8 +89,8 @@ inline PipelineProblem troubled_pipeline(base::Rng& rng, Trouble trouble, int st
     stage.layers.budget_bytes = std::int64_t{1'100'000'000} * layers / stages;
     if (i == 0) stage.layers.entry_ps = {0, 0, 0};
     if (i + 1 == stages) stage.layers.exit_ps = {0, 0, 0};
-    for (int count = 1; count <= layers - stages + 1; ++count) stage.counts.push_back(count);
-    if (stages == 1) stage.counts = {layers};
+    stage.most = layers - stages + 1;
+    if (stages == 1) stage.fewest = layers;
     p.stages.push_back(std::move(stage));
   }
   return p;

@@ -3,8 +3,8 @@
 
 #include <iostream>
 
-#include "search/balanced_partition.h"
-#include "search/pipeline_program.h"
+#include "search/programs/balanced_partition.h"
+#include "search/programs/pipeline_program.h"
 #include "tests/oracle/search/random_layers.h"
 
 namespace orrery::search {
@@ -48,7 +48,7 @@ PipelineProblem random_pipeline(base::Rng& rng, std::size_t stages, int layers, 
     stage.layers.flight = flight;
     stage.layers.budget_bytes = layers * (150 + draw(rng, 250)) / 2;
     if (embedding && i == 0) stage.steady_ps = draw(rng, 4000);
-    for (int count = 1; count <= layers - static_cast<int>(stages) + 1; ++count) stage.counts.push_back(count);
+    stage.most = layers - static_cast<int>(stages) + 1;
     p.stages.push_back(std::move(stage));
   }
   return p;

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "search/instance.h"
+#include "search/instance/instance.h"
 
 namespace orrery::search {
 

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "search/pipeline_program.h"
+#include "search/programs/pipeline_program.h"
 #include "tests/oracle/search/random_layers.h"
 
 namespace orrery::search {
@@ -116,8 +116,7 @@ class EveryPipeline {
       if (best_ < kForbidden) best_ps[partition_] = best_;
       return;
     }
-    for (const int count : p_.stages[i].counts) {
-      if (count > left) continue;
+    for (int count = p_.stages[i].fewest; count <= std::min(left, p_.stages[i].most); ++count) {
       partition_.push_back(count);
       partitions(left - count);
       partition_.pop_back();

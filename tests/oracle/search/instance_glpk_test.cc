@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "search/certificate_check.h"
-#include "search/instance_program.h"
+#include "search/proof/certificate_check.h"
+#include "search/instance/instance_program.h"
 #include "tests/oracle/search/random_instance.h"
 
 namespace orrery::search {

@@ -2,8 +2,8 @@
 // checker.
 #include <gtest/gtest.h>
 
-#include "search/certificate_check.h"
-#include "search/instance_program.h"
+#include "search/proof/certificate_check.h"
+#include "search/instance/instance_program.h"
 #include "tests/oracle/search/brute_instance.h"
 #include "tests/oracle/search/random_instance.h"
 

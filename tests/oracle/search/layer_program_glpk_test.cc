@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "search/layer_program.h"
+#include "search/programs/layer_program.h"
 #include "tests/oracle/search/random_layers.h"
 
 namespace orrery::search {

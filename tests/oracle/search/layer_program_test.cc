@@ -1,5 +1,5 @@
 // The layer programs against brute force over all sequences, equal to the picosecond.
-#include "search/layer_program.h"
+#include "search/programs/layer_program.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "base/rng.h"
-#include "search/label_program.h"
+#include "search/programs/label_program.h"
 #include "tests/oracle/search/random_layers.h"
 
 namespace orrery::search {

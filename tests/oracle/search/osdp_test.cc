@@ -11,8 +11,8 @@
 #include <map>
 
 #include "base/json.h"
-#include "search/certificate_check.h"
-#include "search/instance_program.h"
+#include "search/proof/certificate_check.h"
+#include "search/instance/instance_program.h"
 
 namespace orrery::search {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-#include "search/pipeline_program.h"
+#include "search/programs/pipeline_program.h"
 #include "tests/oracle/search/random_layers.h"
 
 namespace orrery::search {
@@ -163,7 +163,7 @@ PipelineProblem random_pipeline(base::Rng& rng) {
     stage.layers.front_transient_bytes = stage.layers.front_forward_bytes = stage.layers.front_step_bytes = stage.layers.back_neighbour_bytes = 0;
     if (i > 0) stage.layers.entry_ps.clear();
     if (i + 1 < stages) stage.layers.exit_ps.clear();
-    for (int count = 1; count <= p.layers - static_cast<int>(stages) + 1; ++count) stage.counts.push_back(count);
+    stage.most = p.layers - static_cast<int>(stages) + 1;
     stage.layers.budget_bytes = 30 + p.layers * (60 + draw(rng, 60)) / static_cast<std::int64_t>(4 * stages);
     stage.steady_ps = draw(rng, 60);
     stage.once_ps = draw(rng, 60);

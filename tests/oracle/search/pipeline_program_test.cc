@@ -1,5 +1,5 @@
 // The pipeline program against brute force over counts, options and boundary layouts.
-#include "search/pipeline_program.h"
+#include "search/programs/pipeline_program.h"
 
 #include <gtest/gtest.h>
 
@@ -23,9 +23,9 @@ PipelineProblem random_pipeline(base::Rng& rng) {
     if (i > 0) stage.layers.entry_ps.clear();
     if (i + 1 < stages) stage.layers.exit_ps.clear();
     const int count = 1 + static_cast<int>(draw(rng, 2));
-    stage.counts = {count};
-    if (rng.below(2) == 0) stage.counts.push_back(count + 1);
-    p.layers += stage.counts[rng.below(stage.counts.size())];
+    stage.fewest = count;
+    stage.most = count + (rng.below(2) == 0 ? 1 : 0);
+    p.layers += count + static_cast<int>(rng.below(static_cast<std::uint64_t>(stage.most - count + 1)));
     stage.layers.budget_bytes = draw(rng, 60) + 50;
     stage.steady_ps = draw(rng, 60);
     stage.once_ps = draw(rng, 60);
@@ -57,7 +57,7 @@ class BruteForce {
       if (layers == p_.layers) best = std::min(best, sum + (p_.micro_batches - 1) * slowest);
       return;
     }
-    for (const int count : p_.stages[i].counts) {
+    for (int count = p_.stages[i].fewest; count <= p_.stages[i].most; ++count) {
       sequence_.assign(static_cast<std::size_t>(count), 0);
       sequences(i, 0, entry, layers + count, slowest, sum);
     }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "search/layer_program.h"
+#include "search/programs/layer_program.h"
 
 namespace orrery::search {
 

@@ -1,5 +1,5 @@
 // The rank program against every assignment of choices, its cost written out from the formula of rank_program.h.
-#include "search/rank_program.h"
+#include "search/programs/rank_program.h"
 
 #include <gtest/gtest.h>
 

@@ -12,10 +12,10 @@
 
 #include "base/rng.h"
 #include "costmodel/layer_costs.h"
-#include "search/decision_tree.h"
-#include "search/instance.h"
-#include "search/layer_memory.h"
-#include "search/stage_model.h"
+#include "search/space/decision_tree.h"
+#include "search/instance/instance.h"
+#include "search/tables/layer_memory.h"
+#include "search/tables/stage_model.h"
 #include "tests/oracle/search/random_layers.h"
 #include "tests/unit/search/random_machine.h"
 
@@ -183,9 +183,8 @@ inline PipelineProblem real_pipeline(base::Rng& rng, RealMachine& machine, const
                          &stage.departure_bytes}) {
       keep(*values);
     }
-    stage.counts.clear();
-    for (int count = 1; count <= p.layers - request.stages + 1; ++count) stage.counts.push_back(count);
-    if (request.stages == 1) stage.counts = {p.layers};
+    stage.most = p.layers - request.stages + 1;
+    stage.fewest = request.stages == 1 ? p.layers : 1;
     p.stages.push_back(std::move(stage));
   }
   return p;
@@ -194,7 +193,7 @@ inline PipelineProblem real_pipeline(base::Rng& rng, RealMachine& machine, const
 /// Budgets of which about every second fits some choice of a partition only, to the byte; the others have room for more.
 inline void set_budgets(base::Rng& rng, PipelineProblem& p) {
   for (PipelineStage& stage : p.stages) {
-    const int most = stage.counts.back();
+    const int most = stage.most;
     const auto count = static_cast<std::size_t>(rng.below(2) == 0 ? most : 1 + draw(rng, most));
     std::vector<LayerOption> some;
     for (std::size_t k = 0; k < count; ++k) some.push_back(stage.layers.options[rng.below(stage.layers.options.size())]);

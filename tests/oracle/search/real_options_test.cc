@@ -4,9 +4,9 @@
 
 #include <iostream>
 
-#include "search/certificate_check.h"
-#include "search/instance_program.h"
-#include "search/label_program.h"
+#include "search/proof/certificate_check.h"
+#include "search/instance/instance_program.h"
+#include "search/programs/label_program.h"
 #include "tests/oracle/search/brute_instance.h"
 #include "tests/oracle/search/brute_pipeline.h"
 #include "tests/oracle/search/real_options.h"
@@ -186,11 +186,15 @@ TEST(RealOptionsOracle, PipelinesMatchAllPartitionsAndTheirRunnersUp) {
     }
     for (std::size_t i = 0; i < p.stages.size(); ++i) {
       PipelineProblem other = p;
-      for (std::size_t k = 0; k < i; ++k) other.stages[k].counts = {best_partition[k]};
-      std::erase(other.stages[i].counts, best_partition[i]);
-      if (other.stages[i].counts.empty()) continue;
-      const auto next = solve_pipeline(other, kForbidden, effort);
-      if (next) second = std::min(second, next->cost_ps);
+      for (std::size_t k = 0; k < i; ++k) other.stages[k].fewest = other.stages[k].most = best_partition[k];
+      const int fewest = p.stages[i].fewest, most = p.stages[i].most;
+      for (const auto& [from, to] : {std::pair(fewest, best_partition[i] - 1), std::pair(best_partition[i] + 1, most)}) {
+        if (from > to) continue;
+        other.stages[i].fewest = from;
+        other.stages[i].most = to;
+        const auto next = solve_pipeline(other, kForbidden, effort);
+        if (next) second = std::min(second, next->cost_ps);
+      }
     }
     EXPECT_EQ(second, expected) << "seed " << seed;
     seconds += second < kForbidden ? 1 : 0;

@@ -1,11 +1,11 @@
 // The sweep of uniform plans against plans built one by one and priced whole by costmodel::plan_cost.
-#include "search/uniform_sweep.h"
+#include "search/explain/uniform_sweep.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "search/decision_tree.h"
+#include "search/space/decision_tree.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {

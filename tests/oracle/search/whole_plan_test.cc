@@ -8,8 +8,8 @@
 
 #include "base/rng.h"
 #include "costmodel/layer_costs.h"
-#include "search/layer_program.h"
-#include "search/multiplier_bound.h"
+#include "search/programs/layer_program.h"
+#include "search/proof/multiplier_bound.h"
 #include "search/planner.h"
 #include "tests/oracle/search/every_plan.h"
 #include "tests/unit/search/checked_answer.h"

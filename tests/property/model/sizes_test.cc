@@ -54,30 +54,40 @@ TEST(WorkProperty, WorkIsLinearInSequences) {
   }));
 }
 
-/// The products of one block and of the head, as segments of a single rank.
-double product_flops(const ModelSpec& m, std::int64_t seq) {
-  SegmentShape base{.sequences = 1, .tokens = seq, .heads = m.heads, .kv_heads = m.kv_heads, .head_dim = m.head_dim};
-  const auto flops = [&](SegmentKind kind, std::int64_t in, std::int64_t out) {
-    SegmentShape s = base;
-    s.kind = kind;
-    s.in = in;
-    s.out = out;
-    return work(s, Phase::kF).flops.raw();
-  };
-  double mlp = flops(SegmentKind::kMlpIn, m.hidden, m.mlp_in_features()) + flops(SegmentKind::kMlpOut, m.ffn, m.hidden);
+/// Forward FLOPs of a product or an attention core on one sequence of `tokens`.
+double flops(SegmentKind kind, std::int64_t tokens, std::int64_t in, std::int64_t out, std::int64_t experts = 0) {
+  const SegmentShape s{.kind = kind, .sequences = 1, .tokens = tokens, .in = in, .out = out, .experts = experts};
+  return work(s, Phase::kF).flops.raw();
+}
+double attention_flops(const ModelSpec& m, std::int64_t sequences, std::int64_t tokens) {
+  const SegmentShape s{.kind = SegmentKind::kAttention, .sequences = sequences, .tokens = tokens, .heads = m.heads, .kv_heads = m.kv_heads, .head_dim = m.head_dim};
+  return work(s, Phase::kF).flops.raw();
+}
+
+/// The products of one block, as segments of a single rank.
+double block_flops(const ModelSpec& m, std::int64_t seq) {
+  const std::int64_t t = seq / m.token_share, span = m.attention_span(t);
+  double mlp = flops(SegmentKind::kMlpIn, t, m.hidden, m.mlp_in_features()) + flops(SegmentKind::kMlpOut, t, m.ffn, m.hidden);
   if (m.experts > 0) {  // every token as often as it has experts; what a router does beside its product is no product
-    base.experts = m.experts;
-    base.tokens = seq * m.experts_per_token;
-    mlp = flops(SegmentKind::kExpertIn, m.hidden, m.mlp_in_features()) + flops(SegmentKind::kExpertOut, m.ffn, m.hidden);
-    base.tokens = seq;
-    if (m.shared_ffn > 0) {
-      mlp += flops(SegmentKind::kMlpIn, m.hidden, 2 * m.shared_ffn) + flops(SegmentKind::kMlpOut, m.shared_ffn, m.hidden);
-    }
-    mlp += 2.0 * static_cast<double>(seq * m.hidden * (m.experts + (m.shared_ffn > 0 ? 1 : 0)));
+    const std::int64_t routed = t * m.experts_per_token;
+    mlp = flops(SegmentKind::kExpertIn, routed, m.hidden, m.mlp_in_features(), m.experts) + flops(SegmentKind::kExpertOut, routed, m.ffn, m.hidden, m.experts);
+    if (m.shared_ffn > 0) mlp += flops(SegmentKind::kMlpIn, t, m.hidden, 2 * m.shared_ffn) + flops(SegmentKind::kMlpOut, t, m.shared_ffn, m.hidden);
+    mlp += 2.0 * static_cast<double>(t * m.hidden * (m.experts + (m.shared_ffn > 0 && m.shared_gate ? 1 : 0)));
   }
-  const double block = flops(SegmentKind::kQkv, m.hidden, m.qkv_features()) + flops(SegmentKind::kAttention, 0, 0) +
-                       flops(SegmentKind::kProjection, m.heads * m.head_dim, m.hidden) + mlp;
-  return static_cast<double>(m.layers) * block + flops(SegmentKind::kLogits, m.hidden, m.vocab);
+  const double products = flops(SegmentKind::kQkv, t, m.hidden, m.qkv_features()) + flops(SegmentKind::kProjection, t, m.heads * m.head_dim, m.hidden);
+  double block = products + attention_flops(m, t / span, span) + mlp;
+  if (m.cross_attention) block += products + attention_flops(m, 1, t);
+  if (m.entry == BlockEntry::kPatchMerging) block += flops(SegmentKind::kPatchProduct, t, 2 * m.hidden, m.hidden);
+  return block;
+}
+
+/// Those of all blocks, of the head, and of the patches of images.
+double product_flops(const ModelSpec& m, std::int64_t seq) {
+  double sum = 0;
+  for (std::int64_t l = 0; l < m.layers; ++l) sum += block_flops(m.of_kind(m.kind_of(l)), seq);
+  const bool image = m.patch_features > 0;
+  if (image) sum += flops(SegmentKind::kPatchProduct, seq, m.patch_features, m.hidden);
+  return sum + flops(SegmentKind::kLogits, image ? 1 : seq, m.of_kind(m.last_kind()).hidden, m.vocab);
 }
 
 TEST(WorkProperty, ProductsOfSegmentsAreTheFlopsOfTheModel) {
@@ -89,7 +99,7 @@ TEST(WorkProperty, ProductsOfSegmentsAreTheFlopsOfTheModel) {
   }
   EXPECT_TRUE(rc::check("Σ work = forward_matmul_flops", [&] {
     const ModelSpec& m = models[*rc::gen::inRange<std::size_t>(0, models.size())];
-    const std::int64_t seq = *rc::gen::inRange(1, 2049);
+    const std::int64_t drawn = *rc::gen::inRange(1, 2049), seq = m.patch_features > 0 ? m.max_positions : drawn;
     RC_ASSERT(product_flops(m, seq) == m.forward_matmul_flops(seq));  // below 2^53: no rounding
   }));
 }

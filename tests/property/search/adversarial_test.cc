@@ -4,8 +4,8 @@
 
 #include <iostream>
 
-#include "search/certificate_check.h"
-#include "search/instance_program.h"
+#include "search/proof/certificate_check.h"
+#include "search/instance/instance_program.h"
 #include "search/planner.h"
 #include "tests/oracle/search/adversarial.h"
 #include "tests/unit/search/random_machine.h"

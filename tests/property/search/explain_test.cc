@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "search/limits.h"
+#include "search/explain/limits.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/costmodel/machines.h"
 

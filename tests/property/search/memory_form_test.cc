@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "search/layer_order.h"
-#include "search/stage_model.h"
+#include "search/programs/layer_order.h"
+#include "search/tables/stage_model.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {

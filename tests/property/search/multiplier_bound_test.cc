@@ -1,5 +1,5 @@
 // Whatever the multipliers: no plan that fits is cheaper than what they prove; and what the search claims of its own, the checker proves.
-#include "search/multiplier_bound.h"
+#include "search/proof/multiplier_bound.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "costmodel/layer_costs.h"
-#include "search/stage_model.h"
-#include "search/pipeline_multipliers.h"
+#include "search/tables/stage_model.h"
+#include "search/programs/pipeline_multipliers.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {

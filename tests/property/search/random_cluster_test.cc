@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "search/pipeline_program.h"
+#include "search/programs/pipeline_program.h"
 #include "search/planner.h"
 #include "tests/oracle/search/real_options.h"
 #include "tests/unit/search/random_machine.h"

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <numeric>
+
 #include "costmodel/closed_form.h"
 #include "plan/lower.h"
 #include "tests/property/plan/random_plan.h"
@@ -99,6 +101,28 @@ RC_GTEST_PROP(Schedules, LoweredPlansRunInBoundsOfTheirWork, (std::uint64_t seed
     plan::for_each_op(*program, k, [&](const plan::OpInstance& o) { all += cost.op_ps(*program, *o.op, k.first_rank, k.count); });
   }
   if (!overlaps) RC_ASSERT(report->step_time_ps <= all);
+}
+
+// The page's picture of lowered plans is the step: its memory peaks where the clock's does, its blocks are busy as long as the operations last.
+RC_GTEST_PROP(Picture, ShowsTheStepThatWasSimulated, (std::uint64_t seed)) {
+  const auto [model, plan] = plan::random_plan(seed, 4);
+  const auto program = plan::lower(plan, model).value();
+  const auto cost = costmodel::CostModel::make(model, costmodel::machines::cluster(16), std::nullopt, {plan.precision, plan.sequence}).value();
+  const auto report = simulate(program, cost, {.timeline = true, .picture = true}).value();
+  std::int64_t busy = 0, lasting = 0;
+  for (const plan::Span& s : report.timeline.spans) lasting += s.duration_ps;
+  for (std::size_t c = 0; c < report.stages.size(); ++c) {
+    const Picture::Stage& stage = report.picture.stages[c];
+    for (const Picture::Block& b : stage.blocks) {
+      busy += b.busy_ps;
+      RC_ASSERT(0 <= b.start_ps && b.start_ps <= b.end_ps && b.end_ps <= report.step_time_ps);
+    }
+    std::int64_t highest = 0;
+    for (const Picture::Memory& m : stage.memory) highest = std::max(highest, std::accumulate(m.bytes.begin(), m.bytes.end(), std::int64_t{0}));
+    RC_ASSERT(highest + cost.context_bytes() == report.stages[c].timeline_peak_bytes);
+    RC_ASSERT(static_cast<int>(stage.memory.size()) <= kMemoryBins);
+  }
+  RC_ASSERT(busy == lasting);
 }
 
 }  // namespace

@@ -82,12 +82,41 @@ void enumerate(const Topology& t, VertexId at, VertexId target, std::vector<bool
   seen[at.raw()] = false;
 }
 
-std::vector<LinkId> best_path(const Topology& t, uint32_t from, uint32_t to) {
+/// The best path between two vertices; with `host`, inside that host.
+std::optional<Key> best_key(const Topology& t, VertexId from, VertexId to, std::optional<uint32_t> host) {
   std::vector<bool> seen(t.vertices().size(), false);
+  for (size_t v = 0; v < seen.size(); ++v) seen[v] = host && t.vertices()[v].host != *host;
   std::vector<LinkId> path;
   std::optional<Key> best;
-  enumerate(t, t.device(from), t.device(to), seen, path, best);
-  return best ? std::get<3>(*best) : std::vector<LinkId>{};
+  enumerate(t, from, to, seen, path, best);
+  return best;
+}
+
+/// The card of topology.h: nearest by hops, latency, width; of k that tie, the device's number mod k.
+VertexId best_nic(const Topology& t, uint32_t rank, bool out) {
+  const uint32_t host = t.host_of(rank);
+  std::vector<std::pair<std::tuple<size_t, int64_t, int64_t>, VertexId>> nics;
+  for (uint32_t v = 0; v < t.vertices().size(); ++v) {
+    if (t.vertices()[v].kind != VertexKind::kNic || t.vertices()[v].host != host) continue;
+    const auto key = out ? best_key(t, t.device(rank), VertexId(v), host) : best_key(t, VertexId(v), t.device(rank), host);
+    nics.emplace_back(std::tuple(std::get<0>(*key), std::get<1>(*key), std::get<2>(*key)), VertexId(v));
+  }
+  std::sort(nics.begin(), nics.end());
+  const auto ties = std::count_if(nics.begin(), nics.end(), [&](const auto& n) { return n.first == nics.front().first; });
+  return nics[rank % t.devices_per_host() % static_cast<size_t>(ties)].second;
+}
+
+std::vector<LinkId> best_path(const Topology& t, uint32_t from, uint32_t to) {
+  if (t.same_host(from, to)) return std::get<3>(*best_key(t, t.device(from), t.device(to), t.host_of(from)));
+  const VertexId out = best_nic(t, from, true), in = best_nic(t, to, false);
+  std::vector<LinkId> path;
+  const std::vector<std::tuple<VertexId, VertexId, std::optional<uint32_t>>> pieces = {
+      {t.device(from), out, t.host_of(from)}, {out, in, std::nullopt}, {in, t.device(to), t.host_of(to)}};
+  for (const auto& [a, b, host] : pieces) {
+    const std::vector<LinkId> piece = std::get<3>(*best_key(t, a, b, host));
+    path.insert(path.end(), piece.begin(), piece.end());
+  }
+  return path;
 }
 
 Topology any_cluster() {
@@ -150,8 +179,8 @@ RC_GTEST_PROP(Routes, DoNotDependOnTheOrderOfQuestions, ()) {
   }
 }
 
-// A cluster of copies and the same graph added vertex by vertex must agree: the slice of two hosts is no shortcut.
-RC_GTEST_PROP(Routes, OfCopiesEqualThoseOfTheWholeGraph, ()) {
+// A cluster of copies and the same graph added vertex by vertex: the cards that a cluster prescribes cost nothing.
+RC_GTEST_PROP(Routes, OfCopiesAreAsGoodAsThoseOfTheWholeGraph, ()) {
   const Topology copies = any_cluster();
   TopologyBuilder b("whole");
   const uint32_t model = b.add_model(any_model());
@@ -166,11 +195,16 @@ RC_GTEST_PROP(Routes, OfCopiesEqualThoseOfTheWholeGraph, ()) {
   auto whole = std::move(b).build();
   RC_ASSERT(whole.has_value());
   RC_ASSERT(!whole->host_copies());
-  for (uint32_t x = 0; x < copies.vertices().size(); ++x) {
-    for (uint32_t y = 0; y < copies.vertices().size(); ++y) {
-      const auto p = copies.path(VertexId(x), VertexId(y)), q = whole->path(VertexId(x), VertexId(y));
-      RC_ASSERT(std::equal(p.begin(), p.end(), q.begin(), q.end()));
+  const auto cost = [](const Topology& t, uint32_t x, uint32_t y) {
+    int64_t latency = 0, bottleneck = std::numeric_limits<int64_t>::max();
+    for (const LinkId id : t.route(x, y)) {
+      latency += base::ceil_ps(t.link(id).latency);
+      bottleneck = std::min(bottleneck, t.link(id).bytes_per_second);
     }
+    return std::tuple(t.route(x, y).size(), latency, bottleneck);
+  };
+  for (uint32_t x = 0; x < copies.device_count(); ++x) {
+    for (uint32_t y = 0; y < copies.device_count(); ++y) RC_ASSERT(cost(copies, x, y) == cost(*whole, x, y));
   }
 }
 

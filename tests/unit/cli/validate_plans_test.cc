@@ -9,7 +9,7 @@ namespace {
 
 TEST(ValidationPlans, TwoRanksGiveTheEightOfTheFixedSet) {
   const auto model = model::find_model("gpt2-tiny").value();
-  const auto plans = validation_plans(model, 2, 16, 128, 8).value();
+  const auto plans = validation_plans(model, "local", 2, 16, 128, model::Precision::kFloat32, 8).value();
   ASSERT_EQ(plans.size(), 8U);
   EXPECT_EQ(plans.front().name, "dp");
   EXPECT_EQ(plans[6].name, "pp, 8 micro-batches");
@@ -24,13 +24,13 @@ TEST(ValidationPlans, TwoRanksGiveTheEightOfTheFixedSet) {
 
 TEST(ValidationPlans, WhatDoesNotDivideIsLeftOut) {
   const auto model = model::find_model("gpt2-tiny").value();
-  const auto plans = validation_plans(model, 8, 16, 128, 8).value();
+  const auto plans = validation_plans(model, "local", 8, 16, 128, model::Precision::kFloat32, 8).value();
   for (const NamedPlan& p : plans) EXPECT_NE(p.name, "tp");   // 4 heads
 }
 
 TEST(ValidationPlans, NoneAtAllIsAnError) {
   const auto model = model::find_model("gpt2-tiny").value();
-  EXPECT_FALSE(validation_plans(model, 7, 5, 128, 8));
+  EXPECT_FALSE(validation_plans(model, "local", 7, 5, 128, model::Precision::kFloat32, 8));
 }
 
 ValidationRow row(double predicted, double measured) { return {"p", predicted, measured, {110}, {100}}; }

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "costmodel/profiles.h"
+#include "costmodel/uncertainty.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {
@@ -114,12 +117,35 @@ TEST(CostModel, FingerprintFollowsTheProfile) {
 
 TEST(Profiles, ShippedProfileIsListedAndFound) {
   const auto all = list_profiles();
-  ASSERT_FALSE(all.empty());
-  EXPECT_EQ(all.front().name, "llama2-7b-a100-8gpu");
-  EXPECT_NE(all.front().source.find("cea12ff"), std::string::npos);
+  const auto shipped = std::ranges::find(all, "llama2-7b-a100-8gpu", &CatalogProfile::name);
+  ASSERT_NE(shipped, all.end());
+  EXPECT_NE(shipped->source.find("cea12ff"), std::string::npos);
   const auto found = find_profile("llama2-7b-a100-8gpu", *model::find_model("llama-2-7b"));
   ASSERT_TRUE(found.has_value()) << base::to_string(found.error());
   EXPECT_DOUBLE_EQ(found->overlap_slowdown, 1.125552573612729);
+}
+
+TEST(Profiles, ACatalogClusterGetsTheSurfaceOfItsDevice) {
+  const auto model = *model::find_model("llama-2-7b");
+  for (const auto& [cluster, name] : std::vector<std::pair<const char*, const char*>>{{"dgx-a100", "a100"}, {"dgx-a100-40g", "a100"}, {"dgx-h100", "h100"}, {"dgx-h200", "h200"}, {"rtx-titan-pcie", "rtx-titan"}}) {
+    const auto topology = *topologies::catalog_topology(cluster);
+    const auto found = device_profile(topology);
+    ASSERT_TRUE(found.has_value()) << base::to_string(found.error());
+    ASSERT_TRUE(found->has_value()) << cluster;
+    EXPECT_EQ((*found)->name, name);
+    const auto cost = CostModel::make(model, topology, *found, {model::Precision::kBFloat16, 2048});
+    ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
+    EXPECT_EQ(cost->compute_origin(), Origin::kFitted);
+    EXPECT_EQ(cost->communication_origin(), Origin::kDatasheet);
+    EXPECT_EQ(uncertainty_of(*cost).band_ppm, static_cast<std::int64_t>((*found)->composition_residual * 1e6 + 0.5));
+    EXPECT_GT((*found)->composition_residual, (*found)->surfaces.front().residual);
+  }
+}
+
+TEST(Profiles, ADeviceWithoutASurfaceHasNone) {
+  const auto found = device_profile(machines::cluster(2));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_FALSE(found->has_value());
 }
 
 TEST(Profiles, UnknownNameIsAnsweredWithANearOne) {

@@ -86,7 +86,7 @@ TEST_F(Segments, LinearGradientsMatchDifferencesAndAccumulate) {
   const at::Tensor once = o.gradients[0].clone(), whole_dx = o.writes[0].tensor;
   Operands apart{.reads = {r, x}, .writes = {}, .updates = {}, .weights = {}, .gradients = o.gradients};
   run_phase(s, Phase::kG, apart);
-  EXPECT_TRUE(at::allclose(o.gradients[0], once * 2, 1e-6)) << "a contribution is added";
+  EXPECT_TRUE(at::allclose(o.gradients[0], once * 2, 1e-5, 1e-6)) << "a contribution is added";
   apart = {.reads = {r}, .writes = {declared({kBatch, kTokens, 8})}, .updates = {}, .weights = {w, b}, .gradients = {}};
   run_phase(s, Phase::kB, apart);
   EXPECT_TRUE(at::equal(apart.writes[0].tensor, whole_dx)) << "B alone is the B of BG";
@@ -248,7 +248,7 @@ TEST_F(Segments, EmbeddingShardsAddUpToTheWholeTable) {
   }
   EXPECT_TRUE(at::equal(sum, table.index_select(0, ids.view({-1})).view({kBatch, kTokens, 4})));
   const at::Tensor expected = zeros({10, 4}).index_add_(0, ids.view({-1}), d.view({-1, 4}));
-  EXPECT_TRUE(at::allclose(gradient, expected, 1e-6));
+  EXPECT_TRUE(at::allclose(gradient, expected, 1e-5, 1e-6));
 }
 
 /// Loss and gradient of logits [.., padded] cut into `shards`, reduced as the Program would.

@@ -219,5 +219,51 @@ TEST(HfConfig, AListIsNoModel) {
   EXPECT_EQ(faults[0].code, ErrorCode::kWrongType);
 }
 
+const std::string kT5 = R"("d_model": 8, "d_kv": 4, "d_ff": 16, "num_heads": 2, "vocab_size": 32)";
+ModelSpec t5(const std::string& more) { return accepted(R"({"model_type": "t5", )" + kT5 + more + "}"); }
+
+TEST(HfConfig, DecoderOfT5IsAsDeepAsItsEncoderUnlessStated) {
+  EXPECT_EQ(t5(R"(, "num_layers": 3)").layers, 6);
+  const ModelSpec m = t5(R"(, "num_layers": 3, "num_decoder_layers": 1)");
+  EXPECT_EQ(m.layers, 4);
+  EXPECT_EQ(m.kinds(), 2);   // no decoder block beside the first
+  EXPECT_EQ(m.activation, Activation::kRelu);
+}
+
+TEST(HfConfig, GatedT5IsOneOfVersionOneOne) {
+  const ModelSpec m = t5(R"(, "num_layers": 1, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false)");
+  EXPECT_TRUE(m.gated_mlp && !m.tied_embeddings);
+  EXPECT_EQ(m.activation, Activation::kGeluTanh);
+  EXPECT_THAT(base::to_string(refused(R"({"model_type": "t5", "num_layers": 1, )" + kT5 + R"(, "feed_forward_proj": "gated-tanh"})")),
+              HasSubstr("one of relu, gelu, silu"));
+}
+
+TEST(HfConfig, ClassesAreLabelsOrTwo) {
+  const std::string vit = R"({"model_type": "vit", "image_size": 32, "patch_size": 8)";
+  EXPECT_EQ(accepted(vit + "}").vocab, 2);
+  EXPECT_EQ(accepted(vit + R"(, "id2label": {"0": "cat", "1": "dog", "2": "owl"}})").vocab, 3);
+  EXPECT_EQ(accepted(vit + R"(, "num_labels": 10})").vocab, 10);
+  EXPECT_EQ(accepted(vit + "}").max_positions, 17);
+}
+
+TEST(HfConfig, WindowsOfSwinMustDivide) {
+  const auto faults = refused(R"({"model_type": "swin", "image_size": 96, "window_size": 7})");
+  EXPECT_THAT(base::to_string(faults), HasSubstr("windows of 7 do not divide the 24 x 24 tokens of stage 1"));
+}
+
+// A window larger than a stage's tokens is that stage.
+TEST(HfConfig, WindowsShrinkToTheImage) {
+  const ModelSpec m = accepted(R"({"model_type": "swin", "image_size": 32, "window_size": 8})");
+  EXPECT_EQ(m.window, 64);
+  EXPECT_EQ(m.of_kind(m.last_kind()).window, 1);
+}
+
+TEST(HfConfig, LatentAttentionIsRefusedByName) {
+  const auto faults = refused(R"({"model_type": "deepseek_v3"})");
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(faults[0].code, ErrorCode::kUnsupported);
+  EXPECT_THAT(faults[0].message, HasSubstr("multi-head latent attention"));
+}
+
 }  // namespace
 }  // namespace orrery::model

@@ -259,8 +259,25 @@ TEST(Work, FlatSegments) {
 }
 
 TEST(Work, LoadersWriteIds) {
-  expect_work(shape(SegmentKind::kLoadTokens), Phase::kF, 0, 48, 0);
-  expect_work(shape(SegmentKind::kLoadTargets), Phase::kF, 0, 48, 0);
+  SegmentShape ids = shape(SegmentKind::kLoadTokens);
+  ids.dtype = DType::kInt64;
+  expect_work(ids, Phase::kF, 0, 48, 0);
+  ids.kind = SegmentKind::kLoadTargets;
+  expect_work(ids, Phase::kF, 0, 48, 0);
+}
+
+// 2 x 3 tokens of 4: pixels are of the compute type.
+TEST(Work, LoadersWritePixels) { expect_work(shape(SegmentKind::kLoadTokens), Phase::kF, 0, 24, 0); }
+
+// 2 images of 3 tokens of 4 features, of which 3 are averaged: 24 additions; reads 24 numbers, writes 8; back the other way round.
+TEST(Work, PoolReadsTheTokensThatItAverages) {
+  SegmentShape s = shape(SegmentKind::kPool, 4, 4);
+  s.kv_tokens = 3;
+  expect_work(s, Phase::kF, 24, 4 * (24 + 8), 0);
+  expect_work(s, Phase::kB, 24, 4 * (24 + 8), 0);
+  s.kv_tokens = 1;   // the class token
+  expect_work(s, Phase::kF, 8, 4 * (8 + 8), 0);
+  expect_work(s, Phase::kB, 8, 4 * (24 + 8), 0);
 }
 
 TEST(WorkDeathTest, ALinearWithoutSizesIsOurBug) {

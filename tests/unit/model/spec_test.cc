@@ -23,7 +23,13 @@ struct Count {
 };
 
 /// Counts of the published checkpoints (number of elements of the state dict, tied weights once).
-const std::vector<Count> kCounts{{"bert-large", 335'141'888},      {"gpt2", 124'439'808},
+const std::vector<Count> kCounts{{"deepseek-moe-16b", 16'375'728'128},
+                                 {"swin-base", 87'768'224},        {"swin-large", 196'532'476},
+                                 {"swin-huge", 701'253'272},       // no checkpoint: by the paper's shapes, as swin-base and swin-large
+                                 {"t5-small", 60'506'624},         {"t5-large", 737'668'096},
+                                 {"t5-3b", 2'851'598'336},         {"vit-base", 86'567'656},
+                                 {"vit-large", 304'326'632},       {"vit-huge", 632'045'800},
+                                 {"bert-large", 335'141'888},      {"gpt2", 124'439'808},
                                  {"gpt2-tiny", 842'496},           {"gpt2-xl", 1'557'611'200},
                                  {"llama-2-13b", 13'015'864'320},  {"llama-2-70b", 68'976'648'192},
                                  {"llama-2-7b", 6'738'415'616},    {"llama-3-405b", 405'853'388'800},
@@ -96,6 +102,42 @@ TEST(Catalog, FamiliesDifferWhereTheyShould) {
   EXPECT_EQ(gpt2.activation, Activation::kGeluTanh);
   EXPECT_EQ(bert.norm_epsilon, 1e-12);
   EXPECT_EQ(qwen.rope_theta, 1e6);
+}
+
+// The kinds of a model are its runs in order; its own fields are those of the first.
+TEST(Catalog, KindsFollowTheLayers) {
+  const ModelSpec t5 = model("t5-small"), swin = model("swin-base"), mixture = model("deepseek-moe-16b"), gpt = model("gpt2");
+  EXPECT_EQ(t5.layers, 12);
+  EXPECT_EQ(t5.kinds(), 3);
+  EXPECT_EQ(std::vector({t5.kind_of(0), t5.kind_of(5), t5.kind_of(6), t5.kind_of(7), t5.kind_of(11)}), std::vector({0, 0, 1, 2, 2}));
+  EXPECT_TRUE(t5.encoder_decoder() && !t5.cross_attention && !t5.causal);
+  EXPECT_TRUE(t5.of_kind(1).cross_attention && t5.of_kind(1).causal && t5.of_kind(1).entry == BlockEntry::kEncoderEnd);
+  EXPECT_EQ(t5.of_kind(2).entry, BlockEntry::kNone);
+  EXPECT_EQ(swin.layers, 24);
+  EXPECT_EQ(swin.kinds(), 7);
+  const ModelSpec third = swin.of_kind(swin.kind_of(4));
+  EXPECT_EQ(third.entry, BlockEntry::kPatchMerging);
+  EXPECT_EQ(std::vector({third.hidden, third.input_hidden(), third.heads, third.head_dim, third.ffn, third.token_share, third.input_token_share(), third.window}),
+            (std::vector<std::int64_t>{512, 256, 16, 32, 2048, 16, 4, 49}));
+  EXPECT_EQ(mixture.kinds(), 2);
+  EXPECT_EQ(mixture.experts, 0);
+  EXPECT_EQ(mixture.of_kind(1).shared_ffn, 2 * 1408);
+  EXPECT_EQ(gpt.kinds(), 1);
+  EXPECT_EQ(gpt.of_kind(0), gpt);
+  EXPECT_FALSE(gpt.encoder_decoder());
+}
+
+// T5 small, s = 10: encoder block 2·10·512·(4·512 + 2·2048) + 4·100·512, decoder block 4·512 features and the scores once more; logits 2·10·512·32128.
+// Swin base: patches 2·3136·48·128; the first block of stage 2 has 784 tokens of 256, windows of 49, and merges: 2·784·512·256.
+TEST(ModelSpec, FlopsOfSeveralKindsByHand) {
+  const double encoder = 2.0 * 10 * 512 * (4 * 512 + 2 * 2048) + 4.0 * 100 * 512, more = 2.0 * 10 * 512 * 4 * 512 + 4.0 * 100 * 512;
+  EXPECT_EQ(model("t5-small").forward_matmul_flops(10), 12 * encoder + 6 * more + 2.0 * 10 * 512 * 32128);
+  const ModelSpec swin = model("swin-base");
+  const double merge = 2.0 * 784 * 512 * 256, block = 2.0 * 784 * 256 * (4 * 256 + 8 * 256) + 4.0 * 784 * 49 * 256;
+  EXPECT_EQ(swin.of_kind(1).block_matmul_flops(3136), block + merge);
+  EXPECT_EQ(swin.of_kind(2).block_matmul_flops(3136), block);
+  // The paper's table 1: 15.4 G multiply-additions for Swin-B.
+  EXPECT_NEAR(swin.forward_matmul_flops(3136) / 2, 15.4e9, 0.1e9);
 }
 
 // hidden 4, 2 heads of 2, 1 kv head, ffn 6 gated, no biases, RMS: qkv 4*8, projection 4*4, MLP 4*12 + 6*4, norms 2*4.

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "tests/unit/plan/small_program.h"
@@ -252,6 +254,43 @@ TEST(Canonical, JoinsEqualRunsAndDropsEmptyOnes) {
   other.recompute = Recompute::kFull;
   plan.stages[0].runs = {{4, s}, {0, other}, {4, s}, {8, other}};
   EXPECT_EQ(canonical(plan).stages[0].runs, (std::vector<LayerRun>{{8, s}, {8, other}}));
+}
+
+TEST(StageLayers, SpreadAsEvenlyAsTheyCanBe) {
+  EXPECT_EQ(stage_layers(8, 4, 1), (std::vector<int>{2, 2, 2, 2}));
+  EXPECT_EQ(stage_layers(9, 4, 1), (std::vector<int>{2, 2, 3, 2}));
+  EXPECT_EQ(stage_layers(11, 4, 1), (std::vector<int>{3, 3, 3, 2}));
+  EXPECT_EQ(stage_layers(5, 1, 1), (std::vector<int>{5}));
+  EXPECT_EQ(stage_layers(3, 2, 1), (std::vector<int>{2, 1}));
+  const std::vector<int> llama = stage_layers(126, 16, 1);  // arXiv 2407.21783, section 3.3.2
+  EXPECT_EQ(llama.front(), 7);
+  EXPECT_EQ(llama.back(), 7);
+  EXPECT_EQ(std::count(llama.begin(), llama.end(), 8), 14);
+  // Two chunks: rank 0 has stages 0 and 3, the shorter first; rank 2 has 2 and 5, the shorter last.
+  EXPECT_EQ(stage_layers(9, 3, 2), (std::vector<int>{1, 1, 2, 2, 2, 1}));
+}
+
+TEST(StageLayers, AddUpAndNoStageIsEmpty) {
+  for (int layers = 1; layers <= 40; ++layers)
+    for (int pp = 1; pp <= layers; ++pp)
+      for (int v = 1; pp * v <= layers; ++v) {
+        const std::vector<int> counts = stage_layers(layers, pp, v);
+        ASSERT_EQ(counts.size(), static_cast<std::size_t>(pp * v));
+        EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), layers);
+        const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+        EXPECT_GE(*least, 1);
+        EXPECT_LE(*most - *least, 1) << layers << " layers, " << pp << " ranks, " << v << " chunks";
+      }
+}
+
+TEST(UniformPlan, UnevenStagesAndContextParallelismOnRequest) {
+  const Plan plan = uniform_plan(llama(), "test", 1, {.pp = 5, .micro_batch = 1, .global_batch = 4, .cp = 2, .uneven_stages = true}).value();
+  EXPECT_EQ(plan.world_size(), 10);
+  EXPECT_EQ(plan.micro_batches, 4);
+  std::vector<int> layers;
+  for (const Stage& s : plan.stages) layers.push_back(s.layers());
+  EXPECT_EQ(layers, (std::vector<int>{6, 6, 7, 7, 6}));
+  EXPECT_EQ(plan.stages[0].runs[0].strategy.cp, 2);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "search/balanced_partition.h"
+#include "search/programs/balanced_partition.h"
 
 #include <gtest/gtest.h>
 

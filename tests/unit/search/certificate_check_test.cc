@@ -1,5 +1,5 @@
 // The checker refuses every number that is not as recomputed.
-#include "search/certificate_check.h"
+#include "search/proof/certificate_check.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <functional>
 #include <limits>
 
-#include "search/certificate_json.h"
-#include "search/instance_program.h"
+#include "search/proof/certificate_json.h"
+#include "search/instance/instance_program.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {

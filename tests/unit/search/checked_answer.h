@@ -2,8 +2,8 @@
 /// What every test that looks at an answer asks: does the independent checker accept its certificate?
 #include <string>
 
-#include "search/certificate_check.h"
-#include "search/certificate_json.h"
+#include "search/proof/certificate_check.h"
+#include "search/proof/certificate_json.h"
 
 namespace orrery::search {
 

@@ -1,4 +1,4 @@
-#include "search/decision_tree.h"
+#include "search/space/decision_tree.h"
 
 #include <gtest/gtest.h>
 

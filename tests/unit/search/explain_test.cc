@@ -1,4 +1,4 @@
-#include "search/explain.h"
+#include "search/explain/explain.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <set>
 
-#include "search/space_text.h"
+#include "search/space/space_text.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {
@@ -119,6 +119,39 @@ TEST(Explain, HasFiveRunnersUpWhosePartsExplainTheDifference) {
   }
   EXPECT_EQ(e->limits.compute_ps + e->limits.communication_ps + e->limits.bubble_ps, e->plan.step_ps());
   EXPECT_TRUE(e->limits.fits());
+}
+
+TEST(Decisions, AreThoseThatTheSpaceLeavesAChoiceIn) {
+  const plan::Plan p = uniform(2, 1, 2);
+  std::set<std::string> made;
+  for (const Alternative& a : alternatives(p, Space{}, 4)) made.insert(a.made + " / " + a.otherwise);
+  EXPECT_THAT(made, testing::IsSupersetOf({"tp 2 / tp 1", "tp 2 / tp 4", "1 pipeline stage / 2", "4 micro-batches / 2", "4 micro-batches / 8", "zero 0 / zero 3 alone", "no recomputation / some in every layer"}));
+  Space fixed;
+  fixed.fix_tp = 2;
+  fixed.fix_pp = 1;
+  fixed.fix_micro_batches = 4;
+  fixed.zero3 = fixed.recompute_full = fixed.recompute_selective = false;
+  EXPECT_THAT(alternatives(p, fixed, 4), testing::IsEmpty());
+}
+
+TEST(Decisions, OfTheBestPlanAreWorthSomethingAndTheirPlansDecideOtherwise) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  const ExplainRequest request = of_best(cost, tiny_problem());
+  const auto e = explain(cost, request);
+  ASSERT_TRUE(e.has_value()) << base::to_string(e.error());
+  EXPECT_GE(e->decisions.size(), 4U);
+  for (const Decision& d : e->decisions) {
+    if (!d.best) continue;
+    EXPECT_GE(d.best->account.step_ps(), e->plan.step_ps()) << d.made << ", " << d.otherwise;
+    EXPECT_NE(d.best->account.plan, e->plan.plan) << d.made << ", " << d.otherwise;
+    EXPECT_EQ(sum(d.best->difference), d.best->account.step_ps() - e->plan.step_ps());
+    if (d.made.ends_with("pipeline stage")) {
+      EXPECT_EQ(std::to_string(d.best->account.plan.pipeline_degree()), d.otherwise);
+    }
+    if (d.made.find("micro-batch") != std::string::npos && d.made.find("every") == std::string::npos) {
+      EXPECT_EQ(std::to_string(d.best->account.plan.micro_batches), d.otherwise);
+    }
+  }
 }
 
 TEST(Explain, MoreOfAMachineIsNeverSlowerAndLessNeverFaster) {
@@ -274,14 +307,14 @@ TEST(Explain, APlanThatDoesNotFitIsToldWaysThatDo) {
 }
 
 TEST(Explain, ADatasheetPredictionHasTheStatedBand) {
-  EXPECT_EQ(uncertainty_of(tiny_cost(2, 2)).band_ppm, 110'000);
+  EXPECT_EQ(costmodel::uncertainty_of(tiny_cost(2, 2)).band_ppm, 110'000);
   model::Profile p;
   p.name = "fit";
   p.composition_residual = 0.024;
   const auto cost = costmodel::CostModel::make(tiny_model(2), tiny_cluster(2), p, {model::Precision::kBFloat16, 128});
   ASSERT_TRUE(cost.has_value());
-  EXPECT_EQ(uncertainty_of(*cost).band_ppm, 24'000);
-  EXPECT_THAT(uncertainty_of(*cost).source, testing::HasSubstr("'fit'"));
+  EXPECT_EQ(costmodel::uncertainty_of(*cost).band_ppm, 24'000);
+  EXPECT_THAT(costmodel::uncertainty_of(*cost).source, testing::HasSubstr("'fit'"));
 }
 
 }  // namespace

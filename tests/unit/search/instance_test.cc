@@ -1,4 +1,4 @@
-#include "search/instance.h"
+#include "search/instance/instance.h"
 
 #include <gtest/gtest.h>
 

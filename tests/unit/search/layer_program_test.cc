@@ -1,11 +1,11 @@
 // Worked examples of the headers, and what a limit on effort still proves.
-#include "search/layer_program.h"
+#include "search/programs/layer_program.h"
 
 #include <gtest/gtest.h>
 
-#include "search/label_program.h"
-#include "search/layer_relaxation.h"
-#include "search/pipeline_program.h"
+#include "search/programs/label_program.h"
+#include "search/programs/layer_relaxation.h"
+#include "search/programs/pipeline_program.h"
 
 namespace orrery::search {
 namespace {
@@ -104,7 +104,6 @@ TEST(PipelineProgram, WorkedExample) {
   p.layers = 2;
   p.micro_batches = 3;
   PipelineStage stage;
-  stage.counts = {1};
   stage.layers.options = {{.steady_ps = 4, .once_ps = 0}, {.steady_ps = 3, .once_ps = 2}};
   p.stages = {stage, stage};
   p.stages.front().send_ps = {0};
@@ -120,7 +119,7 @@ TEST(PipelineProgram, UnevenCountsGoWhereTheyCostLeast) {
   p.layers = 3;
   p.micro_batches = 4;
   PipelineStage stage;
-  stage.counts = {1, 2};
+  stage.most = 2;
   stage.layers.options = {{.steady_ps = 4}};
   p.stages = {stage, stage};
   p.stages.front().send_ps = {0};

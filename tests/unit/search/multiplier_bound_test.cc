@@ -1,12 +1,12 @@
 // The bound that multipliers prove, by hand, and the numbers that are no multipliers.
-#include "search/multiplier_bound.h"
+#include "search/proof/multiplier_bound.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "search/decision_tree.h"
-#include "search/pipeline_multipliers.h"
+#include "search/space/decision_tree.h"
+#include "search/programs/pipeline_multipliers.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {
@@ -178,7 +178,7 @@ TEST(PipelineMultipliers, WorkedExample) {
   stage.layers.layouts = 1;
   stage.layers.budget_bytes = 6;
   stage.layers.options = {{.steady_ps = 1, .memory_bytes = 5}, {.steady_ps = 4, .memory_bytes = 1}};
-  stage.counts = {2};
+  stage.fewest = stage.most = 2;
   const PipelineMultipliers found = pipeline_multipliers({.stages = {stage}, .layers = 2, .micro_batches = 1});
   EXPECT_EQ(found.bound_ps, 5);
   ASSERT_EQ(found.prices, (std::vector<std::vector<std::int64_t>>{{found.unit / 4 * 3}}));
@@ -190,7 +190,6 @@ TEST(PipelineMultipliers, WhatFitsNowhereIsBeyondAnyCost) {
   stage.layers.layouts = 1;
   stage.layers.budget_bytes = 1;
   stage.layers.options = {{.steady_ps = 1, .memory_bytes = 1 << 30}};
-  stage.counts = {1};
   EXPECT_EQ(pipeline_multipliers({.stages = {stage, stage}, .layers = 2, .micro_batches = 4}).bound_ps, kForbidden);
 }
 

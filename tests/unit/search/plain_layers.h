@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "search/balanced_partition.h"
+#include "search/programs/balanced_partition.h"
 
 namespace orrery::search {
 

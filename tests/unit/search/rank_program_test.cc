@@ -1,4 +1,4 @@
-#include "search/rank_program.h"
+#include "search/programs/rank_program.h"
 
 #include <gtest/gtest.h>
 

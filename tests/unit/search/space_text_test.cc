@@ -1,8 +1,8 @@
-#include "search/space_text.h"
+#include "search/space/space_text.h"
 
 #include <gtest/gtest.h>
 
-#include "search/decision_tree.h"
+#include "search/space/decision_tree.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {

@@ -1,10 +1,10 @@
-#include "search/targets.h"
+#include "search/space/targets.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "search/space_text.h"
+#include "search/space/space_text.h"
 #include "tests/unit/search/checked_answer.h"
 #include "tests/unit/search/tiny_fixture.h"
 

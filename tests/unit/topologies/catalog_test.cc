@@ -103,6 +103,36 @@ TEST(RtxTitanPcie, HasTwoSocketsAndOneCard) {
   EXPECT_THAT(t.device_model(0).source, HasSubstr("fp16 tensor peak"));
 }
 
+// Six NVLinks of 25 GB/s leave every GPU of the cube mesh; GPUs 0 and 5 have none between them.
+TEST(Dgx1V100, IsAHybridCubeMesh) {
+  const Topology t = expect_ok(catalog_topology("dgx-1-v100"));
+  std::map<VertexId, int64_t> out;
+  for (const Link& link : t.links()) {
+    if (link.kind == "nvlink") out[link.from] += link.bytes_per_second;
+  }
+  ASSERT_EQ(out.size(), 8u);
+  for (const auto& [gpu, rate] : out) EXPECT_EQ(rate, 150'000'000'000);
+  EXPECT_EQ(describe(t, 0, 3), "0/gpu[0] > 0/gpu[3]");
+  EXPECT_EQ(describe(t, 0, 5), "0/gpu[0] > 0/pcie_switch[0] > 0/cpu[0] > 0/cpu[1] > 0/pcie_switch[2] > 0/gpu[5]");
+}
+
+TEST(Mi300x, JoinsEveryTwoByOneLink) {
+  const Topology t = expect_ok(catalog_topology("mi300x"));
+  EXPECT_EQ(count_kinds(t).at("xgmi"), 8 * 7);
+  EXPECT_EQ(capacity(t, "xgmi"), 64'000'000'000);
+}
+
+TEST(Nvl72, IsOneNvlinkDomainOfARack) {
+  for (const char* name : {"gb200-nvl72", "gb300-nvl72"}) {
+    const Topology t = expect_ok(catalog_topology(name, 2));
+    EXPECT_EQ(t.devices_per_host(), 72u);
+    EXPECT_EQ(capacity(t, "nvlink"), 900'000'000'000);
+    EXPECT_EQ(capacity(t, "ib"), name == std::string_view("gb200-nvl72") ? 50'000'000'000 : 100'000'000'000);
+    EXPECT_EQ(describe(t, 0, 71), "0/gpu[0] > 0/nvswitch > 0/gpu[71]");
+    EXPECT_EQ(describe(t, 5, 72 + 9), "0/gpu[5] > 0/port[5] > 0/nic[5] > ib_core > 1/nic[9] > 1/port[9] > 1/gpu[9]");
+  }
+}
+
 // NVLink wins over PCIe: two hops against four and more.
 TEST(Catalog, NeighboursOnNvSwitchTalkThroughIt) {
   const Topology t = expect_ok(catalog_topology("dgx-a100"));
@@ -158,7 +188,9 @@ TEST(Catalog, ListsEveryEntryWithItsSource) {
   const std::vector<CatalogEntry> entries = list_catalog();
   std::vector<std::string> names;
   for (const CatalogEntry& e : entries) names.push_back(e.name);
-  EXPECT_THAT(names, ElementsAre("dgx-a100", "dgx-a100-40g", "dgx-h100", "dgx-h200", "local", "rtx-titan-pcie"));
+  EXPECT_THAT(names, ElementsAre("a100-leaf-spine-4to1", "dgx-1-v100", "dgx-2-v100", "dgx-a100", "dgx-a100-40g", "dgx-b200", "dgx-h100", "dgx-h200",
+                                 "gb200-nvl72", "gb300-nvl72", "h100-dragonfly", "h100-fat-tree", "h100-rail-optimised", "h100-torus-4x4x4", "local",
+                                 "mi300x", "mixed-h100-a100", "rtx-titan-pcie"));
   EXPECT_THAT(entries, Each(Field(&CatalogEntry::source, Not(""))));
   EXPECT_THAT(entries, Each(Field(&CatalogEntry::description, Not(HasSubstr("cannot be read")))));
   for (const CatalogEntry& e : entries) EXPECT_EQ(expect_ok(catalog_topology(e.name)).name(), e.name);

@@ -1,0 +1,20 @@
+#include "base/allocation.h"
+
+#include <cstdlib>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+namespace orrery::base {
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kLargest = 32 << 20;  // beyond, glibc maps a block of its own whatever one asks
+  mallopt(M_MMAP_THRESHOLD, kLargest);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 16 << 20);
+#endif
+}
+
+}  // namespace orrery::base

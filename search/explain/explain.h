@@ -1,0 +1,103 @@
+#pragma once
+/// \file
+/// Why a plan is as fast as it is, what limits it, what else there is, and how far the answer can be trusted. Everything is computed:
+/// by taking the simulated step apart (account.h), by searching the same problem, and by simulating and searching again on
+/// machines that are 10 % faster or slower, or hold 10 % more or less.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "costmodel/cost_model.h"
+#include "costmodel/uncertainty.h"
+#include "search/explain/account.h"
+#include "search/explain/decisions.h"
+#include "search/explain/limits.h"
+#include "search/planner.h"
+
+namespace orrery::search {
+
+/// What the plan is held against.
+struct VersusSpace {
+  std::string text;  // "tp=8,pp=1": the best plan with these values
+  Space space;
+};
+struct ExplainRequest {
+  plan::Plan plan;
+  PlanRequest problem;                     // the search that the plan competes in; top: candidates of each search
+  std::optional<VersusSpace> versus_space;
+  std::optional<plan::Plan> versus_plan;
+  int others = 5;                          // runners-up wanted
+};
+
+struct Versus {
+  std::string text;                        // as asked
+  bool of_values = false;                  // values were asked for, not a plan
+  std::optional<Comparison> comparison = {};  // none: no plan divides, or the search ended early
+  bool fits = true;
+  int stage = 0;                           // does not fit: the fullest, and what it lacks
+  std::int64_t shortfall_bytes = 0;
+  std::vector<Relaxation> relaxations = {};
+  std::vector<Pruned> reasons = {};        // no plan divides: why, a few
+};
+
+/// One change of the machine.
+struct WhatIf {
+  std::string what;                        // "compute", "bandwidth", "memory"
+  std::int64_t change_ppm = 0;             // -100000, +100000
+  std::optional<std::int64_t> step_ps = {};  // of the explained plan; none: it does not fit
+  std::optional<Account> best = {};        // fastest plan found there; none: nothing fits
+  bool best_changes = false;               // against the fastest plan of the unchanged machine
+};
+
+/// Per cent of step time for a per cent of the quantity, by central difference over ±10 %: (t(+10 %) - t(-10 %)) / (0.2 t).
+struct Elasticity {
+  std::string what;
+  double value = 0;                        // negative: more of it saves time
+};
+
+/// What binds time, of three scores, with β the bubble's share of the critical stage and e the elasticities: computation −e_c (1 − β), communication
+/// −e_b (1 − β), bubble β. The elasticities count hidden communication that would be the next to be exposed, which shares of time do not.
+enum class TimeBound : std::uint8_t { kCompute, kCommunication, kBubble };
+
+/// Whether the fastest plan is faster than every other that is known in spite of the band b, with d_i the parts of their difference and g = Σ d_i the gap:
+///   kCertain  g > b · step for all: even if the prices behind two plans are wrong independently of each other
+///   kLikely   g > b · Σ |d_i| for all: if a part's prices are wrong by one factor in both plans, which share most prices
+///   kOpen     neither
+enum class Stability : std::uint8_t { kCertain, kLikely, kOpen };
+std::string_view to_string(Stability s);  // "certain", "likely", "open"
+
+/// The other plan whose order against the fastest is the least sure: g − b · Σ |d_i| is least.
+struct LeastSure {
+  plan::Plan plan;
+  std::int64_t gap_ps = 0, shared_error_ps = 0;
+};
+
+struct Explanation {
+  Account plan;
+  Limits limits;
+  TimeBound bound = TimeBound::kCompute;
+  Status search_status = Status::kInfeasible;
+  std::vector<Decision> decisions;
+  std::vector<Comparison> others;          // fastest first; may hold faster plans than the explained one
+  std::optional<Comparison> uniform;       // fastest with one strategy for all layers in equal stages (uniform_sweep.h); none: none fits
+  std::uint64_t uniform_plans = 0;         // of so many priced
+  std::optional<Versus> versus;
+  std::vector<WhatIf> what_ifs;
+  std::vector<Elasticity> elasticities;    // compute, bandwidth
+  costmodel::Uncertainty uncertainty;
+  std::int64_t gap_ps = 0;                 // from the fastest plan known (explained or rival) to the next; 0: there is none
+  std::optional<LeastSure> least_sure;     // none: there is no other plan
+  Stability stability = Stability::kOpen;
+  std::vector<Relaxation> relaxations;          // the plan does not fit: changes of it that do, smallest first
+  std::vector<Relaxation> problem_relaxations;  // no plan fits: what would help
+};
+
+/// Every other plan that is known and fits, each once, fastest first: of `others`, `decisions`, `uniform`, `versus`. Points into the explanation.
+std::vector<const Comparison*> rivals(const Explanation& e);
+
+/// Errors: a plan that is not valid for the model or has more ranks than the cluster; those of find_plan.
+base::Result<Explanation> explain(const costmodel::CostModel& cost, const ExplainRequest& request);
+
+}  // namespace orrery::search

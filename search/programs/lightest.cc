@@ -1,0 +1,73 @@
+#include "search/programs/lightest.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "search/programs/layer_order.h"
+
+namespace orrery::search {
+namespace {
+
+LayerAnswer lightest_stage(const PipelineStage& stage, int layers) {
+  const LayerProblem& p = stage.layers;
+  const auto held = [&](const std::vector<std::int32_t>& sequence) {
+    const auto last = static_cast<std::size_t>(p.options[static_cast<std::size_t>(sequence.back())].layout);
+    return peak_of(p, sequence) + (stage.departure_bytes.empty() ? 0 : stage.departure_bytes[last]);
+  };
+  LayerAnswer best{.sequence = {}, .memory_bytes = kForbidden};
+  const auto offer = [&](const std::vector<std::int32_t>& sequence) {
+    if (const std::int64_t bytes = held(sequence); bytes < best.memory_bytes) best = {.sequence = sequence, .memory_bytes = bytes};
+  };
+  const auto options = static_cast<std::int32_t>(p.options.size());
+  for (std::int32_t o = 0; o < options; ++o) offer(std::vector<std::int32_t>(static_cast<std::size_t>(layers), o));
+  std::vector<std::int32_t> sequence = best.sequence;
+  for (std::int32_t o = 0; o < options; ++o) {
+    sequence.back() = o;
+    offer(sequence);
+  }
+  return best;
+}
+
+std::int64_t excess(const PipelineStage& stage, const LayerAnswer& answer) { return answer.memory_bytes - stage.layers.budget_bytes; }
+
+/// Hands one layer of the fullest stage on. False: that would not lower the highest excess.
+bool relieve(const PipelineProblem& pipeline, std::vector<LayerAnswer>& stages) {
+  const auto count_of = [&](std::size_t i) { return static_cast<int>(stages[i].sequence.size()); };
+  const auto allows = [&](std::size_t i, int count) { return pipeline.stages[i].fewest <= count && count <= pipeline.stages[i].most; };
+  std::size_t full = 0;
+  for (std::size_t i = 1; i < stages.size(); ++i) {
+    if (excess(pipeline.stages[i], stages[i]) > excess(pipeline.stages[full], stages[full])) full = i;
+  }
+  const std::int64_t highest = excess(pipeline.stages[full], stages[full]);
+  if (!allows(full, count_of(full) - 1)) return false;
+  LayerAnswer fewer = lightest_stage(pipeline.stages[full], count_of(full) - 1), more;
+  if (excess(pipeline.stages[full], fewer) >= highest) return false;
+  std::size_t to = full;
+  std::int64_t least = highest;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    if (i == full || !allows(i, count_of(i) + 1)) continue;
+    LayerAnswer grown = lightest_stage(pipeline.stages[i], count_of(i) + 1);
+    if (excess(pipeline.stages[i], grown) >= least) continue;
+    least = excess(pipeline.stages[i], grown);
+    more = std::move(grown);
+    to = i;
+  }
+  if (to == full) return false;
+  stages[full] = std::move(fewer);
+  stages[to] = std::move(more);
+  return true;
+}
+
+}  // namespace
+
+PipelineAnswer lightest(const PipelineProblem& pipeline) {
+  PipelineAnswer answer;
+  const int stages = static_cast<int>(pipeline.stages.size()), extra = pipeline.layers % stages;
+  for (int i = 0; i < stages; ++i) {
+    answer.stages.push_back(lightest_stage(pipeline.stages[static_cast<std::size_t>(i)], pipeline.layers / stages + (stages - i <= extra ? 1 : 0)));
+  }
+  while (relieve(pipeline, answer.stages)) continue;
+  return answer;
+}
+
+}  // namespace orrery::search

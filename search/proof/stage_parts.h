@@ -1,0 +1,55 @@
+#pragma once
+/// \file
+/// What every part of a pipeline stage adds to time and memory, by the rows of multiplier_bound.h: layers under each strategy, embedding,
+/// head, transfers. Priced by the cost model, for the checker.
+#include <vector>
+
+#include "costmodel/layer_costs.h"
+#include "search/proof/stated_space.h"
+
+namespace orrery::search {
+
+/// o, N, d in picoseconds, b in bytes.
+struct Part {
+  std::int64_t once_ps = 0, steady_ps = 0, late_ps = 0, bytes = 0;
+  Part& operator+=(const Part& other) {
+    once_ps += other.once_ps, steady_ps += other.steady_ps, late_ps += other.late_ps, bytes += other.bytes;
+    return *this;
+  }
+};
+
+class StageParts {
+ public:
+  /// @pre strategies are those of the family, at least one. `costs` must outlive this object.
+  StageParts(costmodel::LayerCosts& costs, const Family& family, const std::vector<plan::LayerStrategy>& strategies);
+
+  [[nodiscard]] int ranks() const { return ranks_; }
+  [[nodiscard]] int stages() const { return stages_; }
+  [[nodiscard]] int layers() const { return static_cast<int>(costs_.cost().model().layers); }
+  [[nodiscard]] bool virtual_stages() const { return stages_ > ranks_; }
+  /// κ.
+  [[nodiscard]] std::int64_t cycles() const { return frame_.micro_batches - (frame_.schedule == plan::Schedule::kInterleaved ? 0 : 1); }
+  /// A layer of a stage, by strategy.
+  [[nodiscard]] const std::vector<Part>& layer(int stage) const { return layers_[static_cast<std::size_t>(stage)]; }
+  /// All of a stage but its layers.
+  Part own(int stage, const plan::LayerStrategy& vocabulary);
+
+ private:
+  [[nodiscard]] int first_rank(int stage) const { return stage % ranks_ * devices_; }
+  [[nodiscard]] std::int64_t held(int stage) const;
+  [[nodiscard]] std::int64_t stream(const plan::LayerStrategy& layout) const;
+  [[nodiscard]] std::int64_t backward_peak(const costmodel::LayerCost& cost, int stage) const;
+  [[nodiscard]] Part part(const costmodel::LayerCost& cost, int stage) const;
+  Part transfer(int from, int to);
+
+  costmodel::LayerCosts& costs_;
+  plan::Plan frame_;
+  int ranks_, devices_, stages_;
+  plan::LayerContext context_;
+  std::vector<std::vector<Part>> layers_;  // [stage][strategy]
+  std::vector<Part> joints_;               // [stage] transfers
+  std::vector<std::int64_t> streams_;      // [strategy] bytes between layers
+  std::vector<std::int64_t> transient_;    // [stage] least beside the rest while the backward begins
+};
+
+}  // namespace orrery::search

@@ -1,0 +1,119 @@
+#include "costmodel/collective_forms.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/unit/costmodel/machines.h"
+#include "tests/unit/costmodel/tunings.h"
+
+namespace orrery::costmodel {
+namespace {
+
+using Op = model::Collective;
+
+std::vector<int> first(int n) {
+  std::vector<int> ranks(static_cast<std::size_t>(n));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+std::int64_t price(const topologies::Topology& machine, const CollectiveTuning& tuning, int ranks, Op op, std::int64_t bytes, Algorithm a, Protocol p) {
+  const auto usable = usable_rates(machine, tuning);
+  const CollectiveForms forms(usable, tuning, layout_of(usable, first(ranks)));
+  return forms.time_ps(op, bytes, forms.terms(op, bytes, a, p));
+}
+
+// tunings.h: base 10, 20, 40 us, hops 1, 2, 4 us in a host, shares 1/2, 0.8, 1; links at half their rate: 50 of 100 GB/s; copy 1 TB/s.
+TEST(CollectiveForms, RingInOneHostIsStepsOfLatencyAndShare) {
+  const auto machine = machines::cluster(4);
+  // Simple: 40 us + 6 * (4 us + 1 MB / 50 GB/s) + 1 MB / 1 TB/s = 40 + 6 * 24 + 1
+  EXPECT_EQ(price(machine, tunings::round_numbers(), 4, Op::kAllReduce, 4'000'000, Algorithm::kRing, Protocol::kSimple), 185'000'000);
+  // LL: 10 us + 3 * (1 us + 2 MB / 50 GB/s)
+  EXPECT_EQ(price(machine, tunings::round_numbers(), 4, Op::kAllGather, 4'000'000, Algorithm::kRing, Protocol::kLL), 133'000'000);
+}
+
+TEST(CollectiveForms, NvlsReducesInTheSwitch) {
+  const auto machine = machines::cluster(4);
+  // 64 KiB a device fill the tensor 16 times: chunks of 250 kB, 62.5 kB of each, 125 kB on the wire:
+  // 100 us + 2 * 0.25 us of copying + 2 * 4 * 125 kB / 50 GB/s + 15 * 5 * 125 kB / 50 GB/s
+  EXPECT_EQ(price(machine, tunings::round_numbers(), 4, Op::kAllReduce, 4'000'000, Algorithm::kNvls, Protocol::kSimple), 308'000'000);
+}
+
+TEST(CollectiveForms, DirectExchangeSharesTheDevicesLinkAmongAllPeers) {
+  const auto machine = machines::cluster(4);
+  // Simple: 30 us + 1 MB / (50 GB/s / 3) + 1 MB / 1 TB/s
+  EXPECT_EQ(price(machine, tunings::round_numbers(), 4, Op::kAllToAll, 4'000'000, Algorithm::kDirect, Protocol::kSimple), 30'000'000 + 60'000'001 + 1'000'000);
+}
+
+TEST(CollectiveForms, HalvingDoublingSendsHalvesAndQuarters) {
+  const auto machine = machines::cluster(4);
+  // 40 us + 2 * (4 us + 2 MB / 50 GB/s) + 2 * (4 us + 1 MB / 50 GB/s)
+  EXPECT_EQ(price(machine, tunings::round_numbers(), 4, Op::kAllReduce, 4'000'000, Algorithm::kHalvingDoubling, Protocol::kSimple), 176'000'000);
+}
+
+TEST(CollectiveForms, SmallMessagesTakeLowLatencyAndLargeOnesFullRate) {
+  const auto machine = machines::cluster(4);
+  const auto tuning = tunings::round_numbers();
+  const auto usable = usable_rates(machine, tuning);
+  const CollectiveForms forms(usable, tuning, layout_of(usable, first(4)));
+  EXPECT_EQ(forms.choose(Op::kAllGather, 1000)->protocol, Protocol::kLL);
+  EXPECT_EQ(forms.choose(Op::kAllGather, 1'000'000'000)->protocol, Protocol::kSimple);
+  EXPECT_EQ(forms.choose(Op::kAllToAll, 1000)->algorithm, Algorithm::kDirect);
+  EXPECT_FALSE(forms.choose(Op::kAllGather, 1000, Algorithm::kNvls).has_value());
+}
+
+TEST(CollectiveForms, MoreBytesNeverTakeLess) {
+  const auto machine = machines::cluster(4, 2);
+  const auto tuning = *find_tuning("hopper", "");
+  const auto usable = usable_rates(machine, tuning);
+  const CollectiveForms forms(usable, tuning, layout_of(usable, first(8)));
+  for (const Algorithm a : {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kHierarchical}) {
+    std::int64_t before = 0;
+    for (std::int64_t bytes = 1; bytes <= std::int64_t{1} << 32; bytes *= 2) {
+      const std::int64_t time = forms.time_ps(Op::kAllReduce, bytes, forms.terms(Op::kAllReduce, bytes, a, Protocol::kSimple));
+      EXPECT_GE(time, before) << to_string(a) << " of " << bytes;
+      before = time;
+    }
+  }
+}
+
+TEST(BusFactor, IsThatOfNcclTests) {
+  EXPECT_DOUBLE_EQ(bus_factor(Op::kAllReduce, 8), 1.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Op::kAllGather, 8), 0.875);
+  EXPECT_DOUBLE_EQ(bus_factor(Op::kBroadcast, 8), 1.0);
+}
+
+TEST(FindTuning, KnowsTheArchitectureOfADevice) {
+  EXPECT_EQ(find_tuning("published", "H100-SXM5-80GB")->name, "hopper");
+  EXPECT_EQ(find_tuning("published", "GB200-186GB")->name, "blackwell");
+  EXPECT_EQ(find_tuning("published", "TITAN RTX")->name, "generic");
+}
+
+TEST(FindTuning, EveryShippedRecordReads) {
+  const auto names = list_tunings();
+  EXPECT_GE(names.size(), 11U);
+  for (const auto& name : names) {
+    const auto tuning = find_tuning(name, "");
+    ASSERT_TRUE(tuning.has_value()) << base::to_string(tuning.error());
+    EXPECT_EQ(tuning->name, name);
+    EXPECT_FALSE(tuning->source.empty());
+  }
+}
+
+TEST(FindTuning, ProposesANameThatExists) {
+  const auto tuning = find_tuning("hoper", "");
+  ASSERT_FALSE(tuning.has_value());
+  EXPECT_NE(tuning.error()[0].hint.find("hopper"), std::string::npos);
+}
+
+TEST(ParseTuning, ReportsEveryFaultWithItsPlace) {
+  const auto tuning = parse_tuning(R"({"schema": "orrery.collective_tuning/1", "name": "x", "description": "d", "source": "s", "devices": [],
+ "link_efficiency": {"nvlink": 1.5}, "network_overhead": "2 s", "channels": 0, "local_copy": "1 GB/s",
+ "ring": {"base": ["1 us", "2 us"]}})", "t.json");
+  ASSERT_FALSE(tuning.has_value());
+  const std::string text = base::to_string(tuning.error());
+  for (const char* part : {"t.json:2:32", "between 0 and 1 s", "channels", "2 values where 3 are meant", "tree", "direct"}) EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

@@ -1,0 +1,127 @@
+#include "costmodel/surface.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace orrery::costmodel {
+namespace {
+
+using model::Phase;
+using model::SegmentKind;
+using model::SegmentShape;
+
+/// 10 units, 100 TFLOP/s of which half is reached, 1 TB/s, launch 1 us, prologue 24 features.
+model::ComputeSurface surface() {
+  model::ComputeSurface s;
+  s.product = {.units = 10, .efficiency = 0.5, .launch_seconds = 1e-6, .prologue_features = 24, .half_tile = 0.8, .quantisation = 1,
+               .split_traffic = 1, .memory_efficiency = 1, .throttle = 0, .correction = {}};
+  s.attention = {.efficiency = 0.5, .launch_seconds = 2e-6, .seconds_per_token = 1e-9, .memory_efficiency = 0.5, .key_weight = 1, .backward_efficiency = 0.8};
+  s.stream = {.efficiency = 0.5, .norm_backward = 0.5};
+  return s;
+}
+
+SurfacePrices prices(const model::ComputeSurface& s = surface(), const std::optional<model::Framework>& framework = {}) {
+  return {s, framework, {base::FlopsPerSecond(100e12), base::BytesPerSecond(1e12)}};
+}
+
+SegmentShape shape(SegmentKind kind) {
+  SegmentShape s;
+  s.kind = kind;
+  s.dtype = model::DType::kBFloat16;
+  s.sequences = 1;
+  return s;
+}
+
+SegmentShape attention(std::int64_t tokens) {
+  SegmentShape s = shape(SegmentKind::kAttention);
+  s.tokens = tokens;
+  s.heads = s.kv_heads = 4;
+  s.head_dim = 64;
+  return s;
+}
+
+// 2560 x 128 is ten tiles of 256 x 128, one wave: 2 * 32768 * 10 units * (1000 + 24) / 50 TFLOP/s = 13.42 us, and 1 us of launch. Smaller tiles are slower.
+TEST(ProductSurface, OneWaveOfWholeTilesTakesItsProductsAndPrologue) {
+  const double tiles = 2.0 * 32768 * 10 * 1024 / 50e12;
+  EXPECT_NEAR(prices().product_seconds(2560, 128, 1000, 1, 0), 1e-6 + tiles, 1e-15);
+}
+
+// One tile more: eleven tiles on ten units are two waves; 128 x 128 tiles, 21 in three waves of half the work at 0.8 of the rate, take 3 / 2 / 0.8 = 1.875.
+TEST(ProductSurface, TheLastWaveIsPaidInFullAndTheBestTileIsTaken) {
+  const double wave = 2.0 * 32768 * 10 * 1024 / 50e12;
+  EXPECT_NEAR(prices().product_seconds(2561, 128, 1000, 1, 0), 1e-6 + 1.875 * wave, 1e-12);
+  model::ComputeSurface smooth = surface();
+  smooth.product.quantisation = 0;
+  EXPECT_NEAR(prices(smooth).product_seconds(2561, 128, 1000, 1, 0), 1e-6 + 1.1 * wave, 1e-12);
+}
+
+TEST(ProductSurface, DeepProductsOfFewTilesAreSplit) {
+  model::ComputeSurface s = surface();
+  s.product.half_tile = 0.01;
+  s.product.prologue_features = 0;
+  const double whole = 2.0 * 32768 * 10 * 80'000 / 50e12;  // one tile, nine units idle
+  const double eight = whole / 8 + 8.0 * 8 * 256 * 128 / 1e12;
+  EXPECT_NEAR(prices(s).product_seconds(256, 128, 80'000, 1, 0), 1e-6 + eight, 1e-12);
+}
+
+TEST(ProductSurface, TrafficBindsThinProducts) {
+  EXPECT_NEAR(prices().product_seconds(1, 1, 1, 1, 1e9), 1e-6 + 1e-3, 1e-8);
+}
+
+TEST(ProductSurface, CorrectionIsLinearBetweenKnotsInLogarithmsAndConstantBeyond) {
+  model::ComputeSurface s = surface();
+  s.product.correction = {.m = {100, 10000}, .n = {100, 10000}, .k = {100, 10000}, .ln = {0, 0, 0, 0, 0.4, 0.4, 0.4, 0.4}};
+  const double plain = prices().product_seconds(1000, 512, 512, 1, 0);
+  EXPECT_NEAR(prices(s).product_seconds(1000, 512, 512, 1, 0), plain * std::exp(0.2), 1e-15);
+  EXPECT_NEAR(prices(s).product_seconds(50, 512, 512, 1, 0), prices().product_seconds(50, 512, 512, 1, 0), 1e-15);
+  EXPECT_NEAR(prices(s).product_seconds(20000, 512, 512, 1, 0), prices().product_seconds(20000, 512, 512, 1, 0) * std::exp(0.4), 1e-12);
+}
+
+TEST(SurfacePrices, BothGradientsOfAProductAreTwoProducts) {
+  SegmentShape s = shape(SegmentKind::kMlpIn);
+  s.tokens = 2560, s.in = 1000, s.out = 128;
+  const double b = prices().seconds(s, Phase::kB), g = prices().seconds(s, Phase::kG);
+  EXPECT_GT(b, 0);
+  EXPECT_NE(b, g);
+  EXPECT_DOUBLE_EQ(prices().seconds(s, Phase::kBG), b + g);
+}
+
+// 4 heads of 64, 1000 tokens: launch 2 us, 1 us serial, 2.048 MB at 0.5 TB/s, half of 1.024 GFLOP at 50 TFLOP/s.
+TEST(SurfacePrices, FlashAttentionIsTheSumOfItsParts) {
+  EXPECT_NEAR(prices().seconds(attention(1000), Phase::kF), 2e-6 + 1e-6 + 2 * 2.048e6 / 1e12 + 0.512e9 / 50e12, 1e-12);
+}
+
+TEST(SurfacePrices, AttentionWithoutAMaskCostsTwiceTheProducts) {
+  SegmentShape s = attention(1000);
+  const double causal = prices().seconds(s, Phase::kF);
+  s.causal = false;
+  EXPECT_NEAR(prices().seconds(s, Phase::kF) - causal, 0.512e9 / 50e12, 1e-12);
+}
+
+TEST(SurfacePrices, ExplicitAttentionPaysForItsScoresInMemory) {
+  model::Framework f{.name = "explicit", .attention = model::AttentionKernel::kExplicit};
+  const double plain = prices(surface(), f).seconds(attention(1000), Phase::kF);
+  EXPECT_GT(plain, prices().seconds(attention(1000), Phase::kF));
+  f.dropout = true;  // 2.5 passes over 8 MB of scores at half of 1 TB/s, and a launch
+  EXPECT_NEAR(prices(surface(), f).seconds(attention(1000), Phase::kF) - plain, 2.5 * 8e6 / 0.5e12 + 1e-6, 1e-12);
+}
+
+TEST(SurfacePrices, AHostThatIssuesKernelsSlowlyBoundsSmallOnesOnly) {
+  SegmentShape norm = shape(SegmentKind::kNorm);
+  norm.tokens = 1, norm.in = 64;
+  const model::Framework slow{.name = "eager", .kernel_seconds = 50e-6};
+  EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kF), 50e-6);
+  EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kB), 100e-6);
+  norm.tokens = 1'000'000;
+  EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kF), prices().seconds(norm, Phase::kF));
+}
+
+TEST(SurfacePrices, PhaseWithoutWorkIsFree) {
+  SegmentShape s = shape(SegmentKind::kLoadTokens);
+  s.tokens = 1;
+  EXPECT_EQ(prices().seconds(s, Phase::kB), 0.0);
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

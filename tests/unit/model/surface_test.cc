@@ -1,0 +1,83 @@
+#include "model/surface.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/profile.h"
+
+namespace orrery::model {
+namespace {
+
+/// A profile with one surface and a framework.
+Profile sample() {
+  Profile p;
+  p.name = "device";
+  p.provenance.source = "test";
+  ComputeSurface s;
+  s.product.units = 108;
+  s.product.correction = {.m = {1, 2}, .n = {4}, .k = {8, 16}, .ln = {0.1, -0.2, 0, 0.3}};
+  s.residual = 0.06;
+  p.surfaces = {s};
+  p.framework = Framework{.name = "eager", .attention = AttentionKernel::kExplicit, .dropout = true, .kernel_seconds = 4e-5, .loss_passes = 23};
+  return p;
+}
+
+base::Result<Profile> parsed(const std::string& text) {
+  const auto node = base::Node::parse_text(text, "profile.json");
+  if (!node) return tl::unexpected(node.error());
+  return read_profile(*node);
+}
+
+std::string text_of(const Profile& p) { return base::to_text(to_json(p)); }
+
+/// The sample's text with one piece exchanged.
+std::string changed(const std::string& from, const std::string& to) {
+  std::string text = text_of(sample());
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(ComputeSurface, SurvivesTheTripThroughJson) {
+  const auto back = parsed(text_of(sample()));
+  ASSERT_TRUE(back.has_value()) << base::to_string(back.error());
+  EXPECT_EQ(*back, sample());
+}
+
+TEST(ComputeSurface, ProfilesWithoutOneAreWrittenAsBefore) {
+  Profile p = sample();
+  p.surfaces.clear();
+  p.framework.reset();
+  EXPECT_EQ(text_of(p).find("surfaces"), std::string::npos);
+  EXPECT_EQ(text_of(p).find("framework"), std::string::npos);
+}
+
+TEST(ComputeSurface, AnUnknownKernelIsAFaultAtItsPlace) {
+  const auto bad = parsed(changed("\"explicit\"", "\"explicitly\""));
+  ASSERT_FALSE(bad.has_value());
+  EXPECT_THAT(base::to_string(bad.error()), testing::HasSubstr("explicit"));
+  EXPECT_THAT(base::to_string(bad.error()), testing::HasSubstr("profile.json:"));
+}
+
+TEST(ComputeSurface, NegativeTimesAndMissingMembersAreRefused) {
+  EXPECT_FALSE(parsed(changed("\"kernel_seconds\": 4e-05", "\"kernel_seconds\": -1.0")).has_value());
+  EXPECT_FALSE(parsed(changed("\"half_tile\"", "\"half_tiles\"")).has_value());
+}
+
+TEST(ComputeSurface, ACorrectionNeedsANumberForEveryKnot) {
+  Profile p = sample();
+  p.surfaces[0].product.correction.ln.pop_back();
+  EXPECT_FALSE(parsed(text_of(p)).has_value());
+  p = sample();
+  p.surfaces[0].product.correction.m = {2, 1};
+  EXPECT_FALSE(parsed(text_of(p)).has_value());
+}
+
+TEST(ComputeSurface, TwoSurfacesOfOneTypeAreRefused) {
+  Profile p = sample();
+  p.surfaces.push_back(p.surfaces[0]);
+  EXPECT_FALSE(parsed(text_of(p)).has_value());
+}
+
+}  // namespace
+}  // namespace orrery::model

@@ -1,0 +1,75 @@
+// Goodput under failures: the formula, its optimum, and the process it describes.
+#include "sim/goodput.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace orrery::sim {
+namespace {
+
+using base::Seconds;
+
+const FailureModel kModel{Seconds(10'000), Seconds(50), Seconds(100)};
+
+TEST(Goodput, WorkedExample) {
+  EXPECT_DOUBLE_EQ(young_interval(kModel).raw(), 1000);
+  EXPECT_NEAR(daly_interval(kModel).raw(), 1000 * (1 + 0.05 / 3 + 0.0025 / 9) - 50, 1e-9);
+  EXPECT_NEAR(best_interval(kModel).raw(), daly_interval(kModel).raw(), 0.1);
+  EXPECT_NEAR(goodput(kModel, best_interval(kModel)), 0.8943, 5e-5);
+}
+
+TEST(Goodput, NoIntervalBeatsTheBest) {
+  for (const double mtbf : {30.0, 1'000.0, 86'400.0, 1e7})
+    for (const double checkpoint : {0.5, 20.0, 600.0}) {
+      const FailureModel m{Seconds(mtbf), Seconds(checkpoint), Seconds(60)};
+      const double best = goodput(m, best_interval(m));
+      for (double t = mtbf / 1000; t < 5 * mtbf; t *= 1.05) EXPECT_LE(goodput(m, Seconds(t)), best * (1 + 1e-12)) << mtbf << " " << checkpoint << " " << t;
+      EXPECT_GE(best, goodput(m, daly_interval(m)) * (1 - 1e-12));
+      if (checkpoint < mtbf / 50) {
+        EXPECT_GT(goodput(m, daly_interval(m)), best * 0.9999);
+      }
+    }
+}
+
+TEST(Goodput, RareFailuresCostOnlyCheckpoints) {
+  const FailureModel m{Seconds(1e15), Seconds(10), Seconds(100)};
+  EXPECT_NEAR(goodput(m, Seconds(90)), 0.9, 1e-9);
+  const TrainingRun run = simulate_run(m, Seconds(90), Seconds(900), 1);
+  EXPECT_DOUBLE_EQ(run.wall.raw(), 1000);
+  EXPECT_EQ(run.failures, 0);
+}
+
+// Mean of wall time over many runs against Daly's expectation; the standard error is below 0.3 %.
+TEST(Goodput, FormulaIsTheMeanOfSimulatedRuns) {
+  for (const double interval : {300.0, 967.0, 4000.0}) {
+    const double work = 200 * interval;
+    double wall = 0;
+    constexpr int kRuns = 300;
+    for (int i = 0; i < kRuns; ++i) wall += simulate_run(kModel, Seconds(interval), Seconds(work), 1000 + static_cast<std::uint64_t>(i)).wall.raw();
+    EXPECT_NEAR(work * kRuns / wall, goodput(kModel, Seconds(interval)), 0.01 * goodput(kModel, Seconds(interval))) << interval;
+  }
+}
+
+TEST(Goodput, ARunIsAFunctionOfItsSeedAndAHopelessOneEnds) {
+  EXPECT_EQ(simulate_run(kModel, Seconds(500), Seconds(1e6), 7).wall.raw(), simulate_run(kModel, Seconds(500), Seconds(1e6), 7).wall.raw());
+  EXPECT_NE(simulate_run(kModel, Seconds(500), Seconds(1e6), 7).wall.raw(), simulate_run(kModel, Seconds(500), Seconds(1e6), 8).wall.raw());
+  const TrainingRun hopeless = simulate_run({Seconds(1), Seconds(50), Seconds(1)}, Seconds(500), Seconds(1000), 1, 1000);
+  EXPECT_FALSE(hopeless.finished);
+  EXPECT_EQ(hopeless.failures, 1000);
+}
+
+TEST(Goodput, PercentilesAreNearestRanks) {
+  const std::vector<double> samples{1, 2, 3, 4};
+  EXPECT_EQ(percentile(samples, 1), 1);
+  EXPECT_EQ(percentile(samples, 50), 2);
+  EXPECT_EQ(percentile(samples, 51), 3);
+  EXPECT_EQ(percentile(samples, 100), 4);
+  const std::vector<double> goodputs = goodput_samples(kModel, Seconds(967), Seconds(1e6), 3, 50);
+  EXPECT_TRUE(std::is_sorted(goodputs.begin(), goodputs.end()));
+  EXPECT_LT(percentile(goodputs, 10), goodput(kModel, Seconds(967)));
+  EXPECT_GT(percentile(goodputs, 90), goodput(kModel, Seconds(967)));
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/calibrate_check.h"
 #include "cli/command.h"
 #include "cli/executor_calls.h"
 #include "cli/inputs.h"
@@ -13,19 +14,29 @@ using base::OptionType;
 const base::CommandSpec& calibrate_spec() {
   static const base::CommandSpec kSpec{
       .name = "calibrate",
-      .summary = "measure this machine's operations and collectives into a profile",
+      .summary = "measure this machine's operations and collectives into a profile, or check one",
       .examples = {{"orrery calibrate --out profile.json --ranks 2", "two ranks at once, as in training"},
                    {"orrery calibrate --out bf16.json --ranks 1 --dtype bf16", "one rank alone, bf16"},
-                   {"orrery calibrate --out h200.json --device cuda --ranks 1 --dtype bf16", "a GPU"}},
-      .options = {{.name = "out", .value_name = "FILE", .help = "profile to write (orrery.profile/1)", .required = true},
+                   {"orrery calibrate --out h200.json --device cuda --ranks 1 --dtype bf16", "a GPU"},
+                   {"orrery calibrate --check profile.json --measure", "what a profile lacks, and how far off it is on blocks of other shapes"}},
+      .options = {{.name = "out", .value_name = "FILE", .help = "profile to write (orrery.profile/1)"},
+                  {.name = "check", .value_name = "PROFILE", .help = "instead: say what of a profile is missing or stale and how it hurts"},
+                  {.name = "measure", .type = OptionType::kFlag, .help = "with --check: also train eight blocks of shapes that are not calibrated, and compare"},
                   {.name = "ranks", .value_name = "N", .type = OptionType::kInt, .default_value = "2", .min = 1, .max = 1024, .help = "processes that measure at the same time"},
                   {.name = "device", .value_name = "D", .default_value = "cpu", .choices = {"cpu", "cuda"}, .help = "what to measure; ranks of several GPUs come from torchrun"},
                   {.name = "dtype", .value_name = "T", .default_value = "fp32", .choices = {"fp32", "bf16"}, .help = "compute type"},
-                  {.name = "budget", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "80s", .min = 1, .max = 3600, .help = "time to spend"}}};
+                  {.name = "budget", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "100s", .min = 1, .max = 3600, .help = "time to spend"},
+                  model_option(false), cluster_of_machine(), json_option()}};
   return kSpec;
 }
 
 base::Result<int> run_calibrate(const base::Options& options, const Invocation& invocation) {
+  if (options.has("check")) return check_profile(options, invocation);
+  if (!options.has("out")) {
+    auto error = base::make_error(base::ErrorCode::kMissingKey, "calibrate writes a profile or checks one");
+    error.hint = "--out FILE, or --check PROFILE";
+    return base::fail(std::move(error));
+  }
   CalibrateJob job;
   job.device = options.string("device");
   job.dtype = options.string("dtype");

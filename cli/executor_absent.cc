@@ -44,5 +44,6 @@ base::Result<void> check_trainable(const plan::Program&) { return no_executor();
 base::Result<int> launch(int, const std::vector<std::string>&) { return no_executor(); }
 base::Result<TrainOutcome> train_here(const plan::Program&, const TrainJob&) { return no_executor(); }
 base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob&) { return no_executor(); }
+base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>&, const std::string&, model::Precision) { return no_executor(); }
 
 }  // namespace orrery::cli

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "cli/block_shapes.h"
 #include "executor/calibrate.h"
 #include "executor/run.h"
 
@@ -75,12 +76,19 @@ base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job) {
     if (!cpu) spec.layers = std::min<std::int64_t>(spec.layers, 4);  // layers are alike, and a step of a few fits beside its states
     options.focus.push_back(std::move(spec));
   }
+  if (cpu) options.blocks = blocks_of(kCalibratedOnCpu);
   if (place.rank == 0)
     options.on_progress = [](double fraction, const std::string& what) { fmt::print(stderr, "calibrate {:3.0f} %  {}\n", 100 * fraction, what); };
   CalibrateOutcome out;
   TRY(out.profile, executor::calibrate(options));
   out.writes = place.rank == 0;
   return out;
+}
+
+base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases, const std::string& device, model::Precision precision) {
+  TRY(const executor::Launch place, executor::detect_launch());
+  TRY(std::vector<executor::BlockTiming> blocks, executor::time_blocks(cases, device, precision));
+  return BlocksOutcome{std::move(blocks), place.rank == 0};
 }
 
 }  // namespace orrery::cli

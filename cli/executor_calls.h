@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "cli/train_log.h"
+#include "executor/block_timing.h"
 #include "model/profile.h"
 #include "plan/program.h"
 
@@ -44,13 +45,19 @@ struct CalibrateJob {
   std::string device = "cpu";
   std::string dtype = "fp32";
   int ranks = 1;
-  double budget_seconds = 80;
+  double budget_seconds = 100;
 };
 struct CalibrateOutcome {
   model::Profile profile;
   bool writes = false;
 };
 base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job);
+
+struct BlocksOutcome {
+  std::vector<executor::BlockTiming> blocks;  // of the cases, in order
+  bool writes = false;
+};
+base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases, const std::string& device, model::Precision precision);
 
 /// A launcher (mpirun, srun, torchrun, our own) has started this process as one of several ranks.
 bool launched_as_rank();

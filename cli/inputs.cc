@@ -32,6 +32,13 @@ OptionSpec sequence_option() {
 }
 OptionSpec json_option() { return {.name = "json", .type = OptionType::kFlag, .help = "print one JSON document"}; }
 
+base::OptionSpec cluster_of_machine() {
+  base::OptionSpec o = cluster_option(false);
+  o.default_value = "local";
+  o.help = "what this machine is: catalog cluster or a topology file";
+  return o;
+}
+
 base::Result<model::Precision> precision_of(const base::Options& options) {
   return options.string("precision") == "fp32" ? model::Precision::kFloat32 : model::Precision::kBFloat16;
 }

@@ -20,6 +20,8 @@ base::OptionSpec profile_option();
 base::OptionSpec precision_option();
 base::OptionSpec sequence_option();
 base::OptionSpec json_option();
+/// What this machine is.
+base::OptionSpec cluster_of_machine();
 
 base::Result<model::Precision> precision_of(const base::Options& options);
 

@@ -20,12 +20,6 @@ namespace orrery::cli {
 using base::OptionType;
 namespace fs = std::filesystem;
 
-base::OptionSpec cluster_of_machine() {
-  base::OptionSpec o = cluster_option(false);
-  o.default_value = "local";
-  o.help = "what this machine is: catalog cluster or a topology file";
-  return o;
-}
 base::OptionSpec precision_of_training() {
   base::OptionSpec o = precision_option();
   o.default_value = "fp32";
@@ -48,7 +42,7 @@ const base::CommandSpec& validate_spec() {
                   {.name = "global-batch", .value_name = "B", .type = OptionType::kInt, .default_value = "16", .min = 1, .max = 1 << 20, .help = "sequences per step"},
                   sequence_option(),
                   {.name = "profile", .value_name = "FILE", .help = "profile of this machine (default: calibrated once, kept in the user's cache)"},
-                  {.name = "budget", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "80s", .min = 1, .max = 3600, .help = "time for calibration, if it is needed"},
+                  {.name = "budget", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "100s", .min = 1, .max = 3600, .help = "time for calibration, if it is needed"},
                   json_option()}};
   return kSpec;
 }

@@ -205,33 +205,46 @@ std::optional<double> ComputePrices::block_seconds(const SegmentShape& shape, Ph
   return *measured * base_seconds(shape, phase) / base_seconds(core, phase);
 }
 
-std::optional<double> ComputePrices::interpolate(const SegmentShape& shape, Phase phase) const {
-  const double roofline = base_seconds(shape, phase);
+std::optional<ComputePrices::Neighbours> ComputePrices::neighbours(const SegmentShape& shape, Phase phase, double roofline) const {
   const auto kind = static_cast<std::size_t>(shape.kind);
-  // Points with other flags stand in only when no point has the same ones.
   for (const bool any_flags : {false, true}) {
-    const Point* below = nullptr;
-    const Point* above = nullptr;
-    double below_distance = 0, above_distance = 0;
+    Neighbours n{.same_flags = !any_flags};
     for (std::size_t i = first_of_kind_[kind]; i < first_of_kind_[kind + 1]; ++i) {
       const Point& p = points_[i];
       if (p.phase != phase || (!any_flags && !same_flags(p.shape, shape))) continue;
       const double d = distance(p.shape, shape);
-      if (d == 0 && !any_flags) return p.seconds;
-      if (p.roofline <= roofline && (below == nullptr || d < below_distance)) below = &p, below_distance = d;
-      if (p.roofline >= roofline && (above == nullptr || d < above_distance)) above = &p, above_distance = d;
+      if (d == 0 && !any_flags) return Neighbours{.below = &p, .above = &p};
+      if (p.roofline <= roofline && (n.below == nullptr || d < n.below_distance)) n.below = &p, n.below_distance = d;
+      if (p.roofline >= roofline && (n.above == nullptr || d < n.above_distance)) n.above = &p, n.above_distance = d;
     }
-    if (below == nullptr && above == nullptr) continue;
-    if (below == nullptr || above == nullptr) {
-      const Point& only = below != nullptr ? *below : *above;
-      return only.seconds * roofline / only.roofline;
-    }
-    const double lower = below->seconds * roofline / below->roofline;
-    const double upper = above->seconds * roofline / above->roofline;
-    if (below_distance + above_distance == 0) return lower;
-    return lower * std::pow(upper / lower, below_distance / (below_distance + above_distance));
+    if (n.below != nullptr || n.above != nullptr) return n;
   }
   return std::nullopt;
+}
+
+std::optional<double> ComputePrices::interpolate(const SegmentShape& shape, Phase phase) const {
+  const double roofline = base_seconds(shape, phase);
+  const auto n = neighbours(shape, phase, roofline);
+  if (!n) return std::nullopt;
+  if (n->exact()) return n->below->seconds;
+  if (n->below == nullptr || n->above == nullptr) {
+    const Point& only = n->below != nullptr ? *n->below : *n->above;
+    return only.seconds * roofline / only.roofline;
+  }
+  const double lower = n->below->seconds * roofline / n->below->roofline;
+  const double upper = n->above->seconds * roofline / n->above->roofline;
+  const double apart = n->below_distance + n->above_distance;
+  return apart == 0 ? lower : lower * std::pow(upper / lower, n->below_distance / apart);
+}
+
+PriceSource ComputePrices::source(const SegmentShape& shape, Phase phase) const {
+  if (operator_seconds(shape, phase)) {
+    const auto n = neighbours(shape, phase, base_seconds(shape, phase));
+    if (n && n->exact()) return PriceSource::kMeasured;
+    return n && n->same_flags && n->below != nullptr && n->above != nullptr ? PriceSource::kBetween : PriceSource::kBeyond;
+  }
+  if (layers_) return PriceSource::kLayers;
+  return surface_ ? PriceSource::kSurface : PriceSource::kRoofline;
 }
 
 }  // namespace orrery::costmodel

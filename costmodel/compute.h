@@ -67,6 +67,11 @@ struct LayerCalibration {
   [[nodiscard]] double factor(const model::SegmentShape& shape, model::Phase phase) const;
 };
 
+/// Where the price of one phase of a segment is from: that very point, between two, from one alone (beyond the range, of other flags or of another
+/// phase), measured layers, a fitted surface, the roofline.
+enum class PriceSource : std::uint8_t { kMeasured, kBetween, kBeyond, kLayers, kSurface, kRoofline };
+inline constexpr std::size_t kPriceSources = 6;
+
 class ComputePrices {
  public:
   /// Errors: operators or layer times of another precision, layer times of a model that is neither this nor in the catalog, times ≤ 0.
@@ -74,6 +79,7 @@ class ComputePrices {
                                           const std::optional<model::Profile>& profile, model::Precision precision);
 
   [[nodiscard]] double seconds(const model::SegmentShape& shape, model::Phase phase) const;
+  [[nodiscard]] PriceSource source(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] const Roofline& roofline() const { return roofline_; }
   [[nodiscard]] bool measured() const { return !points_.empty() || layers_.has_value(); }
   [[nodiscard]] bool fitted() const { return surface_.has_value(); }
@@ -85,6 +91,15 @@ class ComputePrices {
     double seconds = 0;
     double roofline = 0;  // R
   };
+  /// The nearest point with no more work and the nearest with no less; of other flags only when none has the same ones.
+  struct Neighbours {
+    const Point* below = nullptr;
+    const Point* above = nullptr;
+    double below_distance = 0, above_distance = 0;
+    bool same_flags = true;
+    [[nodiscard]] bool exact() const { return same_flags && below != nullptr && below == above && below_distance == 0; }
+  };
+  [[nodiscard]] std::optional<Neighbours> neighbours(const model::SegmentShape& shape, model::Phase phase, double roofline) const;
   [[nodiscard]] double base_seconds(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] std::optional<double> operator_seconds(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] std::optional<double> block_seconds(const model::SegmentShape& shape, model::Phase phase) const;

@@ -123,6 +123,8 @@ std::int64_t CostModel::segment_ps(const model::SegmentShape& shape, model::Phas
   return base::ceil_ps(base::Seconds(ppm == kMillion ? seconds : seconds * kPerMillion / static_cast<double>(ppm)));
 }
 
+PriceSource CostModel::segment_source(const model::SegmentShape& shape, model::Phase phase) const { return state_->compute.source(shape, phase); }
+
 Transfer CostModel::collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
                                int rank_count) const {
   return state_->collectives.collective(op, group, bytes, first_rank, rank_count);

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "costmodel/collectives.h"
+#include "costmodel/compute.h"
 #include "costmodel/transfer.h"
 #include "model/profile.h"
 #include "model/spec.h"
@@ -49,6 +50,9 @@ class CostModel {
   /// Compute time of one segment phase, alone: measured points (log-log interpolation), else measured layer times shared out by
   /// roofline weight, else roofline max(flops / (peak·efficiency), bytes / bandwidth) + launch overhead.
   [[nodiscard]] std::int64_t segment_ps(const model::SegmentShape& shape, model::Phase phase) const;
+
+  /// Where that price is from.
+  [[nodiscard]] PriceSource segment_source(const model::SegmentShape& shape, model::Phase phase) const;
 
   /// The collective `op` as run by every group of the class at once. `first_rank`, `rank_count`: the class's ranks. Of a group that spans
   /// classes, the flows that this class's ranks send (the other classes' parts add to them).

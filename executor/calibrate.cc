@@ -1,9 +1,9 @@
 /// Profile of this machine. What is measured, and where from:
 ///
 ///  * operators: every distinct segment phase of the Programs that training the focus models would run at tp 1, 2, 4, with and without sequence
-///    parallelism, at several sequences per micro-batch; then a grid of bare products for whatever lies elsewhere;
-///  * composition factor: a whole training step of each focus model over the sum of its operators' medians;
-///    the residual is the largest relative deviation of a model from the common factor;
+///    parallelism, at several sequences per micro-batch; then blocks of other widths, alone; then a grid of bare products for whatever lies elsewhere;
+///  * composition factor: a whole training step of each focus model and block over the sum of its operators' medians, measured right after them;
+///    the residual is what 80 % of them stay within of the common factor, their median;
 ///  * launch: time of a step outside its spans, per operation;
 ///  * collectives: every group size that is a power of two up to the number of ranks, neighbours and strided, all groups at once.
 ///
@@ -20,16 +20,16 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
-#include <numeric>
+#include <algorithm>
 #include <set>
 #include <thread>
 
-#include "base/file.h"
 #include "base/text.h"
 #include "executor/device.h"
-#include "executor/interpreter.h"
 #include "executor/microbench.h"
+#include "executor/solo_training.h"
 #include "plan/lower.h"
+#include "topologies/local.h"
 
 namespace orrery::executor {
 namespace {
@@ -41,7 +41,8 @@ using model::SegmentKind;
 using model::SegmentShape;
 
 /// Shares of the budget; what is left over passes on.
-constexpr double kOperatorShare = 0.60, kProductShare = 0.68, kCompositionShare = 0.75;
+constexpr double kOperatorShare = 0.68, kProductShare = 0.75;
+constexpr std::int64_t kCompositionSequences = 4;
 
 /// What is measured on a kind of device: models and products of the size it trains.
 struct Range {
@@ -68,24 +69,24 @@ class Calibration {
   base::Result<model::Profile> run() {
     TRY_VOID(operators());
     TRY_VOID(products());
-    TRY_VOID(composition());
+    composition();
     TRY_VOID(collectives());
     describe();
     return std::move(profile_);
   }
 
  private:
+  base::Result<bool> operators_of(const plan::Program& program);
   base::Result<void> operators();
   base::Result<void> products();
-  base::Result<void> composition();
-  base::Result<void> compose(const model::ModelSpec& model, std::vector<double>& ratios, std::vector<double>& gaps);
+  base::Result<void> compose(const BlockCase& c);
+  void composition();
   base::Result<void> collectives();
   void describe();
 
   base::Result<void> point(const Bench& bench);
   /// Rank 0's clock decides for all, so that all measure the same points.
   base::Result<bool> time_left(double share);
-  base::Result<double> mean_over_ranks(double value);
   base::Result<double> largest_over_ranks(double value);
   void progress(double fraction, const std::string& what) {
     if (options_.on_progress && communicator_.rank() == 0) options_.on_progress(fraction, what);
@@ -111,22 +112,16 @@ class Calibration {
   Clock::time_point begin_;
   bool oversubscribed_ = false;
   double ranks_per_core_ = 1.0;
-  Sampling sampling_{.samples = 9, .seconds = 0.02};
+  Sampling sampling_{.samples = 12, .seconds = 0.045};
   model::Profile profile_;
+  std::int64_t samples_ = 0, refused_ = 0;  // of operators, on this rank
+  std::vector<double> ratios_, gaps_;  // whole steps over their operations' medians, of each model composed; time outside spans per operation
 };
 
 base::Result<bool> Calibration::time_left(double share) {
   const double spent = std::chrono::duration<double>(Clock::now() - begin_).count();
   TRY(const std::string answer, communicator_.broadcast(spent < share * options_.budget_seconds ? "yes" : "no"));
   return answer == "yes";
-}
-
-base::Result<double> Calibration::mean_over_ranks(double value) {
-  TRY(const auto texts, communicator_.gather(fmt::format("{:.17g}", value)));
-  double sum = 0;
-  for (const std::string& t : texts) sum += base::parse_real(t).value_or(0);
-  TRY(const std::string mean, communicator_.broadcast(fmt::format("{:.17g}", sum / communicator_.world_size())));
-  return base::parse_real(mean).value_or(0);
 }
 
 base::Result<double> Calibration::largest_over_ranks(double value) {
@@ -141,10 +136,11 @@ base::Result<void> Calibration::point(const Bench& bench) {
   TRY_VOID(communicator_.barrier());
   TRY(const Timing t, time_bench(bench, sampling_));
   model::OperatorPoint p{.shape = bench.shape, .phase = bench.phase};
-  TRY(p.seconds_median, mean_over_ranks(t.median));
-  TRY(p.seconds_p10, mean_over_ranks(t.p10));
-  TRY(p.seconds_p90, mean_over_ranks(t.p90));
+  TRY(p.seconds_median, mean_over_ranks(communicator_, t.median));
+  TRY(p.seconds_p10, mean_over_ranks(communicator_, t.p10));
+  TRY(p.seconds_p90, mean_over_ranks(communicator_, t.p90));
   p.samples = t.samples;
+  samples_ += t.samples, refused_ += t.refused;
   profile_.operators.push_back(std::move(p));
   return {};
 }
@@ -181,27 +177,42 @@ std::int64_t operand_bytes(const plan::Program& program, const plan::Op& op) {
   return bytes;
 }
 
+/// False when the budget ended before all was measured.
+base::Result<bool> Calibration::operators_of(const plan::Program& program) {
+  for (const plan::Template& t : program.templates) {
+    for (const plan::Op& op : t.ops) {
+      if (op.kind != plan::OpKind::kCompute) continue;
+      const SegmentShape& shape = program.segments[op.segment];
+      const bool load = shape.kind == SegmentKind::kLoadTokens || shape.kind == SegmentKind::kLoadTargets;
+      if (load || find(shape, op.phase) != nullptr || operand_bytes(program, op) > range_.most_bytes) continue;
+      TRY(const bool left, time_left(kOperatorShare));
+      if (!left) return false;
+      TRY_VOID(point(bench_of(program, op, device_)));
+    }
+  }
+  return true;
+}
+
 base::Result<void> Calibration::operators() {
+  const double all = static_cast<double>(range_.sequences.size() * options_.focus.size() + options_.blocks.size());
   double done = 0;
+  bool left = true;
   for (const std::int64_t sequences : range_.sequences) {
     for (const model::ModelSpec& model : options_.focus) {
-      progress(kOperatorShare * done / static_cast<double>(range_.sequences.size() * options_.focus.size()),
-               fmt::format("{} at {} sequences", model.name, sequences));
-      done += 1;
+      progress(kOperatorShare * done++ / all, fmt::format("{} at {} sequences", model.name, sequences));
       for (const plan::Program& program : programs_of(model, precision(), options_.ranks, sequences, tokens_of(model))) {
-        for (const plan::Template& t : program.templates) {
-          for (const plan::Op& op : t.ops) {
-            if (op.kind != plan::OpKind::kCompute) continue;
-            const SegmentShape& shape = program.segments[op.segment];
-            const bool load = shape.kind == SegmentKind::kLoadTokens || shape.kind == SegmentKind::kLoadTargets;
-            if (load || find(shape, op.phase) != nullptr || operand_bytes(program, op) > range_.most_bytes) continue;
-            TRY(const bool left, time_left(kOperatorShare));
-            if (!left) return {};
-            TRY_VOID(point(bench_of(program, op, device_)));
-          }
-        }
+        if (!left) break;
+        TRY(left, operators_of(program));
       }
+      if (left && sequences == range_.sequences.front()) TRY_VOID(compose({model, kCompositionSequences, tokens_of(model)}));
     }
+  }
+  for (const BlockCase& block : options_.blocks) {
+    if (!left) break;
+    progress(kOperatorShare * done++ / all, block.model.name);
+    TRY(const plan::Program program, program_alone(block.model, block.sequences, block.tokens, precision()));
+    TRY(left, operators_of(program));
+    if (left) TRY_VOID(compose(block));
   }
   return {};
 }
@@ -229,34 +240,14 @@ base::Result<void> Calibration::products() {
   return {};
 }
 
-/// A whole step against the medians of its operations: on the CPU in the thread's CPU time, as the medians are of samples that nothing
-/// disturbed; on an accelerator in its own time, which spans of a step cover without a gap.
-base::Result<void> Calibration::compose(const model::ModelSpec& model, std::vector<double>& ratios, std::vector<double>& gaps) {
-  constexpr std::int64_t kSequences = 4;
-  constexpr int kWarm = 2, kSteps = 8;
-  plan::UniformOptions o;
-  o.micro_batch = kSequences;
-  o.global_batch = 2 * kSequences;
-  o.precision = precision();
-  o.sequence = tokens_of(model);
-  TRY(const plan::Plan plan, plan::uniform_plan(model, "local", 1, o));
-  TRY(const plan::Program program, plan::lower(plan, model));
-  TRY(const TokenData data, TokenData::open("", model.vocab, program.sequence));
-  const std::unique_ptr<Communicator> alone = make_self_communicator();
-  Board board = Board::attach(communicator_.rank());
-  TRY(const auto interpreter, Interpreter::create(program, *alone, data, allocator_, board, {.seed = 1, .optimizer = {}, .device = device_}));
+/// A whole step against the medians of its operations, right after them: a shared machine's speed drifts. @pre they are measured
+base::Result<void> Calibration::compose(const BlockCase& c) {
+  TRY(const plan::Program program, program_alone(c.model, c.sequences, c.tokens, precision()));
   std::vector<double> step_ratios, step_gaps;
-  for (int step = 0; step < kWarm + kSteps; ++step) {
-    TRY_VOID(communicator_.barrier());
-    const double cpu = thread_cpu_seconds();
-    const auto begin = Clock::now();
-    TRY_VOID(interpreter->step(step, true));
-    const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
-    const double used = device_.is_cpu() ? thread_cpu_seconds() - cpu : wall;
-    if (step < kWarm) continue;
+  TRY_VOID(train_alone(program, c.model.vocab, communicator_, allocator_, device_, [&](const SoloStep& step) {
     double spans = 0, known = 0, predicted = 0;
-    for (const plan::Span& s : interpreter->spans()) {
-      const plan::Op& op = program.templates[plan::TemplateId(s.template_id)].ops[s.template_index];
+    for (const plan::Span& s : step.spans) {
+      const plan::Op& op = operation_of(program, s);
       const double seconds = 1e-12 * static_cast<double>(s.duration_ps);
       spans += seconds;
       const model::OperatorPoint* p = op.kind == plan::OpKind::kCompute ? find(program.segments[op.segment], op.phase) : nullptr;
@@ -264,30 +255,26 @@ base::Result<void> Calibration::compose(const model::ModelSpec& model, std::vect
       known += seconds;
       predicted += p->seconds_median;
     }
-    if (predicted == 0) return {};  // the budget ended before this model's operators
-    step_ratios.push_back(used * known / wall / predicted);  // the known operations' share of what the step used
-    step_gaps.push_back((wall - spans) * used / wall / static_cast<double>(interpreter->spans().size()));
-  }
-  TRY(const double ratio, mean_over_ranks(timing_of(step_ratios).median));
-  TRY(const double gap, mean_over_ranks(timing_of(step_gaps).median));
-  ratios.push_back(ratio);
-  gaps.push_back(gap);
+    step_ratios.push_back(step.used_seconds * known / step.wall_seconds / predicted);  // the known operations' share of what the step used
+    step_gaps.push_back((step.wall_seconds - spans) * step.used_seconds / step.wall_seconds / static_cast<double>(step.spans.size()));
+  }));
+  TRY(const double ratio, mean_over_ranks(communicator_, timing_of(step_ratios).median));
+  TRY(const double gap, mean_over_ranks(communicator_, timing_of(step_gaps).median));
+  ratios_.push_back(ratio);
+  gaps_.push_back(gap);
   return {};
 }
 
-base::Result<void> Calibration::composition() {
-  progress(kProductShare, "composition");
-  std::vector<double> ratios, gaps;
-  for (const model::ModelSpec& model : options_.focus) TRY_VOID(compose(model, ratios, gaps));
-  if (ratios.empty()) return {};
-  const auto mean = [](const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size()); };
-  profile_.composition_factor = mean(ratios);
-  for (const double ratio : ratios) {
-    profile_.composition_residual = std::max(profile_.composition_residual, std::abs(ratio / profile_.composition_factor - 1));
-  }
+/// The common factor of all that was composed, and what 80 % of it stays within.
+void Calibration::composition() {
+  if (ratios_.empty()) return;
+  profile_.composition_factor = timing_of(ratios_).median;
+  std::vector<double> deviations;
+  for (const double ratio : ratios_) deviations.push_back(std::abs(ratio / profile_.composition_factor - 1));
+  std::ranges::sort(deviations);
+  profile_.composition_residual = deviations[(4 * deviations.size() + 4) / 5 - 1];
   profile_.composition_factor *= ranks_per_core_;
-  profile_.launch_seconds = std::max(0.0, mean(gaps)) * ranks_per_core_;
-  return {};
+  profile_.launch_seconds = std::max(0.0, timing_of(gaps_).median) * ranks_per_core_;
 }
 
 /// Sizes measured even when the budget is spent.
@@ -308,7 +295,7 @@ base::Result<void> Calibration::collectives() {
       for (int i = 0; i < size; ++i) ranks.push_back(group.base(communicator_.rank()) + i * stride);
       TRY(const Channel channel, communicator_.channel(ranks, plan::Stream::kData));
       for (const auto op : {model::Collective::kAllReduce, model::Collective::kAllGather, model::Collective::kReduceScatter}) {
-        progress(kCompositionShare, fmt::format("{} over {} ranks", model::to_string(op), size));
+        progress(kProductShare, fmt::format("{} over {} ranks", model::to_string(op), size));
         model::CollectiveTimes times{.op = op, .size = size, .stride = stride};
         for (const std::int64_t bytes : sizes) {
           TRY(const bool left, time_left(1.0));
@@ -331,16 +318,6 @@ base::Result<void> Calibration::collectives() {
   return {};
 }
 
-std::string processor_name() {
-  const auto text = base::read_file("/proc/cpuinfo");
-  if (!text) return "unknown processor";
-  for (const std::string& line : base::split(*text, '\n')) {
-    if (!line.starts_with("model name")) continue;
-    return std::string(base::trim(line.substr(line.find(':') + 1)));
-  }
-  return "unknown processor";
-}
-
 std::string today() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -352,6 +329,7 @@ void Calibration::describe() {
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   const int world = communicator_.world_size();
   const AcceleratorName accelerator = accelerator_name(device_);
+  const auto host = topologies::probe_local_machine();
   profile_.name = fmt::format("{} x {} ranks, {}", device_.is_cpu() ? "cpu" : accelerator.model, world, options_.dtype);
   profile_.device = device_.is_cpu() ? "cpu" : accelerator.model;
   profile_.overlaps = !device_.is_cpu();
@@ -359,10 +337,11 @@ void Calibration::describe() {
   utsname system{};
   ::uname(&system);
   profile_.provenance = {.source = "orrery calibrate",
-                         .machine = fmt::format("{}{}, {} cores, {} ranks measuring at once", device_.is_cpu() ? "" : accelerator.model + ", host ", processor_name(), cores, world),
+                         .machine = fmt::format("{}{}, {} cores, {} ranks measuring at once", device_.is_cpu() ? "" : accelerator.model + ", host ", host ? host->cpu_name : "unknown processor", cores, world),
                          .software = fmt::format("LibTorch {}{}, {} {}", TORCH_VERSION, device_.is_cpu() ? "" : ", " + accelerator.software, system.sysname, system.release),
                          .date = today(),
-                         .note = oversubscribed_ ? fmt::format("{} ranks on {} cores: compute times are CPU times multiplied by ranks / cores", world, cores) : ""};
+                         .note = oversubscribed_ ? fmt::format("{} ranks on {} cores: compute times are CPU times multiplied by ranks / cores", world, cores)
+                                               : refused_ > 0 ? fmt::format("{} samples were disturbed by other work and taken again, {} were kept", refused_, samples_) : ""};
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "executor/block_timing.h"
 #include "model/profile.h"
 
 namespace orrery::executor {
@@ -12,8 +13,9 @@ struct CalibrateOptions {
   std::string device = "cpu";          // cpu | cuda
   std::string dtype = "fp32";
   int ranks = 2;                       // collectives are measured over 2 .. ranks when started under MPI
-  double budget_seconds = 80;
+  double budget_seconds = 100;
   std::vector<model::ModelSpec> focus; // shapes near these models are measured densely
+  std::vector<BlockCase> blocks;       // these too, on one rank each: so that other widths and lengths lie between points
   std::function<void(double fraction, const std::string& what)> on_progress;
 };
 

@@ -72,7 +72,7 @@ Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& 
   std::size_t i = 0;
   for (; i < 2; ++i) call(i);  // warm
   std::vector<double> seconds;
-  int retries = sampling.samples;
+  int refused = 0;
   const auto end = Clock::now() + std::chrono::duration<double>(sampling.seconds);
   while (static_cast<int>(seconds.size()) < sampling.samples || Clock::now() < end) {
     const double cpu = thread_cpu_seconds();
@@ -80,11 +80,16 @@ Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& 
     call(i++);
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
     const double used = thread_cpu_seconds() - cpu;
-    if (!sampling.cpu_time && wall > kContaminated * used + kClockSeconds && retries-- > 0) continue;
+    if (!sampling.cpu_time && wall > kContaminated * used + kClockSeconds && refused < sampling.samples) {
+      ++refused;
+      continue;
+    }
     seconds.push_back(sampling.cpu_time ? used : wall);
     if (static_cast<int>(seconds.size()) >= 3 && Clock::now() > end + std::chrono::duration<double>(4 * sampling.seconds)) break;
   }
-  return timing_of(std::move(seconds));
+  Timing timing = timing_of(std::move(seconds));
+  timing.refused = refused;
+  return timing;
 }
 
 namespace {

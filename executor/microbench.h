@@ -26,6 +26,7 @@ struct Sampling {
 struct Timing {
   double median = 0, p10 = 0, p90 = 0;   // seconds
   int samples = 0;
+  int refused = 0;                       // disturbed and taken again
 };
 
 /// CPU time of the calling thread.

@@ -13,7 +13,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 
 say() { printf '[%s] %s\n' "$(date +%H:%M:%S)" "$*"; }
 
-# build PRESET [cmake options...]: configures and builds build/PRESET; only the target $build_target when that is set.
+# build PRESET [cmake options...]: configures and builds build/PRESET; only $build_targets (a list) when that is set.
 build() {
   local preset="$1"
   shift
@@ -22,6 +22,7 @@ build() {
     { cat "/tmp/orrery-configure-$$.log"; rm -f "/tmp/orrery-configure-$$.log"; return 1; }
   rm -f "/tmp/orrery-configure-$$.log"
   say "build $preset (-j$jobs)"
-  cmake --build "$root/build/$preset" -j "$jobs" ${build_target:+--target "$build_target"}
+  # shellcheck disable=SC2086
+  cmake --build "$root/build/$preset" -j "$jobs" ${build_targets:+--target $build_targets}
   say "built $preset"
 }

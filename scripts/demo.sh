@@ -16,7 +16,7 @@ simulate=(simulate --plan "$out/plan.json" --profile "$profile" --memory 36GiB -
 validate=(validate --model gpt2-tiny --ranks 2)
 
 "$root/scripts/setup.sh"
-build_target=orrery_cli build release
+build_targets=orrery_cli build release
 mkdir -p "$out"
 
 run() {

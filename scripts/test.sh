@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that must hold: release build with all tests, then the rooms without LibTorch under AddressSanitizer and
-# UndefinedBehaviorSanitizer with the fast tests. Exits 0 only when every test passed.
+# Everything that must hold: release build with all tests; the same outputs from g++ -O0 and from clang++; libFuzzer; then the rooms
+# without LibTorch under AddressSanitizer and UndefinedBehaviorSanitizer with the fast tests. Exits 0 only when every test passed.
 #
 #   scripts/test.sh [--fast] [ctest options...]
 #
@@ -14,8 +14,8 @@ if [[ "${1:-}" == --fast ]]; then
 fi
 test_jobs="${ORRERY_TEST_JOBS:-2}"
 fast_labels=(unit property golden lint)
-# The slow searches for counter-examples and the benchmarks gain little from sanitizers and cost minutes under them.
-sanitizer_labels=(unit property fuzz)
+# The slow searches for counter-examples and the benchmarks gain little from sanitizers and cost minutes under them; libFuzzer has its own.
+sanitizer_labels=(unit property)
 started=$SECONDS
 summary=()
 failed=0
@@ -56,8 +56,11 @@ else
     run_label release "$label" "$@"
   done
   build debug
-  # Unoptimised, the same bytes.
+  # Unoptimised, the same bytes; and by another compiler.
   shown_preset=-O0 ORRERY_CLI="$root/build/debug/orrery" run_label release golden "$@"
+  build_targets="orrery_cli fuzzers" build fuzz -DORRERY_TESTS=ON
+  shown_preset=clang++ ORRERY_CLI="$root/build/fuzz/orrery" run_label release golden "$@"
+  run_label fuzz fuzz "$@"
   build dev -DORRERY_TESTS=ON
   for label in "${sanitizer_labels[@]}"; do run_label dev "$label" "$@"; done
 fi

@@ -42,6 +42,25 @@ device:
   latncy: 3us
 )";
 
+const char* const kProfile = R"({"schema": "orrery.profile/1", "name": "two products", "provenance": {"source": "made for this test"}, "device": "A100",
+ "operators": [{"shape": {"kind": "qkv", "dtype": "bf16", "sequences": 4, "tokens": 1024, "in": 768, "out": 2304, "bias": true}, "phase": "F", "seconds_median": 9e-5, "samples": 9},
+               {"shape": {"kind": "mlp_in", "dtype": "bf16", "sequences": 1, "tokens": 1024, "in": 768, "out": 3072, "bias": true}, "phase": "F", "seconds_median": 4e-5, "samples": 9}]}
+)";
+
+/// A negative time, a type left out, a unit in place of seconds, an unknown phase, bandwidth and points at once.
+const char* const kPlantedProfile = R"({"schema": "orrery.profile/1", "name": "planted", "provenance": {"source": "made for this test"},
+ "operators": [{"shape": {"kind": "qkv", "dtype": "bf16", "sequences": 4, "tokens": 1024, "in": 768, "out": 2304}, "phase": "F", "seconds_median": -9e-5},
+               {"shape": {"kind": "qkv", "sequences": 4, "tokens": 1024, "in": 768, "out": 2304}, "phase": "F", "seconds_median": 9e-5},
+               {"shape": {"kind": "mlp_in", "dtype": "bf16", "sequences": 4, "tokens": 1024, "in": 768, "out": 3072}, "phase": "F", "seconds_median": "40us"},
+               {"shape": {"kind": "mlp_in", "dtype": "bf16", "sequences": 4, "tokens": 1024, "in": 768, "out": 3072}, "phase": "X", "seconds_median": 4e-5}],
+ "collectives": [{"op": "all_reduce", "size": 8, "bus_bandwidth_bytes_per_second": 1e11, "points": [{"bytes": 1024, "seconds": 1e-5}]}]}
+)";
+
+const char* const kTruncatedProfile = R"({"schema": "orrery.profile/1", "name": "cut", "provenance": {"source": "made for this test"}, "operators": [{"shape":)";
+const char* const kOtherProfile = R"({"schema": "orrery.profile/1", "name": "other", "provenance": {"source": "made for this test"}, "device": "H100",
+ "collectives": [{"op": "all_reduce", "size": 8, "bus_bandwidth_bytes_per_second": 1e11}]}
+)";
+
 const char* const kInstance = R"({"schema": "orrery.instance/1", "budget_bytes": 24,
  "layers": [{"count": 2, "options": [{"name": "fast", "time_ps": 10, "memory_bytes": 9}, {"name": "small", "time_ps": 17, "memory_bytes": 4}]},
             {"options": [{"name": "fast", "time_ps": 5, "memory_bytes": 12}, {"name": "small", "time_ps": 9, "memory_bytes": 6}]}],
@@ -198,6 +217,12 @@ std::vector<Case> cases() {
       {"collective_unknown_profile", "collective --cluster dgx-a100 --bytes 64MiB --profile hoper"},
       {"collective_missing_bytes", "collective --cluster dgx-a100 --op all_reduce"},
       {"explain_missing_plan", "explain --plan nowhere.json"},
+      {"calibrate_check", "calibrate --check profile.json --model gpt2 --cluster dgx-a100 --dtype bf16 --ranks 2", {{"profile.json", kProfile}}},
+      {"calibrate_check_json", "calibrate --check profile.json --model gpt2 --cluster dgx-a100 --dtype bf16 --ranks 1 --json", {{"profile.json", kProfile}}},
+      {"calibrate_neither", "calibrate --ranks 2"},
+      {"profile_planted_faults", "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json", {{"profile.json", kPlantedProfile}}},
+      {"profile_truncated", "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json", {{"profile.json", kTruncatedProfile}}},
+      {"profile_of_another_device", "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json", {{"profile.json", kOtherProfile}}},
   };
 }
 

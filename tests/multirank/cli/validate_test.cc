@@ -41,6 +41,19 @@ TEST_F(Validate, PredictsMemoryAndMeasuresEveryPlan) {
   EXPECT_LE(answer.at("summary").at("max_memory_error").get<double>(), 0.05);
 }
 
+TEST_F(Validate, ACalibratedProfileIsHeldAgainstBlocksOfOtherShapes) {
+  ASSERT_EQ(run("calibrate --out profile.json --ranks 2 --budget 12s"), 0);
+  ASSERT_EQ(run("calibrate --check ./profile.json --measure --json > check.json"), 0);
+  const base::Json check = json("check.json");
+  ASSERT_EQ(check.at("blocks").size(), 8U);
+  for (const base::Json& b : check.at("blocks")) {
+    EXPECT_GT(b.at("predicted_s").get<double>(), 0) << b.at("name");
+    EXPECT_GT(b.at("measured_s").get<double>(), 0) << b.at("name");
+  }
+  ASSERT_EQ(check.at("coverage").size(), 2U);
+  EXPECT_GT(check.at("coverage").at(0).at("compute").at("measured").get<double>(), 0.5);  // of the first model calibrated
+}
+
 TEST_F(Validate, PredictedAndMeasuredTimelinesMatchSpanBySpan) {
   ASSERT_EQ(run("plan --model llama-tiny --cluster local --precision fp32 --global-batch 8 --out plan.json > /dev/null"), 0);
   const base::Json plan = json("plan.json");

@@ -32,7 +32,7 @@ std::int64_t rate_alone(const topologies::Topology& topology, const CollectiveSc
 class Runner {
  public:
   Runner(const topologies::Topology& topology, const CollectiveSchedule& schedule)
-      : topology_(topology), s_(schedule), network_(topology, kPpm, queue_, kWireEvent), current_(s_.paths.size(), kNoStep),
+      : s_(schedule), network_(topology, kPpm, queue_, kWireEvent), current_(s_.paths.size(), kNoStep),
         waiting_(s_.paths.size()), first_waiting_(s_.paths.size(), 0), missing_(s_.steps.size()) {
     std::uint32_t lane = 0;
     for (const auto& path : s_.paths) {
@@ -121,7 +121,6 @@ class Runner {
     network_.settle(now);
   }
 
-  const topologies::Topology& topology_;
   const CollectiveSchedule& s_;
   kernel::EventQueue queue_;
   FlowNetwork network_;

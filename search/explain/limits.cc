@@ -12,7 +12,6 @@ namespace {
 
 using sim::TimePart;
 
-constexpr std::int64_t kMillion = 1'000'000;
 constexpr std::int64_t kFaster = 1'100'000;
 
 std::size_t index(TimePart part) { return static_cast<std::size_t>(part); }

@@ -17,6 +17,7 @@ struct Case {
   std::string arguments;
   std::map<std::string, std::string> files = {};   // made before the command runs
 };
+void PrintTo(const Case& c, std::ostream* out) { *out << c.arguments; }
 
 const char* const kPlan = R"({
   "schema": "orrery.plan/1",
@@ -310,6 +311,7 @@ std::string explained(const std::string& plan_arguments, const std::string& then
 struct Explained {
   std::string name, plan, then;
 };
+void PrintTo(const Explained& e, std::ostream* out) { *out << e.then; }
 class Explanations : public testing::TestWithParam<Explained> {};
 
 TEST_P(Explanations, SayExactlyThis) { expect_text(GetParam().name, explained(GetParam().plan, GetParam().then)); }

@@ -150,6 +150,7 @@ CollectivePrices::CollectivePrices(const topologies::Topology& topology, std::ve
 void CollectivePrices::add_route(int from, int to, Paths& paths) const {
   const auto route = topology_->route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
   std::int64_t latency = 0;
+  if (topology_->detoured(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to))) paths.detours.insert(paths.detours.end(), route.begin(), route.end());
   for (const auto link : route) {
     paths.crossed.push_back(link);
     latency += base::ceil_ps(topology_->link(link).latency);
@@ -229,19 +230,25 @@ void CollectivePrices::sort(std::vector<topologies::LinkId>& crossed) const {
 
 Transfer CollectivePrices::load(Transfer transfer, Paths paths, std::int64_t divisor) const {
   sort(paths.crossed);
-  std::int64_t rate = transfer.rate_cap > 0 ? transfer.rate_cap : std::numeric_limits<std::int64_t>::max();
+  std::sort(paths.detours.begin(), paths.detours.end());
+  const std::int64_t measured = transfer.rate_cap;
+  std::int64_t rate = measured > 0 ? measured : std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 0; i < paths.crossed.size();) {
     std::size_t end = i;
     while (end < paths.crossed.size() && paths.crossed[end] == paths.crossed[i]) ++end;
-    const std::int64_t flows = ceil_div(static_cast<std::int64_t>(end - i), divisor);
-    const std::int64_t share = topology_->link(paths.crossed[i]).bytes_per_second / flows;
-    if (transfer.rate_cap == 0 || share >= transfer.rate_cap) {
-      transfer.links.push_back({paths.crossed[i], flows});
+    const topologies::LinkId link = paths.crossed[i];
+    const std::int64_t flows = ceil_div(static_cast<std::int64_t>(end - i), divisor), now = topology_->link(link).bytes_per_second;
+    const std::int64_t built = topology_->built_rate(link), share = now / flows;
+    if (measured == 0 || built / flows >= measured || std::binary_search(paths.detours.begin(), paths.detours.end(), link)) {
+      transfer.links.push_back({link, flows});
       rate = std::min(rate, std::max<std::int64_t>(share, 1));
+    } else if (now < built) {
+      const auto part = static_cast<std::int64_t>(static_cast<__int128>(measured) * now / built);
+      transfer.rate_cap = std::min(transfer.rate_cap, std::max<std::int64_t>(part, 1));
     }
     i = end;
   }
-  transfer.bytes_per_second = rate;
+  transfer.bytes_per_second = std::min(rate, transfer.rate_cap > 0 ? transfer.rate_cap : rate);
   return transfer;
 }
 

@@ -20,7 +20,8 @@
 /// exactly (latency 0 in the entry: the route's). Points (bytes, seconds) are joined by straight lines t = a + b * bytes: steps * alpha
 /// becomes a, the rate wire / (b * bytes). Entries of (operation, size, hosts) with the nearest stride are used; all-gather
 /// and reduce-scatter without entries take the all-reduce's bus bandwidth. When the measured rate is above what one ring over a
-/// link allows, the library evidently uses more paths than our one ring, and that link carries no load of ours.
+/// link allows, the library evidently uses more paths than our one ring, and that link carries no load of ours. Where such a link is degraded to a part f of what
+/// it was built with, the measured rate is taken to fall to f of itself. Links of a detour around a failed link were in no measurement: their shares count.
 ///
 /// Scope: one ring, no trees, no in-switch reduction; links are loaded at the same time by ranks of one class only.
 #include <cstdint>
@@ -60,7 +61,7 @@ class CollectivePrices {
   [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
 
   /// Paths of `collective(...)` with whole groups, and of `exchange`; where hosts are copies of each other only those of one window of
-  /// ranks that repeats. duration_ps of a summary equals that of the transfer.
+  /// ranks that repeats. duration_ps of a summary equals that of the transfer, on a topology whose links are as built.
   [[nodiscard]] PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank, int rank_count) const;
   [[nodiscard]] PathSummary summary(int first_rank, int rank_count, int peer_offset) const;
   [[nodiscard]] std::int64_t duration_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes, const PathSummary& paths) const;
@@ -72,6 +73,7 @@ class CollectivePrices {
   /// Routes of a set of unit flows.
   struct Paths {
     std::vector<topologies::LinkId> crossed;  // one entry per flow and link
+    std::vector<topologies::LinkId> detours;  // those of routes around failed links
     std::int64_t alpha_ps = 0;                // largest latency of a route
     int hosts = 1;                            // of the group that spans most
   };

@@ -117,6 +117,13 @@ CostModel CostModel::scaled(const SpeedScale& scale) const {
   return made;
 }
 
+CostModel CostModel::on(topologies::Topology changed) const {
+  ORRERY_CHECK(state_->scale == SpeedScale{} && changed.device_count() == state_->topology.device_count(), "prices of another machine");
+  CostModel made;
+  made.state_ = std::make_shared<const State>(state_->model, std::move(changed), state_->profile, state_->options, state_->compute);
+  return made;
+}
+
 std::int64_t CostModel::segment_ps(const model::SegmentShape& shape, model::Phase phase) const {
   const std::int64_t ppm = state_->scale.compute_ppm;
   const double seconds = state_->compute.seconds(shape, phase);

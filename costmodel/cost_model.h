@@ -47,6 +47,9 @@ class CostModel {
   /// The same model and profile on a machine of other speed. @pre this one is not scaled; both ppm > 0.
   [[nodiscard]] CostModel scaled(const SpeedScale& scale) const;
 
+  /// The same model and profile on the same machine with other links (Topology::with_links). @pre not scaled; as many devices.
+  [[nodiscard]] CostModel on(topologies::Topology changed) const;
+
   /// Compute time of one segment phase, alone: measured points (log-log interpolation), else measured layer times shared out by
   /// roofline weight, else roofline max(flops / (peak·efficiency), bytes / bandwidth) + launch overhead.
   [[nodiscard]] std::int64_t segment_ps(const model::SegmentShape& shape, model::Phase phase) const;

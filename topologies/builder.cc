@@ -171,7 +171,7 @@ Result<Topology> TopologyBuilder::finish() {
   group_by(
       static_cast<uint32_t>(t.links_.size()), static_cast<uint32_t>(t.vertices_.size()),
       [&](uint32_t i) { return t.links_[i].from.raw(); }, t.out_offsets_, t.out_links_);
-  t.routes_ = std::make_unique<RouteTable>(t.vertices_, t.links_, t.cluster_);
+  t.routes_ = std::make_shared<const RouteTable>(t.vertices_, t.links_, t.cluster_);
   TRY_VOID(check_reachable());
   t.fingerprint_ = fingerprint_of(t, t.device_models_, routing_);
   return std::move(topology_);

@@ -12,24 +12,26 @@ namespace orrery::topologies {
 
 using base::ErrorCode;
 
-namespace {
-
-struct Selector {
-  std::string_view name;
-  std::optional<std::pair<long long, long long>> range;  // inclusive
-};
-
-std::optional<Selector> parse_selector(std::string_view text) {
+std::optional<PartSelector> parse_part_selector(std::string_view text) {
   const size_t open = text.find('[');
-  if (open == std::string_view::npos) return Selector{text, std::nullopt};
+  if (open == std::string_view::npos) return PartSelector{text, std::nullopt};
   if (open == 0 || text.back() != ']') return std::nullopt;
   const std::string_view inside = text.substr(open + 1, text.size() - open - 2);
   const size_t dash = inside.find('-');
   const auto first = base::parse_integer(inside.substr(0, dash));
   const auto last = dash == std::string_view::npos ? first : base::parse_integer(inside.substr(dash + 1));
   if (!first || !last || *first < 0 || *last < *first) return std::nullopt;
-  return Selector{text.substr(0, open), std::pair{*first, *last}};
+  return PartSelector{text.substr(0, open), std::pair{*first, *last}};
 }
+
+bool PartSelector::matches(std::string_view vertex_name) const {
+  const auto other = parse_part_selector(vertex_name);
+  if (!other) return !range && vertex_name.substr(0, vertex_name.find('[')) == name;  // "router[0.1]": only its group
+  if (other->name != name) return false;
+  return !range || (other->range && range->first <= other->range->first && other->range->first <= range->second);
+}
+
+namespace {
 
 void report_unknown_part(base::Reader& reader, std::string_view key, std::string_view name,
                          const std::vector<PartGroup>& parts) {
@@ -46,7 +48,7 @@ void report_unknown_part(base::Reader& reader, std::string_view key, std::string
 std::vector<uint32_t> read_end(base::Reader& reader, std::string_view key, const std::vector<PartGroup>& parts) {
   const std::string text = reader.required_string(key);
   if (text.empty()) return {};
-  const auto selector = parse_selector(text);
+  const auto selector = parse_part_selector(text);
   if (!selector) {
     base::Diagnostic fault = base::make_error(ErrorCode::kBadValue, "'{}' selects no part", text);
     fault.where = reader.span(key);

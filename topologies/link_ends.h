@@ -2,6 +2,7 @@
 /// The ends of a link group in a topology file: "gpu" (the whole group), "gpu[3]", "gpu[0-3]".
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -10,6 +11,16 @@
 #include "topologies/topology_file.h"
 
 namespace orrery::topologies {
+
+/// "gpu", "gpu[3]" or "gpu[0-3]".
+struct PartSelector {
+  std::string_view name;
+  std::optional<std::pair<long long, long long>> range;  // inclusive
+  /// Whether it selects the vertex of this name; without a range all of the group.
+  [[nodiscard]] bool matches(std::string_view vertex_name) const;
+};
+/// Nothing for malformed text.
+std::optional<PartSelector> parse_part_selector(std::string_view text);
 
 /// Vertex indices within the host that the text under `key` selects, ascending; empty after a fault.
 /// Errors: kNotFound (no such part), kOutOfRange (index beyond the group), kBadValue (malformed).

@@ -19,6 +19,8 @@ RouteTable::RouteTable(std::span<const Vertex> vertices, std::span<const Link> l
   }
 }
 
+RouteTable::RouteTable(std::shared_ptr<const RouteTable> whole, Detours detours) : whole_(std::move(whole)), detours_(std::move(detours)) {}
+
 RouteTable::Place RouteTable::place(VertexId vertex) const {
   const uint32_t id = vertex.raw();
   if (!cluster_) return {nullptr, regions_.front().get(), 0, id};
@@ -84,14 +86,27 @@ bool RouteTable::through_fabric(const Place& from, const Place& to, bool spread,
 }
 
 RouteTable::Shares RouteTable::solve(VertexId from_vertex, VertexId to_vertex, bool spread) const {
-  const Place from = place(from_vertex), to = place(to_vertex);
   Shares links;
+  if (detours_) {
+    links = whole_->solve(from_vertex, to_vertex, spread);
+    if (std::none_of(links.begin(), links.end(), [&](const LinkShare& hop) { return detours_->failed(hop.link); })) return links;
+    links.clear();
+    for (const LinkId link : detours_->find(from_vertex, to_vertex)) links.push_back({link, {}});
+    return links;
+  }
+  const Place from = place(from_vertex), to = place(to_vertex);
   if (from.region != nullptr && from.run == to.run && from.host == to.host) {
     inside(from, to.local, spread, links);
     if (!links.empty() || from_vertex == to_vertex) return links;
   }
   if (!through_fabric(from, to, spread, links)) links.clear();
   return links;
+}
+
+bool RouteTable::detoured(VertexId from, VertexId to) const {
+  if (!detours_) return false;
+  const std::span<const LinkId> route = whole_->find(from, to);
+  return std::any_of(route.begin(), route.end(), [&](LinkId link) { return detours_->failed(link); });
 }
 
 std::vector<LinkShare> RouteTable::spread(VertexId from, VertexId to) const { return solve(from, to, true); }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "topologies/cluster.h"
+#include "topologies/detours.h"
 #include "topologies/route_region.h"
 #include "topologies/topology.h"
 
@@ -26,6 +27,8 @@ class RouteTable {
  public:
   /// Keeps `cluster` (null for a builder's own graph), nothing else of its arguments.
   RouteTable(std::span<const Vertex> vertices, std::span<const Link> links, std::shared_ptr<const ClusterShape> cluster);
+  /// The routes of `whole` but where they cross a failed link.
+  RouteTable(std::shared_ptr<const RouteTable> whole, Detours detours);
 
   /// Route between two vertices of the topology; empty when equal or unreachable. The span lives as long as the table.
   std::span<const LinkId> find(VertexId from, VertexId to) const;
@@ -35,6 +38,10 @@ class RouteTable {
 
   /// A pair of devices without a route, if there is one.
   std::optional<std::pair<VertexId, VertexId>> unreachable_devices() const;
+  /// Whether the route without failures crosses a failed link.
+  bool detoured(VertexId from, VertexId to) const;
+  /// Around failed links; null where none failed.
+  const Detours* detours() const { return detours_ ? &*detours_ : nullptr; }
 
  private:
   /// A vertex of a host, or of the fabric (`run` null, `local` the switch).
@@ -58,6 +65,8 @@ class RouteTable {
 
   std::shared_ptr<const ClusterShape> cluster_;
   std::vector<std::unique_ptr<RouteRegion>> regions_;  // [run], or the one of the whole graph
+  std::shared_ptr<const RouteTable> whole_;            // with detours: the routes without failures
+  std::optional<Detours> detours_;
   mutable std::array<Shard, kShards> shards_;
 };
 

@@ -1,5 +1,7 @@
 #include "topologies/topology.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <mutex>
 
@@ -25,35 +27,9 @@ struct Topology::LazyClasses {
 };
 
 Topology::Topology() : classes_(std::make_shared<LazyClasses>()) {}
-Topology::Topology(Topology&&) noexcept = default;
-Topology& Topology::operator=(Topology&&) noexcept = default;
-Topology::~Topology() = default;
-
-Topology::Topology(const Topology& other)
-    : name_(other.name_),
-      hosts_(other.hosts_),
-      devices_per_host_(other.devices_per_host_),
-      models_(other.models_),
-      devices_(other.devices_),
-      device_models_(other.device_models_),
-      vertices_(other.vertices_),
-      links_(other.links_),
-      out_offsets_(other.out_offsets_),
-      out_links_(other.out_links_),
-      host_copies_(other.host_copies_),
-      cluster_(other.cluster_),
-      classes_(other.classes_),
-      fingerprint_(other.fingerprint_),
-      source_notes_(other.source_notes_),
-      routes_(std::make_unique<RouteTable>(vertices_, links_, cluster_)) {}
-
-Topology& Topology::operator=(const Topology& other) {
-  if (this != &other) *this = Topology(other);
-  return *this;
-}
 
 Topology Topology::with_link_rates(int64_t ppm, std::string_view kind) const {
-  ORRERY_CHECK(ppm > 0, "links at {} ppm", ppm);
+  ORRERY_CHECK(ppm > 0 && built_rates_.empty(), "links at {} ppm", ppm);
   constexpr int64_t kMillion = 1'000'000;
   Topology scaled(*this);
   for (Link& link : scaled.links_) {
@@ -63,8 +39,42 @@ Topology Topology::with_link_rates(int64_t ppm, std::string_view kind) const {
     link.bytes_per_second = std::max<int64_t>(static_cast<int64_t>(rate), 1);
   }
   scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(ppm).add(kind).hex();
-  scaled.routes_ = std::make_unique<RouteTable>(scaled.vertices_, scaled.links_, scaled.cluster_);
+  scaled.routes_ = std::make_shared<const RouteTable>(scaled.vertices_, scaled.links_, scaled.cluster_);
   return scaled;
+}
+
+Topology Topology::with_links(std::span<const LinkRate> rates) const {
+  ORRERY_CHECK(built_rates_.empty(), "links are changed once");
+  Topology changed(*this);
+  if (rates.empty()) return changed;
+  base::Fingerprint f;
+  f.add(fingerprint_);
+  bool failed = false;
+  for (const Link& link : links_) changed.built_rates_.push_back(link.bytes_per_second);
+  for (const LinkRate& rate : rates) {
+    ORRERY_CHECK(rate.link.raw() < links_.size() && rate.bytes_per_second >= 0, "link {} of {} at {} bytes/s", rate.link.raw(), links_.size(), rate.bytes_per_second);
+    changed.links_[rate.link.raw()].bytes_per_second = rate.bytes_per_second;
+    failed = failed || rate.bytes_per_second == 0;
+    f.add(rate.link.raw()).add(rate.bytes_per_second);
+  }
+  changed.fingerprint_ = f.hex();
+  if (failed) changed.routes_ = std::make_shared<const RouteTable>(routes_, Detours(vertices_, changed.links_, cluster_ != nullptr));
+  changed.host_copies_.reset();
+  changed.cluster_.reset();
+  changed.classes_.reset();
+  return changed;
+}
+
+bool Topology::detoured(uint32_t from_rank, uint32_t to_rank) const { return routes_->detoured(device(from_rank), device(to_rank)); }
+
+std::optional<std::pair<uint32_t, uint32_t>> Topology::cut_off(std::span<const uint32_t> ranks) const {
+  if (routes_->detours() == nullptr) return std::nullopt;
+  std::vector<VertexId> vertices;
+  for (const uint32_t rank : ranks) vertices.push_back(device(rank));
+  const auto pair = routes_->detours()->cut_off(vertices);
+  if (!pair) return std::nullopt;
+  const auto rank_of = [&](VertexId v) { return ranks[static_cast<size_t>(std::find(vertices.begin(), vertices.end(), v) - vertices.begin())]; };
+  return std::pair{rank_of(pair->first), rank_of(pair->second)};
 }
 
 VertexId Topology::device(uint32_t rank) const {
@@ -137,6 +147,19 @@ uint32_t Topology::link_class(LinkId id) const {
   const HostRun& run = cluster_->run_of_link(id.raw());
   const uint32_t offset = id.raw() - run.first_link;
   return classes().host_link[classes().of_host[run.first_host + offset / run.links]] + offset % run.links;
+}
+
+std::string device_name(const Topology& topology, uint32_t rank) {
+  return fmt::format("{} of host {}", topology.vertex(topology.device(rank)).name, topology.host_of(rank));
+}
+
+std::string link_name(const Topology& topology, LinkId id) {
+  const auto& link = topology.link(id);
+  const auto& from = topology.vertex(link.from);
+  const auto& to = topology.vertex(link.to);
+  const uint32_t host = from.host != kNoHost ? from.host : to.host;
+  const std::string place = host == kNoHost ? "" : fmt::format(" (host {})", host);
+  return fmt::format("{} -> {}{}", from.name, to.name, place);
 }
 
 }  // namespace orrery::topologies

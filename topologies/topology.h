@@ -33,6 +33,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -85,6 +86,12 @@ struct HostCopies {
   uint32_t links_per_host = 0;
 };
 
+/// A link at another rate; 0: failed.
+struct LinkRate {
+  LinkId link;
+  int64_t bytes_per_second = 0;
+};
+
 /// A link and the exact part of a flow that crosses it.
 struct LinkShare {
   LinkId link;
@@ -94,16 +101,9 @@ struct LinkShare {
 
 class RouteTable;
 
-/// Immutable; safe to read from many threads (the route cache locks inside). Copyable; a copy starts with an empty
-/// route cache, and spans that the original handed out stay tied to the original. Built by TopologyBuilder.
+/// Immutable; safe to read from many threads (the route cache locks inside). Copies share one route cache. Built by TopologyBuilder.
 class Topology {
  public:
-  Topology(const Topology& other);
-  Topology& operator=(const Topology& other);
-  Topology(Topology&& other) noexcept;
-  Topology& operator=(Topology&& other) noexcept;
-  ~Topology();
-
   const std::string& name() const { return name_; }
   uint32_t hosts() const { return hosts_; }
   uint32_t devices_per_host() const { return devices_per_host_; }
@@ -124,7 +124,7 @@ class Topology {
   bool same_host(uint32_t a, uint32_t b) const { return host_of(a) == host_of(b); }
 
   /// The route defined above; empty when from_rank == to_rank. O(path) once the pair is cached, and valid as long as
-  /// this object (moving it keeps spans valid). Every pair of devices has a route: the builder refuses others.
+  /// this object or a copy. Every pair of devices has a route, for the builder refuses others, unless links failed: see cut_off().
   std::span<const LinkId> route(uint32_t from_rank, uint32_t to_rank) const;
 
   /// The same rule between any two vertices, e.g. a device and its host bridge; empty when equal or unreachable.
@@ -135,8 +135,20 @@ class Topology {
   std::vector<LinkShare> spread(uint32_t from_rank, uint32_t to_rank) const;
 
   /// The same machine with links of `kind` (empty: all) at ppm / 10^6 of their rate, rounded down to whole bytes per second, at least 1.
-  /// @pre ppm > 0.
+  /// @pre ppm > 0; not made by with_links().
   [[nodiscard]] Topology with_link_rates(int64_t ppm, std::string_view kind = {}) const;
+
+  /// The same machine with some links degraded or failed; every link is a class of its own. Slower links keep their routes, for networks route by
+  /// hops, not by load; what crosses a failed link takes a detour (detours.h). @pre each link once, rates >= 0; not made by with_links().
+  [[nodiscard]] Topology with_links(std::span<const LinkRate> rates) const;
+  /// Whether with_links() changed anything.
+  bool changed() const { return !built_rates_.empty(); }
+  /// The rate that a link had before with_links().
+  int64_t built_rate(LinkId id) const { return built_rates_.empty() ? link(id).bytes_per_second : built_rates_[id.raw()]; }
+  /// Whether route() leaves the way it took before with_links().
+  bool detoured(uint32_t from_rank, uint32_t to_rank) const;
+  /// Two of `ranks` that failed links leave without a route from the first to the second.
+  std::optional<std::pair<uint32_t, uint32_t>> cut_off(std::span<const uint32_t> ranks) const;
 
   /// Set when all hosts are copies of the first, and one core switch joins them.
   const std::optional<HostCopies>& host_copies() const { return host_copies_; }
@@ -174,12 +186,18 @@ class Topology {
   std::optional<HostCopies> host_copies_;
   std::shared_ptr<const ClusterShape> cluster_;
   struct LazyClasses;
-  std::shared_ptr<LazyClasses> classes_;
+  std::shared_ptr<LazyClasses> classes_;  ///< of cluster_
   const ClusterClasses& classes() const;
   std::string fingerprint_;
   std::vector<std::string> source_notes_;
-  std::unique_ptr<RouteTable> routes_;
+  std::vector<int64_t> built_rates_;  ///< [link], empty unless made by with_links()
+  std::shared_ptr<const RouteTable> routes_;
 };
+
+/// "gpu[3] of host 0".
+std::string device_name(const Topology& topology, uint32_t rank);
+/// "gpu[0] -> nvswitch (host 0)".
+std::string link_name(const Topology& topology, LinkId id);
 
 /// Reads a topology file (schema in README.md) and replicates its host `hosts` times, joined by its fabric. Of a file that
 /// counts its hosts itself, `hosts` is 1 (what the file says) or their number.

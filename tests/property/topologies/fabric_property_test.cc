@@ -91,6 +91,7 @@ uint32_t fewest_hops(const Topology& t, VertexId from, VertexId to) {
     queue.pop_front();
     if (v != from && t.vertex(v).kind == VertexKind::kDevice) continue;
     for (const LinkId id : t.out_links(v)) {
+      if (t.link(id).bytes_per_second == 0) continue;  // failed
       const VertexId next = t.link(id).to;
       const uint32_t host = t.vertex(next).host;
       if (hops[next.raw()] != std::numeric_limits<uint32_t>::max() || (host != kNoHost && host != t.vertex(from).host && host != t.vertex(to).host)) continue;
@@ -117,6 +118,35 @@ RC_GTEST_PROP(Fabric, RoutesAreConnectedAndShortest, ()) {
       if (one_card || t.same_host(a, b)) RC_ASSERT(t.route(a, b).size() == fewest_hops(t, t.device(a), t.device(b)));
     }
   }
+}
+
+// Routes without a failed link stay; the others are shortest of what is left; and exactly the pairs without one are cut off.
+RC_GTEST_PROP(Fabric, FailedLinksAreGoneAround, ()) {
+  const Topology whole = any_cluster().topology;
+  std::vector<LinkRate> failed;
+  for (uint32_t l = 0; l < whole.links().size(); ++l) {
+    if (*rc::gen::inRange(0, 8) == 0) failed.push_back({LinkId(l), 0});
+  }
+  const Topology t = whole.with_links(failed);
+  const auto broken = [&](LinkId id) { return t.link(id).bytes_per_second == 0; };
+  std::vector<uint32_t> ranks(t.device_count());
+  std::iota(ranks.begin(), ranks.end(), 0u);
+  bool apart = false;
+  for (const uint32_t a : ranks) {
+    for (const uint32_t b : ranks) {
+      const auto route = t.route(a, b), before = whole.route(a, b);
+      RC_ASSERT(std::none_of(route.begin(), route.end(), broken));
+      if (a == b) continue;
+      const bool cut = fewest_hops(t, t.device(a), t.device(b)) == std::numeric_limits<uint32_t>::max();
+      RC_ASSERT(cut == route.empty());
+      apart = apart || cut;
+      if (std::none_of(before.begin(), before.end(), broken)) RC_ASSERT(std::equal(route.begin(), route.end(), before.begin(), before.end()));
+      else if (!cut) RC_ASSERT(route.size() == fewest_hops(t, t.device(a), t.device(b)));
+    }
+  }
+  const auto pair = t.cut_off(ranks);
+  RC_ASSERT(pair.has_value() == apart);
+  if (pair) RC_ASSERT(t.route(pair->first, pair->second).empty());
 }
 
 RC_GTEST_PROP(Fabric, SameInputsGiveTheSameRoutes, ()) {

@@ -31,7 +31,7 @@ std::int64_t rate_alone(const topologies::Topology& topology, const CollectiveSc
 
 class Runner {
  public:
-  Runner(const topologies::Topology& topology, const CollectiveSchedule& schedule)
+  Runner(const topologies::Topology& topology, const CollectiveSchedule& schedule, std::span<const BackgroundFlow> background)
       : s_(schedule), network_(topology, kPpm, queue_, kWireEvent), current_(s_.paths.size(), kNoStep),
         waiting_(s_.paths.size()), first_waiting_(s_.paths.size(), 0), missing_(s_.steps.size()) {
     std::uint32_t lane = 0;
@@ -39,6 +39,7 @@ class Runner {
       const std::int64_t rate = rate_alone(topology, path);
       network_.add({.latency_ps = 0, .wire_bytes = path.wire_bytes, .bytes_per_second = rate, .rate_cap = path.rate_limit, .links = path.links}, lane++);
     }
+    for (const BackgroundFlow& flow : background) network_.add_background(flow);
     network_.freeze();
     index_followers();
   }
@@ -151,21 +152,12 @@ std::pair<std::optional<topologies::LinkId>, double> busiest(const topologies::T
   return best;
 }
 
-std::string link_name(const topologies::Topology& topology, topologies::LinkId id) {
-  const auto& link = topology.link(id);
-  const auto& from = topology.vertex(link.from);
-  const auto& to = topology.vertex(link.to);
-  const std::uint32_t host = from.host != topologies::kNoHost ? from.host : to.host;
-  const std::string place = host == topologies::kNoHost ? "" : fmt::format(" (host {})", host);
-  return fmt::format("{} -> {}{}", from.name, to.name, place);
-}
-
 }  // namespace
 
-CollectiveResult run_schedule(const topologies::Topology& topology, const CollectiveSchedule& schedule) {
-  CollectiveResult result = Runner(topology, schedule).run();
+CollectiveResult run_schedule(const topologies::Topology& topology, const CollectiveSchedule& schedule, std::span<const BackgroundFlow> background) {
+  CollectiveResult result = Runner(topology, schedule, background).run();
   const auto [link, seconds] = busiest(topology, schedule);
-  if (link) result.bottleneck = link_name(topology, *link);
+  if (link) result.bottleneck = topologies::link_name(topology, *link);
   if (result.time_ps > 0) result.bottleneck_busy = seconds * 1e12 / static_cast<double>(result.time_ps);
   return result;
 }
@@ -198,24 +190,27 @@ CollectiveResult full_pipeline(CollectiveResult round, const costmodel::Collecti
 }  // namespace
 
 CollectiveResult run_collective(const topologies::Topology& topology, const costmodel::CollectiveForms& forms, const CollectiveRequest& request,
-                                std::int64_t max_steps) {
+                                std::int64_t max_steps, std::span<const BackgroundFlow> background) {
   const std::int64_t all = request.terms.repeats;
-  const auto run = [&](std::int64_t repeats) { return run_schedule(topology, make_schedule(topology, forms, request, repeats)); };
+  const auto run = [&](std::int64_t repeats) { return run_schedule(topology, make_schedule(topology, forms, request, repeats), background); };
   const std::int64_t affordable = std::max<std::int64_t>(3, max_steps / schedule_steps(topology, forms, request, 1));
   const bool ring = request.terms.algorithm == Algorithm::kRing, chain = ring && request.op == model::Collective::kBroadcast;
   const bool rounds = (ring && !chain) || request.terms.algorithm == Algorithm::kHierarchical;
+  const bool alike = background.empty() && !topology.changed();  // elsewhere three rounds in step say nothing of the fourth
   const double end = static_cast<double>(all);
-  if (all <= 3 || (all <= affordable && !rounds)) return run(all);
-  if (rounds) {
+  if (all <= 3 || (all <= affordable && !(rounds && alike))) return run(all);
+  if (rounds && alike) {
     const CollectiveResult a = run(1), b = run(2), c = run(3);
     if (c.time_ps - b.time_ps == b.time_ps - a.time_ps) return extended(a, b, 1, 2, end);
     if (all <= affordable) return run(all);
+  }
+  if (rounds) {
     // Rounds out of step have several times the events of rounds in step.
     const std::int64_t many = std::max<std::int64_t>(4, affordable / 3), few = many / 2;
     return extended(run(few), run(many), static_cast<double>(few), static_cast<double>(many), end);
   }
   if (ring || request.terms.algorithm == Algorithm::kTree)
-    return full_pipeline(run_schedule(topology, make_round(topology, forms, request)), forms, request);
+    return full_pipeline(run_schedule(topology, make_round(topology, forms, request), background), forms, request);
   const std::int64_t few = std::max<std::int64_t>(1, affordable / 3);
   return extended(run(few), run(2 * few), 1.0 / static_cast<double>(few), 0.5 / static_cast<double>(few), 1.0 / end);
 }

@@ -11,6 +11,7 @@ namespace orrery::sim {
 namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
+constexpr std::uint32_t kLastLane = ~std::uint32_t{0};  // background counts down from here
 
 using Signature = std::vector<std::pair<std::uint32_t, std::int64_t>>;  // (transfer, flows), ascending
 
@@ -29,6 +30,22 @@ FlowNetwork::TransferIndex FlowNetwork::add(costmodel::Transfer transfer, std::u
   r.lane = lane;
   transfers_.push_back(std::move(r));
   return static_cast<TransferIndex>(transfers_.size() - 1);
+}
+
+FlowNetwork::FlowNetwork(const FlowNetwork& frozen, kernel::EventQueue& queue) : FlowNetwork(frozen) {
+  ORRERY_CHECK(running_ == 0 && flows_.empty(), "a network that has run");
+  queue_ = &queue;
+}
+
+void FlowNetwork::add_background(const BackgroundFlow& flow) {
+  ORRERY_CHECK(flow.bytes_per_second > 0 && !flow.loads.empty(), "{} bytes/s in the background over {} links", flow.bytes_per_second, flow.loads.size());
+  const auto index = static_cast<std::uint32_t>(endless_.size());
+  std::int64_t rate = flow.bytes_per_second;
+  for (const costmodel::LinkLoad& load : flow.loads) rate = std::min(rate, topology_->link(load.link).bytes_per_second / load.flows);
+  const TransferIndex transfer = add({.wire_bytes = 1, .bytes_per_second = std::max<std::int64_t>(rate, 1), .links = flow.loads}, kLastLane - index);
+  transfers_[transfer].endless = true;
+  transfers_[transfer].flow = index;
+  endless_.push_back({transfer, transfers_[transfer].transfer.bytes_per_second, 0, 0});
 }
 
 std::vector<FlowNetwork::Load> FlowNetwork::loads_by_link() const {
@@ -75,6 +92,11 @@ void FlowNetwork::freeze() {
     by_variable_.push_back(t);
   }
   constraints_ = folded.size();
+  for (const Endless& e : endless_) {
+    if (!transfers_[e.transfer].variable.valid()) continue;
+    shares_.activate(transfers_[e.transfer].variable);
+    shares_changed_ = true;
+  }
 }
 
 void FlowNetwork::mark(FlowIndex flow) {
@@ -160,12 +182,29 @@ std::int64_t FlowNetwork::rate(FlowIndex flow) const {
   return r.variable.valid() ? std::max<std::int64_t>(shares_.rate(r.variable), 1) : r.transfer.bytes_per_second;
 }
 
-void FlowNetwork::settle(std::int64_t now_ps) {
-  if (shares_changed_) {
-    shares_changed_ = false;
-    for (const kernel::VariableId v : shares_.solve()) mark(transfers_[by_variable_[v.raw()]].flow);
-    std::sort(dirty_.begin(), dirty_.end());  // the solver's order says nothing
+std::int64_t FlowNetwork::background_bytes(std::size_t i, std::int64_t now_ps) const {
+  const Endless& e = endless_[i];
+  return static_cast<std::int64_t>((e.sent + static_cast<kernel::Int128>(e.rate) * (now_ps - e.since_ps)) / base::kPicosecondsPerSecond);
+}
+
+void FlowNetwork::share_out(std::int64_t now_ps) {
+  shares_changed_ = false;
+  for (const kernel::VariableId v : shares_.solve()) {
+    const Registered& r = transfers_[by_variable_[v.raw()]];
+    if (!r.endless) {
+      mark(r.flow);
+      continue;
+    }
+    Endless& e = endless_[r.flow];
+    e.sent += static_cast<kernel::Int128>(e.rate) * (now_ps - e.since_ps);
+    e.since_ps = now_ps;
+    e.rate = shares_.rate(v);
   }
+  std::sort(dirty_.begin(), dirty_.end());  // the solver's order says nothing
+}
+
+void FlowNetwork::settle(std::int64_t now_ps) {
+  if (shares_changed_) share_out(now_ps);
   for (const FlowIndex flow : dirty_) {
     Flow& f = flows_[flow];
     f.dirty = false;

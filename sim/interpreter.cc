@@ -180,6 +180,12 @@ void Interpreter::begin(std::uint32_t c, std::uint32_t op) {
   remember_memory(c);
 }
 
+std::int64_t Interpreter::compute_ps(std::uint32_t c, std::uint32_t op) const {
+  const std::int64_t price = classes_[c].prepared->price(op).compute_ps;
+  if (options_.jitter.sigma_ppm == 0) return price;
+  return kernel::scaled_ps(price, options_.jitter.ppm(options_.rank.empty() ? c : options_.rank[c], op));
+}
+
 void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
   const PricedOp& p = classes_[c].prepared->price(op);
   account(c);
@@ -191,11 +197,11 @@ void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
   r.op = op;
   if (slows_) {
     r.fresh = true;
-    r.progress = kernel::Progress(now_, static_cast<kernel::Int128>(p.compute_ps) * options_.slowdown_ppm);
+    r.progress = kernel::Progress(now_, static_cast<kernel::Int128>(compute_ps(c, op)) * options_.slowdown_ppm);
     touch(c);
     return;
   }
-  r.ticket = queue_.push(base::SimTime::from_ps(now_) + base::SimTime::from_ps(p.compute_ps), kernel::Phase::kRelease, kComputeEnds,
+  r.ticket = queue_.push(base::SimTime::from_ps(now_) + base::SimTime::from_ps(compute_ps(c, op)), kernel::Phase::kRelease, kComputeEnds,
                          c * plan::kStreams + p.stream);
 }
 

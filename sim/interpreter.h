@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "sim/flow_network.h"
+#include "sim/jitter.h"
 #include "sim/kernel/event_queue.h"
 #include "sim/kernel/progress.h"
 #include "sim/prepared_step.h"
@@ -33,6 +34,8 @@ struct InterpreterOptions {
   bool overlaps = true;
   std::int64_t slowdown_ppm = 1'000'000;
   bool memory_samples = false;
+  Jitter jitter = {};
+  std::vector<std::uint32_t> rank = {};  // [class] whose jitter it has; empty: its place
 };
 
 /// What one class did.
@@ -115,6 +118,7 @@ class Interpreter {
   void post_leg(std::uint32_t c, std::uint32_t op, const PricedLeg& leg);
   void arrive(std::uint32_t c, std::uint32_t op, std::uint32_t crossing);
   void start_compute(std::uint32_t c, std::uint32_t op);
+  [[nodiscard]] std::int64_t compute_ps(std::uint32_t c, std::uint32_t op) const;
   void start_flow(FlowNetwork::TransferIndex transfer);  // of parties_
   void begin(std::uint32_t c, std::uint32_t op);
   void finish(std::uint32_t c, std::uint32_t op);

@@ -116,11 +116,17 @@ class MemoryWalk {
   std::vector<Change> changes_;
 };
 
-std::vector<Picture::Link> links_of(const Outcome& outcome, const FlowNetwork& network) {
+}  // namespace
+
+std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork& network) {
   std::vector<Picture::Link> links;
   for (std::uint32_t t = 0; t < outcome.transfer_runs.size(); ++t) {
     const costmodel::Transfer& transfer = network.transfer(t);
     for (const costmodel::LinkLoad& load : transfer.links) links.push_back({load.link, load.flows * transfer.wire_bytes * outcome.transfer_runs[t]});
+  }
+  for (std::size_t i = 0; i < network.backgrounds(); ++i) {
+    const std::int64_t bytes = network.background_bytes(i, outcome.step_ps);
+    for (const costmodel::LinkLoad& load : network.background(i).links) links.push_back({load.link, load.flows * bytes});
   }
   std::sort(links.begin(), links.end(), [](const Picture::Link& a, const Picture::Link& b) { return a.link < b.link; });
   std::vector<Picture::Link> joined;
@@ -131,14 +137,13 @@ std::vector<Picture::Link> links_of(const Outcome& outcome, const FlowNetwork& n
   return joined;
 }
 
-}  // namespace
-
-Picture picture_of(const plan::Program& program, const PreparedStep& step, const Outcome& outcome, const FlowNetwork& network) {
+Picture picture_of(const plan::Program& program, const PreparedStep& step, const Outcome& outcome, const FlowNetwork& network,
+                   const std::vector<std::uint32_t>& classes) {
   Picture picture;
-  for (std::size_t c = 0; c < step.classes.size(); ++c) {
+  for (const std::uint32_t c : classes) {
     picture.stages.push_back({blocks_of(step.classes[c], outcome.classes[c], outcome.step_ps), MemoryWalk(program, step.classes[c], outcome.classes[c]).run(outcome.step_ps)});
   }
-  picture.links = links_of(outcome, network);
+  picture.links = link_bytes(outcome, network);
   return picture;
 }
 

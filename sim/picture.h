@@ -54,6 +54,11 @@ struct Picture {
   std::vector<Link> links;       // that carried anything, ascending
 };
 
-Picture picture_of(const plan::Program& program, const PreparedStep& step, const Outcome& outcome, const FlowNetwork& network);
+/// What every link carried in the step, background included; those that carried anything, ascending.
+std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork& network);
+
+/// One stage for each class in `classes`, by its place in the step.
+Picture picture_of(const plan::Program& program, const PreparedStep& step, const Outcome& outcome, const FlowNetwork& network,
+                   const std::vector<std::uint32_t>& classes);
 
 }  // namespace orrery::sim

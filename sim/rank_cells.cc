@@ -9,7 +9,9 @@
 #include "base/check.h"
 #include "base/fingerprint.h"
 #include "sim/kernel/refinement.h"
+#include "sim/picture.h"
 #include "sim/rank_messages.h"
+#include "sim/step_report.h"
 
 namespace orrery::sim {
 namespace {
@@ -39,8 +41,9 @@ std::vector<std::uint32_t> renumbered(std::vector<std::uint32_t> cells) {
   return cells;
 }
 
-/// Elements: ranks, messages, links.
-Cells equitable(const std::vector<std::uint32_t>& rank_colours, const std::vector<Message>& messages, const topologies::Topology& topology) {
+/// Elements: ranks, messages, links, background flows.
+Cells equitable(const std::vector<std::uint32_t>& rank_colours, const std::vector<Message>& messages, const std::vector<BackgroundFlow>& background,
+                const topologies::Topology& topology) {
   std::vector<std::uint32_t> colours;
   std::map<std::tuple<int, std::int64_t, std::int64_t, std::int64_t, std::int64_t>, std::uint32_t> numbers;
   for (const std::uint32_t c : rank_colours) colours.push_back(number_of(numbers, {0, c, 0, 0, 0}));
@@ -49,6 +52,7 @@ Cells equitable(const std::vector<std::uint32_t>& rank_colours, const std::vecto
     colours.push_back(number_of(numbers, {1, m.kind, t.latency_ps, t.wire_bytes, t.bytes_per_second}));
   }
   for (const topologies::Link& link : topology.links()) colours.push_back(number_of(numbers, {2, link.bytes_per_second, 0, 0, 0}));
+  for (std::uint32_t b = 0; b < background.size(); ++b) colours.push_back(number_of(numbers, {3, b, 0, 0, 0}));
   kernel::Refinement refinement(std::move(colours));
   const auto ranks = static_cast<std::uint32_t>(rank_colours.size()), count = static_cast<std::uint32_t>(messages.size());
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -63,17 +67,30 @@ Cells equitable(const std::vector<std::uint32_t>& rank_colours, const std::vecto
       refinement.add_edge(message, ranks + count + load.link.raw(), 0, load.flows);
     }
   }
+  const std::uint32_t first_background = ranks + count + static_cast<std::uint32_t>(topology.links().size());
+  for (std::uint32_t b = 0; b < background.size(); ++b) {
+    for (const costmodel::LinkLoad& load : background[b].loads) refinement.add_edge(first_background + b, ranks + count + load.link.raw(), 0, load.flows);
+  }
   const std::vector<std::uint32_t> cells = refinement.run();
   return {std::vector<std::uint32_t>(cells.begin(), cells.begin() + ranks),
           renumbered(std::vector<std::uint32_t>(cells.begin() + ranks, cells.begin() + ranks + count))};
+}
+
+std::size_t stage_of(const plan::Program& program, int rank) {
+  for (std::size_t c = 0; c < program.classes.size(); ++c) {
+    const plan::RankClass& k = program.classes[c];
+    if (rank >= k.first_rank && rank < k.first_rank + k.count) return c;
+  }
+  ORRERY_CHECK(false, "rank {} is in no stage", rank);
 }
 
 /// Builds the step of the cells from that of the stages.
 class CellStep {
  public:
   CellStep(const plan::Program& program, const topologies::Topology& topology, const PreparedStep& stages, const RankMessages& messages,
-           const Cells& cells, const std::vector<std::int64_t>& compute_ppm, FlowNetwork& network)
-      : program_(program), topology_(topology), stages_(stages), messages_(messages), cells_(cells), compute_ppm_(compute_ppm), network_(network) {}
+           const Cells& cells, const RankOptions& options, FlowNetwork& network)
+      : program_(program), topology_(topology), stages_(stages), messages_(messages), cells_(cells), compute_ppm_(options.compute_ppm),
+        background_(options.background), network_(network) {}
 
   PreparedStep make() {
     join_messages();
@@ -81,6 +98,7 @@ class CellStep {
       if (cells_.of_rank[rank] == step_.classes.size()) add_cell(rank);
     }
     for (Crossing& x : step_.crossings) ORRERY_CHECK(x.transfer != kNone);
+    for (const BackgroundFlow& flow : background_) network_.add_background(flow);
     network_.freeze();
     return std::move(step_);
   }
@@ -116,24 +134,15 @@ class CellStep {
   }
 
   void add_cell(std::uint32_t rank) {
-    const auto stage = std::find_if(stages_.classes.begin(), stages_.classes.end(), [&](const PreparedClass& k) {
-      return static_cast<int>(rank) >= k.rank_class->first_rank && static_cast<int>(rank) < k.rank_class->first_rank + k.rank_class->count;
-    });
-    ORRERY_CHECK(stage != stages_.classes.end(), "rank {} is in no stage", rank);
-    step_.classes.push_back(*stage);
+    step_.classes.push_back(stages_.classes[stage_of(program_, static_cast<int>(rank))]);
     for (PricedOp& p : step_.classes.back().ops) {
       if (p.op == nullptr) continue;
       switch (p.kind) {
-        case plan::OpKind::kCompute: p.compute_ps = slowed(p.compute_ps, compute_ppm_[rank]); break;
+        case plan::OpKind::kCompute: p.compute_ps = kernel::scaled_ps(p.compute_ps, compute_ppm_[rank]); break;
         case plan::OpKind::kCollective: resolve_collective(rank, p); break;
         case plan::OpKind::kExchange: resolve_exchange(rank, p); break;
       }
     }
-  }
-
-  /// Rounded up, as all prices are.
-  static std::int64_t slowed(std::int64_t ps, std::int64_t ppm) {
-    return static_cast<std::int64_t>((static_cast<kernel::Int128>(ps) * ppm + kMillion - 1) / kMillion);
   }
 
   void resolve_collective(std::uint32_t rank, PricedOp& p) {
@@ -184,6 +193,7 @@ class CellStep {
   const RankMessages& messages_;
   const Cells& cells_;
   const std::vector<std::int64_t>& compute_ppm_;
+  const std::vector<BackgroundFlow>& background_;
   FlowNetwork& network_;
   PreparedStep step_;
   std::vector<costmodel::Transfer> joined_;               // [message cell]
@@ -215,37 +225,111 @@ std::vector<std::uint32_t> colours_of(const plan::Program& program, const std::v
   return colours;
 }
 
-}  // namespace
-
-base::Result<RankOutcome> simulate_ranks(const plan::Program& program, const costmodel::CostModel& cost, const RankOptions& options) {
-  const auto world = static_cast<std::size_t>(program.world_size);
-  if (world > cost.topology().device_count()) {
-    return base::fail(base::ErrorCode::kInconsistent, "the program needs {} devices and cluster '{}' has {}", world, cost.topology().name(),
-                      cost.topology().device_count());
-  }
-  std::vector<std::int64_t> compute_ppm = options.compute_ppm;
-  if (compute_ppm.empty()) compute_ppm.assign(world, kMillion);
+base::Result<void> check_speeds(const std::vector<std::int64_t>& compute_ppm, std::size_t world) {
   if (compute_ppm.size() != world) return base::fail(base::ErrorCode::kOutOfRange, "{} speeds for {} ranks", compute_ppm.size(), world);
   for (const std::int64_t ppm : compute_ppm) {
     if (ppm < 1) return base::fail(base::ErrorCode::kOutOfRange, "a computation of {} millionths of its time", ppm);
   }
-  const std::int64_t slowdown = std::max<std::int64_t>(cost.overlap_slowdown_ppm(), kMillion);
-  kernel::EventQueue stage_queue, queue;
-  FlowNetwork stage_network(cost.topology(), slowdown, stage_queue, Interpreter::kFlowEvent);
+  return {};
+}
+
+/// [cell] its first rank.
+std::vector<std::uint32_t> first_ranks(const std::vector<std::uint32_t>& cell_of_rank) {
+  std::vector<std::uint32_t> first;
+  for (std::uint32_t rank = 0; rank < cell_of_rank.size(); ++rank) {
+    if (cell_of_rank[rank] == first.size()) first.push_back(rank);
+  }
+  return first;
+}
+
+base::Result<void> check_size(const plan::Program& program, const PreparedStep& stages, const std::vector<std::uint32_t>& cell_of_rank) {
+  std::int64_t operations = 0;
+  const std::vector<std::uint32_t> first = first_ranks(cell_of_rank);
+  for (const std::uint32_t rank : first) operations += stages.classes[stage_of(program, static_cast<int>(rank))].op_count();
+  if (operations <= RankStep::kMaxOperations) return {};
+  base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "{} ranks that differ, {} operations", first.size(), operations);
+  d.hint = fmt::format("at most {} are simulated: fewer ranks, larger micro-batches, or no jitter, which tells all ranks apart", RankStep::kMaxOperations);
+  return base::fail(std::move(d));
+}
+
+}  // namespace
+
+struct RankStep::Ready {
+  const plan::Program& program;
+  const costmodel::CostModel& cost;
+  std::int64_t slowdown_ppm;
+  bool fold;
+  kernel::EventQueue no_queue;  // of the network that is copied
+  FlowNetwork network;
+  std::vector<std::uint32_t> cell_of_rank;
+  PreparedStep step;
+
+  Ready(const plan::Program& p, const costmodel::CostModel& c, bool folded)
+      : program(p), cost(c), slowdown_ppm(std::max<std::int64_t>(c.overlap_slowdown_ppm(), kMillion)), fold(folded),
+        network(c.topology(), slowdown_ppm, no_queue, Interpreter::kFlowEvent) {}
+  void add_report(const FlowNetwork& ran, const SimOptions& options, RankOutcome& outcome) const;
+};
+
+RankStep::RankStep(std::unique_ptr<const Ready> ready) : ready_(std::move(ready)) {}
+RankStep::RankStep(RankStep&&) noexcept = default;
+RankStep::~RankStep() = default;
+
+base::Result<RankStep> RankStep::make(const plan::Program& program, const costmodel::CostModel& cost, const RankOptions& given) {
+  const auto world = static_cast<std::size_t>(program.world_size);
+  TRY_VOID(check_fits(program, cost));
+  RankOptions options = given;
+  if (options.compute_ppm.empty()) options.compute_ppm.assign(world, kMillion);
+  TRY_VOID(check_speeds(options.compute_ppm, world));
+  auto ready = std::make_unique<Ready>(program, cost, options.fold);
+  kernel::EventQueue queue;
+  FlowNetwork stage_network(cost.topology(), ready->slowdown_ppm, queue, Interpreter::kFlowEvent);
   TRY(const PreparedStep stages, prepare(program, cost, stage_network));
 
   const RankMessages messages(program, cost, stages);
-  const Cells cells = options.fold ? equitable(colours_of(program, compute_ppm), messages.all(), cost.topology())
+  const Cells cells = options.fold ? equitable(colours_of(program, options.compute_ppm), messages.all(), options.background, cost.topology())
                                    : each_alone(world, messages.all().size());
-  FlowNetwork network(cost.topology(), slowdown, queue, Interpreter::kFlowEvent);
-  const PreparedStep step = CellStep(program, cost.topology(), stages, messages, cells, compute_ppm, network).make();
-  Interpreter interpreter(step, network, queue, {.overlaps = cost.overlaps(), .slowdown_ppm = slowdown});
+  TRY_VOID(check_size(program, stages, cells.of_rank));
+  ready->step = CellStep(program, cost.topology(), stages, messages, cells, options, ready->network).make();
+  ready->cell_of_rank = cells.of_rank;
+  return RankStep(std::move(ready));
+}
+
+/// A stage is shown by the cell that computes longest, of equal ones the first.
+void RankStep::Ready::add_report(const FlowNetwork& ran, const SimOptions& options, RankOutcome& outcome) const {
+  FinishedStep finished{step, ran, outcome.cells, {}, {}, std::vector<std::int64_t>(step.classes.size(), 0)};
+  for (const std::uint32_t cell : cell_of_rank) ++finished.ranks_alike[cell];
+  for (const plan::RankClass& k : program.classes) {
+    int busiest = k.first_rank;
+    const auto busy = [&](int rank) { return outcome.of(static_cast<std::size_t>(rank)).busy_compute_ps; };
+    for (int rank = k.first_rank; rank < k.first_rank + k.count; ++rank) busiest = busy(rank) > busy(busiest) ? rank : busiest;
+    finished.shown.push_back(cell_of_rank[static_cast<std::size_t>(busiest)]);
+    finished.rank.push_back(busiest);
+  }
+  outcome.report = step_report(program, cost, finished, options);
+  outcome.report.fingerprint = outcome.fingerprint;
+  outcome.shown = finished.rank;
+}
+
+base::Result<RankOutcome> RankStep::run(const Jitter& jitter, const std::optional<SimOptions>& report) const {
+  const Ready& r = *ready_;
+  ORRERY_CHECK(jitter.sigma_ppm == 0 || !r.fold, "jitter of folded ranks");
+  kernel::EventQueue queue;
+  FlowNetwork network(r.network, queue);
+  Interpreter interpreter(r.step, network, queue, {.overlaps = r.cost.overlaps(), .slowdown_ppm = r.slowdown_ppm, .memory_samples = report && report->timeline,
+                                                   .jitter = jitter, .rank = first_ranks(r.cell_of_rank)});
   RankOutcome outcome;
   TRY(outcome.cells, interpreter.run());
   outcome.step_ps = outcome.cells.step_ps;
-  outcome.cell_of_rank = cells.of_rank;
-  outcome.fingerprint = fingerprint_of(program, outcome);
+  outcome.cell_of_rank = r.cell_of_rank;
+  outcome.fingerprint = fingerprint_of(r.program, outcome);
+  outcome.links = link_bytes(outcome.cells, network);
+  if (report) r.add_report(network, *report, outcome);
   return outcome;
+}
+
+base::Result<RankOutcome> simulate_ranks(const plan::Program& program, const costmodel::CostModel& cost, const RankOptions& options) {
+  TRY(const RankStep step, RankStep::make(program, cost, options));
+  return step.run();
 }
 
 }  // namespace orrery::sim

@@ -17,13 +17,17 @@
 /// alike this is what sim::simulate() computes, except that less than the time of one byte may differ: where the group does not divide the tensor, and in an
 /// all-to-all whose pairs per link are no multiple of n-1.
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "plan/program.h"
+#include "sim/background.h"
 #include "sim/interpreter.h"
+#include "sim/simulate.h"
 
 namespace orrery::sim {
 
@@ -31,17 +35,41 @@ struct RankOptions {
   bool fold = true;
   /// [rank] how long its computations take, in millionths of their price: 1'250'000 for a straggler. Empty: all as priced.
   std::vector<std::int64_t> compute_ppm = {};
+  /// Each flow is told apart from every other. It shares links only with what loads them: where a measured rate stands for a link, nothing does.
+  std::vector<BackgroundFlow> background = {};
 };
 
 struct RankOutcome {
   std::int64_t step_ps = 0;
   std::vector<std::uint32_t> cell_of_rank;
-  Outcome cells;              // one class for each cell, by its first rank
-  std::string fingerprint;    // times of every operation of every rank
+  Outcome cells;                      // one class for each cell, by its first rank
+  std::vector<Picture::Link> links;   // what they carried, background included
+  SimReport report;                   // when asked: a stage is shown by its rank that computes longest, shares are means over ranks
+  std::vector<int> shown;             // when asked: [stage] that rank
+  std::string fingerprint;            // times of every operation of every rank
   [[nodiscard]] const ClassOutcome& of(std::size_t rank) const { return cells.classes[cell_of_rank[rank]]; }
 };
 
-/// Errors: those of simulate(); kOutOfRange for speeds that are not positive or not one for each rank.
+/// A step made ready once, to be run as often as wanted, by several threads at once. Program and cost must outlive it.
+class RankStep {
+ public:
+  /// Errors: those of simulate(); kOutOfRange for speeds that are not positive or not one for each rank; kUnsupported for cells of more than kMaxOperations in all.
+  static base::Result<RankStep> make(const plan::Program& program, const costmodel::CostModel& cost, const RankOptions& options);
+  RankStep(RankStep&&) noexcept;
+  ~RankStep();
+
+  /// @pre without folding, or jitter.sigma_ppm == 0: jitter tells all ranks apart.
+  [[nodiscard]] base::Result<RankOutcome> run(const Jitter& jitter = {}, const std::optional<SimOptions>& report = std::nullopt) const;
+
+  static constexpr std::int64_t kMaxOperations = 30'000'000;
+
+ private:
+  struct Ready;
+  explicit RankStep(std::unique_ptr<const Ready> ready);
+  std::unique_ptr<const Ready> ready_;
+};
+
+/// make() and run().
 base::Result<RankOutcome> simulate_ranks(const plan::Program& program, const costmodel::CostModel& cost, const RankOptions& options = {});
 
 }  // namespace orrery::sim

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "sim/background.h"
 #include "sim/transfer_graph.h"
 
 namespace orrery::sim {
@@ -21,12 +22,6 @@ struct LinkChange {
   topologies::LinkId link;
   std::int64_t at_ps = 0;
   std::int64_t bytes_per_second = 0;
-};
-
-/// Traffic of others, from the first instant to the last: it takes its fair share, at most `bytes_per_second`.
-struct BackgroundFlow {
-  std::int64_t bytes_per_second = 0;
-  std::vector<costmodel::LinkLoad> loads = {};
 };
 
 struct TransferRunOptions {

@@ -15,6 +15,12 @@ namespace orrery::sim::kernel {
 
 __extension__ typedef __int128 Int128;
 
+/// ppm millionths of a time, rounded up as all prices are. @pre both >= 0.
+inline std::int64_t scaled_ps(std::int64_t ps, std::int64_t ppm) {
+  constexpr std::int64_t kMillion = 1'000'000;
+  return static_cast<std::int64_t>((static_cast<Int128>(ps) * ppm + kMillion - 1) / kMillion);
+}
+
 class Progress {
  public:
   Progress() = default;

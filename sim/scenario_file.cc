@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "base/text.h"
+#include "sim/scenario.h"
+#include "topologies/link_ends.h"
+
+namespace orrery::sim {
+namespace {
+
+using base::ErrorCode;
+using base::Reader;
+
+constexpr std::int64_t kMillion = Jitter::kMillion;
+constexpr std::array<base::Named<Jitter::Of>, 2> kJitterOf = {{{"operation", Jitter::Of::kOperation}, {"device", Jitter::Of::kDevice}}};
+
+std::int64_t times(std::int64_t ppm, double factor) { return std::max<std::int64_t>(std::llround(static_cast<double>(ppm) * factor), 1); }
+
+class ScenarioReader {
+ public:
+  ScenarioReader(const base::Node& root, const topologies::Topology& cluster) : r_(root, "scenario", sink_), cluster_(cluster) {}
+
+  base::Result<Scenario> run() {
+    if (const std::string schema = r_.required_string("schema"); !schema.empty() && schema != "orrery.scenario/1") {
+      r_.error("schema", ErrorCode::kUnsupported, "schema '{}' is not orrery.scenario/1", schema);
+    }
+    s_.name = r_.optional_string("name").value_or("scenario");
+    s_.jitter.seed = static_cast<std::uint64_t>(r_.optional_int("seed", {0, 1 << 30}).value_or(1));
+    const bool any = r_.has("links") || r_.has("slow") || r_.has("jitter") || r_.has("background") || r_.has("failures");
+    read_links();
+    read_slow();
+    read_jitter();
+    read_background();
+    read_failures();
+    r_.finish();
+    if (!any && sink_.ok()) r_.error("schema", ErrorCode::kInconsistent, "the scenario changes nothing: give links, slow, jitter, background or failures");
+    return sink_.result(std::move(s_));
+  }
+
+ private:
+  /// A whole number below `count`; a fault that says how many there are otherwise.
+  std::optional<std::uint32_t> read_index(Reader& entry, const char* key, const char* what, std::uint32_t count) {
+    const auto index = entry.optional_int(key);
+    if (!index) return std::nullopt;
+    if (*index >= 0 && *index < count) return static_cast<std::uint32_t>(*index);
+    entry.error(key, ErrorCode::kNotFound, "no {} {}: cluster '{}' has {}, numbered from 0", what, *index, cluster_.name(), count);
+    return std::nullopt;
+  }
+
+  void unknown(Reader& entry, const char* key, const std::string& text, const char* what, const std::string& hint) {
+    base::Diagnostic fault = base::make_error(ErrorCode::kNotFound, "cluster '{}' has no {} '{}'", cluster_.name(), what, text);
+    fault.where = entry.span(key);
+    fault.hint = hint;
+    entry.sink().add(std::move(fault));
+  }
+
+  /// The text must outlive the selector.
+  std::optional<topologies::PartSelector> read_part(Reader& entry, const char* key, std::string& text) {
+    text = entry.optional_string(key).value_or("");
+    if (text.empty()) return std::nullopt;
+    const auto selector = topologies::parse_part_selector(text);
+    const std::string group = text.substr(0, text.find('['));
+    std::set<std::string> names;
+    std::string last;
+    for (const topologies::Vertex& v : cluster_.vertices()) {
+      if (selector && selector->matches(v.name)) return selector;
+      names.insert(v.name.substr(0, v.name.find('[')));
+      if (v.name.starts_with(group + "[")) last = v.name;
+    }
+    const std::string hint = last.empty() ? base::did_you_mean(group, std::vector<std::string>(names.begin(), names.end()), "it has") : fmt::format("the last of them is '{}'", last);
+    unknown(entry, key, text, "part", hint);
+    return std::nullopt;
+  }
+
+  void read_links() {
+    const auto list = r_.optional_list("links");
+    if (!list) return;
+    s_.links_place = r_.span("links");
+    std::vector<std::int64_t> ppm(cluster_.links().size(), kMillion);
+    for (const base::Node& node : *list) read_link(node, ppm);
+    for (std::uint32_t l = 0; l < ppm.size(); ++l) {
+      if (ppm[l] == kMillion) continue;
+      const auto rate = static_cast<__int128>(cluster_.links()[l].bytes_per_second) * ppm[l] / kMillion;
+      s_.links.push_back({topologies::LinkId(l), ppm[l] == 0 ? 0 : std::max<std::int64_t>(static_cast<std::int64_t>(rate), 1)});
+    }
+  }
+
+  void read_link(const base::Node& node, std::vector<std::int64_t>& ppm) {
+    Reader entry(node, "entry of links", sink_);
+    const std::size_t before = faults();
+    const auto host = read_index(entry, "host", "host", cluster_.hosts());
+    const std::string kind = entry.optional_string("kind").value_or("");
+    std::string at_text, from_text, to_text;
+    const auto at = read_part(entry, "at", at_text), from = read_part(entry, "from", from_text), to = read_part(entry, "to", to_text);
+    const auto rate = entry.optional_double("rate", {1e-6, 1});
+    const bool failed = entry.optional_bool("failed").value_or(false);
+    const std::vector<std::string> kinds = kinds_of_links();
+    if (!kind.empty() && std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) unknown(entry, "kind", kind, "link of kind", base::did_you_mean(kind, kinds, "it has"));
+    entry.finish();
+    if (faults() > before || !node.is_object()) return;
+    if (!host && kind.empty() && !at && !from && !to) return sink_.add(node.error(ErrorCode::kInconsistent, "which links: name them by host, kind, at, from or to"));
+    if (failed == rate.has_value()) return sink_.add(node.error(ErrorCode::kInconsistent, "an entry of links has either a rate (0 to 1, of what was built) or 'failed: true'"));
+    bool any = false;
+    for (std::uint32_t l = 0; l < ppm.size(); ++l) {
+      const topologies::Link& link = cluster_.links()[l];
+      const topologies::Vertex &a = cluster_.vertex(link.from), &b = cluster_.vertex(link.to);
+      const bool selected = (!host || a.host == *host || b.host == *host) && (kind.empty() || link.kind == kind) && (!from || from->matches(a.name)) &&
+                            (!to || to->matches(b.name)) && (!at || at->matches(a.name) || at->matches(b.name));
+      if (!selected) continue;
+      any = true;
+      if (ppm[l] > 0) ppm[l] = failed ? 0 : times(ppm[l], *rate);
+    }
+    if (!any) sink_.add(node.error(ErrorCode::kNotFound, "no link of cluster '{}' is all of this at once", cluster_.name()));
+  }
+
+  void read_slow() {
+    const auto list = r_.optional_list("slow");
+    if (!list) return;
+    s_.compute_ppm.assign(cluster_.device_count(), kMillion);
+    for (const base::Node& node : *list) {
+      Reader entry(node, "entry of slow", sink_);
+      const std::size_t before = faults();
+      const auto host = read_index(entry, "host", "host", cluster_.hosts());
+      const auto device = read_index(entry, "device", host ? "device on a host" : "device", host ? cluster_.devices_per_host() : cluster_.device_count());
+      const double slowdown = entry.required_double("slowdown", {1, 1000});
+      entry.finish();
+      if (faults() > before || !node.is_object()) continue;
+      if (!host && !device) {
+        sink_.add(node.error(ErrorCode::kInconsistent, "which devices: name a host, a device, or a device of a host"));
+        continue;
+      }
+      const std::uint32_t first = (host ? *host * cluster_.devices_per_host() : 0) + device.value_or(0), count = device ? 1 : cluster_.devices_per_host();
+      for (std::uint32_t d = first; d < first + count; ++d) s_.compute_ppm[d] = std::min(times(s_.compute_ppm[d], slowdown), 1000 * kMillion);
+    }
+  }
+
+  void read_jitter() {
+    const auto node = r_.optional_object("jitter");
+    if (!node) return;
+    Reader entry(*node, "jitter", sink_);
+    constexpr double kMaxSigma = static_cast<double>(Jitter::kMaxSigmaPpm) / static_cast<double>(kMillion);
+    s_.jitter.sigma_ppm = std::llround(entry.required_double("sigma", {0, kMaxSigma}) * static_cast<double>(kMillion));
+    s_.jitter.of = entry.optional_enum("of", kJitterOf).value_or(Jitter::Of::kOperation);
+    entry.finish();
+  }
+
+  void read_background() {
+    const auto list = r_.optional_list("background");
+    if (!list) return;
+    s_.background_place = r_.span("background");
+    for (const base::Node& node : *list) {
+      Reader entry(node, "entry of background", sink_);
+      const std::size_t before = faults();
+      for (const char* key : {"from", "to"})
+        if (!entry.has(key)) entry.required_int(key);
+      const auto from = read_index(entry, "from", "device", cluster_.device_count()), to = read_index(entry, "to", "device", cluster_.device_count());
+      const auto rate = entry.optional_bandwidth("rate");
+      const auto share = entry.optional_double("share", {1e-6, 1});
+      entry.finish();
+      if (faults() > before || !node.is_object() || !from || !to) continue;
+      if (*from == *to) {
+        sink_.add(node.error(ErrorCode::kInconsistent, "device {} sends to itself", *from));
+      } else if (rate.has_value() == share.has_value()) {
+        sink_.add(node.error(ErrorCode::kInconsistent, "background has either a rate (10 GB/s) or a share (0 to 1) of the narrowest link on its way"));
+      } else {
+        const double bytes = rate ? std::min(rate->raw(), 9e18) : *share * static_cast<double>(narrowest(*from, *to));
+        s_.background.push_back({*from, *to, std::max<std::int64_t>(std::llround(bytes), 1)});
+      }
+    }
+  }
+
+  void read_failures() {
+    const auto node = r_.optional_object("failures");
+    if (!node) return;
+    Reader entry(*node, "failures", sink_);
+    DeviceFailures f;
+    const auto within = [&](const char* key, base::Seconds value, double min, double max) {
+      if (!entry.has(key) || (value.raw() >= min && value.raw() <= max)) return;
+      entry.error(key, ErrorCode::kOutOfRange, "'{}' lies between {} and {}", key, base::to_string(base::Seconds(min)), base::to_string(base::Seconds(max)));
+    };
+    f.mtbf = entry.required_seconds("mtbf");
+    within("mtbf", f.mtbf, 1, 1e12);
+    f.checkpoint = entry.optional_seconds("checkpoint").value_or(f.checkpoint);
+    within("checkpoint", f.checkpoint, 1e-3, 1e6);
+    f.restart = entry.optional_seconds("restart").value_or(f.restart);
+    within("restart", f.restart, 0, 1e6);
+    f.interval = entry.optional_seconds("interval");
+    if (f.interval) within("interval", *f.interval, 1e-3, 1e9);
+    entry.finish();
+    s_.failures = f;
+  }
+
+  std::int64_t narrowest(std::uint32_t from, std::uint32_t to) const {
+    std::int64_t rate = std::numeric_limits<std::int64_t>::max();
+    for (const topologies::LinkId link : cluster_.route(from, to)) rate = std::min(rate, cluster_.link(link).bytes_per_second);
+    return rate;
+  }
+  std::vector<std::string> kinds_of_links() const {
+    std::set<std::string> kinds;
+    for (const topologies::Link& link : cluster_.links()) kinds.insert(link.kind);
+    return {kinds.begin(), kinds.end()};
+  }
+  std::size_t faults() const { return sink_.diagnostics().size(); }
+
+  base::ErrorSink sink_;
+  Reader r_;
+  const topologies::Topology& cluster_;
+  Scenario s_;
+};
+
+}  // namespace
+
+base::Result<Scenario> read_scenario(const base::Node& root, const topologies::Topology& cluster) { return ScenarioReader(root, cluster).run(); }
+
+base::Result<Scenario> load_scenario(const std::filesystem::path& path, const topologies::Topology& cluster) {
+  TRY(const base::Node root, base::Node::parse_file(path));
+  return read_scenario(root, cluster);
+}
+
+}  // namespace orrery::sim

@@ -12,6 +12,7 @@
 #include "cli/show.h"
 #include "costmodel/collective_forms.h"
 #include "sim/collective_run.h"
+#include "sim/scenario.h"
 
 namespace orrery::cli {
 
@@ -52,6 +53,7 @@ const base::CommandSpec& collective_spec() {
                   {.name = "algorithm", .value_name = "A", .default_value = "auto", .choices = algorithm_names(), .help = "auto: what NCCL would choose"},
                   {.name = "profile", .value_name = "NAME|FILE", .default_value = "published",
                    .help = "latencies and rates (orrery.collective_tuning/1): NCCL's published ones for the device, or measured"},
+                  {.name = "scenario", .value_name = "FILE", .help = "slow or failed links and traffic of others (orrery.scenario/1): what they cost"},
                   json_option()}};
   return kSpec;
 }
@@ -96,12 +98,43 @@ base::Result<std::vector<int>> ranks_of(const base::Options& o, int devices) {
   return ranks;
 }
 
-void print_table(const sim::CollectiveResult& r, const costmodel::CollectivePrice& choice, const costmodel::CollectiveTuning& tuning, double bytes, double bus) {
+/// The collective as the healthy machine runs it, and as it goes with the scenario's links and traffic.
+struct Runs {
+  sim::CollectiveResult result;
+  std::string scenario;
+  std::int64_t without_ps = 0;
+};
+
+base::Result<Runs> run_with(const base::Options& o, const topologies::Topology& usable, const costmodel::CollectiveTuning& tuning, const std::vector<int>& ranks,
+                            Collective op, const costmodel::CollectivePrice& choice) {
+  const auto bytes = static_cast<std::int64_t>(o.bytes("bytes").raw());
+  const auto run = [&](const topologies::Topology& machine, std::span<const sim::BackgroundFlow> background) {
+    const costmodel::CollectiveForms forms(machine, tuning, costmodel::layout_of(machine, ranks));
+    return sim::run_collective(machine, forms, {op, bytes, forms.terms(op, bytes, choice.algorithm, choice.protocol)}, 1'000'000, background);
+  };
+  const sim::CollectiveResult healthy = run(usable, {});
+  if (!o.has("scenario")) return Runs{healthy, "", healthy.time_ps};
+  TRY(const sim::Scenario scenario, sim::load_scenario(o.string("scenario"), usable));
+  if (!scenario.compute_ppm.empty() || scenario.jitter.sigma_ppm > 0 || scenario.failures) {
+    base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "scenario '{}' has slow devices, jitter or failures, and a collective computes nothing", scenario.name);
+    d.hint = "give it links and background only; 'orrery simulate' takes the rest";
+    return base::fail(std::move(d));
+  }
+  TRY(const topologies::Topology changed, sim::apply_links(scenario, usable, std::vector<std::uint32_t>(ranks.begin(), ranks.end())));
+  TRY(const std::vector<sim::BackgroundFlow> background, sim::background_flows(scenario, changed));
+  return Runs{run(changed, background), scenario.name, healthy.time_ps};
+}
+
+void print_table(const Runs& runs, const costmodel::CollectivePrice& choice, const costmodel::CollectiveTuning& tuning, double bytes, double bus) {
+  const sim::CollectiveResult& r = runs.result;
   const double seconds = static_cast<double>(r.time_ps) / 1e12;
   fmt::print("time            {}\nalgbw           {:.2f} GB/s\nbusbw           {:.2f} GB/s\nalgorithm       {}, protocol {}\n", show_time(r.time_ps),
              bytes / seconds / 1e9, bus * bytes / seconds / 1e9, to_string(choice.algorithm), to_string(choice.protocol));
   fmt::print("closed form     {}\nbottleneck      {}, busy {:.0f} %\nevents          {} for {} messages{}\nprices          {}: {}\n", show_time(choice.time_ps),
              r.bottleneck, 100 * r.bottleneck_busy, r.events, r.messages, r.folded ? ", the rest is alike" : "", tuning.name, tuning.description);
+  if (runs.scenario.empty()) return;
+  fmt::print("scenario        {}: {} with it, {} without, {:+.1f} %\n", runs.scenario, show_time(r.time_ps), show_time(runs.without_ps),
+             100 * (static_cast<double>(r.time_ps) / static_cast<double>(runs.without_ps) - 1));
 }
 
 }  // namespace
@@ -122,15 +155,15 @@ base::Result<int> run_collective(const base::Options& o, const Invocation&) {
     d.hint = "--algorithm auto chooses what can; nvls needs a switch that reduces and enough devices on each host";
     return base::fail(std::move(d));
   }
-  const sim::CollectiveRequest request{op, bytes, forms.terms(op, bytes, choice->algorithm, choice->protocol)};
-  const sim::CollectiveResult result = sim::run_collective(usable, forms, request);
+  TRY(const Runs runs, run_with(o, usable, tuning, ranks, op, *choice));
+  const sim::CollectiveResult& result = runs.result;
   const double bus = costmodel::bus_factor(op, static_cast<int>(ranks.size()));
   if (!o.flag("json")) {
-    print_table(result, *choice, tuning, static_cast<double>(bytes), bus);
+    print_table(runs, *choice, tuning, static_cast<double>(bytes), bus);
     return 0;
   }
   const double seconds = static_cast<double>(result.time_ps) / 1e12;
-  print_json({{"schema", "orrery.collective/1"},
+  base::Json document({{"schema", "orrery.collective/1"},
               {"cluster", cluster.name()},
               {"op", o.string("op")},
               {"bytes", bytes},
@@ -148,6 +181,9 @@ base::Result<int> run_collective(const base::Options& o, const Invocation&) {
               {"bottleneck", result.bottleneck},
               {"bottleneck_busy", result.bottleneck_busy},
               {"profile", {{"name", tuning.name}, {"source", tuning.source}}}});
+  if (!runs.scenario.empty())
+    document["scenario"] = {{"name", runs.scenario}, {"time_without_s", static_cast<double>(runs.without_ps) / 1e12}, {"cost", static_cast<double>(result.time_ps) / static_cast<double>(runs.without_ps) - 1}};
+  print_json(document);
   return 0;
 }
 

@@ -145,7 +145,8 @@ void fill(std::string& page, std::string_view mark, const std::string& text) { p
 
 }  // namespace
 
-base::Json html_data(const plan::Plan& plan, const costmodel::CostModel& cost, const sim::SimReport& report, std::int64_t memory_limit_bytes) {
+base::Json html_data(const plan::Plan& plan, const costmodel::CostModel& cost, const topologies::Topology& machine, const sim::SimReport& report,
+                     std::int64_t memory_limit_bytes, const std::string& scenario) {
   base::Json parts = base::Json::array(), categories = base::Json::array(), stages = base::Json::array();
   for (int p = 0; p < sim::kTimeParts; ++p) parts.push_back(sim::to_string(static_cast<sim::TimePart>(p)));
   for (int c = 0; c < plan::kBufferCategories; ++c) categories.push_back(plan::to_string(static_cast<plan::BufferCategory>(c)));
@@ -161,7 +162,7 @@ base::Json html_data(const plan::Plan& plan, const costmodel::CostModel& cost, c
           {"plan", describe(plan, cost.topology().device_count())}, {"origin", describe_origin(cost)}, {"fingerprint", report.fingerprint},
           {"step_ns", ns(report.step_time_ps)}, {"mfu", report.mfu}, {"tokens_per_s", report.tokens_per_s}, {"bubble", report.bubble_fraction},
           {"exposed", report.exposed_communication_fraction}, {"limit", memory_limit_bytes}, {"framework", cost.context_bytes()}, {"parts", parts},
-          {"categories", categories}, {"stages", stages}, {"streams_left_out", !communication}, {"links", links_json(cost.topology(), report)}};
+          {"categories", categories}, {"stages", stages}, {"streams_left_out", !communication}, {"links", links_json(machine, report)}, {"scenario", scenario}};
 }
 
 base::Result<std::string> html_page(const base::Json& data) {

@@ -12,6 +12,7 @@
 #include "plan/check.h"
 #include "plan/lower.h"
 #include "sim/goodput.h"
+#include "sim/scenario_run.h"
 #include "sim/simulate.h"
 
 namespace orrery::cli {
@@ -33,6 +34,7 @@ const base::CommandSpec& simulate_spec() {
       .examples = {{"orrery simulate --plan plan.json --trace step.json", "a plan that 'orrery plan' wrote, with a timeline for Perfetto"},
                    {"orrery simulate --model llama-3-8b --cluster dgx-h100 --tp 2 --dp 4 --zero 1 --micro-batch 1 --global-batch 64",
                     "one strategy for every layer"},
+                   {"orrery simulate --plan plan.json --scenario bad-host.yaml --monte-carlo 100", "what slow or failed parts cost (docs/models/scenario.md)"},
                    {"orrery simulate --table rows.csv --out results.csv", "one plan a row: columns tp, pp, layers, hidden, ... (docs/schemas.md)"}},
       .options = {{.name = "plan", .value_name = "FILE", .help = "plan (orrery.plan/1); the degrees below are for plans without a file"},
                   model_option(false), cluster_option(false), hosts_option(), degree("tp", "tensor-parallel degree"),
@@ -49,15 +51,17 @@ const base::CommandSpec& simulate_spec() {
                   sequence_option(), precision_option(),
                   {.name = "memory", .value_name = "BYTES", .type = OptionType::kBytes, .min = 1, .help = "limit per device (default: the device's memory)"},
                   profile_option(), {.name = "trace", .value_name = "FILE", .help = "write the predicted timeline (orrery.trace/1)"}, json_option(),
+                  {.name = "scenario", .value_name = "FILE", .help = "slow or failed links, slow devices, jitter, traffic of others, failures (orrery.scenario/1): what they cost"},
+                  {.name = "monte-carlo", .value_name = "N", .type = OptionType::kInt, .min = 1, .max = 1'000'000, .help = "run the scenario's jitter with N seeds: percentiles of the step time"},
                   {.name = "mtbf", .value_name = "TIME", .type = OptionType::kDuration, .min = 1, .max = 1e12, .help = "mean time between failures of one device: adds goodput under failures"},
                   {.name = "checkpoint-time", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "60s", .min = 1e-3, .max = 1e6, .help = "training stands still for a checkpoint (with --mtbf)"},
                   {.name = "restart-time", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "300s", .min = 0, .max = 1e6, .help = "from a failure to the first step again"},
                   {.name = "checkpoint-interval", .value_name = "TIME", .type = OptionType::kDuration, .min = 1e-3, .max = 1e9, .help = "work between checkpoints (default: the best)"},
-                  {.name = "seed", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 0, .max = 1 << 30, .help = "of the simulated failures"},
+                  {.name = "seed", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 0, .max = 1 << 30, .help = "of jitter and simulated failures (default: the scenario's)"},
                   {.name = "html", .value_name = "FILE", .help = "write a page to look at: timeline, memory, links (opens from disk)"},
                   {.name = "table", .value_name = "ROWS.csv", .help = "evaluate one plan a row; options above are for empty cells"},
                   {.name = "out", .value_name = "RESULTS.csv", .help = "where the results of --table go (default: stdout)"},
-                  {.name = "threads", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = 256, .help = "rows of --table evaluated in parallel"}}};
+                  {.name = "threads", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = 256, .help = "rows of --table, runs of --monte-carlo in parallel"}}};
   return kSpec;
 }
 
@@ -142,11 +146,20 @@ std::int64_t worst_peak(const sim::SimReport& report) {
 constexpr double kWorkSeconds = 30 * 86'400.0;  // of a simulated run
 constexpr int kRuns = 200;
 
+/// Of the scenario, or of --mtbf and what goes with it.
+std::optional<sim::DeviceFailures> failures_of(const base::Options& o, const std::optional<sim::Scenario>& scenario) {
+  if (scenario && scenario->failures) return scenario->failures;
+  if (!o.has("mtbf")) return std::nullopt;
+  sim::DeviceFailures f{o.duration("mtbf"), o.duration("checkpoint-time"), o.duration("restart-time"), {}};
+  if (o.has("checkpoint-interval")) f.interval = o.duration("checkpoint-interval");
+  return f;
+}
+
 /// Goodput under failures: by formula, and the spread of simulated runs.
-base::Json goodput_of(const base::Options& o, int devices) {
-  const sim::FailureModel m{base::Seconds(o.duration("mtbf").raw() / devices), o.duration("checkpoint-time"), o.duration("restart-time")};
-  const base::Seconds interval = o.has("checkpoint-interval") ? o.duration("checkpoint-interval") : sim::best_interval(m);
-  const std::vector<double> runs = sim::goodput_samples(m, interval, base::Seconds(kWorkSeconds), static_cast<std::uint64_t>(o.integer("seed")), kRuns);
+base::Json goodput_of(const sim::DeviceFailures& f, int devices, std::uint64_t seed) {
+  const sim::FailureModel m{base::Seconds(f.mtbf.raw() / devices), f.checkpoint, f.restart};
+  const base::Seconds interval = f.interval.value_or(sim::best_interval(m));
+  const std::vector<double> runs = sim::goodput_samples(m, interval, base::Seconds(kWorkSeconds), seed, kRuns);
   return {{"job_mtbf_s", m.job_mtbf.raw()}, {"checkpoint_interval_s", interval.raw()}, {"goodput", sim::goodput(m, interval)},
           {"p10", sim::percentile(runs, 10)}, {"p50", sim::percentile(runs, 50)}, {"p90", sim::percentile(runs, 90)}};
 }
@@ -158,7 +171,7 @@ std::string describe_goodput(const base::Json& g) {
 }
 
 base::Result<int> run_table(const base::Options& o) {
-  for (const char* name : {"plan", "trace", "json", "html", "mtbf"}) {
+  for (const char* name : {"plan", "trace", "json", "html", "scenario", "monte-carlo", "mtbf"}) {
     if (!o.given(name)) continue;
     base::Diagnostic d = base::make_error(base::ErrorCode::kUsage, "--table and --{} do not go together", name);
     d.hint = "a table has one plan a row, and its results are a table";
@@ -180,33 +193,89 @@ base::Result<int> run_table(const base::Options& o) {
   return simulate_table(request);
 }
 
+/// What would be read and have no effect.
+base::Result<void> check_company(const base::Options& o) {
+  struct Company {
+    const char *option, *needs, *or_needs;
+  };
+  for (const Company c : {Company{"monte-carlo", "scenario", nullptr}, Company{"checkpoint-time", "mtbf", nullptr}, Company{"restart-time", "mtbf", nullptr},
+                          Company{"checkpoint-interval", "mtbf", nullptr}, Company{"seed", "scenario", "mtbf"}}) {
+    if (!o.given(c.option) || o.has(c.needs) || (c.or_needs && o.has(c.or_needs))) continue;
+    return base::fail(base::ErrorCode::kUsage, "--{} says something about --{}{}, which is missing", c.option, c.needs, c.or_needs ? fmt::format(" or --{}", c.or_needs) : "");
+  }
+  return {};
+}
+
+base::Result<std::optional<sim::Scenario>> scenario_of(const base::Options& o, const topologies::Topology& cluster) {
+  if (!o.has("scenario")) return std::optional<sim::Scenario>();
+  TRY(sim::Scenario scenario, sim::load_scenario(o.string("scenario"), cluster));
+  if (scenario.failures && o.has("mtbf")) {
+    base::Diagnostic d = base::make_error(base::ErrorCode::kUsage, "--mtbf and the failures of scenario '{}' do not go together", scenario.name);
+    d.hint = "leave one of them out";
+    return base::fail(std::move(d));
+  }
+  if (o.given("seed")) scenario.jitter.seed = static_cast<std::uint64_t>(o.integer("seed"));
+  return std::optional(std::move(scenario));
+}
+
+/// The report, and what it takes to show it.
+struct Prediction {
+  sim::SimReport report;
+  topologies::Topology machine;
+  std::optional<sim::ScenarioOutcome> scenario;
+  base::Json goodput;
+};
+
+base::Result<Prediction> predict(const base::Options& o, const Subject& subject, const plan::Program& program) {
+  const costmodel::CostModel& cost = subject.scene.cost;
+  TRY(const std::optional<sim::Scenario> scenario, scenario_of(o, cost.topology()));
+  const sim::SimOptions show{.timeline = o.has("trace"), .picture = o.has("html")};
+  Prediction p{.report = {}, .machine = cost.topology(), .scenario = {}, .goodput = {}};
+  if (scenario) {
+    const int draws = o.has("monte-carlo") ? static_cast<int>(o.integer("monte-carlo")) : 0;
+    TRY(p.scenario, sim::run_scenario(program, cost, *scenario, {.show = show, .draws = draws, .threads = static_cast<int>(o.integer("threads"))}));
+    p.report = p.scenario->report;
+    p.machine = cost.topology().with_links(scenario->links);
+  } else {
+    TRY(p.report, sim::simulate(program, cost, show));
+  }
+  if (const auto failures = failures_of(o, scenario)) {
+    const std::uint64_t seed = scenario && !o.given("seed") ? scenario->jitter.seed : static_cast<std::uint64_t>(o.integer("seed"));
+    p.goodput = goodput_of(*failures, subject.plan.world_size(), seed);
+  }
+  return p;
+}
+
 }  // namespace
 
 base::Result<int> run_simulate(const base::Options& options, const Invocation&) {
+  TRY_VOID(check_company(options));
   if (options.has("table")) return run_table(options);
   TRY(const Subject subject, subject_of(options));
   const auto& [plan, scene] = subject;
   TRY_VOID(check_ranks(plan, scene.cost.topology()));
   TRY(const plan::Program program, plan::lower(plan, scene.model));
-  TRY(const sim::SimReport report, sim::simulate(program, scene.cost, {.timeline = options.has("trace"), .picture = options.has("html")}));
+  TRY(const Prediction predicted, predict(options, subject, program));
+  const sim::SimReport& report = predicted.report;
   const std::int64_t limit = options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : scene.cost.topology().device_model(0).memory_bytes;
   const std::int64_t peak = worst_peak(report);
   const bool fits = peak <= limit;
+  const std::string scenario = predicted.scenario ? sim::to_text(*predicted.scenario, predicted.machine) : "";
   if (options.has("trace")) TRY_VOID(base::write_file_atomic(options.string("trace"), plan::to_text(report.timeline)));
   if (options.has("html")) {
-    TRY(const std::string page, html_page(html_data(plan, scene.cost, report, limit)));
+    TRY(const std::string page, html_page(html_data(plan, scene.cost, predicted.machine, report, limit, scenario)));
     TRY_VOID(base::write_file_atomic(options.string("html"), page));
   }
-  const base::Json goodput = options.has("mtbf") ? goodput_of(options, plan.world_size()) : base::Json();
   if (options.flag("json")) {
     base::Json document({{"schema", "orrery.simulation/1"}, {"status", fits ? "ok" : "infeasible"}, {"plan", plan::to_json(plan)}, {"predicted", sim::to_json(report)}, {"origin", origin_json(scene.cost)},
                 {"memory_limit_bytes", limit}, {"shortfall_bytes", fits ? 0 : peak - limit}, {"program_fingerprint", program.fingerprint()}});
-    if (!goodput.is_null()) document["goodput"] = goodput;
+    if (!predicted.goodput.is_null()) document["goodput"] = predicted.goodput;
+    if (predicted.scenario) document["scenario"] = sim::to_json(*predicted.scenario, predicted.machine);
     print_json(document);
   } else {
-    fmt::print("{}\n{}\nprices: {}\n{}\n", describe(plan, scene.cost.topology().device_count()), sim::to_text(report), describe_origin(scene.cost),
-               describe_band(scene.cost, report.step_time_ps));
-    if (!goodput.is_null()) fmt::print("{}", describe_goodput(goodput));
+    fmt::print("{}\n{}\nprices: {}\n{}\n{}", describe(plan, scene.cost.topology().device_count()), sim::to_text(report), describe_origin(scene.cost),
+               describe_band(scene.cost, report.step_time_ps), scenario);
+    if (!predicted.goodput.is_null()) fmt::print("{}", describe_goodput(predicted.goodput));
   }
   if (options.has("trace")) fmt::print(stderr, "timeline written to {}: open it at ui.perfetto.dev\n", options.string("trace"));
   if (options.has("html")) fmt::print(stderr, "page written to {}: open it in a browser\n", options.string("html"));

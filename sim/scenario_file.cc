@@ -42,11 +42,12 @@ class ScenarioReader {
 
  private:
   /// A whole number below `count`; a fault that says how many there are otherwise.
-  std::optional<std::uint32_t> read_index(Reader& entry, const char* key, const char* what, std::uint32_t count) {
+  std::optional<std::uint32_t> read_index(Reader& entry, const char* key, const char* owner, std::uint32_t count) {
     const auto index = entry.optional_int(key);
     if (!index) return std::nullopt;
     if (*index >= 0 && *index < count) return static_cast<std::uint32_t>(*index);
-    entry.error(key, ErrorCode::kNotFound, "no {} {}: cluster '{}' has {}, numbered from 0", what, *index, cluster_.name(), count);
+    const std::string_view what = std::string_view(key) == "host" ? "host" : "device";
+    entry.error(key, ErrorCode::kNotFound, "no {} {}: {} '{}' has {}, numbered from 0", what, *index, owner, cluster_.name(), count);
     return std::nullopt;
   }
 
@@ -91,7 +92,7 @@ class ScenarioReader {
   void read_link(const base::Node& node, std::vector<std::int64_t>& ppm) {
     Reader entry(node, "entry of links", sink_);
     const std::size_t before = faults();
-    const auto host = read_index(entry, "host", "host", cluster_.hosts());
+    const auto host = read_index(entry, "host", "cluster", cluster_.hosts());
     const std::string kind = entry.optional_string("kind").value_or("");
     std::string at_text, from_text, to_text;
     const auto at = read_part(entry, "at", at_text), from = read_part(entry, "from", from_text), to = read_part(entry, "to", to_text);
@@ -123,8 +124,8 @@ class ScenarioReader {
     for (const base::Node& node : *list) {
       Reader entry(node, "entry of slow", sink_);
       const std::size_t before = faults();
-      const auto host = read_index(entry, "host", "host", cluster_.hosts());
-      const auto device = read_index(entry, "device", host ? "device on a host" : "device", host ? cluster_.devices_per_host() : cluster_.device_count());
+      const auto host = read_index(entry, "host", "cluster", cluster_.hosts());
+      const auto device = read_index(entry, "device", host ? "a host of cluster" : "cluster", host ? cluster_.devices_per_host() : cluster_.device_count());
       const double slowdown = entry.required_double("slowdown", {1, 1000});
       entry.finish();
       if (faults() > before || !node.is_object()) continue;
@@ -156,7 +157,7 @@ class ScenarioReader {
       const std::size_t before = faults();
       for (const char* key : {"from", "to"})
         if (!entry.has(key)) entry.required_int(key);
-      const auto from = read_index(entry, "from", "device", cluster_.device_count()), to = read_index(entry, "to", "device", cluster_.device_count());
+      const auto from = read_index(entry, "from", "cluster", cluster_.device_count()), to = read_index(entry, "to", "cluster", cluster_.device_count());
       const auto rate = entry.optional_bandwidth("rate");
       const auto share = entry.optional_double("share", {1e-6, 1});
       entry.finish();

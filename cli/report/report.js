@@ -63,6 +63,7 @@ const step = data.step_ns;
 byId("title").textContent = data.model + " on " + data.cluster + ": " + time(step) + " a step";
 document.title = "Orrery: " + byId("title").textContent;
 byId("plan").textContent = data.plan;
+byId("scenario").textContent = data.scenario && data.scenario + "  A stage below is its rank that computes longest.";
 byId("origin").textContent = "Predicted by simulation. Prices: " + data.origin + ".";
 byId("fingerprint").textContent = "Fingerprint " + data.fingerprint + ". The picoseconds of every operation: orrery simulate --trace.";
 const worst = Math.max(...data.stages.map(s => s.peak));

@@ -81,6 +81,34 @@ const char* const kWrongTransitions = R"({"schema": "orrery.instance/1", "budget
  "transition_ps": [[0, 3], [3, 0]]}
 )";
 
+const char* const kScenario = R"(schema: orrery.scenario/1
+name: one bad host
+seed: 7
+links:
+  - {host: 1, kind: ib, rate: 0.25}                     # its cards train at a quarter of their width
+  - {host: 0, at: "gpu[2]", kind: nvlink, failed: true} # traffic goes around, over PCIe
+slow:
+  - {host: 1, device: 3, slowdown: 1.3}
+background:
+  - {from: 4, to: 12, rate: 10 GB/s}
+failures: {mtbf: 50000 h, checkpoint: 30 s}
+)";
+const char* const kJitter = "schema: orrery.scenario/1\nname: noise\njitter: {sigma: 0.03}\n";
+const char* const kLinks = "schema: orrery.scenario/1\nname: half\nlinks: [{host: 1, at: 'nic[0]', rate: 0.5}]\n";
+const char* const kCut = "schema: orrery.scenario/1\nlinks:\n  - {host: 1, kind: ib, failed: true}\n";
+const char* const kWrongScenario = R"(schema: orrery.scenario/1
+links:
+  - {host: 2, kind: ib, rate: 0.25}
+  - {host: 0, at: "nik[1]", failed: true}
+  - {host: 0, kind: ib, rate: 0.5, failed: true}
+  - {host: 1, kind: nvlink, rate: 50 %}
+slow:
+  - {host: 1, device: 8, slowdown: 1.3}
+  - {device: 3, slowdwn: 1.3}
+jitter: {sigma: 2}
+background:
+  - {from: 0, to: 16, rate: 3 GB/s}
+)";
 const char* const kGalvatron = R"({
     "pp_deg": 2,
     "tp_sizes_enc": "1,1,1,1,1,1,2,2,2,2,2,2",
@@ -152,6 +180,8 @@ SwitchName=leaf1 Nods=node[16-31]
 SwitchName=spine Switches=leaf[0-2]
 )";
 
+const std::string kTwoHosts = "simulate --model llama-2-7b --cluster dgx-a100 --hosts 2 --tp 2 --pp 2 --zero 1 --global-batch 64 --sequence-length 2048";
+
 std::vector<Case> cases() {
   return {
       {"help", "--help"},
@@ -199,6 +229,17 @@ std::vector<Case> cases() {
       {"import_other", "import deepspeed ds.json --model gpt2 --cluster dgx-a100 --out plan.json"},
       {"simulate_uniform", "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 --global-batch 64 --sequence-length 2048 --json"},
       {"simulate_goodput", "simulate --model gpt2 --cluster dgx-a100 --tp 2 --global-batch 8 --sequence-length 256 --mtbf 50h --checkpoint-time 30s"},
+      {"simulate_scenario", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kScenario}}},
+      {"simulate_scenario_json", "simulate --model gpt2 --cluster dgx-a100 --pp 2 --dp 2 --global-batch 16 --sequence-length 256 --scenario s.yaml --monte-carlo 20 --threads 2 --json",
+       {{"s.yaml", kJitter}}},
+      {"simulate_scenario_cut_off", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kCut}}},
+      {"simulate_scenario_wrong", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kWrongScenario}}},
+      {"simulate_monte_carlo_alone", kTwoHosts + " --monte-carlo 20"},
+      {"simulate_monte_carlo_of_nothing", kTwoHosts + " --scenario s.yaml --monte-carlo 20", {{"s.yaml", kLinks}}},
+      {"simulate_scenario_twice_mtbf", kTwoHosts + " --scenario s.yaml --mtbf 50h", {{"s.yaml", kScenario}}},
+      {"simulate_table_with_scenario", "simulate --table rows.csv --scenario s.yaml", {{"rows.csv", kRows}, {"s.yaml", kLinks}}},
+      {"collective_scenario", "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml", {{"s.yaml", kLinks}}},
+      {"collective_scenario_wrong", "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml", {{"s.yaml", kJitter}}},
       {"simulate_table", "simulate --table rows.csv --threads 2", {{"rows.csv", kRows}}},
       {"simulate_table_with_plan", "simulate --table rows.csv --plan plan.json", {{"rows.csv", kRows}}},
       {"simulate_text", "simulate --model gpt2-xl --cluster dgx-h100 --pp 4 --dp 2 --recompute full --micro-batch 2 --global-batch 64"},

@@ -76,7 +76,7 @@ TEST(Scenario, WhatTheClusterLacksIsRefusedAtItsPlace) {
   EXPECT_THAT(faults_of("links: [{kind: nvlnk, rate: 0.5}]"), HasSubstr("did you mean 'nvlink'?"));
   EXPECT_THAT(faults_of("links: [{at: spine, kind: nvlink, rate: 0.5}]"), HasSubstr("no link of cluster 'pairs' is all of this at once"));
   EXPECT_THAT(faults_of("slow: [{device: 4, slowdown: 2}]"), HasSubstr("no device 4"));
-  EXPECT_THAT(faults_of("slow: [{host: 1, device: 2, slowdown: 2}]"), HasSubstr("no device on a host 2"));
+  EXPECT_THAT(faults_of("slow: [{host: 1, device: 2, slowdown: 2}]"), HasSubstr("no device 2: a host of cluster 'pairs' has 2"));
   EXPECT_THAT(faults_of("background: [{from: 0, to: 7, rate: 1 GB/s}]"), HasSubstr("no device 7"));
 }
 

@@ -15,8 +15,8 @@
 ///     failures: {mtbf: 50000 h, checkpoint: 60 s, restart: 300 s}
 ///     seed: 7
 ///
-/// Names are resolved against a cluster while reading, so that what it does not have is reported with its place in the file. Effects on one link or device multiply;
-/// a failure beats all.
+/// Names are resolved against a cluster while reading, so that what it does not have is reported with its place in the file.
+/// Effects on one link or device multiply; a failure beats all.
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -55,13 +55,14 @@ struct Scenario {
   base::SourceSpan links_place, background_place;  // for faults that only a plan's ranks show
 };
 
-/// Every fault of the file at once. Errors: those of base/config.h; kNotFound (a host, device, part or kind that the cluster lacks, keys that select no link),
-/// kInconsistent (keys that exclude each other, a scenario that changes nothing).
+/// Every fault of the file at once. Errors: those of base/config.h; kNotFound (a host, device, part or kind that the cluster lacks, keys that
+/// select no link), kInconsistent (keys that exclude each other, a scenario that changes nothing).
 base::Result<Scenario> read_scenario(const base::Node& root, const topologies::Topology& cluster);
 base::Result<Scenario> load_scenario(const std::filesystem::path& path, const topologies::Topology& cluster);
 
 /// The cluster with the scenario's links, fit for a job on `ranks`. Error: kInconsistent for two of them that failed links leave without a route.
-base::Result<topologies::Topology> apply_links(const Scenario& scenario, const topologies::Topology& cluster, const std::vector<std::uint32_t>& ranks);
+base::Result<topologies::Topology> apply_links(const Scenario& scenario, const topologies::Topology& cluster,
+                                               const std::vector<std::uint32_t>& ranks);
 /// Background traffic on its routes through `changed`. Error: kInconsistent for ends without a route.
 base::Result<std::vector<BackgroundFlow>> background_flows(const Scenario& scenario, const topologies::Topology& changed);
 

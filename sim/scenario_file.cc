@@ -36,7 +36,9 @@ class ScenarioReader {
     read_background();
     read_failures();
     r_.finish();
-    if (!any && sink_.ok()) r_.error("schema", ErrorCode::kInconsistent, "the scenario changes nothing: give links, slow, jitter, background or failures");
+    if (!any && sink_.ok()) {
+      r_.error("schema", ErrorCode::kInconsistent, "the scenario changes nothing: give links, slow, jitter, background or failures");
+    }
     return sink_.result(std::move(s_));
   }
 
@@ -71,8 +73,8 @@ class ScenarioReader {
       names.insert(v.name.substr(0, v.name.find('[')));
       if (v.name.starts_with(group + "[")) last = v.name;
     }
-    const std::string hint = last.empty() ? base::did_you_mean(group, std::vector<std::string>(names.begin(), names.end()), "it has") : fmt::format("the last of them is '{}'", last);
-    unknown(entry, key, text, "part", hint);
+    const std::vector<std::string> known(names.begin(), names.end());
+    unknown(entry, key, text, "part", last.empty() ? base::did_you_mean(group, known, "it has") : fmt::format("the last of them is '{}'", last));
     return std::nullopt;
   }
 
@@ -99,17 +101,20 @@ class ScenarioReader {
     const auto rate = entry.optional_double("rate", {1e-6, 1});
     const bool failed = entry.optional_bool("failed").value_or(false);
     const std::vector<std::string> kinds = kinds_of_links();
-    if (!kind.empty() && std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) unknown(entry, "kind", kind, "link of kind", base::did_you_mean(kind, kinds, "it has"));
+    if (!kind.empty() && std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+      unknown(entry, "kind", kind, "link of kind", base::did_you_mean(kind, kinds, "it has"));
     entry.finish();
     if (faults() > before || !node.is_object()) return;
-    if (!host && kind.empty() && !at && !from && !to) return sink_.add(node.error(ErrorCode::kInconsistent, "which links: name them by host, kind, at, from or to"));
-    if (failed == rate.has_value()) return sink_.add(node.error(ErrorCode::kInconsistent, "an entry of links has either a rate (0 to 1, of what was built) or 'failed: true'"));
+    if (!host && kind.empty() && !at && !from && !to)
+      return sink_.add(node.error(ErrorCode::kInconsistent, "which links: name them by host, kind, at, from or to"));
+    if (failed == rate.has_value())
+      return sink_.add(node.error(ErrorCode::kInconsistent, "an entry of links has either a rate (0 to 1, of what was built) or 'failed: true'"));
     bool any = false;
     for (std::uint32_t l = 0; l < ppm.size(); ++l) {
       const topologies::Link& link = cluster_.links()[l];
       const topologies::Vertex &a = cluster_.vertex(link.from), &b = cluster_.vertex(link.to);
-      const bool selected = (!host || a.host == *host || b.host == *host) && (kind.empty() || link.kind == kind) && (!from || from->matches(a.name)) &&
-                            (!to || to->matches(b.name)) && (!at || at->matches(a.name) || at->matches(b.name));
+      const bool selected = (!host || a.host == *host || b.host == *host) && (kind.empty() || link.kind == kind) &&
+                            (!from || from->matches(a.name)) && (!to || to->matches(b.name)) && (!at || at->matches(a.name) || at->matches(b.name));
       if (!selected) continue;
       any = true;
       if (ppm[l] > 0) ppm[l] = failed ? 0 : times(ppm[l], *rate);
@@ -125,7 +130,8 @@ class ScenarioReader {
       Reader entry(node, "entry of slow", sink_);
       const std::size_t before = faults();
       const auto host = read_index(entry, "host", "cluster", cluster_.hosts());
-      const auto device = read_index(entry, "device", host ? "a host of cluster" : "cluster", host ? cluster_.devices_per_host() : cluster_.device_count());
+      const auto device = host ? read_index(entry, "device", "a host of cluster", cluster_.devices_per_host())
+                               : read_index(entry, "device", "cluster", cluster_.device_count());
       const double slowdown = entry.required_double("slowdown", {1, 1000});
       entry.finish();
       if (faults() > before || !node.is_object()) continue;
@@ -133,7 +139,8 @@ class ScenarioReader {
         sink_.add(node.error(ErrorCode::kInconsistent, "which devices: name a host, a device, or a device of a host"));
         continue;
       }
-      const std::uint32_t first = (host ? *host * cluster_.devices_per_host() : 0) + device.value_or(0), count = device ? 1 : cluster_.devices_per_host();
+      const std::uint32_t first = (host ? *host * cluster_.devices_per_host() : 0) + device.value_or(0);
+      const std::uint32_t count = device ? 1 : cluster_.devices_per_host();
       for (std::uint32_t d = first; d < first + count; ++d) s_.compute_ppm[d] = std::min(times(s_.compute_ppm[d], slowdown), 1000 * kMillion);
     }
   }
@@ -157,7 +164,8 @@ class ScenarioReader {
       const std::size_t before = faults();
       for (const char* key : {"from", "to"})
         if (!entry.has(key)) entry.required_int(key);
-      const auto from = read_index(entry, "from", "cluster", cluster_.device_count()), to = read_index(entry, "to", "cluster", cluster_.device_count());
+      const auto from = read_index(entry, "from", "cluster", cluster_.device_count());
+      const auto to = read_index(entry, "to", "cluster", cluster_.device_count());
       const auto rate = entry.optional_bandwidth("rate");
       const auto share = entry.optional_double("share", {1e-6, 1});
       entry.finish();
@@ -165,7 +173,8 @@ class ScenarioReader {
       if (*from == *to) {
         sink_.add(node.error(ErrorCode::kInconsistent, "device {} sends to itself", *from));
       } else if (rate.has_value() == share.has_value()) {
-        sink_.add(node.error(ErrorCode::kInconsistent, "background has either a rate (10 GB/s) or a share (0 to 1) of the narrowest link on its way"));
+        sink_.add(node.error(ErrorCode::kInconsistent,
+                             "background has either a rate (10 GB/s) or a share (0 to 1) of the narrowest link on its way"));
       } else {
         const double bytes = rate ? std::min(rate->raw(), 9e18) : *share * static_cast<double>(narrowest(*from, *to));
         s_.background.push_back({*from, *to, std::max<std::int64_t>(std::llround(bytes), 1)});
@@ -180,7 +189,8 @@ class ScenarioReader {
     DeviceFailures f;
     const auto within = [&](const char* key, base::Seconds value, double min, double max) {
       if (!entry.has(key) || (value.raw() >= min && value.raw() <= max)) return;
-      entry.error(key, ErrorCode::kOutOfRange, "'{}' lies between {} and {}", key, base::to_string(base::Seconds(min)), base::to_string(base::Seconds(max)));
+      entry.error(key, ErrorCode::kOutOfRange, "'{}' lies between {} and {}", key, base::to_string(base::Seconds(min)),
+                  base::to_string(base::Seconds(max)));
     };
     f.mtbf = entry.required_seconds("mtbf");
     within("mtbf", f.mtbf, 1, 1e12);

@@ -19,15 +19,20 @@ std::string change_text(std::int64_t ps) { return (ps < 0 ? "-" : "+") + time_te
 base::Json to_json(const ScenarioOutcome& outcome, const topologies::Topology& topology) {
   base::Json stages = base::Json::array(), links = base::Json::array();
   for (const ScenarioOutcome::Stage& s : outcome.stages) {
-    stages.push_back({{"compute_s", seconds(s.compute_ps)}, {"communication_s", seconds(s.communication_ps)}, {"waiting_s", seconds(s.waiting_ps)}, {"slowest_rank", s.slowest}});
+    stages.push_back({{"compute_s", seconds(s.compute_ps)}, {"communication_s", seconds(s.communication_ps)}, {"waiting_s", seconds(s.waiting_ps)},
+                      {"slowest_rank", s.slowest}});
   }
   for (const ScenarioOutcome::LinkUse& l : outcome.busiest) {
-    links.push_back({{"link", link_name(topology, l.link)}, {"busy", l.share}, {"bytes_per_s", l.bytes_per_second}, {"built_bytes_per_s", l.built_bytes_per_second}});
+    links.push_back({{"link", link_name(topology, l.link)}, {"busy", l.share}, {"bytes_per_s", l.bytes_per_second},
+                     {"built_bytes_per_s", l.built_bytes_per_second}});
   }
-  base::Json json{{"name", outcome.name}, {"step_time_without_s", seconds(outcome.without_ps)}, {"step_time_without_ps", outcome.without_ps}, {"cost", outcome.cost()},
-                  {"ranks_told_apart", outcome.cells}, {"waiting_stage", outcome.waiting_stage()}, {"stages", stages}, {"busiest_links", links}, {"notes", outcome.notes}};
+  base::Json json{{"name", outcome.name}, {"step_time_without_s", seconds(outcome.without_ps)},
+                  {"step_time_without_ps", outcome.without_ps},
+                  {"cost", outcome.cost()}, {"ranks_told_apart", outcome.cells}, {"waiting_stage", outcome.waiting_stage()}, {"stages", stages},
+                  {"busiest_links", links}, {"notes", outcome.notes}};
   if (!outcome.draws) return json;
-  base::Json draws{{"runs", outcome.draws->step_ps.size()}, {"min_s", seconds(outcome.draws->step_ps.front())}, {"max_s", seconds(outcome.draws->step_ps.back())}};
+  base::Json draws{{"runs", outcome.draws->step_ps.size()}, {"min_s", seconds(outcome.draws->step_ps.front())},
+                   {"max_s", seconds(outcome.draws->step_ps.back())}};
   for (const int p : kPercentiles) draws[fmt::format("p{}_s", p)] = seconds(outcome.draws->percentile_ps(p));
   json["monte_carlo"] = std::move(draws);
   return json;
@@ -36,16 +41,19 @@ base::Json to_json(const ScenarioOutcome& outcome, const topologies::Topology& t
 std::string to_text(const ScenarioOutcome& outcome, const topologies::Topology& topology) {
   std::string text;
   auto out = std::back_inserter(text);
-  fmt::format_to(out, "scenario     {}: {} with it, {} without, {:+.1f} %\n", outcome.name, time_text(outcome.report.step_time_ps), time_text(outcome.without_ps), 100 * outcome.cost());
+  fmt::format_to(out, "scenario     {}: {} with it, {} without, {:+.1f} %\n", outcome.name,
+                 time_text(outcome.report.step_time_ps), time_text(outcome.without_ps), 100 * outcome.cost());
   for (std::size_t i = 0; i < outcome.stages.size(); ++i) {
     const ScenarioOutcome::Stage& s = outcome.stages[i];
-    fmt::format_to(out, "  stage {:>3}  compute {}, communication {}, waiting {} (mean of its ranks; rank {}, {}, waits least){}\n", i, change_text(s.compute_ps),
-                   change_text(s.communication_ps), change_text(s.waiting_ps), s.slowest, device_name(topology, static_cast<std::uint32_t>(s.slowest)),
+    fmt::format_to(out, "  stage {:>3}  compute {}, communication {}, waiting {} (mean of its ranks; rank {}, {}, waits least){}\n", i,
+                   change_text(s.compute_ps), change_text(s.communication_ps), change_text(s.waiting_ps), s.slowest,
+                   device_name(topology, static_cast<std::uint32_t>(s.slowest)),
                    i == outcome.waiting_stage() && s.waiting_ps > 0 && outcome.stages.size() > 1 ? "  <- waits most" : "");
   }
   for (const ScenarioOutcome::LinkUse& l : outcome.busiest) {
     const bool degraded = l.bytes_per_second < l.built_bytes_per_second;
-    const std::string state = degraded ? fmt::format(", at {:.3g} % of its rate", 100 * static_cast<double>(l.bytes_per_second) / static_cast<double>(l.built_bytes_per_second)) : "";
+    const double percent = 100 * static_cast<double>(l.bytes_per_second) / static_cast<double>(l.built_bytes_per_second);
+    const std::string state = degraded ? fmt::format(", at {:.3g} % of its rate", percent) : "";
     fmt::format_to(out, "  link       {} busy {:.1f} %{}\n", link_name(topology, l.link), 100 * l.share, state);
   }
   if (outcome.draws) {

@@ -66,7 +66,8 @@ std::vector<ScenarioOutcome::LinkUse> busiest_of(const topologies::Topology& top
 }
 
 /// What the scenario names and the step does not meet.
-std::vector<std::string> notes_of(const plan::Program& program, const costmodel::CostModel& cost, const Scenario& scenario, const RankOutcome& with, const RankOutcome& without) {
+std::vector<std::string> notes_of(const plan::Program& program, const costmodel::CostModel& cost, const Scenario& scenario, const RankOutcome& with,
+                                  const RankOutcome& without) {
   std::vector<std::string> notes;
   const auto world = static_cast<std::size_t>(program.world_size);
   std::size_t idle = 0;
@@ -114,7 +115,9 @@ base::Result<void> check(const costmodel::CostModel& cost, const Scenario& scena
     return base::fail(std::move(d));
   }
   if (!scenario.background.empty() && cost.communication_origin() == costmodel::Origin::kMeasured) {
-    base::Diagnostic d = base::make_error(ErrorCode::kUnsupported, "background traffic beside profile '{}': its measured rates stand for the links, so nothing would be shared", cost.profile()->name);
+    base::Diagnostic d = base::make_error(ErrorCode::kUnsupported,
+                                          "background traffic beside profile '{}': its measured rates stand for the links, nothing is shared",
+                                          cost.profile()->name);
     d.where = scenario.background_place;
     d.hint = "leave --profile out: communication is then priced by links; or state the links as degraded";
     return base::fail(std::move(d));
@@ -135,7 +138,8 @@ std::size_t ScenarioOutcome::waiting_stage() const {
   return static_cast<std::size_t>(most - stages.begin());
 }
 
-base::Result<ScenarioOutcome> run_scenario(const plan::Program& program, const costmodel::CostModel& cost, const Scenario& scenario, const ScenarioOptions& options) {
+base::Result<ScenarioOutcome> run_scenario(const plan::Program& program, const costmodel::CostModel& cost, const Scenario& scenario,
+                                           const ScenarioOptions& options) {
   TRY_VOID(check(cost, scenario, options));
   std::vector<std::uint32_t> ranks(static_cast<std::size_t>(program.world_size));
   std::iota(ranks.begin(), ranks.end(), 0U);

@@ -57,9 +57,10 @@ struct ScenarioOutcome {
   [[nodiscard]] std::size_t waiting_stage() const;
 };
 
-/// Errors: those of simulate() and RankStep::make(); apply_links() and background_flows(); kUnsupported for background traffic where a profile's measured rates stand
-/// for the links; kInconsistent for draws without jitter.
-base::Result<ScenarioOutcome> run_scenario(const plan::Program& program, const costmodel::CostModel& cost, const Scenario& scenario, const ScenarioOptions& options = {});
+/// Errors: those of simulate() and RankStep::make(); apply_links() and background_flows(); kUnsupported for background traffic where a profile's
+/// measured rates stand for the links; kInconsistent for draws without jitter.
+base::Result<ScenarioOutcome> run_scenario(const plan::Program& program, const costmodel::CostModel& cost, const Scenario& scenario,
+                                           const ScenarioOptions& options = {});
 
 /// `scenario` in orrery.simulation/1 (docs/schemas.md).
 base::Json to_json(const ScenarioOutcome& outcome, const topologies::Topology& topology);

@@ -8,7 +8,7 @@
 
 namespace orrery::topologies {
 
-Detours::Detours(std::span<const Vertex> vertices, std::span<const Link> links, bool hosts_apart) : hosts_apart_(hosts_apart) {
+Detours::Detours(std::span<const Vertex> vertices, std::span<const Link> links, bool hosts_apart) {
   std::uint32_t hosts = 0;
   for (const Vertex& v : vertices) {
     forwards_.push_back(v.kind != VertexKind::kDevice);

@@ -40,7 +40,6 @@ class Detours {
   template <typename Visit>
   void each_next(std::uint32_t vertex, Direction direction, const Visit& visit) const;
 
-  bool hosts_apart_;
   std::vector<std::uint32_t> host_;      // [vertex] kNoHost for the fabric; all alike in a builder's own graph
   std::vector<bool> forwards_;           // [vertex]
   std::vector<RouteLink> links_;

@@ -253,7 +253,7 @@ TEST(Explain, SaysHowMuchMemoryWouldEndRecomputation) {
   ASSERT_TRUE(e->memory_marks.no_recomputation.has_value());
   EXPECT_EQ(e->memory_marks.no_recomputation->bytes, std::int64_t{1} << 30);  // whole GiB
   EXPECT_EQ(part(e->memory_marks.no_recomputation->best.parts(), sim::TimePart::kRecompute), 0);
-  EXPECT_LT(e->memory_marks.no_recomputation->best.step_ps(), e->plan.step_ps());
+  EXPECT_LE(e->memory_marks.no_recomputation->best.step_ps(), e->plan.step_ps());  // equal where reductions outlast what is recomputed
   problem.memory_bytes = stores_all.peak_bytes();
   const auto roomy = explain(cost, of_best(cost, problem));
   ASSERT_TRUE(roomy.has_value());

@@ -33,7 +33,7 @@ void Pool::add(const Candidate& candidate) {
 base::Result<Pool::Searched> Pool::search(PlanRequest request, RunnersUp runners_up) {
   constexpr int kKept = 32;          // plans that a search keeps
   constexpr std::size_t kAtOnce = 4; // simulated together: a number of its own, so that threads change nothing
-  if (runners_up == RunnersUp::kCheapest) request.top = std::max(request.top, kKept);
+  request.top = std::max(request.top, kKept);
   request.relax = request.multipliers = false;
   const std::int64_t budget = limit_bytes_ - cost_.context_bytes();
   TRY(const LoopResult loops, run_loops(cost_, request, budget, runners_up));
@@ -46,7 +46,7 @@ base::Result<Pool::Searched> Pool::search(PlanRequest request, RunnersUp runners
     return {};
   };
   for (const Finalist& f : loops.finalists) {
-    if (batch.empty()) {
+    if (batch.empty() && runners_up == RunnersUp::kCheapest) {
       const Account* best = this->best(request.space);
       if (best != nullptr && static_cast<double>(f.closed_form_ps) * kindest_ >= static_cast<double>(best->step_ps())) break;
     }

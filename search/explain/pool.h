@@ -7,7 +7,8 @@
 ///
 ///     closed form of the next · least (simulated / closed form) seen so far  >=  best simulated of this search
 ///
-/// or all that the search kept are: then no plan that the simulator treats as kindly as the luckiest one known can still win.
+/// or all that the search kept are: then no plan that the simulator treats as kindly as the luckiest one known can still win. Quick runners-up are cheap
+/// and many-sided: all of them are simulated.
 #include <cstdint>
 #include <set>
 #include <string>

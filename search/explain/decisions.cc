@@ -176,6 +176,7 @@ base::Result<std::vector<Decision>> decisions_of(const costmodel::CostModel& cos
     PlanRequest otherwise = problem;
     otherwise.space = a.space;
     TRY(const Pool::Searched searched, pool.search(otherwise));
+    TRY_VOID(pool.search(otherwise, RunnersUp::kQuick));
     const bool other_stages = a.space.fix_pp && !problem.space.fix_pp && *a.space.fix_pp != plan.pipeline_degree();
     for (const Alternative& second : other_stages ? alternatives(plan, a.space, devices) : std::vector<Alternative>{}) {
       otherwise.space = second.space;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <set>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -40,8 +42,6 @@ std::string schedule_text(const plan::Plan& plan, const char* before) {
   return plan.pipeline_degree() == 1 && plan.schedule == plan::Schedule::k1F1B ? "" : fmt::format("{}{}", before, plan::to_string(plan.schedule));
 }
 
-constexpr std::size_t kNamed = 2;  // strategies that one line names
-
 /// Layers of each strategy, in order of appearance.
 std::vector<std::pair<std::string, int>> strategies_of(const plan::Plan& plan) {
   std::vector<std::pair<std::string, int>> counts;
@@ -56,17 +56,47 @@ std::vector<std::pair<std::string, int>> strategies_of(const plan::Plan& plan) {
   return counts;
 }
 
-/// "20 × tp1 dp8 zero3, 12 × tp1 dp8", or how many there are when there are too many for a line.
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+/// "20 × tp1 dp8 zero3, 12 × tp1 dp8"; of more than two strategies the words that all have come first: "tp4 dp32 zero3 sp (50 × as is, 18 × recompute=full,
+/// 12 × recompute=selective)".
 std::string strategies_text(const plan::Plan& plan) {
+  constexpr std::size_t kSpelled = 2;
   const auto counts = strategies_of(plan);
   if (counts.size() == 1) return counts.front().first;
-  if (counts.size() > kNamed) return fmt::format("{} strategies", counts.size());
-  return fmt::format("{} × {}, {} × {}", counts[0].second, counts[0].first, counts[1].second, counts[1].first);
+  std::vector<std::string> common;
+  if (counts.size() > kSpelled) common = words_of(counts.front().first);
+  for (const auto& [name, count] : counts) {
+    const std::vector<std::string> words = words_of(name);
+    std::erase_if(common, [&](const std::string& word) { return std::ranges::find(words, word) == words.end(); });
+  }
+  std::string rest;
+  for (const auto& [name, count] : counts) {
+    std::vector<std::string> words = words_of(name);
+    std::erase_if(words, [&](const std::string& word) { return std::ranges::find(common, word) != common.end(); });
+    rest += fmt::format("{}{} × {}", rest.empty() ? "" : ", ", count, words.empty() ? "as is" : fmt::format("{}", fmt::join(words, " ")));
+  }
+  return common.empty() ? rest : fmt::format("{} ({})", fmt::join(common, " "), rest);
+}
+
+/// "41+39" for stages of unlike length, "5×4+6" for runs of them; empty for equal ones, and where virtual stages divide the layers further.
+std::string cuts_text(const plan::Plan& plan) {
+  if (plan.virtual_stages > 1) return "";
+  std::vector<std::pair<int, int>> runs;  // layers, stages
+  for (const plan::Stage& stage : plan.stages) {
+    if (runs.empty() || runs.back().first != stage.layers()) runs.emplace_back(stage.layers(), 0);
+    ++runs.back().second;
+  }
+  if (runs.size() < 2) return "";
+  std::string text;
+  for (const auto& [layers, stages] : runs) text += fmt::format("{}{}", text.empty() ? "" : "+", stages == 1 ? std::to_string(layers) : fmt::format("{}×{}", stages, layers));
+  return fmt::format(" ({} layers)", text);
 }
 
 }  // namespace
-
-bool one_line_names_strategies(const plan::Plan& plan) { return strategies_of(plan).size() <= kNamed; }
 
 std::string describe(const plan::Plan& plan, std::int64_t devices) {
   constexpr std::size_t kAlike = 3;  // stages that share a line
@@ -88,7 +118,7 @@ std::string describe(const plan::Plan& plan, std::int64_t devices) {
 
 std::string one_line(const plan::Plan& plan) {
   const std::string chunks = plan.virtual_stages > 1 ? fmt::format(" v{}", plan.virtual_stages) : "";
-  return fmt::format("pp{}{} m{}{} | {} | vocabulary {}", plan.pipeline_degree(), chunks, plan.micro_batches, schedule_text(plan, " "),
+  return fmt::format("pp{}{}{} m{}{} | {} | vocabulary {}", plan.pipeline_degree(), chunks, cuts_text(plan), plan.micro_batches, schedule_text(plan, " "),
                      strategies_text(plan), plan::to_string(plan.vocabulary));
 }
 

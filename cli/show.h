@@ -19,8 +19,6 @@ std::string show_bytes(std::int64_t bytes);
 std::string describe(const plan::Plan& plan, std::int64_t devices = 0);
 /// The same on one line for tables.
 std::string one_line(const plan::Plan& plan);
-/// Whether that line names every layer's strategy or only says how many there are.
-bool one_line_names_strategies(const plan::Plan& plan);
 
 /// Where prices came from: "compute measured, communication measured".
 std::string describe_origin(const costmodel::CostModel& cost);

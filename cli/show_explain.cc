@@ -7,11 +7,14 @@
 
 #include <fmt/format.h>
 
+#include "cli/page_time.h"
+#include "cli/page_words.h"
 #include "cli/show.h"
 
 namespace orrery::cli {
 namespace {
 
+using search::Account;
 using search::Comparison;
 using search::Explanation;
 using search::Parts;
@@ -20,413 +23,376 @@ using sim::TimePart;
 double percent(std::int64_t part, std::int64_t whole) { return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0; }
 /// Rounded so that nothing prints as "-0.0".
 double rounded(double value, double scale) { return std::round(value * scale) / scale + 0.0; }
-/// "+2.8 %": how much more `a` is than `b`.
-std::string more_percent(std::int64_t a, std::int64_t b) { return fmt::format("{:+.1f} %", rounded(percent(a - b, b), 10)); }
-std::string signed_time(std::int64_t ps) { return fmt::format("{}{}", ps < 0 ? "-" : "+", show_time(std::abs(ps))); }
-
-const char* part_words(TimePart part) {
-  switch (part) {
-    case TimePart::kForward: return "forward computation";
-    case TimePart::kBackward: return "backward computation";
-    case TimePart::kRecompute: return "recomputation";
-    case TimePart::kOptimizer: return "optimizer and gradient zeroing";
-    case TimePart::kTensor: return "exposed tensor communication";
-    case TimePart::kContext: return "exposed context communication";
-    case TimePart::kExpert: return "exposed expert communication";
-    case TimePart::kData: return "exposed data communication";
-    case TimePart::kPipeline: return "exposed pipeline communication";
-    case TimePart::kBubble: return "bubble (waiting)";
-  }
-  return "";
+/// "+2.8 %", below 1 % with one digit more: how much more `a` is than `b`.
+std::string more_percent(std::int64_t a, std::int64_t b) {
+  const double value = percent(a - b, b);
+  return std::abs(value) < 1 ? fmt::format("{:+.2f} %", rounded(value, 100)) : fmt::format("{:+.1f} %", rounded(value, 10));
 }
+std::string gain(std::int64_t ppm) { return fmt::format("{:+.1f} %", rounded(static_cast<double>(ppm) / 1e4, 10)); }
 
-// ---- sections of the text ----
-
-/// The one loss to look at first: the largest part that is neither forward nor backward computation.
-std::string largest_loss(const search::Account& a) {
-  std::size_t largest = static_cast<std::size_t>(TimePart::kRecompute);
-  for (std::size_t i = largest; i < a.parts().size(); ++i) {
-    if (a.parts()[i] > a.parts()[largest]) largest = i;
-  }
-  return fmt::format("largest cost besides forward and backward: {}, {} ({:.1f} %)", part_words(static_cast<TimePart>(largest)), show_time(a.parts()[largest]),
-                     percent(a.parts()[largest], a.step_ps()));
-}
-
-std::string in_short(const Explanation& e) {
-  std::string text = "In short\n";
-  if (e.limits.fits()) text += fmt::format("  one step takes {}\n", show_time(e.plan.step_ps()));
-  else text += fmt::format("  the plan does not fit; one step would take {}\n", show_time(e.plan.step_ps()));
-  text += "  " + largest_loss(e.plan) + "\n";
-  const std::vector<const Comparison*> rivals = search::rivals(e);
-  if (rivals.empty()) return text;
-  const search::Account& first = rivals.front()->account;
-  const std::int64_t more = first.step_ps() - e.plan.step_ps();
-  if (more < 0) return text + fmt::format("  a faster plan is known, by {:.1f} %: {}\n", percent(-more, e.plan.step_ps()), one_line(first.plan));
-  if (!e.limits.fits()) return text + fmt::format("  the best plan that fits takes {}: {}\n", show_time(first.step_ps()), one_line(first.plan));
-  const bool uniform = e.uniform && first.plan == e.uniform->account.plan;
-  return text + fmt::format("  {}\n  closest other plan: {}, {} ({})\n",
-                            e.search_status == search::Status::kOptimal ? "no faster plan was simulated, and by closed form the search proved its best plan (orrery plan)"
-                                                                        : "no faster plan was found, but the search stopped at its limit of states: there may be one",
-                            uniform ? "one strategy for all layers" : one_line(first.plan), more_percent(first.step_ps(), e.plan.step_ps()), show_time(more));
-}
-
-/// The parts that make most of the difference, largest first, and the rest: "+0.31 s exposed tensor communication, -0.12 s bubble, +9 ms other".
-std::string main_differences(const Parts& difference) {
-  std::vector<std::size_t> order;
+/// Where two plans differ, in the page's ticks.
+struct Difference {
+  std::vector<std::int64_t> first, other, parts;
   std::int64_t total = 0;
-  for (std::size_t i = 0; i < difference.size(); ++i) {
-    if (difference[i] != 0) order.push_back(i);
-    total += std::abs(difference[i]);
-  }
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return std::abs(difference[a]) > std::abs(difference[b]); });
-  std::int64_t rest = 0;
-  for (const std::int64_t ps : difference) rest += ps;
-  const std::int64_t net = rest;
-  constexpr std::int64_t kSmall = 10, kRest = 20;  // what is left unnamed: parts below a twentieth of all change, a tenth of the difference together
-  std::string text;
-  for (const std::size_t i : order) {
-    if (std::abs(difference[i]) * kRest < total && std::abs(rest) * kSmall <= std::abs(net)) break;
-    rest -= difference[i];
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", signed_time(difference[i]), part_words(static_cast<TimePart>(i)));
-  }
-  if (rest != 0) text += fmt::format(", {} other", signed_time(rest));
-  return text.empty() ? "no part differs" : text;
-}
+};
 
-/// "4 strategies of layers"; empty for one.
-std::string strategies_text(const plan::Plan& plan) {
-  std::vector<plan::LayerStrategy> seen;
-  for (const plan::Stage& stage : plan.stages) {
-    for (const plan::LayerRun& run : stage.runs) {
-      if (std::ranges::find(seen, run.strategy) == seen.end()) seen.push_back(run.strategy);
+/// The page: everything it says of one explanation.
+class Page {
+ public:
+  Page(const Explanation& e, const costmodel::CostModel& cost) : e_(e), cost_(cost), time_(e.plan.step_ps()), rivals_(search::rivals(e)) {}
+
+  std::string text() const {
+    std::string text = describe(e_.plan.plan, cost_.topology().device_count()) + "\n" + summary() + "\n" + decisions() + "\n" + plans() + "\n" + waterfall() + "\n" + limits();
+    if (!e_.relaxations.empty()) text += "\nWays to make this plan fit\n" + relaxations(e_.relaxations);
+    if (!e_.problem_relaxations.empty()) text += "\nNo plan of the search fits; the best one\n" + relaxations(e_.problem_relaxations);
+    text += "\n" + improvements();
+    if (e_.versus) text += "\n" + versus(*e_.versus);
+    return text + "\n" + sensitivity() + "\n" + trust() + "\n" + page_words();
+  }
+
+ private:
+  // ---- plans and their letters ----
+
+  [[nodiscard]] const Account* fastest_other() const { return rivals_.empty() ? nullptr : &rivals_.front()->account; }
+  [[nodiscard]] bool first() const { return rivals_.empty() || e_.plan.step_ps() <= rivals_.front()->account.step_ps(); }
+  /// By a thousandth or more.
+  [[nodiscard]] bool beaten() const { return !rivals_.empty() && e_.plan.step_ps() - rivals_.front()->account.step_ps() >= e_.plan.step_ps() / 1000; }
+  /// Plans of the page are A, B, ... by their step time.
+  [[nodiscard]] std::string letter(const plan::Plan& plan) const {
+    if (plan::canonical(plan) == plan::canonical(e_.plan.plan)) return "this plan";
+    const plan::Plan wanted = plan::canonical(plan);
+    for (std::size_t i = 0; i < rivals_.size(); ++i) {
+      if (plan::canonical(rivals_[i]->account.plan) == wanted) return std::string(1, static_cast<char>('A' + i));
     }
+    return "";
   }
-  return seen.size() == 1 ? "" : fmt::format("{} strategies of layers", seen.size());
-}
+  /// The letter, or the plan in one line.
+  [[nodiscard]] std::string name(const plan::Plan& plan) const {
+    const std::string known = letter(plan);
+    return known.empty() ? one_line(plan) : known;
+  }
+  [[nodiscard]] std::string step(const Account& a) const { return time_.show(time_.ticks(a.step_ps())); }
+  [[nodiscard]] std::string more(const Account& a) const { return time_.show_signed(time_.ticks(a.step_ps()) - time_.ticks(e_.plan.step_ps())); }
 
-/// Decisions, what it would cost to take them otherwise, and where the time would go. Those with the same plan otherwise share an entry.
-std::string why(const Explanation& e) {
-  struct Entry {
-    std::string decisions;
-    const Comparison* best;
-  };
-  std::vector<Entry> entries;
-  std::string without;
-  const auto add = [&](const std::string& decision, const Comparison& best) {
-    const auto known = std::ranges::find_if(entries, [&](const Entry& x) { return x.best->account.plan == best.account.plan; });
-    if (known == entries.end()) entries.push_back({decision, &best});
-    else known->decisions += "; " + decision;
-  };
-  for (const search::Decision& d : e.decisions) {
-    const std::string decision = fmt::format("{} → {}", d.made, d.otherwise);
-    if (d.best) add(decision, *d.best);
-    else if (d.shortfall_bytes > 0) without += fmt::format("  {}: nothing fits, the smallest plan needs {} more per device\n", decision, show_bytes(d.shortfall_bytes));
-    else without += fmt::format("  {}: no such plan divides model, batch and devices\n", decision);
+  [[nodiscard]] Difference difference(const Account& a) const {
+    Difference d{time_.ticks(std::span(e_.plan.parts())), time_.ticks(std::span(a.parts())), {}, 0};
+    for (std::size_t i = 0; i < d.first.size(); ++i) d.parts.push_back(d.other[i] - d.first[i]);
+    for (const std::int64_t ticks : d.parts) d.total += ticks;
+    return d;
   }
-  const std::string strategies = strategies_text(e.plan.plan);
-  if (e.uniform && !strategies.empty()) add(strategies + " → one for all", *e.uniform);
-  std::string text = "Why this plan: its decisions → otherwise, and what the fastest plan that was simulated with the latter takes more, all else free\n";
-  for (const auto& [decisions, best] : entries) {
-    text += fmt::format("  {}: {} ({})\n      instead {}\n      time    {}\n", decisions, more_percent(best->account.step_ps(), e.plan.step_ps()),
-                        signed_time(best->account.step_ps() - e.plan.step_ps()), one_line(best->account.plan), main_differences(best->difference));
+  /// The parts that make most of the difference, largest first, and the rest: "+0.0312 s recomputation, -0.0120 s bubble, +0.0009 s other".
+  [[nodiscard]] std::string main_differences(const Account& a) const {
+    const Difference d = difference(a);
+    std::vector<std::size_t> order;
+    std::int64_t total = 0;
+    for (std::size_t i = 0; i < d.parts.size(); ++i) {
+      if (d.parts[i] != 0) order.push_back(i);
+      total += std::abs(d.parts[i]);
+    }
+    std::ranges::stable_sort(order, [&](std::size_t x, std::size_t y) { return std::abs(d.parts[x]) > std::abs(d.parts[y]); });
+    std::int64_t rest = d.total;
+    constexpr std::int64_t kSmall = 10, kRest = 20;  // what is left unnamed: parts below a twentieth of all change, a tenth of the difference together
+    std::string text;
+    for (const std::size_t i : order) {
+      if (std::abs(d.parts[i]) * kRest < total && std::abs(rest) * kSmall <= std::abs(d.total)) break;
+      rest -= d.parts[i];
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", time_.show_signed(d.parts[i]), part_words(static_cast<TimePart>(i)));
+    }
+    if (rest != 0) text += fmt::format(", {} other", time_.show_signed(rest));
+    return text.empty() ? "no part differs" : text;
   }
-  return text + without;
-}
+  /// Why the other plan takes more, or less: "mainly because tensor parallelism over 8 exposes 1.6400 s more of communication, although ...".
+  [[nodiscard]] std::string reason(const Account& a) const {
+    const Difference d = difference(a);
+    const std::int64_t sign = d.total < 0 ? -1 : 1;
+    const auto main = std::ranges::max_element(d.parts, {}, [&](std::int64_t t) { return sign * t; });
+    const auto against = std::ranges::min_element(d.parts, {}, [&](std::int64_t t) { return sign * t; });
+    const auto part = [&](auto at) { return static_cast<TimePart>(at - d.parts.begin()); };
+    if (*main * sign <= 0) return "all parts take the same";
+    constexpr std::int64_t kNotable = 5;  // of the main part
+    std::string text = "mainly because " + part_clause(part(main), a.plan, time_.show(std::abs(*main)), *main > 0);
+    if (-*against * sign * kNotable > *main * sign) text += fmt::format(", although {}", part_clause(part(against), a.plan, time_.show(std::abs(*against)), *against > 0));
+    return text;
+  }
+  /// "18.1 % slower than", "as fast as".
+  [[nodiscard]] std::string verdict(const Account& a) const {
+    const std::string value = more_percent(a.step_ps(), e_.plan.step_ps());
+    if (a.step_ps() == e_.plan.step_ps()) return "as fast";
+    return fmt::format("{} {}", value.substr(1), a.step_ps() > e_.plan.step_ps() ? "slower" : "faster");
+  }
 
-std::string waterfall(const search::Account& a) {
-  const int stages = static_cast<int>(a.report.stages.size());
-  std::string text = "Where the time goes";
-  text += stages == 1 ? "\n" : fmt::format(" (on stage {} of 0 to {}, which waits least; the parts add up to the step)\n", a.critical_stage(), stages - 1);
-  std::int64_t sum = 0;
-  for (std::size_t i = 0; i < a.parts().size(); ++i) {
-    const std::int64_t ps = a.parts()[i];
-    sum += ps;
-    if (ps == 0) continue;
-    const double share = percent(ps, a.step_ps());
-    const std::string bar(static_cast<std::size_t>(share / 2.5 + 0.5), '#');
-    text += fmt::format("  {:<31} {:>9}  {:5.1f} %{}{}\n", part_words(static_cast<TimePart>(i)), show_time(ps), share, bar.empty() ? "" : "  ", bar);
-  }
-  return text + fmt::format("  {:<31} {:>9}  100.0 %\n", "step", show_time(sum));
-}
+  // ---- summary ----
 
-std::string memory_limit(const search::Limits& l) {
-  const std::string what = fmt::format("stage {} is the fullest: {} of {}", l.fullest_stage, show_bytes(l.peak_bytes), show_bytes(l.limit_bytes));
-  const std::string most = fmt::format("most of it {} ({}, {:.0f} %)", plan::to_string(l.fullest_category), show_bytes(l.category_bytes), percent(l.category_bytes, l.peak_bytes));
-  if (!l.fits()) return fmt::format("  memory: DOES NOT FIT. {}, {} too much; {}\n", what, show_bytes(l.peak_bytes - l.limit_bytes), most);
-  return fmt::format("  memory: {}, {} free ({:.1f} %); {}\n", what, show_bytes(l.limit_bytes - l.peak_bytes), percent(l.limit_bytes - l.peak_bytes, l.limit_bytes), most);
-}
+  [[nodiscard]] std::string summary() const {
+    return fmt::format("Why this plan?      {}\nWhy not another?    {}\nWhat limits it?     {}\nWhat would help?    {}\n", why(), why_not(), what_limits(), what_helps());
+  }
+  [[nodiscard]] std::string why() const {
+    const Account* other = fastest_other();
+    if (!e_.limits.fits()) {
+      const std::string lack = fmt::format("It does not fit: stage {} needs {} more than {}", e_.limits.fullest_stage, show_bytes(e_.limits.peak_bytes - e_.limits.limit_bytes), show_bytes(e_.limits.limit_bytes));
+      return other == nullptr ? lack + ", and no plan is known that does." : fmt::format("{}. The best plan that fits, A, takes {} instead of {}.", lack, step(*other), step(e_.plan));
+    }
+    if (beaten()) return fmt::format("It is not the best: plan A is {}, {}.", verdict(*other), reason(*other));
+    const std::string open = e_.search_status == search::Status::kBudget ? "; the search stopped early, there may be a faster one" : "";
+    if (!first()) return fmt::format("One step takes {}: of {} plans simulated the fastest (A) is less than 0.1 % faster{}.", step(e_.plan), e_.simulated, open);
+    if (other == nullptr) return fmt::format("One step takes {}; no other plan is known that fits{}.", step(e_.plan), open);
+    return fmt::format("One step takes {}: none of {} plans simulated is faster, the closest (A) takes {} ({}){}.", step(e_.plan), e_.simulated, more_percent(other->step_ps(), e_.plan.step_ps()),
+                       more(*other), open);
+  }
+  [[nodiscard]] std::string why_not() const {
+    if (!e_.versus) return "Name one: --versus tp=8,pp=1 (the best plan with these values) or --versus mine.json.";
+    const search::Versus& v = *e_.versus;
+    if (!v.comparison) {
+      if (v.shortfall_bytes > 0) return fmt::format("{}: nothing fits, the smallest such plan needs {} more per device.", v.text, show_bytes(v.shortfall_bytes));
+      return fmt::format("{}: there is no such plan{}.", v.text, v.reasons.empty() ? "" : ": " + v.reasons.front().reason);
+    }
+    const Account& a = v.comparison->account;
+    if (!v.fits) return fmt::format("{} does not fit: stage {} needs {} of {}.", v.text, v.stage, show_bytes(a.peak_bytes()), show_bytes(e_.limits.limit_bytes));
+    if (letter(a.plan) == "this plan") return fmt::format("{}: this is that plan.", v.text);
+    return fmt::format("{} (plan {}) is {}, {}.", v.text, letter(a.plan), verdict(a), reason(a));
+  }
+  [[nodiscard]] std::string what_limits() const {
+    const search::Limits& l = e_.limits;
+    const std::int64_t step_ps = e_.plan.step_ps(), again = e_.plan.parts()[static_cast<std::size_t>(TimePart::kRecompute)];
+    std::string text;
+    switch (e_.bound) {
+      case search::TimeBound::kCompute: text = fmt::format("Computation, {:.1f} % of the step", percent(l.compute_ps, step_ps)); break;
+      case search::TimeBound::kCommunication: text = fmt::format("Communication, of which {:.1f} % of the step is hidden by nothing", percent(l.communication_ps, step_ps)); break;
+      case search::TimeBound::kBubble: text = fmt::format("Waiting between pipeline stages, {:.1f} % of the step", percent(l.bubble_ps, step_ps)); break;
+    }
+    if (again > 0) text += fmt::format(" ({:.1f} % is recomputation, which saves memory)", percent(again, step_ps));
+    text += fmt::format("; memory: {} of {} used", show_bytes(l.peak_bytes), show_bytes(l.limit_bytes));
+    if (e_.memory_marks.enough) text += ", and more would help";
+    return text + ".";
+  }
+  [[nodiscard]] std::string what_helps() const {
+    std::string text;
+    const auto add = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
+    if (beaten() && e_.limits.fits()) add(fmt::format("plan A {}", gain_of(*fastest_other())));
+    for (const search::Improvement& x : e_.improvements) add(fmt::format("{} {}", x.what, gain(x.best_gain_ppm)));
+    if (text.empty()) return "See the ways to fit below.";
+    return text + " (sequences a second).";
+  }
+  [[nodiscard]] std::string gain_of(const Account& a) const {
+    return fmt::format("{:+.1f} %", rounded(100 * (static_cast<double>(e_.plan.step_ps()) / static_cast<double>(a.step_ps()) - 1), 10));
+  }
 
-std::string link_sentence(const Explanation& e) {
-  constexpr std::int64_t kShare = 10;  // 10 % more bandwidth takes less than a tenth off what is exposed
-  if (e.limits.communication_ps == 0) return "  links: no communication is exposed; faster links would save nothing\n";
-  const search::LinkEffect& first = e.limits.links.front();
-  if (first.saved_ps <= 0) return "  links: 10 % more bandwidth on any one of them saves nothing (latency rules)\n";
-  std::string text = "  links: 10 % more bandwidth";
-  for (const search::LinkEffect& l : e.limits.links) {
-    if (l.saved_ps > 0) text += fmt::format("{} on {} saves {}", &l == &first ? "" : ",", l.kind, show_time(l.saved_ps));
-  }
-  if (first.saved_ps > e.limits.communication_ps / kShare) text += "\n    (more than a tenth of what is exposed: hidden transfers and waiting get shorter too, and computation runs slower beside transfers)";
-  return text + "\n";
-}
+  // ---- why this plan ----
 
-std::string limits(const Explanation& e) {
-  const search::Limits& l = e.limits;
-  const std::int64_t step = e.plan.step_ps();
-  std::string text = "What limits it\n" + memory_limit(l);
-  const std::int64_t again = e.plan.parts()[static_cast<std::size_t>(TimePart::kRecompute)];
-  const std::string recomputed = again > 0 ? fmt::format(" ({:.1f} % recomputation, for want of memory)", percent(again, step)) : "";
-  std::string shares = fmt::format("computation {:.1f} %{}, exposed communication {:.1f} %, waiting {:.1f} %", percent(l.compute_ps, step), recomputed,
-                                   percent(l.communication_ps, step), percent(l.bubble_ps, step));
-  if (e.plan.report.stages.size() > 1) {
-    shares += fmt::format(" on stage {}, which waits least ({:.1f} % mean over stages)", e.plan.critical_stage(), percent(step - l.mean_work_ps, step));
+  [[nodiscard]] std::string decisions() const {
+    struct Row {
+      std::string decision, cost, why;
+    };
+    std::vector<Row> rows;
+    const auto add = [&](const std::string& decision, const Account& a) {
+      const Difference d = difference(a);
+      const auto most = d.total < 0 ? std::ranges::min_element(d.parts) : std::ranges::max_element(d.parts);
+      const std::string cost = fmt::format("{:>12} {:>9}  {:<2}", more(a), more_percent(a.step_ps(), e_.plan.step_ps()), letter(a.plan));
+      rows.push_back({decision, cost, fmt::format("{} {}", time_.show_signed(*most), part_words(static_cast<TimePart>(most - d.parts.begin())))});
+    };
+    for (const search::Decision& d : e_.decisions) {
+      const std::string decision = fmt::format("{} → {}", d.made, d.otherwise);
+      if (d.best) add(decision, d.best->account);
+      else if (d.shortfall_bytes > 0) rows.push_back({decision, "", fmt::format("nothing fits: the smallest plan needs {} more per device", show_bytes(d.shortfall_bytes))});
+      else rows.push_back({decision, "", "no such plan divides model, batch and devices"});
+    }
+    if (e_.uniform) add("its strategies → one for all layers, equal stages", e_.uniform->account);
+    std::string text = "Each decision undone: what the fastest plan simulated with it otherwise takes more, all else chosen anew, and its largest part\n";
+    std::size_t width = 0;
+    for (const Row& row : rows) width = std::max(width, std::min<std::size_t>(columns(row.decision), 56));
+    for (const Row& row : rows) {
+      const std::size_t own = columns(row.decision);
+      const std::string room = own > width ? "\n  " + std::string(width, ' ') : std::string(width - own, ' ');
+      text += fmt::format("  {}{} {:<27}  {}\n", row.decision, room, row.cost, row.why);
+    }
+    return text;
   }
-  switch (e.bound) {
-    case search::TimeBound::kCompute: text += fmt::format("  time: bound by computation: {}\n", shares); break;
-    case search::TimeBound::kCommunication:
-      text += fmt::format("  time: bound by communication, most of what is exposed is {}: {}\n", part_words(l.dearest_communication), shares);
-      break;
-    case search::TimeBound::kBubble: text += fmt::format("  time: bound by the pipeline bubble: {}\n", shares); break;
-  }
-  for (const search::Elasticity& x : e.elasticities) text += fmt::format("{}1 % more {}: {:+.2f} % step time", &x == &e.elasticities.front() ? "  " : "; ", x.what, rounded(x.value, 100));
-  if (!e.elasticities.empty()) text += "\n";
-  const std::int64_t work = step - l.bubble_ps;
-  if (e.plan.report.stages.size() > 1) {
-    text += fmt::format("  balance: the busiest stage works {}, the average stage {}; equal stages would save {} at most ({:.1f} % of the step)\n", show_time(work),
-                        show_time(l.mean_work_ps), show_time(work - l.mean_work_ps), percent(work - l.mean_work_ps, step));
-  }
-  return text + link_sentence(e);
-}
 
-/// What its layers do otherwise, when its line does not say it; empty: nothing to add.
-std::string layers_text(const Explanation& e, const Comparison& c) {
-  if (c.account.plan == e.plan.plan) return "the same plan";
-  if (c.changes.empty()) return "the same degrees, in another order of layers";
-  std::string text;
-  if (one_line_names_strategies(c.account.plan)) return text;
-  for (const std::string& line : search::layer_choices(e.plan.plan, c.account.plan)) text += (text.empty() ? "" : "; ") + line;
-  return text;
-}
-
-std::string plan_row(const Explanation& e, const Comparison& c) {
-  std::string text = fmt::format("  {:>9}  ({})  {}\n", show_time(c.account.step_ps()), more_percent(c.account.step_ps(), e.plan.step_ps()), one_line(c.account.plan));
-  if (e.uniform && c.account.plan == e.uniform->account.plan) {
-    text += fmt::format("             the best of {} plans with one strategy for all layers and equal stages\n", e.uniform_plans);
+  /// Every other plan of the page that fits, once.
+  [[nodiscard]] std::string plans() const {
+    std::string text = fmt::format("Plans of this page that fit, of {} simulated (this plan: {})\n", e_.simulated, step(e_.plan));
+    for (const Comparison* c : rivals_) {
+      const Account& a = c->account;
+      text += fmt::format("  {}  {:>10} {:>12} {:>9}  {}{}\n", letter(a.plan), step(a), more(a), more_percent(a.step_ps(), e_.plan.step_ps()), one_line(a.plan), c->changes.empty() ? "; layers in another order" : "");
+      if (e_.uniform && a.plan == e_.uniform->account.plan) text += fmt::format("       the best of {} plans with one strategy for all layers and equal stages\n", e_.uniform_plans);
+      text += fmt::format("       {}\n", main_differences(a));
+    }
+    if (rivals_.empty()) text += "  none but this\n";
+    return e_.uniform || e_.uniform_plans == 0 ? text : text + fmt::format("  none of {} plans with one strategy for all layers fits\n", e_.uniform_plans);
   }
-  const std::string layers = layers_text(e, c);
-  if (!layers.empty()) text += fmt::format("             layers: {}\n", layers);
-  return text + fmt::format("             time:   {}\n", main_differences(c.difference));
-}
 
-std::string others(const Explanation& e) {
-  std::string text = "Other plans that fit: the best of other choices of stages, micro-batches, schedule or dimensions\n";
-  std::vector<const Comparison*> rows;
-  for (const Comparison& c : e.others) rows.push_back(&c);
-  const auto is_uniform = [&](const Comparison* c) { return c->account.plan == e.uniform->account.plan; };
-  if (e.uniform && std::ranges::none_of(rows, is_uniform)) rows.push_back(&*e.uniform);
-  std::ranges::stable_sort(rows, {}, [](const Comparison* c) { return c->account.step_ps(); });
-  for (const Comparison* c : rows) text += plan_row(e, *c);
-  if (rows.empty()) text += "  none was found\n";
-  return e.uniform ? text : text + fmt::format("  none of {} plans with one strategy for all layers fits\n", e.uniform_plans);
-}
+  // ---- where, what limits ----
 
-std::string part_table(const Explanation& e, const Comparison& c) {
-  std::string text = fmt::format("  {:<31} {:>10} {:>10} {:>10}\n", "", "this plan", "that plan", "difference");
-  if (e.plan.report.stages.size() > 1 || c.account.report.stages.size() > 1) {
-    text += fmt::format("  {:<31} {:>10} {:>10}\n", "(the stage that waits least)", fmt::format("stage {}", e.plan.critical_stage()), fmt::format("stage {}", c.account.critical_stage()));
+  [[nodiscard]] std::string waterfall() const {
+    const Account& a = e_.plan;
+    const int stages = static_cast<int>(a.report.stages.size());
+    std::string text = "Where the time goes";
+    text += stages == 1 ? "\n" : fmt::format(" (on stage {} of 0 to {}, which waits least)\n", a.critical_stage(), stages - 1);
+    const std::vector<std::int64_t> ticks = time_.ticks(std::span(a.parts()));
+    for (std::size_t i = 0; i < ticks.size(); ++i) {
+      if (a.parts()[i] == 0) continue;
+      const double share = percent(a.parts()[i], a.step_ps());
+      const std::string bar(static_cast<std::size_t>(share / 2.5 + 0.5), '#');
+      text += fmt::format("  {:<31} {:>10}  {:5.1f} %{}{}\n", part_words(static_cast<TimePart>(i)), time_.show(ticks[i]), share, bar.empty() ? "" : "  ", bar);
+    }
+    return text + fmt::format("  {:<31} {:>10}  100.0 %\n", "step", step(a));
   }
-  for (std::size_t i = 0; i < c.difference.size(); ++i) {
-    if (e.plan.parts()[i] == 0 && c.account.parts()[i] == 0) continue;
-    text += fmt::format("  {:<31} {:>10} {:>10} {:>10}\n", part_words(static_cast<TimePart>(i)), show_time(e.plan.parts()[i]), show_time(c.account.parts()[i]),
-                        signed_time(c.difference[i]));
-  }
-  text += fmt::format("  {:<31} {:>10} {:>10} {:>10}\n", "step", show_time(e.plan.step_ps()), show_time(c.account.step_ps()), signed_time(c.account.step_ps() - e.plan.step_ps()));
-  return text + fmt::format("  {:<31} {:>10} {:>10}\n", "peak memory of a device", show_bytes(e.plan.peak_bytes()), show_bytes(c.account.peak_bytes()));
-}
 
-std::string relaxations(const std::vector<search::Relaxation>& list) {
-  std::string text;
-  for (const search::Relaxation& r : list) {
-    text += fmt::format("  would fit with {:<28}{}\n", r.change, r.step_time_ps > 0 ? " " + show_time(r.step_time_ps) + " a step" : "");
+  [[nodiscard]] std::string memory_limit() const {
+    const search::Limits& l = e_.limits;
+    const std::string what = fmt::format("stage {} is the fullest: {} of {}", l.fullest_stage, show_bytes(l.peak_bytes), show_bytes(l.limit_bytes));
+    const std::string most = fmt::format("most of it {} ({}, {:.0f} %)", plan::to_string(l.fullest_category), show_bytes(l.category_bytes), percent(l.category_bytes, l.peak_bytes));
+    if (!l.fits()) return fmt::format("  memory: DOES NOT FIT. {}, {} too much; {}\n", what, show_bytes(l.peak_bytes - l.limit_bytes), most);
+    return fmt::format("  memory: {}, {} free ({:.1f} %); {}\n", what, show_bytes(l.limit_bytes - l.peak_bytes), percent(l.limit_bytes - l.peak_bytes, l.limit_bytes), most);
   }
-  return text;
-}
+  /// How much memory would end what memory forces.
+  [[nodiscard]] std::string memory_marks() const {
+    const search::MemoryMarks& m = e_.memory_marks;
+    const auto of = [&](const search::MemoryMark& mark) {
+      const Account& a = mark.best;
+      return fmt::format("{} a step ({}): {}", step(a), more_percent(a.step_ps(), e_.plan.step_ps()), name(a.plan));
+    };
+    const auto gib = [](const search::MemoryMark& mark) { return mark.bytes / (std::int64_t{1} << 30); };
+    std::string text;
+    if (m.no_recomputation) text += fmt::format("    with {} GiB per device the best plan recomputes nothing: {}\n", gib(*m.no_recomputation), of(*m.no_recomputation));
+    if (m.enough) text += fmt::format("    from {} GiB per device on more memory gains less than 0.1 %: {}\n", gib(*m.enough), of(*m.enough));
+    else if (!rivals_.empty() || e_.limits.fits()) text += "    more memory would gain less than 0.1 %\n";
+    return text;
+  }
 
-std::string versus(const Explanation& e, const search::Versus& v) {
-  std::string text = fmt::format("Against {}{}\n", v.text, v.of_values ? " (set for layers; embedding and head are free)" : "");
-  if (!v.comparison) {
-    text += v.shortfall_bytes > 0 ? fmt::format("  nothing fits: the smallest plan needs {} more per device\n", show_bytes(v.shortfall_bytes)) : "  no such plan:\n";
-    for (const search::Pruned& p : v.reasons) text += fmt::format("    {}: {}\n", p.candidate, p.reason);
-    return text + relaxations(v.relaxations);
+  [[nodiscard]] std::string limits() const {
+    const search::Limits& l = e_.limits;
+    const std::int64_t step_ps = e_.plan.step_ps();
+    std::string text = "What limits it\n" + memory_limit() + memory_marks();
+    std::string shares = fmt::format("computation {:.1f} %, exposed communication {:.1f} %, waiting {:.1f} %", percent(l.compute_ps, step_ps), percent(l.communication_ps, step_ps), percent(l.bubble_ps, step_ps));
+    if (e_.plan.report.stages.size() > 1) shares += fmt::format(" on stage {}, which waits least ({:.1f} % mean over stages)", e_.plan.critical_stage(), percent(step_ps - l.mean_work_ps, step_ps));
+    text += fmt::format("  time: {}\n", shares);
+    for (const search::Elasticity& x : e_.elasticities) text += fmt::format("{}1 % more {}: {:+.2f} % step time", &x == &e_.elasticities.front() ? "    " : "; ", x.what, rounded(x.value, 100));
+    text += "\n";
+    if (e_.release) {
+      const char* then = e_.release->then == search::TimeBound::kCompute ? "computation" : e_.release->then == search::TimeBound::kBubble ? "waiting" : "communication";
+      text += fmt::format("    with {} this plan would be bound by {} instead: {} sequences a second\n", e_.release->what, then, gain(e_.release->gain_ppm));
+    }
+    if (e_.plan.report.stages.size() > 1) {
+      const std::int64_t work = time_.ticks(step_ps - l.bubble_ps), mean = time_.ticks(l.mean_work_ps);
+      text += fmt::format("  balance: the busiest stage works {}, the average stage {}; equal stages would save {} at most ({:.1f} % of the step)\n", time_.show(work), time_.show(mean), time_.show(work - mean),
+                          percent(step_ps - l.bubble_ps - l.mean_work_ps, step_ps));
+    }
+    return text + links();
   }
-  const Comparison& c = *v.comparison;
-  const std::int64_t more = c.account.step_ps() - e.plan.step_ps();
-  const std::string verdict = more == 0 ? "as fast as" : fmt::format("{:.1f} % {} than", percent(std::abs(more), e.plan.step_ps()), more > 0 ? "slower" : "faster");
-  if (v.fits) text += fmt::format("  {}: {}, {} this plan\n", one_line(c.account.plan), show_time(c.account.step_ps()), verdict);
-  else {
-    text += fmt::format("  does not fit: stage {} needs {}, {} more than the limit; with that memory it would be {} this plan:\n  {}\n", v.stage, show_bytes(c.account.peak_bytes()),
-                        show_bytes(v.shortfall_bytes), verdict, one_line(c.account.plan));
+  [[nodiscard]] std::string links() const {
+    constexpr std::int64_t kShare = 10;  // 10 % more bandwidth takes less than a tenth off what is exposed
+    if (e_.limits.communication_ps == 0) return "  links: no communication is exposed; faster links would save nothing\n";
+    const search::LinkEffect& first = e_.limits.links.front();
+    if (first.saved_ps <= 0) return "  links: 10 % more bandwidth on any one of them saves nothing (latency rules)\n";
+    std::string text = "  links: 10 % more bandwidth";
+    for (const search::LinkEffect& l : e_.limits.links) {
+      if (l.saved_ps > 0) text += fmt::format("{} on {} saves {}", &l == &first ? "" : ",", l.kind, time_.show(time_.ticks(l.saved_ps)));
+    }
+    if (first.saved_ps > e_.limits.communication_ps / kShare) text += "\n    (more than a tenth of what is exposed: hidden transfers and waiting get shorter too)";
+    return text + "\n";
   }
-  const std::string layers = layers_text(e, c);
-  if (!layers.empty()) text += fmt::format("  layers: {}\n", layers);
-  return text + part_table(e, c) + relaxations(v.relaxations);
-}
 
-/// Per cent that this plan is behind the best found on a changed machine; none where one of them does not fit.
-std::optional<double> behind_best(const Explanation& e, const search::WhatIf& w) {
-  if (!e.limits.fits() || !w.best || !w.step_ps) return std::nullopt;
-  return rounded(percent(*w.step_ps - w.best->step_ps(), w.best->step_ps()), 10);
-}
+  // ---- what would help ----
 
-std::string sensitivity(const Explanation& e) {
-  std::string text = fmt::format("Sensitivity\n  {:<18} {:>10} {:>9} {:>10} {:>12}\n", "", "this plan", "change", "best plan", "behind best");
-  for (const search::WhatIf& w : e.what_ifs) {
-    const std::string name = fmt::format("{} {:+} %", w.what, w.change_ppm / 10'000);
-    const std::string time = w.step_ps ? show_time(*w.step_ps) : "too big";
-    const std::string change = w.step_ps ? more_percent(*w.step_ps, e.plan.step_ps()) : "";
-    const std::string best = w.best ? show_time(w.best->step_ps()) : "none fits";
-    const std::optional<double> percents = behind_best(e, w);
-    const std::string behind = percents ? fmt::format("{:.1f} %", *percents) : "";
-    text += fmt::format("  {:<18} {:>10} {:>9} {:>10} {:>12}", name, time, change, best, behind);
-    text += w.best ? fmt::format("  {}\n", w.best_changes ? one_line(w.best->plan) : "the same") : "\n";
+  [[nodiscard]] std::string improvements() const {
+    if (e_.improvements.empty()) return "What would make it faster\n  nothing was tried: no plan fits\n";
+    std::string text = fmt::format("What would make it faster: sequences a second, against {}\n  {:<36} {:>15} {:>16}\n", e_.limits.fits() ? "this plan now" : "plan A now", "", "this plan kept", "best plan there");
+    if (beaten() && e_.limits.fits()) text += fmt::format("  {:<36} {:>15} {:>16}  A\n", "another plan", "", gain_of(*fastest_other()));
+    for (const search::Improvement& x : e_.improvements) {
+      text += fmt::format("  {:<36} {:>15} {:>16}  {}\n", x.what, x.kept_gain_ppm ? gain(*x.kept_gain_ppm) : "-", gain(x.best_gain_ppm), name(x.best));
+    }
+    return text;
   }
-  return text + "  (pp stages, v chunks of layers a rank, m micro-batches, tp, dp and cp degrees, sp sequence parallelism; a line names at most two strategies of layers)\n";
-}
 
-/// The same question for every plan: does the order of the fastest and the others survive wrong prices?
-std::string order_test(const Explanation& e) {
-  const double band = static_cast<double>(e.uncertainty.band_ppm) / 1e4;
-  const std::vector<const Comparison*> rivals = search::rivals(e);
-  const std::string who = e.limits.fits() && e.plan.step_ps() <= rivals.front()->account.step_ps() ? "this plan leads the next" : "the fastest plan known leads the next";
-  const search::LeastSure& other = *e.least_sure;
-  std::string text = fmt::format("  {} by {}. If every price of one kind (compute, tensor communication, ...) is wrong by {:.1f} % in two plans at once, ", who, show_time(e.gap_ps), band);
-  switch (e.stability) {
-    case search::Stability::kCertain: return text + "the order holds against\n  every plan above, and also if two steps are wrong independently\n";
-    case search::Stability::kLikely: return text + "the order holds against\n  every plan above (if two steps are wrong independently, it may turn)\n";
-    case search::Stability::kOpen: break;
+  [[nodiscard]] static std::string relaxations(const std::vector<search::Relaxation>& list) {
+    std::string text;
+    for (const search::Relaxation& r : list) text += fmt::format("  would fit with {:<28}{}\n", r.change, r.step_time_ps > 0 ? " " + show_time(r.step_time_ps) + " a step" : "");
+    return text;
   }
-  return text + fmt::format("the order may turn:\n  measure this plan and {}, whose distance is {} and may shrink by {}\n", one_line(other.plan), show_time(other.gap_ps), show_time(other.shared_error_ps));
-}
 
-std::string trust(const Explanation& e, const costmodel::CostModel& cost) {
-  std::string text = fmt::format("How sure\n  prices: {}\n  a step time is known to ±{:.1f} %: {}\n", describe_origin(cost), static_cast<double>(e.uncertainty.band_ppm) / 1e4,
-                                 e.uncertainty.source);
-  if (search::rivals(e).size() + (e.limits.fits() ? 1 : 0) > 1) text += order_test(e);
-  std::optional<double> worst;
-  for (const search::WhatIf& w : e.what_ifs) {
-    const std::optional<double> behind = behind_best(e, w);
-    if (behind) worst = std::max(worst.value_or(0), *behind);
+  // ---- versus ----
+
+  [[nodiscard]] std::string part_table(const Account& a) const {
+    const Difference d = difference(a);
+    std::string text = fmt::format("  {:<31} {:>11} {:>11} {:>12}\n", "", "this plan", "that plan", "difference");
+    if (e_.plan.report.stages.size() > 1 || a.report.stages.size() > 1) {
+      text += fmt::format("  {:<31} {:>11} {:>11}\n", "(the stage that waits least)", fmt::format("stage {}", e_.plan.critical_stage()), fmt::format("stage {}", a.critical_stage()));
+    }
+    for (std::size_t i = 0; i < d.parts.size(); ++i) {
+      if (e_.plan.parts()[i] == 0 && a.parts()[i] == 0) continue;
+      text += fmt::format("  {:<31} {:>11} {:>11} {:>12}\n", part_words(static_cast<TimePart>(i)), time_.show(d.first[i]), time_.show(d.other[i]), time_.show_signed(d.parts[i]));
+    }
+    text += fmt::format("  {:<31} {:>11} {:>11} {:>12}\n", "step", step(e_.plan), step(a), more(a));
+    return text + fmt::format("  {:<31} {:>11} {:>11}\n", "peak memory of a device", show_bytes(e_.plan.peak_bytes()), show_bytes(a.peak_bytes()));
   }
-  return worst ? text + fmt::format("  in every case above where it fits, this plan is at most {:.1f} % behind the best plan of the search\n", *worst) : text;
-}
+  [[nodiscard]] std::string versus(const search::Versus& v) const {
+    std::string text = fmt::format("Against {}{}\n", v.text, v.of_values ? " (set for layers; embedding and head are free)" : "");
+    if (!v.comparison) {
+      text += v.shortfall_bytes > 0 ? fmt::format("  nothing fits: the smallest plan needs {} more per device\n", show_bytes(v.shortfall_bytes)) : "  no such plan:\n";
+      for (const search::Pruned& p : v.reasons) text += fmt::format("    {}: {}\n", p.candidate, p.reason);
+      return text + relaxations(v.relaxations);
+    }
+    const Account& a = v.comparison->account;
+    if (letter(a.plan) == "this plan") return text + "  the same plan\n";
+    const std::string how = fmt::format("{} than this plan, {}", verdict(a), reason(a));
+    if (v.fits) text += fmt::format("  {}\n  plan {}: {}\n", how, letter(a.plan), one_line(a.plan));
+    else text += fmt::format("  does not fit: stage {} needs {}, {} more than the limit\n  with that memory it would be {}\n  {}\n", v.stage, show_bytes(a.peak_bytes()), show_bytes(v.shortfall_bytes), how, one_line(a.plan));
+    return text + part_table(a) + relaxations(v.relaxations);
+  }
+
+  // ---- sensitivity, trust ----
+
+  /// Per cent that this plan is behind the best found on a changed machine; none where one of them does not fit.
+  [[nodiscard]] std::optional<double> behind_best(const search::WhatIf& w) const {
+    if (!e_.limits.fits() || !w.best || !w.step_ps) return std::nullopt;
+    return rounded(percent(*w.step_ps - w.best->step_ps(), w.best->step_ps()), 10);
+  }
+  [[nodiscard]] std::string sensitivity() const {
+    std::string text = fmt::format("If the machine were 10 % other\n  {:<18} {:>11} {:>9} {:>11} {:>12}\n", "", "this plan", "change", "best plan", "behind best");
+    for (const search::WhatIf& w : e_.what_ifs) {
+      const std::string what = fmt::format("{} {:+} %", w.what, w.change_ppm / 10'000);
+      const std::string kept = w.step_ps ? time_.show(time_.ticks(*w.step_ps)) : "too big";
+      const std::string change = w.step_ps ? more_percent(*w.step_ps, e_.plan.step_ps()) : "";
+      const std::string best = w.best ? step(*w.best) : "none fits";
+      const std::optional<double> percents = behind_best(w);
+      text += fmt::format("  {:<18} {:>11} {:>9} {:>11} {:>12}{}\n", what, kept, change, best, percents ? fmt::format("{:.1f} %", *percents) : "", w.best ? "  " + name(w.best->plan) : "");
+    }
+    return text;
+  }
+  /// The same question for every plan: does the order of the fastest and the others survive wrong prices?
+  [[nodiscard]] std::string order_test() const {
+    const double band = static_cast<double>(e_.uncertainty.band_ppm) / 1e4;
+    const bool leads = e_.limits.fits() && first();
+    const std::string who = leads ? "this plan leads A" : "A leads the next";
+    const search::LeastSure& other = *e_.least_sure;
+    std::string text = fmt::format("  {} by {}. If every price of one kind (computation, tensor communication, ...) is wrong by {:.1f} % in two plans at once,\n  ", who, time_.show(time_.ticks(e_.gap_ps)), band);
+    switch (e_.stability) {
+      case search::Stability::kCertain: return text + "the order holds against every plan above, and also if two steps are wrong independently\n";
+      case search::Stability::kLikely: return text + "the order holds against every plan above (if two steps are wrong independently, it may turn)\n";
+      case search::Stability::kOpen: break;
+    }
+    return text + fmt::format("the order may turn: measure {} and {}, which is {} behind and may gain {}\n", leads ? "this plan" : "A", name(other.plan), time_.show(time_.ticks(other.gap_ps)), time_.show(time_.ticks(other.shared_error_ps)));
+  }
+  [[nodiscard]] std::string trust() const {
+    std::string text = fmt::format("How sure\n  prices: {}\n  a step time is known to ±{:.1f} %: {}\n", describe_origin(cost_), static_cast<double>(e_.uncertainty.band_ppm) / 1e4, e_.uncertainty.source);
+    if (e_.search_status == search::Status::kOptimal) text += "  the search proved that no plan of its space is cheaper by its cost formula than the one it simulated first; the simulator orders what is simulated\n";
+    if (e_.least_sure) text += order_test();
+    std::optional<double> worst;
+    for (const search::WhatIf& w : e_.what_ifs) {
+      if (const std::optional<double> behind = behind_best(w)) worst = std::max(worst.value_or(0), *behind);
+    }
+    return worst ? text + fmt::format("  in every case above where it fits, this plan is at most {:.1f} % behind the best plan known there\n", *worst) : text;
+  }
+
+  const Explanation& e_;
+  const costmodel::CostModel& cost_;
+  PageTime time_;
+  std::vector<const Comparison*> rivals_;  // fastest first: A, B, ...
+};
 
 }  // namespace
 
-std::string explanation_text(const Explanation& e, const costmodel::CostModel& cost) {
-  std::string text = describe(e.plan.plan, cost.topology().device_count()) + "\n" + in_short(e) + "\n";
-  text += why(e) + "\n" + waterfall(e.plan) + "\n" + limits(e) + "\n";
-  if (!e.relaxations.empty()) text += "Ways to make this plan fit\n" + relaxations(e.relaxations) + "\n";
-  if (!e.problem_relaxations.empty()) text += "No plan of the search fits; the best one\n" + relaxations(e.problem_relaxations) + "\n";
-  if (e.versus) text += versus(e, *e.versus) + "\n";
-  return text + others(e) + "\n" + sensitivity(e) + "\n" + trust(e, cost);
-}
-
-// ---- JSON ----
-
-namespace {
-
-base::Json parts_json(const Parts& parts) {
-  base::Json j = base::Json::object();
-  for (std::size_t i = 0; i < parts.size(); ++i) j[std::string(sim::to_string(static_cast<TimePart>(i)))] = parts[i];
-  return j;
-}
-
-base::Json account_json(const search::Account& a) {
-  return {{"plan", plan::to_json(a.plan)}, {"step_time_ps", a.step_ps()}, {"critical_stage", a.critical_stage()}, {"parts_ps", parts_json(a.parts())},
-          {"peak_memory_bytes", a.peak_bytes()}, {"fullest_stage", a.fullest_stage()}};
-}
-
-base::Json comparison_json(const Comparison& c) {
-  base::Json j = account_json(c.account);
-  j["difference_ps"] = parts_json(c.difference);
-  j["changes"] = c.changes;
-  return j;
-}
-
-base::Json relaxations_json(const std::vector<search::Relaxation>& list) {
-  base::Json j = base::Json::array();
-  for (const search::Relaxation& r : list) j.push_back({{"change", r.change}, {"memory_bytes", r.memory_bytes}, {"step_time_ps", r.step_time_ps}});
-  return j;
-}
-
-const char* bound_word(search::TimeBound b) {
-  switch (b) {
-    case search::TimeBound::kCompute: return "compute";
-    case search::TimeBound::kCommunication: return "communication";
-    case search::TimeBound::kBubble: return "bubble";
-  }
-  return "";
-}
-
-base::Json limits_json(const Explanation& e) {
-  const search::Limits& l = e.limits;
-  const search::Balance balance = search::balance_of(e.plan.report);
-  base::Json links = base::Json::array();
-  for (const search::LinkEffect& x : l.links) links.push_back({{"kind", x.kind}, {"saved_ps", x.saved_ps}});
-  const base::Json memory{{"fits", l.fits()}, {"stage", l.fullest_stage}, {"peak_bytes", l.peak_bytes}, {"limit_bytes", l.limit_bytes},
-                          {"category", std::string(plan::to_string(l.fullest_category))}, {"category_bytes", l.category_bytes}};
-  const base::Json time{{"bound_by", bound_word(e.bound)}, {"compute_ps", l.compute_ps}, {"communication_ps", l.communication_ps}, {"bubble_ps", l.bubble_ps},
-                        {"mean_work_ps", l.mean_work_ps}, {"dearest_communication", std::string(sim::to_string(l.dearest_communication))}, {"ten_percent_more", links}};
-  return {{"memory", memory}, {"time", time}, {"balance", {{"memory", balance.memory}, {"time", balance.time}}}};
-}
-
-base::Json versus_json(const search::Versus& v) {
-  base::Json j = v.comparison ? comparison_json(*v.comparison) : base::Json::object();
-  j["what"] = v.text;
-  j["fits"] = v.fits;
-  j["shortfall_bytes"] = v.shortfall_bytes;
-  j["relaxations"] = relaxations_json(v.relaxations);
-  j["reasons"] = base::Json::array();
-  for (const search::Pruned& p : v.reasons) j["reasons"].push_back({{"candidate", p.candidate}, {"reason", p.reason}});
-  return j;
-}
-
-base::Json what_ifs_json(const Explanation& e) {
-  base::Json rows = base::Json::array();
-  for (const search::WhatIf& w : e.what_ifs) {
-    base::Json row{{"what", w.what}, {"change", static_cast<double>(w.change_ppm) / 1e6}, {"best_changes", w.best_changes}};
-    if (w.step_ps) row["step_time_ps"] = *w.step_ps;
-    if (w.best) row["best"] = account_json(*w.best);
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-}  // namespace
-
-base::Json explanation_json(const Explanation& e, const costmodel::CostModel& cost) {
-  base::Json j = account_json(e.plan);
-  j["schema"] = "orrery.explanation/1";
-  j["origin"] = origin_json(cost);
-  j["limits"] = limits_json(e);
-  j["search_status"] = std::string(search::to_string(e.search_status));
-  j["others"] = base::Json::array();
-  for (const Comparison& c : e.others) j["others"].push_back(comparison_json(c));
-  j["decisions"] = base::Json::array();
-  for (const search::Decision& d : e.decisions) {
-    base::Json row{{"made", d.made}, {"otherwise", d.otherwise}, {"shortfall_bytes", d.shortfall_bytes}};
-    if (d.best) row.update({{"best", one_line(d.best->account.plan)}, {"step_time_ps", d.best->account.step_ps()}, {"difference_ps", parts_json(d.best->difference)}});
-    j["decisions"].push_back(std::move(row));
-  }
-  j["uniform"] = e.uniform ? comparison_json(*e.uniform) : base::Json::object();
-  j["uniform"]["plans"] = e.uniform_plans;
-  if (e.versus) j["versus"] = versus_json(*e.versus);
-  base::Json elasticities = base::Json::object();
-  for (const search::Elasticity& x : e.elasticities) elasticities[x.what] = x.value;
-  j["sensitivity"] = {{"changes", what_ifs_json(e)}, {"elasticities", elasticities}};
-  j["stability"] = {{"verdict", std::string(search::to_string(e.stability))}, {"gap_ps", e.gap_ps}, {"least_sure", e.least_sure ? base::Json{{"plan", one_line(e.least_sure->plan)}, {"gap_ps", e.least_sure->gap_ps}, {"shared_error_ps", e.least_sure->shared_error_ps}} : base::Json()}, {"band", static_cast<double>(e.uncertainty.band_ppm) / 1e6}, {"source", e.uncertainty.source}};
-  j["relaxations"] = relaxations_json(e.relaxations);
-  j["problem_relaxations"] = relaxations_json(e.problem_relaxations);
-  return j;
-}
+std::string explanation_text(const Explanation& e, const costmodel::CostModel& cost) { return Page(e, cost).text(); }
 
 }  // namespace orrery::cli

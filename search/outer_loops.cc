@@ -34,8 +34,8 @@ struct Entry {
 
 class Loops {
  public:
-  Loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget)
-      : cost_(cost), request_(request), budget_(budget), costs_(cost), model_(costs_, request.space, request.global_batch, budget), ranks_(costs_, request.space, model_, budget) {
+  Loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget, RunnersUp runners_up)
+      : cost_(cost), request_(request), budget_(budget), runners_up_(runners_up), costs_(cost), model_(costs_, request.space, request.global_batch, budget), ranks_(costs_, request.space, model_, budget) {
     effort_.limit = request.max_states;
     for (std::int64_t m = 1; m <= request.global_batch; ++m) {
       if (request.global_batch % m == 0 && request.space.fix_micro_batches.value_or(m) == m) micro_batches_.push_back(m);
@@ -51,7 +51,7 @@ class Loops {
       TRY_VOID(visit_from(first));
     }
     TRY_VOID(settle_undecided());
-    if (!groups_.empty()) TRY_VOID(seek_runners_up());
+    if (!groups_.empty()) TRY_VOID(runners_up_ == RunnersUp::kCheapest ? solve_groups() : seek_runners_up());
     TRY_VOID(finish());
     if (request_.multipliers) state_multipliers();
     return std::move(result_);
@@ -230,6 +230,7 @@ class Loops {
     TRY(const bool found, ranked(entry.problem.schedule) ? solve_ranked(entry.problem, best, RankModel::Search::kExact) : solve(entry.problem, best, solve_pipeline));
     if (effort_.exhausted || effort_.undecided) undecided_.push_back(static_cast<std::size_t>(&entry - entries_.data()));
     open_ = open_ || effort_.undecided;
+    entry.tried = found;
     if (found) return {};
     if (best >= kForbidden)
       infeasible_.push_back(entry.problem);
@@ -291,6 +292,37 @@ class Loops {
     }
     return {};
   }
+  /// Runners-up that are the cheapest of their groups, within some effort: problems in the order of their bounds, solved below what their group has.
+  base::Result<void> solve_groups() {
+    constexpr int kVocabularies = 3;  // of a group, the most promising
+    problem_states_ = 20'000;
+    std::map<std::tuple<int, int, std::int64_t, plan::Schedule>, int> tried;
+    Queue queue;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      const bool answered = entries_[i].tried || (entries_[i].family && entries_[i].settled);
+      if (!answered && entries_[i].bound_ps < kForbidden) queue.emplace(entries_[i].bound_ps, i);
+    }
+    while (!queue.empty() && !effort_.exhausted) {
+      const std::size_t i = queue.begin()->second;
+      queue.erase(queue.begin());
+      Entry& entry = entries_[i];
+      const Group* group = group_of(entry.problem);
+      const std::int64_t cutoff = group == nullptr ? runner_up_cutoff() : std::min(runner_up_cutoff(), group->best.closed_form_ps);
+      if (entry.bound_ps >= cutoff) continue;
+      if (sharpen(entry, cutoff)) {
+        if (entry.bound_ps < kForbidden) queue.emplace(entry.bound_ps, i);
+      } else if (entry.family) {
+        expand(i, queue);
+      } else if (++tried[{entry.problem.stages, entry.problem.devices, entry.problem.micro_batches, entry.problem.schedule}] > kVocabularies) {
+        continue;
+      } else if (ranked(entry.problem.schedule)) {
+        TRY_VOID(solve_ranked(entry.problem, cutoff, RankModel::Search::kExact));
+      } else {
+        TRY_VOID(solve(entry.problem, cutoff, solve_pipeline));
+      }
+    }
+    return {};
+  }
   static std::string name_of(const Entry& entry) {
     const std::string name = to_string(entry.problem);
     return entry.family ? name.substr(0, name.find(" vocabulary")) : name;
@@ -300,9 +332,8 @@ class Loops {
 
   /// The effort of one problem: memory that is hard to decide must not use up the whole, the problem is left open then (kBudget).
   [[nodiscard]] Effort effort_of_one() const {
-    constexpr std::uint64_t kProblemStates = 300'000;
-    const std::uint64_t left = effort_.limit == 0 ? kProblemStates : effort_.limit - std::min(effort_.limit, effort_.states);
-    return {.limit = std::min(kProblemStates, std::max<std::uint64_t>(left, 1))};
+    const std::uint64_t left = effort_.limit == 0 ? problem_states_ : effort_.limit - std::min(effort_.limit, effort_.states);
+    return {.limit = std::min(problem_states_, std::max<std::uint64_t>(left, 1))};
   }
   void account(const Effort& effort) {
     effort_.states += effort.states;
@@ -359,10 +390,11 @@ class Loops {
     });
     return found == groups_.end() ? nullptr : &*found;
   }
-  /// What a runner-up must beat: the last of the top groups. Nobody wants a plan of twice the time.
+  /// What a runner-up must beat: the last of the top groups. Nobody wants a plan of twice the time, and exact ones cost more.
   [[nodiscard]] std::int64_t runner_up_cutoff() const {
     const auto top = static_cast<std::size_t>(request_.top);
-    return groups_.size() < top ? 2 * incumbent() : std::min(2 * incumbent(), groups_[top - 1].best.closed_form_ps);
+    const std::int64_t most = runners_up_ == RunnersUp::kCheapest ? incumbent() + incumbent() / 4 : 2 * incumbent();
+    return groups_.size() < top ? most : std::min(most, groups_[top - 1].best.closed_form_ps);
   }
   void keep(const PlanProblem& problem, Finalist finalist) {
     if (Group* group = group_of(problem))
@@ -469,10 +501,12 @@ class Loops {
   const costmodel::CostModel& cost_;
   const PlanRequest& request_;
   std::int64_t budget_;
+  RunnersUp runners_up_;
   costmodel::LayerCosts costs_;
   StageModel model_;
   RankModel ranks_;
   Effort effort_;
+  std::uint64_t problem_states_ = 300'000;  // effort of one problem
   std::vector<std::int64_t> micro_batches_;
   std::vector<Entry> entries_;
   std::size_t done_ = 0;
@@ -486,10 +520,9 @@ class Loops {
 
 }  // namespace
 
-base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request,
-                                   std::int64_t budget_bytes) {
+base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget_bytes, RunnersUp runners_up) {
   if (cost.model().kinds() > 1) return run_kinds_loops(cost, request, budget_bytes);
-  return Loops(cost, request, budget_bytes).run();
+  return Loops(cost, request, budget_bytes, runners_up).run();
 }
 
 }  // namespace orrery::search

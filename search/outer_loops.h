@@ -31,8 +31,12 @@ struct LoopResult {
   std::int64_t least_peak_bytes = 0;
   Finalist smallest;
 };
-/// @pre request is valid (planner.cc). `budget_bytes`: what the Program's buffers may take on a device.
-base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request,
-                                   std::int64_t budget_bytes);
+/// What runners-up are, one of each group: quick answers up to twice the best, or the cheapest of the group's three most promising vocabularies, up to
+/// 1.25 times the best.
+enum class RunnersUp : std::uint8_t { kQuick, kCheapest };
+/// @pre request is valid (planner.cc). `budget_bytes`: what the Program's buffers may take on a device. Models with blocks of several kinds have quick
+/// runners-up only.
+base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget_bytes,
+                                   RunnersUp runners_up = RunnersUp::kQuick);
 
 }  // namespace orrery::search

@@ -131,10 +131,4 @@ std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to) {
   return lines;
 }
 
-std::vector<std::string> layer_choices(const plan::Plan& from, const plan::Plan& to) {
-  std::vector<std::string> lines;
-  for (const Change& c : layer_changes(from, to)) lines.push_back(fmt::format("{} {}", c.what, c.to));
-  return lines;
-}
-
 }  // namespace orrery::search

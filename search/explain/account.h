@@ -49,9 +49,6 @@ Parts difference(const Account& from, const Account& to);
 /// layers)". Empty for plans that divide layers, batch and states alike.
 std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to);
 
-/// The same for layers only, in short: the values of `to` alone, "tp 2", "recomputation full (8 layers), none (24 layers)".
-std::vector<std::string> layer_choices(const plan::Plan& from, const plan::Plan& to);
-
 /// The value of one aspect on all layers: "2", or "1 (26 layers), 2 (6 layers)" in order of appearance.
 std::string over_layers(const plan::Plan& plan, const std::function<std::string(const plan::LayerStrategy&)>& aspect);
 

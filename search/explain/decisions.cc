@@ -169,19 +169,20 @@ bool allows(const Space& space, const plan::Plan& p, std::int64_t devices) {
   });
 }
 
-base::Result<std::vector<Decision>> decisions_of(const costmodel::CostModel& cost, const Account& plan, const PlanRequest& problem, std::vector<Account>& pool) {
+base::Result<std::vector<Decision>> decisions_of(const costmodel::CostModel& cost, const plan::Plan& plan, const PlanRequest& problem, Pool& pool) {
   std::vector<Decision> decisions;
-  for (Alternative& a : alternatives(plan.plan, problem.space, static_cast<std::int64_t>(cost.topology().device_count()))) {
+  const auto devices = static_cast<std::int64_t>(cost.topology().device_count());
+  for (Alternative& a : alternatives(plan, problem.space, devices)) {
     PlanRequest otherwise = problem;
     otherwise.space = a.space;
-    otherwise.relax = false;
-    otherwise.multipliers = false;
-    TRY(const PlanAnswer answer, find_plan(cost, otherwise));
-    for (const Candidate& c : answer.candidates) pool.push_back({c.plan, c.report});
-    Decision d{.made = std::move(a.made), .otherwise = std::move(a.otherwise), .space = a.space};
-    if (answer.candidates.empty()) d.shortfall_bytes = answer.shortfall_bytes;
-    else d.best = compared(plan, {answer.candidates.front().plan, answer.candidates.front().report});
-    decisions.push_back(std::move(d));
+    TRY(const Pool::Searched searched, pool.search(otherwise));
+    TRY_VOID(pool.search(otherwise, RunnersUp::kQuick));
+    const bool other_stages = a.space.fix_pp && !problem.space.fix_pp && *a.space.fix_pp != plan.pipeline_degree();
+    for (const Alternative& second : other_stages ? alternatives(plan, a.space, devices) : std::vector<Alternative>{}) {
+      otherwise.space = second.space;
+      TRY_VOID(pool.search(otherwise, RunnersUp::kQuick));
+    }
+    decisions.push_back({.made = std::move(a.made), .otherwise = std::move(a.otherwise), .space = a.space, .shortfall_bytes = searched.shortfall_bytes});
   }
   return decisions;
 }

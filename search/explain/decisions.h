@@ -3,7 +3,7 @@
 /// Why a plan decides as it does: each of its decisions, and the best plan that decides otherwise.
 ///
 /// A decision is undone by searching the same problem with that decision excluded and everything else free again. So its worth is not what the plan would
-/// take with one field changed, which often fits no memory, but what the best plan without it takes.
+/// take with one field changed, which often fits no memory, but what the best plan without it takes: the fastest of all that were simulated (pool.h).
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "search/explain/account.h"
+#include "search/explain/pool.h"
 #include "search/planner.h"
 
 namespace orrery::search {
@@ -33,11 +34,12 @@ bool allows(const Space& space, const plan::Plan& plan, std::int64_t devices);
 struct Decision {
   std::string made, otherwise;
   Space space;
-  std::optional<Comparison> best = {};   // fastest plan that decides otherwise; none: nothing fits, or no plan divides
+  std::optional<Comparison> best = {};   // fastest plan known that decides otherwise; none: nothing fits, or no plan divides
   std::int64_t shortfall_bytes = 0;      // nothing fits: what the smallest lacks; 0: no plan divides model, batch and devices
 };
 
-/// `pool` gets every plan that the searches simulated. Errors: those of find_plan.
-base::Result<std::vector<Decision>> decisions_of(const costmodel::CostModel& cost, const Account& plan, const PlanRequest& problem, std::vector<Account>& pool);
+/// Searches each decision's alternative, and with other numbers of stages a second decision undone: what pipelines take is where closed form and simulator
+/// differ most, so more of them are simulated. `pool` gets the plans. Their prices are set when the pool is complete. Errors: those of Pool::search.
+base::Result<std::vector<Decision>> decisions_of(const costmodel::CostModel& cost, const plan::Plan& plan, const PlanRequest& problem, Pool& pool);
 
 }  // namespace orrery::search

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "search/explain/pool.h"
 #include "search/explain/uniform_sweep.h"
 #include "search/space/space_text.h"
 
@@ -17,22 +18,26 @@ constexpr std::int64_t kStep = 100'000;  // 10 %
 
 class Explainer {
  public:
-  Explainer(const costmodel::CostModel& cost, const ExplainRequest& request) : cost_(cost), request_(request) {}
+  Explainer(const costmodel::CostModel& cost, ExplainRequest request) : cost_(cost), request_(std::move(request)) {}
 
   base::Result<Explanation> run() {
-    TRY(e_.plan, account_of(cost_, request_.plan));
     limit_ = memory_limit();
+    request_.problem.memory_bytes = limit_;
+    pool_.emplace(cost_, limit_, request_.problem.threads);
+    TRY(e_.plan, account_of(cost_, request_.plan));
+    pool_->add(e_.plan);
     TRY(e_.limits, limits_of(cost_, e_.plan, limit_));
     TRY_VOID(search_others());
     TRY_VOID(sweep());
     TRY_VOID(hold_against());
-    pool();
     TRY_VOID(vary());
-    e_.bound = bound();
+    TRY_VOID(improve());
+    TRY_VOID(settle());
     judge();
     if (!e_.limits.fits()) {
       TRY(e_.relaxations, ways_to_fit(cost_, e_.plan, limit_));
     }
+    e_.simulated = pool_->simulated();
     return std::move(e_);
   }
 
@@ -51,31 +56,10 @@ class Explainer {
     TRY(const PlanAnswer answer, find_plan(cost_, request_.problem));
     e_.search_status = answer.status;
     if (answer.status == Status::kInfeasible) e_.problem_relaxations = answer.relaxations;
-    if (!answer.candidates.empty()) best_ = Account{answer.candidates.front().plan, answer.candidates.front().report};
-    if (e_.limits.fits() && (!best_ || e_.plan.step_ps() <= best_->step_ps())) best_ = e_.plan;
-    for (const Candidate& c : answer.candidates) pool_.push_back({c.plan, c.report});
-    TRY(e_.decisions, decisions_of(cost_, e_.plan, request_.problem, pool_));
+    for (const Candidate& c : answer.candidates) pool_->add(c);
+    TRY_VOID(pool_->search(request_.problem));
+    TRY(e_.decisions, decisions_of(cost_, e_.plan.plan, request_.problem, *pool_));
     return {};
-  }
-
-  /// A search orders by closed form and simulates a few, so another one's plan may be the faster answer to a question. All that were simulated count.
-  void pool() {
-    std::erase_if(pool_, [&](const Account& a) { return a.peak_bytes() > limit_; });
-    std::ranges::stable_sort(pool_, {}, &Account::step_ps);
-    const auto devices = static_cast<std::int64_t>(cost_.topology().device_count());
-    const auto improve = [&](const Space& space, std::optional<Comparison>& best) {
-      const auto found = std::ranges::find_if(pool_, [&](const Account& a) { return allows(space, a.plan, devices); });
-      if (found == pool_.end() || (best && best->account.step_ps() <= found->step_ps())) return false;
-      best = compared(e_.plan, *found);
-      return true;
-    };
-    for (Decision& d : e_.decisions) improve(d.space, d.best);
-    if (e_.versus && e_.versus->of_values && e_.versus->fits) improve(request_.versus_space->space, e_.versus->comparison);
-    std::set<std::string> seen{plan::fingerprint(plan::canonical(e_.plan.plan))};
-    for (const Account& a : pool_) {
-      if (e_.others.size() == static_cast<std::size_t>(request_.others)) return;
-      if (seen.insert(plan::fingerprint(plan::canonical(a.plan))).second) e_.others.push_back(compared(e_.plan, a));
-    }
   }
 
   base::Result<void> sweep() {
@@ -84,7 +68,7 @@ class Explainer {
     e_.uniform_plans = sweep.evaluated;
     if (!sweep.best) return {};
     TRY(Account account, account_of(cost_, *sweep.best));
-    pool_.push_back(account);
+    pool_->add(account);
     e_.uniform = compared(e_.plan, std::move(account));
     return {};
   }
@@ -94,6 +78,7 @@ class Explainer {
   base::Result<void> hold_against() {
     if (request_.versus_plan) {
       TRY(Account account, account_of(cost_, *request_.versus_plan));
+      pool_->add(account);
       set_versus({.text = "the other plan"}, std::move(account));
     } else if (request_.versus_space) {
       TRY_VOID(search_versus());
@@ -113,7 +98,8 @@ class Explainer {
     PlanRequest fixed = request_.problem;
     fixed.space = request_.versus_space->space;
     TRY(const PlanAnswer answer, find_plan(cost_, fixed));
-    for (const Candidate& c : answer.candidates) pool_.push_back({c.plan, c.report});
+    for (const Candidate& c : answer.candidates) pool_->add(c);
+    TRY_VOID(pool_->search(fixed));
     if (!answer.candidates.empty()) {
       set_versus(std::move(versus), {answer.candidates.front().plan, answer.candidates.front().report});
       return {};
@@ -150,54 +136,99 @@ class Explainer {
 
   // ---- sensitivity ----
 
+  /// A machine with a little more or less of something, and the plans that were simulated on it.
+  struct Variant {
+    costmodel::CostModel cost;
+    WhatIf row;
+    Pool plans;
+  };
   base::Result<void> vary() {
+    for (const std::int64_t change : {-kStep, kStep}) TRY_VOID(vary_by("bandwidth", change, cost_.scaled({.bandwidth_ppm = kMillion + change}), limit_));
+    for (const std::int64_t change : {-kStep, kStep}) TRY_VOID(vary_by("compute", change, cost_.scaled({.compute_ppm = kMillion + change}), limit_));
     for (const std::int64_t change : {-kStep, kStep}) {
-      TRY_VOID(vary_speed("compute", change, {.compute_ppm = kMillion + change}));
-      TRY_VOID(vary_speed("bandwidth", change, {.bandwidth_ppm = kMillion + change}));
-      TRY_VOID(vary_memory(change));
-    }
-    std::ranges::stable_sort(e_.what_ifs, {}, &WhatIf::what);
-    for (std::size_t i = 0; i + 1 < e_.what_ifs.size(); i += 2) {
-      const WhatIf &less = e_.what_ifs[i], &more = e_.what_ifs[i + 1];
-      if (less.what == "memory" || !less.step_ps || !more.step_ps) continue;
-      const double span = 2 * static_cast<double>(kStep) / static_cast<double>(kMillion);
-      e_.elasticities.push_back({less.what, static_cast<double>(*more.step_ps - *less.step_ps) / (span * static_cast<double>(e_.plan.step_ps()))});
+      TRY_VOID(vary_by("memory", change, cost_, static_cast<std::int64_t>(static_cast<__int128>(limit_) * (kMillion + change) / kMillion)));
     }
     return {};
   }
-  base::Result<void> vary_speed(const char* what, std::int64_t change, const costmodel::SpeedScale& scale) {
-    const costmodel::CostModel scaled = cost_.scaled(scale);
-    TRY(const Account account, account_of(scaled, e_.plan.plan));
-    return search_there(scaled, limit_, {.what = what, .change_ppm = change, .step_ps = account.step_ps()}, account);
+  /// Searches there. What is found there competes here too.
+  base::Result<void> vary_by(const char* what, std::int64_t change, const costmodel::CostModel& there, std::int64_t limit) {
+    Variant variant{there, {.what = what, .change_ppm = change}, Pool(there, limit, request_.problem.threads)};
+    TRY(Account account, account_of(there, e_.plan.plan));
+    if (limit == limit_ || account.peak_bytes() <= limit) variant.row.step_ps = account.step_ps();
+    variant.plans.add(std::move(account));
+    PlanRequest problem = request_.problem;
+    problem.memory_bytes = limit;
+    problem.relax = problem.multipliers = false;
+    TRY(const PlanAnswer answer, find_plan(there, problem));
+    for (const Candidate& c : answer.candidates) variant.plans.add(c);
+    if (!answer.candidates.empty()) TRY_VOID(pool_->add(answer.candidates.front().plan));
+    variants_.push_back(std::move(variant));
+    return {};
   }
-  base::Result<void> vary_memory(std::int64_t change) {
-    const auto limit = static_cast<std::int64_t>(static_cast<__int128>(limit_) * (kMillion + change) / kMillion);
-    WhatIf row{.what = "memory", .change_ppm = change};
-    if (e_.plan.peak_bytes() <= limit) row.step_ps = e_.plan.step_ps();
-    return search_there(cost_, limit, std::move(row), e_.plan);
+
+  /// Everything has been searched: the pool gives the answers.
+  base::Result<void> settle() {
+    for (Decision& d : e_.decisions) {
+      if (const Account* best = pool_->best(d.space)) d.best = compared(e_.plan, *best);
+    }
+    if (e_.versus && e_.versus->of_values && e_.versus->fits && e_.versus->comparison) {
+      if (const Account* best = pool_->best(request_.versus_space->space)) e_.versus->comparison = compared(e_.plan, *best);
+    }
+    for (const Account& a : pool_->plans()) {
+      if (e_.others.size() < static_cast<std::size_t>(request_.others) && !same(a.plan, e_.plan.plan)) e_.others.push_back(compared(e_.plan, a));
+    }
+    settle_marks();
+    for (Variant& v : variants_) TRY_VOID(settle(v));
+    for (std::size_t i = 0; i + 1 < e_.what_ifs.size(); i += 2) {
+      const WhatIf &less = e_.what_ifs[i], &more = e_.what_ifs[i + 1];
+      if (less.what == "memory") continue;
+      const double span = 2 * static_cast<double>(kStep) / static_cast<double>(kMillion);
+      e_.elasticities.push_back({less.what, static_cast<double>(*more.step_ps - *less.step_ps) / (span * static_cast<double>(e_.plan.step_ps()))});
+    }
+    e_.bound = bound_of(e_.plan, -e_.elasticities[1].value, -e_.elasticities[0].value);
+    TRY(e_.release, release_of(cost_, e_.plan, e_.bound));
+    return {};
   }
-  /// `here`: the explained plan there. It counts among the plans found: the search orders by closed form, this table by simulation.
-  base::Result<void> search_there(const costmodel::CostModel& cost, std::int64_t limit, WhatIf row, const Account& here) {
-    PlanRequest there = request_.problem;
-    there.memory_bytes = limit;
-    there.relax = false;
-    TRY(const PlanAnswer answer, find_plan(cost, there));
-    if (!answer.candidates.empty()) row.best = Account{answer.candidates.front().plan, answer.candidates.front().report};
-    if (here.peak_bytes() <= limit && (!row.best || here.step_ps() < row.best->step_ps())) row.best = here;
-    row.best_changes = best_.has_value() != row.best.has_value() || (best_ && best_->plan != row.best->plan);
-    e_.what_ifs.push_back(std::move(row));
+  /// The plans that are fastest here compete there.
+  base::Result<void> settle(Variant& v) {
+    constexpr std::size_t kLeaders = 3;
+    const std::vector<Account>& here = pool_->plans();
+    for (std::size_t i = 0; i < std::min(kLeaders, here.size()); ++i) TRY_VOID(v.plans.add(here[i].plan));
+    if (!v.plans.plans().empty()) v.row.best = v.plans.plans().front();
+    v.row.best_changes = here.empty() != !v.row.best || (v.row.best && !same(here.front().plan, v.row.best->plan));
+    e_.what_ifs.push_back(std::move(v.row));
+    return {};
+  }
+  /// What fits here fits in more memory too.
+  void settle_marks() {
+    if (pool_->plans().empty()) return;
+    const Account& here = pool_->plans().front();
+    auto& [stores_all, enough] = e_.memory_marks;
+    if (stores_all && here.step_ps() < stores_all->best.step_ps()) stores_all.reset();
+    if (enough && here.step_ps() < enough->best.step_ps()) enough->best = here;
+  }
+  static bool same(const plan::Plan& a, const plan::Plan& b) { return plan::canonical(a) == plan::canonical(b); }
+
+  // ---- improvements ----
+
+  /// From the explained plan on; where that does not fit, from the best that does, anew where the search on other machines found a better one.
+  base::Result<void> improve() {
+    if (pool_->plans().empty()) return {};
+    TRY(e_.memory_marks, memory_marks(cost_, request_.problem));
+    for (const auto* mark : {&e_.memory_marks.no_recomputation, &e_.memory_marks.enough}) {
+      if (*mark) TRY_VOID(pool_->add((*mark)->best.plan));
+    }
+    const bool kept = e_.limits.fits();
+    bool settled = false;
+    while (!settled) {
+      const Account now = kept ? e_.plan : pool_->plans().front();
+      TRY(e_.improvements, improvements_of(cost_, now, kept, request_.problem, *pool_));
+      settled = kept || now.plan == pool_->plans().front().plan;
+    }
     return {};
   }
 
   // ---- verdict ----
-
-  [[nodiscard]] TimeBound bound() const {
-    const double bubble = static_cast<double>(e_.limits.bubble_ps) / static_cast<double>(e_.plan.step_ps());
-    double compute = 0, communication = 0;
-    for (const Elasticity& x : e_.elasticities) (x.what == "compute" ? compute : communication) = -x.value * (1 - bubble);
-    if (bubble > compute && bubble > communication) return TimeBound::kBubble;
-    return communication > compute ? TimeBound::kCommunication : TimeBound::kCompute;
-  }
 
   /// The fastest plan known, explained or found, against the next.
   void judge() {
@@ -226,10 +257,10 @@ class Explainer {
   }
 
   const costmodel::CostModel& cost_;
-  const ExplainRequest& request_;
+  ExplainRequest request_;
   std::int64_t limit_ = 0;
-  std::optional<Account> best_;      // fastest that fits, found or explained
-  std::vector<Account> pool_;        // every plan simulated on the unchanged machine
+  std::optional<Pool> pool_;         // every plan simulated on the unchanged machine
+  std::vector<Variant> variants_;
   Explanation e_;
 };
 

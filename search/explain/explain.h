@@ -1,8 +1,9 @@
 #pragma once
 /// \file
 /// Why a plan is as fast as it is, what limits it, what else there is, and how far the answer can be trusted. Everything is computed:
-/// by taking the simulated step apart (account.h), by searching the same problem, and by simulating and searching again on
-/// machines that are 10 % faster or slower, or hold 10 % more or less.
+/// by taking the simulated step apart (account.h), by searching the same problem with each decision undone (decisions.h), and by simulating and
+/// searching again on machines that are 10 % or twice (improvements.h) as fast, or hold as much more. Every plan that is found anywhere and fits competes
+/// for every answer (pool.h): no plan of an explanation beats one that is called the best.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "costmodel/uncertainty.h"
 #include "search/explain/account.h"
 #include "search/explain/decisions.h"
+#include "search/explain/improvements.h"
 #include "search/explain/limits.h"
 #include "search/planner.h"
 
@@ -57,10 +59,6 @@ struct Elasticity {
   double value = 0;                        // negative: more of it saves time
 };
 
-/// What binds time, of three scores, with β the bubble's share of the critical stage and e the elasticities: computation −e_c (1 − β), communication
-/// −e_b (1 − β), bubble β. The elasticities count hidden communication that would be the next to be exposed, which shares of time do not.
-enum class TimeBound : std::uint8_t { kCompute, kCommunication, kBubble };
-
 /// Whether the fastest plan is faster than every other that is known in spite of the band b, with d_i the parts of their difference and g = Σ d_i the gap:
 ///   kCertain  g > b · step for all: even if the prices behind two plans are wrong independently of each other
 ///   kLikely   g > b · Σ |d_i| for all: if a part's prices are wrong by one factor in both plans, which share most prices
@@ -83,9 +81,13 @@ struct Explanation {
   std::vector<Comparison> others;          // fastest first; may hold faster plans than the explained one
   std::optional<Comparison> uniform;       // fastest with one strategy for all layers in equal stages (uniform_sweep.h); none: none fits
   std::uint64_t uniform_plans = 0;         // of so many priced
+  std::size_t simulated = 0;               // plans simulated on the machine as it is
   std::optional<Versus> versus;
   std::vector<WhatIf> what_ifs;
-  std::vector<Elasticity> elasticities;    // compute, bandwidth
+  std::vector<Elasticity> elasticities;    // bandwidth, compute
+  std::vector<Improvement> improvements;   // largest gain first
+  MemoryMarks memory_marks;
+  std::optional<Release> release;          // of what binds time
   costmodel::Uncertainty uncertainty;
   std::int64_t gap_ps = 0;                 // from the fastest plan known (explained or rival) to the next; 0: there is none
   std::optional<LeastSure> least_sure;     // none: there is no other plan

@@ -118,6 +118,14 @@ base::Result<Limits> limits_of(const costmodel::CostModel& cost, const Account& 
   return limits;
 }
 
+TimeBound bound_of(const Account& account, double compute, double bandwidth) {
+  const double bubble = static_cast<double>(account.parts()[index(TimePart::kBubble)]) / static_cast<double>(account.step_ps());
+  compute *= 1 - bubble;
+  bandwidth *= 1 - bubble;
+  if (bubble > compute && bubble > bandwidth) return TimeBound::kBubble;
+  return bandwidth > compute ? TimeBound::kCommunication : TimeBound::kCompute;
+}
+
 base::Result<std::vector<Relaxation>> ways_to_fit(const costmodel::CostModel& cost, const Account& account, std::int64_t limit_bytes) {
   ORRERY_CHECK(account.peak_bytes() > limit_bytes, "the plan fits {} bytes", limit_bytes);
   const auto gib = [](std::int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); };

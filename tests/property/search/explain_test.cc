@@ -1,13 +1,14 @@
-// Any plan's step, taken apart, is whole again; and so is the difference of any two.
+// Any plan's step, taken apart, is whole again; and so is the difference of any two. What an explanation calls the best is not beaten by any plan it shows.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "search/explain/limits.h"
+#include "search/explain/explain.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/costmodel/machines.h"
+#include "tests/unit/search/random_machine.h"
 
 namespace orrery::search {
 namespace {
@@ -55,6 +56,61 @@ RC_GTEST_PROP(Waterfall, FasterDevicesAndLinksNeverSlowOneStage, (std::uint64_t 
   RC_ASSERT(computes.has_value() && sends.has_value());
   RC_ASSERT(computes->step_ps() <= account->step_ps());
   RC_ASSERT(sends->step_ps() <= account->step_ps());
+}
+
+/// A random problem, and one of the plans that its search simulates.
+struct Question {
+  std::optional<costmodel::CostModel> cost;
+  ExplainRequest request;
+};
+Question draw_question() {
+  base::Rng rng(*rc::gen::arbitrary<std::uint64_t>());
+  const Machine machine = random_machine(rng, 4);
+  Question q;
+  q.cost = cost_of(machine, block_kind(static_cast<int>(rng.below(kBlockKinds)), static_cast<int>(between(rng, 2, 4))));
+  PlanRequest& problem = q.request.problem;
+  problem.cluster = "random";
+  problem.hosts = machine.hosts;
+  problem.global_batch = machine.devices() * between(rng, 1, 2);
+  problem.memory_bytes = between(rng, 20, 200) * 1'000'000;
+  problem.top = 3;
+  const auto answer = find_plan(*q.cost, problem);
+  RC_ASSERT(answer.has_value());
+  RC_PRE(!answer->candidates.empty());
+  q.request.plan = answer->candidates[rng.below(answer->candidates.size())].plan;
+  return q;
+}
+
+RC_GTEST_PROP(Explanation, NoPlanOfThePageBeatsWhatItCallsTheBest, ()) {
+  const Question q = draw_question();
+  const auto e = explain(*q.cost, q.request);
+  RC_ASSERT(e.has_value());
+  const std::vector<const Comparison*> known = rivals(*e);
+  const std::int64_t best = known.empty() ? e->plan.step_ps() : std::min(e->plan.step_ps(), known.front()->account.step_ps());
+  // Plans named anywhere, also as the best of other machines, simulated on this one.
+  const auto holds = [&](const plan::Plan& plan) {
+    if (plan.global_batch != q.request.plan.global_batch || plan.hosts != q.request.plan.hosts) return true;
+    const auto here = account_of(*q.cost, plan);
+    return here.has_value() && (here->peak_bytes() > q.request.problem.memory_bytes || here->step_ps() >= best);
+  };
+  for (const Comparison* c : known) RC_ASSERT(holds(c->account.plan));
+  for (const WhatIf& w : e->what_ifs) {
+    if (!w.best) continue;
+    RC_ASSERT(holds(w.best->plan));
+    if (w.step_ps) RC_ASSERT(w.best->step_ps() <= *w.step_ps);
+  }
+  for (const Improvement& x : e->improvements) {
+    RC_ASSERT(holds(x.best));
+    if (x.kept_gain_ppm) RC_ASSERT(x.best_gain_ppm >= *x.kept_gain_ppm);
+  }
+  const auto devices = static_cast<std::int64_t>(q.cost->topology().device_count());
+  for (const Decision& d : e->decisions) {
+    for (const Comparison* c : known) {
+      if (!allows(d.space, c->account.plan, devices)) continue;
+      RC_ASSERT(d.best.has_value());
+      RC_ASSERT(d.best->account.step_ps() <= c->account.step_ps());
+    }
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <set>
 
@@ -73,11 +74,6 @@ TEST(Changes, NameWhatTheOtherPlanDoes) {
   mixed.stages[0].runs[1].count = 3;
   mixed.stages[0].runs[0].strategy.recompute = plan::Recompute::kFull;
   EXPECT_THAT(changes(uniform(1, 1, 4), mixed), testing::ElementsAre("recomputation none → full (1 layer), none (3 layers)"));
-}
-
-TEST(Changes, LayersInShortHaveTheOtherPlansValuesOnly) {
-  EXPECT_TRUE(layer_choices(uniform(1, 1, 4), uniform(1, 1, 4)).empty());
-  EXPECT_THAT(layer_choices(uniform(1, 1, 4), uniform(2, 1, 2)), testing::ElementsAre("tp 2", "dp 2"));
 }
 
 // The best uniform plan and the one asked for count as much as those of the search: none known is nearer than the stated gap.
@@ -222,6 +218,75 @@ TEST(Explain, NamesTheLinkThatCommunicationWaitsFor) {
   ASSERT_EQ(e->limits.links.size(), 1U);
   EXPECT_EQ(e->limits.links.front().kind, "nvlink");
   EXPECT_GT(e->limits.links.front().saved_ps, 0);
+}
+
+TEST(Explain, TwiceOfEverythingIsRankedAndNeverLosesToTheKeptPlan) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  const auto e = explain(cost, of_best(cost, tiny_problem()));
+  ASSERT_TRUE(e.has_value());
+  std::set<std::string> what;
+  for (const Improvement& x : e->improvements) {
+    what.insert(x.what);
+    if (x.kept_gain_ppm) {
+      EXPECT_GE(x.best_gain_ppm, *x.kept_gain_ppm) << x.what;
+    }
+    if (x.what != "twice the global batch (16)") {
+      EXPECT_GE(x.best_gain_ppm, 0) << x.what;
+    }
+  }
+  // The tiny cluster is none of the catalog: more hosts of it are not known.
+  EXPECT_THAT(what, testing::ElementsAre("computation twice as fast", "devices of twice the memory", "links of twice the bandwidth", "twice the global batch (16)"));
+  EXPECT_TRUE(std::ranges::is_sorted(e->improvements, std::greater<>(), &Improvement::best_gain_ppm));
+}
+
+TEST(Explain, SaysHowMuchMemoryWouldEndRecomputation) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  PlanRequest problem = tiny_problem();
+  problem.space = *restrict_to_dimensions("dp", {});
+  problem.space.recompute_full = true;
+  problem.space.fix_micro_batches = 1;
+  const Account stores_all = *account_of(cost, uniform(1, 1, 4, 2));
+  problem.memory_bytes = stores_all.peak_bytes() - 1;
+  const auto e = explain(cost, of_best(cost, problem));
+  ASSERT_TRUE(e.has_value());
+  EXPECT_GT(part(e->plan.parts(), sim::TimePart::kRecompute), 0);
+  ASSERT_TRUE(e->memory_marks.no_recomputation.has_value());
+  EXPECT_EQ(e->memory_marks.no_recomputation->bytes, std::int64_t{1} << 30);  // whole GiB
+  EXPECT_EQ(part(e->memory_marks.no_recomputation->best.parts(), sim::TimePart::kRecompute), 0);
+  EXPECT_LE(e->memory_marks.no_recomputation->best.step_ps(), e->plan.step_ps());  // equal where reductions outlast what is recomputed
+  problem.memory_bytes = stores_all.peak_bytes();
+  const auto roomy = explain(cost, of_best(cost, problem));
+  ASSERT_TRUE(roomy.has_value());
+  EXPECT_FALSE(roomy->memory_marks.no_recomputation.has_value());
+}
+
+TEST(Explain, SaysWhatWouldEndTheBubble) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  ExplainRequest request;
+  request.problem = tiny_problem();
+  request.plan = uniform(1, 4, 1, 8);
+  const auto e = explain(cost, request);
+  ASSERT_TRUE(e.has_value());
+  ASSERT_TRUE(e->release.has_value());
+  EXPECT_NE(e->release->then, TimeBound::kBubble);
+  EXPECT_GT(e->release->gain_ppm, 0);
+}
+
+TEST(Pool, KeepsEveryPlanOnceAndGivesTheFastestOfASpace) {
+  const costmodel::CostModel cost = tiny_cost(4, 4);
+  Pool pool(cost, 1 << 30, 1);
+  for (int twice = 0; twice < 2; ++twice) {
+    for (const plan::Plan& p : {uniform(1, 1, 4), uniform(4, 1, 1), uniform(1, 4, 1)}) ASSERT_TRUE(pool.add(p).has_value());
+  }
+  EXPECT_EQ(pool.simulated(), 3U);
+  ASSERT_EQ(pool.plans().size(), 3U);
+  EXPECT_TRUE(std::ranges::is_sorted(pool.plans(), {}, &Account::step_ps));
+  ASSERT_NE(pool.best(*fix_values("pp=4", Space{})), nullptr);
+  EXPECT_EQ(pool.best(*fix_values("pp=4", Space{}))->plan, uniform(1, 4, 1));
+  EXPECT_EQ(pool.best(*fix_values("pp=2", Space{})), nullptr);
+  Pool narrow(cost, 1000, 1);
+  ASSERT_TRUE(narrow.add(uniform(1, 1, 4)).has_value());
+  EXPECT_TRUE(narrow.plans().empty());
 }
 
 TEST(Explain, VersusAValueIsTheBestPlanWithIt) {

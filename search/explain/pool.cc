@@ -1,0 +1,66 @@
+#include "search/explain/pool.h"
+
+#include <algorithm>
+
+#include "search/explain/decisions.h"
+#include "search/programs/layer_program.h"
+
+namespace orrery::search {
+namespace {
+
+std::string key_of(const plan::Plan& plan) { return plan::fingerprint(plan::canonical(plan)); }
+
+}  // namespace
+
+base::Result<void> Pool::add(const plan::Plan& plan) {
+  if (known_.contains(key_of(plan))) return {};
+  TRY(Account account, account_of(cost_, plan));
+  add(std::move(account));
+  return {};
+}
+
+void Pool::add(Account account) {
+  if (!known_.insert(key_of(account.plan)).second || account.peak_bytes() > limit_bytes_) return;
+  const auto after = std::ranges::upper_bound(plans_, account.step_ps(), {}, &Account::step_ps);
+  plans_.insert(after, std::move(account));
+}
+
+void Pool::add(const Candidate& candidate) {
+  kindest_ = std::min(kindest_, static_cast<double>(candidate.report.step_time_ps) / static_cast<double>(candidate.closed_form_ps));
+  add(Account{candidate.plan, candidate.report});
+}
+
+base::Result<Pool::Searched> Pool::search(PlanRequest request, RunnersUp runners_up) {
+  constexpr int kKept = 32;          // plans that a search keeps
+  constexpr std::size_t kAtOnce = 4; // simulated together: a number of its own, so that threads change nothing
+  request.top = std::max(request.top, kKept);
+  request.relax = request.multipliers = false;
+  const std::int64_t budget = limit_bytes_ - cost_.context_bytes();
+  TRY(const LoopResult loops, run_loops(cost_, request, budget, runners_up));
+  if (loops.finalists.empty()) return Searched{false, loops.least_peak_bytes >= kForbidden ? 0 : loops.least_peak_bytes - budget};
+  std::vector<Finalist> batch;
+  const auto simulate = [&]() -> base::Result<void> {
+    TRY(const Evaluated evaluated, evaluate(cost_, batch, threads_));
+    for (const Candidate& c : evaluated.candidates) add(c);
+    batch.clear();
+    return {};
+  };
+  for (const Finalist& f : loops.finalists) {
+    if (batch.empty() && runners_up == RunnersUp::kCheapest) {
+      const Account* best = this->best(request.space);
+      if (best != nullptr && static_cast<double>(f.closed_form_ps) * kindest_ >= static_cast<double>(best->step_ps())) break;
+    }
+    if (!known_.contains(key_of(f.plan))) batch.push_back(f);
+    if (batch.size() == kAtOnce) TRY_VOID(simulate());
+  }
+  TRY_VOID(simulate());
+  return Searched{true, 0};
+}
+
+const Account* Pool::best(const Space& space) const {
+  const auto devices = static_cast<std::int64_t>(cost_.topology().device_count());
+  const auto found = std::ranges::find_if(plans_, [&](const Account& a) { return allows(space, a.plan, devices); });
+  return found == plans_.end() ? nullptr : &*found;
+}
+
+}  // namespace orrery::search

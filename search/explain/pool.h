@@ -1,0 +1,57 @@
+#pragma once
+/// \file
+/// The plans that an explanation knows: everything that was simulated on one machine, each plan once. All answers of a page come from
+/// one pool, so none of them can be beaten by a plan that stands elsewhere on the page.
+///
+/// A search orders plans by closed form, and the simulator may order them otherwise. So a search's plans are simulated, cheapest first, until
+///
+///     closed form of the next · least (simulated / closed form) seen so far  >=  best simulated of this search
+///
+/// or all that the search kept are: then no plan that the simulator treats as kindly as the luckiest one known can still win. Quick runners-up are cheap
+/// and many-sided: all of them are simulated.
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "costmodel/cost_model.h"
+#include "search/explain/account.h"
+#include "search/outer_loops.h"
+
+namespace orrery::search {
+
+class Pool {
+ public:
+  /// `limit_bytes`: what a device may hold.
+  Pool(costmodel::CostModel cost, std::int64_t limit_bytes, int threads) : cost_(std::move(cost)), limit_bytes_(limit_bytes), threads_(threads) {}
+
+  /// Simulates the plan unless it is known. Errors: those of account_of.
+  base::Result<void> add(const plan::Plan& plan);
+  void add(Account account);
+  void add(const Candidate& candidate);
+
+  struct Searched {
+    bool found = false;
+    std::int64_t shortfall_bytes = 0;  // nothing fits: what the smallest lacks; 0: nothing divides
+  };
+  /// Searches the request within the pool's limit. Errors: those of the simulator.
+  base::Result<Searched> search(PlanRequest request, RunnersUp runners_up = RunnersUp::kCheapest);
+
+  /// Those that fit, fastest first; of equals the first added.
+  [[nodiscard]] const std::vector<Account>& plans() const { return plans_; }
+  /// The fastest plan of a space, or null.
+  [[nodiscard]] const Account* best(const Space& space) const;
+  /// Plans simulated, those that do not fit among them.
+  [[nodiscard]] std::size_t simulated() const { return known_.size(); }
+
+ private:
+  costmodel::CostModel cost_;
+  std::int64_t limit_bytes_;
+  int threads_;
+  double kindest_ = 1;              // least simulated / closed form
+  std::set<std::string> known_;     // fingerprints
+  std::vector<Account> plans_;
+};
+
+}  // namespace orrery::search

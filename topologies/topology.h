@@ -138,6 +138,10 @@ class Topology {
   /// @pre ppm > 0.
   [[nodiscard]] Topology with_link_rates(int64_t ppm, std::string_view kind = {}) const;
 
+  /// The same machine with the links inside hosts, and those of the fabric (an end outside of any host, or in another one), at ppm / 10^6 of their rate.
+  /// Rounding and precondition as above.
+  [[nodiscard]] Topology with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const;
+
   /// Set when all hosts are copies of the first, and one core switch joins them.
   const std::optional<HostCopies>& host_copies() const { return host_copies_; }
 
@@ -160,6 +164,8 @@ class Topology {
  private:
   friend class TopologyBuilder;
   Topology();
+  template <class Ppm>
+  [[nodiscard]] Topology with_rates(const Ppm& ppm_of) const;
 
   std::string name_;
   uint32_t hosts_ = 0;

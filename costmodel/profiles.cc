@@ -1,6 +1,7 @@
 #include "costmodel/profiles.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "base/data_dir.h"
@@ -39,8 +40,10 @@ model::Profile in_training(model::Profile device, const model::Profile& software
   std::erase_if(device.collectives, [&](const model::CollectiveTimes& c) { return c.link_rate > 0 && c.link_rate != rate; });
   const bool flash = device.framework || !model.dropout;
   device.framework = software.framework;
-  if (flash) device.framework->attention = model::AttentionKernel::kFlash, device.framework->dropout = false;
+  if (device.framework && flash) device.framework->attention = model::AttentionKernel::kFlash, device.framework->dropout = false;
   device.composition_factor = software.composition_factor;
+  // A step is never better known than its products, nor than published steps were.
+  device.composition_residual = std::hypot(software.composition_residual, device.surfaces.empty() ? 0.0 : device.surfaces.front().residual);
   device.step_communication = software.step_communication;
   return device;
 }

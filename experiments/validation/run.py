@@ -153,6 +153,7 @@ def report(table, layers, families=FAMILIES):
     held, by_family, width, score = bands(table)
     error = mean(abs(r["predicted"] / r["measured"] - 1) for r in table)
     print(f"\n80 % bands hold {percent(held)} of {len(table)} rows; mean width {percent(width)} = {width / error:.2f} x the mean error; interval score {percent(score)}")
+    print(f"80 % of the rows are predicted within {percent(quantile([abs(r['measured'] / r['predicted'] - 1) for r in table], COVERAGE))}")
     print("held by family: " + ", ".join(f"{f} {percent(h)}" for f, h in by_family.items()))
     return fine and 0.7 <= held <= 0.9 and width <= 4 * error
 

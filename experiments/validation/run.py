@@ -74,7 +74,8 @@ def ranking(table):
                 pairs += 1
                 right += (p - q) * (m - n) > 0
         regrets.append(measured[predicted.index(min(predicted))] / min(measured) - 1)
-    return {"groups": len(regrets), "spearman": mean(correlations), "pairwise": right / pairs, "mean_regret": mean(regrets), "worst_regret": max(regrets)}
+    return {"groups": len(regrets), "spearman": mean(correlations), "pairwise": right / pairs, "mean_regret": mean(regrets), "worst_regret": max(regrets),
+            "regrets": regrets}
 
 
 def layer_parts(orrery, case, model, constants, layers):
@@ -180,15 +181,22 @@ def plot(table, path):
     matplotlib.rcParams["svg.hashsalt"] = "orrery"
     from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
 
-    figure, axes = pyplot.subplots(figsize=(6, 6))
+    figure, (axes, order) = pyplot.subplots(1, 2, figsize=(11, 5))
     for family in FAMILIES:
         points = [(r["measured"], r["predicted"]) for r in table if r["family"] == family]
         axes.loglog(*zip(*points), ".", label=family, alpha=0.6)
     ends = [min(r["measured"] for r in table), max(r["measured"] for r in table)]
+    half = quantile([abs(r["measured"] / r["predicted"] - 1) for r in table], COVERAGE)
     axes.loglog(ends, ends, "k-", linewidth=0.8)
+    axes.fill_between(ends, [e / (1 + half) for e in ends], [e / (1 - half) for e in ends], color="k", alpha=0.1, label=f"80 % band, ±{percent(half)}")
     axes.set_xlabel("measured step time, s")
     axes.set_ylabel("predicted step time, s")
     axes.legend()
+    losses = sorted(100 * loss for loss in ranking([r for r in table if r["family"] == "vtrain-one-host"])["regrets"])
+    order.step(range(1, len(losses) + 1), losses, where="mid")
+    order.set_xlabel("groups of plans for one model, batch and number of GPUs (vTrain, one host), by regret")
+    order.set_ylabel("predicted best plan slower than the real best, %")
+    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

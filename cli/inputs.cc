@@ -64,7 +64,7 @@ base::Result<Scene> make_scene(const std::string& model_name, const std::string&
   TRY(topologies::Topology topology, find_cluster(cluster, hosts, ranks_wanted));
   std::optional<model::Profile> profile;
   if (profile_name.empty()) {
-    TRY(profile, costmodel::device_profile(topology));
+    TRY(profile, costmodel::device_profile(topology, model));
   } else {
     TRY(profile, costmodel::find_profile(profile_name, model));
   }

@@ -83,7 +83,7 @@ class Worker {
     cost_.reset();
     std::optional<model::Profile> profile;
     if (request_.profile.empty()) {
-      TRY(profile, costmodel::device_profile(*job.cluster));
+      TRY(profile, costmodel::device_profile(*job.cluster, job.row.model));
     } else {
       TRY(profile, costmodel::find_profile(request_.profile, job.row.model));
     }

@@ -94,6 +94,14 @@ void make_monotone(std::vector<model::CollectivePoint>& points) {
   for (std::size_t i = 1; i < points.size(); ++i) points[i].seconds = std::max(points[i].seconds, points[i - 1].seconds);
 }
 
+/// factor in millionths, as prices are integers.
+std::int64_t ppm_of(double factor) { return std::llround(factor * 1e6); }
+
+std::int64_t ceil_ratio(std::int64_t ps, double factor) {
+  const auto scaled = static_cast<__int128>(ps) * ppm_of(factor);
+  return static_cast<std::int64_t>((scaled + 999'999) / 1'000'000);
+}
+
 void check_ranks(std::int64_t bytes, int first_rank, int rank_count, const topologies::Topology& topology) {
   ORRERY_CHECK(bytes >= 0 && rank_count > 0, "{} bytes over {} ranks", bytes, rank_count);
   ORRERY_CHECK(first_rank >= 0 && first_rank + rank_count <= static_cast<int>(topology.device_count()), "ranks {} .. {} of {}",
@@ -142,8 +150,8 @@ std::int64_t Transfer::duration_ps() const {
 }
 
 CollectivePrices::CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured,
-                                   RateScale scale)
-    : topology_(&topology), measured_(std::move(measured)), scale_(scale) {
+                                   RateScale scale, model::StepCommunication step)
+    : topology_(&topology), measured_(std::move(measured)), scale_(scale), step_(step) {
   for (auto& entry : measured_) make_monotone(entry.points);
 }
 
@@ -207,11 +215,14 @@ const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t
   return best;
 }
 
-Transfer CollectivePrices::rescaled(Transfer transfer, int hosts) const {
+Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) const {
+  if (measured) transfer.latency_ps = ceil_ratio(transfer.latency_ps, step_.factor);
+  transfer.latency_ps += base::ceil_ps(base::Seconds(step_.issue_seconds));
   constexpr std::int64_t kMillion = 1'000'000;
   const std::int64_t ppm = hosts > 1 ? scale_.across_hosts_ppm : scale_.in_hosts_ppm;
-  if (transfer.rate_cap == 0 || ppm == kMillion) return transfer;
-  const auto cap = static_cast<__int128>(transfer.rate_cap) * ppm / kMillion;
+  if (transfer.rate_cap == 0) return transfer;
+  const auto scaled = static_cast<__int128>(transfer.rate_cap) * ppm / kMillion;
+  const auto cap = scaled * kMillion / ppm_of(step_.factor);
   transfer.rate_cap = static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
   return transfer;
 }
@@ -283,7 +294,7 @@ Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::
       t.rate_cap = whole.rate_cap;
     }
   }
-  return rescaled(t, hosts);
+  return in_step(t, entry != nullptr, hosts);
 }
 
 Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count,
@@ -336,7 +347,7 @@ Transfer CollectivePrices::priced_exchange(int peer_offset, std::int64_t bytes, 
     if (best == nullptr || distance < best_distance) best = &entry, best_distance = distance;
   }
   if (best != nullptr) apply(*best, bytes, 1, t);
-  return rescaled(t, hosts);
+  return in_step(t, best != nullptr, hosts);
 }
 
 Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const {

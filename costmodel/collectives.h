@@ -23,6 +23,9 @@
 /// link allows, the library evidently uses more paths than our one ring, and that link carries no load of ours. Where such a link is degraded to a part f of what
 /// it was built with, the measured rate is taken to fall to f of itself. Links of a detour around a failed link were in no measurement: their shares count.
 ///
+/// In a training step (model::StepCommunication): measured entries take `factor` times as long, links inside hosts give 1 / factor of their rate and those of
+/// the fabric `fabric_share` (costmodel/cost_model.h scales the topology), and every operation waits `issue_seconds` more.
+///
 /// Scope: one ring, no trees, no in-switch reduction; links are loaded at the same time by ranks of one class only.
 #include <cstdint>
 #include <vector>
@@ -54,7 +57,7 @@ struct PathSummary {
 class CollectivePrices {
  public:
   /// The topology must outlive this object.
-  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured, RateScale scale = {});
+  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured, RateScale scale = {}, model::StepCommunication step = {});
 
   [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
                                     int rank_count, Senders senders = Senders::kOfClass) const;
@@ -85,8 +88,8 @@ class CollectivePrices {
   [[nodiscard]] Paths exchange_paths(int first_rank, int rank_count, int peer_offset) const;
   [[nodiscard]] Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const;
   [[nodiscard]] Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const;
-  /// Measured rates by scale_.
-  [[nodiscard]] Transfer rescaled(Transfer transfer, int hosts) const;
+  /// Measured entries by scale_ and the step's factor; any operation with what the host adds.
+  [[nodiscard]] Transfer in_step(Transfer transfer, bool measured, int hosts) const;
   void sort(std::vector<topologies::LinkId>& crossed) const;
   [[nodiscard]] Transfer load(Transfer transfer, Paths paths, std::int64_t divisor) const;
   [[nodiscard]] std::int64_t least_share(Paths paths, std::int64_t divisor) const;
@@ -94,6 +97,7 @@ class CollectivePrices {
   const topologies::Topology* topology_;
   std::vector<model::CollectiveTimes> measured_;
   RateScale scale_;
+  model::StepCommunication step_;
 };
 
 }  // namespace orrery::costmodel

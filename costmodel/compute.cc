@@ -140,7 +140,8 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model, c
   if (!profile) return prices;
   const auto type = model::compute_dtype(precision);
   for (const auto& surface : profile->surfaces) {
-    if (surface.dtype == type) prices.surface_.emplace(surface, profile->framework, DeviceRates{prices.roofline_.peak(type), prices.roofline_.memory_bandwidth});
+    const DeviceRates rates{prices.roofline_.peak(type), prices.roofline_.memory_bandwidth};
+    if (surface.dtype == type) prices.surface_.emplace(surface, profile->framework, rates, profile->composition_factor);
   }
   for (const auto& p : profile->operators) {
     if (p.shape.dtype != type || !(p.seconds_median > 0)) continue;
@@ -169,7 +170,7 @@ double ComputePrices::seconds(const SegmentShape& shape, Phase phase) const {
   if (roofline == 0) return 0;
   if (const auto measured = operator_seconds(shape, phase)) return composition_factor_ * *measured + launch_seconds_;
   if (layers_) return roofline_.seconds(shape, phase) * layers_->factor(shape, phase);
-  return surface_ ? composition_factor_ * roofline + launch_seconds_ : roofline;
+  return surface_ ? roofline + launch_seconds_ : roofline;
 }
 
 double ComputePrices::base_seconds(const SegmentShape& shape, Phase phase) const {

@@ -11,8 +11,8 @@
 ///   0.90 when causal (flash attention skips half; 0.77 .. 1.16 measured there from 2048 tokens up), 0.50 when not. Other segments 0.80 of the
 ///   peak, which only binds on devices with little arithmetic. AdamW, zeroing and accumulation are bandwidth.
 ///
-/// (s) A fitted surface of the device (surface.h), where the profile has one for the type: R is then its time, times composition_factor, plus launch
-///     as in (a), and (a) and (b) refine it.
+/// (s) A fitted surface of the device (surface.h), where the profile has one for the type: R is then its time, which has composition_factor in it, plus
+///     launch as in (a), and (a) and (b) refine it.
 ///
 /// (a) Measured operators, points (shape, seconds) of the same kind, phase, type and flags:
 ///

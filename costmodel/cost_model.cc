@@ -1,6 +1,7 @@
 #include "costmodel/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -39,6 +40,8 @@ base::Result<void> check_rates(const model::Profile& profile) {
   require(profile.overlap_slowdown >= 1 && profile.overlap_slowdown <= 100, "overlap_slowdown");
   require(profile.launch_seconds >= 0, "launch_seconds");
   require(profile.context_bytes >= 0, "context_bytes");
+  const model::StepCommunication& step = profile.step_communication;
+  require(step.factor >= 1 && step.issue_seconds >= 0 && step.fabric_share > 0 && step.fabric_share <= 1, "step_communication");
   for (const auto& c : profile.collectives) {
     require(c.size >= 2 && c.stride >= 1 && c.hosts >= 1 && c.latency_seconds >= 0, "a collective");
     require(c.bus_bandwidth > 0 || !c.points.empty(), "a collective without bandwidth and points");
@@ -62,6 +65,12 @@ RateScale measured_rates(const SpeedScale& s) {
   return {when(Carrier::kMeasuredInHosts), when(Carrier::kMeasuredAcrossHosts)};
 }
 
+/// Links as fast as transfers in a training step find them.
+topologies::Topology in_step(topologies::Topology topology, const model::StepCommunication& step) {
+  if (step == model::StepCommunication{}) return topology;
+  return topology.with_level_rates(std::llround(kPerMillion / step.factor), std::llround(kPerMillion * step.fabric_share));
+}
+
 topologies::Topology scaled_links(const topologies::Topology& topology, const SpeedScale& s) {
   switch (s.bandwidth_of) {
     case Carrier::kAll: return topology.with_link_rates(s.bandwidth_ppm);
@@ -83,7 +92,8 @@ struct CostModel::State {
         options(o),
         scale(std::move(s)),
         compute(std::move(c)),
-        collectives(topology, profile ? profile->collectives : std::vector<model::CollectiveTimes>{}, measured_rates(scale)) {}
+        collectives(topology, profile ? profile->collectives : std::vector<model::CollectiveTimes>{}, measured_rates(scale),
+                    profile ? profile->step_communication : model::StepCommunication{}) {}
   State(const State&) = delete;  // collectives refers to topology
   State& operator=(const State&) = delete;
 
@@ -103,6 +113,7 @@ base::Result<CostModel> CostModel::make(model::ModelSpec model, topologies::Topo
     TRY_VOID(check_rates(*profile));
   }
   TRY(auto compute, ComputePrices::make(model, topology, profile, options.precision));
+  if (profile) topology = in_step(std::move(topology), profile->step_communication);
   CostModel made;
   made.state_ = std::make_shared<const State>(std::move(model), std::move(topology), std::move(profile), options, std::move(compute));
   return made;

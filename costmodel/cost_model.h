@@ -83,6 +83,7 @@ class CostModel {
   [[nodiscard]] Origin compute_origin() const;
   [[nodiscard]] Origin communication_origin() const;
   [[nodiscard]] const model::ModelSpec& model() const;
+  /// With the rates that a step's transfers find (model::StepCommunication).
   [[nodiscard]] const topologies::Topology& topology() const;
   [[nodiscard]] const std::optional<model::Profile>& profile() const;
   [[nodiscard]] const CostModelOptions& options() const;

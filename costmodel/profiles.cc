@@ -1,6 +1,7 @@
 #include "costmodel/profiles.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "base/data_dir.h"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr std::string_view kFolder = "costmodel/profiles";
 constexpr std::string_view kDevices = "costmodel/profiles/devices";
+constexpr std::string_view kSoftware = "costmodel/profiles/software";
+constexpr std::string_view kTrainingStep = "training-step";
 constexpr std::string_view kExtension = ".json";
 
 std::vector<std::string> names(std::string_view folder = kFolder) {
@@ -24,6 +27,25 @@ std::vector<std::string> names(std::string_view folder = kFolder) {
 base::Result<model::Profile> load_shipped(std::string_view name, std::string_view folder = kFolder) {
   TRY(const auto path, base::data_file(fmt::format("{}/{}{}", folder, name, kExtension)));
   return model::load_profile(path.string());
+}
+
+/// Rate of the first device's link to the second; 0: there is none, or they do not share a host.
+double device_link_rate(const topologies::Topology& topology) {
+  if (topology.device_count() < 2 || !topology.same_host(0, 1)) return 0;
+  return static_cast<double>(topology.link(topology.route(0, 1).front()).bytes_per_second);
+}
+
+model::Profile in_training(model::Profile device, const model::Profile& software, const topologies::Topology& topology, const model::ModelSpec& model) {
+  const double rate = device_link_rate(topology);
+  std::erase_if(device.collectives, [&](const model::CollectiveTimes& c) { return c.link_rate > 0 && c.link_rate != rate; });
+  const bool flash = device.framework || !model.dropout;
+  device.framework = software.framework;
+  if (device.framework && flash) device.framework->attention = model::AttentionKernel::kFlash, device.framework->dropout = false;
+  device.composition_factor = software.composition_factor;
+  // A step is never better known than its products, nor than published steps were.
+  device.composition_residual = std::hypot(software.composition_residual, device.surfaces.empty() ? 0.0 : device.surfaces.front().residual);
+  device.step_communication = software.step_communication;
+  return device;
 }
 
 }  // namespace
@@ -51,12 +73,14 @@ base::Result<model::Profile> find_profile(std::string_view name, const model::Mo
   return base::fail(std::move(error));
 }
 
-base::Result<std::optional<model::Profile>> device_profile(const topologies::Topology& topology) {
+base::Result<std::optional<model::Profile>> device_profile(const topologies::Topology& topology, const model::ModelSpec& model) {
   const auto models = topology.device_models();
   for (const auto& name : names(kDevices)) {
     TRY(model::Profile profile, load_shipped(name, kDevices));
     const auto named = [&](const topologies::DeviceModel& d) { return names_device(profile.device, d.name); };
-    if (!models.empty() && std::all_of(models.begin(), models.end(), named)) return std::optional<model::Profile>(std::move(profile));
+    if (models.empty() || !std::all_of(models.begin(), models.end(), named)) continue;
+    TRY(const model::Profile software, load_shipped(kTrainingStep, kSoftware));
+    return std::optional<model::Profile>(in_training(std::move(profile), software, topology, model));
   }
   return std::nullopt;
 }

@@ -24,8 +24,11 @@ std::vector<CatalogProfile> list_profiles();
 /// Errors: kNotFound with "did you mean" or the list of names; those of the reader.
 base::Result<model::Profile> find_profile(std::string_view name, const model::ModelSpec& model);
 
-/// The surface that ships for the one device model of a cluster (costmodel/profiles/devices/), used when no profile is named; none: the device is
-/// not among them, or there are several device models. Errors: those of the reader.
-base::Result<std::optional<model::Profile>> device_profile(const topologies::Topology& topology);
+/// The profile that is used when none is named. Of the one device model of a cluster: its surface and its collectives (costmodel/profiles/devices/), these where
+/// the devices' links have the rate that they were measured on; and what a training step adds on any device (costmodel/profiles/software/training-step.json).
+/// Attention written out, and dropout, are of the software before flash attention (arXiv 2205.14135): neither models that train without dropout nor
+/// devices that came after it, which state a `framework` of their own, have them. None: the device is not among them, or there are several device
+/// models. Errors: those of the reader.
+base::Result<std::optional<model::Profile>> device_profile(const topologies::Topology& topology, const model::ModelSpec& model);
 
 }  // namespace orrery::costmodel

@@ -61,11 +61,12 @@ double number(std::int64_t n) { return static_cast<double>(n); }
 
 }  // namespace
 
-SurfacePrices::SurfacePrices(model::ComputeSurface surface, std::optional<model::Framework> framework, DeviceRates rates)
+SurfacePrices::SurfacePrices(model::ComputeSurface surface, std::optional<model::Framework> framework, DeviceRates rates, double composition)
     : surface_(std::move(surface)),
       framework_(framework.value_or(model::Framework{})),
       peak_(rates.peak.raw()),
-      bandwidth_(rates.memory_bandwidth.raw()) {
+      bandwidth_(rates.memory_bandwidth.raw()),
+      composition_(composition) {
   ORRERY_CHECK(peak_ > 0 && bandwidth_ > 0);
   for (std::size_t j = 0; j < tile_rates_.size(); ++j) tile_rates_[j] = surface_.product.efficiency * peak_ * std::pow(surface_.product.half_tile, static_cast<double>(j));
 }
@@ -124,7 +125,7 @@ double SurfacePrices::product_seconds(std::int64_t m, std::int64_t n, std::int64
   const double larger = std::max(best, memory), ratio = std::min(best, memory) / larger;
   const double load = larger * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
   const double sustained = p.throttle > 0 ? load * std::pow(1 + load / kThrottleSeconds, p.throttle) : load;
-  return (p.launch_seconds + sustained) * std::exp(correction(rows * count, columns, depth));
+  return composition_ * (p.launch_seconds + sustained) * std::exp(correction(rows * count, columns, depth));
 }
 
 double SurfacePrices::linear(const SegmentShape& s, Phase phase) const {
@@ -146,8 +147,8 @@ double SurfacePrices::flash(const SegmentShape& s, Phase phase) const {
   const double e = number(model::element_bytes(s.dtype)), share = cut_by_mask(s) ? 0.5 : 1.0;
   const double traffic = e * b * d * (2 * n * q + 2 * a.key_weight * v * r) / (a.memory_efficiency * bandwidth_);
   const double products = 4 * share * b * n * q * r * d / (a.efficiency * peak_), serial = a.seconds_per_token * r;
-  if (phase == Phase::kF) return issued(a.launch_seconds + serial + traffic + products, 2);
-  return issued(a.launch_seconds + 2 * serial + 2 * traffic + 2.5 * products / a.backward_efficiency, 4);
+  if (phase == Phase::kF) return issued(composition_ * (a.launch_seconds + serial + traffic + products), 2);
+  return issued(composition_ * (a.launch_seconds + 2 * serial + 2 * traffic + 2.5 * products / a.backward_efficiency), 4);
 }
 
 double SurfacePrices::explicit_attention(const SegmentShape& s, Phase phase) const {

@@ -19,6 +19,8 @@
 ///   t = launch + z r + e_type b s d (2n + 2 g_k v r / s) / (e_m M) + 4 c b n s r d / (e P)       (z seconds_per_token, g_k key_weight)
 ///   backward: 5 products for 2 at e · backward_efficiency, twice the traffic and the serial part
 ///
+/// Both times the profile's composition factor: in a step clocks are lower than alone, the memory's is not, and the stream's efficiency was measured in layers.
+///
 /// The rest: max(W / (0.8 P), Q / (e_s M)) + launch, e_s stream efficiency; backward of a norm at e_s · norm_backward.
 ///
 /// A framework that launches kernels one by one: every kernel takes at least kernel_seconds. Explicit attention (Megatron-LM before flash attention,
@@ -47,7 +49,7 @@ struct DeviceRates {
 
 class SurfacePrices {
  public:
-  SurfacePrices(model::ComputeSurface surface, std::optional<model::Framework> framework, DeviceRates rates);
+  SurfacePrices(model::ComputeSurface surface, std::optional<model::Framework> framework, DeviceRates rates, double composition = 1);
 
   /// Zero for a phase without work. Never less than one launch otherwise.
   [[nodiscard]] double seconds(const model::SegmentShape& shape, model::Phase phase) const;
@@ -67,6 +69,7 @@ class SurfacePrices {
   model::ComputeSurface surface_;
   model::Framework framework_;
   double peak_ = 0, bandwidth_ = 0;         // FLOP/s, bytes/s
+  double composition_ = 1;
   std::array<double, 4> tile_rates_{};      // FLOP/s of all units, by halvings of the largest tile
 };
 

@@ -46,6 +46,7 @@ constexpr std::array<base::Named<Activation>, 8> kActivations{{{"gelu", Activati
 ModelSpec family_defaults(Family family) {
   ModelSpec m;
   m.family = family;
+  m.dropout = family == Family::kGpt2 || family == Family::kBert || family == Family::kT5;  // 0.1 there, else 0
   if (family == Family::kGpt2) return m;
   if (family == Family::kBert) {
     m.norm_epsilon = 1e-12;
@@ -184,6 +185,14 @@ void read_experts(base::Reader& r, ModelSpec& m) {
             "dense blocks between blocks of experts are not supported", "every block is alike: leave the key out");
 }
 
+/// The probability that attention drops is GPT2Config's attn_pdrop, BertConfig's attention_probs_dropout_prob, T5Config's dropout_rate, else attention_dropout.
+void read_dropout(base::Reader& r, ModelSpec& m) {
+  constexpr base::DoubleRange kProbability{0.0, 1.0};
+  for (const std::string_view key : {"attn_pdrop", "attention_probs_dropout_prob", "dropout_rate", "attention_dropout"}) {
+    if (const auto p = r.optional_double(key, kProbability)) m.dropout = *p > 0;
+  }
+}
+
 void read_flags(base::Reader& r, ModelSpec& m) {
   const bool gpt2 = m.family == Family::kGpt2, bert = m.family == Family::kBert;
   const std::string_view epsilon = gpt2 ? "layer_norm_epsilon" : bert ? "layer_norm_eps" : "rms_norm_eps";
@@ -270,6 +279,7 @@ base::Result<ModelSpec> read_hf_config(const base::Node& root, std::string_view 
   if (!sink.ok()) return sink.result(ModelSpec{});  // what the other keys mean depends on it
   ModelSpec m = family_defaults(family);
   m.name = std::string(name);
+  read_dropout(r, m);
   if (has_kinds(family)) {
     read_kinds(r, m);
     r.finish();

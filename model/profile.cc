@@ -119,6 +119,7 @@ CollectiveTimes read_collective(const base::Node& node, const std::string& what,
   c.hosts = r.optional_int("hosts", {1, 1 << 30}).value_or(c.hosts);
   c.bus_bandwidth = r.optional_double("bus_bandwidth_bytes_per_second", kBandwidth).value_or(0.0);
   c.latency_seconds = r.optional_double("latency_seconds", kTimeOrZero).value_or(0.0);
+  c.link_rate = r.optional_double("link_rate_bytes_per_second", kBandwidth).value_or(0.0);
   c.points = read_collective_points(r, what);
   const bool bandwidth = r.has("bus_bandwidth_bytes_per_second"), points = r.has("points");
   if (bandwidth && points) {
@@ -132,6 +133,15 @@ CollectiveTimes read_collective(const base::Node& node, const std::string& what,
   if (c.hosts > c.size && c.size > 0) {
     r.error("hosts", ErrorCode::kInconsistent, "{}: {} ranks cannot stand on {} hosts", what, c.size, c.hosts);
   }
+  r.finish();
+  return c;
+}
+
+StepCommunication read_step_communication(const base::Node& node, base::ErrorSink& sink) {
+  base::Reader r(node, "step_communication", sink);
+  const StepCommunication c{.factor = r.required_double("factor", {1.0, 100.0}),
+                            .issue_seconds = r.required_double("issue_seconds", {0.0, 1.0}),
+                            .fabric_share = r.required_double("fabric_share", {1e-3, 1.0})};
   r.finish();
   return c;
 }
@@ -187,6 +197,7 @@ base::Json to_json(const LayerTimes& l) {
 
 base::Json to_json(const CollectiveTimes& c) {
   base::Json json{{"op", to_string(c.op)}, {"size", c.size}, {"stride", c.stride}, {"hosts", c.hosts}};
+  if (c.link_rate > 0) json["link_rate_bytes_per_second"] = c.link_rate;
   if (c.bus_bandwidth > 0) {
     json["bus_bandwidth_bytes_per_second"] = c.bus_bandwidth;
     json["latency_seconds"] = c.latency_seconds;
@@ -235,6 +246,7 @@ base::Result<Profile> read_profile(const base::Node& root) {
   p.operators = read_list<OperatorPoint>(r, "operators", read_operator);
   p.layers = read_list<LayerTimes>(r, "layers", read_layer);
   p.collectives = read_list<CollectiveTimes>(r, "collectives", read_collective);
+  if (const auto step = r.optional_object("step_communication")) p.step_communication = read_step_communication(*step, sink);
   read_scalars(r, p);
   r.finish();
   if (sink.ok()) check_repeats(r, p);
@@ -267,6 +279,9 @@ base::Json to_json(const Profile& p) {
           {"context_bytes", p.context_bytes}};
   if (!p.surfaces.empty()) json["surfaces"] = list_to_json(p.surfaces);
   if (p.framework) json["framework"] = to_json(*p.framework);
+  if (const StepCommunication& c = p.step_communication; c != StepCommunication{}) {
+    json["step_communication"] = {{"factor", c.factor}, {"issue_seconds", c.issue_seconds}, {"fabric_share", c.fabric_share}};
+  }
   return json;
 }
 

@@ -64,9 +64,18 @@ struct CollectiveTimes {
   std::int64_t stride = 1;
   std::int64_t hosts = 1;
   double bus_bandwidth = 0;            // bytes/s; 0: use points
+  double link_rate = 0;                // bytes/s of a device's link on the machine measured, datasheet; 0: not said
   double latency_seconds = 0;          // per ring step (with bus_bandwidth)
   std::vector<CollectivePoint> points = {}; // ascending bytes
   bool operator==(const CollectiveTimes&) const = default;
+};
+
+/// What communication takes in a training step beyond the same communication alone, on a quiet machine.
+struct StepCommunication {
+  double factor = 1;          // inside a host, and where it was measured: time in a step / alone
+  double issue_seconds = 0;   // what the host adds to every operation
+  double fabric_share = 1;    // of the rate of a link of the fabric (its ends count), what transfers get
+  bool operator==(const StepCommunication&) const = default;
 };
 
 /// A measured profile (schema `orrery.profile/1`, docs/schemas.md). Any part may be empty: what is missing is priced
@@ -78,10 +87,11 @@ struct Profile {
   std::vector<ComputeSurface> surfaces = {};     // at most one per compute type
   std::optional<Framework> framework = {};       // none: one fused kernel per segment
   std::vector<OperatorPoint> operators = {};
-  double composition_factor = 1.0;          // measured whole layer / sum of its operators
+  double composition_factor = 1.0;          // measured whole layer / sum of its operators; of a surface, products and attention in a step / alone
   double composition_residual = 0.0;        // relative residual of that fit
   std::vector<LayerTimes> layers = {};
   std::vector<CollectiveTimes> collectives = {}; // all_reduce, ..., point_to_point
+  StepCommunication step_communication = {};
   double overlap_slowdown = 1.0;            // compute and communication that overlap both slow down by this
   bool overlaps = true;                     // false: communication never runs beside compute (one core per rank)
   double launch_seconds = 0;                // overhead of one segment (dispatch)
@@ -90,7 +100,7 @@ struct Profile {
 };
 
 /// JSON of a profile. Keys are the field names above, with these differences: a `schema`,
-/// CollectiveTimes::bus_bandwidth is `bus_bandwidth_bytes_per_second`; enumerators are their to_string(). Absent keys keep
+/// CollectiveTimes::bus_bandwidth is `bus_bandwidth_bytes_per_second`, link_rate `link_rate_bytes_per_second`; enumerators are their to_string(). Absent keys keep
 /// their defaults, except name, provenance.source and what an entry cannot do without; percentiles default to the median.
 ///
 ///     { "schema": "orrery.profile/1", "name": "two cores", "provenance": {"source": "orrery calibrate"},

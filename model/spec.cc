@@ -192,6 +192,7 @@ std::string ModelSpec::fingerprint() const {
   const auto add_experts = [&f](const auto& b) { f.add("experts").add(b.experts).add(b.experts_per_token).add(b.shared_ffn); };
   if (experts > 0) add_experts(*this), f.add(capacity_factor);
   if (!shared_gate) f.add("no shared gate");
+  if (dropout != family_defaults(family).dropout) f.add("dropout").add(dropout);
   if (patch_features > 0) f.add("patches").add(patch_features).add(class_token).add(patch_norm);
   if (relative_buckets > 0) f.add("relative buckets").add(relative_buckets);
   for (const BlockRun& run : runs) {

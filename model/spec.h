@@ -66,6 +66,7 @@ struct ModelSpec {
   bool projection_bias = true;       // attention output projection
   bool mlp_bias = true;
   bool tied_embeddings = true;       // LM head shares the token embedding
+  bool dropout = false;              // of attention and residuals in training; the executor trains without (it has its own loss curves to repeat)
   PositionKind position = PositionKind::kLearned;
   double rope_theta = 10000.0;
   bool causal = true;

@@ -28,18 +28,37 @@ struct Topology::LazyClasses {
 
 Topology::Topology() : classes_(std::make_shared<LazyClasses>()) {}
 
-Topology Topology::with_link_rates(int64_t ppm, std::string_view kind) const {
-  ORRERY_CHECK(ppm > 0 && built_rates_.empty(), "links at {} ppm", ppm);
+/// Every link at ppm_of(link) / 10^6 of its rate; the fingerprint is the caller's.
+template <class Ppm>
+Topology Topology::with_rates(const Ppm& ppm_of) const {
+  ORRERY_CHECK(built_rates_.empty(), "rates of links that were changed one by one");
   constexpr int64_t kMillion = 1'000'000;
   Topology scaled(*this);
   for (Link& link : scaled.links_) {
-    if (!kind.empty() && link.kind != kind) continue;
+    const int64_t ppm = ppm_of(link);
+    ORRERY_CHECK(ppm > 0, "links at {} ppm", ppm);
+    if (ppm == kMillion) continue;
     const auto rate = static_cast<__int128>(link.bytes_per_second) * ppm / kMillion;
     ORRERY_CHECK(rate <= std::numeric_limits<int64_t>::max(), "link of {} bytes/s at {} ppm", link.bytes_per_second, ppm);
     link.bytes_per_second = std::max<int64_t>(static_cast<int64_t>(rate), 1);
   }
-  scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(ppm).add(kind).hex();
   scaled.routes_ = std::make_shared<const RouteTable>(scaled.vertices_, scaled.links_, scaled.cluster_);
+  return scaled;
+}
+
+Topology Topology::with_link_rates(int64_t ppm, std::string_view kind) const {
+  constexpr int64_t kMillion = 1'000'000;
+  Topology scaled = with_rates([&](const Link& link) { return kind.empty() || link.kind == kind ? ppm : kMillion; });
+  scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(ppm).add(kind).hex();
+  return scaled;
+}
+
+Topology Topology::with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const {
+  Topology scaled = with_rates([&](const Link& link) {
+    const uint32_t from = vertex(link.from).host, to = vertex(link.to).host;
+    return from == to && from != kNoHost ? hosts_ppm : fabric_ppm;
+  });
+  scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(hosts_ppm).add(fabric_ppm).hex();
   return scaled;
 }
 

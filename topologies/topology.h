@@ -138,6 +138,10 @@ class Topology {
   /// @pre ppm > 0; not made by with_links().
   [[nodiscard]] Topology with_link_rates(int64_t ppm, std::string_view kind = {}) const;
 
+  /// The same machine with the links inside hosts, and those of the fabric (an end outside of any host, or in another one), at ppm / 10^6 of their rate.
+  /// Rounding and precondition as above.
+  [[nodiscard]] Topology with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const;
+
   /// The same machine with some links degraded or failed; every link is a class of its own. Slower links keep their routes, for networks route by
   /// hops, not by load; what crosses a failed link takes a detour (detours.h). @pre each link once, rates >= 0; not made by with_links().
   [[nodiscard]] Topology with_links(std::span<const LinkRate> rates) const;
@@ -172,6 +176,8 @@ class Topology {
  private:
   friend class TopologyBuilder;
   Topology();
+  template <class Ppm>
+  [[nodiscard]] Topology with_rates(const Ppm& ppm_of) const;
 
   std::string name_;
   uint32_t hosts_ = 0;

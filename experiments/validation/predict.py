@@ -1,26 +1,26 @@
-"""Step times of published rows by `orrery simulate --table`, with a profile made of micro measurements and six constants.
+"""Step times of published rows by `orrery simulate --table`: the A100's micro measurements and five constants of training steps.
 
-The constants, all of the software and network of a whole machine room, none of one row:
+The constants, all of software and network of whole machine rooms, none of one row. They ship in costmodel/profiles/software/training-step.json, and there alone:
 
-    composition        kernels in a step / the same kernels alone (clocks under sustained load, libraries of 2021 against those measured)
+    composition        products and attention in a step / alone (clocks under sustained load, libraries of 2021 against those measured)
     kernel_seconds     what the host needs to issue one kernel
-    collective_factor  a collective in training / alone (vTrain, MICRO 2024, reports 1.3)
-    collective_seconds what the host adds to a collective
-    fabric             share of a network card's rate that transfers between hosts get
-    stream             share of the memory bandwidth that element-wise kernels get
+    collective_factor  a collective in a step / alone (vTrain, MICRO 2024, reports 1.3)
+    issue_seconds      what the host adds to a collective
+    fabric_share       share of a network card's rate that transfers between hosts get
 """
 import csv
 import json
 import pathlib
-import re
 import subprocess
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-NAMES = ("composition", "kernel_seconds", "collective_factor", "collective_seconds", "fabric", "stream")
-LOSS_PASSES = 23       # over fp16 logits: 11.5 over their fp32 copy, counted in Megatron-LM's vocabulary-parallel cross-entropy
-NORM_BACKWARD = 0.45   # of the stream's rate: median of Sailor's measured layer norms, A100
+DEVICE = ROOT / "costmodel/profiles/devices/a100.json"
+SOFTWARE = ROOT / "costmodel/profiles/software/training-step.json"
+PLACES = {"composition": ("composition_factor",), "kernel_seconds": ("framework", "kernel_seconds"), "collective_factor": ("step_communication", "factor"),
+          "issue_seconds": ("step_communication", "issue_seconds"), "fabric_share": ("step_communication", "fabric_share")}
+NAMES = tuple(PLACES)
 
 
 def rows():
@@ -28,41 +28,44 @@ def rows():
         return list(csv.DictReader(file))
 
 
-def profile(constants, name="a100-megatron", source="experiments/validation"):
-    """A profile of the software of these rows: Megatron-LM before flash attention, on A100s, fp16 with dropout."""
-    device = json.loads((ROOT / "costmodel/profiles/devices/a100.json").read_text(encoding="utf-8"))
-    surface = next(s for s in device["surfaces"] if s["dtype"] == "bf16")
-    surface["stream"] = {"efficiency": constants["stream"], "norm_backward": NORM_BACKWARD}
-    collectives = json.loads((HERE / "collectives.json").read_text(encoding="utf-8"))["collectives"]
-    for entry in collectives:
-        for point in entry["points"]:
-            point["seconds"] = float(f"{point['seconds'] * constants['collective_factor'] + constants['collective_seconds']:.4g}")
-    return {"schema": "orrery.profile/1", "name": name, "provenance": {"source": source}, "device": device["device"],
-            "composition_factor": constants["composition"], "surfaces": [surface], "collectives": collectives,
-            "framework": {"name": "Megatron-LM", "attention": "explicit", "dropout": True, "kernel_seconds": constants["kernel_seconds"],
-                          "loss_passes": LOSS_PASSES}}
+def constants(left_out=None):
+    """The constants that ship, or those fitted without a family."""
+    if left_out:
+        return json.loads((HERE / "constants.json").read_text(encoding="utf-8"))[left_out]
+    software = json.loads(SOFTWARE.read_text(encoding="utf-8"))
+    return {name: software[place[0]] if len(place) == 1 else software[place[0]][place[1]] for name, place in PLACES.items()}
 
 
-def cluster(constants):
-    """The catalog's DGX A100 with a fabric that gives its cards a share of their rate."""
-    text = (ROOT / "topologies/catalog/dgx-a100.yaml").read_text(encoding="utf-8")
-    head, fabric = text.split("\nfabric:")
-    rate = f"bandwidth_per_direction: {200 * constants['fabric']:.4g} Gb/s"
-    return head + "\nfabric:" + re.sub(r"bandwidth_per_direction: [^\n]*", rate, fabric, count=1)
+def with_constants(software, values):
+    """The software's profile with other constants."""
+    changed = json.loads(json.dumps(software))
+    for name, place in PLACES.items():
+        holder = changed
+        for key in place[:-1]:
+            holder = holder[key]
+        holder[place[-1]] = values[name]
+    return changed
 
 
-def simulate(orrery, table, constants, threads=2):
-    """Seconds of each row of `table` (dictionaries with the columns of --table)."""
+def profile(values):
+    """What the program uses for an A100 when no profile is named, with these constants."""
+    device, software = (json.loads(path.read_text(encoding="utf-8")) for path in (DEVICE, SOFTWARE))
+    software = with_constants(software, values)
+    return dict(device, **{key: software[key] for key in ("composition_factor", "framework", "step_communication")})
+
+
+def simulate(orrery, table, values=None, threads=2):
+    """Seconds of each row of `table` (dictionaries with the columns of --table); without `values` those of the default command, no profile named."""
     with tempfile.TemporaryDirectory() as folder:
         at = pathlib.Path(folder)
-        (at / "profile.json").write_text(json.dumps(profile(constants)), encoding="utf-8")
-        (at / "cluster.yaml").write_text(cluster(constants), encoding="utf-8")
         with open(at / "rows.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, fieldnames=list(table[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(table)
-        command = [orrery, "simulate", "--table", at / "rows.csv", "--out", at / "out.csv", "--profile", at / "profile.json",
-                   "--cluster", at / "cluster.yaml", "--threads", str(threads)]
+        command = [orrery, "simulate", "--table", at / "rows.csv", "--out", at / "out.csv", "--threads", str(threads)]
+        if values:
+            (at / "profile.json").write_text(json.dumps(profile(values)), encoding="utf-8")
+            command += ["--profile", at / "profile.json"]
         done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip().splitlines()[0])

@@ -22,5 +22,8 @@ TEST(Experiments, GalvatronIsReproduced) { EXPECT_EQ(run("galvatron"), 0); }
 /// Published steps and layers of 22B to 1T parameters within their bars, by constants fitted on other tables.
 TEST(Experiments, KorthikantisStepsAreWithinTheirBars) { EXPECT_EQ(run("validation", "--family korthikanti"), 0); }
 
+/// The command without a profile, on 100 published steps of all families: what ships is as good as what the experiment fitted.
+TEST(Experiments, TheDefaultCommandIsWithinTheBarsOfPublishedSteps) { EXPECT_EQ(run("validation", "--default"), 0); }
+
 }  // namespace
 }  // namespace orrery::golden

@@ -96,6 +96,18 @@ TEST(MeasuredCollectives, AnEntrysLatencyIsPerRingStep) {
   EXPECT_EQ(prices.collective(Collective::kReduceScatter, group(4), kTensor, 0, 4).duration_ps(), (15 + 60) * kMicro);
 }
 
+TEST(MeasuredCollectives, InAStepTakeTheFactorAndWhatTheHostAdds) {
+  const auto topology = cluster(4);
+  const auto entry = bandwidth(Collective::kAllReduce, 4, 50e9, 1e-6);
+  const CollectivePrices alone(topology, {entry}), step(topology, {entry}, {}, {.factor = 1.5, .issue_seconds = 10e-6, .fabric_share = 1});
+  EXPECT_EQ(alone.collective(Collective::kAllReduce, group(4), kTensor, 0, 4).duration_ps(), (6 + 120) * kMicro);
+  const auto t = step.collective(Collective::kAllReduce, group(4), kTensor, 0, 4);
+  EXPECT_EQ(t.latency_ps, (9 + 10) * kMicro);
+  EXPECT_NEAR(static_cast<double>(t.duration_ps()), (9 + 10 + 180) * 1e6, 10);
+  const auto links = step.exchange(0, 3, 1, kTensor);  // not measured: the topology's rates, which CostModel scales
+  EXPECT_EQ(links.duration_ps(), (2 + 40 + 10) * kMicro);
+}
+
 TEST(MeasuredCollectives, LinksThatTheMeasurementOutrunsCarryNoLoad) {
   const auto topology = cluster(4);
   const CollectivePrices prices(topology, {bandwidth(Collective::kAllReduce, 4, 200e9)});

@@ -108,6 +108,20 @@ TEST(CostModel, ImpossibleNumbersInAProfileAreRefused) {
   EXPECT_EQ(cost.error().size(), 2U);
 }
 
+TEST(CostModel, AStepsCommunicationSlowsLinksByTheirLevel) {
+  auto p = profile("T100");
+  p.step_communication = {.factor = 1.25, .issue_seconds = 0, .fabric_share = 0.5};
+  const auto of = [&](const std::optional<model::Profile>& with, int devices, int hosts, const plan::Group& group) {
+    const auto cost = CostModel::make(*model::find_model("llama-2-7b"), machines::cluster(devices, hosts), with, {model::Precision::kBFloat16, 2048});
+    EXPECT_TRUE(cost.has_value());
+    return cost->collective(plan::Collective::kAllReduce, group, 1 << 20, 0, devices * hosts).bytes_per_second;
+  };
+  EXPECT_EQ(of(std::nullopt, 2, 1, {"data", 2, 1}), 100'000'000'000);
+  EXPECT_EQ(of(p, 2, 1, {"data", 2, 1}), 80'000'000'000);
+  EXPECT_EQ(of(std::nullopt, 1, 2, {"data", 2, 1}), 10'000'000'000);
+  EXPECT_EQ(of(p, 1, 2, {"data", 2, 1}), 5'000'000'000);
+}
+
 TEST(CostModel, FingerprintFollowsTheProfile) {
   auto slower = profile("T100");
   slower.overlap_slowdown = 1.5;
@@ -129,21 +143,45 @@ TEST(Profiles, ACatalogClusterGetsTheSurfaceOfItsDevice) {
   const auto model = *model::find_model("llama-2-7b");
   for (const auto& [cluster, name] : std::vector<std::pair<const char*, const char*>>{{"dgx-a100", "a100"}, {"dgx-a100-40g", "a100"}, {"dgx-h100", "h100"}, {"dgx-h200", "h200"}, {"rtx-titan-pcie", "rtx-titan"}}) {
     const auto topology = *topologies::catalog_topology(cluster);
-    const auto found = device_profile(topology);
+    const auto found = device_profile(topology, model);
     ASSERT_TRUE(found.has_value()) << base::to_string(found.error());
     ASSERT_TRUE(found->has_value()) << cluster;
     EXPECT_EQ((*found)->name, name);
     const auto cost = CostModel::make(model, topology, *found, {model::Precision::kBFloat16, 2048});
     ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
     EXPECT_EQ(cost->compute_origin(), Origin::kFitted);
-    EXPECT_EQ(cost->communication_origin(), Origin::kDatasheet);
+    EXPECT_EQ(cost->communication_origin(), std::string(name) == "rtx-titan" ? Origin::kDatasheet : Origin::kMeasured);
     EXPECT_EQ(uncertainty_of(*cost).band_ppm, static_cast<std::int64_t>((*found)->composition_residual * 1e6 + 0.5));
     EXPECT_GT((*found)->composition_residual, (*found)->surfaces.front().residual);
+    EXPECT_LT((*found)->composition_residual, (*found)->surfaces.front().residual + 0.12);
   }
 }
 
+TEST(Profiles, AttentionIsWrittenOutOnlyForModelsAndDevicesBeforeFlashAttention) {
+  const auto attention = [](const char* cluster, const char* name) {
+    return (*device_profile(*topologies::catalog_topology(cluster), *model::find_model(name)))->framework->attention;
+  };
+  EXPECT_EQ(attention("dgx-a100", "gpt2-xl"), model::AttentionKernel::kExplicit);
+  EXPECT_EQ(attention("dgx-a100", "llama-2-7b"), model::AttentionKernel::kFlash);
+  EXPECT_EQ(attention("dgx-h100", "gpt2-xl"), model::AttentionKernel::kFlash);
+}
+
+TEST(Profiles, CollectivesMeasuredOnOtherLinksAreLeftOut) {
+  auto file = topologies::TopologyBuilder("pcie");
+  auto device = machines::device();
+  device.name = "A100-PCIe";
+  const auto model = file.add_model(device);
+  file.add_duplex(file.add_device("a", 0, model), file.add_device("b", 0, model), 31'508'000'000, base::Seconds(1e-6), "pcie");
+  const auto topology = std::move(file).build();
+  ASSERT_TRUE(topology.has_value());
+  const auto found = device_profile(*topology, *model::find_model("gpt2"));
+  ASSERT_TRUE(found.has_value() && found->has_value());
+  EXPECT_TRUE((*found)->collectives.empty());
+  EXPECT_FALSE((*device_profile(*topologies::catalog_topology("dgx-a100"), *model::find_model("gpt2")))->collectives.empty());
+}
+
 TEST(Profiles, ADeviceWithoutASurfaceHasNone) {
-  const auto found = device_profile(machines::cluster(2));
+  const auto found = device_profile(machines::cluster(2), *model::find_model("gpt2"));
   ASSERT_TRUE(found.has_value());
   EXPECT_FALSE(found->has_value());
 }

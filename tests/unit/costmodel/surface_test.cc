@@ -107,6 +107,17 @@ TEST(SurfacePrices, ExplicitAttentionPaysForItsScoresInMemory) {
   EXPECT_NEAR(prices(surface(), f).seconds(attention(1000), Phase::kF) - plain, 2.5 * 8e6 / 0.5e12 + 1e-6, 1e-12);
 }
 
+TEST(SurfacePrices, CompositionSlowsProductsAndAttentionButNotStreams) {
+  const DeviceRates rates{base::FlopsPerSecond(100e12), base::BytesPerSecond(1e12)};
+  const SurfacePrices alone(surface(), std::nullopt, rates), step(surface(), std::nullopt, rates, 1.25);
+  SegmentShape product = shape(SegmentKind::kMlpIn), norm = shape(SegmentKind::kNorm);
+  product.tokens = 2560, product.in = 1000, product.out = 128;
+  norm.tokens = 1000, norm.in = 64;
+  EXPECT_DOUBLE_EQ(step.seconds(product, Phase::kBG), 1.25 * alone.seconds(product, Phase::kBG));
+  EXPECT_DOUBLE_EQ(step.seconds(attention(1000), Phase::kBG), 1.25 * alone.seconds(attention(1000), Phase::kBG));
+  EXPECT_DOUBLE_EQ(step.seconds(norm, Phase::kBG), alone.seconds(norm, Phase::kBG));
+}
+
 TEST(SurfacePrices, AHostThatIssuesKernelsSlowlyBoundsSmallOnesOnly) {
   SegmentShape norm = shape(SegmentKind::kNorm);
   norm.tokens = 1, norm.in = 64;

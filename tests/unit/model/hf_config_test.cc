@@ -91,6 +91,19 @@ TEST(HfConfig, KeysOfOthersAreAllowed) {
   EXPECT_EQ(accepted(llama(kHeads + R"(, "architectures": ["LlamaForCausalLM"], "torch_dtype": "float16", "use_cache": true)")).layers, 2);
 }
 
+/// Defaults of GPT2Config and LlamaConfig; what the file says of attention counts.
+TEST(HfConfig, DropoutIsThatOfAttention) {
+  const std::string gpt2 = R"({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 32, "vocab_size": 100)";
+  const auto plain = read(gpt2 + "}"), without = read(gpt2 + R"(, "attn_pdrop": 0.0})"), stated = read(gpt2 + R"(, "attn_pdrop": 0.1})");
+  ASSERT_TRUE(plain && without && stated);
+  EXPECT_TRUE(plain->dropout);
+  EXPECT_FALSE(without->dropout);
+  EXPECT_NE(without->fingerprint(), plain->fingerprint());
+  EXPECT_EQ(stated->fingerprint(), plain->fingerprint());
+  EXPECT_FALSE(find_model("llama-2-7b")->dropout);
+  EXPECT_FALSE(read(gpt2 + R"(, "attn_pdrop": 1.5})").has_value());
+}
+
 TEST(HfConfig, UnknownModelTypeSuggestsTheNearest) {
   const auto faults = refused("{\n  \"model_type\": \"lama\"\n}");
   ASSERT_EQ(faults.size(), 1u);

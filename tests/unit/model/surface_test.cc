@@ -19,6 +19,8 @@ Profile sample() {
   s.residual = 0.06;
   p.surfaces = {s};
   p.framework = Framework{.name = "eager", .attention = AttentionKernel::kExplicit, .dropout = true, .kernel_seconds = 4e-5, .loss_passes = 23};
+  p.collectives = {{.op = Collective::kAllReduce, .size = 2, .link_rate = 3e11, .points = {{.bytes = 1024, .seconds = 1e-5}}}};
+  p.step_communication = {.factor = 1.25, .issue_seconds = 1e-5, .fabric_share = 0.5};
   return p;
 }
 
@@ -44,10 +46,23 @@ TEST(ComputeSurface, SurvivesTheTripThroughJson) {
   EXPECT_EQ(*back, sample());
 }
 
+TEST(StepCommunication, OutOfRangeOrIncompleteIsRefusedAtItsPlace) {
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{"\"factor\": 1.25", "\"factor\": 0.8"},
+                                                                                  {"\"issue_seconds\": 1e-05", "\"issue_seconds\": -1e-05"},
+                                                                                  {"\"fabric_share\": 0.5", "\"fabric_share\": 1.5"},
+                                                                                  {"\"fabric_share\": 0.5", "\"fabric_rate\": 0.5"}}) {
+    const auto bad = parsed(changed(from, to));
+    ASSERT_FALSE(bad.has_value()) << to;
+    EXPECT_THAT(base::to_string(bad.error()), testing::HasSubstr("profile.json:")) << to;
+  }
+}
+
 TEST(ComputeSurface, ProfilesWithoutOneAreWrittenAsBefore) {
   Profile p = sample();
   p.surfaces.clear();
   p.framework.reset();
+  p.step_communication = {};
+  EXPECT_EQ(text_of(p).find("step_communication"), std::string::npos);
   EXPECT_EQ(text_of(p).find("surfaces"), std::string::npos);
   EXPECT_EQ(text_of(p).find("framework"), std::string::npos);
 }

@@ -170,5 +170,18 @@ TEST(Topology, WithLinkRatesScalesOneKindOrAllAndKeepsTheRest) {
   EXPECT_NE(one.fingerprint(), all.fingerprint());
 }
 
+TEST(Topology, WithLevelRatesTellsLinksInHostsFromThoseOfTheFabric) {
+  const Topology t = expect_ok(small_host().build_copies(2, kFabric));
+  const Topology slower = t.with_level_rates(500'000, 250'000);
+  for (std::size_t i = 0; i < t.links().size(); ++i) {
+    const Link& link = t.links()[i];
+    const bool fabric = t.vertex(link.from).host == kNoHost || t.vertex(link.to).host == kNoHost;
+    EXPECT_EQ(slower.links()[i].bytes_per_second, link.bytes_per_second / (fabric ? 4 : 2)) << i;
+  }
+  EXPECT_EQ(describe(slower, 0, t.device_count() - 1), describe(t, 0, t.device_count() - 1));
+  EXPECT_NE(slower.fingerprint(), t.fingerprint());
+  EXPECT_NE(slower.fingerprint(), t.with_level_rates(250'000, 500'000).fingerprint());
+}
+
 }  // namespace
 }  // namespace orrery::topologies

@@ -23,9 +23,10 @@
 ///   hierarchical     ring reduce-scatter in the hosts, m rings across them on S/m each, ring all-gather in the hosts
 ///   direct           base + alpha + w(S / n) / r + S / n / copy                         everyone to everyone (all-to-all), or to the next
 ///                                                                                       (point-to-point: S)
-/// Sources: NVIDIA/nccl src/graph/tuning.cc (latencies, limits, steps of ring and tree), src/enqueue.cc (chunks of NVLS, from 128 KiB a channel and
-/// head on: 64, 32, 16 KiB while fewer than 64, 8, 2 would fill the tensor; of NVLS trees 64, 32 KiB below 4, 1, and 64 KiB on 4 hosts or 16 devices a host and more),
-/// src/transport/nvls.cc (channels), src/include/device.h (32 heads), src/graph/tuning.cc of 2.26 (a head's rate halves beyond two nodes), nccl-tests PERFORMANCE.md (steps, bus bandwidth),
+/// Sources: NVIDIA/nccl src/graph/tuning.cc (latencies, limits, steps of ring and tree), src/enqueue.cc (chunks of NVLS,
+/// from 128 KiB a channel and head on: 64, 32, 16 KiB while fewer than 64, 8, 2 would fill the tensor; of NVLS trees 64, 32 KiB below 4, 1,
+/// and 64 KiB on 4 hosts or 16 devices a host and more), src/transport/nvls.cc (channels), src/include/device.h (32 heads),
+/// src/graph/tuning.cc at b647562 (an NVLS tree's rate halves beyond two hosts), nccl-tests PERFORMANCE.md (steps, bus bandwidth),
 /// Rabenseifner 2004 and Thakur et al. 2005 (halving-doubling). What these leave open is the copy of a rank's own part, measurable at n = 2: S/n at
 /// the rate at which the channels' blocks copy.
 ///

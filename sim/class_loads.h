@@ -1,15 +1,18 @@
 #pragma once
 /// \file
-/// Links that the operations of a Program's rank classes load: found once for each group of ranks, whatever the bytes, and on one host for each class where
-/// that says all.
+/// Links that the operations of a Program's rank classes load: found once for each group of ranks, whatever the bytes, and on one
+/// host for each class where that says all.
 ///
-/// Let hosts be copies of each other around one core switch (topologies::HostCopies), classes be blocks of equally many whole hosts, and each operation
-///  * a collective of groups that tile a block of s ranks, where s and a host's P ranks divide one another and s divides the class: the shift by P modulo s takes
-///    groups to groups and, but for a broadcast, senders to senders and receivers to receivers. So every host of the class is loaded alike, and what the
-///    flows of one host put on links of any host, summed by place in the host, is what each host carries;
+/// Let hosts be copies of each other around one core switch (topologies::HostCopies), classes be blocks of equally many whole hosts,
+/// and each operation
+///  * a collective of groups that tile a block of s ranks, where s and a host's P ranks divide one another and s divides the class:
+///    the shift by P modulo s takes groups to groups and, but for a broadcast, senders to senders and receivers to receivers. So every
+///    host of the class is loaded alike, and what the flows of one host put on links of any host, summed by place in the host, is what
+///    each host carries;
 ///  * a collective or an exchange between equal places of different classes: the flows of the first host go to the first host.
-/// Then the links of a class's other hosts are loaded as those of its first, by the same transfers: in a flow network they would be folded into the same
-/// constraints (flow_network.h). They are left out, so that cost does not grow with the number of hosts. Classes are shifts of the first one, too.
+/// Then the links of a class's other hosts are loaded as those of its first, by the same transfers: in a flow network they would be
+/// folded into the same constraints (flow_network.h). They are left out, so that cost does not grow with the number of hosts. Classes
+/// are shifts of the first one, too.
 #include <cstdint>
 #include <map>
 #include <tuple>

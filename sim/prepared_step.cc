@@ -164,8 +164,8 @@ class Preparation {
     const plan::Group& group = program_.groups[op.group];
     const std::vector<std::uint32_t> members = members_of(group, c);
     if (std::find(members.begin(), members.end(), kNone) != members.end()) {
-      sink_.error({}, base::ErrorCode::kInconsistent, "'{}' of stage {}: group '{}' ({} ranks, {} apart) reaches beyond the world of {}", op.name, k.stage,
-                  group.name, group.size, group.stride, program_.world_size);
+      sink_.error({}, base::ErrorCode::kInconsistent, "'{}' of stage {}: group '{}' ({} ranks, {} apart) reaches beyond the world of {}",
+                  op.name, k.stage, group.name, group.size, group.stride, program_.world_size);
       return;
     }
     if (members.size() > 1) {
@@ -232,7 +232,8 @@ class Preparation {
       PricedLeg priced{.send = leg.send, .channel = channel(way)};
       if (leg.send) {
         const std::int64_t bytes = program_.buffers[leg.buffer.buffer].bytes();
-        priced.transfer = network_.add(cost_.communication().exchange(leg.peer_offset, bytes, loads_.exchange(c, leg.peer_offset)), lane(c, p.stream, i));
+        costmodel::Transfer way_there = cost_.communication().exchange(leg.peer_offset, bytes, loads_.exchange(c, leg.peer_offset));
+        priced.transfer = network_.add(std::move(way_there), lane(c, p.stream, i));
       }
       step_.legs.push_back(priced);
     }

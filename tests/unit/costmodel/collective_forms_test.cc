@@ -47,8 +47,8 @@ TEST(CollectiveForms, AtMostSoManyDevicesReduceAsTheSwitchServes) {
 
 TEST(CollectiveForms, AnNvlsTreePassesChunksOnAtThePaceOfItsHeads) {
   const auto tuning = tunings::round_numbers();
-  // 16 pieces of 4 MB, 1 MB for each head. In the host 2 MB on the wire: 160 us at a quarter of 50 GB/s, 200 us at a fifth. Between hosts 200 us at the head's
-  // pace, 400 us at a quarter of the card that four heads share, half of it while the pipeline fills.
+  // 16 pieces of 4 MB, 1 MB for each head. In the host 2 MB on the wire: 160 us at a quarter of 50 GB/s, 200 us at a fifth. Between
+  // hosts 200 us at the head's pace, 400 us at a quarter of the card that four heads share, half of it while the pipeline fills.
   // 100 us + 2 * 4 us + 2 * 160 us + 2 * (20 us + 200 us) + 15 * 400 us
   const auto two = machines::cluster(4, 2);
   EXPECT_EQ(price(two, tuning, 8, Op::kAllReduce, 64'000'000, Algorithm::kNvlsTree, Protocol::kSimple), 6'868'000'000);

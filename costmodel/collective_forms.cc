@@ -18,6 +18,7 @@ using Op = model::Collective;
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 /// Largest chunk of a tree, and how many chunks fill it: NCCL splits until every hop of the way has a few.
+constexpr int kSmallChunkHosts = 4, kSmallChunkRanks = 16;
 constexpr std::int64_t kTreeChunkBytes = 512 * 1024, kTreeChunkMinimum = 1024, kTreeChunksPerHop = 8;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -124,7 +125,7 @@ Seconds CollectiveForms::network_latency(const HopLatencies& latency, Protocol p
 
 int CollectiveForms::scale() const { return group_.host_count() <= 2 ? group_.host_count() - 1 : 2; }
 
-int CollectiveForms::nvls_slots() const { return static_cast<int>(std::min<std::int64_t>(group_.per_host(), tuning_->nvls.channels)); }
+int CollectiveForms::nvls_heads() const { return static_cast<int>(std::min<std::int64_t>(group_.per_host(), tuning_->nvls.max_heads)); }
 
 std::int64_t CollectiveForms::narrowest(const std::vector<Send>& sends) const {
   std::vector<std::int64_t> flows(topology_->links().size(), 0);
@@ -246,21 +247,30 @@ CollectiveTerms CollectiveForms::tree_terms(std::int64_t bytes, Protocol p) cons
   return t;
 }
 
-std::int64_t CollectiveForms::nvls_chunk(std::int64_t bytes) const {
+std::int64_t CollectiveForms::nvls_chunk(std::int64_t bytes, Algorithm algorithm) const {
+  struct Step {
+    std::int64_t fill, largest;
+  };
+  static constexpr std::array kOneHost{Step{64, 65536}, Step{8, 32768}, Step{2, 16384}}, kHosts{Step{16, 131072}, Step{4, 65536}, Step{1, 32768}};
   const auto& nvls = tuning_->nvls;
-  const std::int64_t parallel = nvls.channels * group_.per_host();
+  const bool tree = algorithm == Algorithm::kNvlsTree;
+  const std::int64_t parallel = (tree ? nvls.tree_channels : nvls.channels) * nvls_heads();
   std::int64_t chunk = nvls.chunk_bytes;
-  for (const auto& [fill, largest] : {std::pair{64, 65536}, std::pair{8, 32768}, std::pair{2, 16384}})
-    if (bytes < fill * parallel * chunk) chunk = std::min<std::int64_t>(chunk, largest);
+  if (tree && (group_.host_count() >= kSmallChunkHosts || group_.per_host() >= kSmallChunkRanks)) chunk = std::min<std::int64_t>(chunk, 65536);
+  for (const auto& [fill, largest] : tree ? kHosts : kOneHost)
+    if (bytes < fill * parallel * chunk) chunk = std::min(chunk, largest);
   return chunk * parallel;
 }
 
 CollectiveTerms CollectiveForms::nvls_terms(std::int64_t bytes, Algorithm algorithm) const {
   const auto& nvls = tuning_->nvls;
+  const std::int64_t heads = nvls_heads();
   CollectiveTerms t{.algorithm = algorithm, .protocol = Protocol::kSimple, .base_ps = base::ceil_ps(nvls.latency)};
   t.network_hop_ps = base::ceil_ps(nvls.network_hop + 2.0 * network_hop_.extra);
-  t.rate_share = nvls.efficiency;
-  t.repeats = std::max<std::int64_t>(1, ceil_div(bytes, nvls_chunk(bytes)));
+  t.rate_share = nvls.efficiency * (group_.host_count() > 2 ? nvls.beyond_two_hosts : 1.0);
+  // A head passes a chunk on at the pace at which it reduces: between hosts too.
+  t.flow_limit = std::max<std::int64_t>(1, std::llround(static_cast<double>(switch_rate_ / (heads + 1)) * t.rate_share));
+  t.repeats = std::max<std::int64_t>(1, ceil_div(bytes, nvls_chunk(bytes, algorithm)));
   t.piece_bytes = ceil_div(bytes, t.repeats);
   t.copy_ps = base::ceil_ps(base::Bytes(static_cast<double>(t.piece_bytes)) / tuning_->local_copy);
   return t;
@@ -304,25 +314,27 @@ CollectiveTerms CollectiveForms::terms(Op op, std::int64_t bytes, Algorithm algo
 }
 
 std::int64_t CollectiveForms::nvls_ps(const CollectiveTerms& t) const {
-  const std::int64_t m = group_.per_host(), unit = t.wire_bytes(ceil_div(t.piece_bytes, m));
-  const std::int64_t alone = wire_ps(unit, std::max<std::int64_t>(1, switch_rate_ / m));
-  const std::int64_t both = wire_ps(unit, std::max<std::int64_t>(1, switch_rate_ / (m + 1)));
+  const std::int64_t heads = nvls_heads(), unit = t.wire_bytes(ceil_div(t.piece_bytes, heads));
+  const std::int64_t alone = wire_ps(unit, std::max<std::int64_t>(1, switch_rate_ / heads));
+  const std::int64_t both = wire_ps(unit, std::max<std::int64_t>(1, switch_rate_ / (heads + 1)));
   const std::int64_t stages = t.base_ps + 2 * t.copy_ps + 2 * alone;
   if (t.algorithm == Algorithm::kNvls) return stages + (t.repeats - 1) * both;
   std::vector<Send> sends;
   int depth = 0;
-  for (int slot = 0; slot < nvls_slots(); ++slot) {
-    const TreeChannel tree = host_tree(group_.host_count(), slot % 2 == 1);
+  for (int head = 0; head < heads; ++head) {
+    const TreeChannel tree = host_tree(group_.host_count(), head % 2 == 1);
     depth = std::max(depth, tree.network_depth);
     for (std::size_t i = 1; i < tree.ranks.size(); ++i) {
-      const int child = group_.hosts[static_cast<std::size_t>(tree.ranks[i])][static_cast<std::size_t>(slot)];
-      const int parent = group_.hosts[static_cast<std::size_t>(tree.ranks[static_cast<std::size_t>(tree.parent[i])])][static_cast<std::size_t>(slot)];
+      const int child = group_.hosts[static_cast<std::size_t>(tree.ranks[i])][static_cast<std::size_t>(head)];
+      const int parent = group_.hosts[static_cast<std::size_t>(tree.ranks[static_cast<std::size_t>(tree.parent[i])])][static_cast<std::size_t>(head)];
       sends.push_back({child, parent});
       sends.push_back({parent, child});
     }
   }
-  const std::int64_t hop = wire_ps(ceil_div(t.piece_bytes, nvls_slots()), narrowest(sends));
-  return stages + 2 * depth * (t.network_hop_ps + hop / 2) + hop + (t.repeats - 1) * std::max(both, hop);
+  const std::int64_t data = ceil_div(t.piece_bytes, heads), wire = wire_ps(data, narrowest(sends)), pace = wire_ps(data, t.flow_limit);
+  // A hop of the first chunk takes the head's pace; links are half used while the pipeline fills.
+  const std::int64_t hop = std::max(pace, wire / 2);
+  return stages + 2 * depth * (t.network_hop_ps + hop) + (t.repeats - 1) * std::max({both, wire, pace});
 }
 
 std::int64_t CollectiveForms::halving_ps(const CollectiveTerms& t) const {

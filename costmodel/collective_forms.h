@@ -12,16 +12,21 @@
 ///   ring, broadcast  base + (n-1) * (alpha + d) + (K-1) * d,  d = w(S / (C K)) / r      chain of n ranks, K chunks
 ///   tree             base + 2 * sum of alpha of the way up + (K + D) * d                d = w(S / (C K)) / r; D: filling the pipeline, half
 ///                                                                                       the 2 depth - 1 hops, as links are half used then
-///   NVLS             base + c/copy + w(c/m) m / r + (K-1) * w(c/m) (m+1) / r + w(c/m) m / r + c/copy
-///                    K chunks c: copied in, reduced by the switch on the way up, multicast on the way down, copied out; a link carries
-///                    S towards the switch for the reduction and S/m for the multicast, and the same down: S (1 + 1/m) each way
-///   NVLS tree        as NVLS, between reduction and multicast up and down the binary trees of hosts, each slot with its own card
+///   NVLS             base + c/copy + w(c/h) h / r + (K-1) * w(c/h) (h+1) / r + w(c/h) h / r + c/copy
+///                    K chunks c: copied in, reduced by the switch on the way up, multicast on the way down, copied out. h heads, at most 32 of the
+///                    m, reduce a part each; a link carries S towards the switch for the reduction and S/h for the multicast, and the same
+///                    down: S (1 + 1/h) each way
+///   NVLS tree        as NVLS, between reduction and multicast up and down the binary trees of hosts, each head with its own card: 2 depth hops
+///                    of alpha and of the head's pace w(c/h) (h+1) / r, or the card's if that is slower. Beyond two hosts heads have two children
+///                    and half the rate
 ///   halving-doubling sum over steps of alpha + w(bytes of the step) / r(step)
 ///   hierarchical     ring reduce-scatter in the hosts, m rings across them on S/m each, ring all-gather in the hosts
 ///   direct           base + alpha + w(S / n) / r + S / n / copy                         everyone to everyone (all-to-all), or to the next
 ///                                                                                       (point-to-point: S)
-/// Sources: NVIDIA/nccl src/graph/tuning.cc (latencies, limits, steps of ring and tree), src/enqueue.cc (chunks of NVLS: a chunk
-/// halves, 128 KiB to 16 KiB a channel and slot, while fewer than 64, 8 or 2 would fill the tensor), nccl-tests PERFORMANCE.md (steps, bus bandwidth),
+/// Sources: NVIDIA/nccl src/graph/tuning.cc (latencies, limits, steps of ring and tree), src/enqueue.cc (chunks of NVLS,
+/// from 128 KiB a channel and head on: 64, 32, 16 KiB while fewer than 64, 8, 2 would fill the tensor; of NVLS trees 64, 32 KiB below 4, 1,
+/// and 64 KiB on 4 hosts or 16 devices a host and more), src/transport/nvls.cc (channels), src/include/device.h (32 heads),
+/// src/graph/tuning.cc at b647562 (an NVLS tree's rate halves beyond two hosts), nccl-tests PERFORMANCE.md (steps, bus bandwidth),
 /// Rabenseifner 2004 and Thakur et al. 2005 (halving-doubling). What these leave open is the copy of a rank's own part, measurable at n = 2: S/n at
 /// the rate at which the channels' blocks copy.
 ///
@@ -86,8 +91,8 @@ class CollectiveForms {
   /// Fastest of what NCCL would consider; with `algorithm`, fastest protocol of that one; nothing: not available here.
   [[nodiscard]] std::optional<CollectivePrice> choose(Op op, std::int64_t bytes, std::optional<Algorithm> algorithm = {}) const;
 
-  /// Cards that the NVLS tree uses on each host.
-  [[nodiscard]] int nvls_slots() const;
+  /// Devices of a host that reduce for all; those of the NVLS tree use their own cards.
+  [[nodiscard]] int nvls_heads() const;
 
  private:
   struct Hop {
@@ -99,7 +104,7 @@ class CollectiveForms {
   [[nodiscard]] base::Seconds device_latency(const HopLatencies& latency, Protocol p) const;
   [[nodiscard]] base::Seconds network_latency(const HopLatencies& latency, Protocol p) const;
   [[nodiscard]] int scale() const;
-  [[nodiscard]] std::int64_t nvls_chunk(std::int64_t bytes) const;
+  [[nodiscard]] std::int64_t nvls_chunk(std::int64_t bytes, Algorithm algorithm) const;
   [[nodiscard]] std::int64_t ring_rate() const;
   [[nodiscard]] std::int64_t tree_rate() const;
   [[nodiscard]] std::int64_t direct_rate(Op op) const;

@@ -95,8 +95,11 @@ CollectiveTuning::Nvls read_nvls(const base::Node& node, base::ErrorSink& sink) 
                               .latency = required_latency(r, "latency"),
                               .network_hop = required_latency(r, "network_hop"),
                               .channels = r.required_int("channels", {1, 1024}),
+                              .tree_channels = r.required_int("tree_channels", {1, 1024}),
                               .chunk_bytes = r.required_int("chunk_bytes", {1, 1 << 30}),
-                              .min_ranks = r.required_int("min_ranks", {2, 1 << 20})};
+                              .min_ranks = r.required_int("min_ranks", {2, 1 << 20}),
+                              .max_heads = r.required_int("max_heads", {1, 1 << 20}),
+                              .beyond_two_hosts = r.required_double("beyond_two_hosts", {1e-3, 1.0})};
   r.finish();
   return nvls;
 }

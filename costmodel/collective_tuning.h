@@ -67,7 +67,11 @@ struct CollectiveTuning {
   struct Nvls {                                      // reduction in the switch; efficiency 0: the device has none
     double efficiency = 0;
     base::Seconds latency{}, network_hop{};
-    std::int64_t channels = 1, chunk_bytes = 1, min_ranks = 2;
+    std::int64_t channels = 1;                       // thread blocks of a device
+    std::int64_t tree_channels = 1;                  // the same over several hosts
+    std::int64_t chunk_bytes = 1, min_ranks = 2;
+    std::int64_t max_heads = 1;                      // devices of a host that reduce
+    double beyond_two_hosts = 1;                     // share of the rate that is left: a head of an inner host has two children
   } nvls = {};
   struct Direct {                                    // grouped sends and receives; LL and Simple only
     PerProtocol<base::Seconds> base{};

@@ -102,8 +102,8 @@ std::int64_t ceil_ratio(std::int64_t ps, double factor) {
   return static_cast<std::int64_t>((scaled + 999'999) / 1'000'000);
 }
 
-void check_ranks(std::int64_t bytes, int first_rank, int rank_count, const topologies::Topology& topology) {
-  ORRERY_CHECK(bytes >= 0 && rank_count > 0, "{} bytes over {} ranks", bytes, rank_count);
+void check_ranks(int first_rank, int rank_count, const topologies::Topology& topology) {
+  ORRERY_CHECK(rank_count > 0, "{} ranks", rank_count);
   ORRERY_CHECK(first_rank >= 0 && first_rank + rank_count <= static_cast<int>(topology.device_count()), "ranks {} .. {} of {}",
                first_rank, first_rank + rank_count, topology.device_count());
 }
@@ -239,40 +239,40 @@ void CollectivePrices::sort(std::vector<topologies::LinkId>& crossed) const {
   for (std::uint32_t l = 0; l < links; ++l) at = std::fill_n(at, flows[l], topologies::LinkId(l));
 }
 
-Transfer CollectivePrices::load(Transfer transfer, Paths paths, std::int64_t divisor) const {
+PathLoads CollectivePrices::counted(Paths paths) const {
   sort(paths.crossed);
   std::sort(paths.detours.begin(), paths.detours.end());
+  PathLoads loads{paths.alpha_ps, paths.hosts, {}, std::move(paths.detours)};
+  for (const auto link : paths.crossed) {
+    if (loads.links.empty() || loads.links.back().link != link) loads.links.push_back({link, 0});
+    ++loads.links.back().flows;
+  }
+  return loads;
+}
+
+Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads, std::int64_t divisor) const {
   const std::int64_t measured = transfer.rate_cap;
   std::int64_t rate = measured > 0 ? measured : std::numeric_limits<std::int64_t>::max();
-  for (std::size_t i = 0; i < paths.crossed.size();) {
-    std::size_t end = i;
-    while (end < paths.crossed.size() && paths.crossed[end] == paths.crossed[i]) ++end;
-    const topologies::LinkId link = paths.crossed[i];
-    const std::int64_t flows = ceil_div(static_cast<std::int64_t>(end - i), divisor), now = topology_->link(link).bytes_per_second;
-    const std::int64_t built = topology_->built_rate(link), share = now / flows;
-    if (measured == 0 || built / flows >= measured || std::binary_search(paths.detours.begin(), paths.detours.end(), link)) {
-      transfer.links.push_back({link, flows});
+  for (const LinkLoad& crossed : loads.links) {
+    const std::int64_t flows = ceil_div(crossed.flows, divisor), now = topology_->link(crossed.link).bytes_per_second;
+    const std::int64_t built = topology_->built_rate(crossed.link), share = now / flows;
+    if (measured == 0 || built / flows >= measured || std::binary_search(loads.detours.begin(), loads.detours.end(), crossed.link)) {
+      transfer.links.push_back({crossed.link, flows});
       rate = std::min(rate, std::max<std::int64_t>(share, 1));
     } else if (now < built) {
       const auto part = static_cast<std::int64_t>(static_cast<__int128>(measured) * now / built);
       transfer.rate_cap = std::min(transfer.rate_cap, std::max<std::int64_t>(part, 1));
     }
-    i = end;
   }
   transfer.bytes_per_second = std::min(rate, transfer.rate_cap > 0 ? transfer.rate_cap : rate);
   return transfer;
 }
 
-std::int64_t CollectivePrices::least_share(Paths paths, std::int64_t divisor) const {
-  sort(paths.crossed);
+std::int64_t CollectivePrices::least_share(const PathLoads& loads, std::int64_t divisor) const {
   std::int64_t least = 0;
-  for (std::size_t i = 0; i < paths.crossed.size();) {
-    std::size_t end = i;
-    while (end < paths.crossed.size() && paths.crossed[end] == paths.crossed[i]) ++end;
-    const std::int64_t flows = ceil_div(static_cast<std::int64_t>(end - i), divisor);
-    const std::int64_t share = std::max<std::int64_t>(topology_->link(paths.crossed[i]).bytes_per_second / flows, 1);
+  for (const LinkLoad& crossed : loads.links) {
+    const std::int64_t share = std::max<std::int64_t>(topology_->link(crossed.link).bytes_per_second / ceil_div(crossed.flows, divisor), 1);
     least = least == 0 ? share : std::min(least, share);
-    i = end;
   }
   return least;
 }
@@ -297,23 +297,31 @@ Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::
   return in_step(t, entry != nullptr, hosts);
 }
 
-Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count,
-                                      Senders senders) const {
+PathLoads CollectivePrices::loads(Collective op, const plan::Group& group, int first_rank, int rank_count, Senders senders) const {
+  if (group.size <= 1) return {};
+  check_ranks(first_rank, rank_count, *topology_);
+  return counted(group_paths(op, group, first_rank, rank_count, senders));
+}
+
+Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, const PathLoads& loads) const {
   const std::int64_t n = group.size;
   if (n <= 1) return {};
-  check_ranks(bytes, first_rank, rank_count, *topology_);
-  Paths paths = group_paths(op, group, first_rank, rank_count, senders);
-  Transfer t = priced(op, group, bytes, paths.alpha_ps, paths.hosts);
-  return with_remainder(load(std::move(t), std::move(paths), op == Collective::kAllToAll ? n - 1 : 1), op, n, bytes);
+  ORRERY_CHECK(bytes >= 0, "{} bytes", bytes);
+  return with_remainder(load(priced(op, group, bytes, loads.alpha_ps, loads.hosts), loads, op == Collective::kAllToAll ? n - 1 : 1), op, n, bytes);
+}
+
+Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count,
+                                      Senders senders) const {
+  return collective(op, group, bytes, loads(op, group, first_rank, rank_count, senders));
 }
 
 PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, int first_rank, int rank_count) const {
   if (group.size <= 1) return {};
-  check_ranks(0, first_rank, rank_count, *topology_);
+  check_ranks(first_rank, rank_count, *topology_);
   const int window = repeating_window(group.size * group.stride, first_rank, rank_count, *topology_);
   Paths paths = group_paths(op, group, first_rank, window, Senders::kWholeGroups);
   PathSummary s{paths.alpha_ps, paths.hosts, 0};
-  s.share_bytes_per_second = least_share(std::move(paths), op == Collective::kAllToAll ? group.size - 1 : 1);
+  s.share_bytes_per_second = least_share(counted(std::move(paths)), op == Collective::kAllToAll ? group.size - 1 : 1);
   return s;
 }
 
@@ -350,11 +358,18 @@ Transfer CollectivePrices::priced_exchange(int peer_offset, std::int64_t bytes, 
   return in_step(t, best != nullptr, hosts);
 }
 
-Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const {
+PathLoads CollectivePrices::loads(int first_rank, int rank_count, int peer_offset) const {
   if (peer_offset == 0) return {};
-  Paths paths = exchange_paths(first_rank, rank_count, peer_offset);
-  Transfer t = priced_exchange(peer_offset, bytes, paths.alpha_ps, paths.hosts);
-  return load(std::move(t), std::move(paths), 1);
+  return counted(exchange_paths(first_rank, rank_count, peer_offset));
+}
+
+Transfer CollectivePrices::exchange(int peer_offset, std::int64_t bytes, const PathLoads& loads) const {
+  if (peer_offset == 0) return {};
+  return load(priced_exchange(peer_offset, bytes, loads.alpha_ps, loads.hosts), loads, 1);
+}
+
+Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const {
+  return exchange(peer_offset, bytes, loads(first_rank, rank_count, peer_offset));
 }
 
 PathSummary CollectivePrices::summary(int first_rank, int rank_count, int peer_offset) const {
@@ -365,7 +380,7 @@ PathSummary CollectivePrices::summary(int first_rank, int rank_count, int peer_o
   const int window = whole ? repeating_window(1, first_rank, rank_count, *topology_) : rank_count;
   Paths paths = exchange_paths(first_rank, window, peer_offset);
   PathSummary s{paths.alpha_ps, paths.hosts, 0};
-  s.share_bytes_per_second = least_share(std::move(paths), 1);
+  s.share_bytes_per_second = least_share(counted(std::move(paths)), 1);
   return s;
 }
 

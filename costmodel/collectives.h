@@ -54,6 +54,14 @@ struct PathSummary {
   std::int64_t share_bytes_per_second = 0; // least capacity / flows over the links crossed; 0: no link
 };
 
+/// Links that the flows of an operation cross, whatever its bytes: found once, then any number of sizes become transfers by arithmetic.
+struct PathLoads {
+  std::int64_t alpha_ps = 0;        // largest latency of a route
+  int hosts = 1;                    // of the group that spans most
+  std::vector<LinkLoad> links = {}; // ascending; all-to-all: pairs, n-1 of which make a flow
+  std::vector<topologies::LinkId> detours = {};  // ascending; those of routes around failed links
+};
+
 class CollectivePrices {
  public:
   /// The topology must outlive this object.
@@ -62,6 +70,13 @@ class CollectivePrices {
   [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
                                     int rank_count, Senders senders = Senders::kOfClass) const;
   [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
+
+  /// The same in two steps. The transfers of equal loads equal those above.
+  [[nodiscard]] PathLoads loads(plan::Collective op, const plan::Group& group, int first_rank, int rank_count,
+                                Senders senders = Senders::kOfClass) const;
+  [[nodiscard]] PathLoads loads(int first_rank, int rank_count, int peer_offset) const;
+  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, const PathLoads& loads) const;
+  [[nodiscard]] Transfer exchange(int peer_offset, std::int64_t bytes, const PathLoads& loads) const;
 
   /// Paths of `collective(...)` with whole groups, and of `exchange`; where hosts are copies of each other only those of one window of
   /// ranks that repeats. duration_ps of a summary equals that of the transfer, on a topology whose links are as built.
@@ -91,8 +106,9 @@ class CollectivePrices {
   /// Measured entries by scale_ and the step's factor; any operation with what the host adds.
   [[nodiscard]] Transfer in_step(Transfer transfer, bool measured, int hosts) const;
   void sort(std::vector<topologies::LinkId>& crossed) const;
-  [[nodiscard]] Transfer load(Transfer transfer, Paths paths, std::int64_t divisor) const;
-  [[nodiscard]] std::int64_t least_share(Paths paths, std::int64_t divisor) const;
+  [[nodiscard]] PathLoads counted(Paths paths) const;
+  [[nodiscard]] Transfer load(Transfer transfer, const PathLoads& loads, std::int64_t divisor) const;
+  [[nodiscard]] std::int64_t least_share(const PathLoads& loads, std::int64_t divisor) const;
 
   const topologies::Topology* topology_;
   std::vector<model::CollectiveTimes> measured_;

@@ -152,6 +152,8 @@ Transfer CostModel::exchange(int first_rank, int rank_count, int peer_offset, st
   return state_->collectives.exchange(first_rank, rank_count, peer_offset, bytes);
 }
 
+const CollectivePrices& CostModel::communication() const { return state_->collectives; }
+
 PathSummary CostModel::summary(plan::Collective op, const plan::Group& group, int first_rank, int rank_count) const {
   return state_->collectives.summary(op, group, first_rank, rank_count);
 }

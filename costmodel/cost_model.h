@@ -63,6 +63,8 @@ class CostModel {
                                     int rank_count) const;
   /// Every rank of [first_rank, +rank_count) sends `bytes` to rank + peer_offset at once.
   [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
+  /// Prices of communication by themselves: the same in two steps, for many sizes over the same links.
+  [[nodiscard]] const CollectivePrices& communication() const;
 
   /// The same in two steps, for many sizes over the same paths (collectives.h): time of a whole group's collective, of an exchange.
   [[nodiscard]] PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank, int rank_count) const;

@@ -176,7 +176,7 @@ class Maker {
   }
 
   void nvls() {
-    const std::int64_t m = group_.per_host(), chunk = ceil_div(request_.bytes, repeats_), unit = ceil_div(chunk, m);
+    const std::int64_t heads = forms_.nvls_heads(), chunk = ceil_div(request_.bytes, repeats_), unit = ceil_div(chunk, heads);
     const auto copy_ps = static_cast<std::int64_t>(
         std::ceil(static_cast<double>(terms_.copy_ps) * static_cast<double>(chunk) / static_cast<double>(std::max<std::int64_t>(1, terms_.piece_bytes))));
     std::vector<std::vector<std::uint32_t>> reduce, multicast;
@@ -185,8 +185,8 @@ class Maker {
       multicast.emplace_back();
       for (std::size_t j = 0; j < host.size(); ++j) {
         const int peer = host[j == 0 ? 1 : 0];
-        reduce.back().push_back(switch_path(host[j], peer, unit, m, 1));
-        multicast.back().push_back(switch_path(host[j], peer, unit, 1, m));
+        reduce.back().push_back(switch_path(host[j], peer, unit, heads, 1));
+        multicast.back().push_back(switch_path(host[j], peer, unit, 1, heads));
       }
     }
     const bool across = terms_.algorithm == Algorithm::kNvlsTree;
@@ -194,9 +194,9 @@ class Maker {
     std::vector<TreeWays> ways;
     const CollectiveTerms whole = terms_;
     terms_.rate_share = 1;  // between hosts no efficiency of the switch
-    for (int slot = 0; across && slot < forms_.nvls_slots(); ++slot) {
+    for (int slot = 0; across && slot < forms_.nvls_heads(); ++slot) {
       trees.push_back(costmodel::host_tree(group_.host_count(), slot % 2 == 1));
-      ways.push_back(tree_ways(trees.back(), ceil_div(chunk, forms_.nvls_slots()), [&](std::size_t i) {
+      ways.push_back(tree_ways(trees.back(), ceil_div(chunk, forms_.nvls_heads()), [&](std::size_t i) {
         return group_.hosts[static_cast<std::size_t>(trees.back().ranks[i])][static_cast<std::size_t>(slot)];
       }));
     }
@@ -324,7 +324,7 @@ std::int64_t schedule_steps(const topologies::Topology& topology, const Collecti
     case Algorithm::kRing: return repeats * rings * n + n + 1;
     case Algorithm::kTree: return repeats * (group.uniform() && group.per_host() > 1 ? group.per_host() : 2) * 2 * n + 1;
     case Algorithm::kNvls:
-    case Algorithm::kNvlsTree: return repeats * (3 * n + hosts + 1 + 2 * forms.nvls_slots() * hosts) + 1;
+    case Algorithm::kNvlsTree: return repeats * (3 * n + hosts + 1 + 2 * forms.nvls_heads() * hosts) + 1;
     case Algorithm::kHalvingDoubling: return 2 * n * 16 + 1;
     case Algorithm::kHierarchical: return n * (2 * group.per_host() + repeats) + 1;
     case Algorithm::kDirect:

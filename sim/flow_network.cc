@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -49,13 +50,22 @@ void FlowNetwork::add_background(const BackgroundFlow& flow) {
 }
 
 std::vector<FlowNetwork::Load> FlowNetwork::loads_by_link() const {
-  std::vector<std::uint32_t> begin(topology_->links().size() + 1, 0);
   const auto each = [&](auto&& visit) {
     for (std::uint32_t t = 0; t < transfers_.size(); ++t) {
       if (transfers_[t].transfer.wire_bytes == 0) continue;
       for (const auto& l : transfers_[t].transfer.links) visit(Load{l.link.raw(), t, l.flows});
     }
   };
+  std::size_t count = 0;
+  each([&](const Load&) { ++count; });
+  if (count < topology_->links().size()) {
+    std::vector<Load> loads;
+    loads.reserve(count);
+    each([&](const Load& l) { loads.push_back(l); });
+    std::sort(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return std::tie(a.link, a.transfer) < std::tie(b.link, b.transfer); });
+    return loads;
+  }
+  std::vector<std::uint32_t> begin(topology_->links().size() + 1, 0);
   each([&](const Load& l) { ++begin[l.link + 1]; });
   for (std::size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
   std::vector<Load> loads(begin.back());

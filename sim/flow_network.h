@@ -98,7 +98,7 @@ class FlowNetwork {
     std::uint32_t link = 0, transfer = 0;
     std::int64_t flows = 0;
   };
-  /// Ordered by link, then transfer: a counting sort.
+  /// Ordered by link, then transfer: a counting sort where most links are loaded.
   [[nodiscard]] std::vector<Load> loads_by_link() const;
   void mark(FlowIndex flow);
   void share_out(std::int64_t now_ps);

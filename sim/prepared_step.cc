@@ -1,9 +1,12 @@
 #include "sim/prepared_step.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
+#include "sim/class_loads.h"
 
 namespace orrery::sim {
 namespace {
@@ -80,17 +83,13 @@ costmodel::Transfer joined(costmodel::Transfer a, const costmodel::Transfer& b) 
 
 class Preparation {
  public:
-  Preparation(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network)
-      : program_(program), cost_(cost), network_(network), segment_ps_(program.segments.size() * kPhases, -1) {
+  Preparation(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network, bool fold)
+      : program_(program), cost_(cost), network_(network), loads_(program, cost, fold), segment_ps_(program.segments.size() * kPhases, -1) {
     for (const plan::Template& t : program.templates) {
       offsets_.push_back(template_ops_);
       template_ops_ += static_cast<std::uint32_t>(t.ops.size());
     }
-    class_of_rank_.assign(static_cast<std::size_t>(program.world_size), kNone);
-    for (std::uint32_t c = 0; c < program.classes.size(); ++c) {
-      const plan::RankClass& k = program.classes[c];
-      for (int r = k.first_rank; r < k.first_rank + k.count; ++r) class_of_rank_[static_cast<std::size_t>(r)] = c;
-    }
+    for (std::uint32_t c = 0; c < program.classes.size(); ++c) class_at_.emplace(program.classes[c].first_rank, c);
   }
 
   base::Result<PreparedStep> run() {
@@ -163,21 +162,14 @@ class Preparation {
   void price_collective(std::uint32_t c, const plan::Op& op, PricedOp& p) {
     const plan::RankClass& k = program_.classes[c];
     const plan::Group& group = program_.groups[op.group];
-    std::vector<std::uint32_t> members;
-    for (int i = 0; i < group.size; ++i) {
-      const int rank = group.base(k.first_rank) + i * group.stride;
-      const std::uint32_t member = class_at(rank);
-      if (member == kNone) {
-        sink_.error({}, base::ErrorCode::kInconsistent, "'{}' of stage {}: group '{}' ({} ranks, {} apart) has rank {} of {}", op.name,
-                    k.stage, group.name, group.size, group.stride, rank, program_.world_size);
-        return;
-      }
-      members.push_back(member);
+    const std::vector<std::uint32_t> members = members_of(group, c);
+    if (std::find(members.begin(), members.end(), kNone) != members.end()) {
+      sink_.error({}, base::ErrorCode::kInconsistent, "'{}' of stage {}: group '{}' ({} ranks, {} apart) reaches beyond the world of {}",
+                  op.name, k.stage, group.name, group.size, group.stride, program_.world_size);
+      return;
     }
-    std::sort(members.begin(), members.end());
-    members.erase(std::unique(members.begin(), members.end()), members.end());
     if (members.size() > 1) {
-      p.crossing = crossing(c, op, group, std::move(members));
+      p.crossing = crossing(c, op, group, members);
       return;
     }
     for (const KnownCollective& known : collectives_) {
@@ -186,14 +178,29 @@ class Preparation {
         return;
       }
     }
-    p.transfer = network_.add(cost_.collective(op.collective, group, op.bytes, k.first_rank, k.count), lane(c, p.stream, 0));
+    p.transfer = network_.add(transfer(c, op, group), lane(c, p.stream, 0));
     collectives_.push_back({op.collective, group, op.bytes, p.stream, p.transfer});
   }
 
-  std::uint32_t crossing(std::uint32_t c, const plan::Op& op, const plan::Group& group, std::vector<std::uint32_t> members) {
+  costmodel::Transfer transfer(std::uint32_t c, const plan::Op& op, const plan::Group& group) {
+    return cost_.communication().collective(op.collective, group, op.bytes, loads_.collective(op.collective, group, c));
+  }
+
+  /// Classes of the group of the class's first rank, ascending; kNone among them for ranks outside the world.
+  [[nodiscard]] std::vector<std::uint32_t> members_of(const plan::Group& group, std::uint32_t c) const {
     const plan::RankClass& k = program_.classes[c];
+    const int first = group.base(k.first_rank), last = first + (group.size - 1) * group.stride;
+    if (first >= k.first_rank && last < k.first_rank + k.count) return {c};
+    std::vector<std::uint32_t> members;
+    for (int rank = first; rank <= last; rank += group.stride) members.push_back(class_at(rank));
+    std::sort(members.begin(), members.end());
+    members.erase(std::unique(members.begin(), members.end()), members.end());
+    return members;
+  }
+
+  std::uint32_t crossing(std::uint32_t c, const plan::Op& op, const plan::Group& group, const std::vector<std::uint32_t>& members) {
     const auto stream = static_cast<std::uint8_t>(op.stream);
-    costmodel::Transfer part = cost_.collective(op.collective, group, op.bytes, k.first_rank, k.count);
+    costmodel::Transfer part = transfer(c, op, group);
     for (std::uint32_t i = 0; i < step_.crossings.size(); ++i) {
       const Crossing& x = step_.crossings[i];
       if (x.group == group && x.collective == op.collective && x.bytes == op.bytes && x.stream == stream && x.classes == members) {
@@ -201,7 +208,7 @@ class Preparation {
         return i;
       }
     }
-    step_.crossings.push_back({std::move(members), group, op.collective, op.bytes, stream, kNone});
+    step_.crossings.push_back({members, group, op.collective, op.bytes, stream, kNone});
     crossing_transfers_.push_back(std::move(part));
     return static_cast<std::uint32_t>(step_.crossings.size() - 1);
   }
@@ -225,14 +232,19 @@ class Preparation {
       PricedLeg priced{.send = leg.send, .channel = channel(way)};
       if (leg.send) {
         const std::int64_t bytes = program_.buffers[leg.buffer.buffer].bytes();
-        priced.transfer = network_.add(cost_.exchange(k.first_rank, k.count, leg.peer_offset, bytes), lane(c, p.stream, i));
+        costmodel::Transfer way_there = cost_.communication().exchange(leg.peer_offset, bytes, loads_.exchange(c, leg.peer_offset));
+        priced.transfer = network_.add(std::move(way_there), lane(c, p.stream, i));
       }
       step_.legs.push_back(priced);
     }
   }
 
   [[nodiscard]] std::uint32_t class_at(int rank) const {
-    return rank >= 0 && rank < program_.world_size ? class_of_rank_[static_cast<std::size_t>(rank)] : kNone;
+    if (rank < 0 || rank >= program_.world_size) return kNone;
+    const auto after = class_at_.upper_bound(rank);
+    if (after == class_at_.begin()) return kNone;
+    const std::uint32_t c = std::prev(after)->second;
+    return rank < program_.classes[c].first_rank + program_.classes[c].count ? c : kNone;
   }
 
   std::uint32_t channel(const Channel& channel) {
@@ -252,11 +264,12 @@ class Preparation {
   const plan::Program& program_;
   const costmodel::CostModel& cost_;
   FlowNetwork& network_;
+  ClassLoads loads_;
   PreparedStep step_;
   base::ErrorSink sink_;
   std::vector<std::uint32_t> offsets_;               // [template] into PreparedClass::ops
   std::uint32_t template_ops_ = 0;
-  std::vector<std::uint32_t> class_of_rank_;
+  std::map<int, std::uint32_t> class_at_;            // by first rank
   std::vector<std::int64_t> segment_ps_;             // [segment * kPhases + phase], -1 unknown
   std::vector<KnownCollective> collectives_;         // of the class at hand
   std::vector<costmodel::Transfer> crossing_transfers_;
@@ -264,8 +277,8 @@ class Preparation {
 
 }  // namespace
 
-base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network) {
-  return Preparation(program, cost, network).run();
+base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network, bool fold) {
+  return Preparation(program, cost, network, fold).run();
 }
 
 }  // namespace orrery::sim

@@ -83,8 +83,9 @@ struct PreparedStep {
   std::vector<Crossing> crossings;
 };
 
-/// Registers every transfer in `network` and freezes it. Program and cost must outlive the result.
+/// Registers every transfer in `network` and freezes it. Program and cost must outlive the result. Without `fold` transfers name the
+/// links of every host; times are the same (class_loads.h).
 /// Errors: kInconsistent for a peer or group member outside the world.
-base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network);
+base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network, bool fold = true);
 
 }  // namespace orrery::sim

@@ -29,7 +29,7 @@ base::Result<SimReport> simulate(const plan::Program& program, const costmodel::
   const std::int64_t slowdown = std::max<std::int64_t>(cost.overlap_slowdown_ppm(), 1'000'000);
   kernel::EventQueue queue;
   FlowNetwork network(cost.topology(), slowdown, queue, Interpreter::kFlowEvent);
-  TRY(const PreparedStep step, prepare(program, cost, network));
+  TRY(const PreparedStep step, prepare(program, cost, network, !options.picture));
   Interpreter interpreter(step, network, queue,
                           {.overlaps = cost.overlaps(), .slowdown_ppm = slowdown, .memory_samples = options.timeline});
   TRY(const Outcome outcome, interpreter.run());

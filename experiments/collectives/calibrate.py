@@ -46,14 +46,15 @@ def unpack(tuning):
 
 def nvls_us(p, nvls, rate, n, size):
     chunk = nvls["chunk_bytes"]
-    parallel = nvls["channels"] * n
+    heads = min(n, nvls["max_heads"])
+    parallel = nvls["channels"] * heads
     for fill, largest in ((64, 65536), (8, 32768), (2, 16384)):
         if size < fill * parallel * chunk:
             chunk = min(chunk, largest)
     repeats = max(1, math.ceil(size / (chunk * parallel)))
     piece = size / repeats
-    unit = piece / n / p["nvls"] / rate
-    return p["nvls_latency"] + 2 * piece / p["copy"] / 1e3 + (2 * unit * n + (repeats - 1) * unit * (n + 1)) / 1e3
+    unit = piece / heads / p["nvls"] / rate
+    return p["nvls_latency"] + 2 * piece / p["copy"] / 1e3 + (2 * unit * heads + (repeats - 1) * unit * (heads + 1)) / 1e3
 
 
 def tree_us(p, tuning, rate, n, size, i):
@@ -80,7 +81,8 @@ def time_us(p, tuning, datasheet, operation, n, size):
 
 
 def ratio_to_published(p, start, i):
-    """A tree's hops are made of the same messages as a ring's."""
+    """A tree's hops are made of the same messages as a ring's: what a protocol costs or loses there, it does here."""
+    p["tree_share", i] = start["tree_share", i] * p["share", i] / start["share", i]
     p["tree_base", i] = start["tree_base", i] * p["base", i] / start["base", i]
     p["tree_hop", i] = start["tree_hop", i] * p["hop", i] / start["hop", i]
 
@@ -145,7 +147,7 @@ def record(machine, tuning, device, p, ranks):
     for name, prefix in (("ring", ""), ("tree", "tree_")):
         t[name]["base"] = [us(p[prefix + "base", i]) for i in range(3)]
         t[name]["device_hop"] = [us(p[prefix + "hop", i]) for i in range(3)]
-    t["ring"]["rate"] = [round(p["share", i], 4) for i in range(3)]
+        t[name]["rate"] = [round(p[prefix + "share", i], 4) for i in range(3)]
     t["ring"]["ll_limit"][0] = "100000 GB/s"  # in one host the fitted share says it all
     del t["ring"]["ll128_channel_limit"]
     t["direct"] = {"base": [us(p["direct_base", i]) for i in range(3)], "rate": [round(p["direct_share", i], 4) for i in range(3)], "local_copy": rate(p["direct_copy"])}

@@ -71,5 +71,34 @@ BENCHMARK(plan_to_report)
     ->Args({4, 2, 128, 1, 1, 2048})->Args({4, 8, 32, 1, 1, 1024})
     ->Unit(benchmark::kMillisecond);
 
+/// One step of Llama-3-405B (tp 8, pp 16, four uneven chunks of layers a rank) on 128 dp GPUs. Parts: 0 machine and prices, 1 plan and
+/// Program, 2 the step, 3 all. Only part 0 may grow with dp: the machine's list of devices and links.
+void llama_405b(benchmark::State& state) {
+  base::keep_freed_memory();
+  const auto part = state.range(0);
+  const int dp = static_cast<int>(state.range(1));
+  const model::ModelSpec model = model::find_model("llama-3-405b").value();
+  plan::UniformOptions o;
+  o.tp = 8, o.pp = 16, o.dp = dp, o.zero = 1, o.micro_batch = 1, o.sequence_parallel = true, o.sequence = 8192;
+  o.schedule = plan::Schedule::kInterleaved, o.virtual_stages = 4, o.uneven_stages = true, o.global_batch = 16 * static_cast<std::int64_t>(dp);
+  const auto hosts = static_cast<std::uint32_t>(16 * dp);
+  const auto prices = [&] {
+    return costmodel::CostModel::make(model, topologies::catalog_topology("dgx-h100", hosts).value(), std::nullopt,
+                                      {.precision = o.precision, .sequence = o.sequence}).value();
+  };
+  const auto lowered = [&] { return plan::lower(plan::uniform_plan(model, "dgx-h100", static_cast<int>(hosts), o).value(), model).value(); };
+  const costmodel::CostModel cost = prices();
+  const plan::Program program = lowered();
+  for (auto _ : state) {
+    if (part == 0) benchmark::DoNotOptimize(prices());
+    if (part == 1) benchmark::DoNotOptimize(lowered());
+    if (part == 2) benchmark::DoNotOptimize(simulate(program, cost)->step_time_ps);
+    if (part == 3) benchmark::DoNotOptimize(simulate(lowered(), prices())->step_time_ps);
+  }
+  state.counters["classes"] = static_cast<double>(program.classes.size());
+  state.counters["GPUs"] = static_cast<double>(program.world_size);
+}
+BENCHMARK(llama_405b)->ArgsProduct({{0, 1, 2, 3}, {8, 32, 128, 1024}})->ArgNames({"part", "dp"})->Unit(benchmark::kMillisecond);
+
 }  // namespace
 }  // namespace orrery::sim

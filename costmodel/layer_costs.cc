@@ -299,7 +299,7 @@ std::int64_t LayerCosts::block_floor_ps(const plan::LayerStrategy& s, const plan
   if (plan::effective_slices(s) > 1) return 0;
   const BodyForm& form = state_->body(Part::kBlock, s, context);
   const BodyTimes& t = state_->timed(form, context.micro_batch_sequences / s.dp, state_->no_parts, state_->windows.canonical(first_rank, rank_count), rank_count);
-  return t.forward.serial_ps + t.backward.serial_ps;
+  return t.forward.serial_ps + t.backward.serial_ps + t.weight.serial_ps;
 }
 
 const LayerCost& LayerCosts::embedding(const LayerStrategy& v, const plan::LayerContext& context, int first_rank, int rank_count) {

@@ -29,7 +29,7 @@ class LayerCosts {
   /// As in closed_form.h, on ranks [first_rank, first_rank + rank_count). @pre dp of the strategy divides the micro-batch; everything
   /// of `context` but micro_batches, micro_batch_sequences and stages is the same in all calls.
   const LayerCost& block(const plan::LayerStrategy& strategy, const plan::LayerContext& context, int first_rank, int rank_count);
-  /// At most forward_ps + backward_ps of block(): what computes, without weights and their gradients. Costs a small part of that. 0: not known.
+  /// At most forward_ps + backward_ps + weight_ps of block(): what computes, without weights and their gradients. Costs a small part of that. 0: not known.
   std::int64_t block_floor_ps(const plan::LayerStrategy& strategy, const plan::LayerContext& context, int first_rank, int rank_count);
   const LayerCost& embedding(const plan::LayerStrategy& vocabulary, const plan::LayerContext& context, int first_rank, int rank_count);
   const LayerCost& head(const plan::LayerStrategy& vocabulary, const plan::LayerContext& context, int first_rank, int rank_count);

@@ -153,11 +153,8 @@ void RankModel::make_room(const PlanProblem& problem, Family& f, std::size_t at,
 
 std::int64_t RankModel::layers_bound(const PlanProblem& problem) {
   if (virtual_stages(problem).empty()) return kForbidden;
-  const std::int64_t m = problem.micro_batches, most = up(cost_.model().layers, problem.stages);
-  if (problem.schedule == Schedule::kInterleaved) return m * most * stages_.cheapest_layer(problem).steady_ps;
-  std::int64_t cycle = kForbidden;
-  for (const int first_rank : stages_.places(problem)) cycle = std::min(cycle, tables_.table(problem, first_rank).least_cycle_ps);
-  return (m - 1) * most * cycle;
+  const std::int64_t cycles = problem.micro_batches - (problem.schedule == Schedule::kZeroBubbleH1 ? 1 : 0);
+  return cycles * up(cost_.model().layers, problem.stages) * stages_.cheapest_layer(problem).steady_ps;
 }
 
 std::int64_t RankModel::room_bound(const PlanProblem& problem, std::int64_t cutoff_ps) {

@@ -68,7 +68,6 @@ const RankTable& RankTables::table(const PlanProblem& problem, int first_rank) {
       layout.by_cycle.push_back(static_cast<std::uint32_t>(layout.by_cycle.size()));
     }
     std::ranges::stable_sort(layout.by_cycle, {}, [&](std::uint32_t o) { return cycle_of(*layout.options[o].cost); });
-    table.least_cycle_ps = std::min(table.least_cycle_ps, layout.floor.cycle_ps);
   }
   return table;
 }

@@ -330,11 +330,11 @@ const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerCont
   return state_->layer(Part::kBlock, s, context, first_rank, rank_count);
 }
 
-std::int64_t LayerCosts::block_floor_ps(const plan::LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
-  if (plan::effective_slices(s) > 1) return 0;
+LayerCosts::Floor LayerCosts::block_floor(const plan::LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
+  if (plan::effective_slices(s) > 1) return {};
   const BodyForm& form = state_->body(Part::kBlock, s, context);
   const BodyTimes& t = state_->timed(form, context.micro_batch_sequences / s.dp, state_->no_parts, 0, state_->windows.canonical(first_rank, rank_count), rank_count);
-  return t.forward.serial_ps + t.backward.serial_ps + t.weight.serial_ps;
+  return {t.forward.serial_ps + t.backward.serial_ps, t.weight.serial_ps};
 }
 
 const LayerCost& LayerCosts::embedding(const LayerStrategy& v, const plan::LayerContext& context, int first_rank, int rank_count) {

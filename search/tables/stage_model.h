@@ -59,9 +59,9 @@ class StageModel {
 
   /// As quick_bound(), whatever the vocabulary.
   std::int64_t layers_bound(const PlanProblem& problem);
-  /// Of the cheapest layer in any stage: steady, and with synchronisation.
+  /// Of the cheapest layer in any stage: steady (with the weight gradients of ZB-H1), with synchronisation, at least forward and backward alone.
   struct Least {
-    std::int64_t steady_ps = kForbidden, total_ps = kForbidden;
+    std::int64_t steady_ps = kForbidden, total_ps = kForbidden, passes_ps = kForbidden;
   };
   Least cheapest_layer(const PlanProblem& problem);
   /// First ranks of stages that lie differently.

@@ -1,14 +1,13 @@
 #include "costmodel/layer_costs.h"
 
 #include <algorithm>
-#include <array>
 #include <concepts>
 #include <map>
 #include <numeric>
-#include <unordered_map>
 
 #include "base/check.h"
 #include "costmodel/layer_form.h"
+#include "costmodel/price_table.h"
 #include "costmodel/rank_windows.h"
 #include "costmodel/stage_memory.h"
 #include "plan/builder.h"
@@ -21,18 +20,10 @@ using plan::LayerTemplates;
 using Times = TemplateForm::Times;
 
 /// Small integers that name an entry of a table, two in a word.
-using Key = std::array<std::uint64_t, 8>;
-struct KeyHash {
-  std::size_t operator()(const Key& key) const {
-    std::uint64_t digest = 0;
-    for (const std::uint64_t v : key) digest = (digest ^ v) * 0x9e3779b97f4a7c15ULL + (digest >> 29);
-    return digest;
-  }
-};
-std::uint64_t pair(std::integral auto high, std::integral auto low) { return static_cast<std::uint64_t>(high) << 32 | static_cast<std::uint32_t>(low); }
 template <class Value>
-using Table = std::unordered_map<Key, Value, KeyHash>;
-
+using Table = PriceTable<8, Value>;
+using Key = Table<int>::Key;
+std::uint64_t pair(std::integral auto high, std::integral auto low) { return static_cast<std::uint64_t>(high) << 32 | static_cast<std::uint32_t>(low); }
 enum class Part : std::int64_t { kBlock, kEmbedding, kHead, kReshard };
 
 std::uint64_t number(auto value) { return static_cast<std::uint64_t>(value); }
@@ -88,6 +79,7 @@ struct BodyForm {
   TemplateForm forward, backward, weight;
   bool splits = false;
   std::uint64_t number = 0;  // of those whose weights are symbolic: names it in a key
+  BodyForm() = default;
   BodyForm(const LayerTemplates& t, bool symbolic_weights, OperationPrices& prices)
       : forward(t.program, t.forward, symbolic_weights, prices),
         backward(t.program, t.backward, symbolic_weights, prices),
@@ -106,6 +98,7 @@ struct BodyMemory {
 
 /// What weights take, on some ranks.
 struct WeightTimes {
+  const WeightForm* form = nullptr;
   Times gather_forward, gather_backward, zero_gradient, sync, sync_last, update;
 };
 
@@ -125,6 +118,7 @@ struct LayerCosts::State {
   Table<WeightForm> weights;
   Table<WeightTimes> weight_times;
   Table<LayerCost> costs, change_costs;
+  Table<std::vector<plan::PassNode>> orders;
   const WeightBytes no_parts{{}, std::vector<std::int64_t>(8, 0)};  // of more units than a layer has
   std::map<std::vector<std::int64_t>, std::uint64_t> weight_bytes;  // numbers
 
@@ -142,7 +136,7 @@ struct LayerCosts::State {
     return weight_bytes.try_emplace(bytes, weight_bytes.size() + 1).first->second;
   }
   /// The closed form of closed_form.h, LayerCost, from its parts.
-  LayerCost join(const BodyForm& body, const BodyTimes& times, const BodyMemory& memory, const WeightForm& w, const WeightTimes& weight_times);
+  LayerCost join(const BodyForm& body, const BodyTimes& times, const BodyMemory& memory, const WeightTimes& weights);
   [[nodiscard]] BodyTimes times_of(const BodyForm& body, std::int64_t b, const WeightBytes& bytes, int first_rank, int rank_count);
   [[nodiscard]] BodyMemory memory_of(const BodyForm& body, std::int64_t b, const WeightBytes& bytes);
   [[nodiscard]] WeightTimes times_of(const WeightForm& form, int first_rank, int rank_count);
@@ -176,23 +170,24 @@ BodyMemory LayerCosts::State::memory_of(const BodyForm& body, std::int64_t b, co
 
 WeightTimes LayerCosts::State::times_of(const WeightForm& w, int first_rank, int rank_count) {
   const auto times = [&](const TemplateForm& f) { return f.times(1, {}, first_rank, rank_count, prices); };
-  return {times(w.gather_forward), times(w.gather_backward), times(w.zero_gradient), times(w.sync), times(w.sync_last), times(w.update)};
+  return {&w, times(w.gather_forward), times(w.gather_backward), times(w.zero_gradient), times(w.sync), times(w.sync_last), times(w.update)};
 }
 
 const BodyTimes& LayerCosts::State::timed(const BodyForm& form, std::int64_t b, const WeightBytes& bytes, std::uint64_t parts_number, int first_rank,
                                           int rank_count) {
-  const auto [times, fresh] = body_times.try_emplace(Key{form.number, number(b), parts_number, pair(first_rank, rank_count)});
-  if (fresh) times->second = times_of(form, b, bytes, first_rank, rank_count);
-  return times->second;
+  const auto [times, fresh] = body_times[{form.number, number(b), parts_number, pair(first_rank, rank_count)}];
+  if (fresh) times = times_of(form, b, bytes, first_rank, rank_count);
+  return times;
 }
 
 const BodyMemory& LayerCosts::State::measured(const BodyForm& form, std::int64_t b, const WeightForm& w) {
-  const auto [memory, fresh] = body_memory.try_emplace(Key{form.number, number(b), w.bytes_number});
-  if (fresh) memory->second = memory_of(form, b, w.bytes);
-  return memory->second;
+  const auto [memory, fresh] = body_memory[{form.number, number(b), w.bytes_number}];
+  if (fresh) memory = memory_of(form, b, w.bytes);
+  return memory;
 }
 
-LayerCost LayerCosts::State::join(const BodyForm& body, const BodyTimes& times, const BodyMemory& memory, const WeightForm& w, const WeightTimes& t) {
+LayerCost LayerCosts::State::join(const BodyForm& body, const BodyTimes& times, const BodyMemory& memory, const WeightTimes& t) {
+  const WeightForm& w = *t.form;
   const auto sum = [](Times x, const Times& y) { return x += y; };
   LayerCost c;
   c.forward_ps = overlapped(sum(times.forward, t.gather_forward));
@@ -236,16 +231,16 @@ const BodyForm& LayerCosts::State::body(Part part, const LayerStrategy& strategy
   if (!s.strided && s.ep == 1) s.dp = 2;
   Key key = key_of(s, part_of_kind(part, context) << 1 | number(context.split_backward));
   key[4] = number(tied_stages(part, context));
-  if (const auto found = bodies.find(key); found != bodies.end()) return found->second;
+  const auto [form, fresh] = bodies[key];
+  if (!fresh) return form;
   const auto lower = part == Part::kBlock ? plan::lower_block : part == Part::kEmbedding ? plan::lower_embedding : plan::lower_head;
-  BodyForm& body = bodies.emplace(key, BodyForm(lower(cost.model(), s, single(context, s)), true, prices)).first->second;
-  body.number = number(bodies.size());
-  return body;
+  form = BodyForm(lower(cost.model(), s, single(context, s)), true, prices);
+  form.number = number(bodies.size());
+  return form;
 }
 
 const WeightForm& LayerCosts::State::weight(Part part, const Key& key, const LayerStrategy& s, const plan::LayerContext& context) {
-  const auto [place, fresh] = weights.try_emplace(key);
-  WeightForm& w = place->second;
+  const auto [w, fresh] = weights[key];
   if (!fresh) return w;
   const auto lower = part == Part::kBlock       ? plan::lower_block_weights
                      : part == Part::kEmbedding ? plan::lower_embedding_weights
@@ -268,14 +263,14 @@ LayerCost LayerCosts::State::sliced(const LayerStrategy& s, const plan::LayerCon
   const std::uint64_t parts = number(plan::reduces_parts(s, context.micro_batches)), one = number(context.micro_batches == 1);
   Key key = key_of(s, part_of_kind(Part::kBlock, context));
   key[4] = pair(context.prefetch_depth, parts << 2 | one << 1 | number(context.split_backward));
-  auto block = sliced_blocks.find(key);
-  if (block == sliced_blocks.end()) {
+  const auto [block, fresh] = sliced_blocks[key];
+  if (fresh) {
     const LayerTemplates t = plan::lower_block(cost.model(), s, single(context, s));
-    block = sliced_blocks.emplace(key, std::pair(BodyForm(t, false, prices), WeightForm(t, prices))).first;
+    block = {BodyForm(t, false, prices), WeightForm(t, prices)};
   }
-  const auto& [body, weights_form] = block->second;
+  const auto& [body, weights_form] = block;
   const std::int64_t b = context.micro_batch_sequences / s.dp;
-  return join(body, times_of(body, b, {}, first_rank, rank_count), memory_of(body, b, {}), weights_form, times_of(weights_form, first_rank, rank_count));
+  return join(body, times_of(body, b, {}, first_rank, rank_count), memory_of(body, b, {}), times_of(weights_form, first_rank, rank_count));
 }
 
 const LayerCost& LayerCosts::State::layer(Part part, const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
@@ -288,9 +283,9 @@ const LayerCost& LayerCosts::State::layer(Part part, const LayerStrategy& s, con
   key[4] = number(s.slices > 1 ? context.prefetch_depth : stages);
   key[5] = pair(first_rank, rank_count);
   key[6] = number(b);
-  const auto [place, fresh] = costs.try_emplace(key);
-  if (!fresh) return place->second;
-  if (plan::effective_slices(s) > 1) return place->second = sliced(s, context, first_rank, rank_count);
+  const auto [layer, fresh] = costs[key];
+  if (!fresh) return layer;
+  if (plan::effective_slices(s) > 1) return layer = sliced(s, context, first_rank, rank_count);
   LayerStrategy weights_only = s;
   weights_only.recompute = plan::Recompute::kNone;
   weights_only.context = plan::ContextKind::kRing;
@@ -298,32 +293,35 @@ const LayerCost& LayerCosts::State::layer(Part part, const LayerStrategy& s, con
   weights_only.slices = 1;
   Key weight_key = key_of(weights_only, kind << 2 | number(parts) << 1 | number(parts && s.shard > 0 && one));  // when the replicas are summed
   weight_key[4] = number(stages);
-  const WeightForm& w = weight(part, weight_key, weights_only, context);
-  weight_key[5] = key[5];
-  const auto [weight_place, unpriced] = weight_times.try_emplace(weight_key);
-  if (unpriced) weight_place->second = times_of(w, first_rank, rank_count);
+  Key placed = weight_key;
+  placed[5] = key[5];
+  const auto [times, unpriced] = weight_times[placed];
+  if (unpriced) times = times_of(weight(part, weight_key, weights_only, context), first_rank, rank_count);
+  const WeightForm& w = *times.form;
   const BodyForm& form = body(part, s, context);
-  return place->second = join(form, timed(form, b, w.bytes, w.parts_number, first_rank, rank_count), measured(form, b, w), w, weight_place->second);
+  return layer = join(form, timed(form, b, w.bytes, w.parts_number, first_rank, rank_count), measured(form, b, w), times);
 }
 
 const LayerCost& LayerCosts::State::reshard(const LayerStrategy& from, const LayerStrategy& to, const plan::LayerContext& context, int first_rank,
                                             int rank_count) {
   static const WeightForm kNoWeights;
+  WeightTimes nothing;
+  nothing.form = &kNoWeights;
   first_rank = windows.canonical(first_rank, rank_count);
   const std::int64_t unit = std::lcm(from.dp, to.dp), b = context.micro_batch_sequences / unit;  // one sequence of the smaller share
   const Key before = key_of(from, part_of_kind(Part::kReshard, context)), behind = key_of(to, number(context.before_head));
   Key key{before[0], before[1], before[3], behind[0], behind[1], behind[3]};
-  auto form = changes.find(key);
-  if (form == changes.end()) {
+  const auto [form, fresh] = changes[key];
+  if (fresh) {
     plan::LayerContext one = context;
     one.micro_batch_sequences = unit;
     one.split_backward = false;
-    form = changes.emplace(key, BodyForm(plan::lower_reshard(cost.model(), from, to, one), false, prices)).first;
+    form = BodyForm(plan::lower_reshard(cost.model(), from, to, one), false, prices);
   }
   key[6] = pair(first_rank, rank_count), key[7] = number(b);
-  const auto [place, fresh] = change_costs.try_emplace(key);
-  if (fresh) place->second = join(form->second, times_of(form->second, b, {}, first_rank, rank_count), memory_of(form->second, b, {}), kNoWeights, {});
-  return place->second;
+  const auto [change, unpriced] = change_costs[key];
+  if (unpriced) change = join(form, times_of(form, b, {}, first_rank, rank_count), memory_of(form, b, {}), nothing);
+  return change;
 }
 
 const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
@@ -353,6 +351,12 @@ const LayerCost& LayerCosts::reshard(const LayerStrategy& from, const LayerStrat
 const CostModel& LayerCosts::cost() const { return state_->cost; }
 
 int LayerCosts::canonical_rank(int first_rank, int rank_count) { return state_->windows.canonical(first_rank, rank_count); }
+
+const std::vector<plan::PassNode>& LayerCosts::pass_order(plan::Schedule schedule, int rank, int ranks, int virtual_stages, std::int64_t micro_batches) {
+  const auto [order, fresh] = state_->orders[{pair(rank, ranks), pair(number(schedule), virtual_stages), number(micro_batches)}];
+  if (fresh) order = plan::pass_order(schedule, rank, ranks, virtual_stages, micro_batches);
+  return order;
+}
 
 std::int64_t LayerCosts::exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) {
   return state_->prices.exchange_ps(first_rank, rank_count, peer_offset, bytes);

@@ -11,10 +11,12 @@
 /// head_cost(), reshard_cost() in every field (tests/property/costmodel/layer_costs_test.cc).
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "costmodel/closed_form.h"
 #include "costmodel/cost_model.h"
 #include "plan/lower.h"
+#include "plan/schedule.h"
 
 namespace orrery::costmodel {
 
@@ -43,6 +45,8 @@ class LayerCosts {
   [[nodiscard]] const CostModel& cost() const;
   /// First rank of the window that stands for [first_rank, first_rank + rank_count): layers cost the same on both (rank_windows.h).
   int canonical_rank(int first_rank, int rank_count);
+  /// plan::pass_order(), made once.
+  const std::vector<plan::PassNode>& pass_order(plan::Schedule schedule, int rank, int ranks, int virtual_stages, std::int64_t micro_batches);
   /// Time of CostModel::exchange().
   std::int64_t exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes);
 

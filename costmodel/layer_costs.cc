@@ -23,7 +23,9 @@ using Times = TemplateForm::Times;
 template <class Value>
 using Table = PriceTable<8, Value>;
 using Key = Table<int>::Key;
-std::uint64_t pair(std::integral auto high, std::integral auto low) { return static_cast<std::uint64_t>(high) << 32 | static_cast<std::uint32_t>(low); }
+std::uint64_t pair(std::integral auto high, std::integral auto low) {
+  return static_cast<std::uint64_t>(high) << 32 | static_cast<std::uint32_t>(low);
+}
 enum class Part : std::int64_t { kBlock, kEmbedding, kHead, kReshard };
 
 std::uint64_t number(auto value) { return static_cast<std::uint64_t>(value); }
@@ -37,7 +39,8 @@ std::uint64_t part_of_kind(Part part, const plan::LayerContext& context) {
 /// Of a strategy, all but when it reduces gradients; `more` is below 2^32.
 Key key_of(const LayerStrategy& s, std::uint64_t more) {
   std::uint64_t bits = 0;
-  for (const std::uint64_t two : {number(s.zero), number(s.recompute), number(s.operators), number(s.context), number(s.sequence_parallel), number(s.strided)}) {
+  for (const std::uint64_t two :
+       {number(s.zero), number(s.recompute), number(s.operators), number(s.context), number(s.sequence_parallel), number(s.strided)}) {
     bits = bits << 2 | two;
   }
   return {pair(s.tp, s.cp), pair(s.dp, s.ep), pair(s.shard, s.slices), pair(more, bits)};
@@ -331,7 +334,8 @@ const LayerCost& LayerCosts::block(const LayerStrategy& s, const plan::LayerCont
 LayerCosts::Floor LayerCosts::block_floor(const plan::LayerStrategy& s, const plan::LayerContext& context, int first_rank, int rank_count) {
   if (plan::effective_slices(s) > 1) return {};
   const BodyForm& form = state_->body(Part::kBlock, s, context);
-  const BodyTimes& t = state_->timed(form, context.micro_batch_sequences / s.dp, state_->no_parts, 0, state_->windows.canonical(first_rank, rank_count), rank_count);
+  const std::int64_t b = context.micro_batch_sequences / s.dp;
+  const BodyTimes& t = state_->timed(form, b, state_->no_parts, 0, state_->windows.canonical(first_rank, rank_count), rank_count);
   return {t.forward.serial_ps + t.backward.serial_ps, t.weight.serial_ps};
 }
 
@@ -352,7 +356,8 @@ const CostModel& LayerCosts::cost() const { return state_->cost; }
 
 int LayerCosts::canonical_rank(int first_rank, int rank_count) { return state_->windows.canonical(first_rank, rank_count); }
 
-const std::vector<plan::PassNode>& LayerCosts::pass_order(plan::Schedule schedule, int rank, int ranks, int virtual_stages, std::int64_t micro_batches) {
+const std::vector<plan::PassNode>& LayerCosts::pass_order(plan::Schedule schedule, int rank, int ranks, int virtual_stages,
+                                                          std::int64_t micro_batches) {
   const auto [order, fresh] = state_->orders[{pair(rank, ranks), pair(number(schedule), virtual_stages), number(micro_batches)}];
   if (fresh) order = plan::pass_order(schedule, rank, ranks, virtual_stages, micro_batches);
   return order;

@@ -57,8 +57,9 @@ class PriceTable {
   /// Where the key is, or would be; no key: a free slot.
   std::size_t slot_of(std::uint64_t digest, const Key* key) const {
     const std::size_t mask = slots_.size() - 1;
+    const auto taken = [&](const Slot& s) { return s.entry != nullptr && !(key != nullptr && s.digest == digest && equal(s.entry->key, *key)); };
     std::size_t at = digest & mask;
-    while (slots_[at].entry != nullptr && !(key != nullptr && slots_[at].digest == digest && equal(slots_[at].entry->key, *key))) at = (at + 1) & mask;
+    while (taken(slots_[at])) at = (at + 1) & mask;
     return at;
   }
   void grow() {

@@ -299,32 +299,20 @@ RankProblem RankModel::ranks(Case& c, const Way& way, std::int64_t cutoff_ps) {
   for (int r = 0; r < p; ++r) add_largest(r == 0 || r == p - 1 ? fit(c, way, r) : way.room->fit(r));
   const int most = std::accumulate(largest.begin(), largest.end(), 0);
   if (most < layers) return {.ranks = {{}}, .layers = layers};  // no answer below the cutoff
-  const auto alike = [&](const RankPlace& at, int r) {  // as the rank before, but for memory
-    const auto i = static_cast<std::size_t>(r);
-    return r > 1 && !at.last() && c.family.frame.tables[i] == c.family.frame.tables[i - 1] && at.transfers.activation_ps[i] == at.transfers.activation_ps[i - 1] &&
-           at.transfers.gradient_ps[i] == at.transfers.gradient_ps[i - 1];
-  };
-  std::vector<int> fits;  // [option] most layers
-  int least_before = 0, greatest_before = 0;
-  result.ranks.reserve(static_cast<std::size_t>(p));
   for (int r = 0; r < p; ++r) {
     std::vector<RankChoice>& choices = result.ranks.emplace_back();
     const int greatest = largest[static_cast<std::size_t>(r)], least = std::max(span.first, layers - (most - greatest));
     const RankPlace at = place(problem, c.family.frame, way, ends(c, way.layout), r);
     const RankBytes bytes(at);
     const RankLayout& layout = c.family.frame.layout(static_cast<std::size_t>(r), way.layout);
-    std::vector<int> fit;  // [option]
-    for (const RankOption& o : layout.options) fit.push_back(std::min(capacity(c, way, r, o.leaf).fails - 1, bytes.most(*o.cost, least, greatest, memory_bytes_)));
-    if (alike(at, r) && fit == fits && least == least_before && greatest == greatest_before) {
-      choices = result.ranks[static_cast<std::size_t>(r) - 1];
-      continue;
-    }
-    fits = std::move(fit), least_before = least, greatest_before = greatest;
+    std::vector<int> fails;  // [option]
+    for (const RankOption& o : layout.options) fails.push_back(capacity(c, way, r, o.leaf).fails);
     for (int n = least; n <= greatest; ++n) {
       const std::size_t before = choices.size();
       for (const std::uint32_t i : layout.by_cycle) {
-        if (n > fits[i]) continue;
-        const RankChoice one = choice(at, layout.options[i], n);
+        const RankOption& o = layout.options[i];
+        if (n >= fails[i] || bytes.at(*o.cost, n) > memory_bytes_) continue;
+        const RankChoice one = choice(at, o, n);
         if (one.cycle_ps > limit) break;
         offer(choices, before, one);
       }

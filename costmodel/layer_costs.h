@@ -11,10 +11,12 @@
 /// head_cost(), reshard_cost() in every field (tests/property/costmodel/layer_costs_test.cc).
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "costmodel/closed_form.h"
 #include "costmodel/cost_model.h"
 #include "plan/lower.h"
+#include "plan/schedule.h"
 
 namespace orrery::costmodel {
 
@@ -29,8 +31,13 @@ class LayerCosts {
   /// As in closed_form.h, on ranks [first_rank, first_rank + rank_count). @pre dp of the strategy divides the micro-batch; everything
   /// of `context` but micro_batches, micro_batch_sequences and stages is the same in all calls.
   const LayerCost& block(const plan::LayerStrategy& strategy, const plan::LayerContext& context, int first_rank, int rank_count);
-  /// At most forward_ps + backward_ps of block(): what computes, without weights and their gradients. Costs a small part of that. 0: not known.
-  std::int64_t block_floor_ps(const plan::LayerStrategy& strategy, const plan::LayerContext& context, int first_rank, int rank_count);
+  /// At most what block() says: what computes, without weights and their gradients. Costs a small part of that. 0: not known.
+  struct Floor {
+    std::int64_t passes_ps = 0;  // of forward_ps + backward_ps
+    std::int64_t weight_ps = 0;
+    [[nodiscard]] std::int64_t sum_ps() const { return passes_ps + weight_ps; }
+  };
+  Floor block_floor(const plan::LayerStrategy& strategy, const plan::LayerContext& context, int first_rank, int rank_count);
   const LayerCost& embedding(const plan::LayerStrategy& vocabulary, const plan::LayerContext& context, int first_rank, int rank_count);
   const LayerCost& head(const plan::LayerStrategy& vocabulary, const plan::LayerContext& context, int first_rank, int rank_count);
   const LayerCost& reshard(const plan::LayerStrategy& from, const plan::LayerStrategy& to, const plan::LayerContext& context, int first_rank,
@@ -38,6 +45,8 @@ class LayerCosts {
   [[nodiscard]] const CostModel& cost() const;
   /// First rank of the window that stands for [first_rank, first_rank + rank_count): layers cost the same on both (rank_windows.h).
   int canonical_rank(int first_rank, int rank_count);
+  /// plan::pass_order(), made once.
+  const std::vector<plan::PassNode>& pass_order(plan::Schedule schedule, int rank, int ranks, int virtual_stages, std::int64_t micro_batches);
   /// Time of CostModel::exchange().
   std::int64_t exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes);
 

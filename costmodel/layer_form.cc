@@ -38,16 +38,16 @@ const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan:
   constexpr std::int64_t kMaxSequences = std::int64_t{1} << 34;
   ORRERY_CHECK(b >= 0 && b < kMaxSequences, "{} sequences on a rank", b);
   const std::uint64_t key = (static_cast<std::uint64_t>(b) * 4 + static_cast<std::uint64_t>(phase)) << 28 | index;
-  const auto [place, fresh] = segments_.try_emplace(key);
+  const auto [segment, fresh] = segments_[{key}];
   if (fresh) {
     model::SegmentShape s = shapes_[index];
     if (s.sequences > 0) {
       s.sequences *= b;
       s.elements *= b;
     }
-    place->second = {cost_.segment_ps(s, phase), model::work(s, phase).transient_bytes};
+    segment = {cost_.segment_ps(s, phase), model::work(s, phase).transient_bytes};
   }
-  return place->second;
+  return segment;
 }
 
 std::int64_t OperationPrices::compute_ps(ShapeIndex index, plan::Phase phase, std::int64_t b) { return segment(index, phase, b).ps; }
@@ -60,20 +60,20 @@ std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Gro
   if (group.size <= 1) return 0;
   // All rings share their paths; only all-to-all and the chain of a broadcast differ.
   const std::uint64_t kind = op == plan::Collective::kAllToAll ? 1 : op == plan::Collective::kBroadcast ? 2 : op == plan::Collective::kPointToPoint ? 3 : 0;
-  const std::pair<std::uint64_t, std::uint64_t> key{kind << 60 | static_cast<std::uint64_t>(group.size) << 30 | static_cast<std::uint64_t>(group.stride),
+  const decltype(paths_)::Key key{kind << 60 | static_cast<std::uint64_t>(group.size) << 30 | static_cast<std::uint64_t>(group.stride),
                                                     static_cast<std::uint64_t>(first_rank) << 32 | static_cast<std::uint64_t>(rank_count)};
-  const auto [place, fresh] = paths_.try_emplace(key);
-  if (fresh) place->second = cost_.summary(op, group, first_rank, rank_count);
-  return cost_.collective_ps(op, group, bytes, place->second);
+  const auto [paths, fresh] = paths_[key];
+  if (fresh) paths = cost_.summary(op, group, first_rank, rank_count);
+  return cost_.collective_ps(op, group, bytes, paths);
 }
 
 std::int64_t OperationPrices::exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) {
   if (peer_offset == 0) return 0;
-  const std::pair<std::uint64_t, std::uint64_t> key{std::uint64_t{7} << 60 | static_cast<std::uint32_t>(peer_offset),
+  const decltype(paths_)::Key key{std::uint64_t{7} << 60 | static_cast<std::uint32_t>(peer_offset),
                                                     static_cast<std::uint64_t>(first_rank) << 32 | static_cast<std::uint64_t>(rank_count)};
-  const auto [place, fresh] = paths_.try_emplace(key);
-  if (fresh) place->second = cost_.summary(first_rank, rank_count, peer_offset);
-  return cost_.exchange_ps(peer_offset, bytes, place->second);
+  const auto [paths, fresh] = paths_[key];
+  if (fresh) paths = cost_.summary(first_rank, rank_count, peer_offset);
+  return cost_.exchange_ps(peer_offset, bytes, paths);
 }
 
 TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights, OperationPrices& prices) {

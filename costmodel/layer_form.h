@@ -2,11 +2,11 @@
 /// \file
 /// A lowered layer as numbers per sequence: what layer_costs.h prices.
 #include <cstdint>
-#include <map>
 #include <unordered_map>
 #include <vector>
 
 #include "costmodel/cost_model.h"
+#include "costmodel/price_table.h"
 #include "plan/lower.h"
 #include "plan/memory.h"
 
@@ -36,8 +36,8 @@ class OperationPrices {
   const CostModel& cost_;
   std::vector<model::SegmentShape> shapes_;
   std::unordered_multimap<std::uint64_t, ShapeIndex> by_digest_;
-  std::unordered_map<std::uint64_t, Segment> segments_;  // (shape, phase, b)
-  std::map<std::pair<std::uint64_t, std::uint64_t>, PathSummary> paths_;
+  PriceTable<1, Segment> segments_;  // (shape, phase, b)
+  PriceTable<2, PathSummary> paths_;  // (what, ranks)
 };
 
 /// What depends on the way a layer's weights are sharded: bytes of each unit's gathered weights and of its gradient part; 0: none.

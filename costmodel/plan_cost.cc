@@ -330,7 +330,7 @@ class PlanPricer {
     m.update = once.update.memory();
     out.stage_ps.push_back(pass_ps);
     out.stage_sync_ps.push_back(sync_ps + first.zero_ps + first.update_ps);
-    out.stage_peak_bytes.push_back(peak_bytes(m, plan::pass_order(plan_.schedule, r, ranks(), plan_.virtual_stages, plan_.micro_batches)));
+    out.stage_peak_bytes.push_back(peak_bytes(m, costs_.pass_order(plan_.schedule, r, ranks(), plan_.virtual_stages, plan_.micro_batches)));
   }
 
   /// The loss is one number of the last stage, zeroed once.

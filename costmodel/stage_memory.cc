@@ -28,15 +28,16 @@ struct Walk {
   std::int64_t alive = 0, activation = 0, gradient = 0, peak = 0;
 
   void reach(std::int64_t bytes) { peak = std::max(peak, alive + activation + gradient + bytes); }
+  void run(const plan::PassNode& n) {
+    const ChunkMemory& c = stage.chunks[static_cast<std::size_t>(n.chunk)];
+    const plan::TemplateMemory& m = memory_of(c, n);
+    reach(m.peak_bytes);
+    alive += m.delta_bytes;
+    if (n.kind == plan::PassKind::kForward && c.sent_activation_bytes > 0) activation = c.sent_activation_bytes;
+    if (n.kind == plan::PassKind::kBackward && c.sent_gradient_bytes > 0) gradient = c.sent_gradient_bytes;
+  }
   void run(const std::vector<plan::PassNode>& passes) {
-    for (const plan::PassNode& n : passes) {
-      const ChunkMemory& c = stage.chunks[static_cast<std::size_t>(n.chunk)];
-      const plan::TemplateMemory& m = memory_of(c, n);
-      reach(m.peak_bytes);
-      alive += m.delta_bytes;
-      if (n.kind == plan::PassKind::kForward && c.sent_activation_bytes > 0) activation = c.sent_activation_bytes;
-      if (n.kind == plan::PassKind::kBackward && c.sent_gradient_bytes > 0) gradient = c.sent_gradient_bytes;
-    }
+    for (const plan::PassNode& n : passes) run(n);
   }
   void turns(const std::vector<plan::PassNode>& body, std::int64_t count) {
     run(body);
@@ -55,7 +56,7 @@ std::int64_t peak_bytes(const StageMemory& stage, const std::vector<plan::PassNo
   Walk walk{stage};
   walk.reach(stage.zero_gradient.peak_bytes);
   for (const plan::PassNode& n : order) {
-    if (n.body.empty()) walk.run({n});
+    if (n.body.empty()) walk.run(n);
     else walk.turns(n.body, (n.end - n.begin + n.step - 1) / n.step);
   }
   walk.reach(stage.update.peak_bytes);

@@ -74,7 +74,7 @@ BlockUnits block_units(Builder& b, const LayerStrategy& strategy) {
   const auto sharded = [&](bool attention) {
     return operators == ShardedOperators::kAll || attention == (operators == ShardedOperators::kAttention);
   };
-  const std::vector<Parameter> all = block_parameters(b.model(), strategy.tp);
+  std::vector<Parameter> all = block_parameters(b.model(), strategy.tp);
   BlockUnits units;
   const auto add = [&](const std::string& name, std::vector<Parameter> parameters, const LayerStrategy& s) {
     units.all.push_back(b.use(b.unit(name, std::move(parameters), s, Scope::kLayer), "block"));
@@ -84,7 +84,7 @@ BlockUnits block_units(Builder& b, const LayerStrategy& strategy) {
     return add(cut ? fmt::format("{} rest", name) : name, select(all, [&](const Parameter& p) { return keep(p) && !(cut && product_of(p)); }), s);
   };
   if (operators == ShardedOperators::kAll) {
-    units.attention = units.mlp = rest("block", slices > 1, own, [](const Parameter&) { return true; });
+    units.attention = units.mlp = slices > 1 ? rest("block", true, own, [](const Parameter&) { return true; }) : add("block", std::move(all), own);
   } else {
     for (const bool attention : {true, false}) {
       const bool cut = slices > 1 && sharded(attention);

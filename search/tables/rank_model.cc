@@ -153,11 +153,11 @@ void RankModel::make_room(const PlanProblem& problem, Family& f, std::size_t at,
 
 std::int64_t RankModel::layers_bound(const PlanProblem& problem) {
   if (virtual_stages(problem).empty()) return kForbidden;
-  const std::int64_t m = problem.micro_batches, most = up(cost_.model().layers, problem.stages);
-  if (problem.schedule == Schedule::kInterleaved) return m * most * stages_.cheapest_layer(problem).steady_ps;
-  std::int64_t cycle = kForbidden;
-  for (const int first_rank : stages_.places(problem)) cycle = std::min(cycle, tables_.table(problem, first_rank).least_cycle_ps);
-  return (m - 1) * most * cycle;
+  const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches;
+  const StageModel::Least least = stages_.cheapest_layer(problem);
+  const std::int64_t cycle = up(layers, p) * least.steady_ps;
+  if (problem.schedule == Schedule::kInterleaved) return m * cycle;
+  return m <= p ? (m - 1) * cycle : std::max((m - 1) * cycle, (m - 1 - p) * cycle + 2 * layers * least.passes_ps);
 }
 
 std::int64_t RankModel::room_bound(const PlanProblem& problem, std::int64_t cutoff_ps) {

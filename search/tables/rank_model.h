@@ -22,6 +22,9 @@
 /// since all first stages but the last rank's are filled with what is not on that rank, rank 0 has at least v layers, and some rank has K. The same
 /// with memory: with the N of options that fit with the fewest layers, and the C of rank_room.h. Either without E whatever the vocabulary: then it
 /// is found once for all. Ways are taken by the first, which costs next to nothing, and cut by the second before any choice is listed.
+///
+/// Before any layer of a problem is priced (layers_bound): m K N, for ZB-H1 max((m - 1) K N, (m - 1 - p) K N + 2 L (F + B)), since
+/// N + F + B - W >= 2 (F + B); F + B at least as LayerCosts::block_floor() says.
 #include <cstdint>
 #include <deque>
 #include <map>

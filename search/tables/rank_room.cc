@@ -30,8 +30,9 @@ RankHeld::RankHeld(const RankPlace& place) {
   const std::int64_t p = place.problem.stages, m = place.problem.micro_batches, v = place.virtual_stages;
   const std::int64_t forwards = std::min(m * v, 2 * (p - place.rank - 1) + (v - 1) * p + 1);
   all = forwards == m * v;
+  const std::int64_t rounds = forwards / (p * v) * p, rest = forwards % (p * v);
   for (std::int64_t k = v; k-- > 0;) {
-    const std::int64_t own = forwards / (p * v) * p + std::clamp<std::int64_t>(forwards % (p * v) - k * p, 0, p);
+    const std::int64_t own = rounds + std::clamp<std::int64_t>(rest - k * p, 0, p);
     behind[static_cast<std::size_t>(k)] = behind[static_cast<std::size_t>(k) + 1] + own;
     if (k == 0) first = own;
     if (k == v - 1) last = own;
@@ -60,12 +61,12 @@ RankBytes::RankBytes(const RankPlace& place)
 }
 
 std::int64_t RankBytes::at(const LayerCost& c, int layers) const {
-  const std::int64_t n = layers, v = virtual_stages_, state = n * c.persistent_bytes, stash = forward_bytes(c), running = c.backward.peak_bytes;
+  const std::int64_t n = layers, state = n * c.persistent_bytes, stash = forward_bytes(c), running = c.backward.peak_bytes;
   if (split_) {
     return state + running + std::max(fixed_ + (ranks_ - rank_) * n * stash, fixed_late_ + n * (ranks_ * stash + rank_ * backward_bytes(c)));
   }
   // Stage k of the rank has n / v of its layers, the last n % v of its stages one more.
-  const std::int64_t alive = n / v * held_.behind[0] + held_.behind[static_cast<std::size_t>(v - n % v)];
+  const std::int64_t alive = layers / virtual_stages_ * held_.behind[0] + held_.behind[static_cast<std::size_t>(virtual_stages_ - layers % virtual_stages_)];
   return state + fixed_ + alive * stash + (held_.all ? 0 : running);
 }
 

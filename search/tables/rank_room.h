@@ -64,7 +64,8 @@ class RankBytes {
 
  private:
   RankHeld held_;
-  std::int64_t virtual_stages_, ranks_, rank_;
+  int virtual_stages_;
+  std::int64_t ranks_, rank_;
   bool split_;
   std::int64_t fixed_ = 0, fixed_late_ = 0;  // beside the layers; ZB-H1: behind the first weight gradients
 };

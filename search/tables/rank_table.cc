@@ -10,20 +10,21 @@ using costmodel::LayerCost;
 std::int64_t unfilled_of(const LayerCost& c) { return c.forward_ps + c.backward_sync_ps - c.weight_ps; }
 
 /// No worse in any time that the rank program sums or compares, nor in bytes.
-bool beats(const LayerCost& a, const LayerCost& b) {
+bool beats(const LayerCost& a, const LayerMemory& a_memory, const LayerCost& b, const LayerMemory& b_memory) {
   return a.forward_ps <= b.forward_ps && a.backward_ps <= b.backward_ps && a.backward_sync_ps <= b.backward_sync_ps && sync_of(a) <= sync_of(b) &&
          a.weight_ps <= b.weight_ps && a.weight_sync_ps <= b.weight_sync_ps && unfilled_of(a) <= unfilled_of(b) &&
          a.zero_gradient_ps <= b.zero_gradient_ps && a.update_ps - a.zero_gradient_ps <= b.update_ps - b.zero_gradient_ps &&
-         dominates(memory_of(a), memory_of(b)) && a.weight.peak_bytes <= b.weight.peak_bytes && a.weight.delta_bytes >= b.weight.delta_bytes;
+         dominates(a_memory, b_memory) && a.weight.peak_bytes <= b.weight.peak_bytes && a.weight.delta_bytes >= b.weight.delta_bytes;
 }
 
 std::vector<RankOption> unbeaten(const std::vector<RankOption>& options) {
+  std::vector<LayerMemory> memory;
+  for (const RankOption& o : options) memory.push_back(memory_of(*o.cost));
+  const auto better = [&](std::size_t a, std::size_t b) { return beats(*options[a].cost, memory[a], *options[b].cost, memory[b]); };
   std::vector<RankOption> kept;
   for (std::size_t i = 0; i < options.size(); ++i) {
     bool beaten = false;
-    for (std::size_t j = 0; j < options.size() && !beaten; ++j) {
-      beaten = j != i && beats(*options[j].cost, *options[i].cost) && (j < i || !beats(*options[i].cost, *options[j].cost));
-    }
+    for (std::size_t j = 0; j < options.size() && !beaten; ++j) beaten = j != i && better(j, i) && (j < i || !better(i, j));
     if (!beaten) kept.push_back(options[i]);
   }
   return kept;
@@ -68,7 +69,6 @@ const RankTable& RankTables::table(const PlanProblem& problem, int first_rank) {
       layout.by_cycle.push_back(static_cast<std::uint32_t>(layout.by_cycle.size()));
     }
     std::ranges::stable_sort(layout.by_cycle, {}, [&](std::uint32_t o) { return cycle_of(*layout.options[o].cost); });
-    table.least_cycle_ps = std::min(table.least_cycle_ps, layout.floor.cycle_ps);
   }
   return table;
 }

@@ -39,7 +39,6 @@ struct RankLayout {
 
 struct RankTable {
   std::vector<RankLayout> layouts;
-  std::int64_t least_cycle_ps = kForbidden;
 };
 
 /// Transfers between the ranks, of one layout.

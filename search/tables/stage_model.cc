@@ -5,7 +5,8 @@
 namespace orrery::search {
 namespace {
 
-std::int64_t steady_of(const costmodel::LayerCost& c) { return c.forward_ps + c.backward_ps; }
+/// Of a block whose weight gradients are a pass of their own, with that (ZB-H1; only cheapest_layer() sees such blocks).
+std::int64_t steady_of(const costmodel::LayerCost& c) { return c.forward_ps + c.backward_ps + c.weight_ps; }
 std::int64_t sync_of(const costmodel::LayerCost& c) { return c.backward_sync_ps - c.backward_ps; }
 std::int64_t once_of(const costmodel::LayerCost& c, bool first_stage) { return sync_of(c) + (first_stage ? c.update_ps : 0); }
 
@@ -174,14 +175,19 @@ const std::vector<int>& StageModel::places(const PlanProblem& problem) {
 }
 
 /// Strategies in the order of what their computation takes: most need not be priced.
-StageModel::Least StageModel::cheapest_layer(int devices, std::int64_t micro_batches, int first_rank) {
-  const auto [place, fresh] = least_.try_emplace({devices, micro_batches, first_rank});
+StageModel::Least StageModel::cheapest_layer(int devices, std::int64_t micro_batches, int first_rank, bool split_backward) {
+  const auto [place, fresh] = least_.try_emplace({devices, micro_batches, first_rank, split_backward});
   Least& least = place->second;
   if (!fresh) return least;
-  const plan::LayerContext c = context(micro_batches, 1);
+  plan::LayerContext c = context(micro_batches, 1);
+  c.split_backward = split_backward;
   const std::vector<plan::LayerStrategy>& leaves = layers_of(devices, micro_batches).leaves;
   std::vector<std::pair<std::int64_t, std::size_t>> order;
-  for (std::size_t i = 0; i < leaves.size(); ++i) order.emplace_back(costs_.block_floor_ps(leaves[i], c, first_rank, devices), i);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const costmodel::LayerCosts::Floor floor = costs_.block_floor(leaves[i], c, first_rank, devices);
+    least.passes_ps = std::min(least.passes_ps, floor.passes_ps);
+    order.emplace_back(floor.sum_ps(), i);
+  }
   std::ranges::sort(order);
   for (const auto& [floor_ps, i] : order) {
     if (floor_ps >= least.total_ps) break;
@@ -195,9 +201,10 @@ StageModel::Least StageModel::cheapest_layer(int devices, std::int64_t micro_bat
 StageModel::Least StageModel::cheapest_layer(const PlanProblem& problem) {
   Least least;
   for (const int first_rank : places(problem)) {
-    const Least here = cheapest_layer(problem.devices, problem.micro_batches, first_rank);
+    const Least here = cheapest_layer(problem.devices, problem.micro_batches, first_rank, problem.schedule == plan::Schedule::kZeroBubbleH1);
     least.steady_ps = std::min(least.steady_ps, here.steady_ps);
     least.total_ps = std::min(least.total_ps, here.total_ps);
+    least.passes_ps = std::min(least.passes_ps, here.passes_ps);
   }
   return least;
 }
@@ -210,11 +217,11 @@ std::int64_t StageModel::layers_bound(const PlanProblem& problem) {
 
 std::int64_t StageModel::quick_bound(const PlanProblem& problem) {
   const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches;
-  const auto [steady, total] = cheapest_layer(problem);
+  const Least least = cheapest_layer(problem);
   const costmodel::LayerCost &embedding = *vocabulary(problem, false).cost, &head = *vocabulary(problem, true).cost;
   const std::int64_t ends = steady_of(embedding) + steady_of(head);
-  const std::int64_t slowest = std::max((layers * steady + ends + p - 1) / p, (layers + p - 1) / p * steady);
-  return layers * total + ends + sync_of(embedding) + sync_of(head) + embedding.update_ps + (m - 1) * slowest;
+  const std::int64_t slowest = std::max((layers * least.steady_ps + ends + p - 1) / p, (layers + p - 1) / p * least.steady_ps);
+  return layers * least.total_ps + ends + sync_of(embedding) + sync_of(head) + embedding.update_ps + (m - 1) * slowest;
 }
 
 void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& t, PipelineStage& stage) {

@@ -59,9 +59,9 @@ class StageModel {
 
   /// As quick_bound(), whatever the vocabulary.
   std::int64_t layers_bound(const PlanProblem& problem);
-  /// Of the cheapest layer in any stage: steady, and with synchronisation.
+  /// Of the cheapest layer in any stage: steady (with the weight gradients of ZB-H1), with synchronisation, at least forward and backward alone.
   struct Least {
-    std::int64_t steady_ps = kForbidden, total_ps = kForbidden;
+    std::int64_t steady_ps = kForbidden, total_ps = kForbidden, passes_ps = kForbidden;
   };
   Least cheapest_layer(const PlanProblem& problem);
   /// First ranks of stages that lie differently.
@@ -99,7 +99,7 @@ class StageModel {
 
   Table& table(int devices, std::int64_t micro_batches, int first_rank);
   std::int64_t change_ps(Table& table, std::int64_t micro_batches, int first_rank, int devices, int from, int to);
-  Least cheapest_layer(int devices, std::int64_t micro_batches, int first_rank);
+  Least cheapest_layer(int devices, std::int64_t micro_batches, int first_rank, bool split_backward);
   Vocabulary vocabulary(const PlanProblem& problem, bool head);
   void fill_stage(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
   void add_ends(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
@@ -112,7 +112,7 @@ class StageModel {
   std::string model_fingerprint_;
   std::map<std::pair<int, std::int64_t>, StrategyTree> layer_trees_, vocabulary_trees_;
   std::map<Key, std::unique_ptr<Table>> tables_;
-  std::map<Key, Least> least_;
+  std::map<std::tuple<int, std::int64_t, int, bool>, Least> least_;  // devices, micro-batches, first rank, split backward
   std::map<std::pair<int, int>, std::vector<int>> places_;  // of (stages, devices)
   PipelineProblem problem_;
   std::unique_ptr<View> view_;

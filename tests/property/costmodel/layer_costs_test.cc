@@ -44,7 +44,9 @@ RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn, (std::uint64_t seed, bool ov
       for (const auto& run : stage.runs) {
         const LayerCost block = costs.block(run.strategy, context, 0, devices);
         RC_ASSERT(block == block_cost(cost, run.strategy, context, 0, devices));
-        RC_ASSERT(costs.block_floor_ps(run.strategy, context, 0, devices) <= block.forward_ps + block.backward_ps);
+        const LayerCosts::Floor floor = costs.block_floor(run.strategy, context, 0, devices);
+        RC_ASSERT(floor.passes_ps <= block.forward_ps + block.backward_ps);
+        RC_ASSERT(floor.weight_ps <= block.weight_ps);
         if (!before.same_layout(run.strategy)) {
           RC_ASSERT(costs.reshard(before, run.strategy, context, 0, devices) == reshard_cost(cost, before, run.strategy, context, 0, devices));
         }

@@ -15,8 +15,8 @@ struct CalibrateOptions {
   int ranks = 2;                       // collectives are measured over 2 .. ranks when started under MPI
   double budget_seconds = 100;
   std::vector<model::ModelSpec> focus; // shapes near these models are measured densely
-  std::vector<BlockCase> blocks;       // these too, on one rank each: so that other widths and lengths lie between points
-  std::function<void(double fraction, const std::string& what)> on_progress;
+  std::vector<BlockCase> blocks = {};  // these too, on one rank each: so that other widths and lengths lie between points
+  std::function<void(double fraction, const std::string& what)> on_progress = {};
 };
 
 /// Measures this machine's operations (median of repeated runs over rotating buffers) and collectives, fits the composition factor on

@@ -17,6 +17,8 @@ int largest(const plan::Plan& plan, int plan::LayerStrategy::*degree) {
   return most;
 }
 
+std::string over(int degree, int before) { return degree == before ? fmt::format("over {}", degree) : fmt::format("over {} instead of {}", degree, before); }
+
 }  // namespace
 
 const char* part_words(TimePart part) {
@@ -35,24 +37,29 @@ const char* part_words(TimePart part) {
   return "";
 }
 
-std::string part_clause(TimePart part, const plan::Plan& plan, const std::string& time, bool more) {
+std::string part_clause(TimePart part, const plan::Plan& plan, const plan::Plan& before, const std::string& time, bool more) {
   const char* word = more ? "more" : "less";
   const auto exposes = [&](const std::string& who, const char* what) { return fmt::format("{} exposes {} {} of {}", who, time, word, what); };
+  const auto parallelism = [&](const char* kind, int plan::LayerStrategy::*degree) {
+    return fmt::format("{} parallelism {}", kind, over(largest(plan, degree), largest(before, degree)));
+  };
+  const int stages = plan.pipeline_degree(), stages_before = before.pipeline_degree();
+  const std::string pipeline = stages == stages_before ? fmt::format("a pipeline of {}", stages) : fmt::format("a pipeline of {} instead of {}", stages, stages_before);
   switch (part) {
     case TimePart::kForward:
     case TimePart::kBackward:
     case TimePart::kRecompute:
     case TimePart::kOptimizer: return fmt::format("{} takes {} {}", part_words(part), time, word);
     case TimePart::kTensor: {
-      const int tp = largest(plan, &plan::LayerStrategy::tp);
-      if (tp > 1) return exposes(fmt::format("tensor parallelism over {}", tp), "communication");
-      return exposes(plan.vocabulary.tp > 1 ? fmt::format("tensor parallelism of embedding and head over {}", plan.vocabulary.tp) : "having no tensor parallelism", "communication");
+      const bool of_layers = largest(plan, &plan::LayerStrategy::tp) > 1 || largest(before, &plan::LayerStrategy::tp) > 1;
+      if (of_layers) return exposes(parallelism("tensor", &plan::LayerStrategy::tp), "communication");
+      return exposes(fmt::format("tensor parallelism of embedding and head {}", over(plan.vocabulary.tp, before.vocabulary.tp)), "communication");
     }
-    case TimePart::kContext: return exposes(fmt::format("context parallelism over {}", largest(plan, &plan::LayerStrategy::cp)), "communication");
-    case TimePart::kExpert: return exposes(fmt::format("expert parallelism over {}", largest(plan, &plan::LayerStrategy::ep)), "communication");
-    case TimePart::kData: return exposes(fmt::format("data parallelism over {}", largest(plan, &plan::LayerStrategy::dp)), "communication of weights and gradients");
-    case TimePart::kPipeline: return exposes(fmt::format("a pipeline of {}", plan.pipeline_degree()), "transfers between stages");
-    case TimePart::kBubble: return fmt::format("a pipeline of {} waits {} {}", plan.pipeline_degree(), time, word);
+    case TimePart::kContext: return exposes(parallelism("context", &plan::LayerStrategy::cp), "communication");
+    case TimePart::kExpert: return exposes(parallelism("expert", &plan::LayerStrategy::ep), "communication");
+    case TimePart::kData: return exposes(parallelism("data", &plan::LayerStrategy::dp), "communication of weights and gradients");
+    case TimePart::kPipeline: return exposes(pipeline, "transfers between stages");
+    case TimePart::kBubble: return fmt::format("{} waits {} {}", pipeline, time, word);
   }
   return "";
 }

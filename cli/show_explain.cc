@@ -110,8 +110,8 @@ class Page {
     const auto part = [&](auto at) { return static_cast<TimePart>(at - d.parts.begin()); };
     if (*main * sign <= 0) return "all parts take the same";
     constexpr std::int64_t kNotable = 5;  // of the main part
-    std::string text = "mainly because " + part_clause(part(main), a.plan, time_.show(std::abs(*main)), *main > 0);
-    if (-*against * sign * kNotable > *main * sign) text += fmt::format(", although {}", part_clause(part(against), a.plan, time_.show(std::abs(*against)), *against > 0));
+    std::string text = "mainly because " + part_clause(part(main), a.plan, e_.plan.plan, time_.show(std::abs(*main)), *main > 0);
+    if (-*against * sign * kNotable > *main * sign) text += fmt::format(", although {}", part_clause(part(against), a.plan, e_.plan.plan, time_.show(std::abs(*against)), *against > 0));
     return text;
   }
   /// "18.1 % slower than", "as fast as".

@@ -2,9 +2,9 @@
 ///
 ///  * operators: every distinct segment phase of the Programs that training the focus models would run at tp 1, 2, 4, with and without sequence
 ///    parallelism, at several sequences per micro-batch; then blocks of other widths, alone; then a grid of bare products for whatever lies elsewhere;
-///  * composition factor: a whole training step of each focus model and block over the sum of its operators' medians, measured right after them;
-///    the residual is what 80 % of them stay within of the common factor, their median;
-///  * launch: time of a step outside its spans, per operation;
+///  * composition: a whole training step of each focus model and block, measured right after its operators, against the sum of their medians:
+///    a factor and an overhead per operation (composition.h);
+///  * launch: that overhead, and time of a step outside its spans, per operation;
 ///  * collectives: every group size that is a power of two up to the number of ranks, neighbours and strided, all groups at once.
 ///
 /// With several ranks every point is measured by all of them at once (medians are averaged over ranks, collectives take the slowest),
@@ -25,6 +25,7 @@
 #include <thread>
 
 #include "base/text.h"
+#include "executor/composition.h"
 #include "executor/device.h"
 #include "executor/microbench.h"
 #include "executor/solo_training.h"
@@ -115,7 +116,8 @@ class Calibration {
   Sampling sampling_{.samples = 12, .seconds = 0.045};
   model::Profile profile_;
   std::int64_t samples_ = 0, refused_ = 0;  // of operators, on this rank
-  std::vector<double> ratios_, gaps_;  // whole steps over their operations' medians, of each model composed; time outside spans per operation
+  std::vector<ComposedStep> composed_;
+  std::vector<double> gaps_;  // of each step composed: time outside spans per operation
 };
 
 base::Result<bool> Calibration::time_left(double share) {
@@ -243,9 +245,11 @@ base::Result<void> Calibration::products() {
 /// A whole step against the medians of its operations, right after them: a shared machine's speed drifts. @pre they are measured
 base::Result<void> Calibration::compose(const BlockCase& c) {
   TRY(const plan::Program program, program_alone(c.model, c.sequences, c.tokens, precision()));
-  std::vector<double> step_ratios, step_gaps;
+  std::vector<double> step_seconds, step_gaps;
+  ComposedStep composed;
   TRY_VOID(train_alone(program, c.model.vocab, communicator_, allocator_, device_, [&](const SoloStep& step) {
-    double spans = 0, known = 0, predicted = 0;
+    double spans = 0, known = 0;
+    composed.medians = composed.operations = 0;
     for (const plan::Span& s : step.spans) {
       const plan::Op& op = operation_of(program, s);
       const double seconds = 1e-12 * static_cast<double>(s.duration_ps);
@@ -253,28 +257,26 @@ base::Result<void> Calibration::compose(const BlockCase& c) {
       const model::OperatorPoint* p = op.kind == plan::OpKind::kCompute ? find(program.segments[op.segment], op.phase) : nullptr;
       if (p == nullptr) continue;
       known += seconds;
-      predicted += p->seconds_median;
+      composed.medians += p->seconds_median;
+      composed.operations += 1;
     }
-    step_ratios.push_back(step.used_seconds * known / step.wall_seconds / predicted);  // the known operations' share of what the step used
-    step_gaps.push_back((step.wall_seconds - spans) * step.used_seconds / step.wall_seconds / static_cast<double>(step.spans.size()));
+    const double used = step.used_seconds / step.wall_seconds;
+    step_seconds.push_back(known * used);
+    step_gaps.push_back((step.wall_seconds - spans) * used / static_cast<double>(step.spans.size()));
   }));
-  TRY(const double ratio, mean_over_ranks(communicator_, timing_of(step_ratios).median));
+  TRY(composed.seconds, mean_over_ranks(communicator_, timing_of(step_seconds).median));
   TRY(const double gap, mean_over_ranks(communicator_, timing_of(step_gaps).median));
-  ratios_.push_back(ratio);
+  composed_.push_back(composed);
   gaps_.push_back(gap);
   return {};
 }
 
-/// The common factor of all that was composed, and what 80 % of it stays within.
 void Calibration::composition() {
-  if (ratios_.empty()) return;
-  profile_.composition_factor = timing_of(ratios_).median;
-  std::vector<double> deviations;
-  for (const double ratio : ratios_) deviations.push_back(std::abs(ratio / profile_.composition_factor - 1));
-  std::ranges::sort(deviations);
-  profile_.composition_residual = deviations[(4 * deviations.size() + 4) / 5 - 1];
-  profile_.composition_factor *= ranks_per_core_;
-  profile_.launch_seconds = std::max(0.0, timing_of(gaps_).median) * ranks_per_core_;
+  if (composed_.empty()) return;
+  const Composition c = fit_composition(composed_);
+  profile_.composition_factor = c.factor * ranks_per_core_;
+  profile_.composition_residual = c.residual;
+  profile_.launch_seconds = (c.overhead + std::max(0.0, timing_of(gaps_).median)) * ranks_per_core_;
 }
 
 /// Sizes measured even when the budget is spent.

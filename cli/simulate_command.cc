@@ -81,6 +81,7 @@ plan::UniformOptions strategy_of(const base::Options& o) {
   for (const plan::Schedule s : {plan::Schedule::kGPipe, plan::Schedule::k1F1B, plan::Schedule::kInterleaved, plan::Schedule::kZeroBubbleH1})
     if (o.string("schedule") == plan::to_string(s)) u.schedule = s;
   u.virtual_stages = static_cast<int>(o.integer("virtual-stages"));
+  u.uneven_stages = true;
   u.micro_batch = o.integer("micro-batch");
   u.global_batch = o.integer("global-batch");
   return u;

@@ -72,7 +72,10 @@ std::string page_words() {
   return "Words\n"
          "  a plan in one line: ppN pipeline stages, vN chunks of layers a stage's devices take in turn, mN micro-batches (shares of the batch that pass one after\n"
          "  another), the schedule of a pipeline, \"N × how\" for N layers, and how embedding and head (vocabulary) are spread; tpN, dpN, cpN, epN: tensor, data, context,\n"
-         "  expert parallelism over N devices; zero1, 2, 3: optimizer states, also gradients, also weights are sharded; sp: sequence parallelism\n"
+         "  expert parallelism over N devices; zero1, 2, 3: optimizer states, also gradients, also weights are sharded; shardN: over N of\n"
+         "  the devices only; sp: sequence parallelism; grad_reduce=micro_batch: gradients reduced in every micro-batch, else once a step; recompute=selective: of\n"
+         "  attention, full: of whole layers; 1f1b, interleaved (chunks may differ by one layer), zb-h1 (weight gradients fill the waiting): schedules of a pipeline\n"
+         "  priced: by the cost formula alone, which is cheap; simulated: run on a virtual clock, which orders plans; other: what the parts not shown add up to\n"
          "  exposed: communication that no computation hides; waiting: a stage has nothing to do; recomputation: a forward pass repeated to store less\n";
 }
 

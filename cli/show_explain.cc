@@ -132,12 +132,18 @@ class Page {
       const std::string lack = fmt::format("It does not fit: stage {} needs {} more than {}", e_.limits.fullest_stage, show_bytes(e_.limits.peak_bytes - e_.limits.limit_bytes), show_bytes(e_.limits.limit_bytes));
       return other == nullptr ? lack + ", and no plan is known that does." : fmt::format("{}. The best plan that fits, A, takes {} instead of {}.", lack, step(*other), step(e_.plan));
     }
-    if (beaten()) return fmt::format("It is not the best: plan A is {}, {}.", verdict(*other), reason(*other));
+    if (beaten()) return fmt::format("It is {}: plan A is {}, {}.{}", close(*other) ? "about as good as the best" : "not the best", verdict(*other), reason(*other), doubt(*other));
     const std::string open = e_.search_status == search::Status::kBudget ? "; the search stopped early, there may be a faster one" : "";
     if (!first()) return fmt::format("One step takes {}: of {} plans simulated the fastest (A) is less than 0.1 % faster{}.", step(e_.plan), e_.simulated, open);
     if (other == nullptr) return fmt::format("One step takes {}; no other plan is known that fits{}.", step(e_.plan), open);
     return fmt::format("One step takes {}: none of {} plans simulated is faster, the closest (A) takes {} ({}){}.", step(e_.plan), e_.simulated, more_percent(other->step_ps(), e_.plan.step_ps()),
                        more(*other), open);
+  }
+  /// Faster by less than 1 % of the step.
+  [[nodiscard]] bool close(const Account& other) const { return (e_.plan.step_ps() - other.step_ps()) * 100 < e_.plan.step_ps(); }
+  [[nodiscard]] std::string doubt(const Account& other) const {
+    if (!close(other)) return "";
+    return fmt::format(" No step time is known to better than ±{:.1f} %.", static_cast<double>(e_.uncertainty.band_ppm) / 1e4);
   }
   [[nodiscard]] std::string why_not() const {
     if (!e_.versus) return "Name one: --versus tp=8,pp=1 (the best plan with these values) or --versus mine.json.";
@@ -382,7 +388,7 @@ class Page {
     for (const search::WhatIf& w : e_.what_ifs) {
       if (const std::optional<double> behind = behind_best(w)) worst = std::max(worst.value_or(0), *behind);
     }
-    return worst ? text + fmt::format("  in every case above where it fits, this plan is at most {:.1f} % behind the best plan known there\n", *worst) : text;
+    return worst ? text + fmt::format("  on the machines 10 % other, wherever it fits, this plan is at most {:.1f} % behind the best plan known there\n", *worst) : text;
   }
 
   const Explanation& e_;

@@ -87,14 +87,14 @@ struct Profile {
   std::vector<ComputeSurface> surfaces = {};     // at most one per compute type
   std::optional<Framework> framework = {};       // none: one fused kernel per segment
   std::vector<OperatorPoint> operators = {};
-  double composition_factor = 1.0;          // measured whole layer / sum of its operators; of a surface, products and attention in a step / alone
+  double composition_factor = 1.0;          // of operators in a step / alone (executor/composition.h); of a surface, products and attention in a step / alone
   double composition_residual = 0.0;        // relative residual of that fit
   std::vector<LayerTimes> layers = {};
   std::vector<CollectiveTimes> collectives = {}; // all_reduce, ..., point_to_point
   StepCommunication step_communication = {};
   double overlap_slowdown = 1.0;            // compute and communication that overlap both slow down by this
   bool overlaps = true;                     // false: communication never runs beside compute (one core per rank)
-  double launch_seconds = 0;                // overhead of one segment (dispatch)
+  double launch_seconds = 0;                // overhead of one segment beyond its operators' medians (dispatch, and between segments)
   std::int64_t context_bytes = 0;           // framework bytes per rank outside the Program's buffers
   bool operator==(const Profile&) const = default;
 };

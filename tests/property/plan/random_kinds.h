@@ -10,9 +10,9 @@
 
 namespace orrery::plan {
 
-class KindsDraw {
+class KindsDraw : Draw {
  public:
-  explicit KindsDraw(std::uint64_t seed) : rng_(seed) {}
+  explicit KindsDraw(std::uint64_t seed) : Draw(seed) {}
 
   RandomPlan draw(std::int64_t max_devices_per_stage = 8) {
     RandomPlan r;
@@ -37,16 +37,6 @@ class KindsDraw {
   }
 
  private:
-  std::int64_t between(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(high - low + 1)));
-  }
-  bool flag() { return rng_.below(2) == 1; }
-  std::int64_t power_of_two(std::int64_t limit) {
-    std::int64_t n = 1;
-    while (n < limit && flag()) n *= 2;
-    return n;
-  }
-
   /// Eight heads, and sizes that every tp up to 8 divides.
   model::ModelSpec model() {
     model::ModelSpec m;
@@ -165,7 +155,6 @@ class KindsDraw {
     return stages;
   }
 
-  base::Rng rng_;
   model::ModelSpec model_;
 };
 

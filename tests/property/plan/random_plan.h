@@ -19,10 +19,28 @@ struct RandomPlan {
   Plan plan;
 };
 
+/// Numbers of a seed.
+class Draw {
+ protected:
+  explicit Draw(std::uint64_t seed) : rng_(seed) {}
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(high - low + 1)));
+  }
+  bool flag() { return rng_.below(2) == 1; }
+  /// A power of two up to `limit`, which is one itself.
+  std::int64_t power_of_two(std::int64_t limit) {
+    std::int64_t n = 1;
+    while (n < limit && flag()) n *= 2;
+    return n;
+  }
+
+  base::Rng rng_;
+};
+
 /// Draws one plan. Everything is a function of the seed, so a failure is repeated by its seed.
-class PlanDraw {
+class PlanDraw : Draw {
  public:
-  explicit PlanDraw(std::uint64_t seed, bool mixture = false) : rng_(seed), mixture_(mixture) {}
+  explicit PlanDraw(std::uint64_t seed, bool mixture = false) : Draw(seed), mixture_(mixture) {}
 
   RandomPlan draw(std::int64_t max_devices_per_stage = 8) {
     RandomPlan r;
@@ -50,17 +68,6 @@ class PlanDraw {
   }
 
  private:
-  std::int64_t between(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(high - low + 1)));
-  }
-  bool flag() { return rng_.below(2) == 1; }
-  /// A power of two up to `limit`, which is one itself.
-  std::int64_t power_of_two(std::int64_t limit) {
-    std::int64_t n = 1;
-    while (n < limit && flag()) n *= 2;
-    return n;
-  }
-
   /// Eight heads and even sizes, so that every tp up to 8 divides; the rest varies.
   model::ModelSpec model(std::int64_t pp) {
     model::ModelSpec m;
@@ -136,7 +143,6 @@ class PlanDraw {
     return stages;
   }
 
-  base::Rng rng_;
   bool mixture_;
   std::int64_t ffn_ = 0;
 };

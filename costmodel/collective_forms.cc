@@ -32,36 +32,12 @@ std::size_t at(Protocol p) { return static_cast<std::size_t>(p); }
 
 std::int64_t limited(std::int64_t rate, std::int64_t limit) { return limit > 0 ? std::min(rate, limit) : rate; }
 
-std::int64_t per_flow(base::BytesPerSecond limit, double flows) {
-  return limit.raw() > 0 ? std::max<std::int64_t>(1, static_cast<std::int64_t>(limit.raw() / flows)) : 0;
-}
-
-std::int64_t ring_steps(Op op, int n) {
-  switch (op) {
-    case Op::kAllReduce: return 2 * (n - 1);
-    case Op::kAllGather:
-    case Op::kReduceScatter:
-    case Op::kBroadcast: return n - 1;
-    case Op::kAllToAll:
-    case Op::kPointToPoint: return 1;
-  }
-  ORRERY_CHECK(false, "collective out of range");
+/// Rate on the wire of one of `flows` flows whose data is limited; 0: not limited.
+std::int64_t per_flow(base::BytesPerSecond limit, double flows, double share) {
+  return limit.raw() > 0 ? std::max<std::int64_t>(1, static_cast<std::int64_t>(limit.raw() / flows / share)) : 0;
 }
 
 }  // namespace
-
-std::string_view to_string(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::kRing: return "ring";
-    case Algorithm::kTree: return "tree";
-    case Algorithm::kNvls: return "nvls";
-    case Algorithm::kNvlsTree: return "nvls_tree";
-    case Algorithm::kHalvingDoubling: return "halving_doubling";
-    case Algorithm::kHierarchical: return "hierarchical";
-    case Algorithm::kDirect: return "direct";
-  }
-  return "?";
-}
 
 double bus_factor(Op op, int ranks) {
   const double n = ranks;
@@ -122,8 +98,6 @@ Seconds CollectiveForms::device_latency(const HopLatencies& latency, Protocol p)
 Seconds CollectiveForms::network_latency(const HopLatencies& latency, Protocol p) const {
   return latency.network[at(p)] + network_hop_.extra * (p == Protocol::kSimple ? 2.0 : 1.0);
 }
-
-int CollectiveForms::scale() const { return group_.host_count() <= 2 ? group_.host_count() - 1 : 2; }
 
 int CollectiveForms::nvls_heads() const { return static_cast<int>(std::min<std::int64_t>(group_.per_host(), tuning_->nvls.max_heads)); }
 
@@ -213,8 +187,8 @@ CollectiveTerms CollectiveForms::ring_terms(Op op, std::int64_t bytes, Protocol 
   t.base_ps = all - steps * t.device_hop_ps;
   const std::int64_t parts = group_.ring_count();
   const auto channels = static_cast<double>(parts);
-  if (p == Protocol::kLL) t.flow_limit = per_flow(ring.ll_limit[static_cast<std::size_t>(scale())], channels);
-  if (p == Protocol::kLL128) t.flow_limit = per_flow(ring.ll128_channel_limit * static_cast<double>(tuning_->channels), channels);
+  if (p == Protocol::kLL) t.flow_limit = per_flow(ring.ll_limit[scale_of(hosts)], channels, t.rate_share);
+  if (p == Protocol::kLL128) t.flow_limit = per_flow(ring.ll128_channel_limit * static_cast<double>(tuning_->channels), channels, t.rate_share);
   if (op == Op::kBroadcast) {
     const std::int64_t part = ceil_div(bytes, parts);
     t.repeats = std::max<std::int64_t>({1, ceil_div(part, kTreeChunkBytes), std::min<std::int64_t>(kTreeChunksPerHop * n, ceil_div(part, kTreeChunkMinimum))});
@@ -233,13 +207,14 @@ CollectiveTerms CollectiveForms::tree_terms(std::int64_t bytes, Protocol p) cons
   CollectiveTerms t{.algorithm = Algorithm::kTree, .protocol = p, .base_ps = base::ceil_ps(tree.latency.base[at(p)])};
   t.device_hop_ps = base::ceil_ps(device_hop_.pcie ? tree.latency.pcie[at(p)] : tree.latency.device[at(p)]);
   t.network_hop_ps = base::ceil_ps(network_latency(tree.latency, p));
-  t.rate_share = tree.rate[at(p)];
-  const auto size = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, bytes >> 6))) - 1);
-  if (const auto& row = tree.correction[at(p)]; size < row.size()) t.rate_share *= row[size];
   const double flows = 2.0 * static_cast<double>(channels.size());
-  const auto index = static_cast<std::size_t>(scale());
-  if (p == Protocol::kLL) t.flow_limit = per_flow(tuning_->ring.ll_limit[index], flows);
-  else t.flow_limit = per_flow(tree.channel_limit[index] * static_cast<double>(tuning_->channels), flows);
+  const std::size_t scale = scale_of(group_.host_count());
+  const double share = tree.rate[at(p)], all = static_cast<double>(tuning_->channels);
+  const base::BytesPerSecond limit = p == Protocol::kLL      ? tuning_->ring.ll_limit[scale]
+                                     : p == Protocol::kLL128 ? tree.ll128_channel_limit[scale] * all
+                                                             : tree.channel_limit[scale] * all;
+  t.flow_limit = per_flow(limit, flows, share);
+  t.rate_share = share * tree.correction_at(p, bytes);
   const std::int64_t part = ceil_div(bytes, static_cast<std::int64_t>(channels.size()));
   const std::int64_t depth = channels[0].device_depth + channels[0].network_depth;
   t.repeats = std::max<std::int64_t>({1, ceil_div(part, kTreeChunkBytes), std::min(kTreeChunksPerHop * depth, ceil_div(part, kTreeChunkMinimum))});
@@ -269,10 +244,10 @@ CollectiveTerms CollectiveForms::nvls_terms(std::int64_t bytes, Algorithm algori
   t.network_hop_ps = base::ceil_ps(nvls.network_hop + 2.0 * network_hop_.extra);
   t.rate_share = nvls.efficiency * (group_.host_count() > 2 ? nvls.beyond_two_hosts : 1.0);
   // A head passes a chunk on at the pace at which it reduces: between hosts too.
-  t.flow_limit = std::max<std::int64_t>(1, std::llround(static_cast<double>(switch_rate_ / (heads + 1)) * t.rate_share));
+  t.flow_limit = std::max<std::int64_t>(1, std::llround(static_cast<double>(switch_rate_ / (heads + 1)) * t.rate_share / kHostTrees));
   t.repeats = std::max<std::int64_t>(1, ceil_div(bytes, nvls_chunk(bytes, algorithm)));
   t.piece_bytes = ceil_div(bytes, t.repeats);
-  t.copy_ps = base::ceil_ps(base::Bytes(static_cast<double>(t.piece_bytes)) / tuning_->local_copy);
+  t.copy_ps = wire_ps(t.wire_bytes(ceil_div(t.piece_bytes, heads)), std::max<std::int64_t>(1, switch_rate_ / (heads + 1)));
   return t;
 }
 
@@ -291,8 +266,8 @@ CollectiveTerms CollectiveForms::exchange_terms(std::int64_t bytes, Algorithm al
   CollectiveTerms t{.algorithm = algorithm, .protocol = p, .base_ps = base::ceil_ps(ring.latency.base[at(p)]), .rate_share = ring.rate[at(p)]};
   t.device_hop_ps = base::ceil_ps(device_latency(ring.latency, p));
   t.network_hop_ps = base::ceil_ps(network_latency(ring.latency, p));
-  if (p == Protocol::kLL) t.flow_limit = per_flow(ring.ll_limit[static_cast<std::size_t>(scale())], 1);
-  if (p == Protocol::kLL128) t.flow_limit = per_flow(ring.ll128_channel_limit * static_cast<double>(tuning_->channels), 1);
+  if (p == Protocol::kLL) t.flow_limit = per_flow(ring.ll_limit[scale_of(group_.host_count())], 1, t.rate_share);
+  if (p == Protocol::kLL128) t.flow_limit = per_flow(ring.ll128_channel_limit * static_cast<double>(tuning_->channels), 1, t.rate_share);
   const bool hierarchical = algorithm == Algorithm::kHierarchical;
   t.piece_bytes = ceil_div(bytes, hierarchical ? group_.size() : halving_doubling_pieces(group_));
   if (hierarchical) t.repeats = 2 * (group_.host_count() - 1);
@@ -321,17 +296,18 @@ std::int64_t CollectiveForms::nvls_ps(const CollectiveTerms& t) const {
   if (t.algorithm == Algorithm::kNvls) return stages + (t.repeats - 1) * both;
   std::vector<Send> sends;
   int depth = 0;
-  for (int head = 0; head < heads; ++head) {
-    const TreeChannel tree = host_tree(group_.host_count(), head % 2 == 1);
+  for (int head = 0; head < heads * kHostTrees; ++head) {
+    const TreeChannel tree = host_tree(group_.host_count(), head % kHostTrees == 1);
+    const auto slot = static_cast<std::size_t>(head / kHostTrees);
     depth = std::max(depth, tree.network_depth);
     for (std::size_t i = 1; i < tree.ranks.size(); ++i) {
-      const int child = group_.hosts[static_cast<std::size_t>(tree.ranks[i])][static_cast<std::size_t>(head)];
-      const int parent = group_.hosts[static_cast<std::size_t>(tree.ranks[static_cast<std::size_t>(tree.parent[i])])][static_cast<std::size_t>(head)];
+      const int child = group_.hosts[static_cast<std::size_t>(tree.ranks[i])][slot];
+      const int parent = group_.hosts[static_cast<std::size_t>(tree.ranks[static_cast<std::size_t>(tree.parent[i])])][slot];
       sends.push_back({child, parent});
       sends.push_back({parent, child});
     }
   }
-  const std::int64_t data = ceil_div(t.piece_bytes, heads), wire = wire_ps(data, narrowest(sends)), pace = wire_ps(data, t.flow_limit);
+  const std::int64_t data = ceil_div(t.piece_bytes, heads * kHostTrees), wire = wire_ps(data, narrowest(sends)), pace = wire_ps(data, t.flow_limit);
   // A hop of the first chunk takes the head's pace; links are half used while the pipeline fills.
   const std::int64_t hop = std::max(pace, wire / 2);
   return stages + 2 * depth * (t.network_hop_ps + hop) + (t.repeats - 1) * std::max({both, wire, pace});
@@ -390,17 +366,34 @@ std::int64_t CollectiveForms::time_ps(Op op, std::int64_t bytes, const Collectiv
   ORRERY_CHECK(false, "algorithm out of range");
 }
 
+GroupOnMachine CollectiveForms::as_nccl_sees_it() const {
+  return {.ranks = group_.size(),
+          .hosts = group_.host_count(),
+          .nvls_heads = nvls_heads(),
+          .rings = base::BytesPerSecond(static_cast<double>(ring_rate()) * group_.ring_count()),
+          .switch_link = base::BytesPerSecond(static_cast<double>(switch_rate_)),
+          .pcie = device_hop_.pcie,
+          .network_extra = network_hop_.extra};
+}
+
 std::optional<CollectivePrice> CollectiveForms::choose(Op op, std::int64_t bytes, std::optional<Algorithm> wanted) const {
+  const auto by_tuner = [](Algorithm a) { return a == Algorithm::kRing || a == Algorithm::kTree || a == Algorithm::kNvls || a == Algorithm::kNvlsTree; };
+  const CollectiveTuning& published = tuning_->by_which_nccl_chooses();
+  const GroupOnMachine seen = as_nccl_sees_it();
   std::optional<CollectivePrice> best;
+  double least = 0;
   for (const Algorithm algorithm : kAlgorithms) {
-    const bool by_nccl = algorithm != Algorithm::kHalvingDoubling && algorithm != Algorithm::kHierarchical;
-    if (wanted ? algorithm != *wanted : !by_nccl) continue;
+    if (wanted ? algorithm != *wanted : !by_tuner(algorithm) && algorithm != Algorithm::kDirect) continue;
     for (const Protocol protocol : kProtocols) {
       if (!available(op, algorithm, protocol)) continue;
-      const std::int64_t time = time_ps(op, bytes, terms(op, bytes, algorithm, protocol));
-      if (!best || time < best->time_ps) best = CollectivePrice{algorithm, protocol, time};
+      const double expected = by_tuner(algorithm) ? expected_seconds(published, seen, op, bytes, algorithm, protocol)
+                                                  : static_cast<double>(time_ps(op, bytes, terms(op, bytes, algorithm, protocol)));
+      if (best && expected >= least) continue;
+      best = CollectivePrice{algorithm, protocol, 0};
+      least = expected;
     }
   }
+  if (best) best->time_ps = time_ps(op, bytes, terms(op, bytes, best->algorithm, best->protocol));
   return best;
 }
 

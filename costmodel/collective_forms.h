@@ -3,8 +3,8 @@
 /// Closed-form time of a collective as NCCL runs it, for every algorithm and protocol, and the choice among them.
 ///
 /// n ranks, m on each of H hosts, S bytes of the whole tensor, C channels. Rates r are those of one flow when all flows of the pattern
-/// run: the least over links of floor(capacity * efficiency / flows), never above the limit of the protocol. A protocol of share s puts
-/// w(x) = ceil(x / s) bytes on the wire for x bytes of data (costmodel/collective_tuning.h). alpha is a hop's latency.
+/// run: the least over links of floor(capacity * efficiency / flows). A protocol of share s puts w(x) = ceil(x / s) bytes on the wire for x
+/// bytes of data, and its limit holds for the data (costmodel/collective_tuning.h). alpha is a hop's latency.
 ///
 ///   ring             base + steps * (alpha + w(S / (n C)) / r) + S / n / copy          steps: all-reduce 2(n-1), all-gather, reduce-scatter n-1
 ///                    alpha = ((steps - inter) * device + inter * network) / steps       inter: the same with H for n; NCCL spreads nothing,
@@ -12,12 +12,12 @@
 ///   ring, broadcast  base + (n-1) * (alpha + d) + (K-1) * d,  d = w(S / (C K)) / r      chain of n ranks, K chunks
 ///   tree             base + 2 * sum of alpha of the way up + (K + D) * d                d = w(S / (C K)) / r; D: filling the pipeline, half
 ///                                                                                       the 2 depth - 1 hops, as links are half used then
-///   NVLS             base + c/copy + w(c/h) h / r + (K-1) * w(c/h) (h+1) / r + w(c/h) h / r + c/copy
+///   NVLS             base + 2 w(c/h) h / r + (K+1) * w(c/h) (h+1) / r
 ///                    K chunks c: copied in, reduced by the switch on the way up, multicast on the way down, copied out. h heads, at most 32 of the
 ///                    m, reduce a part each; a link carries S towards the switch for the reduction and S/h for the multicast, and the same
-///                    down: S (1 + 1/h) each way
-///   NVLS tree        as NVLS, between reduction and multicast up and down the binary trees of hosts, each head with its own card: 2 depth hops
-///                    of alpha and of the head's pace w(c/h) (h+1) / r, or the card's if that is slower. Beyond two hosts heads have two children
+///                    down: S (1 + 1/h) each way. The copies keep pace with that: NCCL gives them 8 and 7 of a block's 20 warps
+///   NVLS tree        as NVLS, between reduction and multicast up and down both binary trees of hosts, half of the head's part each, with its own
+///                    card: 2 depth hops of alpha and of the head's pace w(c/h) (h+1) / r, or the card's if that is slower. Beyond two hosts heads have two children
 ///                    and half the rate
 ///   halving-doubling sum over steps of alpha + w(bytes of the step) / r(step)
 ///   hierarchical     ring reduce-scatter in the hosts, m rings across them on S/m each, ring all-gather in the hosts
@@ -26,30 +26,26 @@
 /// Sources: NVIDIA/nccl src/graph/tuning.cc (latencies, limits, steps of ring and tree), src/enqueue.cc (chunks of NVLS,
 /// from 128 KiB a channel and head on: 64, 32, 16 KiB while fewer than 64, 8, 2 would fill the tensor; of NVLS trees 64, 32 KiB below 4, 1,
 /// and 64 KiB on 4 hosts or 16 devices a host and more), src/transport/nvls.cc (channels), src/include/device.h (32 heads),
-/// src/graph/tuning.cc at b647562 (an NVLS tree's rate halves beyond two hosts), nccl-tests PERFORMANCE.md (steps, bus bandwidth),
+/// src/device/all_reduce.h (warps), src/graph/tuning.cc at b647562 (an NVLS tree's rate halves beyond two hosts), nccl-tests PERFORMANCE.md (steps, bus bandwidth),
 /// Rabenseifner 2004 and Thakur et al. 2005 (halving-doubling). What these leave open is the copy of a rank's own part, measurable at n = 2: S/n at
 /// the rate at which the channels' blocks copy.
 ///
 /// sim/collective_schedule.h makes the same patterns into flows with dependencies; ring, direct and halving-doubling agree to the picosecond
 /// when nothing else runs, the pipelined ones within their filling (tests/property/sim/collective_closed_form_test.cc).
 ///
-/// Choice. NCCL takes the (algorithm, protocol) of least predicted time; so do we. LL128 needs NVLink, NVLS a switch that reduces.
+/// Choice: costmodel/collective_choice.h. LL128 needs NVLink, NVLS a switch that reduces.
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "costmodel/collective_choice.h"
 #include "costmodel/collective_patterns.h"
 #include "costmodel/collective_tuning.h"
 #include "model/profile.h"
 #include "topologies/topology.h"
 
 namespace orrery::costmodel {
-
-enum class Algorithm : std::uint8_t { kRing, kTree, kNvls, kNvlsTree, kHalvingDoubling, kHierarchical, kDirect };
-inline constexpr std::array kAlgorithms{Algorithm::kRing,           Algorithm::kTree,         Algorithm::kNvls,  Algorithm::kNvlsTree,
-                                        Algorithm::kHalvingDoubling, Algorithm::kHierarchical, Algorithm::kDirect};
-std::string_view to_string(Algorithm algorithm);
 
 /// The machine with the rates that data gets on its links.
 [[nodiscard]] topologies::Topology usable_rates(const topologies::Topology& topology, const CollectiveTuning& tuning);
@@ -68,6 +64,8 @@ struct CollectiveTerms {
   std::int64_t copy_ps = 0;            // at the end; NVLS: of one chunk, before and after
   [[nodiscard]] std::int64_t wire_bytes(std::int64_t data) const;
 };
+
+inline constexpr int kHostTrees = 2;   // that an NVLS tree splits a head's part between
 
 struct CollectivePrice {
   Algorithm algorithm = Algorithm::kRing;
@@ -88,7 +86,8 @@ class CollectiveForms {
   [[nodiscard]] std::int64_t time_ps(Op op, std::int64_t bytes, const CollectiveTerms& terms) const;
   /// The same for ring and tree when every message of the pattern spends `message_ps` on the wire.
   [[nodiscard]] std::int64_t paced_ps(Op op, const CollectiveTerms& terms, std::int64_t message_ps) const;
-  /// Fastest of what NCCL would consider; with `algorithm`, fastest protocol of that one; nothing: not available here.
+  /// What NCCL takes; with `algorithm`, the protocol that it takes then. Where its tuner has no say (direct exchange, and the algorithms that are not
+  /// NCCL's) the fastest. Nothing: not available here.
   [[nodiscard]] std::optional<CollectivePrice> choose(Op op, std::int64_t bytes, std::optional<Algorithm> algorithm = {}) const;
 
   /// Devices of a host that reduce for all; those of the NVLS tree use their own cards.
@@ -99,11 +98,11 @@ class CollectiveForms {
     bool pcie = false;
     base::Seconds extra{};  // of the network
   };
+  [[nodiscard]] GroupOnMachine as_nccl_sees_it() const;
   [[nodiscard]] std::int64_t narrowest(const std::vector<Send>& sends) const;
   [[nodiscard]] Hop hop(int from, int to) const;
   [[nodiscard]] base::Seconds device_latency(const HopLatencies& latency, Protocol p) const;
   [[nodiscard]] base::Seconds network_latency(const HopLatencies& latency, Protocol p) const;
-  [[nodiscard]] int scale() const;
   [[nodiscard]] std::int64_t nvls_chunk(std::int64_t bytes, Algorithm algorithm) const;
   [[nodiscard]] std::int64_t ring_rate() const;
   [[nodiscard]] std::int64_t tree_rate() const;

@@ -1,5 +1,7 @@
 #include "costmodel/collective_tuning.h"
 
+#include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <optional>
 
@@ -74,7 +76,8 @@ CollectiveTuning::Ring read_ring(const base::Node& node, base::ErrorSink& sink) 
 
 CollectiveTuning::Tree read_tree(const base::Node& node, base::ErrorSink& sink) {
   base::Reader r(node, "tree", sink);
-  CollectiveTuning::Tree tree{.latency = read_latency(r), .rate = shares(r, "rate"), .channel_limit = limits(r, "channel_limit")};
+  CollectiveTuning::Tree tree{.latency = read_latency(r), .rate = shares(r, "rate"), .channel_limit = limits(r, "channel_limit"),
+                              .ll128_channel_limit = limits(r, "ll128_channel_limit")};
   if (r.has("correction")) {
     tree.correction = three<std::vector<double>>(r, "correction", [](const base::Node& n) -> base::Result<std::vector<double>> {
       std::vector<double> row;
@@ -99,7 +102,8 @@ CollectiveTuning::Nvls read_nvls(const base::Node& node, base::ErrorSink& sink) 
                               .chunk_bytes = r.required_int("chunk_bytes", {1, 1 << 30}),
                               .min_ranks = r.required_int("min_ranks", {2, 1 << 20}),
                               .max_heads = r.required_int("max_heads", {1, 1 << 20}),
-                              .beyond_two_hosts = r.required_double("beyond_two_hosts", {1e-3, 1.0})};
+                              .beyond_two_hosts = r.required_double("beyond_two_hosts", {1e-3, 1.0}),
+                              .tree_channel_limit = limits(r, "tree_channel_limit")};
   r.finish();
   return nvls;
 }
@@ -117,9 +121,21 @@ std::vector<std::string> names() {
   return all;
 }
 
+std::vector<std::string> published_names() {
+  std::vector<std::string> all = names();
+  std::erase_if(all, [](const std::string& name) { return name.ends_with(kMeasured); });
+  return all;
+}
+
 base::Result<CollectiveTuning> load(const std::filesystem::path& path) {
   TRY(const std::string text, base::read_file(path));
-  return parse_tuning(text, path.string());
+  TRY(CollectiveTuning tuning, parse_tuning(text, path.string()));
+  if (tuning.chosen_by.empty()) return tuning;
+  TRY(const auto published, base::data_file(fmt::format("{}/{}{}", kFolder, tuning.chosen_by, kExtension)));
+  TRY(const std::string constants, base::read_file(published));
+  TRY(CollectiveTuning chooser, parse_tuning(constants, published.string()));
+  tuning.chooser = std::make_shared<const CollectiveTuning>(std::move(chooser));
+  return tuning;
 }
 
 base::Result<CollectiveTuning> load_shipped(std::string_view name) {
@@ -128,8 +144,7 @@ base::Result<CollectiveTuning> load_shipped(std::string_view name) {
 }
 
 base::Result<CollectiveTuning> published(std::string_view device) {
-  for (const std::string& name : names()) {
-    if (name.ends_with(kMeasured)) continue;
+  for (const std::string& name : published_names()) {
     TRY(CollectiveTuning tuning, load_shipped(name));
     for (const std::string& prefix : tuning.devices)
       if (device.starts_with(prefix)) return tuning;
@@ -146,6 +161,12 @@ std::string_view to_string(Protocol protocol) {
     case Protocol::kSimple: return "Simple";
   }
   return "?";
+}
+
+double CollectiveTuning::Tree::correction_at(Protocol protocol, std::int64_t bytes) const {
+  const auto size = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, bytes >> 6))) - 1);
+  const auto& row = correction[static_cast<std::size_t>(protocol)];
+  return size < row.size() ? row[size] : 1.0;
 }
 
 double CollectiveTuning::efficiency(std::string_view link_kind) const {
@@ -171,6 +192,9 @@ base::Result<CollectiveTuning> parse_tuning(std::string_view text, std::string_v
   t.description = r.required_string("description");
   t.source = r.required_string("source");
   t.devices = r.required_strings("devices");
+  t.chosen_by = r.optional_string("chosen_by").value_or("");
+  if (const auto known = published_names(); !t.chosen_by.empty() && std::find(known.begin(), known.end(), t.chosen_by) == known.end())
+    r.error("chosen_by", base::ErrorCode::kNotFound, "no published tuning '{}'", t.chosen_by);
   const base::Node efficiency = r.required_object("link_efficiency");
   for (const auto& member : efficiency.members()) t.link_efficiency.emplace_back(member.key, sink.take<double>(member.value.as_double({1e-3, 1.0})));
   if (const auto extra = r.optional_object("network_latency"))

@@ -4,7 +4,7 @@
 ///
 /// One record (schema `orrery.collective_tuning/1`, docs/schemas.md) holds either the constants that NCCL publishes for an architecture
 /// (costmodel/tunings/volta.json ... blackwell.json) or the same quantities calibrated on one machine (…-measured.json). The closed forms that
-/// use them stand in costmodel/collective_forms.h.
+/// use them stand in costmodel/collective_forms.h, and NCCL's choice, which rests on the published ones alone, in costmodel/collective_choice.h.
 ///
 ///   protocol   what a message looks like on the wire                                       rate of a link that is left
 ///   LL         8 bytes carry 4 of data and 4 of flag: no separate synchronisation          1/2
@@ -12,6 +12,7 @@
 ///   Simple     data, then a flag: full rate, highest latency                               1
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,6 +46,8 @@ struct CollectiveTuning {
   std::string description = {};
   std::string source = {};
   std::vector<std::string> devices = {};                             // prefixes of device model names
+  std::string chosen_by = {};                                        // published record by whose constants NCCL chooses; empty: this one
+  std::shared_ptr<const CollectiveTuning> chooser = {};              // that record, once found
   std::vector<std::pair<std::string, double>> link_efficiency = {};  // link kind: share of the datasheet's rate that data gets
   std::vector<std::pair<std::string, base::Seconds>> network_latency = {};  // link kind: what the network plugin adds to a hop
   base::Seconds network_overhead{};                                  // to post a message, at least this per hop when hosts > 1
@@ -62,7 +65,9 @@ struct CollectiveTuning {
     HopLatencies latency = {};
     PerProtocol<double> rate{};
     PerScale<base::BytesPerSecond> channel_limit{};  // 0: none
+    PerScale<base::BytesPerSecond> ll128_channel_limit{};  // 0: none
     PerProtocol<std::vector<double>> correction = {};  // share of the rate by log2(bytes / 64)
+    [[nodiscard]] double correction_at(Protocol protocol, std::int64_t bytes) const;
   } tree = {};
   struct Nvls {                                      // reduction in the switch; efficiency 0: the device has none
     double efficiency = 0;
@@ -72,6 +77,7 @@ struct CollectiveTuning {
     std::int64_t chunk_bytes = 1, min_ranks = 2;
     std::int64_t max_heads = 1;                      // devices of a host that reduce
     double beyond_two_hosts = 1;                     // share of the rate that is left: a head of an inner host has two children
+    PerScale<base::BytesPerSecond> tree_channel_limit{};  // of a head, 0: none; what NCCL expects
   } nvls = {};
   struct Direct {                                    // grouped sends and receives; LL and Simple only
     PerProtocol<base::Seconds> base{};
@@ -82,9 +88,10 @@ struct CollectiveTuning {
   /// Share of the datasheet's rate; 1 of a kind that is not listed.
   [[nodiscard]] double efficiency(std::string_view link_kind) const;
   [[nodiscard]] base::Seconds network_extra(std::string_view link_kind) const;
+  [[nodiscard]] const CollectiveTuning& by_which_nccl_chooses() const { return chooser ? *chooser : *this; }
 };
 
-/// Reads `orrery.collective_tuning/1`. Errors: those of base/config.h; kOutOfRange for shares outside (0, 1] and the like.
+/// Reads `orrery.collective_tuning/1`; `chooser` is left empty. Errors: those of base/config.h; kOutOfRange for shares outside (0, 1] and the like.
 [[nodiscard]] base::Result<CollectiveTuning> parse_tuning(std::string_view text, std::string_view name);
 
 /// By name (costmodel/tunings/), by path of a JSON file, or "published": NCCL's constants for the architecture of `device`. A device of

@@ -11,6 +11,7 @@ namespace orrery::sim {
 namespace {
 
 using costmodel::Algorithm;
+using costmodel::kHostTrees;
 using costmodel::CollectiveForms;
 using costmodel::CollectiveTerms;
 using costmodel::GroupLayout;
@@ -194,10 +195,10 @@ class Maker {
     std::vector<TreeWays> ways;
     const CollectiveTerms whole = terms_;
     terms_.rate_share = 1;  // between hosts no efficiency of the switch
-    for (int slot = 0; across && slot < forms_.nvls_heads(); ++slot) {
-      trees.push_back(costmodel::host_tree(group_.host_count(), slot % 2 == 1));
-      ways.push_back(tree_ways(trees.back(), ceil_div(chunk, forms_.nvls_heads()), [&](std::size_t i) {
-        return group_.hosts[static_cast<std::size_t>(trees.back().ranks[i])][static_cast<std::size_t>(slot)];
+    for (int half = 0; across && half < forms_.nvls_heads() * kHostTrees; ++half) {
+      trees.push_back(costmodel::host_tree(group_.host_count(), half % kHostTrees == 1));
+      ways.push_back(tree_ways(trees.back(), ceil_div(chunk, heads * kHostTrees), [&](std::size_t i) {
+        return group_.hosts[static_cast<std::size_t>(trees.back().ranks[i])][static_cast<std::size_t>(half / kHostTrees)];
       }));
     }
     terms_ = whole;
@@ -324,7 +325,7 @@ std::int64_t schedule_steps(const topologies::Topology& topology, const Collecti
     case Algorithm::kRing: return repeats * rings * n + n + 1;
     case Algorithm::kTree: return repeats * (group.uniform() && group.per_host() > 1 ? group.per_host() : 2) * 2 * n + 1;
     case Algorithm::kNvls:
-    case Algorithm::kNvlsTree: return repeats * (3 * n + hosts + 1 + 2 * forms.nvls_heads() * hosts) + 1;
+    case Algorithm::kNvlsTree: return repeats * (3 * n + hosts + 1 + 2 * forms.nvls_heads() * costmodel::kHostTrees * hosts) + 1;
     case Algorithm::kHalvingDoubling: return 2 * n * 16 + 1;
     case Algorithm::kHierarchical: return n * (2 * group.per_host() + repeats) + 1;
     case Algorithm::kDirect:

@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """Fits costmodel/tunings/<machine>-measured.json to measured/one_host.csv: 2 and 8 GPUs only (GB200 has 2 and 4: 2 only).
 
-Formulas are those of costmodel/collective_forms.h for one host. Free are at most 17 numbers a machine: rate of a link, of the copy and of the switch's
-reduction; base and hop latency of each protocol; shares of LL and LL128; base, shares and copy of direct exchange. Each starts at NCCL's published
+Formulas are those of costmodel/collective_forms.h for one host; which of them holds for a row, the algorithm and protocol that NCCL takes, `orrery collective` says. Free are at most 17 numbers a machine: rate of a link, of the copy and of the switch's
+reduction; base and hop latency of each protocol; limits of LL and LL128; base, shares and copy of direct exchange. Each starts at NCCL's published
 constant and is pulled there (in logarithms), so that what the data does not show stays published. Levenberg-Marquardt on log(model / measured),
-large residuals damped. Usage: calibrate.py (needs numpy)
+large residuals damped. Usage: calibrate.py [PROGRAM] (needs numpy)
 """
+import concurrent.futures
 import copy
 import csv
 import json
 import math
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
+
+from run import ONE_HOST, cluster_argument
 
 HERE = pathlib.Path(__file__).resolve().parent
 TUNINGS = HERE.parent.parent / "costmodel" / "tunings"
@@ -39,6 +44,9 @@ def unpack(tuning):
         p["base", i], p["hop", i], p["share", i] = number(ring["base"][i]), number(ring["device_hop"][i]), ring["rate"][i]
         p["direct_base", i], p["direct_share", i] = number(direct["base"][i]), direct["rate"][i]
         p["tree_base", i], p["tree_hop", i], p["tree_share", i] = number(tree["base"][i]), number(tree["device_hop"][i]), tree["rate"][i]
+    channels, simple = tuning["channels"], number(tree["channel_limit"][0]) * tuning["channels"]
+    p["limit", 0], p["limit", 1], p["limit", 2] = number(ring["ll_limit"][0]), number(ring["ll128_channel_limit"]) * channels, math.inf
+    p["tree_limit", 0], p["tree_limit", 1], p["tree_limit", 2] = p["limit", 0], number(tree["ll128_channel_limit"][0]) * channels, simple
     if "nvls" in tuning:
         p["nvls"], p["nvls_latency"] = tuning["nvls"]["efficiency"], number(tuning["nvls"]["latency"])
     return p
@@ -52,46 +60,51 @@ def nvls_us(p, nvls, rate, n, size):
         if size < fill * parallel * chunk:
             chunk = min(chunk, largest)
     repeats = max(1, math.ceil(size / (chunk * parallel)))
-    piece = size / repeats
-    unit = piece / heads / p["nvls"] / rate
-    return p["nvls_latency"] + 2 * piece / p["copy"] / 1e3 + (2 * unit * heads + (repeats - 1) * unit * (heads + 1)) / 1e3
+    unit = size / repeats / heads / p["nvls"] / rate
+    return p["nvls_latency"] + (2 * unit * heads + (repeats + 1) * unit * (heads + 1)) / 1e3
 
 
 def tree_us(p, tuning, rate, n, size, i):
     row = tuning["tree"]["correction"][i]
     index = max(0, int(math.log2(max(1, int(size) >> 6))))
-    share = p["tree_share", i] * (row[index] if index < len(row) else 1)
+    correction = row[index] if index < len(row) else 1
     part, depth = size / n, n - 1
     repeats = max(1, math.ceil(part / 524288), min(8 * depth, math.ceil(part / 1024)))
-    d = part / repeats / share * 2 * (n - 1) / rate / 1e3
+    flow = min(p["tree_share", i] * rate / (2 * (n - 1)), p["tree_limit", i] / (2 * n))
+    d = part / repeats / correction / flow / 1e3
     return p["tree_base", i] + 2 * depth * p["tree_hop", i] + repeats * d + (2 * depth - 1) * d / 2
 
 
-def time_us(p, tuning, datasheet, operation, n, size):
+def time_us(p, tuning, datasheet, operation, n, size, choice):
     rate = datasheet * p["link"]
     if operation == "all_to_all":
         return min(p["direct_base", i] + size * (n - 1) / n / p["direct_share", i] / rate / 1e3 + size / n / p["direct_copy"] / 1e3 for i in (0, 2))
+    algorithm, i = choice
+    if algorithm == "nvls":
+        return nvls_us(p, tuning["nvls"], rate, n, size)
+    if algorithm == "tree":
+        return tree_us(p, tuning, rate, n, size, i)
     steps = STEPS[operation](n)
-    times = [p["base", i] + steps * (p["hop", i] + size / n / p["share", i] / rate / 1e3) + (size / n / p["copy"] / 1e3 if i == 2 else 0) for i in range(3)]
-    if operation == "all_reduce":
-        times += [tree_us(p, tuning, rate, n, size, i) for i in range(3)]
-        if "nvls" in p and n >= tuning["nvls"]["min_ranks"]:
-            times.append(nvls_us(p, tuning["nvls"], rate, n, size))
-    return min(times)
+    bus = min(p["share", i] * rate, p["limit", i])
+    return p["base", i] + steps * (p["hop", i] + size / n / bus / 1e3) + (size / n / p["copy"] / 1e3 if i == 2 else 0)
 
 
 def ratio_to_published(p, start, i):
-    """A tree's hops are made of the same messages as a ring's: what a protocol costs or loses there, it does here."""
-    p["tree_share", i] = start["tree_share", i] * p["share", i] / start["share", i]
+    """A tree's hops are made of the same messages as a ring's: what a protocol costs there, it does here."""
     p["tree_base", i] = start["tree_base", i] * p["base", i] / start["base", i]
     p["tree_hop", i] = start["tree_hop", i] * p["hop", i] / start["hop", i]
+    if i < 2:
+        p["tree_limit", i] = min(start["tree_limit", i], p["limit", i])
 
 
 def fit(tuning, datasheet, rows):
     start = unpack(tuning)
-    free = ["link", "copy", "direct_copy"] + [(k, i) for k in ("base", "hop") for i in range(3)] + [("share", 0), ("share", 1)]
+    published = dict(start)
+    for i in range(2):  # a limit beyond what the links carry says nothing here: from where it begins to
+        start["limit", i] = min(start["limit", i], 0.98 * start["share", i] * datasheet * start["link"])
+    free = ["link", "copy", "direct_copy"] + [(k, i) for k in ("base", "hop") for i in range(3)] + [("limit", 0), ("limit", 1)]
     free += [("direct_base", 0), ("direct_base", 2), ("direct_share", 0), ("direct_share", 2)]
-    if any(op == "all_reduce" and "nvls" in tuning and n >= tuning["nvls"]["min_ranks"] for op, n, _, _ in rows):
+    if any(choice[0] == "nvls" for *_, choice in rows):
         free += ["nvls", "nvls_latency"]
     pull = np.array([PULL.get(k, 0.15) for k in free])
 
@@ -102,12 +115,13 @@ def fit(tuning, datasheet, rows):
             if isinstance(k, tuple) and "share" in k[0] or k in ("link", "nvls"):
                 p[k] = min(p[k], 1.0)
         for i in range(3):
-            ratio_to_published(p, start, i)
+            ratio_to_published(p, published, i)
         return p
 
     def residuals(x):
         p = values(x)
-        r = np.array([math.log(time_us(p, tuning, datasheet, op, n, size) / t) * (1.5 if size >= 2**26 else 1 if size >= 2**20 else 0.4) for op, n, size, t in rows])
+        r = np.array([math.log(time_us(p, tuning, datasheet, op, n, size, choice) / t) * (1.5 if size >= 2**26 else 1 if size >= 2**20 else 0.4)
+                      for op, n, size, t, choice in rows])
         damped = np.sign(r) * 0.1 * np.sqrt(2 * (np.sqrt(1 + (r / 0.1) ** 2) - 1))
         return np.concatenate([damped, pull * x])
 
@@ -139,6 +153,7 @@ def record(machine, tuning, device, p, ranks):
     us, rate = (lambda v: f"{v:.4g} us"), (lambda v: f"{v:.4g} GB/s")
     t["name"] = f"{machine}-measured"
     t["devices"] = [device]
+    t["chosen_by"] = tuning["name"]
     t["description"] = f"NCCL on {device}: calibrated on {' and '.join(map(str, ranks))} GPUs of one host"
     t["source"] = ("experiments/collectives/calibrate.py on experiments/collectives/measured/one_host.csv (aiconfigurator data files, Apache-2.0); network and trees' limits: "
                    + tuning["source"])
@@ -147,16 +162,35 @@ def record(machine, tuning, device, p, ranks):
     for name, prefix in (("ring", ""), ("tree", "tree_")):
         t[name]["base"] = [us(p[prefix + "base", i]) for i in range(3)]
         t[name]["device_hop"] = [us(p[prefix + "hop", i]) for i in range(3)]
-        t[name]["rate"] = [round(p[prefix + "share", i], 4) for i in range(3)]
-    t["ring"]["ll_limit"][0] = "100000 GB/s"  # in one host the fitted share says it all
-    del t["ring"]["ll128_channel_limit"]
+    t["ring"]["ll_limit"][0] = rate(p["limit", 0])
+    t["ring"]["ll128_channel_limit"] = rate(p["limit", 1] / t["channels"])
+    t["tree"]["ll128_channel_limit"] = [rate(min(number(limit), p["limit", 1] / t["channels"])) for limit in tuning["tree"]["ll128_channel_limit"]]
     t["direct"] = {"base": [us(p["direct_base", i]) for i in range(3)], "rate": [round(p["direct_share", i], 4) for i in range(3)], "local_copy": rate(p["direct_copy"])}
     if "nvls" in t:
+        t["nvls"].pop("tree_channel_limit")
         t["nvls"]["efficiency"], t["nvls"]["latency"] = round(p["nvls"], 4), us(p["nvls_latency"])
     return t
 
 
+def with_choices(program, machine, rows):
+    """Each row with the (algorithm, protocol) that NCCL takes for it."""
+    protocols = {"LL": 0, "LL128": 1, "Simple": 2}
+
+    def ask(question):
+        operation, n, size = question
+        done = subprocess.run([program, "collective", "--cluster", cluster_argument(ONE_HOST[machine]), "--op", operation, "--bytes", f"{size}B", "--ranks", str(n), "--json"],
+                              capture_output=True, text=True, check=True)
+        answer = json.loads(done.stdout)
+        return answer["algorithm"], protocols[answer["protocol"]]
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        questions = list(dict.fromkeys(row[:3] for row in rows))
+        answers = dict(zip(questions, pool.map(ask, questions)))
+    return [(*row, answers[row[:3]]) for row in rows]
+
+
 def main():
+    program = sys.argv[1] if len(sys.argv) > 1 else str(HERE.parent.parent / "build/release/orrery")
     with open(HERE / "measured" / "one_host.csv", encoding="utf-8") as file:
         table = list(csv.DictReader(file))
     records = {}
@@ -164,9 +198,9 @@ def main():
         tuning = json.loads((TUNINGS / f"{architecture}.json").read_text(encoding="utf-8"))
         rows = [(r["operation"], int(r["ranks"]), int(r["bytes"]), float(r["time_us"])) for r in table
                 if r["machine"] == machine and int(r["ranks"]) in ranks and int(r["bytes"]) >= SMALLEST_BYTES]
-        published = copy.deepcopy(tuning)
-        p = fit(published, datasheet, rows)
-        errors = [abs(time_us(p, published, datasheet, op, n, size) / t - 1) for op, n, size, t in rows]
+        rows = with_choices(program, machine, rows)
+        p = fit(tuning, datasheet, rows)
+        errors = [abs(time_us(p, tuning, datasheet, op, n, size, choice) / t - 1) for op, n, size, t, choice in rows]
         target = TUNINGS / f"{machine}-measured.json"
         new = record(machine, tuning, device, p, ranks)
         records[machine] = new

@@ -11,7 +11,8 @@
 ///                                                                                       but only the sum matters where steps are equal
 ///   ring, broadcast  base + (n-1) * (alpha + d) + (K-1) * d,  d = w(S / (C K)) / r      chain of n ranks, K chunks
 ///   tree             base + 2 * sum of alpha of the way up + (K + D) * d                d = w(S / (C K)) / r; D: filling the pipeline, half
-///                                                                                       the 2 depth - 1 hops, as links are half used then
+///                                                                                       the 2 depth - 1 hops, as links are half used then.
+///                                                                                       LL and LL128 have little: they pass lines on, not chunks
 ///   NVLS             base + 2 w(c/h) h / r + (K+1) * w(c/h) (h+1) / r
 ///                    K chunks c: copied in, reduced by the switch on the way up, multicast on the way down, copied out. h heads, at most 32 of the
 ///                    m, reduce a part each; a link carries S towards the switch for the reduction and S/h for the multicast, and the same

@@ -98,6 +98,18 @@ base::Result<std::vector<int>> ranks_of(const base::Options& o, int devices) {
   return ranks;
 }
 
+/// Of a group of several kinds of device NCCL goes by the oldest: the one of least LL bandwidth.
+base::Result<costmodel::CollectiveTuning> tuning_of(const std::string& name, const topologies::Topology& cluster, const std::vector<int>& ranks) {
+  std::set<std::string> models;
+  for (const int rank : ranks) models.insert(cluster.device_model(static_cast<std::uint32_t>(rank)).name);
+  std::optional<costmodel::CollectiveTuning> oldest;
+  for (const std::string& model : models) {
+    TRY(costmodel::CollectiveTuning tuning, costmodel::find_tuning(name, model));
+    if (!oldest || tuning.ring.ll_limit[0] < oldest->ring.ll_limit[0]) oldest = std::move(tuning);
+  }
+  return *std::move(oldest);
+}
+
 /// The collective as the healthy machine runs it, and as it goes with the scenario's links and traffic.
 struct Runs {
   sim::CollectiveResult result;
@@ -142,7 +154,7 @@ void print_table(const Runs& runs, const costmodel::CollectivePrice& choice, con
 base::Result<int> run_collective(const base::Options& o, const Invocation&) {
   TRY(const topologies::Topology cluster, find_cluster(o.string("cluster"), static_cast<int>(o.integer("hosts"))));
   TRY(const std::vector<int> ranks, ranks_of(o, static_cast<int>(cluster.device_count())));
-  TRY(const costmodel::CollectiveTuning tuning, costmodel::find_tuning(o.string("profile"), cluster.device_model(static_cast<std::uint32_t>(ranks[0])).name));
+  TRY(const costmodel::CollectiveTuning tuning, tuning_of(o.string("profile"), cluster, ranks));
   const Collective op = *std::find_if(kOps.begin(), kOps.end(), [&](Collective c) { return op_name(c) == o.string("op"); });
   const auto wanted = std::find_if(costmodel::kAlgorithms.begin(), costmodel::kAlgorithms.end(), [&](Algorithm a) { return to_string(a) == o.string("algorithm"); });
   const auto bytes = static_cast<std::int64_t>(o.bytes("bytes").raw());

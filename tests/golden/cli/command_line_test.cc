@@ -253,6 +253,7 @@ std::vector<Case> cases() {
       {"collective_help", "collective --help"},
       {"collective_text", "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB"},
       {"collective_json", "collective --cluster dgx-a100 --op all_gather --bytes 64MiB --ranks 0-3 --profile a100-measured --json"},
+      {"collective_mixed", "collective --cluster mixed-h100-a100 --ranks 0-7,128-135 --bytes 1GiB"},
       {"collective_large", "collective --cluster dgx-h100 --hosts 1024 --bytes 1GiB"},
       {"collective_wrong_ranks", "collective --cluster dgx-a100 --bytes 64MiB --ranks 0,3-9"},
       {"collective_wrong_algorithm", "collective --cluster dgx-a100 --bytes 64MiB --algorithm nvls"},

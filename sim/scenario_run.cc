@@ -169,7 +169,7 @@ base::Result<void> check_places(const std::vector<Placed>& jobs, const topologie
   for (const Placed& job : jobs) {
     const int room = static_cast<int>(job.hosts->empty() && &job == &jobs.front() ? cluster.hosts() : job.hosts->size()) * each;
     if (job.program->world_size > room)
-      return base::fail_at(job.place, ErrorCode::kInconsistent, "{} has {} ranks, its {} hosts have {} devices", job.name, job.program->world_size, room / each, room);
+      return base::fail_at(job.place, ErrorCode::kInconsistent, "{} has {} ranks, and its hosts have {} devices", job.name, job.program->world_size, room);
     for (const std::uint32_t device : devices_of(*job.hosts, job.program->world_size, cluster)) {
       const auto [at, fresh] = taken.try_emplace(device / cluster.devices_per_host(), &job);
       if (!fresh && at->second != &job) {

@@ -132,9 +132,15 @@ base::Result<Runs> run_with(const base::Options& o, const topologies::Topology& 
     d.hint = "give it links and background only; 'orrery simulate' takes the rest";
     return base::fail(std::move(d));
   }
-  TRY(const topologies::Topology changed, sim::apply_links(scenario, usable, std::vector<std::uint32_t>(ranks.begin(), ranks.end())));
-  TRY(const std::vector<sim::BackgroundFlow> background, sim::background_flows(scenario, changed));
-  return Runs{run(changed, background), scenario.name, healthy.time_ps};
+  if (scenario.links.size() > 1) {
+    base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "links of scenario '{}' change at {}, in the middle of a step", scenario.name, show_time(scenario.links[1].from_ps));
+    d.where = scenario.links_place;
+    d.hint = "leave 'since' and 'until' out; 'orrery simulate' takes them";
+    return base::fail(std::move(d));
+  }
+  TRY(const std::vector<topologies::Topology> changed, sim::apply_links(scenario, usable, std::vector<std::uint32_t>(ranks.begin(), ranks.end())));
+  TRY(const std::vector<sim::BackgroundFlow> background, sim::background_flows(scenario, changed.front()));
+  return Runs{run(changed.front(), background), scenario.name, healthy.time_ps};
 }
 
 void print_table(const Runs& runs, const costmodel::CollectivePrice& choice, const costmodel::CollectiveTuning& tuning, double bytes, double bus) {

@@ -100,7 +100,6 @@ base::Json links_json(const topologies::Topology& t, const sim::SimReport& repor
   std::vector<Row> rows;
   std::map<std::string, std::size_t> known;
   double highest = 0;
-  const double step_s = static_cast<double>(report.step_time_ps) / 1e12;
   for (const sim::Picture::Link& use : report.picture.links) {
     const topologies::Link& link = t.link(use.link);
     LinkRow named = row_of(t, link);
@@ -108,11 +107,10 @@ base::Json links_json(const topologies::Topology& t, const sim::SimReport& repor
     if (fresh) rows.push_back({named.name, std::vector<double>(columns, 0.0), 0, 1, 0});
     Row& row = rows[at->second];
     const std::uint32_t own = t.vertex(link.from).host, host = own != topologies::kNoHost ? own : t.vertex(link.to).host;
-    const double share = static_cast<double>(use.bytes) / (static_cast<double>(link.bytes_per_second) * step_s);
     double& cell = row.cells[named.fabric ? row.seen++ % columns : host / per_column];
-    cell = std::max(cell, share);
-    row.highest = std::max(row.highest, share);
-    highest = std::max(highest, share);
+    cell = std::max(cell, use.share);
+    row.highest = std::max(row.highest, use.share);
+    highest = std::max(highest, use.share);
   }
   // The eight links of eight GPUs that carry the same are one row.
   std::map<std::pair<std::string, std::vector<double>>, std::size_t> shapes;
@@ -145,8 +143,8 @@ void fill(std::string& page, std::string_view mark, const std::string& text) { p
 
 }  // namespace
 
-base::Json html_data(const plan::Plan& plan, const costmodel::CostModel& cost, const topologies::Topology& machine, const sim::SimReport& report,
-                     std::int64_t memory_limit_bytes, const std::string& scenario) {
+base::Json html_data(const plan::Plan& plan, const costmodel::CostModel& cost, const sim::SimReport& report, std::int64_t memory_limit_bytes,
+                     const std::string& scenario) {
   base::Json parts = base::Json::array(), categories = base::Json::array(), stages = base::Json::array();
   for (int p = 0; p < sim::kTimeParts; ++p) parts.push_back(sim::to_string(static_cast<sim::TimePart>(p)));
   for (int c = 0; c < plan::kBufferCategories; ++c) categories.push_back(plan::to_string(static_cast<plan::BufferCategory>(c)));
@@ -162,7 +160,7 @@ base::Json html_data(const plan::Plan& plan, const costmodel::CostModel& cost, c
           {"plan", describe(plan, cost.topology().device_count())}, {"origin", describe_origin(cost)}, {"fingerprint", report.fingerprint},
           {"step_ns", ns(report.step_time_ps)}, {"mfu", report.mfu}, {"tokens_per_s", report.tokens_per_s}, {"bubble", report.bubble_fraction},
           {"exposed", report.exposed_communication_fraction}, {"limit", memory_limit_bytes}, {"framework", cost.context_bytes()}, {"parts", parts},
-          {"categories", categories}, {"stages", stages}, {"streams_left_out", !communication}, {"links", links_json(machine, report)}, {"scenario", scenario}};
+          {"categories", categories}, {"stages", stages}, {"streams_left_out", !communication}, {"links", links_json(cost.topology(), report)}, {"scenario", scenario}};
 }
 
 base::Result<std::string> html_page(const base::Json& data) {

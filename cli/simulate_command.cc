@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 
 #include <fmt/format.h>
 
@@ -51,7 +52,7 @@ const base::CommandSpec& simulate_spec() {
                   sequence_option(), precision_option(),
                   {.name = "memory", .value_name = "BYTES", .type = OptionType::kBytes, .min = 1, .help = "limit per device (default: the device's memory)"},
                   profile_option(), {.name = "trace", .value_name = "FILE", .help = "write the predicted timeline (orrery.trace/1)"}, json_option(),
-                  {.name = "scenario", .value_name = "FILE", .help = "slow or failed links, slow devices, jitter, traffic of others, failures (orrery.scenario/1): what they cost"},
+                  {.name = "scenario", .value_name = "FILE", .help = "slow or failed links, slow devices, jitter, traffic and jobs of others, failures (orrery.scenario/1): what they cost"},
                   {.name = "monte-carlo", .value_name = "N", .type = OptionType::kInt, .min = 1, .max = 1'000'000, .help = "run the scenario's jitter with N seeds: percentiles of the step time"},
                   {.name = "mtbf", .value_name = "TIME", .type = OptionType::kDuration, .min = 1, .max = 1e12, .help = "mean time between failures of one device: adds goodput under failures"},
                   {.name = "checkpoint-time", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "60s", .min = 1e-3, .max = 1e6, .help = "training stands still for a checkpoint (with --mtbf)"},
@@ -219,10 +220,33 @@ base::Result<std::optional<sim::Scenario>> scenario_of(const base::Options& o, c
   return std::optional(std::move(scenario));
 }
 
+/// The jobs of a scenario on the cluster of the plan; those that run the plan itself share its Program.
+struct Jobs {
+  std::deque<plan::Program> programs;
+  std::vector<sim::ScenarioJob> ready;
+};
+
+base::Result<Jobs> jobs_of(const base::Options& o, const Subject& subject, const plan::Program& program, const sim::Scenario& scenario) {
+  Jobs jobs;
+  const std::string cluster = o.has("cluster") ? o.string("cluster") : subject.plan.cluster;
+  const int hosts = static_cast<int>(subject.scene.cost.topology().hosts());
+  for (const sim::Scenario::Job& job : scenario.jobs) {
+    if (job.plan.empty()) {
+      jobs.ready.push_back({&program, subject.scene.cost});
+      continue;
+    }
+    TRY(const plan::Plan plan, plan::load_plan(job.plan));
+    TRY(Scene scene, make_scene(plan.model, cluster, hosts, o.has("profile") ? o.string("profile") : "", plan.precision, plan.sequence, plan.world_size()));
+    TRY(plan::Program lowered, plan::lower(plan, scene.model));
+    jobs.programs.push_back(std::move(lowered));
+    jobs.ready.push_back({&jobs.programs.back(), std::move(scene.cost)});
+  }
+  return jobs;
+}
+
 /// The report, and what it takes to show it.
 struct Prediction {
   sim::SimReport report;
-  topologies::Topology machine;
   std::optional<sim::ScenarioOutcome> scenario;
   base::Json goodput;
 };
@@ -231,12 +255,13 @@ base::Result<Prediction> predict(const base::Options& o, const Subject& subject,
   const costmodel::CostModel& cost = subject.scene.cost;
   TRY(const std::optional<sim::Scenario> scenario, scenario_of(o, cost.topology()));
   const sim::SimOptions show{.timeline = o.has("trace"), .picture = o.has("html")};
-  Prediction p{.report = {}, .machine = cost.topology(), .scenario = {}, .goodput = {}};
+  Prediction p;
   if (scenario) {
     const int draws = o.has("monte-carlo") ? static_cast<int>(o.integer("monte-carlo")) : 0;
-    TRY(p.scenario, sim::run_scenario(program, cost, *scenario, {.show = show, .draws = draws, .threads = static_cast<int>(o.integer("threads"))}));
+    TRY(Jobs jobs, jobs_of(o, subject, program, *scenario));
+    TRY(p.scenario, sim::run_scenario(program, cost, *scenario,
+                                      {.show = show, .draws = draws, .threads = static_cast<int>(o.integer("threads")), .jobs = std::move(jobs.ready)}));
     p.report = p.scenario->report;
-    p.machine = cost.topology().with_links(scenario->links);
   } else {
     TRY(p.report, sim::simulate(program, cost, show));
   }
@@ -261,17 +286,17 @@ base::Result<int> run_simulate(const base::Options& options, const Invocation&) 
   const std::int64_t limit = options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : scene.cost.topology().device_model(0).memory_bytes;
   const std::int64_t peak = worst_peak(report);
   const bool fits = peak <= limit;
-  const std::string scenario = predicted.scenario ? sim::to_text(*predicted.scenario, predicted.machine) : "";
+  const std::string scenario = predicted.scenario ? sim::to_text(*predicted.scenario) : "";
   if (options.has("trace")) TRY_VOID(base::write_file_atomic(options.string("trace"), plan::to_text(report.timeline)));
   if (options.has("html")) {
-    TRY(const std::string page, html_page(html_data(plan, scene.cost, predicted.machine, report, limit, scenario)));
+    TRY(const std::string page, html_page(html_data(plan, scene.cost, report, limit, scenario)));
     TRY_VOID(base::write_file_atomic(options.string("html"), page));
   }
   if (options.flag("json")) {
     base::Json document({{"schema", "orrery.simulation/1"}, {"status", fits ? "ok" : "infeasible"}, {"plan", plan::to_json(plan)}, {"predicted", sim::to_json(report)}, {"origin", origin_json(scene.cost)},
                 {"memory_limit_bytes", limit}, {"shortfall_bytes", fits ? 0 : peak - limit}, {"program_fingerprint", program.fingerprint()}});
     if (!predicted.goodput.is_null()) document["goodput"] = predicted.goodput;
-    if (predicted.scenario) document["scenario"] = sim::to_json(*predicted.scenario, predicted.machine);
+    if (predicted.scenario) document["scenario"] = sim::to_json(*predicted.scenario);
     print_json(document);
   } else {
     fmt::print("{}\n{}\nprices: {}\n{}\n{}", describe(plan, scene.cost.topology().device_count()), sim::to_text(report), describe_origin(scene.cost),

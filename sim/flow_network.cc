@@ -20,52 +20,67 @@ using Signature = std::vector<std::pair<std::uint32_t, std::int64_t>>;  // (tran
 
 FlowNetwork::FlowNetwork(const topologies::Topology& topology, std::int64_t slowdown_ppm, kernel::EventQueue& queue,
                          std::uint32_t event_kind)
-    : topology_(&topology), slowdown_ppm_(slowdown_ppm), queue_(&queue), event_kind_(event_kind) {
+    : slowdown_ppm_(slowdown_ppm), queue_(&queue), event_kind_(event_kind) {
   ORRERY_CHECK(slowdown_ppm >= kMillion, "slowdown {} ppm", slowdown_ppm);
+  eras_.push_back({.topology = &topology, .transfers = {}});
 }
 
 FlowNetwork::TransferIndex FlowNetwork::add(costmodel::Transfer transfer, std::uint32_t lane) {
   ORRERY_CHECK(transfer.wire_bytes == 0 || transfer.bytes_per_second > 0, "{} bytes at no rate", transfer.wire_bytes);
-  Registered r;
-  r.transfer = std::move(transfer);
-  r.lane = lane;
-  transfers_.push_back(std::move(r));
-  return static_cast<TransferIndex>(transfers_.size() - 1);
+  eras_.front().transfers.push_back(std::move(transfer));
+  registered_.push_back({.lane = lane});
+  return static_cast<TransferIndex>(registered_.size() - 1);
 }
 
 FlowNetwork::FlowNetwork(const FlowNetwork& frozen, kernel::EventQueue& queue) : FlowNetwork(frozen) {
   ORRERY_CHECK(running_ == 0 && flows_.empty(), "a network that has run");
   queue_ = &queue;
+  schedule_next_era();
+}
+
+costmodel::Transfer FlowNetwork::endless_transfer(const BackgroundFlow& flow, const topologies::Topology& topology) {
+  ORRERY_CHECK(flow.bytes_per_second > 0 && !flow.loads.empty(), "{} bytes/s in the background over {} links", flow.bytes_per_second, flow.loads.size());
+  std::int64_t rate = flow.bytes_per_second;
+  for (const costmodel::LinkLoad& load : flow.loads) rate = std::min(rate, topology.link(load.link).bytes_per_second / load.flows);
+  return {.wire_bytes = 1, .bytes_per_second = std::max<std::int64_t>(rate, 1), .links = flow.loads};
 }
 
 void FlowNetwork::add_background(const BackgroundFlow& flow) {
-  ORRERY_CHECK(flow.bytes_per_second > 0 && !flow.loads.empty(), "{} bytes/s in the background over {} links", flow.bytes_per_second, flow.loads.size());
   const auto index = static_cast<std::uint32_t>(endless_.size());
-  std::int64_t rate = flow.bytes_per_second;
-  for (const costmodel::LinkLoad& load : flow.loads) rate = std::min(rate, topology_->link(load.link).bytes_per_second / load.flows);
-  const TransferIndex transfer = add({.wire_bytes = 1, .bytes_per_second = std::max<std::int64_t>(rate, 1), .links = flow.loads}, kLastLane - index);
-  transfers_[transfer].endless = true;
-  transfers_[transfer].flow = index;
-  endless_.push_back({transfer, transfers_[transfer].transfer.bytes_per_second, 0, 0});
+  const TransferIndex transfer = add(endless_transfer(flow, *eras_.front().topology), kLastLane - index);
+  registered_[transfer].endless = true;
+  registered_[transfer].flow = index;
+  endless_.push_back({transfer, eras_.front().transfers[transfer].bytes_per_second, 0});
 }
 
-std::vector<FlowNetwork::Load> FlowNetwork::loads_by_link() const {
+void FlowNetwork::change(std::int64_t at_ps, const topologies::Topology& topology, std::vector<costmodel::Transfer> transfers,
+                         const std::vector<BackgroundFlow>& background) {
+  ORRERY_CHECK(at_ps > eras_.back().from_ps && background.size() == endless_.size(), "a change at {} ps of {} background flows", at_ps, background.size());
+  for (const BackgroundFlow& flow : background) transfers.push_back(endless_transfer(flow, topology));
+  const std::vector<costmodel::Transfer>& before = eras_.back().transfers;
+  ORRERY_CHECK(transfers.size() == before.size(), "{} transfers become {}", before.size(), transfers.size());
+  for (std::size_t t = 0; t < before.size(); ++t) ORRERY_CHECK(transfers[t].wire_bytes == before[t].wire_bytes, "transfer {} changes its bytes", t);
+  eras_.push_back({.from_ps = at_ps, .topology = &topology, .transfers = std::move(transfers)});
+}
+
+std::vector<FlowNetwork::Load> FlowNetwork::loads_by_link(const Era& era) {
+  const std::size_t all_links = era.topology->links().size();
   const auto each = [&](auto&& visit) {
-    for (std::uint32_t t = 0; t < transfers_.size(); ++t) {
-      if (transfers_[t].transfer.wire_bytes == 0) continue;
-      for (const auto& l : transfers_[t].transfer.links) visit(Load{l.link.raw(), t, l.flows});
+    for (std::uint32_t t = 0; t < era.transfers.size(); ++t) {
+      if (era.transfers[t].wire_bytes == 0) continue;
+      for (const auto& l : era.transfers[t].links) visit(Load{l.link.raw(), t, l.flows});
     }
   };
   std::size_t count = 0;
   each([&](const Load&) { ++count; });
-  if (count < topology_->links().size()) {
+  if (count < all_links) {
     std::vector<Load> loads;
     loads.reserve(count);
     each([&](const Load& l) { loads.push_back(l); });
     std::sort(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return std::tie(a.link, a.transfer) < std::tie(b.link, b.transfer); });
     return loads;
   }
-  std::vector<std::uint32_t> begin(topology_->links().size() + 1, 0);
+  std::vector<std::uint32_t> begin(all_links + 1, 0);
   each([&](const Load& l) { ++begin[l.link + 1]; });
   for (std::size_t i = 1; i < begin.size(); ++i) begin[i] += begin[i - 1];
   std::vector<Load> loads(begin.back());
@@ -74,39 +89,69 @@ std::vector<FlowNetwork::Load> FlowNetwork::loads_by_link() const {
 }
 
 void FlowNetwork::freeze() {
-  const std::vector<Load> loads = loads_by_link();
+  for (Era& era : eras_) freeze(era);
+  shares_changed_ = !endless_.empty();
+  schedule_next_era();
+}
+
+void FlowNetwork::freeze(Era& era) {
+  const std::vector<Load> loads = loads_by_link(era);
   std::map<Signature, std::int64_t> folded;  // smallest capacity of the links loaded alike
   for (std::size_t i = 0; i < loads.size();) {
     Signature signature;
     bool shared = false;
     std::size_t end = i;
     for (; end < loads.size() && loads[end].link == loads[i].link; ++end) {
-      shared = shared || transfers_[loads[end].transfer].lane != transfers_[loads[i].transfer].lane;
+      shared = shared || registered_[loads[end].transfer].lane != registered_[loads[i].transfer].lane;
       signature.emplace_back(loads[end].transfer, loads[end].flows);
     }
     if (shared) {
-      const std::int64_t capacity = topology_->link(topologies::LinkId(loads[i].link)).bytes_per_second;
+      const std::int64_t capacity = era.topology->link(topologies::LinkId(loads[i].link)).bytes_per_second;
       const auto [at, fresh] = folded.try_emplace(std::move(signature), capacity);
       if (!fresh) at->second = std::min(at->second, capacity);
     }
     i = end;
   }
-  std::vector<std::vector<kernel::Consumption>> uses(transfers_.size());
+  std::vector<std::vector<kernel::Consumption>> uses(era.transfers.size());
   for (const auto& [signature, capacity] : folded) {
-    const kernel::ConstraintId constraint = shares_.add_constraint(capacity);
+    const kernel::ConstraintId constraint = era.shares.add_constraint(capacity);
     for (const auto& [transfer, flows] : signature) uses[transfer].push_back({constraint, flows});
   }
-  for (std::uint32_t t = 0; t < transfers_.size(); ++t) {
+  era.variables.resize(era.transfers.size());
+  era.sent.resize(era.transfers.size(), 0);
+  for (std::uint32_t t = 0; t < era.transfers.size(); ++t) {
     if (uses[t].empty()) continue;
-    transfers_[t].variable = shares_.add_variable(transfers_[t].transfer.bytes_per_second, uses[t]);
-    by_variable_.push_back(t);
+    era.variables[t] = era.shares.add_variable(era.transfers[t].bytes_per_second, uses[t]);
+    era.by_variable.push_back(t);
   }
-  constraints_ = folded.size();
-  for (const Endless& e : endless_) {
-    if (!transfers_[e.transfer].variable.valid()) continue;
-    shares_.activate(transfers_[e.transfer].variable);
-    shares_changed_ = true;
+  era.constraints = folded.size();
+  for (const Endless& e : endless_)
+    if (era.variables[e.transfer].valid()) era.shares.activate(era.variables[e.transfer]);
+}
+
+void FlowNetwork::schedule_next_era() {
+  if (era_ + 1 < eras_.size()) queue_->push(base::SimTime::from_ps(eras_[era_ + 1].from_ps), kernel::Phase::kRelease, event_kind_, kNextEra);
+}
+
+void FlowNetwork::enter_next_era(std::int64_t now_ps) {
+  Era& before = era();
+  Era& after = eras_[++era_];
+  for (Endless& e : endless_) {
+    before.sent[e.transfer] += slowdown_ppm_ * e.rate * (now_ps - e.since_ps);
+    e.since_ps = now_ps;
+    e.rate = after.variables[e.transfer].valid() ? 0 : after.transfers[e.transfer].bytes_per_second;
   }
+  for (FlowIndex flow = 0; flow < flows_.size(); ++flow) {
+    Flow& f = flows_[flow];
+    if (f.leg != Leg::kWire) continue;
+    const kernel::Int128 left = f.progress.remaining(now_ps);
+    before.sent[f.transfer] += f.left - left;
+    f.left = left;
+    if (after.variables[f.transfer].valid()) after.shares.activate(after.variables[f.transfer]);
+    mark(flow);
+  }
+  shares_changed_ = true;
+  schedule_next_era();
 }
 
 void FlowNetwork::mark(FlowIndex flow) {
@@ -116,7 +161,7 @@ void FlowNetwork::mark(FlowIndex flow) {
 }
 
 FlowNetwork::FlowIndex FlowNetwork::start(std::int64_t now_ps, TransferIndex transfer) {
-  Registered& r = transfers_[transfer];
+  Registered& r = registered_[transfer];
   ORRERY_CHECK(!r.running, "transfer {} runs already", transfer);
   if (free_.empty()) {
     flows_.emplace_back();
@@ -130,9 +175,9 @@ FlowNetwork::FlowIndex FlowNetwork::start(std::int64_t now_ps, TransferIndex tra
   Flow& f = flows_[flow];
   f.transfer = transfer;
   f.slowed = false;
-  if (r.transfer.latency_ps > 0) {
+  if (const std::int64_t latency_ps = era().transfers[transfer].latency_ps; latency_ps > 0) {
     f.leg = Leg::kLatency;
-    f.progress = kernel::Progress(now_ps, r.transfer.latency_ps * slowdown_ppm_);
+    f.progress = kernel::Progress(now_ps, latency_ps * slowdown_ppm_);
     mark(flow);
   } else {
     enter_wire(now_ps, flow);
@@ -142,11 +187,11 @@ FlowNetwork::FlowIndex FlowNetwork::start(std::int64_t now_ps, TransferIndex tra
 
 void FlowNetwork::enter_wire(std::int64_t now_ps, FlowIndex flow) {
   Flow& f = flows_[flow];
-  const Registered& r = transfers_[f.transfer];
   f.leg = Leg::kWire;
-  f.progress = kernel::Progress(now_ps, static_cast<kernel::Int128>(r.transfer.wire_bytes) * base::kPicosecondsPerSecond * slowdown_ppm_);
-  if (r.variable.valid()) {
-    shares_.activate(r.variable);
+  f.left = static_cast<kernel::Int128>(era().transfers[f.transfer].wire_bytes) * base::kPicosecondsPerSecond * slowdown_ppm_;
+  f.progress = kernel::Progress(now_ps, f.left);
+  if (const kernel::VariableId variable = era().variables[f.transfer]; variable.valid()) {
+    era().shares.activate(variable);
     shares_changed_ = true;
   }
   mark(flow);
@@ -160,9 +205,13 @@ void FlowNetwork::set_slowed(FlowIndex flow, bool slowed) {
 
 bool FlowNetwork::on_event(const kernel::Event& event) {
   const FlowIndex flow = event.target;
+  if (flow == kNextEra) {
+    enter_next_era(event.at.ps());
+    return false;
+  }
   Flow& f = flows_[flow];
   if (event.order != f.ticket || f.leg == Leg::kFree) return false;
-  if (f.leg == Leg::kLatency && transfers_[f.transfer].transfer.wire_bytes > 0) {
+  if (f.leg == Leg::kLatency && era().transfers[f.transfer].wire_bytes > 0) {
     enter_wire(event.at.ps(), flow);
     return false;
   }
@@ -172,14 +221,16 @@ bool FlowNetwork::on_event(const kernel::Event& event) {
 
 void FlowNetwork::end(FlowIndex flow) {
   Flow& f = flows_[flow];
-  Registered& r = transfers_[f.transfer];
-  if (f.leg == Leg::kWire && r.variable.valid()) {
-    shares_.deactivate(r.variable);
-    shares_changed_ = true;
+  if (f.leg == Leg::kWire) {
+    era().sent[f.transfer] += f.left;
+    if (const kernel::VariableId variable = era().variables[f.transfer]; variable.valid()) {
+      era().shares.deactivate(variable);
+      shares_changed_ = true;
+    }
   }
   f.leg = Leg::kFree;
   f.ticket = 0;
-  r.running = false;
+  registered_[f.transfer].running = false;
   free_.push_back(flow);
   --running_;
 }
@@ -187,28 +238,46 @@ void FlowNetwork::end(FlowIndex flow) {
 std::int64_t FlowNetwork::rate(FlowIndex flow) const {
   const Flow& f = flows_[flow];
   if (f.leg != Leg::kWire) return 0;
-  const Registered& r = transfers_[f.transfer];
+  const kernel::VariableId variable = era().variables[f.transfer];
   // Less than one byte per second is one, as in the cost model: a transfer always ends.
-  return r.variable.valid() ? std::max<std::int64_t>(shares_.rate(r.variable), 1) : r.transfer.bytes_per_second;
+  return variable.valid() ? std::max<std::int64_t>(era().shares.rate(variable), 1) : era().transfers[f.transfer].bytes_per_second;
 }
 
-std::int64_t FlowNetwork::background_bytes(std::size_t i, std::int64_t now_ps) const {
-  const Endless& e = endless_[i];
-  return static_cast<std::int64_t>((e.sent + static_cast<kernel::Int128>(e.rate) * (now_ps - e.since_ps)) / base::kPicosecondsPerSecond);
+std::vector<std::vector<std::int64_t>> FlowNetwork::sent_bytes(std::int64_t now_ps) const {
+  std::vector<std::vector<kernel::Int128>> work;
+  for (std::size_t e = 0; e <= era_; ++e) work.push_back(eras_[e].sent);
+  for (const Flow& f : flows_)
+    if (f.leg == Leg::kWire) work.back()[f.transfer] += f.left - f.progress.remaining(now_ps);
+  for (const Endless& e : endless_) work.back()[e.transfer] += slowdown_ppm_ * e.rate * (now_ps - e.since_ps);
+  std::vector<std::vector<std::int64_t>> bytes;
+  for (const auto& of_era : work) {
+    bytes.emplace_back();
+    for (const kernel::Int128 w : of_era) bytes.back().push_back(static_cast<std::int64_t>(w / (base::kPicosecondsPerSecond * slowdown_ppm_)));
+  }
+  return bytes;
+}
+
+double FlowNetwork::room_bytes(topologies::LinkId link, std::int64_t until_ps) const {
+  double bytes = 0;
+  for (std::size_t e = 0; e < eras_.size() && eras_[e].from_ps < until_ps; ++e) {
+    const std::int64_t end_ps = e + 1 < eras_.size() ? std::min(eras_[e + 1].from_ps, until_ps) : until_ps;
+    bytes += static_cast<double>(eras_[e].topology->link(link).bytes_per_second) * static_cast<double>(end_ps - eras_[e].from_ps) / 1e12;
+  }
+  return bytes;
 }
 
 void FlowNetwork::share_out(std::int64_t now_ps) {
   shares_changed_ = false;
-  for (const kernel::VariableId v : shares_.solve()) {
-    const Registered& r = transfers_[by_variable_[v.raw()]];
+  for (const kernel::VariableId v : era().shares.solve()) {
+    const Registered& r = registered_[era().by_variable[v.raw()]];
     if (!r.endless) {
       mark(r.flow);
       continue;
     }
     Endless& e = endless_[r.flow];
-    e.sent += static_cast<kernel::Int128>(e.rate) * (now_ps - e.since_ps);
+    era().sent[e.transfer] += slowdown_ppm_ * e.rate * (now_ps - e.since_ps);
     e.since_ps = now_ps;
-    e.rate = shares_.rate(v);
+    e.rate = era().shares.rate(v);
   }
   std::sort(dirty_.begin(), dirty_.end());  // the solver's order says nothing
 }

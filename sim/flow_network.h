@@ -17,6 +17,10 @@
 ///
 /// Background traffic is a flow without an end that runs from the first instant, on a lane of its own.
 ///
+/// Eras. Links may change at given instants. Between two of them, in an *era*, every transfer has one price and one set of links, constraints are
+/// those of that era, and all of the above holds. At the end of an era what is on the wire goes on over the links and at the rate cap of the next with the work it
+/// has left: nothing is lost or sent twice, and a change at the first instant is the same as none. What is in its latency ends it as it began.
+///
 /// One solve per instant: start() and on_event() note what changed, settle() shares out anew and (re)schedules ends.
 #include <cstdint>
 #include <vector>
@@ -46,6 +50,10 @@ class FlowNetwork {
   TransferIndex add(costmodel::Transfer transfer, std::uint32_t lane);
   /// @pre before freeze(); at least 1 byte/s over at least one link.
   void add_background(const BackgroundFlow& flow);
+  /// A new era: from `at_ps` on, transfers and background flows are these, by their indices. `topology` must outlive the network.
+  /// @pre before freeze(), after every add; at_ps > 0 and later than that of the last call; the same bytes as before.
+  void change(std::int64_t at_ps, const topologies::Topology& topology, std::vector<costmodel::Transfer> transfers,
+              const std::vector<BackgroundFlow>& background);
   /// Finds out which links are shared. Call once, before start().
   void freeze();
 
@@ -58,15 +66,16 @@ class FlowNetwork {
   /// Applies all changes of this instant.
   void settle(std::int64_t now_ps);
 
-  [[nodiscard]] const costmodel::Transfer& transfer(TransferIndex transfer) const { return transfers_[transfer].transfer; }
-  [[nodiscard]] std::size_t transfers() const { return transfers_.size(); }
+  [[nodiscard]] const costmodel::Transfer& transfer(TransferIndex transfer, std::size_t era = 0) const { return eras_[era].transfers[transfer]; }
+  /// Those of background flows are among them.
+  [[nodiscard]] std::size_t transfers() const { return registered_.size(); }
   [[nodiscard]] std::size_t running() const { return running_; }
-  /// Links that are shared, after folding.
-  [[nodiscard]] std::size_t constraints() const { return constraints_; }
-  /// Background flows: what each loads, and the bytes it sent until `now_ps`, rounded down.
-  [[nodiscard]] std::size_t backgrounds() const { return endless_.size(); }
-  [[nodiscard]] const costmodel::Transfer& background(std::size_t i) const { return transfers_[endless_[i].transfer].transfer; }
-  [[nodiscard]] std::int64_t background_bytes(std::size_t i, std::int64_t now_ps) const;
+  /// Links that are shared, after folding; of the first era.
+  [[nodiscard]] std::size_t constraints() const { return eras_.front().constraints; }
+  /// [era][transfer] bytes that every flow of a transfer has sent until `now_ps`, of all its runs, rounded down. Of the present era and those before.
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> sent_bytes(std::int64_t now_ps) const;
+  /// Bytes that the link could have carried until then.
+  [[nodiscard]] double room_bytes(topologies::LinkId link, std::int64_t until_ps) const;
   /// Bytes per second now; 0 in latency.
   [[nodiscard]] std::int64_t rate(FlowIndex flow) const;
 
@@ -74,9 +83,7 @@ class FlowNetwork {
   FlowNetwork(const FlowNetwork&) = default;
   enum class Leg : std::uint8_t { kFree, kLatency, kWire };
   struct Registered {
-    costmodel::Transfer transfer;
     std::uint32_t lane = 0;
-    kernel::VariableId variable;     // invalid: shares nothing
     FlowIndex flow = 0;              // while running; of background its index in endless_
     bool running = false;
     bool endless = false;
@@ -87,37 +94,53 @@ class FlowNetwork {
     bool slowed = false;
     bool dirty = false;
     kernel::Progress progress;
+    kernel::Int128 left = 0;         // of its bytes, when it entered the wire or the era
     std::uint64_t ticket = 0;        // of the valid event
   };
   struct Endless {
     TransferIndex transfer = 0;
     std::int64_t rate = 0, since_ps = 0;
-    kernel::Int128 sent = 0;         // until since_ps, in byte·ps/s
+  };
+  struct Era {
+    std::int64_t from_ps = 0;
+    const topologies::Topology* topology = nullptr;
+    std::vector<costmodel::Transfer> transfers;
+    kernel::MaxMin shares = {};
+    std::vector<kernel::VariableId> variables = {};  // [transfer] invalid: shares nothing
+    std::vector<TransferIndex> by_variable = {};
+    std::vector<kernel::Int128> sent = {};           // [transfer] work done in this era by flows that ended or left it
+    std::size_t constraints = 0;
   };
   struct Load {  // of one link, by one transfer
     std::uint32_t link = 0, transfer = 0;
     std::int64_t flows = 0;
   };
+  static constexpr std::uint32_t kNextEra = ~std::uint32_t{0};  // target of an event
+
   /// Ordered by link, then transfer: a counting sort where most links are loaded.
-  [[nodiscard]] std::vector<Load> loads_by_link() const;
+  [[nodiscard]] static std::vector<Load> loads_by_link(const Era& era);
+  [[nodiscard]] Era& era() { return eras_[era_]; }
+  [[nodiscard]] const Era& era() const { return eras_[era_]; }
+  [[nodiscard]] static costmodel::Transfer endless_transfer(const BackgroundFlow& flow, const topologies::Topology& topology);
+  void freeze(Era& era);
+  void schedule_next_era();
+  void enter_next_era(std::int64_t now_ps);
   void mark(FlowIndex flow);
   void share_out(std::int64_t now_ps);
   void enter_wire(std::int64_t now_ps, FlowIndex flow);
   void end(FlowIndex flow);
 
-  const topologies::Topology* topology_;
   kernel::Int128 slowdown_ppm_;
   kernel::EventQueue* queue_;
   std::uint32_t event_kind_;
-  kernel::MaxMin shares_;
-  std::vector<Registered> transfers_;
-  std::vector<TransferIndex> by_variable_;
+  std::vector<Era> eras_;
+  std::size_t era_ = 0;
+  std::vector<Registered> registered_;
   std::vector<Flow> flows_;
   std::vector<Endless> endless_;
   std::vector<FlowIndex> free_;
   std::vector<FlowIndex> dirty_;
   std::size_t running_ = 0;
-  std::size_t constraints_ = 0;
   bool shares_changed_ = false;
 };
 

@@ -18,32 +18,41 @@ std::size_t index(TimePart p) { return static_cast<std::size_t>(p); }
 }  // namespace
 
 Interpreter::Interpreter(const PreparedStep& step, FlowNetwork& network, kernel::EventQueue& queue, InterpreterOptions options)
-    : step_(step), network_(network), queue_(queue), options_(options), slows_(options.overlaps && options.slowdown_ppm > kMillion) {
+    : step_(step), network_(network), queue_(queue), options_(std::move(options)), slows_(options_.overlaps && options_.slowdown_ppm > kMillion) {
   classes_.resize(step.classes.size());
   outcome_.classes.resize(step.classes.size());
   channels_.resize(step.channels.size());
   arrivals_.resize(step.crossings.size());
-  outcome_.transfer_runs.assign(network.transfers(), 0);
-  for (std::size_t c = 0; c < classes_.size(); ++c) {
-    Class& k = classes_[c];
-    k.prepared = &step.classes[c];
-    const std::uint32_t n = k.prepared->op_count();
-    k.last_posted.fill(kNone);
-    k.ended.assign(n, false);
-    k.alive_bytes = k.prepared->lifetimes.persistent_bytes;
-    for (const auto& d : k.prepared->lifetimes.deferred) k.deferred_waits.push_back(d.waits_for);
-    ClassOutcome& out = outcome_.classes[c];
-    out.start_ps.assign(n, -1);
-    out.end_ps.assign(n, -1);
-    out.peak_bytes = k.alive_bytes;
+  left_to_end_.resize(options_.jobs.size());
+  outcome_.steps_end_ps.resize(options_.jobs.size());
+  jobs_behind_ = options_.jobs.size();
+  for (std::uint32_t job = 0; job < options_.jobs.size(); ++job) {
+    const auto [first, end] = classes_of(job);
+    for (std::uint32_t c = first; c < end; ++c) {
+      classes_[c].prepared = &step.classes[c];
+      classes_[c].job = job;
+      classes_[c].accounted_ps = options_.jobs[job].start_ps;
+      ClassOutcome& out = outcome_.classes[c];
+      out.start_ps.assign(step.classes[c].op_count(), -1);
+      out.end_ps.assign(step.classes[c].op_count(), -1);
+      out.peak_bytes = step.classes[c].lifetimes.persistent_bytes;
+    }
   }
 }
 
+std::pair<std::uint32_t, std::uint32_t> Interpreter::classes_of(std::uint32_t job) const {
+  const auto end = job + 1 < options_.jobs.size() ? options_.jobs[job + 1].first_class : static_cast<std::uint32_t>(classes_.size());
+  return {options_.jobs[job].first_class, end};
+}
+
 base::Result<Outcome> Interpreter::run() {
-  seed();
+  for (std::uint32_t job = 0; job < options_.jobs.size(); ++job) {
+    if (const std::int64_t at = options_.jobs[job].start_ps; at > 0) queue_.push(base::SimTime::from_ps(at), kernel::Phase::kStart, kJobStarts, job);
+    else start_step(job);
+  }
   start_ready();
   settle();
-  while (!queue_.empty()) {
+  while (jobs_behind_ > 0 && operations_ <= options_.max_operations && !queue_.empty()) {
     now_ = queue_.next_at().ps();
     do {
       handle(queue_.pop());
@@ -52,24 +61,60 @@ base::Result<Outcome> Interpreter::run() {
     start_ready();
     settle();
   }
-  for (const Class& k : classes_) {
-    if (k.ended_count != k.prepared->op_count()) return base::fail(stuck());
+  if (operations_ > options_.max_operations) {
+    base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "more than {} operations until all jobs have done {} steps", options_.max_operations, options_.steps);
+    d.hint = "the steps of one job are too short beside those of another";
+    return base::fail(std::move(d));
   }
-  now_ = outcome_.step_ps;
-  for (std::uint32_t c = 0; c < classes_.size(); ++c) account(c);
+  if (jobs_behind_ > 0) return base::fail(stuck());
   return std::move(outcome_);
 }
 
-void Interpreter::seed() {
-  for (std::uint32_t c = 0; c < classes_.size(); ++c) {
+void Interpreter::reset(std::uint32_t c) {
+  Class& k = classes_[c];
+  const std::uint32_t n = k.prepared->op_count();
+  k.last_posted.fill(kNone);
+  k.begun.assign(n, false);
+  k.ended.assign(n, false);
+  k.alive_bytes = k.prepared->lifetimes.persistent_bytes;
+  k.deferred_waits.clear();
+  for (const auto& d : k.prepared->lifetimes.deferred) k.deferred_waits.push_back(d.waits_for);
+}
+
+void Interpreter::start_step(std::uint32_t job) {
+  const auto [first, end] = classes_of(job);
+  left_to_end_[job] = 0;
+  for (std::uint32_t c = first; c < end; ++c) {
     Class& k = classes_[c];
+    reset(c);
     remember_memory(c);
+    left_to_end_[job] += k.prepared->op_count();
     const std::uint32_t lanes = options_.overlaps ? plan::kStreams : 1;
     for (std::uint32_t l = 0; l < lanes; ++l) {
       k.lanes[l].head = options_.overlaps ? k.prepared->first[l] : (k.prepared->op_count() > 0 ? 0 : kNone);
       if (k.lanes[l].head != kNone) offer(c, l);
     }
   }
+  operations_ += static_cast<std::int64_t>(left_to_end_[job]);
+  if (left_to_end_[job] == 0) --jobs_behind_;
+}
+
+void Interpreter::end_step(std::uint32_t job) {
+  const auto [first, end] = classes_of(job);
+  std::vector<std::int64_t>& ends = outcome_.steps_end_ps[job];
+  ends.push_back(now_);
+  if (ends.size() == 1) {
+    for (std::uint32_t c = first; c < end; ++c) {
+      account(c);
+      classes_[c].told = false;
+    }
+    if (job == 0) {
+      outcome_.step_ps = now_;
+      outcome_.sent_bytes = network_.sent_bytes(now_);
+    }
+  }
+  if (ends.size() == static_cast<std::size_t>(options_.steps)) --jobs_behind_;
+  if (jobs_behind_ > 0) start_step(job);
 }
 
 void Interpreter::offer(std::uint32_t c, std::uint32_t lane) {
@@ -171,10 +216,12 @@ void Interpreter::arrive(std::uint32_t c, std::uint32_t op, std::uint32_t crossi
 }
 
 void Interpreter::begin(std::uint32_t c, std::uint32_t op) {
-  ClassOutcome& out = outcome_.classes[c];
-  if (out.start_ps[op] >= 0) return;  // another leg of the same exchange has begun
-  out.start_ps[op] = now_;
   Class& k = classes_[c];
+  if (k.begun[op]) return;  // another leg of the same exchange has begun
+  k.begun[op] = true;
+  if (!k.told) return;
+  ClassOutcome& out = outcome_.classes[c];
+  out.start_ps[op] = now_;
   k.alive_bytes += k.prepared->lifetimes.alloc_bytes[op] + k.prepared->price(op).transient_bytes;
   out.peak_bytes = std::max(out.peak_bytes, k.alive_bytes);
   remember_memory(c);
@@ -207,7 +254,6 @@ void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
 
 void Interpreter::start_flow(FlowNetwork::TransferIndex transfer) {
   const FlowNetwork::FlowIndex flow = network_.start(now_, transfer);
-  ++outcome_.transfer_runs[transfer];
   if (flow >= flow_parties_.size()) flow_parties_.resize(flow + 1);
   flow_parties_[flow].assign(parties_.begin(), parties_.end());
   for (const Party& party : parties_) {
@@ -223,6 +269,7 @@ void Interpreter::start_flow(FlowNetwork::TransferIndex transfer) {
 }
 
 void Interpreter::handle(const kernel::Event& event) {
+  if (event.kind == kJobStarts) return start_step(event.target);
   if (event.kind == kFlowEvent) {
     if (network_.on_event(event)) flow_ended(event.target);
     return;
@@ -254,12 +301,22 @@ void Interpreter::flow_ended(FlowNetwork::FlowIndex flow) {
 
 void Interpreter::finish(std::uint32_t c, std::uint32_t op) {
   Class& k = classes_[c];
+  k.ended[op] = true;
+  if (k.told) tell_end(c, op);
+  for (std::uint32_t l = 0; l < k.lanes.size(); ++l) {
+    Lane& lane = k.lanes[l];
+    if (lane.started && lane.head == op) next_head(c, l);
+    else if (lane.waiting_for == op) ready_.emplace_back(c, l);
+  }
+  if (--left_to_end_[k.job] == 0) end_step(k.job);
+}
+
+/// What is told of an operation that ends now.
+void Interpreter::tell_end(std::uint32_t c, std::uint32_t op) {
+  Class& k = classes_[c];
   ClassOutcome& out = outcome_.classes[c];
   const PricedOp& p = k.prepared->price(op);
   out.end_ps[op] = now_;
-  outcome_.step_ps = std::max(outcome_.step_ps, now_);
-  k.ended[op] = true;
-  ++k.ended_count;
   const std::int64_t elapsed = now_ - out.start_ps[op];
   if (p.kind == plan::OpKind::kCompute && p.op->recomputed) out.recompute_ps += elapsed;
   if (p.optimizer) out.optimizer_ps += elapsed;
@@ -269,11 +326,6 @@ void Interpreter::finish(std::uint32_t c, std::uint32_t op) {
     if (--k.deferred_waits[d] == 0) k.alive_bytes -= life.deferred[d].bytes;
   }
   remember_memory(c);
-  for (std::uint32_t l = 0; l < k.lanes.size(); ++l) {
-    Lane& lane = k.lanes[l];
-    if (lane.started && lane.head == op) next_head(c, l);
-    else if (lane.waiting_for == op) ready_.emplace_back(c, l);
-  }
 }
 
 void Interpreter::touch(std::uint32_t c) {
@@ -315,7 +367,7 @@ void Interpreter::settle_class(std::uint32_t c) {
 void Interpreter::account(std::uint32_t c) {
   Class& k = classes_[c];
   const std::int64_t passed = now_ - k.accounted_ps;
-  if (passed == 0) return;
+  if (passed == 0 || !k.told) return;
   k.accounted_ps = now_;
   ClassOutcome& out = outcome_.classes[c];
   std::size_t part = 0;
@@ -334,7 +386,7 @@ void Interpreter::account(std::uint32_t c) {
 }
 
 void Interpreter::remember_memory(std::uint32_t c) {
-  if (!options_.memory_samples) return;
+  if (!options_.memory_samples || !classes_[c].told) return;
   auto& samples = outcome_.classes[c].memory;
   const std::int64_t bytes = classes_[c].alive_bytes;
   if (!samples.empty() && samples.back().first == now_) samples.back().second = bytes;
@@ -349,7 +401,7 @@ std::string Interpreter::describe(std::uint32_t c, std::uint32_t op) const {
 }
 
 base::Diagnostic Interpreter::stuck() const {
-  base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "the program cannot progress after {} ps", outcome_.step_ps);
+  base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "the program cannot progress after {} ps", now_);
   for (std::uint32_t c = 0; c < classes_.size(); ++c) {
     for (const Lane& lane : classes_[c].lanes) {
       if (lane.head == kNone || lane.started || lane.waiting_for == kNone) continue;

@@ -15,9 +15,13 @@
 /// tensor, data, pipeline; else idle. Waiting for a peer is idle: a communication operation starts when it meets its peers. The finer
 /// account, by TimePart, follows the order of that enumeration.
 ///
+/// Jobs. Classes may belong to several jobs, which meet on links alone. A job repeats its step, the next from the end of the last operation of the one before, until
+/// every job has done `steps`. What classes did is told of the first step of each job; the step time and the bytes sent are those when the first step of the first job ends.
+///
 /// Memory follows sim/lifetimes.h; what an operation writes is allocated when it starts.
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,12 +34,20 @@
 
 namespace orrery::sim {
 
+struct JobClasses {
+  std::uint32_t first_class = 0;  // the others up to those of the next job
+  std::int64_t start_ps = 0;      // of its first step
+};
+
 struct InterpreterOptions {
   bool overlaps = true;
   std::int64_t slowdown_ppm = 1'000'000;
   bool memory_samples = false;
   Jitter jitter = {};
   std::vector<std::uint32_t> rank = {};  // [class] whose jitter it has; empty: its place
+  std::vector<JobClasses> jobs = {{}};   // the first starts at 0
+  int steps = 1;
+  std::int64_t max_operations = std::numeric_limits<std::int64_t>::max();  // of all steps
 };
 
 /// What one class did.
@@ -52,7 +64,8 @@ struct Outcome {
   std::int64_t step_ps = 0;
   std::uint64_t events = 0;
   std::vector<ClassOutcome> classes;
-  std::vector<std::uint32_t> transfer_runs;  // [transfer of the network] how often it ran
+  std::vector<std::vector<std::int64_t>> sent_bytes;     // FlowNetwork::sent_bytes() until then
+  std::vector<std::vector<std::int64_t>> steps_end_ps;   // [job] of every step that ended
 };
 
 class Interpreter {
@@ -60,11 +73,12 @@ class Interpreter {
   /// kinds of events
   static constexpr std::uint32_t kComputeEnds = 0;
   static constexpr std::uint32_t kFlowEvent = 1;
+  static constexpr std::uint32_t kJobStarts = 2;
 
   /// `step`, `network` and `queue` must outlive the interpreter; the network's event kind is kFlowEvent.
   Interpreter(const PreparedStep& step, FlowNetwork& network, kernel::EventQueue& queue, InterpreterOptions options);
 
-  /// Call once. Error: kInconsistent when nothing can progress, one note for each operation that waits.
+  /// Call once. Errors: kInconsistent when nothing can progress, one note for each operation that waits; kUnsupported beyond max_operations.
   base::Result<Outcome> run();
 
  private:
@@ -88,8 +102,9 @@ class Interpreter {
     std::array<std::uint32_t, plan::kStreams> last_posted{};  // by stream: without overlap, a send left behind
     std::array<std::uint32_t, plan::kStreams> flows_left{};   // by stream, of its running communication
     std::vector<FlowNetwork::FlowIndex> flows;
-    std::vector<bool> ended;
-    std::uint32_t ended_count = 0;
+    std::uint32_t job = 0;
+    bool told = true;                                         // in the first step of its job
+    std::vector<bool> begun, ended;
     std::array<std::uint32_t, kActivities> active{};
     std::array<std::uint32_t, kTimeParts> running{};          // operations, by TimePart; kBubble stays 0
     bool contended = false;
@@ -108,7 +123,10 @@ class Interpreter {
     std::vector<std::pair<Party, FlowNetwork::TransferIndex>> posted;
   };
 
-  void seed();
+  void start_step(std::uint32_t job);
+  void end_step(std::uint32_t job);
+  void reset(std::uint32_t c);
+  [[nodiscard]] std::pair<std::uint32_t, std::uint32_t> classes_of(std::uint32_t job) const;
   void start_ready();
   void offer(std::uint32_t c, std::uint32_t lane);
   void try_lane(std::uint32_t c, std::uint32_t lane);
@@ -122,6 +140,7 @@ class Interpreter {
   void start_flow(FlowNetwork::TransferIndex transfer);  // of parties_
   void begin(std::uint32_t c, std::uint32_t op);
   void finish(std::uint32_t c, std::uint32_t op);
+  void tell_end(std::uint32_t c, std::uint32_t op);
   void handle(const kernel::Event& event);
   void flow_ended(FlowNetwork::FlowIndex flow);
   void settle();
@@ -138,6 +157,9 @@ class Interpreter {
   InterpreterOptions options_;
   bool slows_;
   std::int64_t now_ = 0;
+  std::vector<std::size_t> left_to_end_;                          // [job] operations of its step
+  std::size_t jobs_behind_ = 0;                                   // that have not done all steps
+  std::int64_t operations_ = 0;                                   // of all steps begun
   std::vector<Class> classes_;
   std::vector<Waiting> channels_;
   std::vector<std::vector<Party>> arrivals_;                      // [crossing]

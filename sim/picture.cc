@@ -118,15 +118,13 @@ class MemoryWalk {
 
 }  // namespace
 
-std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork& network) {
+std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork& network, const std::function<bool(std::uint32_t)>& wanted) {
   std::vector<Picture::Link> links;
-  for (std::uint32_t t = 0; t < outcome.transfer_runs.size(); ++t) {
-    const costmodel::Transfer& transfer = network.transfer(t);
-    for (const costmodel::LinkLoad& load : transfer.links) links.push_back({load.link, load.flows * transfer.wire_bytes * outcome.transfer_runs[t]});
-  }
-  for (std::size_t i = 0; i < network.backgrounds(); ++i) {
-    const std::int64_t bytes = network.background_bytes(i, outcome.step_ps);
-    for (const costmodel::LinkLoad& load : network.background(i).links) links.push_back({load.link, load.flows * bytes});
+  for (std::size_t era = 0; era < outcome.sent_bytes.size(); ++era) {
+    for (std::uint32_t t = 0; t < outcome.sent_bytes[era].size(); ++t) {
+      if (wanted && !wanted(t)) continue;
+      for (const costmodel::LinkLoad& load : network.transfer(t, era).links) links.push_back({load.link, load.flows * outcome.sent_bytes[era][t]});
+    }
   }
   std::sort(links.begin(), links.end(), [](const Picture::Link& a, const Picture::Link& b) { return a.link < b.link; });
   std::vector<Picture::Link> joined;
@@ -134,6 +132,7 @@ std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork&
     if (!joined.empty() && joined.back().link == l.link) joined.back().bytes += l.bytes;
     else if (l.bytes > 0) joined.push_back(l);
   }
+  for (Picture::Link& l : joined) l.share = static_cast<double>(l.bytes) / network.room_bytes(l.link, outcome.step_ps);
   return joined;
 }
 

@@ -9,9 +9,10 @@
 /// Memory. An instance is alive from the start of the operation that writes it to the last end of those that use or free it (lifetimes.h), transients while
 /// their operation runs. The step is cut into kMemoryBins equal parts; each shows the instant of its highest total, so that the peak is on the page.
 ///
-/// Links. A transfer of wire_bytes W with n flows over a link carries n W bytes over it (costmodel/transfer.h), each time it runs.
+/// Links. A transfer whose flows have sent b bytes each, n of them over a link, has carried n b bytes over it (costmodel/transfer.h).
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "plan/program.h"
@@ -48,14 +49,15 @@ struct Picture {
   struct Link {
     topologies::LinkId link;
     std::int64_t bytes = 0;
+    double share = 0;            // of what it could have carried in the step
     bool operator==(const Link&) const = default;
   };
   std::vector<Stage> stages;
   std::vector<Link> links;       // that carried anything, ascending
 };
 
-/// What every link carried in the step, background included; those that carried anything, ascending.
-std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork& network);
+/// What every link carried in the step for `wanted` transfers (background is among them; none named: all); those that carried anything, ascending.
+std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork& network, const std::function<bool(std::uint32_t transfer)>& wanted = {});
 
 /// One stage for each class in `classes`, by its place in the step.
 Picture picture_of(const plan::Program& program, const PreparedStep& step, const Outcome& outcome, const FlowNetwork& network,

@@ -7,11 +7,16 @@
 ///     links:                                        # what the keys select, both directions; together they narrow
 ///       - {host: 1, kind: ib, rate: 0.25}           # a quarter of what it was built with
 ///       - {host: 0, at: "nic[2]", failed: true}     # traffic goes around
+///       - {host: 2, kind: ib, rate: 0.5, since: 300 ms, until: 1 s}    # of the step; without them all of it
 ///     slow:
 ///       - {host: 1, device: 3, slowdown: 1.3}       # computes 1.3 times as long
 ///     jitter: {sigma: 0.02}
 ///     background:
 ///       - {from: 0, to: 8, rate: 10 GB/s}
+///     hosts: [0, 2]                                 # where the plan runs, in this order
+///     jobs:                                         # that run beside it, step after step
+///       - {plan: other.json, hosts: [1, 3], start: 20 ms}
+///     steps: 4                                      # of every job, before the simulation ends
 ///     failures: {mtbf: 50000 h, checkpoint: 60 s, restart: 300 s}
 ///     seed: 7
 ///
@@ -46,13 +51,27 @@ struct Scenario {
     std::uint32_t from = 0, to = 0;     // devices
     std::int64_t bytes_per_second = 0;  // at most
   };
+  struct Job {
+    std::string name;
+    std::string plan;                  // file; empty: the plan beside which it runs
+    std::vector<std::uint32_t> hosts;  // it runs on, in order
+    std::int64_t start_ps = 0;         // of its first step
+  };
+  /// From `from_ps` on, until the next begins: links that differ from what was built, ascending, each once.
+  struct LinkEra {
+    std::int64_t from_ps = 0;
+    std::vector<topologies::LinkRate> links;
+  };
   std::string name;
-  std::vector<topologies::LinkRate> links;  // that differ from what was built, ascending, each once
+  std::vector<LinkEra> links = std::vector<LinkEra>(1);  // in order of time, each other than the one before; the first from 0
   std::vector<std::int64_t> compute_ppm;    // [device of the cluster] how long computing takes, in millionths of its price; empty: all as priced
   Jitter jitter;
   std::vector<Background> background;
+  std::vector<std::uint32_t> hosts;    // of the plan, in order; empty: as they are numbered
+  std::vector<Job> jobs;
+  int steps = 1;                       // that every job does at least
   std::optional<DeviceFailures> failures;
-  base::SourceSpan links_place, background_place;  // for faults that only a plan's ranks show
+  base::SourceSpan links_place, background_place, hosts_place, jobs_place;  // for faults that only a plan's ranks show
 };
 
 /// Every fault of the file at once. Errors: those of base/config.h; kNotFound (a host, device, part or kind that the cluster lacks, keys that
@@ -60,9 +79,12 @@ struct Scenario {
 base::Result<Scenario> read_scenario(const base::Node& root, const topologies::Topology& cluster);
 base::Result<Scenario> load_scenario(const std::filesystem::path& path, const topologies::Topology& cluster);
 
-/// The cluster with the scenario's links, fit for a job on `ranks`. Error: kInconsistent for two of them that failed links leave without a route.
-base::Result<topologies::Topology> apply_links(const Scenario& scenario, const topologies::Topology& cluster,
-                                               const std::vector<std::uint32_t>& ranks);
+/// The devices of ranks 0 .. world-1 of a job on these hosts; empty: as they are numbered. @pre the hosts have as many.
+std::vector<std::uint32_t> devices_of(const std::vector<std::uint32_t>& hosts, int world, const topologies::Topology& cluster);
+
+/// [era] the cluster with its links, fit for a job on `devices`. Error: kInconsistent for two of them that failed links leave without a route.
+base::Result<std::vector<topologies::Topology>> apply_links(const Scenario& scenario, const topologies::Topology& cluster,
+                                                            const std::vector<std::uint32_t>& devices);
 /// Background traffic on its routes through `changed`. Error: kInconsistent for ends without a route.
 base::Result<std::vector<BackgroundFlow>> background_flows(const Scenario& scenario, const topologies::Topology& changed);
 

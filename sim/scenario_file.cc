@@ -1,9 +1,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
+#include "base/sim_time.h"
 #include "base/text.h"
 #include "sim/scenario.h"
 #include "topologies/link_ends.h"
@@ -29,15 +33,16 @@ class ScenarioReader {
     }
     s_.name = r_.optional_string("name").value_or("scenario");
     s_.jitter.seed = static_cast<std::uint64_t>(r_.optional_int("seed", {0, 1 << 30}).value_or(1));
-    const bool any = r_.has("links") || r_.has("slow") || r_.has("jitter") || r_.has("background") || r_.has("failures");
+    const bool any = r_.has("links") || r_.has("slow") || r_.has("jitter") || r_.has("background") || r_.has("failures") || r_.has("jobs");
     read_links();
     read_slow();
     read_jitter();
     read_background();
+    read_jobs();
     read_failures();
     r_.finish();
     if (!any && sink_.ok()) {
-      r_.error("schema", ErrorCode::kInconsistent, "the scenario changes nothing: give links, slow, jitter, background or failures");
+      r_.error("schema", ErrorCode::kInconsistent, "the scenario changes nothing: give links, slow, jitter, background, jobs or failures");
     }
     return sink_.result(std::move(s_));
   }
@@ -78,20 +83,48 @@ class ScenarioReader {
     return std::nullopt;
   }
 
+  struct LinkEntry {
+    std::vector<std::uint32_t> links;
+    double rate = 1;  // of what was built; 0: failed
+    std::int64_t since_ps = 0, until_ps = kForever;
+  };
+  static constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+  static constexpr double kLongestStep = 1e6;  // seconds
+  static std::pair<std::uint32_t, std::int64_t> by_value(const topologies::LinkRate& r) { return {r.link.raw(), r.bytes_per_second}; }
+
   void read_links() {
     const auto list = r_.optional_list("links");
     if (!list) return;
     s_.links_place = r_.span("links");
-    std::vector<std::int64_t> ppm(cluster_.links().size(), kMillion);
-    for (const base::Node& node : *list) read_link(node, ppm);
-    for (std::uint32_t l = 0; l < ppm.size(); ++l) {
-      if (ppm[l] == kMillion) continue;
-      const auto rate = static_cast<__int128>(cluster_.links()[l].bytes_per_second) * ppm[l] / kMillion;
-      s_.links.push_back({topologies::LinkId(l), ppm[l] == 0 ? 0 : std::max<std::int64_t>(static_cast<std::int64_t>(rate), 1)});
+    std::vector<LinkEntry> entries;
+    for (const base::Node& node : *list) read_link(node, entries);
+    std::set<std::int64_t> changes = {0};
+    for (const LinkEntry& e : entries) changes.insert({e.since_ps, e.until_ps});
+    changes.erase(kForever);
+    s_.links.clear();
+    for (const std::int64_t at : changes) {
+      Scenario::LinkEra era{at, rates_at(at, entries)};
+      if (s_.links.empty() || !std::ranges::equal(era.links, s_.links.back().links, {}, by_value, by_value)) s_.links.push_back(std::move(era));
     }
   }
 
-  void read_link(const base::Node& node, std::vector<std::int64_t>& ppm) {
+  std::vector<topologies::LinkRate> rates_at(std::int64_t at_ps, const std::vector<LinkEntry>& entries) const {
+    std::vector<std::int64_t> ppm(cluster_.links().size(), kMillion);
+    for (const LinkEntry& e : entries) {
+      if (at_ps < e.since_ps || at_ps >= e.until_ps) continue;
+      for (const std::uint32_t l : e.links)
+        if (ppm[l] > 0) ppm[l] = e.rate == 0 ? 0 : times(ppm[l], e.rate);
+    }
+    std::vector<topologies::LinkRate> rates;
+    for (std::uint32_t l = 0; l < ppm.size(); ++l) {
+      if (ppm[l] == kMillion) continue;
+      const auto rate = static_cast<__int128>(cluster_.links()[l].bytes_per_second) * ppm[l] / kMillion;
+      rates.push_back({topologies::LinkId(l), ppm[l] == 0 ? 0 : std::max<std::int64_t>(static_cast<std::int64_t>(rate), 1)});
+    }
+    return rates;
+  }
+
+  void read_link(const base::Node& node, std::vector<LinkEntry>& entries) {
     Reader entry(node, "entry of links", sink_);
     const std::size_t before = faults();
     const auto host = read_index(entry, "host", "cluster", cluster_.hosts());
@@ -100,6 +133,7 @@ class ScenarioReader {
     const auto at = read_part(entry, "at", at_text), from = read_part(entry, "from", from_text), to = read_part(entry, "to", to_text);
     const auto rate = entry.optional_double("rate", {1e-6, 1});
     const bool failed = entry.optional_bool("failed").value_or(false);
+    const auto since = read_time(entry, "since"), until = read_time(entry, "until");
     const std::vector<std::string> kinds = kinds_of_links();
     if (!kind.empty() && std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
       unknown(entry, "kind", kind, "link of kind", base::did_you_mean(kind, kinds, "it has"));
@@ -109,17 +143,26 @@ class ScenarioReader {
       return sink_.add(node.error(ErrorCode::kInconsistent, "which links: name them by host, kind, at, from or to"));
     if (failed == rate.has_value())
       return sink_.add(node.error(ErrorCode::kInconsistent, "an entry of links has either a rate (0 to 1, of what was built) or 'failed: true'"));
-    bool any = false;
-    for (std::uint32_t l = 0; l < ppm.size(); ++l) {
+    LinkEntry e{.links = {}, .rate = failed ? 0 : *rate, .since_ps = since.value_or(0), .until_ps = until.value_or(kForever)};
+    if (e.since_ps >= e.until_ps) return sink_.add(node.error(ErrorCode::kInconsistent, "'until' is not after 'since': the entry changes nothing"));
+    for (std::uint32_t l = 0; l < cluster_.links().size(); ++l) {
       const topologies::Link& link = cluster_.links()[l];
       const topologies::Vertex &a = cluster_.vertex(link.from), &b = cluster_.vertex(link.to);
       const bool selected = (!host || a.host == *host || b.host == *host) && (kind.empty() || link.kind == kind) &&
                             (!from || from->matches(a.name)) && (!to || to->matches(b.name)) && (!at || at->matches(a.name) || at->matches(b.name));
-      if (!selected) continue;
-      any = true;
-      if (ppm[l] > 0) ppm[l] = failed ? 0 : times(ppm[l], *rate);
+      if (selected) e.links.push_back(l);
     }
-    if (!any) sink_.add(node.error(ErrorCode::kNotFound, "no link of cluster '{}' is all of this at once", cluster_.name()));
+    if (e.links.empty()) return sink_.add(node.error(ErrorCode::kNotFound, "no link of cluster '{}' is all of this at once", cluster_.name()));
+    entries.push_back(std::move(e));
+  }
+
+  /// Within a step, picoseconds.
+  std::optional<std::int64_t> read_time(Reader& entry, const char* key) {
+    const auto time = entry.optional_seconds(key);
+    if (!time) return std::nullopt;
+    if (time->raw() >= 0 && time->raw() <= kLongestStep) return base::ceil_ps(*time);
+    entry.error(key, ErrorCode::kOutOfRange, "'{}' lies between 0 s and {}", key, base::to_string(base::Seconds(kLongestStep)));
+    return std::nullopt;
   }
 
   void read_slow() {
@@ -182,6 +225,38 @@ class ScenarioReader {
     }
   }
 
+  /// Hosts that no job before has.
+  std::vector<std::uint32_t> read_hosts(Reader& entry, std::map<std::uint32_t, std::string>& taken, const std::string& job) {
+    std::vector<std::uint32_t> hosts;
+    for (const std::int64_t host : entry.required_ints("hosts", {0, static_cast<std::int64_t>(cluster_.hosts()) - 1})) {
+      const auto [at, fresh] = taken.try_emplace(static_cast<std::uint32_t>(host), job);
+      if (!fresh) entry.error("hosts", ErrorCode::kInconsistent, "host {} of {} is one of {} already", host, job, at->second);
+      hosts.push_back(static_cast<std::uint32_t>(host));
+    }
+    return hosts;
+  }
+
+  void read_jobs() {
+    std::map<std::uint32_t, std::string> taken;
+    if (r_.has("hosts")) s_.hosts = read_hosts(r_, taken, "the plan");
+    s_.hosts_place = r_.span("hosts");
+    s_.jobs_place = r_.span("jobs");
+    const auto list = r_.optional_list("jobs");
+    for (const base::Node& node : list.value_or(std::vector<base::Node>())) {
+      Reader entry(node, "entry of jobs", sink_);
+      Scenario::Job job;
+      job.name = entry.optional_string("name").value_or(fmt::format("job {}", s_.jobs.size() + 1));
+      job.plan = entry.optional_string("plan").value_or("");
+      job.hosts = read_hosts(entry, taken, "'" + job.name + "'");
+      job.start_ps = read_time(entry, "start").value_or(0);
+      entry.finish();
+      s_.jobs.push_back(std::move(job));
+    }
+    s_.steps = static_cast<int>(r_.optional_int("steps", {1, 1000}).value_or(1));
+    for (const char* key : {"hosts", "steps"})
+      if (r_.has(key) && s_.jobs.empty()) r_.error(key, ErrorCode::kInconsistent, "'{}' says something about 'jobs', which is missing", key);
+  }
+
   void read_failures() {
     const auto node = r_.optional_object("failures");
     if (!node) return;
@@ -228,7 +303,10 @@ base::Result<Scenario> read_scenario(const base::Node& root, const topologies::T
 
 base::Result<Scenario> load_scenario(const std::filesystem::path& path, const topologies::Topology& cluster) {
   TRY(const base::Node root, base::Node::parse_file(path));
-  return read_scenario(root, cluster);
+  TRY(Scenario scenario, read_scenario(root, cluster));
+  for (Scenario::Job& job : scenario.jobs)
+    if (!job.plan.empty()) job.plan = (path.parent_path() / job.plan).string();
+  return scenario;
 }
 
 }  // namespace orrery::sim

@@ -84,6 +84,28 @@ Topology Topology::with_links(std::span<const LinkRate> rates) const {
   return changed;
 }
 
+Topology Topology::with_hosts_first(std::span<const uint32_t> hosts) const {
+  std::vector<uint32_t> order(hosts.begin(), hosts.end());
+  for (uint32_t h = 0; h < hosts_; ++h)
+    if (std::find(hosts.begin(), hosts.end(), h) == hosts.end()) order.push_back(h);
+  ORRERY_CHECK(order.size() == hosts_, "{} hosts first make {} of {}", hosts.size(), order.size(), hosts_);
+  Topology changed(*this);
+  base::Fingerprint f;
+  f.add(fingerprint_);
+  for (uint32_t place = 0; place < hosts_; ++place) {
+    f.add(order[place]);
+    for (uint32_t i = 0; i < devices_per_host_; ++i) {
+      changed.devices_[place * devices_per_host_ + i] = devices_[order[place] * devices_per_host_ + i];
+      changed.device_models_[place * devices_per_host_ + i] = device_models_[order[place] * devices_per_host_ + i];
+    }
+  }
+  changed.fingerprint_ = f.hex();
+  changed.host_copies_.reset();
+  changed.cluster_.reset();
+  changed.classes_.reset();
+  return changed;
+}
+
 bool Topology::detoured(uint32_t from_rank, uint32_t to_rank) const { return routes_->detoured(device(from_rank), device(to_rank)); }
 
 std::optional<std::pair<uint32_t, uint32_t>> Topology::cut_off(std::span<const uint32_t> ranks) const {
@@ -123,8 +145,7 @@ std::span<const LinkId> Topology::out_links(VertexId from) const {
 }
 
 uint32_t Topology::host_of(uint32_t rank) const {
-  ORRERY_CHECK(rank < devices_.size(), "rank {} of {}", rank, devices_.size());
-  return rank / devices_per_host_;
+  return vertex(device(rank)).host;
 }
 
 std::span<const LinkId> Topology::route(uint32_t from_rank, uint32_t to_rank) const {

@@ -4,7 +4,7 @@
 /// Units. Every `bytes_per_second` is the capacity of ONE direction; a datasheet's "600 GB/s of NVLink" counts both,
 /// so it is 300 GB/s here. Capacities are integers, so that the simulator's shares of them are exact.
 ///
-/// Ranks are host-major: rank = host * devices_per_host() + local index, local index in the order of the file.
+/// Ranks are host-major: rank = host * devices_per_host() + local index, local index in the order of the file (other orders of the hosts: with_hosts_first()).
 ///
 /// Routes. Devices do not forward, so a path has devices at its two ends only. Within a host, and in a builder's own
 /// graph, among the paths from a to b,
@@ -145,6 +145,8 @@ class Topology {
   /// The same machine with some links degraded or failed; every link is a class of its own. Slower links keep their routes, for networks route by
   /// hops, not by load; what crosses a failed link takes a detour (detours.h). @pre each link once, rates >= 0; not made by with_links().
   [[nodiscard]] Topology with_links(std::span<const LinkRate> rates) const;
+  /// The same machine whose ranks count the devices of these hosts first, in their order, then those of the others. @pre each host once, < hosts().
+  [[nodiscard]] Topology with_hosts_first(std::span<const uint32_t> hosts) const;
   /// Whether with_links() changed anything.
   bool changed() const { return !built_rates_.empty(); }
   /// The rate that a link had before with_links().

@@ -7,6 +7,7 @@
 /// gains work: the only rounding is the last one, up to the picosecond in which the work is done. An activity that never changes
 /// speed therefore ends at ceil(work / speed), whatever happened around it.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/check.h"
@@ -29,11 +30,12 @@ class Progress {
 
   /// Work done until now counts at the old speed. @pre now_ps is not before the last call; speed > 0 unless nothing is left.
   void set_speed(std::int64_t now_ps, Int128 speed_per_ps) {
-    remaining_ -= speed_ * (now_ps - since_ps_);
-    if (remaining_ < 0) remaining_ = 0;  // inside its last, partly used picosecond
+    remaining_ = remaining(now_ps);
     since_ps_ = now_ps;
     speed_ = speed_per_ps;
   }
+  /// @pre now_ps is not before the last call of set_speed().
+  [[nodiscard]] Int128 remaining(std::int64_t now_ps) const { return std::max<Int128>(remaining_ - speed_ * (now_ps - since_ps_), 0); }  // 0 inside its last, partly used picosecond
   /// When the work is done at the present speed.
   [[nodiscard]] std::int64_t end_ps() const {
     if (remaining_ == 0) return since_ps_;

@@ -38,9 +38,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const std::int64_t ppm : scenario->compute_ppm) ORRERY_CHECK(ppm >= 1'000'000 && ppm <= 1'000'000'000);
   const auto changed = sim::apply_links(*scenario, cluster(), {0, 1, 2, 3});
   if (!changed) return 0;
-  for (std::uint32_t a = 0; a < 4; ++a)
-    for (std::uint32_t b = 0; b < 4; ++b) ORRERY_CHECK(a == b || !changed->route(a, b).empty());
-  const auto flows = sim::background_flows(*scenario, *changed);
-  ORRERY_CHECK(flows.has_value() && flows->size() == scenario->background.size());
+  ORRERY_CHECK(changed->size() == scenario->links.size() && scenario->links.front().from_ps == 0);
+  for (const orrery::topologies::Topology& machine : *changed) {
+    for (std::uint32_t a = 0; a < 4; ++a)
+      for (std::uint32_t b = 0; b < 4; ++b) ORRERY_CHECK(a == b || !machine.route(a, b).empty());
+    const auto flows = sim::background_flows(*scenario, machine);
+    ORRERY_CHECK(flows.has_value() && flows->size() == scenario->background.size());
+  }
   return 0;
 }

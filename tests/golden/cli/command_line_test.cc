@@ -95,6 +95,15 @@ failures: {mtbf: 50000 h, checkpoint: 30 s}
 )";
 const char* const kJitter = "schema: orrery.scenario/1\nname: noise\njitter: {sigma: 0.03}\n";
 const char* const kLinks = "schema: orrery.scenario/1\nname: half\nlinks: [{host: 1, at: 'nic[0]', rate: 0.5}]\n";
+const char* const kFails = "schema: orrery.scenario/1\nname: six cables for a second\nlinks: [{host: 1, at: 'nic[0-5]', kind: ib, failed: true, since: 500 ms, until: 1.5 s}]\n";
+const char* const kBeside = R"(schema: orrery.scenario/1
+name: two tenants
+hosts: [0, 4, 2, 6]
+jobs:
+  - {name: the same elsewhere, hosts: [1, 5, 3, 7], start: 20 ms}
+steps: 2
+)";
+const char* const kCrowded = "schema: orrery.scenario/1\njobs:\n  - {name: twin, hosts: [1]}\n";
 const char* const kCut = "schema: orrery.scenario/1\nlinks:\n  - {host: 1, kind: ib, failed: true}\n";
 const char* const kWrongScenario = R"(schema: orrery.scenario/1
 links:
@@ -182,6 +191,8 @@ SwitchName=spine Switches=leaf[0-2]
 
 const std::string kTwoHosts = "simulate --model llama-2-7b --cluster dgx-a100 --hosts 2 --tp 2 --pp 2 --zero 1 --global-batch 64 --sequence-length 2048";
 
+const std::string kTenant = "simulate --model llama-2-7b --cluster a100-leaf-spine-4to1 --hosts 8 --tp 8 --dp 4 --zero 3 --global-batch 32 --sequence-length 2048";
+
 std::vector<Case> cases() {
   return {
       {"help", "--help"},
@@ -233,6 +244,11 @@ std::vector<Case> cases() {
       {"simulate_scenario_json", "simulate --model gpt2 --cluster dgx-a100 --pp 2 --dp 2 --global-batch 16 --sequence-length 256 --scenario s.yaml --monte-carlo 20 --threads 2 --json",
        {{"s.yaml", kJitter}}},
       {"simulate_scenario_cut_off", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kCut}}},
+      {"simulate_link_fails", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kFails}}},
+      {"collective_link_fails", "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml", {{"s.yaml", kFails}}},
+      {"simulate_jobs", kTenant + " --scenario s.yaml", {{"s.yaml", kBeside}}},
+      {"simulate_jobs_json", kTenant + " --scenario s.yaml --json", {{"s.yaml", kBeside}}},
+      {"simulate_jobs_crowded", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kCrowded}}},
       {"simulate_scenario_wrong", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kWrongScenario}}},
       {"simulate_monte_carlo_alone", kTwoHosts + " --monte-carlo 20"},
       {"simulate_monte_carlo_of_nothing", kTwoHosts + " --scenario s.yaml --monte-carlo 20", {{"s.yaml", kLinks}}},

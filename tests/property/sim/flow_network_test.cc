@@ -56,7 +56,20 @@ RC_GTEST_PROP(FlowNetworkProperty, ATransferAloneTakesItsDurationToThePicosecond
   }
 }
 
-// Whatever starts when and is slowed when: each flow moves its bytes, no less and by at most one picosecond's worth more; no link is over capacity.
+/// The star with every link at a rate of its own.
+topologies::Topology other_rates(const topologies::Topology& star) {
+  std::vector<topologies::LinkRate> rates;
+  for (std::uint32_t l = 0; l < star.links().size(); ++l) rates.push_back({topologies::LinkId(l), *rc::gen::inRange<std::int64_t>(1'000'000, 2'000'000'000)});
+  return star.with_links(rates);
+}
+
+std::vector<costmodel::Transfer> priced_on(std::vector<costmodel::Transfer> transfers, const topologies::Topology& star) {
+  for (costmodel::Transfer& t : transfers)
+    for (const costmodel::LinkLoad& l : t.links) t.bytes_per_second = std::min(t.bytes_per_second, star.link(l.link).bytes_per_second / l.flows);
+  return transfers;
+}
+
+// Whatever starts when and is slowed when, and links that change: each flow moves its bytes, no less and by at most one picosecond's worth more; no link is over capacity.
 RC_GTEST_PROP(FlowNetworkProperty, BytesAreNeitherLostNorGained, ()) {
   const auto star = testing::star(4, 1'234'567'891, 0);
   const auto transfers = random_transfers(star);
@@ -64,6 +77,13 @@ RC_GTEST_PROP(FlowNetworkProperty, BytesAreNeitherLostNorGained, ()) {
   kernel::EventQueue queue;
   FlowNetwork network(star, slowdown, queue, 0);
   for (std::uint32_t i = 0; i < transfers.size(); ++i) network.add(transfers[i], i);
+  std::vector<topologies::Topology> machines = {star};
+  std::vector<std::int64_t> from_ps = {0};
+  for (int change = *rc::gen::inRange(0, 3); change > 0; --change) {
+    machines.push_back(other_rates(star));
+    from_ps.push_back(from_ps.back() + *rc::gen::inRange<std::int64_t>(1, 30'000'000));
+  }
+  for (std::size_t e = 1; e < machines.size(); ++e) network.change(from_ps[e], machines[e], priced_on(transfers, machines[e]), {});
   network.freeze();
 
   struct Running {
@@ -85,7 +105,8 @@ RC_GTEST_PROP(FlowNetworkProperty, BytesAreNeitherLostNorGained, ()) {
       if (until > now) r.last = speed;  // a speed that changes in the flow's last instant moves nothing
       for (const auto& l : transfers[i].links) used[l.link.raw()] += l.flows * network.rate(r.flow);
     }
-    for (std::size_t l = 0; l < used.size(); ++l) RC_ASSERT(used[l] <= star.links()[l].bytes_per_second);
+    const auto era = static_cast<std::size_t>(std::upper_bound(from_ps.begin(), from_ps.end(), now) - from_ps.begin()) - 1;
+    for (std::size_t l = 0; l < used.size(); ++l) RC_ASSERT(until == now || used[l] <= machines[era].links()[l].bytes_per_second);
     now = until;
   };
   while (finished < transfers.size()) {
@@ -117,6 +138,13 @@ RC_GTEST_PROP(FlowNetworkProperty, BytesAreNeitherLostNorGained, ()) {
     network.settle(now);
   }
   RC_ASSERT(network.running() == 0U);
+  const auto sent = network.sent_bytes(now);
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    std::int64_t bytes = 0;
+    for (const auto& of_era : sent) bytes += of_era[i];
+    RC_ASSERT(bytes <= transfers[i].wire_bytes);
+    RC_ASSERT(bytes > transfers[i].wire_bytes - static_cast<std::int64_t>(machines.size()));
+  }
 }
 
 }  // namespace

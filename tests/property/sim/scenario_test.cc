@@ -14,6 +14,12 @@ namespace {
 struct Case {
   plan::Program program;
   costmodel::CostModel cost;
+  /// The same prices on another machine.
+  [[nodiscard]] costmodel::CostModel price(topologies::Topology machine) const {
+    auto made = costmodel::CostModel::make(cost.model(), std::move(machine), cost.profile(), cost.options());
+    ORRERY_CHECK(made.has_value(), "{}", base::to_string(made.error()));
+    return *std::move(made);
+  }
 };
 
 Case priced(const model::ModelSpec& model, plan::Program program, double slowdown) {
@@ -85,6 +91,87 @@ TEST(ScenarioRun, FoldedEqualsUnfoldedToThePicosecond) {
   }
   EXPECT_LT(cells, ranks);
   EXPECT_GT(slower, 100U);
+}
+
+/// Some of what any_body() says of links, in a part of the step alone.
+std::string timed_links(base::Rng& rng, std::uint64_t devices, const std::string& when) {
+  const auto hosts = devices / 2;
+  const std::string slow = fmt::format("{{host: {}, kind: ib, rate: 0.{}, {}}}", rng.below(hosts), 1 + rng.below(9), when);
+  if (rng.below(2) == 0) return fmt::format("links: [{}, {{at: 'spine[1]', rate: 0.2, {}}}]\n", slow, when);
+  return fmt::format("links: [{}, {{host: {}, at: 'nic[{}]', kind: ib, failed: true, {}}}]\n", slow, rng.below(hosts), rng.below(2), when);
+}
+
+TEST(ScenarioRun, LinksThatChangeInTheStepFoldExactlyAndMatchTheirLimits) {
+  std::size_t between = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const Case c = any_case(seed);
+    const auto devices = c.cost.topology().device_count();
+    const auto body = [&](const std::string& when) {
+      base::Rng rng(base::derive(seed, 78));
+      return timed_links(rng, devices, when);
+    };
+    const ScenarioOutcome always = run(c, body("since: 0 s"));
+    ASSERT_EQ(always.report.fingerprint, run(c, body("until: 1000 s")).report.fingerprint) << "seed " << seed;
+    ASSERT_EQ(always.report.fingerprint, run(c, body("")).report.fingerprint) << "seed " << seed;
+    const std::int64_t end_us = always.without_ps / 1'000'000 + 1;
+    const ScenarioOutcome never = run(c, body(fmt::format("since: {} us", end_us)));
+    ASSERT_EQ(never.report.step_time_ps, never.without_ps) << "seed " << seed;
+    const std::string middle = body(fmt::format("since: {} us, until: {} us", end_us / 3, 2 * end_us / 3 + 1));
+    const ScenarioOutcome folded = run(c, middle), unfolded = run(c, middle, {.fold = false});
+    ASSERT_EQ(folded.report.fingerprint, unfolded.report.fingerprint) << "seed " << seed << "\n" << middle;
+    between += folded.report.step_time_ps > folded.without_ps && folded.report.step_time_ps < always.report.step_time_ps ? 1 : 0;
+  }
+  EXPECT_GT(between, 10U);
+}
+
+// One group on one stream: the earlier its cables slow down, the later it ends.
+TEST(ScenarioRun, EarlierTroubleIsNoShorterForADataParallelStep) {
+  const Case c = data_parallel(8);
+  const std::int64_t step_us = run(c, "slow: [{device: 0, slowdown: 1}]").without_ps / 1'000'000;
+  std::int64_t before = 0;
+  for (int part = 10; part >= 0; --part) {
+    const std::int64_t now = run(c, fmt::format("links: [{{host: 2, kind: ib, rate: 0.3, since: {} us}}]", part * step_us / 10)).report.step_time_ps;
+    EXPECT_GE(now, before) << part;
+    before = now;
+  }
+  EXPECT_EQ(before, run(c, "links: [{host: 2, kind: ib, rate: 0.3}]").report.step_time_ps);
+}
+
+/// Two jobs of half of `hosts` hosts each, side by side or in turn.
+ScenarioOutcome two_jobs(const Case& c, const Case& other, bool in_turn, bool fold) {
+  const std::uint32_t hosts = c.cost.topology().hosts();
+  std::string ours, theirs;
+  for (std::uint32_t h = 0; h < hosts; ++h) {
+    std::string& list = (in_turn ? h % 2 == 0 : h < hosts / 2) ? ours : theirs;
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", h);
+  }
+  const std::string body = fmt::format("hosts: [{}]\njobs: [{{hosts: [{}], start: 3 us}}]\nsteps: 2", ours, theirs);
+  return run(c, body, {.fold = fold, .jobs = {{&other.program, other.cost}}});
+}
+
+TEST(ScenarioRun, JobsFoldExactlyAndMeetOnLinksAlone) {
+  std::size_t slowed = 0, apart = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    Case c = any_case(seed);
+    const auto hosts = std::max<std::uint32_t>(2, static_cast<std::uint32_t>(c.program.world_size) / 2);
+    c.cost = c.price(ways_around(2 * hosts));
+    const bool in_turn = seed % 3 > 0;
+    const ScenarioOutcome folded = two_jobs(c, c, in_turn, true), unfolded = two_jobs(c, c, in_turn, false);
+    ASSERT_EQ(folded.report.fingerprint, unfolded.report.fingerprint) << "seed " << seed;
+    ASSERT_EQ(folded.jobs.size(), 2U);
+    for (std::size_t j = 0; j < 2; ++j) {
+      ASSERT_EQ(folded.jobs[j].together_ps, unfolded.jobs[j].together_ps) << "seed " << seed;
+      ASSERT_EQ(folded.jobs[j].alone_ps, unfolded.jobs[j].alone_ps) << "seed " << seed;
+      ASSERT_GE(folded.jobs[j].steps, 2U);
+      ASSERT_TRUE(folded.shared_links > 0 || folded.jobs[j].slowdown() == 0) << "seed " << seed;
+    }
+    ASSERT_EQ(folded.jobs[0].alone_ps, folded.without_ps) << "seed " << seed;
+    slowed += folded.jobs[0].together_ps > folded.jobs[0].alone_ps ? 1 : 0;
+    apart += folded.shared_links == 0 ? 1 : 0;
+    for (const ScenarioOutcome::LinkUse& l : folded.shared) ASSERT_LE(l.of_jobs[0] + l.of_jobs[1], 1 + 1e-9);
+  }
+  EXPECT_GT(slowed, 3U);
+  EXPECT_GT(apart, 5U);
 }
 
 TEST(ScenarioRun, FactorsOfOneChangeNothing) {
@@ -165,6 +252,9 @@ TEST(ScenarioRun, WhatCannotBeAnsweredIsRefused) {
   };
   refused("slow: [{device: 0, slowdown: 2}]", {.draws = 10});
   refused("links: [{host: 1, kind: ib, failed: true}]", {});
+  refused("links: [{host: 1, kind: ib, failed: true, since: 1 us, until: 2 us}]", {});
+  refused("jobs: [{hosts: [1]}]", {.jobs = {{&c.program, c.cost}}});                // where the plan runs
+  refused("hosts: [0]\njobs: [{hosts: [1]}]", {.jobs = {{&c.program, c.cost}}});    // too few devices
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ std::string tag_fault(const std::string& page) {
 
 TEST(HtmlReport, IsWellFormedAndNeedsNoNetwork) {
   const Simulated s = simulated();
-  const std::string page = html_page(html_data(s.plan, s.cost, s.cost.topology(), s.report, 80, "")).value();
+  const std::string page = html_page(html_data(s.plan, s.cost, s.report, 80, "")).value();
   EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
   EXPECT_EQ(tag_fault(page), "");
   EXPECT_NE(tag_fault("<p><b></p>"), "");
@@ -69,7 +69,7 @@ TEST(HtmlReport, IsWellFormedAndNeedsNoNetwork) {
 
 TEST(HtmlReport, CarriesTheNumbersOfTheReport) {
   const Simulated s = simulated();
-  const std::string page = html_page(html_data(s.plan, s.cost, s.cost.topology(), s.report, 1 << 30, "")).value();
+  const std::string page = html_page(html_data(s.plan, s.cost, s.report, 1 << 30, "")).value();
   const base::Json data = base::parse_json(between(page, "id=\"data\">", "</script>"), "page").value();
   EXPECT_EQ(data["model"], "gpt2 </script> & \"quoted\"");
   EXPECT_EQ(data["step_ns"], static_cast<double>(s.report.step_time_ps) / 1e3);
@@ -98,7 +98,7 @@ TEST(HtmlReport, CarriesTheNumbersOfTheReport) {
 
 TEST(HtmlReport, LinksThatCarryTheSameAreOneRow) {
   const Simulated s = simulated();
-  const base::Json links = html_data(s.plan, s.cost, s.cost.topology(), s.report, 80, "")["links"];
+  const base::Json links = html_data(s.plan, s.cost, s.report, 80, "")["links"];
   ASSERT_FALSE(links["rows"].empty());
   double highest = 0;
   std::int64_t rows = 0;

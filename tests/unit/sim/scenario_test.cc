@@ -19,7 +19,7 @@ std::string faults_of(const std::string& body) {
 
 TEST(Scenario, LinksAreSelectedByAllTheirKeysTogether) {
   const topologies::Topology t = ways_around(2);
-  const auto count = [&](const std::string& entry) { return good_scenario("links: [" + entry + "]", t).links.size(); };
+  const auto count = [&](const std::string& entry) { return good_scenario("links: [" + entry + "]", t).links.front().links.size(); };
   EXPECT_EQ(count("{kind: nvlink, rate: 0.5}"), 8U);                            // 4 devices, both directions
   EXPECT_EQ(count("{host: 1, kind: nvlink, rate: 0.5}"), 4U);
   EXPECT_EQ(count("{host: 1, at: 'gpu[0]', kind: nvlink, rate: 0.5}"), 2U);
@@ -39,8 +39,34 @@ links:
   - {host: 0, kind: nvlink, rate: 0.5}
 )", t);
   std::vector<std::int64_t> rates;
-  for (const topologies::LinkRate& l : s.links) rates.push_back(l.bytes_per_second);
+  for (const topologies::LinkRate& l : s.links.front().links) rates.push_back(l.bytes_per_second);
   EXPECT_THAT(rates, ::testing::UnorderedElementsAre(25'000'000'000, 25'000'000'000, 0, 0, 50'000'000'000, 50'000'000'000, 50'000'000'000, 50'000'000'000));
+}
+
+TEST(Scenario, LinksChangeAtTheBeginningAndTheEndOfEntries) {
+  const topologies::Topology t = ways_around(2);
+  const Scenario s = good_scenario(R"(
+links:
+  - {host: 0, at: 'gpu[0]', from: 'gpu[0]', kind: nvlink, rate: 0.5, since: 10 us, until: 30 us}
+  - {host: 0, at: 'gpu[0]', from: 'gpu[0]', kind: nvlink, rate: 0.5, since: 20 us}
+  - {host: 0, at: 'gpu[1]', from: 'gpu[1]', kind: nvlink, rate: 1, since: 15 us}
+)", t);
+  std::vector<std::pair<std::int64_t, std::int64_t>> trunk;  // (from, rate)
+  for (const Scenario::LinkEra& era : s.links) trunk.emplace_back(era.from_ps, era.links.empty() ? 100'000'000'000 : era.links.front().bytes_per_second);
+  EXPECT_THAT(trunk, ::testing::ElementsAre(std::pair{0, 100'000'000'000}, std::pair{10'000'000, 50'000'000'000}, std::pair{20'000'000, 25'000'000'000},
+                                            std::pair{30'000'000, 50'000'000'000}));
+}
+
+TEST(Scenario, JobsHaveHostsOfTheirOwn) {
+  const Scenario s = good_scenario("hosts: [2, 0]\njobs: [{name: other, plan: p.json, hosts: [1], start: 5 ms}, {hosts: [3]}]\nsteps: 4", ways_around(4));
+  EXPECT_THAT(s.hosts, ::testing::ElementsAre(2U, 0U));
+  ASSERT_EQ(s.jobs.size(), 2U);
+  EXPECT_EQ(s.jobs[0].plan, "p.json");
+  EXPECT_EQ(s.jobs[0].start_ps, 5'000'000'000);
+  EXPECT_EQ(s.jobs[1].name, "job 2");
+  EXPECT_EQ(s.steps, 4);
+  EXPECT_THAT(devices_of(s.hosts, 3, ways_around(4)), ::testing::ElementsAre(4U, 5U, 0U));
+  EXPECT_THAT(devices_of({}, 3, ways_around(4)), ::testing::ElementsAre(0U, 1U, 2U));
 }
 
 TEST(Scenario, DevicesAreNamedByRankOrByHost) {
@@ -86,6 +112,12 @@ TEST(Scenario, WhatMeansNothingIsRefused) {
   EXPECT_THAT(faults_of("links: [{host: 0}]"), HasSubstr("either a rate"));
   EXPECT_THAT(faults_of("links: [{host: 0, rate: 0.5, failed: true}]"), HasSubstr("either a rate"));
   EXPECT_THAT(faults_of("links: [{host: 0, rate: 1.5}]"), HasSubstr("E0005"));
+  EXPECT_THAT(faults_of("links: [{host: 0, rate: 0.5, since: 2 ms, until: 1 ms}]"), HasSubstr("'until' is not after 'since'"));
+  EXPECT_THAT(faults_of("links: [{host: 0, rate: 0.5, since: 1e9 s}]"), HasSubstr("'since' lies between"));
+  EXPECT_THAT(faults_of("jobs: [{plan: p.json}]"), HasSubstr("E0003"));
+  EXPECT_THAT(faults_of("jobs: [{hosts: [2]}]"), HasSubstr("E0005"));
+  EXPECT_THAT(faults_of("hosts: [0]\njobs: [{hosts: [0]}]"), HasSubstr("host 0 of 'job 1' is one of the plan already"));
+  EXPECT_THAT(faults_of("hosts: [0]\nslow: [{device: 0, slowdown: 2}]"), HasSubstr("says something about 'jobs'"));
   EXPECT_THAT(faults_of("slow: [{slowdown: 2}]"), HasSubstr("which devices"));
   EXPECT_THAT(faults_of("slow: [{device: 0, slowdown: 0.5}]"), HasSubstr("E0005"));
   EXPECT_THAT(faults_of("jitter: {sigma: 0.5}"), HasSubstr("E0005"));

@@ -21,7 +21,7 @@ constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 constexpr int kSmallChunkHosts = 4, kSmallChunkRanks = 16;
 constexpr std::int64_t kTreeChunkBytes = 512 * 1024, kTreeChunkMinimum = 1024, kTreeChunksPerHop = 8;
 /// LL and LL128 pass a line on as soon as it is there: nearly nothing is left of a pipeline's filling.
-constexpr std::int64_t kLinesPerHop = 64;
+constexpr std::int64_t kLinesMinimum = 128, kLinesPerHop = 64;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -219,8 +219,9 @@ CollectiveTerms CollectiveForms::tree_terms(std::int64_t bytes, Protocol p) cons
   t.rate_share = share * tree.correction_at(p, bytes);
   const std::int64_t part = ceil_div(bytes, static_cast<std::int64_t>(channels.size()));
   const std::int64_t depth = channels[0].device_depth + channels[0].network_depth;
-  const std::int64_t per_hop = p == Protocol::kSimple ? kTreeChunksPerHop : kLinesPerHop;
-  t.repeats = std::max<std::int64_t>({1, ceil_div(part, kTreeChunkBytes), std::min(per_hop * depth, ceil_div(part, kTreeChunkMinimum))});
+  const bool lines = p != Protocol::kSimple;
+  const std::int64_t per_hop = lines ? kLinesPerHop : kTreeChunksPerHop, least = lines ? kLinesMinimum : kTreeChunkMinimum;
+  t.repeats = std::max<std::int64_t>({1, ceil_div(part, kTreeChunkBytes), std::min(per_hop * depth, ceil_div(part, least))});
   t.piece_bytes = ceil_div(part, t.repeats);
   return t;
 }

@@ -199,11 +199,17 @@ TreeChannel host_tree(int hosts, bool second) {
   return tree;
 }
 
+int GroupLayout::tree_count() const {
+  const int places = uniform() ? per_host() : 1;
+  return places * (host_count() > 1 || places == 1 ? 2 : 1);
+}
+
 std::vector<TreeChannel> tree_channels(const GroupLayout& group) {
-  const bool uniform = group.uniform() && group.per_host() > 1;
+  const int count = group.tree_count(), places = group.uniform() ? group.per_host() : 1;
   std::vector<TreeChannel> channels;
-  for (int c = 0; c < (uniform ? group.per_host() : 2); ++c) {
-    const TreeChannel leads = host_tree(group.host_count(), c % 2 == 1);
+  for (int t = 0; t < count; ++t) {
+    const int c = t % places;
+    const TreeChannel leads = host_tree(group.host_count(), t >= places);
     TreeChannel channel{.ranks = {}, .parent = {}, .device_depth = 0, .network_depth = leads.network_depth};
     std::vector<int> lead_at;
     for (std::size_t i = 0; i < leads.ranks.size(); ++i) {

@@ -4,14 +4,15 @@
 ///
 /// Members of one host are neighbours in every pattern. A group with m members on each of H hosts gets m *channels*, as NCCL makes one for
 /// every network card: channel c enters and leaves a host at other devices than channel c + 1, so that all cards work. Each channel carries its
-/// part of the tensor. Groups of unequal hosts get one ring and two trees.
+/// part of the tensor; over several hosts it has both trees, half of the part each, so that every card serves an inner node and a leaf. Groups of
+/// unequal hosts get one ring and two trees.
 ///
 /// Inside a host the members follow each other in a *cycle*: in the order given where they meet at a switch, where every order crosses the same
 /// links. Where devices are linked to each other (xGMI meshes, NVLink cubes), as many cycles as link-disjoint ones are found, greedily, so that
 /// all links work: a mesh of 8 has 56 directed links, 7 cycles of 8.
 ///
 ///   ring c          host by host, inside a host cycle c mod cycles from its member c on
-///   tree c          members of a host form a chain in that order; its first, the lead, is a node of binary tree c mod 2 of the hosts
+///   trees c         members of a host form a chain in that order; its first, the lead, is a node of both binary trees of the hosts
 ///   binary trees    of n nodes: parent(i) clears the lowest set bit b of i and sets the next one, or only clears it when that leaves
 ///                   the range; node 0 is the root. The second tree is the first one mirrored (n even) or shifted by one (n odd), so that a node
 ///                   that is inner in one is a leaf of the other, and all send and receive at most twice their share
@@ -35,6 +36,7 @@ struct GroupLayout {
   /// Equally many members on each host.
   [[nodiscard]] bool uniform() const;
   [[nodiscard]] int ring_count() const;
+  [[nodiscard]] int tree_count() const;
 };
 /// @pre ranks distinct, in range, at least one.
 [[nodiscard]] GroupLayout layout_of(const topologies::Topology& topology, std::span<const int> ranks);

@@ -323,7 +323,7 @@ std::int64_t schedule_steps(const topologies::Topology& topology, const Collecti
   const std::int64_t n = group.size(), hosts = group.host_count(), rings = group.ring_count();
   switch (request.terms.algorithm) {
     case Algorithm::kRing: return repeats * rings * n + n + 1;
-    case Algorithm::kTree: return repeats * (group.uniform() && group.per_host() > 1 ? group.per_host() : 2) * 2 * n + 1;
+    case Algorithm::kTree: return repeats * group.tree_count() * 2 * n + 1;
     case Algorithm::kNvls:
     case Algorithm::kNvlsTree: return repeats * (3 * n + hosts + 1 + 2 * forms.nvls_heads() * costmodel::kHostTrees * hosts) + 1;
     case Algorithm::kHalvingDoubling: return 2 * n * 16 + 1;

@@ -69,7 +69,7 @@ def tree_us(p, tuning, rate, n, size, i):
     index = max(0, int(math.log2(max(1, int(size) >> 6))))
     correction = row[index] if index < len(row) else 1
     part, depth = size / n, n - 1
-    repeats = max(1, math.ceil(part / 524288), min((8 if i == 2 else 64) * depth, math.ceil(part / 1024)))
+    repeats = max(1, math.ceil(part / 524288), min((8 if i == 2 else 64) * depth, math.ceil(part / (1024 if i == 2 else 128))))
     flow = min(p["tree_share", i] * rate / (2 * (n - 1)), p["tree_limit", i] / (2 * n))
     d = part / repeats / correction / flow / 1e3
     return p["tree_base", i] + 2 * depth * p["tree_hop", i] + repeats * d + (2 * depth - 1) * d / 2

@@ -78,11 +78,13 @@ TEST(RingChannels, DisjointCyclesUseTheLinksOfAMesh) {
 TEST(TreeChannels, AHostIsAChainBehindItsLead) {
   const auto machine = machines::cluster(4, 2);
   const auto trees = tree_channels(layout_of(machine, first(8)));
-  ASSERT_EQ(trees.size(), 4U);
-  EXPECT_EQ(trees[1].device_depth, 3);
-  EXPECT_EQ(trees[1].network_depth, 1);
-  EXPECT_EQ(trees[1].ranks, (std::vector{5, 6, 7, 4, 1, 2, 3, 0}));  // the second tree's root is host 1
-  EXPECT_EQ(trees[1].parent, (std::vector{-1, 0, 1, 2, 0, 4, 5, 6}));
+  ASSERT_EQ(trees.size(), 8U);  // both trees of hosts behind each of the four leads
+  EXPECT_EQ(trees[5].device_depth, 3);
+  EXPECT_EQ(trees[5].network_depth, 1);
+  EXPECT_EQ(trees[1].ranks, (std::vector{1, 2, 3, 0, 5, 6, 7, 4}));
+  EXPECT_EQ(trees[5].ranks, (std::vector{5, 6, 7, 4, 1, 2, 3, 0}));  // the second tree's root is host 1
+  EXPECT_EQ(trees[5].parent, (std::vector{-1, 0, 1, 2, 0, 4, 5, 6}));
+  EXPECT_EQ(tree_channels(layout_of(machine, first(4))).size(), 4U);  // one host: a chain behind each
 }
 
 TEST(HalvingDoubling, OfSixStartsAndEndsWithTheTwoThatAreLeftOver) {

@@ -45,5 +45,6 @@ base::Result<int> launch(int, const std::vector<std::string>&) { return no_execu
 base::Result<TrainOutcome> train_here(const plan::Program&, const TrainJob&) { return no_executor(); }
 base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob&) { return no_executor(); }
 base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>&, const std::string&, model::Precision) { return no_executor(); }
+base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>&, const executor::RoundsOptions&) { return no_executor(); }
 
 }  // namespace orrery::cli

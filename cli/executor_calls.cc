@@ -91,4 +91,10 @@ base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCa
   return BlocksOutcome{std::move(blocks), place.rank == 0};
 }
 
+base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>& programs, const executor::RoundsOptions& options) {
+  TRY(const executor::Launch place, executor::detect_launch());
+  TRY(executor::RoundsReport report, executor::run_rounds(programs, options));
+  return RoundsOutcome{std::move(report), place.rank == 0};
+}
+
 }  // namespace orrery::cli

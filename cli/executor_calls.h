@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "cli/train_log.h"
 #include "executor/block_timing.h"
+#include "executor/rounds.h"
 #include "model/profile.h"
 #include "plan/program.h"
 
@@ -58,6 +59,12 @@ struct BlocksOutcome {
   bool writes = false;
 };
 base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases, const std::string& device, model::Precision precision);
+
+struct RoundsOutcome {
+  executor::RoundsReport report;              // complete on rank 0
+  bool writes = false;
+};
+base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>& programs, const executor::RoundsOptions& options);
 
 /// A launcher (mpirun, srun, torchrun, our own) has started this process as one of several ranks.
 bool launched_as_rank();

@@ -74,4 +74,13 @@ base::Result<Scene> make_scene(const std::string& model_name, const std::string&
   return Scene{std::move(model), std::move(cost)};
 }
 
+base::Result<void> check_objective(const model::ModelSpec& model) {
+  const bool masked = model.family == model::Family::kBert;
+  if (!masked && model.kinds() == 1 && model.patch_features == 0) return {};
+  base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "the executor predicts next tokens; '{}' {}", model.name,
+                                        masked ? "is trained on masked ones" : model.patch_features > 0 ? "looks at images" : "has blocks of several kinds");
+  d.hint = "plan and simulate it; train gpt2, llama, mistral and qwen2 models";
+  return base::fail(std::move(d));
+}
+
 }  // namespace orrery::cli

@@ -36,4 +36,7 @@ struct Scene {
 base::Result<Scene> make_scene(const std::string& model, const std::string& cluster, int hosts, const std::string& profile,
                                model::Precision precision, std::int64_t sequence, int ranks_wanted = 0);
 
+/// Whether the executor can train this model: it predicts next tokens. Error: kUnsupported.
+base::Result<void> check_objective(const model::ModelSpec& model);
+
 }  // namespace orrery::cli

@@ -43,15 +43,6 @@ base::Result<void> check_ranks(int ranks, const plan::Plan& plan) {
   return base::fail(std::move(d));
 }
 
-base::Result<void> check_objective(const model::ModelSpec& model) {
-  const bool masked = model.family == model::Family::kBert;
-  if (!masked && model.kinds() == 1 && model.patch_features == 0) return {};
-  base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "the executor predicts next tokens; '{}' {}", model.name,
-                                        masked ? "is trained on masked ones" : model.patch_features > 0 ? "looks at images" : "has blocks of several kinds");
-  d.hint = "plan and simulate it; train gpt2, llama, mistral and qwen2 models";
-  return base::fail(std::move(d));
-}
-
 TrainJob job_of(const base::Options& o) {
   TrainJob job;
   job.steps = static_cast<int>(o.integer("steps"));

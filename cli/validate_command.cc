@@ -1,9 +1,9 @@
-#include <unistd.h>
-
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -38,7 +38,8 @@ const base::CommandSpec& validate_spec() {
                   {.name = "device", .value_name = "D", .default_value = "cpu", .choices = {"cpu", "cuda"}, .help = "what trains"},
                   cluster_of_machine(), precision_of_training(),
                   {.name = "plans", .value_name = "K", .type = OptionType::kInt, .default_value = "8", .min = 1, .max = 64, .help = "how many plans of the fixed set"},
-                  {.name = "steps", .value_name = "K", .type = OptionType::kInt, .default_value = "20", .min = 2, .max = 100000, .help = "steps a plan trains for"},
+                  {.name = "rounds", .value_name = "R", .type = OptionType::kInt, .default_value = "5", .min = 1, .max = 1000, .help = "rounds in which all plans take turns"},
+                  {.name = "steps", .value_name = "K", .type = OptionType::kInt, .default_value = "6", .min = 2, .max = 100000, .help = "steps a plan trains for in a round, the first to warm up"},
                   {.name = "global-batch", .value_name = "B", .type = OptionType::kInt, .default_value = "16", .min = 1, .max = 1 << 20, .help = "sequences per step"},
                   sequence_option(),
                   {.name = "profile", .value_name = "FILE", .help = "profile of this machine (default: calibrated once, kept in the user's cache)"},
@@ -49,21 +50,8 @@ const base::CommandSpec& validate_spec() {
 
 namespace {
 
-/// Folder for plans and logs of one run; gone at the end.
-class ScratchFolder {
- public:
-  ScratchFolder() : path_(fs::temp_directory_path() / fmt::format("orrery-validate-{}", ::getpid())) { fs::create_directories(path_); }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
+/// Beyond this the machine is not the one that was calibrated: a warning.
+constexpr double kDriftOfNote = 0.05;
 
 fs::path cached_profile(const base::Options& o, int ranks) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
@@ -82,19 +70,17 @@ base::Result<std::string> profile_of_this_machine(const base::Options& o, int ra
   fmt::print(stderr, "calibrating this machine with {} ranks into {}\n", ranks, path.string());
   const std::vector<std::string> arguments{"calibrate", "--out", path.string(), "--ranks", std::to_string(ranks), "--device", o.string("device"),
                                            "--dtype", o.string("precision"), "--budget", fmt::format("{}s", o.duration("budget").raw())};
-  if (ranks == 1) {
-    const int code = run_program(arguments);
-    if (code != 0) return base::fail(base::ErrorCode::kDevice, "calibration ended with exit code {}", code);
-    return path.string();
+  int code = 0;
+  if (ranks == 1 || launched_as_rank()) {
+    code = run_program(arguments);
+  } else {
+    TRY(code, launch(ranks, arguments));
   }
-  TRY(const int code, launch(ranks, arguments));
   if (code != 0) return base::fail(base::ErrorCode::kDevice, "calibration ended with exit code {}", code);
   return path.string();
 }
 
-base::Result<ValidationRow> predict(const NamedPlan& named, const Scene& scene) {
-  TRY(const plan::Program program, plan::lower(named.plan, scene.model));
-  TRY(const sim::SimReport report, sim::simulate(program, scene.cost, {}));
+ValidationRow predicted(const NamedPlan& named, const sim::SimReport& report, const Scene& scene) {
   ValidationRow row;
   row.name = named.name;
   row.predicted_s = static_cast<double>(report.step_time_ps) * 1e-12;
@@ -104,74 +90,131 @@ base::Result<ValidationRow> predict(const NamedPlan& named, const Scene& scene) 
   return row;
 }
 
-base::Result<void> measure(const NamedPlan& named, int ranks, int steps, const std::string& device, const ScratchFolder& scratch, ValidationRow& row) {
-  const std::string plan_file = scratch.file("plan.json"), log_file = scratch.file("log.json");
-  TRY_VOID(base::write_json(plan_file, plan::to_json(named.plan)));
-  const std::vector<std::string> arguments{"train", "--plan", plan_file, "--ranks", std::to_string(ranks), "--steps", std::to_string(steps),
-                                           "--warmup", std::to_string(std::min(3, steps - 1)), "--device", device, "--log", log_file, "--quiet"};
-  int code = 0;
-  if (ranks == 1) {
-    code = run_program(arguments);
-  } else {
-    TRY(code, launch(ranks, arguments));
-  }
-  if (code != 0) return base::fail(base::ErrorCode::kDevice, "training with plan '{}' ended with exit code {}", named.name, code);
-  TRY(const TrainLog log, load_train_log(log_file));
-  row.measured_s = log.step_time_s;
-  row.measured_peak_bytes = log.peak_memory_bytes;
-  return {};
-}
+/// What a fixed work took when the machine was calibrated, and while it trained.
+struct Drift {
+  model::Control then, now;
+  [[nodiscard]] double ratio() const { return now.compute_seconds / then.compute_seconds; }
+};
 
-base::Json to_json(const std::vector<ValidationRow>& rows, const std::vector<NamedPlan>& plans, const ValidationSummary& s) {
-  base::Json list = base::Json::array();
+base::Json to_json(const std::vector<ValidationRow>& rows, const std::vector<NamedPlan>& plans, const std::optional<Drift>& drift) {
+  const ValidationSummary s = summarize(rows);
+  base::Json list = base::Json::array(), within = base::Json::array();
   for (std::size_t i = 0; i < rows.size(); ++i)
     list.push_back({{"name", rows[i].name},
                     {"plan", plan::to_json(plans[i].plan)},
                     {"predicted", {{"step_time_s", rows[i].predicted_s}, {"peak_memory_bytes", rows[i].predicted_peak_bytes}}},
-                    {"measured", {{"step_time_s", rows[i].measured_s}, {"peak_memory_bytes", rows[i].measured_peak_bytes}}}});
-  return {{"schema", "orrery.validation/1"},
-          {"plans", std::move(list)},
-          {"summary",
-           {{"mean_abs_step_error", s.mean_abs_step_error},
-            {"max_abs_step_error", s.max_abs_step_error},
-            {"max_memory_error", s.max_memory_error},
-            {"regret", s.regret},
-            {"rank_correlation", s.rank_correlation}}}};
+                    {"measured",
+                     {{"step_time_s", rows[i].measured_s()}, {"spread", rows[i].spread()}, {"rounds_s", rows[i].rounds_s}, {"peak_memory_bytes", rows[i].measured_peak_bytes}}}});
+  for (const std::size_t i : s.fastest_within_noise) within.push_back(rows[i].name);
+  base::Json document{{"schema", "orrery.validation/1"},
+                      {"plans", std::move(list)},
+                      {"summary",
+                       {{"mean_abs_step_error", s.step.mean},
+                        {"max_abs_step_error", s.step.largest},
+                        {"max_memory_error", s.max_memory_error},
+                        {"max_memory_shortfall", s.max_memory_shortfall},
+                        {"fastest_within_noise", std::move(within)},
+                        {"regret", s.regret},
+                        {"rank_correlation", s.rank_correlation}}}};
+  if (drift) {
+    const StepErrors corrected = step_errors(rows, drift->ratio());
+    document["drift"] = {{"calibrated", model::to_json(drift->then)}, {"now", model::to_json(drift->now)}, {"ratio", drift->ratio()},
+                         {"mean_abs_step_error", corrected.mean}, {"max_abs_step_error", corrected.largest}};
+  }
+  return document;
 }
 
-void print_table(const std::vector<ValidationRow>& rows, const ValidationSummary& s) {
-  fmt::print("{:<24} {:>12} {:>12} {:>8} {:>12} {:>12} {:>8}\n", "plan", "predicted", "measured", "error", "memory", "measured", "error");
-  const auto most = [](const std::vector<std::int64_t>& v) { return v.empty() ? 0 : *std::max_element(v.begin(), v.end()); };
-  for (const ValidationRow& r : rows)
-    fmt::print("{:<24} {:>12} {:>12} {:>+7.1f}% {:>12} {:>12} {:>7.1f}%\n", r.name, base::to_string(base::Seconds(r.predicted_s)),
-               base::to_string(base::Seconds(r.measured_s)), 100 * r.step_error(), show_bytes(most(r.predicted_peak_bytes)),
-               show_bytes(most(r.measured_peak_bytes)), 100 * r.memory_error());
-  fmt::print("\nstep time: mean |error| {:.1f} %, largest {:.1f} %; regret of the predicted best {:.1f} %; rank correlation {:.2f}; memory: largest error {:.1f} %\n",
-             100 * s.mean_abs_step_error, 100 * s.max_abs_step_error, 100 * s.regret, s.rank_correlation, 100 * s.max_memory_error);
+void print_rows(const std::vector<ValidationRow>& rows, const std::optional<Drift>& drift) {
+  fmt::print("{:<22} {:>10} {:>10} {:>8} {:>8} {:>10} {:>9} {:>9} {:>7}\n", "plan", "predicted", "measured", "spread", "error", "with drift", "memory", "measured", "error");
+  const auto most = [](const std::vector<std::int64_t>& v) { return v.empty() ? 0 : *std::ranges::max_element(v); };
+  for (const ValidationRow& r : rows) {
+    const auto [least, largest] = r.memory_errors();
+    fmt::print("{:<22} {:>10} {:>10} {:>7.1f}% {:>+7.1f}% {:>10} {:>9} {:>9} {:>+6.1f}%\n", r.name, base::to_string(base::Seconds(r.predicted_s)),
+               base::to_string(base::Seconds(r.measured_s())), 100 * r.spread(), 100 * r.step_error(), drift ? fmt::format("{:+.1f}%", 100 * r.step_error(drift->ratio())) : "-",
+               show_bytes(most(r.predicted_peak_bytes)), show_bytes(most(r.measured_peak_bytes)), 100 * (std::abs(least) > largest ? least : largest));
+  }
+}
+
+void print_summary(const std::vector<ValidationRow>& rows, const std::optional<Drift>& drift) {
+  const ValidationSummary s = summarize(rows);
+  std::vector<std::string> within;
+  for (const std::size_t i : s.fastest_within_noise) within.push_back(rows[i].name);
+  fmt::print("\nstep time   mean |error| {:.1f} %, largest {:.1f} %\n", 100 * s.step.mean, 100 * s.step.largest);
+  if (drift) {
+    const StepErrors corrected = step_errors(rows, drift->ratio());
+    fmt::print("with drift  mean |error| {:.1f} %, largest {:.1f} %: predictions times {:.3f}, what the control takes now over what it took at calibration\n", 100 * corrected.mean,
+               100 * corrected.largest, drift->ratio());
+  }
+  fmt::print("choice      predicted best: {}; measured best: {}; regret {:.1f} %; fastest within noise: {}\n", rows[s.chosen].name, rows[s.fastest].name, 100 * s.regret,
+             fmt::join(within, " | "));
+  fmt::print("order       rank correlation {:.2f}\n", s.rank_correlation);
+  fmt::print("memory      largest error {:.1f} %, {}\n", 100 * s.max_memory_error,
+             s.max_memory_shortfall > 0 ? fmt::format("under the measured by up to {:.1f} %", 100 * s.max_memory_shortfall) : "never under the measured");
+  if (!drift) {
+    fmt::print("control     the profile has none: drift of this machine cannot be told from errors; 'orrery calibrate' writes one\n");
+    return;
+  }
+  const auto& [then, now] = *drift;
+  fmt::print("control     a fixed step: {} at calibration (spread {:.1f} %), {} now (spread {:.1f} %)", base::to_string(base::Seconds(then.compute_seconds)), 100 * then.spread,
+             base::to_string(base::Seconds(now.compute_seconds)), 100 * now.spread);
+  if (then.collective_seconds > 0 && now.collective_seconds > 0)
+    fmt::print("; a fixed all-reduce: {}, {}", base::to_string(base::Seconds(then.collective_seconds)), base::to_string(base::Seconds(now.collective_seconds)));
+  fmt::print("\n");
+}
+
+void warn_of_drift(const Drift& drift, const std::string& profile) {
+  const double change = drift.ratio() - 1;
+  if (std::abs(change) <= kDriftOfNote) return;
+  fmt::print(stderr, "warning: this machine is {:.0f} % {} than when {} was calibrated; errors are of both, calibrate again\n", 100 * std::abs(change), change > 0 ? "slower" : "faster", profile);
+}
+
+base::Result<std::vector<plan::Program>> programs_of(const std::vector<NamedPlan>& plans, const model::ModelSpec& model) {
+  std::vector<plan::Program> programs;
+  for (const NamedPlan& p : plans) {
+    TRY(plan::Program program, plan::lower(p.plan, model));
+    TRY_VOID(check_trainable(program));
+    programs.push_back(std::move(program));
+  }
+  return programs;
 }
 
 }  // namespace
 
-base::Result<int> run_validate(const base::Options& options, const Invocation&) {
+base::Result<int> run_validate(const base::Options& options, const Invocation& invocation) {
   const int ranks = static_cast<int>(options.integer("ranks"));
   TRY(const model::ModelSpec model, model::find_model(options.string("model")));
   const std::int64_t sequence = options.has("sequence-length") ? options.integer("sequence-length") : model.max_positions;
   TRY(const model::Precision precision, precision_of(options));
   TRY(const std::vector<NamedPlan> plans, validation_plans(model, options.string("cluster"), ranks, options.integer("global-batch"), sequence, precision,
                                                            static_cast<std::size_t>(options.integer("plans"))));
+  TRY_VOID(check_objective(model));
   TRY(const std::string profile, profile_of_this_machine(options, ranks));
-  TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), 1, profile, precision, sequence, ranks));
-  const ScratchFolder scratch;
-  std::vector<ValidationRow> rows;
-  for (const NamedPlan& p : plans) {
-    TRY(ValidationRow row, predict(p, scene));
-    fmt::print(stderr, "training: {}\n", p.name);
-    TRY_VOID(measure(p, ranks, static_cast<int>(options.integer("steps")), options.string("device"), scratch, row));
-    rows.push_back(std::move(row));
+  TRY(const std::vector<plan::Program> programs, programs_of(plans, model));
+  if (ranks > 1 && !launched_as_rank()) {
+    TRY_VOID(make_scene(options.string("model"), options.string("cluster"), 1, profile, precision, sequence, ranks));  // what is wrong with it is said before ranks start
+    return launch(ranks, invocation.arguments);
   }
-  const ValidationSummary summary = summarize(rows);
-  if (options.flag("json")) print_json(to_json(rows, plans, summary));
-  else print_table(rows, summary);
+  const int rounds = static_cast<int>(options.integer("rounds"));
+  TRY(const RoundsOutcome measured, train_in_rounds_here(programs, {.rounds = rounds, .steps = static_cast<int>(options.integer("steps")), .warmup = 1, .device = options.string("device"),
+                                                                    .precision = precision, .on_round = [&](int r) { fmt::print(stderr, "training: round {} of {}\n", r + 1, rounds); }}));
+  if (!measured.writes) return 0;
+  TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), 1, profile, precision, sequence, ranks));
+  std::vector<ValidationRow> rows;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    TRY(const sim::SimReport report, sim::simulate(programs[i], scene.cost, {}));
+    rows.push_back(predicted(plans[i], report, scene));
+    rows.back().rounds_s = measured.report.programs[i].seconds;
+    rows.back().measured_peak_bytes = measured.report.programs[i].peak_memory_bytes;
+  }
+  std::optional<Drift> drift;
+  if (const auto& p = scene.cost.profile(); p && p->control) drift = {*p->control, measured.report.control};
+  if (drift) warn_of_drift(*drift, profile);
+  if (options.flag("json")) {
+    print_json(to_json(rows, plans, drift));
+    return 0;
+  }
+  print_rows(rows, drift);
+  print_summary(rows, drift);
   return 0;
 }
 

@@ -5,6 +5,8 @@
 #include <functional>
 #include <numeric>
 
+#include "cli/train_log.h"
+
 namespace orrery::cli {
 
 namespace {
@@ -75,11 +77,20 @@ base::Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& mo
   return plans;
 }
 
-double ValidationRow::memory_error() const {
-  double worst = 0;
+double ValidationRow::measured_s() const { return median(rounds_s); }
+
+double ValidationRow::spread() const {
+  const auto [least, most] = std::ranges::minmax(rounds_s);
+  return (most - least) / (2 * measured_s());
+}
+
+std::pair<double, double> ValidationRow::memory_errors() const {
+  std::vector<double> errors;
   for (std::size_t s = 0; s < std::min(predicted_peak_bytes.size(), measured_peak_bytes.size()); ++s)
-    worst = std::max(worst, std::abs(static_cast<double>(predicted_peak_bytes[s]) / static_cast<double>(measured_peak_bytes[s]) - 1.0));
-  return worst;
+    errors.push_back(static_cast<double>(predicted_peak_bytes[s]) / static_cast<double>(measured_peak_bytes[s]) - 1.0);
+  if (errors.empty()) return {0, 0};
+  const auto [least, most] = std::ranges::minmax(errors);
+  return {least, most};
 }
 
 namespace {
@@ -109,18 +120,33 @@ double correlation(const std::vector<double>& a, const std::vector<double>& b) {
 
 }  // namespace
 
+StepErrors step_errors(const std::vector<ValidationRow>& rows, double drift) {
+  StepErrors e;
+  for (const ValidationRow& r : rows) {
+    const double error = std::abs(r.step_error(drift));
+    e.mean += error / static_cast<double>(rows.size());
+    e.largest = std::max(e.largest, error);
+  }
+  return e;
+}
+
 ValidationSummary summarize(const std::vector<ValidationRow>& rows) {
   ValidationSummary s;
+  s.step = step_errors(rows);
   std::vector<double> predicted, measured;
   for (const ValidationRow& r : rows) {
-    s.mean_abs_step_error += std::abs(r.step_error()) / static_cast<double>(rows.size());
-    s.max_abs_step_error = std::max(s.max_abs_step_error, std::abs(r.step_error()));
-    s.max_memory_error = std::max(s.max_memory_error, r.memory_error());
+    const auto [least, most] = r.memory_errors();
+    s.max_memory_error = std::max({s.max_memory_error, std::abs(least), std::abs(most)});
+    s.max_memory_shortfall = std::max(s.max_memory_shortfall, -least);
     predicted.push_back(r.predicted_s);
-    measured.push_back(r.measured_s);
+    measured.push_back(r.measured_s());
   }
-  const auto chosen = std::min_element(predicted.begin(), predicted.end()) - predicted.begin();
-  s.regret = measured[static_cast<std::size_t>(chosen)] / *std::min_element(measured.begin(), measured.end()) - 1.0;
+  s.chosen = static_cast<std::size_t>(std::ranges::min_element(predicted) - predicted.begin());
+  s.fastest = static_cast<std::size_t>(std::ranges::min_element(measured) - measured.begin());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (measured[i] <= measured[s.fastest] * (1 + std::max(rows[i].spread(), rows[s.fastest].spread()))) s.fastest_within_noise.push_back(i);
+  }
+  s.regret = measured[s.chosen] / measured[s.fastest] - 1.0;
   s.rank_correlation = correlation(ranks_of(predicted), ranks_of(measured));
   return s;
 }

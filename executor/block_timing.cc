@@ -1,8 +1,7 @@
 #include "executor/block_timing.h"
 
-#include "executor/device.h"
 #include "executor/microbench.h"
-#include "executor/run.h"
+#include "executor/site.h"
 #include "executor/solo_training.h"
 
 namespace orrery::executor {
@@ -22,11 +21,11 @@ void add_micro_batches(const plan::Program& program, const SoloStep& step, std::
   for (const double t : of) seconds.push_back(t * step.used_seconds / step.wall_seconds);
 }
 
-base::Result<BlockTiming> time_block(const BlockCase& c, model::Precision precision, Communicator& world, CountingAllocator& allocator, c10::Device device) {
+base::Result<BlockTiming> time_block(const BlockCase& c, model::Precision precision, Site& site) {
   TRY(const plan::Program program, program_alone(c.model, c.sequences, c.tokens, precision));
   BlockTiming timing;
   std::vector<double> seconds;
-  TRY_VOID(train_alone(program, c.model.vocab, world, allocator, device, [&](const SoloStep& step) {
+  TRY_VOID(train_alone(site, program, c.model.vocab, [&](const SoloStep& step) {
     const bool first = seconds.empty();
     add_micro_batches(program, step, seconds);
     if (!first) return;
@@ -35,21 +34,17 @@ base::Result<BlockTiming> time_block(const BlockCase& c, model::Precision precis
       if (in_block(program, s) && s.micro_batch == 0 && op.kind == plan::OpKind::kCompute) timing.operations.push_back({program.segments[op.segment], op.phase});
     }
   }));
-  TRY(timing.seconds, mean_over_ranks(world, timing_of(seconds).median));
+  TRY(timing.seconds, mean_over_ranks(*site.communicator, timing_of(seconds).median));
   return timing;
 }
 
 }  // namespace
 
-base::Result<std::vector<BlockTiming>> time_blocks(const std::vector<BlockCase>& cases, const std::string& device_kind, model::Precision precision) {
-  TRY(const Launch launch, detect_launch());
-  TRY(const std::string device_name, resolve_device(device_kind, "auto"));
-  TRY(const c10::Device device, open_device(device_name, launch.local_rank));
-  CountingAllocator& allocator = install_cpu_allocator();
-  TRY(const std::unique_ptr<Communicator> world, make_communicator(resolve_backend("auto", device_name, launch), launch, launch.world_size));
+base::Result<std::vector<BlockTiming>> time_blocks(const std::vector<BlockCase>& cases, const std::string& device, model::Precision precision) {
+  TRY(Site site, open_site(device, "auto"));
   std::vector<BlockTiming> timings;
   for (const BlockCase& c : cases) {
-    TRY(BlockTiming timing, time_block(c, precision, *world, allocator, device));
+    TRY(BlockTiming timing, time_block(c, precision, site));
     timings.push_back(std::move(timing));
   }
   return timings;

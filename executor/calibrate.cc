@@ -5,6 +5,7 @@
 ///  * composition: a whole training step of each focus model and block, measured right after its operators, against the sum of their medians:
 ///    a factor and an overhead per operation (composition.h);
 ///  * launch: that overhead, and time of a step outside its spans, per operation;
+///  * control: a fixed work, timed again and again between all of this (control.h);
 ///  * collectives: every group size that is a power of two up to the number of ranks, neighbours and strided, all groups at once.
 ///
 /// With several ranks every point is measured by all of them at once (medians are averaged over ranks, collectives take the slowest),
@@ -26,7 +27,7 @@
 
 #include "base/text.h"
 #include "executor/composition.h"
-#include "executor/device.h"
+#include "executor/control.h"
 #include "executor/microbench.h"
 #include "executor/solo_training.h"
 #include "plan/lower.h"
@@ -59,12 +60,12 @@ Range range_of(c10::Device device) {
 
 class Calibration {
  public:
-  Calibration(const CalibrateOptions& options, Communicator& communicator, CountingAllocator& allocator, c10::Device device)
-      : options_(options), communicator_(communicator), allocator_(allocator), device_(device), memory_(allocator, device), range_(range_of(device)), begin_(Clock::now()) {
+  Calibration(const CalibrateOptions& options, Site& site)
+      : options_(options), site_(site), communicator_(*site.communicator), device_(site.device), memory_(site.allocator, site.device), range_(range_of(site.device)), begin_(Clock::now()) {
     const unsigned cores = std::thread::hardware_concurrency();
-    oversubscribed_ = device.is_cpu() && static_cast<unsigned>(communicator.world_size()) > cores;
+    oversubscribed_ = device_.is_cpu() && static_cast<unsigned>(communicator_.world_size()) > cores;
     sampling_.cpu_time = oversubscribed_;
-    if (oversubscribed_) ranks_per_core_ = static_cast<double>(communicator.world_size()) / cores;
+    if (oversubscribed_) ranks_per_core_ = static_cast<double>(communicator_.world_size()) / cores;
   }
 
   base::Result<model::Profile> run() {
@@ -72,6 +73,7 @@ class Calibration {
     TRY_VOID(products());
     composition();
     TRY_VOID(collectives());
+    TRY_VOID(control());
     describe();
     return std::move(profile_);
   }
@@ -86,9 +88,9 @@ class Calibration {
   void describe();
 
   base::Result<void> point(const Bench& bench);
+  base::Result<void> control();
   /// Rank 0's clock decides for all, so that all measure the same points.
   base::Result<bool> time_left(double share);
-  base::Result<double> largest_over_ranks(double value);
   void progress(double fraction, const std::string& what) {
     if (options_.on_progress && communicator_.rank() == 0) options_.on_progress(fraction, what);
   }
@@ -105,8 +107,8 @@ class Calibration {
   }
 
   const CalibrateOptions& options_;
+  Site& site_;
   Communicator& communicator_;
-  CountingAllocator& allocator_;
   c10::Device device_;
   DeviceMemory memory_;
   Range range_;
@@ -117,6 +119,7 @@ class Calibration {
   model::Profile profile_;
   std::int64_t samples_ = 0, refused_ = 0;  // of operators, on this rank
   std::vector<ComposedStep> composed_;
+  std::vector<model::Control> controls_;
   std::vector<double> gaps_;  // of each step composed: time outside spans per operation
 };
 
@@ -124,14 +127,6 @@ base::Result<bool> Calibration::time_left(double share) {
   const double spent = std::chrono::duration<double>(Clock::now() - begin_).count();
   TRY(const std::string answer, communicator_.broadcast(spent < share * options_.budget_seconds ? "yes" : "no"));
   return answer == "yes";
-}
-
-base::Result<double> Calibration::largest_over_ranks(double value) {
-  TRY(const auto texts, communicator_.gather(fmt::format("{:.17g}", value)));
-  double most = 0;
-  for (const std::string& t : texts) most = std::max(most, base::parse_real(t).value_or(0));
-  TRY(const std::string largest, communicator_.broadcast(fmt::format("{:.17g}", most)));
-  return base::parse_real(largest).value_or(0);
 }
 
 base::Result<void> Calibration::point(const Bench& bench) {
@@ -144,6 +139,11 @@ base::Result<void> Calibration::point(const Bench& bench) {
   p.samples = t.samples;
   samples_ += t.samples, refused_ += t.refused;
   profile_.operators.push_back(std::move(p));
+  return {};
+}
+
+base::Result<void> Calibration::control() {
+  TRY(controls_.emplace_back(), time_control(site_, precision()));
   return {};
 }
 
@@ -202,6 +202,7 @@ base::Result<void> Calibration::operators() {
   for (const std::int64_t sequences : range_.sequences) {
     for (const model::ModelSpec& model : options_.focus) {
       progress(kOperatorShare * done++ / all, fmt::format("{} at {} sequences", model.name, sequences));
+      TRY_VOID(control());
       for (const plan::Program& program : programs_of(model, precision(), options_.ranks, sequences, tokens_of(model))) {
         if (!left) break;
         TRY(left, operators_of(program));
@@ -212,6 +213,7 @@ base::Result<void> Calibration::operators() {
   for (const BlockCase& block : options_.blocks) {
     if (!left) break;
     progress(kOperatorShare * done++ / all, block.model.name);
+    TRY_VOID(control());
     TRY(const plan::Program program, program_alone(block.model, block.sequences, block.tokens, precision()));
     TRY(left, operators_of(program));
     if (left) TRY_VOID(compose(block));
@@ -247,7 +249,7 @@ base::Result<void> Calibration::compose(const BlockCase& c) {
   TRY(const plan::Program program, program_alone(c.model, c.sequences, c.tokens, precision()));
   std::vector<double> step_seconds, step_gaps;
   ComposedStep composed;
-  TRY_VOID(train_alone(program, c.model.vocab, communicator_, allocator_, device_, [&](const SoloStep& step) {
+  TRY_VOID(train_alone(site_, program, c.model.vocab, [&](const SoloStep& step) {
     double spans = 0, known = 0;
     composed.medians = composed.operations = 0;
     for (const plan::Span& s : step.spans) {
@@ -303,7 +305,7 @@ base::Result<void> Calibration::collectives() {
           TRY(const bool left, time_left(1.0));
           if (!left && !is_coarse(bytes)) continue;
           TRY(const Timing t, time_collective(communicator_, channel, op, bytes, device_, sampling));
-          TRY(const double seconds, largest_over_ranks(t.median));
+          TRY(const double seconds, largest_over_ranks(communicator_, t.median));
           times.points.push_back({bytes, seconds});
         }
         profile_.collectives.push_back(std::move(times));
@@ -313,7 +315,7 @@ base::Result<void> Calibration::collectives() {
   model::CollectiveTimes transfers{.op = model::Collective::kPointToPoint, .size = 2, .stride = 1};
   for (const std::int64_t bytes : sizes) {
     TRY(const Timing t, time_transfer(communicator_, bytes, device_, sampling));
-    TRY(const double seconds, largest_over_ranks(t.median));
+    TRY(const double seconds, largest_over_ranks(communicator_, t.median));
     transfers.points.push_back({bytes, seconds});
   }
   profile_.collectives.push_back(std::move(transfers));
@@ -335,6 +337,7 @@ void Calibration::describe() {
   profile_.name = fmt::format("{} x {} ranks, {}", device_.is_cpu() ? "cpu" : accelerator.model, world, options_.dtype);
   profile_.device = device_.is_cpu() ? "cpu" : accelerator.model;
   profile_.overlaps = !device_.is_cpu();
+  profile_.control = summary_of(controls_);
   profile_.context_bytes = memory_.framework_bytes();
   utsname system{};
   ::uname(&system);
@@ -352,16 +355,10 @@ base::Result<model::Profile> calibrate(const CalibrateOptions& options) {
   if (options.dtype != "fp32" && options.dtype != "bf16") {
     return base::fail(ErrorCode::kBadValue, "dtype '{}' is neither fp32 nor bf16", options.dtype);
   }
-  TRY(const Launch launch, detect_launch());
-  TRY(const std::string device_name, resolve_device(options.device, "auto"));
-  TRY(const c10::Device device, open_device(device_name, launch.local_rank));
-  CountingAllocator& allocator = install_cpu_allocator();
-  TRY(const std::unique_ptr<Communicator> communicator,
-      make_communicator(resolve_backend("auto", device_name, launch), launch, launch.world_size));
-  if (launch.world_size != 1 && launch.world_size != options.ranks) {
-    return base::fail(ErrorCode::kInconsistent, "{} ranks were started to calibrate {}", launch.world_size, options.ranks);
-  }
-  return Calibration(options, *communicator, allocator, device).run();
+  TRY(Site site, open_site(options.device, "auto"));
+  const int started = site.communicator->world_size();
+  if (started != 1 && started != options.ranks) return base::fail(ErrorCode::kInconsistent, "{} ranks were started to calibrate {}", started, options.ranks);
+  return Calibration(options, site).run();
 }
 
 }  // namespace orrery::executor

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <optional>
 
-#include "executor/device.h"
 #include "executor/interpreter.h"
 #include "executor/report.h"
+#include "executor/site.h"
 
 namespace orrery::executor {
 
@@ -17,16 +17,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Everything a run owns, in order of construction.
+/// One Program's training, in order of construction.
 struct Session {
+  Site& site;
   const plan::Program& program;
   const RunOptions& options;
-  std::unique_ptr<Communicator> communicator;
-  Board board;
-  CountingAllocator& allocator;
   DeviceMemory memory;
-  std::optional<TokenData> data;
-  std::unique_ptr<Interpreter> interpreter;
+  std::optional<TokenData> data = {};
+  std::unique_ptr<Interpreter> interpreter = {};
 };
 
 // What every rank must have alike before step 0, or the reason why this one cannot start.
@@ -37,13 +35,13 @@ std::string readiness(const Session& s, const base::Diagnostics& faults) {
 
 /// All ranks leave with the same answer: nothing, or the first fault of the lowest rank that has one.
 base::Result<void> agree(Session& s, const base::Diagnostics& faults) {
-  TRY(const std::vector<std::string> texts, s.communicator->gather(readiness(s, faults)));
+  TRY(const std::vector<std::string> texts, s.site.communicator->gather(readiness(s, faults)));
   std::string verdict;
   for (std::size_t rank = 0; rank < texts.size() && verdict.empty(); ++rank) {
     if (texts[rank].starts_with('!')) verdict = fmt::format("rank {} cannot start: {}", rank, texts[rank].substr(1));
     else if (texts[rank] != texts[0]) verdict = fmt::format("rank {} runs Program {}, rank 0 runs {}", rank, texts[rank], texts[0]);
   }
-  TRY(verdict, s.communicator->broadcast(verdict));
+  TRY(verdict, s.site.communicator->broadcast(verdict));
   if (!faults.empty()) return base::fail(faults);
   if (!verdict.empty()) return base::fail(ErrorCode::kMismatch, "{}", verdict);
   return {};
@@ -52,9 +50,9 @@ base::Result<void> agree(Session& s, const base::Diagnostics& faults) {
 /// Whatever a rank can find wrong by itself, all at once.
 base::Diagnostics prepare(Session& s) {
   base::ErrorSink sink;
-  if (s.communicator->world_size() != s.program.world_size) {
+  if (s.site.communicator->world_size() != s.program.world_size) {
     base::Diagnostic fault = base::make_error(ErrorCode::kInconsistent, "the plan is for {} ranks, and {} were started",
-                                              s.program.world_size, s.communicator->world_size());
+                                              s.program.world_size, s.site.communicator->world_size());
     fault.hint = fmt::format("start it with --ranks {}", s.program.world_size);
     sink.add(std::move(fault));
     return sink.diagnostics();
@@ -70,14 +68,14 @@ base::Diagnostics prepare(Session& s) {
 }
 
 base::Result<StepResult> timed_step(Session& s, int index, bool record) {
-  TRY_VOID(s.communicator->barrier());
+  TRY_VOID(s.site.communicator->barrier());
   const auto begin = Clock::now();
   TRY_VOID(s.interpreter->step(index, record));
   s.memory.synchronize();
-  TRY_VOID(s.communicator->barrier());
+  TRY_VOID(s.site.communicator->barrier());
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   // Exact decimal text: %.17g reads back as the same double.
-  TRY(const std::vector<std::string> parts, s.communicator->gather(fmt::format("{:.17g} {:.17g}", s.interpreter->loss_part(), seconds)));
+  TRY(const std::vector<std::string> parts, s.site.communicator->gather(fmt::format("{:.17g} {:.17g}", s.interpreter->loss_part(), seconds)));
   StepResult result{.step = index, .loss = 0, .seconds = 0};
   for (const std::string& part : parts) {
     double loss = 0, time = 0;
@@ -85,7 +83,7 @@ base::Result<StepResult> timed_step(Session& s, int index, bool record) {
     result.loss += loss;
     result.seconds = std::max(result.seconds, time);
   }
-  TRY(const std::string everywhere, s.communicator->broadcast(fmt::format("{:.17g} {:.17g}", result.loss, result.seconds)));
+  TRY(const std::string everywhere, s.site.communicator->broadcast(fmt::format("{:.17g} {:.17g}", result.loss, result.seconds)));
   ORRERY_CHECK(std::sscanf(everywhere.c_str(), "%lf %lf", &result.loss, &result.seconds) == 2, "'{}'", everywhere);
   return result;
 }
@@ -97,65 +95,74 @@ base::Result<RunReport> train(Session& s, const Hooks& hooks) {
   s.memory.reset_peak();
   for (int step = 0; step < steps; ++step) {
     TRY(const StepResult result, timed_step(s, step, s.options.timeline && step + 1 == steps));
-    if (s.communicator->rank() == 0 && hooks.on_step) hooks.on_step(result);
+    if (s.site.communicator->rank() == 0 && hooks.on_step) hooks.on_step(result);
     report.steps.push_back(result);
   }
   RankReport own;
-  own.stage = s.program.class_of(s.communicator->rank()).stage;
+  own.stage = s.program.class_of(s.site.communicator->rank()).stage;
   own.memory = s.memory.count();
   own.spans = s.interpreter->spans();
   own.samples = s.interpreter->memory();
-  TRY(const std::vector<std::string> texts, s.communicator->gather(to_text(own)));
-  if (s.communicator->rank() != 0) return report;
+  TRY(const std::vector<std::string> texts, s.site.communicator->gather(to_text(own)));
+  if (s.site.communicator->rank() != 0) return report;
   TRY_VOID(merge(texts, s.program, report));
   return report;
 }
 
 /// Ends the job and this process. No destructors: MPI_Finalize would wait for ranks that are stuck.
-[[noreturn]] void leave(Session& s, const base::Diagnostics& diagnostics) {
-  s.communicator->abort(base::exit_code(diagnostics));
+[[noreturn]] void leave(Site& site, const base::Diagnostics& diagnostics) {
+  site.communicator->abort(base::exit_code(diagnostics));
   std::_Exit(base::exit_code(diagnostics));
 }
 
 /// A rank that failed alone takes the others with it: they would wait for it for ever.
-[[noreturn]] void fail_alone(Session& s, const base::Diagnostics& diagnostics) {
-  s.board.fail(diagnostics);
-  if (!s.board.attached()) {
-    fmt::print(stderr, "rank {} failed:\n{}\n", s.communicator->rank(), base::to_string(diagnostics));
+[[noreturn]] void fail_alone(Site& site, const base::Diagnostics& diagnostics) {
+  site.board.fail(diagnostics);
+  if (!site.board.attached()) {
+    fmt::print(stderr, "rank {} failed:\n{}\n", site.communicator->rank(), base::to_string(diagnostics));
     std::fflush(stderr);
   }
-  leave(s, diagnostics);
+  leave(site, diagnostics);
 }
 
 }  // namespace
 
-base::Result<RunReport> run(const plan::Program& program, const RunOptions& options, const Hooks& hooks) {
-  TRY(Launch launch, detect_launch());
-  TRY(const std::string device_name, resolve_device(options.device, options.backend));
-  const std::string backend = resolve_backend(options.backend, device_name, launch);
-  TRY(const at::Device device, open_device(device_name, launch.local_rank));
+base::Result<Site> open_site(const std::string& device, const std::string& backend, int ranks) {
+  TRY(const Launch launch, detect_launch());
+  TRY(const std::string device_name, resolve_device(device, backend));
+  const std::string transport = resolve_backend(backend, device_name, launch);
+  TRY(const c10::Device opened, open_device(device_name, launch.local_rank));
   CountingAllocator& allocator = install_cpu_allocator();
-  TRY(std::unique_ptr<Communicator> communicator, make_communicator(backend, launch, program.world_size));
-  const int rank = communicator->rank();
-  Session s{program, options, std::move(communicator), Board::attach(rank), allocator, DeviceMemory(allocator, device), {}, {}};
+  TRY(std::unique_ptr<Communicator> communicator, make_communicator(transport, launch, ranks > 0 ? ranks : launch.world_size));
+  const bool together = communicator->world_size() > 1 && transport != "stub";
+  Board board = Board::attach(communicator->rank());
+  return Site{opened, std::move(communicator), std::move(board), allocator, together};
+}
 
+base::Result<RunReport> train_at(Site& site, const plan::Program& program, const RunOptions& options, const Hooks& hooks) {
+  Session s{site, program, options, DeviceMemory(site.allocator, site.device)};
   const base::Diagnostics faults = prepare(s);
   if (auto ready = agree(s, faults); !ready) {
-    s.board.fail(ready.error());
-    if (s.board.attached()) leave(s, ready.error());  // the launcher speaks for all
+    site.board.fail(ready.error());
+    if (site.board.attached()) leave(site, ready.error());  // the launcher speaks for all
     return base::fail(ready.error());
   }
-  const bool together = s.communicator->world_size() > 1 && backend != "stub";
-  const InterpreterOptions interpreter_options{.seed = options.seed, .optimizer = options.optimizer, .device = device};
-  auto made = Interpreter::create(program, *s.communicator, *s.data, allocator, s.board, interpreter_options);
+  const InterpreterOptions interpreter_options{.seed = options.seed, .optimizer = options.optimizer, .device = site.device};
+  auto made = Interpreter::create(program, *site.communicator, *s.data, site.allocator, site.board, interpreter_options);
   if (!made) {
-    if (together) fail_alone(s, made.error());
+    if (site.together) fail_alone(site, made.error());
     return base::fail(made.error());
   }
   s.interpreter = *std::move(made);
   base::Result<RunReport> report = train(s, hooks);
-  if (!report && together) fail_alone(s, report.error());
-  s.board.finish();
+  if (!report && site.together) fail_alone(site, report.error());
+  return report;
+}
+
+base::Result<RunReport> run(const plan::Program& program, const RunOptions& options, const Hooks& hooks) {
+  TRY(Site site, open_site(options.device, options.backend, program.world_size));
+  base::Result<RunReport> report = train_at(site, program, options, hooks);
+  site.board.finish();
   return report;
 }
 

@@ -1,6 +1,8 @@
 #include "executor/solo_training.h"
 
+#include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "base/text.h"
 #include "executor/interpreter.h"
@@ -20,21 +22,19 @@ base::Result<plan::Program> program_alone(const model::ModelSpec& model, std::in
   return plan::lower(plan, model);
 }
 
-base::Result<void> train_alone(const plan::Program& program, std::int64_t vocab, Communicator& world, CountingAllocator& allocator, c10::Device device,
-                               const std::function<void(const SoloStep&)>& visit) {
+base::Result<void> train_alone(Site& site, const plan::Program& program, std::int64_t vocab, const std::function<void(const SoloStep&)>& visit) {
   constexpr int kWarm = 2, kSteps = 8;
   TRY(const TokenData data, TokenData::open("", vocab, program.sequence));
   const std::unique_ptr<Communicator> alone = make_self_communicator();
-  Board board = Board::attach(world.rank());
-  TRY(const auto interpreter, Interpreter::create(program, *alone, data, allocator, board, {.seed = 1, .optimizer = {}, .device = device}));
+  TRY(const auto interpreter, Interpreter::create(program, *alone, data, site.allocator, site.board, {.seed = 1, .optimizer = {}, .device = site.device}));
   for (int step = 0; step < kWarm + kSteps; ++step) {
-    TRY_VOID(world.barrier());
+    TRY_VOID(site.communicator->barrier());
     const double cpu = thread_cpu_seconds();
     const auto begin = std::chrono::steady_clock::now();
     TRY_VOID(interpreter->step(step, true));
     const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (step < kWarm) continue;
-    visit({.wall_seconds = wall, .used_seconds = device.is_cpu() ? thread_cpu_seconds() - cpu : wall, .spans = interpreter->spans()});
+    visit({.wall_seconds = wall, .used_seconds = site.device.is_cpu() ? thread_cpu_seconds() - cpu : wall, .spans = interpreter->spans()});
   }
   return {};
 }
@@ -43,12 +43,25 @@ const plan::Op& operation_of(const plan::Program& program, const plan::Span& spa
   return program.templates[plan::TemplateId(span.template_id)].ops[span.template_index];
 }
 
-base::Result<double> mean_over_ranks(Communicator& world, double value) {
+namespace {
+
+/// Every rank's value on rank 0 becomes one value on all ranks.
+base::Result<double> over_ranks(Communicator& world, double value, double (*of)(const std::vector<double>&)) {
   TRY(const auto texts, world.gather(fmt::format("{:.17g}", value)));
-  double sum = 0;
-  for (const std::string& t : texts) sum += base::parse_real(t).value_or(0);
-  TRY(const std::string mean, world.broadcast(fmt::format("{:.17g}", sum / world.world_size())));
-  return base::parse_real(mean).value_or(0);
+  std::vector<double> values;
+  for (const std::string& t : texts) values.push_back(base::parse_real(t).value_or(0));
+  TRY(const std::string answer, world.broadcast(values.empty() ? "" : fmt::format("{:.17g}", of(values))));
+  return base::parse_real(answer).value_or(0);
+}
+
+}  // namespace
+
+base::Result<double> mean_over_ranks(Communicator& world, double value) {
+  return over_ranks(world, value, [](const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size()); });
+}
+
+base::Result<double> largest_over_ranks(Communicator& world, double value) {
+  return over_ranks(world, value, [](const std::vector<double>& v) { return *std::ranges::max_element(v); });
 }
 
 }  // namespace orrery::executor

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "executor/allocator.h"
-#include "executor/communicator.h"
+#include "executor/site.h"
 #include "model/spec.h"
 #include "plan/program.h"
 #include "plan/trace.h"
@@ -23,12 +22,12 @@ struct SoloStep {
   const std::vector<plan::Span>& spans;
 };
 /// Two steps to warm up, then `visit` after each of eight.
-base::Result<void> train_alone(const plan::Program& program, std::int64_t vocab, Communicator& world, CountingAllocator& allocator, c10::Device device,
-                               const std::function<void(const SoloStep&)>& visit);
+base::Result<void> train_alone(Site& site, const plan::Program& program, std::int64_t vocab, const std::function<void(const SoloStep&)>& visit);
 
 const plan::Op& operation_of(const plan::Program& program, const plan::Span& span);
 
-/// The mean of every rank's value, on all ranks.
+/// The mean and the largest of every rank's value, on all ranks.
 base::Result<double> mean_over_ranks(Communicator& world, double value);
+base::Result<double> largest_over_ranks(Communicator& world, double value);
 
 }  // namespace orrery::executor

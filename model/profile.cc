@@ -146,6 +146,16 @@ StepCommunication read_step_communication(const base::Node& node, base::ErrorSin
   return c;
 }
 
+Control read_control(const base::Node& node, base::ErrorSink& sink) {
+  base::Reader r(node, "control", sink);
+  Control c;
+  c.compute_seconds = r.required_double("compute_seconds", kTime);
+  c.collective_seconds = r.optional_double("collective_seconds", kTimeOrZero).value_or(c.collective_seconds);
+  c.spread = r.optional_double("spread", {0.0, 1e6}).value_or(c.spread);
+  r.finish();
+  return c;
+}
+
 /// The same measurement twice: which one holds?
 void check_repeats(base::Reader& r, const Profile& p) {
   const auto check = [&r](std::string_view key, const auto& list, const auto& identity) {
@@ -247,6 +257,7 @@ base::Result<Profile> read_profile(const base::Node& root) {
   p.layers = read_list<LayerTimes>(r, "layers", read_layer);
   p.collectives = read_list<CollectiveTimes>(r, "collectives", read_collective);
   if (const auto step = r.optional_object("step_communication")) p.step_communication = read_step_communication(*step, sink);
+  if (const auto control = r.optional_object("control")) p.control = read_control(*control, sink);
   read_scalars(r, p);
   r.finish();
   if (sink.ok()) check_repeats(r, p);
@@ -256,6 +267,10 @@ base::Result<Profile> read_profile(const base::Node& root) {
 base::Result<Profile> load_profile(const std::string& path) {
   TRY(const base::Node root, base::Node::parse_file(path));
   return read_profile(root);
+}
+
+base::Json to_json(const Control& c) {
+  return {{"compute_seconds", c.compute_seconds}, {"collective_seconds", c.collective_seconds}, {"spread", c.spread}};
 }
 
 base::Json to_json(const Profile& p) {
@@ -282,6 +297,7 @@ base::Json to_json(const Profile& p) {
   if (const StepCommunication& c = p.step_communication; c != StepCommunication{}) {
     json["step_communication"] = {{"factor", c.factor}, {"issue_seconds", c.issue_seconds}, {"fabric_share", c.fabric_share}};
   }
+  if (p.control) json["control"] = to_json(*p.control);
   return json;
 }
 

@@ -78,6 +78,14 @@ struct StepCommunication {
   bool operator==(const StepCommunication&) const = default;
 };
 
+/// What a fixed work took (executor/control.h): how fast the machine was.
+struct Control {
+  double compute_seconds = 0;
+  double collective_seconds = 0;  // 0: one rank
+  double spread = 0;              // of the compute time, timed several times: (largest - smallest) / (2 median)
+  bool operator==(const Control&) const = default;
+};
+
 /// A measured profile (schema `orrery.profile/1`, docs/schemas.md). Any part may be empty: what is missing is priced
 /// from the datasheet, and the prediction says so.
 struct Profile {
@@ -92,6 +100,7 @@ struct Profile {
   std::vector<LayerTimes> layers = {};
   std::vector<CollectiveTimes> collectives = {}; // all_reduce, ..., point_to_point
   StepCommunication step_communication = {};
+  std::optional<Control> control = {};      // of the machine while it was measured
   double overlap_slowdown = 1.0;            // compute and communication that overlap both slow down by this
   bool overlaps = true;                     // false: communication never runs beside compute (one core per rank)
   double launch_seconds = 0;                // overhead of one segment beyond its operators' medians (dispatch, and between segments)
@@ -118,6 +127,7 @@ struct Profile {
 base::Result<Profile> read_profile(const base::Node& root);
 base::Result<Profile> load_profile(const std::string& path);
 base::Json to_json(const Profile& profile);
+base::Json to_json(const Control& control);
 
 /// JSON of a shape: kind and dtype always, other fields only where they differ from SegmentShape{}.
 base::Result<SegmentShape> read_segment_shape(const base::Node& node);

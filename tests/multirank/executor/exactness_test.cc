@@ -6,14 +6,40 @@
 #include <cstdlib>
 
 #include "base/json.h"
+#include "costmodel/cost_model.h"
 #include "plan/check.h"
 #include "plan/memory.h"
 #include "plan_cases_fixture.h"
+#include "sim/simulate.h"
+#include "topologies/local.h"
 
 namespace orrery::executor::testing {
 namespace {
 
 class Exactness : public ::testing::TestWithParam<std::string> {};
+
+/// The simulator's order on a machine where communication never runs beside compute, of the ranks that it simulates.
+std::map<int, std::vector<std::string>> simulated_order(const plan::Program& program, const model::ModelSpec& model) {
+  const model::Profile profile{.name = "one thread for each rank", .overlaps = false, .launch_seconds = 1e-6};  // nothing takes no time
+  topologies::LocalMachine machine;
+  machine.cores = static_cast<std::uint32_t>(program.world_size);
+  machine.hertz = 1e9;
+  machine.fp32_flop_per_cycle = machine.bf16_flop_per_cycle = 32;
+  machine.memory_bytes = std::int64_t{1} << 34;
+  const auto cost = costmodel::CostModel::make(model, topologies::local_topology(machine).value(), profile, {.precision = model::Precision::kFloat32, .sequence = program.sequence}).value();
+  return order_of(program, sim::simulate(program, cost, {.timeline = true}).value().timeline);
+}
+
+void expect_the_simulated_order(const PlanCase& c, const std::string& family, const Curve& together) {
+  SCOPED_TRACE(family);
+  const model::ModelSpec model = small_model(family);
+  const auto simulated = simulated_order(lowered(c, model), model);
+  EXPECT_FALSE(simulated.empty());
+  for (const auto& [rank, order] : simulated) {
+    ASSERT_TRUE(together.order.contains(rank));
+    EXPECT_EQ(together.order.at(rank), order) << "rank " << rank;
+  }
+}
 
 void expect_like_one_process(const PlanCase& c, const std::string& family, const Curve& together) {
   SCOPED_TRACE(family);
@@ -35,11 +61,14 @@ void expect_like_one_process(const PlanCase& c, const std::string& family, const
   std::printf("%-34s %-6s loss %.1e memory %+.2f%%\n", c.name.c_str(), family.c_str(), difference, 100 * memory);
 }
 
-TEST_P(Exactness, LossesEqualOneProcessAndBytesEqualTheProgram) {
+TEST_P(Exactness, LossesEqualOneProcessBytesTheProgramAndOrderTheSimulator) {
   const PlanCase& c = plan_case(GetParam());
   const std::vector<Curve> curves = train_ranks(c);
   ASSERT_EQ(curves.size(), kFamilies.size());
-  for (std::size_t i = 0; i < curves.size(); ++i) expect_like_one_process(c, kFamilies[i], curves[i]);
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    expect_like_one_process(c, kFamilies[i], curves[i]);
+    expect_the_simulated_order(c, kFamilies[i], curves[i]);
+  }
 }
 
 std::vector<std::string> names() {
@@ -72,13 +101,15 @@ TEST(DISABLED_Rank, Trains) {
   ASSERT_NE(name, nullptr) << "run by the tests above";
   RunOptions options = training();
   options.backend = "mpi";
+  options.timeline = true;
   base::Json out;
   for (const char* family : kFamilies) {
-    const base::Result<RunReport> report = run(lowered(plan_case(name), small_model(family)), options);
+    const plan::Program program = lowered(plan_case(name), small_model(family));
+    const base::Result<RunReport> report = run(program, options);
     ASSERT_TRUE(report) << base::to_string(report.error());
     std::vector<double> losses;
     for (const StepResult& s : report->steps) losses.push_back(s.loss);
-    out[family] = {{"losses", losses}, {"peaks", report->peak_memory_bytes}};
+    out[family] = {{"losses", losses}, {"peaks", report->peak_memory_bytes}, {"order", order_of(program, report->timeline)}};
   }
   if (detect_launch()->rank != 0) return;
   const auto written = base::write_json(std::getenv("ORRERY_TEST_OUT"), out);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -236,6 +237,16 @@ RunOptions training() {
   return options;
 }
 
+std::map<int, std::vector<std::string>> order_of(const plan::Program& program, const plan::Timeline& timeline) {
+  std::map<int, std::vector<std::string>> order;
+  for (const plan::Span& s : plan::canonical(timeline).spans) {
+    const plan::Op& op = program.templates[plan::TemplateId(s.template_id)].ops[s.template_index];
+    if (op.kind == plan::OpKind::kExchange && std::ranges::all_of(op.legs, &plan::Leg::send)) continue;
+    order[s.rank].push_back(fmt::format("{} {}.{} layer {} micro-batch {}", s.name, s.template_id, s.template_index, s.layer, s.micro_batch));
+  }
+  return order;
+}
+
 Curve train_alone(const model::ModelSpec& model) {
   at::set_num_threads(1);  // as the ranks have; threads that spin beside them would slow both
   const PlanCase alone = simple("alone", {.micro_batch = kGlobalBatch});
@@ -243,7 +254,7 @@ Curve train_alone(const model::ModelSpec& model) {
   options.backend = "self";
   base::Result<RunReport> report = run(lowered(alone, model), options);
   if (!report) throw std::runtime_error(base::to_string(report.error()));
-  Curve curve{.losses = {}, .peak_memory_bytes = report->peak_memory_bytes};
+  Curve curve{.losses = {}, .peak_memory_bytes = report->peak_memory_bytes, .order = {}};
   for (const StepResult& s : report->steps) curve.losses.push_back(s.loss);
   return curve;
 }
@@ -268,7 +279,7 @@ std::vector<Curve> train_ranks(const PlanCase& plan_case) {
   std::vector<Curve> curves;
   for (const char* family : kFamilies) {
     const base::Json& j = json->at(family);
-    curves.push_back({j.at("losses").get<std::vector<double>>(), j.at("peaks").get<std::vector<std::int64_t>>()});
+    curves.push_back({j.at("losses").get<std::vector<double>>(), j.at("peaks").get<std::vector<std::int64_t>>(), j.at("order").get<decltype(Curve::order)>()});
   }
   return curves;
 }

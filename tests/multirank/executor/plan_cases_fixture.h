@@ -2,6 +2,7 @@
 /// Plans that must train like one process, by name, on two small models.
 #include <array>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,11 @@ RunOptions training();
 struct Curve {
   std::vector<double> losses;
   std::vector<std::int64_t> peak_memory_bytes;  // by stage
+  std::map<int, std::vector<std::string>> order;  // of the last step, by rank; of several ranks
 };
+/// What each rank did, in order of its beginning: "name template.index layer l micro-batch m". Without sends: they are left behind, and their spans in the
+/// simulator begin when the receiver comes.
+std::map<int, std::vector<std::string>> order_of(const plan::Program& program, const plan::Timeline& timeline);
 /// One process, in this process.
 Curve train_alone(const model::ModelSpec& model);
 inline constexpr std::array<const char*, 2> kFamilies{"gpt2", "llama"};

@@ -101,6 +101,7 @@ class Draw {
     p.overlap_slowdown = 1.0 + rng_.uniform01();
     p.overlaps = flag();
     p.launch_seconds = flag() ? 0 : seconds();
+    if (flag()) p.control = Control{.compute_seconds = seconds(), .collective_seconds = flag() ? 0 : seconds(), .spread = rng_.uniform01()};
     p.context_bytes = between(0, std::int64_t{1} << 40);
     return p;
   }

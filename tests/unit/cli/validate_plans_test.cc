@@ -33,16 +33,40 @@ TEST(ValidationPlans, NoneAtAllIsAnError) {
   EXPECT_FALSE(validation_plans(model, "local", 7, 5, 128, model::Precision::kFloat32, 8));
 }
 
-ValidationRow row(double predicted, double measured) { return {"p", predicted, measured, {110}, {100}}; }
+ValidationRow row(double predicted, std::vector<double> rounds) { return {"p", predicted, std::move(rounds), {110, 99}, {100, 100}}; }
+
+TEST(ValidationRow, MeasuredIsTheMedianOfTheRoundsAndSpreadHalfTheirRange) {
+  const ValidationRow r = row(3, {2.2, 2.0, 1.9, 5.0, 2.0});
+  EXPECT_DOUBLE_EQ(r.measured_s(), 2.0);
+  EXPECT_DOUBLE_EQ(r.spread(), (5.0 - 1.9) / 4.0);
+  EXPECT_DOUBLE_EQ(r.step_error(), 0.5);
+  EXPECT_NEAR(r.step_error(0.8), 0.2, 1e-12);  // a machine that is faster now than it was calibrated
+  EXPECT_NEAR(r.memory_errors().first, -0.01, 1e-12);
+  EXPECT_NEAR(r.memory_errors().second, 0.1, 1e-12);
+}
 
 TEST(ValidationSummary, OfThreePlansByHand) {
   // The predicted best (2) really takes 4, the measured best takes 2: regret 1.
-  const auto s = summarize({row(2, 4), row(3, 2), row(4, 5)});
-  EXPECT_DOUBLE_EQ(s.mean_abs_step_error, (0.5 + 0.5 + 0.2) / 3);
-  EXPECT_DOUBLE_EQ(s.max_abs_step_error, 0.5);
+  const std::vector<ValidationRow> rows{row(2, {4}), row(3, {2}), row(4, {5})};
+  const auto s = summarize(rows);
+  EXPECT_DOUBLE_EQ(s.step.mean, (0.5 + 0.5 + 0.2) / 3);
+  EXPECT_DOUBLE_EQ(s.step.largest, 0.5);
+  EXPECT_DOUBLE_EQ(step_errors(rows, 2.0).largest, 2.0);
+  EXPECT_EQ(s.chosen, 0U);
+  EXPECT_EQ(s.fastest, 1U);
+  EXPECT_EQ(s.fastest_within_noise, std::vector<std::size_t>{1});
   EXPECT_DOUBLE_EQ(s.regret, 1.0);
   EXPECT_NEAR(s.max_memory_error, 0.1, 1e-12);
+  EXPECT_NEAR(s.max_memory_shortfall, 0.01, 1e-12);
   EXPECT_DOUBLE_EQ(s.rank_correlation, 0.5);   // ranks 0 1 2 against 1 0 2
+}
+
+TEST(ValidationSummary, PlansCloserThanTheirRoundsAreFastestWithinNoiseAndRegretCountsAllTheSame) {
+  // Medians 100, 102, 104; spreads 1 %, 2.5 %, 1 %: the second is within its own spread of the first, the third is not.
+  const auto s = summarize({row(102, {99, 100, 101}), row(101, {99.45, 102, 104.55}), row(104, {103, 104, 105})});
+  EXPECT_EQ(s.fastest_within_noise, (std::vector<std::size_t>{0, 1}));
+  EXPECT_EQ(s.chosen, 1U);
+  EXPECT_NEAR(s.regret, 0.02, 1e-12);
 }
 
 }  // namespace

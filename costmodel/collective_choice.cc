@@ -13,7 +13,7 @@ using Op = model::Collective;
 
 std::size_t at(Protocol p) { return static_cast<std::size_t>(p); }
 
-int log2_of(int n) { return std::bit_width(static_cast<unsigned>(n)) - 1; }
+int log2_of(int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n))) - 1; }
 
 /// The rate itself where nothing limits it.
 double limited(double rate, base::BytesPerSecond limit, double channels = 1) { return limit.raw() > 0 ? std::min(rate, limit.raw() * channels) : rate; }

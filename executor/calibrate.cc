@@ -202,7 +202,7 @@ base::Result<void> Calibration::operators() {
   for (const std::int64_t sequences : range_.sequences) {
     for (const model::ModelSpec& model : options_.focus) {
       progress(kOperatorShare * done++ / all, fmt::format("{} at {} sequences", model.name, sequences));
-      TRY_VOID(control());
+      if (left) TRY_VOID(control());
       for (const plan::Program& program : programs_of(model, precision(), options_.ranks, sequences, tokens_of(model))) {
         if (!left) break;
         TRY(left, operators_of(program));

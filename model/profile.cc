@@ -146,6 +146,14 @@ StepCommunication read_step_communication(const base::Node& node, base::ErrorSin
   return c;
 }
 
+Spread read_spread(const base::Node& node, base::ErrorSink& sink) {
+  base::Reader r(node, "spread", sink);
+  Spread spread;
+  for (const auto& [name, field] : kSpreadFields) spread.*field = r.optional_double(name, {0.0, 2.0}).value_or(0.0);
+  r.finish();
+  return spread;
+}
+
 /// The same measurement twice: which one holds?
 void check_repeats(base::Reader& r, const Profile& p) {
   const auto check = [&r](std::string_view key, const auto& list, const auto& identity) {
@@ -247,6 +255,7 @@ base::Result<Profile> read_profile(const base::Node& root) {
   p.layers = read_list<LayerTimes>(r, "layers", read_layer);
   p.collectives = read_list<CollectiveTimes>(r, "collectives", read_collective);
   if (const auto step = r.optional_object("step_communication")) p.step_communication = read_step_communication(*step, sink);
+  if (const auto spread = r.optional_object("spread")) p.spread = read_spread(*spread, sink);
   read_scalars(r, p);
   r.finish();
   if (sink.ok()) check_repeats(r, p);
@@ -281,6 +290,9 @@ base::Json to_json(const Profile& p) {
   if (p.framework) json["framework"] = to_json(*p.framework);
   if (const StepCommunication& c = p.step_communication; c != StepCommunication{}) {
     json["step_communication"] = {{"factor", c.factor}, {"issue_seconds", c.issue_seconds}, {"fabric_share", c.fabric_share}};
+  }
+  if (p.spread) {
+    for (const auto& [name, field] : kSpreadFields) json["spread"][std::string(name)] = (*p.spread).*field;
   }
   return json;
 }

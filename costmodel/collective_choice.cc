@@ -112,7 +112,7 @@ std::string_view to_string(Algorithm algorithm) {
   return "?";
 }
 
-std::int64_t ring_steps(Op op, int ranks) {
+std::int64_t ring_steps(Op op, std::int64_t ranks) {
   switch (op) {
     case Op::kAllReduce: return 2 * (ranks - 1);
     case Op::kAllGather:

@@ -36,7 +36,7 @@ struct GroupOnMachine {
 };
 
 /// Steps of a ring: 2(n-1), n-1 or 1.
-[[nodiscard]] std::int64_t ring_steps(model::Collective op, int ranks);
+[[nodiscard]] std::int64_t ring_steps(model::Collective op, std::int64_t ranks);
 
 /// 0, 1, 2: one host, two, more.
 [[nodiscard]] std::size_t scale_of(int hosts);

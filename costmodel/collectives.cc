@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/sim_time.h"
+#include "costmodel/collective_choice.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -18,18 +19,6 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 /// Largest n such that rates stay exact integers of bytes per second.
 constexpr double kMaxRate = 9e18;
-
-std::int64_t steps(Collective op, std::int64_t n) {
-  switch (op) {
-    case Collective::kAllReduce: return 2 * (n - 1);
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kBroadcast: return n - 1;
-    case Collective::kAllToAll:
-    case Collective::kPointToPoint: return 1;
-  }
-  ORRERY_CHECK(false, "collective out of range");
-}
 
 /// What every rank sends, in n-ths of a byte.
 std::int64_t wire_parts(Collective op, std::int64_t n, std::int64_t bytes) {
@@ -280,16 +269,16 @@ std::int64_t CollectivePrices::least_share(const PathLoads& loads, std::int64_t 
 /// Latency, wire bytes and measured cap; no links yet.
 Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const {
   const std::int64_t n = group.size;
-  Transfer t{.latency_ps = steps(op, n) * alpha_ps, .wire_bytes = wire(op, n, bytes)};
+  Transfer t{.latency_ps = ring_steps(op, n) * alpha_ps, .wire_bytes = wire(op, n, bytes)};
   const model::CollectiveTimes* entry = find(op, n, group.stride, hosts);
   if (entry != nullptr) {
-    apply(*entry, bytes, steps(op, n), t);
+    apply(*entry, bytes, ring_steps(op, n), t);
   } else if (op == Collective::kAllGather || op == Collective::kReduceScatter) {
     entry = find(Collective::kAllReduce, n, group.stride, hosts);
     if (entry != nullptr) {
       // Half of the all-reduce of the same tensor: half the steps, half the wire bytes, the same bus bandwidth.
       Transfer whole{.latency_ps = 2 * t.latency_ps, .wire_bytes = wire(Collective::kAllReduce, n, bytes)};
-      apply(*entry, bytes, steps(Collective::kAllReduce, n), whole);
+      apply(*entry, bytes, ring_steps(Collective::kAllReduce, n), whole);
       t.latency_ps = ceil_div(whole.latency_ps, 2);
       t.rate_cap = whole.rate_cap;
     }

@@ -19,13 +19,7 @@ constexpr std::int64_t kMessage = 1'000'000;
 /// Four hosts of one device; 0 and 1 on the left switch, 2 and 3 on the right one, one trunk between the switches.
 topologies::Topology dumbbell() {
   topologies::TopologyBuilder b("dumbbell");
-  topologies::DeviceModel model;
-  model.name = "test device";
-  model.peak_fp32 = model.peak_bf16 = base::FlopsPerSecond(1e12);
-  model.memory_bandwidth = base::BytesPerSecond(1e12);
-  model.memory_bytes = std::int64_t{1} << 34;
-  model.source = "made up";
-  const auto index = b.add_model(model);
+  const auto index = testing::test_device(b);
   const auto left = b.add_vertex(topologies::VertexKind::kSwitch, "left", topologies::kNoHost), right = b.add_vertex(topologies::VertexKind::kSwitch, "right", topologies::kNoHost);
   for (std::uint32_t host = 0; host < 4; ++host) {
     b.add_duplex(b.add_device("gpu", host, index), host < 2 ? left : right, 10 * kTrunk, base::Seconds(0), "cable");

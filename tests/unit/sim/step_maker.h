@@ -15,17 +15,22 @@ namespace orrery::sim::testing {
 
 inline constexpr std::int64_t kMicrosecond = 1'000'000;  // ps
 
-/// `n` devices on one host, each with one link up to a switch and one down: a message crosses two links.
-inline topologies::Topology star(int n, std::int64_t bytes_per_second, std::int64_t link_latency_ns) {
-  using base::Seconds;
-  topologies::TopologyBuilder b("star");
+/// The kind of device that hand-made clusters have.
+inline auto test_device(topologies::TopologyBuilder& b) {
   topologies::DeviceModel model;
   model.name = "test device";
   model.peak_fp32 = model.peak_bf16 = base::FlopsPerSecond(1e12);
   model.memory_bandwidth = base::BytesPerSecond(1e12);
   model.memory_bytes = std::int64_t{1} << 34;
   model.source = "made up";
-  const auto index = b.add_model(model);
+  return b.add_model(model);
+}
+
+/// `n` devices on one host, each with one link up to a switch and one down: a message crosses two links.
+inline topologies::Topology star(int n, std::int64_t bytes_per_second, std::int64_t link_latency_ns) {
+  using base::Seconds;
+  topologies::TopologyBuilder b("star");
+  const auto index = test_device(b);
   const auto hub = b.add_vertex(topologies::VertexKind::kSwitch, "hub", 0);
   for (int i = 0; i < n; ++i) {
     const auto device = b.add_device(fmt::format("gpu[{}]", i), 0, index);

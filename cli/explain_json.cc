@@ -96,7 +96,7 @@ base::Json mark_json(const search::MemoryMark& m) {
 base::Json explanation_json(const Explanation& e, const costmodel::CostModel& cost) {
   base::Json j = account_json(e.plan);
   j["schema"] = "orrery.explanation/1";
-  j["origin"] = origin_json(cost);
+  j["origin"] = origin_json(cost, {e.uncertainty, e.band});
   j["limits"] = limits_json(e);
   j["search_status"] = std::string(search::to_string(e.search_status));
   j["others"] = base::Json::array();
@@ -120,7 +120,7 @@ base::Json explanation_json(const Explanation& e, const costmodel::CostModel& co
   if (e.memory_marks.enough) j["memory_marks"]["enough"] = mark_json(*e.memory_marks.enough);
   if (e.release) j["release"] = {{"what", e.release->what}, {"gain", share(e.release->gain_ppm)}, {"then", bound_word(e.release->then)}};
   j["sensitivity"] = {{"changes", what_ifs_json(e)}, {"elasticities", elasticities}};
-  j["stability"] = {{"verdict", std::string(search::to_string(e.stability))}, {"gap_ps", e.gap_ps}, {"least_sure", e.least_sure ? base::Json{{"plan", one_line(e.least_sure->plan)}, {"gap_ps", e.least_sure->gap_ps}, {"shared_error_ps", e.least_sure->shared_error_ps}} : base::Json()}, {"band", static_cast<double>(e.uncertainty.band_ppm) / 1e6}, {"source", e.uncertainty.source}};
+  j["stability"] = {{"verdict", std::string(search::to_string(e.stability))}, {"gap_ps", e.gap_ps}, {"least_sure", e.least_sure ? base::Json{{"plan", one_line(e.least_sure->plan)}, {"gap_ps", e.least_sure->gap_ps}, {"share_faster", e.least_sure->share_faster}} : base::Json()}};
   j["relaxations"] = relaxations_json(e.relaxations);
   j["problem_relaxations"] = relaxations_json(e.problem_relaxations);
   return j;

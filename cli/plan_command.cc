@@ -108,13 +108,20 @@ void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
     fmt::print(stderr, "  would fit with {}{}\n", r.change, r.step_time_ps > 0 ? fmt::format(": {} a step", show_time(r.step_time_ps)) : "");
 }
 
-void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& cost, double seconds) {
+/// Of a runner-up that was drawn with the first.
+std::string describe_share(const AnswerDoubt& doubt, std::size_t runner_up) {
+  if (runner_up >= doubt.share_faster.size()) return "";
+  const double share = doubt.share_faster[runner_up];
+  return fmt::format(", {}faster in {:.0f} % of the draws", costmodel::within_error(share) ? "within the error: " : "", 100 * share);
+}
+
+void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& cost, const AnswerDoubt& doubt, double seconds) {
   const search::Candidate& best = answer.candidates.front();
   fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()), sim::to_text(best.report));
   std::int64_t peak = 0;
   for (const sim::StageReport& s : best.report.stages) peak = std::max(peak, s.peak_memory_bytes);
   fmt::print("memory: {} of {} at the fullest stage\n", show_bytes(peak), show_bytes(answer.certificate.memory_limit_bytes));
-  fmt::print("prices: {}\n{}\n", describe_origin(cost), describe_band(cost, best.report.step_time_ps));
+  fmt::print("prices: {}\n{}\n", describe_origin(cost), describe_band(doubt.best, best.report.step_time_ps));
   const double gap = 100 * answer.certificate.gap;
   fmt::print("search: {} in {:.3f} s: {} problems, {} states\n",
              answer.status == search::Status::kBudget ? fmt::format("stopped at --max-states (the optimum of its cost model is at most {:.2f} % less)", gap)
@@ -127,8 +134,8 @@ void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& 
   if (answer.candidates.size() > 1) fmt::print("\nrunners-up, the best of each shape that was simulated ({} pairs changed order; explain looks further):\n", answer.order_changes);
   for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
     const search::Candidate& c = answer.candidates[i];
-    fmt::print("  {:>10}  (+{:.1f} %)  {}\n", show_time(c.report.step_time_ps),
-               100.0 * (static_cast<double>(c.report.step_time_ps) / static_cast<double>(best.report.step_time_ps) - 1.0), one_line(c.plan));
+    fmt::print("  {:>10}  (+{:.1f} %{})  {}\n", show_time(c.report.step_time_ps),
+               100.0 * (static_cast<double>(c.report.step_time_ps) / static_cast<double>(best.report.step_time_ps) - 1.0), describe_share(doubt, i - 1), one_line(c.plan));
   }
 }
 
@@ -171,7 +178,11 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
   progress.clear();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.flag("check") && !answer.candidates.empty()) TRY_VOID(check_certificate(answer, scene.cost));
-  if (options.flag("json")) print_json(to_json(answer, scene.cost, seconds));
+  std::optional<AnswerDoubt> doubt;
+  if (!answer.candidates.empty()) {
+    TRY(doubt, doubt_of(answer, scene.cost));
+  }
+  if (options.flag("json")) print_json(to_json(answer, scene.cost, doubt, seconds));
   if (answer.status == search::Status::kInfeasible) {
     print_infeasible(answer, answer.certificate.memory_limit_bytes);
     return 2;
@@ -180,7 +191,7 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
     fmt::print(stderr, "--max-states {} ended the search before it found a plan\n", request.max_states);
     return 0;
   }
-  if (!options.flag("json")) print_answer(answer, scene.cost, seconds);
+  if (!options.flag("json")) print_answer(answer, scene.cost, *doubt, seconds);
   if (options.has("out")) {
     TRY_VOID(base::write_json(options.string("out"), plan::to_json(answer.candidates.front().plan)));
     fmt::print(stderr, "plan written to {}\n", options.string("out"));

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "base/units.h"
-#include "costmodel/uncertainty.h"
 #include "search/explain/account.h"
 #include "search/proof/certificate_json.h"
 
@@ -155,21 +154,38 @@ std::string describe_origin(const costmodel::CostModel& cost) {
   return fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()), origin_word(cost.communication_origin()));
 }
 
-std::string describe_band(const costmodel::CostModel& cost, std::int64_t step_ps) {
-  const costmodel::Uncertainty u = costmodel::uncertainty_of(cost);
-  const auto off = static_cast<std::int64_t>(static_cast<double>(step_ps) * static_cast<double>(u.band_ppm) / 1e6);
-  return fmt::format("band: {} to {} (±{:.1f} %: {})", show_time(step_ps - off), show_time(step_ps + off), static_cast<double>(u.band_ppm) / 1e4, u.source);
+std::string percents(const costmodel::Band& band) { return fmt::format("{:+.1f} %, {:+.1f} %", 100 * (band.low - 1), 100 * (band.high - 1)); }
+
+std::string describe_band(const Doubt& doubt, std::int64_t step_ps) {
+  const auto at = [&](double share) { return show_time(std::llround(static_cast<double>(step_ps) * share)); };
+  return fmt::format("band: {} to {} ({}: {})", at(doubt.band.low), at(doubt.band.high), percents(doubt.band), doubt.uncertainty.source);
 }
 
 base::Json origin_json(const costmodel::CostModel& cost) {
-  const costmodel::Uncertainty u = costmodel::uncertainty_of(cost);
-  return {{"compute", origin_word(cost.compute_origin())},
-          {"communication", origin_word(cost.communication_origin())},
-          {"band", {{"coverage", 0.8}, {"share", static_cast<double>(u.band_ppm) / 1e6}, {"source", u.source}}}};
+  return {{"compute", origin_word(cost.compute_origin())}, {"communication", origin_word(cost.communication_origin())}};
 }
 
-base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost, double seconds) {
-  base::Json j{{"schema", "orrery.answer/1"}, {"status", std::string(search::to_string(answer.status))}, {"origin", origin_json(cost)}};
+base::Json origin_json(const costmodel::CostModel& cost, const Doubt& doubt) {
+  base::Json j = origin_json(cost), spread = base::Json::object();
+  for (const auto& [name, field] : model::kSpreadFields) spread[std::string(name)] = doubt.uncertainty.spread.*field;
+  j["band"] = {{"coverage", costmodel::kCoverage}, {"low", doubt.band.low}, {"high", doubt.band.high}, {"source", doubt.uncertainty.source}, {"spread", spread}};
+  return j;
+}
+
+base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer, const costmodel::CostModel& cost) {
+  constexpr std::size_t kDrawn = 3;
+  AnswerDoubt doubt{.best = {costmodel::uncertainty_of(cost), {}}, .share_faster = {}};
+  std::vector<const plan::Plan*> plans;
+  for (std::size_t i = 0; i < std::min(kDrawn, answer.candidates.size()); ++i) plans.push_back(&answer.candidates[i].plan);
+  TRY(const auto draws, costmodel::drawn_steps(cost, plans, costmodel::draw_errors(doubt.best.uncertainty.spread)));
+  doubt.best.band = costmodel::band_of(draws.front());
+  const auto step = [&](std::size_t i) { return costmodel::DrawnStep{answer.candidates[i].report.step_time_ps, draws[i]}; };
+  for (std::size_t i = 1; i < draws.size(); ++i) doubt.share_faster.push_back(costmodel::share_faster(step(i), step(0)));
+  return doubt;
+}
+
+base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost, const std::optional<AnswerDoubt>& doubt, double seconds) {
+  base::Json j{{"schema", "orrery.answer/1"}, {"status", std::string(search::to_string(answer.status))}, {"origin", doubt ? origin_json(cost, doubt->best) : origin_json(cost)}};
   j["search"] = {{"seconds", seconds},
                  {"states", answer.states},
                  {"problems", answer.problems},
@@ -187,6 +203,7 @@ base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel&
     for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
       const search::Candidate& c = answer.candidates[i];
       j["alternatives"].push_back({{"plan", plan::to_json(c.plan)}, {"predicted", sim::to_json(c.report)}, {"closed_form_ps", c.closed_form_ps}});
+      if (doubt && i <= doubt->share_faster.size()) j["alternatives"].back()["share_faster"] = doubt->share_faster[i - 1];
     }
   }
   if (answer.status == search::Status::kInfeasible) {

@@ -1,8 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
+#include "costmodel/uncertainty.h"
 #include "plan/plan.h"
 #include "search/proof/certificate_check.h"
 #include "search/planner.h"
@@ -22,13 +25,28 @@ std::string one_line(const plan::Plan& plan);
 
 /// Where prices came from: "compute measured, communication measured".
 std::string describe_origin(const costmodel::CostModel& cost);
-/// "band: 3.71 s to 4.37 s (±8.2 %: why)": where the step time lies with a chance of 80 % (costmodel/uncertainty.h).
-std::string describe_band(const costmodel::CostModel& cost, std::int64_t step_ps);
+/// How far a prediction may be off: costmodel/uncertainty.h.
+struct Doubt {
+  costmodel::Uncertainty uncertainty;
+  costmodel::Band band;
+};
+/// "-7.3 %, +8.2 %".
+std::string percents(const costmodel::Band& band);
+/// "band: 3.71 s to 4.37 s (-7.3 %, +8.2 %: why)": where the step time lies with a chance of 80 %.
+std::string describe_band(const Doubt& doubt, std::int64_t step_ps);
 
-/// {"compute": "measured" | "datasheet", "communication": ...}
+/// {"compute": "measured" | "datasheet", "communication": ...}; with a doubt its "band" as well.
 base::Json origin_json(const costmodel::CostModel& cost);
+base::Json origin_json(const costmodel::CostModel& cost, const Doubt& doubt);
 
-base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost, double seconds);
+/// An answer's first plan and runners-up in the same draws of the errors of prices.
+struct AnswerDoubt {
+  Doubt best;
+  std::vector<double> share_faster;  // [runner-up] of the draws in which it is faster than the first; those beyond the end were not drawn
+};
+base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer, const costmodel::CostModel& cost);
+
+base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost, const std::optional<AnswerDoubt>& doubt, double seconds);
 
 /// {"schema": "orrery.check/1", "holds": …}
 base::Json to_json(const search::CheckReport& report);

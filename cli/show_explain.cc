@@ -143,7 +143,7 @@ class Page {
   [[nodiscard]] bool close(const Account& other) const { return (e_.plan.step_ps() - other.step_ps()) * 100 < e_.plan.step_ps(); }
   [[nodiscard]] std::string doubt(const Account& other) const {
     if (!close(other)) return "";
-    return fmt::format(" No step time is known to better than ±{:.1f} %.", static_cast<double>(e_.uncertainty.band_ppm) / 1e4);
+    return fmt::format(" Step times are known to {}; which of two is the faster is better known (How sure).", percents(e_.band));
   }
   [[nodiscard]] std::string why_not() const {
     if (!e_.versus) return "Name one: --versus tp=8,pp=1 (the best plan with these values) or --versus mine.json.";
@@ -368,20 +368,20 @@ class Page {
   }
   /// The same question for every plan: does the order of the fastest and the others survive wrong prices?
   [[nodiscard]] std::string order_test() const {
-    const double band = static_cast<double>(e_.uncertainty.band_ppm) / 1e4;
     const bool leads = e_.limits.fits() && first();
     const std::string who = leads ? "this plan leads A" : "A leads the next";
     const search::LeastSure& other = *e_.least_sure;
-    std::string text = fmt::format("  {} by {}. If every price of one kind (computation, tensor communication, ...) is wrong by {:.1f} % in two plans at once,\n  ", who, time_.show(time_.ticks(e_.gap_ps)), band);
+    std::string text = fmt::format("  {} by {}. Of {} draws of errors of the prices, the same for all plans,\n  ", who, time_.show(time_.ticks(e_.gap_ps)), costmodel::kDraws);
+    const double share = 100 * other.share_faster;
     switch (e_.stability) {
-      case search::Stability::kCertain: return text + "the order holds against every plan above, and also if two steps are wrong independently\n";
-      case search::Stability::kLikely: return text + "the order holds against every plan above (if two steps are wrong independently, it may turn)\n";
+      case search::Stability::kCertain: return text + "none puts another of the closest plans first\n";
+      case search::Stability::kLikely: return text + fmt::format("{:.0f} % put {} first, the others fewer\n", share, name(other.plan));
       case search::Stability::kOpen: break;
     }
-    return text + fmt::format("the order may turn: measure {} and {}, which is {} behind and may gain {}\n", leads ? "this plan" : "A", name(other.plan), time_.show(time_.ticks(other.gap_ps)), time_.show(time_.ticks(other.shared_error_ps)));
+    return text + fmt::format("{:.0f} % put {} first, which is {} behind: they are within the error of each other, measure both\n", share, name(other.plan), time_.show(time_.ticks(other.gap_ps)));
   }
   [[nodiscard]] std::string trust() const {
-    std::string text = fmt::format("How sure\n  prices: {}\n  a step time is known to ±{:.1f} %: {}\n", describe_origin(cost_), static_cast<double>(e_.uncertainty.band_ppm) / 1e4, e_.uncertainty.source);
+    std::string text = fmt::format("How sure\n  prices: {}\n  the step time is known to {} (80 %): {}\n", describe_origin(cost_), percents(e_.band), e_.uncertainty.source);
     if (e_.search_status == search::Status::kOptimal) text += "  the search proved that no plan of its space is cheaper by its cost formula than the one it simulated first; the simulator orders what is simulated\n";
     if (e_.least_sure) text += order_test();
     std::optional<double> worst;

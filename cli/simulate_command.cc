@@ -61,6 +61,7 @@ const base::CommandSpec& simulate_spec() {
                   {.name = "seed", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 0, .max = 1 << 30, .help = "of jitter and simulated failures (default: the scenario's)"},
                   {.name = "html", .value_name = "FILE", .help = "write a page to look at: timeline, memory, links (opens from disk)"},
                   {.name = "table", .value_name = "ROWS.csv", .help = "evaluate one plan a row; options above are for empty cells"},
+                  {.name = "bands", .type = OptionType::kFlag, .help = "with --table: add the 80 % band of each row"},
                   {.name = "out", .value_name = "RESULTS.csv", .help = "where the results of --table go (default: stdout)"},
                   {.name = "threads", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = 256, .help = "rows of --table, runs of --monte-carlo in parallel"}}};
   return kSpec;
@@ -179,7 +180,7 @@ base::Result<int> run_table(const base::Options& o) {
     d.hint = "a table has one plan a row, and its results are a table";
     return base::fail(std::move(d));
   }
-  TableRequest request{.rows_file = o.string("table"), .out_file = o.has("out") ? o.string("out") : "", .profile = o.has("profile") ? o.string("profile") : "", .defaults = {}};
+  TableRequest request{.rows_file = o.string("table"), .out_file = o.has("out") ? o.string("out") : "", .profile = o.has("profile") ? o.string("profile") : "", .bands = o.flag("bands"), .defaults = {}};
   if (o.has("memory")) request.memory_limit_bytes = static_cast<std::int64_t>(o.bytes("memory").raw());
   request.threads = static_cast<int>(o.integer("threads"));
   TableDefaults& d = request.defaults;
@@ -201,7 +202,7 @@ base::Result<void> check_company(const base::Options& o) {
     const char *option, *needs, *or_needs;
   };
   for (const Company c : {Company{"monte-carlo", "scenario", nullptr}, Company{"checkpoint-time", "mtbf", nullptr}, Company{"restart-time", "mtbf", nullptr},
-                          Company{"checkpoint-interval", "mtbf", nullptr}, Company{"seed", "scenario", "mtbf"}}) {
+                          Company{"checkpoint-interval", "mtbf", nullptr}, Company{"bands", "table", nullptr}, Company{"seed", "scenario", "mtbf"}}) {
     if (!o.given(c.option) || o.has(c.needs) || (c.or_needs && o.has(c.or_needs))) continue;
     return base::fail(base::ErrorCode::kUsage, "--{} says something about --{}{}, which is missing", c.option, c.needs, c.or_needs ? fmt::format(" or --{}", c.or_needs) : "");
   }
@@ -249,13 +250,14 @@ struct Prediction {
   sim::SimReport report;
   std::optional<sim::ScenarioOutcome> scenario;
   base::Json goodput;
+  Doubt doubt;
 };
 
 base::Result<Prediction> predict(const base::Options& o, const Subject& subject, const plan::Program& program) {
   const costmodel::CostModel& cost = subject.scene.cost;
   TRY(const std::optional<sim::Scenario> scenario, scenario_of(o, cost.topology()));
   const sim::SimOptions show{.timeline = o.has("trace"), .picture = o.has("html")};
-  Prediction p;
+  Prediction p{.report = {}, .scenario = {}, .goodput = {}, .doubt = {costmodel::uncertainty_of(cost), {}}};
   if (scenario) {
     const int draws = o.has("monte-carlo") ? static_cast<int>(o.integer("monte-carlo")) : 0;
     TRY(Jobs jobs, jobs_of(o, subject, program, *scenario));
@@ -265,6 +267,7 @@ base::Result<Prediction> predict(const base::Options& o, const Subject& subject,
   } else {
     TRY(p.report, sim::simulate(program, cost, show));
   }
+  TRY(p.doubt.band, costmodel::band_of(cost, subject.plan, p.doubt.uncertainty.spread));
   if (const auto failures = failures_of(o, scenario)) {
     const std::uint64_t seed = scenario && !o.given("seed") ? scenario->jitter.seed : static_cast<std::uint64_t>(o.integer("seed"));
     p.goodput = goodput_of(*failures, subject.plan.world_size(), seed);
@@ -293,14 +296,14 @@ base::Result<int> run_simulate(const base::Options& options, const Invocation&) 
     TRY_VOID(base::write_file_atomic(options.string("html"), page));
   }
   if (options.flag("json")) {
-    base::Json document({{"schema", "orrery.simulation/1"}, {"status", fits ? "ok" : "infeasible"}, {"plan", plan::to_json(plan)}, {"predicted", sim::to_json(report)}, {"origin", origin_json(scene.cost)},
+    base::Json document({{"schema", "orrery.simulation/1"}, {"status", fits ? "ok" : "infeasible"}, {"plan", plan::to_json(plan)}, {"predicted", sim::to_json(report)}, {"origin", origin_json(scene.cost, predicted.doubt)},
                 {"memory_limit_bytes", limit}, {"shortfall_bytes", fits ? 0 : peak - limit}, {"program_fingerprint", program.fingerprint()}});
     if (!predicted.goodput.is_null()) document["goodput"] = predicted.goodput;
     if (predicted.scenario) document["scenario"] = sim::to_json(*predicted.scenario);
     print_json(document);
   } else {
     fmt::print("{}\n{}\nprices: {}\n{}\n{}", describe(plan, scene.cost.topology().device_count()), sim::to_text(report), describe_origin(scene.cost),
-               describe_band(scene.cost, report.step_time_ps), scenario);
+               describe_band(predicted.doubt, report.step_time_ps), scenario);
     if (!predicted.goodput.is_null()) fmt::print("{}", describe_goodput(predicted.goodput));
   }
   if (options.has("trace")) fmt::print(stderr, "timeline written to {}: open it at ui.perfetto.dev\n", options.string("trace"));

@@ -12,6 +12,7 @@
 #include "cli/inputs.h"
 #include "cli/show.h"
 #include "costmodel/profiles.h"
+#include "costmodel/uncertainty.h"
 #include "plan/expand.h"
 #include "plan/lower.h"
 #include "sim/simulate.h"
@@ -27,6 +28,7 @@ constexpr std::int64_t kMaxOperations = 100'000'000;
 struct Evaluation {
   std::int64_t step_ps = 0, peak_bytes = 0, limit_bytes = 0;
   double mfu = 0;
+  costmodel::Band band;
 };
 
 /// A row, read as far as it goes: a plan on a cluster, or what is wrong with it.
@@ -68,8 +70,11 @@ class Worker {
       return base::fail(std::move(d));
     }
     TRY(const sim::SimReport report, sim::simulate(program, *cost_));
-    Evaluation e{.step_ps = report.step_time_ps, .mfu = report.mfu};
+    Evaluation e{.step_ps = report.step_time_ps, .mfu = report.mfu, .band = {}};
     for (const sim::StageReport& s : report.stages) e.peak_bytes = std::max(e.peak_bytes, s.peak_memory_bytes);
+    if (request_.bands) {
+      TRY(e.band, costmodel::band_of(*cost_, plan, costmodel::uncertainty_of(*cost_).spread));
+    }
     e.limit_bytes = request_.memory_limit_bytes > 0 ? request_.memory_limit_bytes : job.cluster->device_model(0).memory_bytes;
     return e;
   }
@@ -138,7 +143,7 @@ struct Counts {
 };
 
 /// The cells that a row adds, in the order of table_results(); faults go to stderr as well.
-std::vector<std::string> result_cells(const Job& job, const std::string& file, Counts& counts) {
+std::vector<std::string> result_cells(const Job& job, const std::string& file, bool bands, Counts& counts) {
   if (!*job.result) {
     ++counts.faulty;
     const base::Diagnostics faults = placed(job.result->error(), file, job.record->line);
@@ -146,14 +151,20 @@ std::vector<std::string> result_cells(const Job& job, const std::string& file, C
     std::string message;
     for (const base::Diagnostic& d : faults) message += (message.empty() ? "" : " | ") + base::to_string(d);
     std::replace(message.begin(), message.end(), '\n', ' ');
-    return {"", "", "", "error", message};
+    std::vector<std::string> cells{"", "", "", "error", message};
+    cells.resize(cells.size() + (bands ? table_bands().size() : 0));
+    return cells;
   }
   const Evaluation& e = **job.result;
   const bool fits = e.peak_bytes <= e.limit_bytes;
   ++(fits ? counts.ok : counts.out_of_memory);
   std::string message = job.row.note;
   if (!fits) message += fmt::format("{}needs {} of {}", message.empty() ? "" : "; ", show_bytes(e.peak_bytes), show_bytes(e.limit_bytes));
-  return {fmt::format("{}", static_cast<double>(e.step_ps) / 1e12), fmt::format("{}", e.peak_bytes), fmt::format("{}", e.mfu), fits ? "ok" : "out_of_memory", message};
+  const double seconds = static_cast<double>(e.step_ps) / 1e12;
+  std::vector<std::string> cells{fmt::format("{}", seconds), fmt::format("{}", e.peak_bytes), fmt::format("{}", e.mfu), fits ? "ok" : "out_of_memory", message};
+  for (const double share : {e.band.low, e.band.high})
+    if (bands) cells.push_back(fmt::format("{:.6g}", seconds * share));
+  return cells;
 }
 
 }  // namespace
@@ -169,9 +180,11 @@ base::Result<int> simulate_table(const TableRequest& request) {
   std::vector<Job> jobs = read_jobs(csv, header, request, clusters);
   evaluate(jobs, request);
 
+  std::vector<std::string> columns = table_results();
+  columns.insert(columns.end(), table_bands().begin(), table_bands().end());
   std::vector<bool> kept;  // results of an earlier run give way to the new ones
-  for (const base::CsvCell& cell : csv.records[0].cells)
-    kept.push_back(std::find(table_results().begin(), table_results().end(), base::trim(cell.text)) == table_results().end());
+  for (const base::CsvCell& cell : csv.records[0].cells) kept.push_back(std::find(columns.begin(), columns.end(), base::trim(cell.text)) == columns.end());
+  if (!request.bands) columns.resize(table_results().size());
   std::string out;
   const auto write = [&](const base::CsvRecord& record, const std::vector<std::string>& added) {
     std::string line;
@@ -180,9 +193,9 @@ base::Result<int> simulate_table(const TableRequest& request) {
     for (std::size_t i = 0; i < added.size(); ++i) line += (i > 0 ? "," : "") + base::csv_cell(added[i]);
     out += line + csv.line_end;
   };
-  write(csv.records[0], table_results());
+  write(csv.records[0], columns);
   Counts counts;
-  for (const Job& job : jobs) write(*job.record, result_cells(job, request.rows_file, counts));
+  for (const Job& job : jobs) write(*job.record, result_cells(job, request.rows_file, request.bands, counts));
   if (request.out_file.empty()) fmt::print("{}", out);
   if (!request.out_file.empty()) TRY_VOID(base::write_file_atomic(request.out_file, out));
   fmt::print(stderr, "{} rows: {} ok, {} out of memory, {} with faults\n", jobs.size(), counts.ok, counts.out_of_memory, counts.faulty);

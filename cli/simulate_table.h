@@ -11,6 +11,7 @@ struct TableRequest {
   std::string profile;              // for all rows; empty: datasheet prices
   std::int64_t memory_limit_bytes = 0;  // 0: of each row's device
   int threads = 1;
+  bool bands = false;               // adds the columns of table_bands()
   TableDefaults defaults;
 };
 

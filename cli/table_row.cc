@@ -24,6 +24,11 @@ const std::vector<std::string>& table_results() {
   return kResults;
 }
 
+const std::vector<std::string>& table_bands() {
+  static const std::vector<std::string> kBands{"step_time_low_s", "step_time_high_s"};
+  return kBands;
+}
+
 base::Result<TableHeader> read_table_header(const base::CsvRecord& record, const std::string& file, std::vector<std::string>& notes) {
   if (record.fault) return base::fail(*record.fault);
   const std::vector<std::string>& known = table_columns();

@@ -25,8 +25,9 @@ namespace orrery::cli {
 
 /// Columns that are read; docs/schemas.md says what an empty cell means.
 const std::vector<std::string>& table_columns();
-/// Columns that are written.
+/// Columns that are written; and with --bands.
 const std::vector<std::string>& table_results();
+const std::vector<std::string>& table_bands();
 
 /// What empty cells mean beyond the table of columns: options of the command line.
 struct TableDefaults {

@@ -139,8 +139,8 @@ std::int64_t Transfer::duration_ps() const {
 }
 
 CollectivePrices::CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured,
-                                   RateScale scale, model::StepCommunication step)
-    : topology_(&topology), measured_(std::move(measured)), scale_(scale), step_(step) {
+                                   RateScale scale, model::StepCommunication step, TimeFactors errors)
+    : topology_(&topology), measured_(std::move(measured)), scale_(scale), step_(step), errors_(errors) {
   for (auto& entry : measured_) make_monotone(entry.points);
 }
 
@@ -205,13 +205,14 @@ const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t
 }
 
 Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) const {
-  if (measured) transfer.latency_ps = ceil_ratio(transfer.latency_ps, step_.factor);
+  const double factor = (measured ? step_.factor : 1) * (hosts > 1 ? errors_.across_hosts : errors_.in_hosts);
+  transfer.latency_ps = ceil_ratio(transfer.latency_ps, factor);
   transfer.latency_ps += base::ceil_ps(base::Seconds(step_.issue_seconds));
   constexpr std::int64_t kMillion = 1'000'000;
   const std::int64_t ppm = hosts > 1 ? scale_.across_hosts_ppm : scale_.in_hosts_ppm;
   if (transfer.rate_cap == 0) return transfer;
   const auto scaled = static_cast<__int128>(transfer.rate_cap) * ppm / kMillion;
-  const auto cap = scaled * kMillion / ppm_of(step_.factor);
+  const auto cap = scaled * kMillion / ppm_of(factor);
   transfer.rate_cap = static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
   return transfer;
 }

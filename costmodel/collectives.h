@@ -47,6 +47,11 @@ struct RateScale {
   std::int64_t across_hosts_ppm = 1'000'000;
 };
 
+/// Errors of a draw (price_factors.h): latencies and measured times take so many times as long. The rates of links are the topology's.
+struct TimeFactors {
+  double in_hosts = 1, across_hosts = 1;
+};
+
 /// What the time of a collective depends on beside its bytes: found once, then any number of sizes are priced by arithmetic.
 struct PathSummary {
   std::int64_t alpha_ps = 0;               // largest latency of a route
@@ -65,7 +70,8 @@ struct PathLoads {
 class CollectivePrices {
  public:
   /// The topology must outlive this object.
-  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured, RateScale scale = {}, model::StepCommunication step = {});
+  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured, RateScale scale = {}, model::StepCommunication step = {},
+                   TimeFactors errors = {});
 
   [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
                                     int rank_count, Senders senders = Senders::kOfClass) const;
@@ -103,7 +109,7 @@ class CollectivePrices {
   [[nodiscard]] Paths exchange_paths(int first_rank, int rank_count, int peer_offset) const;
   [[nodiscard]] Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const;
   [[nodiscard]] Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const;
-  /// Measured entries by scale_ and the step's factor; any operation with what the host adds.
+  /// Measured entries by scale_ and the step's factor; any operation by its error and with what the host adds.
   [[nodiscard]] Transfer in_step(Transfer transfer, bool measured, int hosts) const;
   void sort(std::vector<topologies::LinkId>& crossed) const;
   [[nodiscard]] PathLoads counted(Paths paths) const;
@@ -114,6 +120,7 @@ class CollectivePrices {
   std::vector<model::CollectiveTimes> measured_;
   RateScale scale_;
   model::StepCommunication step_;
+  TimeFactors errors_;
 };
 
 }  // namespace orrery::costmodel

@@ -165,12 +165,23 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model, c
   return prices;
 }
 
+ComputePrices ComputePrices::drawn(const PriceFactors& errors) const {
+  ComputePrices other(*this);
+  other.errors_ = errors;
+  other.launch_seconds_ *= errors.launches;
+  if (!surface_) return other;
+  other.surface_ = surface_->drawn(errors);
+  for (Point& p : other.points_) p.roofline = other.base_seconds(p.shape, p.phase);
+  return other;
+}
+
 double ComputePrices::seconds(const SegmentShape& shape, Phase phase) const {
   const double roofline = base_seconds(shape, phase);
   if (roofline == 0) return 0;
-  if (const auto measured = operator_seconds(shape, phase)) return composition_factor_ * *measured + launch_seconds_;
-  if (layers_) return roofline_.seconds(shape, phase) * layers_->factor(shape, phase);
-  return surface_ ? roofline + launch_seconds_ : roofline;
+  const double own = errors_.of_shape(shape, phase), error = own * errors_.of_kind(shape.kind);
+  if (const auto measured = operator_seconds(shape, phase)) return error * composition_factor_ * *measured + launch_seconds_;
+  if (layers_) return error * roofline_.seconds(shape, phase) * layers_->factor(shape, phase);
+  return surface_ ? own * roofline + launch_seconds_ : error * roofline;  // a surface has its kinds' errors in it
 }
 
 double ComputePrices::base_seconds(const SegmentShape& shape, Phase phase) const {

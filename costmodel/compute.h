@@ -37,6 +37,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "costmodel/price_factors.h"
 #include "costmodel/surface.h"
 #include "model/profile.h"
 #include "model/segment.h"
@@ -78,6 +79,9 @@ class ComputePrices {
   static base::Result<ComputePrices> make(const model::ModelSpec& model, const topologies::Topology& topology,
                                           const std::optional<model::Profile>& profile, model::Precision precision);
 
+  /// The same prices times the errors of a draw, whatever their source.
+  [[nodiscard]] ComputePrices drawn(const PriceFactors& errors) const;
+
   [[nodiscard]] double seconds(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] PriceSource source(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] const Roofline& roofline() const { return roofline_; }
@@ -112,6 +116,7 @@ class ComputePrices {
   double composition_factor_ = 1.0;
   double launch_seconds_ = 0;
   std::optional<LayerCalibration> layers_;
+  PriceFactors errors_;
 };
 
 }  // namespace orrery::costmodel

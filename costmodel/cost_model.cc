@@ -71,6 +71,13 @@ topologies::Topology in_step(topologies::Topology topology, const model::StepCom
   return topology.with_level_rates(std::llround(kPerMillion / step.factor), std::llround(kPerMillion * step.fabric_share));
 }
 
+/// Of a profile that may be absent; what the host adds errs as its launches do.
+model::StepCommunication step_of(const std::optional<model::Profile>& profile, const PriceFactors& errors) {
+  model::StepCommunication step = profile ? profile->step_communication : model::StepCommunication{};
+  step.issue_seconds *= errors.launches;
+  return step;
+}
+
 topologies::Topology scaled_links(const topologies::Topology& topology, const SpeedScale& s) {
   switch (s.bandwidth_of) {
     case Carrier::kAll: return topology.with_link_rates(s.bandwidth_ppm);
@@ -85,15 +92,16 @@ topologies::Topology scaled_links(const topologies::Topology& topology, const Sp
 
 struct CostModel::State {
   State(model::ModelSpec m, topologies::Topology t, std::optional<model::Profile> p, CostModelOptions o, ComputePrices c,
-        SpeedScale s = {})
+        SpeedScale s = {}, PriceFactors e = {})
       : model(std::move(m)),
         topology(std::move(t)),
         profile(std::move(p)),
         options(o),
         scale(std::move(s)),
+        errors(e),
         compute(std::move(c)),
         collectives(topology, profile ? profile->collectives : std::vector<model::CollectiveTimes>{}, measured_rates(scale),
-                    profile ? profile->step_communication : model::StepCommunication{}) {}
+                    step_of(profile, errors), {errors.in_hosts, errors.fabric}) {}
   State(const State&) = delete;  // collectives refers to topology
   State& operator=(const State&) = delete;
 
@@ -102,6 +110,7 @@ struct CostModel::State {
   std::optional<model::Profile> profile;
   CostModelOptions options;
   SpeedScale scale;
+  PriceFactors errors;
   ComputePrices compute;
   CollectivePrices collectives;
 };
@@ -125,6 +134,15 @@ CostModel CostModel::scaled(const SpeedScale& scale) const {
   CostModel made;
   made.state_ = std::make_shared<const State>(state_->model, scaled_links(state_->topology, scale),
                                               state_->profile, state_->options, state_->compute, scale);
+  return made;
+}
+
+CostModel CostModel::drawn(const PriceFactors& errors) const {
+  ORRERY_CHECK(state_->scale == SpeedScale{} && state_->errors == PriceFactors{}, "prices are scaled once");
+  const auto rate_ppm = [](double time) { return std::max<std::int64_t>(std::llround(kPerMillion / time), 1); };
+  CostModel made;
+  made.state_ = std::make_shared<const State>(state_->model, state_->topology.with_level_rates(rate_ppm(errors.in_hosts), rate_ppm(errors.fabric)),
+                                              state_->profile, state_->options, state_->compute.drawn(errors), SpeedScale{}, errors);
   return made;
 }
 
@@ -225,6 +243,10 @@ std::string CostModel::fingerprint() const {
   if (state_->scale != SpeedScale{}) {
     digest.add(state_->scale.compute_ppm).add(state_->scale.bandwidth_ppm);
     digest.add(static_cast<int>(state_->scale.bandwidth_of)).add(state_->scale.link_kind);
+  }
+  if (const PriceFactors& e = state_->errors; e != PriceFactors{}) {
+    for (const double factor : {e.products, e.attention, e.streams, e.launches, e.in_hosts, e.fabric, e.operators}) digest.add(factor);
+    digest.add(e.seed);
   }
   return digest.hex();
 }

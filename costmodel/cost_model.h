@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "costmodel/collectives.h"
 #include "costmodel/compute.h"
+#include "costmodel/price_factors.h"
 #include "costmodel/transfer.h"
 #include "model/profile.h"
 #include "model/spec.h"
@@ -46,6 +47,9 @@ class CostModel {
 
   /// The same model and profile on a machine of other speed. @pre this one is not scaled; both ppm > 0.
   [[nodiscard]] CostModel scaled(const SpeedScale& scale) const;
+
+  /// The same with the errors of a draw in its prices. @pre not scaled.
+  [[nodiscard]] CostModel drawn(const PriceFactors& errors) const;
 
   /// The same model and profile on the same machine with other links (Topology::with_links). @pre not scaled; as many devices.
   [[nodiscard]] CostModel on(topologies::Topology changed) const;

@@ -1,7 +1,6 @@
 #include "costmodel/profiles.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include "base/data_dir.h"
@@ -42,8 +41,8 @@ model::Profile in_training(model::Profile device, const model::Profile& software
   device.framework = software.framework;
   if (device.framework && flash) device.framework->attention = model::AttentionKernel::kFlash, device.framework->dropout = false;
   device.composition_factor = software.composition_factor;
-  // A step is never better known than its products, nor than published steps were.
-  device.composition_residual = std::hypot(software.composition_residual, device.surfaces.empty() ? 0.0 : device.surfaces.front().residual);
+  device.spread = software.spread;
+  if (device.spread && !device.surfaces.empty()) device.spread->operators = device.surfaces.front().residual;
   device.step_communication = software.step_communication;
   return device;
 }

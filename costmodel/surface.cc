@@ -28,14 +28,6 @@ constexpr double kLossPasses = 4;            // of the segments: max, sum, read 
 bool has_b(Phase p) { return p == Phase::kB || p == Phase::kBG; }
 bool has_g(Phase p) { return p == Phase::kG || p == Phase::kBG; }
 
-bool is_linear(SegmentKind kind) {
-  switch (kind) {
-    case SegmentKind::kQkv: case SegmentKind::kProjection: case SegmentKind::kMlpIn: case SegmentKind::kMlpOut:
-    case SegmentKind::kExpertIn: case SegmentKind::kExpertOut: case SegmentKind::kLogits: return true;
-    default: return false;
-  }
-}
-
 /// Kernels that an eager framework issues for a phase of a segment beside attention: counts of Megatron-LM's calls (arXiv 1909.08053's code,
 /// fused bias, dropout and residual; fused AdamW over lists of tensors; vocabulary-parallel loss in plain operations).
 int kernels(const SegmentShape& s, Phase phase) {
@@ -66,15 +58,25 @@ SurfacePrices::SurfacePrices(model::ComputeSurface surface, std::optional<model:
       framework_(framework.value_or(model::Framework{})),
       peak_(rates.peak.raw()),
       bandwidth_(rates.memory_bandwidth.raw()),
-      composition_(composition) {
+      products_(composition),
+      attention_(composition) {
   ORRERY_CHECK(peak_ > 0 && bandwidth_ > 0);
   for (std::size_t j = 0; j < tile_rates_.size(); ++j) tile_rates_[j] = surface_.product.efficiency * peak_ * std::pow(surface_.product.half_tile, static_cast<double>(j));
+}
+
+SurfacePrices SurfacePrices::drawn(const PriceFactors& errors) const {
+  SurfacePrices other(*this);
+  other.products_ *= errors.products;
+  other.attention_ *= errors.attention;
+  other.streams_ *= errors.streams;
+  other.framework_.kernel_seconds *= errors.launches;
+  return other;
 }
 
 double SurfacePrices::issued(double seconds, int count) const { return std::max(seconds, count * framework_.kernel_seconds); }
 
 double SurfacePrices::copy_seconds(double bytes, int count) const {
-  return issued(bytes / (surface_.stream.efficiency * bandwidth_) + surface_.product.launch_seconds, count);
+  return issued(streams_ * (bytes / (surface_.stream.efficiency * bandwidth_) + surface_.product.launch_seconds), count);
 }
 
 /// Trilinear in logarithms: the product of hat functions of the two knots around each size.
@@ -125,7 +127,7 @@ double SurfacePrices::product_seconds(std::int64_t m, std::int64_t n, std::int64
   const double larger = std::max(best, memory), ratio = std::min(best, memory) / larger;
   const double load = larger * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
   const double sustained = p.throttle > 0 ? load * std::pow(1 + load / kThrottleSeconds, p.throttle) : load;
-  return composition_ * (p.launch_seconds + sustained) * std::exp(correction(rows * count, columns, depth));
+  return products_ * (p.launch_seconds + sustained) * std::exp(correction(rows * count, columns, depth));
 }
 
 double SurfacePrices::linear(const SegmentShape& s, Phase phase) const {
@@ -147,8 +149,8 @@ double SurfacePrices::flash(const SegmentShape& s, Phase phase) const {
   const double e = number(model::element_bytes(s.dtype)), share = cut_by_mask(s) ? 0.5 : 1.0;
   const double traffic = e * b * d * (2 * n * q + 2 * a.key_weight * v * r) / (a.memory_efficiency * bandwidth_);
   const double products = 4 * share * b * n * q * r * d / (a.efficiency * peak_), serial = a.seconds_per_token * r;
-  if (phase == Phase::kF) return issued(composition_ * (a.launch_seconds + serial + traffic + products), 2);
-  return issued(composition_ * (a.launch_seconds + 2 * serial + 2 * traffic + 2.5 * products / a.backward_efficiency), 4);
+  if (phase == Phase::kF) return issued(attention_ * (a.launch_seconds + serial + traffic + products), 2);
+  return issued(attention_ * (a.launch_seconds + 2 * serial + 2 * traffic + 2.5 * products / a.backward_efficiency), 4);
 }
 
 double SurfacePrices::explicit_attention(const SegmentShape& s, Phase phase) const {
@@ -175,15 +177,16 @@ double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
     bytes += (phase == Phase::kF ? 0.5 : 2.5) * tensor;
   }
   const double arithmetic = work.flops.raw() / (kVectorEfficiency * peak_);
-  return issued(std::max(arithmetic, bytes / (efficiency * bandwidth_)) + surface_.product.launch_seconds, kernels(s, phase));
+  return issued(streams_ * (std::max(arithmetic, bytes / (efficiency * bandwidth_)) + surface_.product.launch_seconds), kernels(s, phase));
 }
 
 double SurfacePrices::seconds(const SegmentShape& shape, Phase phase) const {
   const auto work = model::work(shape, phase);
   if (work.flops.raw() == 0 && work.bytes.raw() == 0) return 0;
-  if (is_linear(shape.kind)) return linear(shape, phase);
-  if (shape.kind == SegmentKind::kAttention || shape.kind == SegmentKind::kAttentionBlock) {
-    return framework_.attention == model::AttentionKernel::kExplicit ? explicit_attention(shape, phase) : flash(shape, phase);
+  switch (work_kind(shape.kind)) {
+    case WorkKind::kProduct: return linear(shape, phase);
+    case WorkKind::kAttention: return framework_.attention == model::AttentionKernel::kExplicit ? explicit_attention(shape, phase) : flash(shape, phase);
+    case WorkKind::kStream: break;
   }
   return stream(shape, phase);
 }

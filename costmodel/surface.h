@@ -36,6 +36,7 @@
 #include <optional>
 
 #include "base/units.h"
+#include "costmodel/price_factors.h"
 #include "model/segment.h"
 #include "model/surface.h"
 
@@ -50,6 +51,9 @@ struct DeviceRates {
 class SurfacePrices {
  public:
   SurfacePrices(model::ComputeSurface surface, std::optional<model::Framework> framework, DeviceRates rates, double composition = 1);
+
+  /// The same surface with prices that err; `operators` is not its business.
+  [[nodiscard]] SurfacePrices drawn(const PriceFactors& errors) const;
 
   /// Zero for a phase without work. Never less than one launch otherwise.
   [[nodiscard]] double seconds(const model::SegmentShape& shape, model::Phase phase) const;
@@ -69,7 +73,8 @@ class SurfacePrices {
   model::ComputeSurface surface_;
   model::Framework framework_;
   double peak_ = 0, bandwidth_ = 0;         // FLOP/s, bytes/s
-  double composition_ = 1;
+  double products_ = 1, attention_ = 1;     // in a step / alone
+  double streams_ = 1;
   std::array<double, 4> tile_rates_{};      // FLOP/s of all units, by halvings of the largest tile
 };
 

@@ -156,6 +156,14 @@ Control read_control(const base::Node& node, base::ErrorSink& sink) {
   return c;
 }
 
+Spread read_spread(const base::Node& node, base::ErrorSink& sink) {
+  base::Reader r(node, "spread", sink);
+  Spread spread;
+  for (const auto& [name, field] : kSpreadFields) spread.*field = r.optional_double(name, {0.0, 2.0}).value_or(0.0);
+  r.finish();
+  return spread;
+}
+
 /// The same measurement twice: which one holds?
 void check_repeats(base::Reader& r, const Profile& p) {
   const auto check = [&r](std::string_view key, const auto& list, const auto& identity) {
@@ -258,6 +266,7 @@ base::Result<Profile> read_profile(const base::Node& root) {
   p.collectives = read_list<CollectiveTimes>(r, "collectives", read_collective);
   if (const auto step = r.optional_object("step_communication")) p.step_communication = read_step_communication(*step, sink);
   if (const auto control = r.optional_object("control")) p.control = read_control(*control, sink);
+  if (const auto spread = r.optional_object("spread")) p.spread = read_spread(*spread, sink);
   read_scalars(r, p);
   r.finish();
   if (sink.ok()) check_repeats(r, p);
@@ -298,6 +307,9 @@ base::Json to_json(const Profile& p) {
     json["step_communication"] = {{"factor", c.factor}, {"issue_seconds", c.issue_seconds}, {"fabric_share", c.fabric_share}};
   }
   if (p.control) json["control"] = to_json(*p.control);
+  if (p.spread) {
+    for (const auto& [name, field] : kSpreadFields) json["spread"][std::string(name)] = (*p.spread).*field;
+  }
   return json;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/config.h"
@@ -86,6 +88,17 @@ struct Control {
   bool operator==(const Control&) const = default;
 };
 
+/// What predictions from a profile err by, source by source: 80 % of ln(true / price) lie within ± the share. Sources: costmodel/price_factors.h;
+/// `step`: all prices of a step alike. docs/models/uncertainty.md.
+struct Spread {
+  double operators = 0, products = 0, attention = 0, streams = 0, launches = 0, in_hosts = 0, fabric = 0, step = 0;
+  bool operator==(const Spread&) const = default;
+};
+/// The fields by name, in the order of the schema.
+inline constexpr std::array<std::pair<std::string_view, double Spread::*>, 8> kSpreadFields{
+    {{"operators", &Spread::operators}, {"products", &Spread::products}, {"attention", &Spread::attention}, {"streams", &Spread::streams},
+     {"launches", &Spread::launches}, {"in_hosts", &Spread::in_hosts}, {"fabric", &Spread::fabric}, {"step", &Spread::step}}};
+
 /// A measured profile (schema `orrery.profile/1`, docs/schemas.md). Any part may be empty: what is missing is priced
 /// from the datasheet, and the prediction says so.
 struct Profile {
@@ -101,6 +114,7 @@ struct Profile {
   std::vector<CollectiveTimes> collectives = {}; // all_reduce, ..., point_to_point
   StepCommunication step_communication = {};
   std::optional<Control> control = {};      // of the machine while it was measured
+  std::optional<Spread> spread = {};        // none: derived from the residuals and percentiles above (costmodel/uncertainty.h)
   double overlap_slowdown = 1.0;            // compute and communication that overlap both slow down by this
   bool overlaps = true;                     // false: communication never runs beside compute (one core per rank)
   double launch_seconds = 0;                // overhead of one segment beyond its operators' medians (dispatch, and between segments)

@@ -21,6 +21,7 @@ SOFTWARE = ROOT / "costmodel/profiles/software/training-step.json"
 PLACES = {"composition": ("composition_factor",), "kernel_seconds": ("framework", "kernel_seconds"), "collective_factor": ("step_communication", "factor"),
           "issue_seconds": ("step_communication", "issue_seconds"), "fabric_share": ("step_communication", "fabric_share")}
 NAMES = tuple(PLACES)
+COVERAGE = 0.8  # of a band
 
 
 def rows():
@@ -36,6 +37,17 @@ def constants(left_out=None):
     return {name: software[place[0]] if len(place) == 1 else software[place[0]][place[1]] for name, place in PLACES.items()}
 
 
+def folds():
+    """0 or 1 for each row's id: groups of rows (one model, batch and number of GPUs of a family) are dealt out in turn."""
+    dealt = {}
+    return {r["id"]: dealt.setdefault((r["family"], r["layers"], r["hidden"], r["global_batch"], r["gpus"]), len(dealt)) % 2 for r in rows()}
+
+
+def spreads():
+    """[fold] the spread of errors fitted without the rows of that fold."""
+    return json.loads((HERE / "spreads.json").read_text(encoding="utf-8"))
+
+
 def with_constants(software, values):
     """The software's profile with other constants."""
     changed = json.loads(json.dumps(software))
@@ -47,27 +59,45 @@ def with_constants(software, values):
     return changed
 
 
-def profile(values):
-    """What the program uses for an A100 when no profile is named, with these constants."""
+def product_residual():
+    """What 80 % of the device's measured products stay within of its surface."""
+    return json.loads(DEVICE.read_text(encoding="utf-8"))["surfaces"][0]["residual"]
+
+
+def profile(values, spread=None, streams=1.0):
+    """What the program uses for an A100 when no profile is named, with these constants, this spread of errors, and with streams that take so many times as long."""
     device, software = (json.loads(path.read_text(encoding="utf-8")) for path in (DEVICE, SOFTWARE))
     software = with_constants(software, values)
-    return dict(device, **{key: software[key] for key in ("composition_factor", "framework", "step_communication")})
+    for surface in device["surfaces"]:
+        surface["stream"]["efficiency"] /= streams
+    made = dict(device, **{key: software[key] for key in ("composition_factor", "framework", "step_communication")})
+    return dict(made, spread=spread) if spread is not None else made
 
 
 def simulate(orrery, table, values=None, threads=2):
     """Seconds of each row of `table` (dictionaries with the columns of --table); without `values` those of the default command, no profile named."""
+    return [float(r["step_time_s"]) for r in run_table(orrery, table, profile(values) if values else None, threads)]
+
+
+def simulate_bands(orrery, table, values, spread, threads=2):
+    """(low, high) of each row's 80 % band, in seconds."""
+    return [(float(r["step_time_low_s"]), float(r["step_time_high_s"])) for r in run_table(orrery, table, profile(values, spread), threads, "--bands")]
+
+
+def run_table(orrery, table, named, threads, *more):
+    """The rows of `simulate --table`."""
     with tempfile.TemporaryDirectory() as folder:
         at = pathlib.Path(folder)
         with open(at / "rows.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, fieldnames=list(table[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(table)
-        command = [orrery, "simulate", "--table", at / "rows.csv", "--out", at / "out.csv", "--threads", str(threads)]
-        if values:
-            (at / "profile.json").write_text(json.dumps(profile(values)), encoding="utf-8")
+        command = [orrery, "simulate", "--table", at / "rows.csv", "--out", at / "out.csv", "--threads", str(threads), *more]
+        if named:
+            (at / "profile.json").write_text(json.dumps(named), encoding="utf-8")
             command += ["--profile", at / "profile.json"]
         done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip().splitlines()[0])
         with open(at / "out.csv", newline="", encoding="utf-8") as file:
-            return [float(r["step_time_s"]) for r in csv.DictReader(file)]
+            return list(csv.DictReader(file))

@@ -33,7 +33,7 @@ class Explainer {
     TRY_VOID(vary());
     TRY_VOID(improve());
     TRY_VOID(settle());
-    judge();
+    TRY_VOID(judge());
     if (!e_.limits.fits()) {
       TRY(e_.relaxations, ways_to_fit(cost_, e_.plan, limit_));
     }
@@ -230,30 +230,30 @@ class Explainer {
 
   // ---- verdict ----
 
-  /// The fastest plan known, explained or found, against the next.
-  void judge() {
+  /// The fastest plan known, explained or found, against the next ones.
+  base::Result<void> judge() {
+    constexpr std::size_t kDrawn = 4;
     e_.uncertainty = costmodel::uncertainty_of(cost_);
     std::vector<const Account*> known;
     if (e_.limits.fits()) known.push_back(&e_.plan);
     for (const Comparison* c : rivals(e_)) known.push_back(&c->account);
     std::ranges::stable_sort(known, {}, [](const Account* a) { return a->step_ps(); });
-    if (known.size() < 2) return;
-    e_.gap_ps = known[1]->step_ps() - known[0]->step_ps();
-    e_.stability = Stability::kCertain;
-    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    if (known.size() > 1) e_.gap_ps = known[1]->step_ps() - known[0]->step_ps();
+    known.resize(std::min(known.size(), kDrawn));
+    std::vector<const plan::Plan*> plans{&e_.plan.plan};
+    for (const Account* a : known) plans.push_back(&a->plan);
+    TRY(const auto draws, costmodel::drawn_steps(cost_, plans, costmodel::draw_errors(e_.uncertainty.spread)));
+    e_.band = costmodel::band_of(draws.front());
+    const auto step = [&](std::size_t i) { return costmodel::DrawnStep{known[i]->step_ps(), draws[i + 1]}; };
     for (std::size_t i = 1; i < known.size(); ++i) {
-      std::int64_t moved = 0;
-      for (const std::int64_t ps : difference(*known[0], *known[i])) moved += std::abs(ps);
-      const std::int64_t gap = known[i]->step_ps() - known[0]->step_ps(), error = share(moved);
-      if (gap <= error) e_.stability = Stability::kOpen;
-      else if (gap <= share(known[0]->step_ps()) && e_.stability == Stability::kCertain) e_.stability = Stability::kLikely;
-      if (gap - error >= least) continue;
-      least = gap - error;
-      e_.least_sure = LeastSure{known[i]->plan, gap, error};
+      const double share = costmodel::share_faster(step(i), step(0));
+      if (e_.least_sure && share <= e_.least_sure->share_faster) continue;
+      e_.least_sure = LeastSure{known[i]->plan, known[i]->step_ps() - known[0]->step_ps(), share};
     }
-  }
-  [[nodiscard]] std::int64_t share(std::int64_t ps) const {
-    return static_cast<std::int64_t>(static_cast<__int128>(ps) * e_.uncertainty.band_ppm / kMillion);
+    if (!e_.least_sure) return {};
+    if (costmodel::within_error(e_.least_sure->share_faster)) e_.stability = Stability::kOpen;
+    else e_.stability = e_.least_sure->share_faster == 0 ? Stability::kCertain : Stability::kLikely;
+    return {};
   }
 
   const costmodel::CostModel& cost_;

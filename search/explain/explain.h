@@ -59,17 +59,18 @@ struct Elasticity {
   double value = 0;                        // negative: more of it saves time
 };
 
-/// Whether the fastest plan is faster than every other that is known in spite of the band b, with d_i the parts of their difference and g = Σ d_i the gap:
-///   kCertain  g > b · step for all: even if the prices behind two plans are wrong independently of each other
-///   kLikely   g > b · Σ |d_i| for all: if a part's prices are wrong by one factor in both plans, which share most prices
-///   kOpen     neither
+/// Whether the fastest plan stays faster than the next few that are known when prices err as costmodel/uncertainty.h draws them, both plans in the same draws:
+///   kCertain  in every draw
+///   kLikely   the error of their difference, at 80 %, does not reach zero: none is faster in a tenth of the draws
+///   kOpen     one is
 enum class Stability : std::uint8_t { kCertain, kLikely, kOpen };
 std::string_view to_string(Stability s);  // "certain", "likely", "open"
 
-/// The other plan whose order against the fastest is the least sure: g − b · Σ |d_i| is least.
+/// The other plan whose order against the fastest is the least sure: it is faster in the most draws.
 struct LeastSure {
   plan::Plan plan;
-  std::int64_t gap_ps = 0, shared_error_ps = 0;
+  std::int64_t gap_ps = 0;
+  double share_faster = 0;
 };
 
 struct Explanation {
@@ -89,6 +90,7 @@ struct Explanation {
   MemoryMarks memory_marks;
   std::optional<Release> release;          // of what binds time
   costmodel::Uncertainty uncertainty;
+  costmodel::Band band;                    // of the explained plan
   std::int64_t gap_ps = 0;                 // from the fastest plan known (explained or rival) to the next; 0: there is none
   std::optional<LeastSure> least_sure;     // none: there is no other plan
   Stability stability = Stability::kOpen;

@@ -98,6 +98,7 @@ class Draw {
     for (std::int64_t i = 1; i <= collectives; ++i) p.collectives.push_back(collective(i));
     p.composition_factor = 0.5 + rng_.uniform01();
     p.composition_residual = rng_.uniform01();
+    if (flag()) p.spread = Spread{.products = rng_.uniform01(), .fabric = rng_.uniform01()};
     p.overlap_slowdown = 1.0 + rng_.uniform01();
     p.overlaps = flag();
     p.launch_seconds = flag() ? 0 : seconds();

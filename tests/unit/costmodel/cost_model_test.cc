@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "costmodel/profiles.h"
-#include "costmodel/uncertainty.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {
@@ -151,9 +150,6 @@ TEST(Profiles, ACatalogClusterGetsTheSurfaceOfItsDevice) {
     ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
     EXPECT_EQ(cost->compute_origin(), Origin::kFitted);
     EXPECT_EQ(cost->communication_origin(), std::string(name) == "rtx-titan" ? Origin::kDatasheet : Origin::kMeasured);
-    EXPECT_EQ(uncertainty_of(*cost).band_ppm, static_cast<std::int64_t>((*found)->composition_residual * 1e6 + 0.5));
-    EXPECT_GT((*found)->composition_residual, (*found)->surfaces.front().residual);
-    EXPECT_LT((*found)->composition_residual, (*found)->surfaces.front().residual + 0.12);
   }
 }
 

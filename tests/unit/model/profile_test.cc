@@ -62,6 +62,14 @@ TEST(Profile, ReadsEveryPart) {
   EXPECT_EQ(profile->context_bytes, 1000);
 }
 
+TEST(Profile, ASpreadNamesItsSources) {
+  const auto profile = read_with(R"("spread": {"products": 0.04, "step": 0.1})");
+  ASSERT_TRUE(profile) << base::to_string(profile.error());
+  EXPECT_EQ(profile->spread, (Spread{.products = 0.04, .step = 0.1}));
+  expect_fault(R"("spread": {"product": 0.04})", ErrorCode::kUnknownKey, "product", 2);
+  expect_fault(R"("spread": {"fabric": -0.1})", ErrorCode::kOutOfRange, "fabric", 2);
+}
+
 TEST(Profile, AbsentPartsKeepTheirDefaults) {
   const auto profile = read(R"({"schema": "orrery.profile/1", "name": "p", "provenance": {"source": "s"}})");
   ASSERT_TRUE(profile);

@@ -371,15 +371,24 @@ TEST(Explain, APlanThatDoesNotFitIsToldWaysThatDo) {
   }
 }
 
-TEST(Explain, ADatasheetPredictionHasTheStatedBand) {
-  EXPECT_EQ(costmodel::uncertainty_of(tiny_cost(2, 2)).band_ppm, 110'000);
-  model::Profile p;
-  p.name = "fit";
-  p.composition_residual = 0.024;
-  const auto cost = costmodel::CostModel::make(tiny_model(2), tiny_cluster(2), p, {model::Precision::kBFloat16, 128});
-  ASSERT_TRUE(cost.has_value());
-  EXPECT_EQ(costmodel::uncertainty_of(*cost).band_ppm, 24'000);
-  EXPECT_THAT(costmodel::uncertainty_of(*cost).source, testing::HasSubstr("'fit'"));
+TEST(Explain, TheOrderOfPlansIsJudgedInTheSameDraws) {
+  const auto cost = tiny_cost(4, 4);
+  const auto e = explain(cost, of_best(cost, tiny_problem()));
+  ASSERT_TRUE(e.has_value()) << base::to_string(e.error());
+  EXPECT_LT(e->band.low, 1);
+  EXPECT_GT(e->band.high, 1);
+  ASSERT_TRUE(e->least_sure.has_value());
+  EXPECT_GE(e->least_sure->gap_ps, e->gap_ps);
+  const double share = e->least_sure->share_faster;
+  EXPECT_EQ(e->stability, share == 0 ? Stability::kCertain : costmodel::within_error(share) ? Stability::kOpen : Stability::kLikely);
+  std::vector<const Account*> known{&e->plan};
+  for (const Comparison* c : rivals(*e)) known.push_back(&c->account);
+  std::ranges::stable_sort(known, {}, [](const Account* a) { return a->step_ps(); });
+  const plan::Plan* const pair[] = {&known.front()->plan, &e->least_sure->plan};
+  const auto draws = costmodel::drawn_steps(cost, pair, costmodel::draw_errors(e->uncertainty.spread));
+  ASSERT_TRUE(draws.has_value());
+  const std::int64_t first_ps = known.front()->step_ps();
+  EXPECT_EQ(costmodel::share_faster({first_ps + e->least_sure->gap_ps, draws->back()}, {first_ps, draws->front()}), share);
 }
 
 }  // namespace

@@ -1,0 +1,91 @@
+/// Plans under errors of prices: what holds of any spread.
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+
+#include "costmodel/profiles.h"
+#include "costmodel/uncertainty.h"
+
+namespace orrery::costmodel {
+namespace {
+
+struct Scene {
+  CostModel cost;
+  plan::Plan plan, other;
+};
+const Scene& scene() {
+  static const Scene kScene = [] {
+    const auto model = model::find_model("gpt2-tiny").value();
+    const auto topology = topologies::catalog_topology("dgx-a100").value();
+    const auto made = [&](const plan::UniformOptions& o) { return plan::uniform_plan(model, "dgx-a100", 1, o).value(); };
+    auto profile = device_profile(topology, model).value();
+    return Scene{CostModel::make(model, topology, std::move(profile), {.precision = model::Precision::kBFloat16, .sequence = 64}).value(),
+                 made({.tp = 2, .pp = 2, .dp = 2, .micro_batch = 1, .global_batch = 8, .sequence = 64}),
+                 made({.tp = 1, .dp = 8, .zero = 1, .micro_batch = 1, .global_batch = 8, .sequence = 64})};
+  }();
+  return kScene;
+}
+
+model::Spread any_spread() {
+  model::Spread spread;
+  for (const auto& [name, field] : model::kSpreadFields) spread.*field = *rc::gen::inRange(0, 40) / 100.0;
+  return spread;
+}
+
+RC_GTEST_PROP(DrawsProperty, ABandHoldsThePrediction, ()) {
+  const auto band = band_of(scene().cost, scene().plan, any_spread()).value();
+  RC_ASSERT(band.low <= 1.0);
+  RC_ASSERT(band.high >= 1.0);
+  RC_ASSERT(band.low > 0.0);
+}
+
+TEST(DrawsProperty, NoSpreadHasNoWidth) {
+  const auto band = band_of(scene().cost, scene().plan, {}).value();
+  EXPECT_EQ(band.low, 1.0);
+  EXPECT_EQ(band.high, 1.0);
+}
+
+// One source alone: more of it, and no operation of this step is shorter.
+RC_GTEST_PROP(DrawsProperty, AWiderSpreadNeverNarrows, ()) {
+  const auto& [name, field] = *rc::gen::elementOf(std::vector<std::pair<std::string_view, double model::Spread::*>>(model::kSpreadFields.begin(), model::kSpreadFields.end()));
+  model::Spread spread;
+  Band before;
+  for (const double w : {0.05, 0.1, 0.3}) {
+    spread.*field = w;
+    const auto band = band_of(scene().cost, scene().plan, spread).value();
+    RC_ASSERT(band.low <= before.low);
+    RC_ASSERT(band.high >= before.high);
+    before = band;
+  }
+}
+
+// The error of the whole step is the band itself: 10th and 90th percentile of exp(w q / q(0.9)).
+RC_GTEST_PROP(DrawsProperty, TheErrorOfAllPricesIsTheBand, ()) {
+  const double w = *rc::gen::inRange(1, 30) / 100.0;
+  const auto band = band_of(scene().cost, scene().plan, {.step = w}).value();
+  RC_ASSERT(std::abs(std::log(band.high) - w) < 0.03 * w);
+  RC_ASSERT(std::abs(std::log(band.low) + w) < 0.03 * w);
+}
+
+RC_GTEST_PROP(DrawsProperty, APlanIsAsFastAsItself, ()) {
+  const auto errors = draw_errors(any_spread(), 8, *rc::gen::inRange<std::uint64_t>(0, 1000));
+  const plan::Plan* const plans[] = {&scene().plan, &scene().other, &scene().plan};
+  const auto draws = drawn_steps(scene().cost, plans, errors).value();
+  RC_ASSERT(draws[0] == draws[2]);
+  RC_ASSERT(share_faster({100, draws[0]}, {100, draws[2]}) == 0.5);
+  RC_ASSERT(share_faster({100, draws[0]}, {101, draws[1]}) + share_faster({101, draws[1]}, {100, draws[0]}) == 1.0);
+  RC_ASSERT(drawn_steps(scene().cost, plans, errors).value() == draws);
+}
+
+// What two plans have in common cancels: with an error of all prices alone, none is overtaken that is 2 % behind.
+TEST(DrawsProperty, AnErrorThatPlansShareDoesNotChangeTheirOrder) {
+  const plan::Plan* const plans[] = {&scene().plan, &scene().other};
+  const auto draws = drawn_steps(scene().cost, plans, draw_errors({.step = 0.3})).value();
+  EXPECT_EQ(share_faster({102, draws[0]}, {100, draws[1]}), 0);
+  EXPECT_EQ(share_faster({100, draws[0]}, {102, draws[1]}), 1);
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

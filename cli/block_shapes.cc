@@ -16,4 +16,6 @@ std::vector<executor::BlockCase> blocks_of(std::span<const BlockRow> rows) {
   return cases;
 }
 
+std::vector<executor::BlockCase> held_out_blocks(bool cpu) { return blocks_of(cpu ? std::span<const BlockRow>(kHeldOutOnCpu) : kHeldOutOnGpu); }
+
 }  // namespace orrery::cli

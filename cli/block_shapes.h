@@ -28,6 +28,8 @@ inline constexpr std::array<BlockRow, 8> kHeldOutOnGpu{{{kGpt, 1536, 12, 12, 614
                                                         {kLlama, 1792, 14, 14, 4864, 2048, 3}, {kLlama, 2816, 22, 22, 7552, 1024, 3},
                                                         {kLlama, 3584, 28, 4, 18944, 4096, 1}, {kLlama, 5120, 40, 40, 13824, 1536, 2}}};
 
+std::vector<executor::BlockCase> held_out_blocks(bool cpu);
+
 /// Models of one such block each, with a vocabulary of bytes.
 std::vector<executor::BlockCase> blocks_of(std::span<const BlockRow> rows);
 

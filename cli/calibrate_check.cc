@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/block_errors.h"
 #include "cli/block_shapes.h"
 #include "cli/executor_calls.h"
 #include "cli/inputs.h"
@@ -116,36 +117,13 @@ void judge_coverage(const Judged& judged, std::vector<Finding>& findings) {
   }
 }
 
-struct BlockError {
-  std::string name;
-  double predicted_s = 0, measured_s = 0;
-  [[nodiscard]] double error() const { return predicted_s / measured_s - 1; }
-};
-
 base::Result<std::vector<BlockError>> hold_out(const base::Options& o, const model::Profile& profile, model::Precision precision,
                                                 bool& writes) {
   const bool cpu = profile.device == "cpu";
-  const std::vector<executor::BlockCase> cases = blocks_of(cpu ? std::span<const BlockRow>(kHeldOutOnCpu) : kHeldOutOnGpu);
+  const std::vector<executor::BlockCase> cases = held_out_blocks(cpu);
   TRY(const BlocksOutcome measured, time_blocks_here(cases, cpu ? "cpu" : "cuda", precision));
   writes = measured.writes;
-  std::vector<BlockError> rows;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    TRY(topologies::Topology topology, find_cluster(o.string("cluster"), 1, static_cast<int>(o.integer("ranks"))));
-    TRY(const auto cost, costmodel::CostModel::make(cases[i].model, std::move(topology), profile, {.precision = precision, .sequence = cases[i].tokens}));
-    BlockError row{.name = cases[i].model.name, .measured_s = measured.blocks[i].seconds};
-    for (const auto& op : measured.blocks[i].operations) row.predicted_s += 1e-12 * static_cast<double>(cost.segment_ps(op.shape, op.phase));
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-struct ErrorSummary {
-  double mean = 0, largest = 0;
-};
-ErrorSummary summary_of(const std::vector<BlockError>& rows) {
-  ErrorSummary s;
-  for (const BlockError& r : rows) s.mean += std::abs(r.error()) / static_cast<double>(rows.size()), s.largest = std::max(s.largest, std::abs(r.error()));
-  return s;
+  return block_errors(o, cases, measured.blocks, profile, precision);
 }
 
 constexpr std::array<const char*, costmodel::kPriceSources> kSourceNames{"measured", "between points", "beyond points", "layer times", "fitted surface", "datasheet"};
@@ -169,10 +147,8 @@ void print_text(const model::Profile& p, const std::vector<Judged>& judged, cons
   fmt::print("\n{}\n", findings.empty() ? "nothing is missing or stale" : fmt::format("{} finding{}:", findings.size(), findings.size() == 1 ? "" : "s"));
   for (const Finding& f : findings) fmt::print("  {}\n      {}\n", f.what, f.effect);
   if (rows.empty()) return;
-  fmt::print("\n{:<44} {:>11} {:>11} {:>8}\n", "block, forward and backward", "predicted", "measured", "error");
-  for (const BlockError& r : rows) fmt::print("{:<44} {:>8.3f} ms {:>8.3f} ms {:>+6.1f} %\n", r.name, 1e3 * r.predicted_s, 1e3 * r.measured_s, 100 * r.error());
-  const ErrorSummary s = summary_of(rows);
-  fmt::print("blocks of shapes that were not calibrated: mean |error| {:.1f} %, largest {:.1f} %\n", 100 * s.mean, 100 * s.largest);
+  fmt::print("\n");
+  print_blocks(rows);
 }
 
 base::Json to_json(const model::Profile& p, const std::vector<Judged>& judged, const std::vector<Finding>& findings, const std::vector<BlockError>& rows) {
@@ -185,7 +161,7 @@ base::Json to_json(const model::Profile& p, const std::vector<Judged>& judged, c
   }
   for (const BlockError& r : rows) document["blocks"].push_back({{"name", r.name}, {"predicted_s", r.predicted_s}, {"measured_s", r.measured_s}});
   if (!rows.empty()) {
-    const ErrorSummary s = summary_of(rows);
+    const StepErrors s = summary_of(rows);
     document["mean_abs_error"] = s.mean, document["max_abs_error"] = s.largest;
   }
   return document;

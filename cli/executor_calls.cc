@@ -77,12 +77,11 @@ base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job) {
     options.focus.push_back(std::move(spec));
   }
   if (cpu) options.blocks = blocks_of(kCalibratedOnCpu);
+  options.held_out = job.held_out;
   if (place.rank == 0)
     options.on_progress = [](double fraction, const std::string& what) { fmt::print(stderr, "calibrate {:3.0f} %  {}\n", 100 * fraction, what); };
-  CalibrateOutcome out;
-  TRY(out.profile, executor::calibrate(options));
-  out.writes = place.rank == 0;
-  return out;
+  TRY(executor::Calibrated calibrated, executor::calibrate(options));
+  return CalibrateOutcome{std::move(calibrated.profile), std::move(calibrated.held_out), place.rank == 0};
 }
 
 base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases, const std::string& device, model::Precision precision) {

@@ -47,9 +47,11 @@ struct CalibrateJob {
   std::string dtype = "fp32";
   int ranks = 1;
   double budget_seconds = 100;
+  std::vector<executor::BlockCase> held_out = {};
 };
 struct CalibrateOutcome {
   model::Profile profile;
+  std::vector<executor::BlockTiming> held_out = {};  // of the cases, in order
   bool writes = false;
 };
 base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job);

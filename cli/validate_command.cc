@@ -38,8 +38,8 @@ const base::CommandSpec& validate_spec() {
                   {.name = "device", .value_name = "D", .default_value = "cpu", .choices = {"cpu", "cuda"}, .help = "what trains"},
                   cluster_of_machine(), precision_of_training(),
                   {.name = "plans", .value_name = "K", .type = OptionType::kInt, .default_value = "8", .min = 1, .max = 64, .help = "how many plans of the fixed set"},
-                  {.name = "rounds", .value_name = "R", .type = OptionType::kInt, .default_value = "5", .min = 1, .max = 1000, .help = "rounds in which all plans take turns"},
-                  {.name = "steps", .value_name = "K", .type = OptionType::kInt, .default_value = "6", .min = 2, .max = 100000, .help = "steps a plan trains for in a round, the first to warm up"},
+                  {.name = "rounds", .value_name = "R", .type = OptionType::kInt, .default_value = "15", .min = 1, .max = 1000, .help = "rounds in which all plans take turns"},
+                  {.name = "steps", .value_name = "K", .type = OptionType::kInt, .default_value = "3", .min = 2, .max = 100000, .help = "steps a plan trains for in a round, the first to warm up"},
                   {.name = "global-batch", .value_name = "B", .type = OptionType::kInt, .default_value = "16", .min = 1, .max = 1 << 20, .help = "sequences per step"},
                   sequence_option(),
                   {.name = "profile", .value_name = "FILE", .help = "profile of this machine (default: calibrated once, kept in the user's cache)"},
@@ -104,7 +104,7 @@ base::Json to_json(const std::vector<ValidationRow>& rows, const std::vector<Nam
                     {"plan", plan::to_json(plans[i].plan)},
                     {"predicted", {{"step_time_s", rows[i].predicted_s}, {"peak_memory_bytes", rows[i].predicted_peak_bytes}}},
                     {"measured",
-                     {{"step_time_s", rows[i].measured_s()}, {"spread", rows[i].spread()}, {"rounds_s", rows[i].rounds_s}, {"peak_memory_bytes", rows[i].measured_peak_bytes}}}});
+                     {{"step_time_s", rows[i].measured_s()}, {"spread", rows[i].spread()}, {"noise", rows[i].noise()}, {"rounds_s", rows[i].rounds_s}, {"peak_memory_bytes", rows[i].measured_peak_bytes}}}});
   for (const std::size_t i : s.fastest_within_noise) within.push_back(rows[i].name);
   base::Json document{{"schema", "orrery.validation/1"},
                       {"plans", std::move(list)},
@@ -125,12 +125,12 @@ base::Json to_json(const std::vector<ValidationRow>& rows, const std::vector<Nam
 }
 
 void print_rows(const std::vector<ValidationRow>& rows, const std::optional<Drift>& drift) {
-  fmt::print("{:<22} {:>10} {:>10} {:>8} {:>8} {:>10} {:>9} {:>9} {:>7}\n", "plan", "predicted", "measured", "spread", "error", "with drift", "memory", "measured", "error");
+  fmt::print("{:<22} {:>10} {:>10} {:>8} {:>8} {:>10} {:>9} {:>9} {:>7}\n", "plan", "predicted", "measured", "noise", "error", "with drift", "memory", "measured", "error");
   const auto most = [](const std::vector<std::int64_t>& v) { return v.empty() ? 0 : *std::ranges::max_element(v); };
   for (const ValidationRow& r : rows) {
     const auto [least, largest] = r.memory_errors();
     fmt::print("{:<22} {:>10} {:>10} {:>7.1f}% {:>+7.1f}% {:>10} {:>9} {:>9} {:>+6.1f}%\n", r.name, base::to_string(base::Seconds(r.predicted_s)),
-               base::to_string(base::Seconds(r.measured_s())), 100 * r.spread(), 100 * r.step_error(), drift ? fmt::format("{:+.1f}%", 100 * r.step_error(drift->ratio())) : "-",
+               base::to_string(base::Seconds(r.measured_s())), 100 * r.noise(), 100 * r.step_error(), drift ? fmt::format("{:+.1f}%", 100 * r.step_error(drift->ratio())) : "-",
                show_bytes(most(r.predicted_peak_bytes)), show_bytes(most(r.measured_peak_bytes)), 100 * (std::abs(least) > largest ? least : largest));
   }
 }

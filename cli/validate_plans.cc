@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numbers>
 #include <numeric>
 
 #include "cli/train_log.h"
@@ -80,9 +81,13 @@ base::Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& mo
 double ValidationRow::measured_s() const { return median(rounds_s); }
 
 double ValidationRow::spread() const {
-  const auto [least, most] = std::ranges::minmax(rounds_s);
-  return (most - least) / (2 * measured_s());
+  std::vector<double> sorted = rounds_s;
+  std::ranges::sort(sorted);
+  const auto at = [&](double q) { return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)]; };
+  return (at(0.9) - at(0.1)) / (2 * measured_s());
 }
+
+double ValidationRow::noise() const { return std::sqrt(std::numbers::pi / 2 / static_cast<double>(rounds_s.size())) * spread(); }
 
 std::pair<double, double> ValidationRow::memory_errors() const {
   std::vector<double> errors;
@@ -144,7 +149,8 @@ ValidationSummary summarize(const std::vector<ValidationRow>& rows) {
   s.chosen = static_cast<std::size_t>(std::ranges::min_element(predicted) - predicted.begin());
   s.fastest = static_cast<std::size_t>(std::ranges::min_element(measured) - measured.begin());
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (measured[i] <= measured[s.fastest] * (1 + std::max(rows[i].spread(), rows[s.fastest].spread()))) s.fastest_within_noise.push_back(i);
+    const double noise = std::hypot(measured[i] * rows[i].noise(), measured[s.fastest] * rows[s.fastest].noise());
+    if (measured[i] <= measured[s.fastest] + noise) s.fastest_within_noise.push_back(i);
   }
   s.regret = measured[s.chosen] / measured[s.fastest] - 1.0;
   s.rank_correlation = correlation(ranks_of(predicted), ranks_of(measured));

@@ -29,8 +29,10 @@ struct ValidationRow {
   std::vector<std::int64_t> predicted_peak_bytes, measured_peak_bytes;   // by stage
   /// Median of the rounds.
   [[nodiscard]] double measured_s() const;
-  /// (largest - smallest) / (2 median) of the rounds.
+  /// (p90 - p10) / (2 median) of the rounds.
   [[nodiscard]] double spread() const;
+  /// What 80 % of such medians stay within of the true one, as a share: sqrt(pi / 2) spread / sqrt(rounds), for normal noise.
+  [[nodiscard]] double noise() const;
   /// Of the prediction times `drift`, what a fixed work takes now over what it took at calibration.
   [[nodiscard]] double step_error(double drift = 1) const { return drift * predicted_s / measured_s() - 1.0; }
   /// predicted / measured - 1 of the stage where it is smallest, and where it is largest; 0 when nothing was measured.
@@ -49,7 +51,7 @@ struct ValidationSummary {
   double max_memory_shortfall = 0;  // 1 - predicted / measured, at least 0: by how much memory was predicted too small
   std::size_t chosen = 0;           // the predicted best
   std::size_t fastest = 0;          // the measured best
-  std::vector<std::size_t> fastest_within_noise;  // no more slower than it than the larger spread of the two; it too
+  std::vector<std::size_t> fastest_within_noise;  // no more slower than it than the noise of both, added in squares; it too
   double regret = 0;                // how much slower the predicted best really is than the measured best
   double rank_correlation = 0;      // Spearman
 };

@@ -214,7 +214,12 @@ std::int64_t CostModel::overlap_slowdown_ppm() const {
 
 bool CostModel::overlaps() const { return !state_->profile || state_->profile->overlaps; }
 
-std::int64_t CostModel::context_bytes() const { return state_->profile ? state_->profile->context_bytes : 0; }
+std::int64_t CostModel::context_bytes() const {
+  const model::ModelSpec& m = state_->model;
+  const std::int64_t framework = state_->profile ? state_->profile->context_bytes : 0;
+  // Rotary attention: cosine and sine of every position, half a head each, fp32.
+  return framework + (m.position == model::PositionKind::kRotary ? 4 * state_->options.sequence * m.head_dim : 0);
+}
 
 base::FlopsPerSecond CostModel::peak() const {
   const auto peak = state_->compute.roofline().peak(model::compute_dtype(state_->options.precision));

@@ -83,7 +83,7 @@ class CostModel {
   [[nodiscard]] std::int64_t overlap_slowdown_ppm() const;
   /// False: communication never progresses beside compute on this machine.
   [[nodiscard]] bool overlaps() const;
-  /// Framework bytes per rank outside the Program's buffers.
+  /// Bytes per rank outside the Program's buffers: the framework's, of the profile, and the tables of rotary attention, 4 · sequence · head_dim.
   [[nodiscard]] std::int64_t context_bytes() const;
   [[nodiscard]] base::FlopsPerSecond peak() const;   // dense peak of the precision, slowest device
   [[nodiscard]] Origin compute_origin() const;

@@ -23,7 +23,7 @@ struct BlockTiming {
   double seconds = 0;                 // from the first operation's begin to what follows the last: median of micro-batches, mean of ranks
 };
 
-/// Times each case in turn, on all ranks at once. On rank 0 the answer, elsewhere the same. Errors: kBadValue, kInconsistent (ranks), kDevice.
+/// All cases take turns, on all ranks at once. On rank 0 the answer, elsewhere the same. Errors: kBadValue, kInconsistent (ranks), kDevice.
 base::Result<std::vector<BlockTiming>> time_blocks(const std::vector<BlockCase>& cases, const std::string& device, model::Precision precision);
 
 }  // namespace orrery::executor

@@ -1,12 +1,15 @@
 /// Profile of this machine. What is measured, and where from:
 ///
 ///  * operators: every distinct segment phase of the Programs that training the focus models would run at tp 1, 2, 4, with and without sequence
-///    parallelism, at several sequences per micro-batch; then blocks of other widths, alone; then a grid of bare products for whatever lies elsewhere;
-///  * composition: a whole training step of each focus model and block, measured right after its operators, against the sum of their medians:
-///    a factor and an overhead per operation (composition.h);
+///    parallelism, at several sequences per micro-batch; blocks of other widths; then a grid of bare products for whatever lies elsewhere.
+///    On the CPU they are timed where they run: every rank plays the Programs by itself, their communication left out, and finds its operands as
+///    cold or warm as training leaves them. All Programs take turns until their share of the budget is spent, so that the machine's drift reaches all alike.
+///    On a GPU, where a Program takes longer to set up than to run, each operation runs alone over rotating buffers;
+///  * composition: whole training steps against the sum of their operators' medians: a factor and an overhead per operation (composition.h);
 ///  * launch: that overhead, and time of a step outside its spans, per operation;
 ///  * control: a fixed work, timed again and again between all of this (control.h);
-///  * collectives: every group size that is a power of two up to the number of ranks, neighbours and strided, all groups at once.
+///  * collectives: every group size that is a power of two up to the number of ranks, neighbours and strided, all groups at once;
+///  * communication in steps, on the CPU: collectives of whole steps that the ranks train together, against the same collectives alone (step_communication.h).
 ///
 /// With several ranks every point is measured by all of them at once (medians are averaged over ranks, collectives take the slowest),
 /// so that sharing of caches and memory bandwidth is in the numbers. With more ranks than cores operators are taken in CPU time and the
@@ -22,14 +25,19 @@
 #include <cmath>
 #include <ctime>
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include "base/text.h"
 #include "executor/composition.h"
 #include "executor/control.h"
 #include "executor/microbench.h"
-#include "executor/solo_training.h"
+#include "executor/operation_samples.h"
+#include "executor/recorded_training.h"
+#include "executor/step_communication.h"
+#include "executor/timed_block.h"
 #include "plan/lower.h"
 #include "topologies/local.h"
 
@@ -43,8 +51,12 @@ using model::SegmentKind;
 using model::SegmentShape;
 
 /// Shares of the budget; what is left over passes on.
-constexpr double kOperatorShare = 0.68, kProductShare = 0.75;
+constexpr double kOperatorShare = 0.72, kProductShare = 0.78;
 constexpr std::int64_t kCompositionSequences = 4;
+constexpr std::size_t kTurnsOfControl = 8;
+
+/// A turn: operations of few layers need more steps for as many samples.
+Repeats turn_of(const plan::Program& program) { return {.warm = 1, .steps = program.spec.layers > 2 ? 2 : 6}; }
 
 /// What is measured on a kind of device: models and products of the size it trains.
 struct Range {
@@ -68,23 +80,35 @@ class Calibration {
     if (oversubscribed_) ranks_per_core_ = static_cast<double>(communicator_.world_size()) / cores;
   }
 
-  base::Result<model::Profile> run() {
-    TRY_VOID(operators());
+  base::Result<Calibrated> run() {
+    for (const BlockCase& block : options_.held_out) {
+      TRY(TimedBlock timed, TimedBlock::make(block, precision()));
+      held_out_.push_back(std::move(timed));
+    }
+    TRY_VOID(device_.is_cpu() ? operators_in_steps() : operators_alone());
     TRY_VOID(products());
-    composition();
+    TRY_VOID(composition());
     TRY_VOID(collectives());
+    TRY_VOID(communication_in_steps());
     TRY_VOID(control());
     describe();
-    return std::move(profile_);
+    std::vector<BlockTiming> held_out;
+    for (const TimedBlock& block : held_out_) {
+      TRY(held_out.emplace_back(), block.timing(communicator_));
+    }
+    return Calibrated{std::move(profile_), std::move(held_out)};
   }
 
  private:
   base::Result<bool> operators_of(const plan::Program& program);
-  base::Result<void> operators();
+  base::Result<void> operators_alone();
+  base::Result<void> operators_in_steps();
+  base::Result<void> hold_out(TimedBlock& block, const Repeats& repeats);
+  base::Result<void> play(const plan::Program& program, const Repeats& repeats, PlayedProgram& played);
   base::Result<void> products();
-  base::Result<void> compose(const BlockCase& c);
-  void composition();
+  base::Result<void> composition();
   base::Result<void> collectives();
+  base::Result<void> communication_in_steps();
   void describe();
 
   base::Result<void> point(const Bench& bench);
@@ -94,6 +118,7 @@ class Calibration {
   void progress(double fraction, const std::string& what) {
     if (options_.on_progress && communicator_.rank() == 0) options_.on_progress(fraction, what);
   }
+  [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
   [[nodiscard]] model::DType dtype() const { return options_.dtype == "bf16" ? model::DType::kBFloat16 : model::DType::kFloat32; }
   [[nodiscard]] model::Precision precision() const {
     return options_.dtype == "bf16" ? model::Precision::kBFloat16 : model::Precision::kFloat32;
@@ -117,15 +142,15 @@ class Calibration {
   double ranks_per_core_ = 1.0;
   Sampling sampling_{.samples = 12, .seconds = 0.045};
   model::Profile profile_;
-  std::int64_t samples_ = 0, refused_ = 0;  // of operators, on this rank
-  std::vector<ComposedStep> composed_;
+  std::int64_t samples_ = 0, refused_ = 0;  // operations alone or steps, on this rank
+  OperationSamples steps_;
+  std::vector<PlayedProgram> played_;
+  std::vector<TimedBlock> held_out_;
   std::vector<model::Control> controls_;
-  std::vector<double> gaps_;  // of each step composed: time outside spans per operation
 };
 
 base::Result<bool> Calibration::time_left(double share) {
-  const double spent = std::chrono::duration<double>(Clock::now() - begin_).count();
-  TRY(const std::string answer, communicator_.broadcast(spent < share * options_.budget_seconds ? "yes" : "no"));
+  TRY(const std::string answer, communicator_.broadcast(elapsed() < share * options_.budget_seconds ? "yes" : "no"));
   return answer == "yes";
 }
 
@@ -147,15 +172,15 @@ base::Result<void> Calibration::control() {
   return {};
 }
 
-/// The Programs whose segments are measured: one process training the shares that tp and dp would leave it.
-std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Precision precision, int ranks, std::int64_t sequences,
-                                       std::int64_t tokens) {
+/// The Programs whose segments are measured: one process training the shares that tp and dp would leave it. Segments of ZeRO do not depend on the
+/// sequences, so `sharded` at one of their numbers is enough.
+std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Precision precision, int ranks, std::int64_t sequences, bool sharded, std::int64_t tokens) {
   std::vector<plan::Program> programs;
   for (const int tp : {1, 2, 4}) {
     if (tp > std::max(ranks, 2)) continue;
     for (const bool sequence_parallel : {false, true}) {
       for (const int zero : {0, 3}) {
-        if (sequence_parallel && tp == 1) continue;
+        if ((sequence_parallel && tp == 1) || (zero > 0 && !sharded)) continue;
         plan::UniformOptions o{.tp = tp, .dp = zero > 0 ? 2 : 1, .zero = zero, .sequence_parallel = sequence_parallel};
         o.micro_batch = sequences;
         o.global_batch = sequences * o.dp * 2;
@@ -195,29 +220,78 @@ base::Result<bool> Calibration::operators_of(const plan::Program& program) {
   return true;
 }
 
-base::Result<void> Calibration::operators() {
-  const double all = static_cast<double>(range_.sequences.size() * options_.focus.size() + options_.blocks.size());
+base::Result<void> Calibration::operators_alone() {
+  const double all = static_cast<double>(range_.sequences.size() * options_.focus.size());
   double done = 0;
   bool left = true;
   for (const std::int64_t sequences : range_.sequences) {
     for (const model::ModelSpec& model : options_.focus) {
+      if (!left) break;
       progress(kOperatorShare * done++ / all, fmt::format("{} at {} sequences", model.name, sequences));
-      if (left) TRY_VOID(control());
-      for (const plan::Program& program : programs_of(model, precision(), options_.ranks, sequences, tokens_of(model))) {
+      TRY_VOID(control());
+      for (const plan::Program& program : programs_of(model, precision(), options_.ranks, sequences, sequences == range_.sequences.front(), tokens_of(model))) {
         if (!left) break;
         TRY(left, operators_of(program));
       }
-      if (left && sequences == range_.sequences.front()) TRY_VOID(compose({model, kCompositionSequences, tokens_of(model)}));
+      if (!left || sequences != range_.sequences.front()) continue;
+      TRY(const plan::Program whole, program_alone(model, kCompositionSequences, tokens_of(model), precision()));
+      TRY_VOID(play(whole, {}, played_.emplace_back()));
+    }
+  }
+  for (TimedBlock& block : held_out_) TRY_VOID(hold_out(block, {}));
+  return {};
+}
+
+base::Result<void> Calibration::operators_in_steps() {
+  std::vector<plan::Program> programs;
+  for (const std::int64_t sequences : range_.sequences) {
+    for (const model::ModelSpec& model : options_.focus) {
+      for (plan::Program& p : programs_of(model, precision(), options_.ranks, sequences, sequences == range_.sequences.front(), tokens_of(model))) programs.push_back(std::move(p));
     }
   }
   for (const BlockCase& block : options_.blocks) {
-    if (!left) break;
-    progress(kOperatorShare * done++ / all, block.model.name);
-    TRY_VOID(control());
-    TRY(const plan::Program program, program_alone(block.model, block.sequences, block.tokens, precision()));
-    TRY(left, operators_of(program));
-    if (left) TRY_VOID(compose(block));
+    TRY(programs.emplace_back(), program_alone(block.model, block.sequences, block.tokens, precision()));
   }
+  played_.resize(programs.size());
+  const std::size_t round = programs.size() + held_out_.size();
+  // Later rounds go in long steps, so that what is alike is not timed in one breath.
+  std::size_t stride = round * 5 / 8;
+  while (std::gcd(stride, round) != 1) ++stride;
+  for (std::size_t turn = 0;; ++turn) {
+    TRY(const bool left, time_left(kOperatorShare));
+    if (!left && turn >= (held_out_.empty() ? 1 : round)) break;
+    const std::size_t i = turn < round ? turn : turn * stride % round;
+    if (turn % kTurnsOfControl == 0) {
+      progress(elapsed() / options_.budget_seconds, fmt::format("round {}: {}", turn / round + 1, i < programs.size() ? programs[i].model : "blocks that are held out"));
+      TRY_VOID(control());
+    }
+    if (i < programs.size()) {
+      TRY_VOID(play(programs[i], turn_of(programs[i]), played_[i]));
+    } else {
+      TimedBlock& block = held_out_[i - programs.size()];
+      TRY_VOID(hold_out(block, turn_of(block.program())));
+    }
+  }
+  TRY(profile_.operators, steps_.points(communicator_));
+  return {};
+}
+
+base::Result<void> Calibration::hold_out(TimedBlock& block, const Repeats& repeats) {
+  return train_alone(site_, block.program(), block.program().spec.vocab, [&](const RecordedStep& step) { block.add(step); }, repeats);
+}
+
+/// Of steps that were disturbed only the last counts, and only where no other does.
+base::Result<void> Calibration::play(const plan::Program& program, const Repeats& repeats, PlayedProgram& played) {
+  int visited = 0;
+  TRY_VOID(train_alone(site_, program, program.spec.vocab, [&](const RecordedStep& step) {
+    const bool needed = ++visited == repeats.steps && played.gaps.empty();
+    if (!oversubscribed_ && !needed && disturbed(step.wall_seconds, step.used_seconds)) {
+      ++refused_;
+      return;
+    }
+    ++samples_;
+    steps_.add(program, step, played);
+  }, repeats));
   return {};
 }
 
@@ -235,7 +309,7 @@ base::Result<void> Calibration::products() {
         s.out = out;
         for (const Phase phase : {Phase::kF, Phase::kB, Phase::kG}) {
           TRY(const bool left, time_left(kProductShare));
-          if (!left) return {};
+          if (!left) break;
           if (find(s, phase) == nullptr) TRY_VOID(point(product_bench(s, phase, device_)));
         }
       }
@@ -244,41 +318,21 @@ base::Result<void> Calibration::products() {
   return {};
 }
 
-/// A whole step against the medians of its operations, right after them: a shared machine's speed drifts. @pre they are measured
-base::Result<void> Calibration::compose(const BlockCase& c) {
-  TRY(const plan::Program program, program_alone(c.model, c.sequences, c.tokens, precision()));
-  std::vector<double> step_seconds, step_gaps;
-  ComposedStep composed;
-  TRY_VOID(train_alone(site_, program, c.model.vocab, [&](const SoloStep& step) {
-    double spans = 0, known = 0;
-    composed.medians = composed.operations = 0;
-    for (const plan::Span& s : step.spans) {
-      const plan::Op& op = operation_of(program, s);
-      const double seconds = 1e-12 * static_cast<double>(s.duration_ps);
-      spans += seconds;
-      const model::OperatorPoint* p = op.kind == plan::OpKind::kCompute ? find(program.segments[op.segment], op.phase) : nullptr;
-      if (p == nullptr) continue;
-      known += seconds;
-      composed.medians += p->seconds_median;
-      composed.operations += 1;
-    }
-    const double used = step.used_seconds / step.wall_seconds;
-    step_seconds.push_back(known * used);
-    step_gaps.push_back((step.wall_seconds - spans) * used / static_cast<double>(step.spans.size()));
-  }));
-  TRY(composed.seconds, mean_over_ranks(communicator_, timing_of(step_seconds).median));
-  TRY(const double gap, mean_over_ranks(communicator_, timing_of(step_gaps).median));
-  composed_.push_back(composed);
-  gaps_.push_back(gap);
-  return {};
-}
-
-void Calibration::composition() {
-  if (composed_.empty()) return;
-  const Composition c = fit_composition(composed_);
+base::Result<void> Calibration::composition() {
+  std::vector<ComposedStep> steps;
+  std::vector<double> gaps;
+  for (const PlayedProgram& played : played_) {
+    if (played.gaps.empty()) continue;  // the budget ended before
+    TRY(const ComposedStep step, steps_.composed(played, profile_.operators, communicator_));
+    TRY(const double gap, mean_over_ranks(communicator_, timing_of(played.gaps).median));
+    if (step.operations > 0) steps.push_back(step), gaps.push_back(gap);
+  }
+  if (steps.empty()) return {};
+  const Composition c = fit_composition(steps);
   profile_.composition_factor = c.factor * ranks_per_core_;
   profile_.composition_residual = c.residual;
-  profile_.launch_seconds = (c.overhead + std::max(0.0, timing_of(gaps_).median)) * ranks_per_core_;
+  profile_.launch_seconds = (c.overhead + std::max(0.0, timing_of(gaps).median)) * ranks_per_core_;
+  return {};
 }
 
 /// Sizes measured even when the budget is spent.
@@ -322,6 +376,42 @@ base::Result<void> Calibration::collectives() {
   return {};
 }
 
+/// Steps whose collectives are held against the same alone: of tensor parallelism without and with sequence parallelism, of data parallelism, of ZeRO-3.
+base::Result<std::vector<plan::Program>> communicating_programs(const model::ModelSpec& model, model::Precision precision, int world, std::int64_t sequences, std::int64_t tokens) {
+  std::vector<plan::Program> programs;
+  for (const auto& [tp, sequence_parallel, zero] : {std::tuple{world, false, 0}, {world, true, 0}, {1, false, 0}, {1, false, 3}}) {
+    plan::UniformOptions o{.tp = tp, .dp = world / tp, .zero = zero, .sequence_parallel = sequence_parallel};
+    o.micro_batch = sequences;
+    o.global_batch = sequences * o.dp;
+    o.precision = precision;
+    o.sequence = tokens;
+    const base::Result<plan::Plan> plan = plan::uniform_plan(model, "local", 1, o);
+    if (!plan) continue;  // tp does not divide this model
+    TRY(programs.emplace_back(), plan::lower(*plan, model));
+  }
+  return programs;
+}
+
+base::Result<void> Calibration::communication_in_steps() {
+  const int world = communicator_.world_size();
+  if (world == 1 || !device_.is_cpu() || oversubscribed_) return {};
+  progress(kProductShare, "communication in steps");
+  std::vector<ComposedStep> steps;
+  for (const std::int64_t sequences : {8, 2}) {
+    for (const model::ModelSpec& model : options_.focus) {
+      TRY(const bool left, time_left(1.0));
+      if (!left && !steps.empty()) break;
+      TRY(const auto programs, communicating_programs(model, precision(), world, sequences, tokens_of(model)));
+      for (const plan::Program& program : programs) {
+        TRY(const ComposedStep step, collectives_in_step(site_, program));
+        if (step.operations > 0) steps.push_back(step);
+      }
+    }
+  }
+  if (!steps.empty()) profile_.step_communication = fit_step_communication(steps);
+  return {};
+}
+
 std::string today() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -351,7 +441,7 @@ void Calibration::describe() {
 
 }  // namespace
 
-base::Result<model::Profile> calibrate(const CalibrateOptions& options) {
+base::Result<Calibrated> calibrate(const CalibrateOptions& options) {
   if (options.dtype != "fp32" && options.dtype != "bf16") {
     return base::fail(ErrorCode::kBadValue, "dtype '{}' is neither fp32 nor bf16", options.dtype);
   }

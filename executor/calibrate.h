@@ -16,11 +16,17 @@ struct CalibrateOptions {
   double budget_seconds = 100;
   std::vector<model::ModelSpec> focus; // shapes near these models are measured densely
   std::vector<BlockCase> blocks = {};  // these too, on one rank each: so that other widths and lengths lie between points
+  std::vector<BlockCase> held_out = {}; // timed in the same turns, and not calibrated with
   std::function<void(double fraction, const std::string& what)> on_progress = {};
 };
 
-/// Measures this machine's operations (median of repeated runs over rotating buffers) and collectives, fits the composition factor on
-/// one whole layer per family, and returns the profile on rank 0. Errors: kBadValue, kInconsistent (ranks), kMissingFeature, kDevice.
-base::Result<model::Profile> calibrate(const CalibrateOptions& options);
+struct Calibrated {
+  model::Profile profile;
+  std::vector<BlockTiming> held_out;  // of the cases, in order
+};
+
+/// Measures this machine's operations and collectives, fits what whole steps add to them, and returns the profile on rank 0, elsewhere the same. How:
+/// calibrate.cc. Errors: kBadValue, kInconsistent (ranks), kMissingFeature, kDevice.
+base::Result<Calibrated> calibrate(const CalibrateOptions& options);
 
 }  // namespace orrery::executor

@@ -1,15 +1,15 @@
 #pragma once
-/// What operations take in company over what they take alone.
+/// What whole steps take over the sum of what their operations take.
 #include <span>
 
 namespace orrery::executor {
 
-/// One training step without communication: seconds of its operations, of their medians alone, and how many they are.
+/// Operations of one training step: their seconds there, the sum of their medians (or of their seconds alone), and how many they are.
 struct ComposedStep {
   double seconds = 0, medians = 0, operations = 0;
 };
 struct Composition {
-  double factor = 1;    // on the medians
+  double factor = 1;    // on the sum
   double overhead = 0;  // seconds more per operation
   double residual = 0;  // what 80 % of the steps stay within of factor * medians + overhead * operations, relative
 };

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "executor/microbench.h"
-#include "executor/solo_training.h"
+#include "executor/recorded_training.h"
 
 namespace orrery::executor {
 namespace {
@@ -36,7 +36,7 @@ base::Result<model::Control> time_control(Site& site, model::Precision precision
   const model::ModelSpec block = control_model(site.device.is_cpu());
   TRY(const plan::Program program, program_alone(block, 1, block.max_positions, precision));
   std::vector<double> seconds;
-  TRY_VOID(train_alone(site, program, block.vocab, [&](const SoloStep& step) { seconds.push_back(step.wall_seconds); }));
+  TRY_VOID(train_alone(site, program, block.vocab, [&](const RecordedStep& step) { seconds.push_back(step.wall_seconds); }));
   model::Control control;
   TRY(control.compute_seconds, mean_over_ranks(*site.communicator, timing_of(std::move(seconds)).median));
   TRY(control.collective_seconds, time_all_reduce(site));
@@ -46,9 +46,8 @@ base::Result<model::Control> time_control(Site& site, model::Precision precision
 model::Control summary_of(std::span<const model::Control> timings) {
   std::vector<double> compute, collective;
   for (const model::Control& t : timings) compute.push_back(t.compute_seconds), collective.push_back(t.collective_seconds);
-  const auto [least, most] = std::ranges::minmax(compute);
-  const double median = timing_of(std::move(compute)).median;
-  return {.compute_seconds = median, .collective_seconds = timing_of(std::move(collective)).median, .spread = (most - least) / (2 * median)};
+  const Timing t = timing_of(std::move(compute));
+  return {.compute_seconds = t.median, .collective_seconds = timing_of(std::move(collective)).median, .spread = (t.p90 - t.p10) / (2 * t.median)};
 }
 
 }  // namespace orrery::executor

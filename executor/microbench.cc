@@ -61,6 +61,8 @@ double thread_cpu_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
+bool disturbed(double wall, double cpu) { return wall > kContaminated * cpu + kClockSeconds; }
+
 Timing timing_of(std::vector<double> seconds) {
   ORRERY_CHECK(!seconds.empty());
   std::sort(seconds.begin(), seconds.end());
@@ -80,7 +82,7 @@ Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& 
     call(i++);
     const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
     const double used = thread_cpu_seconds() - cpu;
-    if (!sampling.cpu_time && wall > kContaminated * used + kClockSeconds && refused < sampling.samples) {
+    if (!sampling.cpu_time && disturbed(wall, used) && refused < sampling.samples) {
       ++refused;
       continue;
     }

@@ -31,6 +31,8 @@ struct Timing {
 
 /// CPU time of the calling thread.
 double thread_cpu_seconds();
+/// Whether other work took part of `wall` seconds of a thread that used `cpu` of them.
+bool disturbed(double wall, double cpu);
 
 /// Order statistics of `seconds` (not empty).
 Timing timing_of(std::vector<double> seconds);

@@ -84,7 +84,7 @@ struct StepCommunication {
 struct Control {
   double compute_seconds = 0;
   double collective_seconds = 0;  // 0: one rank
-  double spread = 0;              // of the compute time, timed several times: (largest - smallest) / (2 median)
+  double spread = 0;              // of the compute time, timed several times: (p90 - p10) / (2 median)
   bool operator==(const Control&) const = default;
 };
 

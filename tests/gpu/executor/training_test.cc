@@ -101,8 +101,9 @@ TEST_F(TrainingOnCuda, NcclMovesDataInAGroupOfOne) {
 
 TEST_F(TrainingOnCuda, CalibrationMeasuresTheDevice) {
   CalibrateOptions options{.device = "cuda", .dtype = "bf16", .ranks = 1, .budget_seconds = 6, .focus = {*model::find_model("llama-tiny")}, .on_progress = {}};
-  const auto profile = calibrate(options);
-  ASSERT_TRUE(profile) << base::to_string(profile.error());
+  const auto calibrated = calibrate(options);
+  ASSERT_TRUE(calibrated) << base::to_string(calibrated.error());
+  const model::Profile* profile = &calibrated->profile;
   EXPECT_GT(profile->operators.size(), 60U);
   EXPECT_TRUE(profile->overlaps);
   EXPECT_NE(profile->device, "cpu");

@@ -2,8 +2,11 @@
 /// what must hold on any machine is judged: structure, memory, exact losses from one process to two.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -31,7 +34,7 @@ class Validate : public testing::Test {
 };
 
 TEST_F(Validate, PredictsMemoryAndMeasuresEveryPlan) {
-  ASSERT_EQ(run("validate --model gpt2-tiny --ranks 2 --plans 5 --steps 4 --budget 10s --json > validation.json"), 0);
+  ASSERT_EQ(run("validate --model gpt2-tiny --ranks 2 --plans 5 --rounds 4 --steps 4 --budget 10s --json > validation.json"), 0);
   const base::Json answer = json("validation.json");
   ASSERT_EQ(answer.at("plans").size(), 5U);
   for (const base::Json& p : answer.at("plans")) {
@@ -42,7 +45,9 @@ TEST_F(Validate, PredictsMemoryAndMeasuresEveryPlan) {
 }
 
 TEST_F(Validate, ACalibratedProfileIsHeldAgainstBlocksOfOtherShapes) {
-  ASSERT_EQ(run("calibrate --out profile.json --ranks 2 --budget 12s"), 0);
+  ASSERT_EQ(run("calibrate --out profile.json --ranks 2 --budget 12s --measure > blocks.txt"), 0);
+  std::ifstream blocks(folder_ / "blocks.txt");
+  EXPECT_EQ(std::count(std::istreambuf_iterator<char>(blocks), {}, '\n'), 10) << "a title, eight blocks, a summary";
   ASSERT_EQ(run("calibrate --check ./profile.json --measure --json > check.json"), 0);
   const base::Json check = json("check.json");
   ASSERT_EQ(check.at("blocks").size(), 8U);

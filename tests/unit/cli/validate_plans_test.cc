@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "plan/plan.h"
 
 namespace orrery::cli {
@@ -35,10 +37,12 @@ TEST(ValidationPlans, NoneAtAllIsAnError) {
 
 ValidationRow row(double predicted, std::vector<double> rounds) { return {"p", predicted, std::move(rounds), {110, 99}, {100, 100}}; }
 
-TEST(ValidationRow, MeasuredIsTheMedianOfTheRoundsAndSpreadHalfTheirRange) {
+TEST(ValidationRow, MeasuredIsTheMedianOfTheRoundsAndNoiseThatOfAMedian) {
   const ValidationRow r = row(3, {2.2, 2.0, 1.9, 5.0, 2.0});
   EXPECT_DOUBLE_EQ(r.measured_s(), 2.0);
   EXPECT_DOUBLE_EQ(r.spread(), (5.0 - 1.9) / 4.0);
+  EXPECT_NEAR(r.noise(), 1.2533 / std::sqrt(5.0) * r.spread(), 1e-4);
+  EXPECT_DOUBLE_EQ(row(3, {1, 9, 2, 2, 2, 2, 2, 2, 2, 2, 2}).spread(), 0);  // the tenths outside do not count
   EXPECT_DOUBLE_EQ(r.step_error(), 0.5);
   EXPECT_NEAR(r.step_error(0.8), 0.2, 1e-12);  // a machine that is faster now than it was calibrated
   EXPECT_NEAR(r.memory_errors().first, -0.01, 1e-12);
@@ -62,8 +66,8 @@ TEST(ValidationSummary, OfThreePlansByHand) {
 }
 
 TEST(ValidationSummary, PlansCloserThanTheirRoundsAreFastestWithinNoiseAndRegretCountsAllTheSame) {
-  // Medians 100, 102, 104; spreads 1 %, 2.5 %, 1 %: the second is within its own spread of the first, the third is not.
-  const auto s = summarize({row(102, {99, 100, 101}), row(101, {99.45, 102, 104.55}), row(104, {103, 104, 105})});
+  // Medians 100, 102, 104; noise 0.72, 1.95 and 0.72: 2 is within hypot(0.72, 1.95), 4 is not within hypot(0.72, 0.72).
+  const auto s = summarize({row(102, {99, 100, 101}), row(101, {99.3, 102, 104.7}), row(104, {103, 104, 105})});
   EXPECT_EQ(s.fastest_within_noise, (std::vector<std::size_t>{0, 1}));
   EXPECT_EQ(s.chosen, 1U);
   EXPECT_NEAR(s.regret, 0.02, 1e-12);

@@ -1,4 +1,4 @@
-#include "executor/solo_training.h"
+#include "executor/recorded_training.h"
 
 #include <algorithm>
 #include <chrono>
@@ -22,21 +22,33 @@ base::Result<plan::Program> program_alone(const model::ModelSpec& model, std::in
   return plan::lower(plan, model);
 }
 
-base::Result<void> train_alone(Site& site, const plan::Program& program, std::int64_t vocab, const std::function<void(const SoloStep&)>& visit) {
-  constexpr int kWarm = 2, kSteps = 8;
+namespace {
+
+base::Result<void> train(Site& site, Communicator& transport, const plan::Program& program, std::int64_t vocab, const OnStep& visit, const Repeats& repeats) {
   TRY(const TokenData data, TokenData::open("", vocab, program.sequence));
-  const std::unique_ptr<Communicator> alone = make_self_communicator();
-  TRY(const auto interpreter, Interpreter::create(program, *alone, data, site.allocator, site.board, {.seed = 1, .optimizer = {}, .device = site.device}));
-  for (int step = 0; step < kWarm + kSteps; ++step) {
+  TRY(const auto interpreter, Interpreter::create(program, transport, data, site.allocator, site.board, {.seed = 1, .optimizer = {}, .device = site.device}));
+  for (int step = 0; step < repeats.warm + repeats.steps; ++step) {
     TRY_VOID(site.communicator->barrier());
     const double cpu = thread_cpu_seconds();
     const auto begin = std::chrono::steady_clock::now();
     TRY_VOID(interpreter->step(step, true));
     const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (step < kWarm) continue;
+    if (step < repeats.warm) continue;
     visit({.wall_seconds = wall, .used_seconds = site.device.is_cpu() ? thread_cpu_seconds() - cpu : wall, .spans = interpreter->spans()});
   }
   return {};
+}
+
+}  // namespace
+
+base::Result<void> train_alone(Site& site, const plan::Program& program, std::int64_t vocab, const OnStep& visit, const Repeats& repeats) {
+  const std::unique_ptr<Communicator> nobody = make_stub_communicator(0, program.world_size);
+  return train(site, *nobody, program, vocab, visit, repeats);
+}
+
+base::Result<void> train_together(Site& site, const plan::Program& program, std::int64_t vocab, const OnStep& visit, const Repeats& repeats) {
+  ORRERY_CHECK(program.world_size == site.communicator->world_size(), "{} ranks for a Program of {}", site.communicator->world_size(), program.world_size);
+  return train(site, *site.communicator, program, vocab, visit, repeats);
 }
 
 const plan::Op& operation_of(const plan::Program& program, const plan::Span& span) {

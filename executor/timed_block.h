@@ -1,0 +1,28 @@
+#pragma once
+#include <vector>
+
+#include "base/result.h"
+#include "executor/block_timing.h"
+#include "executor/recorded_training.h"
+#include "plan/program.h"
+
+namespace orrery::executor {
+
+/// A block that is timed step by step.
+class TimedBlock {
+ public:
+  static base::Result<TimedBlock> make(const BlockCase& block, model::Precision precision);
+  /// To be trained alone.
+  [[nodiscard]] const plan::Program& program() const { return program_; }
+  void add(const RecordedStep& step);
+  /// @pre every rank has added a step.
+  base::Result<BlockTiming> timing(Communicator& world) const;
+
+ private:
+  explicit TimedBlock(plan::Program program);
+  plan::Program program_;
+  std::vector<BlockTiming::Operation> operations_;
+  std::vector<double> seconds_;  // of micro-batches
+};
+
+}  // namespace orrery::executor

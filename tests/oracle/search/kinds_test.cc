@@ -175,7 +175,7 @@ void compare(const model::ModelSpec& model, int devices) {
   for (std::size_t i = 0; i < sorted.size(); i += std::max<std::size_t>(1, sorted.size() / 12)) {
     PlanRequest request;
     request.global_batch = kBatch;
-    request.memory_bytes = sorted[i];
+    request.memory_bytes = sorted[i] + cost.context_bytes();
     request.top = 2;
     request.relax = false;
     request.space = space_of("dp,zero3,tp,pp,recompute,ep");
@@ -196,7 +196,7 @@ void compare(const model::ModelSpec& model, int devices) {
   EXPECT_EQ(optimal, asked);
   PlanRequest nothing;
   nothing.global_batch = kBatch;
-  nothing.memory_bytes = sorted.front() - 1;
+  nothing.memory_bytes = sorted.front() + cost.context_bytes() - 1;
   nothing.relax = false;
   nothing.space = space_of("dp,zero3,tp,pp,recompute,ep");
   nothing.space.recompute_selective = false;

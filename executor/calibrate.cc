@@ -56,7 +56,7 @@ constexpr std::int64_t kCompositionSequences = 4;
 constexpr std::size_t kTurnsOfControl = 8;
 
 /// A turn: operations of few layers need more steps for as many samples.
-Repeats turn_of(const plan::Program& program) { return {.warm = 1, .steps = program.spec.layers > 2 ? 2 : 6}; }
+Repeats turn_of(const plan::Program& program) { return {.warm = 1, .steps = program.spec.layers > 2 ? 2 : 4}; }
 
 /// What is measured on a kind of device: models and products of the size it trains.
 struct Range {

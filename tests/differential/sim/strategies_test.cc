@@ -14,8 +14,6 @@ using plan::LayerStrategy;
 using plan::Recompute;
 using plan::ShardedOperators;
 
-constexpr std::int64_t kContextBytes = 1 << 20;
-
 /// Two layers of each strategy, on four ranks.
 plan::Plan plan_of(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerStrategy& first, const LayerStrategy& second) {
   plan::Plan p = plan::uniform_plan(model, "dgx-a100", 1, {.dp = 4, .micro_batch = 1, .global_batch = 8, .sequence = 64}).value();
@@ -53,7 +51,7 @@ costmodel::CostModel cost_model(const std::string& name, bool overlaps) {
   model::Profile profile;
   profile.name = "flags";
   profile.overlaps = overlaps;
-  profile.context_bytes = kContextBytes;
+  profile.context_bytes = 1 << 20;
   return costmodel::CostModel::make(model::find_model(name).value(), topologies::catalog_topology("dgx-a100").value(), profile,
                                     {.precision = model::Precision::kBFloat16, .sequence = 64}).value();
 }
@@ -72,7 +70,7 @@ TEST(Strategies, PeakMemoryEqualsTheReports) {
   const costmodel::CostModel cost = cost_model("llama-tiny", true);
   for (const Case& c : cases()) {
     const plan::Plan plan = plan_of(cost.model(), c.vocabulary, c.first, c.second);
-    EXPECT_EQ(simulated(plan, cost).stages[0].peak_memory_bytes, costmodel::plan_cost(cost, plan).value().stage_peak_bytes[0] + kContextBytes) << c.name;
+    EXPECT_EQ(simulated(plan, cost).stages[0].peak_memory_bytes, costmodel::plan_cost(cost, plan).value().stage_peak_bytes[0] + cost.context_bytes()) << c.name;
   }
 }
 

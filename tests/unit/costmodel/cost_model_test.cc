@@ -200,5 +200,16 @@ TEST(Profiles, ShippedProfilePricesTheCatalogsA100Hosts) {
   }
 }
 
+TEST(CostModel, ContextHoldsTheFrameworkAndTheTablesOfRotaryAttention) {
+  const auto bytes_of = [](const char* name, std::int64_t framework) {
+    model::Profile profile;
+    profile.name = "context";
+    profile.context_bytes = framework;
+    return CostModel::make(model::find_model(name).value(), topologies::catalog_topology("dgx-a100").value(), profile, {.precision = model::Precision::kBFloat16, .sequence = 512})->context_bytes();
+  };
+  EXPECT_EQ(bytes_of("llama-2-7b", 1000), 1000 + 4 * 512 * 128);  // cosine and sine, 64 angles each, fp32
+  EXPECT_EQ(bytes_of("gpt2", 1000), 1000);
+}
+
 }  // namespace
 }  // namespace orrery::costmodel

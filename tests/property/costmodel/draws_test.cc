@@ -48,29 +48,31 @@ TEST(DrawsProperty, NoSpreadHasNoWidth) {
 }
 
 // One source alone: more of it, and no operation of this step is shorter.
-RC_GTEST_PROP(DrawsProperty, AWiderSpreadNeverNarrows, ()) {
-  const auto& [name, field] = *rc::gen::elementOf(std::vector<std::pair<std::string_view, double model::Spread::*>>(model::kSpreadFields.begin(), model::kSpreadFields.end()));
-  model::Spread spread;
-  Band before;
-  for (const double w : {0.05, 0.1, 0.3}) {
-    spread.*field = w;
-    const auto band = band_of(scene().cost, scene().plan, spread).value();
-    RC_ASSERT(band.low <= before.low);
-    RC_ASSERT(band.high >= before.high);
-    before = band;
+TEST(DrawsProperty, AWiderSpreadNeverNarrows) {
+  for (const auto& [name, field] : model::kSpreadFields) {
+    model::Spread spread;
+    Band before;
+    for (const double w : {0.05, 0.1, 0.3}) {
+      spread.*field = w;
+      const auto band = band_of(scene().cost, scene().plan, spread).value();
+      EXPECT_LE(band.low, before.low) << name << " " << w;
+      EXPECT_GE(band.high, before.high) << name << " " << w;
+      before = band;
+    }
   }
 }
 
 // The error of the whole step is the band itself: 10th and 90th percentile of exp(w q / q(0.9)).
-RC_GTEST_PROP(DrawsProperty, TheErrorOfAllPricesIsTheBand, ()) {
-  const double w = *rc::gen::inRange(1, 30) / 100.0;
-  const auto band = band_of(scene().cost, scene().plan, {.step = w}).value();
-  RC_ASSERT(std::abs(std::log(band.high) - w) < 0.03 * w);
-  RC_ASSERT(std::abs(std::log(band.low) + w) < 0.03 * w);
+TEST(DrawsProperty, TheErrorOfAllPricesIsTheBand) {
+  for (const double w : {0.01, 0.05, 0.13, 0.29}) {
+    const auto band = band_of(scene().cost, scene().plan, {.step = w}).value();
+    EXPECT_NEAR(std::log(band.high), w, 0.03 * w);
+    EXPECT_NEAR(std::log(band.low), -w, 0.03 * w);
+  }
 }
 
 RC_GTEST_PROP(DrawsProperty, APlanIsAsFastAsItself, ()) {
-  const auto errors = draw_errors(any_spread(), 8, *rc::gen::inRange<std::uint64_t>(0, 1000));
+  const auto errors = draw_errors(any_spread(), 4, *rc::gen::inRange<std::uint64_t>(0, 1000));
   const plan::Plan* const plans[] = {&scene().plan, &scene().other, &scene().plan};
   const auto draws = drawn_steps(scene().cost, plans, errors).value();
   RC_ASSERT(draws[0] == draws[2]);

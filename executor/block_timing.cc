@@ -24,9 +24,7 @@ base::Result<std::vector<BlockTiming>> time_blocks(const std::vector<BlockCase>&
   }
   const auto [rounds, repeats] = turns_on(site.device);
   for (int round = 0; round < rounds; ++round) {
-    for (TimedBlock& b : blocks) {
-      TRY_VOID(train_alone(site, b.program(), b.program().spec.vocab, [&](const RecordedStep& step) { b.add(step); }, repeats));
-    }
+    for (TimedBlock& b : blocks) TRY_VOID(b.train(site, repeats));
   }
   std::vector<BlockTiming> timings;
   for (const TimedBlock& b : blocks) {

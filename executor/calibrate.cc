@@ -103,7 +103,6 @@ class Calibration {
   base::Result<bool> operators_of(const plan::Program& program);
   base::Result<void> operators_alone();
   base::Result<void> operators_in_steps();
-  base::Result<void> hold_out(TimedBlock& block, const Repeats& repeats);
   base::Result<void> play(const plan::Program& program, const Repeats& repeats, PlayedProgram& played);
   base::Result<void> products();
   base::Result<void> composition();
@@ -238,7 +237,7 @@ base::Result<void> Calibration::operators_alone() {
       TRY_VOID(play(whole, {}, played_.emplace_back()));
     }
   }
-  for (TimedBlock& block : held_out_) TRY_VOID(hold_out(block, {}));
+  for (TimedBlock& block : held_out_) TRY_VOID(block.train(site_, {}));
   return {};
 }
 
@@ -269,15 +268,11 @@ base::Result<void> Calibration::operators_in_steps() {
       TRY_VOID(play(programs[i], turn_of(programs[i]), played_[i]));
     } else {
       TimedBlock& block = held_out_[i - programs.size()];
-      TRY_VOID(hold_out(block, turn_of(block.program())));
+      TRY_VOID(block.train(site_, turn_of(block.program())));
     }
   }
   TRY(profile_.operators, steps_.points(communicator_));
   return {};
-}
-
-base::Result<void> Calibration::hold_out(TimedBlock& block, const Repeats& repeats) {
-  return train_alone(site_, block.program(), block.program().spec.vocab, [&](const RecordedStep& step) { block.add(step); }, repeats);
 }
 
 /// Of steps that were disturbed only the last counts, and only where no other does.

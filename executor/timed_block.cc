@@ -34,6 +34,10 @@ void TimedBlock::add(const RecordedStep& step) {
   for (const double t : of) seconds_.push_back(t * step.used_seconds / step.wall_seconds);
 }
 
+base::Result<void> TimedBlock::train(Site& site, const Repeats& repeats) {
+  return train_alone(site, program_, program_.spec.vocab, [&](const RecordedStep& step) { add(step); }, repeats);
+}
+
 base::Result<BlockTiming> TimedBlock::timing(Communicator& world) const {
   TRY(const double seconds, mean_over_ranks(world, timing_of(seconds_).median));
   return BlockTiming{operations_, seconds};

@@ -12,14 +12,15 @@ namespace orrery::executor {
 class TimedBlock {
  public:
   static base::Result<TimedBlock> make(const BlockCase& block, model::Precision precision);
-  /// To be trained alone.
   [[nodiscard]] const plan::Program& program() const { return program_; }
-  void add(const RecordedStep& step);
-  /// @pre every rank has added a step.
+  /// Trains it, every rank alone, all at once.
+  base::Result<void> train(Site& site, const Repeats& repeats);
+  /// @pre it was trained.
   base::Result<BlockTiming> timing(Communicator& world) const;
 
  private:
   explicit TimedBlock(plan::Program program);
+  void add(const RecordedStep& step);
   plan::Program program_;
   std::vector<BlockTiming::Operation> operations_;
   std::vector<double> seconds_;  // of micro-batches

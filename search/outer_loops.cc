@@ -34,8 +34,8 @@ struct Entry {
 
 class Loops {
  public:
-  Loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget, RunnersUp runners_up)
-      : cost_(cost), request_(request), budget_(budget), runners_up_(runners_up), costs_(cost), model_(costs_, request.space, request.global_batch, budget), ranks_(costs_, request.space, model_, budget) {
+  Loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget, LoopOptions options)
+      : cost_(cost), request_(request), budget_(budget), options_(options), costs_(cost), model_(costs_, request.space, request.global_batch, budget), ranks_(costs_, request.space, model_, budget) {
     effort_.limit = request.max_states;
     for (std::int64_t m = 1; m <= request.global_batch; ++m) {
       if (request.global_batch % m == 0 && request.space.fix_micro_batches.value_or(m) == m) micro_batches_.push_back(m);
@@ -51,7 +51,7 @@ class Loops {
       TRY_VOID(visit_from(first));
     }
     TRY_VOID(settle_undecided());
-    if (!groups_.empty()) TRY_VOID(runners_up_ == RunnersUp::kCheapest ? solve_groups() : seek_runners_up());
+    if (!groups_.empty()) TRY_VOID(options_.runners_up == RunnersUp::kCheapest ? solve_groups() : seek_runners_up());
     TRY_VOID(finish());
     if (request_.multipliers) state_multipliers();
     return std::move(result_);
@@ -295,7 +295,7 @@ class Loops {
   /// Runners-up that are the cheapest of their groups, within some effort: problems in the order of their bounds, solved below what their group has.
   base::Result<void> solve_groups() {
     constexpr int kVocabularies = 3;  // of a group, the most promising
-    problem_states_ = 20'000;
+    options_.problem_states = std::min<std::uint64_t>(options_.problem_states, 20'000);
     std::map<std::tuple<int, int, std::int64_t, plan::Schedule>, int> tried;
     Queue queue;
     for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -330,10 +330,9 @@ class Loops {
 
   using Program = std::optional<PipelineAnswer> (*)(const PipelineProblem&, std::int64_t, Effort&);
 
-  /// The effort of one problem: memory that is hard to decide must not use up the whole, the problem is left open then (kBudget).
   [[nodiscard]] Effort effort_of_one() const {
-    const std::uint64_t left = effort_.limit == 0 ? problem_states_ : effort_.limit - std::min(effort_.limit, effort_.states);
-    return {.limit = std::min(problem_states_, std::max<std::uint64_t>(left, 1))};
+    const std::uint64_t left = effort_.limit == 0 ? options_.problem_states : effort_.limit - std::min(effort_.limit, effort_.states);
+    return {.limit = std::min(options_.problem_states, std::max<std::uint64_t>(left, 1))};
   }
   void account(const Effort& effort) {
     effort_.states += effort.states;
@@ -393,7 +392,7 @@ class Loops {
   /// What a runner-up must beat: the last of the top groups. Nobody wants a plan of twice the time, and exact ones cost more.
   [[nodiscard]] std::int64_t runner_up_cutoff() const {
     const auto top = static_cast<std::size_t>(request_.top);
-    const std::int64_t most = runners_up_ == RunnersUp::kCheapest ? incumbent() + incumbent() / 4 : 2 * incumbent();
+    const std::int64_t most = options_.runners_up == RunnersUp::kCheapest ? incumbent() + incumbent() / 4 : 2 * incumbent();
     return groups_.size() < top ? most : std::min(most, groups_[top - 1].best.closed_form_ps);
   }
   void keep(const PlanProblem& problem, Finalist finalist) {
@@ -501,12 +500,11 @@ class Loops {
   const costmodel::CostModel& cost_;
   const PlanRequest& request_;
   std::int64_t budget_;
-  RunnersUp runners_up_;
+  LoopOptions options_;
   costmodel::LayerCosts costs_;
   StageModel model_;
   RankModel ranks_;
   Effort effort_;
-  std::uint64_t problem_states_ = 300'000;  // effort of one problem
   std::vector<std::int64_t> micro_batches_;
   std::vector<Entry> entries_;
   std::size_t done_ = 0;
@@ -520,9 +518,9 @@ class Loops {
 
 }  // namespace
 
-base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget_bytes, RunnersUp runners_up) {
+base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget_bytes, LoopOptions options) {
   if (cost.model().kinds() > 1) return run_kinds_loops(cost, request, budget_bytes);
-  return Loops(cost, request, budget_bytes, runners_up).run();
+  return Loops(cost, request, budget_bytes, options).run();
 }
 
 }  // namespace orrery::search

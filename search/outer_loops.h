@@ -34,9 +34,13 @@ struct LoopResult {
 /// What runners-up are, one of each group: quick answers up to twice the best, or the cheapest of the group's three most promising vocabularies, up to
 /// 1.25 times the best.
 enum class RunnersUp : std::uint8_t { kQuick, kCheapest };
+/// How far a search goes. `problem_states`: effort limit of one problem; memory that is hard to decide leaves it open then (Status::kBudget).
+struct LoopOptions {
+  RunnersUp runners_up = RunnersUp::kQuick;
+  std::uint64_t problem_states = 300'000;
+};
 /// @pre request is valid (planner.cc). `budget_bytes`: what the Program's buffers may take on a device. Models with blocks of several kinds have quick
-/// runners-up only.
-base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget_bytes,
-                                   RunnersUp runners_up = RunnersUp::kQuick);
+/// runners-up only, and no limit of one problem.
+base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget_bytes, LoopOptions options = {});
 
 }  // namespace orrery::search

@@ -41,6 +41,7 @@ struct Space {
   std::optional<std::int64_t> fix_micro_batch;  // sequences of a micro-batch on one data-parallel rank
   bool vocabulary_like_layers = false;          // fix_tp holds for embedding and head too
   bool even_stages = false;                     // every stage has as many layers: only degrees that divide them
+  bool operator==(const Space&) const = default;
 };
 
 struct Progress {

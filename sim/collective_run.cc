@@ -50,8 +50,11 @@ class Runner {
     finish_instant(0);
     std::int64_t now = 0;
     while (!queue_.empty()) {
-      now = queue_.next_at().ps();
-      while (!queue_.empty() && queue_.next_at().ps() == now) take(now, queue_.pop());
+      do {
+        const kernel::Event event = queue_.pop();
+        now = event.at.ps();
+        take(now, event);
+      } while (queue_.more_now());
       finish_instant(now);
     }
     ORRERY_CHECK(ended_ == s_.steps.size(), "{} of {} steps never ran", s_.steps.size() - ended_, s_.steps.size());

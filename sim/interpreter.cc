@@ -53,11 +53,12 @@ base::Result<Outcome> Interpreter::run() {
   start_ready();
   settle();
   while (jobs_behind_ > 0 && operations_ <= options_.max_operations && !queue_.empty()) {
-    now_ = queue_.next_at().ps();
     do {
-      handle(queue_.pop());
+      const kernel::Event event = queue_.pop();
+      now_ = event.at.ps();
+      handle(event);
       ++outcome_.events;
-    } while (!queue_.empty() && queue_.next_at().ps() == now_);
+    } while (queue_.more_now());
     start_ready();
     settle();
   }

@@ -31,12 +31,23 @@ void Pool::add(const Candidate& candidate) {
 }
 
 base::Result<Pool::Searched> Pool::search(PlanRequest request, RunnersUp runners_up) {
+  for (const Search& s : searches_) {
+    if (s.runners_up == runners_up && s.space == request.space) return s.result;
+  }
+  const Space space = request.space;
+  TRY(const Searched result, search_anew(std::move(request), runners_up));
+  searches_.push_back({space, runners_up, result});
+  return result;
+}
+
+base::Result<Pool::Searched> Pool::search_anew(PlanRequest request, RunnersUp runners_up) {
   constexpr int kKept = 32;          // plans that a search keeps
+  constexpr std::uint64_t kProblemStates = 30'000;
   constexpr std::size_t kAtOnce = 4; // simulated together: a number of its own, so that threads change nothing
   request.top = std::max(request.top, kKept);
   request.relax = request.multipliers = false;
   const std::int64_t budget = limit_bytes_ - cost_.context_bytes();
-  TRY(const LoopResult loops, run_loops(cost_, request, budget, runners_up));
+  TRY(const LoopResult loops, run_loops(cost_, request, budget, {runners_up, kProblemStates}));
   if (loops.finalists.empty()) return Searched{false, loops.least_peak_bytes >= kForbidden ? 0 : loops.least_peak_bytes - budget};
   std::vector<Finalist> batch;
   const auto simulate = [&]() -> base::Result<void> {

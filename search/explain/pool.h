@@ -8,7 +8,7 @@
 ///     closed form of the next · least (simulated / closed form) seen so far  >=  best simulated of this search
 ///
 /// or all that the search kept are: then no plan that the simulator treats as kindly as the luckiest one known can still win. Quick runners-up are cheap
-/// and many-sided: all of them are simulated.
+/// and many-sided: all of them are simulated. Nothing is proved here, so a search leaves a problem sooner than the planner does, and is run once.
 #include <cstdint>
 #include <set>
 #include <string>
@@ -35,7 +35,7 @@ class Pool {
     bool found = false;
     std::int64_t shortfall_bytes = 0;  // nothing fits: what the smallest lacks; 0: nothing divides
   };
-  /// Searches the request within the pool's limit. Errors: those of the simulator.
+  /// Searches the request within the pool's limit; requests of one pool differ in their space alone. Errors: those of the simulator.
   base::Result<Searched> search(PlanRequest request, RunnersUp runners_up = RunnersUp::kCheapest);
 
   /// Those that fit, fastest first; of equals the first added.
@@ -46,12 +46,20 @@ class Pool {
   [[nodiscard]] std::size_t simulated() const { return known_.size(); }
 
  private:
+  base::Result<Searched> search_anew(PlanRequest request, RunnersUp runners_up);
+
   costmodel::CostModel cost_;
   std::int64_t limit_bytes_;
   int threads_;
   double kindest_ = 1;              // least simulated / closed form
   std::set<std::string> known_;     // fingerprints
   std::vector<Account> plans_;
+  struct Search {
+    Space space;
+    RunnersUp runners_up = RunnersUp::kQuick;
+    Searched result;
+  };
+  std::vector<Search> searches_;
 };
 
 }  // namespace orrery::search

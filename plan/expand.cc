@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "plan/liveness.h"
+#include "plan/stream_refs.h"
 
 namespace orrery::plan {
 
@@ -105,8 +105,10 @@ class Readers {
 
 }  // namespace
 
+Expansion expand(const Program& program, const RankClass& rank_class) { return expand(program, rank_class, StreamRefs(program)); }
+
 /// Read after write, write after read, write after write, pools. Issue order is topological, so one sweep finds them all.
-Expansion expand(const Program& program, const RankClass& rank_class) {
+Expansion expand(const Program& program, const RankClass& rank_class, const StreamRefs& refs) {
   Expansion e;
   e.ops = unroll(program, rank_class);
   const InstanceMap map(program, rank_class);
@@ -123,24 +125,19 @@ Expansion expand(const Program& program, const RankClass& rank_class) {
     const auto add = [&](std::uint32_t on) {
       if (on != kNone && e.ops[on].op->stream != op.stream) found.push_back(on);
     };
-    const auto read = [&](const BufferRef& r) {
-      LastAccess& a = last[map.at(r, o.layer, o.micro_batch)];
+    for (const StreamRefs::Ref& r : refs.of(o)) {
+      if (r.access == Access::kFree) break;  // frees come last
+      LastAccess& a = last[map.at(r.buffer, o.layer, o.micro_batch)];
       add(a.writer);
-      readers.add(a, i);
-    };
-    const auto write = [&](const BufferRef& r) {
-      LastAccess& a = last[map.at(r, o.layer, o.micro_batch)];
-      add(a.writer);
+      if (r.access == Access::kRead) {
+        readers.add(a, i);
+        continue;
+      }
       readers.take(a, [&](std::uint32_t reader) {
         if (reader != i) add(reader);
       });
       a.writer = i;
-    };
-    for (const BufferRef& r : op.reads) read(r);
-    if (op.weights) read(*op.weights);
-    for (const BufferRef& r : op.updates) write(r);
-    if (op.gradients) write(*op.gradients);
-    for (const BufferRef& r : op.writes) write(r);
+    }
     if (op.acquire) {
       const std::size_t p = op.acquire->raw(), k = acquired[p]++, capacity = static_cast<std::size_t>(program.pools[*op.acquire].capacity);
       if (k >= capacity && k - capacity < releases[p].size()) add(releases[p][k - capacity]);

@@ -58,6 +58,8 @@ InstanceKey key_of(const Program& program, const BufferRef& ref, std::int64_t la
 template <class Visit>  // void(const OpInstance&)
 void for_each_op(const Program& program, const RankClass& rank_class, Visit&& visit);
 
+class StreamRefs;
+
 /// A step of one rank class, unrolled, with explicit dependencies (CSR, indices into ops, all smaller than the dependant).
 /// A dependency on an operation of the same stream that FIFO order already gives is left out.
 struct Expansion {
@@ -69,6 +71,8 @@ struct Expansion {
   }
 };
 Expansion expand(const Program& program, const RankClass& rank_class);
+/// The same with what streams share (stream_refs.h) found before: it is that of every class.
+Expansion expand(const Program& program, const RankClass& rank_class, const StreamRefs& refs);
 
 /// How many operations a class's step has, without walking it.
 std::int64_t op_count(const Program& program, const RankClass& rank_class);

@@ -8,15 +8,13 @@ namespace {
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-/// Walks the step in issue order and keeps, per instance, who used it.
+/// Walks the step in issue order and keeps, per instance that several streams use, who used it.
 class Walk {
  public:
-  Walk(const plan::Program& program, const plan::RankClass& rank_class, std::span<const plan::OpInstance> ops)
-      : ops_(ops), instances_(program, rank_class), last_use_(instances_.size(), kNone) {
-    bytes_.reserve(program.buffers.size());
-    for (const plan::BufferDecl& buffer : program.buffers) bytes_.push_back(buffer.bytes());
-    life_.alloc_bytes.assign(ops.size(), 0);
-    life_.free_bytes.assign(ops.size(), 0);
+  Walk(const plan::Program& program, const plan::RankClass& rank_class, std::span<const plan::OpInstance> ops, const plan::StreamRefs& refs)
+      : program_(program), ops_(ops), refs_(refs), instances_(program, rank_class), last_use_(instances_.size(), kNone) {
+    life_.alloc_bytes.reserve(ops.size());
+    life_.free_bytes.reserve(ops.size());
     life_.hold_begin.assign(ops.size() + 1, 0);
   }
   Lifetimes run() {
@@ -31,30 +29,23 @@ class Walk {
     std::uint32_t before = kNone;  // earlier use of the instance
     bool modifies = false;
   };
-  [[nodiscard]] plan::InstanceIndex instance(const plan::BufferRef& ref, std::uint32_t i) const {
-    return instances_.at(ref, ops_[i].layer, ops_[i].micro_batch);
-  }
-  void use(const plan::BufferRef& ref, std::uint32_t i, bool modifies) {
-    std::uint32_t& last = last_use_[instance(ref, i)];
-    uses_.push_back({i, last, modifies});
-    last = static_cast<std::uint32_t>(uses_.size() - 1);
-  }
   void visit(std::uint32_t i) {
-    const plan::Op& op = *ops_[i].op;
-    for (const plan::BufferRef& ref : op.writes) {
-      life_.alloc_bytes[i] += bytes_[ref.buffer.raw()];
-      last_use_[instance(ref, i)] = kNone;  // a new life
-      use(ref, i, true);
+    const plan::OpInstance& op = ops_[i];
+    life_.alloc_bytes.push_back(refs_.written_bytes(op));
+    life_.free_bytes.push_back(refs_.freed_bytes(op));
+    for (const plan::StreamRefs::Ref& ref : refs_.of(op)) {
+      std::uint32_t& last = last_use_[instances_.at(ref.buffer, op.layer, op.micro_batch)];
+      if (ref.access == plan::Access::kFree) {
+        free(program_.buffers[ref.buffer.buffer].bytes(), last, i);
+        continue;
+      }
+      if (ref.access == plan::Access::kWrite) last = kNone;  // a new life
+      uses_.push_back({i, last, ref.access != plan::Access::kRead});
+      last = static_cast<std::uint32_t>(uses_.size() - 1);
     }
-    for (const plan::BufferRef& ref : op.reads) use(ref, i, false);
-    for (const plan::BufferRef& ref : op.updates) use(ref, i, true);
-    if (op.weights) use(*op.weights, i, false);
-    if (op.gradients) use(*op.gradients, i, true);
-    for (const plan::BufferRef& ref : op.frees) free(ref, i);
   }
-  void free(const plan::BufferRef& ref, std::uint32_t i) {
+  void free(std::int64_t bytes, std::uint32_t& last, std::uint32_t i) {
     unsigned seen = 1U << static_cast<unsigned>(ops_[i].op->stream);  // streams whose last user is known to end in time
-    std::uint32_t& last = last_use_[instance(ref, i)];
     std::uint32_t waits_for = 0;
     const auto number = static_cast<std::uint32_t>(life_.deferred.size());
     for (std::uint32_t u = last; u != kNone; u = uses_[u].before) {
@@ -67,11 +58,11 @@ class Walk {
     }
     last = kNone;
     if (waits_for == 0) {
-      life_.free_bytes[i] += bytes_[ref.buffer.raw()];
+      life_.free_bytes[i] += bytes;
       return;
     }
     pairs_.push_back({i, number});
-    life_.deferred.push_back({bytes_[ref.buffer.raw()], waits_for + 1});
+    life_.deferred.push_back({bytes, waits_for + 1});
   }
   /// Counting sort of (operation, deferred free) by operation.
   void sort_holds() {
@@ -86,9 +77,10 @@ class Walk {
     std::uint32_t op = 0;
     std::uint32_t deferred = 0;
   };
+  const plan::Program& program_;
   std::span<const plan::OpInstance> ops_;
+  const plan::StreamRefs& refs_;
   plan::InstanceMap instances_;
-  std::vector<std::int64_t> bytes_;      // [buffer]
   std::vector<std::uint32_t> last_use_;  // [instance] into uses_
   std::vector<Use> uses_;
   std::vector<Hold> pairs_;
@@ -97,8 +89,8 @@ class Walk {
 
 }  // namespace
 
-Lifetimes lifetimes(const plan::Program& program, const plan::RankClass& rank_class, std::span<const plan::OpInstance> ops) {
-  Lifetimes life = Walk(program, rank_class, ops).run();
+Lifetimes lifetimes(const plan::Program& program, const plan::RankClass& rank_class, std::span<const plan::OpInstance> ops, const plan::StreamRefs& refs) {
+  Lifetimes life = Walk(program, rank_class, ops, refs).run();
   for (const auto& p : rank_class.persistent) life.persistent_bytes += program.buffers[p.buffer].bytes();
   return life;
 }

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/expand.h"
+#include "plan/stream_refs.h"
 
 namespace orrery::sim {
 
@@ -35,7 +35,7 @@ struct Lifetimes {
   }
 };
 
-/// @pre ops is the unrolled step of `rank_class`.
-Lifetimes lifetimes(const plan::Program& program, const plan::RankClass& rank_class, std::span<const plan::OpInstance> ops);
+/// @pre ops is the unrolled step of `rank_class`, refs are the Program's.
+Lifetimes lifetimes(const plan::Program& program, const plan::RankClass& rank_class, std::span<const plan::OpInstance> ops, const plan::StreamRefs& refs);
 
 }  // namespace orrery::sim

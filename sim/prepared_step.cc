@@ -84,7 +84,7 @@ costmodel::Transfer joined(costmodel::Transfer a, const costmodel::Transfer& b) 
 class Preparation {
  public:
   Preparation(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network, bool fold)
-      : program_(program), cost_(cost), network_(network), loads_(program, cost, fold), segment_ps_(program.segments.size() * kPhases, -1) {
+      : program_(program), cost_(cost), network_(network), loads_(program, cost, fold), stream_refs_(program), segment_ps_(program.segments.size() * kPhases, -1) {
     for (const plan::Template& t : program.templates) {
       offsets_.push_back(template_ops_);
       template_ops_ += static_cast<std::uint32_t>(t.ops.size());
@@ -115,7 +115,7 @@ class Preparation {
   void prepare_class(std::uint32_t c) {
     PreparedClass& k = step_.classes[c];
     k.rank_class = &program_.classes[c];
-    k.expansion = plan::expand(program_, *k.rank_class);
+    k.expansion = plan::expand(program_, *k.rank_class, stream_refs_);
     k.ops.resize(template_ops_);
     const auto n = static_cast<std::uint32_t>(k.expansion.ops.size());
     k.priced.resize(n);
@@ -129,7 +129,7 @@ class Preparation {
       k.priced[i] = offsets_[instance.source.raw()] + instance.index;
       if (k.ops[k.priced[i]].op == nullptr) k.ops[k.priced[i]] = price(c, *instance.op);
     }
-    k.lifetimes = lifetimes(program_, *k.rank_class, k.expansion.ops);
+    k.lifetimes = lifetimes(program_, *k.rank_class, k.expansion.ops, stream_refs_);
   }
 
   PricedOp price(std::uint32_t c, const plan::Op& op) {
@@ -265,6 +265,7 @@ class Preparation {
   const costmodel::CostModel& cost_;
   FlowNetwork& network_;
   ClassLoads loads_;
+  plan::StreamRefs stream_refs_;
   PreparedStep step_;
   base::ErrorSink sink_;
   std::vector<std::uint32_t> offsets_;               // [template] into PreparedClass::ops

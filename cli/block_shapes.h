@@ -17,7 +17,7 @@ inline constexpr auto kGpt = model::Family::kGpt2, kLlama = model::Family::kLlam
 /// Around the models that train on a few cores: widths at few and at many rows, heads of 32 and 64, with and without grouped queries.
 inline constexpr std::array<BlockRow, 10> kCalibratedOnCpu{{{kGpt, 64, 2, 2, 256, 64, 4}, {kLlama, 64, 2, 2, 176, 64, 4},
                                                             {kGpt, 320, 10, 10, 1280, 64, 2}, {kLlama, 320, 10, 10, 864, 64, 2},
-                                                            {kGpt, 320, 5, 5, 1280, 256, 2}, {kLlama, 320, 10, 5, 864, 256, 2},
+                                                            {kGpt, 384, 6, 6, 1536, 256, 2}, {kLlama, 320, 10, 5, 864, 256, 2},
                                                             {kGpt, 640, 10, 10, 2560, 64, 2}, {kLlama, 640, 10, 5, 1728, 64, 2},
                                                             {kGpt, 640, 10, 10, 2560, 256, 2}, {kLlama, 640, 10, 10, 1728, 256, 2}}};
 /// None of them among the calibrated ones, inside their range.

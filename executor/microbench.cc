@@ -67,7 +67,9 @@ Timing timing_of(std::vector<double> seconds) {
   ORRERY_CHECK(!seconds.empty());
   std::sort(seconds.begin(), seconds.end());
   const auto at = [&](double q) { return seconds[static_cast<std::size_t>(q * static_cast<double>(seconds.size() - 1) + 0.5)]; };
-  return {.median = at(0.5), .p10 = at(0.1), .p90 = at(0.9), .samples = static_cast<int>(seconds.size())};
+  const std::size_t half = seconds.size() / 2;
+  const double median = seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
+  return {.median = median, .p10 = at(0.1), .p90 = at(0.9), .samples = static_cast<int>(seconds.size())};
 }
 
 Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& sampling) {

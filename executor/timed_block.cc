@@ -1,5 +1,6 @@
 #include "executor/timed_block.h"
 
+#include <string_view>
 #include <utility>
 
 #include "executor/microbench.h"
@@ -7,8 +8,10 @@
 namespace orrery::executor {
 namespace {
 
+/// Forward or backward of the block: its update and zeroed gradients are other templates, once a step.
 bool in_block(const plan::Program& program, const plan::Span& span) {
-  return program.templates[plan::TemplateId(span.template_id)].name.starts_with("block");
+  const std::string_view name = program.templates[plan::TemplateId(span.template_id)].name;
+  return name.starts_with("block") && (name.ends_with(".forward") || name.ends_with(".backward"));
 }
 
 }  // namespace

@@ -53,6 +53,12 @@ double distance(const SegmentShape& a, const SegmentShape& b) {
   return std::sqrt(sum);
 }
 
+/// w of (a) in compute.h. `x`: way from the smaller point to the larger, 0 to 1; `log_ratio`: of their rooflines, >= 0.
+double weight_above(double x, double log_ratio) {
+  constexpr double kAlike = 1e-9;
+  return log_ratio < kAlike ? x : -std::exp(log_ratio) * std::expm1(-x * log_ratio) / std::expm1(log_ratio);
+}
+
 /// Layer times that suit a model best: its own, else those of the nearest width.
 const model::LayerTimes* choose(const std::vector<model::LayerTimes>& all, const model::ModelSpec& spec, model::Precision precision) {
   const model::LayerTimes* best = nullptr;
@@ -246,7 +252,9 @@ std::optional<double> ComputePrices::interpolate(const SegmentShape& shape, Phas
   const double lower = n->below->seconds * roofline / n->below->roofline;
   const double upper = n->above->seconds * roofline / n->above->roofline;
   const double apart = n->below_distance + n->above_distance;
-  return apart == 0 ? lower : lower * std::pow(upper / lower, n->below_distance / apart);
+  if (apart == 0) return lower;
+  const double w = weight_above(n->below_distance / apart, std::log(n->above->roofline / n->below->roofline));
+  return (1 - w) * lower + w * upper;
 }
 
 PriceSource ComputePrices::source(const SegmentShape& shape, Phase phase) const {

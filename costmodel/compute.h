@@ -16,10 +16,12 @@
 ///
 /// (a) Measured operators, points (shape, seconds) of the same kind, phase, type and flags:
 ///
-///   t = composition_factor * exp(sum w_i ln(t_i * R / R_i) / sum w_i) + launch,     w_i = 1 / distance_i
+///   t = composition_factor * ((1 - w) t_1 R / R_1 + w t_2 R / R_2) + launch
+///   w = (r - r^(1 - x)) / (r - 1),   r = R_2 / R_1,   x = distance_1 / (distance_1 + distance_2)          (w = x for r = 1)
 ///
-///   over i = the nearest point with no more work (R_i ≤ R) and the nearest with no less; distance: Euclid on the logarithms of the dimensions.
-///   An exact hit is t_i itself. Along one dimension this is the straight line between two points in log-log; with one neighbour it is its roofline ratio.
+///   of the nearest point 1 with no more work (R_1 ≤ R) and the nearest 2 with no less; distance: Euclid on the logarithms of the dimensions.
+///   An exact hit is t_i itself. The weight makes a time that is a constant and a rate times the work exact where R = R_1 r^x, along one dimension say: what
+///   is constant tells little of the larger point. (Straight lines between logarithms overestimate it by up to 6 %.) With one neighbour it is its roofline ratio.
 ///   A phase without points takes those of the nearest phase (BG = B + G when both are measured) by roofline ratio.
 ///
 /// (b) Measured layer times (Galvatron, arXiv 2211.13878 section 5): per sample and batch, a block and the rest of the model (embedding, head, loss):

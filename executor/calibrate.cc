@@ -54,6 +54,7 @@ using model::SegmentShape;
 constexpr double kOperatorShare = 0.72, kProductShare = 0.78;
 constexpr std::int64_t kCompositionSequences = 4;
 constexpr std::size_t kTurnsOfControl = 8;
+constexpr std::size_t kTurnsOfHeldOut = 3;  // in a round: nothing but these turns measures such a block, while operations are in many Programs
 
 /// A turn: operations of few layers need more steps for as many samples.
 Repeats turn_of(const plan::Program& program) { return {.warm = 1, .steps = program.spec.layers > 2 ? 2 : 4}; }
@@ -252,7 +253,7 @@ base::Result<void> Calibration::operators_in_steps() {
     TRY(programs.emplace_back(), program_alone(block.model, block.sequences, block.tokens, precision()));
   }
   played_.resize(programs.size());
-  const std::size_t round = programs.size() + held_out_.size();
+  const std::size_t round = programs.size() + kTurnsOfHeldOut * held_out_.size();
   // Later rounds go in long steps, so that what is alike is not timed in one breath.
   std::size_t stride = round * 5 / 8;
   while (std::gcd(stride, round) != 1) ++stride;
@@ -267,7 +268,7 @@ base::Result<void> Calibration::operators_in_steps() {
     if (i < programs.size()) {
       TRY_VOID(play(programs[i], turn_of(programs[i]), played_[i]));
     } else {
-      TimedBlock& block = held_out_[i - programs.size()];
+      TimedBlock& block = held_out_[(i - programs.size()) % held_out_.size()];
       TRY_VOID(block.train(site_, turn_of(block.program())));
     }
   }

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include <fmt/format.h>
@@ -39,8 +40,20 @@ Fingerprint& Fingerprint::operator=(Fingerprint&&) noexcept = default;
 Fingerprint& Fingerprint::add_word(std::uint64_t word) {
   State& s = *state_;
   if (s.used == s.pending.size()) s.flush();
-  for (std::size_t i = 0; i < 8; ++i) s.pending[s.used + i] = static_cast<unsigned char>(word >> (8 * i));
-  s.used += 8;
+  std::array<unsigned char, 8> bytes{};  // a copy of its own: written in place, each byte might be s.used
+  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<unsigned char>(word >> (8 * i));
+  std::memcpy(s.pending.data() + s.used, bytes.data(), bytes.size());
+  s.used += bytes.size();
+  return *this;
+}
+
+Fingerprint& Fingerprint::add(std::span<const std::int64_t> values) {
+  if constexpr (std::endian::native == std::endian::little) {
+    state_->flush();
+    static_cast<void>(XXH3_128bits_update(&state_->xxh, values.data(), values.size_bytes()));
+  } else {
+    for (const std::int64_t value : values) add(value);
+  }
   return *this;
 }
 

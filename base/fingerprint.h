@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,8 @@ class Fingerprint {
   Fingerprint& add(I value) {
     return add_word(static_cast<std::uint64_t>(static_cast<std::int64_t>(value)));
   }
+  /// Each as add(value) would.
+  Fingerprint& add(std::span<const std::int64_t> values);
   Fingerprint& add(double value);
   Fingerprint& add(std::string_view text);
   Fingerprint& add(const char* text) { return add(std::string_view(text)); }

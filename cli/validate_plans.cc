@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numbers>
 #include <numeric>
 
 #include "cli/train_log.h"
+#include "costmodel/uncertainty.h"
 
 namespace orrery::cli {
 
@@ -87,7 +87,7 @@ double ValidationRow::spread() const {
   return (at(0.9) - at(0.1)) / (2 * measured_s());
 }
 
-double ValidationRow::noise() const { return std::sqrt(std::numbers::pi / 2 / static_cast<double>(rounds_s.size())) * spread(); }
+double ValidationRow::noise() const { return costmodel::median_error(spread(), rounds_s.size()); }
 
 std::pair<double, double> ValidationRow::memory_errors() const {
   std::vector<double> errors;

@@ -37,7 +37,7 @@ class Tuner {
     if (op_ == Op::kBroadcast) return {ring.latency.base[at(p)] + (g_.hosts > 1 ? network_hop(ring.latency, p) : device_hop(ring.latency, p)), bus};
     const std::int64_t inter = g_.hosts > 1 ? ring_steps(op_, g_.hosts) : 0;
     Seconds device = device_hop(ring.latency, p);
-    if (g_.hosts > 1) device = std::max(device, t_.network_overhead * (p == Protocol::kSimple ? 3.0 : 1.0));
+    if (g_.hosts > 1) device = std::max(device, t_.posting(p));
     Seconds latency = ring.latency.base[at(p)] + static_cast<double>(steps_ - inter) * device + static_cast<double>(inter) * network_hop(ring.latency, p);
     const bool plateau = op_ == Op::kAllReduce && p == Protocol::kSimple && g_.hosts > 1;
     if (plateau && static_cast<double>(bytes_) / (channels_ * g_.ranks) >= kPlateauBytes) latency = latency * ring.plateau;
@@ -69,10 +69,8 @@ class Tuner {
  private:
   static constexpr double kPlateauBytes = 64;  // of a channel and rank
 
-  [[nodiscard]] Seconds device_hop(const HopLatencies& latency, Protocol p) const { return g_.pcie ? latency.pcie[at(p)] : latency.device[at(p)]; }
-  [[nodiscard]] Seconds network_hop(const HopLatencies& latency, Protocol p) const {
-    return latency.network[at(p)] + g_.network_extra * (p == Protocol::kSimple ? 2.0 : 1.0);
-  }
+  [[nodiscard]] Seconds device_hop(const HopLatencies& latency, Protocol p) const { return latency.device_hop(p, g_.pcie); }
+  [[nodiscard]] Seconds network_hop(const HopLatencies& latency, Protocol p) const { return latency.network_hop(p, g_.network_extra); }
 
   const CollectiveTuning& t_;
   const GroupOnMachine& g_;

@@ -92,13 +92,12 @@ CollectiveForms::Hop CollectiveForms::hop(int from, int to) const {
 }
 
 Seconds CollectiveForms::device_latency(const HopLatencies& latency, Protocol p) const {
-  const Seconds hop = device_hop_.pcie ? latency.pcie[at(p)] : latency.device[at(p)];
-  if (group_.host_count() == 1) return hop;
-  return std::max(hop, tuning_->network_overhead * (p == Protocol::kSimple ? 3.0 : 1.0));
+  const Seconds hop = latency.device_hop(p, device_hop_.pcie);
+  return group_.host_count() == 1 ? hop : std::max(hop, tuning_->posting(p));
 }
 
 Seconds CollectiveForms::network_latency(const HopLatencies& latency, Protocol p) const {
-  return latency.network[at(p)] + network_hop_.extra * (p == Protocol::kSimple ? 2.0 : 1.0);
+  return latency.network_hop(p, network_hop_.extra);
 }
 
 int CollectiveForms::nvls_heads() const { return static_cast<int>(std::min<std::int64_t>(group_.per_host(), tuning_->nvls.max_heads)); }

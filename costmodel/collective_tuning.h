@@ -39,6 +39,14 @@ struct HopLatencies {
   PerProtocol<base::Seconds> device{};   // NVLink, xGMI
   PerProtocol<base::Seconds> pcie{};
   PerProtocol<base::Seconds> network{};
+
+  [[nodiscard]] base::Seconds device_hop(Protocol p, bool over_pcie) const {
+    return over_pcie ? pcie[static_cast<std::size_t>(p)] : device[static_cast<std::size_t>(p)];
+  }
+  /// `extra`: of the network itself, which a Simple hop pays for the data and for its flag.
+  [[nodiscard]] base::Seconds network_hop(Protocol p, base::Seconds extra) const {
+    return network[static_cast<std::size_t>(p)] + extra * (p == Protocol::kSimple ? 2.0 : 1.0);
+  }
 };
 
 struct CollectiveTuning {
@@ -50,7 +58,7 @@ struct CollectiveTuning {
   std::shared_ptr<const CollectiveTuning> chooser = {};              // that record, once found
   std::vector<std::pair<std::string, double>> link_efficiency = {};  // link kind: share of the datasheet's rate that data gets
   std::vector<std::pair<std::string, base::Seconds>> network_latency = {};  // link kind: what the network plugin adds to a hop
-  base::Seconds network_overhead{};                                  // to post a message, at least this per hop when hosts > 1
+  base::Seconds network_overhead{};                                  // to post a message
   std::int64_t channels = 1;
   base::BytesPerSecond local_copy{};                                 // of the own part, input to output
 
@@ -89,6 +97,9 @@ struct CollectiveTuning {
   [[nodiscard]] double efficiency(std::string_view link_kind) const;
   [[nodiscard]] base::Seconds network_extra(std::string_view link_kind) const;
   [[nodiscard]] const CollectiveTuning& by_which_nccl_chooses() const { return chooser ? *chooser : *this; }
+
+  /// What a hop inside a host takes at least where there are several hosts: Simple posts three times.
+  [[nodiscard]] base::Seconds posting(Protocol p) const { return network_overhead * (p == Protocol::kSimple ? 3.0 : 1.0); }
 };
 
 /// Reads `orrery.collective_tuning/1`; `chooser` is left empty. Errors: those of base/config.h; kOutOfRange for shares outside (0, 1] and the like.

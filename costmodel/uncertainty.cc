@@ -23,7 +23,6 @@ constexpr double kDatasheetAttention = 0.2;    // 0.77 .. 1.16 around 0.90, ther
 constexpr double kDatasheetStreams = 0.2;
 constexpr double kMeasuredTransfers = 0.05;
 constexpr double kDatasheetTransfers = 0.3;
-constexpr double kMedianError = 1.2533;        // standard error of a median of n normal samples: sqrt(pi / 2) sigma / sqrt(n)
 
 /// Of the measured operators: mean half-distance from 10th to 90th percentile, of a sample and of the median.
 struct Samples {
@@ -36,7 +35,7 @@ Samples samples_of(const std::vector<model::OperatorPoint>& operators) {
     if (p.samples < 2 || p.seconds_median <= 0) continue;
     const double half = (p.seconds_p90 - p.seconds_p10) / (2 * p.seconds_median);
     s.one += half;
-    s.median += kMedianError * half / std::sqrt(static_cast<double>(p.samples));
+    s.median += median_error(half, static_cast<std::size_t>(p.samples));
     ++s.points;
   }
   if (s.points > 0) s.one /= s.points, s.median /= s.points;

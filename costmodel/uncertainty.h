@@ -12,7 +12,9 @@
 /// time. Band: 10th and 90th percentile of the r_k. Two plans in the same draws err together: how often one is the faster is counted draw by draw. Simulating
 /// each draw instead gives the same (tests/differential/sim/draws_test.cc) and takes as long as K simulations.
 /// docs/models/uncertainty.md: where spreads come from; experiments/validation: how often bands held.
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,6 +59,9 @@ struct DrawnStep {
 };
 /// Share of the draws in which `one` is faster than `other`, equals counted half. @pre as many draws of each, at least one.
 double share_faster(const DrawnStep& one, const DrawnStep& other);
+
+/// Standard error of the median of n samples that spread by sigma around it, of a normal distribution: sqrt(pi / 2n) sigma.
+inline double median_error(double sigma, std::size_t n) { return std::sqrt(std::numbers::pi / 2 / static_cast<double>(n)) * sigma; }
 
 /// Whether the 80 % band of how far the predicted slower of two is behind reaches zero.
 inline bool within_error(double share_faster) { return share_faster >= (1 - kCoverage) / 2; }

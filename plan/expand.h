@@ -28,23 +28,28 @@ struct InstanceKey {
   auto operator<=>(const InstanceKey&) const = default;
 };
 
+class StreamRefs;
+
 /// Dense numbering of the buffer instances that one class can touch: no hashing in loops.
 class InstanceMap {
  public:
   InstanceMap(const Program& program, const RankClass& rank_class);
+  /// Of those that `refs` follows only; nobody may ask for the others.
+  InstanceMap(const Program& program, const RankClass& rank_class, const StreamRefs& refs);
   [[nodiscard]] InstanceIndex at(const BufferRef& ref, std::int64_t layer, std::int64_t micro_batch) const {
     const Slot& s = slots_[ref.buffer.raw()];
-    return static_cast<InstanceIndex>(s.base + (s.layers ? layer_slot(layer + ref.layer_offset) * s.layer_stride : 0) +
-                                      (s.micro_batches ? micro_batch : 0));
+    return static_cast<InstanceIndex>(s.base + layer_slots_[static_cast<std::size_t>((layer + ref.layer_offset - first_layer_) * s.layers)] * s.layer_stride +
+                                      micro_batch * s.micro_batch_stride);
   }
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
   struct Slot {
-    std::int64_t base = 0, layer_stride = 0;
-    bool layers = false, micro_batches = false;
+    std::int64_t base = 0, layer_stride = 0, micro_batch_stride = 0;
+    std::int64_t layers = 0;  // 1: one for each layer
   };
-  [[nodiscard]] std::int64_t layer_slot(std::int64_t layer) const { return layer_slots_[static_cast<std::size_t>(layer - first_layer_)]; }
+  template <class Numbered>  // bool(BufferId)
+  void number(const Program& program, const RankClass& rank_class, const Numbered& numbered);
   std::vector<Slot> slots_;
   std::vector<std::int64_t> layer_slots_;  // from first_layer_ on; boundaries of a chunk count as layers of it
   std::int64_t first_layer_ = 0;
@@ -54,18 +59,26 @@ class InstanceMap {
 /// Key of `ref` seen from a call with (layer, micro_batch).
 InstanceKey key_of(const Program& program, const BufferRef& ref, std::int64_t layer, std::int64_t micro_batch);
 
-/// Walks a class's step in issue order without storing it.
+/// Walks a class's step in issue order without storing it: the templates that it calls, or every operation of them.
+template <class Visit>  // void(TemplateId, std::int32_t layer, std::int32_t micro_batch)
+void for_each_call(const RankClass& rank_class, Visit&& visit);
 template <class Visit>  // void(const OpInstance&)
 void for_each_op(const Program& program, const RankClass& rank_class, Visit&& visit);
 
-class StreamRefs;
-
 /// A step of one rank class, unrolled, with explicit dependencies (CSR, indices into ops, all smaller than the dependant).
-/// A dependency on an operation of the same stream that FIFO order already gives is left out.
+/// A dependency on an operation of the same stream that FIFO order already gives is left out, and so is one that an earlier of the same turn has (stream_refs.h).
 struct Expansion {
+  /// Of a buffer that several streams touch.
+  struct Free {
+    std::uint32_t op = 0;
+    std::uint32_t users = 0;                    // of the next of free_users: last users on other streams, which may end later than op
+    std::int64_t bytes = 0;
+  };
   std::vector<OpInstance> ops;
   std::vector<std::uint32_t> dependency_begin;  // ops.size() + 1
   std::vector<std::uint32_t> dependencies;
+  std::vector<Free> frees;                      // in issue order
+  std::vector<std::uint32_t> free_users;        // operations
   [[nodiscard]] std::span<const std::uint32_t> dependencies_of(std::size_t op) const {
     return {dependencies.data() + dependency_begin[op], dependency_begin[op + 1] - dependency_begin[op]};
   }
@@ -83,25 +96,30 @@ std::vector<OpInstance> unroll(const Program& program, const RankClass& rank_cla
 // ---- implementation of the template ----
 namespace detail {
 template <class Visit>
-void walk(const Program& program, const std::vector<Node>& nodes, std::int64_t layer, std::int64_t micro_batch, Visit& visit) {
+void walk(const std::vector<Node>& nodes, std::int64_t layer, std::int64_t micro_batch, Visit& visit) {
   for (const Node& n : nodes) {
     if (n.is_loop) {
       for (std::int64_t i = n.begin; n.step > 0 ? i < n.end : i > n.end; i += n.step) {
-        if (n.axis == Axis::kLayer) walk(program, n.body, i, micro_batch, visit);
-        else walk(program, n.body, layer, i, visit);
+        if (n.axis == Axis::kLayer) walk(n.body, i, micro_batch, visit);
+        else walk(n.body, layer, i, visit);
       }
       continue;
     }
-    const auto l = static_cast<std::int32_t>(n.layer + (n.layer_from_loop ? layer : 0));
-    const auto m = static_cast<std::int32_t>(n.micro_batch + (n.micro_batch_from_loop ? micro_batch : 0));
-    const Template& t = program.templates[n.call];
-    for (std::uint32_t k = 0; k < t.ops.size(); ++k) visit(OpInstance{&t.ops[k], l, m, n.call, k});
+    visit(n.call, static_cast<std::int32_t>(n.layer + (n.layer_from_loop ? layer : 0)),
+          static_cast<std::int32_t>(n.micro_batch + (n.micro_batch_from_loop ? micro_batch : 0)));
   }
 }
 }  // namespace detail
 template <class Visit>
+void for_each_call(const RankClass& rank_class, Visit&& visit) {
+  detail::walk(rank_class.body, 0, 0, visit);
+}
+template <class Visit>
 void for_each_op(const Program& program, const RankClass& rank_class, Visit&& visit) {
-  detail::walk(program, rank_class.body, 0, 0, visit);
+  for_each_call(rank_class, [&](TemplateId call, std::int32_t layer, std::int32_t micro_batch) {
+    const Template& t = program.templates[call];
+    for (std::uint32_t k = 0; k < t.ops.size(); ++k) visit(OpInstance{&t.ops[k], layer, micro_batch, call, k});
+  });
 }
 
 }  // namespace orrery::plan

@@ -13,66 +13,107 @@ std::int64_t transient_bytes(const Program& program, const Op& op) {
   return op.kind == OpKind::kCompute ? model::work(program.segments[op.segment], op.phase).transient_bytes : 0;
 }
 
-/// Running account of one rank in issue order. A step has thousands of operations of a few templates: sizes are looked up once.
-struct Account {
-  explicit Account(const Program& program) {
-    for (const BufferDecl& d : program.buffers) buffers.push_back({d.bytes(), static_cast<std::size_t>(d.category)});
-    for (const Template& t : program.templates) {
-      first_transient.push_back(transients.size());
-      for (const Op& op : t.ops) transients.push_back(transient_bytes(program, op));
+/// What a template does to memory when no send that touches its streams is under way.
+struct Effect {
+  TemplateMemory memory;
+  std::array<std::int64_t, kBufferCategories> delta{};  // by BufferCategory
+  std::vector<std::int64_t> transients;                 // [operation] bytes alive while it runs
+  unsigned streams = 0;                                 // bits
+  bool leaves_in_flight = false;                        // frees with an exchange
+};
+
+Effect effect_of(const Program& program, TemplateId id) {
+  Effect e;
+  e.memory = template_memory(program, id);
+  const auto category = [&](const BufferRef& r) { return static_cast<std::size_t>(program.buffers[r.buffer].category); };
+  for (const Op& op : program.templates[id].ops) {
+    for (const BufferRef& w : op.writes) e.delta[category(w)] += program.buffers[w.buffer].bytes();
+    for (const BufferRef& f : op.frees) e.delta[category(f)] -= program.buffers[f.buffer].bytes();
+    e.transients.push_back(transient_bytes(program, op));
+    e.streams |= 1U << static_cast<unsigned>(op.stream);
+    e.leaves_in_flight = e.leaves_in_flight || (op.kind == OpKind::kExchange && !op.frees.empty());
+  }
+  return e;
+}
+
+/// Running account of one rank in issue order. A step calls a few templates thousands of times: sizes and effects are found once, and
+/// a call that cannot bring a new peak is not looked into.
+class Account {
+ public:
+  explicit Account(const Program& program) : program_(program) {
+    for (const BufferDecl& d : program.buffers) buffers_.push_back({d.bytes(), static_cast<std::size_t>(d.category)});
+    for (const TemplateId id : program.templates.ids()) effects_.push_back(effect_of(program, id));
+  }
+
+  StaticMemory run(const RankClass& rank_class) {
+    for (const auto& p : rank_class.persistent) add(p.buffer, 1);
+    m_.persistent_bytes = total_;
+    peak(0, -1);
+    for_each_call(rank_class, [&](TemplateId id, std::int32_t, std::int32_t) { call(id); });
+    return m_;
+  }
+
+ private:
+  void call(TemplateId id) {
+    const Effect& e = effects_[id.raw()];
+    const auto& ops = program_.templates[id].ops;
+    if (!e.leaves_in_flight && (e.streams & busy_) == 0 && total_ + e.memory.peak_bytes <= m_.peak_bytes) {
+      for (std::size_t c = 0; c < alive_.size(); ++c) alive_[c] += e.delta[c];
+      total_ += e.memory.delta_bytes;
+      index_ += static_cast<std::int64_t>(ops.size());
+      return;
+    }
+    for (std::size_t i = 0; i < ops.size(); ++i) issue(ops[i], e.transients[i]);
+  }
+
+  void issue(const Op& op, std::int64_t transient) {
+    const auto stream = static_cast<std::size_t>(op.stream);
+    for (const BufferId id : in_flight_[stream]) add(id, -1);
+    in_flight_[stream].clear();
+    busy_ &= ~(1U << stream);
+    for (const BufferRef& w : op.writes) add(w.buffer, 1);
+    peak(transient, index_++);
+    for (const BufferRef& f : op.frees) {
+      if (op.kind != OpKind::kExchange) {
+        add(f.buffer, -1);
+        continue;
+      }
+      in_flight_[stream].push_back(f.buffer);
+      busy_ |= 1U << stream;
     }
   }
+
+  void add(BufferId id, std::int64_t sign) {
+    const Size& size = buffers_[id.raw()];
+    alive_[size.category] += sign * size.bytes;
+    total_ += sign * size.bytes;
+  }
+
+  void peak(std::int64_t transient, std::int64_t at) {
+    if (total_ + transient <= m_.peak_bytes) return;
+    m_.peak_bytes = total_ + transient;
+    m_.at_peak = alive_;
+    m_.at_peak[static_cast<std::size_t>(BufferCategory::kActivation)] += transient;
+    m_.peak_op = at;
+  }
+
   struct Size {
     std::int64_t bytes = 0;
     std::size_t category = 0;
   };
-  std::vector<Size> buffers;
-  std::vector<std::int64_t> transients;      // [template's first + operation]
-  std::vector<std::size_t> first_transient;  // [template]
-  std::array<std::int64_t, kBufferCategories> alive{};
-  std::int64_t total = 0;
-
-  void add(BufferId id) {
-    alive[buffers[id.raw()].category] += buffers[id.raw()].bytes;
-    total += buffers[id.raw()].bytes;
-  }
-  void remove(BufferId id) {
-    alive[buffers[id.raw()].category] -= buffers[id.raw()].bytes;
-    total -= buffers[id.raw()].bytes;
-  }
+  const Program& program_;
+  std::vector<Size> buffers_;
+  std::vector<Effect> effects_;                            // [template]
+  StaticMemory m_;
+  std::array<std::int64_t, kBufferCategories> alive_{};
+  std::int64_t total_ = 0, index_ = 0;
+  std::array<std::vector<BufferId>, kStreams> in_flight_;  // freed by a send that may still be under way
+  unsigned busy_ = 0;                                      // streams with some, bits
 };
 
 }  // namespace
 
-StaticMemory static_memory(const Program& program, const RankClass& rank_class) {
-  StaticMemory m;
-  Account account(program);
-  for (const auto& p : rank_class.persistent) account.add(p.buffer);
-  m.persistent_bytes = account.total;
-  const auto peak = [&](std::int64_t transient, std::int64_t at) {
-    if (account.total + transient <= m.peak_bytes) return;
-    m.peak_bytes = account.total + transient;
-    m.at_peak = account.alive;
-    m.at_peak[static_cast<std::size_t>(BufferCategory::kActivation)] += transient;
-    m.peak_op = at;
-  };
-  peak(0, -1);
-  std::array<std::vector<BufferId>, kStreams> in_flight;   // freed by a send that may still be under way
-  std::int64_t index = 0;
-  for_each_op(program, rank_class, [&](const OpInstance& o) {
-    const Op& op = *o.op;
-    auto& waiting = in_flight[static_cast<std::size_t>(op.stream)];
-    for (BufferId id : waiting) account.remove(id);
-    waiting.clear();
-    for (const BufferRef& w : op.writes) account.add(w.buffer);
-    peak(account.transients[account.first_transient[o.source.raw()] + o.index], index++);
-    for (const BufferRef& f : op.frees) {
-      if (op.kind == OpKind::kExchange) waiting.push_back(f.buffer);
-      else account.remove(f.buffer);
-    }
-  });
-  return m;
-}
+StaticMemory static_memory(const Program& program, const RankClass& rank_class) { return Account(program).run(rank_class); }
 
 TemplateMemory template_memory(const Program& program, TemplateId id) {
   TemplateMemory m;

@@ -4,6 +4,13 @@
 ///
 /// Operations of one stream end in the order of their issue, so a buffer of a single stream orders nothing across streams and goes when its freeing
 /// operation ends. Only the others need to be followed from operation to operation (expand.h, sim/lifetimes.h): they are a small part.
+///
+/// Of the accesses of one stream to an instance, with none of another stream between them in the template (a *turn*), order across streams is known by
+///
+///     the first, and the first that changes it        must wait for the turns before        (looks)
+///     the last that changes it, the last read after   must be over for those that follow    (leaves)
+///
+/// The others are left out.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -19,20 +26,26 @@ class StreamRefs {
   struct Ref {
     BufferRef buffer;
     Access access = Access::kRead;
+    bool looks = false, leaves = false;
+    std::int64_t bytes = 0;  // of the buffer
   };
   explicit StreamRefs(const Program& program);
 
-  /// Of one operation of a template: reads and weights, updates and gradients, writes, frees of buffers that several streams touch.
+  /// Of one operation of a template: reads and weights, updates and gradients, writes, frees of buffers that several streams touch, but for those
+  /// in the midst of a turn; frees come last.
   [[nodiscard]] std::span<const Ref> of(const OpInstance& op) const {
     const std::uint32_t at = number(op);
     return {refs_.data() + begin_[at], begin_[at + 1] - begin_[at]};
   }
+  [[nodiscard]] bool follows(BufferId buffer) const { return followed_[buffer.raw()]; }
   /// Bytes that the operation writes; bytes that it frees of buffers of its stream alone.
   [[nodiscard]] std::int64_t written_bytes(const OpInstance& op) const { return written_bytes_[number(op)]; }
   [[nodiscard]] std::int64_t freed_bytes(const OpInstance& op) const { return freed_bytes_[number(op)]; }
 
  private:
+  void add(const Program& program, const Template& t, const std::vector<std::int64_t>& bytes_of);
   [[nodiscard]] std::uint32_t number(const OpInstance& op) const { return offsets_[op.source.raw()] + op.index; }
+  std::vector<bool> followed_;          // [buffer] touched by several streams
   std::vector<std::uint32_t> offsets_;  // [template] of its first operation's number
   std::vector<std::uint32_t> begin_;    // [number + 1] into refs_
   std::vector<Ref> refs_;

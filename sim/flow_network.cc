@@ -113,10 +113,16 @@ void FlowNetwork::freeze(Era& era) {
     i = end;
   }
   std::vector<std::vector<kernel::Consumption>> uses(era.transfers.size());
+  era.uses.resize(era.transfers.size());
   for (const auto& [signature, capacity] : folded) {
     const kernel::ConstraintId constraint = era.shares.add_constraint(capacity);
-    for (const auto& [transfer, flows] : signature) uses[transfer].push_back({constraint, flows});
+    for (const auto& [transfer, flows] : signature) {
+      uses[transfer].push_back({constraint, flows});
+      era.uses[transfer].push_back(constraint.raw());
+    }
   }
+  era.foreseen.resize(folded.size(), kNoFlow);
+  era.alone.resize(era.transfers.size());
   era.variables.resize(era.transfers.size());
   era.sent.resize(era.transfers.size(), 0);
   for (std::uint32_t t = 0; t < era.transfers.size(); ++t) {
@@ -175,6 +181,11 @@ FlowNetwork::FlowIndex FlowNetwork::start(std::int64_t now_ps, TransferIndex tra
   Flow& f = flows_[flow];
   f.transfer = transfer;
   f.slowed = false;
+  f.started_ps = now_ps;
+  if (foresees_ && eras_.size() == 1 && foresee(flow)) {
+    mark(flow);
+    return flow;
+  }
   if (const std::int64_t latency_ps = era().transfers[transfer].latency_ps; latency_ps > 0) {
     f.leg = Leg::kLatency;
     f.progress = kernel::Progress(now_ps, latency_ps * slowdown_ppm_);
@@ -185,12 +196,61 @@ FlowNetwork::FlowIndex FlowNetwork::start(std::int64_t now_ps, TransferIndex tra
   return flow;
 }
 
+/// Whether the flow, which starts now, can be left alone until its end.
+bool FlowNetwork::foresee(FlowIndex flow) {
+  Flow& f = flows_[flow];
+  Era& e = era();
+  const kernel::VariableId variable = e.variables[f.transfer];
+  const std::vector<std::uint32_t>& uses = e.uses[f.transfer];
+  if (variable.valid()) {
+    if (!e.shares.idle_around(variable)) return false;
+    if (!std::all_of(uses.begin(), uses.end(), [&](std::uint32_t constraint) { return e.foreseen[constraint] == kNoFlow; })) return false;
+  }
+  Alone& alone = e.alone[f.transfer];
+  if (alone.rate == 0) {
+    alone.rate = variable.valid() ? std::max<std::int64_t>(e.shares.rate_alone(variable), 1) : e.transfers[f.transfer].bytes_per_second;
+    kernel::Progress wire(0, wire_work(f.transfer));
+    wire.set_speed(0, slowdown_ppm_ * alone.rate);
+    alone.wire_ps = wire.end_ps();
+  }
+  for (const std::uint32_t constraint : uses) e.foreseen[constraint] = flow;
+  f.leg = Leg::kForeseen;
+  return true;
+}
+
+/// Something has come in between: the flow is where it is now.
+void FlowNetwork::meet(std::int64_t now_ps, FlowIndex flow) {
+  Flow& f = flows_[flow];
+  forget(flow);
+  const std::int64_t latency_ps = era().transfers[f.transfer].latency_ps, wire_ps = f.started_ps + latency_ps;
+  if (latency_ps > 0 && now_ps < wire_ps) {
+    f.leg = Leg::kLatency;
+    f.progress = kernel::Progress(f.started_ps, latency_ps * slowdown_ppm_);
+    f.progress.set_speed(f.started_ps, slowdown_ppm_);
+    mark(flow);
+    return;
+  }
+  enter_wire(wire_ps, flow);
+  f.progress.set_speed(wire_ps, slowdown_ppm_ * era().alone[f.transfer].rate);
+}
+
+void FlowNetwork::forget(FlowIndex flow) {
+  for (const std::uint32_t constraint : era().uses[flows_[flow].transfer]) era().foreseen[constraint] = kNoFlow;
+}
+
+kernel::Int128 FlowNetwork::wire_work(TransferIndex transfer) const {
+  return static_cast<kernel::Int128>(era().transfers[transfer].wire_bytes) * base::kPicosecondsPerSecond * slowdown_ppm_;
+}
+
 void FlowNetwork::enter_wire(std::int64_t now_ps, FlowIndex flow) {
   Flow& f = flows_[flow];
   f.leg = Leg::kWire;
-  f.left = static_cast<kernel::Int128>(era().transfers[f.transfer].wire_bytes) * base::kPicosecondsPerSecond * slowdown_ppm_;
+  f.left = wire_work(f.transfer);
   f.progress = kernel::Progress(now_ps, f.left);
   if (const kernel::VariableId variable = era().variables[f.transfer]; variable.valid()) {
+    for (const std::uint32_t constraint : era().uses[f.transfer]) {
+      if (const FlowIndex other = era().foreseen[constraint]; other != kNoFlow) meet(queue_->now().ps(), other);
+    }
     era().shares.activate(variable);
     shares_changed_ = true;
   }
@@ -200,6 +260,7 @@ void FlowNetwork::enter_wire(std::int64_t now_ps, FlowIndex flow) {
 void FlowNetwork::set_slowed(FlowIndex flow, bool slowed) {
   if (flows_[flow].slowed == slowed) return;
   flows_[flow].slowed = slowed;
+  slowdown_unforeseen_ = slowdown_unforeseen_ || flows_[flow].leg == Leg::kForeseen;
   mark(flow);
 }
 
@@ -221,6 +282,10 @@ bool FlowNetwork::on_event(const kernel::Event& event) {
 
 void FlowNetwork::end(FlowIndex flow) {
   Flow& f = flows_[flow];
+  if (f.leg == Leg::kForeseen) {
+    era().sent[f.transfer] += wire_work(f.transfer);
+    forget(flow);
+  }
   if (f.leg == Leg::kWire) {
     era().sent[f.transfer] += f.left;
     if (const kernel::VariableId variable = era().variables[f.transfer]; variable.valid()) {
@@ -237,6 +302,8 @@ void FlowNetwork::end(FlowIndex flow) {
 
 std::int64_t FlowNetwork::rate(FlowIndex flow) const {
   const Flow& f = flows_[flow];
+  if (f.leg == Leg::kForeseen)
+    return queue_->now().ps() < f.started_ps + era().transfers[f.transfer].latency_ps ? 0 : era().alone[f.transfer].rate;
   if (f.leg != Leg::kWire) return 0;
   const kernel::VariableId variable = era().variables[f.transfer];
   // Less than one byte per second is one, as in the cost model: a transfer always ends.
@@ -246,8 +313,12 @@ std::int64_t FlowNetwork::rate(FlowIndex flow) const {
 std::vector<std::vector<std::int64_t>> FlowNetwork::sent_bytes(std::int64_t now_ps) const {
   std::vector<std::vector<kernel::Int128>> work;
   for (std::size_t e = 0; e <= era_; ++e) work.push_back(eras_[e].sent);
-  for (const Flow& f : flows_)
+  for (const Flow& f : flows_) {
     if (f.leg == Leg::kWire) work.back()[f.transfer] += f.left - f.progress.remaining(now_ps);
+    if (f.leg != Leg::kForeseen) continue;
+    const std::int64_t on_wire_ps = std::max<std::int64_t>(now_ps - f.started_ps - era().transfers[f.transfer].latency_ps, 0);
+    work.back()[f.transfer] += std::min(slowdown_ppm_ * era().alone[f.transfer].rate * on_wire_ps, wire_work(f.transfer));
+  }
   for (const Endless& e : endless_) work.back()[e.transfer] += slowdown_ppm_ * e.rate * (now_ps - e.since_ps);
   std::vector<std::vector<std::int64_t>> bytes;
   for (const auto& of_era : work) {
@@ -283,11 +354,23 @@ void FlowNetwork::share_out(std::int64_t now_ps) {
 }
 
 void FlowNetwork::settle(std::int64_t now_ps) {
+  if (slowdown_unforeseen_) {
+    slowdown_unforeseen_ = false;
+    for (std::size_t i = 0; i < dirty_.size(); ++i) {
+      if (flows_[dirty_[i]].leg == Leg::kForeseen && flows_[dirty_[i]].slowed) meet(now_ps, dirty_[i]);
+    }
+  }
   if (shares_changed_) share_out(now_ps);
   for (const FlowIndex flow : dirty_) {
     Flow& f = flows_[flow];
     f.dirty = false;
     if (f.leg == Leg::kFree) continue;
+    if (f.leg == Leg::kForeseen) {
+      if (f.ticket != 0) continue;  // slowed and no longer so within this instant
+      f.ticket = queue_->push(base::SimTime::from_ps(f.started_ps + era().transfers[f.transfer].latency_ps + era().alone[f.transfer].wire_ps),
+                              kernel::Phase::kRelease, event_kind_, flow);
+      continue;
+    }
     const kernel::Int128 unit = f.slowed ? kernel::Int128(kMillion) : slowdown_ppm_;
     f.progress.set_speed(now_ps, f.leg == Leg::kLatency ? unit : unit * rate(flow));
     const auto phase = f.leg == Leg::kLatency ? kernel::Phase::kDeliver : kernel::Phase::kRelease;

@@ -7,15 +7,6 @@
 #include "base/sim_time.h"
 
 namespace orrery::sim {
-namespace {
-
-constexpr std::int64_t kMillion = 1'000'000;
-constexpr std::size_t kNotes = 24;
-
-std::size_t index(Activity a) { return static_cast<std::size_t>(a); }
-std::size_t index(TimePart p) { return static_cast<std::size_t>(p); }
-
-}  // namespace
 
 Interpreter::Interpreter(const PreparedStep& step, FlowNetwork& network, kernel::EventQueue& queue, InterpreterOptions options)
     : step_(step), network_(network), queue_(queue), options_(std::move(options)), slows_(options_.overlaps && options_.slowdown_ppm > kMillion) {
@@ -76,10 +67,10 @@ void Interpreter::reset(std::uint32_t c) {
   const std::uint32_t n = k.prepared->op_count();
   k.last_posted.fill(kNone);
   k.begun.assign(n, false);
-  k.ended.assign(n, false);
+  k.ended.assign(n, 0);
   k.alive_bytes = k.prepared->lifetimes.persistent_bytes;
-  k.deferred_waits.clear();
-  for (const auto& d : k.prepared->lifetimes.deferred) k.deferred_waits.push_back(d.waits_for);
+  k.free_waits.clear();
+  for (const Lifetimes::Free& f : k.prepared->lifetimes.frees) k.free_waits.push_back(f.waits_for);
 }
 
 void Interpreter::start_step(std::uint32_t job) {
@@ -88,7 +79,7 @@ void Interpreter::start_step(std::uint32_t job) {
   for (std::uint32_t c = first; c < end; ++c) {
     Class& k = classes_[c];
     reset(c);
-    remember_memory(c);
+    remember_memory(c, now_);
     left_to_end_[job] += k.prepared->op_count();
     const std::uint32_t lanes = options_.overlaps ? plan::kStreams : 1;
     for (std::uint32_t l = 0; l < lanes; ++l) {
@@ -137,13 +128,13 @@ void Interpreter::start_ready() {
 bool Interpreter::blocked(const Class& k, Lane& lane) const {
   const plan::Expansion& x = k.prepared->expansion;
   for (const std::uint32_t end = x.dependency_begin[lane.head + 1]; lane.cursor < end; ++lane.cursor) {
-    if (k.ended[x.dependencies[lane.cursor]]) continue;
+    if (k.ended[x.dependencies[lane.cursor]] != 0) continue;
     lane.waiting_for = x.dependencies[lane.cursor];
     return true;
   }
   if (options_.overlaps) return false;
   const std::uint32_t before = k.last_posted[k.prepared->price(lane.head).stream];
-  if (before == kNone || k.ended[before]) return false;
+  if (before == kNone || k.ended[before] != 0) return false;
   lane.waiting_for = before;
   return true;
 }
@@ -152,7 +143,8 @@ void Interpreter::try_lane(std::uint32_t c, std::uint32_t lane) {
   Class& k = classes_[c];
   Lane& l = k.lanes[lane];
   l.waiting_for = kNone;
-  if (l.head == kNone || l.started || blocked(k, l)) return;
+  if (l.head == kNone || l.started) return;
+  if (blocked(k, l)) return cut_chain(c, l.waiting_for);
   l.started = true;
   const std::uint32_t op = l.head;
   const PricedOp& p = k.prepared->price(op);
@@ -216,41 +208,19 @@ void Interpreter::arrive(std::uint32_t c, std::uint32_t op, std::uint32_t crossi
   start_flow(step_.crossings[crossing].transfer);
 }
 
-void Interpreter::begin(std::uint32_t c, std::uint32_t op) {
+void Interpreter::begin(std::uint32_t c, std::uint32_t op, std::int64_t at_ps) {
   Class& k = classes_[c];
-  if (k.begun[op]) return;  // another leg of the same exchange has begun
-  k.begun[op] = true;
+  const PricedOp& p = k.prepared->price(op);
+  if (p.legs > 1) {
+    if (k.begun[op]) return;  // another leg of the same exchange has begun
+    k.begun[op] = true;
+  }
   if (!k.told) return;
   ClassOutcome& out = outcome_.classes[c];
-  out.start_ps[op] = now_;
-  k.alive_bytes += k.prepared->lifetimes.alloc_bytes[op] + k.prepared->price(op).transient_bytes;
+  out.start_ps[op] = at_ps;
+  k.alive_bytes += p.written_bytes + p.transient_bytes;
   out.peak_bytes = std::max(out.peak_bytes, k.alive_bytes);
-  remember_memory(c);
-}
-
-std::int64_t Interpreter::compute_ps(std::uint32_t c, std::uint32_t op) const {
-  const std::int64_t price = classes_[c].prepared->price(op).compute_ps;
-  if (options_.jitter.sigma_ppm == 0) return price;
-  return kernel::scaled_ps(price, options_.jitter.ppm(options_.rank.empty() ? c : options_.rank[c], op));
-}
-
-void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
-  const PricedOp& p = classes_[c].prepared->price(op);
-  account(c);
-  begin(c, op);
-  Class& k = classes_[c];
-  ++k.active[index(Activity::kCompute)];
-  ++k.running[index(p.part)];
-  Running& r = k.compute[p.stream];
-  r.op = op;
-  if (slows_) {
-    r.fresh = true;
-    r.progress = kernel::Progress(now_, static_cast<kernel::Int128>(compute_ps(c, op)) * options_.slowdown_ppm);
-    touch(c);
-    return;
-  }
-  r.ticket = queue_.push(base::SimTime::from_ps(now_) + base::SimTime::from_ps(compute_ps(c, op)), kernel::Phase::kRelease, kComputeEnds,
-                         c * plan::kStreams + p.stream);
+  remember_memory(c, at_ps);
 }
 
 void Interpreter::start_flow(FlowNetwork::TransferIndex transfer) {
@@ -259,7 +229,7 @@ void Interpreter::start_flow(FlowNetwork::TransferIndex transfer) {
   flow_parties_[flow].assign(parties_.begin(), parties_.end());
   for (const Party& party : parties_) {
     account(party.rank_class);
-    begin(party.rank_class, party.op);
+    begin(party.rank_class, party.op, now_);
     Class& k = classes_[party.rank_class];
     ++k.active[index(k.prepared->price(party.op).activity)];
     ++k.running[index(k.prepared->price(party.op).part)];
@@ -275,16 +245,10 @@ void Interpreter::handle(const kernel::Event& event) {
     if (network_.on_event(event)) flow_ended(event.target);
     return;
   }
-  const std::uint32_t c = event.target / plan::kStreams;
-  Running& r = classes_[c].compute[event.target % plan::kStreams];
-  if (r.ticket != event.order || r.op == kNone) return;
-  const std::uint32_t op = r.op;
-  r.op = kNone;
+  const std::uint32_t c = event.target / plan::kStreams, stream = event.target % plan::kStreams;
+  if (classes_[c].compute[stream].ticket != event.order) return;
   account(c);
-  --classes_[c].active[index(Activity::kCompute)];
-  --classes_[c].running[index(classes_[c].prepared->price(op).part)];
-  touch(c);
-  finish(c, op);
+  end_compute(c, stream);
 }
 
 void Interpreter::flow_ended(FlowNetwork::FlowIndex flow) {
@@ -302,31 +266,38 @@ void Interpreter::flow_ended(FlowNetwork::FlowIndex flow) {
 
 void Interpreter::finish(std::uint32_t c, std::uint32_t op) {
   Class& k = classes_[c];
-  k.ended[op] = true;
-  if (k.told) tell_end(c, op);
+  close(c, op, now_);
   for (std::uint32_t l = 0; l < k.lanes.size(); ++l) {
     Lane& lane = k.lanes[l];
     if (lane.started && lane.head == op) next_head(c, l);
     else if (lane.waiting_for == op) ready_.emplace_back(c, l);
   }
-  if (--left_to_end_[k.job] == 0) end_step(k.job);
+  if (left_to_end_[k.job] == 0) end_step(k.job);
 }
 
-/// What is told of an operation that ends now.
-void Interpreter::tell_end(std::uint32_t c, std::uint32_t op) {
+/// Takes the operation off what is left to end.
+void Interpreter::close(std::uint32_t c, std::uint32_t op, std::int64_t at_ps) {
+  Class& k = classes_[c];
+  k.ended[op] = 1;
+  if (k.told) tell_end(c, op, at_ps);
+  --left_to_end_[k.job];
+}
+
+/// What is told of an operation that ends.
+void Interpreter::tell_end(std::uint32_t c, std::uint32_t op, std::int64_t at_ps) {
   Class& k = classes_[c];
   ClassOutcome& out = outcome_.classes[c];
   const PricedOp& p = k.prepared->price(op);
-  out.end_ps[op] = now_;
-  const std::int64_t elapsed = now_ - out.start_ps[op];
-  if (p.kind == plan::OpKind::kCompute && p.op->recomputed) out.recompute_ps += elapsed;
+  out.end_ps[op] = at_ps;
+  const std::int64_t elapsed = at_ps - out.start_ps[op];
+  if (p.recomputed) out.recompute_ps += elapsed;
   if (p.optimizer) out.optimizer_ps += elapsed;
   const Lifetimes& life = k.prepared->lifetimes;
-  k.alive_bytes -= p.transient_bytes + life.free_bytes[op];
-  for (const std::uint32_t d : life.holds_of(op)) {
-    if (--k.deferred_waits[d] == 0) k.alive_bytes -= life.deferred[d].bytes;
+  k.alive_bytes -= p.transient_bytes + p.freed_bytes;
+  for (const std::uint32_t f : life.holds_of(op)) {
+    if (--k.free_waits[f] == 0) k.alive_bytes -= life.frees[f].bytes;
   }
-  remember_memory(c);
+  remember_memory(c, at_ps);
 }
 
 void Interpreter::touch(std::uint32_t c) {
@@ -350,26 +321,18 @@ void Interpreter::settle() {
   network_.settle(now_);
 }
 
-void Interpreter::settle_class(std::uint32_t c) {
-  Class& k = classes_[c];
-  k.touched = false;
-  const bool contended = k.active[index(Activity::kCompute)] > 0 && !k.flows.empty();
-  const bool flipped = contended != k.contended;
-  k.contended = contended;
-  for (std::uint32_t s = 0; s < plan::kStreams; ++s) {
-    Running& r = k.compute[s];
-    if (r.op == kNone || !(r.fresh || flipped)) continue;
-    r.fresh = false;
-    r.progress.set_speed(now_, contended ? kMillion : options_.slowdown_ppm);
-    r.ticket = queue_.push(base::SimTime::from_ps(r.progress.end_ps()), kernel::Phase::kRelease, kComputeEnds, c * plan::kStreams + s);
-  }
-}
-
+/// Time that has passed for the class since the last call, in which nothing but chains went on.
 void Interpreter::account(std::uint32_t c) {
   Class& k = classes_[c];
   const std::int64_t passed = now_ - k.accounted_ps;
-  if (passed == 0 || !k.told) return;
+  if (passed == 0) return;
   k.accounted_ps = now_;
+  if (k.told) tell_passed(c, passed);
+  if (k.chained != 0) catch_up(c);
+}
+
+void Interpreter::tell_passed(std::uint32_t c, std::int64_t passed) {
+  const Class& k = classes_[c];
   ClassOutcome& out = outcome_.classes[c];
   std::size_t part = 0;
   while (part < index(TimePart::kBubble) && k.running[part] == 0) ++part;
@@ -386,50 +349,11 @@ void Interpreter::account(std::uint32_t c) {
   out.idle_ps += passed;
 }
 
-void Interpreter::remember_memory(std::uint32_t c) {
-  if (!options_.memory_samples || !classes_[c].told) return;
+void Interpreter::sample_memory(std::uint32_t c, std::int64_t at_ps) {
   auto& samples = outcome_.classes[c].memory;
   const std::int64_t bytes = classes_[c].alive_bytes;
-  if (!samples.empty() && samples.back().first == now_) samples.back().second = bytes;
-  else if (samples.empty() || samples.back().second != bytes) samples.emplace_back(now_, bytes);
-}
-
-std::string Interpreter::describe(std::uint32_t c, std::uint32_t op) const {
-  const PreparedClass& k = *classes_[c].prepared;
-  const plan::OpInstance& instance = k.expansion.ops[op];
-  return fmt::format("stage {} {} '{}' (layer {}, micro-batch {})", k.rank_class->stage, plan::to_string(instance.op->stream),
-                     instance.op->name, instance.layer, instance.micro_batch);
-}
-
-base::Diagnostic Interpreter::stuck() const {
-  base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "the program cannot progress after {} ps", now_);
-  for (std::uint32_t c = 0; c < classes_.size(); ++c) {
-    for (const Lane& lane : classes_[c].lanes) {
-      if (lane.head == kNone || lane.started || lane.waiting_for == kNone) continue;
-      d.notes.push_back(describe(c, lane.head) + " waits for " + describe(c, lane.waiting_for));
-    }
-  }
-  for (std::size_t i = 0; i < channels_.size(); ++i) {
-    const Waiting& w = channels_[i];
-    const auto& channel = step_.channels[i];
-    for (std::size_t j = w.first; j < w.posted.size(); ++j) {
-      const std::uint32_t peer = w.sends ? channel.receiver : channel.sender;
-      d.notes.push_back(fmt::format("{} waits for the matching {} of stage {}", describe(w.posted[j].first.rank_class, w.posted[j].first.op),
-                                    w.sends ? "receive" : "send", step_.classes[peer].rank_class->stage));
-    }
-  }
-  for (std::size_t i = 0; i < arrivals_.size(); ++i) {
-    for (const Party& party : arrivals_[i]) {
-      d.notes.push_back(fmt::format("{} waits for {} of {} stages of its group", describe(party.rank_class, party.op),
-                                    step_.crossings[i].classes.size() - arrivals_[i].size(), step_.crossings[i].classes.size()));
-    }
-  }
-  if (d.notes.size() > kNotes) {
-    const std::size_t more = d.notes.size() - kNotes;
-    d.notes.resize(kNotes);
-    d.notes.push_back(fmt::format("and {} more", more));
-  }
-  return d;
+  if (!samples.empty() && samples.back().first == at_ps) samples.back().second = bytes;
+  else if (samples.empty() || samples.back().second != bytes) samples.emplace_back(at_ps, bytes);
 }
 
 }  // namespace orrery::sim

@@ -8,6 +8,11 @@
 /// Without (a CPU, one thread per rank): the class is one lane, its operations run in issue order. Compute, collectives and
 /// receives hold the lane until they end; a send is posted and left behind, and holds only the next operation of its stream.
 ///
+/// Chains. Operations that compute one after another on a stream, of one TimePart, with all they wait for over and nobody waiting for one of them but the
+/// last, are a *chain*: one event, at the end of the last. A class that something else happens to first catches up with what its chains have ended
+/// and begun until then, each at its own time; where a chain slows down, only its end moves; an operation that somebody comes to wait for ends the chain. So times,
+/// accounts and memory are those of operations that run one by one (a property test), and there are fewer events.
+///
 /// Each instant: (1) everything that ends now ends, (2) everything that can start starts, (3) one settle() of shares and speeds. What
 /// starts in (2) does not depend on the order in which lanes are looked at, so the times are a function of the Program and the prices alone.
 ///
@@ -47,6 +52,7 @@ struct InterpreterOptions {
   std::vector<std::uint32_t> rank = {};  // [class] whose jitter it has; empty: its place
   std::vector<JobClasses> jobs = {{}};   // the first starts at 0
   int steps = 1;
+  bool chains = true;                    // false: an event for every operation
   std::int64_t max_operations = std::numeric_limits<std::int64_t>::max();  // of all steps
 };
 
@@ -82,6 +88,10 @@ class Interpreter {
   base::Result<Outcome> run();
 
  private:
+  static constexpr std::int64_t kMillion = 1'000'000;
+  static std::size_t index(Activity a) { return static_cast<std::size_t>(a); }
+  static std::size_t index(TimePart p) { return static_cast<std::size_t>(p); }
+
   /// A place where operations run one after another.
   struct Lane {
     std::uint32_t head = kNone;         // next to start, or started and holding the lane
@@ -89,29 +99,38 @@ class Interpreter {
     std::uint32_t waiting_for = kNone;  // operation that must end first
     bool started = false;
   };
+  /// A chain that computes.
   struct Running {
-    std::uint32_t op = kNone;
-    bool fresh = false;
-    kernel::Progress progress;
-    std::uint64_t ticket = 0;
+    std::uint32_t op = kNone;        // under way when the class was caught up with last
+    std::uint32_t last = kNone;      // of the chain
+    bool fresh = false;              // not scheduled yet
+    std::int64_t end_ps = 0;         // of op, at the present speed
+    std::int64_t rest_ps = 0;        // of those after op, alone
+    std::int64_t start_ps = 0, alone_ps = 0;  // of op
+    bool changed = false;            // op has changed its speed:
+    kernel::Progress progress;       // then of op
+    std::uint64_t ticket = 0;        // of the event of its end
   };
   struct Class {
     const PreparedClass* prepared = nullptr;
     std::array<Lane, plan::kStreams> lanes;
     std::array<Running, plan::kStreams> compute;              // by stream
+    unsigned computing = 0;                                   // streams with a chain, bits
+    unsigned chained = 0;                                     // those whose chain has operations after the one under way
     std::array<std::uint32_t, plan::kStreams> last_posted{};  // by stream: without overlap, a send left behind
     std::array<std::uint32_t, plan::kStreams> flows_left{};   // by stream, of its running communication
     std::vector<FlowNetwork::FlowIndex> flows;
     std::uint32_t job = 0;
     bool told = true;                                         // in the first step of its job
-    std::vector<bool> begun, ended;
+    std::vector<bool> begun;                                  // [op] exchanges of several legs
+    std::vector<std::uint8_t> ended;                          // [op] 1: yes
     std::array<std::uint32_t, kActivities> active{};
     std::array<std::uint32_t, kTimeParts> running{};          // operations, by TimePart; kBubble stays 0
     bool contended = false;
     bool touched = false;
     std::int64_t accounted_ps = 0;
     std::int64_t alive_bytes = 0;
-    std::vector<std::uint32_t> deferred_waits;  // [deferred free]
+    std::vector<std::uint32_t> free_waits;  // [free] operations that have not ended
   };
   struct Party {
     std::uint32_t rank_class = 0;
@@ -132,22 +151,42 @@ class Interpreter {
   void try_lane(std::uint32_t c, std::uint32_t lane);
   void next_head(std::uint32_t c, std::uint32_t lane);
   [[nodiscard]] bool blocked(const Class& k, Lane& lane) const;
+  void make_chain(std::uint32_t c, std::uint32_t op);
+  void cut_chain(std::uint32_t c, std::uint32_t op);
+  void catch_up(std::uint32_t c);
+  void go_on(std::uint32_t c, std::uint32_t stream);
+  void run_from(std::int64_t start_ps, const Class& k, Running& r, std::int64_t alone_ps) const;
+  void change_speed(const Class& k, Running& r);
+  void schedule(std::uint32_t c, std::uint32_t stream);
+  void end_compute(std::uint32_t c, std::uint32_t stream);
   void post(std::uint32_t c, std::uint32_t op);
   void post_leg(std::uint32_t c, std::uint32_t op, const PricedLeg& leg);
   void arrive(std::uint32_t c, std::uint32_t op, std::uint32_t crossing);
   void start_compute(std::uint32_t c, std::uint32_t op);
-  [[nodiscard]] std::int64_t compute_ps(std::uint32_t c, std::uint32_t op) const;
+  [[nodiscard]] std::int64_t compute_ps(std::uint32_t c, std::uint32_t op) const {   // alone
+    const std::int64_t price = classes_[c].prepared->price(op).compute_ps;
+    return options_.jitter.sigma_ppm == 0 ? price : jittered_ps(c, op, price);
+  }
+  [[nodiscard]] std::int64_t jittered_ps(std::uint32_t c, std::uint32_t op, std::int64_t price) const;
+  [[nodiscard]] std::int64_t present_ps(const Class& k, std::int64_t alone_ps) const {  // at the present speed
+    return k.contended ? kernel::scaled_ps(alone_ps, options_.slowdown_ppm) : alone_ps;
+  }
   void start_flow(FlowNetwork::TransferIndex transfer);  // of parties_
-  void begin(std::uint32_t c, std::uint32_t op);
+  void begin(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);
   void finish(std::uint32_t c, std::uint32_t op);
-  void tell_end(std::uint32_t c, std::uint32_t op);
+  void close(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);
+  void tell_end(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);
   void handle(const kernel::Event& event);
   void flow_ended(FlowNetwork::FlowIndex flow);
   void settle();
   void settle_class(std::uint32_t c);
   void touch(std::uint32_t c);
   void account(std::uint32_t c);
-  void remember_memory(std::uint32_t c);
+  void tell_passed(std::uint32_t c, std::int64_t passed);
+  void remember_memory(std::uint32_t c, std::int64_t at_ps) {
+    if (options_.memory_samples && classes_[c].told) sample_memory(c, at_ps);
+  }
+  void sample_memory(std::uint32_t c, std::int64_t at_ps);
   [[nodiscard]] base::Diagnostic stuck() const;
   [[nodiscard]] std::string describe(std::uint32_t c, std::uint32_t op) const;
 

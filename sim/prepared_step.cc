@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "plan/stream_refs.h"
 #include "sim/class_loads.h"
 
 namespace orrery::sim {
@@ -127,24 +128,28 @@ class Preparation {
       const auto stream = static_cast<std::size_t>(instance.op->stream);
       k.next[i] = std::exchange(k.first[stream], i);
       k.priced[i] = offsets_[instance.source.raw()] + instance.index;
-      if (k.ops[k.priced[i]].op == nullptr) k.ops[k.priced[i]] = price(c, *instance.op);
+      if (k.ops[k.priced[i]].op == nullptr) k.ops[k.priced[i]] = price(c, instance);
     }
-    k.lifetimes = lifetimes(program_, *k.rank_class, k.expansion.ops, stream_refs_);
+    k.lifetimes = lifetimes(program_, *k.rank_class, k.expansion);
   }
 
-  PricedOp price(std::uint32_t c, const plan::Op& op) {
+  PricedOp price(std::uint32_t c, const plan::OpInstance& instance) {
+    const plan::Op& op = *instance.op;
     PricedOp p;
     p.op = &op;
     p.kind = op.kind;
     p.stream = static_cast<std::uint8_t>(op.stream);
     p.activity = activity_of(op);
     p.part = part_of(program_, op);
+    p.written_bytes = stream_refs_.written_bytes(instance);
+    p.freed_bytes = stream_refs_.freed_bytes(instance);
     switch (op.kind) {
       case plan::OpKind::kCompute: {
         const model::SegmentShape& shape = program_.segments[op.segment];
         p.compute_ps = segment_ps(op.segment, op.phase);
         p.transient_bytes = model::work(shape, op.phase).transient_bytes;
         p.optimizer = updates_state(shape.kind);
+        p.recomputed = op.recomputed;
         break;
       }
       case plan::OpKind::kCollective: price_collective(c, op, p); break;

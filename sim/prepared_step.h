@@ -40,9 +40,9 @@ struct PricedOp {
   Activity activity = Activity::kCompute;
   TimePart part = TimePart::kForward;
   bool send_only = false;                       // exchange without a receive
-  bool optimizer = false;
+  bool optimizer = false, recomputed = false;
   std::int64_t compute_ps = 0;
-  std::int64_t transient_bytes = 0;
+  std::int64_t written_bytes = 0, transient_bytes = 0, freed_bytes = 0;  // lifetimes.h
   FlowNetwork::TransferIndex transfer = kNone;  // collective inside the class
   std::uint32_t crossing = kNone;               // collective beyond it
   std::uint32_t first_leg = 0, legs = 0;

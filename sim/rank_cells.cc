@@ -51,7 +51,7 @@ base::Result<void> check_size(std::span<const CellJob> jobs, const std::vector<s
 struct RankStep::Ready {
   std::vector<RankJob> jobs;
   int steps;
-  bool fold;
+  bool fold, step_by_step;
   std::int64_t slowdown_ppm;
   kernel::EventQueue no_queue;  // of the network that is copied
   FlowNetwork network;
@@ -59,7 +59,8 @@ struct RankStep::Ready {
   BuiltCells built;
 
   Ready(std::vector<RankJob> given, const RankScene& scene)
-      : jobs(std::move(given)), steps(scene.steps), fold(scene.fold), slowdown_ppm(std::max<std::int64_t>(prices().overlap_slowdown_ppm(), kMillion)),
+      : jobs(std::move(given)), steps(scene.steps), fold(scene.fold), step_by_step(scene.step_by_step),
+        slowdown_ppm(std::max<std::int64_t>(prices().overlap_slowdown_ppm(), kMillion)),
         network(prices().topology(), slowdown_ppm, no_queue, Interpreter::kFlowEvent) {}
   [[nodiscard]] const costmodel::CostModel& prices() const { return jobs.front().costs.front(); }
   [[nodiscard]] std::vector<std::uint32_t> devices() const;
@@ -139,8 +140,9 @@ base::Result<RankOutcome> RankStep::run(const Jitter& jitter, const std::optiona
   ORRERY_CHECK(jitter.sigma_ppm == 0 || !r.fold, "jitter of folded ranks");
   kernel::EventQueue queue;
   FlowNetwork network(r.network, queue);
+  if (r.step_by_step) network.step_by_step();
   InterpreterOptions options{.overlaps = r.prices().overlaps(), .slowdown_ppm = r.slowdown_ppm, .memory_samples = report && report->timeline, .jitter = jitter,
-                             .rank = r.devices(), .jobs = {}, .steps = r.steps, .max_operations = kMaxOperations};
+                             .rank = r.devices(), .jobs = {}, .steps = r.steps, .chains = !r.step_by_step, .max_operations = kMaxOperations};
   for (std::size_t j = 0; j < r.jobs.size(); ++j) options.jobs.push_back({r.built.first_class[j], r.jobs[j].start_ps});
   Interpreter interpreter(r.built.step, network, queue, std::move(options));
   RankOutcome outcome;

@@ -60,6 +60,7 @@ struct RankScene {
   std::vector<std::vector<BackgroundFlow>> background = {{}};  // [era] the same flows, on the routes of the era
   int steps = 1;                                               // that every job does at least
   bool fold = true;
+  bool step_by_step = false;                                   // an event for every operation and leg of a transfer: the same outcome, later
 };
 
 struct RankOutcome {

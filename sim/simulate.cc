@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "base/fingerprint.h"
 #include "sim/interpreter.h"
@@ -14,10 +15,16 @@ namespace {
 std::string fingerprint_of(const plan::Program& program, const Outcome& outcome) {
   base::Fingerprint f;
   f.add(program.fingerprint());
+  std::vector<std::int64_t> times;
   for (std::size_t c = 0; c < outcome.classes.size(); ++c) {
     const ClassOutcome& out = outcome.classes[c];
     f.add(c).add(out.start_ps.size());
-    for (std::size_t i = 0; i < out.start_ps.size(); ++i) f.add(out.start_ps[i]).add(out.end_ps[i]);
+    times.resize(2 * out.start_ps.size());
+    for (std::size_t i = 0; i < out.start_ps.size(); ++i) {
+      times[2 * i] = out.start_ps[i];
+      times[2 * i + 1] = out.end_ps[i];
+    }
+    f.add(times);
   }
   return f.hex();
 }

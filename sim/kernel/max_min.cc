@@ -91,9 +91,45 @@ std::int64_t MaxMin::full_at(const Constraint& constraint) const {
   }
 }
 
+bool MaxMin::idle_around(VariableId id) const {
+  const Variable& variable = variables_[id.raw()];
+  for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e) {
+    if (!constraints_[elements_[e].constraint].active.empty()) return false;
+  }
+  return true;
+}
+
+std::int64_t MaxMin::rate_alone(VariableId id) const {
+  const Variable& variable = variables_[id.raw()];
+  std::int64_t rate = variable.cap;
+  for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e)
+    rate = std::min(rate, constraints_[elements_[e].constraint].capacity / elements_[e].weight);
+  return rate;
+}
+
+/// Settles a variable that is alone on all its constraints.
+void MaxMin::settle_alone(std::uint32_t c) {
+  if (constraints_[c].active.size() > 1) return;
+  if (constraints_[c].active.empty()) {
+    constraints_[c].seen = round_;
+    return;
+  }
+  const std::uint32_t v = constraints_[c].active.front().variable;
+  Variable& variable = variables_[v];
+  for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e) {
+    if (constraints_[elements_[e].constraint].active.size() > 1) return;
+  }
+  const std::int64_t level = rate_alone(VariableId(v));
+  for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e) constraints_[elements_[e].constraint].seen = round_;
+  variable.fresh = false;
+  if (variable.rate != level) changed_.push_back(VariableId(v));
+  variable.rate = level;
+  ++ticks_;
+}
+
 void MaxMin::find_restart() {
   for (const std::uint32_t c : dirty_) {
-    if (restart_ > 0 && constraints_[c].gained) restart_ = std::min(restart_, full_at(constraints_[c]));
+    if (restart_ > 0 && constraints_[c].gained && constraints_[c].seen != round_) restart_ = std::min(restart_, full_at(constraints_[c]));
     constraints_[c].gained = false;
   }
 }
@@ -197,6 +233,9 @@ void MaxMin::fill() {
 std::span<const VariableId> MaxMin::solve() {
   changed_.clear();
   ++round_;
+  for (const std::uint32_t c : dirty_) {
+    if (constraints_[c].seen != round_) settle_alone(c);
+  }
   find_restart();
   for (const std::uint32_t c : dirty_) {
     constraints_[c].dirty = false;

@@ -32,7 +32,8 @@
 ///        x_0 = 0,   x_{k+1} = floor( (C_l - sum of a r over r < x_k) / (weight of the others) ),
 ///    which never falls. (A variable that left at rate r had no saturated link below r, and without it links only gain.)
 ///  * So variables with a rate below m are constants, and only those that are connected to a change by variables at or above m rise again, from m.
-/// A round looks at the constraints that still rise, and at the variables of those that stop.
+/// A round looks at the constraints that still rise, and at the variables of those that stop. A variable that shares no constraint with another has
+/// min(u_v, min_l floor(C_l / a_{v,l})) without a round.
 
 #include <cstdint>
 #include <limits>
@@ -68,6 +69,10 @@ class MaxMin {
   /// Counts from the next solve() on. @pre capacity >= 0.
   void set_capacity(ConstraintId constraint, std::int64_t capacity);
   [[nodiscard]] bool active(VariableId variable) const { return variables_[variable.raw()].active; }
+  /// Whether no active variable consumes of what this one would.
+  [[nodiscard]] bool idle_around(VariableId variable) const;
+  /// Its rate while nothing else is active.
+  [[nodiscard]] std::int64_t rate_alone(VariableId variable) const;
 
   /// Shares out anew in every component touched since the last call. Returns the active variables whose rate changed, each once, in an order
   /// that says nothing; the span is valid until the next call.
@@ -111,6 +116,7 @@ class MaxMin {
 
   void touch(std::uint32_t constraint);
   [[nodiscard]] std::int64_t full_at(const Constraint& constraint) const;
+  void settle_alone(std::uint32_t constraint);
   void find_restart();
   void collect(std::uint32_t constraint);
   void fill();

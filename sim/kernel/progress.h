@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "base/check.h"
 
@@ -19,6 +20,8 @@ __extension__ typedef __int128 Int128;
 /// ppm millionths of a time, rounded up as all prices are. @pre both >= 0.
 inline std::int64_t scaled_ps(std::int64_t ps, std::int64_t ppm) {
   constexpr std::int64_t kMillion = 1'000'000;
+  std::int64_t product = 0;
+  if (!__builtin_mul_overflow(ps, ppm, &product) && product <= std::numeric_limits<std::int64_t>::max() - kMillion) return (product + kMillion - 1) / kMillion;
   return static_cast<std::int64_t>((static_cast<Int128>(ps) * ppm + kMillion - 1) / kMillion);
 }
 

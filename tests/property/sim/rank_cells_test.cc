@@ -117,6 +117,45 @@ TEST_P(RankCells, FoldedEqualsUnfoldedToThePicosecond) {
 }
 INSTANTIATE_TEST_SUITE_P(WithAndWithoutAsymmetry, RankCells, ::testing::Bool());
 
+void expect_same(const ClassOutcome& a, const ClassOutcome& b) {
+  EXPECT_EQ(a.start_ps, b.start_ps);
+  EXPECT_EQ(a.end_ps, b.end_ps);
+  EXPECT_EQ(a.busy_compute_ps, b.busy_compute_ps);
+  EXPECT_EQ(a.idle_ps, b.idle_ps);
+  EXPECT_EQ(a.exposed_ps, b.exposed_ps);
+  EXPECT_EQ(a.parts, b.parts);
+  EXPECT_EQ(a.recompute_ps, b.recompute_ps);
+  EXPECT_EQ(a.optimizer_ps, b.optimizer_ps);
+  EXPECT_EQ(a.peak_bytes, b.peak_bytes);
+  EXPECT_EQ(a.memory, b.memory);
+}
+
+// Operations in chains and transfers foreseen to the end, beside an event for each: the same times, accounts, memory and bytes on every rank, in fewer events.
+TEST_P(RankCells, ChainsAndForesightChangeNothingButTheNumberOfEvents) {
+  std::uint64_t together = 0, apart = 0;
+  for (std::uint64_t seed = 1000; seed < 1080; ++seed) {
+    const Case c = draw(seed, GetParam());
+    const bool fold = seed % 2 == 0;
+    const Jitter jitter{.sigma_ppm = fold ? 0 : 50'000, .seed = seed};
+    const auto run = [&](bool step_by_step) {
+      std::vector<RankJob> jobs;
+      jobs.push_back({.program = &c.program, .costs = {c.cost}, .compute_ppm = c.options.compute_ppm});
+      return RankStep::make(std::move(jobs), {.steps = seed % 4 == 0 ? 2 : 1, .fold = fold, .step_by_step = step_by_step})->run(jitter, SimOptions{.timeline = true});
+    };
+    const auto quick = run(false), slow = run(true);
+    ASSERT_TRUE(quick.has_value() && slow.has_value()) << "seed " << seed;
+    ASSERT_EQ(quick->step_ps, slow->step_ps) << "seed " << seed;
+    ASSERT_EQ(quick->fingerprint, slow->fingerprint) << "seed " << seed;
+    ASSERT_EQ(quick->cells.sent_bytes, slow->cells.sent_bytes) << "seed " << seed;
+    ASSERT_EQ(quick->cells.steps_end_ps, slow->cells.steps_end_ps) << "seed " << seed;
+    for (std::size_t k = 0; k < quick->cells.classes.size() && !HasFailure(); ++k) expect_same(quick->cells.classes[k], slow->cells.classes[k]);
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+    together += quick->cells.events;
+    apart += slow->cells.events;
+  }
+  EXPECT_LT(together, apart * 3 / 4);
+}
+
 // Four stages of 16 ranks: a slow rank is told apart, with those that work with it; the other replicas stay together.
 TEST(RankCells, AStragglerSplitsOnlyTheCellsThatItReaches) {
   Case c = draw(8, false);

@@ -46,7 +46,7 @@ class InstanceMap {
  private:
   struct Slot {
     std::int64_t base = 0, layer_stride = 0, micro_batch_stride = 0;
-    std::int64_t layers = 0;  // 1: one for each layer
+    std::int64_t layers = 0;  // 1: one for each layer; 0: any, for the stride is 0
   };
   template <class Numbered>  // bool(BufferId)
   void number(const Program& program, const RankClass& rank_class, const Numbered& numbered);
@@ -66,12 +66,12 @@ template <class Visit>  // void(const OpInstance&)
 void for_each_op(const Program& program, const RankClass& rank_class, Visit&& visit);
 
 /// A step of one rank class, unrolled, with explicit dependencies (CSR, indices into ops, all smaller than the dependant).
-/// A dependency on an operation of the same stream that FIFO order already gives is left out, and so is one that an earlier of the same turn has (stream_refs.h).
+/// A dependency on an operation of the same stream that FIFO order already gives is left out, and so is one that an earlier operation of the same turn (stream_refs.h) has.
 struct Expansion {
   /// Of a buffer that several streams touch.
   struct Free {
     std::uint32_t op = 0;
-    std::uint32_t users = 0;                    // of the next of free_users: last users on other streams, which may end later than op
+    std::uint32_t users = 0;                    // how many of the next of free_users are its own: the last on other streams, which may end after op
     std::int64_t bytes = 0;
   };
   std::vector<OpInstance> ops;

@@ -9,10 +9,6 @@ namespace orrery::plan {
 
 namespace {
 
-std::int64_t transient_bytes(const Program& program, const Op& op) {
-  return op.kind == OpKind::kCompute ? model::work(program.segments[op.segment], op.phase).transient_bytes : 0;
-}
-
 /// What a template does to memory when no send that touches its streams is under way.
 struct Effect {
   TemplateMemory memory;
@@ -22,14 +18,18 @@ struct Effect {
   bool leaves_in_flight = false;                        // frees with an exchange
 };
 
-Effect effect_of(const Program& program, TemplateId id) {
+Effect effect_of(const Program& program, const Template& t) {
   Effect e;
-  e.memory = template_memory(program, id);
-  const auto category = [&](const BufferRef& r) { return static_cast<std::size_t>(program.buffers[r.buffer].category); };
-  for (const Op& op : program.templates[id].ops) {
-    for (const BufferRef& w : op.writes) e.delta[category(w)] += program.buffers[w.buffer].bytes();
-    for (const BufferRef& f : op.frees) e.delta[category(f)] -= program.buffers[f.buffer].bytes();
-    e.transients.push_back(transient_bytes(program, op));
+  const auto change = [&](const BufferRef& r, std::int64_t sign) {
+    const BufferDecl& buffer = program.buffers[r.buffer];
+    e.delta[static_cast<std::size_t>(buffer.category)] += sign * buffer.bytes();
+    e.memory.delta_bytes += sign * buffer.bytes();
+  };
+  for (const Op& op : t.ops) {
+    for (const BufferRef& w : op.writes) change(w, 1);
+    e.transients.push_back(op.kind == OpKind::kCompute ? model::work(program.segments[op.segment], op.phase).transient_bytes : 0);
+    e.memory.peak_bytes = std::max(e.memory.peak_bytes, e.memory.delta_bytes + e.transients.back());
+    for (const BufferRef& f : op.frees) change(f, -1);
     e.streams |= 1U << static_cast<unsigned>(op.stream);
     e.leaves_in_flight = e.leaves_in_flight || (op.kind == OpKind::kExchange && !op.frees.empty());
   }
@@ -42,7 +42,7 @@ class Account {
  public:
   explicit Account(const Program& program) : program_(program) {
     for (const BufferDecl& d : program.buffers) buffers_.push_back({d.bytes(), static_cast<std::size_t>(d.category)});
-    for (const TemplateId id : program.templates.ids()) effects_.push_back(effect_of(program, id));
+    for (const Template& t : program.templates) effects_.push_back(effect_of(program, t));
   }
 
   StaticMemory run(const RankClass& rank_class) {
@@ -115,14 +115,6 @@ class Account {
 
 StaticMemory static_memory(const Program& program, const RankClass& rank_class) { return Account(program).run(rank_class); }
 
-TemplateMemory template_memory(const Program& program, TemplateId id) {
-  TemplateMemory m;
-  for (const Op& op : program.templates[id].ops) {
-    for (const BufferRef& w : op.writes) m.delta_bytes += program.buffers[w.buffer].bytes();
-    m.peak_bytes = std::max(m.peak_bytes, m.delta_bytes + transient_bytes(program, op));
-    for (const BufferRef& f : op.frees) m.delta_bytes -= program.buffers[f.buffer].bytes();
-  }
-  return m;
-}
+TemplateMemory template_memory(const Program& program, TemplateId id) { return effect_of(program, program.templates[id]).memory; }
 
 }  // namespace orrery::plan

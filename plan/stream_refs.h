@@ -5,12 +5,12 @@
 /// Operations of one stream end in the order of their issue, so a buffer of a single stream orders nothing across streams and goes when its freeing
 /// operation ends. Only the others need to be followed from operation to operation (expand.h, sim/lifetimes.h): they are a small part.
 ///
-/// Of the accesses of one stream to an instance, with none of another stream between them in the template (a *turn*), order across streams is known by
+/// Of the accesses of one stream to an instance in a template, with no free and none of another stream between them (a *turn*), order across streams is known by
 ///
 ///     the first, and the first that changes it        must wait for the turns before        (looks)
-///     the last that changes it, the last read after   must be over for those that follow    (leaves)
+///     the last that changes it, the last of all       must be over for those that follow    (leaves)
 ///
-/// The others are left out.
+/// for an operation starts after the one before it on its stream has ended. The others are left out.
 #include <cstdint>
 #include <span>
 #include <vector>

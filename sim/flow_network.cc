@@ -89,7 +89,11 @@ std::vector<FlowNetwork::Load> FlowNetwork::loads_by_link(const Era& era) {
 }
 
 void FlowNetwork::freeze() {
+  foresees_ = eras_.size() == 1;
+  uses_.resize(registered_.size());
+  alone_.resize(registered_.size());
   for (Era& era : eras_) freeze(era);
+  foreseen_.resize(era().constraints, kNoFlow);
   shares_changed_ = !endless_.empty();
   schedule_next_era();
 }
@@ -113,20 +117,16 @@ void FlowNetwork::freeze(Era& era) {
     i = end;
   }
   std::vector<std::vector<kernel::Consumption>> uses(era.transfers.size());
-  era.uses.resize(era.transfers.size());
   for (const auto& [signature, capacity] : folded) {
     const kernel::ConstraintId constraint = era.shares.add_constraint(capacity);
-    for (const auto& [transfer, flows] : signature) {
-      uses[transfer].push_back({constraint, flows});
-      era.uses[transfer].push_back(constraint.raw());
-    }
+    for (const auto& [transfer, flows] : signature) uses[transfer].push_back({constraint, flows});
   }
-  era.foreseen.resize(folded.size(), kNoFlow);
-  era.alone.resize(era.transfers.size());
   era.variables.resize(era.transfers.size());
   era.sent.resize(era.transfers.size(), 0);
   for (std::uint32_t t = 0; t < era.transfers.size(); ++t) {
     if (uses[t].empty()) continue;
+    if (foresees_)
+      for (const kernel::Consumption& use : uses[t]) uses_[t].push_back(use.constraint.raw());
     era.variables[t] = era.shares.add_variable(era.transfers[t].bytes_per_second, uses[t]);
     era.by_variable.push_back(t);
   }
@@ -182,7 +182,7 @@ FlowNetwork::FlowIndex FlowNetwork::start(std::int64_t now_ps, TransferIndex tra
   f.transfer = transfer;
   f.slowed = false;
   f.started_ps = now_ps;
-  if (foresees_ && eras_.size() == 1 && foresee(flow)) {
+  if (foresees_ && foresee(flow)) {
     mark(flow);
     return flow;
   }
@@ -201,19 +201,17 @@ bool FlowNetwork::foresee(FlowIndex flow) {
   Flow& f = flows_[flow];
   Era& e = era();
   const kernel::VariableId variable = e.variables[f.transfer];
-  const std::vector<std::uint32_t>& uses = e.uses[f.transfer];
-  if (variable.valid()) {
-    if (!e.shares.idle_around(variable)) return false;
-    if (!std::all_of(uses.begin(), uses.end(), [&](std::uint32_t constraint) { return e.foreseen[constraint] == kNoFlow; })) return false;
-  }
-  Alone& alone = e.alone[f.transfer];
+  const std::vector<std::uint32_t>& uses = uses_[f.transfer];
+  if (variable.valid() && !e.shares.idle_around(variable)) return false;
+  if (!std::all_of(uses.begin(), uses.end(), [&](std::uint32_t constraint) { return foreseen_[constraint] == kNoFlow; })) return false;
+  Alone& alone = alone_[f.transfer];
   if (alone.rate == 0) {
     alone.rate = variable.valid() ? std::max<std::int64_t>(e.shares.rate_alone(variable), 1) : e.transfers[f.transfer].bytes_per_second;
     kernel::Progress wire(0, wire_work(f.transfer));
     wire.set_speed(0, slowdown_ppm_ * alone.rate);
     alone.wire_ps = wire.end_ps();
   }
-  for (const std::uint32_t constraint : uses) e.foreseen[constraint] = flow;
+  for (const std::uint32_t constraint : uses) foreseen_[constraint] = flow;
   f.leg = Leg::kForeseen;
   return true;
 }
@@ -231,25 +229,25 @@ void FlowNetwork::meet(std::int64_t now_ps, FlowIndex flow) {
     return;
   }
   enter_wire(wire_ps, flow);
-  f.progress.set_speed(wire_ps, slowdown_ppm_ * era().alone[f.transfer].rate);
+  f.progress.set_speed(wire_ps, slowdown_ppm_ * alone_[f.transfer].rate);
 }
 
 void FlowNetwork::forget(FlowIndex flow) {
-  for (const std::uint32_t constraint : era().uses[flows_[flow].transfer]) era().foreseen[constraint] = kNoFlow;
+  for (const std::uint32_t constraint : uses_[flows_[flow].transfer]) foreseen_[constraint] = kNoFlow;
 }
 
 kernel::Int128 FlowNetwork::wire_work(TransferIndex transfer) const {
   return static_cast<kernel::Int128>(era().transfers[transfer].wire_bytes) * base::kPicosecondsPerSecond * slowdown_ppm_;
 }
 
-void FlowNetwork::enter_wire(std::int64_t now_ps, FlowIndex flow) {
+void FlowNetwork::enter_wire(std::int64_t since_ps, FlowIndex flow) {
   Flow& f = flows_[flow];
   f.leg = Leg::kWire;
   f.left = wire_work(f.transfer);
-  f.progress = kernel::Progress(now_ps, f.left);
+  f.progress = kernel::Progress(since_ps, f.left);
   if (const kernel::VariableId variable = era().variables[f.transfer]; variable.valid()) {
-    for (const std::uint32_t constraint : era().uses[f.transfer]) {
-      if (const FlowIndex other = era().foreseen[constraint]; other != kNoFlow) meet(queue_->now().ps(), other);
+    for (const std::uint32_t constraint : uses_[f.transfer]) {
+      if (const FlowIndex other = foreseen_[constraint]; other != kNoFlow) meet(queue_->now().ps(), other);
     }
     era().shares.activate(variable);
     shares_changed_ = true;
@@ -303,7 +301,7 @@ void FlowNetwork::end(FlowIndex flow) {
 std::int64_t FlowNetwork::rate(FlowIndex flow) const {
   const Flow& f = flows_[flow];
   if (f.leg == Leg::kForeseen)
-    return queue_->now().ps() < f.started_ps + era().transfers[f.transfer].latency_ps ? 0 : era().alone[f.transfer].rate;
+    return queue_->now().ps() < f.started_ps + era().transfers[f.transfer].latency_ps ? 0 : alone_[f.transfer].rate;
   if (f.leg != Leg::kWire) return 0;
   const kernel::VariableId variable = era().variables[f.transfer];
   // Less than one byte per second is one, as in the cost model: a transfer always ends.
@@ -317,7 +315,7 @@ std::vector<std::vector<std::int64_t>> FlowNetwork::sent_bytes(std::int64_t now_
     if (f.leg == Leg::kWire) work.back()[f.transfer] += f.left - f.progress.remaining(now_ps);
     if (f.leg != Leg::kForeseen) continue;
     const std::int64_t on_wire_ps = std::max<std::int64_t>(now_ps - f.started_ps - era().transfers[f.transfer].latency_ps, 0);
-    work.back()[f.transfer] += std::min(slowdown_ppm_ * era().alone[f.transfer].rate * on_wire_ps, wire_work(f.transfer));
+    work.back()[f.transfer] += std::min(slowdown_ppm_ * alone_[f.transfer].rate * on_wire_ps, wire_work(f.transfer));
   }
   for (const Endless& e : endless_) work.back()[e.transfer] += slowdown_ppm_ * e.rate * (now_ps - e.since_ps);
   std::vector<std::vector<std::int64_t>> bytes;
@@ -367,7 +365,7 @@ void FlowNetwork::settle(std::int64_t now_ps) {
     if (f.leg == Leg::kFree) continue;
     if (f.leg == Leg::kForeseen) {
       if (f.ticket != 0) continue;  // slowed and no longer so within this instant
-      f.ticket = queue_->push(base::SimTime::from_ps(f.started_ps + era().transfers[f.transfer].latency_ps + era().alone[f.transfer].wire_ps),
+      f.ticket = queue_->push(base::SimTime::from_ps(f.started_ps + era().transfers[f.transfer].latency_ps + alone_[f.transfer].wire_ps),
                               kernel::Phase::kRelease, event_kind_, flow);
       continue;
     }

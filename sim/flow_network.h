@@ -21,7 +21,7 @@
 /// those of that era, and all of the above holds. At the end of an era what is on the wire goes on over the links and at the rate cap of the next with the work it
 /// has left: nothing is lost or sent twice, and a change at the first instant is the same as none. What is in its latency ends it as it began.
 ///
-/// Foresight. A transfer that starts when nothing else is under way on its constraints has one event, at the end that it would have alone. Should anything come in
+/// Foresight. A transfer that starts when nothing else sends or is foreseen on its constraints has one event, at the end that it would have alone. Should anything come in
 /// between (another on one of them, a slowdown), it is put where it then is, in its latency or on the wire, and goes on as all others do: the same times (a
 /// property test), mostly in half the events and without a solve. There is no foresight where links change.
 ///
@@ -60,7 +60,7 @@ class FlowNetwork {
               const std::vector<BackgroundFlow>& background);
   /// Finds out which links are shared. Call once, before start().
   void freeze();
-  /// An event for every leg of every transfer, as if there were no foresight. @pre before start().
+  /// An event for every leg of every transfer, as if there were no foresight. @pre after freeze(), before start().
   void step_by_step() { foresees_ = false; }
 
   /// Starts a transfer now; its end is scheduled by settle(). Indices of ended flows are used again. @pre it is not running.
@@ -120,9 +120,6 @@ class FlowNetwork {
     kernel::MaxMin shares = {};
     std::vector<kernel::VariableId> variables = {};  // [transfer] invalid: shares nothing
     std::vector<TransferIndex> by_variable = {};
-    std::vector<std::vector<std::uint32_t>> uses = {};  // [transfer] its constraints
-    std::vector<FlowIndex> foreseen = {};            // [constraint] flow that is foreseen to be alone there, kNoFlow: none
-    std::vector<Alone> alone = {};                   // [transfer]
     std::vector<kernel::Int128> sent = {};           // [transfer] work done in this era by flows that ended or left it
     std::size_t constraints = 0;
   };
@@ -147,7 +144,7 @@ class FlowNetwork {
   void meet(std::int64_t now_ps, FlowIndex flow);
   void forget(FlowIndex flow);
   [[nodiscard]] kernel::Int128 wire_work(TransferIndex transfer) const;
-  void enter_wire(std::int64_t now_ps, FlowIndex flow);
+  void enter_wire(std::int64_t since_ps, FlowIndex flow);
   void end(FlowIndex flow);
 
   kernel::Int128 slowdown_ppm_;
@@ -162,8 +159,12 @@ class FlowNetwork {
   std::vector<FlowIndex> dirty_;
   std::size_t running_ = 0;
   bool shares_changed_ = false;
-  bool foresees_ = true;
-  bool slowdown_unforeseen_ = false;  // a foreseen flow is slowed
+  // Foresight, where there is one era.
+  bool foresees_ = false;
+  bool slowdown_unforeseen_ = false;               // a foreseen flow is slowed
+  std::vector<std::vector<std::uint32_t>> uses_;   // [transfer] its constraints
+  std::vector<FlowIndex> foreseen_;                // [constraint] flow that is foreseen to be alone there, kNoFlow: none
+  std::vector<Alone> alone_;                       // [transfer]
 };
 
 }  // namespace orrery::sim

@@ -8,10 +8,11 @@
 /// Without (a CPU, one thread per rank): the class is one lane, its operations run in issue order. Compute, collectives and
 /// receives hold the lane until they end; a send is posted and left behind, and holds only the next operation of its stream.
 ///
-/// Chains. Operations that compute one after another on a stream, of one TimePart, with all they wait for over and nobody waiting for one of them but the
-/// last, are a *chain*: one event, at the end of the last. A class that something else happens to first catches up with what its chains have ended
-/// and begun until then, each at its own time; where a chain slows down, only its end moves; an operation that somebody comes to wait for ends the chain. So times,
-/// accounts and memory are those of operations that run one by one (a property test), and there are fewer events.
+/// Chains. With overlap, operations that compute one after another on a stream, each for some time and of one TimePart, with all they wait for over and nobody
+/// waiting for one of them but the last, are a *chain*: one event, at the end of the last. A class that something else happens to first catches up with what its
+/// chains have ended and begun until then, each at its own time; where a chain slows down, only its end moves; an operation that somebody comes to wait for ends the
+/// chain. Whatever begins or ends in a class does so after it has caught up, so of what happens in one instant of a class all ends are before all beginnings, as
+/// below. So times, accounts and memory are those of operations that run one by one (a property test), and there are fewer events.
 ///
 /// Each instant: (1) everything that ends now ends, (2) everything that can start starts, (3) one settle() of shares and speeds. What
 /// starts in (2) does not depend on the order in which lanes are looked at, so the times are a function of the Program and the prices alone.
@@ -103,9 +104,8 @@ class Interpreter {
   struct Running {
     std::uint32_t op = kNone;        // under way when the class was caught up with last
     std::uint32_t last = kNone;      // of the chain
-    bool fresh = false;              // not scheduled yet
-    std::int64_t end_ps = 0;         // of op, at the present speed
-    std::int64_t rest_ps = 0;        // of those after op, alone
+    bool fresh = false;              // began at this instant; settle() says how fast it runs
+    std::int64_t end_ps = 0;         // of op, at the present speed, unless fresh
     std::int64_t start_ps = 0, alone_ps = 0;  // of op
     bool changed = false;            // op has changed its speed:
     kernel::Progress progress;       // then of op
@@ -130,7 +130,8 @@ class Interpreter {
     bool touched = false;
     std::int64_t accounted_ps = 0;
     std::int64_t alive_bytes = 0;
-    std::vector<std::uint32_t> free_waits;  // [free] operations that have not ended
+    std::vector<std::uint32_t> free_waits;    // [free] operations that have not ended
+    std::vector<std::int64_t> jittered_ps;    // [op] where there is jitter, once drawn; 0: not yet
   };
   struct Party {
     std::uint32_t rank_class = 0;
@@ -163,11 +164,11 @@ class Interpreter {
   void post_leg(std::uint32_t c, std::uint32_t op, const PricedLeg& leg);
   void arrive(std::uint32_t c, std::uint32_t op, std::uint32_t crossing);
   void start_compute(std::uint32_t c, std::uint32_t op);
-  [[nodiscard]] std::int64_t compute_ps(std::uint32_t c, std::uint32_t op) const {   // alone
+  [[nodiscard]] std::int64_t compute_ps(std::uint32_t c, std::uint32_t op) {   // alone
     const std::int64_t price = classes_[c].prepared->price(op).compute_ps;
     return options_.jitter.sigma_ppm == 0 ? price : jittered_ps(c, op, price);
   }
-  [[nodiscard]] std::int64_t jittered_ps(std::uint32_t c, std::uint32_t op, std::int64_t price) const;
+  [[nodiscard]] std::int64_t jittered_ps(std::uint32_t c, std::uint32_t op, std::int64_t price);
   [[nodiscard]] std::int64_t present_ps(const Class& k, std::int64_t alone_ps) const {  // at the present speed
     return k.contended ? kernel::scaled_ps(alone_ps, options_.slowdown_ppm) : alone_ps;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/check.h"
 #include "base/sim_time.h"
 #include "sim/interpreter.h"
 
@@ -13,8 +14,11 @@ constexpr int kChain = 64;  // operations at most: where a chain slows down, all
 
 }  // namespace
 
-std::int64_t Interpreter::jittered_ps(std::uint32_t c, std::uint32_t op, std::int64_t price) const {
-  return kernel::scaled_ps(price, options_.jitter.ppm(options_.rank.empty() ? c : options_.rank[c], op));
+std::int64_t Interpreter::jittered_ps(std::uint32_t c, std::uint32_t op, std::int64_t price) {
+  std::vector<std::int64_t>& drawn = classes_[c].jittered_ps;
+  if (drawn.empty()) drawn.resize(classes_[c].prepared->op_count(), 0);
+  if (drawn[op] == 0) drawn[op] = kernel::scaled_ps(price, options_.jitter.ppm(options_.rank.empty() ? c : options_.rank[c], op));
+  return drawn[op];
 }
 
 void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
@@ -40,9 +44,8 @@ void Interpreter::make_chain(std::uint32_t c, std::uint32_t op) {
   const PricedOp& first = prepared.price(op);
   Running& r = k.compute[first.stream];
   r.op = r.last = op;
-  r.rest_ps = 0;
   k.computing |= 1U << first.stream;
-  if (!options_.chains || !options_.overlaps || first.compute_ps == 0) return;
+  if (!options_.chains || !options_.overlaps || compute_ps(c, op) == 0) return;
   std::uint32_t waited_for = kNone;  // of the stream, the first
   for (const Lane& lane : k.lanes) {
     if (lane.waiting_for >= op && lane.waiting_for < waited_for && prepared.price(lane.waiting_for).stream == first.stream) waited_for = lane.waiting_for;
@@ -51,11 +54,10 @@ void Interpreter::make_chain(std::uint32_t c, std::uint32_t op) {
     const std::uint32_t next = prepared.next[r.last];
     if (next == kNone) break;
     const PricedOp& p = prepared.price(next);
-    if (p.kind != plan::OpKind::kCompute || p.part != first.part || p.compute_ps == 0) break;
+    if (p.kind != plan::OpKind::kCompute || p.part != first.part || compute_ps(c, next) == 0) break;
     const auto waits_for = prepared.expansion.dependencies_of(next);
     if (!std::all_of(waits_for.begin(), waits_for.end(), [&](std::uint32_t before) { return k.ended[before] != 0; })) break;
     r.last = next;
-    r.rest_ps += compute_ps(c, next);
   }
   if (r.last != op) k.chained |= 1U << first.stream;
 }
@@ -67,11 +69,6 @@ void Interpreter::cut_chain(std::uint32_t c, std::uint32_t op) {
   Running& r = k.compute[stream];
   if ((k.chained >> stream & 1U) == 0 || op < r.op || op >= r.last) return;
   r.last = op;
-  r.rest_ps = 0;
-  for (std::uint32_t o = r.op; o != op;) {
-    o = k.prepared->next[o];
-    r.rest_ps += compute_ps(c, o);
-  }
   if (r.op == op) k.chained &= ~(1U << stream);
   if (!r.fresh) schedule(c, stream);
 }
@@ -103,9 +100,7 @@ void Interpreter::go_on(std::uint32_t c, std::uint32_t stream) {
   Running& r = k.compute[stream];
   r.op = k.lanes[stream].head = k.prepared->next[r.op];
   begin(c, r.op, r.end_ps);
-  const std::int64_t alone_ps = compute_ps(c, r.op);
-  r.rest_ps -= alone_ps;
-  run_from(r.end_ps, k, r, alone_ps);
+  run_from(r.end_ps, k, r, compute_ps(c, r.op));
   if (r.op == r.last) k.chained &= ~(1U << stream);
 }
 
@@ -133,8 +128,7 @@ void Interpreter::schedule(std::uint32_t c, std::uint32_t stream) {
   const Class& k = classes_[c];
   Running& r = classes_[c].compute[stream];
   std::int64_t end_ps = r.end_ps;
-  if (!k.contended) end_ps += r.rest_ps;
-  for (std::uint32_t op = r.op; k.contended && op != r.last;) {  // each rounded up by itself
+  for (std::uint32_t op = r.op; op != r.last;) {  // each rounded up by itself
     op = k.prepared->next[op];
     end_ps += present_ps(k, compute_ps(c, op));
   }
@@ -146,6 +140,7 @@ void Interpreter::end_compute(std::uint32_t c, std::uint32_t stream) {
   Class& k = classes_[c];
   Running& r = k.compute[stream];
   const std::uint32_t op = r.op;
+  ORRERY_CHECK(op != kNone, "a chain of class {} ends twice", c);
   r.op = kNone;
   r.ticket = 0;
   k.computing &= ~(1U << stream);

@@ -131,6 +131,8 @@ class Preparation {
       if (k.ops[k.priced[i]].op == nullptr) k.ops[k.priced[i]] = price(c, instance);
     }
     k.lifetimes = lifetimes(program_, *k.rank_class, k.expansion);
+    k.expansion.frees = {};  // lifetimes has them
+    k.expansion.free_users = {};
   }
 
   PricedOp price(std::uint32_t c, const plan::OpInstance& instance) {

@@ -59,7 +59,7 @@ class MaxMin {
 
   /// @pre capacity >= 0.
   ConstraintId add_constraint(std::int64_t capacity);
-  /// A variable, not active at first. @pre cap >= 0, weights >= 1, constraints exist; without any, cap < kNoCap.
+  /// A variable, not active at first. @pre cap >= 0, weights >= 1, constraints exist, each once; without any, cap < kNoCap.
   VariableId add_variable(std::int64_t cap, std::span<const Consumption> consumptions);
 
   /// Takes part from the next solve() on; has rate 0 until then. @pre not active.
@@ -69,7 +69,7 @@ class MaxMin {
   /// Counts from the next solve() on. @pre capacity >= 0.
   void set_capacity(ConstraintId constraint, std::int64_t capacity);
   [[nodiscard]] bool active(VariableId variable) const { return variables_[variable.raw()].active; }
-  /// Whether no active variable consumes of what this one would.
+  /// Whether no active variable consumes of what this one would. @pre not active itself.
   [[nodiscard]] bool idle_around(VariableId variable) const;
   /// Its rate while nothing else is active.
   [[nodiscard]] std::int64_t rate_alone(VariableId variable) const;

@@ -140,7 +140,10 @@ TEST_P(RankCells, ChainsAndForesightChangeNothingButTheNumberOfEvents) {
     const auto run = [&](bool step_by_step) {
       std::vector<RankJob> jobs;
       jobs.push_back({.program = &c.program, .costs = {c.cost}, .compute_ppm = c.options.compute_ppm});
-      return RankStep::make(std::move(jobs), {.steps = seed % 4 == 0 ? 2 : 1, .fold = fold, .step_by_step = step_by_step})->run(jitter, SimOptions{.timeline = true});
+      RankScene scene{.steps = seed % 4 == 0 ? 2 : 1, .fold = fold, .step_by_step = step_by_step};
+      const auto link = topologies::LinkId(static_cast<std::uint32_t>(seed % c.cost.topology().links().size()));
+      if (seed % 3 == 0) scene.background = {{{.bytes_per_second = c.cost.topology().link(link).bytes_per_second / 2, .loads = {{link, 1}}}}};
+      return RankStep::make(std::move(jobs), scene)->run(jitter, SimOptions{.timeline = true});
     };
     const auto quick = run(false), slow = run(true);
     ASSERT_TRUE(quick.has_value() && slow.has_value()) << "seed " << seed;

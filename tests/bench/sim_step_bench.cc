@@ -53,7 +53,10 @@ void step(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(simulate(program, s.cost)->step_time_ps);
   report(state, program, "programs/s");
 }
-BENCHMARK(step)->Args({8, 1, 1, 0, 8, 64})->Args({1, 1, 8, 3, 1, 64})->Args({2, 2, 2, 1, 2, 64})->Args({1, 8, 1, 0, 4, 64})->Unit(benchmark::kMillisecond);
+BENCHMARK(step)
+    ->Args({8, 1, 1, 0, 8, 64})->Args({1, 1, 8, 3, 1, 64})->Args({2, 2, 2, 1, 2, 64})->Args({1, 8, 1, 0, 4, 64})
+    ->Args({2, 8, 16, 1, 1, 512})->Args({4, 8, 32, 1, 1, 1024})
+    ->Unit(benchmark::kMillisecond);
 
 void plan_to_report(benchmark::State& state) {
   const Subject s = subject_of(state);

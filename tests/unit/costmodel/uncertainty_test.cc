@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <set>
 
 #include "base/rng.h"
@@ -153,9 +154,9 @@ TEST(Uncertainty, ComesFromWhatTheProfileHas) {
   EXPECT_DOUBLE_EQ(uncertainty_of(priced(p)).spread.operators, 0.06);
   EXPECT_DOUBLE_EQ(uncertainty_of(priced(p)).spread.products, 0);
 
-  // Nine samples between 0.9 and 1.1 ms: 10 % each, and their median 1.2533 / 3 of that.
+  // Nine samples between 0.9 and 1.1 ms: 10 % each, and their median sqrt(pi / 2) / 3 of that.
   p.operators.push_back({.shape = product(4096), .phase = Phase::kF, .seconds_median = 1e-3, .seconds_p10 = 0.9e-3, .seconds_p90 = 1.1e-3, .samples = 9});
-  EXPECT_NEAR(uncertainty_of(priced(p)).spread.operators, 0.1 * 1.2533 / 3, 1e-6);
+  EXPECT_NEAR(uncertainty_of(priced(p)).spread.operators, 0.1 * std::sqrt(std::numbers::pi / 2) / 3, 1e-9);
   EXPECT_NEAR(uncertainty_of(priced(p)).spread.step, 0.1, 1e-9);
 
   p.composition_residual = 0.024;

@@ -111,10 +111,7 @@ std::vector<std::uint32_t> RankStep::Ready::devices() const {
 std::string RankStep::Ready::fingerprint(const RankOutcome& outcome) const {
   base::Fingerprint f;
   for (const RankJob& job : jobs) f.add(job.program->fingerprint());
-  for (std::size_t rank = 0; rank < outcome.cell_of_rank.size(); ++rank) {
-    const ClassOutcome& out = outcome.of(rank);
-    for (std::size_t i = 0; i < out.start_ps.size(); ++i) f.add(out.start_ps[i]).add(out.end_ps[i]);
-  }
+  for (std::size_t rank = 0; rank < outcome.cell_of_rank.size(); ++rank) add_times(outcome.of(rank), f);
   return f.hex();
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "base/fingerprint.h"
 #include "sim/interpreter.h"
@@ -15,16 +14,10 @@ namespace {
 std::string fingerprint_of(const plan::Program& program, const Outcome& outcome) {
   base::Fingerprint f;
   f.add(program.fingerprint());
-  std::vector<std::int64_t> times;
   for (std::size_t c = 0; c < outcome.classes.size(); ++c) {
     const ClassOutcome& out = outcome.classes[c];
     f.add(c).add(out.start_ps.size());
-    times.resize(2 * out.start_ps.size());
-    for (std::size_t i = 0; i < out.start_ps.size(); ++i) {
-      times[2 * i] = out.start_ps[i];
-      times[2 * i + 1] = out.end_ps[i];
-    }
-    f.add(times);
+    add_times(out, f);
   }
   return f.hex();
 }

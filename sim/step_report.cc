@@ -126,4 +126,14 @@ SimReport step_report(const plan::Program& program, const costmodel::CostModel& 
   return report;
 }
 
+void add_times(const ClassOutcome& outcome, base::Fingerprint& fingerprint) {
+  std::vector<std::int64_t> times;
+  times.reserve(2 * outcome.start_ps.size());
+  for (std::size_t i = 0; i < outcome.start_ps.size(); ++i) {
+    times.push_back(outcome.start_ps[i]);
+    times.push_back(outcome.end_ps[i]);
+  }
+  fingerprint.add(times);
+}
+
 }  // namespace orrery::sim

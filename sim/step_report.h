@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/fingerprint.h"
 #include "sim/interpreter.h"
 #include "sim/prepared_step.h"
 #include "sim/simulate.h"
@@ -24,5 +25,8 @@ base::Result<void> check_fits(const plan::Program& program, const costmodel::Cos
 
 /// Everything but the fingerprint.
 SimReport step_report(const plan::Program& program, const costmodel::CostModel& cost, const FinishedStep& finished, const SimOptions& options);
+
+/// Start and end of every operation, in issue order.
+void add_times(const ClassOutcome& outcome, base::Fingerprint& fingerprint);
 
 }  // namespace orrery::sim

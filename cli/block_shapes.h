@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "executor/block_timing.h"
+#include "executor/measure/block_timing.h"
 
 namespace orrery::cli {
 

@@ -8,8 +8,8 @@
 
 #include "base/file.h"
 #include "cli/block_shapes.h"
-#include "executor/calibrate.h"
-#include "executor/run.h"
+#include "executor/measure/calibrate.h"
+#include "executor/runtime/run.h"
 
 namespace orrery::cli {
 

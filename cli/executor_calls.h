@@ -7,10 +7,10 @@
 
 #include "base/result.h"
 #include "cli/train_log.h"
-#include "executor/block_timing.h"
-#include "executor/rounds.h"
+#include "executor/measure/block_timing.h"
+#include "executor/measure/rounds.h"
 #include "model/profile.h"
-#include "plan/program.h"
+#include "plan/program/program.h"
 
 namespace orrery::cli {
 
@@ -71,7 +71,7 @@ base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program
 /// A launcher (mpirun, srun, torchrun, our own) has started this process as one of several ranks.
 bool launched_as_rank();
 
-/// Starts `ranks` copies of this program on this host; returns the exit code (executor/run.h).
+/// Starts `ranks` copies of this program on this host; returns the exit code (executor/runtime/run.h).
 base::Result<int> launch(int ranks, const std::vector<std::string>& arguments);
 
 }  // namespace orrery::cli

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "costmodel/profiles.h"
-#include "topologies/local.h"
+#include "costmodel/profiles/profiles.h"
+#include "topologies/import/local.h"
 
 namespace orrery::cli {
 

@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "model/spec.h"
-#include "plan/plan.h"
+#include "plan/program/plan.h"
 #include "topologies/topology.h"
 
 namespace orrery::cli {

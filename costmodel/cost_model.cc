@@ -7,9 +7,9 @@
 #include "base/check.h"
 #include "base/fingerprint.h"
 #include "base/sim_time.h"
-#include "costmodel/collectives.h"
-#include "costmodel/compute.h"
-#include "costmodel/device_names.h"
+#include "costmodel/collectives/collectives.h"
+#include "costmodel/compute/compute.h"
+#include "costmodel/profiles/device_names.h"
 
 namespace orrery::costmodel {
 namespace {

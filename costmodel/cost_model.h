@@ -7,13 +7,13 @@
 
 #include "base/result.h"
 #include "base/units.h"
-#include "costmodel/collectives.h"
-#include "costmodel/compute.h"
-#include "costmodel/price_factors.h"
-#include "costmodel/transfer.h"
+#include "costmodel/collectives/collectives.h"
+#include "costmodel/compute/compute.h"
+#include "costmodel/compute/price_factors.h"
+#include "costmodel/collectives/transfer.h"
 #include "model/profile.h"
 #include "model/spec.h"
-#include "plan/program.h"
+#include "plan/program/program.h"
 #include "topologies/topology.h"
 
 namespace orrery::costmodel {

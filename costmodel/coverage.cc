@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "plan/expand.h"
+#include "plan/program/expand.h"
 
 namespace orrery::costmodel {
 namespace {

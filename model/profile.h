@@ -80,7 +80,7 @@ struct StepCommunication {
   bool operator==(const StepCommunication&) const = default;
 };
 
-/// What a fixed work took (executor/control.h): how fast the machine was.
+/// What a fixed work took (executor/measure/control.h): how fast the machine was.
 struct Control {
   double compute_seconds = 0;
   double collective_seconds = 0;  // 0: one rank
@@ -88,7 +88,7 @@ struct Control {
   bool operator==(const Control&) const = default;
 };
 
-/// What predictions from a profile err by, source by source: 80 % of ln(true / price) lie within ± the share. Sources: costmodel/price_factors.h;
+/// What predictions from a profile err by, source by source: 80 % of ln(true / price) lie within ± the share. Sources: costmodel/compute/price_factors.h;
 /// `step`: all prices of a step alike. docs/models/uncertainty.md.
 struct Spread {
   double operators = 0, products = 0, attention = 0, streams = 0, launches = 0, in_hosts = 0, fabric = 0, step = 0;
@@ -108,13 +108,13 @@ struct Profile {
   std::vector<ComputeSurface> surfaces = {};     // at most one per compute type
   std::optional<Framework> framework = {};       // none: one fused kernel per segment
   std::vector<OperatorPoint> operators = {};
-  double composition_factor = 1.0;          // of operators in a step / alone (executor/composition.h); of a surface, products and attention in a step / alone
+  double composition_factor = 1.0;          // of operators in a step / alone (executor/measure/composition.h); of a surface, products and attention in a step / alone
   double composition_residual = 0.0;        // relative residual of that fit
   std::vector<LayerTimes> layers = {};
   std::vector<CollectiveTimes> collectives = {}; // all_reduce, ..., point_to_point
   StepCommunication step_communication = {};
   std::optional<Control> control = {};      // of the machine while it was measured
-  std::optional<Spread> spread = {};        // none: derived from the residuals and percentiles above (costmodel/uncertainty.h)
+  std::optional<Spread> spread = {};        // none: derived from the residuals and percentiles above (costmodel/uncertainty/uncertainty.h)
   double overlap_slowdown = 1.0;            // compute and communication that overlap both slow down by this
   bool overlaps = true;                     // false: communication never runs beside compute (one core per rank)
   double launch_seconds = 0;                // overhead of one segment beyond its operators' medians (dispatch, and between segments)

@@ -47,7 +47,7 @@ namespace orrery::model {
 ///   kZeroGradient updates gradient (flat), or writes a fresh zero one
 ///   kAccumulate  reads part; updates sum += part (flat gradients; activations of post-norm models)
 ///   kAdamW       reads gradient; updates parameter, first moment, second moment (, master): on the rank's slice of those
-///                that hold all `padded` elements, see plan/program.h ParameterUnit
+///                that hold all `padded` elements, see plan/program/program.h ParameterUnit
 /// A segment with weights runs its backward as kBG; one without as kB. A product runs them apart as well: B reads d only, G reads d and a
 /// and writes nothing.
 ///

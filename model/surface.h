@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// What a profile says of a device beyond single measured points: surfaces fitted to many of them, with few parameters, and how a framework runs
-/// the segments on it. Formulas: costmodel/surface.h; where each number comes from: the profile's provenance.
+/// the segments on it. Formulas: costmodel/compute/surface.h; where each number comes from: the profile's provenance.
 #include <array>
 #include <cstdint>
 #include <string>

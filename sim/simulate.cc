@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/fingerprint.h"
-#include "sim/interpreter.h"
-#include "sim/step_report.h"
+#include "sim/step/interpreter.h"
+#include "sim/report/step_report.h"
 
 namespace orrery::sim {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "base/check.h"
 #include "base/fingerprint.h"
-#include "topologies/csr.h"
+#include "topologies/graph/csr.h"
 #include "topologies/host_templates.h"
-#include "topologies/route_table.h"
+#include "topologies/routes/route_table.h"
 
 namespace orrery::topologies {
 

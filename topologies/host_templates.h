@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "topologies/cluster.h"
+#include "topologies/fabric/cluster.h"
 #include "topologies/topology.h"
 
 namespace orrery::topologies {

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/fingerprint.h"
-#include "topologies/route_table.h"
+#include "topologies/routes/route_table.h"
 
 namespace orrery::topologies {
 

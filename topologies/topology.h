@@ -27,7 +27,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,68 +35,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/ids.h"
 #include "base/result.h"
 #include "base/units.h"
-#include "topologies/cluster.h"
+#include "topologies/fabric/cluster.h"
+#include "topologies/graph/elements.h"
 
 namespace orrery::topologies {
-
-using LinkId = base::Id<struct LinkTag>;
-using VertexId = base::Id<struct VertexTag>;
-
-/// `Vertex::host` of a vertex that belongs to the fabric.
-inline constexpr uint32_t kNoHost = std::numeric_limits<uint32_t>::max();
-
-/// Peaks are dense (no structured sparsity). `peak_bf16` is the tensor peak with 16-bit inputs, equal for fp16 and bf16
-/// where a device has both; of a device that has fp16 only (TITAN RTX) it is the fp16 peak, and `source` says so.
-struct DeviceModel {
-  std::string name;  ///< "A100-SXM4-80GB"
-  base::FlopsPerSecond peak_fp32;
-  base::FlopsPerSecond peak_bf16;
-  base::BytesPerSecond memory_bandwidth;
-  int64_t memory_bytes = 0;
-  base::Seconds launch_overhead;
-  std::string source;
-};
-
-enum class VertexKind { kDevice, kSwitch, kNic, kHostBridge };
-std::string_view to_string(VertexKind kind);
-
-struct Vertex {
-  VertexKind kind;
-  std::string name;         ///< within its host: "gpu[3]"
-  uint32_t host = kNoHost;  ///< kNoHost for fabric
-};
-
-/// Directed.
-struct Link {
-  VertexId from;
-  VertexId to;
-  int64_t bytes_per_second = 0;
-  base::Seconds latency;
-  std::string kind;  ///< "nvlink", "pcie", "ib", ...
-};
-
-/// The block sizes of a cluster of equal hosts on one core switch: vertex v of host h is h * vertices_per_host + v, link l
-/// of host h is h * links_per_host + l. Exchanging two hosts of such a cluster changes nothing.
-struct HostCopies {
-  uint32_t vertices_per_host = 0;
-  uint32_t links_per_host = 0;
-};
-
-/// A link at another rate; 0: failed.
-struct LinkRate {
-  LinkId link;
-  int64_t bytes_per_second = 0;
-};
-
-/// A link and the exact part of a flow that crosses it.
-struct LinkShare {
-  LinkId link;
-  Share share;
-  friend bool operator==(const LinkShare&, const LinkShare&) = default;
-};
 
 class RouteTable;
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fits costmodel/tunings/<machine>-measured.json to measured/one_host.csv: 2 and 8 GPUs only (GB200 has 2 and 4: 2 only).
 
-Formulas are those of costmodel/collective_forms.h for one host; which of them holds for a row, the algorithm and protocol that NCCL takes, `orrery collective` says. Free are at most 17 numbers a machine: rate of a link, of the copy and of the switch's
+Formulas are those of costmodel/collectives/collective_forms.h for one host; which of them holds for a row, the algorithm and protocol that NCCL takes, `orrery collective` says. Free are at most 17 numbers a machine: rate of a link, of the copy and of the switch's
 reduction; base and hop latency of each protocol; limits of LL and LL128; base, shares and copy of direct exchange. Each starts at NCCL's published
 constant and is pulled there (in logarithms), so that what the data does not show stays published. Levenberg-Marquardt on log(model / measured),
 large residuals damped. Usage: calibrate.py [PROGRAM] (needs numpy)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits a device's surface (costmodel/surface.h) to a tenth of its measured points, holds it against the rest, and prints the entry of a profile.
+"""Fits a device's surface (costmodel/compute/surface.h) to a tenth of its measured points, holds it against the rest, and prints the entry of a profile.
 
     experiments/surfaces/fit.py GEMM.csv ATTENTION.csv [--device NAME]
 
@@ -33,7 +33,7 @@ def share(x):
 
 
 def product_seconds(p, size, device):
-    """The formula of costmodel/surface.h without its correction. p: logarithms of launch, efficiency, prologue; memory efficiency, half tile and
+    """The formula of costmodel/compute/surface.h without its correction. p: logarithms of launch, efficiency, prologue; memory efficiency, half tile and
     quantisation through share(); logarithm of the split's traffic; root of the throttle."""
     m, n, k = size.T
     peak, bandwidth, units = device["peak"], device["bandwidth"], device["units"]

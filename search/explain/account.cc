@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "base/check.h"
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 #include "search/programs/balanced_partition.h"
 
 namespace orrery::search {

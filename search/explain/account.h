@@ -12,8 +12,8 @@
 
 #include "base/result.h"
 #include "costmodel/cost_model.h"
-#include "plan/plan.h"
-#include "search/planner.h"
+#include "plan/program/plan.h"
+#include "search/loop/planner.h"
 #include "sim/simulate.h"
 
 namespace orrery::search {

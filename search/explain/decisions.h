@@ -13,7 +13,7 @@
 #include "costmodel/cost_model.h"
 #include "search/explain/account.h"
 #include "search/explain/pool.h"
-#include "search/planner.h"
+#include "search/loop/planner.h"
 
 namespace orrery::search {
 

@@ -11,12 +11,12 @@
 
 #include "base/result.h"
 #include "costmodel/cost_model.h"
-#include "costmodel/uncertainty.h"
+#include "costmodel/uncertainty/uncertainty.h"
 #include "search/explain/account.h"
 #include "search/explain/decisions.h"
 #include "search/explain/improvements.h"
 #include "search/explain/limits.h"
-#include "search/planner.h"
+#include "search/loop/planner.h"
 
 namespace orrery::search {
 
@@ -59,7 +59,7 @@ struct Elasticity {
   double value = 0;                        // negative: more of it saves time
 };
 
-/// Whether the fastest plan stays faster than the next few that are known when prices err as costmodel/uncertainty.h draws them, both plans in the same draws:
+/// Whether the fastest plan stays faster than the next few that are known when prices err as costmodel/uncertainty/uncertainty.h draws them, both plans in the same draws:
 ///   kCertain  in every draw
 ///   kLikely   the error of their difference, at 80 %, does not reach zero: none is faster in a tenth of the draws
 ///   kOpen     one is

@@ -11,7 +11,7 @@
 #include "search/explain/account.h"
 #include "search/explain/limits.h"
 #include "search/explain/pool.h"
-#include "search/planner.h"
+#include "search/loop/planner.h"
 
 namespace orrery::search {
 

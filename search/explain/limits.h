@@ -8,9 +8,9 @@
 
 #include "base/result.h"
 #include "costmodel/cost_model.h"
-#include "plan/program.h"
+#include "plan/program/program.h"
 #include "search/explain/account.h"
-#include "search/planner.h"
+#include "search/loop/planner.h"
 
 namespace orrery::search {
 

@@ -17,7 +17,7 @@
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "search/explain/account.h"
-#include "search/outer_loops.h"
+#include "search/loop/outer_loops.h"
 
 namespace orrery::search {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "search/space/decision_tree.h"
-#include "search/tables/layer_memory.h"
+#include "search/costs/layer_memory.h"
 
 namespace orrery::search {
 namespace {
@@ -88,7 +88,7 @@ class Sweep {
     return request_.global_batch / m_ / s.dp * tokens * cost_.model().hidden * model::element_bytes(model::compute_dtype(cost_.options().precision));
   }
 
-  /// Stages are of few kinds: those on windows of ranks that are alike (costmodel/rank_windows.h).
+  /// Stages are of few kinds: those on windows of ranks that are alike (costmodel/closed_form/rank_windows.h).
   void find_kinds() {
     kind_of_.clear();
     std::vector<int> windows;

@@ -3,7 +3,7 @@
 /// Every plan that gives all layers one strategy and all stages equally many of them, each one priced: what tools that sweep a grid do
 /// (Calculon, Isaev et al., SC 2023), and the yardstick for what a choice per layer and uneven stages are worth.
 ///
-/// Costs of layers are hoisted out of the loops; a plan is then two passes over its stages, the formula of costmodel/closed_form.h:
+/// Costs of layers are hoisted out of the loops; a plan is then two passes over its stages, the formula of costmodel/closed_form/closed_form.h:
 ///
 ///     s_i = max(Z_i, s_{i-1} + F_{i-1}) + f_i,     e_i = e_{i+1} + b_i + B'_i,     step = max_i (e_i + U_i),
 ///     e_p = s_{p-1} + F_{p-1} + (m - 1) max_i N_i
@@ -14,9 +14,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "costmodel/layer_costs.h"
-#include "plan/plan.h"
-#include "search/planner.h"
+#include "costmodel/closed_form/layer_costs.h"
+#include "plan/program/plan.h"
+#include "search/loop/planner.h"
 
 namespace orrery::search {
 

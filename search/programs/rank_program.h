@@ -3,7 +3,7 @@
 /// The exact program of interleaved 1F1B and ZB-H1, whose cost is no sum over stages: pipeline ranks one after another, labels in several
 /// coordinates.
 ///
-/// Problem. p ranks share L layers; rank i takes one choice: n_i layers with one option. With the symbols of costmodel/closed_form.h, f_i the
+/// Problem. p ranks share L layers; rank i takes one choice: n_i layers with one option. With the symbols of costmodel/closed_form/closed_form.h, f_i the
 /// wait for the first activation, the choice says Z_i and U_i (zeroing, update), F_i (forward through the rank's first stage), D_i = b_i + B'_i
 /// (the way back through it), C_i (a cycle), S_i (what R adds by its worst rank), X_i (bubble that ZB-H1 fills):
 ///

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "costmodel/closed_form.h"
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/memory.h"
+#include "costmodel/closed_form/closed_form.h"
+#include "plan/check/check.h"
+#include "plan/lowering/lower.h"
+#include "plan/program/memory.h"
 #include "search/proof/exact.h"
 #include "search/proof/multiplier_bound.h"
 

@@ -22,10 +22,10 @@
 
 #include "base/result.h"
 #include "costmodel/cost_model.h"
-#include "plan/plan.h"
-#include "search/instance/instance.h"
-#include "search/instance/instance_program.h"
-#include "search/planner.h"
+#include "plan/program/plan.h"
+#include "search/table/instance.h"
+#include "search/table/instance_program.h"
+#include "search/proof/certificate.h"
 
 namespace orrery::search {
 

@@ -4,7 +4,7 @@
 #include "base/config.h"
 #include "base/json.h"
 #include "search/proof/certificate_check.h"
-#include "search/planner.h"
+#include "search/proof/certificate.h"
 
 namespace orrery::search {
 

@@ -4,7 +4,7 @@
 /// planner.h, multipliers.h). The space is enumerated in stated_space.h, what its parts take is in stage_parts.h.
 ///
 /// One problem: p pipeline ranks, v virtual stages on each (stage s on rank r(s) = s mod p), m micro-batches, a schedule, a vocabulary. From
-/// costmodel/closed_form.h with Z and U those of rank 0, every plan costs at least
+/// costmodel/closed_form/closed_form.h with Z and U those of rank 0, every plan costs at least
 ///
 ///     Σ_s o_s + κ max_r Σ_{s on r} N_s + max_r Σ_{s on r} d_s,    N = F + B + W,    κ = m - 1, interleaved m,
 ///
@@ -34,8 +34,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "costmodel/layer_costs.h"
-#include "search/planner.h"
+#include "costmodel/closed_form/layer_costs.h"
+#include "search/proof/certificate.h"
 #include "search/proof/stated_space.h"
 
 namespace orrery::search {

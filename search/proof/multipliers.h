@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/program/plan.h"
 
 namespace orrery::search {
 

@@ -32,7 +32,7 @@ StageParts::StageParts(costmodel::LayerCosts& costs, const Family& family, const
   }
 }
 
-/// h: forwards of the stage before its rank's first backward (plan/schedule.h).
+/// h: forwards of the stage before its rank's first backward (plan/program/schedule.h).
 std::int64_t StageParts::held(int s) const {
   const std::int64_t m = frame_.micro_batches, p = ranks_, v = frame_.virtual_stages;
   if (v == 1) return frame_.schedule == Schedule::kGPipe ? m : std::min<std::int64_t>(p - s, m);

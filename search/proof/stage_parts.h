@@ -4,7 +4,7 @@
 /// head, transfers. Priced by the cost model, for the checker.
 #include <vector>
 
-#include "costmodel/layer_costs.h"
+#include "costmodel/closed_form/layer_costs.h"
 #include "search/proof/stated_space.h"
 
 namespace orrery::search {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "costmodel/cost_model.h"
-#include "plan/plan.h"
-#include "search/planner.h"
+#include "plan/program/plan.h"
+#include "search/space/space.h"
 
 namespace orrery::search {
 

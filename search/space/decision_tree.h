@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "model/spec.h"
-#include "plan/plan.h"
-#include "search/planner.h"
+#include "plan/program/plan.h"
+#include "search/space/space.h"
 
 namespace orrery::search {
 

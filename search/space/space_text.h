@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "search/planner.h"
+#include "search/space/space.h"
 
 namespace orrery::search {
 

@@ -3,11 +3,11 @@
 
 #include <memory>
 
-#include "costmodel/profiles.h"
+#include "costmodel/profiles/profiles.h"
 #include "search/programs/layer_program.h"
-#include "search/outer_loops.h"
-#include "search/planner.h"
-#include "search/tables/stage_model.h"
+#include "search/loop/outer_loops.h"
+#include "search/loop/planner.h"
+#include "search/costs/stage_model.h"
 #include "search/explain/uniform_sweep.h"
 #include "topologies/topology.h"
 

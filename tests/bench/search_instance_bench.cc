@@ -3,7 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "base/rng.h"
-#include "search/instance/instance_program.h"
+#include "search/table/instance_program.h"
 #include "tests/oracle/search/adversarial.h"
 
 namespace orrery::search {

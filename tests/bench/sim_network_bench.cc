@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-#include "plan/lower.h"
-#include "sim/rank_cells.h"
-#include "sim/transfer_run.h"
+#include "plan/lowering/lower.h"
+#include "sim/cells/rank_cells.h"
+#include "sim/network/transfer_run.h"
 #include "tests/oracle/sim/simgrid_twin.h"
 
 namespace orrery::sim {

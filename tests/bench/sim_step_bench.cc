@@ -5,8 +5,8 @@
 
 #include "base/allocation.h"
 #include "model/spec.h"
-#include "plan/expand.h"
-#include "plan/lower.h"
+#include "plan/program/expand.h"
+#include "plan/lowering/lower.h"
 #include "sim/simulate.h"
 
 namespace orrery::sim {

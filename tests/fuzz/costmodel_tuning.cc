@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "costmodel/collective_forms.h"
+#include "costmodel/collectives/collective_forms.h"
 #include "topologies/topology.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

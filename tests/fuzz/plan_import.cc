@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "plan/import.h"
+#include "plan/import/import.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace orrery;

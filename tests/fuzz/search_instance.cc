@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "search/proof/certificate_check.h"
-#include "search/instance/instance.h"
-#include "search/instance/instance_program.h"
+#include "search/table/instance.h"
+#include "search/table/instance_program.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace orrery;

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/config.h"
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 
 namespace {
 

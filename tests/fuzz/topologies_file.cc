@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/config.h"
-#include "topologies/topology_file.h"
+#include "topologies/import/topology_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace orrery;

@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "base/config.h"
-#include "topologies/import.h"
-#include "topologies/topology_writer.h"
+#include "topologies/import/import.h"
+#include "topologies/import/topology_writer.h"
 
 namespace orrery::topologies {
 

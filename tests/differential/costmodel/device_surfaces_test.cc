@@ -9,8 +9,8 @@
 
 #include "base/csv.h"
 #include "base/file.h"
-#include "costmodel/compute.h"
-#include "costmodel/profiles.h"
+#include "costmodel/compute/compute.h"
+#include "costmodel/profiles/profiles.h"
 #include "topologies/topology.h"
 
 namespace orrery::costmodel {

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "costmodel/galvatron_import.h"
-#include "costmodel/profiles.h"
+#include "costmodel/profiles/galvatron_import.h"
+#include "costmodel/profiles/profiles.h"
 
 namespace orrery::costmodel {
 namespace {

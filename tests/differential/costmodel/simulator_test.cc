@@ -1,7 +1,7 @@
 /// Closed form against simulation without overlap: the same picoseconds.
 #include <gtest/gtest.h>
 
-#include "costmodel/closed_form.h"
+#include "costmodel/closed_form/closed_form.h"
 #include "sim/simulate.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/costmodel/machines.h"

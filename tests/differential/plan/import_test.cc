@@ -1,5 +1,5 @@
 // A plan file that Hetu-Galvatron cea12ff shipped, and the same search's choice as its log states it.
-#include "plan/import.h"
+#include "plan/import/import.h"
 
 #include <gtest/gtest.h>
 

@@ -14,10 +14,10 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "costmodel/galvatron_import.h"
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "search/planner.h"
+#include "costmodel/profiles/galvatron_import.h"
+#include "plan/check/check.h"
+#include "plan/lowering/lower.h"
+#include "search/loop/planner.h"
 #include "topologies/topology.h"
 #include "tests/unit/search/checked_answer.h"
 

@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "costmodel/closed_form.h"
+#include "costmodel/closed_form/closed_form.h"
 #include "model/spec.h"
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 #include "sim/simulate.h"
 #include "tests/unit/sim/step_maker.h"
 

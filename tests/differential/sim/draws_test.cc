@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "costmodel/profiles.h"
-#include "costmodel/uncertainty.h"
-#include "plan/lower.h"
+#include "costmodel/profiles/profiles.h"
+#include "costmodel/uncertainty/uncertainty.h"
+#include "plan/lowering/lower.h"
 #include "sim/simulate.h"
 
 namespace orrery::sim {

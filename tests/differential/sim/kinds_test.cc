@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "costmodel/closed_form.h"
+#include "costmodel/closed_form/closed_form.h"
 #include "model/spec.h"
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/check/check.h"
+#include "plan/lowering/lower.h"
 #include "sim/simulate.h"
 
 namespace orrery::sim {

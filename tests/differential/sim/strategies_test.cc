@@ -1,9 +1,9 @@
 /// Every strategy dimension beyond degrees and ZeRO: the simulated Program against the closed form, time and memory.
 #include <gtest/gtest.h>
 
-#include "costmodel/closed_form.h"
+#include "costmodel/closed_form/closed_form.h"
 #include "model/spec.h"
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 #include "sim/simulate.h"
 
 namespace orrery::sim {

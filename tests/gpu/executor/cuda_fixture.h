@@ -1,7 +1,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include "executor/device.h"
+#include "executor/state/device.h"
 
 namespace orrery::executor {
 

@@ -4,9 +4,9 @@
 
 #include <set>
 
-#include "executor/microbench.h"
+#include "executor/measure/microbench.h"
 #include "model/spec.h"
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 #include "cuda_fixture.h"
 
 namespace orrery::executor {

@@ -3,12 +3,12 @@
 
 #include <cstdlib>
 
-#include "executor/calibrate.h"
-#include "executor/communicator.h"
-#include "executor/run.h"
+#include "executor/measure/calibrate.h"
+#include "executor/transport/communicator.h"
+#include "executor/runtime/run.h"
 #include "model/spec.h"
-#include "plan/lower.h"
-#include "plan/memory.h"
+#include "plan/lowering/lower.h"
+#include "plan/program/memory.h"
 #include "cuda_fixture.h"
 
 namespace orrery::executor {

@@ -1,5 +1,5 @@
 // Collectives and transfers over MPI on data whose result is exact in any order: rank r contributes small integers.
-#include "executor/communicator.h"
+#include "executor/transport/communicator.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -12,7 +12,7 @@
 
 #include <numeric>
 
-#include "executor/all_to_all.h"
+#include "executor/transport/all_to_all.h"
 
 namespace orrery::executor {
 namespace {

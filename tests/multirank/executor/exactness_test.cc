@@ -7,11 +7,11 @@
 
 #include "base/json.h"
 #include "costmodel/cost_model.h"
-#include "plan/check.h"
-#include "plan/memory.h"
+#include "plan/check/check.h"
+#include "plan/program/memory.h"
 #include "plan_cases_fixture.h"
 #include "sim/simulate.h"
-#include "topologies/local.h"
+#include "topologies/import/local.h"
 
 namespace orrery::executor::testing {
 namespace {

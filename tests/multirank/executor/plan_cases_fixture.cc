@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 
 namespace orrery::executor::testing {
 

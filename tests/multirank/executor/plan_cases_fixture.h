@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "executor/run.h"
-#include "plan/plan.h"
-#include "plan/program.h"
+#include "executor/runtime/run.h"
+#include "plan/program/plan.h"
+#include "plan/program/program.h"
 
 namespace orrery::executor::testing {
 

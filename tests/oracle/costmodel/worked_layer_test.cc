@@ -3,8 +3,8 @@
 /// with synchronisation, 14.076 ms without.
 #include <gtest/gtest.h>
 
-#include "costmodel/closed_form.h"
-#include "costmodel/profiles.h"
+#include "costmodel/closed_form/closed_form.h"
+#include "costmodel/profiles/profiles.h"
 
 namespace orrery::costmodel {
 namespace {

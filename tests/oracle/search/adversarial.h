@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "search/instance/instance.h"
+#include "search/table/instance.h"
 #include "search/programs/pipeline_program.h"
 #include "tests/oracle/search/random_layers.h"
 

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "search/instance/instance.h"
+#include "search/table/instance.h"
 
 namespace orrery::search {
 

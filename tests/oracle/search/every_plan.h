@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "costmodel/layer_costs.h"
+#include "costmodel/closed_form/layer_costs.h"
 #include "search/space/decision_tree.h"
-#include "search/planner.h"
+#include "search/loop/planner.h"
 
 namespace orrery::search {
 
@@ -20,7 +20,7 @@ struct Priced {
 };
 
 /// Every plan of the space: pipeline degrees, devices of a stage, micro-batches, vocabulary, partitions, and strategies of layers in any order;
-/// under interleaved 1F1B and ZB-H1 any layers and strategy for every rank, of one layout, as search/tables/rank_model.h says.
+/// under interleaved 1F1B and ZB-H1 any layers and strategy for every rank, of one layout, as search/costs/rank_model.h says.
 class EveryPlan {
  public:
   EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch)

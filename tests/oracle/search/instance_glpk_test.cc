@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "search/proof/certificate_check.h"
-#include "search/instance/instance_program.h"
+#include "search/table/instance_program.h"
 #include "tests/oracle/search/random_instance.h"
 
 namespace orrery::search {

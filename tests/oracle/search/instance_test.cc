@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "search/proof/certificate_check.h"
-#include "search/instance/instance_program.h"
+#include "search/table/instance_program.h"
 #include "tests/oracle/search/brute_instance.h"
 #include "tests/oracle/search/random_instance.h"
 

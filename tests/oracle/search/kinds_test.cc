@@ -6,8 +6,8 @@
 #include <set>
 #include <vector>
 
-#include "costmodel/layer_costs.h"
-#include "search/planner.h"
+#include "costmodel/closed_form/layer_costs.h"
+#include "search/loop/planner.h"
 #include "search/space/space_text.h"
 #include "tests/unit/search/checked_answer.h"
 #include "tests/unit/search/random_machine.h"

@@ -12,7 +12,7 @@
 
 #include "base/json.h"
 #include "search/proof/certificate_check.h"
-#include "search/instance/instance_program.h"
+#include "search/table/instance_program.h"
 
 namespace orrery::search {
 namespace {

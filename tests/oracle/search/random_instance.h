@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "search/instance/instance.h"
+#include "search/table/instance.h"
 
 namespace orrery::search {
 

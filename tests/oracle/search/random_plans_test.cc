@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include "search/planner.h"
+#include "search/loop/planner.h"
 #include "tests/oracle/search/every_plan.h"
 #include "tests/unit/search/random_machine.h"
 

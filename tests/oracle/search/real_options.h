@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "costmodel/layer_costs.h"
+#include "costmodel/closed_form/layer_costs.h"
 #include "search/space/decision_tree.h"
-#include "search/instance/instance.h"
-#include "search/tables/layer_memory.h"
-#include "search/tables/stage_model.h"
+#include "search/table/instance.h"
+#include "search/costs/layer_memory.h"
+#include "search/costs/stage_model.h"
 #include "tests/oracle/search/random_layers.h"
 #include "tests/unit/search/random_machine.h"
 

@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "search/proof/certificate_check.h"
-#include "search/instance/instance_program.h"
+#include "search/table/instance_program.h"
 #include "search/programs/label_program.h"
 #include "tests/oracle/search/brute_instance.h"
 #include "tests/oracle/search/brute_pipeline.h"

@@ -7,10 +7,10 @@
 #include <iostream>
 
 #include "base/rng.h"
-#include "costmodel/layer_costs.h"
+#include "costmodel/closed_form/layer_costs.h"
 #include "search/programs/layer_program.h"
 #include "search/proof/multiplier_bound.h"
-#include "search/planner.h"
+#include "search/loop/planner.h"
 #include "tests/oracle/search/every_plan.h"
 #include "tests/unit/search/checked_answer.h"
 #include "tests/unit/search/tiny_fixture.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "sim/transfer_run.h"
+#include "sim/network/transfer_run.h"
 #include "tests/oracle/sim/simgrid_twin.h"
 
 namespace orrery::sim {

@@ -2,10 +2,10 @@
 /// What holds between the closed form of a plan and its lowered Program, whatever the family of its model.
 #include <rapidcheck.h>
 
-#include "costmodel/closed_form.h"
-#include "plan/expand.h"
-#include "plan/lower.h"
-#include "plan/memory.h"
+#include "costmodel/closed_form/closed_form.h"
+#include "plan/program/expand.h"
+#include "plan/lowering/lower.h"
+#include "plan/program/memory.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {

@@ -1,4 +1,4 @@
-#include "costmodel/collectives.h"
+#include "costmodel/collectives/collectives.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

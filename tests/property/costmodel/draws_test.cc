@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "costmodel/profiles.h"
-#include "costmodel/uncertainty.h"
+#include "costmodel/profiles/profiles.h"
+#include "costmodel/uncertainty/uncertainty.h"
 
 namespace orrery::costmodel {
 namespace {

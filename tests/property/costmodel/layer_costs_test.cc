@@ -3,8 +3,8 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
-#include "costmodel/layer_costs.h"
-#include "costmodel/rank_windows.h"
+#include "costmodel/closed_form/layer_costs.h"
+#include "costmodel/closed_form/rank_windows.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/costmodel/machines.h"
 

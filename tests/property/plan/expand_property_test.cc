@@ -1,5 +1,5 @@
 /// The dependencies that expand() keeps, with the order of streams, imply all that reads, updates, writes and frees ask for.
-#include "plan/expand.h"
+#include "plan/program/expand.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -9,8 +9,8 @@
 #include <map>
 #include <vector>
 
-#include "plan/lower.h"
-#include "plan/stream_refs.h"
+#include "plan/lowering/lower.h"
+#include "plan/program/stream_refs.h"
 #include "tests/property/plan/random_plan.h"
 
 namespace orrery::plan {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "plan/trace.h"
+#include "plan/program/trace.h"
 #include "tests/property/plan/random_plan.h"
 
 namespace orrery::plan {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/check/check.h"
+#include "plan/lowering/lower.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/plan/mutant.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "plan/plan.h"
+#include "plan/program/plan.h"
 #include "tests/property/plan/random_plan.h"
 
 namespace orrery::plan {

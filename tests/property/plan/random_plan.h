@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "plan/plan.h"
+#include "plan/program/plan.h"
 
 namespace orrery::plan {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 
 namespace orrery::plan {
 namespace {
@@ -16,7 +16,7 @@ constexpr std::int64_t kSequences = 48, kTokens = 144;   // degrees up to 16, an
 /// What a rank holds: [sequence][token], each entry sequence * kTokens + token.
 using Share = std::vector<std::vector<std::int64_t>>;
 
-/// The definition in plan/plan.h: r has tensor index r % tp and replica index r / tp, of which cp are innermost; strided: replicas innermost.
+/// The definition in plan/program/plan.h: r has tensor index r % tp and replica index r / tp, of which cp are innermost; strided: replicas innermost.
 Share share_of(const LayerStrategy& s, int rank) {
   const int replica = s.strided ? rank % s.replicas() : rank / s.tp, tensor = s.strided ? rank / s.replicas() : rank % s.tp;
   const int token_share = replica % s.cp, batch_share = replica / s.cp;

@@ -5,8 +5,8 @@
 #include <iostream>
 
 #include "search/proof/certificate_check.h"
-#include "search/instance/instance_program.h"
-#include "search/planner.h"
+#include "search/table/instance_program.h"
+#include "search/loop/planner.h"
 #include "tests/oracle/search/adversarial.h"
 #include "tests/unit/search/random_machine.h"
 

@@ -3,7 +3,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "search/programs/layer_order.h"
-#include "search/tables/stage_model.h"
+#include "search/costs/stage_model.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "costmodel/layer_costs.h"
-#include "search/tables/stage_model.h"
+#include "costmodel/closed_form/layer_costs.h"
+#include "search/costs/stage_model.h"
 #include "search/programs/pipeline_multipliers.h"
 #include "tests/unit/search/tiny_fixture.h"
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "search/planner.h"
+#include "plan/check/check.h"
+#include "plan/lowering/lower.h"
+#include "search/loop/planner.h"
 #include "tests/unit/search/checked_answer.h"
 #include "tests/unit/search/tiny_fixture.h"
 

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "search/programs/pipeline_program.h"
-#include "search/planner.h"
+#include "search/loop/planner.h"
 #include "tests/oracle/search/real_options.h"
 #include "tests/unit/search/random_machine.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "search/tables/rank_model.h"
+#include "search/costs/rank_model.h"
 #include "tests/unit/search/random_machine.h"
 
 namespace orrery::search {

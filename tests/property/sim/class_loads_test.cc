@@ -1,9 +1,9 @@
 // A step whose transfers name the links of one host for each class equals the step whose transfers name all links, to the picosecond.
-#include "sim/class_loads.h"
+#include "sim/network/class_loads.h"
 
 #include <gtest/gtest.h>
 
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 #include "sim/simulate.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/costmodel/machines.h"

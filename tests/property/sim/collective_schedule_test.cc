@@ -1,5 +1,5 @@
 /// Schedules executed on symbolic data: who has whose contribution of which piece.
-#include "sim/collective_schedule.h"
+#include "sim/network/collective_schedule.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "sim/collective_run.h"
+#include "sim/network/collective_run.h"
 #include "tests/unit/costmodel/machines.h"
 #include "tests/unit/costmodel/tunings.h"
 

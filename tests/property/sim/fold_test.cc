@@ -1,4 +1,4 @@
-#include "sim/fold.h"
+#include "sim/network/fold.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "costmodel/closed_form.h"
+#include "costmodel/closed_form/closed_form.h"
 #include "tests/unit/sim/step_maker.h"
 
 namespace orrery::sim {

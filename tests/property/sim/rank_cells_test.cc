@@ -1,5 +1,5 @@
 // Folded steps equal unfolded ones to the picosecond, operation by operation and rank by rank, on random pairs of a machine and a plan.
-#include "sim/rank_cells.h"
+#include "sim/cells/rank_cells.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 #include "sim/simulate.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/costmodel/machines.h"

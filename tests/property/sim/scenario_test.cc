@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "plan/lower.h"
-#include "sim/scenario_run.h"
+#include "plan/lowering/lower.h"
+#include "sim/scenario/scenario_run.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/sim/scenario_scene.h"
 

@@ -4,8 +4,8 @@
 
 #include <numeric>
 
-#include "costmodel/closed_form.h"
-#include "plan/lower.h"
+#include "costmodel/closed_form/closed_form.h"
+#include "plan/lowering/lower.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/costmodel/machines.h"
 #include "tests/unit/sim/scheduled_step.h"

@@ -1,4 +1,4 @@
-#include "sim/transfer_run.h"
+#include "sim/network/transfer_run.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/fingerprint.h"
-#include "sim/flow_system.h"
+#include "sim/network/flow_system.h"
 #include "sim/kernel/max_min.h"
 #include "sim/kernel/progress.h"
 #include "tests/property/sim/random_traffic.h"

@@ -1,12 +1,12 @@
 // The page of a simulation: well formed, self-contained, and its numbers are the report's.
-#include "cli/html_report.h"
+#include "cli/html/html_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 
 namespace orrery::cli {
 namespace {

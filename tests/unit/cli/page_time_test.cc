@@ -1,4 +1,4 @@
-#include "cli/page_time.h"
+#include "cli/text/page_time.h"
 
 #include <gtest/gtest.h>
 

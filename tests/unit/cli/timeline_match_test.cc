@@ -1,4 +1,4 @@
-#include "cli/timeline_match.h"
+#include "cli/commands/timeline_match.h"
 
 #include <gtest/gtest.h>
 

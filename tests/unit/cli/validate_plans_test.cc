@@ -1,10 +1,10 @@
-#include "cli/validate_plans.h"
+#include "cli/commands/validate_plans.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "plan/plan.h"
+#include "plan/program/plan.h"
 
 namespace orrery::cli {
 namespace {

@@ -1,9 +1,9 @@
-#include "costmodel/closed_form.h"
+#include "costmodel/closed_form/closed_form.h"
 
 #include <gtest/gtest.h>
 
-#include "costmodel/stage_memory.h"
-#include "plan/expand.h"
+#include "costmodel/closed_form/stage_memory.h"
+#include "plan/program/expand.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {

@@ -1,8 +1,8 @@
-#include "costmodel/collective_choice.h"
+#include "costmodel/collectives/collective_choice.h"
 
 #include <gtest/gtest.h>
 
-#include "costmodel/collective_forms.h"
+#include "costmodel/collectives/collective_forms.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {

@@ -1,4 +1,4 @@
-#include "costmodel/collective_forms.h"
+#include "costmodel/collectives/collective_forms.h"
 
 #include <gtest/gtest.h>
 

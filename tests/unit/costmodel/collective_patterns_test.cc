@@ -1,4 +1,4 @@
-#include "costmodel/collective_patterns.h"
+#include "costmodel/collectives/collective_patterns.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "costmodel/compute.h"
+#include "costmodel/compute/compute.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {

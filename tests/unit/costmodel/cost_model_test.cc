@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "costmodel/profiles.h"
+#include "costmodel/profiles/profiles.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {

@@ -4,8 +4,8 @@
 
 #include <numeric>
 
-#include "plan/lower.h"
-#include "plan/plan.h"
+#include "plan/lowering/lower.h"
+#include "plan/program/plan.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {

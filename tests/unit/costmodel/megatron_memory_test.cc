@@ -1,4 +1,4 @@
-#include "costmodel/megatron_memory.h"
+#include "costmodel/closed_form/megatron_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "costmodel/rank_windows.h"
+#include "costmodel/closed_form/rank_windows.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "costmodel/surface.h"
+#include "costmodel/compute/surface.h"
 
 #include <gtest/gtest.h>
 

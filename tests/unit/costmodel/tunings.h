@@ -1,7 +1,7 @@
 #pragma once
 /// A record of communication with round numbers, for tests.
 #include "base/check.h"
-#include "costmodel/collective_tuning.h"
+#include "costmodel/collectives/collective_tuning.h"
 
 namespace orrery::costmodel::tunings {
 

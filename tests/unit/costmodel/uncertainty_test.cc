@@ -1,4 +1,4 @@
-#include "costmodel/uncertainty.h"
+#include "costmodel/uncertainty/uncertainty.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/rng.h"
-#include "costmodel/profiles.h"
+#include "costmodel/profiles/profiles.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {

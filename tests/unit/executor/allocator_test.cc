@@ -1,4 +1,4 @@
-#include "executor/allocator.h"
+#include "executor/state/allocator.h"
 
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "executor/block_timing.h"
+#include "executor/measure/block_timing.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "executor/run.h"
-#include "plan/lower.h"
+#include "executor/runtime/run.h"
+#include "plan/lowering/lower.h"
 
 namespace orrery::executor {
 namespace {

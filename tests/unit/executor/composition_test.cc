@@ -1,4 +1,4 @@
-#include "executor/composition.h"
+#include "executor/measure/composition.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "executor/data.h"
+#include "executor/state/data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

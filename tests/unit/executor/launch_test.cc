@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "executor/board.h"
-#include "executor/communicator.h"
-#include "executor/device.h"
-#include "executor/run.h"
+#include "executor/launch/board.h"
+#include "executor/transport/communicator.h"
+#include "executor/state/device.h"
+#include "executor/runtime/run.h"
 
 namespace orrery::executor {
 namespace {

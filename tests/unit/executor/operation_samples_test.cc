@@ -1,8 +1,8 @@
-#include "executor/operation_samples.h"
+#include "executor/measure/operation_samples.h"
 
 #include <gtest/gtest.h>
 
-#include "executor/communicator.h"
+#include "executor/transport/communicator.h"
 
 namespace orrery::executor {
 namespace {

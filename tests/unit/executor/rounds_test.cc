@@ -1,11 +1,11 @@
-#include "executor/rounds.h"
+#include "executor/measure/rounds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "executor/control.h"
+#include "executor/measure/control.h"
 
 namespace orrery::executor {
 namespace {

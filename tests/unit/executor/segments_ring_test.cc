@@ -5,7 +5,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
-#include "executor/segments.h"
+#include "executor/segments/segments.h"
 
 namespace orrery::executor {
 namespace {

@@ -1,6 +1,6 @@
 // Every backward phase against the forward phase: the derivative of L = <r, F(x)> along a random direction v is <dL/dx, v>, here by
 // central differences in float. Exact identities (partial vocabularies, rotation, AdamW by hand) stand beside them.
-#include "executor/segments.h"
+#include "executor/segments/segments.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>

@@ -1,4 +1,4 @@
-#include "executor/state.h"
+#include "executor/state/state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

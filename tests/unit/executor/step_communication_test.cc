@@ -1,4 +1,4 @@
-#include "executor/step_communication.h"
+#include "executor/measure/step_communication.h"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
-#include "executor/allocator.h"
-#include "executor/microbench.h"
+#include "executor/state/allocator.h"
+#include "executor/measure/microbench.h"
 #include "model/spec.h"
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 
 namespace orrery::executor {
 namespace {

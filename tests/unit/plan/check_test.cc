@@ -1,5 +1,5 @@
 // Planted faults: each kind is caught by its name, and what the fault was planted in is correct.
-#include "plan/check.h"
+#include "plan/check/check.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 /// What expand() keeps of hand-made lists of accesses.
-#include "plan/expand.h"
+#include "plan/program/expand.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

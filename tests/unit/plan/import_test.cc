@@ -1,8 +1,8 @@
-#include "plan/import.h"
+#include "plan/import/import.h"
 
 #include <gtest/gtest.h>
 
-#include "plan/import_arguments.h"
+#include "plan/import/import_arguments.h"
 
 namespace orrery::plan {
 namespace {

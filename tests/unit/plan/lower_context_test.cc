@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/check/check.h"
+#include "plan/lowering/lower.h"
 
 namespace orrery::plan {
 namespace {

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/memory.h"
+#include "plan/check/check.h"
+#include "plan/lowering/lower.h"
+#include "plan/program/memory.h"
 #include "tests/unit/plan/mutant.h"
 #include "tests/unit/plan/small_program.h"
 

@@ -6,9 +6,9 @@
 #include <functional>
 #include <numeric>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/memory.h"
+#include "plan/check/check.h"
+#include "plan/lowering/lower.h"
+#include "plan/program/memory.h"
 #include "tests/unit/plan/mutant.h"
 #include "tests/unit/plan/small_program.h"
 

@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/check.h"
-#include "plan/expand.h"
-#include "plan/lower.h"
-#include "plan/memory.h"
+#include "plan/check/check.h"
+#include "plan/program/expand.h"
+#include "plan/lowering/lower.h"
+#include "plan/program/memory.h"
 
 namespace orrery::plan {
 namespace {

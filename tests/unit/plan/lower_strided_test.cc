@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 
 namespace orrery::plan {
 namespace {

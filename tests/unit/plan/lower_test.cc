@@ -1,12 +1,12 @@
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "model/segment.h"
-#include "plan/check.h"
-#include "plan/expand.h"
-#include "plan/memory.h"
+#include "plan/check/check.h"
+#include "plan/program/expand.h"
+#include "plan/program/memory.h"
 
 namespace orrery::plan {
 namespace {

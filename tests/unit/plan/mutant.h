@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "plan/check.h"
+#include "plan/check/check.h"
 
 namespace orrery::plan {
 

@@ -1,5 +1,5 @@
 // uniform_plan and validate: what is accepted, and every fault with its hint.
-#include "plan/plan.h"
+#include "plan/program/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Program: names, sizes, classes, and a fingerprint that sees every field.
-#include "plan/program.h"
+#include "plan/program/program.h"
 
 #include <gtest/gtest.h>
 

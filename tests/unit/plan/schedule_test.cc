@@ -1,5 +1,5 @@
 // Orders of passes: worked examples, and every schedule against its definition pass by pass.
-#include "plan/schedule.h"
+#include "plan/program/schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/lower.h"
+#include "plan/lowering/lower.h"
 
 namespace orrery::plan {
 

@@ -1,5 +1,5 @@
 // Trace files: the bytes, and the faults.
-#include "plan/trace.h"
+#include "plan/program/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "search/proof/certificate_json.h"
-#include "search/instance/instance_program.h"
+#include "search/table/instance_program.h"
 #include "tests/unit/search/tiny_fixture.h"
 
 namespace orrery::search {

@@ -1,9 +1,9 @@
-#include "search/instance/instance_program.h"
+#include "search/table/instance_program.h"
 
 #include <gtest/gtest.h>
 
 #include "search/proof/certificate_check.h"
-#include "search/instance/instance_repair.h"
+#include "search/table/instance_repair.h"
 
 namespace orrery::search {
 namespace {

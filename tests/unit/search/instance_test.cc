@@ -1,4 +1,4 @@
-#include "search/instance/instance.h"
+#include "search/table/instance.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "search/planner.h"
+#include "search/loop/planner.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "costmodel/cost_model.h"
-#include "search/planner.h"
+#include "search/loop/planner.h"
 #include "search/space/space_text.h"
 #include "tests/unit/search/tiny_fixture.h"
 #include "topologies/builder.h"

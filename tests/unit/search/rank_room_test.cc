@@ -1,5 +1,5 @@
 // The least cycle that leaves room for all layers, worked by hand and against every way of sharing them out.
-#include "search/tables/rank_room.h"
+#include "search/costs/rank_room.h"
 
 #include <gtest/gtest.h>
 

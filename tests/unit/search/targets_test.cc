@@ -1,4 +1,4 @@
-#include "search/space/targets.h"
+#include "search/loop/targets.h"
 
 #include <gtest/gtest.h>
 

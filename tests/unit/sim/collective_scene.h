@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/collective_run.h"
+#include "sim/network/collective_run.h"
 
 namespace orrery::sim::testing {
 

@@ -1,5 +1,5 @@
 // Goodput under failures: the formula, its optimum, and the process it describes.
-#include "sim/goodput.h"
+#include "sim/scenario/goodput.h"
 
 #include <gtest/gtest.h>
 

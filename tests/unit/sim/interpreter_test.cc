@@ -1,6 +1,6 @@
-/// The rules of plan/program.h on the clock, with hand-computed times.
+/// The rules of plan/program/program.h on the clock, with hand-computed times.
 
-#include "sim/interpreter.h"
+#include "sim/step/interpreter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

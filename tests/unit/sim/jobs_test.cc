@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sim/rank_cells.h"
+#include "sim/cells/rank_cells.h"
 #include "tests/unit/sim/step_maker.h"
 #include "topologies/builder.h"
 

@@ -1,6 +1,6 @@
 /// What a page draws of a step, on hand-computed ones.
 
-#include "sim/picture.h"
+#include "sim/report/picture.h"
 
 #include <gtest/gtest.h>
 

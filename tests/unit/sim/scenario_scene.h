@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/config.h"
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 #include "topologies/topology.h"
 
 namespace orrery::sim {

@@ -1,5 +1,5 @@
 // Scenarios as they are read: what each section selects, and what is refused where.
-#include "sim/scenario.h"
+#include "sim/scenario/scenario.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/schedule.h"
+#include "plan/program/schedule.h"
 #include "tests/unit/sim/step_maker.h"
 
 namespace orrery::sim::testing {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "costmodel/cost_model.h"
-#include "plan/program.h"
+#include "plan/program/program.h"
 #include "sim/simulate.h"
 #include "topologies/builder.h"
 

@@ -1,4 +1,4 @@
-#include "sim/transfer_run.h"
+#include "sim/network/transfer_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

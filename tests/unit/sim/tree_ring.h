@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "sim/transfer_graph.h"
+#include "sim/network/transfer_graph.h"
 
 namespace orrery::sim::testing {
 

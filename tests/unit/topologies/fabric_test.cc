@@ -1,5 +1,5 @@
 // Switch graphs by hand-counted numbers, and the paths through them.
-#include "topologies/fabric.h"
+#include "topologies/fabric/fabric.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 
 #include "fixture.h"
-#include "topologies/summary.h"
+#include "topologies/picture/summary.h"
 
 namespace orrery::topologies {
 namespace {

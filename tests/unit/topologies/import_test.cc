@@ -1,11 +1,11 @@
 // Other tools' descriptions: what they make, and every fault with its place.
-#include "topologies/import.h"
+#include "topologies/import/import.h"
 
 #include <gmock/gmock.h>
 
 #include "fixture.h"
-#include "topologies/detect.h"
-#include "topologies/topology_writer.h"
+#include "topologies/import/detect.h"
+#include "topologies/import/topology_writer.h"
 
 namespace orrery::topologies {
 namespace {

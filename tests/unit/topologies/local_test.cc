@@ -1,4 +1,4 @@
-#include "topologies/local.h"
+#include "topologies/import/local.h"
 
 #include <gmock/gmock.h>
 

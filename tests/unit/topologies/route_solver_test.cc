@@ -1,4 +1,4 @@
-#include "topologies/route_solver.h"
+#include "topologies/routes/route_solver.h"
 
 #include <gmock/gmock.h>
 

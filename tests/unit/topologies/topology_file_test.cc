@@ -1,5 +1,5 @@
 // The schema of README.md: what a good file gives, and where each kind of fault is reported.
-#include "topologies/topology_file.h"
+#include "topologies/import/topology_file.h"
 
 #include <gmock/gmock.h>
 

@@ -1,0 +1,439 @@
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "costmodel/closed_form/closed_form.h"
+#include "costmodel/closed_form/layer_costs.h"
+#include "costmodel/closed_form/stage_memory.h"
+#include "plan/program/schedule.h"
+
+namespace orrery::costmodel {
+namespace {
+
+using plan::LayerStrategy;
+using plan::TemplateMemory;
+
+/// Calls of one pass in issue order, as memory changes; ZeRO-3 gathers run ahead of their layers where plan::with_prefetch places them, `depth`
+/// of them. Equal layers are turns of a loop: but for the first turn, and the last `depth`, whose gathers ran ahead of earlier turns, each issues the
+/// same calls. So a few turns are listed, the second stands for those like it, and the work does not grow with the number of layers.
+class Pass {
+ public:
+  struct Call {
+    TemplateMemory call;  // of a layer: holds its gather, the two are taken apart again
+    TemplateMemory gather = {};
+  };
+  explicit Pass(int depth) : depth_(depth) {}
+  void add(std::initializer_list<Call> turn, int turns = 1) {
+    const int listed = std::min(turns, depth_ + 2);
+    for (int t = 0; t < listed; ++t) {
+      for (Call c : turn) {
+        const bool gathers = c.gather.delta_bytes != 0;
+        if (gathers) {
+          c.call.delta_bytes -= c.gather.delta_bytes;
+          c.call.peak_bytes -= c.gather.delta_bytes;
+        }
+        steps_.push_back({c.call, c.gather, gathers, t == 1 ? turns - listed : 0});
+      }
+    }
+  }
+  [[nodiscard]] TemplateMemory memory() const {
+    TemplateMemory total, turn;
+    std::size_t ahead = 0;  // step whose gather comes next
+    int unused = 0;         // gathers issued before their call
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Step& step = steps_[i];
+      const auto issue = [&](const TemplateMemory& m) {
+        total = after(total, m);
+        if (step.more > 0) turn = after(turn, m);
+      };
+      // The second turn issues the gather of the last one listed.
+      for (; ahead < steps_.size() && unused < depth_ + (step.gathers ? 1 : 0); ++ahead) {
+        if (!steps_[ahead].gathers) continue;
+        issue(steps_[ahead].gather);
+        ++unused;
+      }
+      issue(step.call);
+      if (step.gathers) --unused;
+      if (step.more == 0 || (i + 1 < steps_.size() && steps_[i + 1].more > 0)) continue;
+      const std::int64_t rise = std::max<std::int64_t>(0, (step.more - 1) * turn.delta_bytes);
+      total = after(total, {.delta_bytes = step.more * turn.delta_bytes, .peak_bytes = turn.peak_bytes + rise});
+      turn = {};
+    }
+    return total;
+  }
+
+ private:
+  struct Step {
+    TemplateMemory call, gather;
+    bool gathers = false;
+    int more = 0;  // turns that it stands for beside its own
+  };
+  int depth_;
+  std::vector<Step> steps_;
+};
+
+/// One stage: its layers in order, with resharding between them.
+struct StageTimes {
+  std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, weight_ps = 0, weight_sync_ps = 0;
+  std::int64_t zero_ps = 0, update_ps = 0;   // of the whole rank, in its first stage
+  std::int64_t receive_forward_ps = 0, receive_backward_ps = 0;
+};
+
+class PlanPricer {
+ public:
+  PlanPricer(LayerCosts& costs, const plan::Plan& plan) : costs_(costs), cost_(costs.cost()), plan_(plan) {
+    context_ = {.precision = plan.precision,
+                .sequence = plan.sequence,
+                .micro_batch_sequences = plan.micro_batch_sequences(),
+                .micro_batches = plan.micro_batches,
+                .global_batch = plan.global_batch,
+                .stages = plan.pipeline_degree(),
+                .prefetch_depth = plan.prefetch_depth,
+                .split_backward = plan.schedule == plan::Schedule::kZeroBubbleH1};
+    const model::ModelSpec& model = cost_.model();
+    companion_ = model.encoder_decoder();
+    if (model.kinds() == 1) return;
+    for (int k = 0; k < model.kinds(); ++k) kinds_.push_back(model.of_kind(k));
+    std::int64_t layer = 0;
+    for (const plan::Stage& stage : plan.stages) {
+      split_.push_back(by_kind(stage, layer));
+      first_layer_.push_back(layer);
+      layer += stage.layers();
+    }
+  }
+
+  PlanCost price() {
+    PlanCost out;
+    std::vector<StageTimes> times(plan_.stages.size());
+    for (int r = 0; r < ranks(); ++r) rank(r, times, out);
+    out.step_ps = step(times);
+    return out;
+  }
+
+  std::int64_t peak(int r) {
+    PlanCost out;
+    std::vector<StageTimes> times(plan_.stages.size());
+    rank(r, times, out);
+    return out.stage_peak_bytes.front();
+  }
+
+ private:
+  [[nodiscard]] int stages() const { return static_cast<int>(plan_.stages.size()); }
+  [[nodiscard]] int ranks() const { return plan_.pipeline_degree(); }
+  /// Layers of one strategy and one kind.
+  [[nodiscard]] const std::vector<plan::LayerRun>& runs(int s) const {
+    return kinds_.empty() ? plan_.stages[static_cast<std::size_t>(s)].runs : split_[static_cast<std::size_t>(s)].runs;
+  }
+  struct Split {
+    std::vector<plan::LayerRun> runs;
+    std::vector<int> kinds;
+  };
+  [[nodiscard]] Split by_kind(const plan::Stage& stage, std::int64_t layer) const {
+    Split out;
+    for (const plan::LayerRun& run : stage.runs) {
+      for (int i = 0; i < run.count; ++i, ++layer) {
+        const int kind = cost_.model().kind_of(layer);
+        if (i == 0 || out.kinds.back() != kind) out.runs.push_back({0, run.strategy}), out.kinds.push_back(kind);
+        ++out.runs.back().count;
+      }
+    }
+    return out;
+  }
+  /// Of the ith run of a stage; of the block before it, whose output the residual stream is there.
+  [[nodiscard]] int kind(int s, std::size_t i) const { return kinds_.empty() ? 0 : split_[static_cast<std::size_t>(s)].kinds[i]; }
+  [[nodiscard]] int kind_before(int s, std::size_t i) const {
+    if (kinds_.empty()) return 0;
+    if (i > 0) return kind(s, i - 1);
+    const std::int64_t layer = first_layer_[static_cast<std::size_t>(s)];
+    return layer == 0 ? 0 : cost_.model().kind_of(layer - 1);
+  }
+  [[nodiscard]] const model::ModelSpec& model_before(int s) const {
+    return kinds_.empty() ? cost_.model() : kinds_[static_cast<std::size_t>(kind_before(s, 0))];
+  }
+
+  [[nodiscard]] int devices() const { return plan_.devices_per_stage(); }
+  [[nodiscard]] int first_rank(int s) const { return s % ranks() * devices(); }
+  const LayerCost& block(int s, std::size_t i) {
+    context_.kind = kind(s, i);
+    return costs_.block(runs(s)[i].strategy, context_, first_rank(s), devices());
+  }
+  const LayerCost& embedding() { return costs_.embedding(plan_.vocabulary, context_, 0, devices()); }
+  const LayerCost& head() { return costs_.head(plan_.vocabulary, context_, first_rank(stages() - 1), devices()); }
+  /// In front of the ith run of a stage. Null when the layouts agree.
+  const LayerCost* reshard(int s, std::size_t i, const LayerStrategy& from, const LayerStrategy& to) {
+    if (from.same_layout(to)) return nullptr;
+    context_.kind = kind_before(s, i);
+    context_.before_head = i == runs(s).size();
+    return &costs_.reshard(from, to, context_, first_rank(s), devices());
+  }
+
+  /// Layout in which the residual stream enters a stage, and leaves it.
+  const LayerStrategy& entry(int s) { return s == 0 ? plan_.vocabulary : plan_.stages[static_cast<std::size_t>(s) - 1].runs.back().strategy; }
+
+  /// Residual stream between stage s - 1 and s; of an encoder-decoder the companion beside it is as large.
+  std::int64_t boundary_bytes(int s) {
+    const LayerStrategy& layout = entry(s);
+    const model::ModelSpec& before = model_before(s);
+    const std::int64_t tokens = plan_.sequence / before.token_share / layout.cp / (layout.sequence_parallel ? layout.tp : 1);
+    return context_.micro_batch_sequences / layout.dp * tokens * before.hidden * model::element_bytes(model::compute_dtype(plan_.precision));
+  }
+  [[nodiscard]] std::int64_t sent_bytes(int s) { return boundary_bytes(s) * (companion_ ? 2 : 1); }
+  /// Between stage s - 1 and s it is the encoder's output, which the blocks of stage s - 1 read as well.
+  [[nodiscard]] bool in_decoder(int s) const { return model_before(s).cross_attention; }
+  /// What dies with a send between stage s - 1 and s: the blocks of stage s - 1 need the encoder's output until their gradient is sent (plan/lowering/lower.cc).
+  [[nodiscard]] std::int64_t freed_activation_bytes(int s) { return boundary_bytes(s) * (companion_ && !in_decoder(s) ? 2 : 1); }
+  [[nodiscard]] std::int64_t freed_gradient_bytes(int s) { return boundary_bytes(s) * (companion_ ? in_decoder(s) ? 3 : 2 : 1); }
+  /// Transfer of a stage's output to the next stage; of its gradient back.
+  std::int64_t transfer_ps(int from, int to) {
+    const int count = plan_.devices_per_stage();
+    const int sender = from % ranks(), receiver = to % ranks();
+    return costs_.exchange_ps(sender * count, count, (receiver - sender) * count, sent_bytes(std::max(from, to)));
+  }
+
+  struct Passes {
+    explicit Passes(int depth) : forward(depth), backward(depth), backward_last(depth) {}
+    Pass forward, backward, backward_last, weight{0}, weight_last{0};
+  };
+  struct Once {
+    Pass zero{0}, update{0};
+  };
+  /// Of `count` equal layers; the same below.
+  void state(const LayerCost& c, int count, StageTimes& t, StageMemory& m, Once& p) {
+    t.zero_ps += count * c.zero_gradient_ps;
+    t.update_ps += count * (c.update_ps - c.zero_gradient_ps);
+    m.persistent_bytes += count * c.persistent_bytes;
+    p.zero.add({{c.zero_gradient}}, count);
+    p.update.add({{c.update}}, count);
+  }
+  void forward_of(const LayerCost& c, int count, StageTimes& t, Passes& p) {
+    t.forward_ps += count * c.forward_ps;
+    p.forward.add({{c.forward, c.gather_forward}}, count);
+  }
+  void backward_of(const LayerCost& c, int count, StageTimes& t, Passes& p) {
+    t.backward_ps += count * c.backward_ps;
+    t.backward_sync_ps += count * c.backward_sync_ps;
+    t.weight_ps += count * c.weight_ps;
+    t.weight_sync_ps += count * c.weight_sync_ps;
+    const Pass::Call backward{c.backward, c.gather_backward};
+    const auto add = [&](Pass& pass, const Pass::Call& call, bool reduces) {
+      if (reduces) pass.add({call, {c.sync}}, count);
+      else pass.add({call}, count);
+    };
+    add(p.backward, backward, c.reduces_per_micro_batch && !c.splits);
+    add(p.backward_last, backward, !c.splits);
+    if (!c.splits) return;
+    add(p.weight, {c.weight}, c.reduces_per_micro_batch);
+    add(p.weight_last, {c.weight}, true);
+  }
+  void receive(std::int64_t bytes, Pass& pass) { pass.add({{{.delta_bytes = bytes, .peak_bytes = bytes}}}); }
+  void send(std::int64_t bytes, Pass& pass) { pass.add({{{.delta_bytes = -bytes, .peak_bytes = 0}}}); }
+  void backward_change(const LayerCost* c, StageTimes& t, Passes& p) {
+    if (c == nullptr) return;
+    t.backward_ps += c->backward_ps;
+    t.backward_sync_ps += c->backward_ps;
+    p.backward.add({{c->backward}});
+    p.backward_last.add({{c->backward}});
+  }
+
+  void forward_pass(int s, StageTimes& t, Passes& p) {
+    if (s == 0) {
+      forward_of(embedding(), 1, t, p);
+    } else {
+      receive(sent_bytes(s), p.forward);
+      t.receive_forward_ps = transfer_ps(s - 1, s);
+    }
+    LayerStrategy now = entry(s);
+    const auto change = [&](std::size_t i, const LayerStrategy& to) {
+      if (const LayerCost* c = reshard(s, i, now, to)) forward_of(*c, 1, t, p);
+      now = to;
+    };
+    const std::vector<plan::LayerRun>& all = runs(s);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      change(i, all[i].strategy);
+      forward_of(block(s, i), all[i].count, t, p);
+    }
+    if (s + 1 < stages()) return send(freed_activation_bytes(s + 1), p.forward);
+    change(all.size(), plan_.vocabulary);
+    forward_of(head(), 1, t, p);
+    if (head().reduces_per_micro_batch) p.forward.add({{head().sync}});
+  }
+
+  void backward_pass(int s, StageTimes& t, Passes& p) {
+    const std::vector<plan::LayerRun>& all = runs(s);
+    const LayerStrategy& end = all.back().strategy;
+    if (s + 1 < stages()) {
+      receive(sent_bytes(s + 1), p.backward);
+      receive(sent_bytes(s + 1), p.backward_last);
+      t.receive_backward_ps = transfer_ps(s + 1, s);
+    } else {
+      t.backward_ps += head().backward_ps;
+      t.backward_sync_ps += head().backward_sync_ps;
+      if (!head().reduces_per_micro_batch) p.backward_last.add({{head().sync}});
+      backward_change(reshard(s, all.size(), end, plan_.vocabulary), t, p);
+      if (companion_) decoder_end(end, t, p);
+    }
+    for (std::size_t i = all.size(); i-- > 0;) {
+      backward_of(block(s, i), all[i].count, t, p);
+      backward_change(reshard(s, i, i > 0 ? all[i - 1].strategy : entry(s), all[i].strategy), t, p);
+    }
+    if (s == 0) return backward_of(embedding(), 1, t, p);
+    send(freed_gradient_bytes(s), p.backward);
+    send(freed_gradient_bytes(s), p.backward_last);
+  }
+
+  /// The gradient of the encoder's output, zero behind the last block.
+  void decoder_end(const LayerStrategy& layout, StageTimes& t, Passes& p) {
+    model::SegmentShape zero;
+    zero.kind = model::SegmentKind::kZeroGradient;
+    zero.dtype = model::compute_dtype(plan_.precision);
+    zero.elements = context_.micro_batch_sequences / layout.dp * (plan_.sequence / (layout.sequence_parallel ? layout.tp : 1)) * kinds_.back().hidden;
+    const std::int64_t ps = cost_.segment_ps(zero, model::Phase::kF), bytes = zero.elements * model::element_bytes(zero.dtype);
+    t.backward_ps += ps;
+    t.backward_sync_ps += ps;
+    receive(bytes, p.backward);
+    receive(bytes, p.backward_last);
+  }
+
+  ChunkMemory stage(int s, StageTimes& t) {
+    Passes p(plan_.prefetch_depth);
+    forward_pass(s, t, p);
+    backward_pass(s, t, p);
+    ChunkMemory m;
+    m.forward = p.forward.memory();
+    m.backward = p.backward.memory();
+    m.backward_last = p.backward_last.memory();
+    m.weight = p.weight.memory();
+    m.weight_last = p.weight_last.memory();
+    if (s + 1 < stages()) m.sent_activation_bytes = freed_activation_bytes(s + 1);
+    if (s > 0) m.sent_gradient_bytes = freed_gradient_bytes(s);
+    return m;
+  }
+
+  void rank(int r, std::vector<StageTimes>& times, PlanCost& out) {
+    StageTimes& first = times[static_cast<std::size_t>(r)];
+    StageMemory m;
+    Once once;
+    if (r == 0) state(embedding(), 1, first, m, once);
+    std::int64_t pass_ps = 0, sync_ps = 0;
+    for (int s = r; s < stages(); s += ranks()) {
+      for (std::size_t i = 0; i < runs(s).size(); ++i) state(block(s, i), runs(s)[i].count, first, m, once);
+      StageTimes& t = times[static_cast<std::size_t>(s)];
+      m.chunks.push_back(stage(s, t));
+      pass_ps += t.forward_ps + t.backward_ps + t.weight_ps;
+      sync_ps += t.backward_sync_ps - t.backward_ps + t.weight_sync_ps - t.weight_ps;
+    }
+    if (r + 1 == ranks()) {
+      state(head(), 1, first, m, once);
+      loss(first, m);
+    }
+    m.zero_gradient = once.zero.memory();
+    m.update = once.update.memory();
+    out.stage_ps.push_back(pass_ps);
+    out.stage_sync_ps.push_back(sync_ps + first.zero_ps + first.update_ps);
+    out.stage_peak_bytes.push_back(peak_bytes(m, costs_.pass_order(plan_.schedule, r, ranks(), plan_.virtual_stages, plan_.micro_batches)));
+  }
+
+  /// The loss is one number of the last stage, zeroed once.
+  void loss(StageTimes& t, StageMemory& m) {
+    model::SegmentShape zero;
+    zero.kind = model::SegmentKind::kZeroGradient;
+    zero.elements = 1;
+    t.zero_ps += cost_.segment_ps(zero, model::Phase::kF);
+    m.persistent_bytes += model::element_bytes(model::DType::kFloat32);
+  }
+
+  /// The formula of closed_form.h.
+  [[nodiscard]] std::int64_t step(const std::vector<StageTimes>& times) const {
+    const auto p = static_cast<std::size_t>(ranks());
+    std::int64_t start = 0;
+    for (std::size_t i = 0; i < p; ++i) start = std::max(times[i].zero_ps, i == 0 ? 0 : start + times[i - 1].forward_ps) + times[i].receive_forward_ps;
+    std::int64_t end = start + times[p - 1].forward_ps + (plan_.micro_batches - 1) * cycle(times) + rest(times), last = 0;
+    for (std::size_t i = p; i-- > 0;) {
+      end += times[i].receive_backward_ps + times[i].backward_sync_ps;
+      last = std::max(last, end + times[i].update_ps);
+    }
+    return last;
+  }
+  [[nodiscard]] std::int64_t forward_with_receive(const StageTimes& t) const { return t.forward_ps + (cost_.overlaps() ? 0 : t.receive_forward_ps); }
+  [[nodiscard]] std::int64_t backward_with_receive(const StageTimes& t) const { return t.backward_ps + (cost_.overlaps() ? 0 : t.receive_backward_ps); }
+
+  [[nodiscard]] std::int64_t cycle(const std::vector<StageTimes>& times) const {
+    std::int64_t forward = 0, backward = 0, all = 0;
+    std::vector<std::int64_t> rank(static_cast<std::size_t>(ranks()), 0);
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      forward = std::max(forward, forward_with_receive(times[i]));
+      backward = std::max(backward, backward_with_receive(times[i]));
+      std::int64_t& sum = rank[i % rank.size()];
+      sum += forward_with_receive(times[i]) + backward_with_receive(times[i]) + times[i].weight_ps;
+      all = std::max(all, sum);
+    }
+    return plan_.schedule == plan::Schedule::kGPipe ? forward + backward : all;
+  }
+
+  /// R.
+  [[nodiscard]] std::int64_t rest(const std::vector<StageTimes>& times) const {
+    const auto p = static_cast<std::size_t>(ranks());
+    switch (plan_.schedule) {
+      case plan::Schedule::kGPipe:
+      case plan::Schedule::k1F1B: return 0;
+      case plan::Schedule::kInterleaved: {
+        std::vector<std::int64_t> sync(p, 0);
+        for (std::size_t i = p; i < times.size(); ++i) sync[i % p] += times[i].backward_sync_ps - times[i].backward_ps;
+        return cycle(times) - forward_with_receive(times[p - 1]) - backward_with_receive(times[p - 1]) + *std::max_element(sync.begin(), sync.end());
+      }
+      case plan::Schedule::kZeroBubbleH1: {
+        std::int64_t tail = 0;
+        std::vector<std::int64_t> filled;
+        for (const StageTimes& t : times) {
+          tail = std::max(tail, t.weight_sync_ps);
+          filled.push_back(std::min({t.forward_ps, t.backward_ps, t.weight_ps}));
+        }
+        std::sort(filled.begin(), filled.end());
+        const std::int64_t waits = std::min<std::int64_t>(plan_.micro_batches, static_cast<std::int64_t>(p)) - 1;
+        return tail - std::accumulate(filled.begin(), filled.begin() + waits, std::int64_t{0});
+      }
+    }
+    ORRERY_CHECK(false, "schedule out of range");
+  }
+
+  LayerCosts& costs_;
+  const CostModel& cost_;
+  const plan::Plan& plan_;
+  plan::LayerContext context_;
+  std::vector<model::ModelSpec> kinds_;     // of models with several
+  std::vector<Split> split_;                // [stage] then
+  std::vector<std::int64_t> first_layer_;   // [stage] then
+  bool companion_ = false;                  // an encoder-decoder
+};
+
+}  // namespace
+
+std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int64_t micro_batches) {
+  switch (schedule) {
+    case plan::Schedule::kGPipe: return micro_batches;
+    case plan::Schedule::k1F1B:
+    case plan::Schedule::kZeroBubbleH1: return std::min<std::int64_t>(stages - stage, micro_batches);
+    case plan::Schedule::kInterleaved: break;
+  }
+  ORRERY_CHECK(false, "an interleaved schedule holds chunks");
+}
+
+base::Result<PlanCost> plan_cost(const CostModel& cost, const plan::Plan& plan) {
+  LayerCosts costs(cost);
+  return plan_cost(costs, plan);
+}
+
+base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
+  const CostModel& cost = costs.cost();
+  auto faults = plan::validate(plan, cost.model());
+  if (faults.empty() && static_cast<std::uint32_t>(plan.world_size()) > cost.topology().device_count()) {
+    faults.push_back(base::make_error(base::ErrorCode::kInconsistent, "the plan needs {} devices, cluster '{}' has {}", plan.world_size(),
+                                      cost.topology().name(), cost.topology().device_count()));
+  }
+  if (!faults.empty()) return base::fail(std::move(faults));
+  return PlanPricer(costs, plan).price();
+}
+
+std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage) { return PlanPricer(costs, plan).peak(stage); }
+
+}  // namespace orrery::costmodel

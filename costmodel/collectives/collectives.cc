@@ -1,0 +1,384 @@
+#include "costmodel/collectives/collectives.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "base/sim_time.h"
+#include "costmodel/collectives/collective_choice.h"
+
+namespace orrery::costmodel {
+namespace {
+
+using plan::Collective;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Largest n such that rates stay exact integers of bytes per second.
+constexpr double kMaxRate = 9e18;
+
+/// What every rank sends, in n-ths of a byte.
+std::int64_t wire_parts(Collective op, std::int64_t n, std::int64_t bytes) {
+  switch (op) {
+    case Collective::kAllReduce: return 2 * (n - 1) * bytes;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll: return (n - 1) * bytes;
+    case Collective::kBroadcast:
+    case Collective::kPointToPoint: return n * bytes;
+  }
+  ORRERY_CHECK(false, "collective out of range");
+}
+
+/// Whole bytes of it; the rest is less than one byte's time, see with_remainder().
+std::int64_t wire(Collective op, std::int64_t n, std::int64_t bytes) { return wire_parts(op, n, bytes) / n; }
+
+/// Adds the time of the part of a byte that wire() left out (a tensor that n does not divide), rounded down: the transfer's own rounding up
+/// covers it, and the sum stays monotone in the bytes.
+Transfer with_remainder(Transfer t, Collective op, std::int64_t n, std::int64_t bytes) {
+  const std::int64_t rest = wire_parts(op, n, bytes) % n;
+  if (rest == 0) return t;
+  const auto scaled = static_cast<__int128>(rest) * base::kPicosecondsPerSecond;
+  t.latency_ps += static_cast<std::int64_t>(scaled / (static_cast<__int128>(n) * t.bytes_per_second));
+  return t;
+}
+
+/// Time of `bytes` on measured points: intercept and slope of the line segment that holds it.
+struct Line {
+  double latency = 0;
+  double transfer = 0;  // seconds beyond the latency
+};
+Line line_at(const std::vector<model::CollectivePoint>& points, std::int64_t bytes) {
+  const auto x = static_cast<double>(bytes);
+  const auto& first = points.front();
+  if (points.size() == 1 || bytes <= first.bytes) {
+    // Below the first point time hardly falls: the measured floor stays as latency.
+    const double slope = points.size() == 1 ? first.seconds / static_cast<double>(std::max<std::int64_t>(first.bytes, 1))
+                                            : std::max(0.0, (points[1].seconds - first.seconds) /
+                                                                static_cast<double>(points[1].bytes - first.bytes));
+    const double intercept = std::max(0.0, first.seconds - slope * static_cast<double>(first.bytes));
+    const double total = intercept + (first.seconds - intercept) * x / static_cast<double>(std::max<std::int64_t>(first.bytes, 1));
+    return {intercept, total - intercept};
+  }
+  std::size_t i = 1;
+  while (i + 1 < points.size() && points[i].bytes < bytes) ++i;
+  const auto& a = points[i - 1];
+  const auto& b = points[i];
+  const double slope = std::max(0.0, (b.seconds - a.seconds) / static_cast<double>(b.bytes - a.bytes));
+  const double total = a.seconds + slope * (x - static_cast<double>(a.bytes));
+  const double intercept = std::clamp(a.seconds - slope * static_cast<double>(a.bytes), 0.0, total);
+  return {intercept, total - intercept};
+}
+
+std::int64_t rate_of(std::int64_t bytes, double seconds) {
+  if (bytes <= 0 || seconds <= 0) return 0;
+  return static_cast<std::int64_t>(std::clamp(static_cast<double>(bytes) / seconds, 1.0, kMaxRate));
+}
+
+/// A larger tensor never takes less: measurements of small tensors are noisy.
+void make_monotone(std::vector<model::CollectivePoint>& points) {
+  for (std::size_t i = 1; i < points.size(); ++i) points[i].seconds = std::max(points[i].seconds, points[i - 1].seconds);
+}
+
+/// factor in millionths, as prices are integers.
+std::int64_t ppm_of(double factor) { return std::llround(factor * 1e6); }
+
+std::int64_t ceil_ratio(std::int64_t ps, double factor) {
+  const auto scaled = static_cast<__int128>(ps) * ppm_of(factor);
+  return static_cast<std::int64_t>((scaled + 999'999) / 1'000'000);
+}
+
+void check_ranks(int first_rank, int rank_count, const topologies::Topology& topology) {
+  ORRERY_CHECK(rank_count > 0, "{} ranks", rank_count);
+  ORRERY_CHECK(first_rank >= 0 && first_rank + rank_count <= static_cast<int>(topology.device_count()), "ranks {} .. {} of {}",
+               first_rank, first_rank + rank_count, topology.device_count());
+}
+
+/// Rate of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest share.
+std::int64_t rate_alone(std::int64_t cap, std::int64_t share) {
+  if (cap > 0) return cap;
+  return share > 0 ? share : std::numeric_limits<std::int64_t>::max();
+}
+
+/// Ranks whose paths say all: groups of `span` neighbouring ranks repeat every lcm(span, host) ranks when hosts are copies of each other,
+/// and no link but a host's own carries them twice.
+int repeating_window(int span, int first_rank, int rank_count, const topologies::Topology& topology) {
+  if (!topology.host_copies()) return rank_count;
+  const int per_host = static_cast<int>(topology.devices_per_host());
+  if (span % per_host != 0 && per_host % span != 0) return rank_count;
+  const int window = std::max(span, per_host);
+  return rank_count % window == 0 && first_rank % window == 0 ? window : rank_count;
+}
+
+/// Puts latency and cap of a measured entry into a transfer of `n_steps` steps. Route latency where the entry has none.
+void apply(const model::CollectiveTimes& entry, std::int64_t bytes, std::int64_t n_steps, Transfer& t) {
+  if (entry.bus_bandwidth > 0) {
+    t.rate_cap = static_cast<std::int64_t>(std::clamp(entry.bus_bandwidth, 1.0, kMaxRate));
+    if (entry.latency_seconds > 0) t.latency_ps = n_steps * base::ceil_ps(base::Seconds(entry.latency_seconds));
+    return;
+  }
+  const Line line = line_at(entry.points, bytes);
+  t.latency_ps = base::ceil_ps(base::Seconds(line.latency));
+  t.rate_cap = rate_of(t.wire_bytes, line.transfer);
+  // A flat stretch of the curve is all latency.
+  if (t.rate_cap == 0 && t.wire_bytes > 0) t.rate_cap = static_cast<std::int64_t>(kMaxRate);
+}
+
+}  // namespace
+
+std::int64_t Transfer::duration_ps() const {
+  if (wire_bytes == 0) return latency_ps;
+  ORRERY_CHECK(bytes_per_second > 0, "transfer of {} bytes at no rate", wire_bytes);
+  const auto scaled = static_cast<__int128>(wire_bytes) * base::kPicosecondsPerSecond;
+  const __int128 ps = (scaled + bytes_per_second - 1) / bytes_per_second + latency_ps;
+  ORRERY_CHECK(ps <= std::numeric_limits<std::int64_t>::max(), "transfer time out of range");
+  return static_cast<std::int64_t>(ps);
+}
+
+CollectivePrices::CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured,
+                                   RateScale scale, model::StepCommunication step, TimeFactors errors)
+    : topology_(&topology), measured_(std::move(measured)), scale_(scale), step_(step), errors_(errors) {
+  for (auto& entry : measured_) make_monotone(entry.points);
+}
+
+void CollectivePrices::add_route(int from, int to, Paths& paths) const {
+  const auto route = topology_->route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
+  std::int64_t latency = 0;
+  if (topology_->detoured(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to))) paths.detours.insert(paths.detours.end(), route.begin(), route.end());
+  for (const auto link : route) {
+    paths.crossed.push_back(link);
+    latency += base::ceil_ps(topology_->link(link).latency);
+  }
+  paths.alpha_ps = std::max(paths.alpha_ps, latency);
+}
+
+/// Unit flows that member `index` of a group sends.
+void CollectivePrices::add_flows(Collective op, const plan::Group& group, int base, int index, Paths& paths) const {
+  const int n = group.size;
+  const int from = base + index * group.stride;
+  if (op == Collective::kAllToAll) {
+    for (int other = 0; other < n; ++other) {
+      if (other != index) add_route(from, base + other * group.stride, paths);
+    }
+  } else if (op != Collective::kBroadcast || index + 1 < n) {
+    add_route(from, base + (index + 1) % n * group.stride, paths);
+  }
+}
+
+int CollectivePrices::hosts_of(const plan::Group& group, int base) const {
+  int hosts = 1;  // host-major ranks: members of one host are neighbours in the group
+  for (int i = 1; i < group.size; ++i) {
+    const auto rank = static_cast<std::uint32_t>(base + i * group.stride);
+    if (!topology_->same_host(rank - static_cast<std::uint32_t>(group.stride), rank)) ++hosts;
+  }
+  return hosts;
+}
+
+CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan::Group& group, int first_rank, int rank_count,
+                                                      Senders senders) const {
+  Paths paths;
+  for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
+    const int base = group.base(rank);
+    if (senders == Senders::kOfClass) add_flows(op, group, base, group.index(rank), paths);
+    if (group.index(rank) > 0 && rank - group.stride >= first_rank) continue;  // not the group's first rank of the class
+    paths.hosts = std::max(paths.hosts, hosts_of(group, base));
+    if (senders == Senders::kOfClass) continue;
+    for (int i = 0; i < group.size; ++i) add_flows(op, group, base, i, paths);
+  }
+  return paths;
+}
+
+const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t size, std::int64_t stride, int hosts) const {
+  const model::CollectiveTimes* best = nullptr;
+  double best_distance = 0;
+  for (const auto& entry : measured_) {
+    if (entry.op != op || entry.size != size || entry.hosts != hosts) continue;
+    // Consecutive and strided groups are different paths: a stride of 1 stands in for another only when nothing else does.
+    const double kind = (entry.stride == 1) == (stride == 1) ? 0.0 : 1e3;
+    const double distance = kind + std::abs(std::log2(static_cast<double>(entry.stride) / static_cast<double>(stride)));
+    if (best == nullptr || distance < best_distance) best = &entry, best_distance = distance;
+  }
+  return best;
+}
+
+Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) const {
+  const double factor = (measured ? step_.factor : 1) * (hosts > 1 ? errors_.across_hosts : errors_.in_hosts);
+  transfer.latency_ps = ceil_ratio(transfer.latency_ps, factor);
+  transfer.latency_ps += base::ceil_ps(base::Seconds(step_.issue_seconds));
+  constexpr std::int64_t kMillion = 1'000'000;
+  const std::int64_t ppm = hosts > 1 ? scale_.across_hosts_ppm : scale_.in_hosts_ppm;
+  if (transfer.rate_cap == 0) return transfer;
+  const auto scaled = static_cast<__int128>(transfer.rate_cap) * ppm / kMillion;
+  const auto cap = scaled * kMillion / ppm_of(factor);
+  transfer.rate_cap = static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
+  return transfer;
+}
+
+void CollectivePrices::sort(std::vector<topologies::LinkId>& crossed) const {
+  const std::size_t links = topology_->links().size();
+  if (crossed.size() < links / 8) {
+    std::sort(crossed.begin(), crossed.end());
+    return;
+  }
+  std::vector<std::uint32_t> flows(links, 0);  // few links, many flows: counted, not compared
+  for (const auto link : crossed) ++flows[link.raw()];
+  auto at = crossed.begin();
+  for (std::uint32_t l = 0; l < links; ++l) at = std::fill_n(at, flows[l], topologies::LinkId(l));
+}
+
+PathLoads CollectivePrices::counted(Paths paths) const {
+  sort(paths.crossed);
+  std::sort(paths.detours.begin(), paths.detours.end());
+  PathLoads loads{paths.alpha_ps, paths.hosts, {}, std::move(paths.detours)};
+  for (const auto link : paths.crossed) {
+    if (loads.links.empty() || loads.links.back().link != link) loads.links.push_back({link, 0});
+    ++loads.links.back().flows;
+  }
+  return loads;
+}
+
+Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads, std::int64_t divisor) const {
+  const std::int64_t measured = transfer.rate_cap;
+  std::int64_t rate = measured > 0 ? measured : std::numeric_limits<std::int64_t>::max();
+  for (const LinkLoad& crossed : loads.links) {
+    const std::int64_t flows = ceil_div(crossed.flows, divisor), now = topology_->link(crossed.link).bytes_per_second;
+    const std::int64_t built = topology_->built_rate(crossed.link), share = now / flows;
+    if (measured == 0 || built / flows >= measured || std::binary_search(loads.detours.begin(), loads.detours.end(), crossed.link)) {
+      transfer.links.push_back({crossed.link, flows});
+      rate = std::min(rate, std::max<std::int64_t>(share, 1));
+    } else if (now < built) {
+      const auto part = static_cast<std::int64_t>(static_cast<__int128>(measured) * now / built);
+      transfer.rate_cap = std::min(transfer.rate_cap, std::max<std::int64_t>(part, 1));
+    }
+  }
+  transfer.bytes_per_second = std::min(rate, transfer.rate_cap > 0 ? transfer.rate_cap : rate);
+  return transfer;
+}
+
+std::int64_t CollectivePrices::least_share(const PathLoads& loads, std::int64_t divisor) const {
+  std::int64_t least = 0;
+  for (const LinkLoad& crossed : loads.links) {
+    const std::int64_t share = std::max<std::int64_t>(topology_->link(crossed.link).bytes_per_second / ceil_div(crossed.flows, divisor), 1);
+    least = least == 0 ? share : std::min(least, share);
+  }
+  return least;
+}
+
+/// Latency, wire bytes and measured cap; no links yet.
+Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const {
+  const std::int64_t n = group.size;
+  Transfer t{.latency_ps = ring_steps(op, n) * alpha_ps, .wire_bytes = wire(op, n, bytes)};
+  const model::CollectiveTimes* entry = find(op, n, group.stride, hosts);
+  if (entry != nullptr) {
+    apply(*entry, bytes, ring_steps(op, n), t);
+  } else if (op == Collective::kAllGather || op == Collective::kReduceScatter) {
+    entry = find(Collective::kAllReduce, n, group.stride, hosts);
+    if (entry != nullptr) {
+      // Half of the all-reduce of the same tensor: half the steps, half the wire bytes, the same bus bandwidth.
+      Transfer whole{.latency_ps = 2 * t.latency_ps, .wire_bytes = wire(Collective::kAllReduce, n, bytes)};
+      apply(*entry, bytes, ring_steps(Collective::kAllReduce, n), whole);
+      t.latency_ps = ceil_div(whole.latency_ps, 2);
+      t.rate_cap = whole.rate_cap;
+    }
+  }
+  return in_step(t, entry != nullptr, hosts);
+}
+
+PathLoads CollectivePrices::loads(Collective op, const plan::Group& group, int first_rank, int rank_count, Senders senders) const {
+  if (group.size <= 1) return {};
+  check_ranks(first_rank, rank_count, *topology_);
+  return counted(group_paths(op, group, first_rank, rank_count, senders));
+}
+
+Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, const PathLoads& loads) const {
+  const std::int64_t n = group.size;
+  if (n <= 1) return {};
+  ORRERY_CHECK(bytes >= 0, "{} bytes", bytes);
+  return with_remainder(load(priced(op, group, bytes, loads.alpha_ps, loads.hosts), loads, op == Collective::kAllToAll ? n - 1 : 1), op, n, bytes);
+}
+
+Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count,
+                                      Senders senders) const {
+  return collective(op, group, bytes, loads(op, group, first_rank, rank_count, senders));
+}
+
+PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, int first_rank, int rank_count) const {
+  if (group.size <= 1) return {};
+  check_ranks(first_rank, rank_count, *topology_);
+  const int window = repeating_window(group.size * group.stride, first_rank, rank_count, *topology_);
+  Paths paths = group_paths(op, group, first_rank, window, Senders::kWholeGroups);
+  PathSummary s{paths.alpha_ps, paths.hosts, 0};
+  s.share_bytes_per_second = least_share(counted(std::move(paths)), op == Collective::kAllToAll ? group.size - 1 : 1);
+  return s;
+}
+
+std::int64_t CollectivePrices::duration_ps(Collective op, const plan::Group& group, std::int64_t bytes, const PathSummary& paths) const {
+  if (group.size <= 1) return 0;
+  Transfer t = priced(op, group, bytes, paths.alpha_ps, paths.hosts);
+  t.bytes_per_second = rate_alone(t.rate_cap, paths.share_bytes_per_second);
+  return with_remainder(std::move(t), op, group.size, bytes).duration_ps();
+}
+
+CollectivePrices::Paths CollectivePrices::exchange_paths(int first_rank, int rank_count, int peer_offset) const {
+  Paths paths;
+  for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
+    add_route(rank, rank + peer_offset, paths);
+    const bool one_host = topology_->same_host(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(rank + peer_offset));
+    if (!one_host) paths.hosts = 2;
+  }
+  return paths;
+}
+
+Transfer CollectivePrices::priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const {
+  Transfer t{.latency_ps = alpha_ps, .wire_bytes = bytes};
+  // Point-to-point entries are keyed by pipeline degree: the ring of stages |peer_offset| ranks apart. Whatever is
+  // measured nearest to this degree, within one host or across hosts.
+  const double degree = static_cast<double>(topology_->device_count()) / std::abs(peer_offset);
+  const model::CollectiveTimes* best = nullptr;
+  double best_distance = 0;
+  for (const auto& entry : measured_) {
+    if (entry.op != Collective::kPointToPoint || (entry.hosts > 1) != (hosts > 1)) continue;
+    const double distance = std::abs(std::log2(static_cast<double>(entry.size) / degree));
+    if (best == nullptr || distance < best_distance) best = &entry, best_distance = distance;
+  }
+  if (best != nullptr) apply(*best, bytes, 1, t);
+  return in_step(t, best != nullptr, hosts);
+}
+
+PathLoads CollectivePrices::loads(int first_rank, int rank_count, int peer_offset) const {
+  if (peer_offset == 0) return {};
+  return counted(exchange_paths(first_rank, rank_count, peer_offset));
+}
+
+Transfer CollectivePrices::exchange(int peer_offset, std::int64_t bytes, const PathLoads& loads) const {
+  if (peer_offset == 0) return {};
+  return load(priced_exchange(peer_offset, bytes, loads.alpha_ps, loads.hosts), loads, 1);
+}
+
+Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const {
+  return exchange(peer_offset, bytes, loads(first_rank, rank_count, peer_offset));
+}
+
+PathSummary CollectivePrices::summary(int first_rank, int rank_count, int peer_offset) const {
+  if (peer_offset == 0) return {};
+  // Whole hosts send to whole hosts: one host shows it all.
+  const int per_host = static_cast<int>(topology_->devices_per_host());
+  const bool whole = peer_offset % per_host == 0;
+  const int window = whole ? repeating_window(1, first_rank, rank_count, *topology_) : rank_count;
+  Paths paths = exchange_paths(first_rank, window, peer_offset);
+  PathSummary s{paths.alpha_ps, paths.hosts, 0};
+  s.share_bytes_per_second = least_share(counted(std::move(paths)), 1);
+  return s;
+}
+
+std::int64_t CollectivePrices::exchange_ps(int peer_offset, std::int64_t bytes, const PathSummary& paths) const {
+  if (peer_offset == 0) return 0;
+  Transfer t = priced_exchange(peer_offset, bytes, paths.alpha_ps, paths.hosts);
+  t.bytes_per_second = rate_alone(t.rate_cap, paths.share_bytes_per_second);
+  return t.duration_ps();
+}
+
+}  // namespace orrery::costmodel

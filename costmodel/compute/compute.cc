@@ -1,0 +1,270 @@
+#include "costmodel/compute/compute.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "base/check.h"
+#include "costmodel/compute/layer_calibration.h"
+
+namespace orrery::costmodel {
+namespace {
+
+using model::Phase;
+using model::SegmentKind;
+using model::SegmentShape;
+
+constexpr double kProductEfficiency = 0.80;
+constexpr double kCausalAttentionEfficiency = 0.90;
+constexpr double kFullAttentionEfficiency = 0.50;
+constexpr double kMemoryEfficiency = 0.80;
+constexpr std::size_t kKinds = static_cast<std::size_t>(model::kLastSegmentKind) + 1;
+
+/// A step of a ring lasts as long as on its slowest rank, which after the first one has a whole block.
+bool cut_by_mask(const SegmentShape& shape) { return shape.causal && shape.ring_step == 0; }
+
+double efficiency(const SegmentShape& shape) {
+  if (shape.kind == SegmentKind::kAttentionBlock) return cut_by_mask(shape) ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
+  if (shape.kind != SegmentKind::kAttention) return kProductEfficiency;
+  return shape.causal ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
+}
+
+/// Everything that makes two shapes the same operation at another size.
+bool same_flags(const SegmentShape& a, const SegmentShape& b) {
+  return a.norm == b.norm && a.activation == b.activation && a.gated == b.gated && a.bias == b.bias && a.rotary == b.rotary &&
+         cut_by_mask(a) == cut_by_mask(b) && a.residual == b.residual && a.shared == b.shared;
+}
+
+std::array<std::int64_t, 12> dimensions(const SegmentShape& s) {
+  return {s.sequences, s.tokens, s.in, s.out, s.heads, s.kv_heads, s.head_dim, s.elements, s.kv_tokens, s.experts, s.top_k, s.capacity};
+}
+
+/// Euclid on logarithms, 0 exactly when all dimensions agree.
+double distance(const SegmentShape& a, const SegmentShape& b) {
+  const auto x = dimensions(a), y = dimensions(b);
+  double sum = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (x[i] == y[i]) continue;
+    const double d = std::log(static_cast<double>(std::max<std::int64_t>(x[i], 1)) /
+                              static_cast<double>(std::max<std::int64_t>(y[i], 1)));
+    sum += d * d;
+  }
+  return std::sqrt(sum);
+}
+
+/// w of (a) in compute.h. `x`: way from the smaller point to the larger, 0 to 1; `log_ratio`: of their rooflines, >= 0.
+double weight_above(double x, double log_ratio) {
+  constexpr double kAlike = 1e-9;
+  return log_ratio < kAlike ? x : -std::exp(log_ratio) * std::expm1(-x * log_ratio) / std::expm1(log_ratio);
+}
+
+/// Layer times that suit a model best: its own, else those of the nearest width.
+const model::LayerTimes* choose(const std::vector<model::LayerTimes>& all, const model::ModelSpec& spec, model::Precision precision) {
+  const model::LayerTimes* best = nullptr;
+  double best_distance = 0;
+  for (const auto& times : all) {
+    if (times.precision != precision) continue;
+    const double width = std::abs(std::log(static_cast<double>(std::max<std::int64_t>(times.hidden, 1)) /
+                                           static_cast<double>(spec.hidden)));
+    const double d = times.model == spec.name ? 0.0 : 1.0 + width;
+    if (best == nullptr || d < best_distance) best = &times, best_distance = d;
+  }
+  return best;
+}
+
+/// The model that layer times were taken on.
+base::Result<model::ModelSpec> measured_model(const model::LayerTimes& times, const model::ModelSpec& spec) {
+  if (times.model == spec.name) return spec;
+  auto found = model::find_model(times.model);
+  if (found) return found;
+  if (times.hidden == spec.hidden) return spec;
+  auto error = base::make_error(base::ErrorCode::kInconsistent, "profile times layers of '{}', hidden size {}, which is no model known here",
+                                times.model, times.hidden);
+  error.hint = fmt::format("name a catalog model in the profile, or use a profile of '{}'", spec.name);
+  return base::fail(std::move(error));
+}
+
+tl::unexpected<base::Diagnostics> wrong_precision(const model::Profile& profile, model::Precision precision) {
+  auto error = base::make_error(base::ErrorCode::kInconsistent, "profile '{}' has no compute times in {}", profile.name,
+                                model::to_string(precision));
+  error.hint = fmt::format("use the other --precision, or a profile measured in {}", model::to_string(precision));
+  return base::fail(std::move(error));
+}
+
+}  // namespace
+
+Roofline Roofline::of(const topologies::Topology& topology) {
+  const auto models = topology.device_models();
+  ORRERY_CHECK(!models.empty());
+  Roofline r{models[0].peak_fp32, models[0].peak_bf16, models[0].memory_bandwidth, models[0].launch_overhead};
+  for (const auto& m : models) {
+    r.peak_fp32 = std::min(r.peak_fp32, m.peak_fp32);
+    r.peak_bf16 = std::min(r.peak_bf16, m.peak_bf16);
+    r.memory_bandwidth = std::min(r.memory_bandwidth, m.memory_bandwidth);
+    r.launch = std::max(r.launch, m.launch_overhead);
+  }
+  return r;
+}
+
+base::FlopsPerSecond Roofline::peak(model::DType type) const {
+  return type == model::DType::kBFloat16 ? peak_bf16 : peak_fp32;
+}
+
+double Roofline::seconds(const SegmentShape& shape, Phase phase) const {
+  const auto work = model::work(shape, phase);
+  if (work.flops.raw() == 0 && work.bytes.raw() == 0) return 0;
+  const double arithmetic = (work.flops / (peak(shape.dtype) * efficiency(shape))).raw();
+  const double memory = (work.bytes / (memory_bandwidth * kMemoryEfficiency)).raw();
+  return std::max(arithmetic, memory) + launch.raw();
+}
+
+double LayerCalibration::factor(const SegmentShape& shape, Phase phase) const {
+  const Part part = part_of(shape.kind);
+  if (part == Part::kNeither) return 1.0;
+  const auto of = [&](const Point& p) {
+    if (part == Part::kBlock) return phase == Phase::kF ? p.block_forward : p.block_backward;
+    return phase == Phase::kF ? p.other_forward : p.other_backward;
+  };
+  const double x = std::log(static_cast<double>(std::max<std::int64_t>(shape.sequences, 1)));
+  if (x <= points.front().log_batch) return of(points.front());
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    const Point& a = points[i - 1];
+    const Point& b = points[i];
+    if (x == b.log_batch) return of(b);
+    if (x > b.log_batch) continue;
+    const double w = (x - a.log_batch) / (b.log_batch - a.log_batch);
+    return of(a) * std::pow(of(b) / of(a), w);
+  }
+  return of(points.back());
+}
+
+base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model, const topologies::Topology& topology,
+                                                const std::optional<model::Profile>& profile, model::Precision precision) {
+  ComputePrices prices;
+  prices.roofline_ = Roofline::of(topology);
+  if (!profile) return prices;
+  const auto type = model::compute_dtype(precision);
+  for (const auto& surface : profile->surfaces) {
+    const DeviceRates rates{prices.roofline_.peak(type), prices.roofline_.memory_bandwidth};
+    if (surface.dtype == type) prices.surface_.emplace(surface, profile->framework, rates, profile->composition_factor);
+  }
+  for (const auto& p : profile->operators) {
+    if (p.shape.dtype != type || !(p.seconds_median > 0)) continue;
+    prices.points_.push_back({p.shape, p.phase, p.seconds_median, prices.base_seconds(p.shape, p.phase)});
+  }
+  std::stable_sort(prices.points_.begin(), prices.points_.end(),
+                   [](const Point& a, const Point& b) { return a.shape.kind < b.shape.kind; });
+  for (std::size_t kind = 0, i = 0; kind <= kKinds; ++kind) {
+    while (i < prices.points_.size() && static_cast<std::size_t>(prices.points_[i].shape.kind) < kind) ++i;
+    prices.first_of_kind_.push_back(i);
+  }
+  prices.composition_factor_ = profile->composition_factor;
+  prices.launch_seconds_ = profile->launch_seconds;
+  const auto* times = choose(profile->layers, model, precision);
+  if (times != nullptr) {
+    TRY(const auto spec, measured_model(*times, model));
+    TRY(prices.layers_, calibrate_layers(*times, spec, prices.roofline_));
+  }
+  const bool has_compute = !profile->operators.empty() || !profile->layers.empty();
+  if (has_compute && !prices.measured() && !prices.fitted()) return wrong_precision(*profile, precision);
+  return prices;
+}
+
+ComputePrices ComputePrices::drawn(const PriceFactors& errors) const {
+  ComputePrices other(*this);
+  other.errors_ = errors;
+  other.launch_seconds_ *= errors.launches;
+  if (!surface_) return other;
+  other.surface_ = surface_->drawn(errors);
+  for (Point& p : other.points_) p.roofline = other.base_seconds(p.shape, p.phase);
+  return other;
+}
+
+double ComputePrices::seconds(const SegmentShape& shape, Phase phase) const {
+  const double roofline = base_seconds(shape, phase);
+  if (roofline == 0) return 0;
+  const double own = errors_.of_shape(shape, phase), error = own * errors_.of_kind(shape.kind);
+  if (const auto measured = operator_seconds(shape, phase)) return error * composition_factor_ * *measured + launch_seconds_;
+  if (layers_) return error * roofline_.seconds(shape, phase) * layers_->factor(shape, phase);
+  return surface_ ? own * roofline + launch_seconds_ : error * roofline;  // a surface has its kinds' errors in it
+}
+
+double ComputePrices::base_seconds(const SegmentShape& shape, Phase phase) const {
+  return surface_ ? surface_->seconds(shape, phase) : roofline_.seconds(shape, phase);
+}
+
+std::optional<double> ComputePrices::operator_seconds(const SegmentShape& shape, Phase phase) const {
+  if (points_.empty()) return std::nullopt;
+  if (shape.kind == SegmentKind::kAttentionBlock) return block_seconds(shape, phase);
+  if (const auto own = interpolate(shape, phase)) return own;
+  if (phase == Phase::kBG) {
+    const auto b = interpolate(shape, Phase::kB), g = interpolate(shape, Phase::kG);
+    if (b && g) return *b + *g;
+  }
+  const double roofline = base_seconds(shape, phase);
+  for (const Phase other : {Phase::kBG, Phase::kB, Phase::kG, Phase::kF}) {
+    const double r = base_seconds(shape, other);
+    if (other == phase || r == 0) continue;
+    if (const auto t = interpolate(shape, other)) return *t * roofline / r;
+  }
+  return std::nullopt;
+}
+
+/// A block that nobody measured runs as well, against its roofline, as the attention core over as many tokens.
+std::optional<double> ComputePrices::block_seconds(const SegmentShape& shape, Phase phase) const {
+  if (const auto own = interpolate(shape, phase)) return own;
+  SegmentShape core = shape;
+  core.kind = SegmentKind::kAttention;
+  core.causal = cut_by_mask(shape);
+  core.kv_tokens = 0;
+  const auto measured = operator_seconds(core, phase);
+  if (!measured) return std::nullopt;
+  return *measured * base_seconds(shape, phase) / base_seconds(core, phase);
+}
+
+std::optional<ComputePrices::Neighbours> ComputePrices::neighbours(const SegmentShape& shape, Phase phase, double roofline) const {
+  const auto kind = static_cast<std::size_t>(shape.kind);
+  for (const bool any_flags : {false, true}) {
+    Neighbours n{.same_flags = !any_flags};
+    for (std::size_t i = first_of_kind_[kind]; i < first_of_kind_[kind + 1]; ++i) {
+      const Point& p = points_[i];
+      if (p.phase != phase || (!any_flags && !same_flags(p.shape, shape))) continue;
+      const double d = distance(p.shape, shape);
+      if (d == 0 && !any_flags) return Neighbours{.below = &p, .above = &p};
+      if (p.roofline <= roofline && (n.below == nullptr || d < n.below_distance)) n.below = &p, n.below_distance = d;
+      if (p.roofline >= roofline && (n.above == nullptr || d < n.above_distance)) n.above = &p, n.above_distance = d;
+    }
+    if (n.below != nullptr || n.above != nullptr) return n;
+  }
+  return std::nullopt;
+}
+
+std::optional<double> ComputePrices::interpolate(const SegmentShape& shape, Phase phase) const {
+  const double roofline = base_seconds(shape, phase);
+  const auto n = neighbours(shape, phase, roofline);
+  if (!n) return std::nullopt;
+  if (n->exact()) return n->below->seconds;
+  if (n->below == nullptr || n->above == nullptr) {
+    const Point& only = n->below != nullptr ? *n->below : *n->above;
+    return only.seconds * roofline / only.roofline;
+  }
+  const double lower = n->below->seconds * roofline / n->below->roofline;
+  const double upper = n->above->seconds * roofline / n->above->roofline;
+  const double apart = n->below_distance + n->above_distance;
+  if (apart == 0) return lower;
+  const double w = weight_above(n->below_distance / apart, std::log(n->above->roofline / n->below->roofline));
+  return (1 - w) * lower + w * upper;
+}
+
+PriceSource ComputePrices::source(const SegmentShape& shape, Phase phase) const {
+  if (operator_seconds(shape, phase)) {
+    const auto n = neighbours(shape, phase, base_seconds(shape, phase));
+    if (n && n->exact()) return PriceSource::kMeasured;
+    return n && n->same_flags && n->below != nullptr && n->above != nullptr ? PriceSource::kBetween : PriceSource::kBeyond;
+  }
+  if (layers_) return PriceSource::kLayers;
+  return surface_ ? PriceSource::kSurface : PriceSource::kRoofline;
+}
+
+}  // namespace orrery::costmodel

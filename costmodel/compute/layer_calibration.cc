@@ -1,0 +1,125 @@
+#include "costmodel/compute/layer_calibration.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "plan/lowering/lower.h"
+
+namespace orrery::costmodel {
+namespace {
+
+/// Roofline seconds of the segments of a layer, by part and direction.
+struct Sums {
+  double block_forward = 0, block_backward = 0, other_forward = 0, other_backward = 0;
+};
+
+void add(const plan::Program& program, plan::TemplateId id, const Roofline& roofline, Sums& sums) {
+  if (!id.valid()) return;
+  for (const auto& op : program.templates[id].ops) {
+    if (op.kind != plan::OpKind::kCompute || op.recomputed) continue;
+    const auto& shape = program.segments[op.segment];
+    const double seconds = roofline.seconds(shape, op.phase);
+    const bool forward = op.phase == model::Phase::kF;
+    switch (part_of(shape.kind)) {
+      case Part::kBlock: (forward ? sums.block_forward : sums.block_backward) += seconds; break;
+      case Part::kOther: (forward ? sums.other_forward : sums.other_backward) += seconds; break;
+      case Part::kNeither: break;
+    }
+  }
+}
+
+plan::LayerContext context_of(const model::LayerTimes& times, std::int64_t batch) {
+  return {.precision = times.precision,
+          .sequence = times.sequence,
+          .micro_batch_sequences = batch,
+          .micro_batches = 1,
+          .global_batch = batch};
+}
+
+base::Result<void> check(const model::LayerTimes& times) {
+  base::ErrorSink sink;
+  if (times.points.empty()) {
+    sink.add(base::make_error(base::ErrorCode::kInconsistent, "layer times of '{}' have no points", times.model));
+  }
+  std::int64_t before = 0;
+  for (const auto& p : times.points) {
+    if (p.batch <= before || !(p.layer_seconds_per_sample > 0) || !(p.other_seconds_per_sample >= 0)) {
+      sink.add(base::make_error(base::ErrorCode::kInconsistent,
+                                "layer times of '{}' at batch {}: batches must ascend, times be greater than zero (other: not negative)", times.model,
+                                p.batch));
+    }
+    before = p.batch;
+  }
+  return sink.result();
+}
+
+}  // namespace
+
+Part part_of(model::SegmentKind kind) {
+  using enum model::SegmentKind;
+  switch (kind) {
+    case kLoadTokens:
+    case kLoadTargets:
+    case kEmbedding:
+    case kPositionAdd:
+    case kLogits:
+    case kLossMax:
+    case kLossSum:
+    case kPool:
+    case kLoss: return Part::kOther;
+    case kNorm:
+    case kQkv:
+    case kAttention:
+    case kAttentionSplit:
+    case kAttentionBlock:
+    case kAttentionMerge:
+    case kProjection:
+    case kResidual:
+    case kMlpIn:
+    case kActivation:
+    case kMlpOut:
+    case kRouter:
+    case kDispatch:
+    case kExpertIn:
+    case kExpertOut:
+    case kCombine:
+    case kPatchProduct: return Part::kBlock;
+    case kSlice:
+    case kZeroGradient:
+    case kAccumulate:
+    case kAdamW: return Part::kNeither;
+  }
+  ORRERY_CHECK(false, "segment kind out of range");
+}
+
+base::Result<LayerCalibration> calibrate_layers(const model::LayerTimes& times, const model::ModelSpec& measured,
+                                                const Roofline& roofline) {
+  TRY_VOID(check(times));
+  LayerCalibration calibration;
+  const plan::LayerStrategy alone;
+  for (const auto& p : times.points) {
+    const auto context = context_of(times, p.batch);
+    const auto batch = static_cast<double>(p.batch);
+    Sums block, rest;
+    const auto b = plan::lower_block(measured, alone, context);
+    add(b.program, b.forward, roofline, block);
+    add(b.program, b.backward, roofline, block);
+    for (const auto& t : {plan::lower_embedding(measured, alone, context), plan::lower_head(measured, alone, context)}) {
+      add(t.program, t.forward, roofline, rest);
+      add(t.program, t.backward, roofline, rest);
+    }
+    LayerCalibration::Point point{.log_batch = std::log(batch)};
+    point.block_forward = batch * p.layer_seconds_per_sample / block.block_forward;
+    point.block_backward = point.block_forward * 2 * block.block_forward / block.block_backward;
+    // Head and embedding hold norms, which are priced as those of blocks; the rest of `other` is theirs.
+    const double other = batch * p.other_seconds_per_sample;
+    const double forward = other - point.block_forward * rest.block_forward;
+    const double backward = 2 * other - point.block_backward * rest.block_backward;
+    point.other_forward = forward > 0 ? forward / rest.other_forward : point.block_forward;
+    point.other_backward = backward > 0 ? backward / rest.other_backward : point.block_backward;
+    calibration.points.push_back(point);
+  }
+  return calibration;
+}
+
+}  // namespace orrery::costmodel

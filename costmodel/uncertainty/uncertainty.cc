@@ -1,0 +1,167 @@
+#include "costmodel/uncertainty/uncertainty.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "costmodel/closed_form/closed_form.h"
+
+namespace orrery::costmodel {
+namespace {
+
+using model::Spread;
+
+// Assumed where a profile says nothing (docs/models/uncertainty.md has the sources).
+constexpr double kDatasheetProducts = 0.11;    // 0.72 .. 0.89 around 0.80, costmodel/compute/compute.h
+constexpr double kDatasheetAttention = 0.2;    // 0.77 .. 1.16 around 0.90, there
+constexpr double kDatasheetStreams = 0.2;
+constexpr double kMeasuredTransfers = 0.05;
+constexpr double kDatasheetTransfers = 0.3;
+
+/// Of the measured operators: mean half-distance from 10th to 90th percentile, of a sample and of the median.
+struct Samples {
+  double one = 0, median = 0;
+  int points = 0;
+};
+Samples samples_of(const std::vector<model::OperatorPoint>& operators) {
+  Samples s;
+  for (const model::OperatorPoint& p : operators) {
+    if (p.samples < 2 || p.seconds_median <= 0) continue;
+    const double half = (p.seconds_p90 - p.seconds_p10) / (2 * p.seconds_median);
+    s.one += half;
+    s.median += median_error(half, static_cast<std::size_t>(p.samples));
+    ++s.points;
+  }
+  if (s.points > 0) s.one /= s.points, s.median /= s.points;
+  return s;
+}
+
+void add_transfers(const CostModel& cost, Spread& spread) {
+  const auto of = [&](bool across) {
+    for (const model::CollectiveTimes& c : cost.profile() ? cost.profile()->collectives : std::vector<model::CollectiveTimes>{})
+      if ((c.hosts > 1) == across) return kMeasuredTransfers;
+    return kDatasheetTransfers;
+  };
+  spread.in_hosts = of(false);
+  spread.fabric = of(true);
+}
+
+Uncertainty of_datasheet(const CostModel& cost) {
+  const std::string& device = cost.topology().device_models().front().name;
+  const char* elsewhere = device.find("A100") == std::string::npos ? "; not measured on this device" : "";
+  return {{.products = kDatasheetProducts, .attention = kDatasheetAttention, .streams = kDatasheetStreams},
+          fmt::format("{}matrix products reach 72 to 89 % of the datasheet's peak on A100, 80 % is assumed{}",
+                      cost.profile() ? "assumed, for the profile states no error of its own; that of datasheet prices: " : "", elsewhere)};
+}
+
+Uncertainty of_surface(const model::Profile& profile, const model::ComputeSurface& surface) {
+  return {{.operators = surface.residual, .streams = kDatasheetStreams},
+          fmt::format("what 80 % of the products measured on the device stay within of the surface of profile '{}'", profile.name)};
+}
+
+}  // namespace
+
+Uncertainty uncertainty_of(const CostModel& cost) {
+  const auto& profile = cost.profile();
+  if (profile && profile->spread) return {*profile->spread, fmt::format("errors on published steps, profile '{}'", profile->name)};
+  Uncertainty u;
+  const Samples samples = samples_of(profile ? profile->operators : std::vector<model::OperatorPoint>{});
+  const auto surface = profile ? std::ranges::find(profile->surfaces, model::compute_dtype(cost.options().precision), &model::ComputeSurface::dtype) : std::vector<model::ComputeSurface>::const_iterator{};
+  if (samples.points > 0) {
+    u = {{.operators = samples.median, .step = samples.one},
+         fmt::format("mean spread, 10th to 90th percentile, of the {} operators measured in profile '{}'", samples.points, profile->name)};
+  } else if (profile && surface != profile->surfaces.end() && surface->residual > 0) {
+    u = of_surface(*profile, *surface);
+  } else {
+    u = of_datasheet(cost);
+  }
+  add_transfers(cost, u.spread);
+  if (profile && profile->composition_residual > 0) {
+    u.spread.step = profile->composition_residual;
+    u.source = fmt::format("what the fit of profile '{}' left unexplained", profile->name);
+  }
+  return u;
+}
+
+std::vector<PriceFactors> draw_errors(const Spread& spread, int count, std::uint64_t seed) {
+  ORRERY_CHECK(count > 0 && count % 2 == 0, "{} draws", count);
+  const auto half = static_cast<std::size_t>(count) / 2;
+  const double unit = base::normal_quantile((1 + kCoverage) / 2);
+  std::vector<Spread> logs(2 * half);
+  std::vector<std::size_t> order(half);
+  for (std::size_t s = 0; s < model::kSpreadFields.size(); ++s) {
+    const auto field = model::kSpreadFields[s].second;
+    base::Rng rng(base::derive(seed, s));
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t k = half; k > 1; --k) std::swap(order[k - 1], order[rng.below(k)]);
+    for (std::size_t k = 0; k < half; ++k) {
+      const double size = base::normal_quantile((static_cast<double>(half + order[k]) + 0.5) / count) / unit * (spread.*field);
+      const double q = std::popcount(k & (s + 1)) % 2 == 0 ? size : -size;  // Walsh signs: those of two sources agree half the time
+      logs[2 * half - 1 - k].*field = -q;
+      logs[k].*field = q;
+    }
+  }
+  std::vector<PriceFactors> draws;
+  for (std::size_t k = 0; k < logs.size(); ++k) {
+    const Spread& e = logs[k];
+    const auto factor = [&](double log) { return std::exp(log + e.step); };
+    // Mirror images have the same seed for the shapes of operators.
+    draws.push_back({factor(e.products), factor(e.attention), factor(e.streams), factor(e.launches), factor(e.in_hosts), factor(e.fabric),
+                     (k < half ? spread.operators : -spread.operators) / unit, base::derive(seed, model::kSpreadFields.size() + std::min(k, logs.size() - 1 - k))});
+  }
+  return draws;
+}
+
+base::Result<std::vector<std::vector<double>>> drawn_steps(const CostModel& cost, std::span<const plan::Plan* const> plans, std::span<const PriceFactors> draws) {
+  std::vector<std::vector<double>> times(plans.size());
+  std::vector<double> centre;
+  for (const plan::Plan* plan : plans) {
+    TRY(const PlanCost priced, plan_cost(cost, *plan));
+    centre.push_back(static_cast<double>(priced.step_ps));
+  }
+  for (const PriceFactors& errors : draws) {
+    const CostModel drawn = cost.drawn(errors);
+    for (std::size_t p = 0; p < plans.size(); ++p) {
+      TRY(const PlanCost priced, plan_cost(drawn, *plans[p]));
+      times[p].push_back(static_cast<double>(priced.step_ps) / centre[p]);
+    }
+  }
+  return times;
+}
+
+Band band_of(std::span<const double> draws) {
+  ORRERY_CHECK(!draws.empty());
+  std::vector<double> sorted(draws.begin(), draws.end());
+  std::ranges::sort(sorted);
+  /// Draws as midpoints of equal shares: the k-th of n is the (k + 1/2) / n quantile.
+  const auto quantile = [&](double p) {
+    const double at = std::clamp(p * static_cast<double>(sorted.size()) - 0.5, 0.0, static_cast<double>(sorted.size() - 1));
+    const auto low = static_cast<std::size_t>(at), high = std::min(low + 1, sorted.size() - 1);
+    return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+  };
+  return {std::min(1.0, quantile((1 - kCoverage) / 2)), std::max(1.0, quantile((1 + kCoverage) / 2))};
+}
+
+base::Result<Band> band_of(const CostModel& cost, const plan::Plan& plan, const Spread& spread) {
+  const plan::Plan* const plans[] = {&plan};
+  TRY(const auto times, drawn_steps(cost, plans, draw_errors(spread)));
+  return band_of(times.front());
+}
+
+double share_faster(const DrawnStep& one, const DrawnStep& other) {
+  ORRERY_CHECK(one.draws.size() == other.draws.size() && !one.draws.empty());
+  double wins = 0;
+  for (std::size_t k = 0; k < one.draws.size(); ++k) {
+    const double a = static_cast<double>(one.step_ps) * one.draws[k], b = static_cast<double>(other.step_ps) * other.draws[k];
+    wins += a < b ? 1 : a == b ? 0.5 : 0;
+  }
+  return wins / static_cast<double>(one.draws.size());
+}
+
+}  // namespace orrery::costmodel

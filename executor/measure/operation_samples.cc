@@ -1,0 +1,71 @@
+#include "executor/measure/operation_samples.h"
+
+#include <algorithm>
+
+#include "executor/measure/microbench.h"
+
+namespace orrery::executor {
+
+using model::SegmentKind;
+
+std::size_t OperationSamples::index_of(const model::SegmentShape& shape, model::Phase phase) {
+  const auto at = std::ranges::find_if(samples_, [&](const Sample& s) { return s.phase == phase && s.shape == shape; });
+  if (at != samples_.end()) return static_cast<std::size_t>(at - samples_.begin());
+  samples_.push_back({shape, phase, {}});
+  return samples_.size() - 1;
+}
+
+void OperationSamples::add(const plan::Program& program, const RecordedStep& step, PlayedProgram& played) {
+  const double used = step.used_seconds / step.wall_seconds;
+  std::map<const plan::Op*, std::size_t> known;
+  std::map<std::size_t, std::pair<double, std::int64_t>> totals;
+  double spans = 0;
+  for (const plan::Span& s : step.spans) {
+    const double seconds = 1e-12 * static_cast<double>(s.duration_ps) * used;
+    spans += seconds;
+    const plan::Op& op = operation_of(program, s);
+    if (op.kind != plan::OpKind::kCompute) continue;
+    const model::SegmentShape& shape = program.segments[op.segment];
+    if (shape.kind == SegmentKind::kLoadTokens || shape.kind == SegmentKind::kLoadTargets) continue;
+    const auto [at, fresh] = known.try_emplace(&op, 0);
+    if (fresh) at->second = index_of(shape, op.phase);
+    samples_[at->second].seconds.push_back(seconds);
+    totals[at->second].first += seconds, ++totals[at->second].second;
+  }
+  for (const auto& [index, total] : totals) {
+    PlayedProgram::Operation& o = played.operations[index];
+    o.totals.push_back(total.first);
+    o.occurrences = total.second;
+  }
+  played.gaps.push_back((step.wall_seconds * used - spans) / static_cast<double>(step.spans.size()));
+}
+
+base::Result<std::vector<model::OperatorPoint>> OperationSamples::points(Communicator& world) const {
+  std::vector<model::OperatorPoint> points;
+  for (const Sample& s : samples_) {
+    const Timing t = timing_of(s.seconds);
+    model::OperatorPoint p{.shape = s.shape, .phase = s.phase};
+    TRY(p.seconds_median, mean_over_ranks(world, t.median));
+    TRY(p.seconds_p10, mean_over_ranks(world, t.p10));
+    TRY(p.seconds_p90, mean_over_ranks(world, t.p90));
+    p.samples = t.samples;
+    points.push_back(std::move(p));
+  }
+  return points;
+}
+
+base::Result<ComposedStep> OperationSamples::composed(const PlayedProgram& played, const std::vector<model::OperatorPoint>& points, Communicator& world) const {
+  ComposedStep step;
+  for (const auto& [index, operation] : played.operations) {
+    const Sample& s = samples_[index];
+    const auto point = std::ranges::find_if(points, [&](const model::OperatorPoint& p) { return p.phase == s.phase && p.shape == s.shape; });
+    if (point == points.end()) continue;
+    step.seconds += timing_of(operation.totals).median;
+    step.medians += static_cast<double>(operation.occurrences) * point->seconds_median;
+    step.operations += static_cast<double>(operation.occurrences);
+  }
+  TRY(step.seconds, mean_over_ranks(world, step.seconds));
+  return step;
+}
+
+}  // namespace orrery::executor

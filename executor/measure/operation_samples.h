@@ -1,0 +1,44 @@
+#pragma once
+/// Seconds of operations where they run: taken from recorded steps, by shape and phase.
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "executor/measure/composition.h"
+#include "executor/measure/recorded_training.h"
+#include "model/profile.h"
+
+namespace orrery::executor {
+
+/// Steps of one Program.
+struct PlayedProgram {
+  struct Operation {
+    std::vector<double> totals;   // of all its occurrences in a step, by step
+    std::int64_t occurrences = 0; // in a step
+  };
+  std::map<std::size_t, Operation> operations;  // by index of OperationSamples
+  std::vector<double> gaps;                     // time outside spans per operation, by step
+};
+
+class OperationSamples {
+ public:
+  /// Adds a step's compute operations, loads apart, each in the share of its time that the thread had.
+  void add(const plan::Program& program, const RecordedStep& step, PlayedProgram& played);
+
+  /// A point for each shape and phase, its percentiles averaged over ranks, in the order of their first appearance. @pre all ranks added steps of the same Programs
+  base::Result<std::vector<model::OperatorPoint>> points(Communicator& world) const;
+
+  /// The operations of a played Program that `points` have: medians over its steps, against theirs. Seconds are averaged over ranks.
+  base::Result<ComposedStep> composed(const PlayedProgram& played, const std::vector<model::OperatorPoint>& points, Communicator& world) const;
+
+ private:
+  struct Sample {
+    model::SegmentShape shape;
+    model::Phase phase = model::Phase::kF;
+    std::vector<double> seconds;
+  };
+  std::size_t index_of(const model::SegmentShape& shape, model::Phase phase);
+  std::vector<Sample> samples_;
+};
+
+}  // namespace orrery::executor

@@ -1,0 +1,71 @@
+#include "executor/measure/step_communication.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "executor/measure/composition.h"
+#include "executor/measure/microbench.h"
+#include "executor/measure/recorded_training.h"
+
+namespace orrery::executor {
+namespace {
+
+/// A collective by what its time alone depends on.
+using Kind = std::tuple<model::Collective, plan::GroupId, std::int64_t>;
+
+bool counts(const plan::Op& op) {
+  if (op.kind != plan::OpKind::kCollective) return false;
+  return op.collective == model::Collective::kAllReduce || op.collective == model::Collective::kAllGather || op.collective == model::Collective::kReduceScatter;
+}
+
+base::Result<double> seconds_alone(Site& site, const plan::Program& program, const Kind& kind) {
+  Communicator& world = *site.communicator;
+  const auto& [collective, group_id, bytes] = kind;
+  const plan::Group& group = program.groups[group_id];
+  std::vector<int> ranks;
+  for (int i = 0; i < group.size; ++i) ranks.push_back(group.base(world.rank()) + i * group.stride);
+  TRY(const Channel channel, world.channel(ranks, plan::Stream::kData));
+  TRY(const Timing t, time_collective(world, channel, collective, bytes, site.device, {.samples = 15, .seconds = 0}));
+  return largest_over_ranks(world, t.median);
+}
+
+}  // namespace
+
+base::Result<ComposedStep> collectives_in_step(Site& site, const plan::Program& program) {
+  std::map<Kind, std::int64_t> kinds;
+  std::vector<double> seconds;
+  TRY_VOID(train_together(site, program, program.spec.vocab, [&](const RecordedStep& step) {
+    double all = 0;
+    kinds.clear();
+    for (const plan::Span& s : step.spans) {
+      const plan::Op& op = operation_of(program, s);
+      if (!counts(op)) continue;
+      all += 1e-12 * static_cast<double>(s.duration_ps);
+      ++kinds[{op.collective, op.group, op.bytes}];
+    }
+    seconds.push_back(all);
+  }, {.warm = 1, .steps = 5}));
+  ComposedStep composed;
+  TRY(composed.seconds, mean_over_ranks(*site.communicator, timing_of(std::move(seconds)).median));
+  for (const auto& [kind, count] : kinds) {
+    TRY(const double alone, seconds_alone(site, program, kind));
+    composed.medians += alone * static_cast<double>(count);
+    composed.operations += static_cast<double>(count);
+  }
+  return composed;
+}
+
+model::StepCommunication fit_step_communication(std::span<const ComposedStep> steps) {
+  const Composition c = fit_composition(steps);
+  if (c.factor >= 1) return {.factor = c.factor, .issue_seconds = c.overhead};
+  double bb = 0, b1 = 0;
+  for (const ComposedStep& s : steps) {
+    const double b = s.operations / s.seconds;
+    bb += b * b, b1 += b * (1 - s.medians / s.seconds);
+  }
+  return {.factor = 1, .issue_seconds = std::max(0.0, b1 / bb)};
+}
+
+}  // namespace orrery::executor

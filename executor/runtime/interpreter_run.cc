@@ -1,0 +1,237 @@
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "executor/transport/all_to_all.h"
+#include "executor/runtime/interpreter.h"
+#include "model/segment.h"
+
+namespace orrery::executor {
+
+using base::ErrorCode;
+using model::SegmentKind;
+using plan::BufferCategory;
+using plan::OpKind;
+using plan::Stream;
+
+at::Tensor& Interpreter::tensor(const plan::BufferRef& ref, const Step& step) {
+  return tensors_[instances_.at(ref, step.layer, step.micro_batch)];
+}
+
+base::Result<void> Interpreter::step(std::int64_t index, bool record) {
+  const c10::InferenceMode no_autograd;
+  current_step_ = index;
+  context_.step = index;
+  context_.update = index + 1;
+  spans_.clear();
+  memory_.clear();
+  live_bytes_.clear();
+  marks_.clear();
+  if (record) marks_.mark();
+  for (const Step& s : steps_) {
+    board_.operation(static_cast<std::int32_t>(index), s.layer, s.micro_batch, s.op->name);
+    if (record) marks_.mark();
+    base::Result<void> done;
+    try {
+      done = run(s);
+    } catch (const c10::Error& error) {
+      done = base::fail(ErrorCode::kDevice, "{}", error.what_without_backtrace());
+    } catch (const std::bad_alloc&) {
+      done = base::fail(ErrorCode::kDevice, "out of memory");
+    }
+    if (!done) return base::fail(located(std::move(done).error(), s));
+    if (!record) continue;
+    marks_.mark();
+    record_span(s);
+  }
+  for (int s = 0; s < plan::kStreams; ++s) TRY_VOID(drain(static_cast<Stream>(s)));
+  if (record) finish_record();
+  return {};
+}
+
+base::Result<void> Interpreter::run(const Step& step) {
+  TRY_VOID(drain(step.op->stream));
+  TRY_VOID(poll());
+  switch (step.op->kind) {
+    case OpKind::kCompute: TRY_VOID(compute(step)); break;
+    case OpKind::kCollective: TRY_VOID(collective(step)); break;
+    case OpKind::kExchange: TRY_VOID(exchange(step)); break;
+  }
+  for (const plan::BufferRef& ref : step.op->frees) tensor(ref, step).reset();
+  return {};
+}
+
+Operands Interpreter::operands_of(const Step& step) {
+  const plan::Op& op = *step.op;
+  Operands o;
+  const auto live = [&](const plan::BufferRef& ref) {
+    const at::Tensor& t = tensor(ref, step);
+    ORRERY_CHECK(t.defined(), "'{}' uses '{}', which is not alive", op.name, program_.buffers[ref.buffer].name);
+    return t;
+  };
+  o.reads.reserve(op.reads.size());
+  for (const plan::BufferRef& ref : op.reads) o.reads.push_back(live(ref));
+  for (const plan::BufferRef& ref : op.updates) o.updates.push_back(live(ref));
+  for (const plan::BufferRef& ref : op.writes) {
+    const plan::BufferDecl& decl = program_.buffers[ref.buffer];
+    o.writes.push_back({.shape = decl.shape, .dtype = decl.dtype, .device = options_.device, .tensor = {}});
+  }
+  for (const plan::ParameterView& view : op.views) {
+    std::int64_t elements = 1;
+    for (const std::int64_t d : view.shape) elements *= d;
+    if (op.weights) o.weights.push_back(live(*op.weights).narrow(0, view.offset, elements).view(view.shape));
+    if (op.gradients) o.gradients.push_back(live(*op.gradients).narrow(0, view.offset, elements).view(view.shape));
+  }
+  return o;
+}
+
+base::Result<void> Interpreter::compute(const Step& step) {
+  const plan::Op& op = *step.op;
+  const model::SegmentShape& shape = program_.segments[op.segment];
+  context_.vocabulary_shard = step.vocabulary_shard;
+  context_.first_sequence = step.first_sequence;
+  context_.shard_begin = step.shard_begin;
+  context_.unit = op.unit ? &program_.units[*op.unit] : nullptr;
+  Operands operands = operands_of(step);
+  const BufferCategory category =
+      op.writes.empty() ? BufferCategory::kActivation : program_.buffers[op.writes.front().buffer].category;
+  const CategoryScope scope(allocator_, category);
+  TRY_VOID(run_segment(shape, op.phase, operands, context_));
+  for (std::size_t i = 0; i < op.writes.size(); ++i) {
+    at::Tensor& slot = tensor(op.writes[i], step);
+    Output& out = operands.writes[i];
+    ORRERY_CHECK(out.tensor.defined() && out.tensor.sizes() == at::IntArrayRef(out.shape), "output {} of '{}' has another shape", i, op.name);
+    ORRERY_CHECK(out.tensor.scalar_type() == scalar_type(out.dtype), "output {} of '{}' has another dtype", i, op.name);
+    ORRERY_CHECK(!slot.defined(), "'{}' writes '{}', which is alive", op.name, program_.buffers[op.writes[i].buffer].name);
+    slot = std::move(out.tensor);
+  }
+  if (shape.kind == SegmentKind::kLoss && op.phase == model::Phase::kF) {
+    loss_ = operands.updates[0];
+    reports_loss_ = step.vocabulary_shard == 0;  // tensor ranks hold copies
+  }
+  return {};
+}
+
+base::Result<void> Interpreter::collective(const Step& step) {
+  const plan::Op& op = *step.op;
+  const Channel& channel = channels_[op.group.raw()][static_cast<std::size_t>(op.stream)];
+  const auto part_of_flat = [&](at::Tensor t) {
+    if (op.slice_group) {
+      const plan::Group& owners = program_.groups[*op.slice_group];
+      const std::int64_t length = t.numel() / owners.size;
+      return t.view({-1}).narrow(0, owners.index(communicator_.rank()) * length, length);
+    }
+    return op.slice_elements > 0 ? t.view({-1}).narrow(0, op.slice_offset, op.slice_elements) : t;
+  };
+  if (!op.updates.empty()) {
+    at::Tensor whole = part_of_flat(tensor(op.updates[0], step));
+    if (op.collective == model::Collective::kAllReduce) return communicator_.all_reduce(channel, whole, op.reduce);
+    if (op.collective == model::Collective::kBroadcast) return communicator_.broadcast(channel, whole, 0);
+    const std::int64_t length = whole.size(0) / channel.size;
+    at::Tensor own = whole.narrow(0, channel.index * length, length);
+    if (op.collective == model::Collective::kAllGather) return communicator_.all_gather(channel, own, whole, 0);
+    ORRERY_CHECK(op.collective == model::Collective::kReduceScatter, "'{}' cannot work in place", op.name);
+    return communicator_.reduce_scatter(channel, whole, own, 0);
+  }
+  const plan::BufferDecl& decl = program_.buffers[op.writes[0].buffer];
+  const CategoryScope scope(allocator_, decl.category);
+  const at::Tensor in = part_of_flat(tensor(op.reads[0], step));
+  at::Tensor out = empty(decl.shape, decl.dtype, options_.device);
+  switch (op.collective) {
+    case model::Collective::kAllGather: TRY_VOID(communicator_.all_gather(channel, in, out, op.dim)); break;
+    case model::Collective::kReduceScatter: TRY_VOID(communicator_.reduce_scatter(channel, in, out, op.dim)); break;
+    case model::Collective::kAllToAll: TRY_VOID(all_to_all(communicator_, channel, op, in, out)); break;
+    case model::Collective::kPointToPoint: TRY_VOID(communicator_.shift(channel, in, out)); break;
+    case model::Collective::kAllReduce:
+    case model::Collective::kBroadcast: ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
+  }
+  tensor(op.writes[0], step) = std::move(out);
+  return {};
+}
+
+base::Result<void> Interpreter::exchange(const Step& step) {
+  const plan::Op& op = *step.op;
+  // The two streams of a pipeline direction are the two ends of one lane.
+  const auto lane = [](Stream s) {
+    if (s == Stream::kForwardReceive) return static_cast<int>(Stream::kForwardSend);
+    if (s == Stream::kBackwardReceive) return static_cast<int>(Stream::kBackwardSend);
+    return static_cast<int>(s);
+  };
+  std::vector<TransferLeg> legs;
+  bool receives = false;
+  for (const plan::Leg& leg : op.legs) {
+    at::Tensor& t = tensor(leg.buffer, step);
+    if (!leg.send) {
+      const plan::BufferDecl& decl = program_.buffers[leg.buffer.buffer];
+      const CategoryScope scope(allocator_, decl.category);
+      ORRERY_CHECK(!t.defined(), "'{}' receives into '{}', which is alive", op.name, decl.name);
+      t = empty(decl.shape, decl.dtype, options_.device);
+      receives = true;
+    }
+    legs.push_back({.send = leg.send, .peer = communicator_.rank() + leg.peer_offset, .lane = lane(op.stream), .tensor = t});
+  }
+  TRY(std::unique_ptr<Transfer> transfer, communicator_.post(std::move(legs)));
+  if (receives) return transfer->wait();
+  pending_[static_cast<std::size_t>(op.stream)] = std::move(transfer);
+  return {};
+}
+
+base::Result<void> Interpreter::drain(Stream stream) {
+  std::unique_ptr<Transfer>& transfer = pending_[static_cast<std::size_t>(stream)];
+  if (!transfer) return {};
+  TRY_VOID(transfer->wait());
+  transfer.reset();
+  return {};
+}
+
+base::Result<void> Interpreter::poll() {
+  for (const std::unique_ptr<Transfer>& transfer : pending_) {
+    if (transfer) TRY_VOID(transfer->test());
+  }
+  return {};
+}
+
+base::Diagnostics Interpreter::located(base::Diagnostics diagnostics, const Step& step) const {
+  const std::string phase = step.op->kind == OpKind::kCompute ? fmt::format(" ({})", model::to_string(step.op->phase)) : "";
+  diagnostics.front().notes.push_back(fmt::format("on rank {} (stage {}), step {}, layer {}, micro-batch {}, operation '{}'{}",
+                                                  communicator_.rank(), class_.stage, current_step_, step.layer, step.micro_batch,
+                                                  step.op->name, phase));
+  return diagnostics;
+}
+
+void Interpreter::record_span(const Step& step) {
+  const plan::Op& op = *step.op;
+  plan::Span span;
+  span.rank = communicator_.rank();
+  span.stream = op.stream;
+  span.name = op.name;
+  switch (op.kind) {
+    case OpKind::kCompute:
+      span.category = model::to_string(program_.segments[op.segment].kind);
+      span.phase = model::to_string(op.phase);
+      break;
+    case OpKind::kCollective: span.category = model::to_string(op.collective); break;
+    case OpKind::kExchange: span.category = "exchange"; break;
+  }
+  span.layer = step.layer;
+  span.micro_batch = step.micro_batch;
+  span.template_id = step.template_id;
+  span.template_index = step.index;
+  span.bytes = op.bytes;
+  spans_.push_back(std::move(span));
+  live_bytes_.push_back(device_memory_.count().live);
+}
+
+void Interpreter::finish_record() {
+  const std::vector<std::int64_t> at = marks_.picoseconds();  // the step's beginning, then beginning and end of every operation
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    const std::int64_t begin = at[2 * i + 1], end = at[2 * i + 2];
+    spans_[i].start_ps = begin;
+    spans_[i].duration_ps = end - begin;
+    if (i > 0 && live_bytes_[i] == live_bytes_[i - 1]) continue;
+    memory_.push_back({.rank = communicator_.rank(), .at_ps = end, .bytes = live_bytes_[i]});
+  }
+}
+
+}  // namespace orrery::executor

@@ -1,0 +1,101 @@
+/// Cross-entropy over a vocabulary shard [T, v], columns being rows [shard v, shard v + v) of the vocabulary:
+///   m = max x,  z = sum exp(x - m),  loss += scale * sum_t (log z - (x_target - m)),  dx = scale * (exp(x - m) / z - [column = target]).
+/// Columns at or past the vocabulary are padding: they count as -inf, and their gradient is zero. The Program reduces m and
+/// (z, x_target - m) over the shards between the segments.
+#include <ATen/ops/amax.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/sum.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "executor/segments/segment_kernels.h"
+
+namespace orrery::executor::kernels {
+namespace {
+
+// Exponentials are taken in fp32 for this many elements at a time, which bounds the temporary.
+constexpr std::int64_t kChunkElements = 1 << 18;
+
+struct Shard {
+  std::int64_t first;    // vocabulary row of column 0
+  std::int64_t columns;  // that are no padding
+  std::int64_t chunk;    // rows
+};
+
+Shard shard_of(const SegmentShape& s, const SegmentContext& context) {
+  const std::int64_t first = context.vocabulary_shard * s.out;
+  return {first, std::clamp<std::int64_t>(s.vocab - first, 0, s.out), std::max<std::int64_t>(1, kChunkElements / s.out)};
+}
+
+// Targets as columns of the shard, and which of them are in it (1.0 or 0.0); others point at column 0.
+struct Targets {
+  at::Tensor column, inside;  // [T, 1] int64, [T, 1] fp32
+};
+
+Targets targets_of(const at::Tensor& targets, const Shard& shard) {
+  at::Tensor column = targets.view({-1, 1}).sub(shard.first);
+  const at::Tensor inside = column.ge(0).logical_and_(column.lt(shard.columns));
+  column.masked_fill_(inside.logical_not(), 0);
+  return {column, inside.to(at::kFloat)};
+}
+
+}  // namespace
+
+void loss_max(const SegmentShape& s, Operands& o, const SegmentContext& context) {
+  const Shard shard = shard_of(s, context);
+  at::Tensor m = o.writes[0].make().view({-1});
+  if (shard.columns == 0) {
+    m.fill_(-std::numeric_limits<float>::infinity());
+    return;
+  }
+  const at::Tensor x = rows_of(o.reads[0]).narrow(1, 0, shard.columns);
+  if (s.dtype == model::DType::kFloat32) at::amax_out(m, x, {1});
+  else m.copy_(at::amax(x, {1}));
+}
+
+void loss_sum(const SegmentShape& s, Operands& o, const SegmentContext& context) {
+  const Shard shard = shard_of(s, context);
+  at::Tensor& stat = o.writes[0].make();
+  if (shard.columns == 0) {
+    stat.zero_();
+    return;
+  }
+  const at::Tensor logits = rows_of(o.reads[0]).narrow(1, 0, shard.columns);
+  const at::Tensor m = o.reads[1].view({-1, 1});
+  at::Tensor sum = stat.view({2, -1}).select(0, 0), target = stat.view({2, -1}).select(0, 1);
+  for (std::int64_t row = 0; row < logits.size(0); row += shard.chunk) {
+    const std::int64_t rows = std::min(shard.chunk, logits.size(0) - row);
+    at::Tensor x = at::sub(logits.narrow(0, row, rows), m.narrow(0, row, rows));  // bf16 - fp32 is fp32
+    at::Tensor part = sum.narrow(0, row, rows);
+    at::sum_out(part, x.exp_(), {1});
+  }
+  const Targets targets = targets_of(o.reads[2], shard);
+  target.copy_(logits.gather(1, targets.column).to(at::kFloat).sub_(m).mul_(targets.inside).view({-1}));
+}
+
+void loss(const SegmentShape& s, Phase phase, Operands& o, const SegmentContext& context) {
+  if (phase == Phase::kF) {
+    const at::Tensor stat = o.reads[0].view({2, -1});
+    o.updates[0].add_(at::log(stat.select(0, 0)).sub_(stat.select(0, 1)).sum(), context.loss_scale);
+    return;
+  }
+  const Shard shard = shard_of(s, context);
+  at::Tensor logits = rows_of(o.updates[0]);
+  if (shard.columns < s.out) logits.narrow(1, shard.columns, s.out - shard.columns).zero_();
+  if (shard.columns == 0) return;
+  at::Tensor valid = logits.narrow(1, 0, shard.columns);
+  const at::Tensor m = o.reads[0].view({-1, 1});
+  const at::Tensor factor = o.reads[1].view({2, -1}).select(0, 0).reciprocal().mul_(context.loss_scale).unsqueeze(1);
+  for (std::int64_t row = 0; row < valid.size(0); row += shard.chunk) {
+    const std::int64_t rows = std::min(shard.chunk, valid.size(0) - row);
+    at::Tensor x = valid.narrow(0, row, rows);
+    if (s.dtype == model::DType::kFloat32) x.sub_(m.narrow(0, row, rows)).exp_().mul_(factor.narrow(0, row, rows));
+    else x.copy_(at::sub(x, m.narrow(0, row, rows)).exp_().mul_(factor.narrow(0, row, rows)));
+  }
+  const Targets targets = targets_of(o.reads[2], shard);
+  valid.scatter_add_(1, targets.column, targets.inside.mul(-context.loss_scale).to(valid.scalar_type()));
+}
+
+}  // namespace orrery::executor::kernels

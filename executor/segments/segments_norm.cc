@@ -1,0 +1,89 @@
+/// Layer norm:  y = (x - mean) r w + b,  r = (var + eps)^-1/2, by LibTorch's fused kernels.
+/// RMS norm:    y = x r w,               r = (mean(x^2) + eps)^-1/2, written out here:
+///   dw = sum_t dy x r,   dx = r (dy w) - x r^3 / h * sum(dy w x).
+/// Statistics are fp32 in both precisions.
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/mv.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+
+#include "executor/segments/segment_kernels.h"
+
+namespace orrery::executor::kernels {
+namespace {
+
+bool is_bf16(const SegmentShape& s) { return s.dtype == model::DType::kBFloat16; }
+
+// The functional form: LibTorch's out= form on the CPU makes its results elsewhere and copies them.
+void layer_norm_forward(const SegmentShape& s, Operands& o) {
+  const bool wide = is_bf16(s);
+  const auto as_float = [wide](const at::Tensor& t) { return wide ? t.to(at::kFloat) : t; };
+  auto [y, mean, rstd] =
+      at::native_layer_norm(as_float(o.reads[0]), {s.in}, as_float(o.weights[0]), as_float(o.weights[1]), s.epsilon);
+  if (wide) o.writes[0].make().copy_(y);
+  else o.writes[0].tensor = y;
+  o.writes[1].tensor = mean.view({-1});
+  o.writes[2].tensor = rstd.view({-1});
+}
+
+void layer_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
+  const bool wide = is_bf16(s);
+  const auto as_float = [wide](const at::Tensor& t) { return wide ? t.to(at::kFloat) : t; };
+  const at::Tensor mean = o.reads[2].view({s.sequences, s.tokens, 1});
+  const at::Tensor rstd = o.reads[3].view({s.sequences, s.tokens, 1});
+  const bool weights = has_weight_gradient(phase), input = has_input_gradient(phase);
+  auto [dx, dw, db] = at::native_layer_norm_backward(as_float(o.reads[0]), as_float(o.reads[1]), {s.in}, mean, rstd,
+                                                     as_float(o.weights[0]), as_float(o.weights[1]),
+                                                     {input, weights, weights});
+  if (weights) {
+    o.gradients[0].add_(dw);
+    o.gradients[1].add_(db);
+  }
+  if (!input) return;
+  if (s.residual) dx.add_(o.reads[4]);
+  if (wide) o.writes[0].make().copy_(dx);
+  else o.writes[0].tensor = dx;
+}
+
+void rms_norm_forward(const SegmentShape& s, Operands& o) {
+  at::Tensor x = rows_of(o.reads[0]);
+  at::Tensor rstd = o.writes[1].make().view({-1});
+  at::linalg_vector_norm_out(rstd, x, 2, at::IntArrayRef{1}, false, at::kFloat);
+  rstd.square_().div_(static_cast<double>(s.in)).add_(s.epsilon).rsqrt_();
+  at::Tensor y = rows_of(o.writes[0].make());
+  if (is_bf16(s)) {
+    at::Tensor wide = x.to(at::kFloat);
+    y.copy_(wide.mul_(rstd.unsqueeze(1)).mul_(o.weights[0]));
+    return;
+  }
+  at::mul_out(y, x, rstd.unsqueeze(1));
+  y.mul_(o.weights[0]);
+}
+
+void rms_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
+  const bool wide = is_bf16(s);
+  const auto as_float = [wide](const at::Tensor& t) { return wide ? t.to(at::kFloat) : t; };
+  const at::Tensor dy = as_float(rows_of(o.reads[0])), x = as_float(rows_of(o.reads[1])), w = as_float(o.weights[0]);
+  const at::Tensor rstd = o.reads[2].view({-1});
+  at::Tensor product = at::mul(dy, x);
+  if (has_weight_gradient(phase)) o.gradients[0].addmv_(product.t(), rstd);
+  if (!has_input_gradient(phase)) return;
+  at::Tensor c = at::mv(product, w);  // sum over features of dy w x
+  c.mul_(rstd).mul_(rstd).mul_(rstd).div_(static_cast<double>(s.in));
+  at::Tensor dx = wide ? product : rows_of(o.writes[0].make());
+  at::mul_out(dx, dy, w);
+  dx.mul_(rstd.unsqueeze(1)).addcmul_(x, c.unsqueeze(1), -1);
+  if (s.residual) dx.add_(rows_of(o.reads[3]));
+  if (wide) rows_of(o.writes[0].make()).copy_(dx);
+}
+
+}  // namespace
+
+void norm(const SegmentShape& s, Phase phase, Operands& o) {
+  const bool layer = s.norm == model::NormKind::kLayerNorm;
+  if (phase == Phase::kF) return layer ? layer_norm_forward(s, o) : rms_norm_forward(s, o);
+  return layer ? layer_norm_backward(s, phase, o) : rms_norm_backward(s, phase, o);
+}
+
+}  // namespace orrery::executor::kernels

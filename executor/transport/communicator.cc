@@ -1,0 +1,61 @@
+#include "executor/transport/communicator.h"
+
+#include <array>
+#include <string_view>
+
+#include "base/text.h"
+
+namespace orrery::executor {
+
+using base::ErrorCode;
+
+namespace {
+
+using Made = base::Result<std::unique_ptr<Communicator>>;
+
+// A rank is given by what launched it; self and stub need nothing.
+struct Backend {
+  std::string_view name;
+  Made (*make)(const Launch&, int world_size);
+};
+
+Made make_self(const Launch&, int) { return make_self_communicator(); }
+Made make_stub(const Launch& launch, int world_size) { return make_stub_communicator(launch.rank, world_size); }
+Made make_mpi([[maybe_unused]] const Launch& launch, int) {
+#ifdef ORRERY_HAS_MPI
+  return make_mpi_communicator();
+#else
+  return base::fail(ErrorCode::kMissingFeature, "this build of orrery has no MPI");
+#endif
+}
+Made make_nccl([[maybe_unused]] const Launch& launch, int) {
+#ifdef ORRERY_HAS_NCCL
+  return make_nccl_communicator(launch);
+#else
+  return base::fail(ErrorCode::kMissingFeature, "this build of orrery has no NCCL");
+#endif
+}
+
+constexpr std::array kBackends = {Backend{"self", make_self}, Backend{"mpi", make_mpi}, Backend{"nccl", make_nccl},
+                                  Backend{"stub", make_stub}};
+
+}  // namespace
+
+std::string resolve_backend(const std::string& backend, const std::string& device, const Launch& launch) {
+  if (backend != "auto") return backend;
+  if (launch.world_size == 1) return "self";
+  return device == "cuda" ? "nccl" : "mpi";
+}
+
+Made make_communicator(const std::string& backend, const Launch& launch, int world_size) {
+  std::vector<std::string> names;
+  for (const Backend& b : kBackends) {
+    if (b.name == backend) return b.make(launch, world_size);
+    names.emplace_back(b.name);
+  }
+  base::Diagnostic unknown = base::make_error(ErrorCode::kBadValue, "unknown backend '{}'", backend);
+  unknown.hint = base::did_you_mean(backend, names, "backends");
+  return base::fail(std::move(unknown));
+}
+
+}  // namespace orrery::executor

@@ -1,0 +1,201 @@
+#include "plan/check/check.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/check.h"
+#include "plan/check/check_internal.h"
+
+namespace orrery::plan {
+
+std::string_view to_string(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kCollectiveOrder: return "collective_order";
+    case FaultKind::kUnmatchedSend: return "unmatched_send";
+    case FaultKind::kUnmatchedReceive: return "unmatched_receive";
+    case FaultKind::kWrongPeer: return "wrong_peer";
+    case FaultKind::kSizeMismatch: return "size_mismatch";
+    case FaultKind::kDeadlock: return "deadlock";
+    case FaultKind::kReadBeforeWrite: return "read_before_write";
+    case FaultKind::kReadAfterFree: return "read_after_free";
+    case FaultKind::kDoubleFree: return "double_free";
+    case FaultKind::kDoubleWrite: return "double_write";
+    case FaultKind::kLeak: return "leak";
+    case FaultKind::kBackwardBeforeForward: return "backward_before_forward";
+    case FaultKind::kContributionMissing: return "contribution_missing";
+    case FaultKind::kContributionRepeated: return "contribution_repeated";
+    case FaultKind::kReducedTwice: return "reduced_twice";
+    case FaultKind::kNeverReduced: return "never_reduced";
+    case FaultKind::kOperandMismatch: return "operand_mismatch";
+  }
+  return "";
+}
+
+CheckedProgram unroll_all(const Program& program) {
+  CheckedProgram step{.program = &program, .classes = {}};
+  for (const RankClass& c : program.classes) {
+    std::vector<OpInstance>& ops = step.classes.emplace_back();
+    for_each_op(program, c, [&ops](const OpInstance& op) { ops.push_back(op); });
+  }
+  return step;
+}
+
+std::vector<Fault> check(const CheckedProgram& step) {
+  ORRERY_CHECK(step.program != nullptr && step.classes.size() == step.program->classes.size());
+  std::vector<checker::ClassStep> steps;
+  for (std::size_t c = 0; c < step.classes.size(); ++c) {
+    steps.push_back(checker::number_instances(*step.program, step.program->classes[c], step.classes[c]));
+  }
+  checker::FaultList faults;
+  for (const checker::ClassStep& s : steps) {
+    checker::check_operands(s, faults);
+    checker::check_lifetimes(s, faults);
+    checker::check_phase_order(s, faults);
+    checker::check_values(s, faults);
+  }
+  checker::check_progress(steps, faults);
+  checker::check_gradients(steps, faults);
+  return faults.take();
+}
+
+std::vector<Fault> check(const Program& program) { return check(unroll_all(program)); }
+
+namespace checker {
+
+namespace {
+
+/// Packs an InstanceKey. Layers and micro-batches are below 2^20 in any valid plan; -1 packs as all ones.
+std::uint64_t pack(const InstanceKey& key) {
+  constexpr std::uint64_t kMask = (std::uint64_t{1} << 21) - 1;
+  return std::uint64_t{key.buffer.raw()} << 42 | (static_cast<std::uint64_t>(key.layer) & kMask) << 21 |
+         (static_cast<std::uint64_t>(key.micro_batch) & kMask);
+}
+
+class Numbering {
+ public:
+  explicit Numbering(ClassStep& step) : step_(step) {}
+
+  InstanceIndex number(const InstanceKey& key) {
+    const auto [it, fresh] = index_.try_emplace(pack(key), static_cast<InstanceIndex>(step_.instances.size()));
+    if (fresh) {
+      step_.instances.push_back(key);
+      step_.persistent.push_back(false);
+    }
+    return it->second;
+  }
+
+  void add_op(const OpInstance& instance) {
+    const Op& op = *instance.op;
+    first_ = step_.accesses.size();
+    const auto add = [&](const BufferRef& ref, AccessKind kind) {
+      add_access(number(key_of(*step_.program, ref, instance.layer, instance.micro_batch)), kind);
+    };
+    // Strongest meaning first, so that an operand named twice keeps it.
+    for (const BufferRef& ref : op.updates) add(ref, AccessKind::kUpdate);
+    if (op.gradients) add(*op.gradients, AccessKind::kUpdate);
+    for (const BufferRef& ref : op.writes) add(ref, AccessKind::kWrite);
+    for (const Leg& leg : op.legs) add(leg.buffer, leg.send ? AccessKind::kRead : AccessKind::kWrite);
+    for (const BufferRef& ref : op.reads) add(ref, AccessKind::kRead);
+    if (op.weights) add(*op.weights, AccessKind::kRead);
+    const std::size_t used_end = step_.accesses.size();
+    for (const BufferRef& ref : op.frees) {
+      step_.accesses.push_back({number(key_of(*step_.program, ref, instance.layer, instance.micro_batch)), AccessKind::kFree});
+    }
+    std::stable_sort(step_.accesses.begin() + static_cast<std::ptrdiff_t>(first_),
+                     step_.accesses.begin() + static_cast<std::ptrdiff_t>(used_end),
+                     [](const Access& a, const Access& b) { return a.kind < b.kind; });
+    step_.access_begin.push_back(static_cast<std::uint32_t>(step_.accesses.size()));
+  }
+
+ private:
+  /// An op's operand lists are short: a linear search is the cheapest.
+  void add_access(InstanceIndex instance, AccessKind kind) {
+    for (std::size_t i = first_; i < step_.accesses.size(); ++i) {
+      if (step_.accesses[i].instance == instance) return;
+    }
+    step_.accesses.push_back({instance, kind});
+  }
+
+  ClassStep& step_;
+  std::size_t first_ = 0;
+  std::unordered_map<std::uint64_t, InstanceIndex> index_;
+};
+
+}  // namespace
+
+ClassStep number_instances(const Program& program, const RankClass& rank_class, std::span<const OpInstance> ops) {
+  ClassStep step;
+  step.program = &program;
+  step.rank_class = &rank_class;
+  step.ops = ops;
+  step.access_begin.reserve(ops.size() + 1);
+  step.access_begin.push_back(0);
+  Numbering numbering(step);
+  for (const RankClass::Persistent& p : rank_class.persistent) {
+    const InstanceIndex i = numbering.number(key_of(program, BufferRef{p.buffer}, p.layer, 0));
+    step.persistent[i] = true;
+  }
+  for (const OpInstance& op : ops) numbering.add_op(op);
+  return step;
+}
+
+InstanceIndex ClassStep::instance_of(std::size_t op, const BufferRef& ref) const {
+  const InstanceKey key = key_of(*program, ref, ops[op].layer, ops[op].micro_batch);
+  for (const Access& a : accesses_of(op)) {
+    if (instances[a.instance] == key) return a.instance;
+  }
+  base::check_failed(__FILE__, __LINE__, "operand of the operation");
+}
+
+namespace {
+
+std::string place(std::int32_t layer, std::int32_t micro_batch) {
+  if (layer < 0 && micro_batch < 0) return "";
+  if (layer < 0) return fmt::format(" (micro-batch {})", micro_batch);
+  if (micro_batch < 0) return fmt::format(" (layer {})", layer);
+  return fmt::format(" (layer {}, micro-batch {})", layer, micro_batch);
+}
+
+}  // namespace
+
+std::string ClassStep::describe(std::size_t op) const {
+  const OpInstance& instance = ops[op];
+  const bool compute = instance.op->kind == OpKind::kCompute;
+  return fmt::format("operation {} '{}'{}{}{}", op, instance.op->name, compute ? " " : "",
+                     compute ? model::to_string(instance.op->phase) : "", place(instance.layer, instance.micro_batch));
+}
+
+std::string ClassStep::describe_instance(InstanceIndex instance) const {
+  const InstanceKey& key = instances[instance];
+  return fmt::format("'{}'{}", program->buffers[key.buffer].name, place(key.layer, key.micro_batch));
+}
+
+int class_index(const Program& program, std::int64_t rank) {
+  for (std::size_t c = 0; c < program.classes.size(); ++c) {
+    const RankClass& k = program.classes[c];
+    if (rank >= k.first_rank && rank < std::int64_t{k.first_rank} + k.count) return static_cast<int>(c);
+  }
+  return -1;
+}
+
+std::vector<int> classes_of_group(const Program& program, const Group& group, int rank) {
+  std::vector<int> classes;
+  for (int i = 0; i < group.size; ++i) {
+    const int c = class_index(program, std::int64_t{group.base(rank)} + std::int64_t{i} * group.stride);
+    if (c < 0) return {};
+    if (classes.empty() || classes.back() != c) classes.push_back(c);
+  }
+  std::sort(classes.begin(), classes.end());
+  classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
+  return classes;
+}
+
+bool within_class(const RankClass& rank_class, const Group& group) {
+  const std::int64_t block = std::int64_t{group.size} * group.stride;
+  return group.size == 1 || (rank_class.first_rank % block == 0 && rank_class.count % block == 0);
+}
+
+}  // namespace checker
+}  // namespace orrery::plan

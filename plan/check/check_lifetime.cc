@@ -1,0 +1,127 @@
+/// Lifetimes of buffer instances and the order of phases, in issue order.
+
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "plan/check/check_internal.h"
+
+namespace orrery::plan::checker {
+
+namespace {
+
+enum class State : std::uint8_t { kNever, kLive, kFreed };
+
+constexpr std::size_t kNoOp = std::numeric_limits<std::size_t>::max();
+
+/// Segments that belong to the forward or backward pass of a layer, rather than to data loading, resharding or updates.
+bool is_layer_work(model::SegmentKind kind) {
+  using model::SegmentKind;
+  switch (kind) {
+    case SegmentKind::kEmbedding:
+    case SegmentKind::kPositionAdd:
+    case SegmentKind::kNorm:
+    case SegmentKind::kQkv:
+    case SegmentKind::kAttention:
+    case SegmentKind::kAttentionSplit:
+    case SegmentKind::kAttentionBlock:
+    case SegmentKind::kAttentionMerge:
+    case SegmentKind::kProjection:
+    case SegmentKind::kResidual:
+    case SegmentKind::kMlpIn:
+    case SegmentKind::kActivation:
+    case SegmentKind::kMlpOut:
+    case SegmentKind::kLogits:
+    case SegmentKind::kRouter:
+    case SegmentKind::kDispatch:
+    case SegmentKind::kExpertIn:
+    case SegmentKind::kExpertOut:
+    case SegmentKind::kCombine:
+    case SegmentKind::kPatchProduct:
+    case SegmentKind::kPool:
+    case SegmentKind::kLossMax:
+    case SegmentKind::kLossSum:
+    case SegmentKind::kLoss: return true;
+    case SegmentKind::kLoadTokens:
+    case SegmentKind::kLoadTargets:
+    case SegmentKind::kSlice:
+    case SegmentKind::kZeroGradient:
+    case SegmentKind::kAccumulate:
+    case SegmentKind::kAdamW: return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+void check_lifetimes(const ClassStep& step, FaultList& faults) {
+  const int stage = step.rank_class->stage;
+  std::vector<State> state(step.instances.size(), State::kNever);
+  std::vector<std::size_t> written(step.instances.size(), 0);
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    if (step.persistent[i]) state[i] = State::kLive;
+  }
+  for (std::size_t op = 0; op < step.ops.size(); ++op) {
+    for (const Access& a : step.accesses_of(op)) {
+      State& s = state[a.instance];
+      const auto fault = [&](FaultKind kind, std::string_view what) {
+        faults.add(kind, stage, op, "{} {} {}", step.describe(op), what, step.describe_instance(a.instance));
+      };
+      switch (a.kind) {
+        case AccessKind::kRead:
+        case AccessKind::kUpdate:
+          if (s == State::kNever) fault(FaultKind::kReadBeforeWrite, "uses, before anything wrote it,");
+          if (s == State::kFreed) fault(FaultKind::kReadAfterFree, "uses, after it was freed,");
+          break;
+        case AccessKind::kWrite:
+          if (s == State::kLive) fault(FaultKind::kDoubleWrite, "writes, while it is alive,");
+          s = State::kLive;
+          written[a.instance] = op;
+          break;
+        case AccessKind::kFree:
+          if (s == State::kNever) fault(FaultKind::kDoubleFree, "frees, before anything wrote it,");
+          if (s == State::kFreed) fault(FaultKind::kDoubleFree, "frees a second time");
+          // The next step would find it gone.
+          if (step.persistent[a.instance]) fault(FaultKind::kReadAfterFree, "frees the persistent");
+          s = State::kFreed;
+          break;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    if (state[i] != State::kLive || step.persistent[i]) continue;
+    faults.add(FaultKind::kLeak, stage, written[i], "{} writes {}, which nothing frees", step.describe(written[i]),
+               step.describe_instance(static_cast<InstanceIndex>(i)));
+  }
+}
+
+void check_phase_order(const ClassStep& step, FaultList& faults) {
+  struct Extent {
+    std::size_t last_forward = kNoOp, first_backward = kNoOp;
+  };
+  std::map<std::pair<std::int32_t, std::int32_t>, Extent> extents;  // by (layer, micro-batch)
+  for (std::size_t i = 0; i < step.ops.size(); ++i) {
+    const OpInstance& o = step.ops[i];
+    if (o.op->kind != OpKind::kCompute || !o.op->segment.valid()) continue;
+    if (!is_layer_work(step.program->segments[o.op->segment].kind)) continue;
+    Extent& e = extents[{o.layer, o.micro_batch}];
+    if (o.op->phase != Phase::kF) {
+      if (e.first_backward == kNoOp) e.first_backward = i;
+    } else if (!o.op->recomputed) {
+      e.last_forward = i;
+    }
+  }
+  for (const auto& [key, e] : extents) {
+    if (e.first_backward == kNoOp) continue;
+    if (e.last_forward == kNoOp) {
+      faults.add(FaultKind::kBackwardBeforeForward, step.rank_class->stage, e.first_backward,
+                 "{} is a backward without a forward", step.describe(e.first_backward));
+    } else if (e.last_forward > e.first_backward) {
+      faults.add(FaultKind::kBackwardBeforeForward, step.rank_class->stage, e.first_backward, "{} comes before {}",
+                 step.describe(e.first_backward), step.describe(e.last_forward));
+    }
+  }
+}
+
+}  // namespace orrery::plan::checker

@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "plan/lowering/lower_parts.h"
+
+namespace orrery::plan {
+
+namespace {
+
+bool has(const Parameter& p, std::string_view part) { return p.name.find(part) != std::string::npos; }
+
+bool of_attention(const Parameter& p) { return has(p, ".norm1.") || has(p, ".attn."); }
+
+/// Biases of row-parallel products are added with the residual: they belong to no product.
+std::optional<Product> product_of(const Parameter& p) {
+  if (has(p, ".attn.q.") || has(p, ".attn.k.") || has(p, ".attn.v.")) return Product::kQkv;
+  if (has(p, ".attn.proj.weight")) return Product::kProjection;
+  if (has(p, ".mlp.gate.") || has(p, ".mlp.in.")) return Product::kMlpIn;
+  if (has(p, ".mlp.out.weight")) return Product::kMlpOut;
+  return std::nullopt;
+}
+
+const char* name_of(Product p) {
+  switch (p) {
+    case Product::kQkv: return "qkv";
+    case Product::kProjection: return "projection";
+    case Product::kMlpIn: return "mlp_in";
+    case Product::kMlpOut: return "mlp_out";
+  }
+  return "";
+}
+
+template <class Keep>  // bool(const Parameter&)
+std::vector<Parameter> select(const std::vector<Parameter>& all, Keep keep) {
+  std::vector<Parameter> some;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(some), keep);
+  return some;
+}
+
+/// Columns of the product's matrices; its bias goes with the first slice.
+std::vector<Parameter> slice_of(const std::vector<Parameter>& all, Product product, int slices, int slice) {
+  std::vector<Parameter> some = select(all, [&](const Parameter& p) { return product_of(p) == product && (slice == 0 || p.shape.size() > 1); });
+  for (Parameter& p : some) {
+    if (p.shape.size() == 1) continue;
+    p.slices = slices;
+    p.slice = slice;
+    p.local_shape[1] /= slices;
+  }
+  return some;
+}
+
+}  // namespace
+
+const UnitUse& BlockUnits::of(Product p, int slice) const {
+  const auto i = static_cast<std::size_t>(p);
+  if (slices[i] > 1) return all[first_slice[i] + static_cast<std::size_t>(slice)];
+  return all[p == Product::kQkv || p == Product::kProjection ? attention : mlp];
+}
+
+BlockUnits block_units(Builder& b, const LayerStrategy& strategy) {
+  const ShardedOperators operators = effective_operators(strategy);
+  const int slices = effective_slices(strategy);
+  LayerStrategy own = strategy;
+  own.ep = 1;   // where experts live is a matter of their own unit
+  own.operators = ShardedOperators::kAll;
+  own.slices = 1;
+  LayerStrategy replicated = own;
+  replicated.zero = replicated.shard = 0;
+  replicated.grad_reduce = GradReduce::kStep;
+  const auto sharded = [&](bool attention) {
+    return operators == ShardedOperators::kAll || attention == (operators == ShardedOperators::kAttention);
+  };
+  std::vector<Parameter> all = block_parameters(b.model(), strategy.tp);
+  BlockUnits units;
+  const auto add = [&](const std::string& name, std::vector<Parameter> parameters, const LayerStrategy& s) {
+    units.all.push_back(b.use(b.unit(name, std::move(parameters), s, Scope::kLayer), "block"));
+    return units.all.size() - 1;
+  };
+  const auto rest = [&](const char* name, bool cut, const LayerStrategy& s, auto keep) {
+    return add(cut ? fmt::format("{} rest", name) : name, select(all, [&](const Parameter& p) { return keep(p) && !(cut && product_of(p)); }), s);
+  };
+  if (operators == ShardedOperators::kAll) {
+    units.attention = units.mlp = slices > 1 ? rest("block", true, own, [](const Parameter&) { return true; }) : add("block", std::move(all), own);
+  } else {
+    for (const bool attention : {true, false}) {
+      const bool cut = slices > 1 && sharded(attention);
+      (attention ? units.attention : units.mlp) = rest(attention ? "attention" : "mlp", cut, sharded(attention) ? own : replicated,
+                                                       [&](const Parameter& p) { return of_attention(p) == attention; });
+    }
+  }
+  for (const Product p : {Product::kQkv, Product::kProjection, Product::kMlpIn, Product::kMlpOut}) {
+    const auto i = static_cast<std::size_t>(p);
+    if (slices == 1 || !sharded(p == Product::kQkv || p == Product::kProjection)) continue;
+    units.slices[i] = slices;
+    units.first_slice[i] = units.all.size();
+    for (int j = 0; j < slices; ++j) {
+      add(fmt::format("{} {}/{}", name_of(p), j + 1, slices), slice_of(all, p, slices, j), own);
+      units.all.back().sliced = true;
+    }
+  }
+  if (b.model().experts > 0) units.all.push_back(expert_use(b, strategy));
+  return units;
+}
+
+}  // namespace orrery::plan

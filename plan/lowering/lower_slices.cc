@@ -1,0 +1,53 @@
+#include <algorithm>
+#include <iterator>
+
+#include "plan/lowering/lower_parts.h"
+
+namespace orrery::plan {
+
+void gather_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops) {
+  const auto use_of = [&](const Op& op) -> const UnitUse* {
+    const auto found = std::find_if(units.begin(), units.end(), [&](const UnitUse& u) {
+      return u.sliced && op.weights && (*op.weights == u.weights_forward || *op.weights == u.weights_backward);
+    });
+    return found == units.end() ? nullptr : &*found;
+  };
+  std::vector<Op> gathers, out;   // of each user, in order
+  for (const Op& op : ops) {
+    const UnitUse* use = use_of(op);
+    if (use == nullptr) continue;
+    gathers.push_back(gather_op(b, *use, *op.weights));
+    gathers.back().acquire = b.slice_pool();
+    gathers.back().recomputed = op.recomputed;
+  }
+  if (gathers.empty()) return;
+  // As with_prefetch places those of layers.
+  const auto depth = static_cast<std::size_t>(b.context().prefetch_depth);
+  std::size_t issued = 0, used = 0;
+  for (Op& op : ops) {
+    const bool uses = use_of(op) != nullptr;
+    for (const std::size_t ahead = std::min(gathers.size(), used + depth + (uses ? 1 : 0)); issued < ahead; ++issued)
+      out.push_back(std::move(gathers[issued]));
+    if (uses) {
+      op.release = b.slice_pool();
+      ++used;
+    }
+    out.push_back(std::move(op));
+  }
+  ops = std::move(out);
+}
+
+void reduce_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops) {
+  std::vector<Op> out;
+  const auto append = [&out](std::vector<Op> more) { std::move(more.begin(), more.end(), std::back_inserter(out)); };
+  for (Op& op : ops) {
+    const auto use = std::find_if(units.begin(), units.end(), [&](const UnitUse& u) { return u.sliced && u.parts && op.gradients == u.gradient; });
+    if (use != units.end()) append(zero_part_ops(b, *use));
+    out.push_back(std::move(op));
+    if (use == units.end()) continue;
+    append(sync_ops(b, *use, 0));
+  }
+  ops = std::move(out);
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,51 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "plan/lowering/lower_parts.h"
+
+namespace orrery::plan {
+
+using model::SegmentKind;
+
+namespace {
+
+bool is_product(SegmentKind kind) {
+  return kind == SegmentKind::kQkv || kind == SegmentKind::kProjection || kind == SegmentKind::kMlpIn || kind == SegmentKind::kMlpOut ||
+         kind == SegmentKind::kExpertIn || kind == SegmentKind::kExpertOut;
+}
+
+/// The last of `ops` that reads `r`; null when none does.
+Op* last_reader(std::vector<Op>& ops, const BufferRef& r) {
+  const auto found = std::find_if(ops.rbegin(), ops.rend(), [&](const Op& op) { return std::find(op.reads.begin(), op.reads.end(), r) != op.reads.end(); });
+  return found == ops.rend() ? nullptr : &*found;
+}
+
+}  // namespace
+
+void split_backward(Builder& b, LayerPair& pair) {
+  for (Op& op : pair.backward) {
+    for (const BufferRef& r : op.updates)
+      ORRERY_CHECK(last_reader(pair.weight, r) == nullptr, "'{}' changes what a weight gradient is to read", op.name);
+    if (op.kind != OpKind::kCompute || op.phase != Phase::kBG || !is_product(b.program().segments[op.segment].kind)) continue;
+    Op weight = op;
+    weight.phase = Phase::kG;
+    weight.weights.reset();
+    weight.writes.clear();
+    weight.updates.clear();
+    weight.frees.clear();
+    weight.acquire.reset();
+    weight.release.reset();
+    pair.weight.push_back(std::move(weight));
+    op.phase = Phase::kB;
+    op.gradients.reset();
+    op.reads.resize(1);   // the gradient of its output; the input is for the weights only
+  }
+  for (Op& op : pair.backward)
+    std::erase_if(op.frees, [&](const BufferRef& r) {
+      Op* reader = last_reader(pair.weight, r);
+      if (reader != nullptr) reader->frees.push_back(r);
+      return reader != nullptr;
+    });
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,120 @@
+#include "plan/program/memory.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "model/segment.h"
+
+namespace orrery::plan {
+
+namespace {
+
+/// What a template does to memory when no send that touches its streams is under way.
+struct Effect {
+  TemplateMemory memory;
+  std::array<std::int64_t, kBufferCategories> delta{};  // by BufferCategory
+  std::vector<std::int64_t> transients;                 // [operation] bytes alive while it runs
+  unsigned streams = 0;                                 // bits
+  bool leaves_in_flight = false;                        // frees with an exchange
+};
+
+Effect effect_of(const Program& program, const Template& t) {
+  Effect e;
+  const auto change = [&](const BufferRef& r, std::int64_t sign) {
+    const BufferDecl& buffer = program.buffers[r.buffer];
+    e.delta[static_cast<std::size_t>(buffer.category)] += sign * buffer.bytes();
+    e.memory.delta_bytes += sign * buffer.bytes();
+  };
+  for (const Op& op : t.ops) {
+    for (const BufferRef& w : op.writes) change(w, 1);
+    e.transients.push_back(op.kind == OpKind::kCompute ? model::work(program.segments[op.segment], op.phase).transient_bytes : 0);
+    e.memory.peak_bytes = std::max(e.memory.peak_bytes, e.memory.delta_bytes + e.transients.back());
+    for (const BufferRef& f : op.frees) change(f, -1);
+    e.streams |= 1U << static_cast<unsigned>(op.stream);
+    e.leaves_in_flight = e.leaves_in_flight || (op.kind == OpKind::kExchange && !op.frees.empty());
+  }
+  return e;
+}
+
+/// Running account of one rank in issue order. A step calls a few templates thousands of times: sizes and effects are found once, and
+/// a call that cannot bring a new peak is not looked into.
+class Account {
+ public:
+  explicit Account(const Program& program) : program_(program) {
+    for (const BufferDecl& d : program.buffers) buffers_.push_back({d.bytes(), static_cast<std::size_t>(d.category)});
+    for (const Template& t : program.templates) effects_.push_back(effect_of(program, t));
+  }
+
+  StaticMemory run(const RankClass& rank_class) {
+    for (const auto& p : rank_class.persistent) add(p.buffer, 1);
+    m_.persistent_bytes = total_;
+    peak(0, -1);
+    for_each_call(rank_class, [&](TemplateId id, std::int32_t, std::int32_t) { call(id); });
+    return m_;
+  }
+
+ private:
+  void call(TemplateId id) {
+    const Effect& e = effects_[id.raw()];
+    const auto& ops = program_.templates[id].ops;
+    if (!e.leaves_in_flight && (e.streams & busy_) == 0 && total_ + e.memory.peak_bytes <= m_.peak_bytes) {
+      for (std::size_t c = 0; c < alive_.size(); ++c) alive_[c] += e.delta[c];
+      total_ += e.memory.delta_bytes;
+      index_ += static_cast<std::int64_t>(ops.size());
+      return;
+    }
+    for (std::size_t i = 0; i < ops.size(); ++i) issue(ops[i], e.transients[i]);
+  }
+
+  void issue(const Op& op, std::int64_t transient) {
+    const auto stream = static_cast<std::size_t>(op.stream);
+    for (const BufferId id : in_flight_[stream]) add(id, -1);
+    in_flight_[stream].clear();
+    busy_ &= ~(1U << stream);
+    for (const BufferRef& w : op.writes) add(w.buffer, 1);
+    peak(transient, index_++);
+    for (const BufferRef& f : op.frees) {
+      if (op.kind != OpKind::kExchange) {
+        add(f.buffer, -1);
+        continue;
+      }
+      in_flight_[stream].push_back(f.buffer);
+      busy_ |= 1U << stream;
+    }
+  }
+
+  void add(BufferId id, std::int64_t sign) {
+    const Size& size = buffers_[id.raw()];
+    alive_[size.category] += sign * size.bytes;
+    total_ += sign * size.bytes;
+  }
+
+  void peak(std::int64_t transient, std::int64_t at) {
+    if (total_ + transient <= m_.peak_bytes) return;
+    m_.peak_bytes = total_ + transient;
+    m_.at_peak = alive_;
+    m_.at_peak[static_cast<std::size_t>(BufferCategory::kActivation)] += transient;
+    m_.peak_op = at;
+  }
+
+  struct Size {
+    std::int64_t bytes = 0;
+    std::size_t category = 0;
+  };
+  const Program& program_;
+  std::vector<Size> buffers_;
+  std::vector<Effect> effects_;                            // [template]
+  StaticMemory m_;
+  std::array<std::int64_t, kBufferCategories> alive_{};
+  std::int64_t total_ = 0, index_ = 0;
+  std::array<std::vector<BufferId>, kStreams> in_flight_;  // freed by a send that may still be under way
+  unsigned busy_ = 0;                                      // streams with some, bits
+};
+
+}  // namespace
+
+StaticMemory static_memory(const Program& program, const RankClass& rank_class) { return Account(program).run(rank_class); }
+
+TemplateMemory template_memory(const Program& program, TemplateId id) { return effect_of(program, program.templates[id]).memory; }
+
+}  // namespace orrery::plan

@@ -1,0 +1,163 @@
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "plan/program/plan.h"
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr std::string_view kSchema = "orrery.plan/1";
+
+constexpr base::Named<Schedule> kSchedules[] = {{"gpipe", Schedule::kGPipe},
+                                                {"1f1b", Schedule::k1F1B},
+                                                {"interleaved", Schedule::kInterleaved},
+                                                {"zb-h1", Schedule::kZeroBubbleH1}};
+constexpr base::Named<ContextKind> kContexts[] = {{"ring", ContextKind::kRing}, {"ulysses", ContextKind::kUlysses}};
+constexpr base::Named<ShardedOperators> kOperators[] = {
+    {"all", ShardedOperators::kAll}, {"attention", ShardedOperators::kAttention}, {"mlp", ShardedOperators::kMlp}};
+constexpr base::Named<Recompute> kRecomputes[] = {
+    {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
+constexpr base::Named<GradReduce> kGradReduces[] = {{"step", GradReduce::kStep},
+                                                    {"micro_batch", GradReduce::kMicroBatch}};
+constexpr base::Named<model::Precision> kPrecisions[] = {{"fp32", model::Precision::kFloat32},
+                                                         {"bf16", model::Precision::kBFloat16}};
+
+template <class E, std::size_t n>
+std::string name_of(const base::Named<E> (&table)[n], E value) {
+  for (const auto& row : table) {
+    if (row.value == value) return std::string(row.name);
+  }
+  return "";
+}
+
+/// Fields of rarer dimensions stand only where they differ from their default.
+base::Json strategy_json(const LayerStrategy& s) {
+  base::Json json = {{"tp", s.tp},
+                     {"dp", s.dp},
+                     {"zero", s.zero},
+                     {"sequence_parallel", s.sequence_parallel},
+                     {"recompute", name_of(kRecomputes, s.recompute)},
+                     {"grad_reduce", name_of(kGradReduces, s.grad_reduce)}};
+  const LayerStrategy plain;
+  if (s.cp != plain.cp) json["cp"] = s.cp;
+  if (s.context != plain.context) json["context"] = name_of(kContexts, s.context);
+  if (s.ep != plain.ep) json["ep"] = s.ep;
+  if (s.shard != plain.shard) json["shard"] = s.shard;
+  if (s.operators != plain.operators) json["operators"] = name_of(kOperators, s.operators);
+  if (s.slices != plain.slices) json["slices"] = s.slices;
+  if (s.strided != plain.strided) json["strided"] = s.strided;
+  return json;
+}
+
+int read_degree(base::Reader& r, std::string_view key) {
+  return static_cast<int>(r.required_int(key, {1, kMaxWorldSize}));
+}
+
+LayerStrategy read_strategy(const base::Node& node, std::string what, base::ErrorSink& sink) {
+  base::Reader r(node, std::move(what), sink);
+  LayerStrategy s;
+  s.tp = read_degree(r, "tp");
+  s.dp = read_degree(r, "dp");
+  s.zero = static_cast<int>(r.required_int("zero", {0, 3}));
+  s.sequence_parallel = r.required_bool("sequence_parallel");
+  s.recompute = r.required_enum("recompute", kRecomputes);
+  s.grad_reduce = r.required_enum("grad_reduce", kGradReduces);
+  const auto degree = [&](std::string_view key, int& value, std::int64_t least) {
+    if (const auto given = r.optional_int(key, {least, kMaxWorldSize})) value = static_cast<int>(*given);
+  };
+  degree("cp", s.cp, 1);
+  degree("ep", s.ep, 1);
+  degree("shard", s.shard, 0);
+  degree("slices", s.slices, 1);
+  s.context = r.optional_enum("context", kContexts).value_or(s.context);
+  s.operators = r.optional_enum("operators", kOperators).value_or(s.operators);
+  s.strided = r.optional_bool("strided").value_or(s.strided);
+  r.finish();
+  return s;
+}
+
+Stage read_stage(const base::Node& node, std::size_t index, base::ErrorSink& sink) {
+  base::Reader r(node, fmt::format("stage {}", index), sink);
+  Stage stage;
+  std::int64_t layers = 0;
+  for (const base::Node& item : r.required_list("runs")) {
+    base::Reader run(item, fmt::format("run {} of stage {}", stage.runs.size(), index), sink);
+    LayerRun layer_run;
+    layer_run.count = read_degree(run, "count");
+    layer_run.strategy =
+        read_strategy(run.required_object("strategy"), fmt::format("strategy in stage {}", index), sink);
+    run.finish();
+    stage.runs.push_back(layer_run);
+    layers += layer_run.count;
+  }
+  if (layers > kMaxWorldSize) r.error("runs", base::ErrorCode::kOutOfRange, "{} layers in one stage", layers);
+  r.finish();
+  return stage;
+}
+
+}  // namespace
+
+base::Json to_json(const Plan& plan) {
+  const Plan p = canonical(plan);
+  base::Json stages = base::Json::array();
+  for (const Stage& stage : p.stages) {
+    base::Json runs = base::Json::array();
+    for (const LayerRun& run : stage.runs) {
+      runs.push_back({{"count", run.count}, {"strategy", strategy_json(run.strategy)}});
+    }
+    stages.push_back({{"runs", std::move(runs)}});
+  }
+  base::Json json = {{"schema", kSchema},
+          {"model", p.model},
+          {"model_fingerprint", p.model_fingerprint},
+          {"cluster", p.cluster},
+          {"hosts", p.hosts},
+          {"precision", name_of(kPrecisions, p.precision)},
+          {"sequence", p.sequence},
+          {"global_batch", p.global_batch},
+          {"micro_batches", p.micro_batches},
+          {"schedule", name_of(kSchedules, p.schedule)},
+          {"prefetch_depth", p.prefetch_depth},
+          {"vocabulary", strategy_json(p.vocabulary)},
+          {"stages", std::move(stages)}};
+  if (p.virtual_stages != 1) json["virtual_stages"] = p.virtual_stages;
+  return json;
+}
+
+base::Result<Plan> read_plan(const base::Node& root) {
+  base::ErrorSink sink;
+  base::Reader r(root, "plan", sink);
+  Plan p;
+  const std::string schema = r.required_string("schema");
+  if (sink.ok() && schema != kSchema) {
+    return base::fail_at(r.span("schema"), base::ErrorCode::kUnsupported, "schema '{}' is not '{}'", schema, kSchema);
+  }
+  p.model = r.required_string("model");
+  p.model_fingerprint = r.required_string("model_fingerprint");
+  p.cluster = r.required_string("cluster");
+  p.hosts = read_degree(r, "hosts");
+  p.precision = r.required_enum("precision", kPrecisions);
+  constexpr std::int64_t kLarge = std::int64_t{1} << 32;
+  p.sequence = r.required_int("sequence", {1, kLarge});
+  p.global_batch = r.required_int("global_batch", {1, kLarge});
+  p.micro_batches = r.required_int("micro_batches", {1, kLarge});
+  p.schedule = r.required_enum("schedule", kSchedules);
+  p.virtual_stages = static_cast<int>(r.optional_int("virtual_stages", {1, kMaxWorldSize}).value_or(1));
+  p.prefetch_depth = static_cast<int>(r.required_int("prefetch_depth", {0, 1024}));
+  p.vocabulary = read_strategy(r.required_object("vocabulary"), "vocabulary", sink);
+  for (const base::Node& stage : r.required_list("stages")) {
+    p.stages.push_back(read_stage(stage, p.stages.size(), sink));
+  }
+  if (sink.ok() && p.stages.empty()) r.error("stages", base::ErrorCode::kOutOfRange, "a plan has at least one stage");
+  r.finish();
+  return sink.result(canonical(std::move(p)));
+}
+
+base::Result<Plan> load_plan(const std::string& path) {
+  TRY(const base::Node root, base::Node::parse_file(path));
+  return read_plan(root);
+}
+
+}  // namespace orrery::plan

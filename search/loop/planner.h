@@ -1,0 +1,67 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "costmodel/closed_form/closed_form.h"
+#include "costmodel/cost_model.h"
+#include "plan/program/plan.h"
+#include "search/proof/certificate.h"
+#include "search/space/space.h"
+#include "search/status.h"
+#include "sim/simulate.h"
+
+namespace orrery::search {
+
+struct Progress {
+  std::uint64_t done = 0, total = 0;  // (pp, micro-batches, schedule, vocabulary) problems
+  std::int64_t incumbent_ps = 0, bound_ps = 0;
+};
+
+struct PlanRequest {
+  std::string cluster;  // as the user said it: goes into the plan
+  int hosts = 1;
+  std::int64_t memory_bytes = 0;  // per device; 0: the device's own
+  std::int64_t global_batch = 0;
+  int top = 8;  // candidates that the simulator evaluates
+  int threads = 1;
+  std::uint64_t max_states =
+      0;  // effort limit in dynamic-program states; 0: none. Reached: status kBudget with its gap
+  Space space;
+  bool relax = true;  // infeasible: look for relaxations
+  bool multipliers = true;  // the certificate states its multipliers
+  std::function<void(const Progress&)> on_progress;  // may be empty
+};
+
+struct Candidate {
+  plan::Plan plan;
+  std::int64_t closed_form_ps = 0;
+  sim::SimReport report;
+};
+
+/// A way out of infeasibility, smallest change first.
+struct Relaxation {
+  std::string change;             // "memory 36 GiB → 41.3 GiB", "recompute=full", "16 devices"
+  std::int64_t memory_bytes = 0;  // needed per device
+  std::int64_t step_time_ps = 0;  // predicted with it; 0 unknown
+};
+
+struct PlanAnswer {
+  Status status = Status::kInfeasible;
+  std::vector<Candidate> candidates;  // simulated, fastest first; [0] is the answer
+  Certificate certificate;
+  std::vector<Pruned> pruned;
+  std::uint64_t states = 0;    // dynamic-program states
+  std::uint64_t problems = 0;  // (pp, m, schedule, vocabulary) problems solved or pruned
+  int order_changes = 0;       // pairs of the top k that simulation put the other way round
+  // infeasible:
+  std::int64_t shortfall_bytes = 0;  // least peak over the space minus the limit; 0: no strategy divides model and batch
+  std::vector<Relaxation> relaxations;
+};
+
+/// Exact search. Errors are wrong inputs only; "nothing fits" is an answer.
+base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanRequest& request);
+
+}  // namespace orrery::search

@@ -1,0 +1,100 @@
+#include "search/loop/relaxations.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "topologies/topology.h"
+
+namespace orrery::search {
+namespace {
+
+std::string gib(std::int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
+
+/// Enough for a good plan; nothing here is proved optimal.
+constexpr std::uint64_t kEffort = 200'000;
+
+/// A good plan of a changed request, simulated; nothing when it does not fit either.
+base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost, PlanRequest request,
+                                                std::int64_t budget, std::string change) {
+  request.top = 1;
+  request.on_progress = nullptr;
+  request.multipliers = false;
+  request.max_states = kEffort;
+  TRY(const LoopResult loops, run_loops(cost, request, budget));
+  if (loops.finalists.empty()) return std::nullopt;
+  TRY(const Evaluated evaluated, evaluate(cost, loops.finalists, 1));
+  const std::int64_t peak = std::ranges::max(loops.finalists.front().stage_peak_bytes);
+  return Relaxation{std::move(change), peak + cost.context_bytes(), evaluated.candidates.front().report.step_time_ps};
+}
+
+/// The least memory that some plan needs, with the time of the best plan there.
+base::Result<Relaxation> more_memory(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget,
+                                     const LoopResult& loops) {
+  const std::int64_t needed = loops.least_peak_bytes + cost.context_bytes();
+  const std::string change = fmt::format("memory {} → {}", gib(budget + cost.context_bytes()), gib(needed));
+  TRY(std::optional<Relaxation> best, attempt(cost, request, loops.least_peak_bytes, change));
+  if (best) {
+    best->memory_bytes = needed;
+    return *best;
+  }
+  TRY(const Evaluated evaluated, evaluate(cost, {loops.smallest}, 1));
+  return Relaxation{change, needed, evaluated.candidates.front().report.step_time_ps};
+}
+
+/// Twice the hosts, priced from the datasheet: a profile of this cluster says nothing of the larger one, so only the
+/// memory counts.
+base::Result<std::optional<Relaxation>> more_devices(const costmodel::CostModel& cost, const PlanRequest& request,
+                                                     std::int64_t budget) {
+  const auto hosts = 2 * cost.topology().hosts();
+  auto topology = topologies::catalog_topology(request.cluster, hosts);
+  if (!topology) return std::nullopt;  // not a catalog cluster, or without a fabric
+  const std::string change = fmt::format("{} devices", topology->device_count());
+  auto larger = costmodel::CostModel::make(cost.model(), *std::move(topology), std::nullopt, cost.options());
+  if (!larger) return std::nullopt;
+  PlanRequest wider = request;
+  wider.hosts = static_cast<int>(hosts);
+  TRY(std::optional<Relaxation> found, attempt(*larger, wider, budget, change));
+  if (found) found->memory_bytes += cost.context_bytes() - larger->context_bytes();
+  if (found && cost.compute_origin() != costmodel::Origin::kDatasheet) found->step_time_ps = 0;
+  return found;
+}
+
+}  // namespace
+
+base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& cost, const PlanRequest& request,
+                                                    std::int64_t budget_bytes, const LoopResult& loops) {
+  std::vector<Relaxation> result;
+  const auto try_space = [&](const char* change, auto&& widen) -> base::Result<void> {
+    PlanRequest wider = request;
+    widen(wider.space);
+    TRY(std::optional<Relaxation> found, attempt(cost, wider, budget_bytes, change));
+    if (found) result.push_back(*std::move(found));
+    return {};
+  };
+  const Space& space = request.space;
+  if (!space.recompute_full) TRY_VOID(try_space("recompute=full", [](Space& s) { s.recompute_full = true; }));
+  if (!space.zero3) TRY_VOID(try_space("zero 3", [](Space& s) { s.zero3 = true; }));
+  if (!space.tensor || space.fix_tp) {
+    TRY_VOID(try_space("any tensor-parallel degree", [](Space& s) {
+      s.tensor = s.sequence_parallel = true;
+      s.fix_tp.reset();
+    }));
+  }
+  if (!space.pipeline || space.fix_pp) {
+    TRY_VOID(try_space("any pipeline degree", [](Space& s) {
+      s.pipeline = true;
+      s.fix_pp.reset();
+    }));
+  }
+  if (space.fix_micro_batches)
+    TRY_VOID(try_space("any number of micro-batches", [](Space& s) { s.fix_micro_batches.reset(); }));
+  if (loops.least_peak_bytes < kForbidden) {
+    TRY(Relaxation memory, more_memory(cost, request, budget_bytes, loops));
+    result.push_back(std::move(memory));
+  }
+  TRY(std::optional<Relaxation> devices, more_devices(cost, request, budget_bytes));
+  if (devices) result.push_back(*std::move(devices));
+  return result;
+}
+
+}  // namespace orrery::search

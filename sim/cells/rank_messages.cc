@@ -1,0 +1,126 @@
+#include "sim/cells/rank_messages.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+
+namespace orrery::sim {
+namespace {
+
+std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+bool by_link(const costmodel::LinkLoad& a, const costmodel::LinkLoad& b) { return a.link < b.link; }
+
+}  // namespace
+
+RankMessages::RankMessages(const plan::Program& program, const costmodel::CostModel& cost, const PreparedStep& step)
+    : program_(program), cost_(cost) {
+  for (const PreparedClass& k : step.classes) {
+    for (const PricedOp& priced : k.ops) {
+      if (priced.op == nullptr) continue;
+      if (priced.kind == plan::OpKind::kCollective) add_collective(*k.rank_class, *priced.op);
+      if (priced.kind != plan::OpKind::kExchange) continue;
+      for (const plan::Leg& leg : priced.op->legs) {
+        if (leg.send) add_exchange(*k.rank_class, *priced.op, leg);
+      }
+    }
+  }
+  for (Message& message : messages_) finish(message);
+}
+
+RankMessages::Kind RankMessages::kind_of(const plan::Op& op) const {
+  const plan::Group& group = program_.groups[op.group];
+  return {static_cast<int>(op.collective), group.size, group.stride, op.bytes, static_cast<int>(op.stream), 0};
+}
+
+RankMessages::Kind RankMessages::kind_of(const plan::Op& op, const plan::Leg& leg) const {
+  return {-1, 0, leg.peer_offset, program_.buffers[leg.buffer.buffer].bytes(), static_cast<int>(op.stream),
+          static_cast<int>(&leg - op.legs.data())};
+}
+
+std::uint32_t RankMessages::number_of(const Kind& kind) {
+  return kinds_.try_emplace(kind, static_cast<std::uint32_t>(kinds_.size())).first->second;
+}
+
+void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& op) {
+  const plan::Group& group = program_.groups[op.group];
+  const std::uint32_t kind = number_of(kind_of(op));
+  const costmodel::Transfer whole = cost_.collective(op.collective, group, op.bytes, stage.first_rank, stage.count);
+  const bool pairs = op.collective == plan::Collective::kAllToAll && group.size > 1;
+  for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
+    const auto fresh = static_cast<std::uint32_t>(messages_.size());
+    const std::uint32_t at = index_.try_emplace({kind, static_cast<std::uint32_t>(group.base(rank))}, fresh).first->second;
+    if (at == fresh) messages_.push_back({.kind = kind, .ranks = {}, .transfer = {}, .pairs = pairs ? group.size - 1 : 1});
+    Message& message = messages_[at];
+    const auto member = static_cast<std::uint32_t>(rank);
+    if (std::find(message.ranks.begin(), message.ranks.end(), member) != message.ranks.end()) continue;
+    message.ranks.push_back(member);
+    costmodel::Transfer part = cost_.collective(op.collective, group, op.bytes, rank, 1);
+    if (pairs) {
+      part.links.clear();
+      for (int i = 0; i < group.size; ++i) {
+        for (const topologies::LinkId link : cost_.topology().route(member, static_cast<std::uint32_t>(group.base(rank) + i * group.stride))) {
+          part.links.push_back({link, 1});
+        }
+      }
+    }
+    add_part(message, part, whole);
+  }
+}
+
+void RankMessages::add_exchange(const plan::RankClass& stage, const plan::Op& op, const plan::Leg& leg) {
+  const Kind key = kind_of(op, leg);
+  const std::uint32_t kind = number_of(key);
+  const std::int64_t bytes = program_.buffers[leg.buffer.buffer].bytes();
+  const costmodel::Transfer whole = cost_.exchange(stage.first_rank, stage.count, leg.peer_offset, bytes);
+  for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
+    const auto fresh = static_cast<std::uint32_t>(messages_.size());
+    if (!index_.try_emplace({kind, static_cast<std::uint32_t>(rank)}, fresh).second) continue;
+    messages_.push_back({.kind = kind, .exchange = true, .ranks = {static_cast<std::uint32_t>(rank)}, .transfer = {}});
+    if (leg.peer_offset != 0) messages_.back().ranks.push_back(static_cast<std::uint32_t>(rank + leg.peer_offset));
+    add_part(messages_.back(), cost_.exchange(rank, 1, leg.peer_offset, bytes), whole);
+  }
+}
+
+/// Adds what one rank sends. A link that the stage's measured rate exceeds carries no load of ours (costmodel/collectives/collectives.h).
+void RankMessages::add_part(Message& message, const costmodel::Transfer& part, const costmodel::Transfer& stage) {
+  costmodel::Transfer& t = message.transfer;
+  t.latency_ps = std::max(t.latency_ps, part.latency_ps);
+  t.wire_bytes = part.wire_bytes;
+  if (part.rate_cap > 0) t.rate_cap = t.rate_cap > 0 ? std::min(t.rate_cap, part.rate_cap) : part.rate_cap;
+  for (const costmodel::LinkLoad& load : part.links) {
+    if (std::binary_search(stage.links.begin(), stage.links.end(), load, by_link)) t.links.push_back(load);
+  }
+}
+
+/// Adds up the flows of each link, and finds the rate alone.
+void RankMessages::finish(Message& message) {
+  costmodel::Transfer& t = message.transfer;
+  std::sort(t.links.begin(), t.links.end(), by_link);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < t.links.size();) {
+    costmodel::LinkLoad sum{t.links[i].link, 0};
+    for (; i < t.links.size() && t.links[i].link == sum.link; ++i) sum.flows += t.links[i].flows;
+    sum.flows = ceil_divide(sum.flows, message.pairs);
+    t.links[kept++] = sum;
+  }
+  t.links.resize(kept);
+  t.bytes_per_second = t.rate_cap > 0 ? t.rate_cap : std::numeric_limits<std::int64_t>::max();
+  for (const costmodel::LinkLoad& load : t.links) {
+    const std::int64_t share = cost_.topology().link(load.link).bytes_per_second / load.flows;
+    t.bytes_per_second = std::min(t.bytes_per_second, std::max<std::int64_t>(share, 1));
+  }
+}
+
+std::uint32_t RankMessages::collective(const plan::Op& op, std::uint32_t rank) const {
+  const auto base = static_cast<std::uint32_t>(program_.groups[op.group].base(static_cast<int>(rank)));
+  return index_.at({kinds_.at(kind_of(op)), base});
+}
+
+std::uint32_t RankMessages::exchange(const plan::Op& op, std::size_t leg, std::uint32_t rank) const {
+  return index_.at({kinds_.at(kind_of(op, op.legs[leg])), rank});
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,139 @@
+#include "sim/report/step_report.h"
+
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "plan/program/memory.h"
+
+namespace orrery::sim {
+namespace {
+
+std::string category_of(const plan::Program& program, const plan::Op& op) {
+  switch (op.kind) {
+    case plan::OpKind::kCompute: return std::string(model::to_string(program.segments[op.segment].kind));
+    case plan::OpKind::kCollective: return std::string(model::to_string(op.collective));
+    case plan::OpKind::kExchange: return "exchange";
+  }
+  ORRERY_CHECK(false, "kind out of range");
+}
+
+std::int64_t bytes_of(const plan::Program& program, const plan::Op& op) {
+  std::int64_t bytes = op.kind == plan::OpKind::kCollective ? op.bytes : 0;
+  for (const plan::Leg& leg : op.legs) bytes += program.buffers[leg.buffer.buffer].bytes();
+  return bytes;
+}
+
+void add_spans(const plan::Program& program, const PreparedClass& k, const ClassOutcome& out, int rank, plan::Timeline& timeline) {
+  for (std::uint32_t i = 0; i < k.op_count(); ++i) {
+    const plan::OpInstance& instance = k.expansion.ops[i];
+    const plan::Op& op = *instance.op;
+    plan::Span span;
+    span.rank = rank;
+    span.stream = op.stream;
+    span.name = op.name;
+    span.category = category_of(program, op);
+    if (op.kind == plan::OpKind::kCompute) span.phase = model::to_string(op.phase);
+    span.layer = instance.layer;
+    span.micro_batch = instance.micro_batch;
+    span.template_id = instance.source.raw();
+    span.template_index = instance.index;
+    span.start_ps = out.start_ps[i];
+    span.duration_ps = out.end_ps[i] - out.start_ps[i];
+    span.bytes = bytes_of(program, op);
+    timeline.spans.push_back(std::move(span));
+  }
+}
+
+StageReport stage_report(const plan::Program& program, const PreparedClass& k, const ClassOutcome& out, std::int64_t context_bytes) {
+  const plan::StaticMemory memory = plan::static_memory(program, *k.rank_class);
+  StageReport s;
+  s.parts = out.parts;
+  s.busy_compute_ps = out.busy_compute_ps;
+  s.exposed_tensor_ps = out.exposed_ps[static_cast<std::size_t>(Activity::kTensor)];
+  s.exposed_data_ps = out.exposed_ps[static_cast<std::size_t>(Activity::kData)];
+  s.exposed_pipeline_ps = out.exposed_ps[static_cast<std::size_t>(Activity::kPipeline)];
+  s.idle_ps = out.idle_ps;
+  s.recompute_ps = out.recompute_ps;
+  s.optimizer_ps = out.optimizer_ps;
+  s.peak_memory_bytes = memory.peak_bytes + context_bytes;
+  s.memory_at_peak = memory.at_peak;
+  s.timeline_peak_bytes = out.peak_bytes + context_bytes;
+  return s;
+}
+
+/// Shares of the step, averages over ranks, and rates. MFU = 3 x forward matmul FLOPs of the batch / (step x peak x ranks).
+void add_totals(const plan::Program& program, const costmodel::CostModel& cost, const FinishedStep& finished, SimReport& report) {
+  if (report.step_time_ps <= 0) return;
+  const double step_s = static_cast<double>(report.step_time_ps) / 1e12;
+  const auto batch = static_cast<double>(program.global_batch);
+  report.samples_per_s = batch / step_s;
+  report.tokens_per_s = batch * static_cast<double>(program.sequence) / step_s;
+  report.mfu = 3.0 * program.spec.forward_matmul_flops(program.sequence) * batch / (step_s * cost.peak().raw() * program.world_size);
+  double ranks = 0, idle = 0, exposed = 0;
+  for (std::size_t c = 0; c < finished.ranks_alike.size(); ++c) {
+    const ClassOutcome& out = finished.outcome.classes[c];
+    const auto n = static_cast<double>(finished.ranks_alike[c]);
+    ranks += n;
+    idle += n * static_cast<double>(out.idle_ps);
+    exposed += n * static_cast<double>(std::accumulate(out.exposed_ps.begin(), out.exposed_ps.end(), std::int64_t{0}));
+  }
+  const double rank_time = ranks * static_cast<double>(report.step_time_ps);
+  report.bubble_fraction = idle / rank_time;
+  report.exposed_communication_fraction = exposed / rank_time;
+}
+
+plan::Timeline timeline_of(const plan::Program& program, const FinishedStep& finished, std::int64_t context_bytes) {
+  plan::Timeline t;
+  t.origin = "predicted";
+  t.model = program.model;
+  t.plan_fingerprint = program.plan_fingerprint;
+  t.program_fingerprint = program.fingerprint();
+  t.step_time_ps = finished.outcome.step_ps;
+  for (std::size_t s = 0; s < finished.shown.size(); ++s) {
+    const ClassOutcome& out = finished.outcome.classes[finished.shown[s]];
+    add_spans(program, finished.step.classes[finished.shown[s]], out, finished.rank[s], t);
+    for (const auto& [at, bytes] : out.memory) t.memory.push_back({finished.rank[s], at, bytes + context_bytes});
+  }
+  return t;
+}
+
+}  // namespace
+
+base::Result<void> check_fits(const plan::Program& program, const costmodel::CostModel& cost) {
+  if (static_cast<std::int64_t>(program.world_size) > static_cast<std::int64_t>(cost.topology().device_count())) {
+    return base::fail(base::ErrorCode::kInconsistent, "the program needs {} devices and cluster '{}' has {}", program.world_size,
+                      cost.topology().name(), cost.topology().device_count());
+  }
+  if (program.precision != cost.options().precision) {
+    return base::fail(base::ErrorCode::kInconsistent, "the program computes in {} and the prices are for {}", model::to_string(program.precision),
+                      model::to_string(cost.options().precision));
+  }
+  return {};
+}
+
+SimReport step_report(const plan::Program& program, const costmodel::CostModel& cost, const FinishedStep& finished, const SimOptions& options) {
+  SimReport report;
+  report.step_time_ps = finished.outcome.step_ps;
+  report.events = finished.outcome.events;
+  for (const std::uint32_t c : finished.shown) {
+    report.stages.push_back(stage_report(program, finished.step.classes[c], finished.outcome.classes[c], cost.context_bytes()));
+  }
+  add_totals(program, cost, finished, report);
+  if (options.picture) report.picture = picture_of(program, finished.step, finished.outcome, finished.network, finished.shown);
+  if (options.timeline) report.timeline = timeline_of(program, finished, cost.context_bytes());
+  return report;
+}
+
+void add_times(const ClassOutcome& outcome, base::Fingerprint& fingerprint) {
+  std::vector<std::int64_t> times;
+  times.reserve(2 * outcome.start_ps.size());
+  for (std::size_t i = 0; i < outcome.start_ps.size(); ++i) {
+    times.push_back(outcome.start_ps[i]);
+    times.push_back(outcome.end_ps[i]);
+  }
+  fingerprint.add(times);
+}
+
+}  // namespace orrery::sim

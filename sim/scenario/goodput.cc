@@ -1,0 +1,104 @@
+#include "sim/scenario/goodput.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+namespace orrery::sim {
+
+using base::Seconds;
+
+namespace {
+
+void check(const FailureModel& m) {
+  ORRERY_CHECK(m.job_mtbf.raw() > 0 && m.checkpoint.raw() > 0 && m.restart.raw() >= 0, "failures every {} s, checkpoints of {} s, restarts of {} s", m.job_mtbf.raw(),
+               m.checkpoint.raw(), m.restart.raw());
+}
+
+/// Half the sum of two squared standard normals is exponential with mean 1: no logarithm of the C library.
+double exponential(base::Rng& rng) {
+  const double a = rng.normal(), b = rng.normal();
+  return (a * a + b * b) / 2;
+}
+
+}  // namespace
+
+Seconds young_interval(const FailureModel& m) {
+  check(m);
+  return Seconds(std::sqrt(2 * m.checkpoint.raw() * m.job_mtbf.raw()));
+}
+
+Seconds daly_interval(const FailureModel& m) {
+  check(m);
+  const double x = m.checkpoint.raw() / (2 * m.job_mtbf.raw());
+  if (x >= 1) return m.job_mtbf;
+  return Seconds(young_interval(m).raw() * (1 + std::sqrt(x) / 3 + x / 9) - m.checkpoint.raw());
+}
+
+Seconds best_interval(const FailureModel& m) {
+  check(m);
+  // In units of M: e^(x + c) (1 - x) falls from e^c > 1 at 0 to 0 at 1.
+  const double c = m.checkpoint.raw() / m.job_mtbf.raw();
+  double low = 0, high = 1;
+  for (int i = 0; i < 100; ++i) {
+    const double x = (low + high) / 2;
+    // Its logarithm, which stays exact where c is tiny or large.
+    if (x + c + std::log1p(-x) > 0) low = x;
+    else high = x;
+  }
+  return Seconds(high * m.job_mtbf.raw());
+}
+
+double goodput(const FailureModel& m, Seconds interval) {
+  check(m);
+  ORRERY_CHECK(interval.raw() > 0, "an interval of {} s", interval.raw());
+  const double mean = m.job_mtbf.raw();
+  return interval.raw() / (mean * std::exp(m.restart.raw() / mean) * std::expm1((interval.raw() + m.checkpoint.raw()) / mean));
+}
+
+TrainingRun simulate_run(const FailureModel& m, Seconds interval, Seconds work, std::uint64_t seed, std::int64_t most_failures) {
+  check(m);
+  ORRERY_CHECK(interval.raw() > 0, "an interval of {} s", interval.raw());
+  base::Rng rng(seed);
+  TrainingRun run;
+  double wall = 0, done = 0, next_failure = m.job_mtbf.raw() * exponential(rng);
+  bool restarting = false;
+  while (done < work.raw()) {
+    const double part = std::min(interval.raw(), work.raw() - done);
+    const double end = wall + (restarting ? m.restart.raw() : part + m.checkpoint.raw());
+    if (end <= next_failure) {
+      if (!restarting) done += part;
+      wall = end;
+      restarting = false;
+      continue;
+    }
+    wall = next_failure;
+    next_failure += m.job_mtbf.raw() * exponential(rng);
+    restarting = true;
+    if (++run.failures < most_failures) continue;
+    run.finished = false;
+    break;
+  }
+  run.wall = Seconds(wall);
+  return run;
+}
+
+std::vector<double> goodput_samples(const FailureModel& m, Seconds interval, Seconds work, std::uint64_t seed, int runs) {
+  std::vector<double> samples;
+  for (int i = 0; i < runs; ++i) {
+    const TrainingRun run = simulate_run(m, interval, work, base::derive(seed, static_cast<std::uint64_t>(i)));
+    samples.push_back(run.finished ? work.raw() / run.wall.raw() : 0);
+  }
+  std::sort(samples.begin(), samples.end());
+  return samples;
+}
+
+double percentile(const std::vector<double>& ascending, double p) {
+  ORRERY_CHECK(!ascending.empty() && p > 0 && p <= 100, "percentile {} of {} samples", p, ascending.size());
+  const auto rank = static_cast<std::size_t>(std::ceil(p / 100 * static_cast<double>(ascending.size())));
+  return ascending[std::max<std::size_t>(rank, 1) - 1];
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,292 @@
+#include "sim/step/prepared_step.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "plan/program/stream_refs.h"
+#include "sim/network/class_loads.h"
+
+namespace orrery::sim {
+namespace {
+
+using plan::Stream;
+
+std::uint8_t pair_of(Stream stream) {
+  switch (stream) {
+    case Stream::kForwardSend:
+    case Stream::kForwardReceive: return static_cast<std::uint8_t>(Stream::kForwardSend);
+    case Stream::kBackwardSend:
+    case Stream::kBackwardReceive: return static_cast<std::uint8_t>(Stream::kBackwardSend);
+    case Stream::kCompute:
+    case Stream::kTensor:
+    case Stream::kData:
+    case Stream::kHost: return static_cast<std::uint8_t>(stream);
+  }
+  ORRERY_CHECK(false, "stream out of range");
+}
+
+Activity activity_of(const plan::Op& op) {
+  if (op.kind == plan::OpKind::kCompute) return Activity::kCompute;
+  switch (op.stream) {
+    case Stream::kCompute:
+    case Stream::kTensor: return Activity::kTensor;
+    case Stream::kData:
+    case Stream::kHost: return Activity::kData;
+    case Stream::kForwardSend:
+    case Stream::kForwardReceive:
+    case Stream::kBackwardSend:
+    case Stream::kBackwardReceive: return Activity::kPipeline;
+  }
+  ORRERY_CHECK(false, "stream out of range");
+}
+
+/// A group names the dimension it serves; what no group tells apart, the stream does. An exchange on the tensor stream is ring attention's.
+TimePart communication_part(const plan::Program& program, const plan::Op& op) {
+  const std::string_view group = op.kind == plan::OpKind::kCollective ? std::string_view(program.groups[op.group].name) : std::string_view();
+  if (group.starts_with("context")) return TimePart::kContext;
+  if (group.starts_with("expert")) return op.stream == Stream::kData ? TimePart::kData : TimePart::kExpert;
+  switch (activity_of(op)) {
+    case Activity::kTensor: return op.kind == plan::OpKind::kExchange ? TimePart::kContext : TimePart::kTensor;
+    case Activity::kData: return TimePart::kData;
+    case Activity::kPipeline: return TimePart::kPipeline;
+    case Activity::kCompute: break;
+  }
+  ORRERY_CHECK(false, "'{}' computes", op.name);
+}
+
+bool updates_state(model::SegmentKind kind) {
+  return kind == model::SegmentKind::kAdamW || kind == model::SegmentKind::kZeroGradient;
+}
+
+TimePart part_of(const plan::Program& program, const plan::Op& op) {
+  if (op.kind != plan::OpKind::kCompute) return communication_part(program, op);
+  if (updates_state(program.segments[op.segment].kind)) return TimePart::kOptimizer;
+  if (op.recomputed) return TimePart::kRecompute;
+  const bool sums_gradients = program.segments[op.segment].kind == model::SegmentKind::kAccumulate;
+  return op.phase == plan::Phase::kF && !sums_gradients ? TimePart::kForward : TimePart::kBackward;
+}
+
+/// Parts of one operation that run over the same links at once: ring legs of several classes, in parallel.
+costmodel::Transfer joined(costmodel::Transfer a, const costmodel::Transfer& b) {
+  a.latency_ps = std::max(a.latency_ps, b.latency_ps);
+  a.wire_bytes = std::max(a.wire_bytes, b.wire_bytes);
+  a.bytes_per_second = std::min(a.bytes_per_second, b.bytes_per_second);
+  for (const auto& load : b.links) {
+    const auto at = std::find_if(a.links.begin(), a.links.end(), [&](const auto& l) { return l.link == load.link; });
+    if (at == a.links.end()) a.links.push_back(load);
+    else at->flows += load.flows;
+  }
+  return a;
+}
+
+class Preparation {
+ public:
+  Preparation(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network, bool fold)
+      : program_(program), cost_(cost), network_(network), loads_(program, cost, fold), stream_refs_(program), segment_ps_(program.segments.size() * kPhases, -1) {
+    for (const plan::Template& t : program.templates) {
+      offsets_.push_back(template_ops_);
+      template_ops_ += static_cast<std::uint32_t>(t.ops.size());
+    }
+    for (std::uint32_t c = 0; c < program.classes.size(); ++c) class_at_.emplace(program.classes[c].first_rank, c);
+  }
+
+  base::Result<PreparedStep> run() {
+    step_.classes.resize(program_.classes.size());
+    for (std::uint32_t c = 0; c < step_.classes.size(); ++c) prepare_class(c);
+    for (std::size_t i = 0; i < step_.crossings.size(); ++i) {
+      step_.crossings[i].transfer = network_.add(crossing_transfers_[i], lane(step_.crossings[i].classes.front(), step_.crossings[i].stream, 0));
+    }
+    network_.freeze();
+    return sink_.result(std::move(step_));
+  }
+
+ private:
+  static constexpr std::size_t kPhases = 4;
+  static constexpr std::uint32_t kLegLanes = 64;
+
+  /// Two transfers of one lane never run at once.
+  [[nodiscard]] static std::uint32_t lane(std::uint32_t c, std::uint8_t stream, std::uint32_t leg) {
+    ORRERY_CHECK(leg < kLegLanes, "{} legs in one exchange", leg);
+    return (c * plan::kStreams + stream) * kLegLanes + leg;
+  }
+
+  void prepare_class(std::uint32_t c) {
+    PreparedClass& k = step_.classes[c];
+    k.rank_class = &program_.classes[c];
+    k.expansion = plan::expand(program_, *k.rank_class, stream_refs_);
+    k.ops.resize(template_ops_);
+    const auto n = static_cast<std::uint32_t>(k.expansion.ops.size());
+    k.priced.resize(n);
+    k.next.resize(n);
+    k.first.fill(kNone);
+    collectives_.clear();
+    for (std::uint32_t i = n; i-- > 0;) {
+      const plan::OpInstance& instance = k.expansion.ops[i];
+      const auto stream = static_cast<std::size_t>(instance.op->stream);
+      k.next[i] = std::exchange(k.first[stream], i);
+      k.priced[i] = offsets_[instance.source.raw()] + instance.index;
+      if (k.ops[k.priced[i]].op == nullptr) k.ops[k.priced[i]] = price(c, instance);
+    }
+    k.lifetimes = lifetimes(program_, *k.rank_class, k.expansion);
+    k.expansion.frees = {};  // lifetimes has them
+    k.expansion.free_users = {};
+  }
+
+  PricedOp price(std::uint32_t c, const plan::OpInstance& instance) {
+    const plan::Op& op = *instance.op;
+    PricedOp p;
+    p.op = &op;
+    p.kind = op.kind;
+    p.stream = static_cast<std::uint8_t>(op.stream);
+    p.activity = activity_of(op);
+    p.part = part_of(program_, op);
+    p.written_bytes = stream_refs_.written_bytes(instance);
+    p.freed_bytes = stream_refs_.freed_bytes(instance);
+    switch (op.kind) {
+      case plan::OpKind::kCompute: {
+        const model::SegmentShape& shape = program_.segments[op.segment];
+        p.compute_ps = segment_ps(op.segment, op.phase);
+        p.transient_bytes = model::work(shape, op.phase).transient_bytes;
+        p.optimizer = updates_state(shape.kind);
+        p.recomputed = op.recomputed;
+        break;
+      }
+      case plan::OpKind::kCollective: price_collective(c, op, p); break;
+      case plan::OpKind::kExchange: price_exchange(c, op, p); break;
+    }
+    return p;
+  }
+
+  std::int64_t segment_ps(plan::SegmentId segment, plan::Phase phase) {
+    std::int64_t& ps = segment_ps_[segment.raw() * kPhases + static_cast<std::size_t>(phase)];
+    if (ps < 0) ps = cost_.segment_ps(program_.segments[segment], phase);
+    return ps;
+  }
+
+  void price_collective(std::uint32_t c, const plan::Op& op, PricedOp& p) {
+    const plan::RankClass& k = program_.classes[c];
+    const plan::Group& group = program_.groups[op.group];
+    const std::vector<std::uint32_t> members = members_of(group, c);
+    if (std::find(members.begin(), members.end(), kNone) != members.end()) {
+      sink_.error({}, base::ErrorCode::kInconsistent, "'{}' of stage {}: group '{}' ({} ranks, {} apart) reaches beyond the world of {}",
+                  op.name, k.stage, group.name, group.size, group.stride, program_.world_size);
+      return;
+    }
+    if (members.size() > 1) {
+      p.crossing = crossing(c, op, group, members);
+      return;
+    }
+    for (const KnownCollective& known : collectives_) {
+      if (known.op == op.collective && known.group == group && known.bytes == op.bytes && known.stream == p.stream) {
+        p.transfer = known.transfer;
+        return;
+      }
+    }
+    p.transfer = network_.add(transfer(c, op, group), lane(c, p.stream, 0));
+    collectives_.push_back({op.collective, group, op.bytes, p.stream, p.transfer});
+  }
+
+  costmodel::Transfer transfer(std::uint32_t c, const plan::Op& op, const plan::Group& group) {
+    return cost_.communication().collective(op.collective, group, op.bytes, loads_.collective(op.collective, group, c));
+  }
+
+  /// Classes of the group of the class's first rank, ascending; kNone among them for ranks outside the world.
+  [[nodiscard]] std::vector<std::uint32_t> members_of(const plan::Group& group, std::uint32_t c) const {
+    const plan::RankClass& k = program_.classes[c];
+    const int first = group.base(k.first_rank), last = first + (group.size - 1) * group.stride;
+    if (first >= k.first_rank && last < k.first_rank + k.count) return {c};
+    std::vector<std::uint32_t> members;
+    for (int rank = first; rank <= last; rank += group.stride) members.push_back(class_at(rank));
+    std::sort(members.begin(), members.end());
+    members.erase(std::unique(members.begin(), members.end()), members.end());
+    return members;
+  }
+
+  std::uint32_t crossing(std::uint32_t c, const plan::Op& op, const plan::Group& group, const std::vector<std::uint32_t>& members) {
+    const auto stream = static_cast<std::uint8_t>(op.stream);
+    costmodel::Transfer part = transfer(c, op, group);
+    for (std::uint32_t i = 0; i < step_.crossings.size(); ++i) {
+      const Crossing& x = step_.crossings[i];
+      if (x.group == group && x.collective == op.collective && x.bytes == op.bytes && x.stream == stream && x.classes == members) {
+        crossing_transfers_[i] = joined(std::move(crossing_transfers_[i]), part);
+        return i;
+      }
+    }
+    step_.crossings.push_back({members, group, op.collective, op.bytes, stream, kNone});
+    crossing_transfers_.push_back(std::move(part));
+    return static_cast<std::uint32_t>(step_.crossings.size() - 1);
+  }
+
+  void price_exchange(std::uint32_t c, const plan::Op& op, PricedOp& p) {
+    const plan::RankClass& k = program_.classes[c];
+    p.first_leg = static_cast<std::uint32_t>(step_.legs.size());
+    p.legs = static_cast<std::uint32_t>(op.legs.size());
+    p.send_only = std::all_of(op.legs.begin(), op.legs.end(), [](const plan::Leg& l) { return l.send; });
+    for (std::uint32_t i = 0; i < p.legs; ++i) {
+      const plan::Leg& leg = op.legs[i];
+      const std::uint32_t peer = class_at(k.first_rank + leg.peer_offset);
+      if (peer == kNone || class_at(k.first_rank + k.count - 1 + leg.peer_offset) == kNone) {
+        sink_.error({}, base::ErrorCode::kInconsistent, "'{}' of stage {}: peer {:+} of its ranks lies outside the world of {}", op.name,
+                    k.stage, leg.peer_offset, program_.world_size);
+        step_.legs.emplace_back();
+        continue;
+      }
+      const Channel way = leg.send ? Channel{c, peer, pair_of(op.stream), leg.peer_offset}
+                                   : Channel{peer, c, pair_of(op.stream), -leg.peer_offset};
+      PricedLeg priced{.send = leg.send, .channel = channel(way)};
+      if (leg.send) {
+        const std::int64_t bytes = program_.buffers[leg.buffer.buffer].bytes();
+        costmodel::Transfer way_there = cost_.communication().exchange(leg.peer_offset, bytes, loads_.exchange(c, leg.peer_offset));
+        priced.transfer = network_.add(std::move(way_there), lane(c, p.stream, i));
+      }
+      step_.legs.push_back(priced);
+    }
+  }
+
+  [[nodiscard]] std::uint32_t class_at(int rank) const {
+    if (rank < 0 || rank >= program_.world_size) return kNone;
+    const auto after = class_at_.upper_bound(rank);
+    if (after == class_at_.begin()) return kNone;
+    const std::uint32_t c = std::prev(after)->second;
+    return rank < program_.classes[c].first_rank + program_.classes[c].count ? c : kNone;
+  }
+
+  std::uint32_t channel(const Channel& channel) {
+    const auto at = std::find(step_.channels.begin(), step_.channels.end(), channel);
+    const auto index = static_cast<std::uint32_t>(at - step_.channels.begin());
+    if (at == step_.channels.end()) step_.channels.push_back(channel);
+    return index;
+  }
+
+  struct KnownCollective {
+    plan::Collective op;
+    plan::Group group;
+    std::int64_t bytes = 0;
+    std::uint8_t stream = 0;
+    FlowNetwork::TransferIndex transfer = kNone;
+  };
+  const plan::Program& program_;
+  const costmodel::CostModel& cost_;
+  FlowNetwork& network_;
+  ClassLoads loads_;
+  plan::StreamRefs stream_refs_;
+  PreparedStep step_;
+  base::ErrorSink sink_;
+  std::vector<std::uint32_t> offsets_;               // [template] into PreparedClass::ops
+  std::uint32_t template_ops_ = 0;
+  std::map<int, std::uint32_t> class_at_;            // by first rank
+  std::vector<std::int64_t> segment_ps_;             // [segment * kPhases + phase], -1 unknown
+  std::vector<KnownCollective> collectives_;         // of the class at hand
+  std::vector<costmodel::Transfer> crossing_transfers_;
+};
+
+}  // namespace
+
+base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network, bool fold) {
+  return Preparation(program, cost, network, fold).run();
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,175 @@
+// Files to topologies: load, parse, and the catalog by name.
+#include <algorithm>
+#include <utility>
+
+#include "base/config.h"
+#include "base/data_dir.h"
+#include "base/text.h"
+#include "topologies/import/import.h"
+#include "topologies/import/local.h"
+#include "topologies/topology.h"
+#include "topologies/import/topology_file.h"
+
+namespace orrery::topologies {
+
+using base::ErrorCode;
+using base::Node;
+using base::Result;
+
+namespace {
+
+constexpr std::string_view kCatalogFolder = "topologies/catalog";
+constexpr std::string_view kExtension = ".yaml";
+constexpr std::string_view kLocal = "local";
+
+/// Catalog names of files: "dgx-a100" for dgx-a100.yaml, sorted.
+std::vector<std::string> file_names() {
+  std::vector<std::string> names;
+  for (const std::string& file : base::list_data_files(kCatalogFolder, kExtension)) {
+    names.push_back(file.substr(0, file.size() - kExtension.size()));
+  }
+  return names;
+}
+
+Result<std::filesystem::path> file_of(std::string_view name) {
+  return base::data_file(fmt::format("{}/{}{}", kCatalogFolder, name, kExtension));
+}
+
+bool names_file(std::string_view type) { return type.find('/') != std::string_view::npos || type.ends_with(kExtension); }
+
+/// The file of one host that a reference names: a catalog name, or a path from the folder of the file that refers.
+Result<TopologyFile> read_host(const HostReference& reference, const std::filesystem::path& folder) {
+  const auto refuse = [&](ErrorCode code, std::string message, std::string hint) -> Result<TopologyFile> {
+    base::Diagnostic fault{.code = code, .message = std::move(message), .where = reference.place, .hint = std::move(hint)};
+    return base::fail(std::move(fault));
+  };
+  std::filesystem::path path = folder / reference.type;
+  if (!names_file(reference.type)) {
+    const std::vector<std::string> names = file_names();
+    if (std::find(names.begin(), names.end(), reference.type) == names.end()) {
+      return refuse(ErrorCode::kNotFound, fmt::format("no topology '{}' in the catalog", reference.type),
+                    base::did_you_mean(reference.type, names, "topologies"));
+    }
+    TRY(path, file_of(reference.type));
+  }
+  TRY(const Node root, Node::parse_file(path));
+  TRY(TopologyFile file, read_topology_file(root));
+  if (!file.references.empty()) {
+    return refuse(ErrorCode::kUnsupported, fmt::format("'{}' does not describe a host itself", reference.type),
+                  "name the file that has the host's parts");
+  }
+  return file;
+}
+
+/// The file with every host it refers to; all faults of its references at once.
+Result<TopologyFile> complete(const Node& root, const std::filesystem::path& folder) {
+  TRY(TopologyFile file, read_topology_file(root));
+  base::ErrorSink sink;
+  for (const HostReference& reference : file.references) {
+    Result<TopologyFile> described = read_host(reference, folder);
+    if (described) {
+      add_host_kind(file, *described, reference.count);
+    } else {
+      for (base::Diagnostic& fault : described.error()) sink.add(std::move(fault));
+    }
+  }
+  return sink.result(std::move(file));
+}
+
+Result<CatalogEntry> read_entry(const std::string& name) {
+  TRY(const auto path, file_of(name));
+  TRY(const Node root, Node::parse_file(path));
+  TRY(const TopologyFile file, read_topology_file(root));
+  std::string source = file.source;
+  for (const HostReference& reference : file.references) source += (source.empty() ? "hosts of the catalog: " : ", ") + reference.type;
+  return CatalogEntry{name, file.description, std::move(source)};
+}
+
+/// Devices of all readable files; a user's own broken file must not hide the others.
+std::vector<DeviceModel> catalog_devices() {
+  std::vector<DeviceModel> models;
+  for (const std::string& file : file_names()) {
+    const auto path = file_of(file);
+    if (!path) continue;
+    const auto root = Node::parse_file(*path);
+    if (!root) continue;
+    const auto described = read_topology_file(*root);
+    if (described) models.insert(models.end(), described->models.begin(), described->models.end());
+  }
+  return models;
+}
+
+}  // namespace
+
+Result<DeviceModel> catalog_device_model(std::string_view name) {
+  std::vector<std::string> names;
+  for (DeviceModel& model : catalog_devices()) {
+    if (model.name == name) return std::move(model);
+    names.push_back(model.name);
+  }
+  base::Diagnostic fault = base::make_error(ErrorCode::kNotFound, "no device '{}' in the catalog's hosts", name);
+  fault.hint = base::did_you_mean(name, names, "devices");
+  if (fault.hint.empty()) fault.hint = "known devices: " + base::join(names, ", ");
+  return base::fail(std::move(fault));
+}
+
+std::vector<std::string> catalog_device_names() {
+  std::vector<std::string> names;
+  for (const DeviceModel& model : catalog_devices()) names.push_back(model.name);
+  return names;
+}
+
+Result<SlurmImport> slurm_hosts(const std::string& host) {
+  TRY(const TopologyFile file, read_host({.type = host, .count = 1, .place = {}}, std::filesystem::path()));
+  if (!file.fabric) return base::fail(ErrorCode::kInconsistent, "host '{}' has no fabric section, which says how fast its cards' cables are", host);
+  SlurmImport known;
+  known.host = host;
+  known.nics_per_host = 0;
+  for (const PartGroup& part : file.kinds.front().parts) known.nics_per_host += part.kind == VertexKind::kNic ? part.count : 0;
+  known.cable = *file.fabric;
+  return known;
+}
+
+Result<Topology> load_topology(const std::filesystem::path& path, uint32_t hosts) {
+  TRY(const Node root, Node::parse_file(path));
+  TRY(const TopologyFile file, complete(root, path.parent_path()));
+  return build_topology(file, hosts);
+}
+
+Result<Topology> parse_topology(std::string_view text, std::string_view name, uint32_t hosts) {
+  TRY(const Node root, Node::parse_text(text, name));
+  TRY(const TopologyFile file, complete(root, std::filesystem::path(name).parent_path()));
+  return build_topology(file, hosts);
+}
+
+Result<Topology> catalog_topology(std::string_view name, uint32_t hosts) {
+  if (name == kLocal) {
+    TRY(const LocalMachine machine, probe_local_machine());
+    return local_topology(machine, hosts);
+  }
+  std::vector<std::string> names = file_names();
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    names.emplace_back(kLocal);
+    base::Diagnostic fault = base::make_error(ErrorCode::kNotFound, "no topology '{}' in the catalog", name);
+    fault.hint = base::did_you_mean(name, names, "topologies");
+    return base::fail(std::move(fault));
+  }
+  TRY(const auto path, file_of(name));
+  return load_topology(path, hosts);
+}
+
+std::vector<CatalogEntry> list_catalog() {
+  std::vector<CatalogEntry> entries;
+  for (const std::string& name : file_names()) {
+    Result<CatalogEntry> entry = read_entry(name);
+    // A user's own broken file must not hide the others.
+    entries.push_back(entry ? *std::move(entry)
+                            : CatalogEntry{name, "cannot be read: " + to_string(entry.error().front()), ""});
+  }
+  entries.push_back(
+      {std::string(kLocal), "this machine's cores as devices, for execution on CPUs", std::string(kLocalSource)});
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return entries;
+}
+
+}  // namespace orrery::topologies

@@ -21,7 +21,9 @@ Result<T> located(Result<T> result, const SourceSpan& where) {
 }
 
 /// YAML allows a leading '+', our number parsers do not.
-std::string_view without_plus(std::string_view text) { return text.starts_with('+') ? text.substr(1) : text; }
+std::string_view without_plus(std::string_view text) {
+  return text.starts_with('+') ? text.substr(1) : text;
+}
 
 /// "010" is 8 to YAML 1.1 and 10 to YAML 1.2.
 bool has_leading_zero(std::string_view text) {
@@ -32,12 +34,15 @@ bool has_leading_zero(std::string_view text) {
 
 }  // namespace
 
-Node::Kind Node::kind() const { return document_ ? document_->entries[index_].kind : Kind::kAbsent; }
+Node::Kind Node::kind() const {
+  return document_ ? document_->entries[index_].kind : Kind::kAbsent;
+}
 
 bool Node::is_quoted() const { return is_scalar() && document_->entries[index_].quoted; }
 
 bool Node::is_number() const {
-  return is_scalar() && !is_quoted() && parse_real(without_plus(document_->entries[index_].text)).has_value();
+  return is_scalar() && !is_quoted() &&
+         parse_real(without_plus(document_->entries[index_].text)).has_value();
 }
 
 SourceSpan Node::span() const { return document_ ? document_->span(index_) : SourceSpan{}; }
@@ -51,7 +56,8 @@ std::size_t Node::size() const {
 std::vector<Node> Node::items() const {
   std::vector<Node> out;
   if (!is_list()) return out;
-  for (const std::uint32_t child : document_->entries[index_].children) out.push_back(Node(document_, child));
+  for (const std::uint32_t child : document_->entries[index_].children)
+    out.push_back(Node(document_, child));
   return out;
 }
 
@@ -60,7 +66,8 @@ std::vector<Node::Member> Node::members() const {
   if (!is_object()) return out;
   const auto& children = document_->entries[index_].children;
   for (std::size_t i = 0; i + 1 < children.size(); i += 2) {
-    out.push_back({document_->entries[children[i]].text, document_->span(children[i]), Node(document_, children[i + 1])});
+    out.push_back({document_->entries[children[i]].text, document_->span(children[i]),
+                   Node(document_, children[i + 1])});
   }
   return out;
 }
@@ -90,9 +97,11 @@ std::string Node::describe() const {
 }
 
 Result<std::int64_t> Node::as_int64(IntRange range) const {
-  if (!is_number()) return fail(error(ErrorCode::kWrongType, "expected an integer, found {}", describe()));
+  if (!is_number())
+    return fail(error(ErrorCode::kWrongType, "expected an integer, found {}", describe()));
   const std::string& text = document_->entries[index_].text;
-  if (has_leading_zero(text)) return fail(error(ErrorCode::kWrongType, "{} has a leading zero", describe()));
+  if (has_leading_zero(text))
+    return fail(error(ErrorCode::kWrongType, "{} has a leading zero", describe()));
   const auto value = parse_integer(without_plus(text));
   if (!value) {
     if (text.find_first_not_of("+-0123456789") != std::string::npos) {
@@ -100,17 +109,23 @@ Result<std::int64_t> Node::as_int64(IntRange range) const {
     }
     return fail(error(ErrorCode::kOutOfRange, "{} does not fit in 64 bits", describe()));
   }
-  if (*value < range.min) return fail(error(ErrorCode::kOutOfRange, "{} is less than {}", *value, range.min));
-  if (*value > range.max) return fail(error(ErrorCode::kOutOfRange, "{} is more than {}", *value, range.max));
+  if (*value < range.min)
+    return fail(error(ErrorCode::kOutOfRange, "{} is less than {}", *value, range.min));
+  if (*value > range.max)
+    return fail(error(ErrorCode::kOutOfRange, "{} is more than {}", *value, range.max));
   return *value;
 }
 
 Result<double> Node::as_double(DoubleRange range) const {
-  if (!is_scalar() || is_quoted()) return fail(error(ErrorCode::kWrongType, "expected a number, found {}", describe()));
+  if (!is_scalar() || is_quoted())
+    return fail(error(ErrorCode::kWrongType, "expected a number, found {}", describe()));
   const auto value = parse_real(without_plus(document_->entries[index_].text));
-  if (!value) return fail(error(ErrorCode::kWrongType, "expected a finite number, found {}", describe()));
-  if (*value < range.min) return fail(error(ErrorCode::kOutOfRange, "{} is less than {}", *value, range.min));
-  if (*value > range.max) return fail(error(ErrorCode::kOutOfRange, "{} is more than {}", *value, range.max));
+  if (!value)
+    return fail(error(ErrorCode::kWrongType, "expected a finite number, found {}", describe()));
+  if (*value < range.min)
+    return fail(error(ErrorCode::kOutOfRange, "{} is less than {}", *value, range.min));
+  if (*value > range.max)
+    return fail(error(ErrorCode::kOutOfRange, "{} is more than {}", *value, range.max));
   return *value;
 }
 
@@ -139,32 +154,38 @@ namespace {
 template <class Q>
 Result<Q> as_quantity(const Node& node, const std::string* text, std::string_view dimension,
                       Result<Q> (*parse)(std::string_view)) {
-  if (text == nullptr) return fail(node.error(ErrorCode::kWrongType, "expected a {}, found {}", dimension, node.describe()));
+  if (text == nullptr)
+    return fail(
+        node.error(ErrorCode::kWrongType, "expected a {}, found {}", dimension, node.describe()));
   return located(parse(*text), node.span());
 }
 
 template <class Q>
 Result<Q> positive(Result<Q> value, const Node& node) {
-  if (value && !(value->raw() > 0)) return fail(node.error(ErrorCode::kOutOfRange, "{} is not more than zero", node.describe()));
+  if (value && !(value->raw() > 0))
+    return fail(node.error(ErrorCode::kOutOfRange, "{} is not more than zero", node.describe()));
   return value;
 }
 
 }  // namespace
 
 Result<Seconds> Node::as_seconds() const {
-  return as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr, "time", parse_seconds);
+  return as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr, "time",
+                     parse_seconds);
 }
 Result<Bytes> Node::as_bytes() const {
-  return as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr, "size", parse_bytes);
+  return as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr, "size",
+                     parse_bytes);
 }
 Result<BytesPerSecond> Node::as_bandwidth() const {
-  return positive(
-      as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr, "bandwidth", parse_bandwidth), *this);
+  return positive(as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr,
+                              "bandwidth", parse_bandwidth),
+                  *this);
 }
 Result<FlopsPerSecond> Node::as_flops_rate() const {
-  return positive(
-      as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr, "compute rate", parse_flops_rate),
-      *this);
+  return positive(as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr,
+                              "compute rate", parse_flops_rate),
+                  *this);
 }
 
 }  // namespace orrery::base

@@ -1,16 +1,19 @@
 #pragma once
-/// Strict reader of YAML and JSON files (JSON is read as YAML in flow style, so that every node knows its place).
+/// Strict reader of YAML and JSON files (JSON is read as YAML in flow style, so that every node
+/// knows its place).
 ///
-/// What is refused, each with file:line:column: duplicate keys, unknown keys, several documents, truncated text, tabs
-/// used as indentation, anchors, aliases, tags, a quoted "8" where a number is meant, a fraction where an integer is
-/// meant, numbers that overflow or are not finite, quantities without a unit. Files named *.json must be valid JSON.
+/// What is refused, each with file:line:column: duplicate keys, unknown keys, several documents,
+/// truncated text, tabs used as indentation, anchors, aliases, tags, a quoted "8" where a number is
+/// meant, a fraction where an integer is meant, numbers that overflow or are not finite, quantities
+/// without a unit. Files named *.json must be valid JSON.
 ///
 /// A reader reports every fault of a file:
 ///
 ///     Result<Link> read_link(const Node& node) {
 ///       ErrorSink sink;
 ///       Reader r(node, "link 'ib'", sink);
-///       Link link{.latency = r.required_seconds("latency"), .lanes = r.optional_int("lanes", {1, 64}).value_or(1)};
+///       Link link{.latency = r.required_seconds("latency"), .lanes = r.optional_int("lanes", {1,
+///       64}).value_or(1)};
 ///       r.finish();                          // unknown keys become faults, with "did you mean"
 ///       return sink.result(link);            // the link, or all the faults
 ///     }
@@ -51,15 +54,16 @@ struct Named {
   E value;
 };
 
-/// Value of a document: null, scalar, list or object. A small handle that shares ownership of an immutable tree; safe
-/// to copy and to read from several threads. A default-constructed Node is *absent*: the answer to a read that already
-/// failed; a Reader over it reports nothing more.
+/// Value of a document: null, scalar, list or object. A small handle that shares ownership of an
+/// immutable tree; safe to copy and to read from several threads. A default-constructed Node is
+/// *absent*: the answer to a read that already failed; a Reader over it reports nothing more.
 class Node {
  public:
   enum class Kind { kAbsent, kNull, kScalar, kList, kObject };
   struct Member;
 
-  /// Errors: kNotFound, kIo, kParse, kDuplicateKey, kUnsupported. All duplicate keys of a file are reported.
+  /// Errors: kNotFound, kIo, kParse, kDuplicateKey, kUnsupported. All duplicate keys of a file are
+  /// reported.
   [[nodiscard]] static Result<Node> parse_file(const std::filesystem::path& path);
   /// `name` stands for the file in diagnostics; JSON rules when it ends in ".json".
   [[nodiscard]] static Result<Node> parse_text(std::string_view text, std::string_view name);
@@ -85,21 +89,25 @@ class Node {
   /// Value of a key, if this is an object that has it.
   [[nodiscard]] std::optional<Node> find(std::string_view key) const;
 
-  /// Conversions of a scalar. Errors name the text and its place: kWrongType, kOutOfRange, kBadUnit.
+  /// Conversions of a scalar. Errors name the text and its place: kWrongType, kOutOfRange,
+  /// kBadUnit.
   [[nodiscard]] Result<std::int64_t> as_int64(IntRange range = {}) const;
   [[nodiscard]] Result<double> as_double(DoubleRange range = {}) const;  ///< integers are accepted
-  [[nodiscard]] Result<bool> as_bool() const;                           ///< true or false, nothing else
-  [[nodiscard]] Result<std::string> as_string() const;  ///< quoted, or plain text that is no number, bool or null
+  /// true or false, nothing else
+  [[nodiscard]] Result<bool> as_bool() const;
+  /// quoted, or plain text that is no number, bool or null
+  [[nodiscard]] Result<std::string> as_string() const;
   [[nodiscard]] Result<Seconds> as_seconds() const;
   [[nodiscard]] Result<Bytes> as_bytes() const;
-  [[nodiscard]] Result<BytesPerSecond> as_bandwidth() const;  ///< greater than zero
-  [[nodiscard]] Result<FlopsPerSecond> as_flops_rate() const; ///< greater than zero
+  [[nodiscard]] Result<BytesPerSecond> as_bandwidth() const;   ///< greater than zero
+  [[nodiscard]] Result<FlopsPerSecond> as_flops_rate() const;  ///< greater than zero
 
   /// "a list", "the number 8", "the text 'abc'", for diagnostics.
   [[nodiscard]] std::string describe() const;
   /// A fault at this node's place: `sink.add(node.error(ErrorCode::kInconsistent, "…"))`.
   template <class... Args>
-  [[nodiscard]] Diagnostic error(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) const {
+  [[nodiscard]] Diagnostic error(ErrorCode code, fmt::format_string<Args...> format,
+                                 Args&&... args) const {
     Diagnostic diagnostic = make_error(code, format, std::forward<Args>(args)...);
     diagnostic.where = span();
     return diagnostic;
@@ -118,13 +126,15 @@ struct Node::Member {
   Node value;
 };
 
-/// Reads one object by key and collects faults in `sink`. Each method states what it expects of the key:
+/// Reads one object by key and collects faults in `sink`. Each method states what it expects of the
+/// key:
 ///
 ///   required_x(key)  the value; when absent or wrong, a fault is added and T{} returned
-///   optional_x(key)  the value; nothing when absent or null; when wrong, a fault is added and nothing returned
+///   optional_x(key)  the value; nothing when absent or null; when wrong, a fault is added and
+///                    nothing returned
 ///
-/// `what` names the object in messages ("link 'ib'"). A node that is no object is one fault; reading on is silent.
-/// Node and sink must outlive the reader; not thread-safe.
+/// `what` names the object in messages ("link 'ib'"). A node that is no object is one fault;
+/// reading on is silent. Node and sink must outlive the reader; not thread-safe.
 class Reader {
  public:
   Reader(Node node, std::string what, ErrorSink& sink);
@@ -159,7 +169,8 @@ class Reader {
   Node required_node(std::string_view key);
   std::optional<Node> optional_node(std::string_view key);
 
-  /// One name of a table of `Named<E>` (array, span or vector). Unknown names are kBadValue with "did you mean".
+  /// One name of a table of `Named<E>` (array, span or vector). Unknown names are kBadValue with
+  /// "did you mean".
   template <class Table>
   auto required_enum(std::string_view key, const Table& table) {
     using E = decltype(std::begin(table)->value);
@@ -172,7 +183,9 @@ class Reader {
     std::vector<std::string> names;
     for (const auto& row : table) names.emplace_back(row.name);
     const auto index = name_index(key, names);
-    return index ? std::optional<E>((std::begin(table) + static_cast<std::ptrdiff_t>(*index))->value) : std::nullopt;
+    return index
+               ? std::optional<E>((std::begin(table) + static_cast<std::ptrdiff_t>(*index))->value)
+               : std::nullopt;
   }
 
   /// True when the key is there and not null. Does not count as reading it.
@@ -183,7 +196,8 @@ class Reader {
   [[nodiscard]] SourceSpan span(std::string_view key) const;
   /// Adds a fault at span(key).
   template <class... Args>
-  void error(std::string_view key, ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+  void error(std::string_view key, ErrorCode code, fmt::format_string<Args...> format,
+             Args&&... args) {
     sink_->error(span(key), code, format, std::forward<Args>(args)...);
   }
   [[nodiscard]] ErrorSink& sink() { return *sink_; }

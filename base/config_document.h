@@ -16,8 +16,9 @@ struct ConfigDocument {
     bool quoted = false;
     std::uint32_t line = 0;
     std::uint32_t column = 0;
-    std::string text = {};                     ///< scalars
-    std::vector<std::uint32_t> children = {};  ///< lists: entries; objects: key, value, key, value, …
+    std::string text = {};  ///< scalars
+    /// lists: entries; objects: key, value, key, value, …
+    std::vector<std::uint32_t> children = {};
   };
   std::string name;
   std::vector<Entry> entries;

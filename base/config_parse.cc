@@ -1,5 +1,6 @@
-// Text to tree: yaml-cpp's event stream into one flat array of nodes. The events carry what yaml-cpp's own tree loses
-// or hides (quoting, duplicate keys, further documents), and the flat array needs no recursion to free.
+// Text to tree: yaml-cpp's event stream into one flat array of nodes. The events carry what
+// yaml-cpp's own tree loses or hides (quoting, duplicate keys, further documents), and the flat
+// array needs no recursion to free.
 #include "base/config_document.h"
 
 #include <yaml-cpp/eventhandler.h>
@@ -21,7 +22,8 @@ constexpr std::uint32_t kMaxDepth = 200;
 
 SourceSpan place(const std::string& name, const YAML::Mark& mark) {
   if (mark.is_null()) return {name, 0, 0};
-  return {name, static_cast<std::uint32_t>(mark.line + 1), static_cast<std::uint32_t>(mark.column + 1)};
+  return {name, static_cast<std::uint32_t>(mark.line + 1),
+          static_cast<std::uint32_t>(mark.column + 1)};
 }
 
 /// Builds the tree and collects faults. An object's children alternate key, value.
@@ -36,7 +38,8 @@ class TreeBuilder : public YAML::EventHandler {
     append(mark, {.kind = Node::Kind::kNull});
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    sink_.error(place(document_.name, mark), ErrorCode::kUnsupported, "aliases are not supported; write the value out");
+    sink_.error(place(document_.name, mark), ErrorCode::kUnsupported,
+                "aliases are not supported; write the value out");
     append(mark, {.kind = Node::Kind::kNull});
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -89,15 +92,18 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void open(std::uint32_t index) {
     open_.push_back(index);
-    if (open_.size() > kMaxDepth) throw YAML::ParserException(YAML::Mark::null_mark(), "nested too deeply");
+    if (open_.size() > kMaxDepth)
+      throw YAML::ParserException(YAML::Mark::null_mark(), "nested too deeply");
   }
   void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) {
     if (anchor == YAML::NullAnchor) return;
-    sink_.error(place(document_.name, mark), ErrorCode::kUnsupported, "anchors are not supported; write the value out");
+    sink_.error(place(document_.name, mark), ErrorCode::kUnsupported,
+                "anchors are not supported; write the value out");
   }
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
     if (tag.empty() || tag == "?" || tag == "!") return;
-    sink_.error(place(document_.name, mark), ErrorCode::kUnsupported, "the tag '{}' is not supported", tag);
+    sink_.error(place(document_.name, mark), ErrorCode::kUnsupported,
+                "the tag '{}' is not supported", tag);
   }
   void check_keys(std::uint32_t object) {
     const auto& children = document_.entries[object].children;
@@ -111,10 +117,12 @@ class TreeBuilder : public YAML::EventHandler {
       }
       const auto [previous, fresh] = first.emplace(key.text, children[i]);
       if (fresh) continue;
-      Diagnostic duplicate = make_error(ErrorCode::kDuplicateKey, "key '{}' is stated twice", key.text);
+      Diagnostic duplicate =
+          make_error(ErrorCode::kDuplicateKey, "key '{}' is stated twice", key.text);
       duplicate.where = where;
       const SourceSpan earlier = document_.span(previous->second);
-      duplicate.notes.push_back(fmt::format("first stated at {}:{}:{}", earlier.file, earlier.line, earlier.column));
+      duplicate.notes.push_back(
+          fmt::format("first stated at {}:{}:{}", earlier.file, earlier.line, earlier.column));
       sink_.add(std::move(duplicate));
     }
   }
@@ -136,15 +144,19 @@ class AnyEvent : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
   void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
   void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
   void OnMapEnd() override {}
 };
 
-/// Tabs in the indentation of block YAML: yaml-cpp counts a tab as one column, an editor as eight, and the file then
-/// says something else than it shows. Flow text (JSON) does not depend on indentation.
+/// Tabs in the indentation of block YAML: yaml-cpp counts a tab as one column, an editor as eight,
+/// and the file then says something else than it shows. Flow text (JSON) does not depend on
+/// indentation.
 void refuse_tabs(std::string_view text, const std::string& name, ErrorSink& sink) {
   const std::size_t start = text.find_first_not_of(" \t\r\n");
   if (start == std::string_view::npos || text[start] == '{' || text[start] == '[') return;
@@ -153,7 +165,8 @@ void refuse_tabs(std::string_view text, const std::string& name, ErrorSink& sink
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view row = text.substr(begin, end - begin);
     const std::size_t indent = row.find_first_not_of(' ');
-    if (indent != std::string_view::npos && row[indent] == '\t' && row.find_first_not_of(" \t\r") != row.npos) {
+    if (indent != std::string_view::npos && row[indent] == '\t' &&
+        row.find_first_not_of(" \t\r") != row.npos) {
       sink.error({name, line, static_cast<std::uint32_t>(indent + 1)}, ErrorCode::kParse,
                  "tab in the indentation; use spaces");
     }
@@ -173,7 +186,8 @@ Result<Node> Node::parse_text(std::string_view text, std::string_view name) {
   document->name = std::string(name);
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // byte order mark of UTF-8
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
-    return fail_at({document->name, 0, 0}, ErrorCode::kParse, "not text: zero byte at offset {}", zero);
+    return fail_at({document->name, 0, 0}, ErrorCode::kParse, "not text: zero byte at offset {}",
+                   zero);
   }
   if (name.ends_with(".json")) TRY_VOID(parse_json(text, name));
 
@@ -189,17 +203,20 @@ Result<Node> Node::parse_text(std::string_view text, std::string_view name) {
     }
     AnyEvent rest;
     if (parser.HandleNextDocument(rest)) {
-      sink.error(place(document->name, rest.mark), ErrorCode::kParse, "a second document starts here; one file, one document");
+      sink.error(place(document->name, rest.mark), ErrorCode::kParse,
+                 "a second document starts here; one file, one document");
     }
   } catch (const YAML::Exception& error) {
     const auto open = builder.innermost_open();
-    const bool truncated = error.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW || error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;
+    const bool truncated = error.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW ||
+                           error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;
     if (open && truncated) {  // yaml-cpp's own place for these is not useful
       sink.error(document->span(*open), ErrorCode::kParse, "the {} that starts here is not closed",
                  document->entries[*open].kind == Kind::kList ? "list" : "object");
       return sink.result(Node());
     }
-    sink.error(place(document->name, error.mark), ErrorCode::kParse, "not valid YAML: {}", error.msg);
+    sink.error(place(document->name, error.mark), ErrorCode::kParse, "not valid YAML: {}",
+               error.msg);
   }
   return sink.result(Node(std::move(document), 0));
 }

@@ -8,7 +8,8 @@ namespace orrery::base {
 Reader::Reader(Node node, std::string what, ErrorSink& sink)
     : node_(std::move(node)), what_(std::move(what)), sink_(&sink) {
   if (node_.kind() == Node::Kind::kAbsent || node_.is_object()) return;
-  sink_->add(node_.error(ErrorCode::kWrongType, "{} must be an object, found {}", what_, node_.describe()));
+  sink_->add(node_.error(ErrorCode::kWrongType, "{} must be an object, found {}", what_,
+                         node_.describe()));
   node_ = Node();
 }
 
@@ -20,7 +21,8 @@ std::optional<Node> Reader::lookup(std::string_view key) {
   return found;
 }
 
-/// Adds the fault when a required key is absent or null. An absent object is silent: its own fault was reported.
+/// Adds the fault when a required key is absent or null. An absent object is silent: its own fault
+/// was reported.
 bool Reader::require(std::string_view key) {
   if (lookup(key)) return true;
   if (node_.kind() != Node::Kind::kAbsent) {
@@ -39,26 +41,28 @@ std::optional<T> Reader::take(std::string_view key, Result<T> value) {
   return std::nullopt;
 }
 
-std::optional<std::size_t> Reader::name_index(std::string_view key, std::span<const std::string> names) {
+std::optional<std::size_t> Reader::name_index(std::string_view key,
+                                              std::span<const std::string> names) {
   const auto node = lookup(key);
   if (!node) return std::nullopt;
   const auto name = take(key, node->as_string());
   if (!name) return std::nullopt;
   const auto found = std::find(names.begin(), names.end(), *name);
   if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
-  Diagnostic unknown = node->error(ErrorCode::kBadValue, "'{}' of {}: unknown value '{}'", key, what_, *name);
+  Diagnostic unknown =
+      node->error(ErrorCode::kBadValue, "'{}' of {}: unknown value '{}'", key, what_, *name);
   unknown.hint = did_you_mean(*name, names, "values");
   sink_->add(std::move(unknown));
   return std::nullopt;
 }
 
-#define ORRERY_READ_(Type, name, conversion)                                       \
-  std::optional<Type> Reader::optional_##name(std::string_view key) {              \
-    const auto node = lookup(key);                                                 \
-    return node ? take(key, node->conversion()) : std::nullopt;                    \
-  }                                                                                \
-  Type Reader::required_##name(std::string_view key) {                             \
-    return require(key) ? optional_##name(key).value_or(Type{}) : Type{};          \
+#define ORRERY_READ_(Type, name, conversion)                              \
+  std::optional<Type> Reader::optional_##name(std::string_view key) {     \
+    const auto node = lookup(key);                                        \
+    return node ? take(key, node->conversion()) : std::nullopt;           \
+  }                                                                       \
+  Type Reader::required_##name(std::string_view key) {                    \
+    return require(key) ? optional_##name(key).value_or(Type{}) : Type{}; \
   }
 ORRERY_READ_(std::string, string, as_string)
 ORRERY_READ_(bool, bool, as_bool)
@@ -88,7 +92,8 @@ std::optional<std::vector<Node>> Reader::optional_list(std::string_view key) {
   const auto node = lookup(key);
   if (!node) return std::nullopt;
   if (node->is_list()) return node->items();
-  sink_->add(node->error(ErrorCode::kWrongType, "'{}' of {}: expected a list, found {}", key, what_, node->describe()));
+  sink_->add(node->error(ErrorCode::kWrongType, "'{}' of {}: expected a list, found {}", key, what_,
+                         node->describe()));
   return std::nullopt;
 }
 std::vector<Node> Reader::required_list(std::string_view key) {
@@ -97,24 +102,28 @@ std::vector<Node> Reader::required_list(std::string_view key) {
 
 std::vector<std::string> Reader::required_strings(std::string_view key) {
   std::vector<std::string> out;
-  for (const Node& node : required_list(key)) out.push_back(take(key, node.as_string()).value_or(""));
+  for (const Node& node : required_list(key))
+    out.push_back(take(key, node.as_string()).value_or(""));
   return out;
 }
 std::vector<std::int64_t> Reader::required_ints(std::string_view key, IntRange range) {
   std::vector<std::int64_t> out;
-  for (const Node& node : required_list(key)) out.push_back(take(key, node.as_int64(range)).value_or(0));
+  for (const Node& node : required_list(key))
+    out.push_back(take(key, node.as_int64(range)).value_or(0));
   return out;
 }
 std::vector<double> Reader::required_doubles(std::string_view key, DoubleRange range) {
   std::vector<double> out;
-  for (const Node& node : required_list(key)) out.push_back(take(key, node.as_double(range)).value_or(0.0));
+  for (const Node& node : required_list(key))
+    out.push_back(take(key, node.as_double(range)).value_or(0.0));
   return out;
 }
 
 std::optional<Node> Reader::optional_object(std::string_view key) {
   const auto node = lookup(key);
   if (!node || node->is_object()) return node;
-  sink_->add(node->error(ErrorCode::kWrongType, "'{}' of {}: expected an object, found {}", key, what_, node->describe()));
+  sink_->add(node->error(ErrorCode::kWrongType, "'{}' of {}: expected an object, found {}", key,
+                         what_, node->describe()));
   return std::nullopt;
 }
 Node Reader::required_object(std::string_view key) {
@@ -122,7 +131,9 @@ Node Reader::required_object(std::string_view key) {
 }
 
 std::optional<Node> Reader::optional_node(std::string_view key) { return lookup(key); }
-Node Reader::required_node(std::string_view key) { return require(key) ? lookup(key).value_or(Node()) : Node(); }
+Node Reader::required_node(std::string_view key) {
+  return require(key) ? lookup(key).value_or(Node()) : Node();
+}
 
 bool Reader::has(std::string_view key) const {
   const auto node = node_.find(key);
@@ -145,7 +156,8 @@ void Reader::finish() {
   const std::vector<std::string> known(known_.begin(), known_.end());
   for (const auto& member : node_.members()) {
     if (known_.contains(member.key)) continue;
-    Diagnostic unknown = make_error(ErrorCode::kUnknownKey, "unknown key '{}' in {}", member.key, what_);
+    Diagnostic unknown =
+        make_error(ErrorCode::kUnknownKey, "unknown key '{}' in {}", member.key, what_);
     unknown.where = member.key_span;
     unknown.hint = did_you_mean(member.key, known);
     sink_->add(std::move(unknown));

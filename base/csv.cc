@@ -23,11 +23,16 @@ class CsvReader {
   }
 
  private:
-  [[nodiscard]] std::uint32_t column() const { return static_cast<std::uint32_t>(at_ - line_begin_ + 1); }
+  [[nodiscard]] std::uint32_t column() const {
+    return static_cast<std::uint32_t>(at_ - line_begin_ + 1);
+  }
 
   void fault(std::uint32_t line, std::uint32_t column, std::string message, std::string hint) {
     if (record_.fault) return;  // what follows the first is guesswork
-    record_.fault = Diagnostic{.code = ErrorCode::kParse, .message = std::move(message), .where = {std::string(name_), line, column}, .hint = std::move(hint)};
+    record_.fault = Diagnostic{.code = ErrorCode::kParse,
+                               .message = std::move(message),
+                               .where = {std::string(name_), line, column},
+                               .hint = std::move(hint)};
   }
 
   void next_line(std::size_t begin) {
@@ -49,20 +54,25 @@ class CsvReader {
   void read_record() {
     for (;;) {
       record_.cells.push_back({.text = {}, .line = line_, .column = column()});
-      if (at_ < text_.size() && text_[at_] == '"') read_quoted(record_.cells.back());
-      else read_plain(record_.cells.back());
+      if (at_ < text_.size() && text_[at_] == '"')
+        read_quoted(record_.cells.back());
+      else
+        read_plain(record_.cells.back());
       if (at_ >= text_.size() || skip_line_end()) return;
       ++at_;  // the comma
     }
   }
 
   [[nodiscard]] bool at_end_of_cell() const {
-    return at_ >= text_.size() || text_[at_] == ',' || text_[at_] == '\n' || text_.substr(at_).starts_with("\r\n");
+    return at_ >= text_.size() || text_[at_] == ',' || text_[at_] == '\n' ||
+           text_.substr(at_).starts_with("\r\n");
   }
 
   void read_plain(CsvCell& cell) {
     for (; !at_end_of_cell(); ++at_) {
-      if (text_[at_] == '"') fault(line_, column(), "a quote inside a cell that does not begin with one", "put the whole cell in quotes, and double the quotes in it");
+      if (text_[at_] == '"')
+        fault(line_, column(), "a quote inside a cell that does not begin with one",
+              "put the whole cell in quotes, and double the quotes in it");
       cell.text += text_[at_];
     }
   }
@@ -76,13 +86,16 @@ class CsvReader {
           cell.text += '"';
           continue;
         }
-        if (!at_end_of_cell()) fault(line_, column(), "text after the closing quote of a cell", "double the quotes inside a quoted cell");
+        if (!at_end_of_cell())
+          fault(line_, column(), "text after the closing quote of a cell",
+                "double the quotes inside a quoted cell");
         return read_plain(cell);
       }
       cell.text += c;
       if (c == '\n') next_line(at_ + 1);
     }
-    fault(cell.line, cell.column, "a quoted cell that never ends", "close it with a quote, or double the quotes inside it");
+    fault(cell.line, cell.column, "a quoted cell that never ends",
+          "close it with a quote, or double the quotes inside it");
   }
 
   std::string_view text_, name_;
@@ -97,7 +110,8 @@ class CsvReader {
 Csv parse_csv(std::string_view text, std::string_view name) { return CsvReader(text, name).run(); }
 
 std::string csv_cell(std::string_view text) {
-  const bool spaced = !text.empty() && (text.front() == ' ' || text.back() == ' ' || text.front() == '\t' || text.back() == '\t');
+  const bool spaced = !text.empty() && (text.front() == ' ' || text.back() == ' ' ||
+                                        text.front() == '\t' || text.back() == '\t');
   if (!spaced && text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
   std::string quoted = "\"";
   for (const char c : text) {

@@ -1,11 +1,13 @@
 #pragma once
-/// Comma-separated values, read and written as RFC 4180 says, every cell with its place in the file.
+/// Comma-separated values, read and written as RFC 4180 says, every cell with its place in the
+/// file.
 ///
 ///     record = cell *("," cell)         one a line: LF or CRLF, the last one may be missing
 ///     cell   = *(any but " , CR LF)  |  " *(any but ", or "" for one) "
 ///
-/// Beyond the RFC: a UTF-8 byte order mark at the beginning is skipped, and so are lines without any character. A quoted cell may hold line
-/// breaks, and keeps them. The readers we know of lose the place of a cell, which a diagnostic needs.
+/// Beyond the RFC: a UTF-8 byte order mark at the beginning is skipped, and so are lines without
+/// any character. A quoted cell may hold line breaks, and keeps them. The readers we know of lose
+/// the place of a cell, which a diagnostic needs.
 
 #include <cstdint>
 #include <optional>
@@ -18,15 +20,16 @@
 namespace orrery::base {
 
 struct CsvCell {
-  std::string text = {};     ///< without the quotes around it
-  std::uint32_t line = 0;    ///< 1-based place of its first byte, the opening quote of a quoted one
+  std::string text = {};   ///< without the quotes around it
+  std::uint32_t line = 0;  ///< 1-based place of its first byte, the opening quote of a quoted one
   std::uint32_t column = 0;
 };
 
 struct CsvRecord {
   std::vector<CsvCell> cells = {};
   std::uint32_t line = 0;
-  std::optional<Diagnostic> fault = {};  ///< malformed: a quote where none may stand, or one that never closes
+  /// malformed: a quote where none may stand, or one that never closes
+  std::optional<Diagnostic> fault = {};
 };
 
 struct Csv {
@@ -34,11 +37,13 @@ struct Csv {
   std::string line_end = "\n";  ///< of the first line
 };
 
-/// Reads all records; the number of cells may differ between them. A malformed record carries its fault (kParse at line:column) and what could
-/// be read of it, the others are not touched by it. `name` stands for the file in diagnostics.
+/// Reads all records; the number of cells may differ between them. A malformed record carries its
+/// fault (kParse at line:column) and what could be read of it, the others are not touched by it.
+/// `name` stands for the file in diagnostics.
 [[nodiscard]] Csv parse_csv(std::string_view text, std::string_view name);
 
-/// The cell as it is written: in quotes where a comma, a quote, a line break, or white space at an end asks for them.
+/// The cell as it is written: in quotes where a comma, a quote, a line break, or white space at an
+/// end asks for them.
 [[nodiscard]] std::string csv_cell(std::string_view text);
 
 }  // namespace orrery::base

@@ -28,14 +28,16 @@ std::set<std::string> names_in(const fs::path& folder) {
 
 std::vector<fs::path> data_roots() {
   std::vector<fs::path> roots;
-  if (const char* from_environment = std::getenv("ORRERY_DATA"); from_environment != nullptr && *from_environment) {
+  if (const char* from_environment = std::getenv("ORRERY_DATA");
+      from_environment != nullptr && *from_environment) {
     roots.emplace_back(from_environment);
   }
   std::error_code error;
   if (const fs::path self = fs::read_symlink("/proc/self/exe", error); !error) {
     roots.push_back(self.parent_path().parent_path() / "share" / "orrery");
   }
-  if (constexpr std::string_view kSource = ORRERY_SOURCE_DIR; !kSource.empty()) roots.emplace_back(kSource);
+  if (constexpr std::string_view kSource = ORRERY_SOURCE_DIR; !kSource.empty())
+    roots.emplace_back(kSource);
   return roots;
 }
 

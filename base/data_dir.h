@@ -10,16 +10,17 @@
 
 namespace orrery::base {
 
-/// Places searched, in order: $ORRERY_DATA when set, <folder of the executable>/../share/orrery, the source tree this
-/// binary was built from.
+/// Places searched, in order: $ORRERY_DATA when set, <folder of the executable>/../share/orrery,
+/// the source tree this binary was built from.
 [[nodiscard]] std::vector<std::filesystem::path> data_roots();
 
 /// `data_file("topologies/catalog/dgx-a100.yaml")`: first root that has the file.
 /// Error: kNotFound, with a "did you mean" over the names in the same folder.
 [[nodiscard]] Result<std::filesystem::path> data_file(std::string_view relative);
 
-/// Names (without folder) of the files in a data folder whose extension is `extension` (".yaml"), over all roots,
-/// sorted, without duplicates. Empty when no root has the folder.
-[[nodiscard]] std::vector<std::string> list_data_files(std::string_view folder, std::string_view extension);
+/// Names (without folder) of the files in a data folder whose extension is `extension` (".yaml"),
+/// over all roots, sorted, without duplicates. Empty when no root has the folder.
+[[nodiscard]] std::vector<std::string> list_data_files(std::string_view folder,
+                                                       std::string_view extension);
 
 }  // namespace orrery::base

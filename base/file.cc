@@ -35,19 +35,24 @@ class Descriptor {
   int fd_;
 };
 
-tl::unexpected<Diagnostics> io_error(std::string_view action, ErrorCode refused, const fs::path& path, int error, std::string hint) {
+tl::unexpected<Diagnostics> io_error(std::string_view action, ErrorCode refused,
+                                     const fs::path& path, int error, std::string hint) {
   const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound : refused;
-  Diagnostic d = make_error(code, "cannot {} '{}': {}", action, path.string(), std::strerror(error));
+  Diagnostic d =
+      make_error(code, "cannot {} '{}': {}", action, path.string(), std::strerror(error));
   d.hint = std::move(hint);
   return fail(std::move(d));
 }
 
 /// Names like it in the same folder, or what kind of thing to name.
 tl::unexpected<Diagnostics> read_error(const fs::path& path, int error) {
-  if (error != ENOENT) return io_error("read", ErrorCode::kUnreadable, path, error, "name a regular file that this user may read");
+  if (error != ENOENT)
+    return io_error("read", ErrorCode::kUnreadable, path, error,
+                    "name a regular file that this user may read");
   std::vector<std::string> names;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(path.has_parent_path() ? path.parent_path() : fs::path("."), ignored))
+  for (const auto& entry :
+       fs::directory_iterator(path.has_parent_path() ? path.parent_path() : fs::path("."), ignored))
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   std::string hint = did_you_mean(path.filename().string(), names, "files there");
@@ -56,7 +61,8 @@ tl::unexpected<Diagnostics> read_error(const fs::path& path, int error) {
 }
 
 tl::unexpected<Diagnostics> write_error(const fs::path& path, int error) {
-  return io_error("write", ErrorCode::kIo, path, error, "name a file in a folder that exists and can be written");
+  return io_error("write", ErrorCode::kIo, path, error,
+                  "name a file in a folder that exists and can be written");
 }
 
 int write_all(int fd, std::string_view bytes) {
@@ -69,7 +75,8 @@ int write_all(int fd, std::string_view bytes) {
   return 0;
 }
 
-/// The mode a new file would get from open(2), which mkstemp(3) does not honour. An existing file keeps its own.
+/// The mode a new file would get from open(2), which mkstemp(3) does not honour. An existing file
+/// keeps its own.
 mode_t mode_for(const fs::path& path) {
   struct stat existing {};
   if (::stat(path.c_str(), &existing) == 0) return existing.st_mode & 07777;
@@ -85,7 +92,8 @@ Result<std::string> read_file(const fs::path& path) {
   if (!file.valid()) return read_error(path, errno);
   std::string out;
   struct stat info {};
-  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) out.reserve(static_cast<std::size_t>(info.st_size));
+  if (::fstat(file.get(), &info) == 0 && info.st_size > 0)
+    out.reserve(static_cast<std::size_t>(info.st_size));
   std::string chunk(1 << 16, '\0');
   for (;;) {
     const ssize_t n = ::read(file.get(), chunk.data(), chunk.size());
@@ -110,7 +118,8 @@ Result<void> write_file_atomic(const fs::path& path, std::string_view bytes) {
     ::unlink(temporary.c_str());
     return write_error(path, error);
   }
-  // Makes the rename itself durable; a file system that cannot flush a folder has still replaced the file.
+  // Makes the rename itself durable; a file system that cannot flush a folder has still replaced
+  // the file.
   const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.valid()) static_cast<void>(::fsync(directory.get()));
   return {};

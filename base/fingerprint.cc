@@ -29,7 +29,8 @@ Fingerprint::Fingerprint() : state_(std::make_unique<State>()) {
   static_cast<void>(XXH3_128bits_reset(&state_->xxh));
 }
 Fingerprint::~Fingerprint() = default;
-Fingerprint::Fingerprint(const Fingerprint& other) : state_(std::make_unique<State>(*other.state_)) {}
+Fingerprint::Fingerprint(const Fingerprint& other)
+    : state_(std::make_unique<State>(*other.state_)) {}
 Fingerprint& Fingerprint::operator=(const Fingerprint& other) {
   if (this != &other) state_ = std::make_unique<State>(*other.state_);
   return *this;
@@ -40,7 +41,8 @@ Fingerprint& Fingerprint::operator=(Fingerprint&&) noexcept = default;
 Fingerprint& Fingerprint::add_word(std::uint64_t word) {
   State& s = *state_;
   if (s.used == s.pending.size()) s.flush();
-  std::array<unsigned char, 8> bytes{};  // a copy of its own: written in place, each byte might be s.used
+  // a copy of its own: written in place, each byte might be s.used
+  std::array<unsigned char, 8> bytes{};
   for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<unsigned char>(word >> (8 * i));
   std::memcpy(s.pending.data() + s.used, bytes.data(), bytes.size());
   s.used += bytes.size();

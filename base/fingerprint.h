@@ -1,9 +1,10 @@
 #pragma once
-/// Fingerprint of a run or an input: 128 bits of XXH3 over canonical bytes, printed as 32 hexadecimal digits.
+/// Fingerprint of a run or an input: 128 bits of XXH3 over canonical bytes, printed as 32
+/// hexadecimal digits.
 ///
-/// Canonical: integers are 8 bytes little-endian, a text is its length (8 bytes) and its bytes, a double its IEEE bits
-/// with -0 as +0 and every NaN the same. So add("ab"), add("c") differs from add("a"), add("bc"), and the value is the
-/// same on every machine.
+/// Canonical: integers are 8 bytes little-endian, a text is its length (8 bytes) and its bytes, a
+/// double its IEEE bits with -0 as +0 and every NaN the same. So add("ab"), add("c") differs from
+/// add("a"), add("bc"), and the value is the same on every machine.
 
 #include <concepts>
 #include <cstdint>

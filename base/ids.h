@@ -21,7 +21,8 @@
 
 namespace orrery::base {
 
-/// Index of a Tag object, from 0. No arithmetic, no conversion to int: raw() only. Default-constructed = none.
+/// Index of a Tag object, from 0. No arithmetic, no conversion to int: raw() only.
+/// Default-constructed = none.
 template <class Tag>
 class Id {
  public:
@@ -47,8 +48,15 @@ class IdRange {
     constexpr iterator() = default;
     constexpr explicit iterator(std::uint32_t v) : v_(v) {}
     constexpr I operator*() const { return I(v_); }
-    constexpr iterator& operator++() { ++v_; return *this; }
-    constexpr iterator operator++(int) { iterator old = *this; ++v_; return old; }
+    constexpr iterator& operator++() {
+      ++v_;
+      return *this;
+    }
+    constexpr iterator operator++(int) {
+      iterator old = *this;
+      ++v_;
+      return old;
+    }
     constexpr bool operator==(const iterator&) const = default;
 
    private:
@@ -88,7 +96,9 @@ class IdVector {
   [[nodiscard]] bool contains(I i) const { return i.raw() < data_.size(); }
   [[nodiscard]] std::size_t size() const { return data_.size(); }
   [[nodiscard]] bool empty() const { return data_.empty(); }
-  [[nodiscard]] IdRange<I> ids() const { return IdRange<I>(static_cast<std::uint32_t>(data_.size())); }
+  [[nodiscard]] IdRange<I> ids() const {
+    return IdRange<I>(static_cast<std::uint32_t>(data_.size()));
+  }
   [[nodiscard]] auto begin() { return data_.begin(); }
   [[nodiscard]] auto end() { return data_.end(); }
   [[nodiscard]] auto begin() const { return data_.begin(); }
@@ -107,5 +117,7 @@ class IdVector {
 
 template <class Tag>
 struct std::hash<orrery::base::Id<Tag>> {
-  std::size_t operator()(orrery::base::Id<Tag> id) const noexcept { return std::hash<std::uint32_t>{}(id.raw()); }
+  std::size_t operator()(orrery::base::Id<Tag> id) const noexcept {
+    return std::hash<std::uint32_t>{}(id.raw());
+  }
 };

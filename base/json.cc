@@ -11,8 +11,9 @@ namespace {
 
 bool every_number_is_finite(const Json& node) {
   if (node.is_number_float()) return std::isfinite(node.get<double>());
-  return std::all_of(node.begin(), node.end(),
-                     [&](const Json& child) { return !node.is_structured() || every_number_is_finite(child); });
+  return std::all_of(node.begin(), node.end(), [&](const Json& child) {
+    return !node.is_structured() || every_number_is_finite(child);
+  });
 }
 
 std::string dump(const Json& document, int indent) {
@@ -21,7 +22,8 @@ std::string dump(const Json& document, int indent) {
   return document.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-/// The library says "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while …".
+/// The library says "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error
+/// while …".
 std::string_view after(std::string_view text, std::string_view mark) {
   const std::size_t at = text.find(mark);
   return at == std::string_view::npos ? text : text.substr(at + mark.size());
@@ -41,12 +43,15 @@ Result<Json> parse_json(std::string_view text, std::string_view name) {
     const std::size_t at = error.byte > 0 ? std::min(error.byte - 1, text.size()) : 0;
     const std::string_view before = text.substr(0, at);
     const std::size_t newline = before.rfind('\n');
-    const auto line = static_cast<std::uint32_t>(std::count(before.begin(), before.end(), '\n') + 1);
-    const auto column = static_cast<std::uint32_t>(newline == std::string_view::npos ? at + 1 : at - newline);
+    const auto line =
+        static_cast<std::uint32_t>(std::count(before.begin(), before.end(), '\n') + 1);
+    const auto column =
+        static_cast<std::uint32_t>(newline == std::string_view::npos ? at + 1 : at - newline);
     return fail_at({std::string(name), line, column}, ErrorCode::kParse, "not valid JSON: {}",
                    after(after(error.what(), "] "), ": "));
   } catch (const Json::out_of_range& error) {
-    return fail_at({std::string(name), 0, 0}, ErrorCode::kOutOfRange, "not valid JSON: {}", after(error.what(), "] "));
+    return fail_at({std::string(name), 0, 0}, ErrorCode::kOutOfRange, "not valid JSON: {}",
+                   after(error.what(), "] "));
   }
 }
 

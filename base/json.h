@@ -1,5 +1,6 @@
 #pragma once
-/// JSON documents that we write. To read a file that people wrote, use base/config.h, which knows lines and columns.
+/// JSON documents that we write. To read a file that people wrote, use base/config.h, which knows
+/// lines and columns.
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -12,14 +13,15 @@ namespace orrery::base {
 
 using Json = nlohmann::json;
 
-/// Canonical text: keys sorted, two spaces of indent, doubles as the shortest digits that read back equal, UTF-8, one
-/// newline at the end. Equal documents give equal bytes. @pre every number is finite (JSON has no other).
+/// Canonical text: keys sorted, two spaces of indent, doubles as the shortest digits that read back
+/// equal, UTF-8, one newline at the end. Equal documents give equal bytes. @pre every number is
+/// finite (JSON has no other).
 [[nodiscard]] std::string to_text(const Json& document);
 /// The same document on one line, without a newline (for lines of a log).
 [[nodiscard]] std::string to_line(const Json& document);
 
-/// Strict JSON; `name` is the file in diagnostics. Duplicate keys are not noticed here (base/config.h does).
-/// Error: kParse at line:column.
+/// Strict JSON; `name` is the file in diagnostics. Duplicate keys are not noticed here
+/// (base/config.h does). Error: kParse at line:column.
 [[nodiscard]] Result<Json> parse_json(std::string_view text, std::string_view name);
 
 /// read_file + parse_json.

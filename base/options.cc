@@ -15,8 +15,8 @@ namespace orrery::base {
 
 namespace po = boost::program_options;
 
-/// Fills an Options from the command's table and the arguments, collecting faults. Boost splits the command line;
-/// types, ranges and messages are ours.
+/// Fills an Options from the command's table and the arguments, collecting faults. Boost splits the
+/// command line; types, ranges and messages are ours.
 class OptionParser {
  public:
   explicit OptionParser(const CommandSpec& command) : command_(command) {}
@@ -32,13 +32,14 @@ class OptionParser {
   }
 
  private:
-  /// False when the line cannot be cut into options at all. What follows "--" is positional; "-h" is the only short
-  /// option, so that "--slack -1" has the value -1.
+  /// False when the line cannot be cut into options at all. What follows "--" is positional; "-h"
+  /// is the only short option, so that "--slack -1" has the value -1.
   bool split(std::span<const std::string> args) {
     po::options_description table;
     auto add = table.add_options();
     for (const auto& spec : command_.options) {
-      add(spec.name.c_str(), new po::untyped_value(spec.type == OptionType::kFlag));  // the table owns it
+      // the table owns it
+      add(spec.name.c_str(), new po::untyped_value(spec.type == OptionType::kFlag));
     }
     add("help", new po::untyped_value(true));
     using Style = po::command_line_style::style_t;
@@ -46,17 +47,23 @@ class OptionParser {
     const auto dashes = std::find(args.begin(), args.end(), "--");
     try {
       const auto parsed = po::command_line_parser(std::vector<std::string>(args.begin(), dashes))
-                              .options(table).style(style).allow_unregistered().run();
+                              .options(table)
+                              .style(style)
+                              .allow_unregistered()
+                              .run();
       for (const auto& option : parsed.options) take(option);
     } catch (const po::error_with_option_name& error) {
       usage(fmt::format("option '--{}' {}", trim_dashes(error.get_option_name()), reason(error)));
       return false;
     }
-    if (dashes != args.end()) positionals_.insert(positionals_.end(), std::next(dashes), args.end());
+    if (dashes != args.end())
+      positionals_.insert(positionals_.end(), std::next(dashes), args.end());
     return true;
   }
 
-  static std::string trim_dashes(std::string name) { return name.substr(std::min(name.find_first_not_of('-'), name.size())); }
+  static std::string trim_dashes(std::string name) {
+    return name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  }
   static std::string_view reason(const po::error_with_option_name& error) {
     if (const auto* syntax = dynamic_cast<const po::invalid_syntax*>(&error)) {
       switch (syntax->kind()) {
@@ -98,7 +105,8 @@ class OptionParser {
   }
 
   void unknown(const std::string& token) {
-    Diagnostic diagnostic = make_error(ErrorCode::kUsage, "unknown option '{}' of '{}'", token, command_.name);
+    Diagnostic diagnostic =
+        make_error(ErrorCode::kUsage, "unknown option '{}' of '{}'", token, command_.name);
     diagnostic.hint = did_you_mean(token, visible_names(), "options");
     sink_.add(std::move(diagnostic));
     skip_value_ = true;
@@ -125,7 +133,8 @@ class OptionParser {
       value.texts.push_back(spec.default_value);
     }
     if (!value.present) {
-      if (spec.required) usage(fmt::format("option '--{}' of '{}' is required", spec.name, command_.name));
+      if (spec.required)
+        usage(fmt::format("option '--{}' of '{}' is required", spec.name, command_.name));
       return;
     }
     if (value.texts.empty()) value.texts.emplace_back();
@@ -136,8 +145,10 @@ class OptionParser {
     switch (spec.type) {
       case OptionType::kFlag: return;
       case OptionType::kString:
-        if (!spec.choices.empty() && std::find(spec.choices.begin(), spec.choices.end(), text) == spec.choices.end()) {
-          Diagnostic diagnostic = make_error(ErrorCode::kBadValue, "option '--{}': unknown value '{}'", spec.name, text);
+        if (!spec.choices.empty() &&
+            std::find(spec.choices.begin(), spec.choices.end(), text) == spec.choices.end()) {
+          Diagnostic diagnostic = make_error(ErrorCode::kBadValue,
+                                             "option '--{}': unknown value '{}'", spec.name, text);
           diagnostic.hint = did_you_mean(text, spec.choices, "values");
           sink_.add(std::move(diagnostic));
         }
@@ -160,7 +171,8 @@ class OptionParser {
   }
 
   template <class Q>
-  void take_quantity(const OptionSpec& spec, const std::string& text, Options::Value& value, Result<Q> quantity) {
+  void take_quantity(const OptionSpec& spec, const std::string& text, Options::Value& value,
+                     Result<Q> quantity) {
     if (!quantity) {
       for (auto& diagnostic : quantity.error()) {
         diagnostic.message = fmt::format("option '--{}': {}", spec.name, diagnostic.message);
@@ -175,9 +187,11 @@ class OptionParser {
   void check_range(const OptionSpec& spec, const std::string& text, double number) {
     if (number >= spec.min && number <= spec.max) return;
     const bool low = number < spec.min;
-    Diagnostic d = make_error(ErrorCode::kOutOfRange, "option '--{}': {} is {} than {}", spec.name, text, low ? "less" : "more", low ? spec.min : spec.max);
+    Diagnostic d = make_error(ErrorCode::kOutOfRange, "option '--{}': {} is {} than {}", spec.name,
+                              text, low ? "less" : "more", low ? spec.min : spec.max);
     const bool bounded = spec.max < std::numeric_limits<double>::max();
-    d.hint = bounded ? fmt::format("{} to {}", spec.min, spec.max) : fmt::format("at least {}", spec.min);
+    d.hint = bounded ? fmt::format("{} to {}", spec.min, spec.max)
+                     : fmt::format("at least {}", spec.min);
     sink_.add(std::move(d));
   }
 
@@ -185,20 +199,27 @@ class OptionParser {
     std::size_t next = 0;
     for (const auto& positional : command_.positionals) {
       auto& value = out_.values_.find(positional.name)->second;
-      const std::size_t count = positional.rest ? positionals_.size() - next : std::min<std::size_t>(1, positionals_.size() - next);
+      const std::size_t count = positional.rest
+                                    ? positionals_.size() - next
+                                    : std::min<std::size_t>(1, positionals_.size() - next);
       for (std::size_t i = 0; i < count; ++i) value.texts.push_back(positionals_[next++]);
       value.given = value.present = count > 0;
-      if (count == 0 && positional.required) usage(fmt::format("'{}' needs {}", command_.name, positional.name));
+      if (count == 0 && positional.required)
+        usage(fmt::format("'{}' needs {}", command_.name, positional.name));
     }
     // What follows an unknown option may be its value: one fault for it is enough.
     if (skip_value_) return;
-    for (; next < positionals_.size(); ++next) usage(fmt::format("unexpected argument '{}' of '{}'", positionals_[next], command_.name));
+    for (; next < positionals_.size(); ++next)
+      usage(fmt::format("unexpected argument '{}' of '{}'", positionals_[next], command_.name));
   }
 
   void wrong(const OptionSpec& spec, const std::string& text, std::string_view expected) {
-    sink_.add(make_error(ErrorCode::kBadValue, "option '--{}': expected {}, found '{}'", spec.name, expected, text));
+    sink_.add(make_error(ErrorCode::kBadValue, "option '--{}': expected {}, found '{}'", spec.name,
+                         expected, text));
   }
-  void usage(std::string message) { sink_.add(Diagnostic{.code = ErrorCode::kUsage, .message = std::move(message)}); }
+  void usage(std::string message) {
+    sink_.add(Diagnostic{.code = ErrorCode::kUsage, .message = std::move(message)});
+  }
 
   const CommandSpec& command_;
   Options out_;
@@ -291,7 +312,8 @@ std::string help_text(const CommandSpec& command) {
   for (const auto& spec : command.options) {
     if (spec.hidden) continue;
     std::string left = "--" + spec.name;
-    if (spec.type != OptionType::kFlag) left += " " + (spec.value_name.empty() ? "VALUE" : spec.value_name);
+    if (spec.type != OptionType::kFlag)
+      left += " " + (spec.value_name.empty() ? "VALUE" : spec.value_name);
     std::string right = spec.help;
     if (!spec.choices.empty()) right += fmt::format(" ({})", join(spec.choices, ", "));
     if (!spec.default_value.empty()) right += fmt::format(" [{}]", spec.default_value);

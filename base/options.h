@@ -1,11 +1,14 @@
 #pragma once
-/// Command lines from one table per command: parsing, ranges, defaults and --help are all derived from it.
+/// Command lines from one table per command: parsing, ranges, defaults and --help are all derived
+/// from it.
 ///
 ///     const CommandSpec kPlan{
 ///         .name = "plan", .summary = "Find the fastest plan",
-///         .examples = {{"orrery plan --model llama-2-7b --cluster dgx-a100", "four ways to split 7B on one host"}},
-///         .options = {{.name = "model", .value_name = "NAME|FILE", .required = true, .help = "what to train"},
-///                     {.name = "ranks", .value_name = "N", .type = OptionType::kInt, .default_value = "8",
+///         .examples = {{"orrery plan --model llama-2-7b --cluster dgx-a100", "four ways to split
+///         7B on one host"}}, .options = {{.name = "model", .value_name = "NAME|FILE", .required =
+///         true, .help = "what to train"},
+///                     {.name = "ranks", .value_name = "N", .type = OptionType::kInt,
+///                     .default_value = "8",
 ///                      .min = 1, .max = 1 << 20, .help = "number of ranks"}}};
 ///     TRY(const Options options, parse_options(kPlan, args));
 ///     if (options.help_requested()) { print(help_text(kPlan)); return 0; }
@@ -26,10 +29,11 @@ namespace orrery::base {
 
 enum class OptionType { kFlag, kString, kInt, kDouble, kBytes, kDuration };
 
-/// One row. Texts of quantities carry their unit ("36GiB", "3.5us"); min and max are in SI and inclusive.
+/// One row. Texts of quantities carry their unit ("36GiB", "3.5us"); min and max are in SI and
+/// inclusive.
 struct OptionSpec {
-  std::string name;              ///< without the dashes
-  std::string value_name = {};   ///< "N", "FILE"; ignored for flags
+  std::string name;             ///< without the dashes
+  std::string value_name = {};  ///< "N", "FILE"; ignored for flags
   OptionType type = OptionType::kString;
   std::string default_value = {};  ///< empty = none
   double min = std::numeric_limits<double>::lowest();
@@ -92,10 +96,12 @@ class Options {
   bool help_ = false;
 };
 
-/// Parses the arguments after the command's name: `--name value`, `--name=value`, flags, positionals, `--` before
-/// positionals that start with a dash. `--help` and `-h` are always known and stop checking. All faults are reported:
-/// kUsage (unknown option, missing value, missing required option), kBadValue, kOutOfRange, kBadUnit.
-[[nodiscard]] Result<Options> parse_options(const CommandSpec& command, std::span<const std::string> args);
+/// Parses the arguments after the command's name: `--name value`, `--name=value`, flags,
+/// positionals, `--` before positionals that start with a dash. `--help` and `-h` are always known
+/// and stop checking. All faults are reported: kUsage (unknown option, missing value, missing
+/// required option), kBadValue, kOutOfRange, kBadUnit.
+[[nodiscard]] Result<Options> parse_options(const CommandSpec& command,
+                                            std::span<const std::string> args);
 
 /// Text of `--help`: summary, examples first, then the options.
 [[nodiscard]] std::string help_text(const CommandSpec& command);

@@ -61,7 +61,8 @@ std::string to_string(const Diagnostic& diagnostic) {
     if (where.line != 0) out += fmt::format(":{}:{}", where.line, where.column);
     out += ": ";
   }
-  out += fmt::format("error[E{:04}]: {}", static_cast<unsigned>(diagnostic.code), diagnostic.message);
+  out +=
+      fmt::format("error[E{:04}]: {}", static_cast<unsigned>(diagnostic.code), diagnostic.message);
   if (!diagnostic.hint.empty()) out += "; " + diagnostic.hint;
   for (const auto& note : diagnostic.notes) out += "\n  note: " + note;
   return out;
@@ -78,14 +79,16 @@ std::string to_string(const Diagnostics& diagnostics) {
 
 int exit_code(const Diagnostics& diagnostics) {
   int worst = 0;
-  for (const auto& diagnostic : diagnostics) worst = std::max(worst, error_info(diagnostic.code).exit_code);
+  for (const auto& diagnostic : diagnostics)
+    worst = std::max(worst, error_info(diagnostic.code).exit_code);
   return worst;
 }
 
 Diagnostics ErrorSink::sorted() const {
   Diagnostics out = diagnostics_;
   std::stable_sort(out.begin(), out.end(), [](const Diagnostic& a, const Diagnostic& b) {
-    return std::tie(a.where.file, a.where.line, a.where.column) < std::tie(b.where.file, b.where.line, b.where.column);
+    return std::tie(a.where.file, a.where.line, a.where.column) <
+           std::tie(b.where.file, b.where.line, b.where.column);
   });
   return out;
 }

@@ -1,8 +1,10 @@
 #pragma once
-/// Errors as values: `Result<T>`, a diagnostic that names file, line and column, and the table of error codes.
+/// Errors as values: `Result<T>`, a diagnostic that names file, line and column, and the table of
+/// error codes.
 ///
-/// A function that can fail because of input or environment returns `Result<T>`; a reader of a file reports *all* the
-/// faults of the file (base/config.h). Our own bugs are `ORRERY_CHECK` (base/check.h).
+/// A function that can fail because of input or environment returns `Result<T>`; a reader of a file
+/// reports *all* the faults of the file (base/config.h). Our own bugs are `ORRERY_CHECK`
+/// (base/check.h).
 
 #include <fmt/format.h>
 
@@ -16,7 +18,8 @@
 
 namespace orrery::base {
 
-/// Place in an input file; line and column are 1-based (column counts bytes), 0 = unknown, empty file = no place.
+/// Place in an input file; line and column are 1-based (column counts bytes), 0 = unknown, empty
+/// file = no place.
 struct SourceSpan {
   std::string file = {};
   std::uint32_t line = 0;
@@ -27,28 +30,29 @@ struct SourceSpan {
 
 /// Stable: printed as E0001…, documented, tested. Never renumber; append.
 enum class ErrorCode : std::uint16_t {
-  kParse = 1,         ///< the text is not well-formed YAML or JSON
-  kUnknownKey = 2,    ///< a key the reader does not know
-  kMissingKey = 3,    ///< a required key is absent
-  kBadUnit = 4,       ///< a quantity without a unit, or with one of another dimension
-  kOutOfRange = 5,    ///< a number outside its range
-  kInconsistent = 6,  ///< values that are each valid and together are not
-  kNotFound = 7,      ///< a named file, model, device or link does not exist
-  kIo = 8,            ///< the operating system refused to write
-  kDevice = 9,        ///< an accelerator failed or is absent
-  kCollective = 10,   ///< a collective or its transport failed
-  kUnsupported = 11,  ///< well-formed, meaningful, and not something we do
-  kDuplicateKey = 12, ///< a key stated twice
-  kWrongType = 13,    ///< a list where a number was expected, and the like
-  kBadValue = 14,     ///< text that names none of the allowed values
-  kUsage = 15,        ///< command line: unknown or incomplete option
-  kInfeasible = 16,   ///< no plan fits; carries the shortfall
-  kMissingFeature = 17, ///< this build or machine lacks what the command needs
-  kMismatch = 18,     ///< a validation found two answers that differ
-  kUnreadable = 19,   ///< a file the user named is there but cannot be read
+  kParse = 1,            ///< the text is not well-formed YAML or JSON
+  kUnknownKey = 2,       ///< a key the reader does not know
+  kMissingKey = 3,       ///< a required key is absent
+  kBadUnit = 4,          ///< a quantity without a unit, or with one of another dimension
+  kOutOfRange = 5,       ///< a number outside its range
+  kInconsistent = 6,     ///< values that are each valid and together are not
+  kNotFound = 7,         ///< a named file, model, device or link does not exist
+  kIo = 8,               ///< the operating system refused to write
+  kDevice = 9,           ///< an accelerator failed or is absent
+  kCollective = 10,      ///< a collective or its transport failed
+  kUnsupported = 11,     ///< well-formed, meaningful, and not something we do
+  kDuplicateKey = 12,    ///< a key stated twice
+  kWrongType = 13,       ///< a list where a number was expected, and the like
+  kBadValue = 14,        ///< text that names none of the allowed values
+  kUsage = 15,           ///< command line: unknown or incomplete option
+  kInfeasible = 16,      ///< no plan fits; carries the shortfall
+  kMissingFeature = 17,  ///< this build or machine lacks what the command needs
+  kMismatch = 18,        ///< a validation found two answers that differ
+  kUnreadable = 19,      ///< a file the user named is there but cannot be read
 };
 
-/// One row per code: its number is the enumerator, `exit_code` is 1 input, 2 infeasible, 3 environment.
+/// One row per code: its number is the enumerator, `exit_code` is 1 input, 2 infeasible, 3
+/// environment.
 struct ErrorInfo {
   ErrorCode code;
   std::string_view name;  ///< snake_case, stable
@@ -75,29 +79,35 @@ using Diagnostics = std::vector<Diagnostic>;  ///< never empty inside an error
 template <class T>
 using Result = tl::expected<T, Diagnostics>;
 
-/// "net.yaml:8:1: error[E0002]: unknown key 'latncy' in link 'ib'; did you mean 'latency'?" and one line per note.
+/// "net.yaml:8:1: error[E0002]: unknown key 'latncy' in link 'ib'; did you mean 'latency'?" and one
+/// line per note.
 [[nodiscard]] std::string to_string(const Diagnostic& diagnostic);
 /// One diagnostic per line, no trailing newline.
 [[nodiscard]] std::string to_string(const Diagnostics& diagnostics);
 
-/// Exit code of the process: that of the gravest diagnostic (3 before 2 before 1), 0 when there is none.
+/// Exit code of the process: that of the gravest diagnostic (3 before 2 before 1), 0 when there is
+/// none.
 [[nodiscard]] int exit_code(const Diagnostics& diagnostics);
 
 /// Diagnostic from a format string: `make_error(ErrorCode::kOutOfRange, "{} hosts", n)`.
 template <class... Args>
-[[nodiscard]] Diagnostic make_error(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+[[nodiscard]] Diagnostic make_error(ErrorCode code, fmt::format_string<Args...> format,
+                                    Args&&... args) {
   return Diagnostic{.code = code, .message = fmt::format(format, std::forward<Args>(args)...)};
 }
 
 /// `return fail(ErrorCode::kInconsistent, "{} stages for {} layers", p, l);`
 template <class... Args>
-[[nodiscard]] tl::unexpected<Diagnostics> fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
-  return tl::unexpected<Diagnostics>(Diagnostics{make_error(code, format, std::forward<Args>(args)...)});
+[[nodiscard]] tl::unexpected<Diagnostics> fail(ErrorCode code, fmt::format_string<Args...> format,
+                                               Args&&... args) {
+  return tl::unexpected<Diagnostics>(
+      Diagnostics{make_error(code, format, std::forward<Args>(args)...)});
 }
 /// As above, at a place of an input file.
 template <class... Args>
 [[nodiscard]] tl::unexpected<Diagnostics> fail_at(const SourceSpan& where, ErrorCode code,
-                                                  fmt::format_string<Args...> format, Args&&... args) {
+                                                  fmt::format_string<Args...> format,
+                                                  Args&&... args) {
   Diagnostic diagnostic = make_error(code, format, std::forward<Args>(args)...);
   diagnostic.where = where;
   return tl::unexpected<Diagnostics>(Diagnostics{std::move(diagnostic)});
@@ -119,7 +129,8 @@ class ErrorSink {
   }
   /// Adds a fault at a place of an input file.
   template <class... Args>
-  void error(const SourceSpan& where, ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+  void error(const SourceSpan& where, ErrorCode code, fmt::format_string<Args...> format,
+             Args&&... args) {
     Diagnostic diagnostic = make_error(code, format, std::forward<Args>(args)...);
     diagnostic.where = where;
     add(std::move(diagnostic));
@@ -133,7 +144,8 @@ class ErrorSink {
   }
   [[nodiscard]] bool ok() const { return diagnostics_.empty(); }
   [[nodiscard]] const Diagnostics& diagnostics() const { return diagnostics_; }
-  /// The end of a reader: the value when nothing went wrong, else every fault, ordered by place in the file.
+  /// The end of a reader: the value when nothing went wrong, else every fault, ordered by place in
+  /// the file.
   template <class T>
   [[nodiscard]] Result<T> result(T value) {
     if (ok()) return value;
@@ -159,20 +171,23 @@ struct fmt::formatter<orrery::base::Diagnostic> : fmt::formatter<std::string> {
   }
 };
 
-/// TRY(auto config, parse(path)); binds the value, or returns the error from the enclosing function.
-#define TRY(lhs, ...) ORRERY_TRY_IMPL_(ORRERY_TRY_CAT_(orrery_try_, __COUNTER__), lhs, (__VA_ARGS__))
+/// TRY(auto config, parse(path)); binds the value, or returns the error from the enclosing
+/// function.
+#define TRY(lhs, ...) \
+  ORRERY_TRY_IMPL_(ORRERY_TRY_CAT_(orrery_try_, __COUNTER__), lhs, (__VA_ARGS__))
 /// TRY_VOID(write(path)); as TRY for `Result<void>` or a value that is not wanted.
-#define TRY_VOID(...) ORRERY_TRY_VOID_IMPL_(ORRERY_TRY_CAT_(orrery_try_, __COUNTER__), (__VA_ARGS__))
+#define TRY_VOID(...) \
+  ORRERY_TRY_VOID_IMPL_(ORRERY_TRY_CAT_(orrery_try_, __COUNTER__), (__VA_ARGS__))
 
 #define ORRERY_TRY_CAT_(a, b) ORRERY_TRY_CAT2_(a, b)
 #define ORRERY_TRY_CAT2_(a, b) a##b
-#define ORRERY_TRY_IMPL_(tmp, lhs, expr)                                                       \
-  auto tmp = expr;                                                                             \
-  if (!tmp) [[unlikely]]                                                                       \
-    return ::tl::unexpected<::orrery::base::Diagnostics>(std::move(tmp).error());              \
+#define ORRERY_TRY_IMPL_(tmp, lhs, expr)                                          \
+  auto tmp = expr;                                                                \
+  if (!tmp) [[unlikely]]                                                          \
+    return ::tl::unexpected<::orrery::base::Diagnostics>(std::move(tmp).error()); \
   lhs = *std::move(tmp)
-#define ORRERY_TRY_VOID_IMPL_(tmp, expr)                                                       \
-  do {                                                                                         \
-    if (auto tmp = expr; !tmp) [[unlikely]]                                                    \
-      return ::tl::unexpected<::orrery::base::Diagnostics>(std::move(tmp).error());            \
+#define ORRERY_TRY_VOID_IMPL_(tmp, expr)                                            \
+  do {                                                                              \
+    if (auto tmp = expr; !tmp) [[unlikely]]                                         \
+      return ::tl::unexpected<::orrery::base::Diagnostics>(std::move(tmp).error()); \
   } while (false)

@@ -1,8 +1,9 @@
 #pragma once
-/// Simulated time: int64 picoseconds. Sums are exact and associative, order is total, range is 106 days.
+/// Simulated time: int64 picoseconds. Sums are exact and associative, order is total, range is 106
+/// days.
 ///
-/// Seconds become picoseconds in one place, `SimTime::ceil`, which rounds up: a simulated event is never early.
-/// Leaving the range is our bug and a CHECK, never a wrap.
+/// Seconds become picoseconds in one place, `SimTime::ceil`, which rounds up: a simulated event is
+/// never early. Leaving the range is our bug and a CHECK, never a wrap.
 
 #include <fmt/format.h>
 
@@ -18,8 +19,9 @@ namespace orrery::base {
 
 inline constexpr std::int64_t kPicosecondsPerSecond = 1'000'000'000'000;
 
-/// Smallest whole number of picoseconds not before `t`. A double that lies within 2^-51 (relative) of a whole
-/// picosecond *is* that picosecond: 3.5e-6 s is 3'500'000 ps, not one more because 3.5e-6 is not a binary fraction.
+/// Smallest whole number of picoseconds not before `t`. A double that lies within 2^-51 (relative)
+/// of a whole picosecond *is* that picosecond: 3.5e-6 s is 3'500'000 ps, not one more because
+/// 3.5e-6 is not a binary fraction.
 /// @pre t is finite and |t| < 106 days.
 [[nodiscard]] std::int64_t ceil_ps(Seconds t);
 
@@ -27,13 +29,21 @@ inline constexpr std::int64_t kPicosecondsPerSecond = 1'000'000'000'000;
 class SimTime {
  public:
   constexpr SimTime() = default;
-  [[nodiscard]] static constexpr SimTime from_ps(std::int64_t ps) { SimTime t; t.ps_ = ps; return t; }
+  [[nodiscard]] static constexpr SimTime from_ps(std::int64_t ps) {
+    SimTime t;
+    t.ps_ = ps;
+    return t;
+  }
   [[nodiscard]] static SimTime ceil(Seconds t) { return from_ps(ceil_ps(t)); }
-  [[nodiscard]] static constexpr SimTime max() { return from_ps(std::numeric_limits<std::int64_t>::max()); }
+  [[nodiscard]] static constexpr SimTime max() {
+    return from_ps(std::numeric_limits<std::int64_t>::max());
+  }
 
   [[nodiscard]] constexpr std::int64_t ps() const { return ps_; }
   /// For reports; not exact above 2^53 ps (2.5 hours).
-  [[nodiscard]] constexpr Seconds seconds() const { return Seconds(static_cast<double>(ps_) / 1e12); }
+  [[nodiscard]] constexpr Seconds seconds() const {
+    return Seconds(static_cast<double>(ps_) / 1e12);
+  }
 
   constexpr auto operator<=>(const SimTime&) const = default;
   constexpr SimTime& operator+=(SimTime o) {

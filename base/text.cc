@@ -42,7 +42,8 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
   return found != nullptr ? std::optional(*found) : std::nullopt;
 }
 
-std::string did_you_mean(std::string_view name, std::span<const std::string> candidates, std::string_view what) {
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates,
+                         std::string_view what) {
   if (const auto near = nearest(name, candidates)) return fmt::format("did you mean '{}'?", *near);
   if (candidates.empty() || candidates.size() > 12) return {};
   return fmt::format("{}: {}", what, join(candidates, ", "));
@@ -94,7 +95,8 @@ std::optional<double> parse_real(std::string_view text) {
   if (text.find_first_not_of("0123456789+-.eE") != std::string_view::npos) return std::nullopt;
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
+    return std::nullopt;
   return value;
 }
 

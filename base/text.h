@@ -10,17 +10,20 @@
 
 namespace orrery::base {
 
-/// Damerau-Levenshtein distance (optimal string alignment): insertions, deletions, substitutions and swaps of
-/// neighbours that turn one text into the other. Bytes, not characters. Cost O(|a||b|).
+/// Damerau-Levenshtein distance (optimal string alignment): insertions, deletions, substitutions
+/// and swaps of neighbours that turn one text into the other. Bytes, not characters. Cost
+/// O(|a||b|).
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `name` if it is near enough to be a slip of the hand (distance ≤ max(1, |name| / 3), letter
-/// case ignored at no cost). Ties go to the first in the list.
-[[nodiscard]] std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates);
+/// The candidate nearest to `name` if it is near enough to be a slip of the hand (distance ≤ max(1,
+/// |name| / 3), letter case ignored at no cost). Ties go to the first in the list.
+[[nodiscard]] std::optional<std::string> nearest(std::string_view name,
+                                                 std::span<const std::string> candidates);
 
-/// Ready hint: "did you mean 'latency'?", or "known keys: a, b, c" when nothing is near and the list is short (≤ 12),
-/// or empty. `what` names the candidates in the plural.
-[[nodiscard]] std::string did_you_mean(std::string_view name, std::span<const std::string> candidates,
+/// Ready hint: "did you mean 'latency'?", or "known keys: a, b, c" when nothing is near and the
+/// list is short (≤ 12), or empty. `what` names the candidates in the plural.
+[[nodiscard]] std::string did_you_mean(std::string_view name,
+                                       std::span<const std::string> candidates,
                                        std::string_view what = "known keys");
 
 /// Pieces between separators; "" gives one empty piece, "a," gives {"a", ""}.

@@ -13,8 +13,8 @@
 namespace orrery::base {
 namespace {
 
-/// value in SI = number * multiply / divide. Dividing by a power of ten that a double holds exactly makes "3.5us" the
-/// double nearest to 3.5e-6; multiplying by the inexact 1e-6 would not.
+/// value in SI = number * multiply / divide. Dividing by a power of ten that a double holds exactly
+/// makes "3.5us" the double nearest to 3.5e-6; multiplying by the inexact 1e-6 would not.
 struct Unit {
   std::string_view name;
   double multiply = 1.0;
@@ -27,22 +27,45 @@ constexpr std::array kTimeUnits = {
     Unit{"s"},           Unit{"min", 60},    Unit{"h", 3600},
 };
 constexpr std::array kSizeUnits = {
-    Unit{"B"},        Unit{"kB", 1e3},        Unit{"MB", 1e6},           Unit{"GB", 1e9},
-    Unit{"TB", 1e12}, Unit{"KiB", 1024},      Unit{"MiB", 1048576},      Unit{"GiB", 1073741824},
+    Unit{"B"},
+    Unit{"kB", 1e3},
+    Unit{"MB", 1e6},
+    Unit{"GB", 1e9},
+    Unit{"TB", 1e12},
+    Unit{"KiB", 1024},
+    Unit{"MiB", 1048576},
+    Unit{"GiB", 1073741824},
     Unit{"TiB", 1099511627776},
 };
 constexpr std::array kBandwidthUnits = {
-    Unit{"B/s"},          Unit{"kB/s", 1e3},         Unit{"MB/s", 1e6},           Unit{"GB/s", 1e9},
-    Unit{"TB/s", 1e12},   Unit{"KiB/s", 1024},       Unit{"MiB/s", 1048576},      Unit{"GiB/s", 1073741824},
-    Unit{"TiB/s", 1099511627776}, Unit{"PB/s", 1e15, 1, true},
-    Unit{"b/s", 1, 8},    Unit{"kb/s", 1e3, 8},      Unit{"Mb/s", 1e6, 8},        Unit{"Gb/s", 1e9, 8},
+    Unit{"B/s"},
+    Unit{"kB/s", 1e3},
+    Unit{"MB/s", 1e6},
+    Unit{"GB/s", 1e9},
+    Unit{"TB/s", 1e12},
+    Unit{"KiB/s", 1024},
+    Unit{"MiB/s", 1048576},
+    Unit{"GiB/s", 1073741824},
+    Unit{"TiB/s", 1099511627776},
+    Unit{"PB/s", 1e15, 1, true},
+    Unit{"b/s", 1, 8},
+    Unit{"kb/s", 1e3, 8},
+    Unit{"Mb/s", 1e6, 8},
+    Unit{"Gb/s", 1e9, 8},
     Unit{"Tb/s", 1e12, 8},
-    Unit{"Mbps", 1e6, 8, true}, Unit{"Gbps", 1e9, 8, true}, Unit{"Tbps", 1e12, 8, true},
+    Unit{"Mbps", 1e6, 8, true},
+    Unit{"Gbps", 1e9, 8, true},
+    Unit{"Tbps", 1e12, 8, true},
 };
 constexpr std::array kFlopsRateUnits = {
-    Unit{"FLOP/s"},          Unit{"MFLOP/s", 1e6},    Unit{"GFLOP/s", 1e9},
-    Unit{"TFLOP/s", 1e12},   Unit{"PFLOP/s", 1e15},
-    Unit{"GFLOPS", 1e9, 1, true}, Unit{"TFLOPS", 1e12, 1, true}, Unit{"PFLOPS", 1e15, 1, true},
+    Unit{"FLOP/s"},
+    Unit{"MFLOP/s", 1e6},
+    Unit{"GFLOP/s", 1e9},
+    Unit{"TFLOP/s", 1e12},
+    Unit{"PFLOP/s", 1e15},
+    Unit{"GFLOPS", 1e9, 1, true},
+    Unit{"TFLOPS", 1e12, 1, true},
+    Unit{"PFLOPS", 1e15, 1, true},
 };
 
 Diagnostic bad_unit(std::string message, std::span<const Unit> units) {
@@ -52,14 +75,19 @@ Diagnostic bad_unit(std::string message, std::span<const Unit> units) {
     names += names.empty() ? "" : " ";
     names += unit.name;
   }
-  return Diagnostic{.code = ErrorCode::kBadUnit, .message = std::move(message), .hint = "units: " + names};
+  return Diagnostic{
+      .code = ErrorCode::kBadUnit, .message = std::move(message), .hint = "units: " + names};
 }
 
-Result<double> parse_quantity(std::string_view text, std::string_view dimension, std::span<const Unit> units) {
+Result<double> parse_quantity(std::string_view text, std::string_view dimension,
+                              std::span<const Unit> units) {
   const std::string_view body = trim(text);
-  // The number is the longest prefix of digits, sign, point and exponent; "e" counts only when digits follow.
+  // The number is the longest prefix of digits, sign, point and exponent; "e" counts only when
+  // digits follow.
   std::size_t end = 0;
-  const auto digit = [&](std::size_t i) { return i < body.size() && body[i] >= '0' && body[i] <= '9'; };
+  const auto digit = [&](std::size_t i) {
+    return i < body.size() && body[i] >= '0' && body[i] <= '9';
+  };
   if (end < body.size() && body[end] == '-') ++end;
   while (digit(end) || (end < body.size() && body[end] == '.')) ++end;
   if (end < body.size() && (body[end] == 'e' || body[end] == 'E')) {
@@ -72,15 +100,22 @@ Result<double> parse_quantity(std::string_view text, std::string_view dimension,
   }
   const std::string_view name = trim(body.substr(end));
   const auto number = parse_real(body.substr(0, end));
-  if (!number) return fail(bad_unit(fmt::format("'{}' is not a {}: expected a number and a unit", text, dimension), units));
-  if (name.empty()) return fail(bad_unit(fmt::format("'{}' has no unit: expected a {}", text, dimension), units));
-  const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == name; });
+  if (!number)
+    return fail(bad_unit(
+        fmt::format("'{}' is not a {}: expected a number and a unit", text, dimension), units));
+  if (name.empty())
+    return fail(bad_unit(fmt::format("'{}' has no unit: expected a {}", text, dimension), units));
+  const auto unit =
+      std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == name; });
   if (unit == units.end()) {
-    return fail(bad_unit(fmt::format("'{}' is not a unit of {} in '{}'", name, dimension, text), units));
+    return fail(
+        bad_unit(fmt::format("'{}' is not a unit of {} in '{}'", name, dimension, text), units));
   }
-  if (*number < 0 || std::signbit(*number)) return fail(ErrorCode::kOutOfRange, "{} '{}' is negative", dimension, text);
+  if (*number < 0 || std::signbit(*number))
+    return fail(ErrorCode::kOutOfRange, "{} '{}' is negative", dimension, text);
   const double value = *number * unit->multiply / unit->divide;
-  if (!std::isfinite(value)) return fail(ErrorCode::kOutOfRange, "{} '{}' is too large", dimension, text);
+  if (!std::isfinite(value))
+    return fail(ErrorCode::kOutOfRange, "{} '{}' is too large", dimension, text);
   return value;
 }
 
@@ -108,13 +143,15 @@ struct Scale {
   std::string_view unit;
 };
 
-/// Scales are in falling order; the last one takes what remains. A value that would print as the next unit's 1 does.
+/// Scales are in falling order; the last one takes what remains. A value that would print as the
+/// next unit's 1 does.
 std::string print(double value, std::span<const Scale> scales) {
   if (!std::isfinite(value)) return fmt::format("{} {}", value, scales.back().unit);
   if (value == 0) return fmt::format("0 {}", scales.back().unit);
   const double magnitude = std::fabs(value);
   for (const Scale& scale : scales) {
-    if (magnitude >= scale.at_least * 0.9995) return fmt::format("{} {}", digits(value / scale.divide), scale.unit);
+    if (magnitude >= scale.at_least * 0.9995)
+      return fmt::format("{} {}", digits(value / scale.divide), scale.unit);
   }
   const Scale& last = scales.back();
   const double scaled = value / last.divide;
@@ -122,16 +159,20 @@ std::string print(double value, std::span<const Scale> scales) {
                                    : fmt::format("{:.3g} {}", scaled, last.unit);
 }
 
-constexpr std::array kTimeScales = {Scale{7200, 3600, "h"},    Scale{1, 1, "s"},          Scale{1e-3, 1e-3, "ms"},
-                                    Scale{1e-6, 1e-6, "us"},   Scale{1e-9, 1e-9, "ns"},   Scale{0, 1e-12, "ps"}};
+constexpr std::array kTimeScales = {Scale{7200, 3600, "h"},  Scale{1, 1, "s"},
+                                    Scale{1e-3, 1e-3, "ms"}, Scale{1e-6, 1e-6, "us"},
+                                    Scale{1e-9, 1e-9, "ns"}, Scale{0, 1e-12, "ps"}};
 constexpr std::array kByteScales = {Scale{0x1p40, 0x1p40, "TiB"}, Scale{0x1p30, 0x1p30, "GiB"},
-                                    Scale{0x1p20, 0x1p20, "MiB"}, Scale{0x1p10, 0x1p10, "KiB"}, Scale{1, 1, "B"}};
+                                    Scale{0x1p20, 0x1p20, "MiB"}, Scale{0x1p10, 0x1p10, "KiB"},
+                                    Scale{1, 1, "B"}};
 
 std::string print_decimal(double value, std::string_view unit) {
-  const std::string peta = fmt::format("P{}", unit), tera = fmt::format("T{}", unit), giga = fmt::format("G{}", unit),
-                    mega = fmt::format("M{}", unit), kilo = fmt::format("k{}", unit);
-  const std::array scales = {Scale{1e15, 1e15, peta}, Scale{1e12, 1e12, tera}, Scale{1e9, 1e9, giga},
-                             Scale{1e6, 1e6, mega},   Scale{1e3, 1e3, kilo},   Scale{1, 1, unit}};
+  const std::string peta = fmt::format("P{}", unit), tera = fmt::format("T{}", unit),
+                    giga = fmt::format("G{}", unit), mega = fmt::format("M{}", unit),
+                    kilo = fmt::format("k{}", unit);
+  const std::array scales = {Scale{1e15, 1e15, peta}, Scale{1e12, 1e12, tera},
+                             Scale{1e9, 1e9, giga},   Scale{1e6, 1e6, mega},
+                             Scale{1e3, 1e3, kilo},   Scale{1, 1, unit}};
   return print(value, scales);
 }
 
@@ -145,10 +186,16 @@ std::string to_string(Bytes value) { return print(value.raw(), kByteScales); }
 std::string to_string(Flops value) { return print_decimal(value.raw(), "FLOP"); }
 std::string to_string(BytesPerSecond value) { return print_decimal(value.raw(), "B/s"); }
 std::string to_string(FlopsPerSecond value) { return print_decimal(value.raw(), "FLOP/s"); }
-std::string to_string(FlopsPerByte value) { return print(value.raw(), std::array{Scale{1, 1, "FLOP/B"}}); }
+std::string to_string(FlopsPerByte value) {
+  return print(value.raw(), std::array{Scale{1, 1, "FLOP/B"}});
+}
 
-Result<Seconds> parse_seconds(std::string_view text) { return parse_as<Seconds>(text, "time", kTimeUnits); }
-Result<Bytes> parse_bytes(std::string_view text) { return parse_as<Bytes>(text, "size", kSizeUnits); }
+Result<Seconds> parse_seconds(std::string_view text) {
+  return parse_as<Seconds>(text, "time", kTimeUnits);
+}
+Result<Bytes> parse_bytes(std::string_view text) {
+  return parse_as<Bytes>(text, "size", kSizeUnits);
+}
 Result<BytesPerSecond> parse_bandwidth(std::string_view text) {
   return parse_as<BytesPerSecond>(text, "bandwidth", kBandwidthUnits);
 }
@@ -158,7 +205,8 @@ Result<FlopsPerSecond> parse_flops_rate(std::string_view text) {
 
 std::int64_t ceil_ps(Seconds t) {
   const double ps = t.raw() * 1e12;
-  ORRERY_CHECK(std::fabs(ps) < 0x1p63, "{} s is outside simulated time", t.raw());  // also refuses NaN
+  // also refuses NaN
+  ORRERY_CHECK(std::fabs(ps) < 0x1p63, "{} s is outside simulated time", t.raw());
   const double whole = std::nearbyint(ps);
   if (std::fabs(ps - whole) <= std::fabs(ps) * 0x1p-51) return static_cast<std::int64_t>(whole);
   return static_cast<std::int64_t>(std::ceil(ps));

@@ -13,11 +13,19 @@ namespace orrery::cli {
 
 std::span<const Command> commands() {
   static constexpr std::array kCommands{
-      Command{plan_spec, run_plan},           Command{simulate_spec, run_simulate}, Command{explain_spec, run_explain},
+      Command{plan_spec, run_plan},
+      Command{simulate_spec, run_simulate},
+      Command{explain_spec, run_explain},
       Command{train_spec, run_train, true},
-      Command{calibrate_spec, run_calibrate, true}, Command{compare_spec, run_compare}, Command{validate_spec, run_validate, true},
-      Command{solve_spec, run_solve},         Command{import_spec, run_import},     Command{check_spec, run_check},
-      Command{collective_spec, run_collective}, Command{topology_spec, run_topology}, Command{list_spec, run_list},
+      Command{calibrate_spec, run_calibrate, true},
+      Command{compare_spec, run_compare},
+      Command{validate_spec, run_validate, true},
+      Command{solve_spec, run_solve},
+      Command{import_spec, run_import},
+      Command{check_spec, run_check},
+      Command{collective_spec, run_collective},
+      Command{topology_spec, run_topology},
+      Command{list_spec, run_list},
   };
   return kCommands;
 }
@@ -28,12 +36,17 @@ std::string overview() {
   std::string text =
       "orrery: the fastest way to train a Transformer on a cluster, found, explained and proved\n\n"
       "Examples:\n"
-      "  orrery plan --model llama-2-7b --cluster dgx-a100 --memory 36GiB --global-batch 64 --sequence-length 2048\n"
-      "  orrery simulate --model llama-3-8b --cluster dgx-h100 --tp 2 --dp 4 --zero 1 --global-batch 64 --trace step.json\n"
+      "  orrery plan --model llama-2-7b --cluster dgx-a100 --memory 36GiB --global-batch 64 "
+      "--sequence-length 2048\n"
+      "  orrery simulate --model llama-3-8b --cluster dgx-h100 --tp 2 --dp 4 --zero 1 "
+      "--global-batch 64 --trace step.json\n"
       "  orrery validate --model gpt2-tiny --ranks 2\n\n"
       "Commands:\n";
-  for (const Command& c : commands()) text += fmt::format("  {:<10} {}\n", c.spec().name, c.spec().summary);
-  return text + "\n'orrery COMMAND --help' explains one. Exit codes: 0 ok, 1 wrong input, 2 nothing fits, 3 environment.\n";
+  for (const Command& c : commands())
+    text += fmt::format("  {:<10} {}\n", c.spec().name, c.spec().summary);
+  return text +
+         "\n'orrery COMMAND --help' explains one. Exit codes: 0 ok, 1 wrong input, 2 nothing fits, "
+         "3 environment.\n";
 }
 
 int report(const base::Diagnostics& faults) {
@@ -50,7 +63,8 @@ const Command* find(const std::string& name) {
 }  // namespace
 
 int run_program(const std::vector<std::string>& arguments) {
-  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
+      arguments[0] == "help") {
     fmt::print(arguments.empty() ? stderr : stdout, "{}", overview());
     return arguments.empty() ? 1 : 0;
   }
@@ -58,7 +72,8 @@ int run_program(const std::vector<std::string>& arguments) {
   if (!command) {
     std::vector<std::string> names;
     for (const Command& c : commands()) names.push_back(c.spec().name);
-    base::Diagnostic d = base::make_error(base::ErrorCode::kUsage, "unknown command '{}'", arguments[0]);
+    base::Diagnostic d =
+        base::make_error(base::ErrorCode::kUsage, "unknown command '{}'", arguments[0]);
     d.hint = base::did_you_mean(arguments[0], names);
     if (d.hint.empty()) d.hint = "orrery --help lists the commands";
     return report({d});

@@ -10,11 +10,12 @@ namespace orrery::cli {
 
 /// How this process was started: what a command needs to start copies of itself.
 struct Invocation {
-  std::vector<std::string> arguments;   // without the program's name
+  std::vector<std::string> arguments;  // without the program's name
 };
 
 /// One subcommand: its option table and what it does. stdout is data, stderr is talk.
-/// The result is the exit code: 0 ok, 2 infeasible, 3 environment; diagnostics carry their own (base/result.h).
+/// The result is the exit code: 0 ok, 2 infeasible, 3 environment; diagnostics carry their own
+/// (base/result.h).
 struct Command {
   const base::CommandSpec& (*spec)();
   base::Result<int> (*run)(const base::Options& options, const Invocation& invocation);

@@ -1,4 +1,5 @@
-/// executor_calls.h in `orrery`, which must start without LibTorch: hand over to `orrery-executor`, or refuse.
+/// executor_calls.h in `orrery`, which must start without LibTorch: hand over to `orrery-executor`,
+/// or refuse.
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,7 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 tl::unexpected<base::Diagnostics> no_executor() {
-  base::Diagnostic d = base::make_error(base::ErrorCode::kMissingFeature, "this build has no executor");
+  base::Diagnostic d =
+      base::make_error(base::ErrorCode::kMissingFeature, "this build has no executor");
   d.hint = "build with -DORRERY_EXECUTOR=ON and LibTorch";
   return base::fail(std::move(d));
 }
@@ -32,7 +34,8 @@ base::Result<void> enter_executor(const std::vector<std::string>& arguments) {
   for (std::string& word : line) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execv(argv[0], argv.data());
-  base::Diagnostic d = base::make_error(base::ErrorCode::kMissingFeature, "cannot start {}: {}", executor.string(), std::strerror(errno));
+  base::Diagnostic d = base::make_error(base::ErrorCode::kMissingFeature, "cannot start {}: {}",
+                                        executor.string(), std::strerror(errno));
   d.hint = "build or install Orrery again";
   return base::fail(std::move(d));
 }
@@ -42,9 +45,17 @@ int leave(int code) { return code; }
 bool launched_as_rank() { return false; }
 base::Result<void> check_trainable(const plan::Program&) { return no_executor(); }
 base::Result<int> launch(int, const std::vector<std::string>&) { return no_executor(); }
-base::Result<TrainOutcome> train_here(const plan::Program&, const TrainJob&) { return no_executor(); }
+base::Result<TrainOutcome> train_here(const plan::Program&, const TrainJob&) {
+  return no_executor();
+}
 base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob&) { return no_executor(); }
-base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>&, const std::string&, model::Precision) { return no_executor(); }
-base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>&, const executor::RoundsOptions&) { return no_executor(); }
+base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>&,
+                                             const std::string&, model::Precision) {
+  return no_executor();
+}
+base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>&,
+                                                 const executor::RoundsOptions&) {
+  return no_executor();
+}
 
 }  // namespace orrery::cli

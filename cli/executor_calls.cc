@@ -25,14 +25,18 @@ bool launched_as_rank() {
   return launch && !launch->source.empty() && launch->world_size > 1;
 }
 
-base::Result<int> launch(int ranks, const std::vector<std::string>& arguments) { return executor::launch_local(ranks, arguments); }
+base::Result<int> launch(int ranks, const std::vector<std::string>& arguments) {
+  return executor::launch_local(ranks, arguments);
+}
 
-base::Result<void> check_trainable(const plan::Program& program) { return executor::check_segments(program); }
+base::Result<void> check_trainable(const plan::Program& program) {
+  return executor::check_segments(program);
+}
 
 base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& job) {
   TRY(const executor::Launch place, executor::detect_launch());
   executor::RunOptions options;
-  options.steps = job.steps - job.warmup;   // the executor counts warm-up steps apart
+  options.steps = job.steps - job.warmup;  // the executor counts warm-up steps apart
   options.warmup = job.warmup;
   options.seed = job.seed;
   options.optimizer.learning_rate = job.learning_rate;
@@ -42,7 +46,9 @@ base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJ
   options.timeline = !job.trace.empty();
   executor::Hooks hooks;
   if (job.show_steps)
-    hooks.on_step = [](const executor::StepResult& s) { fmt::print(stderr, "step {:>4}  loss {:.6f}  {:.1f} ms\n", s.step, s.loss, 1e3 * s.seconds); };
+    hooks.on_step = [](const executor::StepResult& s) {
+      fmt::print(stderr, "step {:>4}  loss {:.6f}  {:.1f} ms\n", s.step, s.loss, 1e3 * s.seconds);
+    };
   TRY(const executor::RunReport report, executor::run(program, options, hooks));
   TrainOutcome out;
   out.writes = place.rank == 0;
@@ -58,7 +64,8 @@ base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJ
   }
   out.log.step_time_s = median(std::move(timed));
   out.log.peak_memory_bytes = report.peak_memory_bytes;
-  if (!job.trace.empty()) TRY_VOID(base::write_file_atomic(job.trace, plan::to_text(report.timeline)));
+  if (!job.trace.empty())
+    TRY_VOID(base::write_file_atomic(job.trace, plan::to_text(report.timeline)));
   return out;
 }
 
@@ -70,27 +77,36 @@ base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job) {
   options.ranks = job.ranks;
   options.budget_seconds = job.budget_seconds;
   const bool cpu = job.device == "cpu";
-  const std::vector<const char*> focus = cpu ? std::vector{"gpt2-tiny", "llama-tiny"} : std::vector{"llama-2-7b", "gpt2-xl", "llama-3-8b", "gpt2"};
+  const std::vector<const char*> focus =
+      cpu ? std::vector{"gpt2-tiny", "llama-tiny"}
+          : std::vector{"llama-2-7b", "gpt2-xl", "llama-3-8b", "gpt2"};
   for (const char* name : focus) {
     TRY(model::ModelSpec spec, model::find_model(name));
-    if (!cpu) spec.layers = std::min<std::int64_t>(spec.layers, 4);  // layers are alike, and a step of a few fits beside its states
+    // layers are alike, and a step of a few fits beside its states
+    if (!cpu) spec.layers = std::min<std::int64_t>(spec.layers, 4);
     options.focus.push_back(std::move(spec));
   }
   if (cpu) options.blocks = blocks_of(kCalibratedOnCpu);
   options.held_out = job.held_out;
   if (place.rank == 0)
-    options.on_progress = [](double fraction, const std::string& what) { fmt::print(stderr, "calibrate {:3.0f} %  {}\n", 100 * fraction, what); };
+    options.on_progress = [](double fraction, const std::string& what) {
+      fmt::print(stderr, "calibrate {:3.0f} %  {}\n", 100 * fraction, what);
+    };
   TRY(executor::Calibrated calibrated, executor::calibrate(options));
-  return CalibrateOutcome{std::move(calibrated.profile), std::move(calibrated.held_out), place.rank == 0};
+  return CalibrateOutcome{std::move(calibrated.profile), std::move(calibrated.held_out),
+                          place.rank == 0};
 }
 
-base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases, const std::string& device, model::Precision precision) {
+base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases,
+                                             const std::string& device,
+                                             model::Precision precision) {
   TRY(const executor::Launch place, executor::detect_launch());
   TRY(std::vector<executor::BlockTiming> blocks, executor::time_blocks(cases, device, precision));
   return BlocksOutcome{std::move(blocks), place.rank == 0};
 }
 
-base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>& programs, const executor::RoundsOptions& options) {
+base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>& programs,
+                                                 const executor::RoundsOptions& options) {
   TRY(const executor::Launch place, executor::detect_launch());
   TRY(executor::RoundsReport report, executor::run_rounds(programs, options));
   return RoundsOutcome{std::move(report), place.rank == 0};

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// What the commands need of the executor. Two executables have the whole command line: `orrery` links executor_absent.cc and starts
-/// without LibTorch, `orrery-executor` beside it links executor_calls.cc.
+/// What the commands need of the executor. Two executables have the whole command line: `orrery`
+/// links executor_absent.cc and starts without LibTorch, `orrery-executor` beside it links
+/// executor_calls.cc.
 #include <string>
 #include <vector>
 
@@ -14,13 +15,15 @@
 
 namespace orrery::cli {
 
-/// Before a command that needs the executor: `orrery` becomes the `orrery-executor` of its own folder, with the same arguments, process
-/// and streams. Returns in `orrery-executor` itself, and where there is none: then the calls below refuse. Error: kMissingFeature when it
-/// is there but does not start.
+/// Before a command that needs the executor: `orrery` becomes the `orrery-executor` of its own
+/// folder, with the same arguments, process and streams. Returns in `orrery-executor` itself, and
+/// where there is none: then the calls below refuse. Error: kMissingFeature when it is there but
+/// does not start.
 base::Result<void> enter_executor(const std::vector<std::string>& arguments);
 
-/// The end of main: its exit code. `orrery-executor` ends here by quick_exit, without destructors of static objects: those of LibTorch 2.11 with CUDA
-/// abort in a process without Python (seen on Ubuntu 24.04: a std::locale freed twice under deregisterOperator).
+/// The end of main: its exit code. `orrery-executor` ends here by quick_exit, without destructors
+/// of static objects: those of LibTorch 2.11 with CUDA abort in a process without Python (seen on
+/// Ubuntu 24.04: a std::locale freed twice under deregisterOperator).
 int leave(int code);
 
 struct TrainJob {
@@ -28,15 +31,16 @@ struct TrainJob {
   std::uint64_t seed = 1;
   double learning_rate = 3e-4;
   std::string data, backend = "auto", device = "auto", trace;
-  bool show_steps = false;    // a line per step on stderr
+  bool show_steps = false;  // a line per step on stderr
 };
 
 struct TrainOutcome {
-  TrainLog log;               // complete on rank 0
-  bool writes = false;        // this process is rank 0
+  TrainLog log;         // complete on rank 0
+  bool writes = false;  // this process is rank 0
 };
 
-/// Whether the executor can run the Program at all, before ranks start. Error: kUnsupported naming the segments that it lacks.
+/// Whether the executor can run the Program at all, before ranks start. Error: kUnsupported naming
+/// the segments that it lacks.
 base::Result<void> check_trainable(const plan::Program& program);
 
 /// Runs this process's rank. Error: kMissingFeature without an executor.
@@ -60,18 +64,21 @@ struct BlocksOutcome {
   std::vector<executor::BlockTiming> blocks;  // of the cases, in order
   bool writes = false;
 };
-base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases, const std::string& device, model::Precision precision);
+base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases,
+                                             const std::string& device, model::Precision precision);
 
 struct RoundsOutcome {
-  executor::RoundsReport report;              // complete on rank 0
+  executor::RoundsReport report;  // complete on rank 0
   bool writes = false;
 };
-base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>& programs, const executor::RoundsOptions& options);
+base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>& programs,
+                                                 const executor::RoundsOptions& options);
 
 /// A launcher (mpirun, srun, torchrun, our own) has started this process as one of several ranks.
 bool launched_as_rank();
 
-/// Starts `ranks` copies of this program on this host; returns the exit code (executor/runtime/run.h).
+/// Starts `ranks` copies of this program on this host; returns the exit code
+/// (executor/runtime/run.h).
 base::Result<int> launch(int ranks, const std::vector<std::string>& arguments);
 
 }  // namespace orrery::cli

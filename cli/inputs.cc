@@ -11,26 +11,51 @@ using base::OptionSpec;
 using base::OptionType;
 
 OptionSpec model_option(bool required) {
-  return {.name = "model", .value_name = "NAME|FILE", .help = "catalog model or a Hugging Face config.json", .required = required};
+  return {.name = "model",
+          .value_name = "NAME|FILE",
+          .help = "catalog model or a Hugging Face config.json",
+          .required = required};
 }
 OptionSpec cluster_option(bool required) {
-  return {.name = "cluster", .value_name = "NAME|FILE", .help = "catalog cluster or a topology file", .required = required};
+  return {.name = "cluster",
+          .value_name = "NAME|FILE",
+          .help = "catalog cluster or a topology file",
+          .required = required};
 }
 OptionSpec hosts_option() {
-  return {.name = "hosts", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = topologies::kMaxHosts,
+  return {.name = "hosts",
+          .value_name = "N",
+          .type = OptionType::kInt,
+          .default_value = "1",
+          .min = 1,
+          .max = topologies::kMaxHosts,
           .help = "hosts of that kind, joined by the cluster's fabric"};
 }
 OptionSpec profile_option() {
-  return {.name = "profile", .value_name = "NAME|PATH", .help = "measured profile: name, JSON file or Galvatron folder (default: what ships for the device, else datasheet prices)"};
+  return {.name = "profile",
+          .value_name = "NAME|PATH",
+          .help =
+              "measured profile: name, JSON file or Galvatron folder (default: what ships for the "
+              "device, else datasheet prices)"};
 }
 OptionSpec precision_option() {
-  return {.name = "precision", .value_name = "P", .default_value = "bf16", .choices = {"bf16", "fp32"}, .help = "training precision"};
+  return {.name = "precision",
+          .value_name = "P",
+          .default_value = "bf16",
+          .choices = {"bf16", "fp32"},
+          .help = "training precision"};
 }
 OptionSpec sequence_option() {
-  return {.name = "sequence-length", .value_name = "S", .type = OptionType::kInt, .min = 1, .max = 1 << 24,
+  return {.name = "sequence-length",
+          .value_name = "S",
+          .type = OptionType::kInt,
+          .min = 1,
+          .max = 1 << 24,
           .help = "tokens per sequence (default: the model's maximum)"};
 }
-OptionSpec json_option() { return {.name = "json", .type = OptionType::kFlag, .help = "print one JSON document"}; }
+OptionSpec json_option() {
+  return {.name = "json", .type = OptionType::kFlag, .help = "print one JSON document"};
+}
 
 base::OptionSpec cluster_of_machine() {
   base::OptionSpec o = cluster_option(false);
@@ -40,10 +65,12 @@ base::OptionSpec cluster_of_machine() {
 }
 
 base::Result<model::Precision> precision_of(const base::Options& options) {
-  return options.string("precision") == "fp32" ? model::Precision::kFloat32 : model::Precision::kBFloat16;
+  return options.string("precision") == "fp32" ? model::Precision::kFloat32
+                                               : model::Precision::kBFloat16;
 }
 
-base::Result<topologies::Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted) {
+base::Result<topologies::Topology> find_cluster(const std::string& name, int hosts,
+                                                int ranks_wanted) {
   const auto copies = static_cast<std::uint32_t>(hosts);
   if (name == "local" && ranks_wanted > 0) {
     TRY(topologies::LocalMachine machine, topologies::probe_local_machine());
@@ -54,12 +81,14 @@ base::Result<topologies::Topology> find_cluster(const std::string& name, int hos
     }
     return topologies::local_topology(machine, copies);
   }
-  if (name.find('/') != std::string::npos || name.ends_with(".yaml")) return topologies::load_topology(name, copies);
+  if (name.find('/') != std::string::npos || name.ends_with(".yaml"))
+    return topologies::load_topology(name, copies);
   return topologies::catalog_topology(name, copies);
 }
 
-base::Result<Scene> make_scene(const std::string& model_name, const std::string& cluster, int hosts, const std::string& profile_name,
-                               model::Precision precision, std::int64_t sequence, int ranks_wanted) {
+base::Result<Scene> make_scene(const std::string& model_name, const std::string& cluster, int hosts,
+                               const std::string& profile_name, model::Precision precision,
+                               std::int64_t sequence, int ranks_wanted) {
   TRY(model::ModelSpec model, model::find_model(model_name));
   TRY(topologies::Topology topology, find_cluster(cluster, hosts, ranks_wanted));
   std::optional<model::Profile> profile;
@@ -70,15 +99,19 @@ base::Result<Scene> make_scene(const std::string& model_name, const std::string&
   }
   if (sequence == 0) sequence = model.max_positions;
   TRY(costmodel::CostModel cost,
-      costmodel::CostModel::make(model, std::move(topology), std::move(profile), {.precision = precision, .sequence = sequence}));
+      costmodel::CostModel::make(model, std::move(topology), std::move(profile),
+                                 {.precision = precision, .sequence = sequence}));
   return Scene{std::move(model), std::move(cost)};
 }
 
 base::Result<void> check_objective(const model::ModelSpec& model) {
   const bool masked = model.family == model::Family::kBert;
   if (!masked && model.kinds() == 1 && model.patch_features == 0) return {};
-  base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "the executor predicts next tokens; '{}' {}", model.name,
-                                        masked ? "is trained on masked ones" : model.patch_features > 0 ? "looks at images" : "has blocks of several kinds");
+  base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported,
+                                        "the executor predicts next tokens; '{}' {}", model.name,
+                                        masked                     ? "is trained on masked ones"
+                                        : model.patch_features > 0 ? "looks at images"
+                                                                   : "has blocks of several kinds");
   d.hint = "plan and simulate it; train gpt2, llama, mistral and qwen2 models";
   return base::fail(std::move(d));
 }

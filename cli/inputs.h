@@ -25,16 +25,19 @@ base::OptionSpec cluster_of_machine();
 
 base::Result<model::Precision> precision_of(const base::Options& options);
 
-/// Cluster by catalog name or path. "local" with more ranks than cores: as many devices as ranks, sharing the cores evenly.
-base::Result<topologies::Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted = 0);
+/// Cluster by catalog name or path. "local" with more ranks than cores: as many devices as ranks,
+/// sharing the cores evenly.
+base::Result<topologies::Topology> find_cluster(const std::string& name, int hosts,
+                                                int ranks_wanted = 0);
 
 /// Everything that a plan's cost depends on.
 struct Scene {
   model::ModelSpec model;
   costmodel::CostModel cost;
 };
-base::Result<Scene> make_scene(const std::string& model, const std::string& cluster, int hosts, const std::string& profile,
-                               model::Precision precision, std::int64_t sequence, int ranks_wanted = 0);
+base::Result<Scene> make_scene(const std::string& model, const std::string& cluster, int hosts,
+                               const std::string& profile, model::Precision precision,
+                               std::int64_t sequence, int ranks_wanted = 0);
 
 /// Whether the executor can train this model: it predicts next tokens. Error: kUnsupported.
 base::Result<void> check_objective(const model::ModelSpec& model);

@@ -9,7 +9,8 @@
 
 namespace orrery::cli {
 
-/// What training measured, as written by `orrery train --json` (schema `orrery.train/1`, docs/schemas.md).
+/// What training measured, as written by `orrery train --json` (schema `orrery.train/1`,
+/// docs/schemas.md).
 struct TrainLog {
   std::string model, plan_fingerprint, program_fingerprint;
   int ranks = 1;
@@ -18,8 +19,8 @@ struct TrainLog {
     double loss = 0, seconds = 0;
   };
   std::vector<Step> steps;
-  double step_time_s = 0;                              // median of the steps after the warm-up
-  std::vector<std::int64_t> peak_memory_bytes;         // by stage
+  double step_time_s = 0;                       // median of the steps after the warm-up
+  std::vector<std::int64_t> peak_memory_bytes;  // by stage
 };
 base::Json to_json(const TrainLog& log);
 base::Result<TrainLog> load_train_log(const std::string& path);

@@ -8,9 +8,9 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "costmodel/collectives/collectives.h"
+#include "costmodel/collectives/transfer.h"
 #include "costmodel/compute/compute.h"
 #include "costmodel/compute/price_factors.h"
-#include "costmodel/collectives/transfer.h"
 #include "model/profile.h"
 #include "model/spec.h"
 #include "plan/program/program.h"
@@ -18,7 +18,8 @@
 
 namespace orrery::costmodel {
 
-/// How a number was obtained, for the report. Fitted: from a surface through measurements of the device (surface.h).
+/// How a number was obtained, for the report. Fitted: from a surface through measurements of the
+/// device (surface.h).
 enum class Origin : std::uint8_t { kDatasheet, kMeasured, kFitted };
 
 struct CostModelOptions {
@@ -26,8 +27,9 @@ struct CostModelOptions {
   std::int64_t sequence = 0;
 };
 
-/// A machine of other speed, for "what if": every operation of a device, every link and every measured rate of communication at
-/// ppm / 10^6 of its speed. Latencies stay. `bandwidth_of` narrows the second to one carrier; measured rates hide the links below them.
+/// A machine of other speed, for "what if": every operation of a device, every link and every
+/// measured rate of communication at ppm / 10^6 of its speed. Latencies stay. `bandwidth_of`
+/// narrows the second to one carrier; measured rates hide the links below them.
 struct SpeedScale {
   enum class Carrier : std::uint8_t { kAll, kLinksOfKind, kMeasuredInHosts, kMeasuredAcrossHosts };
   std::int64_t compute_ppm = 1'000'000;
@@ -37,55 +39,73 @@ struct SpeedScale {
   bool operator==(const SpeedScale&) const = default;
 };
 
-/// Prices of everything a Program contains. Immutable after make(); const functions are thread-safe.
+/// Prices of everything a Program contains. Immutable after make(); const functions are
+/// thread-safe.
 class CostModel {
  public:
-  /// `profile` may be null (datasheet only). Errors: profile of another device or precision is a diagnostic, not a guess
-  /// ("A100" names every "A100-...", a CPU name its cores; an empty device is accepted: a Galvatron folder has none).
+  /// `profile` may be null (datasheet only). Errors: profile of another device or precision is a
+  /// diagnostic, not a guess ("A100" names every "A100-...", a CPU name its cores; an empty device
+  /// is accepted: a Galvatron folder has none).
   static base::Result<CostModel> make(model::ModelSpec model, topologies::Topology topology,
-                                      std::optional<model::Profile> profile, CostModelOptions options);
+                                      std::optional<model::Profile> profile,
+                                      CostModelOptions options);
 
-  /// The same model and profile on a machine of other speed. @pre this one is not scaled; both ppm > 0.
+  /// The same model and profile on a machine of other speed. @pre this one is not scaled; both ppm
+  /// > 0.
   [[nodiscard]] CostModel scaled(const SpeedScale& scale) const;
 
   /// The same with the errors of a draw in its prices. @pre not scaled.
   [[nodiscard]] CostModel drawn(const PriceFactors& errors) const;
 
-  /// The same model and profile on the same machine with other links (Topology::with_links). @pre not scaled; as many devices.
+  /// The same model and profile on the same machine with other links (Topology::with_links). @pre
+  /// not scaled; as many devices.
   [[nodiscard]] CostModel on(topologies::Topology changed) const;
 
-  /// Compute time of one segment phase, alone: measured points (log-log interpolation), else measured layer times shared out by
-  /// roofline weight, else roofline max(flops / (peak·efficiency), bytes / bandwidth) + launch overhead.
+  /// Compute time of one segment phase, alone: measured points (log-log interpolation), else
+  /// measured layer times shared out by roofline weight, else roofline max(flops /
+  /// (peak·efficiency), bytes / bandwidth) + launch overhead.
   [[nodiscard]] std::int64_t segment_ps(const model::SegmentShape& shape, model::Phase phase) const;
 
   /// Where that price is from.
-  [[nodiscard]] PriceSource segment_source(const model::SegmentShape& shape, model::Phase phase) const;
+  [[nodiscard]] PriceSource segment_source(const model::SegmentShape& shape,
+                                           model::Phase phase) const;
 
-  /// The collective `op` as run by every group of the class at once. `first_rank`, `rank_count`: the class's ranks. Of a group that spans
-  /// classes, the flows that this class's ranks send (the other classes' parts add to them).
-  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
-                                    int rank_count) const;
+  /// The collective `op` as run by every group of the class at once. `first_rank`, `rank_count`:
+  /// the class's ranks. Of a group that spans classes, the flows that this class's ranks send (the
+  /// other classes' parts add to them).
+  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group,
+                                    std::int64_t bytes, int first_rank, int rank_count) const;
   /// Every rank of [first_rank, +rank_count) sends `bytes` to rank + peer_offset at once.
-  [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
-  /// Prices of communication by themselves: the same in two steps, for many sizes over the same links.
+  [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset,
+                                  std::int64_t bytes) const;
+  /// Prices of communication by themselves: the same in two steps, for many sizes over the same
+  /// links.
   [[nodiscard]] const CollectivePrices& communication() const;
 
-  /// The same in two steps, for many sizes over the same paths (collectives.h): time of a whole group's collective, of an exchange.
-  [[nodiscard]] PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank, int rank_count) const;
+  /// The same in two steps, for many sizes over the same paths (collectives.h): time of a whole
+  /// group's collective, of an exchange.
+  [[nodiscard]] PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank,
+                                    int rank_count) const;
   [[nodiscard]] PathSummary summary(int first_rank, int rank_count, int peer_offset) const;
-  [[nodiscard]] std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes, const PathSummary& paths) const;
-  [[nodiscard]] std::int64_t exchange_ps(int peer_offset, std::int64_t bytes, const PathSummary& paths) const;
+  [[nodiscard]] std::int64_t collective_ps(plan::Collective op, const plan::Group& group,
+                                           std::int64_t bytes, const PathSummary& paths) const;
+  [[nodiscard]] std::int64_t exchange_ps(int peer_offset, std::int64_t bytes,
+                                         const PathSummary& paths) const;
 
-  /// Time of any operation of a class alone on the machine (a collective with all members of its groups, an exchange with its longest leg).
-  [[nodiscard]] std::int64_t op_ps(const plan::Program& program, const plan::Op& op, int first_rank, int rank_count) const;
+  /// Time of any operation of a class alone on the machine (a collective with all members of its
+  /// groups, an exchange with its longest leg).
+  [[nodiscard]] std::int64_t op_ps(const plan::Program& program, const plan::Op& op, int first_rank,
+                                   int rank_count) const;
 
-  /// Both of two overlapping activities of a rank (compute; communication) run `slowdown` times slower, as integers per million.
+  /// Both of two overlapping activities of a rank (compute; communication) run `slowdown` times
+  /// slower, as integers per million.
   [[nodiscard]] std::int64_t overlap_slowdown_ppm() const;
   /// False: communication never progresses beside compute on this machine.
   [[nodiscard]] bool overlaps() const;
-  /// Bytes per rank outside the Program's buffers: the framework's, of the profile, and the tables of rotary attention, 4 · sequence · head_dim.
+  /// Bytes per rank outside the Program's buffers: the framework's, of the profile, and the tables
+  /// of rotary attention, 4 · sequence · head_dim.
   [[nodiscard]] std::int64_t context_bytes() const;
-  [[nodiscard]] base::FlopsPerSecond peak() const;   // dense peak of the precision, slowest device
+  [[nodiscard]] base::FlopsPerSecond peak() const;  // dense peak of the precision, slowest device
   [[nodiscard]] Origin compute_origin() const;
   [[nodiscard]] Origin communication_origin() const;
   [[nodiscard]] const model::ModelSpec& model() const;

@@ -10,7 +10,9 @@ namespace orrery::costmodel {
 namespace {
 
 bool measured(const model::Profile& profile, plan::Collective op, const plan::Group& group) {
-  return std::ranges::any_of(profile.collectives, [&](const model::CollectiveTimes& t) { return t.op == op && t.size == group.size; });
+  return std::ranges::any_of(profile.collectives, [&](const model::CollectiveTimes& t) {
+    return t.op == op && t.size == group.size;
+  });
 }
 
 /// Picoseconds of every (shape, phase) that Programs compute, and collectives without times.
@@ -21,8 +23,10 @@ class Tally {
   void add(const plan::Program& program) {
     for (const plan::RankClass& rank_class : program.classes) {
       plan::for_each_op(program, rank_class, [&](const plan::OpInstance& instance) {
-        if (instance.op->kind == plan::OpKind::kCompute) compute(program.segments[instance.op->segment], instance.op->phase, rank_class.count);
-        if (instance.op->kind == plan::OpKind::kCollective) collective(instance.op->collective, program.groups[instance.op->group]);
+        if (instance.op->kind == plan::OpKind::kCompute)
+          compute(program.segments[instance.op->segment], instance.op->phase, rank_class.count);
+        if (instance.op->kind == plan::OpKind::kCollective)
+          collective(instance.op->collective, program.groups[instance.op->group]);
       });
     }
   }
@@ -38,7 +42,8 @@ class Tally {
       if (source == PriceSource::kBeyond) result.beyond.push_back({e.shape, e.phase, share});
     }
     std::ranges::stable_sort(result.beyond, std::greater<>{}, &Coverage::Beyond::share);
-    for (const auto& [key, count] : missing_) result.unmeasured.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), count});
+    for (const auto& [key, count] : missing_)
+      result.unmeasured.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), count});
     return result;
   }
 
@@ -50,7 +55,8 @@ class Tally {
   };
   void compute(const model::SegmentShape& shape, model::Phase phase, std::int64_t ranks) {
     const std::int64_t ps = ranks * cost_.segment_ps(shape, phase);
-    const auto known = std::ranges::find_if(entries_, [&](const Entry& e) { return e.phase == phase && e.shape == shape; });
+    const auto known = std::ranges::find_if(
+        entries_, [&](const Entry& e) { return e.phase == phase && e.shape == shape; });
     if (known != entries_.end()) {
       known->ps += ps;
     } else {
@@ -58,7 +64,8 @@ class Tally {
     }
   }
   void collective(plan::Collective op, const plan::Group& group) {
-    if (group.size > 1 && cost_.profile() && !measured(*cost_.profile(), op, group)) ++missing_[{op, group.size, group.stride}];
+    if (group.size > 1 && cost_.profile() && !measured(*cost_.profile(), op, group))
+      ++missing_[{op, group.size, group.stride}];
   }
 
   const CostModel& cost_;

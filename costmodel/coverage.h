@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// How much of a Program's prices its profile has measured: what a calibration leaves to interpolation, extrapolation and datasheets.
+/// How much of a Program's prices its profile has measured: what a calibration leaves to
+/// interpolation, extrapolation and datasheets.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -23,9 +24,10 @@ struct Coverage {
     int size = 2, stride = 1;
     std::int64_t operations = 0;
   };
-  std::array<double, kPriceSources> compute{};  // shares of the compute time by PriceSource; 1 in all
-  std::vector<Beyond> beyond;                   // largest share first
-  std::vector<Unmeasured> unmeasured;           // by operation, size, stride
+  // shares of the compute time by PriceSource; 1 in all
+  std::array<double, kPriceSources> compute{};
+  std::vector<Beyond> beyond;          // largest share first
+  std::vector<Unmeasured> unmeasured;  // by operation, size, stride
 };
 
 /// Over all operations of every class of the Programs.

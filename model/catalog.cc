@@ -17,7 +17,8 @@ std::vector<std::string> catalog_names() {
   for (const std::string& file : base::list_data_files(kFolder, kExtension)) {
     names.push_back(file.substr(0, file.size() - kExtension.size()));
   }
-  std::sort(names.begin(), names.end());  // "gpt2" before "gpt2-tiny", but "gpt2-tiny.json" before "gpt2.json"
+  // "gpt2" before "gpt2-tiny", but "gpt2-tiny.json" before "gpt2.json"
+  std::sort(names.begin(), names.end());
   return names;
 }
 
@@ -28,7 +29,8 @@ base::Result<base::Node> parse_entry(const std::string& name) {
 
 CatalogModel describe(const std::string& name) {
   const base::Result<base::Node> root = parse_entry(name);
-  if (!root) return {.name = name, .description = base::to_string(root.error().front()), .source = ""};
+  if (!root)
+    return {.name = name, .description = base::to_string(root.error().front()), .source = ""};
   base::ErrorSink sink;
   base::Reader reader(*root, fmt::format("model '{}'", name), sink);
   CatalogModel entry{.name = name,
@@ -40,7 +42,8 @@ CatalogModel describe(const std::string& name) {
 
 }  // namespace
 
-// An entry that cannot be read stays in the list, with its fault in place of the description: a listing shows what is there.
+// An entry that cannot be read stays in the list, with its fault in place of the description: a
+// listing shows what is there.
 std::vector<CatalogModel> list_catalog() {
   std::vector<CatalogModel> models;
   for (const std::string& name : catalog_names()) models.push_back(describe(name));
@@ -48,13 +51,16 @@ std::vector<CatalogModel> list_catalog() {
 }
 
 base::Result<ModelSpec> find_model(std::string_view name) {
-  if (name.find('/') != std::string_view::npos || name.ends_with(kExtension)) return load_hf_config(std::string(name));
+  if (name.find('/') != std::string_view::npos || name.ends_with(kExtension))
+    return load_hf_config(std::string(name));
   const std::vector<std::string> names = catalog_names();
   const std::string wanted(name);
   if (std::find(names.begin(), names.end(), wanted) == names.end()) {
-    base::Diagnostic fault = base::make_error(base::ErrorCode::kNotFound, "no model '{}' in the catalog", name);
+    base::Diagnostic fault =
+        base::make_error(base::ErrorCode::kNotFound, "no model '{}' in the catalog", name);
     fault.hint = base::did_you_mean(name, names, "models");
-    if (fault.hint.empty()) fault.hint = "'orrery list models' names them; a path to a config.json works too";
+    if (fault.hint.empty())
+      fault.hint = "'orrery list models' names them; a path to a config.json works too";
     return base::fail(std::move(fault));
   }
   TRY(const base::Node root, parse_entry(wanted));

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// What the readers of config.json share: hf_config.cc (models of one kind of block), hf_config_kinds.cc (of several kinds, and of images).
+/// What the readers of config.json share: hf_config.cc (models of one kind of block),
+/// hf_config_kinds.cc (of several kinds, and of images).
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -14,16 +15,20 @@ inline constexpr base::IntRange kSize{1, 1 << 20};   // layers, heads, hidden an
 inline constexpr base::IntRange kTable{1, 1 << 30};  // vocabulary, positions
 inline constexpr base::DoubleRange kEpsilon{1e-30, 0.1};
 
-void add_fault(base::Reader& r, std::string_view key, base::ErrorCode code, std::string message, std::string hint);
+void add_fault(base::Reader& r, std::string_view key, base::ErrorCode code, std::string message,
+               std::string hint);
 
-/// A number under any of several spellings; nothing when none is there. Two that differ are a fault.
+/// A number under any of several spellings; nothing when none is there. Two that differ are a
+/// fault.
 struct Found {
   std::optional<std::int64_t> value;
   std::string_view key;  // the spelling in the file, or the current one
 };
 Found find_int(base::Reader& r, std::initializer_list<std::string_view> keys, base::IntRange range);
-/// As find_int; when no spelling is there the first is missing. Wrong values give 1, so that later checks stay meaningful.
-Found require_int(base::Reader& r, std::initializer_list<std::string_view> keys, base::IntRange range);
+/// As find_int; when no spelling is there the first is missing. Wrong values give 1, so that later
+/// checks stay meaningful.
+Found require_int(base::Reader& r, std::initializer_list<std::string_view> keys,
+                  base::IntRange range);
 /// The activation under `key`, if it is there.
 std::optional<Activation> find_activation(base::Reader& r, std::string_view key);
 
@@ -31,7 +36,8 @@ std::optional<Activation> find_activation(base::Reader& r, std::string_view key)
 bool has_kinds(Family family);
 void read_kinds(base::Reader& r, ModelSpec& m);
 
-/// DeepSeek's first blocks are dense: makes the runs of a model whose own fields are those of its mixtures.
+/// DeepSeek's first blocks are dense: makes the runs of a model whose own fields are those of its
+/// mixtures.
 void read_dense_first(base::Reader& r, ModelSpec& m);
 
 }  // namespace orrery::model::hf

@@ -1,6 +1,7 @@
 /// \file
-/// config.json of models whose blocks are of several kinds (T5, Swin, mixtures behind dense blocks), and of images (ViT, Swin). Keys and defaults
-/// are those of the transformers library, as in hf_config.cc.
+/// config.json of models whose blocks are of several kinds (T5, Swin, mixtures behind dense
+/// blocks), and of images (ViT, Swin). Keys and defaults are those of the transformers library, as
+/// in hf_config.cc.
 #include <algorithm>
 #include <cmath>
 
@@ -14,9 +15,19 @@ namespace {
 using base::ErrorCode;
 
 BlockShape shape_of(const ModelSpec& m) {
-  return {.hidden = m.hidden, .heads = m.heads, .kv_heads = m.kv_heads, .head_dim = m.head_dim, .ffn = m.ffn, .causal = m.causal,
-          .experts = m.experts, .experts_per_token = m.experts_per_token, .shared_ffn = m.shared_ffn, .cross_attention = m.cross_attention,
-          .entry = m.entry, .window = m.window, .token_share = m.token_share};
+  return {.hidden = m.hidden,
+          .heads = m.heads,
+          .kv_heads = m.kv_heads,
+          .head_dim = m.head_dim,
+          .ffn = m.ffn,
+          .causal = m.causal,
+          .experts = m.experts,
+          .experts_per_token = m.experts_per_token,
+          .shared_ffn = m.shared_ffn,
+          .cross_attention = m.cross_attention,
+          .entry = m.entry,
+          .window = m.window,
+          .token_share = m.token_share};
 }
 
 /// The model's runs, and its own fields as those of the first.
@@ -30,19 +41,28 @@ void set_runs(ModelSpec& m, std::vector<BlockRun> runs) {
   if (m.runs.size() == 1) m.runs.clear();
 }
 
-/// "relu", or "gated-" before the name of an activation; "gated-gelu" is the tanh form (T5 1.1, google-research/t5x).
+/// "relu", or "gated-" before the name of an activation; "gated-gelu" is the tanh form (T5 1.1,
+/// google-research/t5x).
 void read_feed_forward(base::Reader& r, ModelSpec& m) {
   const std::string word = r.optional_string("feed_forward_proj").value_or("relu");
   m.gated_mlp = word.starts_with("gated-");
   const std::string act = m.gated_mlp ? word.substr(6) : word;
-  if (act == "relu") m.activation = Activation::kRelu;
-  else if (act == "gelu") m.activation = m.gated_mlp ? Activation::kGeluTanh : Activation::kGelu;
-  else if (act == "gelu_new") m.activation = Activation::kGeluTanh;
-  else if (act == "silu" || act == "swish") m.activation = Activation::kSilu;
-  else add_fault(r, "feed_forward_proj", ErrorCode::kBadValue, fmt::format("'feed_forward_proj' is '{}'", word), "one of relu, gelu, silu, or gated- before it");
+  if (act == "relu")
+    m.activation = Activation::kRelu;
+  else if (act == "gelu")
+    m.activation = m.gated_mlp ? Activation::kGeluTanh : Activation::kGelu;
+  else if (act == "gelu_new")
+    m.activation = Activation::kGeluTanh;
+  else if (act == "silu" || act == "swish")
+    m.activation = Activation::kSilu;
+  else
+    add_fault(r, "feed_forward_proj", ErrorCode::kBadValue,
+              fmt::format("'feed_forward_proj' is '{}'", word),
+              "one of relu, gelu, silu, or gated- before it");
 }
 
-/// Raffel et al., arXiv 1910.10683: pre-norm RMS, no biases; relative positions; the decoder's blocks attend to the encoder's output as well.
+/// Raffel et al., arXiv 1910.10683: pre-norm RMS, no biases; relative positions; the decoder's
+/// blocks attend to the encoder's output as well.
 void read_t5(base::Reader& r, ModelSpec& m) {
   m.norm = NormKind::kRmsNorm;
   m.norm_epsilon = r.optional_double("layer_norm_epsilon", kEpsilon).value_or(1e-6);
@@ -89,7 +109,9 @@ std::int64_t read_patches(base::Reader& r, ModelSpec& m, std::int64_t default_pa
   m.tied_embeddings = false;
   m.causal = false;
   if (image % patch == 0) return image / patch;
-  add_fault(r, "patch_size", ErrorCode::kInconsistent, fmt::format("patches of {} do not divide an image of {}", patch, image), "every pixel belongs to one patch");
+  add_fault(r, "patch_size", ErrorCode::kInconsistent,
+            fmt::format("patches of {} do not divide an image of {}", patch, image),
+            "every pixel belongs to one patch");
   return 1;
 }
 
@@ -107,10 +129,13 @@ void read_vit(base::Reader& r, ModelSpec& m) {
   m.max_positions = side * side + 1;
   m.head_dim = m.hidden / m.heads;
   if (r.sink().ok() && m.hidden % m.heads != 0)
-    add_fault(r, "num_attention_heads", ErrorCode::kInconsistent, fmt::format("{} heads do not divide the hidden size {}", m.heads, m.hidden), "change one of them");
+    add_fault(r, "num_attention_heads", ErrorCode::kInconsistent,
+              fmt::format("{} heads do not divide the hidden size {}", m.heads, m.hidden),
+              "change one of them");
 }
 
-/// Liu et al., arXiv 2103.14030: stages of doubled hidden size and a quarter of the tokens, attention inside windows; patch merging between them.
+/// Liu et al., arXiv 2103.14030: stages of doubled hidden size and a quarter of the tokens,
+/// attention inside windows; patch merging between them.
 class Swin {
  public:
   Swin(base::Reader& r, ModelSpec& m) : r_(r), m_(m) {}
@@ -122,16 +147,20 @@ class Swin {
     m_.position = PositionKind::kRelative;
     m_.patch_norm = true;
     m_.hidden = r_.optional_int("embed_dim", kSize).value_or(96);
-    const std::vector<std::int64_t> depths = list("depths", {2, 2, 6, 2}), heads = list("num_heads", {3, 6, 12, 24});
+    const std::vector<std::int64_t> depths = list("depths", {2, 2, 6, 2}),
+                                    heads = list("num_heads", {3, 6, 12, 24});
     window_ = r_.optional_int("window_size", {1, 1 << 10}).value_or(7);
     ratio_ = r_.optional_double("mlp_ratio", {1.0 / 16, 64.0}).value_or(4.0);
     const std::int64_t side = read_patches(r_, m_, 4);
     m_.max_positions = side * side;
     if (r_.optional_bool("use_absolute_embeddings").value_or(false))
-      add_fault(r_, "use_absolute_embeddings", ErrorCode::kUnsupported, "absolute positions beside the relative ones are not supported", "set it to false");
+      add_fault(r_, "use_absolute_embeddings", ErrorCode::kUnsupported,
+                "absolute positions beside the relative ones are not supported", "set it to false");
     if (depths.size() != heads.size())
-      add_fault(r_, "num_heads", ErrorCode::kInconsistent, fmt::format("{} stages in 'depths', {} in 'num_heads'", depths.size(), heads.size()),
-                "one entry for each stage");
+      add_fault(
+          r_, "num_heads", ErrorCode::kInconsistent,
+          fmt::format("{} stages in 'depths', {} in 'num_heads'", depths.size(), heads.size()),
+          "one entry for each stage");
     if (!r_.sink().ok()) return;
     std::vector<BlockRun> runs;
     for (std::size_t i = 0; i < depths.size(); ++i) stage(i, depths[i], heads[i], side, runs);
@@ -144,12 +173,16 @@ class Swin {
     const std::vector<std::int64_t> values = r_.required_ints(key, kSize);
     constexpr std::size_t kMaxStages = 8;
     if (values.empty() || values.size() > kMaxStages)
-      add_fault(r_, key, ErrorCode::kOutOfRange, fmt::format("'{}' has {} entries", key, values.size()), fmt::format("one for each of 1 to {} stages", kMaxStages));
+      add_fault(r_, key, ErrorCode::kOutOfRange,
+                fmt::format("'{}' has {} entries", key, values.size()),
+                fmt::format("one for each of 1 to {} stages", kMaxStages));
     return values;
   }
 
-  void stage(std::size_t index, std::int64_t depth, std::int64_t heads, std::int64_t image_side, std::vector<BlockRun>& runs) {
-    const std::int64_t shrink = std::int64_t{1} << index, side = image_side / shrink, window = std::min(window_, side);
+  void stage(std::size_t index, std::int64_t depth, std::int64_t heads, std::int64_t image_side,
+             std::vector<BlockRun>& runs) {
+    const std::int64_t shrink = std::int64_t{1} << index, side = image_side / shrink,
+                       window = std::min(window_, side);
     BlockShape s = shape_of(m_);
     s.hidden = m_.hidden * shrink;
     s.heads = s.kv_heads = heads;
@@ -158,9 +191,13 @@ class Swin {
     s.token_share = shrink * shrink;
     if (s.hidden % heads != 0)
       add_fault(r_, "num_heads", ErrorCode::kInconsistent,
-                fmt::format("{} heads do not divide the hidden size {} of stage {}", heads, s.hidden, index + 1), "change 'num_heads' or 'embed_dim'");
+                fmt::format("{} heads do not divide the hidden size {} of stage {}", heads,
+                            s.hidden, index + 1),
+                "change 'num_heads' or 'embed_dim'");
     if (image_side % shrink != 0 || window == 0 || side % window != 0) {
-      add_fault(r_, "window_size", ErrorCode::kUnsupported, fmt::format("windows of {} do not divide the {} x {} tokens of stage {}", window_, side, side, index + 1),
+      add_fault(r_, "window_size", ErrorCode::kUnsupported,
+                fmt::format("windows of {} do not divide the {} x {} tokens of stage {}", window_,
+                            side, side, index + 1),
                 "padding is not modelled: change 'image_size' or 'window_size'");
       return;
     }
@@ -182,7 +219,9 @@ class Swin {
 
 }  // namespace
 
-bool has_kinds(Family family) { return family == Family::kT5 || family == Family::kViT || family == Family::kSwin; }
+bool has_kinds(Family family) {
+  return family == Family::kT5 || family == Family::kViT || family == Family::kSwin;
+}
 
 void read_kinds(base::Reader& r, ModelSpec& m) {
   const Family family = m.family;
@@ -199,9 +238,12 @@ void read_dense_first(base::Reader& r, ModelSpec& m) {
   const std::int64_t dense = r.optional_int("first_k_dense_replace", {0, 1 << 20}).value_or(0);
   const std::int64_t ffn = dense > 0 ? *require_int(r, {"intermediate_size"}, kSize).value : 0;
   if (r.optional_int("moe_layer_freq", {1, 1 << 20}).value_or(1) != 1)
-    add_fault(r, "moe_layer_freq", ErrorCode::kUnsupported, "dense blocks between blocks of experts are not supported", "1, or leave the key out");
+    add_fault(r, "moe_layer_freq", ErrorCode::kUnsupported,
+              "dense blocks between blocks of experts are not supported",
+              "1, or leave the key out");
   if (dense > m.layers)
-    add_fault(r, "first_k_dense_replace", ErrorCode::kInconsistent, fmt::format("{} dense blocks of {}", dense, m.layers), "at most all blocks");
+    add_fault(r, "first_k_dense_replace", ErrorCode::kInconsistent,
+              fmt::format("{} dense blocks of {}", dense, m.layers), "at most all blocks");
   if (!r.sink().ok() || dense == 0) return;
   BlockShape shape = shape_of(m);
   const BlockRun experts{"experts", m.layers - dense, shape};

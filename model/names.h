@@ -11,7 +11,8 @@ namespace orrery::model {
 template <class E>
 std::vector<base::Named<E>> names_up_to(E last) {
   std::vector<base::Named<E>> rows;
-  for (int i = 0; i <= static_cast<int>(last); ++i) rows.push_back({to_string(static_cast<E>(i)), static_cast<E>(i)});
+  for (int i = 0; i <= static_cast<int>(last); ++i)
+    rows.push_back({to_string(static_cast<E>(i)), static_cast<E>(i)});
   return rows;
 }
 

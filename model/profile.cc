@@ -10,21 +10,25 @@ namespace {
 using base::ErrorCode;
 
 constexpr std::string_view kSchema = "orrery.profile/1";
-constexpr base::DoubleRange kTime{1e-12, 1e7};          // seconds; nothing is measured in less than a picosecond
+// seconds; nothing is measured in less than a picosecond
+constexpr base::DoubleRange kTime{1e-12, 1e7};
 constexpr base::DoubleRange kTimeOrZero{0.0, 1e7};
-constexpr base::DoubleRange kBandwidth{1.0, 1e18};      // bytes per second
+constexpr base::DoubleRange kBandwidth{1.0, 1e18};  // bytes per second
 constexpr base::DoubleRange kFactor{1e-6, 1e6};
 constexpr base::IntRange kCount{1, std::int64_t{1} << 50};
 constexpr base::IntRange kCountOrZero{0, std::int64_t{1} << 50};
 
-std::string entry(std::string_view list, std::size_t index) { return fmt::format("{}[{}]", list, index); }
+std::string entry(std::string_view list, std::size_t index) {
+  return fmt::format("{}[{}]", list, index);
+}
 
 /// Calls read(node, "list[i]") for the entries of an optional list.
 template <class T, class Read>
 std::vector<T> read_list(base::Reader& r, std::string_view key, const Read& read) {
   std::vector<T> out;
   const auto nodes = r.optional_list(key).value_or(std::vector<base::Node>{});
-  for (std::size_t i = 0; i < nodes.size(); ++i) out.push_back(read(nodes[i], entry(key, i), r.sink()));
+  for (std::size_t i = 0; i < nodes.size(); ++i)
+    out.push_back(read(nodes[i], entry(key, i), r.sink()));
   return out;
 }
 
@@ -33,7 +37,8 @@ class Ascending {
  public:
   void next(base::Reader& r, std::string_view key, std::int64_t value) {
     if (value > 0 && value <= last_) {
-      r.error(key, ErrorCode::kInconsistent, "points must ascend: '{}' {} follows {}", key, value, last_);
+      r.error(key, ErrorCode::kInconsistent, "points must ascend: '{}' {} follows {}", key, value,
+              last_);
     }
     last_ = value > 0 ? value : last_;
   }
@@ -58,18 +63,22 @@ Provenance read_provenance(base::Reader& parent) {
   return p;
 }
 
-OperatorPoint read_operator(const base::Node& node, const std::string& what, base::ErrorSink& sink) {
+OperatorPoint read_operator(const base::Node& node, const std::string& what,
+                            base::ErrorSink& sink) {
   base::Reader r(node, what, sink);
   OperatorPoint p;
-  if (const base::Node shape = r.required_object("shape"); shape.is_object()) p.shape = sink.take(read_segment_shape(shape));
+  if (const base::Node shape = r.required_object("shape"); shape.is_object())
+    p.shape = sink.take(read_segment_shape(shape));
   p.phase = r.required_enum("phase", names_up_to(Phase::kBG));
   p.seconds_median = r.required_double("seconds_median", kTime);
   p.seconds_p10 = r.optional_double("seconds_p10", kTime).value_or(p.seconds_median);
   p.seconds_p90 = r.optional_double("seconds_p90", kTime).value_or(p.seconds_median);
   p.samples = r.optional_int("samples", kCountOrZero).value_or(0);
-  if (p.seconds_median > 0 && (p.seconds_p10 > p.seconds_median || p.seconds_p90 < p.seconds_median)) {
-    r.error("seconds_median", ErrorCode::kInconsistent, "percentiles of {} are out of order: {}, {}, {}", what, p.seconds_p10,
-            p.seconds_median, p.seconds_p90);
+  if (p.seconds_median > 0 &&
+      (p.seconds_p10 > p.seconds_median || p.seconds_p90 < p.seconds_median)) {
+    r.error("seconds_median", ErrorCode::kInconsistent,
+            "percentiles of {} are out of order: {}, {}, {}", what, p.seconds_p10, p.seconds_median,
+            p.seconds_p90);
   }
   r.finish();
   return p;
@@ -86,13 +95,16 @@ LayerTimes read_layer(const base::Node& node, const std::string& what, base::Err
   const auto points = r.required_list("points");
   for (std::size_t i = 0; i < points.size(); ++i) {
     base::Reader point(points[i], fmt::format("{}.points[{}]", what, i), sink);
-    layer.points.push_back({.batch = point.required_int("batch", kCount),
-                            .layer_seconds_per_sample = point.required_double("layer_seconds_per_sample", kTime),
-                            .other_seconds_per_sample = point.required_double("other_seconds_per_sample", kTimeOrZero)});
+    layer.points.push_back(
+        {.batch = point.required_int("batch", kCount),
+         .layer_seconds_per_sample = point.required_double("layer_seconds_per_sample", kTime),
+         .other_seconds_per_sample =
+             point.required_double("other_seconds_per_sample", kTimeOrZero)});
     batches.next(point, "batch", layer.points.back().batch);
     point.finish();
   }
-  if (points.empty() && r.has("points")) r.error("points", ErrorCode::kMissingKey, "{} has no points", what);
+  if (points.empty() && r.has("points"))
+    r.error("points", ErrorCode::kMissingKey, "{} has no points", what);
   r.finish();
   return layer;
 }
@@ -103,14 +115,16 @@ std::vector<CollectivePoint> read_collective_points(base::Reader& r, const std::
   const auto nodes = r.optional_list("points").value_or(std::vector<base::Node>{});
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     base::Reader point(nodes[i], fmt::format("{}.points[{}]", what, i), r.sink());
-    points.push_back({.bytes = point.required_int("bytes", kCount), .seconds = point.required_double("seconds", kTime)});
+    points.push_back({.bytes = point.required_int("bytes", kCount),
+                      .seconds = point.required_double("seconds", kTime)});
     bytes.next(point, "bytes", points.back().bytes);
     point.finish();
   }
   return points;
 }
 
-CollectiveTimes read_collective(const base::Node& node, const std::string& what, base::ErrorSink& sink) {
+CollectiveTimes read_collective(const base::Node& node, const std::string& what,
+                                base::ErrorSink& sink) {
   base::Reader r(node, what, sink);
   CollectiveTimes c;
   c.op = r.required_enum("op", names_up_to(Collective::kPointToPoint));
@@ -123,15 +137,19 @@ CollectiveTimes read_collective(const base::Node& node, const std::string& what,
   c.points = read_collective_points(r, what);
   const bool bandwidth = r.has("bus_bandwidth_bytes_per_second"), points = r.has("points");
   if (bandwidth && points) {
-    r.error("points", ErrorCode::kInconsistent, "{} has both points and 'bus_bandwidth_bytes_per_second'", what);
+    r.error("points", ErrorCode::kInconsistent,
+            "{} has both points and 'bus_bandwidth_bytes_per_second'", what);
   } else if (!bandwidth && c.points.empty() && node.is_object()) {
-    r.error("points", ErrorCode::kMissingKey, "{} needs points or 'bus_bandwidth_bytes_per_second'", what);
+    r.error("points", ErrorCode::kMissingKey, "{} needs points or 'bus_bandwidth_bytes_per_second'",
+            what);
   }
   if (points && !bandwidth && r.has("latency_seconds")) {
-    r.error("latency_seconds", ErrorCode::kInconsistent, "{}: measured points contain the latency", what);
+    r.error("latency_seconds", ErrorCode::kInconsistent, "{}: measured points contain the latency",
+            what);
   }
   if (c.hosts > c.size && c.size > 0) {
-    r.error("hosts", ErrorCode::kInconsistent, "{}: {} ranks cannot stand on {} hosts", what, c.size, c.hosts);
+    r.error("hosts", ErrorCode::kInconsistent, "{}: {} ranks cannot stand on {} hosts", what,
+            c.size, c.hosts);
   }
   r.finish();
   return c;
@@ -150,7 +168,8 @@ Control read_control(const base::Node& node, base::ErrorSink& sink) {
   base::Reader r(node, "control", sink);
   Control c;
   c.compute_seconds = r.required_double("compute_seconds", kTime);
-  c.collective_seconds = r.optional_double("collective_seconds", kTimeOrZero).value_or(c.collective_seconds);
+  c.collective_seconds =
+      r.optional_double("collective_seconds", kTimeOrZero).value_or(c.collective_seconds);
   c.spread = r.optional_double("spread", {0.0, 1e6}).value_or(c.spread);
   r.finish();
   return c;
@@ -159,7 +178,8 @@ Control read_control(const base::Node& node, base::ErrorSink& sink) {
 Spread read_spread(const base::Node& node, base::ErrorSink& sink) {
   base::Reader r(node, "spread", sink);
   Spread spread;
-  for (const auto& [name, field] : kSpreadFields) spread.*field = r.optional_double(name, {0.0, 2.0}).value_or(0.0);
+  for (const auto& [name, field] : kSpreadFields)
+    spread.*field = r.optional_double(name, {0.0, 2.0}).value_or(0.0);
   r.finish();
   return spread;
 }
@@ -171,12 +191,15 @@ void check_repeats(base::Reader& r, const Profile& p) {
     const auto nodes = r.optional_list(key).value_or(std::vector<base::Node>{});
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (seen.insert(identity(list[i])).second) continue;
-      r.sink().error(nodes[i].span(), ErrorCode::kInconsistent, "{} repeats an earlier entry", entry(key, i));
+      r.sink().error(nodes[i].span(), ErrorCode::kInconsistent, "{} repeats an earlier entry",
+                     entry(key, i));
     }
   };
-  check("surfaces", p.surfaces, [](const ComputeSurface& c) { return std::string(to_string(c.dtype)); });
-  check("operators", p.operators,
-        [](const OperatorPoint& o) { return fmt::format("{} {}", base::to_line(to_json(o.shape)), to_string(o.phase)); });
+  check("surfaces", p.surfaces,
+        [](const ComputeSurface& c) { return std::string(to_string(c.dtype)); });
+  check("operators", p.operators, [](const OperatorPoint& o) {
+    return fmt::format("{} {}", base::to_line(to_json(o.shape)), to_string(o.phase));
+  });
   check("layers", p.layers, [](const LayerTimes& l) {
     return fmt::format("{} {} {} {}", l.sequence, l.hidden, to_string(l.precision), l.model);
   });
@@ -186,17 +209,21 @@ void check_repeats(base::Reader& r, const Profile& p) {
 }
 
 void read_scalars(base::Reader& r, Profile& p) {
-  p.composition_factor = r.optional_double("composition_factor", kFactor).value_or(p.composition_factor);
-  p.composition_residual = r.optional_double("composition_residual", {0.0, 1e6}).value_or(p.composition_residual);
-  p.overlap_slowdown = r.optional_double("overlap_slowdown", {1.0, 1e3}).value_or(p.overlap_slowdown);
+  p.composition_factor =
+      r.optional_double("composition_factor", kFactor).value_or(p.composition_factor);
+  p.composition_residual =
+      r.optional_double("composition_residual", {0.0, 1e6}).value_or(p.composition_residual);
+  p.overlap_slowdown =
+      r.optional_double("overlap_slowdown", {1.0, 1e3}).value_or(p.overlap_slowdown);
   p.overlaps = r.optional_bool("overlaps").value_or(p.overlaps);
   p.launch_seconds = r.optional_double("launch_seconds", kTimeOrZero).value_or(p.launch_seconds);
   p.context_bytes = r.optional_int("context_bytes", kCountOrZero).value_or(p.context_bytes);
 }
 
 base::Json to_json(const OperatorPoint& p) {
-  return {{"shape", to_json(p.shape)},         {"phase", to_string(p.phase)},     {"seconds_median", p.seconds_median},
-          {"seconds_p10", p.seconds_p10},      {"seconds_p90", p.seconds_p90},    {"samples", p.samples}};
+  return {{"shape", to_json(p.shape)},          {"phase", to_string(p.phase)},
+          {"seconds_median", p.seconds_median}, {"seconds_p10", p.seconds_p10},
+          {"seconds_p90", p.seconds_p90},       {"samples", p.samples}};
 }
 
 base::Json to_json(const LayerTimes& l) {
@@ -214,7 +241,8 @@ base::Json to_json(const LayerTimes& l) {
 }
 
 base::Json to_json(const CollectiveTimes& c) {
-  base::Json json{{"op", to_string(c.op)}, {"size", c.size}, {"stride", c.stride}, {"hosts", c.hosts}};
+  base::Json json{
+      {"op", to_string(c.op)}, {"size", c.size}, {"stride", c.stride}, {"hosts", c.hosts}};
   if (c.link_rate > 0) json["link_rate_bytes_per_second"] = c.link_rate;
   if (c.bus_bandwidth > 0) {
     json["bus_bandwidth_bytes_per_second"] = c.bus_bandwidth;
@@ -222,7 +250,8 @@ base::Json to_json(const CollectiveTimes& c) {
     return json;
   }
   json["points"] = base::Json::array();
-  for (const CollectivePoint& p : c.points) json["points"].push_back({{"bytes", p.bytes}, {"seconds", p.seconds}});
+  for (const CollectivePoint& p : c.points)
+    json["points"].push_back({{"bytes", p.bytes}, {"seconds", p.seconds}});
   return json;
 }
 
@@ -260,11 +289,13 @@ base::Result<Profile> read_profile(const base::Node& root) {
   p.provenance = read_provenance(r);
   p.device = r.optional_string("device").value_or("");
   p.surfaces = read_list<ComputeSurface>(r, "surfaces", read_surface);
-  if (const auto framework = r.optional_object("framework")) p.framework = read_framework(*framework, sink);
+  if (const auto framework = r.optional_object("framework"))
+    p.framework = read_framework(*framework, sink);
   p.operators = read_list<OperatorPoint>(r, "operators", read_operator);
   p.layers = read_list<LayerTimes>(r, "layers", read_layer);
   p.collectives = read_list<CollectiveTimes>(r, "collectives", read_collective);
-  if (const auto step = r.optional_object("step_communication")) p.step_communication = read_step_communication(*step, sink);
+  if (const auto step = r.optional_object("step_communication"))
+    p.step_communication = read_step_communication(*step, sink);
   if (const auto control = r.optional_object("control")) p.control = read_control(*control, sink);
   if (const auto spread = r.optional_object("spread")) p.spread = read_spread(*spread, sink);
   read_scalars(r, p);
@@ -279,36 +310,40 @@ base::Result<Profile> load_profile(const std::string& path) {
 }
 
 base::Json to_json(const Control& c) {
-  return {{"compute_seconds", c.compute_seconds}, {"collective_seconds", c.collective_seconds}, {"spread", c.spread}};
+  return {{"compute_seconds", c.compute_seconds},
+          {"collective_seconds", c.collective_seconds},
+          {"spread", c.spread}};
 }
 
 base::Json to_json(const Profile& p) {
   base::Json json{{"schema", kSchema},
-          {"name", p.name},
-          {"provenance",
-           {{"source", p.provenance.source},
-            {"machine", p.provenance.machine},
-            {"software", p.provenance.software},
-            {"date", p.provenance.date},
-            {"note", p.provenance.note}}},
-          {"device", p.device},
-          {"operators", list_to_json(p.operators)},
-          {"composition_factor", p.composition_factor},
-          {"composition_residual", p.composition_residual},
-          {"layers", list_to_json(p.layers)},
-          {"collectives", list_to_json(p.collectives)},
-          {"overlap_slowdown", p.overlap_slowdown},
-          {"overlaps", p.overlaps},
-          {"launch_seconds", p.launch_seconds},
-          {"context_bytes", p.context_bytes}};
+                  {"name", p.name},
+                  {"provenance",
+                   {{"source", p.provenance.source},
+                    {"machine", p.provenance.machine},
+                    {"software", p.provenance.software},
+                    {"date", p.provenance.date},
+                    {"note", p.provenance.note}}},
+                  {"device", p.device},
+                  {"operators", list_to_json(p.operators)},
+                  {"composition_factor", p.composition_factor},
+                  {"composition_residual", p.composition_residual},
+                  {"layers", list_to_json(p.layers)},
+                  {"collectives", list_to_json(p.collectives)},
+                  {"overlap_slowdown", p.overlap_slowdown},
+                  {"overlaps", p.overlaps},
+                  {"launch_seconds", p.launch_seconds},
+                  {"context_bytes", p.context_bytes}};
   if (!p.surfaces.empty()) json["surfaces"] = list_to_json(p.surfaces);
   if (p.framework) json["framework"] = to_json(*p.framework);
   if (const StepCommunication& c = p.step_communication; c != StepCommunication{}) {
-    json["step_communication"] = {{"factor", c.factor}, {"issue_seconds", c.issue_seconds}, {"fabric_share", c.fabric_share}};
+    json["step_communication"] = {
+        {"factor", c.factor}, {"issue_seconds", c.issue_seconds}, {"fabric_share", c.fabric_share}};
   }
   if (p.control) json["control"] = to_json(*p.control);
   if (p.spread) {
-    for (const auto& [name, field] : kSpreadFields) json["spread"][std::string(name)] = (*p.spread).*field;
+    for (const auto& [name, field] : kSpreadFields)
+      json["spread"][std::string(name)] = (*p.spread).*field;
   }
   return json;
 }

@@ -8,61 +8,111 @@
 
 namespace orrery::model {
 
-/// A segment is a purely local piece of tensor code between two points where communication may stand.
-/// The table gives, per phase, the operands in the order in which a Program lists them.
-/// T = sequences * tokens (local); w(...) = views of the flat weights, dw(...) = the same views of the gradient.
+/// A segment is a purely local piece of tensor code between two points where communication may
+/// stand. The table gives, per phase, the operands in the order in which a Program lists them.
+/// T = sequences * tokens (local); w(...) = views of the flat weights, dw(...) = the same views of
+/// the gradient.
 ///
 ///   kind         F: reads -> writes                          B/BG: reads -> writes
-///   kLoadTokens  -> ids [b,s]                                  (images: pixels [b, s * patch features] of the compute type)
+///   kLoadTokens  -> ids [b,s]                                  (images: pixels [b, s * patch
+///                features] of the compute type)
 ///   kLoadTargets -> targets [b,s]
-///   kEmbedding   ids, w(table[v,h]) -> x [b,s,h]              d, ids -> (dw only)          (rows of this vocabulary shard)
+///   kEmbedding   ids, w(table[v,h]) -> x [b,s,h]              d, ids -> (dw only)          (rows
+///                of this vocabulary shard)
 ///   kPositionAdd x, w(position[P,h] (, type[2,h])) -> y       d -> (dw only)
-///   kNorm        x, w(gain (, bias)) -> y, (mean,) rstd [T]   dy, x, (mean,) rstd (, d_residual) -> dx (+ d_residual)
+///   kNorm        x, w(gain (, bias)) -> y, (mean,) rstd [T]   dy, x, (mean,) rstd (, d_residual)
+///                -> dx (+ d_residual)
 ///   kQkv         a, w(W (, bias)) -> qkv [b,s,(n+2k)d]        d, a -> da
-///   kAttention   qkv -> o [b,s,nd], lse [b,n,s] fp32          do, qkv, o, lse -> dqkv      (rotary applied inside when the model has it)
-///   kAttentionSplit qkv -> q [b,s,nd], kv [b,s,2kd]           dq, dkv -> dqkv              (ring attention; rotary applied here)
-///   kAttentionBlock q, kv -> o, lse [b,n,s] fp32              do, q, kv, o, lse -> dq, dkv (one block of kv_tokens keys; o, lse of B: merged;
-///                                                             cross-attention: the keys are those of the encoder's output)
-///   kAttentionMerge o_t, lse_t ; updates o, lse               (two sets of keys: L = log(e^lse + e^lse_t), o = e^(lse-L) o + e^(lse_t-L) o_t)
+///   kAttention   qkv -> o [b,s,nd], lse [b,n,s] fp32          do, qkv, o, lse -> dqkv      (rotary
+///                applied inside when the model has it)
+///   kAttentionSplit qkv -> q [b,s,nd], kv [b,s,2kd]           dq, dkv -> dqkv              (ring
+///   attention; rotary applied here) kAttentionBlock q, kv -> o, lse [b,n,s] fp32              do,
+///   q, kv, o, lse -> dq, dkv (one block of kv_tokens keys; o, lse of B: merged;
+///                                                             cross-attention: the keys are those
+///                                                             of the encoder's output)
+///   kAttentionMerge o_t, lse_t ; updates o, lse               (two sets of keys: L = log(e^lse +
+///   e^lse_t), o = e^(lse-L) o + e^(lse_t-L) o_t)
 ///   kProjection  o, w(W) -> p [b,s,h] (partial over tp)       d, o -> do
-///   kResidual    x, p (, w(bias)) -> y                        d -> (dw only; emitted only when there is a bias)
+///   kResidual    x, p (, w(bias)) -> y                        d -> (dw only; emitted only when
+///                there is a bias)
 ///   kMlpIn       a, w(W (, bias)) -> u [b,s,f or 2f]          d, a -> da
 ///   kActivation  u -> g [b,s,f]                               d, u -> du
 ///   kMlpOut      g, w(W) -> p [b,s,h] (partial over tp)       d, g -> dg
 ///   kLogits      a, w(table) -> logits [b,s,v] fp or bf16     dlogits, a -> da
-///   kRouter      a, w(W [E,h] (, shared gate [1,h])) -> gates [T,m] fp32, choice [T,k], scores [T,E] fp32
-///                                                             dgates, a, gates, choice, scores -> da
-///   kDispatch    a, choice -> rows [R,h], slots [T,k]          drows, slots -> da (partial when drows is)
+///   kRouter      a, w(W [E,h] (, shared gate [1,h])) -> gates [T,m] fp32, choice [T,k], scores
+///                [T,E] fp32
+///                                                             dgates, a, gates, choice, scores ->
+///                                                             da
+///   kDispatch    a, choice -> rows [R,h], slots [T,k]          drows, slots -> da (partial when
+///                drows is)
 ///   kExpertIn    rows, w(W of each expert) -> u [R,f or 2f]    d, rows -> drows
 ///   kExpertOut   g, w(W of each expert) -> rows [R,h] (partial over tp)   d, g -> dg
 ///   kCombine     rows, gates, slots (, z) -> p [T,h] (partial when rows is)
-///                                                             d, rows, gates, slots (, z) -> drows, dgates (partial when rows is) (, dz)
-///   kPatchProduct a, w(W (, bias)) -> y [b,s,out]              d, a -> da, or (dw only)    (W whole on every tensor rank)
-///   kPool        x [b,s,h] -> y [b,h]                         d -> dx                     (mean of the first kv_tokens tokens)
-///   kLossMax     logits -> m [T] fp32                          (columns past the vocabulary are -inf)
-///   kLossSum     logits, m, targets -> stat [2,T] fp32         (row 0 sum exp(x-m), row 1 target logit - m, 0 if not in this shard)
+///                                                             d, rows, gates, slots (, z) ->
+///                                                             drows, dgates (partial when rows is)
+///                                                             (, dz)
+///   kPatchProduct a, w(W (, bias)) -> y [b,s,out]              d, a -> da, or (dw only)    (W
+///   whole on every tensor rank)
+///   kPool        x [b,s,h] -> y [b,h]                         d -> dx                     (mean of
+///                the first kv_tokens tokens)
+///   kLossMax     logits -> m [T] fp32                          (columns past the vocabulary are
+///                -inf)
+///   kLossSum     logits, m, targets -> stat [2,T] fp32         (row 0 sum exp(x-m), row 1 target
+///                logit - m, 0 if not in this shard)
 ///   kLoss        stat ; updates loss [1] (sum over T of log(row 0) - row 1, times 1/global tokens)
-///                                                             B: reads m, stat, targets; updates logits -> d logits in place
-///   kSlice       x -> part of x along `dim` (local copy)       (B of a slice is an all-gather, stated by the Program)
+///                                                             B: reads m, stat, targets; updates
+///                                                             logits -> d logits in place
+///   kSlice       x -> part of x along `dim` (local copy)       (B of a slice is an all-gather,
+///                stated by the Program)
 ///   kZeroGradient updates gradient (flat), or writes a fresh zero one
 ///   kAccumulate  reads part; updates sum += part (flat gradients; activations of post-norm models)
-///   kAdamW       reads gradient; updates parameter, first moment, second moment (, master): on the rank's slice of those
-///                that hold all `padded` elements, see plan/program/program.h ParameterUnit
-/// A segment with weights runs its backward as kBG; one without as kB. A product runs them apart as well: B reads d only, G reads d and a
-/// and writes nothing.
+///   kAdamW       reads gradient; updates parameter, first moment, second moment (, master): on the
+///                rank's slice of those that hold all `padded` elements, see plan/program/program.h
+///                ParameterUnit
+/// A segment with weights runs its backward as kBG; one without as kB. A product runs them apart as
+/// well: B reads d only, G reads d and a and writes nothing.
 ///
-/// A product between norms and activations may run in `slices` slices of its contraction (OSDP, arXiv 2209.13258), y = sum_j a_j W_j': its
-/// operands are the whole a and da, its W the columns of one slice. F of slice 0 writes y, that of another adds to it (updates y instead); B of
-/// slice 0 writes da and fills in its own features, another fills in its own (updates da). Slice 0 has the bias.
+/// A product between norms and activations may run in `slices` slices of its contraction (OSDP,
+/// arXiv 2209.13258), y = sum_j a_j W_j': its operands are the whole a and da, its W the columns of
+/// one slice. F of slice 0 writes y, that of another adds to it (updates y instead); B of slice 0
+/// writes da and fills in its own features, another fills in its own (updates da). Slice 0 has the
+/// bias.
 ///
-/// Experts: E of them, k = top_k per token; m = k gates, one more when a shared expert's output z [T,h] is added. choice and slots are
-/// int64: which expert, and which row of the padded buffer (-1: over capacity, dropped). The buffer has `capacity` rows per expert and
-/// sequence: R = b E capacity, ordered by expert, so that an all-to-all along the rows brings each expert its own.
+/// Experts: E of them, k = top_k per token; m = k gates, one more when a shared expert's output z
+/// [T,h] is added. choice and slots are int64: which expert, and which row of the padded buffer
+/// (-1: over capacity, dropped). The buffer has `capacity` rows per expert and sequence: R = b E
+/// capacity, ordered by expert, so that an all-to-all along the rows brings each expert its own.
 enum class SegmentKind : std::uint8_t {
-  kLoadTokens, kLoadTargets, kEmbedding, kPositionAdd, kNorm, kQkv, kAttention,
-  kAttentionSplit, kAttentionBlock, kAttentionMerge, kProjection, kResidual,
-  kMlpIn, kActivation, kMlpOut, kLogits, kLossMax, kLossSum, kLoss, kSlice, kZeroGradient, kAccumulate, kAdamW,
-  kRouter, kDispatch, kExpertIn, kExpertOut, kCombine, kPatchProduct, kPool,
+  kLoadTokens,
+  kLoadTargets,
+  kEmbedding,
+  kPositionAdd,
+  kNorm,
+  kQkv,
+  kAttention,
+  kAttentionSplit,
+  kAttentionBlock,
+  kAttentionMerge,
+  kProjection,
+  kResidual,
+  kMlpIn,
+  kActivation,
+  kMlpOut,
+  kLogits,
+  kLossMax,
+  kLossSum,
+  kLoss,
+  kSlice,
+  kZeroGradient,
+  kAccumulate,
+  kAdamW,
+  kRouter,
+  kDispatch,
+  kExpertIn,
+  kExpertOut,
+  kCombine,
+  kPatchProduct,
+  kPool,
 };
 inline constexpr SegmentKind kLastSegmentKind = SegmentKind::kPool;
 std::string_view to_string(SegmentKind kind);
@@ -80,16 +130,20 @@ std::string_view to_string(Phase phase);
 ///   kNorm                        in = out h, norm, epsilon, residual
 ///   kResidual                    in = out h (, bias)
 ///   kQkv .. kMlpOut, kLogits     in, out (, bias)
-///   kQkv, kProjection, kMlpIn, kMlpOut   slices, slice: in is that of one slice, a has slices * in features
+///   kQkv, kProjection, kMlpIn, kMlpOut   slices, slice: in is that of one slice, a has slices * in
+///   features
 ///   kAttention                   heads, kv_heads, head_dim, rotary, rope_theta, causal
-///   kAttentionSplit              heads, kv_heads, head_dim, rotary, rope_theta, token_parts, token_stride
-///   kAttentionBlock              heads, kv_heads, head_dim, causal, kv_tokens, ring_step, token_parts, token_stride
+///   kAttentionSplit              heads, kv_heads, head_dim, rotary, rope_theta, token_parts,
+///   token_stride
+///   kAttentionBlock              heads, kv_heads, head_dim, causal, kv_tokens, ring_step,
+///   token_parts, token_stride
 ///   kAttentionMerge              heads, head_dim, ring_step
 ///   kLoadTokens, kLoadTargets    parts, part_stride (of the sequences), token_parts, token_stride
 ///   kActivation                  in f (2f when gated), out f, activation, gated
 ///   kRouter                      in h, experts, top_k (, shared)
 ///   kDispatch, kCombine          in h, experts, top_k, capacity (, shared)
-///   kExpertIn, kExpertOut        in, out, experts of this rank; tokens: rows of one sequence, R / b
+///   kExpertIn, kExpertOut        in, out, experts of this rank; tokens: rows of one sequence, R /
+///   b
 ///   kPatchProduct                in, out (, bias)
 ///   kPool                        in = out h, kv_tokens
 ///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab
@@ -97,59 +151,67 @@ std::string_view to_string(Phase phase);
 ///   kSlice                       elements (of the result), dim, parts, part_stride
 ///   flat segments                elements
 ///
-/// Context parallelism: a rank holds tokens [p * tokens, (p + 1) * tokens) of its sequences, p = (stage-local rank / token_stride) %
-/// token_parts. The keys of a block in ring step t are those of the rank t places before in the ring: a causal mask cuts step 0
-/// along the diagonal, leaves blocks from before whole and those from after (p < t) empty.
+/// Context parallelism: a rank holds tokens [p * tokens, (p + 1) * tokens) of its sequences, p =
+/// (stage-local rank / token_stride) % token_parts. The keys of a block in ring step t are those of
+/// the rank t places before in the ring: a causal mask cuts step 0 along the diagonal, leaves
+/// blocks from before whole and those from after (p < t) empty.
 struct SegmentShape {
   SegmentKind kind = SegmentKind::kResidual;
-  DType dtype = DType::kFloat32;   // compute type
-  std::int64_t sequences = 0;      // b: sequences of one micro-batch on this rank
-  std::int64_t tokens = 0;         // s: tokens per sequence on this rank (seq / tp under sequence parallelism)
-  std::int64_t in = 0;             // contracted features (linears), normalised features, table columns
-  std::int64_t out = 0;            // output features (linears), local vocabulary rows (embedding, logits, loss)
-  std::int64_t heads = 0;          // local query heads (attention)
-  std::int64_t kv_heads = 0;       // local key/value heads
+  DType dtype = DType::kFloat32;  // compute type
+  std::int64_t sequences = 0;     // b: sequences of one micro-batch on this rank
+  // s: tokens per sequence on this rank (seq / tp under sequence parallelism)
+  std::int64_t tokens = 0;
+  // contracted features (linears), normalised features, table columns
+  std::int64_t in = 0;
+  // output features (linears), local vocabulary rows (embedding, logits, loss)
+  std::int64_t out = 0;
+  std::int64_t heads = 0;     // local query heads (attention)
+  std::int64_t kv_heads = 0;  // local key/value heads
   std::int64_t head_dim = 0;
-  std::int64_t kv_tokens = 0;      // keys per sequence in an attention block
-  std::int64_t elements = 0;       // flat segments (AdamW, zero, accumulate), slices: output elements
+  std::int64_t kv_tokens = 0;  // keys per sequence in an attention block
+  // flat segments (AdamW, zero, accumulate), slices: output elements
+  std::int64_t elements = 0;
   NormKind norm = NormKind::kLayerNorm;
   Activation activation = Activation::kGeluTanh;
   bool gated = false;
-  bool bias = false;               // linears and residual carry a bias; layer norm always has one
+  bool bias = false;  // linears and residual carry a bias; layer norm always has one
   bool rotary = false;
   bool causal = true;
-  bool residual = false;           // kNorm B: adds d_residual
+  bool residual = false;  // kNorm B: adds d_residual
   double epsilon = 1e-5;
   double rope_theta = 10000.0;
-  std::int64_t vocab = 0;          // global vocabulary (embedding, loss: to mask padded rows)
-  int dim = 0;                     // kSlice: dimension that is cut
-  int parts = 1;                   // kSlice: number of parts
-  int part_stride = 1;             // kSlice: part index = (stage-local rank / part_stride) % parts
-  int ring_step = 0;               // kAttentionBlock, kAttentionMerge: how far the block has travelled
-  int token_parts = 1;             // ranks that share the tokens of a sequence
-  int token_stride = 1;            // distance between them
-  std::int64_t experts = 0;        // of the model, or of this rank (kExpertIn, kExpertOut)
-  std::int64_t top_k = 0;          // experts of a token
-  std::int64_t capacity = 0;       // rows of an expert per sequence on this rank
-  bool shared = false;             // a shared expert's gate and output
-  int slices = 1;                  // products: slices of the contraction
-  int slice = 0;                   // which of them
+  std::int64_t vocab = 0;  // global vocabulary (embedding, loss: to mask padded rows)
+  int dim = 0;             // kSlice: dimension that is cut
+  int parts = 1;           // kSlice: number of parts
+  int part_stride = 1;     // kSlice: part index = (stage-local rank / part_stride) % parts
+  // kAttentionBlock, kAttentionMerge: how far the block has travelled
+  int ring_step = 0;
+  int token_parts = 1;        // ranks that share the tokens of a sequence
+  int token_stride = 1;       // distance between them
+  std::int64_t experts = 0;   // of the model, or of this rank (kExpertIn, kExpertOut)
+  std::int64_t top_k = 0;     // experts of a token
+  std::int64_t capacity = 0;  // rows of an expert per sequence on this rank
+  bool shared = false;        // a shared expert's gate and output
+  int slices = 1;             // products: slices of the contraction
+  int slice = 0;              // which of them
 
   [[nodiscard]] std::int64_t token_count() const { return sequences * tokens; }
-  [[nodiscard]] std::int64_t expert_rows() const { return sequences * experts * capacity; }  // R of kDispatch and kCombine
-  [[nodiscard]] std::int64_t gates() const { return top_k + (shared ? 1 : 0); }               // m
+  // R of kDispatch and kCombine
+  [[nodiscard]] std::int64_t expert_rows() const { return sequences * experts * capacity; }
+  [[nodiscard]] std::int64_t gates() const { return top_k + (shared ? 1 : 0); }  // m
   bool operator==(const SegmentShape&) const = default;
 };
 
-/// Work of one phase of a segment: the one place for FLOPs and bytes (lowering, closed forms, simulator and
-/// executor's memory test all read it).
+/// Work of one phase of a segment: the one place for FLOPs and bytes (lowering, closed forms,
+/// simulator and executor's memory test all read it).
 struct PhaseWork {
-  base::Flops flops;                 // 2mnk for products; a few per element otherwise
-  base::Bytes bytes;                 // memory traffic, reads + writes, each operand once
-  std::int64_t transient_bytes = 0;  // peak of temporaries alive only inside the phase (not reads, not writes)
+  base::Flops flops;  // 2mnk for products; a few per element otherwise
+  base::Bytes bytes;  // memory traffic, reads + writes, each operand once
+  // peak of temporaries alive only inside the phase (not reads, not writes)
+  std::int64_t transient_bytes = 0;
 };
-/// Phases that a kind does not have (G of an attention core, B of a token loader) cost nothing. The formulas stand as a
-/// table in sizes.cc. @pre the fields that the kind uses are positive.
+/// Phases that a kind does not have (G of an attention core, B of a token loader) cost nothing. The
+/// formulas stand as a table in sizes.cc. @pre the fields that the kind uses are positive.
 PhaseWork work(const SegmentShape& shape, Phase phase);
 
 }  // namespace orrery::model

@@ -17,31 +17,41 @@ struct SizeField {
   std::int64_t SegmentShape::*member;
 };
 constexpr SizeField kSizes[] = {
-    {"sequences", &SegmentShape::sequences}, {"tokens", &SegmentShape::tokens},     {"in", &SegmentShape::in},
-    {"out", &SegmentShape::out},             {"heads", &SegmentShape::heads},       {"kv_heads", &SegmentShape::kv_heads},
-    {"head_dim", &SegmentShape::head_dim},   {"elements", &SegmentShape::elements}, {"vocab", &SegmentShape::vocab},
+    {"sequences", &SegmentShape::sequences},
+    {"tokens", &SegmentShape::tokens},
+    {"in", &SegmentShape::in},
+    {"out", &SegmentShape::out},
+    {"heads", &SegmentShape::heads},
+    {"kv_heads", &SegmentShape::kv_heads},
+    {"head_dim", &SegmentShape::head_dim},
+    {"elements", &SegmentShape::elements},
+    {"vocab", &SegmentShape::vocab},
     {"kv_tokens", &SegmentShape::kv_tokens},
-    {"experts", &SegmentShape::experts},     {"top_k", &SegmentShape::top_k},       {"capacity", &SegmentShape::capacity},
+    {"experts", &SegmentShape::experts},
+    {"top_k", &SegmentShape::top_k},
+    {"capacity", &SegmentShape::capacity},
 };
 struct PartField {
   std::string_view key;
   int SegmentShape::*member;
   int min;
 };
-constexpr PartField kParts[] = {
-    {"dim", &SegmentShape::dim, 0}, {"parts", &SegmentShape::parts, 1}, {"part_stride", &SegmentShape::part_stride, 1},
-    {"ring_step", &SegmentShape::ring_step, 0}, {"token_parts", &SegmentShape::token_parts, 1}, {"token_stride", &SegmentShape::token_stride, 1},
-    {"slices", &SegmentShape::slices, 1}, {"slice", &SegmentShape::slice, 0}};
+constexpr PartField kParts[] = {{"dim", &SegmentShape::dim, 0},
+                                {"parts", &SegmentShape::parts, 1},
+                                {"part_stride", &SegmentShape::part_stride, 1},
+                                {"ring_step", &SegmentShape::ring_step, 0},
+                                {"token_parts", &SegmentShape::token_parts, 1},
+                                {"token_stride", &SegmentShape::token_stride, 1},
+                                {"slices", &SegmentShape::slices, 1},
+                                {"slice", &SegmentShape::slice, 0}};
 struct FlagField {
   std::string_view key;
   bool SegmentShape::*member;
 };
-constexpr FlagField kFlags[] = {{"gated", &SegmentShape::gated},
-                                {"bias", &SegmentShape::bias},
-                                {"rotary", &SegmentShape::rotary},
-                                {"causal", &SegmentShape::causal},
-                                {"residual", &SegmentShape::residual},
-                                {"shared", &SegmentShape::shared}};
+constexpr FlagField kFlags[] = {
+    {"gated", &SegmentShape::gated},       {"bias", &SegmentShape::bias},
+    {"rotary", &SegmentShape::rotary},     {"causal", &SegmentShape::causal},
+    {"residual", &SegmentShape::residual}, {"shared", &SegmentShape::shared}};
 struct RealField {
   std::string_view key;
   double SegmentShape::*member;
@@ -69,13 +79,16 @@ std::vector<std::string_view> needed_sizes(SegmentKind kind) {
     case SegmentKind::kPatchProduct:
     case SegmentKind::kLogits: return {"sequences", "tokens", "in", "out"};
     case SegmentKind::kAttention:
-    case SegmentKind::kAttentionSplit: return {"sequences", "tokens", "heads", "kv_heads", "head_dim"};
-    case SegmentKind::kAttentionBlock: return {"sequences", "tokens", "heads", "kv_heads", "head_dim", "kv_tokens"};
+    case SegmentKind::kAttentionSplit:
+      return {"sequences", "tokens", "heads", "kv_heads", "head_dim"};
+    case SegmentKind::kAttentionBlock:
+      return {"sequences", "tokens", "heads", "kv_heads", "head_dim", "kv_tokens"};
     case SegmentKind::kPool: return {"sequences", "tokens", "in", "out", "kv_tokens"};
     case SegmentKind::kAttentionMerge: return {"sequences", "tokens", "heads", "head_dim"};
     case SegmentKind::kRouter: return {"sequences", "tokens", "in", "experts", "top_k"};
     case SegmentKind::kDispatch:
-    case SegmentKind::kCombine: return {"sequences", "tokens", "in", "experts", "top_k", "capacity"};
+    case SegmentKind::kCombine:
+      return {"sequences", "tokens", "in", "experts", "top_k", "capacity"};
     case SegmentKind::kExpertIn:
     case SegmentKind::kExpertOut: return {"sequences", "tokens", "in", "out", "experts"};
     case SegmentKind::kLossMax:
@@ -93,26 +106,32 @@ std::vector<std::string_view> needed_sizes(SegmentKind kind) {
 double largest_tensor(const SegmentShape& s) {
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   const double tokens = real(s.sequences) * real(s.tokens);
-  const double columns = std::max({real(s.in) * real(s.slices), 2 * real(s.out), 4 * real(s.heads) * real(s.head_dim),
-                                   (real(s.heads) + real(s.kv_heads)) * real(s.head_dim), 1.0});
+  const double columns =
+      std::max({real(s.in) * real(s.slices), 2 * real(s.out), 4 * real(s.heads) * real(s.head_dim),
+                (real(s.heads) + real(s.kv_heads)) * real(s.head_dim), 1.0});
   const double rows = real(s.sequences) * real(s.experts) * real(s.capacity);
   const double routed = tokens * (real(s.experts) + real(s.top_k) + 1);
   const double weights = std::max(real(s.experts), 1.0) * real(s.in) * std::max(real(s.out), 1.0);
-  return std::max({tokens * columns, real(s.sequences) * real(s.kv_tokens) * columns, real(s.tokens) * real(s.in), weights, real(s.elements),
-                   rows * real(s.in), routed});
+  return std::max({tokens * columns, real(s.sequences) * real(s.kv_tokens) * columns,
+                   real(s.tokens) * real(s.in), weights, real(s.elements), rows * real(s.in),
+                   routed});
 }
 
 void check_sizes(base::Reader& r, const SegmentShape& s) {
   for (const std::string_view key : needed_sizes(s.kind)) {
     for (const SizeField& field : kSizes) {
       if (field.key != key || s.*field.member > 0) continue;
-      r.error(key, ErrorCode::kMissingKey, "a shape of kind '{}' needs a positive '{}'", to_string(s.kind), key);
+      r.error(key, ErrorCode::kMissingKey, "a shape of kind '{}' needs a positive '{}'",
+              to_string(s.kind), key);
     }
   }
-  if (s.slice >= s.slices) r.error("slice", ErrorCode::kOutOfRange, "slice {} of {}", s.slice, s.slices);
-  if (s.dtype == DType::kInt64) r.error("dtype", ErrorCode::kBadValue, "segments compute in fp32 or bf16, not int64");
+  if (s.slice >= s.slices)
+    r.error("slice", ErrorCode::kOutOfRange, "slice {} of {}", s.slice, s.slices);
+  if (s.dtype == DType::kInt64)
+    r.error("dtype", ErrorCode::kBadValue, "segments compute in fp32 or bf16, not int64");
   if (largest_tensor(s) > static_cast<double>(kSizeRange.max)) {
-    r.error("kind", ErrorCode::kOutOfRange, "the sizes make a tensor of {:.2g} elements", largest_tensor(s));
+    r.error("kind", ErrorCode::kOutOfRange, "the sizes make a tensor of {:.2g} elements",
+            largest_tensor(s));
   }
 }
 
@@ -125,13 +144,16 @@ base::Result<SegmentShape> read_segment_shape(const base::Node& node) {
   s.kind = r.required_enum("kind", names_up_to(kLastSegmentKind));
   s.dtype = r.required_enum("dtype", names_up_to(DType::kInt64));
   s.norm = r.optional_enum("norm", names_up_to(NormKind::kRmsNorm)).value_or(s.norm);
-  s.activation = r.optional_enum("activation", names_up_to(Activation::kRelu)).value_or(s.activation);
-  for (const SizeField& f : kSizes) s.*f.member = r.optional_int(f.key, kSizeRange).value_or(s.*f.member);
+  s.activation =
+      r.optional_enum("activation", names_up_to(Activation::kRelu)).value_or(s.activation);
+  for (const SizeField& f : kSizes)
+    s.*f.member = r.optional_int(f.key, kSizeRange).value_or(s.*f.member);
   for (const PartField& f : kParts) {
     s.*f.member = static_cast<int>(r.optional_int(f.key, {f.min, 1 << 30}).value_or(s.*f.member));
   }
   for (const FlagField& f : kFlags) s.*f.member = r.optional_bool(f.key).value_or(s.*f.member);
-  for (const RealField& f : kReals) s.*f.member = r.optional_double(f.key, f.range).value_or(s.*f.member);
+  for (const RealField& f : kReals)
+    s.*f.member = r.optional_double(f.key, f.range).value_or(s.*f.member);
   r.finish();
   if (sink.ok()) check_sizes(r, s);
   return sink.result(s);

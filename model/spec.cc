@@ -64,7 +64,9 @@ std::string_view to_string(BlockEntry entry) {
 namespace {
 
 /// Gain, and for layer norm a bias, of each feature.
-std::int64_t norm_parameters(const ModelSpec& m, std::int64_t features) { return (m.norm == NormKind::kLayerNorm ? 2 : 1) * features; }
+std::int64_t norm_parameters(const ModelSpec& m, std::int64_t features) {
+  return (m.norm == NormKind::kLayerNorm ? 2 : 1) * features;
+}
 
 double real(std::int64_t n) { return static_cast<double>(n); }
 
@@ -85,7 +87,8 @@ ModelSpec ModelSpec::of_kind(int kind) const {
   ModelSpec m = *this;
   if (runs.empty()) return m;
   const BlockShape& s = runs[static_cast<std::size_t>(kind)].shape;
-  m.hidden = s.hidden, m.heads = s.heads, m.kv_heads = s.kv_heads, m.head_dim = s.head_dim, m.ffn = s.ffn;
+  m.hidden = s.hidden, m.heads = s.heads, m.kv_heads = s.kv_heads, m.head_dim = s.head_dim,
+  m.ffn = s.ffn;
   m.causal = s.causal;
   m.experts = s.experts, m.experts_per_token = s.experts_per_token, m.shared_ffn = s.shared_ffn;
   m.cross_attention = s.cross_attention;
@@ -95,23 +98,28 @@ ModelSpec ModelSpec::of_kind(int kind) const {
 }
 
 bool ModelSpec::encoder_decoder() const {
-  return std::any_of(runs.begin(), runs.end(), [](const BlockRun& run) { return run.shape.cross_attention; });
+  return std::any_of(runs.begin(), runs.end(),
+                     [](const BlockRun& run) { return run.shape.cross_attention; });
 }
 
 std::int64_t ModelSpec::expert_capacity(std::int64_t tokens) const {
   ORRERY_CHECK(experts > 0);
-  const double even = static_cast<double>(tokens * experts_per_token) / static_cast<double>(experts);
+  const double even =
+      static_cast<double>(tokens * experts_per_token) / static_cast<double>(experts);
   return std::min(tokens, static_cast<std::int64_t>(std::ceil(even * capacity_factor)));
 }
 
-// MLP of a mixture: every expert; router [E, h]; shared expert and its gate [1, h]. A window of side w: (2w - 1)² biases a head (Liu et al.,
-// "Swin Transformer", arXiv 2103.14030, equation 4).
+// MLP of a mixture: every expert; router [E, h]; shared expert and its gate [1, h]. A window of
+// side w: (2w - 1)² biases a head (Liu et al., "Swin Transformer", arXiv 2103.14030, equation 4).
 std::int64_t ModelSpec::block_parameters() const {
   const std::int64_t attention_features = heads * head_dim;
   const std::int64_t mlp = hidden * (mlp_in_features() + ffn);
-  const std::int64_t shared = shared_ffn > 0 ? hidden * ((gated_mlp ? 3 : 2) * shared_ffn + (shared_gate ? 1 : 0)) : 0;
-  std::int64_t weights = hidden * qkv_features() + attention_features * hidden + (experts > 0 ? experts * (mlp + hidden) + shared : mlp);
-  std::int64_t biases = (qkv_bias ? qkv_features() : 0) + (projection_bias ? hidden : 0) + (mlp_bias ? mlp_in_features() + hidden : 0);
+  const std::int64_t shared =
+      shared_ffn > 0 ? hidden * ((gated_mlp ? 3 : 2) * shared_ffn + (shared_gate ? 1 : 0)) : 0;
+  std::int64_t weights = hidden * qkv_features() + attention_features * hidden +
+                         (experts > 0 ? experts * (mlp + hidden) + shared : mlp);
+  std::int64_t biases = (qkv_bias ? qkv_features() : 0) + (projection_bias ? hidden : 0) +
+                        (mlp_bias ? mlp_in_features() + hidden : 0);
   std::int64_t norms = 2 * norm_parameters(*this, hidden);
   if (cross_attention) {
     weights += hidden * qkv_features() + attention_features * hidden;
@@ -134,31 +142,37 @@ std::int64_t ModelSpec::relative_positions() const {
   return (2 * side - 1) * (2 * side - 1);
 }
 
-// Text: token, position and type tables; blocks; one more norm (final, or BERT's after the embedding); head; pooler. Images: the patch product
-// with its bias, class token, norm; the head has a bias.
+// Text: token, position and type tables; blocks; one more norm (final, or BERT's after the
+// embedding); head; pooler. Images: the patch product with its bias, class token, norm; the head
+// has a bias.
 std::int64_t ModelSpec::parameters() const {
   const ModelSpec last = of_kind(last_kind());
   const bool image = patch_features > 0;
-  const std::int64_t tokens = image ? (patch_features + 1 + (class_token ? 1 : 0)) * hidden : vocab * hidden;
+  const std::int64_t tokens =
+      image ? (patch_features + 1 + (class_token ? 1 : 0)) * hidden : vocab * hidden;
   const std::int64_t positions = position == PositionKind::kLearned ? max_positions * hidden : 0;
   const std::int64_t types = type_vocab * hidden, relative = 2 * relative_buckets * heads;
   const std::int64_t head = tied_embeddings ? 0 : vocab * (last.hidden + (image ? 1 : 0));
   const std::int64_t pool = pooler ? hidden * hidden + hidden : 0;
-  const std::int64_t norms = norm_parameters(*this, last.hidden) + (patch_norm ? norm_parameters(*this, hidden) : 0);
+  const std::int64_t norms =
+      norm_parameters(*this, last.hidden) + (patch_norm ? norm_parameters(*this, hidden) : 0);
   std::int64_t blocks = runs.empty() ? layers * block_parameters() : 0;
-  for (int k = 0; !runs.empty() && k < kinds(); ++k) blocks += runs[static_cast<std::size_t>(k)].count * of_kind(k).block_parameters();
+  for (int k = 0; !runs.empty() && k < kinds(); ++k)
+    blocks += runs[static_cast<std::size_t>(k)].count * of_kind(k).block_parameters();
   return tokens + positions + types + relative + blocks + norms + head + pool;
 }
 
-// Per block of s tokens: QKV 2·s·h·(n+2k)d, scores and their product with v 2·2·s·r·n·d over a span of r tokens, projection 2·s·n·d·h, MLP
-// 2·s·h·(f or 2f) + 2·s·f·h; cross-attention as much again, over all tokens. A mixture: the MLP of k experts and of the shared one,
-// router and shared gate 2·s·h·(E + 1). Patch merging 2·s·2h·h.
+// Per block of s tokens: QKV 2·s·h·(n+2k)d, scores and their product with v 2·2·s·r·n·d over a span
+// of r tokens, projection 2·s·n·d·h, MLP 2·s·h·(f or 2f) + 2·s·f·h; cross-attention as much again,
+// over all tokens. A mixture: the MLP of k experts and of the shared one, router and shared gate
+// 2·s·h·(E + 1). Patch merging 2·s·2h·h.
 double ModelSpec::block_matmul_flops(std::int64_t seq) const {
   const double s = real(seq / token_share);
   const double attention_features = real(heads * head_dim);
   double mlp = real(mlp_in_features()) + real(ffn);
   if (experts > 0) {
-    const double shared = shared_ffn > 0 ? (gated_mlp ? 3 : 2) * real(shared_ffn) + (shared_gate ? 1 : 0) : 0;
+    const double shared =
+        shared_ffn > 0 ? (gated_mlp ? 3 : 2) * real(shared_ffn) + (shared_gate ? 1 : 0) : 0;
     mlp = real(experts_per_token) * mlp + shared + real(experts);
   }
   const double attention_products = real(qkv_features()) + attention_features;
@@ -174,22 +188,34 @@ double ModelSpec::block_matmul_flops(std::int64_t seq) const {
 
 // Then logits 2·s·h·v; images: the patch product, and logits of one token.
 double ModelSpec::forward_matmul_flops(std::int64_t seq) const {
-  const double logits = 2 * (patch_features > 0 ? 1 : real(seq)) * real(of_kind(last_kind()).hidden) * real(vocab);
+  const double logits =
+      2 * (patch_features > 0 ? 1 : real(seq)) * real(of_kind(last_kind()).hidden) * real(vocab);
   const double patches = 2 * real(seq) * real(patch_features) * real(hidden);
   double blocks = runs.empty() ? real(layers) * block_matmul_flops(seq) : 0;
-  for (int k = 0; !runs.empty() && k < kinds(); ++k) blocks += real(runs[static_cast<std::size_t>(k)].count) * of_kind(k).block_matmul_flops(seq);
+  for (int k = 0; !runs.empty() && k < kinds(); ++k)
+    blocks += real(runs[static_cast<std::size_t>(k)].count) * of_kind(k).block_matmul_flops(seq);
   return blocks + logits + patches;
 }
 
 std::string ModelSpec::fingerprint() const {
   base::Fingerprint f;
   f.add("orrery.model/1").add(to_string(family));
-  f.add(layers).add(hidden).add(heads).add(kv_heads).add(head_dim).add(ffn).add(vocab).add(max_positions).add(type_vocab);
+  f.add(layers)
+      .add(hidden)
+      .add(heads)
+      .add(kv_heads)
+      .add(head_dim)
+      .add(ffn)
+      .add(vocab)
+      .add(max_positions)
+      .add(type_vocab);
   f.add(to_string(norm)).add(norm_epsilon).add(to_string(activation)).add(gated_mlp);
   f.add(qkv_bias).add(projection_bias).add(mlp_bias).add(tied_embeddings);
   f.add(to_string(position)).add(rope_theta).add(causal).add(post_norm).add(pooler);
   // Plans of dense models keep the digest that they were made for.
-  const auto add_experts = [&f](const auto& b) { f.add("experts").add(b.experts).add(b.experts_per_token).add(b.shared_ffn); };
+  const auto add_experts = [&f](const auto& b) {
+    f.add("experts").add(b.experts).add(b.experts_per_token).add(b.shared_ffn);
+  };
   if (experts > 0) add_experts(*this), f.add(capacity_factor);
   if (!shared_gate) f.add("no shared gate");
   if (dropout != family_defaults(family).dropout) f.add("dropout").add(dropout);
@@ -197,7 +223,15 @@ std::string ModelSpec::fingerprint() const {
   if (relative_buckets > 0) f.add("relative buckets").add(relative_buckets);
   for (const BlockRun& run : runs) {
     const BlockShape& b = run.shape;
-    f.add("run").add(run.name).add(run.count).add(b.hidden).add(b.heads).add(b.kv_heads).add(b.head_dim).add(b.ffn).add(b.causal);
+    f.add("run")
+        .add(run.name)
+        .add(run.count)
+        .add(b.hidden)
+        .add(b.heads)
+        .add(b.kv_heads)
+        .add(b.head_dim)
+        .add(b.ffn)
+        .add(b.causal);
     if (b.experts > 0) add_experts(b), f.add(capacity_factor);
     f.add(b.cross_attention).add(to_string(b.entry)).add(b.window).add(b.token_share);
   }

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// What a profile says of a device beyond single measured points: surfaces fitted to many of them, with few parameters, and how a framework runs
-/// the segments on it. Formulas: costmodel/compute/surface.h; where each number comes from: the profile's provenance.
+/// What a profile says of a device beyond single measured points: surfaces fitted to many of them,
+/// with few parameters, and how a framework runs the segments on it. Formulas:
+/// costmodel/compute/surface.h; where each number comes from: the profile's provenance.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -14,43 +15,49 @@
 
 namespace orrery::model {
 
-/// Log-linear correction of products: ln(measured / formula) at the knots of a grid over (m, n, k), m slowest.
+/// Log-linear correction of products: ln(measured / formula) at the knots of a grid over (m, n, k),
+/// m slowest.
 struct ProductCorrection {
   std::vector<double> m = {}, n = {}, k = {};  // ascending sizes; all empty: none
   std::vector<double> ln = {};                 // m.size() * n.size() * k.size()
   bool operator==(const ProductCorrection&) const = default;
 };
 
-/// Matrix products. Efficiencies are fractions of the device's datasheet numbers, so that a variant of the device (40 GB, 80 GB) can share them.
+/// Matrix products. Efficiencies are fractions of the device's datasheet numbers, so that a variant
+/// of the device (40 GB, 80 GB) can share them.
 struct ProductSurface {
-  std::int64_t units = 1;             // streaming multiprocessors, compute units
-  double efficiency = 0.8;            // of the peak: the largest tile on all units, no prologue
-  double launch_seconds = 0;          // of a kernel without work
-  double prologue_features = 0;       // k0: what a tile costs beside its products, as contracted features
-  double half_tile = 1;               // rate of a tile of half the area over that of the whole one
-  double quantisation = 1;            // 1: units wait for the last wave of tiles, 0: they never do
-  double split_traffic = 1;           // memory traffic of partial sums, against reading and writing them once in fp32
-  double memory_efficiency = 0.8;     // of the memory bandwidth
-  double throttle = 0;                // exponent: how sustained work lowers clocks
+  std::int64_t units = 1;     // streaming multiprocessors, compute units
+  double efficiency = 0.8;    // of the peak: the largest tile on all units, no prologue
+  double launch_seconds = 0;  // of a kernel without work
+  // k0: what a tile costs beside its products, as contracted features
+  double prologue_features = 0;
+  double half_tile = 1;     // rate of a tile of half the area over that of the whole one
+  double quantisation = 1;  // 1: units wait for the last wave of tiles, 0: they never do
+  // memory traffic of partial sums, against reading and writing them once in fp32
+  double split_traffic = 1;
+  double memory_efficiency = 0.8;  // of the memory bandwidth
+  double throttle = 0;             // exponent: how sustained work lowers clocks
   ProductCorrection correction = {};
   bool operator==(const ProductSurface&) const = default;
 };
 
 /// Flash attention.
 struct AttentionSurface {
-  double efficiency = 0.6;            // of the peak, over the scores that a causal mask leaves
+  double efficiency = 0.6;  // of the peak, over the scores that a causal mask leaves
   double launch_seconds = 0;
-  double seconds_per_token = 0;       // one block of queries walks along its keys by itself
-  double memory_efficiency = 0.5;     // of the memory bandwidth, for queries, output, keys and values
-  double key_weight = 1;              // traffic of keys and values over reading them once
-  double backward_efficiency = 0.8;   // rate of backward over that of forward
+  double seconds_per_token = 0;  // one block of queries walks along its keys by itself
+  // of the memory bandwidth, for queries, output, keys and values
+  double memory_efficiency = 0.5;
+  double key_weight = 1;             // traffic of keys and values over reading them once
+  double backward_efficiency = 0.8;  // rate of backward over that of forward
   bool operator==(const AttentionSurface&) const = default;
 };
 
 /// Everything else is a stream through memory.
 struct StreamSurface {
-  double efficiency = 0.8;            // of the memory bandwidth
-  double norm_backward = 1;           // times that, for the backward of a norm: it sums over tokens and over features
+  double efficiency = 0.8;  // of the memory bandwidth
+  // times that, for the backward of a norm: it sums over tokens and over features
+  double norm_backward = 1;
   bool operator==(const StreamSurface&) const = default;
 };
 
@@ -59,7 +66,8 @@ struct ComputeSurface {
   ProductSurface product = {};
   AttentionSurface attention = {};
   StreamSurface stream = {};
-  double residual = 0;                // 80 % of the points that were fitted to, or held back, lie within ± this share of the formula
+  // 80 % of the points that were fitted to, or held back, lie within ± this share of the formula
+  double residual = 0;
   bool operator==(const ComputeSurface&) const = default;
 };
 
@@ -69,10 +77,14 @@ std::string_view to_string(AttentionKernel kernel);
 /// How a framework runs the segments; the default is one fused kernel each, launched ahead of time.
 struct Framework {
   std::string name = {};
-  AttentionKernel attention = AttentionKernel::kFlash;  // explicit: scores, softmax and dropout are passes through memory
-  bool dropout = false;               // after attention's softmax and before each residual
-  double kernel_seconds = 0;          // the host needs this long to issue a kernel: none follows the one before it sooner
-  double loss_passes = 0;             // passes over the logits, in their type, that forward and backward of the loss make together; 0: those of the segments
+  // explicit: scores, softmax and dropout are passes through memory
+  AttentionKernel attention = AttentionKernel::kFlash;
+  bool dropout = false;  // after attention's softmax and before each residual
+  // the host needs this long to issue a kernel: none follows the one before it sooner
+  double kernel_seconds = 0;
+  // passes over the logits, in their type, that forward and backward of the loss make together; 0:
+  // those of the segments
+  double loss_passes = 0;
   bool operator==(const Framework&) const = default;
 };
 

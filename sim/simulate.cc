@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/fingerprint.h"
-#include "sim/step/interpreter.h"
 #include "sim/report/step_report.h"
+#include "sim/step/interpreter.h"
 
 namespace orrery::sim {
 namespace {
@@ -24,14 +24,16 @@ std::string fingerprint_of(const plan::Program& program, const Outcome& outcome)
 
 }  // namespace
 
-base::Result<SimReport> simulate(const plan::Program& program, const costmodel::CostModel& cost, const SimOptions& options) {
+base::Result<SimReport> simulate(const plan::Program& program, const costmodel::CostModel& cost,
+                                 const SimOptions& options) {
   TRY_VOID(check_fits(program, cost));
   const std::int64_t slowdown = std::max<std::int64_t>(cost.overlap_slowdown_ppm(), 1'000'000);
   kernel::EventQueue queue;
   FlowNetwork network(cost.topology(), slowdown, queue, Interpreter::kFlowEvent);
   TRY(const PreparedStep step, prepare(program, cost, network, !options.picture));
-  Interpreter interpreter(step, network, queue,
-                          {.overlaps = cost.overlaps(), .slowdown_ppm = slowdown, .memory_samples = options.timeline});
+  Interpreter interpreter(
+      step, network, queue,
+      {.overlaps = cost.overlaps(), .slowdown_ppm = slowdown, .memory_samples = options.timeline});
   TRY(const Outcome outcome, interpreter.run());
 
   FinishedStep finished{step, network, outcome, {}, {}, {}};

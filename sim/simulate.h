@@ -6,8 +6,10 @@
 
 namespace orrery::sim {
 
-/// Runs the Program on a virtual clock. Deterministic: same inputs, same picoseconds and fingerprint.
-/// Errors: kInconsistent when the Program cannot progress (says which operations wait for what).
-base::Result<SimReport> simulate(const plan::Program& program, const costmodel::CostModel& cost, const SimOptions& options = {});
+/// Runs the Program on a virtual clock. Deterministic: same inputs, same picoseconds and
+/// fingerprint. Errors: kInconsistent when the Program cannot progress (says which operations wait
+/// for what).
+base::Result<SimReport> simulate(const plan::Program& program, const costmodel::CostModel& cost,
+                                 const SimOptions& options = {});
 
 }  // namespace orrery::sim

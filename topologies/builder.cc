@@ -23,10 +23,12 @@ namespace {
 
 /// "gpu[3] of host 2"
 std::string label(const Vertex& vertex) {
-  return vertex.host == kNoHost ? vertex.name : fmt::format("{} of host {}", vertex.name, vertex.host);
+  return vertex.host == kNoHost ? vertex.name
+                                : fmt::format("{} of host {}", vertex.name, vertex.host);
 }
 
-std::string fingerprint_of(const Topology& t, std::span<const uint32_t> device_models, std::span<const uint64_t> routing) {
+std::string fingerprint_of(const Topology& t, std::span<const uint32_t> device_models,
+                           std::span<const uint64_t> routing) {
   base::Fingerprint f;
   f.add("orrery.topology").add(t.name()).add(t.hosts()).add(t.devices_per_host());
   f.add(t.device_models().size());
@@ -68,48 +70,57 @@ VertexId TopologyBuilder::add_vertex(VertexKind kind, std::string name, uint32_t
   return VertexId(static_cast<uint32_t>(topology_.vertices_.size() - 1));
 }
 
-LinkId TopologyBuilder::add_link(VertexId from, VertexId to, int64_t bytes_per_second, base::Seconds latency,
-                                 std::string kind) {
+LinkId TopologyBuilder::add_link(VertexId from, VertexId to, int64_t bytes_per_second,
+                                 base::Seconds latency, std::string kind) {
   const size_t count = topology_.vertices_.size();
-  ORRERY_CHECK(from.raw() < count && to.raw() < count && from != to, "link {} -> {} of {}", from.raw(), to.raw(),
-               count);
+  ORRERY_CHECK(from.raw() < count && to.raw() < count && from != to, "link {} -> {} of {}",
+               from.raw(), to.raw(), count);
   ORRERY_CHECK(bytes_per_second > 0 && latency.raw() >= 0);
   topology_.links_.push_back({from, to, bytes_per_second, latency, std::move(kind)});
   return LinkId(static_cast<uint32_t>(topology_.links_.size() - 1));
 }
 
-void TopologyBuilder::add_duplex(VertexId from, VertexId to, int64_t bytes_per_second, base::Seconds latency,
-                                 const std::string& kind) {
+void TopologyBuilder::add_duplex(VertexId from, VertexId to, int64_t bytes_per_second,
+                                 base::Seconds latency, const std::string& kind) {
   add_link(from, to, bytes_per_second, latency, kind);
   add_link(to, from, bytes_per_second, latency, kind);
 }
 
-void TopologyBuilder::add_source_note(std::string note) { topology_.source_notes_.push_back(std::move(note)); }
+void TopologyBuilder::add_source_note(std::string note) {
+  topology_.source_notes_.push_back(std::move(note));
+}
 
 Result<Topology> TopologyBuilder::build() && { return finish(); }
 
-Result<Topology> TopologyBuilder::build_copies(uint32_t hosts, const std::optional<SwitchedFabric>& fabric) && {
+Result<Topology> TopologyBuilder::build_copies(uint32_t hosts,
+                                               const std::optional<SwitchedFabric>& fabric) && {
   const std::array<uint32_t, 1> counts = {hosts};
   std::optional<FabricSpec> spec;
   if (fabric) {
-    spec = FabricSpec{.name = fabric->name, .kind = fabric->kind, .bytes_per_second = fabric->bytes_per_second, .latency = fabric->latency};
+    spec = FabricSpec{.name = fabric->name,
+                      .kind = fabric->kind,
+                      .bytes_per_second = fabric->bytes_per_second,
+                      .latency = fabric->latency};
   }
   return std::move(*this).build_cluster(counts, spec);
 }
 
-Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts, const std::optional<FabricSpec>& fabric) && {
+Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts,
+                                                const std::optional<FabricSpec>& fabric) && {
   uint64_t hosts = 0;
   for (const uint32_t count : counts) {
     ORRERY_CHECK(count >= 1);
     hosts += count;
   }
   ORRERY_CHECK(hosts == 1 || fabric.has_value());
-  if (hosts > std::numeric_limits<uint32_t>::max()) return base::fail(ErrorCode::kOutOfRange, "{} hosts", hosts);
+  if (hosts > std::numeric_limits<uint32_t>::max())
+    return base::fail(ErrorCode::kOutOfRange, "{} hosts", hosts);
   Templates templates(topology_.vertices_, vertex_models_, topology_.links_, counts.size());
   TRY(auto shape, templates.lay_out(counts));
   if (hosts > 1) {
     std::vector<NicRun> nics;
-    for (const HostRun& run : shape.runs) nics.push_back({run.hosts, static_cast<uint32_t>(run.nics.size())});
+    for (const HostRun& run : shape.runs)
+      nics.push_back({run.hosts, static_cast<uint32_t>(run.nics.size())});
     TRY(shape.fabric, make_fabric(*fabric, nics));
     shape.spec = *fabric;
   }
@@ -121,7 +132,8 @@ Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts
     topology_.host_copies_ = HostCopies{shape.runs.front().vertices, shape.runs.front().links};
   }
   if (shape.fabric && fabric->shape != FabricShape::kSwitch) {
-    routing_ = {static_cast<uint64_t>(fabric->shape), static_cast<uint64_t>(fabric->paths), fabric->ecmp_seed};
+    routing_ = {static_cast<uint64_t>(fabric->shape), static_cast<uint64_t>(fabric->paths),
+                fabric->ecmp_seed};
   }
   topology_.cluster_ = std::make_shared<const ClusterShape>(std::move(shape));
   return finish();
@@ -135,7 +147,8 @@ Result<void> TopologyBuilder::assign_ranks() {
     if (vertex.host != kNoHost) hosts = std::max(hosts, vertex.host + 1);
     if (vertex.kind == VertexKind::kDevice) devices.emplace_back(v);
   }
-  if (devices.empty()) return base::fail(ErrorCode::kInconsistent, "topology '{}' has no device", topology_.name_);
+  if (devices.empty())
+    return base::fail(ErrorCode::kInconsistent, "topology '{}' has no device", topology_.name_);
 
   std::vector<uint32_t> offsets, order;
   const auto host_of = [&](uint32_t i) { return topology_.vertices_[devices[i].raw()].host; };

@@ -27,32 +27,40 @@ struct SwitchedFabric {
   base::Seconds latency;         ///< of one cable; a message from host to host crosses two
 };
 
-/// Preconditions are checks: ids from this builder, capacities > 0, latencies >= 0, no link from a vertex to itself.
+/// Preconditions are checks: ids from this builder, capacities > 0, latencies >= 0, no link from a
+/// vertex to itself.
 class TopologyBuilder {
  public:
   explicit TopologyBuilder(std::string name);
 
   uint32_t add_model(DeviceModel model);  ///< index for add_device
   VertexId add_device(std::string name, uint32_t host, uint32_t model);
-  VertexId add_vertex(VertexKind kind, std::string name, uint32_t host);  ///< any kind but kDevice; kNoHost for fabric
-  LinkId add_link(VertexId from, VertexId to, int64_t bytes_per_second, base::Seconds latency, std::string kind);
+  /// any kind but kDevice; kNoHost for fabric
+  VertexId add_vertex(VertexKind kind, std::string name, uint32_t host);
+  LinkId add_link(VertexId from, VertexId to, int64_t bytes_per_second, base::Seconds latency,
+                  std::string kind);
   /// Two links of the same capacity: from -> to, then to -> from.
-  void add_duplex(VertexId from, VertexId to, int64_t bytes_per_second, base::Seconds latency, const std::string& kind);
+  void add_duplex(VertexId from, VertexId to, int64_t bytes_per_second, base::Seconds latency,
+                  const std::string& kind);
   void add_source_note(std::string note);
 
   /// The graph as added. Ranks: by host, then in order of addition.
-  /// Errors (kInconsistent): no device, hosts not numbered 0 .. H-1 with equally many devices each, a device that
-  /// cannot reach another.
+  /// Errors (kInconsistent): no device, hosts not numbered 0 .. H-1 with equally many devices each,
+  /// a device that cannot reach another.
   [[nodiscard]] base::Result<Topology> build() &&;
 
-  /// A cluster whose kinds of hosts were added as hosts 0 .. K-1: counts[0] copies of the first, then counts[1] of the second, ...;
-  /// every network card gets a cable to `fabric`. Ids are laid out as in cluster.h. A host alone has no fabric.
-  /// @pre every count >= 1, no vertex outside hosts 0 .. K-1, no link between two of them, a fabric for more than one host.
-  /// Errors: as build(), those of make_fabric; kOutOfRange when ids would overflow.
-  [[nodiscard]] base::Result<Topology> build_cluster(std::span<const uint32_t> counts, const std::optional<FabricSpec>& fabric) &&;
+  /// A cluster whose kinds of hosts were added as hosts 0 .. K-1: counts[0] copies of the first,
+  /// then counts[1] of the second, ...; every network card gets a cable to `fabric`. Ids are laid
+  /// out as in cluster.h. A host alone has no fabric.
+  /// @pre every count >= 1, no vertex outside hosts 0 .. K-1, no link between two of them, a fabric
+  /// for more than one host. Errors: as build(), those of make_fabric; kOutOfRange when ids would
+  /// overflow.
+  [[nodiscard]] base::Result<Topology> build_cluster(std::span<const uint32_t> counts,
+                                                     const std::optional<FabricSpec>& fabric) &&;
 
   /// build_cluster of one kind on one core switch.
-  [[nodiscard]] base::Result<Topology> build_copies(uint32_t hosts, const std::optional<SwitchedFabric>& fabric) &&;
+  [[nodiscard]] base::Result<Topology> build_copies(uint32_t hosts,
+                                                    const std::optional<SwitchedFabric>& fabric) &&;
 
  private:
   base::Result<void> assign_ranks();
@@ -61,7 +69,8 @@ class TopologyBuilder {
 
   Topology topology_;
   std::vector<uint32_t> vertex_models_;  // [vertex], kNoModel unless a device
-  std::vector<uint64_t> routing_;        // what the links do not tell of a fabric's paths, for the fingerprint
+  // what the links do not tell of a fabric's paths, for the fingerprint
+  std::vector<uint64_t> routing_;
 };
 
 }  // namespace orrery::topologies

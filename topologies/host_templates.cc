@@ -4,7 +4,8 @@
 
 namespace orrery::topologies {
 
-Templates::Templates(std::span<const Vertex> vertices, std::span<const uint32_t> models, std::span<const Link> links, size_t kinds)
+Templates::Templates(std::span<const Vertex> vertices, std::span<const uint32_t> models,
+                     std::span<const Link> links, size_t kinds)
     : kinds_(kinds) {
   std::vector<uint32_t> local;
   for (size_t v = 0; v < vertices.size(); ++v) {
@@ -18,8 +19,8 @@ Templates::Templates(std::span<const Vertex> vertices, std::span<const uint32_t>
   for (const Link& link : links) {
     const uint32_t host = vertices[link.from.raw()].host;
     ORRERY_CHECK(host == vertices[link.to.raw()].host, "a link joins two kinds of hosts");
-    kinds_[host].links.push_back(
-        {VertexId(local[link.from.raw()]), VertexId(local[link.to.raw()]), link.bytes_per_second, link.latency, link.kind});
+    kinds_[host].links.push_back({VertexId(local[link.from.raw()]), VertexId(local[link.to.raw()]),
+                                  link.bytes_per_second, link.latency, link.kind});
   }
 }
 
@@ -31,10 +32,15 @@ base::Result<ClusterShape> Templates::lay_out(std::span<const uint32_t> counts) 
   for (size_t k = 0; k < kinds_.size(); ++k) {
     const Kind& kind = kinds_[k];
     const size_t cables = hosts > 1 ? 2 * kind.nics.size() : 0;
-    HostRun run{.hosts = counts[k], .first_host = shape.hosts, .first_vertex = static_cast<uint32_t>(vertices),
-                .vertices = static_cast<uint32_t>(kind.vertices.size()), .first_link = static_cast<uint32_t>(links),
-                .links = static_cast<uint32_t>(kind.links.size() + cables), .own_links = static_cast<uint32_t>(kind.links.size()),
-                .first_nic = static_cast<uint32_t>(nics), .nics = kind.nics};
+    HostRun run{.hosts = counts[k],
+                .first_host = shape.hosts,
+                .first_vertex = static_cast<uint32_t>(vertices),
+                .vertices = static_cast<uint32_t>(kind.vertices.size()),
+                .first_link = static_cast<uint32_t>(links),
+                .links = static_cast<uint32_t>(kind.links.size() + cables),
+                .own_links = static_cast<uint32_t>(kind.links.size()),
+                .first_nic = static_cast<uint32_t>(nics),
+                .nics = kind.nics};
     shape.hosts += run.hosts;
     vertices += uint64_t{run.hosts} * run.vertices;
     links += uint64_t{run.hosts} * run.links;
@@ -43,7 +49,8 @@ base::Result<ClusterShape> Templates::lay_out(std::span<const uint32_t> counts) 
     // Half of what ids can count, so that the fabric has room too.
     constexpr uint64_t kMaxIds = std::numeric_limits<uint32_t>::max() / 2;
     if (vertices > kMaxIds || links > kMaxIds) {
-      return base::fail(base::ErrorCode::kOutOfRange, "{} hosts have more parts than ids can count", hosts);
+      return base::fail(base::ErrorCode::kOutOfRange, "{} hosts have more parts than ids can count",
+                        hosts);
     }
   }
   shape.fabric_vertex = static_cast<uint32_t>(vertices);
@@ -51,24 +58,29 @@ base::Result<ClusterShape> Templates::lay_out(std::span<const uint32_t> counts) 
   return shape;
 }
 
-void Templates::add_host(const Kind& kind, const HostRun& run, uint32_t host, const ClusterShape& shape,
-                         const std::optional<FabricSpec>& spec, std::vector<Vertex>& vertices, std::vector<Link>& links) const {
+void Templates::add_host(const Kind& kind, const HostRun& run, uint32_t host,
+                         const ClusterShape& shape, const std::optional<FabricSpec>& spec,
+                         std::vector<Vertex>& vertices, std::vector<Link>& links) const {
   const auto first = static_cast<uint32_t>(vertices.size());
   for (const Vertex& v : kind.vertices) vertices.push_back({v.kind, v.name, host});
   for (const Link& l : kind.links) {
-    links.push_back({VertexId(first + l.from.raw()), VertexId(first + l.to.raw()), l.bytes_per_second, l.latency, l.kind});
+    links.push_back({VertexId(first + l.from.raw()), VertexId(first + l.to.raw()),
+                     l.bytes_per_second, l.latency, l.kind});
   }
   if (!shape.fabric) return;
-  const uint32_t first_nic = run.first_nic + (host - run.first_host) * static_cast<uint32_t>(run.nics.size());
+  const uint32_t first_nic =
+      run.first_nic + (host - run.first_host) * static_cast<uint32_t>(run.nics.size());
   for (uint32_t j = 0; j < run.nics.size(); ++j) {
-    const VertexId nic(first + run.nics[j]), leaf(shape.fabric_vertex + shape.fabric->switch_of_nic()[first_nic + j]);
+    const VertexId nic(first + run.nics[j]),
+        leaf(shape.fabric_vertex + shape.fabric->switch_of_nic()[first_nic + j]);
     links.push_back({nic, leaf, spec->bytes_per_second, spec->latency, spec->kind});
     links.push_back({leaf, nic, spec->bytes_per_second, spec->latency, spec->kind});
   }
 }
 
-void Templates::replicate(const ClusterShape& shape, const std::optional<FabricSpec>& spec, std::vector<Vertex>& vertices,
-                          std::vector<uint32_t>& models, std::vector<Link>& links) const {
+void Templates::replicate(const ClusterShape& shape, const std::optional<FabricSpec>& spec,
+                          std::vector<Vertex>& vertices, std::vector<uint32_t>& models,
+                          std::vector<Link>& links) const {
   const size_t switches = shape.fabric ? shape.fabric->switches().size() : 0;
   vertices.reserve(shape.fabric_vertex + switches);
   links.reserve(shape.fabric_link + (shape.fabric ? shape.fabric->links().size() : 0));
@@ -85,8 +97,8 @@ void Templates::replicate(const ClusterShape& shape, const std::optional<FabricS
     models.push_back(kNoModel);
   }
   for (const FabricLink& l : shape.fabric->links()) {
-    links.push_back({VertexId(shape.fabric_vertex + l.from), VertexId(shape.fabric_vertex + l.to), l.bytes_per_second,
-                     spec->switch_latency, spec->kind});
+    links.push_back({VertexId(shape.fabric_vertex + l.from), VertexId(shape.fabric_vertex + l.to),
+                     l.bytes_per_second, spec->switch_latency, spec->kind});
   }
 }
 

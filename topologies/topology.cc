@@ -39,16 +39,19 @@ Topology Topology::with_rates(const Ppm& ppm_of) const {
     ORRERY_CHECK(ppm > 0, "links at {} ppm", ppm);
     if (ppm == kMillion) continue;
     const auto rate = static_cast<__int128>(link.bytes_per_second) * ppm / kMillion;
-    ORRERY_CHECK(rate <= std::numeric_limits<int64_t>::max(), "link of {} bytes/s at {} ppm", link.bytes_per_second, ppm);
+    ORRERY_CHECK(rate <= std::numeric_limits<int64_t>::max(), "link of {} bytes/s at {} ppm",
+                 link.bytes_per_second, ppm);
     link.bytes_per_second = std::max<int64_t>(static_cast<int64_t>(rate), 1);
   }
-  scaled.routes_ = std::make_shared<const RouteTable>(scaled.vertices_, scaled.links_, scaled.cluster_);
+  scaled.routes_ =
+      std::make_shared<const RouteTable>(scaled.vertices_, scaled.links_, scaled.cluster_);
   return scaled;
 }
 
 Topology Topology::with_link_rates(int64_t ppm, std::string_view kind) const {
   constexpr int64_t kMillion = 1'000'000;
-  Topology scaled = with_rates([&](const Link& link) { return kind.empty() || link.kind == kind ? ppm : kMillion; });
+  Topology scaled = with_rates(
+      [&](const Link& link) { return kind.empty() || link.kind == kind ? ppm : kMillion; });
   scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(ppm).add(kind).hex();
   return scaled;
 }
@@ -71,13 +74,17 @@ Topology Topology::with_links(std::span<const LinkRate> rates) const {
   bool failed = false;
   for (const Link& link : links_) changed.built_rates_.push_back(link.bytes_per_second);
   for (const LinkRate& rate : rates) {
-    ORRERY_CHECK(rate.link.raw() < links_.size() && rate.bytes_per_second >= 0, "link {} of {} at {} bytes/s", rate.link.raw(), links_.size(), rate.bytes_per_second);
+    ORRERY_CHECK(rate.link.raw() < links_.size() && rate.bytes_per_second >= 0,
+                 "link {} of {} at {} bytes/s", rate.link.raw(), links_.size(),
+                 rate.bytes_per_second);
     changed.links_[rate.link.raw()].bytes_per_second = rate.bytes_per_second;
     failed = failed || rate.bytes_per_second == 0;
     f.add(rate.link.raw()).add(rate.bytes_per_second);
   }
   changed.fingerprint_ = f.hex();
-  if (failed) changed.routes_ = std::make_shared<const RouteTable>(routes_, Detours(vertices_, changed.links_, cluster_ != nullptr));
+  if (failed)
+    changed.routes_ = std::make_shared<const RouteTable>(
+        routes_, Detours(vertices_, changed.links_, cluster_ != nullptr));
   changed.host_copies_.reset();
   changed.cluster_.reset();
   changed.classes_.reset();
@@ -88,15 +95,18 @@ Topology Topology::with_hosts_first(std::span<const uint32_t> hosts) const {
   std::vector<uint32_t> order(hosts.begin(), hosts.end());
   for (uint32_t h = 0; h < hosts_; ++h)
     if (std::find(hosts.begin(), hosts.end(), h) == hosts.end()) order.push_back(h);
-  ORRERY_CHECK(order.size() == hosts_, "{} hosts first make {} of {}", hosts.size(), order.size(), hosts_);
+  ORRERY_CHECK(order.size() == hosts_, "{} hosts first make {} of {}", hosts.size(), order.size(),
+               hosts_);
   Topology changed(*this);
   base::Fingerprint f;
   f.add(fingerprint_);
   for (uint32_t place = 0; place < hosts_; ++place) {
     f.add(order[place]);
     for (uint32_t i = 0; i < devices_per_host_; ++i) {
-      changed.devices_[place * devices_per_host_ + i] = devices_[order[place] * devices_per_host_ + i];
-      changed.device_models_[place * devices_per_host_ + i] = device_models_[order[place] * devices_per_host_ + i];
+      changed.devices_[place * devices_per_host_ + i] =
+          devices_[order[place] * devices_per_host_ + i];
+      changed.device_models_[place * devices_per_host_ + i] =
+          device_models_[order[place] * devices_per_host_ + i];
     }
   }
   changed.fingerprint_ = f.hex();
@@ -106,15 +116,21 @@ Topology Topology::with_hosts_first(std::span<const uint32_t> hosts) const {
   return changed;
 }
 
-bool Topology::detoured(uint32_t from_rank, uint32_t to_rank) const { return routes_->detoured(device(from_rank), device(to_rank)); }
+bool Topology::detoured(uint32_t from_rank, uint32_t to_rank) const {
+  return routes_->detoured(device(from_rank), device(to_rank));
+}
 
-std::optional<std::pair<uint32_t, uint32_t>> Topology::cut_off(std::span<const uint32_t> ranks) const {
+std::optional<std::pair<uint32_t, uint32_t>> Topology::cut_off(
+    std::span<const uint32_t> ranks) const {
   if (routes_->detours() == nullptr) return std::nullopt;
   std::vector<VertexId> vertices;
   for (const uint32_t rank : ranks) vertices.push_back(device(rank));
   const auto pair = routes_->detours()->cut_off(vertices);
   if (!pair) return std::nullopt;
-  const auto rank_of = [&](VertexId v) { return ranks[static_cast<size_t>(std::find(vertices.begin(), vertices.end(), v) - vertices.begin())]; };
+  const auto rank_of = [&](VertexId v) {
+    return ranks[static_cast<size_t>(std::find(vertices.begin(), vertices.end(), v) -
+                                     vertices.begin())];
+  };
   return std::pair{rank_of(pair->first), rank_of(pair->second)};
 }
 
@@ -144,9 +160,7 @@ std::span<const LinkId> Topology::out_links(VertexId from) const {
   return std::span(out_links_).subspan(begin, out_offsets_[from.raw() + 1] - begin);
 }
 
-uint32_t Topology::host_of(uint32_t rank) const {
-  return vertex(device(rank)).host;
-}
+uint32_t Topology::host_of(uint32_t rank) const { return vertex(device(rank)).host; }
 
 std::span<const LinkId> Topology::route(uint32_t from_rank, uint32_t to_rank) const {
   return routes_->find(device(from_rank), device(to_rank));
@@ -170,14 +184,17 @@ uint32_t Topology::vertex_classes() const {
   return cluster_ ? classes().vertex_classes : static_cast<uint32_t>(vertices_.size());
 }
 
-uint32_t Topology::link_classes() const { return cluster_ ? classes().link_classes : static_cast<uint32_t>(links_.size()); }
+uint32_t Topology::link_classes() const {
+  return cluster_ ? classes().link_classes : static_cast<uint32_t>(links_.size());
+}
 
 uint32_t Topology::vertex_class(VertexId id) const {
   const Vertex& v = vertex(id);
   if (!cluster_) return id.raw();
   if (v.host == kNoHost) return classes().of_switch[id.raw() - cluster_->fabric_vertex];
   const HostRun& run = cluster_->run_of_host(v.host);
-  return classes().host_vertex[classes().of_host[v.host]] + (id.raw() - run.first_vertex) % run.vertices;
+  return classes().host_vertex[classes().of_host[v.host]] +
+         (id.raw() - run.first_vertex) % run.vertices;
 }
 
 uint32_t Topology::link_class(LinkId id) const {
@@ -186,11 +203,13 @@ uint32_t Topology::link_class(LinkId id) const {
   if (id.raw() >= cluster_->fabric_link) return classes().of_link[id.raw() - cluster_->fabric_link];
   const HostRun& run = cluster_->run_of_link(id.raw());
   const uint32_t offset = id.raw() - run.first_link;
-  return classes().host_link[classes().of_host[run.first_host + offset / run.links]] + offset % run.links;
+  return classes().host_link[classes().of_host[run.first_host + offset / run.links]] +
+         offset % run.links;
 }
 
 std::string device_name(const Topology& topology, uint32_t rank) {
-  return fmt::format("{} of host {}", topology.vertex(topology.device(rank)).name, topology.host_of(rank));
+  return fmt::format("{} of host {}", topology.vertex(topology.device(rank)).name,
+                     topology.host_of(rank));
 }
 
 std::string link_name(const Topology& topology, LinkId id) {

@@ -9,14 +9,21 @@
 
 namespace orrery::cli {
 
-base::Result<std::vector<BlockError>> block_errors(const base::Options& options, std::span<const executor::BlockCase> cases, std::span<const executor::BlockTiming> timings,
-                                                   const model::Profile& profile, model::Precision precision) {
+base::Result<std::vector<BlockError>> block_errors(const base::Options& options,
+                                                   std::span<const executor::BlockCase> cases,
+                                                   std::span<const executor::BlockTiming> timings,
+                                                   const model::Profile& profile,
+                                                   model::Precision precision) {
   std::vector<BlockError> rows;
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    TRY(topologies::Topology topology, find_cluster(options.string("cluster"), 1, static_cast<int>(options.integer("ranks"))));
-    TRY(const auto cost, costmodel::CostModel::make(cases[i].model, std::move(topology), profile, {.precision = precision, .sequence = cases[i].tokens}));
+    TRY(topologies::Topology topology,
+        find_cluster(options.string("cluster"), 1, static_cast<int>(options.integer("ranks"))));
+    TRY(const auto cost,
+        costmodel::CostModel::make(cases[i].model, std::move(topology), profile,
+                                   {.precision = precision, .sequence = cases[i].tokens}));
     BlockError row{.name = cases[i].model.name, .measured_s = timings[i].seconds};
-    for (const auto& op : timings[i].operations) row.predicted_s += 1e-12 * static_cast<double>(cost.segment_ps(op.shape, op.phase));
+    for (const auto& op : timings[i].operations)
+      row.predicted_s += 1e-12 * static_cast<double>(cost.segment_ps(op.shape, op.phase));
     rows.push_back(std::move(row));
   }
   return rows;
@@ -24,15 +31,21 @@ base::Result<std::vector<BlockError>> block_errors(const base::Options& options,
 
 StepErrors summary_of(std::span<const BlockError> rows) {
   StepErrors s;
-  for (const BlockError& r : rows) s.mean += std::abs(r.error()) / static_cast<double>(rows.size()), s.largest = std::max(s.largest, std::abs(r.error()));
+  for (const BlockError& r : rows)
+    s.mean += std::abs(r.error()) / static_cast<double>(rows.size()),
+        s.largest = std::max(s.largest, std::abs(r.error()));
   return s;
 }
 
 void print_blocks(std::span<const BlockError> rows) {
-  fmt::print("{:<44} {:>11} {:>11} {:>8}\n", "block, forward and backward", "predicted", "measured", "error");
-  for (const BlockError& r : rows) fmt::print("{:<44} {:>8.3f} ms {:>8.3f} ms {:>+6.1f} %\n", r.name, 1e3 * r.predicted_s, 1e3 * r.measured_s, 100 * r.error());
+  fmt::print("{:<44} {:>11} {:>11} {:>8}\n", "block, forward and backward", "predicted", "measured",
+             "error");
+  for (const BlockError& r : rows)
+    fmt::print("{:<44} {:>8.3f} ms {:>8.3f} ms {:>+6.1f} %\n", r.name, 1e3 * r.predicted_s,
+               1e3 * r.measured_s, 100 * r.error());
   const StepErrors s = summary_of(rows);
-  fmt::print("blocks of shapes that were not calibrated: mean |error| {:.1f} %, largest {:.1f} %\n", 100 * s.mean, 100 * s.largest);
+  fmt::print("blocks of shapes that were not calibrated: mean |error| {:.1f} %, largest {:.1f} %\n",
+             100 * s.mean, 100 * s.largest);
 }
 
 }  // namespace orrery::cli

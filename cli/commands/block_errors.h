@@ -1,5 +1,6 @@
 #pragma once
-/// Whole blocks of shapes that no calibration measures: what a profile's prices of their operations are off by.
+/// Whole blocks of shapes that no calibration measures: what a profile's prices of their operations
+/// are off by.
 #include <span>
 #include <string>
 #include <vector>
@@ -19,8 +20,11 @@ struct BlockError {
 };
 
 /// `timings` of `cases`, in order; the cluster is the command's.
-base::Result<std::vector<BlockError>> block_errors(const base::Options& options, std::span<const executor::BlockCase> cases, std::span<const executor::BlockTiming> timings,
-                                                   const model::Profile& profile, model::Precision precision);
+base::Result<std::vector<BlockError>> block_errors(const base::Options& options,
+                                                   std::span<const executor::BlockCase> cases,
+                                                   std::span<const executor::BlockTiming> timings,
+                                                   const model::Profile& profile,
+                                                   model::Precision precision);
 StepErrors summary_of(std::span<const BlockError> rows);
 void print_blocks(std::span<const BlockError> rows);
 

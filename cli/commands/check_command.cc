@@ -17,19 +17,32 @@ const base::CommandSpec& check_spec() {
   static const base::CommandSpec kSpec{
       .name = "check",
       .summary = "recompute an answer without the search: cost, memory, limit and bound",
-      .examples = {{"orrery check solution.json --instance instance.json", "what 'orrery solve instance.json --json' printed"},
-                   {"orrery check answer.json --profile llama2-7b-a100-8gpu", "what 'orrery plan --json' printed: its certificate"},
-                   {"orrery check plan.json --memory 36GiB", "a plan alone: cost and memory by closed form and by its Program"}},
-      .positionals = {{.name = "FILE", .help = "orrery.solution/1, orrery.answer/1 or orrery.plan/1"}},
-      .options = {{.name = "instance", .value_name = "FILE", .help = "the cost table of a solution (orrery.instance/1)"},
-                  {.name = "memory", .value_name = "BYTES", .type = OptionType::kBytes, .min = 1, .help = "limit per device (default: the certificate's, else the device's memory)"},
-                  profile_option(), json_option()}};
+      .examples = {{"orrery check solution.json --instance instance.json",
+                    "what 'orrery solve instance.json --json' printed"},
+                   {"orrery check answer.json --profile llama2-7b-a100-8gpu",
+                    "what 'orrery plan --json' printed: its certificate"},
+                   {"orrery check plan.json --memory 36GiB",
+                    "a plan alone: cost and memory by closed form and by its Program"}},
+      .positionals = {{.name = "FILE",
+                       .help = "orrery.solution/1, orrery.answer/1 or orrery.plan/1"}},
+      .options = {
+          {.name = "instance",
+           .value_name = "FILE",
+           .help = "the cost table of a solution (orrery.instance/1)"},
+          {.name = "memory",
+           .value_name = "BYTES",
+           .type = OptionType::kBytes,
+           .min = 1,
+           .help = "limit per device (default: the certificate's, else the device's memory)"},
+          profile_option(),
+          json_option()}};
   return kSpec;
 }
 
 namespace {
 
-base::Result<search::CheckReport> check_solution_file(const base::Node& root, const base::Options& o) {
+base::Result<search::CheckReport> check_solution_file(const base::Node& root,
+                                                      const base::Options& o) {
   if (!o.has("instance")) {
     base::Diagnostic d = base::make_error(base::ErrorCode::kUsage, "--instance is missing");
     d.hint = "a solution is checked against its cost table";
@@ -40,22 +53,29 @@ base::Result<search::CheckReport> check_solution_file(const base::Node& root, co
   return search::check_solution(instance, solution);
 }
 
-base::Result<search::CheckReport> check_one_plan(const plan::Plan& plan, search::PlanClaim claim, const base::Options& o) {
-  TRY(const Scene scene, make_scene(plan.model, plan.cluster, plan.hosts, o.has("profile") ? o.string("profile") : "", plan.precision, plan.sequence,
-                                    plan.world_size()));
-  if (o.has("memory")) claim.memory_limit_bytes = static_cast<std::int64_t>(o.bytes("memory").raw());
+base::Result<search::CheckReport> check_one_plan(const plan::Plan& plan, search::PlanClaim claim,
+                                                 const base::Options& o) {
+  TRY(const Scene scene,
+      make_scene(plan.model, plan.cluster, plan.hosts, o.has("profile") ? o.string("profile") : "",
+                 plan.precision, plan.sequence, plan.world_size()));
+  if (o.has("memory"))
+    claim.memory_limit_bytes = static_cast<std::int64_t>(o.bytes("memory").raw());
   return search::check_plan(scene.cost, plan, claim);
 }
 
-/// A certificate is of the cheapest plan by closed form, which simulation may have put further down.
+/// A certificate is of the cheapest plan by closed form, which simulation may have put further
+/// down.
 base::Result<search::CheckReport> check_answer(const base::Node& root, const base::Options& o) {
   base::ErrorSink sink;
   base::Reader r(root, "answer", sink);
   r.allow_unknown();
   base::Reader effort(r.required_object("search"), "search", sink);
-  const search::PlanClaim claim = search::read_certificate(effort.required_object("certificate"), sink);
+  const search::PlanClaim claim =
+      search::read_certificate(effort.required_object("certificate"), sink);
   std::vector<base::Node> plans{r.required_object("plan")};
-  for (const base::Node& other : r.optional_list("alternatives").value_or(std::vector<base::Node>{})) plans.push_back(other.find("plan").value_or(base::Node()));
+  for (const base::Node& other :
+       r.optional_list("alternatives").value_or(std::vector<base::Node>{}))
+    plans.push_back(other.find("plan").value_or(base::Node()));
   TRY_VOID(sink.result());
   search::PlanClaim facts = claim;
   facts.proofs.clear();
@@ -85,9 +105,17 @@ base::Result<search::CheckReport> check_file(const base::Options& o) {
 }  // namespace
 
 base::Json to_json(const search::CheckReport& report) {
-  base::Json json{{"schema", "orrery.check/1"}, {"holds", report.holds()}, {"faults", report.faults}, {"cost_ps", report.cost_ps},
-                  {"verdicts", {{"cost", report.cost_holds}, {"memory", report.memory_holds}, {"bound", report.bound_holds}, {"gap", report.gap_holds}}},
-                  {"memory_bytes", report.memory_bytes}, {"limit_bytes", report.limit_bytes}};
+  base::Json json{{"schema", "orrery.check/1"},
+                  {"holds", report.holds()},
+                  {"faults", report.faults},
+                  {"cost_ps", report.cost_ps},
+                  {"verdicts",
+                   {{"cost", report.cost_holds},
+                    {"memory", report.memory_holds},
+                    {"bound", report.bound_holds},
+                    {"gap", report.gap_holds}}},
+                  {"memory_bytes", report.memory_bytes},
+                  {"limit_bytes", report.limit_bytes}};
   if (report.bound_ps) json["bound_ps"] = *report.bound_ps;
   if (report.bound_ps && report.cost_ps > 0) json["gap"] = report.gap();
   return json;
@@ -95,15 +123,20 @@ base::Json to_json(const search::CheckReport& report) {
 
 base::Result<int> run_check(const base::Options& options, const Invocation&) {
   TRY(const search::CheckReport report, check_file(options));
-  if (options.flag("json")) print_json(to_json(report));
-  else fmt::print("{}{}\n", describe(report), report.holds() ? "the answer holds" : "the answer does not hold");
+  if (options.flag("json"))
+    print_json(to_json(report));
+  else
+    fmt::print("{}{}\n", describe(report),
+               report.holds() ? "the answer holds" : "the answer does not hold");
   if (report.holds()) return 0;
   base::Diagnostics faults;
   for (const std::string& fault : report.faults) {
     faults.push_back(base::make_error(base::ErrorCode::kInconsistent, "{}", fault));
     faults.back().where.file = options.string("FILE");
   }
-  if (!report.cost_holds && !options.has("profile") && !options.has("instance")) faults.front().hint = "an answer that was priced with a profile is checked with the same --profile";
+  if (!report.cost_holds && !options.has("profile") && !options.has("instance"))
+    faults.front().hint =
+        "an answer that was priced with a profile is checked with the same --profile";
   return base::fail(std::move(faults));
 }
 

@@ -22,9 +22,12 @@ using model::Collective;
 
 namespace {
 
-constexpr std::array kOps{Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll, Collective::kBroadcast,
-                          Collective::kPointToPoint};
-std::string op_name(Collective op) { return op == Collective::kPointToPoint ? "p2p" : std::string(model::to_string(op)); }
+constexpr std::array kOps{Collective::kAllReduce,     Collective::kAllGather,
+                          Collective::kReduceScatter, Collective::kAllToAll,
+                          Collective::kBroadcast,     Collective::kPointToPoint};
+std::string op_name(Collective op) {
+  return op == Collective::kPointToPoint ? "p2p" : std::string(model::to_string(op));
+}
 
 std::vector<std::string> op_names() {
   std::vector<std::string> names;
@@ -43,25 +46,52 @@ const base::CommandSpec& collective_spec() {
   static const base::CommandSpec kSpec{
       .name = "collective",
       .summary = "time of one collective, message by message on the cluster's links",
-      .examples = {{"orrery collective --cluster dgx-h100 --hosts 2 --op all_reduce --bytes 1GiB", "as NCCL would run it on 16 GPUs"},
-                   {"orrery collective --cluster dgx-a100 --op all_gather --bytes 64MiB --ranks 0-3 --profile a100-measured", "four GPUs, calibrated"}},
-      .options = {cluster_option(true), hosts_option(),
-                  {.name = "op", .value_name = "OP", .default_value = "all_reduce", .choices = op_names(), .help = "operation"},
-                  {.name = "bytes", .value_name = "BYTES", .type = OptionType::kBytes, .min = 1, .max = 1e13, .help = "of the whole tensor, as nccl-tests counts",
-                   .required = true},
-                  {.name = "ranks", .value_name = "N|LIST", .help = "the first N devices, or a list: 0,8,16-23 (default: all)"},
-                  {.name = "algorithm", .value_name = "A", .default_value = "auto", .choices = algorithm_names(), .help = "auto: what NCCL would choose"},
-                  {.name = "profile", .value_name = "NAME|FILE", .default_value = "published",
-                   .help = "latencies and rates (orrery.collective_tuning/1): NCCL's published ones for the device, or measured"},
-                  {.name = "scenario", .value_name = "FILE", .help = "slow or failed links and traffic of others (orrery.scenario/1): what they cost"},
-                  json_option()}};
+      .examples = {{"orrery collective --cluster dgx-h100 --hosts 2 --op all_reduce --bytes 1GiB",
+                    "as NCCL would run it on 16 GPUs"},
+                   {"orrery collective --cluster dgx-a100 --op all_gather --bytes 64MiB --ranks "
+                    "0-3 --profile a100-measured",
+                    "four GPUs, calibrated"}},
+      .options = {
+          cluster_option(true),
+          hosts_option(),
+          {.name = "op",
+           .value_name = "OP",
+           .default_value = "all_reduce",
+           .choices = op_names(),
+           .help = "operation"},
+          {.name = "bytes",
+           .value_name = "BYTES",
+           .type = OptionType::kBytes,
+           .min = 1,
+           .max = 1e13,
+           .help = "of the whole tensor, as nccl-tests counts",
+           .required = true},
+          {.name = "ranks",
+           .value_name = "N|LIST",
+           .help = "the first N devices, or a list: 0,8,16-23 (default: all)"},
+          {.name = "algorithm",
+           .value_name = "A",
+           .default_value = "auto",
+           .choices = algorithm_names(),
+           .help = "auto: what NCCL would choose"},
+          {.name = "profile",
+           .value_name = "NAME|FILE",
+           .default_value = "published",
+           .help = "latencies and rates (orrery.collective_tuning/1): NCCL's published ones for "
+                   "the device, or measured"},
+          {.name = "scenario",
+           .value_name = "FILE",
+           .help =
+               "slow or failed links and traffic of others (orrery.scenario/1): what they cost"},
+          json_option()}};
   return kSpec;
 }
 
 namespace {
 
 tl::unexpected<base::Diagnostics> bad_ranks(const std::string& text, const std::string& hint) {
-  base::Diagnostic d = base::make_error(base::ErrorCode::kBadValue, "--ranks '{}' names no group of devices", text);
+  base::Diagnostic d =
+      base::make_error(base::ErrorCode::kBadValue, "--ranks '{}' names no group of devices", text);
   d.hint = hint;
   return base::fail(std::move(d));
 }
@@ -84,24 +114,31 @@ base::Result<std::vector<int>> ranks_of(const base::Options& o, int devices) {
       const std::string_view part = std::string_view(text).substr(at, comma - at);
       const std::size_t dash = part.find('-');
       int first = 0, last = 0;
-      if (!read_number(part.substr(0, dash), first)) return bad_ranks(text, "write a number, or ranks and ranges such as 0,8,16-23");
+      if (!read_number(part.substr(0, dash), first))
+        return bad_ranks(text, "write a number, or ranks and ranges such as 0,8,16-23");
       last = first;
-      if (dash != std::string_view::npos && (!read_number(part.substr(dash + 1), last) || last < first))
+      if (dash != std::string_view::npos &&
+          (!read_number(part.substr(dash + 1), last) || last < first))
         return bad_ranks(text, "a range goes from the smaller to the larger rank");
       for (int r = first; r <= last && r <= devices; ++r) ranks.push_back(r);
       at = comma + 1;
     }
   }
-  if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size()) return bad_ranks(text, "every rank once");
+  if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size())
+    return bad_ranks(text, "every rank once");
   if (ranks.size() < 2) return bad_ranks(text, "a collective needs two ranks at least");
-  if (*std::max_element(ranks.begin(), ranks.end()) >= devices) return bad_ranks(text, fmt::format("the cluster has {} devices; --hosts adds more", devices));
+  if (*std::max_element(ranks.begin(), ranks.end()) >= devices)
+    return bad_ranks(text, fmt::format("the cluster has {} devices; --hosts adds more", devices));
   return ranks;
 }
 
 /// Of a group of several kinds of device NCCL goes by the oldest: the one of least LL bandwidth.
-base::Result<costmodel::CollectiveTuning> tuning_of(const std::string& name, const topologies::Topology& cluster, const std::vector<int>& ranks) {
+base::Result<costmodel::CollectiveTuning> tuning_of(const std::string& name,
+                                                    const topologies::Topology& cluster,
+                                                    const std::vector<int>& ranks) {
   std::set<std::string> models;
-  for (const int rank : ranks) models.insert(cluster.device_model(static_cast<std::uint32_t>(rank)).name);
+  for (const int rank : ranks)
+    models.insert(cluster.device_model(static_cast<std::uint32_t>(rank)).name);
   std::optional<costmodel::CollectiveTuning> oldest;
   for (const std::string& model : models) {
     TRY(costmodel::CollectiveTuning tuning, costmodel::find_tuning(name, model));
@@ -110,67 +147,98 @@ base::Result<costmodel::CollectiveTuning> tuning_of(const std::string& name, con
   return *std::move(oldest);
 }
 
-/// The collective as the healthy machine runs it, and as it goes with the scenario's links and traffic.
+/// The collective as the healthy machine runs it, and as it goes with the scenario's links and
+/// traffic.
 struct Runs {
   sim::CollectiveResult result;
   std::string scenario;
   std::int64_t without_ps = 0;
 };
 
-base::Result<Runs> run_with(const base::Options& o, const topologies::Topology& usable, const costmodel::CollectiveTuning& tuning, const std::vector<int>& ranks,
-                            Collective op, const costmodel::CollectivePrice& choice) {
+base::Result<Runs> run_with(const base::Options& o, const topologies::Topology& usable,
+                            const costmodel::CollectiveTuning& tuning,
+                            const std::vector<int>& ranks, Collective op,
+                            const costmodel::CollectivePrice& choice) {
   const auto bytes = static_cast<std::int64_t>(o.bytes("bytes").raw());
-  const auto run = [&](const topologies::Topology& machine, std::span<const sim::BackgroundFlow> background) {
+  const auto run = [&](const topologies::Topology& machine,
+                       std::span<const sim::BackgroundFlow> background) {
     const costmodel::CollectiveForms forms(machine, tuning, costmodel::layout_of(machine, ranks));
-    return sim::run_collective(machine, forms, {op, bytes, forms.terms(op, bytes, choice.algorithm, choice.protocol)}, 1'000'000, background);
+    return sim::run_collective(
+        machine, forms, {op, bytes, forms.terms(op, bytes, choice.algorithm, choice.protocol)},
+        1'000'000, background);
   };
   const sim::CollectiveResult healthy = run(usable, {});
   if (!o.has("scenario")) return Runs{healthy, "", healthy.time_ps};
   TRY(const sim::Scenario scenario, sim::load_scenario(o.string("scenario"), usable));
   if (!scenario.compute_ppm.empty() || scenario.jitter.sigma_ppm > 0 || scenario.failures) {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "scenario '{}' has slow devices, jitter or failures, and a collective computes nothing", scenario.name);
+    base::Diagnostic d = base::make_error(
+        base::ErrorCode::kUnsupported,
+        "scenario '{}' has slow devices, jitter or failures, and a collective computes nothing",
+        scenario.name);
     d.hint = "give it links and background only; 'orrery simulate' takes the rest";
     return base::fail(std::move(d));
   }
   if (scenario.links.size() > 1) {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "links of scenario '{}' change at {}, in the middle of a step", scenario.name, show_time(scenario.links[1].from_ps));
+    base::Diagnostic d =
+        base::make_error(base::ErrorCode::kUnsupported,
+                         "links of scenario '{}' change at {}, in the middle of a step",
+                         scenario.name, show_time(scenario.links[1].from_ps));
     d.where = scenario.links_place;
     d.hint = "leave 'since' and 'until' out; 'orrery simulate' takes them";
     return base::fail(std::move(d));
   }
-  TRY(const std::vector<topologies::Topology> changed, sim::apply_links(scenario, usable, std::vector<std::uint32_t>(ranks.begin(), ranks.end())));
-  TRY(const std::vector<sim::BackgroundFlow> background, sim::background_flows(scenario, changed.front()));
+  TRY(const std::vector<topologies::Topology> changed,
+      sim::apply_links(scenario, usable, std::vector<std::uint32_t>(ranks.begin(), ranks.end())));
+  TRY(const std::vector<sim::BackgroundFlow> background,
+      sim::background_flows(scenario, changed.front()));
   return Runs{run(changed.front(), background), scenario.name, healthy.time_ps};
 }
 
-void print_table(const Runs& runs, const costmodel::CollectivePrice& choice, const costmodel::CollectiveTuning& tuning, double bytes, double bus) {
+void print_table(const Runs& runs, const costmodel::CollectivePrice& choice,
+                 const costmodel::CollectiveTuning& tuning, double bytes, double bus) {
   const sim::CollectiveResult& r = runs.result;
   const double seconds = static_cast<double>(r.time_ps) / 1e12;
-  fmt::print("time            {}\nalgbw           {:.2f} GB/s\nbusbw           {:.2f} GB/s\nalgorithm       {}, protocol {}\n", show_time(r.time_ps),
-             bytes / seconds / 1e9, bus * bytes / seconds / 1e9, to_string(choice.algorithm), to_string(choice.protocol));
-  fmt::print("closed form     {}\nbottleneck      {}, busy {:.0f} %\nevents          {} for {} messages{}\nprices          {}: {}\n", show_time(choice.time_ps),
-             r.bottleneck, 100 * r.bottleneck_busy, r.events, r.messages, r.folded ? ", the rest is alike" : "", tuning.name, tuning.description);
+  fmt::print(
+      "time            {}\nalgbw           {:.2f} GB/s\nbusbw           {:.2f} GB/s\nalgorithm     "
+      "  {}, protocol {}\n",
+      show_time(r.time_ps), bytes / seconds / 1e9, bus * bytes / seconds / 1e9,
+      to_string(choice.algorithm), to_string(choice.protocol));
+  fmt::print(
+      "closed form     {}\nbottleneck      {}, busy {:.0f} %\nevents          {} for {} "
+      "messages{}\nprices          {}: {}\n",
+      show_time(choice.time_ps), r.bottleneck, 100 * r.bottleneck_busy, r.events, r.messages,
+      r.folded ? ", the rest is alike" : "", tuning.name, tuning.description);
   if (runs.scenario.empty()) return;
-  fmt::print("scenario        {}: {} with it, {} without, {:+.1f} %\n", runs.scenario, show_time(r.time_ps), show_time(runs.without_ps),
+  fmt::print("scenario        {}: {} with it, {} without, {:+.1f} %\n", runs.scenario,
+             show_time(r.time_ps), show_time(runs.without_ps),
              100 * (static_cast<double>(r.time_ps) / static_cast<double>(runs.without_ps) - 1));
 }
 
 }  // namespace
 
 base::Result<int> run_collective(const base::Options& o, const Invocation&) {
-  TRY(const topologies::Topology cluster, find_cluster(o.string("cluster"), static_cast<int>(o.integer("hosts"))));
+  TRY(const topologies::Topology cluster,
+      find_cluster(o.string("cluster"), static_cast<int>(o.integer("hosts"))));
   TRY(const std::vector<int> ranks, ranks_of(o, static_cast<int>(cluster.device_count())));
   TRY(const costmodel::CollectiveTuning tuning, tuning_of(o.string("profile"), cluster, ranks));
-  const Collective op = *std::find_if(kOps.begin(), kOps.end(), [&](Collective c) { return op_name(c) == o.string("op"); });
-  const auto wanted = std::find_if(costmodel::kAlgorithms.begin(), costmodel::kAlgorithms.end(), [&](Algorithm a) { return to_string(a) == o.string("algorithm"); });
+  const Collective op = *std::find_if(kOps.begin(), kOps.end(),
+                                      [&](Collective c) { return op_name(c) == o.string("op"); });
+  const auto wanted =
+      std::find_if(costmodel::kAlgorithms.begin(), costmodel::kAlgorithms.end(),
+                   [&](Algorithm a) { return to_string(a) == o.string("algorithm"); });
   const auto bytes = static_cast<std::int64_t>(o.bytes("bytes").raw());
 
   const topologies::Topology usable = costmodel::usable_rates(cluster, tuning);
   const costmodel::CollectiveForms forms(usable, tuning, costmodel::layout_of(usable, ranks));
-  const auto choice = forms.choose(op, bytes, wanted == costmodel::kAlgorithms.end() ? std::nullopt : std::optional(*wanted));
+  const auto choice = forms.choose(
+      op, bytes, wanted == costmodel::kAlgorithms.end() ? std::nullopt : std::optional(*wanted));
   if (!choice) {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "--algorithm {} cannot run {} on these {} ranks", o.string("algorithm"), o.string("op"), ranks.size());
-    d.hint = "--algorithm auto chooses what can; nvls needs a switch that reduces and enough devices on each host";
+    base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported,
+                                          "--algorithm {} cannot run {} on these {} ranks",
+                                          o.string("algorithm"), o.string("op"), ranks.size());
+    d.hint =
+        "--algorithm auto chooses what can; nvls needs a switch that reduces and enough devices on "
+        "each host";
     return base::fail(std::move(d));
   }
   TRY(const Runs runs, run_with(o, usable, tuning, ranks, op, *choice));
@@ -182,25 +250,28 @@ base::Result<int> run_collective(const base::Options& o, const Invocation&) {
   }
   const double seconds = static_cast<double>(result.time_ps) / 1e12;
   base::Json document({{"schema", "orrery.collective/1"},
-              {"cluster", cluster.name()},
-              {"op", o.string("op")},
-              {"bytes", bytes},
-              {"ranks", ranks.size()},
-              {"hosts", forms.group().host_count()},
-              {"algorithm", to_string(choice->algorithm)},
-              {"protocol", to_string(choice->protocol)},
-              {"time_s", seconds},
-              {"algbw_bytes_per_s", static_cast<double>(bytes) / seconds},
-              {"busbw_bytes_per_s", bus * static_cast<double>(bytes) / seconds},
-              {"closed_form_s", static_cast<double>(choice->time_ps) / 1e12},
-              {"events", result.events},
-              {"messages", result.messages},
-              {"folded", result.folded},
-              {"bottleneck", result.bottleneck},
-              {"bottleneck_busy", result.bottleneck_busy},
-              {"profile", {{"name", tuning.name}, {"source", tuning.source}}}});
+                       {"cluster", cluster.name()},
+                       {"op", o.string("op")},
+                       {"bytes", bytes},
+                       {"ranks", ranks.size()},
+                       {"hosts", forms.group().host_count()},
+                       {"algorithm", to_string(choice->algorithm)},
+                       {"protocol", to_string(choice->protocol)},
+                       {"time_s", seconds},
+                       {"algbw_bytes_per_s", static_cast<double>(bytes) / seconds},
+                       {"busbw_bytes_per_s", bus * static_cast<double>(bytes) / seconds},
+                       {"closed_form_s", static_cast<double>(choice->time_ps) / 1e12},
+                       {"events", result.events},
+                       {"messages", result.messages},
+                       {"folded", result.folded},
+                       {"bottleneck", result.bottleneck},
+                       {"bottleneck_busy", result.bottleneck_busy},
+                       {"profile", {{"name", tuning.name}, {"source", tuning.source}}}});
   if (!runs.scenario.empty())
-    document["scenario"] = {{"name", runs.scenario}, {"time_without_s", static_cast<double>(runs.without_ps) / 1e12}, {"cost", static_cast<double>(result.time_ps) / static_cast<double>(runs.without_ps) - 1}};
+    document["scenario"] = {
+        {"name", runs.scenario},
+        {"time_without_s", static_cast<double>(runs.without_ps) / 1e12},
+        {"cost", static_cast<double>(result.time_ps) / static_cast<double>(runs.without_ps) - 1}};
   print_json(document);
   return 0;
 }

@@ -2,18 +2,21 @@
 #include <fmt/format.h>
 
 #include "cli/command.h"
+#include "cli/commands/timeline_match.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
-#include "cli/commands/timeline_match.h"
 
 namespace orrery::cli {
 
 const base::CommandSpec& compare_spec() {
-  static const base::CommandSpec kSpec{.name = "compare",
-                                       .summary = "lay a predicted and a measured timeline side by side",
-                                       .examples = {{"orrery compare predicted.json measured.json", "from 'simulate --trace' and 'train --trace'"}},
-                                       .positionals = {{.name = "PREDICTED", .help = "orrery.trace/1"}, {.name = "MEASURED", .help = "orrery.trace/1"}},
-                                       .options = {json_option()}};
+  static const base::CommandSpec kSpec{
+      .name = "compare",
+      .summary = "lay a predicted and a measured timeline side by side",
+      .examples = {{"orrery compare predicted.json measured.json",
+                    "from 'simulate --trace' and 'train --trace'"}},
+      .positionals = {{.name = "PREDICTED", .help = "orrery.trace/1"},
+                      {.name = "MEASURED", .help = "orrery.trace/1"}},
+      .options = {json_option()}};
   return kSpec;
 }
 
@@ -25,12 +28,17 @@ base::Result<int> run_compare(const base::Options& options, const Invocation&) {
     print_json(to_json(match));
     return 0;
   }
-  fmt::print("{:<32} {:>6} {:>12} {:>12} {:>8}\n", "operation", "count", "predicted", "measured", "ratio");
+  fmt::print("{:<32} {:>6} {:>12} {:>12} {:>8}\n", "operation", "count", "predicted", "measured",
+             "ratio");
   for (const MatchRow& r : match.rows)
-    fmt::print("{:<32} {:>6} {:>12} {:>12} {:>8.3f}\n", r.name, r.count, show_time(r.predicted_ps), show_time(r.measured_ps), r.ratio());
-  fmt::print("{:<32} {:>6} {:>12} {:>12} {:>8.3f}\n", "step", "", show_time(match.predicted_step_ps), show_time(match.measured_step_ps),
-             static_cast<double>(match.predicted_step_ps) / static_cast<double>(match.measured_step_ps));
-  fmt::print("{} spans matched, {} only predicted, {} only measured\n", match.matched, match.only_predicted, match.only_measured);
+    fmt::print("{:<32} {:>6} {:>12} {:>12} {:>8.3f}\n", r.name, r.count, show_time(r.predicted_ps),
+               show_time(r.measured_ps), r.ratio());
+  fmt::print(
+      "{:<32} {:>6} {:>12} {:>12} {:>8.3f}\n", "step", "", show_time(match.predicted_step_ps),
+      show_time(match.measured_step_ps),
+      static_cast<double>(match.predicted_step_ps) / static_cast<double>(match.measured_step_ps));
+  fmt::print("{} spans matched, {} only predicted, {} only measured\n", match.matched,
+             match.only_predicted, match.only_measured);
   return 0;
 }
 

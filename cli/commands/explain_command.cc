@@ -15,16 +15,41 @@ const base::CommandSpec& explain_spec() {
   static const base::CommandSpec kSpec{
       .name = "explain",
       .summary = "say why a plan is as fast as it is, what limits it, and what else there is",
-      .examples = {{"orrery explain --plan plan.json --memory 36GiB", "a plan that 'orrery plan' wrote"},
-                   {"orrery explain --plan plan.json --versus tp=8,pp=1", "why not the best plan with these values"},
+      .examples = {{"orrery explain --plan plan.json --memory 36GiB",
+                    "a plan that 'orrery plan' wrote"},
+                   {"orrery explain --plan plan.json --versus tp=8,pp=1",
+                    "why not the best plan with these values"},
                    {"orrery explain --plan plan.json --versus mine.json", "why not this plan"}},
-      .options = {{.name = "plan", .value_name = "FILE", .help = "plan (orrery.plan/1)", .required = true},
-                  {.name = "versus", .value_name = "K=V,...|FILE", .help = "hold the plan against the best one with these values, or against a plan (a name that ends in .json)"},
-                  model_option(false), cluster_option(false), hosts_option(), profile_option(),
-                  {.name = "memory", .value_name = "BYTES", .type = OptionType::kBytes, .min = 1, .help = "limit per device (default: the device's memory)"},
-                  {.name = "top", .value_name = "K", .type = OptionType::kInt, .default_value = "8", .min = 1, .max = 1000, .help = "candidates that each search simulates"},
-                  {.name = "threads", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = 256, .help = "simulate candidates in parallel"},
-                  json_option()}};
+      .options = {
+          {.name = "plan", .value_name = "FILE", .help = "plan (orrery.plan/1)", .required = true},
+          {.name = "versus",
+           .value_name = "K=V,...|FILE",
+           .help = "hold the plan against the best one with these values, or against a plan (a "
+                   "name that ends in .json)"},
+          model_option(false),
+          cluster_option(false),
+          hosts_option(),
+          profile_option(),
+          {.name = "memory",
+           .value_name = "BYTES",
+           .type = OptionType::kBytes,
+           .min = 1,
+           .help = "limit per device (default: the device's memory)"},
+          {.name = "top",
+           .value_name = "K",
+           .type = OptionType::kInt,
+           .default_value = "8",
+           .min = 1,
+           .max = 1000,
+           .help = "candidates that each search simulates"},
+          {.name = "threads",
+           .value_name = "N",
+           .type = OptionType::kInt,
+           .default_value = "1",
+           .min = 1,
+           .max = 256,
+           .help = "simulate candidates in parallel"},
+          json_option()}};
   return kSpec;
 }
 
@@ -45,7 +70,8 @@ base::Result<void> check_alike(const plan::Plan& a, const plan::Plan& b) {
   base::ErrorSink sink;
   const auto same = [&](const char* field, const auto& x, const auto& y) {
     if (x == y) return;
-    base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "the plans differ in {}: {} and {}", field, x, y);
+    base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent,
+                                          "the plans differ in {}: {} and {}", field, x, y);
     d.hint = "plans are compared for the same work";
     sink.add(std::move(d));
   };
@@ -64,7 +90,8 @@ base::Result<int> run_explain(const base::Options& o, const Invocation&) {
   const plan::Plan& plan = request.plan;
   request.problem.cluster = o.has("cluster") ? o.string("cluster") : plan.cluster;
   request.problem.hosts = o.given("hosts") ? static_cast<int>(o.integer("hosts")) : plan.hosts;
-  request.problem.memory_bytes = o.has("memory") ? static_cast<std::int64_t>(o.bytes("memory").raw()) : 0;
+  request.problem.memory_bytes =
+      o.has("memory") ? static_cast<std::int64_t>(o.bytes("memory").raw()) : 0;
   request.problem.global_batch = plan.global_batch;
   request.problem.top = static_cast<int>(o.integer("top"));
   request.problem.threads = static_cast<int>(o.integer("threads"));
@@ -73,11 +100,15 @@ base::Result<int> run_explain(const base::Options& o, const Invocation&) {
     TRY_VOID(read_versus(o.string("versus"), request));
     if (request.versus_plan) TRY_VOID(check_alike(plan, *request.versus_plan));
   }
-  TRY(const Scene scene, make_scene(o.has("model") ? o.string("model") : plan.model, request.problem.cluster, request.problem.hosts,
-                                    o.has("profile") ? o.string("profile") : "", plan.precision, plan.sequence, plan.world_size()));
+  TRY(const Scene scene,
+      make_scene(o.has("model") ? o.string("model") : plan.model, request.problem.cluster,
+                 request.problem.hosts, o.has("profile") ? o.string("profile") : "", plan.precision,
+                 plan.sequence, plan.world_size()));
   TRY(const search::Explanation e, search::explain(scene.cost, request));
-  if (o.flag("json")) print_json(explanation_json(e, scene.cost));
-  else fmt::print("{}", explanation_text(e, scene.cost));
+  if (o.flag("json"))
+    print_json(explanation_json(e, scene.cost));
+  else
+    fmt::print("{}", explanation_text(e, scene.cost));
   return e.limits.fits() ? 0 : 2;
 }
 

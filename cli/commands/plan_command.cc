@@ -9,10 +9,10 @@
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
-#include "search/proof/certificate_json.h"
 #include "search/loop/planner.h"
-#include "search/space/space_text.h"
 #include "search/loop/targets.h"
+#include "search/proof/certificate_json.h"
+#include "search/space/space_text.h"
 
 namespace orrery::cli {
 
@@ -22,7 +22,8 @@ namespace {
 
 std::string names_of(const std::vector<search::SpaceWord>& words) {
   std::string text;
-  for (const search::SpaceWord& w : words) text += fmt::format("{}{}", text.empty() ? "" : ", ", w.name);
+  for (const search::SpaceWord& w : words)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", w.name);
   return text;
 }
 
@@ -36,12 +37,16 @@ std::vector<std::string> target_names() {
 base::Result<search::Space> space_of(const base::Options& options) {
   base::ErrorSink sink;
   search::Space space;
-  if (options.has("space")) space = sink.take(search::restrict_to_dimensions(options.string("space"), space), space);
-  if (options.has("fix")) space = sink.take(search::fix_values(options.string("fix"), space), space);
+  if (options.has("space"))
+    space = sink.take(search::restrict_to_dimensions(options.string("space"), space), space);
+  if (options.has("fix"))
+    space = sink.take(search::fix_values(options.string("fix"), space), space);
   return sink.result(space);
 }
 
-base::Result<search::PlanAnswer> search_plan(const base::Options& options, const costmodel::CostModel& cost, const search::PlanRequest& request) {
+base::Result<search::PlanAnswer> search_plan(const base::Options& options,
+                                             const costmodel::CostModel& cost,
+                                             const search::PlanRequest& request) {
   if (!options.has("target")) return search::find_plan(cost, request);
   TRY(const search::Target target, search::find_target(options.string("target")));
   return search::find_plan_for(target, cost, request);
@@ -53,23 +58,72 @@ const base::CommandSpec& plan_spec() {
   static const base::CommandSpec kSpec{
       .name = "plan",
       .summary = "find the fastest plan, with a certificate and a reason for everything",
-      .examples = {{"orrery plan --model llama-2-7b --cluster dgx-a100 --memory 36GiB --global-batch 64 --sequence-length 2048 --out plan.json",
+      .examples = {{"orrery plan --model llama-2-7b --cluster dgx-a100 --memory 36GiB "
+                    "--global-batch 64 --sequence-length 2048 --out plan.json",
                     "best plan on one host, written to a file"},
-                   {"orrery plan --model llama-3-70b --cluster dgx-h100 --hosts 8 --global-batch 256 --json", "64 GPUs, for a script"},
-                   {"orrery plan --model llama-2-7b --cluster dgx-a100 --fix tp=2,recompute=none --target megatron", "the best that Megatron-LM can run with tp 2"}},
-      .options = {model_option(true), cluster_option(true), hosts_option(),
-                  {.name = "memory", .value_name = "BYTES", .type = OptionType::kBytes, .min = 1, .help = "limit per device (default: the device's memory)"},
-                  {.name = "global-batch", .value_name = "B", .type = OptionType::kInt, .default_value = "64", .min = 1, .max = 1 << 24, .help = "sequences per step"},
-                  sequence_option(), precision_option(), profile_option(),
-                  {.name = "top", .value_name = "K", .type = OptionType::kInt, .default_value = "8", .min = 1, .max = 1000, .help = "candidates that the simulator evaluates"},
-                  {.name = "threads", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = 256, .help = "simulate candidates in parallel"},
-                  {.name = "max-states", .value_name = "N", .type = OptionType::kInt, .default_value = "20000000", .min = 0, .help = "stop after so many states of the dynamic program, with a certified gap (0: never)"},
-                  {.name = "check", .type = OptionType::kFlag, .help = "recompute the certificate by the independent checker: cost, memory, and the bound and gap of its multipliers"},
-                  {.name = "space", .value_name = "D,...", .help = "only these dimensions: " + names_of(search::space_dimensions())},
-                  {.name = "fix", .value_name = "K=V,...", .help = "fixed values: " + names_of(search::space_keys()) + "; as tp=8,pp=2,recompute=none"},
-                  {.name = "target", .value_name = "T", .choices = target_names(), .help = "only what this framework can run (README: Targets)"},
-                  {.name = "out", .value_name = "FILE", .help = "write the best plan (orrery.plan/1)"},
-                  json_option()}};
+                   {"orrery plan --model llama-3-70b --cluster dgx-h100 --hosts 8 --global-batch "
+                    "256 --json",
+                    "64 GPUs, for a script"},
+                   {"orrery plan --model llama-2-7b --cluster dgx-a100 --fix tp=2,recompute=none "
+                    "--target megatron",
+                    "the best that Megatron-LM can run with tp 2"}},
+      .options = {
+          model_option(true),
+          cluster_option(true),
+          hosts_option(),
+          {.name = "memory",
+           .value_name = "BYTES",
+           .type = OptionType::kBytes,
+           .min = 1,
+           .help = "limit per device (default: the device's memory)"},
+          {.name = "global-batch",
+           .value_name = "B",
+           .type = OptionType::kInt,
+           .default_value = "64",
+           .min = 1,
+           .max = 1 << 24,
+           .help = "sequences per step"},
+          sequence_option(),
+          precision_option(),
+          profile_option(),
+          {.name = "top",
+           .value_name = "K",
+           .type = OptionType::kInt,
+           .default_value = "8",
+           .min = 1,
+           .max = 1000,
+           .help = "candidates that the simulator evaluates"},
+          {.name = "threads",
+           .value_name = "N",
+           .type = OptionType::kInt,
+           .default_value = "1",
+           .min = 1,
+           .max = 256,
+           .help = "simulate candidates in parallel"},
+          {.name = "max-states",
+           .value_name = "N",
+           .type = OptionType::kInt,
+           .default_value = "20000000",
+           .min = 0,
+           .help =
+               "stop after so many states of the dynamic program, with a certified gap (0: never)"},
+          {.name = "check",
+           .type = OptionType::kFlag,
+           .help = "recompute the certificate by the independent checker: cost, memory, and the "
+                   "bound and gap of its multipliers"},
+          {.name = "space",
+           .value_name = "D,...",
+           .help = "only these dimensions: " + names_of(search::space_dimensions())},
+          {.name = "fix",
+           .value_name = "K=V,...",
+           .help =
+               "fixed values: " + names_of(search::space_keys()) + "; as tp=8,pp=2,recompute=none"},
+          {.name = "target",
+           .value_name = "T",
+           .choices = target_names(),
+           .help = "only what this framework can run (README: Targets)"},
+          {.name = "out", .value_name = "FILE", .help = "write the best plan (orrery.plan/1)"},
+          json_option()}};
   return kSpec;
 }
 
@@ -81,7 +135,8 @@ class ProgressLine {
   void operator()(const search::Progress& p) {
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     if (seconds < 0.5 || !terminal_) return;
-    fmt::print(stderr, "\r{} of {} problems, {:.0f}/s, best {}, bound {}   ", p.done, p.total, static_cast<double>(p.done) / seconds,
+    fmt::print(stderr, "\r{} of {} problems, {:.0f}/s, best {}, bound {}   ", p.done, p.total,
+               static_cast<double>(p.done) / seconds,
                p.incumbent_ps > 0 ? show_time(p.incumbent_ps) : "-", show_time(p.bound_ps));
     std::fflush(stderr);
     shown_ = true;
@@ -99,48 +154,73 @@ class ProgressLine {
 void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
   if (answer.shortfall_bytes == 0) {
     fmt::print(stderr, "no strategy divides this model and batch over this cluster:\n");
-    for (const search::Pruned& p : search::telling_reasons(answer.pruned, 5)) fmt::print(stderr, "  {}: {}\n", p.candidate, p.reason);
+    for (const search::Pruned& p : search::telling_reasons(answer.pruned, 5))
+      fmt::print(stderr, "  {}: {}\n", p.candidate, p.reason);
     fmt::print(stderr, "try a global batch that its devices divide, or fewer hosts\n");
     return;
   }
-  fmt::print(stderr, "no plan fits {} per device: the smallest needs {} more\n", show_bytes(limit), show_bytes(answer.shortfall_bytes));
+  fmt::print(stderr, "no plan fits {} per device: the smallest needs {} more\n", show_bytes(limit),
+             show_bytes(answer.shortfall_bytes));
   for (const search::Relaxation& r : answer.relaxations)
-    fmt::print(stderr, "  would fit with {}{}\n", r.change, r.step_time_ps > 0 ? fmt::format(": {} a step", show_time(r.step_time_ps)) : "");
+    fmt::print(stderr, "  would fit with {}{}\n", r.change,
+               r.step_time_ps > 0 ? fmt::format(": {} a step", show_time(r.step_time_ps)) : "");
 }
 
 /// Of a runner-up that was drawn with the first.
 std::string describe_share(const AnswerDoubt& doubt, std::size_t runner_up) {
   if (runner_up >= doubt.share_faster.size()) return "";
   const double share = doubt.share_faster[runner_up];
-  return fmt::format(", {}faster in {:.0f} % of the draws", costmodel::within_error(share) ? "within the error: " : "", 100 * share);
+  return fmt::format(", {}faster in {:.0f} % of the draws",
+                     costmodel::within_error(share) ? "within the error: " : "", 100 * share);
 }
 
-void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& cost, const AnswerDoubt& doubt, double seconds) {
+void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& cost,
+                  const AnswerDoubt& doubt, double seconds) {
   const search::Candidate& best = answer.candidates.front();
-  fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()), sim::to_text(best.report));
+  fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()),
+             sim::to_text(best.report));
   std::int64_t peak = 0;
   for (const sim::StageReport& s : best.report.stages) peak = std::max(peak, s.peak_memory_bytes);
-  fmt::print("memory: {} of {} at the fullest stage\n", show_bytes(peak), show_bytes(answer.certificate.memory_limit_bytes));
-  fmt::print("prices: {}\n{}\n", describe_origin(cost), describe_band(doubt.best, best.report.step_time_ps));
+  fmt::print("memory: {} of {} at the fullest stage\n", show_bytes(peak),
+             show_bytes(answer.certificate.memory_limit_bytes));
+  fmt::print("prices: {}\n{}\n", describe_origin(cost),
+             describe_band(doubt.best, best.report.step_time_ps));
   const double gap = 100 * answer.certificate.gap;
-  fmt::print("search: {} in {:.3f} s: {} problems, {} states\n",
-             answer.status == search::Status::kBudget ? fmt::format("stopped at --max-states (the optimum of its cost model is at most {:.2f} % less)", gap)
-                                                      : "optimal by its cost model",
-             seconds, answer.problems, answer.states);
-  fmt::print("cost model: {} by closed form (the step time above is simulated), no plan below {}, gap {:.2f} %\n", show_time(answer.certificate.cost_ps),
-             show_time(answer.certificate.bound_ps), gap);
+  fmt::print(
+      "search: {} in {:.3f} s: {} problems, {} states\n",
+      answer.status == search::Status::kBudget
+          ? fmt::format(
+                "stopped at --max-states (the optimum of its cost model is at most {:.2f} % less)",
+                gap)
+          : "optimal by its cost model",
+      seconds, answer.problems, answer.states);
+  fmt::print(
+      "cost model: {} by closed form (the step time above is simulated), no plan below {}, gap "
+      "{:.2f} %\n",
+      show_time(answer.certificate.cost_ps), show_time(answer.certificate.bound_ps), gap);
   if (!answer.certificate.proofs.empty())
-    fmt::print("certificate: its multipliers alone prove {} for 1F1B and GPipe on all devices, gap {:.2f} %\n", show_time(answer.certificate.multiplier_bound_ps), 100 * answer.certificate.multiplier_gap);
-  if (answer.candidates.size() > 1) fmt::print("\nrunners-up, the best of each shape that was simulated ({} pairs changed order; explain looks further):\n", answer.order_changes);
+    fmt::print(
+        "certificate: its multipliers alone prove {} for 1F1B and GPipe on all devices, gap {:.2f} "
+        "%\n",
+        show_time(answer.certificate.multiplier_bound_ps), 100 * answer.certificate.multiplier_gap);
+  if (answer.candidates.size() > 1)
+    fmt::print(
+        "\nrunners-up, the best of each shape that was simulated ({} pairs changed order; explain "
+        "looks further):\n",
+        answer.order_changes);
   for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
     const search::Candidate& c = answer.candidates[i];
     fmt::print("  {:>10}  (+{:.1f} %{})  {}\n", show_time(c.report.step_time_ps),
-               100.0 * (static_cast<double>(c.report.step_time_ps) / static_cast<double>(best.report.step_time_ps) - 1.0), describe_share(doubt, i - 1), one_line(c.plan));
+               100.0 * (static_cast<double>(c.report.step_time_ps) /
+                            static_cast<double>(best.report.step_time_ps) -
+                        1.0),
+               describe_share(doubt, i - 1), one_line(c.plan));
   }
 }
 
 /// The certificate is of a cheapest candidate by closed form; several may cost the same.
-base::Result<void> check_certificate(const search::PlanAnswer& answer, const costmodel::CostModel& cost) {
+base::Result<void> check_certificate(const search::PlanAnswer& answer,
+                                     const costmodel::CostModel& cost) {
   const search::Certificate& c = answer.certificate;
   search::CheckReport report;
   report.fault(&search::CheckReport::cost_holds, "no candidate has the certificate's cost");
@@ -150,7 +230,9 @@ base::Result<void> check_certificate(const search::PlanAnswer& answer, const cos
   }
   fmt::print(stderr, "{}", describe(report));
   for (const std::string& fault : report.faults) fmt::print(stderr, "check: {}\n", fault);
-  if (!report.holds()) return base::fail(base::ErrorCode::kMismatch, "the checker refuses the certificate; please report this request");
+  if (!report.holds())
+    return base::fail(base::ErrorCode::kMismatch,
+                      "the checker refuses the certificate; please report this request");
   fmt::print(stderr, "check: the certificate holds\n");
   return {};
 }
@@ -161,13 +243,16 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
   const auto start = std::chrono::steady_clock::now();
   TRY(const model::Precision precision, precision_of(options));
   const int hosts = static_cast<int>(options.integer("hosts"));
-  TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts, options.has("profile") ? options.string("profile") : "",
-                                    precision, options.has("sequence-length") ? options.integer("sequence-length") : 0));
+  TRY(const Scene scene,
+      make_scene(options.string("model"), options.string("cluster"), hosts,
+                 options.has("profile") ? options.string("profile") : "", precision,
+                 options.has("sequence-length") ? options.integer("sequence-length") : 0));
   search::PlanRequest request;
   TRY(request.space, space_of(options));
   request.cluster = options.string("cluster");
   request.hosts = hosts;
-  request.memory_bytes = options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : 0;
+  request.memory_bytes =
+      options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : 0;
   request.global_batch = options.integer("global-batch");
   request.top = static_cast<int>(options.integer("top"));
   request.threads = static_cast<int>(options.integer("threads"));
@@ -176,8 +261,10 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
   request.on_progress = [&](const search::Progress& p) { progress(p); };
   TRY(const search::PlanAnswer answer, search_plan(options, scene.cost, request));
   progress.clear();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (options.flag("check") && !answer.candidates.empty()) TRY_VOID(check_certificate(answer, scene.cost));
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.flag("check") && !answer.candidates.empty())
+    TRY_VOID(check_certificate(answer, scene.cost));
   std::optional<AnswerDoubt> doubt;
   if (!answer.candidates.empty()) {
     TRY(doubt, doubt_of(answer, scene.cost));
@@ -188,12 +275,14 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
     return 2;
   }
   if (answer.candidates.empty()) {
-    fmt::print(stderr, "--max-states {} ended the search before it found a plan\n", request.max_states);
+    fmt::print(stderr, "--max-states {} ended the search before it found a plan\n",
+               request.max_states);
     return 0;
   }
   if (!options.flag("json")) print_answer(answer, scene.cost, *doubt, seconds);
   if (options.has("out")) {
-    TRY_VOID(base::write_json(options.string("out"), plan::to_json(answer.candidates.front().plan)));
+    TRY_VOID(
+        base::write_json(options.string("out"), plan::to_json(answer.candidates.front().plan)));
     fmt::print(stderr, "plan written to {}\n", options.string("out"));
   }
   return 0;

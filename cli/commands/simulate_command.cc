@@ -6,10 +6,10 @@
 
 #include "base/file.h"
 #include "cli/command.h"
+#include "cli/commands/simulate_table.h"
 #include "cli/html/html_report.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
-#include "cli/commands/simulate_table.h"
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "sim/scenario/goodput.h"
@@ -23,7 +23,13 @@ using base::OptionType;
 namespace {
 
 base::OptionSpec degree(const char* name, const char* help, const char* default_value = "1") {
-  return {.name = name, .value_name = "N", .type = OptionType::kInt, .default_value = default_value, .min = 1, .max = 1 << 20, .help = help};
+  return {.name = name,
+          .value_name = "N",
+          .type = OptionType::kInt,
+          .default_value = default_value,
+          .min = 1,
+          .max = 1 << 20,
+          .help = help};
 }
 
 }  // namespace
@@ -32,38 +38,129 @@ const base::CommandSpec& simulate_spec() {
   static const base::CommandSpec kSpec{
       .name = "simulate",
       .summary = "predict one plan: step time, memory, where the time goes",
-      .examples = {{"orrery simulate --plan plan.json --trace step.json", "a plan that 'orrery plan' wrote, with a timeline for Perfetto"},
-                   {"orrery simulate --model llama-3-8b --cluster dgx-h100 --tp 2 --dp 4 --zero 1 --micro-batch 1 --global-batch 64",
+      .examples = {{"orrery simulate --plan plan.json --trace step.json",
+                    "a plan that 'orrery plan' wrote, with a timeline for Perfetto"},
+                   {"orrery simulate --model llama-3-8b --cluster dgx-h100 --tp 2 --dp 4 --zero 1 "
+                    "--micro-batch 1 --global-batch 64",
                     "one strategy for every layer"},
-                   {"orrery simulate --plan plan.json --scenario bad-host.yaml --monte-carlo 100", "what slow or failed parts cost (docs/models/scenario.md)"},
-                   {"orrery simulate --table rows.csv --out results.csv", "one plan a row: columns tp, pp, layers, hidden, ... (docs/schemas.md)"}},
-      .options = {{.name = "plan", .value_name = "FILE", .help = "plan (orrery.plan/1); the degrees below are for plans without a file"},
-                  model_option(false), cluster_option(false), hosts_option(), degree("tp", "tensor-parallel degree"),
-                  degree("pp", "pipeline stages"), degree("dp", "data-parallel degree (default: what the cluster has left)", ""),
+                   {"orrery simulate --plan plan.json --scenario bad-host.yaml --monte-carlo 100",
+                    "what slow or failed parts cost (docs/models/scenario.md)"},
+                   {"orrery simulate --table rows.csv --out results.csv",
+                    "one plan a row: columns tp, pp, layers, hidden, ... (docs/schemas.md)"}},
+      .options = {{.name = "plan",
+                   .value_name = "FILE",
+                   .help = "plan (orrery.plan/1); the degrees below are for plans without a file"},
+                  model_option(false),
+                  cluster_option(false),
+                  hosts_option(),
+                  degree("tp", "tensor-parallel degree"),
+                  degree("pp", "pipeline stages"),
+                  degree("dp", "data-parallel degree (default: what the cluster has left)", ""),
                   degree("cp", "context-parallel degree"),
                   degree("ep", "expert-parallel degree: experts split over ep of the dp ranks"),
-                  {.name = "zero", .value_name = "0..3", .type = OptionType::kInt, .default_value = "0", .min = 0, .max = 3, .help = "sharded data parallelism"},
+                  {.name = "zero",
+                   .value_name = "0..3",
+                   .type = OptionType::kInt,
+                   .default_value = "0",
+                   .min = 0,
+                   .max = 3,
+                   .help = "sharded data parallelism"},
                   degree("micro-batch", "sequences per micro-batch and data-parallel rank"),
-                  {.name = "global-batch", .value_name = "B", .type = OptionType::kInt, .default_value = "64", .min = 1, .max = 1 << 24, .help = "sequences per step"},
-                  {.name = "schedule", .value_name = "S", .default_value = "1f1b", .choices = {"1f1b", "gpipe", "interleaved", "zb-h1"}, .help = "pipeline schedule"},
+                  {.name = "global-batch",
+                   .value_name = "B",
+                   .type = OptionType::kInt,
+                   .default_value = "64",
+                   .min = 1,
+                   .max = 1 << 24,
+                   .help = "sequences per step"},
+                  {.name = "schedule",
+                   .value_name = "S",
+                   .default_value = "1f1b",
+                   .choices = {"1f1b", "gpipe", "interleaved", "zb-h1"},
+                   .help = "pipeline schedule"},
                   degree("virtual-stages", "stages per pipeline rank, of the interleaved schedule"),
-                  {.name = "recompute", .value_name = "R", .default_value = "none", .choices = {"none", "selective", "full"}, .help = "activations computed again in the backward pass"},
-                  {.name = "sequence-parallel", .type = OptionType::kFlag, .help = "split norms and residuals along the sequence over tp"},
-                  sequence_option(), precision_option(),
-                  {.name = "memory", .value_name = "BYTES", .type = OptionType::kBytes, .min = 1, .help = "limit per device (default: the device's memory)"},
-                  profile_option(), {.name = "trace", .value_name = "FILE", .help = "write the predicted timeline (orrery.trace/1)"}, json_option(),
-                  {.name = "scenario", .value_name = "FILE", .help = "slow or failed links, slow devices, jitter, traffic and jobs of others, failures (orrery.scenario/1): what they cost"},
-                  {.name = "monte-carlo", .value_name = "N", .type = OptionType::kInt, .min = 1, .max = 1'000'000, .help = "run the scenario's jitter with N seeds: percentiles of the step time"},
-                  {.name = "mtbf", .value_name = "TIME", .type = OptionType::kDuration, .min = 1, .max = 1e12, .help = "mean time between failures of one device: adds goodput under failures"},
-                  {.name = "checkpoint-time", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "60s", .min = 1e-3, .max = 1e6, .help = "training stands still for a checkpoint (with --mtbf)"},
-                  {.name = "restart-time", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "300s", .min = 0, .max = 1e6, .help = "from a failure to the first step again"},
-                  {.name = "checkpoint-interval", .value_name = "TIME", .type = OptionType::kDuration, .min = 1e-3, .max = 1e9, .help = "work between checkpoints (default: the best)"},
-                  {.name = "seed", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 0, .max = 1 << 30, .help = "of jitter and simulated failures (default: the scenario's)"},
-                  {.name = "html", .value_name = "FILE", .help = "write a page to look at: timeline, memory, links (opens from disk)"},
-                  {.name = "table", .value_name = "ROWS.csv", .help = "evaluate one plan a row; options above are for empty cells"},
-                  {.name = "bands", .type = OptionType::kFlag, .help = "with --table: add the 80 % band of each row"},
-                  {.name = "out", .value_name = "RESULTS.csv", .help = "where the results of --table go (default: stdout)"},
-                  {.name = "threads", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 1, .max = 256, .help = "rows of --table, runs of --monte-carlo in parallel"}}};
+                  {.name = "recompute",
+                   .value_name = "R",
+                   .default_value = "none",
+                   .choices = {"none", "selective", "full"},
+                   .help = "activations computed again in the backward pass"},
+                  {.name = "sequence-parallel",
+                   .type = OptionType::kFlag,
+                   .help = "split norms and residuals along the sequence over tp"},
+                  sequence_option(),
+                  precision_option(),
+                  {.name = "memory",
+                   .value_name = "BYTES",
+                   .type = OptionType::kBytes,
+                   .min = 1,
+                   .help = "limit per device (default: the device's memory)"},
+                  profile_option(),
+                  {.name = "trace",
+                   .value_name = "FILE",
+                   .help = "write the predicted timeline (orrery.trace/1)"},
+                  json_option(),
+                  {.name = "scenario",
+                   .value_name = "FILE",
+                   .help = "slow or failed links, slow devices, jitter, traffic and jobs of "
+                           "others, failures (orrery.scenario/1): what they cost"},
+                  {.name = "monte-carlo",
+                   .value_name = "N",
+                   .type = OptionType::kInt,
+                   .min = 1,
+                   .max = 1'000'000,
+                   .help = "run the scenario's jitter with N seeds: percentiles of the step time"},
+                  {.name = "mtbf",
+                   .value_name = "TIME",
+                   .type = OptionType::kDuration,
+                   .min = 1,
+                   .max = 1e12,
+                   .help = "mean time between failures of one device: adds goodput under failures"},
+                  {.name = "checkpoint-time",
+                   .value_name = "TIME",
+                   .type = OptionType::kDuration,
+                   .default_value = "60s",
+                   .min = 1e-3,
+                   .max = 1e6,
+                   .help = "training stands still for a checkpoint (with --mtbf)"},
+                  {.name = "restart-time",
+                   .value_name = "TIME",
+                   .type = OptionType::kDuration,
+                   .default_value = "300s",
+                   .min = 0,
+                   .max = 1e6,
+                   .help = "from a failure to the first step again"},
+                  {.name = "checkpoint-interval",
+                   .value_name = "TIME",
+                   .type = OptionType::kDuration,
+                   .min = 1e-3,
+                   .max = 1e9,
+                   .help = "work between checkpoints (default: the best)"},
+                  {.name = "seed",
+                   .value_name = "N",
+                   .type = OptionType::kInt,
+                   .default_value = "1",
+                   .min = 0,
+                   .max = 1 << 30,
+                   .help = "of jitter and simulated failures (default: the scenario's)"},
+                  {.name = "html",
+                   .value_name = "FILE",
+                   .help = "write a page to look at: timeline, memory, links (opens from disk)"},
+                  {.name = "table",
+                   .value_name = "ROWS.csv",
+                   .help = "evaluate one plan a row; options above are for empty cells"},
+                  {.name = "bands",
+                   .type = OptionType::kFlag,
+                   .help = "with --table: add the 80 % band of each row"},
+                  {.name = "out",
+                   .value_name = "RESULTS.csv",
+                   .help = "where the results of --table go (default: stdout)"},
+                  {.name = "threads",
+                   .value_name = "N",
+                   .type = OptionType::kInt,
+                   .default_value = "1",
+                   .min = 1,
+                   .max = 256,
+                   .help = "rows of --table, runs of --monte-carlo in parallel"}}};
   return kSpec;
 }
 
@@ -79,8 +176,11 @@ plan::UniformOptions strategy_of(const base::Options& o) {
   u.zero = static_cast<int>(o.integer("zero"));
   u.sequence_parallel = o.flag("sequence-parallel");
   const std::string recompute = o.string("recompute");
-  u.recompute = recompute == "full" ? plan::Recompute::kFull : recompute == "selective" ? plan::Recompute::kSelective : plan::Recompute::kNone;
-  for (const plan::Schedule s : {plan::Schedule::kGPipe, plan::Schedule::k1F1B, plan::Schedule::kInterleaved, plan::Schedule::kZeroBubbleH1})
+  u.recompute = recompute == "full"        ? plan::Recompute::kFull
+                : recompute == "selective" ? plan::Recompute::kSelective
+                                           : plan::Recompute::kNone;
+  for (const plan::Schedule s : {plan::Schedule::kGPipe, plan::Schedule::k1F1B,
+                                 plan::Schedule::kInterleaved, plan::Schedule::kZeroBubbleH1})
     if (o.string("schedule") == plan::to_string(s)) u.schedule = s;
   u.virtual_stages = static_cast<int>(o.integer("virtual-stages"));
   u.uneven_stages = true;
@@ -89,14 +189,17 @@ plan::UniformOptions strategy_of(const base::Options& o) {
   return u;
 }
 
-base::Result<plan::Plan> plan_from_flags(const base::Options& o, const model::ModelSpec& model, const topologies::Topology& cluster) {
+base::Result<plan::Plan> plan_from_flags(const base::Options& o, const model::ModelSpec& model,
+                                         const topologies::Topology& cluster) {
   plan::UniformOptions u = strategy_of(o);
   u.sequence = o.has("sequence-length") ? o.integer("sequence-length") : model.max_positions;
   TRY(u.precision, precision_of(o));
   const int devices = static_cast<int>(cluster.device_count()), used = u.tp * u.pp * u.cp;
   if (!o.has("dp") && devices % used != 0) {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "--tp {} × --pp {}{} does not divide the cluster's {} devices", u.tp, u.pp,
-                                          u.cp > 1 ? fmt::format(" × --cp {}", u.cp) : "", devices);
+    base::Diagnostic d =
+        base::make_error(base::ErrorCode::kInconsistent,
+                         "--tp {} × --pp {}{} does not divide the cluster's {} devices", u.tp, u.pp,
+                         u.cp > 1 ? fmt::format(" × --cp {}", u.cp) : "", devices);
     d.hint = "name --dp as well, or other degrees";
     return base::fail(std::move(d));
   }
@@ -106,9 +209,12 @@ base::Result<plan::Plan> plan_from_flags(const base::Options& o, const model::Mo
 
 base::Result<void> check_ranks(const plan::Plan& plan, const topologies::Topology& cluster) {
   if (plan.world_size() <= static_cast<int>(cluster.device_count())) return {};
-  base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "the plan has {} ranks, cluster '{}' has {} devices", plan.world_size(), cluster.name(),
-                                        cluster.device_count());
-  d.hint = fmt::format("--hosts {} would do", (plan.world_size() + static_cast<int>(cluster.devices_per_host()) - 1) / static_cast<int>(cluster.devices_per_host()));
+  base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent,
+                                        "the plan has {} ranks, cluster '{}' has {} devices",
+                                        plan.world_size(), cluster.name(), cluster.device_count());
+  d.hint = fmt::format("--hosts {} would do",
+                       (plan.world_size() + static_cast<int>(cluster.devices_per_host()) - 1) /
+                           static_cast<int>(cluster.devices_per_host()));
   return base::fail(std::move(d));
 }
 
@@ -122,8 +228,9 @@ base::Result<Subject> subject_of(const base::Options& o) {
   if (o.has("plan")) {
     TRY(plan::Plan plan, plan::load_plan(o.string("plan")));
     const int hosts = o.given("hosts") ? static_cast<int>(o.integer("hosts")) : plan.hosts;
-    TRY(Scene scene, make_scene(o.has("model") ? o.string("model") : plan.model, o.has("cluster") ? o.string("cluster") : plan.cluster, hosts, profile,
-                                plan.precision, plan.sequence, plan.world_size()));
+    TRY(Scene scene, make_scene(o.has("model") ? o.string("model") : plan.model,
+                                o.has("cluster") ? o.string("cluster") : plan.cluster, hosts,
+                                profile, plan.precision, plan.sequence, plan.world_size()));
     return Subject{std::move(plan), std::move(scene)};
   }
   for (const char* name : {"model", "cluster"})
@@ -133,8 +240,12 @@ base::Result<Subject> subject_of(const base::Options& o) {
       return base::fail(std::move(d));
     }
   TRY(const model::Precision precision, precision_of(o));
-  const int ranks = o.has("dp") ? static_cast<int>(o.integer("tp") * o.integer("pp") * o.integer("cp") * o.integer("dp")) : 0;
-  TRY(Scene scene, make_scene(o.string("model"), o.string("cluster"), static_cast<int>(o.integer("hosts")), profile, precision,
+  const int ranks =
+      o.has("dp")
+          ? static_cast<int>(o.integer("tp") * o.integer("pp") * o.integer("cp") * o.integer("dp"))
+          : 0;
+  TRY(Scene scene, make_scene(o.string("model"), o.string("cluster"),
+                              static_cast<int>(o.integer("hosts")), profile, precision,
                               o.has("sequence-length") ? o.integer("sequence-length") : 0, ranks));
   TRY(plan::Plan plan, plan_from_flags(o, scene.model, scene.cost.topology()));
   return Subject{std::move(plan), std::move(scene)};
@@ -150,10 +261,12 @@ constexpr double kWorkSeconds = 30 * 86'400.0;  // of a simulated run
 constexpr int kRuns = 200;
 
 /// Of the scenario, or of --mtbf and what goes with it.
-std::optional<sim::DeviceFailures> failures_of(const base::Options& o, const std::optional<sim::Scenario>& scenario) {
+std::optional<sim::DeviceFailures> failures_of(const base::Options& o,
+                                               const std::optional<sim::Scenario>& scenario) {
   if (scenario && scenario->failures) return scenario->failures;
   if (!o.has("mtbf")) return std::nullopt;
-  sim::DeviceFailures f{o.duration("mtbf"), o.duration("checkpoint-time"), o.duration("restart-time"), {}};
+  sim::DeviceFailures f{
+      o.duration("mtbf"), o.duration("checkpoint-time"), o.duration("restart-time"), {}};
   if (o.has("checkpoint-interval")) f.interval = o.duration("checkpoint-interval");
   return f;
 }
@@ -162,26 +275,38 @@ std::optional<sim::DeviceFailures> failures_of(const base::Options& o, const std
 base::Json goodput_of(const sim::DeviceFailures& f, int devices, std::uint64_t seed) {
   const sim::FailureModel m{base::Seconds(f.mtbf.raw() / devices), f.checkpoint, f.restart};
   const base::Seconds interval = f.interval.value_or(sim::best_interval(m));
-  const std::vector<double> runs = sim::goodput_samples(m, interval, base::Seconds(kWorkSeconds), seed, kRuns);
-  return {{"job_mtbf_s", m.job_mtbf.raw()}, {"checkpoint_interval_s", interval.raw()}, {"goodput", sim::goodput(m, interval)},
-          {"p10", sim::percentile(runs, 10)}, {"p50", sim::percentile(runs, 50)}, {"p90", sim::percentile(runs, 90)}};
+  const std::vector<double> runs =
+      sim::goodput_samples(m, interval, base::Seconds(kWorkSeconds), seed, kRuns);
+  return {{"job_mtbf_s", m.job_mtbf.raw()},       {"checkpoint_interval_s", interval.raw()},
+          {"goodput", sim::goodput(m, interval)}, {"p10", sim::percentile(runs, 10)},
+          {"p50", sim::percentile(runs, 50)},     {"p90", sim::percentile(runs, 90)}};
 }
 
 std::string describe_goodput(const base::Json& g) {
   const auto at = [&](const char* key) { return g[key].get<double>(); };
-  return fmt::format("goodput      {:.1f} %  (a failure every {}, a checkpoint every {}; {:.1f} to {:.1f} % in 8 of 10 simulated runs of 30 days of work)\n", 100 * at("goodput"),
-                     base::to_string(base::Seconds(at("job_mtbf_s"))), base::to_string(base::Seconds(at("checkpoint_interval_s"))), 100 * at("p10"), 100 * at("p90"));
+  return fmt::format(
+      "goodput      {:.1f} %  (a failure every {}, a checkpoint every {}; {:.1f} to {:.1f} % in 8 "
+      "of 10 simulated runs of 30 days of work)\n",
+      100 * at("goodput"), base::to_string(base::Seconds(at("job_mtbf_s"))),
+      base::to_string(base::Seconds(at("checkpoint_interval_s"))), 100 * at("p10"),
+      100 * at("p90"));
 }
 
 base::Result<int> run_table(const base::Options& o) {
   for (const char* name : {"plan", "trace", "json", "html", "scenario", "monte-carlo", "mtbf"}) {
     if (!o.given(name)) continue;
-    base::Diagnostic d = base::make_error(base::ErrorCode::kUsage, "--table and --{} do not go together", name);
+    base::Diagnostic d =
+        base::make_error(base::ErrorCode::kUsage, "--table and --{} do not go together", name);
     d.hint = "a table has one plan a row, and its results are a table";
     return base::fail(std::move(d));
   }
-  TableRequest request{.rows_file = o.string("table"), .out_file = o.has("out") ? o.string("out") : "", .profile = o.has("profile") ? o.string("profile") : "", .bands = o.flag("bands"), .defaults = {}};
-  if (o.has("memory")) request.memory_limit_bytes = static_cast<std::int64_t>(o.bytes("memory").raw());
+  TableRequest request{.rows_file = o.string("table"),
+                       .out_file = o.has("out") ? o.string("out") : "",
+                       .profile = o.has("profile") ? o.string("profile") : "",
+                       .bands = o.flag("bands"),
+                       .defaults = {}};
+  if (o.has("memory"))
+    request.memory_limit_bytes = static_cast<std::int64_t>(o.bytes("memory").raw());
   request.threads = static_cast<int>(o.integer("threads"));
   TableDefaults& d = request.defaults;
   if (o.has("model")) {
@@ -201,19 +326,25 @@ base::Result<void> check_company(const base::Options& o) {
   struct Company {
     const char *option, *needs, *or_needs;
   };
-  for (const Company c : {Company{"monte-carlo", "scenario", nullptr}, Company{"checkpoint-time", "mtbf", nullptr}, Company{"restart-time", "mtbf", nullptr},
-                          Company{"checkpoint-interval", "mtbf", nullptr}, Company{"bands", "table", nullptr}, Company{"seed", "scenario", "mtbf"}}) {
+  for (const Company c :
+       {Company{"monte-carlo", "scenario", nullptr}, Company{"checkpoint-time", "mtbf", nullptr},
+        Company{"restart-time", "mtbf", nullptr}, Company{"checkpoint-interval", "mtbf", nullptr},
+        Company{"bands", "table", nullptr}, Company{"seed", "scenario", "mtbf"}}) {
     if (!o.given(c.option) || o.has(c.needs) || (c.or_needs && o.has(c.or_needs))) continue;
-    return base::fail(base::ErrorCode::kUsage, "--{} says something about --{}{}, which is missing", c.option, c.needs, c.or_needs ? fmt::format(" or --{}", c.or_needs) : "");
+    return base::fail(base::ErrorCode::kUsage, "--{} says something about --{}{}, which is missing",
+                      c.option, c.needs, c.or_needs ? fmt::format(" or --{}", c.or_needs) : "");
   }
   return {};
 }
 
-base::Result<std::optional<sim::Scenario>> scenario_of(const base::Options& o, const topologies::Topology& cluster) {
+base::Result<std::optional<sim::Scenario>> scenario_of(const base::Options& o,
+                                                       const topologies::Topology& cluster) {
   if (!o.has("scenario")) return std::optional<sim::Scenario>();
   TRY(sim::Scenario scenario, sim::load_scenario(o.string("scenario"), cluster));
   if (scenario.failures && o.has("mtbf")) {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kUsage, "--mtbf and the failures of scenario '{}' do not go together", scenario.name);
+    base::Diagnostic d = base::make_error(
+        base::ErrorCode::kUsage, "--mtbf and the failures of scenario '{}' do not go together",
+        scenario.name);
     d.hint = "leave one of them out";
     return base::fail(std::move(d));
   }
@@ -221,13 +352,15 @@ base::Result<std::optional<sim::Scenario>> scenario_of(const base::Options& o, c
   return std::optional(std::move(scenario));
 }
 
-/// The jobs of a scenario on the cluster of the plan; those that run the plan itself share its Program.
+/// The jobs of a scenario on the cluster of the plan; those that run the plan itself share its
+/// Program.
 struct Jobs {
   std::deque<plan::Program> programs;
   std::vector<sim::ScenarioJob> ready;
 };
 
-base::Result<Jobs> jobs_of(const base::Options& o, const Subject& subject, const plan::Program& program, const sim::Scenario& scenario) {
+base::Result<Jobs> jobs_of(const base::Options& o, const Subject& subject,
+                           const plan::Program& program, const sim::Scenario& scenario) {
   Jobs jobs;
   const std::string cluster = o.has("cluster") ? o.string("cluster") : subject.plan.cluster;
   const int hosts = static_cast<int>(subject.scene.cost.topology().hosts());
@@ -237,7 +370,9 @@ base::Result<Jobs> jobs_of(const base::Options& o, const Subject& subject, const
       continue;
     }
     TRY(const plan::Plan plan, plan::load_plan(job.plan));
-    TRY(Scene scene, make_scene(plan.model, cluster, hosts, o.has("profile") ? o.string("profile") : "", plan.precision, plan.sequence, plan.world_size()));
+    TRY(Scene scene,
+        make_scene(plan.model, cluster, hosts, o.has("profile") ? o.string("profile") : "",
+                   plan.precision, plan.sequence, plan.world_size()));
     TRY(plan::Program lowered, plan::lower(plan, scene.model));
     jobs.programs.push_back(std::move(lowered));
     jobs.ready.push_back({&jobs.programs.back(), std::move(scene.cost)});
@@ -253,23 +388,30 @@ struct Prediction {
   Doubt doubt;
 };
 
-base::Result<Prediction> predict(const base::Options& o, const Subject& subject, const plan::Program& program) {
+base::Result<Prediction> predict(const base::Options& o, const Subject& subject,
+                                 const plan::Program& program) {
   const costmodel::CostModel& cost = subject.scene.cost;
   TRY(const std::optional<sim::Scenario> scenario, scenario_of(o, cost.topology()));
   const sim::SimOptions show{.timeline = o.has("trace"), .picture = o.has("html")};
-  Prediction p{.report = {}, .scenario = {}, .goodput = {}, .doubt = {costmodel::uncertainty_of(cost), {}}};
+  Prediction p{
+      .report = {}, .scenario = {}, .goodput = {}, .doubt = {costmodel::uncertainty_of(cost), {}}};
   if (scenario) {
     const int draws = o.has("monte-carlo") ? static_cast<int>(o.integer("monte-carlo")) : 0;
     TRY(Jobs jobs, jobs_of(o, subject, program, *scenario));
     TRY(p.scenario, sim::run_scenario(program, cost, *scenario,
-                                      {.show = show, .draws = draws, .threads = static_cast<int>(o.integer("threads")), .jobs = std::move(jobs.ready)}));
+                                      {.show = show,
+                                       .draws = draws,
+                                       .threads = static_cast<int>(o.integer("threads")),
+                                       .jobs = std::move(jobs.ready)}));
     p.report = p.scenario->report;
   } else {
     TRY(p.report, sim::simulate(program, cost, show));
   }
   TRY(p.doubt.band, costmodel::band_of(cost, subject.plan, p.doubt.uncertainty.spread));
   if (const auto failures = failures_of(o, scenario)) {
-    const std::uint64_t seed = scenario && !o.given("seed") ? scenario->jitter.seed : static_cast<std::uint64_t>(o.integer("seed"));
+    const std::uint64_t seed = scenario && !o.given("seed")
+                                   ? scenario->jitter.seed
+                                   : static_cast<std::uint64_t>(o.integer("seed"));
     p.goodput = goodput_of(*failures, subject.plan.world_size(), seed);
   }
   return p;
@@ -286,30 +428,44 @@ base::Result<int> run_simulate(const base::Options& options, const Invocation&) 
   TRY(const plan::Program program, plan::lower(plan, scene.model));
   TRY(const Prediction predicted, predict(options, subject, program));
   const sim::SimReport& report = predicted.report;
-  const std::int64_t limit = options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : scene.cost.topology().device_model(0).memory_bytes;
+  const std::int64_t limit = options.has("memory")
+                                 ? static_cast<std::int64_t>(options.bytes("memory").raw())
+                                 : scene.cost.topology().device_model(0).memory_bytes;
   const std::int64_t peak = worst_peak(report);
   const bool fits = peak <= limit;
   const std::string scenario = predicted.scenario ? sim::to_text(*predicted.scenario) : "";
-  if (options.has("trace")) TRY_VOID(base::write_file_atomic(options.string("trace"), plan::to_text(report.timeline)));
+  if (options.has("trace"))
+    TRY_VOID(base::write_file_atomic(options.string("trace"), plan::to_text(report.timeline)));
   if (options.has("html")) {
     TRY(const std::string page, html_page(html_data(plan, scene.cost, report, limit, scenario)));
     TRY_VOID(base::write_file_atomic(options.string("html"), page));
   }
   if (options.flag("json")) {
-    base::Json document({{"schema", "orrery.simulation/1"}, {"status", fits ? "ok" : "infeasible"}, {"plan", plan::to_json(plan)}, {"predicted", sim::to_json(report)}, {"origin", origin_json(scene.cost, predicted.doubt)},
-                {"memory_limit_bytes", limit}, {"shortfall_bytes", fits ? 0 : peak - limit}, {"program_fingerprint", program.fingerprint()}});
+    base::Json document({{"schema", "orrery.simulation/1"},
+                         {"status", fits ? "ok" : "infeasible"},
+                         {"plan", plan::to_json(plan)},
+                         {"predicted", sim::to_json(report)},
+                         {"origin", origin_json(scene.cost, predicted.doubt)},
+                         {"memory_limit_bytes", limit},
+                         {"shortfall_bytes", fits ? 0 : peak - limit},
+                         {"program_fingerprint", program.fingerprint()}});
     if (!predicted.goodput.is_null()) document["goodput"] = predicted.goodput;
     if (predicted.scenario) document["scenario"] = sim::to_json(*predicted.scenario);
     print_json(document);
   } else {
-    fmt::print("{}\n{}\nprices: {}\n{}\n{}", describe(plan, scene.cost.topology().device_count()), sim::to_text(report), describe_origin(scene.cost),
+    fmt::print("{}\n{}\nprices: {}\n{}\n{}", describe(plan, scene.cost.topology().device_count()),
+               sim::to_text(report), describe_origin(scene.cost),
                describe_band(predicted.doubt, report.step_time_ps), scenario);
     if (!predicted.goodput.is_null()) fmt::print("{}", describe_goodput(predicted.goodput));
   }
-  if (options.has("trace")) fmt::print(stderr, "timeline written to {}: open it at ui.perfetto.dev\n", options.string("trace"));
-  if (options.has("html")) fmt::print(stderr, "page written to {}: open it in a browser\n", options.string("html"));
+  if (options.has("trace"))
+    fmt::print(stderr, "timeline written to {}: open it at ui.perfetto.dev\n",
+               options.string("trace"));
+  if (options.has("html"))
+    fmt::print(stderr, "page written to {}: open it in a browser\n", options.string("html"));
   if (fits) return 0;
-  fmt::print(stderr, "does not fit: needs {} per device, {} more than the limit of {}\n", show_bytes(peak), show_bytes(peak - limit), show_bytes(limit));
+  fmt::print(stderr, "does not fit: needs {} per device, {} more than the limit of {}\n",
+             show_bytes(peak), show_bytes(peak - limit), show_bytes(limit));
   return 2;
 }
 

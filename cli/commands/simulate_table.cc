@@ -6,15 +6,15 @@
 #include <thread>
 #include <utility>
 
-#include "base/fingerprint.h"
 #include "base/file.h"
+#include "base/fingerprint.h"
 #include "base/text.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
 #include "costmodel/profiles/profiles.h"
 #include "costmodel/uncertainty/uncertainty.h"
-#include "plan/program/expand.h"
 #include "plan/lowering/lower.h"
+#include "plan/program/expand.h"
 #include "sim/simulate.h"
 
 namespace orrery::cli {
@@ -22,7 +22,8 @@ namespace {
 
 using base::ErrorCode;
 
-/// Memory of a simulation grows with the operations of a step, about 130 bytes each: this many take some 13 GiB.
+/// Memory of a simulation grows with the operations of a step, about 130 bytes each: this many take
+/// some 13 GiB.
 constexpr std::int64_t kMaxOperations = 100'000'000;
 
 struct Evaluation {
@@ -44,45 +45,57 @@ class Clusters {
  public:
   base::Result<const topologies::Topology*> get(const std::string& name, std::int64_t hosts) {
     const auto [at, fresh] = known_.try_emplace({name, hosts});
-    if (fresh) at->second = std::make_unique<base::Result<topologies::Topology>>(find_cluster(name, static_cast<int>(hosts)));
+    if (fresh)
+      at->second = std::make_unique<base::Result<topologies::Topology>>(
+          find_cluster(name, static_cast<int>(hosts)));
     if (!*at->second) return tl::unexpected(at->second->error());
     return &**at->second;
   }
 
  private:
-  std::map<std::pair<std::string, std::int64_t>, std::unique_ptr<base::Result<topologies::Topology>>> known_;
+  std::map<std::pair<std::string, std::int64_t>,
+           std::unique_ptr<base::Result<topologies::Topology>>>
+      known_;
 };
 
-/// Evaluates rows one after another; prices of the last model and cluster are kept for a next row with the same.
+/// Evaluates rows one after another; prices of the last model and cluster are kept for a next row
+/// with the same.
 class Worker {
  public:
   explicit Worker(const TableRequest& request) : request_(request) {}
 
   base::Result<Evaluation> run(const Job& job) {
-    TRY(const plan::Plan plan, plan::uniform_plan(job.row.model, job.row.cluster, static_cast<int>(job.row.hosts), job.row.plan));
+    TRY(const plan::Plan plan, plan::uniform_plan(job.row.model, job.row.cluster,
+                                                  static_cast<int>(job.row.hosts), job.row.plan));
     TRY_VOID(price(job));
     TRY(const plan::Program program, plan::lower(plan, job.row.model));
     std::int64_t count = 0;
     for (const plan::RankClass& k : program.classes) count += plan::op_count(program, k);
     if (count > kMaxOperations) {
-      base::Diagnostic d = base::make_error(ErrorCode::kUnsupported, "a step of {} operations", count);
+      base::Diagnostic d =
+          base::make_error(ErrorCode::kUnsupported, "a step of {} operations", count);
       d.hint = fmt::format("at most {} are simulated: use larger micro-batches", kMaxOperations);
       return base::fail(std::move(d));
     }
     TRY(const sim::SimReport report, sim::simulate(program, *cost_));
     Evaluation e{.step_ps = report.step_time_ps, .mfu = report.mfu, .band = {}};
-    for (const sim::StageReport& s : report.stages) e.peak_bytes = std::max(e.peak_bytes, s.peak_memory_bytes);
+    for (const sim::StageReport& s : report.stages)
+      e.peak_bytes = std::max(e.peak_bytes, s.peak_memory_bytes);
     if (request_.bands) {
       TRY(e.band, costmodel::band_of(*cost_, plan, costmodel::uncertainty_of(*cost_).spread));
     }
-    e.limit_bytes = request_.memory_limit_bytes > 0 ? request_.memory_limit_bytes : job.cluster->device_model(0).memory_bytes;
+    e.limit_bytes = request_.memory_limit_bytes > 0 ? request_.memory_limit_bytes
+                                                    : job.cluster->device_model(0).memory_bytes;
     return e;
   }
 
  private:
   base::Result<void> price(const Job& job) {
     base::Fingerprint f;
-    f.add(job.row.model.fingerprint()).add(job.row.cluster).add(job.row.hosts).add(static_cast<int>(job.row.plan.precision));
+    f.add(job.row.model.fingerprint())
+        .add(job.row.cluster)
+        .add(job.row.hosts)
+        .add(static_cast<int>(job.row.plan.precision));
     const std::string key = f.hex();
     if (cost_ && key == key_) return {};
     cost_.reset();
@@ -92,7 +105,9 @@ class Worker {
     } else {
       TRY(profile, costmodel::find_profile(request_.profile, job.row.model));
     }
-    TRY(cost_, costmodel::CostModel::make(job.row.model, *job.cluster, std::move(profile), {.precision = job.row.plan.precision, .sequence = job.row.plan.sequence}));
+    TRY(cost_, costmodel::CostModel::make(
+                   job.row.model, *job.cluster, std::move(profile),
+                   {.precision = job.row.plan.precision, .sequence = job.row.plan.sequence}));
     key_ = key;
     return {};
   }
@@ -109,18 +124,21 @@ base::Diagnostics placed(base::Diagnostics faults, const std::string& file, std:
   return faults;
 }
 
-std::vector<Job> read_jobs(const base::Csv& csv, const TableHeader& header, const TableRequest& request, Clusters& clusters) {
+std::vector<Job> read_jobs(const base::Csv& csv, const TableHeader& header,
+                           const TableRequest& request, Clusters& clusters) {
   std::vector<Job> jobs;
   for (std::size_t i = 1; i < csv.records.size(); ++i) {
     Job job{.record = &csv.records[i], .row = {}, .result = {}};
     const auto understand = [&]() -> base::Result<void> {
       TRY(job.row, read_table_row(*job.record, header, request.defaults, request.rows_file));
       TRY(const topologies::Topology* one, clusters.get(job.row.cluster, 1));
-      TRY_VOID(resolve_row(job.row, one->devices_per_host(), *job.record, header, request.rows_file));
+      TRY_VOID(
+          resolve_row(job.row, one->devices_per_host(), *job.record, header, request.rows_file));
       TRY(job.cluster, clusters.get(job.row.cluster, job.row.hosts));
       return {};
     };
-    if (auto understood = understand(); !understood) job.result = base::fail(std::move(understood).error());
+    if (auto understood = understand(); !understood)
+      job.result = base::fail(std::move(understood).error());
     jobs.push_back(std::move(job));
   }
   return jobs;
@@ -134,7 +152,8 @@ void evaluate(std::vector<Job>& jobs, const TableRequest& request) {
       if (!jobs[i].result) jobs[i].result = worker.run(jobs[i]);
   };
   std::vector<std::jthread> helpers;
-  for (int t = 1; t < std::min<int>(request.threads, static_cast<int>(jobs.size())); ++t) helpers.emplace_back(work);
+  for (int t = 1; t < std::min<int>(request.threads, static_cast<int>(jobs.size())); ++t)
+    helpers.emplace_back(work);
   work();
 }
 
@@ -143,13 +162,15 @@ struct Counts {
 };
 
 /// The cells that a row adds, in the order of table_results(); faults go to stderr as well.
-std::vector<std::string> result_cells(const Job& job, const std::string& file, bool bands, Counts& counts) {
+std::vector<std::string> result_cells(const Job& job, const std::string& file, bool bands,
+                                      Counts& counts) {
   if (!*job.result) {
     ++counts.faulty;
     const base::Diagnostics faults = placed(job.result->error(), file, job.record->line);
     fmt::print(stderr, "{}\n", base::to_string(faults));
     std::string message;
-    for (const base::Diagnostic& d : faults) message += (message.empty() ? "" : " | ") + base::to_string(d);
+    for (const base::Diagnostic& d : faults)
+      message += (message.empty() ? "" : " | ") + base::to_string(d);
     std::replace(message.begin(), message.end(), '\n', ' ');
     std::vector<std::string> cells{"", "", "", "error", message};
     cells.resize(cells.size() + (bands ? table_bands().size() : 0));
@@ -159,9 +180,12 @@ std::vector<std::string> result_cells(const Job& job, const std::string& file, b
   const bool fits = e.peak_bytes <= e.limit_bytes;
   ++(fits ? counts.ok : counts.out_of_memory);
   std::string message = job.row.note;
-  if (!fits) message += fmt::format("{}needs {} of {}", message.empty() ? "" : "; ", show_bytes(e.peak_bytes), show_bytes(e.limit_bytes));
+  if (!fits)
+    message += fmt::format("{}needs {} of {}", message.empty() ? "" : "; ",
+                           show_bytes(e.peak_bytes), show_bytes(e.limit_bytes));
   const double seconds = static_cast<double>(e.step_ps) / 1e12;
-  std::vector<std::string> cells{fmt::format("{}", seconds), fmt::format("{}", e.peak_bytes), fmt::format("{}", e.mfu), fits ? "ok" : "out_of_memory", message};
+  std::vector<std::string> cells{fmt::format("{}", seconds), fmt::format("{}", e.peak_bytes),
+                                 fmt::format("{}", e.mfu), fits ? "ok" : "out_of_memory", message};
   for (const double share : {e.band.low, e.band.high})
     if (bands) cells.push_back(fmt::format("{:.6g}", seconds * share));
   return cells;
@@ -172,7 +196,8 @@ std::vector<std::string> result_cells(const Job& job, const std::string& file, b
 base::Result<int> simulate_table(const TableRequest& request) {
   TRY(const std::string text, base::read_file(request.rows_file));
   const base::Csv csv = base::parse_csv(text, request.rows_file);
-  if (csv.records.empty()) return base::fail_at({request.rows_file, 1, 1}, ErrorCode::kParse, "the file has no header");
+  if (csv.records.empty())
+    return base::fail_at({request.rows_file, 1, 1}, ErrorCode::kParse, "the file has no header");
   std::vector<std::string> notes;
   TRY(const TableHeader header, read_table_header(csv.records[0], request.rows_file, notes));
   for (const std::string& note : notes) fmt::print(stderr, "{}\n", note);
@@ -183,22 +208,28 @@ base::Result<int> simulate_table(const TableRequest& request) {
   std::vector<std::string> columns = table_results();
   columns.insert(columns.end(), table_bands().begin(), table_bands().end());
   std::vector<bool> kept;  // results of an earlier run give way to the new ones
-  for (const base::CsvCell& cell : csv.records[0].cells) kept.push_back(std::find(columns.begin(), columns.end(), base::trim(cell.text)) == columns.end());
+  for (const base::CsvCell& cell : csv.records[0].cells)
+    kept.push_back(std::find(columns.begin(), columns.end(), base::trim(cell.text)) ==
+                   columns.end());
   if (!request.bands) columns.resize(table_results().size());
   std::string out;
   const auto write = [&](const base::CsvRecord& record, const std::vector<std::string>& added) {
     std::string line;
     for (std::size_t i = 0; i < kept.size(); ++i)
-      if (kept[i]) line += base::csv_cell(i < record.cells.size() ? record.cells[i].text : "") + ",";
-    for (std::size_t i = 0; i < added.size(); ++i) line += (i > 0 ? "," : "") + base::csv_cell(added[i]);
+      if (kept[i])
+        line += base::csv_cell(i < record.cells.size() ? record.cells[i].text : "") + ",";
+    for (std::size_t i = 0; i < added.size(); ++i)
+      line += (i > 0 ? "," : "") + base::csv_cell(added[i]);
     out += line + csv.line_end;
   };
   write(csv.records[0], columns);
   Counts counts;
-  for (const Job& job : jobs) write(*job.record, result_cells(job, request.rows_file, request.bands, counts));
+  for (const Job& job : jobs)
+    write(*job.record, result_cells(job, request.rows_file, request.bands, counts));
   if (request.out_file.empty()) fmt::print("{}", out);
   if (!request.out_file.empty()) TRY_VOID(base::write_file_atomic(request.out_file, out));
-  fmt::print(stderr, "{} rows: {} ok, {} out of memory, {} with faults\n", jobs.size(), counts.ok, counts.out_of_memory, counts.faulty);
+  fmt::print(stderr, "{} rows: {} ok, {} out of memory, {} with faults\n", jobs.size(), counts.ok,
+             counts.out_of_memory, counts.faulty);
   return counts.faulty > 0 ? 1 : 0;
 }
 

@@ -7,17 +7,19 @@
 namespace orrery::cli {
 
 struct TableRequest {
-  std::string rows_file, out_file;  // out_file empty: the results go to stdout
-  std::string profile;              // for all rows; empty: datasheet prices
+  std::string rows_file, out_file;      // out_file empty: the results go to stdout
+  std::string profile;                  // for all rows; empty: datasheet prices
   std::int64_t memory_limit_bytes = 0;  // 0: of each row's device
   int threads = 1;
-  bool bands = false;               // adds the columns of table_bands()
+  bool bands = false;  // adds the columns of table_bands()
   TableDefaults defaults;
 };
 
-/// `orrery simulate --table`: one plan a row, in the order of the rows, the same bytes with any number of threads. A faulty row has status
-/// `error`, its diagnostics in `message` and on stderr, and does not keep the others from running. A plan that needs more memory than there is has status
-/// `out_of_memory` and all its numbers. The result is the exit code: 1 when a row was faulty, else 0. Errors: of the file as a whole.
+/// `orrery simulate --table`: one plan a row, in the order of the rows, the same bytes with any
+/// number of threads. A faulty row has status `error`, its diagnostics in `message` and on stderr,
+/// and does not keep the others from running. A plan that needs more memory than there is has
+/// status `out_of_memory` and all its numbers. The result is the exit code: 1 when a row was
+/// faulty, else 0. Errors: of the file as a whole.
 base::Result<int> simulate_table(const TableRequest& request);
 
 }  // namespace orrery::cli

@@ -16,13 +16,22 @@ using base::OptionType;
 const base::CommandSpec& solve_spec() {
   static const base::CommandSpec kSpec{
       .name = "solve",
-      .summary = "the layer program on your own cost table: fastest options within a memory budget, exact",
+      .summary =
+          "the layer program on your own cost table: fastest options within a memory budget, exact",
       .examples = {{"orrery solve instance.json", "options of every layer, with a certificate"},
-                   {"orrery solve instance.json --check --json", "recompute the certificate; for a script"}},
+                   {"orrery solve instance.json --check --json",
+                    "recompute the certificate; for a script"}},
       .positionals = {{.name = "FILE", .help = "cost table (orrery.instance/1)"}},
-      .options = {{.name = "max-states", .value_name = "N", .type = OptionType::kInt, .default_value = "20000000", .min = 0, .max = 1e9,
+      .options = {{.name = "max-states",
+                   .value_name = "N",
+                   .type = OptionType::kInt,
+                   .default_value = "20000000",
+                   .min = 0,
+                   .max = 1e9,
                    .help = "stop after so many states, with a certified gap (0: never)"},
-                  {.name = "check", .type = OptionType::kFlag, .help = "recompute cost, memory and bound by the independent checker"},
+                  {.name = "check",
+                   .type = OptionType::kFlag,
+                   .help = "recompute cost, memory and bound by the independent checker"},
                   json_option()}};
   return kSpec;
 }
@@ -42,7 +51,8 @@ void print_choices(const search::Instance& instance, const search::Solution& sol
       time += option(end).time_ps;
       memory += option(end).memory_bytes;
     }
-    fmt::print("{:<12} {:<28} {:>12} {:>12}\n", end - first == 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, end - 1),
+    fmt::print("{:<12} {:<28} {:>12} {:>12}\n",
+               end - first == 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, end - 1),
                option(first).name, show_time(time), show_bytes(memory));
     first = end;
   }
@@ -52,11 +62,16 @@ void print_solution(const search::Instance& instance, const search::Solution& s,
   print_choices(instance, s);
   std::int64_t moves = 0;
   for (std::size_t i = 1; i < s.choices.size(); ++i)
-    moves += instance.transition(i - 1, static_cast<std::size_t>(s.choices[i - 1]), static_cast<std::size_t>(s.choices[i]));
-  fmt::print("\ntime {} ({} ps), of which transitions {}; memory {} of {} ({} bytes free)\n", show_time(s.time_ps), s.time_ps, show_time(moves),
-             show_bytes(s.memory_bytes), show_bytes(instance.budget_bytes), instance.budget_bytes - s.memory_bytes);
-  fmt::print("search: {} in {:.3f} s: {} states; at a memory price of {}/{} ps per byte nothing is below {} ps, gap {:.4f} %\n",
-             search::to_string(s.status), seconds, s.states, s.multiplier.numerator, s.multiplier.denominator, s.bound_ps, 100 * s.gap);
+    moves += instance.transition(i - 1, static_cast<std::size_t>(s.choices[i - 1]),
+                                 static_cast<std::size_t>(s.choices[i]));
+  fmt::print("\ntime {} ({} ps), of which transitions {}; memory {} of {} ({} bytes free)\n",
+             show_time(s.time_ps), s.time_ps, show_time(moves), show_bytes(s.memory_bytes),
+             show_bytes(instance.budget_bytes), instance.budget_bytes - s.memory_bytes);
+  fmt::print(
+      "search: {} in {:.3f} s: {} states; at a memory price of {}/{} ps per byte nothing is below "
+      "{} ps, gap {:.4f} %\n",
+      search::to_string(s.status), seconds, s.states, s.multiplier.numerator,
+      s.multiplier.denominator, s.bound_ps, 100 * s.gap);
 }
 
 }  // namespace
@@ -64,8 +79,10 @@ void print_solution(const search::Instance& instance, const search::Solution& s,
 base::Result<int> run_solve(const base::Options& options, const Invocation&) {
   TRY(const search::Instance instance, search::load_instance(options.string("FILE")));
   const auto start = std::chrono::steady_clock::now();
-  const search::Solution solution = search::solve_instance(instance, static_cast<std::uint64_t>(options.integer("max-states")));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const search::Solution solution =
+      search::solve_instance(instance, static_cast<std::uint64_t>(options.integer("max-states")));
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const bool infeasible = solution.status == search::Status::kInfeasible;
   base::Json json = search::to_json(solution, instance);
   json["seconds"] = seconds;
@@ -76,13 +93,19 @@ base::Result<int> run_solve(const base::Options& options, const Invocation&) {
     json["check"] = to_json(report);
     for (const std::string& fault : report.faults) fmt::print(stderr, "check: {}\n", fault);
   }
-  if (options.flag("json")) print_json(json);
-  else if (!infeasible) print_solution(instance, solution, seconds);
-  if (options.flag("check") && holds && !options.flag("json")) fmt::print("check: cost, memory and bound recomputed, the answer holds\n");
+  if (options.flag("json"))
+    print_json(json);
+  else if (!infeasible)
+    print_solution(instance, solution, seconds);
+  if (options.flag("check") && holds && !options.flag("json"))
+    fmt::print("check: cost, memory and bound recomputed, the answer holds\n");
   if (infeasible)
-    fmt::print(stderr, "no choice fits {} ({} bytes): the least takes {} bytes, {} more\n", show_bytes(instance.budget_bytes), instance.budget_bytes,
+    fmt::print(stderr, "no choice fits {} ({} bytes): the least takes {} bytes, {} more\n",
+               show_bytes(instance.budget_bytes), instance.budget_bytes,
                solution.least_memory_bytes, solution.least_memory_bytes - instance.budget_bytes);
-  if (!holds) return base::fail(base::ErrorCode::kMismatch, "the checker refuses the answer; please report this instance");
+  if (!holds)
+    return base::fail(base::ErrorCode::kMismatch,
+                      "the checker refuses the answer; please report this instance");
   return infeasible ? 2 : 0;
 }
 

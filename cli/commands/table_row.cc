@@ -13,14 +13,38 @@ namespace orrery::cli {
 using base::ErrorCode;
 
 const std::vector<std::string>& table_columns() {
-  static const std::vector<std::string> kColumns{"cluster", "hosts", "layers", "hidden", "heads", "kv_heads", "ffn", "gated", "seq", "vocab", "experts", "top_k", "gpus",
-                                                 "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch", "global_batch", "recompute", "sequence_parallel", "zero",
-                                                 "precision", "schedule"};
+  static const std::vector<std::string> kColumns{"cluster",
+                                                 "hosts",
+                                                 "layers",
+                                                 "hidden",
+                                                 "heads",
+                                                 "kv_heads",
+                                                 "ffn",
+                                                 "gated",
+                                                 "seq",
+                                                 "vocab",
+                                                 "experts",
+                                                 "top_k",
+                                                 "gpus",
+                                                 "tp",
+                                                 "pp",
+                                                 "cp",
+                                                 "ep",
+                                                 "dp",
+                                                 "virtual_stages",
+                                                 "micro_batch",
+                                                 "global_batch",
+                                                 "recompute",
+                                                 "sequence_parallel",
+                                                 "zero",
+                                                 "precision",
+                                                 "schedule"};
   return kColumns;
 }
 
 const std::vector<std::string>& table_results() {
-  static const std::vector<std::string> kResults{"step_time_s", "peak_memory_bytes", "mfu", "status", "message"};
+  static const std::vector<std::string> kResults{"step_time_s", "peak_memory_bytes", "mfu",
+                                                 "status", "message"};
   return kResults;
 }
 
@@ -29,7 +53,8 @@ const std::vector<std::string>& table_bands() {
   return kBands;
 }
 
-base::Result<TableHeader> read_table_header(const base::CsvRecord& record, const std::string& file, std::vector<std::string>& notes) {
+base::Result<TableHeader> read_table_header(const base::CsvRecord& record, const std::string& file,
+                                            std::vector<std::string>& notes) {
   if (record.fault) return base::fail(*record.fault);
   const std::vector<std::string>& known = table_columns();
   base::ErrorSink sink;
@@ -40,10 +65,14 @@ base::Result<TableHeader> read_table_header(const base::CsvRecord& record, const
     const std::string name(base::trim(cell.text));
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       if (const auto near = base::nearest(name, known))
-        notes.push_back(fmt::format("{}:{}:{}: note: column '{}' is carried through; did you mean '{}'?", file, cell.line, cell.column, name, *near));
+        notes.push_back(
+            fmt::format("{}:{}:{}: note: column '{}' is carried through; did you mean '{}'?", file,
+                        cell.line, cell.column, name, *near));
       continue;
     }
-    if (!header.cells.emplace(name, i).second) sink.error({file, cell.line, cell.column}, ErrorCode::kDuplicateKey, "column '{}' stands there twice", name);
+    if (!header.cells.emplace(name, i).second)
+      sink.error({file, cell.line, cell.column}, ErrorCode::kDuplicateKey,
+                 "column '{}' stands there twice", name);
   }
   return sink.result(std::move(header));
 }
@@ -52,27 +81,35 @@ namespace {
 
 constexpr base::IntRange kSize{1, 1 << 20};
 constexpr base::IntRange kDegree{1, plan::kMaxWorldSize};
-constexpr std::array<base::Named<bool>, 6> kBooleans{{{"yes", true}, {"no", false}, {"true", true}, {"false", false}, {"1", true}, {"0", false}}};
+constexpr std::array<base::Named<bool>, 6> kBooleans{
+    {{"yes", true}, {"no", false}, {"true", true}, {"false", false}, {"1", true}, {"0", false}}};
 constexpr std::array<base::Named<plan::Recompute>, 3> kRecomputes{
-    {{"none", plan::Recompute::kNone}, {"selective", plan::Recompute::kSelective}, {"full", plan::Recompute::kFull}}};
-constexpr std::array<base::Named<plan::Schedule>, 4> kSchedules{{{"1f1b", plan::Schedule::k1F1B},
-                                                                 {"gpipe", plan::Schedule::kGPipe},
-                                                                 {"interleaved", plan::Schedule::kInterleaved},
-                                                                 {"zb-h1", plan::Schedule::kZeroBubbleH1}}};
-/// fp16 has bf16's bytes and peak; the check of a scaled loss costs a pass over the gradients that nothing here prices.
+    {{"none", plan::Recompute::kNone},
+     {"selective", plan::Recompute::kSelective},
+     {"full", plan::Recompute::kFull}}};
+constexpr std::array<base::Named<plan::Schedule>, 4> kSchedules{
+    {{"1f1b", plan::Schedule::k1F1B},
+     {"gpipe", plan::Schedule::kGPipe},
+     {"interleaved", plan::Schedule::kInterleaved},
+     {"zb-h1", plan::Schedule::kZeroBubbleH1}}};
+/// fp16 has bf16's bytes and peak; the check of a scaled loss costs a pass over the gradients that
+/// nothing here prices.
 enum class Number : std::uint8_t { kBFloat16, kFloat16, kFloat32 };
-constexpr std::array<base::Named<Number>, 3> kPrecisions{{{"bf16", Number::kBFloat16}, {"fp16", Number::kFloat16}, {"fp32", Number::kFloat32}}};
+constexpr std::array<base::Named<Number>, 3> kPrecisions{
+    {{"bf16", Number::kBFloat16}, {"fp16", Number::kFloat16}, {"fp32", Number::kFloat32}}};
 
 /// Cells of one row by column; faults at their places.
 class RowReader {
  public:
-  RowReader(const base::CsvRecord& record, const TableHeader& header, const std::string& file) : record_(record), header_(header), file_(file) {}
+  RowReader(const base::CsvRecord& record, const TableHeader& header, const std::string& file)
+      : record_(record), header_(header), file_(file) {}
 
   base::ErrorSink& sink() { return sink_; }
 
   [[nodiscard]] base::SourceSpan where(std::string_view column) const {
     const base::CsvCell* cell = find(column);
-    return cell ? base::SourceSpan{file_, cell->line, cell->column} : base::SourceSpan{file_, record_.line, 1};
+    return cell ? base::SourceSpan{file_, cell->line, cell->column}
+                : base::SourceSpan{file_, record_.line, 1};
   }
   /// Without white space; empty: not given.
   [[nodiscard]] std::string text(std::string_view column) const {
@@ -81,7 +118,10 @@ class RowReader {
   }
 
   void fault(std::string_view column, ErrorCode code, std::string message, std::string hint) {
-    sink_.add(base::Diagnostic{.code = code, .message = std::move(message), .where = where(column), .hint = std::move(hint)});
+    sink_.add(base::Diagnostic{.code = code,
+                               .message = std::move(message),
+                               .where = where(column),
+                               .hint = std::move(hint)});
   }
 
   /// Whole numbers, also as a table program writes them ("8.0").
@@ -90,12 +130,14 @@ class RowReader {
     if (given.empty()) return std::nullopt;
     const auto real = base::parse_real(given);
     if (!real || std::floor(*real) != *real || std::abs(*real) > 9e15) {
-      fault(column, ErrorCode::kBadValue, fmt::format("{} is '{}'", column, given), "a whole number is wanted");
+      fault(column, ErrorCode::kBadValue, fmt::format("{} is '{}'", column, given),
+            "a whole number is wanted");
       return range.min;
     }
     const auto value = static_cast<std::int64_t>(*real);
     if (value >= range.min && value <= range.max) return value;
-    fault(column, ErrorCode::kOutOfRange, fmt::format("{} is {}", column, value), fmt::format("{} lies between {} and {}", column, range.min, range.max));
+    fault(column, ErrorCode::kOutOfRange, fmt::format("{} is {}", column, value),
+          fmt::format("{} lies between {} and {}", column, range.min, range.max));
     return range.min;
   }
 
@@ -110,18 +152,24 @@ class RowReader {
     }
     const auto near = base::nearest(given, names);
     fault(column, ErrorCode::kBadValue, fmt::format("{} is '{}'", column, given),
-          near ? fmt::format("did you mean '{}'?", *near) : fmt::format("one of {}", base::join(names, ", ")));
+          near ? fmt::format("did you mean '{}'?", *near)
+               : fmt::format("one of {}", base::join(names, ", ")));
     return std::nullopt;
   }
 
-  void must_divide(std::string_view column, std::int64_t degree, std::int64_t n, std::string_view what) {
-    if (degree > 0 && n % degree != 0) fault(column, ErrorCode::kInconsistent, fmt::format("{} = {} does not divide {} {}", column, degree, n, what), {});
+  void must_divide(std::string_view column, std::int64_t degree, std::int64_t n,
+                   std::string_view what) {
+    if (degree > 0 && n % degree != 0)
+      fault(column, ErrorCode::kInconsistent,
+            fmt::format("{} = {} does not divide {} {}", column, degree, n, what), {});
   }
 
  private:
   [[nodiscard]] const base::CsvCell* find(std::string_view column) const {
     const auto at = header_.cells.find(column);
-    return at == header_.cells.end() || at->second >= record_.cells.size() ? nullptr : &record_.cells[at->second];
+    return at == header_.cells.end() || at->second >= record_.cells.size()
+               ? nullptr
+               : &record_.cells[at->second];
   }
 
   const base::CsvRecord& record_;
@@ -131,13 +179,17 @@ class RowReader {
 };
 
 /// ⌊8/3 hidden⌋ rounded up to 256, or 4 hidden.
-std::int64_t default_ffn(std::int64_t hidden, bool gated) { return gated ? (8 * hidden / 3 + 255) / 256 * 256 : 4 * hidden; }
+std::int64_t default_ffn(std::int64_t hidden, bool gated) {
+  return gated ? (8 * hidden / 3 + 255) / 256 * 256 : 4 * hidden;
+}
 
 /// A size that a model needs: of the row, or of --model.
 std::int64_t required_size(RowReader& r, std::string_view column, std::int64_t models) {
   const auto given = r.integer(column, kSize);
   if (given) return *given;
-  if (models == 0) r.fault(column, ErrorCode::kMissingKey, fmt::format("{} is missing", column), "state it, or give a model for all rows with --model");
+  if (models == 0)
+    r.fault(column, ErrorCode::kMissingKey, fmt::format("{} is missing", column),
+            "state it, or give a model for all rows with --model");
   return std::max<std::int64_t>(models, 1);
 }
 
@@ -147,38 +199,57 @@ void read_experts(RowReader& r, model::ModelSpec& m) {
     m.experts_per_token = 0;
     return;
   }
-  const std::int64_t usual = m.experts_per_token > 0 ? m.experts_per_token : std::min<std::int64_t>(2, m.experts);
+  const std::int64_t usual =
+      m.experts_per_token > 0 ? m.experts_per_token : std::min<std::int64_t>(2, m.experts);
   m.experts_per_token = r.integer("top_k", {1, 1 << 16}).value_or(usual);
   if (m.experts_per_token > m.experts)
-    r.fault("top_k", ErrorCode::kInconsistent, fmt::format("a token goes to {} experts, and there are {}", m.experts_per_token, m.experts), {});
+    r.fault(
+        "top_k", ErrorCode::kInconsistent,
+        fmt::format("a token goes to {} experts, and there are {}", m.experts_per_token, m.experts),
+        {});
   m.mlp_bias = false;  // experts have none
 }
 
 /// Counts stay exact below 1e15 parameters, 1000 times the largest model ever trained.
 void check_total(RowReader& r, const model::ModelSpec& m) {
   const auto d = [](std::int64_t n) { return static_cast<double>(n); };
-  const double block = 4 * d(m.hidden) * d(m.hidden) + 3 * d(m.hidden) * d(m.ffn) * d(std::max<std::int64_t>(m.experts, 1));
+  const double block = 4 * d(m.hidden) * d(m.hidden) +
+                       3 * d(m.hidden) * d(m.ffn) * d(std::max<std::int64_t>(m.experts, 1));
   const double total = d(m.layers) * block + d(m.vocab + m.max_positions) * d(m.hidden);
-  if (total > 1e15) r.fault("layers", ErrorCode::kOutOfRange, fmt::format("the sizes make a model of {:.2g} parameters", total), "at most 1e15 are counted exactly");
+  if (total > 1e15)
+    r.fault("layers", ErrorCode::kOutOfRange,
+            fmt::format("the sizes make a model of {:.2g} parameters", total),
+            "at most 1e15 are counted exactly");
 }
 
 model::ModelSpec read_model(RowReader& r, const TableDefaults& defaults) {
   const auto gated = r.word("gated", kBooleans);
   const bool is_gated = gated.value_or(defaults.model ? defaults.model->gated_mlp : false);
   const bool kin = defaults.model && defaults.model->gated_mlp == is_gated;
-  model::ModelSpec m = kin ? *defaults.model : model::family_defaults(is_gated ? model::Family::kLlama : model::Family::kGpt2);
+  model::ModelSpec m =
+      kin ? *defaults.model
+          : model::family_defaults(is_gated ? model::Family::kLlama : model::Family::kGpt2);
   if (defaults.model && !kin) {  // its sizes, the other family's parts
-    m.layers = defaults.model->layers, m.hidden = defaults.model->hidden, m.heads = defaults.model->heads;
-    m.kv_heads = defaults.model->kv_heads, m.head_dim = defaults.model->head_dim, m.vocab = defaults.model->vocab;
+    m.layers = defaults.model->layers, m.hidden = defaults.model->hidden,
+    m.heads = defaults.model->heads;
+    m.kv_heads = defaults.model->kv_heads, m.head_dim = defaults.model->head_dim,
+    m.vocab = defaults.model->vocab;
   }
   const model::ModelSpec before = m;
   m.layers = required_size(r, "layers", m.layers);
   m.hidden = required_size(r, "hidden", m.hidden);
   m.heads = required_size(r, "heads", m.heads);
-  m.kv_heads = r.integer("kv_heads", kSize).value_or(before.kv_heads > 0 && m.heads == before.heads ? before.kv_heads : m.heads);
-  m.ffn = r.integer("ffn", kSize).value_or(before.ffn > 0 && m.hidden == before.hidden ? before.ffn : default_ffn(m.hidden, is_gated));
+  m.kv_heads =
+      r.integer("kv_heads", kSize)
+          .value_or(before.kv_heads > 0 && m.heads == before.heads ? before.kv_heads : m.heads);
+  m.ffn =
+      r.integer("ffn", kSize)
+          .value_or(before.ffn > 0 && m.hidden == before.hidden ? before.ffn
+                                                                : default_ffn(m.hidden, is_gated));
   m.vocab = r.integer("vocab", {1, 1 << 30}).value_or(before.vocab > 0 ? before.vocab : 51200);
-  const std::int64_t usual = defaults.plan.sequence > 0 ? defaults.plan.sequence : before.max_positions > 0 ? before.max_positions : 2048;
+  const std::int64_t usual = defaults.plan.sequence > 0 ? defaults.plan.sequence
+                             : before.max_positions > 0 ? before.max_positions
+                                                        : 2048;
   m.max_positions = r.integer("seq", {1, 1 << 24}).value_or(usual);
   read_experts(r, m);
   if (m.hidden != before.hidden || m.heads != before.heads) {
@@ -206,18 +277,26 @@ void read_strategy(RowReader& r, TableRow& row) {
   p.micro_batch = r.integer("micro_batch", {1, 1 << 24}).value_or(p.micro_batch);
   p.global_batch = r.integer("global_batch", {1, 1 << 24}).value_or(p.global_batch);
   p.recompute = r.word("recompute", kRecomputes).value_or(p.recompute);
-  p.sequence_parallel = r.word("sequence_parallel", kBooleans).value_or(p.sequence_parallel) && p.tp > 1;  // of one rank there is nothing to split
-  p.schedule = r.word("schedule", kSchedules).value_or(p.virtual_stages > 1 ? plan::Schedule::kInterleaved : p.schedule);
-  if (p.schedule == plan::Schedule::kInterleaved && p.virtual_stages == 1) p.schedule = plan::Schedule::k1F1B;  // which it is, with one chunk
-  const Number usual = p.precision == model::Precision::kFloat32 ? Number::kFloat32 : Number::kBFloat16;
+  // of one rank there is nothing to split
+  p.sequence_parallel =
+      r.word("sequence_parallel", kBooleans).value_or(p.sequence_parallel) && p.tp > 1;
+  p.schedule = r.word("schedule", kSchedules)
+                   .value_or(p.virtual_stages > 1 ? plan::Schedule::kInterleaved : p.schedule);
+  // which it is, with one chunk
+  if (p.schedule == plan::Schedule::kInterleaved && p.virtual_stages == 1)
+    p.schedule = plan::Schedule::k1F1B;
+  const Number usual =
+      p.precision == model::Precision::kFloat32 ? Number::kFloat32 : Number::kBFloat16;
   const Number number = r.word("precision", kPrecisions).value_or(usual);
-  p.precision = number == Number::kFloat32 ? model::Precision::kFloat32 : model::Precision::kBFloat16;
+  p.precision =
+      number == Number::kFloat32 ? model::Precision::kFloat32 : model::Precision::kBFloat16;
   if (number == Number::kFloat16) row.note = "fp16 is priced as bf16";
   p.sequence = row.model.max_positions;
   p.uneven_stages = true;
 }
 
-/// What a person can mend in a cell, said of that cell; plan::validate() would say it of every layer of every stage.
+/// What a person can mend in a cell, said of that cell; plan::validate() would say it of every
+/// layer of every stage.
 void check_fit(RowReader& r, const TableRow& row) {
   const model::ModelSpec& m = row.model;
   const plan::UniformOptions& p = row.plan;
@@ -225,30 +304,45 @@ void check_fit(RowReader& r, const TableRow& row) {
   if (m.kv_heads != m.heads) r.must_divide("tp", p.tp, m.kv_heads, "kv_heads");
   r.must_divide("tp", p.tp, m.ffn, "ffn features");
   r.must_divide("cp", p.cp, p.sequence, "tokens of a sequence");
-  if (p.sequence_parallel) r.must_divide("tp", std::int64_t{p.tp} * p.cp, p.sequence, "tokens of a sequence (tp * cp)");
+  if (p.sequence_parallel)
+    r.must_divide("tp", std::int64_t{p.tp} * p.cp, p.sequence, "tokens of a sequence (tp * cp)");
   const std::int64_t stages = std::int64_t{p.pp} * p.virtual_stages;
   if (stages > m.layers)
-    r.fault("pp", ErrorCode::kInconsistent, fmt::format("{} stages for {} layers", stages, m.layers), fmt::format("pp * virtual_stages is at most {}", m.layers));
+    r.fault("pp", ErrorCode::kInconsistent,
+            fmt::format("{} stages for {} layers", stages, m.layers),
+            fmt::format("pp * virtual_stages is at most {}", m.layers));
   if (p.virtual_stages > 1 && p.pp == 1)
-    r.fault("virtual_stages", ErrorCode::kInconsistent, fmt::format("{} virtual stages without a pipeline", p.virtual_stages), "use pp above 1, or virtual_stages 1");
+    r.fault("virtual_stages", ErrorCode::kInconsistent,
+            fmt::format("{} virtual stages without a pipeline", p.virtual_stages),
+            "use pp above 1, or virtual_stages 1");
   if (p.virtual_stages > 1 && p.schedule != plan::Schedule::kInterleaved)
-    r.fault("schedule", ErrorCode::kInconsistent, fmt::format("schedule {} with {} virtual stages", plan::to_string(p.schedule), p.virtual_stages),
+    r.fault("schedule", ErrorCode::kInconsistent,
+            fmt::format("schedule {} with {} virtual stages", plan::to_string(p.schedule),
+                        p.virtual_stages),
             "only the interleaved schedule has more than one");
-  if (p.ep > 1 && m.experts == 0) r.fault("ep", ErrorCode::kInconsistent, fmt::format("ep = {} and no experts", p.ep), "state experts, or drop ep");
+  if (p.ep > 1 && m.experts == 0)
+    r.fault("ep", ErrorCode::kInconsistent, fmt::format("ep = {} and no experts", p.ep),
+            "state experts, or drop ep");
   if (p.ep > 1 && m.experts > 0) r.must_divide("ep", p.ep, m.experts, "experts");
 }
 
 }  // namespace
 
-base::Result<TableRow> read_table_row(const base::CsvRecord& record, const TableHeader& header, const TableDefaults& defaults, const std::string& file) {
+base::Result<TableRow> read_table_row(const base::CsvRecord& record, const TableHeader& header,
+                                      const TableDefaults& defaults, const std::string& file) {
   if (record.fault) return base::fail(*record.fault);
   RowReader r(record, header, file);
   if (record.cells.size() != header.count) {
     const base::CsvCell& last = record.cells[std::min(record.cells.size(), header.count + 1) - 1];
-    r.sink().error({file, last.line, last.column}, ErrorCode::kParse, "the row has {} cells, the header {}", record.cells.size(), header.count);
+    r.sink().error({file, last.line, last.column}, ErrorCode::kParse,
+                   "the row has {} cells, the header {}", record.cells.size(), header.count);
     return r.sink().result(TableRow{});
   }
-  TableRow row{.line = record.line, .cluster = r.text("cluster"), .model = {}, .plan = defaults.plan, .note = {}};
+  TableRow row{.line = record.line,
+               .cluster = r.text("cluster"),
+               .model = {},
+               .plan = defaults.plan,
+               .note = {}};
   if (row.cluster.empty()) row.cluster = defaults.cluster.empty() ? "dgx-a100" : defaults.cluster;
   row.hosts = r.integer("hosts", {1, topologies::kMaxHosts}).value_or(defaults.hosts);
   row.gpus = r.integer("gpus", kDegree).value_or(0);
@@ -259,35 +353,56 @@ base::Result<TableRow> read_table_row(const base::CsvRecord& record, const Table
   return r.sink().result(std::move(row));
 }
 
-base::Result<void> resolve_row(TableRow& row, std::int64_t devices_per_host, const base::CsvRecord& record, const TableHeader& header, const std::string& file) {
+base::Result<void> resolve_row(TableRow& row, std::int64_t devices_per_host,
+                               const base::CsvRecord& record, const TableHeader& header,
+                               const std::string& file) {
   RowReader r(record, header, file);
   plan::UniformOptions& p = row.plan;
   const std::int64_t replica = std::int64_t{p.tp} * p.cp * p.pp;
-  if (row.gpus == 0) row.gpus = row.dp > 0 ? replica * row.dp : row.hosts > 0 ? row.hosts * devices_per_host : replica;
+  if (row.gpus == 0)
+    row.gpus = row.dp > 0      ? replica * row.dp
+               : row.hosts > 0 ? row.hosts * devices_per_host
+                               : replica;
   if (row.dp == 0) {
     if (row.gpus % replica != 0)
-      r.fault("gpus", ErrorCode::kInconsistent, fmt::format("tp {} * cp {} * pp {} does not divide {} gpus", p.tp, p.cp, p.pp, row.gpus), "dp is what they leave");
+      r.fault(
+          "gpus", ErrorCode::kInconsistent,
+          fmt::format("tp {} * cp {} * pp {} does not divide {} gpus", p.tp, p.cp, p.pp, row.gpus),
+          "dp is what they leave");
     row.dp = std::max<std::int64_t>(row.gpus / replica, 1);
   }
   if (r.sink().ok() && replica * row.dp != row.gpus)
-    r.fault("gpus", ErrorCode::kInconsistent, fmt::format("tp {} * cp {} * pp {} * dp {} is {}, not {} gpus", p.tp, p.cp, p.pp, row.dp, replica * row.dp, row.gpus),
+    r.fault("gpus", ErrorCode::kInconsistent,
+            fmt::format("tp {} * cp {} * pp {} * dp {} is {}, not {} gpus", p.tp, p.cp, p.pp,
+                        row.dp, replica * row.dp, row.gpus),
             "leave dp or gpus empty, and it is derived");
   if (row.gpus > plan::kMaxWorldSize)
-    r.fault("gpus", ErrorCode::kOutOfRange, fmt::format("{} gpus", row.gpus), fmt::format("a plan has at most {}", plan::kMaxWorldSize));
+    r.fault("gpus", ErrorCode::kOutOfRange, fmt::format("{} gpus", row.gpus),
+            fmt::format("a plan has at most {}", plan::kMaxWorldSize));
   const std::int64_t needed = (row.gpus + devices_per_host - 1) / devices_per_host;
   if (row.hosts == 0) row.hosts = needed;
   if (row.hosts < needed)
-    r.fault("hosts", ErrorCode::kInconsistent, fmt::format("{} hosts of {} devices for {} gpus", row.hosts, devices_per_host, row.gpus), fmt::format("{} would do", needed));
+    r.fault(
+        "hosts", ErrorCode::kInconsistent,
+        fmt::format("{} hosts of {} devices for {} gpus", row.hosts, devices_per_host, row.gpus),
+        fmt::format("{} would do", needed));
   if (row.hosts > topologies::kMaxHosts)
-    r.fault("gpus", ErrorCode::kOutOfRange, fmt::format("{} hosts", row.hosts), fmt::format("a cluster has at most {}", topologies::kMaxHosts));
+    r.fault("gpus", ErrorCode::kOutOfRange, fmt::format("{} hosts", row.hosts),
+            fmt::format("a cluster has at most {}", topologies::kMaxHosts));
   if (!r.sink().ok()) return r.sink().result();
   p.dp = static_cast<int>(row.dp);
-  if (p.ep > 1) r.must_divide("ep", p.ep, std::int64_t{p.dp} * p.cp, "ranks of the data group (cp * dp)");
+  if (p.ep > 1)
+    r.must_divide("ep", p.ep, std::int64_t{p.dp} * p.cp, "ranks of the data group (cp * dp)");
   const std::int64_t unit = p.dp * p.micro_batch;
   if (p.global_batch % unit != 0) {
-    r.fault("global_batch", ErrorCode::kInconsistent, fmt::format("dp {} * micro_batch {} does not divide a global batch of {} sequences", p.dp, p.micro_batch, p.global_batch), {});
+    r.fault("global_batch", ErrorCode::kInconsistent,
+            fmt::format("dp {} * micro_batch {} does not divide a global batch of {} sequences",
+                        p.dp, p.micro_batch, p.global_batch),
+            {});
   } else if (p.virtual_stages > 1 && p.global_batch / unit % p.pp != 0) {
-    r.fault("global_batch", ErrorCode::kInconsistent, fmt::format("{} micro-batches on {} pipeline ranks with virtual stages", p.global_batch / unit, p.pp),
+    r.fault("global_batch", ErrorCode::kInconsistent,
+            fmt::format("{} micro-batches on {} pipeline ranks with virtual stages",
+                        p.global_batch / unit, p.pp),
             "the interleaved schedule takes them in groups of pp");
   }
   return r.sink().result();

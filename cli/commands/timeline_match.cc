@@ -10,7 +10,9 @@ namespace orrery::cli {
 namespace {
 
 using Key = std::tuple<std::int32_t, std::uint32_t, std::uint32_t, std::int32_t, std::int32_t>;
-Key key_of(const plan::Span& s) { return {s.rank, s.template_id, s.template_index, s.layer, s.micro_batch}; }
+Key key_of(const plan::Span& s) {
+  return {s.rank, s.template_id, s.template_index, s.layer, s.micro_batch};
+}
 
 std::set<std::int32_t> ranks_of(const plan::Timeline& t) {
   std::set<std::int32_t> ranks;
@@ -20,10 +22,12 @@ std::set<std::int32_t> ranks_of(const plan::Timeline& t) {
 
 }  // namespace
 
-base::Result<TimelineMatch> match_timelines(const plan::Timeline& predicted, const plan::Timeline& measured) {
+base::Result<TimelineMatch> match_timelines(const plan::Timeline& predicted,
+                                            const plan::Timeline& measured) {
   if (predicted.program_fingerprint != measured.program_fingerprint) {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "the timelines are of different Programs: {} and {}",
-                                          predicted.program_fingerprint, measured.program_fingerprint);
+    base::Diagnostic d = base::make_error(
+        base::ErrorCode::kInconsistent, "the timelines are of different Programs: {} and {}",
+        predicted.program_fingerprint, measured.program_fingerprint);
     d.hint = "simulate and train the same plan file";
     return base::fail(std::move(d));
   }
@@ -53,14 +57,20 @@ base::Result<TimelineMatch> match_timelines(const plan::Timeline& predicted, con
   }
   m.only_measured = static_cast<std::int64_t>(by_key.size());
   for (auto& [name, row] : rows) m.rows.push_back(std::move(row));
-  std::stable_sort(m.rows.begin(), m.rows.end(), [](const MatchRow& a, const MatchRow& b) { return a.measured_ps > b.measured_ps; });
+  std::stable_sort(m.rows.begin(), m.rows.end(), [](const MatchRow& a, const MatchRow& b) {
+    return a.measured_ps > b.measured_ps;
+  });
   return m;
 }
 
 base::Json to_json(const TimelineMatch& match) {
   base::Json rows = base::Json::array();
   for (const MatchRow& r : match.rows)
-    rows.push_back({{"name", r.name}, {"count", r.count}, {"predicted_ps", r.predicted_ps}, {"measured_ps", r.measured_ps}, {"ratio", r.ratio()}});
+    rows.push_back({{"name", r.name},
+                    {"count", r.count},
+                    {"predicted_ps", r.predicted_ps},
+                    {"measured_ps", r.measured_ps},
+                    {"ratio", r.ratio()}});
   return {{"schema", "orrery.comparison/1"},
           {"predicted_step_ps", match.predicted_step_ps},
           {"measured_step_ps", match.measured_step_ps},

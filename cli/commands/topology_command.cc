@@ -7,9 +7,9 @@
 #include "cli/text/show.h"
 #include "topologies/import/detect.h"
 #include "topologies/import/import.h"
+#include "topologies/import/topology_writer.h"
 #include "topologies/picture/summary.h"
 #include "topologies/picture/svg.h"
-#include "topologies/import/topology_writer.h"
 
 namespace orrery::cli {
 
@@ -18,79 +18,144 @@ using base::OptionType;
 const base::CommandSpec& topology_spec() {
   static const base::CommandSpec kSpec{
       .name = "topology",
-      .summary = "show a cluster's network, find this machine's, or read another tool's description",
-      .examples = {{"orrery topology show h100-rail-optimised --hosts 64 --svg cluster.svg", "levels, bisection, diameter, a picture"},
-                   {"orrery topology import topo.txt --from nvidia-smi --device A100-SXM4-80GB --out host.yaml", "then --cluster host.yaml"},
+      .summary =
+          "show a cluster's network, find this machine's, or read another tool's description",
+      .examples = {{"orrery topology show h100-rail-optimised --hosts 64 --svg cluster.svg",
+                    "levels, bisection, diameter, a picture"},
+                   {"orrery topology import topo.txt --from nvidia-smi --device A100-SXM4-80GB "
+                    "--out host.yaml",
+                    "then --cluster host.yaml"},
                    {"orrery topology detect --out local.yaml", "this machine, to be edited"}},
       .positionals = {{.name = "ACTION", .help = "show | import | detect"},
-                      {.name = "NAME|FILE", .help = "show: catalog cluster or topology file; import: the file to read", .required = false}},
-      .options = {hosts_option(),
-                  {.name = "svg", .value_name = "FILE", .help = "show: draw it"},
-                  {.name = "out", .value_name = "FILE", .help = "import, detect: write the topology file (orrery.topology/1)"},
-                  {.name = "from", .value_name = "KIND", .choices = {"nvidia-smi", "nccl", "slurm"}, .help = "import: nvidia-smi topo -m, NCCL's XML, or topology.conf"},
-                  {.name = "device", .value_name = "NAME", .help = "import nvidia-smi, nccl: device of a catalog host, e.g. H100-SXM5-80GB"},
-                  {.name = "host", .value_name = "NAME|FILE", .help = "import slurm: what every node is, e.g. dgx-h100"},
-                  {.name = "name", .value_name = "NAME", .default_value = "imported", .help = "import: the topology's name"},
-                  {.name = "pcie", .value_name = "RATE", .default_value = "31.508GB/s", .help = "import nvidia-smi: a slot, one direction (PCIe 4.0 x16)"},
-                  {.name = "nvlink", .value_name = "RATE", .default_value = "25GB/s", .help = "import nvidia-smi: one NVLink, one direction (NVLink 5: 50GB/s)"},
-                  {.name = "socket", .value_name = "RATE", .default_value = "16GB/s", .help = "import nvidia-smi: between NUMA nodes"},
-                  {.name = "nic", .value_name = "RATE", .help = "import nvidia-smi: a card's cable, e.g. 400Gb/s; makes the fabric"},
-                  {.name = "oversubscription", .value_name = "R", .type = OptionType::kDouble, .default_value = "1", .min = 1, .max = 1000,
-                   .help = "import slurm: of every switch"},
-                  json_option()}};
+                      {.name = "NAME|FILE",
+                       .help = "show: catalog cluster or topology file; import: the file to read",
+                       .required = false}},
+      .options = {
+          hosts_option(),
+          {.name = "svg", .value_name = "FILE", .help = "show: draw it"},
+          {.name = "out",
+           .value_name = "FILE",
+           .help = "import, detect: write the topology file (orrery.topology/1)"},
+          {.name = "from",
+           .value_name = "KIND",
+           .choices = {"nvidia-smi", "nccl", "slurm"},
+           .help = "import: nvidia-smi topo -m, NCCL's XML, or topology.conf"},
+          {.name = "device",
+           .value_name = "NAME",
+           .help = "import nvidia-smi, nccl: device of a catalog host, e.g. H100-SXM5-80GB"},
+          {.name = "host",
+           .value_name = "NAME|FILE",
+           .help = "import slurm: what every node is, e.g. dgx-h100"},
+          {.name = "name",
+           .value_name = "NAME",
+           .default_value = "imported",
+           .help = "import: the topology's name"},
+          {.name = "pcie",
+           .value_name = "RATE",
+           .default_value = "31.508GB/s",
+           .help = "import nvidia-smi: a slot, one direction (PCIe 4.0 x16)"},
+          {.name = "nvlink",
+           .value_name = "RATE",
+           .default_value = "25GB/s",
+           .help = "import nvidia-smi: one NVLink, one direction (NVLink 5: 50GB/s)"},
+          {.name = "socket",
+           .value_name = "RATE",
+           .default_value = "16GB/s",
+           .help = "import nvidia-smi: between NUMA nodes"},
+          {.name = "nic",
+           .value_name = "RATE",
+           .help = "import nvidia-smi: a card's cable, e.g. 400Gb/s; makes the fabric"},
+          {.name = "oversubscription",
+           .value_name = "R",
+           .type = OptionType::kDouble,
+           .default_value = "1",
+           .min = 1,
+           .max = 1000,
+           .help = "import slurm: of every switch"},
+          json_option()}};
   return kSpec;
 }
 
 namespace {
 
-std::string rate(double bytes_per_second) { return fmt::format("{}", base::BytesPerSecond(bytes_per_second)); }
+std::string rate(double bytes_per_second) {
+  return fmt::format("{}", base::BytesPerSecond(bytes_per_second));
+}
 
 base::Json summary_json(const topologies::Topology& t, const topologies::Summary& s) {
-  base::Json json{{"schema", "orrery.topology_summary/1"}, {"name", t.name()}, {"hosts", t.hosts()},
-                  {"devices", t.device_count()}, {"diameter_hops", s.diameter},
-                  {"bisection_bytes_per_second", s.bisection_bytes_per_second}, {"bisection_method", s.bisection_method},
-                  {"fingerprint", t.fingerprint()}, {"levels", base::Json::array()}, {"tiers", base::Json::array()}};
+  base::Json json{{"schema", "orrery.topology_summary/1"},
+                  {"name", t.name()},
+                  {"hosts", t.hosts()},
+                  {"devices", t.device_count()},
+                  {"diameter_hops", s.diameter},
+                  {"bisection_bytes_per_second", s.bisection_bytes_per_second},
+                  {"bisection_method", s.bisection_method},
+                  {"fingerprint", t.fingerprint()},
+                  {"levels", base::Json::array()},
+                  {"tiers", base::Json::array()}};
   for (const topologies::Level& level : s.levels) {
-    json["levels"].push_back({{"parts", level.parts}, {"kind", level.kind}, {"fabric", level.fabric}, {"cables", level.cables},
-                              {"bytes_per_second", level.bytes_per_second}, {"latency_seconds", level.latency.raw()},
-                              {"total_bytes_per_second", static_cast<double>(level.bytes_per_second) * static_cast<double>(level.cables)}});
+    json["levels"].push_back(
+        {{"parts", level.parts},
+         {"kind", level.kind},
+         {"fabric", level.fabric},
+         {"cables", level.cables},
+         {"bytes_per_second", level.bytes_per_second},
+         {"latency_seconds", level.latency.raw()},
+         {"total_bytes_per_second",
+          static_cast<double>(level.bytes_per_second) * static_cast<double>(level.cables)}});
   }
-  for (const topologies::TierRatio& tier : s.tiers) json["tiers"].push_back({{"tier", tier.tier}, {"oversubscription", tier.ratio}});
-  if (s.injection_bytes_per_second) json["injection_bytes_per_second"] = *s.injection_bytes_per_second;
+  for (const topologies::TierRatio& tier : s.tiers)
+    json["tiers"].push_back({{"tier", tier.tier}, {"oversubscription", tier.ratio}});
+  if (s.injection_bytes_per_second)
+    json["injection_bytes_per_second"] = *s.injection_bytes_per_second;
   if (s.oversubscription) json["oversubscription"] = *s.oversubscription;
   return json;
 }
 
 void print_summary(const topologies::Topology& t, const topologies::Summary& s) {
   std::string models;
-  for (const topologies::DeviceModel& model : t.device_models()) models += (models.empty() ? "" : ", ") + model.name;
-  fmt::print("{}: {} host{}, {} devices ({})\n", t.name(), t.hosts(), t.hosts() == 1 ? "" : "s", t.device_count(), models);
+  for (const topologies::DeviceModel& model : t.device_models())
+    models += (models.empty() ? "" : ", ") + model.name;
+  fmt::print("{}: {} host{}, {} devices ({})\n", t.name(), t.hosts(), t.hosts() == 1 ? "" : "s",
+             t.device_count(), models);
   if (const topologies::ClusterShape* c = t.cluster(); c != nullptr && c->fabric) {
     const auto switches = c->fabric->switches().size();
-    fmt::print("fabric {}: {}, {} switch{}, paths {}\n", c->spec.name, to_string(c->spec.shape), switches, switches == 1 ? "" : "es",
+    fmt::print("fabric {}: {}, {} switch{}, paths {}\n", c->spec.name, to_string(c->spec.shape),
+               switches, switches == 1 ? "" : "es",
                c->spec.paths == topologies::PathChoice::kEcmp ? "hashed (ecmp)" : "fluid");
   }
-  fmt::print("\n{:<28} {:<12} {:>10} {:>12} {:>12} {:>10}\n", "level", "kind", "cables", "each way", "all", "latency");
+  fmt::print("\n{:<28} {:<12} {:>10} {:>12} {:>12} {:>10}\n", "level", "kind", "cables", "each way",
+             "all", "latency");
   for (const topologies::Level& level : s.levels) {
     const auto each = static_cast<double>(level.bytes_per_second);
-    fmt::print("{:<28} {:<12} {:>10} {:>12} {:>12} {:>10}\n", level.parts, level.kind, level.cables, rate(each),
-               rate(each * static_cast<double>(level.cables)), fmt::format("{}", level.latency));
+    fmt::print("{:<28} {:<12} {:>10} {:>12} {:>12} {:>10}\n", level.parts, level.kind, level.cables,
+               rate(each), rate(each * static_cast<double>(level.cables)),
+               fmt::format("{}", level.latency));
   }
   fmt::print("\ndiameter          {} hops\n", s.diameter);
-  if (s.bisection_bytes_per_second > 0) fmt::print("bisection         {}  ({})\n", rate(s.bisection_bytes_per_second), s.bisection_method);
-  if (s.injection_bytes_per_second) fmt::print("injection         {} a host\n", rate(*s.injection_bytes_per_second));
+  if (s.bisection_bytes_per_second > 0)
+    fmt::print("bisection         {}  ({})\n", rate(s.bisection_bytes_per_second),
+               s.bisection_method);
+  if (s.injection_bytes_per_second)
+    fmt::print("injection         {} a host\n", rate(*s.injection_bytes_per_second));
   if (s.oversubscription) {
     fmt::print("oversubscription  {:.3g} : 1", *s.oversubscription);
-    for (const topologies::TierRatio& tier : s.tiers) fmt::print("  ({} {:.3g} : 1)", tier.tier, tier.ratio);
+    for (const topologies::TierRatio& tier : s.tiers)
+      fmt::print("  ({} {:.3g} : 1)", tier.tier, tier.ratio);
     fmt::print("\n");
   }
 }
 
 base::Result<int> show(const base::Options& options) {
-  if (!options.has("NAME|FILE")) return base::fail(base::ErrorCode::kUsage, "show needs the name of a cluster or a topology file");
-  TRY(const topologies::Topology topology, find_cluster(options.string("NAME|FILE"), static_cast<int>(options.integer("hosts"))));
+  if (!options.has("NAME|FILE"))
+    return base::fail(base::ErrorCode::kUsage,
+                      "show needs the name of a cluster or a topology file");
+  TRY(const topologies::Topology topology,
+      find_cluster(options.string("NAME|FILE"), static_cast<int>(options.integer("hosts"))));
   const topologies::Summary summary = topologies::summarise(topology);
-  if (options.has("svg")) TRY_VOID(base::write_file_atomic(options.string("svg"), topologies::draw_svg(topology, summary)));
+  if (options.has("svg"))
+    TRY_VOID(
+        base::write_file_atomic(options.string("svg"), topologies::draw_svg(topology, summary)));
   if (options.flag("json")) {
     print_json(summary_json(topology, summary));
   } else {
@@ -103,28 +168,40 @@ base::Result<int> show(const base::Options& options) {
 base::Result<std::int64_t> rate_option(const base::Options& options, const std::string& name) {
   if (!options.has(name)) return 0;
   auto rate = base::parse_bandwidth(options.string(name));
-  if (rate && rate->raw() >= 1 && rate->raw() <= 9e15) return static_cast<std::int64_t>(rate->raw());
-  if (rate) return base::fail(base::ErrorCode::kOutOfRange, "--{} {} is outside 1 B/s .. 9000 TB/s", name, options.string(name));
+  if (rate && rate->raw() >= 1 && rate->raw() <= 9e15)
+    return static_cast<std::int64_t>(rate->raw());
+  if (rate)
+    return base::fail(base::ErrorCode::kOutOfRange, "--{} {} is outside 1 B/s .. 9000 TB/s", name,
+                      options.string(name));
   return base::fail(std::move(rate).error());
 }
 
-base::Result<topologies::Imported> import_slurm_file(const base::Options& options, const std::string& text, const std::string& file) {
-  if (!options.has("host")) return base::fail(base::ErrorCode::kUsage, "topology.conf names nodes and not what they are: add --host");
+base::Result<topologies::Imported> import_slurm_file(const base::Options& options,
+                                                     const std::string& text,
+                                                     const std::string& file) {
+  if (!options.has("host"))
+    return base::fail(base::ErrorCode::kUsage,
+                      "topology.conf names nodes and not what they are: add --host");
   TRY(topologies::SlurmImport known, topologies::slurm_hosts(options.string("host")));
   known.name = options.string("name");
   known.oversubscription = options.real("oversubscription");
   return topologies::import_slurm(text, file, known);
 }
 
-base::Result<topologies::Imported> import_host_file(const base::Options& options, const std::string& text, const std::string& file) {
-  if (!options.has("device")) return base::fail(base::ErrorCode::kUsage, "the file does not say which GPUs these are: add --device");
+base::Result<topologies::Imported> import_host_file(const base::Options& options,
+                                                    const std::string& text,
+                                                    const std::string& file) {
+  if (!options.has("device"))
+    return base::fail(base::ErrorCode::kUsage,
+                      "the file does not say which GPUs these are: add --device");
   topologies::HostImport known{.name = options.string("name"), .model = {}};
   TRY(known.model, topologies::catalog_device_model(options.string("device")));
   TRY(known.pcie_bytes_per_second, rate_option(options, "pcie"));
   TRY(known.nvlink_bytes_per_second, rate_option(options, "nvlink"));
   TRY(known.socket_bytes_per_second, rate_option(options, "socket"));
   TRY(known.nic_bytes_per_second, rate_option(options, "nic"));
-  return options.string("from") == "nccl" ? topologies::import_nccl(text, file, known) : topologies::import_nvidia_smi(text, file, known);
+  return options.string("from") == "nccl" ? topologies::import_nccl(text, file, known)
+                                          : topologies::import_nvidia_smi(text, file, known);
 }
 
 /// Writes the text to --out, or prints it; then what the file makes, as `show` would.
@@ -148,10 +225,13 @@ base::Result<int> deliver(const base::Options& options, const topologies::Import
 }
 
 base::Result<int> import_topology(const base::Options& options) {
-  if (!options.has("NAME|FILE") || !options.has("from")) return base::fail(base::ErrorCode::kUsage, "import needs a file, and --from to say what it is");
+  if (!options.has("NAME|FILE") || !options.has("from"))
+    return base::fail(base::ErrorCode::kUsage, "import needs a file, and --from to say what it is");
   const std::string file = options.string("NAME|FILE");
   TRY(const std::string text, base::read_file(file));
-  TRY(const topologies::Imported imported, options.string("from") == "slurm" ? import_slurm_file(options, text, file) : import_host_file(options, text, file));
+  TRY(const topologies::Imported imported, options.string("from") == "slurm"
+                                               ? import_slurm_file(options, text, file)
+                                               : import_host_file(options, text, file));
   return deliver(options, imported);
 }
 

@@ -17,20 +17,66 @@ const base::CommandSpec& train_spec() {
   static const base::CommandSpec kSpec{
       .name = "train",
       .summary = "train with a plan on real devices and report what was measured",
-      .examples = {{"orrery train --plan plan.json --ranks 2 --steps 20 --trace measured.json", "two processes on this machine"},
-                   {"mpirun -np 8 orrery train --plan plan.json --steps 100", "ranks from a launcher (also srun, torchrun)"}},
-      .options = {{.name = "plan", .value_name = "FILE", .help = "plan (orrery.plan/1)", .required = true},
-                  {.name = "ranks", .value_name = "N", .type = OptionType::kInt, .min = 1, .max = 1 << 16, .help = "processes to start here (default: the plan's world size; not under a launcher)"},
-                  {.name = "steps", .value_name = "K", .type = OptionType::kInt, .default_value = "10", .min = 1, .help = "optimizer steps"},
-                  {.name = "warmup", .value_name = "K", .type = OptionType::kInt, .default_value = "1", .min = 0, .help = "first steps left out of the step time"},
-                  {.name = "seed", .value_name = "N", .type = OptionType::kInt, .default_value = "1", .min = 0, .help = "seed of parameters and of the order of data"},
-                  {.name = "learning-rate", .value_name = "X", .type = OptionType::kDouble, .default_value = "0.0003", .min = 0, .max = 10, .help = "AdamW learning rate"},
-                  {.name = "data", .value_name = "FILE", .help = "nanoGPT token file (default: a small built-in text)"},
-                  {.name = "backend", .value_name = "B", .default_value = "auto", .choices = {"auto", "self", "mpi", "nccl", "stub"}, .help = "transport between ranks"},
-                  {.name = "device", .value_name = "D", .default_value = "auto", .choices = {"auto", "cpu", "cuda"}, .help = "where tensors live"},
-                  {.name = "trace", .value_name = "FILE", .help = "write the measured timeline of the last step (orrery.trace/1)"},
-                  {.name = "log", .value_name = "FILE", .help = "write the train log (orrery.train/1)"},
-                  {.name = "quiet", .type = OptionType::kFlag, .help = "print nothing but errors", .hidden = true}, json_option()}};
+      .examples = {{"orrery train --plan plan.json --ranks 2 --steps 20 --trace measured.json",
+                    "two processes on this machine"},
+                   {"mpirun -np 8 orrery train --plan plan.json --steps 100",
+                    "ranks from a launcher (also srun, torchrun)"}},
+      .options = {
+          {.name = "plan", .value_name = "FILE", .help = "plan (orrery.plan/1)", .required = true},
+          {.name = "ranks",
+           .value_name = "N",
+           .type = OptionType::kInt,
+           .min = 1,
+           .max = 1 << 16,
+           .help =
+               "processes to start here (default: the plan's world size; not under a launcher)"},
+          {.name = "steps",
+           .value_name = "K",
+           .type = OptionType::kInt,
+           .default_value = "10",
+           .min = 1,
+           .help = "optimizer steps"},
+          {.name = "warmup",
+           .value_name = "K",
+           .type = OptionType::kInt,
+           .default_value = "1",
+           .min = 0,
+           .help = "first steps left out of the step time"},
+          {.name = "seed",
+           .value_name = "N",
+           .type = OptionType::kInt,
+           .default_value = "1",
+           .min = 0,
+           .help = "seed of parameters and of the order of data"},
+          {.name = "learning-rate",
+           .value_name = "X",
+           .type = OptionType::kDouble,
+           .default_value = "0.0003",
+           .min = 0,
+           .max = 10,
+           .help = "AdamW learning rate"},
+          {.name = "data",
+           .value_name = "FILE",
+           .help = "nanoGPT token file (default: a small built-in text)"},
+          {.name = "backend",
+           .value_name = "B",
+           .default_value = "auto",
+           .choices = {"auto", "self", "mpi", "nccl", "stub"},
+           .help = "transport between ranks"},
+          {.name = "device",
+           .value_name = "D",
+           .default_value = "auto",
+           .choices = {"auto", "cpu", "cuda"},
+           .help = "where tensors live"},
+          {.name = "trace",
+           .value_name = "FILE",
+           .help = "write the measured timeline of the last step (orrery.trace/1)"},
+          {.name = "log", .value_name = "FILE", .help = "write the train log (orrery.train/1)"},
+          {.name = "quiet",
+           .type = OptionType::kFlag,
+           .help = "print nothing but errors",
+           .hidden = true},
+          json_option()}};
   return kSpec;
 }
 
@@ -38,7 +84,9 @@ namespace {
 
 base::Result<void> check_ranks(int ranks, const plan::Plan& plan) {
   if (ranks == plan.world_size()) return {};
-  base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "--ranks {}, but the plan is for {} ranks", ranks, plan.world_size());
+  base::Diagnostic d =
+      base::make_error(base::ErrorCode::kInconsistent, "--ranks {}, but the plan is for {} ranks",
+                       ranks, plan.world_size());
   d.hint = fmt::format("use --ranks {}, or plan again for {} devices", plan.world_size(), ranks);
   return base::fail(std::move(d));
 }
@@ -66,7 +114,8 @@ base::Result<int> run_train(const base::Options& options, const Invocation& invo
   TRY(const plan::Program program, plan::lower(plan, model));
   const bool alone = !launched_as_rank();
   if (alone) {
-    const int ranks = options.has("ranks") ? static_cast<int>(options.integer("ranks")) : plan.world_size();
+    const int ranks =
+        options.has("ranks") ? static_cast<int>(options.integer("ranks")) : plan.world_size();
     if (options.string("backend") != "stub") {
       TRY_VOID(check_ranks(ranks, plan));
       TRY_VOID(check_trainable(program));
@@ -82,8 +131,9 @@ base::Result<int> run_train(const base::Options& options, const Invocation& invo
     print_json(to_json(outcome.log));
     return 0;
   }
-  fmt::print("{}\nstep time {} (median of {}), last loss {:.6f}\n", describe(plan), base::to_string(base::Seconds(outcome.log.step_time_s)),
-             job.steps - job.warmup, outcome.log.steps.back().loss);
+  fmt::print("{}\nstep time {} (median of {}), last loss {:.6f}\n", describe(plan),
+             base::to_string(base::Seconds(outcome.log.step_time_s)), job.steps - job.warmup,
+             outcome.log.steps.back().loss);
   for (std::size_t s = 0; s < outcome.log.peak_memory_bytes.size(); ++s)
     fmt::print("stage {}: peak {} per rank\n", s, show_bytes(outcome.log.peak_memory_bytes[s]));
   return 0;

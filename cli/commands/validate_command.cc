@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 
 #include "cli/command.h"
+#include "cli/commands/validate_plans.h"
 #include "cli/executor_calls.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
-#include "cli/commands/validate_plans.h"
 #include "plan/lowering/lower.h"
 #include "sim/simulate.h"
 
@@ -29,22 +29,71 @@ base::OptionSpec precision_of_training() {
 const base::CommandSpec& validate_spec() {
   static const base::CommandSpec kSpec{
       .name = "validate",
-      .summary = "calibrate if needed, then predict and train a set of plans here and hold them side by side",
+      .summary =
+          "calibrate if needed, then predict and train a set of plans here and hold them side by "
+          "side",
       .examples = {{"orrery validate --model gpt2-tiny --ranks 2", "8 plans on two processes"},
-                   {"orrery validate --model llama-tiny --ranks 4 --plans 4 --json", "for a script"},
-                   {"orrery validate --model gpt2-xl --ranks 1 --device cuda --precision bf16 --cluster dgx-h200", "one GPU of a host that the catalog knows"}},
-      .options = {model_option(true),
-                  {.name = "ranks", .value_name = "N", .type = OptionType::kInt, .default_value = "2", .min = 1, .max = 1024, .help = "processes on this machine"},
-                  {.name = "device", .value_name = "D", .default_value = "cpu", .choices = {"cpu", "cuda"}, .help = "what trains"},
-                  cluster_of_machine(), precision_of_training(),
-                  {.name = "plans", .value_name = "K", .type = OptionType::kInt, .default_value = "8", .min = 1, .max = 64, .help = "how many plans of the fixed set"},
-                  {.name = "rounds", .value_name = "R", .type = OptionType::kInt, .default_value = "15", .min = 1, .max = 1000, .help = "rounds in which all plans take turns"},
-                  {.name = "steps", .value_name = "K", .type = OptionType::kInt, .default_value = "3", .min = 2, .max = 100000, .help = "steps a plan trains for in a round, the first to warm up"},
-                  {.name = "global-batch", .value_name = "B", .type = OptionType::kInt, .default_value = "16", .min = 1, .max = 1 << 20, .help = "sequences per step"},
-                  sequence_option(),
-                  {.name = "profile", .value_name = "FILE", .help = "profile of this machine (default: calibrated once, kept in the user's cache)"},
-                  {.name = "budget", .value_name = "TIME", .type = OptionType::kDuration, .default_value = "100s", .min = 1, .max = 3600, .help = "time for calibration, if it is needed"},
-                  json_option()}};
+                   {"orrery validate --model llama-tiny --ranks 4 --plans 4 --json",
+                    "for a script"},
+                   {"orrery validate --model gpt2-xl --ranks 1 --device cuda --precision bf16 "
+                    "--cluster dgx-h200",
+                    "one GPU of a host that the catalog knows"}},
+      .options = {
+          model_option(true),
+          {.name = "ranks",
+           .value_name = "N",
+           .type = OptionType::kInt,
+           .default_value = "2",
+           .min = 1,
+           .max = 1024,
+           .help = "processes on this machine"},
+          {.name = "device",
+           .value_name = "D",
+           .default_value = "cpu",
+           .choices = {"cpu", "cuda"},
+           .help = "what trains"},
+          cluster_of_machine(),
+          precision_of_training(),
+          {.name = "plans",
+           .value_name = "K",
+           .type = OptionType::kInt,
+           .default_value = "8",
+           .min = 1,
+           .max = 64,
+           .help = "how many plans of the fixed set"},
+          {.name = "rounds",
+           .value_name = "R",
+           .type = OptionType::kInt,
+           .default_value = "15",
+           .min = 1,
+           .max = 1000,
+           .help = "rounds in which all plans take turns"},
+          {.name = "steps",
+           .value_name = "K",
+           .type = OptionType::kInt,
+           .default_value = "3",
+           .min = 2,
+           .max = 100000,
+           .help = "steps a plan trains for in a round, the first to warm up"},
+          {.name = "global-batch",
+           .value_name = "B",
+           .type = OptionType::kInt,
+           .default_value = "16",
+           .min = 1,
+           .max = 1 << 20,
+           .help = "sequences per step"},
+          sequence_option(),
+          {.name = "profile",
+           .value_name = "FILE",
+           .help = "profile of this machine (default: calibrated once, kept in the user's cache)"},
+          {.name = "budget",
+           .value_name = "TIME",
+           .type = OptionType::kDuration,
+           .default_value = "100s",
+           .min = 1,
+           .max = 3600,
+           .help = "time for calibration, if it is needed"},
+          json_option()}};
   return kSpec;
 }
 
@@ -57,7 +106,10 @@ fs::path cached_profile(const base::Options& o, int ranks) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   const fs::path base = cache ? fs::path(cache) : fs::path(home ? home : ".") / ".cache";
-  return base / "orrery" / "profiles" / fmt::format("{}-{}-ranks-{}.json", o.string("device") == "cpu" ? "local" : o.string("device"), ranks, o.string("precision"));
+  return base / "orrery" / "profiles" /
+         fmt::format("{}-{}-ranks-{}.json",
+                     o.string("device") == "cpu" ? "local" : o.string("device"), ranks,
+                     o.string("precision"));
 }
 
 base::Result<std::string> profile_of_this_machine(const base::Options& o, int ranks) {
@@ -66,17 +118,29 @@ base::Result<std::string> profile_of_this_machine(const base::Options& o, int ra
   if (fs::exists(path)) return path.string();
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);
-  if (failed) return base::fail(base::ErrorCode::kIo, "cannot create {}: {}", path.parent_path().string(), failed.message());
+  if (failed)
+    return base::fail(base::ErrorCode::kIo, "cannot create {}: {}", path.parent_path().string(),
+                      failed.message());
   fmt::print(stderr, "calibrating this machine with {} ranks into {}\n", ranks, path.string());
-  const std::vector<std::string> arguments{"calibrate", "--out", path.string(), "--ranks", std::to_string(ranks), "--device", o.string("device"),
-                                           "--dtype", o.string("precision"), "--budget", fmt::format("{}s", o.duration("budget").raw())};
+  const std::vector<std::string> arguments{"calibrate",
+                                           "--out",
+                                           path.string(),
+                                           "--ranks",
+                                           std::to_string(ranks),
+                                           "--device",
+                                           o.string("device"),
+                                           "--dtype",
+                                           o.string("precision"),
+                                           "--budget",
+                                           fmt::format("{}s", o.duration("budget").raw())};
   int code = 0;
   if (ranks == 1 || launched_as_rank()) {
     code = run_program(arguments);
   } else {
     TRY(code, launch(ranks, arguments));
   }
-  if (code != 0) return base::fail(base::ErrorCode::kDevice, "calibration ended with exit code {}", code);
+  if (code != 0)
+    return base::fail(base::ErrorCode::kDevice, "calibration ended with exit code {}", code);
   return path.string();
 }
 
@@ -86,7 +150,8 @@ ValidationRow predicted(const NamedPlan& named, const sim::SimReport& report, co
   row.predicted_s = static_cast<double>(report.step_time_ps) * 1e-12;
   // What trains counts its tensors, not the framework's own bytes.
   const std::int64_t framework = scene.cost.profile() ? scene.cost.profile()->context_bytes : 0;
-  for (const sim::StageReport& s : report.stages) row.predicted_peak_bytes.push_back(s.peak_memory_bytes - framework);
+  for (const sim::StageReport& s : report.stages)
+    row.predicted_peak_bytes.push_back(s.peak_memory_bytes - framework);
   return row;
 }
 
@@ -96,15 +161,22 @@ struct Drift {
   [[nodiscard]] double ratio() const { return now.compute_seconds / then.compute_seconds; }
 };
 
-base::Json to_json(const std::vector<ValidationRow>& rows, const std::vector<NamedPlan>& plans, const std::optional<Drift>& drift) {
+base::Json to_json(const std::vector<ValidationRow>& rows, const std::vector<NamedPlan>& plans,
+                   const std::optional<Drift>& drift) {
   const ValidationSummary s = summarize(rows);
   base::Json list = base::Json::array(), within = base::Json::array();
   for (std::size_t i = 0; i < rows.size(); ++i)
     list.push_back({{"name", rows[i].name},
                     {"plan", plan::to_json(plans[i].plan)},
-                    {"predicted", {{"step_time_s", rows[i].predicted_s}, {"peak_memory_bytes", rows[i].predicted_peak_bytes}}},
+                    {"predicted",
+                     {{"step_time_s", rows[i].predicted_s},
+                      {"peak_memory_bytes", rows[i].predicted_peak_bytes}}},
                     {"measured",
-                     {{"step_time_s", rows[i].measured_s()}, {"spread", rows[i].spread()}, {"noise", rows[i].noise()}, {"rounds_s", rows[i].rounds_s}, {"peak_memory_bytes", rows[i].measured_peak_bytes}}}});
+                     {{"step_time_s", rows[i].measured_s()},
+                      {"spread", rows[i].spread()},
+                      {"noise", rows[i].noise()},
+                      {"rounds_s", rows[i].rounds_s},
+                      {"peak_memory_bytes", rows[i].measured_peak_bytes}}}});
   for (const std::size_t i : s.fastest_within_noise) within.push_back(rows[i].name);
   base::Json document{{"schema", "orrery.validation/1"},
                       {"plans", std::move(list)},
@@ -118,20 +190,30 @@ base::Json to_json(const std::vector<ValidationRow>& rows, const std::vector<Nam
                         {"rank_correlation", s.rank_correlation}}}};
   if (drift) {
     const StepErrors corrected = step_errors(rows, drift->ratio());
-    document["drift"] = {{"calibrated", model::to_json(drift->then)}, {"now", model::to_json(drift->now)}, {"ratio", drift->ratio()},
-                         {"mean_abs_step_error", corrected.mean}, {"max_abs_step_error", corrected.largest}};
+    document["drift"] = {{"calibrated", model::to_json(drift->then)},
+                         {"now", model::to_json(drift->now)},
+                         {"ratio", drift->ratio()},
+                         {"mean_abs_step_error", corrected.mean},
+                         {"max_abs_step_error", corrected.largest}};
   }
   return document;
 }
 
 void print_rows(const std::vector<ValidationRow>& rows, const std::optional<Drift>& drift) {
-  fmt::print("{:<22} {:>10} {:>10} {:>8} {:>8} {:>10} {:>9} {:>9} {:>7}\n", "plan", "predicted", "measured", "noise", "error", "with drift", "memory", "measured", "error");
-  const auto most = [](const std::vector<std::int64_t>& v) { return v.empty() ? 0 : *std::ranges::max_element(v); };
+  fmt::print("{:<22} {:>10} {:>10} {:>8} {:>8} {:>10} {:>9} {:>9} {:>7}\n", "plan", "predicted",
+             "measured", "noise", "error", "with drift", "memory", "measured", "error");
+  const auto most = [](const std::vector<std::int64_t>& v) {
+    return v.empty() ? 0 : *std::ranges::max_element(v);
+  };
   for (const ValidationRow& r : rows) {
     const auto [least, largest] = r.memory_errors();
-    fmt::print("{:<22} {:>10} {:>10} {:>7.1f}% {:>+7.1f}% {:>10} {:>9} {:>9} {:>+6.1f}%\n", r.name, base::to_string(base::Seconds(r.predicted_s)),
-               base::to_string(base::Seconds(r.measured_s())), 100 * r.noise(), 100 * r.step_error(), drift ? fmt::format("{:+.1f}%", 100 * r.step_error(drift->ratio())) : "-",
-               show_bytes(most(r.predicted_peak_bytes)), show_bytes(most(r.measured_peak_bytes)), 100 * (std::abs(least) > largest ? least : largest));
+    fmt::print("{:<22} {:>10} {:>10} {:>7.1f}% {:>+7.1f}% {:>10} {:>9} {:>9} {:>+6.1f}%\n", r.name,
+               base::to_string(base::Seconds(r.predicted_s)),
+               base::to_string(base::Seconds(r.measured_s())), 100 * r.noise(),
+               100 * r.step_error(),
+               drift ? fmt::format("{:+.1f}%", 100 * r.step_error(drift->ratio())) : "-",
+               show_bytes(most(r.predicted_peak_bytes)), show_bytes(most(r.measured_peak_bytes)),
+               100 * (std::abs(least) > largest ? least : largest));
   }
 }
 
@@ -139,36 +221,53 @@ void print_summary(const std::vector<ValidationRow>& rows, const std::optional<D
   const ValidationSummary s = summarize(rows);
   std::vector<std::string> within;
   for (const std::size_t i : s.fastest_within_noise) within.push_back(rows[i].name);
-  fmt::print("\nstep time   mean |error| {:.1f} %, largest {:.1f} %\n", 100 * s.step.mean, 100 * s.step.largest);
+  fmt::print("\nstep time   mean |error| {:.1f} %, largest {:.1f} %\n", 100 * s.step.mean,
+             100 * s.step.largest);
   if (drift) {
     const StepErrors corrected = step_errors(rows, drift->ratio());
-    fmt::print("with drift  mean |error| {:.1f} %, largest {:.1f} %: predictions times {:.3f}, what the control takes now over what it took at calibration\n", 100 * corrected.mean,
-               100 * corrected.largest, drift->ratio());
+    fmt::print(
+        "with drift  mean |error| {:.1f} %, largest {:.1f} %: predictions times {:.3f}, what the "
+        "control takes now over what it took at calibration\n",
+        100 * corrected.mean, 100 * corrected.largest, drift->ratio());
   }
-  fmt::print("choice      predicted best: {}; measured best: {}; regret {:.1f} %; fastest within noise: {}\n", rows[s.chosen].name, rows[s.fastest].name, 100 * s.regret,
-             fmt::join(within, " | "));
+  fmt::print(
+      "choice      predicted best: {}; measured best: {}; regret {:.1f} %; fastest within noise: "
+      "{}\n",
+      rows[s.chosen].name, rows[s.fastest].name, 100 * s.regret, fmt::join(within, " | "));
   fmt::print("order       rank correlation {:.2f}\n", s.rank_correlation);
   fmt::print("memory      largest error {:.1f} %, {}\n", 100 * s.max_memory_error,
-             s.max_memory_shortfall > 0 ? fmt::format("under the measured by up to {:.1f} %", 100 * s.max_memory_shortfall) : "never under the measured");
+             s.max_memory_shortfall > 0
+                 ? fmt::format("under the measured by up to {:.1f} %", 100 * s.max_memory_shortfall)
+                 : "never under the measured");
   if (!drift) {
-    fmt::print("control     the profile has none: drift of this machine cannot be told from errors; 'orrery calibrate' writes one\n");
+    fmt::print(
+        "control     the profile has none: drift of this machine cannot be told from errors; "
+        "'orrery calibrate' writes one\n");
     return;
   }
   const auto& [then, now] = *drift;
-  fmt::print("control     a fixed step: {} at calibration (spread {:.1f} %), {} now (spread {:.1f} %)", base::to_string(base::Seconds(then.compute_seconds)), 100 * then.spread,
-             base::to_string(base::Seconds(now.compute_seconds)), 100 * now.spread);
+  fmt::print(
+      "control     a fixed step: {} at calibration (spread {:.1f} %), {} now (spread {:.1f} %)",
+      base::to_string(base::Seconds(then.compute_seconds)), 100 * then.spread,
+      base::to_string(base::Seconds(now.compute_seconds)), 100 * now.spread);
   if (then.collective_seconds > 0 && now.collective_seconds > 0)
-    fmt::print("; a fixed all-reduce: {}, {}", base::to_string(base::Seconds(then.collective_seconds)), base::to_string(base::Seconds(now.collective_seconds)));
+    fmt::print("; a fixed all-reduce: {}, {}",
+               base::to_string(base::Seconds(then.collective_seconds)),
+               base::to_string(base::Seconds(now.collective_seconds)));
   fmt::print("\n");
 }
 
 void warn_of_drift(const Drift& drift, const std::string& profile) {
   const double change = drift.ratio() - 1;
   if (std::abs(change) <= kDriftOfNote) return;
-  fmt::print(stderr, "warning: this machine is {:.0f} % {} than when {} was calibrated; errors are of both, calibrate again\n", 100 * std::abs(change), change > 0 ? "slower" : "faster", profile);
+  fmt::print(stderr,
+             "warning: this machine is {:.0f} % {} than when {} was calibrated; errors are of "
+             "both, calibrate again\n",
+             100 * std::abs(change), change > 0 ? "slower" : "faster", profile);
 }
 
-base::Result<std::vector<plan::Program>> programs_of(const std::vector<NamedPlan>& plans, const model::ModelSpec& model) {
+base::Result<std::vector<plan::Program>> programs_of(const std::vector<NamedPlan>& plans,
+                                                     const model::ModelSpec& model) {
   std::vector<plan::Program> programs;
   for (const NamedPlan& p : plans) {
     TRY(plan::Program program, plan::lower(p.plan, model));
@@ -183,22 +282,35 @@ base::Result<std::vector<plan::Program>> programs_of(const std::vector<NamedPlan
 base::Result<int> run_validate(const base::Options& options, const Invocation& invocation) {
   const int ranks = static_cast<int>(options.integer("ranks"));
   TRY(const model::ModelSpec model, model::find_model(options.string("model")));
-  const std::int64_t sequence = options.has("sequence-length") ? options.integer("sequence-length") : model.max_positions;
+  const std::int64_t sequence =
+      options.has("sequence-length") ? options.integer("sequence-length") : model.max_positions;
   TRY(const model::Precision precision, precision_of(options));
-  TRY(const std::vector<NamedPlan> plans, validation_plans(model, options.string("cluster"), ranks, options.integer("global-batch"), sequence, precision,
-                                                           static_cast<std::size_t>(options.integer("plans"))));
+  TRY(const std::vector<NamedPlan> plans,
+      validation_plans(model, options.string("cluster"), ranks, options.integer("global-batch"),
+                       sequence, precision, static_cast<std::size_t>(options.integer("plans"))));
   TRY_VOID(check_objective(model));
   TRY(const std::string profile, profile_of_this_machine(options, ranks));
   TRY(const std::vector<plan::Program> programs, programs_of(plans, model));
   if (ranks > 1 && !launched_as_rank()) {
-    TRY_VOID(make_scene(options.string("model"), options.string("cluster"), 1, profile, precision, sequence, ranks));  // what is wrong with it is said before ranks start
+    // what is wrong with it is said before ranks start
+    TRY_VOID(make_scene(options.string("model"), options.string("cluster"), 1, profile, precision,
+                        sequence, ranks));
     return launch(ranks, invocation.arguments);
   }
   const int rounds = static_cast<int>(options.integer("rounds"));
-  TRY(const RoundsOutcome measured, train_in_rounds_here(programs, {.rounds = rounds, .steps = static_cast<int>(options.integer("steps")), .warmup = 1, .device = options.string("device"),
-                                                                    .precision = precision, .on_round = [&](int r) { fmt::print(stderr, "training: round {} of {}\n", r + 1, rounds); }}));
+  TRY(const RoundsOutcome measured,
+      train_in_rounds_here(programs, {.rounds = rounds,
+                                      .steps = static_cast<int>(options.integer("steps")),
+                                      .warmup = 1,
+                                      .device = options.string("device"),
+                                      .precision = precision,
+                                      .on_round = [&](int r) {
+                                        fmt::print(stderr, "training: round {} of {}\n", r + 1,
+                                                   rounds);
+                                      }}));
   if (!measured.writes) return 0;
-  TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), 1, profile, precision, sequence, ranks));
+  TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), 1, profile,
+                                    precision, sequence, ranks));
   std::vector<ValidationRow> rows;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     TRY(const sim::SimReport report, sim::simulate(programs[i], scene.cost, {}));
@@ -207,7 +319,8 @@ base::Result<int> run_validate(const base::Options& options, const Invocation& i
     rows.back().measured_peak_bytes = measured.report.programs[i].peak_memory_bytes;
   }
   std::optional<Drift> drift;
-  if (const auto& p = scene.cost.profile(); p && p->control) drift = {*p->control, measured.report.control};
+  if (const auto& p = scene.cost.profile(); p && p->control)
+    drift = {*p->control, measured.report.control};
   if (drift) warn_of_drift(*drift, profile);
   if (options.flag("json")) {
     print_json(to_json(rows, plans, drift));

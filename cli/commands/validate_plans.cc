@@ -52,8 +52,9 @@ std::vector<Recipe> recipes_of(int n) {
 
 }  // namespace
 
-base::Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& model, const std::string& cluster, int ranks, std::int64_t global_batch,
-                                                      std::int64_t sequence, model::Precision precision, std::size_t count) {
+base::Result<std::vector<NamedPlan>> validation_plans(
+    const model::ModelSpec& model, const std::string& cluster, int ranks, std::int64_t global_batch,
+    std::int64_t sequence, model::Precision precision, std::size_t count) {
   std::vector<NamedPlan> plans;
   base::Diagnostics last;
   for (const Recipe& r : recipes_of(ranks)) {
@@ -70,9 +71,13 @@ base::Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& mo
     o.micro_batch = global_batch / (o.dp * r.micro_batches);
     o.sequence = sequence;
     o.precision = precision;
-    auto p = o.micro_batch > 0 ? plan::uniform_plan(model, cluster, 1, o) : base::Result<plan::Plan>(base::fail(base::ErrorCode::kInconsistent, "global batch too small"));
-    if (p) plans.push_back({r.name, std::move(*p)});
-    else last = std::move(p).error();
+    auto p = o.micro_batch > 0 ? plan::uniform_plan(model, cluster, 1, o)
+                               : base::Result<plan::Plan>(base::fail(base::ErrorCode::kInconsistent,
+                                                                     "global batch too small"));
+    if (p)
+      plans.push_back({r.name, std::move(*p)});
+    else
+      last = std::move(p).error();
   }
   if (plans.empty()) return base::fail(std::move(last));
   return plans;
@@ -83,7 +88,9 @@ double ValidationRow::measured_s() const { return median(rounds_s); }
 double ValidationRow::spread() const {
   std::vector<double> sorted = rounds_s;
   std::ranges::sort(sorted);
-  const auto at = [&](double q) { return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)]; };
+  const auto at = [&](double q) {
+    return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
+  };
   return (at(0.9) - at(0.1)) / (2 * measured_s());
 }
 
@@ -91,8 +98,11 @@ double ValidationRow::noise() const { return costmodel::median_error(spread(), r
 
 std::pair<double, double> ValidationRow::memory_errors() const {
   std::vector<double> errors;
-  for (std::size_t s = 0; s < std::min(predicted_peak_bytes.size(), measured_peak_bytes.size()); ++s)
-    errors.push_back(static_cast<double>(predicted_peak_bytes[s]) / static_cast<double>(measured_peak_bytes[s]) - 1.0);
+  for (std::size_t s = 0; s < std::min(predicted_peak_bytes.size(), measured_peak_bytes.size());
+       ++s)
+    errors.push_back(static_cast<double>(predicted_peak_bytes[s]) /
+                         static_cast<double>(measured_peak_bytes[s]) -
+                     1.0);
   if (errors.empty()) return {0, 0};
   const auto [least, most] = std::ranges::minmax(errors);
   return {least, most};
@@ -113,7 +123,8 @@ std::vector<double> ranks_of(const std::vector<double>& values) {
 
 double correlation(const std::vector<double>& a, const std::vector<double>& b) {
   const double n = static_cast<double>(a.size());
-  const double ma = std::accumulate(a.begin(), a.end(), 0.0) / n, mb = std::accumulate(b.begin(), b.end(), 0.0) / n;
+  const double ma = std::accumulate(a.begin(), a.end(), 0.0) / n,
+               mb = std::accumulate(b.begin(), b.end(), 0.0) / n;
   double ab = 0, aa = 0, bb = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     ab += (a[i] - ma) * (b[i] - mb);
@@ -149,7 +160,8 @@ ValidationSummary summarize(const std::vector<ValidationRow>& rows) {
   s.chosen = static_cast<std::size_t>(std::ranges::min_element(predicted) - predicted.begin());
   s.fastest = static_cast<std::size_t>(std::ranges::min_element(measured) - measured.begin());
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const double noise = std::hypot(measured[i] * rows[i].noise(), measured[s.fastest] * rows[s.fastest].noise());
+    const double noise =
+        std::hypot(measured[i] * rows[i].noise(), measured[s.fastest] * rows[s.fastest].noise());
     if (measured[i] <= measured[s.fastest] + noise) s.fastest_within_noise.push_back(i);
   }
   s.regret = measured[s.chosen] / measured[s.fastest] - 1.0;

@@ -13,8 +13,9 @@
 namespace orrery::cli {
 namespace {
 
-/// A block takes some 40 bytes of the page. Beyond this many, communication of several micro-batches shares blocks where the gaps are below a pixel of the
-/// whole step; were they still too many, communication stays out of the page.
+/// A block takes some 40 bytes of the page. Beyond this many, communication of several
+/// micro-batches shares blocks where the gaps are below a pixel of the whole step; were they still
+/// too many, communication stays out of the page.
 constexpr std::size_t kMaxBlocks = 120'000;
 constexpr std::size_t kMaxLinkRows = 80;
 constexpr std::uint32_t kMaxHostColumns = 64;
@@ -23,11 +24,13 @@ double ns(std::int64_t ps) { return static_cast<double>(ps) / 1e3; }
 std::int64_t whole_ns(std::int64_t ps) { return (ps + 500) / 1000; }
 
 /// Communication streams with neighbours of one kind joined; micro-batch -1: several.
-std::vector<sim::Picture::Block> coarse(const std::vector<sim::Picture::Block>& blocks, std::int64_t gap_ps) {
+std::vector<sim::Picture::Block> coarse(const std::vector<sim::Picture::Block>& blocks,
+                                        std::int64_t gap_ps) {
   std::vector<sim::Picture::Block> joined;
   for (const sim::Picture::Block& b : blocks) {
     sim::Picture::Block* before = joined.empty() ? nullptr : &joined.back();
-    if (b.stream == plan::Stream::kCompute || !before || before->stream != b.stream || before->part != b.part || b.start_ps - before->end_ps > gap_ps) {
+    if (b.stream == plan::Stream::kCompute || !before || before->stream != b.stream ||
+        before->part != b.part || b.start_ps - before->end_ps > gap_ps) {
       joined.push_back(b);
       continue;
     }
@@ -53,14 +56,17 @@ base::Json lanes_json(const std::vector<sim::Picture::Block>& blocks, bool commu
       before = 0;
     }
     const std::int64_t start = whole_ns(b.start_ps);
-    lanes.back()["blocks"].push_back({static_cast<int>(b.part), b.micro_batch, b.first_layer, b.last_layer, b.operations, start - before, whole_ns(b.end_ps) - start,
-                                      whole_ns(b.busy_ps), whole_ns(b.recompute_ps)});
+    lanes.back()["blocks"].push_back({static_cast<int>(b.part), b.micro_batch, b.first_layer,
+                                      b.last_layer, b.operations, start - before,
+                                      whole_ns(b.end_ps) - start, whole_ns(b.busy_ps),
+                                      whole_ns(b.recompute_ps)});
     before = start;
   }
   return lanes;
 }
 
-base::Json stage_json(const sim::StageReport& report, const std::vector<sim::Picture::Memory>& samples, const base::Json& lanes) {
+base::Json stage_json(const sim::StageReport& report,
+                      const std::vector<sim::Picture::Memory>& samples, const base::Json& lanes) {
   base::Json parts = base::Json::array(), memory = base::Json::array();
   for (const std::int64_t ps : report.parts) parts.push_back(ns(ps));
   for (const sim::Picture::Memory& m : samples) {
@@ -68,15 +74,21 @@ base::Json stage_json(const sim::StageReport& report, const std::vector<sim::Pic
     for (const std::int64_t bytes : m.bytes) point.push_back(bytes);
     memory.push_back(std::move(point));
   }
-  return {{"parts", parts}, {"peak", report.peak_memory_bytes}, {"at_peak", report.memory_at_peak}, {"memory", memory}, {"lanes", lanes}};
+  return {{"parts", parts},
+          {"peak", report.peak_memory_bytes},
+          {"at_peak", report.memory_at_peak},
+          {"memory", memory},
+          {"lanes", lanes}};
 }
 
 std::string without_indices(std::string name) {
-  for (std::size_t at = name.find('['); at != std::string::npos; at = name.find('[', at)) name.erase(at, name.find(']', at) + 1 - at);
+  for (std::size_t at = name.find('['); at != std::string::npos; at = name.find('[', at))
+    name.erase(at, name.find(']', at) + 1 - at);
   return name;
 }
 
-/// "gpu[3] → nvswitch", the same in every host; links between fabric vertices by what they are: "leaf → spine".
+/// "gpu[3] → nvswitch", the same in every host; links between fabric vertices by what they are:
+/// "leaf → spine".
 struct LinkRow {
   std::string name;
   bool fabric = false;
@@ -90,7 +102,8 @@ LinkRow row_of(const topologies::Topology& t, const topologies::Link& link) {
 
 /// Utilisation by link of a host and host; neighbouring hosts share a column where there are many.
 base::Json links_json(const topologies::Topology& t, const sim::SimReport& report) {
-  const std::uint32_t per_column = (t.hosts() + kMaxHostColumns - 1) / kMaxHostColumns, columns = (t.hosts() + per_column - 1) / per_column;
+  const std::uint32_t per_column = (t.hosts() + kMaxHostColumns - 1) / kMaxHostColumns,
+                      columns = (t.hosts() + per_column - 1) / per_column;
   struct Row {
     std::string name;
     std::vector<double> cells;
@@ -106,7 +119,8 @@ base::Json links_json(const topologies::Topology& t, const sim::SimReport& repor
     const auto [at, fresh] = known.try_emplace(named.name, rows.size());
     if (fresh) rows.push_back({named.name, std::vector<double>(columns, 0.0), 0, 1, 0});
     Row& row = rows[at->second];
-    const std::uint32_t own = t.vertex(link.from).host, host = own != topologies::kNoHost ? own : t.vertex(link.to).host;
+    const std::uint32_t own = t.vertex(link.from).host,
+                        host = own != topologies::kNoHost ? own : t.vertex(link.to).host;
     double& cell = row.cells[named.fabric ? row.seen++ % columns : host / per_column];
     cell = std::max(cell, use.share);
     row.highest = std::max(row.highest, use.share);
@@ -116,9 +130,12 @@ base::Json links_json(const topologies::Topology& t, const sim::SimReport& repor
   std::map<std::pair<std::string, std::vector<double>>, std::size_t> shapes;
   std::vector<Row> distinct;
   for (Row& row : rows) {
-    const auto [at, fresh] = shapes.try_emplace({without_indices(row.name), row.cells}, distinct.size());
-    if (fresh) distinct.push_back(std::move(row));
-    else ++distinct[at->second].alike;
+    const auto [at, fresh] =
+        shapes.try_emplace({without_indices(row.name), row.cells}, distinct.size());
+    if (fresh)
+      distinct.push_back(std::move(row));
+    else
+      ++distinct[at->second].alike;
   }
   rows = std::move(distinct);
   std::size_t left_out = 0;
@@ -126,11 +143,16 @@ base::Json links_json(const topologies::Topology& t, const sim::SimReport& repor
     std::vector<double> order;
     for (const Row& row : rows) order.push_back(row.highest);
     std::nth_element(order.begin(), order.begin() + kMaxLinkRows, order.end(), std::greater<>());
-    left_out = std::erase_if(rows, [limit = order[kMaxLinkRows]](const Row& row) { return row.highest <= limit; });
+    left_out = std::erase_if(
+        rows, [limit = order[kMaxLinkRows]](const Row& row) { return row.highest <= limit; });
   }
   base::Json list = base::Json::array();
-  for (const Row& row : rows) list.push_back({{"name", row.name}, {"alike", row.alike}, {"cells", row.cells}});
-  return {{"hosts_per_column", per_column}, {"highest", highest}, {"left_out", left_out}, {"rows", list}};
+  for (const Row& row : rows)
+    list.push_back({{"name", row.name}, {"alike", row.alike}, {"cells", row.cells}});
+  return {{"hosts_per_column", per_column},
+          {"highest", highest},
+          {"left_out", left_out},
+          {"rows", list}};
 }
 
 base::Result<std::string> part_of_page(std::string_view name) {
@@ -139,28 +161,53 @@ base::Result<std::string> part_of_page(std::string_view name) {
 }
 
 /// The first `mark` gives way to `text`.
-void fill(std::string& page, std::string_view mark, const std::string& text) { page.replace(page.find(mark), mark.size(), text); }
+void fill(std::string& page, std::string_view mark, const std::string& text) {
+  page.replace(page.find(mark), mark.size(), text);
+}
 
 }  // namespace
 
-base::Json html_data(const plan::Plan& plan, const costmodel::CostModel& cost, const sim::SimReport& report, std::int64_t memory_limit_bytes,
+base::Json html_data(const plan::Plan& plan, const costmodel::CostModel& cost,
+                     const sim::SimReport& report, std::int64_t memory_limit_bytes,
                      const std::string& scenario) {
-  base::Json parts = base::Json::array(), categories = base::Json::array(), stages = base::Json::array();
-  for (int p = 0; p < sim::kTimeParts; ++p) parts.push_back(sim::to_string(static_cast<sim::TimePart>(p)));
-  for (int c = 0; c < plan::kBufferCategories; ++c) categories.push_back(plan::to_string(static_cast<plan::BufferCategory>(c)));
+  base::Json parts = base::Json::array(), categories = base::Json::array(),
+             stages = base::Json::array();
+  for (int p = 0; p < sim::kTimeParts; ++p)
+    parts.push_back(sim::to_string(static_cast<sim::TimePart>(p)));
+  for (int c = 0; c < plan::kBufferCategories; ++c)
+    categories.push_back(plan::to_string(static_cast<plan::BufferCategory>(c)));
   std::vector<std::vector<sim::Picture::Block>> blocks;
   for (const sim::Picture::Stage& s : report.picture.stages) blocks.push_back(s.blocks);
-  const auto count = [&] { return std::accumulate(blocks.begin(), blocks.end(), std::size_t{0}, [](std::size_t n, const auto& b) { return n + b.size(); }); };
+  const auto count = [&] {
+    return std::accumulate(blocks.begin(), blocks.end(), std::size_t{0},
+                           [](std::size_t n, const auto& b) { return n + b.size(); });
+  };
   if (count() > kMaxBlocks)
     for (auto& b : blocks) b = coarse(b, report.step_time_ps / 1000);
   const bool communication = count() <= kMaxBlocks;
   for (std::size_t i = 0; i < report.stages.size(); ++i)
-    stages.push_back(stage_json(report.stages[i], report.picture.stages[i].memory, lanes_json(blocks[i], communication)));
-  return {{"schema", "orrery.picture/1"}, {"model", plan.model}, {"cluster", fmt::format("{} × {}", plan.world_size(), cost.topology().device_model(0).name)},
-          {"plan", describe(plan, cost.topology().device_count())}, {"origin", describe_origin(cost)}, {"fingerprint", report.fingerprint},
-          {"step_ns", ns(report.step_time_ps)}, {"mfu", report.mfu}, {"tokens_per_s", report.tokens_per_s}, {"bubble", report.bubble_fraction},
-          {"exposed", report.exposed_communication_fraction}, {"limit", memory_limit_bytes}, {"framework", cost.context_bytes()}, {"parts", parts},
-          {"categories", categories}, {"stages", stages}, {"streams_left_out", !communication}, {"links", links_json(cost.topology(), report)}, {"scenario", scenario}};
+    stages.push_back(stage_json(report.stages[i], report.picture.stages[i].memory,
+                                lanes_json(blocks[i], communication)));
+  return {
+      {"schema", "orrery.picture/1"},
+      {"model", plan.model},
+      {"cluster", fmt::format("{} × {}", plan.world_size(), cost.topology().device_model(0).name)},
+      {"plan", describe(plan, cost.topology().device_count())},
+      {"origin", describe_origin(cost)},
+      {"fingerprint", report.fingerprint},
+      {"step_ns", ns(report.step_time_ps)},
+      {"mfu", report.mfu},
+      {"tokens_per_s", report.tokens_per_s},
+      {"bubble", report.bubble_fraction},
+      {"exposed", report.exposed_communication_fraction},
+      {"limit", memory_limit_bytes},
+      {"framework", cost.context_bytes()},
+      {"parts", parts},
+      {"categories", categories},
+      {"stages", stages},
+      {"streams_left_out", !communication},
+      {"links", links_json(cost.topology(), report)},
+      {"scenario", scenario}};
 }
 
 base::Result<std::string> html_page(const base::Json& data) {
@@ -168,7 +215,9 @@ base::Result<std::string> html_page(const base::Json& data) {
   TRY(const std::string style, part_of_page("report.css"));
   TRY(const std::string script, part_of_page("report.js"));
   std::string text = base::to_line(data);
-  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at)) text.replace(at, 1, "\\u003c");  // so that no text ends the element
+  // so that no text ends the element
+  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at))
+    text.replace(at, 1, "\\u003c");
   fill(page, "@STYLE@", style);
   fill(page, "@DATA@", text);
   fill(page, "@SCRIPT@", script);

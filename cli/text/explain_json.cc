@@ -14,13 +14,15 @@ using sim::TimePart;
 
 base::Json parts_json(const Parts& parts) {
   base::Json j = base::Json::object();
-  for (std::size_t i = 0; i < parts.size(); ++i) j[std::string(sim::to_string(static_cast<TimePart>(i)))] = parts[i];
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    j[std::string(sim::to_string(static_cast<TimePart>(i)))] = parts[i];
   return j;
 }
 
 base::Json account_json(const search::Account& a) {
-  return {{"plan", plan::to_json(a.plan)}, {"step_time_ps", a.step_ps()}, {"critical_stage", a.critical_stage()}, {"parts_ps", parts_json(a.parts())},
-          {"peak_memory_bytes", a.peak_bytes()}, {"fullest_stage", a.fullest_stage()}};
+  return {{"plan", plan::to_json(a.plan)},        {"step_time_ps", a.step_ps()},
+          {"critical_stage", a.critical_stage()}, {"parts_ps", parts_json(a.parts())},
+          {"peak_memory_bytes", a.peak_bytes()},  {"fullest_stage", a.fullest_stage()}};
 }
 
 base::Json comparison_json(const Comparison& c) {
@@ -32,7 +34,9 @@ base::Json comparison_json(const Comparison& c) {
 
 base::Json relaxations_json(const std::vector<search::Relaxation>& list) {
   base::Json j = base::Json::array();
-  for (const search::Relaxation& r : list) j.push_back({{"change", r.change}, {"memory_bytes", r.memory_bytes}, {"step_time_ps", r.step_time_ps}});
+  for (const search::Relaxation& r : list)
+    j.push_back(
+        {{"change", r.change}, {"memory_bytes", r.memory_bytes}, {"step_time_ps", r.step_time_ps}});
   return j;
 }
 
@@ -49,12 +53,25 @@ base::Json limits_json(const Explanation& e) {
   const search::Limits& l = e.limits;
   const search::Balance balance = search::balance_of(e.plan.report);
   base::Json links = base::Json::array();
-  for (const search::LinkEffect& x : l.links) links.push_back({{"kind", x.kind}, {"saved_ps", x.saved_ps}});
-  const base::Json memory{{"fits", l.fits()}, {"stage", l.fullest_stage}, {"peak_bytes", l.peak_bytes}, {"limit_bytes", l.limit_bytes},
-                          {"category", std::string(plan::to_string(l.fullest_category))}, {"category_bytes", l.category_bytes}};
-  const base::Json time{{"bound_by", bound_word(e.bound)}, {"compute_ps", l.compute_ps}, {"communication_ps", l.communication_ps}, {"bubble_ps", l.bubble_ps},
-                        {"mean_work_ps", l.mean_work_ps}, {"dearest_communication", std::string(sim::to_string(l.dearest_communication))}, {"ten_percent_more", links}};
-  return {{"memory", memory}, {"time", time}, {"balance", {{"memory", balance.memory}, {"time", balance.time}}}};
+  for (const search::LinkEffect& x : l.links)
+    links.push_back({{"kind", x.kind}, {"saved_ps", x.saved_ps}});
+  const base::Json memory{{"fits", l.fits()},
+                          {"stage", l.fullest_stage},
+                          {"peak_bytes", l.peak_bytes},
+                          {"limit_bytes", l.limit_bytes},
+                          {"category", std::string(plan::to_string(l.fullest_category))},
+                          {"category_bytes", l.category_bytes}};
+  const base::Json time{
+      {"bound_by", bound_word(e.bound)},
+      {"compute_ps", l.compute_ps},
+      {"communication_ps", l.communication_ps},
+      {"bubble_ps", l.bubble_ps},
+      {"mean_work_ps", l.mean_work_ps},
+      {"dearest_communication", std::string(sim::to_string(l.dearest_communication))},
+      {"ten_percent_more", links}};
+  return {{"memory", memory},
+          {"time", time},
+          {"balance", {{"memory", balance.memory}, {"time", balance.time}}}};
 }
 
 base::Json versus_json(const search::Versus& v) {
@@ -64,14 +81,17 @@ base::Json versus_json(const search::Versus& v) {
   j["shortfall_bytes"] = v.shortfall_bytes;
   j["relaxations"] = relaxations_json(v.relaxations);
   j["reasons"] = base::Json::array();
-  for (const search::Pruned& p : v.reasons) j["reasons"].push_back({{"candidate", p.candidate}, {"reason", p.reason}});
+  for (const search::Pruned& p : v.reasons)
+    j["reasons"].push_back({{"candidate", p.candidate}, {"reason", p.reason}});
   return j;
 }
 
 base::Json what_ifs_json(const Explanation& e) {
   base::Json rows = base::Json::array();
   for (const search::WhatIf& w : e.what_ifs) {
-    base::Json row{{"what", w.what}, {"change", static_cast<double>(w.change_ppm) / 1e6}, {"best_changes", w.best_changes}};
+    base::Json row{{"what", w.what},
+                   {"change", static_cast<double>(w.change_ppm) / 1e6},
+                   {"best_changes", w.best_changes}};
     if (w.step_ps) row["step_time_ps"] = *w.step_ps;
     if (w.best) row["best"] = account_json(*w.best);
     rows.push_back(std::move(row));
@@ -82,13 +102,16 @@ base::Json what_ifs_json(const Explanation& e) {
 double share(std::int64_t ppm) { return static_cast<double>(ppm) / 1e6; }
 
 base::Json improvement_json(const search::Improvement& x) {
-  base::Json row{{"what", x.what}, {"best", one_line(x.best)}, {"best_gain", share(x.best_gain_ppm)}};
+  base::Json row{
+      {"what", x.what}, {"best", one_line(x.best)}, {"best_gain", share(x.best_gain_ppm)}};
   if (x.kept_gain_ppm) row["kept_gain"] = share(*x.kept_gain_ppm);
   return row;
 }
 
 base::Json mark_json(const search::MemoryMark& m) {
-  return {{"memory_bytes", m.bytes}, {"best", one_line(m.best.plan)}, {"step_time_ps", m.best.step_ps()}};
+  return {{"memory_bytes", m.bytes},
+          {"best", one_line(m.best.plan)},
+          {"step_time_ps", m.best.step_ps()}};
 }
 
 }  // namespace
@@ -103,8 +126,12 @@ base::Json explanation_json(const Explanation& e, const costmodel::CostModel& co
   for (const Comparison& c : e.others) j["others"].push_back(comparison_json(c));
   j["decisions"] = base::Json::array();
   for (const search::Decision& d : e.decisions) {
-    base::Json row{{"made", d.made}, {"otherwise", d.otherwise}, {"shortfall_bytes", d.shortfall_bytes}};
-    if (d.best) row.update({{"best", one_line(d.best->account.plan)}, {"step_time_ps", d.best->account.step_ps()}, {"difference_ps", parts_json(d.best->difference)}});
+    base::Json row{
+        {"made", d.made}, {"otherwise", d.otherwise}, {"shortfall_bytes", d.shortfall_bytes}};
+    if (d.best)
+      row.update({{"best", one_line(d.best->account.plan)},
+                  {"step_time_ps", d.best->account.step_ps()},
+                  {"difference_ps", parts_json(d.best->difference)}});
     j["decisions"].push_back(std::move(row));
   }
   j["uniform"] = e.uniform ? comparison_json(*e.uniform) : base::Json::object();
@@ -114,13 +141,24 @@ base::Json explanation_json(const Explanation& e, const costmodel::CostModel& co
   for (const search::Elasticity& x : e.elasticities) elasticities[x.what] = x.value;
   j["simulated_plans"] = e.simulated;
   j["improvements"] = base::Json::array();
-  for (const search::Improvement& x : e.improvements) j["improvements"].push_back(improvement_json(x));
+  for (const search::Improvement& x : e.improvements)
+    j["improvements"].push_back(improvement_json(x));
   j["memory_marks"] = base::Json::object();
-  if (e.memory_marks.no_recomputation) j["memory_marks"]["no_recomputation"] = mark_json(*e.memory_marks.no_recomputation);
+  if (e.memory_marks.no_recomputation)
+    j["memory_marks"]["no_recomputation"] = mark_json(*e.memory_marks.no_recomputation);
   if (e.memory_marks.enough) j["memory_marks"]["enough"] = mark_json(*e.memory_marks.enough);
-  if (e.release) j["release"] = {{"what", e.release->what}, {"gain", share(e.release->gain_ppm)}, {"then", bound_word(e.release->then)}};
+  if (e.release)
+    j["release"] = {{"what", e.release->what},
+                    {"gain", share(e.release->gain_ppm)},
+                    {"then", bound_word(e.release->then)}};
   j["sensitivity"] = {{"changes", what_ifs_json(e)}, {"elasticities", elasticities}};
-  j["stability"] = {{"verdict", std::string(search::to_string(e.stability))}, {"gap_ps", e.gap_ps}, {"least_sure", e.least_sure ? base::Json{{"plan", one_line(e.least_sure->plan)}, {"gap_ps", e.least_sure->gap_ps}, {"share_faster", e.least_sure->share_faster}} : base::Json()}};
+  j["stability"] = {
+      {"verdict", std::string(search::to_string(e.stability))},
+      {"gap_ps", e.gap_ps},
+      {"least_sure", e.least_sure ? base::Json{{"plan", one_line(e.least_sure->plan)},
+                                               {"gap_ps", e.least_sure->gap_ps},
+                                               {"share_faster", e.least_sure->share_faster}}
+                                  : base::Json()}};
   j["relaxations"] = relaxations_json(e.relaxations);
   j["problem_relaxations"] = relaxations_json(e.problem_relaxations);
   return j;

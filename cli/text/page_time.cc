@@ -14,7 +14,8 @@ PageTime::PageTime(std::int64_t step_ps) {
     std::int64_t ps;
   };
   std::int64_t unit_ps = 1;
-  for (const Unit u : {Unit{"ns", 1'000}, Unit{"us", 1'000'000}, Unit{"ms", 1'000'000'000}, Unit{"s", 1'000'000'000'000}}) {
+  for (const Unit u : {Unit{"ns", 1'000}, Unit{"us", 1'000'000}, Unit{"ms", 1'000'000'000},
+                       Unit{"s", 1'000'000'000'000}}) {
     if (step_ps >= u.ps) unit_ = u.name, unit_ps = u.ps;
   }
   if (tick_ps_ > unit_ps) tick_ps_ = unit_ps;  // a step of more than a day keeps whole seconds
@@ -22,7 +23,9 @@ PageTime::PageTime(std::int64_t step_ps) {
   for (std::int64_t t = per_unit_; t > 1; t /= 10) ++decimals_;
 }
 
-std::int64_t PageTime::ticks(std::int64_t ps) const { return (ps + (ps < 0 ? -tick_ps_ : tick_ps_) / 2) / tick_ps_; }
+std::int64_t PageTime::ticks(std::int64_t ps) const {
+  return (ps + (ps < 0 ? -tick_ps_ : tick_ps_) / 2) / tick_ps_;
+}
 
 std::vector<std::int64_t> PageTime::ticks(std::span<const std::int64_t> parts_ps) const {
   std::vector<std::int64_t> all;
@@ -42,6 +45,8 @@ std::string PageTime::show(std::int64_t ticks) const {
   return fmt::format("{}{}.{:0{}} {}", sign, size / per_unit_, size % per_unit_, decimals_, unit_);
 }
 
-std::string PageTime::show_signed(std::int64_t ticks) const { return (ticks >= 0 ? "+" : "") + show(ticks); }
+std::string PageTime::show_signed(std::int64_t ticks) const {
+  return (ticks >= 0 ? "+" : "") + show(ticks);
+}
 
 }  // namespace orrery::cli

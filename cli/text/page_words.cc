@@ -17,7 +17,10 @@ int largest(const plan::Plan& plan, int plan::LayerStrategy::*degree) {
   return most;
 }
 
-std::string over(int degree, int before) { return degree == before ? fmt::format("over {}", degree) : fmt::format("over {} instead of {}", degree, before); }
+std::string over(int degree, int before) {
+  return degree == before ? fmt::format("over {}", degree)
+                          : fmt::format("over {} instead of {}", degree, before);
+}
 
 }  // namespace
 
@@ -37,27 +40,42 @@ const char* part_words(TimePart part) {
   return "";
 }
 
-std::string part_clause(TimePart part, const plan::Plan& plan, const plan::Plan& before, const std::string& time, bool more) {
+std::string part_clause(TimePart part, const plan::Plan& plan, const plan::Plan& before,
+                        const std::string& time, bool more) {
   const char* word = more ? "more" : "less";
-  const auto exposes = [&](const std::string& who, const char* what) { return fmt::format("{} exposes {} {} of {}", who, time, word, what); };
+  const auto exposes = [&](const std::string& who, const char* what) {
+    return fmt::format("{} exposes {} {} of {}", who, time, word, what);
+  };
   const auto parallelism = [&](const char* kind, int plan::LayerStrategy::*degree) {
-    return fmt::format("{} parallelism {}", kind, over(largest(plan, degree), largest(before, degree)));
+    return fmt::format("{} parallelism {}", kind,
+                       over(largest(plan, degree), largest(before, degree)));
   };
   const int stages = plan.pipeline_degree(), stages_before = before.pipeline_degree();
-  const std::string pipeline = stages == stages_before ? fmt::format("a pipeline of {}", stages) : fmt::format("a pipeline of {} instead of {}", stages, stages_before);
+  const std::string pipeline =
+      stages == stages_before
+          ? fmt::format("a pipeline of {}", stages)
+          : fmt::format("a pipeline of {} instead of {}", stages, stages_before);
   switch (part) {
     case TimePart::kForward:
     case TimePart::kBackward:
     case TimePart::kRecompute:
     case TimePart::kOptimizer: return fmt::format("{} takes {} {}", part_words(part), time, word);
     case TimePart::kTensor: {
-      const bool of_layers = largest(plan, &plan::LayerStrategy::tp) > 1 || largest(before, &plan::LayerStrategy::tp) > 1;
-      if (of_layers) return exposes(parallelism("tensor", &plan::LayerStrategy::tp), "communication");
-      return exposes(fmt::format("tensor parallelism of embedding and head {}", over(plan.vocabulary.tp, before.vocabulary.tp)), "communication");
+      const bool of_layers = largest(plan, &plan::LayerStrategy::tp) > 1 ||
+                             largest(before, &plan::LayerStrategy::tp) > 1;
+      if (of_layers)
+        return exposes(parallelism("tensor", &plan::LayerStrategy::tp), "communication");
+      return exposes(fmt::format("tensor parallelism of embedding and head {}",
+                                 over(plan.vocabulary.tp, before.vocabulary.tp)),
+                     "communication");
     }
-    case TimePart::kContext: return exposes(parallelism("context", &plan::LayerStrategy::cp), "communication");
-    case TimePart::kExpert: return exposes(parallelism("expert", &plan::LayerStrategy::ep), "communication");
-    case TimePart::kData: return exposes(parallelism("data", &plan::LayerStrategy::dp), "communication of weights and gradients");
+    case TimePart::kContext:
+      return exposes(parallelism("context", &plan::LayerStrategy::cp), "communication");
+    case TimePart::kExpert:
+      return exposes(parallelism("expert", &plan::LayerStrategy::ep), "communication");
+    case TimePart::kData:
+      return exposes(parallelism("data", &plan::LayerStrategy::dp),
+                     "communication of weights and gradients");
     case TimePart::kPipeline: return exposes(pipeline, "transfers between stages");
     case TimePart::kBubble: return fmt::format("{} waits {} {}", pipeline, time, word);
   }
@@ -65,18 +83,26 @@ std::string part_clause(TimePart part, const plan::Plan& plan, const plan::Plan&
 }
 
 std::size_t columns(const std::string& text) {
-  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
 std::string page_words() {
   return "Words\n"
-         "  a plan in one line: ppN pipeline stages, vN chunks of layers a stage's devices take in turn, mN micro-batches (shares of the batch that pass one after\n"
-         "  another), the schedule of a pipeline, \"N × how\" for N layers, and how embedding and head (vocabulary) are spread; tpN, dpN, cpN, epN: tensor, data, context,\n"
-         "  expert parallelism over N devices; zero1, 2, 3: optimizer states, also gradients, also weights are sharded; shardN: over N of\n"
-         "  the devices only; sp: sequence parallelism; grad_reduce=micro_batch: gradients reduced in every micro-batch, else once a step; recompute=selective: of\n"
-         "  attention, full: of whole layers; 1f1b, interleaved (chunks may differ by one layer), zb-h1 (weight gradients fill the waiting): schedules of a pipeline\n"
-         "  priced: by the cost formula alone, which is cheap; simulated: run on a virtual clock, which orders plans; other: what the parts not shown add up to\n"
-         "  exposed: communication that no computation hides; waiting: a stage has nothing to do; recomputation: a forward pass repeated to store less\n";
+         "  a plan in one line: ppN pipeline stages, vN chunks of layers a stage's devices take in "
+         "turn, mN micro-batches (shares of the batch that pass one after\n"
+         "  another), the schedule of a pipeline, \"N × how\" for N layers, and how embedding and "
+         "head (vocabulary) are spread; tpN, dpN, cpN, epN: tensor, data, context,\n"
+         "  expert parallelism over N devices; zero1, 2, 3: optimizer states, also gradients, also "
+         "weights are sharded; shardN: over N of\n"
+         "  the devices only; sp: sequence parallelism; grad_reduce=micro_batch: gradients reduced "
+         "in every micro-batch, else once a step; recompute=selective: of\n"
+         "  attention, full: of whole layers; 1f1b, interleaved (chunks may differ by one layer), "
+         "zb-h1 (weight gradients fill the waiting): schedules of a pipeline\n"
+         "  priced: by the cost formula alone, which is cheap; simulated: run on a virtual clock, "
+         "which orders plans; other: what the parts not shown add up to\n"
+         "  exposed: communication that no computation hides; waiting: a stage has nothing to do; "
+         "recomputation: a forward pass repeated to store less\n";
 }
 
 }  // namespace orrery::cli

@@ -14,15 +14,20 @@
 
 namespace orrery::cli {
 
-std::string show_time(std::int64_t ps) { return base::to_string(base::Seconds(static_cast<double>(ps) * 1e-12)); }
-std::string show_bytes(std::int64_t bytes) { return base::to_string(base::Bytes(static_cast<double>(bytes))); }
+std::string show_time(std::int64_t ps) {
+  return base::to_string(base::Seconds(static_cast<double>(ps) * 1e-12));
+}
+std::string show_bytes(std::int64_t bytes) {
+  return base::to_string(base::Bytes(static_cast<double>(bytes)));
+}
 
 namespace {
 
 std::string runs_text(const plan::Stage& stage) {
   std::string text;
   for (const plan::LayerRun& run : stage.runs)
-    text += fmt::format("{}{} × {}", text.empty() ? "" : ", ", run.count, plan::to_string(run.strategy));
+    text += fmt::format("{}{} × {}", text.empty() ? "" : ", ", run.count,
+                        plan::to_string(run.strategy));
   return text;
 }
 
@@ -32,13 +37,18 @@ std::string micro_batch_text(const plan::Plan& plan) {
   for (const plan::Stage& s : plan.stages)
     for (const plan::LayerRun& r : s.runs) degrees.insert(r.strategy.dp);
   const std::int64_t sequences = plan.micro_batch_sequences();
-  const std::string rank = degrees.size() == 1 && *degrees.begin() > 1 ? fmt::format(" ({} a rank)", sequences / *degrees.begin()) : "";
-  return fmt::format("{} sequence{}{} × {} tokens", sequences, sequences == 1 ? "" : "s", rank, plan.sequence);
+  const std::string rank = degrees.size() == 1 && *degrees.begin() > 1
+                               ? fmt::format(" ({} a rank)", sequences / *degrees.begin())
+                               : "";
+  return fmt::format("{} sequence{}{} × {} tokens", sequences, sequences == 1 ? "" : "s", rank,
+                     plan.sequence);
 }
 
 /// One stage under 1f1b runs micro-batch after micro-batch: nothing to name.
 std::string schedule_text(const plan::Plan& plan, const char* before) {
-  return plan.pipeline_degree() == 1 && plan.schedule == plan::Schedule::k1F1B ? "" : fmt::format("{}{}", before, plan::to_string(plan.schedule));
+  return plan.pipeline_degree() == 1 && plan.schedule == plan::Schedule::k1F1B
+             ? ""
+             : fmt::format("{}{}", before, plan::to_string(plan.schedule));
 }
 
 /// Layers of each strategy, in order of appearance.
@@ -48,8 +58,10 @@ std::vector<std::pair<std::string, int>> strategies_of(const plan::Plan& plan) {
     for (const plan::LayerRun& r : s.runs) {
       const std::string name = plan::to_string(r.strategy);
       const auto at = std::ranges::find(counts, name, &std::pair<std::string, int>::first);
-      if (at == counts.end()) counts.emplace_back(name, r.count);
-      else at->second += r.count;
+      if (at == counts.end())
+        counts.emplace_back(name, r.count);
+      else
+        at->second += r.count;
     }
   }
   return counts;
@@ -60,8 +72,8 @@ std::vector<std::string> words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-/// "20 × tp1 dp8 zero3, 12 × tp1 dp8"; of more than two strategies the words that all have come first: "tp4 dp32 zero3 sp (50 × as is, 18 × recompute=full,
-/// 12 × recompute=selective)".
+/// "20 × tp1 dp8 zero3, 12 × tp1 dp8"; of more than two strategies the words that all have come
+/// first: "tp4 dp32 zero3 sp (50 × as is, 18 × recompute=full, 12 × recompute=selective)".
 std::string strategies_text(const plan::Plan& plan) {
   constexpr std::size_t kSpelled = 2;
   const auto counts = strategies_of(plan);
@@ -70,18 +82,24 @@ std::string strategies_text(const plan::Plan& plan) {
   if (counts.size() > kSpelled) common = words_of(counts.front().first);
   for (const auto& [name, count] : counts) {
     const std::vector<std::string> words = words_of(name);
-    std::erase_if(common, [&](const std::string& word) { return std::ranges::find(words, word) == words.end(); });
+    std::erase_if(common, [&](const std::string& word) {
+      return std::ranges::find(words, word) == words.end();
+    });
   }
   std::string rest;
   for (const auto& [name, count] : counts) {
     std::vector<std::string> words = words_of(name);
-    std::erase_if(words, [&](const std::string& word) { return std::ranges::find(common, word) != common.end(); });
-    rest += fmt::format("{}{} × {}", rest.empty() ? "" : ", ", count, words.empty() ? "as is" : fmt::format("{}", fmt::join(words, " ")));
+    std::erase_if(words, [&](const std::string& word) {
+      return std::ranges::find(common, word) != common.end();
+    });
+    rest += fmt::format("{}{} × {}", rest.empty() ? "" : ", ", count,
+                        words.empty() ? "as is" : fmt::format("{}", fmt::join(words, " ")));
   }
   return common.empty() ? rest : fmt::format("{} ({})", fmt::join(common, " "), rest);
 }
 
-/// "41+39" for stages of unlike length, "5×4+6" for runs of them; empty for equal ones, and where virtual stages divide the layers further.
+/// "41+39" for stages of unlike length, "5×4+6" for runs of them; empty for equal ones, and where
+/// virtual stages divide the layers further.
 std::string cuts_text(const plan::Plan& plan) {
   if (plan.virtual_stages > 1) return "";
   std::vector<std::pair<int, int>> runs;  // layers, stages
@@ -91,7 +109,10 @@ std::string cuts_text(const plan::Plan& plan) {
   }
   if (runs.size() < 2) return "";
   std::string text;
-  for (const auto& [layers, stages] : runs) text += fmt::format("{}{}", text.empty() ? "" : "+", stages == 1 ? std::to_string(layers) : fmt::format("{}×{}", stages, layers));
+  for (const auto& [layers, stages] : runs)
+    text +=
+        fmt::format("{}{}", text.empty() ? "" : "+",
+                    stages == 1 ? std::to_string(layers) : fmt::format("{}×{}", stages, layers));
   return fmt::format(" ({} layers)", text);
 }
 
@@ -99,25 +120,36 @@ std::string cuts_text(const plan::Plan& plan) {
 
 std::string describe(const plan::Plan& plan, std::int64_t devices) {
   constexpr std::size_t kAlike = 3;  // stages that share a line
-  const std::string idle = devices > plan.world_size() ? fmt::format(" ({} of {} devices idle)", devices - plan.world_size(), devices) : "";
-  const std::string chunks = plan.virtual_stages > 1 ? fmt::format(" ({} per pipeline rank)", plan.virtual_stages) : "";
-  std::string text = fmt::format("{} on {}{}, {} ranks{}: {} stage{}{}, {} micro-batch{} of {}{}, {}\n", plan.model, plan.cluster,
-                                 plan.hosts > 1 ? fmt::format(" × {} hosts", plan.hosts) : "", plan.world_size(), idle, plan.stages.size(),
-                                 plan.stages.size() == 1 ? "" : "s", chunks, plan.micro_batches, plan.micro_batches == 1 ? "" : "es",
-                                 micro_batch_text(plan), schedule_text(plan, ", "), model::to_string(plan.precision));
+  const std::string idle =
+      devices > plan.world_size()
+          ? fmt::format(" ({} of {} devices idle)", devices - plan.world_size(), devices)
+          : "";
+  const std::string chunks =
+      plan.virtual_stages > 1 ? fmt::format(" ({} per pipeline rank)", plan.virtual_stages) : "";
+  std::string text = fmt::format(
+      "{} on {}{}, {} ranks{}: {} stage{}{}, {} micro-batch{} of {}{}, {}\n", plan.model,
+      plan.cluster, plan.hosts > 1 ? fmt::format(" × {} hosts", plan.hosts) : "", plan.world_size(),
+      idle, plan.stages.size(), plan.stages.size() == 1 ? "" : "s", chunks, plan.micro_batches,
+      plan.micro_batches == 1 ? "" : "es", micro_batch_text(plan), schedule_text(plan, ", "),
+      model::to_string(plan.precision));
   for (std::size_t s = 0; s < plan.stages.size();) {
     std::size_t end = s + 1;
     while (end < plan.stages.size() && plan.stages[end] == plan.stages[s]) ++end;
     if (end - s < kAlike) end = s + 1;
-    text += fmt::format("  {}: {}\n", end == s + 1 ? fmt::format("stage {}", s) : fmt::format("stages {} to {}, each", s, end - 1), runs_text(plan.stages[s]));
+    text += fmt::format("  {}: {}\n",
+                        end == s + 1 ? fmt::format("stage {}", s)
+                                     : fmt::format("stages {} to {}, each", s, end - 1),
+                        runs_text(plan.stages[s]));
     s = end;
   }
   return text + fmt::format("  embedding and head: {}\n", plan::to_string(plan.vocabulary));
 }
 
 std::string one_line(const plan::Plan& plan) {
-  const std::string chunks = plan.virtual_stages > 1 ? fmt::format(" v{}", plan.virtual_stages) : "";
-  return fmt::format("pp{}{}{} m{}{} | {} | vocabulary {}", plan.pipeline_degree(), chunks, cuts_text(plan), plan.micro_batches, schedule_text(plan, " "),
+  const std::string chunks =
+      plan.virtual_stages > 1 ? fmt::format(" v{}", plan.virtual_stages) : "";
+  return fmt::format("pp{}{}{} m{}{} | {} | vocabulary {}", plan.pipeline_degree(), chunks,
+                     cuts_text(plan), plan.micro_batches, schedule_text(plan, " "),
                      strategies_text(plan), plan::to_string(plan.vocabulary));
 }
 
@@ -137,55 +169,84 @@ const char* origin_word(costmodel::Origin o) {
 std::string describe(const search::CheckReport& r) {
   const auto verdict = [](bool holds) { return holds ? "ok" : "fault"; };
   std::string text;
-  if (r.cost_ps > 0) text += fmt::format("cost    {} ({} ps)  {}\n", show_time(r.cost_ps), r.cost_ps, verdict(r.cost_holds));
+  if (r.cost_ps > 0)
+    text += fmt::format("cost    {} ({} ps)  {}\n", show_time(r.cost_ps), r.cost_ps,
+                        verdict(r.cost_holds));
   for (std::size_t i = 0; i < r.memory_bytes.size(); ++i) {
-    text += fmt::format("memory  {} of {}{}  {}\n", show_bytes(r.memory_bytes[i]), show_bytes(r.limit_bytes),
-                        r.memory_bytes.size() > 1 ? fmt::format(" (stage {})", i) : "", verdict(r.memory_holds));
+    text += fmt::format(
+        "memory  {} of {}{}  {}\n", show_bytes(r.memory_bytes[i]), show_bytes(r.limit_bytes),
+        r.memory_bytes.size() > 1 ? fmt::format(" (stage {})", i) : "", verdict(r.memory_holds));
   }
   if (!r.bound_ps) return text;
-  const bool beyond = r.cost_ps > 0 && *r.bound_ps > r.cost_ps;  // a plan that the multipliers do not speak of (planner.h)
-  text += fmt::format("bound   {} ({} ps) by the multipliers{}  {}\n", show_time(*r.bound_ps), *r.bound_ps,
-                      beyond ? ", for 1F1B and GPipe on all devices: this plan is another" : "", verdict(r.bound_holds));
-  if (!beyond && r.cost_ps > 0) text += fmt::format("gap     {:.4f} % to this bound  {}\n", 100 * r.gap(), verdict(r.gap_holds));
+  // a plan that the multipliers do not speak of (planner.h)
+  const bool beyond = r.cost_ps > 0 && *r.bound_ps > r.cost_ps;
+  text += fmt::format("bound   {} ({} ps) by the multipliers{}  {}\n", show_time(*r.bound_ps),
+                      *r.bound_ps,
+                      beyond ? ", for 1F1B and GPipe on all devices: this plan is another" : "",
+                      verdict(r.bound_holds));
+  if (!beyond && r.cost_ps > 0)
+    text +=
+        fmt::format("gap     {:.4f} % to this bound  {}\n", 100 * r.gap(), verdict(r.gap_holds));
   return text;
 }
 
 std::string describe_origin(const costmodel::CostModel& cost) {
-  return fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()), origin_word(cost.communication_origin()));
+  return fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()),
+                     origin_word(cost.communication_origin()));
 }
 
-std::string percents(const costmodel::Band& band) { return fmt::format("{:+.1f} %, {:+.1f} %", 100 * (band.low - 1), 100 * (band.high - 1)); }
+std::string percents(const costmodel::Band& band) {
+  return fmt::format("{:+.1f} %, {:+.1f} %", 100 * (band.low - 1), 100 * (band.high - 1));
+}
 
 std::string describe_band(const Doubt& doubt, std::int64_t step_ps) {
-  const auto at = [&](double share) { return show_time(std::llround(static_cast<double>(step_ps) * share)); };
-  return fmt::format("band: {} to {} ({}: {})", at(doubt.band.low), at(doubt.band.high), percents(doubt.band), doubt.uncertainty.source);
+  const auto at = [&](double share) {
+    return show_time(std::llround(static_cast<double>(step_ps) * share));
+  };
+  return fmt::format("band: {} to {} ({}: {})", at(doubt.band.low), at(doubt.band.high),
+                     percents(doubt.band), doubt.uncertainty.source);
 }
 
 base::Json origin_json(const costmodel::CostModel& cost) {
-  return {{"compute", origin_word(cost.compute_origin())}, {"communication", origin_word(cost.communication_origin())}};
+  return {{"compute", origin_word(cost.compute_origin())},
+          {"communication", origin_word(cost.communication_origin())}};
 }
 
 base::Json origin_json(const costmodel::CostModel& cost, const Doubt& doubt) {
   base::Json j = origin_json(cost), spread = base::Json::object();
-  for (const auto& [name, field] : model::kSpreadFields) spread[std::string(name)] = doubt.uncertainty.spread.*field;
-  j["band"] = {{"coverage", costmodel::kCoverage}, {"low", doubt.band.low}, {"high", doubt.band.high}, {"source", doubt.uncertainty.source}, {"spread", spread}};
+  for (const auto& [name, field] : model::kSpreadFields)
+    spread[std::string(name)] = doubt.uncertainty.spread.*field;
+  j["band"] = {{"coverage", costmodel::kCoverage},
+               {"low", doubt.band.low},
+               {"high", doubt.band.high},
+               {"source", doubt.uncertainty.source},
+               {"spread", spread}};
   return j;
 }
 
-base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer, const costmodel::CostModel& cost) {
+base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer,
+                                   const costmodel::CostModel& cost) {
   constexpr std::size_t kDrawn = 3;
   AnswerDoubt doubt{.best = {costmodel::uncertainty_of(cost), {}}, .share_faster = {}};
   std::vector<const plan::Plan*> plans;
-  for (std::size_t i = 0; i < std::min(kDrawn, answer.candidates.size()); ++i) plans.push_back(&answer.candidates[i].plan);
-  TRY(const auto draws, costmodel::drawn_steps(cost, plans, costmodel::draw_errors(doubt.best.uncertainty.spread)));
+  for (std::size_t i = 0; i < std::min(kDrawn, answer.candidates.size()); ++i)
+    plans.push_back(&answer.candidates[i].plan);
+  TRY(const auto draws,
+      costmodel::drawn_steps(cost, plans, costmodel::draw_errors(doubt.best.uncertainty.spread)));
   doubt.best.band = costmodel::band_of(draws.front());
-  const auto step = [&](std::size_t i) { return costmodel::DrawnStep{answer.candidates[i].report.step_time_ps, draws[i]}; };
-  for (std::size_t i = 1; i < draws.size(); ++i) doubt.share_faster.push_back(costmodel::share_faster(step(i), step(0)));
+  const auto step = [&](std::size_t i) {
+    return costmodel::DrawnStep{answer.candidates[i].report.step_time_ps, draws[i]};
+  };
+  for (std::size_t i = 1; i < draws.size(); ++i)
+    doubt.share_faster.push_back(costmodel::share_faster(step(i), step(0)));
   return doubt;
 }
 
-base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost, const std::optional<AnswerDoubt>& doubt, double seconds) {
-  base::Json j{{"schema", "orrery.answer/1"}, {"status", std::string(search::to_string(answer.status))}, {"origin", doubt ? origin_json(cost, doubt->best) : origin_json(cost)}};
+base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost,
+                   const std::optional<AnswerDoubt>& doubt, double seconds) {
+  base::Json j{{"schema", "orrery.answer/1"},
+               {"status", std::string(search::to_string(answer.status))},
+               {"origin", doubt ? origin_json(cost, doubt->best) : origin_json(cost)}};
   j["search"] = {{"seconds", seconds},
                  {"states", answer.states},
                  {"problems", answer.problems},
@@ -193,7 +254,8 @@ base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel&
                  {"order_changes", answer.order_changes},
                  {"certificate", search::to_json(answer.certificate)}};
   j["pruned"] = base::Json::array();
-  for (const search::Pruned& p : answer.pruned) j["pruned"].push_back({{"candidate", p.candidate}, {"reason", p.reason}});
+  for (const search::Pruned& p : answer.pruned)
+    j["pruned"].push_back({{"candidate", p.candidate}, {"reason", p.reason}});
   if (!answer.candidates.empty()) {
     j["plan"] = plan::to_json(answer.candidates.front().plan);
     j["predicted"] = sim::to_json(answer.candidates.front().report);
@@ -202,15 +264,20 @@ base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel&
     j["alternatives"] = base::Json::array();
     for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
       const search::Candidate& c = answer.candidates[i];
-      j["alternatives"].push_back({{"plan", plan::to_json(c.plan)}, {"predicted", sim::to_json(c.report)}, {"closed_form_ps", c.closed_form_ps}});
-      if (doubt && i <= doubt->share_faster.size()) j["alternatives"].back()["share_faster"] = doubt->share_faster[i - 1];
+      j["alternatives"].push_back({{"plan", plan::to_json(c.plan)},
+                                   {"predicted", sim::to_json(c.report)},
+                                   {"closed_form_ps", c.closed_form_ps}});
+      if (doubt && i <= doubt->share_faster.size())
+        j["alternatives"].back()["share_faster"] = doubt->share_faster[i - 1];
     }
   }
   if (answer.status == search::Status::kInfeasible) {
     j["shortfall_bytes"] = answer.shortfall_bytes;
     j["relaxations"] = base::Json::array();
     for (const search::Relaxation& r : answer.relaxations)
-      j["relaxations"].push_back({{"change", r.change}, {"memory_bytes", r.memory_bytes}, {"step_time_s", static_cast<double>(r.step_time_ps) * 1e-12}});
+      j["relaxations"].push_back({{"change", r.change},
+                                  {"memory_bytes", r.memory_bytes},
+                                  {"step_time_s", static_cast<double>(r.step_time_ps) * 1e-12}});
   }
   return j;
 }

@@ -7,8 +7,8 @@
 #include "base/json.h"
 #include "costmodel/uncertainty/uncertainty.h"
 #include "plan/program/plan.h"
-#include "search/proof/certificate_check.h"
 #include "search/loop/planner.h"
+#include "search/proof/certificate_check.h"
 #include "sim/simulate.h"
 
 namespace orrery::cli {
@@ -17,8 +17,8 @@ namespace orrery::cli {
 std::string show_time(std::int64_t ps);
 std::string show_bytes(std::int64_t bytes);
 
-/// "pp4 m16 1f1b | stage 0: 8 × tp1 dp2 zero3 | ... | vocabulary tp2": a plan in a few lines for people.
-/// Of `devices` in the cluster some may be idle; 0: not said.
+/// "pp4 m16 1f1b | stage 0: 8 × tp1 dp2 zero3 | ... | vocabulary tp2": a plan in a few lines for
+/// people. Of `devices` in the cluster some may be idle; 0: not said.
 std::string describe(const plan::Plan& plan, std::int64_t devices = 0);
 /// The same on one line for tables.
 std::string one_line(const plan::Plan& plan);
@@ -42,11 +42,15 @@ base::Json origin_json(const costmodel::CostModel& cost, const Doubt& doubt);
 /// An answer's first plan and runners-up in the same draws of the errors of prices.
 struct AnswerDoubt {
   Doubt best;
-  std::vector<double> share_faster;  // [runner-up] of the draws in which it is faster than the first; those beyond the end were not drawn
+  // [runner-up] of the draws in which it is faster than the first; those beyond the end were not
+  // drawn
+  std::vector<double> share_faster;
 };
-base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer, const costmodel::CostModel& cost);
+base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer,
+                                   const costmodel::CostModel& cost);
 
-base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost, const std::optional<AnswerDoubt>& doubt, double seconds);
+base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost,
+                   const std::optional<AnswerDoubt>& doubt, double seconds);
 
 /// {"schema": "orrery.check/1", "holds": …}
 base::Json to_json(const search::CheckReport& report);

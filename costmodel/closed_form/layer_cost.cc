@@ -10,21 +10,26 @@ namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
 
-/// Time of a template by what may overlap: compute and tensor communication in turn, data communication beside them. In a ring, blocks
-/// travel beside the attention over the block before: with overlap, each block of attention hides the shifts issued since the last one.
+/// Time of a template by what may overlap: compute and tensor communication in turn, data
+/// communication beside them. In a ring, blocks travel beside the attention over the block before:
+/// with overlap, each block of attention hides the shifts issued since the last one.
 struct Times {
   std::int64_t serial_ps = 0, data_ps = 0;
 };
 Times operator+(Times a, Times b) { return {a.serial_ps + b.serial_ps, a.data_ps + b.data_ps}; }
 
 bool is_attention_block(const plan::Program& program, const plan::Op& op) {
-  return op.kind == plan::OpKind::kCompute && program.segments[op.segment].kind == model::SegmentKind::kAttentionBlock;
+  return op.kind == plan::OpKind::kCompute &&
+         program.segments[op.segment].kind == model::SegmentKind::kAttentionBlock;
 }
-bool is_shift(const plan::Op& op) { return op.kind == plan::OpKind::kCollective && op.collective == plan::Collective::kPointToPoint; }
+bool is_shift(const plan::Op& op) {
+  return op.kind == plan::OpKind::kCollective && op.collective == plan::Collective::kPointToPoint;
+}
 
-Times times_of(const CostModel& cost, const plan::Program& program, plan::TemplateId id, int first_rank, int rank_count) {
+Times times_of(const CostModel& cost, const plan::Program& program, plan::TemplateId id,
+               int first_rank, int rank_count) {
   Times t;
-  std::int64_t shifts_ps = 0;   // since the last block
+  std::int64_t shifts_ps = 0;  // since the last block
   for (const auto& op : program.templates[id].ops) {
     const std::int64_t ps = cost.op_ps(program, op, first_rank, rank_count);
     if (is_shift(op)) {
@@ -42,19 +47,26 @@ Times times_of(const CostModel& cost, const plan::Program& program, plan::Templa
 
 }  // namespace
 
-std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::int64_t slowdown_ppm, bool overlaps) {
+std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::int64_t slowdown_ppm,
+                           bool overlaps) {
   if (!overlaps) return serial_ps + data_ps;
   const std::int64_t both = std::min(serial_ps, data_ps);
-  const auto slowed = (static_cast<__int128>(both) * std::max(slowdown_ppm, kMillion) + kMillion - 1) / kMillion;
+  const auto slowed =
+      (static_cast<__int128>(both) * std::max(slowdown_ppm, kMillion) + kMillion - 1) / kMillion;
   return static_cast<std::int64_t>(slowed) + std::max(serial_ps, data_ps) - both;
 }
 
 namespace {
 
-LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int first_rank, int rank_count) {
-  const auto times = [&](plan::TemplateId id) { return times_of(cost, t.program, id, first_rank, rank_count); };
+LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int first_rank,
+                     int rank_count) {
+  const auto times = [&](plan::TemplateId id) {
+    return times_of(cost, t.program, id, first_rank, rank_count);
+  };
   const auto memory = [&](plan::TemplateId id) { return plan::template_memory(t.program, id); };
-  const auto overlapped = [&](Times x) { return overlapped_ps(x.serial_ps, x.data_ps, cost.overlap_slowdown_ppm(), cost.overlaps()); };
+  const auto overlapped = [&](Times x) {
+    return overlapped_ps(x.serial_ps, x.data_ps, cost.overlap_slowdown_ppm(), cost.overlaps());
+  };
   const Times forward = times(t.forward) + times(t.gather_forward);
   const Times backward = times(t.backward) + times(t.gather_backward);
   const Times sync = times(t.sync), last = t.sync_last.valid() ? sync + times(t.sync_last) : sync;
@@ -73,7 +85,8 @@ LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int f
   }
   c.update_ps = overlapped(times(t.zero_gradient)) + overlapped(times(t.update));
   c.zero_gradient_ps = overlapped(times(t.zero_gradient));
-  for (const auto& p : t.program.classes.front().persistent) c.persistent_bytes += t.program.buffers[p.buffer].bytes();
+  for (const auto& p : t.program.classes.front().persistent)
+    c.persistent_bytes += t.program.buffers[p.buffer].bytes();
   c.gather_forward = memory(t.gather_forward);
   c.gather_backward = memory(t.gather_backward);
   c.forward = after(c.gather_forward, memory(t.forward));
@@ -88,24 +101,29 @@ LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int f
 
 }  // namespace
 
-LayerCost block_cost(const CostModel& cost, const plan::LayerStrategy& strategy, const plan::LayerContext& context, int first_rank,
-                     int rank_count) {
-  return layer_cost(cost, plan::lower_block(cost.model(), strategy, context), first_rank, rank_count);
+LayerCost block_cost(const CostModel& cost, const plan::LayerStrategy& strategy,
+                     const plan::LayerContext& context, int first_rank, int rank_count) {
+  return layer_cost(cost, plan::lower_block(cost.model(), strategy, context), first_rank,
+                    rank_count);
 }
 
-LayerCost embedding_cost(const CostModel& cost, const plan::LayerStrategy& vocabulary, const plan::LayerContext& context,
-                         int first_rank, int rank_count) {
-  return layer_cost(cost, plan::lower_embedding(cost.model(), vocabulary, context), first_rank, rank_count);
+LayerCost embedding_cost(const CostModel& cost, const plan::LayerStrategy& vocabulary,
+                         const plan::LayerContext& context, int first_rank, int rank_count) {
+  return layer_cost(cost, plan::lower_embedding(cost.model(), vocabulary, context), first_rank,
+                    rank_count);
 }
 
-LayerCost head_cost(const CostModel& cost, const plan::LayerStrategy& vocabulary, const plan::LayerContext& context, int first_rank,
-                    int rank_count) {
-  return layer_cost(cost, plan::lower_head(cost.model(), vocabulary, context), first_rank, rank_count);
+LayerCost head_cost(const CostModel& cost, const plan::LayerStrategy& vocabulary,
+                    const plan::LayerContext& context, int first_rank, int rank_count) {
+  return layer_cost(cost, plan::lower_head(cost.model(), vocabulary, context), first_rank,
+                    rank_count);
 }
 
-LayerCost reshard_cost(const CostModel& cost, const plan::LayerStrategy& from, const plan::LayerStrategy& to,
-                       const plan::LayerContext& context, int first_rank, int rank_count) {
-  return layer_cost(cost, plan::lower_reshard(cost.model(), from, to, context), first_rank, rank_count);
+LayerCost reshard_cost(const CostModel& cost, const plan::LayerStrategy& from,
+                       const plan::LayerStrategy& to, const plan::LayerContext& context,
+                       int first_rank, int rank_count) {
+  return layer_cost(cost, plan::lower_reshard(cost.model(), from, to, context), first_rank,
+                    rank_count);
 }
 
 }  // namespace orrery::costmodel

@@ -2,13 +2,16 @@
 /// \file
 /// Costs of layers, each found once: what plan_cost and the search price plans with.
 ///
-/// A layer's templates say the same for every size of micro-batch: with b sequences on a rank, shapes of segments and bytes of
-/// activations are b times those of one sequence; weights and gradients are not. And its ZeRO stage changes only what weights
-/// and gradients take. So a layer is lowered once for each (layout, recomputation) with b = 1, under ZeRO-3 with gradients reduced per
-/// micro-batch; its weights' part (gather, reduction, update) once for each way of sharding; both are priced for any b and joined:
-/// without gathers the weights that a body frees are none, without parts it zeroes none. Where zero 3 shards attention or MLP alone the other one has
-/// neither; a body that works in slices gathers and reduces them itself, and is lowered once for each strategy. Equal to block_cost(), embedding_cost(),
-/// head_cost(), reshard_cost() in every field (tests/property/costmodel/layer_costs_test.cc).
+/// A layer's templates say the same for every size of micro-batch: with b sequences on a rank,
+/// shapes of segments and bytes of activations are b times those of one sequence; weights and
+/// gradients are not. And its ZeRO stage changes only what weights and gradients take. So a layer
+/// is lowered once for each (layout, recomputation) with b = 1, under ZeRO-3 with gradients reduced
+/// per micro-batch; its weights' part (gather, reduction, update) once for each way of sharding;
+/// both are priced for any b and joined: without gathers the weights that a body frees are none,
+/// without parts it zeroes none. Where zero 3 shards attention or MLP alone the other one has
+/// neither; a body that works in slices gathers and reduces them itself, and is lowered once for
+/// each strategy. Equal to block_cost(), embedding_cost(), head_cost(), reshard_cost() in every
+/// field (tests/property/costmodel/layer_costs_test.cc).
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -20,7 +23,8 @@
 
 namespace orrery::costmodel {
 
-/// Not thread-safe: one per search. References stay valid as long as the object. `cost` must outlive it.
+/// Not thread-safe: one per search. References stay valid as long as the object. `cost` must
+/// outlive it.
 class LayerCosts {
  public:
   explicit LayerCosts(const CostModel& cost);
@@ -28,25 +32,33 @@ class LayerCosts {
   LayerCosts(const LayerCosts&) = delete;
   LayerCosts& operator=(const LayerCosts&) = delete;
 
-  /// As in closed_form.h, on ranks [first_rank, first_rank + rank_count). @pre dp of the strategy divides the micro-batch; everything
-  /// of `context` but micro_batches, micro_batch_sequences and stages is the same in all calls.
-  const LayerCost& block(const plan::LayerStrategy& strategy, const plan::LayerContext& context, int first_rank, int rank_count);
-  /// At most what block() says: what computes, without weights and their gradients. Costs a small part of that. 0: not known.
+  /// As in closed_form.h, on ranks [first_rank, first_rank + rank_count). @pre dp of the strategy
+  /// divides the micro-batch; everything of `context` but micro_batches, micro_batch_sequences and
+  /// stages is the same in all calls.
+  const LayerCost& block(const plan::LayerStrategy& strategy, const plan::LayerContext& context,
+                         int first_rank, int rank_count);
+  /// At most what block() says: what computes, without weights and their gradients. Costs a small
+  /// part of that. 0: not known.
   struct Floor {
     std::int64_t passes_ps = 0;  // of forward_ps + backward_ps
     std::int64_t weight_ps = 0;
     [[nodiscard]] std::int64_t sum_ps() const { return passes_ps + weight_ps; }
   };
-  Floor block_floor(const plan::LayerStrategy& strategy, const plan::LayerContext& context, int first_rank, int rank_count);
-  const LayerCost& embedding(const plan::LayerStrategy& vocabulary, const plan::LayerContext& context, int first_rank, int rank_count);
-  const LayerCost& head(const plan::LayerStrategy& vocabulary, const plan::LayerContext& context, int first_rank, int rank_count);
-  const LayerCost& reshard(const plan::LayerStrategy& from, const plan::LayerStrategy& to, const plan::LayerContext& context, int first_rank,
-                           int rank_count);
+  Floor block_floor(const plan::LayerStrategy& strategy, const plan::LayerContext& context,
+                    int first_rank, int rank_count);
+  const LayerCost& embedding(const plan::LayerStrategy& vocabulary,
+                             const plan::LayerContext& context, int first_rank, int rank_count);
+  const LayerCost& head(const plan::LayerStrategy& vocabulary, const plan::LayerContext& context,
+                        int first_rank, int rank_count);
+  const LayerCost& reshard(const plan::LayerStrategy& from, const plan::LayerStrategy& to,
+                           const plan::LayerContext& context, int first_rank, int rank_count);
   [[nodiscard]] const CostModel& cost() const;
-  /// First rank of the window that stands for [first_rank, first_rank + rank_count): layers cost the same on both (rank_windows.h).
+  /// First rank of the window that stands for [first_rank, first_rank + rank_count): layers cost
+  /// the same on both (rank_windows.h).
   int canonical_rank(int first_rank, int rank_count);
   /// plan::pass_order(), made once.
-  const std::vector<plan::PassNode>& pass_order(plan::Schedule schedule, int rank, int ranks, int virtual_stages, std::int64_t micro_batches);
+  const std::vector<plan::PassNode>& pass_order(plan::Schedule schedule, int rank, int ranks,
+                                                int virtual_stages, std::int64_t micro_batches);
   /// Time of CostModel::exchange().
   std::int64_t exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes);
 

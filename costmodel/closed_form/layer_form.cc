@@ -16,7 +16,8 @@ std::uint64_t mix(std::uint64_t digest, std::uint64_t value) {
 
 std::uint64_t digest_of(const model::SegmentShape& s) {
   std::uint64_t d = static_cast<std::uint64_t>(s.kind);
-  for (const std::int64_t v : {s.sequences, s.tokens, s.in, s.out, s.heads, s.kv_heads, s.elements}) d = mix(d, static_cast<std::uint64_t>(v));
+  for (const std::int64_t v : {s.sequences, s.tokens, s.in, s.out, s.heads, s.kv_heads, s.elements})
+    d = mix(d, static_cast<std::uint64_t>(v));
   return d;
 }
 
@@ -34,10 +35,12 @@ OperationPrices::ShapeIndex OperationPrices::shape(const model::SegmentShape& sh
   return index;
 }
 
-const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan::Phase phase, std::int64_t b) {
+const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan::Phase phase,
+                                                         std::int64_t b) {
   constexpr std::int64_t kMaxSequences = std::int64_t{1} << 34;
   ORRERY_CHECK(b >= 0 && b < kMaxSequences, "{} sequences on a rank", b);
-  const std::uint64_t key = (static_cast<std::uint64_t>(b) * 4 + static_cast<std::uint64_t>(phase)) << 28 | index;
+  const std::uint64_t key =
+      (static_cast<std::uint64_t>(b) * 4 + static_cast<std::uint64_t>(phase)) << 28 | index;
   const auto [segment, fresh] = segments_[{key}];
   if (fresh) {
     model::SegmentShape s = shapes_[index];
@@ -50,37 +53,52 @@ const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan:
   return segment;
 }
 
-std::int64_t OperationPrices::compute_ps(ShapeIndex index, plan::Phase phase, std::int64_t b) { return segment(index, phase, b).ps; }
+std::int64_t OperationPrices::compute_ps(ShapeIndex index, plan::Phase phase, std::int64_t b) {
+  return segment(index, phase, b).ps;
+}
 
 std::int64_t OperationPrices::transient_bytes(ShapeIndex index, plan::Phase phase, std::int64_t b) {
   return segment(index, phase, b).transient_bytes;
 }
 
-std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count) {
+std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Group& group,
+                                            std::int64_t bytes, int first_rank, int rank_count) {
   if (group.size <= 1) return 0;
   // All rings share their paths; only all-to-all and the chain of a broadcast differ.
-  const std::uint64_t kind = op == plan::Collective::kAllToAll ? 1 : op == plan::Collective::kBroadcast ? 2 : op == plan::Collective::kPointToPoint ? 3 : 0;
-  const decltype(paths_)::Key key{kind << 60 | static_cast<std::uint64_t>(group.size) << 30 | static_cast<std::uint64_t>(group.stride),
-                                                    static_cast<std::uint64_t>(first_rank) << 32 | static_cast<std::uint64_t>(rank_count)};
+  const std::uint64_t kind = op == plan::Collective::kAllToAll       ? 1
+                             : op == plan::Collective::kBroadcast    ? 2
+                             : op == plan::Collective::kPointToPoint ? 3
+                                                                     : 0;
+  const decltype(paths_)::Key key{
+      kind << 60 | static_cast<std::uint64_t>(group.size) << 30 |
+          static_cast<std::uint64_t>(group.stride),
+      static_cast<std::uint64_t>(first_rank) << 32 | static_cast<std::uint64_t>(rank_count)};
   const auto [paths, fresh] = paths_[key];
   if (fresh) paths = cost_.summary(op, group, first_rank, rank_count);
   return cost_.collective_ps(op, group, bytes, paths);
 }
 
-std::int64_t OperationPrices::exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) {
+std::int64_t OperationPrices::exchange_ps(int first_rank, int rank_count, int peer_offset,
+                                          std::int64_t bytes) {
   if (peer_offset == 0) return 0;
-  const decltype(paths_)::Key key{std::uint64_t{7} << 60 | static_cast<std::uint32_t>(peer_offset),
-                                                    static_cast<std::uint64_t>(first_rank) << 32 | static_cast<std::uint64_t>(rank_count)};
+  const decltype(paths_)::Key key{
+      std::uint64_t{7} << 60 | static_cast<std::uint32_t>(peer_offset),
+      static_cast<std::uint64_t>(first_rank) << 32 | static_cast<std::uint64_t>(rank_count)};
   const auto [paths, fresh] = paths_[key];
   if (fresh) paths = cost_.summary(first_rank, rank_count, peer_offset);
   return cost_.exchange_ps(peer_offset, bytes, paths);
 }
 
-TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights, OperationPrices& prices) {
+TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights,
+                           OperationPrices& prices) {
   const auto& ops = program.templates[id].ops;
   steps_.reserve(ops.size());
-  const auto flat = [&](const plan::BufferRef& r) { return program.buffers[r.buffer].unit.has_value(); };
-  const auto unit = [&](const plan::BufferRef& r) { return static_cast<int>(program.buffers[r.buffer].unit->raw()); };
+  const auto flat = [&](const plan::BufferRef& r) {
+    return program.buffers[r.buffer].unit.has_value();
+  };
+  const auto unit = [&](const plan::BufferRef& r) {
+    return static_cast<int>(program.buffers[r.buffer].unit->raw());
+  };
   const auto bytes = [&](const plan::BufferRef& r) { return program.buffers[r.buffer].bytes(); };
   for (const plan::Op& op : ops) {
     Step s;
@@ -95,7 +113,9 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
       s.collective = op.collective;
       s.group = program.groups[op.group];
       s.bytes = op.bytes;
-      const auto& touched = !op.updates.empty() ? op.updates.front() : !op.writes.empty() ? op.writes.front() : op.reads.front();
+      const auto& touched = !op.updates.empty()  ? op.updates.front()
+                            : !op.writes.empty() ? op.writes.front()
+                                                 : op.reads.front();
       s.scales = !flat(touched);
       s.shift = op.collective == plan::Collective::kPointToPoint;
     }
@@ -106,14 +126,20 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
       s.scales = true;
     }
     for (const plan::BufferRef& r : op.writes) {
-      if (!flat(r)) s.writes += bytes(r);
-      else if (symbolic_weights) s.zeroes_part_of = unit(r);
-      else s.fixed_writes += bytes(r);
+      if (!flat(r))
+        s.writes += bytes(r);
+      else if (symbolic_weights)
+        s.zeroes_part_of = unit(r);
+      else
+        s.fixed_writes += bytes(r);
     }
     for (const plan::BufferRef& r : op.frees) {
-      if (!flat(r)) s.frees += bytes(r);
-      else if (symbolic_weights) s.frees_weights_of.push_back(unit(r));
-      else s.fixed_frees += bytes(r);
+      if (!flat(r))
+        s.frees += bytes(r);
+      else if (symbolic_weights)
+        s.frees_weights_of.push_back(unit(r));
+      else
+        s.fixed_frees += bytes(r);
     }
     steps_.push_back(std::move(s));
   }
@@ -125,7 +151,8 @@ TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
   return *this;
 }
 
-TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weights, int first_rank, int rank_count, OperationPrices& prices) const {
+TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weights, int first_rank,
+                                        int rank_count, OperationPrices& prices) const {
   Times t;
   std::int64_t shifts_ps = 0;  // since the last block
   for (const Step& s : steps_) {
@@ -143,17 +170,21 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
         }
         break;
       case plan::OpKind::kCollective:
-        ps = prices.collective_ps(s.collective, s.group, s.scales ? s.bytes * b : s.bytes, first_rank, rank_count);
+        ps = prices.collective_ps(s.collective, s.group, s.scales ? s.bytes * b : s.bytes,
+                                  first_rank, rank_count);
         break;
       case plan::OpKind::kExchange:
-        for (const int peer : s.sends) ps = std::max(ps, prices.exchange_ps(first_rank, rank_count, peer, s.bytes * b));
-        for (const int peer : s.receives) ps = std::max(ps, prices.exchange_ps(first_rank + peer, rank_count, -peer, s.bytes * b));
+        for (const int peer : s.sends)
+          ps = std::max(ps, prices.exchange_ps(first_rank, rank_count, peer, s.bytes * b));
+        for (const int peer : s.receives)
+          ps = std::max(ps, prices.exchange_ps(first_rank + peer, rank_count, -peer, s.bytes * b));
         break;
     }
     if (s.shift) {
       shifts_ps += ps;
     } else if (s.attention_block) {
-      t.serial_ps += overlapped_ps(ps, shifts_ps, prices.cost().overlap_slowdown_ppm(), prices.cost().overlaps());
+      t.serial_ps += overlapped_ps(ps, shifts_ps, prices.cost().overlap_slowdown_ppm(),
+                                   prices.cost().overlaps());
       shifts_ps = 0;
     } else {
       (s.data_stream ? t.data_ps : t.serial_ps) += ps;
@@ -163,16 +194,21 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
   return t;
 }
 
-plan::TemplateMemory TemplateForm::memory(std::int64_t b, const WeightBytes& weights, OperationPrices& prices) const {
+plan::TemplateMemory TemplateForm::memory(std::int64_t b, const WeightBytes& weights,
+                                          OperationPrices& prices) const {
   plan::TemplateMemory m;
   for (const Step& s : steps_) {
-    if (s.zeroes_part_of >= 0 && weights.part[static_cast<std::size_t>(s.zeroes_part_of)] == 0) continue;
+    if (s.zeroes_part_of >= 0 && weights.part[static_cast<std::size_t>(s.zeroes_part_of)] == 0)
+      continue;
     m.delta_bytes += s.writes * b + s.fixed_writes;
-    if (s.zeroes_part_of >= 0) m.delta_bytes += weights.part[static_cast<std::size_t>(s.zeroes_part_of)];
+    if (s.zeroes_part_of >= 0)
+      m.delta_bytes += weights.part[static_cast<std::size_t>(s.zeroes_part_of)];
     const bool plain = s.kind == plan::OpKind::kCompute && s.zeroes_part_of < 0;
-    m.peak_bytes = std::max(m.peak_bytes, m.delta_bytes + (plain ? prices.transient_bytes(s.shape, s.phase, b) : 0));
+    m.peak_bytes = std::max(
+        m.peak_bytes, m.delta_bytes + (plain ? prices.transient_bytes(s.shape, s.phase, b) : 0));
     m.delta_bytes -= s.frees * b + s.fixed_frees;
-    for (const int u : s.frees_weights_of) m.delta_bytes -= weights.gathered[static_cast<std::size_t>(u)];
+    for (const int u : s.frees_weights_of)
+      m.delta_bytes -= weights.gathered[static_cast<std::size_t>(u)];
   }
   return m;
 }

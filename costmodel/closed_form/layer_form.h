@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "costmodel/cost_model.h"
 #include "costmodel/closed_form/price_table.h"
+#include "costmodel/cost_model.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/memory.h"
 
@@ -19,12 +19,15 @@ class OperationPrices {
   using ShapeIndex = std::uint32_t;
   /// Dense number of a shape; equal shapes have equal numbers.
   ShapeIndex shape(const model::SegmentShape& shape);
-  [[nodiscard]] const model::SegmentShape& shape_of(ShapeIndex index) const { return shapes_[index]; }
+  [[nodiscard]] const model::SegmentShape& shape_of(ShapeIndex index) const {
+    return shapes_[index];
+  }
   /// Of the shape for b sequences (flat segments stay as they are).
   std::int64_t compute_ps(ShapeIndex index, plan::Phase phase, std::int64_t b);
   std::int64_t transient_bytes(ShapeIndex index, plan::Phase phase, std::int64_t b);
   [[nodiscard]] const CostModel& cost() const { return cost_; }
-  std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count);
+  std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes,
+                             int first_rank, int rank_count);
   std::int64_t exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes);
 
  private:
@@ -36,44 +39,52 @@ class OperationPrices {
   const CostModel& cost_;
   std::vector<model::SegmentShape> shapes_;
   std::unordered_multimap<std::uint64_t, ShapeIndex> by_digest_;
-  PriceTable<1, Segment> segments_;  // (shape, phase, b)
+  PriceTable<1, Segment> segments_;   // (shape, phase, b)
   PriceTable<2, PathSummary> paths_;  // (what, ranks)
 };
 
-/// What depends on the way a layer's weights are sharded: bytes of each unit's gathered weights and of its gradient part; 0: none.
+/// What depends on the way a layer's weights are sharded: bytes of each unit's gathered weights and
+/// of its gradient part; 0: none.
 struct WeightBytes {
   std::vector<std::int64_t> gathered, part;
 };
 
-/// One template. Unit buffers of a body are left symbolic (see WeightBytes); others are fixed bytes.
+/// One template. Unit buffers of a body are left symbolic (see WeightBytes); others are fixed
+/// bytes.
 class TemplateForm {
  public:
   TemplateForm() = default;
-  TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights, OperationPrices& prices);
+  TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights,
+               OperationPrices& prices);
 
   struct Times {
-    std::int64_t serial_ps = 0, data_ps = 0;  // compute and tensor communication; data communication
+    // compute and tensor communication; data communication
+    std::int64_t serial_ps = 0, data_ps = 0;
     Times& operator+=(const Times& o);
   };
-  [[nodiscard]] Times times(std::int64_t b, const WeightBytes& weights, int first_rank, int rank_count, OperationPrices& prices) const;
-  [[nodiscard]] plan::TemplateMemory memory(std::int64_t b, const WeightBytes& weights, OperationPrices& prices) const;
+  [[nodiscard]] Times times(std::int64_t b, const WeightBytes& weights, int first_rank,
+                            int rank_count, OperationPrices& prices) const;
+  [[nodiscard]] plan::TemplateMemory memory(std::int64_t b, const WeightBytes& weights,
+                                            OperationPrices& prices) const;
 
  private:
   struct Step {
     plan::OpKind kind = plan::OpKind::kCompute;
     bool data_stream = false;
-    bool shift = false, attention_block = false;  // of a ring: a block travels beside the attention over the one before (layer_cost.cc)
+    // of a ring: a block travels beside the attention over the one before (layer_cost.cc)
+    bool shift = false, attention_block = false;
     OperationPrices::ShapeIndex shape = 0;
     plan::Phase phase = plan::Phase::kF;
     plan::Collective collective = plan::Collective::kAllReduce;
     plan::Group group;
-    std::vector<int> sends, receives;      // peer offsets
-    bool scales = false;                   // `bytes` of a collective or of every leg are per sequence
+    std::vector<int> sends, receives;  // peer offsets
+    // `bytes` of a collective or of every leg are per sequence
+    bool scales = false;
     std::int64_t bytes = 0;
-    std::int64_t writes = 0, frees = 0;    // per sequence
+    std::int64_t writes = 0, frees = 0;  // per sequence
     std::int64_t fixed_writes = 0, fixed_frees = 0;
-    int zeroes_part_of = -1;               // unit whose gradient part it zeroes
-    std::vector<int> frees_weights_of;     // units
+    int zeroes_part_of = -1;            // unit whose gradient part it zeroes
+    std::vector<int> frees_weights_of;  // units
   };
   std::vector<Step> steps_;
 };

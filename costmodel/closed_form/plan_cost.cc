@@ -13,9 +13,11 @@ namespace {
 using plan::LayerStrategy;
 using plan::TemplateMemory;
 
-/// Calls of one pass in issue order, as memory changes; ZeRO-3 gathers run ahead of their layers where plan::with_prefetch places them, `depth`
-/// of them. Equal layers are turns of a loop: but for the first turn, and the last `depth`, whose gathers ran ahead of earlier turns, each issues the
-/// same calls. So a few turns are listed, the second stands for those like it, and the work does not grow with the number of layers.
+/// Calls of one pass in issue order, as memory changes; ZeRO-3 gathers run ahead of their layers
+/// where plan::with_prefetch places them, `depth` of them. Equal layers are turns of a loop: but
+/// for the first turn, and the last `depth`, whose gathers ran ahead of earlier turns, each issues
+/// the same calls. So a few turns are listed, the second stands for those like it, and the work
+/// does not grow with the number of layers.
 class Pass {
  public:
   struct Call {
@@ -56,7 +58,8 @@ class Pass {
       if (step.gathers) --unused;
       if (step.more == 0 || (i + 1 < steps_.size() && steps_[i + 1].more > 0)) continue;
       const std::int64_t rise = std::max<std::int64_t>(0, (step.more - 1) * turn.delta_bytes);
-      total = after(total, {.delta_bytes = step.more * turn.delta_bytes, .peak_bytes = turn.peak_bytes + rise});
+      total = after(total, {.delta_bytes = step.more * turn.delta_bytes,
+                            .peak_bytes = turn.peak_bytes + rise});
       turn = {};
     }
     return total;
@@ -74,14 +77,16 @@ class Pass {
 
 /// One stage: its layers in order, with resharding between them.
 struct StageTimes {
-  std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, weight_ps = 0, weight_sync_ps = 0;
-  std::int64_t zero_ps = 0, update_ps = 0;   // of the whole rank, in its first stage
+  std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, weight_ps = 0,
+               weight_sync_ps = 0;
+  std::int64_t zero_ps = 0, update_ps = 0;  // of the whole rank, in its first stage
   std::int64_t receive_forward_ps = 0, receive_backward_ps = 0;
 };
 
 class PlanPricer {
  public:
-  PlanPricer(LayerCosts& costs, const plan::Plan& plan) : costs_(costs), cost_(costs.cost()), plan_(plan) {
+  PlanPricer(LayerCosts& costs, const plan::Plan& plan)
+      : costs_(costs), cost_(costs.cost()), plan_(plan) {
     context_ = {.precision = plan.precision,
                 .sequence = plan.sequence,
                 .micro_batch_sequences = plan.micro_batch_sequences(),
@@ -122,7 +127,8 @@ class PlanPricer {
   [[nodiscard]] int ranks() const { return plan_.pipeline_degree(); }
   /// Layers of one strategy and one kind.
   [[nodiscard]] const std::vector<plan::LayerRun>& runs(int s) const {
-    return kinds_.empty() ? plan_.stages[static_cast<std::size_t>(s)].runs : split_[static_cast<std::size_t>(s)].runs;
+    return kinds_.empty() ? plan_.stages[static_cast<std::size_t>(s)].runs
+                          : split_[static_cast<std::size_t>(s)].runs;
   }
   struct Split {
     std::vector<plan::LayerRun> runs;
@@ -133,14 +139,17 @@ class PlanPricer {
     for (const plan::LayerRun& run : stage.runs) {
       for (int i = 0; i < run.count; ++i, ++layer) {
         const int kind = cost_.model().kind_of(layer);
-        if (i == 0 || out.kinds.back() != kind) out.runs.push_back({0, run.strategy}), out.kinds.push_back(kind);
+        if (i == 0 || out.kinds.back() != kind)
+          out.runs.push_back({0, run.strategy}), out.kinds.push_back(kind);
         ++out.runs.back().count;
       }
     }
     return out;
   }
   /// Of the ith run of a stage; of the block before it, whose output the residual stream is there.
-  [[nodiscard]] int kind(int s, std::size_t i) const { return kinds_.empty() ? 0 : split_[static_cast<std::size_t>(s)].kinds[i]; }
+  [[nodiscard]] int kind(int s, std::size_t i) const {
+    return kinds_.empty() ? 0 : split_[static_cast<std::size_t>(s)].kinds[i];
+  }
   [[nodiscard]] int kind_before(int s, std::size_t i) const {
     if (kinds_.empty()) return 0;
     if (i > 0) return kind(s, i - 1);
@@ -157,10 +166,15 @@ class PlanPricer {
     context_.kind = kind(s, i);
     return costs_.block(runs(s)[i].strategy, context_, first_rank(s), devices());
   }
-  const LayerCost& embedding() { return costs_.embedding(plan_.vocabulary, context_, 0, devices()); }
-  const LayerCost& head() { return costs_.head(plan_.vocabulary, context_, first_rank(stages() - 1), devices()); }
+  const LayerCost& embedding() {
+    return costs_.embedding(plan_.vocabulary, context_, 0, devices());
+  }
+  const LayerCost& head() {
+    return costs_.head(plan_.vocabulary, context_, first_rank(stages() - 1), devices());
+  }
   /// In front of the ith run of a stage. Null when the layouts agree.
-  const LayerCost* reshard(int s, std::size_t i, const LayerStrategy& from, const LayerStrategy& to) {
+  const LayerCost* reshard(int s, std::size_t i, const LayerStrategy& from,
+                           const LayerStrategy& to) {
     if (from.same_layout(to)) return nullptr;
     context_.kind = kind_before(s, i);
     context_.before_head = i == runs(s).size();
@@ -168,26 +182,39 @@ class PlanPricer {
   }
 
   /// Layout in which the residual stream enters a stage, and leaves it.
-  const LayerStrategy& entry(int s) { return s == 0 ? plan_.vocabulary : plan_.stages[static_cast<std::size_t>(s) - 1].runs.back().strategy; }
+  const LayerStrategy& entry(int s) {
+    return s == 0 ? plan_.vocabulary
+                  : plan_.stages[static_cast<std::size_t>(s) - 1].runs.back().strategy;
+  }
 
-  /// Residual stream between stage s - 1 and s; of an encoder-decoder the companion beside it is as large.
+  /// Residual stream between stage s - 1 and s; of an encoder-decoder the companion beside it is as
+  /// large.
   std::int64_t boundary_bytes(int s) {
     const LayerStrategy& layout = entry(s);
     const model::ModelSpec& before = model_before(s);
-    const std::int64_t tokens = plan_.sequence / before.token_share / layout.cp / (layout.sequence_parallel ? layout.tp : 1);
-    return context_.micro_batch_sequences / layout.dp * tokens * before.hidden * model::element_bytes(model::compute_dtype(plan_.precision));
+    const std::int64_t tokens = plan_.sequence / before.token_share / layout.cp /
+                                (layout.sequence_parallel ? layout.tp : 1);
+    return context_.micro_batch_sequences / layout.dp * tokens * before.hidden *
+           model::element_bytes(model::compute_dtype(plan_.precision));
   }
   [[nodiscard]] std::int64_t sent_bytes(int s) { return boundary_bytes(s) * (companion_ ? 2 : 1); }
-  /// Between stage s - 1 and s it is the encoder's output, which the blocks of stage s - 1 read as well.
+  /// Between stage s - 1 and s it is the encoder's output, which the blocks of stage s - 1 read as
+  /// well.
   [[nodiscard]] bool in_decoder(int s) const { return model_before(s).cross_attention; }
-  /// What dies with a send between stage s - 1 and s: the blocks of stage s - 1 need the encoder's output until their gradient is sent (plan/lowering/lower.cc).
-  [[nodiscard]] std::int64_t freed_activation_bytes(int s) { return boundary_bytes(s) * (companion_ && !in_decoder(s) ? 2 : 1); }
-  [[nodiscard]] std::int64_t freed_gradient_bytes(int s) { return boundary_bytes(s) * (companion_ ? in_decoder(s) ? 3 : 2 : 1); }
+  /// What dies with a send between stage s - 1 and s: the blocks of stage s - 1 need the encoder's
+  /// output until their gradient is sent (plan/lowering/lower.cc).
+  [[nodiscard]] std::int64_t freed_activation_bytes(int s) {
+    return boundary_bytes(s) * (companion_ && !in_decoder(s) ? 2 : 1);
+  }
+  [[nodiscard]] std::int64_t freed_gradient_bytes(int s) {
+    return boundary_bytes(s) * (companion_ ? in_decoder(s) ? 3 : 2 : 1);
+  }
   /// Transfer of a stage's output to the next stage; of its gradient back.
   std::int64_t transfer_ps(int from, int to) {
     const int count = plan_.devices_per_stage();
     const int sender = from % ranks(), receiver = to % ranks();
-    return costs_.exchange_ps(sender * count, count, (receiver - sender) * count, sent_bytes(std::max(from, to)));
+    return costs_.exchange_ps(sender * count, count, (receiver - sender) * count,
+                              sent_bytes(std::max(from, to)));
   }
 
   struct Passes {
@@ -216,8 +243,10 @@ class PlanPricer {
     t.weight_sync_ps += count * c.weight_sync_ps;
     const Pass::Call backward{c.backward, c.gather_backward};
     const auto add = [&](Pass& pass, const Pass::Call& call, bool reduces) {
-      if (reduces) pass.add({call, {c.sync}}, count);
-      else pass.add({call}, count);
+      if (reduces)
+        pass.add({call, {c.sync}}, count);
+      else
+        pass.add({call}, count);
     };
     add(p.backward, backward, c.reduces_per_micro_batch && !c.splits);
     add(p.backward_last, backward, !c.splits);
@@ -225,8 +254,12 @@ class PlanPricer {
     add(p.weight, {c.weight}, c.reduces_per_micro_batch);
     add(p.weight_last, {c.weight}, true);
   }
-  void receive(std::int64_t bytes, Pass& pass) { pass.add({{{.delta_bytes = bytes, .peak_bytes = bytes}}}); }
-  void send(std::int64_t bytes, Pass& pass) { pass.add({{{.delta_bytes = -bytes, .peak_bytes = 0}}}); }
+  void receive(std::int64_t bytes, Pass& pass) {
+    pass.add({{{.delta_bytes = bytes, .peak_bytes = bytes}}});
+  }
+  void send(std::int64_t bytes, Pass& pass) {
+    pass.add({{{.delta_bytes = -bytes, .peak_bytes = 0}}});
+  }
   void backward_change(const LayerCost* c, StageTimes& t, Passes& p) {
     if (c == nullptr) return;
     t.backward_ps += c->backward_ps;
@@ -286,8 +319,11 @@ class PlanPricer {
     model::SegmentShape zero;
     zero.kind = model::SegmentKind::kZeroGradient;
     zero.dtype = model::compute_dtype(plan_.precision);
-    zero.elements = context_.micro_batch_sequences / layout.dp * (plan_.sequence / (layout.sequence_parallel ? layout.tp : 1)) * kinds_.back().hidden;
-    const std::int64_t ps = cost_.segment_ps(zero, model::Phase::kF), bytes = zero.elements * model::element_bytes(zero.dtype);
+    zero.elements = context_.micro_batch_sequences / layout.dp *
+                    (plan_.sequence / (layout.sequence_parallel ? layout.tp : 1)) *
+                    kinds_.back().hidden;
+    const std::int64_t ps = cost_.segment_ps(zero, model::Phase::kF),
+                       bytes = zero.elements * model::element_bytes(zero.dtype);
     t.backward_ps += ps;
     t.backward_sync_ps += ps;
     receive(bytes, p.backward);
@@ -316,7 +352,8 @@ class PlanPricer {
     if (r == 0) state(embedding(), 1, first, m, once);
     std::int64_t pass_ps = 0, sync_ps = 0;
     for (int s = r; s < stages(); s += ranks()) {
-      for (std::size_t i = 0; i < runs(s).size(); ++i) state(block(s, i), runs(s)[i].count, first, m, once);
+      for (std::size_t i = 0; i < runs(s).size(); ++i)
+        state(block(s, i), runs(s)[i].count, first, m, once);
       StageTimes& t = times[static_cast<std::size_t>(s)];
       m.chunks.push_back(stage(s, t));
       pass_ps += t.forward_ps + t.backward_ps + t.weight_ps;
@@ -330,7 +367,9 @@ class PlanPricer {
     m.update = once.update.memory();
     out.stage_ps.push_back(pass_ps);
     out.stage_sync_ps.push_back(sync_ps + first.zero_ps + first.update_ps);
-    out.stage_peak_bytes.push_back(peak_bytes(m, costs_.pass_order(plan_.schedule, r, ranks(), plan_.virtual_stages, plan_.micro_batches)));
+    out.stage_peak_bytes.push_back(peak_bytes(
+        m,
+        costs_.pass_order(plan_.schedule, r, ranks(), plan_.virtual_stages, plan_.micro_batches)));
   }
 
   /// The loss is one number of the last stage, zeroed once.
@@ -346,16 +385,24 @@ class PlanPricer {
   [[nodiscard]] std::int64_t step(const std::vector<StageTimes>& times) const {
     const auto p = static_cast<std::size_t>(ranks());
     std::int64_t start = 0;
-    for (std::size_t i = 0; i < p; ++i) start = std::max(times[i].zero_ps, i == 0 ? 0 : start + times[i - 1].forward_ps) + times[i].receive_forward_ps;
-    std::int64_t end = start + times[p - 1].forward_ps + (plan_.micro_batches - 1) * cycle(times) + rest(times), last = 0;
+    for (std::size_t i = 0; i < p; ++i)
+      start = std::max(times[i].zero_ps, i == 0 ? 0 : start + times[i - 1].forward_ps) +
+              times[i].receive_forward_ps;
+    std::int64_t end = start + times[p - 1].forward_ps + (plan_.micro_batches - 1) * cycle(times) +
+                       rest(times),
+                 last = 0;
     for (std::size_t i = p; i-- > 0;) {
       end += times[i].receive_backward_ps + times[i].backward_sync_ps;
       last = std::max(last, end + times[i].update_ps);
     }
     return last;
   }
-  [[nodiscard]] std::int64_t forward_with_receive(const StageTimes& t) const { return t.forward_ps + (cost_.overlaps() ? 0 : t.receive_forward_ps); }
-  [[nodiscard]] std::int64_t backward_with_receive(const StageTimes& t) const { return t.backward_ps + (cost_.overlaps() ? 0 : t.receive_backward_ps); }
+  [[nodiscard]] std::int64_t forward_with_receive(const StageTimes& t) const {
+    return t.forward_ps + (cost_.overlaps() ? 0 : t.receive_forward_ps);
+  }
+  [[nodiscard]] std::int64_t backward_with_receive(const StageTimes& t) const {
+    return t.backward_ps + (cost_.overlaps() ? 0 : t.receive_backward_ps);
+  }
 
   [[nodiscard]] std::int64_t cycle(const std::vector<StageTimes>& times) const {
     std::int64_t forward = 0, backward = 0, all = 0;
@@ -378,8 +425,10 @@ class PlanPricer {
       case plan::Schedule::k1F1B: return 0;
       case plan::Schedule::kInterleaved: {
         std::vector<std::int64_t> sync(p, 0);
-        for (std::size_t i = p; i < times.size(); ++i) sync[i % p] += times[i].backward_sync_ps - times[i].backward_ps;
-        return cycle(times) - forward_with_receive(times[p - 1]) - backward_with_receive(times[p - 1]) + *std::max_element(sync.begin(), sync.end());
+        for (std::size_t i = p; i < times.size(); ++i)
+          sync[i % p] += times[i].backward_sync_ps - times[i].backward_ps;
+        return cycle(times) - forward_with_receive(times[p - 1]) -
+               backward_with_receive(times[p - 1]) + *std::max_element(sync.begin(), sync.end());
       }
       case plan::Schedule::kZeroBubbleH1: {
         std::int64_t tail = 0;
@@ -389,7 +438,8 @@ class PlanPricer {
           filled.push_back(std::min({t.forward_ps, t.backward_ps, t.weight_ps}));
         }
         std::sort(filled.begin(), filled.end());
-        const std::int64_t waits = std::min<std::int64_t>(plan_.micro_batches, static_cast<std::int64_t>(p)) - 1;
+        const std::int64_t waits =
+            std::min<std::int64_t>(plan_.micro_batches, static_cast<std::int64_t>(p)) - 1;
         return tail - std::accumulate(filled.begin(), filled.begin() + waits, std::int64_t{0});
       }
     }
@@ -400,10 +450,10 @@ class PlanPricer {
   const CostModel& cost_;
   const plan::Plan& plan_;
   plan::LayerContext context_;
-  std::vector<model::ModelSpec> kinds_;     // of models with several
-  std::vector<Split> split_;                // [stage] then
-  std::vector<std::int64_t> first_layer_;   // [stage] then
-  bool companion_ = false;                  // an encoder-decoder
+  std::vector<model::ModelSpec> kinds_;    // of models with several
+  std::vector<Split> split_;               // [stage] then
+  std::vector<std::int64_t> first_layer_;  // [stage] then
+  bool companion_ = false;                 // an encoder-decoder
 };
 
 }  // namespace
@@ -412,7 +462,8 @@ std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int6
   switch (schedule) {
     case plan::Schedule::kGPipe: return micro_batches;
     case plan::Schedule::k1F1B:
-    case plan::Schedule::kZeroBubbleH1: return std::min<std::int64_t>(stages - stage, micro_batches);
+    case plan::Schedule::kZeroBubbleH1:
+      return std::min<std::int64_t>(stages - stage, micro_batches);
     case plan::Schedule::kInterleaved: break;
   }
   ORRERY_CHECK(false, "an interleaved schedule holds chunks");
@@ -426,14 +477,18 @@ base::Result<PlanCost> plan_cost(const CostModel& cost, const plan::Plan& plan) 
 base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
   const CostModel& cost = costs.cost();
   auto faults = plan::validate(plan, cost.model());
-  if (faults.empty() && static_cast<std::uint32_t>(plan.world_size()) > cost.topology().device_count()) {
-    faults.push_back(base::make_error(base::ErrorCode::kInconsistent, "the plan needs {} devices, cluster '{}' has {}", plan.world_size(),
-                                      cost.topology().name(), cost.topology().device_count()));
+  if (faults.empty() &&
+      static_cast<std::uint32_t>(plan.world_size()) > cost.topology().device_count()) {
+    faults.push_back(base::make_error(
+        base::ErrorCode::kInconsistent, "the plan needs {} devices, cluster '{}' has {}",
+        plan.world_size(), cost.topology().name(), cost.topology().device_count()));
   }
   if (!faults.empty()) return base::fail(std::move(faults));
   return PlanPricer(costs, plan).price();
 }
 
-std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage) { return PlanPricer(costs, plan).peak(stage); }
+std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage) {
+  return PlanPricer(costs, plan).peak(stage);
+}
 
 }  // namespace orrery::costmodel

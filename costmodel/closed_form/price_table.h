@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// A hash table of prices that only grows. A search asks tens of thousands of times for what it has priced, so a look-up touches one slot and
-/// one entry: digests lie side by side, entries in blocks. References stay valid as long as the table.
+/// A hash table of prices that only grows. A search asks tens of thousands of times for what it has
+/// priced, so a look-up touches one slot and one entry: digests lie side by side, entries in
+/// blocks. References stay valid as long as the table.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -57,7 +58,10 @@ class PriceTable {
   /// Where the key is, or would be; no key: a free slot.
   std::size_t slot_of(std::uint64_t digest, const Key* key) const {
     const std::size_t mask = slots_.size() - 1;
-    const auto taken = [&](const Slot& s) { return s.entry != nullptr && !(key != nullptr && s.digest == digest && equal(s.entry->key, *key)); };
+    const auto taken = [&](const Slot& s) {
+      return s.entry != nullptr &&
+             !(key != nullptr && s.digest == digest && equal(s.entry->key, *key));
+    };
     std::size_t at = digest & mask;
     while (taken(slots_[at])) at = (at + 1) & mask;
     return at;

@@ -19,17 +19,21 @@ int RankWindows::canonical(int first, int count) {
   return known_.at({first, count});
 }
 
-/// Links in the order in which the routes meet them: a number at every crossing, latency and rate at the first.
+/// Links in the order in which the routes meet them: a number at every crossing, latency and rate
+/// at the first.
 RankWindows::Picture RankWindows::picture(int first, int count) const {
   Picture picture;
   std::map<topologies::LinkId, std::int64_t> numbers;
   for (int i = 0; i < count; ++i) {
-    picture.push_back(&topology_.device_model(static_cast<std::uint32_t>(first + i)) - topology_.device_models().data());
+    picture.push_back(&topology_.device_model(static_cast<std::uint32_t>(first + i)) -
+                      topology_.device_models().data());
     for (int j = 0; j < count; ++j) {
-      const auto route = topology_.route(static_cast<std::uint32_t>(first + i), static_cast<std::uint32_t>(first + j));
+      const auto route = topology_.route(static_cast<std::uint32_t>(first + i),
+                                         static_cast<std::uint32_t>(first + j));
       picture.push_back(-static_cast<std::int64_t>(route.size()) - 1);
       for (const topologies::LinkId id : route) {
-        const auto [place, fresh] = numbers.try_emplace(id, static_cast<std::int64_t>(numbers.size()));
+        const auto [place, fresh] =
+            numbers.try_emplace(id, static_cast<std::int64_t>(numbers.size()));
         picture.push_back(place->second);
         if (!fresh) continue;
         const topologies::Link& link = topology_.link(id);

@@ -33,8 +33,10 @@ struct Walk {
     const plan::TemplateMemory& m = memory_of(c, n);
     reach(m.peak_bytes);
     alive += m.delta_bytes;
-    if (n.kind == plan::PassKind::kForward && c.sent_activation_bytes > 0) activation = c.sent_activation_bytes;
-    if (n.kind == plan::PassKind::kBackward && c.sent_gradient_bytes > 0) gradient = c.sent_gradient_bytes;
+    if (n.kind == plan::PassKind::kForward && c.sent_activation_bytes > 0)
+      activation = c.sent_activation_bytes;
+    if (n.kind == plan::PassKind::kBackward && c.sent_gradient_bytes > 0)
+      gradient = c.sent_gradient_bytes;
   }
   void run(const std::vector<plan::PassNode>& passes) {
     for (const plan::PassNode& n : passes) run(n);
@@ -56,8 +58,10 @@ std::int64_t peak_bytes(const StageMemory& stage, const std::vector<plan::PassNo
   Walk walk{stage};
   walk.reach(stage.zero_gradient.peak_bytes);
   for (const plan::PassNode& n : order) {
-    if (n.body.empty()) walk.run(n);
-    else walk.turns(n.body, (n.end - n.begin + n.step - 1) / n.step);
+    if (n.body.empty())
+      walk.run(n);
+    else
+      walk.turns(n.body, (n.end - n.begin + n.step - 1) / n.step);
   }
   walk.reach(stage.update.peak_bytes);
   return stage.persistent_bytes + walk.peak;

@@ -2,15 +2,19 @@
 /// \file
 /// Peak memory of a pipeline rank, from what its passes do to memory.
 ///
-/// A pass is a list of templates; each changes the bytes alive by delta and reaches `peak` above its start. What a send reads stays alive
-/// until the next send of its stream, so beside the deltas a rank holds X bytes, what its last forward sent, and D, what its last
-/// backward sent. Passes run in the order of plan::pass_order:
+/// A pass is a list of templates; each changes the bytes alive by delta and reaches `peak` above
+/// its start. What a send reads stays alive until the next send of its stream, so beside the deltas
+/// a rank holds X bytes, what its last forward sent, and D, what its last backward sent. Passes run
+/// in the order of plan::pass_order:
 ///
-///   pass n starts with  Σ_{k<n} delta_k + X + D,      peak = persistent + max over passes of (start + peak of the pass)
+///   pass n starts with  Σ_{k<n} delta_k + X + D,      peak = persistent + max over passes of
+///   (start + peak of the pass)
 ///
-/// and the update starts behind the last of them. A loop of passes begins every turn but the first with the same X and D, and each turn
-/// adds the same bytes, so the highest turn is the first, the second or the last: the work does not grow with micro-batches. Example: GPipe
-/// keeps S bytes per forward, so its first backward starts with m S + X; 1F1B on the last stage never holds more than S.
+/// and the update starts behind the last of them. A loop of passes begins every turn but the first
+/// with the same X and D, and each turn adds the same bytes, so the highest turn is the first, the
+/// second or the last: the work does not grow with micro-batches. Example: GPipe keeps S bytes per
+/// forward, so its first backward starts with m S + X; 1F1B on the last stage never holds more than
+/// S.
 #include <cstdint>
 #include <vector>
 
@@ -22,7 +26,8 @@ namespace orrery::costmodel {
 /// Passes of one stage of the rank.
 struct ChunkMemory {
   plan::TemplateMemory forward, backward, backward_last, weight, weight_last;
-  std::int64_t sent_activation_bytes = 0, sent_gradient_bytes = 0;  // 0: nothing is sent, and what an earlier pass sent stays
+  // 0: nothing is sent, and what an earlier pass sent stays
+  std::int64_t sent_activation_bytes = 0, sent_gradient_bytes = 0;
 };
 
 struct StageMemory {

@@ -16,7 +16,9 @@ std::size_t at(Protocol p) { return static_cast<std::size_t>(p); }
 int log2_of(int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n))) - 1; }
 
 /// The rate itself where nothing limits it.
-double limited(double rate, base::BytesPerSecond limit, double channels = 1) { return limit.raw() > 0 ? std::min(rate, limit.raw() * channels) : rate; }
+double limited(double rate, base::BytesPerSecond limit, double channels = 1) {
+  return limit.raw() > 0 ? std::min(rate, limit.raw() * channels) : rate;
+}
 
 struct Expected {
   Seconds latency{};
@@ -26,33 +28,49 @@ struct Expected {
 class Tuner {
  public:
   Tuner(const CollectiveTuning& tuning, const GroupOnMachine& group, Op op, std::int64_t bytes)
-      : t_(tuning), g_(group), op_(op), bytes_(bytes), scale_(scale_of(group.hosts)), channels_(static_cast<double>(tuning.channels)),
-        steps_(ring_steps(op, group.ranks)), per_bus_(static_cast<double>(group.ranks) / static_cast<double>(steps_)) {}
+      : t_(tuning),
+        g_(group),
+        op_(op),
+        bytes_(bytes),
+        scale_(scale_of(group.hosts)),
+        channels_(static_cast<double>(tuning.channels)),
+        steps_(ring_steps(op, group.ranks)),
+        per_bus_(static_cast<double>(group.ranks) / static_cast<double>(steps_)) {}
 
   [[nodiscard]] Expected ring(Protocol p) const {
     const auto& ring = t_.ring;
     double bus = g_.rings.raw() * ring.rate[at(p)];
     if (p == Protocol::kLL) bus = limited(bus, ring.ll_limit[scale_]);
     if (p == Protocol::kLL128) bus = limited(bus, ring.ll128_channel_limit, channels_);
-    if (op_ == Op::kBroadcast) return {ring.latency.base[at(p)] + (g_.hosts > 1 ? network_hop(ring.latency, p) : device_hop(ring.latency, p)), bus};
+    if (op_ == Op::kBroadcast)
+      return {ring.latency.base[at(p)] +
+                  (g_.hosts > 1 ? network_hop(ring.latency, p) : device_hop(ring.latency, p)),
+              bus};
     const std::int64_t inter = g_.hosts > 1 ? ring_steps(op_, g_.hosts) : 0;
     Seconds device = device_hop(ring.latency, p);
     if (g_.hosts > 1) device = std::max(device, t_.posting(p));
-    Seconds latency = ring.latency.base[at(p)] + static_cast<double>(steps_ - inter) * device + static_cast<double>(inter) * network_hop(ring.latency, p);
+    Seconds latency = ring.latency.base[at(p)] + static_cast<double>(steps_ - inter) * device +
+                      static_cast<double>(inter) * network_hop(ring.latency, p);
     const bool plateau = op_ == Op::kAllReduce && p == Protocol::kSimple && g_.hosts > 1;
-    if (plateau && static_cast<double>(bytes_) / (channels_ * g_.ranks) >= kPlateauBytes) latency = latency * ring.plateau;
+    if (plateau && static_cast<double>(bytes_) / (channels_ * g_.ranks) >= kPlateauBytes)
+      latency = latency * ring.plateau;
     return {latency, bus * per_bus_};
   }
 
   [[nodiscard]] Expected tree(Protocol p) const {
     const auto& tree = t_.tree;
     // Two hosts: what a card carries for a tree is half of what it carries for a ring.
-    const double cards = g_.rings.raw() * (g_.hosts == 2 ? 2 : 1), links = g_.switch_link.raw() > 0 ? std::min(cards, g_.switch_link.raw()) : cards;
-    double bus = limited(links * tree.rate[at(Protocol::kSimple)], tree.channel_limit[scale_], channels_);
+    const double cards = g_.rings.raw() * (g_.hosts == 2 ? 2 : 1),
+                 links = g_.switch_link.raw() > 0 ? std::min(cards, g_.switch_link.raw()) : cards;
+    double bus =
+        limited(links * tree.rate[at(Protocol::kSimple)], tree.channel_limit[scale_], channels_);
     if (p == Protocol::kLL) bus = limited(bus * tree.rate[at(p)], t_.ring.ll_limit[scale_]);
-    if (p == Protocol::kLL128) bus = limited(bus * (g_.hosts == 1 ? 7.0 / 9.0 : 15.0 / 16.0), tree.ll128_channel_limit[scale_], channels_);
+    if (p == Protocol::kLL128)
+      bus = limited(bus * (g_.hosts == 1 ? 7.0 / 9.0 : 15.0 / 16.0),
+                    tree.ll128_channel_limit[scale_], channels_);
     const int inside = g_.ranks / g_.hosts - 1;
-    const Seconds way = static_cast<double>(inside) * device_hop(tree.latency, p) + static_cast<double>(log2_of(g_.hosts)) * network_hop(tree.latency, p);
+    const Seconds way = static_cast<double>(inside) * device_hop(tree.latency, p) +
+                        static_cast<double>(log2_of(g_.hosts)) * network_hop(tree.latency, p);
     return {tree.latency.base[at(p)] + 2.0 * way, bus * tree.correction_at(p, bytes_) / 2};
   }
 
@@ -63,14 +81,19 @@ class Tuner {
     if (!tree) return {nvls.latency, bus * per_bus_};
     bus = std::min(bus, g_.rings.raw() * (g_.hosts == 2 ? 2 : 1));
     bus = limited(bus, nvls.tree_channel_limit[scale_], heads);
-    return {nvls.latency + 2.0 * log2_of(g_.hosts) * (nvls.network_hop + 2.0 * g_.network_extra), bus * per_bus_};
+    return {nvls.latency + 2.0 * log2_of(g_.hosts) * (nvls.network_hop + 2.0 * g_.network_extra),
+            bus * per_bus_};
   }
 
  private:
   static constexpr double kPlateauBytes = 64;  // of a channel and rank
 
-  [[nodiscard]] Seconds device_hop(const HopLatencies& latency, Protocol p) const { return latency.device_hop(p, g_.pcie); }
-  [[nodiscard]] Seconds network_hop(const HopLatencies& latency, Protocol p) const { return latency.network_hop(p, g_.network_extra); }
+  [[nodiscard]] Seconds device_hop(const HopLatencies& latency, Protocol p) const {
+    return latency.device_hop(p, g_.pcie);
+  }
+  [[nodiscard]] Seconds network_hop(const HopLatencies& latency, Protocol p) const {
+    return latency.network_hop(p, g_.network_extra);
+  }
 
   const CollectiveTuning& t_;
   const GroupOnMachine& g_;
@@ -124,7 +147,8 @@ std::int64_t ring_steps(Op op, std::int64_t ranks) {
 
 std::size_t scale_of(int hosts) { return static_cast<std::size_t>(std::min(hosts, 3) - 1); }
 
-double expected_seconds(const CollectiveTuning& published, const GroupOnMachine& group, Op op, std::int64_t bytes, Algorithm algorithm, Protocol protocol) {
+double expected_seconds(const CollectiveTuning& published, const GroupOnMachine& group, Op op,
+                        std::int64_t bytes, Algorithm algorithm, Protocol protocol) {
   const Expected e = expected(Tuner(published, group, op, bytes), algorithm, protocol);
   ORRERY_CHECK(e.bandwidth > 0, "no bandwidth of {}", to_string(algorithm));
   return e.latency.raw() + static_cast<double>(bytes) / e.bandwidth;

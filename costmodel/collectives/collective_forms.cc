@@ -17,10 +17,13 @@ using base::Seconds;
 using Op = model::Collective;
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
-/// Largest chunk of a tree, and how many chunks fill it: NCCL splits until every hop of the way has a few.
+/// Largest chunk of a tree, and how many chunks fill it: NCCL splits until every hop of the way has
+/// a few.
 constexpr int kSmallChunkHosts = 4, kSmallChunkRanks = 16;
-constexpr std::int64_t kTreeChunkBytes = 512 * 1024, kTreeChunkMinimum = 1024, kTreeChunksPerHop = 8;
-/// LL and LL128 pass a line on as soon as it is there: nearly nothing is left of a pipeline's filling.
+constexpr std::int64_t kTreeChunkBytes = 512 * 1024, kTreeChunkMinimum = 1024,
+                       kTreeChunksPerHop = 8;
+/// LL and LL128 pass a line on as soon as it is there: nearly nothing is left of a pipeline's
+/// filling.
 constexpr std::int64_t kLinesMinimum = 128, kLinesPerHop = 64;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -32,11 +35,15 @@ std::int64_t wire_ps(std::int64_t bytes, std::int64_t rate) {
 
 std::size_t at(Protocol p) { return static_cast<std::size_t>(p); }
 
-std::int64_t limited(std::int64_t rate, std::int64_t limit) { return limit > 0 ? std::min(rate, limit) : rate; }
+std::int64_t limited(std::int64_t rate, std::int64_t limit) {
+  return limit > 0 ? std::min(rate, limit) : rate;
+}
 
 /// Rate on the wire of one of `flows` flows whose data is limited; 0: not limited.
 std::int64_t per_flow(base::BytesPerSecond limit, double flows, double share) {
-  return limit.raw() > 0 ? std::max<std::int64_t>(1, static_cast<std::int64_t>(limit.raw() / flows / share)) : 0;
+  return limit.raw() > 0
+             ? std::max<std::int64_t>(1, static_cast<std::int64_t>(limit.raw() / flows / share))
+             : 0;
 }
 
 }  // namespace
@@ -54,7 +61,8 @@ double bus_factor(Op op, int ranks) {
   ORRERY_CHECK(false, "collective out of range");
 }
 
-topologies::Topology usable_rates(const topologies::Topology& topology, const CollectiveTuning& tuning) {
+topologies::Topology usable_rates(const topologies::Topology& topology,
+                                  const CollectiveTuning& tuning) {
   std::set<std::string> kinds;
   for (const auto& link : topology.links()) kinds.insert(link.kind);
   topologies::Topology usable = topology;
@@ -66,16 +74,21 @@ topologies::Topology usable_rates(const topologies::Topology& topology, const Co
 }
 
 std::int64_t CollectiveTerms::wire_bytes(std::int64_t data) const {
-  return rate_share >= 1 ? data : static_cast<std::int64_t>(std::ceil(static_cast<double>(data) / rate_share));
+  return rate_share >= 1
+             ? data
+             : static_cast<std::int64_t>(std::ceil(static_cast<double>(data) / rate_share));
 }
 
-CollectiveForms::CollectiveForms(const topologies::Topology& usable, const CollectiveTuning& tuning, GroupLayout group)
+CollectiveForms::CollectiveForms(const topologies::Topology& usable, const CollectiveTuning& tuning,
+                                 GroupLayout group)
     : topology_(&usable), tuning_(&tuning), group_(std::move(group)) {
   ORRERY_CHECK(group_.size() > 1, "a collective of {} ranks", group_.size());
-  const auto local = std::find_if(group_.hosts.begin(), group_.hosts.end(), [](const auto& h) { return h.size() > 1; });
+  const auto local = std::find_if(group_.hosts.begin(), group_.hosts.end(),
+                                  [](const auto& h) { return h.size() > 1; });
   if (local != group_.hosts.end()) {
     device_hop_ = hop((*local)[0], (*local)[1]);
-    const auto route = topology_->route(static_cast<std::uint32_t>((*local)[0]), static_cast<std::uint32_t>((*local)[1]));
+    const auto route = topology_->route(static_cast<std::uint32_t>((*local)[0]),
+                                        static_cast<std::uint32_t>((*local)[1]));
     if (route.size() == 2) switch_rate_ = topology_->link(route[0]).bytes_per_second;
   }
   if (group_.host_count() > 1) network_hop_ = hop(group_.hosts[0][0], group_.hosts[1][0]);
@@ -83,7 +96,8 @@ CollectiveForms::CollectiveForms(const topologies::Topology& usable, const Colle
 
 CollectiveForms::Hop CollectiveForms::hop(int from, int to) const {
   Hop h;
-  for (const auto link : topology_->route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to))) {
+  for (const auto link :
+       topology_->route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to))) {
     const std::string& kind = topology_->link(link).kind;
     h.pcie = h.pcie || kind == "pcie";
     h.extra = std::max(h.extra, tuning_->network_extra(kind));
@@ -100,15 +114,22 @@ Seconds CollectiveForms::network_latency(const HopLatencies& latency, Protocol p
   return latency.network_hop(p, network_hop_.extra);
 }
 
-int CollectiveForms::nvls_heads() const { return static_cast<int>(std::min<std::int64_t>(group_.per_host(), tuning_->nvls.max_heads)); }
+int CollectiveForms::nvls_heads() const {
+  return static_cast<int>(std::min<std::int64_t>(group_.per_host(), tuning_->nvls.max_heads));
+}
 
 std::int64_t CollectiveForms::narrowest(const std::vector<Send>& sends) const {
   std::vector<std::int64_t> flows(topology_->links().size(), 0);
   for (const Send& s : sends)
-    for (const auto link : topology_->route(static_cast<std::uint32_t>(s.from), static_cast<std::uint32_t>(s.to))) ++flows[link.raw()];
+    for (const auto link :
+         topology_->route(static_cast<std::uint32_t>(s.from), static_cast<std::uint32_t>(s.to)))
+      ++flows[link.raw()];
   std::int64_t rate = kUnlimited;
   for (std::uint32_t l = 0; l < flows.size(); ++l)
-    if (flows[l] > 0) rate = std::min(rate, std::max<std::int64_t>(1, topology_->link(topologies::LinkId(l)).bytes_per_second / flows[l]));
+    if (flows[l] > 0)
+      rate = std::min(rate,
+                      std::max<std::int64_t>(
+                          1, topology_->link(topologies::LinkId(l)).bytes_per_second / flows[l]));
   return rate;
 }
 
@@ -116,7 +137,8 @@ std::int64_t CollectiveForms::ring_rate() const {
   if (ring_rate_ > 0) return ring_rate_;
   std::vector<Send> sends;
   for (const auto& ring : ring_channels(group_))
-    for (std::size_t i = 0; i < ring.size(); ++i) sends.push_back({ring[i], ring[(i + 1) % ring.size()]});
+    for (std::size_t i = 0; i < ring.size(); ++i)
+      sends.push_back({ring[i], ring[(i + 1) % ring.size()]});
   return ring_rate_ = narrowest(sends);
 }
 
@@ -139,7 +161,9 @@ std::int64_t CollectiveForms::direct_rate(Op op) const {
   std::vector<Send> sends;
   const int n = group_.size();
   if (op == Op::kPointToPoint) {
-    for (int i = 0; i < n; ++i) sends.push_back({group_.ranks[static_cast<std::size_t>(i)], group_.ranks[static_cast<std::size_t>((i + 1) % n)]});
+    for (int i = 0; i < n; ++i)
+      sends.push_back({group_.ranks[static_cast<std::size_t>(i)],
+                       group_.ranks[static_cast<std::size_t>((i + 1) % n)]});
     return rate = narrowest(sends);
   }
   if (!all_to_all_by_rank(*topology_, group_)) {
@@ -150,10 +174,14 @@ std::int64_t CollectiveForms::direct_rate(Op op) const {
   }
   std::vector<std::int64_t> flows(topology_->links().size(), 0);
   for (const int rank : group_.hosts[0])
-    for (const LinkLoad& load : all_to_all_links(*topology_, group_, 0, rank)) flows[load.link.raw()] += load.flows;
+    for (const LinkLoad& load : all_to_all_links(*topology_, group_, 0, rank))
+      flows[load.link.raw()] += load.flows;
   rate = kUnlimited;
   for (std::uint32_t l = 0; l < flows.size(); ++l)
-    if (flows[l] > 0) rate = std::min(rate, std::max<std::int64_t>(1, topology_->link(topologies::LinkId(l)).bytes_per_second / flows[l]));
+    if (flows[l] > 0)
+      rate = std::min(rate,
+                      std::max<std::int64_t>(
+                          1, topology_->link(topologies::LinkId(l)).bytes_per_second / flows[l]));
   return rate;
 }
 
@@ -161,7 +189,8 @@ bool CollectiveForms::available(Op op, Algorithm algorithm, Protocol protocol) c
   const bool reduce = op == Op::kAllReduce, several_hosts = group_.host_count() > 1;
   const bool direct = op == Op::kAllToAll || op == Op::kPointToPoint;
   const bool ll128 = protocol != Protocol::kLL128 || !device_hop_.pcie;
-  const bool nvls = reduce && protocol == Protocol::kSimple && tuning_->nvls.efficiency > 0 && switch_rate_ > 0 && group_.uniform() &&
+  const bool nvls = reduce && protocol == Protocol::kSimple && tuning_->nvls.efficiency > 0 &&
+                    switch_rate_ > 0 && group_.uniform() &&
                     group_.per_host() >= tuning_->nvls.min_ranks;
   switch (algorithm) {
     case Algorithm::kRing: return !direct && ll128;
@@ -169,7 +198,8 @@ bool CollectiveForms::available(Op op, Algorithm algorithm, Protocol protocol) c
     case Algorithm::kNvls: return nvls && !several_hosts;
     case Algorithm::kNvlsTree: return nvls && several_hosts;
     case Algorithm::kHalvingDoubling: return reduce && ll128;
-    case Algorithm::kHierarchical: return reduce && ll128 && several_hosts && group_.uniform() && group_.per_host() > 1;
+    case Algorithm::kHierarchical:
+      return reduce && ll128 && several_hosts && group_.uniform() && group_.per_host() > 1;
     case Algorithm::kDirect: return direct && protocol != Protocol::kLL128;
   }
   ORRERY_CHECK(false, "algorithm out of range");
@@ -179,34 +209,46 @@ CollectiveTerms CollectiveForms::ring_terms(Op op, std::int64_t bytes, Protocol 
   const auto& ring = tuning_->ring;
   const int n = group_.size(), hosts = group_.host_count();
   const std::int64_t steps = ring_steps(op, n), inter = hosts > 1 ? ring_steps(op, hosts) : 0;
-  const Seconds device = device_latency(ring.latency, p), network = network_latency(ring.latency, p);
-  const double plateau = op == Op::kAllReduce && p == Protocol::kSimple && hosts > 1 ? ring.plateau : 1.0;
-  const Seconds hops = static_cast<double>(steps - inter) * device + static_cast<double>(inter) * network;
+  const Seconds device = device_latency(ring.latency, p),
+                network = network_latency(ring.latency, p);
+  const double plateau =
+      op == Op::kAllReduce && p == Protocol::kSimple && hosts > 1 ? ring.plateau : 1.0;
+  const Seconds hops =
+      static_cast<double>(steps - inter) * device + static_cast<double>(inter) * network;
   const std::int64_t all = base::ceil_ps((ring.latency.base[at(p)] + hops) * plateau);
   CollectiveTerms t{.algorithm = Algorithm::kRing, .protocol = p, .rate_share = ring.rate[at(p)]};
   t.device_hop_ps = t.network_hop_ps = base::ceil_ps(hops * plateau) / steps;
   t.base_ps = all - steps * t.device_hop_ps;
   const std::int64_t parts = group_.ring_count();
   const auto channels = static_cast<double>(parts);
-  if (p == Protocol::kLL) t.flow_limit = per_flow(ring.ll_limit[scale_of(hosts)], channels, t.rate_share);
-  if (p == Protocol::kLL128) t.flow_limit = per_flow(ring.ll128_channel_limit * static_cast<double>(tuning_->channels), channels, t.rate_share);
+  if (p == Protocol::kLL)
+    t.flow_limit = per_flow(ring.ll_limit[scale_of(hosts)], channels, t.rate_share);
+  if (p == Protocol::kLL128)
+    t.flow_limit = per_flow(ring.ll128_channel_limit * static_cast<double>(tuning_->channels),
+                            channels, t.rate_share);
   if (op == Op::kBroadcast) {
     const std::int64_t part = ceil_div(bytes, parts);
-    t.repeats = std::max<std::int64_t>({1, ceil_div(part, kTreeChunkBytes), std::min<std::int64_t>(kTreeChunksPerHop * n, ceil_div(part, kTreeChunkMinimum))});
+    t.repeats = std::max<std::int64_t>(
+        {1, ceil_div(part, kTreeChunkBytes),
+         std::min<std::int64_t>(kTreeChunksPerHop * n, ceil_div(part, kTreeChunkMinimum))});
     t.piece_bytes = ceil_div(part, t.repeats);
     return t;
   }
   t.repeats = steps;
   t.piece_bytes = ceil_div(bytes, n * parts);
-  if (p == Protocol::kSimple) t.copy_ps = base::ceil_ps(base::Bytes(static_cast<double>(bytes) / n) / tuning_->local_copy);
+  if (p == Protocol::kSimple)
+    t.copy_ps = base::ceil_ps(base::Bytes(static_cast<double>(bytes) / n) / tuning_->local_copy);
   return t;
 }
 
 CollectiveTerms CollectiveForms::tree_terms(std::int64_t bytes, Protocol p) const {
   const auto& tree = tuning_->tree;
   const auto channels = tree_channels(group_);
-  CollectiveTerms t{.algorithm = Algorithm::kTree, .protocol = p, .base_ps = base::ceil_ps(tree.latency.base[at(p)])};
-  t.device_hop_ps = base::ceil_ps(device_hop_.pcie ? tree.latency.pcie[at(p)] : tree.latency.device[at(p)]);
+  CollectiveTerms t{.algorithm = Algorithm::kTree,
+                    .protocol = p,
+                    .base_ps = base::ceil_ps(tree.latency.base[at(p)])};
+  t.device_hop_ps =
+      base::ceil_ps(device_hop_.pcie ? tree.latency.pcie[at(p)] : tree.latency.device[at(p)]);
   t.network_hop_ps = base::ceil_ps(network_latency(tree.latency, p));
   const double flows = 2.0 * static_cast<double>(channels.size());
   const std::size_t scale = scale_of(group_.host_count());
@@ -219,8 +261,10 @@ CollectiveTerms CollectiveForms::tree_terms(std::int64_t bytes, Protocol p) cons
   const std::int64_t part = ceil_div(bytes, static_cast<std::int64_t>(channels.size()));
   const std::int64_t depth = channels[0].device_depth + channels[0].network_depth;
   const bool lines = p != Protocol::kSimple;
-  const std::int64_t per_hop = lines ? kLinesPerHop : kTreeChunksPerHop, least = lines ? kLinesMinimum : kTreeChunkMinimum;
-  t.repeats = std::max<std::int64_t>({1, ceil_div(part, kTreeChunkBytes), std::min(per_hop * depth, ceil_div(part, least))});
+  const std::int64_t per_hop = lines ? kLinesPerHop : kTreeChunksPerHop,
+                     least = lines ? kLinesMinimum : kTreeChunkMinimum;
+  t.repeats = std::max<std::int64_t>(
+      {1, ceil_div(part, kTreeChunkBytes), std::min(per_hop * depth, ceil_div(part, least))});
   t.piece_bytes = ceil_div(part, t.repeats);
   return t;
 }
@@ -229,12 +273,14 @@ std::int64_t CollectiveForms::nvls_chunk(std::int64_t bytes, Algorithm algorithm
   struct Step {
     std::int64_t fill, largest;
   };
-  static constexpr std::array kOneHost{Step{64, 65536}, Step{8, 32768}, Step{2, 16384}}, kHosts{Step{16, 131072}, Step{4, 65536}, Step{1, 32768}};
+  static constexpr std::array kOneHost{Step{64, 65536}, Step{8, 32768}, Step{2, 16384}},
+      kHosts{Step{16, 131072}, Step{4, 65536}, Step{1, 32768}};
   const auto& nvls = tuning_->nvls;
   const bool tree = algorithm == Algorithm::kNvlsTree;
   const std::int64_t parallel = (tree ? nvls.tree_channels : nvls.channels) * nvls_heads();
   std::int64_t chunk = nvls.chunk_bytes;
-  if (tree && (group_.host_count() >= kSmallChunkHosts || group_.per_host() >= kSmallChunkRanks)) chunk = std::min<std::int64_t>(chunk, 65536);
+  if (tree && (group_.host_count() >= kSmallChunkHosts || group_.per_host() >= kSmallChunkRanks))
+    chunk = std::min<std::int64_t>(chunk, 65536);
   for (const auto& [fill, largest] : tree ? kHosts : kOneHost)
     if (bytes < fill * parallel * chunk) chunk = std::min(chunk, largest);
   return chunk * parallel;
@@ -243,42 +289,60 @@ std::int64_t CollectiveForms::nvls_chunk(std::int64_t bytes, Algorithm algorithm
 CollectiveTerms CollectiveForms::nvls_terms(std::int64_t bytes, Algorithm algorithm) const {
   const auto& nvls = tuning_->nvls;
   const std::int64_t heads = nvls_heads();
-  CollectiveTerms t{.algorithm = algorithm, .protocol = Protocol::kSimple, .base_ps = base::ceil_ps(nvls.latency)};
+  CollectiveTerms t{.algorithm = algorithm,
+                    .protocol = Protocol::kSimple,
+                    .base_ps = base::ceil_ps(nvls.latency)};
   t.network_hop_ps = base::ceil_ps(nvls.network_hop + 2.0 * network_hop_.extra);
   t.rate_share = nvls.efficiency * (group_.host_count() > 2 ? nvls.beyond_two_hosts : 1.0);
   // A head passes a chunk on at the pace at which it reduces: between hosts too.
-  t.flow_limit = std::max<std::int64_t>(1, std::llround(static_cast<double>(switch_rate_ / (heads + 1)) * t.rate_share / kHostTrees));
+  t.flow_limit = std::max<std::int64_t>(
+      1, std::llround(static_cast<double>(switch_rate_ / (heads + 1)) * t.rate_share / kHostTrees));
   t.repeats = std::max<std::int64_t>(1, ceil_div(bytes, nvls_chunk(bytes, algorithm)));
   t.piece_bytes = ceil_div(bytes, t.repeats);
-  t.copy_ps = wire_ps(t.wire_bytes(ceil_div(t.piece_bytes, heads)), std::max<std::int64_t>(1, switch_rate_ / (heads + 1)));
+  t.copy_ps = wire_ps(t.wire_bytes(ceil_div(t.piece_bytes, heads)),
+                      std::max<std::int64_t>(1, switch_rate_ / (heads + 1)));
   return t;
 }
 
 CollectiveTerms CollectiveForms::direct_terms(Op op, std::int64_t bytes, Protocol p) const {
   const auto& direct = tuning_->direct;
-  CollectiveTerms t{.algorithm = Algorithm::kDirect, .protocol = p, .base_ps = base::ceil_ps(direct.base[at(p)]), .rate_share = direct.rate[at(p)]};
+  CollectiveTerms t{.algorithm = Algorithm::kDirect,
+                    .protocol = p,
+                    .base_ps = base::ceil_ps(direct.base[at(p)]),
+                    .rate_share = direct.rate[at(p)]};
   t.network_hop_ps = base::ceil_ps(network_latency(tuning_->ring.latency, p));
   t.piece_bytes = op == Op::kAllToAll ? ceil_div(bytes, group_.size()) : bytes;
-  if (op == Op::kAllToAll) t.copy_ps = base::ceil_ps(base::Bytes(static_cast<double>(t.piece_bytes)) / direct.local_copy);
+  if (op == Op::kAllToAll)
+    t.copy_ps = base::ceil_ps(base::Bytes(static_cast<double>(t.piece_bytes)) / direct.local_copy);
   return t;
 }
 
-/// Halving-doubling and hierarchical are no algorithms of NCCL: they take the latencies and rates of its rings.
-CollectiveTerms CollectiveForms::exchange_terms(std::int64_t bytes, Algorithm algorithm, Protocol p) const {
+/// Halving-doubling and hierarchical are no algorithms of NCCL: they take the latencies and rates
+/// of its rings.
+CollectiveTerms CollectiveForms::exchange_terms(std::int64_t bytes, Algorithm algorithm,
+                                                Protocol p) const {
   const auto& ring = tuning_->ring;
-  CollectiveTerms t{.algorithm = algorithm, .protocol = p, .base_ps = base::ceil_ps(ring.latency.base[at(p)]), .rate_share = ring.rate[at(p)]};
+  CollectiveTerms t{.algorithm = algorithm,
+                    .protocol = p,
+                    .base_ps = base::ceil_ps(ring.latency.base[at(p)]),
+                    .rate_share = ring.rate[at(p)]};
   t.device_hop_ps = base::ceil_ps(device_latency(ring.latency, p));
   t.network_hop_ps = base::ceil_ps(network_latency(ring.latency, p));
-  if (p == Protocol::kLL) t.flow_limit = per_flow(ring.ll_limit[scale_of(group_.host_count())], 1, t.rate_share);
-  if (p == Protocol::kLL128) t.flow_limit = per_flow(ring.ll128_channel_limit * static_cast<double>(tuning_->channels), 1, t.rate_share);
+  if (p == Protocol::kLL)
+    t.flow_limit = per_flow(ring.ll_limit[scale_of(group_.host_count())], 1, t.rate_share);
+  if (p == Protocol::kLL128)
+    t.flow_limit = per_flow(ring.ll128_channel_limit * static_cast<double>(tuning_->channels), 1,
+                            t.rate_share);
   const bool hierarchical = algorithm == Algorithm::kHierarchical;
   t.piece_bytes = ceil_div(bytes, hierarchical ? group_.size() : halving_doubling_pieces(group_));
   if (hierarchical) t.repeats = 2 * (group_.host_count() - 1);
   return t;
 }
 
-CollectiveTerms CollectiveForms::terms(Op op, std::int64_t bytes, Algorithm algorithm, Protocol p) const {
-  ORRERY_CHECK(available(op, algorithm, p), "{} {} is not available", to_string(algorithm), to_string(p));
+CollectiveTerms CollectiveForms::terms(Op op, std::int64_t bytes, Algorithm algorithm,
+                                       Protocol p) const {
+  ORRERY_CHECK(available(op, algorithm, p), "{} {} is not available", to_string(algorithm),
+               to_string(p));
   switch (algorithm) {
     case Algorithm::kRing: return ring_terms(op, bytes, p);
     case Algorithm::kTree: return tree_terms(bytes, p);
@@ -305,24 +369,30 @@ std::int64_t CollectiveForms::nvls_ps(const CollectiveTerms& t) const {
     depth = std::max(depth, tree.network_depth);
     for (std::size_t i = 1; i < tree.ranks.size(); ++i) {
       const int child = group_.hosts[static_cast<std::size_t>(tree.ranks[i])][slot];
-      const int parent = group_.hosts[static_cast<std::size_t>(tree.ranks[static_cast<std::size_t>(tree.parent[i])])][slot];
+      const int parent = group_.hosts[static_cast<std::size_t>(
+          tree.ranks[static_cast<std::size_t>(tree.parent[i])])][slot];
       sends.push_back({child, parent});
       sends.push_back({parent, child});
     }
   }
-  const std::int64_t data = ceil_div(t.piece_bytes, heads * kHostTrees), wire = wire_ps(data, narrowest(sends)), pace = wire_ps(data, t.flow_limit);
+  const std::int64_t data = ceil_div(t.piece_bytes, heads * kHostTrees),
+                     wire = wire_ps(data, narrowest(sends)), pace = wire_ps(data, t.flow_limit);
   // A hop of the first chunk takes the head's pace; links are half used while the pipeline fills.
   const std::int64_t hop = std::max(pace, wire / 2);
-  return stages + 2 * depth * (t.network_hop_ps + hop) + (t.repeats - 1) * std::max({both, wire, pace});
+  return stages + 2 * depth * (t.network_hop_ps + hop) +
+         (t.repeats - 1) * std::max({both, wire, pace});
 }
 
 std::int64_t CollectiveForms::halving_ps(const CollectiveTerms& t) const {
   std::int64_t total = t.base_ps;
   for (const ExchangeStep& step : halving_doubling(group_)) {
     bool network = false;
-    for (const Send& s : step.sends) network = network || !topology_->same_host(static_cast<std::uint32_t>(s.from), static_cast<std::uint32_t>(s.to));
+    for (const Send& s : step.sends)
+      network = network || !topology_->same_host(static_cast<std::uint32_t>(s.from),
+                                                 static_cast<std::uint32_t>(s.to));
     total += network ? t.network_hop_ps : t.device_hop_ps;
-    total += wire_ps(t.wire_bytes(t.piece_bytes * step.sends.front().pieces), limited(narrowest(step.sends), t.flow_limit));
+    total += wire_ps(t.wire_bytes(t.piece_bytes * step.sends.front().pieces),
+                     limited(narrowest(step.sends), t.flow_limit));
   }
   return total;
 }
@@ -335,28 +405,38 @@ std::int64_t CollectiveForms::hierarchical_ps(const CollectiveTerms& t) const {
       inside.push_back({group_.hosts[h][j], group_.hosts[h][(j + 1) % group_.hosts[h].size()]});
       across.push_back({group_.hosts[h][j], group_.hosts[(h + 1) % group_.hosts.size()][j]});
     }
-  const std::int64_t local = t.device_hop_ps + wire_ps(t.wire_bytes(t.piece_bytes * hosts), limited(narrowest(inside), t.flow_limit));
-  const std::int64_t far = t.network_hop_ps + wire_ps(t.wire_bytes(t.piece_bytes), limited(narrowest(across), t.flow_limit));
+  const std::int64_t local = t.device_hop_ps + wire_ps(t.wire_bytes(t.piece_bytes * hosts),
+                                                       limited(narrowest(inside), t.flow_limit));
+  const std::int64_t far = t.network_hop_ps + wire_ps(t.wire_bytes(t.piece_bytes),
+                                                      limited(narrowest(across), t.flow_limit));
   return t.base_ps + 2 * (m - 1) * local + t.repeats * far;
 }
 
-std::int64_t CollectiveForms::paced_ps(Op op, const CollectiveTerms& t, std::int64_t message_ps) const {
+std::int64_t CollectiveForms::paced_ps(Op op, const CollectiveTerms& t,
+                                       std::int64_t message_ps) const {
   const std::int64_t d = message_ps;
   if (t.algorithm == Algorithm::kRing) {
-    if (op == Op::kBroadcast) return t.base_ps + (group_.size() - 1) * (t.device_hop_ps + d) + (t.repeats - 1) * d;
+    if (op == Op::kBroadcast)
+      return t.base_ps + (group_.size() - 1) * (t.device_hop_ps + d) + (t.repeats - 1) * d;
     return t.base_ps + t.repeats * (t.device_hop_ps + d) + t.copy_ps;
   }
   ORRERY_CHECK(t.algorithm == Algorithm::kTree, "{} has no pace", to_string(t.algorithm));
   const auto tree = tree_channels(group_).front();
   const std::int64_t hops = 2 * (tree.device_depth + tree.network_depth);
-  return t.base_ps + 2 * (tree.device_depth * t.device_hop_ps + tree.network_depth * t.network_hop_ps) + t.repeats * d + (hops - 1) * d / 2;
+  return t.base_ps +
+         2 * (tree.device_depth * t.device_hop_ps + tree.network_depth * t.network_hop_ps) +
+         t.repeats * d + (hops - 1) * d / 2;
 }
 
 std::int64_t CollectiveForms::time_ps(Op op, std::int64_t bytes, const CollectiveTerms& t) const {
   ORRERY_CHECK(bytes >= 0, "{} bytes", bytes);
   switch (t.algorithm) {
-    case Algorithm::kRing: return paced_ps(op, t, wire_ps(t.wire_bytes(t.piece_bytes), limited(ring_rate(), t.flow_limit)));
-    case Algorithm::kTree: return paced_ps(op, t, wire_ps(t.wire_bytes(t.piece_bytes), limited(tree_rate(), t.flow_limit)));
+    case Algorithm::kRing:
+      return paced_ps(op, t,
+                      wire_ps(t.wire_bytes(t.piece_bytes), limited(ring_rate(), t.flow_limit)));
+    case Algorithm::kTree:
+      return paced_ps(op, t,
+                      wire_ps(t.wire_bytes(t.piece_bytes), limited(tree_rate(), t.flow_limit)));
     case Algorithm::kNvls:
     case Algorithm::kNvlsTree: return nvls_ps(t);
     case Algorithm::kHalvingDoubling: return halving_ps(t);
@@ -379,18 +459,25 @@ GroupOnMachine CollectiveForms::as_nccl_sees_it() const {
           .network_extra = network_hop_.extra};
 }
 
-std::optional<CollectivePrice> CollectiveForms::choose(Op op, std::int64_t bytes, std::optional<Algorithm> wanted) const {
-  const auto by_tuner = [](Algorithm a) { return a == Algorithm::kRing || a == Algorithm::kTree || a == Algorithm::kNvls || a == Algorithm::kNvlsTree; };
+std::optional<CollectivePrice> CollectiveForms::choose(Op op, std::int64_t bytes,
+                                                       std::optional<Algorithm> wanted) const {
+  const auto by_tuner = [](Algorithm a) {
+    return a == Algorithm::kRing || a == Algorithm::kTree || a == Algorithm::kNvls ||
+           a == Algorithm::kNvlsTree;
+  };
   const CollectiveTuning& published = tuning_->by_which_nccl_chooses();
   const GroupOnMachine seen = as_nccl_sees_it();
   std::optional<CollectivePrice> best;
   double least = 0;
   for (const Algorithm algorithm : kAlgorithms) {
-    if (wanted ? algorithm != *wanted : !by_tuner(algorithm) && algorithm != Algorithm::kDirect) continue;
+    if (wanted ? algorithm != *wanted : !by_tuner(algorithm) && algorithm != Algorithm::kDirect)
+      continue;
     for (const Protocol protocol : kProtocols) {
       if (!available(op, algorithm, protocol)) continue;
-      const double expected = by_tuner(algorithm) ? expected_seconds(published, seen, op, bytes, algorithm, protocol)
-                                                  : static_cast<double>(time_ps(op, bytes, terms(op, bytes, algorithm, protocol)));
+      const double expected =
+          by_tuner(algorithm)
+              ? expected_seconds(published, seen, op, bytes, algorithm, protocol)
+              : static_cast<double>(time_ps(op, bytes, terms(op, bytes, algorithm, protocol)));
       if (best && expected >= least) continue;
       best = CollectivePrice{algorithm, protocol, 0};
       least = expected;

@@ -1,40 +1,72 @@
 #pragma once
 /// \file
-/// Closed-form time of a collective as NCCL runs it, for every algorithm and protocol, and the choice among them.
+/// Closed-form time of a collective as NCCL runs it, for every algorithm and protocol, and the
+/// choice among them.
 ///
-/// n ranks, m on each of H hosts, S bytes of the whole tensor, C channels. Rates r are those of one flow when all flows of the pattern
-/// run: the least over links of floor(capacity * efficiency / flows). A protocol of share s puts w(x) = ceil(x / s) bytes on the wire for x
-/// bytes of data, and its limit holds for the data (costmodel/collectives/collective_tuning.h). alpha is a hop's latency.
+/// n ranks, m on each of H hosts, S bytes of the whole tensor, C channels. Rates r are those of one
+/// flow when all flows of the pattern run: the least over links of floor(capacity * efficiency /
+/// flows). A protocol of share s puts w(x) = ceil(x / s) bytes on the wire for x bytes of data, and
+/// its limit holds for the data (costmodel/collectives/collective_tuning.h). alpha is a hop's
+/// latency.
 ///
-///   ring             base + steps * (alpha + w(S / (n C)) / r) + S / n / copy          steps: all-reduce 2(n-1), all-gather, reduce-scatter n-1
-///                    alpha = ((steps - inter) * device + inter * network) / steps       inter: the same with H for n; NCCL spreads nothing,
-///                                                                                       but only the sum matters where steps are equal
-///   ring, broadcast  base + (n-1) * (alpha + d) + (K-1) * d,  d = w(S / (C K)) / r      chain of n ranks, K chunks
-///   tree             base + 2 * sum of alpha of the way up + (K + D) * d                d = w(S / (C K)) / r; D: filling the pipeline, half
-///                                                                                       the 2 depth - 1 hops, as links are half used then.
-///                                                                                       LL and LL128 have little: they pass lines on, not chunks
+///   ring             base + steps * (alpha + w(S / (n C)) / r) + S / n / copy          steps:
+///                    all-reduce 2(n-1), all-gather, reduce-scatter n-1 alpha = ((steps - inter) *
+///                    device + inter * network) / steps       inter: the same with H for n; NCCL
+///                    spreads nothing,
+///                                                                                       but only
+///                                                                                       the sum
+///                                                                                       matters
+///                                                                                       where
+///                                                                                       steps are
+///                                                                                       equal
+///   ring, broadcast  base + (n-1) * (alpha + d) + (K-1) * d,  d = w(S / (C K)) / r      chain of n
+///                    ranks, K chunks
+///   tree             base + 2 * sum of alpha of the way up + (K + D) * d                d = w(S /
+///                    (C K)) / r; D: filling the pipeline, half
+///                                                                                       the 2
+///                                                                                       depth - 1
+///                                                                                       hops, as
+///                                                                                       links are
+///                                                                                       half used
+///                                                                                       then. LL
+///                                                                                       and LL128
+///                                                                                       have
+///                                                                                       little:
+///                                                                                       they pass
+///                                                                                       lines on,
+///                                                                                       not chunks
 ///   NVLS             base + 2 w(c/h) h / r + (K+1) * w(c/h) (h+1) / r
-///                    K chunks c: copied in, reduced by the switch on the way up, multicast on the way down, copied out. h heads, at most 32 of the
-///                    m, reduce a part each; a link carries S towards the switch for the reduction and S/h for the multicast, and the same
-///                    down: S (1 + 1/h) each way. The copies keep pace with that: NCCL gives them 8 and 7 of a block's 20 warps
-///   NVLS tree        as NVLS, between reduction and multicast up and down both binary trees of hosts, half of the head's part each, with its own
-///                    card: 2 depth hops of alpha and of the head's pace w(c/h) (h+1) / r, or the card's if that is slower. Beyond two hosts heads have two children
-///                    and half the rate
+///                    K chunks c: copied in, reduced by the switch on the way up, multicast on the
+///                    way down, copied out. h heads, at most 32 of the m, reduce a part each; a
+///                    link carries S towards the switch for the reduction and S/h for the
+///                    multicast, and the same down: S (1 + 1/h) each way. The copies keep pace with
+///                    that: NCCL gives them 8 and 7 of a block's 20 warps
+///   NVLS tree        as NVLS, between reduction and multicast up and down both binary trees of
+///                    hosts, half of the head's part each, with its own card: 2 depth hops of alpha
+///                    and of the head's pace w(c/h) (h+1) / r, or the card's if that is slower.
+///                    Beyond two hosts heads have two children and half the rate
 ///   halving-doubling sum over steps of alpha + w(bytes of the step) / r(step)
-///   hierarchical     ring reduce-scatter in the hosts, m rings across them on S/m each, ring all-gather in the hosts
-///   direct           base + alpha + w(S / n) / r + S / n / copy                         everyone to everyone (all-to-all), or to the next
-///                                                                                       (point-to-point: S)
-/// Sources: NVIDIA/nccl src/graph/tuning.cc (latencies, limits, steps of ring and tree), src/enqueue.cc (chunks of NVLS,
-/// from 128 KiB a channel and head on: 64, 32, 16 KiB while fewer than 64, 8, 2 would fill the tensor; of NVLS trees 64, 32 KiB below 4, 1,
-/// and 64 KiB on 4 hosts or 16 devices a host and more), src/transport/nvls.cc (channels), src/include/device.h (32 heads),
-/// src/device/all_reduce.h (warps), src/graph/tuning.cc at b647562 (an NVLS tree's rate halves beyond two hosts), nccl-tests PERFORMANCE.md (steps, bus bandwidth),
-/// Rabenseifner 2004 and Thakur et al. 2005 (halving-doubling). What these leave open is the copy of a rank's own part, measurable at n = 2: S/n at
-/// the rate at which the channels' blocks copy.
+///   hierarchical     ring reduce-scatter in the hosts, m rings across them on S/m each, ring
+///                    all-gather in the hosts
+///   direct           base + alpha + w(S / n) / r + S / n / copy                         everyone
+///                    to everyone (all-to-all), or to the next
+///                                                                                       (point-to-point:
+///                                                                                       S)
+/// Sources: NVIDIA/nccl src/graph/tuning.cc (latencies, limits, steps of ring and tree),
+/// src/enqueue.cc (chunks of NVLS, from 128 KiB a channel and head on: 64, 32, 16 KiB while fewer
+/// than 64, 8, 2 would fill the tensor; of NVLS trees 64, 32 KiB below 4, 1, and 64 KiB on 4 hosts
+/// or 16 devices a host and more), src/transport/nvls.cc (channels), src/include/device.h (32
+/// heads), src/device/all_reduce.h (warps), src/graph/tuning.cc at b647562 (an NVLS tree's rate
+/// halves beyond two hosts), nccl-tests PERFORMANCE.md (steps, bus bandwidth), Rabenseifner 2004
+/// and Thakur et al. 2005 (halving-doubling). What these leave open is the copy of a rank's own
+/// part, measurable at n = 2: S/n at the rate at which the channels' blocks copy.
 ///
-/// sim/network/collective_schedule.h makes the same patterns into flows with dependencies; ring, direct and halving-doubling agree to the picosecond
-/// when nothing else runs, the pipelined ones within their filling (tests/property/sim/collective_closed_form_test.cc).
+/// sim/network/collective_schedule.h makes the same patterns into flows with dependencies; ring,
+/// direct and halving-doubling agree to the picosecond when nothing else runs, the pipelined ones
+/// within their filling (tests/property/sim/collective_closed_form_test.cc).
 ///
-/// Choice: costmodel/collectives/collective_choice.h. LL128 needs NVLink, NVLS a switch that reduces.
+/// Choice: costmodel/collectives/collective_choice.h. LL128 needs NVLink, NVLS a switch that
+/// reduces.
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -49,24 +81,27 @@
 namespace orrery::costmodel {
 
 /// The machine with the rates that data gets on its links.
-[[nodiscard]] topologies::Topology usable_rates(const topologies::Topology& topology, const CollectiveTuning& tuning);
+[[nodiscard]] topologies::Topology usable_rates(const topologies::Topology& topology,
+                                                const CollectiveTuning& tuning);
 
-/// All that prices and schedules of one (operation, size, algorithm, protocol) need beside the pattern.
+/// All that prices and schedules of one (operation, size, algorithm, protocol) need beside the
+/// pattern.
 struct CollectiveTerms {
   Algorithm algorithm = Algorithm::kRing;
   Protocol protocol = Protocol::kSimple;
-  std::int64_t base_ps = 0;            // before the first message
-  std::int64_t device_hop_ps = 0;      // ring: both are alpha
+  std::int64_t base_ps = 0;        // before the first message
+  std::int64_t device_hop_ps = 0;  // ring: both are alpha
   std::int64_t network_hop_ps = 0;
   double rate_share = 1;
-  std::int64_t flow_limit = 0;         // bytes/s of one flow; 0: none
-  std::int64_t piece_bytes = 0;        // data of one message of a piece
-  std::int64_t repeats = 1;            // steps of a ring (hierarchical: across hosts), chunks of a pipeline
-  std::int64_t copy_ps = 0;            // at the end; NVLS: of one chunk, before and after
+  std::int64_t flow_limit = 0;   // bytes/s of one flow; 0: none
+  std::int64_t piece_bytes = 0;  // data of one message of a piece
+  // steps of a ring (hierarchical: across hosts), chunks of a pipeline
+  std::int64_t repeats = 1;
+  std::int64_t copy_ps = 0;  // at the end; NVLS: of one chunk, before and after
   [[nodiscard]] std::int64_t wire_bytes(std::int64_t data) const;
 };
 
-inline constexpr int kHostTrees = 2;   // that an NVLS tree splits a head's part between
+inline constexpr int kHostTrees = 2;  // that an NVLS tree splits a head's part between
 
 struct CollectivePrice {
   Algorithm algorithm = Algorithm::kRing;
@@ -77,19 +112,25 @@ struct CollectivePrice {
 class CollectiveForms {
  public:
   using Op = model::Collective;
-  /// `usable`: see usable_rates; it and `tuning` must outlive this object. @pre group of at least two ranks.
-  CollectiveForms(const topologies::Topology& usable, const CollectiveTuning& tuning, GroupLayout group);
+  /// `usable`: see usable_rates; it and `tuning` must outlive this object. @pre group of at least
+  /// two ranks.
+  CollectiveForms(const topologies::Topology& usable, const CollectiveTuning& tuning,
+                  GroupLayout group);
 
   [[nodiscard]] const GroupLayout& group() const { return group_; }
   [[nodiscard]] bool available(Op op, Algorithm algorithm, Protocol protocol) const;
   /// @pre available.
-  [[nodiscard]] CollectiveTerms terms(Op op, std::int64_t bytes, Algorithm algorithm, Protocol protocol) const;
+  [[nodiscard]] CollectiveTerms terms(Op op, std::int64_t bytes, Algorithm algorithm,
+                                      Protocol protocol) const;
   [[nodiscard]] std::int64_t time_ps(Op op, std::int64_t bytes, const CollectiveTerms& terms) const;
   /// The same for ring and tree when every message of the pattern spends `message_ps` on the wire.
-  [[nodiscard]] std::int64_t paced_ps(Op op, const CollectiveTerms& terms, std::int64_t message_ps) const;
-  /// What NCCL takes; with `algorithm`, the protocol that it takes then. Where its tuner has no say (direct exchange, and the algorithms that are not
-  /// NCCL's) the fastest. Nothing: not available here.
-  [[nodiscard]] std::optional<CollectivePrice> choose(Op op, std::int64_t bytes, std::optional<Algorithm> algorithm = {}) const;
+  [[nodiscard]] std::int64_t paced_ps(Op op, const CollectiveTerms& terms,
+                                      std::int64_t message_ps) const;
+  /// What NCCL takes; with `algorithm`, the protocol that it takes then. Where its tuner has no say
+  /// (direct exchange, and the algorithms that are not NCCL's) the fastest. Nothing: not available
+  /// here.
+  [[nodiscard]] std::optional<CollectivePrice> choose(
+      Op op, std::int64_t bytes, std::optional<Algorithm> algorithm = {}) const;
 
   /// Devices of a host that reduce for all; those of the NVLS tree use their own cards.
   [[nodiscard]] int nvls_heads() const;
@@ -121,7 +162,8 @@ class CollectiveForms {
   const CollectiveTuning* tuning_;
   GroupLayout group_;
   Hop device_hop_, network_hop_;
-  std::int64_t switch_rate_ = 0;  // of a device's link to a switch that all devices of its host share; 0: no such switch
+  // of a device's link to a switch that all devices of its host share; 0: no such switch
+  std::int64_t switch_rate_ = 0;
   // Found on first use: patterns of thousands of ranks are not for every question.
   mutable std::int64_t ring_rate_ = 0, tree_rate_ = 0, all_rate_ = 0, next_rate_ = 0;
 };

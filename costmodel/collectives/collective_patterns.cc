@@ -33,21 +33,26 @@ std::vector<int> in_channel(const GroupLayout& group, const std::vector<int>& ho
 /// Link-disjoint Hamiltonian cycles through directly linked members, one after the other.
 class CycleFinder {
  public:
-  CycleFinder(const topologies::Topology& topology, const std::vector<int>& members) : n_(static_cast<int>(members.size())) {
+  CycleFinder(const topologies::Topology& topology, const std::vector<int>& members)
+      : n_(static_cast<int>(members.size())) {
     std::vector<std::int64_t> rates(static_cast<std::size_t>(n_ * n_), 0);
     std::int64_t least = 0;
     for (int i = 0; i < n_; ++i)
       for (int j = 0; j < n_; ++j) {
         if (i == j) continue;
-        const auto route = topology.route(static_cast<std::uint32_t>(members[static_cast<std::size_t>(i)]), static_cast<std::uint32_t>(members[static_cast<std::size_t>(j)]));
+        const auto route =
+            topology.route(static_cast<std::uint32_t>(members[static_cast<std::size_t>(i)]),
+                           static_cast<std::uint32_t>(members[static_cast<std::size_t>(j)]));
         if (route.size() != 1) continue;
-        const std::int64_t rate = rates[static_cast<std::size_t>(i * n_ + j)] = topology.link(route[0]).bytes_per_second;
+        const std::int64_t rate = rates[static_cast<std::size_t>(i * n_ + j)] =
+            topology.link(route[0]).bytes_per_second;
         least = least == 0 ? rate : std::min(least, rate);
       }
     std::vector<int> order(members.size());
     std::iota(order.begin(), order.end(), 0);
     order_.assign(members.size(), order);
-    for (const std::int64_t rate : rates) left_.push_back(least == 0 ? 0 : static_cast<int>(rate / least));
+    for (const std::int64_t rate : rates)
+      left_.push_back(least == 0 ? 0 : static_cast<int>(rate / least));
   }
 
   /// Greedily, with other orders of the neighbours until nothing is left or the attempts are spent.
@@ -55,12 +60,14 @@ class CycleFinder {
     const std::vector<int> all = left_;
     const auto links = static_cast<std::size_t>(std::accumulate(all.begin(), all.end(), 0));
     std::vector<std::vector<int>> best;
-    for (int attempt = 0; attempt < kAttempts && best.size() * static_cast<std::size_t>(n_) < links; ++attempt) {
+    for (int attempt = 0; attempt < kAttempts && best.size() * static_cast<std::size_t>(n_) < links;
+         ++attempt) {
       left_ = all;
       auto cycles = disjoint();
       if (cycles.size() > best.size()) best = std::move(cycles);
       for (auto& order : order_)
-        for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng_.below(i)]);
+        for (std::size_t i = order.size(); i > 1; --i)
+          std::swap(order[i - 1], order[rng_.below(i)]);
     }
     return best;
   }
@@ -74,7 +81,8 @@ class CycleFinder {
       used_[0] = true;
       effort_ = 0;
       if (!extend()) return cycles;
-      for (int i = 0; i < n_; ++i) --link(path_[static_cast<std::size_t>(i)], path_[static_cast<std::size_t>((i + 1) % n_)]);
+      for (int i = 0; i < n_; ++i)
+        --link(path_[static_cast<std::size_t>(i)], path_[static_cast<std::size_t>((i + 1) % n_)]);
       cycles.push_back(path_);
     }
   }
@@ -110,7 +118,8 @@ void add_halving(const std::vector<int>& active, std::vector<ExchangeStep>& step
     ExchangeStep step{.sends = {}, .reduces = true};
     for (int i = 0; i < p; ++i) {
       const int partner = i ^ d;
-      step.sends.push_back({active[static_cast<std::size_t>(i)], active[static_cast<std::size_t>(partner)], partner & ~(d - 1), d});
+      step.sends.push_back({active[static_cast<std::size_t>(i)],
+                            active[static_cast<std::size_t>(partner)], partner & ~(d - 1), d});
     }
     steps.push_back(std::move(step));
   }
@@ -120,7 +129,8 @@ void add_doubling(const std::vector<int>& active, std::vector<ExchangeStep>& ste
   for (int d = 1; d < p; d *= 2) {
     ExchangeStep step;
     for (int i = 0; i < p; ++i)
-      step.sends.push_back({active[static_cast<std::size_t>(i)], active[static_cast<std::size_t>(i ^ d)], i & ~(d - 1), d});
+      step.sends.push_back({active[static_cast<std::size_t>(i)],
+                            active[static_cast<std::size_t>(i ^ d)], i & ~(d - 1), d});
     steps.push_back(std::move(step));
   }
 }
@@ -128,7 +138,8 @@ void add_doubling(const std::vector<int>& active, std::vector<ExchangeStep>& ste
 }  // namespace
 
 bool GroupLayout::uniform() const {
-  return std::all_of(hosts.begin(), hosts.end(), [&](const auto& h) { return h.size() == hosts.front().size(); });
+  return std::all_of(hosts.begin(), hosts.end(),
+                     [&](const auto& h) { return h.size() == hosts.front().size(); });
 }
 
 GroupLayout layout_of(const topologies::Topology& topology, std::span<const int> ranks) {
@@ -143,8 +154,10 @@ GroupLayout layout_of(const topologies::Topology& topology, std::span<const int>
     }
     group.hosts[static_cast<std::size_t>(at)].push_back(rank);
   }
-  for (const auto& host : group.hosts) group.ranks.insert(group.ranks.end(), host.begin(), host.end());
-  if (group.uniform() && group.per_host() > 1) group.cycles = CycleFinder(topology, group.hosts.front()).find();
+  for (const auto& host : group.hosts)
+    group.ranks.insert(group.ranks.end(), host.begin(), host.end());
+  if (group.uniform() && group.per_host() > 1)
+    group.cycles = CycleFinder(topology, group.hosts.front()).find();
   if (group.cycles.empty()) {
     group.cycles.emplace_back(group.hosts.front().size());
     std::iota(group.cycles[0].begin(), group.cycles[0].end(), 0);
@@ -155,7 +168,8 @@ GroupLayout layout_of(const topologies::Topology& topology, std::span<const int>
 int GroupLayout::ring_count() const {
   if (!uniform()) return 1;
   // Inside one host every rotation of a cycle crosses the same links: one channel stands for all.
-  return host_count() == 1 ? static_cast<int>(cycles.size()) : std::max(per_host(), static_cast<int>(cycles.size()));
+  return host_count() == 1 ? static_cast<int>(cycles.size())
+                           : std::max(per_host(), static_cast<int>(cycles.size()));
 }
 
 std::vector<std::vector<int>> ring_channels(const GroupLayout& group) {
@@ -182,11 +196,14 @@ int tree_parent(int index, int count, bool second) {
 TreeChannel host_tree(int hosts, bool second) {
   std::vector<std::vector<int>> children(static_cast<std::size_t>(hosts));
   TreeChannel tree;
-  std::vector<int> place(static_cast<std::size_t>(hosts)), depth(static_cast<std::size_t>(hosts), 0);
+  std::vector<int> place(static_cast<std::size_t>(hosts)),
+      depth(static_cast<std::size_t>(hosts), 0);
   for (int h = 0; h < hosts; ++h) {
     const int up = tree_parent(h, hosts, second);
-    if (up >= 0) children[static_cast<std::size_t>(up)].push_back(h);
-    else tree.ranks.push_back(h), tree.parent.push_back(-1);
+    if (up >= 0)
+      children[static_cast<std::size_t>(up)].push_back(h);
+    else
+      tree.ranks.push_back(h), tree.parent.push_back(-1);
   }
   for (std::size_t i = 0; i < tree.ranks.size(); ++i) {
     for (const int child : children[static_cast<std::size_t>(tree.ranks[i])]) {
@@ -210,13 +227,16 @@ std::vector<TreeChannel> tree_channels(const GroupLayout& group) {
   for (int t = 0; t < count; ++t) {
     const int c = t % places;
     const TreeChannel leads = host_tree(group.host_count(), t >= places);
-    TreeChannel channel{.ranks = {}, .parent = {}, .device_depth = 0, .network_depth = leads.network_depth};
+    TreeChannel channel{
+        .ranks = {}, .parent = {}, .device_depth = 0, .network_depth = leads.network_depth};
     std::vector<int> lead_at;
     for (std::size_t i = 0; i < leads.ranks.size(); ++i) {
-      const auto order = in_channel(group, group.hosts[static_cast<std::size_t>(leads.ranks[i])], c);
+      const auto order =
+          in_channel(group, group.hosts[static_cast<std::size_t>(leads.ranks[i])], c);
       lead_at.push_back(static_cast<int>(channel.ranks.size()));
       for (std::size_t j = 0; j < order.size(); ++j) {
-        const int lead_parent = leads.parent[i] < 0 ? -1 : lead_at[static_cast<std::size_t>(leads.parent[i])];
+        const int lead_parent =
+            leads.parent[i] < 0 ? -1 : lead_at[static_cast<std::size_t>(leads.parent[i])];
         channel.parent.push_back(j == 0 ? lead_parent : static_cast<int>(channel.ranks.size()) - 1);
         channel.ranks.push_back(order[j]);
       }
@@ -227,7 +247,9 @@ std::vector<TreeChannel> tree_channels(const GroupLayout& group) {
   return channels;
 }
 
-int halving_doubling_pieces(const GroupLayout& group) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(group.size()))); }
+int halving_doubling_pieces(const GroupLayout& group) {
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(group.size())));
+}
 
 std::vector<ExchangeStep> halving_doubling(const GroupLayout& group) {
   const int pieces = halving_doubling_pieces(group), extra = group.size() - pieces;
@@ -252,15 +274,18 @@ std::vector<ExchangeStep> halving_doubling(const GroupLayout& group) {
 
 bool all_to_all_by_rank(const topologies::Topology& topology, const GroupLayout& group) {
   constexpr int kPairwise = 128;  // ranks up to which 16,000 messages cost nothing
-  return group.size() > kPairwise && group.uniform() && topology.host_copies().has_value() && group.host_count() > 1;
+  return group.size() > kPairwise && group.uniform() && topology.host_copies().has_value() &&
+         group.host_count() > 1;
 }
 
-std::vector<LinkLoad> all_to_all_links(const topologies::Topology& topology, const GroupLayout& group, int host, int rank) {
+std::vector<LinkLoad> all_to_all_links(const topologies::Topology& topology,
+                                       const GroupLayout& group, int host, int rank) {
   const std::uint32_t per_host = topology.host_copies()->links_per_host;
   const std::uint32_t own = topology.host_of(static_cast<std::uint32_t>(rank));
   std::vector<std::pair<topologies::LinkId, std::int64_t>> crossed;
   const auto add = [&](int from, int to, std::int64_t times) {
-    for (const auto link : topology.route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)))
+    for (const auto link :
+         topology.route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)))
       if (link.raw() / per_host == own) crossed.emplace_back(link, times);
   };
   for (const int peer : group.hosts[static_cast<std::size_t>(host)])

@@ -1,22 +1,28 @@
 #pragma once
 /// \file
-/// Who sends to whom in a collective: rings, trees and exchanges over the members of a group, host by host.
+/// Who sends to whom in a collective: rings, trees and exchanges over the members of a group, host
+/// by host.
 ///
-/// Members of one host are neighbours in every pattern. A group with m members on each of H hosts gets m *channels*, as NCCL makes one for
-/// every network card: channel c enters and leaves a host at other devices than channel c + 1, so that all cards work. Each channel carries its
-/// part of the tensor; over several hosts it has both trees, half of the part each, so that every card serves an inner node and a leaf. Groups of
-/// unequal hosts get one ring and two trees.
+/// Members of one host are neighbours in every pattern. A group with m members on each of H hosts
+/// gets m *channels*, as NCCL makes one for every network card: channel c enters and leaves a host
+/// at other devices than channel c + 1, so that all cards work. Each channel carries its part of
+/// the tensor; over several hosts it has both trees, half of the part each, so that every card
+/// serves an inner node and a leaf. Groups of unequal hosts get one ring and two trees.
 ///
-/// Inside a host the members follow each other in a *cycle*: in the order given where they meet at a switch, where every order crosses the same
-/// links. Where devices are linked to each other (xGMI meshes, NVLink cubes), as many cycles as link-disjoint ones are found, greedily, so that
-/// all links work: a mesh of 8 has 56 directed links, 7 cycles of 8.
+/// Inside a host the members follow each other in a *cycle*: in the order given where they meet at
+/// a switch, where every order crosses the same links. Where devices are linked to each other (xGMI
+/// meshes, NVLink cubes), as many cycles as link-disjoint ones are found, greedily, so that all
+/// links work: a mesh of 8 has 56 directed links, 7 cycles of 8.
 ///
 ///   ring c          host by host, inside a host cycle c mod cycles from its member c on
-///   trees c         members of a host form a chain in that order; its first, the lead, is a node of both binary trees of the hosts
-///   binary trees    of n nodes: parent(i) clears the lowest set bit b of i and sets the next one, or only clears it when that leaves
-///                   the range; node 0 is the root. The second tree is the first one mirrored (n even) or shifted by one (n odd), so that a node
-///                   that is inner in one is a leaf of the other, and all send and receive at most twice their share
-///                   (Sanders, Speck, Traeff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009; NCCL 2.4)
+///   trees c         members of a host form a chain in that order; its first, the lead, is a node
+///                   of both binary trees of the hosts
+///   binary trees    of n nodes: parent(i) clears the lowest set bit b of i and sets the next one,
+///                   or only clears it when that leaves the range; node 0 is the root. The second
+///                   tree is the first one mirrored (n even) or shifted by one (n odd), so that a
+///                   node that is inner in one is a leaf of the other, and all send and receive at
+///                   most twice their share (Sanders, Speck, Traeff, Two-tree algorithms for full
+///                   bandwidth broadcast, reduction and scan, 2009; NCCL 2.4)
 ///   worked example  n = 4: first tree 0 <- 2, 2 <- 1, 2 <- 3; second tree 3 <- 1, 1 <- 2, 1 <- 0
 #include <span>
 #include <vector>
@@ -29,7 +35,8 @@ namespace orrery::costmodel {
 struct GroupLayout {
   std::vector<int> ranks;               // by host, each host's in the order given
   std::vector<std::vector<int>> hosts;  // the same, in order of first appearance
-  std::vector<std::vector<int>> cycles; // orders of the members of a host, by place; one unless every host is like the first
+  // orders of the members of a host, by place; one unless every host is like the first
+  std::vector<std::vector<int>> cycles;
   [[nodiscard]] int size() const { return static_cast<int>(ranks.size()); }
   [[nodiscard]] int host_count() const { return static_cast<int>(hosts.size()); }
   [[nodiscard]] int per_host() const { return static_cast<int>(hosts.front().size()); }
@@ -39,7 +46,8 @@ struct GroupLayout {
   [[nodiscard]] int tree_count() const;
 };
 /// @pre ranks distinct, in range, at least one.
-[[nodiscard]] GroupLayout layout_of(const topologies::Topology& topology, std::span<const int> ranks);
+[[nodiscard]] GroupLayout layout_of(const topologies::Topology& topology,
+                                    std::span<const int> ranks);
 
 /// Ranks in ring order, one list for each channel.
 [[nodiscard]] std::vector<std::vector<int>> ring_channels(const GroupLayout& group);
@@ -48,25 +56,27 @@ struct GroupLayout {
 [[nodiscard]] int tree_parent(int index, int count, bool second);
 
 struct TreeChannel {
-  std::vector<int> ranks;         // parents before their children
-  std::vector<int> parent;        // index into ranks, -1 for the root
-  int device_depth = 0;           // hops inside hosts and between them, of the longest way up
+  std::vector<int> ranks;   // parents before their children
+  std::vector<int> parent;  // index into ranks, -1 for the root
+  int device_depth = 0;     // hops inside hosts and between them, of the longest way up
   int network_depth = 0;
 };
 [[nodiscard]] std::vector<TreeChannel> tree_channels(const GroupLayout& group);
 /// The tree of hosts alone: nodes are indices into group.hosts.
 [[nodiscard]] TreeChannel host_tree(int hosts, bool second);
 
-/// A message between two ranks. `pieces` of the tensor from `first_piece` on, of as many as the pattern has.
+/// A message between two ranks. `pieces` of the tensor from `first_piece` on, of as many as the
+/// pattern has.
 struct Send {
   int from = 0;
   int to = 0;
   int first_piece = 0;
   int pieces = 1;
 };
-/// Recursive halving and doubling (Rabenseifner 2004; Thakur et al. 2005): steps of pairwise exchange of halves, quarters, ... of the
-/// tensor and back. With n = p + e members, p the largest power of two, e of them hand their tensor to a neighbour first and get the
-/// result last: then the first and the last step are theirs. Pieces: p.
+/// Recursive halving and doubling (Rabenseifner 2004; Thakur et al. 2005): steps of pairwise
+/// exchange of halves, quarters, ... of the tensor and back. With n = p + e members, p the largest
+/// power of two, e of them hand their tensor to a neighbour first and get the result last: then the
+/// first and the last step are theirs. Pieces: p.
 struct ExchangeStep {
   std::vector<Send> sends;
   bool reduces = false;
@@ -74,10 +84,13 @@ struct ExchangeStep {
 [[nodiscard]] std::vector<ExchangeStep> halving_doubling(const GroupLayout& group);
 [[nodiscard]] int halving_doubling_pieces(const GroupLayout& group);
 
-/// All-to-all in a large group of equal hosts: what rank `rank` loads on the links of its own host with what it sends, and with what the
-/// other hosts send to it. By symmetry the ranks' loads together are those of all n(n-1) messages. @pre group.uniform(), hosts are copies.
-[[nodiscard]] std::vector<LinkLoad> all_to_all_links(const topologies::Topology& topology, const GroupLayout& group, int host, int rank);
+/// All-to-all in a large group of equal hosts: what rank `rank` loads on the links of its own host
+/// with what it sends, and with what the other hosts send to it. By symmetry the ranks' loads
+/// together are those of all n(n-1) messages. @pre group.uniform(), hosts are copies.
+[[nodiscard]] std::vector<LinkLoad> all_to_all_links(const topologies::Topology& topology,
+                                                     const GroupLayout& group, int host, int rank);
 /// Whether that is how all-to-all is looked at; else every pair is a message of its own.
-[[nodiscard]] bool all_to_all_by_rank(const topologies::Topology& topology, const GroupLayout& group);
+[[nodiscard]] bool all_to_all_by_rank(const topologies::Topology& topology,
+                                      const GroupLayout& group);
 
 }  // namespace orrery::costmodel

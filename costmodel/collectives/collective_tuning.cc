@@ -36,24 +36,32 @@ std::array<T, 3> three(base::Reader& r, std::string_view key, Convert convert) {
 /// Latencies and rates that leave times of any tensor within the simulator's range.
 base::Result<Seconds> latency_of(const base::Node& node) {
   TRY(const Seconds value, node.as_seconds());
-  if (value < Seconds{} || value > Seconds(1)) return base::fail(node.error(base::ErrorCode::kOutOfRange, "a latency between 0 and 1 s is meant"));
+  if (value < Seconds{} || value > Seconds(1))
+    return base::fail(
+        node.error(base::ErrorCode::kOutOfRange, "a latency between 0 and 1 s is meant"));
   return value;
 }
 base::Result<BytesPerSecond> rate_of(const base::Node& node) {
   TRY(const BytesPerSecond value, node.as_bandwidth());
-  if (value < BytesPerSecond(1e8)) return base::fail(node.error(base::ErrorCode::kOutOfRange, "a rate of at least 100 MB/s is meant"));
+  if (value < BytesPerSecond(1e8))
+    return base::fail(
+        node.error(base::ErrorCode::kOutOfRange, "a rate of at least 100 MB/s is meant"));
   return value;
 }
 Seconds required_latency(base::Reader& r, std::string_view key) {
   const auto node = r.required_node(key);
-  return node.kind() == base::Node::Kind::kAbsent ? Seconds{} : r.sink().take<Seconds>(latency_of(node));
+  return node.kind() == base::Node::Kind::kAbsent ? Seconds{}
+                                                  : r.sink().take<Seconds>(latency_of(node));
 }
 BytesPerSecond required_rate(base::Reader& r, std::string_view key) {
   const auto node = r.required_node(key);
-  return node.kind() == base::Node::Kind::kAbsent ? BytesPerSecond{} : r.sink().take<BytesPerSecond>(rate_of(node));
+  return node.kind() == base::Node::Kind::kAbsent ? BytesPerSecond{}
+                                                  : r.sink().take<BytesPerSecond>(rate_of(node));
 }
 
-PerProtocol<Seconds> latencies(base::Reader& r, std::string_view key) { return three<Seconds>(r, key, latency_of); }
+PerProtocol<Seconds> latencies(base::Reader& r, std::string_view key) {
+  return three<Seconds>(r, key, latency_of);
+}
 PerProtocol<double> shares(base::Reader& r, std::string_view key) {
   return three<double>(r, key, [](const base::Node& n) { return n.as_double({1e-3, 1.0}); });
 }
@@ -62,13 +70,16 @@ PerScale<BytesPerSecond> limits(base::Reader& r, std::string_view key) {
 }
 
 HopLatencies read_latency(base::Reader& r) {
-  return {latencies(r, "base"), latencies(r, "device_hop"), latencies(r, "pcie_hop"), latencies(r, "network_hop")};
+  return {latencies(r, "base"), latencies(r, "device_hop"), latencies(r, "pcie_hop"),
+          latencies(r, "network_hop")};
 }
 
 CollectiveTuning::Ring read_ring(const base::Node& node, base::ErrorSink& sink) {
   base::Reader r(node, "ring", sink);
-  CollectiveTuning::Ring ring{.latency = read_latency(r), .rate = shares(r, "rate"), .ll_limit = limits(r, "ll_limit")};
-  if (r.has("ll128_channel_limit")) ring.ll128_channel_limit = required_rate(r, "ll128_channel_limit");
+  CollectiveTuning::Ring ring{
+      .latency = read_latency(r), .rate = shares(r, "rate"), .ll_limit = limits(r, "ll_limit")};
+  if (r.has("ll128_channel_limit"))
+    ring.ll128_channel_limit = required_rate(r, "ll128_channel_limit");
   ring.plateau = r.optional_double("plateau", {1.0, 10.0}).value_or(1.0);
   r.finish();
   return ring;
@@ -76,17 +87,20 @@ CollectiveTuning::Ring read_ring(const base::Node& node, base::ErrorSink& sink) 
 
 CollectiveTuning::Tree read_tree(const base::Node& node, base::ErrorSink& sink) {
   base::Reader r(node, "tree", sink);
-  CollectiveTuning::Tree tree{.latency = read_latency(r), .rate = shares(r, "rate"), .channel_limit = limits(r, "channel_limit"),
+  CollectiveTuning::Tree tree{.latency = read_latency(r),
+                              .rate = shares(r, "rate"),
+                              .channel_limit = limits(r, "channel_limit"),
                               .ll128_channel_limit = limits(r, "ll128_channel_limit")};
   if (r.has("correction")) {
-    tree.correction = three<std::vector<double>>(r, "correction", [](const base::Node& n) -> base::Result<std::vector<double>> {
-      std::vector<double> row;
-      for (const base::Node& item : n.items()) {
-        TRY(const double share, item.as_double({1e-3, 1.0}));
-        row.push_back(share);
-      }
-      return row;
-    });
+    tree.correction = three<std::vector<double>>(
+        r, "correction", [](const base::Node& n) -> base::Result<std::vector<double>> {
+          std::vector<double> row;
+          for (const base::Node& item : n.items()) {
+            TRY(const double share, item.as_double({1e-3, 1.0}));
+            row.push_back(share);
+          }
+          return row;
+        });
   }
   r.finish();
   return tree;
@@ -94,30 +108,34 @@ CollectiveTuning::Tree read_tree(const base::Node& node, base::ErrorSink& sink) 
 
 CollectiveTuning::Nvls read_nvls(const base::Node& node, base::ErrorSink& sink) {
   base::Reader r(node, "nvls", sink);
-  CollectiveTuning::Nvls nvls{.efficiency = r.required_double("efficiency", {1e-3, 1.0}),
-                              .latency = required_latency(r, "latency"),
-                              .network_hop = required_latency(r, "network_hop"),
-                              .channels = r.required_int("channels", {1, 1024}),
-                              .tree_channels = r.required_int("tree_channels", {1, 1024}),
-                              .chunk_bytes = r.required_int("chunk_bytes", {1, 1 << 30}),
-                              .min_ranks = r.required_int("min_ranks", {2, 1 << 20}),
-                              .max_heads = r.required_int("max_heads", {1, 1 << 20}),
-                              .beyond_two_hosts = r.required_double("beyond_two_hosts", {1e-3, 1.0}),
-                              .tree_channel_limit = limits(r, "tree_channel_limit")};
+  CollectiveTuning::Nvls nvls{
+      .efficiency = r.required_double("efficiency", {1e-3, 1.0}),
+      .latency = required_latency(r, "latency"),
+      .network_hop = required_latency(r, "network_hop"),
+      .channels = r.required_int("channels", {1, 1024}),
+      .tree_channels = r.required_int("tree_channels", {1, 1024}),
+      .chunk_bytes = r.required_int("chunk_bytes", {1, 1 << 30}),
+      .min_ranks = r.required_int("min_ranks", {2, 1 << 20}),
+      .max_heads = r.required_int("max_heads", {1, 1 << 20}),
+      .beyond_two_hosts = r.required_double("beyond_two_hosts", {1e-3, 1.0}),
+      .tree_channel_limit = limits(r, "tree_channel_limit")};
   r.finish();
   return nvls;
 }
 
 CollectiveTuning::Direct read_direct(const base::Node& node, base::ErrorSink& sink) {
   base::Reader r(node, "direct", sink);
-  CollectiveTuning::Direct direct{.base = latencies(r, "base"), .rate = shares(r, "rate"), .local_copy = required_rate(r, "local_copy")};
+  CollectiveTuning::Direct direct{.base = latencies(r, "base"),
+                                  .rate = shares(r, "rate"),
+                                  .local_copy = required_rate(r, "local_copy")};
   r.finish();
   return direct;
 }
 
 std::vector<std::string> names() {
   std::vector<std::string> all;
-  for (const auto& file : base::list_data_files(kFolder, kExtension)) all.push_back(file.substr(0, file.size() - kExtension.size()));
+  for (const auto& file : base::list_data_files(kFolder, kExtension))
+    all.push_back(file.substr(0, file.size() - kExtension.size()));
   return all;
 }
 
@@ -131,7 +149,8 @@ base::Result<CollectiveTuning> load(const std::filesystem::path& path) {
   TRY(const std::string text, base::read_file(path));
   TRY(CollectiveTuning tuning, parse_tuning(text, path.string()));
   if (tuning.chosen_by.empty()) return tuning;
-  TRY(const auto published, base::data_file(fmt::format("{}/{}{}", kFolder, tuning.chosen_by, kExtension)));
+  TRY(const auto published,
+      base::data_file(fmt::format("{}/{}{}", kFolder, tuning.chosen_by, kExtension)));
   TRY(const std::string constants, base::read_file(published));
   TRY(CollectiveTuning chooser, parse_tuning(constants, published.string()));
   tuning.chooser = std::make_shared<const CollectiveTuning>(std::move(chooser));
@@ -164,7 +183,8 @@ std::string_view to_string(Protocol protocol) {
 }
 
 double CollectiveTuning::Tree::correction_at(Protocol protocol, std::int64_t bytes) const {
-  const auto size = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, bytes >> 6))) - 1);
+  const auto size = static_cast<std::size_t>(
+      std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, bytes >> 6))) - 1);
   const auto& row = correction[static_cast<std::size_t>(protocol)];
   return size < row.size() ? row[size] : 1.0;
 }
@@ -185,20 +205,26 @@ base::Result<CollectiveTuning> parse_tuning(std::string_view text, std::string_v
   TRY(const base::Node root, base::Node::parse_text(text, name));
   base::ErrorSink sink;
   base::Reader r(root, "tuning", sink);
-  if (const std::string schema = r.required_string("schema"); !schema.empty() && schema != "orrery.collective_tuning/1")
-    r.error("schema", base::ErrorCode::kUnsupported, "schema '{}', expected 'orrery.collective_tuning/1'", schema);
+  if (const std::string schema = r.required_string("schema");
+      !schema.empty() && schema != "orrery.collective_tuning/1")
+    r.error("schema", base::ErrorCode::kUnsupported,
+            "schema '{}', expected 'orrery.collective_tuning/1'", schema);
   CollectiveTuning t;
   t.name = r.required_string("name");
   t.description = r.required_string("description");
   t.source = r.required_string("source");
   t.devices = r.required_strings("devices");
   t.chosen_by = r.optional_string("chosen_by").value_or("");
-  if (const auto known = published_names(); !t.chosen_by.empty() && std::find(known.begin(), known.end(), t.chosen_by) == known.end())
+  if (const auto known = published_names();
+      !t.chosen_by.empty() && std::find(known.begin(), known.end(), t.chosen_by) == known.end())
     r.error("chosen_by", base::ErrorCode::kNotFound, "no published tuning '{}'", t.chosen_by);
   const base::Node efficiency = r.required_object("link_efficiency");
-  for (const auto& member : efficiency.members()) t.link_efficiency.emplace_back(member.key, sink.take<double>(member.value.as_double({1e-3, 1.0})));
+  for (const auto& member : efficiency.members())
+    t.link_efficiency.emplace_back(member.key,
+                                   sink.take<double>(member.value.as_double({1e-3, 1.0})));
   if (const auto extra = r.optional_object("network_latency"))
-    for (const auto& member : extra->members()) t.network_latency.emplace_back(member.key, sink.take<Seconds>(latency_of(member.value)));
+    for (const auto& member : extra->members())
+      t.network_latency.emplace_back(member.key, sink.take<Seconds>(latency_of(member.value)));
   t.network_overhead = required_latency(r, "network_overhead");
   t.channels = r.required_int("channels", {1, 1024});
   t.local_copy = required_rate(r, "local_copy");
@@ -214,7 +240,8 @@ std::vector<std::string> list_tunings() { return names(); }
 
 base::Result<CollectiveTuning> find_tuning(std::string_view name, std::string_view device) {
   if (name == "published") return published(device);
-  if (name.find('/') != std::string_view::npos || name.ends_with(kExtension)) return load(std::filesystem::path(name));
+  if (name.find('/') != std::string_view::npos || name.ends_with(kExtension))
+    return load(std::filesystem::path(name));
   const auto known = names();
   for (const auto& candidate : known)
     if (candidate == name) return load_shipped(name);

@@ -1,12 +1,16 @@
 #pragma once
 /// \file
-/// What a communication library needs for a collective on a kind of device: latencies, rates and chunks, as NCCL's own tuner states them.
+/// What a communication library needs for a collective on a kind of device: latencies, rates and
+/// chunks, as NCCL's own tuner states them.
 ///
-/// One record (schema `orrery.collective_tuning/1`, docs/schemas.md) holds either the constants that NCCL publishes for an architecture
-/// (costmodel/tunings/volta.json ... blackwell.json) or the same quantities calibrated on one machine (…-measured.json). The closed forms that
-/// use them stand in costmodel/collectives/collective_forms.h, and NCCL's choice, which rests on the published ones alone, in costmodel/collectives/collective_choice.h.
+/// One record (schema `orrery.collective_tuning/1`, docs/schemas.md) holds either the constants
+/// that NCCL publishes for an architecture (costmodel/tunings/volta.json ... blackwell.json) or the
+/// same quantities calibrated on one machine (…-measured.json). The closed forms that use them
+/// stand in costmodel/collectives/collective_forms.h, and NCCL's choice, which rests on the
+/// published ones alone, in costmodel/collectives/collective_choice.h.
 ///
-///   protocol   what a message looks like on the wire                                       rate of a link that is left
+///   protocol   what a message looks like on the wire                                       rate of
+///              a link that is left
 ///   LL         8 bytes carry 4 of data and 4 of flag: no separate synchronisation          1/2
 ///   LL128      128 bytes carry 120 of data and 8 of flag, needs stores that keep order     0.92
 ///   Simple     data, then a flag: full rate, highest latency                               1
@@ -36,7 +40,7 @@ using PerScale = std::array<T, 3>;
 /// Latencies of one algorithm: once, and for every hop by what it crosses.
 struct HopLatencies {
   PerProtocol<base::Seconds> base{};
-  PerProtocol<base::Seconds> device{};   // NVLink, xGMI
+  PerProtocol<base::Seconds> device{};  // NVLink, xGMI
   PerProtocol<base::Seconds> pcie{};
   PerProtocol<base::Seconds> network{};
 
@@ -53,41 +57,49 @@ struct CollectiveTuning {
   std::string name = {};
   std::string description = {};
   std::string source = {};
-  std::vector<std::string> devices = {};                             // prefixes of device model names
-  std::string chosen_by = {};                                        // published record by whose constants NCCL chooses; empty: this one
-  std::shared_ptr<const CollectiveTuning> chooser = {};              // that record, once found
-  std::vector<std::pair<std::string, double>> link_efficiency = {};  // link kind: share of the datasheet's rate that data gets
-  std::vector<std::pair<std::string, base::Seconds>> network_latency = {};  // link kind: what the network plugin adds to a hop
-  base::Seconds network_overhead{};                                  // to post a message
+  // prefixes of device model names
+  std::vector<std::string> devices = {};
+  // published record by whose constants NCCL chooses; empty: this one
+  std::string chosen_by = {};
+  std::shared_ptr<const CollectiveTuning> chooser = {};  // that record, once found
+  // link kind: share of the datasheet's rate that data gets
+  std::vector<std::pair<std::string, double>> link_efficiency = {};
+  // link kind: what the network plugin adds to a hop
+  std::vector<std::pair<std::string, base::Seconds>> network_latency = {};
+  base::Seconds network_overhead{};  // to post a message
   std::int64_t channels = 1;
-  base::BytesPerSecond local_copy{};                                 // of the own part, input to output
+  // of the own part, input to output
+  base::BytesPerSecond local_copy{};
 
   struct Ring {
     HopLatencies latency = {};
     PerProtocol<double> rate{};
-    PerScale<base::BytesPerSecond> ll_limit{};       // 0: none
-    base::BytesPerSecond ll128_channel_limit{};      // 0: none
-    double plateau = 1;                              // latency of Simple over several hosts
+    PerScale<base::BytesPerSecond> ll_limit{};   // 0: none
+    base::BytesPerSecond ll128_channel_limit{};  // 0: none
+    double plateau = 1;                          // latency of Simple over several hosts
   } ring = {};
   struct Tree {
     HopLatencies latency = {};
     PerProtocol<double> rate{};
-    PerScale<base::BytesPerSecond> channel_limit{};  // 0: none
+    PerScale<base::BytesPerSecond> channel_limit{};        // 0: none
     PerScale<base::BytesPerSecond> ll128_channel_limit{};  // 0: none
-    PerProtocol<std::vector<double>> correction = {};  // share of the rate by log2(bytes / 64)
+    PerProtocol<std::vector<double>> correction = {};      // share of the rate by log2(bytes / 64)
     [[nodiscard]] double correction_at(Protocol protocol, std::int64_t bytes) const;
   } tree = {};
-  struct Nvls {                                      // reduction in the switch; efficiency 0: the device has none
+  // reduction in the switch; efficiency 0: the device has none
+  struct Nvls {
     double efficiency = 0;
     base::Seconds latency{}, network_hop{};
-    std::int64_t channels = 1;                       // thread blocks of a device
-    std::int64_t tree_channels = 1;                  // the same over several hosts
+    std::int64_t channels = 1;       // thread blocks of a device
+    std::int64_t tree_channels = 1;  // the same over several hosts
     std::int64_t chunk_bytes = 1, min_ranks = 2;
-    std::int64_t max_heads = 1;                      // devices of a host that reduce
-    double beyond_two_hosts = 1;                     // share of the rate that is left: a head of an inner host has two children
+    std::int64_t max_heads = 1;  // devices of a host that reduce
+    // share of the rate that is left: a head of an inner host has two children
+    double beyond_two_hosts = 1;
     PerScale<base::BytesPerSecond> tree_channel_limit{};  // of a head, 0: none; what NCCL expects
   } nvls = {};
-  struct Direct {                                    // grouped sends and receives; LL and Simple only
+  // grouped sends and receives; LL and Simple only
+  struct Direct {
     PerProtocol<base::Seconds> base{};
     PerProtocol<double> rate{};
     base::BytesPerSecond local_copy{};
@@ -96,18 +108,26 @@ struct CollectiveTuning {
   /// Share of the datasheet's rate; 1 of a kind that is not listed.
   [[nodiscard]] double efficiency(std::string_view link_kind) const;
   [[nodiscard]] base::Seconds network_extra(std::string_view link_kind) const;
-  [[nodiscard]] const CollectiveTuning& by_which_nccl_chooses() const { return chooser ? *chooser : *this; }
+  [[nodiscard]] const CollectiveTuning& by_which_nccl_chooses() const {
+    return chooser ? *chooser : *this;
+  }
 
-  /// What a hop inside a host takes at least where there are several hosts: Simple posts three times.
-  [[nodiscard]] base::Seconds posting(Protocol p) const { return network_overhead * (p == Protocol::kSimple ? 3.0 : 1.0); }
+  /// What a hop inside a host takes at least where there are several hosts: Simple posts three
+  /// times.
+  [[nodiscard]] base::Seconds posting(Protocol p) const {
+    return network_overhead * (p == Protocol::kSimple ? 3.0 : 1.0);
+  }
 };
 
-/// Reads `orrery.collective_tuning/1`; `chooser` is left empty. Errors: those of base/config.h; kOutOfRange for shares outside (0, 1] and the like.
-[[nodiscard]] base::Result<CollectiveTuning> parse_tuning(std::string_view text, std::string_view name);
+/// Reads `orrery.collective_tuning/1`; `chooser` is left empty. Errors: those of base/config.h;
+/// kOutOfRange for shares outside (0, 1] and the like.
+[[nodiscard]] base::Result<CollectiveTuning> parse_tuning(std::string_view text,
+                                                          std::string_view name);
 
-/// By name (costmodel/tunings/), by path of a JSON file, or "published": NCCL's constants for the architecture of `device`. A device of
-/// unknown kind gets "generic". kNotFound with a hint.
-[[nodiscard]] base::Result<CollectiveTuning> find_tuning(std::string_view name, std::string_view device);
+/// By name (costmodel/tunings/), by path of a JSON file, or "published": NCCL's constants for the
+/// architecture of `device`. A device of unknown kind gets "generic". kNotFound with a hint.
+[[nodiscard]] base::Result<CollectiveTuning> find_tuning(std::string_view name,
+                                                         std::string_view device);
 [[nodiscard]] std::vector<std::string> list_tunings();
 
 }  // namespace orrery::costmodel

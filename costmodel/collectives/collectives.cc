@@ -34,15 +34,18 @@ std::int64_t wire_parts(Collective op, std::int64_t n, std::int64_t bytes) {
 }
 
 /// Whole bytes of it; the rest is less than one byte's time, see with_remainder().
-std::int64_t wire(Collective op, std::int64_t n, std::int64_t bytes) { return wire_parts(op, n, bytes) / n; }
+std::int64_t wire(Collective op, std::int64_t n, std::int64_t bytes) {
+  return wire_parts(op, n, bytes) / n;
+}
 
-/// Adds the time of the part of a byte that wire() left out (a tensor that n does not divide), rounded down: the transfer's own rounding up
-/// covers it, and the sum stays monotone in the bytes.
+/// Adds the time of the part of a byte that wire() left out (a tensor that n does not divide),
+/// rounded down: the transfer's own rounding up covers it, and the sum stays monotone in the bytes.
 Transfer with_remainder(Transfer t, Collective op, std::int64_t n, std::int64_t bytes) {
   const std::int64_t rest = wire_parts(op, n, bytes) % n;
   if (rest == 0) return t;
   const auto scaled = static_cast<__int128>(rest) * base::kPicosecondsPerSecond;
-  t.latency_ps += static_cast<std::int64_t>(scaled / (static_cast<__int128>(n) * t.bytes_per_second));
+  t.latency_ps +=
+      static_cast<std::int64_t>(scaled / (static_cast<__int128>(n) * t.bytes_per_second));
   return t;
 }
 
@@ -56,18 +59,24 @@ Line line_at(const std::vector<model::CollectivePoint>& points, std::int64_t byt
   const auto& first = points.front();
   if (points.size() == 1 || bytes <= first.bytes) {
     // Below the first point time hardly falls: the measured floor stays as latency.
-    const double slope = points.size() == 1 ? first.seconds / static_cast<double>(std::max<std::int64_t>(first.bytes, 1))
-                                            : std::max(0.0, (points[1].seconds - first.seconds) /
-                                                                static_cast<double>(points[1].bytes - first.bytes));
-    const double intercept = std::max(0.0, first.seconds - slope * static_cast<double>(first.bytes));
-    const double total = intercept + (first.seconds - intercept) * x / static_cast<double>(std::max<std::int64_t>(first.bytes, 1));
+    const double slope =
+        points.size() == 1
+            ? first.seconds / static_cast<double>(std::max<std::int64_t>(first.bytes, 1))
+            : std::max(0.0, (points[1].seconds - first.seconds) /
+                                static_cast<double>(points[1].bytes - first.bytes));
+    const double intercept =
+        std::max(0.0, first.seconds - slope * static_cast<double>(first.bytes));
+    const double total =
+        intercept + (first.seconds - intercept) * x /
+                        static_cast<double>(std::max<std::int64_t>(first.bytes, 1));
     return {intercept, total - intercept};
   }
   std::size_t i = 1;
   while (i + 1 < points.size() && points[i].bytes < bytes) ++i;
   const auto& a = points[i - 1];
   const auto& b = points[i];
-  const double slope = std::max(0.0, (b.seconds - a.seconds) / static_cast<double>(b.bytes - a.bytes));
+  const double slope =
+      std::max(0.0, (b.seconds - a.seconds) / static_cast<double>(b.bytes - a.bytes));
   const double total = a.seconds + slope * (x - static_cast<double>(a.bytes));
   const double intercept = std::clamp(a.seconds - slope * static_cast<double>(a.bytes), 0.0, total);
   return {intercept, total - intercept};
@@ -80,7 +89,8 @@ std::int64_t rate_of(std::int64_t bytes, double seconds) {
 
 /// A larger tensor never takes less: measurements of small tensors are noisy.
 void make_monotone(std::vector<model::CollectivePoint>& points) {
-  for (std::size_t i = 1; i < points.size(); ++i) points[i].seconds = std::max(points[i].seconds, points[i - 1].seconds);
+  for (std::size_t i = 1; i < points.size(); ++i)
+    points[i].seconds = std::max(points[i].seconds, points[i - 1].seconds);
 }
 
 /// factor in millionths, as prices are integers.
@@ -93,19 +103,22 @@ std::int64_t ceil_ratio(std::int64_t ps, double factor) {
 
 void check_ranks(int first_rank, int rank_count, const topologies::Topology& topology) {
   ORRERY_CHECK(rank_count > 0, "{} ranks", rank_count);
-  ORRERY_CHECK(first_rank >= 0 && first_rank + rank_count <= static_cast<int>(topology.device_count()), "ranks {} .. {} of {}",
-               first_rank, first_rank + rank_count, topology.device_count());
+  ORRERY_CHECK(
+      first_rank >= 0 && first_rank + rank_count <= static_cast<int>(topology.device_count()),
+      "ranks {} .. {} of {}", first_rank, first_rank + rank_count, topology.device_count());
 }
 
-/// Rate of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest share.
+/// Rate of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest
+/// share.
 std::int64_t rate_alone(std::int64_t cap, std::int64_t share) {
   if (cap > 0) return cap;
   return share > 0 ? share : std::numeric_limits<std::int64_t>::max();
 }
 
-/// Ranks whose paths say all: groups of `span` neighbouring ranks repeat every lcm(span, host) ranks when hosts are copies of each other,
-/// and no link but a host's own carries them twice.
-int repeating_window(int span, int first_rank, int rank_count, const topologies::Topology& topology) {
+/// Ranks whose paths say all: groups of `span` neighbouring ranks repeat every lcm(span, host)
+/// ranks when hosts are copies of each other, and no link but a host's own carries them twice.
+int repeating_window(int span, int first_rank, int rank_count,
+                     const topologies::Topology& topology) {
   if (!topology.host_copies()) return rank_count;
   const int per_host = static_cast<int>(topology.devices_per_host());
   if (span % per_host != 0 && per_host % span != 0) return rank_count;
@@ -113,11 +126,14 @@ int repeating_window(int span, int first_rank, int rank_count, const topologies:
   return rank_count % window == 0 && first_rank % window == 0 ? window : rank_count;
 }
 
-/// Puts latency and cap of a measured entry into a transfer of `n_steps` steps. Route latency where the entry has none.
-void apply(const model::CollectiveTimes& entry, std::int64_t bytes, std::int64_t n_steps, Transfer& t) {
+/// Puts latency and cap of a measured entry into a transfer of `n_steps` steps. Route latency where
+/// the entry has none.
+void apply(const model::CollectiveTimes& entry, std::int64_t bytes, std::int64_t n_steps,
+           Transfer& t) {
   if (entry.bus_bandwidth > 0) {
     t.rate_cap = static_cast<std::int64_t>(std::clamp(entry.bus_bandwidth, 1.0, kMaxRate));
-    if (entry.latency_seconds > 0) t.latency_ps = n_steps * base::ceil_ps(base::Seconds(entry.latency_seconds));
+    if (entry.latency_seconds > 0)
+      t.latency_ps = n_steps * base::ceil_ps(base::Seconds(entry.latency_seconds));
     return;
   }
   const Line line = line_at(entry.points, bytes);
@@ -138,16 +154,23 @@ std::int64_t Transfer::duration_ps() const {
   return static_cast<std::int64_t>(ps);
 }
 
-CollectivePrices::CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured,
-                                   RateScale scale, model::StepCommunication step, TimeFactors errors)
-    : topology_(&topology), measured_(std::move(measured)), scale_(scale), step_(step), errors_(errors) {
+CollectivePrices::CollectivePrices(const topologies::Topology& topology,
+                                   std::vector<model::CollectiveTimes> measured, RateScale scale,
+                                   model::StepCommunication step, TimeFactors errors)
+    : topology_(&topology),
+      measured_(std::move(measured)),
+      scale_(scale),
+      step_(step),
+      errors_(errors) {
   for (auto& entry : measured_) make_monotone(entry.points);
 }
 
 void CollectivePrices::add_route(int from, int to, Paths& paths) const {
-  const auto route = topology_->route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
+  const auto route =
+      topology_->route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
   std::int64_t latency = 0;
-  if (topology_->detoured(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to))) paths.detours.insert(paths.detours.end(), route.begin(), route.end());
+  if (topology_->detoured(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)))
+    paths.detours.insert(paths.detours.end(), route.begin(), route.end());
   for (const auto link : route) {
     paths.crossed.push_back(link);
     latency += base::ceil_ps(topology_->link(link).latency);
@@ -156,7 +179,8 @@ void CollectivePrices::add_route(int from, int to, Paths& paths) const {
 }
 
 /// Unit flows that member `index` of a group sends.
-void CollectivePrices::add_flows(Collective op, const plan::Group& group, int base, int index, Paths& paths) const {
+void CollectivePrices::add_flows(Collective op, const plan::Group& group, int base, int index,
+                                 Paths& paths) const {
   const int n = group.size;
   const int from = base + index * group.stride;
   if (op == Collective::kAllToAll) {
@@ -177,13 +201,15 @@ int CollectivePrices::hosts_of(const plan::Group& group, int base) const {
   return hosts;
 }
 
-CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan::Group& group, int first_rank, int rank_count,
+CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan::Group& group,
+                                                      int first_rank, int rank_count,
                                                       Senders senders) const {
   Paths paths;
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
     const int base = group.base(rank);
     if (senders == Senders::kOfClass) add_flows(op, group, base, group.index(rank), paths);
-    if (group.index(rank) > 0 && rank - group.stride >= first_rank) continue;  // not the group's first rank of the class
+    // not the group's first rank of the class
+    if (group.index(rank) > 0 && rank - group.stride >= first_rank) continue;
     paths.hosts = std::max(paths.hosts, hosts_of(group, base));
     if (senders == Senders::kOfClass) continue;
     for (int i = 0; i < group.size; ++i) add_flows(op, group, base, i, paths);
@@ -191,21 +217,25 @@ CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan:
   return paths;
 }
 
-const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t size, std::int64_t stride, int hosts) const {
+const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t size,
+                                                     std::int64_t stride, int hosts) const {
   const model::CollectiveTimes* best = nullptr;
   double best_distance = 0;
   for (const auto& entry : measured_) {
     if (entry.op != op || entry.size != size || entry.hosts != hosts) continue;
-    // Consecutive and strided groups are different paths: a stride of 1 stands in for another only when nothing else does.
+    // Consecutive and strided groups are different paths: a stride of 1 stands in for another only
+    // when nothing else does.
     const double kind = (entry.stride == 1) == (stride == 1) ? 0.0 : 1e3;
-    const double distance = kind + std::abs(std::log2(static_cast<double>(entry.stride) / static_cast<double>(stride)));
+    const double distance =
+        kind + std::abs(std::log2(static_cast<double>(entry.stride) / static_cast<double>(stride)));
     if (best == nullptr || distance < best_distance) best = &entry, best_distance = distance;
   }
   return best;
 }
 
 Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) const {
-  const double factor = (measured ? step_.factor : 1) * (hosts > 1 ? errors_.across_hosts : errors_.in_hosts);
+  const double factor =
+      (measured ? step_.factor : 1) * (hosts > 1 ? errors_.across_hosts : errors_.in_hosts);
   transfer.latency_ps = ceil_ratio(transfer.latency_ps, factor);
   transfer.latency_ps += base::ceil_ps(base::Seconds(step_.issue_seconds));
   constexpr std::int64_t kMillion = 1'000'000;
@@ -213,7 +243,8 @@ Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) 
   if (transfer.rate_cap == 0) return transfer;
   const auto scaled = static_cast<__int128>(transfer.rate_cap) * ppm / kMillion;
   const auto cap = scaled * kMillion / ppm_of(factor);
-  transfer.rate_cap = static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
+  transfer.rate_cap =
+      static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
   return transfer;
 }
 
@@ -240,13 +271,16 @@ PathLoads CollectivePrices::counted(Paths paths) const {
   return loads;
 }
 
-Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads, std::int64_t divisor) const {
+Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads,
+                                std::int64_t divisor) const {
   const std::int64_t measured = transfer.rate_cap;
   std::int64_t rate = measured > 0 ? measured : std::numeric_limits<std::int64_t>::max();
   for (const LinkLoad& crossed : loads.links) {
-    const std::int64_t flows = ceil_div(crossed.flows, divisor), now = topology_->link(crossed.link).bytes_per_second;
+    const std::int64_t flows = ceil_div(crossed.flows, divisor),
+                       now = topology_->link(crossed.link).bytes_per_second;
     const std::int64_t built = topology_->built_rate(crossed.link), share = now / flows;
-    if (measured == 0 || built / flows >= measured || std::binary_search(loads.detours.begin(), loads.detours.end(), crossed.link)) {
+    if (measured == 0 || built / flows >= measured ||
+        std::binary_search(loads.detours.begin(), loads.detours.end(), crossed.link)) {
       transfer.links.push_back({crossed.link, flows});
       rate = std::min(rate, std::max<std::int64_t>(share, 1));
     } else if (now < built) {
@@ -261,14 +295,16 @@ Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads, std::
 std::int64_t CollectivePrices::least_share(const PathLoads& loads, std::int64_t divisor) const {
   std::int64_t least = 0;
   for (const LinkLoad& crossed : loads.links) {
-    const std::int64_t share = std::max<std::int64_t>(topology_->link(crossed.link).bytes_per_second / ceil_div(crossed.flows, divisor), 1);
+    const std::int64_t share = std::max<std::int64_t>(
+        topology_->link(crossed.link).bytes_per_second / ceil_div(crossed.flows, divisor), 1);
     least = least == 0 ? share : std::min(least, share);
   }
   return least;
 }
 
 /// Latency, wire bytes and measured cap; no links yet.
-Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const {
+Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::int64_t bytes,
+                                  std::int64_t alpha_ps, int hosts) const {
   const std::int64_t n = group.size;
   Transfer t{.latency_ps = ring_steps(op, n) * alpha_ps, .wire_bytes = wire(op, n, bytes)};
   const model::CollectiveTimes* entry = find(op, n, group.stride, hosts);
@@ -277,8 +313,10 @@ Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::
   } else if (op == Collective::kAllGather || op == Collective::kReduceScatter) {
     entry = find(Collective::kAllReduce, n, group.stride, hosts);
     if (entry != nullptr) {
-      // Half of the all-reduce of the same tensor: half the steps, half the wire bytes, the same bus bandwidth.
-      Transfer whole{.latency_ps = 2 * t.latency_ps, .wire_bytes = wire(Collective::kAllReduce, n, bytes)};
+      // Half of the all-reduce of the same tensor: half the steps, half the wire bytes, the same
+      // bus bandwidth.
+      Transfer whole{.latency_ps = 2 * t.latency_ps,
+                     .wire_bytes = wire(Collective::kAllReduce, n, bytes)};
       apply(*entry, bytes, ring_steps(Collective::kAllReduce, n), whole);
       t.latency_ps = ceil_div(whole.latency_ps, 2);
       t.rate_cap = whole.rate_cap;
@@ -287,55 +325,66 @@ Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::
   return in_step(t, entry != nullptr, hosts);
 }
 
-PathLoads CollectivePrices::loads(Collective op, const plan::Group& group, int first_rank, int rank_count, Senders senders) const {
+PathLoads CollectivePrices::loads(Collective op, const plan::Group& group, int first_rank,
+                                  int rank_count, Senders senders) const {
   if (group.size <= 1) return {};
   check_ranks(first_rank, rank_count, *topology_);
   return counted(group_paths(op, group, first_rank, rank_count, senders));
 }
 
-Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, const PathLoads& loads) const {
+Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes,
+                                      const PathLoads& loads) const {
   const std::int64_t n = group.size;
   if (n <= 1) return {};
   ORRERY_CHECK(bytes >= 0, "{} bytes", bytes);
-  return with_remainder(load(priced(op, group, bytes, loads.alpha_ps, loads.hosts), loads, op == Collective::kAllToAll ? n - 1 : 1), op, n, bytes);
+  return with_remainder(load(priced(op, group, bytes, loads.alpha_ps, loads.hosts), loads,
+                             op == Collective::kAllToAll ? n - 1 : 1),
+                        op, n, bytes);
 }
 
-Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes, int first_rank, int rank_count,
-                                      Senders senders) const {
+Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes,
+                                      int first_rank, int rank_count, Senders senders) const {
   return collective(op, group, bytes, loads(op, group, first_rank, rank_count, senders));
 }
 
-PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, int first_rank, int rank_count) const {
+PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, int first_rank,
+                                      int rank_count) const {
   if (group.size <= 1) return {};
   check_ranks(first_rank, rank_count, *topology_);
-  const int window = repeating_window(group.size * group.stride, first_rank, rank_count, *topology_);
+  const int window =
+      repeating_window(group.size * group.stride, first_rank, rank_count, *topology_);
   Paths paths = group_paths(op, group, first_rank, window, Senders::kWholeGroups);
   PathSummary s{paths.alpha_ps, paths.hosts, 0};
-  s.share_bytes_per_second = least_share(counted(std::move(paths)), op == Collective::kAllToAll ? group.size - 1 : 1);
+  s.share_bytes_per_second =
+      least_share(counted(std::move(paths)), op == Collective::kAllToAll ? group.size - 1 : 1);
   return s;
 }
 
-std::int64_t CollectivePrices::duration_ps(Collective op, const plan::Group& group, std::int64_t bytes, const PathSummary& paths) const {
+std::int64_t CollectivePrices::duration_ps(Collective op, const plan::Group& group,
+                                           std::int64_t bytes, const PathSummary& paths) const {
   if (group.size <= 1) return 0;
   Transfer t = priced(op, group, bytes, paths.alpha_ps, paths.hosts);
   t.bytes_per_second = rate_alone(t.rate_cap, paths.share_bytes_per_second);
   return with_remainder(std::move(t), op, group.size, bytes).duration_ps();
 }
 
-CollectivePrices::Paths CollectivePrices::exchange_paths(int first_rank, int rank_count, int peer_offset) const {
+CollectivePrices::Paths CollectivePrices::exchange_paths(int first_rank, int rank_count,
+                                                         int peer_offset) const {
   Paths paths;
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
     add_route(rank, rank + peer_offset, paths);
-    const bool one_host = topology_->same_host(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(rank + peer_offset));
+    const bool one_host = topology_->same_host(static_cast<std::uint32_t>(rank),
+                                               static_cast<std::uint32_t>(rank + peer_offset));
     if (!one_host) paths.hosts = 2;
   }
   return paths;
 }
 
-Transfer CollectivePrices::priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const {
+Transfer CollectivePrices::priced_exchange(int peer_offset, std::int64_t bytes,
+                                           std::int64_t alpha_ps, int hosts) const {
   Transfer t{.latency_ps = alpha_ps, .wire_bytes = bytes};
-  // Point-to-point entries are keyed by pipeline degree: the ring of stages |peer_offset| ranks apart. Whatever is
-  // measured nearest to this degree, within one host or across hosts.
+  // Point-to-point entries are keyed by pipeline degree: the ring of stages |peer_offset| ranks
+  // apart. Whatever is measured nearest to this degree, within one host or across hosts.
   const double degree = static_cast<double>(topology_->device_count()) / std::abs(peer_offset);
   const model::CollectiveTimes* best = nullptr;
   double best_distance = 0;
@@ -353,12 +402,14 @@ PathLoads CollectivePrices::loads(int first_rank, int rank_count, int peer_offse
   return counted(exchange_paths(first_rank, rank_count, peer_offset));
 }
 
-Transfer CollectivePrices::exchange(int peer_offset, std::int64_t bytes, const PathLoads& loads) const {
+Transfer CollectivePrices::exchange(int peer_offset, std::int64_t bytes,
+                                    const PathLoads& loads) const {
   if (peer_offset == 0) return {};
   return load(priced_exchange(peer_offset, bytes, loads.alpha_ps, loads.hosts), loads, 1);
 }
 
-Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const {
+Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset,
+                                    std::int64_t bytes) const {
   return exchange(peer_offset, bytes, loads(first_rank, rank_count, peer_offset));
 }
 
@@ -374,7 +425,8 @@ PathSummary CollectivePrices::summary(int first_rank, int rank_count, int peer_o
   return s;
 }
 
-std::int64_t CollectivePrices::exchange_ps(int peer_offset, std::int64_t bytes, const PathSummary& paths) const {
+std::int64_t CollectivePrices::exchange_ps(int peer_offset, std::int64_t bytes,
+                                           const PathSummary& paths) const {
   if (peer_offset == 0) return 0;
   Transfer t = priced_exchange(peer_offset, bytes, paths.alpha_ps, paths.hosts);
   t.bytes_per_second = rate_alone(t.rate_cap, paths.share_bytes_per_second);

@@ -1,32 +1,46 @@
 #pragma once
 /// \file
-/// Prices of communication: alpha-beta closed forms over the links of a topology, or measured bus bandwidths.
+/// Prices of communication: alpha-beta closed forms over the links of a topology, or measured bus
+/// bandwidths.
 ///
-/// n ranks, S bytes of the whole tensor (as nccl-tests counts), alpha = largest latency of a hop, r = rate of every rank:
+/// n ranks, S bytes of the whole tensor (as nccl-tests counts), alpha = largest latency of a hop, r
+/// = rate of every rank:
 ///
 ///   operation        steps     wire bytes of a rank   who sends to whom
-///   all-reduce       2(n-1)    2(n-1)S/n              ring in group order: reduce-scatter, then all-gather
+///   all-reduce       2(n-1)    2(n-1)S/n              ring in group order: reduce-scatter, then
+///                    all-gather
 ///   all-gather       n-1       (n-1)S/n               ring
 ///   reduce-scatter   n-1       (n-1)S/n               ring
-///   all-to-all       1         (n-1)S/n               everyone to everyone at once, each pair at r / (n-1)
+///   all-to-all       1         (n-1)S/n               everyone to everyone at once, each pair at r
+///                    / (n-1)
 ///   broadcast        n-1       S                      chain from the first rank, pipelined
 ///   point-to-point   1         S                      every rank to its successor in the group
 ///
-///   time = steps * alpha + wire / r,     r = min over links of capacity / flows        (nccl-tests PERFORMANCE.md; bus bandwidth
-///                                                                                       is wire bytes / time there and here)
-/// All groups of the class run at once; flows(l) counts their routes over link l (all-to-all: pairs / (n-1), rounded up).
+///   time = steps * alpha + wire / r,     r = min over links of capacity / flows        (nccl-tests
+///   PERFORMANCE.md; bus bandwidth
+///                                                                                       is wire
+///                                                                                       bytes /
+///                                                                                       time there
+///                                                                                       and here)
+/// All groups of the class run at once; flows(l) counts their routes over link l (all-to-all: pairs
+/// / (n-1), rounded up).
 ///
-/// Measured entries replace r and alpha. A bus bandwidth w gives r = w, so that alone the time is steps * latency + wire / w
-/// exactly (latency 0 in the entry: the route's). Points (bytes, seconds) are joined by straight lines t = a + b * bytes: steps * alpha
-/// becomes a, the rate wire / (b * bytes). Entries of (operation, size, hosts) with the nearest stride are used; all-gather
-/// and reduce-scatter without entries take the all-reduce's bus bandwidth. When the measured rate is above what one ring over a
-/// link allows, the library evidently uses more paths than our one ring, and that link carries no load of ours. Where such a link is degraded to a part f of what
-/// it was built with, the measured rate is taken to fall to f of itself. Links of a detour around a failed link were in no measurement: their shares count.
+/// Measured entries replace r and alpha. A bus bandwidth w gives r = w, so that alone the time is
+/// steps * latency + wire / w exactly (latency 0 in the entry: the route's). Points (bytes,
+/// seconds) are joined by straight lines t = a + b * bytes: steps * alpha becomes a, the rate wire
+/// / (b * bytes). Entries of (operation, size, hosts) with the nearest stride are used; all-gather
+/// and reduce-scatter without entries take the all-reduce's bus bandwidth. When the measured rate
+/// is above what one ring over a link allows, the library evidently uses more paths than our one
+/// ring, and that link carries no load of ours. Where such a link is degraded to a part f of what
+/// it was built with, the measured rate is taken to fall to f of itself. Links of a detour around a
+/// failed link were in no measurement: their shares count.
 ///
-/// In a training step (model::StepCommunication): measured entries take `factor` times as long, links inside hosts give 1 / factor of their rate and those of
-/// the fabric `fabric_share` (costmodel/cost_model.h scales the topology), and every operation waits `issue_seconds` more.
+/// In a training step (model::StepCommunication): measured entries take `factor` times as long,
+/// links inside hosts give 1 / factor of their rate and those of the fabric `fabric_share`
+/// (costmodel/cost_model.h scales the topology), and every operation waits `issue_seconds` more.
 ///
-/// Scope: one ring, no trees, no in-switch reduction; links are loaded at the same time by ranks of one class only.
+/// Scope: one ring, no trees, no in-switch reduction; links are loaded at the same time by ranks of
+/// one class only.
 #include <cstdint>
 #include <vector>
 
@@ -37,8 +51,9 @@
 
 namespace orrery::costmodel {
 
-/// Whose flows a transfer holds, of groups that span several rank classes (tied embeddings in the first and last stage): the class's own
-/// ranks, for a simulator that adds up the classes' parts; or all members, for the time that the operation takes alone.
+/// Whose flows a transfer holds, of groups that span several rank classes (tied embeddings in the
+/// first and last stage): the class's own ranks, for a simulator that adds up the classes' parts;
+/// or all members, for the time that the operation takes alone.
 enum class Senders : std::uint8_t { kOfClass, kWholeGroups };
 
 /// Measured rates count ppm / 10^6 of themselves, by the hosts that their groups span.
@@ -47,49 +62,62 @@ struct RateScale {
   std::int64_t across_hosts_ppm = 1'000'000;
 };
 
-/// Errors of a draw (price_factors.h): latencies and measured times take so many times as long. The rates of links are the topology's.
+/// Errors of a draw (price_factors.h): latencies and measured times take so many times as long. The
+/// rates of links are the topology's.
 struct TimeFactors {
   double in_hosts = 1, across_hosts = 1;
 };
 
-/// What the time of a collective depends on beside its bytes: found once, then any number of sizes are priced by arithmetic.
+/// What the time of a collective depends on beside its bytes: found once, then any number of sizes
+/// are priced by arithmetic.
 struct PathSummary {
-  std::int64_t alpha_ps = 0;               // largest latency of a route
-  int hosts = 1;                           // of the group that spans most
-  std::int64_t share_bytes_per_second = 0; // least capacity / flows over the links crossed; 0: no link
+  std::int64_t alpha_ps = 0;  // largest latency of a route
+  int hosts = 1;              // of the group that spans most
+  // least capacity / flows over the links crossed; 0: no link
+  std::int64_t share_bytes_per_second = 0;
 };
 
-/// Links that the flows of an operation cross, whatever its bytes: found once, then any number of sizes become transfers by arithmetic.
+/// Links that the flows of an operation cross, whatever its bytes: found once, then any number of
+/// sizes become transfers by arithmetic.
 struct PathLoads {
-  std::int64_t alpha_ps = 0;        // largest latency of a route
-  int hosts = 1;                    // of the group that spans most
-  std::vector<LinkLoad> links = {}; // ascending; all-to-all: pairs, n-1 of which make a flow
+  std::int64_t alpha_ps = 0;         // largest latency of a route
+  int hosts = 1;                     // of the group that spans most
+  std::vector<LinkLoad> links = {};  // ascending; all-to-all: pairs, n-1 of which make a flow
   std::vector<topologies::LinkId> detours = {};  // ascending; those of routes around failed links
 };
 
 class CollectivePrices {
  public:
   /// The topology must outlive this object.
-  CollectivePrices(const topologies::Topology& topology, std::vector<model::CollectiveTimes> measured, RateScale scale = {}, model::StepCommunication step = {},
-                   TimeFactors errors = {});
+  CollectivePrices(const topologies::Topology& topology,
+                   std::vector<model::CollectiveTimes> measured, RateScale scale = {},
+                   model::StepCommunication step = {}, TimeFactors errors = {});
 
-  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, int first_rank,
-                                    int rank_count, Senders senders = Senders::kOfClass) const;
-  [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
+  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group,
+                                    std::int64_t bytes, int first_rank, int rank_count,
+                                    Senders senders = Senders::kOfClass) const;
+  [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset,
+                                  std::int64_t bytes) const;
 
   /// The same in two steps. The transfers of equal loads equal those above.
-  [[nodiscard]] PathLoads loads(plan::Collective op, const plan::Group& group, int first_rank, int rank_count,
-                                Senders senders = Senders::kOfClass) const;
+  [[nodiscard]] PathLoads loads(plan::Collective op, const plan::Group& group, int first_rank,
+                                int rank_count, Senders senders = Senders::kOfClass) const;
   [[nodiscard]] PathLoads loads(int first_rank, int rank_count, int peer_offset) const;
-  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes, const PathLoads& loads) const;
-  [[nodiscard]] Transfer exchange(int peer_offset, std::int64_t bytes, const PathLoads& loads) const;
+  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group,
+                                    std::int64_t bytes, const PathLoads& loads) const;
+  [[nodiscard]] Transfer exchange(int peer_offset, std::int64_t bytes,
+                                  const PathLoads& loads) const;
 
-  /// Paths of `collective(...)` with whole groups, and of `exchange`; where hosts are copies of each other only those of one window of
-  /// ranks that repeats. duration_ps of a summary equals that of the transfer, on a topology whose links are as built.
-  [[nodiscard]] PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank, int rank_count) const;
+  /// Paths of `collective(...)` with whole groups, and of `exchange`; where hosts are copies of
+  /// each other only those of one window of ranks that repeats. duration_ps of a summary equals
+  /// that of the transfer, on a topology whose links are as built.
+  [[nodiscard]] PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank,
+                                    int rank_count) const;
   [[nodiscard]] PathSummary summary(int first_rank, int rank_count, int peer_offset) const;
-  [[nodiscard]] std::int64_t duration_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes, const PathSummary& paths) const;
-  [[nodiscard]] std::int64_t exchange_ps(int peer_offset, std::int64_t bytes, const PathSummary& paths) const;
+  [[nodiscard]] std::int64_t duration_ps(plan::Collective op, const plan::Group& group,
+                                         std::int64_t bytes, const PathSummary& paths) const;
+  [[nodiscard]] std::int64_t exchange_ps(int peer_offset, std::int64_t bytes,
+                                         const PathSummary& paths) const;
 
   [[nodiscard]] bool measured() const { return !measured_.empty(); }
 
@@ -102,18 +130,25 @@ class CollectivePrices {
     int hosts = 1;                            // of the group that spans most
   };
   void add_route(int from, int to, Paths& paths) const;
-  void add_flows(plan::Collective op, const plan::Group& group, int base, int index, Paths& paths) const;
+  void add_flows(plan::Collective op, const plan::Group& group, int base, int index,
+                 Paths& paths) const;
   [[nodiscard]] int hosts_of(const plan::Group& group, int base) const;
-  [[nodiscard]] Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank, int rank_count, Senders senders) const;
-  [[nodiscard]] const model::CollectiveTimes* find(plan::Collective op, std::int64_t size, std::int64_t stride, int hosts) const;
+  [[nodiscard]] Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank,
+                                  int rank_count, Senders senders) const;
+  [[nodiscard]] const model::CollectiveTimes* find(plan::Collective op, std::int64_t size,
+                                                   std::int64_t stride, int hosts) const;
   [[nodiscard]] Paths exchange_paths(int first_rank, int rank_count, int peer_offset) const;
-  [[nodiscard]] Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const;
-  [[nodiscard]] Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps, int hosts) const;
-  /// Measured entries by scale_ and the step's factor; any operation by its error and with what the host adds.
+  [[nodiscard]] Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes,
+                                std::int64_t alpha_ps, int hosts) const;
+  [[nodiscard]] Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps,
+                                         int hosts) const;
+  /// Measured entries by scale_ and the step's factor; any operation by its error and with what the
+  /// host adds.
   [[nodiscard]] Transfer in_step(Transfer transfer, bool measured, int hosts) const;
   void sort(std::vector<topologies::LinkId>& crossed) const;
   [[nodiscard]] PathLoads counted(Paths paths) const;
-  [[nodiscard]] Transfer load(Transfer transfer, const PathLoads& loads, std::int64_t divisor) const;
+  [[nodiscard]] Transfer load(Transfer transfer, const PathLoads& loads,
+                              std::int64_t divisor) const;
   [[nodiscard]] std::int64_t least_share(const PathLoads& loads, std::int64_t divisor) const;
 
   const topologies::Topology* topology_;

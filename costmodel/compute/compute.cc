@@ -21,23 +21,27 @@ constexpr double kFullAttentionEfficiency = 0.50;
 constexpr double kMemoryEfficiency = 0.80;
 constexpr std::size_t kKinds = static_cast<std::size_t>(model::kLastSegmentKind) + 1;
 
-/// A step of a ring lasts as long as on its slowest rank, which after the first one has a whole block.
+/// A step of a ring lasts as long as on its slowest rank, which after the first one has a whole
+/// block.
 bool cut_by_mask(const SegmentShape& shape) { return shape.causal && shape.ring_step == 0; }
 
 double efficiency(const SegmentShape& shape) {
-  if (shape.kind == SegmentKind::kAttentionBlock) return cut_by_mask(shape) ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
+  if (shape.kind == SegmentKind::kAttentionBlock)
+    return cut_by_mask(shape) ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
   if (shape.kind != SegmentKind::kAttention) return kProductEfficiency;
   return shape.causal ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
 }
 
 /// Everything that makes two shapes the same operation at another size.
 bool same_flags(const SegmentShape& a, const SegmentShape& b) {
-  return a.norm == b.norm && a.activation == b.activation && a.gated == b.gated && a.bias == b.bias && a.rotary == b.rotary &&
-         cut_by_mask(a) == cut_by_mask(b) && a.residual == b.residual && a.shared == b.shared;
+  return a.norm == b.norm && a.activation == b.activation && a.gated == b.gated &&
+         a.bias == b.bias && a.rotary == b.rotary && cut_by_mask(a) == cut_by_mask(b) &&
+         a.residual == b.residual && a.shared == b.shared;
 }
 
 std::array<std::int64_t, 12> dimensions(const SegmentShape& s) {
-  return {s.sequences, s.tokens, s.in, s.out, s.heads, s.kv_heads, s.head_dim, s.elements, s.kv_tokens, s.experts, s.top_k, s.capacity};
+  return {s.sequences, s.tokens,   s.in,        s.out,     s.heads, s.kv_heads,
+          s.head_dim,  s.elements, s.kv_tokens, s.experts, s.top_k, s.capacity};
 }
 
 /// Euclid on logarithms, 0 exactly when all dimensions agree.
@@ -53,20 +57,25 @@ double distance(const SegmentShape& a, const SegmentShape& b) {
   return std::sqrt(sum);
 }
 
-/// w of (a) in compute.h. `x`: way from the smaller point to the larger, 0 to 1; `log_ratio`: of their rooflines, >= 0.
+/// w of (a) in compute.h. `x`: way from the smaller point to the larger, 0 to 1; `log_ratio`: of
+/// their rooflines, >= 0.
 double weight_above(double x, double log_ratio) {
   constexpr double kAlike = 1e-9;
-  return log_ratio < kAlike ? x : -std::exp(log_ratio) * std::expm1(-x * log_ratio) / std::expm1(log_ratio);
+  return log_ratio < kAlike
+             ? x
+             : -std::exp(log_ratio) * std::expm1(-x * log_ratio) / std::expm1(log_ratio);
 }
 
 /// Layer times that suit a model best: its own, else those of the nearest width.
-const model::LayerTimes* choose(const std::vector<model::LayerTimes>& all, const model::ModelSpec& spec, model::Precision precision) {
+const model::LayerTimes* choose(const std::vector<model::LayerTimes>& all,
+                                const model::ModelSpec& spec, model::Precision precision) {
   const model::LayerTimes* best = nullptr;
   double best_distance = 0;
   for (const auto& times : all) {
     if (times.precision != precision) continue;
-    const double width = std::abs(std::log(static_cast<double>(std::max<std::int64_t>(times.hidden, 1)) /
-                                           static_cast<double>(spec.hidden)));
+    const double width =
+        std::abs(std::log(static_cast<double>(std::max<std::int64_t>(times.hidden, 1)) /
+                          static_cast<double>(spec.hidden)));
     const double d = times.model == spec.name ? 0.0 : 1.0 + width;
     if (best == nullptr || d < best_distance) best = &times, best_distance = d;
   }
@@ -74,21 +83,28 @@ const model::LayerTimes* choose(const std::vector<model::LayerTimes>& all, const
 }
 
 /// The model that layer times were taken on.
-base::Result<model::ModelSpec> measured_model(const model::LayerTimes& times, const model::ModelSpec& spec) {
+base::Result<model::ModelSpec> measured_model(const model::LayerTimes& times,
+                                              const model::ModelSpec& spec) {
   if (times.model == spec.name) return spec;
   auto found = model::find_model(times.model);
   if (found) return found;
   if (times.hidden == spec.hidden) return spec;
-  auto error = base::make_error(base::ErrorCode::kInconsistent, "profile times layers of '{}', hidden size {}, which is no model known here",
-                                times.model, times.hidden);
-  error.hint = fmt::format("name a catalog model in the profile, or use a profile of '{}'", spec.name);
+  auto error =
+      base::make_error(base::ErrorCode::kInconsistent,
+                       "profile times layers of '{}', hidden size {}, which is no model known here",
+                       times.model, times.hidden);
+  error.hint =
+      fmt::format("name a catalog model in the profile, or use a profile of '{}'", spec.name);
   return base::fail(std::move(error));
 }
 
-tl::unexpected<base::Diagnostics> wrong_precision(const model::Profile& profile, model::Precision precision) {
-  auto error = base::make_error(base::ErrorCode::kInconsistent, "profile '{}' has no compute times in {}", profile.name,
-                                model::to_string(precision));
-  error.hint = fmt::format("use the other --precision, or a profile measured in {}", model::to_string(precision));
+tl::unexpected<base::Diagnostics> wrong_precision(const model::Profile& profile,
+                                                  model::Precision precision) {
+  auto error =
+      base::make_error(base::ErrorCode::kInconsistent, "profile '{}' has no compute times in {}",
+                       profile.name, model::to_string(precision));
+  error.hint = fmt::format("use the other --precision, or a profile measured in {}",
+                           model::to_string(precision));
   return base::fail(std::move(error));
 }
 
@@ -97,7 +113,8 @@ tl::unexpected<base::Diagnostics> wrong_precision(const model::Profile& profile,
 Roofline Roofline::of(const topologies::Topology& topology) {
   const auto models = topology.device_models();
   ORRERY_CHECK(!models.empty());
-  Roofline r{models[0].peak_fp32, models[0].peak_bf16, models[0].memory_bandwidth, models[0].launch_overhead};
+  Roofline r{models[0].peak_fp32, models[0].peak_bf16, models[0].memory_bandwidth,
+             models[0].launch_overhead};
   for (const auto& m : models) {
     r.peak_fp32 = std::min(r.peak_fp32, m.peak_fp32);
     r.peak_bf16 = std::min(r.peak_bf16, m.peak_bf16);
@@ -139,24 +156,30 @@ double LayerCalibration::factor(const SegmentShape& shape, Phase phase) const {
   return of(points.back());
 }
 
-base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model, const topologies::Topology& topology,
-                                                const std::optional<model::Profile>& profile, model::Precision precision) {
+base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model,
+                                                const topologies::Topology& topology,
+                                                const std::optional<model::Profile>& profile,
+                                                model::Precision precision) {
   ComputePrices prices;
   prices.roofline_ = Roofline::of(topology);
   if (!profile) return prices;
   const auto type = model::compute_dtype(precision);
   for (const auto& surface : profile->surfaces) {
     const DeviceRates rates{prices.roofline_.peak(type), prices.roofline_.memory_bandwidth};
-    if (surface.dtype == type) prices.surface_.emplace(surface, profile->framework, rates, profile->composition_factor);
+    if (surface.dtype == type)
+      prices.surface_.emplace(surface, profile->framework, rates, profile->composition_factor);
   }
   for (const auto& p : profile->operators) {
     if (p.shape.dtype != type || !(p.seconds_median > 0)) continue;
-    prices.points_.push_back({p.shape, p.phase, p.seconds_median, prices.base_seconds(p.shape, p.phase)});
+    prices.points_.push_back(
+        {p.shape, p.phase, p.seconds_median, prices.base_seconds(p.shape, p.phase)});
   }
   std::stable_sort(prices.points_.begin(), prices.points_.end(),
                    [](const Point& a, const Point& b) { return a.shape.kind < b.shape.kind; });
   for (std::size_t kind = 0, i = 0; kind <= kKinds; ++kind) {
-    while (i < prices.points_.size() && static_cast<std::size_t>(prices.points_[i].shape.kind) < kind) ++i;
+    while (i < prices.points_.size() &&
+           static_cast<std::size_t>(prices.points_[i].shape.kind) < kind)
+      ++i;
     prices.first_of_kind_.push_back(i);
   }
   prices.composition_factor_ = profile->composition_factor;
@@ -167,7 +190,8 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model, c
     TRY(prices.layers_, calibrate_layers(*times, spec, prices.roofline_));
   }
   const bool has_compute = !profile->operators.empty() || !profile->layers.empty();
-  if (has_compute && !prices.measured() && !prices.fitted()) return wrong_precision(*profile, precision);
+  if (has_compute && !prices.measured() && !prices.fitted())
+    return wrong_precision(*profile, precision);
   return prices;
 }
 
@@ -185,16 +209,19 @@ double ComputePrices::seconds(const SegmentShape& shape, Phase phase) const {
   const double roofline = base_seconds(shape, phase);
   if (roofline == 0) return 0;
   const double own = errors_.of_shape(shape, phase), error = own * errors_.of_kind(shape.kind);
-  if (const auto measured = operator_seconds(shape, phase)) return error * composition_factor_ * *measured + launch_seconds_;
+  if (const auto measured = operator_seconds(shape, phase))
+    return error * composition_factor_ * *measured + launch_seconds_;
   if (layers_) return error * roofline_.seconds(shape, phase) * layers_->factor(shape, phase);
-  return surface_ ? own * roofline + launch_seconds_ : error * roofline;  // a surface has its kinds' errors in it
+  // a surface has its kinds' errors in it
+  return surface_ ? own * roofline + launch_seconds_ : error * roofline;
 }
 
 double ComputePrices::base_seconds(const SegmentShape& shape, Phase phase) const {
   return surface_ ? surface_->seconds(shape, phase) : roofline_.seconds(shape, phase);
 }
 
-std::optional<double> ComputePrices::operator_seconds(const SegmentShape& shape, Phase phase) const {
+std::optional<double> ComputePrices::operator_seconds(const SegmentShape& shape,
+                                                      Phase phase) const {
   if (points_.empty()) return std::nullopt;
   if (shape.kind == SegmentKind::kAttentionBlock) return block_seconds(shape, phase);
   if (const auto own = interpolate(shape, phase)) return own;
@@ -211,7 +238,8 @@ std::optional<double> ComputePrices::operator_seconds(const SegmentShape& shape,
   return std::nullopt;
 }
 
-/// A block that nobody measured runs as well, against its roofline, as the attention core over as many tokens.
+/// A block that nobody measured runs as well, against its roofline, as the attention core over as
+/// many tokens.
 std::optional<double> ComputePrices::block_seconds(const SegmentShape& shape, Phase phase) const {
   if (const auto own = interpolate(shape, phase)) return own;
   SegmentShape core = shape;
@@ -223,7 +251,9 @@ std::optional<double> ComputePrices::block_seconds(const SegmentShape& shape, Ph
   return *measured * base_seconds(shape, phase) / base_seconds(core, phase);
 }
 
-std::optional<ComputePrices::Neighbours> ComputePrices::neighbours(const SegmentShape& shape, Phase phase, double roofline) const {
+std::optional<ComputePrices::Neighbours> ComputePrices::neighbours(const SegmentShape& shape,
+                                                                   Phase phase,
+                                                                   double roofline) const {
   const auto kind = static_cast<std::size_t>(shape.kind);
   for (const bool any_flags : {false, true}) {
     Neighbours n{.same_flags = !any_flags};
@@ -232,8 +262,10 @@ std::optional<ComputePrices::Neighbours> ComputePrices::neighbours(const Segment
       if (p.phase != phase || (!any_flags && !same_flags(p.shape, shape))) continue;
       const double d = distance(p.shape, shape);
       if (d == 0 && !any_flags) return Neighbours{.below = &p, .above = &p};
-      if (p.roofline <= roofline && (n.below == nullptr || d < n.below_distance)) n.below = &p, n.below_distance = d;
-      if (p.roofline >= roofline && (n.above == nullptr || d < n.above_distance)) n.above = &p, n.above_distance = d;
+      if (p.roofline <= roofline && (n.below == nullptr || d < n.below_distance))
+        n.below = &p, n.below_distance = d;
+      if (p.roofline >= roofline && (n.above == nullptr || d < n.above_distance))
+        n.above = &p, n.above_distance = d;
     }
     if (n.below != nullptr || n.above != nullptr) return n;
   }
@@ -253,7 +285,8 @@ std::optional<double> ComputePrices::interpolate(const SegmentShape& shape, Phas
   const double upper = n->above->seconds * roofline / n->above->roofline;
   const double apart = n->below_distance + n->above_distance;
   if (apart == 0) return lower;
-  const double w = weight_above(n->below_distance / apart, std::log(n->above->roofline / n->below->roofline));
+  const double w =
+      weight_above(n->below_distance / apart, std::log(n->above->roofline / n->below->roofline));
   return (1 - w) * lower + w * upper;
 }
 
@@ -261,7 +294,8 @@ PriceSource ComputePrices::source(const SegmentShape& shape, Phase phase) const 
   if (operator_seconds(shape, phase)) {
     const auto n = neighbours(shape, phase, base_seconds(shape, phase));
     if (n && n->exact()) return PriceSource::kMeasured;
-    return n && n->same_flags && n->below != nullptr && n->above != nullptr ? PriceSource::kBetween : PriceSource::kBeyond;
+    return n && n->same_flags && n->below != nullptr && n->above != nullptr ? PriceSource::kBetween
+                                                                            : PriceSource::kBeyond;
   }
   if (layers_) return PriceSource::kLayers;
   return surface_ ? PriceSource::kSurface : PriceSource::kRoofline;

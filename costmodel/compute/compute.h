@@ -1,36 +1,48 @@
 #pragma once
 /// \file
-/// Prices of computation. Seconds of one phase of a segment, alone on its device, from the best source the profile has:
+/// Prices of computation. Seconds of one phase of a segment, alone on its device, from the best
+/// source the profile has:
 ///
 /// Roofline (datasheet; Williams et al., CACM 2009), W FLOPs and Q bytes from model::work():
 ///
 ///   R = max(W / (efficiency(kind) * peak), Q / (0.80 * memory bandwidth)) + launch
 ///
-///   efficiency 0.80 for products: median of 2106 bf16 products that take over 200 us at peak on A100, H100 and H200 is 0.80
-///   (0.72 .. 0.89 at the 5th and 95th percentile on A100; aiconfigurator's measurements, Apache-2.0). Attention counts the full s²:
-///   0.90 when causal (flash attention skips half; 0.77 .. 1.16 measured there from 2048 tokens up), 0.50 when not. Other segments 0.80 of the
-///   peak, which only binds on devices with little arithmetic. AdamW, zeroing and accumulation are bandwidth.
+///   efficiency 0.80 for products: median of 2106 bf16 products that take over 200 us at peak on
+///   A100, H100 and H200 is 0.80 (0.72 .. 0.89 at the 5th and 95th percentile on A100;
+///   aiconfigurator's measurements, Apache-2.0). Attention counts the full s²: 0.90 when causal
+///   (flash attention skips half; 0.77 .. 1.16 measured there from 2048 tokens up), 0.50 when not.
+///   Other segments 0.80 of the peak, which only binds on devices with little arithmetic. AdamW,
+///   zeroing and accumulation are bandwidth.
 ///
-/// (s) A fitted surface of the device (surface.h), where the profile has one for the type: R is then its time, which has composition_factor in it, plus
+/// (s) A fitted surface of the device (surface.h), where the profile has one for the type: R is
+/// then its time, which has composition_factor in it, plus
 ///     launch as in (a), and (a) and (b) refine it.
 ///
 /// (a) Measured operators, points (shape, seconds) of the same kind, phase, type and flags:
 ///
 ///   t = composition_factor * ((1 - w) t_1 R / R_1 + w t_2 R / R_2) + launch
-///   w = (r - r^(1 - x)) / (r - 1),   r = R_2 / R_1,   x = distance_1 / (distance_1 + distance_2)          (w = x for r = 1)
+///   w = (r - r^(1 - x)) / (r - 1),   r = R_2 / R_1,   x = distance_1 / (distance_1 + distance_2)
+///   (w = x for r = 1)
 ///
-///   of the nearest point 1 with no more work (R_1 ≤ R) and the nearest 2 with no less; distance: Euclid on the logarithms of the dimensions.
-///   An exact hit is t_i itself. The weight makes a time that is a constant and a rate times the work exact where R = R_1 r^x, along one dimension say: what
-///   is constant tells little of the larger point. (A straight line between logarithms is 6 % above it half way to 16 times the work, when the constant is a fifth of t_1.) With one neighbour it is its roofline ratio.
-///   A phase without points takes those of the nearest phase (BG = B + G when both are measured) by roofline ratio.
+///   of the nearest point 1 with no more work (R_1 ≤ R) and the nearest 2 with no less; distance:
+///   Euclid on the logarithms of the dimensions. An exact hit is t_i itself. The weight makes a
+///   time that is a constant and a rate times the work exact where R = R_1 r^x, along one dimension
+///   say: what is constant tells little of the larger point. (A straight line between logarithms is
+///   6 % above it half way to 16 times the work, when the constant is a fifth of t_1.) With one
+///   neighbour it is its roofline ratio. A phase without points takes those of the nearest phase
+///   (BG = B + G when both are measured) by roofline ratio.
 ///
-/// (b) Measured layer times (Galvatron, arXiv 2211.13878 section 5): per sample and batch, a block and the rest of the model (embedding, head, loss):
+/// (b) Measured layer times (Galvatron, arXiv 2211.13878 section 5): per sample and batch, a block
+/// and the rest of the model (embedding, head, loss):
 ///
-///   t = R * f(b),     f(b) = b * seconds_per_sample(b) / sum of R over the layer's forward segments at tp 1 and batch b
+///   t = R * f(b),     f(b) = b * seconds_per_sample(b) / sum of R over the layer's forward
+///   segments at tp 1 and batch b
 ///
-///   so that the segments of one block add up to the measurement; between measured batches ln f is linear in ln b, beyond them f is constant.
-///   Backward phases take f * 2 sum R_forward / sum R_backward: backward is twice forward in total. Tensor shards take their own R,
-///   so a product shrinks as 1/tp and what does not shrink stays. AdamW, zeroing, accumulation and slices stay at R.
+///   so that the segments of one block add up to the measurement; between measured batches ln f is
+///   linear in ln b, beyond them f is constant. Backward phases take f * 2 sum R_forward / sum
+///   R_backward: backward is twice forward in total. Tensor shards take their own R, so a product
+///   shrinks as 1/tp and what does not shrink stays. AdamW, zeroing, accumulation and slices stay
+///   at R.
 ///
 /// Scope: no cache effects, no clock throttling, one device model (the slowest of the topology).
 #include <cstdint>
@@ -70,16 +82,27 @@ struct LayerCalibration {
   [[nodiscard]] double factor(const model::SegmentShape& shape, model::Phase phase) const;
 };
 
-/// Where the price of one phase of a segment is from: that very point, between two, from one alone (beyond the range, of other flags or of another
-/// phase), measured layers, a fitted surface, the roofline.
-enum class PriceSource : std::uint8_t { kMeasured, kBetween, kBeyond, kLayers, kSurface, kRoofline };
+/// Where the price of one phase of a segment is from: that very point, between two, from one alone
+/// (beyond the range, of other flags or of another phase), measured layers, a fitted surface, the
+/// roofline.
+enum class PriceSource : std::uint8_t {
+  kMeasured,
+  kBetween,
+  kBeyond,
+  kLayers,
+  kSurface,
+  kRoofline
+};
 inline constexpr std::size_t kPriceSources = 6;
 
 class ComputePrices {
  public:
-  /// Errors: operators or layer times of another precision, layer times of a model that is neither this nor in the catalog, times ≤ 0.
-  static base::Result<ComputePrices> make(const model::ModelSpec& model, const topologies::Topology& topology,
-                                          const std::optional<model::Profile>& profile, model::Precision precision);
+  /// Errors: operators or layer times of another precision, layer times of a model that is neither
+  /// this nor in the catalog, times ≤ 0.
+  static base::Result<ComputePrices> make(const model::ModelSpec& model,
+                                          const topologies::Topology& topology,
+                                          const std::optional<model::Profile>& profile,
+                                          model::Precision precision);
 
   /// The same prices times the errors of a draw, whatever their source.
   [[nodiscard]] ComputePrices drawn(const PriceFactors& errors) const;
@@ -97,19 +120,26 @@ class ComputePrices {
     double seconds = 0;
     double roofline = 0;  // R
   };
-  /// The nearest point with no more work and the nearest with no less; of other flags only when none has the same ones.
+  /// The nearest point with no more work and the nearest with no less; of other flags only when
+  /// none has the same ones.
   struct Neighbours {
     const Point* below = nullptr;
     const Point* above = nullptr;
     double below_distance = 0, above_distance = 0;
     bool same_flags = true;
-    [[nodiscard]] bool exact() const { return same_flags && below != nullptr && below == above && below_distance == 0; }
+    [[nodiscard]] bool exact() const {
+      return same_flags && below != nullptr && below == above && below_distance == 0;
+    }
   };
-  [[nodiscard]] std::optional<Neighbours> neighbours(const model::SegmentShape& shape, model::Phase phase, double roofline) const;
+  [[nodiscard]] std::optional<Neighbours> neighbours(const model::SegmentShape& shape,
+                                                     model::Phase phase, double roofline) const;
   [[nodiscard]] double base_seconds(const model::SegmentShape& shape, model::Phase phase) const;
-  [[nodiscard]] std::optional<double> operator_seconds(const model::SegmentShape& shape, model::Phase phase) const;
-  [[nodiscard]] std::optional<double> block_seconds(const model::SegmentShape& shape, model::Phase phase) const;
-  [[nodiscard]] std::optional<double> interpolate(const model::SegmentShape& shape, model::Phase phase) const;
+  [[nodiscard]] std::optional<double> operator_seconds(const model::SegmentShape& shape,
+                                                       model::Phase phase) const;
+  [[nodiscard]] std::optional<double> block_seconds(const model::SegmentShape& shape,
+                                                    model::Phase phase) const;
+  [[nodiscard]] std::optional<double> interpolate(const model::SegmentShape& shape,
+                                                  model::Phase phase) const;
 
   Roofline roofline_;
   std::optional<SurfacePrices> surface_;

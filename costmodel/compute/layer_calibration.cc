@@ -39,14 +39,17 @@ plan::LayerContext context_of(const model::LayerTimes& times, std::int64_t batch
 base::Result<void> check(const model::LayerTimes& times) {
   base::ErrorSink sink;
   if (times.points.empty()) {
-    sink.add(base::make_error(base::ErrorCode::kInconsistent, "layer times of '{}' have no points", times.model));
+    sink.add(base::make_error(base::ErrorCode::kInconsistent, "layer times of '{}' have no points",
+                              times.model));
   }
   std::int64_t before = 0;
   for (const auto& p : times.points) {
-    if (p.batch <= before || !(p.layer_seconds_per_sample > 0) || !(p.other_seconds_per_sample >= 0)) {
+    if (p.batch <= before || !(p.layer_seconds_per_sample > 0) ||
+        !(p.other_seconds_per_sample >= 0)) {
       sink.add(base::make_error(base::ErrorCode::kInconsistent,
-                                "layer times of '{}' at batch {}: batches must ascend, times be greater than zero (other: not negative)", times.model,
-                                p.batch));
+                                "layer times of '{}' at batch {}: batches must ascend, times be "
+                                "greater than zero (other: not negative)",
+                                times.model, p.batch));
     }
     before = p.batch;
   }
@@ -92,7 +95,8 @@ Part part_of(model::SegmentKind kind) {
   ORRERY_CHECK(false, "segment kind out of range");
 }
 
-base::Result<LayerCalibration> calibrate_layers(const model::LayerTimes& times, const model::ModelSpec& measured,
+base::Result<LayerCalibration> calibrate_layers(const model::LayerTimes& times,
+                                                const model::ModelSpec& measured,
                                                 const Roofline& roofline) {
   TRY_VOID(check(times));
   LayerCalibration calibration;
@@ -104,14 +108,16 @@ base::Result<LayerCalibration> calibrate_layers(const model::LayerTimes& times, 
     const auto b = plan::lower_block(measured, alone, context);
     add(b.program, b.forward, roofline, block);
     add(b.program, b.backward, roofline, block);
-    for (const auto& t : {plan::lower_embedding(measured, alone, context), plan::lower_head(measured, alone, context)}) {
+    for (const auto& t : {plan::lower_embedding(measured, alone, context),
+                          plan::lower_head(measured, alone, context)}) {
       add(t.program, t.forward, roofline, rest);
       add(t.program, t.backward, roofline, rest);
     }
     LayerCalibration::Point point{.log_batch = std::log(batch)};
     point.block_forward = batch * p.layer_seconds_per_sample / block.block_forward;
     point.block_backward = point.block_forward * 2 * block.block_forward / block.block_backward;
-    // Head and embedding hold norms, which are priced as those of blocks; the rest of `other` is theirs.
+    // Head and embedding hold norms, which are priced as those of blocks; the rest of `other` is
+    // theirs.
     const double other = batch * p.other_seconds_per_sample;
     const double forward = other - point.block_forward * rest.block_forward;
     const double backward = 2 * other - point.block_backward * rest.block_backward;

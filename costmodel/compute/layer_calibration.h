@@ -3,12 +3,14 @@
 
 namespace orrery::costmodel {
 
-/// The factors of compute.h (b) for `times`, a measurement of `measured` on a device with this roofline.
-/// Errors: no points, batches not ascending, times ≤ 0.
-base::Result<LayerCalibration> calibrate_layers(const model::LayerTimes& times, const model::ModelSpec& measured,
+/// The factors of compute.h (b) for `times`, a measurement of `measured` on a device with this
+/// roofline. Errors: no points, batches not ascending, times ≤ 0.
+base::Result<LayerCalibration> calibrate_layers(const model::LayerTimes& times,
+                                                const model::ModelSpec& measured,
                                                 const Roofline& roofline);
 
-/// Segments of a block as opposed to those of embedding, head and loss; kSlice and flat segments are neither.
+/// Segments of a block as opposed to those of embedding, head and loss; kSlice and flat segments
+/// are neither.
 enum class Part : std::uint8_t { kBlock, kOther, kNeither };
 Part part_of(model::SegmentKind kind);
 

@@ -10,9 +10,15 @@ using model::SegmentKind;
 
 WorkKind work_kind(SegmentKind kind) {
   switch (kind) {
-    case SegmentKind::kQkv: case SegmentKind::kProjection: case SegmentKind::kMlpIn: case SegmentKind::kMlpOut:
-    case SegmentKind::kExpertIn: case SegmentKind::kExpertOut: case SegmentKind::kLogits: return WorkKind::kProduct;
-    case SegmentKind::kAttention: case SegmentKind::kAttentionBlock: return WorkKind::kAttention;
+    case SegmentKind::kQkv:
+    case SegmentKind::kProjection:
+    case SegmentKind::kMlpIn:
+    case SegmentKind::kMlpOut:
+    case SegmentKind::kExpertIn:
+    case SegmentKind::kExpertOut:
+    case SegmentKind::kLogits: return WorkKind::kProduct;
+    case SegmentKind::kAttention:
+    case SegmentKind::kAttentionBlock: return WorkKind::kAttention;
     default: return WorkKind::kStream;
   }
 }
@@ -29,7 +35,9 @@ double PriceFactors::of_kind(SegmentKind kind) const {
 double PriceFactors::of_shape(const model::SegmentShape& s, model::Phase phase) const {
   if (operators == 0 || work_kind(s.kind) == WorkKind::kStream) return 1;
   std::uint64_t key = seed;
-  for (const std::int64_t part : {s.token_count(), s.in, s.out, s.heads * s.head_dim, s.tokens, s.experts, static_cast<std::int64_t>(work_kind(s.kind)), static_cast<std::int64_t>(phase)})
+  for (const std::int64_t part :
+       {s.token_count(), s.in, s.out, s.heads * s.head_dim, s.tokens, s.experts,
+        static_cast<std::int64_t>(work_kind(s.kind)), static_cast<std::int64_t>(phase)})
     key = base::derive(key, static_cast<std::uint64_t>(part));
   return std::exp(operators * base::normal(key, 0));
 }

@@ -16,44 +16,55 @@ using model::SegmentShape;
 
 struct Tile {
   double rows, columns;
-  std::size_t halvings;   // of 256 x 128
+  std::size_t halvings;  // of 256 x 128
 };
-constexpr std::array<Tile, 6> kTiles{{{256, 128, 0}, {128, 256, 0}, {128, 128, 1}, {128, 64, 2}, {64, 128, 2}, {64, 64, 3}}};
+constexpr std::array<Tile, 6> kTiles{
+    {{256, 128, 0}, {128, 256, 0}, {128, 128, 1}, {128, 64, 2}, {64, 128, 2}, {64, 64, 3}}};
 constexpr std::array<double, 6> kSplits{1, 2, 3, 4, 6, 8};
-constexpr double kPartialSumBytes = 8;       // written and read in fp32
+constexpr double kPartialSumBytes = 8;  // written and read in fp32
 constexpr double kThrottleSeconds = 100e-6;
-constexpr double kVectorEfficiency = 0.8;    // only binds on devices with little arithmetic
-constexpr double kLossPasses = 4;            // of the segments: max, sum, read and write of the gradient
+constexpr double kVectorEfficiency = 0.8;  // only binds on devices with little arithmetic
+// of the segments: max, sum, read and write of the gradient
+constexpr double kLossPasses = 4;
 
 bool has_b(Phase p) { return p == Phase::kB || p == Phase::kBG; }
 bool has_g(Phase p) { return p == Phase::kG || p == Phase::kBG; }
 
-/// Kernels that an eager framework issues for a phase of a segment beside attention: counts of Megatron-LM's calls (arXiv 1909.08053's code,
-/// fused bias, dropout and residual; fused AdamW over lists of tensors; vocabulary-parallel loss in plain operations).
+/// Kernels that an eager framework issues for a phase of a segment beside attention: counts of
+/// Megatron-LM's calls (arXiv 1909.08053's code, fused bias, dropout and residual; fused AdamW over
+/// lists of tensors; vocabulary-parallel loss in plain operations).
 int kernels(const SegmentShape& s, Phase phase) {
   const bool forward = phase == Phase::kF;
   switch (s.kind) {
-    case SegmentKind::kLoadTokens: case SegmentKind::kLoadTargets: case SegmentKind::kSlice: case SegmentKind::kZeroGradient:
+    case SegmentKind::kLoadTokens:
+    case SegmentKind::kLoadTargets:
+    case SegmentKind::kSlice:
+    case SegmentKind::kZeroGradient:
     case SegmentKind::kAccumulate: return 1;
-    case SegmentKind::kNorm: case SegmentKind::kActivation: return forward ? 1 : 2;
+    case SegmentKind::kNorm:
+    case SegmentKind::kActivation: return forward ? 1 : 2;
     case SegmentKind::kResidual: return 2;
-    case SegmentKind::kEmbedding: case SegmentKind::kPositionAdd: return 4;
+    case SegmentKind::kEmbedding:
+    case SegmentKind::kPositionAdd: return 4;
     case SegmentKind::kLossMax: return 2;
     case SegmentKind::kLossSum: return 8;
     case SegmentKind::kLoss: return 6;
     case SegmentKind::kAdamW: return 8;
-    default: return forward ? 3 : 6;   // routing and ring attention: a few small operations
+    default: return forward ? 3 : 6;  // routing and ring attention: a few small operations
   }
 }
 
-/// A step of a ring lasts as long as on its slowest rank, which after the first one has a whole block.
+/// A step of a ring lasts as long as on its slowest rank, which after the first one has a whole
+/// block.
 bool cut_by_mask(const SegmentShape& s) { return s.causal && s.ring_step == 0; }
 
 double number(std::int64_t n) { return static_cast<double>(n); }
 
 }  // namespace
 
-SurfacePrices::SurfacePrices(model::ComputeSurface surface, std::optional<model::Framework> framework, DeviceRates rates, double composition)
+SurfacePrices::SurfacePrices(model::ComputeSurface surface,
+                             std::optional<model::Framework> framework, DeviceRates rates,
+                             double composition)
     : surface_(std::move(surface)),
       framework_(framework.value_or(model::Framework{})),
       peak_(rates.peak.raw()),
@@ -61,7 +72,9 @@ SurfacePrices::SurfacePrices(model::ComputeSurface surface, std::optional<model:
       products_(composition),
       attention_(composition) {
   ORRERY_CHECK(peak_ > 0 && bandwidth_ > 0);
-  for (std::size_t j = 0; j < tile_rates_.size(); ++j) tile_rates_[j] = surface_.product.efficiency * peak_ * std::pow(surface_.product.half_tile, static_cast<double>(j));
+  for (std::size_t j = 0; j < tile_rates_.size(); ++j)
+    tile_rates_[j] = surface_.product.efficiency * peak_ *
+                     std::pow(surface_.product.half_tile, static_cast<double>(j));
 }
 
 SurfacePrices SurfacePrices::drawn(const PriceFactors& errors) const {
@@ -73,10 +86,14 @@ SurfacePrices SurfacePrices::drawn(const PriceFactors& errors) const {
   return other;
 }
 
-double SurfacePrices::issued(double seconds, int count) const { return std::max(seconds, count * framework_.kernel_seconds); }
+double SurfacePrices::issued(double seconds, int count) const {
+  return std::max(seconds, count * framework_.kernel_seconds);
+}
 
 double SurfacePrices::copy_seconds(double bytes, int count) const {
-  return issued(streams_ * (bytes / (surface_.stream.efficiency * bandwidth_) + surface_.product.launch_seconds), count);
+  return issued(streams_ * (bytes / (surface_.stream.efficiency * bandwidth_) +
+                            surface_.product.launch_seconds),
+                count);
 }
 
 /// Trilinear in logarithms: the product of hat functions of the two knots around each size.
@@ -85,13 +102,15 @@ double SurfacePrices::correction(double m, double n, double k) const {
   if (c.ln.empty()) return 0;
   struct Place {
     std::size_t low = 0, high = 0;
-    double share = 0;   // of the high one
+    double share = 0;  // of the high one
   };
   const auto place = [](const std::vector<double>& knots, double x) -> Place {
     if (x <= knots.front()) return {};
     if (x >= knots.back()) return {knots.size() - 1, knots.size() - 1, 0};
-    const auto high = static_cast<std::size_t>(std::upper_bound(knots.begin(), knots.end(), x) - knots.begin());
-    return {high - 1, high, std::log(x / knots[high - 1]) / std::log(knots[high] / knots[high - 1])};
+    const auto high =
+        static_cast<std::size_t>(std::upper_bound(knots.begin(), knots.end(), x) - knots.begin());
+    return {high - 1, high,
+            std::log(x / knots[high - 1]) / std::log(knots[high] / knots[high - 1])};
   };
   const std::array<Place, 3> at{place(c.m, m), place(c.n, n), place(c.k, k)};
   double sum = 0;
@@ -108,76 +127,104 @@ double SurfacePrices::correction(double m, double n, double k) const {
   return sum;
 }
 
-double SurfacePrices::product_seconds(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch, double bytes) const {
+double SurfacePrices::product_seconds(std::int64_t m, std::int64_t n, std::int64_t k,
+                                      std::int64_t batch, double bytes) const {
   const model::ProductSurface& p = surface_.product;
-  const double rows = number(m), columns = number(n), depth = number(k), units = number(p.units), count = number(batch);
+  const double rows = number(m), columns = number(n), depth = number(k), units = number(p.units),
+               count = number(batch);
   double best = 0;
   for (const Tile& tile : kTiles) {
     const double whole = std::ceil(rows / tile.rows) * std::ceil(columns / tile.columns) * count;
     const double rate = tile_rates_[tile.halvings];
     for (const double split : kSplits) {
       const double each = whole * split / units;
-      const double waves = p.quantisation * std::ceil(each) + (1 - p.quantisation) * std::max(each, 1.0);
-      double t = 2 * tile.rows * tile.columns * units * waves * (std::ceil(depth / split) + p.prologue_features) / rate;
-      if (split > 1) t += p.split_traffic * kPartialSumBytes * split * rows * columns * count / bandwidth_;
+      const double waves =
+          p.quantisation * std::ceil(each) + (1 - p.quantisation) * std::max(each, 1.0);
+      double t = 2 * tile.rows * tile.columns * units * waves *
+                 (std::ceil(depth / split) + p.prologue_features) / rate;
+      if (split > 1)
+        t += p.split_traffic * kPartialSumBytes * split * rows * columns * count / bandwidth_;
       if (best == 0 || t < best) best = t;
     }
   }
   const double memory = bytes / (p.memory_efficiency * bandwidth_);
   const double larger = std::max(best, memory), ratio = std::min(best, memory) / larger;
   const double load = larger * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
-  const double sustained = p.throttle > 0 ? load * std::pow(1 + load / kThrottleSeconds, p.throttle) : load;
-  return products_ * (p.launch_seconds + sustained) * std::exp(correction(rows * count, columns, depth));
+  const double sustained =
+      p.throttle > 0 ? load * std::pow(1 + load / kThrottleSeconds, p.throttle) : load;
+  return products_ * (p.launch_seconds + sustained) *
+         std::exp(correction(rows * count, columns, depth));
 }
 
 double SurfacePrices::linear(const SegmentShape& s, Phase phase) const {
-  const std::int64_t matrices = s.kind == SegmentKind::kExpertIn || s.kind == SegmentKind::kExpertOut ? s.experts : 1;
+  const std::int64_t matrices =
+      s.kind == SegmentKind::kExpertIn || s.kind == SegmentKind::kExpertOut ? s.experts : 1;
   ORRERY_CHECK(matrices > 0);
   const std::int64_t rows = (s.token_count() + matrices - 1) / matrices;
   const auto bytes = [&](Phase p) { return model::work(s, p).bytes.raw(); };
-  if (phase == Phase::kF) return issued(product_seconds(rows, s.out, s.in, matrices, bytes(Phase::kF)), 1);
+  if (phase == Phase::kF)
+    return issued(product_seconds(rows, s.out, s.in, matrices, bytes(Phase::kF)), 1);
   double sum = 0;
-  if (has_b(phase)) sum += issued(product_seconds(rows, s.in, s.out, matrices, bytes(Phase::kB)), 1);
-  if (has_g(phase)) sum += issued(product_seconds(s.out, s.in, rows, matrices, bytes(Phase::kG)), s.bias ? 2 : 1);
+  if (has_b(phase))
+    sum += issued(product_seconds(rows, s.in, s.out, matrices, bytes(Phase::kB)), 1);
+  if (has_g(phase))
+    sum += issued(product_seconds(s.out, s.in, rows, matrices, bytes(Phase::kG)), s.bias ? 2 : 1);
   return sum;
 }
 
 double SurfacePrices::flash(const SegmentShape& s, Phase phase) const {
   const model::AttentionSurface& a = surface_.attention;
-  const double b = number(s.sequences), q = number(s.tokens), n = number(s.heads), v = number(s.kv_heads), d = number(s.head_dim);
+  const double b = number(s.sequences), q = number(s.tokens), n = number(s.heads),
+               v = number(s.kv_heads), d = number(s.head_dim);
   const double r = number(s.kind == SegmentKind::kAttentionBlock ? s.kv_tokens : s.tokens);
   const double e = number(model::element_bytes(s.dtype)), share = cut_by_mask(s) ? 0.5 : 1.0;
-  const double traffic = e * b * d * (2 * n * q + 2 * a.key_weight * v * r) / (a.memory_efficiency * bandwidth_);
-  const double products = 4 * share * b * n * q * r * d / (a.efficiency * peak_), serial = a.seconds_per_token * r;
-  if (phase == Phase::kF) return issued(attention_ * (a.launch_seconds + serial + traffic + products), 2);
-  return issued(attention_ * (a.launch_seconds + 2 * serial + 2 * traffic + 2.5 * products / a.backward_efficiency), 4);
+  const double traffic =
+      e * b * d * (2 * n * q + 2 * a.key_weight * v * r) / (a.memory_efficiency * bandwidth_);
+  const double products = 4 * share * b * n * q * r * d / (a.efficiency * peak_),
+               serial = a.seconds_per_token * r;
+  if (phase == Phase::kF)
+    return issued(attention_ * (a.launch_seconds + serial + traffic + products), 2);
+  return issued(attention_ * (a.launch_seconds + 2 * serial + 2 * traffic +
+                              2.5 * products / a.backward_efficiency),
+                4);
 }
 
 double SurfacePrices::explicit_attention(const SegmentShape& s, Phase phase) const {
-  const std::int64_t q = s.tokens, r = s.kind == SegmentKind::kAttentionBlock ? s.kv_tokens : s.tokens, batch = s.sequences * s.heads, d = s.head_dim;
+  const std::int64_t q = s.tokens,
+                     r = s.kind == SegmentKind::kAttentionBlock ? s.kv_tokens : s.tokens,
+                     batch = s.sequences * s.heads, d = s.head_dim;
   const double e = number(model::element_bytes(s.dtype));
-  const double operands = e * number(batch) * number(d) * number(q + r), scores = e * number(batch) * number(q) * number(r);
+  const double operands = e * number(batch) * number(d) * number(q + r),
+               scores = e * number(batch) * number(q) * number(r);
   const double layouts = 8 * e * number(batch) * number(q) * number(d);
   const double half = cut_by_mask(s) ? 0.5 : 1.0;
   const double by_scores = issued(product_seconds(q, r, d, batch, operands + scores), 1);
   const double by_context = issued(product_seconds(q, d, r, batch, operands + scores), 1);
   const double dropout = framework_.dropout ? copy_seconds(2.5 * scores, 1) : 0;
-  if (phase == Phase::kF) return by_scores + copy_seconds((1 + half) * scores, 1) + dropout + by_context + copy_seconds(layouts, 3);
-  return by_scores + 3 * by_context + copy_seconds((1 + 2 * half) * scores, 1) + dropout + copy_seconds(layouts, 3);
+  if (phase == Phase::kF)
+    return by_scores + copy_seconds((1 + half) * scores, 1) + dropout + by_context +
+           copy_seconds(layouts, 3);
+  return by_scores + 3 * by_context + copy_seconds((1 + 2 * half) * scores, 1) + dropout +
+         copy_seconds(layouts, 3);
 }
 
 double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
   const auto work = model::work(s, phase);
   double bytes = work.bytes.raw(), efficiency = surface_.stream.efficiency;
-  const bool loss = s.kind == SegmentKind::kLossMax || s.kind == SegmentKind::kLossSum || (s.kind == SegmentKind::kLoss && phase != Phase::kF);
+  const bool loss = s.kind == SegmentKind::kLossMax || s.kind == SegmentKind::kLossSum ||
+                    (s.kind == SegmentKind::kLoss && phase != Phase::kF);
   if (loss && framework_.loss_passes > 0) bytes *= framework_.loss_passes / kLossPasses;
-  if (s.kind == SegmentKind::kNorm && phase != Phase::kF) efficiency *= surface_.stream.norm_backward;
+  if (s.kind == SegmentKind::kNorm && phase != Phase::kF)
+    efficiency *= surface_.stream.norm_backward;
   if (s.kind == SegmentKind::kResidual && framework_.dropout) {
-    const double tensor = number(model::element_bytes(s.dtype)) * number(s.token_count()) * number(s.in);
+    const double tensor =
+        number(model::element_bytes(s.dtype)) * number(s.token_count()) * number(s.in);
     bytes += (phase == Phase::kF ? 0.5 : 2.5) * tensor;
   }
   const double arithmetic = work.flops.raw() / (kVectorEfficiency * peak_);
-  return issued(streams_ * (std::max(arithmetic, bytes / (efficiency * bandwidth_)) + surface_.product.launch_seconds), kernels(s, phase));
+  return issued(streams_ * (std::max(arithmetic, bytes / (efficiency * bandwidth_)) +
+                            surface_.product.launch_seconds),
+                kernels(s, phase));
 }
 
 double SurfacePrices::seconds(const SegmentShape& shape, Phase phase) const {
@@ -185,7 +232,10 @@ double SurfacePrices::seconds(const SegmentShape& shape, Phase phase) const {
   if (work.flops.raw() == 0 && work.bytes.raw() == 0) return 0;
   switch (work_kind(shape.kind)) {
     case WorkKind::kProduct: return linear(shape, phase);
-    case WorkKind::kAttention: return framework_.attention == model::AttentionKernel::kExplicit ? explicit_attention(shape, phase) : flash(shape, phase);
+    case WorkKind::kAttention:
+      return framework_.attention == model::AttentionKernel::kExplicit
+                 ? explicit_attention(shape, phase)
+                 : flash(shape, phase);
     case WorkKind::kStream: break;
   }
   return stream(shape, phase);

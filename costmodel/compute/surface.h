@@ -1,36 +1,52 @@
 #pragma once
 /// \file
-/// Time of one phase of a segment from a device's fitted surface. docs/models/compute.md has assumptions, sources of the parameters and errors.
+/// Time of one phase of a segment from a device's fitted surface. docs/models/compute.md has
+/// assumptions, sources of the parameters and errors.
 ///
-/// Products C[m,n] = A[m,k] B[k,n], u units, peak P, bandwidth M of the datasheet; a fraction each: e efficiency, h half_tile, q quantisation,
-/// e_m memory efficiency. A kernel covers C with tiles of a x b in {256x128, 128x256, 128x128, 128x64, 64x128, 64x64} and may split k in s in
-/// {1, 2, 3, 4, 6, 8} parts; the library takes the fastest (cuBLAS's heuristics do about that):
+/// Products C[m,n] = A[m,k] B[k,n], u units, peak P, bandwidth M of the datasheet; a fraction each:
+/// e efficiency, h half_tile, q quantisation, e_m memory efficiency. A kernel covers C with tiles
+/// of a x b in {256x128, 128x256, 128x128, 128x64, 64x128, 64x64} and may split k in s in {1, 2, 3,
+/// 4, 6, 8} parts; the library takes the fastest (cuBLAS's heuristics do about that):
 ///
-///   tiles    N = ceil(m / a) ceil(n / b) s                     waves   w = q ceil(N / u) + (1 - q) max(N / u, 1)
-///   rate     r = e P h^j,  j = log2(32768 / (a b))             split   x = [s > 1] c 8 s m n / M      (partial sums in fp32, c split_traffic)
-///   product  T = min over tiles, s of  2 a b u w (ceil(k / s) + k0) / r + x                            (k0 prologue_features)
+///   tiles    N = ceil(m / a) ceil(n / b) s                     waves   w = q ceil(N / u) + (1 - q)
+///            max(N / u, 1)
+///   rate     r = e P h^j,  j = log2(32768 / (a b))             split   x = [s > 1] c 8 s m n / M
+///            (partial sums in fp32, c split_traffic)
+///   product  T = min over tiles, s of  2 a b u w (ceil(k / s) + k0) / r + x
+///            (k0 prologue_features)
 ///   memory   Q = bytes of model::work() / (e_m M)
-///   time     t = launch + L (1 + L / 100 us)^g,  L = (T⁴ + Q⁴)^(1/4),  times exp(correction(ln m, ln n, ln k)): trilinear, constant outside its grid
+///   time     t = launch + L (1 + L / 100 us)^g,  L = (T⁴ + Q⁴)^(1/4),  times exp(correction(ln m,
+///            ln n, ln k)): trilinear, constant outside its grid
 ///
-/// g (throttle): short products run at boost clocks, long ones under the power limit. B is [m,n,k] = [T, in, out], G [out, in, T]; BG their sum.
+/// g (throttle): short products run at boost clocks, long ones under the power limit. B is [m,n,k]
+/// = [T, in, out], G [out, in, T]; BG their sum.
 ///
-/// Flash attention, b sequences of s queries and r keys, n query and v key heads of d, share c of the scores (1/2 under a causal mask, else 1):
+/// Flash attention, b sequences of s queries and r keys, n query and v key heads of d, share c of
+/// the scores (1/2 under a causal mask, else 1):
 ///
-///   t = launch + z r + e_type b s d (2n + 2 g_k v r / s) / (e_m M) + 4 c b n s r d / (e P)       (z seconds_per_token, g_k key_weight)
-///   backward: 5 products for 2 at e · backward_efficiency, twice the traffic and the serial part
+///   t = launch + z r + e_type b s d (2n + 2 g_k v r / s) / (e_m M) + 4 c b n s r d / (e P)
+///   (z seconds_per_token, g_k key_weight) backward: 5 products for 2 at e · backward_efficiency,
+///   twice the traffic and the serial part
 ///
-/// Both times the profile's composition factor: in a step clocks are lower than alone, the memory's is not, and the stream's efficiency was measured in layers.
+/// Both times the profile's composition factor: in a step clocks are lower than alone, the memory's
+/// is not, and the stream's efficiency was measured in layers.
 ///
-/// The rest: max(W / (0.8 P), Q / (e_s M)) + launch, e_s stream efficiency; backward of a norm at e_s · norm_backward.
+/// The rest: max(W / (0.8 P), Q / (e_s M)) + launch, e_s stream efficiency; backward of a norm at
+/// e_s · norm_backward.
 ///
-/// A framework that launches kernels one by one: every kernel takes at least kernel_seconds. Explicit attention (Megatron-LM before flash attention,
-/// arXiv 1909.08053 section 3): scores product [s, r, d] per head, softmax, dropout, context product [s, d, r]; S = e_type b n s r bytes of scores:
+/// A framework that launches kernels one by one: every kernel takes at least kernel_seconds.
+/// Explicit attention (Megatron-LM before flash attention, arXiv 1909.08053 section 3): scores
+/// product [s, r, d] per head, softmax, dropout, context product [s, d, r]; S = e_type b n s r
+/// bytes of scores:
 ///
-///   forward 1.5 S for a masked softmax (a causal mask leaves half to read), 2.5 S for dropout (its mask is a byte per element of two)
-///   backward 2 S and 2.5 S, one product like the first and three like the second; copies that change the layout of q, k, v and the output: 8 e_type b s n d each way
-///   dropout before a residual: 0.5 of a tensor more forward, 2.5 more backward. loss_passes L: the loss segments' traffic times L / 4.
+///   forward 1.5 S for a masked softmax (a causal mask leaves half to read), 2.5 S for dropout (its
+///   mask is a byte per element of two) backward 2 S and 2.5 S, one product like the first and
+///   three like the second; copies that change the layout of q, k, v and the output: 8 e_type b s n
+///   d each way dropout before a residual: 0.5 of a tensor more forward, 2.5 more backward.
+///   loss_passes L: the loss segments' traffic times L / 4.
 ///
-/// Worked example: tests/unit/costmodel/surface_test.cc. Scope: one kernel at a time; sizes from 256 up were fitted, below that the prologue rules.
+/// Worked example: tests/unit/costmodel/surface_test.cc. Scope: one kernel at a time; sizes from
+/// 256 up were fitted, below that the prologue rules.
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -44,13 +60,14 @@ namespace orrery::costmodel {
 
 /// Rates of the device that the surface's fractions refer to.
 struct DeviceRates {
-  base::FlopsPerSecond peak;            // dense peak of the surface's type
+  base::FlopsPerSecond peak;  // dense peak of the surface's type
   base::BytesPerSecond memory_bandwidth;
 };
 
 class SurfacePrices {
  public:
-  SurfacePrices(model::ComputeSurface surface, std::optional<model::Framework> framework, DeviceRates rates, double composition = 1);
+  SurfacePrices(model::ComputeSurface surface, std::optional<model::Framework> framework,
+                DeviceRates rates, double composition = 1);
 
   /// The same surface with prices that err; `operators` is not its business.
   [[nodiscard]] SurfacePrices drawn(const PriceFactors& errors) const;
@@ -58,13 +75,15 @@ class SurfacePrices {
   /// Zero for a phase without work. Never less than one launch otherwise.
   [[nodiscard]] double seconds(const model::SegmentShape& shape, model::Phase phase) const;
   /// `batch` products of [m,k] by [k,n], `bytes` of traffic in all.
-  [[nodiscard]] double product_seconds(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch, double bytes) const;
+  [[nodiscard]] double product_seconds(std::int64_t m, std::int64_t n, std::int64_t k,
+                                       std::int64_t batch, double bytes) const;
   [[nodiscard]] const model::ComputeSurface& surface() const { return surface_; }
 
  private:
   [[nodiscard]] double linear(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] double flash(const model::SegmentShape& shape, model::Phase phase) const;
-  [[nodiscard]] double explicit_attention(const model::SegmentShape& shape, model::Phase phase) const;
+  [[nodiscard]] double explicit_attention(const model::SegmentShape& shape,
+                                          model::Phase phase) const;
   [[nodiscard]] double stream(const model::SegmentShape& shape, model::Phase phase) const;
   [[nodiscard]] double correction(double m, double n, double k) const;
   [[nodiscard]] double copy_seconds(double bytes, int kernels) const;
@@ -72,10 +91,10 @@ class SurfacePrices {
 
   model::ComputeSurface surface_;
   model::Framework framework_;
-  double peak_ = 0, bandwidth_ = 0;         // FLOP/s, bytes/s
-  double products_ = 1, attention_ = 1;     // in a step / alone
+  double peak_ = 0, bandwidth_ = 0;      // FLOP/s, bytes/s
+  double products_ = 1, attention_ = 1;  // in a step / alone
   double streams_ = 1;
-  std::array<double, 4> tile_rates_{};      // FLOP/s of all units, by halvings of the largest tile
+  std::array<double, 4> tile_rates_{};  // FLOP/s of all units, by halvings of the largest tile
 };
 
 }  // namespace orrery::costmodel

@@ -13,7 +13,8 @@ bool names_device(std::string_view given, std::string_view device) {
   if (a == b) return true;
   if (b.starts_with(kCore)) b = b.substr(kCore.size());
   const auto prefix = [](const std::string& s, const std::string& t) {
-    return !s.empty() && t.starts_with(s) && (t.size() == s.size() || t[s.size()] == '-' || t[s.size()] == ' ');
+    return !s.empty() && t.starts_with(s) &&
+           (t.size() == s.size() || t[s.size()] == '-' || t[s.size()] == ' ');
   };
   return prefix(a, b) || prefix(b, a);
 }

@@ -6,7 +6,8 @@
 
 namespace orrery::costmodel {
 
-std::optional<std::vector<std::int64_t>> match_numbers(std::string_view pattern, std::string_view text) {
+std::optional<std::vector<std::int64_t>> match_numbers(std::string_view pattern,
+                                                       std::string_view text) {
   std::vector<std::int64_t> numbers;
   std::size_t at = 0;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
@@ -28,7 +29,8 @@ std::optional<std::vector<std::int64_t>> match_numbers(std::string_view pattern,
 
 base::Result<NumberFile> read_numbers(const std::filesystem::path& path) {
   TRY(const auto root, base::Node::parse_file(path));
-  if (!root.is_object()) return base::fail_at(root.span(), base::ErrorCode::kWrongType, "expected an object of numbers");
+  if (!root.is_object())
+    return base::fail_at(root.span(), base::ErrorCode::kWrongType, "expected an object of numbers");
   base::ErrorSink sink;
   NumberFile file{.name = path.filename().string(), .entries = {}};
   for (const auto& member : root.members()) {
@@ -38,7 +40,8 @@ base::Result<NumberFile> read_numbers(const std::filesystem::path& path) {
   return sink.result(std::move(file));
 }
 
-std::vector<std::filesystem::path> files_with_prefix(const std::filesystem::path& folder, std::string_view prefix) {
+std::vector<std::filesystem::path> files_with_prefix(const std::filesystem::path& folder,
+                                                     std::string_view prefix) {
   std::vector<std::filesystem::path> found;
   for (const auto& place : {folder, folder / "configs", folder / "hardware_configs"}) {
     std::error_code absent;
@@ -62,7 +65,8 @@ std::vector<HostFile> host_files(const std::filesystem::path& folder, std::strin
     widest = std::max(widest, (*numbers)[1]);
   }
   std::erase_if(files, [&](const HostFile& f) { return f.shape.devices_per_host != widest; });
-  std::sort(files.begin(), files.end(), [](const HostFile& a, const HostFile& b) { return a.shape.hosts < b.shape.hosts; });
+  std::sort(files.begin(), files.end(),
+            [](const HostFile& a, const HostFile& b) { return a.shape.hosts < b.shape.hosts; });
   return files;
 }
 

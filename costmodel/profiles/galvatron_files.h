@@ -12,8 +12,10 @@
 
 namespace orrery::costmodel {
 
-/// Matches `text` against a pattern in which every '#' stands for a whole number: "pp_size_#" on "pp_size_4" gives {4}.
-std::optional<std::vector<std::int64_t>> match_numbers(std::string_view pattern, std::string_view text);
+/// Matches `text` against a pattern in which every '#' stands for a whole number: "pp_size_#" on
+/// "pp_size_4" gives {4}.
+std::optional<std::vector<std::int64_t>> match_numbers(std::string_view pattern,
+                                                       std::string_view text);
 
 /// A flat JSON object of numbers, keys in the order of the file.
 struct NumberFile {
@@ -27,8 +29,10 @@ struct NumberFile {
 };
 base::Result<NumberFile> read_numbers(const std::filesystem::path& path);
 
-/// Files of a folder (and of its `configs/`, `hardware_configs/`) whose names start with `prefix` and end in ".json", sorted.
-std::vector<std::filesystem::path> files_with_prefix(const std::filesystem::path& folder, std::string_view prefix);
+/// Files of a folder (and of its `configs/`, `hardware_configs/`) whose names start with `prefix`
+/// and end in ".json", sorted.
+std::vector<std::filesystem::path> files_with_prefix(const std::filesystem::path& folder,
+                                                     std::string_view prefix);
 
 /// Files "<prefix>_<H>nodes_<G>gpus_per_node.json" of the largest G, by H.
 struct HostShape {

@@ -5,8 +5,8 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <vector>
 #include <utility>
+#include <vector>
 
 #include "costmodel/profiles/galvatron_files.h"
 
@@ -23,13 +23,14 @@ constexpr double kParameterTolerance = 0.05;
 
 /// Times of one (batch, sequence).
 struct Sample {
-  std::optional<double> layer, other;            // ms per sample
-  std::map<std::int64_t, double> by_layer_count; // ms
+  std::optional<double> layer, other;             // ms per sample
+  std::map<std::int64_t, double> by_layer_count;  // ms
 };
 using Samples = std::map<std::pair<std::int64_t, std::int64_t>, Sample>;  // (sequence, batch)
 
 std::optional<model::Precision> precision_of(std::string_view file_name) {
-  for (const auto& [mark, precision] : {std::pair{"_bf16", model::Precision::kBFloat16}, std::pair{"_fp16", model::Precision::kBFloat16},
+  for (const auto& [mark, precision] : {std::pair{"_bf16", model::Precision::kBFloat16},
+                                        std::pair{"_fp16", model::Precision::kBFloat16},
                                         std::pair{"_fp32", model::Precision::kFloat32}}) {
     if (file_name.find(mark) != std::string_view::npos) return precision;
   }
@@ -41,7 +42,8 @@ void read_computation(const NumberFile& file, Samples& samples, base::ErrorSink&
     if (const auto layer = match_numbers("layertype_#_bsz#_seq#", e.key)) {
       const auto& v = *layer;
       if (v[0] != 0) {
-        sink.error(e.where, ErrorCode::kUnsupported, "'{}': only models of one layer type are known here", e.key);
+        sink.error(e.where, ErrorCode::kUnsupported,
+                   "'{}': only models of one layer type are known here", e.key);
         continue;
       }
       samples[{v[2], v[1]}].layer = e.value;
@@ -50,23 +52,27 @@ void read_computation(const NumberFile& file, Samples& samples, base::ErrorSink&
     } else if (const auto total = match_numbers("layernum[#]_bsz#_seq#", e.key)) {
       samples[{(*total)[2], (*total)[1]}].by_layer_count[(*total)[0]] = e.value;
     } else {
-      sink.error(e.where, ErrorCode::kUnknownKey, "unknown key '{}' in a computation profile of one layer type", e.key);
+      sink.error(e.where, ErrorCode::kUnknownKey,
+                 "unknown key '{}' in a computation profile of one layer type", e.key);
     }
   }
 }
 
 /// Per-sample times of a sample, derived from whole models where they are not stated.
 std::optional<model::LayerPoint> point_of(std::int64_t batch, const Sample& s) {
-  if (s.layer && s.other) return model::LayerPoint{batch, *s.layer * kMillisecond, *s.other * kMillisecond};
+  if (s.layer && s.other)
+    return model::LayerPoint{batch, *s.layer * kMillisecond, *s.other * kMillisecond};
   if (s.by_layer_count.size() < 2) return std::nullopt;
   const auto& [few, few_ms] = *s.by_layer_count.begin();
   const auto& [many, many_ms] = *s.by_layer_count.rbegin();
-  const double layer = (many_ms - few_ms) / static_cast<double>(many - few) / static_cast<double>(batch);
+  const double layer =
+      (many_ms - few_ms) / static_cast<double>(many - few) / static_cast<double>(batch);
   const double other = few_ms / static_cast<double>(batch) - static_cast<double>(few) * layer;
   return model::LayerPoint{batch, layer * kMillisecond, other * kMillisecond};
 }
 
-base::Result<std::vector<model::LayerTimes>> import_layers(const std::filesystem::path& folder, const model::ModelSpec& model) {
+base::Result<std::vector<model::LayerTimes>> import_layers(const std::filesystem::path& folder,
+                                                           const model::ModelSpec& model) {
   base::ErrorSink sink;
   std::map<model::Precision, Samples> by_precision;
   const auto paths = files_with_prefix(folder, "computation_profiling_");
@@ -83,23 +89,31 @@ base::Result<std::vector<model::LayerTimes>> import_layers(const std::filesystem
       if (!point) continue;
       const auto sequence = key.first;
       if (all.empty() || all.back().sequence != sequence || all.back().precision != precision) {
-        all.push_back({.model = model.name, .sequence = sequence, .hidden = model.hidden, .precision = precision, .points = {}});
+        all.push_back({.model = model.name,
+                       .sequence = sequence,
+                       .hidden = model.hidden,
+                       .precision = precision,
+                       .points = {}});
       }
       all.back().points.push_back(*point);
     }
   }
   if (all.empty() && sink.ok()) {
     auto error = base::make_error(ErrorCode::kNotFound, "no layer times in '{}'", folder.string());
-    error.hint = "a Galvatron profile folder holds computation_profiling_<precision>_*.json (also under configs/)";
+    error.hint =
+        "a Galvatron profile folder holds computation_profiling_<precision>_*.json (also under "
+        "configs/)";
     sink.add(std::move(error));
   }
   return sink.result(std::move(all));
 }
 
 /// "parameter_size" of a layer, MiB of fp32, against the model's own count.
-base::Result<void> check_memory(const std::filesystem::path& folder, const model::ModelSpec& model) {
+base::Result<void> check_memory(const std::filesystem::path& folder,
+                                const model::ModelSpec& model) {
   base::ErrorSink sink;
-  const double expected = 4.0 * static_cast<double>(model.block_parameters()) / static_cast<double>(kMebibyte);
+  const double expected =
+      4.0 * static_cast<double>(model.block_parameters()) / static_cast<double>(kMebibyte);
   for (const auto& path : files_with_prefix(folder, "memory_profiling_")) {
     const auto root = base::Node::parse_file(path);
     if (!root) return base::fail(root.error());
@@ -110,8 +124,10 @@ base::Result<void> check_memory(const std::filesystem::path& folder, const model
         if (!size) continue;
         const double mib = sink.take(size->as_double());
         if (std::abs(mib - expected) <= kParameterTolerance * expected) continue;
-        auto error = size->error(ErrorCode::kInconsistent, "a profiled layer has {:.1f} MiB of fp32 parameters, one of '{}' has {:.1f}",
-                                 mib, model.name, expected);
+        auto error = size->error(
+            ErrorCode::kInconsistent,
+            "a profiled layer has {:.1f} MiB of fp32 parameters, one of '{}' has {:.1f}", mib,
+            model.name, expected);
         error.hint = "name the model that was profiled";
         sink.add(std::move(error));
       }
@@ -136,11 +152,13 @@ base::Result<SpTimes> read_sp_times(const std::filesystem::path& path) {
       continue;
     }
     const auto& v = reduce ? *reduce : *exchange;
-    (reduce ? times.all_reduce : times.all_to_all)[v[0]].push_back({v[1] * kMebibyte, e.value * kMillisecond});
+    (reduce ? times.all_reduce : times.all_to_all)[v[0]].push_back(
+        {v[1] * kMebibyte, e.value * kMillisecond});
   }
   for (auto* table : {&times.all_reduce, &times.all_to_all}) {
     for (auto& [size, points] : *table) {
-      std::sort(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+      std::sort(points.begin(), points.end(),
+                [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
     }
   }
   return sink.result(std::move(times));
@@ -151,7 +169,8 @@ std::int64_t hosts_of(std::int64_t size, std::int64_t stride, const HostShape& s
   return std::min(shape.hosts, ((size - 1) * stride) / shape.devices_per_host + 1);
 }
 
-/// Seconds per ring step: what the smallest all-reduce takes beyond its bandwidth part, over 2(n-1).
+/// Seconds per ring step: what the smallest all-reduce takes beyond its bandwidth part, over
+/// 2(n-1).
 double ring_latency(const SpTimes& times, std::int64_t size, double bandwidth) {
   const auto found = times.all_reduce.find(size);
   if (found == times.all_reduce.end()) return 0;
@@ -161,8 +180,8 @@ double ring_latency(const SpTimes& times, std::int64_t size, double bandwidth) {
   return std::max(0.0, smallest.seconds - wire / bandwidth) / (2 * (n - 1));
 }
 
-void import_all_reduce(const HostFile& host, const NumberFile& file, const SpTimes& times, base::ErrorSink& sink,
-                       std::vector<model::CollectiveTimes>& out) {
+void import_all_reduce(const HostFile& host, const NumberFile& file, const SpTimes& times,
+                       base::ErrorSink& sink, std::vector<model::CollectiveTimes>& out) {
   for (const auto& e : file.entries) {
     const auto v = match_numbers("allreduce_size_#_consec_#", e.key);
     if (!v || (*v)[0] < 2 || (*v)[1] > 1 || e.value <= 0) {
@@ -170,16 +189,24 @@ void import_all_reduce(const HostFile& host, const NumberFile& file, const SpTim
       continue;
     }
     const std::int64_t size = (*v)[0];
-    const std::int64_t stride = (*v)[1] == 1 ? 1 : host.shape.hosts * host.shape.devices_per_host / size;
+    const std::int64_t stride =
+        (*v)[1] == 1 ? 1 : host.shape.hosts * host.shape.devices_per_host / size;
     const std::int64_t hosts = hosts_of(size, stride, host.shape);
-    // A group inside one host belongs to the one-host file, measured without the other hosts' traffic.
+    // A group inside one host belongs to the one-host file, measured without the other hosts'
+    // traffic.
     const bool known = std::any_of(out.begin(), out.end(), [&](const model::CollectiveTimes& c) {
-      return c.op == Collective::kAllReduce && c.size == size && c.stride == stride && c.hosts == hosts;
+      return c.op == Collective::kAllReduce && c.size == size && c.stride == stride &&
+             c.hosts == hosts;
     });
     if (known) continue;
     const double bandwidth = e.value * kGigabyte;
-    out.push_back({.op = Collective::kAllReduce, .size = size, .stride = stride, .hosts = hosts, .bus_bandwidth = bandwidth,
-                   .latency_seconds = hosts == 1 ? ring_latency(times, size, bandwidth) : 0, .points = {}});
+    out.push_back({.op = Collective::kAllReduce,
+                   .size = size,
+                   .stride = stride,
+                   .hosts = hosts,
+                   .bus_bandwidth = bandwidth,
+                   .latency_seconds = hosts == 1 ? ring_latency(times, size, bandwidth) : 0,
+                   .points = {}});
   }
 }
 
@@ -191,13 +218,20 @@ void import_point_to_point(const HostFile& host, const NumberFile& file, base::E
       sink.error(e.where, ErrorCode::kUnknownKey, "unknown key '{}'", e.key);
       continue;
     }
-    const std::int64_t stride = std::max<std::int64_t>(1, host.shape.hosts * host.shape.devices_per_host / (*v)[0]);
-    out.push_back({.op = Collective::kPointToPoint, .size = (*v)[0], .stride = stride, .hosts = host.shape.hosts,
-                   .bus_bandwidth = e.value * kGigabyte, .latency_seconds = 0, .points = {}});
+    const std::int64_t stride =
+        std::max<std::int64_t>(1, host.shape.hosts * host.shape.devices_per_host / (*v)[0]);
+    out.push_back({.op = Collective::kPointToPoint,
+                   .size = (*v)[0],
+                   .stride = stride,
+                   .hosts = host.shape.hosts,
+                   .bus_bandwidth = e.value * kGigabyte,
+                   .latency_seconds = 0,
+                   .points = {}});
   }
 }
 
-base::Result<std::vector<model::CollectiveTimes>> import_collectives(const std::filesystem::path& folder) {
+base::Result<std::vector<model::CollectiveTimes>> import_collectives(
+    const std::filesystem::path& folder) {
   base::ErrorSink sink;
   std::vector<model::CollectiveTimes> all;
   SpTimes times;
@@ -208,7 +242,12 @@ base::Result<std::vector<model::CollectiveTimes>> import_collectives(const std::
     import_all_reduce(host, sink.take(read_numbers(host.path)), times, sink, all);
   }
   for (auto& [size, points] : times.all_to_all) {
-    all.push_back({.op = Collective::kAllToAll, .size = size, .stride = 1, .hosts = 1, .bus_bandwidth = 0, .latency_seconds = 0,
+    all.push_back({.op = Collective::kAllToAll,
+                   .size = size,
+                   .stride = 1,
+                   .hosts = 1,
+                   .bus_bandwidth = 0,
+                   .latency_seconds = 0,
                    .points = std::move(points)});
   }
   for (const auto& host : host_files(folder, "p2p_bandwidth")) {
@@ -232,7 +271,8 @@ base::Result<double> import_overlap(const std::filesystem::path& folder) {
 
 }  // namespace
 
-base::Result<model::Profile> import_galvatron(const std::filesystem::path& folder, const model::ModelSpec& model) {
+base::Result<model::Profile> import_galvatron(const std::filesystem::path& folder,
+                                              const model::ModelSpec& model) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {
     return base::fail(ErrorCode::kNotFound, "no folder '{}'", folder.string());
@@ -240,7 +280,8 @@ base::Result<model::Profile> import_galvatron(const std::filesystem::path& folde
   model::Profile profile;
   profile.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   profile.provenance.source = "Galvatron profile folder " + profile.name;
-  profile.provenance.note = "layer times belong to " + model.name + "; MiB and GB/s taken at their word";
+  profile.provenance.note =
+      "layer times belong to " + model.name + "; MiB and GB/s taken at their word";
   TRY_VOID(check_memory(folder, model));
   TRY(profile.layers, import_layers(folder, model));
   TRY(profile.collectives, import_collectives(folder));

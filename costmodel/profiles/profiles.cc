@@ -19,11 +19,13 @@ constexpr std::string_view kExtension = ".json";
 
 std::vector<std::string> names(std::string_view folder = kFolder) {
   std::vector<std::string> all;
-  for (const auto& file : base::list_data_files(folder, kExtension)) all.push_back(file.substr(0, file.size() - kExtension.size()));
+  for (const auto& file : base::list_data_files(folder, kExtension))
+    all.push_back(file.substr(0, file.size() - kExtension.size()));
   return all;
 }
 
-base::Result<model::Profile> load_shipped(std::string_view name, std::string_view folder = kFolder) {
+base::Result<model::Profile> load_shipped(std::string_view name,
+                                          std::string_view folder = kFolder) {
   TRY(const auto path, base::data_file(fmt::format("{}/{}{}", folder, name, kExtension)));
   return model::load_profile(path.string());
 }
@@ -34,15 +36,20 @@ double device_link_rate(const topologies::Topology& topology) {
   return static_cast<double>(topology.link(topology.route(0, 1).front()).bytes_per_second);
 }
 
-model::Profile in_training(model::Profile device, const model::Profile& software, const topologies::Topology& topology, const model::ModelSpec& model) {
+model::Profile in_training(model::Profile device, const model::Profile& software,
+                           const topologies::Topology& topology, const model::ModelSpec& model) {
   const double rate = device_link_rate(topology);
-  std::erase_if(device.collectives, [&](const model::CollectiveTimes& c) { return c.link_rate > 0 && c.link_rate != rate; });
+  std::erase_if(device.collectives, [&](const model::CollectiveTimes& c) {
+    return c.link_rate > 0 && c.link_rate != rate;
+  });
   const bool flash = device.framework || !model.dropout;
   device.framework = software.framework;
-  if (device.framework && flash) device.framework->attention = model::AttentionKernel::kFlash, device.framework->dropout = false;
+  if (device.framework && flash)
+    device.framework->attention = model::AttentionKernel::kFlash, device.framework->dropout = false;
   device.composition_factor = software.composition_factor;
   device.spread = software.spread;
-  if (device.spread && !device.surfaces.empty()) device.spread->operators = device.surfaces.front().residual;
+  if (device.spread && !device.surfaces.empty())
+    device.spread->operators = device.surfaces.front().residual;
   device.step_communication = software.step_communication;
   return device;
 }
@@ -62,7 +69,8 @@ base::Result<model::Profile> find_profile(std::string_view name, const model::Mo
   const std::filesystem::path path(name);
   std::error_code ignored;  // an unreadable path is reported by the reader
   if (std::filesystem::is_directory(path, ignored)) return import_galvatron(path, model);
-  if (name.find('/') != std::string_view::npos || name.ends_with(kExtension)) return model::load_profile(path.string());
+  if (name.find('/') != std::string_view::npos || name.ends_with(kExtension))
+    return model::load_profile(path.string());
   const auto known = names();
   for (const auto& candidate : known) {
     if (candidate == name) return load_shipped(name);
@@ -72,14 +80,18 @@ base::Result<model::Profile> find_profile(std::string_view name, const model::Mo
   return base::fail(std::move(error));
 }
 
-base::Result<std::optional<model::Profile>> device_profile(const topologies::Topology& topology, const model::ModelSpec& model) {
+base::Result<std::optional<model::Profile>> device_profile(const topologies::Topology& topology,
+                                                           const model::ModelSpec& model) {
   const auto models = topology.device_models();
   for (const auto& name : names(kDevices)) {
     TRY(model::Profile profile, load_shipped(name, kDevices));
-    const auto named = [&](const topologies::DeviceModel& d) { return names_device(profile.device, d.name); };
+    const auto named = [&](const topologies::DeviceModel& d) {
+      return names_device(profile.device, d.name);
+    };
     if (models.empty() || !std::all_of(models.begin(), models.end(), named)) continue;
     TRY(const model::Profile software, load_shipped(kTrainingStep, kSoftware));
-    return std::optional<model::Profile>(in_training(std::move(profile), software, topology, model));
+    return std::optional<model::Profile>(
+        in_training(std::move(profile), software, topology, model));
   }
   return std::nullopt;
 }

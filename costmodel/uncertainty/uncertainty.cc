@@ -18,13 +18,15 @@ namespace {
 using model::Spread;
 
 // Assumed where a profile says nothing (docs/models/uncertainty.md has the sources).
-constexpr double kDatasheetProducts = 0.11;    // 0.72 .. 0.89 around 0.80, costmodel/compute/compute.h
-constexpr double kDatasheetAttention = 0.2;    // 0.77 .. 1.16 around 0.90, there
+// 0.72 .. 0.89 around 0.80, costmodel/compute/compute.h
+constexpr double kDatasheetProducts = 0.11;
+constexpr double kDatasheetAttention = 0.2;  // 0.77 .. 1.16 around 0.90, there
 constexpr double kDatasheetStreams = 0.2;
 constexpr double kMeasuredTransfers = 0.05;
 constexpr double kDatasheetTransfers = 0.3;
 
-/// Of the measured operators: mean half-distance from 10th to 90th percentile, of a sample and of the median.
+/// Of the measured operators: mean half-distance from 10th to 90th percentile, of a sample and of
+/// the median.
 struct Samples {
   double one = 0, median = 0;
   int points = 0;
@@ -44,7 +46,8 @@ Samples samples_of(const std::vector<model::OperatorPoint>& operators) {
 
 void add_transfers(const CostModel& cost, Spread& spread) {
   const auto of = [&](bool across) {
-    for (const model::CollectiveTimes& c : cost.profile() ? cost.profile()->collectives : std::vector<model::CollectiveTimes>{})
+    for (const model::CollectiveTimes& c :
+         cost.profile() ? cost.profile()->collectives : std::vector<model::CollectiveTimes>{})
       if ((c.hosts > 1) == across) return kMeasuredTransfers;
     return kDatasheetTransfers;
   };
@@ -54,28 +57,46 @@ void add_transfers(const CostModel& cost, Spread& spread) {
 
 Uncertainty of_datasheet(const CostModel& cost) {
   const std::string& device = cost.topology().device_models().front().name;
-  const char* elsewhere = device.find("A100") == std::string::npos ? "; not measured on this device" : "";
-  return {{.products = kDatasheetProducts, .attention = kDatasheetAttention, .streams = kDatasheetStreams},
-          fmt::format("{}matrix products reach 72 to 89 % of the datasheet's peak on A100, 80 % is assumed{}",
-                      cost.profile() ? "assumed, for the profile states no error of its own; that of datasheet prices: " : "", elsewhere)};
+  const char* elsewhere =
+      device.find("A100") == std::string::npos ? "; not measured on this device" : "";
+  return {
+      {.products = kDatasheetProducts,
+       .attention = kDatasheetAttention,
+       .streams = kDatasheetStreams},
+      fmt::format(
+          "{}matrix products reach 72 to 89 % of the datasheet's peak on A100, 80 % is assumed{}",
+          cost.profile()
+              ? "assumed, for the profile states no error of its own; that of datasheet prices: "
+              : "",
+          elsewhere)};
 }
 
 Uncertainty of_surface(const model::Profile& profile, const model::ComputeSurface& surface) {
   return {{.operators = surface.residual, .streams = kDatasheetStreams},
-          fmt::format("what 80 % of the products measured on the device stay within of the surface of profile '{}'", profile.name)};
+          fmt::format("what 80 % of the products measured on the device stay within of the surface "
+                      "of profile '{}'",
+                      profile.name)};
 }
 
 }  // namespace
 
 Uncertainty uncertainty_of(const CostModel& cost) {
   const auto& profile = cost.profile();
-  if (profile && profile->spread) return {*profile->spread, fmt::format("errors on published steps, profile '{}'", profile->name)};
+  if (profile && profile->spread)
+    return {*profile->spread,
+            fmt::format("errors on published steps, profile '{}'", profile->name)};
   Uncertainty u;
-  const Samples samples = samples_of(profile ? profile->operators : std::vector<model::OperatorPoint>{});
-  const auto surface = profile ? std::ranges::find(profile->surfaces, model::compute_dtype(cost.options().precision), &model::ComputeSurface::dtype) : std::vector<model::ComputeSurface>::const_iterator{};
+  const Samples samples =
+      samples_of(profile ? profile->operators : std::vector<model::OperatorPoint>{});
+  const auto surface =
+      profile ? std::ranges::find(profile->surfaces, model::compute_dtype(cost.options().precision),
+                                  &model::ComputeSurface::dtype)
+              : std::vector<model::ComputeSurface>::const_iterator{};
   if (samples.points > 0) {
     u = {{.operators = samples.median, .step = samples.one},
-         fmt::format("mean spread, 10th to 90th percentile, of the {} operators measured in profile '{}'", samples.points, profile->name)};
+         fmt::format(
+             "mean spread, 10th to 90th percentile, of the {} operators measured in profile '{}'",
+             samples.points, profile->name)};
   } else if (profile && surface != profile->surfaces.end() && surface->residual > 0) {
     u = of_surface(*profile, *surface);
   } else {
@@ -101,8 +122,11 @@ std::vector<PriceFactors> draw_errors(const Spread& spread, int count, std::uint
     std::iota(order.begin(), order.end(), 0);
     for (std::size_t k = half; k > 1; --k) std::swap(order[k - 1], order[rng.below(k)]);
     for (std::size_t k = 0; k < half; ++k) {
-      const double size = base::normal_quantile((static_cast<double>(half + order[k]) + 0.5) / count) / unit * (spread.*field);
-      const double q = std::popcount(k & (s + 1)) % 2 == 0 ? size : -size;  // Walsh signs: those of two sources agree half the time
+      const double size =
+          base::normal_quantile((static_cast<double>(half + order[k]) + 0.5) / count) / unit *
+          (spread.*field);
+      // Walsh signs: those of two sources agree half the time
+      const double q = std::popcount(k & (s + 1)) % 2 == 0 ? size : -size;
       logs[2 * half - 1 - k].*field = -q;
       logs[k].*field = q;
     }
@@ -112,13 +136,18 @@ std::vector<PriceFactors> draw_errors(const Spread& spread, int count, std::uint
     const Spread& e = logs[k];
     const auto factor = [&](double log) { return std::exp(log + e.step); };
     // Mirror images have the same seed for the shapes of operators.
-    draws.push_back({factor(e.products), factor(e.attention), factor(e.streams), factor(e.launches), factor(e.in_hosts), factor(e.fabric),
-                     (k < half ? spread.operators : -spread.operators) / unit, base::derive(seed, model::kSpreadFields.size() + std::min(k, logs.size() - 1 - k))});
+    draws.push_back(
+        {factor(e.products), factor(e.attention), factor(e.streams), factor(e.launches),
+         factor(e.in_hosts), factor(e.fabric),
+         (k < half ? spread.operators : -spread.operators) / unit,
+         base::derive(seed, model::kSpreadFields.size() + std::min(k, logs.size() - 1 - k))});
   }
   return draws;
 }
 
-base::Result<std::vector<std::vector<double>>> drawn_steps(const CostModel& cost, std::span<const plan::Plan* const> plans, std::span<const PriceFactors> draws) {
+base::Result<std::vector<std::vector<double>>> drawn_steps(const CostModel& cost,
+                                                           std::span<const plan::Plan* const> plans,
+                                                           std::span<const PriceFactors> draws) {
   std::vector<std::vector<double>> times(plans.size());
   std::vector<double> centre;
   for (const plan::Plan* plan : plans) {
@@ -141,11 +170,13 @@ Band band_of(std::span<const double> draws) {
   std::ranges::sort(sorted);
   /// Draws as midpoints of equal shares: the k-th of n is the (k + 1/2) / n quantile.
   const auto quantile = [&](double p) {
-    const double at = std::clamp(p * static_cast<double>(sorted.size()) - 0.5, 0.0, static_cast<double>(sorted.size() - 1));
+    const double at = std::clamp(p * static_cast<double>(sorted.size()) - 0.5, 0.0,
+                                 static_cast<double>(sorted.size() - 1));
     const auto low = static_cast<std::size_t>(at), high = std::min(low + 1, sorted.size() - 1);
     return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
   };
-  return {std::min(1.0, quantile((1 - kCoverage) / 2)), std::max(1.0, quantile((1 + kCoverage) / 2))};
+  return {std::min(1.0, quantile((1 - kCoverage) / 2)),
+          std::max(1.0, quantile((1 + kCoverage) / 2))};
 }
 
 base::Result<Band> band_of(const CostModel& cost, const plan::Plan& plan, const Spread& spread) {
@@ -158,7 +189,8 @@ double share_faster(const DrawnStep& one, const DrawnStep& other) {
   ORRERY_CHECK(one.draws.size() == other.draws.size() && !one.draws.empty());
   double wins = 0;
   for (std::size_t k = 0; k < one.draws.size(); ++k) {
-    const double a = static_cast<double>(one.step_ps) * one.draws[k], b = static_cast<double>(other.step_ps) * other.draws[k];
+    const double a = static_cast<double>(one.step_ps) * one.draws[k],
+                 b = static_cast<double>(other.step_ps) * other.draws[k];
     wins += a < b ? 1 : a == b ? 0.5 : 0;
   }
   return wins / static_cast<double>(one.draws.size());

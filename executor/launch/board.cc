@@ -37,9 +37,11 @@ Board Board::attach(int rank) {
 Board::~Board() {
   if (mapped_ != nullptr) ::munmap(mapped_, sizeof(Progress));
 }
-Board::Board(Board&& other) noexcept : mapped_(std::exchange(other.mapped_, nullptr)), folder_(std::move(other.folder_)) {}
+Board::Board(Board&& other) noexcept
+    : mapped_(std::exchange(other.mapped_, nullptr)), folder_(std::move(other.folder_)) {}
 
-void Board::operation(std::int32_t step, std::int32_t layer, std::int32_t micro_batch, std::string_view name) {
+void Board::operation(std::int32_t step, std::int32_t layer, std::int32_t micro_batch,
+                      std::string_view name) {
   Progress& p = mapped_ != nullptr ? *mapped_ : own_;
   p.step = step;
   p.layer = layer;
@@ -54,10 +56,13 @@ void Board::finish() { (mapped_ != nullptr ? *mapped_ : own_).finished = 1; }
 
 void Board::fail(const base::Diagnostics& diagnostics) const {
   if (!attached()) return;
-  const std::string text = std::to_string(base::exit_code(diagnostics)) + "\n" + base::to_string(diagnostics);
+  const std::string text =
+      std::to_string(base::exit_code(diagnostics)) + "\n" + base::to_string(diagnostics);
   // Written whole beside its name, then linked to it: the link fails for all but the first.
-  const std::string draft = folder_ / ("failure-" + std::to_string(::getpid())), path = folder_ / "failure";
-  if (base::write_file_atomic(draft, text) && ::link(draft.c_str(), path.c_str()) != 0) ::unlink(draft.c_str());
+  const std::string draft = folder_ / ("failure-" + std::to_string(::getpid())),
+                    path = folder_ / "failure";
+  if (base::write_file_atomic(draft, text) && ::link(draft.c_str(), path.c_str()) != 0)
+    ::unlink(draft.c_str());
 }
 
 std::optional<Progress> read_progress(const std::filesystem::path& folder, int rank) {
@@ -74,7 +79,8 @@ std::optional<Failure> read_failure(const std::filesystem::path& folder) {
   if (!text) return std::nullopt;
   const std::size_t line = text->find('\n');
   if (line == std::string::npos) return std::nullopt;
-  return Failure{static_cast<int>(base::parse_integer(text->substr(0, line)).value_or(3)), text->substr(line + 1)};
+  return Failure{static_cast<int>(base::parse_integer(text->substr(0, line)).value_or(3)),
+                 text->substr(line + 1)};
 }
 
 }  // namespace orrery::executor

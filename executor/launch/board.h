@@ -1,8 +1,10 @@
 #pragma once
-/// What a rank tells the local launcher: a small mapped file per rank that survives the rank's death.
+/// What a rank tells the local launcher: a small mapped file per rank that survives the rank's
+/// death.
 ///
-/// The launcher makes a folder and names it in ORRERY_BOARD; without it nothing is written. `rank-<r>` holds the operation under
-/// way; `failure` the diagnostics of the first rank that failed by itself.
+/// The launcher makes a folder and names it in ORRERY_BOARD; without it nothing is written.
+/// `rank-<r>` holds the operation under way; `failure` the diagnostics of the first rank that
+/// failed by itself.
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -33,7 +35,8 @@ class Board {
 
   /// True when a launcher reads the board.
   [[nodiscard]] bool attached() const { return mapped_ != nullptr; }
-  void operation(std::int32_t step, std::int32_t layer, std::int32_t micro_batch, std::string_view name);
+  void operation(std::int32_t step, std::int32_t layer, std::int32_t micro_batch,
+                 std::string_view name);
   void stage(std::int32_t stage);
   void finish();
   /// First failure wins; others are the consequence.

@@ -1,7 +1,8 @@
 /// The local launcher: mpirun on this host, watched.
 ///
-/// mpirun ends all ranks when one dies and says so on stderr between rulers of dashes; those blocks are read here, not shown. The
-/// board (board.h) says what each rank was doing. Should mpirun not end the job within kPatience, every rank is killed.
+/// mpirun ends all ranks when one dies and says so on stderr between rulers of dashes; those blocks
+/// are read here, not shown. The board (board.h) says what each rank was doing. Should mpirun not
+/// end the job within kPatience, every rank is killed.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -43,12 +44,14 @@ struct Verdict {
   int exit_code = 0;
 };
 
-/// Splits mpirun's stderr into the ranks' own lines, which are forwarded, and its notices, which are read.
+/// Splits mpirun's stderr into the ranks' own lines, which are forwarded, and its notices, which
+/// are read.
 class Notices {
  public:
   void feed(std::string_view bytes) {
     rest_ += bytes;
-    for (std::size_t end; (end = rest_.find('\n')) != std::string::npos; rest_.erase(0, end + 1)) line(rest_.substr(0, end));
+    for (std::size_t end; (end = rest_.find('\n')) != std::string::npos; rest_.erase(0, end + 1))
+      line(rest_.substr(0, end));
   }
   void end() {
     if (!rest_.empty()) line(rest_);
@@ -68,18 +71,21 @@ class Notices {
   }
   void notice(const std::string& text) {
     int rank = 0, value = 0;
-    if (const auto at = text.find("process rank "); at != std::string::npos &&
-                                                    std::sscanf(text.c_str() + at, "process rank %d", &rank) == 1) {
+    if (const auto at = text.find("process rank ");
+        at != std::string::npos && std::sscanf(text.c_str() + at, "process rank %d", &rank) == 1) {
       verdict_.rank = rank;
-      if (const auto s = text.find("on signal "); s != std::string::npos && std::sscanf(text.c_str() + s, "on signal %d", &value) == 1) {
+      if (const auto s = text.find("on signal ");
+          s != std::string::npos && std::sscanf(text.c_str() + s, "on signal %d", &value) == 1) {
         verdict_.signal = value;
       }
     }
-    if (const auto at = text.find("],"); text.find("Process name:") != std::string::npos && at != std::string::npos &&
+    if (const auto at = text.find("],"); text.find("Process name:") != std::string::npos &&
+                                         at != std::string::npos &&
                                          std::sscanf(text.c_str() + at, "],%d]", &rank) == 1) {
       verdict_.rank = rank;
     }
-    if (const auto at = text.find("Exit code:"); at != std::string::npos && std::sscanf(text.c_str() + at, "Exit code: %d", &value) == 1) {
+    if (const auto at = text.find("Exit code:");
+        at != std::string::npos && std::sscanf(text.c_str() + at, "Exit code: %d", &value) == 1) {
       verdict_.exit_code = value;
     }
   }
@@ -93,7 +99,8 @@ class TemporaryFolder {
  public:
   static base::Result<TemporaryFolder> make() {
     std::string name = (std::filesystem::temp_directory_path() / "orrery-board-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) return base::fail(ErrorCode::kIo, "{}: {}", name, std::strerror(errno));
+    if (::mkdtemp(name.data()) == nullptr)
+      return base::fail(ErrorCode::kIo, "{}: {}", name, std::strerror(errno));
     TemporaryFolder folder;
     folder.path_ = name;
     return folder;
@@ -120,14 +127,18 @@ base::Result<std::string> find_mpirun() {
     const std::string candidate = folder + "/mpirun";
     if (::access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  base::Diagnostic missing = base::make_error(ErrorCode::kMissingFeature, "mpirun is not on PATH, and ranks on this host are MPI processes");
+  base::Diagnostic missing =
+      base::make_error(ErrorCode::kMissingFeature,
+                       "mpirun is not on PATH, and ranks on this host are MPI processes");
   missing.hint = "install Open MPI, or run scripts/setup.sh";
   return base::fail(std::move(missing));
 }
 
-std::vector<std::string> command_line(const std::string& mpirun, int ranks, const std::vector<std::string>& arguments) {
-  std::vector<std::string> line{mpirun,  "-np",  std::to_string(ranks), "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader",
-                                "--mca", "mpi_yield_when_idle", "1"};
+std::vector<std::string> command_line(const std::string& mpirun, int ranks,
+                                      const std::vector<std::string>& arguments) {
+  std::vector<std::string> line{
+      mpirun,  "-np", std::to_string(ranks), "--oversubscribe", "--bind-to",           "none",
+      "--mca", "btl", "self,vader",          "--mca",           "mpi_yield_when_idle", "1"};
   line.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
   line.insert(line.end(), arguments.begin(), arguments.end());
   return line;
@@ -158,7 +169,8 @@ bool gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
 std::optional<int> silent_death(const std::filesystem::path& board, int ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
     const auto progress = read_progress(board, rank);
-    if (progress && progress->pid > 0 && progress->finished == 0 && gone(progress->pid)) return rank;
+    if (progress && progress->pid > 0 && progress->finished == 0 && gone(progress->pid))
+      return rank;
   }
   return std::nullopt;
 }
@@ -171,27 +183,36 @@ void kill_ranks(const std::filesystem::path& board, int ranks) {
 }
 
 void print_root_cause(int ranks, const Verdict& verdict, const std::optional<Progress>& progress) {
-  std::string text = fmt::format("error[E{:04}]: rank {} ", static_cast<int>(ErrorCode::kCollective), verdict.rank);
-  if (verdict.signal != 0) text += fmt::format("was killed by signal {} ({})", verdict.signal, ::strsignal(verdict.signal));
-  else text += fmt::format("ended with exit code {}", verdict.exit_code);
+  std::string text = fmt::format("error[E{:04}]: rank {} ",
+                                 static_cast<int>(ErrorCode::kCollective), verdict.rank);
+  if (verdict.signal != 0)
+    text +=
+        fmt::format("was killed by signal {} ({})", verdict.signal, ::strsignal(verdict.signal));
+  else
+    text += fmt::format("ended with exit code {}", verdict.exit_code);
   text += fmt::format("; all {} ranks were ended\n", ranks);
   if (progress && progress->operation[0] != '\0') {
-    text += fmt::format("  note: last seen at stage {}, step {}, layer {}, micro-batch {}, operation '{}'\n", progress->stage, progress->step,
-                        progress->layer, progress->micro_batch, progress->operation);
+    text += fmt::format(
+        "  note: last seen at stage {}, step {}, layer {}, micro-batch {}, operation '{}'\n",
+        progress->stage, progress->step, progress->layer, progress->micro_batch,
+        progress->operation);
   }
   std::fputs(text.c_str(), stderr);
 }
 
 /// Forwards stderr until mpirun ends; kills the job when a death was not followed by its end.
-int watch(pid_t mpirun, int pipe, const std::filesystem::path& board, int ranks, Notices& notices, std::optional<int>& dead) {
+int watch(pid_t mpirun, int pipe, const std::filesystem::path& board, int ranks, Notices& notices,
+          std::optional<int>& dead) {
   std::optional<Clock::time_point> deadline;
   std::array<char, 4096> buffer;
   for (int status = 0;;) {
     pollfd waiting{.fd = pipe, .events = POLLIN, .revents = 0};
     if (::poll(&waiting, 1, kPollMilliseconds) > 0) {
       const ssize_t n = ::read(pipe, buffer.data(), buffer.size());
-      if (n > 0) notices.feed({buffer.data(), static_cast<std::size_t>(n)});
-      else if (n == 0) std::this_thread::sleep_for(std::chrono::milliseconds(kPollMilliseconds));
+      if (n > 0)
+        notices.feed({buffer.data(), static_cast<std::size_t>(n)});
+      else if (n == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(kPollMilliseconds));
       if (n > 0) continue;
     }
     if (::waitpid(mpirun, &status, WNOHANG) == mpirun) return status;
@@ -216,7 +237,8 @@ base::Result<int> launch_local(int ranks, const std::vector<std::string>& argume
   for (std::string& word : line) argv.push_back(word.data());
   argv.push_back(nullptr);
   std::array<int, 2> ends;
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return base::fail(ErrorCode::kIo, "pipe: {}", std::strerror(errno));
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    return base::fail(ErrorCode::kIo, "pipe: {}", std::strerror(errno));
   set_environment(ranks, board.path());
   std::fflush(nullptr);
   const pid_t child = ::fork();
@@ -231,7 +253,8 @@ base::Result<int> launch_local(int ranks, const std::vector<std::string>& argume
   const bool ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (!ended_well) kill_ranks(board.path(), ranks);  // none is left when mpirun ended the job
   std::array<char, 4096> buffer;
-  for (ssize_t n; (n = ::read(ends[0], buffer.data(), buffer.size())) > 0;) notices.feed({buffer.data(), static_cast<std::size_t>(n)});
+  for (ssize_t n; (n = ::read(ends[0], buffer.data(), buffer.size())) > 0;)
+    notices.feed({buffer.data(), static_cast<std::size_t>(n)});
   notices.end();
   ::close(ends[0]);
   if (ended_well) return 0;
@@ -241,7 +264,8 @@ base::Result<int> launch_local(int ranks, const std::vector<std::string>& argume
   }
   Verdict verdict = notices.verdict();
   if (verdict.rank < 0) verdict.rank = dead.value_or(0);
-  if (verdict.signal == 0 && verdict.exit_code == 0) verdict.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+  if (verdict.signal == 0 && verdict.exit_code == 0)
+    verdict.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 3;
   // A rank that ended by itself without the board has told why: only its code is left to pass on.
   if (verdict.signal == 0 && !read_progress(board.path(), verdict.rank)) return verdict.exit_code;
   print_root_cause(ranks, verdict, read_progress(board.path(), verdict.rank));

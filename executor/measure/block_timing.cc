@@ -1,21 +1,26 @@
 #include "executor/measure/block_timing.h"
 
-#include "executor/runtime/site.h"
 #include "executor/measure/timed_block.h"
+#include "executor/runtime/site.h"
 
 namespace orrery::executor {
 namespace {
 
-/// Hosts drift by the second, so cases take turns there. On a GPU a case takes longer to set up than to run.
+/// Hosts drift by the second, so cases take turns there. On a GPU a case takes longer to set up
+/// than to run.
 struct Turns {
   int rounds;
   Repeats repeats;
 };
-Turns turns_on(const c10::Device& device) { return device.is_cpu() ? Turns{12, {.warm = 1, .steps = 2}} : Turns{1, {}}; }
+Turns turns_on(const c10::Device& device) {
+  return device.is_cpu() ? Turns{12, {.warm = 1, .steps = 2}} : Turns{1, {}};
+}
 
 }  // namespace
 
-base::Result<std::vector<BlockTiming>> time_blocks(const std::vector<BlockCase>& cases, const std::string& device, model::Precision precision) {
+base::Result<std::vector<BlockTiming>> time_blocks(const std::vector<BlockCase>& cases,
+                                                   const std::string& device,
+                                                   model::Precision precision) {
   TRY(Site site, open_site(device, "auto"));
   std::vector<TimedBlock> blocks;
   for (const BlockCase& c : cases) {

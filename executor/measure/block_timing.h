@@ -1,5 +1,6 @@
 #pragma once
-/// Forward + backward of whole blocks, trained: what a profile's prices of their operations are held against.
+/// Forward + backward of whole blocks, trained: what a profile's prices of their operations are
+/// held against.
 #include <string>
 #include <vector>
 
@@ -20,10 +21,15 @@ struct BlockTiming {
     model::Phase phase = model::Phase::kF;
   };
   std::vector<Operation> operations;  // of one micro-batch, in order
-  double seconds = 0;                 // from the first operation's begin to what follows the last: median of micro-batches, mean of ranks
+  // from the first operation's begin to what follows the last: median of micro-batches, mean of
+  // ranks
+  double seconds = 0;
 };
 
-/// All cases take turns, on all ranks at once. On rank 0 the answer, elsewhere the same. Errors: kBadValue, kInconsistent (ranks), kDevice.
-base::Result<std::vector<BlockTiming>> time_blocks(const std::vector<BlockCase>& cases, const std::string& device, model::Precision precision);
+/// All cases take turns, on all ranks at once. On rank 0 the answer, elsewhere the same. Errors:
+/// kBadValue, kInconsistent (ranks), kDevice.
+base::Result<std::vector<BlockTiming>> time_blocks(const std::vector<BlockCase>& cases,
+                                                   const std::string& device,
+                                                   model::Precision precision);
 
 }  // namespace orrery::executor

@@ -1,30 +1,38 @@
 /// Profile of this machine. What is measured, and where from:
 ///
-///  * operators: every distinct segment phase of the Programs that training the focus models would run at tp 1, 2, 4, with and without sequence
-///    parallelism, at several sequences per micro-batch; blocks of other widths; then a grid of bare products for whatever lies elsewhere.
-///    On the CPU they are timed where they run: every rank plays the Programs by itself, their communication left out, and finds its operands as
-///    cold or warm as training leaves them. All Programs take turns until their share of the budget is spent, so that the machine's drift reaches all alike.
-///    On a GPU, where a Program takes longer to set up than to run, each operation runs alone over rotating buffers;
-///  * composition: whole training steps against the sum of their operators' medians: a factor and an overhead per operation (composition.h);
+///  * operators: every distinct segment phase of the Programs that training the focus models would
+///    run at tp 1, 2, 4, with and without sequence parallelism, at several sequences per
+///    micro-batch; blocks of other widths; then a grid of bare products for whatever lies
+///    elsewhere. On the CPU they are timed where they run: every rank plays the Programs by itself,
+///    their communication left out, and finds its operands as cold or warm as training leaves them.
+///    All Programs take turns until their share of the budget is spent, so that the machine's drift
+///    reaches all alike. On a GPU, where a Program takes longer to set up than to run, each
+///    operation runs alone over rotating buffers;
+///  * composition: whole training steps against the sum of their operators' medians: a factor and
+///    an overhead per operation (composition.h);
 ///  * launch: that overhead, and time of a step outside its spans, per operation;
 ///  * control: a fixed work, timed again and again between all of this (control.h);
-///  * collectives: every group size that is a power of two up to the number of ranks, neighbours and strided, all groups at once;
-///  * communication in steps, on the CPU: collectives of whole steps that the ranks train together, against the same collectives alone (step_communication.h).
+///  * collectives: every group size that is a power of two up to the number of ranks, neighbours
+///    and strided, all groups at once;
+///  * communication in steps, on the CPU: collectives of whole steps that the ranks train together,
+///    against the same collectives alone (step_communication.h).
 ///
-/// With several ranks every point is measured by all of them at once (medians are averaged over ranks, collectives take the slowest),
-/// so that sharing of caches and memory bandwidth is in the numbers. With more ranks than cores operators are taken in CPU time and the
-/// composition factor is multiplied by ranks / cores: every rank gets that share of a core while all compute. It is an upper
-/// bound where ranks wait for each other (pipelines), holds for that number of ranks only, and the profile's note says so.
+/// With several ranks every point is measured by all of them at once (medians are averaged over
+/// ranks, collectives take the slowest), so that sharing of caches and memory bandwidth is in the
+/// numbers. With more ranks than cores operators are taken in CPU time and the composition factor
+/// is multiplied by ranks / cores: every rank gets that share of a core while all compute. It is an
+/// upper bound where ranks wait for each other (pipelines), holds for that number of ranks only,
+/// and the profile's note says so.
 #include "executor/measure/calibrate.h"
 
 #include <sys/utsname.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <ctime>
-#include <algorithm>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -54,27 +62,38 @@ using model::SegmentShape;
 constexpr double kOperatorShare = 0.72, kProductShare = 0.78;
 constexpr std::int64_t kCompositionSequences = 4;
 constexpr std::size_t kTurnsOfControl = 8;
-constexpr std::size_t kTurnsOfHeldOut = 3;  // in a round: nothing but these turns measures such a block, while operations are in many Programs
+// in a round: nothing but these turns measures such a block, while operations are in many Programs
+constexpr std::size_t kTurnsOfHeldOut = 3;
 
 /// A turn: operations of few layers need more steps for as many samples.
-Repeats turn_of(const plan::Program& program) { return {.warm = 1, .steps = program.spec.layers > 2 ? 2 : 4}; }
+Repeats turn_of(const plan::Program& program) {
+  return {.warm = 1, .steps = program.spec.layers > 2 ? 2 : 4};
+}
 
 /// What is measured on a kind of device: models and products of the size it trains.
 struct Range {
   std::vector<std::int64_t> sequences;  // of a micro-batch, most useful first
   std::int64_t longest;                 // tokens of a sequence
   std::vector<std::int64_t> rows, widths;
-  std::int64_t most_bytes;              // operands of one operation
+  std::int64_t most_bytes;  // operands of one operation
 };
 Range range_of(c10::Device device) {
-  if (device.is_cpu()) return {{4, 1, 8, 2}, 1 << 20, {64, 512, 2048}, {128, 512, 2048}, std::int64_t{1} << 40};
-  return {{1, 4, 2}, 4096, {1024, 4096, 16384}, {1024, 2048, 4096, 8192, 16384}, std::int64_t{6} << 30};
+  if (device.is_cpu())
+    return {{4, 1, 8, 2}, 1 << 20, {64, 512, 2048}, {128, 512, 2048}, std::int64_t{1} << 40};
+  return {
+      {1, 4, 2}, 4096, {1024, 4096, 16384}, {1024, 2048, 4096, 8192, 16384}, std::int64_t{6} << 30};
 }
 
 class Calibration {
  public:
   Calibration(const CalibrateOptions& options, Site& site)
-      : options_(options), site_(site), communicator_(*site.communicator), device_(site.device), memory_(site.allocator, site.device), range_(range_of(site.device)), begin_(Clock::now()) {
+      : options_(options),
+        site_(site),
+        communicator_(*site.communicator),
+        device_(site.device),
+        memory_(site.allocator, site.device),
+        range_(range_of(site.device)),
+        begin_(Clock::now()) {
     const unsigned cores = std::thread::hardware_concurrency();
     oversubscribed_ = device_.is_cpu() && static_cast<unsigned>(communicator_.world_size()) > cores;
     sampling_.cpu_time = oversubscribed_;
@@ -104,7 +123,8 @@ class Calibration {
   base::Result<bool> operators_of(const plan::Program& program);
   base::Result<void> operators_alone();
   base::Result<void> operators_in_steps();
-  base::Result<void> play(const plan::Program& program, const Repeats& repeats, PlayedProgram& played);
+  base::Result<void> play(const plan::Program& program, const Repeats& repeats,
+                          PlayedProgram& played);
   base::Result<void> products();
   base::Result<void> composition();
   base::Result<void> collectives();
@@ -118,12 +138,18 @@ class Calibration {
   void progress(double fraction, const std::string& what) {
     if (options_.on_progress && communicator_.rank() == 0) options_.on_progress(fraction, what);
   }
-  [[nodiscard]] double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
-  [[nodiscard]] model::DType dtype() const { return options_.dtype == "bf16" ? model::DType::kBFloat16 : model::DType::kFloat32; }
+  [[nodiscard]] double elapsed() const {
+    return std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
+  [[nodiscard]] model::DType dtype() const {
+    return options_.dtype == "bf16" ? model::DType::kBFloat16 : model::DType::kFloat32;
+  }
   [[nodiscard]] model::Precision precision() const {
     return options_.dtype == "bf16" ? model::Precision::kBFloat16 : model::Precision::kFloat32;
   }
-  [[nodiscard]] std::int64_t tokens_of(const model::ModelSpec& model) const { return std::min(model.max_positions, range_.longest); }
+  [[nodiscard]] std::int64_t tokens_of(const model::ModelSpec& model) const {
+    return std::min(model.max_positions, range_.longest);
+  }
   const model::OperatorPoint* find(const SegmentShape& shape, Phase phase) const {
     for (const auto& p : profile_.operators) {
       if (p.phase == phase && p.shape == shape) return &p;
@@ -150,7 +176,8 @@ class Calibration {
 };
 
 base::Result<bool> Calibration::time_left(double share) {
-  TRY(const std::string answer, communicator_.broadcast(elapsed() < share * options_.budget_seconds ? "yes" : "no"));
+  TRY(const std::string answer,
+      communicator_.broadcast(elapsed() < share * options_.budget_seconds ? "yes" : "no"));
   return answer == "yes";
 }
 
@@ -172,16 +199,20 @@ base::Result<void> Calibration::control() {
   return {};
 }
 
-/// The Programs whose segments are measured: one process training the shares that tp and dp would leave it. Segments of ZeRO do not depend on the
-/// sequences, so `sharded` at one of their numbers is enough.
-std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Precision precision, int ranks, std::int64_t sequences, bool sharded, std::int64_t tokens) {
+/// The Programs whose segments are measured: one process training the shares that tp and dp would
+/// leave it. Segments of ZeRO do not depend on the sequences, so `sharded` at one of their numbers
+/// is enough.
+std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Precision precision,
+                                       int ranks, std::int64_t sequences, bool sharded,
+                                       std::int64_t tokens) {
   std::vector<plan::Program> programs;
   for (const int tp : {1, 2, 4}) {
     if (tp > std::max(ranks, 2)) continue;
     for (const bool sequence_parallel : {false, true}) {
       for (const int zero : {0, 3}) {
         if ((sequence_parallel && tp == 1) || (zero > 0 && !sharded)) continue;
-        plan::UniformOptions o{.tp = tp, .dp = zero > 0 ? 2 : 1, .zero = zero, .sequence_parallel = sequence_parallel};
+        plan::UniformOptions o{
+            .tp = tp, .dp = zero > 0 ? 2 : 1, .zero = zero, .sequence_parallel = sequence_parallel};
         o.micro_batch = sequences;
         o.global_batch = sequences * o.dp * 2;
         o.precision = precision;
@@ -210,8 +241,11 @@ base::Result<bool> Calibration::operators_of(const plan::Program& program) {
     for (const plan::Op& op : t.ops) {
       if (op.kind != plan::OpKind::kCompute) continue;
       const SegmentShape& shape = program.segments[op.segment];
-      const bool load = shape.kind == SegmentKind::kLoadTokens || shape.kind == SegmentKind::kLoadTargets;
-      if (load || find(shape, op.phase) != nullptr || operand_bytes(program, op) > range_.most_bytes) continue;
+      const bool load =
+          shape.kind == SegmentKind::kLoadTokens || shape.kind == SegmentKind::kLoadTargets;
+      if (load || find(shape, op.phase) != nullptr ||
+          operand_bytes(program, op) > range_.most_bytes)
+        continue;
       TRY(const bool left, time_left(kOperatorShare));
       if (!left) return false;
       TRY_VOID(point(bench_of(program, op, device_)));
@@ -227,14 +261,18 @@ base::Result<void> Calibration::operators_alone() {
   for (const std::int64_t sequences : range_.sequences) {
     for (const model::ModelSpec& model : options_.focus) {
       if (!left) break;
-      progress(kOperatorShare * done++ / all, fmt::format("{} at {} sequences", model.name, sequences));
+      progress(kOperatorShare * done++ / all,
+               fmt::format("{} at {} sequences", model.name, sequences));
       TRY_VOID(control());
-      for (const plan::Program& program : programs_of(model, precision(), options_.ranks, sequences, sequences == range_.sequences.front(), tokens_of(model))) {
+      for (const plan::Program& program :
+           programs_of(model, precision(), options_.ranks, sequences,
+                       sequences == range_.sequences.front(), tokens_of(model))) {
         if (!left) break;
         TRY(left, operators_of(program));
       }
       if (!left || sequences != range_.sequences.front()) continue;
-      TRY(const plan::Program whole, program_alone(model, kCompositionSequences, tokens_of(model), precision()));
+      TRY(const plan::Program whole,
+          program_alone(model, kCompositionSequences, tokens_of(model), precision()));
       TRY_VOID(play(whole, {}, played_.emplace_back()));
     }
   }
@@ -246,11 +284,14 @@ base::Result<void> Calibration::operators_in_steps() {
   std::vector<plan::Program> programs;
   for (const std::int64_t sequences : range_.sequences) {
     for (const model::ModelSpec& model : options_.focus) {
-      for (plan::Program& p : programs_of(model, precision(), options_.ranks, sequences, sequences == range_.sequences.front(), tokens_of(model))) programs.push_back(std::move(p));
+      for (plan::Program& p : programs_of(model, precision(), options_.ranks, sequences,
+                                          sequences == range_.sequences.front(), tokens_of(model)))
+        programs.push_back(std::move(p));
     }
   }
   for (const BlockCase& block : options_.blocks) {
-    TRY(programs.emplace_back(), program_alone(block.model, block.sequences, block.tokens, precision()));
+    TRY(programs.emplace_back(),
+        program_alone(block.model, block.sequences, block.tokens, precision()));
   }
   played_.resize(programs.size());
   const std::size_t round = programs.size() + kTurnsOfHeldOut * held_out_.size();
@@ -262,7 +303,9 @@ base::Result<void> Calibration::operators_in_steps() {
     if (!left && turn >= (held_out_.empty() ? 1 : round)) break;
     const std::size_t i = turn < round ? turn : turn * stride % round;
     if (turn % kTurnsOfControl == 0) {
-      progress(elapsed() / options_.budget_seconds, fmt::format("round {}: {}", turn / round + 1, i < programs.size() ? programs[i].model : "blocks that are held out"));
+      progress(elapsed() / options_.budget_seconds,
+               fmt::format("round {}: {}", turn / round + 1,
+                           i < programs.size() ? programs[i].model : "blocks that are held out"));
       TRY_VOID(control());
     }
     if (i < programs.size()) {
@@ -277,17 +320,21 @@ base::Result<void> Calibration::operators_in_steps() {
 }
 
 /// Of steps that were disturbed only the last counts, and only where no other does.
-base::Result<void> Calibration::play(const plan::Program& program, const Repeats& repeats, PlayedProgram& played) {
+base::Result<void> Calibration::play(const plan::Program& program, const Repeats& repeats,
+                                     PlayedProgram& played) {
   int visited = 0;
-  TRY_VOID(train_alone(site_, program, program.spec.vocab, [&](const RecordedStep& step) {
-    const bool needed = ++visited == repeats.steps && played.gaps.empty();
-    if (!oversubscribed_ && !needed && disturbed(step.wall_seconds, step.used_seconds)) {
-      ++refused_;
-      return;
-    }
-    ++samples_;
-    steps_.add(program, step, played);
-  }, repeats));
+  TRY_VOID(train_alone(
+      site_, program, program.spec.vocab,
+      [&](const RecordedStep& step) {
+        const bool needed = ++visited == repeats.steps && played.gaps.empty();
+        if (!oversubscribed_ && !needed && disturbed(step.wall_seconds, step.used_seconds)) {
+          ++refused_;
+          return;
+        }
+        ++samples_;
+        steps_.add(program, step, played);
+      },
+      repeats));
   return {};
 }
 
@@ -332,7 +379,9 @@ base::Result<void> Calibration::composition() {
 }
 
 /// Sizes measured even when the budget is spent.
-bool is_coarse(std::int64_t bytes) { return bytes == 1 << 10 || bytes == 64 << 10 || bytes == 1 << 20 || bytes == 16 << 20; }
+bool is_coarse(std::int64_t bytes) {
+  return bytes == 1 << 10 || bytes == 64 << 10 || bytes == 1 << 20 || bytes == 16 << 20;
+}
 
 base::Result<void> Calibration::collectives() {
   const int world = communicator_.world_size();
@@ -348,13 +397,15 @@ base::Result<void> Calibration::collectives() {
       std::vector<int> ranks;
       for (int i = 0; i < size; ++i) ranks.push_back(group.base(communicator_.rank()) + i * stride);
       TRY(const Channel channel, communicator_.channel(ranks, plan::Stream::kData));
-      for (const auto op : {model::Collective::kAllReduce, model::Collective::kAllGather, model::Collective::kReduceScatter}) {
+      for (const auto op : {model::Collective::kAllReduce, model::Collective::kAllGather,
+                            model::Collective::kReduceScatter}) {
         progress(kProductShare, fmt::format("{} over {} ranks", model::to_string(op), size));
         model::CollectiveTimes times{.op = op, .size = size, .stride = stride};
         for (const std::int64_t bytes : sizes) {
           TRY(const bool left, time_left(1.0));
           if (!left && !is_coarse(bytes)) continue;
-          TRY(const Timing t, time_collective(communicator_, channel, op, bytes, device_, sampling));
+          TRY(const Timing t,
+              time_collective(communicator_, channel, op, bytes, device_, sampling));
           TRY(const double seconds, largest_over_ranks(communicator_, t.median));
           times.points.push_back({bytes, seconds});
         }
@@ -372,11 +423,17 @@ base::Result<void> Calibration::collectives() {
   return {};
 }
 
-/// Steps whose collectives are held against the same alone: of tensor parallelism without and with sequence parallelism, of data parallelism, of ZeRO-3.
-base::Result<std::vector<plan::Program>> communicating_programs(const model::ModelSpec& model, model::Precision precision, int world, std::int64_t sequences, std::int64_t tokens) {
+/// Steps whose collectives are held against the same alone: of tensor parallelism without and with
+/// sequence parallelism, of data parallelism, of ZeRO-3.
+base::Result<std::vector<plan::Program>> communicating_programs(const model::ModelSpec& model,
+                                                                model::Precision precision,
+                                                                int world, std::int64_t sequences,
+                                                                std::int64_t tokens) {
   std::vector<plan::Program> programs;
-  for (const auto& [tp, sequence_parallel, zero] : {std::tuple{world, false, 0}, {world, true, 0}, {1, false, 0}, {1, false, 3}}) {
-    plan::UniformOptions o{.tp = tp, .dp = world / tp, .zero = zero, .sequence_parallel = sequence_parallel};
+  for (const auto& [tp, sequence_parallel, zero] :
+       {std::tuple{world, false, 0}, {world, true, 0}, {1, false, 0}, {1, false, 3}}) {
+    plan::UniformOptions o{
+        .tp = tp, .dp = world / tp, .zero = zero, .sequence_parallel = sequence_parallel};
     o.micro_batch = sequences;
     o.global_batch = sequences * o.dp;
     o.precision = precision;
@@ -397,7 +454,8 @@ base::Result<void> Calibration::communication_in_steps() {
     for (const model::ModelSpec& model : options_.focus) {
       TRY(const bool left, time_left(1.0));
       if (!left && !steps.empty()) break;
-      TRY(const auto programs, communicating_programs(model, precision(), world, sequences, tokens_of(model)));
+      TRY(const auto programs,
+          communicating_programs(model, precision(), world, sequences, tokens_of(model)));
       for (const plan::Program& program : programs) {
         TRY(const ComposedStep step, collectives_in_step(site_, program));
         if (step.operations > 0) steps.push_back(step);
@@ -420,19 +478,32 @@ void Calibration::describe() {
   const int world = communicator_.world_size();
   const AcceleratorName accelerator = accelerator_name(device_);
   const auto host = topologies::probe_local_machine();
-  profile_.name = fmt::format("{} x {} ranks, {}", device_.is_cpu() ? "cpu" : accelerator.model, world, options_.dtype);
+  profile_.name = fmt::format("{} x {} ranks, {}", device_.is_cpu() ? "cpu" : accelerator.model,
+                              world, options_.dtype);
   profile_.device = device_.is_cpu() ? "cpu" : accelerator.model;
   profile_.overlaps = !device_.is_cpu();
   profile_.control = summary_of(controls_);
   profile_.context_bytes = memory_.framework_bytes();
   utsname system{};
   ::uname(&system);
-  profile_.provenance = {.source = "orrery calibrate",
-                         .machine = fmt::format("{}{}, {} cores, {} ranks measuring at once", device_.is_cpu() ? "" : accelerator.model + ", host ", host ? host->cpu_name : "unknown processor", cores, world),
-                         .software = fmt::format("LibTorch {}{}, {} {}", TORCH_VERSION, device_.is_cpu() ? "" : ", " + accelerator.software, system.sysname, system.release),
-                         .date = today(),
-                         .note = oversubscribed_ ? fmt::format("{} ranks on {} cores: compute times are CPU times multiplied by ranks / cores", world, cores)
-                                               : refused_ > 0 ? fmt::format("{} samples were disturbed by other work and taken again, {} were kept", refused_, samples_) : ""};
+  profile_.provenance = {
+      .source = "orrery calibrate",
+      .machine = fmt::format("{}{}, {} cores, {} ranks measuring at once",
+                             device_.is_cpu() ? "" : accelerator.model + ", host ",
+                             host ? host->cpu_name : "unknown processor", cores, world),
+      .software = fmt::format("LibTorch {}{}, {} {}", TORCH_VERSION,
+                              device_.is_cpu() ? "" : ", " + accelerator.software, system.sysname,
+                              system.release),
+      .date = today(),
+      .note =
+          oversubscribed_
+              ? fmt::format(
+                    "{} ranks on {} cores: compute times are CPU times multiplied by ranks / cores",
+                    world, cores)
+          : refused_ > 0
+              ? fmt::format("{} samples were disturbed by other work and taken again, {} were kept",
+                            refused_, samples_)
+              : ""};
 }
 
 }  // namespace
@@ -443,7 +514,9 @@ base::Result<Calibrated> calibrate(const CalibrateOptions& options) {
   }
   TRY(Site site, open_site(options.device, "auto"));
   const int started = site.communicator->world_size();
-  if (started != 1 && started != options.ranks) return base::fail(ErrorCode::kInconsistent, "{} ranks were started to calibrate {}", started, options.ranks);
+  if (started != 1 && started != options.ranks)
+    return base::fail(ErrorCode::kInconsistent, "{} ranks were started to calibrate {}", started,
+                      options.ranks);
   return Calibration(options, site).run();
 }
 

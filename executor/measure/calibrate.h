@@ -10,13 +10,15 @@
 namespace orrery::executor {
 
 struct CalibrateOptions {
-  std::string device = "cpu";          // cpu | cuda
+  std::string device = "cpu";  // cpu | cuda
   std::string dtype = "fp32";
-  int ranks = 2;                       // collectives are measured over 2 .. ranks when started under MPI
+  // collectives are measured over 2 .. ranks when started under MPI
+  int ranks = 2;
   double budget_seconds = 100;
-  std::vector<model::ModelSpec> focus; // shapes near these models are measured densely
-  std::vector<BlockCase> blocks = {};  // these too, on one rank each: so that other widths and lengths lie between points
-  std::vector<BlockCase> held_out = {}; // timed in the same turns, and not calibrated with
+  std::vector<model::ModelSpec> focus;  // shapes near these models are measured densely
+  // these too, on one rank each: so that other widths and lengths lie between points
+  std::vector<BlockCase> blocks = {};
+  std::vector<BlockCase> held_out = {};  // timed in the same turns, and not calibrated with
   std::function<void(double fraction, const std::string& what)> on_progress = {};
 };
 
@@ -25,8 +27,9 @@ struct Calibrated {
   std::vector<BlockTiming> held_out;  // of the cases, in order
 };
 
-/// Measures this machine's operations and collectives, fits what whole steps add to them, and returns the profile on rank 0, elsewhere the same. How:
-/// calibrate.cc. Errors: kBadValue, kInconsistent (ranks), kMissingFeature, kDevice.
+/// Measures this machine's operations and collectives, fits what whole steps add to them, and
+/// returns the profile on rank 0, elsewhere the same. How: calibrate.cc. Errors: kBadValue,
+/// kInconsistent (ranks), kMissingFeature, kDevice.
 base::Result<Calibrated> calibrate(const CalibrateOptions& options);
 
 }  // namespace orrery::executor

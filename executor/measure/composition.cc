@@ -27,11 +27,14 @@ Composition fit_composition(std::span<const ComposedStep> steps) {
   Composition c{.factor = a1 / aa};
   const double determinant = aa * bb - ab * ab;
   if (tells_apart(steps) && determinant > 0) {
-    const double factor = (a1 * bb - b1 * ab) / determinant, overhead = (aa * b1 - ab * a1) / determinant;
+    const double factor = (a1 * bb - b1 * ab) / determinant,
+                 overhead = (aa * b1 - ab * a1) / determinant;
     if (factor > 0 && overhead > 0) c.factor = factor, c.overhead = overhead;
   }
   std::vector<double> deviations;
-  for (const ComposedStep& s : steps) deviations.push_back(std::abs((c.factor * s.medians + c.overhead * s.operations) / s.seconds - 1));
+  for (const ComposedStep& s : steps)
+    deviations.push_back(
+        std::abs((c.factor * s.medians + c.overhead * s.operations) / s.seconds - 1));
   std::ranges::sort(deviations);
   c.residual = deviations[(4 * deviations.size() + 4) / 5 - 1];
   return c;

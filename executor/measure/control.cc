@@ -16,7 +16,8 @@ constexpr std::int64_t kCollectiveBytes = 1 << 20;
 model::ModelSpec control_model(bool cpu) {
   model::ModelSpec m = model::find_model("gpt2-tiny").value();
   m.name = "control";
-  m.layers = 1, m.hidden = cpu ? 256 : 2048, m.heads = m.kv_heads = m.hidden / 64, m.head_dim = 64, m.ffn = 4 * m.hidden, m.max_positions = cpu ? 128 : 1024;
+  m.layers = 1, m.hidden = cpu ? 256 : 2048, m.heads = m.kv_heads = m.hidden / 64, m.head_dim = 64,
+  m.ffn = 4 * m.hidden, m.max_positions = cpu ? 128 : 1024;
   return m;
 }
 
@@ -26,7 +27,9 @@ base::Result<double> time_all_reduce(Site& site) {
   std::vector<int> ranks(static_cast<std::size_t>(world.world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   TRY(const Channel channel, world.channel(ranks, plan::Stream::kData));
-  TRY(const Timing own, time_collective(world, channel, model::Collective::kAllReduce, kCollectiveBytes, site.device, {.samples = 15, .seconds = 0}));
+  TRY(const Timing own,
+      time_collective(world, channel, model::Collective::kAllReduce, kCollectiveBytes, site.device,
+                      {.samples = 15, .seconds = 0}));
   return largest_over_ranks(world, own.median);
 }
 
@@ -36,18 +39,23 @@ base::Result<model::Control> time_control(Site& site, model::Precision precision
   const model::ModelSpec block = control_model(site.device.is_cpu());
   TRY(const plan::Program program, program_alone(block, 1, block.max_positions, precision));
   std::vector<double> seconds;
-  TRY_VOID(train_alone(site, program, block.vocab, [&](const RecordedStep& step) { seconds.push_back(step.wall_seconds); }));
+  TRY_VOID(train_alone(site, program, block.vocab,
+                       [&](const RecordedStep& step) { seconds.push_back(step.wall_seconds); }));
   model::Control control;
-  TRY(control.compute_seconds, mean_over_ranks(*site.communicator, timing_of(std::move(seconds)).median));
+  TRY(control.compute_seconds,
+      mean_over_ranks(*site.communicator, timing_of(std::move(seconds)).median));
   TRY(control.collective_seconds, time_all_reduce(site));
   return control;
 }
 
 model::Control summary_of(std::span<const model::Control> timings) {
   std::vector<double> compute, collective;
-  for (const model::Control& t : timings) compute.push_back(t.compute_seconds), collective.push_back(t.collective_seconds);
+  for (const model::Control& t : timings)
+    compute.push_back(t.compute_seconds), collective.push_back(t.collective_seconds);
   const Timing t = timing_of(std::move(compute));
-  return {.compute_seconds = t.median, .collective_seconds = timing_of(std::move(collective)).median, .spread = (t.p90 - t.p10) / (2 * t.median)};
+  return {.compute_seconds = t.median,
+          .collective_seconds = timing_of(std::move(collective)).median,
+          .spread = (t.p90 - t.p10) / (2 * t.median)};
 }
 
 }  // namespace orrery::executor

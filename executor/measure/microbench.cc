@@ -20,10 +20,13 @@ constexpr double kClockSeconds = 2e-6;  // reading two clocks twice
 constexpr std::int64_t kRotatedBytes = 32 << 20, kRotatedBytesOfAccelerator = 256 << 20;
 constexpr std::size_t kMostCopies = 8;
 
-// Positive numbers of order one: no phase meets a NaN, a denormal or a root of less than zero. Token ids lie in the vocabulary.
-at::Tensor filled(at::IntArrayRef shape, model::DType type, std::int64_t vocab, const at::Device& device) {
+// Positive numbers of order one: no phase meets a NaN, a denormal or a root of less than zero.
+// Token ids lie in the vocabulary.
+at::Tensor filled(at::IntArrayRef shape, model::DType type, std::int64_t vocab,
+                  const at::Device& device) {
   if (type == model::DType::kInt64) {
-    return at::randint(std::max<std::int64_t>(vocab, 1), shape, at::TensorOptions().dtype(at::kLong).device(device));
+    return at::randint(std::max<std::int64_t>(vocab, 1), shape,
+                       at::TensorOptions().dtype(at::kLong).device(device));
   }
   at::Tensor t = at::rand(shape, at::TensorOptions().dtype(at::kFloat).device(device));
   return t.mul_(0.9).add_(0.1).to(scalar_type(type));
@@ -66,10 +69,16 @@ bool disturbed(double wall, double cpu) { return wall > kContaminated * cpu + kC
 Timing timing_of(std::vector<double> seconds) {
   ORRERY_CHECK(!seconds.empty());
   std::sort(seconds.begin(), seconds.end());
-  const auto at = [&](double q) { return seconds[static_cast<std::size_t>(q * static_cast<double>(seconds.size() - 1) + 0.5)]; };
+  const auto at = [&](double q) {
+    return seconds[static_cast<std::size_t>(q * static_cast<double>(seconds.size() - 1) + 0.5)];
+  };
   const std::size_t half = seconds.size() / 2;
-  const double median = seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
-  return {.median = median, .p10 = at(0.1), .p90 = at(0.9), .samples = static_cast<int>(seconds.size())};
+  const double median =
+      seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
+  return {.median = median,
+          .p10 = at(0.1),
+          .p90 = at(0.9),
+          .samples = static_cast<int>(seconds.size())};
 }
 
 Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& sampling) {
@@ -89,7 +98,9 @@ Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& 
       continue;
     }
     seconds.push_back(sampling.cpu_time ? used : wall);
-    if (static_cast<int>(seconds.size()) >= 3 && Clock::now() > end + std::chrono::duration<double>(4 * sampling.seconds)) break;
+    if (static_cast<int>(seconds.size()) >= 3 &&
+        Clock::now() > end + std::chrono::duration<double>(4 * sampling.seconds))
+      break;
   }
   Timing timing = timing_of(std::move(seconds));
   timing.refused = refused;
@@ -98,13 +109,15 @@ Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& 
 
 namespace {
 
-// Calls of one sample on an accelerator: long against the resolution of its events (0.5 us), many enough to fill its queue.
+// Calls of one sample on an accelerator: long against the resolution of its events (0.5 us), many
+// enough to fill its queue.
 constexpr double kSampleSeconds = 5e-4;
 constexpr int kMostCallsOfSample = 40;
 
 }  // namespace
 
-Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const Sampling& sampling, c10::Device device) {
+Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const Sampling& sampling,
+                           c10::Device device) {
   std::size_t i = 0;
   const auto timed = [&](int samples, int calls) {
     DeviceMarks marks(device);
@@ -115,13 +128,15 @@ Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const S
     }
     const std::vector<std::int64_t> at = marks.picoseconds();
     std::vector<double> seconds;
-    for (std::size_t s = 1; s < at.size(); ++s) seconds.push_back(1e-12 * static_cast<double>(at[s] - at[s - 1]) / calls);
+    for (std::size_t s = 1; s < at.size(); ++s)
+      seconds.push_back(1e-12 * static_cast<double>(at[s] - at[s - 1]) / calls);
     return timing_of(std::move(seconds));
   };
   timed(1, 2);  // warm: kernels loaded, memory cached
   const double once = std::max(timed(1, 3).median, 1e-7);
   const int calls = std::clamp(static_cast<int>(kSampleSeconds / once) + 1, 1, kMostCallsOfSample);
-  const int samples = std::clamp(static_cast<int>(sampling.seconds / (once * calls)), 3, sampling.samples);
+  const int samples =
+      std::clamp(static_cast<int>(sampling.seconds / (once * calls)), 3, sampling.samples);
   return timed(samples, calls);
 }
 
@@ -140,8 +155,12 @@ Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Devic
     o.writes.push_back({.shape = decl.shape, .dtype = decl.dtype, .device = device, .tensor = {}});
   }
   for (const plan::ParameterView& view : op.views) {
-    if (op.weights) o.weights.push_back(filled(view.shape, program.buffers[op.weights->buffer].dtype, vocab, device));
-    if (op.gradients) o.gradients.push_back(filled(view.shape, program.buffers[op.gradients->buffer].dtype, vocab, device));
+    if (op.weights)
+      o.weights.push_back(
+          filled(view.shape, program.buffers[op.weights->buffer].dtype, vocab, device));
+    if (op.gradients)
+      o.gradients.push_back(
+          filled(view.shape, program.buffers[op.gradients->buffer].dtype, vocab, device));
   }
   if (bench.shape.kind == SegmentKind::kAdamW) {
     // The shard's first elements, as one parameter: where it begins does not change the time.
@@ -153,10 +172,12 @@ Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Devic
   return bench;
 }
 
-Bench product_bench(const model::SegmentShape& shape, model::Phase phase, const at::Device& device) {
+Bench product_bench(const model::SegmentShape& shape, model::Phase phase,
+                    const at::Device& device) {
   Bench bench{.shape = shape, .phase = phase, .operands = {}, .unit = {}};
   Operands& o = bench.operands;
-  const std::vector<std::int64_t> x{shape.sequences, shape.tokens, shape.in}, y{shape.sequences, shape.tokens, shape.out};
+  const std::vector<std::int64_t> x{shape.sequences, shape.tokens, shape.in},
+      y{shape.sequences, shape.tokens, shape.out};
   o.weights.push_back(filled({shape.out, shape.in}, shape.dtype, 1, device));
   if (shape.bias) o.weights.push_back(filled({shape.out}, shape.dtype, 1, device));
   if (phase == model::Phase::kF) {
@@ -165,8 +186,10 @@ Bench product_bench(const model::SegmentShape& shape, model::Phase phase, const 
     return bench;
   }
   o.reads = {filled(y, shape.dtype, 1, device), filled(x, shape.dtype, 1, device)};
-  for (const at::Tensor& w : o.weights) o.gradients.push_back(filled(w.sizes(), model::DType::kFloat32, 1, device));
-  if (phase != model::Phase::kG) o.writes.push_back({.shape = x, .dtype = shape.dtype, .device = device, .tensor = {}});
+  for (const at::Tensor& w : o.weights)
+    o.gradients.push_back(filled(w.sizes(), model::DType::kFloat32, 1, device));
+  if (phase != model::Phase::kG)
+    o.writes.push_back({.shape = x, .dtype = shape.dtype, .device = device, .tensor = {}});
   return bench;
 }
 
@@ -175,7 +198,8 @@ base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
   const std::int64_t bytes = std::max<std::int64_t>(bytes_of(bench.operands), 1);
   const c10::Device device = device_of(bench.operands);
   const std::int64_t rotated = device.is_cpu() ? kRotatedBytes : kRotatedBytesOfAccelerator;
-  const auto copies = std::clamp<std::size_t>(static_cast<std::size_t>(rotated / bytes), 2, kMostCopies);
+  const auto copies =
+      std::clamp<std::size_t>(static_cast<std::size_t>(rotated / bytes), 2, kMostCopies);
   std::vector<Operands> sets;
   for (std::size_t i = 0; i < copies; ++i) sets.push_back(copy_of(bench.operands));
   RotaryTables rotary;
@@ -186,9 +210,11 @@ base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
   base::Result<void> failed;
   const auto call = [&](std::size_t i) {
     Operands now = sets[i % sets.size()];  // its outputs die with it, as a Program's do
-    if (auto done = run_segment(bench.shape, bench.phase, now, context); !done) failed = std::move(done);
+    if (auto done = run_segment(bench.shape, bench.phase, now, context); !done)
+      failed = std::move(done);
   };
-  const Timing timing = device.is_cpu() ? time_calls(call, sampling) : time_on_accelerator(call, sampling, device);
+  const Timing timing =
+      device.is_cpu() ? time_calls(call, sampling) : time_on_accelerator(call, sampling, device);
   if (!failed) return base::fail(failed.error());
   return timing;
 }
@@ -196,7 +222,8 @@ base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
 namespace {
 
 /// Samples that start together; a rank's sample lasts until its own call returns.
-base::Result<Timing> time_together(Communicator& communicator, c10::Device device, const Sampling& sampling,
+base::Result<Timing> time_together(Communicator& communicator, c10::Device device,
+                                   const Sampling& sampling,
                                    const std::function<base::Result<void>()>& call) {
   std::vector<double> seconds;
   for (int i = -2; i < sampling.samples; ++i) {
@@ -212,8 +239,9 @@ base::Result<Timing> time_together(Communicator& communicator, c10::Device devic
 
 }  // namespace
 
-base::Result<Timing> time_collective(Communicator& communicator, const Channel& channel, model::Collective op, std::int64_t bytes,
-                                     c10::Device device, const Sampling& sampling) {
+base::Result<Timing> time_collective(Communicator& communicator, const Channel& channel,
+                                     model::Collective op, std::int64_t bytes, c10::Device device,
+                                     const Sampling& sampling) {
   const c10::InferenceMode no_autograd;
   const std::int64_t elements = std::max<std::int64_t>(bytes / 4 / channel.size, 1) * channel.size;
   at::Tensor whole = filled({elements}, model::DType::kFloat32, 1, device);
@@ -221,9 +249,11 @@ base::Result<Timing> time_collective(Communicator& communicator, const Channel& 
   at::Tensor other = whole.clone();
   return time_together(communicator, device, sampling, [&]() -> base::Result<void> {
     switch (op) {
-      case model::Collective::kAllReduce: return communicator.all_reduce(channel, whole, plan::Reduce::kMax);
+      case model::Collective::kAllReduce:
+        return communicator.all_reduce(channel, whole, plan::Reduce::kMax);
       case model::Collective::kAllGather: return communicator.all_gather(channel, part, whole, 0);
-      case model::Collective::kReduceScatter: return communicator.reduce_scatter(channel, whole, part, 0);
+      case model::Collective::kReduceScatter:
+        return communicator.reduce_scatter(channel, whole, part, 0);
       case model::Collective::kAllToAll: return communicator.all_to_all(channel, whole, other);
       case model::Collective::kBroadcast: return communicator.broadcast(channel, whole, 0);
       case model::Collective::kPointToPoint: break;
@@ -232,13 +262,16 @@ base::Result<Timing> time_collective(Communicator& communicator, const Channel& 
   });
 }
 
-base::Result<Timing> time_transfer(Communicator& communicator, std::int64_t bytes, c10::Device device, const Sampling& sampling) {
+base::Result<Timing> time_transfer(Communicator& communicator, std::int64_t bytes,
+                                   c10::Device device, const Sampling& sampling) {
   const c10::InferenceMode no_autograd;
   const int rank = communicator.rank(), peer = rank ^ 1;
-  at::Tensor tensor = filled({std::max<std::int64_t>(bytes / 4, 1)}, model::DType::kFloat32, 1, device);
+  at::Tensor tensor =
+      filled({std::max<std::int64_t>(bytes / 4, 1)}, model::DType::kFloat32, 1, device);
   return time_together(communicator, device, sampling, [&]() -> base::Result<void> {
     if (peer >= communicator.world_size()) return {};
-    TRY(const std::unique_ptr<Transfer> transfer, communicator.post({{.send = rank < peer, .peer = peer, .lane = 0, .tensor = tensor}}));
+    TRY(const std::unique_ptr<Transfer> transfer,
+        communicator.post({{.send = rank < peer, .peer = peer, .lane = 0, .tensor = tensor}}));
     return transfer->wait();
   });
 }

@@ -9,13 +9,15 @@ namespace orrery::executor {
 using model::SegmentKind;
 
 std::size_t OperationSamples::index_of(const model::SegmentShape& shape, model::Phase phase) {
-  const auto at = std::ranges::find_if(samples_, [&](const Sample& s) { return s.phase == phase && s.shape == shape; });
+  const auto at = std::ranges::find_if(
+      samples_, [&](const Sample& s) { return s.phase == phase && s.shape == shape; });
   if (at != samples_.end()) return static_cast<std::size_t>(at - samples_.begin());
   samples_.push_back({shape, phase, {}});
   return samples_.size() - 1;
 }
 
-void OperationSamples::add(const plan::Program& program, const RecordedStep& step, PlayedProgram& played) {
+void OperationSamples::add(const plan::Program& program, const RecordedStep& step,
+                           PlayedProgram& played) {
   const double used = step.used_seconds / step.wall_seconds;
   std::map<const plan::Op*, std::size_t> known;
   std::map<std::size_t, std::pair<double, std::int64_t>> totals;
@@ -37,10 +39,12 @@ void OperationSamples::add(const plan::Program& program, const RecordedStep& ste
     o.totals.push_back(total.first);
     o.occurrences = total.second;
   }
-  played.gaps.push_back((step.wall_seconds * used - spans) / static_cast<double>(step.spans.size()));
+  played.gaps.push_back((step.wall_seconds * used - spans) /
+                        static_cast<double>(step.spans.size()));
 }
 
-base::Result<std::vector<model::OperatorPoint>> OperationSamples::points(Communicator& world) const {
+base::Result<std::vector<model::OperatorPoint>> OperationSamples::points(
+    Communicator& world) const {
   std::vector<model::OperatorPoint> points;
   for (const Sample& s : samples_) {
     const Timing t = timing_of(s.seconds);
@@ -54,11 +58,15 @@ base::Result<std::vector<model::OperatorPoint>> OperationSamples::points(Communi
   return points;
 }
 
-base::Result<ComposedStep> OperationSamples::composed(const PlayedProgram& played, const std::vector<model::OperatorPoint>& points, Communicator& world) const {
+base::Result<ComposedStep> OperationSamples::composed(
+    const PlayedProgram& played, const std::vector<model::OperatorPoint>& points,
+    Communicator& world) const {
   ComposedStep step;
   for (const auto& [index, operation] : played.operations) {
     const Sample& s = samples_[index];
-    const auto point = std::ranges::find_if(points, [&](const model::OperatorPoint& p) { return p.phase == s.phase && p.shape == s.shape; });
+    const auto point = std::ranges::find_if(points, [&](const model::OperatorPoint& p) {
+      return p.phase == s.phase && p.shape == s.shape;
+    });
     if (point == points.end()) continue;
     step.seconds += timing_of(operation.totals).median;
     step.medians += static_cast<double>(operation.occurrences) * point->seconds_median;

@@ -13,8 +13,8 @@ namespace orrery::executor {
 /// Steps of one Program.
 struct PlayedProgram {
   struct Operation {
-    std::vector<double> totals;   // of all its occurrences in a step, by step
-    std::int64_t occurrences = 0; // in a step
+    std::vector<double> totals;    // of all its occurrences in a step, by step
+    std::int64_t occurrences = 0;  // in a step
   };
   std::map<std::size_t, Operation> operations;  // by index of OperationSamples
   std::vector<double> gaps;                     // time outside spans per operation, by step
@@ -22,14 +22,19 @@ struct PlayedProgram {
 
 class OperationSamples {
  public:
-  /// Adds a step's compute operations, loads apart, each in the share of its time that the thread had.
+  /// Adds a step's compute operations, loads apart, each in the share of its time that the thread
+  /// had.
   void add(const plan::Program& program, const RecordedStep& step, PlayedProgram& played);
 
-  /// A point for each shape and phase, its percentiles averaged over ranks, in the order of their first appearance. @pre all ranks added steps of the same Programs
+  /// A point for each shape and phase, its percentiles averaged over ranks, in the order of their
+  /// first appearance. @pre all ranks added steps of the same Programs
   base::Result<std::vector<model::OperatorPoint>> points(Communicator& world) const;
 
-  /// The operations of a played Program that `points` have: medians over its steps, against theirs. Seconds are averaged over ranks.
-  base::Result<ComposedStep> composed(const PlayedProgram& played, const std::vector<model::OperatorPoint>& points, Communicator& world) const;
+  /// The operations of a played Program that `points` have: medians over its steps, against theirs.
+  /// Seconds are averaged over ranks.
+  base::Result<ComposedStep> composed(const PlayedProgram& played,
+                                      const std::vector<model::OperatorPoint>& points,
+                                      Communicator& world) const;
 
  private:
   struct Sample {

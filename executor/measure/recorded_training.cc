@@ -5,14 +5,15 @@
 #include <numeric>
 
 #include "base/text.h"
-#include "executor/runtime/interpreter.h"
 #include "executor/measure/microbench.h"
+#include "executor/runtime/interpreter.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/plan.h"
 
 namespace orrery::executor {
 
-base::Result<plan::Program> program_alone(const model::ModelSpec& model, std::int64_t sequences, std::int64_t tokens, model::Precision precision) {
+base::Result<plan::Program> program_alone(const model::ModelSpec& model, std::int64_t sequences,
+                                          std::int64_t tokens, model::Precision precision) {
   plan::UniformOptions o;
   o.micro_batch = sequences;
   o.global_batch = 2 * sequences;
@@ -24,30 +25,39 @@ base::Result<plan::Program> program_alone(const model::ModelSpec& model, std::in
 
 namespace {
 
-base::Result<void> train(Site& site, Communicator& transport, const plan::Program& program, std::int64_t vocab, const OnStep& visit, const Repeats& repeats) {
+base::Result<void> train(Site& site, Communicator& transport, const plan::Program& program,
+                         std::int64_t vocab, const OnStep& visit, const Repeats& repeats) {
   TRY(const TokenData data, TokenData::open("", vocab, program.sequence));
-  TRY(const auto interpreter, Interpreter::create(program, transport, data, site.allocator, site.board, {.seed = 1, .optimizer = {}, .device = site.device}));
+  TRY(const auto interpreter,
+      Interpreter::create(program, transport, data, site.allocator, site.board,
+                          {.seed = 1, .optimizer = {}, .device = site.device}));
   for (int step = 0; step < repeats.warm + repeats.steps; ++step) {
     TRY_VOID(site.communicator->barrier());
     const double cpu = thread_cpu_seconds();
     const auto begin = std::chrono::steady_clock::now();
     TRY_VOID(interpreter->step(step, true));
-    const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double wall =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (step < repeats.warm) continue;
-    visit({.wall_seconds = wall, .used_seconds = site.device.is_cpu() ? thread_cpu_seconds() - cpu : wall, .spans = interpreter->spans()});
+    visit({.wall_seconds = wall,
+           .used_seconds = site.device.is_cpu() ? thread_cpu_seconds() - cpu : wall,
+           .spans = interpreter->spans()});
   }
   return {};
 }
 
 }  // namespace
 
-base::Result<void> train_alone(Site& site, const plan::Program& program, std::int64_t vocab, const OnStep& visit, const Repeats& repeats) {
+base::Result<void> train_alone(Site& site, const plan::Program& program, std::int64_t vocab,
+                               const OnStep& visit, const Repeats& repeats) {
   const std::unique_ptr<Communicator> nobody = make_stub_communicator(0, program.world_size);
   return train(site, *nobody, program, vocab, visit, repeats);
 }
 
-base::Result<void> train_together(Site& site, const plan::Program& program, std::int64_t vocab, const OnStep& visit, const Repeats& repeats) {
-  ORRERY_CHECK(program.world_size == site.communicator->world_size(), "{} ranks for a Program of {}", site.communicator->world_size(), program.world_size);
+base::Result<void> train_together(Site& site, const plan::Program& program, std::int64_t vocab,
+                                  const OnStep& visit, const Repeats& repeats) {
+  ORRERY_CHECK(program.world_size == site.communicator->world_size(),
+               "{} ranks for a Program of {}", site.communicator->world_size(), program.world_size);
   return train(site, *site.communicator, program, vocab, visit, repeats);
 }
 
@@ -58,22 +68,27 @@ const plan::Op& operation_of(const plan::Program& program, const plan::Span& spa
 namespace {
 
 /// Every rank's value on rank 0 becomes one value on all ranks.
-base::Result<double> over_ranks(Communicator& world, double value, double (*of)(const std::vector<double>&)) {
+base::Result<double> over_ranks(Communicator& world, double value,
+                                double (*of)(const std::vector<double>&)) {
   TRY(const auto texts, world.gather(fmt::format("{:.17g}", value)));
   std::vector<double> values;
   for (const std::string& t : texts) values.push_back(base::parse_real(t).value_or(0));
-  TRY(const std::string answer, world.broadcast(values.empty() ? "" : fmt::format("{:.17g}", of(values))));
+  TRY(const std::string answer,
+      world.broadcast(values.empty() ? "" : fmt::format("{:.17g}", of(values))));
   return base::parse_real(answer).value_or(0);
 }
 
 }  // namespace
 
 base::Result<double> mean_over_ranks(Communicator& world, double value) {
-  return over_ranks(world, value, [](const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size()); });
+  return over_ranks(world, value, [](const std::vector<double>& v) {
+    return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+  });
 }
 
 base::Result<double> largest_over_ranks(Communicator& world, double value) {
-  return over_ranks(world, value, [](const std::vector<double>& v) { return *std::ranges::max_element(v); });
+  return over_ranks(world, value,
+                    [](const std::vector<double>& v) { return *std::ranges::max_element(v); });
 }
 
 }  // namespace orrery::executor

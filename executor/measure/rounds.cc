@@ -13,12 +13,14 @@ std::vector<std::size_t> round_order(std::size_t count, int round) {
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   if (count == 0) return order;
-  std::ranges::rotate(order, order.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(round) % count));
+  std::ranges::rotate(
+      order, order.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(round) % count));
   if (round % 2 == 1) std::ranges::reverse(order);
   return order;
 }
 
-base::Result<RoundsReport> run_rounds(std::span<const plan::Program> programs, const RoundsOptions& options) {
+base::Result<RoundsReport> run_rounds(std::span<const plan::Program> programs,
+                                      const RoundsOptions& options) {
   TRY(Site site, open_site(options.device, "auto"));
   RunOptions training;
   training.steps = options.steps - options.warmup;

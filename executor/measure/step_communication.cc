@@ -17,7 +17,9 @@ using Kind = std::tuple<model::Collective, plan::GroupId, std::int64_t>;
 
 bool counts(const plan::Op& op) {
   if (op.kind != plan::OpKind::kCollective) return false;
-  return op.collective == model::Collective::kAllReduce || op.collective == model::Collective::kAllGather || op.collective == model::Collective::kReduceScatter;
+  return op.collective == model::Collective::kAllReduce ||
+         op.collective == model::Collective::kAllGather ||
+         op.collective == model::Collective::kReduceScatter;
 }
 
 base::Result<double> seconds_alone(Site& site, const plan::Program& program, const Kind& kind) {
@@ -27,7 +29,8 @@ base::Result<double> seconds_alone(Site& site, const plan::Program& program, con
   std::vector<int> ranks;
   for (int i = 0; i < group.size; ++i) ranks.push_back(group.base(world.rank()) + i * group.stride);
   TRY(const Channel channel, world.channel(ranks, plan::Stream::kData));
-  TRY(const Timing t, time_collective(world, channel, collective, bytes, site.device, {.samples = 15, .seconds = 0}));
+  TRY(const Timing t, time_collective(world, channel, collective, bytes, site.device,
+                                      {.samples = 15, .seconds = 0}));
   return largest_over_ranks(world, t.median);
 }
 
@@ -36,17 +39,19 @@ base::Result<double> seconds_alone(Site& site, const plan::Program& program, con
 base::Result<ComposedStep> collectives_in_step(Site& site, const plan::Program& program) {
   std::map<Kind, std::int64_t> kinds;
   std::vector<double> seconds;
-  TRY_VOID(train_together(site, program, program.spec.vocab, [&](const RecordedStep& step) {
-    double all = 0;
-    kinds.clear();
-    for (const plan::Span& s : step.spans) {
-      const plan::Op& op = operation_of(program, s);
-      if (!counts(op)) continue;
-      all += 1e-12 * static_cast<double>(s.duration_ps);
-      ++kinds[{op.collective, op.group, op.bytes}];
-    }
-    seconds.push_back(all);
-  }, {.warm = 1, .steps = 5}));
+  TRY_VOID(train_together(site, program, program.spec.vocab,
+                          [&](const RecordedStep& step) {
+                            double all = 0;
+                            kinds.clear();
+                            for (const plan::Span& s : step.spans) {
+                              const plan::Op& op = operation_of(program, s);
+                              if (!counts(op)) continue;
+                              all += 1e-12 * static_cast<double>(s.duration_ps);
+                              ++kinds[{op.collective, op.group, op.bytes}];
+                            }
+                            seconds.push_back(all);
+                          },
+                          {.warm = 1, .steps = 5}));
   ComposedStep composed;
   TRY(composed.seconds, mean_over_ranks(*site.communicator, timing_of(std::move(seconds)).median));
   for (const auto& [kind, count] : kinds) {

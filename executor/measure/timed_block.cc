@@ -8,7 +8,8 @@
 namespace orrery::executor {
 namespace {
 
-/// Forward or backward of the block: its update and zeroed gradients are other templates, once a step.
+/// Forward or backward of the block: its update and zeroed gradients are other templates, once a
+/// step.
 bool in_block(const plan::Program& program, const plan::Span& span) {
   const std::string_view name = program.templates[plan::TemplateId(span.template_id)].name;
   return name.starts_with("block") && (name.ends_with(".forward") || name.ends_with(".backward"));
@@ -30,15 +31,18 @@ void TimedBlock::add(const RecordedStep& step) {
   for (std::size_t i = 0; i + 1 < step.spans.size(); ++i) {
     const plan::Span& s = step.spans[i];
     if (!in_block(program_, s)) continue;
-    of[static_cast<std::size_t>(s.micro_batch)] += 1e-12 * static_cast<double>(step.spans[i + 1].start_ps - s.start_ps);
+    of[static_cast<std::size_t>(s.micro_batch)] +=
+        1e-12 * static_cast<double>(step.spans[i + 1].start_ps - s.start_ps);
     const plan::Op& op = operation_of(program_, s);
-    if (first && s.micro_batch == 0 && op.kind == plan::OpKind::kCompute) operations_.push_back({program_.segments[op.segment], op.phase});
+    if (first && s.micro_batch == 0 && op.kind == plan::OpKind::kCompute)
+      operations_.push_back({program_.segments[op.segment], op.phase});
   }
   for (const double t : of) seconds_.push_back(t * step.used_seconds / step.wall_seconds);
 }
 
 base::Result<void> TimedBlock::train(Site& site, const Repeats& repeats) {
-  return train_alone(site, program_, program_.spec.vocab, [&](const RecordedStep& step) { add(step); }, repeats);
+  return train_alone(
+      site, program_, program_.spec.vocab, [&](const RecordedStep& step) { add(step); }, repeats);
 }
 
 base::Result<BlockTiming> TimedBlock::timing(Communicator& world) const {

@@ -16,32 +16,36 @@ base::Result<void> check_segments(const plan::Program& program) {
   std::set<std::pair<std::uint32_t, plan::Phase>> missing;
   for (std::uint32_t i = 0; i < program.templates.size(); ++i) {
     for (const plan::Op& op : program.templates[plan::TemplateId(i)].ops) {
-      if (op.kind != plan::OpKind::kCompute || has_segment(program.segments[op.segment], op.phase)) continue;
+      if (op.kind != plan::OpKind::kCompute || has_segment(program.segments[op.segment], op.phase))
+        continue;
       missing.emplace(op.segment.raw(), op.phase);
     }
   }
   base::ErrorSink sink;
   for (const auto& [segment, phase] : missing) {
-    base::Diagnostic d = base::make_error(ErrorCode::kUnsupported, "the executor has no phase {} of segment '{}' at this shape",
-                                          model::to_string(phase), model::to_string(program.segments[plan::SegmentId(segment)].kind));
+    base::Diagnostic d = base::make_error(
+        ErrorCode::kUnsupported, "the executor has no phase {} of segment '{}' at this shape",
+        model::to_string(phase), model::to_string(program.segments[plan::SegmentId(segment)].kind));
     d.hint = "'orrery simulate' runs this plan";
     sink.add(std::move(d));
   }
   return sink.result();
 }
 
-base::Result<std::unique_ptr<Interpreter>> Interpreter::create(const plan::Program& program, Communicator& communicator,
-                                                               const TokenData& data, CountingAllocator& allocator, Board& board,
-                                                               const InterpreterOptions& options) {
-  std::unique_ptr<Interpreter> made(new Interpreter(program, communicator, data, allocator, board, options));
+base::Result<std::unique_ptr<Interpreter>> Interpreter::create(
+    const plan::Program& program, Communicator& communicator, const TokenData& data,
+    CountingAllocator& allocator, Board& board, const InterpreterOptions& options) {
+  std::unique_ptr<Interpreter> made(
+      new Interpreter(program, communicator, data, allocator, board, options));
   TRY_VOID(made->compile());
   TRY_VOID(made->open_channels());
   made->make_state();
   return made;
 }
 
-Interpreter::Interpreter(const plan::Program& program, Communicator& communicator, const TokenData& data, CountingAllocator& allocator,
-                         Board& board, const InterpreterOptions& options)
+Interpreter::Interpreter(const plan::Program& program, Communicator& communicator,
+                         const TokenData& data, CountingAllocator& allocator, Board& board,
+                         const InterpreterOptions& options)
     : program_(program),
       communicator_(communicator),
       allocator_(allocator),
@@ -55,7 +59,8 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
       device_memory_(allocator, options.device),
       marks_(options.device) {
   context_.local_rank = local_rank_;
-  context_.loss_scale = 1.0 / (static_cast<double>(program.global_batch) * static_cast<double>(program.sequence));
+  context_.loss_scale =
+      1.0 / (static_cast<double>(program.global_batch) * static_cast<double>(program.sequence));
   context_.data = &data;
   context_.seed = options.seed;
   context_.global_batch = program.global_batch;
@@ -67,19 +72,27 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
 base::Result<void> Interpreter::compile() {
   TRY_VOID(check_segments(program_));
   plan::for_each_op(program_, class_, [&](const plan::OpInstance& o) {
-    Step step{.op = o.op, .layer = o.layer, .micro_batch = o.micro_batch, .template_id = o.source.raw(), .index = o.index};
+    Step step{.op = o.op,
+              .layer = o.layer,
+              .micro_batch = o.micro_batch,
+              .template_id = o.source.raw(),
+              .index = o.index};
     if (o.op->kind == plan::OpKind::kCompute) place(step);
     steps_.push_back(step);
   });
   return {};
 }
 
-// Which sequences a load reads, and which vocabulary rows a segment holds, is this rank's part of what the shape splits.
+// Which sequences a load reads, and which vocabulary rows a segment holds, is this rank's part of
+// what the shape splits.
 void Interpreter::place(Step& step) const {
   const model::SegmentShape& s = program_.segments[step.op->segment];
   if (step.op->unit) {
     const plan::ParameterUnit& unit = program_.units[*step.op->unit];
-    step.shard_begin = s.elements == unit.padded ? 0 : program_.groups[unit.shard_group].index(communicator_.rank()) * s.elements;
+    step.shard_begin =
+        s.elements == unit.padded
+            ? 0
+            : program_.groups[unit.shard_group].index(communicator_.rank()) * s.elements;
   }
   if (s.sequences == 0) return;
   const std::int64_t micro_batch_sequences = program_.global_batch / program_.micro_batches;
@@ -88,18 +101,22 @@ void Interpreter::place(Step& step) const {
   step.first_sequence = step.micro_batch * micro_batch_sequences + part * s.sequences;
 }
 
-// In order of (group, stream) over the whole Program, so that ranks that share channels create them in one order.
+// In order of (group, stream) over the whole Program, so that ranks that share channels create them
+// in one order.
 base::Result<void> Interpreter::open_channels() {
   std::set<std::pair<std::uint32_t, plan::Stream>> used;
   for (const Step& step : steps_) {
-    if (step.op->kind == plan::OpKind::kCollective) used.emplace(step.op->group.raw(), step.op->stream);
+    if (step.op->kind == plan::OpKind::kCollective)
+      used.emplace(step.op->group.raw(), step.op->stream);
   }
   channels_.assign(program_.groups.size(), std::vector<Channel>(plan::kStreams));
   for (const auto& [group_id, stream] : used) {
     const plan::Group& group = program_.groups[plan::GroupId(group_id)];
     std::vector<int> ranks;
-    for (int i = 0; i < group.size; ++i) ranks.push_back(group.base(communicator_.rank()) + i * group.stride);
-    TRY(channels_[group_id][static_cast<std::size_t>(stream)], communicator_.channel(ranks, stream));
+    for (int i = 0; i < group.size; ++i)
+      ranks.push_back(group.base(communicator_.rank()) + i * group.stride);
+    TRY(channels_[group_id][static_cast<std::size_t>(stream)],
+        communicator_.channel(ranks, stream));
   }
   return {};
 }
@@ -108,34 +125,43 @@ void Interpreter::make_state() {
   // Masters start as the parameters do; they are the fourth operand that an update changes.
   std::set<plan::InstanceIndex> masters;
   for (const Step& step : steps_) {
-    if (step.op->kind != plan::OpKind::kCompute || program_.segments[step.op->segment].kind != SegmentKind::kAdamW) continue;
-    if (step.op->updates.size() > 3) masters.insert(instances_.at(step.op->updates[3], step.layer, step.micro_batch));
+    if (step.op->kind != plan::OpKind::kCompute ||
+        program_.segments[step.op->segment].kind != SegmentKind::kAdamW)
+      continue;
+    if (step.op->updates.size() > 3)
+      masters.insert(instances_.at(step.op->updates[3], step.layer, step.micro_batch));
   }
   for (const plan::RankClass::Persistent& p : class_.persistent) {
     const plan::BufferDecl& decl = program_.buffers[p.buffer];
     const plan::InstanceIndex at = instances_.at({p.buffer, 0}, p.layer, 0);
-    tensors_[at] = make_persistent(decl, p.layer, decl.category == BufferCategory::kParameter || masters.contains(at));
+    tensors_[at] = make_persistent(
+        decl, p.layer, decl.category == BufferCategory::kParameter || masters.contains(at));
   }
 }
 
-at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64_t layer, bool parameters) {
+at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64_t layer,
+                                        bool parameters) {
   const CategoryScope scope(allocator_, decl.category);
   at::Tensor made = empty(decl.shape, decl.dtype, options_.device);
   if (!parameters) return made.zero_();
   ORRERY_CHECK(decl.unit.has_value(), "parameter buffer '{}' has no unit", decl.name);
   const plan::ParameterUnit& unit = program_.units[*decl.unit];
   const std::int64_t n = made.numel();
-  const std::int64_t begin = n == unit.padded ? 0 : program_.groups[unit.shard_group].index(communicator_.rank()) * n;
+  const std::int64_t begin =
+      n == unit.padded ? 0 : program_.groups[unit.shard_group].index(communicator_.rank()) * n;
   std::vector<float> values(static_cast<std::size_t>(n));
-  const FlatRange range{.begin = begin,
-                        .end = begin + n,
-                        .tensor_index = program_.groups[unit.tensor_group].index(communicator_.rank()),
-                        .layer = layer};
+  const FlatRange range{
+      .begin = begin,
+      .end = begin + n,
+      .tensor_index = program_.groups[unit.tensor_group].index(communicator_.rank()),
+      .layer = layer};
   initial_parameters(unit, range, options_.seed, program_.spec.layers, values);
   made.copy_(at::from_blob(values.data(), {n}, at::TensorOptions().dtype(at::kFloat)));
   return made;
 }
 
-double Interpreter::loss_part() const { return reports_loss_ ? static_cast<double>(loss_.item<float>()) : 0.0; }
+double Interpreter::loss_part() const {
+  return reports_loss_ ? static_cast<double>(loss_.item<float>()) : 0.0;
+}
 
 }  // namespace orrery::executor

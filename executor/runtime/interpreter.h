@@ -1,21 +1,24 @@
 #pragma once
-/// Runs one rank of a Program: one thread, operations in the total issue order of plan::for_each_op, tensors by buffer instance.
+/// Runs one rank of a Program: one thread, operations in the total issue order of
+/// plan::for_each_op, tensors by buffer instance.
 ///
-/// Collectives block where they stand. A send is posted and left; it is waited for before the next operation of its stream is issued, and
-/// its tensor lives until then (plan/program/memory.h counts it so). A receive is posted and waited for where it stands. Between operations
-/// pending sends are polled, because MPI moves data only inside its calls. No deadlock for a Program that passes plan::check: a
-/// send never blocks the rank that posts it before its peer could have reached the one before it on the same stream.
+/// Collectives block where they stand. A send is posted and left; it is waited for before the next
+/// operation of its stream is issued, and its tensor lives until then (plan/program/memory.h counts
+/// it so). A receive is posted and waited for where it stands. Between operations pending sends are
+/// polled, because MPI moves data only inside its calls. No deadlock for a Program that passes
+/// plan::check: a send never blocks the rank that posts it before its peer could have reached the
+/// one before it on the same stream.
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "base/result.h"
-#include "executor/state/allocator.h"
 #include "executor/launch/board.h"
-#include "executor/transport/communicator.h"
+#include "executor/segments/segments.h"
+#include "executor/state/allocator.h"
 #include "executor/state/data.h"
 #include "executor/state/device.h"
-#include "executor/segments/segments.h"
+#include "executor/transport/communicator.h"
 #include "plan/program/expand.h"
 #include "plan/program/trace.h"
 
@@ -29,17 +32,18 @@ struct InterpreterOptions {
 
 class Interpreter {
  public:
-  /// Unrolls the class of `communicator.rank()`, opens its channels and makes its persistent state. Everything passed by reference must
-  /// outlive the interpreter. Errors: kUnsupported, kCollective.
-  static base::Result<std::unique_ptr<Interpreter>> create(const plan::Program& program, Communicator& communicator,
-                                                           const TokenData& data, CountingAllocator& allocator, Board& board,
-                                                           const InterpreterOptions& options);
+  /// Unrolls the class of `communicator.rank()`, opens its channels and makes its persistent state.
+  /// Everything passed by reference must outlive the interpreter. Errors: kUnsupported,
+  /// kCollective.
+  static base::Result<std::unique_ptr<Interpreter>> create(
+      const plan::Program& program, Communicator& communicator, const TokenData& data,
+      CountingAllocator& allocator, Board& board, const InterpreterOptions& options);
 
   /// One training step. Errors carry a note that names rank, layer, micro-batch and operation.
   base::Result<void> step(std::int64_t index, bool record);
 
-  /// This rank's part of the step's loss: the global loss is the sum over the ranks that have a part (the last stage's,
-  /// one per data-parallel share); nothing elsewhere.
+  /// This rank's part of the step's loss: the global loss is the sum over the ranks that have a
+  /// part (the last stage's, one per data-parallel share); nothing elsewhere.
   [[nodiscard]] double loss_part() const;
 
   /// Of the last recorded step; times from its beginning.
@@ -55,8 +59,8 @@ class Interpreter {
     std::int64_t vocabulary_shard = 0, first_sequence = 0, shard_begin = 0;
   };
 
-  Interpreter(const plan::Program& program, Communicator& communicator, const TokenData& data, CountingAllocator& allocator,
-              Board& board, const InterpreterOptions& options);
+  Interpreter(const plan::Program& program, Communicator& communicator, const TokenData& data,
+              CountingAllocator& allocator, Board& board, const InterpreterOptions& options);
   base::Result<void> compile();
   void place(Step& step) const;
   base::Result<void> open_channels();
@@ -84,18 +88,19 @@ class Interpreter {
 
   std::vector<Step> steps_;
   plan::InstanceMap instances_;
-  std::vector<at::Tensor> tensors_;              // by instance; undefined when not alive
-  at::Tensor loss_;                              // updated by kLoss, zeroed by the Program
+  std::vector<at::Tensor> tensors_;  // by instance; undefined when not alive
+  at::Tensor loss_;                  // updated by kLoss, zeroed by the Program
   bool reports_loss_ = false;
-  std::vector<std::vector<Channel>> channels_;   // by group, by stream
+  std::vector<std::vector<Channel>> channels_;      // by group, by stream
   std::vector<std::unique_ptr<Transfer>> pending_;  // by stream
   RotaryTables rotary_;
   SegmentContext context_;
 
   std::int64_t current_step_ = 0;
   DeviceMemory device_memory_;
-  DeviceMarks marks_;                            // of a recorded step: its beginning, then beginning and end of every operation
-  std::vector<std::int64_t> live_bytes_;         // after every operation
+  // of a recorded step: its beginning, then beginning and end of every operation
+  DeviceMarks marks_;
+  std::vector<std::int64_t> live_bytes_;  // after every operation
   std::vector<plan::Span> spans_;
   std::vector<plan::MemorySample> memory_;
 };

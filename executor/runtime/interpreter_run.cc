@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "executor/transport/all_to_all.h"
 #include "executor/runtime/interpreter.h"
+#include "executor/transport/all_to_all.h"
 #include "model/segment.h"
 
 namespace orrery::executor {
@@ -67,7 +67,8 @@ Operands Interpreter::operands_of(const Step& step) {
   Operands o;
   const auto live = [&](const plan::BufferRef& ref) {
     const at::Tensor& t = tensor(ref, step);
-    ORRERY_CHECK(t.defined(), "'{}' uses '{}', which is not alive", op.name, program_.buffers[ref.buffer].name);
+    ORRERY_CHECK(t.defined(), "'{}' uses '{}', which is not alive", op.name,
+                 program_.buffers[ref.buffer].name);
     return t;
   };
   o.reads.reserve(op.reads.size());
@@ -75,13 +76,16 @@ Operands Interpreter::operands_of(const Step& step) {
   for (const plan::BufferRef& ref : op.updates) o.updates.push_back(live(ref));
   for (const plan::BufferRef& ref : op.writes) {
     const plan::BufferDecl& decl = program_.buffers[ref.buffer];
-    o.writes.push_back({.shape = decl.shape, .dtype = decl.dtype, .device = options_.device, .tensor = {}});
+    o.writes.push_back(
+        {.shape = decl.shape, .dtype = decl.dtype, .device = options_.device, .tensor = {}});
   }
   for (const plan::ParameterView& view : op.views) {
     std::int64_t elements = 1;
     for (const std::int64_t d : view.shape) elements *= d;
-    if (op.weights) o.weights.push_back(live(*op.weights).narrow(0, view.offset, elements).view(view.shape));
-    if (op.gradients) o.gradients.push_back(live(*op.gradients).narrow(0, view.offset, elements).view(view.shape));
+    if (op.weights)
+      o.weights.push_back(live(*op.weights).narrow(0, view.offset, elements).view(view.shape));
+    if (op.gradients)
+      o.gradients.push_back(live(*op.gradients).narrow(0, view.offset, elements).view(view.shape));
   }
   return o;
 }
@@ -94,16 +98,20 @@ base::Result<void> Interpreter::compute(const Step& step) {
   context_.shard_begin = step.shard_begin;
   context_.unit = op.unit ? &program_.units[*op.unit] : nullptr;
   Operands operands = operands_of(step);
-  const BufferCategory category =
-      op.writes.empty() ? BufferCategory::kActivation : program_.buffers[op.writes.front().buffer].category;
+  const BufferCategory category = op.writes.empty()
+                                      ? BufferCategory::kActivation
+                                      : program_.buffers[op.writes.front().buffer].category;
   const CategoryScope scope(allocator_, category);
   TRY_VOID(run_segment(shape, op.phase, operands, context_));
   for (std::size_t i = 0; i < op.writes.size(); ++i) {
     at::Tensor& slot = tensor(op.writes[i], step);
     Output& out = operands.writes[i];
-    ORRERY_CHECK(out.tensor.defined() && out.tensor.sizes() == at::IntArrayRef(out.shape), "output {} of '{}' has another shape", i, op.name);
-    ORRERY_CHECK(out.tensor.scalar_type() == scalar_type(out.dtype), "output {} of '{}' has another dtype", i, op.name);
-    ORRERY_CHECK(!slot.defined(), "'{}' writes '{}', which is alive", op.name, program_.buffers[op.writes[i].buffer].name);
+    ORRERY_CHECK(out.tensor.defined() && out.tensor.sizes() == at::IntArrayRef(out.shape),
+                 "output {} of '{}' has another shape", i, op.name);
+    ORRERY_CHECK(out.tensor.scalar_type() == scalar_type(out.dtype),
+                 "output {} of '{}' has another dtype", i, op.name);
+    ORRERY_CHECK(!slot.defined(), "'{}' writes '{}', which is alive", op.name,
+                 program_.buffers[op.writes[i].buffer].name);
     slot = std::move(out.tensor);
   }
   if (shape.kind == SegmentKind::kLoss && op.phase == model::Phase::kF) {
@@ -126,12 +134,16 @@ base::Result<void> Interpreter::collective(const Step& step) {
   };
   if (!op.updates.empty()) {
     at::Tensor whole = part_of_flat(tensor(op.updates[0], step));
-    if (op.collective == model::Collective::kAllReduce) return communicator_.all_reduce(channel, whole, op.reduce);
-    if (op.collective == model::Collective::kBroadcast) return communicator_.broadcast(channel, whole, 0);
+    if (op.collective == model::Collective::kAllReduce)
+      return communicator_.all_reduce(channel, whole, op.reduce);
+    if (op.collective == model::Collective::kBroadcast)
+      return communicator_.broadcast(channel, whole, 0);
     const std::int64_t length = whole.size(0) / channel.size;
     at::Tensor own = whole.narrow(0, channel.index * length, length);
-    if (op.collective == model::Collective::kAllGather) return communicator_.all_gather(channel, own, whole, 0);
-    ORRERY_CHECK(op.collective == model::Collective::kReduceScatter, "'{}' cannot work in place", op.name);
+    if (op.collective == model::Collective::kAllGather)
+      return communicator_.all_gather(channel, own, whole, 0);
+    ORRERY_CHECK(op.collective == model::Collective::kReduceScatter, "'{}' cannot work in place",
+                 op.name);
     return communicator_.reduce_scatter(channel, whole, own, 0);
   }
   const plan::BufferDecl& decl = program_.buffers[op.writes[0].buffer];
@@ -139,12 +151,19 @@ base::Result<void> Interpreter::collective(const Step& step) {
   const at::Tensor in = part_of_flat(tensor(op.reads[0], step));
   at::Tensor out = empty(decl.shape, decl.dtype, options_.device);
   switch (op.collective) {
-    case model::Collective::kAllGather: TRY_VOID(communicator_.all_gather(channel, in, out, op.dim)); break;
-    case model::Collective::kReduceScatter: TRY_VOID(communicator_.reduce_scatter(channel, in, out, op.dim)); break;
-    case model::Collective::kAllToAll: TRY_VOID(all_to_all(communicator_, channel, op, in, out)); break;
+    case model::Collective::kAllGather:
+      TRY_VOID(communicator_.all_gather(channel, in, out, op.dim));
+      break;
+    case model::Collective::kReduceScatter:
+      TRY_VOID(communicator_.reduce_scatter(channel, in, out, op.dim));
+      break;
+    case model::Collective::kAllToAll:
+      TRY_VOID(all_to_all(communicator_, channel, op, in, out));
+      break;
     case model::Collective::kPointToPoint: TRY_VOID(communicator_.shift(channel, in, out)); break;
     case model::Collective::kAllReduce:
-    case model::Collective::kBroadcast: ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
+    case model::Collective::kBroadcast:
+      ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
   }
   tensor(op.writes[0], step) = std::move(out);
   return {};
@@ -169,7 +188,10 @@ base::Result<void> Interpreter::exchange(const Step& step) {
       t = empty(decl.shape, decl.dtype, options_.device);
       receives = true;
     }
-    legs.push_back({.send = leg.send, .peer = communicator_.rank() + leg.peer_offset, .lane = lane(op.stream), .tensor = t});
+    legs.push_back({.send = leg.send,
+                    .peer = communicator_.rank() + leg.peer_offset,
+                    .lane = lane(op.stream),
+                    .tensor = t});
   }
   TRY(std::unique_ptr<Transfer> transfer, communicator_.post(std::move(legs)));
   if (receives) return transfer->wait();
@@ -193,10 +215,13 @@ base::Result<void> Interpreter::poll() {
 }
 
 base::Diagnostics Interpreter::located(base::Diagnostics diagnostics, const Step& step) const {
-  const std::string phase = step.op->kind == OpKind::kCompute ? fmt::format(" ({})", model::to_string(step.op->phase)) : "";
-  diagnostics.front().notes.push_back(fmt::format("on rank {} (stage {}), step {}, layer {}, micro-batch {}, operation '{}'{}",
-                                                  communicator_.rank(), class_.stage, current_step_, step.layer, step.micro_batch,
-                                                  step.op->name, phase));
+  const std::string phase = step.op->kind == OpKind::kCompute
+                                ? fmt::format(" ({})", model::to_string(step.op->phase))
+                                : "";
+  diagnostics.front().notes.push_back(
+      fmt::format("on rank {} (stage {}), step {}, layer {}, micro-batch {}, operation '{}'{}",
+                  communicator_.rank(), class_.stage, current_step_, step.layer, step.micro_batch,
+                  step.op->name, phase));
   return diagnostics;
 }
 
@@ -224,7 +249,8 @@ void Interpreter::record_span(const Step& step) {
 }
 
 void Interpreter::finish_record() {
-  const std::vector<std::int64_t> at = marks_.picoseconds();  // the step's beginning, then beginning and end of every operation
+  // the step's beginning, then beginning and end of every operation
+  const std::vector<std::int64_t> at = marks_.picoseconds();
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     const std::int64_t begin = at[2 * i + 1], end = at[2 * i + 2];
     spans_[i].start_ps = begin;

@@ -8,8 +8,9 @@ namespace orrery::executor {
 namespace {
 
 base::Json to_json(const plan::Span& s) {
-  return base::Json::array({s.rank, static_cast<int>(s.stream), s.name, s.category, s.phase, s.layer, s.micro_batch, s.template_id,
-                            s.template_index, s.start_ps, s.duration_ps, s.bytes});
+  return base::Json::array({s.rank, static_cast<int>(s.stream), s.name, s.category, s.phase,
+                            s.layer, s.micro_batch, s.template_id, s.template_index, s.start_ps,
+                            s.duration_ps, s.bytes});
 }
 
 plan::Span span_of(const base::Json& j) {
@@ -34,7 +35,8 @@ plan::Span span_of(const base::Json& j) {
 std::string to_text(const RankReport& report) {
   base::Json spans = base::Json::array(), samples = base::Json::array();
   for (const plan::Span& s : report.spans) spans.push_back(to_json(s));
-  for (const plan::MemorySample& m : report.samples) samples.push_back(base::Json::array({m.rank, m.at_ps, m.bytes}));
+  for (const plan::MemorySample& m : report.samples)
+    samples.push_back(base::Json::array({m.rank, m.at_ps, m.bytes}));
   return base::to_line(base::Json{{"stage", report.stage},
                                   {"peak", report.memory.peak},
                                   {"at_peak", report.memory.at_peak},
@@ -42,7 +44,8 @@ std::string to_text(const RankReport& report) {
                                   {"samples", std::move(samples)}});
 }
 
-base::Result<void> merge(const std::vector<std::string>& texts, const plan::Program& program, RunReport& report) {
+base::Result<void> merge(const std::vector<std::string>& texts, const plan::Program& program,
+                         RunReport& report) {
   const std::size_t stages = program.classes.size();
   report.peak_memory_bytes.assign(stages, 0);
   report.memory_at_peak.assign(stages, {});
@@ -61,10 +64,12 @@ base::Result<void> merge(const std::vector<std::string>& texts, const plan::Prog
     }
     for (const base::Json& s : j.at("spans")) timeline.spans.push_back(span_of(s));
     for (const base::Json& m : j.at("samples")) {
-      timeline.memory.push_back({m.at(0).get<std::int32_t>(), m.at(1).get<std::int64_t>(), m.at(2).get<std::int64_t>()});
+      timeline.memory.push_back(
+          {m.at(0).get<std::int32_t>(), m.at(1).get<std::int64_t>(), m.at(2).get<std::int64_t>()});
     }
   }
-  if (!report.steps.empty()) timeline.step_time_ps = static_cast<std::int64_t>(report.steps.back().seconds * 1e12);
+  if (!report.steps.empty())
+    timeline.step_time_ps = static_cast<std::int64_t>(report.steps.back().seconds * 1e12);
   return {};
 }
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "executor/state/allocator.h"
 #include "executor/runtime/run.h"
+#include "executor/state/allocator.h"
 #include "plan/program/trace.h"
 
 namespace orrery::executor {
@@ -19,7 +19,9 @@ struct RankReport {
 
 /// One line of JSON.
 std::string to_text(const RankReport& report);
-/// Memory by stage (the rank with the highest peak) and one timeline of all ranks, by rank and start. Error: kParse (a damaged text).
-base::Result<void> merge(const std::vector<std::string>& texts, const plan::Program& program, RunReport& report);
+/// Memory by stage (the rank with the highest peak) and one timeline of all ranks, by rank and
+/// start. Error: kParse (a damaged text).
+base::Result<void> merge(const std::vector<std::string>& texts, const plan::Program& program,
+                         RunReport& report);
 
 }  // namespace orrery::executor

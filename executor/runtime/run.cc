@@ -33,13 +33,16 @@ std::string readiness(const Session& s, const base::Diagnostics& faults) {
   return s.program.fingerprint();
 }
 
-/// All ranks leave with the same answer: nothing, or the first fault of the lowest rank that has one.
+/// All ranks leave with the same answer: nothing, or the first fault of the lowest rank that has
+/// one.
 base::Result<void> agree(Session& s, const base::Diagnostics& faults) {
   TRY(const std::vector<std::string> texts, s.site.communicator->gather(readiness(s, faults)));
   std::string verdict;
   for (std::size_t rank = 0; rank < texts.size() && verdict.empty(); ++rank) {
-    if (texts[rank].starts_with('!')) verdict = fmt::format("rank {} cannot start: {}", rank, texts[rank].substr(1));
-    else if (texts[rank] != texts[0]) verdict = fmt::format("rank {} runs Program {}, rank 0 runs {}", rank, texts[rank], texts[0]);
+    if (texts[rank].starts_with('!'))
+      verdict = fmt::format("rank {} cannot start: {}", rank, texts[rank].substr(1));
+    else if (texts[rank] != texts[0])
+      verdict = fmt::format("rank {} runs Program {}, rank 0 runs {}", rank, texts[rank], texts[0]);
   }
   TRY(verdict, s.site.communicator->broadcast(verdict));
   if (!faults.empty()) return base::fail(faults);
@@ -51,17 +54,20 @@ base::Result<void> agree(Session& s, const base::Diagnostics& faults) {
 base::Diagnostics prepare(Session& s) {
   base::ErrorSink sink;
   if (s.site.communicator->world_size() != s.program.world_size) {
-    base::Diagnostic fault = base::make_error(ErrorCode::kInconsistent, "the plan is for {} ranks, and {} were started",
-                                              s.program.world_size, s.site.communicator->world_size());
+    base::Diagnostic fault =
+        base::make_error(ErrorCode::kInconsistent, "the plan is for {} ranks, and {} were started",
+                         s.program.world_size, s.site.communicator->world_size());
     fault.hint = fmt::format("start it with --ranks {}", s.program.world_size);
     sink.add(std::move(fault));
     return sink.diagnostics();
   }
-  base::Result<TokenData> data = TokenData::open(s.options.data, s.program.spec.vocab, s.program.sequence);
+  base::Result<TokenData> data =
+      TokenData::open(s.options.data, s.program.spec.vocab, s.program.sequence);
   if (!data) return data.error();
   s.data.emplace(*std::move(data));
   if (s.options.data.empty() && s.program.spec.vocab < 256) {
-    sink.add(base::make_error(ErrorCode::kInconsistent, "the built-in corpus has 256 tokens, the model's vocabulary {}",
+    sink.add(base::make_error(ErrorCode::kInconsistent,
+                              "the built-in corpus has 256 tokens, the model's vocabulary {}",
                               s.program.spec.vocab));
   }
   return sink.diagnostics();
@@ -75,7 +81,9 @@ base::Result<StepResult> timed_step(Session& s, int index, bool record) {
   TRY_VOID(s.site.communicator->barrier());
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   // Exact decimal text: %.17g reads back as the same double.
-  TRY(const std::vector<std::string> parts, s.site.communicator->gather(fmt::format("{:.17g} {:.17g}", s.interpreter->loss_part(), seconds)));
+  TRY(const std::vector<std::string> parts,
+      s.site.communicator->gather(
+          fmt::format("{:.17g} {:.17g}", s.interpreter->loss_part(), seconds)));
   StepResult result{.step = index, .loss = 0, .seconds = 0};
   for (const std::string& part : parts) {
     double loss = 0, time = 0;
@@ -83,8 +91,10 @@ base::Result<StepResult> timed_step(Session& s, int index, bool record) {
     result.loss += loss;
     result.seconds = std::max(result.seconds, time);
   }
-  TRY(const std::string everywhere, s.site.communicator->broadcast(fmt::format("{:.17g} {:.17g}", result.loss, result.seconds)));
-  ORRERY_CHECK(std::sscanf(everywhere.c_str(), "%lf %lf", &result.loss, &result.seconds) == 2, "'{}'", everywhere);
+  TRY(const std::string everywhere,
+      s.site.communicator->broadcast(fmt::format("{:.17g} {:.17g}", result.loss, result.seconds)));
+  ORRERY_CHECK(std::sscanf(everywhere.c_str(), "%lf %lf", &result.loss, &result.seconds) == 2,
+               "'{}'", everywhere);
   return result;
 }
 
@@ -119,7 +129,8 @@ base::Result<RunReport> train(Session& s, const Hooks& hooks) {
 [[noreturn]] void fail_alone(Site& site, const base::Diagnostics& diagnostics) {
   site.board.fail(diagnostics);
   if (!site.board.attached()) {
-    fmt::print(stderr, "rank {} failed:\n{}\n", site.communicator->rank(), base::to_string(diagnostics));
+    fmt::print(stderr, "rank {} failed:\n{}\n", site.communicator->rank(),
+               base::to_string(diagnostics));
     std::fflush(stderr);
   }
   leave(site, diagnostics);
@@ -133,13 +144,15 @@ base::Result<Site> open_site(const std::string& device, const std::string& backe
   const std::string transport = resolve_backend(backend, device_name, launch);
   TRY(const c10::Device opened, open_device(device_name, launch.local_rank));
   CountingAllocator& allocator = install_cpu_allocator();
-  TRY(std::unique_ptr<Communicator> communicator, make_communicator(transport, launch, ranks > 0 ? ranks : launch.world_size));
+  TRY(std::unique_ptr<Communicator> communicator,
+      make_communicator(transport, launch, ranks > 0 ? ranks : launch.world_size));
   const bool together = communicator->world_size() > 1 && transport != "stub";
   Board board = Board::attach(communicator->rank());
   return Site{opened, std::move(communicator), std::move(board), allocator, together};
 }
 
-base::Result<RunReport> train_at(Site& site, const plan::Program& program, const RunOptions& options, const Hooks& hooks) {
+base::Result<RunReport> train_at(Site& site, const plan::Program& program,
+                                 const RunOptions& options, const Hooks& hooks) {
   Session s{site, program, options, DeviceMemory(site.allocator, site.device)};
   const base::Diagnostics faults = prepare(s);
   if (auto ready = agree(s, faults); !ready) {
@@ -147,8 +160,10 @@ base::Result<RunReport> train_at(Site& site, const plan::Program& program, const
     if (site.board.attached()) leave(site, ready.error());  // the launcher speaks for all
     return base::fail(ready.error());
   }
-  const InterpreterOptions interpreter_options{.seed = options.seed, .optimizer = options.optimizer, .device = site.device};
-  auto made = Interpreter::create(program, *site.communicator, *s.data, site.allocator, site.board, interpreter_options);
+  const InterpreterOptions interpreter_options{
+      .seed = options.seed, .optimizer = options.optimizer, .device = site.device};
+  auto made = Interpreter::create(program, *site.communicator, *s.data, site.allocator, site.board,
+                                  interpreter_options);
   if (!made) {
     if (site.together) fail_alone(site, made.error());
     return base::fail(made.error());
@@ -159,7 +174,8 @@ base::Result<RunReport> train_at(Site& site, const plan::Program& program, const
   return report;
 }
 
-base::Result<RunReport> run(const plan::Program& program, const RunOptions& options, const Hooks& hooks) {
+base::Result<RunReport> run(const plan::Program& program, const RunOptions& options,
+                            const Hooks& hooks) {
   TRY(Site site, open_site(options.device, options.backend, program.world_size));
   base::Result<RunReport> report = train_at(site, program, options, hooks);
   site.board.finish();

@@ -16,26 +16,28 @@ namespace orrery::executor {
 
 struct RunOptions {
   int steps = 1;
-  int warmup = 0;                    // steps run before measuring (their losses are reported all the same)
+  // steps run before measuring (their losses are reported all the same)
+  int warmup = 0;
   std::uint64_t seed = 1;
   AdamW optimizer;
-  std::string data;                  // path of nanoGPT tokens; empty: built-in text corpus
-  std::string backend = "auto";      // auto | self | mpi | nccl | stub
-  std::string device = "auto";       // auto | cpu | cuda
-  bool timeline = false;             // record the spans of the last step
+  std::string data;              // path of nanoGPT tokens; empty: built-in text corpus
+  std::string backend = "auto";  // auto | self | mpi | nccl | stub
+  std::string device = "auto";   // auto | cpu | cuda
+  bool timeline = false;         // record the spans of the last step
 };
 
 struct StepResult {
   int step = 0;
-  double loss = 0;                   // mean over the global batch's tokens, the same on every rank
-  double seconds = 0;                // slowest rank
+  double loss = 0;     // mean over the global batch's tokens, the same on every rank
+  double seconds = 0;  // slowest rank
 };
 
 struct RunReport {
   std::vector<StepResult> steps;
-  std::vector<std::int64_t> peak_memory_bytes;   // by stage, maximum over its ranks: counted tensor bytes
+  // by stage, maximum over its ranks: counted tensor bytes
+  std::vector<std::int64_t> peak_memory_bytes;
   std::vector<std::array<std::int64_t, plan::kBufferCategories>> memory_at_peak;  // by stage
-  plan::Timeline timeline;           // gathered on rank 0
+  plan::Timeline timeline;  // gathered on rank 0
   std::string program_fingerprint;
 };
 
@@ -44,12 +46,14 @@ struct Hooks {
   std::function<void(const StepResult&)> on_step;
 };
 
-/// Whether the executor implements every segment of the Program, asked before any rank starts. Error: kUnsupported, one diagnostic for each
-/// that it does not.
+/// Whether the executor implements every segment of the Program, asked before any rank starts.
+/// Error: kUnsupported, one diagnostic for each that it does not.
 base::Result<void> check_segments(const plan::Program& program);
 
-/// Runs the Program's rank of this process. All ranks first agree on the Program's fingerprint. The report is complete on rank 0.
-/// Errors: ranks ≠ world size, a segment without an implementation (kUnsupported), failed communication (kCollective), data files.
-base::Result<RunReport> run(const plan::Program& program, const RunOptions& options, const Hooks& hooks = {});
+/// Runs the Program's rank of this process. All ranks first agree on the Program's fingerprint. The
+/// report is complete on rank 0. Errors: ranks ≠ world size, a segment without an implementation
+/// (kUnsupported), failed communication (kCollective), data files.
+base::Result<RunReport> run(const plan::Program& program, const RunOptions& options,
+                            const Hooks& hooks = {});
 
 }  // namespace orrery::executor

@@ -1,5 +1,6 @@
 #pragma once
-/// The kernels behind run_segment, one function per segment and direction; operands as in model/segment.h.
+/// The kernels behind run_segment, one function per segment and direction; operands as in
+/// model/segment.h.
 #include "executor/segments/segments.h"
 
 namespace orrery::executor::kernels {

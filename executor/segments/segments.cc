@@ -1,7 +1,7 @@
 #include "executor/segments/segments.h"
 
-#include "executor/state/data.h"
 #include "executor/segments/segment_kernels.h"
+#include "executor/state/data.h"
 
 namespace orrery::executor {
 
@@ -23,7 +23,8 @@ base::Result<void> load(const SegmentShape& s, Operands& operands, SegmentContex
                     .token_parts = s.token_parts,
                     .token_part = context.token_part(s)};
   const std::int64_t shift = s.kind == SegmentKind::kLoadTargets ? 1 : 0;
-  TRY_VOID(context.data->read(batch, shift, {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())}));
+  TRY_VOID(context.data->read(
+      batch, shift, {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())}));
   Output& out = operands.writes[0];
   out.tensor = out.device.is_cpu() ? ids : ids.to(out.device);
   return {};
@@ -50,8 +51,10 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
     case SegmentKind::kEmbedding:
     case SegmentKind::kPositionAdd:
     case SegmentKind::kResidual: return phase != Phase::kB;
-    case SegmentKind::kAttention: return phase != Phase::kG && (!shape.rotary || shape.head_dim % 2 == 0);
-    case SegmentKind::kAttentionSplit: return phase != Phase::kG && (!shape.rotary || shape.head_dim % 2 == 0);
+    case SegmentKind::kAttention:
+      return phase != Phase::kG && (!shape.rotary || shape.head_dim % 2 == 0);
+    case SegmentKind::kAttentionSplit:
+      return phase != Phase::kG && (!shape.rotary || shape.head_dim % 2 == 0);
     case SegmentKind::kAttentionBlock: return phase != Phase::kG && shape.kv_tokens == shape.tokens;
     case SegmentKind::kAttentionMerge: return phase == Phase::kF;
     case SegmentKind::kActivation:
@@ -67,10 +70,11 @@ bool has_segment(const SegmentShape& shape, Phase phase) {
   ORRERY_CHECK(false, "segment kind {}", static_cast<int>(shape.kind));
 }
 
-base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands& operands, SegmentContext& context) {
+base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands& operands,
+                               SegmentContext& context) {
   if (!has_segment(shape, phase)) {
-    return base::fail(base::ErrorCode::kUnsupported, "segment {} has no phase {} in the executor", model::to_string(shape.kind),
-                      model::to_string(phase));
+    return base::fail(base::ErrorCode::kUnsupported, "segment {} has no phase {} in the executor",
+                      model::to_string(shape.kind), model::to_string(phase));
   }
   switch (shape.kind) {
     case SegmentKind::kLoadTokens:
@@ -84,8 +88,12 @@ base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands&
     case SegmentKind::kMlpOut:
     case SegmentKind::kLogits: kernels::linear(shape, phase, operands); break;
     case SegmentKind::kAttention: kernels::attention(shape, phase, operands, context); break;
-    case SegmentKind::kAttentionSplit: kernels::attention_split(shape, phase, operands, context); break;
-    case SegmentKind::kAttentionBlock: kernels::attention_block(shape, phase, operands, context); break;
+    case SegmentKind::kAttentionSplit:
+      kernels::attention_split(shape, phase, operands, context);
+      break;
+    case SegmentKind::kAttentionBlock:
+      kernels::attention_block(shape, phase, operands, context);
+      break;
     case SegmentKind::kAttentionMerge: kernels::attention_merge(shape, operands); break;
     case SegmentKind::kResidual: kernels::residual(shape, phase, operands); break;
     case SegmentKind::kActivation: kernels::activation(shape, phase, operands); break;

@@ -1,9 +1,11 @@
 #pragma once
-/// Segments on LibTorch tensors: the arithmetic of model/segment.h, phase by phase, without autograd and without any
-/// knowledge of parallelism. The interpreter and the calibration both call `run_segment`, so that what is timed is what runs.
+/// Segments on LibTorch tensors: the arithmetic of model/segment.h, phase by phase, without
+/// autograd and without any knowledge of parallelism. The interpreter and the calibration both call
+/// `run_segment`, so that what is timed is what runs.
 ///
-/// Temporaries are few and stated in model/sizes.cc (`PhaseWork::transient_bytes`); outputs are dense tensors of the declared
-/// shape with storage of their own, so that counted bytes equal the Program's.
+/// Temporaries are few and stated in model/sizes.cc (`PhaseWork::transient_bytes`); outputs are
+/// dense tensors of the declared shape with storage of their own, so that counted bytes equal the
+/// Program's.
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -22,7 +24,8 @@ namespace orrery::executor {
 
 class TokenData;
 
-/// An output: shape and dtype as declared; `make()` allocates it, or a segment assigns a tensor of its own making.
+/// An output: shape and dtype as declared; `make()` allocates it, or a segment assigns a tensor of
+/// its own making.
 struct Output {
   std::vector<std::int64_t> shape;
   model::DType dtype = model::DType::kFloat32;
@@ -34,8 +37,9 @@ struct Output {
   }
 };
 
-/// Operands of one phase in the order of the table in model/segment.h. Weights and gradients are the w(...) and dw(...): views of
-/// the unit's flat storage; gradients are fp32 and contributions are added to them.
+/// Operands of one phase in the order of the table in model/segment.h. Weights and gradients are
+/// the w(...) and dw(...): views of the unit's flat storage; gradients are fp32 and contributions
+/// are added to them.
 struct Operands {
   std::vector<at::Tensor> reads;
   std::vector<Output> writes;
@@ -44,13 +48,15 @@ struct Operands {
   std::vector<at::Tensor> gradients;
 };
 
-/// cos and sin of the rotary embedding, [tokens, head_dim / 2] fp32 each, made once per shape (framework bytes, not the Program's).
+/// cos and sin of the rotary embedding, [tokens, head_dim / 2] fp32 each, made once per shape
+/// (framework bytes, not the Program's).
 class RotaryTables {
  public:
   struct Table {
     at::Tensor cos, sin;
   };
-  const Table& get(std::int64_t tokens, std::int64_t head_dim, double theta, const at::Device& device);
+  const Table& get(std::int64_t tokens, std::int64_t head_dim, double theta,
+                   const at::Device& device);
 
  private:
   std::map<std::tuple<std::int64_t, std::int64_t, double>, Table> tables_;
@@ -58,26 +64,30 @@ class RotaryTables {
 
 /// What a segment may know beside its operands.
 struct SegmentContext {
-  int local_rank = 0;                // in the stage: which part a slice takes
+  int local_rank = 0;  // in the stage: which part a slice takes
   /// Which share of its sequences' tokens this rank holds.
-  [[nodiscard]] std::int64_t token_part(const model::SegmentShape& s) const { return (local_rank / s.token_stride) % s.token_parts; }
-  std::int64_t vocabulary_shard = 0; // this rank's shard holds rows [shard * out, (shard + 1) * out) of the vocabulary
-  double loss_scale = 1.0;           // 1 / (global batch * sequence)
+  [[nodiscard]] std::int64_t token_part(const model::SegmentShape& s) const {
+    return (local_rank / s.token_stride) % s.token_parts;
+  }
+  // this rank's shard holds rows [shard * out, (shard + 1) * out) of the vocabulary
+  std::int64_t vocabulary_shard = 0;
+  double loss_scale = 1.0;  // 1 / (global batch * sequence)
   // kLoadTokens, kLoadTargets
   const TokenData* data = nullptr;
   std::uint64_t seed = 0;
   std::int64_t step = 0, global_batch = 0, first_sequence = 0;
   // kAdamW
   AdamW optimizer;
-  std::int64_t update = 1;           // 1 for the first update
+  std::int64_t update = 1;  // 1 for the first update
   const plan::ParameterUnit* unit = nullptr;
-  std::int64_t shard_begin = 0;      // first element of the owned shard in the unit's flat storage
+  std::int64_t shard_begin = 0;  // first element of the owned shard in the unit's flat storage
   RotaryTables* rotary = nullptr;
 };
 
-/// Runs one phase. Errors: kUnsupported (a segment without an implementation), those of the token data. A violated shape is
-/// our bug; LibTorch's own exceptions pass through.
-base::Result<void> run_segment(const model::SegmentShape& shape, model::Phase phase, Operands& operands, SegmentContext& context);
+/// Runs one phase. Errors: kUnsupported (a segment without an implementation), those of the token
+/// data. A violated shape is our bug; LibTorch's own exceptions pass through.
+base::Result<void> run_segment(const model::SegmentShape& shape, model::Phase phase,
+                               Operands& operands, SegmentContext& context);
 
 /// Whether `run_segment` implements the phase; asked of every operation before step 0.
 bool has_segment(const model::SegmentShape& shape, model::Phase phase);

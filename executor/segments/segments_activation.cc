@@ -1,4 +1,5 @@
-/// g = act(u), or g = act(gate) * up with u = [gate | up] along the features; backward writes into the halves of du.
+/// g = act(u), or g = act(gate) * up with u = [gate | up] along the features; backward writes into
+/// the halves of du.
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
@@ -22,7 +23,8 @@ void apply(model::Activation activation, at::Tensor& out, const at::Tensor& u) {
 }
 
 // out = d * act'(u); out may be d itself.
-void apply_backward(model::Activation activation, at::Tensor& out, const at::Tensor& d, const at::Tensor& u) {
+void apply_backward(model::Activation activation, at::Tensor& out, const at::Tensor& d,
+                    const at::Tensor& u) {
   switch (activation) {
     case model::Activation::kGelu: at::gelu_backward_out(out, d, u, "none"); return;
     case model::Activation::kGeluTanh: at::gelu_backward_out(out, d, u, "tanh"); return;

@@ -1,9 +1,11 @@
-/// Attention core: o = softmax(q k^T / sqrt(d) + mask) v for every head, and its log-sum-exp, by LibTorch's flash kernels.
+/// Attention core: o = softmax(q k^T / sqrt(d) + mask) v for every head, and its log-sum-exp, by
+/// LibTorch's flash kernels.
 ///
-/// qkv is [b, s, (n + 2k) d]: n query heads, then k key heads, then k value heads. Rotary embedding (Su et al., "RoFormer",
-/// 2021, in the half-split layout of Hugging Face Llama) turns (x1, x2), the halves of a head, into
-/// (x1 cos - x2 sin, x2 cos + x1 sin) at angle position * theta^(-2i/d); it is recomputed in backward, whose gradient turns
-/// by the opposite angle. Grouped queries: keys and values are repeated to n heads, their gradients summed over the group.
+/// qkv is [b, s, (n + 2k) d]: n query heads, then k key heads, then k value heads. Rotary embedding
+/// (Su et al., "RoFormer", 2021, in the half-split layout of Hugging Face Llama) turns (x1, x2),
+/// the halves of a head, into (x1 cos - x2 sin, x2 cos + x1 sin) at angle position * theta^(-2i/d);
+/// it is recomputed in backward, whose gradient turns by the opposite angle. Grouped queries: keys
+/// and values are repeated to n heads, their gradients summed over the group.
 #include <ATen/ops/_scaled_dot_product_efficient_attention.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
@@ -21,14 +23,17 @@
 
 namespace orrery::executor {
 
-const RotaryTables::Table& RotaryTables::get(std::int64_t tokens, std::int64_t head_dim, double theta, const at::Device& device) {
+const RotaryTables::Table& RotaryTables::get(std::int64_t tokens, std::int64_t head_dim,
+                                             double theta, const at::Device& device) {
   Table& table = tables_[{tokens, head_dim, theta}];
   if (table.cos.defined()) return table;
   const std::int64_t half = head_dim / 2;
-  at::Tensor cos = empty({tokens, half}, model::DType::kFloat32, at::kCPU), sin = at::empty_like(cos);
+  at::Tensor cos = empty({tokens, half}, model::DType::kFloat32, at::kCPU),
+             sin = at::empty_like(cos);
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t i = 0; i < half; ++i) {
-      const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+      const double frequency =
+          std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
       const double angle = static_cast<double>(t) * frequency;
       cos.mutable_data_ptr<float>()[t * half + i] = static_cast<float>(std::cos(angle));
       sin.mutable_data_ptr<float>()[t * half + i] = static_cast<float>(std::sin(angle));
@@ -41,15 +46,20 @@ const RotaryTables::Table& RotaryTables::get(std::int64_t tokens, std::int64_t h
 namespace kernels {
 
 // Heads [first, first + count) of a packed [b, s, heads * d], as [b, s, count, d]; a view.
-at::Tensor heads_of(const SegmentShape& s, const at::Tensor& packed, std::int64_t first, std::int64_t count) {
-  return packed.narrow(-1, first * s.head_dim, count * s.head_dim).view({s.sequences, s.tokens, count, s.head_dim});
+at::Tensor heads_of(const SegmentShape& s, const at::Tensor& packed, std::int64_t first,
+                    std::int64_t count) {
+  return packed.narrow(-1, first * s.head_dim, count * s.head_dim)
+      .view({s.sequences, s.tokens, count, s.head_dim});
 }
 
-// to = from turned by the angle of its position (sign 1) or back (sign -1); [b, s, heads, d], not in place.
-void rotate(const SegmentShape& s, at::Tensor to, const at::Tensor& from, const RotaryTables::Table& table, double sign) {
+// to = from turned by the angle of its position (sign 1) or back (sign -1); [b, s, heads, d], not
+// in place.
+void rotate(const SegmentShape& s, at::Tensor to, const at::Tensor& from,
+            const RotaryTables::Table& table, double sign) {
   const std::int64_t half = s.head_dim / 2;
   const auto type = from.scalar_type();
-  const at::Tensor cos = table.cos.to(type).view({1, s.tokens, 1, half}), sin = table.sin.to(type).view({1, s.tokens, 1, half});
+  const at::Tensor cos = table.cos.to(type).view({1, s.tokens, 1, half}),
+                   sin = table.sin.to(type).view({1, s.tokens, 1, half});
   const at::Tensor x1 = from.narrow(-1, 0, half), x2 = from.narrow(-1, half, half);
   at::Tensor y1 = to.narrow(-1, 0, half), y2 = to.narrow(-1, half, half);
   at::mul_out(y1, x1, cos);
@@ -58,11 +68,13 @@ void rotate(const SegmentShape& s, at::Tensor to, const at::Tensor& from, const 
   y2.addcmul_(x1, sin, sign);
 }
 
-// [b, s, k, d] -> [b, s, n, d], each head repeated n / k times (a copy), or the same tensor when n = k.
+// [b, s, k, d] -> [b, s, n, d], each head repeated n / k times (a copy), or the same tensor when n
+// = k.
 at::Tensor repeat_heads(const SegmentShape& s, const at::Tensor& x) {
   if (s.heads == s.kv_heads) return x;
   const std::int64_t group = s.heads / s.kv_heads;
-  return x.unsqueeze(3).expand({s.sequences, s.tokens, s.kv_heads, group, s.head_dim})
+  return x.unsqueeze(3)
+      .expand({s.sequences, s.tokens, s.kv_heads, group, s.head_dim})
       .reshape({s.sequences, s.tokens, s.heads, s.head_dim});
 }
 
@@ -72,50 +84,63 @@ AttentionInputs prepare(const SegmentShape& s, const at::Tensor& qkv, SegmentCon
   at::Tensor q = heads_of(s, qkv, 0, s.heads), k = heads_of(s, qkv, s.heads, s.kv_heads);
   const at::Tensor v = heads_of(s, qkv, s.heads + s.kv_heads, s.kv_heads);
   if (s.rotary) {
-    const RotaryTables::Table& table = context.rotary->get(s.tokens, s.head_dim, s.rope_theta, qkv.device());
-    at::Tensor q_turned = at::empty(q.sizes(), q.options()), k_turned = at::empty(k.sizes(), k.options());
+    const RotaryTables::Table& table =
+        context.rotary->get(s.tokens, s.head_dim, s.rope_theta, qkv.device());
+    at::Tensor q_turned = at::empty(q.sizes(), q.options()),
+               k_turned = at::empty(k.sizes(), k.options());
     rotate(s, q_turned, q, table, 1);
     rotate(s, k_turned, k, table, 1);
     q = q_turned;
     k = k_turned;
   }
-  return {q.transpose(1, 2), repeat_heads(s, k).transpose(1, 2), repeat_heads(s, v).transpose(1, 2)};
+  return {q.transpose(1, 2), repeat_heads(s, k).transpose(1, 2),
+          repeat_heads(s, v).transpose(1, 2)};
 }
 
 // The efficient kernel of CUDA pads the log-sum-exp to a multiple of 32 queries.
 at::Tensor padded_lse(const at::Tensor& lse) {
   const std::int64_t missing = (32 - lse.size(-1) % 32) % 32;
-  return missing == 0 ? lse : at::constant_pad_nd(lse, {0, missing}, std::numeric_limits<double>::infinity());
+  return missing == 0
+             ? lse
+             : at::constant_pad_nd(lse, {0, missing}, std::numeric_limits<double>::infinity());
 }
 
 }  // namespace
 
 AttentionOutputs core_forward(const SegmentShape& s, const AttentionInputs& in) {
   if (in.q.is_cpu()) {
-    auto [o, lse] = at::_scaled_dot_product_flash_attention_for_cpu(in.q, in.k, in.v, 0.0, s.causal);
+    auto [o, lse] =
+        at::_scaled_dot_product_flash_attention_for_cpu(in.q, in.k, in.v, 0.0, s.causal);
     return {o, lse};
   }
   if (s.dtype == model::DType::kBFloat16) {
     auto result = at::_scaled_dot_product_flash_attention(in.q, in.k, in.v, 0.0, s.causal, false);
     return {std::get<0>(result), std::get<1>(result)};
   }
-  auto result = at::_scaled_dot_product_efficient_attention(in.q, in.k, in.v, std::nullopt, true, 0.0, s.causal);
+  auto result = at::_scaled_dot_product_efficient_attention(in.q, in.k, in.v, std::nullopt, true,
+                                                            0.0, s.causal);
   return {std::get<0>(result), std::get<1>(result).narrow(-1, 0, s.tokens).contiguous()};
 }
 
 // Dropout is off, so the state of its generator is an empty tensor.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> core_backward(const SegmentShape& s, const AttentionInputs& in, const at::Tensor& d,
-                                                             const at::Tensor& o, const at::Tensor& lse) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> core_backward(const SegmentShape& s,
+                                                             const AttentionInputs& in,
+                                                             const at::Tensor& d,
+                                                             const at::Tensor& o,
+                                                             const at::Tensor& lse) {
   if (d.is_cpu()) {
-    return at::_scaled_dot_product_flash_attention_for_cpu_backward(d, in.q, in.k, in.v, o, lse, 0.0, s.causal);
+    return at::_scaled_dot_product_flash_attention_for_cpu_backward(d, in.q, in.k, in.v, o, lse,
+                                                                    0.0, s.causal);
   }
   const at::Tensor none = at::empty({}, d.options().dtype(at::kLong));
   if (s.dtype == model::DType::kBFloat16) {
-    return at::_scaled_dot_product_flash_attention_backward(d, in.q, in.k, in.v, o, lse, at::Tensor(), at::Tensor(), s.tokens,
+    return at::_scaled_dot_product_flash_attention_backward(d, in.q, in.k, in.v, o, lse,
+                                                            at::Tensor(), at::Tensor(), s.tokens,
                                                             s.tokens, 0.0, s.causal, none, none);
   }
-  auto result = at::_scaled_dot_product_efficient_attention_backward(d, in.q, in.k, in.v, at::Tensor(), o, padded_lse(lse), none,
-                                                                     none, 0.0, {true, true, true, false}, s.causal);
+  auto result = at::_scaled_dot_product_efficient_attention_backward(
+      d, in.q, in.k, in.v, at::Tensor(), o, padded_lse(lse), none, none, 0.0,
+      {true, true, true, false}, s.causal);
   return {std::get<0>(result), std::get<1>(result), std::get<2>(result)};
 }
 
@@ -132,13 +157,17 @@ namespace {
 
 void forward(const SegmentShape& s, Operands& o, SegmentContext& context) {
   AttentionOutputs core = core_forward(s, prepare(s, o.reads[0], context));
-  o.writes[0].tensor = core.o.transpose(1, 2).reshape({s.sequences, s.tokens, s.heads * s.head_dim});
+  o.writes[0].tensor =
+      core.o.transpose(1, 2).reshape({s.sequences, s.tokens, s.heads * s.head_dim});
   o.writes[1].tensor = core.lse;
 }
 
 void backward(const SegmentShape& s, Operands& o, SegmentContext& context) {
-  const auto by_head = [&s](const at::Tensor& t) { return heads_of(s, t, 0, s.heads).transpose(1, 2); };
-  auto [dq, dk, dv] = core_backward(s, prepare(s, o.reads[1], context), by_head(o.reads[0]), by_head(o.reads[2]), o.reads[3]);
+  const auto by_head = [&s](const at::Tensor& t) {
+    return heads_of(s, t, 0, s.heads).transpose(1, 2);
+  };
+  auto [dq, dk, dv] = core_backward(s, prepare(s, o.reads[1], context), by_head(o.reads[0]),
+                                    by_head(o.reads[2]), o.reads[3]);
   at::Tensor& dqkv = o.writes[0].make();
   at::Tensor to_q = heads_of(s, dqkv, 0, s.heads), to_k = heads_of(s, dqkv, s.heads, s.kv_heads);
   sum_groups(s, heads_of(s, dqkv, s.heads + s.kv_heads, s.kv_heads), dv.transpose(1, 2));
@@ -147,7 +176,8 @@ void backward(const SegmentShape& s, Operands& o, SegmentContext& context) {
     sum_groups(s, to_k, dk.transpose(1, 2));
     return;
   }
-  const RotaryTables::Table& table = context.rotary->get(s.tokens, s.head_dim, s.rope_theta, dqkv.device());
+  const RotaryTables::Table& table =
+      context.rotary->get(s.tokens, s.head_dim, s.rope_theta, dqkv.device());
   rotate(s, to_q, dq.transpose(1, 2), table, -1);
   if (s.heads == s.kv_heads) {
     rotate(s, to_k, dk.transpose(1, 2), table, -1);

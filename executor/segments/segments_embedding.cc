@@ -11,20 +11,25 @@ namespace orrery::executor::kernels {
 namespace {
 
 template <class T>
-void gather_rows(const SegmentShape& s, const at::Tensor& ids, const at::Tensor& table, at::Tensor& x, std::int64_t first) {
+void gather_rows(const SegmentShape& s, const at::Tensor& ids, const at::Tensor& table,
+                 at::Tensor& x, std::int64_t first) {
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
   const T* from = table.const_data_ptr<T>();
   T* to = x.mutable_data_ptr<T>();
   for (std::int64_t t = 0; t < s.token_count(); ++t, to += s.in) {
     const std::int64_t row = id[t] - first;
-    if (row < 0 || row >= s.out) std::memset(static_cast<void*>(to), 0, static_cast<std::size_t>(s.in) * sizeof(T));
-    else std::memcpy(static_cast<void*>(to), from + row * s.in, static_cast<std::size_t>(s.in) * sizeof(T));
+    if (row < 0 || row >= s.out)
+      std::memset(static_cast<void*>(to), 0, static_cast<std::size_t>(s.in) * sizeof(T));
+    else
+      std::memcpy(static_cast<void*>(to), from + row * s.in,
+                  static_cast<std::size_t>(s.in) * sizeof(T));
   }
 }
 
 // In order of token: the sum of a row does not depend on threads.
 template <class T>
-void scatter_rows(const SegmentShape& s, const at::Tensor& ids, const at::Tensor& d, at::Tensor& gradient, std::int64_t first) {
+void scatter_rows(const SegmentShape& s, const at::Tensor& ids, const at::Tensor& d,
+                  at::Tensor& gradient, std::int64_t first) {
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
   const T* from = d.const_data_ptr<T>();
   float* to = gradient.mutable_data_ptr<float>();
@@ -59,12 +64,16 @@ void embedding(const SegmentShape& s, Phase phase, Operands& o, const SegmentCon
   const bool bf16 = s.dtype == model::DType::kBFloat16;
   if (phase == Phase::kF) {
     at::Tensor& x = o.writes[0].make();
-    if (bf16) gather_rows<at::BFloat16>(s, o.reads[0], o.weights[0], x, first);
-    else gather_rows<float>(s, o.reads[0], o.weights[0], x, first);
+    if (bf16)
+      gather_rows<at::BFloat16>(s, o.reads[0], o.weights[0], x, first);
+    else
+      gather_rows<float>(s, o.reads[0], o.weights[0], x, first);
     return;
   }
-  if (bf16) scatter_rows<at::BFloat16>(s, o.reads[1], o.reads[0], o.gradients[0], first);
-  else scatter_rows<float>(s, o.reads[1], o.reads[0], o.gradients[0], first);
+  if (bf16)
+    scatter_rows<at::BFloat16>(s, o.reads[1], o.reads[0], o.gradients[0], first);
+  else
+    scatter_rows<float>(s, o.reads[1], o.reads[0], o.gradients[0], first);
 }
 
 void position_add(const SegmentShape& s, Phase phase, Operands& o, const SegmentContext& context) {

@@ -1,9 +1,11 @@
 /// Segments over flat storage, and the local slice.
 ///
 /// AdamW (Loshchilov & Hutter, 2019; decoupled decay, as torch.optim.AdamW), for update number t:
-///   p -= lr wd p;   m += (1 - b1)(g - m);   v += (1 - b2)(g^2 - v);   p -= lr / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + eps)
-/// One loop without temporaries and without contraction, so an element's result never depends on where its shard begins. In bf16
-/// training p is the fp32 master, and the bf16 parameter is its rounding.
+///   p -= lr wd p;   m += (1 - b1)(g - m);   v += (1 - b2)(g^2 - v);   p -= lr / (1 - b1^t) * m /
+///   (sqrt(v / (1 - b2^t)) + eps)
+/// One loop without temporaries and without contraction, so an element's result never depends on
+/// where its shard begins. In bf16 training p is the fp32 master, and the bf16 parameter is its
+/// rounding.
 #include <ATen/Parallel.h>
 #include <ATen/ops/sqrt.h>
 
@@ -29,8 +31,8 @@ Coefficients coefficients(const AdamW& a, std::int64_t update, bool decays) {
           .epsilon = static_cast<float>(a.epsilon)};
 }
 
-void update_range(float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v, std::int64_t n,
-                  const Coefficients& c) {
+void update_range(float* __restrict p, const float* __restrict g, float* __restrict m,
+                  float* __restrict v, std::int64_t n, const Coefficients& c) {
   for (std::int64_t i = 0; i < n; ++i) {
     m[i] += c.beta1 * (g[i] - m[i]);
     v[i] += c.beta2 * (g[i] * g[i] - v[i]);
@@ -39,14 +41,18 @@ void update_range(float* __restrict p, const float* __restrict g, float* __restr
 }
 
 // Piece by piece, which bounds the temporary.
-void update_accelerator(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m, const at::Tensor& v, const Coefficients& c) {
+void update_accelerator(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m,
+                        const at::Tensor& v, const Coefficients& c) {
   constexpr std::int64_t kPiece = 1 << 22;
   for (std::int64_t first = 0; first < p.numel(); first += kPiece) {
-    const auto cut = [&](const at::Tensor& t) { return t.narrow(0, first, std::min(kPiece, p.numel() - first)); };
+    const auto cut = [&](const at::Tensor& t) {
+      return t.narrow(0, first, std::min(kPiece, p.numel() - first));
+    };
     const at::Tensor g_piece = cut(g), m_piece = cut(m), v_piece = cut(v);
     m_piece.lerp_(g_piece, c.beta1);
     v_piece.mul_(1.0 - c.beta2).addcmul_(g_piece, g_piece, c.beta2);
-    cut(p).mul_(c.decay).addcdiv_(m_piece, at::sqrt(v_piece).mul_(c.root_correction).add_(c.epsilon), -c.step);
+    cut(p).mul_(c.decay).addcdiv_(
+        m_piece, at::sqrt(v_piece).mul_(c.root_correction).add_(c.epsilon), -c.step);
   }
 }
 
@@ -89,8 +95,9 @@ void adamw(const SegmentShape& s, Operands& o, const SegmentContext& context) {
     }
     at::parallel_for(0, n, 1 << 15, [&](std::int64_t b, std::int64_t e) {
       const std::int64_t first = at_shard + b;
-      update_range(p.mutable_data_ptr<float>() + first, g.const_data_ptr<float>() + first, m.mutable_data_ptr<float>() + first,
-                   v.mutable_data_ptr<float>() + first, e - b, c);
+      update_range(p.mutable_data_ptr<float>() + first, g.const_data_ptr<float>() + first,
+                   m.mutable_data_ptr<float>() + first, v.mutable_data_ptr<float>() + first, e - b,
+                   c);
     });
   };
   for (const plan::Parameter& parameter_of : context.unit->parameters) {

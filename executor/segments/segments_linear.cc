@@ -11,23 +11,30 @@
 namespace orrery::executor::kernels {
 
 void linear(const SegmentShape& s, Phase phase, Operands& o) {
-  const auto weight = [&] { return o.weights[0].view({s.out, s.in}); };   // G has none
-  const auto columns = [&s](const at::Tensor& x) { return s.slices == 1 ? x : x.narrow(1, s.slice * s.in, s.in); };
+  const auto weight = [&] { return o.weights[0].view({s.out, s.in}); };  // G has none
+  const auto columns = [&s](const at::Tensor& x) {
+    return s.slices == 1 ? x : x.narrow(1, s.slice * s.in, s.in);
+  };
   const auto made = [&] { return rows_of(s.slice == 0 ? o.writes[0].make() : o.updates[0]); };
   if (phase == Phase::kF) {
     at::Tensor y = made();
     const at::Tensor x = columns(rows_of(o.reads[0]));
-    if (s.slice > 0) at::addmm_out(y, y, x, weight().t());
-    else if (s.bias) at::addmm_out(y, o.weights[1], x, weight().t());
-    else at::mm_out(y, x, weight().t());
+    if (s.slice > 0)
+      at::addmm_out(y, y, x, weight().t());
+    else if (s.bias)
+      at::addmm_out(y, o.weights[1], x, weight().t());
+    else
+      at::mm_out(y, x, weight().t());
     return;
   }
   const at::Tensor dy = rows_of(o.reads[0]);
   if (has_weight_gradient(phase)) {
     const at::Tensor x = columns(rows_of(o.reads[1]));
     at::Tensor gradient = o.gradients[0].view({s.out, s.in});
-    if (s.dtype == model::DType::kBFloat16) gradient.add_(at::mm(dy.t(), x));
-    else at::addmm_out(gradient, gradient, dy.t(), x);
+    if (s.dtype == model::DType::kBFloat16)
+      gradient.add_(at::mm(dy.t(), x));
+    else
+      at::addmm_out(gradient, gradient, dy.t(), x);
     if (s.bias) o.gradients[1].add_(at::sum(dy, {0}));
   }
   if (has_input_gradient(phase)) {

@@ -1,7 +1,9 @@
-/// Cross-entropy over a vocabulary shard [T, v], columns being rows [shard v, shard v + v) of the vocabulary:
-///   m = max x,  z = sum exp(x - m),  loss += scale * sum_t (log z - (x_target - m)),  dx = scale * (exp(x - m) / z - [column = target]).
-/// Columns at or past the vocabulary are padding: they count as -inf, and their gradient is zero. The Program reduces m and
-/// (z, x_target - m) over the shards between the segments.
+/// Cross-entropy over a vocabulary shard [T, v], columns being rows [shard v, shard v + v) of the
+/// vocabulary:
+///   m = max x,  z = sum exp(x - m),  loss += scale * sum_t (log z - (x_target - m)),  dx = scale *
+///   (exp(x - m) / z - [column = target]).
+/// Columns at or past the vocabulary are padding: they count as -inf, and their gradient is zero.
+/// The Program reduces m and (z, x_target - m) over the shards between the segments.
 #include <ATen/ops/amax.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/sub.h>
@@ -26,10 +28,12 @@ struct Shard {
 
 Shard shard_of(const SegmentShape& s, const SegmentContext& context) {
   const std::int64_t first = context.vocabulary_shard * s.out;
-  return {first, std::clamp<std::int64_t>(s.vocab - first, 0, s.out), std::max<std::int64_t>(1, kChunkElements / s.out)};
+  return {first, std::clamp<std::int64_t>(s.vocab - first, 0, s.out),
+          std::max<std::int64_t>(1, kChunkElements / s.out)};
 }
 
-// Targets as columns of the shard, and which of them are in it (1.0 or 0.0); others point at column 0.
+// Targets as columns of the shard, and which of them are in it (1.0 or 0.0); others point at column
+// 0.
 struct Targets {
   at::Tensor column, inside;  // [T, 1] int64, [T, 1] fp32
 };
@@ -51,8 +55,10 @@ void loss_max(const SegmentShape& s, Operands& o, const SegmentContext& context)
     return;
   }
   const at::Tensor x = rows_of(o.reads[0]).narrow(1, 0, shard.columns);
-  if (s.dtype == model::DType::kFloat32) at::amax_out(m, x, {1});
-  else m.copy_(at::amax(x, {1}));
+  if (s.dtype == model::DType::kFloat32)
+    at::amax_out(m, x, {1});
+  else
+    m.copy_(at::amax(x, {1}));
 }
 
 void loss_sum(const SegmentShape& s, Operands& o, const SegmentContext& context) {
@@ -67,12 +73,14 @@ void loss_sum(const SegmentShape& s, Operands& o, const SegmentContext& context)
   at::Tensor sum = stat.view({2, -1}).select(0, 0), target = stat.view({2, -1}).select(0, 1);
   for (std::int64_t row = 0; row < logits.size(0); row += shard.chunk) {
     const std::int64_t rows = std::min(shard.chunk, logits.size(0) - row);
-    at::Tensor x = at::sub(logits.narrow(0, row, rows), m.narrow(0, row, rows));  // bf16 - fp32 is fp32
+    // bf16 - fp32 is fp32
+    at::Tensor x = at::sub(logits.narrow(0, row, rows), m.narrow(0, row, rows));
     at::Tensor part = sum.narrow(0, row, rows);
     at::sum_out(part, x.exp_(), {1});
   }
   const Targets targets = targets_of(o.reads[2], shard);
-  target.copy_(logits.gather(1, targets.column).to(at::kFloat).sub_(m).mul_(targets.inside).view({-1}));
+  target.copy_(
+      logits.gather(1, targets.column).to(at::kFloat).sub_(m).mul_(targets.inside).view({-1}));
 }
 
 void loss(const SegmentShape& s, Phase phase, Operands& o, const SegmentContext& context) {
@@ -87,15 +95,19 @@ void loss(const SegmentShape& s, Phase phase, Operands& o, const SegmentContext&
   if (shard.columns == 0) return;
   at::Tensor valid = logits.narrow(1, 0, shard.columns);
   const at::Tensor m = o.reads[0].view({-1, 1});
-  const at::Tensor factor = o.reads[1].view({2, -1}).select(0, 0).reciprocal().mul_(context.loss_scale).unsqueeze(1);
+  const at::Tensor factor =
+      o.reads[1].view({2, -1}).select(0, 0).reciprocal().mul_(context.loss_scale).unsqueeze(1);
   for (std::int64_t row = 0; row < valid.size(0); row += shard.chunk) {
     const std::int64_t rows = std::min(shard.chunk, valid.size(0) - row);
     at::Tensor x = valid.narrow(0, row, rows);
-    if (s.dtype == model::DType::kFloat32) x.sub_(m.narrow(0, row, rows)).exp_().mul_(factor.narrow(0, row, rows));
-    else x.copy_(at::sub(x, m.narrow(0, row, rows)).exp_().mul_(factor.narrow(0, row, rows)));
+    if (s.dtype == model::DType::kFloat32)
+      x.sub_(m.narrow(0, row, rows)).exp_().mul_(factor.narrow(0, row, rows));
+    else
+      x.copy_(at::sub(x, m.narrow(0, row, rows)).exp_().mul_(factor.narrow(0, row, rows)));
   }
   const Targets targets = targets_of(o.reads[2], shard);
-  valid.scatter_add_(1, targets.column, targets.inside.mul(-context.loss_scale).to(valid.scalar_type()));
+  valid.scatter_add_(1, targets.column,
+                     targets.inside.mul(-context.loss_scale).to(valid.scalar_type()));
 }
 
 }  // namespace orrery::executor::kernels

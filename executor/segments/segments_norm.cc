@@ -19,10 +19,12 @@ bool is_bf16(const SegmentShape& s) { return s.dtype == model::DType::kBFloat16;
 void layer_norm_forward(const SegmentShape& s, Operands& o) {
   const bool wide = is_bf16(s);
   const auto as_float = [wide](const at::Tensor& t) { return wide ? t.to(at::kFloat) : t; };
-  auto [y, mean, rstd] =
-      at::native_layer_norm(as_float(o.reads[0]), {s.in}, as_float(o.weights[0]), as_float(o.weights[1]), s.epsilon);
-  if (wide) o.writes[0].make().copy_(y);
-  else o.writes[0].tensor = y;
+  auto [y, mean, rstd] = at::native_layer_norm(as_float(o.reads[0]), {s.in}, as_float(o.weights[0]),
+                                               as_float(o.weights[1]), s.epsilon);
+  if (wide)
+    o.writes[0].make().copy_(y);
+  else
+    o.writes[0].tensor = y;
   o.writes[1].tensor = mean.view({-1});
   o.writes[2].tensor = rstd.view({-1});
 }
@@ -33,17 +35,19 @@ void layer_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
   const at::Tensor mean = o.reads[2].view({s.sequences, s.tokens, 1});
   const at::Tensor rstd = o.reads[3].view({s.sequences, s.tokens, 1});
   const bool weights = has_weight_gradient(phase), input = has_input_gradient(phase);
-  auto [dx, dw, db] = at::native_layer_norm_backward(as_float(o.reads[0]), as_float(o.reads[1]), {s.in}, mean, rstd,
-                                                     as_float(o.weights[0]), as_float(o.weights[1]),
-                                                     {input, weights, weights});
+  auto [dx, dw, db] = at::native_layer_norm_backward(
+      as_float(o.reads[0]), as_float(o.reads[1]), {s.in}, mean, rstd, as_float(o.weights[0]),
+      as_float(o.weights[1]), {input, weights, weights});
   if (weights) {
     o.gradients[0].add_(dw);
     o.gradients[1].add_(db);
   }
   if (!input) return;
   if (s.residual) dx.add_(o.reads[4]);
-  if (wide) o.writes[0].make().copy_(dx);
-  else o.writes[0].tensor = dx;
+  if (wide)
+    o.writes[0].make().copy_(dx);
+  else
+    o.writes[0].tensor = dx;
 }
 
 void rms_norm_forward(const SegmentShape& s, Operands& o) {
@@ -64,7 +68,8 @@ void rms_norm_forward(const SegmentShape& s, Operands& o) {
 void rms_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
   const bool wide = is_bf16(s);
   const auto as_float = [wide](const at::Tensor& t) { return wide ? t.to(at::kFloat) : t; };
-  const at::Tensor dy = as_float(rows_of(o.reads[0])), x = as_float(rows_of(o.reads[1])), w = as_float(o.weights[0]);
+  const at::Tensor dy = as_float(rows_of(o.reads[0])), x = as_float(rows_of(o.reads[1])),
+                   w = as_float(o.weights[0]);
   const at::Tensor rstd = o.reads[2].view({-1});
   at::Tensor product = at::mul(dy, x);
   if (has_weight_gradient(phase)) o.gradients[0].addmv_(product.t(), rstd);

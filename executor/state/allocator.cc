@@ -11,7 +11,8 @@
 
 namespace orrery::executor {
 
-// Stands before the data. 64 bytes, so that data is aligned for AVX-512 as LibTorch's own blocks are.
+// Stands before the data. 64 bytes, so that data is aligned for AVX-512 as LibTorch's own blocks
+// are.
 struct alignas(64) CountingAllocator::Header {
   CountingAllocator* owner;
   std::size_t requested;
@@ -25,7 +26,8 @@ constexpr std::size_t kAlignment = 64;
 
 // Class sizes 2^k * {4, 5, 6, 7} / 4: the smallest not below `bytes`.
 std::size_t size_class(std::size_t bytes) {
-  if (bytes < CountingAllocator::kCachedBytes) return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (bytes < CountingAllocator::kCachedBytes)
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   const std::size_t quarter = std::bit_floor(bytes) / 4;
   return (bytes + quarter - 1) / quarter * quarter;
 }
@@ -116,7 +118,8 @@ CountingAllocator& install_cpu_allocator() {
     c10::SetCPUAllocator(made, /*priority=*/100);
     return made;
   }();
-  ORRERY_CHECK(c10::GetCPUAllocator() == allocator, "another CPU allocator was installed with a higher priority");
+  ORRERY_CHECK(c10::GetCPUAllocator() == allocator,
+               "another CPU allocator was installed with a higher priority");
   return *allocator;
 }
 

@@ -1,12 +1,13 @@
 #pragma once
 /// A caching, counting allocator for CPU tensors.
 ///
-/// Why: glibc maps and unmaps blocks above its threshold (at most 32 MiB) at every allocation, and the page faults make
-/// element-wise operations 3 to 5 times slower. Blocks of kCachedBytes and more are kept in free lists by size class (four classes
-/// per power of two, so at most a quarter is wasted) and handed out again, last in first out.
+/// Why: glibc maps and unmaps blocks above its threshold (at most 32 MiB) at every allocation, and
+/// the page faults make element-wise operations 3 to 5 times slower. Blocks of kCachedBytes and
+/// more are kept in free lists by size class (four classes per power of two, so at most a quarter
+/// is wasted) and handed out again, last in first out.
 ///
-/// Counts are of *requested* bytes, so that they can equal what a Program declares, by the category that stands when a
-/// block is requested. They are exact; the block remembers its category.
+/// Counts are of *requested* bytes, so that they can equal what a Program declares, by the category
+/// that stands when a block is requested. They are exact; the block remembers its category.
 #include <c10/core/Allocator.h>
 
 #include <array>
@@ -24,12 +25,13 @@ using CategoryBytes = std::array<std::int64_t, plan::kBufferCategories>;
 
 struct MemoryCount {
   std::int64_t live = 0;
-  std::int64_t peak = 0;           ///< highest total since reset_peak()
+  std::int64_t peak = 0;  ///< highest total since reset_peak()
   CategoryBytes live_by_category{};
-  CategoryBytes at_peak{};         ///< by category, at the instant of the peak
+  CategoryBytes at_peak{};  ///< by category, at the instant of the peak
 };
 
-/// Thread-safe. Outlives every tensor it served: LibTorch keeps a raw pointer to it for the life of the process.
+/// Thread-safe. Outlives every tensor it served: LibTorch keeps a raw pointer to it for the life of
+/// the process.
 class CountingAllocator final : public c10::Allocator {
  public:
   static constexpr std::size_t kCachedBytes = 1 << 16;
@@ -57,8 +59,8 @@ class CountingAllocator final : public c10::Allocator {
   std::map<std::size_t, std::vector<Header*>> free_;  // by capacity
 };
 
-/// Makes the process's CPU tensors come from a CountingAllocator (the first call; later calls return the same one). This is
-/// LibTorch's one registry of allocators, process-wide by its design.
+/// Makes the process's CPU tensors come from a CountingAllocator (the first call; later calls
+/// return the same one). This is LibTorch's one registry of allocators, process-wide by its design.
 CountingAllocator& install_cpu_allocator();
 
 /// Sets a category for a scope.

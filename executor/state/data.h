@@ -1,9 +1,11 @@
 #pragma once
-/// Training tokens. A sequence is chosen by (seed, step, index in the global batch) alone, so that a batch never depends on
-/// the plan: every rank reads the sequences it is given and gets what any other rank would.
+/// Training tokens. A sequence is chosen by (seed, step, index in the global batch) alone, so that
+/// a batch never depends on the plan: every rank reads the sequences it is given and gets what any
+/// other rank would.
 ///
-/// Formats: nanoGPT's raw tokens (little-endian uint16, or uint32 when the vocabulary needs it, or the name ends in ".u32"),
-/// mapped and never read as a whole; and the built-in corpus, executor/data/*.txt as bytes (256 tokens).
+/// Formats: nanoGPT's raw tokens (little-endian uint16, or uint32 when the vocabulary needs it, or
+/// the name ends in ".u32"), mapped and never read as a whole; and the built-in corpus,
+/// executor/data/*.txt as bytes (256 tokens).
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,8 +16,8 @@
 
 namespace orrery::executor {
 
-/// Sequences [first_sequence, first_sequence + sequences) of a step's global batch; of each, part `token_part` of `token_parts` equal ones
-/// of `tokens` tokens.
+/// Sequences [first_sequence, first_sequence + sequences) of a step's global batch; of each, part
+/// `token_part` of `token_parts` equal ones of `tokens` tokens.
 struct Batch {
   std::uint64_t seed = 0;
   std::int64_t step = 0, global_batch = 0;
@@ -24,14 +26,18 @@ struct Batch {
 
 class TokenData {
  public:
-  /// `path` empty: the built-in corpus. Errors: kNotFound, kIo; kInconsistent when there are too few tokens for one sequence.
-  static base::Result<TokenData> open(const std::string& path, std::int64_t vocabulary, std::int64_t sequence);
+  /// `path` empty: the built-in corpus. Errors: kNotFound, kIo; kInconsistent when there are too
+  /// few tokens for one sequence.
+  static base::Result<TokenData> open(const std::string& path, std::int64_t vocabulary,
+                                      std::int64_t sequence);
   ~TokenData();
   TokenData(TokenData&&) noexcept;
   TokenData& operator=(TokenData&&) noexcept;
 
-  /// Tokens of a batch, moved by `shift` (1: the targets), row by row. Error: kOutOfRange for a token past the vocabulary.
-  [[nodiscard]] base::Result<void> read(const Batch& batch, std::int64_t shift, std::span<std::int64_t> out) const;
+  /// Tokens of a batch, moved by `shift` (1: the targets), row by row. Error: kOutOfRange for a
+  /// token past the vocabulary.
+  [[nodiscard]] base::Result<void> read(const Batch& batch, std::int64_t shift,
+                                        std::span<std::int64_t> out) const;
   [[nodiscard]] std::int64_t size() const { return size_; }
 
  private:
@@ -39,10 +45,10 @@ class TokenData {
   [[nodiscard]] std::int64_t token(std::int64_t at) const;
 
   std::string name_;
-  std::string text_;               // built-in corpus
+  std::string text_;  // built-in corpus
   const unsigned char* mapped_ = nullptr;
   std::size_t mapped_bytes_ = 0;
-  int width_ = 1;                  // bytes of a token
+  int width_ = 1;  // bytes of a token
   std::int64_t size_ = 0, vocabulary_ = 0;
 };
 

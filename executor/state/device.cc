@@ -27,7 +27,8 @@ base::Result<std::string> resolve_device(const std::string& device, const std::s
   if (device == "cpu") return device;
   if (device == "auto") return backend != "mpi" && cuda_device_count() > 0 ? "cuda" : "cpu";
   if (device != "cuda") {
-    base::Diagnostic unknown = base::make_error(ErrorCode::kBadValue, "unknown device '{}'", device);
+    base::Diagnostic unknown =
+        base::make_error(ErrorCode::kBadValue, "unknown device '{}'", device);
     unknown.hint = base::did_you_mean(device, names, "devices");
     return base::fail(std::move(unknown));
   }
@@ -42,7 +43,8 @@ base::Result<std::string> resolve_device(const std::string& device, const std::s
 base::Result<c10::Device> open_device(const std::string& device, int local_rank) {
   if (device == "cpu") return c10::Device(c10::kCPU);
   if (local_rank >= cuda_device_count()) {
-    return base::fail(ErrorCode::kDevice, "local rank {} has no CUDA device: {} are visible", local_rank, cuda_device_count());
+    return base::fail(ErrorCode::kDevice, "local rank {} has no CUDA device: {} are visible",
+                      local_rank, cuda_device_count());
   }
   cuda_open(local_rank);
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
@@ -62,10 +64,14 @@ MemoryCount DeviceMemory::count() const {
   return count;
 }
 void DeviceMemory::reset_peak() {
-  if (device_.is_cpu()) cpu_.reset_peak();
-  else cuda_reset_peak(device_.index());
+  if (device_.is_cpu())
+    cpu_.reset_peak();
+  else
+    cuda_reset_peak(device_.index());
 }
-std::int64_t DeviceMemory::framework_bytes() const { return device_.is_cpu() ? 0 : cuda_framework_bytes(device_.index()) + before_; }
+std::int64_t DeviceMemory::framework_bytes() const {
+  return device_.is_cpu() ? 0 : cuda_framework_bytes(device_.index()) + before_;
+}
 void DeviceMemory::synchronize() const {
   if (!device_.is_cpu()) cuda_synchronize(device_.index());
 }
@@ -80,24 +86,29 @@ void DeviceMarks::mark() {
     times_.push_back(std::chrono::steady_clock::now());
     return;
   }
-  events_.emplace_back(device_.type(), c10::EventFlag::BACKEND_DEFAULT);  // this flag makes an event of CUDA keep its time
+  // this flag makes an event of CUDA keep its time
+  events_.emplace_back(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
   events_.back().record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
 }
 
 std::vector<std::int64_t> DeviceMarks::picoseconds() const {
   std::vector<std::int64_t> since;
   for (const auto& time : times_) {
-    since.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(time - times_.front()).count() * 1000);
+    since.push_back(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(time - times_.front()).count() * 1000);
   }
   if (events_.empty()) return since;
   events_.back().synchronize();
   for (const c10::Event& event : events_) {
-    const double milliseconds = &event == &events_.front() ? 0.0 : events_.front().elapsedTime(event);
+    const double milliseconds =
+        &event == &events_.front() ? 0.0 : events_.front().elapsedTime(event);
     since.push_back(std::llround(milliseconds * 1e9));
   }
   return since;
 }
 
-AcceleratorName accelerator_name(c10::Device device) { return device.is_cpu() ? AcceleratorName{} : cuda_name(device.index()); }
+AcceleratorName accelerator_name(c10::Device device) {
+  return device.is_cpu() ? AcceleratorName{} : cuda_name(device.index());
+}
 
 }  // namespace orrery::executor

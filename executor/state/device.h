@@ -13,20 +13,22 @@
 
 namespace orrery::executor {
 
-/// "cpu" or "cuda"; "auto" is cuda where this build and machine have it and the backend moves CUDA tensors, else cpu.
-/// Errors: kBadValue for another name, kMissingFeature, kDevice.
+/// "cpu" or "cuda"; "auto" is cuda where this build and machine have it and the backend moves CUDA
+/// tensors, else cpu. Errors: kBadValue for another name, kMissingFeature, kDevice.
 base::Result<std::string> resolve_device(const std::string& device, const std::string& backend);
 /// Device of a rank; makes it current.
 base::Result<c10::Device> open_device(const std::string& device, int local_rank);
 
-/// Bytes of tensors on one device. On CUDA the caching allocator of LibTorch counts (requested bytes, without categories: all stand under
-/// activations), from what was there at construction: workspaces of products that the framework keeps. On the CPU ours counts, from zero.
+/// Bytes of tensors on one device. On CUDA the caching allocator of LibTorch counts (requested
+/// bytes, without categories: all stand under activations), from what was there at construction:
+/// workspaces of products that the framework keeps. On the CPU ours counts, from zero.
 class DeviceMemory {
  public:
   DeviceMemory(CountingAllocator& cpu, c10::Device device);
   [[nodiscard]] MemoryCount count() const;
   void reset_peak();
-  /// What the framework and its libraries hold of an accelerator's memory beside tensors, if no other process uses it; 0 on the CPU.
+  /// What the framework and its libraries hold of an accelerator's memory beside tensors, if no
+  /// other process uses it; 0 on the CPU.
   [[nodiscard]] std::int64_t framework_bytes() const;
   /// Waits for the device's work, so that a clock read after it covers it.
   void synchronize() const;
@@ -37,8 +39,9 @@ class DeviceMemory {
   std::int64_t before_ = 0;
 };
 
-/// Points in time along a device's work: the host's clock on the CPU; events of the current stream on CUDA, where work runs after it was
-/// issued. Between two marks lies what was issued between them, and the wait for the host where the device was the faster.
+/// Points in time along a device's work: the host's clock on the CPU; events of the current stream
+/// on CUDA, where work runs after it was issued. Between two marks lies what was issued between
+/// them, and the wait for the host where the device was the faster.
 class DeviceMarks {
  public:
   explicit DeviceMarks(c10::Device device) : device_(device) {}

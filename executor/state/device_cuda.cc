@@ -13,7 +13,8 @@ namespace {
 
 constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
-// The first products allocate workspaces that stay: they are the framework's, so they are made before anything is counted.
+// The first products allocate workspaces that stay: they are the framework's, so they are made
+// before anything is counted.
 void make_workspaces(c10::Device device) {
   const c10::InferenceMode no_autograd;
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -44,7 +45,9 @@ MemoryCount cuda_memory(int index) {
   return count;
 }
 
-void cuda_reset_peak(int index) { c10::cuda::CUDACachingAllocator::resetPeakStats(static_cast<c10::DeviceIndex>(index)); }
+void cuda_reset_peak(int index) {
+  c10::cuda::CUDACachingAllocator::resetPeakStats(static_cast<c10::DeviceIndex>(index));
+}
 
 void cuda_synchronize(int index) {
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
@@ -54,16 +57,21 @@ void cuda_synchronize(int index) {
 std::int64_t cuda_framework_bytes(int index) {
   std::size_t available = 0, total = 0;
   if (cudaMemGetInfo(&available, &total) != cudaSuccess) return 0;
-  return static_cast<std::int64_t>(total - available) - stats_of(index).reserved_bytes[kAll].current;
+  return static_cast<std::int64_t>(total - available) -
+         stats_of(index).reserved_bytes[kAll].current;
 }
 
 AcceleratorName cuda_name(int index) {
   cudaDeviceProp properties{};
   int driver = 0;
-  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess || cudaDriverGetVersion(&driver) != cudaSuccess) return {"unknown GPU", ""};
+  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess ||
+      cudaDriverGetVersion(&driver) != cudaSuccess)
+    return {"unknown GPU", ""};
   std::string model = properties.name;
-  if (const std::string vendor = "NVIDIA "; model.starts_with(vendor)) model = model.substr(vendor.size());
-  return {std::move(model), fmt::format("driver for CUDA {}.{}", driver / 1000, driver % 1000 / 10)};
+  if (const std::string vendor = "NVIDIA "; model.starts_with(vendor))
+    model = model.substr(vendor.size());
+  return {std::move(model),
+          fmt::format("driver for CUDA {}.{}", driver / 1000, driver % 1000 / 10)};
 }
 
 }  // namespace orrery::executor

@@ -26,14 +26,17 @@ std::uint64_t name_hash(std::string_view name) {
 std::string full_name(const plan::Parameter& p, std::int64_t layer) {
   constexpr std::string_view kLayer = "{layer}";
   std::string name = p.name;
-  if (const auto at = name.find(kLayer); at != std::string::npos) name.replace(at, kLayer.size(), std::to_string(layer));
+  if (const auto at = name.find(kLayer); at != std::string::npos)
+    name.replace(at, kLayer.size(), std::to_string(layer));
   return name;
 }
 
-/// A local tensor as [outer, local, inner] around the dimension that is split; `local` rows are rows first ... of `global`.
+/// A local tensor as [outer, local, inner] around the dimension that is split; `local` rows are
+/// rows first ... of `global`.
 struct Cut {
   std::int64_t local = 1, global = 1, inner = 1, first = 0;
-  std::int64_t global_inner = 1, inner_first = 0;   // of a matrix cut along its rows that holds a slice of its columns
+  // of a matrix cut along its rows that holds a slice of its columns
+  std::int64_t global_inner = 1, inner_first = 0;
 
   Cut(const plan::Parameter& p, std::int64_t tensor_index) {
     const auto dim = static_cast<std::size_t>(std::max(p.shard_dim, 0));
@@ -46,8 +49,10 @@ struct Cut {
     first = p.shard_dim < 0 ? 0 : tensor_index * local;
     if (p.slices == 1) return;
     ORRERY_CHECK(p.shape.size() == 2 && p.shard_dim >= 0);
-    if (p.shard_dim == 1) first = (tensor_index * p.slices + p.slice) * local;
-    else inner_first = p.slice * inner;
+    if (p.shard_dim == 1)
+      first = (tensor_index * p.slices + p.slice) * local;
+    else
+      inner_first = p.slice * inner;
   }
   /// Row-major index in the global tensor of local element i; -1 for padding.
   [[nodiscard]] std::int64_t global_index(std::int64_t i) const {
@@ -57,11 +62,14 @@ struct Cut {
   }
 };
 
-/// Calls part(first, last) for parts of [from, to), on as many threads as LibTorch may use here (one where ranks share cores). Each
-/// element's value depends on its index alone, so the threads' number changes nothing.
-void in_parallel(std::int64_t from, std::int64_t to, const std::function<void(std::int64_t, std::int64_t)>& part) {
+/// Calls part(first, last) for parts of [from, to), on as many threads as LibTorch may use here
+/// (one where ranks share cores). Each element's value depends on its index alone, so the threads'
+/// number changes nothing.
+void in_parallel(std::int64_t from, std::int64_t to,
+                 const std::function<void(std::int64_t, std::int64_t)>& part) {
   constexpr std::int64_t kLeastElements = 1 << 16;
-  const std::int64_t threads = std::clamp<std::int64_t>((to - from) / kLeastElements, 1, at::get_num_threads());
+  const std::int64_t threads =
+      std::clamp<std::int64_t>((to - from) / kLeastElements, 1, at::get_num_threads());
   std::vector<std::jthread> others;
   const auto bound = [&](std::int64_t t) { return from + (to - from) * t / threads; };
   for (std::int64_t t = 1; t < threads; ++t) others.emplace_back(part, bound(t), bound(t + 1));
@@ -69,19 +77,21 @@ void in_parallel(std::int64_t from, std::int64_t to, const std::function<void(st
 }
 
 double deviation(plan::Init init, std::int64_t layers) {
-  return init == plan::Init::kNormalScaled ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02;
+  return init == plan::Init::kNormalScaled ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers))
+                                           : 0.02;
 }
 
 }  // namespace
 
-void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range, std::uint64_t seed, std::int64_t layers,
-                        std::span<float> out) {
+void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range, std::uint64_t seed,
+                        std::int64_t layers, std::span<float> out) {
   ORRERY_CHECK(static_cast<std::int64_t>(out.size()) == range.end - range.begin);
   std::fill(out.begin(), out.end(), 0.0F);
   for (const plan::Parameter& p : unit.parameters) {
     std::int64_t elements = 1;
     for (const std::int64_t d : p.local_shape) elements *= d;
-    const std::int64_t from = std::max(p.offset, range.begin), to = std::min(p.offset + elements, range.end);
+    const std::int64_t from = std::max(p.offset, range.begin),
+                       to = std::min(p.offset + elements, range.end);
     if (from >= to || p.init == plan::Init::kZero) continue;
     const Cut cut(p, range.tensor_index);
     const std::uint64_t stream = base::derive(seed, name_hash(full_name(p, range.layer)));
@@ -90,7 +100,9 @@ void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range,
       for (std::int64_t i = first; i < last; ++i) {
         const std::int64_t index = cut.global_index(i - p.offset);
         if (index < 0) continue;
-        const double value = p.init == plan::Init::kOne ? 1.0 : sigma * base::normal(stream, static_cast<std::uint64_t>(index));
+        const double value = p.init == plan::Init::kOne
+                                 ? 1.0
+                                 : sigma * base::normal(stream, static_cast<std::uint64_t>(index));
         out[static_cast<std::size_t>(i - range.begin)] = static_cast<float>(value);
       }
     });

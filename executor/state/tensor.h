@@ -1,5 +1,6 @@
 #pragma once
-/// Between our names and LibTorch's. The narrow headers keep a file of this room near five seconds of compile time.
+/// Between our names and LibTorch's. The narrow headers keep a file of this room near five seconds
+/// of compile time.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 

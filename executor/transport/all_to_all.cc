@@ -1,7 +1,9 @@
 /// With n ranks, t = s / n tokens, features in sections of width w (q, k, v; over all ranks):
 ///
-///   dim 2   in [b, t, F]    blocks [n, b, t, F/n]: block i holds part i of every section     out [b, n t, F/n]: block i gives tokens i t ...
-///   dim 1   in [b, n t, F/n]  blocks [n, b, t, F/n]: block i holds tokens i t ...            out [b, t, F]: block i gives part i of every section
+///   dim 2   in [b, t, F]    blocks [n, b, t, F/n]: block i holds part i of every section     out
+///           [b, n t, F/n]: block i gives tokens i t ...
+///   dim 1   in [b, n t, F/n]  blocks [n, b, t, F/n]: block i holds tokens i t ...            out
+///           [b, t, F]: block i gives part i of every section
 #include "executor/transport/all_to_all.h"
 
 #include <ATen/ops/cat.h>
@@ -15,14 +17,16 @@ at::Tensor token_blocks(const at::Tensor& x, int n) {
   return x.view({x.size(0), n, x.size(1) / n, x.size(2)}).permute({1, 0, 2, 3});
 }
 
-/// Part i of a section at [i]: columns [first, first + width) of [b, t, F] seen as [n, b, t, width / n].
+/// Part i of a section at [i]: columns [first, first + width) of [b, t, F] seen as [n, b, t, width
+/// / n].
 at::Tensor feature_blocks(const at::Tensor& x, std::int64_t first, std::int64_t width, int n) {
   return x.narrow(2, first, width).unflatten(2, {n, width / n}).permute({2, 0, 1, 3});
 }
 
 }  // namespace
 
-base::Result<void> all_to_all(Communicator& communicator, const Channel& channel, const plan::Op& op, const at::Tensor& in, at::Tensor& out) {
+base::Result<void> all_to_all(Communicator& communicator, const Channel& channel,
+                              const plan::Op& op, const at::Tensor& in, at::Tensor& out) {
   if (op.dim == 0) return communicator.all_to_all(channel, in, out);
   const int n = channel.size;
   std::vector<std::int64_t> sections = op.sections;

@@ -20,7 +20,9 @@ struct Backend {
 };
 
 Made make_self(const Launch&, int) { return make_self_communicator(); }
-Made make_stub(const Launch& launch, int world_size) { return make_stub_communicator(launch.rank, world_size); }
+Made make_stub(const Launch& launch, int world_size) {
+  return make_stub_communicator(launch.rank, world_size);
+}
 Made make_mpi([[maybe_unused]] const Launch& launch, int) {
 #ifdef ORRERY_HAS_MPI
   return make_mpi_communicator();
@@ -36,12 +38,13 @@ Made make_nccl([[maybe_unused]] const Launch& launch, int) {
 #endif
 }
 
-constexpr std::array kBackends = {Backend{"self", make_self}, Backend{"mpi", make_mpi}, Backend{"nccl", make_nccl},
-                                  Backend{"stub", make_stub}};
+constexpr std::array kBackends = {Backend{"self", make_self}, Backend{"mpi", make_mpi},
+                                  Backend{"nccl", make_nccl}, Backend{"stub", make_stub}};
 
 }  // namespace
 
-std::string resolve_backend(const std::string& backend, const std::string& device, const Launch& launch) {
+std::string resolve_backend(const std::string& backend, const std::string& device,
+                            const Launch& launch) {
   if (backend != "auto") return backend;
   if (launch.world_size == 1) return "self";
   return device == "cuda" ? "nccl" : "mpi";
@@ -53,7 +56,8 @@ Made make_communicator(const std::string& backend, const Launch& launch, int wor
     if (b.name == backend) return b.make(launch, world_size);
     names.emplace_back(b.name);
   }
-  base::Diagnostic unknown = base::make_error(ErrorCode::kBadValue, "unknown backend '{}'", backend);
+  base::Diagnostic unknown =
+      base::make_error(ErrorCode::kBadValue, "unknown backend '{}'", backend);
   unknown.hint = base::did_you_mean(backend, names, "backends");
   return base::fail(std::move(unknown));
 }

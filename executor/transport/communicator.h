@@ -4,13 +4,15 @@
 ///   self   one process alone; every group has one rank
 ///   mpi    CPU tensors over MPI
 ///   nccl   CUDA tensors, one NCCL communicator and CUDA stream per channel
-///   stub   one process plays any rank of any plan: communication costs nothing, and what would arrive is made up (an all-gather repeats the
-///          own part, a receive is noise), so that compute times and memory of a large plan can be measured on one device
+///   stub   one process plays any rank of any plan: communication costs nothing, and what would
+///          arrive is made up (an all-gather repeats the own part, a receive is noise), so that
+///          compute times and memory of a large plan can be measured on one device
 ///
-/// One thread. Collectives are blocking for the caller's program order: when a call returns, tensors may be read or written (on CUDA:
-/// by work issued afterwards on the current stream). All ranks of a channel make the same calls in the same order. Tensors are dense;
-/// `whole` and `part` obey whole.size(dim) = group size * part.size(dim), and `part` may be the caller's own slot of `whole`
-/// (dim 0). Errors: kCollective.
+/// One thread. Collectives are blocking for the caller's program order: when a call returns,
+/// tensors may be read or written (on CUDA: by work issued afterwards on the current stream). All
+/// ranks of a channel make the same calls in the same order. Tensors are dense; `whole` and `part`
+/// obey whole.size(dim) = group size * part.size(dim), and `part` may be the caller's own slot of
+/// `whole` (dim 0). Errors: kCollective.
 #include <ATen/core/Tensor.h>
 
 #include <memory>
@@ -31,7 +33,8 @@ struct Channel {
   int size = 1;
 };
 
-/// One leg of an exchange. `lane` tells directions apart: the n-th send of a lane matches the n-th receive at the peer.
+/// One leg of an exchange. `lane` tells directions apart: the n-th send of a lane matches the n-th
+/// receive at the peer.
 struct TransferLeg {
   bool send = false;
   int peer = 0;  // world rank
@@ -54,18 +57,25 @@ class Communicator {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int world_size() const = 0;
 
-  /// The channel of `ranks` (ascending world ranks, this one among them) on `stream`. Ranks that share several channels ask for them
-  /// in the same order.
+  /// The channel of `ranks` (ascending world ranks, this one among them) on `stream`. Ranks that
+  /// share several channels ask for them in the same order.
   virtual base::Result<Channel> channel(std::span<const int> ranks, plan::Stream stream) = 0;
 
-  virtual base::Result<void> all_reduce(const Channel& channel, at::Tensor& tensor, plan::Reduce reduce) = 0;
-  virtual base::Result<void> all_gather(const Channel& channel, const at::Tensor& part, at::Tensor& whole, int dim) = 0;
-  virtual base::Result<void> reduce_scatter(const Channel& channel, const at::Tensor& whole, at::Tensor& part, int dim) = 0;
+  virtual base::Result<void> all_reduce(const Channel& channel, at::Tensor& tensor,
+                                        plan::Reduce reduce) = 0;
+  virtual base::Result<void> all_gather(const Channel& channel, const at::Tensor& part,
+                                        at::Tensor& whole, int dim) = 0;
+  virtual base::Result<void> reduce_scatter(const Channel& channel, const at::Tensor& whole,
+                                            at::Tensor& part, int dim) = 0;
   /// Block i of `in` (along dimension 0) goes to rank i, block i of `out` comes from it.
-  virtual base::Result<void> all_to_all(const Channel& channel, const at::Tensor& in, at::Tensor& out) = 0;
-  /// `in` goes to the next rank of the group, the last one's to the first; `out` comes from the rank before.
-  virtual base::Result<void> shift(const Channel& channel, const at::Tensor& in, at::Tensor& out) = 0;
-  virtual base::Result<void> broadcast(const Channel& channel, at::Tensor& tensor, int root_index) = 0;
+  virtual base::Result<void> all_to_all(const Channel& channel, const at::Tensor& in,
+                                        at::Tensor& out) = 0;
+  /// `in` goes to the next rank of the group, the last one's to the first; `out` comes from the
+  /// rank before.
+  virtual base::Result<void> shift(const Channel& channel, const at::Tensor& in,
+                                   at::Tensor& out) = 0;
+  virtual base::Result<void> broadcast(const Channel& channel, at::Tensor& tensor,
+                                       int root_index) = 0;
 
   /// Posts all legs at once.
   virtual base::Result<std::unique_ptr<Transfer>> post(std::vector<TransferLeg> legs) = 0;
@@ -80,18 +90,23 @@ class Communicator {
   virtual void abort(int exit_code) = 0;
 };
 
-/// A whole tensor as [outer, group, inner]: slot i of a group along `dim` is inner contiguous elements in each of outer rows.
+/// A whole tensor as [outer, group, inner]: slot i of a group along `dim` is inner contiguous
+/// elements in each of outer rows.
 struct Slots {
   std::int64_t outer = 1, inner = 1;
 };
 Slots slots_of(const at::Tensor& whole, int dim, int group);
 
-/// Name of the transport for a device: the argument itself, or for "auto" self when alone, else nccl for "cuda" and mpi for "cpu".
-std::string resolve_backend(const std::string& backend, const std::string& device, const Launch& launch);
+/// Name of the transport for a device: the argument itself, or for "auto" self when alone, else
+/// nccl for "cuda" and mpi for "cpu".
+std::string resolve_backend(const std::string& backend, const std::string& device,
+                            const Launch& launch);
 
-/// Makes a transport by name. `world_size` is that of the Program: `stub` plays `launch.rank` of it. Errors: kBadValue for an unknown name
-/// (with "did you mean"), kMissingFeature for one this build lacks, kCollective when it does not start.
-base::Result<std::unique_ptr<Communicator>> make_communicator(const std::string& backend, const Launch& launch, int world_size);
+/// Makes a transport by name. `world_size` is that of the Program: `stub` plays `launch.rank` of
+/// it. Errors: kBadValue for an unknown name (with "did you mean"), kMissingFeature for one this
+/// build lacks, kCollective when it does not start.
+base::Result<std::unique_ptr<Communicator>> make_communicator(const std::string& backend,
+                                                              const Launch& launch, int world_size);
 
 // One per file communicator_<name>.cc.
 std::unique_ptr<Communicator> make_self_communicator();

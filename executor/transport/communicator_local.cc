@@ -1,4 +1,5 @@
-/// The two transports that move nothing: self and stub. Self is a stub of a world of one, where repeating the own part is exact.
+/// The two transports that move nothing: self and stub. Self is a stub of a world of one, where
+/// repeating the own part is exact.
 #include "executor/transport/communicator.h"
 
 namespace orrery::executor {
@@ -7,7 +8,8 @@ Slots slots_of(const at::Tensor& whole, int dim, int group) {
   Slots slots;
   for (int i = 0; i < dim; ++i) slots.outer *= whole.size(i);
   slots.inner = whole.numel() / slots.outer / group;
-  ORRERY_CHECK(slots.outer * slots.inner * group == whole.numel(), "a tensor of {} elements in {} slots", whole.numel(), group);
+  ORRERY_CHECK(slots.outer * slots.inner * group == whole.numel(),
+               "a tensor of {} elements in {} slots", whole.numel(), group);
   return slots;
 }
 
@@ -35,11 +37,13 @@ class LocalCommunicator final : public Communicator {
   }
 
   base::Result<void> all_reduce(const Channel&, at::Tensor&, plan::Reduce) override { return {}; }
-  base::Result<void> all_gather(const Channel& c, const at::Tensor& part, at::Tensor& whole, int dim) override {
+  base::Result<void> all_gather(const Channel& c, const at::Tensor& part, at::Tensor& whole,
+                                int dim) override {
     for (int i = 0; i < c.size; ++i) slot(c, whole, dim, i).copy_(part);
     return {};
   }
-  base::Result<void> reduce_scatter(const Channel& c, const at::Tensor& whole, at::Tensor& part, int dim) override {
+  base::Result<void> reduce_scatter(const Channel& c, const at::Tensor& whole, at::Tensor& part,
+                                    int dim) override {
     part.copy_(slot(c, whole, dim, c.index));
     return {};
   }
@@ -61,7 +65,9 @@ class LocalCommunicator final : public Communicator {
   }
 
   base::Result<void> barrier() override { return {}; }
-  base::Result<std::vector<std::string>> gather(const std::string& text) override { return std::vector<std::string>{text}; }
+  base::Result<std::vector<std::string>> gather(const std::string& text) override {
+    return std::vector<std::string>{text};
+  }
   base::Result<std::string> broadcast(const std::string& text) override { return text; }
   void abort(int) override {}
 
@@ -75,7 +81,9 @@ class LocalCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_self_communicator() { return std::make_unique<LocalCommunicator>(0, 1); }
+std::unique_ptr<Communicator> make_self_communicator() {
+  return std::make_unique<LocalCommunicator>(0, 1);
+}
 std::unique_ptr<Communicator> make_stub_communicator(int rank, int world_size) {
   return std::make_unique<LocalCommunicator>(rank, world_size);
 }

@@ -1,10 +1,12 @@
 /// CPU tensors over MPI.
 ///
-/// Reduce-scatter is our own exchange of slices: in step k = 1 .. n-1 a rank sends slot (r+k) mod n to its owner and adds slot r
-/// of rank (r-k) mod n, a chunk at a time through two scratch blocks. It moves (n-1)/n of the tensor, needs no temporary of
-/// its size, works on any dimension without packing and in place; Open MPI 4.1's own is 1.5 to 3 times slower than its all-reduce.
+/// Reduce-scatter is our own exchange of slices: in step k = 1 .. n-1 a rank sends slot (r+k) mod n
+/// to its owner and adds slot r of rank (r-k) mod n, a chunk at a time through two scratch blocks.
+/// It moves (n-1)/n of the tensor, needs no temporary of its size, works on any dimension without
+/// packing and in place; Open MPI 4.1's own is 1.5 to 3 times slower than its all-reduce.
 ///
-/// Counts above INT_MAX become derived datatypes. All errors return (MPI_ERRORS_RETURN) as kCollective diagnostics.
+/// Counts above INT_MAX become derived datatypes. All errors return (MPI_ERRORS_RETURN) as
+/// kCollective diagnostics.
 #include <mpi.h>
 
 #include <algorithm>
@@ -16,8 +18,8 @@
 #include <map>
 #include <utility>
 
-#include "executor/transport/communicator.h"
 #include "executor/state/tensor.h"
+#include "executor/transport/communicator.h"
 
 namespace orrery::executor {
 
@@ -33,10 +35,13 @@ base::Result<void> check(int code, const char* what) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   MPI_Error_string(code, text.data(), &length);
-  return base::fail(ErrorCode::kCollective, "{}: {}", what, std::string_view(text.data(), static_cast<std::size_t>(length)));
+  return base::fail(ErrorCode::kCollective, "{}: {}", what,
+                    std::string_view(text.data(), static_cast<std::size_t>(length)));
 }
 
-float widen(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+float widen(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 // Round to nearest, ties to even; NaN stays NaN.
 std::uint16_t narrow(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -51,7 +56,8 @@ void add_float(const float* __restrict in, float* __restrict sum, std::int64_t n
   for (std::int64_t i = 0; i < n; ++i) sum[i] += in[i];
 }
 void add(model::DType type, const std::byte* in, std::byte* sum, std::int64_t n) {
-  if (type == model::DType::kFloat32) return add_float(reinterpret_cast<const float*>(in), reinterpret_cast<float*>(sum), n);
+  if (type == model::DType::kFloat32)
+    return add_float(reinterpret_cast<const float*>(in), reinterpret_cast<float*>(sum), n);
   ORRERY_CHECK(type == model::DType::kBFloat16, "a sum of {}", model::to_string(type));
   add_bf16(reinterpret_cast<const std::uint16_t*>(in), reinterpret_cast<std::uint16_t*>(sum), n);
 }
@@ -74,7 +80,8 @@ MPI_Datatype base_type(model::DType t) {
   ORRERY_CHECK(false, "dtype {}", static_cast<int>(t));
 }
 
-/// A committed datatype of `outer` rows of `inner` elements, rows `stride` elements apart, whose extent is one row.
+/// A committed datatype of `outer` rows of `inner` elements, rows `stride` elements apart, whose
+/// extent is one row.
 class RowsType {
  public:
   RowsType(model::DType t, std::int64_t outer, std::int64_t inner, std::int64_t stride) {
@@ -117,25 +124,31 @@ class RowsType {
 
 class MpiTransfer final : public Transfer {
  public:
-  explicit MpiTransfer(std::vector<TransferLeg> legs) : legs_(std::move(legs)), requests_(legs_.size(), MPI_REQUEST_NULL) {}
+  explicit MpiTransfer(std::vector<TransferLeg> legs)
+      : legs_(std::move(legs)), requests_(legs_.size(), MPI_REQUEST_NULL) {}
   base::Result<void> start(MPI_Comm comm) {
     for (std::size_t i = 0; i < legs_.size(); ++i) {
       const TransferLeg& leg = legs_[i];
       void* data = leg.tensor.mutable_data_ptr();
       const RowsType type(dtype_of(leg.tensor), 1, leg.tensor.numel(), leg.tensor.numel());
-      const int code = leg.send ? MPI_Isend(data, 1, type.get(), leg.peer, leg.lane, comm, &requests_[i])
-                                : MPI_Irecv(data, 1, type.get(), leg.peer, leg.lane, comm, &requests_[i]);
+      const int code =
+          leg.send ? MPI_Isend(data, 1, type.get(), leg.peer, leg.lane, comm, &requests_[i])
+                   : MPI_Irecv(data, 1, type.get(), leg.peer, leg.lane, comm, &requests_[i]);
       TRY_VOID(check(code, leg.send ? "send" : "receive"));
     }
     return {};
   }
   base::Result<bool> test() override {
     int done = 0;
-    TRY_VOID(check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE), "transfer"));
+    TRY_VOID(check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
+                               MPI_STATUSES_IGNORE),
+                   "transfer"));
     return done != 0;
   }
   base::Result<void> wait() override {
-    return check(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE), "transfer");
+    return check(
+        MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE),
+        "transfer");
   }
 
  private:
@@ -150,14 +163,16 @@ class MpiCommunicator final : public Communicator {
     MPI_Initialized(&initialised);
     if (initialised == 0) {
       int provided = 0;
-      TRY_VOID(check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread"));
+      TRY_VOID(check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
+                     "MPI_Init_thread"));
       // Once per process, as MPI demands, however it ends.
       std::atexit([] { MPI_Finalize(); });
       std::at_quick_exit([] { MPI_Finalize(); });
     }
     TRY_VOID(check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup"));
     TRY_VOID(check(MPI_Comm_dup(world_, &exchange_), "MPI_Comm_dup"));
-    for (const MPI_Comm comm : {world_, exchange_}) MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    for (const MPI_Comm comm : {world_, exchange_})
+      MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(world_, &rank_);
     MPI_Comm_size(world_, &world_size_);
     MPI_Op_create(&orrery_mpi_sum_bf16, 1, &sum_bf16_);
@@ -198,7 +213,8 @@ class MpiCommunicator final : public Communicator {
     return c;
   }
 
-  base::Result<void> all_reduce(const Channel& c, at::Tensor& tensor, plan::Reduce reduce) override {
+  base::Result<void> all_reduce(const Channel& c, at::Tensor& tensor,
+                                plan::Reduce reduce) override {
     const model::DType t = dtype_of(tensor);
     const bool sum = reduce == plan::Reduce::kSum;
     MPI_Op op = sum ? MPI_SUM : MPI_MAX;
@@ -206,12 +222,15 @@ class MpiCommunicator final : public Communicator {
     auto* data = static_cast<std::byte*>(tensor.mutable_data_ptr());
     for (std::int64_t first = 0; first < tensor.numel(); first += kPieceElements) {
       const auto n = static_cast<int>(std::min(kPieceElements, tensor.numel() - first));
-      TRY_VOID(check(MPI_Allreduce(MPI_IN_PLACE, data + first * model::element_bytes(t), n, base_type(t), op, comm_of(c)), "all_reduce"));
+      TRY_VOID(check(MPI_Allreduce(MPI_IN_PLACE, data + first * model::element_bytes(t), n,
+                                   base_type(t), op, comm_of(c)),
+                     "all_reduce"));
     }
     return {};
   }
 
-  base::Result<void> all_gather(const Channel& c, const at::Tensor& part, at::Tensor& whole, int dim) override {
+  base::Result<void> all_gather(const Channel& c, const at::Tensor& part, at::Tensor& whole,
+                                int dim) override {
     const model::DType t = dtype_of(whole);
     const Slots slots = slots_of(whole, dim, c.size);
     const RowsType slot(t, slots.outer, slots.inner, slots.inner * c.size);
@@ -219,26 +238,32 @@ class MpiCommunicator final : public Communicator {
     auto* data = static_cast<std::byte*>(whole.mutable_data_ptr());
     const void* from = part.const_data_ptr();
     const bool in_place = from == data + c.index * slots.inner * model::element_bytes(t);
-    return check(MPI_Allgather(in_place ? MPI_IN_PLACE : from, 1, packed.get(), data, 1, slot.get(), comm_of(c)), "all_gather");
+    return check(MPI_Allgather(in_place ? MPI_IN_PLACE : from, 1, packed.get(), data, 1, slot.get(),
+                               comm_of(c)),
+                 "all_gather");
   }
 
-  base::Result<void> reduce_scatter(const Channel& c, const at::Tensor& whole, at::Tensor& part, int dim) override;
+  base::Result<void> reduce_scatter(const Channel& c, const at::Tensor& whole, at::Tensor& part,
+                                    int dim) override;
 
   base::Result<void> all_to_all(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
     const std::int64_t n = in.numel() / c.size;
     const RowsType block(dtype_of(in), 1, n, n);
-    return check(MPI_Alltoall(in.const_data_ptr(), 1, block.get(), out.mutable_data_ptr(), 1, block.get(), comm_of(c)), "all_to_all");
+    return check(MPI_Alltoall(in.const_data_ptr(), 1, block.get(), out.mutable_data_ptr(), 1,
+                              block.get(), comm_of(c)),
+                 "all_to_all");
   }
   base::Result<void> shift(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
     const RowsType all(dtype_of(in), 1, in.numel(), in.numel());
     const int next = (c.index + 1) % c.size, before = (c.index + c.size - 1) % c.size;
-    return check(MPI_Sendrecv(in.const_data_ptr(), 1, all.get(), next, 0, out.mutable_data_ptr(), 1, all.get(), before, 0, comm_of(c),
-                              MPI_STATUS_IGNORE),
+    return check(MPI_Sendrecv(in.const_data_ptr(), 1, all.get(), next, 0, out.mutable_data_ptr(), 1,
+                              all.get(), before, 0, comm_of(c), MPI_STATUS_IGNORE),
                  "shift");
   }
   base::Result<void> broadcast(const Channel& c, at::Tensor& tensor, int root_index) override {
     const RowsType all(dtype_of(tensor), 1, tensor.numel(), tensor.numel());
-    return check(MPI_Bcast(tensor.mutable_data_ptr(), 1, all.get(), root_index, comm_of(c)), "broadcast");
+    return check(MPI_Bcast(tensor.mutable_data_ptr(), 1, all.get(), root_index, comm_of(c)),
+                 "broadcast");
   }
 
   base::Result<std::unique_ptr<Transfer>> post(std::vector<TransferLeg> legs) override {
@@ -260,10 +285,13 @@ class MpiCommunicator final : public Communicator {
       total += s;
     }
     std::string all(static_cast<std::size_t>(total), '\0');
-    TRY_VOID(check(MPI_Gatherv(text.data(), size, MPI_CHAR, all.data(), sizes.data(), places.data(), MPI_CHAR, 0, world_), "gather"));
+    TRY_VOID(check(MPI_Gatherv(text.data(), size, MPI_CHAR, all.data(), sizes.data(), places.data(),
+                               MPI_CHAR, 0, world_),
+                   "gather"));
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      texts.push_back(all.substr(static_cast<std::size_t>(places[i]), static_cast<std::size_t>(sizes[i])));
+      texts.push_back(
+          all.substr(static_cast<std::size_t>(places[i]), static_cast<std::size_t>(sizes[i])));
     }
     return texts;
   }
@@ -273,14 +301,17 @@ class MpiCommunicator final : public Communicator {
     TRY_VOID(check(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world_), "broadcast"));
     std::string result = text;
     result.resize(static_cast<std::size_t>(size));
-    TRY_VOID(check(MPI_Bcast(result.data(), static_cast<int>(size), MPI_CHAR, 0, world_), "broadcast"));
+    TRY_VOID(
+        check(MPI_Bcast(result.data(), static_cast<int>(size), MPI_CHAR, 0, world_), "broadcast"));
     return result;
   }
 
   void abort(int exit_code) override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
 
  private:
-  [[nodiscard]] MPI_Comm comm_of(const Channel& c) const { return channels_[static_cast<std::size_t>(c.id)]; }
+  [[nodiscard]] MPI_Comm comm_of(const Channel& c) const {
+    return channels_[static_cast<std::size_t>(c.id)];
+  }
 
   int rank_ = 0, world_size_ = 1;
   MPI_Comm world_ = MPI_COMM_NULL, exchange_ = MPI_COMM_NULL;
@@ -308,7 +339,8 @@ std::vector<Chunk> chunks_of(const Slots& slots, int group, std::int64_t chunk_e
   return chunks;
 }
 
-base::Result<void> MpiCommunicator::reduce_scatter(const Channel& c, const at::Tensor& whole, at::Tensor& part, int dim) {
+base::Result<void> MpiCommunicator::reduce_scatter(const Channel& c, const at::Tensor& whole,
+                                                   at::Tensor& part, int dim) {
   const model::DType t = dtype_of(whole);
   const std::int64_t bytes = model::element_bytes(t);
   const Slots slots = slots_of(whole, dim, c.size);
@@ -317,7 +349,8 @@ base::Result<void> MpiCommunicator::reduce_scatter(const Channel& c, const at::T
   const std::int64_t row_bytes = slots.inner * bytes;
   for (std::int64_t row = 0; row < slots.outer; ++row) {
     const std::byte* own = from + (row * c.size + c.index) * row_bytes;
-    if (own != to + row * row_bytes) std::memcpy(to + row * row_bytes, own, static_cast<std::size_t>(row_bytes));
+    if (own != to + row * row_bytes)
+      std::memcpy(to + row * row_bytes, own, static_cast<std::size_t>(row_bytes));
   }
   if (c.size == 1) return {};
   for (auto& block : scratch_) block.resize(static_cast<std::size_t>(kScratchBytes));
@@ -331,12 +364,16 @@ base::Result<void> MpiCommunicator::reduce_scatter(const Channel& c, const at::T
       const auto count = static_cast<int>(n.elements);
       const std::byte* out = from + (n.row * c.size + owner) * row_bytes + n.first * bytes;
       auto& pair = requests[i % 2];
-      TRY_VOID(check(MPI_Irecv(scratch_[i % 2].data(), count, base_type(t), source, 0, comm_of(c), &pair[0]), "reduce_scatter"));
-      TRY_VOID(check(MPI_Isend(out, count, base_type(t), owner, 0, comm_of(c), &pair[1]), "reduce_scatter"));
+      TRY_VOID(check(
+          MPI_Irecv(scratch_[i % 2].data(), count, base_type(t), source, 0, comm_of(c), &pair[0]),
+          "reduce_scatter"));
+      TRY_VOID(check(MPI_Isend(out, count, base_type(t), owner, 0, comm_of(c), &pair[1]),
+                     "reduce_scatter"));
     }
     if (i == 0) continue;
     const Chunk& p = chunks[i - 1];
-    TRY_VOID(check(MPI_Waitall(2, requests[(i - 1) % 2].data(), MPI_STATUSES_IGNORE), "reduce_scatter"));
+    TRY_VOID(
+        check(MPI_Waitall(2, requests[(i - 1) % 2].data(), MPI_STATUSES_IGNORE), "reduce_scatter"));
     add(t, scratch_[(i - 1) % 2].data(), to + p.row * row_bytes + p.first * bytes, p.elements);
   }
   return {};

@@ -1,8 +1,10 @@
-/// CUDA tensors over NCCL: one communicator and one CUDA stream per channel, and one of each for exchanges.
+/// CUDA tensors over NCCL: one communicator and one CUDA stream per channel, and one of each for
+/// exchanges.
 ///
-/// Before an operation its stream waits for the current stream (operands are ready), after it the current stream waits for it
-/// (results may be used): a rank's operations stay in program order, and communication overlaps only what the caller
-/// issued before. Tensors are recorded on the stream, so that their memory is not handed out again too early.
+/// Before an operation its stream waits for the current stream (operands are ready), after it the
+/// current stream waits for it (results may be used): a rank's operations stay in program order,
+/// and communication overlaps only what the caller issued before. Tensors are recorded on the
+/// stream, so that their memory is not handed out again too early.
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -15,9 +17,9 @@
 #include <map>
 #include <utility>
 
+#include "executor/state/tensor.h"
 #include "executor/transport/communicator.h"
 #include "executor/transport/store.h"
-#include "executor/state/tensor.h"
 
 namespace orrery::executor {
 
@@ -27,7 +29,8 @@ namespace {
 
 base::Result<void> check(ncclResult_t code, const char* what) {
   if (code == ncclSuccess) return {};
-  return base::fail(ErrorCode::kCollective, "{}: {} ({})", what, ncclGetErrorString(code), ncclGetLastError(nullptr));
+  return base::fail(ErrorCode::kCollective, "{}: {} ({})", what, ncclGetErrorString(code),
+                    ncclGetLastError(nullptr));
 }
 base::Result<void> check(cudaError_t code, const char* what) {
   if (code == cudaSuccess) return {};
@@ -61,13 +64,15 @@ class Line {
   [[nodiscard]] cudaStream_t stream() const { return stream_.stream(); }
 
   base::Result<void> begin(std::initializer_list<at::Tensor> tensors) {
-    for (const at::Tensor& t : tensors) c10::cuda::CUDACachingAllocator::recordStream(t.storage().data_ptr(), stream_);
+    for (const at::Tensor& t : tensors)
+      c10::cuda::CUDACachingAllocator::recordStream(t.storage().data_ptr(), stream_);
     TRY_VOID(check(cudaEventRecord(event_, c10::cuda::getCurrentCUDAStream().stream()), "event"));
     return check(cudaStreamWaitEvent(stream(), event_, 0), "event");
   }
   base::Result<void> end() {
     TRY_VOID(check(cudaEventRecord(event_, stream()), "event"));
-    return check(cudaStreamWaitEvent(c10::cuda::getCurrentCUDAStream().stream(), event_, 0), "event");
+    return check(cudaStreamWaitEvent(c10::cuda::getCurrentCUDAStream().stream(), event_, 0),
+                 "event");
   }
 
  private:
@@ -91,7 +96,8 @@ class NcclTransfer final : public Transfer {
     return true;
   }
   base::Result<void> wait() override {
-    return check(cudaStreamWaitEvent(c10::cuda::getCurrentCUDAStream().stream(), event_, 0), "transfer");
+    return check(cudaStreamWaitEvent(c10::cuda::getCurrentCUDAStream().stream(), event_, 0),
+                 "transfer");
   }
 
  private:
@@ -128,33 +134,43 @@ class NcclCommunicator final : public Communicator {
                            reduce == plan::Reduce::kSum ? ncclSum : ncclMax, l.comm(), l.stream());
     });
   }
-  base::Result<void> all_gather(const Channel& c, const at::Tensor& part, at::Tensor& whole, int dim) override {
+  base::Result<void> all_gather(const Channel& c, const at::Tensor& part, at::Tensor& whole,
+                                int dim) override {
     const Slots slots = slots_of(whole, dim, c.size);
     // NCCL gathers along dimension 0: another dimension goes through a packed copy.
-    at::Tensor packed = slots.outer == 1 ? whole : at::empty({c.size, slots.outer, slots.inner}, whole.options());
+    at::Tensor packed =
+        slots.outer == 1 ? whole : at::empty({c.size, slots.outer, slots.inner}, whole.options());
     TRY_VOID(on(c, "all_gather", {part, packed}, [&](Line& l) {
-      return ncclAllGather(part.const_data_ptr(), packed.mutable_data_ptr(), count_of(part), type_of(part), l.comm(), l.stream());
+      return ncclAllGather(part.const_data_ptr(), packed.mutable_data_ptr(), count_of(part),
+                           type_of(part), l.comm(), l.stream());
     }));
-    if (slots.outer != 1) whole.view({slots.outer, c.size, slots.inner}).copy_(packed.transpose(0, 1));
+    if (slots.outer != 1)
+      whole.view({slots.outer, c.size, slots.inner}).copy_(packed.transpose(0, 1));
     return {};
   }
-  base::Result<void> reduce_scatter(const Channel& c, const at::Tensor& whole, at::Tensor& part, int dim) override {
+  base::Result<void> reduce_scatter(const Channel& c, const at::Tensor& whole, at::Tensor& part,
+                                    int dim) override {
     const Slots slots = slots_of(whole, dim, c.size);
     const at::Tensor packed =
-        slots.outer == 1 ? whole : whole.view({slots.outer, c.size, slots.inner}).transpose(0, 1).contiguous();
+        slots.outer == 1
+            ? whole
+            : whole.view({slots.outer, c.size, slots.inner}).transpose(0, 1).contiguous();
     return on(c, "reduce_scatter", {packed, part}, [&](Line& l) {
-      return ncclReduceScatter(packed.const_data_ptr(), part.mutable_data_ptr(), count_of(part), type_of(part), ncclSum, l.comm(),
-                               l.stream());
+      return ncclReduceScatter(packed.const_data_ptr(), part.mutable_data_ptr(), count_of(part),
+                               type_of(part), ncclSum, l.comm(), l.stream());
     });
   }
   base::Result<void> all_to_all(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
-    const std::size_t block = count_of(in) / static_cast<std::size_t>(c.size), bytes = block * in.element_size();
+    const std::size_t block = count_of(in) / static_cast<std::size_t>(c.size),
+                      bytes = block * in.element_size();
     return on(c, "all_to_all", {in, out}, [&](Line& l) {
       ncclGroupStart();
       for (int i = 0; i < c.size; ++i) {
         const std::size_t at = static_cast<std::size_t>(i) * bytes;
-        ncclSend(static_cast<const char*>(in.const_data_ptr()) + at, block, type_of(in), i, l.comm(), l.stream());
-        ncclRecv(static_cast<char*>(out.mutable_data_ptr()) + at, block, type_of(out), i, l.comm(), l.stream());
+        ncclSend(static_cast<const char*>(in.const_data_ptr()) + at, block, type_of(in), i,
+                 l.comm(), l.stream());
+        ncclRecv(static_cast<char*>(out.mutable_data_ptr()) + at, block, type_of(out), i, l.comm(),
+                 l.stream());
       }
       return ncclGroupEnd();
     });
@@ -162,14 +178,17 @@ class NcclCommunicator final : public Communicator {
   base::Result<void> shift(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
     return on(c, "shift", {in, out}, [&](Line& l) {
       ncclGroupStart();
-      ncclSend(in.const_data_ptr(), count_of(in), type_of(in), (c.index + 1) % c.size, l.comm(), l.stream());
-      ncclRecv(out.mutable_data_ptr(), count_of(out), type_of(out), (c.index + c.size - 1) % c.size, l.comm(), l.stream());
+      ncclSend(in.const_data_ptr(), count_of(in), type_of(in), (c.index + 1) % c.size, l.comm(),
+               l.stream());
+      ncclRecv(out.mutable_data_ptr(), count_of(out), type_of(out), (c.index + c.size - 1) % c.size,
+               l.comm(), l.stream());
       return ncclGroupEnd();
     });
   }
   base::Result<void> broadcast(const Channel& c, at::Tensor& t, int root_index) override {
     return on(c, "broadcast", {t}, [&](Line& l) {
-      return ncclBroadcast(t.const_data_ptr(), t.mutable_data_ptr(), count_of(t), type_of(t), root_index, l.comm(), l.stream());
+      return ncclBroadcast(t.const_data_ptr(), t.mutable_data_ptr(), count_of(t), type_of(t),
+                           root_index, l.comm(), l.stream());
     });
   }
 
@@ -184,8 +203,12 @@ class NcclCommunicator final : public Communicator {
     for (std::size_t i = 0; i < legs.size(); ++i) {
       const TransferLeg& leg = legs[i];
       const int peer = leg.peer < launch_.rank ? 0 : 1;
-      if (leg.send) ncclSend(leg.tensor.const_data_ptr(), count_of(leg.tensor), type_of(leg.tensor), peer, lines[i]->comm(), lines[i]->stream());
-      else ncclRecv(leg.tensor.mutable_data_ptr(), count_of(leg.tensor), type_of(leg.tensor), peer, lines[i]->comm(), lines[i]->stream());
+      if (leg.send)
+        ncclSend(leg.tensor.const_data_ptr(), count_of(leg.tensor), type_of(leg.tensor), peer,
+                 lines[i]->comm(), lines[i]->stream());
+      else
+        ncclRecv(leg.tensor.mutable_data_ptr(), count_of(leg.tensor), type_of(leg.tensor), peer,
+                 lines[i]->comm(), lines[i]->stream());
     }
     TRY_VOID(check(ncclGroupEnd(), "exchange"));
     for (Line* line : lines) {
@@ -224,7 +247,8 @@ class NcclCommunicator final : public Communicator {
 
  private:
   template <class Call>
-  base::Result<void> on(const Channel& c, const char* what, std::initializer_list<at::Tensor> tensors, Call call) {
+  base::Result<void> on(const Channel& c, const char* what,
+                        std::initializer_list<at::Tensor> tensors, Call call) {
     Line& line = *lines_[static_cast<std::size_t>(c.id)];
     TRY_VOID(line.begin(tensors));
     TRY_VOID(check(call(line), what));
@@ -249,7 +273,8 @@ class NcclCommunicator final : public Communicator {
   /// Two ranks and a lane share a communicator of two: lower rank first.
   base::Result<Line*> pair_line(const TransferLeg& leg) {
     const int low = std::min(leg.peer, launch_.rank), high = std::max(leg.peer, launch_.rank);
-    const std::string key = "pair/" + std::to_string(leg.lane) + "/" + std::to_string(low) + "." + std::to_string(high);
+    const std::string key =
+        "pair/" + std::to_string(leg.lane) + "/" + std::to_string(low) + "." + std::to_string(high);
     if (const auto known = pairs_.find(key); known != pairs_.end()) return known->second.get();
     TRY(std::unique_ptr<Line> line, open_line(key, launch_.rank == low ? 0 : 1, 2));
     return pairs_.emplace(key, std::move(line)).first->second.get();

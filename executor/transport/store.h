@@ -1,5 +1,6 @@
 #pragma once
-/// A key-value store over TCP that NCCL ranks meet at: LibTorch's, so that under torchrun the agent's own store serves.
+/// A key-value store over TCP that NCCL ranks meet at: LibTorch's, so that under torchrun the
+/// agent's own store serves.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,8 +13,9 @@ namespace orrery::executor {
 
 class Store {
  public:
-  /// At MASTER_ADDR:MASTER_PORT. Rank 0 serves, unless torchrun's agent does (TORCHELASTIC_USE_AGENT_STORE=True), where it is a client
-  /// like the others. Errors: kMissingKey (variables), kCollective (no connection within two minutes).
+  /// At MASTER_ADDR:MASTER_PORT. Rank 0 serves, unless torchrun's agent does
+  /// (TORCHELASTIC_USE_AGENT_STORE=True), where it is a client like the others. Errors: kMissingKey
+  /// (variables), kCollective (no connection within two minutes).
   static base::Result<Store> connect(const Launch& launch);
   ~Store();
   Store(Store&&) noexcept;

@@ -37,12 +37,15 @@ auto guarded(const char* what, Call call) -> base::Result<decltype(call())> {
 base::Result<Store> Store::connect(const Launch& launch) {
   const char *address = std::getenv("MASTER_ADDR"), *port = std::getenv("MASTER_PORT");
   if (address == nullptr || port == nullptr) {
-    base::Diagnostic missing = base::make_error(ErrorCode::kMissingKey, "NCCL ranks meet at MASTER_ADDR and MASTER_PORT, which are not set");
+    base::Diagnostic missing =
+        base::make_error(ErrorCode::kMissingKey,
+                         "NCCL ranks meet at MASTER_ADDR and MASTER_PORT, which are not set");
     missing.hint = "start the ranks with torchrun, or set both to a host and a free port of rank 0";
     return base::fail(std::move(missing));
   }
   const auto number = base::parse_integer(port);
-  if (!number || *number < 1 || *number > 65535) return base::fail(ErrorCode::kBadValue, "MASTER_PORT='{}' is not a port", port);
+  if (!number || *number < 1 || *number > 65535)
+    return base::fail(ErrorCode::kBadValue, "MASTER_PORT='{}' is not a port", port);
   const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   const bool agent_serves = agent != nullptr && std::string_view(agent) == "True";
   c10d::TCPStoreOptions options;
@@ -67,7 +70,8 @@ base::Result<void> Store::set(const std::string& key, const std::string& value) 
 }
 
 base::Result<std::string> Store::get(const std::string& key) {
-  TRY(const std::vector<std::uint8_t> bytes, guarded("store", [&] { return connection_->store->get(key); }));
+  TRY(const std::vector<std::uint8_t> bytes,
+      guarded("store", [&] { return connection_->store->get(key); }));
   return std::string(bytes.begin(), bytes.end());
 }
 

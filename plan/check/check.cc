@@ -46,7 +46,8 @@ std::vector<Fault> check(const CheckedProgram& step) {
   ORRERY_CHECK(step.program != nullptr && step.classes.size() == step.program->classes.size());
   std::vector<checker::ClassStep> steps;
   for (std::size_t c = 0; c < step.classes.size(); ++c) {
-    steps.push_back(checker::number_instances(*step.program, step.program->classes[c], step.classes[c]));
+    steps.push_back(
+        checker::number_instances(*step.program, step.program->classes[c], step.classes[c]));
   }
   checker::FaultList faults;
   for (const checker::ClassStep& s : steps) {
@@ -66,10 +67,12 @@ namespace checker {
 
 namespace {
 
-/// Packs an InstanceKey. Layers and micro-batches are below 2^20 in any valid plan; -1 packs as all ones.
+/// Packs an InstanceKey. Layers and micro-batches are below 2^20 in any valid plan; -1 packs as all
+/// ones.
 std::uint64_t pack(const InstanceKey& key) {
   constexpr std::uint64_t kMask = (std::uint64_t{1} << 21) - 1;
-  return std::uint64_t{key.buffer.raw()} << 42 | (static_cast<std::uint64_t>(key.layer) & kMask) << 21 |
+  return std::uint64_t{key.buffer.raw()} << 42 |
+         (static_cast<std::uint64_t>(key.layer) & kMask) << 21 |
          (static_cast<std::uint64_t>(key.micro_batch) & kMask);
 }
 
@@ -78,7 +81,8 @@ class Numbering {
   explicit Numbering(ClassStep& step) : step_(step) {}
 
   InstanceIndex number(const InstanceKey& key) {
-    const auto [it, fresh] = index_.try_emplace(pack(key), static_cast<InstanceIndex>(step_.instances.size()));
+    const auto [it, fresh] =
+        index_.try_emplace(pack(key), static_cast<InstanceIndex>(step_.instances.size()));
     if (fresh) {
       step_.instances.push_back(key);
       step_.persistent.push_back(false);
@@ -96,12 +100,15 @@ class Numbering {
     for (const BufferRef& ref : op.updates) add(ref, AccessKind::kUpdate);
     if (op.gradients) add(*op.gradients, AccessKind::kUpdate);
     for (const BufferRef& ref : op.writes) add(ref, AccessKind::kWrite);
-    for (const Leg& leg : op.legs) add(leg.buffer, leg.send ? AccessKind::kRead : AccessKind::kWrite);
+    for (const Leg& leg : op.legs)
+      add(leg.buffer, leg.send ? AccessKind::kRead : AccessKind::kWrite);
     for (const BufferRef& ref : op.reads) add(ref, AccessKind::kRead);
     if (op.weights) add(*op.weights, AccessKind::kRead);
     const std::size_t used_end = step_.accesses.size();
     for (const BufferRef& ref : op.frees) {
-      step_.accesses.push_back({number(key_of(*step_.program, ref, instance.layer, instance.micro_batch)), AccessKind::kFree});
+      step_.accesses.push_back(
+          {number(key_of(*step_.program, ref, instance.layer, instance.micro_batch)),
+           AccessKind::kFree});
     }
     std::stable_sort(step_.accesses.begin() + static_cast<std::ptrdiff_t>(first_),
                      step_.accesses.begin() + static_cast<std::ptrdiff_t>(used_end),
@@ -125,7 +132,8 @@ class Numbering {
 
 }  // namespace
 
-ClassStep number_instances(const Program& program, const RankClass& rank_class, std::span<const OpInstance> ops) {
+ClassStep number_instances(const Program& program, const RankClass& rank_class,
+                           std::span<const OpInstance> ops) {
   ClassStep step;
   step.program = &program;
   step.rank_class = &rank_class;
@@ -164,18 +172,21 @@ std::string ClassStep::describe(std::size_t op) const {
   const OpInstance& instance = ops[op];
   const bool compute = instance.op->kind == OpKind::kCompute;
   return fmt::format("operation {} '{}'{}{}{}", op, instance.op->name, compute ? " " : "",
-                     compute ? model::to_string(instance.op->phase) : "", place(instance.layer, instance.micro_batch));
+                     compute ? model::to_string(instance.op->phase) : "",
+                     place(instance.layer, instance.micro_batch));
 }
 
 std::string ClassStep::describe_instance(InstanceIndex instance) const {
   const InstanceKey& key = instances[instance];
-  return fmt::format("'{}'{}", program->buffers[key.buffer].name, place(key.layer, key.micro_batch));
+  return fmt::format("'{}'{}", program->buffers[key.buffer].name,
+                     place(key.layer, key.micro_batch));
 }
 
 int class_index(const Program& program, std::int64_t rank) {
   for (std::size_t c = 0; c < program.classes.size(); ++c) {
     const RankClass& k = program.classes[c];
-    if (rank >= k.first_rank && rank < std::int64_t{k.first_rank} + k.count) return static_cast<int>(c);
+    if (rank >= k.first_rank && rank < std::int64_t{k.first_rank} + k.count)
+      return static_cast<int>(c);
   }
   return -1;
 }
@@ -183,7 +194,8 @@ int class_index(const Program& program, std::int64_t rank) {
 std::vector<int> classes_of_group(const Program& program, const Group& group, int rank) {
   std::vector<int> classes;
   for (int i = 0; i < group.size; ++i) {
-    const int c = class_index(program, std::int64_t{group.base(rank)} + std::int64_t{i} * group.stride);
+    const int c =
+        class_index(program, std::int64_t{group.base(rank)} + std::int64_t{i} * group.stride);
     if (c < 0) return {};
     if (classes.empty() || classes.back() != c) classes.push_back(c);
   }

@@ -1,18 +1,22 @@
 /// Algebra of gradient contributions.
 ///
-/// The value of a gradient buffer is a multiset of contributions (stage, parameter, layer, micro-batch), each with three marks: summed over
-/// the shard group, summed over the replica group, summed over the tensor group. Operations act on it:
+/// The value of a gradient buffer is a multiset of contributions (stage, parameter, layer,
+/// micro-batch), each with three marks: summed over the shard group, summed over the replica group,
+/// summed over the tensor group. Operations act on it:
 ///
 ///   zero, or a first write      -> {}
 ///   segment with `gradients`    -> + one contribution per parameter of its views
 ///   accumulate a into b         -> b + a
-///   collective, shard group     -> every contribution in its range gets the shard mark (twice: a fault); a scatter moves the value
-///   collective, replica group   -> the replica mark likewise; over the data group: both
-///   collective, tensor group    -> the tensor mark likewise
-///   all-reduce between stages   -> every member's value becomes the sum of all members' values (tied embeddings)
-///   AdamW                       -> the value must be: `uses` contributions per parameter and micro-batch from every stage that holds the
-///                                  parameter; shard and replica marks; tensor mark iff sequence parallelism left the parameter whole on
-///                                  every tensor rank (its gradient is then a partial sum over tokens)
+///   collective, shard group     -> every contribution in its range gets the shard mark (twice: a
+///   fault); a scatter moves the value collective, replica group   -> the replica mark likewise;
+///   over the data group: both collective, tensor group    -> the tensor mark likewise
+///   all-reduce between stages   -> every member's value becomes the sum of all members' values
+///   (tied embeddings)
+///   AdamW                       -> the value must be: `uses` contributions per parameter and
+///   micro-batch from every stage that holds the
+///                                  parameter; shard and replica marks; tensor mark iff sequence
+///                                  parallelism left the parameter whole on every tensor rank (its
+///                                  gradient is then a partial sum over tokens)
 ///
 /// Persistent gradients start *stale*: what the previous step left there.
 
@@ -47,7 +51,8 @@ struct Gradient {
   std::vector<Contribution> value;
 };
 
-/// Where contributions to one parameter come from: a stage that holds it, under the unit it belongs to there.
+/// Where contributions to one parameter come from: a stage that holds it, under the unit it belongs
+/// to there.
 struct Source {
   int cls = 0;
   UnitId unit;
@@ -65,7 +70,11 @@ bool same_ranks(const Group& a, const Group& b) { return a.size == b.size && a.s
 class Algebra {
  public:
   Algebra(std::span<const ClassStep> steps, FaultList& faults)
-      : steps_(steps), program_(*steps.front().program), faults_(faults), lanes_(steps.size()), layered_(program_.units.size(), false) {
+      : steps_(steps),
+        program_(*steps.front().program),
+        faults_(faults),
+        lanes_(steps.size()),
+        layered_(program_.units.size(), false) {
     for (std::size_t c = 0; c < steps.size(); ++c) prepare(static_cast<int>(c));
   }
 
@@ -78,10 +87,11 @@ class Algebra {
   }
 
  private:
-  /// One class's walk. It pauses at a gradient collective that spans classes until all of them are there.
+  /// One class's walk. It pauses at a gradient collective that spans classes until all of them are
+  /// there.
   struct Lane {
     std::size_t next = 0;
-    std::vector<int> gradient_of;      // by InstanceIndex, -1: no gradient
+    std::vector<int> gradient_of;  // by InstanceIndex, -1: no gradient
     std::vector<Gradient> gradients;
     std::map<std::pair<UnitId, std::int32_t>, int> updates;  // AdamW operations per unit and layer
   };
@@ -89,7 +99,8 @@ class Algebra {
   Lane& lane(int c) { return lanes_[static_cast<std::size_t>(c)]; }
   [[nodiscard]] const ClassStep& step(int c) const { return steps_[static_cast<std::size_t>(c)]; }
   template <class... Args>
-  void fault(FaultKind kind, int c, std::size_t op, fmt::format_string<Args...> format, Args&&... args) {
+  void fault(FaultKind kind, int c, std::size_t op, fmt::format_string<Args...> format,
+             Args&&... args) {
     faults_.add(kind, step(c).rank_class->stage, op, format, std::forward<Args>(args)...);
   }
 
@@ -108,7 +119,8 @@ class Algebra {
       if (!l.updates.emplace(std::pair(*decl.unit, s.instances[i].layer), 0).second) continue;
       const std::vector<Parameter>& parameters = program_.units[*decl.unit].parameters;
       for (std::size_t p = 0; p < parameters.size(); ++p) {
-        if (s.instances[i].layer < 0) sources_[parameters[p].name].push_back({c, *decl.unit, static_cast<int>(p)});
+        if (s.instances[i].layer < 0)
+          sources_[parameters[p].name].push_back({c, *decl.unit, static_cast<int>(p)});
       }
     }
   }
@@ -127,7 +139,9 @@ class Algebra {
     }
   }
 
-  bool is_gradient(const BufferRef& ref) const { return program_.buffers[ref.buffer].category == BufferCategory::kGradient; }
+  bool is_gradient(const BufferRef& ref) const {
+    return program_.buffers[ref.buffer].category == BufferCategory::kGradient;
+  }
 
   bool spans_classes(int c, std::size_t i) const {
     const Op& op = *step(c).ops[i].op;
@@ -167,38 +181,52 @@ class Algebra {
     const OpInstance& o = step(c).ops[i];
     for (const ParameterView& view : op.views) {
       for (const int p : view.parameters) {
-        g->value.push_back({.cls = c, .unit = *op.unit, .parameter = p, .layer = layer_of(*op.unit, o), .micro_batch = o.micro_batch});
+        g->value.push_back({.cls = c,
+                            .unit = *op.unit,
+                            .parameter = p,
+                            .layer = layer_of(*op.unit, o),
+                            .micro_batch = o.micro_batch});
       }
     }
   }
 
-  std::int32_t layer_of(UnitId unit, const OpInstance& o) const { return layered_[unit.raw()] ? o.layer : -1; }
+  std::int32_t layer_of(UnitId unit, const OpInstance& o) const {
+    return layered_[unit.raw()] ? o.layer : -1;
+  }
 
   /// A collective that acts on a part of the buffer leaves the rest as it is.
   bool in_range(const Op& op, const Contribution& k) const {
     if (op.slice_elements == 0) return true;
     const Parameter& p = program_.units[k.unit].parameters[static_cast<std::size_t>(k.parameter)];
-    return p.offset >= op.slice_offset && p.offset + element_count(p.local_shape) <= op.slice_offset + op.slice_elements;
+    return p.offset >= op.slice_offset &&
+           p.offset + element_count(p.local_shape) <= op.slice_offset + op.slice_elements;
   }
 
   void apply_collective(int c, std::size_t i, const Op& op) {
     Gradient* target = nullptr;
-    if (op.updates.size() == 1 && is_gradient(op.updates[0])) target = gradient(c, i, op.updates[0]);
-    if (op.reads.size() == 1 && op.writes.size() == 1 && is_gradient(op.reads[0]) && is_gradient(op.writes[0])) {
+    if (op.updates.size() == 1 && is_gradient(op.updates[0]))
+      target = gradient(c, i, op.updates[0]);
+    if (op.reads.size() == 1 && op.writes.size() == 1 && is_gradient(op.reads[0]) &&
+        is_gradient(op.writes[0])) {
       target = gradient(c, i, op.writes[0]);
       if (target) *target = *gradient(c, i, op.reads[0]);
     }
-    const bool reduces = op.collective == Collective::kAllReduce || op.collective == Collective::kReduceScatter;
+    const bool reduces =
+        op.collective == Collective::kAllReduce || op.collective == Collective::kReduceScatter;
     const Group& group = program_.groups[op.group];
     if (!target || !reduces || group.size == 1) return;
     for (Contribution& k : target->value) {
       if (!in_range(op, k)) continue;
-      const unsigned marks = marks_of(group, program_.units[k.unit]);  // none: no sum that the owner needs, AdamW will miss it
+      // none: no sum that the owner needs, AdamW will miss it
+      const unsigned marks = marks_of(group, program_.units[k.unit]);
       if ((k.marks & marks) != 0) {
-        fault(FaultKind::kReducedTwice, c, i, "{} reduces {} again, over group '{}'", step(c).describe(i), describe(k), group.name);
+        fault(FaultKind::kReducedTwice, c, i, "{} reduces {} again, over group '{}'",
+              step(c).describe(i), describe(k), group.name);
       }
       if (op.slice_group && (k.marks & kShardMark) == 0) {
-        fault(FaultKind::kNeverReduced, c, i, "{} sums the owned slice of {}, which the shard group has not summed yet", step(c).describe(i), describe(k));
+        fault(FaultKind::kNeverReduced, c, i,
+              "{} sums the owned slice of {}, which the shard group has not summed yet",
+              step(c).describe(i), describe(k));
       }
       k.marks |= marks;
     }
@@ -218,10 +246,12 @@ class Algebra {
       if (lanes_[c].next >= s.ops.size()) continue;
       const Group& group = program_.groups[s.ops[lanes_[c].next].op->group];
       const std::vector<int> members = classes_of_group(program_, group, s.rank_class->first_rank);
-      const bool all_there = !members.empty() && std::all_of(members.begin(), members.end(), [&](int m) {
-        const std::size_t next = lane(m).next;
-        return next < step(m).ops.size() && same_ranks(program_.groups[step(m).ops[next].op->group], group);
-      });
+      const bool all_there =
+          !members.empty() && std::all_of(members.begin(), members.end(), [&](int m) {
+            const std::size_t next = lane(m).next;
+            return next < step(m).ops.size() &&
+                   same_ranks(program_.groups[step(m).ops[next].op->group], group);
+          });
       if (!all_there) continue;
       merge(members);
       return true;
@@ -249,7 +279,8 @@ class Algebra {
   // ---- AdamW ----
   std::vector<Source> sources_of(int c, UnitId unit, int p) const {
     if (layered_[unit.raw()]) return {{c, unit, p}};
-    const auto it = sources_.find(program_.units[unit].parameters[static_cast<std::size_t>(p)].name);
+    const auto it =
+        sources_.find(program_.units[unit].parameters[static_cast<std::size_t>(p)].name);
     return it == sources_.end() ? std::vector<Source>{{c, unit, p}} : it->second;
   }
 
@@ -257,56 +288,75 @@ class Algebra {
     const OpInstance& o = step(c).ops[i];
     const std::int32_t layer = layer_of(unit, o);
     ++lane(c).updates[{unit, layer}];
-    if (g.stale) fault(FaultKind::kContributionRepeated, c, i, "{} reads a gradient that was not zeroed since the last step", step(c).describe(i));
+    if (g.stale)
+      fault(FaultKind::kContributionRepeated, c, i,
+            "{} reads a gradient that was not zeroed since the last step", step(c).describe(i));
     const auto micro_batches = static_cast<std::size_t>(program_.micro_batches);
     std::vector<Source> sources;
     std::map<std::tuple<int, UnitId, int>, std::size_t> slots;
     for (std::size_t p = 0; p < program_.units[unit].parameters.size(); ++p) {
       for (const Source& s : sources_of(c, unit, static_cast<int>(p))) {
-        if (slots.emplace(std::tuple(s.cls, s.unit, s.parameter), sources.size()).second) sources.push_back(s);
+        if (slots.emplace(std::tuple(s.cls, s.unit, s.parameter), sources.size()).second)
+          sources.push_back(s);
       }
     }
     std::vector<int> counts(sources.size() * micro_batches, 0);
     for (const Contribution& k : g.value) {
       const auto slot = slots.find({k.cls, k.unit, k.parameter});
-      if (slot == slots.end() || k.layer != layer || k.micro_batch < 0 || k.micro_batch >= program_.micro_batches) {
-        fault(FaultKind::kContributionRepeated, c, i, "{} reads {}, which belongs elsewhere", step(c).describe(i), describe(k));
+      if (slot == slots.end() || k.layer != layer || k.micro_batch < 0 ||
+          k.micro_batch >= program_.micro_batches) {
+        fault(FaultKind::kContributionRepeated, c, i, "{} reads {}, which belongs elsewhere",
+              step(c).describe(i), describe(k));
         continue;
       }
       ++counts[slot->second * micro_batches + static_cast<std::size_t>(k.micro_batch)];
     }
     for (std::size_t s = 0; s < sources.size(); ++s) {
-      for (std::size_t m = 0; m < micro_batches; ++m) compare(c, i, sources[s], layer, static_cast<std::int32_t>(m), counts[s * micro_batches + m]);
+      for (std::size_t m = 0; m < micro_batches; ++m)
+        compare(c, i, sources[s], layer, static_cast<std::int32_t>(m),
+                counts[s * micro_batches + m]);
     }
     verify_marks(c, i, unit, g);
   }
 
-  void compare(int c, std::size_t i, const Source& s, std::int32_t layer, std::int32_t micro_batch, int count) {
+  void compare(int c, std::size_t i, const Source& s, std::int32_t layer, std::int32_t micro_batch,
+               int count) {
     const int uses = program_.units[s.unit].parameters[static_cast<std::size_t>(s.parameter)].uses;
     if (count == uses) return;
-    fault(count < uses ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated, c, i, "{} reads {} {} times instead of {}",
-          step(c).describe(i), describe({.cls = s.cls, .unit = s.unit, .parameter = s.parameter, .layer = layer, .micro_batch = micro_batch}),
+    fault(count < uses ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated, c, i,
+          "{} reads {} {} times instead of {}", step(c).describe(i),
+          describe({.cls = s.cls,
+                    .unit = s.unit,
+                    .parameter = s.parameter,
+                    .layer = layer,
+                    .micro_batch = micro_batch}),
           count, uses);
   }
 
   void verify_marks(int c, std::size_t i, UnitId unit, const Gradient& g) {
     const ParameterUnit& own = program_.units[unit];
-    const unsigned data = (program_.groups[own.shard_group].size > 1 ? kShardMark : 0) | (program_.groups[own.replica_group].size > 1 ? kReplicaMark : 0);
+    const unsigned data = (program_.groups[own.shard_group].size > 1 ? kShardMark : 0) |
+                          (program_.groups[own.replica_group].size > 1 ? kReplicaMark : 0);
     for (const Contribution& k : g.value) {
       const ParameterUnit& u = program_.units[k.unit];
       const bool whole = u.parameters[static_cast<std::size_t>(k.parameter)].shard_dim < 0;
       const bool partial = u.strategy.sequence_parallel && u.strategy.tp > 1 && whole;
       if ((k.marks & data) != data) {
-        fault(FaultKind::kNeverReduced, c, i, "{} reads {}, which was never summed over the data group", step(c).describe(i), describe(k));
+        fault(FaultKind::kNeverReduced, c, i,
+              "{} reads {}, which was never summed over the data group", step(c).describe(i),
+              describe(k));
         return;
       }
       if (partial && (k.marks & kTensorMark) == 0) {
-        fault(FaultKind::kNeverReduced, c, i, "{} reads {}, which was never summed over the tensor group", step(c).describe(i), describe(k));
+        fault(FaultKind::kNeverReduced, c, i,
+              "{} reads {}, which was never summed over the tensor group", step(c).describe(i),
+              describe(k));
         return;
       }
       if (!partial && (k.marks & kTensorMark) != 0) {
-        fault(FaultKind::kReducedTwice, c, i, "{} reads {}, which is no partial sum and was summed over the tensor group", step(c).describe(i),
-              describe(k));
+        fault(FaultKind::kReducedTwice, c, i,
+              "{} reads {}, which is no partial sum and was summed over the tensor group",
+              step(c).describe(i), describe(k));
         return;
       }
     }
@@ -317,25 +367,31 @@ class Algebra {
     if (lane(c).next < step(c).ops.size()) return;
     for (const auto& [key, count] : lane(c).updates) {
       if (count == 1) continue;
-      const std::string where = key.second < 0 ? std::string() : fmt::format(" of layer {}", key.second);
+      const std::string where =
+          key.second < 0 ? std::string() : fmt::format(" of layer {}", key.second);
       const std::size_t end = step(c).ops.empty() ? 0 : step(c).ops.size() - 1;
-      fault(count == 0 ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated, c, end, "unit '{}'{} is updated {} times in a step",
-            program_.units[key.first].name, where, count);
+      fault(count == 0 ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated, c, end,
+            "unit '{}'{} is updated {} times in a step", program_.units[key.first].name, where,
+            count);
     }
   }
 
   [[nodiscard]] std::string describe(const Contribution& k) const {
-    std::string name = program_.units[k.unit].parameters[static_cast<std::size_t>(k.parameter)].name;
-    if (const std::size_t at = name.find("{layer}"); at != std::string::npos) name.replace(at, 7, std::to_string(k.layer));
-    return fmt::format("the contribution of micro-batch {} on stage {} to '{}'", k.micro_batch, step(k.cls).rank_class->stage, name);
+    std::string name =
+        program_.units[k.unit].parameters[static_cast<std::size_t>(k.parameter)].name;
+    if (const std::size_t at = name.find("{layer}"); at != std::string::npos)
+      name.replace(at, 7, std::to_string(k.layer));
+    return fmt::format("the contribution of micro-batch {} on stage {} to '{}'", k.micro_batch,
+                       step(k.cls).rank_class->stage, name);
   }
 
   std::span<const ClassStep> steps_;
   const Program& program_;
   FaultList& faults_;
   std::vector<Lane> lanes_;
-  std::vector<bool> layered_;                            // by unit
-  std::map<std::string, std::vector<Source>> sources_;   // by name, of parameters outside the layers
+  std::vector<bool> layered_;  // by unit
+  // by name, of parameters outside the layers
+  std::map<std::string, std::vector<Source>> sources_;
 };
 
 }  // namespace

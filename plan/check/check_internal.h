@@ -1,5 +1,6 @@
 #pragma once
-/// What the passes of the checker share: one class's step with its buffer instances numbered, and the list of faults.
+/// What the passes of the checker share: one class's step with its buffer instances numbered, and
+/// the list of faults.
 
 #include <fmt/format.h>
 
@@ -21,16 +22,17 @@ struct Access {
   AccessKind kind = AccessKind::kRead;
 };
 
-/// One class's step. Accesses of op i are accesses[access_begin[i] .. access_begin[i + 1]): reads, updates, writes, frees. Operands that an
-/// op names twice (the buffer of a leg, a gradient that is also in `updates`) count once.
+/// One class's step. Accesses of op i are accesses[access_begin[i] .. access_begin[i + 1]): reads,
+/// updates, writes, frees. Operands that an op names twice (the buffer of a leg, a gradient that is
+/// also in `updates`) count once.
 struct ClassStep {
   const Program* program = nullptr;
   const RankClass* rank_class = nullptr;
   std::span<const OpInstance> ops;
-  std::vector<InstanceKey> instances;             // by InstanceIndex
+  std::vector<InstanceKey> instances;  // by InstanceIndex
   std::vector<std::uint32_t> access_begin;
   std::vector<Access> accesses;
-  std::vector<bool> persistent;                   // by InstanceIndex
+  std::vector<bool> persistent;  // by InstanceIndex
 
   [[nodiscard]] std::span<const Access> accesses_of(std::size_t op) const {
     return {accesses.data() + access_begin[op], access_begin[op + 1] - access_begin[op]};
@@ -43,17 +45,21 @@ struct ClassStep {
   [[nodiscard]] std::string describe_instance(InstanceIndex instance) const;
 };
 
-ClassStep number_instances(const Program& program, const RankClass& rank_class, std::span<const OpInstance> ops);
+ClassStep number_instances(const Program& program, const RankClass& rank_class,
+                           std::span<const OpInstance> ops);
 
-/// Collects faults; of one kind in one class only the first kMaxPerKind are kept, the rest are echoes.
+/// Collects faults; of one kind in one class only the first kMaxPerKind are kept, the rest are
+/// echoes.
 class FaultList {
  public:
   static constexpr int kMaxPerKind = 16;
 
   template <class... Args>
-  void add(FaultKind kind, int stage, std::size_t op, fmt::format_string<Args...> format, Args&&... args) {
+  void add(FaultKind kind, int stage, std::size_t op, fmt::format_string<Args...> format,
+           Args&&... args) {
     if (++counts_[{stage, kind}] > kMaxPerKind) return;
-    faults_.push_back({kind, stage, static_cast<std::int64_t>(op), fmt::format(format, std::forward<Args>(args)...)});
+    faults_.push_back({kind, stage, static_cast<std::int64_t>(op),
+                       fmt::format(format, std::forward<Args>(args)...)});
   }
   [[nodiscard]] bool empty() const { return faults_.empty(); }
   [[nodiscard]] std::size_t size() const { return faults_.size(); }
@@ -64,21 +70,24 @@ class FaultList {
   std::map<std::pair<int, FaultKind>, int> counts_;
 };
 
-/// Classes that the members of `group` belong to, seen from `rank`, ascending without duplicates; empty when a member lies outside the
-/// world. Class indices into Program::classes.
+/// Classes that the members of `group` belong to, seen from `rank`, ascending without duplicates;
+/// empty when a member lies outside the world. Class indices into Program::classes.
 std::vector<int> classes_of_group(const Program& program, const Group& group, int rank);
 /// Class index of a world rank, -1 outside the world.
 int class_index(const Program& program, std::int64_t rank);
-/// True when every rank's group lies in its own class, so that the group's collectives are symmetric.
+/// True when every rank's group lies in its own class, so that the group's collectives are
+/// symmetric.
 bool within_class(const RankClass& rank_class, const Group& group);
 
-// The passes. Each adds what it finds; they do not depend on each other's success, except where noted.
+// The passes. Each adds what it finds; they do not depend on each other's success, except where
+// noted.
 void check_lifetimes(const ClassStep& step, FaultList& faults);
 void check_phase_order(const ClassStep& step, FaultList& faults);
 void check_operands(const ClassStep& step, FaultList& faults);
 /// Partial values and slices are completed exactly once before they are read.
 void check_values(const ClassStep& step, FaultList& faults);
-/// Matching of legs and of collectives that span classes, then, when all of that matches, progress under the rendezvous rules.
+/// Matching of legs and of collectives that span classes, then, when all of that matches, progress
+/// under the rendezvous rules.
 void check_progress(std::span<const ClassStep> steps, FaultList& faults);
 /// Algebra of gradient contributions.
 void check_gradients(std::span<const ClassStep> steps, FaultList& faults);

@@ -15,7 +15,8 @@ enum class State : std::uint8_t { kNever, kLive, kFreed };
 
 constexpr std::size_t kNoOp = std::numeric_limits<std::size_t>::max();
 
-/// Segments that belong to the forward or backward pass of a layer, rather than to data loading, resharding or updates.
+/// Segments that belong to the forward or backward pass of a layer, rather than to data loading,
+/// resharding or updates.
 bool is_layer_work(model::SegmentKind kind) {
   using model::SegmentKind;
   switch (kind) {
@@ -66,12 +67,14 @@ void check_lifetimes(const ClassStep& step, FaultList& faults) {
     for (const Access& a : step.accesses_of(op)) {
       State& s = state[a.instance];
       const auto fault = [&](FaultKind kind, std::string_view what) {
-        faults.add(kind, stage, op, "{} {} {}", step.describe(op), what, step.describe_instance(a.instance));
+        faults.add(kind, stage, op, "{} {} {}", step.describe(op), what,
+                   step.describe_instance(a.instance));
       };
       switch (a.kind) {
         case AccessKind::kRead:
         case AccessKind::kUpdate:
-          if (s == State::kNever) fault(FaultKind::kReadBeforeWrite, "uses, before anything wrote it,");
+          if (s == State::kNever)
+            fault(FaultKind::kReadBeforeWrite, "uses, before anything wrote it,");
           if (s == State::kFreed) fault(FaultKind::kReadAfterFree, "uses, after it was freed,");
           break;
         case AccessKind::kWrite:
@@ -91,8 +94,8 @@ void check_lifetimes(const ClassStep& step, FaultList& faults) {
   }
   for (std::size_t i = 0; i < state.size(); ++i) {
     if (state[i] != State::kLive || step.persistent[i]) continue;
-    faults.add(FaultKind::kLeak, stage, written[i], "{} writes {}, which nothing frees", step.describe(written[i]),
-               step.describe_instance(static_cast<InstanceIndex>(i)));
+    faults.add(FaultKind::kLeak, stage, written[i], "{} writes {}, which nothing frees",
+               step.describe(written[i]), step.describe_instance(static_cast<InstanceIndex>(i)));
   }
 }
 
@@ -118,8 +121,9 @@ void check_phase_order(const ClassStep& step, FaultList& faults) {
       faults.add(FaultKind::kBackwardBeforeForward, step.rank_class->stage, e.first_backward,
                  "{} is a backward without a forward", step.describe(e.first_backward));
     } else if (e.last_forward > e.first_backward) {
-      faults.add(FaultKind::kBackwardBeforeForward, step.rank_class->stage, e.first_backward, "{} comes before {}",
-                 step.describe(e.first_backward), step.describe(e.last_forward));
+      faults.add(FaultKind::kBackwardBeforeForward, step.rank_class->stage, e.first_backward,
+                 "{} comes before {}", step.describe(e.first_backward),
+                 step.describe(e.last_forward));
     }
   }
 }

@@ -1,4 +1,5 @@
-/// Operands against the table of model/segment.h, in number and in elements; ranges of views; sizes of collectives.
+/// Operands against the table of model/segment.h, in number and in elements; ranges of views; sizes
+/// of collectives.
 
 #include <algorithm>
 #include <optional>
@@ -22,7 +23,8 @@ struct Operands {
   Elements reads, writes, updates, views;
 };
 
-/// Products y [T, out] = a [T, in] W' + bias; in slices of the contraction, all but the first add to what is there.
+/// Products y [T, out] = a [T, in] W' + bias; in slices of the contraction, all but the first add
+/// to what is there.
 Operands product(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count(), in = t * s.in * s.slices;
   Operands o;
@@ -59,16 +61,20 @@ Operands norm(const SegmentShape& s, Phase phase) {
 }
 
 Operands attention(const SegmentShape& s, Phase phase) {
-  const std::int64_t t = s.token_count(), qkv = t * (s.heads + 2 * s.kv_heads) * s.head_dim, out = t * s.heads * s.head_dim;
-  if (phase == Phase::kF) return {.reads = {qkv}, .writes = {out, t * s.heads}, .updates = {}, .views = {}};
+  const std::int64_t t = s.token_count(), qkv = t * (s.heads + 2 * s.kv_heads) * s.head_dim,
+                     out = t * s.heads * s.head_dim;
+  if (phase == Phase::kF)
+    return {.reads = {qkv}, .writes = {out, t * s.heads}, .updates = {}, .views = {}};
   return {.reads = {out, qkv, out, t * s.heads}, .writes = {qkv}, .updates = {}, .views = {}};
 }
 
 /// Ring attention: queries and outputs x, a block's keys and values y, log-sum-exps l.
 Operands attention_part(const SegmentShape& s, Phase phase) {
   const std::int64_t x = s.token_count() * s.heads * s.head_dim, l = s.token_count() * s.heads;
-  const std::int64_t tokens = s.kind == SegmentKind::kAttentionSplit ? s.tokens : s.kv_tokens, y = 2 * s.sequences * tokens * s.kv_heads * s.head_dim;
-  if (s.kind == SegmentKind::kAttentionMerge) return {.reads = {x, l}, .writes = {}, .updates = {x, l}, .views = {}};
+  const std::int64_t tokens = s.kind == SegmentKind::kAttentionSplit ? s.tokens : s.kv_tokens,
+                     y = 2 * s.sequences * tokens * s.kv_heads * s.head_dim;
+  if (s.kind == SegmentKind::kAttentionMerge)
+    return {.reads = {x, l}, .writes = {}, .updates = {x, l}, .views = {}};
   if (s.kind == SegmentKind::kAttentionSplit) {
     if (phase == Phase::kF) return {.reads = {x + y}, .writes = {x, y}, .updates = {}, .views = {}};
     return {.reads = {x, y}, .writes = {x + y}, .updates = {}, .views = {}};
@@ -78,7 +84,8 @@ Operands attention_part(const SegmentShape& s, Phase phase) {
 }
 
 Operands router(const SegmentShape& s, Phase phase) {
-  const std::int64_t t = s.token_count(), x = t * s.in, gates = t * s.gates(), choice = t * s.top_k, scores = t * s.experts;
+  const std::int64_t t = s.token_count(), x = t * s.in, gates = t * s.gates(), choice = t * s.top_k,
+                     scores = t * s.experts;
   Operands o;
   o.views = {s.experts * s.in};
   if (s.shared) o.views.push_back(s.in);
@@ -93,8 +100,10 @@ Operands router(const SegmentShape& s, Phase phase) {
 }
 
 Operands combine(const SegmentShape& s, Phase phase) {
-  const std::int64_t x = s.token_count() * s.in, rows = s.expert_rows() * s.in, gates = s.token_count() * s.gates();
-  Operands o{.reads = {rows, gates, s.token_count() * s.top_k}, .writes = {x}, .updates = {}, .views = {}};
+  const std::int64_t x = s.token_count() * s.in, rows = s.expert_rows() * s.in,
+                     gates = s.token_count() * s.gates();
+  Operands o{
+      .reads = {rows, gates, s.token_count() * s.top_k}, .writes = {x}, .updates = {}, .views = {}};
   if (phase != Phase::kF) {
     o.reads.insert(o.reads.begin(), x);
     o.writes = {rows, gates};
@@ -104,15 +113,18 @@ Operands combine(const SegmentShape& s, Phase phase) {
   return o;
 }
 
-/// What the table says. Nothing for kPositionAdd, kZeroGradient and kAdamW, whose operands depend on model, precision and lifetime.
+/// What the table says. Nothing for kPositionAdd, kZeroGradient and kAdamW, whose operands depend
+/// on model, precision and lifetime.
 std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count();
   const bool forward = phase == Phase::kF;
   switch (s.kind) {
     case SegmentKind::kLoadTokens:
-    case SegmentKind::kLoadTargets: return Operands{.reads = {}, .writes = {t}, .updates = {}, .views = {}};
+    case SegmentKind::kLoadTargets:
+      return Operands{.reads = {}, .writes = {t}, .updates = {}, .views = {}};
     case SegmentKind::kEmbedding:
-      if (forward) return Operands{.reads = {t}, .writes = {t * s.in}, .updates = {}, .views = {s.out * s.in}};
+      if (forward)
+        return Operands{.reads = {t}, .writes = {t * s.in}, .updates = {}, .views = {s.out * s.in}};
       return Operands{.reads = {t * s.in, t}, .writes = {}, .updates = {}, .views = {s.out * s.in}};
     case SegmentKind::kPositionAdd:
     case SegmentKind::kZeroGradient:
@@ -136,12 +148,21 @@ std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
       return o;
     }
     case SegmentKind::kActivation:
-      if (forward) return Operands{.reads = {t * s.in}, .writes = {t * s.out}, .updates = {}, .views = {}};
-      return Operands{.reads = {t * s.out, t * s.in}, .writes = {t * s.in}, .updates = {}, .views = {}};
+      if (forward)
+        return Operands{.reads = {t * s.in}, .writes = {t * s.out}, .updates = {}, .views = {}};
+      return Operands{
+          .reads = {t * s.out, t * s.in}, .writes = {t * s.in}, .updates = {}, .views = {}};
     case SegmentKind::kRouter: return router(s, phase);
     case SegmentKind::kDispatch:
-      if (forward) return Operands{.reads = {t * s.in, t * s.top_k}, .writes = {s.expert_rows() * s.in, t * s.top_k}, .updates = {}, .views = {}};
-      return Operands{.reads = {s.expert_rows() * s.in, t * s.top_k}, .writes = {t * s.in}, .updates = {}, .views = {}};
+      if (forward)
+        return Operands{.reads = {t * s.in, t * s.top_k},
+                        .writes = {s.expert_rows() * s.in, t * s.top_k},
+                        .updates = {},
+                        .views = {}};
+      return Operands{.reads = {s.expert_rows() * s.in, t * s.top_k},
+                      .writes = {t * s.in},
+                      .updates = {},
+                      .views = {}};
     case SegmentKind::kExpertIn:
     case SegmentKind::kExpertOut: {
       Operands o = product(s, phase);
@@ -150,22 +171,31 @@ std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
     }
     case SegmentKind::kCombine: return combine(s, phase);
     case SegmentKind::kPool:
-      if (forward) return Operands{.reads = {t * s.in}, .writes = {s.sequences * s.out}, .updates = {}, .views = {}};
-      return Operands{.reads = {s.sequences * s.out}, .writes = {t * s.in}, .updates = {}, .views = {}};
-    case SegmentKind::kLossMax: return Operands{.reads = {t * s.out}, .writes = {t}, .updates = {}, .views = {}};
-    case SegmentKind::kLossSum: return Operands{.reads = {t * s.out, t, t}, .writes = {2 * t}, .updates = {}, .views = {}};
+      if (forward)
+        return Operands{
+            .reads = {t * s.in}, .writes = {s.sequences * s.out}, .updates = {}, .views = {}};
+      return Operands{
+          .reads = {s.sequences * s.out}, .writes = {t * s.in}, .updates = {}, .views = {}};
+    case SegmentKind::kLossMax:
+      return Operands{.reads = {t * s.out}, .writes = {t}, .updates = {}, .views = {}};
+    case SegmentKind::kLossSum:
+      return Operands{.reads = {t * s.out, t, t}, .writes = {2 * t}, .updates = {}, .views = {}};
     case SegmentKind::kLoss:
       if (forward) return Operands{.reads = {2 * t}, .writes = {}, .updates = {1}, .views = {}};
       return Operands{.reads = {t, 2 * t, t}, .writes = {}, .updates = {t * s.out}, .views = {}};
-    case SegmentKind::kSlice: return Operands{.reads = {s.elements * s.parts}, .writes = {s.elements}, .updates = {}, .views = {}};
-    case SegmentKind::kAccumulate: return Operands{.reads = {s.elements}, .writes = {}, .updates = {s.elements}, .views = {}};
+    case SegmentKind::kSlice:
+      return Operands{
+          .reads = {s.elements * s.parts}, .writes = {s.elements}, .updates = {}, .views = {}};
+    case SegmentKind::kAccumulate:
+      return Operands{.reads = {s.elements}, .writes = {}, .updates = {s.elements}, .views = {}};
   }
   return std::nullopt;
 }
 
 class OperandChecker {
  public:
-  OperandChecker(const ClassStep& step, FaultList& faults) : step_(step), program_(*step.program), faults_(faults) {}
+  OperandChecker(const ClassStep& step, FaultList& faults)
+      : step_(step), program_(*step.program), faults_(faults) {}
 
   /// Templates repeat: each operation is looked at once, where it first occurs.
   void run() {
@@ -190,8 +220,9 @@ class OperandChecker {
 
   void compare(std::string_view what, const Elements& found, const Elements& wanted) {
     if (found == wanted) return;
-    fault(FaultKind::kOperandMismatch, fmt::format("{} operands of [{}] elements and the table says [{}]", what, fmt::join(found, ", "),
-                                                   fmt::join(wanted, ", ")));
+    fault(FaultKind::kOperandMismatch,
+          fmt::format("{} operands of [{}] elements and the table says [{}]", what,
+                      fmt::join(found, ", "), fmt::join(wanted, ", ")));
   }
 
   void check_compute(const Op& op) {
@@ -226,7 +257,8 @@ class OperandChecker {
   /// Gradient and parameter: whole, or this rank's shard. Moments and master: the shard.
   void check_adamw(const Op& op, const SegmentShape& shape) {
     if (!op.unit || op.reads.size() != 1 || op.updates.size() < 3 || op.updates.size() > 4) {
-      fault(FaultKind::kOperandMismatch, "reads one gradient and updates a parameter, two moments and at most a master");
+      fault(FaultKind::kOperandMismatch,
+            "reads one gradient and updates a parameter, two moments and at most a master");
       return;
     }
     const std::int64_t padded = program_.units[*op.unit].padded;
@@ -234,7 +266,8 @@ class OperandChecker {
     for (const std::int64_t n : {elements(op.reads)[0], updates[0]}) {
       if (n != shape.elements && n != padded) compare("flat", {n}, {shape.elements});
     }
-    for (std::size_t i = 1; i < updates.size(); ++i) compare("state", {updates[i]}, {shape.elements});
+    for (std::size_t i = 1; i < updates.size(); ++i)
+      compare("state", {updates[i]}, {shape.elements});
   }
 
   void check_views(const Op& op) {
@@ -252,14 +285,16 @@ class OperandChecker {
         return p >= 0 && static_cast<std::size_t>(p) < unit.parameters.size();
       });
       if (v.offset < 0 || v.offset + view_elements(v) > unit.elements || !known) {
-        fault(FaultKind::kOperandMismatch, fmt::format("views weights outside unit '{}'", unit.name));
+        fault(FaultKind::kOperandMismatch,
+              fmt::format("views weights outside unit '{}'", unit.name));
       }
     }
   }
 
   void size(std::int64_t found, std::int64_t wanted) {
     if (found == wanted) return;
-    fault(FaultKind::kSizeMismatch, fmt::format("works on {} bytes and its buffer says {}", found, wanted));
+    fault(FaultKind::kSizeMismatch,
+          fmt::format("works on {} bytes and its buffer says {}", found, wanted));
   }
 
   void check_collective(const Op& op) {
@@ -272,7 +307,9 @@ class OperandChecker {
     const Group& group = program_.groups[op.group];
     if (in_place) {
       const BufferDecl& decl = program_.buffers[op.updates[0].buffer];
-      std::int64_t bytes = op.slice_elements > 0 ? op.slice_elements * model::element_bytes(decl.dtype) : decl.bytes();
+      std::int64_t bytes = op.slice_elements > 0
+                               ? op.slice_elements * model::element_bytes(decl.dtype)
+                               : decl.bytes();
       if (op.slice_group) bytes /= program_.groups[*op.slice_group].size;
       size(op.bytes, bytes);
       if (op.slice_offset < 0 || op.slice_offset + op.slice_elements > decl.elements()) {
@@ -280,8 +317,10 @@ class OperandChecker {
       }
       return;
     }
-    const std::int64_t read = program_.buffers[op.reads[0].buffer].bytes(), written = program_.buffers[op.writes[0].buffer].bytes();
-    const bool grows = op.collective == Collective::kAllGather, shrinks = op.collective == Collective::kReduceScatter;
+    const std::int64_t read = program_.buffers[op.reads[0].buffer].bytes(),
+                       written = program_.buffers[op.writes[0].buffer].bytes();
+    const bool grows = op.collective == Collective::kAllGather,
+               shrinks = op.collective == Collective::kReduceScatter;
     size(op.bytes, grows ? read * group.size : read);
     size(op.bytes, shrinks ? written * group.size : written);
   }
@@ -294,6 +333,8 @@ class OperandChecker {
 
 }  // namespace
 
-void check_operands(const ClassStep& step, FaultList& faults) { OperandChecker(step, faults).run(); }
+void check_operands(const ClassStep& step, FaultList& faults) {
+  OperandChecker(step, faults).run();
+}
 
 }  // namespace orrery::plan::checker

@@ -1,7 +1,8 @@
 /// Communication between classes: sends against receives, one order of collectives, and progress.
 ///
-/// All ranks of a class run one list, so a collective whose groups stay inside the class is symmetric: the same op of the same list on
-/// every member. What can go wrong stands between classes, and one representative rank per class shows it.
+/// All ranks of a class run one list, so a collective whose groups stay inside the class is
+/// symmetric: the same op of the same list on every member. What can go wrong stands between
+/// classes, and one representative rank per class shows it.
 
 #include <algorithm>
 #include <array>
@@ -24,7 +25,8 @@ struct Post {
   std::uint32_t op = 0;
 };
 
-/// Streams whose sends and receives meet: forward with forward, backward with backward, any other with itself.
+/// Streams whose sends and receives meet: forward with forward, backward with backward, any other
+/// with itself.
 int stream_pair(Stream s) {
   switch (s) {
     case Stream::kForwardSend:
@@ -39,7 +41,8 @@ int stream_pair(Stream s) {
   return 0;
 }
 
-/// The transfers from one class to another along one pair of streams and one rank distance: n-th send meets n-th receive.
+/// The transfers from one class to another along one pair of streams and one rank distance: n-th
+/// send meets n-th receive.
 struct ChannelKey {
   int pair = 0, sender = 0, receiver = 0, offset = 0;
   auto operator<=>(const ChannelKey&) const = default;
@@ -52,7 +55,8 @@ struct Channel {
   std::vector<LegPost> sends, receives;
 };
 
-/// The n-th collectives of the classes that a group spans. The key is what the members share: who they are, and how they are spaced.
+/// The n-th collectives of the classes that a group spans. The key is what the members share: who
+/// they are, and how they are spaced.
 struct SpanKey {
   std::vector<int> classes;
   int size = 0, stride = 0;
@@ -84,7 +88,9 @@ class Progress {
 
  private:
   [[nodiscard]] const Program& program() const { return *steps_.front().program; }
-  [[nodiscard]] const ClassStep& step(const Post& p) const { return steps_[static_cast<std::size_t>(p.cls)]; }
+  [[nodiscard]] const ClassStep& step(const Post& p) const {
+    return steps_[static_cast<std::size_t>(p.cls)];
+  }
   [[nodiscard]] const OpInstance& instance(const Post& p) const { return step(p).ops[p.op]; }
   [[nodiscard]] std::string describe(const Post& p) const {
     return fmt::format("{} of stage {}", step(p).describe(p.op), step(p).rank_class->stage);
@@ -109,9 +115,11 @@ class Progress {
   void collect_leg(const Post& post, const Op& op, const Leg& leg) {
     const RankClass& k = *step(post).rank_class;
     const int first = class_index(program(), std::int64_t{k.first_rank} + leg.peer_offset);
-    const int last = class_index(program(), std::int64_t{k.first_rank} + k.count - 1 + leg.peer_offset);
+    const int last =
+        class_index(program(), std::int64_t{k.first_rank} + k.count - 1 + leg.peer_offset);
     if (first < 0 || first != last) {
-      fault(FaultKind::kWrongPeer, post, "{}: peers at distance {} are not the ranks of one stage", describe(post), leg.peer_offset);
+      fault(FaultKind::kWrongPeer, post, "{}: peers at distance {} are not the ranks of one stage",
+            describe(post), leg.peer_offset);
       return;
     }
     const int pair = stream_pair(op.stream);
@@ -129,10 +137,13 @@ class Progress {
     auto [known, fresh] = spans_of_.try_emplace({post.cls, op.group});
     if (fresh) {
       std::vector<int> classes = classes_of_group(program(), group, k.first_rank);
-      if (classes == classes_of_group(program(), group, k.first_rank + k.count - 1)) known->second = std::move(classes);
+      if (classes == classes_of_group(program(), group, k.first_rank + k.count - 1))
+        known->second = std::move(classes);
     }
     if (known->second.empty()) {
-      fault(FaultKind::kCollectiveOrder, post, "{}: group '{}' of {} ranks at stride {} leads outside the world or differs between the ranks of the stage",
+      fault(FaultKind::kCollectiveOrder, post,
+            "{}: group '{}' of {} ranks at stride {} leads outside the world or differs between "
+            "the ranks of the stage",
             describe(post), group.name, group.size, group.stride);
       return;
     }
@@ -144,8 +155,10 @@ class Progress {
     for (const auto& [key, channel] : channels_) {
       const std::size_t n = std::min(channel.sends.size(), channel.receives.size());
       for (std::size_t i = 0; i < n; ++i) match(channel.sends[i], channel.receives[i]);
-      for (std::size_t i = n; i < channel.sends.size(); ++i) unmatched(key, channel.sends[i].post, true);
-      for (std::size_t i = n; i < channel.receives.size(); ++i) unmatched(key, channel.receives[i].post, false);
+      for (std::size_t i = n; i < channel.sends.size(); ++i)
+        unmatched(key, channel.sends[i].post, true);
+      for (std::size_t i = n; i < channel.receives.size(); ++i)
+        unmatched(key, channel.receives[i].post, false);
     }
   }
 
@@ -155,16 +168,19 @@ class Progress {
     const BufferDecl& from = program().buffers[send.buffer.buffer];
     const BufferDecl& to = program().buffers[receive.buffer.buffer];
     if (from.bytes() != to.bytes() || from.dtype != to.dtype) {
-      fault(FaultKind::kSizeMismatch, send.post, "{} sends {} bytes of {} and {} receives {} of {}", describe(send.post), from.bytes(),
-            model::to_string(from.dtype), describe(receive.post), to.bytes(), model::to_string(to.dtype));
+      fault(FaultKind::kSizeMismatch, send.post, "{} sends {} bytes of {} and {} receives {} of {}",
+            describe(send.post), from.bytes(), model::to_string(from.dtype), describe(receive.post),
+            to.bytes(), model::to_string(to.dtype));
     }
     const OpInstance &a = instance(send.post), &b = instance(receive.post);
     if (a.micro_batch != b.micro_batch) {
-      fault(FaultKind::kWrongPeer, send.post, "{} meets {}: another micro-batch", describe(send.post), describe(receive.post));
+      fault(FaultKind::kWrongPeer, send.post, "{} meets {}: another micro-batch",
+            describe(send.post), describe(receive.post));
     }
   }
 
-  /// A leg without partner points the wrong way if, somewhere else, a leg of the other side waits for this class.
+  /// A leg without partner points the wrong way if, somewhere else, a leg of the other side waits
+  /// for this class.
   void unmatched(const ChannelKey& key, const Post& post, bool is_send) {
     const bool wrong_peer = std::any_of(channels_.begin(), channels_.end(), [&](const auto& other) {
       if (other.first == key || other.first.pair != key.pair) return false;
@@ -173,7 +189,8 @@ class Progress {
                      : other.first.receiver == key.receiver && c.sends.size() > c.receives.size();
     });
     if (wrong_peer) {
-      fault(FaultKind::kWrongPeer, post, "{} has no counterpart on that peer, and another stage waits for it", describe(post));
+      fault(FaultKind::kWrongPeer, post,
+            "{} has no counterpart on that peer, and another stage waits for it", describe(post));
     } else if (is_send) {
       fault(FaultKind::kUnmatchedSend, post, "{}: stage {} has no receive for it", describe(post),
             steps_[static_cast<std::size_t>(key.receiver)].rank_class->stage);
@@ -188,31 +205,37 @@ class Progress {
       for (const int member : key.classes) {
         if (sequences.contains(member)) continue;
         const Post post{sequences.begin()->first, sequences.begin()->second.front()};
-        fault(FaultKind::kCollectiveOrder, post, "{}: stage {} belongs to the group and never joins", describe(post),
+        fault(FaultKind::kCollectiveOrder, post,
+              "{}: stage {} belongs to the group and never joins", describe(post),
               steps_[static_cast<std::size_t>(member)].rank_class->stage);
       }
       const auto& [first_class, first] = *sequences.begin();
-      for (const auto& [c, sequence] : sequences) match_sequence({first_class, 0}, first, {c, 0}, sequence);
+      for (const auto& [c, sequence] : sequences)
+        match_sequence({first_class, 0}, first, {c, 0}, sequence);
     }
   }
 
-  void match_sequence(Post a, const std::vector<std::uint32_t>& first, Post b, const std::vector<std::uint32_t>& second) {
+  void match_sequence(Post a, const std::vector<std::uint32_t>& first, Post b,
+                      const std::vector<std::uint32_t>& second) {
     for (std::size_t i = 0; i < std::max(first.size(), second.size()); ++i) {
       if (i >= first.size() || i >= second.size()) {
         Post& extra = i < first.size() ? a : b;
         extra.op = i < first.size() ? first[i] : second[i];
-        fault(FaultKind::kCollectiveOrder, extra, "{}: the rest of the group has no {}-th collective", describe(extra), i + 1);
+        fault(FaultKind::kCollectiveOrder, extra,
+              "{}: the rest of the group has no {}-th collective", describe(extra), i + 1);
         return;
       }
       a.op = first[i];
       b.op = second[i];
       const Op &x = *instance(a).op, &y = *instance(b).op;
-      if (std::tuple(x.collective, x.reduce, x.dim) != std::tuple(y.collective, y.reduce, y.dim) || x.name != y.name) {
+      if (std::tuple(x.collective, x.reduce, x.dim) != std::tuple(y.collective, y.reduce, y.dim) ||
+          x.name != y.name) {
         fault(FaultKind::kCollectiveOrder, b, "{} meets {} in one group", describe(b), describe(a));
         return;
       }
       if (x.bytes != y.bytes) {
-        fault(FaultKind::kSizeMismatch, b, "{} has {} bytes and {} has {}", describe(b), y.bytes, describe(a), x.bytes);
+        fault(FaultKind::kSizeMismatch, b, "{} has {} bytes and {} has {}", describe(b), y.bytes,
+              describe(a), x.bytes);
       }
       if (a.cls != b.cls) {
         partner_[key_of_post(a)].push_back(b);
@@ -222,7 +245,9 @@ class Progress {
   }
 
   // ---- progress ----
-  static std::uint64_t key_of_post(const Post& p) { return std::uint64_t{static_cast<std::uint32_t>(p.cls)} << 32 | p.op; }
+  static std::uint64_t key_of_post(const Post& p) {
+    return std::uint64_t{static_cast<std::uint32_t>(p.cls)} << 32 | p.op;
+  }
 
   struct Walker {
     std::vector<std::uint32_t> queue[kStreams];
@@ -235,7 +260,8 @@ class Progress {
     for (const ClassStep& s : steps_) walkers_.push_back(make_walker(s));
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::size_t c = 0; c < walkers_.size(); ++c) moved = advance(static_cast<int>(c)) || moved;
+      for (std::size_t c = 0; c < walkers_.size(); ++c)
+        moved = advance(static_cast<int>(c)) || moved;
     }
     for (std::size_t c = 0; c < walkers_.size(); ++c) report_stuck(static_cast<int>(c));
   }
@@ -258,7 +284,8 @@ class Progress {
         const std::size_t k = acquired[*op.acquire]++;
         const auto capacity = static_cast<std::size_t>(s.program->pools[*op.acquire].capacity);
         const std::vector<std::uint32_t>& r = releases[*op.acquire];
-        // A rank that runs in issue order never gets to a release that is issued later: it waits for itself.
+        // A rank that runs in issue order never gets to a release that is issued later: it waits
+        // for itself.
         if (k >= capacity) w.dependencies.push_back(k - capacity < r.size() ? r[k - capacity] : i);
       }
       if (op.release) releases[*op.release].push_back(i);
@@ -267,8 +294,10 @@ class Progress {
     return w;
   }
 
-  /// Read after write, write after read, write after write; what a stream's own order gives is left out.
-  static void depend(const ClassStep& s, LastAccess& last, AccessKind kind, std::uint32_t op, std::vector<std::uint32_t>& dependencies) {
+  /// Read after write, write after read, write after write; what a stream's own order gives is left
+  /// out.
+  static void depend(const ClassStep& s, LastAccess& last, AccessKind kind, std::uint32_t op,
+                     std::vector<std::uint32_t>& dependencies) {
     const Stream stream = s.ops[op].op->stream;
     const auto add = [&](std::uint32_t on) {
       if (on != kNoOp && s.ops[on].op->stream != stream) dependencies.push_back(on);
@@ -330,19 +359,22 @@ class Progress {
       const Post p{c, w.queue[s][w.head[s]]};
       if (const auto op = waits_for(w, p.op)) {
         const Post on{c, *op};
-        fault(FaultKind::kDeadlock, p, "{} waits for {}", describe(p), *op == p.op ? "a release that is not issued before it" : describe(on));
+        fault(FaultKind::kDeadlock, p, "{} waits for {}", describe(p),
+              *op == p.op ? "a release that is not issued before it" : describe(on));
       } else if (const auto partner = absent_partner(p)) {
-        fault(FaultKind::kDeadlock, p, "{} waits for its counterpart {}", describe(p), describe(*partner));
+        fault(FaultKind::kDeadlock, p, "{} waits for its counterpart {}", describe(p),
+              describe(*partner));
       }
     }
   }
 
   // ---- progress of one thread per rank ----
-  /// A rank may run all its streams from one thread in issue order: it blocks in collectives and receives; a send is posted and left, and
-  /// ends before the next operation of its stream (executor, simulation without overlap). Streams that progress alone do not imply this.
+  /// A rank may run all its streams from one thread in issue order: it blocks in collectives and
+  /// receives; a send is posted and left, and ends before the next operation of its stream
+  /// (executor, simulation without overlap). Streams that progress alone do not imply this.
   struct Thread {
     std::uint32_t next = 0;
-    std::array<std::uint32_t, kStreams> posted;   // sends
+    std::array<std::uint32_t, kStreams> posted;  // sends
     Thread() { posted.fill(kNoOp); }
   };
 
@@ -351,9 +383,11 @@ class Progress {
     std::vector<Thread> threads(steps_.size());
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::size_t c = 0; c < threads.size(); ++c) moved = advance_thread(static_cast<int>(c), threads[c]) || moved;
+      for (std::size_t c = 0; c < threads.size(); ++c)
+        moved = advance_thread(static_cast<int>(c), threads[c]) || moved;
     }
-    for (std::size_t c = 0; c < threads.size(); ++c) report_stuck_thread(static_cast<int>(c), threads[c]);
+    for (std::size_t c = 0; c < threads.size(); ++c)
+      report_stuck_thread(static_cast<int>(c), threads[c]);
   }
 
   bool advance_thread(int c, Thread& t) {
@@ -366,13 +400,16 @@ class Progress {
       before = kNoOp;
       std::vector<bool>::reference reached = walkers_[static_cast<std::size_t>(c)].reached[t.next];
       if (!reached) reached = moved = true;
-      if (is_send(op)) before = t.next;
-      else if (op.kind != OpKind::kCompute && absent_partner({c, t.next})) return moved;
+      if (is_send(op))
+        before = t.next;
+      else if (op.kind != OpKind::kCompute && absent_partner({c, t.next}))
+        return moved;
     }
     return moved;
   }
   static bool is_send(const Op& op) {
-    return op.kind == OpKind::kExchange && std::all_of(op.legs.begin(), op.legs.end(), [](const Leg& leg) { return leg.send; });
+    return op.kind == OpKind::kExchange &&
+           std::all_of(op.legs.begin(), op.legs.end(), [](const Leg& leg) { return leg.send; });
   }
 
   void report_stuck_thread(int c, const Thread& t) {
@@ -381,7 +418,9 @@ class Progress {
     const std::uint32_t before = t.posted[static_cast<std::size_t>(s.ops[t.next].op->stream)];
     const Post p{c, before != kNoOp ? before : t.next};
     if (const auto partner = absent_partner(p)) {
-      fault(FaultKind::kDeadlock, p, "{} waits for its counterpart {}, when every rank runs its operations in turn", describe(p), describe(*partner));
+      fault(FaultKind::kDeadlock, p,
+            "{} waits for its counterpart {}, when every rank runs its operations in turn",
+            describe(p), describe(*partner));
     }
   }
 

@@ -1,20 +1,25 @@
-/// What a buffer holds on one rank: the whole value, or a share that a collective must complete before anyone may read it.
+/// What a buffer holds on one rank: the whole value, or a share that a collective must complete
+/// before anyone may read it.
 ///
-///   product split over its input (projection, MLP output), table lookup of a vocabulary shard  -> partial sum
-///   gradient of the input of a product split over its output (QKV, MLP input, logits)          -> partial sum
-///   row maximum, sum of exponentials over a vocabulary shard                                   -> partial maximum, partial sum
-///   attention over one of several blocks of keys                                               -> partial keys, until all are merged
-///   AdamW on this rank's slice of a whole parameter                                            -> slices
-///   product in slices of its contraction, or its input's gradient                              -> partial slices, until each is in; then as above
+///   product split over its input (projection, MLP output), table lookup of a vocabulary shard  ->
+///   partial sum gradient of the input of a product split over its output (QKV, MLP input, logits)
+///   -> partial sum row maximum, sum of exponentials over a vocabulary shard
+///   -> partial maximum, partial sum attention over one of several blocks of keys
+///   -> partial keys, until all are merged AdamW on this rank's slice of a whole parameter
+///   -> slices product in slices of its contraction, or its input's gradient
+///   -> partial slices, until each is in; then as above
 ///
-/// What an operation is linear in may be partial: its result then is (an expert's rows through all-to-all and combine, a sum of partial sums).
+/// What an operation is linear in may be partial: its result then is (an expert's rows through
+/// all-to-all and combine, a sum of partial sums).
 ///
-/// Rows of experts are at home, with the tokens they are of, or away, where an all-to-all over a group took them: an expert whose rank is
-/// one of ep reads rows that went over its expert group, so that its contribution to a gradient is of the tokens of all ep ranks; dispatch and combine
-/// read rows at home. The replicas that neither that group nor the unit's data group reaches would be missing.
+/// Rows of experts are at home, with the tokens they are of, or away, where an all-to-all over a
+/// group took them: an expert whose rank is one of ep reads rows that went over its expert group,
+/// so that its contribution to a gradient is of the tokens of all ep ranks; dispatch and combine
+/// read rows at home. The replicas that neither that group nor the unit's data group reaches would
+/// be missing.
 ///
-/// Completing what is complete already is a fault too (a second all-reduce multiplies by the group's size). The loss is zeroed once per
-/// step and gets one contribution per micro-batch.
+/// Completing what is complete already is a fault too (a second all-reduce multiplies by the
+/// group's size). The loss is zeroed once per step and gets one contribution per micro-batch.
 
 #include <algorithm>
 #include <map>
@@ -33,7 +38,14 @@ namespace {
 using model::SegmentKind;
 using model::SegmentShape;
 
-enum class Holds : std::uint8_t { kWhole, kPartialSum, kPartialMax, kPartialKeys, kPartialSlices, kSlices };
+enum class Holds : std::uint8_t {
+  kWhole,
+  kPartialSum,
+  kPartialMax,
+  kPartialKeys,
+  kPartialSlices,
+  kSlices
+};
 
 class Values {
   /// Size and stride of the group that rows went over; none: at home.
@@ -41,39 +53,57 @@ class Values {
 
  public:
   Values(const ClassStep& step, FaultList& faults)
-      : step_(step), program_(*step.program), faults_(faults), holds_(step.instances.size(), Holds::kWhole), away_(step.instances.size()) {}
+      : step_(step),
+        program_(*step.program),
+        faults_(faults),
+        holds_(step.instances.size(), Holds::kWhole),
+        away_(step.instances.size()) {}
 
   void run() {
     losses_.assign(static_cast<std::size_t>(program_.micro_batches), 0);
     for (at_ = 0; at_ < step_.ops.size(); ++at_) {
       const Op& op = *step_.ops[at_].op;
-      if (op.kind == OpKind::kCollective) collective(op);
-      else plain(op);
+      if (op.kind == OpKind::kCollective)
+        collective(op);
+      else
+        plain(op);
     }
     at_ = step_.ops.empty() ? 0 : step_.ops.size() - 1;
     for (std::size_t i = 0; i < holds_.size(); ++i) {
       if (holds_[i] == Holds::kWhole || !step_.persistent[i]) continue;
-      fault(FaultKind::kContributionMissing, "ends the step with slices of the other ranks missing in", static_cast<InstanceIndex>(i));
+      fault(FaultKind::kContributionMissing,
+            "ends the step with slices of the other ranks missing in",
+            static_cast<InstanceIndex>(i));
     }
     check_losses();
   }
 
  private:
   void fault(FaultKind kind, std::string_view what, InstanceIndex instance) {
-    faults_.add(kind, step_.rank_class->stage, at_, "{} {} {}", step_.describe(at_), what, step_.describe_instance(instance));
+    faults_.add(kind, step_.rank_class->stage, at_, "{} {} {}", step_.describe(at_), what,
+                step_.describe_instance(instance));
   }
 
   /// Reads need whole values; what an op writes is whole, unless the table above says otherwise.
   void plain(const Op& op) {
     const bool computes = op.kind == OpKind::kCompute && program_.segments.contains(op.segment);
-    if (computes && program_.segments[op.segment].kind == SegmentKind::kAttentionMerge) return merge(op);
-    if (computes && program_.segments[op.segment].slices > 1 && op.phase != Phase::kG) return sliced(op, program_.segments[op.segment]);
-    const std::vector<InstanceIndex> linear = computes ? linear_operands(op, program_.segments[op.segment]) : std::vector<InstanceIndex>{};
-    const bool partial = !linear.empty() && std::all_of(linear.begin(), linear.end(), [&](InstanceIndex i) { return holds_[i] == Holds::kPartialSum; });
+    if (computes && program_.segments[op.segment].kind == SegmentKind::kAttentionMerge)
+      return merge(op);
+    if (computes && program_.segments[op.segment].slices > 1 && op.phase != Phase::kG)
+      return sliced(op, program_.segments[op.segment]);
+    const std::vector<InstanceIndex> linear =
+        computes ? linear_operands(op, program_.segments[op.segment])
+                 : std::vector<InstanceIndex>{};
+    const bool partial =
+        !linear.empty() && std::all_of(linear.begin(), linear.end(), [&](InstanceIndex i) {
+          return holds_[i] == Holds::kPartialSum;
+        });
     for (const Access& a : step_.accesses_of(at_)) {
       Holds& h = holds_[a.instance];
-      const bool passes = partial && std::find(linear.begin(), linear.end(), a.instance) != linear.end();
-      if ((a.kind == AccessKind::kRead || a.kind == AccessKind::kUpdate) && h != Holds::kWhole && !passes) {
+      const bool passes =
+          partial && std::find(linear.begin(), linear.end(), a.instance) != linear.end();
+      if ((a.kind == AccessKind::kRead || a.kind == AccessKind::kUpdate) && h != Holds::kWhole &&
+          !passes) {
         fault(FaultKind::kNeverReduced, "uses a partial value of", a.instance);
         h = Holds::kWhole;  // one fault, not an echo at every reader
       }
@@ -83,7 +113,8 @@ class Values {
   }
 
   /// Operands in which an operation is linear, if it may work on partial sums.
-  [[nodiscard]] std::vector<InstanceIndex> linear_operands(const Op& op, const SegmentShape& shape) const {
+  [[nodiscard]] std::vector<InstanceIndex> linear_operands(const Op& op,
+                                                           const SegmentShape& shape) const {
     std::vector<BufferRef> refs;
     const bool forward = op.phase == Phase::kF;
     if (shape.kind == SegmentKind::kCombine && op.reads.size() >= 4 - std::size_t{forward}) {
@@ -91,7 +122,8 @@ class Values {
       if (shape.shared) refs.push_back(op.reads.back());
     }
     if (shape.kind == SegmentKind::kDispatch && !forward && !op.reads.empty()) refs = {op.reads[0]};
-    if (shape.kind == SegmentKind::kAccumulate && op.reads.size() == 1 && op.updates.size() == 1) refs = {op.reads[0], op.updates[0]};
+    if (shape.kind == SegmentKind::kAccumulate && op.reads.size() == 1 && op.updates.size() == 1)
+      refs = {op.reads[0], op.updates[0]};
     std::vector<InstanceIndex> instances;
     for (const BufferRef& r : refs) instances.push_back(step_.instance_of(at_, r));
     return instances;
@@ -108,14 +140,17 @@ class Values {
   void block(const Op& op, const SegmentShape& shape) {
     if (shape.token_parts == 1) return;
     mark_writes(op, Holds::kPartialKeys);
-    for (const BufferRef& ref : op.writes) covered_[step_.instance_of(at_, ref)] = {shape.token_parts, {shape.ring_step}};
+    for (const BufferRef& ref : op.writes)
+      covered_[step_.instance_of(at_, ref)] = {shape.token_parts, {shape.ring_step}};
   }
   void merge(const Op& op) {
     for (std::size_t i = 0; i < op.updates.size() && i < op.reads.size(); ++i) {
-      const InstanceIndex from = step_.instance_of(at_, op.reads[i]), to = step_.instance_of(at_, op.updates[i]);
+      const InstanceIndex from = step_.instance_of(at_, op.reads[i]),
+                          to = step_.instance_of(at_, op.updates[i]);
       Covered& all = covered_[to];
       for (const int step : covered_[from].steps) {
-        if (!all.steps.insert(step).second) fault(FaultKind::kReducedTwice, "merges keys that are there already into", to);
+        if (!all.steps.insert(step).second)
+          fault(FaultKind::kReducedTwice, "merges keys that are there already into", to);
       }
       if (static_cast<int>(all.steps.size()) == all.blocks) holds_[to] = Holds::kWhole;
     }
@@ -139,10 +174,13 @@ class Values {
     } else if (holds_[to] != Holds::kPartialSlices) {
       fault(FaultKind::kReducedTwice, "adds a slice to the complete", to);
     }
-    if (!all.steps.insert(shape.slice).second) fault(FaultKind::kReducedTwice, "adds a slice that is there already to", to);
+    if (!all.steps.insert(shape.slice).second)
+      fault(FaultKind::kReducedTwice, "adds a slice that is there already to", to);
     if (static_cast<int>(all.steps.size()) < all.blocks) return;
-    const bool row_parallel = shape.kind == SegmentKind::kProjection || shape.kind == SegmentKind::kMlpOut;
-    holds_[to] = split(op) && (op.phase == Phase::kF) == row_parallel ? Holds::kPartialSum : Holds::kWhole;
+    const bool row_parallel =
+        shape.kind == SegmentKind::kProjection || shape.kind == SegmentKind::kMlpOut;
+    holds_[to] =
+        split(op) && (op.phase == Phase::kF) == row_parallel ? Holds::kPartialSum : Holds::kWhole;
   }
 
   void compute(const Op& op, const SegmentShape& shape, bool partial) {
@@ -179,8 +217,10 @@ class Values {
         if (!op.updates.empty()) zeroed_.push_back(step_.instance_of(at_, op.updates[0]));
         break;
       case SegmentKind::kAdamW:
-        // Only the owner's slice of a whole parameter is new; a parameter of shard size has no other.
-        if (!op.updates.empty() && program_.buffers[op.updates[0].buffer].elements() > shape.elements) {
+        // Only the owner's slice of a whole parameter is new; a parameter of shard size has no
+        // other.
+        if (!op.updates.empty() &&
+            program_.buffers[op.updates[0].buffer].elements() > shape.elements) {
           holds_[step_.instance_of(at_, op.updates[0])] = Holds::kSlices;
         }
         break;
@@ -201,13 +241,16 @@ class Values {
     }
   }
 
-  /// Dispatch and combine keep what is partial; experts' last products make it. Where their rows are.
+  /// Dispatch and combine keep what is partial; experts' last products make it. Where their rows
+  /// are.
   void experts(const Op& op, const SegmentShape& shape, bool partial) {
-    const bool forward = op.phase == Phase::kF, in = shape.kind == SegmentKind::kExpertIn, out = shape.kind == SegmentKind::kExpertOut;
+    const bool forward = op.phase == Phase::kF, in = shape.kind == SegmentKind::kExpertIn,
+               out = shape.kind == SegmentKind::kExpertOut;
     if (shape.kind == SegmentKind::kCombine) {
       rows_at(op, forward ? 0 : 1, std::nullopt);
       if (partial && forward) mark_writes(op, Holds::kPartialSum);
-      if (partial && !forward && op.writes.size() > 1) holds_[step_.instance_of(at_, op.writes[1])] = Holds::kPartialSum;
+      if (partial && !forward && op.writes.size() > 1)
+        holds_[step_.instance_of(at_, op.writes[1])] = Holds::kPartialSum;
     } else if (shape.kind == SegmentKind::kDispatch) {
       if (!forward) rows_at(op, 0, std::nullopt);
       if (partial) mark_writes(op, Holds::kPartialSum);
@@ -222,14 +265,17 @@ class Values {
   void rows_at(const Op& op, std::size_t operand, const Place& place) {
     if (operand >= op.reads.size()) return;  // check_operands says so
     const InstanceIndex rows = step_.instance_of(at_, op.reads[operand]);
-    if (away_[rows] != place) fault(FaultKind::kContributionMissing, "wants the rows of other ranks than those in", rows);
+    if (away_[rows] != place)
+      fault(FaultKind::kContributionMissing, "wants the rows of other ranks than those in", rows);
   }
   /// Where the rows of a unit's experts are; all replicas must be in reach.
   Place place_of(const ParameterUnit& unit) {
-    const int tp = program_.groups[unit.tensor_group].size, ep = unit.strategy.ep, replicas = ep * program_.groups[unit.data_group].size;
+    const int tp = program_.groups[unit.tensor_group].size, ep = unit.strategy.ep,
+              replicas = ep * program_.groups[unit.data_group].size;
     if (tp * replicas != program_.devices_per_stage) {
-      faults_.add(FaultKind::kContributionMissing, step_.rank_class->stage, at_, "{} of unit '{}' sees the tokens of {} replicas of {}",
-                  step_.describe(at_), unit.name, replicas, program_.devices_per_stage / tp);
+      faults_.add(FaultKind::kContributionMissing, step_.rank_class->stage, at_,
+                  "{} of unit '{}' sees the tokens of {} replicas of {}", step_.describe(at_),
+                  unit.name, replicas, program_.devices_per_stage / tp);
     }
     return ep > 1 ? Place(std::pair(ep, tp)) : std::nullopt;
   }
@@ -239,27 +285,37 @@ class Values {
     holds_[to] = holds_[from];
     const Place over = std::pair(group.size, group.stride);
     constexpr std::pair<int, int> kLost{0, 0};  // back over another group than it went
-    if (group.size == 1) away_[to] = away_[from];
-    else if (!away_[from]) away_[to] = over;
-    else away_[to] = away_[from] == over ? std::nullopt : Place(kLost);
+    if (group.size == 1)
+      away_[to] = away_[from];
+    else if (!away_[from])
+      away_[to] = over;
+    else
+      away_[to] = away_[from] == over ? std::nullopt : Place(kLost);
   }
 
   void collective(const Op& op) {
     const bool in_place = op.updates.size() == 1;
-    if (!in_place && (op.reads.size() != 1 || op.writes.size() != 1)) return;  // check_operands says so
+    // check_operands says so
+    if (!in_place && (op.reads.size() != 1 || op.writes.size() != 1)) return;
     const InstanceIndex from = step_.instance_of(at_, in_place ? op.updates[0] : op.reads[0]);
     const InstanceIndex to = in_place ? from : step_.instance_of(at_, op.writes[0]);
     const Holds had = holds_[from];
     // Gradients have their own algebra.
-    if (program_.buffers[step_.instances[from].buffer].category == BufferCategory::kGradient) return;
+    if (program_.buffers[step_.instances[from].buffer].category == BufferCategory::kGradient)
+      return;
     if (op.collective == Collective::kAllToAll) return all_to_all(op, from, to);
     holds_[to] = Holds::kWhole;
-    const bool reduces = op.collective == Collective::kAllReduce || op.collective == Collective::kReduceScatter;
-    const Holds wanted = reduces ? (op.reduce == Reduce::kMax ? Holds::kPartialMax : Holds::kPartialSum) : Holds::kWhole;
+    const bool reduces =
+        op.collective == Collective::kAllReduce || op.collective == Collective::kReduceScatter;
+    const Holds wanted = reduces
+                             ? (op.reduce == Reduce::kMax ? Holds::kPartialMax : Holds::kPartialSum)
+                             : Holds::kWhole;
     if (had == wanted || (had == Holds::kSlices && op.collective == Collective::kAllGather)) return;
     if (program_.groups[op.group].size == 1) return;
-    if (had == Holds::kWhole) fault(FaultKind::kReducedTwice, "reduces the whole value of", from);
-    else fault(FaultKind::kNeverReduced, "does not complete the partial value of", from);
+    if (had == Holds::kWhole)
+      fault(FaultKind::kReducedTwice, "reduces the whole value of", from);
+    else
+      fault(FaultKind::kNeverReduced, "does not complete the partial value of", from);
   }
 
   void loss(const Op& op) {
@@ -278,8 +334,9 @@ class Values {
     if (!has_loss_) return;
     for (std::size_t m = 0; m < losses_.size(); ++m) {
       if (losses_[m] == 1) continue;
-      faults_.add(losses_[m] == 0 ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated, step_.rank_class->stage, at_,
-                  "micro-batch {} adds {} times to the loss", m, losses_[m]);
+      faults_.add(
+          losses_[m] == 0 ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated,
+          step_.rank_class->stage, at_, "micro-batch {} adds {} times to the loss", m, losses_[m]);
     }
   }
 
@@ -291,7 +348,8 @@ class Values {
     int blocks = 0;
     std::set<int> steps;
   };
-  std::map<InstanceIndex, Covered> covered_;   // attention outputs over some of their keys, products over some of their slices
+  // attention outputs over some of their keys, products over some of their slices
+  std::map<InstanceIndex, Covered> covered_;
   std::vector<Place> away_;
   std::vector<InstanceIndex> zeroed_;
   std::vector<int> losses_;  // by micro-batch

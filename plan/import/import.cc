@@ -8,8 +8,9 @@ base::Result<ImportedPlan> validated(ImportedPlan imported, const model::ModelSp
                                      const std::vector<FaultPlace>& places) {
   base::Diagnostics faults = validate(imported.plan, model);
   for (base::Diagnostic& fault : faults) {
-    const auto place = std::ranges::find_if(
-        places, [&](const FaultPlace& p) { return fault.message.find(p.text) != std::string::npos; });
+    const auto place = std::ranges::find_if(places, [&](const FaultPlace& p) {
+      return fault.message.find(p.text) != std::string::npos;
+    });
     if (place != places.end()) fault.where = place->where;
   }
   if (!faults.empty()) return base::fail(std::move(faults));

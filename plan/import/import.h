@@ -1,37 +1,43 @@
 #pragma once
 /// \file
-/// Plans of other tools as ours, so that anyone's plan can be simulated and held against the search's.
+/// Plans of other tools as ours, so that anyone's plan can be simulated and held against the
+/// search's.
 ///
-/// Galvatron (`galvatron_config_*.json` of Hetu-Galvatron, read as galvatron/core/runtime/hybrid_parallel_config.py
-/// does). Lists are text, one number a layer, separated by commas.
+/// Galvatron (`galvatron_config_*.json` of Hetu-Galvatron, read as
+/// galvatron/core/runtime/hybrid_parallel_config.py does). Lists are text, one number a layer,
+/// separated by commas.
 ///
-///   pp_deg                stages; pp_division layers of each (default: equal, the rest to the last)
-///   tp_sizes_enc          tensor-parallel degree of a layer, with use_sp 1 its Ulysses degree (our cp)
+///   pp_deg                stages; pp_division layers of each (default: equal, the rest to the
+///                         last)
+///   tp_sizes_enc          tensor-parallel degree of a layer, with use_sp 1 its Ulysses degree (our
+///                         cp)
 ///   tp_consecutive_flags  0: strided, the data group on neighbouring ranks (default 1)
 ///   dp_types_enc          1: ZeRO-3, 0: default_dp_type (ddp, zero2, zero3; default ddp)
 ///   checkpoint            1: full recomputation (default 0)
-///   vtp, vsp, embed_sdp   degree of embedding and head, whether it is Ulysses, whether they are ZeRO-3
-///   global_bsz, chunks    sequences a step, micro-batches
+///   vtp, vsp, embed_sdp   degree of embedding and head, whether it is Ulysses, whether they are
+///   ZeRO-3 global_bsz, chunks    sequences a step, micro-batches
 ///   pipeline_type         pipedream_flush (1F1B) or gpipe (default)
 ///
-/// The file has neither the world size (all devices are used) nor sequence parallelism (assumed with tensor
-/// parallelism, as that tool's search does).
+/// The file has neither the world size (all devices are used) nor sequence parallelism (assumed
+/// with tensor parallelism, as that tool's search does).
 ///
-/// Megatron-LM: the arguments of pretrain_gpt.py (megatron/training/arguments.py) in a shell script, one per line, or
-/// as `key: value`. Read are `--key value`, `--key=value`, `key: value`, comments, line continuations, quotes and
-/// arrays, and variables that the file itself sets to a plain word. Ranks lie as tp, cp, ep, dp, pp, as ours do.
+/// Megatron-LM: the arguments of pretrain_gpt.py (megatron/training/arguments.py) in a shell
+/// script, one per line, or as `key: value`. Read are `--key value`, `--key=value`, `key: value`,
+/// comments, line continuations, quotes and arrays, and variables that the file itself sets to a
+/// plain word. Ranks lie as tp, cp, ep, dp, pp, as ours do.
 ///
 ///   tensor-, pipeline-, expert-model-parallel-size, context-parallel-size     degrees
-///   num-layers-per-virtual-pipeline-stage, num-virtual-stages-per-pipeline-rank  interleaved schedule
-///   decoder-first-, decoder-last-pipeline-num-layers        layers of the first and the last stage
-///   cp-comm-type p2p | a2a                                  ring | Ulysses
-///   use-distributed-optimizer                               ZeRO-1; num-distributed-optimizer-instances: hybrid
-///   sharding use-megatron-fsdp, use-custom-fsdp, data-parallel-sharding-strategy       ZeRO-1, 2, 3 use-torch-fsdp2
-///   ZeRO-3 sequence-parallel, recompute-*, micro-batch-size, global-batch-size, seq-length, bf16, fp16 nproc-per-node,
+///   num-layers-per-virtual-pipeline-stage, num-virtual-stages-per-pipeline-rank  interleaved
+///   schedule decoder-first-, decoder-last-pipeline-num-layers        layers of the first and the
+///   last stage cp-comm-type p2p | a2a                                  ring | Ulysses
+///   use-distributed-optimizer                               ZeRO-1;
+///   num-distributed-optimizer-instances: hybrid sharding use-megatron-fsdp, use-custom-fsdp,
+///   data-parallel-sharding-strategy       ZeRO-1, 2, 3 use-torch-fsdp2 ZeRO-3 sequence-parallel,
+///   recompute-*, micro-batch-size, global-batch-size, seq-length, bf16, fp16 nproc-per-node,
 ///   nnodes (of torchrun)                    world size; default: all devices
 ///
-/// Arguments of the model (num-layers, hidden-size, …) must be the model's. What does not bear on the plan is ignored
-/// with a note; what does and cannot be said by a plan is a fault at its place.
+/// Arguments of the model (num-layers, hidden-size, …) must be the model's. What does not bear on
+/// the plan is ignored with a note; what does and cannot be said by a plan is a fault at its place.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,9 +55,10 @@ struct ImportTarget {
   model::ModelSpec model;
   std::string cluster;  // as the user said it: goes into the plan
   int hosts = 1;
-  std::int64_t devices = 1;                   // ranks to use when the file does not say
-  std::int64_t sequence = 0;                  // tokens; 0: the file's, else the model's maximum
-  std::optional<model::Precision> precision;  // nothing: the file's, else bf16 (Galvatron) or fp32 (Megatron-LM)
+  std::int64_t devices = 1;   // ranks to use when the file does not say
+  std::int64_t sequence = 0;  // tokens; 0: the file's, else the model's maximum
+  // nothing: the file's, else bf16 (Galvatron) or fp32 (Megatron-LM)
+  std::optional<model::Precision> precision;
 };
 
 struct ImportedPlan {
@@ -62,7 +69,8 @@ struct ImportedPlan {
 /// Errors: all faults of the file with line and column, then those of validate() at the file.
 base::Result<ImportedPlan> import_galvatron(const base::Node& root, const ImportTarget& target);
 /// `name` stands for the file in diagnostics.
-base::Result<ImportedPlan> import_megatron(std::string_view text, const std::string& name, const ImportTarget& target);
+base::Result<ImportedPlan> import_megatron(std::string_view text, const std::string& name,
+                                           const ImportTarget& target);
 
 /// The faults of validate(), each at the place of the first row whose text its message contains.
 struct FaultPlace {

@@ -18,10 +18,13 @@ struct Word {
 
 bool is_name(std::string_view text) {
   return !text.empty() && std::isdigit(static_cast<unsigned char>(text.front())) == 0 &&
-         std::ranges::all_of(text, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; });
+         std::ranges::all_of(text, [](char c) {
+           return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+         });
 }
 
-/// Words between white space. Quotes vanish; brackets of arrays and `;` separate; `$(…)` stays one word.
+/// Words between white space. Quotes vanish; brackets of arrays and `;` separate; `$(…)` stays one
+/// word.
 class WordReader {
  public:
   explicit WordReader(std::string_view text) : text_(text) {}
@@ -42,7 +45,8 @@ class WordReader {
       while (at_ < text_.size() && text_[at_] != '\n') advance(1, false);
     } else if (c == '$' && at_ + 1 < text_.size() && text_[at_ + 1] == '(') {
       substitution();
-    } else if (std::isspace(static_cast<unsigned char>(c)) != 0 || c == '(' || c == ')' || c == ';' || c == ',') {
+    } else if (std::isspace(static_cast<unsigned char>(c)) != 0 || c == '(' || c == ')' ||
+               c == ';' || c == ',') {
       close();
       advance(1, c == '\n');
     } else if (c == '"' || c == '\'') {
@@ -170,7 +174,9 @@ std::vector<Argument> read_arguments(std::string_view text, const std::string& n
       open = split == body.npos;
       arguments.push_back(std::move(argument));
     } else if (is_yaml_key(word)) {
-      arguments.push_back({plain_key(word.text.substr(0, word.text.size() - 1)), {name, word.line, word.column}, {}});
+      arguments.push_back({plain_key(word.text.substr(0, word.text.size() - 1)),
+                           {name, word.line, word.column},
+                           {}});
       open = true;
     } else if (open) {
       if (!word.first) arguments.back().value = expand(word.text, variables);
@@ -178,11 +184,14 @@ std::vector<Argument> read_arguments(std::string_view text, const std::string& n
     }
   }
   // YAML's ways to say that a key has no value.
-  std::erase_if(arguments, [](const Argument& a) { return a.value == "null" || a.value == "~" || a.value == "None"; });
+  std::erase_if(arguments, [](const Argument& a) {
+    return a.value == "null" || a.value == "~" || a.value == "None";
+  });
   return arguments;
 }
 
-ArgumentReader::ArgumentReader(std::vector<Argument> arguments, std::string file, base::ErrorSink& sink)
+ArgumentReader::ArgumentReader(std::vector<Argument> arguments, std::string file,
+                               base::ErrorSink& sink)
     : arguments_(std::move(arguments)), file_(std::move(file)), sink_(sink) {}
 
 const Argument* ArgumentReader::find(std::string_view key) const {
@@ -196,8 +205,9 @@ const Argument* ArgumentReader::take(std::string_view key) {
   if (first == nullptr || again) return first;
   for (const Argument& other : arguments_) {
     if (other.key != key || other.value == first->value) continue;
-    base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "--{} is given twice: {} and {}", key,
-                                          first->value, other.value);
+    base::Diagnostic d =
+        base::make_error(base::ErrorCode::kInconsistent, "--{} is given twice: {} and {}", key,
+                         first->value, other.value);
     d.where = other.where;
     d.hint = "keep the one that counts";
     sink_.add(std::move(d));
@@ -211,9 +221,10 @@ base::SourceSpan ArgumentReader::where(std::string_view key) const {
   return argument == nullptr ? base::SourceSpan{file_, 0, 0} : argument->where;
 }
 
-void ArgumentReader::fault(std::string_view key, base::ErrorCode code, std::string message, std::string hint) {
-  sink_.add(
-      base::Diagnostic{.code = code, .message = std::move(message), .where = where(key), .hint = std::move(hint)});
+void ArgumentReader::fault(std::string_view key, base::ErrorCode code, std::string message,
+                           std::string hint) {
+  sink_.add(base::Diagnostic{
+      .code = code, .message = std::move(message), .where = where(key), .hint = std::move(hint)});
 }
 
 std::optional<std::int64_t> ArgumentReader::integer(std::string_view key, std::int64_t low) {
@@ -254,7 +265,8 @@ std::vector<Argument> ArgumentReader::rest() const {
   std::vector<Argument> rest;
   for (const Argument& argument : arguments_) {
     if (asked_.contains(argument.key)) continue;
-    if (std::ranges::find(rest, argument.key, &Argument::key) == rest.end()) rest.push_back(argument);
+    if (std::ranges::find(rest, argument.key, &Argument::key) == rest.end())
+      rest.push_back(argument);
   }
   return rest;
 }

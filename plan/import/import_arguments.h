@@ -1,9 +1,11 @@
 #pragma once
 /// \file
-/// The arguments that a shell script, a list or a YAML file gives to a program: `--key value`, `--key=value`,
-/// `key: value`. No shell runs: comments, quotes, line continuations and arrays are understood, `$NAME`, `${NAME}` and
-/// `${NAME:-word}` are replaced when the file sets NAME to a plain word before, and stay as they are otherwise.
-/// Example: "TP=4\nARGS=(--tensor-model-parallel-size $TP --bf16)" gives tensor-model-parallel-size 4 and bf16.
+/// The arguments that a shell script, a list or a YAML file gives to a program: `--key value`,
+/// `--key=value`, `key: value`. No shell runs: comments, quotes, line continuations and arrays are
+/// understood, `$NAME`, `${NAME}` and `${NAME:-word}` are replaced when the file sets NAME to a
+/// plain word before, and stay as they are otherwise. Example:
+/// "TP=4\nARGS=(--tensor-model-parallel-size $TP --bf16)" gives tensor-model-parallel-size 4 and
+/// bf16.
 #include <optional>
 #include <set>
 #include <string>
@@ -24,7 +26,8 @@ struct Argument {
 /// All arguments in order of the file.
 std::vector<Argument> read_arguments(std::string_view text, const std::string& name);
 
-/// The arguments by name, with faults collected on the way. Of an argument given twice the values must be equal.
+/// The arguments by name, with faults collected on the way. Of an argument given twice the values
+/// must be equal.
 class ArgumentReader {
  public:
   ArgumentReader(std::vector<Argument> arguments, std::string file, base::ErrorSink& sink);
@@ -37,7 +40,8 @@ class ArgumentReader {
   std::optional<std::int64_t> resolved(std::string_view key);
   [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
   [[nodiscard]] base::SourceSpan where(std::string_view key) const;
-  void fault(std::string_view key, base::ErrorCode code, std::string message, std::string hint = {});
+  void fault(std::string_view key, base::ErrorCode code, std::string message,
+             std::string hint = {});
   /// Names that nothing asked for, once each.
   [[nodiscard]] std::vector<Argument> rest() const;
 

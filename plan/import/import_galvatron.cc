@@ -7,7 +7,8 @@
 namespace orrery::plan {
 namespace {
 
-constexpr base::Named<Schedule> kPipelineTypes[] = {{"pipedream_flush", Schedule::k1F1B}, {"gpipe", Schedule::kGPipe}};
+constexpr base::Named<Schedule> kPipelineTypes[] = {{"pipedream_flush", Schedule::k1F1B},
+                                                    {"gpipe", Schedule::kGPipe}};
 constexpr base::Named<int> kDataTypes[] = {{"ddp", 0}, {"zero1", 1}, {"zero2", 2}, {"zero3", 3}};
 
 class GalvatronReader {
@@ -22,11 +23,12 @@ class GalvatronReader {
     head();
     const std::int64_t stages = reader_.required_int("pp_deg", {1, kMaxWorldSize});
     if (sink_.ok() && target_.devices % stages != 0) {
-      reader_.error("pp_deg", base::ErrorCode::kInconsistent, "{} stages do not divide {} devices", stages,
-                    target_.devices);
+      reader_.error("pp_deg", base::ErrorCode::kInconsistent, "{} stages do not divide {} devices",
+                    stages, target_.devices);
     }
     devices_ = sink_.ok() ? target_.devices / stages : 0;
-    plan.schedule = reader_.optional_enum("pipeline_type", kPipelineTypes).value_or(Schedule::kGPipe);
+    plan.schedule =
+        reader_.optional_enum("pipeline_type", kPipelineTypes).value_or(Schedule::kGPipe);
     default_zero_ = reader_.optional_enum("default_dp_type", kDataTypes).value_or(0);
     plan.global_batch = reader_.required_int("global_bsz", {1, std::int64_t{1} << 32});
     plan.micro_batches = reader_.required_int("chunks", {1, std::int64_t{1} << 32});
@@ -38,7 +40,8 @@ class GalvatronReader {
     std::size_t layer = 0;
     for (const std::int64_t count : division) {
       plan.stages.emplace_back();
-      for (std::int64_t i = 0; i < count; ++i) plan.stages.back().runs.push_back({1, layers[layer++]});
+      for (std::int64_t i = 0; i < count; ++i)
+        plan.stages.back().runs.push_back({1, layers[layer++]});
     }
     plan = canonical(std::move(plan));
     return validated(std::move(imported_), target_.model,
@@ -58,19 +61,22 @@ class GalvatronReader {
     plan.hosts = target_.hosts;
     plan.precision = target_.precision.value_or(model::Precision::kBFloat16);
     plan.sequence = target_.sequence > 0 ? target_.sequence : target_.model.max_positions;
-    imported_.notes.push_back(fmt::format("the file does not say the world size: {} devices", target_.devices));
+    imported_.notes.push_back(
+        fmt::format("the file does not say the world size: {} devices", target_.devices));
   }
 
   /// "1,1,2,2": one number in [low, high] each; nothing when the key is absent or wrong.
-  std::optional<std::vector<std::int64_t>> numbers(std::string_view key, std::int64_t low, std::int64_t high) {
+  std::optional<std::vector<std::int64_t>> numbers(std::string_view key, std::int64_t low,
+                                                   std::int64_t high) {
     const auto text = reader_.optional_string(key);
     if (!text) return std::nullopt;
     std::vector<std::int64_t> values;
     for (const std::string& piece : base::split(*text, ',')) {
       const auto value = base::parse_integer(base::trim(piece));
       if (!value || *value < low || *value > high) {
-        reader_.error(key, base::ErrorCode::kBadValue, "'{}': entry {} is '{}', not a number between {} and {}", key,
-                      values.size(), piece, low, high);
+        reader_.error(key, base::ErrorCode::kBadValue,
+                      "'{}': entry {} is '{}', not a number between {} and {}", key, values.size(),
+                      piece, low, high);
         return std::nullopt;
       }
       values.push_back(*value);
@@ -79,11 +85,12 @@ class GalvatronReader {
   }
 
   /// One number for every layer of the model.
-  std::vector<std::int64_t> per_layer(std::string_view key, std::int64_t high, std::int64_t by_default) {
+  std::vector<std::int64_t> per_layer(std::string_view key, std::int64_t high,
+                                      std::int64_t by_default) {
     auto values = numbers(key, 0, high).value_or(std::vector<std::int64_t>(layers_, by_default));
     if (values.size() != layers_) {
-      reader_.error(key, base::ErrorCode::kInconsistent, "'{}' has {} layers and model '{}' has {}", key, values.size(),
-                    target_.model.name, layers_);
+      reader_.error(key, base::ErrorCode::kInconsistent, "'{}' has {} layers and model '{}' has {}",
+                    key, values.size(), target_.model.name, layers_);
       values.assign(layers_, by_default);
     }
     return values;
@@ -92,8 +99,9 @@ class GalvatronReader {
   LayerStrategy spread(std::string_view key, std::int64_t degree, bool ulysses, int zero) {
     LayerStrategy s;
     if (degree < 1 || (devices_ > 0 && devices_ % degree != 0)) {
-      reader_.error(key, base::ErrorCode::kInconsistent, "'{}': degree {} does not divide the {} devices of a stage",
-                    key, degree, devices_);
+      reader_.error(key, base::ErrorCode::kInconsistent,
+                    "'{}': degree {} does not divide the {} devices of a stage", key, degree,
+                    devices_);
       return s;
     }
     (ulysses ? s.cp : s.tp) = static_cast<int>(degree);
@@ -113,7 +121,8 @@ class GalvatronReader {
     std::vector<LayerStrategy> layers;
     bool tensor = false;
     for (std::size_t i = 0; i < layers_ && sink_.ok(); ++i) {
-      LayerStrategy s = spread("tp_sizes_enc", degrees[i], ulysses[i] == 1, sharded[i] == 1 ? 3 : default_zero_);
+      LayerStrategy s =
+          spread("tp_sizes_enc", degrees[i], ulysses[i] == 1, sharded[i] == 1 ? 3 : default_zero_);
       s.sequence_parallel = s.tp > 1;
       s.strided = consecutive[i] == 0 && s.tp > 1 && s.dp > 1;
       if (checkpoints[i] == 1) s.recompute = Recompute::kFull;
@@ -121,7 +130,8 @@ class GalvatronReader {
       layers.push_back(s);
     }
     if (tensor) {
-      imported_.notes.push_back("tensor parallelism is taken with sequence parallelism, as that tool's search assumes");
+      imported_.notes.push_back(
+          "tensor parallelism is taken with sequence parallelism, as that tool's search assumes");
     }
     return layers;
   }
@@ -133,10 +143,11 @@ class GalvatronReader {
     const auto division = numbers("pp_division", 1, kMaxWorldSize).value_or(by_default);
     std::int64_t sum = 0;
     for (const std::int64_t count : division) sum += count;
-    if (sink_.ok() && (static_cast<std::int64_t>(division.size()) != stages || sum != target_.model.layers)) {
+    if (sink_.ok() &&
+        (static_cast<std::int64_t>(division.size()) != stages || sum != target_.model.layers)) {
       reader_.error("pp_division", base::ErrorCode::kInconsistent,
-                    "'pp_division' has {} stages of {} layers in all, not {} stages of {}", division.size(), sum,
-                    stages, target_.model.layers);
+                    "'pp_division' has {} stages of {} layers in all, not {} stages of {}",
+                    division.size(), sum, stages, target_.model.layers);
     }
     return division;
   }

@@ -16,9 +16,12 @@ struct Unsupported {
 };
 /// They change what runs, and no plan can say how.
 constexpr Unsupported kUnsupported[] = {
-    {"pipeline-model-parallel-layout", "stages are stated by the decoder-*-pipeline-num-layers arguments only"},
-    {"account-for-embedding-in-pipeline-split", "embedding and head stand beside the layers of their stages"},
-    {"account-for-loss-in-pipeline-split", "embedding and head stand beside the layers of their stages"},
+    {"pipeline-model-parallel-layout",
+     "stages are stated by the decoder-*-pipeline-num-layers arguments only"},
+    {"account-for-embedding-in-pipeline-split",
+     "embedding and head stand beside the layers of their stages"},
+    {"account-for-loss-in-pipeline-split",
+     "embedding and head stand beside the layers of their stages"},
     {"pipeline-model-parallel-split-rank", "models are one stack of blocks"},
     {"hierarchical-context-parallel-sizes", "context parallelism is a ring or Ulysses"},
     {"use-tp-pp-dp-mapping", "ranks lie as tp, cp, ep, dp, pp"},
@@ -26,7 +29,8 @@ constexpr Unsupported kUnsupported[] = {
     {"fp8-format", "the precisions are bf16 and fp32"},
     {"cpu-offloading", "everything stays on the device"},
     {"optimizer-cpu-offload", "everything stays on the device"},
-    {"distribute-saved-activations", "stashes are not split over the tensor group; use sequence-parallel"},
+    {"distribute-saved-activations",
+     "stashes are not split over the tensor group; use sequence-parallel"},
 };
 /// Known, read only for the spelling of others.
 constexpr std::array kPlanKeys{"tensor-model-parallel-size",
@@ -104,31 +108,33 @@ class MegatronReader {
   void check_unsupported() {
     for (const Unsupported& u : kUnsupported) {
       if (arguments_.flag(u.key))
-        arguments_.fault(u.key, ErrorCode::kUnsupported, fmt::format("--{} cannot be said in a plan", u.key),
-                         std::string(u.why));
+        arguments_.fault(u.key, ErrorCode::kUnsupported,
+                         fmt::format("--{} cannot be said in a plan", u.key), std::string(u.why));
     }
     if (const auto tp = arguments_.integer("expert-tensor-parallel-size");
         tp && *tp != degree("tensor-model-parallel-size")) {
-      arguments_.fault("expert-tensor-parallel-size", ErrorCode::kUnsupported,
-                       fmt::format("experts with tensor-parallel degree {} cannot be said in a plan", *tp),
-                       "experts have the degree of the other layers");
+      arguments_.fault(
+          "expert-tensor-parallel-size", ErrorCode::kUnsupported,
+          fmt::format("experts with tensor-parallel degree {} cannot be said in a plan", *tp),
+          "experts have the degree of the other layers");
     }
     if (const auto optimizer = arguments_.text("optimizer"); optimizer && *optimizer != "adam") {
-      arguments_.fault("optimizer", ErrorCode::kUnsupported, fmt::format("optimizer '{}'", *optimizer),
-                       "states are counted for adam");
+      arguments_.fault("optimizer", ErrorCode::kUnsupported,
+                       fmt::format("optimizer '{}'", *optimizer), "states are counted for adam");
     }
   }
 
   void read_layer() {
-    const std::int64_t tp = degree("tensor-model-parallel-size"), cp = degree("context-parallel-size");
+    const std::int64_t tp = degree("tensor-model-parallel-size"),
+                       cp = degree("context-parallel-size");
     stages_ = degree("pipeline-model-parallel-size");
     layer_.ep = static_cast<int>(degree("expert-model-parallel-size"));
     const std::int64_t world = world_size(), model_parallel = tp * cp * stages_;
     if (world % model_parallel != 0) {
-      arguments_.fault(
-          "tensor-model-parallel-size", ErrorCode::kInconsistent,
-          fmt::format("tensor {} × context {} × pipeline {} does not divide {} ranks", tp, cp, stages_, world),
-          "the rest of the ranks is data parallel");
+      arguments_.fault("tensor-model-parallel-size", ErrorCode::kInconsistent,
+                       fmt::format("tensor {} × context {} × pipeline {} does not divide {} ranks",
+                                   tp, cp, stages_, world),
+                       "the rest of the ranks is data parallel");
     }
     layer_.tp = static_cast<int>(tp);
     layer_.cp = static_cast<int>(cp);
@@ -137,7 +143,8 @@ class MegatronReader {
     const std::string kind = arguments_.text("cp-comm-type").value_or("p2p");
     if (kind == "a2a" && cp > 1) layer_.context = ContextKind::kUlysses;
     if (kind != "a2a" && kind != "p2p") {
-      arguments_.fault("cp-comm-type", ErrorCode::kUnsupported, fmt::format("context parallelism by '{}'", kind),
+      arguments_.fault("cp-comm-type", ErrorCode::kUnsupported,
+                       fmt::format("context parallelism by '{}'", kind),
                        "p2p (a ring) or a2a (Ulysses)");
     }
     read_sharding();
@@ -147,27 +154,32 @@ class MegatronReader {
   std::int64_t world_size() {
     const auto local = arguments_.resolved("nproc-per-node"), nodes = arguments_.resolved("nnodes");
     if (!local) {
-      imported_.notes.push_back(fmt::format("the file does not say the world size: {} devices", target_.devices));
+      imported_.notes.push_back(
+          fmt::format("the file does not say the world size: {} devices", target_.devices));
       return target_.devices;
     }
     // A number of nodes that the file does not know comes from the cluster.
-    const std::int64_t hosts = nodes.value_or(arguments_.has("nnodes") ? target_.hosts : 1), world = *local * hosts;
+    const std::int64_t hosts = nodes.value_or(arguments_.has("nnodes") ? target_.hosts : 1),
+                       world = *local * hosts;
     if (world > target_.devices) {
-      arguments_.fault(
-          "nproc-per-node", ErrorCode::kInconsistent,
-          fmt::format("{} × {} ranks, cluster '{}' has {} devices", hosts, *local, target_.cluster, target_.devices),
-          "--hosts, or another cluster");
+      arguments_.fault("nproc-per-node", ErrorCode::kInconsistent,
+                       fmt::format("{} × {} ranks, cluster '{}' has {} devices", hosts, *local,
+                                   target_.cluster, target_.devices),
+                       "--hosts, or another cluster");
       return target_.devices;
     }
     return world;
   }
 
   void read_sharding() {
-    constexpr std::array<std::string_view, 4> kStrategies{"no_shard", "optim", "optim_grads", "optim_grads_params"};
+    constexpr std::array<std::string_view, 4> kStrategies{"no_shard", "optim", "optim_grads",
+                                                          "optim_grads_params"};
     int zero = arguments_.flag("use-distributed-optimizer") ? 1 : 0;
     if (arguments_.flag("use-torch-fsdp2")) zero = 3;
-    const bool fsdp = arguments_.flag("use-megatron-fsdp"), custom = arguments_.flag("use-custom-fsdp");
-    const std::string strategy = arguments_.text("data-parallel-sharding-strategy").value_or("no_shard");
+    const bool fsdp = arguments_.flag("use-megatron-fsdp"),
+               custom = arguments_.flag("use-custom-fsdp");
+    const std::string strategy =
+        arguments_.text("data-parallel-sharding-strategy").value_or("no_shard");
     const auto known = std::ranges::find(kStrategies, strategy);
     if (known == kStrategies.end()) {
       arguments_.fault("data-parallel-sharding-strategy", ErrorCode::kBadValue,
@@ -181,8 +193,9 @@ class MegatronReader {
     const std::int64_t instances = degree("num-distributed-optimizer-instances");
     if (instances == 1 || layer_.zero == 0) return;
     if (layer_.replicas() % instances != 0) {
-      arguments_.fault("num-distributed-optimizer-instances", ErrorCode::kInconsistent,
-                       fmt::format("{} instances do not divide {} replicas", instances, layer_.replicas()));
+      arguments_.fault(
+          "num-distributed-optimizer-instances", ErrorCode::kInconsistent,
+          fmt::format("{} instances do not divide {} replicas", instances, layer_.replicas()));
       return;
     }
     layer_.shard = static_cast<int>(layer_.replicas() / instances);
@@ -195,10 +208,13 @@ class MegatronReader {
     const bool selective = arguments_.flag("recompute-activations") || granularity == "selective";
     if (granularity && *granularity != "full" && *granularity != "selective") {
       arguments_.fault("recompute-granularity", ErrorCode::kBadValue,
-                       fmt::format("--recompute-granularity is '{}'", *granularity), "full or selective");
+                       fmt::format("--recompute-granularity is '{}'", *granularity),
+                       "full or selective");
     }
-    if (const auto modules = arguments_.text("recompute-modules"); modules && selective && *modules != "core_attn") {
-      arguments_.fault("recompute-modules", ErrorCode::kUnsupported, fmt::format("recomputation of '{}'", *modules),
+    if (const auto modules = arguments_.text("recompute-modules");
+        modules && selective && *modules != "core_attn") {
+      arguments_.fault("recompute-modules", ErrorCode::kUnsupported,
+                       fmt::format("recomputation of '{}'", *modules),
                        "selective recomputes the attention core");
     }
     layer_.recompute = selective ? Recompute::kSelective : Recompute::kNone;
@@ -207,8 +223,8 @@ class MegatronReader {
     if (method == "block") {
       recomputed_layers_ = count.value_or(target_.model.layers);
     } else if (method != "uniform") {
-      arguments_.fault("recompute-method", ErrorCode::kBadValue, fmt::format("--recompute-method is '{}'", method),
-                       "uniform or block");
+      arguments_.fault("recompute-method", ErrorCode::kBadValue,
+                       fmt::format("--recompute-method is '{}'", method), "uniform or block");
     } else if (count.value_or(1) != 1) {
       arguments_.fault("recompute-num-layers", ErrorCode::kUnsupported,
                        fmt::format("chunks of {} layers that are recomputed as one", *count),
@@ -233,11 +249,11 @@ class MegatronReader {
     const std::int64_t sequences = micro.value_or(1) * layer_.dp;
     const std::int64_t global = arguments_.integer("global-batch-size").value_or(sequences);
     if (global % sequences != 0) {
-      arguments_.fault(
-          "global-batch-size", ErrorCode::kInconsistent,
-          fmt::format("global batch of {} sequences does not divide into micro-batches of {} on {} data-parallel ranks",
-                      global, micro.value_or(1), layer_.dp),
-          fmt::format("a multiple of {}", sequences));
+      arguments_.fault("global-batch-size", ErrorCode::kInconsistent,
+                       fmt::format("global batch of {} sequences does not divide into "
+                                   "micro-batches of {} on {} data-parallel ranks",
+                                   global, micro.value_or(1), layer_.dp),
+                       fmt::format("a multiple of {}", sequences));
     }
     imported_.plan.global_batch = global;
     imported_.plan.micro_batches = std::max<std::int64_t>(global / sequences, 1);
@@ -245,7 +261,8 @@ class MegatronReader {
 
   void read_precision() {
     const bool bf16 = arguments_.flag("bf16"), fp16 = arguments_.flag("fp16");
-    if (fp16 && !target_.precision) imported_.notes.push_back("fp16 is taken as bf16, which has the same sizes");
+    if (fp16 && !target_.precision)
+      imported_.notes.push_back("fp16 is taken as bf16, which has the same sizes");
     const auto own = bf16 || fp16 ? model::Precision::kBFloat16 : model::Precision::kFloat32;
     imported_.plan.precision = target_.precision.value_or(own);
   }
@@ -266,15 +283,17 @@ class MegatronReader {
                        slots = stages_ * turns - first.has_value() - last.has_value();
     if (turns < 1 || slots < 0 || rest < slots || (slots > 0 ? rest % slots : rest) != 0 ||
         (turns > 1 && (first || last))) {
-      arguments_.fault(
-          key, ErrorCode::kInconsistent,
-          fmt::format("{} layers do not divide into the stages asked for ({} of pipeline-model-parallel-size)", layers,
-                      stages_),
-          turns > 1 && (first || last) ? "virtual stages have equal numbers of layers here"
-                                       : "stages of equal numbers of layers");
+      arguments_.fault(key, ErrorCode::kInconsistent,
+                       fmt::format("{} layers do not divide into the stages asked for ({} of "
+                                   "pipeline-model-parallel-size)",
+                                   layers, stages_),
+                       turns > 1 && (first || last)
+                           ? "virtual stages have equal numbers of layers here"
+                           : "stages of equal numbers of layers");
       return {};
     }
-    std::vector<std::int64_t> counts(static_cast<std::size_t>(stages_ * turns), slots > 0 ? rest / slots : 0);
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(stages_ * turns),
+                                     slots > 0 ? rest / slots : 0);
     if (first) counts.front() = *first;
     if (last) counts.back() = *last;
     imported_.plan.virtual_stages = static_cast<int>(turns);
@@ -284,7 +303,8 @@ class MegatronReader {
 
   void read_stages() {
     for (const std::int64_t layers : division()) {
-      const std::int64_t recomputed = recomputed_layers_ ? std::min(*recomputed_layers_, layers) : layers;
+      const std::int64_t recomputed =
+          recomputed_layers_ ? std::min(*recomputed_layers_, layers) : layers;
       LayerStrategy plain = layer_;
       if (recomputed_layers_) plain.recompute = Recompute::kNone;
       Stage stage;
@@ -302,13 +322,15 @@ class MegatronReader {
     for (const Argument& argument : arguments_.rest()) {
       const auto near = base::nearest(argument.key, known);
       if (near && base::edit_distance(argument.key, *near) <= 2) {
-        arguments_.fault(argument.key, ErrorCode::kUnknownKey, fmt::format("unknown argument --{}", argument.key),
+        arguments_.fault(argument.key, ErrorCode::kUnknownKey,
+                         fmt::format("unknown argument --{}", argument.key),
                          fmt::format("did you mean --{}?", *near));
       } else {
         ignored.push_back("--" + argument.key);
       }
     }
-    if (!ignored.empty()) imported_.notes.push_back(fmt::format("not part of a plan: {}", fmt::join(ignored, ", ")));
+    if (!ignored.empty())
+      imported_.notes.push_back(fmt::format("not part of a plan: {}", fmt::join(ignored, ", ")));
   }
 
   const ImportTarget& target_;
@@ -322,7 +344,8 @@ class MegatronReader {
 
 }  // namespace
 
-base::Result<ImportedPlan> import_megatron(std::string_view text, const std::string& name, const ImportTarget& target) {
+base::Result<ImportedPlan> import_megatron(std::string_view text, const std::string& name,
+                                           const ImportTarget& target) {
   return MegatronReader(text, name, target).read();
 }
 

@@ -11,7 +11,9 @@ namespace orrery::plan {
 
 namespace {
 
-bool has(const Parameter& p, std::string_view part) { return p.name.find(part) != std::string::npos; }
+bool has(const Parameter& p, std::string_view part) {
+  return p.name.find(part) != std::string::npos;
+}
 
 bool of_attention(const Parameter& p) { return has(p, ".norm1.") || has(p, ".attn."); }
 
@@ -42,8 +44,11 @@ std::vector<Parameter> select(const std::vector<Parameter>& all, Keep keep) {
 }
 
 /// Columns of the product's matrices; its bias goes with the first slice.
-std::vector<Parameter> slice_of(const std::vector<Parameter>& all, Product product, int slices, int slice) {
-  std::vector<Parameter> some = select(all, [&](const Parameter& p) { return product_of(p) == product && (slice == 0 || p.shape.size() > 1); });
+std::vector<Parameter> slice_of(const std::vector<Parameter>& all, Product product, int slices,
+                                int slice) {
+  std::vector<Parameter> some = select(all, [&](const Parameter& p) {
+    return product_of(p) == product && (slice == 0 || p.shape.size() > 1);
+  });
   for (Parameter& p : some) {
     if (p.shape.size() == 1) continue;
     p.slices = slices;
@@ -65,31 +70,38 @@ BlockUnits block_units(Builder& b, const LayerStrategy& strategy) {
   const ShardedOperators operators = effective_operators(strategy);
   const int slices = effective_slices(strategy);
   LayerStrategy own = strategy;
-  own.ep = 1;   // where experts live is a matter of their own unit
+  own.ep = 1;  // where experts live is a matter of their own unit
   own.operators = ShardedOperators::kAll;
   own.slices = 1;
   LayerStrategy replicated = own;
   replicated.zero = replicated.shard = 0;
   replicated.grad_reduce = GradReduce::kStep;
   const auto sharded = [&](bool attention) {
-    return operators == ShardedOperators::kAll || attention == (operators == ShardedOperators::kAttention);
+    return operators == ShardedOperators::kAll ||
+           attention == (operators == ShardedOperators::kAttention);
   };
   std::vector<Parameter> all = block_parameters(b.model(), strategy.tp);
   BlockUnits units;
-  const auto add = [&](const std::string& name, std::vector<Parameter> parameters, const LayerStrategy& s) {
+  const auto add = [&](const std::string& name, std::vector<Parameter> parameters,
+                       const LayerStrategy& s) {
     units.all.push_back(b.use(b.unit(name, std::move(parameters), s, Scope::kLayer), "block"));
     return units.all.size() - 1;
   };
   const auto rest = [&](const char* name, bool cut, const LayerStrategy& s, auto keep) {
-    return add(cut ? fmt::format("{} rest", name) : name, select(all, [&](const Parameter& p) { return keep(p) && !(cut && product_of(p)); }), s);
+    return add(cut ? fmt::format("{} rest", name) : name,
+               select(all, [&](const Parameter& p) { return keep(p) && !(cut && product_of(p)); }),
+               s);
   };
   if (operators == ShardedOperators::kAll) {
-    units.attention = units.mlp = slices > 1 ? rest("block", true, own, [](const Parameter&) { return true; }) : add("block", std::move(all), own);
+    units.attention = units.mlp =
+        slices > 1 ? rest("block", true, own, [](const Parameter&) { return true; })
+                   : add("block", std::move(all), own);
   } else {
     for (const bool attention : {true, false}) {
       const bool cut = slices > 1 && sharded(attention);
-      (attention ? units.attention : units.mlp) = rest(attention ? "attention" : "mlp", cut, sharded(attention) ? own : replicated,
-                                                       [&](const Parameter& p) { return of_attention(p) == attention; });
+      (attention ? units.attention : units.mlp) =
+          rest(attention ? "attention" : "mlp", cut, sharded(attention) ? own : replicated,
+               [&](const Parameter& p) { return of_attention(p) == attention; });
     }
   }
   for (const Product p : {Product::kQkv, Product::kProjection, Product::kMlpIn, Product::kMlpOut}) {

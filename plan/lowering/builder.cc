@@ -12,9 +12,11 @@ namespace orrery::plan {
 using model::SegmentKind;
 using model::SegmentShape;
 
-std::string Layout::tag() const { 
-  const std::string context = cp > 1 ? " cp" + std::to_string(cp) : "";  // many a second: fmt::format takes five times as long
-  return "tp" + std::to_string(tp) + (strided ? " strided" : "") + context + " dp" + std::to_string(dp) + (sequence_parallel ? " sp" : "");
+std::string Layout::tag() const {
+  // many a second: fmt::format takes five times as long
+  const std::string context = cp > 1 ? " cp" + std::to_string(cp) : "";
+  return "tp" + std::to_string(tp) + (strided ? " strided" : "") + context + " dp" +
+         std::to_string(dp) + (sequence_parallel ? " sp" : "");
 }
 
 std::string strategy_tag(const LayerStrategy& s) {
@@ -30,7 +32,8 @@ std::string strategy_tag(const LayerStrategy& s) {
   if (s.slices > 1) add(" slices", s.slices);
   if (s.shard > 0) add(" shard", s.shard);
   if (s.grad_reduce == GradReduce::kMicroBatch) add(" mb");
-  if (s.recompute != Recompute::kNone) add(s.recompute == Recompute::kFull ? " full" : " selective");
+  if (s.recompute != Recompute::kNone)
+    add(s.recompute == Recompute::kFull ? " full" : " selective");
   return tag;
 }
 
@@ -46,16 +49,20 @@ Builder::Builder(Program& program, const model::ModelSpec& model, const LayerCon
   enter(context.kind);
 }
 
-std::string Builder::prefix() const { return kind_ == 0 ? "" : model_.runs[static_cast<std::size_t>(kind_)].name + " "; }
+std::string Builder::prefix() const {
+  return kind_ == 0 ? "" : model_.runs[static_cast<std::size_t>(kind_)].name + " ";
+}
 
 BufferId Builder::buffer(BufferDecl decl) {
   const auto [place, fresh] = buffers_.try_emplace(decl.name);
   if (fresh) return place->second = program_.buffers.push_back(std::move(decl));
-  ORRERY_CHECK(program_.buffers[place->second].shape == decl.shape, "buffer '{}' declared twice with different shapes", decl.name);
+  ORRERY_CHECK(program_.buffers[place->second].shape == decl.shape,
+               "buffer '{}' declared twice with different shapes", decl.name);
   return place->second;
 }
 
-BufferRef Builder::local(const std::string& name, const Layout& layout, std::vector<std::int64_t> shape, model::DType dtype) {
+BufferRef Builder::local(const std::string& name, const Layout& layout,
+                         std::vector<std::int64_t> shape, model::DType dtype) {
   BufferDecl d;
   d.name = prefix() + name + " [" + layout.tag() + "]";
   d.dtype = dtype;
@@ -82,7 +89,8 @@ PoolId Builder::pool(const std::string& name) {
   return program_.pools.push_back({name, context_.prefetch_depth + 1});
 }
 
-BufferRef Builder::stream_buffer(const char* name, const Layout& l, std::int64_t hidden, std::int64_t token_share, int layer_offset) {
+BufferRef Builder::stream_buffer(const char* name, const Layout& l, std::int64_t hidden,
+                                 std::int64_t token_share, int layer_offset) {
   const bool first = hidden == model_.hidden && token_share == model_.token_share;
   BufferDecl d;
   d.name = first ? name : fmt::format("{} of {}", name, hidden);
@@ -92,12 +100,18 @@ BufferRef Builder::stream_buffer(const char* name, const Layout& l, std::int64_t
   return {buffer(std::move(d)), layer_offset};
 }
 
-BufferRef Builder::stream(const Layout& l, int layer_offset) { return stream_buffer("x", l, model().hidden, model().token_share, layer_offset); }
+BufferRef Builder::stream(const Layout& l, int layer_offset) {
+  return stream_buffer("x", l, model().hidden, model().token_share, layer_offset);
+}
 BufferRef Builder::stream_gradient(const Layout& l, int layer_offset) {
   return stream_buffer("dx", l, model().hidden, model().token_share, layer_offset);
 }
-BufferRef Builder::input(const Layout& l) { return stream_buffer("x", l, model().input_hidden(), model().input_token_share(), 0); }
-BufferRef Builder::input_gradient(const Layout& l) { return stream_buffer("dx", l, model().input_hidden(), model().input_token_share(), 0); }
+BufferRef Builder::input(const Layout& l) {
+  return stream_buffer("x", l, model().input_hidden(), model().input_token_share(), 0);
+}
+BufferRef Builder::input_gradient(const Layout& l) {
+  return stream_buffer("dx", l, model().input_hidden(), model().input_token_share(), 0);
+}
 
 BufferRef Builder::companion_buffer(const char* name, const Layout& l, int layout_number) {
   BufferDecl d;
@@ -115,7 +129,8 @@ BufferRef Builder::companion_gradient(const Layout& l, bool decoder, int layout_
   return companion_buffer(decoder ? "d encoder output" : "d decoder input", l, layout_number);
 }
 
-SegmentShape Builder::shape(SegmentKind kind, const Layout& l, std::int64_t in, std::int64_t out) const {
+SegmentShape Builder::shape(SegmentKind kind, const Layout& l, std::int64_t in,
+                            std::int64_t out) const {
   SegmentShape s;
   s.kind = kind;
   s.dtype = dtype();
@@ -130,21 +145,25 @@ SegmentShape Builder::shape(SegmentKind kind, const Layout& l, std::int64_t in, 
   return s;
 }
 
-UnitState Builder::unit(const std::string& name, std::vector<Parameter> parameters, const LayerStrategy& layer_strategy, Scope scope) {
+UnitState Builder::unit(const std::string& name, std::vector<Parameter> parameters,
+                        const LayerStrategy& layer_strategy, Scope scope) {
   LayerStrategy strategy = layer_strategy;
   strategy.recompute = Recompute::kNone;
-  const std::string key = (scope == Scope::kLayer ? prefix() : "") + name + " [" + strategy_tag(strategy) + "]";
+  const std::string key =
+      (scope == Scope::kLayer ? prefix() : "") + name + " [" + strategy_tag(strategy) + "]";
   if (const auto found = units_.find(key); found != units_.end()) return found->second;
   ParameterUnit u;
   u.name = key;
   u.strategy = strategy;
   for (Parameter& p : parameters) {
     p.offset = u.elements;
-    u.elements += std::accumulate(p.local_shape.begin(), p.local_shape.end(), std::int64_t{1}, std::multiplies<>());
+    u.elements += std::accumulate(p.local_shape.begin(), p.local_shape.end(), std::int64_t{1},
+                                  std::multiplies<>());
   }
   u.parameters = std::move(parameters);
   const int zero = effective_zero(strategy);
-  const int owners = zero == 0 ? strategy.replicas() : strategy.shard_ranks(), copies = strategy.replicas() / owners;
+  const int owners = zero == 0 ? strategy.replicas() : strategy.shard_ranks(),
+            copies = strategy.replicas() / owners;
   u.padded = zero == 0 ? u.elements : (u.elements + owners - 1) / owners * owners;
   const Layout layout(strategy);
   const int stride = layout.token_stride() * strategy.ep;
@@ -157,7 +176,8 @@ UnitState Builder::unit(const std::string& name, std::vector<Parameter> paramete
   UnitState s;
   s.scope = scope;
   s.unit = program_.units.push_back(std::move(u));
-  const auto state = [&](const char* what, BufferCategory category, model::DType type, std::int64_t elements) {
+  const auto state = [&](const char* what, BufferCategory category, model::DType type,
+                         std::int64_t elements) {
     BufferDecl d;
     d.name = std::string(what) + " of " + key;
     d.category = category;
@@ -170,11 +190,13 @@ UnitState Builder::unit(const std::string& name, std::vector<Parameter> paramete
   };
   const bool full_gradient = zero < 2 || !reduces_parts(strategy, context_.micro_batches);
   s.parameter = state("parameter", BufferCategory::kParameter, dtype(), zero == 3 ? shard : padded);
-  s.gradient = state("gradient", BufferCategory::kGradient, model::DType::kFloat32, full_gradient ? padded : shard);
+  s.gradient = state("gradient", BufferCategory::kGradient, model::DType::kFloat32,
+                     full_gradient ? padded : shard);
   s.moment1 = state("moment 1", BufferCategory::kOptimizer, model::DType::kFloat32, shard);
   s.moment2 = state("moment 2", BufferCategory::kOptimizer, model::DType::kFloat32, shard);
   s.has_master = context_.precision == model::Precision::kBFloat16;
-  if (s.has_master) s.master = state("master", BufferCategory::kOptimizer, model::DType::kFloat32, shard);
+  if (s.has_master)
+    s.master = state("master", BufferCategory::kOptimizer, model::DType::kFloat32, shard);
   units_.emplace(key, s);
   return s;
 }
@@ -200,11 +222,14 @@ UnitUse Builder::use(const UnitState& state, const std::string& user) {
     w.weights_forward = temporary("gathered forward", BufferCategory::kCommunication, dtype());
     w.weights_backward = temporary("gathered backward", BufferCategory::kCommunication, dtype());
   }
-  if (w.parts) w.gradient = temporary("gradient part", BufferCategory::kGradient, model::DType::kFloat32);
+  if (w.parts)
+    w.gradient = temporary("gradient part", BufferCategory::kGradient, model::DType::kFloat32);
   return w;
 }
 
-TemplateId Builder::add(std::string name, std::vector<Op> ops) { return program_.templates.push_back({std::move(name), std::move(ops)}); }
+TemplateId Builder::add(std::string name, std::vector<Op> ops) {
+  return program_.templates.push_back({std::move(name), std::move(ops)});
+}
 
 ParameterView view_of(const ParameterUnit& unit, std::initializer_list<const char*> names) {
   ParameterView v;
@@ -227,8 +252,9 @@ ParameterView view_of(const ParameterUnit& unit, std::initializer_list<const cha
   return v;
 }
 
-Op compute(Builder& b, std::string name, const SegmentShape& shape, Phase phase, std::vector<BufferRef> reads,
-           std::vector<BufferRef> writes, std::vector<BufferRef> updates) {
+Op compute(Builder& b, std::string name, const SegmentShape& shape, Phase phase,
+           std::vector<BufferRef> reads, std::vector<BufferRef> writes,
+           std::vector<BufferRef> updates) {
   Op op;
   op.name = std::move(name);
   op.segment = b.segment(shape);
@@ -255,7 +281,8 @@ Op with_gradient(Op op, const UnitUse& use, std::vector<ParameterView> views) {
 }
 
 namespace {
-Op collective(Builder& b, std::string name, Stream stream, Collective what, GroupId group, BufferId whole) {
+Op collective(Builder& b, std::string name, Stream stream, Collective what, GroupId group,
+              BufferId whole) {
   Op op;
   op.kind = OpKind::kCollective;
   op.name = std::move(name);
@@ -267,14 +294,16 @@ Op collective(Builder& b, std::string name, Stream stream, Collective what, Grou
 }
 }  // namespace
 
-Op all_reduce(Builder& b, std::string name, Stream stream, GroupId group, BufferRef buffer, Reduce reduce) {
+Op all_reduce(Builder& b, std::string name, Stream stream, GroupId group, BufferRef buffer,
+              Reduce reduce) {
   Op op = collective(b, std::move(name), stream, Collective::kAllReduce, group, buffer.buffer);
   op.reduce = reduce;
   op.updates = {buffer};
   return op;
 }
 
-Op all_gather(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim) {
+Op all_gather(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
+              BufferRef to, int dim) {
   Op op = collective(b, std::move(name), stream, Collective::kAllGather, group, to.buffer);
   op.dim = dim;
   op.reads = {from};
@@ -282,7 +311,8 @@ Op all_gather(Builder& b, std::string name, Stream stream, GroupId group, Buffer
   return op;
 }
 
-Op reduce_scatter(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim) {
+Op reduce_scatter(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
+                  BufferRef to, int dim) {
   Op op = collective(b, std::move(name), stream, Collective::kReduceScatter, group, from.buffer);
   op.dim = dim;
   op.reads = {from};
@@ -290,8 +320,8 @@ Op reduce_scatter(Builder& b, std::string name, Stream stream, GroupId group, Bu
   return op;
 }
 
-Op all_to_all(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim,
-              std::vector<std::int64_t> sections) {
+Op all_to_all(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
+              BufferRef to, int dim, std::vector<std::int64_t> sections) {
   Op op = collective(b, std::move(name), stream, Collective::kAllToAll, group, from.buffer);
   op.dim = dim;
   op.sections = std::move(sections);
@@ -300,7 +330,8 @@ Op all_to_all(Builder& b, std::string name, Stream stream, GroupId group, Buffer
   return op;
 }
 
-Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to) {
+Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
+              BufferRef to) {
   Op op = collective(b, std::move(name), stream, Collective::kPointToPoint, group, from.buffer);
   op.reads = {from};
   op.writes = {to};
@@ -309,10 +340,12 @@ Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, Buffer
 
 Op gather_op(Builder& b, const UnitUse& use, BufferRef gathered) {
   const GroupId group = b.program().units[use.state.unit].shard_group;
-  return all_gather(b, "all_gather(weights)", Stream::kData, group, {use.state.parameter, 0}, gathered, 0);
+  return all_gather(b, "all_gather(weights)", Stream::kData, group, {use.state.parameter, 0},
+                    gathered, 0);
 }
 
-std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units, const std::vector<Op>& users) {
+std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units,
+                           const std::vector<Op>& users) {
   std::vector<Op> ops;
   for (const UnitUse& u : units) {
     if (!u.gathered || u.sliced) continue;
@@ -340,20 +373,23 @@ SegmentShape flat(Builder& b, SegmentKind kind, model::DType dtype, std::int64_t
 std::vector<Op> zero_part_ops(Builder& b, const UnitUse& use) {
   if (!use.parts) return {};
   const std::int64_t n = b.program().buffers[use.gradient.buffer].elements();
-  return {compute(b, "zero(gradient part)", flat(b, SegmentKind::kZeroGradient, model::DType::kFloat32, n), Phase::kF, {},
+  return {compute(b, "zero(gradient part)",
+                  flat(b, SegmentKind::kZeroGradient, model::DType::kFloat32, n), Phase::kF, {},
                   {use.gradient})};
 }
 
 std::vector<Op> zero_gradient_ops(Builder& b, const UnitState& state) {
   const std::int64_t n = b.program().buffers[state.gradient].elements();
-  return {compute(b, "zero(gradient)", flat(b, SegmentKind::kZeroGradient, model::DType::kFloat32, n), Phase::kF, {}, {},
+  return {compute(b, "zero(gradient)",
+                  flat(b, SegmentKind::kZeroGradient, model::DType::kFloat32, n), Phase::kF, {}, {},
                   {{state.gradient, 0}})};
 }
 
 namespace {
 /// Shards of several micro-batches add up before they cross the replicas.
 bool reduces_replicas_late(Builder& b, const UnitUse& use) {
-  return use.parts && b.context().micro_batches > 1 && b.program().groups[b.program().units[use.state.unit].replica_group].size > 1;
+  return use.parts && b.context().micro_batches > 1 &&
+         b.program().groups[b.program().units[use.state.unit].replica_group].size > 1;
 }
 }  // namespace
 
@@ -361,7 +397,8 @@ std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated
   const ParameterUnit& unit = b.program().units[use.state.unit];
   std::vector<Op> ops;
   if (replicated_elements > 0) {
-    Op op = all_reduce(b, "all_reduce(replicated gradients)", Stream::kTensor, unit.tensor_group, use.gradient);
+    Op op = all_reduce(b, "all_reduce(replicated gradients)", Stream::kTensor, unit.tensor_group,
+                       use.gradient);
     op.slice_elements = replicated_elements;
     op.bytes = replicated_elements * model::element_bytes(model::DType::kFloat32);
     ops.push_back(std::move(op));
@@ -376,24 +413,30 @@ std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated
     d.shape = {owned};
     d.unit = use.state.unit;
     const BufferRef reduced{b.buffer(std::move(d)), 0};
-    Op scatter = reduce_scatter(b, "reduce_scatter(gradient)", Stream::kData, unit.shard_group, use.gradient, reduced, 0);
+    Op scatter = reduce_scatter(b, "reduce_scatter(gradient)", Stream::kData, unit.shard_group,
+                                use.gradient, reduced, 0);
     scatter.frees = {use.gradient};
     ops.push_back(std::move(scatter));
     if (replicated && !reduces_replicas_late(b, use))
-      ops.push_back(all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group, reduced));
-    Op add = compute(b, "accumulate(gradient)", flat(b, SegmentKind::kAccumulate, model::DType::kFloat32, owned), Phase::kF, {reduced}, {},
-                     {{use.state.gradient, 0}});
+      ops.push_back(
+          all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group, reduced));
+    Op add = compute(b, "accumulate(gradient)",
+                     flat(b, SegmentKind::kAccumulate, model::DType::kFloat32, owned), Phase::kF,
+                     {reduced}, {}, {{use.state.gradient, 0}});
     add.stream = Stream::kData;
     add.frees = {reduced};
     ops.push_back(std::move(add));
   } else if (effective_zero(unit.strategy) == 0) {
-    ops.push_back(all_reduce(b, "all_reduce(gradient)", Stream::kData, unit.data_group, use.gradient));
+    ops.push_back(
+        all_reduce(b, "all_reduce(gradient)", Stream::kData, unit.data_group, use.gradient));
   } else {
-    Op op = collective(b, "reduce_scatter(gradient)", Stream::kData, Collective::kReduceScatter, unit.shard_group, use.gradient.buffer);
+    Op op = collective(b, "reduce_scatter(gradient)", Stream::kData, Collective::kReduceScatter,
+                       unit.shard_group, use.gradient.buffer);
     op.updates = {use.gradient};
     ops.push_back(std::move(op));
     if (replicated) {
-      Op across = all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group, use.gradient);
+      Op across = all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group,
+                             use.gradient);
       across.slice_group = unit.shard_group;
       across.bytes = owned * model::element_bytes(model::DType::kFloat32);
       ops.push_back(std::move(across));
@@ -412,15 +455,20 @@ std::vector<Op> update_ops(Builder& b, const UnitUse& use) {
   std::vector<Op> ops;
   if (use.tied) {
     const int stage = unit.strategy.ranks();
-    ops.push_back(all_reduce(b, "all_reduce(tied)", Stream::kData, b.group("tied", 2, (b.context().stages - 1) * stage), {state.gradient, 0}));
+    ops.push_back(all_reduce(b, "all_reduce(tied)", Stream::kData,
+                             b.group("tied", 2, (b.context().stages - 1) * stage),
+                             {state.gradient, 0}));
   }
   if (reduces_replicas_late(b, use))
-    ops.push_back(all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group, {state.gradient, 0}));
-  Op step = compute(b, "adamw", flat(b, SegmentKind::kAdamW, b.dtype(), shard), Phase::kF, {{state.gradient, 0}}, {}, std::move(updates));
+    ops.push_back(all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group,
+                             {state.gradient, 0}));
+  Op step = compute(b, "adamw", flat(b, SegmentKind::kAdamW, b.dtype(), shard), Phase::kF,
+                    {{state.gradient, 0}}, {}, std::move(updates));
   step.unit = state.unit;
   ops.push_back(std::move(step));
   if (zero == 1 || zero == 2) {
-    Op op = collective(b, "all_gather(parameters)", Stream::kData, Collective::kAllGather, unit.shard_group, state.parameter);
+    Op op = collective(b, "all_gather(parameters)", Stream::kData, Collective::kAllGather,
+                       unit.shard_group, state.parameter);
     op.updates = {{state.parameter, 0}};
     ops.push_back(std::move(op));
   }

@@ -8,19 +8,26 @@
 
 namespace orrery::plan {
 
-/// How activations lie between blocks on the ranks of a stage: sequences split over dp, their tokens over cp, those again over tp when
-/// sequence_parallel. Rank r has tensor index (r / tensor_stride) % tp, token share (r / token_stride) % cp and batch share
-/// (r / batch_stride) % dp.
+/// How activations lie between blocks on the ranks of a stage: sequences split over dp, their
+/// tokens over cp, those again over tp when sequence_parallel. Rank r has tensor index (r /
+/// tensor_stride) % tp, token share (r / token_stride) % cp and batch share (r / batch_stride) %
+/// dp.
 struct Layout {
   int tp = 1, dp = 1, cp = 1;
   bool sequence_parallel = false;
-  bool strided = false;   // replicas innermost; over one tensor rank or one replica there is no difference
+  // replicas innermost; over one tensor rank or one replica there is no difference
+  bool strided = false;
   Layout() = default;
   explicit Layout(const LayerStrategy& s)
-      : tp(s.tp), dp(s.dp), cp(s.cp), sequence_parallel(s.sequence_parallel && s.tp > 1), strided(s.strided && s.tp > 1 && s.replicas() > 1) {}
+      : tp(s.tp),
+        dp(s.dp),
+        cp(s.cp),
+        sequence_parallel(s.sequence_parallel && s.tp > 1),
+        strided(s.strided && s.tp > 1 && s.replicas() > 1) {}
   [[nodiscard]] std::string tag() const;
   [[nodiscard]] int tensor_stride() const { return strided ? cp * dp : 1; }
-  [[nodiscard]] int token_stride() const { return strided ? 1 : tp; }   // also that of the data group, cp innermost
+  // also that of the data group, cp innermost
+  [[nodiscard]] int token_stride() const { return strided ? 1 : tp; }
   [[nodiscard]] int batch_stride() const { return token_stride() * cp; }
   bool operator==(const Layout&) const = default;
 };
@@ -29,10 +36,15 @@ struct Layout {
 inline int effective_zero(const LayerStrategy& s) { return s.shard_ranks() > 1 ? s.zero : 0; }
 
 /// What zero 3 shards, where it has an effect, and in how many slices.
-inline ShardedOperators effective_operators(const LayerStrategy& s) { return effective_zero(s) == 3 ? s.operators : ShardedOperators::kAll; }
-inline int effective_slices(const LayerStrategy& s) { return effective_zero(s) == 3 ? s.slices : 1; }
+inline ShardedOperators effective_operators(const LayerStrategy& s) {
+  return effective_zero(s) == 3 ? s.operators : ShardedOperators::kAll;
+}
+inline int effective_slices(const LayerStrategy& s) {
+  return effective_zero(s) == 3 ? s.slices : 1;
+}
 
-/// Gradients of a micro-batch are reduced at once, through a part that dies, instead of being accumulated in full.
+/// Gradients of a micro-batch are reduced at once, through a part that dies, instead of being
+/// accumulated in full.
 inline bool reduces_parts(const LayerStrategy& s, std::int64_t micro_batches) {
   return effective_zero(s) >= 2 && (s.grad_reduce == GradReduce::kMicroBatch || micro_batches == 1);
 }
@@ -45,14 +57,19 @@ struct UnitState {
   bool has_master = false;
 };
 
-/// A unit as one pair of templates sees it: where weights are read (forward, backward) and where contributions go.
+/// A unit as one pair of templates sees it: where weights are read (forward, backward) and where
+/// contributions go.
 struct UnitUse {
   UnitState state;
   BufferRef weights_forward, weights_backward, gradient;
   bool gathered = false, parts = false;
-  bool sliced = false;   // gathered and reduced beside the one product that uses it (lower_slices.cc), not for the whole layer
-  bool owned = true;   // false: another layer of this stage declares, zeroes, synchronises and updates the state
-  bool tied = false;   // first and last stage each hold a copy; their gradients are summed before the update
+  // gathered and reduced beside the one product that uses it (lower_slices.cc), not for the whole
+  // layer
+  bool sliced = false;
+  // false: another layer of this stage declares, zeroes, synchronises and updates the state
+  bool owned = true;
+  // first and last stage each hold a copy; their gradients are summed before the update
+  bool tied = false;
 };
 
 /// Interns buffers, groups, segments and units of one Program under construction.
@@ -62,46 +79,61 @@ class Builder {
 
   [[nodiscard]] Program& program() { return program_; }
   /// The model as blocks of the current kind see it.
-  [[nodiscard]] const model::ModelSpec& model() const { return views_.empty() ? model_ : views_[static_cast<std::size_t>(kind_)]; }
-  /// Turns to blocks of another kind. Local buffers and units of all but the first kind have its name before theirs.
+  [[nodiscard]] const model::ModelSpec& model() const {
+    return views_.empty() ? model_ : views_[static_cast<std::size_t>(kind_)];
+  }
+  /// Turns to blocks of another kind. Local buffers and units of all but the first kind have its
+  /// name before theirs.
   void enter(int kind) { kind_ = kind; }
-  /// Turns to the nth layout of the companion on a stage: every change of layout makes a new one (see companion()).
+  /// Turns to the nth layout of the companion on a stage: every change of layout makes a new one
+  /// (see companion()).
   void enter_layout(int n) { layout_number_ = n; }
   [[nodiscard]] int layout_number() const { return layout_number_; }
   [[nodiscard]] const LayerContext& context() const { return context_; }
   [[nodiscard]] model::DType dtype() const { return model::compute_dtype(context_.precision); }
 
-  BufferId buffer(BufferDecl decl);          // by name
-  BufferRef local(const std::string& name, const Layout& layout, std::vector<std::int64_t> shape, model::DType dtype);
+  BufferId buffer(BufferDecl decl);  // by name
+  BufferRef local(const std::string& name, const Layout& layout, std::vector<std::int64_t> shape,
+                  model::DType dtype);
   GroupId group(const std::string& name, int size, int stride);
   GroupId tensor_group(const Layout& l) { return group("tensor", l.tp, l.tensor_stride()); }
   GroupId context_group(const Layout& l) { return group("context", l.cp, l.token_stride()); }
   SegmentId segment(const model::SegmentShape& shape);
-  PoolId gather_pool() { return pool("gathered weights"); }   // of layers
+  PoolId gather_pool() { return pool("gathered weights"); }  // of layers
   PoolId slice_pool() { return pool("gathered slices"); }
 
   /// Sequences of a micro-batch on one rank, tokens of a sequence on one rank (between blocks).
-  [[nodiscard]] std::int64_t sequences(const Layout& l) const { return context_.micro_batch_sequences / l.dp; }
-  [[nodiscard]] std::int64_t tokens(const Layout& l) const { return context_.sequence / model().token_share / l.cp / (l.sequence_parallel ? l.tp : 1); }
-  /// Residual stream between blocks of the current kind, into layer `layer_offset` from here, and its gradient: [b, s, hidden].
+  [[nodiscard]] std::int64_t sequences(const Layout& l) const {
+    return context_.micro_batch_sequences / l.dp;
+  }
+  [[nodiscard]] std::int64_t tokens(const Layout& l) const {
+    return context_.sequence / model().token_share / l.cp / (l.sequence_parallel ? l.tp : 1);
+  }
+  /// Residual stream between blocks of the current kind, into layer `layer_offset` from here, and
+  /// its gradient: [b, s, hidden].
   BufferRef stream(const Layout& l, int layer_offset);
   BufferRef stream_gradient(const Layout& l, int layer_offset);
-  /// The same as a block of the current kind reads it: that of the kind before where the block has an entry.
+  /// The same as a block of the current kind reads it: that of the kind before where the block has
+  /// an entry.
   BufferRef input(const Layout& l);
   BufferRef input_gradient(const Layout& l);
 
   [[nodiscard]] bool has_companion() const { return model_.encoder_decoder(); }
-  /// What travels along the residual stream of an encoder-decoder, one instance per micro-batch and layout of a stage: the decoder's embedded
-  /// input while the encoder runs, the encoder's output while the decoder does (`decoder`). Same shape as the stream.
+  /// What travels along the residual stream of an encoder-decoder, one instance per micro-batch and
+  /// layout of a stage: the decoder's embedded input while the encoder runs, the encoder's output
+  /// while the decoder does (`decoder`). Same shape as the stream.
   BufferRef companion(const Layout& l, bool decoder, int layout_number);
   BufferRef companion_gradient(const Layout& l, bool decoder, int layout_number);
 
   /// Starts a shape with the fields that every segment of a layout shares.
-  [[nodiscard]] model::SegmentShape shape(model::SegmentKind kind, const Layout& l, std::int64_t in, std::int64_t out) const;
+  [[nodiscard]] model::SegmentShape shape(model::SegmentKind kind, const Layout& l, std::int64_t in,
+                                          std::int64_t out) const;
 
-  /// Declares a unit and its persistent state, once per (name, strategy without recomputation). `elements` and offsets of
-  /// `parameters` are filled in here. strategy.ep > 1: a unit of experts, dp the size of its data group.
-  UnitState unit(const std::string& name, std::vector<Parameter> parameters, const LayerStrategy& strategy, Scope scope);
+  /// Declares a unit and its persistent state, once per (name, strategy without recomputation).
+  /// `elements` and offsets of `parameters` are filled in here. strategy.ep > 1: a unit of experts,
+  /// dp the size of its data group.
+  UnitState unit(const std::string& name, std::vector<Parameter> parameters,
+                 const LayerStrategy& strategy, Scope scope);
   UnitUse use(const UnitState& state, const std::string& user);
 
   TemplateId add(std::string name, std::vector<Op> ops);
@@ -111,49 +143,60 @@ class Builder {
   PoolId pool(const std::string& name);
   /// Of kinds behind the first: "decoder ".
   [[nodiscard]] std::string prefix() const;
-  BufferRef stream_buffer(const char* name, const Layout& l, std::int64_t hidden, std::int64_t token_share, int layer_offset);
+  BufferRef stream_buffer(const char* name, const Layout& l, std::int64_t hidden,
+                          std::int64_t token_share, int layer_offset);
   BufferRef companion_buffer(const char* name, const Layout& l, int layout_number);
 
   Program& program_;
   const model::ModelSpec& model_;
   LayerContext context_;
-  std::vector<model::ModelSpec> views_;   // by kind; none when there is one
+  std::vector<model::ModelSpec> views_;  // by kind; none when there is one
   int kind_ = 0, layout_number_ = 0;
   std::map<std::string, BufferId> buffers_;
   std::map<std::string, UnitState> units_;
 };
 
-/// View of parameters [first, first + count) of a unit as one tensor: rows add up, trailing dimensions are equal.
+/// View of parameters [first, first + count) of a unit as one tensor: rows add up, trailing
+/// dimensions are equal.
 ParameterView view_of(const ParameterUnit& unit, std::initializer_list<const char*> names);
 
 // Operations.
-Op compute(Builder& b, std::string name, const model::SegmentShape& shape, Phase phase, std::vector<BufferRef> reads,
-           std::vector<BufferRef> writes, std::vector<BufferRef> updates = {});
-/// Adds the weights of `use` to an operation; backward phases also get the gradient. Only gradient: the phase reads no weight.
+Op compute(Builder& b, std::string name, const model::SegmentShape& shape, Phase phase,
+           std::vector<BufferRef> reads, std::vector<BufferRef> writes,
+           std::vector<BufferRef> updates = {});
+/// Adds the weights of `use` to an operation; backward phases also get the gradient. Only gradient:
+/// the phase reads no weight.
 Op with_weights(Op op, const UnitUse& use, std::vector<ParameterView> views, bool backward);
 Op with_gradient(Op op, const UnitUse& use, std::vector<ParameterView> views);
-Op all_reduce(Builder& b, std::string name, Stream stream, GroupId group, BufferRef buffer, Reduce reduce = Reduce::kSum);
-Op all_gather(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim);
-Op reduce_scatter(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim);
-/// Trades tokens for features: `dim` (1 or 2) of `from` is split over the group; `sections` as in Op.
-Op all_to_all(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to, int dim,
-              std::vector<std::int64_t> sections);
+Op all_reduce(Builder& b, std::string name, Stream stream, GroupId group, BufferRef buffer,
+              Reduce reduce = Reduce::kSum);
+Op all_gather(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
+              BufferRef to, int dim);
+Op reduce_scatter(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
+                  BufferRef to, int dim);
+/// Trades tokens for features: `dim` (1 or 2) of `from` is split over the group; `sections` as in
+/// Op.
+Op all_to_all(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
+              BufferRef to, int dim, std::vector<std::int64_t> sections);
 /// `from` goes to the next rank of the group, `to` comes from the one before.
-Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from, BufferRef to);
+Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
+              BufferRef to);
 
 // Templates that every unit has.
 /// ZeRO-3: gather of one unit's weights.
 Op gather_op(Builder& b, const UnitUse& use, BufferRef gathered);
 /// Gathers of those weights that `users` read; not of slices.
-std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units, const std::vector<Op>& users);
+std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units,
+                           const std::vector<Op>& users);
 std::vector<Op> zero_part_ops(Builder& b, const UnitUse& use);
 std::vector<Op> zero_gradient_ops(Builder& b, const UnitState& state);
-/// Reduction over data parallelism. `replicated_elements`: leading parameters whose gradients are partial over the tensor group
-/// (sequence parallelism); they are summed first.
+/// Reduction over data parallelism. `replicated_elements`: leading parameters whose gradients are
+/// partial over the tensor group (sequence parallelism); they are summed first.
 ///
-/// Hybrid sharding of g elements over n of n r ranks (HSDP of PyTorch FSDP; MiCS, arXiv 2205.00119, section 3.3): reduce-scatter of g over
-/// the shard group, then an all-reduce of the owned g / n over the replica group. Gradients that are scattered after every of several
-/// micro-batches cross the replicas once per step, before the update.
+/// Hybrid sharding of g elements over n of n r ranks (HSDP of PyTorch FSDP; MiCS, arXiv 2205.00119,
+/// section 3.3): reduce-scatter of g over the shard group, then an all-reduce of the owned g / n
+/// over the replica group. Gradients that are scattered after every of several micro-batches cross
+/// the replicas once per step, before the update.
 std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements);
 std::vector<Op> update_ops(Builder& b, const UnitUse& use);
 

@@ -33,7 +33,8 @@ class Assembler {
       c.first_rank = rank * c.count;
       c.first_layer = range(stage_of(rank, 0)).first;
       c.end_layer = range(stage_of(rank, plan_.virtual_stages - 1)).end;
-      for (int v = 0; v < plan_.virtual_stages && plan_.virtual_stages > 1; ++v) c.chunks.push_back(range(stage_of(rank, v)));
+      for (int v = 0; v < plan_.virtual_stages && plan_.virtual_stages > 1; ++v)
+        c.chunks.push_back(range(stage_of(rank, v)));
       rank_class(c);
       program_.classes.push_back(std::move(c));
     }
@@ -60,7 +61,9 @@ class Assembler {
   };
   struct Pass {
     std::vector<Item> items;
-    void add(TemplateId call, std::int64_t layer) { items.push_back({{call, layer}, {}, {}, {}, false}); }
+    void add(TemplateId call, std::int64_t layer) {
+      items.push_back({{call, layer}, {}, {}, {}, false});
+    }
   };
 
   bool empty(TemplateId id) const { return program_.templates[id].ops.empty(); }
@@ -70,53 +73,72 @@ class Assembler {
 
   bool has_kinds() const { return program_.spec.kinds() > 1; }
   /// "" for a model of one kind of block.
-  std::string kind_name(int kind) const { return has_kinds() ? program_.spec.runs[static_cast<std::size_t>(kind)].name + " " : ""; }
-  /// Kind of the block in front of `layer`, whose output the residual stream is there; of the first block before it.
-  int kind_before(std::int64_t layer) const { return layer == 0 ? 0 : program_.spec.kind_of(layer - 1); }
-  std::string companion_tag(int layout_number) const { return b_.has_companion() && layout_number > 0 ? fmt::format(" #{}", layout_number + 1) : ""; }
+  std::string kind_name(int kind) const {
+    return has_kinds() ? program_.spec.runs[static_cast<std::size_t>(kind)].name + " " : "";
+  }
+  /// Kind of the block in front of `layer`, whose output the residual stream is there; of the first
+  /// block before it.
+  int kind_before(std::int64_t layer) const {
+    return layer == 0 ? 0 : program_.spec.kind_of(layer - 1);
+  }
+  std::string companion_tag(int layout_number) const {
+    return b_.has_companion() && layout_number > 0 ? fmt::format(" #{}", layout_number + 1) : "";
+  }
 
   const LayerSet& layer_set(const LayerStrategy& s, std::int64_t layer, int layout_number) {
     const int kind = program_.spec.kind_of(layer);
-    const bool reads_companion = has_kinds() && program_.spec.runs[static_cast<std::size_t>(kind)].shape.cross_attention;
-    const std::string tag = strategy_tag(s) + (reads_companion ? companion_tag(layout_number) : ""), name = kind_name(kind) + "block[" + tag + "]";
+    const bool reads_companion =
+        has_kinds() && program_.spec.runs[static_cast<std::size_t>(kind)].shape.cross_attention;
+    const std::string tag = strategy_tag(s) + (reads_companion ? companion_tag(layout_number) : ""),
+                      name = kind_name(kind) + "block[" + tag + "]";
     if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
     b_.enter(kind);
     b_.enter_layout(layout_number);
     return blocks_.emplace(name, add_templates(b_, name, block_pair(b_, s))).first->second;
   }
-  const LayerSet& named(const std::string& name, LayerPair (*make)(Builder&, const LayerStrategy&)) {
+  const LayerSet& named(const std::string& name,
+                        LayerPair (*make)(Builder&, const LayerStrategy&)) {
     if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
     return blocks_.emplace(name, add_templates(b_, name, make(b_, plan_.vocabulary))).first->second;
   }
   const LayerSet& embedding() { return named("embedding", embedding_pair); }
   const LayerSet& head() { return named("head", head_pair); }
   /// In front of `layer`; `layout_number` is that of `from`.
-  const LayerSet& reshard(const Layout& from, const Layout& to, std::int64_t layer, int layout_number) {
+  const LayerSet& reshard(const Layout& from, const Layout& to, std::int64_t layer,
+                          int layout_number) {
     const int kind = kind_before(layer);
     const bool before_head = layer == program_.spec.layers;
-    const std::string name = fmt::format("{}reshard[{} to {}{}{}]", kind_name(kind), from.tag(), to.tag(), companion_tag(layout_number),
-                                         b_.has_companion() && before_head ? " head" : "");
+    const std::string name =
+        fmt::format("{}reshard[{} to {}{}{}]", kind_name(kind), from.tag(), to.tag(),
+                    companion_tag(layout_number), b_.has_companion() && before_head ? " head" : "");
     if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
     b_.enter(kind);
     b_.enter_layout(layout_number);
-    return blocks_.emplace(name, add_templates(b_, name, reshard_pair(b_, from, to, before_head))).first->second;
+    return blocks_.emplace(name, add_templates(b_, name, reshard_pair(b_, from, to, before_head)))
+        .first->second;
   }
   const LayerSet& decoder_end(const Layout& l, int layout_number) {
-    const std::string name = fmt::format("decoder end[{}{}]", l.tag(), companion_tag(layout_number));
+    const std::string name =
+        fmt::format("decoder end[{}{}]", l.tag(), companion_tag(layout_number));
     if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
     b_.enter(program_.spec.last_kind());
     b_.enter_layout(layout_number);
     return blocks_.emplace(name, add_templates(b_, name, decoder_end_pair(b_, l))).first->second;
   }
 
-  /// Point-to-point transfer of the residual stream (or its gradient) in front of `layer`, both sides in `l`, between `stage` and the one before
-  /// it (else behind it). From the last pipeline rank the activation goes on to the first. A companion goes with it.
-  TemplateId transfer(const Layout& l, int stage, std::int64_t layer, int layout_number, bool before, bool forward, bool send) {
-    const int ranks = plan_.pipeline_degree(), rank = stage % ranks, peer = (rank + (before ? ranks - 1 : 1)) % ranks;
+  /// Point-to-point transfer of the residual stream (or its gradient) in front of `layer`, both
+  /// sides in `l`, between `stage` and the one before it (else behind it). From the last pipeline
+  /// rank the activation goes on to the first. A companion goes with it.
+  TemplateId transfer(const Layout& l, int stage, std::int64_t layer, int layout_number,
+                      bool before, bool forward, bool send) {
+    const int ranks = plan_.pipeline_degree(), rank = stage % ranks,
+              peer = (rank + (before ? ranks - 1 : 1)) % ranks;
     const bool wraps = before ? rank == 0 : peer == 0;
     const int kind = kind_before(layer);
-    const std::string name = fmt::format("{}{}_{}[{}{}{}]", kind_name(kind), send ? "send" : "receive", forward ? "activation" : "gradient", l.tag(),
-                                         wraps ? " wrap" : "", companion_tag(layout_number));
+    const std::string name =
+        fmt::format("{}{}_{}[{}{}{}]", kind_name(kind), send ? "send" : "receive",
+                    forward ? "activation" : "gradient", l.tag(), wraps ? " wrap" : "",
+                    companion_tag(layout_number));
     if (const auto found = transfers_.find(name); found != transfers_.end()) return found->second;
     b_.enter(kind);
     Op op;
@@ -126,16 +148,22 @@ class Assembler {
                         : (send ? Stream::kBackwardSend : Stream::kBackwardReceive);
     std::vector<BufferRef> buffers{forward ? b_.stream(l, 0) : b_.stream_gradient(l, 0)};
     const bool decoder = b_.model().cross_attention;
-    if (b_.has_companion()) buffers.push_back(forward ? b_.companion(l, decoder, layout_number) : b_.companion_gradient(l, decoder, layout_number));
+    if (b_.has_companion())
+      buffers.push_back(forward ? b_.companion(l, decoder, layout_number)
+                                : b_.companion_gradient(l, decoder, layout_number));
     for (const BufferRef& buffer : buffers) {
       op.legs.push_back({send, (peer - rank) * plan_.devices_per_stage(), buffer});
       op.bytes += program_.buffers[buffer.buffer].bytes();
     }
-    if (send) op.reads = op.frees = buffers;
-    else op.writes = buffers;
-    // The decoder's blocks read the encoder's output until their backward has ended: it dies with the gradients that are sent.
+    if (send)
+      op.reads = op.frees = buffers;
+    else
+      op.writes = buffers;
+    // The decoder's blocks read the encoder's output until their backward has ended: it dies with
+    // the gradients that are sent.
     if (b_.has_companion() && decoder && forward && send) op.frees.pop_back();
-    if (b_.has_companion() && decoder && !forward && send) op.frees.push_back(b_.companion(l, true, layout_number));
+    if (b_.has_companion() && decoder && !forward && send)
+      op.frees.push_back(b_.companion(l, true, layout_number));
     return transfers_.emplace(name, b_.add(name, {std::move(op)})).first->second;
   }
 
@@ -153,7 +181,8 @@ class Assembler {
     i.sync_always = set.reduces_per_micro_batch;
     if (set.sync_last.valid()) i.sync_last = {set.sync_last, i.call.layer};
   }
-  void add_reshard(Pass& pass, const Layout& from, const Layout& to, std::int64_t layer, int layout_number, bool backward) {
+  void add_reshard(Pass& pass, const Layout& from, const Layout& to, std::int64_t layer,
+                   int layout_number, bool backward) {
     if (from == to) return;
     const LayerSet& r = reshard(from, to, layer, layout_number);
     pass.add(backward ? r.backward : r.forward, layer);
@@ -162,13 +191,17 @@ class Assembler {
   /// Strategy of every block of a stage, in order.
   std::vector<LayerStrategy> strategies(int s) const {
     std::vector<LayerStrategy> all;
-    for (const LayerRun& run : plan_.stages[static_cast<std::size_t>(s)].runs) all.insert(all.end(), static_cast<std::size_t>(run.count), run.strategy);
+    for (const LayerRun& run : plan_.stages[static_cast<std::size_t>(s)].runs)
+      all.insert(all.end(), static_cast<std::size_t>(run.count), run.strategy);
     return all;
   }
 
   /// Layout in which the residual stream enters a stage.
-  Layout entry(int stage) const { return Layout(stage == 0 ? plan_.vocabulary : strategies(stage - 1).back()); }
-  /// How many changes of layout there are in front of every block of a stage, the one in front of it included.
+  Layout entry(int stage) const {
+    return Layout(stage == 0 ? plan_.vocabulary : strategies(stage - 1).back());
+  }
+  /// How many changes of layout there are in front of every block of a stage, the one in front of
+  /// it included.
   std::vector<int> layout_numbers(int stage) const {
     std::vector<int> numbers;
     Layout now = entry(stage);
@@ -187,8 +220,10 @@ class Assembler {
     const auto [first, end] = range(stage);
     Pass p;
     Layout now = entry(stage);
-    if (stage == 0) p.items.push_back(compute_item(embedding(), 0, false));
-    else p.add(transfer(now, stage, first, 0, true, true, false), first);
+    if (stage == 0)
+      p.items.push_back(compute_item(embedding(), 0, false));
+    else
+      p.add(transfer(now, stage, first, 0, true, true, false), first);
     for (std::size_t i = 0; i < layers.size(); ++i) {
       const std::int64_t layer = first + static_cast<std::int64_t>(i);
       add_reshard(p, now, Layout(layers[i]), layer, numbers[i] - 1, false);
@@ -265,8 +300,10 @@ class Assembler {
   }
 
   StagePasses stage_passes(int stage) {
-    const Pass forward = forward_pass(stage), backward = backward_pass(stage), weight = weight_pass(stage);
-    StagePasses passes{calls(forward, false), calls(backward, false), calls(backward, true), calls(weight, false), calls(weight, true)};
+    const Pass forward = forward_pass(stage), backward = backward_pass(stage),
+               weight = weight_pass(stage);
+    StagePasses passes{calls(forward, false), calls(backward, false), calls(backward, true),
+                       calls(weight, false), calls(weight, true)};
     if (is_last(stage) && !head().reduces_per_micro_batch && !empty(head().sync))
       passes.backward_last.insert(passes.backward_last.begin(), {head().sync, range(stage).end});
     return passes;
@@ -274,7 +311,8 @@ class Assembler {
 
   void rank_class(RankClass& c) {
     std::vector<StagePasses> passes;
-    for (int v = 0; v < plan_.virtual_stages; ++v) passes.push_back(stage_passes(stage_of(c.stage, v)));
+    for (int v = 0; v < plan_.virtual_stages; ++v)
+      passes.push_back(stage_passes(stage_of(c.stage, v)));
 
     std::vector<PassCall> zero, update;
     const auto state = [&](const LayerSet& set, std::int64_t layer) {
@@ -298,12 +336,13 @@ class Assembler {
       c.persistent.push_back({loss().buffer, 0});
     }
     c.body = compress(zero, 0, false);
-    const std::vector<PassNode> order = pass_order(plan_.schedule, c.stage, plan_.pipeline_degree(), plan_.virtual_stages, plan_.micro_batches);
+    const std::vector<PassNode> order = pass_order(plan_.schedule, c.stage, plan_.pipeline_degree(),
+                                                   plan_.virtual_stages, plan_.micro_batches);
     for (Node& n : schedule_nodes(order, passes)) c.body.push_back(std::move(n));
     for (Node& n : compress(update, 0, false)) c.body.push_back(std::move(n));
   }
 
-  BufferRef loss() {   // as the head declared it
+  BufferRef loss() {  // as the head declared it
     BufferDecl d;
     d.name = "loss";
     d.shape = {1};
@@ -319,7 +358,7 @@ class Assembler {
   const Plan& plan_;
   Builder b_;
   Program& program_;
-  std::vector<LayerRange> ranges_;   // by stage
+  std::vector<LayerRange> ranges_;  // by stage
   std::map<std::string, LayerSet> blocks_;
   std::map<std::string, TemplateId> transfers_;
 };

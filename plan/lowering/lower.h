@@ -9,23 +9,32 @@ namespace orrery::plan {
 /// Lowers a plan to a Program. Errors: those of validate(). A lowered Program passes check().
 base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model);
 
-/// Templates of one layer under one strategy, alone: what closed forms price, the same that lower() emits.
+/// Templates of one layer under one strategy, alone: what closed forms price, the same that lower()
+/// emits.
 ///
-///  * `forward`, `backward`: once per micro-batch. The head does its backward at once after its forward (its `backward` is empty):
-///    the gradient [b,s,h] is kept instead of the logits [b,s,v].
-///  * `weight`: with split_backward only (else invalid): the weight gradients of the products between norms and activations; `backward` then has
-///    all the rest (gradients of norms and biases too, which share most of their work with the input's gradient).
-///  * `gather`: ZeRO-3 only (else no operations): before every forward and every backward; they write gathered weights that the compute template
-///    frees; `gather_backward` is the same for the backward's buffers.
-///  * `sync`: reduction of gradients over data parallelism, on the data stream: after the last micro-batch's backward (its `weight`, if it has operations)
-///    (`reduces_per_micro_batch` false), or after every one.
-///  * `sync_last`: what is reduced after the last micro-batch beside a `sync` after every one (replicated operators next to sharded ones); in place,
-///    so it takes no memory. Else invalid.
-///  * `zero_gradient`, `update`: once per step (AdamW, then the all-gather of parameters for ZeRO-1/2).
+///  * `forward`, `backward`: once per micro-batch. The head does its backward at once after its
+///    forward (its `backward` is empty): the gradient [b,s,h] is kept instead of the logits
+///    [b,s,v].
+///  * `weight`: with split_backward only (else invalid): the weight gradients of the products
+///    between norms and activations; `backward` then has all the rest (gradients of norms and
+///    biases too, which share most of their work with the input's gradient).
+///  * `gather`: ZeRO-3 only (else no operations): before every forward and every backward; they
+///    write gathered weights that the compute template frees; `gather_backward` is the same for the
+///    backward's buffers.
+///  * `sync`: reduction of gradients over data parallelism, on the data stream: after the last
+///    micro-batch's backward (its `weight`, if it has operations) (`reduces_per_micro_batch`
+///    false), or after every one.
+///  * `sync_last`: what is reduced after the last micro-batch beside a `sync` after every one
+///    (replicated operators next to sharded ones); in place, so it takes no memory. Else invalid.
+///  * `zero_gradient`, `update`: once per step (AdamW, then the all-gather of parameters for
+///    ZeRO-1/2).
 struct LayerTemplates {
-  Program program;            // buffers, segments, groups, units and the templates below; one class without a body that lists the
-                              // persistent state
-  TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync, sync_last, update;
+  // buffers, segments, groups, units and the templates below; one class without a body that lists
+  // the
+  Program program;
+  // persistent state
+  TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync,
+      sync_last, update;
   bool reduces_per_micro_batch = false;
 };
 struct LayerContext {
@@ -34,28 +43,41 @@ struct LayerContext {
   std::int64_t micro_batch_sequences = 0;  // of the whole stage: global_batch / micro_batches
   std::int64_t micro_batches = 1;
   std::int64_t global_batch = 0;
-  int stages = 1;                          // > 1: a tied head in another stage keeps its own copy of the table
+  // > 1: a tied head in another stage keeps its own copy of the table
+  int stages = 1;
   int prefetch_depth = 1;
-  bool split_backward = false;             // zero-bubble schedules: weight gradients have a pass of their own
-  int kind = 0;                            // of the model's kinds of blocks: that of lower_block, of the block before lower_reshard
-  bool before_head = false;                // lower_reshard: what follows reads the residual stream alone, no companion (lower_parts.h)
+  // zero-bubble schedules: weight gradients have a pass of their own
+  bool split_backward = false;
+  // of the model's kinds of blocks: that of lower_block, of the block before lower_reshard
+  int kind = 0;
+  // lower_reshard: what follows reads the residual stream alone, no companion (lower_parts.h)
+  bool before_head = false;
 };
-LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context);
-/// The part that depends on weights alone: gathers, sync, zero_gradient, update and the persistent state are those of lower_block;
-/// forward and backward only read the weights.
-LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context);
+LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy,
+                           const LayerContext& context);
+/// The part that depends on weights alone: gathers, sync, zero_gradient, update and the persistent
+/// state are those of lower_block; forward and backward only read the weights.
+LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStrategy& strategy,
+                                   const LayerContext& context);
 /// Embedding (first stage) and head (last stage) likewise.
-LayerTemplates lower_embedding_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
-LayerTemplates lower_head_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
-LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
-LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context);
+LayerTemplates lower_embedding_weights(const model::ModelSpec& model,
+                                       const LayerStrategy& vocabulary,
+                                       const LayerContext& context);
+LayerTemplates lower_head_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary,
+                                  const LayerContext& context);
+LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary,
+                               const LayerContext& context);
+LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vocabulary,
+                          const LayerContext& context);
 
-/// Change of layout between neighbouring layers: `forward` carries the activation (and its companion), `backward` their gradients; the rest
-/// is empty.
-LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy& from, const LayerStrategy& to,
-                             const LayerContext& context);
+/// Change of layout between neighbouring layers: `forward` carries the activation (and its
+/// companion), `backward` their gradients; the rest is empty.
+LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy& from,
+                             const LayerStrategy& to, const LayerContext& context);
 
-/// Behind the last decoder block: `backward` starts the gradient of the encoder's output at zero. @pre model.encoder_decoder().
-LayerTemplates lower_decoder_end(const model::ModelSpec& model, const LayerStrategy& last, const LayerContext& context);
+/// Behind the last decoder block: `backward` starts the gradient of the encoder's output at zero.
+/// @pre model.encoder_decoder().
+LayerTemplates lower_decoder_end(const model::ModelSpec& model, const LayerStrategy& last,
+                                 const LayerContext& context);
 
 }  // namespace orrery::plan

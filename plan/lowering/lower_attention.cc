@@ -1,18 +1,23 @@
 /// \file
 /// The attention core of a block under every split of its tokens.
 ///
-/// A rank has n = heads / tp query heads and k = kv_heads / tp key and value heads over t = s / cp tokens of each of its b sequences. Bytes
-/// per rank and direction on the wire, e bytes an element, d the head size:
+/// A rank has n = heads / tp query heads and k = kv_heads / tp key and value heads over t = s / cp
+/// tokens of each of its b sequences. Bytes per rank and direction on the wire, e bytes an element,
+/// d the head size:
 ///
-///   cp = 1    attention over the whole sequence                                             nothing
-///   Ulysses   qkv [b, t, (n+2k)d] -> [b, s, (n+2k)d/cp], whole attention over n/cp heads,     (cp-1)/cp b t (2n+2k) d e forward,
-///             o [b, s, nd/cp] -> [b, t, nd]; two all-to-alls (arXiv 2309.14509)             the same backward
-///   ring      own queries against every rank's keys and values, which travel in cp - 1      (cp-1) b t 2kd e forward; backward twice that,
-///             shifts beside the compute (arXiv 2310.01889)                                  and b t 2kd e to bring dk, dv home
+///   cp = 1    attention over the whole sequence
+///   nothing
+///   Ulysses   qkv [b, t, (n+2k)d] -> [b, s, (n+2k)d/cp], whole attention over n/cp heads,
+///             (cp-1)/cp b t (2n+2k) d e forward, o [b, s, nd/cp] -> [b, t, nd]; two all-to-alls
+///             (arXiv 2309.14509)             the same backward
+///   ring      own queries against every rank's keys and values, which travel in cp - 1      (cp-1)
+///             b t 2kd e forward; backward twice that, shifts beside the compute (arXiv 2310.01889)
+///             and b t 2kd e to bring dk, dv home
 ///
-/// Ring, step i: the block of the rank i places before is at hand while the next one travels. Partial outputs are merged by their
-/// log-sum-exp. Backward sends keys and values around again; the gradients of a block follow it from rank to rank, each adds its share,
-/// and one more shift brings the sum to the owner.
+/// Ring, step i: the block of the rank i places before is at hand while the next one travels.
+/// Partial outputs are merged by their log-sum-exp. Backward sends keys and values around again;
+/// the gradients of a block follow it from rank to rank, each adds its share, and one more shift
+/// brings the sum to the owner.
 #include <fmt/format.h>
 
 #include "plan/lowering/lower_parts.h"
@@ -26,7 +31,8 @@ namespace {
 
 class Attention {
  public:
-  Attention(Builder& b, const LayerStrategy& s, const AttentionEnds& ends) : b_(b), m_(b.model()), l_(s), ends_(ends) {
+  Attention(Builder& b, const LayerStrategy& s, const AttentionEnds& ends)
+      : b_(b), m_(b.model()), l_(s), ends_(ends) {
     l_.sequence_parallel = false;
     if (l_.cp > 1) context_ = b.context_group(l_);
     n_ = m_.heads / s.tp, k_ = m_.kv_heads / s.tp, t_ = b_.tokens(l_), bs_ = b_.sequences(l_);
@@ -36,20 +42,25 @@ class Attention {
     const BufferRef lse = b_.local("lse", l_, {bs_, n_, t_}, model::DType::kFloat32);
     const SegmentShape core = core_shape(n_, k_, t_);
     part_.forward = {compute(b_, "attention", core, Phase::kF, {ends_.qkv}, {ends_.o, lse})};
-    part_.backward = {compute(b_, "attention", core, Phase::kB, {ends_.d_o, ends_.qkv, ends_.o, lse}, {ends_.dqkv})};
+    part_.backward = {compute(b_, "attention", core, Phase::kB,
+                              {ends_.d_o, ends_.qkv, ends_.o, lse}, {ends_.dqkv})};
     return std::move(part_);
   }
 
   AttentionPart ulysses() {
     const std::int64_t n = n_ / l_.cp, k = k_ / l_.cp, s = t_ * l_.cp, d = m_.head_dim;
-    const BufferRef qkv = tensor("qkv by heads", s, (n + 2 * k) * d), o = tensor("o by heads", s, n * d);
-    const BufferRef d_o = tensor("do by heads", s, n * d), dqkv = tensor("dqkv by heads", s, (n + 2 * k) * d);
+    const BufferRef qkv = tensor("qkv by heads", s, (n + 2 * k) * d),
+                    o = tensor("o by heads", s, n * d);
+    const BufferRef d_o = tensor("do by heads", s, n * d),
+                    dqkv = tensor("dqkv by heads", s, (n + 2 * k) * d);
     const BufferRef lse = b_.local("lse by heads", l_, {bs_, n, s}, model::DType::kFloat32);
     const SegmentShape core = core_shape(n, k, s);
     const std::vector<std::int64_t> sections{n_ * d, k_ * d, k_ * d};
-    part_.forward = {trade("qkv", ends_.qkv, qkv, 2, sections), compute(b_, "attention", core, Phase::kF, {qkv}, {o, lse}),
+    part_.forward = {trade("qkv", ends_.qkv, qkv, 2, sections),
+                     compute(b_, "attention", core, Phase::kF, {qkv}, {o, lse}),
                      trade("o", o, ends_.o, 1, {})};
-    part_.backward = {trade("do", ends_.d_o, d_o, 2, {}), compute(b_, "attention", core, Phase::kB, {d_o, qkv, o, lse}, {dqkv}),
+    part_.backward = {trade("do", ends_.d_o, d_o, 2, {}),
+                      compute(b_, "attention", core, Phase::kB, {d_o, qkv, o, lse}, {dqkv}),
                       trade("dqkv", dqkv, ends_.dqkv, 1, sections)};
     return std::move(part_);
   }
@@ -67,8 +78,9 @@ class Attention {
     return b_.local(name, l_, {bs_, tokens, features}, b_.dtype());
   }
   SegmentShape core_shape(std::int64_t n, std::int64_t k, std::int64_t tokens) {
-    SegmentShape s = b_.shape(SegmentKind::kAttention, l_, (n + 2 * k) * m_.head_dim, n * m_.head_dim);
-    s.sequences *= tokens / m_.attention_span(tokens);   // windows are sequences of their own
+    SegmentShape s =
+        b_.shape(SegmentKind::kAttention, l_, (n + 2 * k) * m_.head_dim, n * m_.head_dim);
+    s.sequences *= tokens / m_.attention_span(tokens);  // windows are sequences of their own
     s.tokens = m_.attention_span(tokens);
     s.heads = n;
     s.kv_heads = k;
@@ -78,8 +90,10 @@ class Attention {
     s.causal = m_.causal;
     return s;
   }
-  Op trade(const char* what, BufferRef from, BufferRef to, int dim, std::vector<std::int64_t> sections) {
-    return all_to_all(b_, fmt::format("all_to_all({})", what), Stream::kTensor, context_, from, to, dim, std::move(sections));
+  Op trade(const char* what, BufferRef from, BufferRef to, int dim,
+           std::vector<std::int64_t> sections) {
+    return all_to_all(b_, fmt::format("all_to_all({})", what), Stream::kTensor, context_, from, to,
+                      dim, std::move(sections));
   }
 
   // ---- ring ----
@@ -90,28 +104,38 @@ class Attention {
     s.token_parts = l_.cp;
     s.token_stride = l_.token_stride();
     s.ring_step = step;
-    if (kind != SegmentKind::kAttentionSplit) s.rotary = false;   // turned before they travel
+    if (kind != SegmentKind::kAttentionSplit) s.rotary = false;  // turned before they travel
     if (kind == SegmentKind::kAttentionBlock) s.kv_tokens = t_;
     return s;
   }
   /// Keys and values, or their gradients, `step` places from home.
-  BufferRef block(const char* what, int step) { return tensor(fmt::format("{} {}", what, step), t_, 2 * k_ * m_.head_dim); }
+  BufferRef block(const char* what, int step) {
+    return tensor(fmt::format("{} {}", what, step), t_, 2 * k_ * m_.head_dim);
+  }
   /// Backward has a travel of its own ("kv back"), which starts from the block that forward kept.
   BufferRef back(int step) { return block(step == 0 ? "kv" : "kv back", step); }
   Op shift(const char* what, int step, BufferRef from, BufferRef to) {
-    return ring_shift(b_, fmt::format("shift({} {})", what, step), Stream::kTensor, context_, from, to);
+    return ring_shift(b_, fmt::format("shift({} {})", what, step), Stream::kTensor, context_, from,
+                      to);
   }
 
   void ring_forward() {
     std::vector<Op>& f = part_.forward;
-    f.push_back(compute(b_, "attention split", ring_shape(SegmentKind::kAttentionSplit, 0), Phase::kF, {ends_.qkv}, {q_, block("kv", 0)}));
+    f.push_back(compute(b_, "attention split", ring_shape(SegmentKind::kAttentionSplit, 0),
+                        Phase::kF, {ends_.qkv}, {q_, block("kv", 0)}));
     for (int i = 0; i < l_.cp; ++i) {
       if (i + 1 < l_.cp) f.push_back(shift("kv", i + 1, block("kv", i), block("kv", i + 1)));
       const BufferRef o = i == 0 ? ends_.o : tensor(fmt::format("o {}", i), t_, n_ * m_.head_dim);
-      const BufferRef lse = i == 0 ? lse_ : b_.local(fmt::format("lse {}", i), l_, {bs_, n_, t_}, model::DType::kFloat32);
-      f.push_back(compute(b_, fmt::format("attention {}", i), ring_shape(SegmentKind::kAttentionBlock, i), Phase::kF, {q_, block("kv", i)}, {o, lse}));
+      const BufferRef lse =
+          i == 0 ? lse_
+                 : b_.local(fmt::format("lse {}", i), l_, {bs_, n_, t_}, model::DType::kFloat32);
+      f.push_back(compute(b_, fmt::format("attention {}", i),
+                          ring_shape(SegmentKind::kAttentionBlock, i), Phase::kF,
+                          {q_, block("kv", i)}, {o, lse}));
       if (i == 0) continue;
-      f.push_back(compute(b_, fmt::format("merge {}", i), ring_shape(SegmentKind::kAttentionMerge, i), Phase::kF, {o, lse}, {}, {ends_.o, lse_}));
+      f.push_back(compute(b_, fmt::format("merge {}", i),
+                          ring_shape(SegmentKind::kAttentionMerge, i), Phase::kF, {o, lse}, {},
+                          {ends_.o, lse_}));
     }
   }
 
@@ -121,16 +145,19 @@ class Attention {
     for (int i = 0; i < l_.cp; ++i) {
       if (i + 1 < l_.cp) r.push_back(shift("kv", i + 1, back(i), back(i + 1)));
       if (i > 0) r.push_back(shift("dkv", i, block("dkv", i - 1), block("dkv", i)));
-      const BufferRef dq_part = i == 0 ? dq : tensor(fmt::format("dqueries {}", i), t_, n_ * m_.head_dim);
+      const BufferRef dq_part =
+          i == 0 ? dq : tensor(fmt::format("dqueries {}", i), t_, n_ * m_.head_dim);
       const BufferRef dkv_part = block(i == 0 ? "dkv" : "dkv part", i);
-      r.push_back(compute(b_, fmt::format("attention {}", i), ring_shape(SegmentKind::kAttentionBlock, i), Phase::kB,
+      r.push_back(compute(b_, fmt::format("attention {}", i),
+                          ring_shape(SegmentKind::kAttentionBlock, i), Phase::kB,
                           {ends_.d_o, q_, back(i), ends_.o, lse_}, {dq_part, dkv_part}));
       if (i == 0) continue;
       r.push_back(sum(fmt::format("add(dq {})", i), dq_part, dq));
       r.push_back(sum(fmt::format("add(dkv {})", i), dkv_part, block("dkv", i)));
     }
     r.push_back(shift("dkv", l_.cp, block("dkv", l_.cp - 1), block("dkv", l_.cp)));
-    r.push_back(compute(b_, "attention split", ring_shape(SegmentKind::kAttentionSplit, 0), Phase::kB, {dq, block("dkv", l_.cp)}, {ends_.dqkv}));
+    r.push_back(compute(b_, "attention split", ring_shape(SegmentKind::kAttentionSplit, 0),
+                        Phase::kB, {dq, block("dkv", l_.cp)}, {ends_.dqkv}));
   }
   Op sum(std::string name, BufferRef what, BufferRef to) {
     SegmentShape s = b_.shape(SegmentKind::kAccumulate, l_, 0, 0);
@@ -143,7 +170,7 @@ class Attention {
   Layout l_;
   AttentionEnds ends_;
   GroupId context_;
-  std::int64_t n_ = 0, k_ = 0, t_ = 0, bs_ = 0;   // local query and key heads, tokens, sequences
+  std::int64_t n_ = 0, k_ = 0, t_ = 0, bs_ = 0;  // local query and key heads, tokens, sequences
   BufferRef q_, lse_;
   AttentionPart part_;
 };
@@ -160,7 +187,8 @@ bool is_attention_core(const Program& program, const Op& op) {
   if (op.kind == OpKind::kCollective) return op.collective == Collective::kPointToPoint;
   if (op.kind != OpKind::kCompute) return false;
   const SegmentKind kind = program.segments[op.segment].kind;
-  return kind == SegmentKind::kAttention || kind == SegmentKind::kAttentionBlock || kind == SegmentKind::kAttentionMerge;
+  return kind == SegmentKind::kAttention || kind == SegmentKind::kAttentionBlock ||
+         kind == SegmentKind::kAttentionMerge;
 }
 
 }  // namespace orrery::plan

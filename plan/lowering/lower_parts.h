@@ -9,16 +9,18 @@
 
 namespace orrery::plan {
 
-/// Operations of one layer, forward and backward, with frees placed, and the parameter units it uses.
+/// Operations of one layer, forward and backward, with frees placed, and the parameter units it
+/// uses.
 struct LayerPair {
   std::vector<Op> forward, backward;
   std::vector<UnitUse> units;
-  std::vector<Op> weight = {};   // see split_backward
+  std::vector<Op> weight = {};  // see split_backward
 };
 
-/// Takes the weight gradients of the plain products (qkv, projection, MLP) out of `backward`: each BG becomes a B, which stays, and a G in
-/// `weight`. What a G reads (the product's input and the gradient of its output) lives until the last G that reads it. Norms, biases and
-/// tables keep their BG: they give nothing to fill a bubble with.
+/// Takes the weight gradients of the plain products (qkv, projection, MLP) out of `backward`: each
+/// BG becomes a B, which stays, and a G in `weight`. What a G reads (the product's input and the
+/// gradient of its output) lives until the last G that reads it. Norms, biases and tables keep
+/// their BG: they give nothing to fill a bubble with.
 void split_backward(Builder& b, LayerPair& pair);
 
 LayerPair block_pair(Builder& b, const LayerStrategy& strategy);
@@ -27,59 +29,70 @@ LayerPair block_pair(Builder& b, const LayerStrategy& strategy);
 enum class Product : std::uint8_t { kQkv, kProjection, kMlpIn, kMlpOut };
 inline constexpr std::size_t kProducts = 4;
 
-/// Where the parameters of a block are, by how zero 3 shards them (OSDP, arXiv 2209.13258, per operator and in slices):
+/// Where the parameters of a block are, by how zero 3 shards them (OSDP, arXiv 2209.13258, per
+/// operator and in slices):
 ///
 ///   all operators, one slice    one unit, gathered and reduced as a whole
-///   attention or MLP alone      two units, "attention" and "mlp" with their norms; the other one is replicated (zero 0)
-///   g slices                    a unit for each slice of a sharded product, S/g of its S bytes; the rest (norms, biases of sums) as above
+///   attention or MLP alone      two units, "attention" and "mlp" with their norms; the other one
+///   is replicated (zero 0) g slices                    a unit for each slice of a sharded product,
+///   S/g of its S bytes; the rest (norms, biases of sums) as above
 ///
 /// and that of the experts, last.
 struct BlockUnits {
   std::vector<UnitUse> all;
-  std::size_t attention = 0, mlp = 0;               // in `all`
+  std::size_t attention = 0, mlp = 0;  // in `all`
   std::array<std::size_t, kProducts> first_slice{};
   std::array<int, kProducts> slices{1, 1, 1, 1};
   [[nodiscard]] const UnitUse& of(Product p, int slice) const;
 };
 BlockUnits block_units(Builder& b, const LayerStrategy& strategy);
 
-/// Weights of a slice are gathered before the operation that reads them and die behind it: beside the slice in use at most prefetch_depth more
-/// are gathered, and only inside the pass. `ops`: forward or backward with its replays, before frees are placed.
+/// Weights of a slice are gathered before the operation that reads them and die behind it: beside
+/// the slice in use at most prefetch_depth more are gathered, and only inside the pass. `ops`:
+/// forward or backward with its replays, before frees are placed.
 void gather_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops);
-/// Gradient parts of slices (UnitUse::parts) are zeroed before and reduced behind the one operation of `ops` that contributes to them.
+/// Gradient parts of slices (UnitUse::parts) are zeroed before and reduced behind the one operation
+/// of `ops` that contributes to them.
 void reduce_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops);
 
 std::vector<Parameter> block_parameters(const model::ModelSpec& model, int tp);
 
-/// What stands between the QKV product and the output projection of a block, forward (qkv -> o) and backward (do -> dqkv), without frees.
+/// What stands between the QKV product and the output projection of a block, forward (qkv -> o) and
+/// backward (do -> dqkv), without frees.
 struct AttentionPart {
   std::vector<Op> forward, backward;
 };
 struct AttentionEnds {
-  BufferRef qkv, o, d_o, dqkv;   // [b, s/cp, features/tp]
+  BufferRef qkv, o, d_o, dqkv;  // [b, s/cp, features/tp]
 };
 AttentionPart attention_part(Builder& b, const LayerStrategy& strategy, const AttentionEnds& ends);
-/// Operations that selective recomputation runs again, and of which nothing else is kept: the attention core, in a ring with the travel of keys.
+/// Operations that selective recomputation runs again, and of which nothing else is kept: the
+/// attention core, in a ring with the travel of keys.
 bool is_attention_core(const Program& program, const Op& op);
 
 UnitUse expert_use(Builder& b, const LayerStrategy& strategy);
 
-/// The MLP of a block in a mixture of experts (GShard, arXiv 2006.16668; Switch, arXiv 2101.03961; Mixtral, arXiv 2401.04088):
+/// The MLP of a block in a mixture of experts (GShard, arXiv 2006.16668; Switch, arXiv 2101.03961;
+/// Mixtral, arXiv 2401.04088):
 ///
-///   gates, choice = router(c); rows = dispatch(c, choice); out = expert MLPs(rows); q = combine(out, gates)
+///   gates, choice = router(c); rows = dispatch(c, choice); out = expert MLPs(rows); q =
+///   combine(out, gates)
 ///
-/// The router is replicated and runs on the tokens of the layout, as a norm does. Experts are split over ep neighbours of the data
-/// group (group `expert`: size ep, stride tp), every expert over tp. An all-to-all over the expert group takes the rows [R, h] to their
-/// experts and another one back; both are there in backward too. rows = R = sequences * experts * capacity, before the exchange and
-/// after it, so bytes are static.
-/// A tensor rank has partial sums from an expert's last product on; combine is linear, so they are completed on [T, h] after it, as of
-/// a dense MLP, instead of on the larger [R, h]. The gates' gradients are dot products with partial rows: summed as well.
-/// Experts are a unit of their own. A rank's contribution is of the tokens of all ep ranks, so gradients are reduced, and states
+/// The router is replicated and runs on the tokens of the layout, as a norm does. Experts are split
+/// over ep neighbours of the data group (group `expert`: size ep, stride tp), every expert over tp.
+/// An all-to-all over the expert group takes the rows [R, h] to their experts and another one back;
+/// both are there in backward too. rows = R = sequences * experts * capacity, before the exchange
+/// and after it, so bytes are static.
+/// A tensor rank has partial sums from an expert's last product on; combine is linear, so they are
+/// completed on [T, h] after it, as of a dense MLP, instead of on the larger [R, h]. The gates'
+/// gradients are dot products with partial rows: summed as well. Experts are a unit of their own. A
+/// rank's contribution is of the tokens of all ep ranks, so gradients are reduced, and states
 /// sharded, over the remaining replicas / ep ranks: group `expert data`, stride tp * ep.
 class ExpertMlp {
  public:
   /// `block`: the unit that holds router and shared expert.
-  ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& block, const UnitUse& experts);
+  ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& block,
+            const UnitUse& experts);
   /// From the MLP's input to its output, whole and in the block's layout.
   void forward(BufferRef in, BufferRef out, std::vector<Op>& ops);
   /// d: gradient of the output; in: the input as kept; out: its gradient.
@@ -89,12 +102,14 @@ class ExpertMlp {
   BufferRef whole(const std::string& name, std::int64_t columns, model::DType type);
   BufferRef padded(const std::string& name, std::int64_t columns);
   [[nodiscard]] model::SegmentShape token_shape(model::SegmentKind kind, const Layout& l) const;
-  [[nodiscard]] model::SegmentShape row_shape(model::SegmentKind kind, std::int64_t in, std::int64_t out) const;
+  [[nodiscard]] model::SegmentShape row_shape(model::SegmentKind kind, std::int64_t in,
+                                              std::int64_t out) const;
   BufferRef gathered(const char* what, BufferRef in, BufferRef out, std::vector<Op>& ops);
   void reduced(const char* what, BufferRef partial, BufferRef out, std::vector<Op>& ops);
   BufferRef exchanged(const char* what, BufferRef in, BufferRef out, std::vector<Op>& ops);
   [[nodiscard]] std::vector<ParameterView> router_views() const;
-  [[nodiscard]] std::vector<ParameterView> in_views(const UnitUse& use, const char* gate, const char* in) const;
+  [[nodiscard]] std::vector<ParameterView> in_views(const UnitUse& use, const char* gate,
+                                                    const char* in) const;
   [[nodiscard]] std::vector<ParameterView> out_view(const UnitUse& use, const char* out) const;
   /// Its output is weighted by a gate of its own and added in combine; else it is added behind it.
   [[nodiscard]] bool gated_shared() const { return m_.shared_ffn > 0 && m_.shared_gate; }
@@ -109,16 +124,19 @@ class ExpertMlp {
   UnitUse block_, use_;
   GroupId tensor_, expert_;
   std::int64_t capacity_ = 0, rows_ = 0;
-  BufferRef gates_, choice_, scores_, whole_gates_, whole_choice_, slots_, rows_in_, u_, g_, rows_out_;
+  BufferRef gates_, choice_, scores_, whole_gates_, whole_choice_, slots_, rows_in_, u_, g_,
+      rows_out_;
 };
 
 /// A norm with its statistics, by the name of its parameters in the block's unit ("cross.norm").
 class NormPart {
  public:
-  NormPart(Builder& b, const Layout& l, const UnitUse& use, const std::string& name, std::int64_t features);
+  NormPart(Builder& b, const Layout& l, const UnitUse& use, const std::string& name,
+           std::int64_t features);
   [[nodiscard]] Op forward(BufferRef x, BufferRef out) const;
   /// d_residual (or null): added to dx.
-  [[nodiscard]] Op backward(BufferRef dy, BufferRef x, BufferRef dx, const BufferRef* d_residual) const;
+  [[nodiscard]] Op backward(BufferRef dy, BufferRef x, BufferRef dx,
+                            const BufferRef* d_residual) const;
 
  private:
   Builder& b_;
@@ -129,12 +147,14 @@ class NormPart {
   std::vector<BufferRef> statistics_;
 };
 
-/// The second attention of a decoder block (Vaswani et al., arXiv 1706.03762, section 3.2.3), over the encoder's output e:
+/// The second attention of a decoder block (Vaswani et al., arXiv 1706.03762, section 3.2.3), over
+/// the encoder's output e:
 ///
 ///   y' = y + proj(attention(q(norm(y)), kv(e)))
 ///
-/// Products are split over tp as those of the first attention. e is the companion of the residual stream, whole between blocks as the stream is;
-/// its gradient is the sum over all decoder blocks, each adds its share in place.
+/// Products are split over tp as those of the first attention. e is the companion of the residual
+/// stream, whole between blocks as the stream is; its gradient is the sum over all decoder blocks,
+/// each adds its share in place.
 class CrossAttention {
  public:
   CrossAttention(Builder& b, const LayerStrategy& strategy, const UnitUse& block);
@@ -148,8 +168,9 @@ class CrossAttention {
   BufferRef gathered(const char* what, BufferRef in, std::vector<Op>& ops);
   BufferRef partial(const char* what, BufferRef out);
   void reduced(const char* what, BufferRef partial, BufferRef out, std::vector<Op>& ops);
-  Op product(const char* name, model::SegmentKind kind, std::int64_t in, std::int64_t out, std::initializer_list<const char*> weights, Phase phase,
-             std::vector<BufferRef> reads, BufferRef to);
+  Op product(const char* name, model::SegmentKind kind, std::int64_t in, std::int64_t out,
+             std::initializer_list<const char*> weights, Phase phase, std::vector<BufferRef> reads,
+             BufferRef to);
   Op query(Phase phase, std::vector<BufferRef> reads, BufferRef to);
   Op keys(Phase phase, std::vector<BufferRef> reads, BufferRef to);
   Op projection(Phase phase, std::vector<BufferRef> reads, BufferRef to);
@@ -167,14 +188,17 @@ class CrossAttention {
   BufferRef encoded_, d_encoded_, a_, q_, kv_, o_, lse_;
 };
 
-/// What a block does before its first norm (model::BlockEntry), and which buffers its residual stream starts from.
+/// What a block does before its first norm (model::BlockEntry), and which buffers its residual
+/// stream starts from.
 ///
-///   patch merging   x = merge(norm(four tokens joined)), on the tokens of the layout, with weights that every tensor rank holds whole (as
-///                   those of norms: with sequence parallelism their gradients are partial over the tensor group)
+///   patch merging   x = merge(norm(four tokens joined)), on the tokens of the layout, with weights
+///                   that every tensor rank holds whole (as those of norms: with sequence
+///                   parallelism their gradients are partial over the tensor group)
 ///   encoder end     companion "encoder output" = norm(stream); x = companion "decoder input"
 ///
-/// Companions live from whoever makes them to whoever makes them in another layout, or sends them on. The encoder's output is read by every
-/// block's backward: it dies in the backward of its maker.
+/// Companions live from whoever makes them to whoever makes them in another layout, or sends them
+/// on. The encoder's output is read by every block's backward: it dies in the backward of its
+/// maker.
 class BlockStart {
  public:
   BlockStart(Builder& b, const LayerStrategy& strategy, const UnitUse& block);
@@ -204,19 +228,22 @@ LayerPair decoder_end_pair(Builder& b, const Layout& l);
 /// Token (and position) embedding; output in the vocabulary layout. Called with layer 0.
 LayerPair embedding_pair(Builder& b, const LayerStrategy& vocabulary);
 std::vector<UnitUse> embedding_units(Builder& b, const LayerStrategy& vocabulary);
-/// Final norm, logits, vocabulary-parallel loss and their backward, all in `forward`. Called with layer = number of blocks.
+/// Final norm, logits, vocabulary-parallel loss and their backward, all in `forward`. Called with
+/// layer = number of blocks.
 LayerPair head_pair(Builder& b, const LayerStrategy& vocabulary);
 std::vector<UnitUse> head_units(Builder& b, const LayerStrategy& vocabulary);
 /// The head reads the embedding's own table (tied, and both in one stage).
 bool shares_table(const Builder& b);
 
-/// Change of layout of the residual stream at the boundary behind a block of the current kind, and of its companion, which becomes the next one
-/// (Builder::enter_layout), unless a head follows. Same layout: no operations.
+/// Change of layout of the residual stream at the boundary behind a block of the current kind, and
+/// of its companion, which becomes the next one (Builder::enter_layout), unless a head follows.
+/// Same layout: no operations.
 LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to, bool before_head);
 
 /// Adds the templates of one layer to the Program under construction.
 struct LayerSet {
-  TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync, sync_last, update;
+  TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync,
+      sync_last, update;
   bool reduces_per_micro_batch = false;
   std::vector<BufferId> persistent;
 };

@@ -8,11 +8,12 @@ namespace orrery::plan {
 void gather_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops) {
   const auto use_of = [&](const Op& op) -> const UnitUse* {
     const auto found = std::find_if(units.begin(), units.end(), [&](const UnitUse& u) {
-      return u.sliced && op.weights && (*op.weights == u.weights_forward || *op.weights == u.weights_backward);
+      return u.sliced && op.weights &&
+             (*op.weights == u.weights_forward || *op.weights == u.weights_backward);
     });
     return found == units.end() ? nullptr : &*found;
   };
-  std::vector<Op> gathers, out;   // of each user, in order
+  std::vector<Op> gathers, out;  // of each user, in order
   for (const Op& op : ops) {
     const UnitUse* use = use_of(op);
     if (use == nullptr) continue;
@@ -26,7 +27,8 @@ void gather_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op
   std::size_t issued = 0, used = 0;
   for (Op& op : ops) {
     const bool uses = use_of(op) != nullptr;
-    for (const std::size_t ahead = std::min(gathers.size(), used + depth + (uses ? 1 : 0)); issued < ahead; ++issued)
+    for (const std::size_t ahead = std::min(gathers.size(), used + depth + (uses ? 1 : 0));
+         issued < ahead; ++issued)
       out.push_back(std::move(gathers[issued]));
     if (uses) {
       op.release = b.slice_pool();
@@ -39,9 +41,13 @@ void gather_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op
 
 void reduce_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops) {
   std::vector<Op> out;
-  const auto append = [&out](std::vector<Op> more) { std::move(more.begin(), more.end(), std::back_inserter(out)); };
+  const auto append = [&out](std::vector<Op> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(out));
+  };
   for (Op& op : ops) {
-    const auto use = std::find_if(units.begin(), units.end(), [&](const UnitUse& u) { return u.sliced && u.parts && op.gradients == u.gradient; });
+    const auto use = std::find_if(units.begin(), units.end(), [&](const UnitUse& u) {
+      return u.sliced && u.parts && op.gradients == u.gradient;
+    });
     if (use != units.end()) append(zero_part_ops(b, *use));
     out.push_back(std::move(op));
     if (use == units.end()) continue;

@@ -10,13 +10,16 @@ using model::SegmentKind;
 namespace {
 
 bool is_product(SegmentKind kind) {
-  return kind == SegmentKind::kQkv || kind == SegmentKind::kProjection || kind == SegmentKind::kMlpIn || kind == SegmentKind::kMlpOut ||
+  return kind == SegmentKind::kQkv || kind == SegmentKind::kProjection ||
+         kind == SegmentKind::kMlpIn || kind == SegmentKind::kMlpOut ||
          kind == SegmentKind::kExpertIn || kind == SegmentKind::kExpertOut;
 }
 
 /// The last of `ops` that reads `r`; null when none does.
 Op* last_reader(std::vector<Op>& ops, const BufferRef& r) {
-  const auto found = std::find_if(ops.rbegin(), ops.rend(), [&](const Op& op) { return std::find(op.reads.begin(), op.reads.end(), r) != op.reads.end(); });
+  const auto found = std::find_if(ops.rbegin(), ops.rend(), [&](const Op& op) {
+    return std::find(op.reads.begin(), op.reads.end(), r) != op.reads.end();
+  });
   return found == ops.rend() ? nullptr : &*found;
 }
 
@@ -25,8 +28,11 @@ Op* last_reader(std::vector<Op>& ops, const BufferRef& r) {
 void split_backward(Builder& b, LayerPair& pair) {
   for (Op& op : pair.backward) {
     for (const BufferRef& r : op.updates)
-      ORRERY_CHECK(last_reader(pair.weight, r) == nullptr, "'{}' changes what a weight gradient is to read", op.name);
-    if (op.kind != OpKind::kCompute || op.phase != Phase::kBG || !is_product(b.program().segments[op.segment].kind)) continue;
+      ORRERY_CHECK(last_reader(pair.weight, r) == nullptr,
+                   "'{}' changes what a weight gradient is to read", op.name);
+    if (op.kind != OpKind::kCompute || op.phase != Phase::kBG ||
+        !is_product(b.program().segments[op.segment].kind))
+      continue;
     Op weight = op;
     weight.phase = Phase::kG;
     weight.weights.reset();
@@ -38,7 +44,7 @@ void split_backward(Builder& b, LayerPair& pair) {
     pair.weight.push_back(std::move(weight));
     op.phase = Phase::kB;
     op.gradients.reset();
-    op.reads.resize(1);   // the gradient of its output; the input is for the weights only
+    op.reads.resize(1);  // the gradient of its output; the input is for the weights only
   }
   for (Op& op : pair.backward)
     std::erase_if(op.frees, [&](const BufferRef& r) {

@@ -13,16 +13,19 @@ LayerSet add_templates(Builder& b, const std::string& name, LayerPair pair) {
     for (Op& op : from) to.push_back(std::move(op));
   };
   reduce_slices(b, pair.units, split ? pair.weight : pair.backward);
-  t.reduces_per_micro_batch = std::any_of(pair.units.begin(), pair.units.end(), [](const UnitUse& u) { return u.parts; });
+  t.reduces_per_micro_batch =
+      std::any_of(pair.units.begin(), pair.units.end(), [](const UnitUse& u) { return u.parts; });
   for (const UnitUse& u : pair.units) {
     const ParameterUnit& unit = b.program().units[u.state.unit];
     const bool partial = unit.strategy.sequence_parallel && unit.strategy.tp > 1;
     if ((u.owned || u.parts) && !(u.sliced && u.parts))
-      append(u.parts || !t.reduces_per_micro_batch ? sync : sync_last, sync_ops(b, u, partial ? replicated_elements(unit) : 0));
+      append(u.parts || !t.reduces_per_micro_batch ? sync : sync_last,
+             sync_ops(b, u, partial ? replicated_elements(unit) : 0));
     if (!u.owned) continue;
     append(zero, zero_gradient_ops(b, u.state));
     append(update, update_ops(b, u));
-    for (BufferId id : {u.state.parameter, u.state.gradient, u.state.moment1, u.state.moment2}) t.persistent.push_back(id);
+    for (BufferId id : {u.state.parameter, u.state.gradient, u.state.moment1, u.state.moment2})
+      t.persistent.push_back(id);
     if (u.state.has_master) t.persistent.push_back(u.state.master);
   }
   std::vector<Op> gather_forward = gather_ops(b, pair.units, pair.forward);
@@ -44,7 +47,8 @@ LayerSet add_templates(Builder& b, const std::string& name, LayerPair pair) {
 namespace {
 
 template <class Make>  // LayerPair(Builder&)
-LayerTemplates lower_alone(const char* name, const model::ModelSpec& model, const LayerContext& context, Make make) {
+LayerTemplates lower_alone(const char* name, const model::ModelSpec& model,
+                           const LayerContext& context, Make make) {
   LayerTemplates out;
   Builder b(out.program, model, context);
   const LayerSet set = add_templates(b, name, make(b));
@@ -66,13 +70,15 @@ LayerTemplates lower_alone(const char* name, const model::ModelSpec& model, cons
 
 }  // namespace
 
-LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context) {
+LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy,
+                           const LayerContext& context) {
   return lower_alone("block", model, context, [&](Builder& b) { return block_pair(b, strategy); });
 }
 
 namespace {
 
-/// Operations that only read the weights: which gathers there are. `backward`: the units that a backward reads.
+/// Operations that only read the weights: which gathers there are. `backward`: the units that a
+/// backward reads.
 LayerPair readers(const std::vector<UnitUse>& forward, const std::vector<UnitUse>& backward) {
   LayerPair pair;
   pair.units = forward;
@@ -83,46 +89,59 @@ LayerPair readers(const std::vector<UnitUse>& forward, const std::vector<UnitUse
 
 }  // namespace
 
-LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStrategy& strategy, const LayerContext& context) {
+LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStrategy& strategy,
+                                   const LayerContext& context) {
   return lower_alone("block", model, context, [&](Builder& b) {
     const std::vector<UnitUse> units = block_units(b, strategy).all;
     return readers(units, units);
   });
 }
 
-LayerTemplates lower_embedding_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
+LayerTemplates lower_embedding_weights(const model::ModelSpec& model,
+                                       const LayerStrategy& vocabulary,
+                                       const LayerContext& context) {
   return lower_alone("embedding", model, context, [&](Builder& b) {
     const std::vector<UnitUse> units = embedding_units(b, vocabulary);
     // Tables have no gradient to hand on; a norm behind them (BERT, Swin) does.
-    LayerPair pair = readers(units, model.post_norm || model.patch_norm ? std::vector<UnitUse>{units.back()} : std::vector<UnitUse>{});
-    if (model.relative_buckets > 0) pair.forward.pop_back();   // read by nothing
+    LayerPair pair =
+        readers(units, model.post_norm || model.patch_norm ? std::vector<UnitUse>{units.back()}
+                                                           : std::vector<UnitUse>{});
+    if (model.relative_buckets > 0) pair.forward.pop_back();  // read by nothing
     return pair;
   });
 }
 
-LayerTemplates lower_head_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
+LayerTemplates lower_head_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary,
+                                  const LayerContext& context) {
   return lower_alone("head", model, context, [&](Builder& b) {
     LayerPair pair = readers(head_units(b, vocabulary), {});
-    if (model.post_norm && model.pooler) pair.forward.pop_back();   // no loss reads a pooler
+    if (model.post_norm && model.pooler) pair.forward.pop_back();  // no loss reads a pooler
     return pair;
   });
 }
 
-LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
-  return lower_alone("embedding", model, context, [&](Builder& b) { return embedding_pair(b, vocabulary); });
+LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary,
+                               const LayerContext& context) {
+  return lower_alone("embedding", model, context,
+                     [&](Builder& b) { return embedding_pair(b, vocabulary); });
 }
 
-LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerContext& context) {
+LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vocabulary,
+                          const LayerContext& context) {
   return lower_alone("head", model, context, [&](Builder& b) { return head_pair(b, vocabulary); });
 }
 
-LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy& from, const LayerStrategy& to,
-                             const LayerContext& context) {
-  return lower_alone("reshard", model, context, [&](Builder& b) { return reshard_pair(b, Layout(from), Layout(to), context.before_head); });
+LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy& from,
+                             const LayerStrategy& to, const LayerContext& context) {
+  return lower_alone("reshard", model, context, [&](Builder& b) {
+    return reshard_pair(b, Layout(from), Layout(to), context.before_head);
+  });
 }
 
-LayerTemplates lower_decoder_end(const model::ModelSpec& model, const LayerStrategy& last, const LayerContext& context) {
-  return lower_alone("decoder end", model, context, [&](Builder& b) { return decoder_end_pair(b, Layout(last)); });
+LayerTemplates lower_decoder_end(const model::ModelSpec& model, const LayerStrategy& last,
+                                 const LayerContext& context) {
+  return lower_alone("decoder end", model, context,
+                     [&](Builder& b) { return decoder_end_pair(b, Layout(last)); });
 }
 
 }  // namespace orrery::plan

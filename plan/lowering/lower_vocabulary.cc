@@ -39,12 +39,14 @@ std::vector<Parameter> head_parameters(const model::ModelSpec& m, int tp) {
 
 constexpr const char* kTable = "embedding.token.weight";
 
-/// Encoder and decoder look their tokens up in one table. The head's copy in another stage then has another number of uses.
+/// Encoder and decoder look their tokens up in one table. The head's copy in another stage then has
+/// another number of uses.
 UnitState table_unit(Builder& b, const LayerStrategy& v, bool of_head) {
   const int lookups = b.has_companion() ? 2 : 1;
   const bool copy = of_head && !shares_table(b);
   const int uses = copy ? 1 : lookups + (shares_table(b) ? 1 : 0);
-  return b.unit(copy && lookups > 1 ? "table copy" : "table", {table_parameter(kTable, b.model(), v.tp, uses)}, v, Scope::kStep);
+  return b.unit(copy && lookups > 1 ? "table copy" : "table",
+                {table_parameter(kTable, b.model(), v.tp, uses)}, v, Scope::kStep);
 }
 
 bool reads_images(const model::ModelSpec& m) { return m.patch_features > 0; }
@@ -52,10 +54,14 @@ bool reads_images(const model::ModelSpec& m) { return m.patch_features > 0; }
 /// Images: the patch product; class token and positions; norm.
 UnitState patch_unit(Builder& b, const LayerStrategy& v) {
   const model::ModelSpec& m = b.model();
-  std::vector<Parameter> ps{parameter("embedding.patch.weight", {m.hidden, m.patch_features}, Init::kNormal),
-                            parameter("embedding.patch.bias", {m.hidden}, Init::kZero)};
-  if (m.position == model::PositionKind::kLearned) ps.push_back(parameter("embedding.position.weight", {m.max_positions, m.hidden}, Init::kNormal));
-  if (m.class_token) ps.push_back(parameter("embedding.class.weight", {1, m.hidden}, Init::kNormal));
+  std::vector<Parameter> ps{
+      parameter("embedding.patch.weight", {m.hidden, m.patch_features}, Init::kNormal),
+      parameter("embedding.patch.bias", {m.hidden}, Init::kZero)};
+  if (m.position == model::PositionKind::kLearned)
+    ps.push_back(
+        parameter("embedding.position.weight", {m.max_positions, m.hidden}, Init::kNormal));
+  if (m.class_token)
+    ps.push_back(parameter("embedding.class.weight", {1, m.hidden}, Init::kNormal));
   if (m.patch_norm) {
     ps.push_back(parameter("embedding.norm.weight", {m.hidden}, Init::kOne));
     ps.push_back(parameter("embedding.norm.bias", {m.hidden}, Init::kZero));
@@ -66,8 +72,9 @@ UnitState patch_unit(Builder& b, const LayerStrategy& v) {
 /// Tables of relative position biases: counted, held, and read by nothing (model/spec.h).
 UnitState relative_unit(Builder& b, const LayerStrategy& v) {
   const model::ModelSpec& m = b.model();
-  std::vector<Parameter> ps{parameter("encoder.relative.weight", {m.relative_buckets, m.heads}, Init::kNormal),
-                            parameter("decoder.relative.weight", {m.relative_buckets, m.heads}, Init::kNormal)};
+  std::vector<Parameter> ps{
+      parameter("encoder.relative.weight", {m.relative_buckets, m.heads}, Init::kNormal),
+      parameter("decoder.relative.weight", {m.relative_buckets, m.heads}, Init::kNormal)};
   for (Parameter& p : ps) p.uses = 0;
   return b.unit("relative", std::move(ps), v, Scope::kStep);
 }
@@ -75,8 +82,10 @@ UnitState relative_unit(Builder& b, const LayerStrategy& v) {
 /// Everything of the embedding but the table: positions, token types, BERT's norm.
 UnitState position_unit(Builder& b, const LayerStrategy& v) {
   const model::ModelSpec& m = b.model();
-  std::vector<Parameter> ps{parameter("embedding.position.weight", {m.max_positions, m.hidden}, Init::kNormal)};
-  if (m.type_vocab > 0) ps.push_back(parameter("embedding.type.weight", {m.type_vocab, m.hidden}, Init::kNormal));
+  std::vector<Parameter> ps{
+      parameter("embedding.position.weight", {m.max_positions, m.hidden}, Init::kNormal)};
+  if (m.type_vocab > 0)
+    ps.push_back(parameter("embedding.type.weight", {m.type_vocab, m.hidden}, Init::kNormal));
   if (m.post_norm) {
     ps.push_back(parameter("embedding.norm.weight", {m.hidden}, Init::kOne));
     ps.push_back(parameter("embedding.norm.bias", {m.hidden}, Init::kZero));
@@ -90,7 +99,8 @@ UnitState final_unit(Builder& b, const LayerStrategy& v) {
   std::vector<Parameter> ps;
   if (!m.post_norm) {
     ps.push_back(parameter("final_norm.weight", {m.hidden}, Init::kOne));
-    if (m.norm == model::NormKind::kLayerNorm) ps.push_back(parameter("final_norm.bias", {m.hidden}, Init::kZero));
+    if (m.norm == model::NormKind::kLayerNorm)
+      ps.push_back(parameter("final_norm.bias", {m.hidden}, Init::kZero));
   }
   if (m.pooler) {
     ps.push_back(parameter("pooler.weight", {m.hidden, m.hidden}, Init::kNormal));
@@ -102,7 +112,8 @@ UnitState final_unit(Builder& b, const LayerStrategy& v) {
 
 bool has_final_unit(const model::ModelSpec& m) { return !m.post_norm || m.pooler; }
 
-std::vector<ParameterView> norm_views(Builder& b, const UnitUse& use, const char* weight, const char* bias) {
+std::vector<ParameterView> norm_views(Builder& b, const UnitUse& use, const char* weight,
+                                      const char* bias) {
   const ParameterUnit& u = b.program().units[use.state.unit];
   std::vector<ParameterView> v{view_of(u, {weight})};
   if (b.model().norm == model::NormKind::kLayerNorm) v.push_back(view_of(u, {bias}));
@@ -131,7 +142,9 @@ std::vector<BufferRef> joined(std::vector<BufferRef> a, const std::vector<Buffer
 }
 
 /// Tokens of a sequence that have a target: an image has one class.
-std::int64_t target_tokens(const Builder& b, const Layout& l) { return reads_images(b.model()) ? 1 : b.tokens(l); }
+std::int64_t target_tokens(const Builder& b, const Layout& l) {
+  return reads_images(b.model()) ? 1 : b.tokens(l);
+}
 
 BufferRef token_buffer(Builder& b, const char* name, const Layout& l, std::int64_t tokens) {
   BufferDecl d;
@@ -169,7 +182,8 @@ void keep_alive_rules(Builder& b, LayerPair& pair, std::vector<BufferRef> kept) 
   for (const UnitUse& u : pair.units)
     if (u.parts) kept.push_back(u.gradient);
   place_frees(pair.forward, pair.backward, [&](const BufferRef& r) {
-    return b.program().buffers[r.buffer].persistent || std::find(kept.begin(), kept.end(), r) != kept.end();
+    return b.program().buffers[r.buffer].persistent ||
+           std::find(kept.begin(), kept.end(), r) != kept.end();
   });
 }
 
@@ -183,7 +197,8 @@ std::vector<UnitUse> embedding_units(Builder& b, const LayerStrategy& v) {
   UnitUse table = b.use(table_unit(b, v, false), "embedding");
   table.tied = b.model().tied_embeddings && !shares_table(b);
   std::vector<UnitUse> units{table};
-  if (b.model().position == model::PositionKind::kLearned) units.push_back(b.use(position_unit(b, v), "embedding"));
+  if (b.model().position == model::PositionKind::kLearned)
+    units.push_back(b.use(position_unit(b, v), "embedding"));
   if (b.model().relative_buckets > 0) units.push_back(b.use(relative_unit(b, v), "embedding"));
   return units;
 }
@@ -191,7 +206,10 @@ std::vector<UnitUse> embedding_units(Builder& b, const LayerStrategy& v) {
 std::vector<UnitUse> head_units(Builder& b, const LayerStrategy& v) {
   b.enter(b.program().spec.last_kind());
   const model::ModelSpec& m = b.model();
-  UnitUse table = b.use(m.tied_embeddings ? table_unit(b, v, true) : b.unit("lm_head", head_parameters(m, v.tp), v, Scope::kStep), "head");
+  UnitUse table =
+      b.use(m.tied_embeddings ? table_unit(b, v, true)
+                              : b.unit("lm_head", head_parameters(m, v.tp), v, Scope::kStep),
+            "head");
   table.owned = !shares_table(b);
   table.tied = m.tied_embeddings && table.owned;
   std::vector<UnitUse> units{table};
@@ -201,7 +219,8 @@ std::vector<UnitUse> head_units(Builder& b, const LayerStrategy& v) {
 
 namespace {
 
-/// y = norm(patches(pixels) + positions). The class token is a row of zero pixels; it and the positions are added as rows.
+/// y = norm(patches(pixels) + positions). The class token is a row of zero pixels; it and the
+/// positions are added as rows.
 LayerPair patch_embedding_pair(Builder& b, const LayerStrategy& v) {
   LayerPair pair;
   pair.units = embedding_units(b, v);
@@ -210,20 +229,30 @@ LayerPair patch_embedding_pair(Builder& b, const LayerStrategy& v) {
   const model::ModelSpec& m = b.model();
   const Layout l(v);
   const std::int64_t bs = b.sequences(l), s = b.tokens(l), h = m.hidden;
-  const auto tensor = [&](const char* name, std::int64_t columns) { return b.local(name, l, {bs, s, columns}, b.dtype()); };
+  const auto tensor = [&](const char* name, std::int64_t columns) {
+    return b.local(name, l, {bs, s, columns}, b.dtype());
+  };
   const BufferRef pixels = tensor("pixels", m.patch_features), out = b.stream(l, 0);
   pair.forward.push_back(load(b, "load images", SegmentKind::kLoadTokens, l, pixels));
   SegmentShape product = b.shape(SegmentKind::kPatchProduct, l, m.patch_features, h);
   product.bias = true;
-  const std::vector<ParameterView> weights{view_of(unit, {"patch.weight"}), view_of(unit, {"patch.bias"})};
+  const std::vector<ParameterView> weights{view_of(unit, {"patch.weight"}),
+                                           view_of(unit, {"patch.bias"})};
   const bool adds = m.position == model::PositionKind::kLearned || m.class_token;
-  const BufferRef patches = adds || m.patch_norm ? tensor("patches", h) : out, sum = !adds ? patches : m.patch_norm ? tensor("patch sum", h) : out;
-  pair.forward.push_back(with_weights(compute(b, "patches", product, Phase::kF, {pixels}, {patches}), use, weights, false));
+  const BufferRef patches = adds || m.patch_norm ? tensor("patches", h) : out,
+                  sum = !adds          ? patches
+                        : m.patch_norm ? tensor("patch sum", h)
+                                       : out;
+  pair.forward.push_back(with_weights(
+      compute(b, "patches", product, Phase::kF, {pixels}, {patches}), use, weights, false));
   SegmentShape add = b.shape(SegmentKind::kPositionAdd, l, h, m.max_positions);
   std::vector<ParameterView> rows;
-  if (m.position == model::PositionKind::kLearned) rows.push_back(view_of(unit, {"position.weight"}));
+  if (m.position == model::PositionKind::kLearned)
+    rows.push_back(view_of(unit, {"position.weight"}));
   if (m.class_token) rows.push_back(view_of(unit, {"class.weight"}));
-  if (adds) pair.forward.push_back(with_weights(compute(b, "position", add, Phase::kF, {patches}, {sum}), use, rows, false));
+  if (adds)
+    pair.forward.push_back(
+        with_weights(compute(b, "position", add, Phase::kF, {patches}, {sum}), use, rows, false));
   BufferRef d = b.stream_gradient(l, 0);
   for (Op& op : zero_part_ops(b, use)) pair.backward.push_back(std::move(op));
   if (m.patch_norm) {
@@ -233,8 +262,11 @@ LayerPair patch_embedding_pair(Builder& b, const LayerStrategy& v) {
     pair.backward.push_back(norm.backward(d, sum, d_sum, nullptr));
     d = d_sum;
   }
-  if (adds) pair.backward.push_back(with_gradient(compute(b, "position", add, Phase::kBG, {d}, {}), use, rows));
-  pair.backward.push_back(with_gradient(compute(b, "patches", product, Phase::kG, {d, pixels}, {}), use, weights));
+  if (adds)
+    pair.backward.push_back(
+        with_gradient(compute(b, "position", add, Phase::kBG, {d}, {}), use, rows));
+  pair.backward.push_back(
+      with_gradient(compute(b, "patches", product, Phase::kG, {d, pixels}, {}), use, weights));
   keep_alive_rules(b, pair, {out});
   return pair;
 }
@@ -250,7 +282,8 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
   LayerPair pair;
   pair.units = embedding_units(b, v);
   const UnitUse table = pair.units.front();
-  const BufferRef ids = token_buffer(b, "ids", l, s), out = b.stream(l, 0), d = b.stream_gradient(l, 0);
+  const BufferRef ids = token_buffer(b, "ids", l, s), out = b.stream(l, 0),
+                  d = b.stream_gradient(l, 0);
   const bool positions = m.position == model::PositionKind::kLearned;
   const BufferRef e = positions ? b.local("e", l, {bs, s, h}, b.dtype()) : out;
 
@@ -258,16 +291,26 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
   auto& r = pair.backward;
   f.push_back(load(b, "load tokens", SegmentKind::kLoadTokens, l, ids));
   const SegmentShape lookup = vocabulary_shape(b, SegmentKind::kEmbedding, l, v.tp);
-  const std::vector<ParameterView> table_view{view_of(b.program().units[table.state.unit], {kTable})};
-  f.push_back(with_weights(compute(b, "embedding", lookup, Phase::kF, {ids}, {e}), table, table_view, false));
-  if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(embedding)", Stream::kTensor, b.tensor_group(l), e));
+  const std::vector<ParameterView> table_view{
+      view_of(b.program().units[table.state.unit], {kTable})};
+  f.push_back(with_weights(compute(b, "embedding", lookup, Phase::kF, {ids}, {e}), table,
+                           table_view, false));
+  if (v.tp > 1)
+    f.push_back(all_reduce(b, "all_reduce(embedding)", Stream::kTensor, b.tensor_group(l), e));
   std::vector<BufferRef> kept{out};
-  if (b.has_companion()) {   // the decoder's tokens, looked up in the same table
-    const BufferRef decoder_ids = token_buffer(b, "decoder ids", l, s), input = b.companion(l, false, 0);
+  if (b.has_companion()) {  // the decoder's tokens, looked up in the same table
+    const BufferRef decoder_ids = token_buffer(b, "decoder ids", l, s),
+                    input = b.companion(l, false, 0);
     f.push_back(load(b, "load decoder tokens", SegmentKind::kLoadTokens, l, decoder_ids));
-    f.push_back(with_weights(compute(b, "decoder embedding", lookup, Phase::kF, {decoder_ids}, {input}), table, table_view, false));
-    if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(decoder embedding)", Stream::kTensor, b.tensor_group(l), input));
-    r.push_back(with_gradient(compute(b, "decoder embedding", lookup, Phase::kBG, {b.companion_gradient(l, false, 0), decoder_ids}, {}), table, table_view));
+    f.push_back(
+        with_weights(compute(b, "decoder embedding", lookup, Phase::kF, {decoder_ids}, {input}),
+                     table, table_view, false));
+    if (v.tp > 1)
+      f.push_back(all_reduce(b, "all_reduce(decoder embedding)", Stream::kTensor, b.tensor_group(l),
+                             input));
+    r.push_back(with_gradient(compute(b, "decoder embedding", lookup, Phase::kBG,
+                                      {b.companion_gradient(l, false, 0), decoder_ids}, {}),
+                              table, table_view));
     kept.push_back(input);
   }
   BufferRef gradient = d;
@@ -280,18 +323,25 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
     SegmentShape add = b.shape(SegmentKind::kPositionAdd, l, h, m.max_positions);
     add.token_parts = l.cp;
     add.token_stride = l.token_stride();
-    f.push_back(with_weights(compute(b, "position", add, Phase::kF, {e}, {sum}), position, views, false));
+    f.push_back(
+        with_weights(compute(b, "position", add, Phase::kF, {e}, {sum}), position, views, false));
     if (m.post_norm) {
       const SegmentShape norm = b.shape(SegmentKind::kNorm, l, h, h);
       const NormBuffers n = norm_buffers(b, l, "embedding norm");
       const std::vector<ParameterView> nv = norm_views(b, position, "norm.weight", "norm.bias");
       gradient = b.local("de", l, {bs, s, h}, b.dtype());
-      f.push_back(with_weights(compute(b, "embedding norm", norm, Phase::kF, {sum}, joined({out}, n.stats)), position, nv, false));
-      r.push_back(with_weights(compute(b, "embedding norm", norm, Phase::kBG, joined({d, sum}, n.stats), {gradient}), position, nv, true));
+      f.push_back(
+          with_weights(compute(b, "embedding norm", norm, Phase::kF, {sum}, joined({out}, n.stats)),
+                       position, nv, false));
+      r.push_back(with_weights(
+          compute(b, "embedding norm", norm, Phase::kBG, joined({d, sum}, n.stats), {gradient}),
+          position, nv, true));
     }
-    r.push_back(with_gradient(compute(b, "position", add, Phase::kBG, {gradient}, {}), position, views));
+    r.push_back(
+        with_gradient(compute(b, "position", add, Phase::kBG, {gradient}, {}), position, views));
   }
-  r.push_back(with_gradient(compute(b, "embedding", lookup, Phase::kBG, {gradient, ids}, {}), table, table_view));
+  r.push_back(with_gradient(compute(b, "embedding", lookup, Phase::kBG, {gradient, ids}, {}), table,
+                            table_view));
   std::vector<Op> zero;
   for (const UnitUse& u : pair.units)
     for (Op& op : zero_part_ops(b, u)) zero.push_back(std::move(op));
@@ -302,11 +352,13 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
 
 namespace {
 
-/// Loss of a vocabulary split over tp: log Σ_j exp(x_j - m) - (x_target - m), m the row maximum; maximum and sums are reduced
-/// over the tensor group between the three segments (Megatron-LM's vocabulary-parallel cross-entropy).
+/// Loss of a vocabulary split over tp: log Σ_j exp(x_j - m) - (x_target - m), m the row maximum;
+/// maximum and sums are reduced over the tensor group between the three segments (Megatron-LM's
+/// vocabulary-parallel cross-entropy).
 void loss_ops(Builder& b, const Layout& l, int tp, BufferRef logits, std::vector<Op>& f) {
   const std::int64_t t = b.sequences(l) * target_tokens(b, l);
-  const BufferRef targets = token_buffer(b, "targets", l, target_tokens(b, l)), max = b.local("loss max", l, {t}, model::DType::kFloat32);
+  const BufferRef targets = token_buffer(b, "targets", l, target_tokens(b, l)),
+                  max = b.local("loss max", l, {t}, model::DType::kFloat32);
   const BufferRef stat = b.local("loss stat", l, {2, t}, model::DType::kFloat32);
   BufferDecl d;
   d.name = "loss";
@@ -317,9 +369,12 @@ void loss_ops(Builder& b, const Layout& l, int tp, BufferRef logits, std::vector
   const BufferRef loss{b.buffer(std::move(d)), 0};
   const GroupId tensor = b.tensor_group(l);
   f.push_back(load(b, "load targets", SegmentKind::kLoadTargets, l, targets));
-  f.push_back(compute(b, "loss max", vocabulary_shape(b, SegmentKind::kLossMax, l, tp), Phase::kF, {logits}, {max}));
-  if (tp > 1) f.push_back(all_reduce(b, "all_reduce(loss max)", Stream::kTensor, tensor, max, Reduce::kMax));
-  f.push_back(compute(b, "loss sum", vocabulary_shape(b, SegmentKind::kLossSum, l, tp), Phase::kF, {logits, max, targets}, {stat}));
+  f.push_back(compute(b, "loss max", vocabulary_shape(b, SegmentKind::kLossMax, l, tp), Phase::kF,
+                      {logits}, {max}));
+  if (tp > 1)
+    f.push_back(all_reduce(b, "all_reduce(loss max)", Stream::kTensor, tensor, max, Reduce::kMax));
+  f.push_back(compute(b, "loss sum", vocabulary_shape(b, SegmentKind::kLossSum, l, tp), Phase::kF,
+                      {logits, max, targets}, {stat}));
   if (tp > 1) f.push_back(all_reduce(b, "all_reduce(loss sum)", Stream::kTensor, tensor, stat));
   const SegmentShape s = vocabulary_shape(b, SegmentKind::kLoss, l, tp);
   f.push_back(compute(b, "loss", s, Phase::kF, {stat}, {}, {loss}));
@@ -333,8 +388,9 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   pair.units = head_units(b, v);
   const model::ModelSpec& m = b.model();
   const Layout l(v);
-  const bool pools = reads_images(m);   // to one token: the class token, or the mean
-  const std::int64_t bs = b.sequences(l), s = b.tokens(l), h = m.hidden, rows = (m.vocab + v.tp - 1) / v.tp, targets = target_tokens(b, l);
+  const bool pools = reads_images(m);  // to one token: the class token, or the mean
+  const std::int64_t bs = b.sequences(l), s = b.tokens(l), h = m.hidden,
+                     rows = (m.vocab + v.tp - 1) / v.tp, targets = target_tokens(b, l);
   const UnitUse table = pair.units.front();
 
   auto& f = pair.forward;
@@ -346,9 +402,11 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   const BufferRef a = m.post_norm ? x : b.local("final a", l, {bs, s, h}, b.dtype());
   const BufferRef da = m.post_norm ? dx : b.local("final da", l, {bs, s, h}, b.dtype());
   if (!m.post_norm)
-    f.push_back(with_weights(compute(b, "final norm", norm, Phase::kF, {x}, joined({a}, n.stats)), pair.units[1],
-                             norm_views(b, pair.units[1], "final_norm.weight", "final_norm.bias"), false));
-  const BufferRef pooled = pools ? b.local("pooled", l, {bs, 1, h}, b.dtype()) : a, d_pooled = pools ? b.local("d pooled", l, {bs, 1, h}, b.dtype()) : da;
+    f.push_back(with_weights(
+        compute(b, "final norm", norm, Phase::kF, {x}, joined({a}, n.stats)), pair.units[1],
+        norm_views(b, pair.units[1], "final_norm.weight", "final_norm.bias"), false));
+  const BufferRef pooled = pools ? b.local("pooled", l, {bs, 1, h}, b.dtype()) : a,
+                  d_pooled = pools ? b.local("d pooled", l, {bs, 1, h}, b.dtype()) : da;
   SegmentShape pool = b.shape(SegmentKind::kPool, l, h, h);
   pool.kv_tokens = m.class_token ? 1 : s;
   if (pools) f.push_back(compute(b, "pool", pool, Phase::kF, {a}, {pooled}));
@@ -356,20 +414,25 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   SegmentShape product = vocabulary_shape(b, SegmentKind::kLogits, l, v.tp);
   product.bias = pools;
   const ParameterUnit& weights = b.program().units[table.state.unit];
-  std::vector<ParameterView> view{view_of(weights, {m.tied_embeddings ? kTable : "lm_head.weight"})};
+  std::vector<ParameterView> view{
+      view_of(weights, {m.tied_embeddings ? kTable : "lm_head.weight"})};
   if (product.bias) view.push_back(view_of(weights, {"lm_head.bias"}));
-  f.push_back(with_weights(compute(b, "logits", product, Phase::kF, {pooled}, {logits}), table, view, false));
+  f.push_back(with_weights(compute(b, "logits", product, Phase::kF, {pooled}, {logits}), table,
+                           view, false));
   loss_ops(b, l, v.tp, logits, f);
-  UnitUse one_gather = table;   // forward and backward follow at once: gathered once
+  UnitUse one_gather = table;  // forward and backward follow at once: gathered once
   one_gather.weights_backward = table.weights_forward;
-  f.push_back(with_weights(compute(b, "logits", product, Phase::kBG, {logits, pooled}, {d_pooled}), one_gather, view, true));
-  if (v.tp > 1) f.push_back(all_reduce(b, "all_reduce(da)", Stream::kTensor, b.tensor_group(l), d_pooled));
+  f.push_back(with_weights(compute(b, "logits", product, Phase::kBG, {logits, pooled}, {d_pooled}),
+                           one_gather, view, true));
+  if (v.tp > 1)
+    f.push_back(all_reduce(b, "all_reduce(da)", Stream::kTensor, b.tensor_group(l), d_pooled));
   if (pools) f.push_back(compute(b, "pool", pool, Phase::kB, {d_pooled}, {da}));
   if (!m.post_norm) {
     UnitUse final_once = pair.units[1];
     final_once.weights_backward = final_once.weights_forward;
-    f.push_back(with_weights(compute(b, "final norm", norm, Phase::kBG, joined({da, x}, n.stats), {dx}), final_once,
-                             norm_views(b, pair.units[1], "final_norm.weight", "final_norm.bias"), true));
+    f.push_back(with_weights(
+        compute(b, "final norm", norm, Phase::kBG, joined({da, x}, n.stats), {dx}), final_once,
+        norm_views(b, pair.units[1], "final_norm.weight", "final_norm.bias"), true));
   }
   keep_alive_rules(b, pair, {dx});
   return pair;

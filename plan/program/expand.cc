@@ -7,11 +7,14 @@
 
 namespace orrery::plan {
 
-InstanceKey key_of(const Program& program, const BufferRef& ref, std::int64_t layer, std::int64_t micro_batch) {
+InstanceKey key_of(const Program& program, const BufferRef& ref, std::int64_t layer,
+                   std::int64_t micro_batch) {
   const Scope scope = program.buffers[ref.buffer].scope;
   InstanceKey k{ref.buffer};
-  if (scope == Scope::kLayer || scope == Scope::kLayerMicroBatch) k.layer = static_cast<std::int32_t>(layer + ref.layer_offset);
-  if (scope == Scope::kMicroBatch || scope == Scope::kLayerMicroBatch) k.micro_batch = static_cast<std::int32_t>(micro_batch);
+  if (scope == Scope::kLayer || scope == Scope::kLayerMicroBatch)
+    k.layer = static_cast<std::int32_t>(layer + ref.layer_offset);
+  if (scope == Scope::kMicroBatch || scope == Scope::kLayerMicroBatch)
+    k.micro_batch = static_cast<std::int32_t>(micro_batch);
   return k;
 }
 
@@ -19,19 +22,23 @@ InstanceMap::InstanceMap(const Program& program, const RankClass& rank_class) {
   number(program, rank_class, [](BufferId) { return true; });
 }
 
-InstanceMap::InstanceMap(const Program& program, const RankClass& rank_class, const StreamRefs& refs) {
+InstanceMap::InstanceMap(const Program& program, const RankClass& rank_class,
+                         const StreamRefs& refs) {
   number(program, rank_class, [&](BufferId buffer) { return refs.follows(buffer); });
 }
 
 template <class Numbered>
-void InstanceMap::number(const Program& program, const RankClass& rank_class, const Numbered& numbered) {
+void InstanceMap::number(const Program& program, const RankClass& rank_class,
+                         const Numbered& numbered) {
   first_layer_ = rank_class.first_layer;
   std::vector<LayerRange> ranges = rank_class.chunks;
   if (ranges.empty()) ranges.push_back({rank_class.first_layer, rank_class.end_layer});
-  layer_slots_.assign(static_cast<std::size_t>(rank_class.end_layer - rank_class.first_layer + 1), 0);
+  layer_slots_.assign(static_cast<std::size_t>(rank_class.end_layer - rank_class.first_layer + 1),
+                      0);
   std::int64_t layers = 0;
   for (const LayerRange& range : ranges)
-    for (std::int64_t l = range.first; l <= range.end; ++l) layer_slots_[static_cast<std::size_t>(l - first_layer_)] = layers++;
+    for (std::int64_t l = range.first; l <= range.end; ++l)
+      layer_slots_[static_cast<std::size_t>(l - first_layer_)] = layers++;
   const std::int64_t m = program.micro_batches;
   std::int64_t next = 0;
   slots_.resize(program.buffers.size());
@@ -58,7 +65,8 @@ std::int64_t op_count(const Program& program, const std::vector<Node>& nodes) {
       count += static_cast<std::int64_t>(program.templates[n.call].ops.size());
       continue;
     }
-    const std::int64_t span = n.step > 0 ? n.end - n.begin : n.begin - n.end, step = std::abs(n.step);
+    const std::int64_t span = n.step > 0 ? n.end - n.begin : n.begin - n.end,
+                       step = std::abs(n.step);
     count += (std::max<std::int64_t>(span, 0) + step - 1) / step * op_count(program, n.body);
   }
   return count;
@@ -66,7 +74,9 @@ std::int64_t op_count(const Program& program, const std::vector<Node>& nodes) {
 
 }  // namespace
 
-std::int64_t op_count(const Program& program, const RankClass& rank_class) { return op_count(program, rank_class.body); }
+std::int64_t op_count(const Program& program, const RankClass& rank_class) {
+  return op_count(program, rank_class.body);
+}
 
 std::vector<OpInstance> unroll(const Program& program, const RankClass& rank_class) {
   std::vector<OpInstance> ops;
@@ -79,8 +89,9 @@ namespace {
 
 constexpr std::uint32_t kNone = ~0U;
 
-/// Who touched an instance last: its writer, and a list of the latest reader on every stream since. Few instances have more than one: the list
-/// keeps the table, which has an entry for each of a step's instances, small.
+/// Who touched an instance last: its writer, and a list of the latest reader on every stream since.
+/// Few instances have more than one: the list keeps the table, which has an entry for each of a
+/// step's instances, small.
 struct LastAccess {
   std::uint32_t writer = kNone;
   std::uint32_t readers = kNone;  // into Readers
@@ -114,12 +125,17 @@ class Readers {
   std::vector<Reader> list_;
 };
 
-/// Read after write, write after read, write after write, pools. Issue order is topological, so one sweep finds them all.
+/// Read after write, write after read, write after write, pools. Issue order is topological, so one
+/// sweep finds them all.
 class Sweep {
  public:
   Sweep(const Program& program, const RankClass& rank_class, const StreamRefs& refs)
-      : program_(program), refs_(refs), instances_(program, rank_class, refs), last_(instances_.size()),
-        releases_(program.pools.size()), acquired_(program.pools.size(), 0) {
+      : program_(program),
+        refs_(refs),
+        instances_(program, rank_class, refs),
+        last_(instances_.size()),
+        releases_(program.pools.size()),
+        acquired_(program.pools.size(), 0) {
     e_.ops = unroll(program, rank_class);
   }
 
@@ -131,8 +147,10 @@ class Sweep {
       found_.clear();
       for (const StreamRefs::Ref& r : refs_.of(o)) {
         LastAccess& last = last_[instances_.at(r.buffer, o.layer, o.micro_batch)];
-        if (r.access == Access::kFree) free(i, last, r.bytes);
-        else access(i, last, r);
+        if (r.access == Access::kFree)
+          free(i, last, r.bytes);
+        else
+          access(i, last, r);
       }
       if (o.op->acquire) acquire(i, *o.op->acquire);
       if (o.op->release) releases_[o.op->release->raw()].push_back(i);
@@ -142,7 +160,9 @@ class Sweep {
   }
 
  private:
-  static bool written_elsewhere(const LastAccess& last, Stream stream) { return last.writer != kNone && last.writer_stream != stream; }
+  static bool written_elsewhere(const LastAccess& last, Stream stream) {
+    return last.writer != kNone && last.writer_stream != stream;
+  }
 
   void access(std::uint32_t i, LastAccess& last, const StreamRefs::Ref& r) {
     const Stream stream = e_.ops[i].op->stream;
@@ -163,12 +183,15 @@ class Sweep {
   void free(std::uint32_t i, const LastAccess& last, std::int64_t bytes) {
     const Stream stream = e_.ops[i].op->stream;
     const std::size_t before = e_.free_users.size();
-    if (last.readers == kNone && written_elsewhere(last, stream)) e_.free_users.push_back(last.writer);
-    readers_.each_not_of(stream, last, [&](std::uint32_t reader) { e_.free_users.push_back(reader); });
+    if (last.readers == kNone && written_elsewhere(last, stream))
+      e_.free_users.push_back(last.writer);
+    readers_.each_not_of(stream, last,
+                         [&](std::uint32_t reader) { e_.free_users.push_back(reader); });
     e_.frees.push_back({i, static_cast<std::uint32_t>(e_.free_users.size() - before), bytes});
   }
   void acquire(std::uint32_t i, PoolId pool) {
-    const std::size_t p = pool.raw(), k = acquired_[p]++, capacity = static_cast<std::size_t>(program_.pools[pool].capacity);
+    const std::size_t p = pool.raw(), k = acquired_[p]++,
+                      capacity = static_cast<std::size_t>(program_.pools[pool].capacity);
     if (k < capacity || k - capacity >= releases_[p].size()) return;
     const std::uint32_t before = releases_[p][k - capacity];
     if (e_.ops[before].op->stream != e_.ops[i].op->stream) found_.push_back(before);
@@ -195,8 +218,12 @@ class Sweep {
 
 }  // namespace
 
-Expansion expand(const Program& program, const RankClass& rank_class) { return expand(program, rank_class, StreamRefs(program)); }
+Expansion expand(const Program& program, const RankClass& rank_class) {
+  return expand(program, rank_class, StreamRefs(program));
+}
 
-Expansion expand(const Program& program, const RankClass& rank_class, const StreamRefs& refs) { return Sweep(program, rank_class, refs).run(); }
+Expansion expand(const Program& program, const RankClass& rank_class, const StreamRefs& refs) {
+  return Sweep(program, rank_class, refs).run();
+}
 
 }  // namespace orrery::plan

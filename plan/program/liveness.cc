@@ -6,14 +6,19 @@ namespace orrery::plan {
 
 namespace {
 
-bool contains(const std::vector<BufferRef>& refs, const BufferRef& r) { return std::find(refs.begin(), refs.end(), r) != refs.end(); }
+bool contains(const std::vector<BufferRef>& refs, const BufferRef& r) {
+  return std::find(refs.begin(), refs.end(), r) != refs.end();
+}
 
 /// Of accesses(op), without a copy of them.
 bool touches(const Op& op, const BufferRef& r) {
-  return contains(op.reads, r) || contains(op.updates, r) || contains(op.writes, r) || op.weights == r || op.gradients == r;
+  return contains(op.reads, r) || contains(op.updates, r) || contains(op.writes, r) ||
+         op.weights == r || op.gradients == r;
 }
 
-bool makes(const Op& op, const BufferRef& r) { return contains(op.writes, r) || contains(op.updates, r); }
+bool makes(const Op& op, const BufferRef& r) {
+  return contains(op.writes, r) || contains(op.updates, r);
+}
 
 /// One run of insert_replays.
 class Replayer {
@@ -35,7 +40,8 @@ class Replayer {
  private:
   void need(const BufferRef& r) {
     if (contains(made_, r)) return;
-    const bool replayable = std::any_of(forward_.begin(), forward_.end(), [&](const Op& f) { return makes(f, r) && replay_(f); });
+    const bool replayable = std::any_of(forward_.begin(), forward_.end(),
+                                        [&](const Op& f) { return makes(f, r) && replay_(f); });
     if (!replayable) return;
     made_.push_back(r);
     for (const Op& f : forward_) {
@@ -76,12 +82,14 @@ std::vector<BufferRef> accesses(const Op& op) {
   return all;
 }
 
-void insert_replays(const std::vector<Op>& forward, std::vector<Op>& backward, const std::function<bool(const Op&)>& replay,
+void insert_replays(const std::vector<Op>& forward, std::vector<Op>& backward,
+                    const std::function<bool(const Op&)>& replay,
                     const std::function<BufferRef(const BufferRef&)>& weights) {
   Replayer(forward, replay, weights)(backward);
 }
 
-void place_frees(std::vector<Op>& forward, std::vector<Op>& backward, const std::function<bool(const BufferRef&)>& keep) {
+void place_frees(std::vector<Op>& forward, std::vector<Op>& backward,
+                 const std::function<bool(const BufferRef&)>& keep) {
   std::vector<BufferRef> seen;
   const auto collect = [&](const std::vector<Op>& ops) {
     for (const Op& op : ops)
@@ -96,7 +104,8 @@ void place_frees(std::vector<Op>& forward, std::vector<Op>& backward, const std:
     const bool in_backward = first != backward.end();
     const bool made_again = in_backward && contains(first->writes, r);
     if (in_backward) free_at_last_access(backward, r);
-    if ((!in_backward || made_again) && std::any_of(forward.begin(), forward.end(), touched)) free_at_last_access(forward, r);
+    if ((!in_backward || made_again) && std::any_of(forward.begin(), forward.end(), touched))
+      free_at_last_access(forward, r);
   }
 }
 

@@ -6,15 +6,19 @@
 
 namespace orrery::plan {
 
-/// Inserts into `backward` copies of those forward operations that `replay` accepts and that the backward needs: each just before the
-/// first operation that reads what it makes, with everything it needs in turn (an operation whose result nobody
-/// reads again is never replayed). `weights` maps a forward operation's weights to those gathered for the backward.
-void insert_replays(const std::vector<Op>& forward, std::vector<Op>& backward, const std::function<bool(const Op&)>& replay,
+/// Inserts into `backward` copies of those forward operations that `replay` accepts and that the
+/// backward needs: each just before the first operation that reads what it makes, with everything
+/// it needs in turn (an operation whose result nobody reads again is never replayed). `weights`
+/// maps a forward operation's weights to those gathered for the backward.
+void insert_replays(const std::vector<Op>& forward, std::vector<Op>& backward,
+                    const std::function<bool(const Op&)>& replay,
                     const std::function<BufferRef(const BufferRef&)>& weights);
 
-/// Fills `frees` of a forward and backward pair: every instance that `keep` does not claim dies at its last access. What the
-/// backward reads without having made it itself is a stash and dies there; what it makes again dies in the forward too.
-void place_frees(std::vector<Op>& forward, std::vector<Op>& backward, const std::function<bool(const BufferRef&)>& keep);
+/// Fills `frees` of a forward and backward pair: every instance that `keep` does not claim dies at
+/// its last access. What the backward reads without having made it itself is a stash and dies
+/// there; what it makes again dies in the forward too.
+void place_frees(std::vector<Op>& forward, std::vector<Op>& backward,
+                 const std::function<bool(const BufferRef&)>& keep);
 
 /// Every buffer an operation touches, weights and gradients included; reads first.
 std::vector<BufferRef> accesses(const Op& op);

@@ -27,7 +27,9 @@ Effect effect_of(const Program& program, const Template& t) {
   };
   for (const Op& op : t.ops) {
     for (const BufferRef& w : op.writes) change(w, 1);
-    e.transients.push_back(op.kind == OpKind::kCompute ? model::work(program.segments[op.segment], op.phase).transient_bytes : 0);
+    e.transients.push_back(op.kind == OpKind::kCompute
+                               ? model::work(program.segments[op.segment], op.phase).transient_bytes
+                               : 0);
     e.memory.peak_bytes = std::max(e.memory.peak_bytes, e.memory.delta_bytes + e.transients.back());
     for (const BufferRef& f : op.frees) change(f, -1);
     e.streams |= 1U << static_cast<unsigned>(op.stream);
@@ -36,12 +38,13 @@ Effect effect_of(const Program& program, const Template& t) {
   return e;
 }
 
-/// Running account of one rank in issue order. A step calls a few templates thousands of times: sizes and effects are found once, and
-/// a call that cannot bring a new peak is not looked into.
+/// Running account of one rank in issue order. A step calls a few templates thousands of times:
+/// sizes and effects are found once, and a call that cannot bring a new peak is not looked into.
 class Account {
  public:
   explicit Account(const Program& program) : program_(program) {
-    for (const BufferDecl& d : program.buffers) buffers_.push_back({d.bytes(), static_cast<std::size_t>(d.category)});
+    for (const BufferDecl& d : program.buffers)
+      buffers_.push_back({d.bytes(), static_cast<std::size_t>(d.category)});
     for (const Template& t : program.templates) effects_.push_back(effect_of(program, t));
   }
 
@@ -57,7 +60,8 @@ class Account {
   void call(TemplateId id) {
     const Effect& e = effects_[id.raw()];
     const auto& ops = program_.templates[id].ops;
-    if (!e.leaves_in_flight && (e.streams & busy_) == 0 && total_ + e.memory.peak_bytes <= m_.peak_bytes) {
+    if (!e.leaves_in_flight && (e.streams & busy_) == 0 &&
+        total_ + e.memory.peak_bytes <= m_.peak_bytes) {
       for (std::size_t c = 0; c < alive_.size(); ++c) alive_[c] += e.delta[c];
       total_ += e.memory.delta_bytes;
       index_ += static_cast<std::int64_t>(ops.size());
@@ -103,18 +107,23 @@ class Account {
   };
   const Program& program_;
   std::vector<Size> buffers_;
-  std::vector<Effect> effects_;                            // [template]
+  std::vector<Effect> effects_;  // [template]
   StaticMemory m_;
   std::array<std::int64_t, kBufferCategories> alive_{};
   std::int64_t total_ = 0, index_ = 0;
-  std::array<std::vector<BufferId>, kStreams> in_flight_;  // freed by a send that may still be under way
-  unsigned busy_ = 0;                                      // streams with some, bits
+  // freed by a send that may still be under way
+  std::array<std::vector<BufferId>, kStreams> in_flight_;
+  unsigned busy_ = 0;  // streams with some, bits
 };
 
 }  // namespace
 
-StaticMemory static_memory(const Program& program, const RankClass& rank_class) { return Account(program).run(rank_class); }
+StaticMemory static_memory(const Program& program, const RankClass& rank_class) {
+  return Account(program).run(rank_class);
+}
 
-TemplateMemory template_memory(const Program& program, TemplateId id) { return effect_of(program, program.templates[id]).memory; }
+TemplateMemory template_memory(const Program& program, TemplateId id) {
+  return effect_of(program, program.templates[id]).memory;
+}
 
 }  // namespace orrery::plan

@@ -9,20 +9,22 @@ namespace orrery::plan {
 /// Bytes alive on one rank, by category, at the instant of the highest total.
 struct StaticMemory {
   std::int64_t peak_bytes = 0;
-  std::array<std::int64_t, kBufferCategories> at_peak{};  // by BufferCategory, transients of the running segment counted as activation
+  // by BufferCategory, transients of the running segment counted as activation
+  std::array<std::int64_t, kBufferCategories> at_peak{};
   std::int64_t persistent_bytes = 0;
-  std::int64_t peak_op = -1;                              // issue index where the peak stands
+  std::int64_t peak_op = -1;  // issue index where the peak stands
 };
 
-/// Walks the class's operations in issue order: writes allocate, the running segment adds its transient bytes, frees give back
-/// after the operation. A buffer that a send reads stays alive until the next operation of that stream has been issued
-/// (the executor waits there), so this is what a rank that runs in issue order really holds.
+/// Walks the class's operations in issue order: writes allocate, the running segment adds its
+/// transient bytes, frees give back after the operation. A buffer that a send reads stays alive
+/// until the next operation of that stream has been issued (the executor waits there), so this is
+/// what a rank that runs in issue order really holds.
 StaticMemory static_memory(const Program& program, const RankClass& rank_class);
 
 /// What one template does to memory, relative to the bytes alive when it starts.
 struct TemplateMemory {
-  std::int64_t delta_bytes = 0;   // alive after - alive before
-  std::int64_t peak_bytes = 0;    // highest above the start, >= 0
+  std::int64_t delta_bytes = 0;  // alive after - alive before
+  std::int64_t peak_bytes = 0;   // highest above the start, >= 0
   bool operator==(const TemplateMemory&) const = default;
 };
 TemplateMemory template_memory(const Program& program, TemplateId id);

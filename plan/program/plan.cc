@@ -59,7 +59,8 @@ std::string to_string(const LayerStrategy& s) {
   if (s.ep > 1) text += fmt::format(" ep{}", s.ep);
   if (s.zero > 0) text += fmt::format(" zero{}", s.zero);
   if (s.shard > 0) text += fmt::format(" shard{}", s.shard);
-  if (s.operators != ShardedOperators::kAll) text += fmt::format(" only={}", to_string(s.operators));
+  if (s.operators != ShardedOperators::kAll)
+    text += fmt::format(" only={}", to_string(s.operators));
   if (s.slices > 1) text += fmt::format(" slices{}", s.slices);
   if (s.sequence_parallel) text += " sp";
   if (s.recompute != Recompute::kNone) text += fmt::format(" recompute={}", to_string(s.recompute));
@@ -89,11 +90,14 @@ Plan canonical(Plan plan) {
   return plan;
 }
 
-std::string fingerprint(const Plan& plan) { return base::fingerprint(base::to_text(to_json(plan))); }
+std::string fingerprint(const Plan& plan) {
+  return base::fingerprint(base::to_text(to_json(plan)));
+}
 
 namespace {
 
-/// Divisors of every number of `of`, ascending: the values a degree may take. Long lists are cut in the middle.
+/// Divisors of every number of `of`, ascending: the values a degree may take. Long lists are cut in
+/// the middle.
 std::string divisors(const std::vector<std::int64_t>& of) {
   const std::int64_t limit = *std::min_element(of.begin(), of.end());
   std::vector<std::int64_t> low, high;
@@ -129,7 +133,8 @@ std::string nearest_divisors(std::int64_t n, std::int64_t value) {
 /// Collects the faults of one plan.
 class PlanValidator {
  public:
-  PlanValidator(const Plan& plan, const model::ModelSpec& model) : plan_(plan), model_(model), block_(&model) {
+  PlanValidator(const Plan& plan, const model::ModelSpec& model)
+      : plan_(plan), model_(model), block_(&model) {
     for (int k = 0; k < model.kinds() && model.kinds() > 1; ++k) kinds_.push_back(model.of_kind(k));
   }
 
@@ -144,7 +149,8 @@ class PlanValidator {
 
  private:
   void fault(ErrorCode code, std::string message, std::string hint) {
-    faults_.push_back(Diagnostic{.code = code, .message = std::move(message), .hint = std::move(hint)});
+    faults_.push_back(
+        Diagnostic{.code = code, .message = std::move(message), .hint = std::move(hint)});
   }
 
   void check_range(std::string_view field, std::int64_t value, std::int64_t min, std::int64_t max) {
@@ -169,8 +175,8 @@ class PlanValidator {
     if (plan_.global_batch < 1 || plan_.micro_batches < 1) return;
     if (plan_.global_batch % plan_.micro_batches != 0) {
       fault(ErrorCode::kInconsistent,
-            fmt::format("global_batch of {} sequences does not divide into {} micro_batches", plan_.global_batch,
-                        plan_.micro_batches),
+            fmt::format("global_batch of {} sequences does not divide into {} micro_batches",
+                        plan_.global_batch, plan_.micro_batches),
             fmt::format("micro_batches must divide {}; nearest: {}", plan_.global_batch,
                         nearest_divisors(plan_.global_batch, plan_.micro_batches)));
     } else {
@@ -181,15 +187,18 @@ class PlanValidator {
   void check_model() {
     if (plan_.model_fingerprint == model_.fingerprint()) return;
     fault(ErrorCode::kInconsistent,
-          fmt::format("the plan was made for model '{}' ({}), not for '{}' ({})", plan_.model, plan_.model_fingerprint,
-                      model_.name, model_.fingerprint()),
+          fmt::format("the plan was made for model '{}' ({}), not for '{}' ({})", plan_.model,
+                      plan_.model_fingerprint, model_.name, model_.fingerprint()),
           fmt::format("plan again with --model {}, or use the model of the plan", model_.name));
   }
 
-  void must_divide(const std::string& field, std::int64_t degree, std::int64_t n, std::string_view what) {
+  void must_divide(const std::string& field, std::int64_t degree, std::int64_t n,
+                   std::string_view what) {
     if (n % degree == 0) return;
-    fault(ErrorCode::kInconsistent, fmt::format("{} = {} does not divide {} {}", field, degree, n, what),
-          fmt::format("{} must divide {} {}: {}", field.substr(field.rfind('.') + 1), n, what, divisors({n})));
+    fault(ErrorCode::kInconsistent,
+          fmt::format("{} = {} does not divide {} {}", field, degree, n, what),
+          fmt::format("{} must divide {} {}: {}", field.substr(field.rfind('.') + 1), n, what,
+                      divisors({n})));
   }
 
   /// More would only lengthen the Program: products get too small to be worth a gather long before.
@@ -205,8 +214,10 @@ class PlanValidator {
     check_range(field + ".zero", s.zero, 0, 3);
     if (s.tp >= 1 && s.cp >= 1 && s.dp >= 1) check_sharding(field, s);
     if (s.grad_reduce == GradReduce::kMicroBatch && s.zero < 2) {
-      fault(ErrorCode::kInconsistent, fmt::format("{}.grad_reduce is micro_batch with zero = {}", field, s.zero),
-            "gradients that are not sharded are reduced once per step: use zero 2 or 3, or grad_reduce step");
+      fault(ErrorCode::kInconsistent,
+            fmt::format("{}.grad_reduce is micro_batch with zero = {}", field, s.zero),
+            "gradients that are not sharded are reduced once per step: use zero 2 or 3, or "
+            "grad_reduce step");
     }
     if (s.dp >= 1 && micro_batch_sequences_ > 0) {
       must_divide(field + ".dp", s.dp, micro_batch_sequences_, "sequences of a micro-batch");
@@ -216,34 +227,44 @@ class PlanValidator {
   void check_sharding(const std::string& field, const LayerStrategy& s) {
     if (s.shard != 0) {
       check_range(field + ".shard", s.shard, 1, s.replicas());
-      if (s.shard > 0) must_divide(field + ".shard", s.shard, s.replicas(), "ranks of the data group (cp * dp)");
+      if (s.shard > 0)
+        must_divide(field + ".shard", s.shard, s.replicas(), "ranks of the data group (cp * dp)");
       if (s.zero == 0) {
         fault(ErrorCode::kInconsistent, fmt::format("{}.shard is {} with zero = 0", field, s.shard),
-              "hybrid sharding says over how many ranks states are split: use zero 1, 2 or 3, or drop it");
+              "hybrid sharding says over how many ranks states are split: use zero 1, 2 or 3, or "
+              "drop it");
       }
     }
     if ((s.operators != ShardedOperators::kAll || s.slices > 1) && s.zero != 3) {
-      fault(ErrorCode::kInconsistent, fmt::format("{} chooses operators or slices with zero = {}", field, s.zero),
+      fault(ErrorCode::kInconsistent,
+            fmt::format("{} chooses operators or slices with zero = {}", field, s.zero),
             "operators and slices say what zero 3 shards: use zero 3, or drop them");
     }
-    if (s.cp > 1 && plan_.sequence >= 1) must_divide(field + ".cp", s.cp, plan_.sequence, "tokens of a sequence");
+    if (s.cp > 1 && plan_.sequence >= 1)
+      must_divide(field + ".cp", s.cp, plan_.sequence, "tokens of a sequence");
   }
 
   void check_experts(const std::string& field, const LayerStrategy& s) {
     if (block_->experts == 0) {
-      fault(ErrorCode::kInconsistent, fmt::format("{}.ep is {}, and model '{}' has no experts", field, s.ep, model_.name),
+      fault(ErrorCode::kInconsistent,
+            fmt::format("{}.ep is {}, and model '{}' has no experts", field, s.ep, model_.name),
             "ep splits the experts of a mixture: drop it");
       return;
     }
     must_divide(field + ".ep", s.ep, s.replicas(), "ranks of the data group (cp * dp)");
     must_divide(field + ".ep", s.ep, block_->experts, "experts");
-    if (block_->shared_ffn > 0) must_divide(field + ".tp", s.tp, block_->shared_ffn, "ffn features of the shared expert");
+    if (block_->shared_ffn > 0)
+      must_divide(field + ".tp", s.tp, block_->shared_ffn, "ffn features of the shared expert");
     if (s.ep > 1 && (s.shard > 0 || s.strided)) {
-      fault(ErrorCode::kUnsupported, fmt::format("{} splits experts and is {}", field, s.shard > 0 ? "sharded by groups" : "strided"),
-            "experts are sharded over all replicas they have, on consecutive tensor groups: drop shard and strided, or ep");
+      fault(ErrorCode::kUnsupported,
+            fmt::format("{} splits experts and is {}", field,
+                        s.shard > 0 ? "sharded by groups" : "strided"),
+            "experts are sharded over all replicas they have, on consecutive tensor groups: drop "
+            "shard and strided, or ep");
     }
     if (s.operators != ShardedOperators::kAll || s.slices > 1) {
-      fault(ErrorCode::kUnsupported, fmt::format("{} chooses operators or slices of a mixture of experts", field),
+      fault(ErrorCode::kUnsupported,
+            fmt::format("{} chooses operators or slices of a mixture of experts", field),
             "experts are sharded as a whole: drop operators and slices");
     }
   }
@@ -254,26 +275,31 @@ class PlanValidator {
             "embedding and head are never sequence parallel");
     }
     if (plan_.vocabulary.recompute != Recompute::kNone) {
-      fault(ErrorCode::kUnsupported, fmt::format("vocabulary.recompute is {}", to_string(plan_.vocabulary.recompute)),
+      fault(ErrorCode::kUnsupported,
+            fmt::format("vocabulary.recompute is {}", to_string(plan_.vocabulary.recompute)),
             "embedding and head are never recomputed");
     }
     const LayerStrategy& v = plan_.vocabulary;
     if (v.ep > 1 || v.operators != ShardedOperators::kAll || v.slices > 1) {
-      fault(ErrorCode::kUnsupported, "vocabulary chooses experts, operators or slices", "those are of layers only");
+      fault(ErrorCode::kUnsupported, "vocabulary chooses experts, operators or slices",
+            "those are of layers only");
     }
     const std::int64_t devices = devices_of(plan_.vocabulary);
     const auto stages = static_cast<std::int64_t>(plan_.stages.size());
     const std::int64_t ranks = stages / std::max(plan_.virtual_stages, 1);
-    if (plan_.vocabulary.tp >= 1 && plan_.vocabulary.dp >= 1 && devices * std::max<std::int64_t>(ranks, 1) > kMaxWorldSize) {
+    if (plan_.vocabulary.tp >= 1 && plan_.vocabulary.dp >= 1 &&
+        devices * std::max<std::int64_t>(ranks, 1) > kMaxWorldSize) {
       fault(ErrorCode::kOutOfRange, fmt::format("{} stages of {} ranks each", stages, devices),
             fmt::format("a plan has at most {} ranks", kMaxWorldSize));
     }
   }
 
   void check_stages() {
-    if (plan_.stages.empty()) fault(ErrorCode::kOutOfRange, "stages is empty", "a plan has at least one stage");
+    if (plan_.stages.empty())
+      fault(ErrorCode::kOutOfRange, "stages is empty", "a plan has at least one stage");
     if (static_cast<std::int64_t>(plan_.stages.size()) > model_.layers) {
-      fault(ErrorCode::kInconsistent, fmt::format("{} stages for {} layers", plan_.stages.size(), model_.layers),
+      fault(ErrorCode::kInconsistent,
+            fmt::format("{} stages for {} layers", plan_.stages.size(), model_.layers),
             fmt::format("a pipeline has at most {} stages, one layer each", model_.layers));
     }
     check_virtual_stages();
@@ -290,13 +316,16 @@ class PlanValidator {
         check_neighbours(field + ".strategy.tp", tp, run.strategy.tp);
         tp = run.strategy.tp;
       }
-      if (layers == 0) fault(ErrorCode::kInconsistent, fmt::format("stages[{}] has no layers", i), "remove the stage");
+      if (layers == 0)
+        fault(ErrorCode::kInconsistent, fmt::format("stages[{}] has no layers", i),
+              "remove the stage");
       total += layers;
     }
     check_neighbours("vocabulary.tp", tp, plan_.vocabulary.tp);
     if (!plan_.stages.empty() && total != model_.layers) {
       fault(ErrorCode::kInconsistent,
-            fmt::format("the stages hold {} layers and model '{}' has {}", total, model_.name, model_.layers),
+            fmt::format("the stages hold {} layers and model '{}' has {}", total, model_.name,
+                        model_.layers),
             fmt::format("the counts of all runs must add up to {}", model_.layers));
     }
   }
@@ -308,7 +337,8 @@ class PlanValidator {
     for (std::size_t k = 0; k < kinds_.size(); ++k) {
       const std::int64_t end = begin + model_.runs[k].count;
       block_ = &kinds_[k];
-      if (begin < first + run.count && first < end) check_layer(fmt::format("{} ({})", field, model_.runs[k].name), run.strategy);
+      if (begin < first + run.count && first < end)
+        check_layer(fmt::format("{} ({})", field, model_.runs[k].name), run.strategy);
       begin = end;
     }
   }
@@ -317,12 +347,16 @@ class PlanValidator {
     check_range("virtual_stages", plan_.virtual_stages, 1, kMaxWorldSize);
     if (plan_.virtual_stages < 1) return;
     if ((plan_.schedule == Schedule::kInterleaved) != (plan_.virtual_stages > 1)) {
-      fault(ErrorCode::kInconsistent,
-            fmt::format("schedule {} with virtual_stages = {}", to_string(plan_.schedule), plan_.virtual_stages),
-            "the interleaved schedule, and it alone, runs several virtual stages on a pipeline rank");
+      fault(
+          ErrorCode::kInconsistent,
+          fmt::format("schedule {} with virtual_stages = {}", to_string(plan_.schedule),
+                      plan_.virtual_stages),
+          "the interleaved schedule, and it alone, runs several virtual stages on a pipeline rank");
     }
-    if (model_.encoder_decoder() && plan_.schedule != Schedule::kGPipe && plan_.schedule != Schedule::k1F1B) {
-      fault(ErrorCode::kUnsupported, fmt::format("schedule {} of an encoder-decoder", to_string(plan_.schedule)),
+    if (model_.encoder_decoder() && plan_.schedule != Schedule::kGPipe &&
+        plan_.schedule != Schedule::k1F1B) {
+      fault(ErrorCode::kUnsupported,
+            fmt::format("schedule {} of an encoder-decoder", to_string(plan_.schedule)),
             "the encoder's output stays on a stage until its backward ends: use gpipe or 1f1b");
     }
     const auto stages = static_cast<std::int64_t>(plan_.stages.size());
@@ -330,16 +364,21 @@ class PlanValidator {
     if (plan_.virtual_stages == 1 || stages % plan_.virtual_stages != 0 || stages == 0) return;
     const std::int64_t ranks = stages / plan_.virtual_stages;
     if (ranks == 1) {
-      fault(ErrorCode::kInconsistent, fmt::format("{} virtual stages on one pipeline rank", stages),
-            "virtual stages shorten the bubble of a pipeline: use more pipeline ranks, or one stage");
+      fault(
+          ErrorCode::kInconsistent, fmt::format("{} virtual stages on one pipeline rank", stages),
+          "virtual stages shorten the bubble of a pipeline: use more pipeline ranks, or one stage");
     }
     if (plan_.micro_batches >= 1 && plan_.micro_batches % ranks != 0) {
       fault(ErrorCode::kInconsistent,
-            fmt::format("{} micro_batches on {} pipeline ranks with virtual stages", plan_.micro_batches, ranks),
+            fmt::format("{} micro_batches on {} pipeline ranks with virtual stages",
+                        plan_.micro_batches, ranks),
             plan_.global_batch % ranks == 0
-                ? fmt::format("the interleaved schedule takes them in groups of {}: use a multiple of {} that divides global_batch", ranks, ranks)
-                : fmt::format("the interleaved schedule takes them in groups of {}, which do not divide a global_batch of {} either", ranks,
-                              plan_.global_batch));
+                ? fmt::format("the interleaved schedule takes them in groups of {}: use a multiple "
+                              "of {} that divides global_batch",
+                              ranks, ranks)
+                : fmt::format("the interleaved schedule takes them in groups of {}, which do not "
+                              "divide a global_batch of {} either",
+                              ranks, plan_.global_batch));
     }
   }
 
@@ -347,28 +386,35 @@ class PlanValidator {
     check_strategy(field, s);
     if (s.tp < 1 || s.cp < 1 || s.dp < 1) return;
     must_divide(field + ".tp", s.tp, block_->heads, "heads");
-    if (block_->kv_heads != block_->heads) must_divide(field + ".tp", s.tp, block_->kv_heads, "kv_heads");
-    must_divide(field + ".tp", s.tp, block_->ffn, block_->experts > 0 ? "ffn features of an expert" : "ffn features");
+    if (block_->kv_heads != block_->heads)
+      must_divide(field + ".tp", s.tp, block_->kv_heads, "kv_heads");
+    must_divide(field + ".tp", s.tp, block_->ffn,
+                block_->experts > 0 ? "ffn features of an expert" : "ffn features");
     if (s.ep >= 1 && (s.ep > 1 || block_->experts > 0)) check_experts(field, s);
     if (s.cp > 1 && s.context == ContextKind::kUlysses) {
-      must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, block_->heads, "heads, which Ulysses shares out");
+      must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, block_->heads,
+                  "heads, which Ulysses shares out");
       if (block_->kv_heads != block_->heads) {
-        must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, block_->kv_heads, "kv_heads, which Ulysses shares out");
+        must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, block_->kv_heads,
+                    "kv_heads, which Ulysses shares out");
       }
     }
     if (s.sequence_parallel && s.tp == 1) {
-      fault(ErrorCode::kInconsistent, fmt::format("{}.sequence_parallel is true with tp = 1", field),
+      fault(ErrorCode::kInconsistent,
+            fmt::format("{}.sequence_parallel is true with tp = 1", field),
             "sequence parallelism splits over the tensor group: use tp > 1, or drop it");
     }
     if (s.sequence_parallel && plan_.sequence >= 1) {
-      must_divide(field + ".tp", std::int64_t{s.tp} * s.cp, plan_.sequence / block_->token_share, "tokens of a sequence");
+      must_divide(field + ".tp", std::int64_t{s.tp} * s.cp, plan_.sequence / block_->token_share,
+                  "tokens of a sequence");
     }
     check_slices(field, s);
     check_kind(field, s);
     const std::int64_t devices = devices_of(plan_.vocabulary);
     if (devices_of(s) != devices) {
       fault(ErrorCode::kInconsistent,
-            fmt::format("{} has tp * cp * dp = {} and vocabulary has {}", field, devices_of(s), devices),
+            fmt::format("{} has tp * cp * dp = {} and vocabulary has {}", field, devices_of(s),
+                        devices),
             fmt::format("every layer uses all ranks of its stage: tp * cp * dp = {}", devices));
     }
   }
@@ -377,38 +423,52 @@ class PlanValidator {
   void check_kind(const std::string& field, const LayerStrategy& s) {
     const bool plain = !model_.encoder_decoder() && model_.patch_features == 0;
     if (s.cp > 1 && !plain) {
-      fault(ErrorCode::kUnsupported, fmt::format("{}.cp is {}", field, s.cp), fmt::format("context parallelism of family {} is not supported: use cp 1", to_string(model_.family)));
+      fault(ErrorCode::kUnsupported, fmt::format("{}.cp is {}", field, s.cp),
+            fmt::format("context parallelism of family {} is not supported: use cp 1",
+                        to_string(model_.family)));
     }
-    if ((s.operators != ShardedOperators::kAll || s.slices > 1) && (block_->cross_attention || block_->entry != model::BlockEntry::kNone || block_->window > 0)) {
+    if ((s.operators != ShardedOperators::kAll || s.slices > 1) &&
+        (block_->cross_attention || block_->entry != model::BlockEntry::kNone ||
+         block_->window > 0)) {
       fault(ErrorCode::kUnsupported, fmt::format("{} chooses operators or slices", field),
-            fmt::format("blocks of family {} are sharded as a whole: drop operators and slices", to_string(model_.family)));
+            fmt::format("blocks of family {} are sharded as a whole: drop operators and slices",
+                        to_string(model_.family)));
     }
   }
 
   /// Every sharded product is cut into equal slices of its contraction.
   void check_slices(const std::string& field, const LayerStrategy& s) {
-    if (s.slices < 2 || block_->experts > 0 || block_->heads % s.tp != 0 || block_->ffn % s.tp != 0) return;
+    if (s.slices < 2 || block_->experts > 0 || block_->heads % s.tp != 0 || block_->ffn % s.tp != 0)
+      return;
     if (s.slices > kMaxSlices) {
-      fault(ErrorCode::kOutOfRange, fmt::format("{}.slices is {}", field, s.slices), fmt::format("at most {}", kMaxSlices));
+      fault(ErrorCode::kOutOfRange, fmt::format("{}.slices is {}", field, s.slices),
+            fmt::format("at most {}", kMaxSlices));
       return;
     }
-    must_divide(field + ".slices", s.slices, block_->hidden, "hidden features, which the first products contract");
+    must_divide(field + ".slices", s.slices, block_->hidden,
+                "hidden features, which the first products contract");
     if (s.operators != ShardedOperators::kMlp) {
-      must_divide(field + ".slices", s.slices, block_->heads * block_->head_dim / s.tp, "features of a rank's heads, which the projection contracts");
+      must_divide(field + ".slices", s.slices, block_->heads * block_->head_dim / s.tp,
+                  "features of a rank's heads, which the projection contracts");
     }
     if (s.operators != ShardedOperators::kAttention) {
-      must_divide(field + ".slices", s.slices, block_->ffn / s.tp, "ffn features of a rank, which the last product contracts");
+      must_divide(field + ".slices", s.slices, block_->ffn / s.tp,
+                  "ffn features of a rank, which the last product contracts");
     }
   }
 
-  /// Resharding between neighbours is one all-gather or one slice of the batch only when degrees divide one another.
+  /// Resharding between neighbours is one all-gather or one slice of the batch only when degrees
+  /// divide one another.
   void check_neighbours(const std::string& field, int before, int after) {
     if (before < 1 || after < 1 || before % after == 0 || after % before == 0) return;
-    fault(ErrorCode::kUnsupported, fmt::format("{} = {} follows a layer with tp = {}", field, after, before),
+    fault(ErrorCode::kUnsupported,
+          fmt::format("{} = {} follows a layer with tp = {}", field, after, before),
           "tensor-parallel degrees of neighbouring layers must divide one another");
   }
 
-  static std::int64_t devices_of(const LayerStrategy& s) { return std::int64_t{s.tp} * s.cp * s.dp; }
+  static std::int64_t devices_of(const LayerStrategy& s) {
+    return std::int64_t{s.tp} * s.cp * s.dp;
+  }
 
   const Plan& plan_;
   const model::ModelSpec& model_;
@@ -420,28 +480,42 @@ class PlanValidator {
 
 }  // namespace
 
-Diagnostics validate(const Plan& plan, const model::ModelSpec& model) { return PlanValidator(plan, model).validate(); }
+Diagnostics validate(const Plan& plan, const model::ModelSpec& model) {
+  return PlanValidator(plan, model).validate();
+}
 
 namespace {
 
 bool has_experts(const model::ModelSpec& model) {
-  return model.experts > 0 || std::any_of(model.runs.begin(), model.runs.end(), [](const model::BlockRun& run) { return run.shape.experts > 0; });
+  return model.experts > 0 ||
+         std::any_of(model.runs.begin(), model.runs.end(),
+                     [](const model::BlockRun& run) { return run.shape.experts > 0; });
 }
 
 /// What uniform_plan needs before it can divide anything.
 Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& o) {
   Diagnostics faults;
   const auto fault = [&faults](ErrorCode code, std::string message, std::string hint) {
-    faults.push_back(Diagnostic{.code = code, .message = std::move(message), .hint = std::move(hint)});
+    faults.push_back(
+        Diagnostic{.code = code, .message = std::move(message), .hint = std::move(hint)});
   };
   const std::pair<std::string_view, std::int64_t> positive[] = {
-      {"tp", o.tp}, {"pp", o.pp}, {"virtual_stages", o.virtual_stages}, {"dp", o.dp}, {"cp", o.cp}, {"micro_batch", o.micro_batch}, {"global_batch", o.global_batch}};
+      {"tp", o.tp},
+      {"pp", o.pp},
+      {"virtual_stages", o.virtual_stages},
+      {"dp", o.dp},
+      {"cp", o.cp},
+      {"micro_batch", o.micro_batch},
+      {"global_batch", o.global_batch}};
   for (const auto& [name, value] : positive) {
-    if (value < 1) fault(ErrorCode::kOutOfRange, fmt::format("{} is {}", name, value), fmt::format("{} is at least 1", name));
+    if (value < 1)
+      fault(ErrorCode::kOutOfRange, fmt::format("{} is {}", name, value),
+            fmt::format("{} is at least 1", name));
   }
   constexpr std::int64_t kLarge = std::int64_t{1} << 32;
   if (o.global_batch > kLarge) {
-    fault(ErrorCode::kOutOfRange, fmt::format("global_batch is {}", o.global_batch), fmt::format("at most {}", kLarge));
+    fault(ErrorCode::kOutOfRange, fmt::format("global_batch is {}", o.global_batch),
+          fmt::format("at most {}", kLarge));
   }
   if (!faults.empty()) return faults;
   const std::int64_t stages = std::int64_t{o.pp} * o.virtual_stages;
@@ -450,21 +524,27 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
     fault(ErrorCode::kInconsistent, fmt::format("{} stages for {} layers", stages, model.layers),
           fmt::format("{} is at most {}, one layer per stage", what, model.layers));
   } else if (model.layers % stages != 0 && !o.uneven_stages) {
-    fault(ErrorCode::kInconsistent, fmt::format("{} layers do not divide into {} equal stages", model.layers, stages),
+    fault(ErrorCode::kInconsistent,
+          fmt::format("{} layers do not divide into {} equal stages", model.layers, stages),
           fmt::format("nearest {}: {}", what, nearest_divisors(model.layers, stages)));
   }
   const bool fits = o.micro_batch <= o.global_batch / o.dp;
   if (!fits || o.global_batch % (o.dp * o.micro_batch) != 0) {
     fault(ErrorCode::kInconsistent,
-          fmt::format("global batch of {} sequences does not divide into micro-batches of {} sequences on {} data-parallel ranks",
+          fmt::format("global batch of {} sequences does not divide into micro-batches of {} "
+                      "sequences on {} data-parallel ranks",
                       o.global_batch, o.micro_batch, o.dp),
-          fmt::format("dp * micro_batch must divide {}; nearest: {}", o.global_batch,
-                      nearest_divisors(o.global_batch, fits ? o.dp * o.micro_batch : o.global_batch)));
+          fmt::format(
+              "dp * micro_batch must divide {}; nearest: {}", o.global_batch,
+              nearest_divisors(o.global_batch, fits ? o.dp * o.micro_batch : o.global_batch)));
   }
   std::int64_t ranks = 1;
-  for (const int degree : {o.tp, o.cp, o.dp, o.pp}) ranks = std::min<std::int64_t>(ranks, kMaxWorldSize + 1) * std::min<std::int64_t>(degree, kMaxWorldSize + 1);
+  for (const int degree : {o.tp, o.cp, o.dp, o.pp})
+    ranks = std::min<std::int64_t>(ranks, kMaxWorldSize + 1) *
+            std::min<std::int64_t>(degree, kMaxWorldSize + 1);
   if (ranks > kMaxWorldSize) {
-    fault(ErrorCode::kOutOfRange, fmt::format("tp {} * cp {} * dp {} * pp {} ranks", o.tp, o.cp, o.dp, o.pp),
+    fault(ErrorCode::kOutOfRange,
+          fmt::format("tp {} * cp {} * dp {} * pp {} ranks", o.tp, o.cp, o.dp, o.pp),
           fmt::format("a plan has at most {} ranks", kMaxWorldSize));
   }
   return faults;
@@ -477,19 +557,22 @@ std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages) {
   std::vector<int> counts(static_cast<std::size_t>(pp) * static_cast<std::size_t>(virtual_stages));
   for (int rank = 0; rank < pp; ++rank) {
     const bool last = pp > 1 && rank == pp - 1;
-    const std::int64_t turn = last ? pp - 1 : pp > 1 ? pp - 2 - rank : 0;  // in which a rank gets one more
+    // in which a rank gets one more
+    const std::int64_t turn = last ? pp - 1 : pp > 1 ? pp - 2 - rank : 0;
     const std::int64_t own = base + (turn < more ? 1 : 0), longer = own % virtual_stages;
     for (int k = 0; k < virtual_stages; ++k) {
       const bool is_longer = last ? k < longer : k >= virtual_stages - longer;
-      counts[static_cast<std::size_t>(k * pp + rank)] = static_cast<int>(own / virtual_stages + (is_longer ? 1 : 0));
+      counts[static_cast<std::size_t>(k * pp + rank)] =
+          static_cast<int>(own / virtual_stages + (is_longer ? 1 : 0));
     }
   }
   return counts;
 }
 
-base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string& cluster, int hosts,
-                                const UniformOptions& options) {
-  if (Diagnostics faults = uniform_faults(model, options); !faults.empty()) return base::fail(std::move(faults));
+base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string& cluster,
+                                int hosts, const UniformOptions& options) {
+  if (Diagnostics faults = uniform_faults(model, options); !faults.empty())
+    return base::fail(std::move(faults));
   Plan plan;
   plan.model = model.name;
   plan.model_fingerprint = model.fingerprint();
@@ -511,15 +594,17 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
     Stage stage;
     for (std::int64_t k = first; k < first + layers; ++k) {
       LayerStrategy own = layer;
-      const bool dense = !model.runs.empty() && model.runs[static_cast<std::size_t>(model.kind_of(k))].shape.experts == 0;
-      if (dense && has_experts(model)) own.ep = 1;   // experts are split where there are some
+      const bool dense = !model.runs.empty() &&
+                         model.runs[static_cast<std::size_t>(model.kind_of(k))].shape.experts == 0;
+      if (dense && has_experts(model)) own.ep = 1;  // experts are split where there are some
       stage.runs.push_back({.count = 1, .strategy = own});
     }
     plan.stages.push_back(std::move(stage));
     first += layers;
   }
   plan = canonical(std::move(plan));
-  if (Diagnostics faults = validate(plan, model); !faults.empty()) return base::fail(std::move(faults));
+  if (Diagnostics faults = validate(plan, model); !faults.empty())
+    return base::fail(std::move(faults));
   return plan;
 }
 

@@ -7,47 +7,56 @@
 #include "base/config.h"
 #include "base/json.h"
 #include "base/result.h"
-#include "model/spec.h"
 #include "model/dtype.h"
+#include "model/spec.h"
 
 namespace orrery::plan {
 
 enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
 enum class GradReduce : std::uint8_t { kStep, kMicroBatch };
 enum class Schedule : std::uint8_t { kGPipe, k1F1B, kInterleaved, kZeroBubbleH1 };
-/// How attention sees the whole sequence when tokens are split over cp ranks: ring passes keys and values around (Liu et al., arXiv
-/// 2310.01889); Ulysses trades tokens for heads by all-to-all (Jacobs et al., arXiv 2309.14509).
+/// How attention sees the whole sequence when tokens are split over cp ranks: ring passes keys and
+/// values around (Liu et al., arXiv 2310.01889); Ulysses trades tokens for heads by all-to-all
+/// (Jacobs et al., arXiv 2309.14509).
 enum class ContextKind : std::uint8_t { kRing, kUlysses };
-/// OSDP (IJCAI 2023, arXiv 2209.13258): which operators of a block are sharded by zero 3; the others are replicated (zero 0).
+/// OSDP (IJCAI 2023, arXiv 2209.13258): which operators of a block are sharded by zero 3; the
+/// others are replicated (zero 0).
 enum class ShardedOperators : std::uint8_t { kAll, kAttention, kMlp };
 
-/// How one layer is spread over the `tp * cp * dp` ranks of its stage. Ranks of a stage are numbered tp innermost, then cp, then dp:
-/// local rank r has tensor index r % tp and replica index r / tp, of which cp are innermost. Strided: the replicas are innermost,
-/// r has tensor index r / (cp * dp). Ranks of equal tensor index hold the same weights; they are the data group.
+/// How one layer is spread over the `tp * cp * dp` ranks of its stage. Ranks of a stage are
+/// numbered tp innermost, then cp, then dp: local rank r has tensor index r % tp and replica index
+/// r / tp, of which cp are innermost. Strided: the replicas are innermost, r has tensor index r /
+/// (cp * dp). Ranks of equal tensor index hold the same weights; they are the data group.
 struct LayerStrategy {
-  int tp = 1;                       // tensor-parallel degree
-  int dp = 1;                       // data-parallel degree
-  int zero = 0;                     // sharded over dp: 1 optimizer, 2 + gradients, 3 + parameters (gradients in full while several
-                                    // micro-batches accumulate with grad_reduce = step)
-  bool sequence_parallel = false;   // Megatron: norms and residual stream are split along the sequence over tp
+  int tp = 1;  // tensor-parallel degree
+  int dp = 1;  // data-parallel degree
+  // sharded over dp: 1 optimizer, 2 + gradients, 3 + parameters (gradients in full while several
+  int zero = 0;
+  // micro-batches accumulate with grad_reduce = step)
+  // Megatron: norms and residual stream are split along the sequence over tp
+  bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
   GradReduce grad_reduce = GradReduce::kStep;  // zero 2, 3 may reduce after every micro-batch
-  int cp = 1;                       // context-parallel degree: tokens split, weights replicated
+  int cp = 1;  // context-parallel degree: tokens split, weights replicated
   ContextKind context = ContextKind::kRing;  // of cp > 1
-  int ep = 1;                       // expert-parallel degree: experts split over ep neighbours of the data group
-  int shard = 0;                    // hybrid sharding: states split over `shard` neighbours of the data group, replicated across;
-                                    // 0: over the whole data group
+  // expert-parallel degree: experts split over ep neighbours of the data group
+  int ep = 1;
+  // hybrid sharding: states split over `shard` neighbours of the data group, replicated across;
+  int shard = 0;
+  // 0: over the whole data group
   ShardedOperators operators = ShardedOperators::kAll;  // of zero 3
-  int slices = 1;                   // OSDP operator splitting: a sharded product runs in this many slices of its contraction
-  bool strided = false;             // data group on neighbouring ranks, tensor group across
+  // OSDP operator splitting: a sharded product runs in this many slices of its contraction
+  int slices = 1;
+  bool strided = false;  // data group on neighbouring ranks, tensor group across
 
   bool operator==(const LayerStrategy&) const = default;
-  [[nodiscard]] int replicas() const { return cp * dp; }   // size of the data group
+  [[nodiscard]] int replicas() const { return cp * dp; }  // size of the data group
   [[nodiscard]] int ranks() const { return tp * cp * dp; }
   [[nodiscard]] int shard_ranks() const { return shard == 0 ? replicas() : shard; }
   /// Layers whose activations lie alike between blocks need no resharding.
   [[nodiscard]] bool same_layout(const LayerStrategy& o) const {
-    return tp == o.tp && cp == o.cp && dp == o.dp && strided == o.strided && (sequence_parallel && tp > 1) == (o.sequence_parallel && o.tp > 1);
+    return tp == o.tp && cp == o.cp && dp == o.dp && strided == o.strided &&
+           (sequence_parallel && tp > 1) == (o.sequence_parallel && o.tp > 1);
   }
 };
 /// "tp2 dp4 zero3 sp recompute=full", the notation used in tables and messages.
@@ -70,25 +79,31 @@ struct Stage {
   bool operator==(const Stage&) const = default;
 };
 
-/// What to do: the answer of the search, the input of lowering. World size = pipeline degree * devices_per_stage. With v virtual stages
-/// a pipeline rank (group of devices) runs v stages, as Megatron-LM's interleaved schedule does (arXiv 2104.04473): stage i runs on
-/// pipeline rank i % pipeline_degree().
+/// What to do: the answer of the search, the input of lowering. World size = pipeline degree *
+/// devices_per_stage. With v virtual stages a pipeline rank (group of devices) runs v stages, as
+/// Megatron-LM's interleaved schedule does (arXiv 2104.04473): stage i runs on pipeline rank i %
+/// pipeline_degree().
 struct Plan {
-  std::string model;               // catalog name or path
+  std::string model;  // catalog name or path
   std::string model_fingerprint;
-  std::string cluster;             // catalog name or path
+  std::string cluster;  // catalog name or path
   int hosts = 1;
   model::Precision precision = model::Precision::kBFloat16;
-  std::int64_t sequence = 0;       // tokens per sequence
-  std::int64_t global_batch = 0;   // sequences per step
-  std::int64_t micro_batches = 1;  // per step; global_batch / micro_batches sequences cross a stage at once
+  std::int64_t sequence = 0;      // tokens per sequence
+  std::int64_t global_batch = 0;  // sequences per step
+  // per step; global_batch / micro_batches sequences cross a stage at once
+  std::int64_t micro_batches = 1;
   Schedule schedule = Schedule::k1F1B;
-  int virtual_stages = 1;          // per pipeline rank; above 1 only in the interleaved schedule
-  std::vector<Stage> stages;       // pipeline_degree() * virtual_stages, in order of layers; counts may differ
-  LayerStrategy vocabulary;        // embedding and head: tp = vocabulary parallel, cp, zero 0..3; no sp, no recompute
-  int prefetch_depth = 1;          // ZeRO-3: gathered layers (slices) alive beside the one in use
+  int virtual_stages = 1;  // per pipeline rank; above 1 only in the interleaved schedule
+  // pipeline_degree() * virtual_stages, in order of layers; counts may differ
+  std::vector<Stage> stages;
+  // embedding and head: tp = vocabulary parallel, cp, zero 0..3; no sp, no recompute
+  LayerStrategy vocabulary;
+  int prefetch_depth = 1;  // ZeRO-3: gathered layers (slices) alive beside the one in use
 
-  [[nodiscard]] int pipeline_degree() const { return static_cast<int>(stages.size()) / virtual_stages; }
+  [[nodiscard]] int pipeline_degree() const {
+    return static_cast<int>(stages.size()) / virtual_stages;
+  }
   [[nodiscard]] int devices_per_stage() const { return vocabulary.ranks(); }
   [[nodiscard]] int world_size() const { return pipeline_degree() * devices_per_stage(); }
   [[nodiscard]] std::int64_t micro_batch_sequences() const { return global_batch / micro_batches; }
@@ -98,43 +113,49 @@ struct Plan {
 /// Largest world that a plan may ask for.
 inline constexpr std::int64_t kMaxWorldSize = 1 << 20;
 
-/// Every layer alike, every stage with layers / (pp * virtual_stages) of them. World size = tp * cp * dp * pp, and
-/// micro_batches = global_batch / (dp * micro_batch).
+/// Every layer alike, every stage with layers / (pp * virtual_stages) of them. World size = tp * cp
+/// * dp * pp, and micro_batches = global_batch / (dp * micro_batch).
 struct UniformOptions {
   int tp = 1, pp = 1, dp = 1, ep = 1, zero = 0;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
   Schedule schedule = Schedule::k1F1B;
-  std::int64_t micro_batch = 1;    // sequences of one micro-batch on one data-parallel rank
+  std::int64_t micro_batch = 1;  // sequences of one micro-batch on one data-parallel rank
   std::int64_t global_batch = 1;
-  std::int64_t sequence = 0;       // 0: model's max_positions
+  std::int64_t sequence = 0;  // 0: model's max_positions
   model::Precision precision = model::Precision::kBFloat16;
-  int virtual_stages = 1;          // per pipeline rank: layers / (pp * virtual_stages) layers each
-  int cp = 1;                      // by ring
-  bool uneven_stages = false;      // where pp * virtual_stages does not divide the layers: stage_layers() instead of an error
+  int virtual_stages = 1;  // per pipeline rank: layers / (pp * virtual_stages) layers each
+  int cp = 1;              // by ring
+  // where pp * virtual_stages does not divide the layers: stage_layers() instead of an error
+  bool uneven_stages = false;
 };
-/// Layers of every stage, in order, when they are spread as evenly as they can be: a pipeline rank has ⌊layers / pp⌋ or one more. Rank 0, which
-/// holds the most micro-batches and the embedding, and the last, which has the head, get one more last, the others from the back on. Within a
-/// rank the longer stages come last, on the last rank first: away from embedding and head. 126 layers on 16 ranks: 7, 8 ... 8, 7, as Llama 3
-/// was trained (arXiv 2407.21783, section 3.3.2). @pre 1 <= pp * virtual_stages <= layers.
+/// Layers of every stage, in order, when they are spread as evenly as they can be: a pipeline rank
+/// has ⌊layers / pp⌋ or one more. Rank 0, which holds the most micro-batches and the embedding, and
+/// the last, which has the head, get one more last, the others from the back on. Within a rank the
+/// longer stages come last, on the last rank first: away from embedding and head. 126 layers on 16
+/// ranks: 7, 8 ... 8, 7, as Llama 3 was trained (arXiv 2407.21783, section 3.3.2). @pre 1 <= pp *
+/// virtual_stages <= layers.
 std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages);
-/// Errors: pp * virtual_stages that does not divide the layers, dp * micro_batch that does not divide the global batch (nothing is ever rounded; the
-/// hint names the nearest values), and those of validate().
-base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string& cluster, int hosts,
-                                const UniformOptions& options);
+/// Errors: pp * virtual_stages that does not divide the layers, dp * micro_batch that does not
+/// divide the global batch (nothing is ever rounded; the hint names the nearest values), and those
+/// of validate().
+base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string& cluster,
+                                int hosts, const UniformOptions& options);
 
-/// All faults of a plan against its model, each naming the field: divisibility of heads, kv heads, ffn and sequence by tp, of experts
-/// by ep,
+/// All faults of a plan against its model, each naming the field: divisibility of heads, kv heads,
+/// ffn and sequence by tp, of experts by ep,
 /// of batch by micro-batches and dp; sums of layers; equal products tp*dp; ranges. Empty = valid.
 [[nodiscard]] base::Diagnostics validate(const Plan& plan, const model::ModelSpec& model);
 
-/// The same plan in its one canonical form: neighbouring runs of a stage with equal strategies joined, empty runs dropped.
+/// The same plan in its one canonical form: neighbouring runs of a stage with equal strategies
+/// joined, empty runs dropped.
 Plan canonical(Plan plan);
 
-/// Plan JSON (schema `orrery.plan/1`, docs/schemas.md): canonical bytes, sorted keys, canonical runs, every field present.
+/// Plan JSON (schema `orrery.plan/1`, docs/schemas.md): canonical bytes, sorted keys, canonical
+/// runs, every field present.
 base::Json to_json(const Plan& plan);
-/// Reads the schema strictly; read_plan(to_json(p)) == canonical(p). Errors: all faults of the file, each at line:column. Whether
-/// the plan suits a model is validate()'s question.
+/// Reads the schema strictly; read_plan(to_json(p)) == canonical(p). Errors: all faults of the
+/// file, each at line:column. Whether the plan suits a model is validate()'s question.
 base::Result<Plan> read_plan(const base::Node& root);
 base::Result<Plan> load_plan(const std::string& path);
 /// Digest of the canonical bytes.

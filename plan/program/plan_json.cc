@@ -14,9 +14,11 @@ constexpr base::Named<Schedule> kSchedules[] = {{"gpipe", Schedule::kGPipe},
                                                 {"1f1b", Schedule::k1F1B},
                                                 {"interleaved", Schedule::kInterleaved},
                                                 {"zb-h1", Schedule::kZeroBubbleH1}};
-constexpr base::Named<ContextKind> kContexts[] = {{"ring", ContextKind::kRing}, {"ulysses", ContextKind::kUlysses}};
-constexpr base::Named<ShardedOperators> kOperators[] = {
-    {"all", ShardedOperators::kAll}, {"attention", ShardedOperators::kAttention}, {"mlp", ShardedOperators::kMlp}};
+constexpr base::Named<ContextKind> kContexts[] = {{"ring", ContextKind::kRing},
+                                                  {"ulysses", ContextKind::kUlysses}};
+constexpr base::Named<ShardedOperators> kOperators[] = {{"all", ShardedOperators::kAll},
+                                                        {"attention", ShardedOperators::kAttention},
+                                                        {"mlp", ShardedOperators::kMlp}};
 constexpr base::Named<Recompute> kRecomputes[] = {
     {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
 constexpr base::Named<GradReduce> kGradReduces[] = {{"step", GradReduce::kStep},
@@ -65,7 +67,8 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
   s.recompute = r.required_enum("recompute", kRecomputes);
   s.grad_reduce = r.required_enum("grad_reduce", kGradReduces);
   const auto degree = [&](std::string_view key, int& value, std::int64_t least) {
-    if (const auto given = r.optional_int(key, {least, kMaxWorldSize})) value = static_cast<int>(*given);
+    if (const auto given = r.optional_int(key, {least, kMaxWorldSize}))
+      value = static_cast<int>(*given);
   };
   degree("cp", s.cp, 1);
   degree("ep", s.ep, 1);
@@ -86,13 +89,14 @@ Stage read_stage(const base::Node& node, std::size_t index, base::ErrorSink& sin
     base::Reader run(item, fmt::format("run {} of stage {}", stage.runs.size(), index), sink);
     LayerRun layer_run;
     layer_run.count = read_degree(run, "count");
-    layer_run.strategy =
-        read_strategy(run.required_object("strategy"), fmt::format("strategy in stage {}", index), sink);
+    layer_run.strategy = read_strategy(run.required_object("strategy"),
+                                       fmt::format("strategy in stage {}", index), sink);
     run.finish();
     stage.runs.push_back(layer_run);
     layers += layer_run.count;
   }
-  if (layers > kMaxWorldSize) r.error("runs", base::ErrorCode::kOutOfRange, "{} layers in one stage", layers);
+  if (layers > kMaxWorldSize)
+    r.error("runs", base::ErrorCode::kOutOfRange, "{} layers in one stage", layers);
   r.finish();
   return stage;
 }
@@ -110,18 +114,18 @@ base::Json to_json(const Plan& plan) {
     stages.push_back({{"runs", std::move(runs)}});
   }
   base::Json json = {{"schema", kSchema},
-          {"model", p.model},
-          {"model_fingerprint", p.model_fingerprint},
-          {"cluster", p.cluster},
-          {"hosts", p.hosts},
-          {"precision", name_of(kPrecisions, p.precision)},
-          {"sequence", p.sequence},
-          {"global_batch", p.global_batch},
-          {"micro_batches", p.micro_batches},
-          {"schedule", name_of(kSchedules, p.schedule)},
-          {"prefetch_depth", p.prefetch_depth},
-          {"vocabulary", strategy_json(p.vocabulary)},
-          {"stages", std::move(stages)}};
+                     {"model", p.model},
+                     {"model_fingerprint", p.model_fingerprint},
+                     {"cluster", p.cluster},
+                     {"hosts", p.hosts},
+                     {"precision", name_of(kPrecisions, p.precision)},
+                     {"sequence", p.sequence},
+                     {"global_batch", p.global_batch},
+                     {"micro_batches", p.micro_batches},
+                     {"schedule", name_of(kSchedules, p.schedule)},
+                     {"prefetch_depth", p.prefetch_depth},
+                     {"vocabulary", strategy_json(p.vocabulary)},
+                     {"stages", std::move(stages)}};
   if (p.virtual_stages != 1) json["virtual_stages"] = p.virtual_stages;
   return json;
 }
@@ -132,7 +136,8 @@ base::Result<Plan> read_plan(const base::Node& root) {
   Plan p;
   const std::string schema = r.required_string("schema");
   if (sink.ok() && schema != kSchema) {
-    return base::fail_at(r.span("schema"), base::ErrorCode::kUnsupported, "schema '{}' is not '{}'", schema, kSchema);
+    return base::fail_at(r.span("schema"), base::ErrorCode::kUnsupported, "schema '{}' is not '{}'",
+                         schema, kSchema);
   }
   p.model = r.required_string("model");
   p.model_fingerprint = r.required_string("model_fingerprint");
@@ -144,13 +149,15 @@ base::Result<Plan> read_plan(const base::Node& root) {
   p.global_batch = r.required_int("global_batch", {1, kLarge});
   p.micro_batches = r.required_int("micro_batches", {1, kLarge});
   p.schedule = r.required_enum("schedule", kSchedules);
-  p.virtual_stages = static_cast<int>(r.optional_int("virtual_stages", {1, kMaxWorldSize}).value_or(1));
+  p.virtual_stages =
+      static_cast<int>(r.optional_int("virtual_stages", {1, kMaxWorldSize}).value_or(1));
   p.prefetch_depth = static_cast<int>(r.required_int("prefetch_depth", {0, 1024}));
   p.vocabulary = read_strategy(r.required_object("vocabulary"), "vocabulary", sink);
   for (const base::Node& stage : r.required_list("stages")) {
     p.stages.push_back(read_stage(stage, p.stages.size(), sink));
   }
-  if (sink.ok() && p.stages.empty()) r.error("stages", base::ErrorCode::kOutOfRange, "a plan has at least one stage");
+  if (sink.ok() && p.stages.empty())
+    r.error("stages", base::ErrorCode::kOutOfRange, "a plan has at least one stage");
   r.finish();
   return sink.result(canonical(std::move(p)));
 }

@@ -49,19 +49,19 @@ const RankClass& Program::class_of(int rank) const {
   for (const RankClass& c : classes) {
     if (rank >= c.first_rank && rank < c.first_rank + c.count) return c;
   }
-  base::check_failed(__FILE__, __LINE__, "classes cover all ranks", fmt::format("rank {} has no class", rank));
+  base::check_failed(__FILE__, __LINE__, "classes cover all ranks",
+                     fmt::format("rank {} has no class", rank));
 }
 
 namespace {
 
-/// Adds every field in the order of its declaration. A class, so that the overloads see each other whatever their order.
+/// Adds every field in the order of its declaration. A class, so that the overloads see each other
+/// whatever their order.
 class ProgramDigest {
  public:
   template <class Enum>
-    requires std::is_enum_v<Enum>
-  void add(Enum value) {
-    f_.add(static_cast<int>(value));
-  }
+  requires std::is_enum_v<Enum>
+  void add(Enum value) { f_.add(static_cast<int>(value)); }
   template <std::integral I>
   void add(I value) {
     f_.add(value);
@@ -107,7 +107,14 @@ class ProgramDigest {
   void add(const model::SegmentShape& s) {
     add(s.kind);
     add(s.dtype);
-    f_.add(s.sequences).add(s.tokens).add(s.in).add(s.out).add(s.heads).add(s.kv_heads).add(s.head_dim).add(s.elements);
+    f_.add(s.sequences)
+        .add(s.tokens)
+        .add(s.in)
+        .add(s.out)
+        .add(s.heads)
+        .add(s.kv_heads)
+        .add(s.head_dim)
+        .add(s.elements);
     add(s.norm);
     add(s.activation);
     f_.add(s.gated).add(s.bias).add(s.rotary).add(s.causal).add(s.residual);

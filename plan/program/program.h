@@ -1,17 +1,22 @@
 #pragma once
 /// \file
-/// The Program: what every rank does, stated once, run by two interpreters (simulator and executor).
+/// The Program: what every rank does, stated once, run by two interpreters (simulator and
+/// executor).
 ///
-/// A Program is a small loop nest per *rank class* (one class per pipeline stage) over *templates*: lists of operations for "some
-/// layer, some micro-batch". Its size does not grow with depth, batch or degree of data parallelism; `expand.h` unrolls
-/// it lazily. All ranks of a class run the same operations with their own peers, which groups state symbolically.
+/// A Program is a small loop nest per *rank class* (one class per pipeline stage) over *templates*:
+/// lists of operations for "some layer, some micro-batch". Its size does not grow with depth, batch
+/// or degree of data parallelism; `expand.h` unrolls it lazily. All ranks of a class run the same
+/// operations with their own peers, which groups state symbolically.
 ///
 /// Rules of execution, the same for the checker, the simulator and the executor:
-///  * every operation belongs to one stream; a stream runs its operations in issue order, one at a time;
-///  * an operation starts when it is at the head of its stream and every operation it depends on has ended. Dependencies follow from
-///    buffers (a reader waits for the last writer) and pools (below); expansion states them explicitly;
-///  * a collective starts when every rank of its group has reached it; an exchange leg (send or receive) starts when its
-///    peer has reached the matching leg (rendezvous); all legs of one exchange are posted at once;
+///  * every operation belongs to one stream; a stream runs its operations in issue order, one at a
+///    time;
+///  * an operation starts when it is at the head of its stream and every operation it depends on
+///    has ended. Dependencies follow from buffers (a reader waits for the last writer) and pools
+///    (below); expansion states them explicitly;
+///  * a collective starts when every rank of its group has reached it; an exchange leg (send or
+///    receive) starts when its peer has reached the matching leg (rendezvous); all legs of one
+///    exchange are posted at once;
 ///  * a buffer instance lives from the operation that first writes it to the one that frees it.
 #include <cstdint>
 #include <optional>
@@ -31,17 +36,32 @@ using SegmentId = base::Id<struct SegmentTag>;
 using TemplateId = base::Id<struct TemplateTag>;
 using UnitId = base::Id<struct UnitTag>;
 using PoolId = base::Id<struct PoolTag>;
-using model::Phase;
 using model::Collective;
+using model::Phase;
 
-/// Each pipeline direction has a send and a receive stream of its own: with rendezvous sends, one shared FIFO would deadlock under 1F1B.
+/// Each pipeline direction has a send and a receive stream of its own: with rendezvous sends, one
+/// shared FIFO would deadlock under 1F1B.
 enum class Stream : std::uint8_t {
-  kCompute, kTensor, kData, kForwardSend, kForwardReceive, kBackwardSend, kBackwardReceive, kHost,
+  kCompute,
+  kTensor,
+  kData,
+  kForwardSend,
+  kForwardReceive,
+  kBackwardSend,
+  kBackwardReceive,
+  kHost,
 };
 inline constexpr int kStreams = 8;
 std::string_view to_string(Stream s);
 
-enum class BufferCategory : std::uint8_t { kParameter, kGradient, kOptimizer, kActivation, kCommunication, kData };
+enum class BufferCategory : std::uint8_t {
+  kParameter,
+  kGradient,
+  kOptimizer,
+  kActivation,
+  kCommunication,
+  kData
+};
 inline constexpr int kBufferCategories = 6;
 std::string_view to_string(BufferCategory c);
 
@@ -52,16 +72,16 @@ struct BufferDecl {
   std::string name;
   BufferCategory category = BufferCategory::kActivation;
   model::DType dtype = model::DType::kFloat32;
-  std::vector<std::int64_t> shape;   // on one rank
+  std::vector<std::int64_t> shape;  // on one rank
   Scope scope = Scope::kLayerMicroBatch;
-  bool persistent = false;           // lives across steps: parameter, gradient, optimizer shards
-  std::optional<UnitId> unit;        // flat state of this parameter unit
+  bool persistent = false;     // lives across steps: parameter, gradient, optimizer shards
+  std::optional<UnitId> unit;  // flat state of this parameter unit
   [[nodiscard]] std::int64_t elements() const;
   [[nodiscard]] std::int64_t bytes() const { return elements() * model::element_bytes(dtype); }
 };
 
-/// One instance is named by (buffer, layer of the call + layer_offset, micro-batch of the call). Indices outside the
-/// buffer's scope are ignored.
+/// One instance is named by (buffer, layer of the call + layer_offset, micro-batch of the call).
+/// Indices outside the buffer's scope are ignored.
 struct BufferRef {
   BufferId buffer;
   int layer_offset = 0;
@@ -69,43 +89,59 @@ struct BufferRef {
 };
 
 /// Initial value of a parameter element, a function of its global index (never of the plan).
-enum class Init : std::uint8_t { kZero, kOne, kNormal /* std 0.02 */, kNormalScaled /* 0.02 / sqrt(2 layers) */ };
+enum class Init : std::uint8_t {
+  kZero,
+  kOne,
+  kNormal /* std 0.02 */,
+  kNormalScaled /* 0.02 / sqrt(2 layers) */
+};
 
 /// One logical parameter inside a unit's flat storage.
 struct Parameter {
-  std::string name;                      // "{layer}" stands for the layer index: "blocks.{layer}.attn.q.weight"
-  std::vector<std::int64_t> shape;       // global logical shape, unpadded
-  std::vector<std::int64_t> local_shape; // on one tensor rank, padded
-  int shard_dim = -1;                    // dimension split over tp; -1: replicated on every tensor rank
-  int expert_dim = -1;                   // dimension split over ep: experts; -1: none
-  int slices = 1, slice = 0;             // columns of a matrix, cut on each tensor rank into equal slices: local_shape holds this one alone
-  std::int64_t offset = 0;               // elements from the start of the flat local storage
+  // "{layer}" stands for the layer index: "blocks.{layer}.attn.q.weight"
+  std::string name;
+  std::vector<std::int64_t> shape;        // global logical shape, unpadded
+  std::vector<std::int64_t> local_shape;  // on one tensor rank, padded
+  // dimension split over tp; -1: replicated on every tensor rank
+  int shard_dim = -1;
+  int expert_dim = -1;  // dimension split over ep: experts; -1: none
+  // columns of a matrix, cut on each tensor rank into equal slices: local_shape holds this one
+  // alone
+  int slices = 1, slice = 0;
+  std::int64_t offset = 0;  // elements from the start of the flat local storage
   Init init = Init::kNormal;
-  bool decay = true;                     // AdamW weight decay applies (matrices only)
-  int uses = 1;                          // gradient contributions per micro-batch (2: tied embedding and head in one stage)
+  bool decay = true;  // AdamW weight decay applies (matrices only)
+  // gradient contributions per micro-batch (2: tied embedding and head in one stage)
+  int uses = 1;
 };
 
-/// Parameters that are gathered, reduced and updated together: one block, the embedding, the head. Stored flat; `padded`
-/// elements divide by the size n of the shard group; rank with index i in it owns shard [i, i+1) * padded / n. A flat buffer has
-/// either `padded` elements (the owner works on its slice) or padded / n (it is the slice). Hybrid sharding: the shard group is part
-/// of the data group, and the ranks that own equal shards are the replica group; otherwise it is the data group, and a rank is its own replica.
+/// Parameters that are gathered, reduced and updated together: one block, the embedding, the head.
+/// Stored flat; `padded` elements divide by the size n of the shard group; rank with index i in it
+/// owns shard [i, i+1) * padded / n. A flat buffer has either `padded` elements (the owner works on
+/// its slice) or padded / n (it is the slice). Hybrid sharding: the shard group is part of the data
+/// group, and the ranks that own equal shards are the replica group; otherwise it is the data
+/// group, and a rank is its own replica.
 struct ParameterUnit {
-  std::string name;            // "block", "embedding", "head"
+  std::string name;  // "block", "embedding", "head"
   std::vector<Parameter> parameters;
-  std::int64_t elements = 0;   // local to one tensor rank
+  std::int64_t elements = 0;  // local to one tensor rank
   std::int64_t padded = 0;
   LayerStrategy strategy;
-  GroupId data_group;          // size cp * dp, stride tp: ranks that hold the same weights; experts: every ep-th of them (strategy.dp of
-                               // their unit is that size, strategy.cp 1)
-  GroupId shard_group;         // size strategy.shard_ranks(), stride of the data group
-  GroupId replica_group;       // size of the data group / size of the shard group, across
-  GroupId tensor_group;        // size tp, stride 1
+  // size cp * dp, stride tp: ranks that hold the same weights; experts: every ep-th of them
+  // (strategy.dp of
+  GroupId data_group;
+  // their unit is that size, strategy.cp 1)
+  GroupId shard_group;    // size strategy.shard_ranks(), stride of the data group
+  GroupId replica_group;  // size of the data group / size of the shard group, across
+  GroupId tensor_group;   // size tp, stride 1
 };
 
-/// Ranks {base + i * stride, i < size}, base = rank - ((rank / stride) % size) * stride; ranks are numbered over the world.
-/// Sizes and strides are symbolic for the whole class: "my data-parallel group".
+/// Ranks {base + i * stride, i < size}, base = rank - ((rank / stride) % size) * stride; ranks are
+/// numbered over the world. Sizes and strides are symbolic for the whole class: "my data-parallel
+/// group".
 struct Group {
-  std::string name;   // "tensor", "data", "shard", "replica", "reshard", "tied", "expert", "expert data"
+  // "tensor", "data", "shard", "replica", "reshard", "tied", "expert", "expert data"
+  std::string name;
   int size = 1;
   int stride = 1;
   [[nodiscard]] int base(int rank) const { return rank - ((rank / stride) % size) * stride; }
@@ -113,18 +149,19 @@ struct Group {
   bool operator==(const Group&) const = default;
 };
 
-/// View of a unit's flat storage as one tensor: consecutive parameters with equal trailing dimensions (q, k, v).
+/// View of a unit's flat storage as one tensor: consecutive parameters with equal trailing
+/// dimensions (q, k, v).
 struct ParameterView {
-  std::int64_t offset = 0;              // elements
+  std::int64_t offset = 0;  // elements
   std::vector<std::int64_t> shape;
-  std::vector<int> parameters;          // indices into ParameterUnit::parameters it covers
+  std::vector<int> parameters;  // indices into ParameterUnit::parameters it covers
 };
 
 enum class OpKind : std::uint8_t { kCompute, kCollective, kExchange };
 enum class Reduce : std::uint8_t { kSum, kMax };
 
-/// One side of a point-to-point transfer. Peer = my world rank + peer_offset; the n-th send on (stream pair, sender, receiver)
-/// matches the n-th receive.
+/// One side of a point-to-point transfer. Peer = my world rank + peer_offset; the n-th send on
+/// (stream pair, sender, receiver) matches the n-th receive.
 struct Leg {
   bool send = false;
   int peer_offset = 0;
@@ -134,26 +171,31 @@ struct Leg {
 struct Op {
   OpKind kind = OpKind::kCompute;
   Stream stream = Stream::kCompute;
-  std::string name;                    // "qkv", "all_gather(a)": for traces and messages
+  std::string name;  // "qkv", "all_gather(a)": for traces and messages
 
   // kCompute: operands in the order of the table in model/segment.h.
   SegmentId segment;
   Phase phase = Phase::kF;
   int temporal_step = 0;
-  bool recomputed = false;             // a forward replayed for its backward
+  bool recomputed = false;  // a forward replayed for its backward
   std::optional<UnitId> unit;
-  std::vector<ParameterView> views;    // the w(...) of the table, into `weights` (and `gradients`)
-  std::optional<BufferRef> weights;    // flat [padded or gathered] parameters of the unit: read; absent when the phase needs none
-                                       // (backward of embedding, positions and bias)
-  std::optional<BufferRef> gradients;  // flat gradient of the unit: updated (contributions are added)
+  std::vector<ParameterView> views;  // the w(...) of the table, into `weights` (and `gradients`)
+  // flat [padded or gathered] parameters of the unit: read; absent when the phase needs none
+  std::optional<BufferRef> weights;
+  // (backward of embedding, positions and bias)
+  // flat gradient of the unit: updated (contributions are added)
+  std::optional<BufferRef> gradients;
 
-  // kCollective: all_reduce updates one buffer in place; all_gather and reduce_scatter read one and write one, concatenated or
-  // split along `dim` (in rank order of the group), or update one flat buffer in place (every rank owns slice index(rank)).
-  // bytes = the whole tensor, as in nccl-tests. slice_elements > 0: only that range of the (flat) buffer takes part. slice_group:
+  // kCollective: all_reduce updates one buffer in place; all_gather and reduce_scatter read one and
+  // write one, concatenated or split along `dim` (in rank order of the group), or update one flat
+  // buffer in place (every rank owns slice index(rank)). bytes = the whole tensor, as in
+  // nccl-tests. slice_elements > 0: only that range of the (flat) buffer takes part. slice_group:
   // only the slice that this rank owns in that group, index(rank) of its `size` equal ones.
-  // point_to_point is a ring shift: every rank reads a block, sends it to the next rank of the group (the last one to the first) and writes
-  // what comes from the rank before. all_to_all along `dim` 0 trades blocks; along 1 or 2 it trades tokens for features (Ulysses): the
-  // ranks split `dim` among them and join the other one of the two; features are several sections side by side (q, k, v), each split alike.
+  // point_to_point is a ring shift: every rank reads a block, sends it to the next rank of the
+  // group (the last one to the first) and writes what comes from the rank before. all_to_all along
+  // `dim` 0 trades blocks; along 1 or 2 it trades tokens for features (Ulysses): the ranks split
+  // `dim` among them and join the other one of the two; features are several sections side by side
+  // (q, k, v), each split alike.
   Collective collective = Collective::kAllReduce;
   GroupId group;
   Reduce reduce = Reduce::kSum;
@@ -161,27 +203,32 @@ struct Op {
   std::int64_t bytes = 0;
   std::int64_t slice_offset = 0, slice_elements = 0;
   std::optional<GroupId> slice_group;
-  std::vector<std::int64_t> sections;  // all_to_all: features of each, over all ranks; none: one section
+  // all_to_all: features of each, over all ranks; none: one section
+  std::vector<std::int64_t> sections;
 
   // kExchange
   std::vector<Leg> legs;
 
   std::vector<BufferRef> reads;
-  std::vector<BufferRef> writes;       // allocates the instance; a write of a live instance is a fault
-  std::vector<BufferRef> updates;      // in place: must be live
-  std::vector<BufferRef> frees;        // dead once this operation and every earlier reader have ended
+  // allocates the instance; a write of a live instance is a fault
+  std::vector<BufferRef> writes;
+  std::vector<BufferRef> updates;  // in place: must be live
+  // dead once this operation and every earlier reader have ended
+  std::vector<BufferRef> frees;
 
-  // A pool bounds how many acquisitions are outstanding: acquisition k waits for release k - capacity.
+  // A pool bounds how many acquisitions are outstanding: acquisition k waits for release k -
+  // capacity.
   std::optional<PoolId> acquire;
   std::optional<PoolId> release;
 };
 
 struct Template {
-  std::string name;    // "block[tp2 dp4].forward"
+  std::string name;  // "block[tp2 dp4].forward"
   std::vector<Op> ops;
 };
 
-/// Loop nest. A call's layer is `layer` (+ the enclosing layer loop's variable), its micro-batch likewise.
+/// Loop nest. A call's layer is `layer` (+ the enclosing layer loop's variable), its micro-batch
+/// likewise.
 enum class Axis : std::uint8_t { kLayer, kMicroBatch };
 struct Node {
   bool is_loop = false;
@@ -198,7 +245,7 @@ struct Node {
 };
 
 struct LayerRange {
-  std::int64_t first = 0, end = 0;   // exclusive
+  std::int64_t first = 0, end = 0;  // exclusive
 };
 
 /// Ranks [first_rank, first_rank + count) of pipeline rank `stage`: same operations, own peers.
@@ -207,13 +254,15 @@ struct RankClass {
   int first_rank = 0;
   int count = 0;
   std::int64_t first_layer = 0, end_layer = 0;
-  std::vector<LayerRange> chunks = {};  // with virtual stages: what it owns of [first_layer, end_layer), ascending, never touching; else empty
+  // with virtual stages: what it owns of [first_layer, end_layer), ascending, never touching; else
+  // empty
+  std::vector<LayerRange> chunks = {};
   struct Persistent {
     BufferId buffer;
-    std::int64_t layer = 0;      // instance index when the scope has layers
+    std::int64_t layer = 0;  // instance index when the scope has layers
   };
   std::vector<Persistent> persistent;
-  std::vector<Node> body;        // one training step
+  std::vector<Node> body;  // one training step
 };
 
 struct Pool {
@@ -236,7 +285,7 @@ struct Program {
   base::IdVector<UnitId, ParameterUnit> units;
   base::IdVector<PoolId, Pool> pools;
   base::IdVector<TemplateId, Template> templates;
-  std::vector<RankClass> classes;      // by stage
+  std::vector<RankClass> classes;  // by stage
 
   /// Class of a world rank.
   [[nodiscard]] const RankClass& class_of(int rank) const;

@@ -17,7 +17,8 @@ Node call_node(const PassCall& c, std::int64_t micro_batch, bool from_loop) {
   return n;
 }
 
-Node loop(Axis axis, std::int64_t begin, std::int64_t end, std::int64_t step, std::vector<Node> body) {
+Node loop(Axis axis, std::int64_t begin, std::int64_t end, std::int64_t step,
+          std::vector<Node> body) {
   Node n;
   n.is_loop = true;
   n.axis = axis;
@@ -28,8 +29,10 @@ Node loop(Axis axis, std::int64_t begin, std::int64_t end, std::int64_t step, st
   return n;
 }
 
-/// How often the `period` calls from `at` repeat with every layer moved by `step` each time (at least 1).
-std::size_t repeats(const std::vector<PassCall>& calls, std::size_t at, std::size_t period, std::int64_t step) {
+/// How often the `period` calls from `at` repeat with every layer moved by `step` each time (at
+/// least 1).
+std::size_t repeats(const std::vector<PassCall>& calls, std::size_t at, std::size_t period,
+                    std::int64_t step) {
   std::size_t n = 1;
   for (std::size_t from = at + period; from + period <= calls.size(); from += period, ++n)
     for (std::size_t k = 0; k < period; ++k) {
@@ -39,18 +42,21 @@ std::size_t repeats(const std::vector<PassCall>& calls, std::size_t at, std::siz
   return n;
 }
 
-constexpr std::size_t kLongestPeriod = 4;   // gather, compute, synchronise, and one more
+constexpr std::size_t kLongestPeriod = 4;  // gather, compute, synchronise, and one more
 
 }  // namespace
 
-std::vector<Node> compress(const std::vector<PassCall>& calls, std::int64_t micro_batch, bool micro_batch_from_loop) {
+std::vector<Node> compress(const std::vector<PassCall>& calls, std::int64_t micro_batch,
+                           bool micro_batch_from_loop) {
   std::vector<Node> nodes;
   for (std::size_t at = 0; at < calls.size();) {
     std::size_t best = 1, best_period = 1;
     std::int64_t best_step = 1;
-    for (std::size_t period = 1; period <= kLongestPeriod && at + 2 * period <= calls.size(); ++period)
+    for (std::size_t period = 1; period <= kLongestPeriod && at + 2 * period <= calls.size();
+         ++period)
       for (std::int64_t step : {1, -1})
-        if (const std::size_t n = repeats(calls, at, period, step); n > 1 && n * period > best * best_period)
+        if (const std::size_t n = repeats(calls, at, period, step);
+            n > 1 && n * period > best * best_period)
           best = n, best_period = period, best_step = step;
     if (best == 1) {
       nodes.push_back(call_node(calls[at++], micro_batch, micro_batch_from_loop));
@@ -63,20 +69,23 @@ std::vector<Node> compress(const std::vector<PassCall>& calls, std::int64_t micr
       body.back().layer -= calls[at].layer;
     }
     const std::int64_t first = calls[at].layer;
-    nodes.push_back(loop(Axis::kLayer, first, first + best_step * static_cast<std::int64_t>(best), best_step, std::move(body)));
+    nodes.push_back(loop(Axis::kLayer, first, first + best_step * static_cast<std::int64_t>(best),
+                         best_step, std::move(body)));
     at += best * best_period;
   }
   return nodes;
 }
 
-std::vector<PassCall> with_prefetch(const std::vector<PassCall>& calls, const std::vector<PassCall>& gathers, int depth) {
+std::vector<PassCall> with_prefetch(const std::vector<PassCall>& calls,
+                                    const std::vector<PassCall>& gathers, int depth) {
   std::vector<PassCall> out;
-  std::vector<std::size_t> owners;   // calls that need a gather, in order
+  std::vector<std::size_t> owners;  // calls that need a gather, in order
   for (std::size_t i = 0; i < calls.size(); ++i)
     if (gathers[i].call.valid()) owners.push_back(i);
   std::size_t issued = 0, used = 0;
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const std::size_t ahead = std::min(owners.size(), used + static_cast<std::size_t>(depth) + (gathers[i].call.valid() ? 1 : 0));
+    const std::size_t ahead = std::min(
+        owners.size(), used + static_cast<std::size_t>(depth) + (gathers[i].call.valid() ? 1 : 0));
     for (; issued < ahead; ++issued) out.push_back(gathers[owners[issued]]);
     out.push_back(calls[i]);
     if (gathers[i].call.valid()) ++used;
@@ -96,7 +105,8 @@ PassNode pass(PassKind kind, int chunk, std::int64_t micro_batch, bool last = fa
 }
 
 /// A loop, unless it would be empty.
-void add_loop(std::vector<PassNode>& to, std::int64_t begin, std::int64_t end, std::int64_t step, std::vector<PassNode> body) {
+void add_loop(std::vector<PassNode>& to, std::int64_t begin, std::int64_t end, std::int64_t step,
+              std::vector<PassNode> body) {
   if (end <= begin) return;
   PassNode n;
   n.begin = begin;
@@ -112,8 +122,9 @@ std::vector<PassNode> one_forward_one_backward(std::int64_t warm, std::int64_t m
   const auto backward = [](std::int64_t i) { return pass(PassKind::kBackward, 0, i); };
   std::vector<PassNode> order;
   add_loop(order, 0, warm, 1, {forward(0)});
-  const std::int64_t pairs = m - warm;                         // steady pairs (warm + i, i)
-  const std::int64_t plain = warm == 0 ? pairs - 1 : pairs;    // the very last backward is peeled: it synchronises
+  const std::int64_t pairs = m - warm;  // steady pairs (warm + i, i)
+  // the very last backward is peeled: it synchronises
+  const std::int64_t plain = warm == 0 ? pairs - 1 : pairs;
   add_loop(order, 0, plain, 1, {forward(warm), backward(0)});
   if (pairs > plain) order.push_back(forward(m - 1));
   if (warm > 0) add_loop(order, pairs, m - 1, 1, {backward(0)});
@@ -121,8 +132,9 @@ std::vector<PassNode> one_forward_one_backward(std::int64_t warm, std::int64_t m
   return order;
 }
 
-/// Position i, after the warm-up, runs the forward of micro-batch warm + i, the backward of i and the weights of i - lag, each where it exists.
-/// Between two of the bounds positions are alike and make a loop; the last backward and the last weights stand alone.
+/// Position i, after the warm-up, runs the forward of micro-batch warm + i, the backward of i and
+/// the weights of i - lag, each where it exists. Between two of the bounds positions are alike and
+/// make a loop; the last backward and the last weights stand alone.
 std::vector<PassNode> zero_bubble(std::int64_t warm, std::int64_t lag, std::int64_t m) {
   std::vector<PassNode> order;
   add_loop(order, 0, warm, 1, {pass(PassKind::kForward, 0, 0)});
@@ -132,13 +144,15 @@ std::vector<PassNode> zero_bubble(std::int64_t warm, std::int64_t lag, std::int6
     const std::int64_t i = bounds[k], end = bounds[k + 1];
     if (end == i) continue;
     const bool alone = end == i + 1;
-    const std::int64_t at = alone ? i : 0;   // in a loop, micro-batches count from its variable
+    const std::int64_t at = alone ? i : 0;  // in a loop, micro-batches count from its variable
     std::vector<PassNode> body;
     if (i < m - warm) body.push_back(pass(PassKind::kForward, 0, at + warm));
     if (i < m) body.push_back(pass(PassKind::kBackward, 0, at, i == m - 1));
     if (i >= lag) body.push_back(pass(PassKind::kWeight, 0, at - lag, i - lag == m - 1));
-    if (alone) order.insert(order.end(), body.begin(), body.end());
-    else add_loop(order, i, end, 1, std::move(body));
+    if (alone)
+      order.insert(order.end(), body.begin(), body.end());
+    else
+      add_loop(order, i, end, 1, std::move(body));
   }
   return order;
 }
@@ -153,13 +167,15 @@ struct Interleaved {
   }
   [[nodiscard]] PassNode backward(std::int64_t k) const {
     const std::int64_t micro_batch = k / period() * p + k % p;
-    return pass(PassKind::kBackward, static_cast<int>(v - 1 - k % period() / p), micro_batch, micro_batch == m - 1);
+    return pass(PassKind::kBackward, static_cast<int>(v - 1 - k % period() / p), micro_batch,
+                micro_batch == m - 1);
   }
   /// Passes [begin, end) of one kind: neighbours on one chunk make a loop.
   template <class Make>  // PassNode(k)
   void run(std::vector<PassNode>& order, std::int64_t begin, std::int64_t end, Make make) const {
     for (std::int64_t k = begin; k < end;) {
-      const std::int64_t stop = std::min(end, k - k % p + p), plain = make(stop - 1).last ? stop - 1 : stop;
+      const std::int64_t stop = std::min(end, k - k % p + p),
+                         plain = make(stop - 1).last ? stop - 1 : stop;
       PassNode first = make(k);
       const std::int64_t micro_batch = first.micro_batch;
       first.micro_batch = 0;
@@ -172,12 +188,15 @@ struct Interleaved {
     const std::int64_t total = m * v, warm = std::min(total, 2 * (p - rank - 1) + (v - 1) * p);
     std::vector<PassNode> all;
     run(all, 0, warm, [&](std::int64_t k) { return forward(k); });
-    // The pairs repeat after a group of p micro-batches. What synchronises lies behind the whole groups.
+    // The pairs repeat after a group of p micro-batches. What synchronises lies behind the whole
+    // groups.
     const std::int64_t groups = total > warm ? (total - warm - 1) / period() : 0;
     std::vector<PassNode> body;
-    for (std::int64_t i = 0; i < period() && groups > 0; ++i) body.insert(body.end(), {forward(warm + i), backward(i)});
+    for (std::int64_t i = 0; i < period() && groups > 0; ++i)
+      body.insert(body.end(), {forward(warm + i), backward(i)});
     add_loop(all, 0, groups * p, p, std::move(body));
-    for (std::int64_t i = groups * period(); i < total - warm; ++i) all.insert(all.end(), {forward(warm + i), backward(i)});
+    for (std::int64_t i = groups * period(); i < total - warm; ++i)
+      all.insert(all.end(), {forward(warm + i), backward(i)});
     run(all, total - warm, total, [&](std::int64_t k) { return backward(k); });
     return all;
   }
@@ -194,8 +213,10 @@ const std::vector<PassCall>& calls_of(const StagePasses& passes, const PassNode&
 
 }  // namespace
 
-std::vector<PassNode> pass_order(Schedule schedule, int rank, int ranks, int chunks, std::int64_t m) {
-  ORRERY_CHECK(rank >= 0 && rank < ranks && m >= 1 && (chunks == 1 || schedule == Schedule::kInterleaved));
+std::vector<PassNode> pass_order(Schedule schedule, int rank, int ranks, int chunks,
+                                 std::int64_t m) {
+  ORRERY_CHECK(rank >= 0 && rank < ranks && m >= 1 &&
+               (chunks == 1 || schedule == Schedule::kInterleaved));
   const std::int64_t warm = std::min<std::int64_t>(ranks - rank - 1, m);
   switch (schedule) {
     case Schedule::kGPipe: return one_forward_one_backward(m, m);
@@ -203,15 +224,20 @@ std::vector<PassNode> pass_order(Schedule schedule, int rank, int ranks, int chu
     case Schedule::kInterleaved:
       ORRERY_CHECK(m % ranks == 0, "{} micro-batches on {} ranks", m, ranks);
       return Interleaved{ranks, chunks, m}.order(rank);
-    case Schedule::kZeroBubbleH1: return zero_bubble(warm, std::max<std::int64_t>(0, rank - std::max<std::int64_t>(0, ranks - m)), m);
+    case Schedule::kZeroBubbleH1:
+      return zero_bubble(warm,
+                         std::max<std::int64_t>(0, rank - std::max<std::int64_t>(0, ranks - m)), m);
   }
   ORRERY_CHECK(false, "schedule out of range");
 }
 
-std::vector<Node> schedule_nodes(const std::vector<PassNode>& order, const std::vector<StagePasses>& chunks) {
+std::vector<Node> schedule_nodes(const std::vector<PassNode>& order,
+                                 const std::vector<StagePasses>& chunks) {
   std::vector<Node> nodes;
   const auto add = [&](std::vector<Node>& to, const PassNode& n, bool in_loop) {
-    for (Node& call : compress(calls_of(chunks[static_cast<std::size_t>(n.chunk)], n), n.micro_batch, in_loop)) to.push_back(std::move(call));
+    for (Node& call :
+         compress(calls_of(chunks[static_cast<std::size_t>(n.chunk)], n), n.micro_batch, in_loop))
+      to.push_back(std::move(call));
   };
   for (const PassNode& n : order) {
     if (n.body.empty()) {

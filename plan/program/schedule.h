@@ -12,17 +12,20 @@ struct PassCall {
   std::int64_t layer = 0;
 };
 
-/// Passes of one stage, gathers already placed ahead of their use. `last`: of the last micro-batch, which also reduces gradients.
+/// Passes of one stage, gathers already placed ahead of their use. `last`: of the last micro-batch,
+/// which also reduces gradients.
 struct StagePasses {
   std::vector<PassCall> forward;
   std::vector<PassCall> backward, backward_last;
-  std::vector<PassCall> weight, weight_last;  // gradients of weights; empty unless the schedule splits the backward
+  // gradients of weights; empty unless the schedule splits the backward
+  std::vector<PassCall> weight, weight_last;
 };
 
 enum class PassKind : std::uint8_t { kForward, kBackward, kWeight };
 
-/// One pass over a chunk of a pipeline rank for one micro-batch or, where `body` is not empty, a loop of passes over micro-batches
-/// begin, begin + step, ... exclusive of end. Loops do not nest. A *chunk* is one of the stages that the rank runs.
+/// One pass over a chunk of a pipeline rank for one micro-batch or, where `body` is not empty, a
+/// loop of passes over micro-batches begin, begin + step, ... exclusive of end. Loops do not nest.
+/// A *chunk* is one of the stages that the rank runs.
 struct PassNode {
   PassKind kind = PassKind::kForward;
   int chunk = 0;                 // stage = chunk * ranks + rank
@@ -32,31 +35,40 @@ struct PassNode {
   std::vector<PassNode> body;
 };
 
-/// Order of passes on pipeline rank `rank` of `ranks` (p), for m micro-batches and v chunks (1 but for the interleaved schedule).
+/// Order of passes on pipeline rank `rank` of `ranks` (p), for m micro-batches and v chunks (1 but
+/// for the interleaved schedule).
 ///
 ///  * GPipe (arXiv 1811.06965): m forwards, then m backwards.
-///  * 1F1B (PipeDream-Flush, arXiv 2006.09503): w = min(p - rank - 1, m) forwards, then m - w pairs of one forward and one backward, then w
-///    backwards; min(p - rank, m) micro-batches are held.
-///  * Interleaved 1F1B (Narayanan et al., SC21, arXiv 2104.04473, section 2.2; order of Megatron-LM): the k-th forward is of micro-batch
-///    p ⌊k / pv⌋ + k mod p on chunk ⌊(k mod pv) / p⌋, the k-th backward of the same micro-batch on chunk v - 1 - ⌊(k mod pv) / p⌋:
-///    groups of p micro-batches go through all chunks. w = min(mv, 2(p - rank - 1) + (v - 1)p) forwards, then mv - w pairs, then w backwards.
-///    m must be a multiple of p. Example p = 2, v = 2, m = 2, rank 1: w = 2: F00 F01 | F10 B10 F11 B11 | B00 B01 (chunk, micro-batch).
-///  * ZB-H1 (Qi et al., arXiv 2401.10241, section 3): the order of 1F1B; the weight gradients of micro-batch i follow the backward of
-///    micro-batch i + lag, lag = max(0, rank - max(0, p - m)), the rest of them at the end. So a rank holds full stashes of min(p - rank, m)
-///    micro-batches, as in 1F1B, and together with those of which only weight gradients are to come min(p, m). Example p = 2, m = 3, rank 1: F0 B0 F1 B1 W0 F2 B2 W1 W2.
+///  * 1F1B (PipeDream-Flush, arXiv 2006.09503): w = min(p - rank - 1, m) forwards, then m - w pairs
+///    of one forward and one backward, then w backwards; min(p - rank, m) micro-batches are held.
+///  * Interleaved 1F1B (Narayanan et al., SC21, arXiv 2104.04473, section 2.2; order of
+///    Megatron-LM): the k-th forward is of micro-batch p ⌊k / pv⌋ + k mod p on chunk ⌊(k mod pv) /
+///    p⌋, the k-th backward of the same micro-batch on chunk v - 1 - ⌊(k mod pv) / p⌋: groups of p
+///    micro-batches go through all chunks. w = min(mv, 2(p - rank - 1) + (v - 1)p) forwards, then
+///    mv - w pairs, then w backwards. m must be a multiple of p. Example p = 2, v = 2, m = 2, rank
+///    1: w = 2: F00 F01 | F10 B10 F11 B11 | B00 B01 (chunk, micro-batch).
+///  * ZB-H1 (Qi et al., arXiv 2401.10241, section 3): the order of 1F1B; the weight gradients of
+///    micro-batch i follow the backward of micro-batch i + lag, lag = max(0, rank - max(0, p - m)),
+///    the rest of them at the end. So a rank holds full stashes of min(p - rank, m) micro-batches,
+///    as in 1F1B, and together with those of which only weight gradients are to come min(p, m).
+///    Example p = 2, m = 3, rank 1: F0 B0 F1 B1 W0 F2 B2 W1 W2.
 ///
 /// The list does not grow with m. @pre interleaved: m % ranks == 0; other schedules: chunks == 1.
-std::vector<PassNode> pass_order(Schedule schedule, int rank, int ranks, int chunks, std::int64_t micro_batches);
+std::vector<PassNode> pass_order(Schedule schedule, int rank, int ranks, int chunks,
+                                 std::int64_t micro_batches);
 
 /// A rank's passes as calls; `chunks`: by chunk.
-std::vector<Node> schedule_nodes(const std::vector<PassNode>& order, const std::vector<StagePasses>& chunks);
+std::vector<Node> schedule_nodes(const std::vector<PassNode>& order,
+                                 const std::vector<StagePasses>& chunks);
 
 /// Calls whose layers advance alike become loops: a Program's size does not grow with depth.
 /// micro_batch: constant, or offset from the enclosing micro-batch loop.
-std::vector<Node> compress(const std::vector<PassCall>& calls, std::int64_t micro_batch, bool micro_batch_from_loop);
+std::vector<Node> compress(const std::vector<PassCall>& calls, std::int64_t micro_batch,
+                           bool micro_batch_from_loop);
 
-/// Places `gathers[i]` (invalid call: none) so that up to `depth` of them run ahead of the call they belong to: beside any call at most `depth` layers
-/// that it does not use are gathered.
-std::vector<PassCall> with_prefetch(const std::vector<PassCall>& calls, const std::vector<PassCall>& gathers, int depth);
+/// Places `gathers[i]` (invalid call: none) so that up to `depth` of them run ahead of the call
+/// they belong to: beside any call at most `depth` layers that it does not use are gathered.
+std::vector<PassCall> with_prefetch(const std::vector<PassCall>& calls,
+                                    const std::vector<PassCall>& gathers, int depth);
 
 }  // namespace orrery::plan

@@ -19,7 +19,8 @@ void for_each_ref(const Op& op, const Visit& visit) {
 /// Marks the accesses of one template, turn by turn.
 class Turns {
  public:
-  Turns(const Program& program, std::vector<StreamRefs::Ref>& refs) : program_(program), refs_(refs) {}
+  Turns(const Program& program, std::vector<StreamRefs::Ref>& refs)
+      : program_(program), refs_(refs) {}
   ~Turns() {
     for (const auto& [instance, turn] : open_) close(turn);
   }
@@ -31,7 +32,8 @@ class Turns {
     StreamRefs::Ref& ref = refs_[at];
     const Scope scope = program_.buffers[ref.buffer.buffer].scope;
     const bool layers = scope == Scope::kLayer || scope == Scope::kLayerMicroBatch;
-    const std::pair<std::uint32_t, std::int64_t> instance = {ref.buffer.buffer.raw(), layers ? ref.buffer.layer_offset : 0};
+    const std::pair<std::uint32_t, std::int64_t> instance = {ref.buffer.buffer.raw(),
+                                                             layers ? ref.buffer.layer_offset : 0};
     auto [turn, fresh] = open_.try_emplace(instance, Turn{stream, {}});
     if (!fresh && (turn->second.stream != stream || ref.access == Access::kFree)) {
       close(turn->second);
@@ -70,7 +72,10 @@ class Turns {
 StreamRefs::StreamRefs(const Program& program) {
   std::vector<unsigned> streams(program.buffers.size(), 0);  // bits
   for (const Template& t : program.templates) {
-    for (const Op& op : t.ops) for_each_ref(op, [&](const BufferRef& r, Access) { streams[r.buffer.raw()] |= 1U << static_cast<unsigned>(op.stream); });
+    for (const Op& op : t.ops)
+      for_each_ref(op, [&](const BufferRef& r, Access) {
+        streams[r.buffer.raw()] |= 1U << static_cast<unsigned>(op.stream);
+      });
   }
   followed_.reserve(streams.size());
   for (const unsigned s : streams) followed_.push_back((s & (s - 1)) != 0);
@@ -81,7 +86,8 @@ StreamRefs::StreamRefs(const Program& program) {
   for (const Template& t : program.templates) add(program, t, bytes_of);
 }
 
-void StreamRefs::add(const Program& program, const Template& t, const std::vector<std::int64_t>& bytes_of) {
+void StreamRefs::add(const Program& program, const Template& t,
+                     const std::vector<std::int64_t>& bytes_of) {
   offsets_.push_back(static_cast<std::uint32_t>(written_bytes_.size()));
   std::vector<Ref> refs;
   std::vector<std::size_t> ends;  // [operation] into refs

@@ -20,7 +20,9 @@ constexpr std::int64_t kInt32Max = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kUint32Max = std::numeric_limits<std::uint32_t>::max();
 
 /// For the eye only: the exact time stands beside it.
-double microseconds(std::int64_t ps) { return static_cast<double>(ps) / kPicosecondsPerMicrosecond; }
+double microseconds(std::int64_t ps) {
+  return static_cast<double>(ps) / kPicosecondsPerMicrosecond;
+}
 
 int tid_of(Stream s) { return static_cast<int>(s); }
 
@@ -43,7 +45,8 @@ void add_metadata(const Timeline& t, std::vector<base::Json>& events) {
   }
   for (const auto& [rank, stream] : streams) {
     events.push_back(metadata("thread_name", rank, tid_of(stream), {{"name", to_string(stream)}}));
-    events.push_back(metadata("thread_sort_index", rank, tid_of(stream), {{"sort_index", tid_of(stream)}}));
+    events.push_back(
+        metadata("thread_sort_index", rank, tid_of(stream), {{"sort_index", tid_of(stream)}}));
   }
 }
 
@@ -68,8 +71,9 @@ base::Json span_json(const Span& s) {
 
 /// Every argument of a counter event is drawn as a curve, so the exact time stands outside args.
 base::Json memory_json(const MemorySample& m) {
-  return {{"ph", "C"},       {"name", kMemory},      {"pid", m.rank},
-          {"ts", microseconds(m.at_ps)}, {"at_ps", m.at_ps}, {"args", {{"bytes", m.bytes}}}};
+  return {{"ph", "C"},        {"name", kMemory},
+          {"pid", m.rank},    {"ts", microseconds(m.at_ps)},
+          {"at_ps", m.at_ps}, {"args", {{"bytes", m.bytes}}}};
 }
 
 base::Json header_json(const Timeline& t) {
@@ -91,11 +95,13 @@ std::vector<base::Json> event_list(const Timeline& timeline) {
   return events;
 }
 
-/// A trace whose picture and numbers differ was edited by hand. Doubles hold 1e-9 of any step; 1 ns covers the rest.
+/// A trace whose picture and numbers differ was edited by hand. Doubles hold 1e-9 of any step; 1 ns
+/// covers the rest.
 void check_time(base::Reader& r, std::string_view key, std::int64_t ps) {
   const double us = r.required_double(key);
   if (std::abs(us - microseconds(ps)) <= 1e-3 + 1e-9 * std::abs(us)) return;
-  r.error(key, base::ErrorCode::kInconsistent, "'{}' is {} us and the exact time is {} ps", key, us, ps);
+  r.error(key, base::ErrorCode::kInconsistent, "'{}' is {} us and the exact time is {} ps", key, us,
+          ps);
 }
 
 std::int32_t read_int32(base::Reader& r, std::string_view key, std::int64_t min) {
@@ -145,7 +151,8 @@ void read_event(const base::Node& node, Timeline& t, base::ErrorSink& sink) {
     (void)r.required_string("ph");
     return;
   }
-  switch (const auto kind = r.optional_enum("ph", kEventKinds); kind.value_or(EventKind::kMetadata)) {
+  switch (const auto kind = r.optional_enum("ph", kEventKinds);
+          kind.value_or(EventKind::kMetadata)) {
     case EventKind::kSpan: t.spans.push_back(read_span(r)); break;
     case EventKind::kCounter: t.memory.push_back(read_memory(r)); break;
     case EventKind::kMetadata: return;  // names for the viewer: derived from the spans
@@ -158,22 +165,28 @@ void read_event(const base::Node& node, Timeline& t, base::ErrorSink& sink) {
 Timeline canonical(Timeline timeline) {
   std::stable_sort(timeline.spans.begin(), timeline.spans.end(), [](const Span& a, const Span& b) {
     const auto key = [](const Span& s) {
-      return std::tuple(s.start_ps, s.rank, s.stream, s.template_id, s.template_index, s.layer, s.micro_batch);
+      return std::tuple(s.start_ps, s.rank, s.stream, s.template_id, s.template_index, s.layer,
+                        s.micro_batch);
     };
     return key(a) < key(b);
   });
-  std::stable_sort(timeline.memory.begin(), timeline.memory.end(), [](const MemorySample& a, const MemorySample& b) {
-    return std::pair(a.at_ps, a.rank) < std::pair(b.at_ps, b.rank);
-  });
+  std::stable_sort(timeline.memory.begin(), timeline.memory.end(),
+                   [](const MemorySample& a, const MemorySample& b) {
+                     return std::pair(a.at_ps, a.rank) < std::pair(b.at_ps, b.rank);
+                   });
   return timeline;
 }
 
 base::Json to_json(const Timeline& timeline) {
-  return {{"displayTimeUnit", "ns"}, {"otherData", header_json(timeline)}, {"traceEvents", event_list(timeline)}};
+  return {{"displayTimeUnit", "ns"},
+          {"otherData", header_json(timeline)},
+          {"traceEvents", event_list(timeline)}};
 }
 
 std::string to_text(const Timeline& timeline) {
-  std::string text = "{\"displayTimeUnit\":\"ns\",\n\"otherData\":" + base::to_line(header_json(timeline)) + ",\n\"traceEvents\":[";
+  std::string text =
+      "{\"displayTimeUnit\":\"ns\",\n\"otherData\":" + base::to_line(header_json(timeline)) +
+      ",\n\"traceEvents\":[";
   std::string_view separator = "\n";
   for (const base::Json& event : event_list(timeline)) {
     text += separator;
@@ -192,7 +205,8 @@ base::Result<Timeline> read_timeline(const base::Node& root) {
   base::Reader header(r.required_object("otherData"), "otherData", sink);
   const std::string schema = header.required_string("schema");
   if (sink.ok() && schema != kSchema) {
-    return base::fail_at(header.span("schema"), base::ErrorCode::kUnsupported, "schema '{}' is not '{}'", schema, kSchema);
+    return base::fail_at(header.span("schema"), base::ErrorCode::kUnsupported,
+                         "schema '{}' is not '{}'", schema, kSchema);
   }
   t.origin = header.required_string("origin");
   t.model = header.required_string("model");

@@ -16,29 +16,45 @@ std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 constexpr int kAround = 8;  // layers of a rank more or fewer than the mean
 
-/// Sequence parallelism over one rank is none; what does not lie otherwise does not count (costmodel::plan_cost).
+/// Sequence parallelism over one rank is none; what does not lie otherwise does not count
+/// (costmodel::plan_cost).
 LayerStrategy layout_of(const LayerStrategy& s) {
-  return {.tp = s.tp, .dp = s.dp, .sequence_parallel = s.sequence_parallel && s.tp > 1, .cp = s.cp, .strided = s.strided && s.tp > 1 && s.replicas() > 1};
+  return {.tp = s.tp,
+          .dp = s.dp,
+          .sequence_parallel = s.sequence_parallel && s.tp > 1,
+          .cp = s.cp,
+          .strided = s.strided && s.tp > 1 && s.replicas() > 1};
 }
 
 /// No worse in anything that the rank program sums or compares.
 bool beats(const RankChoice& a, const RankChoice& b) {
-  return a.cycle_ps <= b.cycle_ps && a.forward_ps <= b.forward_ps && a.backward_ps <= b.backward_ps && a.tail_ps <= b.tail_ps &&
-         a.filled_ps >= b.filled_ps && a.zero_ps <= b.zero_ps && a.update_ps <= b.update_ps;
+  return a.cycle_ps <= b.cycle_ps && a.forward_ps <= b.forward_ps &&
+         a.backward_ps <= b.backward_ps && a.tail_ps <= b.tail_ps && a.filled_ps >= b.filled_ps &&
+         a.zero_ps <= b.zero_ps && a.update_ps <= b.update_ps;
 }
 
-/// Adds a choice to those from `first` on, of as many layers, unless one beats it; drops those that it beats.
+/// Adds a choice to those from `first` on, of as many layers, unless one beats it; drops those that
+/// it beats.
 void offer(std::vector<RankChoice>& choices, std::size_t first, const RankChoice& one) {
   const auto begin = choices.begin() + static_cast<std::ptrdiff_t>(first);
-  if (std::any_of(begin, choices.end(), [&](const RankChoice& kept) { return beats(kept, one); })) return;
-  choices.erase(std::remove_if(begin, choices.end(), [&](const RankChoice& kept) { return beats(one, kept); }), choices.end());
+  if (std::any_of(begin, choices.end(), [&](const RankChoice& kept) { return beats(kept, one); }))
+    return;
+  choices.erase(std::remove_if(begin, choices.end(),
+                               [&](const RankChoice& kept) { return beats(one, kept); }),
+                choices.end());
   choices.push_back(one);
 }
 
 }  // namespace
 
-RankModel::RankModel(costmodel::LayerCosts& costs, const Space& space, StageModel& stages, std::int64_t memory_bytes)
-    : costs_(costs), cost_(costs.cost()), space_(space), stages_(stages), memory_bytes_(memory_bytes), tables_(costs, stages) {}
+RankModel::RankModel(costmodel::LayerCosts& costs, const Space& space, StageModel& stages,
+                     std::int64_t memory_bytes)
+    : costs_(costs),
+      cost_(costs.cost()),
+      space_(space),
+      stages_(stages),
+      memory_bytes_(memory_bytes),
+      tables_(costs, stages) {}
 
 std::vector<int> RankModel::virtual_stages(const PlanProblem& problem) const {
   const int layers = static_cast<int>(cost_.model().layers), p = problem.stages;
@@ -66,7 +82,8 @@ const RankEnds& RankModel::ends(Case& c, std::size_t layout) {
   if (known) return *known;
   const PlanProblem& problem = c.problem;
   const int d = problem.devices, last = (problem.stages - 1) * d;
-  const plan::LayerContext context = stages_.context(problem.micro_batches, problem.stages);  // neither end has weight passes of its own
+  // neither end has weight passes of its own
+  const plan::LayerContext context = stages_.context(problem.micro_batches, problem.stages);
   const LayerStrategy& s = c.family.frame.layout(0, layout).strategy;
   known = RankEnds{.embedding = &costs_.embedding(problem.vocabulary, context, 0, d),
                    .head = &costs_.head(problem.vocabulary, context, last, d),
@@ -79,7 +96,8 @@ const RankEnds& RankModel::ends(Case& c, std::size_t layout) {
   return *known;
 }
 
-RankPlace RankModel::place(const PlanProblem& problem, const RankFrame& frame, const Way& way, const RankEnds& ends, int rank) const {
+RankPlace RankModel::place(const PlanProblem& problem, const RankFrame& frame, const Way& way,
+                           const RankEnds& ends, int rank) const {
   return {problem, frame.transfers[way.layout], ends, way.virtual_stages, rank, cost_.overlaps()};
 }
 
@@ -90,34 +108,42 @@ RankSpan RankModel::span(const PlanProblem& problem, int v) const {
 }
 
 /// The header's bound, with a cycle of at least `cycle_ps`.
-std::int64_t RankModel::bound(const PlanProblem& problem, const RankFrame& frame, const Way& way, const RankEnds& ends, const RankFloor& f,
+std::int64_t RankModel::bound(const PlanProblem& problem, const RankFrame& frame, const Way& way,
+                              const RankEnds& ends, const RankFloor& f,
                               std::int64_t cycle_ps) const {
   static const LayerCost kNothing;
   const LayerCost& embedding = ends.embedding == nullptr ? kNothing : *ends.embedding;
   const LayerCost& head = ends.head == nullptr ? kNothing : *ends.head;
   const RankTransfers& t = frame.transfers[way.layout];
-  const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches, v = way.virtual_stages, most = up(layers, p);
+  const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches,
+                     v = way.virtual_stages, most = up(layers, p);
   const bool zero_bubble = problem.schedule == Schedule::kZeroBubbleH1;
   // What transfers hold of every rank's cycle.
   const std::int64_t held = cost_.overlaps() ? 0
                             : zero_bubble    ? std::min(t.least_activation_ps, t.least_gradient_ps)
-                                             : (v - 1) * (t.least_activation_ps + t.least_gradient_ps);
+                                          : (v - 1) * (t.least_activation_ps + t.least_gradient_ps);
   const std::int64_t outer_cycle = cycle_of(embedding) + head.forward_ps + head.backward_ps;
-  const std::int64_t steady = std::max({most * f.cycle_ps, up(layers * f.cycle_ps + outer_cycle, p), cycle_ps - held});
+  const std::int64_t steady =
+      std::max({most * f.cycle_ps, up(layers * f.cycle_ps + outer_cycle, p), cycle_ps - held});
   const std::int64_t once = v * f.update_ps + embedding.update_ps + t.once_ps;
   if (zero_bubble) {
-    const std::int64_t outer = embedding.forward_ps + embedding.backward_sync_ps - embedding.weight_ps + head.forward_ps + head.backward_sync_ps;
+    const std::int64_t outer = embedding.forward_ps + embedding.backward_sync_ps -
+                               embedding.weight_ps + head.forward_ps + head.backward_sync_ps;
     const std::int64_t apart = (m - 1) * steady + layers * f.unfilled_ps;
-    const std::int64_t together = m <= p ? apart : (m - 1 - p) * steady + layers * f.cycle_and_unfilled_ps + outer_cycle;
-    return std::max(apart, together) + (m - 1) * held + outer + once + most * (f.tail_ps + f.filled_ps);
+    const std::int64_t together =
+        m <= p ? apart : (m - 1 - p) * steady + layers * f.cycle_and_unfilled_ps + outer_cycle;
+    return std::max(apart, together) + (m - 1) * held + outer + once +
+           most * (f.tail_ps + f.filled_ps);
   }
   const std::int64_t elsewhere = layers - steady / f.cycle_ps - 1 - (p - 1) * (v - 1);
-  const std::int64_t filling = std::max(p - 1, elsewhere > 0 ? up(elsewhere, v) : 0) * f.cycle_ps + cycle_of(embedding);
+  const std::int64_t filling =
+      std::max(p - 1, elsewhere > 0 ? up(elsewhere, v) : 0) * f.cycle_ps + cycle_of(embedding);
   return m * (steady + held) + filling + once + (most + p - 1) * f.sync_ps + sync_of(embedding);
 }
 
 RankModel::Family& RankModel::family(const PlanProblem& problem) {
-  const auto key = std::tuple(problem.devices, problem.micro_batches, problem.stages, problem.schedule);
+  const auto key =
+      std::tuple(problem.devices, problem.micro_batches, problem.stages, problem.schedule);
   if (const auto known = families_.find(key); known != families_.end()) return known->second;
   Family& f = families_.try_emplace(key, Family{tables_.frame(problem), {}, {}}).first->second;
   for (std::size_t l = 0; l < f.frame.floors.size(); ++l) {
@@ -131,23 +157,29 @@ RankModel::Family& RankModel::family(const PlanProblem& problem) {
   return f;
 }
 
-/// Puts at `at` the way of the least bound of those from there on, with memory if it is below the cutoff.
-void RankModel::make_room(const PlanProblem& problem, Family& f, std::size_t at, std::int64_t cutoff_ps) {
+/// Puts at `at` the way of the least bound of those from there on, with memory if it is below the
+/// cutoff.
+void RankModel::make_room(const PlanProblem& problem, Family& f, std::size_t at,
+                          std::int64_t cutoff_ps) {
   while (at < f.ways.size() && f.ways[at].room == nullptr && f.ways[at].bound_ps < cutoff_ps) {
     Way& way = f.ways[at];
     const RankEnds none{.stream_bytes = f.frame.transfers[way.layout].bytes};
     const RankSpan layers = span(problem, way.virtual_stages);
     std::vector<RankFit> ranks;
     for (int r = 0; r < problem.stages; ++r) {
-      ranks.push_back(fit_of(place(problem, f.frame, way, none, r), f.frame.layout(static_cast<std::size_t>(r), way.layout), layers, memory_bytes_));
+      ranks.push_back(fit_of(place(problem, f.frame, way, none, r),
+                             f.frame.layout(static_cast<std::size_t>(r), way.layout), layers,
+                             memory_bytes_));
     }
     way.room = &f.rooms.emplace_back(layers, std::move(ranks));
     const std::int64_t cycle = way.room->least_cycle_ps(static_cast<int>(cost_.model().layers));
     RankFloor floor = f.frame.floors[way.layout];
     floor.cycle_ps = way.room->least_layer_ps();
-    way.bound_ps = cycle >= kForbidden ? kForbidden : bound(problem, f.frame, way, none, floor, cycle);
+    way.bound_ps =
+        cycle >= kForbidden ? kForbidden : bound(problem, f.frame, way, none, floor, cycle);
     const auto here = f.ways.begin() + static_cast<std::ptrdiff_t>(at);
-    std::rotate(here, here + 1, std::ranges::upper_bound(here + 1, f.ways.end(), way.bound_ps, {}, &Way::bound_ps));
+    std::rotate(here, here + 1,
+                std::ranges::upper_bound(here + 1, f.ways.end(), way.bound_ps, {}, &Way::bound_ps));
   }
 }
 
@@ -157,7 +189,8 @@ std::int64_t RankModel::layers_bound(const PlanProblem& problem) {
   const StageModel::Least least = stages_.cheapest_layer(problem);
   const std::int64_t cycle = up(layers, p) * least.steady_ps;
   if (problem.schedule == Schedule::kInterleaved) return m * cycle;
-  return m <= p ? (m - 1) * cycle : std::max((m - 1) * cycle, (m - 1 - p) * cycle + 2 * layers * least.passes_ps);
+  return m <= p ? (m - 1) * cycle
+                : std::max((m - 1) * cycle, (m - 1 - p) * cycle + 2 * layers * least.passes_ps);
 }
 
 std::int64_t RankModel::room_bound(const PlanProblem& problem, std::int64_t cutoff_ps) {
@@ -168,7 +201,8 @@ std::int64_t RankModel::room_bound(const PlanProblem& problem, std::int64_t cuto
 
 RankFit RankModel::fit(Case& c, const Way& way, int rank) {
   const RankFrame& frame = c.family.frame;
-  return fit_of(place(c.problem, frame, way, ends(c, way.layout), rank), frame.layout(static_cast<std::size_t>(rank), way.layout), way.room->span(),
+  return fit_of(place(c.problem, frame, way, ends(c, way.layout), rank),
+                frame.layout(static_cast<std::size_t>(rank), way.layout), way.room->span(),
                 memory_bytes_);
 }
 
@@ -181,7 +215,8 @@ RankCapacity& RankModel::capacity(Case& c, const Way& way, int rank, std::int32_
 /// @pre the way has its room.
 std::int64_t RankModel::bound(Case& c, const Way& way) {
   const RankFit first = fit(c, way, 0), last = fit(c, way, c.problem.stages - 1);
-  const std::int64_t cycle = way.room->least_cycle_ps(first, last, static_cast<int>(cost_.model().layers));
+  const std::int64_t cycle =
+      way.room->least_cycle_ps(first, last, static_cast<int>(cost_.model().layers));
   if (cycle >= kForbidden) return kForbidden;
   RankFloor floor = c.family.frame.floors[way.layout];
   floor.cycle_ps = way.room->least_layer_ps();
@@ -207,8 +242,10 @@ RankChoice RankModel::choice(const RankPlace& place, const RankOption& option, i
   const int v = place.virtual_stages;
   const bool first = place.first(), last = place.last();
   const std::int64_t n = layers, front = layers / v;
-  std::int64_t forward = front * c.forward_ps, backward = front * c.backward_ps, synced = front * c.backward_sync_ps;
-  std::int64_t weight = n * c.weight_ps, weight_synced = n * c.weight_sync_ps, zero = n * c.zero_gradient_ps, update = n * c.update_ps;
+  std::int64_t forward = front * c.forward_ps, backward = front * c.backward_ps,
+               synced = front * c.backward_sync_ps;
+  std::int64_t weight = n * c.weight_ps, weight_synced = n * c.weight_sync_ps,
+               zero = n * c.zero_gradient_ps, update = n * c.update_ps;
   std::int64_t tail = (n - front) * sync_of(c);
   const auto change = [&](const LayerCost* r) {
     if (r == nullptr) return;
@@ -230,9 +267,17 @@ RankChoice RankModel::choice(const RankPlace& place, const RankOption& option, i
   }
   if (last) zero += e.zero_loss_ps, update += e.zero_loss_ps;
   const auto r = static_cast<std::size_t>(place.rank);
-  const std::int64_t wait = first ? 0 : place.transfers.activation_ps[r], gradient = place.transfers.gradient_ps[r];
-  RankChoice result{.layers = layers, .option = option.leaf, .zero_ps = zero, .update_ps = update - zero, .forward_ps = wait + forward,
-                    .backward_ps = synced + gradient, .cycle_ps = place.cycle_ps() + n * cycle_of(c), .tail_ps = tail, .filled_ps = 0};
+  const std::int64_t wait = first ? 0 : place.transfers.activation_ps[r],
+                     gradient = place.transfers.gradient_ps[r];
+  RankChoice result{.layers = layers,
+                    .option = option.leaf,
+                    .zero_ps = zero,
+                    .update_ps = update - zero,
+                    .forward_ps = wait + forward,
+                    .backward_ps = synced + gradient,
+                    .cycle_ps = place.cycle_ps() + n * cycle_of(c),
+                    .tail_ps = tail,
+                    .filled_ps = 0};
   if (place.problem.schedule == Schedule::kZeroBubbleH1) {
     result.tail_ps = weight_synced;
     result.filled_ps = std::min({forward, backward, weight});
@@ -242,10 +287,12 @@ RankChoice RankModel::choice(const RankPlace& place, const RankOption& option, i
   return result;
 }
 
-plan::Plan RankModel::blank(const PlanProblem& problem, int v, const LayerStrategy& strategy) const {
+plan::Plan RankModel::blank(const PlanProblem& problem, int v,
+                            const LayerStrategy& strategy) const {
   plan::Plan plan = stages_.frame(problem);
   plan.virtual_stages = v;
-  plan.stages.assign(static_cast<std::size_t>(problem.stages * v), plan::Stage{.runs = {{1, strategy}}});
+  plan.stages.assign(static_cast<std::size_t>(problem.stages * v),
+                     plan::Stage{.runs = {{1, strategy}}});
   return plan;
 }
 
@@ -253,7 +300,9 @@ plan::Plan RankModel::blank(const PlanProblem& problem, int v, const LayerStrate
 class RankModel::Check {
  public:
   Check(RankModel& model, const PlanProblem& problem, int v, const LayerStrategy& layout)
-      : model_(model), tree_(model.stages_.layers_of(problem.devices, problem.micro_batches)), plan_(model.blank(problem, v, layout)) {}
+      : model_(model),
+        tree_(model.stages_.layers_of(problem.devices, problem.micro_batches)),
+        plan_(model.blank(problem, v, layout)) {}
   /// Learns how many layers fit when these do not.
   bool fits(std::size_t rank, RankChoice choice, RankCapacity& known) {
     const int asked = choice.layers;
@@ -274,7 +323,8 @@ class RankModel::Check {
     const auto p = static_cast<std::size_t>(plan_.pipeline_degree());
     for (int k = 0; k < v; ++k) {
       const int count = choice.layers / v + (k >= v - choice.layers % v ? 1 : 0);
-      plan_.stages[static_cast<std::size_t>(k) * p + rank].runs = {{count, tree_.leaves[static_cast<std::size_t>(choice.option)]}};
+      plan_.stages[static_cast<std::size_t>(k) * p + rank].runs = {
+          {count, tree_.leaves[static_cast<std::size_t>(choice.option)]}};
     }
   }
   [[nodiscard]] const plan::Plan& plan() const { return plan_; }
@@ -285,23 +335,30 @@ class RankModel::Check {
   plan::Plan plan_;
 };
 
-/// Choices whose cycles stay below the cutoff, that the other ranks can complete, and that are not known to be too large.
+/// Choices whose cycles stay below the cutoff, that the other ranks can complete, and that are not
+/// known to be too large.
 RankProblem RankModel::ranks(Case& c, const Way& way, std::int64_t cutoff_ps) {
   const PlanProblem& problem = c.problem;
   const int layers = static_cast<int>(cost_.model().layers), p = problem.stages;
   const RankSpan& span = way.room->span();
-  RankProblem result{.ranks = {}, .layers = layers, .cycles = way.virtual_stages > 1 ? problem.micro_batches : problem.micro_batches - 1};
+  RankProblem result{
+      .ranks = {},
+      .layers = layers,
+      .cycles = way.virtual_stages > 1 ? problem.micro_batches : problem.micro_batches - 1};
   const std::int64_t limit = (cutoff_ps - 1) / result.cycles;
   std::vector<int> largest;
   const auto add_largest = [&](const RankFit& fit) {
-    largest.push_back(span.first - 1 + static_cast<int>(std::ranges::upper_bound(fit.cycle_ps, limit) - fit.cycle_ps.begin()));
+    largest.push_back(
+        span.first - 1 +
+        static_cast<int>(std::ranges::upper_bound(fit.cycle_ps, limit) - fit.cycle_ps.begin()));
   };
   for (int r = 0; r < p; ++r) add_largest(r == 0 || r == p - 1 ? fit(c, way, r) : way.room->fit(r));
   const int most = std::accumulate(largest.begin(), largest.end(), 0);
   if (most < layers) return {.ranks = {{}}, .layers = layers};  // no answer below the cutoff
   for (int r = 0; r < p; ++r) {
     std::vector<RankChoice>& choices = result.ranks.emplace_back();
-    const int greatest = largest[static_cast<std::size_t>(r)], least = std::max(span.first, layers - (most - greatest));
+    const int greatest = largest[static_cast<std::size_t>(r)],
+              least = std::max(span.first, layers - (most - greatest));
     const RankPlace at = place(problem, c.family.frame, way, ends(c, way.layout), r);
     const RankBytes bytes(at);
     const RankLayout& layout = c.family.frame.layout(static_cast<std::size_t>(r), way.layout);
@@ -322,7 +379,9 @@ RankProblem RankModel::ranks(Case& c, const Way& way, std::int64_t cutoff_ps) {
   return result;
 }
 
-std::optional<RankModel::Answer> RankModel::solve(const PlanProblem& problem, std::int64_t cutoff_ps, Search search, Effort& effort) {
+std::optional<RankModel::Answer> RankModel::solve(const PlanProblem& problem,
+                                                  std::int64_t cutoff_ps, Search search,
+                                                  Effort& effort) {
   Case c = with_vocabulary(problem);
   std::vector<Way> ways;
   for (std::size_t i = 0; i < c.family.ways.size(); ++i) {
@@ -334,7 +393,8 @@ std::optional<RankModel::Answer> RankModel::solve(const PlanProblem& problem, st
   }
   if (ways.empty()) return std::nullopt;
   std::ranges::stable_sort(ways, {}, &Way::bound_ps);
-  // What stands below a low cutoff is found quickly, and it is the best there is. An incumbent is a low cutoff.
+  // What stands below a low cutoff is found quickly, and it is the best there is. An incumbent is a
+  // low cutoff.
   for (const std::int64_t sixteenths : {20, 32}) {
     const std::int64_t near = ways.front().bound_ps / 16 * sixteenths;
     if (near >= cutoff_ps / 2) break;
@@ -343,7 +403,8 @@ std::optional<RankModel::Answer> RankModel::solve(const PlanProblem& problem, st
   return cheapest(c, ways, cutoff_ps, search, effort);
 }
 
-std::optional<RankModel::Answer> RankModel::cheapest(Case& c, const std::vector<Way>& ways, std::int64_t cutoff_ps, Search search,
+std::optional<RankModel::Answer> RankModel::cheapest(Case& c, const std::vector<Way>& ways,
+                                                     std::int64_t cutoff_ps, Search search,
                                                      Effort& effort) {
   std::optional<Answer> best;
   for (const Way& way : ways) {
@@ -354,7 +415,9 @@ std::optional<RankModel::Answer> RankModel::cheapest(Case& c, const std::vector<
       if (ranked.ranks.back().empty()) break;
       const auto answer = solve_ranks(ranked, cutoff_ps, effort);
       if (!answer) break;
-      if (!check) check.emplace(*this, c.problem, way.virtual_stages, c.family.frame.layout(0, way.layout).strategy);
+      if (!check)
+        check.emplace(*this, c.problem, way.virtual_stages,
+                      c.family.frame.layout(0, way.layout).strategy);
       fits = true;
       for (std::size_t r = 0; r < answer->choices.size(); ++r) {
         const RankChoice& one = answer->choices[r];
@@ -369,7 +432,8 @@ std::optional<RankModel::Answer> RankModel::cheapest(Case& c, const std::vector<
   return best;
 }
 
-/// For each way least[k] = min over n of max(least[k - n] of the ranks before, least peak of the rank with n layers).
+/// For each way least[k] = min over n of max(least[k - n] of the ranks before, least peak of the
+/// rank with n layers).
 plan::Plan RankModel::lightest(const PlanProblem& problem) {
   const int layers = static_cast<int>(cost_.model().layers), p = problem.stages;
   plan::Plan best;
@@ -387,7 +451,8 @@ plan::Plan RankModel::lightest(const PlanProblem& problem) {
     for (int r = 0; r < p; ++r) {
       const RankBytes bytes(place(problem, frame, way, ends(c, way.layout), r));
       std::vector<Cell> after(cells.size());
-      for (int n = std::max(way.virtual_stages, layers / p - kAround); n <= layers / p + kAround; ++n) {
+      for (int n = std::max(way.virtual_stages, layers / p - kAround); n <= layers / p + kAround;
+           ++n) {
         RankChoice lightest;
         std::int64_t peak = least;
         for (const RankOption& o : frame.layout(static_cast<std::size_t>(r), way.layout).options) {
@@ -408,7 +473,8 @@ plan::Plan RankModel::lightest(const PlanProblem& problem) {
     }
     if (cells.back().peak >= least) continue;
     least = cells.back().peak;
-    for (int r = 0; r < p; ++r) check.place(static_cast<std::size_t>(r), cells.back().choices[static_cast<std::size_t>(r)]);
+    for (int r = 0; r < p; ++r)
+      check.place(static_cast<std::size_t>(r), cells.back().choices[static_cast<std::size_t>(r)]);
     best = check.plan();
   }
   return best;

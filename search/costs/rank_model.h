@@ -2,29 +2,39 @@
 /// \file
 /// From costs of layers to the integers of the rank program: plans of interleaved 1F1B and ZB-H1.
 ///
-/// The space, exact within: at least two pipeline ranks; the layers of a rank share one strategy, those of different ranks one layout (degrees,
-/// sequence parallelism), so that sharding and recomputation may change from rank to rank; a rank has up to 8 layers more or fewer than ⌊L / p⌋. With
-/// v <= 16 virtual stages its n layers are spread evenly, the longer stages last: n / v or one more each. So 126 layers run on 16 ranks with any v <= 7. ZB-H1 with at
-/// least as many micro-batches as ranks; interleaved with multiples of them (plan/program/schedule.h).
+/// The space, exact within: at least two pipeline ranks; the layers of a rank share one strategy,
+/// those of different ranks one layout (degrees, sequence parallelism), so that sharding and
+/// recomputation may change from rank to rank; a rank has up to 8 layers more or fewer than ⌊L /
+/// p⌋. With v <= 16 virtual stages its n layers are spread evenly, the longer stages last: n / v or
+/// one more each. So 126 layers run on 16 ranks with any v <= 7. ZB-H1 with at least as many
+/// micro-batches as ranks; interleaved with multiples of them (plan/program/schedule.h).
 ///
-/// Options of a layout that another beats in every time and every byte are left out. The rank program runs on choices that fit by a lower bound
-/// of their bytes, without those that another one of as many layers beats in every time; what its answer needs is asked of
-/// costmodel::stage_peak_bytes, and where that does not fit, so many layers are struck out with that option and it runs again: a layer more adds
-/// to what is alive everywhere, so the peak never falls.
+/// Options of a layout that another beats in every time and every byte are left out. The rank
+/// program runs on choices that fit by a lower bound of their bytes, without those that another one
+/// of as many layers beats in every time; what its answer needs is asked of
+/// costmodel::stage_peak_bytes, and where that does not fit, so many layers are struck out with
+/// that option and it runs again: a layer more adds to what is alive everywhere, so the peak never
+/// falls.
 ///
-/// Bound of a way (layout, v), with least F, B, W over ranks and options, N = F + B + W, K = ⌈L / p⌉, E the times of embedding and head:
+/// Bound of a way (layout, v), with least F, B, W over ranks and options, N = F + B + W, K = ⌈L /
+/// p⌉, E the times of embedding and head:
 ///
 ///     C >= max(K N, ⌈(L N + E) / p⌉)
-///     interleaved  m C + N max(p - 1, ⌈(L - C/N - 1 - (p-1)(v-1)) / v⌉) + transfers + (K + p - 1) sync + v update
-///     ZB-H1        (m - 1) C + L (F + B - W) + transfers + K (W' + min(F, B, W));  p of these C may be taken as all cycles together:
-///                  L min (N + F + B - W) + E, since reductions in W make F + B - W alone low where N is long
+///     interleaved  m C + N max(p - 1, ⌈(L - C/N - 1 - (p-1)(v-1)) / v⌉) + transfers + (K + p - 1)
+///                  sync + v update
+///     ZB-H1        (m - 1) C + L (F + B - W) + transfers + K (W' + min(F, B, W));  p of these C
+///                  may be taken as all cycles together: L min (N + F + B - W) + E, since
+///                  reductions in W make F + B - W alone low where N is long
 ///
-/// since all first stages but the last rank's are filled with what is not on that rank, rank 0 has at least v layers, and some rank has K. The same
-/// with memory: with the N of options that fit with the fewest layers, and the C of rank_room.h. Either without E whatever the vocabulary: then it
-/// is found once for all. Ways are taken by the first, which costs next to nothing, and cut by the second before any choice is listed.
+/// since all first stages but the last rank's are filled with what is not on that rank, rank 0 has
+/// at least v layers, and some rank has K. The same with memory: with the N of options that fit
+/// with the fewest layers, and the C of rank_room.h. Either without E whatever the vocabulary: then
+/// it is found once for all. Ways are taken by the first, which costs next to nothing, and cut by
+/// the second before any choice is listed.
 ///
-/// Before any layer of a problem is priced (layers_bound): m K N, for ZB-H1 max((m - 1) K N, (m - 1 - p) K N + 2 L (F + B)), since
-/// N + F + B - W >= 2 (F + B); F + B at least as LayerCosts::block_floor() says.
+/// Before any layer of a problem is priced (layers_bound): m K N, for ZB-H1 max((m - 1) K N, (m - 1
+/// - p) K N + 2 L (F + B)), since N + F + B - W >= 2 (F + B); F + B at least as
+///   LayerCosts::block_floor() says.
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -33,22 +43,23 @@
 #include <vector>
 
 #include "costmodel/closed_form/layer_costs.h"
-#include "search/programs/rank_program.h"
 #include "search/costs/rank_room.h"
 #include "search/costs/rank_table.h"
 #include "search/costs/stage_model.h"
+#include "search/programs/rank_program.h"
 
 namespace orrery::search {
 
 class RankModel {
  public:
   /// @pre all outlive this object.
-  RankModel(costmodel::LayerCosts& costs, const Space& space, StageModel& stages, std::int64_t memory_bytes);
+  RankModel(costmodel::LayerCosts& costs, const Space& space, StageModel& stages,
+            std::int64_t memory_bytes);
 
   /// Virtual stages of the problem's space; empty: none.
   [[nodiscard]] std::vector<int> virtual_stages(const PlanProblem& problem) const;
-  /// Lower bounds over layouts and virtual stages, whatever the vocabulary: by the layers' times alone; with memory, of the plans below the
-  /// cutoff. @pre StageModel::layers_of(...) has leaves.
+  /// Lower bounds over layouts and virtual stages, whatever the vocabulary: by the layers' times
+  /// alone; with memory, of the plans below the cutoff. @pre StageModel::layers_of(...) has leaves.
   std::int64_t layers_bound(const PlanProblem& problem);
   std::int64_t room_bound(const PlanProblem& problem, std::int64_t cutoff_ps);
   /// With the vocabulary and memory, of the plans below the cutoff. kForbidden: nothing fits.
@@ -59,9 +70,12 @@ class RankModel {
     plan::Plan plan;
   };
   enum class Search : std::uint8_t { kExact, kQuick };
-  /// The cheapest plan below the cutoff, exact unless effort is exhausted; quick: of the layout and virtual stages with the least bound that have any.
-  std::optional<Answer> solve(const PlanProblem& problem, std::int64_t cutoff_ps, Search search, Effort& effort);
-  /// The plan of the least peak, ranks about equal in layers. @pre virtual_stages(problem) is not empty.
+  /// The cheapest plan below the cutoff, exact unless effort is exhausted; quick: of the layout and
+  /// virtual stages with the least bound that have any.
+  std::optional<Answer> solve(const PlanProblem& problem, std::int64_t cutoff_ps, Search search,
+                              Effort& effort);
+  /// The plan of the least peak, ranks about equal in layers. @pre virtual_stages(problem) is not
+  /// empty.
   plan::Plan lightest(const PlanProblem& problem);
 
  private:
@@ -83,25 +97,31 @@ class RankModel {
     const PlanProblem& problem;
     Family& family;
     std::vector<std::optional<RankEnds>> ends;  // [layout] as far as asked for
-    std::map<std::tuple<const RankRoom*, int, std::int32_t>, RankCapacity> capacity;  // of (way, first or last rank, option); looked up only
+    // of (way, first or last rank, option); looked up only
+    std::map<std::tuple<const RankRoom*, int, std::int32_t>, RankCapacity> capacity;
   };
   class Check;
 
   Family& family(const PlanProblem& problem);
-  void make_room(const PlanProblem& problem, Family& family, std::size_t at, std::int64_t cutoff_ps);
+  void make_room(const PlanProblem& problem, Family& family, std::size_t at,
+                 std::int64_t cutoff_ps);
   Case with_vocabulary(const PlanProblem& problem);
   const RankEnds& ends(Case& c, std::size_t layout);
-  [[nodiscard]] RankPlace place(const PlanProblem& problem, const RankFrame& frame, const Way& way, const RankEnds& ends, int rank) const;
+  [[nodiscard]] RankPlace place(const PlanProblem& problem, const RankFrame& frame, const Way& way,
+                                const RankEnds& ends, int rank) const;
   [[nodiscard]] RankSpan span(const PlanProblem& problem, int v) const;
   RankFit fit(Case& c, const Way& way, int rank);
   static RankCapacity& capacity(Case& c, const Way& way, int rank, std::int32_t option);
-  std::int64_t bound(const PlanProblem& problem, const RankFrame& frame, const Way& way, const RankEnds& ends, const RankFloor& floor,
-                     std::int64_t cycle_ps) const;
+  std::int64_t bound(const PlanProblem& problem, const RankFrame& frame, const Way& way,
+                     const RankEnds& ends, const RankFloor& floor, std::int64_t cycle_ps) const;
   std::int64_t bound(Case& c, const Way& way);
   RankProblem ranks(Case& c, const Way& way, std::int64_t cutoff_ps);
-  std::optional<Answer> cheapest(Case& c, const std::vector<Way>& ways, std::int64_t cutoff_ps, Search search, Effort& effort);
-  [[nodiscard]] RankChoice choice(const RankPlace& place, const RankOption& option, int layers) const;
-  [[nodiscard]] plan::Plan blank(const PlanProblem& problem, int v, const plan::LayerStrategy& strategy) const;
+  std::optional<Answer> cheapest(Case& c, const std::vector<Way>& ways, std::int64_t cutoff_ps,
+                                 Search search, Effort& effort);
+  [[nodiscard]] RankChoice choice(const RankPlace& place, const RankOption& option,
+                                  int layers) const;
+  [[nodiscard]] plan::Plan blank(const PlanProblem& problem, int v,
+                                 const plan::LayerStrategy& strategy) const;
 
   costmodel::LayerCosts& costs_;
   const costmodel::CostModel& cost_;
@@ -109,7 +129,8 @@ class RankModel {
   StageModel& stages_;
   std::int64_t memory_bytes_;
   RankTables tables_;
-  std::map<std::tuple<int, std::int64_t, int, plan::Schedule>, Family> families_;  // devices, micro-batches, ranks
+  // devices, micro-batches, ranks
+  std::map<std::tuple<int, std::int64_t, int, plan::Schedule>, Family> families_;
 };
 
 }  // namespace orrery::search

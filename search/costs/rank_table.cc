@@ -7,24 +7,33 @@ namespace {
 
 using costmodel::LayerCost;
 
-std::int64_t unfilled_of(const LayerCost& c) { return c.forward_ps + c.backward_sync_ps - c.weight_ps; }
+std::int64_t unfilled_of(const LayerCost& c) {
+  return c.forward_ps + c.backward_sync_ps - c.weight_ps;
+}
 
 /// No worse in any time that the rank program sums or compares, nor in bytes.
-bool beats(const LayerCost& a, const LayerMemory& a_memory, const LayerCost& b, const LayerMemory& b_memory) {
-  return a.forward_ps <= b.forward_ps && a.backward_ps <= b.backward_ps && a.backward_sync_ps <= b.backward_sync_ps && sync_of(a) <= sync_of(b) &&
-         a.weight_ps <= b.weight_ps && a.weight_sync_ps <= b.weight_sync_ps && unfilled_of(a) <= unfilled_of(b) &&
-         a.zero_gradient_ps <= b.zero_gradient_ps && a.update_ps - a.zero_gradient_ps <= b.update_ps - b.zero_gradient_ps &&
-         dominates(a_memory, b_memory) && a.weight.peak_bytes <= b.weight.peak_bytes && a.weight.delta_bytes >= b.weight.delta_bytes;
+bool beats(const LayerCost& a, const LayerMemory& a_memory, const LayerCost& b,
+           const LayerMemory& b_memory) {
+  return a.forward_ps <= b.forward_ps && a.backward_ps <= b.backward_ps &&
+         a.backward_sync_ps <= b.backward_sync_ps && sync_of(a) <= sync_of(b) &&
+         a.weight_ps <= b.weight_ps && a.weight_sync_ps <= b.weight_sync_ps &&
+         unfilled_of(a) <= unfilled_of(b) && a.zero_gradient_ps <= b.zero_gradient_ps &&
+         a.update_ps - a.zero_gradient_ps <= b.update_ps - b.zero_gradient_ps &&
+         dominates(a_memory, b_memory) && a.weight.peak_bytes <= b.weight.peak_bytes &&
+         a.weight.delta_bytes >= b.weight.delta_bytes;
 }
 
 std::vector<RankOption> unbeaten(const std::vector<RankOption>& options) {
   std::vector<LayerMemory> memory;
   for (const RankOption& o : options) memory.push_back(memory_of(*o.cost));
-  const auto better = [&](std::size_t a, std::size_t b) { return beats(*options[a].cost, memory[a], *options[b].cost, memory[b]); };
+  const auto better = [&](std::size_t a, std::size_t b) {
+    return beats(*options[a].cost, memory[a], *options[b].cost, memory[b]);
+  };
   std::vector<RankOption> kept;
   for (std::size_t i = 0; i < options.size(); ++i) {
     bool beaten = false;
-    for (std::size_t j = 0; j < options.size() && !beaten; ++j) beaten = j != i && better(j, i) && (j < i || !better(i, j));
+    for (std::size_t j = 0; j < options.size() && !beaten; ++j)
+      beaten = j != i && better(j, i) && (j < i || !better(i, j));
     if (!beaten) kept.push_back(options[i]);
   }
   return kept;
@@ -33,8 +42,13 @@ std::vector<RankOption> unbeaten(const std::vector<RankOption>& options) {
 }  // namespace
 
 void RankFloor::take(const LayerCost& c) {
-  take(RankFloor{.cycle_ps = cycle_of(c), .sync_ps = sync_of(c), .update_ps = c.update_ps, .unfilled_ps = unfilled_of(c),
-                 .cycle_and_unfilled_ps = cycle_of(c) + unfilled_of(c), .filled_ps = std::min({c.forward_ps, c.backward_ps, c.weight_ps}), .tail_ps = c.weight_sync_ps});
+  take(RankFloor{.cycle_ps = cycle_of(c),
+                 .sync_ps = sync_of(c),
+                 .update_ps = c.update_ps,
+                 .unfilled_ps = unfilled_of(c),
+                 .cycle_and_unfilled_ps = cycle_of(c) + unfilled_of(c),
+                 .filled_ps = std::min({c.forward_ps, c.backward_ps, c.weight_ps}),
+                 .tail_ps = c.weight_sync_ps});
 }
 
 void RankFloor::take(const RankFloor& other) {
@@ -50,7 +64,8 @@ void RankFloor::take(const RankFloor& other) {
 const RankTable& RankTables::table(const PlanProblem& problem, int first_rank) {
   first_rank = costs_.canonical_rank(first_rank, problem.devices);
   const bool split = problem.schedule == plan::Schedule::kZeroBubbleH1;
-  const auto [place, fresh] = tables_.try_emplace({problem.devices, problem.micro_batches, first_rank, split});
+  const auto [place, fresh] =
+      tables_.try_emplace({problem.devices, problem.micro_batches, first_rank, split});
   RankTable& table = place->second;
   if (!fresh) return table;
   plan::LayerContext c = stages_.context(problem.micro_batches, problem.stages);
@@ -58,9 +73,14 @@ const RankTable& RankTables::table(const PlanProblem& problem, int first_rank) {
   const StrategyTree& tree = stages_.layers_of(problem.devices, problem.micro_batches);
   for (std::size_t leaf = 0; leaf < tree.leaves.size(); ++leaf) {
     const plan::LayerStrategy& s = tree.leaves[leaf];
-    auto layout = std::ranges::find_if(table.layouts, [&](const RankLayout& l) { return l.strategy.same_layout(s); });
-    if (layout == table.layouts.end()) layout = table.layouts.insert(table.layouts.end(), RankLayout{.strategy = s, .options = {}, .by_cycle = {}, .floor = {}});
-    layout->options.push_back({static_cast<std::int32_t>(leaf), &costs_.block(s, c, first_rank, problem.devices)});
+    auto layout = std::ranges::find_if(
+        table.layouts, [&](const RankLayout& l) { return l.strategy.same_layout(s); });
+    if (layout == table.layouts.end())
+      layout = table.layouts.insert(
+          table.layouts.end(),
+          RankLayout{.strategy = s, .options = {}, .by_cycle = {}, .floor = {}});
+    layout->options.push_back(
+        {static_cast<std::int32_t>(leaf), &costs_.block(s, c, first_rank, problem.devices)});
   }
   for (RankLayout& layout : table.layouts) {
     layout.options = unbeaten(layout.options);
@@ -68,7 +88,8 @@ const RankTable& RankTables::table(const PlanProblem& problem, int first_rank) {
       layout.floor.take(*o.cost);
       layout.by_cycle.push_back(static_cast<std::uint32_t>(layout.by_cycle.size()));
     }
-    std::ranges::stable_sort(layout.by_cycle, {}, [&](std::uint32_t o) { return cycle_of(*layout.options[o].cost); });
+    std::ranges::stable_sort(layout.by_cycle, {},
+                             [&](std::uint32_t o) { return cycle_of(*layout.options[o].cost); });
   }
   return table;
 }
@@ -79,12 +100,15 @@ RankTransfers RankTables::transfers(const PlanProblem& problem, std::int64_t byt
   RankTransfers t{.activation_ps = {}, .gradient_ps = {}, .bytes = bytes};
   for (int r = 0; r < p; ++r) {
     const int before = (r + p - 1) % p, behind = (r + 1) % p;
-    const bool first = zero_bubble && r == 0, last = zero_bubble && r == p - 1;  // virtual stages go round
-    t.activation_ps.push_back(first ? 0 : costs_.exchange_ps(before * d, d, (r - before) * d, bytes));
+    // virtual stages go round
+    const bool first = zero_bubble && r == 0, last = zero_bubble && r == p - 1;
+    t.activation_ps.push_back(first ? 0
+                                    : costs_.exchange_ps(before * d, d, (r - before) * d, bytes));
     t.gradient_ps.push_back(last ? 0 : costs_.exchange_ps(behind * d, d, (r - behind) * d, bytes));
     t.once_ps += (r == 0 ? 0 : t.activation_ps.back()) + t.gradient_ps.back();
   }
-  if (!zero_bubble && !costs_.cost().overlaps()) t.once_ps -= t.activation_ps.back() + t.gradient_ps.back();
+  if (!zero_bubble && !costs_.cost().overlaps())
+    t.once_ps -= t.activation_ps.back() + t.gradient_ps.back();
   t.least_activation_ps = std::ranges::min(t.activation_ps);
   t.least_gradient_ps = std::ranges::min(t.gradient_ps);
   return t;
@@ -92,7 +116,8 @@ RankTransfers RankTables::transfers(const PlanProblem& problem, std::int64_t byt
 
 const RankFrame& RankTables::frame(const PlanProblem& problem) {
   const bool zero_bubble = problem.schedule == plan::Schedule::kZeroBubbleH1;
-  std::unique_ptr<RankFrame>& slot = frames_[{problem.devices, problem.micro_batches, problem.stages, zero_bubble}];
+  std::unique_ptr<RankFrame>& slot =
+      frames_[{problem.devices, problem.micro_batches, problem.stages, zero_bubble}];
   if (slot) return *slot;
   slot = std::make_unique<RankFrame>();
   RankFrame& f = *slot;
@@ -105,8 +130,10 @@ const RankFrame& RankTables::frame(const PlanProblem& problem) {
     for (const RankTable* t : unlike) floor.take(t->layouts[l].floor);
     const std::int64_t bytes = stages_.stream_bytes(f.layout(0, l).strategy, problem.micro_batches);
     const auto known = std::ranges::find(f.transfers, bytes, &RankTransfers::bytes);
-    if (known == f.transfers.end()) f.transfers.push_back(transfers(problem, bytes));
-    else f.transfers.push_back(RankTransfers(*known));
+    if (known == f.transfers.end())
+      f.transfers.push_back(transfers(problem, bytes));
+    else
+      f.transfers.push_back(RankTransfers(*known));
   }
   return f;
 }

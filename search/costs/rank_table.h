@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// What a layer may be on the ranks of an interleaved or ZB-H1 plan, and what it costs there: by layout, the options that no other of the
-/// layout beats in every time and every byte, their least times, and the transfers between ranks.
+/// What a layer may be on the ranks of an interleaved or ZB-H1 plan, and what it costs there: by
+/// layout, the options that no other of the layout beats in every time and every byte, their least
+/// times, and the transfers between ranks.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,8 +14,12 @@
 
 namespace orrery::search {
 
-inline std::int64_t cycle_of(const costmodel::LayerCost& c) { return c.forward_ps + c.backward_ps + c.weight_ps; }
-inline std::int64_t sync_of(const costmodel::LayerCost& c) { return c.backward_sync_ps - c.backward_ps; }
+inline std::int64_t cycle_of(const costmodel::LayerCost& c) {
+  return c.forward_ps + c.backward_ps + c.weight_ps;
+}
+inline std::int64_t sync_of(const costmodel::LayerCost& c) {
+  return c.backward_sync_ps - c.backward_ps;
+}
 
 struct RankOption {
   std::int32_t leaf = 0;  // of StageModel::layers_of
@@ -24,8 +29,10 @@ struct RankOption {
 /// The least of some options.
 struct RankFloor {
   std::int64_t cycle_ps = kForbidden, sync_ps = kForbidden, update_ps = kForbidden;
-  // ZB-H1; unfilled: F + B - W, which per-micro-batch reductions in W may take far below 0, hence its least sum with the cycle.
-  std::int64_t unfilled_ps = kForbidden, cycle_and_unfilled_ps = kForbidden, filled_ps = kForbidden, tail_ps = kForbidden;
+  // ZB-H1; unfilled: F + B - W, which per-micro-batch reductions in W may take far below 0, hence
+  // its least sum with the cycle.
+  std::int64_t unfilled_ps = kForbidden, cycle_and_unfilled_ps = kForbidden, filled_ps = kForbidden,
+               tail_ps = kForbidden;
   void take(const costmodel::LayerCost& c);
   void take(const RankFloor& other);
 };
@@ -43,18 +50,20 @@ struct RankTable {
 
 /// Transfers between the ranks, of one layout.
 struct RankTransfers {
-  std::vector<std::int64_t> activation_ps, gradient_ps;        // [rank that receives]
+  std::vector<std::int64_t> activation_ps, gradient_ps;  // [rank that receives]
   std::int64_t least_activation_ps = 0, least_gradient_ps = 0;
-  std::int64_t once_ps = 0;                                    // Σ f + b of the way in and out
-  std::int64_t bytes = 0;                                      // of one
+  std::int64_t once_ps = 0;  // Σ f + b of the way in and out
+  std::int64_t bytes = 0;    // of one
 };
 
 /// What all vocabularies of a problem share.
 struct RankFrame {
-  std::vector<const RankTable*> tables;   // [rank]
-  std::vector<RankFloor> floors;          // [layout] over all ranks
-  std::vector<RankTransfers> transfers;   // [layout]
-  [[nodiscard]] const RankLayout& layout(std::size_t rank, std::size_t layout) const { return tables[rank]->layouts[layout]; }
+  std::vector<const RankTable*> tables;  // [rank]
+  std::vector<RankFloor> floors;         // [layout] over all ranks
+  std::vector<RankTransfers> transfers;  // [layout]
+  [[nodiscard]] const RankLayout& layout(std::size_t rank, std::size_t layout) const {
+    return tables[rank]->layouts[layout];
+  }
 };
 
 class RankTables {
@@ -71,8 +80,10 @@ class RankTables {
 
   costmodel::LayerCosts& costs_;
   StageModel& stages_;
-  std::map<std::tuple<int, std::int64_t, int, bool>, RankTable> tables_;  // devices, micro-batches, first rank, split backward
-  std::map<std::tuple<int, std::int64_t, int, bool>, std::unique_ptr<RankFrame>> frames_;  // devices, micro-batches, ranks, split backward
+  // devices, micro-batches, first rank, split backward
+  std::map<std::tuple<int, std::int64_t, int, bool>, RankTable> tables_;
+  // devices, micro-batches, ranks, split backward
+  std::map<std::tuple<int, std::int64_t, int, bool>, std::unique_ptr<RankFrame>> frames_;
 };
 
 }  // namespace orrery::search

@@ -5,16 +5,22 @@
 namespace orrery::search {
 namespace {
 
-/// Of a block whose weight gradients are a pass of their own, with that (ZB-H1; only cheapest_layer() sees such blocks).
-std::int64_t steady_of(const costmodel::LayerCost& c) { return c.forward_ps + c.backward_ps + c.weight_ps; }
+/// Of a block whose weight gradients are a pass of their own, with that (ZB-H1; only
+/// cheapest_layer() sees such blocks).
+std::int64_t steady_of(const costmodel::LayerCost& c) {
+  return c.forward_ps + c.backward_ps + c.weight_ps;
+}
 std::int64_t sync_of(const costmodel::LayerCost& c) { return c.backward_sync_ps - c.backward_ps; }
-std::int64_t once_of(const costmodel::LayerCost& c, bool first_stage) { return sync_of(c) + (first_stage ? c.update_ps : 0); }
+std::int64_t once_of(const costmodel::LayerCost& c, bool first_stage) {
+  return sync_of(c) + (first_stage ? c.update_ps : 0);
+}
 
 }  // namespace
 
 std::string to_string(const PlanProblem& p) {
-  return fmt::format("pp={} m={}{} {} vocabulary {}", p.stages, p.micro_batches, p.idle > 0 ? fmt::format(" idle={}", p.idle) : "",
-                     plan::to_string(p.schedule), plan::to_string(p.vocabulary));
+  return fmt::format("pp={} m={}{} {} vocabulary {}", p.stages, p.micro_batches,
+                     p.idle > 0 ? fmt::format(" idle={}", p.idle) : "", plan::to_string(p.schedule),
+                     plan::to_string(p.vocabulary));
 }
 
 /// What the pipeline program asks back: exact memory, changes of layout.
@@ -26,12 +32,15 @@ class StageModel::View final : public StageCheck, public LayoutChanges {
   }
 
   bool fits(std::size_t stage, int entry, const std::vector<std::int32_t>& options) override {
-    if (entry >= 0) plan_.stages[stage - 1].runs = {{1, table(stage).layouts[static_cast<std::size_t>(entry)]}};
+    if (entry >= 0)
+      plan_.stages[stage - 1].runs = {{1, table(stage).layouts[static_cast<std::size_t>(entry)]}};
     plan_.stages[stage] = runs_of(stage, options);
-    return costmodel::stage_peak_bytes(model_.costs_, plan_, static_cast<int>(stage)) <= model_.memory_bytes_;
+    return costmodel::stage_peak_bytes(model_.costs_, plan_, static_cast<int>(stage)) <=
+           model_.memory_bytes_;
   }
   std::int64_t change_ps(std::size_t stage, int from, int to) override {
-    return model_.change_ps(table(stage), problem_.micro_batches, first_rank(stage), devices_, from, to);
+    return model_.change_ps(table(stage), problem_.micro_batches, first_rank(stage), devices_, from,
+                            to);
   }
   plan::Stage runs_of(std::size_t index, const std::vector<std::int32_t>& options) {
     const Table& t = table(index);
@@ -42,14 +51,17 @@ class StageModel::View final : public StageCheck, public LayoutChanges {
         ++stage.runs.back().count;
         continue;
       }
-      stage.runs.push_back({1, tree.leaves[static_cast<std::size_t>(t.blocks[static_cast<std::size_t>(options[k])].leaf)]});
+      stage.runs.push_back({1, tree.leaves[static_cast<std::size_t>(
+                                   t.blocks[static_cast<std::size_t>(options[k])].leaf)]});
     }
     return stage;
   }
 
  private:
   int first_rank(std::size_t stage) const { return static_cast<int>(stage) * devices_; }
-  Table& table(std::size_t stage) { return model_.table(devices_, problem_.micro_batches, first_rank(stage)); }
+  Table& table(std::size_t stage) {
+    return model_.table(devices_, problem_.micro_batches, first_rank(stage));
+  }
 
   StageModel& model_;
   PlanProblem problem_;
@@ -57,8 +69,13 @@ class StageModel::View final : public StageCheck, public LayoutChanges {
   plan::Plan plan_;
 };
 
-StageModel::StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch, std::int64_t memory_bytes)
-    : costs_(costs), cost_(costs.cost()), space_(space), global_batch_(global_batch), memory_bytes_(memory_bytes),
+StageModel::StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch,
+                       std::int64_t memory_bytes)
+    : costs_(costs),
+      cost_(costs.cost()),
+      space_(space),
+      global_batch_(global_batch),
+      memory_bytes_(memory_bytes),
       model_fingerprint_(cost_.model().fingerprint()) {}
 StageModel::~StageModel() = default;
 
@@ -76,9 +93,10 @@ plan::LayerContext StageModel::context(std::int64_t micro_batches, int stages) c
 const StrategyTree& StageModel::layers_of(int devices, std::int64_t micro_batches) {
   const auto [place, fresh] = layer_trees_.try_emplace({devices, micro_batches});
   if (fresh) {
-    place->second = layer_strategies(cost_.model(), space_,
-                                     {devices, cost_.options().sequence, global_batch_ / micro_batches, micro_batches,
-                                      static_cast<int>(cost_.topology().devices_per_host())});
+    place->second =
+        layer_strategies(cost_.model(), space_,
+                         {devices, cost_.options().sequence, global_batch_ / micro_batches,
+                          micro_batches, static_cast<int>(cost_.topology().devices_per_host())});
   }
   return place->second;
 }
@@ -87,14 +105,17 @@ const StrategyTree& StageModel::vocabulary_of(int devices, std::int64_t micro_ba
   const auto [place, fresh] = vocabulary_trees_.try_emplace({devices, micro_batches});
   if (fresh) {
     place->second = vocabulary_strategies(
-        cost_.model(), space_, {devices, cost_.options().sequence, global_batch_ / micro_batches, micro_batches,
-                                      static_cast<int>(cost_.topology().devices_per_host())});
+        cost_.model(), space_,
+        {devices, cost_.options().sequence, global_batch_ / micro_batches, micro_batches,
+         static_cast<int>(cost_.topology().devices_per_host())});
   }
   return place->second;
 }
 
-std::int64_t StageModel::stream_bytes(const plan::LayerStrategy& layout, std::int64_t micro_batches) const {
-  const std::int64_t tokens = cost_.options().sequence / layout.cp / (layout.sequence_parallel ? layout.tp : 1);
+std::int64_t StageModel::stream_bytes(const plan::LayerStrategy& layout,
+                                      std::int64_t micro_batches) const {
+  const std::int64_t tokens =
+      cost_.options().sequence / layout.cp / (layout.sequence_parallel ? layout.tp : 1);
   return global_batch_ / micro_batches / layout.dp * tokens * cost_.model().hidden *
          model::element_bytes(model::compute_dtype(cost_.options().precision));
 }
@@ -112,7 +133,8 @@ StageModel::Table& StageModel::table(int devices, std::int64_t micro_batches, in
     const plan::LayerStrategy& s = tree.leaves[leaf];
     Block block{static_cast<std::int32_t>(leaf), &costs_.block(s, c, first_rank, devices), {}, 0};
     block.memory = memory_of(*block.cost);
-    const auto known = std::ranges::find_if(t.layouts, [&](const plan::LayerStrategy& l) { return l.same_layout(s); });
+    const auto known = std::ranges::find_if(
+        t.layouts, [&](const plan::LayerStrategy& l) { return l.same_layout(s); });
     block.layout = static_cast<int>(known - t.layouts.begin());
     if (known == t.layouts.end()) {
       t.layouts.push_back(s);
@@ -125,22 +147,26 @@ StageModel::Table& StageModel::table(int devices, std::int64_t micro_batches, in
            a.cost->update_ps <= b.cost->update_ps && dominates(a.memory, b.memory);
   };
   std::vector<std::vector<std::size_t>> of_layout(t.layouts.size());
-  for (std::size_t i = 0; i < all.size(); ++i) of_layout[static_cast<std::size_t>(all[i].layout)].push_back(i);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    of_layout[static_cast<std::size_t>(all[i].layout)].push_back(i);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const bool beaten = std::ranges::any_of(of_layout[static_cast<std::size_t>(all[i].layout)], [&](std::size_t j) {
-      return j != i && beats(all[j], all[i]) && (j < i || !beats(all[i], all[j]));
-    });
+    const bool beaten =
+        std::ranges::any_of(of_layout[static_cast<std::size_t>(all[i].layout)], [&](std::size_t j) {
+          return j != i && beats(all[j], all[i]) && (j < i || !beats(all[i], all[j]));
+        });
     if (!beaten) t.blocks.push_back(all[i]);
   }
   t.change_ps.assign(t.layouts.size() * t.layouts.size(), -1);
   return t;
 }
 
-std::int64_t StageModel::change_ps(Table& t, std::int64_t micro_batches, int first_rank, int devices, int from, int to) {
+std::int64_t StageModel::change_ps(Table& t, std::int64_t micro_batches, int first_rank,
+                                   int devices, int from, int to) {
   const auto a = static_cast<std::size_t>(from), b = static_cast<std::size_t>(to);
   std::int64_t& known = t.change_ps[a * t.layouts.size() + b];
   if (known < 0) {
-    const costmodel::LayerCost& c = costs_.reshard(t.layouts[a], t.layouts[b], context(micro_batches, 1), first_rank, devices);
+    const costmodel::LayerCost& c =
+        costs_.reshard(t.layouts[a], t.layouts[b], context(micro_batches, 1), first_rank, devices);
     known = c.forward_ps + c.backward_ps;
   }
   return known;
@@ -150,7 +176,8 @@ StageModel::Vocabulary StageModel::vocabulary(const PlanProblem& problem, bool h
   const int devices = problem.devices, first_rank = head ? (problem.stages - 1) * devices : 0;
   const plan::LayerContext c = context(problem.micro_batches, problem.stages);
   Vocabulary v;
-  v.cost = head ? &costs_.head(problem.vocabulary, c, first_rank, devices) : &costs_.embedding(problem.vocabulary, c, first_rank, devices);
+  v.cost = head ? &costs_.head(problem.vocabulary, c, first_rank, devices)
+                : &costs_.embedding(problem.vocabulary, c, first_rank, devices);
   v.memory = memory_of(*v.cost);
   v.stream_bytes = stream_bytes(problem.vocabulary, problem.micro_batches);
   return v;
@@ -168,15 +195,18 @@ const std::vector<int>& StageModel::places(const PlanProblem& problem) {
   const auto [place, fresh] = places_.try_emplace({problem.stages, problem.devices});
   std::vector<int>& ranks = place->second;
   if (!fresh) return ranks;
-  for (int i = 0; i < problem.stages; ++i) ranks.push_back(costs_.canonical_rank(i * problem.devices, problem.devices));
+  for (int i = 0; i < problem.stages; ++i)
+    ranks.push_back(costs_.canonical_rank(i * problem.devices, problem.devices));
   std::ranges::sort(ranks);
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
 }
 
 /// Strategies in the order of what their computation takes: most need not be priced.
-StageModel::Least StageModel::cheapest_layer(int devices, std::int64_t micro_batches, int first_rank, bool split_backward) {
-  const auto [place, fresh] = least_.try_emplace({devices, micro_batches, first_rank, split_backward});
+StageModel::Least StageModel::cheapest_layer(int devices, std::int64_t micro_batches,
+                                             int first_rank, bool split_backward) {
+  const auto [place, fresh] =
+      least_.try_emplace({devices, micro_batches, first_rank, split_backward});
   Least& least = place->second;
   if (!fresh) return least;
   plan::LayerContext c = context(micro_batches, 1);
@@ -184,7 +214,8 @@ StageModel::Least StageModel::cheapest_layer(int devices, std::int64_t micro_bat
   const std::vector<plan::LayerStrategy>& leaves = layers_of(devices, micro_batches).leaves;
   std::vector<std::pair<std::int64_t, std::size_t>> order;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    const costmodel::LayerCosts::Floor floor = costs_.block_floor(leaves[i], c, first_rank, devices);
+    const costmodel::LayerCosts::Floor floor =
+        costs_.block_floor(leaves[i], c, first_rank, devices);
     least.passes_ps = std::min(least.passes_ps, floor.passes_ps);
     order.emplace_back(floor.sum_ps(), i);
   }
@@ -201,7 +232,8 @@ StageModel::Least StageModel::cheapest_layer(int devices, std::int64_t micro_bat
 StageModel::Least StageModel::cheapest_layer(const PlanProblem& problem) {
   Least least;
   for (const int first_rank : places(problem)) {
-    const Least here = cheapest_layer(problem.devices, problem.micro_batches, first_rank, problem.schedule == plan::Schedule::kZeroBubbleH1);
+    const Least here = cheapest_layer(problem.devices, problem.micro_batches, first_rank,
+                                      problem.schedule == plan::Schedule::kZeroBubbleH1);
     least.steady_ps = std::min(least.steady_ps, here.steady_ps);
     least.total_ps = std::min(least.total_ps, here.total_ps);
     least.passes_ps = std::min(least.passes_ps, here.passes_ps);
@@ -212,20 +244,26 @@ StageModel::Least StageModel::cheapest_layer(const PlanProblem& problem) {
 std::int64_t StageModel::layers_bound(const PlanProblem& problem) {
   const std::int64_t layers = cost_.model().layers, p = problem.stages;
   const Least least = cheapest_layer(problem);
-  return layers * least.total_ps + (problem.micro_batches - 1) * ((layers + p - 1) / p) * least.steady_ps;
+  return layers * least.total_ps +
+         (problem.micro_batches - 1) * ((layers + p - 1) / p) * least.steady_ps;
 }
 
 std::int64_t StageModel::quick_bound(const PlanProblem& problem) {
   const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches;
   const Least least = cheapest_layer(problem);
-  const costmodel::LayerCost &embedding = *vocabulary(problem, false).cost, &head = *vocabulary(problem, true).cost;
+  const costmodel::LayerCost &embedding = *vocabulary(problem, false).cost,
+                             &head = *vocabulary(problem, true).cost;
   const std::int64_t ends = steady_of(embedding) + steady_of(head);
-  const std::int64_t slowest = std::max((layers * least.steady_ps + ends + p - 1) / p, (layers + p - 1) / p * least.steady_ps);
-  return layers * least.total_ps + ends + sync_of(embedding) + sync_of(head) + embedding.update_ps + (m - 1) * slowest;
+  const std::int64_t slowest = std::max((layers * least.steady_ps + ends + p - 1) / p,
+                                        (layers + p - 1) / p * least.steady_ps);
+  return layers * least.total_ps + ends + sync_of(embedding) + sync_of(head) + embedding.update_ps +
+         (m - 1) * slowest;
 }
 
-void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& t, PipelineStage& stage) {
-  const std::int64_t flight = costmodel::in_flight(problem.schedule, index, problem.stages, problem.micro_batches);
+void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& t,
+                            PipelineStage& stage) {
+  const std::int64_t flight =
+      costmodel::in_flight(problem.schedule, index, problem.stages, problem.micro_batches);
   LayerProblem& p = stage.layers;
   p.layouts = static_cast<int>(t.layouts.size());
   p.budget_bytes = memory_bytes_;
@@ -260,13 +298,16 @@ void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& 
   for (const std::int64_t bytes : t.stream_bytes) {
     // The gradient sent back waits beside as many micro-batches as ever only when more are to come.
     stage.arrival_bytes.push_back(flight < problem.micro_batches ? bytes : 0);
-    if (!cost_.overlaps()) stage.receive_ps.push_back(costs_.exchange_ps(first_rank - devices, devices, devices, bytes));
+    if (!cost_.overlaps())
+      stage.receive_ps.push_back(costs_.exchange_ps(first_rank - devices, devices, devices, bytes));
   }
 }
 
 /// Embedding in front of the first stage, head behind the last.
-void StageModel::add_ends(const PlanProblem& problem, int index, const Table& t, PipelineStage& stage) {
-  const std::int64_t flight = costmodel::in_flight(problem.schedule, index, problem.stages, problem.micro_batches);
+void StageModel::add_ends(const PlanProblem& problem, int index, const Table& t,
+                          PipelineStage& stage) {
+  const std::int64_t flight =
+      costmodel::in_flight(problem.schedule, index, problem.stages, problem.micro_batches);
   const int devices = problem.devices;
   LayerProblem& p = stage.layers;
   for (const bool head : {false, true}) {
@@ -277,7 +318,8 @@ void StageModel::add_ends(const PlanProblem& problem, int index, const Table& t,
       if (!l.same_layout(problem.vocabulary)) {
         const auto& from = head ? l : problem.vocabulary;
         const auto& to = head ? problem.vocabulary : l;
-        const costmodel::LayerCost& c = costs_.reshard(from, to, context(problem.micro_batches, 1), index * devices, devices);
+        const costmodel::LayerCost& c =
+            costs_.reshard(from, to, context(problem.micro_batches, 1), index * devices, devices);
         ps = c.forward_ps + c.backward_ps;
       }
       (head ? p.exit_ps : p.entry_ps).push_back(ps);
@@ -286,16 +328,18 @@ void StageModel::add_ends(const PlanProblem& problem, int index, const Table& t,
     stage.once_ps += once_of(*v.cost, index == 0);
     p.front_step_bytes = std::max(p.front_step_bytes, v.memory.step_bytes);
     if (head) {
-      p.transient_floor_bytes =
-          v.stream_bytes + v.memory.stash_bytes + std::max(v.memory.forward_bytes, v.memory.backward_bytes);
+      p.transient_floor_bytes = v.stream_bytes + v.memory.stash_bytes +
+                                std::max(v.memory.forward_bytes, v.memory.backward_bytes);
       p.back_neighbour_bytes = v.memory.gathered_bytes;
-      p.budget_bytes -= v.memory.persistent_bytes + model::element_bytes(model::DType::kFloat32);  // and the loss
+      // and the loss
+      p.budget_bytes -= v.memory.persistent_bytes + model::element_bytes(model::DType::kFloat32);
       if (index == 0) stage.once_ps += zero_loss_ps();
     } else {
       // Its output is the first layer's input, which is counted there.
       p.front_transient_bytes = v.stream_bytes + v.memory.backward_bytes;
       p.front_forward_bytes = v.stream_bytes + v.memory.forward_bytes;
-      p.budget_bytes -= v.memory.persistent_bytes + flight * std::max<std::int64_t>(0, v.memory.stash_bytes - v.stream_bytes);
+      p.budget_bytes -= v.memory.persistent_bytes +
+                        flight * std::max<std::int64_t>(0, v.memory.stash_bytes - v.stream_bytes);
     }
   }
 }
@@ -303,13 +347,18 @@ void StageModel::add_ends(const PlanProblem& problem, int index, const Table& t,
 const PipelineProblem& StageModel::pipeline(const PlanProblem& problem) {
   const int devices = problem.devices, layers = static_cast<int>(cost_.model().layers);
   view_ = std::make_unique<View>(*this, problem);
-  problem_ = {.stages = {}, .layers = layers, .micro_batches = problem.micro_batches, .check = view_.get(), .changes = view_.get()};
+  problem_ = {.stages = {},
+              .layers = layers,
+              .micro_batches = problem.micro_batches,
+              .check = view_.get(),
+              .changes = view_.get()};
   problem_.stages.reserve(static_cast<std::size_t>(problem.stages));
   for (int i = 0; i < problem.stages; ++i) {
     PipelineStage stage;
     stage.most = layers - problem.stages + 1;
     if (problem.stages == 1) stage.fewest = layers;
-    if (space_.even_stages) stage.fewest = stage.most = layers / problem.stages;  // divides: outer_loops.cc
+    // divides: outer_loops.cc
+    if (space_.even_stages) stage.fewest = stage.most = layers / problem.stages;
     const Table& t = table(devices, problem.micro_batches, i * devices);
     fill_stage(problem, i, t, stage);
     add_ends(problem, i, t, stage);
@@ -335,7 +384,8 @@ plan::Plan StageModel::frame(const PlanProblem& problem) const {
 plan::Plan StageModel::plan_of(const PlanProblem& problem, const PipelineAnswer& answer) {
   plan::Plan plan = frame(problem);
   View view(*this, problem);
-  for (std::size_t i = 0; i < answer.stages.size(); ++i) plan.stages.push_back(view.runs_of(i, answer.stages[i].sequence));
+  for (std::size_t i = 0; i < answer.stages.size(); ++i)
+    plan.stages.push_back(view.runs_of(i, answer.stages[i].sequence));
   return plan;
 }
 

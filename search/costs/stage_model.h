@@ -2,17 +2,18 @@
 /// \file
 /// From costs of layers to the integers of the pipeline program.
 ///
-/// From costmodel/closed_form/closed_form.h, step = Z + Σ (F_i + f_i) + (m-1) cycle + Σ (B'_i + b_i) + U with cycle = max (F_i +
-/// B_i):
+/// From costmodel/closed_form/closed_form.h, step = Z + Σ (F_i + f_i) + (m-1) cycle + Σ (B'_i +
+/// b_i) + U with cycle = max (F_i + B_i):
 ///
 ///   n = F + B (B holds the reduction where gradients are reduced per micro-batch), y = B' - B;
-///   R = forward + backward of a change of layout; entry and exit to the vocabulary's layout likewise;
-///   S = f + b, transfer of the activation and of its gradient; without overlap they hold the stage: part of n;
-///   Z + U = that of the first stage, which starts first and ends last, in its y. Where another stage's zeroing or
-///   update reaches beyond, and under GPipe (cycle = max F + max B), this is a lower bound: outer_loops.h takes the
-///   exact figure from plan_cost.
+///   R = forward + backward of a change of layout; entry and exit to the vocabulary's layout
+///   likewise; S = f + b, transfer of the activation and of its gradient; without overlap they hold
+///   the stage: part of n; Z + U = that of the first stage, which starts first and ends last, in
+///   its y. Where another stage's zeroing or update reaches beyond, and under GPipe (cycle = max F
+///   + max B), this is a lower bound: outer_loops.h takes the exact figure from plan_cost.
 ///
-/// Memory goes in by the lower bound of layer_memory.h; costmodel::stage_peak_bytes has the last word on every answer.
+/// Memory goes in by the lower bound of layer_memory.h; costmodel::stage_peak_bytes has the last
+/// word on every answer.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,11 +22,11 @@
 #include <vector>
 
 #include "costmodel/closed_form/closed_form.h"
-#include "costmodel/cost_model.h"
 #include "costmodel/closed_form/layer_costs.h"
-#include "search/space/decision_tree.h"
+#include "costmodel/cost_model.h"
 #include "search/costs/layer_memory.h"
 #include "search/programs/pipeline_program.h"
+#include "search/space/decision_tree.h"
 
 namespace orrery::search {
 
@@ -43,23 +44,27 @@ std::string to_string(const PlanProblem& problem);
 
 class StageModel {
  public:
-  StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch, std::int64_t memory_bytes);
+  StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch,
+             std::int64_t memory_bytes);
   ~StageModel();
 
   /// Strategies of layers and of the vocabulary for stages of `devices`, with what was cut.
   const StrategyTree& layers_of(int devices, std::int64_t micro_batches);
   const StrategyTree& vocabulary_of(int devices, std::int64_t micro_batches);
 
-  /// Lower bound of a problem by the cheapest options alone, memory left out: sums instead of programs. @pre layers_of(...) has leaves.
+  /// Lower bound of a problem by the cheapest options alone, memory left out: sums instead of
+  /// programs. @pre layers_of(...) has leaves.
   std::int64_t quick_bound(const PlanProblem& problem);
-  /// The problem in integers. Its check and changes stay valid until the next call. @pre layers_of(...) has leaves.
+  /// The problem in integers. Its check and changes stay valid until the next call. @pre
+  /// layers_of(...) has leaves.
   const PipelineProblem& pipeline(const PlanProblem& problem);
   /// The plan that an answer of that program stands for.
   plan::Plan plan_of(const PlanProblem& problem, const PipelineAnswer& answer);
 
   /// As quick_bound(), whatever the vocabulary.
   std::int64_t layers_bound(const PlanProblem& problem);
-  /// Of the cheapest layer in any stage: steady (with the weight gradients of ZB-H1), with synchronisation, at least forward and backward alone.
+  /// Of the cheapest layer in any stage: steady (with the weight gradients of ZB-H1), with
+  /// synchronisation, at least forward and backward alone.
   struct Least {
     std::int64_t steady_ps = kForbidden, total_ps = kForbidden, passes_ps = kForbidden;
   };
@@ -71,7 +76,8 @@ class StageModel {
   [[nodiscard]] plan::Plan frame(const PlanProblem& problem) const;
   [[nodiscard]] plan::LayerContext context(std::int64_t micro_batches, int stages) const;
   /// Of the residual stream on a rank.
-  [[nodiscard]] std::int64_t stream_bytes(const plan::LayerStrategy& layout, std::int64_t micro_batches) const;
+  [[nodiscard]] std::int64_t stream_bytes(const plan::LayerStrategy& layout,
+                                          std::int64_t micro_batches) const;
   [[nodiscard]] std::int64_t zero_loss_ps() const;
 
  private:
@@ -81,7 +87,8 @@ class StageModel {
     LayerMemory memory;
     int layout = 0;
   };
-  /// Blocks of a stage that no other of the same layout beats in everything, its layouts and the changes between them.
+  /// Blocks of a stage that no other of the same layout beats in everything, its layouts and the
+  /// changes between them.
   struct Table {
     std::vector<Block> blocks;
     std::vector<plan::LayerStrategy> layouts;  // one strategy of each
@@ -98,8 +105,10 @@ class StageModel {
   using Key = std::tuple<int, std::int64_t, int>;  // devices, micro-batches, first rank
 
   Table& table(int devices, std::int64_t micro_batches, int first_rank);
-  std::int64_t change_ps(Table& table, std::int64_t micro_batches, int first_rank, int devices, int from, int to);
-  Least cheapest_layer(int devices, std::int64_t micro_batches, int first_rank, bool split_backward);
+  std::int64_t change_ps(Table& table, std::int64_t micro_batches, int first_rank, int devices,
+                         int from, int to);
+  Least cheapest_layer(int devices, std::int64_t micro_batches, int first_rank,
+                       bool split_backward);
   Vocabulary vocabulary(const PlanProblem& problem, bool head);
   void fill_stage(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
   void add_ends(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
@@ -112,7 +121,8 @@ class StageModel {
   std::string model_fingerprint_;
   std::map<std::pair<int, std::int64_t>, StrategyTree> layer_trees_, vocabulary_trees_;
   std::map<Key, std::unique_ptr<Table>> tables_;
-  std::map<std::tuple<int, std::int64_t, int, bool>, Least> least_;  // devices, micro-batches, first rank, split backward
+  // devices, micro-batches, first rank, split backward
+  std::map<std::tuple<int, std::int64_t, int, bool>, Least> least_;
   std::map<std::pair<int, int>, std::vector<int>> places_;  // of (stages, devices)
   PipelineProblem problem_;
   std::unique_ptr<View> view_;

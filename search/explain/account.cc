@@ -9,19 +9,24 @@
 
 namespace orrery::search {
 
-std::string over_layers(const plan::Plan& plan, const std::function<std::string(const plan::LayerStrategy&)>& aspect) {
+std::string over_layers(const plan::Plan& plan,
+                        const std::function<std::string(const plan::LayerStrategy&)>& aspect) {
   std::vector<std::pair<std::string, int>> counts;
   for (const plan::Stage& stage : plan.stages) {
     for (const plan::LayerRun& run : stage.runs) {
       const std::string value = aspect(run.strategy);
       const auto at = std::ranges::find(counts, value, &std::pair<std::string, int>::first);
-      if (at == counts.end()) counts.emplace_back(value, run.count);
-      else at->second += run.count;
+      if (at == counts.end())
+        counts.emplace_back(value, run.count);
+      else
+        at->second += run.count;
     }
   }
   if (counts.size() == 1) return counts.front().first;
   std::string text;
-  for (const auto& [value, count] : counts) text += fmt::format("{}{} ({} layer{})", text.empty() ? "" : ", ", value, count, count == 1 ? "" : "s");
+  for (const auto& [value, count] : counts)
+    text += fmt::format("{}{} ({} layer{})", text.empty() ? "" : ", ", value, count,
+                        count == 1 ? "" : "s");
   return text;
 }
 
@@ -31,13 +36,20 @@ constexpr auto kBubble = static_cast<std::size_t>(sim::TimePart::kBubble);
 
 std::string layers_by_stage(const plan::Plan& plan) {
   std::string text;
-  for (const plan::Stage& stage : plan.stages) text += fmt::format("{}{}", text.empty() ? "" : "+", stage.layers());
+  for (const plan::Stage& stage : plan.stages)
+    text += fmt::format("{}{}", text.empty() ? "" : "+", stage.layers());
   return text;
 }
 
-std::string shard_text(const plan::LayerStrategy& s) { return s.shard == 0 ? "the data group" : fmt::format("{} ranks", s.shard); }
-std::string reduce_text(const plan::LayerStrategy& s) { return s.grad_reduce == plan::GradReduce::kStep ? "once a step" : "every micro-batch"; }
-std::string context_text(const plan::LayerStrategy& s) { return s.cp == 1 ? "1" : fmt::format("{} {}", s.cp, plan::to_string(s.context)); }
+std::string shard_text(const plan::LayerStrategy& s) {
+  return s.shard == 0 ? "the data group" : fmt::format("{} ranks", s.shard);
+}
+std::string reduce_text(const plan::LayerStrategy& s) {
+  return s.grad_reduce == plan::GradReduce::kStep ? "once a step" : "every micro-batch";
+}
+std::string context_text(const plan::LayerStrategy& s) {
+  return s.cp == 1 ? "1" : fmt::format("{} {}", s.cp, plan::to_string(s.context));
+}
 
 /// What two plans do otherwise.
 struct Change {
@@ -50,16 +62,22 @@ void compare(std::string what, std::string a, std::string b, std::vector<Change>
 
 std::vector<Change> degree_changes(const plan::Plan& from, const plan::Plan& to) {
   std::vector<Change> found;
-  compare("pipeline stages", std::to_string(from.pipeline_degree()), std::to_string(to.pipeline_degree()), found);
-  compare("virtual stages", std::to_string(from.virtual_stages), std::to_string(to.virtual_stages), found);
-  compare("micro-batches", std::to_string(from.micro_batches), std::to_string(to.micro_batches), found);
-  compare("schedule", std::string(plan::to_string(from.schedule)), std::string(plan::to_string(to.schedule)), found);
+  compare("pipeline stages", std::to_string(from.pipeline_degree()),
+          std::to_string(to.pipeline_degree()), found);
+  compare("virtual stages", std::to_string(from.virtual_stages), std::to_string(to.virtual_stages),
+          found);
+  compare("micro-batches", std::to_string(from.micro_batches), std::to_string(to.micro_batches),
+          found);
+  compare("schedule", std::string(plan::to_string(from.schedule)),
+          std::string(plan::to_string(to.schedule)), found);
   return found;
 }
 
 std::vector<Change> layer_changes(const plan::Plan& from, const plan::Plan& to) {
   std::vector<Change> found;
-  const auto layers = [&](std::string what, auto&& aspect) { compare(std::move(what), over_layers(from, aspect), over_layers(to, aspect), found); };
+  const auto layers = [&](std::string what, auto&& aspect) {
+    compare(std::move(what), over_layers(from, aspect), over_layers(to, aspect), found);
+  };
   using S = plan::LayerStrategy;
   layers("tp", [](const S& s) { return std::to_string(s.tp); });
   layers("cp", context_text);
@@ -69,11 +87,13 @@ std::vector<Change> layer_changes(const plan::Plan& from, const plan::Plan& to) 
   layers("states sharded over", shard_text);
   layers("sharded operators", [](const S& s) { return std::string(plan::to_string(s.operators)); });
   layers("slices", [](const S& s) { return std::to_string(s.slices); });
-  layers("sequence parallelism", [](const S& s) { return std::string(s.sequence_parallel ? "on" : "off"); });
+  layers("sequence parallelism",
+         [](const S& s) { return std::string(s.sequence_parallel ? "on" : "off"); });
   layers("recomputation", [](const S& s) { return std::string(plan::to_string(s.recompute)); });
   layers("gradients reduced", reduce_text);
   layers("strided groups", [](const S& s) { return std::string(s.strided ? "yes" : "no"); });
-  if (from.stages.size() == to.stages.size()) compare("layers by stage", layers_by_stage(from), layers_by_stage(to), found);
+  if (from.stages.size() == to.stages.size())
+    compare("layers by stage", layers_by_stage(from), layers_by_stage(to), found);
   return found;
 }
 
@@ -81,18 +101,24 @@ std::vector<Change> layer_changes(const plan::Plan& from, const plan::Plan& to) 
 
 int Account::critical_stage() const {
   ORRERY_CHECK(!report.stages.empty(), "a report without stages");
-  const auto least = std::ranges::min_element(report.stages, {}, [](const sim::StageReport& s) { return s.parts[kBubble]; });
+  const auto least = std::ranges::min_element(
+      report.stages, {}, [](const sim::StageReport& s) { return s.parts[kBubble]; });
   return static_cast<int>(least - report.stages.begin());
 }
 
-const Parts& Account::parts() const { return report.stages[static_cast<std::size_t>(critical_stage())].parts; }
+const Parts& Account::parts() const {
+  return report.stages[static_cast<std::size_t>(critical_stage())].parts;
+}
 
 int Account::fullest_stage() const {
-  const auto most = std::ranges::max_element(report.stages, {}, &sim::StageReport::peak_memory_bytes);
+  const auto most =
+      std::ranges::max_element(report.stages, {}, &sim::StageReport::peak_memory_bytes);
   return static_cast<int>(most - report.stages.begin());
 }
 
-std::int64_t Account::peak_bytes() const { return report.stages[static_cast<std::size_t>(fullest_stage())].peak_memory_bytes; }
+std::int64_t Account::peak_bytes() const {
+  return report.stages[static_cast<std::size_t>(fullest_stage())].peak_memory_bytes;
+}
 
 Balance balance_of(const sim::SimReport& report) {
   std::vector<std::int64_t> work_ps, peak_bytes;
@@ -125,7 +151,8 @@ Comparison compared(const Account& first, Account other) {
 std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to) {
   std::vector<Change> found = degree_changes(from, to);
   for (Change& c : layer_changes(from, to)) found.push_back(std::move(c));
-  compare("embedding and head", plan::to_string(from.vocabulary), plan::to_string(to.vocabulary), found);
+  compare("embedding and head", plan::to_string(from.vocabulary), plan::to_string(to.vocabulary),
+          found);
   std::vector<std::string> lines;
   for (const Change& c : found) lines.push_back(fmt::format("{} {} → {}", c.what, c.from, c.to));
   return lines;

@@ -2,8 +2,9 @@
 /// \file
 /// The step of one plan taken apart, and two plans set side by side.
 ///
-/// The account of a plan is that of its *critical stage*: the one that waits least (the first of equals). Its parts add up to the step time
-/// exactly, so the differences between two plans, part by part, add up to the difference of their step times.
+/// The account of a plan is that of its *critical stage*: the one that waits least (the first of
+/// equals). Its parts add up to the step time exactly, so the differences between two plans, part
+/// by part, add up to the difference of their step times.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -27,13 +28,13 @@ struct Account {
 
   [[nodiscard]] std::int64_t step_ps() const { return report.step_time_ps; }
   [[nodiscard]] int critical_stage() const;
-  [[nodiscard]] const Parts& parts() const;   // of the critical stage
-  [[nodiscard]] int fullest_stage() const;    // largest peak; the first of equals
+  [[nodiscard]] const Parts& parts() const;  // of the critical stage
+  [[nodiscard]] int fullest_stage() const;   // largest peak; the first of equals
   [[nodiscard]] std::int64_t peak_bytes() const;
 };
 
-/// Balance degrees of Galvatron-BMW (balanced_partition.h) of the simulated stages: of what each works, the bubble left out, and of
-/// their peaks. Equal stages have 1 - 1/P, one stage 0.
+/// Balance degrees of Galvatron-BMW (balanced_partition.h) of the simulated stages: of what each
+/// works, the bubble left out, and of their peaks. Equal stages have 1 - 1/P, one stage 0.
 struct Balance {
   double time = 0, memory = 0;
 };
@@ -45,17 +46,20 @@ base::Result<Account> account_of(const costmodel::CostModel& cost, const plan::P
 /// Of `to` minus `from`; adds up to the difference of the step times.
 Parts difference(const Account& from, const Account& to);
 
-/// What `to` does otherwise, a line for each: "tp 1 → 2", "micro-batches 16 → 8", "recomputation none → full (8 layers), none (24
-/// layers)". Empty for plans that divide layers, batch and states alike.
+/// What `to` does otherwise, a line for each: "tp 1 → 2", "micro-batches 16 → 8", "recomputation
+/// none → full (8 layers), none (24 layers)". Empty for plans that divide layers, batch and states
+/// alike.
 std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to);
 
-/// The value of one aspect on all layers: "2", or "1 (26 layers), 2 (6 layers)" in order of appearance.
-std::string over_layers(const plan::Plan& plan, const std::function<std::string(const plan::LayerStrategy&)>& aspect);
+/// The value of one aspect on all layers: "2", or "1 (26 layers), 2 (6 layers)" in order of
+/// appearance.
+std::string over_layers(const plan::Plan& plan,
+                        const std::function<std::string(const plan::LayerStrategy&)>& aspect);
 
 /// Another plan, and where its time goes instead.
 struct Comparison {
   Account account;
-  Parts difference{};                      // its parts minus the first plan's
+  Parts difference{};  // its parts minus the first plan's
   std::vector<std::string> changes;
 };
 Comparison compared(const Account& first, Account other);

@@ -11,7 +11,8 @@ using plan::Schedule;
 
 class Alternatives {
  public:
-  Alternatives(const plan::Plan& plan, const Space& space, std::int64_t devices) : plan_(plan), space_(space), devices_(devices) {}
+  Alternatives(const plan::Plan& plan, const Space& space, std::int64_t devices)
+      : plan_(plan), space_(space), devices_(devices) {}
 
   std::vector<Alternative> list() {
     tensor();
@@ -19,12 +20,20 @@ class Alternatives {
     micro_batches();
     states();
     activations();
-    if (any([](const LayerStrategy& s) { return s.tp > 1 && s.sequence_parallel; }) && space_.tensor_alone) {
+    if (any([](const LayerStrategy& s) { return s.tp > 1 && s.sequence_parallel; }) &&
+        space_.tensor_alone) {
       add("sequence parallelism", "off", [](Space& s) { s.sequence_parallel = false; });
     }
-    if (any([](const LayerStrategy& s) { return s.zero >= 2 && s.grad_reduce == plan::GradReduce::kMicroBatch; }) && space_.reduce_per_step) {
-      const std::string often = over_layers(plan_, [](const LayerStrategy& s) { return std::string(s.grad_reduce == plan::GradReduce::kMicroBatch ? "every micro-batch" : "once a step"); });
-      add("gradients reduced " + often, "once a step everywhere", [](Space& s) { s.reduce_per_micro_batch = false; });
+    if (any([](const LayerStrategy& s) {
+          return s.zero >= 2 && s.grad_reduce == plan::GradReduce::kMicroBatch;
+        }) &&
+        space_.reduce_per_step) {
+      const std::string often = over_layers(plan_, [](const LayerStrategy& s) {
+        return std::string(s.grad_reduce == plan::GradReduce::kMicroBatch ? "every micro-batch"
+                                                                          : "once a step");
+      });
+      add("gradients reduced " + often, "once a step everywhere",
+          [](Space& s) { s.reduce_per_micro_batch = false; });
     }
     if (plan_.pipeline_degree() > 1) schedules();
     return std::move(list_);
@@ -34,7 +43,8 @@ class Alternatives {
   template <class Test>
   [[nodiscard]] bool any(const Test& test) const {
     return std::ranges::any_of(plan_.stages, [&](const plan::Stage& stage) {
-      return std::ranges::any_of(stage.runs, [&](const plan::LayerRun& run) { return test(run.strategy); });
+      return std::ranges::any_of(stage.runs,
+                                 [&](const plan::LayerRun& run) { return test(run.strategy); });
     });
   }
   void add(std::string made, std::string otherwise, const std::function<void(Space&)>& change) {
@@ -49,9 +59,11 @@ class Alternatives {
     for (const plan::Stage& stage : plan_.stages) {
       for (const plan::LayerRun& run : stage.runs) most = std::max(most, run.strategy.tp);
     }
-    const std::string made = "tp " + over_layers(plan_, [](const LayerStrategy& s) { return std::to_string(s.tp); });
+    const std::string made =
+        "tp " + over_layers(plan_, [](const LayerStrategy& s) { return std::to_string(s.tp); });
     for (const int tp : {most / 2, 2 * most}) {
-      if (tp >= 1 && tp <= devices_) add(made, fmt::format("tp {}", tp), [&](Space& s) { s.fix_tp = tp; });
+      if (tp >= 1 && tp <= devices_)
+        add(made, fmt::format("tp {}", tp), [&](Space& s) { s.fix_tp = tp; });
     }
   }
   void stages() {
@@ -59,29 +71,37 @@ class Alternatives {
     const int pp = plan_.pipeline_degree();
     for (const int other : {pp / 2, 2 * pp}) {
       if (other < 1 || other > devices_) continue;
-      add(fmt::format("{} pipeline stage{}", pp, pp == 1 ? "" : "s"), std::to_string(other), [&](Space& s) { s.fix_pp = other; });
+      add(fmt::format("{} pipeline stage{}", pp, pp == 1 ? "" : "s"), std::to_string(other),
+          [&](Space& s) { s.fix_pp = other; });
     }
   }
   void micro_batches() {
     if (space_.fix_micro_batches) return;
     const std::int64_t m = plan_.micro_batches;
     const std::string made = fmt::format("{} micro-batch{}", m, m == 1 ? "" : "es");
-    if (m % 2 == 0) add(made, std::to_string(m / 2), [&](Space& s) { s.fix_micro_batches = m / 2; });
-    if (plan_.global_batch % (2 * m) == 0) add(made, std::to_string(2 * m), [&](Space& s) { s.fix_micro_batches = 2 * m; });
+    if (m % 2 == 0)
+      add(made, std::to_string(m / 2), [&](Space& s) { s.fix_micro_batches = m / 2; });
+    if (plan_.global_batch % (2 * m) == 0)
+      add(made, std::to_string(2 * m), [&](Space& s) { s.fix_micro_batches = 2 * m; });
   }
   void states() {
     const bool others = space_.data || space_.zero1 || space_.zero2;
-    const std::string made = "zero " + over_layers(plan_, [](const LayerStrategy& s) { return std::to_string(s.zero); });
+    const std::string made =
+        "zero " + over_layers(plan_, [](const LayerStrategy& s) { return std::to_string(s.zero); });
     if (any([](const LayerStrategy& s) { return s.zero == 3; })) {
-      if (others) add(made, "zero 2 at most, embedding and head too", [](Space& s) { s.zero3 = false; });
+      if (others)
+        add(made, "zero 2 at most, embedding and head too", [](Space& s) { s.zero3 = false; });
     } else if (space_.zero3 && others && any([](const LayerStrategy& s) { return s.dp > 1; })) {
       add(made, "zero 3 alone", [](Space& s) { s.data = s.zero1 = s.zero2 = false; });
     }
   }
   void activations() {
-    const bool recomputes = any([](const LayerStrategy& s) { return s.recompute != plan::Recompute::kNone; });
+    const bool recomputes =
+        any([](const LayerStrategy& s) { return s.recompute != plan::Recompute::kNone; });
     if (recomputes && space_.recompute_none) {
-      const std::string made = "recomputation " + over_layers(plan_, [](const LayerStrategy& s) { return std::string(plan::to_string(s.recompute)); });
+      const std::string made = "recomputation " + over_layers(plan_, [](const LayerStrategy& s) {
+                                 return std::string(plan::to_string(s.recompute));
+                               });
       add(made, "none", [](Space& s) { s.recompute_full = s.recompute_selective = false; });
     } else if (!recomputes && (space_.recompute_full || space_.recompute_selective)) {
       add("no recomputation", "some in every layer", [](Space& s) { s.recompute_none = false; });
@@ -90,13 +110,14 @@ class Alternatives {
   void schedules() {
     const auto only = [&](Schedule schedule, bool allowed) {
       if (!allowed || plan_.schedule == schedule) return;
-      add(std::string(plan::to_string(plan_.schedule)), std::string(plan::to_string(schedule)), [&](Space& s) {
-        s.gpipe = schedule == Schedule::kGPipe;
-        s.one_f_one_b = schedule == Schedule::k1F1B;
-        s.interleaved = schedule == Schedule::kInterleaved;
-        s.zero_bubble = schedule == Schedule::kZeroBubbleH1;
-        s.fix_pp = plan_.pipeline_degree();
-      });
+      add(std::string(plan::to_string(plan_.schedule)), std::string(plan::to_string(schedule)),
+          [&](Space& s) {
+            s.gpipe = schedule == Schedule::kGPipe;
+            s.one_f_one_b = schedule == Schedule::k1F1B;
+            s.interleaved = schedule == Schedule::kInterleaved;
+            s.zero_bubble = schedule == Schedule::kZeroBubbleH1;
+            s.fix_pp = plan_.pipeline_degree();
+          });
     };
     only(Schedule::k1F1B, space_.one_f_one_b);
     only(Schedule::kInterleaved, space_.interleaved);
@@ -111,7 +132,10 @@ class Alternatives {
 
 }  // namespace
 
-std::vector<Alternative> alternatives(const plan::Plan& plan, const Space& space, std::int64_t devices) { return Alternatives(plan, space, devices).list(); }
+std::vector<Alternative> alternatives(const plan::Plan& plan, const Space& space,
+                                      std::int64_t devices) {
+  return Alternatives(plan, space, devices).list();
+}
 
 namespace {
 
@@ -129,11 +153,15 @@ bool allows_states(const Space& s, const LayerStrategy& l) {
 
 bool allows_layer(const Space& s, const LayerStrategy& l, std::int64_t micro_batches) {
   if (!allows_states(s, l)) return false;
-  if (s.fix_tp.value_or(l.tp) != l.tp || s.fix_cp.value_or(l.cp) != l.cp || s.fix_dp.value_or(l.dp) != l.dp || s.fix_slices.value_or(l.slices) != l.slices) return false;
+  if (s.fix_tp.value_or(l.tp) != l.tp || s.fix_cp.value_or(l.cp) != l.cp ||
+      s.fix_dp.value_or(l.dp) != l.dp || s.fix_slices.value_or(l.slices) != l.slices)
+    return false;
   if (l.tp > 1 && !(l.sequence_parallel ? s.sequence_parallel : s.tensor_alone)) return false;
   if (l.cp > 1 && !(l.context == plan::ContextKind::kRing ? s.ring : s.ulysses)) return false;
   if ((l.ep > 1 && !s.expert) || (l.strided && !s.strided)) return false;
-  if (l.zero >= 2 && micro_batches > 1 && !(l.grad_reduce == plan::GradReduce::kStep ? s.reduce_per_step : s.reduce_per_micro_batch)) return false;
+  if (l.zero >= 2 && micro_batches > 1 &&
+      !(l.grad_reduce == plan::GradReduce::kStep ? s.reduce_per_step : s.reduce_per_micro_batch))
+    return false;
   switch (l.recompute) {
     case plan::Recompute::kNone: return s.recompute_none;
     case plan::Recompute::kSelective: return s.recompute_selective;
@@ -160,16 +188,21 @@ bool allows_pipeline(const Space& s, const plan::Plan& p) {
 }  // namespace
 
 bool allows(const Space& space, const plan::Plan& p, std::int64_t devices) {
-  if (!allows_pipeline(space, p) || !allows_states(space, p.vocabulary) || (!space.idle && p.world_size() < devices)) return false;
+  if (!allows_pipeline(space, p) || !allows_states(space, p.vocabulary) ||
+      (!space.idle && p.world_size() < devices))
+    return false;
   return std::ranges::all_of(p.stages, [&](const plan::Stage& stage) {
     return std::ranges::all_of(stage.runs, [&](const plan::LayerRun& run) {
       const std::int64_t sequences = p.micro_batch_sequences() / run.strategy.dp;
-      return space.fix_micro_batch.value_or(sequences) == sequences && allows_layer(space, run.strategy, p.micro_batches);
+      return space.fix_micro_batch.value_or(sequences) == sequences &&
+             allows_layer(space, run.strategy, p.micro_batches);
     });
   });
 }
 
-base::Result<std::vector<Decision>> decisions_of(const costmodel::CostModel& cost, const plan::Plan& plan, const PlanRequest& problem, Pool& pool) {
+base::Result<std::vector<Decision>> decisions_of(const costmodel::CostModel& cost,
+                                                 const plan::Plan& plan, const PlanRequest& problem,
+                                                 Pool& pool) {
   std::vector<Decision> decisions;
   const auto devices = static_cast<std::int64_t>(cost.topology().device_count());
   for (Alternative& a : alternatives(plan, problem.space, devices)) {
@@ -177,12 +210,17 @@ base::Result<std::vector<Decision>> decisions_of(const costmodel::CostModel& cos
     otherwise.space = a.space;
     TRY(const Pool::Searched searched, pool.search(otherwise));
     TRY_VOID(pool.search(otherwise, RunnersUp::kQuick));
-    const bool other_stages = a.space.fix_pp && !problem.space.fix_pp && *a.space.fix_pp != plan.pipeline_degree();
-    for (const Alternative& second : other_stages ? alternatives(plan, a.space, devices) : std::vector<Alternative>{}) {
+    const bool other_stages =
+        a.space.fix_pp && !problem.space.fix_pp && *a.space.fix_pp != plan.pipeline_degree();
+    for (const Alternative& second :
+         other_stages ? alternatives(plan, a.space, devices) : std::vector<Alternative>{}) {
       otherwise.space = second.space;
       TRY_VOID(pool.search(otherwise, RunnersUp::kQuick));
     }
-    decisions.push_back({.made = std::move(a.made), .otherwise = std::move(a.otherwise), .space = a.space, .shortfall_bytes = searched.shortfall_bytes});
+    decisions.push_back({.made = std::move(a.made),
+                         .otherwise = std::move(a.otherwise),
+                         .space = a.space,
+                         .shortfall_bytes = searched.shortfall_bytes});
   }
   return decisions;
 }

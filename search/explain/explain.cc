@@ -18,7 +18,8 @@ constexpr std::int64_t kStep = 100'000;  // 10 %
 
 class Explainer {
  public:
-  Explainer(const costmodel::CostModel& cost, ExplainRequest request) : cost_(cost), request_(std::move(request)) {}
+  Explainer(const costmodel::CostModel& cost, ExplainRequest request)
+      : cost_(cost), request_(std::move(request)) {}
 
   base::Result<Explanation> run() {
     limit_ = memory_limit();
@@ -45,7 +46,8 @@ class Explainer {
   [[nodiscard]] std::int64_t memory_limit() const {
     if (request_.problem.memory_bytes > 0) return request_.problem.memory_bytes;
     std::int64_t least = cost_.topology().device_models().front().memory_bytes;
-    for (const topologies::DeviceModel& device : cost_.topology().device_models()) least = std::min(least, device.memory_bytes);
+    for (const topologies::DeviceModel& device : cost_.topology().device_models())
+      least = std::min(least, device.memory_bytes);
     return least;
   }
 
@@ -64,7 +66,8 @@ class Explainer {
 
   base::Result<void> sweep() {
     costmodel::LayerCosts costs(cost_);
-    const UniformSweep sweep = sweep_uniform(costs, request_.problem, limit_ - cost_.context_bytes());
+    const UniformSweep sweep =
+        sweep_uniform(costs, request_.problem, limit_ - cost_.context_bytes());
     e_.uniform_plans = sweep.evaluated;
     if (!sweep.best) return {};
     TRY(Account account, account_of(cost_, *sweep.best));
@@ -92,7 +95,8 @@ class Explainer {
     versus.comparison = compared(e_.plan, std::move(account));
     e_.versus = std::move(versus);
   }
-  /// The best plan with the fixed values. When none fits, the best one that would with the least memory that any needs.
+  /// The best plan with the fixed values. When none fits, the best one that would with the least
+  /// memory that any needs.
   base::Result<void> search_versus() {
     Versus versus{.text = request_.versus_space->text, .of_values = true};
     PlanRequest fixed = request_.problem;
@@ -101,7 +105,8 @@ class Explainer {
     for (const Candidate& c : answer.candidates) pool_->add(c);
     TRY_VOID(pool_->search(fixed));
     if (!answer.candidates.empty()) {
-      set_versus(std::move(versus), {answer.candidates.front().plan, answer.candidates.front().report});
+      set_versus(std::move(versus),
+                 {answer.candidates.front().plan, answer.candidates.front().report});
       return {};
     }
     versus.relaxations = answer.relaxations;
@@ -113,7 +118,8 @@ class Explainer {
       fixed.memory_bytes = limit_ + answer.shortfall_bytes;
       TRY(const PlanAnswer roomier, find_plan(cost_, fixed));
       if (!roomier.candidates.empty()) {
-        set_versus(std::move(versus), {roomier.candidates.front().plan, roomier.candidates.front().report});
+        set_versus(std::move(versus),
+                   {roomier.candidates.front().plan, roomier.candidates.front().report});
         return {};
       }
     }
@@ -121,16 +127,20 @@ class Explainer {
     return {};
   }
 
-  /// Why no plan divides: what the fixed degrees leave, then what the search cut for another reason than being fixed.
+  /// Why no plan divides: what the fixed degrees leave, then what the search cut for another reason
+  /// than being fixed.
   [[nodiscard]] std::vector<Pruned> reasons(const PlanAnswer& answer, const Space& space) const {
     constexpr std::size_t kReasons = 5;
     std::vector<Pruned> found;
-    const std::int64_t fixed = std::int64_t{space.fix_tp.value_or(1)} * space.fix_pp.value_or(1) * space.fix_dp.value_or(1);
+    const std::int64_t fixed = std::int64_t{space.fix_tp.value_or(1)} * space.fix_pp.value_or(1) *
+                               space.fix_dp.value_or(1);
     const auto devices = static_cast<std::int64_t>(cost_.topology().device_count());
     if (fixed > devices || (!space.idle && devices % fixed != 0)) {
-      found.push_back({request_.versus_space->text, fmt::format("{} ranks do not divide {} devices", fixed, devices)});
+      found.push_back({request_.versus_space->text,
+                       fmt::format("{} ranks do not divide {} devices", fixed, devices)});
     }
-    for (Pruned& p : telling_reasons(answer.pruned, kReasons - found.size())) found.push_back(std::move(p));
+    for (Pruned& p : telling_reasons(answer.pruned, kReasons - found.size()))
+      found.push_back(std::move(p));
     return found;
   }
 
@@ -143,16 +153,24 @@ class Explainer {
     Pool plans;
   };
   base::Result<void> vary() {
-    for (const std::int64_t change : {-kStep, kStep}) TRY_VOID(vary_by("bandwidth", change, cost_.scaled({.bandwidth_ppm = kMillion + change}), limit_));
-    for (const std::int64_t change : {-kStep, kStep}) TRY_VOID(vary_by("compute", change, cost_.scaled({.compute_ppm = kMillion + change}), limit_));
+    for (const std::int64_t change : {-kStep, kStep})
+      TRY_VOID(
+          vary_by("bandwidth", change, cost_.scaled({.bandwidth_ppm = kMillion + change}), limit_));
+    for (const std::int64_t change : {-kStep, kStep})
+      TRY_VOID(
+          vary_by("compute", change, cost_.scaled({.compute_ppm = kMillion + change}), limit_));
     for (const std::int64_t change : {-kStep, kStep}) {
-      TRY_VOID(vary_by("memory", change, cost_, static_cast<std::int64_t>(static_cast<__int128>(limit_) * (kMillion + change) / kMillion)));
+      TRY_VOID(vary_by("memory", change, cost_,
+                       static_cast<std::int64_t>(static_cast<__int128>(limit_) *
+                                                 (kMillion + change) / kMillion)));
     }
     return {};
   }
   /// Searches there. What is found there competes here too.
-  base::Result<void> vary_by(const char* what, std::int64_t change, const costmodel::CostModel& there, std::int64_t limit) {
-    Variant variant{there, {.what = what, .change_ppm = change}, Pool(there, limit, request_.problem.threads)};
+  base::Result<void> vary_by(const char* what, std::int64_t change,
+                             const costmodel::CostModel& there, std::int64_t limit) {
+    Variant variant{
+        there, {.what = what, .change_ppm = change}, Pool(there, limit, request_.problem.threads)};
     TRY(Account account, account_of(there, e_.plan.plan));
     if (limit == limit_ || account.peak_bytes() <= limit) variant.row.step_ps = account.step_ps();
     variant.plans.add(std::move(account));
@@ -172,10 +190,13 @@ class Explainer {
       if (const Account* best = pool_->best(d.space)) d.best = compared(e_.plan, *best);
     }
     if (e_.versus && e_.versus->of_values && e_.versus->fits && e_.versus->comparison) {
-      if (const Account* best = pool_->best(request_.versus_space->space)) e_.versus->comparison = compared(e_.plan, *best);
+      if (const Account* best = pool_->best(request_.versus_space->space))
+        e_.versus->comparison = compared(e_.plan, *best);
     }
     for (const Account& a : pool_->plans()) {
-      if (e_.others.size() < static_cast<std::size_t>(request_.others) && !same(a.plan, e_.plan.plan)) e_.others.push_back(compared(e_.plan, a));
+      if (e_.others.size() < static_cast<std::size_t>(request_.others) &&
+          !same(a.plan, e_.plan.plan))
+        e_.others.push_back(compared(e_.plan, a));
     }
     settle_marks();
     for (Variant& v : variants_) TRY_VOID(settle(v));
@@ -183,7 +204,8 @@ class Explainer {
       const WhatIf &less = e_.what_ifs[i], &more = e_.what_ifs[i + 1];
       if (less.what == "memory") continue;
       const double span = 2 * static_cast<double>(kStep) / static_cast<double>(kMillion);
-      e_.elasticities.push_back({less.what, static_cast<double>(*more.step_ps - *less.step_ps) / (span * static_cast<double>(e_.plan.step_ps()))});
+      e_.elasticities.push_back({less.what, static_cast<double>(*more.step_ps - *less.step_ps) /
+                                                (span * static_cast<double>(e_.plan.step_ps()))});
     }
     e_.bound = bound_of(e_.plan, -e_.elasticities[1].value, -e_.elasticities[0].value);
     TRY(e_.release, release_of(cost_, e_.plan, e_.bound));
@@ -193,9 +215,11 @@ class Explainer {
   base::Result<void> settle(Variant& v) {
     constexpr std::size_t kLeaders = 3;
     const std::vector<Account>& here = pool_->plans();
-    for (std::size_t i = 0; i < std::min(kLeaders, here.size()); ++i) TRY_VOID(v.plans.add(here[i].plan));
+    for (std::size_t i = 0; i < std::min(kLeaders, here.size()); ++i)
+      TRY_VOID(v.plans.add(here[i].plan));
     if (!v.plans.plans().empty()) v.row.best = v.plans.plans().front();
-    v.row.best_changes = here.empty() != !v.row.best || (v.row.best && !same(here.front().plan, v.row.best->plan));
+    v.row.best_changes =
+        here.empty() != !v.row.best || (v.row.best && !same(here.front().plan, v.row.best->plan));
     e_.what_ifs.push_back(std::move(v.row));
     return {};
   }
@@ -207,11 +231,14 @@ class Explainer {
     if (stores_all && here.step_ps() < stores_all->best.step_ps()) stores_all.reset();
     if (enough && here.step_ps() < enough->best.step_ps()) enough->best = here;
   }
-  static bool same(const plan::Plan& a, const plan::Plan& b) { return plan::canonical(a) == plan::canonical(b); }
+  static bool same(const plan::Plan& a, const plan::Plan& b) {
+    return plan::canonical(a) == plan::canonical(b);
+  }
 
   // ---- improvements ----
 
-  /// From the explained plan on; where that does not fit, from the best that does, anew where the search on other machines found a better one.
+  /// From the explained plan on; where that does not fit, from the best that does, anew where the
+  /// search on other machines found a better one.
   base::Result<void> improve() {
     if (pool_->plans().empty()) return {};
     TRY(e_.memory_marks, memory_marks(cost_, request_.problem));
@@ -242,24 +269,29 @@ class Explainer {
     known.resize(std::min(known.size(), kDrawn));
     std::vector<const plan::Plan*> plans{&e_.plan.plan};
     for (const Account* a : known) plans.push_back(&a->plan);
-    TRY(const auto draws, costmodel::drawn_steps(cost_, plans, costmodel::draw_errors(e_.uncertainty.spread)));
+    TRY(const auto draws,
+        costmodel::drawn_steps(cost_, plans, costmodel::draw_errors(e_.uncertainty.spread)));
     e_.band = costmodel::band_of(draws.front());
-    const auto step = [&](std::size_t i) { return costmodel::DrawnStep{known[i]->step_ps(), draws[i + 1]}; };
+    const auto step = [&](std::size_t i) {
+      return costmodel::DrawnStep{known[i]->step_ps(), draws[i + 1]};
+    };
     for (std::size_t i = 1; i < known.size(); ++i) {
       const double share = costmodel::share_faster(step(i), step(0));
       if (e_.least_sure && share <= e_.least_sure->share_faster) continue;
       e_.least_sure = LeastSure{known[i]->plan, known[i]->step_ps() - known[0]->step_ps(), share};
     }
     if (!e_.least_sure) return {};
-    if (costmodel::within_error(e_.least_sure->share_faster)) e_.stability = Stability::kOpen;
-    else e_.stability = e_.least_sure->share_faster == 0 ? Stability::kCertain : Stability::kLikely;
+    if (costmodel::within_error(e_.least_sure->share_faster))
+      e_.stability = Stability::kOpen;
+    else
+      e_.stability = e_.least_sure->share_faster == 0 ? Stability::kCertain : Stability::kLikely;
     return {};
   }
 
   const costmodel::CostModel& cost_;
   ExplainRequest request_;
   std::int64_t limit_ = 0;
-  std::optional<Pool> pool_;         // every plan simulated on the unchanged machine
+  std::optional<Pool> pool_;  // every plan simulated on the unchanged machine
   std::vector<Variant> variants_;
   Explanation e_;
 };

@@ -13,14 +13,19 @@ constexpr std::int64_t kMillion = 1'000'000, kGiB = std::int64_t{1} << 30;
 constexpr std::size_t kRivals = 3;  // known plans that compete on a changed machine
 
 /// Sequences a second of `then` above those of `now`.
-std::int64_t gain_ppm(const plan::Plan& now, std::int64_t now_ps, std::int64_t batch, std::int64_t then_ps) {
-  const double ratio = static_cast<double>(batch) * static_cast<double>(now_ps) / (static_cast<double>(now.global_batch) * static_cast<double>(then_ps));
-  return static_cast<std::int64_t>((ratio - 1) * static_cast<double>(kMillion) + (ratio < 1 ? -0.5 : 0.5));
+std::int64_t gain_ppm(const plan::Plan& now, std::int64_t now_ps, std::int64_t batch,
+                      std::int64_t then_ps) {
+  const double ratio = static_cast<double>(batch) * static_cast<double>(now_ps) /
+                       (static_cast<double>(now.global_batch) * static_cast<double>(then_ps));
+  return static_cast<std::int64_t>((ratio - 1) * static_cast<double>(kMillion) +
+                                   (ratio < 1 ? -0.5 : 0.5));
 }
 
 bool recomputes(const plan::Plan& plan) {
   return std::ranges::any_of(plan.stages, [](const plan::Stage& stage) {
-    return std::ranges::any_of(stage.runs, [](const plan::LayerRun& run) { return run.strategy.recompute != plan::Recompute::kNone; });
+    return std::ranges::any_of(stage.runs, [](const plan::LayerRun& run) {
+      return run.strategy.recompute != plan::Recompute::kNone;
+    });
   });
 }
 
@@ -33,19 +38,23 @@ plan::Plan with_batch(plan::Plan plan, std::int64_t times) {
 
 class Doubling {
  public:
-  Doubling(const costmodel::CostModel& cost, const Account& now, bool kept, const PlanRequest& problem, Pool& here)
+  Doubling(const costmodel::CostModel& cost, const Account& now, bool kept,
+           const PlanRequest& problem, Pool& here)
       : cost_(cost), now_(now), kept_(kept), problem_(problem), here_(here) {}
 
   base::Result<std::vector<Improvement>> run() {
-    TRY_VOID(attempt("computation twice as fast", cost_.scaled({.compute_ppm = 2 * kMillion}), problem_, now_.plan, true));
-    TRY_VOID(attempt("links of twice the bandwidth", cost_.scaled({.bandwidth_ppm = 2 * kMillion}), problem_, now_.plan, true));
+    TRY_VOID(attempt("computation twice as fast", cost_.scaled({.compute_ppm = 2 * kMillion}),
+                     problem_, now_.plan, true));
+    TRY_VOID(attempt("links of twice the bandwidth", cost_.scaled({.bandwidth_ppm = 2 * kMillion}),
+                     problem_, now_.plan, true));
     PlanRequest roomier = problem_;
     roomier.memory_bytes *= 2;
     TRY_VOID(attempt("devices of twice the memory", cost_, roomier, now_.plan, true));
     PlanRequest larger = problem_;
     larger.global_batch *= 2;
     if (larger.space.fix_micro_batches) *larger.space.fix_micro_batches *= 2;
-    TRY_VOID(attempt(fmt::format("twice the global batch ({})", larger.global_batch), cost_, larger, with_batch(now_.plan, 2), false));
+    TRY_VOID(attempt(fmt::format("twice the global batch ({})", larger.global_batch), cost_, larger,
+                     with_batch(now_.plan, 2), false));
     TRY_VOID(more_hosts());
     std::ranges::stable_sort(found_, std::greater<>(), &Improvement::best_gain_ppm);
     return std::move(found_);
@@ -57,14 +66,18 @@ class Doubling {
     if (cost_.communication_origin() == costmodel::Origin::kMeasured) return {};
     PlanRequest wider = problem_;
     wider.hosts = static_cast<int>(2 * cost_.topology().hosts());
-    auto topology = topologies::catalog_topology(problem_.cluster, static_cast<std::uint32_t>(wider.hosts));
+    auto topology =
+        topologies::catalog_topology(problem_.cluster, static_cast<std::uint32_t>(wider.hosts));
     if (!topology) return {};
     const std::string what = fmt::format("twice the hosts ({} devices)", topology->device_count());
-    const auto larger = costmodel::CostModel::make(cost_.model(), *std::move(topology), cost_.profile(), cost_.options());
+    const auto larger = costmodel::CostModel::make(cost_.model(), *std::move(topology),
+                                                   cost_.profile(), cost_.options());
     return larger ? attempt(what, *larger, wider, std::nullopt, false) : base::Result<void>{};
   }
 
-  base::Result<void> attempt(std::string what, const costmodel::CostModel& there, PlanRequest problem, const std::optional<plan::Plan>& kept, bool same_work) {
+  base::Result<void> attempt(std::string what, const costmodel::CostModel& there,
+                             PlanRequest problem, const std::optional<plan::Plan>& kept,
+                             bool same_work) {
     problem.relax = problem.multipliers = false;
     Pool pool(there, problem.memory_bytes, problem.threads);
     TRY(const PlanAnswer answer, find_plan(there, problem));
@@ -72,10 +85,12 @@ class Doubling {
     Improvement row{std::move(what), std::nullopt, 0, {}};
     if (kept && plan::validate(*kept, there.model()).empty()) {
       TRY(Account account, account_of(there, *kept));
-      if (kept_ && account.peak_bytes() <= problem.memory_bytes) row.kept_gain_ppm = gain(problem, account.step_ps());
+      if (kept_ && account.peak_bytes() <= problem.memory_bytes)
+        row.kept_gain_ppm = gain(problem, account.step_ps());
       pool.add(std::move(account));
     }
-    for (std::size_t i = 0; same_work && i < std::min(kRivals, here_.plans().size()); ++i) TRY_VOID(pool.add(here_.plans()[i].plan));
+    for (std::size_t i = 0; same_work && i < std::min(kRivals, here_.plans().size()); ++i)
+      TRY_VOID(pool.add(here_.plans()[i].plan));
     if (pool.plans().empty()) return {};
     if (same_work) TRY_VOID(here_.add(pool.plans().front().plan));
     row.best_gain_ppm = gain(problem, pool.plans().front().step_ps());
@@ -83,7 +98,9 @@ class Doubling {
     found_.push_back(std::move(row));
     return {};
   }
-  [[nodiscard]] std::int64_t gain(const PlanRequest& problem, std::int64_t ps) const { return gain_ppm(now_.plan, now_.step_ps(), problem.global_batch, ps); }
+  [[nodiscard]] std::int64_t gain(const PlanRequest& problem, std::int64_t ps) const {
+    return gain_ppm(now_.plan, now_.step_ps(), problem.global_batch, ps);
+  }
 
   const costmodel::CostModel& cost_;
   const Account& now_;
@@ -96,7 +113,8 @@ class Doubling {
 /// Answers of the search by memory, each asked once.
 class Memories {
  public:
-  Memories(const costmodel::CostModel& cost, const PlanRequest& problem) : cost_(cost), problem_(problem) {
+  Memories(const costmodel::CostModel& cost, const PlanRequest& problem)
+      : cost_(cost), problem_(problem) {
     problem_.relax = problem_.multipliers = false;
   }
   base::Result<const PlanAnswer*> at(std::int64_t gib) {
@@ -106,9 +124,11 @@ class Memories {
     TRY(PlanAnswer answer, find_plan(cost_, problem_));
     return &answers_.emplace(gib, std::move(answer)).first->second;
   }
-  /// The least memory in (low, high] where `test` holds, if it holds at `high` and once true stays so; else one where it does and a GiB less does not.
+  /// The least memory in (low, high] where `test` holds, if it holds at `high` and once true stays
+  /// so; else one where it does and a GiB less does not.
   template <class Test>
-  base::Result<std::optional<MemoryMark>> least(std::int64_t low, std::int64_t high, const Test& test) {
+  base::Result<std::optional<MemoryMark>> least(std::int64_t low, std::int64_t high,
+                                                const Test& test) {
     TRY(const PlanAnswer* answer, at(high));
     if (!test(*answer)) return std::nullopt;
     while (high - low > 1) {
@@ -117,7 +137,8 @@ class Memories {
       (test(*answer) ? high : low) = middle;
     }
     TRY(answer, at(high));
-    return MemoryMark{high * kGiB, Account{answer->candidates.front().plan, answer->candidates.front().report}};
+    return MemoryMark{high * kGiB,
+                      Account{answer->candidates.front().plan, answer->candidates.front().report}};
   }
 
  private:
@@ -126,29 +147,39 @@ class Memories {
   std::map<std::int64_t, PlanAnswer> answers_;
 };
 
-/// Per cent of step time for a per cent of the quantity, by central difference over ±10 %; and the sign turned: more saves.
-double saved(std::int64_t less_ps, std::int64_t more_ps, std::int64_t step_ps) { return static_cast<double>(less_ps - more_ps) / (0.2 * static_cast<double>(step_ps)); }
+/// Per cent of step time for a per cent of the quantity, by central difference over ±10 %; and the
+/// sign turned: more saves.
+double saved(std::int64_t less_ps, std::int64_t more_ps, std::int64_t step_ps) {
+  return static_cast<double>(less_ps - more_ps) / (0.2 * static_cast<double>(step_ps));
+}
 
 }  // namespace
 
-base::Result<TimeBound> bound_on(const costmodel::CostModel& cost, const costmodel::SpeedScale& scale, const plan::Plan& plan) {
+base::Result<TimeBound> bound_on(const costmodel::CostModel& cost,
+                                 const costmodel::SpeedScale& scale, const plan::Plan& plan) {
   const auto scaled = [](std::int64_t ppm, std::int64_t tenths) { return ppm / 10 * tenths; };
   const auto step = [&](std::int64_t compute, std::int64_t bandwidth) {
-    return account_of(cost.scaled({.compute_ppm = scaled(scale.compute_ppm, compute), .bandwidth_ppm = scaled(scale.bandwidth_ppm, bandwidth)}), plan);
+    return account_of(cost.scaled({.compute_ppm = scaled(scale.compute_ppm, compute),
+                                   .bandwidth_ppm = scaled(scale.bandwidth_ppm, bandwidth)}),
+                      plan);
   };
   TRY(const Account here, step(10, 10));
   TRY(const Account less_compute, step(9, 10));
   TRY(const Account more_compute, step(11, 10));
   TRY(const Account less_bandwidth, step(10, 9));
   TRY(const Account more_bandwidth, step(10, 11));
-  return bound_of(here, saved(less_compute.step_ps(), more_compute.step_ps(), here.step_ps()), saved(less_bandwidth.step_ps(), more_bandwidth.step_ps(), here.step_ps()));
+  return bound_of(here, saved(less_compute.step_ps(), more_compute.step_ps(), here.step_ps()),
+                  saved(less_bandwidth.step_ps(), more_bandwidth.step_ps(), here.step_ps()));
 }
 
-base::Result<std::vector<Improvement>> improvements_of(const costmodel::CostModel& cost, const Account& now, bool kept, const PlanRequest& problem, Pool& pool) {
+base::Result<std::vector<Improvement>> improvements_of(const costmodel::CostModel& cost,
+                                                       const Account& now, bool kept,
+                                                       const PlanRequest& problem, Pool& pool) {
   return Doubling(cost, now, kept, problem, pool).run();
 }
 
-base::Result<MemoryMarks> memory_marks(const costmodel::CostModel& cost, const PlanRequest& problem) {
+base::Result<MemoryMarks> memory_marks(const costmodel::CostModel& cost,
+                                       const PlanRequest& problem) {
   constexpr std::int64_t kUnlimited = std::int64_t{1} << 20;  // a PiB a device
   Memories memories(cost, problem);
   TRY(const PlanAnswer* unlimited, memories.at(kUnlimited));
@@ -159,8 +190,12 @@ base::Result<MemoryMarks> memory_marks(const costmodel::CostModel& cost, const P
   const std::int64_t optimum = unlimited->certificate.cost_ps;
   constexpr std::int64_t kThousand = 1000;
   MemoryMarks marks;
-  const auto enough = [&](const PlanAnswer& a) { return !a.candidates.empty() && (a.certificate.cost_ps - optimum) * kThousand <= optimum; };
-  const auto stores_all = [](const PlanAnswer& a) { return !a.candidates.empty() && !recomputes(a.candidates.front().plan); };
+  const auto enough = [&](const PlanAnswer& a) {
+    return !a.candidates.empty() && (a.certificate.cost_ps - optimum) * kThousand <= optimum;
+  };
+  const auto stores_all = [](const PlanAnswer& a) {
+    return !a.candidates.empty() && !recomputes(a.candidates.front().plan);
+  };
   PlanRequest here = problem;
   here.relax = here.multipliers = false;
   TRY(const PlanAnswer today, find_plan(cost, here));
@@ -173,7 +208,8 @@ base::Result<MemoryMarks> memory_marks(const costmodel::CostModel& cost, const P
   return marks;
 }
 
-base::Result<std::optional<Release>> release_of(const costmodel::CostModel& cost, const Account& account, TimeBound bound) {
+base::Result<std::optional<Release>> release_of(const costmodel::CostModel& cost,
+                                                const Account& account, TimeBound bound) {
   if (bound == TimeBound::kCompute) return std::nullopt;
   if (bound == TimeBound::kCommunication) {
     for (const std::int64_t percent : {125, 150, 200, 300, 400, 600, 800, 1200, 1600, 3200}) {
@@ -181,7 +217,10 @@ base::Result<std::optional<Release>> release_of(const costmodel::CostModel& cost
       TRY(const TimeBound then, bound_on(cost, faster, account.plan));
       if (then == bound) continue;
       TRY(const Account there, account_of(cost.scaled(faster), account.plan));
-      return Release{fmt::format("{:.3g} times the bandwidth", static_cast<double>(percent) / 100), gain_ppm(account.plan, account.step_ps(), account.plan.global_batch, there.step_ps()), then};
+      return Release{
+          fmt::format("{:.3g} times the bandwidth", static_cast<double>(percent) / 100),
+          gain_ppm(account.plan, account.step_ps(), account.plan.global_batch, there.step_ps()),
+          then};
     }
     return std::nullopt;
   }
@@ -191,7 +230,9 @@ base::Result<std::optional<Release>> release_of(const costmodel::CostModel& cost
     TRY(const TimeBound then, bound_on(cost, {}, larger));
     if (then == bound) continue;
     TRY(const Account there, account_of(cost, larger));
-    return Release{fmt::format("a global batch of {}", larger.global_batch), gain_ppm(account.plan, account.step_ps(), larger.global_batch, there.step_ps()), then};
+    return Release{fmt::format("a global batch of {}", larger.global_batch),
+                   gain_ppm(account.plan, account.step_ps(), larger.global_batch, there.step_ps()),
+                   then};
   }
   return std::nullopt;
 }

@@ -26,7 +26,8 @@ void Pool::add(Account account) {
 }
 
 void Pool::add(const Candidate& candidate) {
-  kindest_ = std::min(kindest_, static_cast<double>(candidate.report.step_time_ps) / static_cast<double>(candidate.closed_form_ps));
+  kindest_ = std::min(kindest_, static_cast<double>(candidate.report.step_time_ps) /
+                                    static_cast<double>(candidate.closed_form_ps));
   add(Account{candidate.plan, candidate.report});
 }
 
@@ -41,14 +42,17 @@ base::Result<Pool::Searched> Pool::search(PlanRequest request, RunnersUp runners
 }
 
 base::Result<Pool::Searched> Pool::search_anew(PlanRequest request, RunnersUp runners_up) {
-  constexpr int kKept = 32;          // plans that a search keeps
+  constexpr int kKept = 32;  // plans that a search keeps
   constexpr std::uint64_t kProblemStates = 30'000;
-  constexpr std::size_t kAtOnce = 4; // simulated together: a number of its own, so that threads change nothing
+  // simulated together: a number of its own, so that threads change nothing
+  constexpr std::size_t kAtOnce = 4;
   request.top = std::max(request.top, kKept);
   request.relax = request.multipliers = false;
   const std::int64_t budget = limit_bytes_ - cost_.context_bytes();
   TRY(const LoopResult loops, run_loops(cost_, request, budget, {runners_up, kProblemStates}));
-  if (loops.finalists.empty()) return Searched{false, loops.least_peak_bytes >= kForbidden ? 0 : loops.least_peak_bytes - budget};
+  if (loops.finalists.empty())
+    return Searched{false,
+                    loops.least_peak_bytes >= kForbidden ? 0 : loops.least_peak_bytes - budget};
   std::vector<Finalist> batch;
   const auto simulate = [&]() -> base::Result<void> {
     TRY(const Evaluated evaluated, evaluate(cost_, batch, threads_));
@@ -59,7 +63,9 @@ base::Result<Pool::Searched> Pool::search_anew(PlanRequest request, RunnersUp ru
   for (const Finalist& f : loops.finalists) {
     if (batch.empty() && runners_up == RunnersUp::kCheapest) {
       const Account* best = this->best(request.space);
-      if (best != nullptr && static_cast<double>(f.closed_form_ps) * kindest_ >= static_cast<double>(best->step_ps())) break;
+      if (best != nullptr &&
+          static_cast<double>(f.closed_form_ps) * kindest_ >= static_cast<double>(best->step_ps()))
+        break;
     }
     if (!known_.contains(key_of(f.plan))) batch.push_back(f);
     if (batch.size() == kAtOnce) TRY_VOID(simulate());
@@ -70,7 +76,8 @@ base::Result<Pool::Searched> Pool::search_anew(PlanRequest request, RunnersUp ru
 
 const Account* Pool::best(const Space& space) const {
   const auto devices = static_cast<std::int64_t>(cost_.topology().device_count());
-  const auto found = std::ranges::find_if(plans_, [&](const Account& a) { return allows(space, a.plan, devices); });
+  const auto found = std::ranges::find_if(
+      plans_, [&](const Account& a) { return allows(space, a.plan, devices); });
   return found == plans_.end() ? nullptr : &*found;
 }
 

@@ -1,14 +1,19 @@
 #pragma once
 /// \file
-/// The plans that an explanation knows: everything that was simulated on one machine, each plan once. All answers of a page come from
-/// one pool, so none of them can be beaten by a plan that stands elsewhere on the page.
+/// The plans that an explanation knows: everything that was simulated on one machine, each plan
+/// once. All answers of a page come from one pool, so none of them can be beaten by a plan that
+/// stands elsewhere on the page.
 ///
-/// A search orders plans by closed form, and the simulator may order them otherwise. So a search's plans are simulated, cheapest first, until
+/// A search orders plans by closed form, and the simulator may order them otherwise. So a search's
+/// plans are simulated, cheapest first, until
 ///
-///     closed form of the next · least (simulated / closed form) seen so far  >=  best simulated of this search
+///     closed form of the next · least (simulated / closed form) seen so far  >=  best simulated of
+///     this search
 ///
-/// or all that the search kept are: then no plan that the simulator treats as kindly as the luckiest one known can still win. Quick runners-up are cheap
-/// and many-sided: all of them are simulated. Nothing is proved here, so a search leaves a problem sooner than the planner does, and is run once.
+/// or all that the search kept are: then no plan that the simulator treats as kindly as the
+/// luckiest one known can still win. Quick runners-up are cheap and many-sided: all of them are
+/// simulated. Nothing is proved here, so a search leaves a problem sooner than the planner does,
+/// and is run once.
 #include <cstdint>
 #include <set>
 #include <string>
@@ -24,7 +29,8 @@ namespace orrery::search {
 class Pool {
  public:
   /// `limit_bytes`: what a device may hold.
-  Pool(costmodel::CostModel cost, std::int64_t limit_bytes, int threads) : cost_(std::move(cost)), limit_bytes_(limit_bytes), threads_(threads) {}
+  Pool(costmodel::CostModel cost, std::int64_t limit_bytes, int threads)
+      : cost_(std::move(cost)), limit_bytes_(limit_bytes), threads_(threads) {}
 
   /// Simulates the plan unless it is known. Errors: those of account_of.
   base::Result<void> add(const plan::Plan& plan);
@@ -35,7 +41,8 @@ class Pool {
     bool found = false;
     std::int64_t shortfall_bytes = 0;  // nothing fits: what the smallest lacks; 0: nothing divides
   };
-  /// Searches the request within the pool's limit; requests of one pool differ in their space alone. Errors: those of the simulator.
+  /// Searches the request within the pool's limit; requests of one pool differ in their space
+  /// alone. Errors: those of the simulator.
   base::Result<Searched> search(PlanRequest request, RunnersUp runners_up = RunnersUp::kCheapest);
 
   /// Those that fit, fastest first; of equals the first added.
@@ -51,8 +58,8 @@ class Pool {
   costmodel::CostModel cost_;
   std::int64_t limit_bytes_;
   int threads_;
-  double kindest_ = 1;              // least simulated / closed form
-  std::set<std::string> known_;     // fingerprints
+  double kindest_ = 1;           // least simulated / closed form
+  std::set<std::string> known_;  // fingerprints
   std::vector<Account> plans_;
   struct Search {
     Space space;

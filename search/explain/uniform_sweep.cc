@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "search/space/decision_tree.h"
 #include "search/costs/layer_memory.h"
+#include "search/space/decision_tree.h"
 
 namespace orrery::search {
 namespace {
@@ -43,7 +43,8 @@ struct Ends {
   LayerStrategy strategy;
   Part embedding, head;
   std::int64_t stream_bytes = 0;
-  std::vector<std::int64_t> in_forward_ps, in_backward_ps, out_forward_ps, out_backward_ps;  // [layout] changes of layout
+  // [layout] changes of layout
+  std::vector<std::int64_t> in_forward_ps, in_backward_ps, out_forward_ps, out_backward_ps;
 };
 
 class Sweep {
@@ -62,11 +63,14 @@ class Sweep {
     const std::int64_t layers = cost_.model().layers;
     for (stages_ = 1; stages_ <= std::min<std::int64_t>(world, layers); ++stages_) {
       if (world % stages_ != 0 || layers % stages_ != 0) continue;
-      if (request_.space.fix_pp.value_or(stages_) != stages_ || (stages_ > 1 && !request_.space.pipeline)) continue;
+      if (request_.space.fix_pp.value_or(stages_) != stages_ ||
+          (stages_ > 1 && !request_.space.pipeline))
+        continue;
       devices_ = world / stages_;
       count_ = layers / stages_;
       for (m_ = 1; m_ <= request_.global_batch; ++m_) {
-        if (request_.global_batch % m_ == 0 && request_.space.fix_micro_batches.value_or(m_) == m_) problems();
+        if (request_.global_batch % m_ == 0 && request_.space.fix_micro_batches.value_or(m_) == m_)
+          problems();
       }
     }
     return std::move(result_);
@@ -85,10 +89,12 @@ class Sweep {
   }
   [[nodiscard]] std::int64_t stream_bytes(const LayerStrategy& s) const {
     const std::int64_t tokens = cost_.options().sequence / s.cp / (s.sequence_parallel ? s.tp : 1);
-    return request_.global_batch / m_ / s.dp * tokens * cost_.model().hidden * model::element_bytes(model::compute_dtype(cost_.options().precision));
+    return request_.global_batch / m_ / s.dp * tokens * cost_.model().hidden *
+           model::element_bytes(model::compute_dtype(cost_.options().precision));
   }
 
-  /// Stages are of few kinds: those on windows of ranks that are alike (costmodel/closed_form/rank_windows.h).
+  /// Stages are of few kinds: those on windows of ranks that are alike
+  /// (costmodel/closed_form/rank_windows.h).
   void find_kinds() {
     kind_of_.clear();
     std::vector<int> windows;
@@ -102,14 +108,16 @@ class Sweep {
   }
 
   void problems() {
-    const TreeContext tree{devices_, cost_.options().sequence, request_.global_batch / m_, m_, static_cast<int>(cost_.topology().devices_per_host())};
+    const TreeContext tree{devices_, cost_.options().sequence, request_.global_batch / m_, m_,
+                           static_cast<int>(cost_.topology().devices_per_host())};
     const StrategyTree strategies = layer_strategies(cost_.model(), request_.space, tree);
     if (strategies.leaves.empty()) return;
     find_kinds();
     layouts_.clear();
     options_.clear();
     for (const LayerStrategy& s : strategies.leaves) add_option(s);
-    for (const LayerStrategy& v : vocabulary_strategies(cost_.model(), request_.space, tree).leaves) {
+    for (const LayerStrategy& v :
+         vocabulary_strategies(cost_.model(), request_.space, tree).leaves) {
       const Ends ends = ends_of(v);
       for (const Option& option : options_) evaluate(ends, option);
     }
@@ -117,14 +125,19 @@ class Sweep {
 
   void add_option(const LayerStrategy& s) {
     Option option{s, 0, {}};
-    for (const int window : kinds_) option.parts.emplace_back(costs_.block(s, context(), window, devices_));
-    const auto known = std::ranges::find_if(layouts_, [&](const Layout& l) { return l.strategy.same_layout(s); });
+    for (const int window : kinds_)
+      option.parts.emplace_back(costs_.block(s, context(), window, devices_));
+    const auto known =
+        std::ranges::find_if(layouts_, [&](const Layout& l) { return l.strategy.same_layout(s); });
     option.layout = static_cast<std::size_t>(known - layouts_.begin());
     if (known == layouts_.end()) {
       Layout layout{s, stream_bytes(s), {}, {}};
       for (int i = 0; i < stages_; ++i) {
         const auto from = [&](int sender) {
-          return sender < 0 || sender >= stages_ ? 0 : costs_.exchange_ps(sender * devices_, devices_, (i - sender) * devices_, layout.stream_bytes);
+          return sender < 0 || sender >= stages_
+                     ? 0
+                     : costs_.exchange_ps(sender * devices_, devices_, (i - sender) * devices_,
+                                          layout.stream_bytes);
         };
         layout.activation_ps.push_back(from(i - 1));
         layout.gradient_ps.push_back(from(i + 1));
@@ -136,7 +149,14 @@ class Sweep {
 
   Ends ends_of(const LayerStrategy& v) {
     const int last = (stages_ - 1) * devices_;
-    Ends ends{v, Part(costs_.embedding(v, context(), 0, devices_)), Part(costs_.head(v, context(), last, devices_)), stream_bytes(v), {}, {}, {}, {}};
+    Ends ends{v,
+              Part(costs_.embedding(v, context(), 0, devices_)),
+              Part(costs_.head(v, context(), last, devices_)),
+              stream_bytes(v),
+              {},
+              {},
+              {},
+              {}};
     for (const Layout& l : layouts_) {
       const bool same = l.strategy.same_layout(v);
       const auto change = [&](const LayerStrategy& from, const LayerStrategy& to, int rank) {
@@ -156,7 +176,8 @@ class Sweep {
   };
   [[nodiscard]] Times times(const Ends& e, const Option& o, int stage) const {
     const Part& p = o.parts[kind_of_[static_cast<std::size_t>(stage)]];
-    Times t{count_ * p.forward_ps, count_ * p.backward_ps, count_ * p.sync_ps, count_ * p.zero_ps, count_ * p.update_ps};
+    Times t{count_ * p.forward_ps, count_ * p.backward_ps, count_ * p.sync_ps, count_ * p.zero_ps,
+            count_ * p.update_ps};
     const auto add = [&](const Part& end, std::int64_t forward_ps, std::int64_t backward_ps) {
       t.forward_ps += end.forward_ps + forward_ps;
       t.backward_ps += end.backward_ps + backward_ps;
@@ -182,7 +203,8 @@ class Sweep {
       const std::int64_t wait = layout.activation_ps[at], back = layout.gradient_ps[at];
       start = std::max(t.zero_ps, i == 0 ? 0 : start + before) + wait;
       before = t.forward_ps;
-      slowest = std::max(slowest, t.forward_ps + t.backward_ps + (cost_.overlaps() ? 0 : wait + back));
+      slowest =
+          std::max(slowest, t.forward_ps + t.backward_ps + (cost_.overlaps() ? 0 : wait + back));
     }
     std::int64_t end = start + before + (m_ - 1) * slowest, step = 0;
     for (int i = stages_; i-- > 0;) {
@@ -200,23 +222,28 @@ class Sweep {
   /// The form of layer_memory.h for equal layers; the last one has the least behind it.
   [[nodiscard]] std::int64_t peak(const Ends& e, const Option& o, int stage) const {
     const LayerMemory& m = o.parts[kind_of_[static_cast<std::size_t>(stage)]].memory;
-    const std::int64_t flight = std::min<std::int64_t>(stages_ - stage, m_), stash = count_ * m.stash_bytes;
+    const std::int64_t flight = std::min<std::int64_t>(stages_ - stage, m_),
+                       stash = count_ * m.stash_bytes;
     const bool first = stage == 0, last = stage + 1 == stages_;
     std::int64_t held = count_ * m.persistent_bytes + flight * stash;
-    std::int64_t need = m.backward_bytes + layouts_[o.layout].stream_bytes + (count_ > 1 ? m.gathered_bytes : 0);
+    std::int64_t need =
+        m.backward_bytes + layouts_[o.layout].stream_bytes + (count_ > 1 ? m.gathered_bytes : 0);
     std::int64_t step = m.step_bytes;
     if (count_ > 1) need = std::max(need, m.forward_bytes + m.gathered_bytes - m.stash_bytes);
     need = std::max(need, m.forward_bytes + (last ? e.head.memory.gathered_bytes : 0));
     if (first) {
       const LayerMemory& v = e.embedding.memory;
-      held += v.persistent_bytes + flight * std::max<std::int64_t>(0, v.stash_bytes - e.stream_bytes);
-      need = std::max({need, e.stream_bytes + v.backward_bytes - stash, e.stream_bytes + v.forward_bytes + m.gathered_bytes - stash});
+      held +=
+          v.persistent_bytes + flight * std::max<std::int64_t>(0, v.stash_bytes - e.stream_bytes);
+      need = std::max({need, e.stream_bytes + v.backward_bytes - stash,
+                       e.stream_bytes + v.forward_bytes + m.gathered_bytes - stash});
       step = std::max(step, v.step_bytes);
     }
     if (last) {
       const LayerMemory& v = e.head.memory;
       held += v.persistent_bytes + model::element_bytes(model::DType::kFloat32);
-      need = std::max(need, e.stream_bytes + v.stash_bytes + std::max(v.forward_bytes, v.backward_bytes));
+      need = std::max(need,
+                      e.stream_bytes + v.stash_bytes + std::max(v.forward_bytes, v.backward_bytes));
       step = std::max(step, v.step_bytes);
     }
     if (!first && flight < m_) held += layouts_[o.layout].stream_bytes;
@@ -235,7 +262,8 @@ class Sweep {
     plan.global_batch = request_.global_batch;
     plan.micro_batches = m_;
     plan.vocabulary = e.strategy;
-    plan.stages.assign(static_cast<std::size_t>(stages_), {{{static_cast<int>(count_), o.strategy}}});
+    plan.stages.assign(static_cast<std::size_t>(stages_),
+                       {{{static_cast<int>(count_), o.strategy}}});
     for (int i = 0; i < stages_; ++i) {
       if (costmodel::stage_peak_bytes(costs_, plan, i) > budget_) return;
     }
@@ -260,8 +288,9 @@ class Sweep {
 
 }  // namespace
 
-UniformSweep sweep_uniform(costmodel::LayerCosts& costs, const PlanRequest& request, std::int64_t budget_bytes) {
-  if (costs.cost().model().kinds() > 1) return {};   // no strategy suits all kinds of blocks alike
+UniformSweep sweep_uniform(costmodel::LayerCosts& costs, const PlanRequest& request,
+                           std::int64_t budget_bytes) {
+  if (costs.cost().model().kinds() > 1) return {};  // no strategy suits all kinds of blocks alike
   return Sweep(costs, request, budget_bytes).run();
 }
 

@@ -5,27 +5,36 @@
 #include <queue>
 #include <vector>
 
-#include "search/programs/layer_program.h"
 #include "search/costs/kinds_model.h"
+#include "search/programs/layer_program.h"
 
 namespace orrery::search {
 namespace {
 
-std::string seconds(std::int64_t ps) { return fmt::format("{:.4f} s", static_cast<double>(ps) / 1e12); }
+std::string seconds(std::int64_t ps) {
+  return fmt::format("{:.4f} s", static_cast<double>(ps) / 1e12);
+}
 
 class KindsLoops {
  public:
   KindsLoops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget)
-      : cost_(cost), request_(request), budget_(budget), model_(cost, request.space, request.global_batch), groups_(kind_groups(cost.model()).size()) {}
+      : cost_(cost),
+        request_(request),
+        budget_(budget),
+        model_(cost, request.space, request.global_batch),
+        groups_(kind_groups(cost.model()).size()) {}
 
   base::Result<LoopResult> run() {
     for (int stages = 1; stages <= devices(); ++stages) {
       if (devices() % stages != 0) continue;
-      if (const std::string reason = refuse_stages(stages); !reason.empty()) prune(fmt::format("pp={}", stages), reason);
-      else add_problems(stages);
+      if (const std::string reason = refuse_stages(stages); !reason.empty())
+        prune(fmt::format("pp={}", stages), reason);
+      else
+        add_problems(stages);
     }
     say_what_is_left_out();
-    std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.bound_ps < b.bound_ps; });
+    std::stable_sort(entries_.begin(), entries_.end(),
+                     [](const Entry& a, const Entry& b) { return a.bound_ps < b.bound_ps; });
     for (Entry& entry : entries_) TRY_VOID(visit(entry));
     if (!finalists_.empty()) TRY_VOID(seek_runners_up());
     return finish();
@@ -39,16 +48,24 @@ class KindsLoops {
   };
   [[nodiscard]] int devices() const { return static_cast<int>(cost_.topology().device_count()); }
   [[nodiscard]] std::int64_t layers() const { return cost_.model().layers; }
-  [[nodiscard]] std::int64_t incumbent() const { return finalists_.empty() ? kForbidden : finalists_.front().closed_form_ps; }
-  [[nodiscard]] bool exhausted() const { return request_.max_states != 0 && result_.states >= request_.max_states; }
-  void prune(std::string candidate, std::string reason) { result_.pruned.push_back({std::move(candidate), std::move(reason)}); }
+  [[nodiscard]] std::int64_t incumbent() const {
+    return finalists_.empty() ? kForbidden : finalists_.front().closed_form_ps;
+  }
+  [[nodiscard]] bool exhausted() const {
+    return request_.max_states != 0 && result_.states >= request_.max_states;
+  }
+  void prune(std::string candidate, std::string reason) {
+    result_.pruned.push_back({std::move(candidate), std::move(reason)});
+  }
 
   // ---- enumeration ----
   [[nodiscard]] std::string refuse_stages(int stages) const {
     const Space& space = request_.space;
-    if (space.fix_pp && *space.fix_pp != stages) return fmt::format("pp is fixed to {}", *space.fix_pp);
+    if (space.fix_pp && *space.fix_pp != stages)
+      return fmt::format("pp is fixed to {}", *space.fix_pp);
     if (stages > 1 && !space.pipeline) return "pipelines are off";
-    if (space.even_stages && layers() % stages != 0) return fmt::format("{} layers do not make {} equal stages", layers(), stages);
+    if (space.even_stages && layers() % stages != 0)
+      return fmt::format("{} layers do not make {} equal stages", layers(), stages);
     if (stages > layers()) return fmt::format("more stages than {} layers", layers());
     return "";
   }
@@ -63,10 +80,13 @@ class KindsLoops {
     if (!space.one_f_one_b && !space.gpipe) return;
     for (std::int64_t m = 1; m <= request_.global_batch; ++m) {
       if (request_.global_batch % m != 0 || space.fix_micro_batches.value_or(m) != m) continue;
-      const KindsProblem p{stages, devices() / stages, m, space.one_f_one_b ? plan::Schedule::k1F1B : plan::Schedule::kGPipe};
+      const KindsProblem p{stages, devices() / stages, m,
+                           space.one_f_one_b ? plan::Schedule::k1F1B : plan::Schedule::kGPipe};
       ++result_.problems;
-      if (model_.turn_to(p)) entries_.push_back({p, least_bound()});
-      else prune(to_string(p), "no strategy for some kind of block");
+      if (model_.turn_to(p))
+        entries_.push_back({p, least_bound()});
+      else
+        prune(to_string(p), "no strategy for some kind of block");
     }
   }
   std::int64_t least_bound() {
@@ -75,12 +95,14 @@ class KindsLoops {
       steady += std::ranges::min(group, {}, &KindOption::least_steady_ps).least_steady_ps;
       total += std::ranges::min(group, {}, &KindOption::least_total_ps).least_total_ps;
     }
-    for (const plan::LayerStrategy& v : model_.vocabularies()) least = std::min(least, model_.bound(steady, total, 0, model_.ends(v)));
+    for (const plan::LayerStrategy& v : model_.vocabularies())
+      least = std::min(least, model_.bound(steady, total, 0, model_.ends(v)));
     return least;
   }
 
   // ---- choices of one problem ----
-  /// Proof: every choice whose bound is below the best plan is solved exactly, up to the effort of one problem.
+  /// Proof: every choice whose bound is below the best plan is solved exactly, up to the effort of
+  /// one problem.
   base::Result<void> visit(Entry& entry) {
     cutoff_ps_ = incumbent();
     if (entry.bound_ps >= cutoff_ps_) return {};
@@ -90,13 +112,17 @@ class KindsLoops {
       TRY(const bool better, solve(*choice));
       entry.answered = entry.answered || better;
     }
-    const bool open = !heap_.empty() && heap_.top().choice.bound_ps < cutoff_ps_;   // stopped
+    const bool open = !heap_.empty() && heap_.top().choice.bound_ps < cutoff_ps_;  // stopped
     if (open) open_bound_ps_ = std::min(open_bound_ps_, heap_.top().choice.bound_ps);
     if (entry.answered) return {};
     open_ = open_ || open;
-    if (open) prune(to_string(entry.problem), "effort limit reached before it was solved");
-    else if (before < kForbidden) prune(to_string(entry.problem), fmt::format("no plan that fits is below the incumbent {}", seconds(before)));
-    else unfitting_.push_back(entry.problem);
+    if (open)
+      prune(to_string(entry.problem), "effort limit reached before it was solved");
+    else if (before < kForbidden)
+      prune(to_string(entry.problem),
+            fmt::format("no plan that fits is below the incumbent {}", seconds(before)));
+    else
+      unfitting_.push_back(entry.problem);
     return {};
   }
   /// Runners-up for the simulator to judge, no proof: the first plan of each of the next problems.
@@ -104,7 +130,7 @@ class KindsLoops {
     constexpr int kTried = 16;  // choices of one problem
     for (Entry& entry : entries_) {
       if (entry.answered || entry.bound_ps >= 2 * incumbent()) continue;
-      cutoff_ps_ = 2 * incumbent();   // nobody wants a plan of twice the time
+      cutoff_ps_ = 2 * incumbent();  // nobody wants a plan of twice the time
       const bool full = finalists_.size() >= static_cast<std::size_t>(request_.top);
       if (full) cutoff_ps_ = std::min(cutoff_ps_, finalists_.back().closed_form_ps);
       if (request_.top > 1 && entry.bound_ps < cutoff_ps_ && !exhausted()) {
@@ -115,7 +141,9 @@ class KindsLoops {
           TRY(entry.answered, solve(*choice));
         }
       }
-      if (!entry.answered) prune(to_string(entry.problem), fmt::format("bound {} ≥ incumbent {}", seconds(entry.bound_ps), seconds(incumbent())));
+      if (!entry.answered)
+        prune(to_string(entry.problem), fmt::format("bound {} ≥ incumbent {}",
+                                                    seconds(entry.bound_ps), seconds(incumbent())));
     }
     return {};
   }
@@ -124,9 +152,10 @@ class KindsLoops {
   struct Partial {
     KindsChoice choice;
     std::int64_t steady_ps = 0, total_ps = 0, widest_ps = 0, bytes = 0;
-    std::uint64_t number = 0;  // among equals the first made
+    std::uint64_t number = 0;                 // among equals the first made
     bool operator<(const Partial& o) const {  // of a heap whose top is the least
-      return choice.bound_ps != o.choice.bound_ps ? choice.bound_ps > o.choice.bound_ps : number > o.number;
+      return choice.bound_ps != o.choice.bound_ps ? choice.bound_ps > o.choice.bound_ps
+                                                  : number > o.number;
     }
   };
   void begin(const KindsProblem& problem) {
@@ -137,8 +166,10 @@ class KindsLoops {
     rest_.assign(groups_ + 1, {});
     for (std::size_t g = groups_; g-- > 0;) {
       const auto& group = model_.options()[g];
-      rest_[g] = {rest_[g + 1].steady_ps + std::ranges::min(group, {}, &KindOption::least_steady_ps).least_steady_ps,
-                  rest_[g + 1].total_ps + std::ranges::min(group, {}, &KindOption::least_total_ps).least_total_ps,
+      rest_[g] = {rest_[g + 1].steady_ps +
+                      std::ranges::min(group, {}, &KindOption::least_steady_ps).least_steady_ps,
+                  rest_[g + 1].total_ps +
+                      std::ranges::min(group, {}, &KindOption::least_total_ps).least_total_ps,
                   rest_[g + 1].bytes + std::ranges::min(group, {}, &KindOption::bytes).bytes};
     }
     ends_.clear();
@@ -151,14 +182,19 @@ class KindsLoops {
   void push(Partial p) {
     const Rest& rest = rest_[p.choice.options.size()];
     const KindsModel::Ends& ends = ends_[p.choice.vocabulary];
-    p.choice.bound_ps = model_.bound(p.steady_ps + rest.steady_ps, p.total_ps + rest.total_ps, p.widest_ps, ends);
-    if (p.choice.bound_ps >= cutoff_ps_ || p.bytes + rest.bytes + ends.bytes > model_.problem().stages * budget_) return;
+    p.choice.bound_ps =
+        model_.bound(p.steady_ps + rest.steady_ps, p.total_ps + rest.total_ps, p.widest_ps, ends);
+    if (p.choice.bound_ps >= cutoff_ps_ ||
+        p.bytes + rest.bytes + ends.bytes > model_.problem().stages * budget_)
+      return;
     p.number = made_++;
     heap_.push(std::move(p));
   }
-  /// The next choice in the order of bounds, while they are below the cutoff and the problem has effort left.
+  /// The next choice in the order of bounds, while they are below the cutoff and the problem has
+  /// effort left.
   std::optional<KindsChoice> next() {
-    while (!heap_.empty() && heap_.top().choice.bound_ps < cutoff_ps_ && result_.states < state_limit_ && !exhausted()) {
+    while (!heap_.empty() && heap_.top().choice.bound_ps < cutoff_ps_ &&
+           result_.states < state_limit_ && !exhausted()) {
       ++result_.states;
       const Partial p = heap_.top();
       heap_.pop();
@@ -168,7 +204,8 @@ class KindsLoops {
         const KindOption& option = model_.options()[g][o];
         Partial child = p;
         child.choice.options.push_back(o);
-        child.steady_ps += option.least_steady_ps, child.total_ps += option.least_total_ps, child.bytes += option.bytes;
+        child.steady_ps += option.least_steady_ps, child.total_ps += option.least_total_ps,
+            child.bytes += option.bytes;
         child.widest_ps = std::max(child.widest_ps, option.widest_ps);
         push(std::move(child));
       }
@@ -183,7 +220,9 @@ class KindsLoops {
     std::int32_t parent = -1;
     std::int64_t layers = 0;  // so far
   };
-  [[nodiscard]] std::int64_t cost_of(const Label& l) const { return l.forward_ps + l.backward_ps + (model_.problem().micro_batches - 1) * l.slowest_ps; }
+  [[nodiscard]] std::int64_t cost_of(const Label& l) const {
+    return l.forward_ps + l.backward_ps + (model_.problem().micro_batches - 1) * l.slowest_ps;
+  }
   using Cells = std::vector<std::vector<std::int32_t>>;  // labels by layers so far
 
   base::Result<bool> solve(const KindsChoice& c) {
@@ -194,7 +233,8 @@ class KindsLoops {
     for (int i = 0; i < model_.problem().stages; ++i) {
       Cells next(cells.size());
       for (std::size_t from = 0; from < cells.size(); ++from) {
-        if (!cells[from].empty()) extend(c, sums, i, static_cast<std::int64_t>(from), cells[from], pool, next);
+        if (!cells[from].empty())
+          extend(c, sums, i, static_cast<std::int64_t>(from), cells[from], pool, next);
       }
       cells = std::move(next);
     }
@@ -206,7 +246,8 @@ class KindsLoops {
     }
     if (best < 0) return false;
     std::vector<std::int64_t> ends;
-    for (std::int32_t id = best; id > 0; id = pool[static_cast<std::size_t>(id)].parent) ends.insert(ends.begin(), pool[static_cast<std::size_t>(id)].layers);
+    for (std::int32_t id = best; id > 0; id = pool[static_cast<std::size_t>(id)].parent)
+      ends.insert(ends.begin(), pool[static_cast<std::size_t>(id)].layers);
     TRY(Finalist finalist, price(model_.plan_of(c, ends)));
     // GPipe's cycle is max F + max B, which is more: its optimum by the form is what is proved.
     if (best_ps < finalist.closed_form_ps) open_bound_ps_ = std::min(open_bound_ps_, best_ps);
@@ -215,8 +256,8 @@ class KindsLoops {
     return true;
   }
 
-  void extend(const KindsChoice& c, const KindsSums& sums, int stage, std::int64_t from, const std::vector<std::int32_t>& labels, std::vector<Label>& pool,
-              Cells& next) {
+  void extend(const KindsChoice& c, const KindsSums& sums, int stage, std::int64_t from,
+              const std::vector<std::int32_t>& labels, std::vector<Label>& pool, Cells& next) {
     const std::int64_t left = model_.problem().stages - 1 - stage;
     std::int64_t first = from + 1, last = layers() - left;
     if (left == 0) first = last;
@@ -229,12 +270,14 @@ class KindsLoops {
       bool asked = false;
       for (const std::int32_t id : labels) {
         const Label before = pool[static_cast<std::size_t>(id)];
-        const Label label{std::max(before.slowest_ps, own.steady_ps), std::max(before.forward_ps, own.zero_ps) + own.forward_ps,
+        const Label label{std::max(before.slowest_ps, own.steady_ps),
+                          std::max(before.forward_ps, own.zero_ps) + own.forward_ps,
                           std::max(before.backward_ps, own.update_ps) + own.backward_ps, id, to};
         const std::int64_t bound = cost_of(label) + sums.rest_ps[static_cast<std::size_t>(to)];
         const auto beats = [&](std::int32_t other) {
           const Label& known = pool[static_cast<std::size_t>(other)];
-          return known.slowest_ps <= label.slowest_ps && known.forward_ps <= label.forward_ps && known.backward_ps <= label.backward_ps;
+          return known.slowest_ps <= label.slowest_ps && known.forward_ps <= label.forward_ps &&
+                 known.backward_ps <= label.backward_ps;
         };
         if (bound >= cutoff_ps_ || std::ranges::any_of(cell, beats)) continue;
         if (!asked && model_.peak_bytes(c, stage, from, to) > budget_) break;
@@ -256,7 +299,8 @@ class KindsLoops {
   /// The best of every problem, cheapest first, at most `top`.
   void keep(Finalist finalist) {
     std::erase_if(finalists_, [&](const Finalist& f) {
-      return f.plan.stages.size() == finalist.plan.stages.size() && f.plan.micro_batches == finalist.plan.micro_batches;
+      return f.plan.stages.size() == finalist.plan.stages.size() &&
+             f.plan.micro_batches == finalist.plan.micro_batches;
     });
     finalists_.push_back(std::move(finalist));
     std::ranges::stable_sort(finalists_, {}, &Finalist::closed_form_ps);
@@ -303,7 +347,7 @@ class KindsLoops {
   std::vector<KindsModel::Ends> ends_;  // [vocabulary]
   std::priority_queue<Partial> heap_;
   std::uint64_t made_ = 0, state_limit_ = 0;
-  bool open_ = false;                   // some problem was left without a plan and without proof
+  bool open_ = false;  // some problem was left without a plan and without proof
   std::vector<Entry> entries_;
   std::vector<Finalist> finalists_;
   std::vector<KindsProblem> unfitting_;
@@ -313,7 +357,8 @@ class KindsLoops {
 
 }  // namespace
 
-base::Result<LoopResult> run_kinds_loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget_bytes) {
+base::Result<LoopResult> run_kinds_loops(const costmodel::CostModel& cost,
+                                         const PlanRequest& request, std::int64_t budget_bytes) {
   return KindsLoops(cost, request, budget_bytes).run();
 }
 

@@ -1,21 +1,25 @@
 #pragma once
 /// \file
-/// The outer loops of the planner: every (pipeline degree, devices of a stage, micro-batches, schedule, vocabulary) problem, its bound, its
-/// solution.
+/// The outer loops of the planner: every (pipeline degree, devices of a stage, micro-batches,
+/// schedule, vocabulary) problem, its bound, its solution.
 ///
-/// Best first. A family (pp, devices, m, schedule) waits with the lower bound of its layers alone; when that is the least of all, it is sharpened
-/// by memory (interleaved 1F1B and ZB-H1: rank_room.h) and waits again, then makes way for its problems, one a vocabulary; a problem's bound is sharpened
-/// the same way before the problem is solved. So vocabularies are priced and programs run only below the best plan, and once the least bound is not
-/// below the best plan, that is proved. Those of interleaved 1F1B and ZB-H1 wait for a plan to beat; the first 1F1B problem gives a quick one. Then
-/// come the families that leave devices idle: all p stages of d devices with p d below the cluster's number, so that more devices are never slower.
-/// Then groups (pp, devices, m, schedule) without a plan get quick answers in the same order, for the simulator to judge: the best plan of each
-/// group, of these the `top` best. The rest is cut and keeps its reason.
+/// Best first. A family (pp, devices, m, schedule) waits with the lower bound of its layers alone;
+/// when that is the least of all, it is sharpened by memory (interleaved 1F1B and ZB-H1:
+/// rank_room.h) and waits again, then makes way for its problems, one a vocabulary; a problem's
+/// bound is sharpened the same way before the problem is solved. So vocabularies are priced and
+/// programs run only below the best plan, and once the least bound is not below the best plan, that
+/// is proved. Those of interleaved 1F1B and ZB-H1 wait for a plan to beat; the first 1F1B problem
+/// gives a quick one. Then come the families that leave devices idle: all p stages of d devices
+/// with p d below the cluster's number, so that more devices are never slower. Then groups (pp,
+/// devices, m, schedule) without a plan get quick answers in the same order, for the simulator to
+/// judge: the best plan of each group, of these the `top` best. The rest is cut and keeps its
+/// reason.
 #include <cstdint>
 #include <vector>
 
 #include "base/result.h"
-#include "search/loop/candidates.h"
 #include "search/costs/stage_model.h"
+#include "search/loop/candidates.h"
 
 namespace orrery::search {
 
@@ -25,22 +29,26 @@ struct LoopResult {
   std::uint64_t states = 0, problems = 0;
   bool exhausted = false;
   std::int64_t bound_ps = 0;  // of the whole space, when there is a finalist
-  std::vector<ProblemMultipliers> multipliers;  // of the problems that their cheapest bound does not put beyond the best plan
-  std::int64_t multiplier_bound_ps = 0;         // what they and those cheapest bounds prove
+  // of the problems that their cheapest bound does not put beyond the best plan
+  std::vector<ProblemMultipliers> multipliers;
+  std::int64_t multiplier_bound_ps = 0;  // what they and those cheapest bounds prove
   // Nothing fits: the plan of the least peak that was found.
   std::int64_t least_peak_bytes = 0;
   Finalist smallest;
 };
-/// What runners-up are, one of each group: quick answers up to twice the best, or the cheapest of the group's three most promising vocabularies, up to
-/// 1.25 times the best.
+/// What runners-up are, one of each group: quick answers up to twice the best, or the cheapest of
+/// the group's three most promising vocabularies, up to 1.25 times the best.
 enum class RunnersUp : std::uint8_t { kQuick, kCheapest };
-/// How far a search goes. `problem_states`: effort limit of one problem; memory that is hard to decide leaves it open then (Status::kBudget).
+/// How far a search goes. `problem_states`: effort limit of one problem; memory that is hard to
+/// decide leaves it open then (Status::kBudget).
 struct LoopOptions {
   RunnersUp runners_up = RunnersUp::kQuick;
   std::uint64_t problem_states = 300'000;
 };
-/// @pre request is valid (planner.cc). `budget_bytes`: what the Program's buffers may take on a device. Models with blocks of several kinds have quick
-/// runners-up only, and no limit of one problem.
-base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget_bytes, LoopOptions options = {});
+/// @pre request is valid (planner.cc). `budget_bytes`: what the Program's buffers may take on a
+/// device. Models with blocks of several kinds have quick runners-up only, and no limit of one
+/// problem.
+base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request,
+                                   std::int64_t budget_bytes, LoopOptions options = {});
 
 }  // namespace orrery::search

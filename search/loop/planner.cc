@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "search/loop/candidates.h"
-#include "search/programs/layer_program.h"
 #include "search/loop/outer_loops.h"
 #include "search/loop/relaxations.h"
+#include "search/programs/layer_program.h"
 
 namespace orrery::search {
 
@@ -20,25 +20,32 @@ base::Result<std::int64_t> budget_of(const costmodel::CostModel& cost, const Pla
     sink.add(base::Diagnostic{.code = code, .message = std::move(message)});
   };
   const auto devices = static_cast<int>(cost.topology().device_count());
-  if (r.global_batch < 1) fault(ErrorCode::kOutOfRange, fmt::format("a global batch of {} sequences", r.global_batch));
+  if (r.global_batch < 1)
+    fault(ErrorCode::kOutOfRange, fmt::format("a global batch of {} sequences", r.global_batch));
   if (r.top < 1) fault(ErrorCode::kOutOfRange, fmt::format("{} candidates", r.top));
   if (r.threads < 1) fault(ErrorCode::kOutOfRange, fmt::format("{} threads", r.threads));
-  if (!r.space.gpipe && !r.space.one_f_one_b && !r.space.interleaved && !r.space.zero_bubble) fault(ErrorCode::kInconsistent, "no pipeline schedule is allowed");
+  if (!r.space.gpipe && !r.space.one_f_one_b && !r.space.interleaved && !r.space.zero_bubble)
+    fault(ErrorCode::kInconsistent, "no pipeline schedule is allowed");
   const auto check_degree = [&](std::string_view name, const std::optional<int>& degree) {
     if (!degree) return;
-    if (*degree < 1 || *degree > devices) fault(ErrorCode::kInconsistent, fmt::format("{} {} on {} devices", name, *degree, devices));
-    else if (!r.space.idle && devices % *degree != 0) fault(ErrorCode::kInconsistent, fmt::format("{} {} does not divide {} devices", name, *degree, devices));
+    if (*degree < 1 || *degree > devices)
+      fault(ErrorCode::kInconsistent, fmt::format("{} {} on {} devices", name, *degree, devices));
+    else if (!r.space.idle && devices % *degree != 0)
+      fault(ErrorCode::kInconsistent,
+            fmt::format("{} {} does not divide {} devices", name, *degree, devices));
   };
   check_degree("pp", r.space.fix_pp);
   check_degree("tp", r.space.fix_tp);
   if (r.space.fix_micro_batches &&
       (*r.space.fix_micro_batches < 1 || r.global_batch % *r.space.fix_micro_batches != 0)) {
-    fault(ErrorCode::kInconsistent, fmt::format("{} micro-batches do not divide a global batch of {}",
-                                                *r.space.fix_micro_batches, r.global_batch));
+    fault(ErrorCode::kInconsistent,
+          fmt::format("{} micro-batches do not divide a global batch of {}",
+                      *r.space.fix_micro_batches, r.global_batch));
   }
   std::int64_t memory = r.memory_bytes;
   for (const topologies::DeviceModel& device : cost.topology().device_models()) {
-    if (r.memory_bytes == 0) memory = memory == 0 ? device.memory_bytes : std::min(memory, device.memory_bytes);
+    if (r.memory_bytes == 0)
+      memory = memory == 0 ? device.memory_bytes : std::min(memory, device.memory_bytes);
   }
   if (memory <= 0) fault(ErrorCode::kOutOfRange, fmt::format("{} bytes of device memory", memory));
   return sink.result(memory - cost.context_bytes());
@@ -56,7 +63,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   answer.certificate.memory_limit_bytes = budget + cost.context_bytes();
   answer.certificate.cost_model_fingerprint = cost.fingerprint();
   answer.certificate.multiplier_bound_ps = loops.multiplier_bound_ps;
-  if (request.multipliers && cost.model().kinds() == 1) {   // kinds_loops.h states none
+  if (request.multipliers && cost.model().kinds() == 1) {  // kinds_loops.h states none
     answer.certificate.proofs = {{request.space, std::move(loops.multipliers)}};
     Space& proved = answer.certificate.proofs.front().space;
     proved.interleaved = proved.zero_bubble = proved.idle = false;
@@ -73,9 +80,11 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   const Finalist& best = loops.finalists.front();
   answer.certificate.cost_ps = best.closed_form_ps;
   answer.certificate.bound_ps = loops.bound_ps;
-  answer.certificate.gap =
-      static_cast<double>(best.closed_form_ps - loops.bound_ps) / static_cast<double>(best.closed_form_ps);
-  answer.certificate.multiplier_gap = static_cast<double>(best.closed_form_ps - loops.multiplier_bound_ps) / static_cast<double>(best.closed_form_ps);
+  answer.certificate.gap = static_cast<double>(best.closed_form_ps - loops.bound_ps) /
+                           static_cast<double>(best.closed_form_ps);
+  answer.certificate.multiplier_gap =
+      static_cast<double>(best.closed_form_ps - loops.multiplier_bound_ps) /
+      static_cast<double>(best.closed_form_ps);
   for (const std::int64_t peak : best.stage_peak_bytes) {
     answer.certificate.stage_peak_bytes.push_back(peak + cost.context_bytes());
   }

@@ -30,8 +30,8 @@ struct PlanRequest {
   std::uint64_t max_states =
       0;  // effort limit in dynamic-program states; 0: none. Reached: status kBudget with its gap
   Space space;
-  bool relax = true;  // infeasible: look for relaxations
-  bool multipliers = true;  // the certificate states its multipliers
+  bool relax = true;                                 // infeasible: look for relaxations
+  bool multipliers = true;                           // the certificate states its multipliers
   std::function<void(const Progress&)> on_progress;  // may be empty
 };
 
@@ -57,7 +57,8 @@ struct PlanAnswer {
   std::uint64_t problems = 0;  // (pp, m, schedule, vocabulary) problems solved or pruned
   int order_changes = 0;       // pairs of the top k that simulation put the other way round
   // infeasible:
-  std::int64_t shortfall_bytes = 0;  // least peak over the space minus the limit; 0: no strategy divides model and batch
+  // least peak over the space minus the limit; 0: no strategy divides model and batch
+  std::int64_t shortfall_bytes = 0;
   std::vector<Relaxation> relaxations;
 };
 

@@ -8,14 +8,17 @@
 namespace orrery::search {
 namespace {
 
-std::string gib(std::int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30)); }
+std::string gib(std::int64_t bytes) {
+  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
+}
 
 /// Enough for a good plan; nothing here is proved optimal.
 constexpr std::uint64_t kEffort = 200'000;
 
 /// A good plan of a changed request, simulated; nothing when it does not fit either.
-base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost, PlanRequest request,
-                                                std::int64_t budget, std::string change) {
+base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost,
+                                                PlanRequest request, std::int64_t budget,
+                                                std::string change) {
   request.top = 1;
   request.on_progress = nullptr;
   request.multipliers = false;
@@ -24,14 +27,16 @@ base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost
   if (loops.finalists.empty()) return std::nullopt;
   TRY(const Evaluated evaluated, evaluate(cost, loops.finalists, 1));
   const std::int64_t peak = std::ranges::max(loops.finalists.front().stage_peak_bytes);
-  return Relaxation{std::move(change), peak + cost.context_bytes(), evaluated.candidates.front().report.step_time_ps};
+  return Relaxation{std::move(change), peak + cost.context_bytes(),
+                    evaluated.candidates.front().report.step_time_ps};
 }
 
 /// The least memory that some plan needs, with the time of the best plan there.
-base::Result<Relaxation> more_memory(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget,
-                                     const LoopResult& loops) {
+base::Result<Relaxation> more_memory(const costmodel::CostModel& cost, const PlanRequest& request,
+                                     std::int64_t budget, const LoopResult& loops) {
   const std::int64_t needed = loops.least_peak_bytes + cost.context_bytes();
-  const std::string change = fmt::format("memory {} → {}", gib(budget + cost.context_bytes()), gib(needed));
+  const std::string change =
+      fmt::format("memory {} → {}", gib(budget + cost.context_bytes()), gib(needed));
   TRY(std::optional<Relaxation> best, attempt(cost, request, loops.least_peak_bytes, change));
   if (best) {
     best->memory_bytes = needed;
@@ -41,15 +46,17 @@ base::Result<Relaxation> more_memory(const costmodel::CostModel& cost, const Pla
   return Relaxation{change, needed, evaluated.candidates.front().report.step_time_ps};
 }
 
-/// Twice the hosts, priced from the datasheet: a profile of this cluster says nothing of the larger one, so only the
-/// memory counts.
-base::Result<std::optional<Relaxation>> more_devices(const costmodel::CostModel& cost, const PlanRequest& request,
+/// Twice the hosts, priced from the datasheet: a profile of this cluster says nothing of the larger
+/// one, so only the memory counts.
+base::Result<std::optional<Relaxation>> more_devices(const costmodel::CostModel& cost,
+                                                     const PlanRequest& request,
                                                      std::int64_t budget) {
   const auto hosts = 2 * cost.topology().hosts();
   auto topology = topologies::catalog_topology(request.cluster, hosts);
   if (!topology) return std::nullopt;  // not a catalog cluster, or without a fabric
   const std::string change = fmt::format("{} devices", topology->device_count());
-  auto larger = costmodel::CostModel::make(cost.model(), *std::move(topology), std::nullopt, cost.options());
+  auto larger =
+      costmodel::CostModel::make(cost.model(), *std::move(topology), std::nullopt, cost.options());
   if (!larger) return std::nullopt;
   PlanRequest wider = request;
   wider.hosts = static_cast<int>(hosts);
@@ -61,8 +68,10 @@ base::Result<std::optional<Relaxation>> more_devices(const costmodel::CostModel&
 
 }  // namespace
 
-base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& cost, const PlanRequest& request,
-                                                    std::int64_t budget_bytes, const LoopResult& loops) {
+base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& cost,
+                                                    const PlanRequest& request,
+                                                    std::int64_t budget_bytes,
+                                                    const LoopResult& loops) {
   std::vector<Relaxation> result;
   const auto try_space = [&](const char* change, auto&& widen) -> base::Result<void> {
     PlanRequest wider = request;
@@ -72,7 +81,8 @@ base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& 
     return {};
   };
   const Space& space = request.space;
-  if (!space.recompute_full) TRY_VOID(try_space("recompute=full", [](Space& s) { s.recompute_full = true; }));
+  if (!space.recompute_full)
+    TRY_VOID(try_space("recompute=full", [](Space& s) { s.recompute_full = true; }));
   if (!space.zero3) TRY_VOID(try_space("zero 3", [](Space& s) { s.zero3 = true; }));
   if (!space.tensor || space.fix_tp) {
     TRY_VOID(try_space("any tensor-parallel degree", [](Space& s) {
@@ -87,7 +97,8 @@ base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& 
     }));
   }
   if (space.fix_micro_batches)
-    TRY_VOID(try_space("any number of micro-batches", [](Space& s) { s.fix_micro_batches.reset(); }));
+    TRY_VOID(
+        try_space("any number of micro-batches", [](Space& s) { s.fix_micro_batches.reset(); }));
   if (loops.least_peak_bytes < kForbidden) {
     TRY(Relaxation memory, more_memory(cost, request, budget_bytes, loops));
     result.push_back(std::move(memory));

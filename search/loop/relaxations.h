@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Ways out of infeasibility, each tried for real: more memory, recomputation, a wider space, more devices.
+/// Ways out of infeasibility, each tried for real: more memory, recomputation, a wider space, more
+/// devices.
 #include <cstdint>
 #include <vector>
 
@@ -9,9 +10,11 @@
 
 namespace orrery::search {
 
-/// @pre nothing fits `budget_bytes`; `loops` says so. Smallest change first: what keeps the machine, then what asks for
-/// a bigger one.
-base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& cost, const PlanRequest& request,
-                                                    std::int64_t budget_bytes, const LoopResult& loops);
+/// @pre nothing fits `budget_bytes`; `loops` says so. Smallest change first: what keeps the
+/// machine, then what asks for a bigger one.
+base::Result<std::vector<Relaxation>> relax_request(const costmodel::CostModel& cost,
+                                                    const PlanRequest& request,
+                                                    std::int64_t budget_bytes,
+                                                    const LoopResult& loops);
 
 }  // namespace orrery::search

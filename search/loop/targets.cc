@@ -12,36 +12,92 @@ namespace {
 constexpr std::array kTargets{
     Target{.name = "megatron",
            .zero = {true, true, false, false},
-           .tensor = true, .sequence_parallel = true, .pipeline = true, .tensor_alone = true,
-           .selective = true, .full = true, .reduce_per_step = true, .reduce_per_micro_batch = false,
-           .gpipe = false, .interleaved = true, .zero_bubble = false, .even_stages = true, .pipeline_zero = 1, .tensor_zero = 1,
-           .restrictions = "one strategy for all layers, equal stages, 1F1B and interleaved 1F1B, optimizer states sharded or not",
-           .source = "github.com/NVIDIA/Megatron-LM, megatron/training/arguments.py: --tensor-model-parallel-size, --sequence-parallel, "
-                     "--pipeline-model-parallel-size, --num-layers-per-virtual-pipeline-stage, --use-distributed-optimizer, --recompute-granularity"},
+           .tensor = true,
+           .sequence_parallel = true,
+           .pipeline = true,
+           .tensor_alone = true,
+           .selective = true,
+           .full = true,
+           .reduce_per_step = true,
+           .reduce_per_micro_batch = false,
+           .gpipe = false,
+           .interleaved = true,
+           .zero_bubble = false,
+           .even_stages = true,
+           .pipeline_zero = 1,
+           .tensor_zero = 1,
+           .restrictions = "one strategy for all layers, equal stages, 1F1B and interleaved 1F1B, "
+                           "optimizer states sharded or not",
+           .source = "github.com/NVIDIA/Megatron-LM, megatron/training/arguments.py: "
+                     "--tensor-model-parallel-size, --sequence-parallel, "
+                     "--pipeline-model-parallel-size, --num-layers-per-virtual-pipeline-stage, "
+                     "--use-distributed-optimizer, --recompute-granularity"},
     Target{.name = "torchtitan",
            .zero = {true, false, true, true},
-           .tensor = true, .sequence_parallel = true, .pipeline = true, .tensor_alone = false,
-           .selective = true, .full = true, .reduce_per_step = true, .reduce_per_micro_batch = true,
-           .gpipe = true, .interleaved = true, .zero_bubble = true, .even_stages = false, .pipeline_zero = 3, .tensor_zero = 3,
-           .restrictions = "one strategy for all layers, tensor parallelism always with sequence parallelism, FSDP with or without resharding",
-           .source = "github.com/pytorch/torchtitan, README and docs/fsdp.md: FSDP2 (reshard_after_forward), tensor parallelism with "
-                     "SequenceParallel, activation checkpointing none, selective, full; pytorch.org/docs/stable/distributed.pipelining.html: ScheduleGPipe, "
+           .tensor = true,
+           .sequence_parallel = true,
+           .pipeline = true,
+           .tensor_alone = false,
+           .selective = true,
+           .full = true,
+           .reduce_per_step = true,
+           .reduce_per_micro_batch = true,
+           .gpipe = true,
+           .interleaved = true,
+           .zero_bubble = true,
+           .even_stages = false,
+           .pipeline_zero = 3,
+           .tensor_zero = 3,
+           .restrictions = "one strategy for all layers, tensor parallelism always with sequence "
+                           "parallelism, FSDP with or without resharding",
+           .source = "github.com/pytorch/torchtitan, README and docs/fsdp.md: FSDP2 "
+                     "(reshard_after_forward), tensor parallelism with "
+                     "SequenceParallel, activation checkpointing none, selective, full; "
+                     "pytorch.org/docs/stable/distributed.pipelining.html: ScheduleGPipe, "
                      "Schedule1F1B, ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble"},
-    Target{.name = "deepspeed",
-           .zero = {true, true, true, true},
-           .tensor = false, .sequence_parallel = false, .pipeline = true, .tensor_alone = false,
-           .selective = false, .full = true, .reduce_per_step = false, .reduce_per_micro_batch = true,
-           .gpipe = false, .interleaved = false, .zero_bubble = false, .even_stages = false, .pipeline_zero = 1, .tensor_zero = 0,
-           .restrictions = "ZeRO 0 to 3, pipelines with ZeRO 0 or 1 only, full recomputation",
-           .source = "github.com/deepspeedai/DeepSpeed, deepspeed/runtime/pipe/engine.py: ZeRO-2 and ZeRO-3 are incompatible with pipeline "
-                     "parallelism; its pipeline schedule is 1F1B (runtime/pipe/schedule.py, TrainSchedule)"},
-    Target{.name = "fsdp",
-           .zero = {true, false, true, true},
-           .tensor = false, .sequence_parallel = false, .pipeline = false, .tensor_alone = false,
-           .selective = false, .full = true, .reduce_per_step = true, .reduce_per_micro_batch = true,
-           .gpipe = false, .interleaved = false, .zero_bubble = false, .even_stages = true, .pipeline_zero = 3, .tensor_zero = 0,
-           .restrictions = "data parallelism only: NO_SHARD, SHARD_GRAD_OP, FULL_SHARD; full recomputation",
-           .source = "pytorch.org/docs/stable/fsdp.html: ShardingStrategy, no_sync; torch.utils.checkpoint"},
+    Target{
+        .name = "deepspeed",
+        .zero = {true, true, true, true},
+        .tensor = false,
+        .sequence_parallel = false,
+        .pipeline = true,
+        .tensor_alone = false,
+        .selective = false,
+        .full = true,
+        .reduce_per_step = false,
+        .reduce_per_micro_batch = true,
+        .gpipe = false,
+        .interleaved = false,
+        .zero_bubble = false,
+        .even_stages = false,
+        .pipeline_zero = 1,
+        .tensor_zero = 0,
+        .restrictions = "ZeRO 0 to 3, pipelines with ZeRO 0 or 1 only, full recomputation",
+        .source =
+            "github.com/deepspeedai/DeepSpeed, deepspeed/runtime/pipe/engine.py: ZeRO-2 and ZeRO-3 "
+            "are incompatible with pipeline "
+            "parallelism; its pipeline schedule is 1F1B (runtime/pipe/schedule.py, TrainSchedule)"},
+    Target{
+        .name = "fsdp",
+        .zero = {true, false, true, true},
+        .tensor = false,
+        .sequence_parallel = false,
+        .pipeline = false,
+        .tensor_alone = false,
+        .selective = false,
+        .full = true,
+        .reduce_per_step = true,
+        .reduce_per_micro_batch = true,
+        .gpipe = false,
+        .interleaved = false,
+        .zero_bubble = false,
+        .even_stages = true,
+        .pipeline_zero = 3,
+        .tensor_zero = 0,
+        .restrictions =
+            "data parallelism only: NO_SHARD, SHARD_GRAD_OP, FULL_SHARD; full recomputation",
+        .source =
+            "pytorch.org/docs/stable/fsdp.html: ShardingStrategy, no_sync; torch.utils.checkpoint"},
 };
 
 /// One strategy of all layers.
@@ -57,8 +113,11 @@ bool space_allows(const Space& space, const Choice& c) {
   const bool recompute[] = {space.recompute_none, space.recompute_selective, space.recompute_full};
   if (c.tp > 1 && !space.tensor) return false;
   if (space.fix_tp && *space.fix_tp != c.tp) return false;
-  if (c.tp > 1 && !(c.sequence_parallel ? space.sequence_parallel : space.tensor_alone)) return false;
-  if (c.zero >= 2 && !(c.grad_reduce == plan::GradReduce::kStep ? space.reduce_per_step : space.reduce_per_micro_batch)) return false;
+  if (c.tp > 1 && !(c.sequence_parallel ? space.sequence_parallel : space.tensor_alone))
+    return false;
+  if (c.zero >= 2 && !(c.grad_reduce == plan::GradReduce::kStep ? space.reduce_per_step
+                                                                : space.reduce_per_micro_batch))
+    return false;
   return zero[c.zero] && recompute[static_cast<std::size_t>(c.recompute)];
 }
 
@@ -66,17 +125,21 @@ bool target_allows(const Target& t, const Choice& c) {
   const bool recompute[] = {true, t.selective, t.full};
   if (c.tp > 1 && (!t.tensor || c.zero > t.tensor_zero)) return false;
   if (c.tp > 1 && !(c.sequence_parallel ? t.sequence_parallel : t.tensor_alone)) return false;
-  if (c.zero >= 2 && !(c.grad_reduce == plan::GradReduce::kStep ? t.reduce_per_step : t.reduce_per_micro_batch)) return false;
+  if (c.zero >= 2 &&
+      !(c.grad_reduce == plan::GradReduce::kStep ? t.reduce_per_step : t.reduce_per_micro_batch))
+    return false;
   return t.zero[c.zero] && recompute[static_cast<std::size_t>(c.recompute)];
 }
 
-/// Every strategy without a choice that means nothing (sequence parallelism at tp 1, reduction of replicated gradients).
+/// Every strategy without a choice that means nothing (sequence parallelism at tp 1, reduction of
+/// replicated gradients).
 std::vector<Choice> choices(const Target& target, const Space& space, int devices) {
   std::vector<Choice> all;
   for (int tp = 1; tp <= devices && (space.idle || devices % tp == 0); tp *= 2) {
     for (int zero = 0; zero <= 3; ++zero) {
       for (const bool sp : {false, true}) {
-        for (const auto recompute : {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull}) {
+        for (const auto recompute :
+             {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull}) {
           for (const auto reduce : {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch}) {
             const Choice c{tp, zero, sp, recompute, reduce};
             if ((sp && tp == 1) || (reduce == plan::GradReduce::kMicroBatch && zero < 2)) continue;
@@ -107,7 +170,8 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   space.gpipe = space.gpipe && t.gpipe;
   space.interleaved = space.interleaved && t.interleaved;
   space.zero_bubble = space.zero_bubble && t.zero_bubble;
-  space.ring = space.ulysses = space.hybrid = space.strided = space.expert = space.operators = space.slices = false;
+  space.ring = space.ulysses = space.hybrid = space.strided = space.expert = space.operators =
+      space.slices = false;
   space.vocabulary_like_layers = true;
   space.even_stages = space.even_stages || t.even_stages;
   return space;
@@ -120,24 +184,30 @@ void merge_plans(PlanAnswer part, PlanAnswer& all) {
   for (Pruned& p : part.pruned) all.pruned.push_back(std::move(p));
   if (part.status == Status::kInfeasible) return;
   const bool first = all.status == Status::kInfeasible;
-  const std::int64_t bound = first ? part.certificate.bound_ps : std::min(all.certificate.bound_ps, part.certificate.bound_ps);
+  const std::int64_t bound = first ? part.certificate.bound_ps
+                                   : std::min(all.certificate.bound_ps, part.certificate.bound_ps);
   const bool open = part.status == Status::kBudget || (!first && all.status == Status::kBudget);
-  if (!part.candidates.empty() && (all.candidates.empty() || part.certificate.cost_ps < all.certificate.cost_ps)) {
+  if (!part.candidates.empty() &&
+      (all.candidates.empty() || part.certificate.cost_ps < all.certificate.cost_ps)) {
     all.certificate = part.certificate;
   }
   all.certificate.bound_ps = bound;
   all.status = open ? Status::kBudget : Status::kOptimal;
   for (Candidate& c : part.candidates) {
-    // Strategies that differ only where a plan has no choice (one micro-batch reduces once either way) give one plan.
-    if (std::ranges::find(all.candidates, c.plan, &Candidate::plan) == all.candidates.end()) all.candidates.push_back(std::move(c));
+    // Strategies that differ only where a plan has no choice (one micro-batch reduces once either
+    // way) give one plan.
+    if (std::ranges::find(all.candidates, c.plan, &Candidate::plan) == all.candidates.end())
+      all.candidates.push_back(std::move(c));
   }
 }
 
 /// Folds the answer of one strategy into that of all: what bounds them all stands for every one.
 void merge(PlanAnswer part, PlanAnswer& all) {
   std::vector<SpaceProof> proofs = std::move(all.certificate.proofs);
-  const std::int64_t multiplier_bound = proofs.empty() ? part.certificate.multiplier_bound_ps
-                                                       : std::min(all.certificate.multiplier_bound_ps, part.certificate.multiplier_bound_ps);
+  const std::int64_t multiplier_bound =
+      proofs.empty()
+          ? part.certificate.multiplier_bound_ps
+          : std::min(all.certificate.multiplier_bound_ps, part.certificate.multiplier_bound_ps);
   proofs.insert(proofs.end(), part.certificate.proofs.begin(), part.certificate.proofs.end());
   merge_plans(std::move(part), all);
   all.certificate.proofs = std::move(proofs);
@@ -156,10 +226,15 @@ void order(PlanAnswer& answer, int top) {
   }
   std::ranges::stable_sort(c, {}, [](const Candidate& x) { return x.report.step_time_ps; });
   Certificate& k = answer.certificate;
-  if (!c.empty()) k.gap = static_cast<double>(k.cost_ps - k.bound_ps) / static_cast<double>(k.cost_ps);
-  k.multiplier_bound_ps = c.empty() ? k.multiplier_bound_ps : std::min(k.multiplier_bound_ps, k.cost_ps);
-  if (!c.empty()) k.multiplier_gap = static_cast<double>(k.cost_ps - k.multiplier_bound_ps) / static_cast<double>(k.cost_ps);
-  if (!c.empty() && answer.status == Status::kOptimal && k.bound_ps < k.cost_ps) answer.status = Status::kBudget;
+  if (!c.empty())
+    k.gap = static_cast<double>(k.cost_ps - k.bound_ps) / static_cast<double>(k.cost_ps);
+  k.multiplier_bound_ps =
+      c.empty() ? k.multiplier_bound_ps : std::min(k.multiplier_bound_ps, k.cost_ps);
+  if (!c.empty())
+    k.multiplier_gap =
+        static_cast<double>(k.cost_ps - k.multiplier_bound_ps) / static_cast<double>(k.cost_ps);
+  if (!c.empty() && answer.status == Status::kOptimal && k.bound_ps < k.cost_ps)
+    answer.status = Status::kBudget;
 }
 
 }  // namespace
@@ -177,8 +252,10 @@ base::Result<Target> find_target(std::string_view name) {
   return base::fail(std::move(d));
 }
 
-base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::CostModel& cost, const PlanRequest& request) {
-  const std::vector<Choice> all = choices(target, request.space, static_cast<int>(cost.topology().device_count()));
+base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::CostModel& cost,
+                                       const PlanRequest& request) {
+  const std::vector<Choice> all =
+      choices(target, request.space, static_cast<int>(cost.topology().device_count()));
   PlanAnswer answer;
   PlanRequest one = request;
   one.relax = false;
@@ -191,7 +268,8 @@ base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::Co
     if (part.status == Status::kInfeasible) {
       answer.certificate.memory_limit_bytes = part.certificate.memory_limit_bytes;
       answer.certificate.cost_model_fingerprint = part.certificate.cost_model_fingerprint;
-      if (part.shortfall_bytes > 0 && part.shortfall_bytes < least) least = part.shortfall_bytes, smallest = &c;
+      if (part.shortfall_bytes > 0 && part.shortfall_bytes < least)
+        least = part.shortfall_bytes, smallest = &c;
     }
     merge(std::move(part), answer);
   }
@@ -202,7 +280,9 @@ base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::Co
     TRY(PlanAnswer relaxed, find_plan(cost, one));
     answer.relaxations = std::move(relaxed.relaxations);
   }
-  if (all.empty()) answer.pruned.push_back({std::string(target.name), "the space has no strategy that this target can run"});
+  if (all.empty())
+    answer.pruned.push_back(
+        {std::string(target.name), "the space has no strategy that this target can run"});
   order(answer, request.top);
   return answer;
 }

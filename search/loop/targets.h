@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// What a training framework can run, as a restriction of the space. The table in targets.cc is the one place for these facts, each
-/// with its source. All of them give every layer one strategy, embedding and head too, so that a plan for a target is found by
-/// searching every such strategy on its own: pipeline degree, micro-batches and schedule stay free within each.
+/// What a training framework can run, as a restriction of the space. The table in targets.cc is the
+/// one place for these facts, each with its source. All of them give every layer one strategy,
+/// embedding and head too, so that a plan for a target is found by searching every such strategy on
+/// its own: pipeline degree, micro-batches and schedule stay free within each.
 #include <string_view>
 #include <vector>
 
@@ -13,23 +14,25 @@ namespace orrery::search {
 
 struct Target {
   std::string_view name;
-  bool zero[4];                  // levels of sharded data parallelism
+  bool zero[4];  // levels of sharded data parallelism
   bool tensor, sequence_parallel, pipeline;
-  bool tensor_alone;             // tensor parallelism without sequence parallelism
-  bool selective, full;          // recomputation
+  bool tensor_alone;                             // tensor parallelism without sequence parallelism
+  bool selective, full;                          // recomputation
   bool reduce_per_step, reduce_per_micro_batch;  // gradients of zero 2 and 3
-  bool gpipe, interleaved, zero_bubble;  // beside 1F1B
+  bool gpipe, interleaved, zero_bubble;          // beside 1F1B
   bool even_stages;
-  int pipeline_zero;             // largest zero level beside a pipeline
-  int tensor_zero;               // largest zero level beside tensor parallelism
-  std::string_view restrictions; // for people
+  int pipeline_zero;              // largest zero level beside a pipeline
+  int tensor_zero;                // largest zero level beside tensor parallelism
+  std::string_view restrictions;  // for people
   std::string_view source;
 };
 std::vector<Target> targets();
 /// Error: kBadValue with "did you mean".
 base::Result<Target> find_target(std::string_view name);
 
-/// As find_plan, over the plans of request.space that the target can run. The bound of the certificate is the least of the searches.
-base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::CostModel& cost, const PlanRequest& request);
+/// As find_plan, over the plans of request.space that the target can run. The bound of the
+/// certificate is the least of the searches.
+base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::CostModel& cost,
+                                       const PlanRequest& request);
 
 }  // namespace orrery::search

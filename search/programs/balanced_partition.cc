@@ -36,7 +36,8 @@ class Division {
     for (std::size_t i = 0; i < counts_.size(); ++i) {
       Wide has = rest_[i];
       const bool last = i + 1 == counts_.size();
-      while (next < layers_.size() && (last || 2 * (total_ - stages_ * has) >= stages_ * layers_[next])) {
+      while (next < layers_.size() &&
+             (last || 2 * (total_ - stages_ * has) >= stages_ * layers_[next])) {
         has += layers_[next++];
         ++counts_[i];
       }
@@ -66,7 +67,8 @@ class Division {
   Partition counts_;
 };
 
-std::optional<std::vector<StageLoad>> optimise(const Partition& partition, StageOptimizer& optimizer) {
+std::optional<std::vector<StageLoad>> optimise(const Partition& partition,
+                                               StageOptimizer& optimizer) {
   std::vector<StageLoad> stages;
   int first = 0;
   for (const int count : partition) {
@@ -78,9 +80,12 @@ std::optional<std::vector<StageLoad>> optimise(const Partition& partition, Stage
   return stages;
 }
 
-std::int64_t slowest_ps(const std::vector<StageLoad>& stages) { return std::ranges::max(stages, {}, &StageLoad::steady_ps).steady_ps; }
+std::int64_t slowest_ps(const std::vector<StageLoad>& stages) {
+  return std::ranges::max(stages, {}, &StageLoad::steady_ps).steady_ps;
+}
 
-BalancedPartition judge(const Partition& partition, std::vector<StageLoad> stages, std::int64_t micro_batches) {
+BalancedPartition judge(const Partition& partition, std::vector<StageLoad> stages,
+                        std::int64_t micro_batches) {
   BalancedPartition b{.partition = partition, .stages = std::move(stages)};
   std::vector<std::int64_t> times, bytes;
   for (const StageLoad& s : b.stages) {
@@ -98,24 +103,29 @@ BalancedPartition judge(const Partition& partition, std::vector<StageLoad> stage
 
 double balance_degree(const std::vector<std::int64_t>& stage_values) {
   ORRERY_CHECK(!stage_values.empty());
-  const std::int64_t sum = std::accumulate(stage_values.begin(), stage_values.end(), std::int64_t{0});
+  const std::int64_t sum =
+      std::accumulate(stage_values.begin(), stage_values.end(), std::int64_t{0});
   if (sum == 0) return 1.0 - 1.0 / static_cast<double>(stage_values.size());
   return 1.0 - static_cast<double>(std::ranges::max(stage_values)) / static_cast<double>(sum);
 }
 
-Partition balanced_division(const std::vector<std::int64_t>& layer_values, const std::vector<std::int64_t>& stage_values) {
-  ORRERY_CHECK(!stage_values.empty() && layer_values.size() >= stage_values.size(), "{} layers, {} stages", layer_values.size(),
-               stage_values.size());
+Partition balanced_division(const std::vector<std::int64_t>& layer_values,
+                            const std::vector<std::int64_t>& stage_values) {
+  ORRERY_CHECK(!stage_values.empty() && layer_values.size() >= stage_values.size(),
+               "{} layers, {} stages", layer_values.size(), stage_values.size());
   return Division(layer_values, stage_values).run();
 }
 
-std::optional<BalancedPartition> balance(const Partition& memory_balanced, const Partition& time_balanced, std::int64_t micro_batches,
+std::optional<BalancedPartition> balance(const Partition& memory_balanced,
+                                         const Partition& time_balanced, std::int64_t micro_batches,
                                          StageOptimizer& optimizer) {
-  ORRERY_CHECK(memory_balanced.size() == time_balanced.size() && !memory_balanced.empty() && micro_batches >= 1);
+  ORRERY_CHECK(memory_balanced.size() == time_balanced.size() && !memory_balanced.empty() &&
+               micro_batches >= 1);
   auto start = optimise(memory_balanced, optimizer);
   if (!start) return std::nullopt;
   std::int64_t fullest = std::numeric_limits<std::int64_t>::max();
-  if (const auto by_time = optimise(time_balanced, optimizer)) fullest = std::ranges::max(*by_time, {}, &StageLoad::peak_bytes).peak_bytes;
+  if (const auto by_time = optimise(time_balanced, optimizer))
+    fullest = std::ranges::max(*by_time, {}, &StageLoad::peak_bytes).peak_bytes;
 
   BalancedPartition best = judge(memory_balanced, *start, micro_batches);
   std::set<Partition> seen{memory_balanced};
@@ -124,16 +134,20 @@ std::optional<BalancedPartition> balance(const Partition& memory_balanced, const
   for (; !queue.empty(); queue.pop_front()) {
     const BalancedPartition& now = queue.front();
     const std::int64_t limit_ps = slowest_ps(now.stages);
-    const auto slow = static_cast<std::size_t>(std::ranges::max_element(now.stages, {}, &StageLoad::steady_ps) - now.stages.begin());
+    const auto slow = static_cast<std::size_t>(
+        std::ranges::max_element(now.stages, {}, &StageLoad::steady_ps) - now.stages.begin());
     for (const bool ahead : {false, true}) {
-      if (now.partition[slow] == 1 || (ahead ? slow + 1 == now.partition.size() : slow == 0)) continue;
+      if (now.partition[slow] == 1 || (ahead ? slow + 1 == now.partition.size() : slow == 0))
+        continue;
       Partition next = now.partition;
       --next[slow];
       ++next[ahead ? slow + 1 : slow - 1];
       if (!seen.insert(next).second) continue;
       ++visited;
       auto stages = optimise(next, optimizer);
-      if (!stages || slowest_ps(*stages) > limit_ps || std::ranges::max(*stages, {}, &StageLoad::peak_bytes).peak_bytes > fullest) continue;
+      if (!stages || slowest_ps(*stages) > limit_ps ||
+          std::ranges::max(*stages, {}, &StageLoad::peak_bytes).peak_bytes > fullest)
+        continue;
       queue.push_back(judge(next, std::move(*stages), micro_batches));
       if (queue.back().cost_ps < best.cost_ps) best = queue.back();
     }

@@ -6,7 +6,8 @@
 
 namespace orrery::search {
 
-ConvexCost::ConvexCost(std::span<const Line> lines, int fewest, int most) : fewest_(fewest), most_(most) {
+ConvexCost::ConvexCost(std::span<const Line> lines, int fewest, int most)
+    : fewest_(fewest), most_(most) {
   if (!possible()) return;
   struct Active {
     Line line;
@@ -18,7 +19,9 @@ ConvexCost::ConvexCost(std::span<const Line> lines, int fewest, int most) : fewe
     while (!envelope.empty()) {
       const Active& top = envelope.back();
       const __int128 rise = l.slope - top.line.slope, behind = top.line.constant - l.constant;
-      from = rise > 0 ? std::max<__int128>(fewest, ceil_divide(behind, rise)) : behind > 0 ? static_cast<__int128>(most) + 1 : fewest;
+      from = rise > 0     ? std::max<__int128>(fewest, ceil_divide(behind, rise))
+             : behind > 0 ? static_cast<__int128>(most) + 1
+                          : fewest;
       if (from > top.from) break;
       envelope.pop_back();
     }
@@ -31,8 +34,10 @@ ConvexCost::ConvexCost(std::span<const Line> lines, int fewest, int most) : fewe
     if (i > 0) {
       const Line& before = envelope[i - 1].line;
       const __int128 reached = value(before, from - 1);
-      if (pieces_.back().from == from - 1) pieces_.back().slope = value(line, from) - reached;
-      else pieces_.push_back({from - 1, reached, value(line, from) - reached});
+      if (pieces_.back().from == from - 1)
+        pieces_.back().slope = value(line, from) - reached;
+      else
+        pieces_.push_back({from - 1, reached, value(line, from) - reached});
     }
     pieces_.push_back({from, value(line, from), line.slope});
   }
@@ -72,7 +77,8 @@ __int128 ConvexCost::at(int layers) const {
 
 int ConvexCost::most_within(__int128 limit) const {
   if (!possible() || at(fewest_) > limit) return fewest_ - 1;
-  const auto beyond = std::ranges::partition_point(pieces_, [&](const Piece& p) { return p.from <= fewest_ || p.value <= limit; });
+  const auto beyond = std::ranges::partition_point(
+      pieces_, [&](const Piece& p) { return p.from <= fewest_ || p.value <= limit; });
   const Piece& p = *(beyond - 1);
   if (p.slope <= 0) return most_;
   return static_cast<int>(std::min<__int128>(most_, p.from + (limit - p.value) / p.slope));
@@ -162,8 +168,10 @@ __int128 least_maximum(std::span<const ConvexCost> stages, int layers) {
   while (low < high && (sum < layers - near || sum > layers + near)) {
     const __int128 middle = low + (high - low) / 2;
     sum = fill(middle);
-    if (sum < layers) low = middle + 1;
-    else high = middle;
+    if (sum < layers)
+      low = middle + 1;
+    else
+      high = middle;
   }
   for (; sum != layers; sum += sum < layers ? 1 : -1) {
     // The cheapest next layer, or the dearest last one.
@@ -179,7 +187,8 @@ __int128 least_maximum(std::span<const ConvexCost> stages, int layers) {
     counts[best] += sum < layers ? 1 : -1;
   }
   __int128 largest = 0;
-  for (std::size_t i = 0; i < stages.size(); ++i) largest = std::max(largest, stages[i].at(counts[i]));
+  for (std::size_t i = 0; i < stages.size(); ++i)
+    largest = std::max(largest, stages[i].at(counts[i]));
   return largest;
 }
 

@@ -2,16 +2,21 @@
 /// \file
 /// Convex costs of whole numbers of layers, and how stages with such costs share layers.
 ///
-/// The linear relaxation of a stage with n layers is a maximum of lines in n, one for each price of memory (pipeline_bound.h): convex, and of
-/// few pieces whatever n. So a function is kept as its pieces, and nothing below grows with the number of layers.
+/// The linear relaxation of a stage with n layers is a maximum of lines in n, one for each price of
+/// memory (pipeline_bound.h): convex, and of few pieces whatever n. So a function is kept as its
+/// pieces, and nothing below grows with the number of layers.
 ///
-///   sum      min Σ_i f_i(n_i), Σ n_i = L: from the fewest layers of each on, the cheapest next layer goes to its stage, all the layers of a piece
-///            at once. Optimal as no stage's next layer gets cheaper (marginal analysis; Fox, Management Science 13, 1966)
-///   f ⊕ g    (f ⊕ g)(n) = min_k f(k) + g(n - k): the pieces of both by ascending slope, again convex
-///   largest  min max_i f_i(n_i), f_i not falling: all values up to a level T that gives about L layers, then layer by layer
+///   sum      min Σ_i f_i(n_i), Σ n_i = L: from the fewest layers of each on, the cheapest next
+///            layer goes to its stage, all the layers of a piece at once. Optimal as no stage's
+///            next layer gets cheaper (marginal analysis; Fox, Management Science 13, 1966)
+///   f ⊕ g    (f ⊕ g)(n) = min_k f(k) + g(n - k): the pieces of both by ascending slope, again
+///   convex
+///   largest  min max_i f_i(n_i), f_i not falling: all values up to a level T that gives about L
+///            layers, then layer by layer
 ///
-/// Worked example (ConvexCost.WorkedExample): f(n) = max(2n, 5n - 6), g(n) = 3n, both from 1 to 4 layers. Of 5 layers f takes 2, of slope 2,
-/// then g, of slope 3: f(2) + g(3) = 4 + 9 = 13. Largest: f(3) = 9 and g(2) = 6 make 9, f(2) = 4 and g(3) = 9 as well.
+/// Worked example (ConvexCost.WorkedExample): f(n) = max(2n, 5n - 6), g(n) = 3n, both from 1 to 4
+/// layers. Of 5 layers f takes 2, of slope 2, then g, of slope 3: f(2) + g(3) = 4 + 9 = 13.
+/// Largest: f(3) = 9 and g(2) = 6 make 9, f(2) = 4 and g(3) = 9 as well.
 #include <cstdint>
 #include <span>
 #include <vector>

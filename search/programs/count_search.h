@@ -21,12 +21,13 @@ struct Counts {
   std::int64_t steady_ps = 0, once_ps = 0, memory_bytes = 0;
 };
 
-/// Sink: `__int128 cutoff() const` (exclusive, may fall while the search runs); `void offer(const Counts&)`.
+/// Sink: `__int128 cutoff() const` (exclusive, may fall while the search runs); `void offer(const
+/// Counts&)`.
 template <class Sink>
 class CountSearch {
  public:
-  CountSearch(const LayerProblem& problem, const std::vector<Column>& columns, const Weights& weights,
-              std::int64_t steady_limit, Effort& effort, Sink& sink)
+  CountSearch(const LayerProblem& problem, const std::vector<Column>& columns,
+              const Weights& weights, std::int64_t steady_limit, Effort& effort, Sink& sink)
       : problem_(problem),
         columns_(columns),
         paths_(problem),
@@ -40,7 +41,9 @@ class CountSearch {
   [[nodiscard]] const LayerOrder& orders() const { return orders_; }
 
   /// Round (T, γ): a quick lower bound of its objective, never above prepare()'s below the cutoff.
-  __int128 least_level(std::int64_t transient, std::int64_t neighbours) { return conditions_.least_level(transient, neighbours); }
+  __int128 least_level(std::int64_t transient, std::int64_t neighbours) {
+    return conditions_.least_level(transient, neighbours);
+  }
   /// Round (T, γ): a lower bound of its objective; kNoAnswer when nothing fits. Prepares run().
   __int128 prepare(std::int64_t transient, std::int64_t neighbours) {
     transient_ = transient;
@@ -81,10 +84,16 @@ class CountSearch {
     bool narrowest = false;  // some layer has a gather of class γ
   };
 
-  const LayerOption& option(std::size_t item) const { return columns_[conditions_.allowed()[item]].values; }
+  const LayerOption& option(std::size_t item) const {
+    return columns_[conditions_.allowed()[item]].values;
+  }
   /// Brings a transient of class T; a gather of class γ.
-  bool widest(std::size_t item) const { return columns_[conditions_.allowed()[item]].round_transient_bytes == transient_; }
-  bool narrowest(std::size_t item) const { return columns_[conditions_.allowed()[item]].round_neighbour_bytes == neighbours_; }
+  bool widest(std::size_t item) const {
+    return columns_[conditions_.allowed()[item]].round_transient_bytes == transient_;
+  }
+  bool narrowest(std::size_t item) const {
+    return columns_[conditions_.allowed()[item]].round_neighbour_bytes == neighbours_;
+  }
 
   /// False when no completion of this node can be below the cutoff.
   bool open(const State& s, int layers) const {
@@ -131,7 +140,8 @@ class CountSearch {
     const std::size_t item = order_[depth];
     for (int count = 0; count <= layers; ++count) {
       const State next = take(s, item, count);
-      // Every part of the bound grows with the count, but for the transient and the gather that the first one brings.
+      // Every part of the bound grows with the count, but for the transient and the gather that the
+      // first one brings.
       const bool go = open(next, layers - count);
       if (go) visit(depth + 1, layers - count, next);
       give_back(item, count);
@@ -148,7 +158,8 @@ class CountSearch {
     const std::int64_t light = sides_.front().items[lp.b].memory;
     const std::int64_t difference = sides_.front().items[lp.a].memory - light;
     const std::int64_t spare = s.left.front() - light * layers;
-    // Cost falls with the number on the heavy option; memory beyond the relaxation decides how many fit.
+    // Cost falls with the number on the heavy option; memory beyond the relaxation decides how many
+    // fit.
     int least = 0, most = static_cast<int>(std::min<std::int64_t>(layers, spare / difference));
     const auto reach = [&](bool reached, bool by_heavy, bool by_light) {
       if (reached) return;
@@ -180,12 +191,15 @@ class CountSearch {
     if (a * least_path >= room) return false;
     if (!s.widest || !s.narrowest) return true;
     std::int64_t path_limit = std::min(kForbidden, steady_limit_ - s.steady_ps + 1);
-    if (a > 0 && (room + a - 1) / a < path_limit) path_limit = static_cast<std::int64_t>((room + a - 1) / a);
-    const auto order = orders_.find(counts_, s.layouts, path_limit, problem_.budget_bytes - s.memory_bytes);
+    if (a > 0 && (room + a - 1) / a < path_limit)
+      path_limit = static_cast<std::int64_t>((room + a - 1) / a);
+    const auto order =
+        orders_.find(counts_, s.layouts, path_limit, problem_.budget_bytes - s.memory_bytes);
     effort_.undecided = effort_.undecided || orders_.undecided();
     effort_.states += orders_.effort();
     if (!order) return true;
-    sink_.offer(Counts{&counts_, &*order, s.steady_ps + order->path_ps, s.once_ps, s.memory_bytes + order->need_bytes});
+    sink_.offer(Counts{&counts_, &*order, s.steady_ps + order->path_ps, s.once_ps,
+                       s.memory_bytes + order->need_bytes});
     return true;
   }
 

@@ -21,8 +21,8 @@ struct Label {
   std::int32_t parent = -1;  // in the pool
 };
 
-/// A price of memory as a fraction, and for every suffix of layers a lower bound of Σ (cost + price m), scaled by
-/// `denominator`.
+/// A price of memory as a fraction, and for every suffix of layers a lower bound of Σ (cost + price
+/// m), scaled by `denominator`.
 struct Price {
   Wide numerator = 0, denominator = 1;
   std::vector<Wide> rest;  // [layer]: layers >= layer
@@ -40,7 +40,8 @@ class LabelSearch {
 
  private:
   Wide cost_of(const LayerOption& o) const {
-    return static_cast<Wide>(weights_.steady) * o.steady_ps + static_cast<Wide>(weights_.once) * o.once_ps;
+    return static_cast<Wide>(weights_.steady) * o.steady_ps +
+           static_cast<Wide>(weights_.once) * o.once_ps;
   }
   std::int64_t step(int from, int to) const {
     if (problem_.transition_ps.empty()) return 0;
@@ -50,8 +51,8 @@ class LabelSearch {
     return v.empty() ? 0 : v[static_cast<std::size_t>(l)];
   }
 
-  /// Suffix minima of memory and of what stays of it, and of cost + price * memory for a ladder of prices around the
-  /// mean slope.
+  /// Suffix minima of memory and of what stays of it, and of cost + price * memory for a ladder of
+  /// prices around the mean slope.
   bool prepare() {
     const std::size_t n = problem_.layers.size();
     least_memory_.assign(n + 1, 0);
@@ -95,12 +96,15 @@ class LabelSearch {
 
   /// Lower bound of layers >= next given the capacity left reaches best_ - cost.
   bool open(const Label& label, std::size_t next) const {
-    if (label.memory + least_memory_[next] + problem_.transient_floor_bytes > problem_.budget_bytes) return false;
-    if (label.need + least_rest_[next] > problem_.budget_bytes || label.kept + label.step > problem_.budget_bytes)
+    if (label.memory + least_memory_[next] + problem_.transient_floor_bytes > problem_.budget_bytes)
+      return false;
+    if (label.need + least_rest_[next] > problem_.budget_bytes ||
+        label.kept + label.step > problem_.budget_bytes)
       return false;
     for (const Price& p : prices_) {
       if (p.denominator * label.cost + p.rest[next] -
-              p.numerator * (problem_.budget_bytes - problem_.transient_floor_bytes - label.memory) >=
+              p.numerator *
+                  (problem_.budget_bytes - problem_.transient_floor_bytes - label.memory) >=
           p.denominator * best_)
         return false;
     }
@@ -127,10 +131,11 @@ class LabelSearch {
   }
 
   /// All labels that end in `previous` (none: the first layer), by one layer of every option.
-  void extend(const Label& from, std::int32_t parent, const LayerOption* previous, std::size_t layer,
-              std::vector<std::vector<Label>>& next) {
+  void extend(const Label& from, std::int32_t parent, const LayerOption* previous,
+              std::size_t layer, std::vector<std::vector<Label>>& next) {
     const auto& options = problem_.layers[layer];
-    const std::int64_t forward = previous == nullptr ? problem_.front_forward_bytes : previous->forward_bytes;
+    const std::int64_t forward =
+        previous == nullptr ? problem_.front_forward_bytes : previous->forward_bytes;
     const std::int64_t gathered = previous == nullptr ? 0 : previous->neighbour_bytes;
     for (std::size_t k = 0; k < options.size(); ++k) {
       const LayerOption& o = options[k];
@@ -140,9 +145,9 @@ class LabelSearch {
       Label label;
       label.cost = from.cost + cost_of(o) + static_cast<Wide>(weights_.steady) * move;
       label.memory = from.memory + o.memory_bytes;
-      label.need =
-          std::max(std::max(from.need, from.memory + forward + o.neighbour_bytes) + o.memory_bytes - o.stash_bytes,
-                   label.memory + o.transient_bytes + gathered);
+      label.need = std::max(std::max(from.need, from.memory + forward + o.neighbour_bytes) +
+                                o.memory_bytes - o.stash_bytes,
+                            label.memory + o.transient_bytes + gathered);
       label.kept = from.kept + o.memory_bytes - problem_.flight * o.stash_bytes;
       label.step = std::max(from.step, o.step_bytes);
       label.steady_ps = from.steady_ps + o.steady_ps + move;
@@ -160,11 +165,13 @@ class LabelSearch {
     for (std::size_t layer = 0; layer < problem_.layers.size(); ++layer) {
       std::vector<std::vector<Label>> next(problem_.layers[layer].size());
       if (layer == 0) {
-        extend(Label{.need = problem_.front_transient_bytes, .step = problem_.front_step_bytes}, -1, nullptr, 0, next);
+        extend(Label{.need = problem_.front_transient_bytes, .step = problem_.front_step_bytes}, -1,
+               nullptr, 0, next);
       }
       for (std::size_t s = 0; s < frontier.size(); ++s) {
         for (const std::int32_t id : frontier[s]) {
-          extend(pool_[static_cast<std::size_t>(id)], id, &problem_.layers[layer - 1][s], layer, next);
+          extend(pool_[static_cast<std::size_t>(id)], id, &problem_.layers[layer - 1][s], layer,
+                 next);
         }
       }
       frontier.assign(next.size(), {});
@@ -181,9 +188,10 @@ class LabelSearch {
       for (const std::int32_t id : frontier[s]) {
         const Label& label = pool_[static_cast<std::size_t>(id)];
         const Wide cost = label.cost + static_cast<Wide>(weights_.steady) * leave;
-        const std::int64_t behind =
-            std::max(problem_.transient_floor_bytes, last.forward_bytes + problem_.back_neighbour_bytes);
-        const std::int64_t peak = std::max({label.need, label.memory + behind, label.kept + label.step});
+        const std::int64_t behind = std::max(problem_.transient_floor_bytes,
+                                             last.forward_bytes + problem_.back_neighbour_bytes);
+        const std::int64_t peak =
+            std::max({label.need, label.memory + behind, label.kept + label.step});
         if (cost >= best_ || peak > problem_.budget_bytes) continue;
         best_ = cost;
         answer_ = LayerAnswer{trace(id), label.steady_ps + leave, label.once_ps, peak};
@@ -203,7 +211,8 @@ class LabelSearch {
   Weights weights_;
   Wide best_;
   Effort& effort_;
-  std::vector<std::int64_t> least_memory_, least_rest_;  // [layer]: Σ of least m, of least m - σ, layers >= layer
+  // [layer]: Σ of least m, of least m - σ, layers >= layer
+  std::vector<std::int64_t> least_memory_, least_rest_;
   std::vector<Price> prices_;
   std::vector<Label> pool_;
   std::optional<LayerAnswer> answer_;
@@ -228,8 +237,8 @@ LabelProblem to_labels(const LayerProblem& problem) {
   return result;
 }
 
-std::optional<LayerAnswer> solve_labels(const LabelProblem& problem, const Weights& weights, __int128 cutoff,
-                                        Effort& effort) {
+std::optional<LayerAnswer> solve_labels(const LabelProblem& problem, const Weights& weights,
+                                        __int128 cutoff, Effort& effort) {
   ORRERY_CHECK(!problem.layers.empty() && problem.layouts >= 1);
   return LabelSearch(problem, weights, cutoff, effort).solve();
 }

@@ -21,11 +21,13 @@ std::int64_t peak_of(const LayerProblem& problem, const std::vector<std::int32_t
     stash += o.stash_bytes;
     step = std::max(step, o.step_bytes);
   }
-  const std::int64_t front = std::max(problem.front_transient_bytes, problem.front_forward_bytes + ahead);
+  const std::int64_t front =
+      std::max(problem.front_transient_bytes, problem.front_forward_bytes + ahead);
   return memory + std::max({need, front - stash, step - problem.flight * stash});
 }
 
-LayerOrder::LayerOrder(const LayerProblem& problem, const std::vector<Column>& columns, const LayoutPaths& paths)
+LayerOrder::LayerOrder(const LayerProblem& problem, const std::vector<Column>& columns,
+                       const LayoutPaths& paths)
     : problem_(problem), columns_(columns), paths_(paths), by_transient_(columns.size()) {
   std::iota(by_transient_.begin(), by_transient_.end(), std::size_t{0});
   std::ranges::stable_sort(by_transient_, [&](std::size_t x, std::size_t y) {
@@ -33,8 +35,9 @@ LayerOrder::LayerOrder(const LayerProblem& problem, const std::vector<Column>& c
   });
 }
 
-std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts, std::uint64_t layouts,
-                                         std::int64_t path_limit, std::int64_t spare) {
+std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts,
+                                         std::uint64_t layouts, std::int64_t path_limit,
+                                         std::int64_t spare) {
   counts_ = &counts;
   spare_ = spare;
   runs_.clear();
@@ -53,7 +56,8 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
   best_ = RunOrder{{}, path_limit, 0};
   // The run with the least transient comes last at best.
   refused_ = nodes_ = 0;
-  if (least_need_ > spare || columns_[runs_.back()].values.transient_bytes > spare) return std::nullopt;
+  if (least_need_ > spare || columns_[runs_.back()].values.transient_bytes > spare)
+    return std::nullopt;
   trail_ = {};
   every_order_ = problem_.check != nullptr && runs_.size() <= kFewRuns;
   placed_.assign(runs_.size(), false);
@@ -79,13 +83,15 @@ std::int64_t LayerOrder::after(const RunOrder& trail, std::int64_t need, std::si
   }
   need = std::max(need - behind - o.stash_bytes, o.transient_bytes + before - behind);
   if (count == 1) return need;
-  return std::max({need, o.transient_bytes + o.neighbour_bytes, o.forward_bytes + o.neighbour_bytes - o.stash_bytes});
+  return std::max({need, o.transient_bytes + o.neighbour_bytes,
+                   o.forward_bytes + o.neighbour_bytes - o.stash_bytes});
 }
 
 void LayerOrder::close(std::int64_t need) {
   const LayerOption& last = columns_[trail_.columns.back()].values;
   const std::int64_t total = trail_.path_ps + paths_.exit(last.layout);
-  const std::int64_t peak = std::max({need, last.forward_bytes + problem_.back_neighbour_bytes, least_need_});
+  const std::int64_t peak =
+      std::max({need, last.forward_bytes + problem_.back_neighbour_bytes, least_need_});
   if (total < best_.path_ps && peak <= spare_ && accepted()) best_ = {trail_.columns, total, peak};
 }
 
@@ -97,7 +103,8 @@ bool LayerOrder::accepted() {
 
 void LayerOrder::descend(std::size_t left, std::int64_t need) {
   if (problem_.check != nullptr && (refused_ >= kRefusals || ++nodes_ > kNodes)) return;
-  if (trail_.path_ps >= best_.path_ps || (best_.path_ps == least_path_ && !best_.columns.empty())) return;
+  if (trail_.path_ps >= best_.path_ps || (best_.path_ps == least_path_ && !best_.columns.empty()))
+    return;
   if (left == 0) {
     close(need);
     return;
@@ -108,9 +115,12 @@ void LayerOrder::descend(std::size_t left, std::int64_t need) {
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     const int layout = columns_[runs_[r]].values.layout;
     // Of a layout only the first run not yet placed, unless the form leaves something to the check.
-    if (placed_[r] || (stay && layout != here) || (!every_order_ && (seen >> layout & 1U) != 0)) continue;
+    if (placed_[r] || (stay && layout != here) || (!every_order_ && (seen >> layout & 1U) != 0))
+      continue;
     seen |= std::uint64_t{1} << layout;
-    const std::int64_t step = here < 0 ? paths_.entry(layout) : layout == here ? 0 : paths_.transition(here, layout);
+    const std::int64_t step = here < 0         ? paths_.entry(layout)
+                              : layout == here ? 0
+                                               : paths_.transition(here, layout);
     if (step >= kForbidden) continue;
     const std::int64_t next = after(trail_, need, runs_[r]);
     placed_[r] = true;
@@ -125,7 +135,8 @@ void LayerOrder::descend(std::size_t left, std::int64_t need) {
   }
 }
 
-std::vector<std::int32_t> LayerOrder::sequence(const std::vector<std::int32_t>& counts, const RunOrder& order) const {
+std::vector<std::int32_t> LayerOrder::sequence(const std::vector<std::int32_t>& counts,
+                                               const RunOrder& order) const {
   std::vector<std::int32_t> result;
   for (const std::size_t column : order.columns) {
     result.insert(result.end(), static_cast<std::size_t>(counts[column]), columns_[column].option);

@@ -1,18 +1,22 @@
 #pragma once
 /// \file
-/// The cheapest order of a count vector's layers whose peak memory fits: the leaves of layer_program.h.
+/// The cheapest order of a count vector's layers whose peak memory fits: the leaves of
+/// layer_program.h.
 ///
-/// Canonical order: equal layers stand together as a run, the runs of a layout too, larger transients first; without
-/// gathers that needs least (exchange argument, as earliest due date). Left to choose is the order of the layouts; where the form is but a
-/// lower bound, that of a layout's runs as well, and the problem's check decides. What
-/// stands beside the full forward memory, run by run (c layers of option s behind one with g' gathered, before one with
-/// g''; σ_s(k) = k σ_s):
+/// Canonical order: equal layers stand together as a run, the runs of a layout too, larger
+/// transients first; without gathers that needs least (exchange argument, as earliest due date).
+/// Left to choose is the order of the layouts; where the form is but a lower bound, that of a
+/// layout's runs as well, and the problem's check decides. What stands beside the full forward
+/// memory, run by run (c layers of option s behind one with g' gathered, before one with g'';
+/// σ_s(k) = k σ_s):
 ///
-///     need' = max(need - σ_s(c), t_s + g' - σ_s(c - 1), t_s + g_s [c > 1],            backward: first, last of the run
-///                 f_s + g_s - σ_s(1) [c > 1], f_s + g'')                               forward: last but one, last
+///     need' = max(need - σ_s(c), t_s + g' - σ_s(c - 1), t_s + g_s [c > 1],            backward:
+///     first, last of the run
+///                 f_s + g_s - σ_s(1) [c > 1], f_s + g'')                               forward:
+///                 last but one, last
 ///
-/// Depth-first over the orders, cheapest path and larger transients first; the first that fits on the cheapest path
-/// ends the search. Sets are small: every further layout costs a transition.
+/// Depth-first over the orders, cheapest path and larger transients first; the first that fits on
+/// the cheapest path ends the search. Sets are small: every further layout costs a transition.
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -26,7 +30,8 @@ namespace orrery::search {
 struct Column {
   std::int32_t option = 0;
   LayerOption values;
-  // Rounds of the search are over few values: least transient of its class; least gather of all that gather, or none.
+  // Rounds of the search are over few values: least transient of its class; least gather of all
+  // that gather, or none.
   std::int64_t round_transient_bytes = 0, round_neighbour_bytes = 0;
 };
 
@@ -41,26 +46,34 @@ std::int64_t peak_of(const LayerProblem& problem, const std::vector<std::int32_t
 
 class LayerOrder {
  public:
-  LayerOrder(const LayerProblem& problem, const std::vector<Column>& columns, const LayoutPaths& paths);
+  LayerOrder(const LayerProblem& problem, const std::vector<Column>& columns,
+             const LayoutPaths& paths);
 
-  /// Cheapest order with path < `path_limit` and need <= `spare` that the problem's check accepts. @pre some count is positive.
-  std::optional<RunOrder> find(const std::vector<std::int32_t>& counts, std::uint64_t layouts, std::int64_t path_limit,
-                               std::int64_t spare);
-  /// True when the last find() found nothing, and left an order out or had one refused that was not the only one.
-  [[nodiscard]] bool undecided() const { return best_.columns.empty() && ((refused_ > 0 && runs_.size() > 1) || nodes_ > kNodes); }
+  /// Cheapest order with path < `path_limit` and need <= `spare` that the problem's check accepts.
+  /// @pre some count is positive.
+  std::optional<RunOrder> find(const std::vector<std::int32_t>& counts, std::uint64_t layouts,
+                               std::int64_t path_limit, std::int64_t spare);
+  /// True when the last find() found nothing, and left an order out or had one refused that was not
+  /// the only one.
+  [[nodiscard]] bool undecided() const {
+    return best_.columns.empty() && ((refused_ > 0 && runs_.size() > 1) || nodes_ > kNodes);
+  }
   /// What the last find() took, in nodes of the search over counts.
-  [[nodiscard]] std::uint64_t effort() const { return static_cast<std::uint64_t>(kCheckNodes * refused_ + nodes_ / 8); }
+  [[nodiscard]] std::uint64_t effort() const {
+    return static_cast<std::uint64_t>(kCheckNodes * refused_ + nodes_ / 8);
+  }
   /// Options of all layers in that order.
   [[nodiscard]] std::vector<std::int32_t> sequence(const std::vector<std::int32_t>& counts,
                                                    const RunOrder& order) const;
 
  private:
-  [[nodiscard]] std::int64_t after(const RunOrder& trail, std::int64_t need, std::size_t column) const;
+  [[nodiscard]] std::int64_t after(const RunOrder& trail, std::int64_t need,
+                                   std::size_t column) const;
   void descend(std::size_t left, std::int64_t need);
   /// Orders that the check may refuse before a count vector is given up.
   static constexpr int kRefusals = 8;
-  static constexpr int kNodes = 1000;    // of the search over orders, likewise
-  static constexpr int kCheckNodes = 16;  // an exact check takes about as long as so many
+  static constexpr int kNodes = 1000;         // of the search over orders, likewise
+  static constexpr int kCheckNodes = 16;      // an exact check takes about as long as so many
   static constexpr std::size_t kFewRuns = 4;  // so few stand in every order
   void close(std::int64_t need);
   [[nodiscard]] bool accepted();

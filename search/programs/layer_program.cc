@@ -11,7 +11,8 @@ namespace {
 
 bool dominates(const LayerOption& a, const LayerOption& b, std::int64_t flight) {
   return a.layout == b.layout && a.steady_ps <= b.steady_ps && a.once_ps <= b.once_ps &&
-         a.memory_bytes <= b.memory_bytes && a.memory_bytes - a.stash_bytes <= b.memory_bytes - b.stash_bytes &&
+         a.memory_bytes <= b.memory_bytes &&
+         a.memory_bytes - a.stash_bytes <= b.memory_bytes - b.stash_bytes &&
          a.transient_bytes <= b.transient_bytes && a.forward_bytes <= b.forward_bytes &&
          a.neighbour_bytes <= b.neighbour_bytes && a.step_bytes <= b.step_bytes &&
          a.memory_bytes - flight * a.stash_bytes <= b.memory_bytes - flight * b.stash_bytes;
@@ -22,7 +23,8 @@ std::vector<std::int64_t> distinct(std::vector<std::int64_t> values) {
   values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;
 }
-std::vector<std::int64_t> distinct(const std::vector<Column>& columns, std::int64_t Column::*field) {
+std::vector<std::int64_t> distinct(const std::vector<Column>& columns,
+                                   std::int64_t Column::*field) {
   std::vector<std::int64_t> values;
   for (const Column& c : columns) values.push_back(c.*field);
   return distinct(std::move(values));
@@ -35,12 +37,14 @@ void classify(std::vector<Column>& columns) {
   std::int64_t least_gather = kForbidden;
   for (const Column& c : columns) {
     transients.push_back(c.values.transient_bytes);
-    if (c.values.neighbour_bytes > 0) least_gather = std::min(least_gather, c.values.neighbour_bytes);
+    if (c.values.neighbour_bytes > 0)
+      least_gather = std::min(least_gather, c.values.neighbour_bytes);
   }
   transients = distinct(std::move(transients));
   const std::size_t classes = std::min(kClasses, transients.size());
   for (Column& c : columns) {
-    const auto rank = static_cast<std::size_t>(std::ranges::lower_bound(transients, c.values.transient_bytes) - transients.begin());
+    const auto rank = static_cast<std::size_t>(
+        std::ranges::lower_bound(transients, c.values.transient_bytes) - transients.begin());
     // Class k starts at rank ceil(k n / classes).
     const std::size_t k = rank * classes / transients.size();
     c.round_transient_bytes = transients[(k * transients.size() + classes - 1) / classes];
@@ -64,13 +68,13 @@ std::vector<Column> columns_of(const LayerProblem& problem) {
   return columns;
 }
 
-
 __int128 objective(const LayerOption& o, const Weights& w) {
   return static_cast<__int128>(w.steady) * o.steady_ps + static_cast<__int128>(w.once) * o.once_ps;
 }
 
 LayerAnswer answer_of(const LayerOrder& orders, const Counts& counts) {
-  return {orders.sequence(*counts.of, *counts.order), counts.steady_ps, counts.once_ps, counts.memory_bytes};
+  return {orders.sequence(*counts.of, *counts.order), counts.steady_ps, counts.once_ps,
+          counts.memory_bytes};
 }
 
 /// Keeps the best answer; the cutoff is its objective.
@@ -82,8 +86,8 @@ struct BestSink {
 
   [[nodiscard]] __int128 cutoff() const { return best; }
   void offer(const Counts& counts) {
-    best =
-        static_cast<__int128>(weights.steady) * counts.steady_ps + static_cast<__int128>(weights.once) * counts.once_ps;
+    best = static_cast<__int128>(weights.steady) * counts.steady_ps +
+           static_cast<__int128>(weights.once) * counts.once_ps;
     answer = answer_of(*orders, counts);
   }
 };
@@ -111,24 +115,26 @@ struct FrontierSink {
     insert(answer_of(*orders, counts));
   }
   void insert(LayerAnswer answer) {
-    std::erase_if(points,
-                  [&](const LayerAnswer& p) { return answer.steady_ps <= p.steady_ps && total(answer) <= total(p); });
-    const auto place =
-        std::ranges::find_if(points, [&](const LayerAnswer& p) { return p.steady_ps > answer.steady_ps; });
+    std::erase_if(points, [&](const LayerAnswer& p) {
+      return answer.steady_ps <= p.steady_ps && total(answer) <= total(p);
+    });
+    const auto place = std::ranges::find_if(
+        points, [&](const LayerAnswer& p) { return p.steady_ps > answer.steady_ps; });
     points.insert(place, std::move(answer));
     window = 0;
     for (std::size_t i = 0; i + 1 < points.size(); ++i) {
-      window = std::max(window, value(points[i + 1].steady_ps, std::min(limits.total_ps, total(points[i]))));
+      window = std::max(
+          window, value(points[i + 1].steady_ps, std::min(limits.total_ps, total(points[i]))));
     }
     window = std::min(window, limits.weighted);
   }
 };
 
-/// Runs every round, most promising first: by a quick bound, then by the best conditions on memory, found when its turn comes.
-/// Returns the least bound.
+/// Runs every round, most promising first: by a quick bound, then by the best conditions on memory,
+/// found when its turn comes. Returns the least bound.
 template <class Sink>
-__int128 search_all(const LayerProblem& problem, const std::vector<Column>& columns, const Weights& weights,
-                    std::int64_t steady_limit, Effort& effort, Sink& sink) {
+__int128 search_all(const LayerProblem& problem, const std::vector<Column>& columns,
+                    const Weights& weights, std::int64_t steady_limit, Effort& effort, Sink& sink) {
   CountSearch<Sink> search(problem, columns, weights, steady_limit, effort, sink);
   sink.orders = &search.orders();
   struct Round {
@@ -139,7 +145,8 @@ __int128 search_all(const LayerProblem& problem, const std::vector<Column>& colu
   std::vector<Round> rounds;
   const std::vector<std::int64_t> transients = distinct(columns, &Column::round_transient_bytes);
   for (const std::int64_t neighbours : distinct(columns, &Column::round_neighbour_bytes)) {
-    for (const std::int64_t transient : transients) rounds.push_back({search.least_level(transient, neighbours), transient, neighbours});
+    for (const std::int64_t transient : transients)
+      rounds.push_back({search.least_level(transient, neighbours), transient, neighbours});
   }
   __int128 least = kNoAnswer;
   const Round* prepared = nullptr;
@@ -163,23 +170,24 @@ __int128 search_all(const LayerProblem& problem, const std::vector<Column>& colu
 
 void check_problem(const LayerProblem& p, const Weights& w) {
   const auto k = static_cast<std::size_t>(p.layouts);
-  ORRERY_CHECK(p.layers >= 1 && p.layouts >= 1 && p.layouts <= kMaxLayouts, "{} layers, {} layouts", p.layers,
-               p.layouts);
+  ORRERY_CHECK(p.layers >= 1 && p.layouts >= 1 && p.layouts <= kMaxLayouts, "{} layers, {} layouts",
+               p.layers, p.layouts);
   ORRERY_CHECK(p.transition_ps.empty() || p.transition_ps.size() == k * k);
-  ORRERY_CHECK((p.entry_ps.empty() || p.entry_ps.size() == k) && (p.exit_ps.empty() || p.exit_ps.size() == k));
+  ORRERY_CHECK((p.entry_ps.empty() || p.entry_ps.size() == k) &&
+               (p.exit_ps.empty() || p.exit_ps.size() == k));
   ORRERY_CHECK(w.steady >= 0 && w.once >= 0 && w.steady + w.once > 0);
   for (const LayerOption& o : p.options) {
-    ORRERY_CHECK(o.layout >= 0 && o.layout < p.layouts && o.steady_ps >= 0 && o.once_ps >= 0 && o.stash_bytes >= 0 &&
-                     o.stash_bytes * p.flight <= o.memory_bytes && o.neighbour_bytes >= 0 && o.transient_bytes >= 0 &&
-                     o.forward_bytes >= 0,
+    ORRERY_CHECK(o.layout >= 0 && o.layout < p.layouts && o.steady_ps >= 0 && o.once_ps >= 0 &&
+                     o.stash_bytes >= 0 && o.stash_bytes * p.flight <= o.memory_bytes &&
+                     o.neighbour_bytes >= 0 && o.transient_bytes >= 0 && o.forward_bytes >= 0,
                  "option of layout {}", o.layout);
   }
 }
 
 }  // namespace
 
-Bounded solve_layers(const LayerProblem& problem, const Weights& weights, __int128 cutoff, Effort& effort,
-                     std::int64_t steady_limit) {
+Bounded solve_layers(const LayerProblem& problem, const Weights& weights, __int128 cutoff,
+                     Effort& effort, std::int64_t steady_limit) {
   check_problem(problem, weights);
   const std::vector<Column> columns = columns_of(problem);
   BestSink sink{weights, cutoff};
@@ -194,7 +202,8 @@ LayerBound layer_bound(const LayerProblem& problem, const Weights& weights) {
   LayerBound least;
   const std::vector<Column> columns = columns_of(problem);
   if (columns.empty()) return least;
-  // Any path enters and leaves somewhere; the least transient may come last, behind the least gather.
+  // Any path enters and leaves somewhere; the least transient may come last, behind the least
+  // gather.
   std::int64_t path = problem.entry_ps.empty() ? 0 : std::ranges::min(problem.entry_ps);
   path += problem.exit_ps.empty() ? 0 : std::ranges::min(problem.exit_ps);
   if (path >= kForbidden) return least;
@@ -210,13 +219,15 @@ LayerBound layer_bound(const LayerProblem& problem, const Weights& weights) {
       steady.push_back(c.values.steady_ps);
       last = std::min(last, c.values.transient_bytes + (problem.layers > 1 ? neighbours : 0));
     }
-    const std::int64_t capacity = problem.budget_bytes - std::max(problem.transient_floor_bytes, last);
+    const std::int64_t capacity =
+        problem.budget_bytes - std::max(problem.transient_floor_bytes, last);
     const LinearRelaxation lp = relax(items, problem.layers, capacity);
     if (!lp.feasible) continue;
     const __int128 value = lp.bound() + static_cast<__int128>(weights.steady) * path;
     if (value >= least.value) continue;
     // Of the layers, (capacity - L m_b) / (m_a - m_b) are on a.
-    const __int128 spare = static_cast<__int128>(capacity) - static_cast<__int128>(items[lp.b].memory) * problem.layers;
+    const __int128 spare = static_cast<__int128>(capacity) -
+                           static_cast<__int128>(items[lp.b].memory) * problem.layers;
     const __int128 heavy = lp.a == lp.b ? 0 : spare * (steady[lp.a] - steady[lp.b]) / lp.scale;
     least = {value, path + problem.layers * steady[lp.b] + static_cast<std::int64_t>(heavy)};
   }
@@ -235,7 +246,8 @@ std::vector<LayerAnswer> layer_frontier(const LayerProblem& problem, const Weigh
     sink.insert(*std::move(quick.answer));
   else if (quick.answer)
     sink.points = {*std::move(quick.answer)};
-  if (sink.points.size() > 1) search_all(problem, columns_of(problem), weights, limits.steady_ps, effort, sink);
+  if (sink.points.size() > 1)
+    search_all(problem, columns_of(problem), weights, limits.steady_ps, effort, sink);
   std::erase_if(sink.points, [&](const LayerAnswer& p) {
     return FrontierSink::total(p) >= limits.total_ps ||
            sink.value(p.steady_ps, FrontierSink::total(p)) >= limits.weighted;
@@ -257,7 +269,8 @@ std::int64_t least_memory(const LayerProblem& problem) {
       least = std::min(least, c.values.memory_bytes);
       if (c.values.transient_bytes == transient) own = std::min(own, c.values.memory_bytes);
     }
-    best = std::min(best, own + least * (problem.layers - 1) + std::max(transient, problem.transient_floor_bytes));
+    best = std::min(best, own + least * (problem.layers - 1) +
+                              std::max(transient, problem.transient_floor_bytes));
   }
   return best;
 }

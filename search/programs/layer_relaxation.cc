@@ -38,13 +38,15 @@ LinearRelaxation relax(std::span<const Item> items, int layers, std::int64_t cap
   // Called often, for a few dozen items.
   std::array<std::uint32_t, 64> few;
   std::vector<std::uint32_t> many(items.size() > few.size() ? items.size() : 0);
-  const std::span<std::uint32_t> order = many.empty() ? std::span(few).first(items.size()) : std::span(many);
+  const std::span<std::uint32_t> order =
+      many.empty() ? std::span(few).first(items.size()) : std::span(many);
   std::iota(order.begin(), order.end(), 0U);
   sort_by_memory(items, order);
   return relax(items, order, layers, capacity);
 }
 
-LinearRelaxation relax(std::span<const Item> items, std::span<std::uint32_t> order, int layers, std::int64_t capacity) {
+LinearRelaxation relax(std::span<const Item> items, std::span<std::uint32_t> order, int layers,
+                       std::int64_t capacity) {
   LinearRelaxation result;
   if (order.empty()) return result;
   const auto hull = order.first(lower_hull(items, order));
@@ -63,8 +65,8 @@ LinearRelaxation relax(std::span<const Item> items, std::span<std::uint32_t> ord
   const Item& light = items[result.b];
   result.scale = fast.memory - light.memory;
   result.price = light.cost - fast.cost;
-  result.value =
-      result.scale * layers * fast.cost + result.price * (static_cast<__int128>(fast.memory) * layers - capacity);
+  result.value = result.scale * layers * fast.cost +
+                 result.price * (static_cast<__int128>(fast.memory) * layers - capacity);
   return result;
 }
 

@@ -1,17 +1,18 @@
 #pragma once
 /// \file
-/// Linear relaxation of the layer program without transitions: min Σ x_s c_s, Σ x_s = L, Σ x_s m_s <= capacity, x >= 0
-/// real.
+/// Linear relaxation of the layer program without transitions: min Σ x_s c_s, Σ x_s = L, Σ x_s m_s
+/// <= capacity, x >= 0 real.
 ///
-/// Its optimum is two neighbours a (fast, heavy) and b (slow, light) of the lower convex hull of the points (m_s, c_s),
-/// around the mean capacity / L. With d = m_a - m_b and e = c_b - c_a (price of memory λ = e / d), all values scaled by
-/// d to stay integer:
+/// Its optimum is two neighbours a (fast, heavy) and b (slow, light) of the lower convex hull of
+/// the points (m_s, c_s), around the mean capacity / L. With d = m_a - m_b and e = c_b - c_a (price
+/// of memory λ = e / d), all values scaled by d to stay integer:
 ///
 ///     d LP  = d L c_a + e (L m_a - capacity)
 ///     d r_s = d (c_s - c_a) + e (m_s - m_a) >= 0
 ///
 /// When the cheapest option fits everywhere, λ = 0: a = b = that option, d = 1, e = 0.
-/// Example: (m, c) = (10, 1), (4, 3), L = 4, capacity 28: d = 6, e = 2, 6 LP = 24 + 2 (40 - 28) = 48, LP = 8.
+/// Example: (m, c) = (10, 1), (4, 3), L = 4, capacity 28: d = 6, e = 2, 6 LP = 24 + 2 (40 - 28) =
+/// 48, LP = 8.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -42,7 +43,8 @@ struct LinearRelaxation {
 /// O(n log n). @pre layers >= 1.
 LinearRelaxation relax(std::span<const Item> items, int layers, std::int64_t capacity);
 /// Of those items that `order` names, in the order of sort_by_memory(); they are moved. O(n).
-LinearRelaxation relax(std::span<const Item> items, std::span<std::uint32_t> order, int layers, std::int64_t capacity);
+LinearRelaxation relax(std::span<const Item> items, std::span<std::uint32_t> order, int layers,
+                       std::int64_t capacity);
 /// Memory ascending, then cost.
 void sort_by_memory(std::span<const Item> items, std::span<std::uint32_t> order);
 

@@ -8,17 +8,26 @@
 namespace orrery::search {
 namespace {
 std::int64_t saturating(std::int64_t a, std::int64_t b) { return std::min(kForbidden, a + b); }
-std::int64_t at(const std::vector<std::int64_t>& values, std::size_t i) { return values.empty() ? 0 : values[i]; }
+std::int64_t at(const std::vector<std::int64_t>& values, std::size_t i) {
+  return values.empty() ? 0 : values[i];
+}
 }  // namespace
 
 std::int64_t LayoutPaths::transition(int from, int to) const {
   return at(transition_, static_cast<std::size_t>(from * layouts_ + to));
 }
-std::int64_t LayoutPaths::entry(int layout) const { return at(entry_, static_cast<std::size_t>(layout)); }
-std::int64_t LayoutPaths::exit(int layout) const { return at(exit_, static_cast<std::size_t>(layout)); }
+std::int64_t LayoutPaths::entry(int layout) const {
+  return at(entry_, static_cast<std::size_t>(layout));
+}
+std::int64_t LayoutPaths::exit(int layout) const {
+  return at(exit_, static_cast<std::size_t>(layout));
+}
 
 LayoutPaths::LayoutPaths(const LayerProblem& problem)
-    : layouts_(problem.layouts), transition_(problem.transition_ps), entry_(problem.entry_ps), exit_(problem.exit_ps) {
+    : layouts_(problem.layouts),
+      transition_(problem.transition_ps),
+      entry_(problem.entry_ps),
+      exit_(problem.exit_ps) {
   ORRERY_CHECK(layouts_ >= 1 && layouts_ <= kMaxLayouts, "{} layouts", layouts_);
   if (exact()) {
     fill();
@@ -35,8 +44,10 @@ LayoutPaths::LayoutPaths(const LayerProblem& problem)
 }
 
 std::int64_t LayoutPaths::bounded(std::uint64_t set) const {
-  if (std::has_single_bit(set)) return saturating(entry(std::countr_zero(set)), exit(std::countr_zero(set)));
-  return saturating(saturating(least_entry_, least_exit_), saturating(0, least_transition_ * (std::popcount(set) - 1)));
+  if (std::has_single_bit(set))
+    return saturating(entry(std::countr_zero(set)), exit(std::countr_zero(set)));
+  return saturating(saturating(least_entry_, least_exit_),
+                    saturating(0, least_transition_ * (std::popcount(set) - 1)));
 }
 
 std::int64_t LayoutPaths::bounded_superset(std::uint64_t set) const {
@@ -44,7 +55,8 @@ std::int64_t LayoutPaths::bounded_superset(std::uint64_t set) const {
   if (set == 0) return ends;
   // Alone as it is, or with one more layout at least.
   const int others = std::max(std::popcount(set) - 1, 1);
-  const std::int64_t more = least_transition_ >= kForbidden ? kForbidden : saturating(ends, least_transition_ * others);
+  const std::int64_t more =
+      least_transition_ >= kForbidden ? kForbidden : saturating(ends, least_transition_ * others);
   return std::min(bounded(set), more);
 }
 
@@ -72,7 +84,8 @@ void LayoutPaths::fill() {
   superset_[0] = kForbidden;
   for (std::uint32_t set = 1; set < sets; ++set) superset_[0] = std::min(superset_[0], cost_[set]);
   for (std::uint32_t set = sets; set-- > 1;) {
-    for (std::size_t l = 0; l < k; ++l) superset_[set] = std::min(superset_[set], superset_[set | (1U << l)]);
+    for (std::size_t l = 0; l < k; ++l)
+      superset_[set] = std::min(superset_[set], superset_[set | (1U << l)]);
   }
 }
 

@@ -3,8 +3,9 @@
 /// Shortest paths through sets of layouts: H(C) of layer_program.h.
 ///
 /// h[C][l] = cost of the cheapest order of the layouts in C that ends in l, entry counted:
-/// h[{l}][l] = E(l), h[C][l] = min_{k in C \ l} h[C \ l][k] + R(k, l); H(C) = min_l h[C][l] + X(l). O(2^K K^2) for K
-/// layouts; with more than kExactLayouts, a lower bound instead: E(l) + X(l) of one layout, min E + (|C| - 1) min R + min X of more.
+/// h[{l}][l] = E(l), h[C][l] = min_{k in C \ l} h[C \ l][k] + R(k, l); H(C) = min_l h[C][l] + X(l).
+/// O(2^K K^2) for K layouts; with more than kExactLayouts, a lower bound instead: E(l) + X(l) of
+/// one layout, min E + (|C| - 1) min R + min X of more.
 #include <cstdint>
 #include <vector>
 
@@ -20,9 +21,13 @@ class LayoutPaths {
   [[nodiscard]] bool exact() const { return layouts_ <= kExactLayouts; }
   [[nodiscard]] int layouts() const { return layouts_; }
   /// H(C), or a lower bound of it; kForbidden when no order is allowed. C = 0 costs 0.
-  [[nodiscard]] std::int64_t cost(std::uint64_t set) const { return exact() ? cost_[set] : set == 0 ? 0 : bounded(set); }
+  [[nodiscard]] std::int64_t cost(std::uint64_t set) const {
+    return exact() ? cost_[set] : set == 0 ? 0 : bounded(set);
+  }
   /// min of H over the supersets of C, or a lower bound of it.
-  [[nodiscard]] std::int64_t superset_cost(std::uint64_t set) const { return exact() ? superset_[set] : bounded_superset(set); }
+  [[nodiscard]] std::int64_t superset_cost(std::uint64_t set) const {
+    return exact() ? superset_[set] : bounded_superset(set);
+  }
   [[nodiscard]] std::int64_t entry(int layout) const;
   [[nodiscard]] std::int64_t transition(int from, int to) const;
   [[nodiscard]] std::int64_t exit(int layout) const;

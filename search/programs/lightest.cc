@@ -11,15 +11,18 @@ namespace {
 LayerAnswer lightest_stage(const PipelineStage& stage, int layers) {
   const LayerProblem& p = stage.layers;
   const auto held = [&](const std::vector<std::int32_t>& sequence) {
-    const auto last = static_cast<std::size_t>(p.options[static_cast<std::size_t>(sequence.back())].layout);
+    const auto last =
+        static_cast<std::size_t>(p.options[static_cast<std::size_t>(sequence.back())].layout);
     return peak_of(p, sequence) + (stage.departure_bytes.empty() ? 0 : stage.departure_bytes[last]);
   };
   LayerAnswer best{.sequence = {}, .memory_bytes = kForbidden};
   const auto offer = [&](const std::vector<std::int32_t>& sequence) {
-    if (const std::int64_t bytes = held(sequence); bytes < best.memory_bytes) best = {.sequence = sequence, .memory_bytes = bytes};
+    if (const std::int64_t bytes = held(sequence); bytes < best.memory_bytes)
+      best = {.sequence = sequence, .memory_bytes = bytes};
   };
   const auto options = static_cast<std::int32_t>(p.options.size());
-  for (std::int32_t o = 0; o < options; ++o) offer(std::vector<std::int32_t>(static_cast<std::size_t>(layers), o));
+  for (std::int32_t o = 0; o < options; ++o)
+    offer(std::vector<std::int32_t>(static_cast<std::size_t>(layers), o));
   std::vector<std::int32_t> sequence = best.sequence;
   for (std::int32_t o = 0; o < options; ++o) {
     sequence.back() = o;
@@ -28,15 +31,20 @@ LayerAnswer lightest_stage(const PipelineStage& stage, int layers) {
   return best;
 }
 
-std::int64_t excess(const PipelineStage& stage, const LayerAnswer& answer) { return answer.memory_bytes - stage.layers.budget_bytes; }
+std::int64_t excess(const PipelineStage& stage, const LayerAnswer& answer) {
+  return answer.memory_bytes - stage.layers.budget_bytes;
+}
 
 /// Hands one layer of the fullest stage on. False: that would not lower the highest excess.
 bool relieve(const PipelineProblem& pipeline, std::vector<LayerAnswer>& stages) {
   const auto count_of = [&](std::size_t i) { return static_cast<int>(stages[i].sequence.size()); };
-  const auto allows = [&](std::size_t i, int count) { return pipeline.stages[i].fewest <= count && count <= pipeline.stages[i].most; };
+  const auto allows = [&](std::size_t i, int count) {
+    return pipeline.stages[i].fewest <= count && count <= pipeline.stages[i].most;
+  };
   std::size_t full = 0;
   for (std::size_t i = 1; i < stages.size(); ++i) {
-    if (excess(pipeline.stages[i], stages[i]) > excess(pipeline.stages[full], stages[full])) full = i;
+    if (excess(pipeline.stages[i], stages[i]) > excess(pipeline.stages[full], stages[full]))
+      full = i;
   }
   const std::int64_t highest = excess(pipeline.stages[full], stages[full]);
   if (!allows(full, count_of(full) - 1)) return false;
@@ -64,7 +72,9 @@ PipelineAnswer lightest(const PipelineProblem& pipeline) {
   PipelineAnswer answer;
   const int stages = static_cast<int>(pipeline.stages.size()), extra = pipeline.layers % stages;
   for (int i = 0; i < stages; ++i) {
-    answer.stages.push_back(lightest_stage(pipeline.stages[static_cast<std::size_t>(i)], pipeline.layers / stages + (stages - i <= extra ? 1 : 0)));
+    answer.stages.push_back(
+        lightest_stage(pipeline.stages[static_cast<std::size_t>(i)],
+                       pipeline.layers / stages + (stages - i <= extra ? 1 : 0)));
   }
   while (relieve(pipeline, answer.stages)) continue;
   return answer;

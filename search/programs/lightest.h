@@ -2,10 +2,12 @@
 /// \file
 /// A plan of little memory, for when nothing fits: what is the least that would have to be added?
 ///
-/// A stage's lightest sequence of n layers uses the one option of least peak, but for the last layer, which takes what is lightest there: its
-/// backward stands beside the stashes of all others (layer_program.h). The partition starts even, the last stages taking what is left over
-/// (they hold the fewest micro-batches); then the stage that is furthest over its budget hands layers to the stage that they make least full,
-/// while that lowers the highest excess. A heuristic over the form of memory; on 34,000 random requests it was the least peak of all plans
+/// A stage's lightest sequence of n layers uses the one option of least peak, but for the last
+/// layer, which takes what is lightest there: its backward stands beside the stashes of all others
+/// (layer_program.h). The partition starts even, the last stages taking what is left over (they
+/// hold the fewest micro-batches); then the stage that is furthest over its budget hands layers to
+/// the stage that they make least full, while that lowers the highest excess. A heuristic over the
+/// form of memory; on 34,000 random requests it was the least peak of all plans
 /// (tests/oracle/search/random_plans_test.cc repeats 4,000 of them).
 ///
 /// Cost: O(options · layers) a stage and number of layers.
@@ -13,7 +15,8 @@
 
 namespace orrery::search {
 
-/// Sequences and their memory; times are left 0. @pre every stage has options, and there are at least as many layers as stages.
+/// Sequences and their memory; times are left 0. @pre every stage has options, and there are at
+/// least as many layers as stages.
 PipelineAnswer lightest(const PipelineProblem& pipeline);
 
 }  // namespace orrery::search

@@ -6,12 +6,19 @@
 namespace orrery::search {
 namespace {
 
-bool tighter(const MemorySide& x, const MemorySide& y) { return x.lp.value * y.lp.scale > y.lp.value * x.lp.scale; }
+bool tighter(const MemorySide& x, const MemorySide& y) {
+  return x.lp.value * y.lp.scale > y.lp.value * x.lp.scale;
+}
 
 }  // namespace
 
-MemoryConditions::MemoryConditions(const LayerProblem& problem, const std::vector<Column>& columns, const LayoutPaths& paths, const Weights& weights)
-    : problem_(problem), columns_(columns), paths_(paths), weights_(weights), by_memory_(columns.size()) {
+MemoryConditions::MemoryConditions(const LayerProblem& problem, const std::vector<Column>& columns,
+                                   const LayoutPaths& paths, const Weights& weights)
+    : problem_(problem),
+      columns_(columns),
+      paths_(paths),
+      weights_(weights),
+      by_memory_(columns.size()) {
   for (const Column& c : columns) whole_.push_back({cost(c.values), c.values.memory_bytes});
   std::iota(by_memory_.begin(), by_memory_.end(), 0U);
   sort_by_memory(whole_, by_memory_);
@@ -28,21 +35,26 @@ void MemoryConditions::allow() {
     costs_.push_back(whole_[c].cost);
     if (o.transient_bytes <= transient_) all_levels_.push_back(o.transient_bytes);
   }
-  if (all_levels_.empty()) all_levels_.push_back(transient_);  // all of class T lie above its least: T itself is a level
+  // all of class T lie above its least: T itself is a level
+  if (all_levels_.empty()) all_levels_.push_back(transient_);
   std::ranges::sort(all_levels_);
   all_levels_.erase(std::unique(all_levels_.begin(), all_levels_.end()), all_levels_.end());
   level_count_ = std::min(kLevels, all_levels_.size());
   for (std::size_t k = 0; k < level_count_; ++k) {
-    levels_[k] = all_levels_[level_count_ == 1 ? 0 : k * (all_levels_.size() - 1) / (level_count_ - 1)];
+    levels_[k] =
+        all_levels_[level_count_ == 1 ? 0 : k * (all_levels_.size() - 1) / (level_count_ - 1)];
   }
 }
 
 std::int64_t MemoryConditions::capacity(std::size_t level) const {
-  return level > 0 ? problem_.budget_bytes - levels_[level] : least_capacity(levels_[0], neighbours_);
+  return level > 0 ? problem_.budget_bytes - levels_[level]
+                   : least_capacity(levels_[0], neighbours_);
 }
 
-std::int64_t MemoryConditions::least_capacity(std::int64_t level_bytes, std::int64_t neighbours) const {
-  return problem_.budget_bytes - std::max(problem_.transient_floor_bytes, level_bytes + (problem_.layers > 1 ? neighbours : 0));
+std::int64_t MemoryConditions::least_capacity(std::int64_t level_bytes,
+                                              std::int64_t neighbours) const {
+  return problem_.budget_bytes - std::max(problem_.transient_floor_bytes,
+                                          level_bytes + (problem_.layers > 1 ? neighbours : 0));
 }
 
 std::int64_t MemoryConditions::weight(const LayerOption& o, std::size_t level) const {
@@ -66,8 +78,8 @@ void MemoryConditions::fill(MemorySide& side, const Mix& mix) const {
 /// Level whose condition the fractional optimum of `side` breaks most; -1: none.
 int MemoryConditions::most_broken(const MemorySide& side) const {
   const LinearRelaxation& lp = side.lp;
-  const __int128 spare =
-      static_cast<__int128>(side.capacity) - static_cast<__int128>(side.items[lp.b].memory) * problem_.layers;
+  const __int128 spare = static_cast<__int128>(side.capacity) -
+                         static_cast<__int128>(side.items[lp.b].memory) * problem_.layers;
   __int128 most = 0;
   int broken = -1;
   for (std::size_t k = 0; k < level_count_; ++k) {
@@ -88,7 +100,9 @@ void MemoryConditions::improve(MemorySide& side, Mix& mix) {
     Mix next = mix;
     int moved = 0;
     for (std::size_t k = 0; k < level_count_; ++k) {
-      const int take = static_cast<int>(k) == broken ? 0 : std::min(next[k], (step * next[k] + kUnit - 1) / kUnit);
+      const int take = static_cast<int>(k) == broken
+                           ? 0
+                           : std::min(next[k], (step * next[k] + kUnit - 1) / kUnit);
       next[k] -= take;
       moved += take;
     }
@@ -114,12 +128,14 @@ __int128 MemoryConditions::least_level(std::int64_t transient, std::int64_t neig
   }
   if (level > transient) level = transient;
   const std::int64_t path = paths_.superset_cost(0);
-  const LinearRelaxation lp = relax(whole_, order_, problem_.layers, least_capacity(level, neighbours));
+  const LinearRelaxation lp =
+      relax(whole_, order_, problem_.layers, least_capacity(level, neighbours));
   if (!lp.feasible || path >= kForbidden) return kNoAnswer;
   __int128 widest = kNever, narrowest = kNever;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     if (!allowed(columns_[c], transient, neighbours)) continue;
-    const bool wide = columns_[c].round_transient_bytes == transient, narrow = columns_[c].round_neighbour_bytes == neighbours;
+    const bool wide = columns_[c].round_transient_bytes == transient,
+               narrow = columns_[c].round_neighbour_bytes == neighbours;
     if (!wide && !narrow) continue;
     const __int128 reduced = lp.reduced(whole_[c], whole_[lp.a]);
     if (wide) widest = std::min(widest, reduced);
@@ -184,7 +200,8 @@ void MemoryConditions::price(MemorySide& side) const {
     r = std::min(r, side.reduced[i]);
     const Column& c = columns_[allowed_[i]];
     if (c.round_transient_bytes == transient_) side.widest = std::min(side.widest, side.reduced[i]);
-    if (c.round_neighbour_bytes == neighbours_) side.narrowest = std::min(side.narrowest, side.reduced[i]);
+    if (c.round_neighbour_bytes == neighbours_)
+      side.narrowest = std::min(side.narrowest, side.reduced[i]);
     side.least_weight = std::min(side.least_weight, side.items[i].memory);
   }
   if (!paths_.exact()) return;

@@ -13,7 +13,9 @@ __int128 rounded_up(__int128 scaled) { return ceil_divide(scaled, StageRelaxatio
 std::int64_t narrow(__int128 value) {
   return value >= static_cast<__int128>(kForbidden) ? kForbidden : static_cast<std::int64_t>(value);
 }
-std::int64_t least(const std::vector<std::int64_t>& values) { return values.empty() ? 0 : std::ranges::min(values); }
+std::int64_t least(const std::vector<std::int64_t>& values) {
+  return values.empty() ? 0 : std::ranges::min(values);
+}
 
 }  // namespace
 
@@ -35,7 +37,8 @@ StageRelaxation::StageRelaxation(const PipelineStage& stage) : given_(&stage.lay
     if (!beaten) options_.push_back(o);
   }
   const LayerProblem& p = stage.layers;
-  capacity_ = p.budget_bytes - std::max(p.transient_floor_bytes, transient) - least(stage.arrival_bytes) - least(stage.departure_bytes);
+  capacity_ = p.budget_bytes - std::max(p.transient_floor_bytes, transient) -
+              least(stage.arrival_bytes) - least(stage.departure_bytes);
   // Any path enters and leaves somewhere.
   path_ps_ = std::min(kForbidden, least(p.entry_ps) + least(p.exit_ps));
 }
@@ -47,11 +50,14 @@ void StageRelaxation::weigh(const Weights& weights) {
   for (std::size_t i = 0; i < options_.size(); ++i) {
     cost_[i] = cost_of(options_[i]);
     if (!hull_.empty() && cost_[i] >= cost_[hull_.back()]) continue;
-    if (!hull_.empty() && options_[hull_.back()].memory_bytes == options_[i].memory_bytes) hull_.pop_back();
+    if (!hull_.empty() && options_[hull_.back()].memory_bytes == options_[i].memory_bytes)
+      hull_.pop_back();
     while (hull_.size() >= 2) {
       const std::size_t l = hull_[hull_.size() - 2], m = hull_.back();
       const __int128 rise = options_[i].memory_bytes - options_[l].memory_bytes;
-      if ((cost_[m] - cost_[l]) * rise < (cost_[i] - cost_[l]) * (options_[m].memory_bytes - options_[l].memory_bytes)) break;
+      if ((cost_[m] - cost_[l]) * rise <
+          (cost_[i] - cost_[l]) * (options_[m].memory_bytes - options_[l].memory_bytes))
+        break;
       hull_.pop_back();
     }
     hull_.push_back(i);
@@ -77,9 +83,12 @@ StageRelaxation::Value StageRelaxation::at(int layers) const {
   const __int128 path = static_cast<__int128>(weights_.steady) * path_ps_;
   if (s.a == s.b) return {cost_[s.a] * layers + path, path_ps_ + options_[s.a].steady_ps * layers};
   const std::int64_t difference = options_[s.a].memory_bytes - options_[s.b].memory_bytes;
-  const std::int64_t spare = capacity_ - options_[s.b].memory_bytes * layers;  // spare / difference layers are on a
+  // spare / difference layers are on a
+  const std::int64_t spare = capacity_ - options_[s.b].memory_bytes * layers;
   const __int128 saved = (cost_[s.b] - cost_[s.a]) * spare / difference;
-  const auto heavy = static_cast<std::int64_t>(static_cast<__int128>(spare) * (options_[s.a].steady_ps - options_[s.b].steady_ps) / difference);
+  const auto heavy =
+      static_cast<std::int64_t>(static_cast<__int128>(spare) *
+                                (options_[s.a].steady_ps - options_[s.b].steady_ps) / difference);
   return {cost_[s.b] * layers - saved + path, path_ps_ + options_[s.b].steady_ps * layers + heavy};
 }
 
@@ -100,7 +109,8 @@ ConvexCost StageRelaxation::cost(int fewest, int most, __int128 constant) const 
       price = std::min(kDearest, ((cost_[b] - cost_[a]) * kScale + difference / 2) / difference);
     }
     __int128 slope = kNever;
-    for (const std::size_t i : hull_) slope = std::min(slope, kScale * cost_[i] + price * options_[i].memory_bytes);
+    for (const std::size_t i : hull_)
+      slope = std::min(slope, kScale * cost_[i] + price * options_[i].memory_bytes);
     lines.push_back({constant - price * capacity_, slope});
   }
   return {lines, fewest, most};
@@ -111,10 +121,13 @@ std::vector<std::int32_t> StageRelaxation::keep(int layers, __int128 slack) cons
   const Segment s = segment(layers);
   if (!s.feasible) return kept;
   const __int128 scale = s.a == s.b ? 1 : options_[s.a].memory_bytes - options_[s.b].memory_bytes;
-  const __int128 price = cost_[s.b] - cost_[s.a], limit = scale * (slack + 1);  // the bound itself is rounded
+  // the bound itself is rounded
+  const __int128 price = cost_[s.b] - cost_[s.a], limit = scale * (slack + 1);
   for (std::size_t i = 0; i < given_->size(); ++i) {
     const LayerOption& o = (*given_)[i];
-    if (scale * (cost_of(o) - cost_[s.a]) + price * (o.memory_bytes - options_[s.a].memory_bytes) < limit) kept.push_back(static_cast<std::int32_t>(i));
+    if (scale * (cost_of(o) - cost_[s.a]) + price * (o.memory_bytes - options_[s.a].memory_bytes) <
+        limit)
+      kept.push_back(static_cast<std::int32_t>(i));
   }
   return kept;
 }
@@ -127,7 +140,9 @@ StageRelaxation::Price StageRelaxation::price(int layers) const {
 
 int StageRelaxation::alike_up_to(int layers) const {
   const std::int64_t light = options_[segment(layers).b].memory_bytes;
-  return light == 0 ? std::numeric_limits<int>::max() : static_cast<int>(std::min<std::int64_t>(std::numeric_limits<int>::max(), capacity_ / light));
+  return light == 0 ? std::numeric_limits<int>::max()
+                    : static_cast<int>(std::min<std::int64_t>(std::numeric_limits<int>::max(),
+                                                              capacity_ / light));
 }
 
 PipelineBound::PipelineBound(const PipelineProblem& problem) : problem_(problem) {
@@ -146,7 +161,8 @@ PipelineBound::PipelineBound(const PipelineProblem& problem) : problem_(problem)
 
 __int128 PipelineBound::stage_constant(std::size_t i, const Weights& w) const {
   const PipelineStage& s = problem_.stages[i];
-  return static_cast<__int128>(w.steady) * s.steady_ps + static_cast<__int128>(w.once) * (s.once_ps + least(s.send_ps));
+  return static_cast<__int128>(w.steady) * s.steady_ps +
+         static_cast<__int128>(w.once) * (s.once_ps + least(s.send_ps));
 }
 
 /// Numbers of layers that the other stages can complete; false: there is no partition.
@@ -160,7 +176,8 @@ bool PipelineBound::restrict_counts() {
   }
   if (problem_.layers < fewest || problem_.layers > most) return false;
   for (std::size_t i = 0; i < stages_.size(); ++i) {
-    const auto low = static_cast<int>(std::max<std::int64_t>(0, problem_.layers - (most - total_[i].most())));
+    const auto low =
+        static_cast<int>(std::max<std::int64_t>(0, problem_.layers - (most - total_[i].most())));
     const auto high = static_cast<int>(problem_.layers - (fewest - total_[i].fewest()));
     total_[i].restrict_to(low, high);
     steady_[i].restrict_to(low, high);
@@ -175,13 +192,18 @@ void PipelineBound::plain() {
 
 std::int64_t PipelineBound::value() const {
   if (least_total_ >= kNever) return kForbidden;
-  const __int128 bound = rounded_up(least_total_) + static_cast<__int128>(problem_.micro_batches - 1) * rounded_up(least_slowest_);
-  return std::max(narrow(bound), weighed_.least >= kNever ? 0 : narrow(ceil_divide(rounded_up(weighed_.least), unit_)));
+  const __int128 bound =
+      rounded_up(least_total_) +
+      static_cast<__int128>(problem_.micro_batches - 1) * rounded_up(least_slowest_);
+  return std::max(narrow(bound), weighed_.least >= kNever
+                                     ? 0
+                                     : narrow(ceil_divide(rounded_up(weighed_.least), unit_)));
 }
 
 std::int64_t PipelineBound::steady_limit(std::int64_t cutoff_ps) const {
   if (problem_.micro_batches == 1 || cutoff_ps >= kForbidden) return kForbidden;
-  return std::min(kForbidden, (cutoff_ps - narrow(rounded_up(least_total_))) / (problem_.micro_batches - 1));
+  return std::min(kForbidden,
+                  (cutoff_ps - narrow(rounded_up(least_total_))) / (problem_.micro_batches - 1));
 }
 
 PipelineBound::Weighed PipelineBound::price(std::vector<std::int64_t> share) {
@@ -190,7 +212,8 @@ PipelineBound::Weighed PipelineBound::price(std::vector<std::int64_t> share) {
     w.done.push_back(w.done.back() + w.share[i]);
     const Weights weights = weights_of(w.share[i]);
     stages_[i].weigh(weights);
-    w.cost.push_back(stages_[i].cost(total_[i].fewest(), total_[i].most(), stage_constant(i, weights)));
+    w.cost.push_back(
+        stages_[i].cost(total_[i].fewest(), total_[i].most(), stage_constant(i, weights)));
   }
   const LeastSum sum(w.cost);
   w.least = sum.value(problem_.layers);
@@ -201,7 +224,8 @@ PipelineBound::Weighed PipelineBound::price(std::vector<std::int64_t> share) {
 std::vector<int> PipelineBound::most_even() const {
   std::vector<ConvexCost> even = total_;
   const __int128 limit = rounded_up(least_slowest_) * kScale;
-  for (std::size_t i = 0; i < even.size(); ++i) even[i].restrict_to(even[i].fewest(), steady_[i].most_within(limit));
+  for (std::size_t i = 0; i < even.size(); ++i)
+    even[i].restrict_to(even[i].fewest(), steady_[i].most_within(limit));
   return LeastSum(even, false).partition(problem_.layers);
 }
 
@@ -223,7 +247,8 @@ std::size_t PipelineBound::slowest_stage() const {
   std::int64_t slowest = 0;
   std::size_t at = 0;
   for (std::size_t i = 0; i < stages_.size(); ++i) {
-    const std::int64_t steady = stages_[i].at(weighed_.partition[i]).steady_ps + problem_.stages[i].steady_ps;
+    const std::int64_t steady =
+        stages_[i].at(weighed_.partition[i]).steady_ps + problem_.stages[i].steady_ps;
     if (steady <= slowest) continue;
     slowest = steady;
     at = i;
@@ -234,11 +259,13 @@ std::size_t PipelineBound::slowest_stage() const {
 void PipelineBound::ascend(std::int64_t finest) {
   std::size_t slow = slowest_stage();
   bool refused = false;
-  for (std::int64_t step = unit_ / 4; step >= std::max<std::int64_t>(1, unit_ / finest); step /= 2) {
+  for (std::int64_t step = unit_ / 4; step >= std::max<std::int64_t>(1, unit_ / finest);
+       step /= 2) {
     std::vector<std::int64_t> share = weighed_.share;
     std::int64_t moved = 0;
     for (std::size_t i = 0; i < share.size(); ++i) {
-      const std::int64_t take = i == slow ? 0 : std::min(share[i], (step * share[i] + unit_ - 1) / unit_);
+      const std::int64_t take =
+          i == slow ? 0 : std::min(share[i], (step * share[i] + unit_ - 1) / unit_);
       share[i] -= take;
       moved += take;
     }
@@ -263,7 +290,8 @@ bool PipelineBound::tighten(std::int64_t cutoff_ps, std::int64_t finest) {
   plain();
   const std::int64_t m = problem_.micro_batches;
   unit_ = n * (m <= 4096 ? 32 : 2);
-  weighed_ = price(weighed_.share.empty() ? std::vector<std::int64_t>(stages_.size(), unit_ / n) : weighed_.share);
+  weighed_ = price(weighed_.share.empty() ? std::vector<std::int64_t>(stages_.size(), unit_ / n)
+                                          : weighed_.share);
   if (n > 1 && m > 1) ascend(finest);
   sum_.emplace(weighed_.cost);
   if (value() >= cutoff_ps) return false;
@@ -271,13 +299,15 @@ bool PipelineBound::tighten(std::int64_t cutoff_ps, std::int64_t finest) {
   return true;
 }
 
-/// Units that stand between the least bound with `count` layers in the stage and the cutoff; not above 0: no answer has it.
+/// Units that stand between the least bound with `count` layers in the stage and the cutoff; not
+/// above 0: no answer has it.
 __int128 PipelineBound::slack(std::size_t i, int count) const {
   const __int128 through = sum_->value_through(problem_.layers, i, count);
   return static_cast<__int128>(unit_) * cutoff_ps_ - rounded_up(through);
 }
 
-/// The bound through (stage, count) is convex in the count: those with slack are an interval around the cheapest partition's.
+/// The bound through (stage, count) is convex in the count: those with slack are an interval around
+/// the cheapest partition's.
 void PipelineBound::fix_counts() {
   if (cutoff_ps_ >= kForbidden) return;
   std::vector<std::pair<int, int>> open;
@@ -287,14 +317,17 @@ void PipelineBound::fix_counts() {
       int in = best;
       for (int out = bound; in != out;) {
         const int middle = in + (out - in + (out > in ? 1 : -1)) / 2;
-        if (slack(i, middle) > 0) in = middle;
-        else out = middle + (out > in ? -1 : 1);
+        if (slack(i, middle) > 0)
+          in = middle;
+        else
+          out = middle + (out > in ? -1 : 1);
       }
       return in;
     };
     open.emplace_back(last(weighed_.cost[i].fewest()), last(weighed_.cost[i].most()));
   }
-  for (std::size_t i = 0; i < stages_.size(); ++i) weighed_.cost[i].restrict_to(open[i].first, open[i].second);
+  for (std::size_t i = 0; i < stages_.size(); ++i)
+    weighed_.cost[i].restrict_to(open[i].first, open[i].second);
   sum_.emplace(weighed_.cost);
 }
 
@@ -327,30 +360,37 @@ void PipelineBound::tabulate() {
     last_place[i] = std::min(last_place[i], problem_.layers - total.fewest());
     for (int place = first_place_[i]; place <= last_place[i]; ++place) {
       const int left = problem_.layers - place;
-      rest_[i].push_back({.total_ps = narrow(rounded_up(total.at(left))), .steady_ps = 0, .weighted = rounded_up(weighted.at(left))});
+      rest_[i].push_back({.total_ps = narrow(rounded_up(total.at(left))),
+                          .steady_ps = 0,
+                          .weighted = rounded_up(weighted.at(left))});
     }
     if (i < n) tabulate_slowest(i);
   }
 }
 
-/// min over the stage's layers c of max(N(c), the rest's): N does not fall with c, and the rest's not with the layers left, so the best c
-/// grows with the layers left.
+/// min over the stage's layers c of max(N(c), the rest's): N does not fall with c, and the rest's
+/// not with the layers left, so the best c grows with the layers left.
 void PipelineBound::tabulate_slowest(std::size_t i) {
   const ConvexCost& open = weighed_.cost[i];
-  const int next_first = first_place_[i + 1], next_last = next_first + static_cast<int>(rest_[i + 1].size()) - 1;
+  const int next_first = first_place_[i + 1],
+            next_last = next_first + static_cast<int>(rest_[i + 1].size()) - 1;
   const auto slowest = [&](int place, int c) {
-    return std::max(narrow(rounded_up(steady_[i].at(c))), rest_[i + 1][static_cast<std::size_t>(place + c - next_first)].steady_ps);
+    return std::max(narrow(rounded_up(steady_[i].at(c))),
+                    rest_[i + 1][static_cast<std::size_t>(place + c - next_first)].steady_ps);
   };
   const auto held_by_rest = [&](int place, int c) {
-    return rounded_up(steady_[i].at(c)) < rest_[i + 1][static_cast<std::size_t>(place + c - next_first)].steady_ps;
+    return rounded_up(steady_[i].at(c)) <
+           rest_[i + 1][static_cast<std::size_t>(place + c - next_first)].steady_ps;
   };
   int c = open.fewest();
   for (std::size_t k = rest_[i].size(); k-- > 0;) {
     const int place = first_place_[i] + static_cast<int>(k);
-    const int fewest = std::max(open.fewest(), next_first - place), most = std::min(open.most(), next_last - place);
+    const int fewest = std::max(open.fewest(), next_first - place),
+              most = std::min(open.most(), next_last - place);
     c = std::max(c, fewest);
     while (c < most && held_by_rest(place, c)) ++c;
-    rest_[i][k].steady_ps = c > fewest ? std::min(slowest(place, c), slowest(place, c - 1)) : slowest(place, c);
+    rest_[i][k].steady_ps =
+        c > fewest ? std::min(slowest(place, c), slowest(place, c - 1)) : slowest(place, c);
   }
 }
 
@@ -358,30 +398,38 @@ const PipelineBound::Rest& PipelineBound::rest(std::size_t next, int layers) {
   static constexpr Rest kNothing;
   if (rest_.empty()) tabulate();
   const int k = layers - first_place_[next];
-  return k < 0 || k >= static_cast<int>(rest_[next].size()) ? kNothing : rest_[next][static_cast<std::size_t>(k)];
+  return k < 0 || k >= static_cast<int>(rest_[next].size())
+             ? kNothing
+             : rest_[next][static_cast<std::size_t>(k)];
 }
 
-std::int64_t PipelineBound::with_rest(std::int64_t slowest, std::int64_t sum, std::size_t next, int layers) {
+std::int64_t PipelineBound::with_rest(std::int64_t slowest, std::int64_t sum, std::size_t next,
+                                      int layers) {
   const Rest& r = rest(next, layers);
   if (r.total_ps >= kForbidden) return kForbidden;
   const std::int64_t m = problem_.micro_batches;
   const std::int64_t plain = sum + r.total_ps + (m - 1) * std::max(slowest, r.steady_ps);
-  const __int128 weighted = static_cast<__int128>(unit_) * sum + static_cast<__int128>(m - 1) * weighed_.done[next] * slowest + r.weighted;
+  const __int128 weighted = static_cast<__int128>(unit_) * sum +
+                            static_cast<__int128>(m - 1) * weighed_.done[next] * slowest +
+                            r.weighted;
   return std::max(plain, narrow(ceil_divide(weighted, unit_)));
 }
 
-FrontierLimits PipelineBound::limits(std::size_t i, int layers_before, int count, std::int64_t slowest, std::int64_t sum, std::int64_t constant,
+FrontierLimits PipelineBound::limits(std::size_t i, int layers_before, int count,
+                                     std::int64_t slowest, std::int64_t sum, std::int64_t constant,
                                      std::int64_t cutoff_ps) {
   const PipelineStage& stage = problem_.stages[i];
   const std::int64_t m = problem_.micro_batches;
   FrontierLimits limits{steady_limit(cutoff_ps) - stage.steady_ps, 0, 0};
   const Rest& r = rest(i + 1, layers_before + count);
   if (r.total_ps >= kForbidden) return limits;
-  const std::int64_t others = sum + constant + r.total_ps + (m - 1) * std::max(slowest, r.steady_ps);
+  const std::int64_t others =
+      sum + constant + r.total_ps + (m - 1) * std::max(slowest, r.steady_ps);
   limits.total_ps = cutoff_ps - others;
   const Weights w = weights(i);
-  const __int128 spent = static_cast<__int128>(unit_) * (sum + constant - stage.steady_ps) + static_cast<__int128>(m - 1) * weighed_.done[i] * slowest +
-                         r.weighted + static_cast<__int128>(w.steady) * stage.steady_ps;
+  const __int128 spent = static_cast<__int128>(unit_) * (sum + constant - stage.steady_ps) +
+                         static_cast<__int128>(m - 1) * weighed_.done[i] * slowest + r.weighted +
+                         static_cast<__int128>(w.steady) * stage.steady_ps;
   limits.weighted = static_cast<__int128>(unit_) * cutoff_ps - spent;
   return limits;
 }

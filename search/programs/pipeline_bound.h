@@ -2,24 +2,28 @@
 /// \file
 /// Lower bounds of a pipeline, and what they exclude.
 ///
-/// Stage i with n layers and weights (a, b) costs at least its linear relaxation (layer_relaxation.h) min a Σ n_s + b Σ y_s. The lower hull of
-/// (memory, cost) is one for all n, and by duality the relaxation is a maximum of lines in n, one for each slope μ of the hull:
+/// Stage i with n layers and weights (a, b) costs at least its linear relaxation
+/// (layer_relaxation.h) min a Σ n_s + b Σ y_s. The lower hull of (memory, cost) is one for all n,
+/// and by duality the relaxation is a maximum of lines in n, one for each slope μ of the hull:
 ///
-///     V_i(n) = constants_i + max over μ in {0} and the slopes of  n min_s (a n_s + b y_s + μ m_s) - μ capacity_i
+///     V_i(n) = constants_i + max over μ in {0} and the slopes of  n min_s (a n_s + b y_s + μ m_s)
+///     - μ capacity_i
 ///
-/// With μ rounded to 1 / kScale, sums are exact integers and V_i is convex, whence nothing here walks layers (convex_cost.h). Two bounds of
-/// Σ A + (m - 1) max N (pipeline_program.h):
+/// With μ rounded to 1 / kScale, sums are exact integers and V_i is convex, whence nothing here
+/// walks layers (convex_cost.h). Two bounds of Σ A + (m - 1) max N (pipeline_program.h):
 ///
 ///   plain       min Σ A_i + (m - 1) min max_i N_i
-///   Lagrangian  for w_i >= 0, Σ w_i = 1: (m - 1) max N >= (m - 1) Σ w_i N_i, so min Σ_i (A_i + (m - 1) w_i N_i);
-///               a few steps of ascent move weight to the stage that is slowest at the optimum
+///   Lagrangian  for w_i >= 0, Σ w_i = 1: (m - 1) max N >= (m - 1) Σ w_i N_i, so min Σ_i (A_i + (m
+///               - 1) w_i N_i); a few steps of ascent move weight to the stage that is slowest at
+///                 the optimum
 ///
-/// Fixing: with slack = cutoff - bound through (stage, n), an option whose reduced cost is not below the slack stands in no answer
-/// below the cutoff (Dantzig, Fulkerson, Johnson, Operations Research 2, 1954), and a number of layers without slack in none either: V_i being
-/// convex, the numbers left are an interval. What is left is small, and the exact program runs on it.
+/// Fixing: with slack = cutoff - bound through (stage, n), an option whose reduced cost is not
+/// below the slack stands in no answer below the cutoff (Dantzig, Fulkerson, Johnson, Operations
+/// Research 2, 1954), and a number of layers without slack in none either: V_i being convex, the
+/// numbers left are an interval. What is left is small, and the exact program runs on it.
 ///
-/// Cost: O(stages · hull · log) a step of the ascent. Tables by layers, for the labels of the exact program, are made when that asks, between the
-/// numbers of layers left.
+/// Cost: O(stages · hull · log) a step of the ascent. Tables by layers, for the labels of the exact
+/// program, are made when that asks, between the numbers of layers left.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -45,9 +49,11 @@ class StageRelaxation {
     std::int64_t steady_ps = 0;  // of the fractional optimum, rounded
   };
   [[nodiscard]] Value at(int layers) const;
-  /// V of the header, times kScale, `constant` (not scaled) included, for fewest..most layers or as many of them as fit.
+  /// V of the header, times kScale, `constant` (not scaled) included, for fewest..most layers or as
+  /// many of them as fit.
   [[nodiscard]] ConvexCost cost(int fewest, int most, __int128 constant) const;
-  /// Positions of the options whose use leaves the bound at(layers) + reduced cost below at(layers) + slack.
+  /// Positions of the options whose use leaves the bound at(layers) + reduced cost below at(layers)
+  /// + slack.
   [[nodiscard]] std::vector<std::int32_t> keep(int layers, __int128 slack) const;
   /// Price of memory of at(layers), time / bytes; not feasible: no layers fit, at any price.
   struct Price {
@@ -67,7 +73,8 @@ class StageRelaxation {
   [[nodiscard]] Segment segment(int layers) const;
 
   [[nodiscard]] __int128 cost_of(const LayerOption& o) const {
-    return static_cast<__int128>(weights_.steady) * o.steady_ps + static_cast<__int128>(weights_.once) * o.once_ps;
+    return static_cast<__int128>(weights_.steady) * o.steady_ps +
+           static_cast<__int128>(weights_.once) * o.once_ps;
   }
 
   const std::vector<LayerOption>* given_;  // of the stage
@@ -87,27 +94,35 @@ class PipelineBound {
 
   /// Lower bound of every answer; kForbidden when some stage fits not even fractionally.
   [[nodiscard]] std::int64_t value() const;
-  /// Improves the multipliers and drops numbers of layers that no answer below the cutoff has. False: there is no such answer. Steps of the
-  /// ascent move shares of 1/4, 1/8, ... down to 1/finest of a stage's weight.
+  /// Improves the multipliers and drops numbers of layers that no answer below the cutoff has.
+  /// False: there is no such answer. Steps of the ascent move shares of 1/4, 1/8, ... down to
+  /// 1/finest of a stage's weight.
   static constexpr std::int64_t kFinest = 1 << 30;
   bool tighten(std::int64_t cutoff_ps, std::int64_t finest = kFinest);
   /// Positions of the options of a stage that may stand below the cutoff of the last tighten().
   [[nodiscard]] std::vector<std::int32_t> options(std::size_t stage, int count) const;
   /// Numbers of layers still open: fewest() to most().
   [[nodiscard]] const ConvexCost& counts(std::size_t stage) const { return weighed_.cost[stage]; }
-  /// A promising partition: one that the Lagrangian bound likes best, or, where the plain bound's parts say that it is cheaper, the one of
-  /// least Σ A among those of least max N. (With weights at their best many partitions are about equal for the Lagrangian, lopsided ones too.)
+  /// A promising partition: one that the Lagrangian bound likes best, or, where the plain bound's
+  /// parts say that it is cheaper, the one of least Σ A among those of least max N. (With weights
+  /// at their best many partitions are about equal for the Lagrangian, lopsided ones too.)
   /// @pre tighten() was true.
   [[nodiscard]] std::vector<int> partition() const;
 
-  [[nodiscard]] Weights weights(std::size_t stage) const { return weights_of(weighed_.share[stage]); }
+  [[nodiscard]] Weights weights(std::size_t stage) const {
+    return weights_of(weighed_.share[stage]);
+  }
   [[nodiscard]] std::int64_t unit() const { return unit_; }
   /// One for each stage, for others to weigh when this object is no longer asked.
   [[nodiscard]] std::vector<StageRelaxation> relaxations() && { return std::move(stages_); }
-  /// Bound of what stages >= next add to (slowest so far, sum so far) with `layers` placed. @pre tighten() was true; the same below.
-  [[nodiscard]] std::int64_t with_rest(std::int64_t slowest, std::int64_t sum, std::size_t next, int layers);
-  /// Limits of stage `i`'s points with `count` layers behind a label, constants of the stage taken off.
-  [[nodiscard]] FrontierLimits limits(std::size_t i, int layers_before, int count, std::int64_t slowest, std::int64_t sum, std::int64_t constant,
+  /// Bound of what stages >= next add to (slowest so far, sum so far) with `layers` placed. @pre
+  /// tighten() was true; the same below.
+  [[nodiscard]] std::int64_t with_rest(std::int64_t slowest, std::int64_t sum, std::size_t next,
+                                       int layers);
+  /// Limits of stage `i`'s points with `count` layers behind a label, constants of the stage taken
+  /// off.
+  [[nodiscard]] FrontierLimits limits(std::size_t i, int layers_before, int count,
+                                      std::int64_t slowest, std::int64_t sum, std::int64_t constant,
                                       std::int64_t cutoff_ps);
 
  private:
@@ -123,7 +138,9 @@ class PipelineBound {
     std::int64_t total_ps = kForbidden, steady_ps = kForbidden;
     __int128 weighted = kNever;  // in units
   };
-  [[nodiscard]] Weights weights_of(std::int64_t share) const { return {unit_ + (problem_.micro_batches - 1) * share, unit_}; }
+  [[nodiscard]] Weights weights_of(std::int64_t share) const {
+    return {unit_ + (problem_.micro_batches - 1) * share, unit_};
+  }
   bool restrict_counts();
   void plain();
   [[nodiscard]] Weighed price(std::vector<std::int64_t> share);
@@ -145,10 +162,11 @@ class PipelineBound {
   __int128 least_total_ = kNever, least_slowest_ = kNever;
   std::int64_t unit_ = 1;
   Weighed weighed_;
-  std::optional<LeastSum> sum_;            // of weighed_.cost
+  std::optional<LeastSum> sum_;  // of weighed_.cost
   std::int64_t cutoff_ps_ = kForbidden;
-  std::vector<int> first_place_;           // [stage] fewest layers before it
-  std::vector<std::vector<Rest>> rest_;    // [stage][layers before - first_place_]; empty: not asked for yet
+  std::vector<int> first_place_;  // [stage] fewest layers before it
+  // [stage][layers before - first_place_]; empty: not asked for yet
+  std::vector<std::vector<Rest>> rest_;
 };
 
 }  // namespace orrery::search

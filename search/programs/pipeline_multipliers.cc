@@ -12,7 +12,9 @@ namespace {
 /// Shares of a stage are of a few hundredths; prices need more digits.
 constexpr std::int64_t kDigits = std::int64_t{1} << 20;
 
-std::int64_t least(const std::vector<std::int64_t>& values) { return values.empty() ? 0 : std::ranges::min(values); }
+std::int64_t least(const std::vector<std::int64_t>& values) {
+  return values.empty() ? 0 : std::ranges::min(values);
+}
 
 /// One stage under given weights: V_i of the header.
 class StageDual {
@@ -28,7 +30,8 @@ class StageDual {
     }
     normalize(prices_);
     std::vector<Line> lines{line(stage, relaxation, weights, 0)};
-    for (const std::int64_t price : prices_) lines.push_back(line(stage, relaxation, weights, price));
+    for (const std::int64_t price : prices_)
+      lines.push_back(line(stage, relaxation, weights, price));
     value_ = ConvexCost(lines, stage.fewest, stage.most);
   }
   /// Ascending, each once; 0 is known to all.
@@ -41,14 +44,18 @@ class StageDual {
   [[nodiscard]] const ConvexCost& value() const { return value_; }
 
  private:
-  static Line line(const PipelineStage& stage, const StageRelaxation& relaxation, const Weights& w, std::int64_t price) {
+  static Line line(const PipelineStage& stage, const StageRelaxation& relaxation, const Weights& w,
+                   std::int64_t price) {
     const auto scaled = [&](std::int64_t steady, std::int64_t once) {
-      return (static_cast<__int128>(w.steady) * steady + static_cast<__int128>(w.once) * once) * kDigits;
+      return (static_cast<__int128>(w.steady) * steady + static_cast<__int128>(w.once) * once) *
+             kDigits;
     };
-    Line l{.constant = scaled(stage.steady_ps, stage.once_ps + least(stage.send_ps)) - static_cast<__int128>(price) * relaxation.capacity_bytes()};
+    Line l{.constant = scaled(stage.steady_ps, stage.once_ps + least(stage.send_ps)) -
+                       static_cast<__int128>(price) * relaxation.capacity_bytes()};
     bool first = true;
     for (const LayerOption& o : stage.layers.options) {
-      const __int128 cost = scaled(o.steady_ps, o.once_ps) + static_cast<__int128>(price) * o.memory_bytes;
+      const __int128 cost =
+          scaled(o.steady_ps, o.once_ps) + static_cast<__int128>(price) * o.memory_bytes;
       l.slope = first ? cost : std::min(l.slope, cost);
       first = false;
     }
@@ -70,7 +77,8 @@ struct Shares {
 };
 
 /// The mean form.
-PipelineMultipliers mean_form(const PipelineProblem& problem, std::vector<StageRelaxation>& relaxations, const Shares& shares) {
+PipelineMultipliers mean_form(const PipelineProblem& problem,
+                              std::vector<StageRelaxation>& relaxations, const Shares& shares) {
   const std::int64_t unit = shares.unit, m = problem.micro_batches;
   PipelineMultipliers result{.unit = unit * kDigits, .weights = {}, .prices = {}};
   std::vector<ConvexCost> stages;
@@ -86,22 +94,28 @@ PipelineMultipliers mean_form(const PipelineProblem& problem, std::vector<StageR
 }
 
 /// The two terms apart.
-PipelineMultipliers split_form(const PipelineProblem& problem, std::vector<StageRelaxation>& relaxations) {
-  PipelineMultipliers result{.unit = kDigits, .weights = std::vector<std::int64_t>(problem.stages.size(), 0), .prices = {}};
+PipelineMultipliers split_form(const PipelineProblem& problem,
+                               std::vector<StageRelaxation>& relaxations) {
+  PipelineMultipliers result{.unit = kDigits,
+                             .weights = std::vector<std::int64_t>(problem.stages.size(), 0),
+                             .prices = {}};
   std::vector<ConvexCost> once, cycle;
   for (std::size_t i = 0; i < problem.stages.size(); ++i) {
-    const StageDual all(problem.stages[i], relaxations[i], Weights{1, 1}), one(problem.stages[i], relaxations[i], Weights{1, 0});
+    const StageDual all(problem.stages[i], relaxations[i], Weights{1, 1}),
+        one(problem.stages[i], relaxations[i], Weights{1, 0});
     once.push_back(all.value());
     cycle.push_back(one.value());
     result.prices.push_back(all.prices());
-    result.prices.back().insert(result.prices.back().end(), one.prices().begin(), one.prices().end());
+    result.prices.back().insert(result.prices.back().end(), one.prices().begin(),
+                                one.prices().end());
     StageDual::normalize(result.prices.back());
   }
   const __int128 slowest = least_maximum(cycle, problem.layers);
   const __int128 sum = LeastSum(once).value(problem.layers);
   // A ray is beyond any cost once, too.
   const __int128 beyond = static_cast<__int128>(kForbidden) * kDigits;
-  result.bound_ps = picoseconds(std::min(sum, beyond) + (problem.micro_batches - 1) * std::min(slowest, beyond), kDigits);
+  result.bound_ps = picoseconds(
+      std::min(sum, beyond) + (problem.micro_batches - 1) * std::min(slowest, beyond), kDigits);
   return result;
 }
 
@@ -119,7 +133,8 @@ PipelineMultipliers pipeline_multipliers(const PipelineProblem& problem) {
   if (bound.tighten(kForbidden)) {
     shares = {bound.unit(), {}};
     for (std::size_t i = 0; i < problem.stages.size(); ++i) {
-      shares.of_stage.push_back((bound.weights(i).steady - bound.unit()) / (problem.micro_batches - 1));
+      shares.of_stage.push_back((bound.weights(i).steady - bound.unit()) /
+                                (problem.micro_batches - 1));
     }
   }
   std::vector<StageRelaxation> relaxations = std::move(bound).relaxations();

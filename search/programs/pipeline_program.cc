@@ -17,17 +17,22 @@ struct Label {
   std::int32_t frontier = -1, point = -1;
 };
 
-/// The layer program of a stage over the options that may still stand: layouts and options renumbered, answers in the stage's numbers.
+/// The layer program of a stage over the options that may still stand: layouts and options
+/// renumbered, answers in the stage's numbers.
 class StageProgram final : public MemoryCheck {
  public:
-  /// `entry`: layout in which the stage receives (-1: first stage); `last`: of its last layer (-1: the last stage, any).
-  StageProgram(const PipelineProblem& problem, std::size_t stage, int count, int entry, int last, std::vector<std::int32_t> options);
+  /// `entry`: layout in which the stage receives (-1: first stage); `last`: of its last layer (-1:
+  /// the last stage, any).
+  StageProgram(const PipelineProblem& problem, std::size_t stage, int count, int entry, int last,
+               std::vector<std::int32_t> options);
   [[nodiscard]] bool possible() const { return !problem_.options.empty(); }
   /// More layouts than the layer program takes: those of the last options were left out.
   [[nodiscard]] bool truncated() const { return truncated_; }
   [[nodiscard]] const LayerProblem& problem() const { return problem_; }
   [[nodiscard]] std::vector<std::int32_t> named(const std::vector<std::int32_t>& sequence) const;
-  bool fits(const std::vector<std::int32_t>& sequence) override { return whole_.check->fits(stage_, entry_, named(sequence)); }
+  bool fits(const std::vector<std::int32_t>& sequence) override {
+    return whole_.check->fits(stage_, entry_, named(sequence));
+  }
 
  private:
   const PipelineProblem& whole_;
@@ -38,7 +43,8 @@ class StageProgram final : public MemoryCheck {
   bool truncated_ = false;
 };
 
-StageProgram::StageProgram(const PipelineProblem& problem, std::size_t index, int count, int entry, int last, std::vector<std::int32_t> options)
+StageProgram::StageProgram(const PipelineProblem& problem, std::size_t index, int count, int entry,
+                           int last, std::vector<std::int32_t> options)
     : whole_(problem), stage_(index), entry_(entry), names_(std::move(options)) {
   const PipelineStage& stage = problem.stages[index];
   const LayerProblem& all = stage.layers;
@@ -73,14 +79,21 @@ StageProgram::StageProgram(const PipelineProblem& problem, std::size_t index, in
   }
   problem_.layouts = static_cast<int>(layouts.size());
   if (layouts.empty()) return;
-  const auto change = [&](int from, int to) { return from == to ? 0 : problem.change_ps(index, from, to); };
+  const auto change = [&](int from, int to) {
+    return from == to ? 0 : problem.change_ps(index, from, to);
+  };
   for (const int from : layouts) {
     for (const int to : layouts) problem_.transition_ps.push_back(change(from, to));
   }
-  const auto of = [](const std::vector<std::int64_t>& values, int layout) { return values.empty() ? 0 : values[static_cast<std::size_t>(layout)]; };
+  const auto of = [](const std::vector<std::int64_t>& values, int layout) {
+    return values.empty() ? 0 : values[static_cast<std::size_t>(layout)];
+  };
   for (const int l : layouts) {
-    problem_.entry_ps.push_back(entry < 0 ? of(all.entry_ps, l) : of(stage.receive_ps, entry) + change(entry, l));
-    problem_.exit_ps.push_back(last < 0 ? of(all.exit_ps, l) : l == last ? of(stage.return_ps, l) : kForbidden);
+    problem_.entry_ps.push_back(entry < 0 ? of(all.entry_ps, l)
+                                          : of(stage.receive_ps, entry) + change(entry, l));
+    problem_.exit_ps.push_back(last < 0    ? of(all.exit_ps, l)
+                               : l == last ? of(stage.return_ps, l)
+                                           : kForbidden);
   }
   if (entry >= 0) problem_.budget_bytes -= of(stage.arrival_bytes, entry);
   if (last >= 0) problem_.budget_bytes -= of(stage.departure_bytes, last);
@@ -89,7 +102,8 @@ StageProgram::StageProgram(const PipelineProblem& problem, std::size_t index, in
 std::vector<std::int32_t> StageProgram::named(const std::vector<std::int32_t>& sequence) const {
   std::vector<std::int32_t> result;
   result.reserve(sequence.size());
-  for (const std::int32_t position : sequence) result.push_back(names_[static_cast<std::size_t>(position)]);
+  for (const std::int32_t position : sequence)
+    result.push_back(names_[static_cast<std::size_t>(position)]);
   return result;
 }
 
@@ -130,16 +144,20 @@ class PipelineSearch {
   }
   [[nodiscard]] std::int64_t constant_of(std::size_t i, int last) const {
     const PipelineStage& stage = problem_.stages[i];
-    return stage.steady_ps + stage.once_ps + (stage.send_ps.empty() ? 0 : stage.send_ps[static_cast<std::size_t>(last)]);
+    return stage.steady_ps + stage.once_ps +
+           (stage.send_ps.empty() ? 0 : stage.send_ps[static_cast<std::size_t>(last)]);
   }
 
-  static constexpr std::int64_t kQuickSteps = 64;  // of the ascent: finer ones change hardly any partition
-  /// How hard to look for a first answer: states of a stage's layer program, layouts that have an answer.
+  // of the ascent: finer ones change hardly any partition
+  static constexpr std::int64_t kQuickSteps = 64;
+  /// How hard to look for a first answer: states of a stage's layer program, layouts that have an
+  /// answer.
   struct Quick {
     std::uint64_t states;
     std::size_t layouts;
   };
-  /// Answers with one layout everywhere, under the partition that the bound likes: quick upper bounds.
+  /// Answers with one layout everywhere, under the partition that the bound likes: quick upper
+  /// bounds.
   void incumbents(const Quick& quick) {
     const std::vector<int> counts = bound_.partition();
     const PipelineStage& first = problem_.stages[0];  // holds the most micro-batches
@@ -171,7 +189,8 @@ class PipelineSearch {
       const PipelineStage& stage = problem_.stages[i];
       std::vector<std::int32_t> options = bound_.options(i, counts[i]);
       std::erase_if(options, [&](std::int32_t o) { return layout_of(i, o) != layout; });
-      StageProgram program(problem_, i, counts[i], i == 0 ? -1 : layout, last_stage(i) ? -1 : layout, std::move(options));
+      StageProgram program(problem_, i, counts[i], i == 0 ? -1 : layout,
+                           last_stage(i) ? -1 : layout, std::move(options));
       if (!program.possible()) return false;
       Effort some{.limit = states};
       Bounded stage_answer = solve_layers(program.problem(), bound_.weights(i), kNoAnswer, some);
@@ -205,7 +224,8 @@ class PipelineSearch {
       }
       for (const Cell& from : before) {
         const int layers = from.layers + count;
-        if (layers > problem_.layers || bound_.with_rest(0, 0, i + 1, layers) >= kForbidden) continue;
+        if (layers > problem_.layers || bound_.with_rest(0, 0, i + 1, layers) >= kForbidden)
+          continue;
         for (const int last : ends) {
           const std::vector<Label> labels = extend(i, from, count, last, options);
           if (!labels.empty()) merge(after, last, layers, labels);
@@ -215,7 +235,8 @@ class PipelineSearch {
     return after;
   }
 
-  std::vector<Label> extend(std::size_t i, const Cell& from, int count, int last, const std::vector<std::int32_t>& options) {
+  std::vector<Label> extend(std::size_t i, const Cell& from, int count, int last,
+                            const std::vector<std::int32_t>& options) {
     std::vector<Label> result;
     const PipelineStage& stage = problem_.stages[i];
     const std::int64_t constant = constant_of(i, last);
@@ -223,28 +244,35 @@ class PipelineSearch {
     FrontierLimits limits{0, 0, -kNoAnswer};
     for (const std::int32_t id : from.labels) {
       const Label& label = pool_[static_cast<std::size_t>(id)];
-      const FrontierLimits one = bound_.limits(i, from.layers, count, label.slowest_ps, label.sum_ps, constant, cutoff_);
-      limits = {one.steady_ps, std::max(limits.total_ps, one.total_ps), std::max(limits.weighted, one.weighted)};
+      const FrontierLimits one =
+          bound_.limits(i, from.layers, count, label.slowest_ps, label.sum_ps, constant, cutoff_);
+      limits = {one.steady_ps, std::max(limits.total_ps, one.total_ps),
+                std::max(limits.weighted, one.weighted)};
     }
     if (limits.total_ps <= 0 || limits.steady_ps < 0) return result;
     StageProgram program(problem_, i, count, from.layout, last, options);
     effort_.undecided = effort_.undecided || program.truncated();
-    if (!program.possible() || layer_bound(program.problem(), {1, 1}).value >= limits.total_ps) return result;
+    if (!program.possible() || layer_bound(program.problem(), {1, 1}).value >= limits.total_ps)
+      return result;
     const auto frontier = static_cast<std::int32_t>(frontiers_.size());
     frontiers_.push_back(points_of(i, program, limits));
     for (const std::int32_t id : from.labels) {
       const Label label = pool_[static_cast<std::size_t>(id)];
       for (std::size_t k = 0; k < frontiers_.back().size(); ++k) {
         const LayerAnswer& point = frontiers_.back()[k];
-        const Label next{std::max(label.slowest_ps, point.steady_ps + stage.steady_ps), label.sum_ps + point.steady_ps + point.once_ps + constant,
-                         id, frontier, static_cast<std::int32_t>(k)};
-        if (bound_.with_rest(next.slowest_ps, next.sum_ps, i + 1, from.layers + count) < cutoff_ && effort_.spend()) result.push_back(next);
+        const Label next{std::max(label.slowest_ps, point.steady_ps + stage.steady_ps),
+                         label.sum_ps + point.steady_ps + point.once_ps + constant, id, frontier,
+                         static_cast<std::int32_t>(k)};
+        if (bound_.with_rest(next.slowest_ps, next.sum_ps, i + 1, from.layers + count) < cutoff_ &&
+            effort_.spend())
+          result.push_back(next);
       }
     }
     return result;
   }
 
-  std::vector<LayerAnswer> points_of(std::size_t i, StageProgram& program, const FrontierLimits& limits) {
+  std::vector<LayerAnswer> points_of(std::size_t i, StageProgram& program,
+                                     const FrontierLimits& limits) {
     const std::int64_t m = problem_.micro_batches;
     std::vector<LayerAnswer> points;
     if (m > 1 && problem_.stages.size() > 1) {
@@ -253,7 +281,8 @@ class PipelineSearch {
       // One stage, or one micro-batch: one point is enough.
       const PipelineStage& stage = problem_.stages[i];
       const __int128 cutoff = problem_.stages.size() > 1 ? static_cast<__int128>(limits.total_ps)
-                                                         : static_cast<__int128>(cutoff_) - m * stage.steady_ps - stage.once_ps;
+                                                         : static_cast<__int128>(cutoff_) -
+                                                               m * stage.steady_ps - stage.once_ps;
       Bounded best = solve_layers(program.problem(), {m, 1}, cutoff, effort_);
       if (best.answer) points.push_back(std::move(*best.answer));
     }
@@ -262,7 +291,8 @@ class PipelineSearch {
   }
 
   void merge(std::vector<Cell>& cells, int layout, int layers, const std::vector<Label>& labels) {
-    auto cell = std::ranges::find_if(cells, [&](const Cell& c) { return c.layout == layout && c.layers == layers; });
+    auto cell = std::ranges::find_if(
+        cells, [&](const Cell& c) { return c.layout == layout && c.layers == layers; });
     if (cell == cells.end()) cell = cells.insert(cells.end(), Cell{layout, layers, {}});
     for (const Label& label : labels) {
       const bool beaten = std::ranges::any_of(cell->labels, [&](std::int32_t id) {
@@ -284,8 +314,10 @@ class PipelineSearch {
       const Label& label = pool_[static_cast<std::size_t>(id)];
       PipelineAnswer answer{label.sum_ps + (problem_.micro_batches - 1) * label.slowest_ps, {}};
       if (answer.cost_ps >= cutoff_) continue;
-      for (const Label* l = &label; l->parent >= 0; l = &pool_[static_cast<std::size_t>(l->parent)]) {
-        answer.stages.push_back(frontiers_[static_cast<std::size_t>(l->frontier)][static_cast<std::size_t>(l->point)]);
+      for (const Label* l = &label; l->parent >= 0;
+           l = &pool_[static_cast<std::size_t>(l->parent)]) {
+        answer.stages.push_back(
+            frontiers_[static_cast<std::size_t>(l->frontier)][static_cast<std::size_t>(l->point)]);
       }
       std::ranges::reverse(answer.stages);
       offer(std::move(answer));
@@ -303,14 +335,18 @@ class PipelineSearch {
 
 }  // namespace
 
-std::int64_t pipeline_bound(const PipelineProblem& problem) { return PipelineBound(problem).value(); }
+std::int64_t pipeline_bound(const PipelineProblem& problem) {
+  return PipelineBound(problem).value();
+}
 
-std::optional<PipelineAnswer> quick_pipeline(const PipelineProblem& problem, std::int64_t cutoff_ps, Effort& effort) {
+std::optional<PipelineAnswer> quick_pipeline(const PipelineProblem& problem, std::int64_t cutoff_ps,
+                                             Effort& effort) {
   ORRERY_CHECK(!problem.stages.empty() && problem.layers >= 1 && problem.micro_batches >= 1);
   return PipelineSearch(problem, cutoff_ps, effort).quick();
 }
 
-std::optional<PipelineAnswer> solve_pipeline(const PipelineProblem& problem, std::int64_t cutoff_ps, Effort& effort) {
+std::optional<PipelineAnswer> solve_pipeline(const PipelineProblem& problem, std::int64_t cutoff_ps,
+                                             Effort& effort) {
   ORRERY_CHECK(!problem.stages.empty() && problem.layers >= 1 && problem.micro_batches >= 1);
   return PipelineSearch(problem, cutoff_ps, effort).solve();
 }

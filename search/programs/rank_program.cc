@@ -8,8 +8,8 @@ namespace orrery::search {
 namespace {
 
 struct Label {
-  std::int64_t start_ps = 0;   // a
-  std::int64_t end_ps = 0;     // T
+  std::int64_t start_ps = 0;  // a
+  std::int64_t end_ps = 0;    // T
   std::int64_t cycle_ps = 0, tail_ps = 0, filled_ps = 0, most_filled_ps = 0;
   std::int32_t parent = -1;
   std::int32_t rank = -1, choice = -1;
@@ -49,15 +49,18 @@ class RankSearch {
     }
     if (best == nullptr) return first;
     RankAnswer answer{cutoff_, {}};
-    for (const Label* l = best; l != nullptr; l = l->parent < 0 ? nullptr : &pool_[static_cast<std::size_t>(l->parent)]) {
-      answer.choices.push_back(problem_.ranks[static_cast<std::size_t>(l->rank)][static_cast<std::size_t>(l->choice)]);
+    for (const Label* l = best; l != nullptr;
+         l = l->parent < 0 ? nullptr : &pool_[static_cast<std::size_t>(l->parent)]) {
+      answer.choices.push_back(
+          problem_.ranks[static_cast<std::size_t>(l->rank)][static_cast<std::size_t>(l->choice)]);
     }
     std::ranges::reverse(answer.choices);
     return answer;
   }
 
  private:
-  /// Layers that may stand before each rank. The work is in the widths, not in the depth of the model.
+  /// Layers that may stand before each rank. The work is in the widths, not in the depth of the
+  /// model.
   void windows() {
     const std::size_t n = problem_.ranks.size();
     first_.assign(n + 1, 0);
@@ -78,9 +81,15 @@ class RankSearch {
       last_[i] = std::min(last_[i], problem_.layers - fewest);
     }
   }
-  [[nodiscard]] bool open(std::size_t rank, int layers) const { return layers >= first_[rank] && layers <= last_[rank]; }
-  [[nodiscard]] std::size_t place(std::size_t rank, int layers) const { return static_cast<std::size_t>(layers - first_[rank]); }
-  [[nodiscard]] std::size_t width(std::size_t rank) const { return static_cast<std::size_t>(std::max(0, last_[rank] - first_[rank] + 1)); }
+  [[nodiscard]] bool open(std::size_t rank, int layers) const {
+    return layers >= first_[rank] && layers <= last_[rank];
+  }
+  [[nodiscard]] std::size_t place(std::size_t rank, int layers) const {
+    return static_cast<std::size_t>(layers - first_[rank]);
+  }
+  [[nodiscard]] std::size_t width(std::size_t rank) const {
+    return static_cast<std::size_t>(std::max(0, last_[rank] - first_[rank] + 1));
+  }
 
   void rests() {
     const std::size_t n = problem_.ranks.size();
@@ -90,8 +99,10 @@ class RankSearch {
     for (std::size_t i = n; i-- > 0;) {
       for (const RankChoice& c : problem_.ranks[i]) {
         // The first rank starts and ends the step.
-        const std::int64_t sum = c.forward_ps + c.backward_ps - c.filled_ps + (i == 0 ? c.zero_ps + c.update_ps : 0);
-        for (int k = std::max(first_[i], first_[i + 1] - c.layers); k <= std::min(last_[i], last_[i + 1] - c.layers); ++k) {
+        const std::int64_t sum =
+            c.forward_ps + c.backward_ps - c.filled_ps + (i == 0 ? c.zero_ps + c.update_ps : 0);
+        for (int k = std::max(first_[i], first_[i + 1] - c.layers);
+             k <= std::min(last_[i], last_[i + 1] - c.layers); ++k) {
           const Rest& after = rest_[i + 1][place(i + 1, k + c.layers)];
           if (after.sum_ps >= kForbidden) continue;
           Rest& here = rest_[i][place(i, k)];
@@ -105,7 +116,8 @@ class RankSearch {
   }
 
   [[nodiscard]] std::int64_t cost(const Label& l) const {
-    return l.start_ps + l.end_ps - l.filled_ps + problem_.cycles * l.cycle_ps + l.tail_ps + l.most_filled_ps;
+    return l.start_ps + l.end_ps - l.filled_ps + problem_.cycles * l.cycle_ps + l.tail_ps +
+           l.most_filled_ps;
   }
   /// Of the answers behind a label of ranks before `next` with `layers` placed.
   [[nodiscard]] std::int64_t bound(Label l, std::size_t next, int layers) const {
@@ -118,7 +130,8 @@ class RankSearch {
     return cost(l) + rest.sum_ps;
   }
 
-  /// Rank by rank the choice of the least bound: often the best answer, and then nothing is left to search.
+  /// Rank by rank the choice of the least bound: often the best answer, and then nothing is left to
+  /// search.
   std::optional<RankAnswer> dive() {
     RankAnswer answer;
     Label label;
@@ -139,7 +152,8 @@ class RankSearch {
     return answer;
   }
 
-  std::vector<std::vector<Label>> advance(std::size_t i, const std::vector<std::vector<Label>>& before) {
+  std::vector<std::vector<Label>> advance(std::size_t i,
+                                          const std::vector<std::vector<Label>>& before) {
     std::vector<std::vector<Label>> after(width(i + 1));
     for (std::size_t k = 0; k < before.size(); ++k) {
       for (const Label& from : before[k]) {
@@ -176,12 +190,15 @@ class RankSearch {
 
   /// No completion of `a` costs more than the same one of `b`.
   [[nodiscard]] bool beats(const Label& a, const Label& b) const {
-    if (a.cycle_ps > b.cycle_ps || a.tail_ps > b.tail_ps || a.most_filled_ps > b.most_filled_ps) return false;
+    if (a.cycle_ps > b.cycle_ps || a.tail_ps > b.tail_ps || a.most_filled_ps > b.most_filled_ps)
+      return false;
     // A lead counts in full only where no later maximum can swallow it.
     const auto lead = [](std::int64_t x, std::int64_t y, std::int64_t swallowed_below) {
       return x < y ? std::min(std::int64_t{0}, std::max(x, swallowed_below) - y) : x - y;
     };
-    return lead(a.start_ps, b.start_ps, latest_zero_ps_) + lead(a.end_ps, b.end_ps, latest_update_ps_) <= a.filled_ps - b.filled_ps;
+    return lead(a.start_ps, b.start_ps, latest_zero_ps_) +
+               lead(a.end_ps, b.end_ps, latest_update_ps_) <=
+           a.filled_ps - b.filled_ps;
   }
   void merge(std::vector<Label>& cell, const Label& label) const {
     if (std::ranges::any_of(cell, [&](const Label& kept) { return beats(kept, label); })) return;
@@ -192,17 +209,19 @@ class RankSearch {
   const RankProblem& problem_;
   std::int64_t cutoff_;
   Effort& effort_;
-  std::vector<int> first_, last_;            // [rank] layers before it
+  std::vector<int> first_, last_;  // [rank] layers before it
   std::int64_t latest_zero_ps_ = 0, latest_update_ps_ = 0;
-  std::vector<std::vector<Rest>> rest_;      // [rank][layers before, from first_ on]
-  std::vector<Label> pool_;                  // labels that others came from
+  std::vector<std::vector<Rest>> rest_;  // [rank][layers before, from first_ on]
+  std::vector<Label> pool_;              // labels that others came from
 };
 
 }  // namespace
 
-std::optional<RankAnswer> solve_ranks(const RankProblem& problem, std::int64_t cutoff_ps, Effort& effort) {
+std::optional<RankAnswer> solve_ranks(const RankProblem& problem, std::int64_t cutoff_ps,
+                                      Effort& effort) {
   ORRERY_CHECK(!problem.ranks.empty() && problem.layers >= 1);
-  if (std::ranges::any_of(problem.ranks, [](const auto& choices) { return choices.empty(); })) return std::nullopt;
+  if (std::ranges::any_of(problem.ranks, [](const auto& choices) { return choices.empty(); }))
+    return std::nullopt;
   return RankSearch(problem, cutoff_ps, effort).run();
 }
 

@@ -15,7 +15,8 @@ namespace orrery::search {
 namespace {
 
 /// L(λ) rounded up; nothing when the numbers leave 128 bits.
-std::optional<std::int64_t> lagrangian_bound(const Instance& instance, Exact numerator, Exact denominator) {
+std::optional<std::int64_t> lagrangian_bound(const Instance& instance, Exact numerator,
+                                             Exact denominator) {
   Checked exact;
   std::vector<Exact> least, before;
   for (std::size_t i = 0; i < instance.layers.size(); ++i) {
@@ -25,14 +26,17 @@ std::optional<std::int64_t> lagrangian_bound(const Instance& instance, Exact num
       const InstanceOption& o = instance.layers[i][s];
       Exact reach = 0;
       for (std::size_t from = 0; from < before.size(); ++from) {
-        const Exact way = exact.plus(before[from], exact.times(denominator, instance.transition(i - 1, from, s)));
+        const Exact way =
+            exact.plus(before[from], exact.times(denominator, instance.transition(i - 1, from, s)));
         reach = from == 0 ? way : std::min(reach, way);
       }
-      const Exact own = exact.plus(exact.times(denominator, o.time_ps), exact.times(numerator, o.memory_bytes));
+      const Exact own =
+          exact.plus(exact.times(denominator, o.time_ps), exact.times(numerator, o.memory_bytes));
       least.push_back(exact.plus(reach, own));
     }
   }
-  const Exact value = exact.plus(*std::ranges::min_element(least), -exact.times(numerator, instance.budget_bytes));
+  const Exact value =
+      exact.plus(*std::ranges::min_element(least), -exact.times(numerator, instance.budget_bytes));
   if (exact.overflow) return std::nullopt;
   return static_cast<std::int64_t>(round_up(value, denominator));
 }
@@ -43,7 +47,8 @@ void check_choices(const Instance& instance, const Solution& claim, CheckReport&
     const std::int32_t s = claim.choices[i];
     if (s < 0 || static_cast<std::size_t>(s) >= instance.layers[i].size()) {
       report.fault(&CheckReport::cost_holds,
-          fmt::format("choice {} of layer {} is none of its {} options", s, i, instance.layers[i].size()));
+                   fmt::format("choice {} of layer {} is none of its {} options", s, i,
+                               instance.layers[i].size()));
       return;
     }
     const InstanceOption& o = instance.layers[i][static_cast<std::size_t>(s)];
@@ -56,56 +61,74 @@ void check_choices(const Instance& instance, const Solution& claim, CheckReport&
   }
   report.memory_bytes = {memory};
   if (memory != claim.memory_bytes) {
-    report.fault(&CheckReport::memory_holds, fmt::format("the choices take {} bytes, not {}", memory, claim.memory_bytes));
+    report.fault(&CheckReport::memory_holds,
+                 fmt::format("the choices take {} bytes, not {}", memory, claim.memory_bytes));
   }
   if (report.cost_ps != claim.time_ps) {
-    report.fault(&CheckReport::cost_holds, fmt::format("the choices take {} ps, not {}", report.cost_ps, claim.time_ps));
+    report.fault(&CheckReport::cost_holds,
+                 fmt::format("the choices take {} ps, not {}", report.cost_ps, claim.time_ps));
   }
   if (memory > instance.budget_bytes) {
-    report.fault(&CheckReport::memory_holds, fmt::format("{} bytes exceed the budget of {}", memory, instance.budget_bytes));
+    report.fault(&CheckReport::memory_holds,
+                 fmt::format("{} bytes exceed the budget of {}", memory, instance.budget_bytes));
   }
 }
 
 void check_bound(const Instance& instance, const Solution& claim, CheckReport& report) {
   const auto [numerator, denominator] = claim.multiplier;
   if (numerator < 0 || denominator < 1) {
-    report.fault(&CheckReport::bound_holds, fmt::format("{} / {} is no price of memory", numerator, denominator));
+    report.fault(&CheckReport::bound_holds,
+                 fmt::format("{} / {} is no price of memory", numerator, denominator));
     return;
   }
   report.bound_ps = lagrangian_bound(instance, numerator, denominator);
   if (!report.bound_ps) {
-    report.fault(&CheckReport::bound_holds, fmt::format("multiplier {} / {} leaves 128 bits", numerator, denominator));
+    report.fault(&CheckReport::bound_holds,
+                 fmt::format("multiplier {} / {} leaves 128 bits", numerator, denominator));
     return;
   }
   if (claim.bound_ps > std::max<std::int64_t>(*report.bound_ps, 0)) {
-    report.fault(&CheckReport::bound_holds, fmt::format("multiplier {} / {} proves {} ps, not {}", numerator, denominator,
-                                        *report.bound_ps, claim.bound_ps));
+    report.fault(&CheckReport::bound_holds,
+                 fmt::format("multiplier {} / {} proves {} ps, not {}", numerator, denominator,
+                             *report.bound_ps, claim.bound_ps));
   }
   const bool proved = claim.proved_ps == claim.time_ps;
   if (claim.bound_ps > claim.proved_ps || claim.proved_ps > claim.time_ps ||
       (claim.status == Status::kOptimal) != proved) {
-    report.fault(&CheckReport::bound_holds, fmt::format("status {} with bound {}, proved {}, time {} ps", to_string(claim.status),
-                                        claim.bound_ps, claim.proved_ps, claim.time_ps));
+    report.fault(
+        &CheckReport::bound_holds,
+        fmt::format("status {} with bound {}, proved {}, time {} ps", to_string(claim.status),
+                    claim.bound_ps, claim.proved_ps, claim.time_ps));
   }
 }
 
 /// What the stated multipliers prove of the stated spaces; `limit`: bytes of the Program's buffers.
-void check_multipliers(const costmodel::CostModel& cost, const plan::Plan& plan, const PlanClaim& claim, std::int64_t limit, CheckReport& report) {
+void check_multipliers(const costmodel::CostModel& cost, const plan::Plan& plan,
+                       const PlanClaim& claim, std::int64_t limit, CheckReport& report) {
   costmodel::LayerCosts costs(cost);
   SpaceBound all{.bound_ps = kBeyondAnyCost};
   for (const SpaceProof& proof : claim.proofs) {
     const SpaceBound one = space_bound(costs, proof, plan, limit);
-    all = {std::min(all.bound_ps, one.bound_ps), all.malformed || one.malformed, all.holds_plan || one.holds_plan};
+    all = {std::min(all.bound_ps, one.bound_ps), all.malformed || one.malformed,
+           all.holds_plan || one.holds_plan};
   }
   report.bound_ps = all.bound_ps;
-  const auto fault = [&](std::string text) { report.fault(&CheckReport::bound_holds, std::move(text)); };
+  const auto fault = [&](std::string text) {
+    report.fault(&CheckReport::bound_holds, std::move(text));
+  };
   if (all.malformed) fault("some numbers are no multipliers, or leave 128 bits");
-  // Multipliers are stated of 1F1B and GPipe on all devices (planner.h): nothing is proved of other plans.
-  const bool covered = (plan.schedule == plan::Schedule::k1F1B || plan.schedule == plan::Schedule::kGPipe) &&
-                       plan.world_size() == static_cast<int>(cost.topology().device_count());
+  // Multipliers are stated of 1F1B and GPipe on all devices (planner.h): nothing is proved of other
+  // plans.
+  const bool covered =
+      (plan.schedule == plan::Schedule::k1F1B || plan.schedule == plan::Schedule::kGPipe) &&
+      plan.world_size() == static_cast<int>(cost.topology().device_count());
   if (covered && !all.holds_plan) fault("the plan is none of the stated space");
-  if (claim.multiplier_bound_ps > all.bound_ps) fault(fmt::format("the multipliers prove {} ps, not {}", all.bound_ps, claim.multiplier_bound_ps));
-  if (covered && all.bound_ps > report.cost_ps) fault(fmt::format("the multipliers prove {} ps, and the plan takes {} ps", all.bound_ps, report.cost_ps));
+  if (claim.multiplier_bound_ps > all.bound_ps)
+    fault(fmt::format("the multipliers prove {} ps, not {}", all.bound_ps,
+                      claim.multiplier_bound_ps));
+  if (covered && all.bound_ps > report.cost_ps)
+    fault(fmt::format("the multipliers prove {} ps, and the plan takes {} ps", all.bound_ps,
+                      report.cost_ps));
 }
 
 }  // namespace
@@ -118,16 +141,20 @@ CheckReport check_solution(const Instance& instance, const Solution& claim) {
     least += std::ranges::min(layer, {}, &InstanceOption::memory_bytes).memory_bytes;
   }
   if (least != claim.least_memory_bytes) {
-    report.fault(&CheckReport::memory_holds, fmt::format("the least memory is {} bytes, not {}", least, claim.least_memory_bytes));
+    report.fault(&CheckReport::memory_holds, fmt::format("the least memory is {} bytes, not {}",
+                                                         least, claim.least_memory_bytes));
   }
   if ((claim.status == Status::kInfeasible) != (least > instance.budget_bytes)) {
-    report.fault(&CheckReport::memory_holds, fmt::format("status {}, but the least memory is {} bytes and the budget {}",
-                                        to_string(claim.status), least, instance.budget_bytes));
+    report.fault(&CheckReport::memory_holds,
+                 fmt::format("status {}, but the least memory is {} bytes and the budget {}",
+                             to_string(claim.status), least, instance.budget_bytes));
     return report;
   }
   if (claim.status == Status::kInfeasible) return report;
   if (claim.choices.size() != instance.layers.size()) {
-    report.fault(&CheckReport::cost_holds, fmt::format("{} choices for {} layers", claim.choices.size(), instance.layers.size()));
+    report.fault(
+        &CheckReport::cost_holds,
+        fmt::format("{} choices for {} layers", claim.choices.size(), instance.layers.size()));
     return report;
   }
   check_choices(instance, claim, report);
@@ -135,34 +162,52 @@ CheckReport check_solution(const Instance& instance, const Solution& claim) {
   return report;
 }
 
-base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const plan::Plan& plan, const PlanClaim& claim) {
+base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const plan::Plan& plan,
+                                     const PlanClaim& claim) {
   TRY(const plan::Program program, plan::lower(plan, cost.model()));
   TRY(const costmodel::PlanCost priced, costmodel::plan_cost(cost, plan));
   CheckReport report;
   report.cost_ps = priced.step_ps;
-  report.limit_bytes =
-      claim.memory_limit_bytes > 0 ? claim.memory_limit_bytes : cost.topology().device_model(0).memory_bytes;
-  for (const plan::Fault& fault : plan::check(program)) report.fault(&CheckReport::cost_holds, fault.message);
-  const auto memory_fault = [&](std::string text) { report.fault(&CheckReport::memory_holds, std::move(text)); };
+  report.limit_bytes = claim.memory_limit_bytes > 0 ? claim.memory_limit_bytes
+                                                    : cost.topology().device_model(0).memory_bytes;
+  for (const plan::Fault& fault : plan::check(program))
+    report.fault(&CheckReport::cost_holds, fault.message);
+  const auto memory_fault = [&](std::string text) {
+    report.fault(&CheckReport::memory_holds, std::move(text));
+  };
   for (std::size_t i = 0; i < program.classes.size(); ++i) {
-    const std::int64_t peak = plan::static_memory(program, program.classes[i]).peak_bytes, closed = priced.stage_peak_bytes[i];
+    const std::int64_t peak = plan::static_memory(program, program.classes[i]).peak_bytes,
+                       closed = priced.stage_peak_bytes[i];
     report.memory_bytes.push_back(peak + cost.context_bytes());
     const std::int64_t excess = report.memory_bytes.back() - report.limit_bytes;
-    if (peak != closed) memory_fault(fmt::format("stage {}: the Program holds {} bytes, the closed form says {}", i, peak, closed));
-    if (excess > 0) memory_fault(fmt::format("stage {} needs {} bytes per device, {} more than the limit", i, report.memory_bytes.back(), excess));
+    if (peak != closed)
+      memory_fault(fmt::format("stage {}: the Program holds {} bytes, the closed form says {}", i,
+                               peak, closed));
+    if (excess > 0)
+      memory_fault(fmt::format("stage {} needs {} bytes per device, {} more than the limit", i,
+                               report.memory_bytes.back(), excess));
   }
   if (claim.cost_ps > 0 && claim.cost_ps != report.cost_ps) {
-    report.fault(&CheckReport::cost_holds, fmt::format("the closed form gives {} ps, not {}", report.cost_ps, claim.cost_ps));
+    report.fault(&CheckReport::cost_holds,
+                 fmt::format("the closed form gives {} ps, not {}", report.cost_ps, claim.cost_ps));
   }
-  if (!claim.stage_peak_bytes.empty() && claim.stage_peak_bytes != report.memory_bytes) memory_fault("the stated memory of the stages is not theirs");
+  if (!claim.stage_peak_bytes.empty() && claim.stage_peak_bytes != report.memory_bytes)
+    memory_fault("the stated memory of the stages is not theirs");
   if (claim.bound_ps > report.cost_ps) {
-    report.fault(&CheckReport::bound_holds, fmt::format("a lower bound of {} ps above the cost of {} ps", claim.bound_ps, report.cost_ps));
+    report.fault(&CheckReport::bound_holds,
+                 fmt::format("a lower bound of {} ps above the cost of {} ps", claim.bound_ps,
+                             report.cost_ps));
   }
-  if (!claim.proofs.empty()) check_multipliers(cost, plan, claim, report.limit_bytes - cost.context_bytes(), report);
-  const auto gap_to = [&](std::int64_t bound) { return static_cast<double>(claim.cost_ps - bound) / static_cast<double>(claim.cost_ps); };
+  if (!claim.proofs.empty())
+    check_multipliers(cost, plan, claim, report.limit_bytes - cost.context_bytes(), report);
+  const auto gap_to = [&](std::int64_t bound) {
+    return static_cast<double>(claim.cost_ps - bound) / static_cast<double>(claim.cost_ps);
+  };
   const bool gaps = claim.gap.value_or(gap_to(claim.bound_ps)) == gap_to(claim.bound_ps) &&
-                    claim.multiplier_gap.value_or(gap_to(claim.multiplier_bound_ps)) == gap_to(claim.multiplier_bound_ps);
-  if (claim.cost_ps > 0 && !gaps) report.fault(&CheckReport::gap_holds, "a stated gap is not (cost - bound) / cost");
+                    claim.multiplier_gap.value_or(gap_to(claim.multiplier_bound_ps)) ==
+                        gap_to(claim.multiplier_bound_ps);
+  if (claim.cost_ps > 0 && !gaps)
+    report.fault(&CheckReport::gap_holds, "a stated gap is not (cost - bound) / cost");
   return report;
 }
 

@@ -1,20 +1,21 @@
 #pragma once
 /// \file
-/// Checks answers without trusting the search: nothing here includes or calls what found them (the headers it sees are
-/// data). A claim is recomputed from the input, number by number.
+/// Checks answers without trusting the search: nothing here includes or calls what found them (the
+/// headers it sees are data). A claim is recomputed from the input, number by number.
 ///
-/// For an instance: sums of the chosen options, the budget, and the Lagrangian bound of the stated multiplier λ = e /
-/// d,
+/// For an instance: sums of the chosen options, the budget, and the Lagrangian bound of the stated
+/// multiplier λ = e / d,
 ///
 ///     L(λ) = ( min over all choices of Σ_i [ d time_i + d R_i + e memory_i ] - e budget ) / d,
 ///
-/// by the plain recurrence over (layer, option), in 128 bits that are checked for overflow. Whoever trusts this
-/// recurrence need not trust the search: no choice within the budget is faster than L(λ). Where the bound lies below
-/// the time, the rest (`proved_ps`) is the search's word.
+/// by the plain recurrence over (layer, option), in 128 bits that are checked for overflow. Whoever
+/// trusts this recurrence need not trust the search: no choice within the budget is faster than
+/// L(λ). Where the bound lies below the time, the rest (`proved_ps`) is the search's word.
 ///
-/// For a plan: the cost by costmodel::plan_cost; the memory of every stage as the static peak of the lowered Program, a second way to it;
-/// that the plan is one of the stated space; and what the stated multipliers prove of that whole space (multiplier_bound.h). What lies
-/// between this bound and the cost, or the larger bound that the search states, is the search's word.
+/// For a plan: the cost by costmodel::plan_cost; the memory of every stage as the static peak of
+/// the lowered Program, a second way to it; that the plan is one of the stated space; and what the
+/// stated multipliers prove of that whole space (multiplier_bound.h). What lies between this bound
+/// and the cost, or the larger bound that the search states, is the search's word.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,23 +24,28 @@
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "plan/program/plan.h"
+#include "search/proof/certificate.h"
 #include "search/table/instance.h"
 #include "search/table/instance_program.h"
-#include "search/proof/certificate.h"
 
 namespace orrery::search {
 
 struct CheckReport {
-  std::int64_t cost_ps = 0;                // recomputed
-  std::vector<std::int64_t> memory_bytes;  // of the choice; of a plan by stage, framework bytes included
+  std::int64_t cost_ps = 0;  // recomputed
+  // of the choice; of a plan by stage, framework bytes included
+  std::vector<std::int64_t> memory_bytes;
   std::int64_t limit_bytes = 0;
-  std::optional<std::int64_t> bound_ps;  // recomputed from the multipliers; nothing: the claim has none
-  std::vector<std::string> faults;       // one sentence each; empty: the claim holds
-  bool cost_holds = true, memory_holds = true, bound_holds = true, gap_holds = true;  // false: one of the faults is about it
+  // recomputed from the multipliers; nothing: the claim has none
+  std::optional<std::int64_t> bound_ps;
+  std::vector<std::string> faults;  // one sentence each; empty: the claim holds
+  // false: one of the faults is about it
+  bool cost_holds = true, memory_holds = true, bound_holds = true, gap_holds = true;
   [[nodiscard]] bool holds() const { return faults.empty(); }
   /// (cost - bound) / cost.
-  [[nodiscard]] double gap() const { return static_cast<double>(cost_ps - bound_ps.value_or(0)) / static_cast<double>(cost_ps); }
-  void fault(bool CheckReport::* item, std::string text) {
+  [[nodiscard]] double gap() const {
+    return static_cast<double>(cost_ps - bound_ps.value_or(0)) / static_cast<double>(cost_ps);
+  }
+  void fault(bool CheckReport::*item, std::string text) {
     this->*item = false;
     faults.push_back(std::move(text));
   }
@@ -58,6 +64,7 @@ struct PlanClaim {
   std::vector<SpaceProof> proofs;
 };
 /// Errors: those of plan::lower and costmodel::plan_cost.
-base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const plan::Plan& plan, const PlanClaim& claim);
+base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const plan::Plan& plan,
+                                     const PlanClaim& claim);
 
 }  // namespace orrery::search

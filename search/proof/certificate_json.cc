@@ -12,40 +12,65 @@ constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
 struct Flag {
   std::string_view name;
-  bool Space::* field;
+  bool Space::*field;
 };
-constexpr std::array kFlags{
-    Flag{"dp", &Space::data}, Flag{"zero1", &Space::zero1}, Flag{"zero2", &Space::zero2}, Flag{"zero3", &Space::zero3},
-    Flag{"tp", &Space::tensor}, Flag{"sp", &Space::sequence_parallel}, Flag{"tp_alone", &Space::tensor_alone},
-    Flag{"pp", &Space::pipeline}, Flag{"ring", &Space::ring}, Flag{"ulysses", &Space::ulysses}, Flag{"ep", &Space::expert},
-    Flag{"hybrid", &Space::hybrid}, Flag{"strided", &Space::strided}, Flag{"gpipe", &Space::gpipe}, Flag{"1f1b", &Space::one_f_one_b},
-    Flag{"recompute_none", &Space::recompute_none}, Flag{"recompute_selective", &Space::recompute_selective},
-    Flag{"recompute_full", &Space::recompute_full}, Flag{"reduce_per_step", &Space::reduce_per_step},
-    Flag{"reduce_per_micro_batch", &Space::reduce_per_micro_batch}, Flag{"vocabulary_like_layers", &Space::vocabulary_like_layers},
-    Flag{"even_stages", &Space::even_stages}, Flag{"interleaved", &Space::interleaved}, Flag{"zb-h1", &Space::zero_bubble}, Flag{"idle", &Space::idle},
-    Flag{"operators", &Space::operators}, Flag{"slices", &Space::slices}};
+constexpr std::array kFlags{Flag{"dp", &Space::data},
+                            Flag{"zero1", &Space::zero1},
+                            Flag{"zero2", &Space::zero2},
+                            Flag{"zero3", &Space::zero3},
+                            Flag{"tp", &Space::tensor},
+                            Flag{"sp", &Space::sequence_parallel},
+                            Flag{"tp_alone", &Space::tensor_alone},
+                            Flag{"pp", &Space::pipeline},
+                            Flag{"ring", &Space::ring},
+                            Flag{"ulysses", &Space::ulysses},
+                            Flag{"ep", &Space::expert},
+                            Flag{"hybrid", &Space::hybrid},
+                            Flag{"strided", &Space::strided},
+                            Flag{"gpipe", &Space::gpipe},
+                            Flag{"1f1b", &Space::one_f_one_b},
+                            Flag{"recompute_none", &Space::recompute_none},
+                            Flag{"recompute_selective", &Space::recompute_selective},
+                            Flag{"recompute_full", &Space::recompute_full},
+                            Flag{"reduce_per_step", &Space::reduce_per_step},
+                            Flag{"reduce_per_micro_batch", &Space::reduce_per_micro_batch},
+                            Flag{"vocabulary_like_layers", &Space::vocabulary_like_layers},
+                            Flag{"even_stages", &Space::even_stages},
+                            Flag{"interleaved", &Space::interleaved},
+                            Flag{"zb-h1", &Space::zero_bubble},
+                            Flag{"idle", &Space::idle},
+                            Flag{"operators", &Space::operators},
+                            Flag{"slices", &Space::slices}};
 
 template <class T>
 struct Fixed {
   std::string_view name;
-  std::optional<T> Space::* field;
+  std::optional<T> Space::*field;
 };
-constexpr std::array kDegrees{Fixed<int>{"fix_tp", &Space::fix_tp}, Fixed<int>{"fix_cp", &Space::fix_cp},
-                              Fixed<int>{"fix_pp", &Space::fix_pp}, Fixed<int>{"fix_dp", &Space::fix_dp},
-                              Fixed<int>{"fix_slices", &Space::fix_slices}, Fixed<int>{"fix_virtual_stages", &Space::fix_virtual_stages}};
+constexpr std::array kDegrees{Fixed<int>{"fix_tp", &Space::fix_tp},
+                              Fixed<int>{"fix_cp", &Space::fix_cp},
+                              Fixed<int>{"fix_pp", &Space::fix_pp},
+                              Fixed<int>{"fix_dp", &Space::fix_dp},
+                              Fixed<int>{"fix_slices", &Space::fix_slices},
+                              Fixed<int>{"fix_virtual_stages", &Space::fix_virtual_stages}};
 constexpr std::array kCounts{Fixed<std::int64_t>{"fix_micro_batches", &Space::fix_micro_batches},
                              Fixed<std::int64_t>{"fix_micro_batch", &Space::fix_micro_batch}};
 
 constexpr base::Named<plan::ShardedOperators> kOperators[] = {
-    {"all", plan::ShardedOperators::kAll}, {"attention", plan::ShardedOperators::kAttention}, {"mlp", plan::ShardedOperators::kMlp}};
+    {"all", plan::ShardedOperators::kAll},
+    {"attention", plan::ShardedOperators::kAttention},
+    {"mlp", plan::ShardedOperators::kMlp}};
 
-/// Does not compile when Space has got a field: name it above, and say in stated_space.cc what it allows.
+/// Does not compile when Space has got a field: name it above, and say in stated_space.cc what it
+/// allows.
 constexpr std::size_t fields_of(const Space& space) {
-  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18, f19, f20, f21, f22, f23, f24, f25,
-                                f26, f27, f28, f29, f30, f31, f32, f33, f34, f35, f36] = space;
+  [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15,
+                                f16, f17, f18, f19, f20, f21, f22, f23, f24, f25, f26, f27, f28,
+                                f29, f30, f31, f32, f33, f34, f35, f36] = space;
   return 36;
 }
-static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 1);  // and fix_operators
+// and fix_operators
+static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 1);
 
 Json space_json(const Space& space) {
   Json json = Json::object();
@@ -56,7 +81,8 @@ Json space_json(const Space& space) {
   for (const auto& f : kCounts) {
     if (space.*f.field) json[f.name] = *(space.*f.field);
   }
-  if (space.fix_operators) json["fix_operators"] = std::string(plan::to_string(*space.fix_operators));
+  if (space.fix_operators)
+    json["fix_operators"] = std::string(plan::to_string(*space.fix_operators));
   return json;
 }
 
@@ -65,7 +91,8 @@ Space read_space(const base::Node& node, base::ErrorSink& sink) {
   Space space;
   for (const Flag& f : kFlags) space.*f.field = r.required_bool(f.name);
   for (const auto& f : kDegrees) {
-    if (const auto value = r.optional_int(f.name, {1, plan::kMaxWorldSize})) space.*f.field = static_cast<int>(*value);
+    if (const auto value = r.optional_int(f.name, {1, plan::kMaxWorldSize}))
+      space.*f.field = static_cast<int>(*value);
   }
   for (const auto& f : kCounts) space.*f.field = r.optional_int(f.name, {1, kLargest});
   space.fix_operators = r.optional_enum("fix_operators", kOperators);
@@ -80,9 +107,14 @@ constexpr base::Named<plan::Schedule> kSchedules[] = {{"gpipe", plan::Schedule::
 
 Json multipliers_json(const ProblemMultipliers& p) {
   const plan::LayerStrategy& v = p.vocabulary;
-  return {{"stages", p.stages}, {"virtual_stages", p.virtual_stages}, {"micro_batches", p.micro_batches},
-          {"schedule", std::string(plan::to_string(p.schedule))}, {"vocabulary", {{"tp", v.tp}, {"dp", v.dp}, {"zero", v.zero}}},
-          {"unit", p.unit}, {"weights", p.weights}, {"prices", p.prices}};
+  return {{"stages", p.stages},
+          {"virtual_stages", p.virtual_stages},
+          {"micro_batches", p.micro_batches},
+          {"schedule", std::string(plan::to_string(p.schedule))},
+          {"vocabulary", {{"tp", v.tp}, {"dp", v.dp}, {"zero", v.zero}}},
+          {"unit", p.unit},
+          {"weights", p.weights},
+          {"prices", p.prices}};
 }
 
 ProblemMultipliers read_multipliers(const base::Node& node, base::ErrorSink& sink) {
@@ -102,7 +134,8 @@ ProblemMultipliers read_multipliers(const base::Node& node, base::ErrorSink& sin
   p.weights = r.required_ints("weights", {0, kLargest});
   for (const base::Node& list : r.required_list("prices")) {
     p.prices.emplace_back();
-    for (const base::Node& price : list.items()) p.prices.back().push_back(sink.take(price.as_int64({0, kLargest})));
+    for (const base::Node& price : list.items())
+      p.prices.back().push_back(sink.take(price.as_int64({0, kLargest})));
   }
   r.finish();
   return p;
@@ -125,7 +158,8 @@ Json to_json(const Certificate& c) {
   for (const SpaceProof& proof : c.proofs) {
     Json problems = Json::array();
     for (const ProblemMultipliers& p : proof.problems) problems.push_back(multipliers_json(p));
-    json["proofs"].push_back({{"space", space_json(proof.space)}, {"problems", std::move(problems)}});
+    json["proofs"].push_back(
+        {{"space", space_json(proof.space)}, {"problems", std::move(problems)}});
   }
   return json;
 }
@@ -138,21 +172,29 @@ PlanClaim read_certificate(const base::Node& root, base::ErrorSink& sink) {
   claim.bound_ps = r.required_int("bound_ps", {0, kBeyondAnyCost});
   claim.stage_peak_bytes = r.required_ints("stage_peak_bytes", {0, kBeyondAnyCost});
   claim.memory_limit_bytes = r.required_int("memory_limit_bytes", {1, kBeyondAnyCost});
-  claim.multiplier_bound_ps = r.optional_int("multiplier_bound_ps", {0, kBeyondAnyCost}).value_or(0);
+  claim.multiplier_bound_ps =
+      r.optional_int("multiplier_bound_ps", {0, kBeyondAnyCost}).value_or(0);
   claim.gap = r.optional_double("gap");
   claim.multiplier_gap = r.optional_double("multiplier_gap");
   for (const base::Node& node : r.optional_list("proofs").value_or(std::vector<base::Node>{})) {
     base::Reader proof(node, "proof", sink);
     claim.proofs.emplace_back().space = read_space(proof.required_object("space"), sink);
-    for (const base::Node& problem : proof.required_list("problems")) claim.proofs.back().problems.push_back(read_multipliers(problem, sink));
+    for (const base::Node& problem : proof.required_list("problems"))
+      claim.proofs.back().problems.push_back(read_multipliers(problem, sink));
     proof.finish();
   }
   return claim;
 }
 
 PlanClaim claim_of(const Certificate& c) {
-  return {.cost_ps = c.cost_ps, .bound_ps = c.bound_ps, .stage_peak_bytes = c.stage_peak_bytes, .memory_limit_bytes = c.memory_limit_bytes,
-          .multiplier_bound_ps = c.multiplier_bound_ps, .gap = c.gap, .multiplier_gap = c.multiplier_gap, .proofs = c.proofs};
+  return {.cost_ps = c.cost_ps,
+          .bound_ps = c.bound_ps,
+          .stage_peak_bytes = c.stage_peak_bytes,
+          .memory_limit_bytes = c.memory_limit_bytes,
+          .multiplier_bound_ps = c.multiplier_bound_ps,
+          .gap = c.gap,
+          .multiplier_gap = c.multiplier_gap,
+          .proofs = c.proofs};
 }
 
 }  // namespace orrery::search

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// What every part of a pipeline stage adds to time and memory, by the rows of multiplier_bound.h: layers under each strategy, embedding,
-/// head, transfers. Priced by the cost model, for the checker.
+/// What every part of a pipeline stage adds to time and memory, by the rows of multiplier_bound.h:
+/// layers under each strategy, embedding, head, transfers. Priced by the cost model, for the
+/// checker.
 #include <vector>
 
 #include "costmodel/closed_form/layer_costs.h"
@@ -13,7 +14,8 @@ namespace orrery::search {
 struct Part {
   std::int64_t once_ps = 0, steady_ps = 0, late_ps = 0, bytes = 0;
   Part& operator+=(const Part& other) {
-    once_ps += other.once_ps, steady_ps += other.steady_ps, late_ps += other.late_ps, bytes += other.bytes;
+    once_ps += other.once_ps, steady_ps += other.steady_ps, late_ps += other.late_ps,
+        bytes += other.bytes;
     return *this;
   }
 };
@@ -21,16 +23,21 @@ struct Part {
 class StageParts {
  public:
   /// @pre strategies are those of the family, at least one. `costs` must outlive this object.
-  StageParts(costmodel::LayerCosts& costs, const Family& family, const std::vector<plan::LayerStrategy>& strategies);
+  StageParts(costmodel::LayerCosts& costs, const Family& family,
+             const std::vector<plan::LayerStrategy>& strategies);
 
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] int stages() const { return stages_; }
   [[nodiscard]] int layers() const { return static_cast<int>(costs_.cost().model().layers); }
   [[nodiscard]] bool virtual_stages() const { return stages_ > ranks_; }
   /// κ.
-  [[nodiscard]] std::int64_t cycles() const { return frame_.micro_batches - (frame_.schedule == plan::Schedule::kInterleaved ? 0 : 1); }
+  [[nodiscard]] std::int64_t cycles() const {
+    return frame_.micro_batches - (frame_.schedule == plan::Schedule::kInterleaved ? 0 : 1);
+  }
   /// A layer of a stage, by strategy.
-  [[nodiscard]] const std::vector<Part>& layer(int stage) const { return layers_[static_cast<std::size_t>(stage)]; }
+  [[nodiscard]] const std::vector<Part>& layer(int stage) const {
+    return layers_[static_cast<std::size_t>(stage)];
+  }
   /// All of a stage but its layers.
   Part own(int stage, const plan::LayerStrategy& vocabulary);
 
@@ -49,7 +56,8 @@ class StageParts {
   std::vector<std::vector<Part>> layers_;  // [stage][strategy]
   std::vector<Part> joints_;               // [stage] transfers
   std::vector<std::int64_t> streams_;      // [strategy] bytes between layers
-  std::vector<std::int64_t> transient_;    // [stage] least beside the rest while the backward begins
+  // [stage] least beside the rest while the backward begins
+  std::vector<std::int64_t> transient_;
 };
 
 }  // namespace orrery::search

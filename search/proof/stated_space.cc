@@ -12,7 +12,8 @@ constexpr int kMaxTensorDegree = 16, kMaxSlices = 16;
 
 /// Every strategy of `all` with every value of one more field.
 template <class Field>
-void vary(std::vector<LayerStrategy>& all, Field LayerStrategy::* field, const std::type_identity_t<std::vector<Field>>& values) {
+void vary(std::vector<LayerStrategy>& all, Field LayerStrategy::*field,
+          const std::type_identity_t<std::vector<Field>>& values) {
   std::vector<LayerStrategy> more;
   for (LayerStrategy s : all) {
     for (const Field value : values) {
@@ -52,31 +53,46 @@ bool names_shard(const Space& space, const LayerStrategy& s, int devices_per_hos
 
 bool names_reduction(const Space& space, const LayerStrategy& s, std::int64_t micro_batches) {
   const bool chooses = s.zero >= 2 && micro_batches > 1;  // one micro-batch reduces once either way
-  if (s.grad_reduce == plan::GradReduce::kMicroBatch) return chooses && space.reduce_per_micro_batch;
+  if (s.grad_reduce == plan::GradReduce::kMicroBatch)
+    return chooses && space.reduce_per_micro_batch;
   return !chooses || space.reduce_per_step;
 }
 
 /// What zero 3 shards of a block, and in how many slices its products run.
 bool names_operators(const Space& space, const LayerStrategy& s) {
-  if (s.zero != 3 || s.shard_ranks() == 1) return s.operators == plan::ShardedOperators::kAll && s.slices == 1;
-  if (space.fix_operators ? s.operators != *space.fix_operators : s.operators != plan::ShardedOperators::kAll && !space.operators) return false;
+  if (s.zero != 3 || s.shard_ranks() == 1)
+    return s.operators == plan::ShardedOperators::kAll && s.slices == 1;
+  if (space.fix_operators ? s.operators != *space.fix_operators
+                          : s.operators != plan::ShardedOperators::kAll && !space.operators)
+    return false;
   return space.fix_slices ? s.slices == *space.fix_slices : s.slices == 1 || space.slices;
 }
 
 bool names(const Space& space, const LayerStrategy& s, const Family& family, int devices_per_host) {
   const bool recomputes[] = {space.recompute_none, space.recompute_selective, space.recompute_full};
   const plan::Plan& f = family.frame;
-  if (space.fix_tp.value_or(s.tp) != s.tp || space.fix_cp.value_or(s.cp) != s.cp || space.fix_dp.value_or(s.dp) != s.dp) return false;
-  if (space.fix_micro_batch && *space.fix_micro_batch * s.dp != f.micro_batch_sequences()) return false;
-  if (s.tp == 1 ? s.sequence_parallel || s.strided : !space.tensor || !(s.sequence_parallel ? space.sequence_parallel : space.tensor_alone)) return false;
-  if (s.cp == 1 ? s.context != plan::ContextKind::kRing : !(s.context == plan::ContextKind::kRing ? space.ring : space.ulysses)) return false;
-  if ((s.ep > 1 && !space.expert) || (s.strided && (!space.strided || s.replicas() == 1))) return false;
-  return names_zero(space, s) && names_shard(space, s, devices_per_host) && names_reduction(space, s, f.micro_batches) && names_operators(space, s) &&
+  if (space.fix_tp.value_or(s.tp) != s.tp || space.fix_cp.value_or(s.cp) != s.cp ||
+      space.fix_dp.value_or(s.dp) != s.dp)
+    return false;
+  if (space.fix_micro_batch && *space.fix_micro_batch * s.dp != f.micro_batch_sequences())
+    return false;
+  if (s.tp == 1
+          ? s.sequence_parallel || s.strided
+          : !space.tensor || !(s.sequence_parallel ? space.sequence_parallel : space.tensor_alone))
+    return false;
+  if (s.cp == 1 ? s.context != plan::ContextKind::kRing
+                : !(s.context == plan::ContextKind::kRing ? space.ring : space.ulysses))
+    return false;
+  if ((s.ep > 1 && !space.expert) || (s.strided && (!space.strided || s.replicas() == 1)))
+    return false;
+  return names_zero(space, s) && names_shard(space, s, devices_per_host) &&
+         names_reduction(space, s, f.micro_batches) && names_operators(space, s) &&
          recomputes[static_cast<std::size_t>(s.recompute)];
 }
 
 /// All layers alike in one stage.
-bool legal(const Family& family, const LayerStrategy& layer, const LayerStrategy& vocabulary, const model::ModelSpec& model) {
+bool legal(const Family& family, const LayerStrategy& layer, const LayerStrategy& vocabulary,
+           const model::ModelSpec& model) {
   plan::Plan plan = family.frame;
   plan.schedule = plan::Schedule::k1F1B;
   plan.virtual_stages = 1;
@@ -87,11 +103,14 @@ bool legal(const Family& family, const LayerStrategy& layer, const LayerStrategy
 
 }  // namespace
 
-std::vector<Family> stated_families(const Space& space, const plan::Plan& plan, const costmodel::CostModel& cost) {
+std::vector<Family> stated_families(const Space& space, const plan::Plan& plan,
+                                    const costmodel::CostModel& cost) {
   const auto devices = static_cast<int>(cost.topology().device_count());
   std::vector<Family> all;
   for (int ranks = 1; ranks <= std::min<std::int64_t>(devices, cost.model().layers); ++ranks) {
-    if (devices % ranks != 0 || space.fix_pp.value_or(ranks) != ranks || (ranks > 1 && !space.pipeline)) continue;
+    if (devices % ranks != 0 || space.fix_pp.value_or(ranks) != ranks ||
+        (ranks > 1 && !space.pipeline))
+      continue;
     if (space.even_stages && cost.model().layers % ranks != 0) continue;
     for (std::int64_t m = 1; m <= plan.global_batch; ++m) {
       if (plan.global_batch % m != 0 || space.fix_micro_batches.value_or(m) != m) continue;
@@ -101,14 +120,16 @@ std::vector<Family> stated_families(const Space& space, const plan::Plan& plan, 
       family.frame.virtual_stages = 1;
       for (const auto schedule : {plan::Schedule::kGPipe, plan::Schedule::k1F1B}) {
         family.frame.schedule = schedule;
-        if (schedule == plan::Schedule::kGPipe ? space.gpipe : space.one_f_one_b) all.push_back(family);
+        if (schedule == plan::Schedule::kGPipe ? space.gpipe : space.one_f_one_b)
+          all.push_back(family);
       }
     }
   }
   return all;
 }
 
-std::vector<LayerStrategy> stated_strategies(const Space& stated, const Family& family, const costmodel::CostModel& cost) {
+std::vector<LayerStrategy> stated_strategies(const Space& stated, const Family& family,
+                                             const costmodel::CostModel& cost) {
   const auto per_host = static_cast<int>(cost.topology().devices_per_host());
   const model::ModelSpec& model = cost.model();
   Space space = stated;
@@ -121,31 +142,41 @@ std::vector<LayerStrategy> stated_strategies(const Space& stated, const Family& 
   for (const int tp : powers_of_two(space.hybrid ? kMaxTensorDegree : 0)) {
     if (per_host / tp > 1) shards.push_back(per_host / tp);
   }
-  std::vector<LayerStrategy> all = degrees(family.devices, kMaxTensorDegree, space.ring || space.ulysses ? family.devices : 1);
+  std::vector<LayerStrategy> all =
+      degrees(family.devices, kMaxTensorDegree, space.ring || space.ulysses ? family.devices : 1);
   vary(all, &LayerStrategy::sequence_parallel, {false, true});
   vary(all, &LayerStrategy::strided, space.strided ? std::vector{false, true} : std::vector{false});
   vary(all, &LayerStrategy::context, {plan::ContextKind::kRing, plan::ContextKind::kUlysses});
   vary(all, &LayerStrategy::zero, {0, 1, 2, 3});
   vary(all, &LayerStrategy::ep, powers_of_two(model.experts > 0 ? family.devices : 1));
   vary(all, &LayerStrategy::shard, shards);
-  vary(all, &LayerStrategy::recompute, {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull});
+  vary(all, &LayerStrategy::recompute,
+       {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull});
   vary(all, &LayerStrategy::grad_reduce, {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch});
   if (space.operators || space.fix_operators)
-    vary(all, &LayerStrategy::operators, {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention, plan::ShardedOperators::kMlp});
-  if (space.slices || space.fix_slices) vary(all, &LayerStrategy::slices, space.fix_slices.value_or(1) > 1 ? std::vector{1, *space.fix_slices} : powers_of_two(kMaxSlices));
+    vary(all, &LayerStrategy::operators,
+         {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,
+          plan::ShardedOperators::kMlp});
+  if (space.slices || space.fix_slices)
+    vary(all, &LayerStrategy::slices,
+         space.fix_slices.value_or(1) > 1 ? std::vector{1, *space.fix_slices}
+                                          : powers_of_two(kMaxSlices));
   std::erase_if(all, [&](const LayerStrategy& s) {
-    return !names(space, s, family, per_host) || !legal(family, s, {.tp = s.tp, .dp = s.dp, .cp = s.cp}, model);
+    return !names(space, s, family, per_host) ||
+           !legal(family, s, {.tp = s.tp, .dp = s.dp, .cp = s.cp}, model);
   });
   return all;
 }
 
-std::vector<LayerStrategy> stated_vocabularies(const Space& space, const Family& family, const costmodel::CostModel& cost) {
+std::vector<LayerStrategy> stated_vocabularies(const Space& space, const Family& family,
+                                               const costmodel::CostModel& cost) {
   const model::ModelSpec& model = cost.model();
   std::vector<LayerStrategy> all = degrees(family.devices, family.devices, 1);
   vary(all, &LayerStrategy::zero, {0, 1, 2, 3});
   std::erase_if(all, [&](const LayerStrategy& v) {
     const bool fixed = space.vocabulary_like_layers && space.fix_tp.value_or(v.tp) != v.tp;
-    return fixed || (v.tp > 1 && !space.tensor) || v.tp > model.vocab || !names_zero(space, v) || family.frame.micro_batch_sequences() % v.dp != 0;
+    return fixed || (v.tp > 1 && !space.tensor) || v.tp > model.vocab || !names_zero(space, v) ||
+           family.frame.micro_batch_sequences() % v.dp != 0;
   });
   return all;
 }

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// What a stated space holds, enumerated for the checker and by nothing of the search: every combination of powers of two and of named
-/// choices, of which stand those that the space names and plan::validate accepts. Tensor-parallel degrees of layers end at kMaxTensorDegree.
+/// What a stated space holds, enumerated for the checker and by nothing of the search: every
+/// combination of powers of two and of named choices, of which stand those that the space names and
+/// plan::validate accepts. Tensor-parallel degrees of layers end at kMaxTensorDegree.
 #include <vector>
 
 #include "costmodel/cost_model.h"
@@ -13,12 +14,16 @@ namespace orrery::search {
 /// Problems that differ in the vocabulary's strategy only.
 struct Family {
   int ranks = 1, devices = 1;  // of the pipeline; of each of its ranks
-  plan::Plan frame;            // batch, micro-batches, schedule, virtual stages, ...; no stages, no vocabulary
+  // batch, micro-batches, schedule, virtual stages, ...; no stages, no vocabulary
+  plan::Plan frame;
 };
 
 /// All of a space. `plan` gives model, sequence, batch and precision.
-std::vector<Family> stated_families(const Space& space, const plan::Plan& plan, const costmodel::CostModel& cost);
-std::vector<plan::LayerStrategy> stated_strategies(const Space& space, const Family& family, const costmodel::CostModel& cost);
-std::vector<plan::LayerStrategy> stated_vocabularies(const Space& space, const Family& family, const costmodel::CostModel& cost);
+std::vector<Family> stated_families(const Space& space, const plan::Plan& plan,
+                                    const costmodel::CostModel& cost);
+std::vector<plan::LayerStrategy> stated_strategies(const Space& space, const Family& family,
+                                                   const costmodel::CostModel& cost);
+std::vector<plan::LayerStrategy> stated_vocabularies(const Space& space, const Family& family,
+                                                     const costmodel::CostModel& cost);
 
 }  // namespace orrery::search

@@ -64,22 +64,29 @@ std::vector<int> zero_stages(const Space& space, int dp) {
 constexpr int kMaxTensorDegree = 16;
 
 /// Why degrees cannot be used, or empty.
-std::string refuse_degrees(const model::ModelSpec& model, const Space& space, const TreeContext& context, int tp, int cp) {
+std::string refuse_degrees(const model::ModelSpec& model, const Space& space,
+                           const TreeContext& context, int tp, int cp) {
   const int dp = context.devices / tp / cp;
   if (tp > 1 && !space.tensor) return "tensor parallelism is off";
   if (space.fix_tp && *space.fix_tp != tp) return fmt::format("tp is fixed to {}", *space.fix_tp);
-  if (tp > kMaxTensorDegree) return fmt::format("tp {} is beyond the planner's {}", tp, kMaxTensorDegree);
+  if (tp > kMaxTensorDegree)
+    return fmt::format("tp {} is beyond the planner's {}", tp, kMaxTensorDegree);
   if (model.heads % tp != 0) return fmt::format("tp {} does not divide {} heads", tp, model.heads);
-  if (model.kv_heads % tp != 0) return fmt::format("tp {} does not divide {} key-value heads", tp, model.kv_heads);
+  if (model.kv_heads % tp != 0)
+    return fmt::format("tp {} does not divide {} key-value heads", tp, model.kv_heads);
   if (model.ffn % tp != 0) return fmt::format("tp {} does not divide an ffn of {}", tp, model.ffn);
-  if (model.shared_ffn % tp != 0) return fmt::format("tp {} does not divide a shared expert's ffn of {}", tp, model.shared_ffn);
+  if (model.shared_ffn % tp != 0)
+    return fmt::format("tp {} does not divide a shared expert's ffn of {}", tp, model.shared_ffn);
   if (cp > 1 && !space.ring && !space.ulysses) return "context parallelism is off";
   if (space.fix_cp && *space.fix_cp != cp) return fmt::format("cp is fixed to {}", *space.fix_cp);
-  if (cp > 1 && (model.patch_features > 0 || model.encoder_decoder())) return fmt::format("cp is not supported for family {}", to_string(model.family));
-  if (context.sequence % cp != 0) return fmt::format("cp {} does not divide {} tokens", cp, context.sequence);
+  if (cp > 1 && (model.patch_features > 0 || model.encoder_decoder()))
+    return fmt::format("cp is not supported for family {}", to_string(model.family));
+  if (context.sequence % cp != 0)
+    return fmt::format("cp {} does not divide {} tokens", cp, context.sequence);
   if (space.fix_dp && *space.fix_dp != dp) return fmt::format("dp is fixed to {}", *space.fix_dp);
   if (context.micro_batch_sequences % dp != 0) {
-    return fmt::format("dp {} does not divide a micro-batch of {} sequences", dp, context.micro_batch_sequences);
+    return fmt::format("dp {} does not divide a micro-batch of {} sequences", dp,
+                       context.micro_batch_sequences);
   }
   if (space.fix_micro_batch && *space.fix_micro_batch != context.micro_batch_sequences / dp) {
     return fmt::format("a micro-batch is fixed to {} sequences on a rank", *space.fix_micro_batch);
@@ -87,34 +94,41 @@ std::string refuse_degrees(const model::ModelSpec& model, const Space& space, co
   return "";
 }
 
-/// Sizes of the group that states are sharded over, 0: the whole data group. Hybrid: the part of it inside a host.
-std::vector<int> shard_sizes(const Space& space, const TreeContext& context, const plan::LayerStrategy& s) {
+/// Sizes of the group that states are sharded over, 0: the whole data group. Hybrid: the part of it
+/// inside a host.
+std::vector<int> shard_sizes(const Space& space, const TreeContext& context,
+                             const plan::LayerStrategy& s) {
   std::vector<int> sizes{0};
   const int inside = context.devices_per_host / (s.strided ? 1 : s.tp);
-  const bool hybrid = space.hybrid && s.zero > 0 && s.ep == 1 && inside > 1 && inside < s.replicas() && s.replicas() % inside == 0;
+  const bool hybrid = space.hybrid && s.zero > 0 && s.ep == 1 && inside > 1 &&
+                      inside < s.replicas() && s.replicas() % inside == 0;
   if (hybrid) sizes.push_back(inside);
   return sizes;
 }
 
-std::vector<plan::ContextKind> context_kinds(const model::ModelSpec& model, const Space& space, int tp, int cp) {
+std::vector<plan::ContextKind> context_kinds(const model::ModelSpec& model, const Space& space,
+                                             int tp, int cp) {
   if (cp == 1) return {plan::ContextKind::kRing};
   std::vector<plan::ContextKind> kinds;
   if (space.ring) kinds.push_back(plan::ContextKind::kRing);
-  if (space.ulysses && model.heads % (tp * cp) == 0 && model.kv_heads % (tp * cp) == 0) kinds.push_back(plan::ContextKind::kUlysses);
+  if (space.ulysses && model.heads % (tp * cp) == 0 && model.kv_heads % (tp * cp) == 0)
+    kinds.push_back(plan::ContextKind::kUlysses);
   return kinds;
 }
 
 /// Expert-parallel degrees of a group of `dp` ranks; 1 alone for a dense model.
-std::vector<int> expert_degrees(const model::ModelSpec& model, const Space& space, const std::string& name, int dp,
-                                std::vector<Pruned>& pruned) {
+std::vector<int> expert_degrees(const model::ModelSpec& model, const Space& space,
+                                const std::string& name, int dp, std::vector<Pruned>& pruned) {
   std::vector<int> degrees{1};
   for (int ep = 2; model.experts > 0 && ep <= dp && dp % ep == 0; ep *= 2) {
     if (space.expert && model.experts % ep == 0) {
       degrees.push_back(ep);
       continue;
     }
-    pruned.push_back({fmt::format("{} ep{}", name, ep), space.expert ? fmt::format("ep {} does not divide {} experts", ep, model.experts)
-                                                                     : std::string("expert parallelism is off")});
+    pruned.push_back({fmt::format("{} ep{}", name, ep),
+                      space.expert
+                          ? fmt::format("ep {} does not divide {} experts", ep, model.experts)
+                          : std::string("expert parallelism is off")});
   }
   return degrees;
 }
@@ -146,23 +160,35 @@ void add_leaves(const Space& space, const TreeContext& context, plan::LayerStrat
 /// Finer slices gain next to nothing: beside 1/16 of a product other memory decides.
 constexpr int kMaxSlices = 16;
 
-/// The fixed number, or powers of two, if they divide what every sharded product contracts on a rank.
-std::vector<int> slice_counts(const model::ModelSpec& model, const Space& space, const plan::LayerStrategy& s) {
-  const std::int64_t heads = s.operators == plan::ShardedOperators::kMlp ? 0 : model.heads * model.head_dim / s.tp;
+/// The fixed number, or powers of two, if they divide what every sharded product contracts on a
+/// rank.
+std::vector<int> slice_counts(const model::ModelSpec& model, const Space& space,
+                              const plan::LayerStrategy& s) {
+  const std::int64_t heads =
+      s.operators == plan::ShardedOperators::kMlp ? 0 : model.heads * model.head_dim / s.tp;
   const std::int64_t ffn = s.operators == plan::ShardedOperators::kAttention ? 0 : model.ffn / s.tp;
-  const auto divides = [&](int g) { return model.hidden % g == 0 && heads % g == 0 && ffn % g == 0; };
-  if (space.fix_slices) return divides(*space.fix_slices) && (*space.fix_slices == 1 || space.slices) ? std::vector<int>{*space.fix_slices} : std::vector<int>{};
+  const auto divides = [&](int g) {
+    return model.hidden % g == 0 && heads % g == 0 && ffn % g == 0;
+  };
+  if (space.fix_slices)
+    return divides(*space.fix_slices) && (*space.fix_slices == 1 || space.slices)
+               ? std::vector<int>{*space.fix_slices}
+               : std::vector<int>{};
   std::vector<int> counts{1};
   for (int g = 2; space.slices && g <= kMaxSlices && divides(g); g *= 2) counts.push_back(g);
   return counts;
 }
 
-/// What of a block zero 3 shards, then all leaves below. Experts, and blocks with more than attention and MLP, are sharded as a whole.
-void add_sharded(const model::ModelSpec& model, const Space& space, const TreeContext& context, plan::LayerStrategy strategy,
-                 std::vector<plan::LayerStrategy>& leaves) {
-  const bool plain = model.experts == 0 && model.window == 0 && !model.cross_attention && model.entry == model::BlockEntry::kNone;
-  if (strategy.zero < 3 || strategy.shard_ranks() == 1 || !plain) return add_leaves(space, context, strategy, leaves);
-  for (const auto operators : {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention, plan::ShardedOperators::kMlp}) {
+/// What of a block zero 3 shards, then all leaves below. Experts, and blocks with more than
+/// attention and MLP, are sharded as a whole.
+void add_sharded(const model::ModelSpec& model, const Space& space, const TreeContext& context,
+                 plan::LayerStrategy strategy, std::vector<plan::LayerStrategy>& leaves) {
+  const bool plain = model.experts == 0 && model.window == 0 && !model.cross_attention &&
+                     model.entry == model::BlockEntry::kNone;
+  if (strategy.zero < 3 || strategy.shard_ranks() == 1 || !plain)
+    return add_leaves(space, context, strategy, leaves);
+  for (const auto operators : {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,
+                               plan::ShardedOperators::kMlp}) {
     if (operators != plan::ShardedOperators::kAll && !space.operators) continue;
     if (space.fix_operators && operators != *space.fix_operators) continue;
     strategy.operators = operators;
@@ -199,18 +225,22 @@ TreeCounts count_trees(int devices) {
 namespace {
 
 /// All leaves of one (tp, cp).
-void grow_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context, int tp, int cp, const std::string& name,
-                     StrategyTree& tree) {
+void grow_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context,
+                     int tp, int cp, const std::string& name, StrategyTree& tree) {
   plan::LayerStrategy strategy{.tp = tp, .dp = context.devices / tp / cp, .cp = cp};
   const std::vector<int> stages = zero_stages(space, strategy.replicas());
   if (stages.empty()) tree.pruned.push_back({name, "data parallelism is off"});
   const std::vector<plan::ContextKind> contexts = context_kinds(model, space, tp, cp);
-  if (contexts.empty()) tree.pruned.push_back({name, fmt::format("ulysses: tp cp = {} does not divide {} heads", tp * cp, model.kv_heads)});
-  const std::vector<int> experts = expert_degrees(model, space, name, strategy.replicas(), tree.pruned);
+  if (contexts.empty())
+    tree.pruned.push_back({name, fmt::format("ulysses: tp cp = {} does not divide {} heads",
+                                             tp * cp, model.kv_heads)});
+  const std::vector<int> experts =
+      expert_degrees(model, space, name, strategy.replicas(), tree.pruned);
   const std::int64_t tokens = context.sequence / model.token_share;
   const bool sequence_parallel = tp > 1 && space.sequence_parallel && tokens % (tp * cp) == 0;
   if (tp > 1 && space.sequence_parallel && !sequence_parallel && !stages.empty()) {
-    tree.pruned.push_back({name + " sp", fmt::format("tp cp = {} does not divide {} tokens", tp * cp, tokens)});
+    tree.pruned.push_back(
+        {name + " sp", fmt::format("tp cp = {} does not divide {} tokens", tp * cp, tokens)});
   }
   for (const bool strided : {false, true}) {
     if (strided && (!space.strided || tp == 1 || strategy.replicas() == 1)) continue;
@@ -225,7 +255,8 @@ void grow_strategies(const model::ModelSpec& model, const Space& space, const Tr
           for (const plan::ContextKind kind : contexts) {
             strategy.context = kind;
             strategy.sequence_parallel = false;
-            if (tp == 1 || space.tensor_alone) add_sharded(model, space, context, strategy, tree.leaves);
+            if (tp == 1 || space.tensor_alone)
+              add_sharded(model, space, context, strategy, tree.leaves);
             strategy.sequence_parallel = true;
             if (sequence_parallel) add_sharded(model, space, context, strategy, tree.leaves);
           }
@@ -237,12 +268,15 @@ void grow_strategies(const model::ModelSpec& model, const Space& space, const Tr
 
 }  // namespace
 
-StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context) {
+StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
+                              const TreeContext& context) {
   StrategyTree tree;
   for (int tp = 1; tp <= context.devices && context.devices % tp == 0; tp *= 2) {
     for (int cp = 1; tp * cp <= context.devices && context.devices % (tp * cp) == 0; cp *= 2) {
-      const std::string name = fmt::format("tp{}{} dp{}", tp, cp > 1 ? fmt::format(" cp{}", cp) : "", context.devices / tp / cp);
-      if (const std::string reason = refuse_degrees(model, space, context, tp, cp); !reason.empty()) {
+      const std::string name = fmt::format(
+          "tp{}{} dp{}", tp, cp > 1 ? fmt::format(" cp{}", cp) : "", context.devices / tp / cp);
+      if (const std::string reason = refuse_degrees(model, space, context, tp, cp);
+          !reason.empty()) {
         tree.pruned.push_back({name, reason});
       } else {
         grow_strategies(model, space, context, tp, cp, name, tree);
@@ -252,7 +286,8 @@ StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
   return tree;
 }
 
-StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context) {
+StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& space,
+                                   const TreeContext& context) {
   StrategyTree tree;
   for (int tp = 1; tp <= context.devices; tp *= 2) {
     if (context.devices % tp != 0) break;
@@ -265,10 +300,12 @@ StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& s
     } else if (tp > model.vocab) {
       tree.pruned.push_back({name, fmt::format("{} rows of vocabulary", model.vocab)});
     } else if (context.micro_batch_sequences % dp != 0) {
-      tree.pruned.push_back({name, fmt::format("dp {} does not divide a micro-batch of {} sequences", dp,
-                                               context.micro_batch_sequences)});
+      tree.pruned.push_back(
+          {name, fmt::format("dp {} does not divide a micro-batch of {} sequences", dp,
+                             context.micro_batch_sequences)});
     } else {
-      for (const int zero : zero_stages(space, dp)) tree.leaves.push_back({.tp = tp, .dp = dp, .zero = zero});
+      for (const int zero : zero_stages(space, dp))
+        tree.leaves.push_back({.tp = tp, .dp = dp, .zero = zero});
     }
   }
   return tree;

@@ -1,16 +1,18 @@
 #pragma once
 /// \file
-/// Galvatron's decision tree (Miao et al., VLDB 2023, arXiv 2211.13878, section 3.2): which strategies one layer may
-/// use.
+/// Galvatron's decision tree (Miao et al., VLDB 2023, arXiv 2211.13878, section 3.2): which
+/// strategies one layer may use.
 ///
-/// For G devices of a pipeline stage, a path is an ordered sequence of distinct paradigms, each of degree >= 2, whose
-/// degrees multiply to G; the order says which paradigm takes consecutive ranks. Pruning keeps no path with both DP and
-/// SDP in it: SDP alone moves the same bytes and holds less. One tree per pipeline degree P (powers of two up to N),
-/// over G = N / P devices.
+/// For G devices of a pipeline stage, a path is an ordered sequence of distinct paradigms, each of
+/// degree >= 2, whose degrees multiply to G; the order says which paradigm takes consecutive ranks.
+/// Pruning keeps no path with both DP and SDP in it: SDP alone moves the same bytes and holds less.
+/// One tree per pipeline degree P (powers of two up to N), over G = N / P devices.
 ///
-/// The planner's own tree (`layer_strategies`) crosses these with what later systems added: ZeRO-1 and ZeRO-2, hybrid sharding,
-/// Megatron sequence parallelism, ring and Ulysses context parallelism, experts, recomputation, gradients reduced once or per micro-batch.
-/// Order of ranks: tensor groups on neighbours (they move most bytes), or across (strided). Every path that is cut keeps its reason.
+/// The planner's own tree (`layer_strategies`) crosses these with what later systems added: ZeRO-1
+/// and ZeRO-2, hybrid sharding, Megatron sequence parallelism, ring and Ulysses context
+/// parallelism, experts, recomputation, gradients reduced once or per micro-batch. Order of ranks:
+/// tensor groups on neighbours (they move most bytes), or across (strided). Every path that is cut
+/// keeps its reason.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -45,8 +47,8 @@ struct DecisionTree {
 /// @pre devices >= 1.
 DecisionTree grow_tree(int devices);
 
-/// Sizes of the published trees over all P = 1, 2, 4, ... N. Worked example, N = 8: 34 unpruned, 22 pruned (11 + 7 + 3
-/// + 1), 44 with recomputation.
+/// Sizes of the published trees over all P = 1, 2, 4, ... N. Worked example, N = 8: 34 unpruned, 22
+/// pruned (11 + 7 + 3 + 1), 44 with recomputation.
 struct TreeCounts {
   std::int64_t unpruned = 0;
   std::int64_t pruned = 0;
@@ -64,14 +66,17 @@ struct TreeContext {
   int devices_per_host = 1;
 };
 struct StrategyTree {
-  std::vector<plan::LayerStrategy> leaves;  // canonical order: tp, zero, ep, sp, operators, slices, recompute, grad_reduce ascending
+  // canonical order: tp, zero, ep, sp, operators, slices, recompute, grad_reduce ascending
+  std::vector<plan::LayerStrategy> leaves;
   std::vector<Pruned> pruned;
 };
-/// Strategies of one block: tp a power of two that divides devices, heads, kv heads and ffn; dp = devices / tp divides
-/// the micro-batch; of mixtures, ep a power of two that divides dp and the experts; slices a power of two up to 16 that divides what the
-/// sharded products contract.
-StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context);
+/// Strategies of one block: tp a power of two that divides devices, heads, kv heads and ffn; dp =
+/// devices / tp divides the micro-batch; of mixtures, ep a power of two that divides dp and the
+/// experts; slices a power of two up to 16 that divides what the sharded products contract.
+StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
+                              const TreeContext& context);
 /// Strategies of embedding and head: tp and zero only.
-StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context);
+StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& space,
+                                   const TreeContext& context);
 
 }  // namespace orrery::search

@@ -9,16 +9,22 @@ namespace orrery::search {
 
 /// Which strategies the decision tree may use.
 struct Space {
-  bool data = true, zero1 = true, zero2 = true, zero3 = true, tensor = true, sequence_parallel = true, pipeline = true;
+  bool data = true, zero1 = true, zero2 = true, zero3 = true, tensor = true,
+       sequence_parallel = true, pipeline = true;
   bool recompute_full = true, recompute_selective = true;
-  bool ring = false, ulysses = false;  // context parallelism: next to no difference from data parallelism where that is possible, so proofs take long
-  bool hybrid = true;                // states sharded inside a host, replicated across
-  bool strided = false;              // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
+  // context parallelism: next to no difference from data parallelism where that is possible, so
+  // proofs take long
+  bool ring = false, ulysses = false;
+  bool hybrid = true;  // states sharded inside a host, replicated across
+  // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
+  bool strided = false;
   bool gpipe = true, one_f_one_b = true;
   bool interleaved = true, zero_bubble = true;  // ZB-H1; both within the space of rank_model.h
-  bool idle = true;                             // stages times devices of a stage may be below the cluster's devices
+  // stages times devices of a stage may be below the cluster's devices
+  bool idle = true;
   bool expert = true;  // experts of a mixture over ranks of the data group
-  bool operators = false, slices = false;  // OSDP: zero 3 of attention or MLP alone, and of products in slices: many more strategies
+  // OSDP: zero 3 of attention or MLP alone, and of products in slices: many more strategies
+  bool operators = false, slices = false;
   bool recompute_none = true;  // layers that keep all activations
   bool tensor_alone = true;    // tensor without sequence parallelism
   bool reduce_per_step = true, reduce_per_micro_batch = true;  // gradients of zero 2 and 3
@@ -26,16 +32,19 @@ struct Space {
   std::optional<int> fix_virtual_stages;                // of interleaved plans
   std::optional<plan::ShardedOperators> fix_operators;  // as fix_slices, of layers with zero 3
   std::optional<std::int64_t> fix_micro_batches;
-  std::optional<std::int64_t> fix_micro_batch;  // sequences of a micro-batch on one data-parallel rank
-  bool vocabulary_like_layers = false;          // fix_tp holds for embedding and head too
-  bool even_stages = false;                     // every stage has as many layers: only degrees that divide them
+  // sequences of a micro-batch on one data-parallel rank
+  std::optional<std::int64_t> fix_micro_batch;
+  bool vocabulary_like_layers = false;  // fix_tp holds for embedding and head too
+  // every stage has as many layers: only degrees that divide them
+  bool even_stages = false;
   bool operator==(const Space&) const = default;
 };
 
 /// Why a candidate is not in the answer.
 struct Pruned {
   std::string candidate;  // "pp=4 m=16 1f1b"
-  std::string reason;     // "stage 0 needs 41.2 GiB, limit 36 GiB", "bound 4.40 s ≥ incumbent 4.19 s"
+  // "stage 0 needs 41.2 GiB, limit 36 GiB", "bound 4.40 s ≥ incumbent 4.19 s"
+  std::string reason;
 };
 
 }  // namespace orrery::search

@@ -15,7 +15,7 @@ using base::ErrorCode;
 
 struct Dimension {
   SpaceWord word;
-  bool Space::* allowed;
+  bool Space::*allowed;
 };
 constexpr std::array kDimensions{
     Dimension{{"dp", "", "data parallelism, everything replicated"}, &Space::data},
@@ -32,7 +32,8 @@ constexpr std::array kDimensions{
     Dimension{{"hybrid", "", "states sharded inside a host, replicated across"}, &Space::hybrid},
     Dimension{{"strided", "", "tensor groups across, data groups on neighbours"}, &Space::strided},
     Dimension{{"pp", "", "pipelines"}, &Space::pipeline},
-    Dimension{{"interleaved", "", "interleaved 1F1B, several virtual stages on a pipeline rank"}, &Space::interleaved},
+    Dimension{{"interleaved", "", "interleaved 1F1B, several virtual stages on a pipeline rank"},
+              &Space::interleaved},
     Dimension{{"zb-h1", "", "ZB-H1, weight gradients fill the bubble"}, &Space::zero_bubble},
     Dimension{{"idle", "", "plans that leave devices idle"}, &Space::idle},
     Dimension{{"selective", "", "selective recomputation"}, &Space::recompute_selective},
@@ -47,25 +48,31 @@ Diagnostic fault(ErrorCode code, std::string message, std::string hint) {
 base::Result<std::int64_t> number(std::string_view key, std::string_view value) {
   const auto n = base::parse_integer(value);
   if (!n || *n < 1 || *n > std::numeric_limits<int>::max()) {
-    return base::fail(fault(ErrorCode::kOutOfRange, fmt::format("{}={}", key, value), fmt::format("{} is a whole number from 1 on", key)));
+    return base::fail(fault(ErrorCode::kOutOfRange, fmt::format("{}={}", key, value),
+                            fmt::format("{} is a whole number from 1 on", key)));
   }
   return *n;
 }
 
 Diagnostic bad_word(std::string_view key, std::string_view value, std::string_view range) {
-  return fault(ErrorCode::kBadValue, fmt::format("{}={}", key, value), fmt::format("{} is {}", key, range));
+  return fault(ErrorCode::kBadValue, fmt::format("{}={}", key, value),
+               fmt::format("{} is {}", key, range));
 }
 
 base::Result<void> fix_zero(std::string_view value, Space& space) {
   constexpr std::array kLevels{&Space::data, &Space::zero1, &Space::zero2, &Space::zero3};
-  if (value.size() != 1 || value[0] < '0' || value[0] > '3') return base::fail(bad_word("zero", value, "0, 1, 2 or 3"));
-  for (std::size_t level = 0; level < kLevels.size(); ++level) space.*kLevels[level] = level == static_cast<std::size_t>(value[0] - '0');
+  if (value.size() != 1 || value[0] < '0' || value[0] > '3')
+    return base::fail(bad_word("zero", value, "0, 1, 2 or 3"));
+  for (std::size_t level = 0; level < kLevels.size(); ++level)
+    space.*kLevels[level] = level == static_cast<std::size_t>(value[0] - '0');
   return {};
 }
 
 base::Result<void> fix_recompute(std::string_view value, Space& space) {
   constexpr std::array<std::pair<std::string_view, bool Space::*>, 3> kKinds{
-      {{"none", &Space::recompute_none}, {"selective", &Space::recompute_selective}, {"full", &Space::recompute_full}}};
+      {{"none", &Space::recompute_none},
+       {"selective", &Space::recompute_selective},
+       {"full", &Space::recompute_full}}};
   if (std::ranges::none_of(kKinds, [&](const auto& k) { return k.first == value; })) {
     return base::fail(bad_word("recompute", value, "none, selective or full"));
   }
@@ -82,7 +89,10 @@ base::Result<void> fix_sp(std::string_view value, Space& space) {
 
 base::Result<void> fix_schedule(std::string_view value, Space& space) {
   constexpr std::array<std::pair<std::string_view, bool Space::*>, 4> kSchedules{
-      {{"1f1b", &Space::one_f_one_b}, {"gpipe", &Space::gpipe}, {"interleaved", &Space::interleaved}, {"zb-h1", &Space::zero_bubble}}};
+      {{"1f1b", &Space::one_f_one_b},
+       {"gpipe", &Space::gpipe},
+       {"interleaved", &Space::interleaved},
+       {"zb-h1", &Space::zero_bubble}}};
   if (std::ranges::none_of(kSchedules, [&](const auto& s) { return s.first == value; })) {
     return base::fail(bad_word("schedule", value, "1f1b, gpipe, interleaved or zb-h1"));
   }
@@ -91,15 +101,17 @@ base::Result<void> fix_schedule(std::string_view value, Space& space) {
 }
 
 base::Result<void> fix_operators(std::string_view value, Space& space) {
-  for (const auto operators : {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention, plan::ShardedOperators::kMlp}) {
+  for (const auto operators : {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,
+                               plan::ShardedOperators::kMlp}) {
     if (plan::to_string(operators) == value) space.fix_operators = operators;
   }
   space.operators = space.fix_operators && *space.fix_operators != plan::ShardedOperators::kAll;
-  if (!space.fix_operators) return base::fail(bad_word("operators", value, "all, attention or mlp"));
+  if (!space.fix_operators)
+    return base::fail(bad_word("operators", value, "all, attention or mlp"));
   return {};
 }
 
-template <std::optional<int> Space::* Field>
+template <std::optional<int> Space::*Field>
 base::Result<void> fix_degree(std::string_view key, std::string_view value, Space& space) {
   TRY(const std::int64_t n, number(key, value));
   space.*Field = static_cast<int>(n);
@@ -116,7 +128,7 @@ base::Result<void> fix_slices(std::string_view key, std::string_view value, Spac
   if (*space.fix_slices > 64) return base::fail(bad_word(key, value, "at most 64"));
   return {};
 }
-template <std::optional<std::int64_t> Space::* Field>
+template <std::optional<std::int64_t> Space::*Field>
 base::Result<void> fix_count(std::string_view key, std::string_view value, Space& space) {
   TRY(space.*Field, number(key, value));
   return {};
@@ -127,19 +139,29 @@ struct Key {
   base::Result<void> (*fix)(std::string_view key, std::string_view value, Space& space);
 };
 constexpr std::array kKeys{
-    Key{{"tp", "1, 2, 4, ...", "tensor-parallel degree of every layer"}, fix_degree<&Space::fix_tp>},
+    Key{{"tp", "1, 2, 4, ...", "tensor-parallel degree of every layer"},
+        fix_degree<&Space::fix_tp>},
     Key{{"cp", "1, 2, 4, ...", "context-parallel degree of every layer"}, fix_context},
     Key{{"pp", "1, 2, ...", "pipeline stages"}, fix_degree<&Space::fix_pp>},
     Key{{"dp", "1, 2, ...", "data-parallel degree of every layer"}, fix_degree<&Space::fix_dp>},
-    Key{{"zero", "0 .. 3", "what data parallelism shards"}, [](std::string_view, std::string_view v, Space& s) { return fix_zero(v, s); }},
-    Key{{"sp", "on, off", "sequence parallelism of tensor-parallel layers"}, [](std::string_view, std::string_view v, Space& s) { return fix_sp(v, s); }},
-    Key{{"operators", "all, attention, mlp", "what zero 3 shards of a block"}, [](std::string_view, std::string_view v, Space& s) { return fix_operators(v, s); }},
+    Key{{"zero", "0 .. 3", "what data parallelism shards"},
+        [](std::string_view, std::string_view v, Space& s) { return fix_zero(v, s); }},
+    Key{{"sp", "on, off", "sequence parallelism of tensor-parallel layers"},
+        [](std::string_view, std::string_view v, Space& s) { return fix_sp(v, s); }},
+    Key{{"operators", "all, attention, mlp", "what zero 3 shards of a block"},
+        [](std::string_view, std::string_view v, Space& s) { return fix_operators(v, s); }},
     Key{{"slices", "1 .. 64", "in which products run that zero 3 shards"}, fix_slices},
-    Key{{"recompute", "none, selective, full", "of every layer"}, [](std::string_view, std::string_view v, Space& s) { return fix_recompute(v, s); }},
-    Key{{"micro_batches", "1, 2, ...", "micro-batches of a step"}, fix_count<&Space::fix_micro_batches>},
-    Key{{"micro_batch", "1, 2, ...", "sequences of a micro-batch on a data-parallel rank"}, fix_count<&Space::fix_micro_batch>},
-    Key{{"schedule", "1f1b, gpipe, interleaved, zb-h1", "pipeline schedule"}, [](std::string_view, std::string_view v, Space& s) { return fix_schedule(v, s); }},
-    Key{{"virtual_stages", "1, 2, ...", "of a pipeline rank; from 2 on the schedule is interleaved"}, fix_degree<&Space::fix_virtual_stages>},
+    Key{{"recompute", "none, selective, full", "of every layer"},
+        [](std::string_view, std::string_view v, Space& s) { return fix_recompute(v, s); }},
+    Key{{"micro_batches", "1, 2, ...", "micro-batches of a step"},
+        fix_count<&Space::fix_micro_batches>},
+    Key{{"micro_batch", "1, 2, ...", "sequences of a micro-batch on a data-parallel rank"},
+        fix_count<&Space::fix_micro_batch>},
+    Key{{"schedule", "1f1b, gpipe, interleaved, zb-h1", "pipeline schedule"},
+        [](std::string_view, std::string_view v, Space& s) { return fix_schedule(v, s); }},
+    Key{{"virtual_stages", "1, 2, ...",
+         "of a pipeline rank; from 2 on the schedule is interleaved"},
+        fix_degree<&Space::fix_virtual_stages>},
 };
 
 /// Several virtual stages on a rank are what the interleaved schedule has, and it alone.
@@ -147,8 +169,10 @@ base::Result<void> settle_virtual_stages(bool schedule_is_fixed, Space& space) {
   if (!space.fix_virtual_stages) return {};
   const bool several = *space.fix_virtual_stages > 1;
   if (schedule_is_fixed && several != space.interleaved) {
-    return base::fail(fault(ErrorCode::kInconsistent, fmt::format("virtual_stages={} beside this schedule", *space.fix_virtual_stages),
-                            "schedule=interleaved, and it alone, has more than one virtual stage on a rank"));
+    return base::fail(
+        fault(ErrorCode::kInconsistent,
+              fmt::format("virtual_stages={} beside this schedule", *space.fix_virtual_stages),
+              "schedule=interleaved, and it alone, has more than one virtual stage on a rank"));
   }
   if (several) return fix_schedule("interleaved", space);
   space.interleaved = false;
@@ -179,12 +203,16 @@ base::Result<Space> restrict_to_dimensions(std::string_view names, Space space) 
   for (const Dimension& d : kDimensions) space.*d.allowed = false;
   for (const std::string& item : base::split(names, ',')) {
     const std::string_view name = base::trim(item);
-    const auto row = std::ranges::find_if(kDimensions, [&](const Dimension& d) { return d.word.name == name; });
+    const auto row =
+        std::ranges::find_if(kDimensions, [&](const Dimension& d) { return d.word.name == name; });
     if (row == kDimensions.end()) {
-      sink.add(fault(ErrorCode::kBadValue, fmt::format("unknown dimension '{}'", name), base::did_you_mean(name, names_of(kDimensions), "dimensions")));
+      sink.add(fault(ErrorCode::kBadValue, fmt::format("unknown dimension '{}'", name),
+                     base::did_you_mean(name, names_of(kDimensions), "dimensions")));
       continue;
     }
-    if (space.*row->allowed) sink.add(fault(ErrorCode::kDuplicateKey, fmt::format("dimension '{}' stands twice", name), "name it once"));
+    if (space.*row->allowed)
+      sink.add(fault(ErrorCode::kDuplicateKey, fmt::format("dimension '{}' stands twice", name),
+                     "name it once"));
     space.*row->allowed = true;
   }
   return sink.result(space);
@@ -196,28 +224,37 @@ base::Result<Space> fix_values(std::string_view text, Space space) {
   for (const std::string& item : base::split(text, ',')) {
     const auto equals = item.find('=');
     if (equals == std::string::npos) {
-      sink.add(fault(ErrorCode::kUsage, fmt::format("'{}' is not key=value", item), "for example tp=8,pp=2,zero=1"));
+      sink.add(fault(ErrorCode::kUsage, fmt::format("'{}' is not key=value", item),
+                     "for example tp=8,pp=2,zero=1"));
       continue;
     }
     const std::string key(base::trim(std::string_view(item).substr(0, equals)));
     const std::string value(base::trim(std::string_view(item).substr(equals + 1)));
     const auto row = std::ranges::find_if(kKeys, [&](const Key& k) { return k.word.name == key; });
     if (row == kKeys.end()) {
-      sink.add(fault(ErrorCode::kBadValue, fmt::format("unknown key '{}'", key), base::did_you_mean(key, names_of(kKeys), "keys")));
+      sink.add(fault(ErrorCode::kBadValue, fmt::format("unknown key '{}'", key),
+                     base::did_you_mean(key, names_of(kKeys), "keys")));
       continue;
     }
-    if (std::ranges::find(seen, key) != seen.end()) sink.add(fault(ErrorCode::kDuplicateKey, fmt::format("'{}' is fixed twice", key), "fix it once"));
+    if (std::ranges::find(seen, key) != seen.end())
+      sink.add(
+          fault(ErrorCode::kDuplicateKey, fmt::format("'{}' is fixed twice", key), "fix it once"));
     seen.push_back(key);
     if (auto fixed = row->fix(key, value, space); !fixed) sink.add(std::move(fixed).error());
   }
-  if (auto settled = settle_virtual_stages(std::ranges::find(seen, "schedule") != seen.end(), space); !settled) sink.add(std::move(settled).error());
+  if (auto settled =
+          settle_virtual_stages(std::ranges::find(seen, "schedule") != seen.end(), space);
+      !settled)
+    sink.add(std::move(settled).error());
   space.tensor = space.tensor || space.fix_tp.value_or(1) > 1;
   space.pipeline = space.pipeline || space.fix_pp.value_or(1) > 1;
   return sink.result(space);
 }
 
 std::vector<Pruned> telling_reasons(std::vector<Pruned> pruned, std::size_t count) {
-  std::stable_partition(pruned.begin(), pruned.end(), [](const Pruned& p) { return p.reason.find("is fixed to") == std::string::npos; });
+  std::stable_partition(pruned.begin(), pruned.end(), [](const Pruned& p) {
+    return p.reason.find("is fixed to") == std::string::npos;
+  });
   pruned.resize(std::min(pruned.size(), count));
   return pruned;
 }

@@ -11,8 +11,8 @@ namespace {
 constexpr std::string_view kSchema = "orrery.instance/1";
 constexpr base::IntRange kAmount{0, kMaxInstanceTotal - 1};
 
-std::vector<InstanceOption> read_layer(const base::Node& node, std::size_t index, std::int64_t& count,
-                                       base::ErrorSink& sink) {
+std::vector<InstanceOption> read_layer(const base::Node& node, std::size_t index,
+                                       std::int64_t& count, base::ErrorSink& sink) {
   base::Reader r(node, fmt::format("layer {}", index), sink);
   count = r.optional_int("count", {1, kMaxInstanceSize}).value_or(1);
   std::vector<InstanceOption> options;
@@ -26,7 +26,8 @@ std::vector<InstanceOption> read_layer(const base::Node& node, std::size_t index
     option.memory_bytes = o.required_int("memory_bytes", kAmount);
     o.finish();
     if (!option.name.empty() && !names.insert(option.name).second) {
-      o.error("name", base::ErrorCode::kInconsistent, "layer {} has two options named '{}'", index, option.name);
+      o.error("name", base::ErrorCode::kInconsistent, "layer {} has two options named '{}'", index,
+              option.name);
     }
     options.push_back(std::move(option));
   }
@@ -34,19 +35,22 @@ std::vector<InstanceOption> read_layer(const base::Node& node, std::size_t index
     r.error("options", base::ErrorCode::kOutOfRange, "layer {} has no options", index);
   }
   if (items.size() > static_cast<std::size_t>(kMaxInstanceOptions)) {
-    r.error("options", base::ErrorCode::kOutOfRange, "layer {} has {} options, at most {}", index, items.size(),
-            kMaxInstanceOptions);
+    r.error("options", base::ErrorCode::kOutOfRange, "layer {} has {} options, at most {}", index,
+            items.size(), kMaxInstanceOptions);
   }
   r.finish();
   return options;
 }
 
 /// A list of `rows` lists of `columns` times; nothing after a fault.
-std::optional<std::vector<std::int64_t>> read_table(const base::Node& node, std::size_t rows, std::size_t columns,
-                                                    const std::string& what, base::ErrorSink& sink) {
+std::optional<std::vector<std::int64_t>> read_table(const base::Node& node, std::size_t rows,
+                                                    std::size_t columns, const std::string& what,
+                                                    base::ErrorSink& sink) {
   const std::vector<base::Node> lines = node.items();
-  const auto wrong = [&](const base::Node& at, std::size_t found, std::size_t expected, std::string_view of) {
-    base::Diagnostic d = at.error(base::ErrorCode::kInconsistent, "{} has {} {}, not {}", what, found, of, expected);
+  const auto wrong = [&](const base::Node& at, std::size_t found, std::size_t expected,
+                         std::string_view of) {
+    base::Diagnostic d =
+        at.error(base::ErrorCode::kInconsistent, "{} has {} {}, not {}", what, found, of, expected);
     d.hint = "one row for each option before the boundary, one entry in it for each option behind";
     sink.add(std::move(d));
   };
@@ -76,16 +80,18 @@ std::optional<std::vector<std::int64_t>> read_table(const base::Node& node, std:
 void read_transitions(const base::Node& node, Instance& instance, base::ErrorSink& sink) {
   const std::vector<base::Node> items = node.items();
   const auto& layers = instance.layers;
-  const bool several =
-      !items.empty() && items.front().is_list() && items.front().size() > 0 && items.front().items().front().is_list();
+  const bool several = !items.empty() && items.front().is_list() && items.front().size() > 0 &&
+                       items.front().items().front().is_list();
   if (!several && items.empty() && layers.size() == 1) return;
   if (!several) {
     const std::size_t options = layers.front().size();
-    const auto other = std::ranges::find_if(layers, [&](const auto& l) { return l.size() != options; });
+    const auto other =
+        std::ranges::find_if(layers, [&](const auto& l) { return l.size() != options; });
     if (other != layers.end()) {
-      base::Diagnostic d = node.error(base::ErrorCode::kInconsistent,
-                                      "one transition table, but layer 0 has {} options and layer {} has {}", options,
-                                      other - layers.begin(), other->size());
+      base::Diagnostic d =
+          node.error(base::ErrorCode::kInconsistent,
+                     "one transition table, but layer 0 has {} options and layer {} has {}",
+                     options, other - layers.begin(), other->size());
       d.hint = "give a list of tables, one for each boundary between layers";
       sink.add(std::move(d));
       return;
@@ -96,13 +102,14 @@ void read_transitions(const base::Node& node, Instance& instance, base::ErrorSin
     return;
   }
   if (items.size() + 1 != layers.size()) {
-    sink.add(node.error(base::ErrorCode::kInconsistent, "{} transition tables for {} layers, which have {} boundaries",
+    sink.add(node.error(base::ErrorCode::kInconsistent,
+                        "{} transition tables for {} layers, which have {} boundaries",
                         items.size(), layers.size(), layers.size() - 1));
     return;
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
-    auto table =
-        read_table(items[i], layers[i].size(), layers[i + 1].size(), fmt::format("transition_ps[{}]", i), sink);
+    auto table = read_table(items[i], layers[i].size(), layers[i + 1].size(),
+                            fmt::format("transition_ps[{}]", i), sink);
     instance.transition_ps.push_back(std::move(table).value_or(std::vector<std::int64_t>{}));
   }
 }
@@ -111,7 +118,8 @@ void read_transitions(const base::Node& node, Instance& instance, base::ErrorSin
 void check_totals(const Instance& instance, const base::SourceSpan& where, base::ErrorSink& sink) {
   __int128 time = 0, memory = 0;
   std::vector<std::int64_t> largest;
-  for (const auto& table : instance.transition_ps) largest.push_back(*std::ranges::max_element(table));
+  for (const auto& table : instance.transition_ps)
+    largest.push_back(*std::ranges::max_element(table));
   for (std::size_t i = 0; i < instance.layers.size(); ++i) {
     std::int64_t slow = 0, heavy = 0;
     for (const InstanceOption& o : instance.layers[i]) {
@@ -123,8 +131,10 @@ void check_totals(const Instance& instance, const base::SourceSpan& where, base:
     if (i > 0 && !largest.empty()) time += largest.size() == 1 ? largest.front() : largest[i - 1];
   }
   if (time < kMaxInstanceTotal && memory < kMaxInstanceTotal) return;
-  sink.error(where, base::ErrorCode::kOutOfRange, "the {} of all layers together can reach 2^57 {} or more",
-             time >= kMaxInstanceTotal ? "times" : "memory", time >= kMaxInstanceTotal ? "ps" : "bytes");
+  sink.error(where, base::ErrorCode::kOutOfRange,
+             "the {} of all layers together can reach 2^57 {} or more",
+             time >= kMaxInstanceTotal ? "times" : "memory",
+             time >= kMaxInstanceTotal ? "ps" : "bytes");
 }
 
 }  // namespace
@@ -134,10 +144,12 @@ base::Result<Instance> read_instance(const base::Node& root) {
   base::Reader r(root, "instance", sink);
   const std::string schema = r.required_string("schema");
   if (sink.ok() && schema != kSchema) {
-    return base::fail_at(r.span("schema"), base::ErrorCode::kUnsupported, "schema '{}' is not '{}'", schema, kSchema);
+    return base::fail_at(r.span("schema"), base::ErrorCode::kUnsupported, "schema '{}' is not '{}'",
+                         schema, kSchema);
   }
   Instance instance;
-  instance.budget_bytes = r.required_int("budget_bytes", {0, std::numeric_limits<std::int64_t>::max()});
+  instance.budget_bytes =
+      r.required_int("budget_bytes", {0, std::numeric_limits<std::int64_t>::max()});
   const std::vector<base::Node> layers = r.required_list("layers");
   std::int64_t total = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -145,7 +157,8 @@ base::Result<Instance> read_instance(const base::Node& root) {
     const std::vector<InstanceOption> options = read_layer(layers[i], i, count, sink);
     total += count * static_cast<std::int64_t>(std::max<std::size_t>(options.size(), 1));
     if (total > kMaxInstanceSize) {
-      r.error("layers", base::ErrorCode::kOutOfRange, "more than {} options over all layers", kMaxInstanceSize);
+      r.error("layers", base::ErrorCode::kOutOfRange, "more than {} options over all layers",
+              kMaxInstanceSize);
       break;
     }
     instance.layers.insert(instance.layers.end(), static_cast<std::size_t>(count), options);
@@ -168,8 +181,9 @@ base::Json to_json(const Instance& instance) {
   const auto table_json = [](const std::vector<std::int64_t>& table, std::size_t columns) {
     base::Json rows = base::Json::array();
     for (std::size_t i = 0; i < table.size(); i += columns) {
-      rows.push_back(std::vector<std::int64_t>(table.begin() + static_cast<std::ptrdiff_t>(i),
-                                               table.begin() + static_cast<std::ptrdiff_t>(i + columns)));
+      rows.push_back(
+          std::vector<std::int64_t>(table.begin() + static_cast<std::ptrdiff_t>(i),
+                                    table.begin() + static_cast<std::ptrdiff_t>(i + columns)));
     }
     return rows;
   };
@@ -177,11 +191,13 @@ base::Json to_json(const Instance& instance) {
   for (const auto& layer : instance.layers) {
     base::Json options = base::Json::array();
     for (const InstanceOption& o : layer) {
-      options.push_back({{"name", o.name}, {"time_ps", o.time_ps}, {"memory_bytes", o.memory_bytes}});
+      options.push_back(
+          {{"name", o.name}, {"time_ps", o.time_ps}, {"memory_bytes", o.memory_bytes}});
     }
     layers.push_back({{"options", std::move(options)}});
   }
-  base::Json json{{"schema", kSchema}, {"budget_bytes", instance.budget_bytes}, {"layers", std::move(layers)}};
+  base::Json json{
+      {"schema", kSchema}, {"budget_bytes", instance.budget_bytes}, {"layers", std::move(layers)}};
   const auto& tables = instance.transition_ps;
   if (tables.size() == 1 && instance.layers.size() != 2) {
     json["transition_ps"] = table_json(tables.front(), instance.layers.front().size());

@@ -13,7 +13,8 @@ struct Whole {
   Potentials potentials;
 };
 
-Whole solve_price(const Instance& instance, const InstanceClasses& classes, const MemoryPrice& price) {
+Whole solve_price(const Instance& instance, const InstanceClasses& classes,
+                  const MemoryPrice& price) {
   Whole whole{.totals = {}, .potentials = price_paths(instance, classes, price)};
   whole.totals = whole.potentials.totals.back().front();
   return whole;
@@ -38,7 +39,8 @@ InstanceClasses::InstanceClasses(const Instance& instance) : instance_(&instance
     for (std::size_t s = 1; s < options && i > 0 && !instance.transition_ps.empty(); ++s) {
       const auto same = [&](std::size_t r) {
         for (std::size_t from = 0; from < instance.layers[i - 1].size(); ++from) {
-          if (instance.transition(i - 1, from, r) != instance.transition(i - 1, from, s)) return false;
+          if (instance.transition(i - 1, from, r) != instance.transition(i - 1, from, s))
+            return false;
         }
         return true;
       };
@@ -51,7 +53,8 @@ InstanceClasses::InstanceClasses(const Instance& instance) : instance_(&instance
   }
 }
 
-Potentials price_paths(const Instance& instance, const InstanceClasses& classes, const MemoryPrice& price) {
+Potentials price_paths(const Instance& instance, const InstanceClasses& classes,
+                       const MemoryPrice& price) {
   const std::size_t n = instance.layers.size();
   Potentials p{.price = price, .value = {}, .totals = {}, .last = {}};
   p.value.emplace_back(classes.count(0), 0);
@@ -71,9 +74,10 @@ Potentials price_paths(const Instance& instance, const InstanceClasses& classes,
         const std::int64_t move = i < n ? classes.transition(i - 1, s, c) : 0;
         const Wide v = here + static_cast<Wide>(price.scale) * move;
         const PathTotals t{before.time_ps + o.time_ps + move, before.memory_bytes + o.memory_bytes};
-        const bool less = v != value[c]                              ? v < value[c]
-                          : t.memory_bytes != totals[c].memory_bytes ? t.memory_bytes < totals[c].memory_bytes
-                                                                     : t.time_ps < totals[c].time_ps;
+        const bool less = v != value[c] ? v < value[c]
+                          : t.memory_bytes != totals[c].memory_bytes
+                              ? t.memory_bytes < totals[c].memory_bytes
+                              : t.time_ps < totals[c].time_ps;
         if (last[c] >= 0 && !less) continue;
         value[c] = v;
         totals[c] = t;
@@ -87,8 +91,8 @@ Potentials price_paths(const Instance& instance, const InstanceClasses& classes,
   return p;
 }
 
-std::vector<std::int32_t> path_to(const InstanceClasses& classes, const Potentials& potentials, std::size_t layer,
-                                  std::size_t of_class) {
+std::vector<std::int32_t> path_to(const InstanceClasses& classes, const Potentials& potentials,
+                                  std::size_t layer, std::size_t of_class) {
   std::vector<std::int32_t> path(layer);
   for (std::size_t i = layer; i > 0; --i) {
     path[i - 1] = potentials.last[i][of_class];
@@ -124,7 +128,8 @@ InstanceDual solve_dual(const Instance& instance, const InstanceClasses& classes
   dual.within = light.totals;
   dual.within_path = path_to(classes, light.potentials, n, 0);
   dual.potentials = std::move(fast.potentials);
-  const Wide value = dual.potentials.value.back().front() - static_cast<Wide>(dual.best.price) * budget;
+  const Wide value =
+      dual.potentials.value.back().front() - static_cast<Wide>(dual.best.price) * budget;
   const Wide scale = dual.best.scale;
   dual.bound_ps = static_cast<std::int64_t>(value > 0 ? (value + scale - 1) / scale : 0);
   return dual;

@@ -1,25 +1,27 @@
 #pragma once
 /// \file
-/// Paths through an instance when memory has a price instead of a limit, and the price that bounds best.
+/// Paths through an instance when memory has a price instead of a limit, and the price that bounds
+/// best.
 ///
 /// With a price λ = e / d >= 0 of memory, every answer that keeps the budget costs at least
 ///
 ///     L(λ) = min over paths of [ Σ time + Σ transitions + λ Σ memory ] - λ budget
 ///
-/// (Lagrangian relaxation; Everett, Operations Research 11 (3), 1963). L is concave and piecewise linear. Its maximum
-/// lies where two paths tie, one over the budget (T_a, M_a) and one within (T_b, M_b): λ = (T_b - T_a) / (M_a - M_b).
-/// From the fastest and the lightest path each step prices by the line through both and replaces one of them, until no
-/// path lies below the line. All scaled by d, in 128 bits, no rounding.
+/// (Lagrangian relaxation; Everett, Operations Research 11 (3), 1963). L is concave and piecewise
+/// linear. Its maximum lies where two paths tie, one over the budget (T_a, M_a) and one within
+/// (T_b, M_b): λ = (T_b - T_a) / (M_a - M_b). From the fastest and the lightest path each step
+/// prices by the line through both and replaces one of them, until no path lies below the line. All
+/// scaled by d, in 128 bits, no rounding.
 ///
-/// Recurrence of a price (P: least price of the layers before i, by class c of the option at i; options of one class
-/// cost the same to enter from anywhere):
+/// Recurrence of a price (P: least price of the layers before i, by class c of the option at i;
+/// options of one class cost the same to enter from anywhere):
 ///
 ///     P_0[c] = 0,  P_i[c] = min_s ( P_{i-1}[class(s)] + d time(s) + e memory(s) + d R(s, c) ).
 ///
-/// State: (layer, class); order: layers forward; cost O(layers · options · classes) a price; exact over all paths.
-/// Example: two layers, options (time, memory) (1, 8), (4, 2) and (1, 6), (2, 3), budget 11: fastest (2, 14), lightest
-/// (6, 5); between them (3, 11) lies below the line and keeps the budget: λ = (3 - 2) / (14 - 11) = 1/3, L = 2 + 14/3 -
-/// 11/3 = 3.
+/// State: (layer, class); order: layers forward; cost O(layers · options · classes) a price; exact
+/// over all paths. Example: two layers, options (time, memory) (1, 8), (4, 2) and (1, 6), (2, 3),
+/// budget 11: fastest (2, 14), lightest (6, 5); between them (3, 11) lies below the line and keeps
+/// the budget: λ = (3 - 2) / (14 - 11) = 1/3, L = 2 + 14/3 - 11/3 = 3.
 #include <cstdint>
 #include <vector>
 
@@ -29,14 +31,18 @@ namespace orrery::search {
 
 using Wide = __int128;
 
-/// Options of every layer, those that cost the same to enter from each option before put into one class.
+/// Options of every layer, those that cost the same to enter from each option before put into one
+/// class.
 class InstanceClasses {
  public:
   explicit InstanceClasses(const Instance& instance);
   [[nodiscard]] std::size_t count(std::size_t layer) const { return representative_[layer].size(); }
-  [[nodiscard]] std::size_t of(std::size_t layer, std::size_t option) const { return of_[layer][option]; }
+  [[nodiscard]] std::size_t of(std::size_t layer, std::size_t option) const {
+    return of_[layer][option];
+  }
   /// Transition from an option of `boundary` to any option of the class behind it.
-  [[nodiscard]] std::int64_t transition(std::size_t boundary, std::size_t from, std::size_t to) const {
+  [[nodiscard]] std::int64_t transition(std::size_t boundary, std::size_t from,
+                                        std::size_t to) const {
     return instance_->transition(boundary, from, representative_[boundary + 1][to]);
   }
 
@@ -54,19 +60,21 @@ struct MemoryPrice {
   std::int64_t scale = 1, price = 0;  // d, e
 };
 
-/// Of a price: for every (layer, class) the cheapest way through the layers before it, ties to the lower memory, then
-/// to the lower time.
+/// Of a price: for every (layer, class) the cheapest way through the layers before it, ties to the
+/// lower memory, then to the lower time.
 struct Potentials {
   MemoryPrice price;
-  std::vector<std::vector<Wide>> value;         // [layer][class]; one more layer, of one class, behind the last
+  // [layer][class]; one more layer, of one class, behind the last
+  std::vector<std::vector<Wide>> value;
   std::vector<std::vector<PathTotals>> totals;  // likewise
   std::vector<std::vector<std::int32_t>> last;  // likewise: the option of the layer before
 };
-Potentials price_paths(const Instance& instance, const InstanceClasses& classes, const MemoryPrice& price);
+Potentials price_paths(const Instance& instance, const InstanceClasses& classes,
+                       const MemoryPrice& price);
 
 /// Options of the cheapest way to (layer, class), one for each layer before it.
-std::vector<std::int32_t> path_to(const InstanceClasses& classes, const Potentials& potentials, std::size_t layer,
-                                  std::size_t of_class);
+std::vector<std::int32_t> path_to(const InstanceClasses& classes, const Potentials& potentials,
+                                  std::size_t layer, std::size_t of_class);
 
 struct InstanceDual {
   bool feasible = false;
@@ -74,9 +82,11 @@ struct InstanceDual {
   MemoryPrice best;           // λ, cancelled
   std::int64_t bound_ps = 0;  // L(λ), rounded up
   Potentials potentials;      // of λ
-  PathTotals within;          // a path that keeps the budget; equals the bound when the fastest one does
+  // a path that keeps the budget; equals the bound when the fastest one does
+  PathTotals within;
   std::vector<std::int32_t> within_path;
-  std::vector<std::int32_t> beyond_path;  // one over the budget that costs the same under λ; empty when the fastest path fits
+  // one over the budget that costs the same under λ; empty when the fastest path fits
+  std::vector<std::int32_t> beyond_path;
 };
 InstanceDual solve_dual(const Instance& instance, const InstanceClasses& classes);
 

@@ -27,7 +27,8 @@ class InstanceLabels {
     prices_.push_back(dual.potentials);
     const MemoryPrice& p = dual.best;
     if (p.price == 0) return;
-    // Around λ: where a label has used more or less than its share, another price bounds the rest better.
+    // Around λ: where a label has used more or less than its share, another price bounds the rest
+    // better.
     for (const int k : {0, 2, 5}) {
       const std::int64_t parts = std::int64_t{1} << k;
       for (const std::int64_t price : {parts - 1, parts + 1}) {
@@ -36,7 +37,8 @@ class InstanceLabels {
     }
   }
 
-  /// All answers of time <= limit. True: the best of them is in `best`; false: there is none, or effort is exhausted.
+  /// All answers of time <= limit. True: the best of them is in `best`; false: there is none, or
+  /// effort is exhausted.
   bool run(std::int64_t limit) {
     limit_ = limit;
     pool_.assign(1, Label{});
@@ -59,8 +61,10 @@ class InstanceLabels {
   }
 
  private:
-  /// Fills candidates_ with the labels of (layer, class) that can still lead to an answer within the limit.
-  void extend(std::size_t layer, std::size_t of_class, const std::vector<std::vector<std::int32_t>>& behind) {
+  /// Fills candidates_ with the labels of (layer, class) that can still lead to an answer within
+  /// the limit.
+  void extend(std::size_t layer, std::size_t of_class,
+              const std::vector<std::vector<std::int32_t>>& behind) {
     candidates_.clear();
     set_thresholds(layer, of_class);
     const std::int64_t room = budget_ - lightest_.totals[layer][of_class].memory_bytes;
@@ -72,7 +76,8 @@ class InstanceLabels {
         const std::int64_t time = o.time_ps + (last ? 0 : classes_.transition(layer, s, c));
         for (const std::int32_t id : behind[c]) {
           const Label& next = pool_[static_cast<std::size_t>(id)];
-          const Label label{next.time + time, next.memory + o.memory_bytes, static_cast<std::int32_t>(s), id};
+          const Label label{next.time + time, next.memory + o.memory_bytes,
+                            static_cast<std::int32_t>(s), id};
           if (label.memory > room || !open(label)) continue;
           if (!effort_.spend()) return;
           candidates_.push_back(label);
@@ -86,24 +91,27 @@ class InstanceLabels {
     const std::int64_t limit = std::min(limit_, best_.totals.time_ps);
     thresholds_.clear();
     for (const Potentials& p : prices_) {
-      thresholds_.push_back(static_cast<Wide>(p.price.scale) * limit + static_cast<Wide>(p.price.price) * budget_ -
-                            p.value[layer][of_class]);
+      thresholds_.push_back(static_cast<Wide>(p.price.scale) * limit +
+                            static_cast<Wide>(p.price.price) * budget_ - p.value[layer][of_class]);
     }
   }
   bool open(const Label& label) const {
     for (std::size_t k = 0; k < prices_.size(); ++k) {
       const MemoryPrice& p = prices_[k].price;
-      if (static_cast<Wide>(p.scale) * label.time + static_cast<Wide>(p.price) * label.memory > thresholds_[k]) {
+      if (static_cast<Wide>(p.scale) * label.time + static_cast<Wide>(p.price) * label.memory >
+          thresholds_[k]) {
         return false;
       }
     }
     return true;
   }
 
-  /// Candidates that no other beats in time and memory go to the pool, time ascending; of equal ones the one with the
-  /// smallest options.
+  /// Candidates that no other beats in time and memory go to the pool, time ascending; of equal
+  /// ones the one with the smallest options.
   void keep(std::size_t layer, std::size_t of_class, std::vector<std::int32_t>& frontier) {
-    const auto next_option = [&](const Label& l) { return pool_[static_cast<std::size_t>(l.behind)].option; };
+    const auto next_option = [&](const Label& l) {
+      return pool_[static_cast<std::size_t>(l.behind)].option;
+    };
     std::ranges::sort(candidates_, [&](const Label& x, const Label& y) {
       if (x.time != y.time) return x.time < y.time;
       if (x.memory != y.memory) return x.memory < y.memory;
@@ -126,7 +134,8 @@ class InstanceLabels {
     const PathTotals whole{before.time_ps + label.time, before.memory_bytes + label.memory};
     if (whole.memory_bytes > budget_ || whole.time_ps >= best_.totals.time_ps) return;
     best_.totals = whole;
-    best_.choices = trace(static_cast<std::int32_t>(pool_.size()) - 1, path_to(classes_, p, layer, of_class));
+    best_.choices =
+        trace(static_cast<std::int32_t>(pool_.size()) - 1, path_to(classes_, p, layer, of_class));
   }
 
   std::vector<std::int32_t> trace(std::int32_t id, std::vector<std::int32_t> before) const {
@@ -151,8 +160,8 @@ class InstanceLabels {
 
 }  // namespace
 
-std::int64_t search_labels(const Instance& instance, const InstanceClasses& classes, const InstanceDual& dual,
-                           InstanceAnswer& best, Effort& effort) {
+std::int64_t search_labels(const Instance& instance, const InstanceClasses& classes,
+                           const InstanceDual& dual, InstanceAnswer& best, Effort& effort) {
   repair(instance, dual.beyond_path, best);
   InstanceLabels labels(instance, classes, dual, best, effort);
   std::int64_t proved = dual.bound_ps;

@@ -15,8 +15,11 @@ std::optional<InstanceLayouts> InstanceLayouts::find(const Instance& instance) {
   }
   const std::size_t options = instance.layers.front().size();
   const auto other_shape = [&](const auto& layer) { return layer.size() != options; };
-  if (instance.transition_ps.size() > 1 || std::ranges::any_of(instance.layers, other_shape)) return std::nullopt;
-  const auto r = [&](std::size_t from, std::size_t to) { return instance.transition_ps.front()[from * options + to]; };
+  if (instance.transition_ps.size() > 1 || std::ranges::any_of(instance.layers, other_shape))
+    return std::nullopt;
+  const auto r = [&](std::size_t from, std::size_t to) {
+    return instance.transition_ps.front()[from * options + to];
+  };
   const auto exchangeable = [&](std::size_t a, std::size_t b) {
     if (r(a, b) != 0 || r(b, a) != 0) return false;
     for (std::size_t k = 0; k < options; ++k) {
@@ -27,7 +30,8 @@ std::optional<InstanceLayouts> InstanceLayouts::find(const Instance& instance) {
   std::vector<std::size_t> known;
   for (std::size_t s = 0; s < options; ++s) {
     if (r(s, s) != 0) return std::nullopt;
-    const auto found = std::ranges::find_if(known, [&](std::size_t other) { return exchangeable(other, s); });
+    const auto found =
+        std::ranges::find_if(known, [&](std::size_t other) { return exchangeable(other, s); });
     layouts.of_.push_back(static_cast<std::size_t>(found - known.begin()));
     if (found == known.end()) known.push_back(s);
     if (known.size() > kMaxWalkLayouts) return std::nullopt;
@@ -77,7 +81,8 @@ std::int64_t InstanceLayouts::walk(std::uint32_t set, std::size_t from, std::siz
   return best;
 }
 
-std::vector<std::size_t> InstanceLayouts::order(std::uint32_t set, std::size_t from, std::size_t to) const {
+std::vector<std::size_t> InstanceLayouts::order(std::uint32_t set, std::size_t from,
+                                                std::size_t to) const {
   std::vector<std::size_t> reversed;
   std::size_t end = to;
   if (from == to && set != 1U << from) {

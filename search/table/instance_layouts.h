@@ -14,22 +14,26 @@ inline constexpr std::size_t kMaxWalkLayouts = 7;
 
 class InstanceLayouts {
  public:
-  /// Options that cost nothing to exchange and the same to all others are one layout. Nothing when the instance has
-  /// several tables, too many layouts, a diagonal that is not zero, or the table is no metric.
+  /// Options that cost nothing to exchange and the same to all others are one layout. Nothing when
+  /// the instance has several tables, too many layouts, a diagonal that is not zero, or the table
+  /// is no metric.
   static std::optional<InstanceLayouts> find(const Instance& instance);
 
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] std::size_t of(std::size_t option) const { return of_.empty() ? 0 : of_[option]; }
-  [[nodiscard]] std::int64_t transition(std::size_t from, std::size_t to) const { return between_[from * count_ + to]; }
-  /// Cheapest path from `from` to `to` through every layout of `set`, each once; kForbidden when from = to in a larger
-  /// set.
+  [[nodiscard]] std::int64_t transition(std::size_t from, std::size_t to) const {
+    return between_[from * count_ + to];
+  }
+  /// Cheapest path from `from` to `to` through every layout of `set`, each once; kForbidden when
+  /// from = to in a larger set.
   [[nodiscard]] std::int64_t path(std::uint32_t set, std::size_t from, std::size_t to) const {
     return paths_[(set * count_ + from) * count_ + to];
   }
   /// The same with from = to allowed: back to where it began.
   [[nodiscard]] std::int64_t walk(std::uint32_t set, std::size_t from, std::size_t to) const;
   /// Layouts of that walk in order; a round trip names its first layout twice.
-  [[nodiscard]] std::vector<std::size_t> order(std::uint32_t set, std::size_t from, std::size_t to) const;
+  [[nodiscard]] std::vector<std::size_t> order(std::uint32_t set, std::size_t from,
+                                               std::size_t to) const;
 
  private:
   void tabulate();

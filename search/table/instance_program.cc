@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::string_view kSchema = "orrery.solution/1";
 constexpr std::uint64_t kCountEffort = 20'000'000;
-constexpr base::Named<Status> kStatuses[] = {
-    {"optimal", Status::kOptimal}, {"infeasible", Status::kInfeasible}, {"budget", Status::kBudget}};
+constexpr base::Named<Status> kStatuses[] = {{"optimal", Status::kOptimal},
+                                             {"infeasible", Status::kInfeasible},
+                                             {"budget", Status::kBudget}};
 
 }  // namespace
 
@@ -29,17 +30,21 @@ Solution solve_instance(const Instance& instance, std::uint64_t max_states) {
   solution.bound_ps = dual.bound_ps;
   InstanceAnswer best{dual.within, std::move(dual.within_path)};
   // Counts may explode where many options lie on one line: labels take over.
-  Effort counts{.limit = max_states == 0 ? kCountEffort : std::max<std::uint64_t>(max_states / 2, 1)};
+  Effort counts{.limit =
+                    max_states == 0 ? kCountEffort : std::max<std::uint64_t>(max_states / 2, 1)};
   const RunsOutcome outcome = search_runs(instance, best, counts);
-  Effort labels{.limit = max_states == 0 ? 0 : max_states - std::min(counts.states, max_states - 1)};
-  solution.proved_ps =
-      outcome == RunsOutcome::kOptimal ? best.totals.time_ps : search_labels(instance, classes, dual, best, labels);
+  Effort labels{.limit =
+                    max_states == 0 ? 0 : max_states - std::min(counts.states, max_states - 1)};
+  solution.proved_ps = outcome == RunsOutcome::kOptimal
+                           ? best.totals.time_ps
+                           : search_labels(instance, classes, dual, best, labels);
   solution.status = solution.proved_ps == best.totals.time_ps ? Status::kOptimal : Status::kBudget;
   solution.choices = std::move(best.choices);
   solution.time_ps = best.totals.time_ps;
   solution.memory_bytes = best.totals.memory_bytes;
   if (solution.time_ps > 0) {
-    solution.gap = static_cast<double>(solution.time_ps - solution.bound_ps) / static_cast<double>(solution.time_ps);
+    solution.gap = static_cast<double>(solution.time_ps - solution.bound_ps) /
+                   static_cast<double>(solution.time_ps);
   }
   solution.states = counts.states + labels.states;
   return solution;
@@ -64,10 +69,11 @@ base::Json to_json(const Solution& solution, const Instance& instance) {
   json["choices"] = std::move(names);
   json["choice_indices"] = solution.choices;
   json["proved_ps"] = solution.proved_ps;
-  json["certificate"] = {
-      {"multiplier", {{"numerator", solution.multiplier.numerator}, {"denominator", solution.multiplier.denominator}}},
-      {"bound_ps", solution.bound_ps},
-      {"gap", solution.gap}};
+  json["certificate"] = {{"multiplier",
+                          {{"numerator", solution.multiplier.numerator},
+                           {"denominator", solution.multiplier.denominator}}},
+                         {"bound_ps", solution.bound_ps},
+                         {"gap", solution.gap}};
   return json;
 }
 
@@ -77,7 +83,8 @@ base::Result<Solution> read_solution(const base::Node& root) {
   base::Reader r(root, "solution", sink);
   const std::string schema = r.required_string("schema");
   if (sink.ok() && schema != kSchema) {
-    return base::fail_at(r.span("schema"), base::ErrorCode::kUnsupported, "schema '{}' is not '{}'", schema, kSchema);
+    return base::fail_at(r.span("schema"), base::ErrorCode::kUnsupported, "schema '{}' is not '{}'",
+                         schema, kSchema);
   }
   Solution s;
   s.status = r.required_enum("status", kStatuses);

@@ -12,8 +12,10 @@ using Path = std::vector<std::int32_t>;
 const InstanceOption& option(const Instance& instance, const Path& path, std::size_t layer) {
   return instance.layers[layer][static_cast<std::size_t>(path[layer])];
 }
-std::int64_t move_ps(const Instance& instance, std::size_t boundary, std::int32_t from, std::int32_t to) {
-  return instance.transition(boundary, static_cast<std::size_t>(from), static_cast<std::size_t>(to));
+std::int64_t move_ps(const Instance& instance, std::size_t boundary, std::int32_t from,
+                     std::int32_t to) {
+  return instance.transition(boundary, static_cast<std::size_t>(from),
+                             static_cast<std::size_t>(to));
 }
 
 /// Totals of the first i layers of a path, transitions among them counted.
@@ -32,8 +34,10 @@ void join(const Instance& instance, const Path& head, const Path& tail, Instance
   const std::vector<PathTotals> before = prefixes(instance, head), after = prefixes(instance, tail);
   std::optional<std::size_t> at;  // layer of the joint
   for (std::size_t i = 1; i < head.size(); ++i) {
-    const std::int64_t memory = before[i].memory_bytes + after.back().memory_bytes - after[i].memory_bytes;
-    const std::int64_t time = before[i].time_ps + move_ps(instance, i - 1, head[i - 1], tail[i]) + after.back().time_ps - after[i].time_ps -
+    const std::int64_t memory =
+        before[i].memory_bytes + after.back().memory_bytes - after[i].memory_bytes;
+    const std::int64_t time = before[i].time_ps + move_ps(instance, i - 1, head[i - 1], tail[i]) +
+                              after.back().time_ps - after[i].time_ps -
                               move_ps(instance, i - 1, tail[i - 1], tail[i]);
     if (memory > instance.budget_bytes || time >= best.totals.time_ps) continue;
     best.totals = {time, memory};
@@ -41,7 +45,8 @@ void join(const Instance& instance, const Path& head, const Path& tail, Instance
   }
   if (!at) return;
   best.choices = head;
-  std::copy(tail.begin() + static_cast<std::ptrdiff_t>(*at), tail.end(), best.choices.begin() + static_cast<std::ptrdiff_t>(*at));
+  std::copy(tail.begin() + static_cast<std::ptrdiff_t>(*at), tail.end(),
+            best.choices.begin() + static_cast<std::ptrdiff_t>(*at));
 }
 
 /// One pass of single changes. True when something changed.
@@ -55,12 +60,16 @@ bool improve(const Instance& instance, InstanceAnswer& best) {
       if (i + 1 < n) ps += move_ps(instance, i, s, best.choices[i + 1]);
       return ps;
     };
-    const std::int64_t now = around(best.choices[i]), held = option(instance, best.choices, i).memory_bytes;
+    const std::int64_t now = around(best.choices[i]),
+                       held = option(instance, best.choices, i).memory_bytes;
     std::int64_t least = now;
     std::int32_t chosen = best.choices[i];
     for (std::size_t s = 0; s < instance.layers[i].size(); ++s) {
       const auto candidate = static_cast<std::int32_t>(s);
-      if (best.totals.memory_bytes - held + instance.layers[i][s].memory_bytes > instance.budget_bytes || around(candidate) >= least) continue;
+      if (best.totals.memory_bytes - held + instance.layers[i][s].memory_bytes >
+              instance.budget_bytes ||
+          around(candidate) >= least)
+        continue;
       least = around(candidate);
       chosen = candidate;
     }
@@ -75,7 +84,8 @@ bool improve(const Instance& instance, InstanceAnswer& best) {
 
 }  // namespace
 
-void repair(const Instance& instance, const std::vector<std::int32_t>& beyond, InstanceAnswer& best) {
+void repair(const Instance& instance, const std::vector<std::int32_t>& beyond,
+            InstanceAnswer& best) {
   if (!beyond.empty()) {
     const Path within = best.choices;
     join(instance, beyond, within, best);

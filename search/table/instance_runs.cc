@@ -36,7 +36,8 @@ struct Combination {
   MemoryPrice price;                // λ = price / scale
   std::vector<std::size_t> base;    // [run]: option of least d t + e m
   std::size_t critical =
-      std::numeric_limits<std::size_t>::max();  // run that is mixed of base and `heavy`; none: all fits
+      // run that is mixed of base and `heavy`; none: all fits
+      std::numeric_limits<std::size_t>::max();
   std::size_t heavy = 0;
 };
 
@@ -48,7 +49,8 @@ bool same_options(const std::vector<InstanceOption>& a, const std::vector<Instan
 
 class RunSearch {
  public:
-  RunSearch(const Instance& instance, const InstanceLayouts& layouts, InstanceAnswer& best, Effort& effort)
+  RunSearch(const Instance& instance, const InstanceLayouts& layouts, InstanceAnswer& best,
+            Effort& effort)
       : instance_(instance), layouts_(layouts), best_(best), effort_(effort) {}
 
   RunsOutcome solve() {
@@ -90,13 +92,16 @@ class RunSearch {
       return std::tie(x.time, x.memory, x.index) < std::tie(y.time, y.memory, y.index);
     });
     for (const Option& o : all) {
-      const auto beats = [&](const Option& k) { return k.layout == o.layout && k.memory <= o.memory; };
+      const auto beats = [&](const Option& k) {
+        return k.layout == o.layout && k.memory <= o.memory;
+      };
       if (std::ranges::none_of(kept, beats)) kept.push_back(o);
     }
     return kept;
   }
 
-  /// Every choice of sets that can be walked and whose lightest options fit, in ascending order of their bounds.
+  /// Every choice of sets that can be walked and whose lightest options fit, in ascending order of
+  /// their bounds.
   bool make_combinations() {
     std::size_t number = 1;
     for (const Run& r : runs_) number *= (std::size_t{1} << std::popcount(r.layouts)) - 1;
@@ -107,7 +112,8 @@ class RunSearch {
       add_combination(sets);
       // The next subset of the first run's layouts, then of the second's, …
       std::size_t r = 0;
-      while (r < runs_.size() && ((sets[r] - 1) & runs_[r].layouts) == 0) sets[r] = runs_[r].layouts, ++r;
+      while (r < runs_.size() && ((sets[r] - 1) & runs_[r].layouts) == 0)
+        sets[r] = runs_[r].layouts, ++r;
       if (r == runs_.size()) break;
       sets[r] = (sets[r] - 1) & runs_[r].layouts;
     }
@@ -120,8 +126,10 @@ class RunSearch {
     c.sets = sets;
     c.walk_ps = arrange(sets, nullptr);
     if (c.walk_ps >= kForbidden || !relax(c)) return;
-    for (std::size_t r = 0; r < runs_.size(); ++r) c.bound += priced(c, runs_[r].options[c.base[r]]) * runs_[r].count();
-    c.bound += static_cast<Wide>(c.price.scale) * c.walk_ps - static_cast<Wide>(c.price.price) * instance_.budget_bytes;
+    for (std::size_t r = 0; r < runs_.size(); ++r)
+      c.bound += priced(c, runs_[r].options[c.base[r]]) * runs_[r].count();
+    c.bound += static_cast<Wide>(c.price.scale) * c.walk_ps -
+               static_cast<Wide>(c.price.price) * instance_.budget_bytes;
     const Wide scale = c.price.scale;
     c.bound_ps = static_cast<std::int64_t>(c.bound > 0 ? (c.bound + scale - 1) / scale : 0);
     combinations_.push_back(std::move(c));
@@ -136,7 +144,8 @@ class RunSearch {
     std::int64_t time = 0, memory = 0;  // saved, spent
   };
   /// Along the lower hull of the allowed options, lightest first.
-  void add_steps(std::size_t run, std::uint32_t set, std::vector<std::size_t>& base, std::vector<Step>& steps) const {
+  void add_steps(std::size_t run, std::uint32_t set, std::vector<std::size_t>& base,
+                 std::vector<Step>& steps) const {
     const std::vector<Option>& options = runs_[run].options;
     std::vector<std::size_t> hull;
     for (std::size_t s = options.size(); s-- > 0;) {  // time descending
@@ -149,7 +158,8 @@ class RunSearch {
         return static_cast<Wide>(a.time - b.time) * (options[s].memory - a.memory) <=
                static_cast<Wide>(a.time - options[s].time) * (b.memory - a.memory);
       };
-      while (hull.size() >= 2 && below(options[hull[hull.size() - 2]], options[hull.back()])) hull.pop_back();
+      while (hull.size() >= 2 && below(options[hull[hull.size() - 2]], options[hull.back()]))
+        hull.pop_back();
       hull.push_back(s);
     }
     base.push_back(hull.front());
@@ -187,9 +197,10 @@ class RunSearch {
 
   // Walks.
 
-  /// Cheapest walk through the sets, run by run; `counts`: layers of each option, without which round trips are free to
-  /// use.
-  std::int64_t arrange(const std::vector<std::uint32_t>& sets, const std::vector<std::vector<std::int64_t>>* counts) {
+  /// Cheapest walk through the sets, run by run; `counts`: layers of each option, without which
+  /// round trips are free to use.
+  std::int64_t arrange(const std::vector<std::uint32_t>& sets,
+                       const std::vector<std::vector<std::int64_t>>* counts) {
     const std::size_t n = layouts_.count();
     ways_.assign(runs_.size(), std::vector<Way>(n));
     for (std::size_t r = 0; r < runs_.size(); ++r) {
@@ -202,9 +213,12 @@ class RunSearch {
             enter = {way + layouts_.transition(p, from), p, from};
         }
         for (std::size_t to = 0; to < n; ++to) {
-          if ((sets[r] >> to & 1U) == 0 || (from == to && !returns(sets[r], from, r, counts))) continue;
+          if ((sets[r] >> to & 1U) == 0 || (from == to && !returns(sets[r], from, r, counts)))
+            continue;
           const std::int64_t walk = layouts_.walk(sets[r], from, to);
-          if (enter.cost >= kForbidden || walk >= kForbidden || enter.cost + walk >= ways_[r][to].cost) continue;
+          if (enter.cost >= kForbidden || walk >= kForbidden ||
+              enter.cost + walk >= ways_[r][to].cost)
+            continue;
           ways_[r][to] = {enter.cost + walk, enter.exit_before, from};
         }
       }
@@ -247,11 +261,14 @@ class RunSearch {
         variables_.push_back({r, s, priced(c, runs_[r].options[s]) - least});
       }
     }
-    std::ranges::stable_sort(variables_, [](const Variable& x, const Variable& y) { return x.reduced > y.reduced; });
+    std::ranges::stable_sort(
+        variables_, [](const Variable& x, const Variable& y) { return x.reduced > y.reduced; });
     visit(0, {c.bound, 0, 0});
   }
 
-  bool open(Wide bound) const { return bound <= static_cast<Wide>(current_->price.scale) * best_.totals.time_ps; }
+  bool open(Wide bound) const {
+    return bound <= static_cast<Wide>(current_->price.scale) * best_.totals.time_ps;
+  }
 
   void visit(std::size_t depth, const State& state) {
     if (!open(state.bound) || !effort_.spend()) return;
@@ -287,12 +304,15 @@ class RunSearch {
     if (c.critical == std::numeric_limits<std::size_t>::max()) {
       offer(state);
     } else {
-      const Option &light = runs_[c.critical].options[c.base[c.critical]], &heavy = runs_[c.critical].options[c.heavy];
-      const std::int64_t room = instance_.budget_bytes - state.memory, step = heavy.memory - light.memory;
+      const Option &light = runs_[c.critical].options[c.base[c.critical]],
+                   &heavy = runs_[c.critical].options[c.heavy];
+      const std::int64_t room = instance_.budget_bytes - state.memory,
+                         step = heavy.memory - light.memory;
       std::int64_t many = room < 0 ? -1 : std::min(left_[c.critical], room / step);
       // Fewer heavy ones cost more, unless a walk gets shorter.
       for (; many >= 0 && !effort_.exhausted; --many) {
-        const State split{0, state.time - many * (light.time - heavy.time), state.memory + many * step};
+        const State split{0, state.time - many * (light.time - heavy.time),
+                          state.memory + many * step};
         if (split.time + c.walk_ps > best_.totals.time_ps) break;
         counts_[c.critical][c.heavy] = many;
         counts_[c.critical][c.base[c.critical]] = left_[c.critical] - many;
@@ -312,14 +332,16 @@ class RunSearch {
       }
     }
     const std::int64_t time = state.time + arrange(sets, &counts_);
-    if (std::tie(time, state.memory) >= std::tie(best_.totals.time_ps, best_.totals.memory_bytes)) return;
+    if (std::tie(time, state.memory) >= std::tie(best_.totals.time_ps, best_.totals.memory_bytes))
+      return;
     best_ = {{time, state.memory}, sequence(sets)};
   }
 
   /// Options of all layers along the walk that arrange() left in ways_.
   std::vector<std::int32_t> sequence(const std::vector<std::uint32_t>& sets) const {
     std::vector<std::int32_t> choices(instance_.layers.size());
-    auto exit = static_cast<std::size_t>(std::ranges::min_element(ways_.back(), {}, &Way::cost) - ways_.back().begin());
+    auto exit = static_cast<std::size_t>(std::ranges::min_element(ways_.back(), {}, &Way::cost) -
+                                         ways_.back().begin());
     for (std::size_t r = runs_.size(); r-- > 0;) {
       const Way& way = ways_[r][exit];
       const std::vector<std::size_t> order = layouts_.order(sets[r], way.entry, exit);
@@ -330,7 +352,8 @@ class RunSearch {
         for (std::size_t s = 0; s < runs_[r].options.size(); ++s) {
           const Option& o = runs_[r].options[s];
           if (o.layout == order[k])
-            options.insert(options.end(), static_cast<std::size_t>(counts_[r][s]), static_cast<std::int32_t>(o.index));
+            options.insert(options.end(), static_cast<std::size_t>(counts_[r][s]),
+                           static_cast<std::int32_t>(o.index));
         }
         if (k > 0 || !round_trip) continue;
         kept = options.back();

@@ -29,11 +29,15 @@ std::size_t messages_of(std::span<const CellJob> jobs, std::size_t job) {
   return first;
 }
 
-/// The graph of rank_cells.h. Elements: ranks of all jobs, messages of all jobs, links, background flows.
+/// The graph of rank_cells.h. Elements: ranks of all jobs, messages of all jobs, links, background
+/// flows.
 class Partition {
  public:
   Partition(std::span<const CellJob> jobs, std::span<const CellEra> eras)
-      : jobs_(jobs), eras_(eras), ranks_(first_rank(jobs, jobs.size())), messages_(messages_of(jobs, jobs.size())),
+      : jobs_(jobs),
+        eras_(eras),
+        ranks_(first_rank(jobs, jobs.size())),
+        messages_(messages_of(jobs, jobs.size())),
         links_(eras.front().topology->links().size()) {}
 
   Cells run() {
@@ -42,34 +46,41 @@ class Partition {
     for (std::uint32_t era = 0; era < eras_.size(); ++era) {
       for (std::size_t b = 0; b < eras_[era].background.size(); ++b) {
         for (const costmodel::LinkLoad& load : eras_[era].background[b].loads)
-          refinement.add_edge(id(ranks_ + messages_ + links_ + b), link(load.link), era, load.flows);
+          refinement.add_edge(id(ranks_ + messages_ + links_ + b), link(load.link), era,
+                              load.flows);
       }
     }
     const std::vector<std::uint32_t> cells = refinement.run();
     const auto messages = cells.begin() + static_cast<std::ptrdiff_t>(ranks_);
     return {std::vector<std::uint32_t>(cells.begin(), messages),
-            renumbered(std::vector<std::uint32_t>(messages, messages + static_cast<std::ptrdiff_t>(messages_)))};
+            renumbered(std::vector<std::uint32_t>(
+                messages, messages + static_cast<std::ptrdiff_t>(messages_)))};
   }
 
  private:
   enum Kind : std::int64_t { kRank, kMessage, kLink, kBackground };
   static std::uint32_t id(std::size_t element) { return static_cast<std::uint32_t>(element); }
-  [[nodiscard]] std::uint32_t link(topologies::LinkId l) const { return id(ranks_ + messages_ + l.raw()); }
+  [[nodiscard]] std::uint32_t link(topologies::LinkId l) const {
+    return id(ranks_ + messages_ + l.raw());
+  }
 
-  /// Ranks are told apart by what they run and how fast; messages and links by what they are in every era.
+  /// Ranks are told apart by what they run and how fast; messages and links by what they are in
+  /// every era.
   std::vector<std::uint32_t> colours() const {
     std::vector<std::uint32_t> colours;
     std::map<std::vector<std::int64_t>, std::uint32_t> numbers;
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
       const auto job = static_cast<std::int64_t>(j);
       for (std::size_t rank = 0; rank < jobs_[j].compute_ppm.size(); ++rank) {
-        const auto stage = static_cast<std::int64_t>(stage_of(*jobs_[j].program, static_cast<int>(rank)));
+        const auto stage =
+            static_cast<std::int64_t>(stage_of(*jobs_[j].program, static_cast<int>(rank)));
         colours.push_back(number_of(numbers, {kRank, job, stage, jobs_[j].compute_ppm[rank]}));
       }
     }
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
       for (std::size_t m = 0; m < jobs_[j].messages.front().all().size(); ++m) {
-        std::vector<std::int64_t> key = {kMessage, static_cast<std::int64_t>(j), jobs_[j].messages.front().all()[m].kind};
+        std::vector<std::int64_t> key = {kMessage, static_cast<std::int64_t>(j),
+                                         jobs_[j].messages.front().all()[m].kind};
         for (const RankMessages& era : jobs_[j].messages) {
           const costmodel::Transfer& t = era.all()[m].transfer;
           key.insert(key.end(), {t.latency_ps, t.wire_bytes, t.bytes_per_second});
@@ -79,10 +90,12 @@ class Partition {
     }
     for (std::uint32_t l = 0; l < links_; ++l) {
       std::vector<std::int64_t> key = {kLink};
-      for (const CellEra& era : eras_) key.push_back(era.topology->link(topologies::LinkId(l)).bytes_per_second);
+      for (const CellEra& era : eras_)
+        key.push_back(era.topology->link(topologies::LinkId(l)).bytes_per_second);
       colours.push_back(number_of(numbers, key));
     }
-    for (std::size_t b = 0; b < eras_.front().background.size(); ++b) colours.push_back(number_of(numbers, {kBackground, static_cast<std::int64_t>(b)}));
+    for (std::size_t b = 0; b < eras_.front().background.size(); ++b)
+      colours.push_back(number_of(numbers, {kBackground, static_cast<std::int64_t>(b)}));
     return colours;
   }
 
@@ -93,7 +106,8 @@ class Partition {
       for (std::size_t i = 0; i < messages.size(); ++i) {
         const std::uint32_t message = id(first_message + i);
         for (std::uint32_t k = 0; era == 0 && k < messages[i].ranks.size(); ++k) {
-          const std::uint32_t role = messages[i].exchange ? k : 0, rank = id(first + messages[i].ranks[k]);
+          const std::uint32_t role = messages[i].exchange ? k : 0,
+                              rank = id(first + messages[i].ranks[k]);
           refinement.add_edge(rank, message, role, 1);
           refinement.add_edge(message, rank, role, 1);
         }
@@ -111,7 +125,8 @@ class Partition {
 };
 
 /// What a cell of messages loads together, [cell].
-std::vector<costmodel::Transfer> joined(std::span<const CellJob> jobs, std::size_t era, const topologies::Topology& topology,
+std::vector<costmodel::Transfer> joined(std::span<const CellJob> jobs, std::size_t era,
+                                        const topologies::Topology& topology,
                                         const std::vector<std::uint32_t>& cell_of_message) {
   std::vector<costmodel::Transfer> cells;
   std::size_t m = 0;
@@ -122,11 +137,13 @@ std::vector<costmodel::Transfer> joined(std::span<const CellJob> jobs, std::size
         cells.push_back(message.transfer);
         cells.back().links.clear();
       }
-      cells[cell].links.insert(cells[cell].links.end(), message.transfer.links.begin(), message.transfer.links.end());
+      cells[cell].links.insert(cells[cell].links.end(), message.transfer.links.begin(),
+                               message.transfer.links.end());
     }
   }
   for (costmodel::Transfer& t : cells) {
-    std::sort(t.links.begin(), t.links.end(), [](const auto& a, const auto& b) { return a.link < b.link; });
+    std::sort(t.links.begin(), t.links.end(),
+              [](const auto& a, const auto& b) { return a.link < b.link; });
     std::size_t kept = 0;
     for (std::size_t i = 0; i < t.links.size();) {
       costmodel::LinkLoad sum{t.links[i].link, 0};
@@ -143,11 +160,13 @@ std::vector<costmodel::Transfer> joined(std::span<const CellJob> jobs, std::size
 /// Builds the step of the cells from those of the stages.
 class CellStep {
  public:
-  CellStep(std::span<const CellJob> jobs, std::span<const CellEra> eras, const Cells& cells, FlowNetwork& network)
+  CellStep(std::span<const CellJob> jobs, std::span<const CellEra> eras, const Cells& cells,
+           FlowNetwork& network)
       : jobs_(jobs), eras_(eras), cells_(cells), network_(network) {}
 
   BuiltCells make() {
-    for (std::size_t e = 0; e < eras_.size(); ++e) joined_.push_back(joined(jobs_, e, *eras_[e].topology, cells_.of_message));
+    for (std::size_t e = 0; e < eras_.size(); ++e)
+      joined_.push_back(joined(jobs_, e, *eras_[e].topology, cells_.of_message));
     transfers_.assign(joined_.front().size(), kNone);
     crossings_.assign(joined_.front().size(), kNone);
     for (job_ = 0; job_ < jobs_.size(); ++job_) {
@@ -169,17 +188,24 @@ class CellStep {
  private:
   static constexpr std::uint32_t kLegLanes = 64;
 
-  [[nodiscard]] std::uint32_t cell_of(std::size_t rank) const { return cells_.of_rank[first_rank_ + rank]; }
+  [[nodiscard]] std::uint32_t cell_of(std::size_t rank) const {
+    return cells_.of_rank[first_rank_ + rank];
+  }
   [[nodiscard]] const RankMessages& messages() const { return jobs_[job_].messages.front(); }
-  [[nodiscard]] std::uint32_t cell_of_message(std::uint32_t message) const { return cells_.of_message[first_message_ + message]; }
+  [[nodiscard]] std::uint32_t cell_of_message(std::uint32_t message) const {
+    return cells_.of_message[first_message_ + message];
+  }
 
   void add_cell(std::uint32_t rank) {
     const CellJob& job = jobs_[job_];
-    built_.step.classes.push_back(job.stages->classes[stage_of(*job.program, static_cast<int>(rank))]);
+    built_.step.classes.push_back(
+        job.stages->classes[stage_of(*job.program, static_cast<int>(rank))]);
     for (PricedOp& p : built_.step.classes.back().ops) {
       if (p.op == nullptr) continue;
       switch (p.kind) {
-        case plan::OpKind::kCompute: p.compute_ps = kernel::scaled_ps(p.compute_ps, job.compute_ppm[rank]); break;
+        case plan::OpKind::kCompute:
+          p.compute_ps = kernel::scaled_ps(p.compute_ps, job.compute_ppm[rank]);
+          break;
         case plan::OpKind::kCollective: resolve_collective(rank, p); break;
         case plan::OpKind::kExchange: resolve_exchange(rank, p); break;
       }
@@ -201,7 +227,8 @@ class CellStep {
     }
     if (crossings_[cell] == kNone) {
       crossings_[cell] = static_cast<std::uint32_t>(built_.step.crossings.size());
-      built_.step.crossings.push_back({std::move(members), jobs_[job_].program->groups[p.op->group], p.op->collective, p.op->bytes, p.stream, transfer});
+      built_.step.crossings.push_back({std::move(members), jobs_[job_].program->groups[p.op->group],
+                                       p.op->collective, p.op->bytes, p.stream, transfer});
     }
     p.crossing = crossings_[cell];
   }
@@ -213,20 +240,27 @@ class CellStep {
     for (std::uint32_t i = 0; i < p.legs; ++i) {
       const plan::Leg& leg = p.op->legs[i];
       Channel channel = stages.channels[stages.legs[first + i].channel];
-      const std::uint32_t peer = cell_of(static_cast<std::size_t>(static_cast<int>(rank) + leg.peer_offset));
+      const std::uint32_t peer =
+          cell_of(static_cast<std::size_t>(static_cast<int>(rank) + leg.peer_offset));
       channel.sender = leg.send ? cell : peer;
       channel.receiver = leg.send ? peer : cell;
-      PricedLeg priced{.send = leg.send, .channel = number_of(channels_, {channel.sender, channel.receiver, channel.pair, channel.offset})};
+      PricedLeg priced{.send = leg.send,
+                       .channel = number_of(channels_, {channel.sender, channel.receiver,
+                                                        channel.pair, channel.offset})};
       if (priced.channel == built_.step.channels.size()) built_.step.channels.push_back(channel);
-      if (leg.send) priced.transfer = transfer_of(cell_of_message(messages().exchange(*p.op, i, rank)), cell, p.stream, i);
+      if (leg.send)
+        priced.transfer =
+            transfer_of(cell_of_message(messages().exchange(*p.op, i, rank)), cell, p.stream, i);
       built_.step.legs.push_back(priced);
     }
   }
 
   /// Two transfers of one lane never run at once: a cell's stream runs one operation at a time.
-  std::uint32_t transfer_of(std::uint32_t message_cell, std::uint32_t cell, std::uint8_t stream, std::uint32_t leg) {
+  std::uint32_t transfer_of(std::uint32_t message_cell, std::uint32_t cell, std::uint8_t stream,
+                            std::uint32_t leg) {
     if (transfers_[message_cell] == kNone) {
-      transfers_[message_cell] = network_.add(joined_.front()[message_cell], (cell * plan::kStreams + stream) * kLegLanes + leg);
+      transfers_[message_cell] = network_.add(joined_.front()[message_cell],
+                                              (cell * plan::kStreams + stream) * kLegLanes + leg);
       built_.transfer_job.push_back(static_cast<std::uint32_t>(job_));
       added_.push_back(message_cell);
     }
@@ -237,7 +271,8 @@ class CellStep {
     for (std::size_t e = 1; e < eras_.size(); ++e) {
       std::vector<costmodel::Transfer> transfers;
       for (const std::uint32_t message_cell : added_) transfers.push_back(joined_[e][message_cell]);
-      network_.change(eras_[e].from_ps, *eras_[e].topology, std::move(transfers), eras_[e].background);
+      network_.change(eras_[e].from_ps, *eras_[e].topology, std::move(transfers),
+                      eras_[e].background);
     }
   }
 
@@ -257,7 +292,8 @@ class CellStep {
 
 std::size_t first_rank(std::span<const CellJob> jobs, std::size_t job) {
   std::size_t first = 0;
-  for (std::size_t j = 0; j < job; ++j) first += static_cast<std::size_t>(jobs[j].program->world_size);
+  for (std::size_t j = 0; j < job; ++j)
+    first += static_cast<std::size_t>(jobs[j].program->world_size);
   return first;
 }
 
@@ -270,15 +306,19 @@ std::size_t stage_of(const plan::Program& program, int rank) {
 }
 
 Cells each_alone(std::span<const CellJob> jobs) {
-  Cells cells{std::vector<std::uint32_t>(first_rank(jobs, jobs.size())), std::vector<std::uint32_t>(messages_of(jobs, jobs.size()))};
+  Cells cells{std::vector<std::uint32_t>(first_rank(jobs, jobs.size())),
+              std::vector<std::uint32_t>(messages_of(jobs, jobs.size()))};
   std::iota(cells.of_rank.begin(), cells.of_rank.end(), 0);
   std::iota(cells.of_message.begin(), cells.of_message.end(), 0);
   return cells;
 }
 
-Cells equitable(std::span<const CellJob> jobs, std::span<const CellEra> eras) { return Partition(jobs, eras).run(); }
+Cells equitable(std::span<const CellJob> jobs, std::span<const CellEra> eras) {
+  return Partition(jobs, eras).run();
+}
 
-BuiltCells build_cells(std::span<const CellJob> jobs, std::span<const CellEra> eras, const Cells& cells, FlowNetwork& network) {
+BuiltCells build_cells(std::span<const CellJob> jobs, std::span<const CellEra> eras,
+                       const Cells& cells, FlowNetwork& network) {
   return CellStep(jobs, eras, cells, network).make();
 }
 

@@ -16,9 +16,13 @@ namespace {
 constexpr std::int64_t kMillion = 1'000'000;
 
 base::Result<void> check_speeds(const std::vector<std::int64_t>& compute_ppm, std::size_t world) {
-  if (compute_ppm.size() != world) return base::fail(base::ErrorCode::kOutOfRange, "{} speeds for {} ranks", compute_ppm.size(), world);
+  if (compute_ppm.size() != world)
+    return base::fail(base::ErrorCode::kOutOfRange, "{} speeds for {} ranks", compute_ppm.size(),
+                      world);
   for (const std::int64_t ppm : compute_ppm) {
-    if (ppm < 1) return base::fail(base::ErrorCode::kOutOfRange, "a computation of {} millionths of its time", ppm);
+    if (ppm < 1)
+      return base::fail(base::ErrorCode::kOutOfRange, "a computation of {} millionths of its time",
+                        ppm);
   }
   return {};
 }
@@ -32,17 +36,27 @@ std::vector<std::uint32_t> first_ranks(const std::vector<std::uint32_t>& cell_of
   return first;
 }
 
-base::Result<void> check_size(std::span<const CellJob> jobs, const std::vector<std::uint32_t>& cell_of_rank) {
+base::Result<void> check_size(std::span<const CellJob> jobs,
+                              const std::vector<std::uint32_t>& cell_of_rank) {
   std::int64_t operations = 0;
   const std::vector<std::uint32_t> first = first_ranks(cell_of_rank);
   std::size_t job = 0;
   for (const std::uint32_t rank : first) {
     while (rank >= first_rank(jobs, job + 1)) ++job;
-    operations += jobs[job].stages->classes[stage_of(*jobs[job].program, static_cast<int>(rank - first_rank(jobs, job)))].op_count();
+    operations +=
+        jobs[job]
+            .stages
+            ->classes[stage_of(*jobs[job].program, static_cast<int>(rank - first_rank(jobs, job)))]
+            .op_count();
   }
   if (operations <= RankStep::kMaxOperations) return {};
-  base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "{} ranks that differ, {} operations", first.size(), operations);
-  d.hint = fmt::format("at most {} are simulated: fewer ranks, larger micro-batches, or no jitter, which tells all ranks apart", RankStep::kMaxOperations);
+  base::Diagnostic d =
+      base::make_error(base::ErrorCode::kUnsupported, "{} ranks that differ, {} operations",
+                       first.size(), operations);
+  d.hint = fmt::format(
+      "at most {} are simulated: fewer ranks, larger micro-batches, or no jitter, which tells all "
+      "ranks apart",
+      RankStep::kMaxOperations);
   return base::fail(std::move(d));
 }
 
@@ -59,7 +73,10 @@ struct RankStep::Ready {
   BuiltCells built;
 
   Ready(std::vector<RankJob> given, const RankScene& scene)
-      : jobs(std::move(given)), steps(scene.steps), fold(scene.fold), step_by_step(scene.step_by_step),
+      : jobs(std::move(given)),
+        steps(scene.steps),
+        fold(scene.fold),
+        step_by_step(scene.step_by_step),
         slowdown_ppm(std::max<std::int64_t>(prices().overlap_slowdown_ppm(), kMillion)),
         network(prices().topology(), slowdown_ppm, no_queue, Interpreter::kFlowEvent) {}
   [[nodiscard]] const costmodel::CostModel& prices() const { return jobs.front().costs.front(); }
@@ -73,7 +90,8 @@ RankStep::RankStep(RankStep&&) noexcept = default;
 RankStep::~RankStep() = default;
 
 base::Result<RankStep> RankStep::make(std::vector<RankJob> given, const RankScene& scene) {
-  ORRERY_CHECK(!given.empty() && scene.steps >= 1 && scene.background.size() == scene.from_ps.size());
+  ORRERY_CHECK(!given.empty() && scene.steps >= 1 &&
+               scene.background.size() == scene.from_ps.size());
   auto ready = std::make_unique<Ready>(std::move(given), scene);
   std::vector<PreparedStep> stages(ready->jobs.size());
   std::vector<CellJob> jobs;
@@ -84,13 +102,17 @@ base::Result<RankStep> RankStep::make(std::vector<RankJob> given, const RankScen
     if (job.compute_ppm.empty()) job.compute_ppm.assign(world, kMillion);
     TRY_VOID(check_speeds(job.compute_ppm, world));
     kernel::EventQueue queue;
-    FlowNetwork stage_network(job.costs.front().topology(), ready->slowdown_ppm, queue, Interpreter::kFlowEvent);
+    FlowNetwork stage_network(job.costs.front().topology(), ready->slowdown_ppm, queue,
+                              Interpreter::kFlowEvent);
     TRY(stages[j], prepare(*job.program, job.costs.front(), stage_network));
     jobs.push_back({job.program, &stages[j], {}, job.compute_ppm});
-    for (const costmodel::CostModel& cost : job.costs) jobs.back().messages.emplace_back(*job.program, cost, stages[j]);
+    for (const costmodel::CostModel& cost : job.costs)
+      jobs.back().messages.emplace_back(*job.program, cost, stages[j]);
   }
   std::vector<CellEra> eras;
-  for (std::size_t e = 0; e < scene.from_ps.size(); ++e) eras.push_back({scene.from_ps[e], &ready->jobs.front().costs[e].topology(), scene.background[e]});
+  for (std::size_t e = 0; e < scene.from_ps.size(); ++e)
+    eras.push_back(
+        {scene.from_ps[e], &ready->jobs.front().costs[e].topology(), scene.background[e]});
   const Cells cells = scene.fold ? equitable(jobs, eras) : each_alone(jobs);
   TRY_VOID(check_size(jobs, cells.of_rank));
   ready->built = build_cells(jobs, eras, cells, ready->network);
@@ -102,7 +124,8 @@ base::Result<RankStep> RankStep::make(std::vector<RankJob> given, const RankScen
 std::vector<std::uint32_t> RankStep::Ready::devices() const {
   std::vector<std::uint32_t> all, first;
   for (const RankJob& job : jobs) {
-    for (std::uint32_t rank = 0; rank < job.compute_ppm.size(); ++rank) all.push_back(job.devices.empty() ? rank : job.devices[rank]);
+    for (std::uint32_t rank = 0; rank < job.compute_ppm.size(); ++rank)
+      all.push_back(job.devices.empty() ? rank : job.devices[rank]);
   }
   for (const std::uint32_t rank : first_ranks(cell_of_rank)) first.push_back(all[rank]);
   return first;
@@ -111,20 +134,27 @@ std::vector<std::uint32_t> RankStep::Ready::devices() const {
 std::string RankStep::Ready::fingerprint(const RankOutcome& outcome) const {
   base::Fingerprint f;
   for (const RankJob& job : jobs) f.add(job.program->fingerprint());
-  for (std::size_t rank = 0; rank < outcome.cell_of_rank.size(); ++rank) add_times(outcome.of(rank), f);
+  for (std::size_t rank = 0; rank < outcome.cell_of_rank.size(); ++rank)
+    add_times(outcome.of(rank), f);
   return f.hex();
 }
 
 /// A stage is shown by the cell that computes longest, of equal ones the first.
-void RankStep::Ready::add_report(const FlowNetwork& ran, const SimOptions& options, RankOutcome& outcome) const {
+void RankStep::Ready::add_report(const FlowNetwork& ran, const SimOptions& options,
+                                 RankOutcome& outcome) const {
   const plan::Program& program = *jobs.front().program;
   const std::size_t classes = jobs.size() > 1 ? built.first_class[1] : built.step.classes.size();
-  FinishedStep finished{built.step, ran, outcome.cells, {}, {}, std::vector<std::int64_t>(classes, 0)};
-  for (int rank = 0; rank < program.world_size; ++rank) ++finished.ranks_alike[cell_of_rank[static_cast<std::size_t>(rank)]];
+  FinishedStep finished{built.step, ran, outcome.cells,
+                        {},         {},  std::vector<std::int64_t>(classes, 0)};
+  for (int rank = 0; rank < program.world_size; ++rank)
+    ++finished.ranks_alike[cell_of_rank[static_cast<std::size_t>(rank)]];
   for (const plan::RankClass& k : program.classes) {
     int busiest = k.first_rank;
-    const auto busy = [&](int rank) { return outcome.of(static_cast<std::size_t>(rank)).busy_compute_ps; };
-    for (int rank = k.first_rank; rank < k.first_rank + k.count; ++rank) busiest = busy(rank) > busy(busiest) ? rank : busiest;
+    const auto busy = [&](int rank) {
+      return outcome.of(static_cast<std::size_t>(rank)).busy_compute_ps;
+    };
+    for (int rank = k.first_rank; rank < k.first_rank + k.count; ++rank)
+      busiest = busy(rank) > busy(busiest) ? rank : busiest;
     finished.shown.push_back(cell_of_rank[static_cast<std::size_t>(busiest)]);
     finished.rank.push_back(busiest);
   }
@@ -132,15 +162,24 @@ void RankStep::Ready::add_report(const FlowNetwork& ran, const SimOptions& optio
   outcome.report.fingerprint = outcome.fingerprint;
 }
 
-base::Result<RankOutcome> RankStep::run(const Jitter& jitter, const std::optional<SimOptions>& report) const {
+base::Result<RankOutcome> RankStep::run(const Jitter& jitter,
+                                        const std::optional<SimOptions>& report) const {
   const Ready& r = *ready_;
   ORRERY_CHECK(jitter.sigma_ppm == 0 || !r.fold, "jitter of folded ranks");
   kernel::EventQueue queue;
   FlowNetwork network(r.network, queue);
   if (r.step_by_step) network.step_by_step();
-  InterpreterOptions options{.overlaps = r.prices().overlaps(), .slowdown_ppm = r.slowdown_ppm, .memory_samples = report && report->timeline, .jitter = jitter,
-                             .rank = r.devices(), .jobs = {}, .steps = r.steps, .chains = !r.step_by_step, .max_operations = kMaxOperations};
-  for (std::size_t j = 0; j < r.jobs.size(); ++j) options.jobs.push_back({r.built.first_class[j], r.jobs[j].start_ps});
+  InterpreterOptions options{.overlaps = r.prices().overlaps(),
+                             .slowdown_ppm = r.slowdown_ppm,
+                             .memory_samples = report && report->timeline,
+                             .jitter = jitter,
+                             .rank = r.devices(),
+                             .jobs = {},
+                             .steps = r.steps,
+                             .chains = !r.step_by_step,
+                             .max_operations = kMaxOperations};
+  for (std::size_t j = 0; j < r.jobs.size(); ++j)
+    options.jobs.push_back({r.built.first_class[j], r.jobs[j].start_ps});
   Interpreter interpreter(r.built.step, network, queue, std::move(options));
   RankOutcome outcome;
   TRY(outcome.cells, interpreter.run());
@@ -149,15 +188,20 @@ base::Result<RankOutcome> RankStep::run(const Jitter& jitter, const std::optiona
   outcome.fingerprint = r.fingerprint(outcome);
   outcome.links = link_bytes(outcome.cells, network);
   for (std::uint32_t j = 0; j < r.jobs.size(); ++j)
-    outcome.job_links.push_back(link_bytes(outcome.cells, network, [&](std::uint32_t transfer) { return r.built.transfer_job[transfer] == j; }));
+    outcome.job_links.push_back(link_bytes(outcome.cells, network, [&](std::uint32_t transfer) {
+      return r.built.transfer_job[transfer] == j;
+    }));
   if (report) r.add_report(network, *report, outcome);
   return outcome;
 }
 
-base::Result<RankOutcome> simulate_ranks(const plan::Program& program, const costmodel::CostModel& cost, const RankOptions& options) {
+base::Result<RankOutcome> simulate_ranks(const plan::Program& program,
+                                         const costmodel::CostModel& cost,
+                                         const RankOptions& options) {
   std::vector<RankJob> jobs;
   jobs.push_back({.program = &program, .costs = {cost}, .compute_ppm = options.compute_ppm});
-  TRY(const RankStep step, RankStep::make(std::move(jobs), {.background = {options.background}, .fold = options.fold}));
+  TRY(const RankStep step,
+      RankStep::make(std::move(jobs), {.background = {options.background}, .fold = options.fold}));
   return step.run();
 }
 

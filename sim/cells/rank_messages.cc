@@ -15,7 +15,8 @@ bool by_link(const costmodel::LinkLoad& a, const costmodel::LinkLoad& b) { retur
 
 }  // namespace
 
-RankMessages::RankMessages(const plan::Program& program, const costmodel::CostModel& cost, const PreparedStep& step)
+RankMessages::RankMessages(const plan::Program& program, const costmodel::CostModel& cost,
+                           const PreparedStep& step)
     : program_(program), cost_(cost) {
   for (const PreparedClass& k : step.classes) {
     for (const PricedOp& priced : k.ops) {
@@ -32,11 +33,16 @@ RankMessages::RankMessages(const plan::Program& program, const costmodel::CostMo
 
 RankMessages::Kind RankMessages::kind_of(const plan::Op& op) const {
   const plan::Group& group = program_.groups[op.group];
-  return {static_cast<int>(op.collective), group.size, group.stride, op.bytes, static_cast<int>(op.stream), 0};
+  return {static_cast<int>(op.collective), group.size, group.stride, op.bytes,
+          static_cast<int>(op.stream),     0};
 }
 
 RankMessages::Kind RankMessages::kind_of(const plan::Op& op, const plan::Leg& leg) const {
-  return {-1, 0, leg.peer_offset, program_.buffers[leg.buffer.buffer].bytes(), static_cast<int>(op.stream),
+  return {-1,
+          0,
+          leg.peer_offset,
+          program_.buffers[leg.buffer.buffer].bytes(),
+          static_cast<int>(op.stream),
           static_cast<int>(&leg - op.legs.data())};
 }
 
@@ -47,21 +53,28 @@ std::uint32_t RankMessages::number_of(const Kind& kind) {
 void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& op) {
   const plan::Group& group = program_.groups[op.group];
   const std::uint32_t kind = number_of(kind_of(op));
-  const costmodel::Transfer whole = cost_.collective(op.collective, group, op.bytes, stage.first_rank, stage.count);
+  const costmodel::Transfer whole =
+      cost_.collective(op.collective, group, op.bytes, stage.first_rank, stage.count);
   const bool pairs = op.collective == plan::Collective::kAllToAll && group.size > 1;
   for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
     const auto fresh = static_cast<std::uint32_t>(messages_.size());
-    const std::uint32_t at = index_.try_emplace({kind, static_cast<std::uint32_t>(group.base(rank))}, fresh).first->second;
-    if (at == fresh) messages_.push_back({.kind = kind, .ranks = {}, .transfer = {}, .pairs = pairs ? group.size - 1 : 1});
+    const std::uint32_t at =
+        index_.try_emplace({kind, static_cast<std::uint32_t>(group.base(rank))}, fresh)
+            .first->second;
+    if (at == fresh)
+      messages_.push_back(
+          {.kind = kind, .ranks = {}, .transfer = {}, .pairs = pairs ? group.size - 1 : 1});
     Message& message = messages_[at];
     const auto member = static_cast<std::uint32_t>(rank);
-    if (std::find(message.ranks.begin(), message.ranks.end(), member) != message.ranks.end()) continue;
+    if (std::find(message.ranks.begin(), message.ranks.end(), member) != message.ranks.end())
+      continue;
     message.ranks.push_back(member);
     costmodel::Transfer part = cost_.collective(op.collective, group, op.bytes, rank, 1);
     if (pairs) {
       part.links.clear();
       for (int i = 0; i < group.size; ++i) {
-        for (const topologies::LinkId link : cost_.topology().route(member, static_cast<std::uint32_t>(group.base(rank) + i * group.stride))) {
+        for (const topologies::LinkId link : cost_.topology().route(
+                 member, static_cast<std::uint32_t>(group.base(rank) + i * group.stride))) {
           part.links.push_back({link, 1});
         }
       }
@@ -70,28 +83,38 @@ void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& 
   }
 }
 
-void RankMessages::add_exchange(const plan::RankClass& stage, const plan::Op& op, const plan::Leg& leg) {
+void RankMessages::add_exchange(const plan::RankClass& stage, const plan::Op& op,
+                                const plan::Leg& leg) {
   const Kind key = kind_of(op, leg);
   const std::uint32_t kind = number_of(key);
   const std::int64_t bytes = program_.buffers[leg.buffer.buffer].bytes();
-  const costmodel::Transfer whole = cost_.exchange(stage.first_rank, stage.count, leg.peer_offset, bytes);
+  const costmodel::Transfer whole =
+      cost_.exchange(stage.first_rank, stage.count, leg.peer_offset, bytes);
   for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
     const auto fresh = static_cast<std::uint32_t>(messages_.size());
     if (!index_.try_emplace({kind, static_cast<std::uint32_t>(rank)}, fresh).second) continue;
-    messages_.push_back({.kind = kind, .exchange = true, .ranks = {static_cast<std::uint32_t>(rank)}, .transfer = {}});
-    if (leg.peer_offset != 0) messages_.back().ranks.push_back(static_cast<std::uint32_t>(rank + leg.peer_offset));
+    messages_.push_back({.kind = kind,
+                         .exchange = true,
+                         .ranks = {static_cast<std::uint32_t>(rank)},
+                         .transfer = {}});
+    if (leg.peer_offset != 0)
+      messages_.back().ranks.push_back(static_cast<std::uint32_t>(rank + leg.peer_offset));
     add_part(messages_.back(), cost_.exchange(rank, 1, leg.peer_offset, bytes), whole);
   }
 }
 
-/// Adds what one rank sends. A link that the stage's measured rate exceeds carries no load of ours (costmodel/collectives/collectives.h).
-void RankMessages::add_part(Message& message, const costmodel::Transfer& part, const costmodel::Transfer& stage) {
+/// Adds what one rank sends. A link that the stage's measured rate exceeds carries no load of ours
+/// (costmodel/collectives/collectives.h).
+void RankMessages::add_part(Message& message, const costmodel::Transfer& part,
+                            const costmodel::Transfer& stage) {
   costmodel::Transfer& t = message.transfer;
   t.latency_ps = std::max(t.latency_ps, part.latency_ps);
   t.wire_bytes = part.wire_bytes;
-  if (part.rate_cap > 0) t.rate_cap = t.rate_cap > 0 ? std::min(t.rate_cap, part.rate_cap) : part.rate_cap;
+  if (part.rate_cap > 0)
+    t.rate_cap = t.rate_cap > 0 ? std::min(t.rate_cap, part.rate_cap) : part.rate_cap;
   for (const costmodel::LinkLoad& load : part.links) {
-    if (std::binary_search(stage.links.begin(), stage.links.end(), load, by_link)) t.links.push_back(load);
+    if (std::binary_search(stage.links.begin(), stage.links.end(), load, by_link))
+      t.links.push_back(load);
   }
 }
 
@@ -115,11 +138,13 @@ void RankMessages::finish(Message& message) {
 }
 
 std::uint32_t RankMessages::collective(const plan::Op& op, std::uint32_t rank) const {
-  const auto base = static_cast<std::uint32_t>(program_.groups[op.group].base(static_cast<int>(rank)));
+  const auto base =
+      static_cast<std::uint32_t>(program_.groups[op.group].base(static_cast<int>(rank)));
   return index_.at({kinds_.at(kind_of(op)), base});
 }
 
-std::uint32_t RankMessages::exchange(const plan::Op& op, std::size_t leg, std::uint32_t rank) const {
+std::uint32_t RankMessages::exchange(const plan::Op& op, std::size_t leg,
+                                     std::uint32_t rank) const {
   return index_.at({kinds_.at(kind_of(op, op.legs[leg])), rank});
 }
 

@@ -14,38 +14,44 @@ namespace orrery::sim {
 
 /// One collective of one group, or one exchange from a rank to another.
 struct Message {
-  std::uint32_t kind = 0;                // messages of one kind differ in their ranks only
+  std::uint32_t kind = 0;  // messages of one kind differ in their ranks only
   bool exchange = false;
-  std::vector<std::uint32_t> ranks;      // of a group; sender, receiver
-  costmodel::Transfer transfer;          // links ascending; rate alone, for its own flows
-  std::int64_t pairs = 1;                // all-to-all: routes for each unit flow, n-1
+  std::vector<std::uint32_t> ranks;  // of a group; sender, receiver
+  costmodel::Transfer transfer;      // links ascending; rate alone, for its own flows
+  std::int64_t pairs = 1;            // all-to-all: routes for each unit flow, n-1
 };
 
 class RankMessages {
  public:
-  /// Of all ranks. @pre `step` is prepared from `program` by `cost`, without errors; all outlive this object.
-  RankMessages(const plan::Program& program, const costmodel::CostModel& cost, const PreparedStep& step);
+  /// Of all ranks. @pre `step` is prepared from `program` by `cost`, without errors; all outlive
+  /// this object.
+  RankMessages(const plan::Program& program, const costmodel::CostModel& cost,
+               const PreparedStep& step);
 
   [[nodiscard]] const std::vector<Message>& all() const { return messages_; }
   [[nodiscard]] std::uint32_t collective(const plan::Op& op, std::uint32_t rank) const;
   /// The message of a leg that sends.
-  [[nodiscard]] std::uint32_t exchange(const plan::Op& op, std::size_t leg, std::uint32_t rank) const;
+  [[nodiscard]] std::uint32_t exchange(const plan::Op& op, std::size_t leg,
+                                       std::uint32_t rank) const;
 
  private:
-  /// What tells messages apart but their ranks: operation (-1: exchange), group size, stride or rank distance, bytes, stream, index of the leg.
+  /// What tells messages apart but their ranks: operation (-1: exchange), group size, stride or
+  /// rank distance, bytes, stream, index of the leg.
   using Kind = std::tuple<int, int, int, std::int64_t, int, int>;
   [[nodiscard]] Kind kind_of(const plan::Op& op) const;
   [[nodiscard]] Kind kind_of(const plan::Op& op, const plan::Leg& leg) const;
   std::uint32_t number_of(const Kind& kind);
   void add_collective(const plan::RankClass& stage, const plan::Op& op);
   void add_exchange(const plan::RankClass& stage, const plan::Op& op, const plan::Leg& leg);
-  void add_part(Message& message, const costmodel::Transfer& part, const costmodel::Transfer& stage);
+  void add_part(Message& message, const costmodel::Transfer& part,
+                const costmodel::Transfer& stage);
   void finish(Message& message);
 
   const plan::Program& program_;
   const costmodel::CostModel& cost_;
   std::map<Kind, std::uint32_t> kinds_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> index_;  // (kind, first rank or sender)
+  // (kind, first rank or sender)
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> index_;
   std::vector<Message> messages_;
 };
 

@@ -3,16 +3,21 @@
 ///
 ///   pop() = argmin over pending events of (time, phase, sequence number)
 ///
-/// Sequence numbers count pushes, so no two events are equal and the order of pops is a pure function of the pushes.
+/// Sequence numbers count pushes, so no two events are equal and the order of pops is a pure
+/// function of the pushes.
 ///
-/// A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest path problem", J. ACM 37(2), 1990), for time never runs backwards.
-/// In digits of four bits, an event waits in the bucket
+/// A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest path problem",
+/// J. ACM 37(2), 1990), for time never runs backwards. In digits of four bits, an event waits in
+/// the bucket
 ///
-///     (level, digit) = (the highest digit in which its time differs from now, that digit of its time)
+///     (level, digit) = (the highest digit in which its time differs from now, that digit of its
+///     time)
 ///
-/// so the earliest are in the lowest bucket. A pop empties it: its earliest event is now, the others go to lower buckets, those of the same instant to
-/// the list of their phase. An event moves down at most once a level, and nothing is compared outside one bucket (tests/bench/sim_kernel_bench.cc counts
-/// events a second). Events of one time share a bucket always, so lists keep the order of pushes.
+/// so the earliest are in the lowest bucket. A pop empties it: its earliest event is now, the
+/// others go to lower buckets, those of the same instant to the list of their phase. An event moves
+/// down at most once a level, and nothing is compared outside one bucket
+/// (tests/bench/sim_kernel_bench.cc counts events a second). Events of one time share a bucket
+/// always, so lists keep the order of pushes.
 
 #include <array>
 #include <bit>
@@ -43,7 +48,8 @@ struct Event {
 };
 static_assert(sizeof(Event) == 24 && std::is_trivially_copyable_v<Event>);
 
-/// Events are never removed: who reschedules keeps the `order` of the valid one and ignores the others when they come.
+/// Events are never removed: who reschedules keeps the `order` of the valid one and ignores the
+/// others when they come.
 class EventQueue {
  public:
   /// Returns the event's `order`, never 0. @pre at >= now().
@@ -84,7 +90,9 @@ class EventQueue {
     std::size_t first = 0;
   };
 
-  static bool earlier(const Event& a, const Event& b) { return a.at != b.at ? a.at < b.at : a.order < b.order; }
+  static bool earlier(const Event& a, const Event& b) {
+    return a.at != b.at ? a.at < b.at : a.order < b.order;
+  }
   void place(const Event& event) {
     const auto at = static_cast<std::uint64_t>(event.at.ps());
     const std::uint64_t differs = at ^ static_cast<std::uint64_t>(now_.ps());
@@ -122,7 +130,7 @@ class EventQueue {
   std::array<std::uint32_t, kLevels> digits_{};  // with events, by level
   std::uint32_t levels_ = 0;                     // with events
   std::array<Present, kPhases> lists_;
-  std::uint32_t present_ = 0;                    // phases with events at now()
+  std::uint32_t present_ = 0;  // phases with events at now()
   std::size_t size_ = 0;
   std::uint64_t next_ = 1;
   base::SimTime now_;

@@ -21,7 +21,8 @@ VariableId MaxMin::add_variable(std::int64_t cap, std::span<const Consumption> c
   variable.count = static_cast<std::uint32_t>(consumptions.size());
   variable.cap = cap;
   for (const Consumption& use : consumptions) {
-    ORRERY_CHECK(use.weight >= 1 && use.constraint.raw() < constraints_.size(), "weight {}", use.weight);
+    ORRERY_CHECK(use.weight >= 1 && use.constraint.raw() < constraints_.size(), "weight {}",
+                 use.weight);
     elements_.push_back(Element{use.constraint.raw(), 0, use.weight});
   }
   variables_.push_back(variable);
@@ -58,7 +59,8 @@ void MaxMin::deactivate(VariableId id) {
   for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e) {
     Constraint& constraint = constraints_[elements_[e].constraint];
     const Use last = constraint.active.back();
-    constraint.active[elements_[e].position] = last;  // order in the list does not matter: sums are exact
+    // order in the list does not matter: sums are exact
+    constraint.active[elements_[e].position] = last;
     elements_[last.element].position = elements_[e].position;
     constraint.active.pop_back();
     constraint.total -= elements_[e].weight;
@@ -120,7 +122,8 @@ void MaxMin::settle_alone(std::uint32_t c) {
     if (constraints_[elements_[e].constraint].active.size() > 1) return;
   }
   const std::int64_t level = rate_alone(VariableId(v));
-  for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e) constraints_[elements_[e].constraint].seen = round_;
+  for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e)
+    constraints_[elements_[e].constraint].seen = round_;
   variable.fresh = false;
   if (variable.rate != level) changed_.push_back(VariableId(v));
   variable.rate = level;
@@ -129,12 +132,14 @@ void MaxMin::settle_alone(std::uint32_t c) {
 
 void MaxMin::find_restart() {
   for (const std::uint32_t c : dirty_) {
-    if (restart_ > 0 && constraints_[c].gained && constraints_[c].seen != round_) restart_ = std::min(restart_, full_at(constraints_[c]));
+    if (restart_ > 0 && constraints_[c].gained && constraints_[c].seen != round_)
+      restart_ = std::min(restart_, full_at(constraints_[c]));
     constraints_[c].gained = false;
   }
 }
 
-/// What rises again together with a constraint: into component_ and rising_, as it is at level restart_.
+/// What rises again together with a constraint: into component_ and rising_, as it is at level
+/// restart_.
 void MaxMin::collect(std::uint32_t first) {
   component_.assign(1, first);
   rising_.clear();

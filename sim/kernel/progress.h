@@ -1,11 +1,13 @@
 #pragma once
 /// Exact progress of an activity whose speed changes.
 ///
-///   remaining(t) = remaining(t0) - speed * (t - t0)          end = t0 + ceil(remaining(t0) / speed)
+///   remaining(t) = remaining(t0) - speed * (t - t0)          end = t0 + ceil(remaining(t0) /
+///   speed)
 ///
-/// Time is whole picoseconds, work and speed are whole (128-bit) units of the caller's choice, so a change of speed neither loses nor
-/// gains work: the only rounding is the last one, up to the picosecond in which the work is done. An activity that never changes
-/// speed therefore ends at ceil(work / speed), whatever happened around it.
+/// Time is whole picoseconds, work and speed are whole (128-bit) units of the caller's choice, so a
+/// change of speed neither loses nor gains work: the only rounding is the last one, up to the
+/// picosecond in which the work is done. An activity that never changes speed therefore ends at
+/// ceil(work / speed), whatever happened around it.
 
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +23,9 @@ __extension__ typedef __int128 Int128;
 inline std::int64_t scaled_ps(std::int64_t ps, std::int64_t ppm) {
   constexpr std::int64_t kMillion = 1'000'000;
   std::int64_t product = 0;
-  if (!__builtin_mul_overflow(ps, ppm, &product) && product <= std::numeric_limits<std::int64_t>::max() - kMillion) return (product + kMillion - 1) / kMillion;
+  if (!__builtin_mul_overflow(ps, ppm, &product) &&
+      product <= std::numeric_limits<std::int64_t>::max() - kMillion)
+    return (product + kMillion - 1) / kMillion;
   return static_cast<std::int64_t>((static_cast<Int128>(ps) * ppm + kMillion - 1) / kMillion);
 }
 
@@ -31,14 +35,18 @@ class Progress {
   /// @pre work >= 0.
   Progress(std::int64_t now_ps, Int128 work) : remaining_(work), since_ps_(now_ps) {}
 
-  /// Work done until now counts at the old speed. @pre now_ps is not before the last call; speed > 0 unless nothing is left.
+  /// Work done until now counts at the old speed. @pre now_ps is not before the last call; speed >
+  /// 0 unless nothing is left.
   void set_speed(std::int64_t now_ps, Int128 speed_per_ps) {
     remaining_ = remaining(now_ps);
     since_ps_ = now_ps;
     speed_ = speed_per_ps;
   }
   /// @pre now_ps is not before the last call of set_speed().
-  [[nodiscard]] Int128 remaining(std::int64_t now_ps) const { return std::max<Int128>(remaining_ - speed_ * (now_ps - since_ps_), 0); }  // 0 inside its last, partly used picosecond
+  // 0 inside its last, partly used picosecond
+  [[nodiscard]] Int128 remaining(std::int64_t now_ps) const {
+    return std::max<Int128>(remaining_ - speed_ * (now_ps - since_ps_), 0);
+  }
   /// When the work is done at the present speed.
   [[nodiscard]] std::int64_t end_ps() const {
     if (remaining_ == 0) return since_ps_;

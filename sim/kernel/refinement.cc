@@ -11,7 +11,8 @@ namespace orrery::sim::kernel {
 
 Refinement::Refinement(std::vector<std::uint32_t> colours) : colours_(std::move(colours)) {}
 
-void Refinement::add_edge(std::uint32_t from, std::uint32_t to, std::uint32_t type, std::int64_t weight) {
+void Refinement::add_edge(std::uint32_t from, std::uint32_t to, std::uint32_t type,
+                          std::int64_t weight) {
   ORRERY_CHECK(from < colours_.size() && to < colours_.size() && weight >= 1);
   edges_.push_back({from, to, type, weight});
   if (type >= arrows_.size()) arrows_.resize(type + 1);
@@ -36,12 +37,14 @@ void Refinement::start() {
 
   order_.resize(n);
   std::iota(order_.begin(), order_.end(), 0);
-  std::stable_sort(order_.begin(), order_.end(), [&](auto a, auto b) { return colours_[a] < colours_[b]; });
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](auto a, auto b) { return colours_[a] < colours_[b]; });
   place_.resize(n);
   cell_of_.resize(n);
   sums_.assign(n, 0);
   for (std::uint32_t i = 0; i < n; ++i) {
-    if (i == 0 || colours_[order_[i]] != colours_[order_[i - 1]]) cells_.push_back({i, i, 0, false});
+    if (i == 0 || colours_[order_[i]] != colours_[order_[i - 1]])
+      cells_.push_back({i, i, 0, false});
     cells_.back().end = i + 1;
     place_[order_[i]] = i;
     cell_of_[order_[i]] = static_cast<std::uint32_t>(cells_.size() - 1);
@@ -68,7 +71,8 @@ std::vector<std::uint32_t> Refinement::run() {
 void Refinement::split_by(std::uint32_t cell) {
   for (std::uint32_t i = cells_[cell].begin; i < cells_[cell].end; ++i) {
     const std::uint32_t x = order_[i];
-    for (std::uint32_t e = first_[x]; e < first_[x + 1]; ++e) arrows_[edges_[e].type].push_back({edges_[e].to, edges_[e].weight});
+    for (std::uint32_t e = first_[x]; e < first_[x + 1]; ++e)
+      arrows_[edges_[e].type].push_back({edges_[e].to, edges_[e].weight});
   }
   for (std::vector<Arrow>& arrows : arrows_) {
     for (const Arrow& a : arrows) {
@@ -102,8 +106,11 @@ void Refinement::split(std::uint32_t c) {
   cells_[c].marked = 0;
   const std::uint32_t marked_end = whole.begin + whole.marked;
   const auto at = [&](std::uint32_t i) { return order_.begin() + i; };
-  const auto less = [&](std::uint32_t a, std::uint32_t b) { return std::pair(sums_[a], a) < std::pair(sums_[b], b); };
-  const bool equal = std::all_of(at(whole.begin), at(marked_end), [&](auto x) { return sums_[x] == sums_[order_[whole.begin]]; });
+  const auto less = [&](std::uint32_t a, std::uint32_t b) {
+    return std::pair(sums_[a], a) < std::pair(sums_[b], b);
+  };
+  const bool equal = std::all_of(at(whole.begin), at(marked_end),
+                                 [&](auto x) { return sums_[x] == sums_[order_[whole.begin]]; });
   if (equal && marked_end == whole.end) return;
   if (!equal) std::sort(at(whole.begin), at(marked_end), less);
   std::uint32_t largest = c, size = 0;

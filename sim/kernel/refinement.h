@@ -1,16 +1,19 @@
 #pragma once
 /// Colour refinement: the coarsest equitable partition of a coloured graph.
 ///
-/// Elements x carry a colour; edges (s, x) carry a type t and a weight w >= 1. A partition into cells is *equitable* when elements of one cell have one
-/// colour and, for every cell S and type t, one and the same
+/// Elements x carry a colour; edges (s, x) carry a type t and a weight w >= 1. A partition into
+/// cells is *equitable* when elements of one cell have one colour and, for every cell S and type t,
+/// one and the same
 ///
 ///     sum of w over the edges (s, x) of type t with s in S.
 ///
-/// There is one coarsest such partition (Paige, Tarjan, "Three partition refinement algorithms", SIAM J. Comput. 16 (1987), section 3;
-/// Berkholz, Bonsma, Grohe, ESA 2013). Worklist: cells split by every cell that is new; of the parts of a cell that has split others already the
-/// largest need not do so again, since the sums of the others and of the whole give its own. O((n + m) log n).
+/// There is one coarsest such partition (Paige, Tarjan, "Three partition refinement algorithms",
+/// SIAM J. Comput. 16 (1987), section 3; Berkholz, Bonsma, Grohe, ESA 2013). Worklist: cells split
+/// by every cell that is new; of the parts of a cell that has split others already the largest need
+/// not do so again, since the sums of the others and of the whole give its own. O((n + m) log n).
 ///
-/// Worked example (a test): a path of four vertices, one colour, edges both ways: the ends {0, 3} and the middle {1, 2}.
+/// Worked example (a test): a path of four vertices, one colour, edges both ways: the ends {0, 3}
+/// and the middle {1, 2}.
 
 #include <cstdint>
 #include <span>
@@ -50,10 +53,10 @@ class Refinement {
 
   std::vector<std::uint32_t> colours_;
   std::vector<Edge> edges_;
-  std::vector<std::uint32_t> first_;       // [element + 1] into edges_, once sorted
-  std::vector<std::uint32_t> order_;       // elements by cell
-  std::vector<std::uint32_t> place_;       // [element] in order_
-  std::vector<std::uint32_t> cell_of_;     // [element]
+  std::vector<std::uint32_t> first_;    // [element + 1] into edges_, once sorted
+  std::vector<std::uint32_t> order_;    // elements by cell
+  std::vector<std::uint32_t> place_;    // [element] in order_
+  std::vector<std::uint32_t> cell_of_;  // [element]
   std::vector<Cell> cells_;
   std::vector<std::uint32_t> queue_;
   // Scratch of one splitter.

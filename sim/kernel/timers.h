@@ -1,10 +1,12 @@
 #pragma once
-/// One pending time per index, moved rather than pushed again: for activities whose ends are rescheduled more often than reached.
+/// One pending time per index, moved rather than pushed again: for activities whose ends are
+/// rescheduled more often than reached.
 ///
 ///   pop() = argmin over set timers of time; which of several equal ones, nobody may depend on
 ///
-/// A 4-ary heap that knows each timer's place. Timers of one instant leave without a sift while the rest of the heap is equal, so a step in which
-/// thousands of equal activities end together costs next to nothing.
+/// A 4-ary heap that knows each timer's place. Timers of one instant leave without a sift while the
+/// rest of the heap is equal, so a step in which thousands of equal activities end together costs
+/// next to nothing.
 
 #include <algorithm>
 #include <cstdint>
@@ -39,8 +41,10 @@ class Timers {
     const Timer last = heap_.back();
     heap_.pop_back();
     if (place == heap_.size()) return;
-    if (place > 0 && before(last, heap_[(place - 1) / 4])) rise(place, last);
-    else sink(place, last);
+    if (place > 0 && before(last, heap_[(place - 1) / 4]))
+      rise(place, last);
+    else
+      sink(place, last);
   }
   [[nodiscard]] bool is_set(std::uint32_t index) const { return place_[index] != kUnset; }
   [[nodiscard]] bool empty() const { return heap_.empty(); }

@@ -6,7 +6,8 @@
 
 namespace orrery::sim {
 
-/// Traffic of others, from the first instant to the last: it takes its fair share, at most `bytes_per_second`.
+/// Traffic of others, from the first instant to the last: it takes its fair share, at most
+/// `bytes_per_second`.
 struct BackgroundFlow {
   std::int64_t bytes_per_second = 0;
   std::vector<costmodel::LinkLoad> loads = {};

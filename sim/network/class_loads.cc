@@ -16,36 +16,46 @@ bool ClassLoads::foldable() const {
   if (!topology.host_copies() || program_.classes.empty()) return false;
   const int count = program_.classes.front().count;
   if (count % static_cast<int>(topology.devices_per_host()) != 0) return false;
-  const auto block = [&](const plan::RankClass& k) { return k.count == count && k.first_rank % count == 0; };
+  const auto block = [&](const plan::RankClass& k) {
+    return k.count == count && k.first_rank % count == 0;
+  };
   const auto regular = [&](const plan::Op& op) { return foldable(op, count); };
   return std::all_of(program_.classes.begin(), program_.classes.end(), block) &&
          std::all_of(program_.templates.begin(), program_.templates.end(),
-                     [&](const plan::Template& t) { return std::all_of(t.ops.begin(), t.ops.end(), regular); });
+                     [&](const plan::Template& t) {
+                       return std::all_of(t.ops.begin(), t.ops.end(), regular);
+                     });
 }
 
 bool ClassLoads::foldable(const plan::Op& op, int count) const {
   switch (op.kind) {
     case plan::OpKind::kCompute: return true;
     case plan::OpKind::kExchange:
-      return std::all_of(op.legs.begin(), op.legs.end(), [&](const plan::Leg& leg) { return leg.peer_offset % count == 0; });
+      return std::all_of(op.legs.begin(), op.legs.end(),
+                         [&](const plan::Leg& leg) { return leg.peer_offset % count == 0; });
     case plan::OpKind::kCollective: break;
   }
   const plan::Group& group = program_.groups[op.group];
   if (group.size <= 1) return true;
   if (op.collective == plan::Collective::kBroadcast) return false;
-  const int span = group.size * group.stride, host = static_cast<int>(cost_.topology().devices_per_host());
+  const int span = group.size * group.stride,
+            host = static_cast<int>(cost_.topology().devices_per_host());
   return group.stride % count == 0 || (count % span == 0 && (span % host == 0 || host % span == 0));
 }
 
 /// From the first class to class c.
 PathLoads ClassLoads::shifted(PathLoads loads, std::uint32_t c) const {
   const int ranks = program_.classes[c].first_rank - program_.classes.front().first_rank;
-  const std::uint32_t hosts = static_cast<std::uint32_t>(ranks) / cost_.topology().devices_per_host();
-  for (LinkLoad& load : loads.links) load.link = topologies::LinkId(load.link.raw() + hosts * cost_.topology().host_copies()->links_per_host);
+  const std::uint32_t hosts =
+      static_cast<std::uint32_t>(ranks) / cost_.topology().devices_per_host();
+  for (LinkLoad& load : loads.links)
+    load.link = topologies::LinkId(load.link.raw() +
+                                   hosts * cost_.topology().host_copies()->links_per_host);
   return loads;
 }
 
-const PathLoads& ClassLoads::collective(plan::Collective op, const plan::Group& group, std::uint32_t c) {
+const PathLoads& ClassLoads::collective(plan::Collective op, const plan::Group& group,
+                                        std::uint32_t c) {
   const Pattern pattern = op == plan::Collective::kAllToAll    ? Pattern::kAllToAll
                           : op == plan::Collective::kBroadcast ? Pattern::kBroadcast
                                                                : Pattern::kRing;
@@ -62,7 +72,8 @@ const PathLoads& ClassLoads::collective(plan::Collective op, const plan::Group& 
   const std::uint32_t per_host = cost_.topology().host_copies()->links_per_host;
   const std::uint32_t first = static_cast<std::uint32_t>(k.first_rank / host) * per_host;
   std::map<topologies::LinkId, std::int64_t> sums;
-  for (const LinkLoad& load : loads.links) sums[topologies::LinkId(first + load.link.raw() % per_host)] += load.flows;
+  for (const LinkLoad& load : loads.links)
+    sums[topologies::LinkId(first + load.link.raw() % per_host)] += load.flows;
   loads.links.clear();
   for (const auto& [link, flows] : sums) loads.links.push_back({link, flows});
   return loads;

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "sim/network/flow_network.h"
 #include "sim/kernel/event_queue.h"
+#include "sim/network/flow_network.h"
 
 namespace orrery::sim {
 namespace {
@@ -23,21 +23,35 @@ enum : std::uint32_t { kWireEvent, kArrival };
 constexpr std::int64_t kPpm = 1'000'000;
 
 /// Rate of a path that has its links for itself.
-std::int64_t rate_alone(const topologies::Topology& topology, const CollectiveSchedule::Path& path) {
-  std::int64_t rate = path.rate_limit > 0 ? path.rate_limit : std::numeric_limits<std::int64_t>::max();
-  for (const auto& load : path.links) rate = std::min(rate, std::max<std::int64_t>(1, topology.link(load.link).bytes_per_second / load.flows));
+std::int64_t rate_alone(const topologies::Topology& topology,
+                        const CollectiveSchedule::Path& path) {
+  std::int64_t rate =
+      path.rate_limit > 0 ? path.rate_limit : std::numeric_limits<std::int64_t>::max();
+  for (const auto& load : path.links)
+    rate = std::min(
+        rate, std::max<std::int64_t>(1, topology.link(load.link).bytes_per_second / load.flows));
   return rate;
 }
 
 class Runner {
  public:
-  Runner(const topologies::Topology& topology, const CollectiveSchedule& schedule, std::span<const BackgroundFlow> background)
-      : s_(schedule), network_(topology, kPpm, queue_, kWireEvent), current_(s_.paths.size(), kNoStep),
-        waiting_(s_.paths.size()), first_waiting_(s_.paths.size(), 0), missing_(s_.steps.size()) {
+  Runner(const topologies::Topology& topology, const CollectiveSchedule& schedule,
+         std::span<const BackgroundFlow> background)
+      : s_(schedule),
+        network_(topology, kPpm, queue_, kWireEvent),
+        current_(s_.paths.size(), kNoStep),
+        waiting_(s_.paths.size()),
+        first_waiting_(s_.paths.size(), 0),
+        missing_(s_.steps.size()) {
     std::uint32_t lane = 0;
     for (const auto& path : s_.paths) {
       const std::int64_t rate = rate_alone(topology, path);
-      network_.add({.latency_ps = 0, .wire_bytes = path.wire_bytes, .bytes_per_second = rate, .rate_cap = path.rate_limit, .links = path.links}, lane++);
+      network_.add({.latency_ps = 0,
+                    .wire_bytes = path.wire_bytes,
+                    .bytes_per_second = rate,
+                    .rate_cap = path.rate_limit,
+                    .links = path.links},
+                   lane++);
     }
     for (const BackgroundFlow& flow : background) network_.add_background(flow);
     network_.freeze();
@@ -57,7 +71,8 @@ class Runner {
       } while (queue_.more_now());
       finish_instant(now);
     }
-    ORRERY_CHECK(ended_ == s_.steps.size(), "{} of {} steps never ran", s_.steps.size() - ended_, s_.steps.size());
+    ORRERY_CHECK(ended_ == s_.steps.size(), "{} of {} steps never ran", s_.steps.size() - ended_,
+                 s_.steps.size());
     CollectiveResult result{.time_ps = now, .events = events_, .messages = messages_};
     return result;
   }
@@ -66,20 +81,25 @@ class Runner {
   void index_followers() {
     follower_begin_.assign(s_.steps.size() + 1, 0);
     for (const std::uint32_t d : s_.dependencies) ++follower_begin_[d + 1];
-    for (std::size_t i = 1; i < follower_begin_.size(); ++i) follower_begin_[i] += follower_begin_[i - 1];
+    for (std::size_t i = 1; i < follower_begin_.size(); ++i)
+      follower_begin_[i] += follower_begin_[i - 1];
     followers_.resize(s_.dependencies.size());
     std::vector<std::uint32_t> at(follower_begin_.begin(), follower_begin_.end() - 1);
     for (std::uint32_t i = 0; i < s_.steps.size(); ++i) {
       missing_[i] = s_.dependency_begin[i + 1] - s_.dependency_begin[i];
-      for (std::uint32_t d = s_.dependency_begin[i]; d < s_.dependency_begin[i + 1]; ++d) followers_[at[s_.dependencies[d]]++] = i;
+      for (std::uint32_t d = s_.dependency_begin[i]; d < s_.dependency_begin[i + 1]; ++d)
+        followers_[at[s_.dependencies[d]]++] = i;
     }
   }
 
   void ready(std::int64_t now, std::uint32_t step) {
     const auto& s = s_.steps[step];
-    if (s.path == CollectiveSchedule::kNoPath || s_.paths[s.path].wire_bytes == 0) return arrive_later(now, step);
-    if (current_[s.path] == kNoStep) start(now, step);
-    else waiting_[s.path].push_back(step);
+    if (s.path == CollectiveSchedule::kNoPath || s_.paths[s.path].wire_bytes == 0)
+      return arrive_later(now, step);
+    if (current_[s.path] == kNoStep)
+      start(now, step);
+    else
+      waiting_[s.path].push_back(step);
   }
   void start(std::int64_t now, std::uint32_t step) {
     const std::uint32_t path = s_.steps[step].path;
@@ -93,7 +113,8 @@ class Runner {
     if (s_.steps[step].latency_ps == 0) {
       done_.push_back(step);
     } else {
-      queue_.push(base::SimTime::from_ps(now + s_.steps[step].latency_ps), Phase::kDeliver, kArrival, step);
+      queue_.push(base::SimTime::from_ps(now + s_.steps[step].latency_ps), Phase::kDeliver,
+                  kArrival, step);
     }
   }
   void take(std::int64_t now, const kernel::Event& event) {
@@ -128,10 +149,11 @@ class Runner {
   const CollectiveSchedule& s_;
   kernel::EventQueue queue_;
   FlowNetwork network_;
-  std::vector<std::uint32_t> current_;                 // [path] step on the wire
-  std::vector<std::vector<std::uint32_t>> waiting_;    // [path] steps in the order they became ready
+  std::vector<std::uint32_t> current_;  // [path] step on the wire
+  // [path] steps in the order they became ready
+  std::vector<std::vector<std::uint32_t>> waiting_;
   std::vector<std::size_t> first_waiting_;
-  std::vector<std::uint32_t> missing_;                 // [step] dependencies that have not ended
+  std::vector<std::uint32_t> missing_;  // [step] dependencies that have not ended
   std::vector<std::uint32_t> follower_begin_, followers_;
   std::vector<std::uint32_t> path_of_flow_, freed_, done_;
   std::size_t ended_ = 0;
@@ -139,14 +161,17 @@ class Runner {
 };
 
 /// The link that the schedule keeps busy longest, and for how long.
-std::pair<std::optional<topologies::LinkId>, double> busiest(const topologies::Topology& topology, const CollectiveSchedule& s) {
+std::pair<std::optional<topologies::LinkId>, double> busiest(const topologies::Topology& topology,
+                                                             const CollectiveSchedule& s) {
   std::vector<std::int64_t> uses(s.paths.size(), 0);
   for (const auto& step : s.steps)
     if (step.path != CollectiveSchedule::kNoPath) ++uses[step.path];
   std::vector<double> bytes(topology.links().size(), 0);
   for (std::size_t p = 0; p < s.paths.size(); ++p)
     for (const auto& load : s.paths[p].links)
-      bytes[load.link.raw()] += static_cast<double>(uses[p]) * static_cast<double>(s.paths[p].wire_bytes) * static_cast<double>(load.flows);
+      bytes[load.link.raw()] += static_cast<double>(uses[p]) *
+                                static_cast<double>(s.paths[p].wire_bytes) *
+                                static_cast<double>(load.flows);
   std::pair<std::optional<topologies::LinkId>, double> best{{}, 0};
   for (std::uint32_t l = 0; l < bytes.size(); ++l) {
     const double seconds = bytes[l] / static_cast<double>(topology.links()[l].bytes_per_second);
@@ -157,18 +182,22 @@ std::pair<std::optional<topologies::LinkId>, double> busiest(const topologies::T
 
 }  // namespace
 
-CollectiveResult run_schedule(const topologies::Topology& topology, const CollectiveSchedule& schedule, std::span<const BackgroundFlow> background) {
+CollectiveResult run_schedule(const topologies::Topology& topology,
+                              const CollectiveSchedule& schedule,
+                              std::span<const BackgroundFlow> background) {
   CollectiveResult result = Runner(topology, schedule, background).run();
   const auto [link, seconds] = busiest(topology, schedule);
   if (link) result.bottleneck = topologies::link_name(topology, *link);
-  if (result.time_ps > 0) result.bottleneck_busy = seconds * 1e12 / static_cast<double>(result.time_ps);
+  if (result.time_ps > 0)
+    result.bottleneck_busy = seconds * 1e12 / static_cast<double>(result.time_ps);
   return result;
 }
 
 namespace {
 
 /// T(r) and the busy time of the bottleneck are linear between and beyond two runs.
-CollectiveResult extended(const CollectiveResult& a, const CollectiveResult& b, double at_a, double at_b, double at) {
+CollectiveResult extended(const CollectiveResult& a, const CollectiveResult& b, double at_a,
+                          double at_b, double at) {
   const double slope = (at - at_b) / (at_b - at_a);
   const double time_a = static_cast<double>(a.time_ps), time_b = static_cast<double>(b.time_ps);
   const double time = time_b + slope * (time_b - time_a);
@@ -182,8 +211,10 @@ CollectiveResult extended(const CollectiveResult& a, const CollectiveResult& b, 
   return result;
 }
 
-CollectiveResult full_pipeline(CollectiveResult round, const costmodel::CollectiveForms& forms, const CollectiveRequest& request) {
-  const double busy = round.bottleneck_busy * static_cast<double>(round.time_ps) * static_cast<double>(request.terms.repeats);
+CollectiveResult full_pipeline(CollectiveResult round, const costmodel::CollectiveForms& forms,
+                               const CollectiveRequest& request) {
+  const double busy = round.bottleneck_busy * static_cast<double>(round.time_ps) *
+                      static_cast<double>(request.terms.repeats);
   round.time_ps = forms.paced_ps(request.op, request.terms, round.time_ps);
   round.bottleneck_busy = busy / static_cast<double>(round.time_ps);
   round.folded = true;
@@ -192,14 +223,21 @@ CollectiveResult full_pipeline(CollectiveResult round, const costmodel::Collecti
 
 }  // namespace
 
-CollectiveResult run_collective(const topologies::Topology& topology, const costmodel::CollectiveForms& forms, const CollectiveRequest& request,
-                                std::int64_t max_steps, std::span<const BackgroundFlow> background) {
+CollectiveResult run_collective(const topologies::Topology& topology,
+                                const costmodel::CollectiveForms& forms,
+                                const CollectiveRequest& request, std::int64_t max_steps,
+                                std::span<const BackgroundFlow> background) {
   const std::int64_t all = request.terms.repeats;
-  const auto run = [&](std::int64_t repeats) { return run_schedule(topology, make_schedule(topology, forms, request, repeats), background); };
-  const std::int64_t affordable = std::max<std::int64_t>(3, max_steps / schedule_steps(topology, forms, request, 1));
-  const bool ring = request.terms.algorithm == Algorithm::kRing, chain = ring && request.op == model::Collective::kBroadcast;
+  const auto run = [&](std::int64_t repeats) {
+    return run_schedule(topology, make_schedule(topology, forms, request, repeats), background);
+  };
+  const std::int64_t affordable =
+      std::max<std::int64_t>(3, max_steps / schedule_steps(topology, forms, request, 1));
+  const bool ring = request.terms.algorithm == Algorithm::kRing,
+             chain = ring && request.op == model::Collective::kBroadcast;
   const bool rounds = (ring && !chain) || request.terms.algorithm == Algorithm::kHierarchical;
-  const bool alike = background.empty() && !topology.changed();  // elsewhere three rounds in step say nothing of the fourth
+  // elsewhere three rounds in step say nothing of the fourth
+  const bool alike = background.empty() && !topology.changed();
   const double end = static_cast<double>(all);
   if (all <= 3 || (all <= affordable && !(rounds && alike))) return run(all);
   if (rounds && alike) {
@@ -213,9 +251,11 @@ CollectiveResult run_collective(const topologies::Topology& topology, const cost
     return extended(run(few), run(many), static_cast<double>(few), static_cast<double>(many), end);
   }
   if (ring || request.terms.algorithm == Algorithm::kTree)
-    return full_pipeline(run_schedule(topology, make_round(topology, forms, request), background), forms, request);
+    return full_pipeline(run_schedule(topology, make_round(topology, forms, request), background),
+                         forms, request);
   const std::int64_t few = std::max<std::int64_t>(1, affordable / 3);
-  return extended(run(few), run(2 * few), 1.0 / static_cast<double>(few), 0.5 / static_cast<double>(few), 1.0 / end);
+  return extended(run(few), run(2 * few), 1.0 / static_cast<double>(few),
+                  0.5 / static_cast<double>(few), 1.0 / end);
 }
 
 }  // namespace orrery::sim

@@ -11,10 +11,10 @@ namespace orrery::sim {
 namespace {
 
 using costmodel::Algorithm;
-using costmodel::kHostTrees;
 using costmodel::CollectiveForms;
 using costmodel::CollectiveTerms;
 using costmodel::GroupLayout;
+using costmodel::kHostTrees;
 using costmodel::LinkLoad;
 using costmodel::Send;
 using costmodel::TreeChannel;
@@ -26,8 +26,14 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 /// Makes one schedule; one method for each pattern.
 class Maker {
  public:
-  Maker(const topologies::Topology& topology, const CollectiveForms& forms, const CollectiveRequest& request, std::int64_t repeats)
-      : topology_(topology), forms_(forms), group_(forms.group()), request_(request), terms_(request.terms), repeats_(repeats) {}
+  Maker(const topologies::Topology& topology, const CollectiveForms& forms,
+        const CollectiveRequest& request, std::int64_t repeats)
+      : topology_(topology),
+        forms_(forms),
+        group_(forms.group()),
+        request_(request),
+        terms_(request.terms),
+        repeats_(repeats) {}
 
   CollectiveSchedule make() {
     last_.assign(topology_.device_count(), kNoStep);
@@ -47,10 +53,12 @@ class Maker {
 
   CollectiveSchedule make_round() {
     if (terms_.algorithm == Algorithm::kTree) {
-      for (const TreeChannel& tree : costmodel::tree_channels(group_)) tree_ways(tree, terms_.piece_bytes, [&](std::size_t i) { return tree.ranks[i]; });
+      for (const TreeChannel& tree : costmodel::tree_channels(group_))
+        tree_ways(tree, terms_.piece_bytes, [&](std::size_t i) { return tree.ranks[i]; });
     } else {
       for (const auto& order : costmodel::ring_channels(group_))
-        for (std::size_t i = 0; i < order.size(); ++i) path(order[i], order[(i + 1) % order.size()], terms_.piece_bytes);
+        for (std::size_t i = 0; i < order.size(); ++i)
+          path(order[i], order[(i + 1) % order.size()], terms_.piece_bytes);
     }
     for (std::uint32_t p = 0; p < s_.paths.size(); ++p) s_.add_step({.path = p}, {});
     return std::move(s_);
@@ -60,21 +68,32 @@ class Maker {
   std::uint32_t& last(int rank) { return last_[static_cast<std::size_t>(rank)]; }
 
   std::uint32_t path(int from, int to, std::int64_t data) {
-    CollectiveSchedule::Path p{.from = from, .to = to, .data_bytes = data, .wire_bytes = terms_.wire_bytes(data), .rate_limit = terms_.flow_limit};
-    for (const auto link : topology_.route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to))) p.links.push_back({link, 1});
+    CollectiveSchedule::Path p{.from = from,
+                               .to = to,
+                               .data_bytes = data,
+                               .wire_bytes = terms_.wire_bytes(data),
+                               .rate_limit = terms_.flow_limit};
+    for (const auto link :
+         topology_.route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)))
+      p.links.push_back({link, 1});
     return s_.add_path(std::move(p));
   }
   std::int64_t hop_ps(int from, int to) const {
-    return topology_.same_host(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)) ? terms_.device_hop_ps : terms_.network_hop_ps;
+    return topology_.same_host(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to))
+               ? terms_.device_hop_ps
+               : terms_.network_hop_ps;
   }
-  std::uint32_t step(std::uint32_t on, std::int64_t latency, int first_piece, int pieces, bool reduces, std::initializer_list<std::uint32_t> after) {
+  std::uint32_t step(std::uint32_t on, std::int64_t latency, int first_piece, int pieces,
+                     bool reduces, std::initializer_list<std::uint32_t> after) {
     return s_.add_step({on, latency, first_piece, pieces, reduces}, {after.begin(), after.size()});
   }
 
-  /// One ring over `order` that starts at last(rank) of each: `rounds` steps, of which the first `reduce_rounds` reduce. In round t the
-  /// member at place i sends piece (i + shift - t) of the ring, `width` pieces of the tensor from `base` on, `stride` apart.
-  void ring_rounds(const std::vector<int>& order, std::int64_t rounds, std::int64_t reduce_rounds, std::int64_t shift, std::int64_t hop,
-                   std::int64_t data, int base, int width, int stride) {
+  /// One ring over `order` that starts at last(rank) of each: `rounds` steps, of which the first
+  /// `reduce_rounds` reduce. In round t the member at place i sends piece (i + shift - t) of the
+  /// ring, `width` pieces of the tensor from `base` on, `stride` apart.
+  void ring_rounds(const std::vector<int>& order, std::int64_t rounds, std::int64_t reduce_rounds,
+                   std::int64_t shift, std::int64_t hop, std::int64_t data, int base, int width,
+                   int stride) {
     const auto n = static_cast<std::int64_t>(order.size());
     std::vector<std::uint32_t> ways, received, next(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -85,7 +104,8 @@ class Maker {
       for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t piece = ((i + shift - t) % n + n) % n;
         next[static_cast<std::size_t>((i + 1) % n)] =
-            step(ways[static_cast<std::size_t>(i)], hop, base + static_cast<int>(piece) * stride, width, t < reduce_rounds, {received[static_cast<std::size_t>(i)]});
+            step(ways[static_cast<std::size_t>(i)], hop, base + static_cast<int>(piece) * stride,
+                 width, t < reduce_rounds, {received[static_cast<std::size_t>(i)]});
       }
       received = next;
     }
@@ -99,9 +119,11 @@ class Maker {
     std::vector<std::vector<std::uint32_t>> ends(static_cast<std::size_t>(n));
     for (std::size_t c = 0; c < channels.size(); ++c) {
       for (const int rank : group_.ranks) last(rank) = start_;
-      const bool all_reduce = request_.op == Collective::kAllReduce, scatter = request_.op == Collective::kReduceScatter;
+      const bool all_reduce = request_.op == Collective::kAllReduce,
+                 scatter = request_.op == Collective::kReduceScatter;
       const std::int64_t reduces = all_reduce || scatter ? n - 1 : 0;
-      ring_rounds(channels[c], repeats_, reduces, scatter ? -1 : 0, terms_.device_hop_ps, terms_.piece_bytes, static_cast<int>(c) * n, 1, 1);
+      ring_rounds(channels[c], repeats_, reduces, scatter ? -1 : 0, terms_.device_hop_ps,
+                  terms_.piece_bytes, static_cast<int>(c) * n, 1, 1);
       for (std::size_t i = 0; i < ends.size(); ++i) ends[i].push_back(last(group_.ranks[i]));
     }
     for (const auto& after : ends) s_.add_step({.latency_ps = terms_.copy_ps}, after);
@@ -114,17 +136,21 @@ class Maker {
     const std::int64_t part = ceil_div(request_.bytes, static_cast<std::int64_t>(channels.size()));
     int piece = 0;
     for (auto order : channels) {
-      std::rotate(order.begin(), std::find(order.begin(), order.end(), group_.ranks[0]), order.end());
+      std::rotate(order.begin(), std::find(order.begin(), order.end(), group_.ranks[0]),
+                  order.end());
       std::vector<std::uint32_t> ways;
-      for (std::size_t i = 0; i + 1 < order.size(); ++i) ways.push_back(path(order[i], order[i + 1], ceil_div(part, repeats_)));
+      for (std::size_t i = 0; i + 1 < order.size(); ++i)
+        ways.push_back(path(order[i], order[i + 1], ceil_div(part, repeats_)));
       for (std::int64_t k = 0; k < repeats_; ++k, ++piece) {
         std::uint32_t before = start_;
-        for (const std::uint32_t way : ways) before = step(way, terms_.device_hop_ps, piece, 1, false, {before});
+        for (const std::uint32_t way : ways)
+          before = step(way, terms_.device_hop_ps, piece, 1, false, {before});
       }
     }
   }
 
-  /// Up and down a tree for one chunk: `have[i]` ends with the step after which node i has the sum. Nodes: `rank_of(i)`.
+  /// Up and down a tree for one chunk: `have[i]` ends with the step after which node i has the sum.
+  /// Nodes: `rank_of(i)`.
   struct TreeWays {
     std::vector<std::uint32_t> up, down;
   };
@@ -138,7 +164,8 @@ class Maker {
     }
     return ways;
   }
-  std::vector<std::uint32_t> up_and_down(const TreeChannel& tree, const TreeWays& ways, const std::vector<std::uint32_t>& ready, int piece) {
+  std::vector<std::uint32_t> up_and_down(const TreeChannel& tree, const TreeWays& ways,
+                                         const std::vector<std::uint32_t>& ready, int piece) {
     const std::size_t n = tree.ranks.size();
     std::vector<std::vector<std::uint32_t>> gathered(n);
     for (std::size_t i = 0; i < n; ++i) gathered[i].push_back(ready[i]);
@@ -151,7 +178,8 @@ class Maker {
     have[0] = s_.add_step({}, gathered[0]);
     for (std::size_t i = 1; i < n; ++i) {
       const auto& way = s_.paths[ways.down[i]];
-      have[i] = step(ways.down[i], hop_ps(way.from, way.to), piece, 1, false, {have[static_cast<std::size_t>(tree.parent[i])]});
+      have[i] = step(ways.down[i], hop_ps(way.from, way.to), piece, 1, false,
+                     {have[static_cast<std::size_t>(tree.parent[i])]});
     }
     return have;
   }
@@ -161,25 +189,37 @@ class Maker {
     s_.pieces = static_cast<int>(channels.size()) * static_cast<int>(repeats_);
     const std::int64_t part = ceil_div(request_.bytes, static_cast<std::int64_t>(channels.size()));
     std::vector<TreeWays> ways;
-    for (const TreeChannel& tree : channels) ways.push_back(tree_ways(tree, ceil_div(part, repeats_), [&](std::size_t i) { return tree.ranks[i]; }));
+    for (const TreeChannel& tree : channels)
+      ways.push_back(
+          tree_ways(tree, ceil_div(part, repeats_), [&](std::size_t i) { return tree.ranks[i]; }));
     const std::vector<std::uint32_t> ready(group_.ranks.size(), start_);
     int piece = 0;
     for (std::int64_t k = 0; k < repeats_; ++k)
-      for (std::size_t c = 0; c < channels.size(); ++c) up_and_down(channels[c], ways[c], ready, piece++);
+      for (std::size_t c = 0; c < channels.size(); ++c)
+        up_and_down(channels[c], ways[c], ready, piece++);
   }
 
-  /// Link from the device to its switch and back, with the parts of a chunk that the switch's two operations put on them.
-  std::uint32_t switch_path(int rank, int peer, std::int64_t unit, std::int64_t towards, std::int64_t back) {
-    const auto out = topology_.route(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(peer));
-    const auto in = topology_.route(static_cast<std::uint32_t>(peer), static_cast<std::uint32_t>(rank));
-    return s_.add_path({.from = rank, .to = rank, .data_bytes = unit, .wire_bytes = terms_.wire_bytes(unit),
+  /// Link from the device to its switch and back, with the parts of a chunk that the switch's two
+  /// operations put on them.
+  std::uint32_t switch_path(int rank, int peer, std::int64_t unit, std::int64_t towards,
+                            std::int64_t back) {
+    const auto out =
+        topology_.route(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(peer));
+    const auto in =
+        topology_.route(static_cast<std::uint32_t>(peer), static_cast<std::uint32_t>(rank));
+    return s_.add_path({.from = rank,
+                        .to = rank,
+                        .data_bytes = unit,
+                        .wire_bytes = terms_.wire_bytes(unit),
                         .links = {{out.front(), towards}, {in.back(), back}}});
   }
 
   void nvls() {
-    const std::int64_t heads = forms_.nvls_heads(), chunk = ceil_div(request_.bytes, repeats_), unit = ceil_div(chunk, heads);
+    const std::int64_t heads = forms_.nvls_heads(), chunk = ceil_div(request_.bytes, repeats_),
+                       unit = ceil_div(chunk, heads);
     const auto copy_ps = static_cast<std::int64_t>(
-        std::ceil(static_cast<double>(terms_.copy_ps) * static_cast<double>(chunk) / static_cast<double>(std::max<std::int64_t>(1, terms_.piece_bytes))));
+        std::ceil(static_cast<double>(terms_.copy_ps) * static_cast<double>(chunk) /
+                  static_cast<double>(std::max<std::int64_t>(1, terms_.piece_bytes))));
     std::vector<std::vector<std::uint32_t>> reduce, multicast;
     for (const auto& host : group_.hosts) {
       reduce.emplace_back();
@@ -197,15 +237,19 @@ class Maker {
     terms_.rate_share = 1;  // between hosts no efficiency of the switch
     for (int half = 0; across && half < forms_.nvls_heads() * kHostTrees; ++half) {
       trees.push_back(costmodel::host_tree(group_.host_count(), half % kHostTrees == 1));
-      ways.push_back(tree_ways(trees.back(), ceil_div(chunk, heads * kHostTrees), [&](std::size_t i) {
-        return group_.hosts[static_cast<std::size_t>(trees.back().ranks[i])][static_cast<std::size_t>(half / kHostTrees)];
-      }));
+      ways.push_back(
+          tree_ways(trees.back(), ceil_div(chunk, heads * kHostTrees), [&](std::size_t i) {
+            return group_.hosts[static_cast<std::size_t>(trees.back().ranks[i])]
+                               [static_cast<std::size_t>(half / kHostTrees)];
+          }));
     }
     terms_ = whole;
     for (std::int64_t k = 0; k < repeats_; ++k) nvls_chunk(reduce, multicast, trees, ways, copy_ps);
   }
-  void nvls_chunk(const std::vector<std::vector<std::uint32_t>>& reduce, const std::vector<std::vector<std::uint32_t>>& multicast,
-                  const std::vector<TreeChannel>& trees, const std::vector<TreeWays>& ways, std::int64_t copy_ps) {
+  void nvls_chunk(const std::vector<std::vector<std::uint32_t>>& reduce,
+                  const std::vector<std::vector<std::uint32_t>>& multicast,
+                  const std::vector<TreeChannel>& trees, const std::vector<TreeWays>& ways,
+                  std::int64_t copy_ps) {
     const std::uint32_t copied = s_.add_step({.latency_ps = copy_ps}, {&start_, 1});
     std::vector<std::uint32_t> summed;  // by host
     for (const auto& host : reduce) {
@@ -217,9 +261,11 @@ class Maker {
     if (trees.empty()) arrived[0] = {summed[0]};
     for (std::size_t slot = 0; slot < trees.size(); ++slot) {
       std::vector<std::uint32_t> ready;
-      for (const int host : trees[slot].ranks) ready.push_back(summed[static_cast<std::size_t>(host)]);
+      for (const int host : trees[slot].ranks)
+        ready.push_back(summed[static_cast<std::size_t>(host)]);
       const auto have = up_and_down(trees[slot], ways[slot], ready, 0);
-      for (std::size_t i = 0; i < have.size(); ++i) arrived[static_cast<std::size_t>(trees[slot].ranks[i])].push_back(have[i]);
+      for (std::size_t i = 0; i < have.size(); ++i)
+        arrived[static_cast<std::size_t>(trees[slot].ranks[i])].push_back(have[i]);
     }
     for (std::size_t h = 0; h < multicast.size(); ++h)
       for (const std::uint32_t p : multicast[h]) {
@@ -237,7 +283,8 @@ class Maker {
       for (const Send& send : exchange.sends) {
         // A member may overwrite or add to its part when both it and the partner are there.
         const std::uint32_t way = path(send.from, send.to, terms_.piece_bytes * send.pieces);
-        received.emplace_back(send.to, step(way, hop, send.first_piece, send.pieces, exchange.reduces, {last(send.from), last(send.to)}));
+        received.emplace_back(send.to, step(way, hop, send.first_piece, send.pieces,
+                                            exchange.reduces, {last(send.from), last(send.to)}));
       }
       for (const auto& [rank, end] : received) last(rank) = end;
     }
@@ -246,13 +293,18 @@ class Maker {
   void hierarchical() {
     const int m = group_.per_host(), hosts = group_.host_count();
     s_.pieces = m * hosts;
-    for (const auto& host : group_.hosts) ring_rounds(host, m - 1, m - 1, -1, terms_.device_hop_ps, terms_.piece_bytes * hosts, 0, hosts, hosts);
+    for (const auto& host : group_.hosts)
+      ring_rounds(host, m - 1, m - 1, -1, terms_.device_hop_ps, terms_.piece_bytes * hosts, 0,
+                  hosts, hosts);
     for (int j = 0; j < m; ++j) {
       std::vector<int> slot;
       for (const auto& host : group_.hosts) slot.push_back(host[static_cast<std::size_t>(j)]);
-      ring_rounds(slot, repeats_, hosts - 1, 0, terms_.network_hop_ps, terms_.piece_bytes, j * hosts, 1, 1);
+      ring_rounds(slot, repeats_, hosts - 1, 0, terms_.network_hop_ps, terms_.piece_bytes,
+                  j * hosts, 1, 1);
     }
-    for (const auto& host : group_.hosts) ring_rounds(host, m - 1, 0, 0, terms_.device_hop_ps, terms_.piece_bytes * hosts, 0, hosts, hosts);
+    for (const auto& host : group_.hosts)
+      ring_rounds(host, m - 1, 0, 0, terms_.device_hop_ps, terms_.piece_bytes * hosts, 0, hosts,
+                  hosts);
   }
 
   void direct() {
@@ -263,8 +315,12 @@ class Maker {
       std::size_t i = 0;
       for (std::size_t h = 0; h < group_.hosts.size(); ++h)
         for (const int rank : group_.hosts[h])
-          ends[i++].push_back(step(s_.add_path({.from = rank, .to = rank, .data_bytes = terms_.piece_bytes, .wire_bytes = terms_.wire_bytes(terms_.piece_bytes),
-                                                .links = costmodel::all_to_all_links(topology_, group_, static_cast<int>(h), rank)}),
+          ends[i++].push_back(step(s_.add_path({.from = rank,
+                                                .to = rank,
+                                                .data_bytes = terms_.piece_bytes,
+                                                .wire_bytes = terms_.wire_bytes(terms_.piece_bytes),
+                                                .links = costmodel::all_to_all_links(
+                                                    topology_, group_, static_cast<int>(h), rank)}),
                                    hop, 0, 0, false, {start_}));
     } else {
       const bool all = request_.op == Collective::kAllToAll;
@@ -272,7 +328,8 @@ class Maker {
       for (std::size_t i = 0; i < n; ++i)
         for (std::size_t j = 0; j < n; ++j)
           if (all ? i != j : j == (i + 1) % n)
-            ends[j].push_back(step(path(group_.ranks[i], group_.ranks[j], terms_.piece_bytes), hop, static_cast<int>(all ? i * n + j : i), 1, false, {start_}));
+            ends[j].push_back(step(path(group_.ranks[i], group_.ranks[j], terms_.piece_bytes), hop,
+                                   static_cast<int>(all ? i * n + j : i), 1, false, {start_}));
     }
     for (const auto& after : ends) s_.add_step({.latency_ps = terms_.copy_ps}, after);
   }
@@ -307,29 +364,35 @@ std::uint32_t CollectiveSchedule::add_step(Step step, std::span<const std::uint3
   return id;
 }
 
-CollectiveSchedule make_schedule(const topologies::Topology& topology, const CollectiveForms& forms, const CollectiveRequest& request,
-                                 std::int64_t repeats) {
+CollectiveSchedule make_schedule(const topologies::Topology& topology, const CollectiveForms& forms,
+                                 const CollectiveRequest& request, std::int64_t repeats) {
   ORRERY_CHECK(repeats >= 1, "{} repeats", repeats);
   return Maker(topology, forms, request, repeats).make();
 }
 
-CollectiveSchedule make_round(const topologies::Topology& topology, const CollectiveForms& forms, const CollectiveRequest& request) {
+CollectiveSchedule make_round(const topologies::Topology& topology, const CollectiveForms& forms,
+                              const CollectiveRequest& request) {
   return Maker(topology, forms, request, 1).make_round();
 }
 
-std::int64_t schedule_steps(const topologies::Topology& topology, const CollectiveForms& forms, const CollectiveRequest& request,
-                            std::int64_t repeats) {
+std::int64_t schedule_steps(const topologies::Topology& topology, const CollectiveForms& forms,
+                            const CollectiveRequest& request, std::int64_t repeats) {
   const GroupLayout& group = forms.group();
   const std::int64_t n = group.size(), hosts = group.host_count(), rings = group.ring_count();
   switch (request.terms.algorithm) {
     case Algorithm::kRing: return repeats * rings * n + n + 1;
     case Algorithm::kTree: return repeats * group.tree_count() * 2 * n + 1;
     case Algorithm::kNvls:
-    case Algorithm::kNvlsTree: return repeats * (3 * n + hosts + 1 + 2 * forms.nvls_heads() * costmodel::kHostTrees * hosts) + 1;
+    case Algorithm::kNvlsTree:
+      return repeats *
+                 (3 * n + hosts + 1 + 2 * forms.nvls_heads() * costmodel::kHostTrees * hosts) +
+             1;
     case Algorithm::kHalvingDoubling: return 2 * n * 16 + 1;
     case Algorithm::kHierarchical: return n * (2 * group.per_host() + repeats) + 1;
     case Algorithm::kDirect:
-      return request.op == Collective::kAllToAll && !costmodel::all_to_all_by_rank(topology, group) ? n * n + 1 : 2 * n + 1;
+      return request.op == Collective::kAllToAll && !costmodel::all_to_all_by_rank(topology, group)
+                 ? n * n + 1
+                 : 2 * n + 1;
   }
   ORRERY_CHECK(false, "algorithm out of range");
 }

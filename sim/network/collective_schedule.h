@@ -2,20 +2,25 @@
 /// \file
 /// A collective as explicit messages: who sends how many bytes to whom after what.
 ///
-/// A *path* is one way that carries one message at a time (a sender's channel to its peer): links, bytes of a message, limit. A *step* is one
-/// message on a path, or a pause (no path), and starts when the steps it depends on have ended and its path is free, first come first served:
+/// A *path* is one way that carries one message at a time (a sender's channel to its peer): links,
+/// bytes of a message, limit. A *step* is one message on a path, or a pause (no path), and starts
+/// when the steps it depends on have ended and its path is free, first come first served:
 ///
-///     wire          bytes at the max-min fair rate of the path                (the path is free again)
+///     wire          bytes at the max-min fair rate of the path                (the path is free
+///                   again)
 ///     latency       on its way; the step ends, and what depends on it may start
 ///
-/// so messages follow each other on a path without waiting for the latency of the one before: chunks are pipelined.
+/// so messages follow each other on a path without waiting for the latency of the one before:
+/// chunks are pipelined.
 ///
-/// Patterns come from costmodel/collectives/collective_patterns.h, sizes and latencies from costmodel/collectives/collective_forms.h. `repeats` cuts a schedule: the first
-/// steps of a ring, or the tensor in fewer, larger chunks for the pipelined algorithms.
+/// Patterns come from costmodel/collectives/collective_patterns.h, sizes and latencies from
+/// costmodel/collectives/collective_forms.h. `repeats` cuts a schedule: the first steps of a ring,
+/// or the tensor in fewer, larger chunks for the pipelined algorithms.
 ///
-/// Pieces. The tensor is numbered in `pieces`; a step carries a range of them and either reduces into what the receiver has or
-/// overwrites it. Executed on symbolic data every all-reduce leaves every contribution everywhere (tests/property/sim/collective_schedule_test.cc). The
-/// messages of NVLS and of all-to-all in large groups are sums over many pieces and have none.
+/// Pieces. The tensor is numbered in `pieces`; a step carries a range of them and either reduces
+/// into what the receiver has or overwrites it. Executed on symbolic data every all-reduce leaves
+/// every contribution everywhere (tests/property/sim/collective_schedule_test.cc). The messages of
+/// NVLS and of all-to-all in large groups are sums over many pieces and have none.
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -64,13 +69,17 @@ struct CollectiveRequest {
 };
 
 /// The whole collective when `repeats` = terms.repeats; see above for fewer. @pre 1 <= repeats.
-[[nodiscard]] CollectiveSchedule make_schedule(const topologies::Topology& topology, const costmodel::CollectiveForms& forms,
-                                               const CollectiveRequest& request, std::int64_t repeats);
+[[nodiscard]] CollectiveSchedule make_schedule(const topologies::Topology& topology,
+                                               const costmodel::CollectiveForms& forms,
+                                               const CollectiveRequest& request,
+                                               std::int64_t repeats);
 /// One message on every path of a ring or tree, all at once: what they do in a full pipeline.
-[[nodiscard]] CollectiveSchedule make_round(const topologies::Topology& topology, const costmodel::CollectiveForms& forms,
+[[nodiscard]] CollectiveSchedule make_round(const topologies::Topology& topology,
+                                            const costmodel::CollectiveForms& forms,
                                             const CollectiveRequest& request);
 /// Steps that such a schedule has, without making it.
-[[nodiscard]] std::int64_t schedule_steps(const topologies::Topology& topology, const costmodel::CollectiveForms& forms,
+[[nodiscard]] std::int64_t schedule_steps(const topologies::Topology& topology,
+                                          const costmodel::CollectiveForms& forms,
                                           const CollectiveRequest& request, std::int64_t repeats);
 
 }  // namespace orrery::sim

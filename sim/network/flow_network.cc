@@ -14,52 +14,67 @@ namespace {
 constexpr std::int64_t kMillion = 1'000'000;
 constexpr std::uint32_t kLastLane = ~std::uint32_t{0};  // background counts down from here
 
-using Signature = std::vector<std::pair<std::uint32_t, std::int64_t>>;  // (transfer, flows), ascending
+// (transfer, flows), ascending
+using Signature = std::vector<std::pair<std::uint32_t, std::int64_t>>;
 
 }  // namespace
 
-FlowNetwork::FlowNetwork(const topologies::Topology& topology, std::int64_t slowdown_ppm, kernel::EventQueue& queue,
-                         std::uint32_t event_kind)
+FlowNetwork::FlowNetwork(const topologies::Topology& topology, std::int64_t slowdown_ppm,
+                         kernel::EventQueue& queue, std::uint32_t event_kind)
     : slowdown_ppm_(slowdown_ppm), queue_(&queue), event_kind_(event_kind) {
   ORRERY_CHECK(slowdown_ppm >= kMillion, "slowdown {} ppm", slowdown_ppm);
   eras_.push_back({.topology = &topology, .transfers = {}});
 }
 
 FlowNetwork::TransferIndex FlowNetwork::add(costmodel::Transfer transfer, std::uint32_t lane) {
-  ORRERY_CHECK(transfer.wire_bytes == 0 || transfer.bytes_per_second > 0, "{} bytes at no rate", transfer.wire_bytes);
+  ORRERY_CHECK(transfer.wire_bytes == 0 || transfer.bytes_per_second > 0, "{} bytes at no rate",
+               transfer.wire_bytes);
   eras_.front().transfers.push_back(std::move(transfer));
   registered_.push_back({.lane = lane});
   return static_cast<TransferIndex>(registered_.size() - 1);
 }
 
-FlowNetwork::FlowNetwork(const FlowNetwork& frozen, kernel::EventQueue& queue) : FlowNetwork(frozen) {
+FlowNetwork::FlowNetwork(const FlowNetwork& frozen, kernel::EventQueue& queue)
+    : FlowNetwork(frozen) {
   ORRERY_CHECK(running_ == 0 && flows_.empty(), "a network that has run");
   queue_ = &queue;
   schedule_next_era();
 }
 
-costmodel::Transfer FlowNetwork::endless_transfer(const BackgroundFlow& flow, const topologies::Topology& topology) {
-  ORRERY_CHECK(flow.bytes_per_second > 0 && !flow.loads.empty(), "{} bytes/s in the background over {} links", flow.bytes_per_second, flow.loads.size());
+costmodel::Transfer FlowNetwork::endless_transfer(const BackgroundFlow& flow,
+                                                  const topologies::Topology& topology) {
+  ORRERY_CHECK(flow.bytes_per_second > 0 && !flow.loads.empty(),
+               "{} bytes/s in the background over {} links", flow.bytes_per_second,
+               flow.loads.size());
   std::int64_t rate = flow.bytes_per_second;
-  for (const costmodel::LinkLoad& load : flow.loads) rate = std::min(rate, topology.link(load.link).bytes_per_second / load.flows);
-  return {.wire_bytes = 1, .bytes_per_second = std::max<std::int64_t>(rate, 1), .links = flow.loads};
+  for (const costmodel::LinkLoad& load : flow.loads)
+    rate = std::min(rate, topology.link(load.link).bytes_per_second / load.flows);
+  return {
+      .wire_bytes = 1, .bytes_per_second = std::max<std::int64_t>(rate, 1), .links = flow.loads};
 }
 
 void FlowNetwork::add_background(const BackgroundFlow& flow) {
   const auto index = static_cast<std::uint32_t>(endless_.size());
-  const TransferIndex transfer = add(endless_transfer(flow, *eras_.front().topology), kLastLane - index);
+  const TransferIndex transfer =
+      add(endless_transfer(flow, *eras_.front().topology), kLastLane - index);
   registered_[transfer].endless = true;
   registered_[transfer].flow = index;
   endless_.push_back({transfer, eras_.front().transfers[transfer].bytes_per_second, 0});
 }
 
-void FlowNetwork::change(std::int64_t at_ps, const topologies::Topology& topology, std::vector<costmodel::Transfer> transfers,
+void FlowNetwork::change(std::int64_t at_ps, const topologies::Topology& topology,
+                         std::vector<costmodel::Transfer> transfers,
                          const std::vector<BackgroundFlow>& background) {
-  ORRERY_CHECK(at_ps > eras_.back().from_ps && background.size() == endless_.size(), "a change at {} ps of {} background flows", at_ps, background.size());
-  for (const BackgroundFlow& flow : background) transfers.push_back(endless_transfer(flow, topology));
+  ORRERY_CHECK(at_ps > eras_.back().from_ps && background.size() == endless_.size(),
+               "a change at {} ps of {} background flows", at_ps, background.size());
+  for (const BackgroundFlow& flow : background)
+    transfers.push_back(endless_transfer(flow, topology));
   const std::vector<costmodel::Transfer>& before = eras_.back().transfers;
-  ORRERY_CHECK(transfers.size() == before.size(), "{} transfers become {}", before.size(), transfers.size());
-  for (std::size_t t = 0; t < before.size(); ++t) ORRERY_CHECK(transfers[t].wire_bytes == before[t].wire_bytes, "transfer {} changes its bytes", t);
+  ORRERY_CHECK(transfers.size() == before.size(), "{} transfers become {}", before.size(),
+               transfers.size());
+  for (std::size_t t = 0; t < before.size(); ++t)
+    ORRERY_CHECK(transfers[t].wire_bytes == before[t].wire_bytes, "transfer {} changes its bytes",
+                 t);
   eras_.push_back({.from_ps = at_ps, .topology = &topology, .transfers = std::move(transfers)});
 }
 
@@ -77,7 +92,9 @@ std::vector<FlowNetwork::Load> FlowNetwork::loads_by_link(const Era& era) {
     std::vector<Load> loads;
     loads.reserve(count);
     each([&](const Load& l) { loads.push_back(l); });
-    std::sort(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return std::tie(a.link, a.transfer) < std::tie(b.link, b.transfer); });
+    std::sort(loads.begin(), loads.end(), [](const Load& a, const Load& b) {
+      return std::tie(a.link, a.transfer) < std::tie(b.link, b.transfer);
+    });
     return loads;
   }
   std::vector<std::uint32_t> begin(all_links + 1, 0);
@@ -106,11 +123,13 @@ void FlowNetwork::freeze(Era& era) {
     bool shared = false;
     std::size_t end = i;
     for (; end < loads.size() && loads[end].link == loads[i].link; ++end) {
-      shared = shared || registered_[loads[end].transfer].lane != registered_[loads[i].transfer].lane;
+      shared =
+          shared || registered_[loads[end].transfer].lane != registered_[loads[i].transfer].lane;
       signature.emplace_back(loads[end].transfer, loads[end].flows);
     }
     if (shared) {
-      const std::int64_t capacity = era.topology->link(topologies::LinkId(loads[i].link)).bytes_per_second;
+      const std::int64_t capacity =
+          era.topology->link(topologies::LinkId(loads[i].link)).bytes_per_second;
       const auto [at, fresh] = folded.try_emplace(std::move(signature), capacity);
       if (!fresh) at->second = std::min(at->second, capacity);
     }
@@ -136,7 +155,9 @@ void FlowNetwork::freeze(Era& era) {
 }
 
 void FlowNetwork::schedule_next_era() {
-  if (era_ + 1 < eras_.size()) queue_->push(base::SimTime::from_ps(eras_[era_ + 1].from_ps), kernel::Phase::kRelease, event_kind_, kNextEra);
+  if (era_ + 1 < eras_.size())
+    queue_->push(base::SimTime::from_ps(eras_[era_ + 1].from_ps), kernel::Phase::kRelease,
+                 event_kind_, kNextEra);
 }
 
 void FlowNetwork::enter_next_era(std::int64_t now_ps) {
@@ -203,10 +224,13 @@ bool FlowNetwork::foresee(FlowIndex flow) {
   const kernel::VariableId variable = e.variables[f.transfer];
   const std::vector<std::uint32_t>& uses = uses_[f.transfer];
   if (variable.valid() && !e.shares.idle_around(variable)) return false;
-  if (!std::all_of(uses.begin(), uses.end(), [&](std::uint32_t constraint) { return foreseen_[constraint] == kNoFlow; })) return false;
+  if (!std::all_of(uses.begin(), uses.end(),
+                   [&](std::uint32_t constraint) { return foreseen_[constraint] == kNoFlow; }))
+    return false;
   Alone& alone = alone_[f.transfer];
   if (alone.rate == 0) {
-    alone.rate = variable.valid() ? std::max<std::int64_t>(e.shares.rate_alone(variable), 1) : e.transfers[f.transfer].bytes_per_second;
+    alone.rate = variable.valid() ? std::max<std::int64_t>(e.shares.rate_alone(variable), 1)
+                                  : e.transfers[f.transfer].bytes_per_second;
     kernel::Progress wire(0, wire_work(f.transfer));
     wire.set_speed(0, slowdown_ppm_ * alone.rate);
     alone.wire_ps = wire.end_ps();
@@ -220,7 +244,8 @@ bool FlowNetwork::foresee(FlowIndex flow) {
 void FlowNetwork::meet(std::int64_t now_ps, FlowIndex flow) {
   Flow& f = flows_[flow];
   forget(flow);
-  const std::int64_t latency_ps = era().transfers[f.transfer].latency_ps, wire_ps = f.started_ps + latency_ps;
+  const std::int64_t latency_ps = era().transfers[f.transfer].latency_ps,
+                     wire_ps = f.started_ps + latency_ps;
   if (latency_ps > 0 && now_ps < wire_ps) {
     f.leg = Leg::kLatency;
     f.progress = kernel::Progress(f.started_ps, latency_ps * slowdown_ppm_);
@@ -233,11 +258,13 @@ void FlowNetwork::meet(std::int64_t now_ps, FlowIndex flow) {
 }
 
 void FlowNetwork::forget(FlowIndex flow) {
-  for (const std::uint32_t constraint : uses_[flows_[flow].transfer]) foreseen_[constraint] = kNoFlow;
+  for (const std::uint32_t constraint : uses_[flows_[flow].transfer])
+    foreseen_[constraint] = kNoFlow;
 }
 
 kernel::Int128 FlowNetwork::wire_work(TransferIndex transfer) const {
-  return static_cast<kernel::Int128>(era().transfers[transfer].wire_bytes) * base::kPicosecondsPerSecond * slowdown_ppm_;
+  return static_cast<kernel::Int128>(era().transfers[transfer].wire_bytes) *
+         base::kPicosecondsPerSecond * slowdown_ppm_;
 }
 
 void FlowNetwork::enter_wire(std::int64_t since_ps, FlowIndex flow) {
@@ -247,7 +274,8 @@ void FlowNetwork::enter_wire(std::int64_t since_ps, FlowIndex flow) {
   f.progress = kernel::Progress(since_ps, f.left);
   if (const kernel::VariableId variable = era().variables[f.transfer]; variable.valid()) {
     for (const std::uint32_t constraint : uses_[f.transfer]) {
-      if (const FlowIndex other = foreseen_[constraint]; other != kNoFlow) meet(queue_->now().ps(), other);
+      if (const FlowIndex other = foreseen_[constraint]; other != kNoFlow)
+        meet(queue_->now().ps(), other);
     }
     era().shares.activate(variable);
     shares_changed_ = true;
@@ -301,11 +329,14 @@ void FlowNetwork::end(FlowIndex flow) {
 std::int64_t FlowNetwork::rate(FlowIndex flow) const {
   const Flow& f = flows_[flow];
   if (f.leg == Leg::kForeseen)
-    return queue_->now().ps() < f.started_ps + era().transfers[f.transfer].latency_ps ? 0 : alone_[f.transfer].rate;
+    return queue_->now().ps() < f.started_ps + era().transfers[f.transfer].latency_ps
+               ? 0
+               : alone_[f.transfer].rate;
   if (f.leg != Leg::kWire) return 0;
   const kernel::VariableId variable = era().variables[f.transfer];
   // Less than one byte per second is one, as in the cost model: a transfer always ends.
-  return variable.valid() ? std::max<std::int64_t>(era().shares.rate(variable), 1) : era().transfers[f.transfer].bytes_per_second;
+  return variable.valid() ? std::max<std::int64_t>(era().shares.rate(variable), 1)
+                          : era().transfers[f.transfer].bytes_per_second;
 }
 
 std::vector<std::vector<std::int64_t>> FlowNetwork::sent_bytes(std::int64_t now_ps) const {
@@ -314,14 +345,19 @@ std::vector<std::vector<std::int64_t>> FlowNetwork::sent_bytes(std::int64_t now_
   for (const Flow& f : flows_) {
     if (f.leg == Leg::kWire) work.back()[f.transfer] += f.left - f.progress.remaining(now_ps);
     if (f.leg != Leg::kForeseen) continue;
-    const std::int64_t on_wire_ps = std::max<std::int64_t>(now_ps - f.started_ps - era().transfers[f.transfer].latency_ps, 0);
-    work.back()[f.transfer] += std::min(slowdown_ppm_ * alone_[f.transfer].rate * on_wire_ps, wire_work(f.transfer));
+    const std::int64_t on_wire_ps =
+        std::max<std::int64_t>(now_ps - f.started_ps - era().transfers[f.transfer].latency_ps, 0);
+    work.back()[f.transfer] +=
+        std::min(slowdown_ppm_ * alone_[f.transfer].rate * on_wire_ps, wire_work(f.transfer));
   }
-  for (const Endless& e : endless_) work.back()[e.transfer] += slowdown_ppm_ * e.rate * (now_ps - e.since_ps);
+  for (const Endless& e : endless_)
+    work.back()[e.transfer] += slowdown_ppm_ * e.rate * (now_ps - e.since_ps);
   std::vector<std::vector<std::int64_t>> bytes;
   for (const auto& of_era : work) {
     bytes.emplace_back();
-    for (const kernel::Int128 w : of_era) bytes.back().push_back(static_cast<std::int64_t>(w / (base::kPicosecondsPerSecond * slowdown_ppm_)));
+    for (const kernel::Int128 w : of_era)
+      bytes.back().push_back(
+          static_cast<std::int64_t>(w / (base::kPicosecondsPerSecond * slowdown_ppm_)));
   }
   return bytes;
 }
@@ -329,8 +365,10 @@ std::vector<std::vector<std::int64_t>> FlowNetwork::sent_bytes(std::int64_t now_
 double FlowNetwork::room_bytes(topologies::LinkId link, std::int64_t until_ps) const {
   double bytes = 0;
   for (std::size_t e = 0; e < eras_.size() && eras_[e].from_ps < until_ps; ++e) {
-    const std::int64_t end_ps = e + 1 < eras_.size() ? std::min(eras_[e + 1].from_ps, until_ps) : until_ps;
-    bytes += static_cast<double>(eras_[e].topology->link(link).bytes_per_second) * static_cast<double>(end_ps - eras_[e].from_ps) / 1e12;
+    const std::int64_t end_ps =
+        e + 1 < eras_.size() ? std::min(eras_[e + 1].from_ps, until_ps) : until_ps;
+    bytes += static_cast<double>(eras_[e].topology->link(link).bytes_per_second) *
+             static_cast<double>(end_ps - eras_[e].from_ps) / 1e12;
   }
   return bytes;
 }
@@ -355,7 +393,8 @@ void FlowNetwork::settle(std::int64_t now_ps) {
   if (slowdown_unforeseen_) {
     slowdown_unforeseen_ = false;
     for (std::size_t i = 0; i < dirty_.size(); ++i) {
-      if (flows_[dirty_[i]].leg == Leg::kForeseen && flows_[dirty_[i]].slowed) meet(now_ps, dirty_[i]);
+      if (flows_[dirty_[i]].leg == Leg::kForeseen && flows_[dirty_[i]].slowed)
+        meet(now_ps, dirty_[i]);
     }
   }
   if (shares_changed_) share_out(now_ps);
@@ -365,8 +404,10 @@ void FlowNetwork::settle(std::int64_t now_ps) {
     if (f.leg == Leg::kFree) continue;
     if (f.leg == Leg::kForeseen) {
       if (f.ticket != 0) continue;  // slowed and no longer so within this instant
-      f.ticket = queue_->push(base::SimTime::from_ps(f.started_ps + era().transfers[f.transfer].latency_ps + alone_[f.transfer].wire_ps),
-                              kernel::Phase::kRelease, event_kind_, flow);
+      f.ticket = queue_->push(
+          base::SimTime::from_ps(f.started_ps + era().transfers[f.transfer].latency_ps +
+                                 alone_[f.transfer].wire_ps),
+          kernel::Phase::kRelease, event_kind_, flow);
       continue;
     }
     const kernel::Int128 unit = f.slowed ? kernel::Int128(kMillion) : slowdown_ppm_;

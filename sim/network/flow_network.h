@@ -2,38 +2,48 @@
 /// \file
 /// Transfers on a virtual clock: who shares a link with whom, and when each ends.
 ///
-/// A transfer first spends its latency, then sends wire_bytes W at rate r(t), the max-min fair share of the links it loads
-/// (kernel/max_min.h), in whole bytes per second; never more than its rate alone. In units of byte·ps/s·ppm
+/// A transfer first spends its latency, then sends wire_bytes W at rate r(t), the max-min fair
+/// share of the links it loads (kernel/max_min.h), in whole bytes per second; never more than its
+/// rate alone. In units of byte·ps/s·ppm
 ///
-///     work = W * 10^12 * k            speed = r * k  undisturbed,   r * 10^6  beside compute       [per ps]
+///     work = W * 10^12 * k            speed = r * k  undisturbed,   r * 10^6  beside compute
+///     [per ps]
 ///
-/// where k = slowdown in ppm, k >= 10^6: all integers, so that nothing is lost when shares change (kernel/progress.h), and a transfer that
-/// runs alone ends after latency + ceil(W * 10^12 / r) ps: exactly costmodel::Transfer::duration_ps(). Latency is work too: it
-/// counts k a picosecond, and passes at k or 10^6.
+/// where k = slowdown in ppm, k >= 10^6: all integers, so that nothing is lost when shares change
+/// (kernel/progress.h), and a transfer that runs alone ends after latency + ceil(W * 10^12 / r) ps:
+/// exactly costmodel::Transfer::duration_ps(). Latency is work too: it counts k a picosecond, and
+/// passes at k or 10^6.
 ///
-/// Which links become constraints. Transfers are registered with a *lane*: two of one lane never run at once (a stream is FIFO). A
-/// link that only one lane loads cannot be shared, and the rate alone respects it already, so it is left out. Links loaded alike (the
-/// same flows of the same transfers) are one constraint with the smallest capacity. Both are exact.
+/// Which links become constraints. Transfers are registered with a *lane*: two of one lane never
+/// run at once (a stream is FIFO). A link that only one lane loads cannot be shared, and the rate
+/// alone respects it already, so it is left out. Links loaded alike (the same flows of the same
+/// transfers) are one constraint with the smallest capacity. Both are exact.
 ///
-/// Background traffic is a flow without an end that runs from the first instant, on a lane of its own.
+/// Background traffic is a flow without an end that runs from the first instant, on a lane of its
+/// own.
 ///
-/// Eras. Links may change at given instants. Between two of them, in an *era*, every transfer has one price and one set of links, constraints are
-/// those of that era, and all of the above holds. At the end of an era what is on the wire goes on over the links and at the rate cap of the next with the work it
-/// has left: nothing is lost or sent twice, and a change at the first instant is the same as none. What is in its latency ends it as it began.
+/// Eras. Links may change at given instants. Between two of them, in an *era*, every transfer has
+/// one price and one set of links, constraints are those of that era, and all of the above holds.
+/// At the end of an era what is on the wire goes on over the links and at the rate cap of the next
+/// with the work it has left: nothing is lost or sent twice, and a change at the first instant is
+/// the same as none. What is in its latency ends it as it began.
 ///
-/// Foresight. A transfer that starts when nothing else sends or is foreseen on its constraints has one event, at the end that it would have alone. Should anything come in
-/// between (another on one of them, a slowdown), it is put where it then is, in its latency or on the wire, and goes on as all others do: the same times (a
-/// property test), mostly in half the events and without a solve. There is no foresight where links change.
+/// Foresight. A transfer that starts when nothing else sends or is foreseen on its constraints has
+/// one event, at the end that it would have alone. Should anything come in between (another on one
+/// of them, a slowdown), it is put where it then is, in its latency or on the wire, and goes on as
+/// all others do: the same times (a property test), mostly in half the events and without a solve.
+/// There is no foresight where links change.
 ///
-/// One solve per instant: start() and on_event() note what changed, settle() shares out anew and (re)schedules ends.
+/// One solve per instant: start() and on_event() note what changed, settle() shares out anew and
+/// (re)schedules ends.
 #include <cstdint>
 #include <vector>
 
 #include "costmodel/collectives/transfer.h"
-#include "sim/network/background.h"
 #include "sim/kernel/event_queue.h"
 #include "sim/kernel/max_min.h"
 #include "sim/kernel/progress.h"
+#include "sim/network/background.h"
 #include "topologies/topology.h"
 
 namespace orrery::sim {
@@ -45,7 +55,8 @@ class FlowNetwork {
 
   /// `topology` and `queue` must outlive the network; its events have kind `event_kind`.
   /// @pre slowdown_ppm >= 1'000'000.
-  FlowNetwork(const topologies::Topology& topology, std::int64_t slowdown_ppm, kernel::EventQueue& queue, std::uint32_t event_kind);
+  FlowNetwork(const topologies::Topology& topology, std::int64_t slowdown_ppm,
+              kernel::EventQueue& queue, std::uint32_t event_kind);
 
   /// A network in the state of `frozen`, on another queue. @pre nothing was started there.
   FlowNetwork(const FlowNetwork& frozen, kernel::EventQueue& queue);
@@ -54,16 +65,21 @@ class FlowNetwork {
   TransferIndex add(costmodel::Transfer transfer, std::uint32_t lane);
   /// @pre before freeze(); at least 1 byte/s over at least one link.
   void add_background(const BackgroundFlow& flow);
-  /// A new era: from `at_ps` on, transfers and background flows are these, by their indices. `topology` must outlive the network.
-  /// @pre before freeze(), after every add; at_ps > 0 and later than that of the last call; the same bytes as before.
-  void change(std::int64_t at_ps, const topologies::Topology& topology, std::vector<costmodel::Transfer> transfers,
+  /// A new era: from `at_ps` on, transfers and background flows are these, by their indices.
+  /// `topology` must outlive the network.
+  /// @pre before freeze(), after every add; at_ps > 0 and later than that of the last call; the
+  /// same bytes as before.
+  void change(std::int64_t at_ps, const topologies::Topology& topology,
+              std::vector<costmodel::Transfer> transfers,
               const std::vector<BackgroundFlow>& background);
   /// Finds out which links are shared. Call once, before start().
   void freeze();
-  /// An event for every leg of every transfer, as if there were no foresight. @pre after freeze(), before start().
+  /// An event for every leg of every transfer, as if there were no foresight. @pre after freeze(),
+  /// before start().
   void step_by_step() { foresees_ = false; }
 
-  /// Starts a transfer now; its end is scheduled by settle(). Indices of ended flows are used again. @pre it is not running.
+  /// Starts a transfer now; its end is scheduled by settle(). Indices of ended flows are used
+  /// again. @pre it is not running.
   FlowIndex start(std::int64_t now_ps, TransferIndex transfer);
   /// Whether the flow runs beside compute from now on.
   void set_slowed(FlowIndex flow, bool slowed);
@@ -72,13 +88,17 @@ class FlowNetwork {
   /// Applies all changes of this instant.
   void settle(std::int64_t now_ps);
 
-  [[nodiscard]] const costmodel::Transfer& transfer(TransferIndex transfer, std::size_t era = 0) const { return eras_[era].transfers[transfer]; }
+  [[nodiscard]] const costmodel::Transfer& transfer(TransferIndex transfer,
+                                                    std::size_t era = 0) const {
+    return eras_[era].transfers[transfer];
+  }
   /// Those of background flows are among them.
   [[nodiscard]] std::size_t transfers() const { return registered_.size(); }
   [[nodiscard]] std::size_t running() const { return running_; }
   /// Links that are shared, after folding; of the first era.
   [[nodiscard]] std::size_t constraints() const { return eras_.front().constraints; }
-  /// [era][transfer] bytes that every flow of a transfer has sent until `now_ps`, of all its runs, rounded down. Of the present era and those before.
+  /// [era][transfer] bytes that every flow of a transfer has sent until `now_ps`, of all its runs,
+  /// rounded down. Of the present era and those before.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> sent_bytes(std::int64_t now_ps) const;
   /// Bytes that the link could have carried until then.
   [[nodiscard]] double room_bytes(topologies::LinkId link, std::int64_t until_ps) const;
@@ -90,7 +110,7 @@ class FlowNetwork {
   enum class Leg : std::uint8_t { kFree, kLatency, kWire, kForeseen };
   struct Registered {
     std::uint32_t lane = 0;
-    FlowIndex flow = 0;              // while running; of background its index in endless_
+    FlowIndex flow = 0;  // while running; of background its index in endless_
     bool running = false;
     bool endless = false;
   };
@@ -101,8 +121,8 @@ class FlowNetwork {
     bool dirty = false;
     kernel::Progress progress;
     std::int64_t started_ps = 0;
-    kernel::Int128 left = 0;         // of its bytes, when it entered the wire or the era
-    std::uint64_t ticket = 0;        // of the valid event
+    kernel::Int128 left = 0;   // of its bytes, when it entered the wire or the era
+    std::uint64_t ticket = 0;  // of the valid event
   };
   struct Endless {
     TransferIndex transfer = 0;
@@ -120,7 +140,8 @@ class FlowNetwork {
     kernel::MaxMin shares = {};
     std::vector<kernel::VariableId> variables = {};  // [transfer] invalid: shares nothing
     std::vector<TransferIndex> by_variable = {};
-    std::vector<kernel::Int128> sent = {};           // [transfer] work done in this era by flows that ended or left it
+    // [transfer] work done in this era by flows that ended or left it
+    std::vector<kernel::Int128> sent = {};
     std::size_t constraints = 0;
   };
   struct Load {  // of one link, by one transfer
@@ -134,7 +155,8 @@ class FlowNetwork {
   [[nodiscard]] static std::vector<Load> loads_by_link(const Era& era);
   [[nodiscard]] Era& era() { return eras_[era_]; }
   [[nodiscard]] const Era& era() const { return eras_[era_]; }
-  [[nodiscard]] static costmodel::Transfer endless_transfer(const BackgroundFlow& flow, const topologies::Topology& topology);
+  [[nodiscard]] static costmodel::Transfer endless_transfer(const BackgroundFlow& flow,
+                                                            const topologies::Topology& topology);
   void freeze(Era& era);
   void schedule_next_era();
   void enter_next_era(std::int64_t now_ps);
@@ -161,10 +183,11 @@ class FlowNetwork {
   bool shares_changed_ = false;
   // Foresight, where there is one era.
   bool foresees_ = false;
-  bool slowdown_unforeseen_ = false;               // a foreseen flow is slowed
-  std::vector<std::vector<std::uint32_t>> uses_;   // [transfer] its constraints
-  std::vector<FlowIndex> foreseen_;                // [constraint] flow that is foreseen to be alone there, kNoFlow: none
-  std::vector<Alone> alone_;                       // [transfer]
+  bool slowdown_unforeseen_ = false;              // a foreseen flow is slowed
+  std::vector<std::vector<std::uint32_t>> uses_;  // [transfer] its constraints
+  // [constraint] flow that is foreseen to be alone there, kNoFlow: none
+  std::vector<FlowIndex> foreseen_;
+  std::vector<Alone> alone_;  // [transfer]
 };
 
 }  // namespace orrery::sim

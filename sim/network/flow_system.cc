@@ -21,7 +21,8 @@ struct OnLink {
 
 class Maker {
  public:
-  Maker(const TransferGraph& graph, const TransferRunOptions& options) : graph_(graph), options_(options) {}
+  Maker(const TransferGraph& graph, const TransferRunOptions& options)
+      : graph_(graph), options_(options) {}
 
   FlowSystem make() {
     for (std::uint32_t i = 0; i < graph_.transfers().size(); ++i) {
@@ -30,7 +31,8 @@ class Maker {
     }
     for (const BackgroundFlow& flow : options_.background) {
       std::int64_t rate = flow.bytes_per_second;
-      for (const auto& load : flow.loads) rate = std::min(rate, graph_.capacities()[load.link.raw()] / load.flows);
+      for (const auto& load : flow.loads)
+        rate = std::min(rate, graph_.capacities()[load.link.raw()] / load.flows);
       system_.lanes.push_back({0, 0, rate, 1, true});
     }
     lift_rates();
@@ -61,8 +63,9 @@ class Maker {
       const auto links = loads(lane);
       if (links.empty()) continue;
       const auto transfers = static_cast<std::uint32_t>(graph_.transfers().size());
-      const std::int64_t cap = lane < transfers ? graph_.transfers()[lane].spec.rate_cap
-                                                : options_.background[lane - transfers].bytes_per_second;
+      const std::int64_t cap = lane < transfers
+                                   ? graph_.transfers()[lane].spec.rate_cap
+                                   : options_.background[lane - transfers].bytes_per_second;
       std::int64_t rate = cap > 0 ? cap : most[links.front().link.raw()];
       for (const auto& load : links) rate = std::min(rate, most[load.link.raw()] / load.flows);
       system_.lanes[lane].rate = std::max<std::int64_t>(rate, system_.lanes[lane].endless ? 0 : 1);
@@ -71,7 +74,8 @@ class Maker {
 
   void add_waits() {
     std::vector<std::tuple<std::uint32_t, std::uint32_t, std::int64_t>> sorted;
-    for (const TransferGraph::Dependency& d : graph_.dependencies()) sorted.emplace_back(d.after.raw(), d.before.raw(), d.distance);
+    for (const TransferGraph::Dependency& d : graph_.dependencies())
+      sorted.emplace_back(d.after.raw(), d.before.raw(), d.distance);
     std::sort(sorted.begin(), sorted.end());
     sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
     std::size_t next = 0;
@@ -94,14 +98,16 @@ class Maker {
     on_link_.begin = count;
     on_link_.entries.resize(count[links]);
     for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      for (const auto& load : loads(lane)) on_link_.entries[count[load.link.raw()]++] = {lane, load.flows};
+      for (const auto& load : loads(lane))
+        on_link_.entries[count[load.link.raw()]++] = {lane, load.flows};
     }
   }
 
   void add_constraints() {
     const auto links = static_cast<std::uint32_t>(graph_.capacities().size());
     std::vector<std::vector<FlowSystem::Change>> changes(links);
-    for (const LinkChange& c : options_.changes) changes[c.link.raw()].push_back({c.at_ps, 0, c.bytes_per_second});
+    for (const LinkChange& c : options_.changes)
+      changes[c.link.raw()].push_back({c.at_ps, 0, c.bytes_per_second});
     std::vector<std::vector<FlowSystem::Load>> uses(system_.lanes.size());
     std::map<std::vector<OnLink>, std::uint32_t> alike;
     for (std::uint32_t l = 0; l < links; ++l) {
@@ -109,7 +115,8 @@ class Maker {
       const std::span<const OnLink> here = on_link_[l];
       const auto fresh = static_cast<std::uint32_t>(system_.capacities.size());
       if (changes[l].empty()) {
-        const auto [at, added] = alike.try_emplace(std::vector<OnLink>(here.begin(), here.end()), fresh);
+        const auto [at, added] =
+            alike.try_emplace(std::vector<OnLink>(here.begin(), here.end()), fresh);
         if (!added) {
           std::int64_t& capacity = system_.capacities[at->second];
           capacity = std::min(capacity, graph_.capacities()[l]);
@@ -128,14 +135,18 @@ class Maker {
       system_.loads.close();
     }
     std::stable_sort(system_.changes.begin(), system_.changes.end(),
-                     [](const auto& a, const auto& b) { return std::tie(a.at_ps, a.constraint) < std::tie(b.at_ps, b.constraint); });
+                     [](const auto& a, const auto& b) {
+                       return std::tie(a.at_ps, a.constraint) < std::tie(b.at_ps, b.constraint);
+                     });
   }
 
-  [[nodiscard]] bool can_be_full(std::uint32_t link, const std::vector<FlowSystem::Change>& changes) const {
+  [[nodiscard]] bool can_be_full(std::uint32_t link,
+                                 const std::vector<FlowSystem::Change>& changes) const {
     std::int64_t least = graph_.capacities()[link];
     for (const auto& c : changes) least = std::min(least, c.capacity);
     Int128 most = 0;
-    for (const OnLink& use : on_link_[link]) most += static_cast<Int128>(use.flows) * system_.lanes[use.lane].rate;
+    for (const OnLink& use : on_link_[link])
+      most += static_cast<Int128>(use.flows) * system_.lanes[use.lane].rate;
     return most > least;
   }
 
@@ -147,6 +158,8 @@ class Maker {
 
 }  // namespace
 
-FlowSystem make_system(const TransferGraph& graph, const TransferRunOptions& options) { return Maker(graph, options).make(); }
+FlowSystem make_system(const TransferGraph& graph, const TransferRunOptions& options) {
+  return Maker(graph, options).make();
+}
 
 }  // namespace orrery::sim

@@ -3,10 +3,10 @@
 
 #include "base/check.h"
 #include "base/sim_time.h"
-#include "sim/network/flow_system.h"
 #include "sim/kernel/max_min.h"
 #include "sim/kernel/progress.h"
 #include "sim/kernel/timers.h"
+#include "sim/network/flow_system.h"
 
 namespace orrery::sim {
 namespace {
@@ -26,13 +26,15 @@ std::int64_t ceil_divide(Int128 a, std::int64_t b) {
 
 class Run {
  public:
-  explicit Run(const FlowSystem& system) : system_(system), timers_(static_cast<std::uint32_t>(system.lanes.size())) {
+  explicit Run(const FlowSystem& system)
+      : system_(system), timers_(static_cast<std::uint32_t>(system.lanes.size())) {
     const auto lanes = static_cast<std::uint32_t>(system.lanes.size());
     for (const std::int64_t c : system.capacities) shares_.add_constraint(c);
     std::vector<kernel::Consumption> uses;
     for (std::uint32_t i = 0; i < lanes; ++i) {
       uses.clear();
-      for (const FlowSystem::Load& load : system.loads[i]) uses.push_back({kernel::ConstraintId(load.constraint), load.flows});
+      for (const FlowSystem::Load& load : system.loads[i])
+        uses.push_back({kernel::ConstraintId(load.constraint), load.flows});
       shares_.add_variable(system.lanes[i].rate, uses);
     }
     states_.resize(lanes);
@@ -46,7 +48,8 @@ class Run {
 
   base::Result<SystemOutcome> run() {
     for (std::uint32_t i = 0; i < states_.size(); ++i) {
-      if (system_.lanes[i].endless) enter_wire(i);
+      if (system_.lanes[i].endless)
+        enter_wire(i);
       else {
         ++unfinished_;
         candidates_.push_back(i);
@@ -68,16 +71,17 @@ class Run {
  private:
   enum class Leg : std::uint8_t { kIdle, kLatency, kWire };
   struct State {
-    Int128 left = 0;                 // byte·ps/s, at since_ps
+    Int128 left = 0;  // byte·ps/s, at since_ps
     std::int64_t since_ps = 0;
-    std::int64_t rate = 0;           // bytes per second since then
-    std::int64_t known_rate = 0;     // a whole instance at this rate
-    std::int64_t known_ps = 0;       // takes so long
+    std::int64_t rate = 0;        // bytes per second since then
+    std::int64_t known_rate = 0;  // a whole instance at this rate
+    std::int64_t known_ps = 0;    // takes so long
     std::uint32_t ended = 0;
-    std::uint32_t next_wait = 0;     // into waits.entries: what the next instance has not been seen to have
+    // into waits.entries: what the next instance has not been seen to have
+    std::uint32_t next_wait = 0;
     Leg leg = Leg::kIdle;
-    bool shares = false;             // loads a constraint
-    bool fresh = false;              // entered the wire in this instant
+    bool shares = false;  // loads a constraint
+    bool fresh = false;   // entered the wire in this instant
     bool touched = false;
   };
 
@@ -94,7 +98,8 @@ class Run {
   }
 
   void change_links() {
-    for (; next_change_ < system_.changes.size() && system_.changes[next_change_].at_ps <= now_; ++next_change_) {
+    for (; next_change_ < system_.changes.size() && system_.changes[next_change_].at_ps <= now_;
+         ++next_change_) {
       const FlowSystem::Change& c = system_.changes[next_change_];
       shares_.set_capacity(kernel::ConstraintId(c.constraint), c.capacity);
       resolve_ = true;
@@ -112,9 +117,11 @@ class Run {
   bool ready(std::uint32_t lane) {
     State& s = states_[lane];
     if (s.leg != Leg::kIdle || s.ended == system_.lanes[lane].repeats) return false;
-    for (const std::uint32_t end = system_.waits.begin[lane + 1]; s.next_wait < end; ++s.next_wait) {
+    for (const std::uint32_t end = system_.waits.begin[lane + 1]; s.next_wait < end;
+         ++s.next_wait) {
       const FlowSystem::Wait& w = system_.waits.entries[s.next_wait];
-      const std::int64_t instance = std::min<std::int64_t>(s.ended - w.distance, system_.lanes[w.before].repeats - 1);
+      const std::int64_t instance =
+          std::min<std::int64_t>(s.ended - w.distance, system_.lanes[w.before].repeats - 1);
       if (instance >= static_cast<std::int64_t>(states_[w.before].ended)) return false;
     }
     return true;
@@ -190,8 +197,10 @@ class Run {
       const kernel::VariableId variable(lane);
       const bool wanted = s.leg == Leg::kWire;
       if (wanted == shares_.active(variable)) continue;
-      if (wanted) shares_.activate(variable);
-      else shares_.deactivate(variable);
+      if (wanted)
+        shares_.activate(variable);
+      else
+        shares_.deactivate(variable);
       resolve_ = true;
     }
     if (resolve_) {
@@ -204,7 +213,8 @@ class Run {
       if (s.leg != Leg::kWire || !s.fresh) continue;
       s.fresh = false;
       s.rate = s.shares ? shares_.rate(kernel::VariableId(lane)) : system_.lanes[lane].rate;
-      if (!system_.lanes[lane].endless && s.rate > 0) timers_.set(lane, now_ + whole_instance_ps(lane));
+      if (!system_.lanes[lane].endless && s.rate > 0)
+        timers_.set(lane, now_ + whole_instance_ps(lane));
     }
     touched_.clear();
   }
@@ -280,9 +290,12 @@ base::Diagnostic Run::stuck() const {
     if (system_.lanes[i].endless || states_[i].ended == system_.lanes[i].repeats) continue;
     ++(states_[i].leg == Leg::kWire ? stopped : waiting);
   }
-  base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "{} transfers never end", waiting + stopped);
-  if (stopped > 0) d.notes.push_back(fmt::format("{} of them cross a link without capacity", stopped));
-  if (waiting > 0) d.notes.push_back(fmt::format("{} of them wait for others that never end", waiting));
+  base::Diagnostic d =
+      base::make_error(base::ErrorCode::kInconsistent, "{} transfers never end", waiting + stopped);
+  if (stopped > 0)
+    d.notes.push_back(fmt::format("{} of them cross a link without capacity", stopped));
+  if (waiting > 0)
+    d.notes.push_back(fmt::format("{} of them wait for others that never end", waiting));
   return d;
 }
 

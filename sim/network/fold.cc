@@ -58,7 +58,8 @@ class Folding {
     // Lanes come first, so their cells have the first numbers.
     cell_of_lane_.assign(cells.begin(), cells.begin() + lanes_);
     for (const std::uint32_t cell : cell_of_lane_) lane_cells_ = std::max(lane_cells_, cell + 1);
-    for (std::uint32_t c = 0; c < constraints_; ++c) cell_of_constraint_.push_back(cells[lanes_ + c] - lane_cells_);
+    for (std::uint32_t c = 0; c < constraints_; ++c)
+      cell_of_constraint_.push_back(cells[lanes_ + c] - lane_cells_);
   }
 
   std::vector<std::uint32_t> colours() const {
@@ -68,9 +69,11 @@ class Folding {
     const auto lane_kinds = static_cast<std::uint32_t>(kinds.size());
     std::vector<Capacity> capacities(constraints_);
     for (std::uint32_t c = 0; c < constraints_; ++c) capacities[c].capacity = system_.capacities[c];
-    for (const FlowSystem::Change& change : system_.changes) capacities[change.constraint].changes.emplace_back(change.at_ps, change.capacity);
+    for (const FlowSystem::Change& change : system_.changes)
+      capacities[change.constraint].changes.emplace_back(change.at_ps, change.capacity);
     std::map<Capacity, std::uint32_t> capacity_kinds;
-    for (const Capacity& c : capacities) colours.push_back(lane_kinds + number_of(capacity_kinds, c));
+    for (const Capacity& c : capacities)
+      colours.push_back(lane_kinds + number_of(capacity_kinds, c));
     return colours;
   }
 
@@ -98,14 +101,17 @@ class Folding {
       new_number[c] = cell_of_constraint_[c];
       folded_.capacities.push_back(system_.capacities[c]);
     }
-    std::vector<std::map<std::uint32_t, std::int64_t>> flows(folded_.lanes.size());  // [lane cell]: by constraint cell
+    // [lane cell]: by constraint cell
+    std::vector<std::map<std::uint32_t, std::int64_t>> flows(folded_.lanes.size());
     for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
       for (const FlowSystem::Load& load : system_.loads[lane]) {
-        if (new_number[load.constraint] != kNoCell) flows[cell_of_lane_[lane]][new_number[load.constraint]] += load.flows;
+        if (new_number[load.constraint] != kNoCell)
+          flows[cell_of_lane_[lane]][new_number[load.constraint]] += load.flows;
       }
     }
     for (const auto& of_cell : flows) {
-      for (const auto& [constraint, sum] : of_cell) folded_.loads.entries.push_back({constraint, sum});
+      for (const auto& [constraint, sum] : of_cell)
+        folded_.loads.entries.push_back({constraint, sum});
       folded_.loads.close();
     }
     for (FlowSystem::Change change : system_.changes) {

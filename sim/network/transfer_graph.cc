@@ -18,32 +18,39 @@ std::vector<std::int64_t> capacities_of(const topologies::Topology& topology) {
 
 }  // namespace
 
-TransferGraph::TransferGraph(std::vector<std::int64_t> capacities) : capacities_(std::move(capacities)) {
+TransferGraph::TransferGraph(std::vector<std::int64_t> capacities)
+    : capacities_(std::move(capacities)) {
   for (const std::int64_t c : capacities_) ORRERY_CHECK(c > 0, "capacity {}", c);
 }
 
-TransferGraph::TransferGraph(const topologies::Topology& topology) : TransferGraph(capacities_of(topology)) {}
+TransferGraph::TransferGraph(const topologies::Topology& topology)
+    : TransferGraph(capacities_of(topology)) {}
 
-TransferId TransferGraph::add(const TransferSpec& spec, std::span<const costmodel::LinkLoad> loads) {
+TransferId TransferGraph::add(const TransferSpec& spec,
+                              std::span<const costmodel::LinkLoad> loads) {
   ORRERY_CHECK(spec.bytes >= 0 && spec.latency_ps >= 0 && spec.rate_cap >= 0 && spec.repeats >= 1);
   Transfer t{spec, 0, static_cast<std::uint32_t>(loads_.size()), 0};
   if (spec.bytes > 0) {
-    ORRERY_CHECK(spec.rate_cap > 0 || !loads.empty(), "{} bytes with neither a link nor a rate", spec.bytes);
+    ORRERY_CHECK(spec.rate_cap > 0 || !loads.empty(), "{} bytes with neither a link nor a rate",
+                 spec.bytes);
     t.rate = spec.rate_cap > 0 ? spec.rate_cap : capacities_[loads.front().link.raw()];
     for (const costmodel::LinkLoad& load : loads) {
       ORRERY_CHECK(load.link.raw() < capacities_.size() && load.flows >= 1, "{} flows", load.flows);
       t.rate = std::min(t.rate, capacities_[load.link.raw()] / load.flows);
       loads_.push_back(load);
     }
-    t.rate = std::max<std::int64_t>(t.rate, 1);  // less than one byte per second is one: a transfer ends
+    // less than one byte per second is one: a transfer ends
+    t.rate = std::max<std::int64_t>(t.rate, 1);
     t.loads = static_cast<std::uint32_t>(loads.size());
   }
   transfers_.push_back(t);
   return TransferId(static_cast<std::uint32_t>(transfers_.size() - 1));
 }
 
-TransferId TransferGraph::add_message(const topologies::Topology& topology, std::uint32_t from_rank, std::uint32_t to_rank, TransferSpec spec) {
-  ORRERY_CHECK(topology.links().size() == capacities_.size(), "{} links, not {}", topology.links().size(), capacities_.size());
+TransferId TransferGraph::add_message(const topologies::Topology& topology, std::uint32_t from_rank,
+                                      std::uint32_t to_rank, TransferSpec spec) {
+  ORRERY_CHECK(topology.links().size() == capacities_.size(), "{} links, not {}",
+               topology.links().size(), capacities_.size());
   std::vector<costmodel::LinkLoad> loads;
   for (const topologies::LinkId link : topology.route(from_rank, to_rank)) {
     spec.latency_ps += base::ceil_ps(topology.link(link).latency);
@@ -69,7 +76,8 @@ TransferId TransferGraph::append(const TransferGraph& other, std::uint32_t job) 
   }
   loads_.insert(loads_.end(), other.loads_.begin(), other.loads_.end());
   for (const Dependency& d : other.dependencies_) {
-    dependencies_.push_back({TransferId(d.after.raw() + shift), TransferId(d.before.raw() + shift), d.distance});
+    dependencies_.push_back(
+        {TransferId(d.after.raw() + shift), TransferId(d.before.raw() + shift), d.distance});
   }
   return TransferId(shift);
 }

@@ -12,9 +12,12 @@ namespace {
 
 using Categories = std::array<std::int64_t, plan::kBufferCategories>;
 
-TimePart pass_of(TimePart part) { return part == TimePart::kRecompute ? TimePart::kBackward : part; }
+TimePart pass_of(TimePart part) {
+  return part == TimePart::kRecompute ? TimePart::kBackward : part;
+}
 
-std::vector<Picture::Block> blocks_of(const PreparedClass& k, const ClassOutcome& out, std::int64_t step_ps) {
+std::vector<Picture::Block> blocks_of(const PreparedClass& k, const ClassOutcome& out,
+                                      std::int64_t step_ps) {
   const std::int64_t gap = step_ps / 2000;
   std::vector<Picture::Block> blocks;
   for (std::uint32_t s = 0; s < plan::kStreams; ++s) {
@@ -22,7 +25,8 @@ std::vector<Picture::Block> blocks_of(const PreparedClass& k, const ClassOutcome
     for (std::uint32_t i = k.first[s]; i != kNone; i = k.next[i]) {
       const plan::OpInstance& o = k.expansion.ops[i];
       const TimePart part = pass_of(k.price(i).part);
-      const std::int64_t busy = out.end_ps[i] - out.start_ps[i], recomputed = k.price(i).part == TimePart::kRecompute ? busy : 0;
+      const std::int64_t busy = out.end_ps[i] - out.start_ps[i],
+                         recomputed = k.price(i).part == TimePart::kRecompute ? busy : 0;
       if (blocks.size() > first) {
         Picture::Block& b = blocks.back();
         if (b.part == part && b.micro_batch == o.micro_batch && out.start_ps[i] - b.end_ps <= gap) {
@@ -35,7 +39,8 @@ std::vector<Picture::Block> blocks_of(const PreparedClass& k, const ClassOutcome
           continue;
         }
       }
-      blocks.push_back({static_cast<plan::Stream>(s), part, o.micro_batch, o.layer, o.layer, 1, out.start_ps[i], out.end_ps[i], busy, recomputed});
+      blocks.push_back({static_cast<plan::Stream>(s), part, o.micro_batch, o.layer, o.layer, 1,
+                        out.start_ps[i], out.end_ps[i], busy, recomputed});
     }
   }
   return blocks;
@@ -45,18 +50,29 @@ std::vector<Picture::Block> blocks_of(const PreparedClass& k, const ClassOutcome
 class MemoryWalk {
  public:
   MemoryWalk(const plan::Program& program, const PreparedClass& k, const ClassOutcome& out)
-      : program_(program), k_(k), out_(out), instances_(program, *k.rank_class), ends_(instances_.size(), 0) {}
+      : program_(program),
+        k_(k),
+        out_(out),
+        instances_(program, *k.rank_class),
+        ends_(instances_.size(), 0) {}
 
   std::vector<Picture::Memory> run(std::int64_t step_ps) {
     for (std::uint32_t i = 0; i < k_.op_count(); ++i) visit(i);
-    std::sort(changes_.begin(), changes_.end(), [](const Change& a, const Change& b) { return std::tie(a.at_ps, a.category, a.bytes) < std::tie(b.at_ps, b.category, b.bytes); });
+    std::sort(changes_.begin(), changes_.end(), [](const Change& a, const Change& b) {
+      return std::tie(a.at_ps, a.category, a.bytes) < std::tie(b.at_ps, b.category, b.bytes);
+    });
     Categories alive{};
-    for (const auto& p : k_.rank_class->persistent) alive[category(p.buffer)] += program_.buffers[p.buffer].bytes();
+    for (const auto& p : k_.rank_class->persistent)
+      alive[category(p.buffer)] += program_.buffers[p.buffer].bytes();
     std::vector<Picture::Memory> highest;
     std::int64_t bin = -1, most = 0, total = 0;
     for (const std::int64_t bytes : alive) total += bytes;
     const auto show = [&](std::int64_t at_ps) {
-      const std::int64_t now = std::min<std::int64_t>(step_ps > 0 ? static_cast<std::int64_t>(static_cast<kernel::Int128>(at_ps) * kMemoryBins / step_ps) : 0, kMemoryBins - 1);
+      const std::int64_t now = std::min<std::int64_t>(
+          step_ps > 0 ? static_cast<std::int64_t>(static_cast<kernel::Int128>(at_ps) * kMemoryBins /
+                                                  step_ps)
+                      : 0,
+          kMemoryBins - 1);
       if (now == bin && total <= most) return;
       if (now != bin) highest.emplace_back();
       highest.back() = {at_ps, alive};
@@ -81,17 +97,24 @@ class MemoryWalk {
     std::size_t category = 0;
     std::int64_t bytes = 0;
   };
-  [[nodiscard]] std::size_t category(plan::BufferId buffer) const { return static_cast<std::size_t>(program_.buffers[buffer].category); }
-  std::int64_t& last_end(const plan::BufferRef& ref, const plan::OpInstance& o) { return ends_[instances_.at(ref, o.layer, o.micro_batch)]; }
+  [[nodiscard]] std::size_t category(plan::BufferId buffer) const {
+    return static_cast<std::size_t>(program_.buffers[buffer].category);
+  }
+  std::int64_t& last_end(const plan::BufferRef& ref, const plan::OpInstance& o) {
+    return ends_[instances_.at(ref, o.layer, o.micro_batch)];
+  }
 
   void visit(std::uint32_t i) {
     const plan::OpInstance& o = k_.expansion.ops[i];
     const plan::Op& op = *o.op;
     const std::int64_t end = out_.end_ps[i];
-    const auto use = [&](const plan::BufferRef& ref) { last_end(ref, o) = std::max(last_end(ref, o), end); };
+    const auto use = [&](const plan::BufferRef& ref) {
+      last_end(ref, o) = std::max(last_end(ref, o), end);
+    };
     for (const plan::BufferRef& ref : op.writes) {
       last_end(ref, o) = end;
-      changes_.push_back({out_.start_ps[i], category(ref.buffer), program_.buffers[ref.buffer].bytes()});
+      changes_.push_back(
+          {out_.start_ps[i], category(ref.buffer), program_.buffers[ref.buffer].bytes()});
     }
     for (const plan::BufferRef& ref : op.reads) use(ref);
     for (const plan::BufferRef& ref : op.updates) use(ref);
@@ -99,7 +122,8 @@ class MemoryWalk {
     if (op.gradients) use(*op.gradients);
     for (const plan::BufferRef& ref : op.frees) {
       use(ref);
-      changes_.push_back({last_end(ref, o), category(ref.buffer), -program_.buffers[ref.buffer].bytes()});
+      changes_.push_back(
+          {last_end(ref, o), category(ref.buffer), -program_.buffers[ref.buffer].bytes()});
     }
     if (const std::int64_t transient = k_.price(i).transient_bytes; transient > 0) {
       const auto activation = static_cast<std::size_t>(plan::BufferCategory::kActivation);
@@ -118,29 +142,37 @@ class MemoryWalk {
 
 }  // namespace
 
-std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork& network, const std::function<bool(std::uint32_t)>& wanted) {
+std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork& network,
+                                      const std::function<bool(std::uint32_t)>& wanted) {
   std::vector<Picture::Link> links;
   for (std::size_t era = 0; era < outcome.sent_bytes.size(); ++era) {
     for (std::uint32_t t = 0; t < outcome.sent_bytes[era].size(); ++t) {
       if (wanted && !wanted(t)) continue;
-      for (const costmodel::LinkLoad& load : network.transfer(t, era).links) links.push_back({load.link, load.flows * outcome.sent_bytes[era][t]});
+      for (const costmodel::LinkLoad& load : network.transfer(t, era).links)
+        links.push_back({load.link, load.flows * outcome.sent_bytes[era][t]});
     }
   }
-  std::sort(links.begin(), links.end(), [](const Picture::Link& a, const Picture::Link& b) { return a.link < b.link; });
+  std::sort(links.begin(), links.end(),
+            [](const Picture::Link& a, const Picture::Link& b) { return a.link < b.link; });
   std::vector<Picture::Link> joined;
   for (const Picture::Link& l : links) {
-    if (!joined.empty() && joined.back().link == l.link) joined.back().bytes += l.bytes;
-    else if (l.bytes > 0) joined.push_back(l);
+    if (!joined.empty() && joined.back().link == l.link)
+      joined.back().bytes += l.bytes;
+    else if (l.bytes > 0)
+      joined.push_back(l);
   }
-  for (Picture::Link& l : joined) l.share = static_cast<double>(l.bytes) / network.room_bytes(l.link, outcome.step_ps);
+  for (Picture::Link& l : joined)
+    l.share = static_cast<double>(l.bytes) / network.room_bytes(l.link, outcome.step_ps);
   return joined;
 }
 
-Picture picture_of(const plan::Program& program, const PreparedStep& step, const Outcome& outcome, const FlowNetwork& network,
-                   const std::vector<std::uint32_t>& classes) {
+Picture picture_of(const plan::Program& program, const PreparedStep& step, const Outcome& outcome,
+                   const FlowNetwork& network, const std::vector<std::uint32_t>& classes) {
   Picture picture;
   for (const std::uint32_t c : classes) {
-    picture.stages.push_back({blocks_of(step.classes[c], outcome.classes[c], outcome.step_ps), MemoryWalk(program, step.classes[c], outcome.classes[c]).run(outcome.step_ps)});
+    picture.stages.push_back(
+        {blocks_of(step.classes[c], outcome.classes[c], outcome.step_ps),
+         MemoryWalk(program, step.classes[c], outcome.classes[c]).run(outcome.step_ps)});
   }
   picture.links = link_bytes(outcome, network);
   return picture;

@@ -11,20 +11,26 @@ namespace {
 
 double seconds(std::int64_t ps) { return static_cast<double>(ps) / 1e12; }
 
-std::string size_text(std::int64_t bytes) { return base::to_string(base::Bytes(static_cast<double>(bytes))); }
+std::string size_text(std::int64_t bytes) {
+  return base::to_string(base::Bytes(static_cast<double>(bytes)));
+}
 
 /// "12.3 %" of the step.
 std::string share(std::int64_t ps, std::int64_t step_ps) {
-  return fmt::format("{:.1f} %", step_ps > 0 ? 100.0 * static_cast<double>(ps) / static_cast<double>(step_ps) : 0.0);
+  return fmt::format(
+      "{:.1f} %",
+      step_ps > 0 ? 100.0 * static_cast<double>(ps) / static_cast<double>(step_ps) : 0.0);
 }
 
 base::Json stage_json(const StageReport& s, std::size_t stage) {
   base::Json categories = base::Json::object();
   for (std::size_t i = 0; i < s.memory_at_peak.size(); ++i) {
-    categories[std::string(plan::to_string(static_cast<plan::BufferCategory>(i)))] = s.memory_at_peak[i];
+    categories[std::string(plan::to_string(static_cast<plan::BufferCategory>(i)))] =
+        s.memory_at_peak[i];
   }
   base::Json parts = base::Json::object();
-  for (std::size_t i = 0; i < s.parts.size(); ++i) parts[std::string(to_string(static_cast<TimePart>(i)))] = s.parts[i];
+  for (std::size_t i = 0; i < s.parts.size(); ++i)
+    parts[std::string(to_string(static_cast<TimePart>(i)))] = s.parts[i];
   return base::Json{{"stage", stage},
                     {"parts_ps", parts},
                     {"busy_compute_s", seconds(s.busy_compute_ps)},
@@ -81,26 +87,35 @@ base::Json to_json(const SimReport& report) {
 std::string to_text(const SimReport& report) {
   std::string text;
   auto out = std::back_inserter(text);
-  fmt::format_to(out, "step time    {}  ({:.4g} samples/s, {:.4g} tokens/s)\n", base::to_string(base::Seconds(seconds(report.step_time_ps))),
-                 report.samples_per_s, report.tokens_per_s);
-  fmt::format_to(out, "MFU          {:.1f} %  (full attention counts, recomputation does not)\n", 100 * report.mfu);
-  fmt::format_to(out, "bubble       {:.1f} %  (waiting, mean over stages)\n", 100 * report.bubble_fraction);
-  fmt::format_to(out, "exposed      {:.1f} %  (communication that nothing hides)\n\n", 100 * report.exposed_communication_fraction);
-  fmt::format_to(out, "{:>5} {:>10} {:>9} {:>9} {:>9} {:>9}   {:>10} {:>10} {:>10}  {}\n", "stage", "compute", "tensor", "data",
-                 "pipeline", "idle", "recompute*", "optimizer*", "peak", "peak by category");
+  fmt::format_to(out, "step time    {}  ({:.4g} samples/s, {:.4g} tokens/s)\n",
+                 base::to_string(base::Seconds(seconds(report.step_time_ps))), report.samples_per_s,
+                 report.tokens_per_s);
+  fmt::format_to(out, "MFU          {:.1f} %  (full attention counts, recomputation does not)\n",
+                 100 * report.mfu);
+  fmt::format_to(out, "bubble       {:.1f} %  (waiting, mean over stages)\n",
+                 100 * report.bubble_fraction);
+  fmt::format_to(out, "exposed      {:.1f} %  (communication that nothing hides)\n\n",
+                 100 * report.exposed_communication_fraction);
+  fmt::format_to(out, "{:>5} {:>10} {:>9} {:>9} {:>9} {:>9}   {:>10} {:>10} {:>10}  {}\n", "stage",
+                 "compute", "tensor", "data", "pipeline", "idle", "recompute*", "optimizer*",
+                 "peak", "peak by category");
   for (std::size_t i = 0; i < report.stages.size(); ++i) {
     const StageReport& s = report.stages[i];
     const auto part = [&](std::int64_t ps) { return share(ps, report.step_time_ps); };
-    fmt::format_to(out, "{:>5} {:>10} {:>9} {:>9} {:>9} {:>9}   {:>10} {:>10} {:>10} ", i, part(s.busy_compute_ps),
-                   part(s.exposed_tensor_ps), part(s.exposed_data_ps), part(s.exposed_pipeline_ps), part(s.idle_ps),
-                   part(s.recompute_ps), part(s.optimizer_ps), size_text(s.peak_memory_bytes));
+    fmt::format_to(out, "{:>5} {:>10} {:>9} {:>9} {:>9} {:>9}   {:>10} {:>10} {:>10} ", i,
+                   part(s.busy_compute_ps), part(s.exposed_tensor_ps), part(s.exposed_data_ps),
+                   part(s.exposed_pipeline_ps), part(s.idle_ps), part(s.recompute_ps),
+                   part(s.optimizer_ps), size_text(s.peak_memory_bytes));
     for (std::size_t c = 0; c < s.memory_at_peak.size(); ++c) {
       if (s.memory_at_peak[c] == 0) continue;
-      fmt::format_to(out, " {} {}", plan::to_string(static_cast<plan::BufferCategory>(c)), size_text(s.memory_at_peak[c]));
+      fmt::format_to(out, " {} {}", plan::to_string(static_cast<plan::BufferCategory>(c)),
+                     size_text(s.memory_at_peak[c]));
     }
     text += '\n';
   }
-  text += "* contained in compute; optimizer with the zeroing of gradients, which zero 2 and 3 repeat for every micro-batch they reduce\n";
+  text +=
+      "* contained in compute; optimizer with the zeroing of gradients, which zero 2 and 3 repeat "
+      "for every micro-batch they reduce\n";
   fmt::format_to(out, "\nfingerprint  {}\n", report.fingerprint);
   return text;
 }

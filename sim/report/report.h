@@ -14,23 +14,24 @@
 namespace orrery::sim {
 
 struct SimOptions {
-  bool timeline = false;    // record spans and memory samples (one rank per class)
-  bool picture = false;     // passes, memory by category, links (picture.h)
+  bool timeline = false;  // record spans and memory samples (one rank per class)
+  bool picture = false;   // passes, memory by category, links (picture.h)
 };
 
 /// Per rank class (pipeline stage); every rank of a class behaves alike.
 struct StageReport {
   std::array<std::int64_t, kTimeParts> parts{};  // by TimePart: adds up to the step time exactly
   std::int64_t busy_compute_ps = 0;
-  std::int64_t exposed_tensor_ps = 0;      // compute stream idle while only tensor communication of this rank runs
+  // compute stream idle while only tensor communication of this rank runs
+  std::int64_t exposed_tensor_ps = 0;
   std::int64_t exposed_data_ps = 0;
   std::int64_t exposed_pipeline_ps = 0;
-  std::int64_t idle_ps = 0;                // bubble: nothing runs
-  std::int64_t recompute_ps = 0;           // part of busy
-  std::int64_t optimizer_ps = 0;           // part of busy
-  std::int64_t peak_memory_bytes = 0;      // static peak (issue order) + context
+  std::int64_t idle_ps = 0;            // bubble: nothing runs
+  std::int64_t recompute_ps = 0;       // part of busy
+  std::int64_t optimizer_ps = 0;       // part of busy
+  std::int64_t peak_memory_bytes = 0;  // static peak (issue order) + context
   std::array<std::int64_t, plan::kBufferCategories> memory_at_peak{};
-  std::int64_t timeline_peak_bytes = 0;    // highest seen on the simulated clock
+  std::int64_t timeline_peak_bytes = 0;  // highest seen on the simulated clock
 };
 
 /// Schema `orrery.report/1`, docs/schemas.md. Every field is what `predicted` in --json shows.
@@ -38,14 +39,14 @@ struct SimReport {
   std::int64_t step_time_ps = 0;
   double samples_per_s = 0;
   double tokens_per_s = 0;
-  double mfu = 0;                 // 3 x forward matmul FLOPs / (step time x peak x ranks)
-  double bubble_fraction = 0;     // mean over ranks of idle / step
+  double mfu = 0;              // 3 x forward matmul FLOPs / (step time x peak x ranks)
+  double bubble_fraction = 0;  // mean over ranks of idle / step
   double exposed_communication_fraction = 0;
   std::vector<StageReport> stages;
   std::uint64_t events = 0;
-  std::string fingerprint;        // over all start and end times in canonical order
-  plan::Timeline timeline;        // when asked
-  Picture picture;                // when asked
+  std::string fingerprint;  // over all start and end times in canonical order
+  plan::Timeline timeline;  // when asked
+  Picture picture;          // when asked
 };
 
 base::Json to_json(const SimReport& report);

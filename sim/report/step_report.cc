@@ -12,7 +12,8 @@ namespace {
 
 std::string category_of(const plan::Program& program, const plan::Op& op) {
   switch (op.kind) {
-    case plan::OpKind::kCompute: return std::string(model::to_string(program.segments[op.segment].kind));
+    case plan::OpKind::kCompute:
+      return std::string(model::to_string(program.segments[op.segment].kind));
     case plan::OpKind::kCollective: return std::string(model::to_string(op.collective));
     case plan::OpKind::kExchange: return "exchange";
   }
@@ -25,7 +26,8 @@ std::int64_t bytes_of(const plan::Program& program, const plan::Op& op) {
   return bytes;
 }
 
-void add_spans(const plan::Program& program, const PreparedClass& k, const ClassOutcome& out, int rank, plan::Timeline& timeline) {
+void add_spans(const plan::Program& program, const PreparedClass& k, const ClassOutcome& out,
+               int rank, plan::Timeline& timeline) {
   for (std::uint32_t i = 0; i < k.op_count(); ++i) {
     const plan::OpInstance& instance = k.expansion.ops[i];
     const plan::Op& op = *instance.op;
@@ -46,7 +48,8 @@ void add_spans(const plan::Program& program, const PreparedClass& k, const Class
   }
 }
 
-StageReport stage_report(const plan::Program& program, const PreparedClass& k, const ClassOutcome& out, std::int64_t context_bytes) {
+StageReport stage_report(const plan::Program& program, const PreparedClass& k,
+                         const ClassOutcome& out, std::int64_t context_bytes) {
   const plan::StaticMemory memory = plan::static_memory(program, *k.rank_class);
   StageReport s;
   s.parts = out.parts;
@@ -63,28 +66,33 @@ StageReport stage_report(const plan::Program& program, const PreparedClass& k, c
   return s;
 }
 
-/// Shares of the step, averages over ranks, and rates. MFU = 3 x forward matmul FLOPs of the batch / (step x peak x ranks).
-void add_totals(const plan::Program& program, const costmodel::CostModel& cost, const FinishedStep& finished, SimReport& report) {
+/// Shares of the step, averages over ranks, and rates. MFU = 3 x forward matmul FLOPs of the batch
+/// / (step x peak x ranks).
+void add_totals(const plan::Program& program, const costmodel::CostModel& cost,
+                const FinishedStep& finished, SimReport& report) {
   if (report.step_time_ps <= 0) return;
   const double step_s = static_cast<double>(report.step_time_ps) / 1e12;
   const auto batch = static_cast<double>(program.global_batch);
   report.samples_per_s = batch / step_s;
   report.tokens_per_s = batch * static_cast<double>(program.sequence) / step_s;
-  report.mfu = 3.0 * program.spec.forward_matmul_flops(program.sequence) * batch / (step_s * cost.peak().raw() * program.world_size);
+  report.mfu = 3.0 * program.spec.forward_matmul_flops(program.sequence) * batch /
+               (step_s * cost.peak().raw() * program.world_size);
   double ranks = 0, idle = 0, exposed = 0;
   for (std::size_t c = 0; c < finished.ranks_alike.size(); ++c) {
     const ClassOutcome& out = finished.outcome.classes[c];
     const auto n = static_cast<double>(finished.ranks_alike[c]);
     ranks += n;
     idle += n * static_cast<double>(out.idle_ps);
-    exposed += n * static_cast<double>(std::accumulate(out.exposed_ps.begin(), out.exposed_ps.end(), std::int64_t{0}));
+    exposed += n * static_cast<double>(std::accumulate(out.exposed_ps.begin(), out.exposed_ps.end(),
+                                                       std::int64_t{0}));
   }
   const double rank_time = ranks * static_cast<double>(report.step_time_ps);
   report.bubble_fraction = idle / rank_time;
   report.exposed_communication_fraction = exposed / rank_time;
 }
 
-plan::Timeline timeline_of(const plan::Program& program, const FinishedStep& finished, std::int64_t context_bytes) {
+plan::Timeline timeline_of(const plan::Program& program, const FinishedStep& finished,
+                           std::int64_t context_bytes) {
   plan::Timeline t;
   t.origin = "predicted";
   t.model = program.model;
@@ -94,7 +102,8 @@ plan::Timeline timeline_of(const plan::Program& program, const FinishedStep& fin
   for (std::size_t s = 0; s < finished.shown.size(); ++s) {
     const ClassOutcome& out = finished.outcome.classes[finished.shown[s]];
     add_spans(program, finished.step.classes[finished.shown[s]], out, finished.rank[s], t);
-    for (const auto& [at, bytes] : out.memory) t.memory.push_back({finished.rank[s], at, bytes + context_bytes});
+    for (const auto& [at, bytes] : out.memory)
+      t.memory.push_back({finished.rank[s], at, bytes + context_bytes});
   }
   return t;
 }
@@ -102,26 +111,33 @@ plan::Timeline timeline_of(const plan::Program& program, const FinishedStep& fin
 }  // namespace
 
 base::Result<void> check_fits(const plan::Program& program, const costmodel::CostModel& cost) {
-  if (static_cast<std::int64_t>(program.world_size) > static_cast<std::int64_t>(cost.topology().device_count())) {
-    return base::fail(base::ErrorCode::kInconsistent, "the program needs {} devices and cluster '{}' has {}", program.world_size,
+  if (static_cast<std::int64_t>(program.world_size) >
+      static_cast<std::int64_t>(cost.topology().device_count())) {
+    return base::fail(base::ErrorCode::kInconsistent,
+                      "the program needs {} devices and cluster '{}' has {}", program.world_size,
                       cost.topology().name(), cost.topology().device_count());
   }
   if (program.precision != cost.options().precision) {
-    return base::fail(base::ErrorCode::kInconsistent, "the program computes in {} and the prices are for {}", model::to_string(program.precision),
-                      model::to_string(cost.options().precision));
+    return base::fail(
+        base::ErrorCode::kInconsistent, "the program computes in {} and the prices are for {}",
+        model::to_string(program.precision), model::to_string(cost.options().precision));
   }
   return {};
 }
 
-SimReport step_report(const plan::Program& program, const costmodel::CostModel& cost, const FinishedStep& finished, const SimOptions& options) {
+SimReport step_report(const plan::Program& program, const costmodel::CostModel& cost,
+                      const FinishedStep& finished, const SimOptions& options) {
   SimReport report;
   report.step_time_ps = finished.outcome.step_ps;
   report.events = finished.outcome.events;
   for (const std::uint32_t c : finished.shown) {
-    report.stages.push_back(stage_report(program, finished.step.classes[c], finished.outcome.classes[c], cost.context_bytes()));
+    report.stages.push_back(stage_report(program, finished.step.classes[c],
+                                         finished.outcome.classes[c], cost.context_bytes()));
   }
   add_totals(program, cost, finished, report);
-  if (options.picture) report.picture = picture_of(program, finished.step, finished.outcome, finished.network, finished.shown);
+  if (options.picture)
+    report.picture =
+        picture_of(program, finished.step, finished.outcome, finished.network, finished.shown);
   if (options.timeline) report.timeline = timeline_of(program, finished, cost.context_bytes());
   return report;
 }

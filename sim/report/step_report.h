@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/fingerprint.h"
+#include "sim/report/report.h"
 #include "sim/step/interpreter.h"
 #include "sim/step/prepared_step.h"
-#include "sim/report/report.h"
 
 namespace orrery::sim {
 
@@ -20,11 +20,13 @@ struct FinishedStep {
   std::vector<std::int64_t> ranks_alike;  // [class of the step]
 };
 
-/// Error: kInconsistent when the Program needs more devices than there are, or another precision than the prices'.
+/// Error: kInconsistent when the Program needs more devices than there are, or another precision
+/// than the prices'.
 base::Result<void> check_fits(const plan::Program& program, const costmodel::CostModel& cost);
 
 /// Everything but the fingerprint.
-SimReport step_report(const plan::Program& program, const costmodel::CostModel& cost, const FinishedStep& finished, const SimOptions& options);
+SimReport step_report(const plan::Program& program, const costmodel::CostModel& cost,
+                      const FinishedStep& finished, const SimOptions& options);
 
 /// Start and end of every operation, in issue order.
 void add_times(const ClassOutcome& outcome, base::Fingerprint& fingerprint);

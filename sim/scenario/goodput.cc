@@ -13,11 +13,13 @@ using base::Seconds;
 namespace {
 
 void check(const FailureModel& m) {
-  ORRERY_CHECK(m.job_mtbf.raw() > 0 && m.checkpoint.raw() > 0 && m.restart.raw() >= 0, "failures every {} s, checkpoints of {} s, restarts of {} s", m.job_mtbf.raw(),
+  ORRERY_CHECK(m.job_mtbf.raw() > 0 && m.checkpoint.raw() > 0 && m.restart.raw() >= 0,
+               "failures every {} s, checkpoints of {} s, restarts of {} s", m.job_mtbf.raw(),
                m.checkpoint.raw(), m.restart.raw());
 }
 
-/// Half the sum of two squared standard normals is exponential with mean 1: no logarithm of the C library.
+/// Half the sum of two squared standard normals is exponential with mean 1: no logarithm of the C
+/// library.
 double exponential(base::Rng& rng) {
   const double a = rng.normal(), b = rng.normal();
   return (a * a + b * b) / 2;
@@ -45,8 +47,10 @@ Seconds best_interval(const FailureModel& m) {
   for (int i = 0; i < 100; ++i) {
     const double x = (low + high) / 2;
     // Its logarithm, which stays exact where c is tiny or large.
-    if (x + c + std::log1p(-x) > 0) low = x;
-    else high = x;
+    if (x + c + std::log1p(-x) > 0)
+      low = x;
+    else
+      high = x;
   }
   return Seconds(high * m.job_mtbf.raw());
 }
@@ -55,10 +59,12 @@ double goodput(const FailureModel& m, Seconds interval) {
   check(m);
   ORRERY_CHECK(interval.raw() > 0, "an interval of {} s", interval.raw());
   const double mean = m.job_mtbf.raw();
-  return interval.raw() / (mean * std::exp(m.restart.raw() / mean) * std::expm1((interval.raw() + m.checkpoint.raw()) / mean));
+  return interval.raw() / (mean * std::exp(m.restart.raw() / mean) *
+                           std::expm1((interval.raw() + m.checkpoint.raw()) / mean));
 }
 
-TrainingRun simulate_run(const FailureModel& m, Seconds interval, Seconds work, std::uint64_t seed, std::int64_t most_failures) {
+TrainingRun simulate_run(const FailureModel& m, Seconds interval, Seconds work, std::uint64_t seed,
+                         std::int64_t most_failures) {
   check(m);
   ORRERY_CHECK(interval.raw() > 0, "an interval of {} s", interval.raw());
   base::Rng rng(seed);
@@ -85,10 +91,12 @@ TrainingRun simulate_run(const FailureModel& m, Seconds interval, Seconds work, 
   return run;
 }
 
-std::vector<double> goodput_samples(const FailureModel& m, Seconds interval, Seconds work, std::uint64_t seed, int runs) {
+std::vector<double> goodput_samples(const FailureModel& m, Seconds interval, Seconds work,
+                                    std::uint64_t seed, int runs) {
   std::vector<double> samples;
   for (int i = 0; i < runs; ++i) {
-    const TrainingRun run = simulate_run(m, interval, work, base::derive(seed, static_cast<std::uint64_t>(i)));
+    const TrainingRun run =
+        simulate_run(m, interval, work, base::derive(seed, static_cast<std::uint64_t>(i)));
     samples.push_back(run.finished ? work.raw() / run.wall.raw() : 0);
   }
   std::sort(samples.begin(), samples.end());
@@ -96,8 +104,10 @@ std::vector<double> goodput_samples(const FailureModel& m, Seconds interval, Sec
 }
 
 double percentile(const std::vector<double>& ascending, double p) {
-  ORRERY_CHECK(!ascending.empty() && p > 0 && p <= 100, "percentile {} of {} samples", p, ascending.size());
-  const auto rank = static_cast<std::size_t>(std::ceil(p / 100 * static_cast<double>(ascending.size())));
+  ORRERY_CHECK(!ascending.empty() && p > 0 && p <= 100, "percentile {} of {} samples", p,
+               ascending.size());
+  const auto rank =
+      static_cast<std::size_t>(std::ceil(p / 100 * static_cast<double>(ascending.size())));
   return ascending[std::max<std::size_t>(rank, 1) - 1];
 }
 

@@ -1,21 +1,28 @@
 #pragma once
 /// \file
-/// Training that fails, restarts from its last checkpoint and goes on: how much of the time is progress.
+/// Training that fails, restarts from its last checkpoint and goes on: how much of the time is
+/// progress.
 ///
-/// Failures of a job are a Poisson process with mean M = device MTBF / devices. The job works for an interval t, writes a checkpoint (C, nothing else happens),
-/// and so on. A failure loses what was done since the last checkpoint; a restart (R) follows, which may fail as well. One interval then takes, in the mean,
+/// Failures of a job are a Poisson process with mean M = device MTBF / devices. The job works for
+/// an interval t, writes a checkpoint (C, nothing else happens), and so on. A failure loses what
+/// was done since the last checkpoint; a restart (R) follows, which may fail as well. One interval
+/// then takes, in the mean,
 ///
 ///     E(t) = M e^(R/M) (e^((t + C)/M) - 1)          goodput(t) = t / E(t)
 ///
-/// (Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22, 2006, equation 13). Optimum intervals:
+/// (Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22,
+/// 2006, equation 13). Optimum intervals:
 ///
 ///     Young   sqrt(2 C M)                                                       (CACM 17(9), 1974)
 ///     Daly    sqrt(2 C M) (1 + 1/3 sqrt(C/2M) + 1/9 C/2M) - C,  C < 2M; else M  (equation 37)
-///     exact   the t with e^((t + C)/M) (1 - t/M) = 1, where the derivative of goodput vanishes; by bisection
+///     exact   the t with e^((t + C)/M) (1 - t/M) = 1, where the derivative of goodput vanishes; by
+///             bisection
 ///
-/// Worked example, a test: M = 10,000 s, C = 50 s, R = 100 s: Young 1,000 s, Daly 967 s, exact 967 s; goodput there 0.8943.
+/// Worked example, a test: M = 10,000 s, C = 50 s, R = 100 s: Young 1,000 s, Daly 967 s, exact 967
+/// s; goodput there 0.8943.
 ///
-/// simulate_run plays the same process event by event: the formula's twin, and its spread over seeds.
+/// simulate_run plays the same process event by event: the formula's twin, and its spread over
+/// seeds.
 #include <cstdint>
 #include <vector>
 
@@ -35,17 +42,20 @@ base::Seconds best_interval(const FailureModel& m);
 /// @pre interval > 0.
 double goodput(const FailureModel& m, base::Seconds interval);
 
-/// Wall time of a run that makes `work` of progress; the last part of an interval is checkpointed as well. A function of its arguments alone.
-/// Ends early, with the time so far and `finished` false, after `most_failures`.
+/// Wall time of a run that makes `work` of progress; the last part of an interval is checkpointed
+/// as well. A function of its arguments alone. Ends early, with the time so far and `finished`
+/// false, after `most_failures`.
 struct TrainingRun {
   base::Seconds wall;
   std::int64_t failures = 0;
   bool finished = true;
 };
-TrainingRun simulate_run(const FailureModel& m, base::Seconds interval, base::Seconds work, std::uint64_t seed, std::int64_t most_failures = 20'000);
+TrainingRun simulate_run(const FailureModel& m, base::Seconds interval, base::Seconds work,
+                         std::uint64_t seed, std::int64_t most_failures = 20'000);
 
 /// Goodput of `runs` runs with seeds derived from `seed`, ascending; 0 for one that did not finish.
-std::vector<double> goodput_samples(const FailureModel& m, base::Seconds interval, base::Seconds work, std::uint64_t seed, int runs);
+std::vector<double> goodput_samples(const FailureModel& m, base::Seconds interval,
+                                    base::Seconds work, std::uint64_t seed, int runs);
 /// Nearest-rank percentile of ascending samples. @pre not empty, 0 < p <= 100.
 double percentile(const std::vector<double>& ascending, double p);
 

@@ -4,26 +4,36 @@
 
 namespace orrery::sim {
 
-std::vector<std::uint32_t> devices_of(const std::vector<std::uint32_t>& hosts, int world, const topologies::Topology& cluster) {
+std::vector<std::uint32_t> devices_of(const std::vector<std::uint32_t>& hosts, int world,
+                                      const topologies::Topology& cluster) {
   const auto each = static_cast<int>(cluster.devices_per_host());
   std::vector<std::uint32_t> devices;
   for (int rank = 0; rank < world; ++rank) {
-    const int host = hosts.empty() ? rank / each : static_cast<int>(hosts[static_cast<std::size_t>(rank / each)]);
+    const int host = hosts.empty() ? rank / each
+                                   : static_cast<int>(hosts[static_cast<std::size_t>(rank / each)]);
     devices.push_back(static_cast<std::uint32_t>(host * each + rank % each));
   }
   return devices;
 }
 
-base::Result<std::vector<topologies::Topology>> apply_links(const Scenario& scenario, const topologies::Topology& cluster,
-                                                            const std::vector<std::uint32_t>& devices) {
+base::Result<std::vector<topologies::Topology>> apply_links(
+    const Scenario& scenario, const topologies::Topology& cluster,
+    const std::vector<std::uint32_t>& devices) {
   std::vector<topologies::Topology> changed;
   for (const Scenario::LinkEra& era : scenario.links) {
     changed.push_back(cluster.with_links(era.links));
     const auto pair = changed.back().cut_off(devices);
     if (!pair) continue;
-    const std::string when = era.from_ps > 0 ? fmt::format("from {} on, ", base::to_string(base::Seconds(static_cast<double>(era.from_ps) / 1e12))) : "";
-    base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent, "{}the failed links leave device {} ({}) without a route to device {} ({})", when,
-                                          pair->first, device_name(cluster, pair->first), pair->second, device_name(cluster, pair->second));
+    const std::string when =
+        era.from_ps > 0
+            ? fmt::format("from {} on, ",
+                          base::to_string(base::Seconds(static_cast<double>(era.from_ps) / 1e12)))
+            : "";
+    base::Diagnostic d = base::make_error(
+        base::ErrorCode::kInconsistent,
+        "{}the failed links leave device {} ({}) without a route to device {} ({})", when,
+        pair->first, device_name(cluster, pair->first), pair->second,
+        device_name(cluster, pair->second));
     d.where = scenario.links_place;
     d.hint = "the job uses both: fewer ranks, or a link that is degraded instead";
     return base::fail(std::move(d));
@@ -31,14 +41,17 @@ base::Result<std::vector<topologies::Topology>> apply_links(const Scenario& scen
   return changed;
 }
 
-base::Result<std::vector<BackgroundFlow>> background_flows(const Scenario& scenario, const topologies::Topology& changed) {
+base::Result<std::vector<BackgroundFlow>> background_flows(const Scenario& scenario,
+                                                           const topologies::Topology& changed) {
   std::vector<BackgroundFlow> flows;
   for (const Scenario::Background& b : scenario.background) {
     BackgroundFlow flow{b.bytes_per_second, {}};
-    for (const topologies::LinkId link : changed.route(b.from, b.to)) flow.loads.push_back({link, 1});
+    for (const topologies::LinkId link : changed.route(b.from, b.to))
+      flow.loads.push_back({link, 1});
     if (flow.loads.empty()) {
       return base::fail_at(scenario.background_place, base::ErrorCode::kInconsistent,
-                           "the failed links leave background traffic without a route from device {} ({}) to device {} ({})",
+                           "the failed links leave background traffic without a route from device "
+                           "{} ({}) to device {} ({})",
                            b.from, device_name(changed, b.from), b.to, device_name(changed, b.to));
     }
     flows.push_back(std::move(flow));

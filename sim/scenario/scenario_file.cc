@@ -19,21 +19,27 @@ using base::ErrorCode;
 using base::Reader;
 
 constexpr std::int64_t kMillion = Jitter::kMillion;
-constexpr std::array<base::Named<Jitter::Of>, 2> kJitterOf = {{{"operation", Jitter::Of::kOperation}, {"device", Jitter::Of::kDevice}}};
+constexpr std::array<base::Named<Jitter::Of>, 2> kJitterOf = {
+    {{"operation", Jitter::Of::kOperation}, {"device", Jitter::Of::kDevice}}};
 
-std::int64_t times(std::int64_t ppm, double factor) { return std::max<std::int64_t>(std::llround(static_cast<double>(ppm) * factor), 1); }
+std::int64_t times(std::int64_t ppm, double factor) {
+  return std::max<std::int64_t>(std::llround(static_cast<double>(ppm) * factor), 1);
+}
 
 class ScenarioReader {
  public:
-  ScenarioReader(const base::Node& root, const topologies::Topology& cluster) : r_(root, "scenario", sink_), cluster_(cluster) {}
+  ScenarioReader(const base::Node& root, const topologies::Topology& cluster)
+      : r_(root, "scenario", sink_), cluster_(cluster) {}
 
   base::Result<Scenario> run() {
-    if (const std::string schema = r_.required_string("schema"); !schema.empty() && schema != "orrery.scenario/1") {
+    if (const std::string schema = r_.required_string("schema");
+        !schema.empty() && schema != "orrery.scenario/1") {
       r_.error("schema", ErrorCode::kUnsupported, "schema '{}' is not orrery.scenario/1", schema);
     }
     s_.name = r_.optional_string("name").value_or("scenario");
     s_.jitter.seed = static_cast<std::uint64_t>(r_.optional_int("seed", {0, 1 << 30}).value_or(1));
-    const bool any = r_.has("links") || r_.has("slow") || r_.has("jitter") || r_.has("background") || r_.has("failures") || r_.has("jobs");
+    const bool any = r_.has("links") || r_.has("slow") || r_.has("jitter") ||
+                     r_.has("background") || r_.has("failures") || r_.has("jobs");
     read_links();
     read_slow();
     read_jitter();
@@ -42,31 +48,38 @@ class ScenarioReader {
     read_failures();
     r_.finish();
     if (!any && sink_.ok()) {
-      r_.error("schema", ErrorCode::kInconsistent, "the scenario changes nothing: give links, slow, jitter, background, jobs or failures");
+      r_.error(
+          "schema", ErrorCode::kInconsistent,
+          "the scenario changes nothing: give links, slow, jitter, background, jobs or failures");
     }
     return sink_.result(std::move(s_));
   }
 
  private:
   /// A whole number below `count`; a fault that says how many there are otherwise.
-  std::optional<std::uint32_t> read_index(Reader& entry, const char* key, const char* owner, std::uint32_t count) {
+  std::optional<std::uint32_t> read_index(Reader& entry, const char* key, const char* owner,
+                                          std::uint32_t count) {
     const auto index = entry.optional_int(key);
     if (!index) return std::nullopt;
     if (*index >= 0 && *index < count) return static_cast<std::uint32_t>(*index);
     const std::string_view what = std::string_view(key) == "host" ? "host" : "device";
-    entry.error(key, ErrorCode::kNotFound, "no {} {}: {} '{}' has {}, numbered from 0", what, *index, owner, cluster_.name(), count);
+    entry.error(key, ErrorCode::kNotFound, "no {} {}: {} '{}' has {}, numbered from 0", what,
+                *index, owner, cluster_.name(), count);
     return std::nullopt;
   }
 
-  void unknown(Reader& entry, const char* key, const std::string& text, const char* what, const std::string& hint) {
-    base::Diagnostic fault = base::make_error(ErrorCode::kNotFound, "cluster '{}' has no {} '{}'", cluster_.name(), what, text);
+  void unknown(Reader& entry, const char* key, const std::string& text, const char* what,
+               const std::string& hint) {
+    base::Diagnostic fault = base::make_error(ErrorCode::kNotFound, "cluster '{}' has no {} '{}'",
+                                              cluster_.name(), what, text);
     fault.where = entry.span(key);
     fault.hint = hint;
     entry.sink().add(std::move(fault));
   }
 
   /// The text must outlive the selector.
-  std::optional<topologies::PartSelector> read_part(Reader& entry, const char* key, std::string& text) {
+  std::optional<topologies::PartSelector> read_part(Reader& entry, const char* key,
+                                                    std::string& text) {
     text = entry.optional_string(key).value_or("");
     if (text.empty()) return std::nullopt;
     const auto selector = topologies::parse_part_selector(text);
@@ -79,7 +92,9 @@ class ScenarioReader {
       if (v.name.starts_with(group + "[")) last = v.name;
     }
     const std::vector<std::string> known(names.begin(), names.end());
-    unknown(entry, key, text, "part", last.empty() ? base::did_you_mean(group, known, "it has") : fmt::format("the last of them is '{}'", last));
+    unknown(entry, key, text, "part",
+            last.empty() ? base::did_you_mean(group, known, "it has")
+                         : fmt::format("the last of them is '{}'", last));
     return std::nullopt;
   }
 
@@ -90,7 +105,9 @@ class ScenarioReader {
   };
   static constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
   static constexpr double kLongestStep = 1e6;  // seconds
-  static std::pair<std::uint32_t, std::int64_t> by_value(const topologies::LinkRate& r) { return {r.link.raw(), r.bytes_per_second}; }
+  static std::pair<std::uint32_t, std::int64_t> by_value(const topologies::LinkRate& r) {
+    return {r.link.raw(), r.bytes_per_second};
+  }
 
   void read_links() {
     const auto list = r_.optional_list("links");
@@ -104,11 +121,14 @@ class ScenarioReader {
     s_.links.clear();
     for (const std::int64_t at : changes) {
       Scenario::LinkEra era{at, rates_at(at, entries)};
-      if (s_.links.empty() || !std::ranges::equal(era.links, s_.links.back().links, {}, by_value, by_value)) s_.links.push_back(std::move(era));
+      if (s_.links.empty() ||
+          !std::ranges::equal(era.links, s_.links.back().links, {}, by_value, by_value))
+        s_.links.push_back(std::move(era));
     }
   }
 
-  std::vector<topologies::LinkRate> rates_at(std::int64_t at_ps, const std::vector<LinkEntry>& entries) const {
+  std::vector<topologies::LinkRate> rates_at(std::int64_t at_ps,
+                                             const std::vector<LinkEntry>& entries) const {
     std::vector<std::int64_t> ppm(cluster_.links().size(), kMillion);
     for (const LinkEntry& e : entries) {
       if (at_ps < e.since_ps || at_ps >= e.until_ps) continue;
@@ -118,8 +138,11 @@ class ScenarioReader {
     std::vector<topologies::LinkRate> rates;
     for (std::uint32_t l = 0; l < ppm.size(); ++l) {
       if (ppm[l] == kMillion) continue;
-      const auto rate = static_cast<__int128>(cluster_.links()[l].bytes_per_second) * ppm[l] / kMillion;
-      rates.push_back({topologies::LinkId(l), ppm[l] == 0 ? 0 : std::max<std::int64_t>(static_cast<std::int64_t>(rate), 1)});
+      const auto rate =
+          static_cast<__int128>(cluster_.links()[l].bytes_per_second) * ppm[l] / kMillion;
+      rates.push_back(
+          {topologies::LinkId(l),
+           ppm[l] == 0 ? 0 : std::max<std::int64_t>(static_cast<std::int64_t>(rate), 1)});
     }
     return rates;
   }
@@ -130,7 +153,8 @@ class ScenarioReader {
     const auto host = read_index(entry, "host", "cluster", cluster_.hosts());
     const std::string kind = entry.optional_string("kind").value_or("");
     std::string at_text, from_text, to_text;
-    const auto at = read_part(entry, "at", at_text), from = read_part(entry, "from", from_text), to = read_part(entry, "to", to_text);
+    const auto at = read_part(entry, "at", at_text), from = read_part(entry, "from", from_text),
+               to = read_part(entry, "to", to_text);
     const auto rate = entry.optional_double("rate", {1e-6, 1});
     const bool failed = entry.optional_bool("failed").value_or(false);
     const auto since = read_time(entry, "since"), until = read_time(entry, "until");
@@ -140,19 +164,31 @@ class ScenarioReader {
     entry.finish();
     if (faults() > before || !node.is_object()) return;
     if (!host && kind.empty() && !at && !from && !to)
-      return sink_.add(node.error(ErrorCode::kInconsistent, "which links: name them by host, kind, at, from or to"));
+      return sink_.add(node.error(ErrorCode::kInconsistent,
+                                  "which links: name them by host, kind, at, from or to"));
     if (failed == rate.has_value())
-      return sink_.add(node.error(ErrorCode::kInconsistent, "an entry of links has either a rate (0 to 1, of what was built) or 'failed: true'"));
-    LinkEntry e{.links = {}, .rate = failed ? 0 : *rate, .since_ps = since.value_or(0), .until_ps = until.value_or(kForever)};
-    if (e.since_ps >= e.until_ps) return sink_.add(node.error(ErrorCode::kInconsistent, "'until' is not after 'since': the entry changes nothing"));
+      return sink_.add(node.error(
+          ErrorCode::kInconsistent,
+          "an entry of links has either a rate (0 to 1, of what was built) or 'failed: true'"));
+    LinkEntry e{.links = {},
+                .rate = failed ? 0 : *rate,
+                .since_ps = since.value_or(0),
+                .until_ps = until.value_or(kForever)};
+    if (e.since_ps >= e.until_ps)
+      return sink_.add(node.error(ErrorCode::kInconsistent,
+                                  "'until' is not after 'since': the entry changes nothing"));
     for (std::uint32_t l = 0; l < cluster_.links().size(); ++l) {
       const topologies::Link& link = cluster_.links()[l];
       const topologies::Vertex &a = cluster_.vertex(link.from), &b = cluster_.vertex(link.to);
-      const bool selected = (!host || a.host == *host || b.host == *host) && (kind.empty() || link.kind == kind) &&
-                            (!from || from->matches(a.name)) && (!to || to->matches(b.name)) && (!at || at->matches(a.name) || at->matches(b.name));
+      const bool selected = (!host || a.host == *host || b.host == *host) &&
+                            (kind.empty() || link.kind == kind) &&
+                            (!from || from->matches(a.name)) && (!to || to->matches(b.name)) &&
+                            (!at || at->matches(a.name) || at->matches(b.name));
       if (selected) e.links.push_back(l);
     }
-    if (e.links.empty()) return sink_.add(node.error(ErrorCode::kNotFound, "no link of cluster '{}' is all of this at once", cluster_.name()));
+    if (e.links.empty())
+      return sink_.add(node.error(
+          ErrorCode::kNotFound, "no link of cluster '{}' is all of this at once", cluster_.name()));
     entries.push_back(std::move(e));
   }
 
@@ -161,7 +197,8 @@ class ScenarioReader {
     const auto time = entry.optional_seconds(key);
     if (!time) return std::nullopt;
     if (time->raw() >= 0 && time->raw() <= kLongestStep) return base::ceil_ps(*time);
-    entry.error(key, ErrorCode::kOutOfRange, "'{}' lies between 0 s and {}", key, base::to_string(base::Seconds(kLongestStep)));
+    entry.error(key, ErrorCode::kOutOfRange, "'{}' lies between 0 s and {}", key,
+                base::to_string(base::Seconds(kLongestStep)));
     return std::nullopt;
   }
 
@@ -173,18 +210,22 @@ class ScenarioReader {
       Reader entry(node, "entry of slow", sink_);
       const std::size_t before = faults();
       const auto host = read_index(entry, "host", "cluster", cluster_.hosts());
-      const auto device = host ? read_index(entry, "device", "a host of cluster", cluster_.devices_per_host())
-                               : read_index(entry, "device", "cluster", cluster_.device_count());
+      const auto device =
+          host ? read_index(entry, "device", "a host of cluster", cluster_.devices_per_host())
+               : read_index(entry, "device", "cluster", cluster_.device_count());
       const double slowdown = entry.required_double("slowdown", {1, 1000});
       entry.finish();
       if (faults() > before || !node.is_object()) continue;
       if (!host && !device) {
-        sink_.add(node.error(ErrorCode::kInconsistent, "which devices: name a host, a device, or a device of a host"));
+        sink_.add(node.error(ErrorCode::kInconsistent,
+                             "which devices: name a host, a device, or a device of a host"));
         continue;
       }
-      const std::uint32_t first = (host ? *host * cluster_.devices_per_host() : 0) + device.value_or(0);
+      const std::uint32_t first =
+          (host ? *host * cluster_.devices_per_host() : 0) + device.value_or(0);
       const std::uint32_t count = device ? 1 : cluster_.devices_per_host();
-      for (std::uint32_t d = first; d < first + count; ++d) s_.compute_ppm[d] = std::min(times(s_.compute_ppm[d], slowdown), 1000 * kMillion);
+      for (std::uint32_t d = first; d < first + count; ++d)
+        s_.compute_ppm[d] = std::min(times(s_.compute_ppm[d], slowdown), 1000 * kMillion);
     }
   }
 
@@ -192,8 +233,10 @@ class ScenarioReader {
     const auto node = r_.optional_object("jitter");
     if (!node) return;
     Reader entry(*node, "jitter", sink_);
-    constexpr double kMaxSigma = static_cast<double>(Jitter::kMaxSigmaPpm) / static_cast<double>(kMillion);
-    s_.jitter.sigma_ppm = std::llround(entry.required_double("sigma", {0, kMaxSigma}) * static_cast<double>(kMillion));
+    constexpr double kMaxSigma =
+        static_cast<double>(Jitter::kMaxSigmaPpm) / static_cast<double>(kMillion);
+    s_.jitter.sigma_ppm = std::llround(entry.required_double("sigma", {0, kMaxSigma}) *
+                                       static_cast<double>(kMillion));
     s_.jitter.of = entry.optional_enum("of", kJitterOf).value_or(Jitter::Of::kOperation);
     entry.finish();
   }
@@ -217,20 +260,26 @@ class ScenarioReader {
         sink_.add(node.error(ErrorCode::kInconsistent, "device {} sends to itself", *from));
       } else if (rate.has_value() == share.has_value()) {
         sink_.add(node.error(ErrorCode::kInconsistent,
-                             "background has either a rate (10 GB/s) or a share (0 to 1) of the narrowest link on its way"));
+                             "background has either a rate (10 GB/s) or a share (0 to 1) of the "
+                             "narrowest link on its way"));
       } else {
-        const double bytes = rate ? std::min(rate->raw(), 9e18) : *share * static_cast<double>(narrowest(*from, *to));
+        const double bytes = rate ? std::min(rate->raw(), 9e18)
+                                  : *share * static_cast<double>(narrowest(*from, *to));
         s_.background.push_back({*from, *to, std::max<std::int64_t>(std::llround(bytes), 1)});
       }
     }
   }
 
   /// Hosts that no job before has.
-  std::vector<std::uint32_t> read_hosts(Reader& entry, std::map<std::uint32_t, std::string>& taken, const std::string& job) {
+  std::vector<std::uint32_t> read_hosts(Reader& entry, std::map<std::uint32_t, std::string>& taken,
+                                        const std::string& job) {
     std::vector<std::uint32_t> hosts;
-    for (const std::int64_t host : entry.required_ints("hosts", {0, static_cast<std::int64_t>(cluster_.hosts()) - 1})) {
+    for (const std::int64_t host :
+         entry.required_ints("hosts", {0, static_cast<std::int64_t>(cluster_.hosts()) - 1})) {
       const auto [at, fresh] = taken.try_emplace(static_cast<std::uint32_t>(host), job);
-      if (!fresh) entry.error("hosts", ErrorCode::kInconsistent, "host {} of {} is one of {} already", host, job, at->second);
+      if (!fresh)
+        entry.error("hosts", ErrorCode::kInconsistent, "host {} of {} is one of {} already", host,
+                    job, at->second);
       hosts.push_back(static_cast<std::uint32_t>(host));
     }
     return hosts;
@@ -254,7 +303,9 @@ class ScenarioReader {
     }
     s_.steps = static_cast<int>(r_.optional_int("steps", {1, 1000}).value_or(1));
     for (const char* key : {"hosts", "steps"})
-      if (r_.has(key) && s_.jobs.empty()) r_.error(key, ErrorCode::kInconsistent, "'{}' says something about 'jobs', which is missing", key);
+      if (r_.has(key) && s_.jobs.empty())
+        r_.error(key, ErrorCode::kInconsistent,
+                 "'{}' says something about 'jobs', which is missing", key);
   }
 
   void read_failures() {
@@ -264,8 +315,8 @@ class ScenarioReader {
     DeviceFailures f;
     const auto within = [&](const char* key, base::Seconds value, double min, double max) {
       if (!entry.has(key) || (value.raw() >= min && value.raw() <= max)) return;
-      entry.error(key, ErrorCode::kOutOfRange, "'{}' lies between {} and {}", key, base::to_string(base::Seconds(min)),
-                  base::to_string(base::Seconds(max)));
+      entry.error(key, ErrorCode::kOutOfRange, "'{}' lies between {} and {}", key,
+                  base::to_string(base::Seconds(min)), base::to_string(base::Seconds(max)));
     };
     f.mtbf = entry.required_seconds("mtbf");
     within("mtbf", f.mtbf, 1, 1e12);
@@ -281,7 +332,8 @@ class ScenarioReader {
 
   std::int64_t narrowest(std::uint32_t from, std::uint32_t to) const {
     std::int64_t rate = std::numeric_limits<std::int64_t>::max();
-    for (const topologies::LinkId link : cluster_.route(from, to)) rate = std::min(rate, cluster_.link(link).bytes_per_second);
+    for (const topologies::LinkId link : cluster_.route(from, to))
+      rate = std::min(rate, cluster_.link(link).bytes_per_second);
     return rate;
   }
   std::vector<std::string> kinds_of_links() const {
@@ -299,9 +351,12 @@ class ScenarioReader {
 
 }  // namespace
 
-base::Result<Scenario> read_scenario(const base::Node& root, const topologies::Topology& cluster) { return ScenarioReader(root, cluster).run(); }
+base::Result<Scenario> read_scenario(const base::Node& root, const topologies::Topology& cluster) {
+  return ScenarioReader(root, cluster).run();
+}
 
-base::Result<Scenario> load_scenario(const std::filesystem::path& path, const topologies::Topology& cluster) {
+base::Result<Scenario> load_scenario(const std::filesystem::path& path,
+                                     const topologies::Topology& cluster) {
   TRY(const base::Node root, base::Node::parse_file(path));
   TRY(Scenario scenario, read_scenario(root, cluster));
   for (Scenario::Job& job : scenario.jobs)

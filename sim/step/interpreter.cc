@@ -8,8 +8,13 @@
 
 namespace orrery::sim {
 
-Interpreter::Interpreter(const PreparedStep& step, FlowNetwork& network, kernel::EventQueue& queue, InterpreterOptions options)
-    : step_(step), network_(network), queue_(queue), options_(std::move(options)), slows_(options_.overlaps && options_.slowdown_ppm > kMillion) {
+Interpreter::Interpreter(const PreparedStep& step, FlowNetwork& network, kernel::EventQueue& queue,
+                         InterpreterOptions options)
+    : step_(step),
+      network_(network),
+      queue_(queue),
+      options_(std::move(options)),
+      slows_(options_.overlaps && options_.slowdown_ppm > kMillion) {
   classes_.resize(step.classes.size());
   outcome_.classes.resize(step.classes.size());
   channels_.resize(step.channels.size());
@@ -32,14 +37,17 @@ Interpreter::Interpreter(const PreparedStep& step, FlowNetwork& network, kernel:
 }
 
 std::pair<std::uint32_t, std::uint32_t> Interpreter::classes_of(std::uint32_t job) const {
-  const auto end = job + 1 < options_.jobs.size() ? options_.jobs[job + 1].first_class : static_cast<std::uint32_t>(classes_.size());
+  const auto end = job + 1 < options_.jobs.size() ? options_.jobs[job + 1].first_class
+                                                  : static_cast<std::uint32_t>(classes_.size());
   return {options_.jobs[job].first_class, end};
 }
 
 base::Result<Outcome> Interpreter::run() {
   for (std::uint32_t job = 0; job < options_.jobs.size(); ++job) {
-    if (const std::int64_t at = options_.jobs[job].start_ps; at > 0) queue_.push(base::SimTime::from_ps(at), kernel::Phase::kStart, kJobStarts, job);
-    else start_step(job);
+    if (const std::int64_t at = options_.jobs[job].start_ps; at > 0)
+      queue_.push(base::SimTime::from_ps(at), kernel::Phase::kStart, kJobStarts, job);
+    else
+      start_step(job);
   }
   start_ready();
   settle();
@@ -54,7 +62,9 @@ base::Result<Outcome> Interpreter::run() {
     settle();
   }
   if (operations_ > options_.max_operations) {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported, "more than {} operations until all jobs have done {} steps", options_.max_operations, options_.steps);
+    base::Diagnostic d = base::make_error(
+        base::ErrorCode::kUnsupported, "more than {} operations until all jobs have done {} steps",
+        options_.max_operations, options_.steps);
     d.hint = "the steps of one job are too short beside those of another";
     return base::fail(std::move(d));
   }
@@ -83,7 +93,8 @@ void Interpreter::start_step(std::uint32_t job) {
     left_to_end_[job] += k.prepared->op_count();
     const std::uint32_t lanes = options_.overlaps ? plan::kStreams : 1;
     for (std::uint32_t l = 0; l < lanes; ++l) {
-      k.lanes[l].head = options_.overlaps ? k.prepared->first[l] : (k.prepared->op_count() > 0 ? 0 : kNone);
+      k.lanes[l].head =
+          options_.overlaps ? k.prepared->first[l] : (k.prepared->op_count() > 0 ? 0 : kNone);
       if (k.lanes[l].head != kNone) offer(c, l);
     }
   }
@@ -127,7 +138,8 @@ void Interpreter::start_ready() {
 
 bool Interpreter::blocked(const Class& k, Lane& lane) const {
   const plan::Expansion& x = k.prepared->expansion;
-  for (const std::uint32_t end = x.dependency_begin[lane.head + 1]; lane.cursor < end; ++lane.cursor) {
+  for (const std::uint32_t end = x.dependency_begin[lane.head + 1]; lane.cursor < end;
+       ++lane.cursor) {
     if (k.ended[x.dependencies[lane.cursor]] != 0) continue;
     lane.waiting_for = x.dependencies[lane.cursor];
     return true;
@@ -160,8 +172,10 @@ void Interpreter::try_lane(std::uint32_t c, std::uint32_t lane) {
 void Interpreter::next_head(std::uint32_t c, std::uint32_t lane) {
   Class& k = classes_[c];
   Lane& l = k.lanes[lane];
-  if (options_.overlaps) l.head = k.prepared->next[l.head];
-  else l.head = l.head + 1 < k.prepared->op_count() ? l.head + 1 : kNone;
+  if (options_.overlaps)
+    l.head = k.prepared->next[l.head];
+  else
+    l.head = l.head + 1 < k.prepared->op_count() ? l.head + 1 : kNone;
   l.started = false;
   if (l.head != kNone) offer(c, lane);
 }
@@ -269,8 +283,10 @@ void Interpreter::finish(std::uint32_t c, std::uint32_t op) {
   close(c, op, now_);
   for (std::uint32_t l = 0; l < k.lanes.size(); ++l) {
     Lane& lane = k.lanes[l];
-    if (lane.started && lane.head == op) next_head(c, l);
-    else if (lane.waiting_for == op) ready_.emplace_back(c, l);
+    if (lane.started && lane.head == op)
+      next_head(c, l);
+    else if (lane.waiting_for == op)
+      ready_.emplace_back(c, l);
   }
   if (left_to_end_[k.job] == 0) end_step(k.job);
 }
@@ -311,10 +327,12 @@ void Interpreter::settle() {
     for (const std::uint32_t c : touched_) settle_class(c);
     const auto slowed = [&](FlowNetwork::FlowIndex flow) {
       const auto& parties = flow_parties_[flow];
-      return std::any_of(parties.begin(), parties.end(), [&](const Party& p) { return classes_[p.rank_class].contended; });
+      return std::any_of(parties.begin(), parties.end(),
+                         [&](const Party& p) { return classes_[p.rank_class].contended; });
     };
     for (const std::uint32_t c : touched_) {
-      for (const FlowNetwork::FlowIndex flow : classes_[c].flows) network_.set_slowed(flow, slowed(flow));
+      for (const FlowNetwork::FlowIndex flow : classes_[c].flows)
+        network_.set_slowed(flow, slowed(flow));
     }
     touched_.clear();
   }
@@ -352,8 +370,10 @@ void Interpreter::tell_passed(std::uint32_t c, std::int64_t passed) {
 void Interpreter::sample_memory(std::uint32_t c, std::int64_t at_ps) {
   auto& samples = outcome_.classes[c].memory;
   const std::int64_t bytes = classes_[c].alive_bytes;
-  if (!samples.empty() && samples.back().first == at_ps) samples.back().second = bytes;
-  else if (samples.empty() || samples.back().second != bytes) samples.emplace_back(at_ps, bytes);
+  if (!samples.empty() && samples.back().first == at_ps)
+    samples.back().second = bytes;
+  else if (samples.empty() || samples.back().second != bytes)
+    samples.emplace_back(at_ps, bytes);
 }
 
 }  // namespace orrery::sim

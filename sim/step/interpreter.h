@@ -1,28 +1,39 @@
 #pragma once
 /// \file
-/// Runs a prepared step on the virtual clock: the rules of plan/program/program.h, one rank for each class.
+/// Runs a prepared step on the virtual clock: the rules of plan/program/program.h, one rank for
+/// each class.
 ///
-/// With overlap (a GPU): every stream of a class is a lane of its own. While a class computes and communicates at once, both sides
-/// progress slowdown_ppm / 10^6 times slower; a transfer between classes is slow while any of them computes.
+/// With overlap (a GPU): every stream of a class is a lane of its own. While a class computes and
+/// communicates at once, both sides progress slowdown_ppm / 10^6 times slower; a transfer between
+/// classes is slow while any of them computes.
 ///
-/// Without (a CPU, one thread per rank): the class is one lane, its operations run in issue order. Compute, collectives and
-/// receives hold the lane until they end; a send is posted and left behind, and holds only the next operation of its stream.
+/// Without (a CPU, one thread per rank): the class is one lane, its operations run in issue order.
+/// Compute, collectives and receives hold the lane until they end; a send is posted and left
+/// behind, and holds only the next operation of its stream.
 ///
-/// Chains. With overlap, operations that compute one after another on a stream, each for some time and of one TimePart, with all they wait for over and nobody
-/// waiting for one of them but the last, are a *chain*: one event, at the end of the last. A class that something else happens to first catches up with what its
-/// chains have ended and begun until then, each at its own time; where a chain slows down, only its end moves; an operation that somebody comes to wait for ends the
-/// chain. Whatever begins or ends in a class does so after it has caught up, so of what happens in one instant of a class all ends are before all beginnings, as
-/// below. So times, accounts and memory are those of operations that run one by one (a property test), and there are fewer events.
+/// Chains. With overlap, operations that compute one after another on a stream, each for some time
+/// and of one TimePart, with all they wait for over and nobody waiting for one of them but the
+/// last, are a *chain*: one event, at the end of the last. A class that something else happens to
+/// first catches up with what its chains have ended and begun until then, each at its own time;
+/// where a chain slows down, only its end moves; an operation that somebody comes to wait for ends
+/// the chain. Whatever begins or ends in a class does so after it has caught up, so of what happens
+/// in one instant of a class all ends are before all beginnings, as below. So times, accounts and
+/// memory are those of operations that run one by one (a property test), and there are fewer
+/// events.
 ///
-/// Each instant: (1) everything that ends now ends, (2) everything that can start starts, (3) one settle() of shares and speeds. What
-/// starts in (2) does not depend on the order in which lanes are looked at, so the times are a function of the Program and the prices alone.
+/// Each instant: (1) everything that ends now ends, (2) everything that can start starts, (3) one
+/// settle() of shares and speeds. What starts in (2) does not depend on the order in which lanes
+/// are looked at, so the times are a function of the Program and the prices alone.
 ///
-/// Accounts. Every picosecond of a class until the end of the step is one of: computing; else exposed communication, in the order
-/// tensor, data, pipeline; else idle. Waiting for a peer is idle: a communication operation starts when it meets its peers. The finer
-/// account, by TimePart, follows the order of that enumeration.
+/// Accounts. Every picosecond of a class until the end of the step is one of: computing; else
+/// exposed communication, in the order tensor, data, pipeline; else idle. Waiting for a peer is
+/// idle: a communication operation starts when it meets its peers. The finer account, by TimePart,
+/// follows the order of that enumeration.
 ///
-/// Jobs. Classes may belong to several jobs, which meet on links alone. A job repeats its step, the next from the end of the last operation of the one before, until
-/// every job has done `steps`. What classes did is told of the first step of each job; the step time and the bytes sent are those when the first step of the first job ends.
+/// Jobs. Classes may belong to several jobs, which meet on links alone. A job repeats its step, the
+/// next from the end of the last operation of the one before, until every job has done `steps`.
+/// What classes did is told of the first step of each job; the step time and the bytes sent are
+/// those when the first step of the first job ends.
 ///
 /// Memory follows sim/step/lifetimes.h; what an operation writes is allocated when it starts.
 #include <array>
@@ -32,10 +43,10 @@
 #include <utility>
 #include <vector>
 
-#include "sim/network/flow_network.h"
-#include "sim/step/jitter.h"
 #include "sim/kernel/event_queue.h"
 #include "sim/kernel/progress.h"
+#include "sim/network/flow_network.h"
+#include "sim/step/jitter.h"
 #include "sim/step/prepared_step.h"
 
 namespace orrery::sim {
@@ -53,26 +64,26 @@ struct InterpreterOptions {
   std::vector<std::uint32_t> rank = {};  // [class] whose jitter it has; empty: its place
   std::vector<JobClasses> jobs = {{}};   // the first starts at 0
   int steps = 1;
-  bool chains = true;                    // false: an event for every operation
+  bool chains = true;  // false: an event for every operation
   std::int64_t max_operations = std::numeric_limits<std::int64_t>::max();  // of all steps
 };
 
 /// What one class did.
 struct ClassOutcome {
-  std::vector<std::int64_t> start_ps, end_ps;        // [op]
+  std::vector<std::int64_t> start_ps, end_ps;  // [op]
   std::int64_t busy_compute_ps = 0, idle_ps = 0;
   std::array<std::int64_t, kActivities> exposed_ps{};  // by Activity; kCompute stays 0
   std::array<std::int64_t, kTimeParts> parts{};        // by TimePart
   std::int64_t recompute_ps = 0, optimizer_ps = 0;
-  std::int64_t peak_bytes = 0;                       // of the Program's buffers
+  std::int64_t peak_bytes = 0;                                // of the Program's buffers
   std::vector<std::pair<std::int64_t, std::int64_t>> memory;  // (ps, bytes), when asked
 };
 struct Outcome {
   std::int64_t step_ps = 0;
   std::uint64_t events = 0;
   std::vector<ClassOutcome> classes;
-  std::vector<std::vector<std::int64_t>> sent_bytes;     // FlowNetwork::sent_bytes() until then
-  std::vector<std::vector<std::int64_t>> steps_end_ps;   // [job] of every step that ended
+  std::vector<std::vector<std::int64_t>> sent_bytes;    // FlowNetwork::sent_bytes() until then
+  std::vector<std::vector<std::int64_t>> steps_end_ps;  // [job] of every step that ended
 };
 
 class Interpreter {
@@ -82,10 +93,13 @@ class Interpreter {
   static constexpr std::uint32_t kFlowEvent = 1;
   static constexpr std::uint32_t kJobStarts = 2;
 
-  /// `step`, `network` and `queue` must outlive the interpreter; the network's event kind is kFlowEvent.
-  Interpreter(const PreparedStep& step, FlowNetwork& network, kernel::EventQueue& queue, InterpreterOptions options);
+  /// `step`, `network` and `queue` must outlive the interpreter; the network's event kind is
+  /// kFlowEvent.
+  Interpreter(const PreparedStep& step, FlowNetwork& network, kernel::EventQueue& queue,
+              InterpreterOptions options);
 
-  /// Call once. Errors: kInconsistent when nothing can progress, one note for each operation that waits; kUnsupported beyond max_operations.
+  /// Call once. Errors: kInconsistent when nothing can progress, one note for each operation that
+  /// waits; kUnsupported beyond max_operations.
   base::Result<Outcome> run();
 
  private:
@@ -102,36 +116,40 @@ class Interpreter {
   };
   /// A chain that computes.
   struct Running {
-    std::uint32_t op = kNone;        // under way when the class was caught up with last
-    std::uint32_t last = kNone;      // of the chain
-    bool fresh = false;              // began at this instant; settle() says how fast it runs
-    std::int64_t end_ps = 0;         // of op, at the present speed, unless fresh
+    std::uint32_t op = kNone;    // under way when the class was caught up with last
+    std::uint32_t last = kNone;  // of the chain
+    bool fresh = false;          // began at this instant; settle() says how fast it runs
+    std::int64_t end_ps = 0;     // of op, at the present speed, unless fresh
     std::int64_t start_ps = 0, alone_ps = 0;  // of op
-    bool changed = false;            // op has changed its speed:
-    kernel::Progress progress;       // then of op
-    std::uint64_t ticket = 0;        // of the event of its end
+    bool changed = false;                     // op has changed its speed:
+    kernel::Progress progress;                // then of op
+    std::uint64_t ticket = 0;                 // of the event of its end
   };
   struct Class {
     const PreparedClass* prepared = nullptr;
     std::array<Lane, plan::kStreams> lanes;
-    std::array<Running, plan::kStreams> compute;              // by stream
-    unsigned computing = 0;                                   // streams with a chain, bits
-    unsigned chained = 0;                                     // those whose chain has operations after the one under way
-    std::array<std::uint32_t, plan::kStreams> last_posted{};  // by stream: without overlap, a send left behind
-    std::array<std::uint32_t, plan::kStreams> flows_left{};   // by stream, of its running communication
+    std::array<Running, plan::kStreams> compute;  // by stream
+    unsigned computing = 0;                       // streams with a chain, bits
+    // those whose chain has operations after the one under way
+    unsigned chained = 0;
+    // by stream: without overlap, a send left behind
+    std::array<std::uint32_t, plan::kStreams> last_posted{};
+    // by stream, of its running communication
+    std::array<std::uint32_t, plan::kStreams> flows_left{};
     std::vector<FlowNetwork::FlowIndex> flows;
     std::uint32_t job = 0;
-    bool told = true;                                         // in the first step of its job
-    std::vector<bool> begun;                                  // [op] exchanges of several legs
-    std::vector<std::uint8_t> ended;                          // [op] 1: yes
+    bool told = true;                 // in the first step of its job
+    std::vector<bool> begun;          // [op] exchanges of several legs
+    std::vector<std::uint8_t> ended;  // [op] 1: yes
     std::array<std::uint32_t, kActivities> active{};
-    std::array<std::uint32_t, kTimeParts> running{};          // operations, by TimePart; kBubble stays 0
+    // operations, by TimePart; kBubble stays 0
+    std::array<std::uint32_t, kTimeParts> running{};
     bool contended = false;
     bool touched = false;
     std::int64_t accounted_ps = 0;
     std::int64_t alive_bytes = 0;
-    std::vector<std::uint32_t> free_waits;    // [free] operations that have not ended
-    std::vector<std::int64_t> jittered_ps;    // [op] where there is jitter, once drawn; 0: not yet
+    std::vector<std::uint32_t> free_waits;  // [free] operations that have not ended
+    std::vector<std::int64_t> jittered_ps;  // [op] where there is jitter, once drawn; 0: not yet
   };
   struct Party {
     std::uint32_t rank_class = 0;
@@ -164,12 +182,13 @@ class Interpreter {
   void post_leg(std::uint32_t c, std::uint32_t op, const PricedLeg& leg);
   void arrive(std::uint32_t c, std::uint32_t op, std::uint32_t crossing);
   void start_compute(std::uint32_t c, std::uint32_t op);
-  [[nodiscard]] std::int64_t compute_ps(std::uint32_t c, std::uint32_t op) {   // alone
+  [[nodiscard]] std::int64_t compute_ps(std::uint32_t c, std::uint32_t op) {  // alone
     const std::int64_t price = classes_[c].prepared->price(op).compute_ps;
     return options_.jitter.sigma_ppm == 0 ? price : jittered_ps(c, op, price);
   }
   [[nodiscard]] std::int64_t jittered_ps(std::uint32_t c, std::uint32_t op, std::int64_t price);
-  [[nodiscard]] std::int64_t present_ps(const Class& k, std::int64_t alone_ps) const {  // at the present speed
+  // at the present speed
+  [[nodiscard]] std::int64_t present_ps(const Class& k, std::int64_t alone_ps) const {
     return k.contended ? kernel::scaled_ps(alone_ps, options_.slowdown_ppm) : alone_ps;
   }
   void start_flow(FlowNetwork::TransferIndex transfer);  // of parties_
@@ -197,15 +216,15 @@ class Interpreter {
   InterpreterOptions options_;
   bool slows_;
   std::int64_t now_ = 0;
-  std::vector<std::size_t> left_to_end_;                          // [job] operations of its step
-  std::size_t jobs_behind_ = 0;                                   // that have not done all steps
-  std::int64_t operations_ = 0;                                   // of all steps begun
+  std::vector<std::size_t> left_to_end_;  // [job] operations of its step
+  std::size_t jobs_behind_ = 0;           // that have not done all steps
+  std::int64_t operations_ = 0;           // of all steps begun
   std::vector<Class> classes_;
   std::vector<Waiting> channels_;
-  std::vector<std::vector<Party>> arrivals_;                      // [crossing]
-  std::vector<std::vector<Party>> flow_parties_;                  // [flow]
+  std::vector<std::vector<Party>> arrivals_;      // [crossing]
+  std::vector<std::vector<Party>> flow_parties_;  // [flow]
   std::vector<Party> parties_;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> ready_;    // (class, lane)
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> ready_;  // (class, lane)
   std::vector<std::uint32_t> touched_;
   Outcome outcome_;
 };

@@ -10,14 +10,17 @@
 namespace orrery::sim {
 namespace {
 
-constexpr int kChain = 64;  // operations at most: where a chain slows down, all of them are looked at
+// operations at most: where a chain slows down, all of them are looked at
+constexpr int kChain = 64;
 
 }  // namespace
 
 std::int64_t Interpreter::jittered_ps(std::uint32_t c, std::uint32_t op, std::int64_t price) {
   std::vector<std::int64_t>& drawn = classes_[c].jittered_ps;
   if (drawn.empty()) drawn.resize(classes_[c].prepared->op_count(), 0);
-  if (drawn[op] == 0) drawn[op] = kernel::scaled_ps(price, options_.jitter.ppm(options_.rank.empty() ? c : options_.rank[c], op));
+  if (drawn[op] == 0)
+    drawn[op] = kernel::scaled_ps(
+        price, options_.jitter.ppm(options_.rank.empty() ? c : options_.rank[c], op));
   return drawn[op];
 }
 
@@ -37,7 +40,8 @@ void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
   touch(c);
 }
 
-/// `op` and the operations after it that are sure to follow without a gap, as far as nobody has to be told of one.
+/// `op` and the operations after it that are sure to follow without a gap, as far as nobody has to
+/// be told of one.
 void Interpreter::make_chain(std::uint32_t c, std::uint32_t op) {
   Class& k = classes_[c];
   const PreparedClass& prepared = *k.prepared;
@@ -48,7 +52,9 @@ void Interpreter::make_chain(std::uint32_t c, std::uint32_t op) {
   if (!options_.chains || !options_.overlaps || compute_ps(c, op) == 0) return;
   std::uint32_t waited_for = kNone;  // of the stream, the first
   for (const Lane& lane : k.lanes) {
-    if (lane.waiting_for >= op && lane.waiting_for < waited_for && prepared.price(lane.waiting_for).stream == first.stream) waited_for = lane.waiting_for;
+    if (lane.waiting_for >= op && lane.waiting_for < waited_for &&
+        prepared.price(lane.waiting_for).stream == first.stream)
+      waited_for = lane.waiting_for;
   }
   for (int length = 1; length < kChain && r.last != waited_for; ++length) {
     const std::uint32_t next = prepared.next[r.last];
@@ -56,7 +62,9 @@ void Interpreter::make_chain(std::uint32_t c, std::uint32_t op) {
     const PricedOp& p = prepared.price(next);
     if (p.kind != plan::OpKind::kCompute || p.part != first.part || compute_ps(c, next) == 0) break;
     const auto waits_for = prepared.expansion.dependencies_of(next);
-    if (!std::all_of(waits_for.begin(), waits_for.end(), [&](std::uint32_t before) { return k.ended[before] != 0; })) break;
+    if (!std::all_of(waits_for.begin(), waits_for.end(),
+                     [&](std::uint32_t before) { return k.ended[before] != 0; }))
+      break;
     r.last = next;
   }
   if (r.last != op) k.chained |= 1U << first.stream;
@@ -73,22 +81,26 @@ void Interpreter::cut_chain(std::uint32_t c, std::uint32_t op) {
   if (!r.fresh) schedule(c, stream);
 }
 
-/// Ends and begins what the class's chains have ended and begun until now, in the order of time: at each instant what ends, then what begins.
+/// Ends and begins what the class's chains have ended and begun until now, in the order of time: at
+/// each instant what ends, then what begins.
 void Interpreter::catch_up(std::uint32_t c) {
   Class& k = classes_[c];
   const auto each = [&](unsigned streams, auto&& visit) {
-    for (; streams != 0; streams &= streams - 1) visit(static_cast<std::uint32_t>(std::countr_zero(streams)));
+    for (; streams != 0; streams &= streams - 1)
+      visit(static_cast<std::uint32_t>(std::countr_zero(streams)));
   };
   const auto due = [&](std::int64_t at_ps) {
     unsigned streams = 0;
-    each(k.chained, [&](std::uint32_t s) { streams |= k.compute[s].end_ps == at_ps ? 1U << s : 0; });
+    each(k.chained,
+         [&](std::uint32_t s) { streams |= k.compute[s].end_ps == at_ps ? 1U << s : 0; });
     return streams;
   };
   for (;;) {
     std::int64_t at_ps = now_;
     each(k.chained, [&](std::uint32_t s) { at_ps = std::min(at_ps, k.compute[s].end_ps); });
     const unsigned streams = due(at_ps);
-    if (at_ps == now_) return each(streams, [&](std::uint32_t s) { end_compute(c, s); });  // what follows begins with all that begins now
+    // what follows begins with all that begins now
+    if (at_ps == now_) return each(streams, [&](std::uint32_t s) { end_compute(c, s); });
     each(streams, [&](std::uint32_t s) { close(c, k.compute[s].op, at_ps); });
     each(streams, [&](std::uint32_t s) { go_on(c, s); });
   }
@@ -105,7 +117,8 @@ void Interpreter::go_on(std::uint32_t c, std::uint32_t stream) {
 }
 
 /// The operation runs at the present speed.
-void Interpreter::run_from(std::int64_t start_ps, const Class& k, Running& r, std::int64_t alone_ps) const {
+void Interpreter::run_from(std::int64_t start_ps, const Class& k, Running& r,
+                           std::int64_t alone_ps) const {
   r.start_ps = start_ps;
   r.alone_ps = alone_ps;
   r.changed = false;
@@ -114,9 +127,11 @@ void Interpreter::run_from(std::int64_t start_ps, const Class& k, Running& r, st
 
 /// The class has just become contended, or no longer is.
 void Interpreter::change_speed(const Class& k, Running& r) {
-  const std::int64_t before = k.contended ? options_.slowdown_ppm : kMillion, after = k.contended ? kMillion : options_.slowdown_ppm;
+  const std::int64_t before = k.contended ? options_.slowdown_ppm : kMillion,
+                     after = k.contended ? kMillion : options_.slowdown_ppm;
   if (!r.changed) {
-    r.progress = kernel::Progress(r.start_ps, static_cast<kernel::Int128>(r.alone_ps) * options_.slowdown_ppm);
+    r.progress = kernel::Progress(r.start_ps,
+                                  static_cast<kernel::Int128>(r.alone_ps) * options_.slowdown_ppm);
     r.progress.set_speed(r.start_ps, before);
     r.changed = true;
   }
@@ -132,7 +147,8 @@ void Interpreter::schedule(std::uint32_t c, std::uint32_t stream) {
     op = k.prepared->next[op];
     end_ps += present_ps(k, compute_ps(c, op));
   }
-  r.ticket = queue_.push(base::SimTime::from_ps(end_ps), kernel::Phase::kRelease, kComputeEnds, c * plan::kStreams + stream);
+  r.ticket = queue_.push(base::SimTime::from_ps(end_ps), kernel::Phase::kRelease, kComputeEnds,
+                         c * plan::kStreams + stream);
 }
 
 /// The chain ends with the operation under way.
@@ -161,8 +177,10 @@ void Interpreter::settle_class(std::uint32_t c) {
     const auto s = static_cast<std::uint32_t>(std::countr_zero(left));
     Running& r = k.compute[s];
     if (!r.fresh && !flipped) continue;
-    if (r.fresh) run_from(now_, k, r, compute_ps(c, r.op));
-    else change_speed(k, r);
+    if (r.fresh)
+      run_from(now_, k, r, compute_ps(c, r.op));
+    else
+      change_speed(k, r);
     r.fresh = false;
     schedule(c, s);
   }

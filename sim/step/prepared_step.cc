@@ -43,13 +43,18 @@ Activity activity_of(const plan::Op& op) {
   ORRERY_CHECK(false, "stream out of range");
 }
 
-/// A group names the dimension it serves; what no group tells apart, the stream does. An exchange on the tensor stream is ring attention's.
+/// A group names the dimension it serves; what no group tells apart, the stream does. An exchange
+/// on the tensor stream is ring attention's.
 TimePart communication_part(const plan::Program& program, const plan::Op& op) {
-  const std::string_view group = op.kind == plan::OpKind::kCollective ? std::string_view(program.groups[op.group].name) : std::string_view();
+  const std::string_view group = op.kind == plan::OpKind::kCollective
+                                     ? std::string_view(program.groups[op.group].name)
+                                     : std::string_view();
   if (group.starts_with("context")) return TimePart::kContext;
-  if (group.starts_with("expert")) return op.stream == Stream::kData ? TimePart::kData : TimePart::kExpert;
+  if (group.starts_with("expert"))
+    return op.stream == Stream::kData ? TimePart::kData : TimePart::kExpert;
   switch (activity_of(op)) {
-    case Activity::kTensor: return op.kind == plan::OpKind::kExchange ? TimePart::kContext : TimePart::kTensor;
+    case Activity::kTensor:
+      return op.kind == plan::OpKind::kExchange ? TimePart::kContext : TimePart::kTensor;
     case Activity::kData: return TimePart::kData;
     case Activity::kPipeline: return TimePart::kPipeline;
     case Activity::kCompute: break;
@@ -69,35 +74,48 @@ TimePart part_of(const plan::Program& program, const plan::Op& op) {
   return op.phase == plan::Phase::kF && !sums_gradients ? TimePart::kForward : TimePart::kBackward;
 }
 
-/// Parts of one operation that run over the same links at once: ring legs of several classes, in parallel.
+/// Parts of one operation that run over the same links at once: ring legs of several classes, in
+/// parallel.
 costmodel::Transfer joined(costmodel::Transfer a, const costmodel::Transfer& b) {
   a.latency_ps = std::max(a.latency_ps, b.latency_ps);
   a.wire_bytes = std::max(a.wire_bytes, b.wire_bytes);
   a.bytes_per_second = std::min(a.bytes_per_second, b.bytes_per_second);
   for (const auto& load : b.links) {
-    const auto at = std::find_if(a.links.begin(), a.links.end(), [&](const auto& l) { return l.link == load.link; });
-    if (at == a.links.end()) a.links.push_back(load);
-    else at->flows += load.flows;
+    const auto at = std::find_if(a.links.begin(), a.links.end(),
+                                 [&](const auto& l) { return l.link == load.link; });
+    if (at == a.links.end())
+      a.links.push_back(load);
+    else
+      at->flows += load.flows;
   }
   return a;
 }
 
 class Preparation {
  public:
-  Preparation(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network, bool fold)
-      : program_(program), cost_(cost), network_(network), loads_(program, cost, fold), stream_refs_(program), segment_ps_(program.segments.size() * kPhases, -1) {
+  Preparation(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network,
+              bool fold)
+      : program_(program),
+        cost_(cost),
+        network_(network),
+        loads_(program, cost, fold),
+        stream_refs_(program),
+        segment_ps_(program.segments.size() * kPhases, -1) {
     for (const plan::Template& t : program.templates) {
       offsets_.push_back(template_ops_);
       template_ops_ += static_cast<std::uint32_t>(t.ops.size());
     }
-    for (std::uint32_t c = 0; c < program.classes.size(); ++c) class_at_.emplace(program.classes[c].first_rank, c);
+    for (std::uint32_t c = 0; c < program.classes.size(); ++c)
+      class_at_.emplace(program.classes[c].first_rank, c);
   }
 
   base::Result<PreparedStep> run() {
     step_.classes.resize(program_.classes.size());
     for (std::uint32_t c = 0; c < step_.classes.size(); ++c) prepare_class(c);
     for (std::size_t i = 0; i < step_.crossings.size(); ++i) {
-      step_.crossings[i].transfer = network_.add(crossing_transfers_[i], lane(step_.crossings[i].classes.front(), step_.crossings[i].stream, 0));
+      step_.crossings[i].transfer =
+          network_.add(crossing_transfers_[i],
+                       lane(step_.crossings[i].classes.front(), step_.crossings[i].stream, 0));
     }
     network_.freeze();
     return sink_.result(std::move(step_));
@@ -171,8 +189,10 @@ class Preparation {
     const plan::Group& group = program_.groups[op.group];
     const std::vector<std::uint32_t> members = members_of(group, c);
     if (std::find(members.begin(), members.end(), kNone) != members.end()) {
-      sink_.error({}, base::ErrorCode::kInconsistent, "'{}' of stage {}: group '{}' ({} ranks, {} apart) reaches beyond the world of {}",
-                  op.name, k.stage, group.name, group.size, group.stride, program_.world_size);
+      sink_.error(
+          {}, base::ErrorCode::kInconsistent,
+          "'{}' of stage {}: group '{}' ({} ranks, {} apart) reaches beyond the world of {}",
+          op.name, k.stage, group.name, group.size, group.stride, program_.world_size);
       return;
     }
     if (members.size() > 1) {
@@ -180,7 +200,8 @@ class Preparation {
       return;
     }
     for (const KnownCollective& known : collectives_) {
-      if (known.op == op.collective && known.group == group && known.bytes == op.bytes && known.stream == p.stream) {
+      if (known.op == op.collective && known.group == group && known.bytes == op.bytes &&
+          known.stream == p.stream) {
         p.transfer = known.transfer;
         return;
       }
@@ -190,11 +211,14 @@ class Preparation {
   }
 
   costmodel::Transfer transfer(std::uint32_t c, const plan::Op& op, const plan::Group& group) {
-    return cost_.communication().collective(op.collective, group, op.bytes, loads_.collective(op.collective, group, c));
+    return cost_.communication().collective(op.collective, group, op.bytes,
+                                            loads_.collective(op.collective, group, c));
   }
 
-  /// Classes of the group of the class's first rank, ascending; kNone among them for ranks outside the world.
-  [[nodiscard]] std::vector<std::uint32_t> members_of(const plan::Group& group, std::uint32_t c) const {
+  /// Classes of the group of the class's first rank, ascending; kNone among them for ranks outside
+  /// the world.
+  [[nodiscard]] std::vector<std::uint32_t> members_of(const plan::Group& group,
+                                                      std::uint32_t c) const {
     const plan::RankClass& k = program_.classes[c];
     const int first = group.base(k.first_rank), last = first + (group.size - 1) * group.stride;
     if (first >= k.first_rank && last < k.first_rank + k.count) return {c};
@@ -205,12 +229,14 @@ class Preparation {
     return members;
   }
 
-  std::uint32_t crossing(std::uint32_t c, const plan::Op& op, const plan::Group& group, const std::vector<std::uint32_t>& members) {
+  std::uint32_t crossing(std::uint32_t c, const plan::Op& op, const plan::Group& group,
+                         const std::vector<std::uint32_t>& members) {
     const auto stream = static_cast<std::uint8_t>(op.stream);
     costmodel::Transfer part = transfer(c, op, group);
     for (std::uint32_t i = 0; i < step_.crossings.size(); ++i) {
       const Crossing& x = step_.crossings[i];
-      if (x.group == group && x.collective == op.collective && x.bytes == op.bytes && x.stream == stream && x.classes == members) {
+      if (x.group == group && x.collective == op.collective && x.bytes == op.bytes &&
+          x.stream == stream && x.classes == members) {
         crossing_transfers_[i] = joined(std::move(crossing_transfers_[i]), part);
         return i;
       }
@@ -224,13 +250,15 @@ class Preparation {
     const plan::RankClass& k = program_.classes[c];
     p.first_leg = static_cast<std::uint32_t>(step_.legs.size());
     p.legs = static_cast<std::uint32_t>(op.legs.size());
-    p.send_only = std::all_of(op.legs.begin(), op.legs.end(), [](const plan::Leg& l) { return l.send; });
+    p.send_only =
+        std::all_of(op.legs.begin(), op.legs.end(), [](const plan::Leg& l) { return l.send; });
     for (std::uint32_t i = 0; i < p.legs; ++i) {
       const plan::Leg& leg = op.legs[i];
       const std::uint32_t peer = class_at(k.first_rank + leg.peer_offset);
       if (peer == kNone || class_at(k.first_rank + k.count - 1 + leg.peer_offset) == kNone) {
-        sink_.error({}, base::ErrorCode::kInconsistent, "'{}' of stage {}: peer {:+} of its ranks lies outside the world of {}", op.name,
-                    k.stage, leg.peer_offset, program_.world_size);
+        sink_.error({}, base::ErrorCode::kInconsistent,
+                    "'{}' of stage {}: peer {:+} of its ranks lies outside the world of {}",
+                    op.name, k.stage, leg.peer_offset, program_.world_size);
         step_.legs.emplace_back();
         continue;
       }
@@ -239,7 +267,8 @@ class Preparation {
       PricedLeg priced{.send = leg.send, .channel = channel(way)};
       if (leg.send) {
         const std::int64_t bytes = program_.buffers[leg.buffer.buffer].bytes();
-        costmodel::Transfer way_there = cost_.communication().exchange(leg.peer_offset, bytes, loads_.exchange(c, leg.peer_offset));
+        costmodel::Transfer way_there = cost_.communication().exchange(
+            leg.peer_offset, bytes, loads_.exchange(c, leg.peer_offset));
         priced.transfer = network_.add(std::move(way_there), lane(c, p.stream, i));
       }
       step_.legs.push_back(priced);
@@ -275,17 +304,18 @@ class Preparation {
   plan::StreamRefs stream_refs_;
   PreparedStep step_;
   base::ErrorSink sink_;
-  std::vector<std::uint32_t> offsets_;               // [template] into PreparedClass::ops
+  std::vector<std::uint32_t> offsets_;  // [template] into PreparedClass::ops
   std::uint32_t template_ops_ = 0;
-  std::map<int, std::uint32_t> class_at_;            // by first rank
-  std::vector<std::int64_t> segment_ps_;             // [segment * kPhases + phase], -1 unknown
-  std::vector<KnownCollective> collectives_;         // of the class at hand
+  std::map<int, std::uint32_t> class_at_;     // by first rank
+  std::vector<std::int64_t> segment_ps_;      // [segment * kPhases + phase], -1 unknown
+  std::vector<KnownCollective> collectives_;  // of the class at hand
   std::vector<costmodel::Transfer> crossing_transfers_;
 };
 
 }  // namespace
 
-base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network, bool fold) {
+base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost,
+                                   FlowNetwork& network, bool fold) {
   return Preparation(program, cost, network, fold).run();
 }
 

@@ -1,12 +1,15 @@
 #pragma once
 /// \file
-/// A Program made ready for the clock: expanded classes, prices looked up once per template operation, peers resolved to channels.
+/// A Program made ready for the clock: expanded classes, prices looked up once per template
+/// operation, peers resolved to channels.
 ///
 /// Classes meet in two ways:
-///  * an exchange leg from class a to class b goes through the *channel* (a, b, stream pair, rank distance): its n-th send meets its n-th receive, where the pair of
-///    a send stream is the receive stream of the same direction, any other stream its own;
-///  * a collective whose group reaches beyond its class goes through a *crossing* (its classes, group, stream, operation, bytes): the n-th of
-///    each class meets. It is priced over all of its classes: the largest latency, the smallest rate, all links.
+///  * an exchange leg from class a to class b goes through the *channel* (a, b, stream pair, rank
+///    distance): its n-th send meets its n-th receive, where the pair of a send stream is the
+///    receive stream of the same direction, any other stream its own;
+///  * a collective whose group reaches beyond its class goes through a *crossing* (its classes,
+///    group, stream, operation, bytes): the n-th of each class meets. It is priced over all of its
+///    classes: the largest latency, the smallest rate, all links.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -34,12 +37,12 @@ struct PricedLeg {
 
 /// One operation of a template as one class runs it.
 struct PricedOp {
-  const plan::Op* op = nullptr;                 // null: this class has not met it
+  const plan::Op* op = nullptr;  // null: this class has not met it
   plan::OpKind kind = plan::OpKind::kCompute;
   std::uint8_t stream = 0;
   Activity activity = Activity::kCompute;
   TimePart part = TimePart::kForward;
-  bool send_only = false;                       // exchange without a receive
+  bool send_only = false;  // exchange without a receive
   bool optimizer = false, recomputed = false;
   std::int64_t compute_ps = 0;
   std::int64_t written_bytes = 0, transient_bytes = 0, freed_bytes = 0;  // lifetimes.h
@@ -61,7 +64,7 @@ struct PreparedClass {
 };
 
 struct Crossing {
-  std::vector<std::uint32_t> classes;               // ascending
+  std::vector<std::uint32_t> classes;  // ascending
   plan::Group group;
   plan::Collective collective = plan::Collective::kAllReduce;
   std::int64_t bytes = 0;
@@ -70,9 +73,9 @@ struct Crossing {
 };
 
 struct Channel {
-  std::uint32_t sender = 0, receiver = 0;           // classes
+  std::uint32_t sender = 0, receiver = 0;  // classes
   std::uint8_t pair = 0;
-  int offset = 0;                                   // receiver's rank - sender's
+  int offset = 0;  // receiver's rank - sender's
   bool operator==(const Channel&) const = default;
 };
 
@@ -83,9 +86,10 @@ struct PreparedStep {
   std::vector<Crossing> crossings;
 };
 
-/// Registers every transfer in `network` and freezes it. Program and cost must outlive the result. Without `fold` transfers name the
-/// links of every host; times are the same (class_loads.h).
+/// Registers every transfer in `network` and freezes it. Program and cost must outlive the result.
+/// Without `fold` transfers name the links of every host; times are the same (class_loads.h).
 /// Errors: kInconsistent for a peer or group member outside the world.
-base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network, bool fold = true);
+base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost,
+                                   FlowNetwork& network, bool fold = true);
 
 }  // namespace orrery::sim

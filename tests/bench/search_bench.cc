@@ -1,14 +1,15 @@
-// States of the dynamic programs per second, whole searches (tables included, one thread), plans priced by brute force.
+// States of the dynamic programs per second, whole searches (tables included, one thread), plans
+// priced by brute force.
 #include <benchmark/benchmark.h>
 
 #include <memory>
 
 #include "costmodel/profiles/profiles.h"
-#include "search/programs/layer_program.h"
-#include "search/loop/outer_loops.h"
-#include "search/loop/planner.h"
 #include "search/costs/stage_model.h"
 #include "search/explain/uniform_sweep.h"
+#include "search/loop/outer_loops.h"
+#include "search/loop/planner.h"
+#include "search/programs/layer_program.h"
 #include "topologies/topology.h"
 
 namespace orrery::search {
@@ -25,7 +26,8 @@ costmodel::CostModel llama_on_a100() {
 }
 
 void set_states(benchmark::State& state, std::uint64_t states) {
-  state.counters["states/s"] = benchmark::Counter(static_cast<double>(states), benchmark::Counter::kIsRate);
+  state.counters["states/s"] =
+      benchmark::Counter(static_cast<double>(states), benchmark::Counter::kIsRate);
 }
 
 /// One stage of real costs, L layers; memory per layer as on 36 GiB with 32 layers.
@@ -35,7 +37,10 @@ void layer_program(benchmark::State& state) {
   costmodel::LayerCosts costs(cost);
   StageModel stages(costs, space, 64, 36 * kGiB);
   const plan::LayerStrategy vocabulary = stages.vocabulary_of(8, 4).leaves.front();
-  LayerProblem problem = stages.pipeline({.devices = 8, .micro_batches = 4, .vocabulary = vocabulary}).stages.front().layers;
+  LayerProblem problem =
+      stages.pipeline({.devices = 8, .micro_batches = 4, .vocabulary = vocabulary})
+          .stages.front()
+          .layers;
   problem.layers = static_cast<int>(state.range(0));
   problem.budget_bytes = problem.budget_bytes / 32 * problem.layers;
   Effort effort;
@@ -57,7 +62,8 @@ void find_plan_llama(benchmark::State& state) {
     problems += answer->problems;
   }
   set_states(state, states);
-  state.counters["problems/s"] = benchmark::Counter(static_cast<double>(problems), benchmark::Counter::kIsRate);
+  state.counters["problems/s"] =
+      benchmark::Counter(static_cast<double>(problems), benchmark::Counter::kIsRate);
 }
 BENCHMARK(find_plan_llama)->Arg(16)->Arg(20)->Arg(36)->Arg(80)->Unit(benchmark::kMillisecond);
 
@@ -73,14 +79,17 @@ costmodel::CostModel cost_of(const Case& c, std::int64_t layers = 0) {
   if (layers > 0) model.layers = layers;
   std::optional<model::Profile> profile;
   if (c.profile[0] != 0) profile = costmodel::find_profile(c.profile, model).value();
-  return costmodel::CostModel::make(model, topologies::catalog_topology(c.cluster, c.hosts).value(), profile, {model::Precision::kBFloat16, c.sequence}).value();
+  return costmodel::CostModel::make(model, topologies::catalog_topology(c.cluster, c.hosts).value(),
+                                    profile, {model::Precision::kBFloat16, c.sequence})
+      .value();
 }
 PlanRequest request_of(const Case& c, const costmodel::CostModel& cost) {
   PlanRequest request;
   request.cluster = c.cluster;
   request.hosts = static_cast<int>(c.hosts);
   request.global_batch = c.global_batch;
-  request.memory_bytes = c.gib > 0 ? c.gib * kGiB : cost.topology().device_models().front().memory_bytes;
+  request.memory_bytes =
+      c.gib > 0 ? c.gib * kGiB : cost.topology().device_models().front().memory_bytes;
   return request;
 }
 constexpr Case kLlama7b{"llama-2-7b", "dgx-a100", 1, 2048, 64, 36, "llama2-7b-a100-8gpu"};
@@ -121,7 +130,8 @@ void depth(benchmark::State& state) {
   c.gib = 36 * state.range(0) / 32;
   const costmodel::CostModel cost = cost_of(c, state.range(0));
   const PlanRequest request = request_of(c, cost);
-  for (auto _ : state) benchmark::DoNotOptimize(run_loops(cost, request, request.memory_bytes - cost.context_bytes()));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(run_loops(cost, request, request.memory_bytes - cost.context_bytes()));
 }
 BENCHMARK(depth)->Arg(128)->Arg(1024)->Unit(benchmark::kMillisecond);
 
@@ -131,7 +141,9 @@ void uniform_plans(benchmark::State& state, const Case& c, bool tables) {
   PlanRequest request = request_of(c, cost);
   request.space.ring = request.space.ulysses = request.space.strided = true;
   auto costs = std::make_unique<costmodel::LayerCosts>(cost);
-  const auto sweep = [&] { return sweep_uniform(*costs, request, request.memory_bytes - cost.context_bytes()).evaluated; };
+  const auto sweep = [&] {
+    return sweep_uniform(*costs, request, request.memory_bytes - cost.context_bytes()).evaluated;
+  };
   std::uint64_t plans = sweep();
   state.counters["plans"] = static_cast<double>(plans);
   plans = 0;
@@ -139,12 +151,16 @@ void uniform_plans(benchmark::State& state, const Case& c, bool tables) {
     if (tables) costs = std::make_unique<costmodel::LayerCosts>(cost);
     plans += sweep();
   }
-  state.counters["plans/s"] = benchmark::Counter(static_cast<double>(plans), benchmark::Counter::kIsRate);
+  state.counters["plans/s"] =
+      benchmark::Counter(static_cast<double>(plans), benchmark::Counter::kIsRate);
 }
 BENCHMARK_CAPTURE(uniform_plans, llama_2_7b_on_8, kLlama7b, false)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(uniform_plans, llama_2_7b_on_8_with_tables, kLlama7b, true)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(uniform_plans, llama_3_70b_on_128, k70bOn128, false)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(uniform_plans, llama_3_70b_on_128_with_tables, k70bOn128, true)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(uniform_plans, llama_2_7b_on_8_with_tables, kLlama7b, true)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(uniform_plans, llama_3_70b_on_128, k70bOn128, false)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(uniform_plans, llama_3_70b_on_128_with_tables, k70bOn128, true)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace orrery::search

@@ -1,4 +1,5 @@
-/// Event queue in the hold model (pop one, push one, the number pending stays), and the max-min solver.
+/// Event queue in the hold model (pop one, push one, the number pending stays), and the max-min
+/// solver.
 
 #include <benchmark/benchmark.h>
 
@@ -24,13 +25,16 @@ void hold(benchmark::State& state) {
   Mix mix;
   const auto pending = state.range(0);
   for (std::int64_t i = 0; i < pending; ++i) {
-    queue.push(base::SimTime::from_ps(static_cast<std::int64_t>(mix.next() % 1'000'000)), Phase::kRelease, 0, 0);
+    queue.push(base::SimTime::from_ps(static_cast<std::int64_t>(mix.next() % 1'000'000)),
+               Phase::kRelease, 0, 0);
   }
   for (auto _ : state) {
     const Event e = queue.pop();
-    queue.push(e.at + base::SimTime::from_ps(static_cast<std::int64_t>(mix.next() % 1'000'000)), Phase::kRelease, 0, e.target);
+    queue.push(e.at + base::SimTime::from_ps(static_cast<std::int64_t>(mix.next() % 1'000'000)),
+               Phase::kRelease, 0, e.target);
   }
-  state.counters["events/s"] = benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  state.counters["events/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
 BENCHMARK(hold)->Arg(64)->Arg(1000)->Arg(10'000)->Arg(100'000);
 
@@ -53,7 +57,8 @@ void max_min_change(benchmark::State& state) {
     shares.activate(v);
     benchmark::DoNotOptimize(shares.solve().data());
   }
-  state.counters["solves/s"] = benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  state.counters["solves/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
 BENCHMARK(max_min_change)->Arg(4)->Arg(32)->Arg(128);
 

@@ -1,5 +1,7 @@
-/// Ring all-reduce of 1 GiB at 50 GB/s, every step an explicit flow: unfolded, folded, and SimGrid's time for the same, each in a process of its
-/// own; and a step with a straggler. Counters: CPU seconds (`simgrid_s` where libsimgrid is there), their `ratio`, peak memory, and the difference of the two simulated times.
+/// Ring all-reduce of 1 GiB at 50 GB/s, every step an explicit flow: unfolded, folded, and
+/// SimGrid's time for the same, each in a process of its own; and a step with a straggler.
+/// Counters: CPU seconds (`simgrid_s` where libsimgrid is there), their `ratio`, peak memory, and
+/// the difference of the two simulated times.
 
 #include <benchmark/benchmark.h>
 
@@ -21,9 +23,12 @@ double run(const TransferGraph& graph, bool fold) {
   return static_cast<double>(outcome->end_ps) / 1e12;
 }
 
-void compare(benchmark::State& state, const testing::TwoLevelTree& tree, const std::vector<std::uint32_t>& order) {
+void compare(benchmark::State& state, const testing::TwoLevelTree& tree,
+             const std::vector<std::uint32_t>& order) {
   for (auto _ : state) {
-    const auto ours = testing::in_process([&] { return std::vector<double>{run(testing::ring_all_reduce(tree, order, kGiB), false)}; });
+    const auto ours = testing::in_process([&] {
+      return std::vector<double>{run(testing::ring_all_reduce(tree, order, kGiB), false)};
+    });
     state.counters["ours_s"] = ours.cpu_s;
     state.counters["ours_MB"] = ours.peak_mb;
     state.counters["step_s"] = ours.values.at(0);
@@ -37,11 +42,14 @@ void compare(benchmark::State& state, const testing::TwoLevelTree& tree, const s
   }
 }
 
-void ring_1024(benchmark::State& state) { compare(state, {.hosts = 1024, .hosts_per_rack = 32}, testing::in_order(1024)); }
+void ring_1024(benchmark::State& state) {
+  compare(state, {.hosts = 1024, .hosts_per_rack = 32}, testing::in_order(1024));
+}
 BENCHMARK(ring_1024)->Iterations(1)->Unit(benchmark::kSecond);
 
 void ring_512_random_oversubscribed(benchmark::State& state) {
-  compare(state, {.hosts = 512, .hosts_per_rack = 32, .oversubscription = 4}, testing::shuffled(512, 1));
+  compare(state, {.hosts = 512, .hosts_per_rack = 32, .oversubscription = 4},
+          testing::shuffled(512, 1));
 }
 BENCHMARK(ring_512_random_oversubscribed)->Iterations(1)->Unit(benchmark::kSecond);
 
@@ -49,7 +57,8 @@ BENCHMARK(ring_512_random_oversubscribed)->Iterations(1)->Unit(benchmark::kSecon
 void ring_1024_folded(benchmark::State& state) {
   const testing::TwoLevelTree tree{.hosts = 1024, .hosts_per_rack = 32, .oversubscription = 4};
   const auto order = testing::in_order(1024);
-  for (auto _ : state) benchmark::DoNotOptimize(run(testing::ring_all_reduce(tree, order, kGiB), true));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(run(testing::ring_all_reduce(tree, order, kGiB), true));
 }
 BENCHMARK(ring_1024_folded)->Unit(benchmark::kMillisecond);
 
@@ -62,9 +71,12 @@ void step_with_straggler(benchmark::State& state) {
   o.global_batch = 512;
   o.sequence = 2048;
   const auto model = model::find_model("llama-2-7b").value();
-  const auto cost = costmodel::CostModel::make(model, topologies::catalog_topology("dgx-a100", 128).value(), std::nullopt,
-                                               {.precision = o.precision, .sequence = o.sequence}).value();
-  const auto program = plan::lower(plan::uniform_plan(model, "dgx-a100", 128, o).value(), model).value();
+  const auto cost =
+      costmodel::CostModel::make(model, topologies::catalog_topology("dgx-a100", 128).value(),
+                                 std::nullopt, {.precision = o.precision, .sequence = o.sequence})
+          .value();
+  const auto program =
+      plan::lower(plan::uniform_plan(model, "dgx-a100", 128, o).value(), model).value();
   RankOptions options;
   options.compute_ppm.assign(1024, 1'000'000);
   options.compute_ppm[77] = 2'000'000;

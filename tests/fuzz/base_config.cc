@@ -1,4 +1,5 @@
-// The strict reader over arbitrary bytes: it returns a tree or diagnostics with a place, and never anything else.
+// The strict reader over arbitrary bytes: it returns a tree or diagnostics with a place, and never
+// anything else.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

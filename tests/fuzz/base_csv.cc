@@ -1,4 +1,5 @@
-// Tables from arbitrary text: every record has a cell, every cell a place inside the text, and what was read well reads back the same.
+// Tables from arbitrary text: every record has a cell, every cell a place inside the text, and what
+// was read well reads back the same.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +23,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (r.fault || line.empty()) continue;
     const orrery::base::Csv again = orrery::base::parse_csv("first\n" + line, "again");
     ORRERY_CHECK(again.records.size() == 2 && again.records[1].cells.size() == r.cells.size());
-    for (std::size_t i = 0; i < r.cells.size(); ++i) ORRERY_CHECK(again.records[1].cells[i].text == r.cells[i].text);
+    for (std::size_t i = 0; i < r.cells.size(); ++i)
+      ORRERY_CHECK(again.records[1].cells[i].text == r.cells[i].text);
   }
   return 0;
 }

@@ -1,4 +1,5 @@
-// The reader of communication records over arbitrary bytes: a record that prices a collective, or diagnostics.
+// The reader of communication records over arbitrary bytes: a record that prices a collective, or
+// diagnostics.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace orrery;
-  const auto tuning = costmodel::parse_tuning({reinterpret_cast<const char*>(data), size}, "tuning.json");
+  const auto tuning =
+      costmodel::parse_tuning({reinterpret_cast<const char*>(data), size}, "tuning.json");
   if (!tuning) {
     ORRERY_CHECK(!tuning.error().empty());
     return 0;

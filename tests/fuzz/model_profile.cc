@@ -1,4 +1,5 @@
-// A profile from arbitrary bytes: what is accepted has work for every shape and travels to JSON and back.
+// A profile from arbitrary bytes: what is accepted has work for every shape and travels to JSON and
+// back.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -17,7 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   for (const model::OperatorPoint& point : profile->operators) {
-    for (const model::Phase phase : {model::Phase::kF, model::Phase::kB, model::Phase::kG, model::Phase::kBG}) {
+    for (const model::Phase phase :
+         {model::Phase::kF, model::Phase::kB, model::Phase::kG, model::Phase::kBG}) {
       ORRERY_CHECK(model::work(point.shape, phase).transient_bytes >= 0);
     }
   }

@@ -1,4 +1,5 @@
-// The plan reader over arbitrary bytes: it returns a plan that travels back unchanged, or diagnostics, and never anything else.
+// The plan reader over arbitrary bytes: it returns a plan that travels back unchanged, or
+// diagnostics, and never anything else.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -8,7 +9,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace orrery;
-  const auto root = base::Node::parse_text({reinterpret_cast<const char*>(data), size}, "plan.json");
+  const auto root =
+      base::Node::parse_text({reinterpret_cast<const char*>(data), size}, "plan.json");
   if (!root) return 0;
   const auto plan = plan::read_plan(*root);
   if (!plan) {

@@ -8,7 +8,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace orrery;
-  const auto root = base::Node::parse_text({reinterpret_cast<const char*>(data), size}, "trace.json");
+  const auto root =
+      base::Node::parse_text({reinterpret_cast<const char*>(data), size}, "trace.json");
   if (!root) return 0;
   const auto timeline = plan::read_timeline(*root);
   if (!timeline) {

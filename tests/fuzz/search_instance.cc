@@ -1,4 +1,5 @@
-// The instance reader over arbitrary bytes: an instance that travels back unchanged and whose answer the checker accepts, or diagnostics.
+// The instance reader over arbitrary bytes: an instance that travels back unchanged and whose
+// answer the checker accepts, or diagnostics.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -10,7 +11,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace orrery;
-  const auto root = base::Node::parse_text({reinterpret_cast<const char*>(data), size}, "instance.json");
+  const auto root =
+      base::Node::parse_text({reinterpret_cast<const char*>(data), size}, "instance.json");
   if (!root) return 0;
   const auto instance = search::read_instance(*root);
   if (!instance) {

@@ -11,15 +11,19 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace orrery;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const auto check = [](const base::Result<topologies::Topology>& topology) { ORRERY_CHECK(topology ? topology->device_count() > 0 : !topology.error().empty()); };
+  const auto check = [](const base::Result<topologies::Topology>& topology) {
+    ORRERY_CHECK(topology ? topology->device_count() > 0 : !topology.error().empty());
+  };
   const auto root = base::Node::parse_text(text, "input.yaml");
   if (!root) return 0;
   const auto file = topologies::read_topology_file(*root);
   if (!file) {
-    ORRERY_CHECK(!file.error().empty() && file.error().front().where.file == "input.yaml", "{}", base::to_string(file.error()));
+    ORRERY_CHECK(!file.error().empty() && file.error().front().where.file == "input.yaml", "{}",
+                 base::to_string(file.error()));
     return 0;
   }
-  // Few hosts, so that a run takes microseconds: what a file counts is not what it can make the reader hold.
+  // Few hosts, so that a run takes microseconds: what a file counts is not what it can make the
+  // reader hold.
   uint64_t hosts = 0;
   for (const topologies::HostReference& reference : file->references) hosts += reference.count;
   uint64_t vertices = 0;

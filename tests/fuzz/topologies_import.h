@@ -11,15 +11,22 @@
 namespace orrery::topologies {
 
 inline DeviceModel invented_device() {
-  return {"D", base::FlopsPerSecond(1), base::FlopsPerSecond(1), base::BytesPerSecond(1), 1, base::Seconds(0), "invented"};
+  return {"D",
+          base::FlopsPerSecond(1),
+          base::FlopsPerSecond(1),
+          base::BytesPerSecond(1),
+          1,
+          base::Seconds(0),
+          "invented"};
 }
 
-/// Diagnostics have a place. What was imported is written, and read back without a fault; a graph in which devices cannot reach each other may still be
-/// refused.
+/// Diagnostics have a place. What was imported is written, and read back without a fault; a graph
+/// in which devices cannot reach each other may still be refused.
 inline void check_import(const base::Result<Imported>& imported, std::string_view name) {
   if (!imported) {
     ORRERY_CHECK(!imported.error().empty());
-    for (const base::Diagnostic& fault : imported.error()) ORRERY_CHECK(fault.where.file == name && fault.where.line > 0);
+    for (const base::Diagnostic& fault : imported.error())
+      ORRERY_CHECK(fault.where.file == name && fault.where.line > 0);
     return;
   }
   const std::string text = write_topology(imported->file, imported->notes);

@@ -1,4 +1,5 @@
-// The reader of Slurm's topology.conf over arbitrary bytes: a file that reads back, or diagnostics with a place.
+// The reader of Slurm's topology.conf over arbitrary bytes: a file that reads back, or diagnostics
+// with a place.
 #include "tests/fuzz/topologies_import.h"
 
 #include <cstddef>

@@ -24,12 +24,14 @@ struct Wholes {
   std::vector<Tie> ties;
 };
 
-/// Label of a card's cable: the card's position within its host. Label of a fabric link: beyond all cards, its rate.
+/// Label of a card's cable: the card's position within its host. Label of a fabric link: beyond all
+/// cards, its rate.
 Wholes wholes_of(const ClusterShape& shape, uint32_t hosts) {
   const auto links = shape.fabric->links();
   const auto switch_of_nic = shape.fabric->switch_of_nic();
   std::map<int64_t, uint64_t> rates;
-  for (const FabricLink& link : links) rates.try_emplace(link.bytes_per_second, (uint64_t{1} << 32) + rates.size());
+  for (const FabricLink& link : links)
+    rates.try_emplace(link.bytes_per_second, (uint64_t{1} << 32) + rates.size());
   std::vector<std::tuple<uint32_t, uint32_t, uint64_t>> all;  // node, its neighbour, label
   for (const HostRun& run : shape.runs) {
     for (uint32_t h = 0; h < run.hosts; ++h) {
@@ -42,7 +44,8 @@ Wholes wholes_of(const ClusterShape& shape, uint32_t hosts) {
     }
   }
   // Both directions of a fabric cable have one capacity, so one tie at each end tells all.
-  for (const FabricLink& link : links) all.emplace_back(hosts + link.from, hosts + link.to, rates.at(link.bytes_per_second));
+  for (const FabricLink& link : links)
+    all.emplace_back(hosts + link.from, hosts + link.to, rates.at(link.bytes_per_second));
   Wholes wholes;
   wholes.offsets.assign(hosts + shape.fabric->switches().size() + 1, 0);
   for (const auto& [node, to, label] : all) ++wholes.offsets[node + 1];
@@ -53,12 +56,13 @@ Wholes wholes_of(const ClusterShape& shape, uint32_t hosts) {
   return wholes;
 }
 
-/// Splits classes by the multiset of (label, class of the neighbour) until nothing splits. New classes are numbered in
-/// the order of their first node, so the numbering depends on ids only.
+/// Splits classes by the multiset of (label, class of the neighbour) until nothing splits. New
+/// classes are numbered in the order of their first node, so the numbering depends on ids only.
 std::vector<uint32_t> refine(const Wholes& wholes, std::vector<uint32_t> colours) {
   const auto nodes = static_cast<uint32_t>(colours.size());
   size_t classes = 0;
-  using Signature = std::vector<std::tuple<uint64_t, uint32_t, uint32_t>>;  // label, class, how many
+  // label, class, how many
+  using Signature = std::vector<std::tuple<uint64_t, uint32_t, uint32_t>>;
   while (true) {
     std::map<std::pair<uint32_t, Signature>, uint32_t> numbers;
     std::vector<uint32_t> refined(nodes);
@@ -71,13 +75,15 @@ std::vector<uint32_t> refine(const Wholes& wholes, std::vector<uint32_t> colours
       std::sort(near.begin(), near.end());
       Signature signature;
       for (const auto& [label, colour] : near) {
-        if (signature.empty() || std::get<0>(signature.back()) != label || std::get<1>(signature.back()) != colour) {
+        if (signature.empty() || std::get<0>(signature.back()) != label ||
+            std::get<1>(signature.back()) != colour) {
           signature.emplace_back(label, colour, 0);
         }
         ++std::get<2>(signature.back());
       }
       const auto number = static_cast<uint32_t>(numbers.size());
-      refined[node] = numbers.try_emplace({colours[node], std::move(signature)}, number).first->second;
+      refined[node] =
+          numbers.try_emplace({colours[node], std::move(signature)}, number).first->second;
     }
     colours = std::move(refined);
     if (numbers.size() == classes) return colours;
@@ -88,13 +94,17 @@ std::vector<uint32_t> refine(const Wholes& wholes, std::vector<uint32_t> colours
 }  // namespace
 
 const HostRun& ClusterShape::run_of_host(uint32_t host) const {
-  const auto after = std::upper_bound(runs.begin(), runs.end(), host, [](uint32_t h, const HostRun& r) { return h < r.first_host; });
+  const auto after =
+      std::upper_bound(runs.begin(), runs.end(), host,
+                       [](uint32_t h, const HostRun& r) { return h < r.first_host; });
   ORRERY_CHECK(after != runs.begin() && host < hosts);
   return *(after - 1);
 }
 
 const HostRun& ClusterShape::run_of_link(uint32_t link) const {
-  const auto after = std::upper_bound(runs.begin(), runs.end(), link, [](uint32_t l, const HostRun& r) { return l < r.first_link; });
+  const auto after =
+      std::upper_bound(runs.begin(), runs.end(), link,
+                       [](uint32_t l, const HostRun& r) { return l < r.first_link; });
   ORRERY_CHECK(after != runs.begin() && link < fabric_link);
   return *(after - 1);
 }
@@ -110,7 +120,8 @@ ClusterClasses ClusterShape::classes() const {
   }
   out.of_host.assign(colours.begin(), colours.begin() + hosts);
   for (uint32_t host = 0; host < hosts; ++host) {
-    if (out.of_host[host] != out.host_vertex.size()) continue;  // numbered in order of first appearance
+    // numbered in order of first appearance
+    if (out.of_host[host] != out.host_vertex.size()) continue;
     out.host_vertex.push_back(out.vertex_classes);
     out.host_link.push_back(out.link_classes);
     out.vertex_classes += run_of_host(host).vertices;
@@ -121,11 +132,16 @@ ClusterClasses ClusterShape::classes() const {
   for (size_t s = hosts; s < colours.size(); ++s) {
     out.of_switch.push_back(out.vertex_classes + colours[s] - first_switch);
   }
-  if (!out.of_switch.empty()) out.vertex_classes = *std::max_element(out.of_switch.begin(), out.of_switch.end()) + 1;
+  if (!out.of_switch.empty())
+    out.vertex_classes = *std::max_element(out.of_switch.begin(), out.of_switch.end()) + 1;
   std::map<std::tuple<uint32_t, uint32_t, int64_t>, uint32_t> numbers;
   for (const FabricLink& link : fabric->links()) {
     const auto number = static_cast<uint32_t>(out.link_classes + numbers.size());
-    out.of_link.push_back(numbers.try_emplace({out.of_switch[link.from], out.of_switch[link.to], link.bytes_per_second}, number).first->second);
+    out.of_link.push_back(
+        numbers
+            .try_emplace({out.of_switch[link.from], out.of_switch[link.to], link.bytes_per_second},
+                         number)
+            .first->second);
   }
   out.link_classes += static_cast<uint32_t>(numbers.size());
   return out;

@@ -1,14 +1,16 @@
 #pragma once
-/// How a generated cluster is laid out in ids: runs of equal hosts, then the fabric. Topology keeps it, so that routes
-/// and classes cost what the *different* things cost, not what all hosts cost.
+/// How a generated cluster is laid out in ids: runs of equal hosts, then the fabric. Topology keeps
+/// it, so that routes and classes cost what the *different* things cost, not what all hosts cost.
 ///
 ///     vertices   run 0: host 0, host 1, ...; run 1: ...; switches of the fabric
-///     links      run 0: host 0 (its own links, then up and down cable of each card), host 1, ...; links of the fabric
+///     links      run 0: host 0 (its own links, then up and down cable of each card), host 1, ...;
+///                links of the fabric
 ///
-/// Classes. Two vertices (links) of one class have the same attributes, and the partition is equitable: every vertex of
-/// a class has, for each class of links, equally many links of it, out and in. It is the coarsest one that still tells
-/// the positions within a host apart, found by colour refinement of hosts and switches as wholes (McKay, Practical
-/// Graph Isomorphism, 1981, section 2), so it costs O(rounds * cables), not O(links).
+/// Classes. Two vertices (links) of one class have the same attributes, and the partition is
+/// equitable: every vertex of a class has, for each class of links, equally many links of it, out
+/// and in. It is the coarsest one that still tells the positions within a host apart, found by
+/// colour refinement of hosts and switches as wholes (McKay, Practical Graph Isomorphism, 1981,
+/// section 2), so it costs O(rounds * cables), not O(links).
 
 #include <cstdint>
 #include <memory>
@@ -35,11 +37,12 @@ struct HostRun {
 };
 
 struct ClusterClasses {
-  std::vector<uint32_t> of_host;      ///< [host]
-  std::vector<uint32_t> of_switch;    ///< [switch of the fabric]
-  std::vector<uint32_t> of_link;      ///< [link of the fabric]
-  std::vector<uint32_t> host_vertex;  ///< [class of hosts] class of its first vertex; the others follow
-  std::vector<uint32_t> host_link;    ///< [class of hosts] class of its first link
+  std::vector<uint32_t> of_host;    ///< [host]
+  std::vector<uint32_t> of_switch;  ///< [switch of the fabric]
+  std::vector<uint32_t> of_link;    ///< [link of the fabric]
+  /// [class of hosts] class of its first vertex; the others follow
+  std::vector<uint32_t> host_vertex;
+  std::vector<uint32_t> host_link;  ///< [class of hosts] class of its first link
   uint32_t vertex_classes = 0;
   uint32_t link_classes = 0;
 };

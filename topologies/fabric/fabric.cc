@@ -43,7 +43,8 @@ void Fabric::join(uint32_t a, uint32_t b, int64_t bytes_per_second) {
   links_.push_back({b, a, bytes_per_second});
 }
 
-void Fabric::spread(uint32_t from, uint32_t to, uint64_t key, std::vector<std::pair<uint32_t, Share>>& links) const {
+void Fabric::spread(uint32_t from, uint32_t to, uint64_t key,
+                    std::vector<std::pair<uint32_t, Share>>& links) const {
   std::vector<uint32_t> path;
   route(from, to, key, path);
   for (const uint32_t link : path) links.emplace_back(link, Share{});
@@ -53,14 +54,18 @@ namespace {
 
 Result<void> check_fat_tree(const FabricSpec& spec, uint64_t nics) {
   const uint64_t k = spec.radix;
-  if (k < 2 || k % 2 != 0) return base::fail(ErrorCode::kInconsistent, "radix {} of a fat tree is not even", k);
+  if (k < 2 || k % 2 != 0)
+    return base::fail(ErrorCode::kInconsistent, "radix {} of a fat tree is not even", k);
   if (nics > k * k * k / 4) {
-    return base::fail(ErrorCode::kInconsistent, "{} network cards are more than the {} of a fat tree of radix {}", nics,
+    return base::fail(ErrorCode::kInconsistent,
+                      "{} network cards are more than the {} of a fat tree of radix {}", nics,
                       k * k * k / 4, k);
   }
   const double uplinks = static_cast<double>(k) / 2 / spec.oversubscription;
-  if (spec.paths == PathChoice::kEcmp && (uplinks < 1 || uplinks != static_cast<double>(static_cast<int64_t>(uplinks)))) {
-    return base::fail(ErrorCode::kInconsistent, "{} cards of an edge switch, oversubscribed {}:1, leave {} uplinks", k / 2,
+  if (spec.paths == PathChoice::kEcmp &&
+      (uplinks < 1 || uplinks != static_cast<double>(static_cast<int64_t>(uplinks)))) {
+    return base::fail(ErrorCode::kInconsistent,
+                      "{} cards of an edge switch, oversubscribed {}:1, leave {} uplinks", k / 2,
                       spec.oversubscription, uplinks);
   }
   return {};
@@ -71,8 +76,9 @@ Result<void> check_dragonfly(const FabricSpec& spec, uint64_t nics) {
   const uint64_t groups = (nics + per_group - 1) / per_group;
   const uint64_t global = uint64_t{spec.routers_per_group} * spec.global_links_per_router;
   if (groups <= global + 1) return {};
-  return base::fail(ErrorCode::kInconsistent, "{} network cards make {} groups, and {} global links of a group reach {}", nics,
-                    groups, global, global + 1);
+  return base::fail(ErrorCode::kInconsistent,
+                    "{} network cards make {} groups, and {} global links of a group reach {}",
+                    nics, groups, global, global + 1);
 }
 
 Result<void> check_tree(const FabricSpec& spec, std::span<const NicRun> hosts) {
@@ -80,7 +86,9 @@ Result<void> check_tree(const FabricSpec& spec, std::span<const NicRun> hosts) {
   for (const TreeSwitch& s : spec.tree) places += s.hosts;
   for (const NicRun& run : hosts) count += run.hosts;
   if (places == count) return {};
-  base::Diagnostic fault = base::make_error(ErrorCode::kInconsistent, "fabric '{}' is a tree of {} hosts, not {}", spec.name, places, count);
+  base::Diagnostic fault =
+      base::make_error(ErrorCode::kInconsistent, "fabric '{}' is a tree of {} hosts, not {}",
+                       spec.name, places, count);
   fault.hint = fmt::format("--hosts {}", places);
   return base::fail(std::move(fault));
 }
@@ -94,8 +102,8 @@ Result<void> check_torus(const FabricSpec& spec, std::span<const NicRun> hosts) 
   }
   for (const NicRun& run : hosts) count += run.hosts;
   if (routers == count) return {};
-  base::Diagnostic fault =
-      base::make_error(ErrorCode::kInconsistent, "a torus of {} has {} hosts, not {}", dimensions, routers, count);
+  base::Diagnostic fault = base::make_error(
+      ErrorCode::kInconsistent, "a torus of {} has {} hosts, not {}", dimensions, routers, count);
   fault.hint = fmt::format("--hosts {}", routers);
   return base::fail(std::move(fault));
 }
@@ -110,8 +118,10 @@ double count_cables(const FabricSpec& spec, std::span<const NicRun> hosts) {
     case FabricShape::kSwitch: return 0;
     case FabricShape::kLeafSpine: leaves = nics / spec.ports_per_leaf + 1; break;
     case FabricShape::kRailOptimised: leaves = nics / spec.hosts_per_leaf + nics / count + 1; break;
-    case FabricShape::kFatTree: return spec.paths == PathChoice::kEcmp ? 2 * (nics + half * half * half) : nics;
-    case FabricShape::kDragonfly: return (nics / (a * spec.ports_per_router) + 1) * a * (a / 2 + spec.global_links_per_router);
+    case FabricShape::kFatTree:
+      return spec.paths == PathChoice::kEcmp ? 2 * (nics + half * half * half) : nics;
+    case FabricShape::kDragonfly:
+      return (nics / (a * spec.ports_per_router) + 1) * a * (a / 2 + spec.global_links_per_router);
     case FabricShape::kTree: return static_cast<double>(spec.tree.size());
     case FabricShape::kTorus: return count * 3;
   }
@@ -120,14 +130,18 @@ double count_cables(const FabricSpec& spec, std::span<const NicRun> hosts) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Fabric>> make_fabric(const FabricSpec& spec, std::span<const NicRun> hosts) {
+Result<std::shared_ptr<const Fabric>> make_fabric(const FabricSpec& spec,
+                                                  std::span<const NicRun> hosts) {
   const uint64_t nics = count_nics(hosts);
   ORRERY_CHECK(spec.bytes_per_second > 0 && spec.oversubscription > 0);
-  if (nics > std::numeric_limits<uint32_t>::max() / 8) return base::fail(ErrorCode::kOutOfRange, "{} network cards", nics);
+  if (nics > std::numeric_limits<uint32_t>::max() / 8)
+    return base::fail(ErrorCode::kOutOfRange, "{} network cards", nics);
   constexpr double kMaxCables = 1 << 24;
   if (const double cables = count_cables(spec, hosts); cables > kMaxCables) {
-    return base::fail(ErrorCode::kOutOfRange, "fabric '{}' would have about {:.3g} cables between switches, more than {:.3g}",
-                      spec.name, cables, kMaxCables);
+    return base::fail(
+        ErrorCode::kOutOfRange,
+        "fabric '{}' would have about {:.3g} cables between switches, more than {:.3g}", spec.name,
+        cables, kMaxCables);
   }
   switch (spec.shape) {
     case FabricShape::kSwitch:
@@ -135,7 +149,9 @@ Result<std::shared_ptr<const Fabric>> make_fabric(const FabricSpec& spec, std::s
     case FabricShape::kRailOptimised: return make_clos(spec, hosts);
     case FabricShape::kTree: TRY_VOID(check_tree(spec, hosts)); return make_clos(spec, hosts);
     case FabricShape::kFatTree: TRY_VOID(check_fat_tree(spec, nics)); return make_clos(spec, hosts);
-    case FabricShape::kDragonfly: TRY_VOID(check_dragonfly(spec, nics)); return make_dragonfly(spec, hosts);
+    case FabricShape::kDragonfly:
+      TRY_VOID(check_dragonfly(spec, nics));
+      return make_dragonfly(spec, hosts);
     case FabricShape::kTorus: TRY_VOID(check_torus(spec, hosts)); return make_torus(spec, hosts);
   }
   ORRERY_CHECK(false, "fabric shape {}", static_cast<int>(spec.shape));

@@ -1,30 +1,39 @@
 #pragma once
 /// What joins hosts: the generators of switch graphs, and the way of a message through each.
 ///
-/// Symbols: P network cards under one leaf switch (edge switch, router), b bytes per second of a card's cable, o the
-/// oversubscription (capacity below a leaf : capacity above it), N cards in all.
+/// Symbols: P network cards under one leaf switch (edge switch, router), b bytes per second of a
+/// card's cable, o the oversubscription (capacity below a leaf : capacity above it), N cards in
+/// all.
 ///
 ///   switch           one non-blocking core
-///   leaf_spine       ceil(N / P) leaves, card n on leaf n / P; uplinks of a leaf carry P b / o together
-///   rail_optimised   as leaf_spine, but card r of each of `hosts_per_leaf` neighbouring hosts is on the leaf of rail r
-///   fat_tree         radix k: edge switches with k / 2 cards and k / (2 o) uplinks, pods of k / 2 edge switches,
-///                    N <= k^3 / 4 (Al-Fares et al., SIGCOMM 2008, section 3.1)
+///   leaf_spine       ceil(N / P) leaves, card n on leaf n / P; uplinks of a leaf carry P b / o
+///                    together
+///   rail_optimised   as leaf_spine, but card r of each of `hosts_per_leaf` neighbouring hosts is
+///                    on the leaf of rail r
+///   fat_tree         radix k: edge switches with k / 2 cards and k / (2 o) uplinks, pods of k / 2
+///                    edge switches, N <= k^3 / 4 (Al-Fares et al., SIGCOMM 2008, section 3.1)
 ///   tree             switches named one by one, each with its hosts or its switches and one uplink
-///   dragonfly        groups of a routers, joined all to all, p cards and h global links each; every two groups are
-///                    joined by floor(a h / (g - 1)) global links, g <= a h + 1 (Kim et al., ISCA 2008, section 3.1)
-///   torus            one router per host, joined to its neighbours in every dimension, which wrap around
-///                    (Dally and Towles, Principles and Practices of Interconnection Networks, chapter 5)
+///   dragonfly        groups of a routers, joined all to all, p cards and h global links each;
+///                    every two groups are joined by floor(a h / (g - 1)) global links, g <= a h +
+///                    1 (Kim et al., ISCA 2008, section 3.1)
+///   torus            one router per host, joined to its neighbours in every dimension, which wrap
+///                    around (Dally and Towles, Principles and Practices of Interconnection
+///                    Networks, chapter 5)
 ///
-/// Paths. In a Clos network (the first four) all switches of an upper tier are equal, and a flow may cross any of them:
+/// Paths. In a Clos network (the first four) all switches of an upper tier are equal, and a flow
+/// may cross any of them:
 ///
-///   fluid   every flow is split evenly over its equal paths. Then all uplinks of a leaf carry the same load at any
-///           time, so they are ONE link of their summed capacity and the tier above is one switch per pod (fat_tree) or
-///           one in all: the graph is a tree and every route is unique. This is exact for max-min fairness, as long as
-///           all uplinks of a leaf are equal, and a hundred times smaller.
-///   ecmp    every switch and uplink is a vertex and a link; a stable hash of the two ends and a seed picks one path.
+///   fluid   every flow is split evenly over its equal paths. Then all uplinks of a leaf carry the
+///           same load at any time, so they are ONE link of their summed capacity and the tier
+///           above is one switch per pod (fat_tree) or one in all: the graph is a tree and every
+///           route is unique. This is exact for max-min fairness, as long as all uplinks of a leaf
+///           are equal, and a hundred times smaller.
+///   ecmp    every switch and uplink is a vertex and a link; a stable hash of the two ends and a
+///           seed picks one path.
 ///
-/// dragonfly: minimal, local - global - local; of several global links the one with the fewest hops, then the first.
-/// torus: dimension order, the shorter way round; `route` takes the positive one when both are equal, `spread` halves.
+/// dragonfly: minimal, local - global - local; of several global links the one with the fewest
+/// hops, then the first. torus: dimension order, the shorter way round; `route` takes the positive
+/// one when both are equal, `spread` halves.
 
 #include <cstdint>
 #include <memory>
@@ -48,31 +57,31 @@ inline constexpr uint32_t kNoSwitch = 0xffffffff;
 /// A switch of a tree.
 struct TreeSwitch {
   std::string name;
-  uint32_t parent = kNoSwitch;           ///< index; exactly one switch has none
-  uint32_t hosts = 0;                    ///< that hang on it, in the order of switches
-  int64_t uplink_bytes_per_second = 0;   ///< of all its uplinks together, one direction
+  uint32_t parent = kNoSwitch;          ///< index; exactly one switch has none
+  uint32_t hosts = 0;                   ///< that hang on it, in the order of switches
+  int64_t uplink_bytes_per_second = 0;  ///< of all its uplinks together, one direction
 };
 
 /// Fields that a shape does not name are ignored.
 struct FabricSpec {
   FabricShape shape = FabricShape::kSwitch;
   std::string name;
-  std::string kind;              ///< of its links, for reports: "ib"
-  int64_t bytes_per_second = 0;  ///< b, one direction
-  base::Seconds latency;         ///< of a card's cable
+  std::string kind;                   ///< of its links, for reports: "ib"
+  int64_t bytes_per_second = 0;       ///< b, one direction
+  base::Seconds latency;              ///< of a card's cable
   base::Seconds switch_latency = {};  ///< of a link between two switches, the switch included
   PathChoice paths = PathChoice::kFluid;
   uint64_t ecmp_seed = 0;
-  double oversubscription = 1;           ///< o; leaf_spine, rail_optimised, fat_tree
-  uint32_t ports_per_leaf = 0;           ///< P of leaf_spine
-  uint32_t hosts_per_leaf = 0;           ///< rail_optimised
-  uint32_t spines = 1;                   ///< leaf_spine, rail_optimised with ecmp
-  uint32_t radix = 0;                    ///< k
-  uint32_t routers_per_group = 0;        ///< a
-  uint32_t ports_per_router = 0;         ///< p
-  uint32_t global_links_per_router = 0;  ///< h
-  int64_t local_bytes_per_second = 0;    ///< dragonfly, within a group; torus, every link
-  int64_t global_bytes_per_second = 0;   ///< dragonfly, between groups
+  double oversubscription = 1;            ///< o; leaf_spine, rail_optimised, fat_tree
+  uint32_t ports_per_leaf = 0;            ///< P of leaf_spine
+  uint32_t hosts_per_leaf = 0;            ///< rail_optimised
+  uint32_t spines = 1;                    ///< leaf_spine, rail_optimised with ecmp
+  uint32_t radix = 0;                     ///< k
+  uint32_t routers_per_group = 0;         ///< a
+  uint32_t ports_per_router = 0;          ///< p
+  uint32_t global_links_per_router = 0;   ///< h
+  int64_t local_bytes_per_second = 0;     ///< dragonfly, within a group; torus, every link
+  int64_t global_bytes_per_second = 0;    ///< dragonfly, between groups
   std::vector<uint32_t> dimensions = {};  ///< torus
   std::vector<TreeSwitch> tree = {};      ///< tree
 };
@@ -111,11 +120,14 @@ class Fabric {
   /// [card, hosts in order] the switch that its cable goes to.
   std::span<const uint32_t> switch_of_nic() const { return switch_of_nic_; }
 
-  /// Appends the links of the one path from switch to switch. `key` names the two ends of the flow for a hash.
-  virtual void route(uint32_t from, uint32_t to, uint64_t key, std::vector<uint32_t>& path) const = 0;
+  /// Appends the links of the one path from switch to switch. `key` names the two ends of the flow
+  /// for a hash.
+  virtual void route(uint32_t from, uint32_t to, uint64_t key,
+                     std::vector<uint32_t>& path) const = 0;
 
   /// All links that the flow is spread over when it is split evenly, with its share of each.
-  virtual void spread(uint32_t from, uint32_t to, uint64_t key, std::vector<std::pair<uint32_t, Share>>& links) const;
+  virtual void spread(uint32_t from, uint32_t to, uint64_t key,
+                      std::vector<std::pair<uint32_t, Share>>& links) const;
 
  protected:
   void join(uint32_t a, uint32_t b, int64_t bytes_per_second);
@@ -125,11 +137,13 @@ class Fabric {
   std::vector<uint32_t> switch_of_nic_;
 };
 
-/// Errors: kInconsistent when the cards or hosts do not fit the shape, kOutOfRange when ids would overflow.
-[[nodiscard]] base::Result<std::shared_ptr<const Fabric>> make_fabric(const FabricSpec& spec,
-                                                                      std::span<const NicRun> hosts);
+/// Errors: kInconsistent when the cards or hosts do not fit the shape, kOutOfRange when ids would
+/// overflow.
+[[nodiscard]] base::Result<std::shared_ptr<const Fabric>> make_fabric(
+    const FabricSpec& spec, std::span<const NicRun> hosts);
 
-/// The finalizer of SplitMix64 (Steele et al., OOPSLA 2014) over both: the same on every machine, for ECMP.
+/// The finalizer of SplitMix64 (Steele et al., OOPSLA 2014) over both: the same on every machine,
+/// for ECMP.
 [[nodiscard]] uint64_t stable_hash(uint64_t a, uint64_t b);
 
 // One per file; called by make_fabric after the numbers were checked.

@@ -19,7 +19,9 @@ uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b 
 
 /// Capacity above `cards` cards of b bytes per second, in whole bytes per second and at least 1.
 int64_t capacity_above(const FabricSpec& spec, double cards) {
-  return std::max<int64_t>(1, std::llround(std::floor(cards * static_cast<double>(spec.bytes_per_second) / spec.oversubscription)));
+  return std::max<int64_t>(
+      1, std::llround(std::floor(cards * static_cast<double>(spec.bytes_per_second) /
+                                 spec.oversubscription)));
 }
 
 /// Which leaf each card is on, and how many leaves there are.
@@ -35,7 +37,8 @@ Leaves leaves_of_rails(const FabricSpec& spec, std::span<const NicRun> hosts) {
   for (const NicRun& run : hosts) rails = std::max(rails, run.nics);
   for (const NicRun& run : hosts) {
     for (uint32_t i = 0; i < run.hosts; ++i, ++host) {
-      for (uint32_t rail = 0; rail < run.nics; ++rail) leaves.of_nic.push_back(host / spec.hosts_per_leaf * rails + rail);
+      for (uint32_t rail = 0; rail < run.nics; ++rail)
+        leaves.of_nic.push_back(host / spec.hosts_per_leaf * rails + rail);
     }
   }
   leaves.count = ceil_div(host, spec.hosts_per_leaf) * rails;
@@ -76,11 +79,14 @@ class FluidClos final : public Fabric {
       for (uint32_t leaf = 0; leaf < leaves.count; ++leaf) hang(leaf, leaves.count, above_leaf);
       return;
     }
-    const uint32_t half = spec.radix / 2, pods = ceil_div(leaves.count, half), core = leaves.count + pods;
+    const uint32_t half = spec.radix / 2, pods = ceil_div(leaves.count, half),
+                   core = leaves.count + pods;
     add_tier("pod", pods, 1);
     add_tier("core", 1, 2);
-    for (uint32_t edge = 0; edge < leaves.count; ++edge) hang(edge, leaves.count + edge / half, above_leaf);
-    for (uint32_t pod = 0; pod < pods; ++pod) hang(leaves.count + pod, core, capacity_above(spec, static_cast<double>(half) * half));
+    for (uint32_t edge = 0; edge < leaves.count; ++edge)
+      hang(edge, leaves.count + edge / half, above_leaf);
+    for (uint32_t pod = 0; pod < pods; ++pod)
+      hang(leaves.count + pod, core, capacity_above(spec, static_cast<double>(half) * half));
   }
 
   void route(uint32_t from, uint32_t to, uint64_t, std::vector<uint32_t>& path) const override {
@@ -116,11 +122,13 @@ class FluidClos final : public Fabric {
       places.insert(places.end(), spec.tree[s].hosts, s);
     }
     for (uint32_t s = 0; s < spec.tree.size(); ++s) {
-      if (spec.tree[s].parent != kNoSwitch) hang(s, spec.tree[s].parent, spec.tree[s].uplink_bytes_per_second);
+      if (spec.tree[s].parent != kNoSwitch)
+        hang(s, spec.tree[s].parent, spec.tree[s].uplink_bytes_per_second);
     }
     uint32_t host = 0;
     for (const NicRun& run : hosts) {
-      for (uint32_t i = 0; i < run.hosts; ++i, ++host) switch_of_nic_.insert(switch_of_nic_.end(), run.nics, places[host]);
+      for (uint32_t i = 0; i < run.hosts; ++i, ++host)
+        switch_of_nic_.insert(switch_of_nic_.end(), run.nics, places[host]);
     }
   }
   void hang(uint32_t child, uint32_t parent, int64_t bytes_per_second) {
@@ -134,7 +142,8 @@ class FluidClos final : public Fabric {
 /// Every spine a vertex. Cable of leaf l and spine s: l S + s.
 class EcmpLeafSpine final : public Fabric {
  public:
-  EcmpLeafSpine(const FabricSpec& spec, std::span<const NicRun> hosts) : spines_(spec.spines), seed_(spec.ecmp_seed) {
+  EcmpLeafSpine(const FabricSpec& spec, std::span<const NicRun> hosts)
+      : spines_(spec.spines), seed_(spec.ecmp_seed) {
     Leaves leaves = leaves_of(spec, hosts);
     switch_of_nic_ = std::move(leaves.of_nic);
     leaves_ = leaves.count;
@@ -161,25 +170,31 @@ class EcmpLeafSpine final : public Fabric {
   uint64_t seed_;
 };
 
-/// Every switch of a k-ary fat tree a vertex. A = k / (2 o) aggregation switches in a pod, C = k / 2 cores above each.
-/// Cable of edge switch e and aggregation switch i of its pod: e A + i; of aggregation switch i of pod p and its core c:
-/// edges A + (p A + i) C + c.
+/// Every switch of a k-ary fat tree a vertex. A = k / (2 o) aggregation switches in a pod, C = k /
+/// 2 cores above each. Cable of edge switch e and aggregation switch i of its pod: e A + i; of
+/// aggregation switch i of pod p and its core c: edges A + (p A + i) C + c.
 class EcmpFatTree final : public Fabric {
  public:
   EcmpFatTree(const FabricSpec& spec, std::span<const NicRun> hosts)
-      : half_(spec.radix / 2), aggregations_(static_cast<uint32_t>(half_ / spec.oversubscription)), seed_(spec.ecmp_seed) {
+      : half_(spec.radix / 2),
+        aggregations_(static_cast<uint32_t>(half_ / spec.oversubscription)),
+        seed_(spec.ecmp_seed) {
     Leaves leaves = leaves_of(spec, hosts);
     switch_of_nic_ = std::move(leaves.of_nic);
     edges_ = leaves.count;
-    const uint32_t pods = ceil_div(edges_, half_), middle = pods * aggregations_, cores = aggregations_ * half_;
+    const uint32_t pods = ceil_div(edges_, half_), middle = pods * aggregations_,
+                   cores = aggregations_ * half_;
     for (uint32_t e = 0; e < edges_; ++e) switches_.push_back({fmt::format("edge[{}]", e), 0});
-    for (uint32_t m = 0; m < middle; ++m) switches_.push_back({fmt::format("aggregation[{}]", m), 1});
+    for (uint32_t m = 0; m < middle; ++m)
+      switches_.push_back({fmt::format("aggregation[{}]", m), 1});
     for (uint32_t c = 0; c < cores; ++c) switches_.push_back({fmt::format("core[{}]", c), 2});
     for (uint32_t e = 0; e < edges_; ++e) {
-      for (uint32_t i = 0; i < aggregations_; ++i) join(e, edges_ + pod_of(e) * aggregations_ + i, spec.bytes_per_second);
+      for (uint32_t i = 0; i < aggregations_; ++i)
+        join(e, edges_ + pod_of(e) * aggregations_ + i, spec.bytes_per_second);
     }
     for (uint32_t m = 0; m < middle; ++m) {
-      for (uint32_t c = 0; c < half_; ++c) join(edges_ + m, edges_ + middle + m % aggregations_ * half_ + c, spec.bytes_per_second);
+      for (uint32_t c = 0; c < half_; ++c)
+        join(edges_ + m, edges_ + middle + m % aggregations_ * half_ + c, spec.bytes_per_second);
     }
   }
 
@@ -187,7 +202,8 @@ class EcmpFatTree final : public Fabric {
     if (from == to) return;
     ORRERY_CHECK(from < edges_ && to < edges_, "ways lead from edge switch to edge switch");
     const uint64_t hash = stable_hash(seed_, key);
-    const auto i = static_cast<uint32_t>(hash % aggregations_), c = static_cast<uint32_t>(hash / aggregations_ % half_);
+    const auto i = static_cast<uint32_t>(hash % aggregations_),
+               c = static_cast<uint32_t>(hash / aggregations_ % half_);
     path.push_back(2 * (from * aggregations_ + i));
     if (pod_of(from) != pod_of(to)) {
       path.push_back(2 * core_cable(pod_of(from), i, c));
@@ -209,7 +225,9 @@ class EcmpFatTree final : public Fabric {
 }  // namespace
 
 std::shared_ptr<const Fabric> make_clos(const FabricSpec& spec, std::span<const NicRun> hosts) {
-  if (spec.paths == PathChoice::kFluid || spec.shape == FabricShape::kSwitch || spec.shape == FabricShape::kTree) return std::make_shared<FluidClos>(spec, hosts);
+  if (spec.paths == PathChoice::kFluid || spec.shape == FabricShape::kSwitch ||
+      spec.shape == FabricShape::kTree)
+    return std::make_shared<FluidClos>(spec, hosts);
   if (spec.shape == FabricShape::kFatTree) return std::make_shared<EcmpFatTree>(spec, hosts);
   return std::make_shared<EcmpLeafSpine>(spec, hosts);
 }

@@ -11,8 +11,9 @@ namespace orrery::topologies {
 
 namespace {
 
-/// Group i's global channel q, 0 <= q < a h, belongs to router q / h. With g groups it is copy q / (g - 1) of the cable
-/// to group i + d, d = 1 + q mod (g - 1); its other end is the channel of that group to -d, the same copy.
+/// Group i's global channel q, 0 <= q < a h, belongs to router q / h. With g groups it is copy q /
+/// (g - 1) of the cable to group i + d, d = 1 + q mod (g - 1); its other end is the channel of that
+/// group to -d, the same copy.
 class Dragonfly final : public Fabric {
  public:
   Dragonfly(const FabricSpec& spec, std::span<const NicRun> hosts)
@@ -23,16 +24,19 @@ class Dragonfly final : public Fabric {
     copies_ = groups_ > 1 ? routers_ * channels_ / (groups_ - 1) : 0;
     for (uint32_t n = 0; n < nics; ++n) switch_of_nic_.push_back(n / spec.ports_per_router);
     for (uint32_t group = 0; group < groups_; ++group) {
-      for (uint32_t r = 0; r < routers_; ++r) switches_.push_back({fmt::format("router[{}.{}]", group, r), 0});
+      for (uint32_t r = 0; r < routers_; ++r)
+        switches_.push_back({fmt::format("router[{}.{}]", group, r), 0});
     }
     for (uint32_t group = 0; group < groups_; ++group) {
       for (uint32_t r = 0; r < routers_; ++r) {
-        for (uint32_t s = r + 1; s < routers_; ++s) join(group * routers_ + r, group * routers_ + s, spec.local_bytes_per_second);
+        for (uint32_t s = r + 1; s < routers_; ++s)
+          join(group * routers_ + r, group * routers_ + s, spec.local_bytes_per_second);
       }
     }
     for (uint32_t copy = 0; copy < copies_; ++copy) {
       for (uint32_t i = 0; i < groups_; ++i) {
-        for (uint32_t j = i + 1; j < groups_; ++j) join(gateway(i, j, copy), gateway(j, i, copy), spec.global_bytes_per_second);
+        for (uint32_t j = i + 1; j < groups_; ++j)
+          join(gateway(i, j, copy), gateway(j, i, copy), spec.global_bytes_per_second);
       }
     }
   }
@@ -62,7 +66,8 @@ class Dragonfly final : public Fabric {
     if (from == to) return;
     const uint32_t low = std::min(from, to) % routers_, high = std::max(from, to) % routers_;
     const uint32_t pair = low * routers_ - low * (low + 1) / 2 + high - low - 1;
-    path.push_back(2 * (from / routers_ * (routers_ * (routers_ - 1) / 2) + pair) + (from > to ? 1 : 0));
+    path.push_back(2 * (from / routers_ * (routers_ * (routers_ - 1) / 2) + pair) +
+                   (from > to ? 1 : 0));
   }
   uint32_t global(uint32_t i, uint32_t j, uint32_t copy) const {
     const uint32_t low = std::min(i, j), high = std::max(i, j);
@@ -74,20 +79,24 @@ class Dragonfly final : public Fabric {
   uint32_t routers_, channels_, groups_ = 0, copies_ = 0;
 };
 
-/// Router n is host n; the last dimension varies fastest. A dimension of two has one cable between its two routers.
+/// Router n is host n; the last dimension varies fastest. A dimension of two has one cable between
+/// its two routers.
 class Torus final : public Fabric {
  public:
-  Torus(const FabricSpec& spec, std::span<const NicRun> hosts) : sizes_(spec.dimensions), strides_(sizes_.size(), 1) {
+  Torus(const FabricSpec& spec, std::span<const NicRun> hosts)
+      : sizes_(spec.dimensions), strides_(sizes_.size(), 1) {
     for (size_t d = sizes_.size(); d-- > 1;) strides_[d - 1] = strides_[d] * sizes_[d];
     const uint32_t routers = strides_.front() * sizes_.front();
     cables_.resize(size_t{routers} * sizes_.size(), 0);
     uint32_t host = 0;
     for (const NicRun& run : hosts) {
-      for (uint32_t i = 0; i < run.hosts; ++i, ++host) switch_of_nic_.insert(switch_of_nic_.end(), run.nics, host);
+      for (uint32_t i = 0; i < run.hosts; ++i, ++host)
+        switch_of_nic_.insert(switch_of_nic_.end(), run.nics, host);
     }
     for (uint32_t n = 0; n < routers; ++n) {
       std::string name;
-      for (size_t d = 0; d < sizes_.size(); ++d) name += fmt::format("{}{}", d == 0 ? "" : ".", coordinate(n, d));
+      for (size_t d = 0; d < sizes_.size(); ++d)
+        name += fmt::format("{}{}", d == 0 ? "" : ".", coordinate(n, d));
       switches_.push_back({fmt::format("router[{}]", name), 0});
     }
     for (uint32_t n = 0; n < routers; ++n) {
@@ -102,15 +111,19 @@ class Torus final : public Fabric {
   void route(uint32_t from, uint32_t to, uint64_t, std::vector<uint32_t>& path) const override {
     for (size_t d = 0; d < sizes_.size(); ++d) {
       const uint32_t forward = (coordinate(to, d) + sizes_[d] - coordinate(from, d)) % sizes_[d];
-      from = walk(from, d, forward, 2 * forward <= sizes_[d], [&](uint32_t link) { path.push_back(link); });
+      from = walk(from, d, forward, 2 * forward <= sizes_[d],
+                  [&](uint32_t link) { path.push_back(link); });
     }
   }
 
-  void spread(uint32_t from, uint32_t to, uint64_t, std::vector<std::pair<uint32_t, Share>>& links) const override {
+  void spread(uint32_t from, uint32_t to, uint64_t,
+              std::vector<std::pair<uint32_t, Share>>& links) const override {
     for (size_t d = 0; d < sizes_.size(); ++d) {
       const uint32_t forward = (coordinate(to, d) + sizes_[d] - coordinate(from, d)) % sizes_[d];
       const bool halved = sizes_[d] > 2 && 2 * forward == sizes_[d];
-      const auto add = [&](uint32_t link) { links.emplace_back(link, halved ? Share{1, 2} : Share{}); };
+      const auto add = [&](uint32_t link) {
+        links.emplace_back(link, halved ? Share{1, 2} : Share{});
+      };
       const uint32_t next = walk(from, d, forward, 2 * forward <= sizes_[d], add);
       if (halved) walk(from, d, forward, false, add);
       from = next;
@@ -126,7 +139,8 @@ class Torus final : public Fabric {
     return coordinate(n, d) == 0 ? n + (sizes_[d] - 1) * strides_[d] : n - strides_[d];
   }
 
-  /// Goes `forward` steps up, or the rest of the ring down, in dimension d; tells each link; returns where it ends.
+  /// Goes `forward` steps up, or the rest of the ring down, in dimension d; tells each link;
+  /// returns where it ends.
   template <typename Visit>
   uint32_t walk(uint32_t at, size_t d, uint32_t forward, bool up, const Visit& visit) const {
     const uint32_t steps = up ? forward : sizes_[d] - forward;
@@ -146,7 +160,8 @@ class Torus final : public Fabric {
 
 }  // namespace
 
-std::shared_ptr<const Fabric> make_dragonfly(const FabricSpec& spec, std::span<const NicRun> hosts) {
+std::shared_ptr<const Fabric> make_dragonfly(const FabricSpec& spec,
+                                             std::span<const NicRun> hosts) {
   return std::make_shared<Dragonfly>(spec, hosts);
 }
 

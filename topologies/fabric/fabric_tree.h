@@ -11,7 +11,8 @@ namespace orrery::topologies {
 
 inline constexpr uint32_t kMaxTreeHeight = 64;
 
-/// Every reason why the switches are no tree: several roots or none, a circle, too many levels, a switch without an uplink's capacity.
+/// Every reason why the switches are no tree: several roots or none, a circle, too many levels, a
+/// switch without an uplink's capacity.
 [[nodiscard]] std::vector<std::string> faults_of_tree(std::span<const TreeSwitch> switches);
 
 /// Links between a switch and the farthest switch below it. @pre a tree.

@@ -1,5 +1,6 @@
 #pragma once
-/// What a topology is made of: vertices, directed links and the devices behind them. Units: topology.h.
+/// What a topology is made of: vertices, directed links and the devices behind them. Units:
+/// topology.h.
 
 #include <cstdint>
 #include <limits>
@@ -18,8 +19,9 @@ using VertexId = base::Id<struct VertexTag>;
 /// `Vertex::host` of a vertex that belongs to the fabric.
 inline constexpr uint32_t kNoHost = std::numeric_limits<uint32_t>::max();
 
-/// Peaks are dense (no structured sparsity). `peak_bf16` is the tensor peak with 16-bit inputs, equal for fp16 and bf16
-/// where a device has both; of a device that has fp16 only (TITAN RTX) it is the fp16 peak, and `source` says so.
+/// Peaks are dense (no structured sparsity). `peak_bf16` is the tensor peak with 16-bit inputs,
+/// equal for fp16 and bf16 where a device has both; of a device that has fp16 only (TITAN RTX) it
+/// is the fp16 peak, and `source` says so.
 struct DeviceModel {
   std::string name;  ///< "A100-SXM4-80GB"
   base::FlopsPerSecond peak_fp32;
@@ -48,8 +50,9 @@ struct Link {
   std::string kind;  ///< "nvlink", "pcie", "ib", ...
 };
 
-/// The block sizes of a cluster of equal hosts on one core switch: vertex v of host h is h * vertices_per_host + v, link l
-/// of host h is h * links_per_host + l. Exchanging two hosts of such a cluster changes nothing.
+/// The block sizes of a cluster of equal hosts on one core switch: vertex v of host h is h *
+/// vertices_per_host + v, link l of host h is h * links_per_host + l. Exchanging two hosts of such
+/// a cluster changes nothing.
 struct HostCopies {
   uint32_t vertices_per_host = 0;
   uint32_t links_per_host = 0;

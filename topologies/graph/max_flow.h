@@ -1,5 +1,6 @@
 #pragma once
-/// Maximum flow between two vertices of a directed graph, in whole bytes per second (Boost's push-relabel).
+/// Maximum flow between two vertices of a directed graph, in whole bytes per second (Boost's
+/// push-relabel).
 
 #include <cstdint>
 #include <vector>
@@ -13,6 +14,7 @@ struct Arc {
 };
 
 /// @pre the sum of all capacities out of `source` fits int64.
-[[nodiscard]] int64_t max_flow(uint32_t vertices, const std::vector<Arc>& arcs, uint32_t source, uint32_t target);
+[[nodiscard]] int64_t max_flow(uint32_t vertices, const std::vector<Arc>& arcs, uint32_t source,
+                               uint32_t target);
 
 }  // namespace orrery::topologies

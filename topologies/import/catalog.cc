@@ -7,8 +7,8 @@
 #include "base/text.h"
 #include "topologies/import/import.h"
 #include "topologies/import/local.h"
-#include "topologies/topology.h"
 #include "topologies/import/topology_file.h"
+#include "topologies/topology.h"
 
 namespace orrery::topologies {
 
@@ -35,19 +35,28 @@ Result<std::filesystem::path> file_of(std::string_view name) {
   return base::data_file(fmt::format("{}/{}{}", kCatalogFolder, name, kExtension));
 }
 
-bool names_file(std::string_view type) { return type.find('/') != std::string_view::npos || type.ends_with(kExtension); }
+bool names_file(std::string_view type) {
+  return type.find('/') != std::string_view::npos || type.ends_with(kExtension);
+}
 
-/// The file of one host that a reference names: a catalog name, or a path from the folder of the file that refers.
-Result<TopologyFile> read_host(const HostReference& reference, const std::filesystem::path& folder) {
-  const auto refuse = [&](ErrorCode code, std::string message, std::string hint) -> Result<TopologyFile> {
-    base::Diagnostic fault{.code = code, .message = std::move(message), .where = reference.place, .hint = std::move(hint)};
+/// The file of one host that a reference names: a catalog name, or a path from the folder of the
+/// file that refers.
+Result<TopologyFile> read_host(const HostReference& reference,
+                               const std::filesystem::path& folder) {
+  const auto refuse = [&](ErrorCode code, std::string message,
+                          std::string hint) -> Result<TopologyFile> {
+    base::Diagnostic fault{.code = code,
+                           .message = std::move(message),
+                           .where = reference.place,
+                           .hint = std::move(hint)};
     return base::fail(std::move(fault));
   };
   std::filesystem::path path = folder / reference.type;
   if (!names_file(reference.type)) {
     const std::vector<std::string> names = file_names();
     if (std::find(names.begin(), names.end(), reference.type) == names.end()) {
-      return refuse(ErrorCode::kNotFound, fmt::format("no topology '{}' in the catalog", reference.type),
+      return refuse(ErrorCode::kNotFound,
+                    fmt::format("no topology '{}' in the catalog", reference.type),
                     base::did_you_mean(reference.type, names, "topologies"));
     }
     TRY(path, file_of(reference.type));
@@ -55,7 +64,8 @@ Result<TopologyFile> read_host(const HostReference& reference, const std::filesy
   TRY(const Node root, Node::parse_file(path));
   TRY(TopologyFile file, read_topology_file(root));
   if (!file.references.empty()) {
-    return refuse(ErrorCode::kUnsupported, fmt::format("'{}' does not describe a host itself", reference.type),
+    return refuse(ErrorCode::kUnsupported,
+                  fmt::format("'{}' does not describe a host itself", reference.type),
                   "name the file that has the host's parts");
   }
   return file;
@@ -81,7 +91,8 @@ Result<CatalogEntry> read_entry(const std::string& name) {
   TRY(const Node root, Node::parse_file(path));
   TRY(const TopologyFile file, read_topology_file(root));
   std::string source = file.source;
-  for (const HostReference& reference : file.references) source += (source.empty() ? "hosts of the catalog: " : ", ") + reference.type;
+  for (const HostReference& reference : file.references)
+    source += (source.empty() ? "hosts of the catalog: " : ", ") + reference.type;
   return CatalogEntry{name, file.description, std::move(source)};
 }
 
@@ -107,7 +118,8 @@ Result<DeviceModel> catalog_device_model(std::string_view name) {
     if (model.name == name) return std::move(model);
     names.push_back(model.name);
   }
-  base::Diagnostic fault = base::make_error(ErrorCode::kNotFound, "no device '{}' in the catalog's hosts", name);
+  base::Diagnostic fault =
+      base::make_error(ErrorCode::kNotFound, "no device '{}' in the catalog's hosts", name);
   fault.hint = base::did_you_mean(name, names, "devices");
   if (fault.hint.empty()) fault.hint = "known devices: " + base::join(names, ", ");
   return base::fail(std::move(fault));
@@ -120,12 +132,17 @@ std::vector<std::string> catalog_device_names() {
 }
 
 Result<SlurmImport> slurm_hosts(const std::string& host) {
-  TRY(const TopologyFile file, read_host({.type = host, .count = 1, .place = {}}, std::filesystem::path()));
-  if (!file.fabric) return base::fail(ErrorCode::kInconsistent, "host '{}' has no fabric section, which says how fast its cards' cables are", host);
+  TRY(const TopologyFile file,
+      read_host({.type = host, .count = 1, .place = {}}, std::filesystem::path()));
+  if (!file.fabric)
+    return base::fail(ErrorCode::kInconsistent,
+                      "host '{}' has no fabric section, which says how fast its cards' cables are",
+                      host);
   SlurmImport known;
   known.host = host;
   known.nics_per_host = 0;
-  for (const PartGroup& part : file.kinds.front().parts) known.nics_per_host += part.kind == VertexKind::kNic ? part.count : 0;
+  for (const PartGroup& part : file.kinds.front().parts)
+    known.nics_per_host += part.kind == VertexKind::kNic ? part.count : 0;
   known.cable = *file.fabric;
   return known;
 }
@@ -150,7 +167,8 @@ Result<Topology> catalog_topology(std::string_view name, uint32_t hosts) {
   std::vector<std::string> names = file_names();
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     names.emplace_back(kLocal);
-    base::Diagnostic fault = base::make_error(ErrorCode::kNotFound, "no topology '{}' in the catalog", name);
+    base::Diagnostic fault =
+        base::make_error(ErrorCode::kNotFound, "no topology '{}' in the catalog", name);
     fault.hint = base::did_you_mean(name, names, "topologies");
     return base::fail(std::move(fault));
   }
@@ -163,12 +181,14 @@ std::vector<CatalogEntry> list_catalog() {
   for (const std::string& name : file_names()) {
     Result<CatalogEntry> entry = read_entry(name);
     // A user's own broken file must not hide the others.
-    entries.push_back(entry ? *std::move(entry)
-                            : CatalogEntry{name, "cannot be read: " + to_string(entry.error().front()), ""});
+    entries.push_back(
+        entry ? *std::move(entry)
+              : CatalogEntry{name, "cannot be read: " + to_string(entry.error().front()), ""});
   }
-  entries.push_back(
-      {std::string(kLocal), "this machine's cores as devices, for execution on CPUs", std::string(kLocalSource)});
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  entries.push_back({std::string(kLocal), "this machine's cores as devices, for execution on CPUs",
+                     std::string(kLocalSource)});
+  std::sort(entries.begin(), entries.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
   return entries;
 }
 

@@ -16,11 +16,13 @@ namespace {
 
 base::Named<FabricShape> named(FabricShape shape) { return {to_string(shape), shape}; }
 std::array<base::Named<FabricShape>, 7> shapes() {
-  return {named(FabricShape::kSwitch),  named(FabricShape::kLeafSpine), named(FabricShape::kRailOptimised),
-          named(FabricShape::kFatTree), named(FabricShape::kTree),      named(FabricShape::kDragonfly),
+  return {named(FabricShape::kSwitch),        named(FabricShape::kLeafSpine),
+          named(FabricShape::kRailOptimised), named(FabricShape::kFatTree),
+          named(FabricShape::kTree),          named(FabricShape::kDragonfly),
           named(FabricShape::kTorus)};
 }
-constexpr std::array<base::Named<PathChoice>, 2> kPaths = {{{"fluid", PathChoice::kFluid}, {"ecmp", PathChoice::kEcmp}}};
+constexpr std::array<base::Named<PathChoice>, 2> kPaths = {
+    {{"fluid", PathChoice::kFluid}, {"ecmp", PathChoice::kEcmp}}};
 constexpr int64_t kMaxPorts = 4096;  // of one switch
 constexpr int64_t kMaxTorusSide = 65'536;
 
@@ -33,12 +35,14 @@ void read_clos(Reader& reader, FabricSpec& spec) {
   spec.oversubscription = reader.optional_double("oversubscription", {1, 1000}).value_or(1);
   spec.paths = reader.optional_enum("paths", kPaths).value_or(PathChoice::kFluid);
   if (spec.paths == PathChoice::kFluid) return;
-  spec.ecmp_seed = static_cast<uint64_t>(reader.optional_int("ecmp_seed", {0, std::numeric_limits<int64_t>::max()}).value_or(0));
+  spec.ecmp_seed = static_cast<uint64_t>(
+      reader.optional_int("ecmp_seed", {0, std::numeric_limits<int64_t>::max()}).value_or(0));
   if (spec.shape != FabricShape::kFatTree) spec.spines = read_count(reader, "spines");
 }
 
-/// Parents come later in the list than their switches are named, or earlier: names are resolved at the end. A switch that nobody
-/// names is the root; there is one, and every switch has its hosts or its switches.
+/// Parents come later in the list than their switches are named, or earlier: names are resolved at
+/// the end. A switch that nobody names is the root; there is one, and every switch has its hosts or
+/// its switches.
 void read_tree(Reader& reader, FabricSpec& spec) {
   std::map<std::string, uint32_t> index;
   std::vector<std::pair<base::Node, std::vector<std::string>>> below;
@@ -46,10 +50,15 @@ void read_tree(Reader& reader, FabricSpec& spec) {
     Reader entry(node, "switch", reader.sink());
     TreeSwitch s{.name = entry.required_string("name")};
     s.hosts = static_cast<uint32_t>(entry.optional_int("hosts", {0, 1 << 16}).value_or(0));
-    if (entry.has("uplink_bandwidth_per_direction")) s.uplink_bytes_per_second = read_capacity(entry, "uplink_bandwidth_per_direction", 1);
-    below.emplace_back(node, entry.has("switches") ? entry.required_strings("switches") : std::vector<std::string>{});
-    if (!s.name.empty() && s.hosts == 0 && below.back().second.empty()) entry.error("name", ErrorCode::kInconsistent, "switch '{}' has neither hosts nor switches", s.name);
-    if (!s.name.empty() && !index.try_emplace(s.name, static_cast<uint32_t>(spec.tree.size())).second) {
+    if (entry.has("uplink_bandwidth_per_direction"))
+      s.uplink_bytes_per_second = read_capacity(entry, "uplink_bandwidth_per_direction", 1);
+    below.emplace_back(node, entry.has("switches") ? entry.required_strings("switches")
+                                                   : std::vector<std::string>{});
+    if (!s.name.empty() && s.hosts == 0 && below.back().second.empty())
+      entry.error("name", ErrorCode::kInconsistent, "switch '{}' has neither hosts nor switches",
+                  s.name);
+    if (!s.name.empty() &&
+        !index.try_emplace(s.name, static_cast<uint32_t>(spec.tree.size())).second) {
       entry.error("name", ErrorCode::kInconsistent, "switch '{}' is defined twice", s.name);
     }
     entry.finish();
@@ -61,13 +70,15 @@ void read_tree(Reader& reader, FabricSpec& spec) {
       if (child == index.end()) {
         reader.sink().add(below[parent].first.error(ErrorCode::kNotFound, "no switch '{}'", name));
       } else if (spec.tree[child->second].parent != kNoSwitch) {
-        reader.sink().add(below[parent].first.error(ErrorCode::kInconsistent, "switch '{}' hangs on two switches", name));
+        reader.sink().add(below[parent].first.error(ErrorCode::kInconsistent,
+                                                    "switch '{}' hangs on two switches", name));
       } else {
         spec.tree[child->second].parent = parent;
       }
     }
   }
-  for (const std::string& fault : faults_of_tree(spec.tree)) reader.error("switches", ErrorCode::kInconsistent, "{}", fault);
+  for (const std::string& fault : faults_of_tree(spec.tree))
+    reader.error("switches", ErrorCode::kInconsistent, "{}", fault);
 }
 
 void read_torus(Reader& reader, FabricSpec& spec) {
@@ -75,7 +86,8 @@ void read_torus(Reader& reader, FabricSpec& spec) {
     spec.dimensions.push_back(static_cast<uint32_t>(size));
   }
   if (reader.has("dimensions") && (spec.dimensions.empty() || spec.dimensions.size() > 3)) {
-    reader.error("dimensions", ErrorCode::kOutOfRange, "a torus has 1 to 3 dimensions, not {}", spec.dimensions.size());
+    reader.error("dimensions", ErrorCode::kOutOfRange, "a torus has 1 to 3 dimensions, not {}",
+                 spec.dimensions.size());
   }
   spec.local_bytes_per_second = read_capacity(reader, "link_bandwidth_per_direction", 1);
 }
@@ -106,7 +118,8 @@ void read_shape(Reader& reader, FabricSpec& spec) {
 
 }  // namespace
 
-FabricSpec read_fabric(const base::Node& node, std::vector<std::string>& notes, base::ErrorSink& sink) {
+FabricSpec read_fabric(const base::Node& node, std::vector<std::string>& notes,
+                       base::ErrorSink& sink) {
   Reader reader(node, "fabric", sink);
   FabricSpec spec;
   spec.name = reader.required_string("name");
@@ -114,7 +127,8 @@ FabricSpec read_fabric(const base::Node& node, std::vector<std::string>& notes, 
   spec.kind = reader.required_string("kind");
   spec.bytes_per_second = read_capacity(reader, "bandwidth_per_direction", 1);
   spec.latency = read_delay(reader, "latency");
-  if (spec.shape != FabricShape::kSwitch) spec.switch_latency = read_delay(reader, "switch_latency");
+  if (spec.shape != FabricShape::kSwitch)
+    spec.switch_latency = read_delay(reader, "switch_latency");
   read_shape(reader, spec);
   const std::string source = reader.required_string("source");
   if (!source.empty()) notes.push_back("fabric: " + source);

@@ -9,7 +9,9 @@
 
 namespace orrery::topologies {
 
-/// Adds the source to `notes`. A key that the shape does not have is a fault, as is one that it misses.
-FabricSpec read_fabric(const base::Node& node, std::vector<std::string>& notes, base::ErrorSink& sink);
+/// Adds the source to `notes`. A key that the shape does not have is a fault, as is one that it
+/// misses.
+FabricSpec read_fabric(const base::Node& node, std::vector<std::string>& notes,
+                       base::ErrorSink& sink);
 
 }  // namespace orrery::topologies

@@ -11,7 +11,8 @@ int64_t read_capacity(base::Reader& reader, std::string_view key, int64_t lanes)
   if (bandwidth.raw() == 0) return 1;  // already a fault
   const double total = bandwidth.raw() * static_cast<double>(lanes);
   if (total < 1 || total > 9e15) {
-    reader.error(key, ErrorCode::kOutOfRange, "capacity of {} B/s is outside 1 B/s .. 9000 TB/s", total);
+    reader.error(key, ErrorCode::kOutOfRange, "capacity of {} B/s is outside 1 B/s .. 9000 TB/s",
+                 total);
     return 1;
   }
   // A datasheet's decimal fraction is exact to far better than half a byte.

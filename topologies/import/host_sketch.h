@@ -1,5 +1,6 @@
 #pragma once
-/// Parts and links of one host in any order, for importers; `finish` puts them into the order of a topology file.
+/// Parts and links of one host in any order, for importers; `finish` puts them into the order of a
+/// topology file.
 
 #include <map>
 #include <string>
@@ -14,7 +15,8 @@ class HostSketch {
   /// A new part of the group `name`; the answer is a handle for join.
   uint32_t add(VertexKind kind, const std::string& name);
   /// A duplex link.
-  void join(uint32_t a, uint32_t b, const std::string& kind, int64_t bytes_per_second, base::Seconds latency, const std::string& source);
+  void join(uint32_t a, uint32_t b, const std::string& kind, int64_t bytes_per_second,
+            base::Seconds latency, const std::string& source);
   [[nodiscard]] HostKind finish() const;
   [[nodiscard]] uint32_t count(const std::string& name) const;
 

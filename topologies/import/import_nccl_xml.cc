@@ -3,11 +3,13 @@
 //     <system version="1">
 //       <cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
 //         <pci busid="0000:0f:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
-//           <pci busid="0000:10:00.0" ...> <gpu dev="0" sm="90"> <nvlink target="0000:05:00.0" count="18" tclass="0x068000"/> </gpu> </pci>
-//           <pci busid="0000:12:00.0" ...> <nic> <net name="mlx5_0" speed="400000"/> </nic> </pci>
+//           <pci busid="0000:10:00.0" ...> <gpu dev="0" sm="90"> <nvlink target="0000:05:00.0"
+//           count="18" tclass="0x068000"/> </gpu> </pci> <pci busid="0000:12:00.0" ...> <nic> <net
+//           name="mlx5_0" speed="400000"/> </nic> </pci>
 //
-// A cpu is a host bridge, a pci with pci below it a switch, a pci with a gpu or nic that device; speed and width of a pci
-// are those of its link upwards. `speed` of a net is in Mb/s. tclass 0x068000 is an NVSwitch, else the target is a GPU.
+// A cpu is a host bridge, a pci with pci below it a switch, a pci with a gpu or nic that device;
+// speed and width of a pci are those of its link upwards. `speed` of a net is in Mb/s. tclass
+// 0x068000 is an NVSwitch, else the target is a GPU.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,18 +31,23 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 constexpr size_t kMaxParts = 4096;
-constexpr base::Seconds kPcieHop = 0.5_us, kNvlinkHop = 0.3_us, kSocketHop = 0.1_us, kCable = 0.35_us;
+constexpr base::Seconds kPcieHop = 0.5_us, kNvlinkHop = 0.3_us, kSocketHop = 0.1_us,
+                        kCable = 0.35_us;
 
-/// Payload of one lane, bytes per second: 8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, then flits of 242 in 256 bytes.
+/// Payload of one lane, bytes per second: 8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, then flits
+/// of 242 in 256 bytes.
 double lane_rate(double transfers) {
   const double code = transfers <= 5e9 ? 0.8 : transfers <= 32e9 ? 128.0 / 130 : 242.0 / 256;
   return transfers * code / 8;
 }
 
-/// What devices get between two sockets, NVIDIA/nccl@069a3d4 src/graph/topo.cc ncclTopoGetInterCpuBw and topo.h.
+/// What devices get between two sockets, NVIDIA/nccl@069a3d4 src/graph/topo.cc
+/// ncclTopoGetInterCpuBw and topo.h.
 double socket_rate(std::string_view vendor, long long family, long long model) {
-  if (vendor == "AuthenticAMD") return family >= 0xbf ? 32e9 : family >= 0xaf ? 24e9 : 16e9;  // Zen 5; Zen 3 and 4; before
-  if (vendor == "GenuineIntel") return model >= 0xcf ? 40e9 : model >= 0x8f ? 22e9 : model >= 0x55 ? 10e9 : 6e9;
+  // Zen 5; Zen 3 and 4; before
+  if (vendor == "AuthenticAMD") return family >= 0xbf ? 32e9 : family >= 0xaf ? 24e9 : 16e9;
+  if (vendor == "GenuineIntel")
+    return model >= 0xcf ? 40e9 : model >= 0x8f ? 22e9 : model >= 0x55 ? 10e9 : 6e9;
   return 6e9;
 }
 
@@ -59,7 +66,8 @@ struct Port {
 
 class XmlReader {
  public:
-  XmlReader(std::string_view text, std::string_view file, ErrorSink& sink) : buffer_(text), file_(file), sink_(sink) {
+  XmlReader(std::string_view text, std::string_view file, ErrorSink& sink)
+      : buffer_(text), file_(file), sink_(sink) {
     for (size_t i = 0; i < text.size(); ++i) {
       if (text[i] == '\n') line_starts_.push_back(i + 1);
     }
@@ -68,13 +76,19 @@ class XmlReader {
   void read() {
     pugi::xml_document document;
     // The parser writes into the buffer, so names stay at their places.
-    const pugi::xml_parse_result parsed = document.load_buffer_inplace(buffer_.data(), buffer_.size());
-    if (!parsed) return sink_.error(place(static_cast<size_t>(parsed.offset)), ErrorCode::kParse, "{}", parsed.description());
+    const pugi::xml_parse_result parsed =
+        document.load_buffer_inplace(buffer_.data(), buffer_.size());
+    if (!parsed)
+      return sink_.error(place(static_cast<size_t>(parsed.offset)), ErrorCode::kParse, "{}",
+                         parsed.description());
     const pugi::xml_node system = document.child("system");
-    if (!system) return sink_.error(place(0), ErrorCode::kParse, "no element 'system': this is no topology of NCCL");
+    if (!system)
+      return sink_.error(place(0), ErrorCode::kParse,
+                         "no element 'system': this is no topology of NCCL");
     for (const pugi::xml_node cpu : system.children("cpu")) read_cpu(cpu);
     join_sockets();
-    if (gpus_.empty()) sink_.error(place_of(system), ErrorCode::kInconsistent, "no GPU in the topology");
+    if (gpus_.empty())
+      sink_.error(place_of(system), ErrorCode::kInconsistent, "no GPU in the topology");
     join_nvlinks();
   }
 
@@ -86,9 +100,12 @@ class XmlReader {
  private:
   base::SourceSpan place(size_t offset) const {
     const auto after = std::upper_bound(line_starts_.begin(), line_starts_.end(), offset);
-    return {std::string(file_), static_cast<uint32_t>(after - line_starts_.begin()), static_cast<uint32_t>(offset - *(after - 1) + 1)};
+    return {std::string(file_), static_cast<uint32_t>(after - line_starts_.begin()),
+            static_cast<uint32_t>(offset - *(after - 1) + 1)};
   }
-  base::SourceSpan place_of(const pugi::xml_node& node) const { return place(static_cast<size_t>(std::max<std::ptrdiff_t>(node.offset_debug(), 0))); }
+  base::SourceSpan place_of(const pugi::xml_node& node) const {
+    return place(static_cast<size_t>(std::max<std::ptrdiff_t>(node.offset_debug(), 0)));
+  }
   base::SourceSpan place_of(const pugi::xml_attribute& attribute) const {
     return place(static_cast<size_t>(attribute.name() - buffer_.data()));
   }
@@ -98,22 +115,27 @@ class XmlReader {
     const pugi::xml_attribute attribute = node.attribute(name);
     if (!attribute) return std::nullopt;
     const std::string_view text = attribute.value();
-    if (text.starts_with("0x") && text.size() > 2 && text.size() <= 10 && text.find_first_not_of("0123456789abcdefABCDEF", 2) == std::string_view::npos) {
+    if (text.starts_with("0x") && text.size() > 2 && text.size() <= 10 &&
+        text.find_first_not_of("0123456789abcdefABCDEF", 2) == std::string_view::npos) {
       return std::stoll(std::string(text.substr(2)), nullptr, 16);
     }
     const auto value = base::parse_integer(text);
-    if (!value) sink_.error(place_of(attribute), ErrorCode::kBadValue, "{}=\"{}\" is no integer", name, text);
+    if (!value)
+      sink_.error(place_of(attribute), ErrorCode::kBadValue, "{}=\"{}\" is no integer", name, text);
     return value;
   }
 
-  long long required(const pugi::xml_node& node, const char* name, long long least, long long most) {
+  long long required(const pugi::xml_node& node, const char* name, long long least,
+                     long long most) {
     if (!node.attribute(name)) {
-      sink_.error(place_of(node), ErrorCode::kMissingKey, "element '{}' has no attribute '{}'", node.name(), name);
+      sink_.error(place_of(node), ErrorCode::kMissingKey, "element '{}' has no attribute '{}'",
+                  node.name(), name);
       return least;
     }
     const auto value = integer(node, name);
     if (value && (*value < least || *value > most)) {
-      sink_.error(place_of(node.attribute(name)), ErrorCode::kOutOfRange, "{}={} is outside {} .. {}", name, *value, least, most);
+      sink_.error(place_of(node.attribute(name)), ErrorCode::kOutOfRange,
+                  "{}={} is outside {} .. {}", name, *value, least, most);
     }
     return std::clamp(value.value_or(least), least, most);
   }
@@ -121,7 +143,8 @@ class XmlReader {
   /// A new part, while there are not too many.
   std::optional<uint32_t> add(const pugi::xml_node& node, VertexKind kind, const char* name) {
     if (++parts_ <= kMaxParts) return host.add(kind, name);
-    if (parts_ == kMaxParts + 1) sink_.error(place_of(node), ErrorCode::kOutOfRange, "more than {} parts", kMaxParts);
+    if (parts_ == kMaxParts + 1)
+      sink_.error(place_of(node), ErrorCode::kOutOfRange, "more than {} parts", kMaxParts);
     return std::nullopt;
   }
 
@@ -129,7 +152,8 @@ class XmlReader {
     const auto cpu = add(node, VertexKind::kHostBridge, "cpu");
     if (!cpu) return;
     const auto family = integer(node, "familyid"), model = integer(node, "modelid");
-    const double rate = socket_rate(node.attribute("vendor").value(), family.value_or(0), model.value_or(0));
+    const double rate =
+        socket_rate(node.attribute("vendor").value(), family.value_or(0), model.value_or(0));
     sockets_.push_back({*cpu, rate});
     for (const pugi::xml_node child : node.children()) read_child(child, *cpu, 0);
   }
@@ -152,7 +176,8 @@ class XmlReader {
     const std::string_view speed = pci.attribute("link_speed").value();
     const auto gigatransfers = base::parse_real(speed.substr(0, speed.find(' ')));
     const auto width = pci.attribute("link_width") ? integer(pci, "link_width") : std::nullopt;
-    if (!gigatransfers || *gigatransfers <= 0 || *gigatransfers > 1000 || !width || *width < 1 || *width > 64) {
+    if (!gigatransfers || *gigatransfers <= 0 || *gigatransfers > 1000 || !width || *width < 1 ||
+        *width > 64) {
       if (!assumed_) notes.push_back("a PCIe link without speed or width is taken as PCIe 3.0 x16");
       assumed_ = true;
       return static_cast<int64_t>(16 * lane_rate(8e9));
@@ -161,12 +186,15 @@ class XmlReader {
   }
 
   void read_pci(const pugi::xml_node& node, uint32_t above, int depth) {
-    if (depth > kMaxDepth) return sink_.error(place_of(node), ErrorCode::kOutOfRange, "PCIe elements nest deeper than {}", kMaxDepth);
+    if (depth > kMaxDepth)
+      return sink_.error(place_of(node), ErrorCode::kOutOfRange,
+                         "PCIe elements nest deeper than {}", kMaxDepth);
     const int64_t rate = link_rate(node);
     if (const pugi::xml_node gpu = node.child("gpu")) return read_gpu(node, gpu, above, rate);
     if (node.child("nic") || node.child("net")) {
       for (const pugi::xml_node child : node.children()) {
-        if (std::string_view(child.name()) == "nic" || std::string_view(child.name()) == "net") read_nic(child, above, rate);
+        if (std::string_view(child.name()) == "nic" || std::string_view(child.name()) == "net")
+          read_nic(child, above, rate);
       }
       return;
     }
@@ -177,12 +205,15 @@ class XmlReader {
     for (const pugi::xml_node child : node.children()) read_child(child, *part, depth + 1);
   }
 
-  void read_gpu(const pugi::xml_node& pci, const pugi::xml_node& gpu, uint32_t above, int64_t rate) {
+  void read_gpu(const pugi::xml_node& pci, const pugi::xml_node& gpu, uint32_t above,
+                int64_t rate) {
     const long long dev = required(gpu, "dev", 0, 1023);
     const std::string bus = base::to_lower(pci.attribute("busid").value());
     for (const Gpu& other : gpus_) {
-      if (other.dev == dev) sink_.error(place_of(gpu), ErrorCode::kInconsistent, "two GPUs have dev={}", dev);
-      if (!bus.empty() && other.bus == bus) sink_.error(place_of(pci), ErrorCode::kInconsistent, "two GPUs have busid={}", bus);
+      if (other.dev == dev)
+        sink_.error(place_of(gpu), ErrorCode::kInconsistent, "two GPUs have dev={}", dev);
+      if (!bus.empty() && other.bus == bus)
+        sink_.error(place_of(pci), ErrorCode::kInconsistent, "two GPUs have busid={}", bus);
     }
     pending_.push_back({above, rate});
     gpus_.push_back({0, dev, integer(gpu, "sm").value_or(0), bus, gpu});
@@ -196,7 +227,8 @@ class XmlReader {
       const auto part = add(net, VertexKind::kNic, "nic");
       if (!part) return;
       host.join(*part, above, "pcie", rate, kPcieHop, kSource);
-      const long long megabits = net.attribute("speed") ? required(net, "speed", 1, 100'000'000) : 0;
+      const long long megabits =
+          net.attribute("speed") ? required(net, "speed", 1, 100'000'000) : 0;
       ports.push_back({*part, static_cast<double>(megabits) * 1e6 / 8});
     }
   }
@@ -204,8 +236,11 @@ class XmlReader {
   void join_sockets() {
     for (size_t a = 0; a < sockets_.size(); ++a) {
       for (size_t b = a + 1; b < sockets_.size(); ++b) {
-        host.join(sockets_[a].first, sockets_[b].first, "smp", static_cast<int64_t>(std::min(sockets_[a].second, sockets_[b].second)), kSocketHop,
-                  "what devices get between sockets, NVIDIA/nccl@069a3d4 src/graph/topo.h; latency as in the catalog");
+        host.join(sockets_[a].first, sockets_[b].first, "smp",
+                  static_cast<int64_t>(std::min(sockets_[a].second, sockets_[b].second)),
+                  kSocketHop,
+                  "what devices get between sockets, NVIDIA/nccl@069a3d4 src/graph/topo.h; latency "
+                  "as in the catalog");
       }
     }
   }
@@ -214,7 +249,8 @@ class XmlReader {
   void join_nvlinks() {
     std::vector<size_t> order;
     for (size_t i = 0; i < gpus_.size(); ++i) order.push_back(i);
-    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return gpus_[a].dev < gpus_[b].dev; });
+    std::sort(order.begin(), order.end(),
+              [&](size_t a, size_t b) { return gpus_[a].dev < gpus_[b].dev; });
     std::map<std::string, size_t> by_bus;
     for (const size_t i : order) {
       const auto part = add(gpus_[i].node, VertexKind::kDevice, "gpu");
@@ -228,24 +264,33 @@ class XmlReader {
       int64_t to_switch = 0;
       for (const pugi::xml_node link : gpus_[i].node.children("nvlink")) {
         const long long count = required(link, "count", 1, 1024);
-        // 25 GB/s per direction for NVLink 2 to 4, 50 GB/s from Blackwell (sm 100), 20 GB/s on Pascal (sm 60).
-        const int64_t rate = count * (gpus_[i].sm >= 100 ? 50'000'000'000 : gpus_[i].sm == 60 ? 20'000'000'000 : 25'000'000'000);
+        // 25 GB/s per direction for NVLink 2 to 4, 50 GB/s from Blackwell (sm 100), 20 GB/s on
+        // Pascal (sm 60).
+        const int64_t rate = count * (gpus_[i].sm >= 100  ? 50'000'000'000
+                                      : gpus_[i].sm == 60 ? 20'000'000'000
+                                                          : 25'000'000'000);
         const auto target = by_bus.find(base::to_lower(link.attribute("target").value()));
         if (integer(link, "tclass").value_or(0) == 0x068000) {
           to_switch += rate;
         } else if (target == by_bus.end()) {
-          sink_.error(place_of(link), ErrorCode::kNotFound, "NVLink to '{}', which is the busid of no GPU", link.attribute("target").value());
+          sink_.error(place_of(link), ErrorCode::kNotFound,
+                      "NVLink to '{}', which is the busid of no GPU",
+                      link.attribute("target").value());
         } else if (gpus_[target->second].dev > gpus_[i].dev) {
-          host.join(gpus_[i].part, gpus_[target->second].part, "nvlink", rate, 2 * kNvlinkHop, "NVLinks in NCCL's topology; 25 GB/s each (sm 60: 20, sm 100: 50)");
+          host.join(gpus_[i].part, gpus_[target->second].part, "nvlink", rate, 2 * kNvlinkHop,
+                    "NVLinks in NCCL's topology; 25 GB/s each (sm 60: 20, sm 100: 50)");
         }
       }
       if (to_switch == 0) continue;
       if (!hub) hub = host.add(VertexKind::kSwitch, "nvswitch");
-      host.join(gpus_[i].part, *hub, "nvlink", to_switch, kNvlinkHop, "NVLinks in NCCL's topology, all NVSwitches as one; 25 GB/s each (sm 60: 20, sm 100: 50)");
+      host.join(gpus_[i].part, *hub, "nvlink", to_switch, kNvlinkHop,
+                "NVLinks in NCCL's topology, all NVSwitches as one; 25 GB/s each (sm 60: 20, sm "
+                "100: 50)");
     }
   }
 
-  static constexpr const char* kSource = "link_speed and link_width in NCCL's topology; latency as in the catalog";
+  static constexpr const char* kSource =
+      "link_speed and link_width in NCCL's topology; latency as in the catalog";
   std::string buffer_;
   std::string_view file_;
   ErrorSink& sink_;
@@ -259,16 +304,25 @@ class XmlReader {
 
 }  // namespace
 
-base::Result<Imported> import_nccl(std::string_view text, std::string_view file, const HostImport& known) {
+base::Result<Imported> import_nccl(std::string_view text, std::string_view file,
+                                   const HostImport& known) {
   ErrorSink sink;
   XmlReader reader(text, file, sink);
   reader.read();
   if (!sink.ok()) return sink.result(Imported{});
   Imported imported;
   imported.notes = std::move(reader.notes);
-  imported.file = {.name = known.name, .description = fmt::format("{} x {}, from NCCL's topology", reader.gpu_count(), known.model.name),
-                   .source = "NCCL topology XML", .models = {known.model}, .kinds = {reader.host.finish()}, .references = {}, .fabric = {}, .source_notes = {},
-                   .root_place = {}, .host_place = {}};
+  imported.file = {.name = known.name,
+                   .description = fmt::format("{} x {}, from NCCL's topology", reader.gpu_count(),
+                                              known.model.name),
+                   .source = "NCCL topology XML",
+                   .models = {known.model},
+                   .kinds = {reader.host.finish()},
+                   .references = {},
+                   .fabric = {},
+                   .source_notes = {},
+                   .root_place = {},
+                   .host_place = {}};
   double slowest = 0, fastest = 0;
   for (const Port& port : reader.ports) {
     if (port.bytes_per_second <= 0) continue;
@@ -276,9 +330,15 @@ base::Result<Imported> import_nccl(std::string_view text, std::string_view file,
     fastest = std::max(fastest, port.bytes_per_second);
   }
   if (slowest > 0) {
-    imported.file.fabric = FabricSpec{.name = "core", .kind = "network", .bytes_per_second = static_cast<int64_t>(slowest), .latency = kCable};
-    imported.file.source_notes.push_back("fabric: speed of the ports in NCCL's topology, fabric assumed non-blocking; latency as in the catalog");
-    if (fastest > slowest) imported.notes.push_back("ports differ in speed: all cables are taken as the slowest");
+    imported.file.fabric = FabricSpec{.name = "core",
+                                      .kind = "network",
+                                      .bytes_per_second = static_cast<int64_t>(slowest),
+                                      .latency = kCable};
+    imported.file.source_notes.push_back(
+        "fabric: speed of the ports in NCCL's topology, fabric assumed non-blocking; latency as in "
+        "the catalog");
+    if (fastest > slowest)
+      imported.notes.push_back("ports differ in speed: all cables are taken as the slowest");
   }
   return sink.result(std::move(imported));
 }

@@ -3,9 +3,10 @@
 //             GPU0   GPU1   NIC0   CPU Affinity   NUMA Affinity
 //     GPU0     X     NV12   PXB    0-31           0
 //
-// What two parts share, from near to far: PIX one PCIe switch, PXB several switches, PHB the host bridge, NODE the NUMA
-// node, SYS nothing but the link between the sockets. NV# says how many NVLinks join two GPUs and hides their PCIe, which
-// then follows from their cards and NUMA nodes. Each nearness is an equivalence, so its classes are the parts of a tree.
+// What two parts share, from near to far: PIX one PCIe switch, PXB several switches, PHB the host
+// bridge, NODE the NUMA node, SYS nothing but the link between the sockets. NV# says how many
+// NVLinks join two GPUs and hides their PCIe, which then follows from their cards and NUMA nodes.
+// Each nearness is an equivalence, so its classes are the parts of a tree.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +30,8 @@ namespace {
 
 constexpr size_t kMaxParts = 512;
 constexpr int kMostNvlinks = 18;  // of one GPU to date (H100, B200)
-constexpr base::Seconds kPcieHop = 0.5_us, kNvlinkHop = 0.3_us, kSocketHop = 0.1_us, kCable = 0.35_us;
+constexpr base::Seconds kPcieHop = 0.5_us, kNvlinkHop = 0.3_us, kSocketHop = 0.1_us,
+                        kCable = 0.35_us;
 constexpr std::string_view kLatencies = "latencies as in the catalog, topologies/README.md";
 
 enum Nearness : int { kPix = 0, kPxb, kPhb, kNode, kSys, kNvlink, kSelf };
@@ -43,19 +45,22 @@ struct Cell {
 
 struct Matrix {
   std::vector<Word> labels;
-  std::vector<std::vector<Cell>> cells;          // [row][column]
-  std::vector<std::optional<long long>> numa;    // [row]
+  std::vector<std::vector<Cell>> cells;        // [row][column]
+  std::vector<std::optional<long long>> numa;  // [row]
   size_t gpus() const {
-    return static_cast<size_t>(std::count_if(labels.begin(), labels.end(), [](const Word& w) { return w.text.starts_with("GPU"); }));
+    return static_cast<size_t>(std::count_if(
+        labels.begin(), labels.end(), [](const Word& w) { return w.text.starts_with("GPU"); }));
   }
   bool is_gpu(size_t i) const { return labels[i].text.starts_with("GPU"); }
 };
 
 bool is_label(std::string_view word) {
   for (const std::string_view prefix : {"GPU", "NIC"}) {
-    if (word.starts_with(prefix) && base::parse_integer(word.substr(3)).value_or(-1) >= 0) return true;
+    if (word.starts_with(prefix) && base::parse_integer(word.substr(3)).value_or(-1) >= 0)
+      return true;
   }
-  return word.starts_with("mlx") || word.starts_with("bnxt") || word.starts_with("efa") || word.starts_with("rdma");
+  return word.starts_with("mlx") || word.starts_with("bnxt") || word.starts_with("efa") ||
+         word.starts_with("rdma");
 }
 
 std::optional<Cell> parse_cell(const Word& word) {
@@ -64,7 +69,8 @@ std::optional<Cell> parse_cell(const Word& word) {
     if (word.text == kNames[i]) return Cell{static_cast<Nearness>(i), 0, word};
   }
   if (word.text == "SOC") return Cell{kSys, 0, word};  // older drivers
-  const auto links = word.text.starts_with("NV") ? base::parse_integer(word.text.substr(2)) : std::nullopt;
+  const auto links =
+      word.text.starts_with("NV") ? base::parse_integer(word.text.substr(2)) : std::nullopt;
   if (links && *links >= 1 && *links <= 1024) return Cell{kNvlink, static_cast<int>(*links), word};
   return std::nullopt;
 }
@@ -76,9 +82,11 @@ class MatrixReader {
   Matrix read(std::string_view text) {
     const auto lines = words_of_lines(text);
     size_t at = 0;
-    while (at < lines.size() && (lines[at].empty() || !lines[at].front().text.starts_with("GPU"))) ++at;
+    while (at < lines.size() && (lines[at].empty() || !lines[at].front().text.starts_with("GPU")))
+      ++at;
     if (at == lines.size()) {
-      sink_.error({std::string(file_), 1, 1}, ErrorCode::kParse, "no line begins with 'GPU0': this is no output of nvidia-smi topo -m");
+      sink_.error({std::string(file_), 1, 1}, ErrorCode::kParse,
+                  "no line begins with 'GPU0': this is no output of nvidia-smi topo -m");
       return {};
     }
     read_header(lines[at]);
@@ -89,7 +97,8 @@ class MatrixReader {
     }
     if (matrix_.cells.size() < matrix_.labels.size()) {
       const Word& missing = matrix_.labels[matrix_.cells.size()];
-      sink_.error(missing.place(file_), ErrorCode::kParse, "the row of '{}' is missing", missing.text);
+      sink_.error(missing.place(file_), ErrorCode::kParse, "the row of '{}' is missing",
+                  missing.text);
     }
     return std::move(matrix_);
   }
@@ -99,14 +108,18 @@ class MatrixReader {
     size_t i = 0;
     std::map<std::string_view, size_t> seen;
     for (; i < words.size() && is_label(words[i].text); ++i) {
-      if (!seen.try_emplace(words[i].text, i).second) sink_.error(words[i].place(file_), ErrorCode::kDuplicateKey, "column '{}' twice", words[i].text);
+      if (!seen.try_emplace(words[i].text, i).second)
+        sink_.error(words[i].place(file_), ErrorCode::kDuplicateKey, "column '{}' twice",
+                    words[i].text);
       matrix_.labels.push_back(words[i]);
     }
     if (matrix_.labels.size() > kMaxParts) {
-      sink_.error(words[i - 1].place(file_), ErrorCode::kOutOfRange, "{} columns are more than {}", matrix_.labels.size(), kMaxParts);
+      sink_.error(words[i - 1].place(file_), ErrorCode::kOutOfRange, "{} columns are more than {}",
+                  matrix_.labels.size(), kMaxParts);
       matrix_.labels.resize(kMaxParts);
     }
-    const auto rest = std::find_if(words.begin() + static_cast<std::ptrdiff_t>(i), words.end(), [](const Word& w) { return w.text == "NUMA"; });
+    const auto rest = std::find_if(words.begin() + static_cast<std::ptrdiff_t>(i), words.end(),
+                                   [](const Word& w) { return w.text == "NUMA"; });
     has_numa_ = rest != words.end();
   }
 
@@ -114,26 +127,30 @@ class MatrixReader {
     const size_t n = matrix_.labels.size();
     const Word& expected = matrix_.labels[matrix_.cells.size()];
     if (words.front().text != expected.text) {
-      sink_.error(words.front().place(file_), ErrorCode::kInconsistent, "row '{}' where '{}' is due", words.front().text, expected.text);
+      sink_.error(words.front().place(file_), ErrorCode::kInconsistent,
+                  "row '{}' where '{}' is due", words.front().text, expected.text);
     }
     std::vector<Cell>& row = matrix_.cells.emplace_back(n);
     for (size_t i = 0; i < n; ++i) {
       if (i + 1 >= words.size()) {
-        sink_.error(words.back().place(file_), ErrorCode::kParse, "row '{}' has {} cells of {}", words.front().text, words.size() - 1, n);
+        sink_.error(words.back().place(file_), ErrorCode::kParse, "row '{}' has {} cells of {}",
+                    words.front().text, words.size() - 1, n);
         break;
       }
       const auto cell = parse_cell(words[i + 1]);
       if (cell) {
         row[i] = *cell;
       } else {
-        base::Diagnostic fault = base::make_error(ErrorCode::kBadValue, "'{}' is no nearness", words[i + 1].text);
+        base::Diagnostic fault =
+            base::make_error(ErrorCode::kBadValue, "'{}' is no nearness", words[i + 1].text);
         fault.where = words[i + 1].place(file_);
         fault.hint = "X, NV#, PIX, PXB, PHB, NODE or SYS";
         sink_.add(std::move(fault));
       }
     }
     // "CPU Affinity" has no blanks in it, so "NUMA Affinity" is the second word after the cells.
-    matrix_.numa.push_back(has_numa_ && words.size() > n + 2 ? base::parse_integer(words[n + 2].text) : std::nullopt);
+    matrix_.numa.push_back(
+        has_numa_ && words.size() > n + 2 ? base::parse_integer(words[n + 2].text) : std::nullopt);
   }
 
   std::string_view file_;
@@ -149,7 +166,9 @@ class Classes {
     while (parent_[i] != i) i = parent_[i];
     return i;
   }
-  void unite(size_t a, size_t b) { parent_[std::max(find(a), find(b))] = std::min(find(a), find(b)); }
+  void unite(size_t a, size_t b) {
+    parent_[std::max(find(a), find(b))] = std::min(find(a), find(b));
+  }
 
  private:
   std::vector<size_t> parent_;
@@ -162,16 +181,20 @@ void check_matrix(const Matrix& m, std::string_view file, ErrorSink& sink) {
       const Cell& cell = m.cells[i][j];
       const base::SourceSpan place = cell.word.place(file);
       if ((cell.nearness == kSelf) != (i == j)) {
-        sink.error(place, ErrorCode::kInconsistent, "'{}' between '{}' and '{}'", cell.word.text, m.labels[i].text, m.labels[j].text);
-      } else if (j < i && (cell.nearness != m.cells[j][i].nearness || cell.nvlinks != m.cells[j][i].nvlinks)) {
-        sink.error(place, ErrorCode::kInconsistent, "'{}' to '{}' is {}, and back it is {}", m.labels[i].text, m.labels[j].text, cell.word.text,
-                   m.cells[j][i].word.text);
+        sink.error(place, ErrorCode::kInconsistent, "'{}' between '{}' and '{}'", cell.word.text,
+                   m.labels[i].text, m.labels[j].text);
+      } else if (j < i && (cell.nearness != m.cells[j][i].nearness ||
+                           cell.nvlinks != m.cells[j][i].nvlinks)) {
+        sink.error(place, ErrorCode::kInconsistent, "'{}' to '{}' is {}, and back it is {}",
+                   m.labels[i].text, m.labels[j].text, cell.word.text, m.cells[j][i].word.text);
       } else if (cell.nearness == kNvlink && !(m.is_gpu(i) && m.is_gpu(j))) {
-        sink.error(place, ErrorCode::kInconsistent, "{} joins '{}' and '{}', not two GPUs", cell.word.text, m.labels[i].text, m.labels[j].text);
+        sink.error(place, ErrorCode::kInconsistent, "{} joins '{}' and '{}', not two GPUs",
+                   cell.word.text, m.labels[i].text, m.labels[j].text);
       }
     }
   }
-  if (m.gpus() == 0) sink.error({std::string(file), 1, 1}, ErrorCode::kInconsistent, "no GPU in the matrix");
+  if (m.gpus() == 0)
+    sink.error({std::string(file), 1, 1}, ErrorCode::kInconsistent, "no GPU in the matrix");
 }
 
 /// Classes of each nearness from PIX to NODE; a cell that two others contradict is a fault.
@@ -182,7 +205,8 @@ std::vector<Classes> nearness_classes(const Matrix& m, std::string_view file, Er
     classes.emplace_back(level == kPix ? Classes(n) : classes.back());
     for (size_t i = 0; i < n; ++i) {
       for (size_t j = 0; j < i; ++j) {
-        const bool same_node = level == kNode && m.numa[i] && m.numa[i] == m.numa[j] && m.cells[i][j].nearness != kSys;
+        const bool same_node =
+            level == kNode && m.numa[i] && m.numa[i] == m.numa[j] && m.cells[i][j].nearness != kSys;
         if (m.cells[i][j].nearness <= level || same_node) classes.back().unite(i, j);
       }
     }
@@ -193,7 +217,8 @@ std::vector<Classes> nearness_classes(const Matrix& m, std::string_view file, Er
       if (cell.nearness > kSys || cell.nearness == kPix) continue;
       const auto& nearer = classes[static_cast<size_t>(cell.nearness) - 1];
       if (nearer.find(i) != nearer.find(j)) continue;
-      sink.error(cell.word.place(file), ErrorCode::kInconsistent, "'{}' and '{}' are {}, but other cells put them nearer together", m.labels[i].text,
+      sink.error(cell.word.place(file), ErrorCode::kInconsistent,
+                 "'{}' and '{}' are {}, but other cells put them nearer together", m.labels[i].text,
                  m.labels[j].text, cell.word.text);
     }
   }
@@ -201,15 +226,19 @@ std::vector<Classes> nearness_classes(const Matrix& m, std::string_view file, Er
 }
 
 /// The PCIe tree: a NUMA node is a host bridge, a class of several parts a switch below it.
-void add_pcie(const Matrix& m, const std::vector<Classes>& classes, const std::vector<uint32_t>& parts, const HostImport& known, HostSketch& host) {
-  const std::string source = fmt::format("nvidia-smi topo -m for who shares what; rate as given; {}", kLatencies);
+void add_pcie(const Matrix& m, const std::vector<Classes>& classes,
+              const std::vector<uint32_t>& parts, const HostImport& known, HostSketch& host) {
+  const std::string source =
+      fmt::format("nvidia-smi topo -m for who shares what; rate as given; {}", kLatencies);
   std::map<size_t, uint32_t> cpus;
   std::map<std::pair<size_t, size_t>, uint32_t> switches;  // level, class
   for (size_t i = 0; i < m.labels.size(); ++i) {
     const size_t node = classes[kNode].find(i);
     if (!cpus.contains(node)) cpus[node] = host.add(VertexKind::kHostBridge, "cpu");
   }
-  const auto join = [&](uint32_t a, uint32_t b) { host.join(a, b, "pcie", known.pcie_bytes_per_second, kPcieHop, source); };
+  const auto join = [&](uint32_t a, uint32_t b) {
+    host.join(a, b, "pcie", known.pcie_bytes_per_second, kPcieHop, source);
+  };
   for (size_t i = 0; i < m.labels.size(); ++i) {
     uint32_t below = parts[i];
     bool known_above = false;
@@ -219,8 +248,11 @@ void add_pcie(const Matrix& m, const std::vector<Classes>& classes, const std::v
       for (size_t j = 0; j < m.labels.size(); ++j) {
         if (classes[level].find(j) == c) members.push_back(j);
       }
-      const bool several = level == kPix ? members.size() > 1
-                                         : std::any_of(members.begin(), members.end(), [&](size_t j) { return classes[kPix].find(j) != classes[kPix].find(i); });
+      const bool several = level == kPix
+                               ? members.size() > 1
+                               : std::any_of(members.begin(), members.end(), [&](size_t j) {
+                                   return classes[kPix].find(j) != classes[kPix].find(i);
+                                 });
       if (!several) continue;
       const auto [at, fresh] = switches.try_emplace({level, c}, 0);
       if (fresh) at->second = host.add(VertexKind::kSwitch, level == kPix ? "pcie" : "pcie_upper");
@@ -233,14 +265,18 @@ void add_pcie(const Matrix& m, const std::vector<Classes>& classes, const std::v
     }
     if (!known_above) join(below, cpus.at(classes[kNode].find(i)));
   }
-  const std::string socket = "rate between sockets as given (nvidia-smi has none); latency as in the catalog";
+  const std::string socket =
+      "rate between sockets as given (nvidia-smi has none); latency as in the catalog";
   for (auto a = cpus.begin(); a != cpus.end(); ++a) {
-    for (auto b = std::next(a); b != cpus.end(); ++b) host.join(a->second, b->second, "smp", known.socket_bytes_per_second, kSocketHop, socket);
+    for (auto b = std::next(a); b != cpus.end(); ++b)
+      host.join(a->second, b->second, "smp", known.socket_bytes_per_second, kSocketHop, socket);
   }
 }
 
-/// All pairs with the same NV# and more NVLinks than a GPU has: they end in a switch, for NV# is then the GPU's own count.
-void add_nvlinks(const Matrix& m, const std::vector<uint32_t>& parts, const HostImport& known, HostSketch& host, std::vector<std::string>& notes) {
+/// All pairs with the same NV# and more NVLinks than a GPU has: they end in a switch, for NV# is
+/// then the GPU's own count.
+void add_nvlinks(const Matrix& m, const std::vector<uint32_t>& parts, const HostImport& known,
+                 HostSketch& host, std::vector<std::string>& notes) {
   std::vector<size_t> gpus;
   for (size_t i = 0; i < m.labels.size(); ++i) {
     if (m.is_gpu(i)) gpus.push_back(i);
@@ -252,24 +288,33 @@ void add_nvlinks(const Matrix& m, const std::vector<uint32_t>& parts, const Host
     for (const size_t j : gpus) equal = equal && (i == j || m.cells[i][j].nvlinks == first);
   }
   if (equal && first * static_cast<int>(gpus.size() - 1) > kMostNvlinks) {
-    const std::string source = fmt::format("NV{} between all GPUs in nvidia-smi topo -m; rate of one NVLink as given; {}", first, kLatencies);
+    const std::string source =
+        fmt::format("NV{} between all GPUs in nvidia-smi topo -m; rate of one NVLink as given; {}",
+                    first, kLatencies);
     const uint32_t hub = host.add(VertexKind::kSwitch, "nvswitch");
-    for (const size_t i : gpus) host.join(parts[i], hub, "nvlink", first * known.nvlink_bytes_per_second, kNvlinkHop, source);
-    notes.push_back(fmt::format("NV{} between all {} GPUs is more than {} NVLinks each: taken as NVSwitch", first, gpus.size(), kMostNvlinks));
+    for (const size_t i : gpus)
+      host.join(parts[i], hub, "nvlink", first * known.nvlink_bytes_per_second, kNvlinkHop, source);
+    notes.push_back(
+        fmt::format("NV{} between all {} GPUs is more than {} NVLinks each: taken as NVSwitch",
+                    first, gpus.size(), kMostNvlinks));
     return;
   }
   for (const size_t i : gpus) {
     for (const size_t j : gpus) {
       if (j <= i || m.cells[i][j].nvlinks == 0) continue;
-      const std::string source = fmt::format("NV{} in nvidia-smi topo -m; rate of one NVLink as given; {}", m.cells[i][j].nvlinks, kLatencies);
-      host.join(parts[i], parts[j], "nvlink", m.cells[i][j].nvlinks * known.nvlink_bytes_per_second, 2 * kNvlinkHop, source);
+      const std::string source =
+          fmt::format("NV{} in nvidia-smi topo -m; rate of one NVLink as given; {}",
+                      m.cells[i][j].nvlinks, kLatencies);
+      host.join(parts[i], parts[j], "nvlink", m.cells[i][j].nvlinks * known.nvlink_bytes_per_second,
+                2 * kNvlinkHop, source);
     }
   }
 }
 
 }  // namespace
 
-base::Result<Imported> import_nvidia_smi(std::string_view text, std::string_view file, const HostImport& known) {
+base::Result<Imported> import_nvidia_smi(std::string_view text, std::string_view file,
+                                         const HostImport& known) {
   ErrorSink sink;
   const Matrix m = MatrixReader(file, sink).read(text);
   if (sink.ok()) check_matrix(m, file, sink);
@@ -281,18 +326,32 @@ base::Result<Imported> import_nvidia_smi(std::string_view text, std::string_view
   Imported imported;
   std::vector<uint32_t> parts;
   for (size_t i = 0; i < m.labels.size(); ++i) {
-    parts.push_back(m.is_gpu(i) ? host.add(VertexKind::kDevice, "gpu") : host.add(VertexKind::kNic, "nic"));
+    parts.push_back(m.is_gpu(i) ? host.add(VertexKind::kDevice, "gpu")
+                                : host.add(VertexKind::kNic, "nic"));
   }
   add_nvlinks(m, parts, known, host, imported.notes);
   add_pcie(m, classes, parts, known, host);
-  imported.file = {.name = known.name, .description = fmt::format("{} x {}, from nvidia-smi topo -m", m.gpus(), known.model.name),
-                   .source = "nvidia-smi topo -m", .models = {known.model}, .kinds = {host.finish()}, .references = {}, .fabric = {}, .source_notes = {},
-                   .root_place = {}, .host_place = {}};
+  imported.file = {
+      .name = known.name,
+      .description = fmt::format("{} x {}, from nvidia-smi topo -m", m.gpus(), known.model.name),
+      .source = "nvidia-smi topo -m",
+      .models = {known.model},
+      .kinds = {host.finish()},
+      .references = {},
+      .fabric = {},
+      .source_notes = {},
+      .root_place = {},
+      .host_place = {}};
   if (known.nic_bytes_per_second > 0 && host.count("nic") > 0) {
-    imported.file.fabric = FabricSpec{.name = "core", .kind = "network", .bytes_per_second = known.nic_bytes_per_second, .latency = kCable};
-    imported.file.source_notes.push_back(fmt::format("fabric: rate of a card as given, fabric assumed non-blocking; {}", kLatencies));
+    imported.file.fabric = FabricSpec{.name = "core",
+                                      .kind = "network",
+                                      .bytes_per_second = known.nic_bytes_per_second,
+                                      .latency = kCable};
+    imported.file.source_notes.push_back(fmt::format(
+        "fabric: rate of a card as given, fabric assumed non-blocking; {}", kLatencies));
   } else if (host.count("nic") > 0) {
-    imported.notes.push_back("no rate of the network cards was given, so there is no fabric: one host only");
+    imported.notes.push_back(
+        "no rate of the network cards was given, so there is no fabric: one host only");
   }
   return sink.result(std::move(imported));
 }

@@ -3,8 +3,9 @@
 //     SwitchName=leaf0 Nodes=node[000-031,040]   LinkSpeed=100
 //     SwitchName=spine Switches=leaf[0-3]
 //
-// Names are host lists: a prefix, then numbers and ranges in brackets, several times; leading zeros count. Keys do not
-// depend on case, '#' starts a comment, a backslash at the end joins the next line. LinkSpeed has no unit and is not used.
+// Names are host lists: a prefix, then numbers and ranges in brackets, several times; leading zeros
+// count. Keys do not depend on case, '#' starts a comment, a backslash at the end joins the next
+// line. LinkSpeed has no unit and is not used.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +28,8 @@ namespace {
 constexpr size_t kMaxNames = 65'536;
 constexpr base::Seconds kSwitchHop = 0.2_us;
 
-/// Names that a host list stands for, in order; nothing when it is malformed, with the offset of the fault.
+/// Names that a host list stands for, in order; nothing when it is malformed, with the offset of
+/// the fault.
 class HostList {
  public:
   explicit HostList(std::string_view text) : text_(text) {}
@@ -93,14 +95,18 @@ class HostList {
     return std::string(text_.substr(begin, at_ - begin));
   }
 
-  bool add_range(const std::string& first, const std::string& last, std::vector<std::string>& numbers) {
-    const long long from = *base::parse_integer(trimmed(first)), to = *base::parse_integer(trimmed(last));
+  bool add_range(const std::string& first, const std::string& last,
+                 std::vector<std::string>& numbers) {
+    const long long from = *base::parse_integer(trimmed(first)),
+                    to = *base::parse_integer(trimmed(last));
     if (to < from) return false;
-    if (static_cast<size_t>(to - from) >= kMaxNames || numbers.size() + static_cast<size_t>(to - from) >= kMaxNames) {
+    if (static_cast<size_t>(to - from) >= kMaxNames ||
+        numbers.size() + static_cast<size_t>(to - from) >= kMaxNames) {
       too_many_ = true;
       return false;
     }
-    for (long long n = from; n <= to; ++n) numbers.push_back(fmt::format("{:0{}}", n, first.size()));
+    for (long long n = from; n <= to; ++n)
+      numbers.push_back(fmt::format("{:0{}}", n, first.size()));
     return true;
   }
   static std::string trimmed(const std::string& digits) {
@@ -143,9 +149,11 @@ class Reader {
 
  private:
   void read_words(std::string_view line, uint32_t number) {
-    for (size_t at = line.find_first_not_of(" \t"); at != std::string_view::npos; at = line.find_first_not_of(" \t", at)) {
+    for (size_t at = line.find_first_not_of(" \t"); at != std::string_view::npos;
+         at = line.find_first_not_of(" \t", at)) {
       const size_t end = std::min(line.find_first_of(" \t", at), line.size());
-      read_word(line.substr(at, end - at), {std::string(file_), number, static_cast<uint32_t>(at + 1)});
+      read_word(line.substr(at, end - at),
+                {std::string(file_), number, static_cast<uint32_t>(at + 1)});
       at = end;
     }
   }
@@ -154,23 +162,30 @@ class Reader {
     if (!line_place_.has_value()) line_place_ = place;
     const size_t equals = word.find('=');
     const std::string key = base::to_lower(word.substr(0, equals));
-    if (equals == std::string_view::npos) return sink_.error(place, ErrorCode::kParse, "'{}' is no KEY=VALUE", word);
+    if (equals == std::string_view::npos)
+      return sink_.error(place, ErrorCode::kParse, "'{}' is no KEY=VALUE", word);
     const std::string_view value = word.substr(equals + 1);
     base::SourceSpan value_place = place;
     value_place.column += static_cast<uint32_t>(equals + 1);
     if (key == "linkspeed") return;
     if (key == "blockname" || key == "blocksizes") {
-      return sink_.error(place, ErrorCode::kUnsupported, "topology/block is not read, only topology/tree (SwitchName)");
+      return sink_.error(place, ErrorCode::kUnsupported,
+                         "topology/block is not read, only topology/tree (SwitchName)");
     }
     if (key != "switchname" && key != "nodes" && key != "switches") {
-      base::Diagnostic fault = base::make_error(ErrorCode::kUnknownKey, "unknown key '{}'", word.substr(0, equals));
+      base::Diagnostic fault =
+          base::make_error(ErrorCode::kUnknownKey, "unknown key '{}'", word.substr(0, equals));
       fault.where = place;
       const std::vector<std::string> keys = {"switchname", "nodes", "switches", "linkspeed"};
       fault.hint = base::did_you_mean(key, keys);
       return sink_.add(std::move(fault));
     }
-    if (!keys_.insert(key).second) return sink_.error(place, ErrorCode::kDuplicateKey, "'{}' twice on one line", word.substr(0, equals));
-    if (value.empty()) return sink_.error(value_place, ErrorCode::kBadValue, "'{}' has no value", word.substr(0, equals));
+    if (!keys_.insert(key).second)
+      return sink_.error(place, ErrorCode::kDuplicateKey, "'{}' twice on one line",
+                         word.substr(0, equals));
+    if (value.empty())
+      return sink_.error(value_place, ErrorCode::kBadValue, "'{}' has no value",
+                         word.substr(0, equals));
     if (key == "switchname") {
       current_.name = value;
       current_.place = value_place;
@@ -180,19 +195,26 @@ class Reader {
     auto names = list.expand();
     if (!names) {
       value_place.column += static_cast<uint32_t>(list.offset());
-      if (list.too_many()) return sink_.error(value_place, ErrorCode::kOutOfRange, "a list of more than {} names", kMaxNames);
-      return sink_.error(value_place, ErrorCode::kParse, "'{}' is no list like node[01-16,20]", value);
+      if (list.too_many())
+        return sink_.error(value_place, ErrorCode::kOutOfRange, "a list of more than {} names",
+                           kMaxNames);
+      return sink_.error(value_place, ErrorCode::kParse, "'{}' is no list like node[01-16,20]",
+                         value);
     }
     total_ += names->size();
-    if (total_ > 4 * kMaxNames) return sink_.error(value_place, ErrorCode::kOutOfRange, "more than {} names in all", 4 * kMaxNames);
+    if (total_ > 4 * kMaxNames)
+      return sink_.error(value_place, ErrorCode::kOutOfRange, "more than {} names in all",
+                         4 * kMaxNames);
     (key == "nodes" ? current_.nodes : current_.children) = *std::move(names);
   }
 
   void finish_line() {
     if (line_place_) {
-      if (!keys_.contains("switchname")) sink_.error(*line_place_, ErrorCode::kMissingKey, "the line has no SwitchName");
+      if (!keys_.contains("switchname"))
+        sink_.error(*line_place_, ErrorCode::kMissingKey, "the line has no SwitchName");
       if (!keys_.contains("nodes") && !keys_.contains("switches")) {
-        sink_.error(*line_place_, ErrorCode::kMissingKey, "switch '{}' has neither Nodes nor Switches", current_.name);
+        sink_.error(*line_place_, ErrorCode::kMissingKey,
+                    "switch '{}' has neither Nodes nor Switches", current_.name);
       }
       switches_.push_back(std::move(current_));
     }
@@ -211,60 +233,78 @@ class Reader {
 };
 
 /// Parents by name; every node and every switch hangs on one switch.
-std::vector<TreeSwitch> tree_of(const std::vector<Switch>& switches, std::string_view file, ErrorSink& sink) {
+std::vector<TreeSwitch> tree_of(const std::vector<Switch>& switches, std::string_view file,
+                                ErrorSink& sink) {
   std::map<std::string, uint32_t> index;
   std::vector<TreeSwitch> tree;
   std::set<std::string> nodes;
   for (const Switch& s : switches) {
-    if (!index.try_emplace(s.name, static_cast<uint32_t>(tree.size())).second) sink.error(s.place, ErrorCode::kDuplicateKey, "switch '{}' twice", s.name);
+    if (!index.try_emplace(s.name, static_cast<uint32_t>(tree.size())).second)
+      sink.error(s.place, ErrorCode::kDuplicateKey, "switch '{}' twice", s.name);
     tree.push_back({.name = s.name, .hosts = static_cast<uint32_t>(s.nodes.size())});
     for (const std::string& node : s.nodes) {
-      if (!nodes.insert(node).second) sink.error(s.place, ErrorCode::kInconsistent, "node '{}' hangs on two switches", node);
+      if (!nodes.insert(node).second)
+        sink.error(s.place, ErrorCode::kInconsistent, "node '{}' hangs on two switches", node);
     }
   }
   for (uint32_t parent = 0; parent < switches.size(); ++parent) {
     for (const std::string& name : switches[parent].children) {
       const auto child = index.find(name);
       if (child == index.end()) {
-        sink.error(switches[parent].place, ErrorCode::kNotFound, "switch '{}' has a switch '{}' that no line describes", switches[parent].name, name);
+        sink.error(switches[parent].place, ErrorCode::kNotFound,
+                   "switch '{}' has a switch '{}' that no line describes", switches[parent].name,
+                   name);
       } else if (tree[child->second].parent != kNoSwitch) {
-        sink.error(switches[parent].place, ErrorCode::kInconsistent, "switch '{}' hangs on two switches", name);
+        sink.error(switches[parent].place, ErrorCode::kInconsistent,
+                   "switch '{}' hangs on two switches", name);
       } else {
         tree[child->second].parent = parent;
         tree[child->second].uplink_bytes_per_second = 1;  // until its hosts are counted
       }
     }
   }
-  if (tree.empty()) sink.error({std::string(file), 1, 1}, ErrorCode::kParse, "no line has a SwitchName");
+  if (tree.empty())
+    sink.error({std::string(file), 1, 1}, ErrorCode::kParse, "no line has a SwitchName");
   if (!sink.ok()) return tree;
-  for (const std::string& fault : faults_of_tree(tree)) sink.error(switches.front().place, ErrorCode::kInconsistent, "{}", fault);
-  if (nodes.empty()) sink.error(switches.front().place, ErrorCode::kInconsistent, "no switch has a node");
-  if (nodes.size() > kMaxHosts) sink.error(switches.front().place, ErrorCode::kOutOfRange, "{} nodes are more than {}", nodes.size(), kMaxHosts);
+  for (const std::string& fault : faults_of_tree(tree))
+    sink.error(switches.front().place, ErrorCode::kInconsistent, "{}", fault);
+  if (nodes.empty())
+    sink.error(switches.front().place, ErrorCode::kInconsistent, "no switch has a node");
+  if (nodes.size() > kMaxHosts)
+    sink.error(switches.front().place, ErrorCode::kOutOfRange, "{} nodes are more than {}",
+               nodes.size(), kMaxHosts);
   return tree;
 }
 
 }  // namespace
 
-base::Result<Imported> import_slurm(std::string_view text, std::string_view file, const SlurmImport& known) {
+base::Result<Imported> import_slurm(std::string_view text, std::string_view file,
+                                    const SlurmImport& known) {
   ErrorSink sink;
   const std::vector<Switch> switches = Reader(file, sink).read(text);
-  std::vector<TreeSwitch> tree = sink.ok() ? tree_of(switches, file, sink) : std::vector<TreeSwitch>{};
+  std::vector<TreeSwitch> tree =
+      sink.ok() ? tree_of(switches, file, sink) : std::vector<TreeSwitch>{};
   if (!sink.ok()) return sink.result(Imported{});
 
   std::vector<uint64_t> below(tree.size(), 0);  // hosts under each switch
   uint32_t hosts = 0;
   for (const TreeSwitch& s : tree) {
     hosts += s.hosts;
-    for (uint32_t up = static_cast<uint32_t>(&s - tree.data()); up != kNoSwitch; up = tree[up].parent) below[up] += s.hosts;
+    for (uint32_t up = static_cast<uint32_t>(&s - tree.data()); up != kNoSwitch;
+         up = tree[up].parent)
+      below[up] += s.hosts;
   }
   for (size_t s = 0; s < tree.size(); ++s) {
     if (tree[s].parent == kNoSwitch) continue;
-    const double capacity = static_cast<double>(below[s] * known.nics_per_host) * static_cast<double>(known.cable.bytes_per_second) / known.oversubscription;
+    const double capacity = static_cast<double>(below[s] * known.nics_per_host) *
+                            static_cast<double>(known.cable.bytes_per_second) /
+                            known.oversubscription;
     tree[s].uplink_bytes_per_second = std::max<int64_t>(1, static_cast<int64_t>(capacity));
   }
   Imported imported;
   imported.file.name = known.name;
-  imported.file.description = fmt::format("{} hosts of {} on {} switches, from Slurm's topology.conf", hosts, known.host, tree.size());
+  imported.file.description = fmt::format(
+      "{} hosts of {} on {} switches, from Slurm's topology.conf", hosts, known.host, tree.size());
   imported.file.references.push_back({.type = known.host, .count = hosts, .place = {}});
   imported.file.counts_hosts = true;
   FabricSpec spec = known.cable;
@@ -273,10 +313,13 @@ base::Result<Imported> import_slurm(std::string_view text, std::string_view file
   spec.tree = std::move(tree);
   imported.file.fabric = std::move(spec);
   imported.file.source_notes.push_back(
-      fmt::format("fabric: switches and nodes from topology.conf; uplinks of a switch carry its hosts' cards oversubscribed {} : 1 (as given); 0.2 us a "
+      fmt::format("fabric: switches and nodes from topology.conf; uplinks of a switch carry its "
+                  "hosts' cards oversubscribed {} : 1 (as given); 0.2 us a "
                   "switch (catalog); cables as in {}",
                   known.oversubscription, known.host));
-  imported.notes.push_back(fmt::format("every node is taken as one {}; hosts are numbered in the order of the switches' lines", known.host));
+  imported.notes.push_back(fmt::format(
+      "every node is taken as one {}; hosts are numbered in the order of the switches' lines",
+      known.host));
   return sink.result(std::move(imported));
 }
 

@@ -19,16 +19,19 @@ std::optional<PartSelector> parse_part_selector(std::string_view text) {
   const std::string_view inside = text.substr(open + 1, text.size() - open - 2);
   const size_t dash = inside.find('-');
   const auto first = base::parse_integer(inside.substr(0, dash));
-  const auto last = dash == std::string_view::npos ? first : base::parse_integer(inside.substr(dash + 1));
+  const auto last =
+      dash == std::string_view::npos ? first : base::parse_integer(inside.substr(dash + 1));
   if (!first || !last || *first < 0 || *last < *first) return std::nullopt;
   return PartSelector{text.substr(0, open), std::pair{*first, *last}};
 }
 
 bool PartSelector::matches(std::string_view vertex_name) const {
   const auto other = parse_part_selector(vertex_name);
-  if (!other) return !range && vertex_name.substr(0, vertex_name.find('[')) == name;  // "router[0.1]": only its group
+  // "router[0.1]": only its group
+  if (!other) return !range && vertex_name.substr(0, vertex_name.find('[')) == name;
   if (other->name != name) return false;
-  return !range || (other->range && range->first <= other->range->first && other->range->first <= range->second);
+  return !range || (other->range && range->first <= other->range->first &&
+                    other->range->first <= range->second);
 }
 
 namespace {
@@ -45,7 +48,8 @@ void report_unknown_part(base::Reader& reader, std::string_view key, std::string
 
 }  // namespace
 
-std::vector<uint32_t> read_end(base::Reader& reader, std::string_view key, const std::vector<PartGroup>& parts) {
+std::vector<uint32_t> read_end(base::Reader& reader, std::string_view key,
+                               const std::vector<PartGroup>& parts) {
   const std::string text = reader.required_string(key);
   if (text.empty()) return {};
   const auto selector = parse_part_selector(text);
@@ -56,15 +60,17 @@ std::vector<uint32_t> read_end(base::Reader& reader, std::string_view key, const
     reader.sink().add(std::move(fault));
     return {};
   }
-  const auto part =
-      std::find_if(parts.begin(), parts.end(), [&](const PartGroup& p) { return p.name == selector->name; });
+  const auto part = std::find_if(parts.begin(), parts.end(),
+                                 [&](const PartGroup& p) { return p.name == selector->name; });
   if (part == parts.end()) {
     report_unknown_part(reader, key, selector->name, parts);
     return {};
   }
-  const auto [first, last] = selector->range.value_or(std::pair<long long, long long>{0, part->count - 1});
+  const auto [first, last] =
+      selector->range.value_or(std::pair<long long, long long>{0, part->count - 1});
   if (last >= part->count) {
-    reader.error(key, ErrorCode::kOutOfRange, "'{}' is beyond the {} of part '{}' (indices 0 .. {})", text, part->count,
+    reader.error(key, ErrorCode::kOutOfRange,
+                 "'{}' is beyond the {} of part '{}' (indices 0 .. {})", text, part->count,
                  part->name, part->count - 1);
     return {};
   }

@@ -22,20 +22,24 @@ struct PartSelector {
 /// Nothing for malformed text.
 std::optional<PartSelector> parse_part_selector(std::string_view text);
 
-/// Vertex indices within the host that the text under `key` selects, ascending; empty after a fault.
-/// Errors: kNotFound (no such part), kOutOfRange (index beyond the group), kBadValue (malformed).
-std::vector<uint32_t> read_end(base::Reader& reader, std::string_view key, const std::vector<PartGroup>& parts);
+/// Vertex indices within the host that the text under `key` selects, ascending; empty after a
+/// fault. Errors: kNotFound (no such part), kOutOfRange (index beyond the group), kBadValue
+/// (malformed).
+std::vector<uint32_t> read_end(base::Reader& reader, std::string_view key,
+                               const std::vector<PartGroup>& parts);
 
 using Ends = std::vector<std::pair<uint32_t, uint32_t>>;
 
 /// {a0-b0, a1-b1, ...}. @pre equal sizes. A part is not joined to itself.
 Ends pair_by_index(const std::vector<uint32_t>& from, const std::vector<uint32_t>& to);
 
-/// Neighbours of the longer list share one of the shorter: of 8 and 2, the first four go to the first, the others to the second.
+/// Neighbours of the longer list share one of the shorter: of 8 and 2, the first four go to the
+/// first, the others to the second.
 /// @pre one size divides the other.
 Ends pair_grouped(const std::vector<uint32_t>& from, const std::vector<uint32_t>& to);
 
-/// Every a with every b, by a then b; each unordered pair once, no part with itself: `from: gpu, to: gpu` is a mesh.
+/// Every a with every b, by a then b; each unordered pair once, no part with itself: `from: gpu,
+/// to: gpu` is a mesh.
 Ends pair_all(const std::vector<uint32_t>& from, const std::vector<uint32_t>& to);
 
 }  // namespace orrery::topologies

@@ -19,11 +19,13 @@ namespace {
 // One DDR4-3200 channel (3200 MT/s * 8 B = 25.6 GB/s, JEDEC JESD79-4) for every four cores.
 constexpr int64_t kChannelBytesPerSecond = 25'600'000'000;
 constexpr int64_t kBusBytesPerSecondPerCore = kChannelBytesPerSecond / 4;
-constexpr base::Seconds kCopyLatency = 0.1_us;  // of each of the three links: a cache-to-cache hand-over
-constexpr base::Seconds kCallOverhead = 5_us;   // dispatch of one operator on the CPU
+// of each of the three links: a cache-to-cache hand-over
+constexpr base::Seconds kCopyLatency = 0.1_us;
+constexpr base::Seconds kCallOverhead = 5_us;  // dispatch of one operator on the CPU
 
 constexpr std::string_view kAssumptions =
-    "assumed: 6.4 GB/s of memory bandwidth per core (one DDR4-3200 channel per four cores), 25.6 GB/s per copying "
+    "assumed: 6.4 GB/s of memory bandwidth per core (one DDR4-3200 channel per four cores), 25.6 "
+    "GB/s per copying "
     "core, "
     "0.1 us per link, 5 us per operator; calibrate to replace";
 
@@ -37,21 +39,21 @@ DeviceModel local_core_model(const LocalMachine& machine) {
       .memory_bandwidth = base::BytesPerSecond(static_cast<double>(kBusBytesPerSecondPerCore)),
       .memory_bytes = machine.memory_bytes / machine.cores,
       .launch_overhead = kCallOverhead,
-      .source = fmt::format("derived: {} + cpuid ({:.2f} GHz from {}; {}: {} fp32 and {} bf16 FLOP per cycle)",
-                            machine.cores_source, machine.hertz / 1e9, machine.hertz_source, machine.instruction_set,
-                            machine.fp32_flop_per_cycle, machine.bf16_flop_per_cycle),
+      .source = fmt::format(
+          "derived: {} + cpuid ({:.2f} GHz from {}; {}: {} fp32 and {} bf16 FLOP per cycle)",
+          machine.cores_source, machine.hertz / 1e9, machine.hertz_source, machine.instruction_set,
+          machine.fp32_flop_per_cycle, machine.bf16_flop_per_cycle),
   };
 }
 
-LocalLinks local_links() {
-  return {kChannelBytesPerSecond, kCopyLatency, kAssumptions};
-}
+LocalLinks local_links() { return {kChannelBytesPerSecond, kCopyLatency, kAssumptions}; }
 
 base::Result<Topology> local_topology(const LocalMachine& machine, uint32_t hosts) {
   ORRERY_CHECK(machine.cores >= 1 && machine.hertz > 0 && machine.fp32_flop_per_cycle > 0);
   if (hosts != 1) {
-    base::Diagnostic fault = base::make_error(hosts == 0 ? ErrorCode::kOutOfRange : ErrorCode::kInconsistent,
-                                              "topology 'local' is one machine, not {} hosts", hosts);
+    base::Diagnostic fault =
+        base::make_error(hosts == 0 ? ErrorCode::kOutOfRange : ErrorCode::kInconsistent,
+                         "topology 'local' is one machine, not {} hosts", hosts);
     fault.hint = "describe the cluster in a topology file, with a 'fabric:' section";
     return base::fail(std::move(fault));
   }
@@ -68,7 +70,8 @@ base::Result<Topology> local_topology(const LocalMachine& machine, uint32_t host
     builder.add_link(core, bus_in, kChannelBytesPerSecond, kCopyLatency, "copy");
     builder.add_link(bus_out, core, kChannelBytesPerSecond, kCopyLatency, "copy");
   }
-  builder.add_source_note(fmt::format("{} cores: derived: {} + cpuid", machine.cores, machine.cores_source));
+  builder.add_source_note(
+      fmt::format("{} cores: derived: {} + cpuid", machine.cores, machine.cores_source));
   builder.add_source_note(std::string(kAssumptions));
   return std::move(builder).build();
 }

@@ -1,5 +1,6 @@
-// What hwloc, cpuid and the container's limits say about this machine. The only file of the room that sees hwloc; built
-// without it, the C library counts processors, and hyper-threads count as cores.
+// What hwloc, cpuid and the container's limits say about this machine. The only file of the room
+// that sees hwloc; built without it, the C library counts processors, and hyper-threads count as
+// cores.
 #if defined(ORRERY_HAS_HWLOC)
 #include <hwloc.h>
 #endif
@@ -39,7 +40,8 @@ struct Census {
 
 #if defined(ORRERY_HAS_HWLOC)
 
-/// hwloc's "FrequencyBaseMHz" (sustained, what vector code runs at) or "FrequencyMaxMHz"; absent in most VMs.
+/// hwloc's "FrequencyBaseMHz" (sustained, what vector code runs at) or "FrequencyMaxMHz"; absent in
+/// most VMs.
 std::optional<Frequency> frequency_of_hwloc(hwloc_topology_t topology) {
   for (const char* name : {"FrequencyBaseMHz", "FrequencyMaxMHz"}) {
     double slowest = 0;
@@ -48,9 +50,11 @@ std::optional<Frequency> frequency_of_hwloc(hwloc_topology_t topology) {
       unsigned count = 0;
       hwloc_info_s* infos = nullptr;
       const auto index = static_cast<unsigned>(kind);
-      if (hwloc_cpukinds_get_info(topology, index, nullptr, nullptr, &count, &infos, 0) != 0) continue;
+      if (hwloc_cpukinds_get_info(topology, index, nullptr, nullptr, &count, &infos, 0) != 0)
+        continue;
       for (unsigned i = 0; i < count; ++i) {
-        const auto mhz = std::string_view(infos[i].name) == name ? base::parse_real(infos[i].value) : std::nullopt;
+        const auto mhz = std::string_view(infos[i].name) == name ? base::parse_real(infos[i].value)
+                                                                 : std::nullopt;
         if (mhz && *mhz > 0) slowest = slowest == 0 ? *mhz : std::min(slowest, *mhz);
       }
     }
@@ -72,7 +76,8 @@ Census take_census() {
   Census census{.source = "hwloc", .cpu_name = {}, .frequency = {}};
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return census;
-  const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> owner(raw, &hwloc_topology_destroy);
+  const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> owner(
+      raw, &hwloc_topology_destroy);
   if (hwloc_topology_load(raw) != 0) return census;
   int cores = hwloc_get_nbobjs_by_type(raw, HWLOC_OBJ_CORE);
   if (cores <= 0) cores = hwloc_get_nbobjs_by_type(raw, HWLOC_OBJ_PU);
@@ -86,12 +91,16 @@ Census take_census() {
 
 Census take_census() {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  return {.source = "sysconf", .cores = static_cast<uint32_t>(std::max(cores, 0L)), .cpu_name = {}, .frequency = {}};
+  return {.source = "sysconf",
+          .cores = static_cast<uint32_t>(std::max(cores, 0L)),
+          .cpu_name = {},
+          .frequency = {}};
 }
 
 #endif
 
-/// Not hwloc's sum over NUMA nodes: where memory is hot-plugged (many VMs) that sum moves from minute to minute.
+/// Not hwloc's sum over NUMA nodes: where memory is hot-plugged (many VMs) that sum moves from
+/// minute to minute.
 int64_t memory_of_system() {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page_bytes = sysconf(_SC_PAGESIZE);
@@ -114,7 +123,8 @@ std::optional<Frequency> frequency_of_cpuid() {
 std::optional<Frequency> frequency_of_name(std::string_view name) {
   const size_t at = name.rfind("@ ");
   const size_t unit = name.rfind("GHz");
-  if (at == std::string_view::npos || unit == std::string_view::npos || unit < at + 2) return std::nullopt;
+  if (at == std::string_view::npos || unit == std::string_view::npos || unit < at + 2)
+    return std::nullopt;
   const auto ghz = base::parse_real(base::trim(name.substr(at + 2, unit - at - 2)));
   if (!ghz || *ghz <= 0) return std::nullopt;
   return Frequency{*ghz * 1e9, "the processor's name"};
@@ -130,12 +140,14 @@ std::optional<Frequency> frequency_of_proc() {
     const auto mhz = colon == std::string::npos
                          ? std::nullopt
                          : base::parse_real(base::trim(std::string_view(line).substr(colon + 1)));
-    if (mhz && *mhz > 0) return Frequency{std::max(1.0, std::round(*mhz / 100)) * 1e8, "/proc/cpuinfo"};
+    if (mhz && *mhz > 0)
+      return Frequency{std::max(1.0, std::round(*mhz / 100)) * 1e8, "/proc/cpuinfo"};
   }
   return std::nullopt;
 }
 
-/// As the kernel says, which must save the tiles; clang 14's __builtin_cpu_supports does not know them.
+/// As the kernel says, which must save the tiles; clang 14's __builtin_cpu_supports does not know
+/// them.
 bool has_amx_bf16() {
   const auto text = base::read_file("/proc/cpuinfo");
   return text && text->find(" amx_bf16") != std::string::npos;
@@ -147,9 +159,10 @@ struct Peak {
   uint32_t bf16 = 0;
 };
 
-/// fp32: lanes * 2 * FMA units, with the two units of server cores assumed (cpuid does not count them).
-/// bf16: AVX512_BF16 does twice the fp32 work per instruction; AMX 1024 FLOP per cycle (Intel 64 and IA-32
-/// Optimization Reference Manual, "Intel AMX"); without either, 16-bit inputs run at best at the fp32 rate.
+/// fp32: lanes * 2 * FMA units, with the two units of server cores assumed (cpuid does not count
+/// them). bf16: AVX512_BF16 does twice the fp32 work per instruction; AMX 1024 FLOP per cycle
+/// (Intel 64 and IA-32 Optimization Reference Manual, "Intel AMX"); without either, 16-bit inputs
+/// run at best at the fp32 rate.
 Peak peak_per_cycle() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) {
@@ -157,7 +170,8 @@ Peak peak_per_cycle() {
     if (__builtin_cpu_supports("avx512bf16")) return {"AVX-512 with BF16", 64, 128};
     return {"AVX-512", 64, 64};
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"AVX2 and FMA", 32, 32};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return {"AVX2 and FMA", 32, 32};
   if (__builtin_cpu_supports("avx")) return {"AVX", 16, 16};  // one multiplier, one adder
   return {"SSE2", 8, 8};
 #elif defined(__aarch64__)
@@ -176,9 +190,11 @@ std::optional<double> cgroup_number(const char* path) {
 
 /// The container's memory limit (cgroup v2, then v1, whose "no limit" is a huge number).
 int64_t limit_memory(int64_t bytes) {
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+  for (const char* path :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     const auto limit = cgroup_number(path);
-    if (limit && *limit > 0 && *limit < static_cast<double>(bytes)) return static_cast<int64_t>(*limit);
+    if (limit && *limit > 0 && *limit < static_cast<double>(bytes))
+      return static_cast<int64_t>(*limit);
   }
   return bytes;
 }
@@ -188,7 +204,8 @@ uint32_t limit_cores(uint32_t cores) {
   std::optional<double> quota, period;
   if (const auto text = base::read_file("/sys/fs/cgroup/cpu.max")) {
     const std::vector<std::string> fields = base::split(base::trim(*text), ' ');
-    if (fields.size() == 2) quota = base::parse_real(fields[0]), period = base::parse_real(fields[1]);
+    if (fields.size() == 2)
+      quota = base::parse_real(fields[0]), period = base::parse_real(fields[1]);
   } else {
     quota = cgroup_number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
     period = cgroup_number("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
@@ -202,7 +219,8 @@ uint32_t limit_cores(uint32_t cores) {
 
 base::Result<LocalMachine> probe_local_machine() {
   Census census = take_census();
-  if (census.cores == 0) return base::fail(ErrorCode::kMissingFeature, "{} finds no core here", census.source);
+  if (census.cores == 0)
+    return base::fail(ErrorCode::kMissingFeature, "{} finds no core here", census.source);
 
   LocalMachine machine;
   machine.cores = limit_cores(census.cores);

@@ -22,10 +22,12 @@ std::vector<std::vector<Word>> words_of_lines(std::string_view text) {
     size_t start = std::string_view::npos;
     for (size_t i = 0; i <= line.size(); ++i) {
       const size_t colour = i < line.size() ? colour_length(line, i) : 0;
-      const bool blank = i == line.size() || colour > 0 || line[i] == ' ' || line[i] == '\t' || line[i] == '\r';
+      const bool blank =
+          i == line.size() || colour > 0 || line[i] == ' ' || line[i] == '\t' || line[i] == '\r';
       if (!blank && start == std::string_view::npos) start = i;
       if (blank && start != std::string_view::npos) {
-        words.push_back({line.substr(start, i - start), static_cast<uint32_t>(lines.size()), static_cast<uint32_t>(start + 1)});
+        words.push_back({line.substr(start, i - start), static_cast<uint32_t>(lines.size()),
+                         static_cast<uint32_t>(start + 1)});
         start = std::string_view::npos;
       }
       if (colour > 0) i += colour - 1;

@@ -15,8 +15,8 @@ struct Word {
   base::SourceSpan place(std::string_view file) const { return {std::string(file), line, column}; }
 };
 
-/// Lines of words between blanks; empty lines are empty. Terminal colours (ESC [ ... m) count as blanks. A line ends at LF or
-/// CR LF.
+/// Lines of words between blanks; empty lines are empty. Terminal colours (ESC [ ... m) count as
+/// blanks. A line ends at LF or CR LF.
 [[nodiscard]] std::vector<std::vector<Word>> words_of_lines(std::string_view text);
 
 }  // namespace orrery::topologies

@@ -42,7 +42,8 @@ Ends pair(Pairing pairing, const std::vector<uint32_t>& from, const std::vector<
 }
 
 int64_t read_memory(Reader& reader, std::string_view key) {
-  if (!reader.has(key)) return static_cast<int64_t>(reader.required_bytes(key).raw());  // the fault of absence
+  // the fault of absence
+  if (!reader.has(key)) return static_cast<int64_t>(reader.required_bytes(key).raw());
   const auto value = reader.optional_bytes(key);
   if (!value) return 0;
   const double bytes = value->raw();
@@ -53,7 +54,8 @@ int64_t read_memory(Reader& reader, std::string_view key) {
 
 bool is_part_name(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
   });
 }
 
@@ -77,7 +79,8 @@ void read_model(const Node& node, TopologyFile& file, ErrorSink& sink) {
   reader.finish();
   const auto same = [&](const DeviceModel& other) { return other.name == model.name; };
   if (!model.name.empty() && std::any_of(file.models.begin(), file.models.end(), same)) {
-    reader.error("name", ErrorCode::kInconsistent, "device model '{}' is defined twice", model.name);
+    reader.error("name", ErrorCode::kInconsistent, "device model '{}' is defined twice",
+                 model.name);
   }
   file.models.push_back(std::move(model));
 }
@@ -89,14 +92,16 @@ uint32_t find_model(Reader& reader, const TopologyFile& file) {
   for (const DeviceModel& model : file.models) names.push_back(model.name);
   const auto it = std::find(names.begin(), names.end(), name);
   if (it != names.end()) return static_cast<uint32_t>(it - names.begin());
-  base::Diagnostic fault = base::make_error(ErrorCode::kNotFound, "no device model '{}' in device_models", name);
+  base::Diagnostic fault =
+      base::make_error(ErrorCode::kNotFound, "no device model '{}' in device_models", name);
   fault.where = reader.span("model");
   fault.hint = base::did_you_mean(name, names, "device models");
   reader.sink().add(std::move(fault));
   return 0;
 }
 
-void read_part(const Node& node, VertexKind kind, TopologyFile& file, HostKind& host, ErrorSink& sink) {
+void read_part(const Node& node, VertexKind kind, TopologyFile& file, HostKind& host,
+               ErrorSink& sink) {
   Reader reader(node, std::string(to_string(kind)), sink);
   PartGroup part;
   part.kind = kind;
@@ -105,7 +110,8 @@ void read_part(const Node& node, VertexKind kind, TopologyFile& file, HostKind& 
   if (kind == VertexKind::kDevice) part.model = find_model(reader, file);
   reader.finish();
   if (!part.name.empty() && !is_part_name(part.name)) {
-    reader.error("name", ErrorCode::kBadValue, "part name '{}' has characters other than letters, digits, '_' and '-'",
+    reader.error("name", ErrorCode::kBadValue,
+                 "part name '{}' has characters other than letters, digits, '_' and '-'",
                  part.name);
   }
   const auto same = [&](const PartGroup& other) { return other.name == part.name; };
@@ -129,19 +135,24 @@ void read_link(const Node& node, TopologyFile& file, HostKind& host, ErrorSink& 
   group.source = read_source(reader, fmt::format("{} links", group.kind), file);
   reader.finish();
   if (from.empty() || to.empty()) return;
-  size_t pairs = pairing == Pairing::kAll ? from.size() * to.size() : std::max(from.size(), to.size());
+  size_t pairs =
+      pairing == Pairing::kAll ? from.size() * to.size() : std::max(from.size(), to.size());
   for (const LinkGroup& other : host.links) pairs += other.ends.size();
   if (pairs > kMaxHostLinks) {
-    reader.error("from", ErrorCode::kOutOfRange, "{} links are more than the {} of a host", pairs, kMaxHostLinks);
+    reader.error("from", ErrorCode::kOutOfRange, "{} links are more than the {} of a host", pairs,
+                 kMaxHostLinks);
     return;
   }
   if (pairing == Pairing::kByIndex && from.size() != to.size()) {
     reader.error("pairing", ErrorCode::kInconsistent,
-                 "pairing by_index joins {} parts to {}: the numbers must be equal", from.size(), to.size());
+                 "pairing by_index joins {} parts to {}: the numbers must be equal", from.size(),
+                 to.size());
     return;
   }
-  if (pairing == Pairing::kGrouped && std::max(from.size(), to.size()) % std::min(from.size(), to.size()) != 0) {
-    reader.error("pairing", ErrorCode::kInconsistent, "pairing grouped joins {} parts to {}: one number must divide the other",
+  if (pairing == Pairing::kGrouped &&
+      std::max(from.size(), to.size()) % std::min(from.size(), to.size()) != 0) {
+    reader.error("pairing", ErrorCode::kInconsistent,
+                 "pairing grouped joins {} parts to {}: one number must divide the other",
                  from.size(), to.size());
     return;
   }
@@ -164,14 +175,16 @@ void read_host(const Node& node, TopologyFile& file, ErrorSink& sink) {
   }};
   for (const auto& [key, kind] : kLists) {
     const bool devices = kind == VertexKind::kDevice;
-    const std::vector<Node> list =
-        devices ? reader.required_list(key) : reader.optional_list(key).value_or(std::vector<Node>{});
+    const std::vector<Node> list = devices
+                                       ? reader.required_list(key)
+                                       : reader.optional_list(key).value_or(std::vector<Node>{});
     if (devices && reader.has(key) && list.empty()) {
       reader.error(key, ErrorCode::kInconsistent, "host has no device");
     }
     for (const Node& part : list) read_part(part, kind, file, host, sink);
   }
-  for (const Node& link : reader.optional_list("links").value_or(std::vector<Node>{})) read_link(link, file, host, sink);
+  for (const Node& link : reader.optional_list("links").value_or(std::vector<Node>{}))
+    read_link(link, file, host, sink);
   reader.finish();
   file.kinds.push_back(std::move(host));
 }
@@ -186,7 +199,9 @@ void read_references(const std::vector<Node>& list, TopologyFile& file, ErrorSin
     total += reference.count;
     file.references.push_back(std::move(reference));
   }
-  if (total > kMaxHosts) sink.error(file.host_place, ErrorCode::kOutOfRange, "{} hosts: expected 1 .. {}", total, kMaxHosts);
+  if (total > kMaxHosts)
+    sink.error(file.host_place, ErrorCode::kOutOfRange, "{} hosts: expected 1 .. {}", total,
+               kMaxHosts);
 }
 
 /// `host:` with parts, `host: NAME`, or `hosts:` with counts.
@@ -210,13 +225,15 @@ void require_nic(const TopologyFile& file, const Node& fabric, ErrorSink& sink) 
   const auto is_nic = [](const PartGroup& part) { return part.kind == VertexKind::kNic; };
   for (const HostKind& kind : file.kinds) {
     if (std::any_of(kind.parts.begin(), kind.parts.end(), is_nic)) continue;
-    base::Diagnostic fault = fabric.error(ErrorCode::kInconsistent, "the fabric has no network card to join");
+    base::Diagnostic fault =
+        fabric.error(ErrorCode::kInconsistent, "the fabric has no network card to join");
     fault.hint = "list the host's network cards under 'nics:'";
     sink.add(std::move(fault));
   }
 }
 
-void add_kind(const HostKind& kind, uint32_t host, uint32_t first_vertex, TopologyBuilder& builder) {
+void add_kind(const HostKind& kind, uint32_t host, uint32_t first_vertex,
+              TopologyBuilder& builder) {
   for (const PartGroup& part : kind.parts) {
     for (uint32_t i = 0; i < part.count; ++i) {
       std::string name = part.count == 1 ? part.name : fmt::format("{}[{}]", part.name, i);
@@ -229,7 +246,8 @@ void add_kind(const HostKind& kind, uint32_t host, uint32_t first_vertex, Topolo
   }
   for (const LinkGroup& group : kind.links) {
     for (const auto& [from, to] : group.ends) {
-      builder.add_duplex(VertexId(first_vertex + from), VertexId(first_vertex + to), group.bytes_per_second, group.latency, group.kind);
+      builder.add_duplex(VertexId(first_vertex + from), VertexId(first_vertex + to),
+                         group.bytes_per_second, group.latency, group.kind);
     }
   }
 }
@@ -247,7 +265,8 @@ Result<std::vector<uint32_t>> counts_of(const TopologyFile& file, uint32_t hosts
     total += kind.count;
   }
   if (hosts == 1 || hosts == total) return counts;
-  base::Diagnostic fault = base::make_error(ErrorCode::kInconsistent, "topology '{}' has {} hosts, not {}", file.name, total, hosts);
+  base::Diagnostic fault = base::make_error(
+      ErrorCode::kInconsistent, "topology '{}' has {} hosts, not {}", file.name, total, hosts);
   fault.where = file.host_place;
   fault.hint = "leave --hosts out: the file counts its hosts";
   return base::fail(std::move(fault));
@@ -268,7 +287,8 @@ Result<TopologyFile> read_topology_file(const Node& root) {
   file.description = reader.required_string("description");
   const auto host = reader.optional_node("host");
   const bool refers = reader.has("hosts") || (host && host->is_scalar());
-  const std::vector<Node> models = refers ? std::vector<Node>{} : reader.required_list("device_models");
+  const std::vector<Node> models =
+      refers ? std::vector<Node>{} : reader.required_list("device_models");
   for (const Node& model : models) read_model(model, file, sink);
   read_hosts(reader, file, sink);
   if (const auto fabric = reader.optional_object("fabric")) {
@@ -287,7 +307,8 @@ void add_host_kind(TopologyFile& file, const TopologyFile& described, uint32_t c
   for (PartGroup& part : kind.parts) part.model += first_model;
   file.kinds.push_back(std::move(kind));
   for (const std::string& note : described.source_notes) {
-    if (!note.starts_with("fabric: ")) file.source_notes.push_back(fmt::format("{}: {}", described.name, note));
+    if (!note.starts_with("fabric: "))
+      file.source_notes.push_back(fmt::format("{}: {}", described.name, note));
   }
 }
 
@@ -295,8 +316,8 @@ Result<Topology> build_topology(const TopologyFile& file, uint32_t hosts) {
   TRY(const std::vector<uint32_t> counts, counts_of(file, hosts));
   const uint64_t total = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
   if (total > 1 && !file.fabric) {
-    base::Diagnostic fault =
-        base::make_error(ErrorCode::kInconsistent, "topology '{}' has no fabric to join {} hosts", file.name, total);
+    base::Diagnostic fault = base::make_error(
+        ErrorCode::kInconsistent, "topology '{}' has no fabric to join {} hosts", file.name, total);
     fault.where = file.root_place;
     fault.hint = "add a 'fabric:' section, or use one host";
     return base::fail(std::move(fault));

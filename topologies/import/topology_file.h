@@ -1,7 +1,8 @@
 #pragma once
 /// A topology file as values: schema `orrery.topology/1`, documented in README.md.
 ///
-/// Reading resolves every name, so that what refers to nothing is reported with its place in the file:
+/// Reading resolves every name, so that what refers to nothing is reported with its place in the
+/// file:
 ///
 ///     net.yaml:31:13: error[E0007]: host has no part 'nvswich'; did you mean 'nvswitch'?
 
@@ -33,7 +34,8 @@ struct LinkGroup {
   std::string kind;
   int64_t bytes_per_second = 0;  ///< one direction, `count` lanes together
   base::Seconds latency;
-  std::vector<std::pair<uint32_t, uint32_t>> ends = {};  ///< vertex indices within the host, in order of link ids
+  /// vertex indices within the host, in order of link ids
+  std::vector<std::pair<uint32_t, uint32_t>> ends = {};
   std::string source = {};
 };
 
@@ -70,7 +72,8 @@ struct TopologyFile {
 /// Adds the kind, the models and the notes of a file that a reference of `file` names.
 void add_host_kind(TopologyFile& file, const TopologyFile& described, uint32_t count);
 
-/// `hosts` copies of the file's host, or the hosts it counts. @pre references are resolved. Errors: see load_topology.
+/// `hosts` copies of the file's host, or the hosts it counts. @pre references are resolved. Errors:
+/// see load_topology.
 [[nodiscard]] base::Result<Topology> build_topology(const TopologyFile& file, uint32_t hosts);
 
 }  // namespace orrery::topologies

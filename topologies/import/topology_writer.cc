@@ -10,14 +10,17 @@ namespace orrery::topologies {
 namespace {
 
 /// A JSON text is also a YAML text.
-std::string json_text(const std::string& text) { return base::Json(text).dump(-1, ' ', false, base::Json::error_handler_t::replace); }
+std::string json_text(const std::string& text) {
+  return base::Json(text).dump(-1, ' ', false, base::Json::error_handler_t::replace);
+}
 
 /// "25 GB/s", "31.508 GB/s": exact, for capacities are whole bytes per second.
 std::string rate(int64_t bytes_per_second) {
   constexpr int64_t kGiga = 1'000'000'000;
   std::string fraction = fmt::format("{:09}", bytes_per_second % kGiga);
   fraction.erase(fraction.find_last_not_of('0') + 1);
-  return fmt::format("{}{}{} GB/s", bytes_per_second / kGiga, fraction.empty() ? "" : ".", fraction);
+  return fmt::format("{}{}{} GB/s", bytes_per_second / kGiga, fraction.empty() ? "" : ".",
+                     fraction);
 }
 
 /// To far less than the simulator's picosecond.
@@ -34,10 +37,12 @@ std::string part_of(const HostKind& host, uint32_t vertex) {
 std::string write_models(const TopologyFile& file) {
   std::string out = "device_models:\n";
   for (const DeviceModel& m : file.models) {
-    out += fmt::format("  - name: {}\n    peak_fp32: {} FLOP/s\n    peak_bf16: {} FLOP/s\n    memory_bandwidth: {} B/s\n    memory: {} B\n"
-                       "    launch_overhead: {}\n    source: {}\n",
-                       json_text(m.name), m.peak_fp32.raw(), m.peak_bf16.raw(), m.memory_bandwidth.raw(), m.memory_bytes,
-                       delay(m.launch_overhead), json_text(m.source));
+    out += fmt::format(
+        "  - name: {}\n    peak_fp32: {} FLOP/s\n    peak_bf16: {} FLOP/s\n    memory_bandwidth: "
+        "{} B/s\n    memory: {} B\n"
+        "    launch_overhead: {}\n    source: {}\n",
+        json_text(m.name), m.peak_fp32.raw(), m.peak_bf16.raw(), m.memory_bandwidth.raw(),
+        m.memory_bytes, delay(m.launch_overhead), json_text(m.source));
   }
   return out;
 }
@@ -49,7 +54,10 @@ std::string write_host(const TopologyFile& file) {
     std::string entries;
     for (const PartGroup& part : host.parts) {
       if (part.kind != kind) continue;
-      const std::string model = kind == VertexKind::kDevice ? fmt::format(", model: {}", json_text(file.models[part.model].name)) : "";
+      const std::string model =
+          kind == VertexKind::kDevice
+              ? fmt::format(", model: {}", json_text(file.models[part.model].name))
+              : "";
       entries += fmt::format("    - {{name: {}{}, count: {}}}\n", part.name, model, part.count);
     }
     if (!entries.empty()) out += fmt::format("  {}:\n{}", key, entries);
@@ -61,8 +69,11 @@ std::string write_host(const TopologyFile& file) {
   if (!host.links.empty()) out += "  links:\n";
   for (const LinkGroup& group : host.links) {
     for (const auto& [from, to] : group.ends) {
-      out += fmt::format("    - {{from: \"{}\", to: \"{}\", kind: {}, bandwidth_per_direction: {}, latency: {}, source: {}}}\n", part_of(host, from),
-                         part_of(host, to), json_text(group.kind), rate(group.bytes_per_second), delay(group.latency), json_text(group.source));
+      out += fmt::format(
+          "    - {{from: \"{}\", to: \"{}\", kind: {}, bandwidth_per_direction: {}, latency: {}, "
+          "source: {}}}\n",
+          part_of(host, from), part_of(host, to), json_text(group.kind),
+          rate(group.bytes_per_second), delay(group.latency), json_text(group.source));
     }
   }
   return out;
@@ -77,11 +88,14 @@ std::string write_references(const TopologyFile& file) {
 }
 
 std::string write_fabric(const FabricSpec& spec) {
-  ORRERY_CHECK(spec.shape == FabricShape::kSwitch || spec.shape == FabricShape::kTree, "fabric {}", to_string(spec.shape));
-  std::string out = fmt::format("fabric:\n  name: {}\n  kind: {}\n  bandwidth_per_direction: {}\n  latency: {}\n", json_text(spec.name),
-                                json_text(spec.kind), rate(spec.bytes_per_second), delay(spec.latency));
+  ORRERY_CHECK(spec.shape == FabricShape::kSwitch || spec.shape == FabricShape::kTree, "fabric {}",
+               to_string(spec.shape));
+  std::string out = fmt::format(
+      "fabric:\n  name: {}\n  kind: {}\n  bandwidth_per_direction: {}\n  latency: {}\n",
+      json_text(spec.name), json_text(spec.kind), rate(spec.bytes_per_second), delay(spec.latency));
   if (spec.shape == FabricShape::kSwitch) return out;
-  out += fmt::format("  shape: tree\n  switch_latency: {}\n  switches:\n", delay(spec.switch_latency));
+  out +=
+      fmt::format("  shape: tree\n  switch_latency: {}\n  switches:\n", delay(spec.switch_latency));
   for (uint32_t s = 0; s < spec.tree.size(); ++s) {
     std::string below;
     for (const TreeSwitch& child : spec.tree) {
@@ -90,7 +104,9 @@ std::string write_fabric(const FabricSpec& spec) {
     out += fmt::format("    - {{name: {}", json_text(spec.tree[s].name));
     if (spec.tree[s].hosts > 0) out += fmt::format(", hosts: {}", spec.tree[s].hosts);
     if (!below.empty()) out += fmt::format(", switches: [{}]", below);
-    if (spec.tree[s].parent != kNoSwitch) out += fmt::format(", uplink_bandwidth_per_direction: {}", rate(spec.tree[s].uplink_bytes_per_second));
+    if (spec.tree[s].parent != kNoSwitch)
+      out += fmt::format(", uplink_bandwidth_per_direction: {}",
+                         rate(spec.tree[s].uplink_bytes_per_second));
     out += "}\n";
   }
   return out;
@@ -104,7 +120,8 @@ std::string write_topology(const TopologyFile& file, std::span<const std::string
     for (char& c : note) c = static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
     out += "# " + note + "\n";
   }
-  out += fmt::format("schema: orrery.topology/1\nname: {}\ndescription: {}\n\n", json_text(file.name), json_text(file.description));
+  out += fmt::format("schema: orrery.topology/1\nname: {}\ndescription: {}\n\n",
+                     json_text(file.name), json_text(file.description));
   if (file.references.empty()) {
     ORRERY_CHECK(file.kinds.size() == 1);
     out += write_models(file) + "\n" + write_host(file);

@@ -1,5 +1,6 @@
 #pragma once
-/// A topology file as text. What is read from it again is the same topology, to the last byte per second.
+/// A topology file as text. What is read from it again is the same topology, to the last byte per
+/// second.
 
 #include <span>
 #include <string>
@@ -8,8 +9,9 @@
 
 namespace orrery::topologies {
 
-/// `notes` become comments at the top. Bandwidths are written for `count: 1`; of fabrics only those an importer makes
-/// (switch, tree). @pre one kind of host, or references.
-[[nodiscard]] std::string write_topology(const TopologyFile& file, std::span<const std::string> notes);
+/// `notes` become comments at the top. Bandwidths are written for `count: 1`; of fabrics only those
+/// an importer makes (switch, tree). @pre one kind of host, or references.
+[[nodiscard]] std::string write_topology(const TopologyFile& file,
+                                         std::span<const std::string> notes);
 
 }  // namespace orrery::topologies

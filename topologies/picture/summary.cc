@@ -14,7 +14,8 @@ namespace orrery::topologies {
 
 std::string part_name(const Vertex& vertex) { return vertex.name.substr(0, vertex.name.find('[')); }
 
-double max_flow(const Topology& topology, const std::vector<VertexId>& from, const std::vector<VertexId>& to) {
+double max_flow(const Topology& topology, const std::vector<VertexId>& from,
+                const std::vector<VertexId>& to) {
   const auto vertices = static_cast<uint32_t>(topology.vertices().size());
   std::vector<Arc> arcs;
   int64_t total = 0;
@@ -32,7 +33,9 @@ namespace {
 /// A tree's switches have names of their own; there the height tells.
 std::string label(const Topology& t, VertexId id) {
   const ClusterShape* shape = t.cluster();
-  if (id.raw() < (shape == nullptr ? t.vertices().size() : shape->fabric_vertex) || shape->spec.shape != FabricShape::kTree) return part_name(t.vertex(id));
+  if (id.raw() < (shape == nullptr ? t.vertices().size() : shape->fabric_vertex) ||
+      shape->spec.shape != FabricShape::kTree)
+    return part_name(t.vertex(id));
   return fmt::format("tier {}", shape->fabric->switches()[id.raw() - shape->fabric_vertex].tier);
 }
 
@@ -53,10 +56,13 @@ std::vector<Level> levels_of(const Topology& t) {
     const Vertex& b = t.vertex(link.to);
     const bool fabric = a.host == kNoHost || b.host == kNoHost;
     std::string x = label(t, link.from), y = label(t, link.to);
-    // Both directions in one row: named as the first of them, that is from the device or card upwards.
-    const auto other = rows.find({fabric, y + " - " + x, link.kind, link.bytes_per_second, link.latency.raw()});
+    // Both directions in one row: named as the first of them, that is from the device or card
+    // upwards.
+    const auto other =
+        rows.find({fabric, y + " - " + x, link.kind, link.bytes_per_second, link.latency.raw()});
     const std::string parts = other != rows.end() ? y + " - " + x : x + " - " + y;
-    const auto [row, fresh] = rows.try_emplace({fabric, parts, link.kind, link.bytes_per_second, link.latency.raw()}, levels.size());
+    const auto [row, fresh] = rows.try_emplace(
+        {fabric, parts, link.kind, link.bytes_per_second, link.latency.raw()}, levels.size());
     if (fresh) {
       levels.push_back({parts, link.kind, fabric, 0, link.bytes_per_second, link.latency});
       directed.push_back(0);
@@ -64,7 +70,8 @@ std::vector<Level> levels_of(const Topology& t) {
     directed[row->second] += count[c];
   }
   for (size_t i = 0; i < levels.size(); ++i) levels[i].cables = (directed[i] + 1) / 2;
-  std::stable_partition(levels.begin(), levels.end(), [](const Level& level) { return !level.fabric; });
+  std::stable_partition(levels.begin(), levels.end(),
+                        [](const Level& level) { return !level.fabric; });
   return levels;
 }
 
@@ -81,7 +88,8 @@ double exact_bisection(const Topology& t) {
   for (uint32_t set = 1; set < (1u << n); set += 2) {
     if (static_cast<uint32_t>(std::popcount(set)) != n / 2) continue;
     std::vector<VertexId> from, to;
-    for (uint32_t rank = 0; rank < n; ++rank) (set >> rank & 1 ? from : to).push_back(t.device(rank));
+    for (uint32_t rank = 0; rank < n; ++rank)
+      (set >> rank & 1 ? from : to).push_back(t.device(rank));
     least = std::min({least, max_flow(t, from, to), max_flow(t, to, from)});
   }
   return least;
@@ -94,27 +102,33 @@ double injection(const Topology& t, const HostRun& run) {
   const uint32_t source = run.vertices, target = run.vertices + 1;
   for (uint32_t l = 0; l < run.own_links; ++l) {
     const Link& link = t.link(LinkId(run.first_link + l));
-    arcs.push_back({link.from.raw() - run.first_vertex, link.to.raw() - run.first_vertex, link.bytes_per_second});
+    arcs.push_back({link.from.raw() - run.first_vertex, link.to.raw() - run.first_vertex,
+                    link.bytes_per_second});
     total += link.bytes_per_second;
   }
   for (uint32_t v = 0; v < run.vertices; ++v) {
-    if (t.vertex(VertexId(run.first_vertex + v)).kind == VertexKind::kDevice) arcs.push_back({source, v, total});
+    if (t.vertex(VertexId(run.first_vertex + v)).kind == VertexKind::kDevice)
+      arcs.push_back({source, v, total});
   }
   for (uint32_t j = 0; j < run.nics.size(); ++j) {
-    arcs.push_back({run.nics[j], target, t.link(LinkId(run.cable_up(run.first_host, j))).bytes_per_second});
+    arcs.push_back(
+        {run.nics[j], target, t.link(LinkId(run.cable_up(run.first_host, j))).bytes_per_second});
   }
   return static_cast<double>(max_flow(run.vertices + 2, arcs, source, target));
 }
 
-/// Capacity between two halves of the hosts: each host is a vertex that sends (takes) its injection.
-double flow_between_halves(const Topology& t, const std::vector<bool>& second, const std::vector<double>& injections) {
+/// Capacity between two halves of the hosts: each host is a vertex that sends (takes) its
+/// injection.
+double flow_between_halves(const Topology& t, const std::vector<bool>& second,
+                           const std::vector<double>& injections) {
   const ClusterShape& shape = *t.cluster();
   const auto switches = static_cast<uint32_t>(shape.fabric->switches().size());
   const uint32_t source = switches + shape.hosts, target = source + 1;
   std::vector<Arc> arcs;
   for (uint32_t l = shape.fabric_link; l < t.links().size(); ++l) {
     const Link& link = t.link(LinkId(l));
-    arcs.push_back({link.from.raw() - shape.fabric_vertex, link.to.raw() - shape.fabric_vertex, link.bytes_per_second});
+    arcs.push_back({link.from.raw() - shape.fabric_vertex, link.to.raw() - shape.fabric_vertex,
+                    link.bytes_per_second});
   }
   for (size_t r = 0; r < shape.runs.size(); ++r) {
     const HostRun& run = shape.runs[r];
@@ -127,7 +141,8 @@ double flow_between_halves(const Topology& t, const std::vector<bool>& second, c
         const Link& cable = t.link(LinkId(run.cable_up(host, j)));
         leaves[cable.to.raw() - shape.fabric_vertex] += cable.bytes_per_second;
       }
-      for (const auto& [leaf, capacity] : leaves) arcs.push_back(second[host] ? Arc{leaf, node, capacity} : Arc{node, leaf, capacity});
+      for (const auto& [leaf, capacity] : leaves)
+        arcs.push_back(second[host] ? Arc{leaf, node, capacity} : Arc{node, leaf, capacity});
     }
   }
   return static_cast<double>(max_flow(target + 1, arcs, source, target));
@@ -140,14 +155,17 @@ void bisect_cluster(const Topology& t, Summary& summary) {
   std::vector<bool> second(shape.hosts);
   for (uint32_t host = 0; host < shape.hosts; ++host) second[host] = host >= shape.hosts / 2;
   summary.bisection_bytes_per_second = flow_between_halves(t, second, injections);
-  summary.bisection_method = "by structure: maximum flow between the first and the second half of the hosts";
+  summary.bisection_method =
+      "by structure: maximum flow between the first and the second half of the hosts";
   if (shape.spec.shape == FabricShape::kTorus) {
     uint32_t stride = 1;
     for (size_t d = shape.spec.dimensions.size(); d-- > 0; stride *= shape.spec.dimensions[d]) {
       const uint32_t size = shape.spec.dimensions[d];
       if (size % 2 != 0) continue;
-      for (uint32_t host = 0; host < shape.hosts; ++host) second[host] = host / stride % size >= size / 2;
-      summary.bisection_bytes_per_second = std::min(summary.bisection_bytes_per_second, flow_between_halves(t, second, injections));
+      for (uint32_t host = 0; host < shape.hosts; ++host)
+        second[host] = host / stride % size >= size / 2;
+      summary.bisection_bytes_per_second =
+          std::min(summary.bisection_bytes_per_second, flow_between_halves(t, second, injections));
     }
     summary.bisection_method = "by structure: least maximum flow between halves along a dimension";
   }
@@ -168,7 +186,8 @@ std::vector<TierRatio> tier_ratios(const Topology& t) {
     const bool from_host = t.vertex(link.from).host != kNoHost;
     if (from_host || switches[link.from.raw() - shape.fabric_vertex].tier < switches[to].tier) {
       below[to] += static_cast<double>(link.bytes_per_second);
-      if (!from_host) above[link.from.raw() - shape.fabric_vertex] += static_cast<double>(link.bytes_per_second);
+      if (!from_host)
+        above[link.from.raw() - shape.fabric_vertex] += static_cast<double>(link.bytes_per_second);
     }
   }
   std::vector<TierRatio> tiers;
@@ -176,31 +195,40 @@ std::vector<TierRatio> tier_ratios(const Topology& t) {
     if (above[s] == 0) continue;
     if (switches[s].tier >= tiers.size()) tiers.resize(switches[s].tier + 1, {"", 0});
     TierRatio& tier = tiers[switches[s].tier];
-    if (tier.tier.empty()) tier.tier = label(t, VertexId(shape.fabric_vertex + static_cast<uint32_t>(s)));
+    if (tier.tier.empty())
+      tier.tier = label(t, VertexId(shape.fabric_vertex + static_cast<uint32_t>(s)));
     tier.ratio = std::max(tier.ratio, below[s] / above[s]);
   }
   std::erase_if(tiers, [](const TierRatio& tier) { return tier.tier.empty(); });
   return tiers;
 }
 
-uint32_t hops(const Topology& t, VertexId from, VertexId to) { return static_cast<uint32_t>(t.path(from, to).size()); }
+uint32_t hops(const Topology& t, VertexId from, VertexId to) {
+  return static_cast<uint32_t>(t.path(from, to).size());
+}
 
-/// Most links from a device of each host to its first switch, and back; by switch of the fabric, 0 where no card is.
+/// Most links from a device of each host to its first switch, and back; by switch of the fabric, 0
+/// where no card is.
 struct Reach {
   std::vector<uint32_t> out, in;
 };
 
 Reach reach_of(const Topology& t) {
   const ClusterShape& shape = *t.cluster();
-  Reach reach{std::vector<uint32_t>(shape.fabric->switches().size(), 0), std::vector<uint32_t>(shape.fabric->switches().size(), 0)};
+  Reach reach{std::vector<uint32_t>(shape.fabric->switches().size(), 0),
+              std::vector<uint32_t>(shape.fabric->switches().size(), 0)};
   const VertexId hub(shape.fabric_vertex);
   for (const HostRun& run : shape.runs) {
     for (uint32_t v = run.first_vertex; v < run.first_vertex + run.vertices; ++v) {
       if (t.vertex(VertexId(v)).kind != VertexKind::kDevice) continue;
       const auto out = t.path(VertexId(v), hub), in = t.path(hub, VertexId(v));
-      const auto is_cable = [&](LinkId id) { return id.raw() >= run.first_link + run.own_links && id.raw() < run.first_link + run.links; };
-      const auto up = std::find_if(out.begin(), out.end(), is_cable), down = std::find_if(in.begin(), in.end(), is_cable);
-      const auto out_hops = static_cast<uint32_t>(up - out.begin() + 1), in_hops = static_cast<uint32_t>(in.end() - down);
+      const auto is_cable = [&](LinkId id) {
+        return id.raw() >= run.first_link + run.own_links && id.raw() < run.first_link + run.links;
+      };
+      const auto up = std::find_if(out.begin(), out.end(), is_cable),
+                 down = std::find_if(in.begin(), in.end(), is_cable);
+      const auto out_hops = static_cast<uint32_t>(up - out.begin() + 1),
+                 in_hops = static_cast<uint32_t>(in.end() - down);
       for (uint32_t h = 0; h < run.hosts; ++h) {
         const auto leaf = [&](LinkId id, bool end) {
           const Link& link = t.link(LinkId(id.raw() + h * run.links));
@@ -238,7 +266,8 @@ uint32_t cluster_diameter(const Topology& t) {
 uint32_t host_diameter(const Topology& t, uint32_t first_rank, uint32_t count) {
   uint32_t longest = 0;
   for (uint32_t a = first_rank; a < first_rank + count; ++a) {
-    for (uint32_t b = first_rank; b < first_rank + count; ++b) longest = std::max(longest, hops(t, t.device(a), t.device(b)));
+    for (uint32_t b = first_rank; b < first_rank + count; ++b)
+      longest = std::max(longest, hops(t, t.device(a), t.device(b)));
   }
   return longest;
 }
@@ -254,12 +283,18 @@ Summary summarise(const Topology& t) {
     summary.diameter = host_diameter(t, 0, n);
     if (n < 2) return summary;
     const bool exact = n <= kExactDevices;
-    summary.bisection_bytes_per_second = exact ? exact_bisection(t) : max_flow(t, devices_of(t, 0, n / 2), devices_of(t, n / 2, n - n / 2));
-    summary.bisection_method = exact ? "exact: every even split of the devices" : "maximum flow between the first and the second half of the devices";
+    summary.bisection_bytes_per_second =
+        exact ? exact_bisection(t)
+              : max_flow(t, devices_of(t, 0, n / 2), devices_of(t, n / 2, n - n / 2));
+    summary.bisection_method =
+        exact ? "exact: every even split of the devices"
+              : "maximum flow between the first and the second half of the devices";
     return summary;
   }
   for (const HostRun& run : t.cluster()->runs) {
-    summary.diameter = std::max(summary.diameter, host_diameter(t, run.first_host * t.devices_per_host(), t.devices_per_host()));
+    summary.diameter =
+        std::max(summary.diameter,
+                 host_diameter(t, run.first_host * t.devices_per_host(), t.devices_per_host()));
   }
   summary.diameter = std::max(summary.diameter, cluster_diameter(t));
   bisect_cluster(t, summary);

@@ -1,20 +1,25 @@
 #pragma once
 /// What a network is worth, in a few numbers.
 ///
-///   level          equal cables between parts of two names: how many, and what each carries per direction
+///   level          equal cables between parts of two names: how many, and what each carries per
+///                  direction
 ///   bisection      the least capacity, one way, between two halves of the devices
-///   injection      what a host's devices can send into its cards' cables together (a maximum flow inside the host)
-///   oversubscription   of a switch tier: capacity below : capacity above, the worst switch; of the whole:
+///   injection      what a host's devices can send into its cards' cables together (a maximum flow
+///                  inside the host)
+///   oversubscription   of a switch tier: capacity below : capacity above, the worst switch; of the
+///                      whole:
 ///                  injection of half of the hosts : bisection
 ///   diameter       the most links on a route between two devices
 ///
-/// Finding the worst halves is NP-hard. Up to kExactDevices devices in one host, every even split is tried, each a maximum
-/// flow (its minimum cut is exact by duality): 6,435 flows for 16. Otherwise by structure: the halves are the first and second
-/// half of the hosts in the order of the generator, and of a torus also the halves along each even dimension. This is the
-/// worst split of the shapes here:
+/// Finding the worst halves is NP-hard. Up to kExactDevices devices in one host, every even split
+/// is tried, each a maximum flow (its minimum cut is exact by duality): 6,435 flows for 16.
+/// Otherwise by structure: the halves are the first and second half of the hosts in the order of
+/// the generator, and of a torus also the halves along each even dimension. This is the worst split
+/// of the shapes here:
 ///
-///   leaf_spine, rail_optimised, fat_tree    N b / (2 o) for N cards of b            (full for o = 1)
-///   torus of sides k_1 >= k_2 >= ..., k_1 even and over 2      2 N / k_1 links       (Dally and Towles, section 5.2.1)
+///   leaf_spine, rail_optimised, fat_tree    N b / (2 o) for N cards of b            (full for o =
+///   1) torus of sides k_1 >= k_2 >= ..., k_1 even and over 2      2 N / k_1 links       (Dally and
+///      Towles, section 5.2.1)
 ///   dragonfly, g even groups with c links between two          c (g / 2)^2 links
 
 #include <cstdint>
@@ -55,9 +60,11 @@ struct Summary {
 
 [[nodiscard]] Summary summarise(const Topology& topology);
 
-/// Capacity from one set of vertices to another, one way: a maximum flow over the links of `topology`, every vertex forwarding.
+/// Capacity from one set of vertices to another, one way: a maximum flow over the links of
+/// `topology`, every vertex forwarding.
 /// @pre the sets are disjoint.
-[[nodiscard]] double max_flow(const Topology& topology, const std::vector<VertexId>& from, const std::vector<VertexId>& to);
+[[nodiscard]] double max_flow(const Topology& topology, const std::vector<VertexId>& from,
+                              const std::vector<VertexId>& to);
 
 /// "gpu" of "gpu[3]".
 [[nodiscard]] std::string part_name(const Vertex& vertex);

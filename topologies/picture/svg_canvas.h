@@ -26,9 +26,11 @@ class Canvas {
   void arc(Point a, Point b, Point sag, std::string_view stroke, double width = 1.4);
   void circle(Point centre, double radius, std::string_view fill, std::string_view stroke);
   /// A rounded box around `centre` with a label in it.
-  void box(Point centre, double width, double height, std::string_view fill, std::string_view label);
+  void box(Point centre, double width, double height, std::string_view fill,
+           std::string_view label);
   void panel(double x, double y, double width, double height, std::string_view title);
-  void text(Point at, std::string_view label, double size = 12, std::string_view anchor = "middle", bool bold = false);
+  void text(Point at, std::string_view label, double size = 12, std::string_view anchor = "middle",
+            bool bold = false);
 
   /// Lines lie below boxes, whatever the order of calls.
   [[nodiscard]] std::string document(double height) const;

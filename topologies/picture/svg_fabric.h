@@ -1,5 +1,6 @@
 #pragma once
-/// The switches between hosts as a panel: tiers of a Clos network, a ring of dragonfly groups, planes of a torus.
+/// The switches between hosts as a panel: tiers of a Clos network, a ring of dragonfly groups,
+/// planes of a torus.
 
 #include "topologies/picture/svg_canvas.h"
 #include "topologies/topology.h"

@@ -27,7 +27,8 @@ std::string_view fill_of(VertexKind kind) {
 /// Which row each vertex is in, from the bottom.
 class Rows {
  public:
-  Rows(const Topology& t, uint32_t first, uint32_t count, uint32_t first_link, uint32_t links) : row_(count, kUnset) {
+  Rows(const Topology& t, uint32_t first, uint32_t count, uint32_t first_link, uint32_t links)
+      : row_(count, kUnset) {
     std::vector<std::vector<uint32_t>> near(count);
     for (uint32_t l = first_link; l < first_link + links; ++l) {
       const Link& link = t.link(LinkId(l));
@@ -36,10 +37,12 @@ class Rows {
     }
     const auto kind = [&](uint32_t v) { return t.vertex(VertexId(first + v)).kind; };
     const auto only_devices = [&](uint32_t v) {
-      return std::all_of(near[v].begin(), near[v].end(), [&](uint32_t u) { return kind(u) == VertexKind::kDevice; });
+      return std::all_of(near[v].begin(), near[v].end(),
+                         [&](uint32_t u) { return kind(u) == VertexKind::kDevice; });
     };
     bool private_switch = false;
-    for (uint32_t v = 0; v < count; ++v) private_switch = private_switch || (kind(v) == VertexKind::kSwitch && only_devices(v));
+    for (uint32_t v = 0; v < count; ++v)
+      private_switch = private_switch || (kind(v) == VertexKind::kSwitch && only_devices(v));
     const uint32_t devices = private_switch ? 1 : 0;
     std::vector<uint32_t> queue;
     for (uint32_t v = 0; v < count; ++v) {
@@ -78,23 +81,28 @@ class Rows {
 
 }  // namespace
 
-double draw_host(Canvas& canvas, const Topology& t, uint32_t first_vertex, uint32_t vertices, uint32_t first_link, uint32_t links,
-                 double top, std::string_view title) {
+double draw_host(Canvas& canvas, const Topology& t, uint32_t first_vertex, uint32_t vertices,
+                 uint32_t first_link, uint32_t links, double top, std::string_view title) {
   const Rows rows(t, first_vertex, vertices, first_link, links);
   std::vector<std::vector<uint32_t>> members(rows.count());
   for (uint32_t v = 0; v < vertices; ++v) members[rows.of(v)].push_back(v);
   std::vector<std::optional<Point>> at(vertices);
-  const double width = kPageWidth - 2 * kMargin, bottom_row = top + kTitleHeight + kRowHeight * (rows.count() - 0.5);
+  const double width = kPageWidth - 2 * kMargin,
+               bottom_row = top + kTitleHeight + kRowHeight * (rows.count() - 0.5);
   bool mesh = false;
   for (uint32_t r = 0; r < rows.count(); ++r) {
-    const auto n = static_cast<uint32_t>(members[r].size()), shown = n > kMaxShown ? kMaxShown / 2 : n;
-    const double y = bottom_row - r * kRowHeight, slot = (width - 40) / (n > shown ? shown + 1 : std::max(shown, 1u));
+    const auto n = static_cast<uint32_t>(members[r].size()),
+               shown = n > kMaxShown ? kMaxShown / 2 : n;
+    const double y = bottom_row - r * kRowHeight,
+                 slot = (width - 40) / (n > shown ? shown + 1 : std::max(shown, 1u));
     for (uint32_t i = 0; i < shown; ++i) {
       const Vertex& vertex = t.vertex(VertexId(first_vertex + members[r][i]));
       at[members[r][i]] = Point{kMargin + 20 + (i + 0.5) * slot, y};
-      canvas.box(*at[members[r][i]], std::min(slot - 8, n == 1 ? 420.0 : 120.0), 30, fill_of(vertex.kind), vertex.name);
+      canvas.box(*at[members[r][i]], std::min(slot - 8, n == 1 ? 420.0 : 120.0), 30,
+                 fill_of(vertex.kind), vertex.name);
     }
-    if (n > shown) canvas.text({kMargin + 20 + (shown + 0.5) * slot, y + 4}, fmt::format("… {} in all", n), 12);
+    if (n > shown)
+      canvas.text({kMargin + 20 + (shown + 0.5) * slot, y + 4}, fmt::format("… {} in all", n), 12);
   }
   for (uint32_t l = first_link; l < first_link + links; ++l) {
     const Link& link = t.link(LinkId(l));
@@ -104,7 +112,8 @@ double draw_host(Canvas& canvas, const Topology& t, uint32_t first_vertex, uint3
     if (a->y == b->y) {
       mesh = mesh || a->y == bottom_row;
       const double distance = std::abs(a->x - b->x), side = a->y == bottom_row ? 1 : -1;
-      canvas.arc({a->x, a->y + side * 15}, {b->x, b->y + side * 15}, {0, side * (18 + distance * 0.13)}, stroke);
+      canvas.arc({a->x, a->y + side * 15}, {b->x, b->y + side * 15},
+                 {0, side * (18 + distance * 0.13)}, stroke);
     } else {
       canvas.line(*a, *b, stroke);
     }

@@ -15,11 +15,17 @@ Detours::Detours(std::span<const Vertex> vertices, std::span<const Link> links, 
     host_.push_back(hosts_apart ? v.host : 0);
     if (v.host != kNoHost) hosts = std::max(hosts, v.host + 1);
   }
-  for (const Link& l : links) links_.push_back({l.from.raw(), l.to.raw(), l.bytes_per_second, base::ceil_ps(l.latency)});
-  const auto count = static_cast<std::uint32_t>(links.size()), size = static_cast<std::uint32_t>(vertices.size());
-  group_by(count, size, [&](std::uint32_t i) { return links_[i].from; }, out_offsets_, out_links_);
-  group_by(count, size, [&](std::uint32_t i) { return links_[i].to; }, in_offsets_, in_links_);
-  group_by(size, hosts + 1, [&](std::uint32_t v) { return std::min(host_[v], hosts); }, region_offsets_, region_vertices_);
+  for (const Link& l : links)
+    links_.push_back({l.from.raw(), l.to.raw(), l.bytes_per_second, base::ceil_ps(l.latency)});
+  const auto count = static_cast<std::uint32_t>(links.size()),
+             size = static_cast<std::uint32_t>(vertices.size());
+  group_by(
+      count, size, [&](std::uint32_t i) { return links_[i].from; }, out_offsets_, out_links_);
+  group_by(
+      count, size, [&](std::uint32_t i) { return links_[i].to; }, in_offsets_, in_links_);
+  group_by(
+      size, hosts + 1, [&](std::uint32_t v) { return std::min(host_[v], hosts); }, region_offsets_,
+      region_vertices_);
 }
 
 template <typename Visit>
@@ -35,33 +41,46 @@ void Detours::each_next(std::uint32_t vertex, Direction direction, const Visit& 
 
 std::vector<LinkId> Detours::find(VertexId from, VertexId to) const {
   const auto fabric = static_cast<std::uint32_t>(region_offsets_.size()) - 2;
-  std::vector<std::uint32_t> regions{std::min(host_[from.raw()], fabric), std::min(host_[to.raw()], fabric), fabric};
+  std::vector<std::uint32_t> regions{std::min(host_[from.raw()], fabric),
+                                     std::min(host_[to.raw()], fabric), fabric};
   std::sort(regions.begin(), regions.end());
   regions.erase(std::unique(regions.begin(), regions.end()), regions.end());
   std::vector<std::uint32_t> vertices;
   for (const std::uint32_t r : regions) {
-    vertices.insert(vertices.end(), region_vertices_.begin() + region_offsets_[r], region_vertices_.begin() + region_offsets_[r + 1]);
+    vertices.insert(vertices.end(), region_vertices_.begin() + region_offsets_[r],
+                    region_vertices_.begin() + region_offsets_[r + 1]);
   }
   std::sort(vertices.begin(), vertices.end());
-  const auto local = [&](std::uint32_t v) { return static_cast<std::uint32_t>(std::lower_bound(vertices.begin(), vertices.end(), v) - vertices.begin()); };
-  const auto inside = [&](std::uint32_t v) { return std::binary_search(vertices.begin(), vertices.end(), v); };
+  const auto local = [&](std::uint32_t v) {
+    return static_cast<std::uint32_t>(std::lower_bound(vertices.begin(), vertices.end(), v) -
+                                      vertices.begin());
+  };
+  const auto inside = [&](std::uint32_t v) {
+    return std::binary_search(vertices.begin(), vertices.end(), v);
+  };
 
   const std::uint64_t key = stable_hash(from.raw(), to.raw());
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> order;  // (hash, link): the solver prefers what comes first
+  // (hash, link): the solver prefers what comes first
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> order;
   for (const std::uint32_t v : vertices) {
     for (std::uint32_t i = out_offsets_[v]; i < out_offsets_[v + 1]; ++i) {
       const std::uint32_t link = out_links_[i];
-      if (links_[link].bytes_per_second > 0 && inside(links_[link].to)) order.emplace_back(stable_hash(key, link), link);
+      if (links_[link].bytes_per_second > 0 && inside(links_[link].to))
+        order.emplace_back(stable_hash(key, link), link);
     }
   }
   std::sort(order.begin(), order.end());
   std::vector<bool> forwards;
   for (const std::uint32_t v : vertices) forwards.push_back(forwards_[v]);
   std::vector<RouteLink> links;
-  for (const auto& [hash, id] : order) links.push_back({local(links_[id].from), local(links_[id].to), links_[id].bytes_per_second, links_[id].latency_ps});
+  for (const auto& [hash, id] : order)
+    links.push_back({local(links_[id].from), local(links_[id].to), links_[id].bytes_per_second,
+                     links_[id].latency_ps});
   const RouteSolver solver(std::move(forwards), std::move(links));
   std::vector<LinkId> path;
-  for (const std::uint32_t i : solver.route(local(from.raw()), local(to.raw()), solver.costs_from(local(from.raw())))) path.emplace_back(order[i].second);
+  for (const std::uint32_t i :
+       solver.route(local(from.raw()), local(to.raw()), solver.costs_from(local(from.raw()))))
+    path.emplace_back(order[i].second);
   return path;
 }
 
@@ -78,8 +97,10 @@ Detours::Reach Detours::reach(std::uint32_t device, Direction direction) const {
   for (std::size_t head = 0; head < queue.size(); ++head) {
     if (queue[head] != device && !forwards_[queue[head]]) continue;
     each_next(queue[head], direction, [&](std::uint32_t next) {
-      if (host_[next] != host_[device]) add(found.switches, next);
-      else if (add(found.inside, next)) queue.push_back(next);
+      if (host_[next] != host_[device])
+        add(found.switches, next);
+      else if (add(found.inside, next))
+        queue.push_back(next);
     });
   }
   return found;
@@ -100,8 +121,10 @@ std::vector<bool> Detours::through_fabric(const std::vector<std::uint32_t>& swit
 }
 
 /// Devices with the same way out to the fabric, or the same way in, are asked once.
-std::optional<std::pair<VertexId, VertexId>> Detours::cut_off(std::span<const VertexId> devices) const {
-  using Ways = std::map<std::vector<std::uint32_t>, std::vector<std::uint32_t>>;  // switches -> devices
+std::optional<std::pair<VertexId, VertexId>> Detours::cut_off(
+    std::span<const VertexId> devices) const {
+  // switches -> devices
+  using Ways = std::map<std::vector<std::uint32_t>, std::vector<std::uint32_t>>;
   Ways out, in;
   std::vector<Reach> reaches;
   for (const VertexId d : devices) {
@@ -113,10 +136,13 @@ std::optional<std::pair<VertexId, VertexId>> Detours::cut_off(std::span<const Ve
   for (const auto& [exits, senders] : out) {
     const std::vector<bool> reached = through_fabric(exits);
     for (const auto& [entries, receivers] : in) {
-      if (std::any_of(entries.begin(), entries.end(), [&](std::uint32_t s) { return reached[s]; })) continue;
+      if (std::any_of(entries.begin(), entries.end(), [&](std::uint32_t s) { return reached[s]; }))
+        continue;
       for (const std::uint32_t a : senders) {
         for (const std::uint32_t b : receivers) {
-          if (a == b || std::binary_search(reaches[a].inside.begin(), reaches[a].inside.end(), devices[b].raw())) continue;
+          if (a == b || std::binary_search(reaches[a].inside.begin(), reaches[a].inside.end(),
+                                           devices[b].raw()))
+            continue;
           return std::pair{devices[a], devices[b]};
         }
       }

@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "topologies/fabric/fabric.h"
-#include "topologies/routes/route_solver.h"
 #include "topologies/graph/elements.h"
+#include "topologies/routes/route_solver.h"
 
 namespace orrery::topologies {
 
-/// From a vertex to the card that its traffic takes, or from that card to the vertex; see topology.h.
+/// From a vertex to the card that its traffic takes, or from that card to the vertex; see
+/// topology.h.
 struct Way {
   uint32_t nic = 0;             ///< index among the host's cards
   std::vector<uint32_t> links;  ///< between vertex and card
@@ -25,18 +26,24 @@ struct Way {
 /// Thread-safe. Ids are those of the whole graph less the first of the region.
 class RouteRegion {
  public:
-  /// `links` join vertices of `vertices`, whose first has the id `first_vertex`. Keeps nothing of its arguments.
+  /// `links` join vertices of `vertices`, whose first has the id `first_vertex`. Keeps nothing of
+  /// its arguments.
   RouteRegion(std::span<const Vertex> vertices, std::span<const Link> links, uint32_t first_vertex);
 
-  std::vector<uint32_t> route(uint32_t from, uint32_t to) const { return solver_.route(from, to, costs_from(from)); }
+  std::vector<uint32_t> route(uint32_t from, uint32_t to) const {
+    return solver_.route(from, to, costs_from(from));
+  }
   std::vector<std::pair<uint32_t, Share>> spread(uint32_t from, uint32_t to) const {
     return solver_.spread(from, to, costs_from(from));
   }
   std::span<const uint32_t> devices() const { return devices_; }
   /// A pair of devices without a route, if there is one.
-  std::optional<std::pair<uint32_t, uint32_t>> unreachable_devices() const { return solver_.unreachable_pair(devices_); }
+  std::optional<std::pair<uint32_t, uint32_t>> unreachable_devices() const {
+    return solver_.unreachable_pair(devices_);
+  }
 
-  /// Nothing when the vertex and the cards do not reach each other. A vertex's first answer is kept.
+  /// Nothing when the vertex and the cards do not reach each other. A vertex's first answer is
+  /// kept.
   const std::optional<Way>& way_out(uint32_t vertex) const { return way(vertex, true); }
   const std::optional<Way>& way_in(uint32_t vertex) const { return way(vertex, false); }
 

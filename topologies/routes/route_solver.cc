@@ -37,7 +37,8 @@ struct RouteSolver::SearchGraph {
       edges.emplace_back(link.from, link.to);
       costs.push_back({1, link.latency_ps});
     }
-    graph = Graph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), costs.begin(), vertices);
+    graph = Graph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), costs.begin(),
+                  vertices);
   }
 
   Graph graph;
@@ -88,7 +89,8 @@ std::vector<bool> RouteSolver::reach(uint32_t start, Direction direction) const 
   return reached;
 }
 
-std::optional<std::pair<uint32_t, uint32_t>> RouteSolver::unreachable_pair(std::span<const uint32_t> terminals) const {
+std::optional<std::pair<uint32_t, uint32_t>> RouteSolver::unreachable_pair(
+    std::span<const uint32_t> terminals) const {
   if (terminals.empty()) return std::nullopt;
   const auto all_in = [&](const std::vector<bool>& reached) {
     return std::all_of(terminals.begin(), terminals.end(), [&](uint32_t t) { return reached[t]; });
@@ -98,7 +100,8 @@ std::optional<std::pair<uint32_t, uint32_t>> RouteSolver::unreachable_pair(std::
   for (uint32_t i = out_offsets_[first]; i < out_offsets_[first + 1]; ++i) {
     const uint32_t hub = links_[out_links_[i]].to;
     if (!forwards_[hub]) continue;
-    if (all_in(reach(hub, Direction::kForward)) && all_in(reach(hub, Direction::kBackward))) return std::nullopt;
+    if (all_in(reach(hub, Direction::kForward)) && all_in(reach(hub, Direction::kBackward)))
+      return std::nullopt;
   }
   for (const uint32_t from : terminals) {
     const std::vector<bool> reached = reach(from, Direction::kForward);
@@ -117,17 +120,20 @@ std::vector<PathCost> RouteSolver::costs_from(uint32_t source) const {
   const auto index = get(boost::vertex_index, graph);
   boost::dijkstra_shortest_paths(visible, source, boost::dummy_property_map(),
                                  boost::make_iterator_property_map(costs.begin(), index),
-                                 get(boost::edge_bundle, graph), index, std::less<PathCost>(), add, kUnreachable,
-                                 PathCost{0, 0}, boost::default_dijkstra_visitor());
+                                 get(boost::edge_bundle, graph), index, std::less<PathCost>(), add,
+                                 kUnreachable, PathCost{0, 0}, boost::default_dijkstra_visitor());
   return costs;
 }
 
-bool RouteSolver::is_tight(uint32_t source, const RouteLink& link, std::span<const PathCost> costs) const {
+bool RouteSolver::is_tight(uint32_t source, const RouteLink& link,
+                           std::span<const PathCost> costs) const {
   if (link.from != source && !forwards_[link.from]) return false;
-  return costs[link.from] != kUnreachable && add(costs[link.from], {1, link.latency_ps}) == costs[link.to];
+  return costs[link.from] != kUnreachable &&
+         add(costs[link.from], {1, link.latency_ps}) == costs[link.to];
 }
 
-/// Vertices from which the target can be reached by tight links, the target first; hops do not increase.
+/// Vertices from which the target can be reached by tight links, the target first; hops do not
+/// increase.
 std::vector<uint32_t> RouteSolver::tight_ancestors(uint32_t source, uint32_t target,
                                                    std::span<const PathCost> costs) const {
   std::vector<bool> seen(vertex_count(), false);
@@ -145,7 +151,8 @@ std::vector<uint32_t> RouteSolver::tight_ancestors(uint32_t source, uint32_t tar
   return queue;
 }
 
-int64_t RouteSolver::widest_bottleneck(uint32_t source, uint32_t target, std::span<const uint32_t> ancestors,
+int64_t RouteSolver::widest_bottleneck(uint32_t source, uint32_t target,
+                                       std::span<const uint32_t> ancestors,
                                        std::span<const PathCost> costs) const {
   std::vector<int64_t> widest(vertex_count(), 0);
   widest[source] = std::numeric_limits<int64_t>::max();
@@ -161,7 +168,8 @@ int64_t RouteSolver::widest_bottleneck(uint32_t source, uint32_t target, std::sp
   return widest[target];
 }
 
-RouteSolver::Ties RouteSolver::ties(uint32_t source, uint32_t target, std::span<const PathCost> costs) const {
+RouteSolver::Ties RouteSolver::ties(uint32_t source, uint32_t target,
+                                    std::span<const PathCost> costs) const {
   Ties t{tight_ancestors(source, target, costs), std::vector<bool>(vertex_count(), false), 0};
   t.bottleneck = widest_bottleneck(source, target, t.ancestors, costs);
   t.leads_to_target[target] = true;
@@ -169,13 +177,15 @@ RouteSolver::Ties RouteSolver::ties(uint32_t source, uint32_t target, std::span<
     if (!t.leads_to_target[v]) continue;
     for (uint32_t i = in_offsets_[v]; i < in_offsets_[v + 1]; ++i) {
       const RouteLink& link = links_[in_links_[i]];
-      if (link.bytes_per_second >= t.bottleneck && is_tight(source, link, costs)) t.leads_to_target[link.from] = true;
+      if (link.bytes_per_second >= t.bottleneck && is_tight(source, link, costs))
+        t.leads_to_target[link.from] = true;
     }
   }
   return t;
 }
 
-std::vector<uint32_t> RouteSolver::route(uint32_t source, uint32_t target, std::span<const PathCost> costs) const {
+std::vector<uint32_t> RouteSolver::route(uint32_t source, uint32_t target,
+                                         std::span<const PathCost> costs) const {
   ORRERY_CHECK(costs.size() == vertex_count() && target < vertex_count());
   if (source == target || costs[target] == kUnreachable) return {};
   const Ties t = ties(source, target, costs);
@@ -183,7 +193,8 @@ std::vector<uint32_t> RouteSolver::route(uint32_t source, uint32_t target, std::
   for (uint32_t at = source; at != target;) {
     const auto begin = out_links_.begin() + out_offsets_[at];
     const auto end = out_links_.begin() + out_offsets_[at + 1];
-    const auto next = std::find_if(begin, end, [&](uint32_t id) { return leads_on(links_[id], source, t, costs); });
+    const auto next = std::find_if(
+        begin, end, [&](uint32_t id) { return leads_on(links_[id], source, t, costs); });
     ORRERY_CHECK(next != end);
     path.push_back(*next);
     at = links_[*next].to;
@@ -191,15 +202,18 @@ std::vector<uint32_t> RouteSolver::route(uint32_t source, uint32_t target, std::
   return path;
 }
 
-bool RouteSolver::leads_on(const RouteLink& link, uint32_t source, const Ties& t, std::span<const PathCost> costs) const {
-  return link.bytes_per_second >= t.bottleneck && t.leads_to_target[link.to] && is_tight(source, link, costs);
+bool RouteSolver::leads_on(const RouteLink& link, uint32_t source, const Ties& t,
+                           std::span<const PathCost> costs) const {
+  return link.bytes_per_second >= t.bottleneck && t.leads_to_target[link.to] &&
+         is_tight(source, link, costs);
 }
 
 namespace {
 
 /// a + b; nothing when a denominator passes 2^62.
 std::optional<Share> sum(const Share& a, const Share& b) {
-  const __int128 numerator = static_cast<__int128>(a.numerator) * b.denominator + static_cast<__int128>(b.numerator) * a.denominator;
+  const __int128 numerator = static_cast<__int128>(a.numerator) * b.denominator +
+                             static_cast<__int128>(b.numerator) * a.denominator;
   const __int128 denominator = static_cast<__int128>(a.denominator) * b.denominator;
   __int128 x = numerator, y = denominator;
   while (y != 0) x = std::exchange(y, x % y);
@@ -223,7 +237,9 @@ std::vector<std::pair<uint32_t, Share>> RouteSolver::spread(uint32_t source, uin
   std::vector<std::optional<Share>> at(vertex_count());
   at[source] = Share{};
   std::vector<uint32_t> order(t.ancestors.rbegin(), t.ancestors.rend());
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return std::pair(costs[a].hops, a) < std::pair(costs[b].hops, b); });
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(costs[a].hops, a) < std::pair(costs[b].hops, b);
+  });
   std::vector<std::pair<uint32_t, Share>> shares;
   bool exact = true;
   for (const uint32_t v : order) {

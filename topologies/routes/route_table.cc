@@ -7,48 +7,62 @@
 
 namespace orrery::topologies {
 
-RouteTable::RouteTable(std::span<const Vertex> vertices, std::span<const Link> links, std::shared_ptr<const ClusterShape> cluster)
+RouteTable::RouteTable(std::span<const Vertex> vertices, std::span<const Link> links,
+                       std::shared_ptr<const ClusterShape> cluster)
     : cluster_(std::move(cluster)) {
   if (!cluster_) {
     regions_.push_back(std::make_unique<RouteRegion>(vertices, links, 0));
     return;
   }
   for (const HostRun& run : cluster_->runs) {
-    regions_.push_back(std::make_unique<RouteRegion>(vertices.subspan(run.first_vertex, run.vertices),
-                                                     links.subspan(run.first_link, run.own_links), run.first_vertex));
+    regions_.push_back(std::make_unique<RouteRegion>(
+        vertices.subspan(run.first_vertex, run.vertices),
+        links.subspan(run.first_link, run.own_links), run.first_vertex));
   }
 }
 
-RouteTable::RouteTable(std::shared_ptr<const RouteTable> whole, Detours detours) : whole_(std::move(whole)), detours_(std::move(detours)) {}
+RouteTable::RouteTable(std::shared_ptr<const RouteTable> whole, Detours detours)
+    : whole_(std::move(whole)), detours_(std::move(detours)) {}
 
 RouteTable::Place RouteTable::place(VertexId vertex) const {
   const uint32_t id = vertex.raw();
   if (!cluster_) return {nullptr, regions_.front().get(), 0, id};
   if (id >= cluster_->fabric_vertex) return {nullptr, nullptr, 0, id - cluster_->fabric_vertex};
   const auto& runs = cluster_->runs;
-  const auto after = std::upper_bound(runs.begin(), runs.end(), id, [](uint32_t v, const HostRun& r) { return v < r.first_vertex; });
+  const auto after =
+      std::upper_bound(runs.begin(), runs.end(), id,
+                       [](uint32_t v, const HostRun& r) { return v < r.first_vertex; });
   const HostRun& run = *(after - 1);
   const uint32_t offset = id - run.first_vertex;
-  return {&run, regions_[static_cast<size_t>(&run - runs.data())].get(), run.first_host + offset / run.vertices,
-          offset % run.vertices};
+  return {&run, regions_[static_cast<size_t>(&run - runs.data())].get(),
+          run.first_host + offset / run.vertices, offset % run.vertices};
 }
 
 /// Appends the links from a place to another vertex of its host (or of the whole graph).
 void RouteTable::inside(const Place& from, uint32_t to_local, bool spread, Shares& links) const {
-  const uint32_t first = from.run == nullptr ? 0 : from.run->first_link + (from.host - from.run->first_host) * from.run->links;
+  const uint32_t first =
+      from.run == nullptr
+          ? 0
+          : from.run->first_link + (from.host - from.run->first_host) * from.run->links;
   if (spread) {
-    for (const auto& [link, share] : from.region->spread(from.local, to_local)) links.push_back({LinkId(first + link), share});
+    for (const auto& [link, share] : from.region->spread(from.local, to_local))
+      links.push_back({LinkId(first + link), share});
     return;
   }
-  for (const uint32_t link : from.region->route(from.local, to_local)) links.push_back({LinkId(first + link), {}});
+  for (const uint32_t link : from.region->route(from.local, to_local))
+    links.push_back({LinkId(first + link), {}});
 }
 
-/// Vertex, its card, the fabric, the other's card, the other. False when one of them reaches no card.
-bool RouteTable::through_fabric(const Place& from, const Place& to, bool spread, Shares& links) const {
+/// Vertex, its card, the fabric, the other's card, the other. False when one of them reaches no
+/// card.
+bool RouteTable::through_fabric(const Place& from, const Place& to, bool spread,
+                                Shares& links) const {
   if (!cluster_ || !cluster_->fabric) return false;
   const auto switch_of_nic = cluster_->fabric->switch_of_nic();
   const auto leaf = [&](const Place& p, uint32_t nic) {
-    return switch_of_nic[p.run->first_nic + (p.host - p.run->first_host) * static_cast<uint32_t>(p.run->nics.size()) + nic];
+    return switch_of_nic[p.run->first_nic +
+                         (p.host - p.run->first_host) * static_cast<uint32_t>(p.run->nics.size()) +
+                         nic];
   };
   const auto append = [&](const Place& p, const Way& way) {
     const uint32_t first = p.run->first_link + (p.host - p.run->first_host) * p.run->links;
@@ -72,7 +86,8 @@ bool RouteTable::through_fabric(const Place& from, const Place& to, bool spread,
   if (spread) {
     std::vector<std::pair<uint32_t, Share>> hops;
     cluster_->fabric->spread(out, in, key, hops);
-    for (const auto& [link, share] : hops) links.push_back({LinkId(cluster_->fabric_link + link), share});
+    for (const auto& [link, share] : hops)
+      links.push_back({LinkId(cluster_->fabric_link + link), share});
   } else {
     std::vector<uint32_t> hops;
     cluster_->fabric->route(out, in, key, hops);
@@ -89,7 +104,9 @@ RouteTable::Shares RouteTable::solve(VertexId from_vertex, VertexId to_vertex, b
   Shares links;
   if (detours_) {
     links = whole_->solve(from_vertex, to_vertex, spread);
-    if (std::none_of(links.begin(), links.end(), [&](const LinkShare& hop) { return detours_->failed(hop.link); })) return links;
+    if (std::none_of(links.begin(), links.end(),
+                     [&](const LinkShare& hop) { return detours_->failed(hop.link); }))
+      return links;
     links.clear();
     for (const LinkId link : detours_->find(from_vertex, to_vertex)) links.push_back({link, {}});
     return links;
@@ -106,10 +123,13 @@ RouteTable::Shares RouteTable::solve(VertexId from_vertex, VertexId to_vertex, b
 bool RouteTable::detoured(VertexId from, VertexId to) const {
   if (!detours_) return false;
   const std::span<const LinkId> route = whole_->find(from, to);
-  return std::any_of(route.begin(), route.end(), [&](LinkId link) { return detours_->failed(link); });
+  return std::any_of(route.begin(), route.end(),
+                     [&](LinkId link) { return detours_->failed(link); });
 }
 
-std::vector<LinkShare> RouteTable::spread(VertexId from, VertexId to) const { return solve(from, to, true); }
+std::vector<LinkShare> RouteTable::spread(VertexId from, VertexId to) const {
+  return solve(from, to, true);
+}
 
 std::span<const LinkId> RouteTable::find(VertexId from, VertexId to) const {
   if (from == to) return {};
@@ -128,22 +148,28 @@ std::span<const LinkId> RouteTable::find(VertexId from, VertexId to) const {
 std::optional<std::pair<VertexId, VertexId>> RouteTable::unreachable_devices() const {
   if (!cluster_) {
     const auto pair = regions_.front()->unreachable_devices();
-    return pair ? std::optional(std::pair{VertexId(pair->first), VertexId(pair->second)}) : std::nullopt;
+    return pair ? std::optional(std::pair{VertexId(pair->first), VertexId(pair->second)})
+                : std::nullopt;
   }
   for (size_t r = 0; r < regions_.size(); ++r) {
     const HostRun& run = cluster_->runs[r];
     const RouteRegion& region = *regions_[r];
     if (const auto pair = region.unreachable_devices()) {
-      const bool joined = cluster_->fabric && region.way_out(pair->first) && region.way_in(pair->second);
-      if (!joined) return std::pair{VertexId(run.first_vertex + pair->first), VertexId(run.first_vertex + pair->second)};
+      const bool joined =
+          cluster_->fabric && region.way_out(pair->first) && region.way_in(pair->second);
+      if (!joined)
+        return std::pair{VertexId(run.first_vertex + pair->first),
+                         VertexId(run.first_vertex + pair->second)};
     }
     if (cluster_->hosts == 1) continue;
     // To a device of another host: each needs a card, both ways.
-    const uint32_t other = run.hosts > 1 ? run.first_vertex + run.vertices : cluster_->runs[r == 0 ? 1 : 0].first_vertex;
+    const uint32_t other = run.hosts > 1 ? run.first_vertex + run.vertices
+                                         : cluster_->runs[r == 0 ? 1 : 0].first_vertex;
     for (const uint32_t device : region.devices()) {
       if (region.way_out(device) && region.way_in(device)) continue;
       const RouteRegion& there = run.hosts > 1 ? region : *regions_[r == 0 ? 1 : 0];
-      return std::pair{VertexId(run.first_vertex + device), VertexId(other + there.devices().front())};
+      return std::pair{VertexId(run.first_vertex + device),
+                       VertexId(other + there.devices().front())};
     }
   }
   return std::nullopt;

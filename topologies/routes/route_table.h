@@ -1,8 +1,8 @@
 #pragma once
 /// Routes of one topology by the rule of topology.h, solved when first asked for and kept.
 ///
-/// A generated cluster is solved host by host: one region per run of equal hosts, the fabric by its own formula, and
-/// the pieces put together. A builder's own graph is one region.
+/// A generated cluster is solved host by host: one region per run of equal hosts, the fabric by its
+/// own formula, and the pieces put together. A builder's own graph is one region.
 
 #include <array>
 #include <cstdint>
@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "topologies/fabric/cluster.h"
+#include "topologies/graph/elements.h"
 #include "topologies/routes/detours.h"
 #include "topologies/routes/route_region.h"
-#include "topologies/graph/elements.h"
 
 namespace orrery::topologies {
 
@@ -26,11 +26,13 @@ namespace orrery::topologies {
 class RouteTable {
  public:
   /// Keeps `cluster` (null for a builder's own graph), nothing else of its arguments.
-  RouteTable(std::span<const Vertex> vertices, std::span<const Link> links, std::shared_ptr<const ClusterShape> cluster);
+  RouteTable(std::span<const Vertex> vertices, std::span<const Link> links,
+             std::shared_ptr<const ClusterShape> cluster);
   /// The routes of `whole` but where they cross a failed link.
   RouteTable(std::shared_ptr<const RouteTable> whole, Detours detours);
 
-  /// Route between two vertices of the topology; empty when equal or unreachable. The span lives as long as the table.
+  /// Route between two vertices of the topology; empty when equal or unreachable. The span lives as
+  /// long as the table.
   std::span<const LinkId> find(VertexId from, VertexId to) const;
 
   /// The links that a flow from vertex to vertex is spread over. Not kept.
@@ -59,7 +61,8 @@ class RouteTable {
 
   struct Shard {
     std::shared_mutex mutex;
-    std::unordered_map<uint64_t, std::vector<LinkId>> routes;  // by from << 32 | to; nodes do not move
+    // by from << 32 | to; nodes do not move
+    std::unordered_map<uint64_t, std::vector<LinkId>> routes;
   };
   static constexpr size_t kShards = 16;
 

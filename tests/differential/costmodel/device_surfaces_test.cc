@@ -1,4 +1,5 @@
-/// The surfaces that ship, fitted to a tenth of the measured points by experiments/surfaces/fit.py, against the points that were held back.
+/// The surfaces that ship, fitted to a tenth of the measured points by experiments/surfaces/fit.py,
+/// against the points that were held back.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,12 +30,15 @@ struct Point {
 };
 
 /// Points of a device from a table of sizes and milliseconds.
-std::vector<Point> read_points(const char* file, const std::string& device, const std::vector<std::string>& sizes, SegmentShape (*shape)(const std::vector<std::int64_t>&)) {
+std::vector<Point> read_points(const char* file, const std::string& device,
+                               const std::vector<std::string>& sizes,
+                               SegmentShape (*shape)(const std::vector<std::int64_t>&)) {
   const auto text = base::read_file((kFolder / file).string());
   EXPECT_TRUE(text.has_value());
   const base::Csv csv = base::parse_csv(*text, file);
   std::map<std::string, std::size_t> column;
-  for (std::size_t i = 0; i < csv.records[0].cells.size(); ++i) column[csv.records[0].cells[i].text] = i;
+  for (std::size_t i = 0; i < csv.records[0].cells.size(); ++i)
+    column[csv.records[0].cells[i].text] = i;
   std::vector<Point> points;
   for (std::size_t r = 1; r < csv.records.size(); ++r) {
     const auto& cells = csv.records[r].cells;
@@ -54,11 +58,13 @@ std::vector<Point> read_points(const char* file, const std::string& device, cons
 
 double squared_distance(const Point& a, const Point& b) {
   double sum = 0;
-  for (std::size_t i = 0; i < a.logs.size(); ++i) sum += (a.logs[i] - b.logs[i]) * (a.logs[i] - b.logs[i]);
+  for (std::size_t i = 0; i < a.logs.size(); ++i)
+    sum += (a.logs[i] - b.logs[i]) * (a.logs[i] - b.logs[i]);
   return sum;
 }
 
-/// The tenth of experiments/surfaces/fit.py: from the middle on, always the point farthest from those taken.
+/// The tenth of experiments/surfaces/fit.py: from the middle on, always the point farthest from
+/// those taken.
 std::vector<bool> spread(const std::vector<Point>& points) {
   Point middle = points.front();
   for (std::size_t i = 0; i < middle.logs.size(); ++i) {
@@ -70,7 +76,8 @@ std::vector<bool> spread(const std::vector<Point>& points) {
   for (const Point& p : points) distance.push_back(-squared_distance(p, middle));
   std::vector<bool> taken(points.size(), false);
   for (std::size_t count = 0; count < points.size() / 10; ++count) {
-    const auto next = static_cast<std::size_t>(std::max_element(distance.begin(), distance.end()) - distance.begin());
+    const auto next = static_cast<std::size_t>(std::max_element(distance.begin(), distance.end()) -
+                                               distance.begin());
     taken[next] = true;
     for (std::size_t i = 0; i < points.size(); ++i) {
       const double d = squared_distance(points[i], points[next]);
@@ -97,12 +104,14 @@ SegmentShape attention(const std::vector<std::int64_t>& n) {
 }
 
 struct Machine {
-  const char* name;        // in the tables
+  const char* name;  // in the tables
   const char* profile;
   double peak, bandwidth;  // datasheet: experiments/surfaces/devices.json
 };
-constexpr Machine kMachines[] = {{"A100-SXM4-80GB", "a100", 312e12, 2.039e12}, {"H100-SXM5-80GB", "h100", 989.4e12, 3.35e12},
-                                 {"H200-SXM5", "h200", 989.4e12, 4.8e12},      {"B200", "b200", 2250e12, 8e12},
+constexpr Machine kMachines[] = {{"A100-SXM4-80GB", "a100", 312e12, 2.039e12},
+                                 {"H100-SXM5-80GB", "h100", 989.4e12, 3.35e12},
+                                 {"H200-SXM5", "h200", 989.4e12, 4.8e12},
+                                 {"B200", "b200", 2250e12, 8e12},
                                  {"GB200", "gb200", 2500e12, 8e12}};
 
 /// Errors of the points held back.
@@ -110,7 +119,8 @@ std::vector<double> errors(const SurfacePrices& prices, const std::vector<Point>
   const std::vector<bool> taken = spread(points);
   std::vector<double> out;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    if (!taken[i]) out.push_back(std::abs(prices.seconds(points[i].shape, Phase::kF) / points[i].seconds - 1));
+    if (!taken[i])
+      out.push_back(std::abs(prices.seconds(points[i].shape, Phase::kF) / points[i].seconds - 1));
   }
   return out;
 }
@@ -121,10 +131,13 @@ double quantile(std::vector<double> values, double q) {
 }
 
 SurfacePrices prices_of(const Machine& machine) {
-  const auto path = std::filesystem::path(ORRERY_SOURCE_DIR) / "costmodel" / "profiles" / "devices" / (std::string(machine.profile) + ".json");
+  const auto path = std::filesystem::path(ORRERY_SOURCE_DIR) / "costmodel" / "profiles" /
+                    "devices" / (std::string(machine.profile) + ".json");
   const auto profile = model::load_profile(path.string());
   EXPECT_TRUE(profile.has_value()) << base::to_string(profile.error());
-  return {profile->surfaces.front(), std::nullopt, {base::FlopsPerSecond(machine.peak), base::BytesPerSecond(machine.bandwidth)}};
+  return {profile->surfaces.front(),
+          std::nullopt,
+          {base::FlopsPerSecond(machine.peak), base::BytesPerSecond(machine.bandwidth)}};
 }
 
 class DeviceSurfaces : public testing::Test {
@@ -141,11 +154,14 @@ TEST_F(DeviceSurfaces, PredictProductsAndAttentionFromATenthOfTheirPoints) {
   for (const Machine& machine : kMachines) {
     const SurfacePrices prices = prices_of(machine);
     for (const bool products : {true, false}) {
-      const auto points = products ? read_points("gemm_bf16.csv", machine.name, {"m", "n", "k"}, product)
-                                   : read_points("attention_forward_bf16.csv", machine.name, {"batch", "sequence", "heads", "kv_heads", "head_dim"}, attention);
+      const auto points =
+          products ? read_points("gemm_bf16.csv", machine.name, {"m", "n", "k"}, product)
+                   : read_points("attention_forward_bf16.csv", machine.name,
+                                 {"batch", "sequence", "heads", "kv_heads", "head_dim"}, attention);
       if (points.empty()) continue;  // attention was not measured on every device
       const std::vector<double> part = errors(prices, points);
-      std::printf("%-15s %-9s %5zu points held back: median %.3f, 90th percentile %.3f\n", machine.name, products ? "products" : "attention", part.size(),
+      std::printf("%-15s %-9s %5zu points held back: median %.3f, 90th percentile %.3f\n",
+                  machine.name, products ? "products" : "attention", part.size(),
                   quantile(part, 0.5), quantile(part, 0.9));
       EXPECT_LT(quantile(part, 0.5), 0.06) << machine.name;
       all.insert(all.end(), part.begin(), part.end());

@@ -10,7 +10,8 @@
 namespace orrery::costmodel {
 namespace {
 
-const std::filesystem::path kFolder = std::filesystem::path(ORRERY_SHARED_DIR) / "data" / "galvatron" / "llama2-7b";
+const std::filesystem::path kFolder =
+    std::filesystem::path(ORRERY_SHARED_DIR) / "data" / "galvatron" / "llama2-7b";
 
 class GalvatronImport : public testing::Test {
  protected:

@@ -35,7 +35,9 @@ TEST(ClosedFormAgainstSimulator, OneStageTakesTheSameTime) {
     const auto simulated = sim::simulate(*program, cost);
     ASSERT_TRUE(simulated.has_value()) << base::to_string(simulated.error());
     EXPECT_EQ(plan_cost(cost, plan)->step_ps, simulated->step_time_ps) << "seed " << seed;
-    EXPECT_EQ(plan_cost(cost, plan)->stage_peak_bytes[0] + cost.context_bytes(), simulated->stages[0].peak_memory_bytes) << "seed " << seed;
+    EXPECT_EQ(plan_cost(cost, plan)->stage_peak_bytes[0] + cost.context_bytes(),
+              simulated->stages[0].peak_memory_bytes)
+        << "seed " << seed;
     ++compared;
   }
   EXPECT_GT(compared, 100);
@@ -53,7 +55,8 @@ TEST_P(Pipeline, OfEqualStagesTakesTheSameTime) {
   auto model = *model::find_model("gpt2-tiny");
   model.layers = 4 * stages;
   plan::UniformOptions o;
-  o.tp = 2, o.pp = stages, o.dp = 1, o.micro_batch = 1, o.global_batch = micro_batches, o.sequence = 64, o.schedule = schedule;
+  o.tp = 2, o.pp = stages, o.dp = 1, o.micro_batch = 1, o.global_batch = micro_batches,
+  o.sequence = 64, o.schedule = schedule;
   auto plan = plan::uniform_plan(model, "machine", 1, o);
   ASSERT_TRUE(plan.has_value()) << base::to_string(plan.error());
   const auto cost = cost_of(model, *plan);
@@ -62,10 +65,11 @@ TEST_P(Pipeline, OfEqualStagesTakesTheSameTime) {
   EXPECT_EQ(plan_cost(cost, *plan)->step_ps, simulated->step_time_ps);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Pipeline,
-                         testing::Values(Case{1, 4, plan::Schedule::k1F1B}, Case{2, 1, plan::Schedule::k1F1B},
-                                         Case{2, 8, plan::Schedule::k1F1B}, Case{4, 8, plan::Schedule::k1F1B},
-                                         Case{2, 8, plan::Schedule::kGPipe}, Case{4, 8, plan::Schedule::kGPipe}));
+INSTANTIATE_TEST_SUITE_P(
+    All, Pipeline,
+    testing::Values(Case{1, 4, plan::Schedule::k1F1B}, Case{2, 1, plan::Schedule::k1F1B},
+                    Case{2, 8, plan::Schedule::k1F1B}, Case{4, 8, plan::Schedule::k1F1B},
+                    Case{2, 8, plan::Schedule::kGPipe}, Case{4, 8, plan::Schedule::kGPipe}));
 
 }  // namespace
 }  // namespace orrery::costmodel

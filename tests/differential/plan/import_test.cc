@@ -1,4 +1,5 @@
-// A plan file that Hetu-Galvatron cea12ff shipped, and the same search's choice as its log states it.
+// A plan file that Hetu-Galvatron cea12ff shipped, and the same search's choice as its log states
+// it.
 #include "plan/import/import.h"
 
 #include <gtest/gtest.h>
@@ -17,9 +18,14 @@ TEST(ImportGalvatron, TheShippedPlanIsTheOneThatTheSearchReports) {
     ASSERT_EQ(std::getenv("CI"), nullptr) << folder << " is missing";
     GTEST_SKIP() << "REFERENCE DATA MISSING: " << folder;
   }
-  const auto root = base::Node::parse_file(folder / "llama2-7b/configs/galvatron_config_llama2-7b_1nodes_8gpus_per_node_36GB_bf16.json");
+  const auto root = base::Node::parse_file(
+      folder / "llama2-7b/configs/galvatron_config_llama2-7b_1nodes_8gpus_per_node_36GB_bf16.json");
   ASSERT_TRUE(root.has_value()) << base::to_string(root.error());
-  ImportTarget target{.model = model::find_model("llama-2-7b").value(), .cluster = "dgx-a100", .devices = 8, .sequence = 2048, .precision = {}};
+  ImportTarget target{.model = model::find_model("llama-2-7b").value(),
+                      .cluster = "dgx-a100",
+                      .devices = 8,
+                      .sequence = 2048,
+                      .precision = {}};
   const auto imported = import_galvatron(*root, target);
   ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
   const Plan& plan = imported->plan;

@@ -1,5 +1,6 @@
-// The 90 worked examples of Hetu-Galvatron's memory-balanced pipeline division: eight devices, two kinds of layers, 2 to 8 stages, GPipe's
-// memory of a whole batch, Adam in mixed precision under ZeRO-2.
+// The 90 worked examples of Hetu-Galvatron's memory-balanced pipeline division: eight devices, two
+// kinds of layers, 2 to 8 stages, GPipe's memory of a whole batch, Adam in mixed precision under
+// ZeRO-2.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,14 +18,16 @@ constexpr double kMegabyte = 1 << 20;
 constexpr int kDevices = 8;
 constexpr double kContextMb = 1024;  // of the framework, in every stage
 
-/// Part of the model states that a rank of `dp` holds: the optimizer and the gradients, three quarters, are sharded, with 0.3 % to spare.
+/// Part of the model states that a rank of `dp` holds: the optimizer and the gradients, three
+/// quarters, are sharded, with 0.3 % to spare.
 double zero2_part(int dp) { return dp == 1 ? 1 : 0.75 * (1.0 / dp + 0.003) + 0.25; }
 
 struct Example {
   std::vector<double> layers_mb, stages_mb;  // of each layer; of each stage besides
 };
 
-/// Model states are four times the parameters. Every rank of the dp = devices / stages has its share of the batch.
+/// Model states are four times the parameters. Every rank of the dp = devices / stages has its
+/// share of the batch.
 Example example_of(const base::Json& row) {
   const int stages = row.at("pp"), dp = kDevices / stages;
   const double sequences = row.at("bsz").get<double>() / dp;
@@ -37,7 +40,8 @@ Example example_of(const base::Json& row) {
   e.stages_mb.assign(static_cast<std::size_t>(stages), kContextMb);
   const auto add = [&](const char* name, double& stage) {
     const base::Json& other = row.at("other_pp_on").at(name);
-    stage += other.at("model_states").at("1").get<double>() * zero2_part(dp) + other.at("activation").at("1").get<double>() * sequences;
+    stage += other.at("model_states").at("1").get<double>() * zero2_part(dp) +
+             other.at("activation").at("1").get<double>() * sequences;
   };
   add("first_stage", e.stages_mb.front());
   add("last_stage", e.stages_mb.back());
@@ -51,7 +55,8 @@ std::vector<std::int64_t> bytes(const std::vector<double>& mb) {
 }
 
 TEST(BalancedDivision, EveryWorkedExampleIsReproduced) {
-  const auto file = std::filesystem::path(ORRERY_SHARED_DIR) / "data/galvatron/pp_division_memory_balanced_examples.json";
+  const auto file = std::filesystem::path(ORRERY_SHARED_DIR) /
+                    "data/galvatron/pp_division_memory_balanced_examples.json";
   if (!std::filesystem::exists(file)) {
     ASSERT_EQ(std::getenv("CI"), nullptr) << file << " is missing";
     GTEST_SKIP() << "REFERENCE DATA MISSING: " << file;
@@ -76,7 +81,8 @@ TEST(BalancedDivision, EveryWorkedExampleIsReproduced) {
     }
     memories += equal ? 1 : 0;
   }
-  std::cout << divisions << " divisions and the memory of " << memories << ", of " << rows->size() << " rows\n";
+  std::cout << divisions << " divisions and the memory of " << memories << ", of " << rows->size()
+            << " rows\n";
   EXPECT_EQ(divisions, 90);
 }
 

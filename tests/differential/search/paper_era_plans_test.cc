@@ -1,13 +1,18 @@
-// Plans that the paper-era Galvatron chose for BERT, ViT, T5 and Swin on 8 and 16 RTX TITAN (experiments/galvatron/reference.json), against ours: both
-// under our simulator, with the layer times and bandwidths that tool used (experiments/galvatron/simulated), the same batch, and the row's
-// memory limit or what the tool's plan needs by our memory model if that is more. Ours twice:
-//   whole    our default space: never slower in simulation, also when the tool's plan runs 1F1B with the micro-batches that suit it best (the layer
-//            times were taken per sample at one batch, so to us small micro-batches cost nothing; the tool's rule takes few)
-//   the row's space: the paper's paradigms alone (no recomputation, sequence parallelism, ZeRO-1 or ZeRO-2), restricted as its baselines are. The
-//            search answers for the closed form, which is never above that of the tool's plan; simulation may turn neighbours round by a little.
-// T5 and Swin have blocks of several kinds, whose search gives all blocks of a group one strategy (search/loop/kinds_loops.h): their rows are compared with our
-// whole space alone. Rows with a tensor-parallel degree that does not divide a block's heads are no plans here: they are
-// refused with a diagnostic and counted.
+// Plans that the paper-era Galvatron chose for BERT, ViT, T5 and Swin on 8 and 16 RTX TITAN
+// (experiments/galvatron/reference.json), against ours: both under our simulator, with the layer
+// times and bandwidths that tool used (experiments/galvatron/simulated), the same batch, and the
+// row's memory limit or what the tool's plan needs by our memory model if that is more. Ours twice:
+//   whole    our default space: never slower in simulation, also when the tool's plan runs 1F1B
+//            with the micro-batches that suit it best (the layer times were taken per sample at one
+//            batch, so to us small micro-batches cost nothing; the tool's rule takes few)
+//   the row's space: the paper's paradigms alone (no recomputation, sequence parallelism, ZeRO-1 or
+//   ZeRO-2), restricted as its baselines are. The
+//            search answers for the closed form, which is never above that of the tool's plan;
+//            simulation may turn neighbours round by a little.
+// T5 and Swin have blocks of several kinds, whose search gives all blocks of a group one strategy
+// (search/loop/kinds_loops.h): their rows are compared with our whole space alone. Rows with a
+// tensor-parallel degree that does not divide a block's heads are no plans here: they are refused
+// with a diagnostic and counted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,15 +30,16 @@
 #include "plan/lowering/lower.h"
 #include "search/loop/planner.h"
 #include "search/space/space_text.h"
-#include "topologies/topology.h"
 #include "tests/unit/search/checked_answer.h"
+#include "topologies/topology.h"
 
 namespace orrery::search {
 namespace {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr const char* kCluster = "rtx-titan-pcie";
-const std::filesystem::path kFolder = std::filesystem::path(ORRERY_SOURCE_DIR) / "experiments/galvatron";
+const std::filesystem::path kFolder =
+    std::filesystem::path(ORRERY_SOURCE_DIR) / "experiments/galvatron";
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
@@ -57,8 +63,9 @@ plan::LayerRun parse_run(const std::string& text) {
   return run;
 }
 
-/// One stage is written where all are alike; GPipe as that tool runs; embedding and head replicated, as its memory model has them. Where
-/// its number of micro-batches does not divide the batch, the next smaller one that does.
+/// One stage is written where all are alike; GPipe as that tool runs; embedding and head
+/// replicated, as its memory model has them. Where its number of micro-batches does not divide the
+/// batch, the next smaller one that does.
 plan::Plan parse_plan(const base::Json& row, const model::ModelSpec& model, std::int64_t sequence) {
   plan::Plan plan;
   plan.model = model.name;
@@ -84,9 +91,11 @@ plan::Plan parse_plan(const base::Json& row, const model::ModelSpec& model, std:
 }
 
 Space space_of(const std::string& name, int gpus) {
-  const std::map<std::string, std::string> dimensions{{"dp", "dp"},           {"sdp", "dp,zero3"},   {"tp", "dp,tp"},
-                                                      {"pp", "dp,pp"},        {"3d", "dp,tp,pp"},    {"dp+tp", "dp,tp,strided"},
-                                                      {"dp+pp", "dp,pp"},     {"full", "dp,zero3,tp,strided,pp"}};
+  const std::map<std::string, std::string> dimensions{
+      {"dp", "dp"},       {"sdp", "dp,zero3"},
+      {"tp", "dp,tp"},    {"pp", "dp,pp"},
+      {"3d", "dp,tp,pp"}, {"dp+tp", "dp,tp,strided"},
+      {"dp+pp", "dp,pp"}, {"full", "dp,zero3,tp,strided,pp"}};
   auto space = restrict_to_dimensions(dimensions.at(name), {});
   EXPECT_TRUE(space.has_value()) << name;
   if (name == "tp") space->fix_tp = gpus;
@@ -104,8 +113,8 @@ struct Tally {
     worst = std::min(worst, speedup);
   }
   void print(const char* name) const {
-    fmt::print("{}: {} wins, {} ties, {} losses, mean gain {:.2f} %, worst {:.4f}x\n", name, wins, ties, losses,
-               100 * std::expm1(log_gain / (wins + ties + losses)), worst);
+    fmt::print("{}: {} wins, {} ties, {} losses, mean gain {:.2f} %, worst {:.4f}x\n", name, wins,
+               ties, losses, 100 * std::expm1(log_gain / (wins + ties + losses)), worst);
   }
 };
 
@@ -113,9 +122,12 @@ struct Tally {
 base::Result<costmodel::CostModel> scene(const std::string& name, int hosts) {
   TRY(const auto model, model::find_model((kFolder / "simulated" / (name + ".json")).string()));
   const std::string family = name.substr(0, name.find('-'));
-  TRY(const auto profile, costmodel::find_profile((kFolder / "simulated" / fmt::format("profile-{}.json", family)).string(), model));
+  TRY(const auto profile,
+      costmodel::find_profile(
+          (kFolder / "simulated" / fmt::format("profile-{}.json", family)).string(), model));
   TRY(auto topology, topologies::catalog_topology(kCluster, static_cast<std::uint32_t>(hosts)));
-  return costmodel::CostModel::make(model, std::move(topology), profile, {model::Precision::kFloat32, model.max_positions});
+  return costmodel::CostModel::make(model, std::move(topology), profile,
+                                    {model::Precision::kFloat32, model.max_positions});
 }
 
 /// The answer of a search, checked against the limit.
@@ -132,7 +144,8 @@ Ours search(const costmodel::CostModel& cost, const PlanRequest& request, const 
   }
   EXPECT_EQ(checkers_fault(cost, *answer), "") << name;
   const Candidate& ours = answer->candidates.front();
-  for (const sim::StageReport& stage : ours.report.stages) EXPECT_LE(stage.peak_memory_bytes, request.memory_bytes) << name;
+  for (const sim::StageReport& stage : ours.report.stages)
+    EXPECT_LE(stage.peak_memory_bytes, request.memory_bytes) << name;
   return {answer->certificate.cost_ps, ours.report.step_time_ps, answer->certificate.gap,
           fmt::format("pp={} m={} {}", ours.plan.pipeline_degree(), ours.plan.micro_batches,
                       plan::to_string(ours.plan.stages.front().runs.front().strategy))};
@@ -141,7 +154,8 @@ Ours search(const costmodel::CostModel& cost, const PlanRequest& request, const 
 struct Simulated {
   std::int64_t step_ps = 0, peak_bytes = 0;
 };
-Simulated simulated(const plan::Plan& plan, const costmodel::CostModel& cost, const std::string& name) {
+Simulated simulated(const plan::Plan& plan, const costmodel::CostModel& cost,
+                    const std::string& name) {
   const auto program = plan::lower(plan, cost.model());
   if (!program || !plan::check(*program).empty()) {
     ADD_FAILURE() << name << ": the plan cannot be lowered";
@@ -153,12 +167,15 @@ Simulated simulated(const plan::Plan& plan, const costmodel::CostModel& cost, co
     return {};
   }
   Simulated result{report->step_time_ps};
-  for (const sim::StageReport& stage : report->stages) result.peak_bytes = std::max(result.peak_bytes, stage.peak_memory_bytes);
+  for (const sim::StageReport& stage : report->stages)
+    result.peak_bytes = std::max(result.peak_bytes, stage.peak_memory_bytes);
   return result;
 }
 
-/// The least step time of these stages under 1F1B within the limit, over all numbers of micro-batches; `known` when none is faster.
-std::int64_t with_best_micro_batches(plan::Plan plan, const costmodel::CostModel& cost, std::int64_t limit, std::int64_t known) {
+/// The least step time of these stages under 1F1B within the limit, over all numbers of
+/// micro-batches; `known` when none is faster.
+std::int64_t with_best_micro_batches(plan::Plan plan, const costmodel::CostModel& cost,
+                                     std::int64_t limit, std::int64_t known) {
   if (plan.pipeline_degree() == 1) return known;
   plan.schedule = plan::Schedule::k1F1B;
   const std::int64_t sequences = plan.global_batch / plan.vocabulary.dp;
@@ -172,7 +189,8 @@ std::int64_t with_best_micro_batches(plan::Plan plan, const costmodel::CostModel
 
 struct Comparison {
   Tally whole, whole_against_best, restricted;
-  std::map<std::string, Ours> known;  // rows that differ in nothing but the tool's space ask the same of the whole one
+  // rows that differ in nothing but the tool's space ask the same of the whole one
+  std::map<std::string, Ours> known;
 
   void compare(const base::Json& row, const costmodel::CostModel& cost, const std::string& name) {
     const plan::Plan tool = parse_plan(row, cost.model(), cost.options().sequence);
@@ -185,9 +203,12 @@ struct Comparison {
     request.cluster = kCluster;
     request.hosts = tool.hosts;
     request.global_batch = tool.global_batch;
-    request.memory_bytes = std::max(row.at("memory_gib").get<std::int64_t>() * kGiB, theirs.peak_bytes);
-    const std::int64_t their_best_ps = with_best_micro_batches(tool, cost, request.memory_bytes, theirs.step_ps);
-    const std::string question = fmt::format("{} {} {} {}", cost.model().name, request.hosts, request.global_batch, request.memory_bytes);
+    request.memory_bytes =
+        std::max(row.at("memory_gib").get<std::int64_t>() * kGiB, theirs.peak_bytes);
+    const std::int64_t their_best_ps =
+        with_best_micro_batches(tool, cost, request.memory_bytes, theirs.step_ps);
+    const std::string question = fmt::format("{} {} {} {}", cost.model().name, request.hosts,
+                                             request.global_batch, request.memory_bytes);
     if (!known.contains(question)) known.emplace(question, search(cost, request, name));
     request.space = space_of(row.at("space"), static_cast<int>(row.at("gpus")));
     const Ours &free = known.at(question), own = search(cost, request, name);
@@ -195,15 +216,20 @@ struct Comparison {
     EXPECT_LE(free.step_ps, their_best_ps) << name;
     EXPECT_LE(own.closed_form_ps, closed_form->step_ps) << name;
     EXPECT_LT(own.gap, 0.01) << name;
-    const auto speedup = [](std::int64_t tool_ps, const Ours& ours) { return static_cast<double>(tool_ps) / static_cast<double>(ours.step_ps); };
+    const auto speedup = [](std::int64_t tool_ps, const Ours& ours) {
+      return static_cast<double>(tool_ps) / static_cast<double>(ours.step_ps);
+    };
     whole.add(speedup(theirs.step_ps, free));
     whole_against_best.add(speedup(their_best_ps, free));
     restricted.add(speedup(theirs.step_ps, own));
     const auto seconds = [](std::int64_t ps) { return static_cast<double>(ps) / 1e12; };
-    fmt::print("{:<32} {:>6.2f} GiB  tool pp={} m={} {:>7.4f} s, best m {:>7.4f} s; whole {:>7.4f} s {:>5.3f}x, gap {:.3f}, {:<40} row's {:>7.4f} s {:>6.4f}x {}\n",
-               name, static_cast<double>(request.memory_bytes) / kGiB, tool.pipeline_degree(), tool.micro_batches, seconds(theirs.step_ps),
-               seconds(their_best_ps), seconds(free.step_ps), speedup(theirs.step_ps, free), free.gap, free.shown, seconds(own.step_ps),
-               speedup(theirs.step_ps, own), own.shown);
+    fmt::print(
+        "{:<32} {:>6.2f} GiB  tool pp={} m={} {:>7.4f} s, best m {:>7.4f} s; whole {:>7.4f} s "
+        "{:>5.3f}x, gap {:.3f}, {:<40} row's {:>7.4f} s {:>6.4f}x {}\n",
+        name, static_cast<double>(request.memory_bytes) / kGiB, tool.pipeline_degree(),
+        tool.micro_batches, seconds(theirs.step_ps), seconds(their_best_ps), seconds(free.step_ps),
+        speedup(theirs.step_ps, free), free.gap, free.shown, seconds(own.step_ps),
+        speedup(theirs.step_ps, own), own.shown);
   }
 };
 
@@ -218,7 +244,10 @@ void compare_family(const std::string& family, int rows) {
     const int gpus = row.at("gpus");
     const auto cost = scene(model, gpus / 8);
     ASSERT_TRUE(cost.has_value()) << model << ": " << base::to_string(cost.error());
-    comparison.compare(row, *cost, fmt::format("{}/{}gpu/{}GiB/{}", model, gpus, row.at("memory_gib").get<int>(), row.at("space").get<std::string>()));
+    comparison.compare(
+        row, *cost,
+        fmt::format("{}/{}gpu/{}GiB/{}", model, gpus, row.at("memory_gib").get<int>(),
+                    row.at("space").get<std::string>()));
     if (::testing::Test::HasFatalFailure()) return;
   }
   comparison.whole.print("our whole space");
@@ -229,7 +258,8 @@ void compare_family(const std::string& family, int rows) {
   EXPECT_GT(comparison.restricted.worst, 0.998);
 }
 
-/// The rule of a plan that cannot run: some layer's tensor-parallel degree does not divide the heads of its block.
+/// The rule of a plan that cannot run: some layer's tensor-parallel degree does not divide the
+/// heads of its block.
 bool splits_a_head(const plan::Plan& plan, const model::ModelSpec& model) {
   std::int64_t layer = 0;
   for (const plan::Stage& stage : plan.stages) {
@@ -242,7 +272,8 @@ bool splits_a_head(const plan::Plan& plan, const model::ModelSpec& model) {
   return false;
 }
 
-/// Rows on these numbers of GPUs against our whole space. `refused`: those whose plan splits a head, which have a diagnostic instead of a time.
+/// Rows on these numbers of GPUs against our whole space. `refused`: those whose plan splits a
+/// head, which have a diagnostic instead of a time.
 void compare_kinds(const std::string& family, const std::set<int>& gpus, int rows, int refused) {
   const auto text = base::read_file(kFolder / "reference.json");
   ASSERT_TRUE(text.has_value()) << base::to_string(text.error());
@@ -252,10 +283,13 @@ void compare_kinds(const std::string& family, const std::set<int>& gpus, int row
   int without_time = 0;
   for (const base::Json& row : reference.at("rows")) {
     const std::string model = row.at("model");
-    if (!row.contains("plan") || !model.starts_with(family) || !gpus.contains(row.at("gpus"))) continue;
+    if (!row.contains("plan") || !model.starts_with(family) || !gpus.contains(row.at("gpus")))
+      continue;
     const auto cost = scene(model, static_cast<int>(row.at("gpus")) / 8);
     ASSERT_TRUE(cost.has_value()) << model << ": " << base::to_string(cost.error());
-    const std::string name = fmt::format("{}/{}gpu/{}GiB/{}", model, row.at("gpus").get<int>(), row.at("memory_gib").get<int>(), row.at("space").get<std::string>());
+    const std::string name =
+        fmt::format("{}/{}gpu/{}GiB/{}", model, row.at("gpus").get<int>(),
+                    row.at("memory_gib").get<int>(), row.at("space").get<std::string>());
     const plan::Plan tool = parse_plan(row, cost->model(), cost->options().sequence);
     const base::Diagnostics faults = plan::validate(tool, cost->model());
     ASSERT_EQ(faults.empty(), !splits_a_head(tool, cost->model())) << name;
@@ -272,19 +306,28 @@ void compare_kinds(const std::string& family, const std::set<int>& gpus, int row
     request.cluster = kCluster;
     request.hosts = tool.hosts;
     request.global_batch = tool.global_batch;
-    request.memory_bytes = std::max(row.at("memory_gib").get<std::int64_t>() * kGiB, theirs.peak_bytes);
-    const std::int64_t their_best_ps = with_best_micro_batches(tool, *cost, request.memory_bytes, theirs.step_ps);
-    const std::string question = fmt::format("{} {} {} {}", model, request.hosts, request.global_batch, request.memory_bytes);
+    request.memory_bytes =
+        std::max(row.at("memory_gib").get<std::int64_t>() * kGiB, theirs.peak_bytes);
+    const std::int64_t their_best_ps =
+        with_best_micro_batches(tool, *cost, request.memory_bytes, theirs.step_ps);
+    const std::string question = fmt::format("{} {} {} {}", model, request.hosts,
+                                             request.global_batch, request.memory_bytes);
     if (!known.contains(question)) known.emplace(question, search(*cost, request, name));
     const Ours& ours = known.at(question);
     ASSERT_GT(ours.step_ps, 0) << name;
     EXPECT_LE(ours.step_ps, their_best_ps) << name;
-    const auto speedup = [&](std::int64_t tool_ps) { return static_cast<double>(tool_ps) / static_cast<double>(ours.step_ps); };
+    const auto speedup = [&](std::int64_t tool_ps) {
+      return static_cast<double>(tool_ps) / static_cast<double>(ours.step_ps);
+    };
     whole.add(speedup(theirs.step_ps));
     whole_against_best.add(speedup(their_best_ps));
-    fmt::print("{:<36} {:>6.2f} GiB  tool pp={} m={} {:>7.4f} s, best m {:>7.4f} s; whole {:>7.4f} s {:>6.3f}x {:>6.3f}x, gap {:.3f}, {}\n", name,
-               static_cast<double>(request.memory_bytes) / kGiB, tool.pipeline_degree(), tool.micro_batches, static_cast<double>(theirs.step_ps) / 1e12,
-               static_cast<double>(their_best_ps) / 1e12, static_cast<double>(ours.step_ps) / 1e12, speedup(theirs.step_ps), speedup(their_best_ps), ours.gap, ours.shown);
+    fmt::print(
+        "{:<36} {:>6.2f} GiB  tool pp={} m={} {:>7.4f} s, best m {:>7.4f} s; whole {:>7.4f} s "
+        "{:>6.3f}x {:>6.3f}x, gap {:.3f}, {}\n",
+        name, static_cast<double>(request.memory_bytes) / kGiB, tool.pipeline_degree(),
+        tool.micro_batches, static_cast<double>(theirs.step_ps) / 1e12,
+        static_cast<double>(their_best_ps) / 1e12, static_cast<double>(ours.step_ps) / 1e12,
+        speedup(theirs.step_ps), speedup(their_best_ps), ours.gap, ours.shown);
   }
   whole.print("our whole space");
   whole_against_best.print("the same, the tool's plan with its best micro-batches");

@@ -1,8 +1,9 @@
-// Plans that Hetu-Galvatron cea12ff chose (reference_plans.json), against ours: both evaluated by our simulator, with
-// the profile that tool used, at the row's memory limit or at what the tool's plan needs by our memory model if that is
-// more. 18 of its 36 rows: 13 on one host, 5 on two. The other 18 have a sequence-parallel (Ulysses) vocabulary, which a
-// plan does not express. Rows in which the tool had dimensions switched off are searched twice, in our whole space
-// and in the same without them.
+// Plans that Hetu-Galvatron cea12ff chose (reference_plans.json), against ours: both evaluated by
+// our simulator, with the profile that tool used, at the row's memory limit or at what the tool's
+// plan needs by our memory model if that is more. 18 of its 36 rows: 13 on one host, 5 on two. The
+// other 18 have a sequence-parallel (Ulysses) vocabulary, which a plan does not express. Rows in
+// which the tool had dimensions switched off are searched twice, in our whole space and in the same
+// without them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,8 +19,8 @@
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "search/loop/planner.h"
-#include "topologies/topology.h"
 #include "tests/unit/search/checked_answer.h"
+#include "topologies/topology.h"
 
 namespace orrery::search {
 namespace {
@@ -27,8 +28,8 @@ namespace {
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr std::int64_t kSequence = 2048;
 
-/// "4-2*-1f-c x5": pp-tp-dp, `*` consecutive ranks, f ZeRO-3 (else ZeRO-2), c recomputation. That tool runs tensor
-/// parallelism with sequence parallelism.
+/// "4-2*-1f-c x5": pp-tp-dp, `*` consecutive ranks, f ZeRO-3 (else ZeRO-2), c recomputation. That
+/// tool runs tensor parallelism with sequence parallelism.
 plan::LayerRun parse_run(const std::string& text, bool reduces_at_end) {
   plan::LayerRun run;
   int pp = 0, tp = 0, dp = 0, consumed = 0;
@@ -42,7 +43,8 @@ plan::LayerRun parse_run(const std::string& text, bool reduces_at_end) {
   run.strategy.zero = dp == 1 ? 0 : sharded ? 3 : 2;
   run.strategy.sequence_parallel = tp > 1;
   if (rest.find("-c") != std::string::npos) run.strategy.recompute = plan::Recompute::kFull;
-  if (run.strategy.zero >= 2 && !reduces_at_end) run.strategy.grad_reduce = plan::GradReduce::kMicroBatch;
+  if (run.strategy.zero >= 2 && !reduces_at_end)
+    run.strategy.grad_reduce = plan::GradReduce::kMicroBatch;
   run.count = std::atoi(rest.substr(rest.find('x') + 1).c_str());
   return run;
 }
@@ -84,7 +86,8 @@ plan::Plan parse_plan(const base::Json& row, const model::ModelSpec& model) {
 /// Ulysses of the vocabulary is in no plan of ours.
 bool expressible(const base::Json& row) { return row.at("vocab_sp") == 0; }
 
-/// Our whole space, then the same without what the row switched off ("sp": Ulysses, which is not in it).
+/// Our whole space, then the same without what the row switched off ("sp": Ulysses, which is not in
+/// it).
 std::vector<Space> spaces_of(const base::Json& row) {
   const std::string disabled = row.at("disabled");
   std::vector<Space> spaces(1);
@@ -93,7 +96,8 @@ std::vector<Space> spaces_of(const base::Json& row) {
   if (disabled.find("fsdp") != std::string::npos) without.zero3 = without.hybrid = false;
   if (disabled.find("tp") != std::string::npos) without.tensor = without.sequence_parallel = false;
   if (disabled.find("pp") != std::string::npos) without.pipeline = false;
-  if (disabled.find("ckpt") != std::string::npos) without.recompute_full = without.recompute_selective = false;
+  if (disabled.find("ckpt") != std::string::npos)
+    without.recompute_full = without.recompute_selective = false;
   spaces.push_back(without);
   return spaces;
 }
@@ -129,20 +133,24 @@ base::Result<ToolPlan> evaluate(const base::Json& row, const costmodel::CostMode
   EXPECT_TRUE(plan::check(program).empty()) << row.at("case");
   TRY(const auto report, sim::simulate(program, cost));
   tool.step_ps = report.step_time_ps;
-  for (const sim::StageReport& stage : report.stages) tool.needed_bytes = std::max(tool.needed_bytes, stage.peak_memory_bytes);
+  for (const sim::StageReport& stage : report.stages)
+    tool.needed_bytes = std::max(tool.needed_bytes, stage.peak_memory_bytes);
   return tool;
 }
 
 /// Step time of our plan in one space, 0 after a failure.
-std::int64_t search(const base::Json& row, const ToolPlan& tool, const costmodel::CostModel& cost, const Space& space) {
+std::int64_t search(const base::Json& row, const ToolPlan& tool, const costmodel::CostModel& cost,
+                    const Space& space) {
   const std::string name = row.at("case");
   PlanRequest request;
   request.cluster = "dgx-a100";
   request.hosts = tool.plan.hosts;
-  request.memory_bytes = std::max(row.at("memory_GB").get<std::int64_t>() * kGiB, tool.needed_bytes);
+  request.memory_bytes =
+      std::max(row.at("memory_GB").get<std::int64_t>() * kGiB, tool.needed_bytes);
   request.global_batch = tool.plan.global_batch;
   request.space = space;
-  if (!row.at("micro_batches").is_null()) request.space.fix_micro_batches = row.at("micro_batches").get<std::int64_t>();
+  if (!row.at("micro_batches").is_null())
+    request.space.fix_micro_batches = row.at("micro_batches").get<std::int64_t>();
   const auto answer = find_plan(cost, request);
   EXPECT_TRUE(answer.has_value()) << name;
   if (!answer || answer->candidates.empty()) {
@@ -150,7 +158,8 @@ std::int64_t search(const base::Json& row, const ToolPlan& tool, const costmodel
     return 0;
   }
   EXPECT_EQ(checkers_fault(cost, *answer), "") << name;
-  // Where memory is tight the proof can stay open by a little: many plans fit by the lower bound of memory and not by the byte.
+  // Where memory is tight the proof can stay open by a little: many plans fit by the lower bound of
+  // memory and not by the byte.
   if (request.hosts == 1 && request.memory_bytes >= 36 * kGiB) {
     EXPECT_EQ(answer->status, Status::kOptimal) << name;
   }
@@ -158,11 +167,14 @@ std::int64_t search(const base::Json& row, const ToolPlan& tool, const costmodel
   const Candidate& ours = answer->candidates.front();
   const double seconds = static_cast<double>(ours.report.step_time_ps) / 1e12;
   const double tool_seconds = static_cast<double>(tool.step_ps) / 1e12;
-  fmt::print("{:<34} {:>9.2f} {:>9.2f} {:>8.4f} {:>9.4f} {:>8.3f}x  pp={} m={} {}, gap {:.3f}\n", name,
-             static_cast<double>(request.memory_bytes) / kGiB, static_cast<double>(tool.needed_bytes) / kGiB, tool_seconds,
-             seconds, tool_seconds / seconds, ours.plan.pipeline_degree(), ours.plan.micro_batches,
-             plan::to_string(ours.plan.stages.front().runs.front().strategy), answer->certificate.gap);
-  for (const sim::StageReport& stage : ours.report.stages) EXPECT_LE(stage.peak_memory_bytes, request.memory_bytes) << name;
+  fmt::print("{:<34} {:>9.2f} {:>9.2f} {:>8.4f} {:>9.4f} {:>8.3f}x  pp={} m={} {}, gap {:.3f}\n",
+             name, static_cast<double>(request.memory_bytes) / kGiB,
+             static_cast<double>(tool.needed_bytes) / kGiB, tool_seconds, seconds,
+             tool_seconds / seconds, ours.plan.pipeline_degree(), ours.plan.micro_batches,
+             plan::to_string(ours.plan.stages.front().runs.front().strategy),
+             answer->certificate.gap);
+  for (const sim::StageReport& stage : ours.report.stages)
+    EXPECT_LE(stage.peak_memory_bytes, request.memory_bytes) << name;
   return ours.report.step_time_ps;
 }
 
@@ -175,7 +187,8 @@ TEST_F(ReferencePlans, OursIsAtLeastAsFastInEveryRowThatAPlanExpresses) {
   for (const std::uint32_t hosts : {1U, 2U}) {
     const auto topology = topologies::catalog_topology("dgx-a100", hosts);
     ASSERT_TRUE(topology.has_value()) << base::to_string(topology.error());
-    const auto cost = costmodel::CostModel::make(*model, *topology, *profile, {model::Precision::kBFloat16, kSequence});
+    const auto cost = costmodel::CostModel::make(*model, *topology, *profile,
+                                                 {model::Precision::kBFloat16, kSequence});
     ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
     costs.push_back(*cost);
   }
@@ -183,8 +196,8 @@ TEST_F(ReferencePlans, OursIsAtLeastAsFastInEveryRowThatAPlanExpresses) {
   ASSERT_TRUE(text.has_value()) << base::to_string(text.error());
   const base::Json reference = base::Json::parse(*text);
 
-  fmt::print("{:<34} {:>9} {:>9} {:>8} {:>9} {:>9}  {}\n", "case", "limit GiB", "tool GiB", "tool s", "ours s",
-             "speedup", "ours");
+  fmt::print("{:<34} {:>9} {:>9} {:>8} {:>9} {:>9}  {}\n", "case", "limit GiB", "tool GiB",
+             "tool s", "ours s", "speedup", "ours");
   int rows = 0;
   std::array<Tally, 2> tallies;  // of our whole space, of the row's
   for (const base::Json& row : reference.at("rows")) {
@@ -203,8 +216,9 @@ TEST_F(ReferencePlans, OursIsAtLeastAsFastInEveryRowThatAPlanExpresses) {
   }
   for (std::size_t i = 0; i < tallies.size(); ++i) {
     const Tally& t = tallies[i];
-    fmt::print("{}: {} wins, {} ties, {} losses, mean gain {:.2f} %\n", i == 0 ? "our whole space" : "without what the row switched off",
-               t.wins, t.ties, t.losses, 100 * std::expm1(t.log_gain / (t.wins + t.ties + t.losses)));
+    fmt::print("{}: {} wins, {} ties, {} losses, mean gain {:.2f} %\n",
+               i == 0 ? "our whole space" : "without what the row switched off", t.wins, t.ties,
+               t.losses, 100 * std::expm1(t.log_gain / (t.wins + t.ties + t.losses)));
   }
   EXPECT_EQ(rows, 18);
 }

@@ -20,7 +20,8 @@ struct Answers {
   std::int64_t context_bytes = 0;
 };
 
-Answers both(const std::string& model_name, const plan::UniformOptions& options, bool overlaps, double slowdown = 1.0) {
+Answers both(const std::string& model_name, const plan::UniformOptions& options, bool overlaps,
+             double slowdown = 1.0) {
   const auto model = model::find_model(model_name).value();
   auto topology = topologies::catalog_topology("dgx-a100").value();
   model::Profile profile;
@@ -28,7 +29,10 @@ Answers both(const std::string& model_name, const plan::UniformOptions& options,
   profile.overlaps = overlaps;
   profile.overlap_slowdown = slowdown;
   profile.context_bytes = 1 << 20;
-  const auto cost = costmodel::CostModel::make(model, std::move(topology), profile, {.precision = options.precision, .sequence = options.sequence}).value();
+  const auto cost =
+      costmodel::CostModel::make(model, std::move(topology), profile,
+                                 {.precision = options.precision, .sequence = options.sequence})
+          .value();
   const plan::Plan plan = plan::uniform_plan(model, "dgx-a100", 1, options).value();
   Answers a;
   a.closed = costmodel::plan_cost(cost, plan).value();
@@ -48,13 +52,24 @@ std::vector<Case> one_stage() {
       {"single", {.micro_batch = 2, .global_batch = 4, .sequence = 64}},
       {"dp4", {.dp = 4, .micro_batch = 1, .global_batch = 8, .sequence = 64}},
       {"tp2", {.tp = 2, .micro_batch = 2, .global_batch = 8, .sequence = 64}},
-      {"tp2sp", {.tp = 2, .sequence_parallel = true, .micro_batch = 2, .global_batch = 8, .sequence = 64}},
+      {"tp2sp",
+       {.tp = 2, .sequence_parallel = true, .micro_batch = 2, .global_batch = 8, .sequence = 64}},
       {"tp2dp2", {.tp = 2, .dp = 2, .micro_batch = 1, .global_batch = 8, .sequence = 64}},
       {"zero1", {.dp = 4, .zero = 1, .micro_batch = 1, .global_batch = 8, .sequence = 64}},
       {"zero2", {.dp = 4, .zero = 2, .micro_batch = 1, .global_batch = 8, .sequence = 64}},
       {"zero3", {.dp = 4, .zero = 3, .micro_batch = 1, .global_batch = 8, .sequence = 64}},
-      {"recompute", {.tp = 2, .recompute = Recompute::kFull, .micro_batch = 2, .global_batch = 8, .sequence = 64}},
-      {"selective", {.dp = 2, .recompute = Recompute::kSelective, .micro_batch = 2, .global_batch = 8, .sequence = 64}},
+      {"recompute",
+       {.tp = 2,
+        .recompute = Recompute::kFull,
+        .micro_batch = 2,
+        .global_batch = 8,
+        .sequence = 64}},
+      {"selective",
+       {.dp = 2,
+        .recompute = Recompute::kSelective,
+        .micro_batch = 2,
+        .global_batch = 8,
+        .sequence = 64}},
   };
 }
 
@@ -71,12 +86,27 @@ TEST(ClosedForm, EqualsTheSimulationOfExpertsWithoutOverlap) {
   for (const plan::UniformOptions& o : std::vector<plan::UniformOptions>{
            {.micro_batch = 2, .global_batch = 4, .sequence = 64},
            {.dp = 4, .ep = 4, .micro_batch = 1, .global_batch = 8, .sequence = 64},
-           {.tp = 2, .dp = 4, .ep = 2, .zero = 1, .micro_batch = 1, .global_batch = 8, .sequence = 64},
-           {.tp = 2, .dp = 4, .ep = 2, .zero = 3, .sequence_parallel = true, .recompute = plan::Recompute::kFull, .micro_batch = 1,
-            .global_batch = 8, .sequence = 64}}) {
+           {.tp = 2,
+           .dp = 4,
+           .ep = 2,
+           .zero = 1,
+           .micro_batch = 1,
+           .global_batch = 8,
+           .sequence = 64},
+           {.tp = 2,
+           .dp = 4,
+           .ep = 2,
+           .zero = 3,
+           .sequence_parallel = true,
+           .recompute = plan::Recompute::kFull,
+           .micro_batch = 1,
+           .global_batch = 8,
+           .sequence = 64}}) {
     const Answers a = both("mixtral-tiny", o, false);
     EXPECT_EQ(a.simulated.step_time_ps, a.closed_ps) << "tp" << o.tp << " ep" << o.ep;
-    EXPECT_EQ(a.simulated.stages[0].peak_memory_bytes, a.closed.stage_peak_bytes[0] + a.context_bytes) << "tp" << o.tp << " ep" << o.ep;
+    EXPECT_EQ(a.simulated.stages[0].peak_memory_bytes,
+              a.closed.stage_peak_bytes[0] + a.context_bytes)
+        << "tp" << o.tp << " ep" << o.ep;
   }
 }
 
@@ -87,14 +117,17 @@ TEST(ClosedForm, PeakMemoryEqualsTheReports) {
         c.options.pp = pp;
         const Answers a = both(model, c.options, true);
         for (std::size_t s = 0; s < a.closed.stage_peak_bytes.size(); ++s) {
-          EXPECT_EQ(a.simulated.stages[s].peak_memory_bytes, a.closed.stage_peak_bytes[s] + a.context_bytes) << model << " " << c.name << " pp" << pp;
+          EXPECT_EQ(a.simulated.stages[s].peak_memory_bytes,
+                    a.closed.stage_peak_bytes[s] + a.context_bytes)
+              << model << " " << c.name << " pp" << pp;
         }
       }
     }
   }
 }
 
-/// Makes all that only some stages have (embedding, final norm, head, loss) and the norms almost free: 1 ps a segment.
+/// Makes all that only some stages have (embedding, final norm, head, loss) and the norms almost
+/// free: 1 ps a segment.
 std::vector<model::OperatorPoint> free_ends(const plan::Program& program) {
   using model::SegmentKind;
   std::vector<model::OperatorPoint> points;
@@ -110,7 +143,8 @@ std::vector<model::OperatorPoint> free_ends(const plan::Program& program) {
       case SegmentKind::kLoss: break;
       default: continue;
     }
-    for (const auto phase : {model::Phase::kF, model::Phase::kB, model::Phase::kG, model::Phase::kBG}) {
+    for (const auto phase :
+         {model::Phase::kF, model::Phase::kB, model::Phase::kG, model::Phase::kBG}) {
       model::OperatorPoint p;
       p.shape = shape;
       p.phase = phase;
@@ -127,18 +161,25 @@ TEST(ClosedForm, EqualsTheSimulationOfEqualStagesWithoutOverlap) {
   const auto model = model::find_model("llama-tiny").value();
   for (const auto schedule : {plan::Schedule::kGPipe, plan::Schedule::k1F1B}) {
     for (const std::int64_t micro_batches : {1, 2, 8}) {
-      const plan::UniformOptions options{.pp = 2, .schedule = schedule, .micro_batch = 2, .global_batch = 2 * micro_batches, .sequence = 64};
+      const plan::UniformOptions options{.pp = 2,
+                                         .schedule = schedule,
+                                         .micro_batch = 2,
+                                         .global_batch = 2 * micro_batches,
+                                         .sequence = 64};
       const plan::Plan plan = plan::uniform_plan(model, "dgx-a100", 1, options).value();
       const plan::Program program = plan::lower(plan, model).value();
       model::Profile profile;
       profile.name = "free ends";
       profile.overlaps = false;
       profile.operators = free_ends(program);
-      const auto cost = costmodel::CostModel::make(model, topologies::catalog_topology("dgx-a100").value(), profile,
-                                                   {.precision = options.precision, .sequence = options.sequence}).value();
+      const auto cost = costmodel::CostModel::make(
+                            model, topologies::catalog_topology("dgx-a100").value(), profile,
+                            {.precision = options.precision, .sequence = options.sequence})
+                            .value();
       const std::int64_t closed = costmodel::plan_cost(cost, plan).value().step_ps;
       const std::int64_t simulated = simulate(program, cost).value().step_time_ps;
-      EXPECT_LE(std::abs(simulated - closed), 100 * micro_batches) << plan::to_string(schedule) << " m " << micro_batches << " of " << closed;
+      EXPECT_LE(std::abs(simulated - closed), 100 * micro_batches)
+          << plan::to_string(schedule) << " m " << micro_batches << " of " << closed;
     }
   }
 }
@@ -156,36 +197,51 @@ Comparison equal_stages(const plan::UniformOptions& options, std::int64_t bytes_
   profile.name = "free ends";
   profile.overlaps = false;
   profile.operators = free_ends(program);
-  const auto cost = costmodel::CostModel::make(model, testing::star(options.pp, bytes_per_second, 0), profile,
-                                               {.precision = options.precision, .sequence = options.sequence}).value();
-  return {costmodel::plan_cost(cost, plan).value().step_ps, simulate(program, cost).value().step_time_ps};
+  const auto cost =
+      costmodel::CostModel::make(model, testing::star(options.pp, bytes_per_second, 0), profile,
+                                 {.precision = options.precision, .sequence = options.sequence})
+          .value();
+  return {costmodel::plan_cost(cost, plan).value().step_ps,
+          simulate(program, cost).value().step_time_ps};
 }
 
-// Interleaved and ZB-H1 with free messages: exact but for the picosecond-long segments and messages.
+// Interleaved and ZB-H1 with free messages: exact but for the picosecond-long segments and
+// messages.
 TEST(ClosedForm, EqualsTheSimulationOfInterleavedAndZeroBubbleStages) {
   constexpr std::int64_t kFree = 1'000'000'000'000'000'000;
   for (const int pp : {2, 3, 4, 6}) {
     for (const int groups : {1, 2, 3}) {
       const std::int64_t m = std::int64_t{pp} * groups, slack = 1000 * m * pp;
-      plan::UniformOptions o{.pp = pp, .schedule = plan::Schedule::kInterleaved, .global_batch = m, .sequence = 64, .virtual_stages = 2};
+      plan::UniformOptions o{.pp = pp,
+                             .schedule = plan::Schedule::kInterleaved,
+                             .global_batch = m,
+                             .sequence = 64,
+                             .virtual_stages = 2};
       const Comparison interleaved = equal_stages(o, kFree);
-      EXPECT_LE(std::abs(interleaved.simulated - interleaved.closed), slack) << "interleaved pp" << pp << " m" << m << " of " << interleaved.closed;
+      EXPECT_LE(std::abs(interleaved.simulated - interleaved.closed), slack)
+          << "interleaved pp" << pp << " m" << m << " of " << interleaved.closed;
       o.schedule = plan::Schedule::kZeroBubbleH1;
       o.virtual_stages = 1;
       const Comparison zero_bubble = equal_stages(o, kFree);
-      EXPECT_LE(std::abs(zero_bubble.simulated - zero_bubble.closed), slack) << "zb-h1 pp" << pp << " m" << m << " of " << zero_bubble.closed;
+      EXPECT_LE(std::abs(zero_bubble.simulated - zero_bubble.closed), slack)
+          << "zb-h1 pp" << pp << " m" << m << " of " << zero_bubble.closed;
       o.schedule = plan::Schedule::k1F1B;
       EXPECT_GT(equal_stages(o, kFree).closed, std::max(interleaved.closed, zero_bubble.closed));
     }
   }
 }
 
-// With messages that take time the closed form is an upper bound that counts some of them in every cycle: within an eighth here.
+// With messages that take time the closed form is an upper bound that counts some of them in every
+// cycle: within an eighth here.
 TEST(ClosedForm, BoundsTheSimulationOfInterleavedAndZeroBubbleStagesWithMessages) {
   for (const int pp : {2, 3, 4, 6}) {
     for (const bool interleaved : {false, true}) {
-      const plan::UniformOptions o{.pp = pp, .schedule = interleaved ? plan::Schedule::kInterleaved : plan::Schedule::kZeroBubbleH1,
-                                   .global_batch = std::int64_t{2} * pp, .sequence = 64, .virtual_stages = interleaved ? 2 : 1};
+      const plan::UniformOptions o{
+          .pp = pp,
+          .schedule = interleaved ? plan::Schedule::kInterleaved : plan::Schedule::kZeroBubbleH1,
+          .global_batch = std::int64_t{2} * pp,
+          .sequence = 64,
+          .virtual_stages = interleaved ? 2 : 1};
       const Comparison c = equal_stages(o, 10'000'000'000);
       const std::int64_t slack = 1000 * o.global_batch * pp;
       EXPECT_LE(c.simulated, c.closed + slack) << plan::to_string(o.schedule) << " pp" << pp;
@@ -196,13 +252,24 @@ TEST(ClosedForm, BoundsTheSimulationOfInterleavedAndZeroBubbleStagesWithMessages
 
 // Embedding and head make stages unequal: the closed form is then within a few per cent.
 TEST(ClosedForm, IsNearTheSimulationOfPipelines) {
-  for (const auto schedule : {plan::Schedule::kGPipe, plan::Schedule::k1F1B, plan::Schedule::kInterleaved, plan::Schedule::kZeroBubbleH1}) {
+  for (const auto schedule : {plan::Schedule::kGPipe, plan::Schedule::k1F1B,
+                              plan::Schedule::kInterleaved, plan::Schedule::kZeroBubbleH1}) {
     for (const int pp : {2, 4}) {
       for (const bool overlaps : {false, true}) {
         const int chunks = schedule == plan::Schedule::kInterleaved ? 3 : 1;
-        const Answers a = both("gpt2", {.tp = 2, .pp = pp, .schedule = schedule, .micro_batch = 2, .global_batch = 16, .sequence = 512, .virtual_stages = chunks}, overlaps);
-        const double ratio = static_cast<double>(a.simulated.step_time_ps) / static_cast<double>(a.closed_ps);
-        EXPECT_NEAR(ratio, 1.0, 0.05) << plan::to_string(schedule) << " pp" << pp << (overlaps ? " overlap" : "");
+        const Answers a = both("gpt2",
+                               {.tp = 2,
+                                .pp = pp,
+                                .schedule = schedule,
+                                .micro_batch = 2,
+                                .global_batch = 16,
+                                .sequence = 512,
+                                .virtual_stages = chunks},
+                               overlaps);
+        const double ratio =
+            static_cast<double>(a.simulated.step_time_ps) / static_cast<double>(a.closed_ps);
+        EXPECT_NEAR(ratio, 1.0, 0.05)
+            << plan::to_string(schedule) << " pp" << pp << (overlaps ? " overlap" : "");
       }
     }
   }
@@ -212,7 +279,8 @@ TEST(ClosedForm, IsNearTheSimulationWithOverlap) {
   for (const Case& c : one_stage()) {
     for (const double slowdown : {1.0, 1.3}) {
       const Answers a = both("llama-tiny", c.options, true, slowdown);
-      const double ratio = static_cast<double>(a.simulated.step_time_ps) / static_cast<double>(a.closed_ps);
+      const double ratio =
+          static_cast<double>(a.simulated.step_time_ps) / static_cast<double>(a.closed_ps);
       EXPECT_NEAR(ratio, 1.0, 0.10) << c.name << " slowdown " << slowdown;
     }
   }

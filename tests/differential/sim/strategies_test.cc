@@ -1,4 +1,5 @@
-/// Every strategy dimension beyond degrees and ZeRO: the simulated Program against the closed form, time and memory.
+/// Every strategy dimension beyond degrees and ZeRO: the simulated Program against the closed form,
+/// time and memory.
 #include <gtest/gtest.h>
 
 #include "costmodel/closed_form/closed_form.h"
@@ -15,11 +16,15 @@ using plan::Recompute;
 using plan::ShardedOperators;
 
 /// Two layers of each strategy, on four ranks.
-plan::Plan plan_of(const model::ModelSpec& model, const LayerStrategy& vocabulary, const LayerStrategy& first, const LayerStrategy& second) {
-  plan::Plan p = plan::uniform_plan(model, "dgx-a100", 1, {.dp = 4, .micro_batch = 1, .global_batch = 8, .sequence = 64}).value();
+plan::Plan plan_of(const model::ModelSpec& model, const LayerStrategy& vocabulary,
+                   const LayerStrategy& first, const LayerStrategy& second) {
+  plan::Plan p = plan::uniform_plan(model, "dgx-a100", 1,
+                                    {.dp = 4, .micro_batch = 1, .global_batch = 8, .sequence = 64})
+                     .value();
   p.vocabulary = vocabulary;
   const int half = p.stages[0].layers() / 2;
-  p.stages[0].runs = {{.count = half, .strategy = first}, {.count = p.stages[0].layers() - half, .strategy = second}};
+  p.stages[0].runs = {{.count = half, .strategy = first},
+                      {.count = p.stages[0].layers() - half, .strategy = second}};
   return p;
 }
 
@@ -28,32 +33,56 @@ struct Case {
   LayerStrategy vocabulary, first, second;
 };
 std::vector<Case> cases() {
-  const LayerStrategy plain{.dp = 4}, hybrid{.dp = 4, .zero = 3, .shard = 2}, ring{.dp = 2, .cp = 2}, around{.cp = 4};
+  const LayerStrategy plain{.dp = 4}, hybrid{.dp = 4, .zero = 3, .shard = 2},
+      ring{.dp = 2, .cp = 2}, around{.cp = 4};
   const LayerStrategy ulysses{.dp = 2, .zero = 2, .cp = 2, .context = ContextKind::kUlysses};
-  const LayerStrategy both{.tp = 2, .sequence_parallel = true, .recompute = Recompute::kFull, .cp = 2};
+  const LayerStrategy both{
+      .tp = 2, .sequence_parallel = true, .recompute = Recompute::kFull, .cp = 2};
   return {
       {"hybrid", plain, hybrid, {.dp = 4, .zero = 1, .shard = 2}},
       {"ring", ring, ring, {.dp = 2, .recompute = Recompute::kSelective, .cp = 2}},
       {"long ring", around, around, around},
       {"ulysses", ulysses, ulysses, ring},
-      {"tensor and context", {.tp = 2, .cp = 2}, both, {.tp = 2, .cp = 2, .context = ContextKind::kUlysses}},
-      {"strided", {.tp = 2, .dp = 2, .strided = true}, {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .strided = true}, {.tp = 2, .dp = 2}},
-      {"operators", plain, {.dp = 4, .zero = 3, .operators = ShardedOperators::kAttention},
-       {.dp = 4, .zero = 3, .grad_reduce = plan::GradReduce::kMicroBatch, .operators = ShardedOperators::kMlp}},
-      {"slices", plain, {.dp = 4, .zero = 3, .slices = 2},
-       {.dp = 4, .zero = 3, .recompute = Recompute::kFull, .grad_reduce = plan::GradReduce::kMicroBatch, .operators = ShardedOperators::kMlp, .slices = 4}},
+      {"tensor and context",
+       {.tp = 2, .cp = 2},
+       both,
+       {.tp = 2, .cp = 2, .context = ContextKind::kUlysses}},
+      {"strided",
+       {.tp = 2, .dp = 2, .strided = true},
+       {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .strided = true},
+       {.tp = 2, .dp = 2}},
+      {"operators",
+       plain,
+       {.dp = 4, .zero = 3, .operators = ShardedOperators::kAttention},
+       {.dp = 4,
+        .zero = 3,
+        .grad_reduce = plan::GradReduce::kMicroBatch,
+        .operators = ShardedOperators::kMlp}},
+      {"slices",
+       plain,
+       {.dp = 4, .zero = 3, .slices = 2},
+       {.dp = 4,
+        .zero = 3,
+        .recompute = Recompute::kFull,
+        .grad_reduce = plan::GradReduce::kMicroBatch,
+        .operators = ShardedOperators::kMlp,
+        .slices = 4}},
       {"context and data", plain, ring, {.tp = 2, .dp = 2}},
   };
 }
 
-SimReport simulated(const plan::Plan& plan, const costmodel::CostModel& cost) { return simulate(plan::lower(plan, cost.model()).value(), cost).value(); }
+SimReport simulated(const plan::Plan& plan, const costmodel::CostModel& cost) {
+  return simulate(plan::lower(plan, cost.model()).value(), cost).value();
+}
 costmodel::CostModel cost_model(const std::string& name, bool overlaps) {
   model::Profile profile;
   profile.name = "flags";
   profile.overlaps = overlaps;
   profile.context_bytes = 1 << 20;
-  return costmodel::CostModel::make(model::find_model(name).value(), topologies::catalog_topology("dgx-a100").value(), profile,
-                                    {.precision = model::Precision::kBFloat16, .sequence = 64}).value();
+  return costmodel::CostModel::make(model::find_model(name).value(),
+                                    topologies::catalog_topology("dgx-a100").value(), profile,
+                                    {.precision = model::Precision::kBFloat16, .sequence = 64})
+      .value();
 }
 
 TEST(Strategies, ClosedFormEqualsTheSimulationOfOneStageWithoutOverlap) {
@@ -61,7 +90,9 @@ TEST(Strategies, ClosedFormEqualsTheSimulationOfOneStageWithoutOverlap) {
     const costmodel::CostModel cost = cost_model(model, false);
     for (const Case& c : cases()) {
       const plan::Plan plan = plan_of(cost.model(), c.vocabulary, c.first, c.second);
-      EXPECT_EQ(simulated(plan, cost).step_time_ps, costmodel::plan_cost(cost, plan).value().step_ps) << model << " " << c.name;
+      EXPECT_EQ(simulated(plan, cost).step_time_ps,
+                costmodel::plan_cost(cost, plan).value().step_ps)
+          << model << " " << c.name;
     }
   }
 }
@@ -70,7 +101,9 @@ TEST(Strategies, PeakMemoryEqualsTheReports) {
   const costmodel::CostModel cost = cost_model("llama-tiny", true);
   for (const Case& c : cases()) {
     const plan::Plan plan = plan_of(cost.model(), c.vocabulary, c.first, c.second);
-    EXPECT_EQ(simulated(plan, cost).stages[0].peak_memory_bytes, costmodel::plan_cost(cost, plan).value().stage_peak_bytes[0] + cost.context_bytes()) << c.name;
+    EXPECT_EQ(simulated(plan, cost).stages[0].peak_memory_bytes,
+              costmodel::plan_cost(cost, plan).value().stage_peak_bytes[0] + cost.context_bytes())
+        << c.name;
   }
 }
 
@@ -78,14 +111,17 @@ TEST(Strategies, ClosedFormIsNearTheSimulationWithOverlap) {
   const costmodel::CostModel cost = cost_model("llama-tiny", true);
   for (const Case& c : cases()) {
     const plan::Plan plan = plan_of(cost.model(), c.vocabulary, c.first, c.second);
-    const double ratio = static_cast<double>(simulated(plan, cost).step_time_ps) / static_cast<double>(costmodel::plan_cost(cost, plan).value().step_ps);
+    const double ratio = static_cast<double>(simulated(plan, cost).step_time_ps) /
+                         static_cast<double>(costmodel::plan_cost(cost, plan).value().step_ps);
     EXPECT_NEAR(ratio, 1.0, 0.10) << c.name;
   }
 }
 
-/// The wire is beside the blocks: with overlap a long ring takes no more than its compute and the shifts that nothing hides.
+/// The wire is beside the blocks: with overlap a long ring takes no more than its compute and the
+/// shifts that nothing hides.
 TEST(Strategies, ARingHidesItsShiftsBehindTheBlocks) {
-  const costmodel::CostModel apart = cost_model("llama-tiny", false), beside = cost_model("llama-tiny", true);
+  const costmodel::CostModel apart = cost_model("llama-tiny", false),
+                             beside = cost_model("llama-tiny", true);
   const LayerStrategy around{.cp = 4};
   const plan::Plan plan = plan_of(apart.model(), around, around, around);
   const SimReport in_turn = simulated(plan, apart), overlapped = simulated(plan, beside);

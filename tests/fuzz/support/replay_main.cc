@@ -1,5 +1,5 @@
-// main() of the fuzz targets where the compiler has no libFuzzer: every seed, then mutations of every seed that depend
-// on nothing but the seed. Usage: fuzz_NAME FOLDER_OR_FILE...
+// main() of the fuzz targets where the compiler has no libFuzzer: every seed, then mutations of
+// every seed that depend on nothing but the seed. Usage: fuzz_NAME FOLDER_OR_FILE...
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ void run(const std::string& bytes) {
   LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
 }
 
-/// One of: cut, flip a byte, delete a stretch, repeat a stretch, overwrite with a byte that readers care about.
+/// One of: cut, flip a byte, delete a stretch, repeat a stretch, overwrite with a byte that readers
+/// care about.
 std::string mutate(std::string bytes, orrery::base::Rng& rng) {
   constexpr std::string_view kSpecial = "\t\n\r\"'{}[]:,-#&*!|>%@`\\0e.+~<? \x80\xff";
   const std::uint64_t steps = 1 + rng.below(4);

@@ -1,5 +1,6 @@
-/// Commands with their whole output: exit code, stdout, stderr. Expected texts are expected/<name>.txt; after an intended change
-/// ORRERY_UPDATE_GOLDEN=1 writes them anew, and the difference is read before it is committed.
+/// Commands with their whole output: exit code, stdout, stderr. Expected texts are
+/// expected/<name>.txt; after an intended change ORRERY_UPDATE_GOLDEN=1 writes them anew, and the
+/// difference is read before it is committed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,7 +16,7 @@ namespace {
 struct Case {
   std::string name;
   std::string arguments;
-  std::map<std::string, std::string> files = {};   // made before the command runs
+  std::map<std::string, std::string> files = {};  // made before the command runs
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.arguments; }
 
@@ -43,13 +44,16 @@ device:
   latncy: 3us
 )";
 
-const char* const kProfile = R"({"schema": "orrery.profile/1", "name": "two products", "provenance": {"source": "made for this test"}, "device": "A100",
+const char* const kProfile =
+    R"({"schema": "orrery.profile/1", "name": "two products", "provenance": {"source": "made for this test"}, "device": "A100",
  "operators": [{"shape": {"kind": "qkv", "dtype": "bf16", "sequences": 4, "tokens": 1024, "in": 768, "out": 2304, "bias": true}, "phase": "F", "seconds_median": 9e-5, "samples": 9},
                {"shape": {"kind": "mlp_in", "dtype": "bf16", "sequences": 1, "tokens": 1024, "in": 768, "out": 3072, "bias": true}, "phase": "F", "seconds_median": 4e-5, "samples": 9}]}
 )";
 
-/// A negative time, a type left out, a unit in place of seconds, an unknown phase, bandwidth and points at once.
-const char* const kPlantedProfile = R"({"schema": "orrery.profile/1", "name": "planted", "provenance": {"source": "made for this test"},
+/// A negative time, a type left out, a unit in place of seconds, an unknown phase, bandwidth and
+/// points at once.
+const char* const kPlantedProfile =
+    R"({"schema": "orrery.profile/1", "name": "planted", "provenance": {"source": "made for this test"},
  "operators": [{"shape": {"kind": "qkv", "dtype": "bf16", "sequences": 4, "tokens": 1024, "in": 768, "out": 2304}, "phase": "F", "seconds_median": -9e-5},
                {"shape": {"kind": "qkv", "sequences": 4, "tokens": 1024, "in": 768, "out": 2304}, "phase": "F", "seconds_median": 9e-5},
                {"shape": {"kind": "mlp_in", "dtype": "bf16", "sequences": 4, "tokens": 1024, "in": 768, "out": 3072}, "phase": "F", "seconds_median": "40us"},
@@ -57,8 +61,10 @@ const char* const kPlantedProfile = R"({"schema": "orrery.profile/1", "name": "p
  "collectives": [{"op": "all_reduce", "size": 8, "bus_bandwidth_bytes_per_second": 1e11, "points": [{"bytes": 1024, "seconds": 1e-5}]}]}
 )";
 
-const char* const kTruncatedProfile = R"({"schema": "orrery.profile/1", "name": "cut", "provenance": {"source": "made for this test"}, "operators": [{"shape":)";
-const char* const kOtherProfile = R"({"schema": "orrery.profile/1", "name": "other", "provenance": {"source": "made for this test"}, "device": "H100",
+const char* const kTruncatedProfile =
+    R"({"schema": "orrery.profile/1", "name": "cut", "provenance": {"source": "made for this test"}, "operators": [{"shape":)";
+const char* const kOtherProfile =
+    R"({"schema": "orrery.profile/1", "name": "other", "provenance": {"source": "made for this test"}, "device": "H100",
  "collectives": [{"op": "all_reduce", "size": 8, "bus_bandwidth_bytes_per_second": 1e11}]}
 )";
 
@@ -94,8 +100,11 @@ background:
 failures: {mtbf: 50000 h, checkpoint: 30 s}
 )";
 const char* const kJitter = "schema: orrery.scenario/1\nname: noise\njitter: {sigma: 0.03}\n";
-const char* const kLinks = "schema: orrery.scenario/1\nname: half\nlinks: [{host: 1, at: 'nic[0]', rate: 0.5}]\n";
-const char* const kFails = "schema: orrery.scenario/1\nname: six cables for a second\nlinks: [{host: 1, at: 'nic[0-5]', kind: ib, failed: true, since: 500 ms, until: 1.5 s}]\n";
+const char* const kLinks =
+    "schema: orrery.scenario/1\nname: half\nlinks: [{host: 1, at: 'nic[0]', rate: 0.5}]\n";
+const char* const kFails =
+    "schema: orrery.scenario/1\nname: six cables for a second\nlinks: [{host: 1, at: 'nic[0-5]', "
+    "kind: ib, failed: true, since: 500 ms, until: 1.5 s}]\n";
 const char* const kBeside = R"(schema: orrery.scenario/1
 name: two tenants
 hosts: [0, 4, 2, 6]
@@ -104,7 +113,8 @@ jobs:
 steps: 2
 )";
 const char* const kCrowded = "schema: orrery.scenario/1\njobs:\n  - {name: twin, hosts: [1]}\n";
-const char* const kCut = "schema: orrery.scenario/1\nlinks:\n  - {host: 1, kind: ib, failed: true}\n";
+const char* const kCut =
+    "schema: orrery.scenario/1\nlinks:\n  - {host: 1, kind: ib, failed: true}\n";
 const char* const kWrongScenario = R"(schema: orrery.scenario/1
 links:
   - {host: 2, kind: ib, rate: 0.25}
@@ -166,7 +176,8 @@ const char* const kWrongMegatron = R"(--tensor-model-parallel-size 8
 --recompute-granularity some
 )";
 
-const char* const kRows = R"(id,cluster,layers,hidden,heads,gpus,tp,pp,micro_batch,global_batch,recompute,sequence_parallel,virtual_stages,precision,zero,"note, with a comma"
+const char* const kRows =
+    R"(id,cluster,layers,hidden,heads,gpus,tp,pp,micro_batch,global_batch,recompute,sequence_parallel,virtual_stages,precision,zero,"note, with a comma"
 22B,,48,6144,64,8,8,1,4,4,full,no,,fp16,,"Megatron, 22 billion"
 22B,,48,6144,64,8,8,1,4,4,selective,yes,,fp16,,"says ""selective"""
 175B,dgx-a100,96,12288,96,64,8,8,1,64,selective,yes,3,,1,
@@ -189,9 +200,13 @@ SwitchName=leaf1 Nods=node[16-31]
 SwitchName=spine Switches=leaf[0-2]
 )";
 
-const std::string kTwoHosts = "simulate --model llama-2-7b --cluster dgx-a100 --hosts 2 --tp 2 --pp 2 --zero 1 --global-batch 64 --sequence-length 2048";
+const std::string kTwoHosts =
+    "simulate --model llama-2-7b --cluster dgx-a100 --hosts 2 --tp 2 --pp 2 --zero 1 "
+    "--global-batch 64 --sequence-length 2048";
 
-const std::string kTenant = "simulate --model llama-2-7b --cluster a100-leaf-spine-4to1 --hosts 8 --tp 8 --dp 4 --zero 3 --global-batch 32 --sequence-length 2048";
+const std::string kTenant =
+    "simulate --model llama-2-7b --cluster a100-leaf-spine-4to1 --hosts 8 --tp 8 --dp 4 --zero 3 "
+    "--global-batch 32 --sequence-length 2048";
 
 std::vector<Case> cases() {
   return {
@@ -204,90 +219,160 @@ std::vector<Case> cases() {
       {"unknown_key", "simulate --model gpt2 --cluster bad.yaml", {{"bad.yaml", kCluster}}},
       {"missing_unit", "plan --model gpt2 --cluster dgx-a100 --memory 36"},
       {"tp_does_not_divide_heads", "simulate --model gpt2 --cluster dgx-a100 --tp 8"},
-      {"interleaved_micro_batches", "simulate --model gpt2 --cluster dgx-a100 --pp 4 --schedule interleaved --virtual-stages 3 --global-batch 12"},
+      {"interleaved_micro_batches",
+       "simulate --model gpt2 --cluster dgx-a100 --pp 4 --schedule interleaved --virtual-stages 3 "
+       "--global-batch 12"},
       {"zero_devices", "simulate --model gpt2 --cluster dgx-a100 --tp 0"},
       {"zero_hosts", "simulate --model gpt2 --cluster dgx-a100 --hosts 0"},
       {"too_many_ranks", "simulate --model llama-2-7b --cluster dgx-a100 --tp 8 --dp 4"},
       {"truncated_json", "simulate --plan plan.json", {{"plan.json", kPlan}}},
       {"missing_file", "simulate --plan nowhere.json"},
       {"unreadable_file", "simulate --plan ."},
-      {"infeasible", "plan --model llama-2-7b --cluster dgx-a100 --memory 4GiB --global-batch 64 --sequence-length 2048"},
-      {"nothing_divides", "plan --model gpt2-xl --cluster dgx-a100 --hosts 8 --global-batch 1 --space dp,zero1,zero3,tp,sp,pp,recompute"},
-      {"infeasible_simulation", "simulate --model llama-2-7b --cluster dgx-a100 --dp 8 --memory 40GiB --sequence-length 2048"},
-      {"more_choices_than_experts", "simulate --model ./mixture.json --cluster dgx-a100", {{"mixture.json", kMixture}}},
-      {"ep_does_not_divide_experts", "simulate --model qwen1.5-moe-a2.7b --cluster dgx-h100 --ep 8"},
+      {"infeasible",
+       "plan --model llama-2-7b --cluster dgx-a100 --memory 4GiB --global-batch 64 "
+       "--sequence-length 2048"},
+      {"nothing_divides",
+       "plan --model gpt2-xl --cluster dgx-a100 --hosts 8 --global-batch 1 --space "
+       "dp,zero1,zero3,tp,sp,pp,recompute"},
+      {"infeasible_simulation",
+       "simulate --model llama-2-7b --cluster dgx-a100 --dp 8 --memory 40GiB --sequence-length "
+       "2048"},
+      {"more_choices_than_experts",
+       "simulate --model ./mixture.json --cluster dgx-a100",
+       {{"mixture.json", kMixture}}},
+      {"ep_does_not_divide_experts",
+       "simulate --model qwen1.5-moe-a2.7b --cluster dgx-h100 --ep 8"},
       {"experts_of_a_dense_model", "simulate --model llama-2-7b --cluster dgx-h100 --ep 8"},
       {"simulate_experts",
-       "simulate --model mixtral-8x7b --cluster dgx-h100 --hosts 2 --tp 2 --ep 8 --zero 1 --recompute full --global-batch 64 --sequence-length 4096"},
+       "simulate --model mixtral-8x7b --cluster dgx-h100 --hosts 2 --tp 2 --ep 8 --zero 1 "
+       "--recompute full --global-batch 64 --sequence-length 4096"},
       {"topology_host", "topology show dgx-1-v100"},
       {"topology_rails", "topology show h100-rail-optimised --hosts 64"},
       {"topology_torus_json", "topology show h100-torus-4x4x4 --hosts 64 --json"},
-      {"topology_nvidia_smi", "topology import topo.txt --from nvidia-smi --device A100-SXM4-80GB --nic 200Gb/s --out host.yaml", {{"topo.txt", kMatrix}}},
-      {"topology_slurm_wrong", "topology import topology.conf --from slurm --host dgx-h100", {{"topology.conf", kWrongSlurm}}},
+      {"topology_nvidia_smi",
+       "topology import topo.txt --from nvidia-smi --device A100-SXM4-80GB --nic 200Gb/s --out "
+       "host.yaml",
+       {{"topo.txt", kMatrix}}},
+      {"topology_slurm_wrong",
+       "topology import topology.conf --from slurm --host dgx-h100",
+       {{"topology.conf", kWrongSlurm}}},
       {"list_models", "list models"},
       {"list_tunings", "list tunings"},
       {"list_clusters_json", "list clusters --json"},
       {"solve", "solve instance.json --check", {{"instance.json", kInstance}}},
       {"solve_json", "solve instance.json --check --json", {{"instance.json", kInstance}}},
-      {"solve_infeasible", "solve instance.json",
-       {{"instance.json", R"({"schema": "orrery.instance/1", "budget_bytes": 3, "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 5}]}]})"}}},
+      {"solve_infeasible",
+       "solve instance.json",
+       {{"instance.json",
+         R"({"schema": "orrery.instance/1", "budget_bytes": 3, "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 5}]}]})"}}},
       {"solve_wrong_instance", "solve instance.json", {{"instance.json", kWrongInstance}}},
       {"solve_wrong_transitions", "solve instance.json", {{"instance.json", kWrongTransitions}}},
-      {"import_galvatron", "import galvatron galvatron.json --model gpt2 --cluster dgx-a100 --devices 4 --out plan.json", {{"galvatron.json", kGalvatron}}},
-      {"import_galvatron_wrong", "import galvatron galvatron.json --model gpt2 --cluster dgx-a100 --out plan.json", {{"galvatron.json", kWrongGalvatron}}},
-      {"import_megatron", "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json", {{"run.sh", kMegatron}}},
-      {"import_megatron_wrong", "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json", {{"run.sh", kWrongMegatron}}},
+      {"import_galvatron",
+       "import galvatron galvatron.json --model gpt2 --cluster dgx-a100 --devices 4 --out "
+       "plan.json",
+       {{"galvatron.json", kGalvatron}}},
+      {"import_galvatron_wrong",
+       "import galvatron galvatron.json --model gpt2 --cluster dgx-a100 --out plan.json",
+       {{"galvatron.json", kWrongGalvatron}}},
+      {"import_megatron",
+       "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json",
+       {{"run.sh", kMegatron}}},
+      {"import_megatron_wrong",
+       "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json",
+       {{"run.sh", kWrongMegatron}}},
       {"import_other", "import deepspeed ds.json --model gpt2 --cluster dgx-a100 --out plan.json"},
-      {"simulate_uniform", "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 --global-batch 64 --sequence-length 2048 --json"},
-      {"simulate_goodput", "simulate --model gpt2 --cluster dgx-a100 --tp 2 --global-batch 8 --sequence-length 256 --mtbf 50h --checkpoint-time 30s"},
+      {"simulate_uniform",
+       "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 "
+       "--global-batch 64 --sequence-length 2048 --json"},
+      {"simulate_goodput",
+       "simulate --model gpt2 --cluster dgx-a100 --tp 2 --global-batch 8 --sequence-length 256 "
+       "--mtbf 50h --checkpoint-time 30s"},
       {"simulate_scenario", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kScenario}}},
-      {"simulate_scenario_json", "simulate --model gpt2 --cluster dgx-a100 --pp 2 --dp 2 --global-batch 16 --sequence-length 256 --scenario s.yaml --monte-carlo 20 --threads 2 --json",
+      {"simulate_scenario_json",
+       "simulate --model gpt2 --cluster dgx-a100 --pp 2 --dp 2 --global-batch 16 --sequence-length "
+       "256 --scenario s.yaml --monte-carlo 20 --threads 2 --json",
        {{"s.yaml", kJitter}}},
       {"simulate_scenario_cut_off", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kCut}}},
       {"simulate_link_fails", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kFails}}},
-      {"collective_link_fails", "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml", {{"s.yaml", kFails}}},
+      {"collective_link_fails",
+       "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml",
+       {{"s.yaml", kFails}}},
       {"simulate_jobs", kTenant + " --scenario s.yaml", {{"s.yaml", kBeside}}},
       {"simulate_jobs_json", kTenant + " --scenario s.yaml --json", {{"s.yaml", kBeside}}},
       {"simulate_jobs_crowded", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kCrowded}}},
       {"simulate_scenario_wrong", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kWrongScenario}}},
       {"simulate_monte_carlo_alone", kTwoHosts + " --monte-carlo 20"},
-      {"simulate_monte_carlo_of_nothing", kTwoHosts + " --scenario s.yaml --monte-carlo 20", {{"s.yaml", kLinks}}},
-      {"simulate_scenario_twice_mtbf", kTwoHosts + " --scenario s.yaml --mtbf 50h", {{"s.yaml", kScenario}}},
-      {"simulate_table_with_scenario", "simulate --table rows.csv --scenario s.yaml", {{"rows.csv", kRows}, {"s.yaml", kLinks}}},
-      {"collective_scenario", "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml", {{"s.yaml", kLinks}}},
-      {"collective_scenario_wrong", "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml", {{"s.yaml", kJitter}}},
+      {"simulate_monte_carlo_of_nothing",
+       kTwoHosts + " --scenario s.yaml --monte-carlo 20",
+       {{"s.yaml", kLinks}}},
+      {"simulate_scenario_twice_mtbf",
+       kTwoHosts + " --scenario s.yaml --mtbf 50h",
+       {{"s.yaml", kScenario}}},
+      {"simulate_table_with_scenario",
+       "simulate --table rows.csv --scenario s.yaml",
+       {{"rows.csv", kRows}, {"s.yaml", kLinks}}},
+      {"collective_scenario",
+       "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml",
+       {{"s.yaml", kLinks}}},
+      {"collective_scenario_wrong",
+       "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml",
+       {{"s.yaml", kJitter}}},
       {"simulate_table", "simulate --table rows.csv --threads 2", {{"rows.csv", kRows}}},
-      {"simulate_table_with_plan", "simulate --table rows.csv --plan plan.json", {{"rows.csv", kRows}}},
-      {"simulate_text", "simulate --model gpt2-xl --cluster dgx-h100 --pp 4 --dp 2 --recompute full --micro-batch 2 --global-batch 64"},
+      {"simulate_table_with_plan",
+       "simulate --table rows.csv --plan plan.json",
+       {{"rows.csv", kRows}}},
+      {"simulate_text",
+       "simulate --model gpt2-xl --cluster dgx-h100 --pp 4 --dp 2 --recompute full --micro-batch 2 "
+       "--global-batch 64"},
       {"plan_profile",
-       "plan --model llama-2-7b --cluster dgx-a100 --profile llama2-7b-a100-8gpu --memory 36GiB --global-batch 64 --sequence-length 2048 --top 3 --json"},
-      {"plan_target", "plan --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --target megatron --fix tp=2,recompute=none --top 2"},
-      {"plan_space", "plan --model gpt2-xl --cluster dgx-a100 --global-batch 64 --space dp,zero3 --top 2"},
-      {"plan_unknown_dimension", "plan --model gpt2-xl --cluster dgx-a100 --space dp,zero4 --fix tp=two,microbatch=1"},
+       "plan --model llama-2-7b --cluster dgx-a100 --profile llama2-7b-a100-8gpu --memory 36GiB "
+       "--global-batch 64 --sequence-length 2048 --top 3 --json"},
+      {"plan_target",
+       "plan --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --target megatron --fix "
+       "tp=2,recompute=none --top 2"},
+      {"plan_space",
+       "plan --model gpt2-xl --cluster dgx-a100 --global-batch 64 --space dp,zero3 --top 2"},
+      {"plan_unknown_dimension",
+       "plan --model gpt2-xl --cluster dgx-a100 --space dp,zero4 --fix tp=two,microbatch=1"},
       {"plan_unknown_target", "plan --model gpt2-xl --cluster dgx-a100 --target megatorn"},
       {"explain_help", "explain --help"},
       {"collective_help", "collective --help"},
       {"collective_text", "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB"},
-      {"collective_json", "collective --cluster dgx-a100 --op all_gather --bytes 64MiB --ranks 0-3 --profile a100-measured --json"},
+      {"collective_json",
+       "collective --cluster dgx-a100 --op all_gather --bytes 64MiB --ranks 0-3 --profile "
+       "a100-measured --json"},
       {"collective_mixed", "collective --cluster mixed-h100-a100 --ranks 0-7,128-135 --bytes 1GiB"},
       {"collective_large", "collective --cluster dgx-h100 --hosts 1024 --bytes 1GiB"},
       {"collective_wrong_ranks", "collective --cluster dgx-a100 --bytes 64MiB --ranks 0,3-9"},
-      {"collective_wrong_algorithm", "collective --cluster dgx-a100 --bytes 64MiB --algorithm nvls"},
+      {"collective_wrong_algorithm",
+       "collective --cluster dgx-a100 --bytes 64MiB --algorithm nvls"},
       {"collective_unknown_profile", "collective --cluster dgx-a100 --bytes 64MiB --profile hoper"},
       {"collective_missing_bytes", "collective --cluster dgx-a100 --op all_reduce"},
       {"explain_missing_plan", "explain --plan nowhere.json"},
-      {"calibrate_check", "calibrate --check profile.json --model gpt2 --cluster dgx-a100 --dtype bf16 --ranks 2", {{"profile.json", kProfile}}},
-      {"calibrate_check_json", "calibrate --check profile.json --model gpt2 --cluster dgx-a100 --dtype bf16 --ranks 1 --json", {{"profile.json", kProfile}}},
+      {"calibrate_check",
+       "calibrate --check profile.json --model gpt2 --cluster dgx-a100 --dtype bf16 --ranks 2",
+       {{"profile.json", kProfile}}},
+      {"calibrate_check_json",
+       "calibrate --check profile.json --model gpt2 --cluster dgx-a100 --dtype bf16 --ranks 1 "
+       "--json",
+       {{"profile.json", kProfile}}},
       {"calibrate_neither", "calibrate --ranks 2"},
-      {"profile_planted_faults", "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json", {{"profile.json", kPlantedProfile}}},
-      {"profile_truncated", "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json", {{"profile.json", kTruncatedProfile}}},
-      {"profile_of_another_device", "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json", {{"profile.json", kOtherProfile}}},
+      {"profile_planted_faults",
+       "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json",
+       {{"profile.json", kPlantedProfile}}},
+      {"profile_truncated",
+       "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json",
+       {{"profile.json", kTruncatedProfile}}},
+      {"profile_of_another_device",
+       "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json",
+       {{"profile.json", kOtherProfile}}},
   };
 }
 
 /// Wall-clock figures are the one thing that may differ.
 std::string without_times(const std::string& text) {
-  const std::string json = std::regex_replace(text, std::regex(R"("seconds": [0-9.eE+-]+)"), R"("seconds": *)");
+  const std::string json =
+      std::regex_replace(text, std::regex(R"("seconds": [0-9.eE+-]+)"), R"("seconds": *)");
   return std::regex_replace(json, std::regex(R"( in [0-9.]+ s:)"), " in * s:");
 }
 
@@ -295,12 +380,13 @@ std::string transcript(const Case& c) {
   const ScratchFolder folder;
   for (const auto& [name, text] : c.files) folder.write(name, text);
   const CliResult r = run_cli(c.arguments, folder.path());
-  return "$ orrery " + c.arguments + "\nexit " + std::to_string(r.exit_code) + "\n--- stdout\n" + without_times(r.out) + "--- stderr\n" +
-         without_times(r.err);
+  return "$ orrery " + c.arguments + "\nexit " + std::to_string(r.exit_code) + "\n--- stdout\n" +
+         without_times(r.out) + "--- stderr\n" + without_times(r.err);
 }
 
 void expect_text(const std::string& name, const std::string& actual) {
-  const std::string path = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/cli/expected/" + name + ".txt";
+  const std::string path =
+      std::string(ORRERY_SOURCE_DIR) + "/tests/golden/cli/expected/" + name + ".txt";
   if (std::getenv("ORRERY_UPDATE_GOLDEN")) std::ofstream(path, std::ios::binary) << actual;
   std::ifstream in(path, std::ios::binary);
   ASSERT_TRUE(in) << path << " is missing; ORRERY_UPDATE_GOLDEN=1 writes it";
@@ -312,12 +398,17 @@ void expect_text(const std::string& name, const std::string& actual) {
 class CommandLine : public testing::TestWithParam<Case> {};
 
 TEST_P(CommandLine, SaysExactlyThis) { expect_text(GetParam().name, transcript(GetParam())); }
-INSTANTIATE_TEST_SUITE_P(Golden, CommandLine, testing::ValuesIn(cases()), [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Golden, CommandLine, testing::ValuesIn(cases()),
+                         [](const auto& tested) { return tested.param.name; });
 
 TEST(CommandLine, PlanIsTheSameTwiceAndWithTwoThreads) {
   const ScratchFolder folder;
-  const std::string plan = "plan --model llama-2-7b --cluster dgx-a100 --memory 36GiB --global-batch 32 --sequence-length 2048 --json --threads ";
-  const CliResult once = run_cli(plan + "1", folder.path()), again = run_cli(plan + "1", folder.path()), two = run_cli(plan + "2", folder.path());
+  const std::string plan =
+      "plan --model llama-2-7b --cluster dgx-a100 --memory 36GiB --global-batch 32 "
+      "--sequence-length 2048 --json --threads ";
+  const CliResult once = run_cli(plan + "1", folder.path()),
+                  again = run_cli(plan + "1", folder.path()),
+                  two = run_cli(plan + "2", folder.path());
   EXPECT_EQ(once.exit_code, 0) << once.err;
   EXPECT_EQ(without_times(once.out), without_times(again.out));
   EXPECT_EQ(without_times(once.out), without_times(two.out));
@@ -336,7 +427,8 @@ TEST(CommandLine, TableGivesTheSameBytesWithAnyThreadsAndCarriesColumnsThrough) 
   const CliResult one = run_cli("simulate --table rows.csv --out one.csv", folder.path());
   EXPECT_EQ(one.exit_code, 1);  // some rows are faulty
   EXPECT_EQ(one.out, "");
-  EXPECT_EQ(run_cli("simulate --table rows.csv --out four.csv --threads 4", folder.path()).err, one.err);
+  EXPECT_EQ(run_cli("simulate --table rows.csv --out four.csv --threads 4", folder.path()).err,
+            one.err);
   const std::string results = read_text(folder.path() / "one.csv");
   EXPECT_EQ(read_text(folder.path() / "four.csv"), results);
   EXPECT_NE(results.find("\"Megatron, 22 billion\""), std::string::npos);
@@ -349,13 +441,18 @@ TEST(CommandLine, TableGivesTheSameBytesWithAnyThreadsAndCarriesColumnsThrough) 
 TEST(CommandLine, ARowOfATableIsWhatTheCommandSays) {
   const ScratchFolder folder;
   folder.write("rows.csv", "tp,pp,dp,zero,seq,micro_batch\r\n2,2,2,1,2048,2\r\n");
-  const CliResult table = run_cli("simulate --table rows.csv --model llama-2-7b --cluster dgx-a100 --global-batch 64", folder.path());
-  const CliResult flags =
-      run_cli("simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 --micro-batch 2 --global-batch 64 --sequence-length 2048 --json", folder.path());
+  const CliResult table =
+      run_cli("simulate --table rows.csv --model llama-2-7b --cluster dgx-a100 --global-batch 64",
+              folder.path());
+  const CliResult flags = run_cli(
+      "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 --micro-batch "
+      "2 --global-batch 64 --sequence-length 2048 --json",
+      folder.path());
   std::smatch step;
   ASSERT_TRUE(std::regex_search(flags.out, step, std::regex(R"("step_time_s": ([0-9.]+))")));
   EXPECT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_NE(table.out.find("\r\n2,2,2,1,2048,2," + step[1].str() + ","), std::string::npos) << table.out << step[1];
+  EXPECT_NE(table.out.find("\r\n2,2,2,1,2048,2," + step[1].str() + ","), std::string::npos)
+      << table.out << step[1];
 }
 
 /// Of a plan that is a function of the code base, made first; `then` uses plan.json.
@@ -363,7 +460,8 @@ std::string explained(const std::string& plan_arguments, const std::string& then
   const ScratchFolder folder;
   EXPECT_EQ(run_cli(plan_arguments + " --out plan.json", folder.path()).exit_code, 0);
   const CliResult r = run_cli(then, folder.path());
-  return "$ orrery " + then + "\nexit " + std::to_string(r.exit_code) + "\n--- stdout\n" + r.out + "--- stderr\n" + r.err;
+  return "$ orrery " + then + "\nexit " + std::to_string(r.exit_code) + "\n--- stdout\n" + r.out +
+         "--- stderr\n" + r.err;
 }
 
 struct Explained {
@@ -372,29 +470,44 @@ struct Explained {
 void PrintTo(const Explained& e, std::ostream* out) { *out << e.then; }
 class Explanations : public testing::TestWithParam<Explained> {};
 
-TEST_P(Explanations, SayExactlyThis) { expect_text(GetParam().name, explained(GetParam().plan, GetParam().then)); }
+TEST_P(Explanations, SayExactlyThis) {
+  expect_text(GetParam().name, explained(GetParam().plan, GetParam().then));
+}
 
-const char* const kUniform = "plan --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --global-batch 32 --top 1 --fix pp=2,tp=2,micro_batch=1,zero=1,recompute=none --target megatron";
+const char* const kUniform =
+    "plan --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --global-batch 32 --top 1 "
+    "--fix pp=2,tp=2,micro_batch=1,zero=1,recompute=none --target megatron";
 INSTANTIATE_TEST_SUITE_P(
     Golden, Explanations,
-    testing::Values(Explained{"explain_text", kUniform, "explain --plan plan.json --memory 40GiB --versus tp=8,pp=1"},
+    testing::Values(Explained{"explain_text", kUniform,
+                              "explain --plan plan.json --memory 40GiB --versus tp=8,pp=1"},
                     Explained{"explain_json", kUniform, "explain --plan plan.json --top 2 --json"},
-                    Explained{"explain_infeasible", kUniform, "explain --plan plan.json --memory 20GiB --versus tp=1,pp=1,zero=0"},
-                    Explained{"explain_wrong_values", kUniform, "explain --plan plan.json --versus tp=3x,ppp=2,dp"}),
+                    Explained{"explain_infeasible", kUniform,
+                              "explain --plan plan.json --memory 20GiB --versus tp=1,pp=1,zero=0"},
+                    Explained{"explain_wrong_values", kUniform,
+                              "explain --plan plan.json --versus tp=3x,ppp=2,dp"}),
     [](const auto& tested) { return tested.param.name; });
 
 TEST(CommandLine, PlansForOtherWorkAreNotHeldAgainstEachOther) {
   const ScratchFolder folder;
-  ASSERT_EQ(run_cli("plan --model gpt2 --cluster dgx-a100 --top 1 --out a.json", folder.path()).exit_code, 0);
-  ASSERT_EQ(run_cli("plan --model gpt2 --cluster dgx-a100 --top 1 --global-batch 32 --out b.json", folder.path()).exit_code, 0);
+  ASSERT_EQ(
+      run_cli("plan --model gpt2 --cluster dgx-a100 --top 1 --out a.json", folder.path()).exit_code,
+      0);
+  ASSERT_EQ(run_cli("plan --model gpt2 --cluster dgx-a100 --top 1 --global-batch 32 --out b.json",
+                    folder.path())
+                .exit_code,
+            0);
   const CliResult r = run_cli("explain --plan a.json --versus b.json", folder.path());
   EXPECT_EQ(r.exit_code, 1);
-  EXPECT_EQ(r.err, "error[E0006]: the plans differ in global_batch: 64 and 32; plans are compared for the same work\n");
+  EXPECT_EQ(r.err,
+            "error[E0006]: the plans differ in global_batch: 64 and 32; plans are compared for the "
+            "same work\n");
 }
 
 TEST(CommandLine, PlanForAnotherModelIsRefused) {
   const ScratchFolder folder;
-  ASSERT_EQ(run_cli("plan --model gpt2 --cluster dgx-a100 --out plan.json", folder.path()).exit_code, 0);
+  ASSERT_EQ(
+      run_cli("plan --model gpt2 --cluster dgx-a100 --out plan.json", folder.path()).exit_code, 0);
   const CliResult r = run_cli("simulate --plan plan.json --model gpt2-xl", folder.path());
   EXPECT_EQ(r.exit_code, 1);
   EXPECT_NE(r.err.find("gpt2"), std::string::npos) << r.err;
@@ -404,10 +517,13 @@ TEST(CommandLine, PlanForAnotherModelIsRefused) {
 
 TEST(CommandLine, RanksThatAreNotThePlansAreRefused) {
   const ScratchFolder folder;
-  ASSERT_EQ(run_cli("plan --model gpt2 --cluster dgx-a100 --out plan.json", folder.path()).exit_code, 0);
+  ASSERT_EQ(
+      run_cli("plan --model gpt2 --cluster dgx-a100 --out plan.json", folder.path()).exit_code, 0);
   const CliResult r = run_cli("train --plan plan.json --ranks 3", folder.path());
   EXPECT_EQ(r.exit_code, 1);
-  EXPECT_EQ(r.err, "error[E0006]: --ranks 3, but the plan is for 8 ranks; use --ranks 8, or plan again for 3 devices\n");
+  EXPECT_EQ(r.err,
+            "error[E0006]: --ranks 3, but the plan is for 8 ranks; use --ranks 8, or plan again "
+            "for 3 devices\n");
 }
 
 TEST(CommandLine, CheckAcceptsWhatSolveAndPlanSayAndRefusesOtherNumbers) {
@@ -417,36 +533,48 @@ TEST(CommandLine, CheckAcceptsWhatSolveAndPlanSayAndRefusesOtherNumbers) {
   folder.write("solution.json", solution);
   const CliResult accepted = run_cli("check solution.json --instance instance.json", folder.path());
   EXPECT_EQ(accepted.exit_code, 0) << accepted.err;
-  EXPECT_EQ(accepted.out, "cost    32 ps (32 ps)  ok\nmemory  24 B of 24 B  ok\nbound   32 ps (32 ps) by the multipliers  ok\n"
-                          "gap     0.0000 % to this bound  ok\nthe answer holds\n");
-  folder.write("solution.json", std::regex_replace(solution, std::regex(R"("bound_ps": 32)"), R"("bound_ps": 31)"));
-  EXPECT_EQ(run_cli("check solution.json --instance instance.json", folder.path()).exit_code, 0);  // weaker, and true
-  folder.write("solution.json", std::regex_replace(solution, std::regex(R"("numerator": 9)"), R"("numerator": 8)"));
+  EXPECT_EQ(accepted.out,
+            "cost    32 ps (32 ps)  ok\nmemory  24 B of 24 B  ok\nbound   32 ps (32 ps) by the "
+            "multipliers  ok\n"
+            "gap     0.0000 % to this bound  ok\nthe answer holds\n");
+  folder.write("solution.json",
+               std::regex_replace(solution, std::regex(R"("bound_ps": 32)"), R"("bound_ps": 31)"));
+  // weaker, and true
+  EXPECT_EQ(run_cli("check solution.json --instance instance.json", folder.path()).exit_code, 0);
+  folder.write("solution.json",
+               std::regex_replace(solution, std::regex(R"("numerator": 9)"), R"("numerator": 8)"));
   const CliResult refused = run_cli("check solution.json --instance instance.json", folder.path());
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_EQ(refused.err, "solution.json: error[E0006]: multiplier 8 / 8 proves 31 ps, not 32\n");
 
-  const CliResult plan = run_cli("plan --model gpt2 --cluster dgx-a100 --check --json --out plan.json", folder.path());
+  const CliResult plan =
+      run_cli("plan --model gpt2 --cluster dgx-a100 --check --json --out plan.json", folder.path());
   EXPECT_EQ(plan.exit_code, 0);
   EXPECT_NE(plan.err.find("the certificate holds"), std::string::npos) << plan.err;
   folder.write("answer.json", plan.out);
   const CliResult checked = run_cli("check answer.json", folder.path());
   EXPECT_EQ(checked.exit_code, 0) << checked.err;
-  EXPECT_TRUE(std::regex_match(checked.out, std::regex("cost    .*  ok\nmemory  .*  ok\nbound   .* by the multipliers  ok\n"
-                                                       "gap     .* % to this bound  ok\nthe answer holds\n"))) << checked.out;
-  folder.write("answer.json", std::regex_replace(plan.out, std::regex(R"("multiplier_bound_ps": )"), R"("multiplier_bound_ps": 1)"));
+  EXPECT_TRUE(std::regex_match(
+      checked.out, std::regex("cost    .*  ok\nmemory  .*  ok\nbound   .* by the multipliers  ok\n"
+                              "gap     .* % to this bound  ok\nthe answer holds\n")))
+      << checked.out;
+  folder.write("answer.json", std::regex_replace(plan.out, std::regex(R"("multiplier_bound_ps": )"),
+                                                 R"("multiplier_bound_ps": 1)"));
   const CliResult exaggerated = run_cli("check answer.json", folder.path());
   EXPECT_EQ(exaggerated.exit_code, 1);
-  EXPECT_NE(exaggerated.out.find("by the multipliers  fault\n"), std::string::npos) << exaggerated.out;
+  EXPECT_NE(exaggerated.out.find("by the multipliers  fault\n"), std::string::npos)
+      << exaggerated.out;
   EXPECT_EQ(run_cli("check plan.json", folder.path()).exit_code, 0);
   EXPECT_EQ(run_cli("check plan.json --memory 100MiB", folder.path()).exit_code, 1);
-  folder.write("answer.json", std::regex_replace(plan.out, std::regex(R"("cost_ps": )"), R"("cost_ps": 1)"));
+  folder.write("answer.json",
+               std::regex_replace(plan.out, std::regex(R"("cost_ps": )"), R"("cost_ps": 1)"));
   EXPECT_EQ(run_cli("check answer.json", folder.path()).exit_code, 1);
 }
 
 TEST(CommandLine, AFailedWriteLeavesTheOldFile) {
   const ScratchFolder folder;
-  const CliResult r = run_cli("plan --model gpt2 --cluster dgx-a100 --out nowhere/plan.json", folder.path());
+  const CliResult r =
+      run_cli("plan --model gpt2 --cluster dgx-a100 --out nowhere/plan.json", folder.path());
   EXPECT_EQ(r.exit_code, 1) << r.err;
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "nowhere"));
 }

@@ -1,5 +1,6 @@
-/// `orrery` itself knows no LibTorch: for train, calibrate and validate it becomes the `orrery-executor` beside it. A copy of the program
-/// with a script for neighbour shows what arrives there; a copy alone refuses.
+/// `orrery` itself knows no LibTorch: for train, calibrate and validate it becomes the
+/// `orrery-executor` beside it. A copy of the program with a script for neighbour shows what
+/// arrives there; a copy alone refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,17 +14,21 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
-const char* const kRefusal = "error[E0017]: this build has no executor; build with -DORRERY_EXECUTOR=ON and LibTorch\n";
+const char* const kRefusal =
+    "error[E0017]: this build has no executor; build with -DORRERY_EXECUTOR=ON and LibTorch\n";
 
 class Executor : public testing::Test {
  protected:
   void SetUp() override { fs::copy_file(program_under_test(), folder_.path() / "orrery"); }
-  void write_neighbour(const std::string& script, fs::perms permissions = fs::perms::owner_all) const {
+  void write_neighbour(const std::string& script,
+                       fs::perms permissions = fs::perms::owner_all) const {
     folder_.write("orrery-executor", "#!/bin/sh\n" + script);
     fs::permissions(neighbour(), permissions);
   }
   [[nodiscard]] fs::path neighbour() const { return folder_.path() / "orrery-executor"; }
-  [[nodiscard]] CliResult run(const std::string& arguments) const { return run_cli(arguments, folder_.path(), folder_.path() / "orrery"); }
+  [[nodiscard]] CliResult run(const std::string& arguments) const {
+    return run_cli(arguments, folder_.path(), folder_.path() / "orrery");
+  }
 
   const ScratchFolder folder_;
 };
@@ -38,7 +43,8 @@ TEST_F(Executor, GetsTheArgumentsAndTheStreams) {
 
 TEST_F(Executor, IsTheProcessThatTheLauncherStarted) {
   write_neighbour("echo $$ $RANK\n");
-  const CliResult r = run_cli("-c 'echo $$ 3; RANK=3 exec ./orrery calibrate --out p.json'", folder_.path(), "/bin/sh");
+  const CliResult r = run_cli("-c 'echo $$ 3; RANK=3 exec ./orrery calibrate --out p.json'",
+                              folder_.path(), "/bin/sh");
   EXPECT_EQ(r.exit_code, 0) << r.err;
   const std::string line = r.out.substr(0, r.out.find('\n') + 1);
   EXPECT_EQ(r.out, line + line);
@@ -62,20 +68,24 @@ TEST_F(Executor, IsNotStartedForPlanningHelpAndWrongOptions) {
 }
 
 TEST_F(Executor, WithoutItTheCommandsRefuse) {
-  const std::string calibrate = "XDG_CACHE_HOME=cache ./orrery calibrate --out p.json", validate = "XDG_CACHE_HOME=cache ./orrery validate --model gpt2-tiny";
-  for (const std::string& command : {calibrate + " --ranks 1", calibrate + " --ranks 2", validate + " --ranks 2"}) {
+  const std::string calibrate = "XDG_CACHE_HOME=cache ./orrery calibrate --out p.json",
+                    validate = "XDG_CACHE_HOME=cache ./orrery validate --model gpt2-tiny";
+  for (const std::string& command :
+       {calibrate + " --ranks 1", calibrate + " --ranks 2", validate + " --ranks 2"}) {
     const CliResult r = run_cli(command, folder_.path(), "/usr/bin/env");
     EXPECT_EQ(r.exit_code, 3) << command;
     EXPECT_THAT(r.err, EndsWith(kRefusal)) << command;
   }
-  EXPECT_EQ(run("train --plan nowhere.json").exit_code, 1) << "what is wrong with the input is said first";
+  EXPECT_EQ(run("train --plan nowhere.json").exit_code, 1)
+      << "what is wrong with the input is said first";
 }
 
 TEST_F(Executor, ThatDoesNotStartIsNamed) {
   write_neighbour("exit 0\n", fs::perms::owner_read);
   const CliResult r = run("calibrate --out p.json");
   EXPECT_EQ(r.exit_code, 3);
-  EXPECT_EQ(r.err, "error[E0017]: cannot start " + neighbour().string() + ": Permission denied; build or install Orrery again\n");
+  EXPECT_EQ(r.err, "error[E0017]: cannot start " + neighbour().string() +
+                       ": Permission denied; build or install Orrery again\n");
 }
 
 TEST_F(Executor, ThatIsAnotherCopyOfTheProgramRefusesToo) {
@@ -88,11 +98,14 @@ TEST_F(Executor, ThatIsAnotherCopyOfTheProgramRefusesToo) {
 TEST(Program, LoadsNoLibTorchAndNoMpi) {
   const fs::path executor = program_under_test().parent_path() / "orrery-executor";
   if (!fs::exists(executor)) GTEST_SKIP() << "built without the executor";
-  const auto libraries = [](const fs::path& program) { return run_cli("'" + program.string() + "'", "/", "/usr/bin/ldd").out; };
-  EXPECT_THAT(libraries(executor), HasSubstr("libtorch_cpu"));   // ldd sees them where they are
+  const auto libraries = [](const fs::path& program) {
+    return run_cli("'" + program.string() + "'", "/", "/usr/bin/ldd").out;
+  };
+  EXPECT_THAT(libraries(executor), HasSubstr("libtorch_cpu"));  // ldd sees them where they are
   const std::string loaded = libraries(program_under_test());
   EXPECT_THAT(loaded, HasSubstr("libstdc++"));
-  for (const char* other : {"torch", "libc10", "libmpi", "cuda"}) EXPECT_THAT(loaded, Not(HasSubstr(other)));
+  for (const char* other : {"torch", "libc10", "libmpi", "cuda"})
+    EXPECT_THAT(loaded, Not(HasSubstr(other)));
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ struct CliResult {
 std::filesystem::path program_under_test();
 
 /// Runs the program with a shell command line, in `folder`.
-CliResult run_cli(const std::string& arguments, const std::filesystem::path& folder, const std::filesystem::path& program = program_under_test());
+CliResult run_cli(const std::string& arguments, const std::filesystem::path& folder,
+                  const std::filesystem::path& program = program_under_test());
 
 /// Folder of its own, gone at the end.
 class ScratchFolder {

@@ -29,8 +29,9 @@ fs::path program_under_test() {
 
 CliResult run_cli(const std::string& arguments, const fs::path& folder, const fs::path& program) {
   const ScratchFolder streams;
-  const std::string command = "cd '" + folder.string() + "' && '" + program.string() + "' " + arguments + " >'" + (streams.path() / "out").string() +
-                              "' 2>'" + (streams.path() / "err").string() + "' </dev/null";
+  const std::string command = "cd '" + folder.string() + "' && '" + program.string() + "' " +
+                              arguments + " >'" + (streams.path() / "out").string() + "' 2>'" +
+                              (streams.path() / "err").string() + "' </dev/null";
   const int status = std::system(command.c_str());
   CliResult r;
   r.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -47,6 +48,8 @@ ScratchFolder::~ScratchFolder() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
 }
-void ScratchFolder::write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name, std::ios::binary) << text; }
+void ScratchFolder::write(const std::string& name, const std::string& text) const {
+  std::ofstream(path_ / name, std::ios::binary) << text;
+}
 
 }  // namespace orrery::golden

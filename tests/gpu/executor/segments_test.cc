@@ -1,13 +1,14 @@
-// Every segment phase that training uses, on the same operands, gives on the GPU what it gives on the CPU.
+// Every segment phase that training uses, on the same operands, gives on the GPU what it gives on
+// the CPU.
 #include <ATen/TensorOperators.h>
 #include <c10/core/InferenceMode.h>
 
 #include <set>
 
+#include "cuda_fixture.h"
 #include "executor/measure/microbench.h"
 #include "model/spec.h"
 #include "plan/lowering/lower.h"
-#include "cuda_fixture.h"
 
 namespace orrery::executor {
 namespace {
@@ -19,7 +20,8 @@ using SegmentsOnCuda = OnCuda;
 Operands moved(const Operands& o, c10::Device device) {
   Operands there = o;
   for (auto* list : {&there.reads, &there.updates, &there.weights, &there.gradients}) {
-    for (at::Tensor& t : *list) t = t.to(t.options().device(device), /*non_blocking=*/false, /*copy=*/true);
+    for (at::Tensor& t : *list)
+      t = t.to(t.options().device(device), /*non_blocking=*/false, /*copy=*/true);
   }
   for (Output& out : there.writes) out.device = device;
   return there;
@@ -55,22 +57,32 @@ TEST_F(SegmentsOnCuda, GiveWhatTheyGiveOnTheCpu) {
     const model::ModelSpec model = *model::find_model(name);
     for (const int tp : {1, 2}) {
       for (const bool sequence_parallel : {false, true}) {
-        const plan::UniformOptions o{.tp = tp, .sequence_parallel = sequence_parallel && tp > 1, .micro_batch = 2, .global_batch = 4, .precision = model::Precision::kFloat32};
-        const plan::Program program = *plan::lower(*plan::uniform_plan(model, "local", 1, o), model);
+        const plan::UniformOptions o{.tp = tp,
+                                     .sequence_parallel = sequence_parallel && tp > 1,
+                                     .micro_batch = 2,
+                                     .global_batch = 4,
+                                     .precision = model::Precision::kFloat32};
+        const plan::Program program =
+            *plan::lower(*plan::uniform_plan(model, "local", 1, o), model);
         for (const plan::Template& t : program.templates) {
           for (const plan::Op& op : t.ops) {
             if (op.kind != plan::OpKind::kCompute) continue;
             const model::SegmentShape& s = program.segments[op.segment];
             if (s.kind == SegmentKind::kLoadTokens || s.kind == SegmentKind::kLoadTargets) continue;
-            const std::string what = fmt::format("{} {} {} of {}", model::to_string(s.kind), model::to_string(op.phase), model::to_json(s).dump(), name);
+            const std::string what =
+                fmt::format("{} {} {} of {}", model::to_string(s.kind), model::to_string(op.phase),
+                            model::to_json(s).dump(), name);
             if (!seen.insert(what).second) continue;
             const Bench bench = bench_of(program, op, at::kCPU);
             Operands here = moved(bench.operands, at::kCPU), there = moved(bench.operands, device_);
             run_here(bench, here);
             run_here(bench, there);
-            for (std::size_t i = 0; i < here.writes.size(); ++i) expect_equal(here.writes[i].tensor, there.writes[i].tensor, what + ", output");
-            for (std::size_t i = 0; i < here.updates.size(); ++i) expect_equal(here.updates[i], there.updates[i], what + ", update");
-            for (std::size_t i = 0; i < here.gradients.size(); ++i) expect_equal(here.gradients[i], there.gradients[i], what + ", gradient");
+            for (std::size_t i = 0; i < here.writes.size(); ++i)
+              expect_equal(here.writes[i].tensor, there.writes[i].tensor, what + ", output");
+            for (std::size_t i = 0; i < here.updates.size(); ++i)
+              expect_equal(here.updates[i], there.updates[i], what + ", update");
+            for (std::size_t i = 0; i < here.gradients.size(); ++i)
+              expect_equal(here.gradients[i], there.gradients[i], what + ", gradient");
           }
         }
       }

@@ -1,5 +1,6 @@
-/// The whole loop on this machine: calibrate, plan, simulate, train, compare. Times are reported, not judged (the machine may be busy);
-/// what must hold on any machine is judged: structure, memory, exact losses from one process to two.
+/// The whole loop on this machine: calibrate, plan, simulate, train, compare. Times are reported,
+/// not judged (the machine may be busy); what must hold on any machine is judged: structure,
+/// memory, exact losses from one process to two.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +26,8 @@ class Validate : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   int run(const std::string& arguments) const {
-    const std::string command = "cd '" + folder_.string() + "' && XDG_CACHE_HOME='" + folder_.string() + "' " ORRERY_CLI " " + arguments;
+    const std::string command = "cd '" + folder_.string() + "' && XDG_CACHE_HOME='" +
+                                folder_.string() + "' " ORRERY_CLI " " + arguments;
     return WEXITSTATUS(std::system(command.c_str()));
   }
   base::Json json(const std::string& name) const { return base::read_json(folder_ / name).value(); }
@@ -34,7 +36,9 @@ class Validate : public testing::Test {
 };
 
 TEST_F(Validate, PredictsMemoryAndMeasuresEveryPlan) {
-  ASSERT_EQ(run("validate --model gpt2-tiny --ranks 2 --plans 5 --rounds 4 --steps 4 --budget 10s --json > validation.json"), 0);
+  ASSERT_EQ(run("validate --model gpt2-tiny --ranks 2 --plans 5 --rounds 4 --steps 4 --budget 10s "
+                "--json > validation.json"),
+            0);
   const base::Json answer = json("validation.json");
   ASSERT_EQ(answer.at("plans").size(), 5U);
   for (const base::Json& p : answer.at("plans")) {
@@ -47,7 +51,8 @@ TEST_F(Validate, PredictsMemoryAndMeasuresEveryPlan) {
 TEST_F(Validate, ACalibratedProfileIsHeldAgainstBlocksOfOtherShapes) {
   ASSERT_EQ(run("calibrate --out profile.json --ranks 2 --budget 12s --measure > blocks.txt"), 0);
   std::ifstream blocks(folder_ / "blocks.txt");
-  EXPECT_EQ(std::count(std::istreambuf_iterator<char>(blocks), {}, '\n'), 10) << "a title, eight blocks, a summary";
+  EXPECT_EQ(std::count(std::istreambuf_iterator<char>(blocks), {}, '\n'), 10)
+      << "a title, eight blocks, a summary";
   ASSERT_EQ(run("calibrate --check ./profile.json --measure --json > check.json"), 0);
   const base::Json check = json("check.json");
   ASSERT_EQ(check.at("blocks").size(), 8U);
@@ -56,14 +61,18 @@ TEST_F(Validate, ACalibratedProfileIsHeldAgainstBlocksOfOtherShapes) {
     EXPECT_GT(b.at("measured_s").get<double>(), 0) << b.at("name");
   }
   ASSERT_EQ(check.at("coverage").size(), 2U);
-  EXPECT_GT(check.at("coverage").at(0).at("compute").at("measured").get<double>(), 0.5);  // of the first model calibrated
+  // of the first model calibrated
+  EXPECT_GT(check.at("coverage").at(0).at("compute").at("measured").get<double>(), 0.5);
 }
 
 TEST_F(Validate, PredictedAndMeasuredTimelinesMatchSpanBySpan) {
-  ASSERT_EQ(run("plan --model llama-tiny --cluster local --precision fp32 --global-batch 8 --out plan.json > /dev/null"), 0);
+  ASSERT_EQ(run("plan --model llama-tiny --cluster local --precision fp32 --global-batch 8 --out "
+                "plan.json > /dev/null"),
+            0);
   const base::Json plan = json("plan.json");
   ASSERT_EQ(run("simulate --plan plan.json --trace predicted.json > /dev/null"), 0);
-  ASSERT_EQ(run("train --plan plan.json --steps 2 --trace measured.json --log log.json --quiet"), 0);
+  ASSERT_EQ(run("train --plan plan.json --steps 2 --trace measured.json --log log.json --quiet"),
+            0);
   ASSERT_EQ(run("compare predicted.json measured.json --json > comparison.json"), 0);
   const base::Json c = json("comparison.json");
   EXPECT_GT(c.at("matched").get<int>(), 50);

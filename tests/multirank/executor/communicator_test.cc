@@ -1,4 +1,5 @@
-// Collectives and transfers over MPI on data whose result is exact in any order: rank r contributes small integers.
+// Collectives and transfers over MPI on data whose result is exact in any order: rank r contributes
+// small integers.
 #include "executor/transport/communicator.h"
 
 #include <ATen/TensorOperators.h>
@@ -18,7 +19,8 @@ namespace orrery::executor {
 namespace {
 
 void run_ranks(int ranks, const std::string& test) {
-  const auto code = launch_local(ranks, {"--gtest_filter=DISABLED_Ranks." + test, "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
+  const auto code = launch_local(ranks, {"--gtest_filter=DISABLED_Ranks." + test,
+                                         "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
   ASSERT_TRUE(code) << base::to_string(code.error());
   EXPECT_EQ(*code, 0);
 }
@@ -102,11 +104,13 @@ TEST(DISABLED_Ranks, Trades) {
   ASSERT_TRUE(w.communicator->shift(w.all, at::full({2, 3}, static_cast<double>(w.r)), moved));
   EXPECT_TRUE(at::equal(moved, at::full({2, 3}, static_cast<double>((w.r + w.n - 1) % w.n))));
 
-  // Everywhere [2 sequences, 3 n tokens, features of two sections, 2 n and n]; ranks hold tokens first, then parts of both sections.
+  // Everywhere [2 sequences, 3 n tokens, features of two sections, 2 n and n]; ranks hold tokens
+  // first, then parts of both sections.
   const std::int64_t n = w.n;
   const at::Tensor whole = at::arange(2 * 3 * n * 3 * n).view({2, 3 * n, 3 * n}).to(at::kFloat);
   const at::Tensor tokens = whole.narrow(1, 3 * w.r, 3).contiguous();
-  const at::Tensor features = at::cat({whole.narrow(2, 2 * w.r, 2), whole.narrow(2, 2 * n + w.r, 1)}, 2);
+  const at::Tensor features =
+      at::cat({whole.narrow(2, 2 * w.r, 2), whole.narrow(2, 2 * n + w.r, 1)}, 2);
   plan::Op op;
   op.sections = {2 * n, n};
   op.dim = 2;
@@ -150,13 +154,15 @@ TEST(DISABLED_Ranks, Transfers) {
   for (int lane = 0; lane < 2; ++lane) {
     for (int i = 0; i < 3; ++i) {
       const at::Tensor t = at::full({i == 1 ? kLarge : 4}, 100.0 * w.r + 10 * lane + i);
-      sends.push_back(*w.communicator->post({{.send = true, .peer = peer, .lane = lane, .tensor = t}}));
+      sends.push_back(
+          *w.communicator->post({{.send = true, .peer = peer, .lane = lane, .tensor = t}}));
     }
   }
   for (const int lane : {1, 0}) {
     for (int i = 0; i < 3; ++i) {
       const at::Tensor t = at::empty({i == 1 ? kLarge : 4});
-      const auto receive = w.communicator->post({{.send = false, .peer = peer, .lane = lane, .tensor = t}});
+      const auto receive =
+          w.communicator->post({{.send = false, .peer = peer, .lane = lane, .tensor = t}});
       ASSERT_TRUE((*receive)->wait());
       EXPECT_TRUE(at::equal(t, at::full_like(t, 100.0 * peer + 10 * lane + i)));
     }

@@ -1,5 +1,5 @@
-// Acceptance of the executor: in fp32, every plan's losses over 30 AdamW steps are those of one process to 1e-6, and the bytes
-// counted on its ranks are those that the Program states, to 5 %.
+// Acceptance of the executor: in fp32, every plan's losses over 30 AdamW steps are those of one
+// process to 1e-6, and the bytes counted on its ranks are those that the Program states, to 5 %.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,19 +18,27 @@ namespace {
 
 class Exactness : public ::testing::TestWithParam<std::string> {};
 
-/// The simulator's order on a machine where communication never runs beside compute, of the ranks that it simulates.
-std::map<int, std::vector<std::string>> simulated_order(const plan::Program& program, const model::ModelSpec& model) {
-  const model::Profile profile{.name = "one thread for each rank", .overlaps = false, .launch_seconds = 1e-6};  // nothing takes no time
+/// The simulator's order on a machine where communication never runs beside compute, of the ranks
+/// that it simulates.
+std::map<int, std::vector<std::string>> simulated_order(const plan::Program& program,
+                                                        const model::ModelSpec& model) {
+  // nothing takes no time
+  const model::Profile profile{
+      .name = "one thread for each rank", .overlaps = false, .launch_seconds = 1e-6};
   topologies::LocalMachine machine;
   machine.cores = static_cast<std::uint32_t>(program.world_size);
   machine.hertz = 1e9;
   machine.fp32_flop_per_cycle = machine.bf16_flop_per_cycle = 32;
   machine.memory_bytes = std::int64_t{1} << 34;
-  const auto cost = costmodel::CostModel::make(model, topologies::local_topology(machine).value(), profile, {.precision = model::Precision::kFloat32, .sequence = program.sequence}).value();
+  const auto cost = costmodel::CostModel::make(
+                        model, topologies::local_topology(machine).value(), profile,
+                        {.precision = model::Precision::kFloat32, .sequence = program.sequence})
+                        .value();
   return order_of(program, sim::simulate(program, cost, {.timeline = true}).value().timeline);
 }
 
-void expect_the_simulated_order(const PlanCase& c, const std::string& family, const Curve& together) {
+void expect_the_simulated_order(const PlanCase& c, const std::string& family,
+                                const Curve& together) {
   SCOPED_TRACE(family);
   const model::ModelSpec model = small_model(family);
   const auto simulated = simulated_order(lowered(c, model), model);
@@ -53,12 +61,15 @@ void expect_like_one_process(const PlanCase& c, const std::string& family, const
   EXPECT_LE(difference, 1e-6);
   double memory = 0;
   for (std::size_t stage = 0; stage < program.classes.size(); ++stage) {
-    const auto stated = static_cast<double>(plan::static_memory(program, program.classes[stage]).peak_bytes);
+    const auto stated =
+        static_cast<double>(plan::static_memory(program, program.classes[stage]).peak_bytes);
     const double error = (static_cast<double>(together.peak_memory_bytes[stage]) - stated) / stated;
-    EXPECT_NEAR(error, 0, 0.05) << "stage " << stage << ": " << together.peak_memory_bytes[stage] << " counted, " << stated << " stated";
+    EXPECT_NEAR(error, 0, 0.05) << "stage " << stage << ": " << together.peak_memory_bytes[stage]
+                                << " counted, " << stated << " stated";
     if (std::abs(error) > std::abs(memory)) memory = error;
   }
-  std::printf("%-34s %-6s loss %.1e memory %+.2f%%\n", c.name.c_str(), family.c_str(), difference, 100 * memory);
+  std::printf("%-34s %-6s loss %.1e memory %+.2f%%\n", c.name.c_str(), family.c_str(), difference,
+              100 * memory);
 }
 
 TEST_P(Exactness, LossesEqualOneProcessBytesTheProgramAndOrderTheSimulator) {
@@ -76,22 +87,27 @@ std::vector<std::string> names() {
   for (const PlanCase& c : plan_cases()) all.push_back(c.name);
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Plans, Exactness, ::testing::ValuesIn(names()), [](const auto& tested) { return tested.param; });
+INSTANTIATE_TEST_SUITE_P(Plans, Exactness, ::testing::ValuesIn(names()),
+                         [](const auto& tested) { return tested.param; });
 
 // Pipelines and recomputation only move work about: not a bit may change.
 TEST(Exactness, PipelineWithRecomputationIsBitExact) {
-  const std::vector<Curve> plain = train_ranks(plan_case("pp2_1f1b")), replayed = train_ranks(plan_case("pp2_gpipe_recompute"));
+  const std::vector<Curve> plain = train_ranks(plan_case("pp2_1f1b")),
+                           replayed = train_ranks(plan_case("pp2_gpipe_recompute"));
   ASSERT_EQ(plain.size(), replayed.size());
-  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(plain[i].losses, replayed[i].losses) << kFamilies[i];
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    EXPECT_EQ(plain[i].losses, replayed[i].losses) << kFamilies[i];
 }
 
-// Nor do schedules change what is added to what: micro-batches contribute in their order, weight gradients apart or not.
+// Nor do schedules change what is added to what: micro-batches contribute in their order, weight
+// gradients apart or not.
 TEST(Exactness, SchedulesAreBitExact) {
   const std::vector<Curve> plain = train_ranks(plan_case("pp2_1f1b"));
   for (const char* other : {"pp2_interleaved", "pp2_zb_h1"}) {
     const std::vector<Curve> curves = train_ranks(plan_case(other));
     ASSERT_EQ(plain.size(), curves.size());
-    for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(plain[i].losses, curves[i].losses) << other << " " << kFamilies[i];
+    for (std::size_t i = 0; i < plain.size(); ++i)
+      EXPECT_EQ(plain[i].losses, curves[i].losses) << other << " " << kFamilies[i];
   }
 }
 
@@ -109,7 +125,9 @@ TEST(DISABLED_Rank, Trains) {
     ASSERT_TRUE(report) << base::to_string(report.error());
     std::vector<double> losses;
     for (const StepResult& s : report->steps) losses.push_back(s.loss);
-    out[family] = {{"losses", losses}, {"peaks", report->peak_memory_bytes}, {"order", order_of(program, report->timeline)}};
+    out[family] = {{"losses", losses},
+                   {"peaks", report->peak_memory_bytes},
+                   {"order", order_of(program, report->timeline)}};
   }
   if (detect_launch()->rank != 0) return;
   const auto written = base::write_json(std::getenv("ORRERY_TEST_OUT"), out);

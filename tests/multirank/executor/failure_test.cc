@@ -23,8 +23,12 @@ struct Ended {
 Ended run_until_failure(const std::string& test) {
   ::testing::internal::CaptureStderr();
   const auto begin = std::chrono::steady_clock::now();
-  const auto code = launch_local(2, {"--gtest_filter=DISABLED_FailingRank." + test, "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
-  Ended ended{.code = code ? *code : -1, .errors = {}, .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
+  const auto code = launch_local(2, {"--gtest_filter=DISABLED_FailingRank." + test,
+                                     "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
+  Ended ended{
+      .code = code ? *code : -1,
+      .errors = {},
+      .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
   ended.errors = ::testing::internal::GetCapturedStderr();
   return ended;
 }
@@ -37,14 +41,16 @@ TEST(Failure, AKilledRankEndsTheJobAndIsNamed) {
   EXPECT_THAT(ended.errors, HasSubstr("step "));
   EXPECT_THAT(ended.errors, HasSubstr("operation '"));
   EXPECT_THAT(ended.errors, Not(HasSubstr("mpirun")));
-  EXPECT_EQ(ended.errors.find("error["), ended.errors.rfind("error[")) << "one block:\n" << ended.errors;
+  EXPECT_EQ(ended.errors.find("error["), ended.errors.rfind("error[")) << "one block:\n"
+                                                                       << ended.errors;
 }
 
 TEST(Failure, TooFewRanksIsAnInputError) {
   const Ended ended = run_until_failure("HasTooFewRanks");
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.errors, HasSubstr("the plan is for 4 ranks, and 2 were started"));
-  EXPECT_EQ(ended.errors.find("error["), ended.errors.rfind("error[")) << "one block:\n" << ended.errors;
+  EXPECT_EQ(ended.errors.find("error["), ended.errors.rfind("error[")) << "one block:\n"
+                                                                       << ended.errors;
 }
 
 TEST(Failure, RanksWithDifferentProgramsDoNotStart) {
@@ -80,7 +86,8 @@ TEST(DISABLED_FailingRank, HasTooFewRanks) {
 TEST(DISABLED_FailingRank, HasAnotherProgram) {
   RunOptions options = training();
   options.backend = "mpi";
-  const auto report = run(lowered(plan_case(own_rank() == 0 ? "dp2" : "tp2"), small_model("gpt2")), options);
+  const auto report =
+      run(lowered(plan_case(own_rank() == 0 ? "dp2" : "tp2"), small_model("gpt2")), options);
   FAIL() << "the launcher ends the ranks";
 }
 

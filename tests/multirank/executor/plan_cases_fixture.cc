@@ -55,29 +55,34 @@ Plan mixed(const model::ModelSpec& model) {
 
 Plan mixed_sequence_parallel(const model::ModelSpec& model) {
   Plan p = uniform(model, {.dp = 4, .zero = 2, .micro_batch = 1});
-  LayerStrategy first{.tp = 4, .dp = 1, .sequence_parallel = true}, second{.tp = 2, .dp = 2, .zero = 1, .recompute = Recompute::kSelective};
+  LayerStrategy first{.tp = 4, .dp = 1, .sequence_parallel = true},
+      second{.tp = 2, .dp = 2, .zero = 1, .recompute = Recompute::kSelective};
   p.stages[0].runs = {{.count = 1, .strategy = first}, {.count = 3, .strategy = second}};
   return p;
 }
 
 Plan reduced_per_micro_batch(const model::ModelSpec& model) {
   Plan p = uniform(model, {.dp = 2, .zero = 3, .micro_batch = 1});
-  p.vocabulary.grad_reduce = p.stages[0].runs[0].strategy.grad_reduce = plan::GradReduce::kMicroBatch;
+  p.vocabulary.grad_reduce = p.stages[0].runs[0].strategy.grad_reduce =
+      plan::GradReduce::kMicroBatch;
   return p;
 }
 
 /// States of four ranks on pairs of neighbours, copied across the pairs.
 PlanCase hybrid(int zero, plan::GradReduce reduce) {
-  const std::string suffix = reduce == plan::GradReduce::kMicroBatch ? "_reduced_per_micro_batch" : "";
+  const std::string suffix =
+      reduce == plan::GradReduce::kMicroBatch ? "_reduced_per_micro_batch" : "";
   return {fmt::format("dp4_zero{}_shard2{}", zero, suffix), 4, [=](const model::ModelSpec& model) {
             Plan p = uniform(model, {.dp = 4, .zero = zero, .micro_batch = 1});
-            for (LayerStrategy* s : {&p.vocabulary, &p.stages[0].runs[0].strategy}) s->shard = 2, s->grad_reduce = reduce;
+            for (LayerStrategy* s : {&p.vocabulary, &p.stages[0].runs[0].strategy})
+              s->shard = 2, s->grad_reduce = reduce;
             return p;
           }};
 }
 
 /// One strategy for all layers, and one for the vocabulary, on four ranks.
-PlanCase everywhere(std::string name, const LayerStrategy& vocabulary, const LayerStrategy& layers) {
+PlanCase everywhere(std::string name, const LayerStrategy& vocabulary,
+                    const LayerStrategy& layers) {
   return {std::move(name), vocabulary.ranks(), [=](const model::ModelSpec& model) {
             Plan p = uniform(model, {.dp = 4, .micro_batch = 1});
             p.vocabulary = vocabulary;
@@ -92,8 +97,9 @@ void add_groups(std::vector<PlanCase>& cases) {
   cases.push_back(hybrid(3, plan::GradReduce::kMicroBatch));
   const LayerStrategy strided{.tp = 2, .dp = 2, .strided = true}, consecutive{.tp = 2, .dp = 2};
   cases.push_back(everywhere("strided", strided, strided));
-  cases.push_back(everywhere("strided_zero3_sp_between_consecutive", consecutive,
-                             {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .strided = true}));
+  cases.push_back(
+      everywhere("strided_zero3_sp_between_consecutive", consecutive,
+                 {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .strided = true}));
 }
 
 /// Zero 3 of some operators, and in slices.
@@ -104,11 +110,20 @@ void add_operators(std::vector<PlanCase>& cases) {
   cases.push_back(everywhere("dp2_zero3_attention_alone", data, attention));
   attention.grad_reduce = plan::GradReduce::kMicroBatch;
   attention.slices = 2;
-  cases.push_back(everywhere("dp2_zero3_attention_alone_sliced_reduced_per_micro_batch", data, attention));
-  cases.push_back(everywhere("dp2_zero3_slices4_recompute", data, {.dp = 2, .zero = 3, .recompute = Recompute::kFull, .slices = 4}));
+  cases.push_back(
+      everywhere("dp2_zero3_attention_alone_sliced_reduced_per_micro_batch", data, attention));
+  cases.push_back(everywhere("dp2_zero3_slices4_recompute", data,
+                             {.dp = 2, .zero = 3, .recompute = Recompute::kFull, .slices = 4}));
   cases.push_back(everywhere("tp2_dp2_zero3_sp_mlp_alone_sliced", both,
-                             {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .operators = ShardedOperators::kMlp, .slices = 2}));
-  PlanCase split = simple("pp2_dp2_zero3_slices2_zb_h1", {.pp = 2, .dp = 2, .zero = 3, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 1});
+                             {.tp = 2,
+                              .dp = 2,
+                              .zero = 3,
+                              .sequence_parallel = true,
+                              .operators = ShardedOperators::kMlp,
+                              .slices = 2}));
+  PlanCase split =
+      simple("pp2_dp2_zero3_slices2_zb_h1",
+             {.pp = 2, .dp = 2, .zero = 3, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 1});
   split.make = [make = split.make](const model::ModelSpec& model) {
     Plan p = make(model);
     for (plan::Stage& stage : p.stages) {
@@ -121,15 +136,24 @@ void add_operators(std::vector<PlanCase>& cases) {
 }
 
 void add_context(std::vector<PlanCase>& cases) {
-  const LayerStrategy ring{.dp = 2, .cp = 2}, ulysses{.dp = 2, .cp = 2, .context = plan::ContextKind::kUlysses};
+  const LayerStrategy ring{.dp = 2, .cp = 2},
+      ulysses{.dp = 2, .cp = 2, .context = plan::ContextKind::kUlysses};
   cases.push_back(everywhere("cp4_ring", {.cp = 4}, {.cp = 4}));
-  cases.push_back(everywhere("cp2_ring_dp2_zero1", ring, {.dp = 2, .zero = 1, .recompute = Recompute::kSelective, .cp = 2}));
-  cases.push_back(everywhere("tp2_sp_cp2_ring_recompute", {.tp = 2, .cp = 2},
-                             {.tp = 2, .sequence_parallel = true, .recompute = Recompute::kFull, .cp = 2}));
-  cases.push_back(everywhere("cp4_ulysses", {.cp = 4}, {.cp = 4, .context = plan::ContextKind::kUlysses}));
+  cases.push_back(everywhere("cp2_ring_dp2_zero1", ring,
+                             {.dp = 2, .zero = 1, .recompute = Recompute::kSelective, .cp = 2}));
+  cases.push_back(
+      everywhere("tp2_sp_cp2_ring_recompute", {.tp = 2, .cp = 2},
+                 {.tp = 2, .sequence_parallel = true, .recompute = Recompute::kFull, .cp = 2}));
+  cases.push_back(
+      everywhere("cp4_ulysses", {.cp = 4}, {.cp = 4, .context = plan::ContextKind::kUlysses}));
   cases.push_back(everywhere("cp2_ulysses_between_dp4", {.dp = 4}, ulysses));
-  cases.push_back(everywhere("tp2_strided_cp2_ulysses_recompute", {.tp = 2, .cp = 2, .strided = true},
-                             {.tp = 2, .recompute = Recompute::kFull, .cp = 2, .context = plan::ContextKind::kUlysses, .strided = true}));
+  cases.push_back(everywhere("tp2_strided_cp2_ulysses_recompute",
+                             {.tp = 2, .cp = 2, .strided = true},
+                             {.tp = 2,
+                              .recompute = Recompute::kFull,
+                              .cp = 2,
+                              .context = plan::ContextKind::kUlysses,
+                              .strided = true}));
 }
 
 Plan uneven(const model::ModelSpec& model) {
@@ -152,8 +176,9 @@ std::vector<PlanCase> make_cases() {
   add_both(cases, "tp2", {.tp = 2, .micro_batch = 4});
   add_both(cases, "tp4", {.tp = 4, .micro_batch = 4});
   add_both(cases, "tp2_sp", {.tp = 2, .sequence_parallel = true, .micro_batch = 4});
-  cases.push_back(simple("tp2_sp_selective",
-                         {.tp = 2, .sequence_parallel = true, .recompute = Recompute::kSelective, .micro_batch = 4}));
+  cases.push_back(simple(
+      "tp2_sp_selective",
+      {.tp = 2, .sequence_parallel = true, .recompute = Recompute::kSelective, .micro_batch = 4}));
   for (const Schedule schedule : {Schedule::kGPipe, Schedule::k1F1B}) {
     const std::string suffix = "_" + std::string(plan::to_string(schedule));
     add_both(cases, "pp2" + suffix, {.pp = 2, .schedule = schedule, .micro_batch = 2});
@@ -162,21 +187,33 @@ std::vector<PlanCase> make_cases() {
   add_groups(cases);
   add_context(cases);
   add_operators(cases);
-  add_both(cases, "pp2_interleaved", {.pp = 2, .schedule = Schedule::kInterleaved, .micro_batch = 2, .virtual_stages = 2});
+  add_both(cases, "pp2_interleaved",
+           {.pp = 2, .schedule = Schedule::kInterleaved, .micro_batch = 2, .virtual_stages = 2});
   add_both(cases, "pp2_zb_h1", {.pp = 2, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 2});
   add_both(cases, "pp4_zb_h1", {.pp = 4, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 1});
-  cases.push_back(simple("tp2_sp_pp2_zb_h1", {.tp = 2, .pp = 2, .sequence_parallel = true, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 2}));
-  cases.push_back(simple("pp2_dp2_zero3_zb_h1", {.pp = 2, .dp = 2, .zero = 3, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 1}));
-  cases.push_back(simple("pp2_dp2_zero2_interleaved",
-                         {.pp = 2, .dp = 2, .zero = 2, .schedule = Schedule::kInterleaved, .micro_batch = 1, .virtual_stages = 2}));
+  cases.push_back(simple("tp2_sp_pp2_zb_h1", {.tp = 2,
+                                              .pp = 2,
+                                              .sequence_parallel = true,
+                                              .schedule = Schedule::kZeroBubbleH1,
+                                              .micro_batch = 2}));
+  cases.push_back(
+      simple("pp2_dp2_zero3_zb_h1",
+             {.pp = 2, .dp = 2, .zero = 3, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 1}));
+  cases.push_back(simple("pp2_dp2_zero2_interleaved", {.pp = 2,
+                                                       .dp = 2,
+                                                       .zero = 2,
+                                                       .schedule = Schedule::kInterleaved,
+                                                       .micro_batch = 1,
+                                                       .virtual_stages = 2}));
   cases.push_back({"pp2_uneven", 2, uneven});
   add_both(cases, "tp2_pp2", {.tp = 2, .pp = 2, .micro_batch = 2});
   add_both(cases, "tp2_dp2_zero3", {.tp = 2, .dp = 2, .zero = 3, .micro_batch = 2});
   add_both(cases, "pp2_dp2_zero1", {.pp = 2, .dp = 2, .zero = 1, .micro_batch = 2});
   cases.push_back({"mixed_tp2_then_dp4_zero3", 4, mixed});
   cases.push_back({"mixed_tp4_sp_then_tp2", 4, mixed_sequence_parallel});
-  cases.push_back(simple("tp2_pp2_dp2_zero3_recompute",
-                         {.tp = 2, .pp = 2, .dp = 2, .zero = 3, .recompute = Recompute::kFull, .micro_batch = 2}));
+  cases.push_back(simple(
+      "tp2_pp2_dp2_zero3_recompute",
+      {.tp = 2, .pp = 2, .dp = 2, .zero = 3, .recompute = Recompute::kFull, .micro_batch = 2}));
   return cases;
 }
 
@@ -237,12 +274,15 @@ RunOptions training() {
   return options;
 }
 
-std::map<int, std::vector<std::string>> order_of(const plan::Program& program, const plan::Timeline& timeline) {
+std::map<int, std::vector<std::string>> order_of(const plan::Program& program,
+                                                 const plan::Timeline& timeline) {
   std::map<int, std::vector<std::string>> order;
   for (const plan::Span& s : plan::canonical(timeline).spans) {
     const plan::Op& op = program.templates[plan::TemplateId(s.template_id)].ops[s.template_index];
-    if (op.kind == plan::OpKind::kExchange && std::ranges::all_of(op.legs, &plan::Leg::send)) continue;
-    order[s.rank].push_back(fmt::format("{} {}.{} layer {} micro-batch {}", s.name, s.template_id, s.template_index, s.layer, s.micro_batch));
+    if (op.kind == plan::OpKind::kExchange && std::ranges::all_of(op.legs, &plan::Leg::send))
+      continue;
+    order[s.rank].push_back(fmt::format("{} {}.{} layer {} micro-batch {}", s.name, s.template_id,
+                                        s.template_index, s.layer, s.micro_batch));
   }
   return order;
 }
@@ -261,11 +301,13 @@ Curve train_alone(const model::ModelSpec& model) {
 
 std::vector<Curve> train_ranks(const PlanCase& plan_case) {
   const std::filesystem::path out =
-      std::filesystem::temp_directory_path() / ("orrery-" + plan_case.name + "-" + std::to_string(::getpid()) + ".json");
+      std::filesystem::temp_directory_path() /
+      ("orrery-" + plan_case.name + "-" + std::to_string(::getpid()) + ".json");
   ::setenv("ORRERY_TEST_CASE", plan_case.name.c_str(), 1);
   ::setenv("ORRERY_TEST_OUT", out.c_str(), 1);
   const base::Result<int> code =
-      launch_local(plan_case.ranks, {"--gtest_filter=DISABLED_Rank.Trains", "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
+      launch_local(plan_case.ranks, {"--gtest_filter=DISABLED_Rank.Trains",
+                                     "--gtest_also_run_disabled_tests", "--gtest_brief=1"});
   if (!code || *code != 0) {
     ADD_FAILURE() << (code ? "exit code " + std::to_string(*code) : base::to_string(code.error()));
     return {};
@@ -279,7 +321,9 @@ std::vector<Curve> train_ranks(const PlanCase& plan_case) {
   std::vector<Curve> curves;
   for (const char* family : kFamilies) {
     const base::Json& j = json->at(family);
-    curves.push_back({j.at("losses").get<std::vector<double>>(), j.at("peaks").get<std::vector<std::int64_t>>(), j.at("order").get<decltype(Curve::order)>()});
+    curves.push_back({j.at("losses").get<std::vector<double>>(),
+                      j.at("peaks").get<std::vector<std::int64_t>>(),
+                      j.at("order").get<decltype(Curve::order)>()});
   }
   return curves;
 }
@@ -287,7 +331,8 @@ std::vector<Curve> train_ranks(const PlanCase& plan_case) {
 double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
   EXPECT_EQ(a.size(), b.size());
   double worst = a.size() == b.size() ? 0 : INFINITY;
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
   return worst;
 }
 

@@ -18,33 +18,36 @@ struct PlanCase {
   std::function<plan::Plan(const model::ModelSpec&)> make;
 };
 
-/// The table of the acceptance: every parallel dimension alone, with recomputation, and their mixes.
+/// The table of the acceptance: every parallel dimension alone, with recomputation, and their
+/// mixes.
 const std::vector<PlanCase>& plan_cases();
 const PlanCase& plan_case(const std::string& name);
 
-/// Four layers of width 64 and a vocabulary that no degree divides: "gpt2" (tied, biases, learned positions) or
-/// "llama" (grouped queries, rotary, gated, untied).
+/// Four layers of width 64 and a vocabulary that no degree divides: "gpt2" (tied, biases, learned
+/// positions) or "llama" (grouped queries, rotary, gated, untied).
 model::ModelSpec small_model(const std::string& family);
 
 plan::Program lowered(const PlanCase& plan_case, const model::ModelSpec& model);
 
-/// 30 AdamW steps at 3e-4. (At 1e-3 an embedding row of the untied model can pass near zero, where RMS norm magnifies the
-/// rounding of any summation order beyond 1e-6 for a step.)
+/// 30 AdamW steps at 3e-4. (At 1e-3 an embedding row of the untied model can pass near zero, where
+/// RMS norm magnifies the rounding of any summation order beyond 1e-6 for a step.)
 RunOptions training();
 
 struct Curve {
   std::vector<double> losses;
-  std::vector<std::int64_t> peak_memory_bytes;  // by stage
+  std::vector<std::int64_t> peak_memory_bytes;    // by stage
   std::map<int, std::vector<std::string>> order;  // of the last step, by rank; of several ranks
 };
-/// What each rank did, in order of its beginning: "name template.index layer l micro-batch m". Without sends: they are left behind, and their spans in the
-/// simulator begin when the receiver comes.
-std::map<int, std::vector<std::string>> order_of(const plan::Program& program, const plan::Timeline& timeline);
+/// What each rank did, in order of its beginning: "name template.index layer l micro-batch m".
+/// Without sends: they are left behind, and their spans in the simulator begin when the receiver
+/// comes.
+std::map<int, std::vector<std::string>> order_of(const plan::Program& program,
+                                                 const plan::Timeline& timeline);
 /// One process, in this process.
 Curve train_alone(const model::ModelSpec& model);
 inline constexpr std::array<const char*, 2> kFamilies{"gpt2", "llama"};
-/// Both families, by kFamilies, over MPI: this binary again, once per rank (test DISABLED_Rank.Trains). Empty after a failure, which
-/// it reports.
+/// Both families, by kFamilies, over MPI: this binary again, once per rank (test
+/// DISABLED_Rank.Trains). Empty after a failure, which it reports.
 std::vector<Curve> train_ranks(const PlanCase& plan_case);
 
 /// max_i |a_i - b_i| / |b_i|.

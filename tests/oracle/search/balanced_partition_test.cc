@@ -1,4 +1,5 @@
-// Galvatron-BMW's balanced partitions beside the exact ones: never better, and as good where stages can be equal.
+// Galvatron-BMW's balanced partitions beside the exact ones: never better, and as good where stages
+// can be equal.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -10,7 +11,8 @@
 namespace orrery::search {
 namespace {
 
-/// Stages of equal layers, each with its best strategies for m N + Y. One layout, so that stages are independent.
+/// Stages of equal layers, each with its best strategies for m N + Y. One layout, so that stages
+/// are independent.
 class LayerPrograms final : public StageOptimizer {
  public:
   explicit LayerPrograms(const PipelineProblem& p) : p_(p) {}
@@ -21,14 +23,16 @@ class LayerPrograms final : public StageOptimizer {
     Effort effort;
     const Bounded found = solve_layers(layers, {p_.micro_batches, 1}, kNoAnswer, effort);
     if (!found.answer) return std::nullopt;
-    return StageLoad{found.answer->steady_ps + s.steady_ps, found.answer->once_ps + s.once_ps, found.answer->memory_bytes};
+    return StageLoad{found.answer->steady_ps + s.steady_ps, found.answer->once_ps + s.once_ps,
+                     found.answer->memory_bytes};
   }
 
  private:
   const PipelineProblem& p_;
 };
 
-/// 1F1B on `stages` stages: stage i holds min(P - i, m) stashes of a micro-batch. `embedding`: of the first stage, in layers.
+/// 1F1B on `stages` stages: stage i holds min(P - i, m) stashes of a micro-batch. `embedding`: of
+/// the first stage, in layers.
 PipelineProblem random_pipeline(base::Rng& rng, std::size_t stages, int layers, bool embedding) {
   PipelineProblem p;
   p.layers = layers;
@@ -36,11 +40,15 @@ PipelineProblem random_pipeline(base::Rng& rng, std::size_t stages, int layers, 
   std::vector<LayerOption> options;
   for (int k = 0; k < 4; ++k) {
     const std::int64_t stash = 10 + draw(rng, 90);
-    options.push_back({.steady_ps = 2000 - 10 * stash + draw(rng, 300), .once_ps = draw(rng, 200), .memory_bytes = 50 + draw(rng, 100), .stash_bytes = stash});
+    options.push_back({.steady_ps = 2000 - 10 * stash + draw(rng, 300),
+                       .once_ps = draw(rng, 200),
+                       .memory_bytes = 50 + draw(rng, 100),
+                       .stash_bytes = stash});
   }
   for (std::size_t i = 0; i < stages; ++i) {
     PipelineStage stage;
-    const std::int64_t flight = std::min<std::int64_t>(static_cast<std::int64_t>(stages - i), p.micro_batches);
+    const std::int64_t flight =
+        std::min<std::int64_t>(static_cast<std::int64_t>(stages - i), p.micro_batches);
     for (LayerOption o : options) {
       o.memory_bytes += flight * o.stash_bytes;
       stage.layers.options.push_back(o);
@@ -63,7 +71,8 @@ std::optional<BalancedPartition> bmw(const PipelineProblem& p) {
   }
   for (const PipelineStage& s : p.stages) ends_ps.push_back(s.steady_ps);
   LayerPrograms programs(p);
-  return balance(balanced_division(bytes, none), balanced_division(ps, ends_ps), p.micro_batches, programs);
+  return balance(balanced_division(bytes, none), balanced_division(ps, ends_ps), p.micro_batches,
+                 programs);
 }
 
 TEST(BalancedPartitionOracle, TheExactPartitionIsNeverWorse) {
@@ -72,7 +81,8 @@ TEST(BalancedPartitionOracle, TheExactPartitionIsNeverWorse) {
   for (std::uint64_t seed = 0; seed < 1500; ++seed) {
     base::Rng rng(seed + 16'000'000);
     const std::size_t stages = 2 + rng.below(3);
-    const PipelineProblem p = random_pipeline(rng, stages, static_cast<int>(stages) + static_cast<int>(draw(rng, 10)), true);
+    const PipelineProblem p = random_pipeline(
+        rng, stages, static_cast<int>(stages) + static_cast<int>(draw(rng, 10)), true);
     Effort effort;
     const auto exact = solve_pipeline(p, kForbidden, effort);
     const auto balanced = bmw(p);
@@ -81,12 +91,13 @@ TEST(BalancedPartitionOracle, TheExactPartitionIsNeverWorse) {
     ++both;
     ASSERT_LE(exact->cost_ps, balanced->cost_ps) << "seed " << seed;
     equal += exact->cost_ps == balanced->cost_ps ? 1 : 0;
-    const double more = static_cast<double>(balanced->cost_ps) / static_cast<double>(exact->cost_ps) - 1;
+    const double more =
+        static_cast<double>(balanced->cost_ps) / static_cast<double>(exact->cost_ps) - 1;
     loss += more;
     worst = std::max(worst, more);
   }
-  std::cout << both << " pipelines: BMW's partition as good in " << equal << ", on average " << 100 * loss / both << " % dearer, at most "
-            << 100 * worst << " %\n";
+  std::cout << both << " pipelines: BMW's partition as good in " << equal << ", on average "
+            << 100 * loss / both << " % dearer, at most " << 100 * worst << " %\n";
   EXPECT_GT(both, 1000);
 }
 
@@ -95,7 +106,8 @@ TEST(BalancedPartitionOracle, EqualStagesAreTheBestOnes) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     base::Rng rng(seed + 17'000'000);
     const std::size_t stages = 2 + rng.below(3);
-    PipelineProblem p = random_pipeline(rng, stages, static_cast<int>(stages) * (1 + static_cast<int>(draw(rng, 4))), false);
+    PipelineProblem p = random_pipeline(
+        rng, stages, static_cast<int>(stages) * (1 + static_cast<int>(draw(rng, 4))), false);
     for (PipelineStage& s : p.stages) {
       s.layers.options = {s.layers.options.front()};
       s.layers.budget_bytes = 1'000'000;
@@ -105,7 +117,8 @@ TEST(BalancedPartitionOracle, EqualStagesAreTheBestOnes) {
     const auto balanced = bmw(p);
     ASSERT_TRUE(exact.has_value() && balanced.has_value()) << "seed " << seed;
     EXPECT_EQ(exact->cost_ps, balanced->cost_ps) << "seed " << seed;
-    EXPECT_EQ(balanced->partition, Partition(stages, p.layers / static_cast<int>(stages))) << "seed " << seed;
+    EXPECT_EQ(balanced->partition, Partition(stages, p.layers / static_cast<int>(stages)))
+        << "seed " << seed;
   }
 }
 

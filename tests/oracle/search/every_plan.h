@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "costmodel/closed_form/layer_costs.h"
-#include "search/space/decision_tree.h"
 #include "search/loop/planner.h"
+#include "search/space/decision_tree.h"
 
 namespace orrery::search {
 
@@ -19,14 +19,16 @@ struct Priced {
   bool has_multipliers;  // 1F1B on all devices: what the certificate's multipliers speak of
 };
 
-/// Every plan of the space: pipeline degrees, devices of a stage, micro-batches, vocabulary, partitions, and strategies of layers in any order;
-/// under interleaved 1F1B and ZB-H1 any layers and strategy for every rank, of one layout, as search/costs/rank_model.h says.
+/// Every plan of the space: pipeline degrees, devices of a stage, micro-batches, vocabulary,
+/// partitions, and strategies of layers in any order; under interleaved 1F1B and ZB-H1 any layers
+/// and strategy for every rank, of one layout, as search/costs/rank_model.h says.
 class EveryPlan {
  public:
   EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch)
       : cost_(cost), costs_(cost), space_(space), global_batch_(global_batch) {
     const int devices = static_cast<int>(cost.topology().device_count());
-    for (int stages = 1; stages <= std::min<int>(devices, static_cast<int>(cost.model().layers)); ++stages) {
+    for (int stages = 1; stages <= std::min<int>(devices, static_cast<int>(cost.model().layers));
+         ++stages) {
       if (space.fix_pp.value_or(stages) != stages || (stages > 1 && !space.pipeline)) continue;
       for (int each = 1; stages * each <= devices; ++each) {
         if (stages * each < devices && !space.idle) continue;
@@ -39,8 +41,10 @@ class EveryPlan {
   std::vector<Priced> all;
 
   /// How many there are under 1F1B with no device idle, without pricing any.
-  static double count(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch) {
-    const int devices = static_cast<int>(cost.topology().device_count()), layers = static_cast<int>(cost.model().layers);
+  static double count(const costmodel::CostModel& cost, const Space& space,
+                      std::int64_t global_batch) {
+    const int devices = static_cast<int>(cost.topology().device_count()),
+              layers = static_cast<int>(cost.model().layers);
     double plans = 0;
     for (int stages = 1; stages <= std::min(devices, layers); ++stages) {
       if (devices % stages != 0 || (stages > 1 && !space.pipeline)) continue;
@@ -49,8 +53,11 @@ class EveryPlan {
       for (std::int64_t m = 1; m <= global_batch; ++m) {
         if (global_batch % m != 0) continue;
         const TreeContext context = context_of(cost, global_batch, devices / stages, m);
-        const auto leaves = static_cast<double>(layer_strategies(cost.model(), space, context).leaves.size());
-        plans += partitions * std::pow(leaves, layers) * static_cast<double>(vocabulary_strategies(cost.model(), space, context).leaves.size());
+        const auto leaves =
+            static_cast<double>(layer_strategies(cost.model(), space, context).leaves.size());
+        plans +=
+            partitions * std::pow(leaves, layers) *
+            static_cast<double>(vocabulary_strategies(cost.model(), space, context).leaves.size());
       }
     }
     return plans;
@@ -66,8 +73,10 @@ class EveryPlan {
   }
 
  private:
-  static TreeContext context_of(const costmodel::CostModel& cost, std::int64_t global_batch, int devices, std::int64_t m) {
-    return {devices, cost.options().sequence, global_batch / m, m, static_cast<int>(cost.topology().devices_per_host())};
+  static TreeContext context_of(const costmodel::CostModel& cost, std::int64_t global_batch,
+                                int devices, std::int64_t m) {
+    return {devices, cost.options().sequence, global_batch / m, m,
+            static_cast<int>(cost.topology().devices_per_host())};
   }
   void plans_of(int stages, int devices, std::int64_t m) {
     const TreeContext context = context_of(cost_, global_batch_, devices, m);
@@ -81,7 +90,8 @@ class EveryPlan {
     plan_.global_batch = global_batch_;
     plan_.micro_batches = m;
     plan_.hosts = static_cast<int>(cost_.topology().hosts());
-    for (const plan::LayerStrategy& vocabulary : vocabulary_strategies(cost_.model(), space_, context).leaves) {
+    for (const plan::LayerStrategy& vocabulary :
+         vocabulary_strategies(cost_.model(), space_, context).leaves) {
       plan_.vocabulary = vocabulary;
       plan_.schedule = plan::Schedule::k1F1B;
       plan_.virtual_stages = 1;
@@ -89,7 +99,10 @@ class EveryPlan {
       plan_.schedule = plan::Schedule::kZeroBubbleH1;
       if (space_.zero_bubble && stages > 1 && m >= stages) ranks_of(stages, 1);
       plan_.schedule = plan::Schedule::kInterleaved;
-      for (int v = 2; space_.interleaved && stages > 1 && m % stages == 0 && v * stages <= cost_.model().layers; ++v) ranks_of(stages, v);
+      for (int v = 2; space_.interleaved && stages > 1 && m % stages == 0 &&
+                      v * stages <= cost_.model().layers;
+           ++v)
+        ranks_of(stages, v);
     }
   }
   void ranks_of(int ranks, int v) {
@@ -142,8 +155,10 @@ class EveryPlan {
   void price() {
     const auto priced = costmodel::plan_cost(costs_, plan_);
     ASSERT_TRUE(priced.has_value()) << base::to_string(priced.error());
-    const bool all_devices = plan_.world_size() == static_cast<int>(cost_.topology().device_count());
-    all.push_back({priced->step_ps, std::ranges::max(priced->stage_peak_bytes), plan_.schedule == plan::Schedule::k1F1B && all_devices});
+    const bool all_devices =
+        plan_.world_size() == static_cast<int>(cost_.topology().device_count());
+    all.push_back({priced->step_ps, std::ranges::max(priced->stage_peak_bytes),
+                   plan_.schedule == plan::Schedule::k1F1B && all_devices});
   }
 
   const costmodel::CostModel& cost_;

@@ -1,4 +1,5 @@
-// `orrery solve` against GLPK's integer solver, at 10 to 12 layers of up to 8 options with transitions.
+// `orrery solve` against GLPK's integer solver, at 10 to 12 layers of up to 8 options with
+// transitions.
 #include <glpk.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +12,9 @@
 namespace orrery::search {
 namespace {
 
-/// A path through a layered graph under one knapsack row: y_e in {0, 1} for every edge (option, option of the next
-/// layer), one edge leaves the first layer, flow is kept at every option behind it.
+/// A path through a layered graph under one knapsack row: y_e in {0, 1} for every edge (option,
+/// option of the next layer), one edge leaves the first layer, flow is kept at every option behind
+/// it.
 class PathModel {
  public:
   explicit PathModel(const Instance& instance) : instance_(instance), lp_(glp_create_prob()) {
@@ -23,7 +25,8 @@ class PathModel {
     rows_.emplace_back(instance.layers.front().size(), 2);
     for (std::size_t i = 1; i + 1 < instance.layers.size(); ++i) {
       rows_.emplace_back();
-      for (std::size_t s = 0; s < instance.layers[i].size(); ++s) rows_.back().push_back(glp_add_rows(lp_, 1));
+      for (std::size_t s = 0; s < instance.layers[i].size(); ++s)
+        rows_.back().push_back(glp_add_rows(lp_, 1));
       for (const int row : rows_.back()) glp_set_row_bnds(lp_, row, GLP_FX, 0, 0);
     }
     for (std::size_t i = 0; i + 1 < instance.layers.size(); ++i) {
@@ -68,7 +71,8 @@ class PathModel {
 
   const Instance& instance_;
   glp_prob* lp_;
-  std::vector<std::vector<int>> rows_;  // [layer][option]: flow in = flow out; the first layer: the source
+  // [layer][option]: flow in = flow out; the first layer: the source
+  std::vector<std::vector<int>> rows_;
 };
 
 TEST(InstanceOracle, LargerInstancesMatchGlpk) {

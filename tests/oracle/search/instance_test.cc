@@ -1,5 +1,5 @@
-// `orrery solve` against brute force over all choices: equal in time, memory and tie-break. Every answer passes the
-// checker.
+// `orrery solve` against brute force over all choices: equal in time, memory and tie-break. Every
+// answer passes the checker.
 #include <gtest/gtest.h>
 
 #include "search/proof/certificate_check.h"
@@ -14,7 +14,8 @@ struct Tally {
   int feasible = 0, infeasible = 0;
 };
 
-void expect_equal_to_brute_force(const Instance& instance, std::uint64_t seed, bool canonical, Tally& tally) {
+void expect_equal_to_brute_force(const Instance& instance, std::uint64_t seed, bool canonical,
+                                 Tally& tally) {
   const auto expected = InstanceBruteForce(instance).best;
   const Solution found = solve_instance(instance);
   const CheckReport report = check_solution(instance, found);
@@ -45,8 +46,8 @@ TEST(InstanceOracle, DistinctLayersMatchBruteForce) {
   Tally tally;
   for (std::uint64_t seed = 0; seed < 20'000; ++seed) {
     base::Rng rng(seed + 10'000'000);
-    const Instance instance =
-        random_instance(rng, {.layers = 6, .options = 8, .scale = rng.below(2) == 0 ? 1 : 1'000'003});
+    const Instance instance = random_instance(
+        rng, {.layers = 6, .options = 8, .scale = rng.below(2) == 0 ? 1 : 1'000'003});
     expect_equal_to_brute_force(instance, seed, differ(instance), tally);
   }
   EXPECT_GT(tally.feasible, 15'000);
@@ -57,8 +58,10 @@ TEST(InstanceOracle, EqualLayersMatchBruteForce) {
   Tally tally;
   for (std::uint64_t seed = 0; seed < 8'000; ++seed) {
     base::Rng rng(seed + 11'000'000);
-    const Instance instance = random_instance(
-        rng, {.layers = 6, .options = 8, .equal_layers = true, .scale = rng.below(2) == 0 ? 1 : 1'000'003});
+    const Instance instance = random_instance(rng, {.layers = 6,
+                                                    .options = 8,
+                                                    .equal_layers = true,
+                                                    .scale = rng.below(2) == 0 ? 1 : 1'000'003});
     expect_equal_to_brute_force(instance, seed, false, tally);
   }
   EXPECT_GT(tally.feasible, 6'000);
@@ -68,8 +71,8 @@ TEST(InstanceOracle, RunsOfEqualLayersMatchBruteForce) {
   Tally tally;
   for (std::uint64_t seed = 0; seed < 12'000; ++seed) {
     base::Rng rng(seed + 14'000'000);
-    const Instance instance =
-        random_instance(rng, {.layers = 8, .options = 5, .runs = true, .scale = rng.below(2) == 0 ? 1 : 1'000'003});
+    const Instance instance = random_instance(
+        rng, {.layers = 8, .options = 5, .runs = true, .scale = rng.below(2) == 0 ? 1 : 1'000'003});
     expect_equal_to_brute_force(instance, seed, false, tally);
   }
   EXPECT_GT(tally.feasible, 8'000);
@@ -79,8 +82,8 @@ TEST(InstanceOracle, RunsOfEqualLayersMatchBruteForce) {
 TEST(InstanceOracle, LongChainsMatchATableOverMemory) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     base::Rng rng(seed + 12'000'000);
-    const Instance instance =
-        random_instance(rng, {.layers = 60, .options = 6, .equal_layers = seed % 3 == 0, .runs = seed % 3 == 1});
+    const Instance instance = random_instance(
+        rng, {.layers = 60, .options = 6, .equal_layers = seed % 3 == 0, .runs = seed % 3 == 1});
     // f[v][s]: least time with memory exactly v that ends in s.
     const auto budget = static_cast<std::size_t>(instance.budget_bytes);
     constexpr std::int64_t kNever = kMaxInstanceTotal;
@@ -95,7 +98,8 @@ TEST(InstanceOracle, LongChainsMatchATableOverMemory) {
           for (std::size_t from = 0; from < f[v].size(); ++from) {
             if (f[v][from] == kNever) continue;
             std::int64_t& best = next[v + static_cast<std::size_t>(o.memory_bytes)][s];
-            best = std::min(best, f[v][from] + o.time_ps + (i == 0 ? 0 : instance.transition(i - 1, from, s)));
+            best = std::min(
+                best, f[v][from] + o.time_ps + (i == 0 ? 0 : instance.transition(i - 1, from, s)));
           }
         }
       }

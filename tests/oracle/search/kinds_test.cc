@@ -1,5 +1,6 @@
-// Models with blocks of several kinds: the planner against every plan of its space (kinds_loops.h), each priced by costmodel::plan_cost. The enumeration
-// knows nothing of the search: all powers of two, all cuts, and what plan::validate accepts.
+// Models with blocks of several kinds: the planner against every plan of its space (kinds_loops.h),
+// each priced by costmodel::plan_cost. The enumeration knows nothing of the search: all powers of
+// two, all cuts, and what plan::validate accepts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,12 @@ namespace orrery::search {
 namespace {
 
 model::BlockShape shape_of(const model::ModelSpec& m) {
-  return {.hidden = m.hidden, .heads = m.heads, .kv_heads = m.kv_heads, .head_dim = m.head_dim, .ffn = m.ffn, .causal = m.causal};
+  return {.hidden = m.hidden,
+          .heads = m.heads,
+          .kv_heads = m.kv_heads,
+          .head_dim = m.head_dim,
+          .ffn = m.ffn,
+          .causal = m.causal};
 }
 model::ModelSpec finished(model::ModelSpec m) {
   m.layers = 0;
@@ -53,7 +59,8 @@ model::ModelSpec tiny_swin() {
   model::BlockShape s = shape_of(m);
   s.window = 16;
   m.runs.push_back({"stage 1", 1, s});
-  s.hidden = 512, s.head_dim = 64, s.ffn = 1024, s.token_share = 4, s.entry = model::BlockEntry::kPatchMerging;
+  s.hidden = 512, s.head_dim = 64, s.ffn = 1024, s.token_share = 4,
+  s.entry = model::BlockEntry::kPatchMerging;
   m.runs.push_back({"stage 2 merge", 1, s});
   s.entry = model::BlockEntry::kNone;
   m.runs.push_back({"stage 2", 2, s});
@@ -72,7 +79,8 @@ model::ModelSpec tiny_mixture() {
 
 /// Groups of the model: layers that share a strategy.
 std::vector<std::int64_t> group_sizes(const model::ModelSpec& m) {
-  if (m.encoder_decoder() || m.patch_features > 0) return {m.runs[0].count, m.runs[1].count + m.runs[2].count};
+  if (m.encoder_decoder() || m.patch_features > 0)
+    return {m.runs[0].count, m.runs[1].count + m.runs[2].count};
   return {m.runs[0].count, m.runs[1].count};
 }
 
@@ -82,9 +90,11 @@ struct Priced {
 
 class Enumeration {
  public:
-  Enumeration(const costmodel::CostModel& cost, std::int64_t batch) : cost_(cost), costs_(cost), batch_(batch) {
+  Enumeration(const costmodel::CostModel& cost, std::int64_t batch)
+      : cost_(cost), costs_(cost), batch_(batch) {
     const int devices = static_cast<int>(cost.topology().device_count());
-    for (int stages = 1; stages <= std::min<std::int64_t>(devices, cost.model().layers); stages *= 2) {
+    for (int stages = 1; stages <= std::min<std::int64_t>(devices, cost.model().layers);
+         stages *= 2) {
       for (std::int64_t m = 1; m <= batch; m *= 2) problem(stages, devices / stages, m);
     }
   }
@@ -114,7 +124,8 @@ class Enumeration {
         vocabularies.push_back({.tp = tp, .dp = devices / tp, .zero = zero});
         for (const auto recompute : {plan::Recompute::kNone, plan::Recompute::kFull}) {
           for (int ep = 1; ep <= devices / tp; ep *= 2) {
-            plan::LayerStrategy strategy{.tp = tp, .dp = devices / tp, .zero = zero, .recompute = recompute, .ep = ep};
+            plan::LayerStrategy strategy{
+                .tp = tp, .dp = devices / tp, .zero = zero, .recompute = recompute, .ep = ep};
             strategies.push_back(strategy);
             if (zero < 3 || m == 1) continue;
             strategy.grad_reduce = plan::GradReduce::kMicroBatch;
@@ -163,7 +174,8 @@ class Enumeration {
 };
 
 void compare(const model::ModelSpec& model, int devices) {
-  const auto made = costmodel::CostModel::make(model, tiny_cluster(devices), std::nullopt, {model::Precision::kBFloat16, model.max_positions});
+  const auto made = costmodel::CostModel::make(model, tiny_cluster(devices), std::nullopt,
+                                               {model::Precision::kBFloat16, model.max_positions});
   ASSERT_TRUE(made.has_value()) << base::to_string(made.error());
   const costmodel::CostModel& cost = *made;
   constexpr std::int64_t kBatch = 4;

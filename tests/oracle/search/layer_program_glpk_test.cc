@@ -10,10 +10,11 @@
 namespace orrery::search {
 namespace {
 
-/// min Σ x_s (a n_s + b y_s) + a Σ_l z_l h_l, Σ x_s = L, Σ x_s m_s <= budget, x_s <= L z_{l(s)}: options of layout l
-/// cost h_l once, which is what entry costs of a star-shaped transition are when layouts are entered at their own
-/// price.
-double solve_with_glpk(const LayerProblem& p, const Weights& w, const std::vector<std::int64_t>& h) {
+/// min Σ x_s (a n_s + b y_s) + a Σ_l z_l h_l, Σ x_s = L, Σ x_s m_s <= budget, x_s <= L z_{l(s)}:
+/// options of layout l cost h_l once, which is what entry costs of a star-shaped transition are
+/// when layouts are entered at their own price.
+double solve_with_glpk(const LayerProblem& p, const Weights& w,
+                       const std::vector<std::int64_t>& h) {
   glp_prob* lp = glp_create_prob();
   glp_set_obj_dir(lp, GLP_MIN);
   const int options = static_cast<int>(p.options.size());
@@ -62,7 +63,8 @@ TEST(LayerProgramOracle, MatchesGlpk) {
     LayerProblem p;
     p.layers = 8 + static_cast<int>(draw(rng, 40));
     p.layouts = 1 + static_cast<int>(draw(rng, 3));
-    // Entering layout l costs h_l wherever it stands, leaving is free: a path through a set costs the sum of its h.
+    // Entering layout l costs h_l wherever it stands, leaving is free: a path through a set costs
+    // the sum of its h.
     std::vector<std::int64_t> h;
     for (int l = 0; l < p.layouts; ++l) h.push_back(draw(rng, 3000));
     for (int from = 0; from < p.layouts; ++from) {
@@ -85,7 +87,8 @@ TEST(LayerProgramOracle, MatchesGlpk) {
     ASSERT_EQ(found.answer.has_value(), expected >= 0) << "seed " << seed;
     if (!found.answer) continue;
     ++feasible;
-    EXPECT_EQ(w.steady * found.answer->steady_ps + w.once * found.answer->once_ps, std::llround(expected))
+    EXPECT_EQ(w.steady * found.answer->steady_ps + w.once * found.answer->once_ps,
+              std::llround(expected))
         << "seed " << seed;
   }
   EXPECT_GT(feasible, 100);

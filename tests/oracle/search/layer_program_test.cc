@@ -28,7 +28,8 @@ Totals evaluate(const LabelProblem& p, const std::vector<std::int32_t>& sequence
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto l = static_cast<std::size_t>(layers[i].layout);
     t.steady += layers[i].steady_ps;
-    t.steady += i == 0 ? p.entry_ps[l] : p.transition_ps[static_cast<std::size_t>(layers[i - 1].layout) * k + l];
+    t.steady += i == 0 ? p.entry_ps[l]
+                       : p.transition_ps[static_cast<std::size_t>(layers[i - 1].layout) * k + l];
     t.once += layers[i].once_ps;
     t.canonical = t.canonical && follows(layers, sequence, i);
   }
@@ -43,14 +44,17 @@ void for_each_sequence(const LabelProblem& p, bool only_canonical, Visit&& visit
   std::vector<std::int32_t> choice(p.layers.size(), 0);
   for (;;) {
     const Totals t = evaluate(p, choice);
-    if (t.memory <= p.budget_bytes && (t.canonical || !only_canonical)) visit(t.steady, t.once, t.memory);
+    if (t.memory <= p.budget_bytes && (t.canonical || !only_canonical))
+      visit(t.steady, t.once, t.memory);
     std::size_t i = 0;
-    while (i < choice.size() && ++choice[i] == static_cast<std::int32_t>(p.layers[i].size())) choice[i++] = 0;
+    while (i < choice.size() && ++choice[i] == static_cast<std::int32_t>(p.layers[i].size()))
+      choice[i++] = 0;
     if (i == choice.size()) return;
   }
 }
 
-std::optional<std::int64_t> brute_force(const LabelProblem& p, const Weights& w, bool only_canonical) {
+std::optional<std::int64_t> brute_force(const LabelProblem& p, const Weights& w,
+                                        bool only_canonical) {
   std::optional<std::int64_t> best;
   for_each_sequence(p, only_canonical, [&](std::int64_t steady, std::int64_t once, std::int64_t) {
     const std::int64_t cost = w.steady * steady + w.once * once;
@@ -59,7 +63,9 @@ std::optional<std::int64_t> brute_force(const LabelProblem& p, const Weights& w,
   return best;
 }
 
-std::int64_t objective(const LayerAnswer& a, const Weights& w) { return w.steady * a.steady_ps + w.once * a.once_ps; }
+std::int64_t objective(const LayerAnswer& a, const Weights& w) {
+  return w.steady * a.steady_ps + w.once * a.once_ps;
+}
 
 /// The answer's own numbers, recomputed from its sequence.
 void expect_consistent(const LabelProblem& p, const LayerAnswer& a) {
@@ -75,8 +81,10 @@ TEST(LayerProgramOracle, EqualLayersMatchBruteForce) {
   int feasible = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     base::Rng rng(seed);
-    const LayerProblem p = random_problem(rng, 1 + static_cast<int>(rng.below(5)), 1 + static_cast<int>(rng.below(5)));
-    const Weights w{1 + static_cast<std::int64_t>(rng.below(8)), static_cast<std::int64_t>(rng.below(3))};
+    const LayerProblem p =
+        random_problem(rng, 1 + static_cast<int>(rng.below(5)), 1 + static_cast<int>(rng.below(5)));
+    const Weights w{1 + static_cast<std::int64_t>(rng.below(8)),
+                    static_cast<std::int64_t>(rng.below(3))};
     const auto expected = brute_force(to_labels(p), w, true);
     Effort effort;
     const Bounded found = solve_layers(p, w, kNoAnswer, effort);
@@ -101,15 +109,18 @@ TEST(LayerProgramOracle, EqualLayersMatchBruteForce) {
 TEST(LayerProgramOracle, SteadyLimitMatchesBruteForce) {
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     base::Rng rng(seed + 1'000'000);
-    const LayerProblem p = random_problem(rng, 1 + static_cast<int>(rng.below(4)), 2 + static_cast<int>(rng.below(3)));
+    const LayerProblem p =
+        random_problem(rng, 1 + static_cast<int>(rng.below(4)), 2 + static_cast<int>(rng.below(3)));
     std::int64_t limit = 0;
     for_each_sequence(to_labels(p), true, [&](std::int64_t steady, std::int64_t, std::int64_t) {
       if (limit == 0 || rng.below(4) == 0) limit = steady;
     });
     std::optional<std::int64_t> expected;
-    for_each_sequence(to_labels(p), true, [&](std::int64_t steady, std::int64_t once, std::int64_t) {
-      if (steady <= limit && (!expected || steady + once < *expected)) expected = steady + once;
-    });
+    for_each_sequence(to_labels(p), true,
+                      [&](std::int64_t steady, std::int64_t once, std::int64_t) {
+                        if (steady <= limit && (!expected || steady + once < *expected))
+                          expected = steady + once;
+                      });
     Effort effort;
     const Bounded found = solve_layers(p, {1, 1}, kNoAnswer, effort, limit);
     ASSERT_EQ(found.answer.has_value(), expected.has_value()) << "seed " << seed;
@@ -121,10 +132,12 @@ TEST(LayerProgramOracle, SteadyLimitMatchesBruteForce) {
 TEST(LayerProgramOracle, FrontierMatchesBruteForce) {
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     base::Rng rng(seed + 2'000'000);
-    const LayerProblem p = random_problem(rng, 1 + static_cast<int>(rng.below(4)), 1 + static_cast<int>(rng.below(5)));
+    const LayerProblem p =
+        random_problem(rng, 1 + static_cast<int>(rng.below(4)), 1 + static_cast<int>(rng.below(5)));
     std::vector<std::pair<std::int64_t, std::int64_t>> all, expected, got;
-    for_each_sequence(to_labels(p), true,
-                      [&](std::int64_t n, std::int64_t y, std::int64_t) { all.emplace_back(n, n + y); });
+    for_each_sequence(to_labels(p), true, [&](std::int64_t n, std::int64_t y, std::int64_t) {
+      all.emplace_back(n, n + y);
+    });
     std::ranges::sort(all);
     for (const auto& point : all) {
       if (expected.empty() || point.second < expected.back().second) expected.push_back(point);
@@ -140,10 +153,11 @@ TEST(LayerProgramOracle, FrontierMatchesBruteForce) {
     // Limits cut the same frontier.
     const std::int64_t steady = expected[rng.below(expected.size())].first,
                        total = expected[rng.below(expected.size())].second;
-    std::erase_if(expected, [&](const auto& point) { return point.first > steady || point.second >= total; });
+    std::erase_if(expected,
+                  [&](const auto& point) { return point.first > steady || point.second >= total; });
     got.clear();
-    for (const LayerAnswer& a :
-         layer_frontier(p, w, {.steady_ps = steady, .total_ps = total, .weighted = kNoAnswer}, effort))
+    for (const LayerAnswer& a : layer_frontier(
+             p, w, {.steady_ps = steady, .total_ps = total, .weighted = kNoAnswer}, effort))
       got.emplace_back(a.steady_ps, a.steady_ps + a.once_ps);
     ASSERT_EQ(got, expected) << "seed " << seed;
   }
@@ -152,11 +166,13 @@ TEST(LayerProgramOracle, FrontierMatchesBruteForce) {
 TEST(LayerProgramOracle, LeastMemoryIsALowerBound) {
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     base::Rng rng(seed + 3'000'000);
-    LayerProblem p = random_problem(rng, 1 + static_cast<int>(rng.below(4)), 1 + static_cast<int>(rng.below(4)));
+    LayerProblem p =
+        random_problem(rng, 1 + static_cast<int>(rng.below(4)), 1 + static_cast<int>(rng.below(4)));
     p.budget_bytes = kForbidden;
     std::int64_t expected = kForbidden;
-    for_each_sequence(to_labels(p), true,
-                      [&](std::int64_t, std::int64_t, std::int64_t m) { expected = std::min(expected, m); });
+    for_each_sequence(to_labels(p), true, [&](std::int64_t, std::int64_t, std::int64_t m) {
+      expected = std::min(expected, m);
+    });
     EXPECT_LE(least_memory(p), expected) << "seed " << seed;
   }
 }
@@ -168,7 +184,9 @@ TEST(LabelProgramOracle, DistinctLayersMatchBruteForce) {
     LabelProblem p = to_labels(random_problem(rng, layers, 1 + static_cast<int>(rng.below(4))));
     for (auto& options : p.layers)
       options = random_options(rng, 1 + static_cast<int>(rng.below(4)), p.layouts, p.flight);
-    for (std::int64_t& r : p.transition_ps) r = r == 0 ? 0 : static_cast<std::int64_t>(rng.below(200));  // not metric
+    // not metric
+    for (std::int64_t& r : p.transition_ps)
+      r = r == 0 ? 0 : static_cast<std::int64_t>(rng.below(200));
     const Weights w{1 + static_cast<std::int64_t>(rng.below(4)), 1};
     const auto expected = brute_force(p, w, false);
     Effort effort;

@@ -1,6 +1,7 @@
-// The OSDP tables as instances: known optima of operator-wise sharded data parallelism (Jiang et al., IJCAI 2023, arXiv
-// 2209.13258; tables of the repository Youhe-Jiang/OptimalShardedDataParallel, profiler_output.py), least time of an
-// iteration for a given local batch, 8 RTX TITAN. Memory of a block counts in whole MB, 800 MB of the limit are
+// The OSDP tables as instances: known optima of operator-wise sharded data parallelism (Jiang et
+// al., IJCAI 2023, arXiv 2209.13258; tables of the repository
+// Youhe-Jiang/OptimalShardedDataParallel, profiler_output.py), least time of an iteration for a
+// given local batch, 8 RTX TITAN. Memory of a block counts in whole MB, 800 MB of the limit are
 // overhead.
 #include <gtest/gtest.h>
 
@@ -59,8 +60,8 @@ Instance instance_of(const base::Json& tables, const Row& row) {
   std::vector<InstanceOption> options;
   for (std::size_t k = 0; k < times.size(); ++k) {
     // Times are given to the nanosecond.
-    options.push_back(
-        {std::to_string(k), std::llround(times[k] * 1e9) * 1000, static_cast<std::int64_t>(memory[k]) * kMegabyte});
+    options.push_back({std::to_string(k), std::llround(times[k] * 1e9) * 1000,
+                       static_cast<std::int64_t>(memory[k]) * kMegabyte});
   }
   return {.budget_bytes = (8192 - 800) * kMegabyte,
           .layers = std::vector(static_cast<std::size_t>(row.layers), options),
@@ -68,7 +69,8 @@ Instance instance_of(const base::Json& tables, const Row& row) {
 }
 
 TEST(Osdp, EveryKnownOptimumIsReproducedExactly) {
-  const std::filesystem::path file = std::filesystem::path(ORRERY_SHARED_DIR) / "data/osdp/profile_tables.json";
+  const std::filesystem::path file =
+      std::filesystem::path(ORRERY_SHARED_DIR) / "data/osdp/profile_tables.json";
   if (!std::filesystem::exists(file)) {
     ASSERT_EQ(std::getenv("CI"), nullptr) << file << " is missing";
     GTEST_SKIP() << "REFERENCE DATA MISSING: " << file;

@@ -1,5 +1,5 @@
-// Whole pipelines against GLPK's integer solver, one size beyond brute force: 7 to 10 layers, 2 to 4 stages, partition, options and
-// layouts at boundaries all free.
+// Whole pipelines against GLPK's integer solver, one size beyond brute force: 7 to 10 layers, 2 to
+// 4 stages, partition, options and layouts at boundaries all free.
 #include <glpk.h>
 #include <gtest/gtest.h>
 
@@ -13,12 +13,14 @@
 namespace orrery::search {
 namespace {
 
-/// A path through nodes (layer j, stage i, option s), x in {0, 1}; edges y lead to the next layer, in the same stage or the next one:
+/// A path through nodes (layer j, stage i, option s), x in {0, 1}; edges y lead to the next layer,
+/// in the same stage or the next one:
 ///
 ///     min  Σ_i N_i + Σ once + Σ sends + (m - 1) τ,   τ >= N_i,   N_i linear in x and y,
 ///     Σ_j,s m_s x_jis + P_i + bytes at boundaries <= budget_i,   P_i >= t_s x_jis,   P_i >= t_0.
 ///
-/// No canonical order is asked for: changes of layout are metric and memory does not depend on the order (no stashes, no gathers).
+/// No canonical order is asked for: changes of layout are metric and memory does not depend on the
+/// order (no stashes, no gathers).
 class PathModel {
  public:
   explicit PathModel(const PipelineProblem& p) : p_(p), lp_(glp_create_prob()) {
@@ -28,7 +30,8 @@ class PathModel {
     const int start = row(GLP_FX, 1), end = row(GLP_FX, 1);
     for (int j = 0; j < p.layers; ++j) {
       for (std::size_t i = 0; i < p.stages.size(); ++i) {
-        if (static_cast<int>(i) > j || static_cast<int>(p.stages.size() - i) > p.layers - j) continue;
+        if (static_cast<int>(i) > j || static_cast<int>(p.stages.size() - i) > p.layers - j)
+          continue;
         for (std::size_t s = 0; s < options(i).size(); ++s) add_node(j, i, s, start, end);
       }
     }
@@ -59,7 +62,9 @@ class PathModel {
   }
 
  private:
-  [[nodiscard]] const std::vector<LayerOption>& options(std::size_t i) const { return p_.stages[i].layers.options; }
+  [[nodiscard]] const std::vector<LayerOption>& options(std::size_t i) const {
+    return p_.stages[i].layers.options;
+  }
   static double at(const std::vector<std::int64_t>& values, int layout) {
     return values.empty() ? 0 : static_cast<double>(values[static_cast<std::size_t>(layout)]);
   }
@@ -102,7 +107,9 @@ class PathModel {
     const int in = row(GLP_FX, 0), out = row(GLP_FX, 0), transient = row(GLP_LO, 0);
     nodes_[{j, i, s}] = {in, out};
     double steady = static_cast<double>(o.steady_ps);
-    std::vector<std::pair<int, double>> entries{{memory_[i], static_cast<double>(o.memory_bytes)}, {transient, -static_cast<double>(o.transient_bytes)}};
+    std::vector<std::pair<int, double>> entries{
+        {memory_[i], static_cast<double>(o.memory_bytes)},
+        {transient, -static_cast<double>(o.transient_bytes)}};
     if (j == 0) steady += at(layers.entry_ps, o.layout);
     if (j + 1 == p_.layers) steady += at(layers.exit_ps, o.layout);
     entries.emplace_back(j == 0 ? start : in, j == 0 ? 1 : -1);
@@ -122,7 +129,8 @@ class PathModel {
     if (to == i) {
       entries.emplace_back(steady_[i], change);
     } else {
-      const double back = at(p_.stages[i].return_ps, from), arrive = at(p_.stages[to].receive_ps, from);
+      const double back = at(p_.stages[i].return_ps, from),
+                   arrive = at(p_.stages[to].receive_ps, from);
       entries.emplace_back(steady_[i], back);
       entries.emplace_back(steady_[to], change + arrive);
       entries.emplace_back(memory_[i], at(p_.stages[i].departure_bytes, from));
@@ -146,7 +154,8 @@ class PathModel {
   double constant_ = 0;
   std::vector<int> steady_, memory_, peak_;  // [stage]
   std::vector<std::vector<std::pair<int, double>>> peak_entries_;
-  std::map<std::tuple<int, std::size_t, std::size_t>, std::pair<int, int>> nodes_;  // rows: what flows in, out
+  // rows: what flows in, out
+  std::map<std::tuple<int, std::size_t, std::size_t>, std::pair<int, int>> nodes_;
 };
 
 PipelineProblem random_pipeline(base::Rng& rng) {
@@ -158,13 +167,17 @@ PipelineProblem random_pipeline(base::Rng& rng) {
   for (std::size_t i = 0; i < stages; ++i) {
     PipelineStage stage;
     stage.layers = shared;
-    stage.layers.options = random_options(rng, 2 + static_cast<int>(draw(rng, 2)), shared.layouts, shared.flight);
-    for (LayerOption& o : stage.layers.options) o.stash_bytes = o.forward_bytes = o.neighbour_bytes = o.step_bytes = 0;
-    stage.layers.front_transient_bytes = stage.layers.front_forward_bytes = stage.layers.front_step_bytes = stage.layers.back_neighbour_bytes = 0;
+    stage.layers.options =
+        random_options(rng, 2 + static_cast<int>(draw(rng, 2)), shared.layouts, shared.flight);
+    for (LayerOption& o : stage.layers.options)
+      o.stash_bytes = o.forward_bytes = o.neighbour_bytes = o.step_bytes = 0;
+    stage.layers.front_transient_bytes = stage.layers.front_forward_bytes =
+        stage.layers.front_step_bytes = stage.layers.back_neighbour_bytes = 0;
     if (i > 0) stage.layers.entry_ps.clear();
     if (i + 1 < stages) stage.layers.exit_ps.clear();
     stage.most = p.layers - static_cast<int>(stages) + 1;
-    stage.layers.budget_bytes = 30 + p.layers * (60 + draw(rng, 60)) / static_cast<std::int64_t>(4 * stages);
+    stage.layers.budget_bytes =
+        30 + p.layers * (60 + draw(rng, 60)) / static_cast<std::int64_t>(4 * stages);
     stage.steady_ps = draw(rng, 60);
     stage.once_ps = draw(rng, 60);
     for (int l = 0; l < shared.layouts; ++l) {

@@ -10,7 +10,8 @@
 namespace orrery::search {
 namespace {
 
-/// Small pipelines; stages differ in options, budget and constants and share layouts and transitions.
+/// Small pipelines; stages differ in options, budget and constants and share layouts and
+/// transitions.
 PipelineProblem random_pipeline(base::Rng& rng) {
   PipelineProblem p;
   const int stages = 1 + static_cast<int>(draw(rng, 3));
@@ -19,13 +20,15 @@ PipelineProblem random_pipeline(base::Rng& rng) {
   for (int i = 0; i < stages; ++i) {
     PipelineStage stage;
     stage.layers = shared;
-    stage.layers.options = random_options(rng, 1 + static_cast<int>(draw(rng, 3)), shared.layouts, shared.flight);
+    stage.layers.options =
+        random_options(rng, 1 + static_cast<int>(draw(rng, 3)), shared.layouts, shared.flight);
     if (i > 0) stage.layers.entry_ps.clear();
     if (i + 1 < stages) stage.layers.exit_ps.clear();
     const int count = 1 + static_cast<int>(draw(rng, 2));
     stage.fewest = count;
     stage.most = count + (rng.below(2) == 0 ? 1 : 0);
-    p.layers += count + static_cast<int>(rng.below(static_cast<std::uint64_t>(stage.most - count + 1)));
+    p.layers +=
+        count + static_cast<int>(rng.below(static_cast<std::uint64_t>(stage.most - count + 1)));
     stage.layers.budget_bytes = draw(rng, 60) + 50;
     stage.steady_ps = draw(rng, 60);
     stage.once_ps = draw(rng, 60);
@@ -62,7 +65,8 @@ class BruteForce {
       sequences(i, 0, entry, layers + count, slowest, sum);
     }
   }
-  void sequences(std::size_t i, std::size_t at, int entry, int layers, std::int64_t slowest, std::int64_t sum) {
+  void sequences(std::size_t i, std::size_t at, int entry, int layers, std::int64_t slowest,
+                 std::int64_t sum) {
     const PipelineStage& s = p_.stages[i];
     if (at < sequence_.size()) {
       for (std::size_t o = 0; o < s.layers.options.size(); ++o) {
@@ -75,8 +79,8 @@ class BruteForce {
     evaluate(i, sequence, entry, layers, slowest, sum);
     sequence_ = sequence;
   }
-  void evaluate(std::size_t i, const std::vector<std::size_t>& sequence, int entry, int layers, std::int64_t slowest,
-                std::int64_t sum) {
+  void evaluate(std::size_t i, const std::vector<std::size_t>& sequence, int entry, int layers,
+                std::int64_t slowest, std::int64_t sum) {
     const PipelineStage& s = p_.stages[i];
     const auto k = static_cast<std::size_t>(s.layers.layouts);
     std::int64_t steady = s.steady_ps, once = s.once_ps;
@@ -88,14 +92,16 @@ class BruteForce {
       layers_here.push_back(o);
       if (!follows(layers_here, sequence, j)) return;
       steady += o.steady_ps +
-                (before < 0 ? s.layers.entry_ps[l] : s.layers.transition_ps[static_cast<std::size_t>(before) * k + l]);
+                (before < 0 ? s.layers.entry_ps[l]
+                            : s.layers.transition_ps[static_cast<std::size_t>(before) * k + l]);
       once += o.once_ps;
       before = o.layout;
     }
     std::int64_t boundary = 0;
     if (!s.receive_ps.empty()) steady += s.receive_ps[static_cast<std::size_t>(entry)];
     if (!s.return_ps.empty()) steady += s.return_ps[static_cast<std::size_t>(before)];
-    if (entry >= 0 && !s.arrival_bytes.empty()) boundary += s.arrival_bytes[static_cast<std::size_t>(entry)];
+    if (entry >= 0 && !s.arrival_bytes.empty())
+      boundary += s.arrival_bytes[static_cast<std::size_t>(entry)];
     if (!s.departure_bytes.empty()) boundary += s.departure_bytes[static_cast<std::size_t>(before)];
     if (i + 1 == p_.stages.size()) steady += s.layers.exit_ps[static_cast<std::size_t>(before)];
     if (naive_peak(s.layers, layers_here) + boundary > s.layers.budget_bytes) return;
@@ -120,7 +126,8 @@ TEST(PipelineProgramOracle, MatchesBruteForce) {
     ++feasible;
     EXPECT_EQ(found->cost_ps, expected) << "seed " << seed;
     EXPECT_LE(pipeline_bound(p), expected) << "seed " << seed;
-    EXPECT_FALSE(solve_pipeline(p, expected, effort).has_value()) << "the cutoff is exclusive, seed " << seed;
+    EXPECT_FALSE(solve_pipeline(p, expected, effort).has_value())
+        << "the cutoff is exclusive, seed " << seed;
     const auto again = solve_pipeline(p, expected + 1, effort);
     ASSERT_TRUE(again.has_value()) << "seed " << seed;
     EXPECT_EQ(again->cost_ps, expected) << "seed " << seed;

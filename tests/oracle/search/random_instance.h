@@ -1,6 +1,6 @@
 #pragma once
-/// Random cost tables of several shapes: loose and tight budgets, ties, collinear options, free, metric and arbitrary
-/// transitions.
+/// Random cost tables of several shapes: loose and tight budgets, ties, collinear options, free,
+/// metric and arbitrary transitions.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -23,8 +23,8 @@ inline std::int64_t below(base::Rng& rng, std::int64_t n) {
 }
 
 /// Faster options hold more, roughly; sometimes exactly on one line.
-inline std::vector<InstanceOption> random_layer(base::Rng& rng, std::int64_t options, std::int64_t scale,
-                                                bool collinear) {
+inline std::vector<InstanceOption> random_layer(base::Rng& rng, std::int64_t options,
+                                                std::int64_t scale, bool collinear) {
   std::vector<InstanceOption> layer;
   for (std::int64_t k = 0; k < options; ++k) {
     const std::int64_t memory = below(rng, 40 * scale);
@@ -34,18 +34,22 @@ inline std::vector<InstanceOption> random_layer(base::Rng& rng, std::int64_t opt
   return layer;
 }
 
-/// Kinds: 0 free, 1 between layouts and symmetric (a metric), 2 one arbitrary table, 3 a table for every boundary.
-inline void random_transitions(base::Rng& rng, std::int64_t kind, std::int64_t scale, Instance& instance) {
+/// Kinds: 0 free, 1 between layouts and symmetric (a metric), 2 one arbitrary table, 3 a table for
+/// every boundary.
+inline void random_transitions(base::Rng& rng, std::int64_t kind, std::int64_t scale,
+                               Instance& instance) {
   if (kind == 0) return;
   const auto table = [&](std::size_t rows, std::size_t columns) {
     std::vector<std::int64_t> t;
-    for (std::size_t i = 0; i < rows * columns; ++i) t.push_back(rng.below(4) == 0 ? 0 : below(rng, 30 * scale));
+    for (std::size_t i = 0; i < rows * columns; ++i)
+      t.push_back(rng.below(4) == 0 ? 0 : below(rng, 30 * scale));
     return t;
   };
   const std::size_t options = instance.layers.front().size();
   if (kind == 3) {
     for (std::size_t i = 0; i + 1 < instance.layers.size(); ++i) {
-      instance.transition_ps.push_back(table(instance.layers[i].size(), instance.layers[i + 1].size()));
+      instance.transition_ps.push_back(
+          table(instance.layers[i].size(), instance.layers[i + 1].size()));
     }
     return;
   }
@@ -62,7 +66,8 @@ inline void random_transitions(base::Rng& rng, std::int64_t kind, std::int64_t s
   std::vector<std::int64_t> star;
   for (std::size_t a = 0; a < options; ++a) {
     for (std::size_t b = 0; b < options; ++b) {
-      const auto from = static_cast<std::size_t>(layout[a]), to = static_cast<std::size_t>(layout[b]);
+      const auto from = static_cast<std::size_t>(layout[a]),
+                 to = static_cast<std::size_t>(layout[b]);
       star.push_back(from == to ? 0 : height[from] + height[to]);
     }
   }
@@ -78,7 +83,8 @@ inline Instance random_instance(base::Rng& rng, const InstanceShape& shape) {
         (shape.runs && i > 0 && i != layers / 2 && (i + 1 != layers || layers % 2 == 0))) {
       instance.layers.push_back(instance.layers.back());
     } else {
-      instance.layers.push_back(random_layer(rng, ragged ? 1 + below(rng, options) : options, shape.scale, collinear));
+      instance.layers.push_back(
+          random_layer(rng, ragged ? 1 + below(rng, options) : options, shape.scale, collinear));
     }
   }
   random_transitions(rng, below(rng, 4), shape.scale, instance);
@@ -87,8 +93,8 @@ inline Instance random_instance(base::Rng& rng, const InstanceShape& shape) {
     least += std::ranges::min(layer, {}, &InstanceOption::memory_bytes).memory_bytes;
     most += std::ranges::max(layer, {}, &InstanceOption::memory_bytes).memory_bytes;
   }
-  instance.budget_bytes =
-      rng.below(20) == 0 ? std::max<std::int64_t>(least - 1, 0) : least + below(rng, most - least + 2);
+  instance.budget_bytes = rng.below(20) == 0 ? std::max<std::int64_t>(least - 1, 0)
+                                             : least + below(rng, most - least + 2);
   return instance;
 }
 

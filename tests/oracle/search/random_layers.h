@@ -14,7 +14,8 @@ inline std::int64_t draw(base::Rng& rng, std::int64_t below) {
 }
 
 /// Faster options hold more; small numbers, so that ties and exact fits happen.
-inline std::vector<LayerOption> random_options(base::Rng& rng, int count, int layouts, std::int64_t flight) {
+inline std::vector<LayerOption> random_options(base::Rng& rng, int count, int layouts,
+                                               std::int64_t flight) {
   std::vector<LayerOption> options;
   for (int i = 0; i < count; ++i) {
     const std::int64_t memory = 1 + draw(rng, 40);
@@ -44,7 +45,8 @@ inline LayerProblem random_problem(base::Rng& rng, int layers, int options) {
   for (std::size_t i = 0; i < n * n; ++i) d[i] = i % (n + 1) == 0 ? 0 : draw(rng, 40);
   for (std::size_t k = 0; k < n; ++k) {
     for (std::size_t i = 0; i < n; ++i) {
-      for (std::size_t j = 0; j < n; ++j) d[i * n + j] = std::min(d[i * n + j], d[i * n + k] + d[k * n + j]);
+      for (std::size_t j = 0; j < n; ++j)
+        d[i * n + j] = std::min(d[i * n + j], d[i * n + k] + d[k * n + j]);
     }
   }
   for (std::size_t i = 0; i + 1 < n; ++i) {
@@ -60,14 +62,16 @@ inline LayerProblem random_problem(base::Rng& rng, int layers, int options) {
   return p;
 }
 
-/// Layer i stands in canonical order behind those before it: layouts together, larger transients first, then lower
-/// options.
+/// Layer i stands in canonical order behind those before it: layouts together, larger transients
+/// first, then lower options.
 template <class Option>
-bool follows(const std::vector<LayerOption>& layers, const std::vector<Option>& sequence, std::size_t i) {
+bool follows(const std::vector<LayerOption>& layers, const std::vector<Option>& sequence,
+             std::size_t i) {
   if (i == 0) return true;
   const LayerOption& before = layers[i - 1];
   if (before.layout == layers[i].layout) {
-    if (before.transient_bytes != layers[i].transient_bytes) return before.transient_bytes > layers[i].transient_bytes;
+    if (before.transient_bytes != layers[i].transient_bytes)
+      return before.transient_bytes > layers[i].transient_bytes;
     return sequence[i - 1] <= sequence[i];
   }
   for (std::size_t j = 0; j < i; ++j) {
@@ -76,7 +80,8 @@ bool follows(const std::vector<LayerOption>& layers, const std::vector<Option>& 
   return true;
 }
 
-/// The left side of the constraint of layer_program.h, word by word. Problem: LayerProblem or LabelProblem.
+/// The left side of the constraint of layer_program.h, word by word. Problem: LayerProblem or
+/// LabelProblem.
 template <class Problem>
 std::int64_t naive_peak(const Problem& p, const std::vector<LayerOption>& layers) {
   std::int64_t forward = 0, stashes = 0, step = p.front_step_bytes;
@@ -85,15 +90,17 @@ std::int64_t naive_peak(const Problem& p, const std::vector<LayerOption>& layers
     stashes += o.stash_bytes;
     step = std::max(step, o.step_bytes);
   }
-  std::int64_t peak =
-      std::max({p.transient_floor_bytes, p.front_transient_bytes - stashes,
-                p.front_forward_bytes + layers.front().neighbour_bytes - stashes, step - p.flight * stashes});
+  std::int64_t peak = std::max({p.transient_floor_bytes, p.front_transient_bytes - stashes,
+                                p.front_forward_bytes + layers.front().neighbour_bytes - stashes,
+                                step - p.flight * stashes});
   for (std::size_t i = 0; i < layers.size(); ++i) {
     std::int64_t behind = 0;
     for (std::size_t j = i + 1; j < layers.size(); ++j) behind += layers[j].stash_bytes;
     const std::int64_t before = i > 0 ? layers[i - 1].neighbour_bytes : 0;
-    const std::int64_t ahead = i + 1 < layers.size() ? layers[i + 1].neighbour_bytes : p.back_neighbour_bytes;
-    peak = std::max({peak, layers[i].transient_bytes + before - behind, layers[i].forward_bytes + ahead - behind});
+    const std::int64_t ahead =
+        i + 1 < layers.size() ? layers[i + 1].neighbour_bytes : p.back_neighbour_bytes;
+    peak = std::max({peak, layers[i].transient_bytes + before - behind,
+                     layers[i].forward_bytes + ahead - behind});
   }
   return forward + peak;
 }

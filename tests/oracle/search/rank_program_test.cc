@@ -1,4 +1,5 @@
-// The rank program against every assignment of choices, its cost written out from the formula of rank_program.h.
+// The rank program against every assignment of choices, its cost written out from the formula of
+// rank_program.h.
 #include "search/programs/rank_program.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,9 @@ std::int64_t brute_force(const RankProblem& problem) {
 
 TEST(RankProgramOracle, EqualsEveryAssignment) {
   base::Rng rng(7);
-  const auto draw = [&](std::int64_t most) { return static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(most) + 1)); };
+  const auto draw = [&](std::int64_t most) {
+    return static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(most) + 1));
+  };
   int feasible = 0;
   for (int instance = 0; instance < 6000; ++instance) {
     RankProblem problem;
@@ -57,8 +60,15 @@ TEST(RankProgramOracle, EqualsEveryAssignment) {
     for (int r = 0; r < ranks; ++r) {
       problem.ranks.emplace_back();
       for (std::int32_t o = 0; o < 1 + draw(6); ++o) {
-        RankChoice c{.layers = static_cast<int>(1 + draw(3)), .option = o, .zero_ps = draw(once), .update_ps = draw(once), .forward_ps = draw(range),
-                     .backward_ps = draw(range), .cycle_ps = draw(range), .tail_ps = draw(range), .filled_ps = draw(range)};
+        RankChoice c{.layers = static_cast<int>(1 + draw(3)),
+                     .option = o,
+                     .zero_ps = draw(once),
+                     .update_ps = draw(once),
+                     .forward_ps = draw(range),
+                     .backward_ps = draw(range),
+                     .cycle_ps = draw(range),
+                     .tail_ps = draw(range),
+                     .filled_ps = draw(range)};
         if (r + 1 == ranks) c.forward_ps -= draw(range);
         problem.ranks.back().push_back(c);
       }

@@ -1,12 +1,13 @@
-// Every program of the search against brute force, on options drawn from the whole space of eight devices: random machines (one host of
-// eight, two of four), dense blocks, grouped heads, mixtures of experts, one to eight micro-batches.
+// Every program of the search against brute force, on options drawn from the whole space of eight
+// devices: random machines (one host of eight, two of four), dense blocks, grouped heads, mixtures
+// of experts, one to eight micro-batches.
 #include <gtest/gtest.h>
 
 #include <iostream>
 
+#include "search/programs/label_program.h"
 #include "search/proof/certificate_check.h"
 #include "search/table/instance_program.h"
-#include "search/programs/label_program.h"
 #include "tests/oracle/search/brute_instance.h"
 #include "tests/oracle/search/brute_pipeline.h"
 #include "tests/oracle/search/real_options.h"
@@ -38,7 +39,8 @@ TEST(RealOptionsOracle, InstancesMatchBruteForceAndTheirRunnerUp) {
     const Solution found = solve_instance(instance);
     const CheckReport report = check_solution(instance, found);
     ASSERT_TRUE(report.holds()) << "seed " << seed << ": " << report.faults.front();
-    ASSERT_EQ(found.status, expected.best ? Status::kOptimal : Status::kInfeasible) << "seed " << seed;
+    ASSERT_EQ(found.status, expected.best ? Status::kOptimal : Status::kInfeasible)
+        << "seed " << seed;
     ++(expected.best ? feasible : infeasible);
     if (!expected.best) return;
     EXPECT_EQ(found.time_ps, expected.best->time) << "seed " << seed;
@@ -53,7 +55,8 @@ TEST(RealOptionsOracle, InstancesMatchBruteForceAndTheirRunnerUp) {
       for (std::size_t k = 0; k + 1 < instance.layers.size(); ++k) {
         other.transition_ps.emplace_back();
         for (std::size_t a = 0; a < instance.layers[k].size(); ++a) {
-          for (std::size_t b = 0; b < instance.layers[k + 1].size(); ++b) other.transition_ps.back().push_back(instance.transition(k, a, b));
+          for (std::size_t b = 0; b < instance.layers[k + 1].size(); ++b)
+            other.transition_ps.back().push_back(instance.transition(k, a, b));
         }
       }
       constexpr std::int64_t kTooMuch = std::int64_t{1} << 50;
@@ -62,22 +65,28 @@ TEST(RealOptionsOracle, InstancesMatchBruteForceAndTheirRunnerUp) {
           const bool chosen = s == static_cast<std::size_t>(found.choices[k]);
           if (chosen == (k == i)) other.layers[k][s].memory_bytes = kTooMuch;
         }
-        empty = empty || std::ranges::all_of(other.layers[k], [](const InstanceOption& o) { return o.memory_bytes == kTooMuch; });
+        empty = empty || std::ranges::all_of(other.layers[k], [](const InstanceOption& o) {
+                  return o.memory_bytes == kTooMuch;
+                });
       }
       if (empty) continue;
       const Solution best = solve_instance(other);
-      if (best.status == Status::kOptimal && (!second || best.time_ps < *second)) second = best.time_ps;
+      if (best.status == Status::kOptimal && (!second || best.time_ps < *second))
+        second = best.time_ps;
     }
     EXPECT_EQ(second, expected.runner_up_ps) << "seed " << seed;
     seconds += second ? 1 : 0;
   });
-  std::cout << feasible << " optima, " << infeasible << " infeasible, " << seconds << " runners-up\n";
+  std::cout << feasible << " optima, " << infeasible << " infeasible, " << seconds
+            << " runners-up\n";
   EXPECT_GT(feasible, 9'000);
   EXPECT_GT(infeasible, 300);
   EXPECT_GT(seconds, 800);
 }
 
-std::int64_t objective(const LayerAnswer& a, const Weights& w) { return w.steady * a.steady_ps + w.once * a.once_ps; }
+std::int64_t objective(const LayerAnswer& a, const Weights& w) {
+  return w.steady * a.steady_ps + w.once * a.once_ps;
+}
 
 /// A stage of its own with a budget that some sequence meets, sometimes to the byte.
 LayerProblem real_layers(base::Rng& rng, RealMachine& machine) {
@@ -101,7 +110,8 @@ TEST(RealOptionsOracle, LayerProgramsAndFrontiersMatchBruteForce) {
     std::vector<std::pair<std::int64_t, std::int64_t>> all, expected, got;  // steady, total
     std::optional<std::int64_t> best;
     for (const SequenceCost& c : EverySequence(p, p.layers, p.budget_bytes).all) {
-      const std::int64_t steady = c.steady_ps + p.entry_ps[static_cast<std::size_t>(c.first)] + p.exit_ps[static_cast<std::size_t>(c.last)];
+      const std::int64_t steady = c.steady_ps + p.entry_ps[static_cast<std::size_t>(c.first)] +
+                                  p.exit_ps[static_cast<std::size_t>(c.last)];
       const std::int64_t cost = w.steady * steady + w.once * c.once_ps;
       if (!best || cost < *best) best = cost;
       all.emplace_back(steady, steady + c.once_ps);
@@ -113,7 +123,8 @@ TEST(RealOptionsOracle, LayerProgramsAndFrontiersMatchBruteForce) {
     Effort effort;
     const Bounded found = solve_layers(p, w, kNoAnswer, effort);
     ASSERT_EQ(found.answer.has_value(), best.has_value()) << "seed " << seed;
-    for (const LayerAnswer& a : layer_frontier(p, w, {}, effort)) got.emplace_back(a.steady_ps, a.steady_ps + a.once_ps);
+    for (const LayerAnswer& a : layer_frontier(p, w, {}, effort))
+      got.emplace_back(a.steady_ps, a.steady_ps + a.once_ps);
     ASSERT_EQ(got, expected) << "seed " << seed;
     if (!best) return;
     EXPECT_EQ(objective(*found.answer, w), *best) << "seed " << seed;
@@ -144,9 +155,13 @@ TEST(RealOptionsOracle, LabelProgramsOfLayersThatDifferMatchBruteForce) {
       }
       for (const LayerOption& o : p.layers[i]) {
         const auto l = static_cast<std::size_t>(o.layout);
-        const std::int64_t change = i == 0 ? p.entry_ps[l] : p.transition_ps[static_cast<std::size_t>(layers.back().layout * p.layouts) + l];
+        const std::int64_t change =
+            i == 0
+                ? p.entry_ps[l]
+                : p.transition_ps[static_cast<std::size_t>(layers.back().layout * p.layouts) + l];
         layers.push_back(o);
-        self(self, cost + w.steady * (o.steady_ps + change) + w.once * o.once_ps, memory + o.memory_bytes);
+        self(self, cost + w.steady * (o.steady_ps + change) + w.once * o.once_ps,
+             memory + o.memory_bytes);
         layers.pop_back();
       }
     };
@@ -175,20 +190,24 @@ TEST(RealOptionsOracle, PipelinesMatchAllPartitionsAndTheirRunnersUp) {
     if (!found) return;
     EXPECT_EQ(found->cost_ps, every.best()) << "seed " << seed;
     EXPECT_LE(pipeline_bound(p), every.best()) << "seed " << seed;
-    EXPECT_FALSE(solve_pipeline(p, every.best(), effort).has_value()) << "the cutoff is exclusive, seed " << seed;
+    EXPECT_FALSE(solve_pipeline(p, every.best(), effort).has_value())
+        << "the cutoff is exclusive, seed " << seed;
     if (p.stages.size() == 1 || seed % 4 > 0) return;
     // All other partitions: for some stage i, those like the optimum before i and unlike it at i.
     std::vector<int> best_partition;
-    for (const LayerAnswer& stage : found->stages) best_partition.push_back(static_cast<int>(stage.sequence.size()));
+    for (const LayerAnswer& stage : found->stages)
+      best_partition.push_back(static_cast<int>(stage.sequence.size()));
     std::int64_t expected = kForbidden, second = kForbidden;
     for (const auto& [partition, ps] : every.best_ps) {
       if (partition != best_partition) expected = std::min(expected, ps);
     }
     for (std::size_t i = 0; i < p.stages.size(); ++i) {
       PipelineProblem other = p;
-      for (std::size_t k = 0; k < i; ++k) other.stages[k].fewest = other.stages[k].most = best_partition[k];
+      for (std::size_t k = 0; k < i; ++k)
+        other.stages[k].fewest = other.stages[k].most = best_partition[k];
       const int fewest = p.stages[i].fewest, most = p.stages[i].most;
-      for (const auto& [from, to] : {std::pair(fewest, best_partition[i] - 1), std::pair(best_partition[i] + 1, most)}) {
+      for (const auto& [from, to] :
+           {std::pair(fewest, best_partition[i] - 1), std::pair(best_partition[i] + 1, most)}) {
         if (from > to) continue;
         other.stages[i].fewest = from;
         other.stages[i].most = to;
@@ -199,7 +218,8 @@ TEST(RealOptionsOracle, PipelinesMatchAllPartitionsAndTheirRunnersUp) {
     EXPECT_EQ(second, expected) << "seed " << seed;
     seconds += second < kForbidden ? 1 : 0;
   });
-  std::cout << feasible << " optima, " << infeasible << " infeasible, " << partitions << " partitions, " << seconds << " runners-up\n";
+  std::cout << feasible << " optima, " << infeasible << " infeasible, " << partitions
+            << " partitions, " << seconds << " runners-up\n";
   EXPECT_GT(feasible, 3'000);
   EXPECT_GT(infeasible, 100);
   EXPECT_GT(partitions, 2 * feasible);

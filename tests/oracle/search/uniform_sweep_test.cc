@@ -1,4 +1,5 @@
-// The sweep of uniform plans against plans built one by one and priced whole by costmodel::plan_cost.
+// The sweep of uniform plans against plans built one by one and priced whole by
+// costmodel::plan_cost.
 #include "search/explain/uniform_sweep.h"
 
 #include <gtest/gtest.h>
@@ -18,12 +19,14 @@ struct Priced {
 std::vector<Priced> all_uniform(costmodel::LayerCosts& costs, const PlanRequest& request) {
   std::vector<Priced> all;
   const costmodel::CostModel& cost = costs.cost();
-  const int world = static_cast<int>(cost.topology().device_count()), layers = static_cast<int>(cost.model().layers);
+  const int world = static_cast<int>(cost.topology().device_count()),
+            layers = static_cast<int>(cost.model().layers);
   for (int stages = 1; stages <= std::min(world, layers); ++stages) {
     if (world % stages != 0 || layers % stages != 0) continue;
     for (std::int64_t m = 1; m <= request.global_batch; ++m) {
       if (request.global_batch % m != 0) continue;
-      const TreeContext tree{world / stages, cost.options().sequence, request.global_batch / m, m, static_cast<int>(cost.topology().devices_per_host())};
+      const TreeContext tree{world / stages, cost.options().sequence, request.global_batch / m, m,
+                             static_cast<int>(cost.topology().devices_per_host())};
       for (const auto& v : vocabulary_strategies(cost.model(), request.space, tree).leaves) {
         for (const auto& s : layer_strategies(cost.model(), request.space, tree).leaves) {
           plan::Plan plan;
@@ -88,7 +91,8 @@ TEST(UniformSweep, IsNeverFasterThanTheBoundOfTheSearch) {
   request.global_batch = 8;
   for (const std::int64_t megabytes : {20, 30, 45, 80}) {
     request.memory_bytes = megabytes * 1'000'000;
-    const UniformSweep sweep = sweep_uniform(costs, request, request.memory_bytes - cost.context_bytes());
+    const UniformSweep sweep =
+        sweep_uniform(costs, request, request.memory_bytes - cost.context_bytes());
     const auto answer = find_plan(cost, request);
     ASSERT_TRUE(answer.has_value());
     if (!sweep.best) continue;

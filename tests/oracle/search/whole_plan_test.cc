@@ -1,6 +1,6 @@
-// find_plan against the enumeration of every plan of a tiny space, priced by costmodel::plan_cost: all partitions into stages, all
-// strategies of every layer in any order. What is called optimal is the cheapest plan that fits, to the picosecond; a bound is never
-// above it.
+// find_plan against the enumeration of every plan of a tiny space, priced by costmodel::plan_cost:
+// all partitions into stages, all strategies of every layer in any order. What is called optimal is
+// the cheapest plan that fits, to the picosecond; a bound is never above it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 
 #include "base/rng.h"
 #include "costmodel/closed_form/layer_costs.h"
+#include "search/loop/planner.h"
 #include "search/programs/layer_program.h"
 #include "search/proof/multiplier_bound.h"
-#include "search/loop/planner.h"
 #include "tests/oracle/search/every_plan.h"
 #include "tests/unit/search/checked_answer.h"
 #include "tests/unit/search/tiny_fixture.h"
@@ -18,8 +18,10 @@
 namespace orrery::search {
 namespace {
 
-/// What the checker makes of the certificate's multipliers, and of any others, never exceeds the cheapest plan that fits.
-void multipliers_are_valid(const costmodel::CostModel& cost, const PlanAnswer& answer, std::int64_t limit, std::int64_t least_ps, std::uint64_t seed) {
+/// What the checker makes of the certificate's multipliers, and of any others, never exceeds the
+/// cheapest plan that fits.
+void multipliers_are_valid(const costmodel::CostModel& cost, const PlanAnswer& answer,
+                           std::int64_t limit, std::int64_t least_ps, std::uint64_t seed) {
   costmodel::LayerCosts costs(cost);
   SpaceProof proof = answer.certificate.proofs.at(0);
   base::Rng rng(seed);
@@ -29,7 +31,8 @@ void multipliers_are_valid(const costmodel::CostModel& cost, const PlanAnswer& a
     EXPECT_LE(bound.bound_ps, least_ps) << "limit " << limit << ", mutant " << mutant;
     for (ProblemMultipliers& p : proof.problems) {
       for (auto& prices : p.prices) {
-        for (std::int64_t& price : prices) price = price / 8 * static_cast<std::int64_t>(rng.below(17));
+        for (std::int64_t& price : prices)
+          price = price / 8 * static_cast<std::int64_t>(rng.below(17));
       }
       std::swap(p.weights.front(), p.weights.back());
     }
@@ -44,7 +47,8 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space) {
   const auto [smallest, largest] = std::ranges::minmax(every.all, {}, &Priced::peak_bytes);
   int equal = 0, feasible = 0, optimal = 0;
   for (int k = -1; k <= 32; ++k) {
-    const std::int64_t limit = smallest.peak_bytes + (largest.peak_bytes - smallest.peak_bytes) * k / 32;
+    const std::int64_t limit =
+        smallest.peak_bytes + (largest.peak_bytes - smallest.peak_bytes) * k / 32;
     PlanRequest request;
     request.memory_bytes = limit + cost.context_bytes();
     request.global_batch = global_batch;
@@ -65,19 +69,23 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space) {
     EXPECT_GE(answer->certificate.cost_ps, expected) << "limit " << limit;
     EXPECT_EQ(answer->status == Status::kOptimal, answer->certificate.gap == 0);
     if (answer->status == Status::kOptimal) {
-      EXPECT_EQ(answer->certificate.cost_ps, expected) << "limit " << limit << ", " << every.all.size() << " plans";
+      EXPECT_EQ(answer->certificate.cost_ps, expected)
+          << "limit " << limit << ", " << every.all.size() << " plans";
     }
     ++feasible;
     optimal += answer->status == Status::kOptimal ? 1 : 0;
     equal += answer->certificate.cost_ps == expected ? 1 : 0;
-    for (const std::int64_t peak : answer->certificate.stage_peak_bytes) EXPECT_LE(peak, request.memory_bytes);
+    for (const std::int64_t peak : answer->certificate.stage_peak_bytes)
+      EXPECT_LE(peak, request.memory_bytes);
     EXPECT_EQ(checkers_fault(cost, *answer), "") << "limit " << limit;
     const std::int64_t multiplied = every.best(limit, true);
     if (!answer->candidates.empty()) {
-      multipliers_are_valid(cost, *answer, limit, multiplied < 0 ? kForbidden : multiplied, static_cast<std::uint64_t>(k + 1));
+      multipliers_are_valid(cost, *answer, limit, multiplied < 0 ? kForbidden : multiplied,
+                            static_cast<std::uint64_t>(k + 1));
     }
   }
-  std::cout << "optimal " << optimal << ", the true optimum " << equal << ", of " << feasible << " limits, " << every.all.size() << " plans\n";
+  std::cout << "optimal " << optimal << ", the true optimum " << equal << ", of " << feasible
+            << " limits, " << every.all.size() << " plans\n";
   EXPECT_GE(10 * equal, 9 * feasible) << equal << " of " << feasible;
   EXPECT_GE(10 * optimal, 9 * feasible) << optimal << " of " << feasible;
 }
@@ -85,7 +93,8 @@ void compare(int devices, int layers, std::int64_t global_batch, Space space) {
 /// Galvatron's dimensions with ZeRO-2 and Megatron sequence parallelism.
 Space classic() {
   Space space;
-  space.zero1 = space.recompute_selective = space.ring = space.ulysses = space.hybrid = space.strided = false;
+  space.zero1 = space.recompute_selective = space.ring = space.ulysses = space.hybrid =
+      space.strided = false;
   space.interleaved = space.zero_bubble = space.idle = false;
   return space;
 }
@@ -147,14 +156,18 @@ Space scheduled(bool one_f_one_b, bool interleaved, bool zero_bubble) {
 }
 
 TEST(WholePlanOracle, TwoRanksInterleaved) { compare(2, 8, 8, scheduled(false, true, false)); }
-TEST(WholePlanOracle, TwoRanksOfTwoDevicesInterleaved) { compare(4, 5, 8, scheduled(false, true, false)); }
+TEST(WholePlanOracle, TwoRanksOfTwoDevicesInterleaved) {
+  compare(4, 5, 8, scheduled(false, true, false));
+}
 TEST(WholePlanOracle, FourRanksInterleavedUnevenly) {
   Space space = scheduled(false, true, false);
   space.fix_pp = 4;
   space.zero2 = false;
   compare(4, 11, 8, space);
 }
-TEST(WholePlanOracle, TwoRanksOfTwoDevicesWithZeroBubbles) { compare(4, 3, 8, scheduled(false, false, true)); }
+TEST(WholePlanOracle, TwoRanksOfTwoDevicesWithZeroBubbles) {
+  compare(4, 3, 8, scheduled(false, false, true));
+}
 TEST(WholePlanOracle, FourRanksWithZeroBubbles) {
   Space space = scheduled(false, false, true);
   space.fix_pp = 4;

@@ -1,4 +1,5 @@
-// Max-min shares against their definition: the lexicographically largest sorted vector of rates, by linear programs.
+// Max-min shares against their definition: the lexicographically largest sorted vector of rates, by
+// linear programs.
 #include <glpk.h>
 #include <gtest/gtest.h>
 
@@ -11,18 +12,20 @@
 namespace orrery::sim::kernel {
 namespace {
 
-constexpr std::int64_t kUnit = 1'000'000'000'000;  // of ours in one of GLPK's: whole rates are fine enough
+// of ours in one of GLPK's: whole rates are fine enough
+constexpr std::int64_t kUnit = 1'000'000'000'000;
 
 struct System {
-  std::vector<std::int64_t> capacities, caps;             // caps: 0 is none
-  std::vector<std::vector<std::int64_t>> weights;         // [variable][constraint]
+  std::vector<std::int64_t> capacities, caps;      // caps: 0 is none
+  std::vector<std::vector<std::int64_t>> weights;  // [variable][constraint]
 };
 
 System random_system(std::uint64_t seed) {
   base::Rng rng(seed);
   System s;
   const auto links = 1 + rng.below(6), flows = 1 + rng.below(9);
-  for (std::uint64_t l = 0; l < links; ++l) s.capacities.push_back(static_cast<std::int64_t>(1 + rng.below(100)));
+  for (std::uint64_t l = 0; l < links; ++l)
+    s.capacities.push_back(static_cast<std::int64_t>(1 + rng.below(100)));
   for (std::uint64_t f = 0; f < flows; ++f) {
     std::vector<std::int64_t> weights(links, 0);
     for (auto& w : weights) w = rng.below(2) == 0 ? static_cast<std::int64_t>(1 + rng.below(3)) : 0;
@@ -33,10 +36,12 @@ System random_system(std::uint64_t seed) {
   return s;
 }
 
-/// Columns 1 .. n: the rates; column n + 1: the level t, with t <= x_v for every variable that still rises.
+/// Columns 1 .. n: the rates; column n + 1: the level t, with t <= x_v for every variable that
+/// still rises.
 class Program {
  public:
-  explicit Program(const System& s) : flows_(static_cast<int>(s.weights.size())), lp_(glp_create_prob()) {
+  explicit Program(const System& s)
+      : flows_(static_cast<int>(s.weights.size())), lp_(glp_create_prob()) {
     glp_set_obj_dir(lp_, GLP_MAX);
     glp_add_cols(lp_, flows_ + 1);
     for (int v = 1; v <= flows_; ++v) {
@@ -55,7 +60,8 @@ class Program {
         columns.push_back(v);
         values.push_back(static_cast<double>(w));
       }
-      glp_set_mat_row(lp_, row, static_cast<int>(columns.size()) - 1, columns.data(), values.data());
+      glp_set_mat_row(lp_, row, static_cast<int>(columns.size()) - 1, columns.data(),
+                      values.data());
     }
     first_level_row_ = glp_add_rows(lp_, flows_);
     for (int v = 1; v <= flows_; ++v) {  // x_v - t >= 0
@@ -78,7 +84,8 @@ class Program {
       glp_set_col_bnds(lp_, flows_ + 1, GLP_FX, level, level);
       std::vector<int> stopped;
       for (int v = 1; v <= flows_; ++v) {
-        if (rates[static_cast<std::size_t>(v - 1)] < 0 && largest(v) < level + 1e-7) stopped.push_back(v);
+        if (rates[static_cast<std::size_t>(v - 1)] < 0 && largest(v) < level + 1e-7)
+          stopped.push_back(v);
       }
       if (stopped.empty()) return {};
       for (const int v : stopped) {
@@ -116,11 +123,13 @@ TEST(MaxMinOracle, EqualsTheLexicographicLinearProgram) {
       for (std::uint32_t l = 0; l < s.capacities.size(); ++l) {
         if (s.weights[v][l] > 0) uses.push_back({ConstraintId(l), s.weights[v][l]});
       }
-      shares.activate(shares.add_variable(s.caps[v] > 0 ? s.caps[v] * kUnit : MaxMin::kNoCap, uses));
+      shares.activate(
+          shares.add_variable(s.caps[v] > 0 ? s.caps[v] * kUnit : MaxMin::kNoCap, uses));
     }
     shares.solve();
     for (std::uint32_t v = 0; v < s.weights.size(); ++v) {
-      const double ours = static_cast<double>(shares.rate(VariableId(v))) / static_cast<double>(kUnit);
+      const double ours =
+          static_cast<double>(shares.rate(VariableId(v))) / static_cast<double>(kUnit);
       ASSERT_NEAR(ours / expected[v], 1, 1e-9) << "seed " << seed << ", variable " << v;
     }
   }

@@ -1,4 +1,5 @@
-// Transfers against SimGrid, whose network model CM02 computes the same max-min shares in floating point.
+// Transfers against SimGrid, whose network model CM02 computes the same max-min shares in floating
+// point.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,35 +17,43 @@ namespace {
 
 /// A random connected graph of hosts, and transfers along shortest paths in it.
 struct RandomFabric {
-  std::vector<std::int64_t> capacities;             // links 2 e and 2 e + 1 are the two directions of edge e
-  std::vector<std::vector<std::uint32_t>> routes;   // [transfer]
+  // links 2 e and 2 e + 1 are the two directions of edge e
+  std::vector<std::int64_t> capacities;
+  std::vector<std::vector<std::uint32_t>> routes;  // [transfer]
   std::vector<std::int64_t> bytes;
 
   explicit RandomFabric(std::uint64_t seed) {
     base::Rng rng(seed);
-    const auto hosts = static_cast<std::uint32_t>(2 + rng.below(199)), flows = static_cast<std::uint32_t>(1 + rng.below(500));
-    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> out(hosts);  // (neighbour, link)
+    const auto hosts = static_cast<std::uint32_t>(2 + rng.below(199)),
+               flows = static_cast<std::uint32_t>(1 + rng.below(500));
+    // (neighbour, link)
+    std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> out(hosts);
     const auto edge = [&](std::uint32_t a, std::uint32_t b) {
       out[a].emplace_back(b, static_cast<std::uint32_t>(capacities.size()));
       out[b].emplace_back(a, static_cast<std::uint32_t>(capacities.size() + 1));
-      const auto capacity = static_cast<std::int64_t>(10'000'000'000'000 + rng.below(90'000'000'000'000));
+      const auto capacity =
+          static_cast<std::int64_t>(10'000'000'000'000 + rng.below(90'000'000'000'000));
       capacities.insert(capacities.end(), 2, capacity);
     };
     for (std::uint32_t h = 1; h < hosts; ++h) edge(h, static_cast<std::uint32_t>(rng.below(h)));
     for (std::uint64_t more = rng.below(hosts); more > 0; --more) {
-      const auto a = static_cast<std::uint32_t>(rng.below(hosts)), b = static_cast<std::uint32_t>(rng.below(hosts));
+      const auto a = static_cast<std::uint32_t>(rng.below(hosts)),
+                 b = static_cast<std::uint32_t>(rng.below(hosts));
       if (a != b) edge(a, b);
     }
     for (std::uint32_t f = 0; f < flows; ++f) {
-      const auto a = static_cast<std::uint32_t>(rng.below(hosts)), b = static_cast<std::uint32_t>(rng.below(hosts - 1));
+      const auto a = static_cast<std::uint32_t>(rng.below(hosts)),
+                 b = static_cast<std::uint32_t>(rng.below(hosts - 1));
       routes.push_back(path(out, a, b < a ? b : b + 1));
       bytes.push_back(static_cast<std::int64_t>(1'000'000'000'000 + rng.below(9'000'000'000'000)));
     }
   }
 
-  static std::vector<std::uint32_t> path(const std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>>& out, std::uint32_t from,
-                                         std::uint32_t to) {
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> came(out.size(), {~0U, ~0U});  // (host, link)
+  static std::vector<std::uint32_t> path(
+      const std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>>& out,
+      std::uint32_t from, std::uint32_t to) {
+    // (host, link)
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> came(out.size(), {~0U, ~0U});
     std::vector<std::uint32_t> queue{from};
     for (std::size_t i = 0; came[to].first == ~0U; ++i) {
       for (const auto& [next, link] : out[queue[i]]) {
@@ -98,7 +107,9 @@ TEST(SimgridOracle, RandomRingsOnOversubscribedTreesTakeTheSameTime) {
 
 #else
 
-TEST(SimgridOracle, NeedsLibsimgrid) { GTEST_SKIP() << "libsimgrid-dev was not found when this was built: scripts/setup.sh installs it"; }
+TEST(SimgridOracle, NeedsLibsimgrid) {
+  GTEST_SKIP() << "libsimgrid-dev was not found when this was built: scripts/setup.sh installs it";
+}
 
 #endif
 

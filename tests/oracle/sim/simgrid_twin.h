@@ -1,7 +1,9 @@
 #pragma once
-/// The same transfers in SimGrid (model CM02 without cross-traffic and latency), one process for each run: its engine is a singleton.
+/// The same transfers in SimGrid (model CM02 without cross-traffic and latency), one process for
+/// each run: its engine is a singleton.
 ///
-/// Each run returns what it measured through a pipe, with the CPU time and the peak memory of its process.
+/// Each run returns what it measured through a pipe, with the CPU time and the peak memory of its
+/// process.
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -56,14 +58,18 @@ ProcessRun in_process(const Work& work) {
   ProcessRun run;
   std::string bytes;
   char buffer[4096];
-  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof(buffer))) > 0;) bytes.append(buffer, static_cast<std::size_t>(n));
+  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof(buffer))) > 0;)
+    bytes.append(buffer, static_cast<std::size_t>(n));
   close(ends[0]);
   int status = 0;
   rusage used{};
-  ORRERY_CHECK(wait4(child, &status, 0, &used) == child && status == 0, "the process of a run ended with status {}", status);
+  ORRERY_CHECK(wait4(child, &status, 0, &used) == child && status == 0,
+               "the process of a run ended with status {}", status);
   run.values.resize(bytes.size() / sizeof(double));
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(run.values.data()));
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   run.cpu_s = seconds(used.ru_utime) + seconds(used.ru_stime);
   run.peak_mb = static_cast<double>(used.ru_maxrss) * 1024 / 1e6;
   return run;
@@ -87,7 +93,8 @@ inline void start_simgrid() {
 }
 
 /// The ring of ring_all_reduce(), one actor a host. Returns when it ends, in seconds.
-inline ProcessRun simgrid_ring(const TwoLevelTree& tree, const std::vector<std::uint32_t>& order, std::int64_t bytes) {
+inline ProcessRun simgrid_ring(const TwoLevelTree& tree, const std::vector<std::uint32_t>& order,
+                               std::int64_t bytes) {
   return in_process([&]() -> std::vector<double> {
     namespace s4u = simgrid::s4u;
     start_simgrid();
@@ -100,15 +107,19 @@ inline ProcessRun simgrid_ring(const TwoLevelTree& tree, const std::vector<std::
       auto* gateway = rack->create_router(name + "switch");
       for (std::uint32_t h = r * tree.hosts_per_rack; h < (r + 1) * tree.hosts_per_rack; ++h) {
         hosts[h] = rack->create_host("host" + std::to_string(h), 1e9);
-        auto* link = rack->create_split_duplex_link("link" + std::to_string(h), static_cast<double>(tree.host_bytes_per_second));
+        auto* link = rack->create_split_duplex_link(
+            "link" + std::to_string(h), static_cast<double>(tree.host_bytes_per_second));
         link->set_latency(0)->seal();
         hosts[h]->seal();
-        rack->add_route(hosts[h]->get_netpoint(), nullptr, nullptr, nullptr, {{link, s4u::LinkInRoute::Direction::UP}}, true);
+        rack->add_route(hosts[h]->get_netpoint(), nullptr, nullptr, nullptr,
+                        {{link, s4u::LinkInRoute::Direction::UP}}, true);
       }
-      auto* up = root->create_split_duplex_link("up" + std::to_string(r), static_cast<double>(tree.rack_bytes_per_second()));
+      auto* up = root->create_split_duplex_link("up" + std::to_string(r),
+                                                static_cast<double>(tree.rack_bytes_per_second()));
       up->set_latency(0)->seal();
       rack->seal();
-      root->add_route(rack->get_netpoint(), nullptr, gateway, nullptr, {{up, s4u::LinkInRoute::Direction::UP}}, true);
+      root->add_route(rack->get_netpoint(), nullptr, gateway, nullptr,
+                      {{up, s4u::LinkInRoute::Direction::UP}}, true);
     }
     root->seal();
     const auto n = static_cast<std::uint32_t>(order.size());
@@ -118,7 +129,8 @@ inline ProcessRun simgrid_ring(const TwoLevelTree& tree, const std::vector<std::
     for (std::uint32_t i = 0; i < n; ++i) {
       s4u::Actor::create("rank", hosts[order[i]], [&, i] {
         for (std::uint32_t step = 0; step < 2 * (n - 1); ++step) {
-          const auto sent = boxes[(i + 1) % n]->put_async(&payload, static_cast<std::uint64_t>(bytes / n));
+          const auto sent =
+              boxes[(i + 1) % n]->put_async(&payload, static_cast<std::uint64_t>(bytes / n));
           boxes[i]->get<int>();
           sent->wait();
         }
@@ -129,8 +141,10 @@ inline ProcessRun simgrid_ring(const TwoLevelTree& tree, const std::vector<std::
   });
 }
 
-/// Transfers that start together, from host 2 i to host 2 i + 1 over links that they share: when each ends, in seconds.
-inline ProcessRun simgrid_transfers(const std::vector<std::int64_t>& capacities, const std::vector<std::vector<std::uint32_t>>& routes,
+/// Transfers that start together, from host 2 i to host 2 i + 1 over links that they share: when
+/// each ends, in seconds.
+inline ProcessRun simgrid_transfers(const std::vector<std::int64_t>& capacities,
+                                    const std::vector<std::vector<std::uint32_t>>& routes,
                                     const std::vector<std::int64_t>& bytes) {
   return in_process([&]() -> std::vector<double> {
     namespace s4u = simgrid::s4u;
@@ -138,7 +152,10 @@ inline ProcessRun simgrid_transfers(const std::vector<std::int64_t>& capacities,
     auto* zone = s4u::create_full_zone("fabric");
     std::vector<const s4u::Link*> links;
     for (std::size_t l = 0; l < capacities.size(); ++l) {
-      links.push_back(zone->create_link("link" + std::to_string(l), static_cast<double>(capacities[l]))->set_latency(0)->seal());
+      links.push_back(
+          zone->create_link("link" + std::to_string(l), static_cast<double>(capacities[l]))
+              ->set_latency(0)
+              ->seal());
     }
     std::vector<double> ends(routes.size());
     for (std::size_t i = 0; i < routes.size(); ++i) {

@@ -32,7 +32,8 @@ Json document(int depth) {
     }
     default: {
       Json object = Json::object();
-      for (int i = *rc::gen::inRange(0, 4); i > 0; --i) object["k" + printable()] = document(depth - 1);
+      for (int i = *rc::gen::inRange(0, 4); i > 0; --i)
+        object["k" + printable()] = document(depth - 1);
       return object;
     }
   }
@@ -81,7 +82,8 @@ RC_GTEST_PROP(Config, KeysStandWhereTheDiagnosticsSay, ()) {
   const auto lines = *rc::gen::inRange<std::uint32_t>(1, 40);
   const auto wrong = *rc::gen::inRange<std::uint32_t>(0, lines);
   std::string text;
-  for (std::uint32_t i = 0; i < lines; ++i) text += fmt::format("{}{}: 1\n", i == wrong ? "unknown" : "known", i);
+  for (std::uint32_t i = 0; i < lines; ++i)
+    text += fmt::format("{}{}: 1\n", i == wrong ? "unknown" : "known", i);
   ErrorSink sink;
   Reader reader(Node::parse_text(text, "f").value(), "file", sink);
   for (std::uint32_t i = 0; i < lines; ++i) {
@@ -97,7 +99,8 @@ RC_GTEST_PROP(Config, AnyTextIsATreeOrADiagnostic, (const std::string& text)) {
   RC_ASSERT(node.has_value() || !node.error().empty());
 }
 
-RC_GTEST_PROP(Fingerprint, DependsOnTheTextsAndNotOnTheObject, (const std::vector<std::string>& texts)) {
+RC_GTEST_PROP(Fingerprint, DependsOnTheTextsAndNotOnTheObject,
+              (const std::vector<std::string>& texts)) {
   Fingerprint a, b;
   for (const auto& text : texts) a.add(text);
   for (const auto& text : texts) b.add(text);

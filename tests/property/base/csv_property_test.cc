@@ -8,15 +8,19 @@ namespace orrery::base {
 namespace {
 
 RC_GTEST_PROP(Csv, ReadsBackWhatItWrites, ()) {
-  const auto cell = rc::gen::container<std::string>(rc::gen::element('a', ',', '"', '\n', '\r', ' ', '7'));
-  const auto records = *rc::gen::container<std::vector<std::vector<std::string>>>(rc::gen::nonEmpty(rc::gen::container<std::vector<std::string>>(cell)));
+  const auto cell =
+      rc::gen::container<std::string>(rc::gen::element('a', ',', '"', '\n', '\r', ' ', '7'));
+  const auto records = *rc::gen::container<std::vector<std::vector<std::string>>>(
+      rc::gen::nonEmpty(rc::gen::container<std::vector<std::string>>(cell)));
   const std::string end = *rc::gen::element<std::string>("\n", "\r\n");
   std::string text;
   std::vector<std::vector<std::string>> expected;
   for (const auto& record : records) {
-    for (std::size_t i = 0; i < record.size(); ++i) text += (i > 0 ? "," : "") + csv_cell(record[i]);
+    for (std::size_t i = 0; i < record.size(); ++i)
+      text += (i > 0 ? "," : "") + csv_cell(record[i]);
     text += end;
-    if (record.size() > 1 || !record[0].empty()) expected.push_back(record);  // one empty cell is an empty line
+    // one empty cell is an empty line
+    if (record.size() > 1 || !record[0].empty()) expected.push_back(record);
   }
   const Csv csv = parse_csv(text, "t");
   std::vector<std::vector<std::string>> read;

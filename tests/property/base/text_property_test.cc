@@ -9,7 +9,9 @@
 namespace orrery::base {
 namespace {
 
-std::string word() { return *rc::gen::container<std::string>(rc::gen::elementOf(std::string("abcd"))); }
+std::string word() {
+  return *rc::gen::container<std::string>(rc::gen::elementOf(std::string("abcd")));
+}
 
 RC_GTEST_PROP(EditDistance, IsZeroOnlyForEqualTexts, ()) {
   const std::string a = word(), b = word();
@@ -25,7 +27,8 @@ RC_GTEST_PROP(EditDistance, IsSymmetricAndBounded, ()) {
 }
 
 RC_GTEST_PROP(Nearest, FindsANameWithOneSlip, ()) {
-  const std::vector<std::string> names = {"latency", "bandwidth", "hosts", "devices_per_host", "rails"};
+  const std::vector<std::string> names = {"latency", "bandwidth", "hosts", "devices_per_host",
+                                          "rails"};
   const std::string name = *rc::gen::elementOf(names);
   std::string slip = name;
   const auto at = *rc::gen::inRange<std::size_t>(0, name.size());
@@ -37,7 +40,9 @@ RC_GTEST_PROP(Nearest, FindsANameWithOneSlip, ()) {
   RC_ASSERT(nearest(slip, names) == name);
 }
 
-RC_GTEST_PROP(Split, IsUndoneByJoin, (const std::string& text)) { RC_ASSERT(join(split(text, ','), ",") == text); }
+RC_GTEST_PROP(Split, IsUndoneByJoin, (const std::string& text)) {
+  RC_ASSERT(join(split(text, ','), ",") == text);
+}
 
 }  // namespace
 }  // namespace orrery::base

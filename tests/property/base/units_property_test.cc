@@ -29,7 +29,8 @@ RC_GTEST_PROP(ParseQuantity, ScalesByItsUnit, ()) {
   RC_ASSERT(parse_seconds(w.text + "s").value().raw() == w.value);
   RC_ASSERT(parse_seconds(w.text + " us").value().raw() == w.value / 1e6);
   RC_ASSERT(parse_bytes(w.text + "GiB").value().raw() == w.value * 0x1p30);
-  RC_ASSERT(parse_bandwidth(w.text + "Gb/s").value() * 8 == parse_bandwidth(w.text + "GB/s").value());
+  RC_ASSERT(parse_bandwidth(w.text + "Gb/s").value() * 8 ==
+            parse_bandwidth(w.text + "GB/s").value());
 }
 
 RC_GTEST_PROP(ParseQuantity, ReadsWhatToStringWritesWithinThreeDigits, ()) {
@@ -47,8 +48,9 @@ RC_GTEST_PROP(ParseQuantity, NeverThrowsOnAnyText, (const std::string& text)) {
 }
 
 RC_GTEST_PROP(CeilPs, IsNeverEarlyAndNeverAPicosecondLate, ()) {
-  const double seconds = static_cast<double>(*rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 52)) *
-                         std::pow(10.0, -*rc::gen::inRange(12, 28));
+  const double seconds =
+      static_cast<double>(*rc::gen::inRange<std::int64_t>(0, std::int64_t{1} << 52)) *
+      std::pow(10.0, -*rc::gen::inRange(12, 28));
   const auto ps = static_cast<long double>(ceil_ps(Seconds(seconds)));
   const long double exact = static_cast<long double>(seconds) * 1e12L;
   RC_ASSERT(ps >= exact * (1 - 0x1p-51L));
@@ -62,7 +64,9 @@ RC_GTEST_PROP(CeilPs, KeepsTheOrder, ()) {
 }
 
 RC_GTEST_PROP(SimTime, AdditionIsAssociative, ()) {
-  const auto any = [] { return SimTime::from_ps(*rc::gen::inRange<std::int64_t>(-(1LL << 60), 1LL << 60)); };
+  const auto any = [] {
+    return SimTime::from_ps(*rc::gen::inRange<std::int64_t>(-(1LL << 60), 1LL << 60));
+  };
   const SimTime a = any(), b = any(), c = any();
   RC_ASSERT((a + b) + c == a + (b + c));
   RC_ASSERT(a + b - b == a);

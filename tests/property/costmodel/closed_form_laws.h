@@ -1,10 +1,11 @@
 #pragma once
-/// What holds between the closed form of a plan and its lowered Program, whatever the family of its model.
+/// What holds between the closed form of a plan and its lowered Program, whatever the family of its
+/// model.
 #include <rapidcheck.h>
 
 #include "costmodel/closed_form/closed_form.h"
-#include "plan/program/expand.h"
 #include "plan/lowering/lower.h"
+#include "plan/program/expand.h"
 #include "plan/program/memory.h"
 #include "tests/unit/costmodel/machines.h"
 
@@ -22,14 +23,16 @@ inline CostModel cost_of(const model::ModelSpec& model, const plan::Plan& plan) 
 }
 
 /// Byte for byte.
-inline void expect_static_peaks(const model::ModelSpec& model, const plan::Plan& plan, const plan::Program& program) {
+inline void expect_static_peaks(const model::ModelSpec& model, const plan::Plan& plan,
+                                const plan::Program& program) {
   const auto priced = plan_cost(cost_of(model, plan), plan);
   RC_ASSERT(priced.has_value());
   RC_ASSERT(priced->stage_peak_bytes.size() == program.classes.size());
   for (std::size_t s = 0; s < program.classes.size(); ++s) {
     const std::int64_t stated = plan::static_memory(program, program.classes[s]).peak_bytes;
     if (priced->stage_peak_bytes[s] != stated)
-      RC_FAIL(fmt::format("stage {}: {} by closed form, {} of the Program; {}", s, priced->stage_peak_bytes[s], stated, base::to_text(plan::to_json(plan))));
+      RC_FAIL(fmt::format("stage {}: {} by closed form, {} of the Program; {}", s,
+                          priced->stage_peak_bytes[s], stated, base::to_text(plan::to_json(plan))));
   }
 }
 
@@ -42,10 +45,13 @@ inline void join_stages(plan::Plan& plan) {
 }
 
 /// Of one stage: picosecond for picosecond.
-inline void expect_sum_of_operations(const model::ModelSpec& model, const plan::Plan& plan, const plan::Program& program) {
+inline void expect_sum_of_operations(const model::ModelSpec& model, const plan::Plan& plan,
+                                     const plan::Program& program) {
   const auto cost = cost_of(model, plan);
   std::int64_t sum = 0;
-  plan::for_each_op(program, program.classes[0], [&](const plan::OpInstance& o) { sum += cost.op_ps(program, *o.op, 0, plan.world_size()); });
+  plan::for_each_op(program, program.classes[0], [&](const plan::OpInstance& o) {
+    sum += cost.op_ps(program, *o.op, 0, plan.world_size());
+  });
   const auto priced = plan_cost(cost, plan);
   RC_ASSERT(priced.has_value());
   RC_ASSERT(priced->step_ps == sum);

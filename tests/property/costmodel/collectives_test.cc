@@ -12,7 +12,8 @@ namespace {
 using plan::Collective;
 
 Collective any_collective() {
-  return *rc::gen::element(Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll,
+  return *rc::gen::element(Collective::kAllReduce, Collective::kAllGather,
+                           Collective::kReduceScatter, Collective::kAllToAll,
                            Collective::kBroadcast);
 }
 
@@ -24,8 +25,13 @@ plan::Group any_group() {
 std::vector<model::CollectiveTimes> measured(bool points) {
   std::vector<model::CollectiveTimes> all;
   for (const std::int64_t size : {2, 4, 8}) {
-    model::CollectiveTimes c{.op = Collective::kAllReduce, .size = size, .stride = 1, .hosts = 1, .bus_bandwidth = points ? 0 : 30e9,
-                             .latency_seconds = 0, .points = {}};
+    model::CollectiveTimes c{.op = Collective::kAllReduce,
+                             .size = size,
+                             .stride = 1,
+                             .hosts = 1,
+                             .bus_bandwidth = points ? 0 : 30e9,
+                             .latency_seconds = 0,
+                             .points = {}};
     if (points) c.points = {{1 << 10, 9e-6}, {1 << 14, 8e-6}, {1 << 20, 50e-6}, {1 << 24, 900e-6}};
     all.push_back(c);
   }
@@ -35,13 +41,16 @@ std::vector<model::CollectiveTimes> measured(bool points) {
 RC_GTEST_PROP(Collectives, MoreBytesNeverTakeLess, ()) {
   const auto topology = machines::cluster(8);
   const int source = *rc::gen::inRange(0, 3);
-  const CollectivePrices prices(topology, source == 0 ? std::vector<model::CollectiveTimes>{} : measured(source == 1));
+  const CollectivePrices prices(
+      topology, source == 0 ? std::vector<model::CollectiveTimes>{} : measured(source == 1));
   const auto op = any_collective();
   const auto group = any_group();
-  const auto bytes = *rc::gen::inRange<std::int64_t>(0, 1 << 26), more = bytes + *rc::gen::inRange<std::int64_t>(0, 1 << 20);
+  const auto bytes = *rc::gen::inRange<std::int64_t>(0, 1 << 26),
+             more = bytes + *rc::gen::inRange<std::int64_t>(0, 1 << 20);
   // One part in 10^9: a measured time becomes an integer rate.
   const auto less_ps = prices.collective(op, group, bytes, 0, 8).duration_ps();
-  RC_ASSERT(less_ps <= prices.collective(op, group, more, 0, 8).duration_ps() + less_ps / 100'000'000 + 1);
+  RC_ASSERT(less_ps <=
+            prices.collective(op, group, more, 0, 8).duration_ps() + less_ps / 100'000'000 + 1);
 }
 
 RC_GTEST_PROP(Collectives, MoreBandwidthIsNeverSlower, ()) {
@@ -60,7 +69,9 @@ RC_GTEST_PROP(Collectives, AnAllReduceIsAReduceScatterAndAnAllGather, ()) {
   const CollectivePrices prices(topology, {});
   const auto group = any_group();
   const auto bytes = group.size * *rc::gen::inRange<std::int64_t>(0, 1 << 20);
-  const auto ps = [&](Collective op) { return prices.collective(op, group, bytes, 0, 8).duration_ps(); };
+  const auto ps = [&](Collective op) {
+    return prices.collective(op, group, bytes, 0, 8).duration_ps();
+  };
   const auto halves = ps(Collective::kReduceScatter) + ps(Collective::kAllGather);
   RC_ASSERT(halves - ps(Collective::kAllReduce) >= 0);
   RC_ASSERT(halves - ps(Collective::kAllReduce) <= 1);

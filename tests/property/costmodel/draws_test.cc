@@ -19,18 +19,24 @@ const Scene& scene() {
   static const Scene kScene = [] {
     const auto model = model::find_model("gpt2-tiny").value();
     const auto topology = topologies::catalog_topology("dgx-a100").value();
-    const auto made = [&](const plan::UniformOptions& o) { return plan::uniform_plan(model, "dgx-a100", 1, o).value(); };
+    const auto made = [&](const plan::UniformOptions& o) {
+      return plan::uniform_plan(model, "dgx-a100", 1, o).value();
+    };
     auto profile = device_profile(topology, model).value();
-    return Scene{CostModel::make(model, topology, std::move(profile), {.precision = model::Precision::kBFloat16, .sequence = 64}).value(),
-                 made({.tp = 2, .pp = 2, .dp = 2, .micro_batch = 1, .global_batch = 8, .sequence = 64}),
-                 made({.tp = 1, .dp = 8, .zero = 1, .micro_batch = 1, .global_batch = 8, .sequence = 64})};
+    return Scene{
+        CostModel::make(model, topology, std::move(profile),
+                        {.precision = model::Precision::kBFloat16, .sequence = 64})
+            .value(),
+        made({.tp = 2, .pp = 2, .dp = 2, .micro_batch = 1, .global_batch = 8, .sequence = 64}),
+        made({.tp = 1, .dp = 8, .zero = 1, .micro_batch = 1, .global_batch = 8, .sequence = 64})};
   }();
   return kScene;
 }
 
 model::Spread any_spread() {
   model::Spread spread;
-  for (const auto& [name, field] : model::kSpreadFields) spread.*field = *rc::gen::inRange(0, 40) / 100.0;
+  for (const auto& [name, field] : model::kSpreadFields)
+    spread.*field = *rc::gen::inRange(0, 40) / 100.0;
   return spread;
 }
 
@@ -77,11 +83,14 @@ RC_GTEST_PROP(DrawsProperty, APlanIsAsFastAsItself, ()) {
   const auto draws = drawn_steps(scene().cost, plans, errors).value();
   RC_ASSERT(draws[0] == draws[2]);
   RC_ASSERT(share_faster({100, draws[0]}, {100, draws[2]}) == 0.5);
-  RC_ASSERT(share_faster({100, draws[0]}, {101, draws[1]}) + share_faster({101, draws[1]}, {100, draws[0]}) == 1.0);
+  RC_ASSERT(share_faster({100, draws[0]}, {101, draws[1]}) +
+                share_faster({101, draws[1]}, {100, draws[0]}) ==
+            1.0);
   RC_ASSERT(drawn_steps(scene().cost, plans, errors).value() == draws);
 }
 
-// What two plans have in common cancels: with an error of all prices alone, none is overtaken that is 2 % behind.
+// What two plans have in common cancels: with an error of all prices alone, none is overtaken that
+// is 2 % behind.
 TEST(DrawsProperty, AnErrorThatPlansShareDoesNotChangeTheirOrder) {
   const plan::Plan* const plans[] = {&scene().plan, &scene().other};
   const auto draws = drawn_steps(scene().cost, plans, draw_errors({.step = 0.3})).value();

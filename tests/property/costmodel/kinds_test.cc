@@ -8,14 +8,16 @@
 namespace orrery::costmodel {
 namespace {
 
-RC_GTEST_PROP(KindsClosedForm, StagePeakEqualsTheProgramsStaticPeakByteForByte, (std::uint64_t seed)) {
+RC_GTEST_PROP(KindsClosedForm, StagePeakEqualsTheProgramsStaticPeakByteForByte,
+              (std::uint64_t seed)) {
   const auto [model, plan] = plan::random_kinds_plan(seed, 4);
   const auto program = plan::lower(plan, model);
   RC_ASSERT(program.has_value());
   expect_static_peaks(model, plan, *program);
 }
 
-RC_GTEST_PROP(KindsClosedForm, OneStageWithoutOverlapTakesTheSumOfItsOperations, (std::uint64_t seed)) {
+RC_GTEST_PROP(KindsClosedForm, OneStageWithoutOverlapTakesTheSumOfItsOperations,
+              (std::uint64_t seed)) {
   auto [model, plan] = plan::random_kinds_plan(seed, 4);
   join_stages(plan);
   const auto program = plan::lower(plan, model);

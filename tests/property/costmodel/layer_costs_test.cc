@@ -1,4 +1,5 @@
-/// Layers priced once and for any micro-batch against layers lowered anew; paths found once against whole transfers.
+/// Layers priced once and for any micro-batch against layers lowered anew; paths found once against
+/// whole transfers.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -22,8 +23,10 @@ CostModel cost_of(const model::ModelSpec& model, const plan::Plan& plan, bool ov
   return *std::move(made);
 }
 
-RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn, (std::uint64_t seed, bool overlaps, bool experts, bool split)) {
-  const auto [model, plan] = experts ? plan::random_expert_plan(seed, 4) : plan::random_plan(seed, 4);
+RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn,
+              (std::uint64_t seed, bool overlaps, bool experts, bool split)) {
+  const auto [model, plan] =
+      experts ? plan::random_expert_plan(seed, 4) : plan::random_plan(seed, 4);
   const CostModel cost = cost_of(model, plan, overlaps);
   LayerCosts costs(cost);
   const int devices = plan.devices_per_stage();
@@ -35,7 +38,8 @@ RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn, (std::uint64_t seed, bool ov
                              .stages = plan.pipeline_degree(),
                              .prefetch_depth = plan.prefetch_depth,
                              .split_backward = split};
-  // Sizes and numbers of micro-batches one after another, so that what was lowered for one serves the next.
+  // Sizes and numbers of micro-batches one after another, so that what was lowered for one serves
+  // the next.
   for (const std::int64_t factor : {1, 3, 2}) {
     context.micro_batch_sequences = plan.micro_batch_sequences() * factor;
     context.micro_batches = factor == 3 ? 1 : plan.micro_batches;
@@ -48,19 +52,23 @@ RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn, (std::uint64_t seed, bool ov
         RC_ASSERT(floor.passes_ps <= block.forward_ps + block.backward_ps);
         RC_ASSERT(floor.weight_ps <= block.weight_ps);
         if (!before.same_layout(run.strategy)) {
-          RC_ASSERT(costs.reshard(before, run.strategy, context, 0, devices) == reshard_cost(cost, before, run.strategy, context, 0, devices));
+          RC_ASSERT(costs.reshard(before, run.strategy, context, 0, devices) ==
+                    reshard_cost(cost, before, run.strategy, context, 0, devices));
         }
         before = run.strategy;
       }
     }
-    RC_ASSERT(costs.embedding(plan.vocabulary, context, 0, devices) == embedding_cost(cost, plan.vocabulary, context, 0, devices));
-    RC_ASSERT(costs.head(plan.vocabulary, context, 0, devices) == head_cost(cost, plan.vocabulary, context, 0, devices));
+    RC_ASSERT(costs.embedding(plan.vocabulary, context, 0, devices) ==
+              embedding_cost(cost, plan.vocabulary, context, 0, devices));
+    RC_ASSERT(costs.head(plan.vocabulary, context, 0, devices) ==
+              head_cost(cost, plan.vocabulary, context, 0, devices));
   }
 }
 
 RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
   const int hosts = *rc::gen::element(1, 2, 4);
-  auto topology = topologies::catalog_topology(*rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie"), hosts);
+  auto topology = topologies::catalog_topology(
+      *rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie"), hosts);
   RC_ASSERT(topology.has_value());
   const int devices = 8 * hosts;
   const CollectivePrices prices(*topology, {});
@@ -73,34 +81,41 @@ RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
   const int first = stage * *rc::gen::inRange(0, devices / stage);
   const plan::Group group{"g", size, stride};
   const std::int64_t bytes = *rc::gen::inRange<std::int64_t>(0, 1 << 28);
-  for (const auto op : {plan::Collective::kAllReduce, plan::Collective::kAllGather, plan::Collective::kAllToAll, plan::Collective::kBroadcast,
-                        plan::Collective::kPointToPoint}) {
-    RC_ASSERT(prices.duration_ps(op, group, bytes, prices.summary(op, group, first, stage)) ==
-              prices.collective(op, group, bytes, first, stage, Senders::kWholeGroups).duration_ps());
+  for (const auto op :
+       {plan::Collective::kAllReduce, plan::Collective::kAllGather, plan::Collective::kAllToAll,
+        plan::Collective::kBroadcast, plan::Collective::kPointToPoint}) {
+    RC_ASSERT(
+        prices.duration_ps(op, group, bytes, prices.summary(op, group, first, stage)) ==
+        prices.collective(op, group, bytes, first, stage, Senders::kWholeGroups).duration_ps());
   }
   if (stage == devices) return;
   const int offset = first + 2 * stage <= devices ? stage : -stage;
-  RC_ASSERT(prices.exchange_ps(offset, bytes, prices.summary(first, stage, offset)) == prices.exchange(first, stage, offset, bytes).duration_ps());
+  RC_ASSERT(prices.exchange_ps(offset, bytes, prices.summary(first, stage, offset)) ==
+            prices.exchange(first, stage, offset, bytes).duration_ps());
 }
 
 RC_GTEST_PROP(RankWindows, WindowsFoundAlikeCostTheSame, ()) {
   const int hosts = *rc::gen::element(1, 3);
-  auto topology = topologies::catalog_topology(*rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie"), hosts);
+  auto topology = topologies::catalog_topology(
+      *rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie"), hosts);
   RC_ASSERT(topology.has_value());
   const CollectivePrices prices(*topology, {});
   RankWindows windows(*topology);
   const int count = *rc::gen::element(1, 2, 4, 8, 12), devices = 8 * hosts;
   if (count > devices) return;
-  const int first = *rc::gen::inRange(0, devices - count + 1), alike = windows.canonical(first, count);
+  const int first = *rc::gen::inRange(0, devices - count + 1),
+            alike = windows.canonical(first, count);
   RC_ASSERT(alike <= first);
   RC_ASSERT(windows.canonical(alike, count) == alike);
   const int size = *rc::gen::inRange(1, count + 1);
   if (count % size != 0) return;
   const plan::Group group{"g", size, *rc::gen::element(1, count / size)};
   const std::int64_t bytes = *rc::gen::inRange<std::int64_t>(0, 1 << 28);
-  for (const auto op : {plan::Collective::kAllReduce, plan::Collective::kAllToAll, plan::Collective::kBroadcast}) {
-    RC_ASSERT(prices.collective(op, group, bytes, first, count, Senders::kWholeGroups).duration_ps() ==
-              prices.collective(op, group, bytes, alike, count, Senders::kWholeGroups).duration_ps());
+  for (const auto op :
+       {plan::Collective::kAllReduce, plan::Collective::kAllToAll, plan::Collective::kBroadcast}) {
+    RC_ASSERT(
+        prices.collective(op, group, bytes, first, count, Senders::kWholeGroups).duration_ps() ==
+        prices.collective(op, group, bytes, alike, count, Senders::kWholeGroups).duration_ps());
   }
 }
 

@@ -1,4 +1,5 @@
-/// Closed forms against lowered Programs: memory byte for byte, time of one stage picosecond for picosecond.
+/// Closed forms against lowered Programs: memory byte for byte, time of one stage picosecond for
+/// picosecond.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -30,7 +31,8 @@ RC_GTEST_PROP(ClosedForm, StagePeakOfAnEncoderEqualsTheProgramsByteForByte, (std
   expect_static_peaks(model, plan, *program);
 }
 
-RC_GTEST_PROP(ClosedForm, StagePeakOfLongRunsEqualsTheProgramsByteForByte, (std::uint64_t seed, bool experts)) {
+RC_GTEST_PROP(ClosedForm, StagePeakOfLongRunsEqualsTheProgramsByteForByte,
+              (std::uint64_t seed, bool experts)) {
   auto [model, plan] = experts ? plan::random_expert_plan(seed, 4) : plan::random_plan(seed, 4);
   base::Rng rng(seed);
   plan.prefetch_depth = static_cast<int>(rng.below(5));
@@ -47,7 +49,8 @@ RC_GTEST_PROP(ClosedForm, StagePeakOfLongRunsEqualsTheProgramsByteForByte, (std:
   expect_static_peaks(model, plan, *program);
 }
 
-RC_GTEST_PROP(ClosedForm, OneStageWithoutOverlapTakesTheSumOfItsOperations, (std::uint64_t seed, bool experts)) {
+RC_GTEST_PROP(ClosedForm, OneStageWithoutOverlapTakesTheSumOfItsOperations,
+              (std::uint64_t seed, bool experts)) {
   auto [model, plan] = experts ? plan::random_expert_plan(seed, 4) : plan::random_plan(seed, 4);
   join_stages(plan);
   plan.virtual_stages = 1;

@@ -12,7 +12,8 @@
 namespace orrery::model {
 namespace {
 
-/// Draws values over their whole range, from a seed: RapidCheck picks the seed and the sizes of the lists.
+/// Draws values over their whole range, from a seed: RapidCheck picks the seed and the sizes of the
+/// lists.
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : rng_(seed) {}
@@ -20,9 +21,13 @@ class Draw {
     return low + static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(high - low + 1)));
   }
   bool flag() { return rng_.below(2) == 1; }
-  double seconds() { return 1e-12 + rng_.uniform01() * static_cast<double>(between(1, 1000)) / static_cast<double>(between(1, 1000000)); }
+  double seconds() {
+    return 1e-12 + rng_.uniform01() * static_cast<double>(between(1, 1000)) /
+                       static_cast<double>(between(1, 1000000));
+  }
   std::string text() {
-    static constexpr std::string_view kPieces[] = {"a", " ", "\"", "\\", "\n", "{", ":", "#", "8", "é", "true"};
+    static constexpr std::string_view kPieces[] = {"a", " ", "\"", "\\", "\n",  "{",
+                                                   ":", "#", "8",  "é",  "true"};
     std::string out = "x";
     for (std::int64_t i = between(0, 6); i > 0; --i) out += kPieces[rng_.below(std::size(kPieces))];
     return out;
@@ -33,15 +38,17 @@ class Draw {
   }
 
   SegmentShape shape(std::int64_t distinct) {
-    SegmentShape s{.kind = one_of(kLastSegmentKind), .dtype = flag() ? DType::kFloat32 : DType::kBFloat16};
+    SegmentShape s{.kind = one_of(kLastSegmentKind),
+                   .dtype = flag() ? DType::kFloat32 : DType::kBFloat16};
     s.sequences = distinct;  // no two points of one profile are alike
-    for (auto member : {&SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out, &SegmentShape::heads,
-                        &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens,
+    for (auto member : {&SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out,
+                        &SegmentShape::heads, &SegmentShape::kv_heads, &SegmentShape::head_dim,
+                        &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens,
                         &SegmentShape::experts, &SegmentShape::top_k, &SegmentShape::capacity}) {
       s.*member = between(1, 5000);
     }
-    for (auto member : {&SegmentShape::gated, &SegmentShape::bias, &SegmentShape::rotary, &SegmentShape::causal, &SegmentShape::residual,
-                        &SegmentShape::shared}) {
+    for (auto member : {&SegmentShape::gated, &SegmentShape::bias, &SegmentShape::rotary,
+                        &SegmentShape::causal, &SegmentShape::residual, &SegmentShape::shared}) {
       s.*member = flag();
     }
     s.norm = one_of(NormKind::kRmsNorm);
@@ -67,17 +74,23 @@ class Draw {
   }
 
   LayerTimes layer(std::int64_t distinct) {
-    LayerTimes l{.model = text(), .sequence = distinct, .hidden = between(1, 20000), .precision = one_of(Precision::kBFloat16)};
+    LayerTimes l{.model = text(),
+                 .sequence = distinct,
+                 .hidden = between(1, 20000),
+                 .precision = one_of(Precision::kBFloat16)};
     std::int64_t batch = 0;
     for (std::int64_t i = between(1, 5); i > 0; --i) {
       batch += between(1, 9);
-      l.points.push_back({.batch = batch, .layer_seconds_per_sample = seconds(), .other_seconds_per_sample = flag() ? 0 : seconds()});
+      l.points.push_back({.batch = batch,
+                          .layer_seconds_per_sample = seconds(),
+                          .other_seconds_per_sample = flag() ? 0 : seconds()});
     }
     return l;
   }
 
   CollectiveTimes collective(std::int64_t distinct) {
-    CollectiveTimes c{.op = one_of(Collective::kPointToPoint), .size = between(2, 512), .stride = distinct};
+    CollectiveTimes c{
+        .op = one_of(Collective::kPointToPoint), .size = between(2, 512), .stride = distinct};
     c.hosts = between(1, c.size);
     if (flag()) {
       c.bus_bandwidth = 1.0 + 1e12 * rng_.uniform01();
@@ -85,13 +98,18 @@ class Draw {
       return c;
     }
     std::int64_t bytes = 0;
-    for (std::int64_t i = between(1, 5); i > 0; --i) c.points.push_back({.bytes = bytes += between(1, 1 << 20), .seconds = seconds()});
+    for (std::int64_t i = between(1, 5); i > 0; --i)
+      c.points.push_back({.bytes = bytes += between(1, 1 << 20), .seconds = seconds()});
     return c;
   }
 
   Profile profile(std::int64_t operators, std::int64_t layers, std::int64_t collectives) {
     Profile p{.name = text(),
-              .provenance = {.source = text(), .machine = text(), .software = text(), .date = "2024-05-01", .note = text()},
+              .provenance = {.source = text(),
+                             .machine = text(),
+                             .software = text(),
+                             .date = "2024-05-01",
+                             .note = text()},
               .device = flag() ? "" : text()};
     for (std::int64_t i = 1; i <= operators; ++i) p.operators.push_back(point(i));
     for (std::int64_t i = 1; i <= layers; ++i) p.layers.push_back(layer(i));
@@ -102,7 +120,10 @@ class Draw {
     p.overlap_slowdown = 1.0 + rng_.uniform01();
     p.overlaps = flag();
     p.launch_seconds = flag() ? 0 : seconds();
-    if (flag()) p.control = Control{.compute_seconds = seconds(), .collective_seconds = flag() ? 0 : seconds(), .spread = rng_.uniform01()};
+    if (flag())
+      p.control = Control{.compute_seconds = seconds(),
+                          .collective_seconds = flag() ? 0 : seconds(),
+                          .spread = rng_.uniform01()};
     p.context_bytes = between(0, std::int64_t{1} << 40);
     return p;
   }
@@ -112,25 +133,29 @@ class Draw {
 };
 
 TEST(ProfileProperty, JsonRoundTripIsExact) {
-  EXPECT_TRUE(rc::check("read(write(p)) == p, and writing again gives the same bytes", [](std::uint64_t seed) {
-    const auto lists = std::make_tuple(*rc::gen::inRange(0, 6), *rc::gen::inRange(0, 4), *rc::gen::inRange(0, 6));
-    const Profile written = Draw(seed).profile(std::get<0>(lists), std::get<1>(lists), std::get<2>(lists));
-    const std::string text = base::to_text(to_json(written));
-    const auto node = base::Node::parse_text(text, "profile.json");
-    RC_ASSERT(node.has_value());
-    const auto read = read_profile(*node);
-    if (!read) RC_FAIL(base::to_string(read.error()) + "\n" + text);
-    RC_ASSERT(*read == written);
-    RC_ASSERT(base::to_text(to_json(*read)) == text);
-  }));
+  EXPECT_TRUE(rc::check(
+      "read(write(p)) == p, and writing again gives the same bytes", [](std::uint64_t seed) {
+        const auto lists = std::make_tuple(*rc::gen::inRange(0, 6), *rc::gen::inRange(0, 4),
+                                           *rc::gen::inRange(0, 6));
+        const Profile written =
+            Draw(seed).profile(std::get<0>(lists), std::get<1>(lists), std::get<2>(lists));
+        const std::string text = base::to_text(to_json(written));
+        const auto node = base::Node::parse_text(text, "profile.json");
+        RC_ASSERT(node.has_value());
+        const auto read = read_profile(*node);
+        if (!read) RC_FAIL(base::to_string(read.error()) + "\n" + text);
+        RC_ASSERT(*read == written);
+        RC_ASSERT(base::to_text(to_json(*read)) == text);
+      }));
 }
 
 TEST(ProfileProperty, ShapesWithOnlyTheNeededSizesHaveWork) {
   EXPECT_TRUE(rc::check("an accepted shape never trips a check of work()", [](std::uint64_t seed) {
     Draw draw(seed);
     SegmentShape shape = draw.shape(draw.between(0, 3));
-    for (auto member : {&SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out, &SegmentShape::heads,
-                        &SegmentShape::kv_heads, &SegmentShape::head_dim, &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens,
+    for (auto member : {&SegmentShape::tokens, &SegmentShape::in, &SegmentShape::out,
+                        &SegmentShape::heads, &SegmentShape::kv_heads, &SegmentShape::head_dim,
+                        &SegmentShape::elements, &SegmentShape::vocab, &SegmentShape::kv_tokens,
                         &SegmentShape::experts, &SegmentShape::top_k, &SegmentShape::capacity}) {
       if (draw.between(0, 3) == 0) shape.*member = 0;
     }

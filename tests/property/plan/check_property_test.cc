@@ -10,15 +10,19 @@ namespace orrery::plan {
 namespace {
 
 TEST(CheckProperty, EveryLoweredProgramIsCorrect) {
-  ASSERT_TRUE(rc::check("zero faults", [](std::uint64_t seed) { expect_no_faults(random_plan(seed)); }));
+  ASSERT_TRUE(
+      rc::check("zero faults", [](std::uint64_t seed) { expect_no_faults(random_plan(seed)); }));
 }
 
 TEST(CheckProperty, EveryLoweredProgramOfAnEncoderIsCorrect) {
-  ASSERT_TRUE(rc::check("zero faults", [](std::uint64_t seed) { expect_no_faults(random_encoder_plan(seed)); }));
+  ASSERT_TRUE(rc::check("zero faults",
+                        [](std::uint64_t seed) { expect_no_faults(random_encoder_plan(seed)); }));
 }
 
 TEST(CheckProperty, NoOperationCanBeLeftOutOrRepeated) {
-  ASSERT_TRUE(rc::check("caught", [](std::uint64_t seed) { expect_operation_matters(random_plan(seed), is_idempotent); }));
+  ASSERT_TRUE(rc::check("caught", [](std::uint64_t seed) {
+    expect_operation_matters(random_plan(seed), is_idempotent);
+  }));
 }
 
 TEST(CheckProperty, LoweringIsDeterministic) {

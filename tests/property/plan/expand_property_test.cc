@@ -1,4 +1,5 @@
-/// The dependencies that expand() keeps, with the order of streams, imply all that reads, updates, writes and frees ask for.
+/// The dependencies that expand() keeps, with the order of streams, imply all that reads, updates,
+/// writes and frees ask for.
 #include "plan/program/expand.h"
 
 #include <gtest/gtest.h>
@@ -19,14 +20,17 @@ namespace {
 /// [stream] one more than the latest operation that has ended before another starts.
 using Known = std::array<std::uint32_t, kStreams>;
 
-std::size_t stream_of(const Expansion& e, std::uint32_t op) { return static_cast<std::size_t>(e.ops[op].op->stream); }
+std::size_t stream_of(const Expansion& e, std::uint32_t op) {
+  return static_cast<std::size_t>(e.ops[op].op->stream);
+}
 
 void learn(Known& known, const Expansion& e, const std::vector<Known>& before, std::uint32_t op) {
   for (std::size_t s = 0; s < known.size(); ++s) known[s] = std::max(known[s], before[op][s]);
   known[stream_of(e, op)] = std::max(known[stream_of(e, op)], op + 1);
 }
 
-/// What each operation knows to have ended when it starts, by the kept dependencies and the order of its stream.
+/// What each operation knows to have ended when it starts, by the kept dependencies and the order
+/// of its stream.
 std::vector<Known> known_before(const Expansion& e) {
   std::vector<Known> before(e.ops.size());
   std::array<std::uint32_t, kStreams> last{};  // operation + 1 of the stream
@@ -59,8 +63,12 @@ RC_GTEST_PROP(Expand, KeptDependenciesImplyAll, (std::uint64_t seed)) {
     std::size_t frees = 0, users = 0;
     for (std::uint32_t i = 0; i < e.ops.size(); ++i) {
       const OpInstance& o = e.ops[i];
-      const auto instance = [&](const BufferRef& r) -> Touched& { return instances[key_of(program, r, o.layer, o.micro_batch)]; };
-      const auto ended = [&](const Known& known, std::uint32_t op) { return op == ~0U || stream_of(e, op) == stream_of(e, i) || op < known[stream_of(e, op)]; };
+      const auto instance = [&](const BufferRef& r) -> Touched& {
+        return instances[key_of(program, r, o.layer, o.micro_batch)];
+      };
+      const auto ended = [&](const Known& known, std::uint32_t op) {
+        return op == ~0U || stream_of(e, op) == stream_of(e, i) || op < known[stream_of(e, op)];
+      };
       const auto read = [&](const BufferRef& r) {
         RC_ASSERT(ended(before[i], instance(r).writer));
         instance(r).readers.push_back(i);
@@ -79,8 +87,10 @@ RC_GTEST_PROP(Expand, KeptDependenciesImplyAll, (std::uint64_t seed)) {
       for (const BufferRef& r : o.op->frees) {
         Known known = before[i];
         if (refs.follows(r.buffer)) {
-          RC_ASSERT(frees < e.frees.size() && e.frees[frees].op == i && e.frees[frees].bytes == program.buffers[r.buffer].bytes());
-          for (const std::size_t end = users + e.frees[frees++].users; users < end; ++users) learn(known, e, before, e.free_users[users]);
+          RC_ASSERT(frees < e.frees.size() && e.frees[frees].op == i &&
+                    e.frees[frees].bytes == program.buffers[r.buffer].bytes());
+          for (const std::size_t end = users + e.frees[frees++].users; users < end; ++users)
+            learn(known, e, before, e.free_users[users]);
         }
         RC_ASSERT(ended(known, instance(r).writer));
         for (const std::uint32_t reader : instance(r).readers) RC_ASSERT(ended(known, reader));

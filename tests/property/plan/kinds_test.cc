@@ -12,28 +12,36 @@ namespace orrery::plan {
 namespace {
 
 TEST(KindsPlans, EveryLoweredProgramIsCorrect) {
-  ASSERT_TRUE(rc::check("zero faults", [](std::uint64_t seed) { expect_no_faults(random_kinds_plan(seed)); }));
+  ASSERT_TRUE(rc::check("zero faults",
+                        [](std::uint64_t seed) { expect_no_faults(random_kinds_plan(seed)); }));
 }
 
-/// A sum of activations (gradients of what several blocks read) is not counted, unlike one of parameter gradients.
+/// A sum of activations (gradients of what several blocks read) is not counted, unlike one of
+/// parameter gradients.
 bool is_activation_sum(const Program& program, const Op& op) {
-  return op.kind == OpKind::kCompute && program.segments[op.segment].kind == model::SegmentKind::kAccumulate && op.updates.size() == 1 &&
+  return op.kind == OpKind::kCompute &&
+         program.segments[op.segment].kind == model::SegmentKind::kAccumulate &&
+         op.updates.size() == 1 &&
          program.buffers[op.updates[0].buffer].category == BufferCategory::kActivation;
 }
 
 TEST(KindsPlans, NoOperationCanBeLeftOutOrRepeated) {
   ASSERT_TRUE(rc::check("caught", [](std::uint64_t seed) {
-    expect_operation_matters(random_kinds_plan(seed), [](const Program& p, const Op& op) { return is_idempotent(p, op) || is_activation_sum(p, op); });
+    expect_operation_matters(random_kinds_plan(seed), [](const Program& p, const Op& op) {
+      return is_idempotent(p, op) || is_activation_sum(p, op);
+    });
   }));
 }
 
-// Each parameter of the model is there, as often as there are layers of its kind, and in its whole size.
+// Each parameter of the model is there, as often as there are layers of its kind, and in its whole
+// size.
 TEST(KindsPlans, ProgramHoldsTheModelsParameters) {
   ASSERT_TRUE(rc::check("the model's count", [](std::uint64_t seed) {
     const RandomPlan r = random_kinds_plan(seed);
     const auto program = lower(r.plan, r.model);
     RC_ASSERT(program.has_value());
-    std::map<std::pair<std::string, std::int64_t>, std::int64_t> counted;   // (name, layer): a tied table is in two stages
+    // (name, layer): a tied table is in two stages
+    std::map<std::pair<std::string, std::int64_t>, std::int64_t> counted;
     for (const RankClass& c : program->classes) {
       for (const RankClass::Persistent& p : c.persistent) {
         const BufferDecl& decl = program->buffers[p.buffer];

@@ -27,7 +27,8 @@ TEST(PlanJsonProperty, ReadingWhatWasWrittenGivesTheCanonicalPlanAndTheSameBytes
 TEST(PlanJsonProperty, TruncatedTextIsNeverAPlan) {
   ASSERT_TRUE(rc::check("truncated", [](std::uint64_t seed) {
     const std::string text = base::to_text(to_json(random_plan(seed).plan));
-    const std::size_t cut = static_cast<std::size_t>(*rc::gen::inRange(0, static_cast<int>(text.size()) - 2));
+    const std::size_t cut =
+        static_cast<std::size_t>(*rc::gen::inRange(0, static_cast<int>(text.size()) - 2));
     const auto root = base::Node::parse_text(text.substr(0, cut), "plan.json");
     const bool is_plan = root && read_plan(*root);  // RC_ASSERT would evaluate both sides
     RC_ASSERT(!is_plan);
@@ -45,8 +46,13 @@ TEST(PlanProperty, GeneratedPlansAreValid) {
 Timeline random_timeline(std::uint64_t seed) {
   base::Rng rng(seed);
   const auto pick = [&rng](std::uint64_t n) { return static_cast<std::int64_t>(rng.below(n)); };
-  Timeline t{.origin = "measured", .model = "m", .plan_fingerprint = "p", .program_fingerprint = "q", .step_time_ps = pick(1ULL << 50),
-             .spans = {}, .memory = {}};
+  Timeline t{.origin = "measured",
+             .model = "m",
+             .plan_fingerprint = "p",
+             .program_fingerprint = "q",
+             .step_time_ps = pick(1ULL << 50),
+             .spans = {},
+             .memory = {}};
   for (std::int64_t i = pick(20); i > 0; --i) {
     t.spans.push_back({.rank = static_cast<std::int32_t>(pick(4)),
                        .stream = static_cast<Stream>(pick(kStreams)),
@@ -62,7 +68,9 @@ Timeline random_timeline(std::uint64_t seed) {
                        .bytes = pick(1ULL << 40)});
   }
   for (std::int64_t i = pick(10); i > 0; --i) {
-    t.memory.push_back({.rank = static_cast<std::int32_t>(pick(4)), .at_ps = pick(1ULL << 50), .bytes = pick(1ULL << 45)});
+    t.memory.push_back({.rank = static_cast<std::int32_t>(pick(4)),
+                        .at_ps = pick(1ULL << 50),
+                        .bytes = pick(1ULL << 45)});
   }
   return t;
 }
@@ -76,7 +84,8 @@ TEST(TraceProperty, ReadingWhatWasWrittenGivesTheSameTimelineToThePicosecond) {
     if (!back) RC_FAIL(base::to_string(back.error()));
     RC_ASSERT(*back == canonical(t));
     RC_ASSERT(to_text(*back) == to_text(t));
-    RC_ASSERT(base::to_line(to_json(t)) == base::to_line(*base::parse_json(to_text(t), "trace.json")));
+    RC_ASSERT(base::to_line(to_json(t)) ==
+              base::to_line(*base::parse_json(to_text(t), "trace.json")));
   }));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-/// Random valid plans of models with blocks of several kinds: T5, Swin, ViT, and mixtures of experts behind dense blocks. As random_plan.h otherwise.
+/// Random valid plans of models with blocks of several kinds: T5, Swin, ViT, and mixtures of
+/// experts behind dense blocks. As random_plan.h otherwise.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -56,7 +57,12 @@ class KindsDraw : Draw {
     return m.of_kind(0);
   }
   static model::BlockShape shape_of(const model::ModelSpec& m) {
-    return {.hidden = m.hidden, .heads = m.heads, .kv_heads = m.kv_heads, .head_dim = m.head_dim, .ffn = m.ffn, .causal = m.causal};
+    return {.hidden = m.hidden,
+            .heads = m.heads,
+            .kv_heads = m.kv_heads,
+            .head_dim = m.head_dim,
+            .ffn = m.ffn,
+            .causal = m.causal};
   }
   void t5(model::ModelSpec& m) {
     m.family = model::Family::kT5;
@@ -123,7 +129,8 @@ class KindsDraw : Draw {
   LayerStrategy strategy(std::int64_t devices, std::int64_t layer) {
     LayerStrategy s;
     s.tp = static_cast<int>(power_of_two(devices));
-    if (model_.family == model::Family::kDeepSeek) s.cp = static_cast<int>(power_of_two(devices / s.tp));
+    if (model_.family == model::Family::kDeepSeek)
+      s.cp = static_cast<int>(power_of_two(devices / s.tp));
     s.dp = static_cast<int>(devices / s.tp / s.cp);
     s.strided = flag() && flag();
     s.zero = static_cast<int>(between(0, 3));
@@ -131,7 +138,8 @@ class KindsDraw : Draw {
     if (s.zero > 0 && flag()) s.shard = static_cast<int>(power_of_two(s.replicas()));
     if (layer < 0) return s;
     const model::ModelSpec kind = model_.of_kind(model_.kind_of(layer));
-    s.sequence_parallel = s.tp > 1 && flag() && model_.max_positions / kind.token_share % (s.tp * s.cp) == 0;
+    s.sequence_parallel =
+        s.tp > 1 && flag() && model_.max_positions / kind.token_share % (s.tp * s.cp) == 0;
     s.recompute = static_cast<Recompute>(between(0, 2));
     if (kind.experts > 0 && flag()) s.ep = static_cast<int>(power_of_two(s.replicas()));
     if (s.ep > 1) s.shard = 0, s.strided = false;
@@ -140,14 +148,16 @@ class KindsDraw : Draw {
 
   std::vector<Stage> stages(std::int64_t pp, std::int64_t devices) {
     std::vector<std::int64_t> counts(static_cast<std::size_t>(pp), 1);
-    for (std::int64_t spare = model_.layers - pp; spare > 0; --spare) ++counts[static_cast<std::size_t>(between(0, pp - 1))];
+    for (std::int64_t spare = model_.layers - pp; spare > 0; --spare)
+      ++counts[static_cast<std::size_t>(between(0, pp - 1))];
     std::vector<Stage> stages;
     std::int64_t layer = 0;
     for (const std::int64_t count : counts) {
       Stage stage;
       for (std::int64_t i = 0; i < count; ++i, ++layer) {
         // Neighbours of one kind often agree, so that runs are there, and segments of one layout.
-        const bool repeat = layer > 0 && i > 0 && model_.kind_of(layer) == model_.kind_of(layer - 1) && flag();
+        const bool repeat =
+            layer > 0 && i > 0 && model_.kind_of(layer) == model_.kind_of(layer - 1) && flag();
         stage.runs.push_back({1, repeat ? stage.runs.back().strategy : strategy(devices, layer)});
       }
       stages.push_back(std::move(stage));
@@ -158,6 +168,8 @@ class KindsDraw : Draw {
   model::ModelSpec model_;
 };
 
-inline RandomPlan random_kinds_plan(std::uint64_t seed, std::int64_t max_devices_per_stage = 8) { return KindsDraw(seed).draw(max_devices_per_stage); }
+inline RandomPlan random_kinds_plan(std::uint64_t seed, std::int64_t max_devices_per_stage = 8) {
+  return KindsDraw(seed).draw(max_devices_per_stage);
+}
 
 }  // namespace orrery::plan

@@ -1,9 +1,12 @@
 #pragma once
-/// Random valid plans for property tests of any room: small models of every shape, heterogeneous strategies, pp 1..4, every schedule,
-/// stages from even to lopsided, zero 0..3 (of all operators or some, in slices), hybrid sharding, context parallelism of both kinds, strided groups, reduction per step and per
-/// micro-batch, recomputation, sequence parallelism, vocabulary tensor parallelism.
+/// Random valid plans for property tests of any room: small models of every shape, heterogeneous
+/// strategies, pp 1..4, every schedule, stages from even to lopsided, zero 0..3 (of all operators
+/// or some, in slices), hybrid sharding, context parallelism of both kinds, strided groups,
+/// reduction per step and per micro-batch, recomputation, sequence parallelism, vocabulary tensor
+/// parallelism.
 ///
-///     rc::check("...", [] { const RandomPlan r = random_plan(*rc::gen::arbitrary<std::uint64_t>()); ... r.model, r.plan ... });
+///     rc::check("...", [] { const RandomPlan r =
+///     random_plan(*rc::gen::arbitrary<std::uint64_t>()); ... r.model, r.plan ... });
 
 #include <algorithm>
 #include <cstdint>
@@ -127,8 +130,10 @@ class PlanDraw : Draw {
 
   std::vector<Stage> stages(std::int64_t layers, std::int64_t pp, std::int64_t devices) {
     std::vector<std::int64_t> counts(static_cast<std::size_t>(pp), 1);
-    const std::int64_t heavy = flag() ? between(0, pp - 1) : -1;   // one stage gets all that is to spare
-    for (std::int64_t spare = layers - pp; spare > 0; --spare) ++counts[static_cast<std::size_t>(heavy >= 0 ? heavy : between(0, pp - 1))];
+    // one stage gets all that is to spare
+    const std::int64_t heavy = flag() ? between(0, pp - 1) : -1;
+    for (std::int64_t spare = layers - pp; spare > 0; --spare)
+      ++counts[static_cast<std::size_t>(heavy >= 0 ? heavy : between(0, pp - 1))];
     std::vector<Stage> stages;
     const LayerStrategy usual = strategy(devices, false);
     for (std::int64_t left : counts) {

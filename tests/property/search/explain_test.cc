@@ -1,4 +1,5 @@
-// Any plan's step, taken apart, is whole again; and so is the difference of any two. What an explanation calls the best is not beaten by any plan it shows.
+// Any plan's step, taken apart, is whole again; and so is the difference of any two. What an
+// explanation calls the best is not beaten by any plan it shows.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -19,12 +20,15 @@ costmodel::CostModel cost_of(const model::ModelSpec& model, const plan::Plan& pl
   p.device = "T100";
   p.overlaps = overlaps;
   p.overlap_slowdown = 1.2;
-  auto made = costmodel::CostModel::make(model, costmodel::machines::cluster(16), p, {plan.precision, plan.sequence});
+  auto made = costmodel::CostModel::make(model, costmodel::machines::cluster(16), p,
+                                         {plan.precision, plan.sequence});
   RC_ASSERT(made.has_value());
   return *std::move(made);
 }
 
-std::int64_t sum(const Parts& parts) { return std::accumulate(parts.begin(), parts.end(), std::int64_t{0}); }
+std::int64_t sum(const Parts& parts) {
+  return std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+}
 
 RC_GTEST_PROP(Waterfall, AddsUpToTheStepOnEveryStage, (std::uint64_t seed)) {
   const auto [model, plan] = plan::random_plan(seed, 4);
@@ -37,11 +41,13 @@ RC_GTEST_PROP(Waterfall, AddsUpToTheStepOnEveryStage, (std::uint64_t seed)) {
   }
   const auto limits = limits_of(cost, *account, account->peak_bytes());
   RC_ASSERT(limits.has_value());
-  RC_ASSERT(limits->compute_ps + limits->communication_ps + limits->bubble_ps == account->step_ps());
+  RC_ASSERT(limits->compute_ps + limits->communication_ps + limits->bubble_ps ==
+            account->step_ps());
   RC_ASSERT(limits->mean_work_ps <= account->step_ps() - limits->bubble_ps);
 }
 
-// One stage without overlap is a sum of operations; in pipelines, transfers that meet otherwise may undo a gain.
+// One stage without overlap is a sum of operations; in pipelines, transfers that meet otherwise may
+// undo a gain.
 RC_GTEST_PROP(Waterfall, FasterDevicesAndLinksNeverSlowOneStage, (std::uint64_t seed)) {
   auto [model, plan] = plan::random_plan(seed, 4);
   for (std::size_t s = 1; s < plan.stages.size(); ++s) {
@@ -67,7 +73,8 @@ Question draw_question() {
   base::Rng rng(*rc::gen::arbitrary<std::uint64_t>());
   const Machine machine = random_machine(rng, 4);
   Question q;
-  q.cost = cost_of(machine, block_kind(static_cast<int>(rng.below(kBlockKinds)), static_cast<int>(between(rng, 2, 4))));
+  q.cost = cost_of(machine, block_kind(static_cast<int>(rng.below(kBlockKinds)),
+                                       static_cast<int>(between(rng, 2, 4))));
   PlanRequest& problem = q.request.problem;
   problem.cluster = "random";
   problem.hosts = machine.hosts;
@@ -94,12 +101,16 @@ RC_GTEST_PROP(Explanation, NoPlanOfThePageBeatsWhatItCallsTheBest, ()) {
   const auto e = explain(*q.cost, q.request);
   RC_ASSERT(e.has_value());
   const std::vector<const Comparison*> known = rivals(*e);
-  const std::int64_t best = known.empty() ? e->plan.step_ps() : std::min(e->plan.step_ps(), known.front()->account.step_ps());
+  const std::int64_t best = known.empty()
+                                ? e->plan.step_ps()
+                                : std::min(e->plan.step_ps(), known.front()->account.step_ps());
   // Plans named anywhere, also as the best of other machines, simulated on this one.
   const auto holds = [&](const plan::Plan& plan) {
-    if (plan.global_batch != q.request.plan.global_batch || plan.hosts != q.request.plan.hosts) return true;
+    if (plan.global_batch != q.request.plan.global_batch || plan.hosts != q.request.plan.hosts)
+      return true;
     const auto here = account_of(*q.cost, plan);
-    return here.has_value() && (here->peak_bytes() > q.request.problem.memory_bytes || here->step_ps() >= best);
+    return here.has_value() &&
+           (here->peak_bytes() > q.request.problem.memory_bytes || here->step_ps() >= best);
   };
   for (const Comparison* c : known) RC_ASSERT(holds(c->account.plan));
   for (const WhatIf& w : e->what_ifs) {

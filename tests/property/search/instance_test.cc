@@ -17,7 +17,8 @@ Instance draw_instance() {
   return random_instance(rng, shape);
 }
 
-/// Time, or nothing when infeasible. (RC_ASSERT takes its expression apart: || inside needs its own brackets to stop early.) Every answer is proved and passes the checker.
+/// Time, or nothing when infeasible. (RC_ASSERT takes its expression apart: || inside needs its own
+/// brackets to stop early.) Every answer is proved and passes the checker.
 std::optional<std::int64_t> time_of(const Instance& instance) {
   const Solution s = solve_instance(instance);
   RC_ASSERT(check_solution(instance, s).holds());
@@ -57,7 +58,8 @@ RC_GTEST_PROP(InstanceLaws, WithoutTransitionsNothingIsSlower, ()) {
   RC_ASSERT((!before || (after && *after <= *before)));
 }
 
-RC_GTEST_PROP(InstanceLaws, FixingTheOptimumsOptionOfALayerKeepsItAndForbiddingItIsNeverFaster, ()) {
+RC_GTEST_PROP(InstanceLaws, FixingTheOptimumsOptionOfALayerKeepsItAndForbiddingItIsNeverFaster,
+              ()) {
   const Instance instance = draw_instance();
   const Solution s = solve_instance(instance);
   RC_PRE(s.status == Status::kOptimal && instance.transition_ps.empty());

@@ -1,4 +1,5 @@
-// Whatever the multipliers: no plan that fits is cheaper than what they prove; and what the search claims of its own, the checker proves.
+// Whatever the multipliers: no plan that fits is cheaper than what they prove; and what the search
+// claims of its own, the checker proves.
 #include "search/proof/multiplier_bound.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,8 @@ struct Drawn {
 Drawn draw_plan(const costmodel::CostModel& cost, const Space& space, int layers) {
   const auto devices = static_cast<int>(cost.topology().device_count());
   Drawn d;
-  d.family.ranks = *rc::gen::suchThat(rc::gen::element(1, 2, 4), [&](int p) { return p <= devices && p <= layers; });
+  d.family.ranks = *rc::gen::suchThat(rc::gen::element(1, 2, 4),
+                                      [&](int p) { return p <= devices && p <= layers; });
   d.family.devices = devices / d.family.ranks;
   plan::Plan& f = d.family.frame;
   f.model = cost.model().name;
@@ -31,15 +33,18 @@ Drawn draw_plan(const costmodel::CostModel& cost, const Space& space, int layers
   f.sequence = cost.options().sequence;
   f.global_batch = 8;
   f.micro_batches = *rc::gen::element<std::int64_t>(1, 2, 4, 8);
-  f.schedule = *rc::gen::element(plan::Schedule::kGPipe, plan::Schedule::k1F1B, plan::Schedule::kZeroBubbleH1, plan::Schedule::kInterleaved);
+  f.schedule = *rc::gen::element(plan::Schedule::kGPipe, plan::Schedule::k1F1B,
+                                 plan::Schedule::kZeroBubbleH1, plan::Schedule::kInterleaved);
   if (f.schedule == plan::Schedule::kInterleaved) {
     f.virtual_stages = 2;
-    RC_PRE(d.family.ranks > 1 && 2 * d.family.ranks <= layers && f.micro_batches % d.family.ranks == 0);
+    RC_PRE(d.family.ranks > 1 && 2 * d.family.ranks <= layers &&
+           f.micro_batches % d.family.ranks == 0);
   }
   const auto strategies = stated_strategies(space, d.family, cost);
   const auto vocabularies = stated_vocabularies(space, d.family, cost);
   RC_PRE(!strategies.empty() && !vocabularies.empty());
-  const auto some = *rc::gen::container<std::vector<plan::LayerStrategy>>(2, rc::gen::elementOf(strategies));
+  const auto some =
+      *rc::gen::container<std::vector<plan::LayerStrategy>>(2, rc::gen::elementOf(strategies));
   d.plan = f;
   d.plan.vocabulary = *rc::gen::elementOf(vocabularies);
   const int stages = d.family.ranks * f.virtual_stages;
@@ -48,7 +53,8 @@ Drawn draw_plan(const costmodel::CostModel& cost, const Space& space, int layers
     const int count = s + 1 == stages ? left : *rc::gen::inRange(1, left - (stages - s - 1) + 1);
     left -= count;
     d.plan.stages.emplace_back();
-    for (int k = 0; k < count; ++k) d.plan.stages.back().runs.push_back({1, *rc::gen::elementOf(some)});
+    for (int k = 0; k < count; ++k)
+      d.plan.stages.back().runs.push_back({1, *rc::gen::elementOf(some)});
   }
   return d;
 }
@@ -59,12 +65,15 @@ ProblemMultipliers draw_multipliers(const Family& family) {
   std::int64_t left = k.unit;
   const bool equal = *rc::gen::arbitrary<bool>();
   for (int r = 0; r < family.ranks; ++r) {
-    k.weights.push_back(equal ? k.unit / family.ranks : *rc::gen::inRange<std::int64_t>(0, left + 1));
+    k.weights.push_back(equal ? k.unit / family.ranks
+                              : *rc::gen::inRange<std::int64_t>(0, left + 1));
     left -= k.weights.back();
-    // Up to 10 ps per byte, on times around 10^9 ps and sizes around 10^7 bytes; or so many that one byte too much is beyond any cost.
+    // Up to 10 ps per byte, on times around 10^9 ps and sizes around 10^7 bytes; or so many that
+    // one byte too much is beyond any cost.
     const auto dearest = *rc::gen::element<std::int64_t>(10, 1'000'000'000'000);
     const auto count = *rc::gen::inRange<std::size_t>(0, family.frame.virtual_stages == 1 ? 3 : 2);
-    k.prices.push_back(*rc::gen::container<std::vector<std::int64_t>>(count, rc::gen::inRange<std::int64_t>(0, dearest * k.unit)));
+    k.prices.push_back(*rc::gen::container<std::vector<std::int64_t>>(
+        count, rc::gen::inRange<std::int64_t>(0, dearest * k.unit)));
   }
   return k;
 }
@@ -76,7 +85,8 @@ RC_GTEST_PROP(MultiplierBound, NoPlanThatFitsIsCheaper, ()) {
   Space space;
   space.ring = space.ulysses = space.strided = true;
   if (*rc::gen::arbitrary<bool>()) {  // one strategy: the bound is close
-    space.tensor = space.zero1 = space.zero2 = space.zero3 = space.recompute_selective = space.recompute_full = false;
+    space.tensor = space.zero1 = space.zero2 = space.zero3 = space.recompute_selective =
+        space.recompute_full = false;
     space.ring = space.ulysses = false;
   }
   const Drawn d = draw_plan(cost, space, layers);
@@ -84,7 +94,8 @@ RC_GTEST_PROP(MultiplierBound, NoPlanThatFitsIsCheaper, ()) {
   RC_ASSERT(priced.has_value());
   ProblemMultipliers k = draw_multipliers(d.family);
   k.vocabulary = d.plan.vocabulary;
-  const auto bound = multiplier_bound(costs, space, d.family, k, std::ranges::max(priced->stage_peak_bytes));
+  const auto bound =
+      multiplier_bound(costs, space, d.family, k, std::ranges::max(priced->stage_peak_bytes));
   RC_ASSERT(bound.has_value());
   RC_ASSERT(*bound <= priced->step_ps);
 }
@@ -101,12 +112,15 @@ RC_GTEST_PROP(MultiplierBound, IsNotBelowTheSearchsClaim, ()) {
   StageModel model(costs, space, 8, budget);
   PlanProblem problem;
   problem.schedule = *rc::gen::element(plan::Schedule::kGPipe, plan::Schedule::k1F1B);
-  problem.stages = *rc::gen::suchThat(rc::gen::element(1, 2, 4), [&](int p) { return p <= devices && p <= layers; });
+  problem.stages = *rc::gen::suchThat(rc::gen::element(1, 2, 4),
+                                      [&](int p) { return p <= devices && p <= layers; });
   problem.micro_batches = *rc::gen::element<std::int64_t>(1, 2, 4, 8);
   problem.devices = devices / problem.stages;
   const StrategyTree& vocabulary = model.vocabulary_of(problem.devices, problem.micro_batches);
-  RC_PRE(!vocabulary.leaves.empty() && !model.layers_of(problem.devices, problem.micro_batches).leaves.empty());
-  problem.vocabulary = vocabulary.leaves[*rc::gen::inRange<std::size_t>(0, vocabulary.leaves.size())];
+  RC_PRE(!vocabulary.leaves.empty() &&
+         !model.layers_of(problem.devices, problem.micro_batches).leaves.empty());
+  problem.vocabulary =
+      vocabulary.leaves[*rc::gen::inRange<std::size_t>(0, vocabulary.leaves.size())];
   const PipelineProblem pipeline = model.pipeline(problem);
   const PipelineMultipliers found = pipeline_multipliers(pipeline);
   Family family{.ranks = problem.stages, .devices = problem.devices, .frame = {}};
@@ -117,7 +131,8 @@ RC_GTEST_PROP(MultiplierBound, IsNotBelowTheSearchsClaim, ()) {
   family.frame.micro_batches = problem.micro_batches;
   family.frame.schedule = problem.schedule;
   ProblemMultipliers k;
-  k.vocabulary = problem.vocabulary, k.unit = found.unit, k.weights = found.weights, k.prices = found.prices;
+  k.vocabulary = problem.vocabulary, k.unit = found.unit, k.weights = found.weights,
+  k.prices = found.prices;
   const auto bound = multiplier_bound(costs, space, family, k, budget);
   RC_ASSERT(bound.has_value());
   RC_ASSERT(found.bound_ps <= *bound);

@@ -1,4 +1,5 @@
-// Laws of find_plan: room and freedom never hurt, answers do not depend on threads, everything it emits is correct.
+// Laws of find_plan: room and freedom never hurt, answers do not depend on threads, everything it
+// emits is correct.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -51,13 +52,16 @@ PlanAnswer answer_of(const Case& c, int threads = 1) {
   return *std::move(answer);
 }
 
-/// What is proved of an answer: no plan of its space is faster. A budget answer (planner.h) proves its bound.
+/// What is proved of an answer: no plan of its space is faster. A budget answer (planner.h) proves
+/// its bound.
 std::int64_t proved(const PlanAnswer& a) {
   if (a.status == Status::kInfeasible) return std::numeric_limits<std::int64_t>::max();
   return a.status == Status::kOptimal ? a.certificate.cost_ps : a.certificate.bound_ps;
 }
 /// The plan it found.
-std::int64_t found(const PlanAnswer& a) { return a.candidates.empty() ? std::numeric_limits<std::int64_t>::max() : a.certificate.cost_ps; }
+std::int64_t found(const PlanAnswer& a) {
+  return a.candidates.empty() ? std::numeric_limits<std::int64_t>::max() : a.certificate.cost_ps;
+}
 
 RC_GTEST_PROP(FindPlan, MoreMemoryIsNeverSlower, ()) {
   Case c = draw_case();
@@ -69,7 +73,8 @@ RC_GTEST_PROP(FindPlan, MoreMemoryIsNeverSlower, ()) {
 RC_GTEST_PROP(FindPlan, ALargerSpaceIsNeverSlower, ()) {
   Case c = draw_case();
   const std::int64_t before = found(answer_of(c));
-  c.space.zero1 = c.space.zero3 = c.space.recompute_full = c.space.sequence_parallel = c.space.pipeline = true;
+  c.space.zero1 = c.space.zero3 = c.space.recompute_full = c.space.sequence_parallel =
+      c.space.pipeline = true;
   c.space.interleaved = c.space.zero_bubble = c.space.idle = true;
   RC_ASSERT(proved(answer_of(c)) <= before);
 }
@@ -87,8 +92,9 @@ RC_GTEST_PROP(FindPlan, OneMoreHostIsNeverSlower, ()) {
   Case c = draw_case();
   c.space.idle = true;
   const auto answer_on = [&](std::uint32_t hosts) {
-    const auto cost = costmodel::CostModel::make(tiny_model(c.layers), topologies::catalog_topology("rtx-titan-pcie", hosts).value(), std::nullopt,
-                                                 {model::Precision::kBFloat16, 128});
+    const auto cost = costmodel::CostModel::make(
+        tiny_model(c.layers), topologies::catalog_topology("rtx-titan-pcie", hosts).value(),
+        std::nullopt, {model::Precision::kBFloat16, 128});
     PlanRequest request;
     request.cluster = "rtx-titan-pcie";
     request.hosts = static_cast<int>(hosts);
@@ -127,9 +133,11 @@ RC_GTEST_PROP(FindPlan, EveryCandidateIsValidChecksAndFits, ()) {
     const auto program = plan::lower(candidate.plan, model);
     RC_ASSERT(program.has_value());
     RC_ASSERT(plan::check(*program).empty());
-    for (const sim::StageReport& stage : candidate.report.stages) RC_ASSERT(stage.peak_memory_bytes <= c.memory_bytes);
+    for (const sim::StageReport& stage : candidate.report.stages)
+      RC_ASSERT(stage.peak_memory_bytes <= c.memory_bytes);
   }
-  RC_ASSERT(std::ranges::is_sorted(answer.candidates, {}, [](const Candidate& a) { return a.report.step_time_ps; }));
+  RC_ASSERT(std::ranges::is_sorted(answer.candidates, {},
+                                   [](const Candidate& a) { return a.report.step_time_ps; }));
   for (const Pruned& pruned : answer.pruned) RC_ASSERT(!pruned.reason.empty());
   if (answer.status == Status::kInfeasible) RC_ASSERT(answer.shortfall_bytes > 0);
 }

@@ -1,13 +1,14 @@
-// Laws of find_plan on random clusters: one or two hosts, random rates, latencies, models, batches and spaces. A better machine, more
-// room or more freedom is never slower. What a search proved on the better machine is held against what it found on the other.
+// Laws of find_plan on random clusters: one or two hosts, random rates, latencies, models, batches
+// and spaces. A better machine, more room or more freedom is never slower. What a search proved on
+// the better machine is held against what it found on the other.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "search/programs/pipeline_program.h"
 #include "search/loop/planner.h"
+#include "search/programs/pipeline_program.h"
 #include "tests/oracle/search/real_options.h"
 #include "tests/unit/search/random_machine.h"
 
@@ -24,7 +25,8 @@ Case draw_case() {
   base::Rng rng(*rc::gen::arbitrary<std::uint64_t>());
   Case c;
   c.machine = random_machine(rng, 8);
-  c.model = block_kind(static_cast<int>(rng.below(kBlockKinds)), static_cast<int>(between(rng, 1, 6)));
+  c.model =
+      block_kind(static_cast<int>(rng.below(kBlockKinds)), static_cast<int>(between(rng, 1, 6)));
   c.request.cluster = "random";
   c.request.hosts = c.machine.hosts;
   c.request.global_batch = c.machine.devices() * between(rng, 1, 3);
@@ -43,9 +45,14 @@ PlanAnswer answer_of(const Case& c) {
 
 constexpr std::int64_t kNothing = std::numeric_limits<std::int64_t>::max();
 /// No plan of the space is faster.
-std::int64_t proved(const PlanAnswer& a) { return a.candidates.empty() ? (a.status == Status::kInfeasible ? kNothing : 0) : a.certificate.bound_ps; }
+std::int64_t proved(const PlanAnswer& a) {
+  return a.candidates.empty() ? (a.status == Status::kInfeasible ? kNothing : 0)
+                              : a.certificate.bound_ps;
+}
 /// A plan of the space is as fast.
-std::int64_t found(const PlanAnswer& a) { return a.candidates.empty() ? kNothing : a.certificate.cost_ps; }
+std::int64_t found(const PlanAnswer& a) {
+  return a.candidates.empty() ? kNothing : a.certificate.cost_ps;
+}
 
 /// How often both were optimal: the laws say little otherwise.
 void tell(const PlanAnswer& a, const PlanAnswer& b) {
@@ -96,9 +103,10 @@ RC_GTEST_PROP(RandomCluster, ALargerSpaceIsNeverSlower, ()) {
   Case c = draw_case();
   const PlanAnswer before = answer_of(c);
   Space& s = c.request.space;
-  for (bool* on : {&s.data, &s.zero1, &s.zero2, &s.zero3, &s.tensor, &s.sequence_parallel, &s.pipeline, &s.recompute_full, &s.recompute_selective,
-                   &s.hybrid, &s.ring, &s.ulysses, &s.strided, &s.expert, &s.reduce_per_micro_batch, &s.reduce_per_step, &s.tensor_alone,
-                   &s.recompute_none}) {
+  for (bool* on : {&s.data, &s.zero1, &s.zero2, &s.zero3, &s.tensor, &s.sequence_parallel,
+                   &s.pipeline, &s.recompute_full, &s.recompute_selective, &s.hybrid, &s.ring,
+                   &s.ulysses, &s.strided, &s.expert, &s.reduce_per_micro_batch, &s.reduce_per_step,
+                   &s.tensor_alone, &s.recompute_none}) {
     *on = *on || *rc::gen::arbitrary<bool>();
   }
   const PlanAnswer after = answer_of(c);
@@ -110,11 +118,13 @@ RC_GTEST_PROP(RandomCluster, ALargerSpaceIsNeverSlower, ()) {
 RC_GTEST_PROP(RandomCluster, AMachineThatIsSlowerInEverythingIsAsMuchSlower, ()) {
   Case c = draw_case();
   const auto k = *rc::gen::inRange<std::int64_t>(2, 6);
-  for (std::int64_t* rate : {&c.machine.link_bytes_per_second, &c.machine.card_bytes_per_second, &c.machine.gigaflops, &c.machine.memory_bytes_per_second}) {
+  for (std::int64_t* rate : {&c.machine.link_bytes_per_second, &c.machine.card_bytes_per_second,
+                             &c.machine.gigaflops, &c.machine.memory_bytes_per_second}) {
     *rate *= k;
   }
   const PlanAnswer fast = answer_of(c);
-  for (std::int64_t* rate : {&c.machine.link_bytes_per_second, &c.machine.card_bytes_per_second, &c.machine.gigaflops, &c.machine.memory_bytes_per_second}) {
+  for (std::int64_t* rate : {&c.machine.link_bytes_per_second, &c.machine.card_bytes_per_second,
+                             &c.machine.gigaflops, &c.machine.memory_bytes_per_second}) {
     *rate /= k;
   }
   c.machine.latency_ns *= k;
@@ -139,7 +149,9 @@ RC_GTEST_PROP(RandomCluster, ScalingAllTimesOfAPipelineScalesItsOptimum, ()) {
     const std::int64_t k = between(rng, 2, 1000);
     for (PipelineStage& stage : p.stages) {
       for (LayerOption& o : stage.layers.options) o.steady_ps *= k, o.once_ps *= k;
-      for (auto* times : {&stage.layers.transition_ps, &stage.layers.entry_ps, &stage.layers.exit_ps, &stage.send_ps, &stage.receive_ps, &stage.return_ps}) {
+      for (auto* times :
+           {&stage.layers.transition_ps, &stage.layers.entry_ps, &stage.layers.exit_ps,
+            &stage.send_ps, &stage.receive_ps, &stage.return_ps}) {
         for (std::int64_t& ps : *times) ps *= k;
       }
       stage.steady_ps *= k;

@@ -1,4 +1,5 @@
-// Bounds of interleaved and ZB-H1 plans: none is above the cheapest plan, and embedding and head only add to the bytes and cycles of a rank.
+// Bounds of interleaved and ZB-H1 plans: none is above the cheapest plan, and embedding and head
+// only add to the bytes and cycles of a rank.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -17,19 +18,29 @@ RC_GTEST_PROP(RankBounds, StayBelowTheCheapestPlanAndGrowWithTheVocabulary, ()) 
   model::ModelSpec model = tiny_model(static_cast<int>(between(rng, 2, 11)));
   model.tied_embeddings = rng.below(3) == 0;
   model.vocab = 512 * between(rng, 1, 40);
-  const auto cost = costmodel::CostModel::make(model, build(machine), std::nullopt, {model::Precision::kBFloat16, 128});
+  const auto cost = costmodel::CostModel::make(model, build(machine), std::nullopt,
+                                               {model::Precision::kBFloat16, 128});
   RC_ASSERT(cost.has_value());
-  const std::int64_t global_batch = between(rng, 1, 2) * 8, memory = between(rng, 4, 90) * 1'000'000;
+  const std::int64_t global_batch = between(rng, 1, 2) * 8,
+                     memory = between(rng, 4, 90) * 1'000'000;
   const Space space;
   costmodel::LayerCosts costs(*cost);
   StageModel stages(costs, space, global_batch, memory);
   RankModel ranks(costs, space, stages, memory);
   for (int p = 2; p <= machine.devices() && p <= model.layers; p *= 2) {
     const std::int64_t m = power_of_two(rng, global_batch);
-    const auto schedule = rng.below(2) == 0 ? plan::Schedule::kInterleaved : plan::Schedule::kZeroBubbleH1;
-    PlanProblem problem{.stages = p, .devices = machine.devices() / p, .micro_batches = m, .schedule = schedule, .vocabulary = {}};
-    if (stages.layers_of(problem.devices, m).leaves.empty() || ranks.virtual_stages(problem).empty()) continue;
-    const std::int64_t layers = ranks.layers_bound(problem), room = ranks.room_bound(problem, kForbidden);
+    const auto schedule =
+        rng.below(2) == 0 ? plan::Schedule::kInterleaved : plan::Schedule::kZeroBubbleH1;
+    PlanProblem problem{.stages = p,
+                        .devices = machine.devices() / p,
+                        .micro_batches = m,
+                        .schedule = schedule,
+                        .vocabulary = {}};
+    if (stages.layers_of(problem.devices, m).leaves.empty() ||
+        ranks.virtual_stages(problem).empty())
+      continue;
+    const std::int64_t layers = ranks.layers_bound(problem),
+                       room = ranks.room_bound(problem, kForbidden);
     for (const plan::LayerStrategy& vocabulary : stages.vocabulary_of(problem.devices, m).leaves) {
       problem.vocabulary = vocabulary;
       const std::int64_t bound = ranks.bound(problem, kForbidden);
@@ -37,7 +48,8 @@ RC_GTEST_PROP(RankBounds, StayBelowTheCheapestPlanAndGrowWithTheVocabulary, ()) 
       Effort effort;
       const auto answer = ranks.solve(problem, kForbidden, RankModel::Search::kExact, effort);
       RC_ASSERT(std::max(layers, bound) <= (answer ? answer->cost_ps : kForbidden));
-      if (answer) RC_ASSERT(ranks.bound(problem, answer->cost_ps) <= answer->cost_ps);  // RC_ASSERT evaluates both sides of "or"
+      // RC_ASSERT evaluates both sides of "or"
+      if (answer) RC_ASSERT(ranks.bound(problem, answer->cost_ps) <= answer->cost_ps);
     }
   }
 }

@@ -1,4 +1,5 @@
-// A step whose transfers name the links of one host for each class equals the step whose transfers name all links, to the picosecond.
+// A step whose transfers name the links of one host for each class equals the step whose transfers
+// name all links, to the picosecond.
 #include "sim/network/class_loads.h"
 
 #include <gtest/gtest.h>
@@ -20,10 +21,12 @@ TEST(ClassLoads, OneHostForEachClassSaysWhatAllHostsDo) {
     if (!program) continue;
     const int per_host = 1 << seed % 4;
     if (program->world_size % per_host != 0) continue;
-    const auto cost = costmodel::CostModel::make(random.model, costmodel::machines::cluster(per_host, program->world_size / per_host), std::nullopt,
-                                                 {.precision = program->precision, .sequence = program->sequence});
+    const auto cost = costmodel::CostModel::make(
+        random.model, costmodel::machines::cluster(per_host, program->world_size / per_host),
+        std::nullopt, {.precision = program->precision, .sequence = program->sequence});
     ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
-    const auto one = simulate(*program, *cost), all = simulate(*program, *cost, {.timeline = false, .picture = true});
+    const auto one = simulate(*program, *cost),
+               all = simulate(*program, *cost, {.timeline = false, .picture = true});
     ASSERT_TRUE(one.has_value() && all.has_value()) << "seed " << seed;
     ASSERT_EQ(one->step_time_ps, all->step_time_ps) << "seed " << seed;
     ASSERT_EQ(one->fingerprint, all->fingerprint) << "seed " << seed;
@@ -41,8 +44,11 @@ TEST(ClassLoads, OneHostForEachClassSaysWhatAllHostsDo) {
 TEST(ClassLoads, AClassOfPartsOfHostsIsNotFolded) {
   const plan::RandomPlan random = plan::PlanDraw(1).draw(2);
   const auto program = plan::lower(random.plan, random.model).value();
-  const auto cost = costmodel::CostModel::make(random.model, costmodel::machines::cluster(program.world_size * 2), std::nullopt,
-                                               {.precision = program.precision, .sequence = program.sequence}).value();
+  const auto cost =
+      costmodel::CostModel::make(random.model, costmodel::machines::cluster(program.world_size * 2),
+                                 std::nullopt,
+                                 {.precision = program.precision, .sequence = program.sequence})
+          .value();
   EXPECT_FALSE(ClassLoads(program, cost, true).folded());
 }
 

@@ -28,15 +28,17 @@ std::vector<int> some_ranks(int devices) {
   std::vector<int> ranks(static_cast<std::size_t>(devices));
   std::iota(ranks.begin(), ranks.end(), 0);
   if (*rc::gen::arbitrary<bool>()) return ranks;
-  const auto keep = *rc::gen::container<std::vector<bool>>(ranks.size(), rc::gen::arbitrary<bool>());
+  const auto keep =
+      *rc::gen::container<std::vector<bool>>(ranks.size(), rc::gen::arbitrary<bool>());
   std::vector<int> some;
   for (std::size_t i = 0; i < ranks.size(); ++i)
     if (keep[i]) some.push_back(ranks[i]);
   return some.size() < 2 ? std::vector{0, devices - 1} : some;
 }
 
-/// Steps in their order, each reading what its sender has when it starts: as dependencies come earlier, an order that the schedule allows.
-/// A reduction counts a contribution twice? Then it is wrong.
+/// Steps in their order, each reading what its sender has when it starts: as dependencies come
+/// earlier, an order that the schedule allows. A reduction counts a contribution twice? Then it is
+/// wrong.
 State executed(const CollectiveSchedule& s, State state) {
   for (const auto& step : s.steps) {
     if (step.path == CollectiveSchedule::kNoPath) continue;
@@ -61,7 +63,9 @@ struct Case {
 };
 Case any_case() {
   const int devices = *rc::gen::inRange(1, 5), hosts = *rc::gen::inRange(1, 5);
-  Case c{costmodel::machines::cluster(devices * hosts < 2 ? 2 : devices, hosts), costmodel::tunings::round_numbers(), {}};
+  Case c{costmodel::machines::cluster(devices * hosts < 2 ? 2 : devices, hosts),
+         costmodel::tunings::round_numbers(),
+         {}};
   c.usable = costmodel::usable_rates(c.usable, c.tuning);
   c.ranks = some_ranks(static_cast<int>(c.usable.device_count()));
   return c;
@@ -69,11 +73,15 @@ Case any_case() {
 
 RC_GTEST_PROP(CollectiveSchedule, EveryAllReduceLeavesEveryContributionEverywhere, ()) {
   const Case c = any_case();
-  const costmodel::CollectiveForms forms(c.usable, c.tuning, costmodel::layout_of(c.usable, c.ranks));
+  const costmodel::CollectiveForms forms(c.usable, c.tuning,
+                                         costmodel::layout_of(c.usable, c.ranks));
   const std::int64_t bytes = *rc::gen::inRange<std::int64_t>(0, 300'000);
-  for (const Algorithm a : {Algorithm::kRing, Algorithm::kTree, Algorithm::kHalvingDoubling, Algorithm::kHierarchical}) {
+  for (const Algorithm a : {Algorithm::kRing, Algorithm::kTree, Algorithm::kHalvingDoubling,
+                            Algorithm::kHierarchical}) {
     if (!forms.available(Collective::kAllReduce, a, Protocol::kSimple)) continue;
-    const CollectiveRequest request{Collective::kAllReduce, bytes, forms.terms(Collective::kAllReduce, bytes, a, Protocol::kSimple)};
+    const CollectiveRequest request{
+        Collective::kAllReduce, bytes,
+        forms.terms(Collective::kAllReduce, bytes, a, Protocol::kSimple)};
     const auto s = make_schedule(c.usable, forms, request, request.terms.repeats);
     State state;
     for (const int r : c.ranks) state[r].assign(static_cast<std::size_t>(s.pieces), {r});
@@ -85,15 +93,20 @@ RC_GTEST_PROP(CollectiveSchedule, EveryAllReduceLeavesEveryContributionEverywher
 
 RC_GTEST_PROP(CollectiveSchedule, RingsGatherAndScatterWhatTheySay, ()) {
   const Case c = any_case();
-  const costmodel::CollectiveForms forms(c.usable, c.tuning, costmodel::layout_of(c.usable, c.ranks));
+  const costmodel::CollectiveForms forms(c.usable, c.tuning,
+                                         costmodel::layout_of(c.usable, c.ranks));
   const std::int64_t bytes = *rc::gen::inRange<std::int64_t>(1, 300'000);
   const auto channels = costmodel::ring_channels(forms.group());
   const auto n = c.ranks.size();
-  for (const Collective op : {Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast}) {
-    const CollectiveRequest request{op, bytes, forms.terms(op, bytes, Algorithm::kRing, Protocol::kSimple)};
+  for (const Collective op :
+       {Collective::kAllGather, Collective::kReduceScatter, Collective::kBroadcast}) {
+    const CollectiveRequest request{op, bytes,
+                                    forms.terms(op, bytes, Algorithm::kRing, Protocol::kSimple)};
     const auto s = make_schedule(c.usable, forms, request, request.terms.repeats);
     State state;
-    for (const int r : c.ranks) state[r].assign(static_cast<std::size_t>(s.pieces), op == Collective::kReduceScatter ? Contributions{r} : Contributions{});
+    for (const int r : c.ranks)
+      state[r].assign(static_cast<std::size_t>(s.pieces),
+                      op == Collective::kReduceScatter ? Contributions{r} : Contributions{});
     if (op == Collective::kBroadcast)
       for (auto& piece : state[forms.group().ranks[0]]) piece = {-1};
     if (op == Collective::kAllGather)
@@ -102,9 +115,12 @@ RC_GTEST_PROP(CollectiveSchedule, RingsGatherAndScatterWhatTheySay, ()) {
     const State end = executed(s, state);
     for (std::size_t ch = 0; ch < channels.size() && op != Collective::kBroadcast; ++ch)
       for (std::size_t i = 0; i < n; ++i) {
-        if (op == Collective::kReduceScatter) RC_ASSERT(end.at(channels[ch][i])[ch * n + i] == Contributions(c.ranks.begin(), c.ranks.end()));
+        if (op == Collective::kReduceScatter)
+          RC_ASSERT(end.at(channels[ch][i])[ch * n + i] ==
+                    Contributions(c.ranks.begin(), c.ranks.end()));
         for (const int r : c.ranks)
-          if (op == Collective::kAllGather) RC_ASSERT(end.at(r)[ch * n + i] == Contributions{channels[ch][i]});
+          if (op == Collective::kAllGather)
+            RC_ASSERT(end.at(r)[ch * n + i] == Contributions{channels[ch][i]});
       }
     for (const auto& [rank, pieces] : end)
       for (const auto& piece : pieces)
@@ -114,8 +130,10 @@ RC_GTEST_PROP(CollectiveSchedule, RingsGatherAndScatterWhatTheySay, ()) {
 
 RC_GTEST_PROP(CollectiveSchedule, BytesThatLeaveTheRanksAreBytesThatArrive, ()) {
   const Case c = any_case();
-  const costmodel::CollectiveForms forms(c.usable, c.tuning, costmodel::layout_of(c.usable, c.ranks));
-  const std::int64_t n = forms.group().size(), bytes = n * *rc::gen::inRange<std::int64_t>(1, 1000) * 60;
+  const costmodel::CollectiveForms forms(c.usable, c.tuning,
+                                         costmodel::layout_of(c.usable, c.ranks));
+  const std::int64_t n = forms.group().size(),
+                     bytes = n * *rc::gen::inRange<std::int64_t>(1, 1000) * 60;
   const auto sum = [&](Collective op, Algorithm a) {
     const CollectiveRequest request{op, bytes, forms.terms(op, bytes, a, Protocol::kSimple)};
     const auto s = make_schedule(c.usable, forms, request, request.terms.repeats);
@@ -128,7 +146,9 @@ RC_GTEST_PROP(CollectiveSchedule, BytesThatLeaveTheRanksAreBytesThatArrive, ()) 
     return std::pair{sent, received};
   };
   // 60 is a multiple of the channels that hosts of up to four devices have: nothing is rounded.
-  for (const auto& [op, share] : {std::pair{Collective::kAllReduce, 2 * (n - 1)}, std::pair{Collective::kAllGather, n - 1}, std::pair{Collective::kReduceScatter, n - 1}}) {
+  for (const auto& [op, share] :
+       {std::pair{Collective::kAllReduce, 2 * (n - 1)}, std::pair{Collective::kAllGather, n - 1},
+        std::pair{Collective::kReduceScatter, n - 1}}) {
     const auto [sent, received] = sum(op, Algorithm::kRing);
     for (const int r : c.ranks) {
       RC_ASSERT(sent.at(r) == share * bytes / n);
@@ -136,21 +156,29 @@ RC_GTEST_PROP(CollectiveSchedule, BytesThatLeaveTheRanksAreBytesThatArrive, ()) 
     }
   }
   const auto [sent, received] = sum(Collective::kAllToAll, Algorithm::kDirect);
-  for (const int r : c.ranks) RC_ASSERT(sent.at(r) == received.at(r) && sent.at(r) == (n - 1) * bytes / n);
+  for (const int r : c.ranks)
+    RC_ASSERT(sent.at(r) == received.at(r) && sent.at(r) == (n - 1) * bytes / n);
 }
 
 RC_GTEST_PROP(CollectiveSchedule, NoAlgorithmBeatsTheBandwidthBound, ()) {
   const Case c = any_case();
-  const costmodel::CollectiveForms forms(c.usable, c.tuning, costmodel::layout_of(c.usable, c.ranks));
+  const costmodel::CollectiveForms forms(c.usable, c.tuning,
+                                         costmodel::layout_of(c.usable, c.ranks));
   const std::int64_t bytes = *rc::gen::inRange<std::int64_t>(1, 20'000'000);
   for (const Algorithm a : costmodel::kAlgorithms) {
     if (!forms.available(Collective::kAllReduce, a, Protocol::kSimple)) continue;
-    const CollectiveRequest request{Collective::kAllReduce, bytes, forms.terms(Collective::kAllReduce, bytes, a, Protocol::kSimple)};
+    const CollectiveRequest request{
+        Collective::kAllReduce, bytes,
+        forms.terms(Collective::kAllReduce, bytes, a, Protocol::kSimple)};
     const auto result = run_collective(c.usable, forms, request);
     RC_ASSERT(result.bottleneck_busy <= 1.0 + 1e-9);
     RC_ASSERT(result.bottleneck_busy > 0.0);
-    // A rank must send 2(n-1)/n of the tensor when ranks reduce, and never less than the tensor once when the switch does.
-    const double n = forms.group().size(), least = (a == Algorithm::kNvls || a == Algorithm::kNvlsTree ? 1.0 : 2 * (n - 1) / n) * static_cast<double>(bytes);
+    // A rank must send 2(n-1)/n of the tensor when ranks reduce, and never less than the tensor
+    // once when the switch does.
+    const double n = forms.group().size(),
+                 least =
+                     (a == Algorithm::kNvls || a == Algorithm::kNvlsTree ? 1.0 : 2 * (n - 1) / n) *
+                     static_cast<double>(bytes);
     RC_ASSERT(static_cast<double>(result.time_ps) * 1e-12 >= least / 50e9 * (1 - 1e-9));
   }
 }

@@ -23,10 +23,12 @@ std::vector<costmodel::Transfer> random_transfers(const topologies::Topology& st
     t.latency_ps = *rc::gen::inRange<std::int64_t>(0, 5000);
     t.wire_bytes = *rc::gen::inRange<std::int64_t>(0, 20'000);
     t.bytes_per_second = *rc::gen::inRange<std::int64_t>(1'000'000, 2'000'000'000);
-    for (const auto link : {*rc::gen::inRange<std::uint32_t>(0, 4), *rc::gen::inRange<std::uint32_t>(4, 8)}) {
+    for (const auto link :
+         {*rc::gen::inRange<std::uint32_t>(0, 4), *rc::gen::inRange<std::uint32_t>(4, 8)}) {
       const std::int64_t flows = *rc::gen::inRange<std::int64_t>(1, 4);
       t.links.push_back({topologies::LinkId(link), flows});
-      t.bytes_per_second = std::min(t.bytes_per_second, star.link(topologies::LinkId(link)).bytes_per_second / flows);
+      t.bytes_per_second = std::min(t.bytes_per_second,
+                                    star.link(topologies::LinkId(link)).bytes_per_second / flows);
     }
     transfers.push_back(t);
   }
@@ -60,13 +62,18 @@ RC_GTEST_PROP(FlowNetworkProperty, ATransferAloneTakesItsDurationToThePicosecond
 /// The star with every link at a rate of its own.
 topologies::Topology other_rates(const topologies::Topology& star) {
   std::vector<topologies::LinkRate> rates;
-  for (std::uint32_t l = 0; l < star.links().size(); ++l) rates.push_back({topologies::LinkId(l), *rc::gen::inRange<std::int64_t>(1'000'000, 2'000'000'000)});
+  for (std::uint32_t l = 0; l < star.links().size(); ++l)
+    rates.push_back(
+        {topologies::LinkId(l), *rc::gen::inRange<std::int64_t>(1'000'000, 2'000'000'000)});
   return star.with_links(rates);
 }
 
-std::vector<costmodel::Transfer> priced_on(std::vector<costmodel::Transfer> transfers, const topologies::Topology& star) {
+std::vector<costmodel::Transfer> priced_on(std::vector<costmodel::Transfer> transfers,
+                                           const topologies::Topology& star) {
   for (costmodel::Transfer& t : transfers)
-    for (const costmodel::LinkLoad& l : t.links) t.bytes_per_second = std::min(t.bytes_per_second, star.link(l.link).bytes_per_second / l.flows);
+    for (const costmodel::LinkLoad& l : t.links)
+      t.bytes_per_second =
+          std::min(t.bytes_per_second, star.link(l.link).bytes_per_second / l.flows);
   return transfers;
 }
 
@@ -76,7 +83,8 @@ struct Deed {
   std::uint32_t transfer = 0;
   bool flip = false;  // slowed or no longer so, if it runs; otherwise start it, if it does not
 };
-/// What comes of it: ends of transfers, (transfer, ps); after each instant with a deed, bytes sent and rates of those that run.
+/// What comes of it: ends of transfers, (transfer, ps); after each instant with a deed, bytes sent
+/// and rates of those that run.
 struct Story {
   std::vector<std::pair<std::size_t, std::int64_t>> ends;
   std::vector<std::vector<std::int64_t>> sent, rates;
@@ -84,20 +92,26 @@ struct Story {
 
 class Teller {
  public:
-  Teller(const topologies::Topology& star, const std::vector<costmodel::Transfer>& transfers, std::int64_t slowdown, bool step_by_step)
-      : network_(star, slowdown, queue_, kNetwork), flow_(transfers.size(), kNone), slowed_(transfers.size(), false) {
+  Teller(const topologies::Topology& star, const std::vector<costmodel::Transfer>& transfers,
+         std::int64_t slowdown, bool step_by_step)
+      : network_(star, slowdown, queue_, kNetwork),
+        flow_(transfers.size(), kNone),
+        slowed_(transfers.size(), false) {
     for (std::uint32_t i = 0; i < transfers.size(); ++i) network_.add(transfers[i], i);
     network_.freeze();
     if (step_by_step) network_.step_by_step();
   }
   Story tell(const std::vector<Deed>& deeds) {
-    for (std::uint32_t d = 0; d < deeds.size(); ++d) queue_.push(base::SimTime::from_ps(deeds[d].at_ps), kernel::Phase::kStart, kDeed, d);
+    for (std::uint32_t d = 0; d < deeds.size(); ++d)
+      queue_.push(base::SimTime::from_ps(deeds[d].at_ps), kernel::Phase::kStart, kDeed, d);
     while (!queue_.empty()) {
       bool done = false;
       do {
         const kernel::Event event = queue_.pop();
-        if (event.kind == kDeed) done = true, act(deeds[event.target]);
-        else if (network_.on_event(event)) end(event.target);
+        if (event.kind == kDeed)
+          done = true, act(deeds[event.target]);
+        else if (network_.on_event(event))
+          end(event.target);
       } while (queue_.more_now());
       network_.settle(now());
       if (done) look();
@@ -113,7 +127,8 @@ class Teller {
   [[nodiscard]] std::int64_t now() const { return queue_.now().ps(); }
   void act(const Deed& deed) {
     FlowNetwork::FlowIndex& flow = flow_[deed.transfer];
-    if (deed.flip && flow != kNone) network_.set_slowed(flow, slowed_[deed.transfer] = !slowed_[deed.transfer]);
+    if (deed.flip && flow != kNone)
+      network_.set_slowed(flow, slowed_[deed.transfer] = !slowed_[deed.transfer]);
     if (deed.flip || flow != kNone) return;
     flow = network_.start(now(), deed.transfer);
     slowed_[deed.transfer] = false;
@@ -127,7 +142,8 @@ class Teller {
   void look() {
     story_.sent.push_back(network_.sent_bytes(now()).front());
     story_.rates.emplace_back();
-    for (const FlowNetwork::FlowIndex flow : flow_) story_.rates.back().push_back(flow == kNone ? -1 : network_.rate(flow));
+    for (const FlowNetwork::FlowIndex flow : flow_)
+      story_.rates.back().push_back(flow == kNone ? -1 : network_.rate(flow));
   }
 
   kernel::EventQueue queue_;
@@ -141,24 +157,30 @@ class Teller {
 RC_GTEST_PROP(FlowNetworkProperty, ForesightChangesNothing, ()) {
   const auto star = testing::star(4, 1'234'567'891, 0);
   const auto transfers = random_transfers(star);
-  const std::int64_t slowdown = *rc::gen::inRange<std::int64_t>(kMillion, 2 * kMillion), span = *rc::gen::element<std::int64_t>(10'000, 10'000'000, 100'000'000);
+  const std::int64_t slowdown = *rc::gen::inRange<std::int64_t>(kMillion, 2 * kMillion),
+                     span = *rc::gen::element<std::int64_t>(10'000, 10'000'000, 100'000'000);
   std::vector<Deed> deeds(*rc::gen::inRange<std::size_t>(1, 40));
   for (Deed& d : deeds) {
-    d = {*rc::gen::inRange<std::int64_t>(0, span), static_cast<std::uint32_t>(*rc::gen::inRange<std::size_t>(0, transfers.size())), *rc::gen::inRange(0, 3) == 0};
+    d = {*rc::gen::inRange<std::int64_t>(0, span),
+         static_cast<std::uint32_t>(*rc::gen::inRange<std::size_t>(0, transfers.size())),
+         *rc::gen::inRange(0, 3) == 0};
   }
-  Story together = Teller(star, transfers, slowdown, false).tell(deeds), apart = Teller(star, transfers, slowdown, true).tell(deeds);
+  Story together = Teller(star, transfers, slowdown, false).tell(deeds),
+        apart = Teller(star, transfers, slowdown, true).tell(deeds);
   std::sort(together.ends.begin(), together.ends.end());  // of one instant, in any order
   std::sort(apart.ends.begin(), apart.ends.end());
   RC_ASSERT(together.ends == apart.ends);
   RC_ASSERT(together.sent == apart.sent);
   RC_ASSERT(together.rates == apart.rates);
   for (std::size_t i = 0; i < transfers.size(); ++i) {
-    const auto runs = std::count_if(together.ends.begin(), together.ends.end(), [&](const auto& end) { return end.first == i; });
+    const auto runs = std::count_if(together.ends.begin(), together.ends.end(),
+                                    [&](const auto& end) { return end.first == i; });
     RC_ASSERT(together.sent.back()[i] == runs * transfers[i].wire_bytes);
   }
 }
 
-// Whatever starts when and is slowed when, and links that change: each flow moves its bytes, no less and by at most one picosecond's worth more; no link is over capacity.
+// Whatever starts when and is slowed when, and links that change: each flow moves its bytes, no
+// less and by at most one picosecond's worth more; no link is over capacity.
 RC_GTEST_PROP(FlowNetworkProperty, BytesAreNeitherLostNorGained, ()) {
   const auto star = testing::star(4, 1'234'567'891, 0);
   const auto transfers = random_transfers(star);
@@ -172,9 +194,11 @@ RC_GTEST_PROP(FlowNetworkProperty, BytesAreNeitherLostNorGained, ()) {
     machines.push_back(other_rates(star));
     from_ps.push_back(from_ps.back() + *rc::gen::inRange<std::int64_t>(1, 30'000'000));
   }
-  for (std::size_t e = 1; e < machines.size(); ++e) network.change(from_ps[e], machines[e], priced_on(transfers, machines[e]), {});
+  for (std::size_t e = 1; e < machines.size(); ++e)
+    network.change(from_ps[e], machines[e], priced_on(transfers, machines[e]), {});
   network.freeze();
-  network.step_by_step();  // a rate must hold from one event to the next; with foresight all is the same (above)
+  // a rate must hold from one event to the next; with foresight all is the same (above)
+  network.step_by_step();
 
   struct Running {
     FlowNetwork::FlowIndex flow = 0;
@@ -190,13 +214,18 @@ RC_GTEST_PROP(FlowNetworkProperty, BytesAreNeitherLostNorGained, ()) {
     for (std::size_t i = 0; i < running.size(); ++i) {
       Running& r = running[i];
       if (!r.alive) continue;
-      const kernel::Int128 speed = kernel::Int128(network.rate(r.flow)) * (r.slowed ? kMillion : slowdown);
+      const kernel::Int128 speed =
+          kernel::Int128(network.rate(r.flow)) * (r.slowed ? kMillion : slowdown);
       r.moved += speed * (until - now);
-      if (until > now) r.last = speed;  // a speed that changes in the flow's last instant moves nothing
+      // a speed that changes in the flow's last instant moves nothing
+      if (until > now) r.last = speed;
       for (const auto& l : transfers[i].links) used[l.link.raw()] += l.flows * network.rate(r.flow);
     }
-    const auto era = static_cast<std::size_t>(std::upper_bound(from_ps.begin(), from_ps.end(), now) - from_ps.begin()) - 1;
-    for (std::size_t l = 0; l < used.size(); ++l) RC_ASSERT(until == now || used[l] <= machines[era].links()[l].bytes_per_second);
+    const auto era = static_cast<std::size_t>(
+                         std::upper_bound(from_ps.begin(), from_ps.end(), now) - from_ps.begin()) -
+                     1;
+    for (std::size_t l = 0; l < used.size(); ++l)
+      RC_ASSERT(until == now || used[l] <= machines[era].links()[l].bytes_per_second);
     now = until;
   };
   while (finished < transfers.size()) {
@@ -214,7 +243,8 @@ RC_GTEST_PROP(FlowNetworkProperty, BytesAreNeitherLostNorGained, ()) {
         if (!r.alive || r.flow != event.target) continue;
         r.alive = false;
         ++finished;
-        const kernel::Int128 work = kernel::Int128(transfers[i].wire_bytes) * 1'000'000'000'000 * slowdown;
+        const kernel::Int128 work =
+            kernel::Int128(transfers[i].wire_bytes) * 1'000'000'000'000 * slowdown;
         RC_ASSERT(bool(r.moved >= work));
         RC_ASSERT(bool(r.moved - work < std::max<kernel::Int128>(r.last, 1)));
       }

@@ -22,11 +22,13 @@ TEST_P(FoldProperty, FoldedTimesEqualUnfoldedOnesToThePicosecond) {
     const auto folded = run_transfers(graph, options);
     options.fold = false;
     const auto unfolded = run_transfers(graph, options);
-    ASSERT_TRUE(unfolded.has_value()) << "seed " << seed << ": " << base::to_string(unfolded.error());
+    ASSERT_TRUE(unfolded.has_value())
+        << "seed " << seed << ": " << base::to_string(unfolded.error());
     ASSERT_TRUE(folded.has_value()) << "seed " << seed;
     ASSERT_EQ(folded->ends_ps, unfolded->ends_ps) << "seed " << seed;
     ASSERT_EQ(folded->fingerprint, unfolded->fingerprint);
-    for (std::size_t l = 0; l < folded->links.size(); ++l) ASSERT_EQ(folded->links[l].bytes, unfolded->links[l].bytes) << "seed " << seed;
+    for (std::size_t l = 0; l < folded->links.size(); ++l)
+      ASSERT_EQ(folded->links[l].bytes, unfolded->links[l].bytes) << "seed " << seed;
     transfers += unfolded->simulated_transfers;
     classes += folded->simulated_transfers;
   }
@@ -40,17 +42,20 @@ TEST(FoldProperty, CellsAreEquitable) {
     const auto [graph, options] = testing::RandomTraffic(seed).draw(seed % 2 == 0);
     const FlowSystem system = make_system(graph, options);
     const Fold folded = fold(system);
-    std::vector<std::map<std::uint32_t, std::int64_t>> flows(system.capacities.size());  // [constraint]: by lane cell
+    // [constraint]: by lane cell
+    std::vector<std::map<std::uint32_t, std::int64_t>> flows(system.capacities.size());
     for (std::uint32_t lane = 0; lane < system.lanes.size(); ++lane) {
       ASSERT_TRUE(system.lanes[lane] == folded.system.lanes[folded.cell_of_lane[lane]]);
-      for (const auto& load : system.loads[lane]) flows[load.constraint][folded.cell_of_lane[lane]] += load.flows;
+      for (const auto& load : system.loads[lane])
+        flows[load.constraint][folded.cell_of_lane[lane]] += load.flows;
     }
     // Seen from every lane of a cell, its constraints carry the same flows of the same cells.
     using Seen = std::vector<std::pair<std::int64_t, std::map<std::uint32_t, std::int64_t>>>;
     std::map<std::uint32_t, Seen> of_cell;
     for (std::uint32_t lane = 0; lane < system.lanes.size(); ++lane) {
       Seen seen;
-      for (const auto& load : system.loads[lane]) seen.emplace_back(system.capacities[load.constraint], flows[load.constraint]);
+      for (const auto& load : system.loads[lane])
+        seen.emplace_back(system.capacities[load.constraint], flows[load.constraint]);
       std::sort(seen.begin(), seen.end());
       const auto [at, fresh] = of_cell.try_emplace(folded.cell_of_lane[lane], seen);
       ASSERT_TRUE(fresh || at->second == seen) << "seed " << seed;
@@ -67,7 +72,8 @@ TEST(FoldProperty, AnAsymmetrySplitsOnlyTheClassesItReaches) {
     TransferGraph graph(capacities);
     for (const std::uint32_t first : {0U, 16U}) {
       TransferGraph job(capacities);
-      for (std::uint32_t i = 0; i < 16; ++i) job.add({.bytes = 1000, .repeats = 30}, tree.route(first + i, first + (i + 1) % 16));
+      for (std::uint32_t i = 0; i < 16; ++i)
+        job.add({.bytes = 1000, .repeats = 30}, tree.route(first + i, first + (i + 1) % 16));
       for (std::uint32_t i = 0; i < 16; ++i) job.depend(TransferId((i + 1) % 16), TransferId(i), 1);
       graph.append(job, first / 16);
     }
@@ -77,8 +83,10 @@ TEST(FoldProperty, AnAsymmetrySplitsOnlyTheClassesItReaches) {
     const auto of_second = std::unique(second.begin(), second.end()) - second.begin();
     return std::pair(folded.system.lanes.size(), static_cast<std::size_t>(of_second));
   };
-  EXPECT_EQ(classes(false), std::pair(std::size_t{1}, std::size_t{1}));  // both jobs alike, no link full
-  EXPECT_EQ(classes(true), std::pair(std::size_t{17}, std::size_t{1}));  // all 16 of the ring that waits for the slow link
+  // both jobs alike, no link full
+  EXPECT_EQ(classes(false), std::pair(std::size_t{1}, std::size_t{1}));
+  // all 16 of the ring that waits for the slow link
+  EXPECT_EQ(classes(true), std::pair(std::size_t{17}, std::size_t{1}));
 }
 
 }  // namespace

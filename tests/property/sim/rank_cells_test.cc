@@ -1,4 +1,5 @@
-// Folded steps equal unfolded ones to the picosecond, operation by operation and rank by rank, on random pairs of a machine and a plan.
+// Folded steps equal unfolded ones to the picosecond, operation by operation and rank by rank, on
+// random pairs of a machine and a plan.
 #include "sim/cells/rank_cells.h"
 
 #include <gtest/gtest.h>
@@ -15,19 +16,25 @@
 namespace orrery::sim {
 namespace {
 
-/// Hosts of devices around a switch, joined by an oversubscribed core; perhaps one link of all is slow.
+/// Hosts of devices around a switch, joined by an oversubscribed core; perhaps one link of all is
+/// slow.
 topologies::Topology machine(base::Rng& rng, std::uint32_t devices, bool slow_link) {
   const std::uint32_t sizes[] = {1, 2, 4, 8, 16};
   std::uint32_t per_host = sizes[rng.below(5)];
   while (devices % per_host != 0) per_host /= 2;
   const std::uint32_t hosts = devices / per_host;
-  const auto between = [&](std::int64_t low, std::int64_t high) { return low + static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(high - low + 1))); };
-  const std::int64_t inside = between(1'000'000'000, 90'000'000'000), across = between(1'000'000'000, 20'000'000'000);
-  const auto slow = static_cast<std::uint32_t>(rng.below(devices + hosts));  // the device's or host's link up
+  const auto between = [&](std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(high - low + 1)));
+  };
+  const std::int64_t inside = between(1'000'000'000, 90'000'000'000),
+                     across = between(1'000'000'000, 20'000'000'000);
+  // the device's or host's link up
+  const auto slow = static_cast<std::uint32_t>(rng.below(devices + hosts));
   topologies::TopologyBuilder b("random");
   const auto model = b.add_model(costmodel::machines::device());
   const auto core = b.add_vertex(topologies::VertexKind::kSwitch, "core", topologies::kNoHost);
-  const auto cable = [&](topologies::VertexId from, topologies::VertexId to, std::int64_t rate, bool degraded, const char* kind) {
+  const auto cable = [&](topologies::VertexId from, topologies::VertexId to, std::int64_t rate,
+                         bool degraded, const char* kind) {
     b.add_link(from, to, degraded && slow_link ? rate / 7 : rate, base::Seconds(1e-6), kind);
     b.add_link(to, from, rate, base::Seconds(1e-6), kind);
   };
@@ -55,7 +62,8 @@ Case draw(std::uint64_t seed, bool asymmetric) {
   plan::RandomPlan random = plan::PlanDraw(seed).draw(16);
   auto program = plan::lower(random.plan, random.model);
   const int least = 2 << seed % 5;
-  for (std::uint64_t again = 0; !program || program->world_size < least; ++again) {  // 16 devices for 8 heads: not every draw is a plan
+  // 16 devices for 8 heads: not every draw is a plan
+  for (std::uint64_t again = 0; !program || program->world_size < least; ++again) {
     random = plan::PlanDraw(base::derive(seed, again)).draw(16);
     program = plan::lower(random.plan, random.model);
   }
@@ -64,8 +72,9 @@ Case draw(std::uint64_t seed, bool asymmetric) {
   model::Profile profile;
   profile.name = "random";
   profile.overlap_slowdown = rng.below(2) == 0 ? 1.0 : 1.3;
-  auto cost = costmodel::CostModel::make(random.model, machine(rng, world, slow_link), profile,
-                                         {.precision = program->precision, .sequence = program->sequence});
+  auto cost =
+      costmodel::CostModel::make(random.model, machine(rng, world, slow_link), profile,
+                                 {.precision = program->precision, .sequence = program->sequence});
   ORRERY_CHECK(cost.has_value(), "{}", base::to_string(cost.error()));
   Case c{*std::move(program), *std::move(cost), {}};
   if (asymmetric && (!slow_link || rng.below(2) == 0)) {
@@ -78,7 +87,8 @@ Case draw(std::uint64_t seed, bool asymmetric) {
 bool has_all_to_all(const plan::Program& program) {
   for (const plan::Template& t : program.templates) {
     for (const plan::Op& op : t.ops) {
-      if (op.kind == plan::OpKind::kCollective && op.collective == plan::Collective::kAllToAll) return true;
+      if (op.kind == plan::OpKind::kCollective && op.collective == plan::Collective::kAllToAll)
+        return true;
     }
   }
   return false;
@@ -93,15 +103,18 @@ TEST_P(RankCells, FoldedEqualsUnfoldedToThePicosecond) {
     const auto folded = simulate_ranks(c.program, c.cost, c.options);
     c.options.fold = false;
     const auto unfolded = simulate_ranks(c.program, c.cost, c.options);
-    ASSERT_TRUE(unfolded.has_value()) << "seed " << seed << ": " << base::to_string(unfolded.error());
+    ASSERT_TRUE(unfolded.has_value())
+        << "seed " << seed << ": " << base::to_string(unfolded.error());
     ASSERT_TRUE(folded.has_value()) << "seed " << seed << ": " << base::to_string(folded.error());
     ASSERT_EQ(folded->step_ps, unfolded->step_ps) << "seed " << seed;
     for (std::size_t r = 0; r < folded->cell_of_rank.size(); ++r) {
-      ASSERT_EQ(folded->of(r).start_ps, unfolded->of(r).start_ps) << "seed " << seed << ", rank " << r;
+      ASSERT_EQ(folded->of(r).start_ps, unfolded->of(r).start_ps)
+          << "seed " << seed << ", rank " << r;
       ASSERT_EQ(folded->of(r).end_ps, unfolded->of(r).end_ps) << "seed " << seed << ", rank " << r;
     }
     ASSERT_EQ(folded->fingerprint, unfolded->fingerprint);
-    if (folded->cells.classes.size() == c.program.classes.size() && c.options.compute_ppm.empty() && !has_all_to_all(c.program)) {
+    if (folded->cells.classes.size() == c.program.classes.size() && c.options.compute_ppm.empty() &&
+        !has_all_to_all(c.program)) {
       const auto stages = simulate(c.program, c.cost);
       ASSERT_TRUE(stages.has_value());
       ASSERT_EQ(folded->step_ps, stages->step_time_ps) << "seed " << seed;
@@ -130,7 +143,8 @@ void expect_same(const ClassOutcome& a, const ClassOutcome& b) {
   EXPECT_EQ(a.memory, b.memory);
 }
 
-// Operations in chains and transfers foreseen to the end, beside an event for each: the same times, accounts, memory and bytes on every rank, in fewer events.
+// Operations in chains and transfers foreseen to the end, beside an event for each: the same times,
+// accounts, memory and bytes on every rank, in fewer events.
 TEST_P(RankCells, ChainsAndForesightChangeNothingButTheNumberOfEvents) {
   std::uint64_t together = 0, apart = 0;
   for (std::uint64_t seed = 1000; seed < 1080; ++seed) {
@@ -139,10 +153,14 @@ TEST_P(RankCells, ChainsAndForesightChangeNothingButTheNumberOfEvents) {
     const Jitter jitter{.sigma_ppm = fold ? 0 : 50'000, .seed = seed};
     const auto run = [&](bool step_by_step) {
       std::vector<RankJob> jobs;
-      jobs.push_back({.program = &c.program, .costs = {c.cost}, .compute_ppm = c.options.compute_ppm});
+      jobs.push_back(
+          {.program = &c.program, .costs = {c.cost}, .compute_ppm = c.options.compute_ppm});
       RankScene scene{.steps = seed % 4 == 0 ? 2 : 1, .fold = fold, .step_by_step = step_by_step};
-      const auto link = topologies::LinkId(static_cast<std::uint32_t>(seed % c.cost.topology().links().size()));
-      if (seed % 3 == 0) scene.background = {{{.bytes_per_second = c.cost.topology().link(link).bytes_per_second / 2, .loads = {{link, 1}}}}};
+      const auto link =
+          topologies::LinkId(static_cast<std::uint32_t>(seed % c.cost.topology().links().size()));
+      if (seed % 3 == 0)
+        scene.background = {{{.bytes_per_second = c.cost.topology().link(link).bytes_per_second / 2,
+                              .loads = {{link, 1}}}}};
       return RankStep::make(std::move(jobs), scene)->run(jitter, SimOptions{.timeline = true});
     };
     const auto quick = run(false), slow = run(true);
@@ -151,7 +169,8 @@ TEST_P(RankCells, ChainsAndForesightChangeNothingButTheNumberOfEvents) {
     ASSERT_EQ(quick->fingerprint, slow->fingerprint) << "seed " << seed;
     ASSERT_EQ(quick->cells.sent_bytes, slow->cells.sent_bytes) << "seed " << seed;
     ASSERT_EQ(quick->cells.steps_end_ps, slow->cells.steps_end_ps) << "seed " << seed;
-    for (std::size_t k = 0; k < quick->cells.classes.size() && !HasFailure(); ++k) expect_same(quick->cells.classes[k], slow->cells.classes[k]);
+    for (std::size_t k = 0; k < quick->cells.classes.size() && !HasFailure(); ++k)
+      expect_same(quick->cells.classes[k], slow->cells.classes[k]);
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
     together += quick->cells.events;
     apart += slow->cells.events;
@@ -159,7 +178,8 @@ TEST_P(RankCells, ChainsAndForesightChangeNothingButTheNumberOfEvents) {
   EXPECT_LT(together, apart * 3 / 4);
 }
 
-// Four stages of 16 ranks: a slow rank is told apart, with those that work with it; the other replicas stay together.
+// Four stages of 16 ranks: a slow rank is told apart, with those that work with it; the other
+// replicas stay together.
 TEST(RankCells, AStragglerSplitsOnlyTheCellsThatItReaches) {
   Case c = draw(8, false);
   const auto world = static_cast<std::size_t>(c.program.world_size);

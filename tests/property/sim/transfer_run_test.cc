@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/fingerprint.h"
-#include "sim/network/flow_system.h"
 #include "sim/kernel/max_min.h"
 #include "sim/kernel/progress.h"
+#include "sim/network/flow_system.h"
 #include "tests/property/sim/random_traffic.h"
 #include "tests/unit/sim/tree_ring.h"
 
@@ -33,9 +33,12 @@ class Naive {
       }
       while (one_step(now, ends)) {
       }
-      if (std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& l) { return done(l); })) return ends;
+      if (std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& l) { return done(l); }))
+        return ends;
       share(capacities);
-      std::int64_t next = change < system_.changes.size() ? system_.changes[change].at_ps : std::numeric_limits<std::int64_t>::max();
+      std::int64_t next = change < system_.changes.size()
+                              ? system_.changes[change].at_ps
+                              : std::numeric_limits<std::int64_t>::max();
       for (const Lane& l : lanes_) next = std::min(next, due(l, now));
       EXPECT_GT(next, now);
       for (Lane& l : lanes_) {
@@ -53,9 +56,15 @@ class Naive {
     kernel::Int128 left = 0;
     std::int64_t rate = 0;
   };
-  [[nodiscard]] std::uint32_t index(const Lane& l) const { return static_cast<std::uint32_t>(&l - lanes_.data()); }
-  [[nodiscard]] const FlowSystem::Lane& about(const Lane& l) const { return system_.lanes[index(l)]; }
-  [[nodiscard]] bool done(const Lane& l) const { return about(l).endless || l.ended == about(l).repeats; }
+  [[nodiscard]] std::uint32_t index(const Lane& l) const {
+    return static_cast<std::uint32_t>(&l - lanes_.data());
+  }
+  [[nodiscard]] const FlowSystem::Lane& about(const Lane& l) const {
+    return system_.lanes[index(l)];
+  }
+  [[nodiscard]] bool done(const Lane& l) const {
+    return about(l).endless || l.ended == about(l).repeats;
+  }
   [[nodiscard]] std::int64_t due(const Lane& l, std::int64_t now) const {
     if (l.waits) return l.until_ps;
     if (!l.wire || l.rate == 0 || about(l).endless) return std::numeric_limits<std::int64_t>::max();
@@ -88,7 +97,9 @@ class Naive {
     for (const auto& w : system_.waits[index(l)]) {
       const std::int64_t instance = static_cast<std::int64_t>(l.ended) - w.distance;
       if (instance < 0) continue;
-      if (lanes_[w.before].ended < std::min<std::int64_t>(instance + 1, system_.lanes[w.before].repeats)) return false;
+      if (lanes_[w.before].ended <
+          std::min<std::int64_t>(instance + 1, system_.lanes[w.before].repeats))
+        return false;
     }
     return true;
   }
@@ -97,12 +108,14 @@ class Naive {
     for (const auto c : capacities) shares.add_constraint(c);
     for (std::uint32_t i = 0; i < lanes_.size(); ++i) {
       std::vector<kernel::Consumption> uses;
-      for (const auto& load : system_.loads[i]) uses.push_back({kernel::ConstraintId(load.constraint), load.flows});
+      for (const auto& load : system_.loads[i])
+        uses.push_back({kernel::ConstraintId(load.constraint), load.flows});
       shares.add_variable(system_.lanes[i].rate, uses);
       if (lanes_[i].wire) shares.activate(kernel::VariableId(i));
     }
     shares.solve();
-    for (std::uint32_t i = 0; i < lanes_.size(); ++i) lanes_[i].rate = shares.rate(kernel::VariableId(i));
+    for (std::uint32_t i = 0; i < lanes_.size(); ++i)
+      lanes_[i].rate = shares.rate(kernel::VariableId(i));
   }
 
   const FlowSystem& system_;
@@ -122,7 +135,8 @@ TEST(TransferRunProperty, EqualsANaiveRunToThePicosecond) {
   }
 }
 
-// What goes in comes out: a link cannot have carried more than its capacity allowed, nor other than what its transfers sent.
+// What goes in comes out: a link cannot have carried more than its capacity allowed, nor other than
+// what its transfers sent.
 TEST(TransferRunProperty, LinksCarryWhatWasSentAndNoMoreThanTheyCan) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const auto [graph, options] = testing::RandomTraffic(seed).draw(true);
@@ -133,7 +147,8 @@ TEST(TransferRunProperty, LinksCarryWhatWasSentAndNoMoreThanTheyCan) {
     for (const auto& flow : options.background) background[flow.loads[0].link.raw()] = true;
     for (std::uint32_t i = 0; i < graph.transfers().size(); ++i) {
       const auto& spec = graph.transfers()[i].spec;
-      for (const auto& load : graph.loads(TransferId(i))) sent[load.link.raw()] += load.flows * spec.bytes * spec.repeats;
+      for (const auto& load : graph.loads(TransferId(i)))
+        sent[load.link.raw()] += load.flows * spec.bytes * spec.repeats;
     }
     for (std::size_t l = 0; l < sent.size(); ++l) {
       ASSERT_LE(outcome->links[l].utilisation, 1.0);
@@ -144,7 +159,8 @@ TEST(TransferRunProperty, LinksCarryWhatWasSentAndNoMoreThanTheyCan) {
   }
 }
 
-// The same on every machine, by every compiler: update it when the rules or the draws change, and only then.
+// The same on every machine, by every compiler: update it when the rules or the draws change, and
+// only then.
 TEST(TransferRunProperty, TimesHaveThisFingerprintEverywhere) {
   base::Fingerprint all;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
@@ -161,31 +177,38 @@ TEST(TransferRunProperty, TimesHaveThisFingerprintEverywhere) {
 TEST(TransferRunProperty, RenumberingChangesNothing) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const auto [graph, options] = testing::RandomTraffic(seed).draw(seed % 2 == 0);
-    const auto links = testing::shuffled(static_cast<std::uint32_t>(graph.capacities().size()), seed);
+    const auto links =
+        testing::shuffled(static_cast<std::uint32_t>(graph.capacities().size()), seed);
     const auto n = static_cast<std::uint32_t>(graph.transfers().size());
     for (const bool transfers_too : {false, true}) {
-      const auto order = transfers_too ? testing::shuffled(n, seed + 1) : testing::in_order(n);  // [new]: old
+      // [new]: old
+      const auto order = transfers_too ? testing::shuffled(n, seed + 1) : testing::in_order(n);
       std::vector<std::uint32_t> place(n);
       for (std::uint32_t i = 0; i < n; ++i) place[order[i]] = i;
       std::vector<std::int64_t> capacities(graph.capacities().size());
-      for (std::size_t l = 0; l < capacities.size(); ++l) capacities[links[l]] = graph.capacities()[l];
+      for (std::size_t l = 0; l < capacities.size(); ++l)
+        capacities[links[l]] = graph.capacities()[l];
       const auto renamed = [&](std::span<const costmodel::LinkLoad> loads) {
         std::vector<costmodel::LinkLoad> out;
-        for (const auto& load : loads) out.insert(out.begin(), {topologies::LinkId(links[load.link.raw()]), load.flows});
+        for (const auto& load : loads)
+          out.insert(out.begin(), {topologies::LinkId(links[load.link.raw()]), load.flows});
         return out;
       };
       TransferGraph other(capacities);
-      for (const auto old : order) other.add(graph.transfers()[old].spec, renamed(graph.loads(TransferId(old))));
+      for (const auto old : order)
+        other.add(graph.transfers()[old].spec, renamed(graph.loads(TransferId(old))));
       for (std::size_t d = graph.dependencies().size(); d-- > 0;) {
         const auto& wait = graph.dependencies()[d];
-        other.depend(TransferId(place[wait.after.raw()]), TransferId(place[wait.before.raw()]), wait.distance);
+        other.depend(TransferId(place[wait.after.raw()]), TransferId(place[wait.before.raw()]),
+                     wait.distance);
       }
       TransferRunOptions same = options;
       for (auto& change : same.changes) change.link = topologies::LinkId(links[change.link.raw()]);
       for (auto& flow : same.background) flow.loads = renamed(flow.loads);
       const auto a = run_transfers(graph, options), b = run_transfers(other, same);
       ASSERT_TRUE(a.has_value() && b.has_value());
-      for (std::uint32_t i = 0; i < n; ++i) ASSERT_EQ(b->ends_ps[i], a->ends_ps[order[i]]) << "seed " << seed;
+      for (std::uint32_t i = 0; i < n; ++i)
+        ASSERT_EQ(b->ends_ps[i], a->ends_ps[order[i]]) << "seed " << seed;
       ASSERT_TRUE(transfers_too || a->fingerprint == b->fingerprint);
     }
   }

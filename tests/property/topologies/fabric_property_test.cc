@@ -1,5 +1,6 @@
-// Random clusters on every fabric: routes against breadth-first search, shares against conservation, classes against their
-// definition, fluid Clos networks against all their switches one by one.
+// Random clusters on every fabric: routes against breadth-first search, shares against
+// conservation, classes against their definition, fluid Clos networks against all their switches
+// one by one.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -16,7 +17,13 @@ namespace orrery::topologies {
 namespace {
 
 DeviceModel model_of(const char* name) {
-  return {name, base::FlopsPerSecond(1), base::FlopsPerSecond(1), base::BytesPerSecond(1), 1, base::Seconds(0), "invented"};
+  return {name,
+          base::FlopsPerSecond(1),
+          base::FlopsPerSecond(1),
+          base::BytesPerSecond(1),
+          1,
+          base::Seconds(0),
+          "invented"};
 }
 
 /// `kinds` kinds of hosts: two devices and 1..2 cards on one switch.
@@ -25,7 +32,8 @@ TopologyBuilder any_hosts(uint32_t kinds, uint32_t cards) {
   for (uint32_t k = 0; k < kinds; ++k) {
     const uint32_t model = b.add_model(model_of(k == 0 ? "a" : "b"));
     std::vector<VertexId> ends = {b.add_device("x", k, model), b.add_device("y", k, model)};
-    for (uint32_t j = 0; j < cards; ++j) ends.push_back(b.add_vertex(VertexKind::kNic, "n" + std::to_string(j), k));
+    for (uint32_t j = 0; j < cards; ++j)
+      ends.push_back(b.add_vertex(VertexKind::kNic, "n" + std::to_string(j), k));
     const VertexId hub = b.add_vertex(VertexKind::kSwitch, "s", k);
     for (const VertexId end : ends) b.add_duplex(end, hub, 1000 + k, base::Seconds(1e-6), "wire");
   }
@@ -33,16 +41,22 @@ TopologyBuilder any_hosts(uint32_t kinds, uint32_t cards) {
 }
 
 FabricSpec any_spec(uint32_t hosts) {
-  FabricSpec spec{.name = "net", .kind = "ib", .bytes_per_second = 96, .latency = base::Seconds(1e-6), .switch_latency = base::Seconds(1e-6)};
-  spec.shape = *rc::gen::element(FabricShape::kSwitch, FabricShape::kLeafSpine, FabricShape::kRailOptimised, FabricShape::kFatTree, FabricShape::kTree,
-                                 FabricShape::kDragonfly, FabricShape::kTorus);
+  FabricSpec spec{.name = "net",
+                  .kind = "ib",
+                  .bytes_per_second = 96,
+                  .latency = base::Seconds(1e-6),
+                  .switch_latency = base::Seconds(1e-6)};
+  spec.shape = *rc::gen::element(FabricShape::kSwitch, FabricShape::kLeafSpine,
+                                 FabricShape::kRailOptimised, FabricShape::kFatTree,
+                                 FabricShape::kTree, FabricShape::kDragonfly, FabricShape::kTorus);
   spec.paths = *rc::gen::element(PathChoice::kFluid, PathChoice::kEcmp);
   spec.ecmp_seed = *rc::gen::inRange<uint64_t>(0, 3);
   spec.ports_per_leaf = *rc::gen::inRange(1u, 5u);
   spec.hosts_per_leaf = *rc::gen::inRange(1u, 4u);
   spec.spines = *rc::gen::inRange(1u, 4u);
   spec.radix = *rc::gen::element(4u, 6u, 8u);
-  spec.oversubscription = spec.shape == FabricShape::kFatTree ? 1 : *rc::gen::element(1.0, 2.0, 3.0);
+  spec.oversubscription =
+      spec.shape == FabricShape::kFatTree ? 1 : *rc::gen::element(1.0, 2.0, 3.0);
   spec.routers_per_group = *rc::gen::inRange(2u, 4u);
   spec.ports_per_router = *rc::gen::inRange(1u, 3u);
   spec.global_links_per_router = *rc::gen::inRange(3u, 5u);
@@ -50,13 +64,17 @@ FabricSpec any_spec(uint32_t hosts) {
   spec.global_bytes_per_second = 24;
   for (uint32_t d = 2, left = hosts; left > 1; ++d) {
     if (left % d != 0) continue;
-    if (spec.dimensions.size() < 2) spec.dimensions.push_back(d), left /= d--;
-    else spec.dimensions.push_back(left), left = 1;
+    if (spec.dimensions.size() < 2)
+      spec.dimensions.push_back(d), left /= d--;
+    else
+      spec.dimensions.push_back(left), left = 1;
   }
   // A random tree: every switch but the last hangs on a later one.
   const uint32_t switches = *rc::gen::inRange(1u, 5u);
   for (uint32_t s = 0; s < switches; ++s) {
-    spec.tree.push_back({.name = "t" + std::to_string(s), .hosts = s == 0 ? hosts : 0, .uplink_bytes_per_second = 50});
+    spec.tree.push_back({.name = "t" + std::to_string(s),
+                         .hosts = s == 0 ? hosts : 0,
+                         .uplink_bytes_per_second = 50});
     if (s + 1 < switches) spec.tree[s].parent = *rc::gen::inRange(s + 1, switches);
   }
   for (uint32_t s = 1; s < switches; ++s) {
@@ -73,8 +91,11 @@ struct Cluster {
 };
 
 Cluster any_cluster(uint32_t most_kinds = 2) {
-  const uint32_t kinds = *rc::gen::inRange(1u, most_kinds + 1), cards = *rc::gen::inRange(1u, 3u), first = *rc::gen::inRange(2u, 9u);
-  const std::vector<uint32_t> counts = kinds == 1 ? std::vector<uint32_t>{first} : std::vector<uint32_t>{first, *rc::gen::inRange(1u, 4u)};
+  const uint32_t kinds = *rc::gen::inRange(1u, most_kinds + 1), cards = *rc::gen::inRange(1u, 3u),
+                 first = *rc::gen::inRange(2u, 9u);
+  const std::vector<uint32_t> counts =
+      kinds == 1 ? std::vector<uint32_t>{first}
+                 : std::vector<uint32_t>{first, *rc::gen::inRange(1u, 4u)};
   const FabricSpec spec = any_spec(std::accumulate(counts.begin(), counts.end(), 0u));
   auto topology = any_hosts(kinds, cards).build_cluster(counts, spec);
   RC_PRE(topology.has_value());  // too many cards for the shape
@@ -94,7 +115,9 @@ uint32_t fewest_hops(const Topology& t, VertexId from, VertexId to) {
       if (t.link(id).bytes_per_second == 0) continue;  // failed
       const VertexId next = t.link(id).to;
       const uint32_t host = t.vertex(next).host;
-      if (hops[next.raw()] != std::numeric_limits<uint32_t>::max() || (host != kNoHost && host != t.vertex(from).host && host != t.vertex(to).host)) continue;
+      if (hops[next.raw()] != std::numeric_limits<uint32_t>::max() ||
+          (host != kNoHost && host != t.vertex(from).host && host != t.vertex(to).host))
+        continue;
       hops[next.raw()] = hops[v.raw()] + 1;
       queue.push_back(next);
     }
@@ -115,12 +138,14 @@ RC_GTEST_PROP(Fabric, RoutesAreConnectedAndShortest, ()) {
       }
       RC_ASSERT(at == t.device(b));
       const bool one_card = t.cluster()->runs.front().nics.size() == 1;
-      if (one_card || t.same_host(a, b)) RC_ASSERT(t.route(a, b).size() == fewest_hops(t, t.device(a), t.device(b)));
+      if (one_card || t.same_host(a, b))
+        RC_ASSERT(t.route(a, b).size() == fewest_hops(t, t.device(a), t.device(b)));
     }
   }
 }
 
-// Routes without a failed link stay; the others are shortest of what is left; and exactly the pairs without one are cut off.
+// Routes without a failed link stay; the others are shortest of what is left; and exactly the pairs
+// without one are cut off.
 RC_GTEST_PROP(Fabric, FailedLinksAreGoneAround, ()) {
   const Topology whole = any_cluster().topology;
   std::vector<LinkRate> failed;
@@ -137,11 +162,14 @@ RC_GTEST_PROP(Fabric, FailedLinksAreGoneAround, ()) {
       const auto route = t.route(a, b), before = whole.route(a, b);
       RC_ASSERT(std::none_of(route.begin(), route.end(), broken));
       if (a == b) continue;
-      const bool cut = fewest_hops(t, t.device(a), t.device(b)) == std::numeric_limits<uint32_t>::max();
+      const bool cut =
+          fewest_hops(t, t.device(a), t.device(b)) == std::numeric_limits<uint32_t>::max();
       RC_ASSERT(cut == route.empty());
       apart = apart || cut;
-      if (std::none_of(before.begin(), before.end(), broken)) RC_ASSERT(std::equal(route.begin(), route.end(), before.begin(), before.end()));
-      else if (!cut) RC_ASSERT(route.size() == fewest_hops(t, t.device(a), t.device(b)));
+      if (std::none_of(before.begin(), before.end(), broken))
+        RC_ASSERT(std::equal(route.begin(), route.end(), before.begin(), before.end()));
+      else if (!cut)
+        RC_ASSERT(route.size() == fewest_hops(t, t.device(a), t.device(b)));
     }
   }
   const auto pair = t.cut_off(ranks);
@@ -161,7 +189,8 @@ RC_GTEST_PROP(Fabric, SameInputsGiveTheSameRoutes, ()) {
 }
 
 /// Into each vertex flows what flows out of it; the source sends 1, the target takes 1.
-void check_conservation(const Topology& t, const std::vector<LinkShare>& shares, VertexId from, VertexId to) {
+void check_conservation(const Topology& t, const std::vector<LinkShare>& shares, VertexId from,
+                        VertexId to) {
   // All denominators here divide this.
   constexpr int64_t kUnit = int64_t{1} << 40;
   std::map<VertexId, int64_t> balance;
@@ -174,14 +203,16 @@ void check_conservation(const Topology& t, const std::vector<LinkShare>& shares,
     balance[t.link(s.link).from] -= part;
     balance[t.link(s.link).to] += part;
   }
-  for (const auto& [vertex, rest] : balance) RC_ASSERT(rest == (vertex == from ? -denominator : vertex == to ? denominator : 0));
+  for (const auto& [vertex, rest] : balance)
+    RC_ASSERT(rest == (vertex == from ? -denominator : vertex == to ? denominator : 0));
 }
 
 RC_GTEST_PROP(Fabric, SharesAreConserved, ()) {
   const Cluster c = any_cluster();
   const Topology& t = c.topology;
   for (uint32_t a = 0; a < t.device_count(); ++a) {
-    for (uint32_t b = 0; b < t.device_count(); ++b) check_conservation(t, t.spread(a, b), t.device(a), t.device(b));
+    for (uint32_t b = 0; b < t.device_count(); ++b)
+      check_conservation(t, t.spread(a, b), t.device(a), t.device(b));
   }
 }
 
@@ -191,8 +222,10 @@ Topology flattened(const Topology& t) {
   std::vector<uint32_t> models;
   for (const DeviceModel& m : t.device_models()) models.push_back(b.add_model(m));
   for (const Vertex& v : t.vertices()) {
-    if (v.kind == VertexKind::kDevice) b.add_device(v.name, v.host, models.front());
-    else b.add_vertex(v.kind, v.name, v.host);
+    if (v.kind == VertexKind::kDevice)
+      b.add_device(v.name, v.host, models.front());
+    else
+      b.add_vertex(v.kind, v.name, v.host);
   }
   for (const Link& l : t.links()) b.add_link(l.from, l.to, l.bytes_per_second, l.latency, l.kind);
   auto flat = std::move(b).build();
@@ -203,12 +236,13 @@ Topology flattened(const Topology& t) {
 RC_GTEST_PROP(Spread, OfAnyGraphIsConserved, ()) {
   const Topology flat = flattened(any_cluster(1).topology);
   for (uint32_t a = 0; a < flat.device_count(); ++a) {
-    for (uint32_t b = 0; b < flat.device_count(); ++b) check_conservation(flat, flat.spread(a, b), flat.device(a), flat.device(b));
+    for (uint32_t b = 0; b < flat.device_count(); ++b)
+      check_conservation(flat, flat.spread(a, b), flat.device(a), flat.device(b));
   }
 }
 
-// Why upper tiers may be one switch: split evenly over all switches, every uplink of a leaf carries the same load, and together they carry what the
-// one fluid uplink does.
+// Why upper tiers may be one switch: split evenly over all switches, every uplink of a leaf carries
+// the same load, and together they carry what the one fluid uplink does.
 RC_GTEST_PROP(Fluid, ClosEqualsAllItsSwitches, ()) {
   FabricSpec spec = any_spec(6);
   spec.shape = *rc::gen::element(FabricShape::kLeafSpine, FabricShape::kFatTree);
@@ -227,11 +261,13 @@ RC_GTEST_PROP(Fluid, ClosEqualsAllItsSwitches, ()) {
     for (const LinkShare& s : flat.spread(a, b)) {
       const Link& link = flat.link(s.link);
       if (flat.vertex(link.from).host != kNoHost || flat.vertex(link.to).host != kNoHost) continue;
-      up[flat.vertex(link.from).name][s.link] += static_cast<double>(s.share.numerator) / static_cast<double>(s.share.denominator);
+      up[flat.vertex(link.from).name][s.link] +=
+          static_cast<double>(s.share.numerator) / static_cast<double>(s.share.denominator);
     }
     for (const LinkId id : fluid->route(a, b)) {
       const Vertex& from = fluid->vertex(fluid->link(id).from);
-      if (from.host == kNoHost && fluid->vertex(fluid->link(id).to).host == kNoHost) expected[from.name] += 1;
+      if (from.host == kNoHost && fluid->vertex(fluid->link(id).to).host == kNoHost)
+        expected[from.name] += 1;
     }
   }
   for (const auto& [leaf, loads] : up) {
@@ -252,7 +288,8 @@ RC_GTEST_PROP(Classes, AreEquitable, ()) {
   std::map<uint32_t, std::tuple<int64_t, double, std::string, uint32_t, uint32_t>> of_link;
   for (uint32_t l = 0; l < t.links().size(); ++l) {
     const Link& link = t.link(LinkId(l));
-    const auto mine = std::tuple(link.bytes_per_second, link.latency.raw(), link.kind, t.vertex_class(link.from), t.vertex_class(link.to));
+    const auto mine = std::tuple(link.bytes_per_second, link.latency.raw(), link.kind,
+                                 t.vertex_class(link.from), t.vertex_class(link.to));
     RC_ASSERT(t.link_class(LinkId(l)) < t.link_classes());
     RC_ASSERT(of_link.try_emplace(t.link_class(LinkId(l)), mine).first->second == mine);
   }
@@ -273,11 +310,17 @@ RC_GTEST_PROP(Classes, AreEquitable, ()) {
 
 // Renumbering: the same host with its parts and links added in another order costs the same.
 RC_GTEST_PROP(Routes, CostTheSameInAnyOrderOfParts, ()) {
-  struct Wire { uint32_t a, b; int64_t rate; };
-  const uint32_t devices = *rc::gen::inRange(2u, 5u), switches = *rc::gen::inRange(1u, 4u), count = devices + switches;
+  struct Wire {
+    uint32_t a, b;
+    int64_t rate;
+  };
+  const uint32_t devices = *rc::gen::inRange(2u, 5u), switches = *rc::gen::inRange(1u, 4u),
+                 count = devices + switches;
   std::vector<Wire> wires;
   for (uint32_t v = 0; v < count; ++v) {
-    if (v != devices) wires.push_back({v, v < devices ? devices + v % switches : devices, *rc::gen::inRange<int64_t>(1, 4)});
+    if (v != devices)
+      wires.push_back(
+          {v, v < devices ? devices + v % switches : devices, *rc::gen::inRange<int64_t>(1, 4)});
   }
   for (int i = 0; i < 4; ++i) {
     const uint32_t a = *rc::gen::inRange(0u, count), b = *rc::gen::inRange(0u, count);
@@ -289,8 +332,11 @@ RC_GTEST_PROP(Routes, CostTheSameInAnyOrderOfParts, ()) {
     TopologyBuilder b("host");
     const uint32_t model = b.add_model(model_of("d"));
     std::map<uint32_t, VertexId> id;
-    for (const uint32_t v : vertices) id[v] = v < devices ? b.add_device(std::to_string(v), 0, model) : b.add_vertex(VertexKind::kSwitch, std::to_string(v), 0);
-    for (const Wire& w : links) b.add_duplex(id.at(w.a), id.at(w.b), w.rate, base::Seconds(1e-6), "wire");
+    for (const uint32_t v : vertices)
+      id[v] = v < devices ? b.add_device(std::to_string(v), 0, model)
+                          : b.add_vertex(VertexKind::kSwitch, std::to_string(v), 0);
+    for (const Wire& w : links)
+      b.add_duplex(id.at(w.a), id.at(w.b), w.rate, base::Seconds(1e-6), "wire");
     auto t = std::move(b).build();
     RC_ASSERT(t.has_value());
     std::map<std::pair<std::string, std::string>, std::pair<size_t, int64_t>> costs;
@@ -298,7 +344,8 @@ RC_GTEST_PROP(Routes, CostTheSameInAnyOrderOfParts, ()) {
       for (uint32_t y = 0; y < devices; ++y) {
         int64_t width = std::numeric_limits<int64_t>::max();
         for (const LinkId l : t->route(x, y)) width = std::min(width, t->link(l).bytes_per_second);
-        costs[{t->vertex(t->device(x)).name, t->vertex(t->device(y)).name}] = {t->route(x, y).size(), width};
+        costs[{t->vertex(t->device(x)).name, t->vertex(t->device(y)).name}] = {
+            t->route(x, y).size(), width};
       }
     }
     return costs;

@@ -29,19 +29,24 @@ DeviceModel any_model() {
 int64_t any_capacity() { return *rc::gen::inRange<int64_t>(1, 4); }
 base::Seconds any_latency() { return base::Seconds(*rc::gen::inRange(0, 3) * 1e-6); }
 
-/// A host of 1..4 devices, 1..3 switches and 1..2 cards. A spine of links keeps it connected; the rest is random.
+/// A host of 1..4 devices, 1..3 switches and 1..2 cards. A spine of links keeps it connected; the
+/// rest is random.
 TopologyBuilder any_host(uint32_t devices) {
   TopologyBuilder b("random");
   const uint32_t model = b.add_model(any_model());
   std::vector<VertexId> ends, switches;
-  for (uint32_t i = 0; i < devices; ++i) ends.push_back(b.add_device("d" + std::to_string(i), 0, model));
+  for (uint32_t i = 0; i < devices; ++i)
+    ends.push_back(b.add_device("d" + std::to_string(i), 0, model));
   const int switch_count = *rc::gen::inRange(1, 4);
   for (int i = 0; i < switch_count; ++i) {
     switches.push_back(b.add_vertex(VertexKind::kSwitch, "s" + std::to_string(i), 0));
   }
   const int cards = *rc::gen::inRange(1, 3);
-  for (int i = 0; i < cards; ++i) ends.push_back(b.add_vertex(VertexKind::kNic, "n" + std::to_string(i), 0));
-  const auto join = [&](VertexId x, VertexId y) { b.add_duplex(x, y, any_capacity(), any_latency(), "wire"); };
+  for (int i = 0; i < cards; ++i)
+    ends.push_back(b.add_vertex(VertexKind::kNic, "n" + std::to_string(i), 0));
+  const auto join = [&](VertexId x, VertexId y) {
+    b.add_duplex(x, y, any_capacity(), any_latency(), "wire");
+  };
   for (size_t i = 1; i < switches.size(); ++i) join(switches[i - 1], switches[i]);
   for (const VertexId end : ends) join(end, *rc::gen::elementOf(switches));
   std::vector<VertexId> all = ends;
@@ -57,8 +62,8 @@ TopologyBuilder any_host(uint32_t devices) {
 using Key = std::tuple<size_t, int64_t, int64_t, std::vector<LinkId>>;
 
 /// The route rule of topology.h, word for word, over every simple path.
-void enumerate(const Topology& t, VertexId at, VertexId target, std::vector<bool>& seen, std::vector<LinkId>& path,
-               std::optional<Key>& best) {
+void enumerate(const Topology& t, VertexId at, VertexId target, std::vector<bool>& seen,
+               std::vector<LinkId>& path, std::optional<Key>& best) {
   if (at == target) {
     int64_t latency = 0, bottleneck = std::numeric_limits<int64_t>::max();
     for (const LinkId id : path) {
@@ -83,7 +88,8 @@ void enumerate(const Topology& t, VertexId at, VertexId target, std::vector<bool
 }
 
 /// The best path between two vertices; with `host`, inside that host.
-std::optional<Key> best_key(const Topology& t, VertexId from, VertexId to, std::optional<uint32_t> host) {
+std::optional<Key> best_key(const Topology& t, VertexId from, VertexId to,
+                            std::optional<uint32_t> host) {
   std::vector<bool> seen(t.vertices().size(), false);
   for (size_t v = 0; v < seen.size(); ++v) seen[v] = host && t.vertices()[v].host != *host;
   std::vector<LinkId> path;
@@ -92,26 +98,33 @@ std::optional<Key> best_key(const Topology& t, VertexId from, VertexId to, std::
   return best;
 }
 
-/// The card of topology.h: nearest by hops, latency, width; of k that tie, the device's number mod k.
+/// The card of topology.h: nearest by hops, latency, width; of k that tie, the device's number mod
+/// k.
 VertexId best_nic(const Topology& t, uint32_t rank, bool out) {
   const uint32_t host = t.host_of(rank);
   std::vector<std::pair<std::tuple<size_t, int64_t, int64_t>, VertexId>> nics;
   for (uint32_t v = 0; v < t.vertices().size(); ++v) {
     if (t.vertices()[v].kind != VertexKind::kNic || t.vertices()[v].host != host) continue;
-    const auto key = out ? best_key(t, t.device(rank), VertexId(v), host) : best_key(t, VertexId(v), t.device(rank), host);
-    nics.emplace_back(std::tuple(std::get<0>(*key), std::get<1>(*key), std::get<2>(*key)), VertexId(v));
+    const auto key = out ? best_key(t, t.device(rank), VertexId(v), host)
+                         : best_key(t, VertexId(v), t.device(rank), host);
+    nics.emplace_back(std::tuple(std::get<0>(*key), std::get<1>(*key), std::get<2>(*key)),
+                      VertexId(v));
   }
   std::sort(nics.begin(), nics.end());
-  const auto ties = std::count_if(nics.begin(), nics.end(), [&](const auto& n) { return n.first == nics.front().first; });
+  const auto ties = std::count_if(nics.begin(), nics.end(),
+                                  [&](const auto& n) { return n.first == nics.front().first; });
   return nics[rank % t.devices_per_host() % static_cast<size_t>(ties)].second;
 }
 
 std::vector<LinkId> best_path(const Topology& t, uint32_t from, uint32_t to) {
-  if (t.same_host(from, to)) return std::get<3>(*best_key(t, t.device(from), t.device(to), t.host_of(from)));
+  if (t.same_host(from, to))
+    return std::get<3>(*best_key(t, t.device(from), t.device(to), t.host_of(from)));
   const VertexId out = best_nic(t, from, true), in = best_nic(t, to, false);
   std::vector<LinkId> path;
   const std::vector<std::tuple<VertexId, VertexId, std::optional<uint32_t>>> pieces = {
-      {t.device(from), out, t.host_of(from)}, {out, in, std::nullopt}, {in, t.device(to), t.host_of(to)}};
+      {t.device(from), out, t.host_of(from)},
+      {out, in, std::nullopt},
+      {in, t.device(to), t.host_of(to)}};
   for (const auto& [a, b, host] : pieces) {
     const std::vector<LinkId> piece = std::get<3>(*best_key(t, a, b, host));
     path.insert(path.end(), piece.begin(), piece.end());
@@ -152,7 +165,8 @@ RC_GTEST_PROP(Routes, ConnectTheirEndsThroughVerticesThatForward, ()) {
   RC_ASSERT(at == t.device(b));
 }
 
-// All links are duplex here, so the way back costs the same; its vertices may differ (ids decide ties).
+// All links are duplex here, so the way back costs the same; its vertices may differ (ids decide
+// ties).
 RC_GTEST_PROP(Routes, AreAsLongBackAsForth, ()) {
   const Topology t = any_cluster();
   const auto cost = [&](uint32_t a, uint32_t b) {
@@ -179,7 +193,8 @@ RC_GTEST_PROP(Routes, DoNotDependOnTheOrderOfQuestions, ()) {
   }
 }
 
-// A cluster of copies and the same graph added vertex by vertex: the cards that a cluster prescribes cost nothing.
+// A cluster of copies and the same graph added vertex by vertex: the cards that a cluster
+// prescribes cost nothing.
 RC_GTEST_PROP(Routes, OfCopiesAreAsGoodAsThoseOfTheWholeGraph, ()) {
   const Topology copies = any_cluster();
   TopologyBuilder b("whole");
@@ -191,7 +206,8 @@ RC_GTEST_PROP(Routes, OfCopiesAreAsGoodAsThoseOfTheWholeGraph, ()) {
       b.add_vertex(v.kind, v.name, v.host);
     }
   }
-  for (const Link& l : copies.links()) b.add_link(l.from, l.to, l.bytes_per_second, l.latency, l.kind);
+  for (const Link& l : copies.links())
+    b.add_link(l.from, l.to, l.bytes_per_second, l.latency, l.kind);
   auto whole = std::move(b).build();
   RC_ASSERT(whole.has_value());
   RC_ASSERT(!whole->host_copies());
@@ -204,7 +220,8 @@ RC_GTEST_PROP(Routes, OfCopiesAreAsGoodAsThoseOfTheWholeGraph, ()) {
     return std::tuple(t.route(x, y).size(), latency, bottleneck);
   };
   for (uint32_t x = 0; x < copies.device_count(); ++x) {
-    for (uint32_t y = 0; y < copies.device_count(); ++y) RC_ASSERT(cost(copies, x, y) == cost(*whole, x, y));
+    for (uint32_t y = 0; y < copies.device_count(); ++y)
+      RC_ASSERT(cost(copies, x, y) == cost(*whole, x, y));
   }
 }
 

@@ -26,8 +26,10 @@ TEST(ConfigParse, EveryKindOfBrokenYamlHasItsPlace) {
        "f.yaml:3:1: error[E0012]: key 'a' is stated twice\n  note: first stated at f.yaml:1:1"},
       {"a:\n  x: {y: 1, y: 2}\n",
        "f.yaml:2:13: error[E0012]: key 'y' is stated twice\n  note: first stated at f.yaml:2:7"},
-      {"a: 1\n---\nb: 2\n", "f.yaml:2:1: error[E0001]: a second document starts here; one file, one document"},
-      {"{a: 1} x", "f.yaml:1:8: error[E0001]: a second document starts here; one file, one document"},
+      {"a: 1\n---\nb: 2\n",
+       "f.yaml:2:1: error[E0001]: a second document starts here; one file, one document"},
+      {"{a: 1} x",
+       "f.yaml:1:8: error[E0001]: a second document starts here; one file, one document"},
       {"a: [1, 2", "f.yaml:1:4: error[E0001]: the list that starts here is not closed"},
       {"a:\n  - {b: 1,", "f.yaml:2:5: error[E0001]: the object that starts here is not closed"},
       {"a: \"abc", "f.yaml:1:8: error[E0001]: not valid YAML: illegal EOF in scalar"},
@@ -50,14 +52,19 @@ TEST(ConfigParse, EveryKindOfBrokenYamlHasItsPlace) {
 TEST(ConfigParse, JsonFilesFollowTheRulesOfJson) {
   const std::vector<Case> cases = {
       {"{\"a\": 1,}",
-       "f.json:1:9: error[E0001]: not valid JSON: syntax error while parsing object key - unexpected '}'; expected "
+       "f.json:1:9: error[E0001]: not valid JSON: syntax error while parsing object key - "
+       "unexpected '}'; expected "
        "string literal"},
-      {"{\"a\":1", "f.json:1:7: error[E0001]: not valid JSON: syntax error while parsing object - unexpected end of "
-                   "input; expected '}'"},
+      {"{\"a\":1",
+       "f.json:1:7: error[E0001]: not valid JSON: syntax error while parsing object - unexpected "
+       "end of "
+       "input; expected '}'"},
       {"{\"a\":1,\n\"a\":2}",
        "f.json:2:1: error[E0012]: key 'a' is stated twice\n  note: first stated at f.json:1:2"},
-      {"{a: 1}", "f.json:1:2: error[E0001]: not valid JSON: syntax error while parsing object key - invalid literal; "
-                 "last read: '{a'; expected string literal"},
+      {"{a: 1}",
+       "f.json:1:2: error[E0001]: not valid JSON: syntax error while parsing object key - invalid "
+       "literal; "
+       "last read: '{a'; expected string literal"},
   };
   for (const Case& c : cases) EXPECT_EQ(fault(c.text, "f.json"), c.fault) << c.text;
 }
@@ -75,7 +82,8 @@ TEST(ConfigParse, AMissingFileIsNotFound) {
 }
 
 TEST(ConfigParse, JsonIsReadWithPlaces) {
-  const auto node = Node::parse_text("{\"a\": 1e-05,\n\t\"b\": {\"c\": [true, null, \"x\\u00e9\"]}}", "f.json");
+  const auto node =
+      Node::parse_text("{\"a\": 1e-05,\n\t\"b\": {\"c\": [true, null, \"x\\u00e9\"]}}", "f.json");
   ASSERT_TRUE(node) << to_string(node.error());
   EXPECT_EQ(node->find("a")->as_double(), 1e-05);
   const auto list = node->find("b")->find("c")->items();
@@ -87,13 +95,18 @@ TEST(ConfigParse, JsonIsReadWithPlaces) {
 }
 
 TEST(ConfigParse, ByteOrderMarkAndWindowsLineEndsAreAccepted) {
-  const auto node = Node::parse_text("\xEF\xBB\xBF" "a: 1\r\nb: x\r\n", "f.yaml");
+  const auto node = Node::parse_text(
+      "\xEF\xBB\xBF"
+      "a: 1\r\nb: x\r\n",
+      "f.yaml");
   ASSERT_TRUE(node) << to_string(node.error());
   EXPECT_EQ(node->find("a")->as_int64(), 1);
   EXPECT_EQ(node->find("b")->as_string(), "x");
 }
 
-Node scalar(const std::string& text) { return Node::parse_text("v: " + text, "f").value().find("v").value(); }
+Node scalar(const std::string& text) {
+  return Node::parse_text("v: " + text, "f").value().find("v").value();
+}
 
 template <class T>
 std::string fault_of(const Result<T>& value) {
@@ -104,13 +117,18 @@ TEST(Node, IntegersAreStrict) {
   EXPECT_EQ(scalar("-12").as_int64(), -12);
   EXPECT_EQ(scalar("+12").as_int64(), 12);
   EXPECT_EQ(scalar("9223372036854775807").as_int64(), 9223372036854775807LL);
-  EXPECT_EQ(fault_of(scalar("1.0").as_int64()), "f:1:4: error[E0013]: expected an integer, found the number '1.0'");
-  EXPECT_EQ(fault_of(scalar("1e3").as_int64()), "f:1:4: error[E0013]: expected an integer, found the number '1e3'");
+  EXPECT_EQ(fault_of(scalar("1.0").as_int64()),
+            "f:1:4: error[E0013]: expected an integer, found the number '1.0'");
+  EXPECT_EQ(fault_of(scalar("1e3").as_int64()),
+            "f:1:4: error[E0013]: expected an integer, found the number '1e3'");
   EXPECT_EQ(fault_of(scalar("\"8\"").as_int64()),
             "f:1:4: error[E0013]: expected an integer, found the quoted text \"8\"");
-  EXPECT_EQ(fault_of(scalar("eight").as_int64()), "f:1:4: error[E0013]: expected an integer, found the text 'eight'");
-  EXPECT_EQ(fault_of(scalar("[8]").as_int64()), "f:1:4: error[E0013]: expected an integer, found a list");
-  EXPECT_EQ(fault_of(scalar("010").as_int64()), "f:1:4: error[E0013]: the number '010' has a leading zero");
+  EXPECT_EQ(fault_of(scalar("eight").as_int64()),
+            "f:1:4: error[E0013]: expected an integer, found the text 'eight'");
+  EXPECT_EQ(fault_of(scalar("[8]").as_int64()),
+            "f:1:4: error[E0013]: expected an integer, found a list");
+  EXPECT_EQ(fault_of(scalar("010").as_int64()),
+            "f:1:4: error[E0013]: the number '010' has a leading zero");
   EXPECT_EQ(fault_of(scalar("9223372036854775808").as_int64()),
             "f:1:4: error[E0005]: the number '9223372036854775808' does not fit in 64 bits");
   EXPECT_EQ(fault_of(scalar("0").as_int64({1, 8})), "f:1:4: error[E0005]: 0 is less than 1");
@@ -120,7 +138,8 @@ TEST(Node, IntegersAreStrict) {
 TEST(Node, DoublesAreFinite) {
   EXPECT_EQ(scalar("1.5").as_double(), 1.5);
   EXPECT_EQ(scalar("3").as_double(), 3.0);
-  EXPECT_EQ(fault_of(scalar(".inf").as_double()), "f:1:4: error[E0013]: expected a finite number, found the text '.inf'");
+  EXPECT_EQ(fault_of(scalar(".inf").as_double()),
+            "f:1:4: error[E0013]: expected a finite number, found the text '.inf'");
   EXPECT_EQ(fault_of(scalar("1e999").as_double()),
             "f:1:4: error[E0013]: expected a finite number, found the text '1e999'");
   EXPECT_EQ(fault_of(scalar("\"1.5\"").as_double()),
@@ -141,7 +160,8 @@ TEST(Node, TextIsNoNumberUnlessQuoted) {
 TEST(Node, BooleansAreTrueAndFalseOnly) {
   EXPECT_EQ(scalar("true").as_bool(), true);
   EXPECT_EQ(scalar("false").as_bool(), false);
-  for (const char* text : {"yes", "True", "1", "\"true\"", "~"}) EXPECT_FALSE(scalar(text).as_bool()) << text;
+  for (const char* text : {"yes", "True", "1", "\"true\"", "~"})
+    EXPECT_FALSE(scalar(text).as_bool()) << text;
 }
 
 TEST(Node, QuantitiesNeedAUnit) {
@@ -151,8 +171,10 @@ TEST(Node, QuantitiesNeedAUnit) {
   EXPECT_EQ(scalar("312 TFLOP/s").as_flops_rate(), 312_TFLOPS);
   EXPECT_EQ(fault_of(scalar("3.5").as_seconds()),
             "f:1:4: error[E0004]: '3.5' has no unit: expected a time; units: ps ns us ms s min h");
-  EXPECT_EQ(fault_of(scalar("0B/s").as_bandwidth()), "f:1:4: error[E0005]: the text '0B/s' is not more than zero");
-  EXPECT_EQ(fault_of(scalar("[1]").as_bytes()), "f:1:4: error[E0013]: expected a size, found a list");
+  EXPECT_EQ(fault_of(scalar("0B/s").as_bandwidth()),
+            "f:1:4: error[E0005]: the text '0B/s' is not more than zero");
+  EXPECT_EQ(fault_of(scalar("[1]").as_bytes()),
+            "f:1:4: error[E0013]: expected a size, found a list");
 }
 
 TEST(Node, AbsentAnswersNothing) {
@@ -166,7 +188,8 @@ TEST(Node, AbsentAnswersNothing) {
 }
 
 TEST(Node, OutlivesItsRoot) {
-  const Node leaf = Node::parse_text("a: {b: [1, 2]}", "f").value().find("a")->find("b")->items().at(1);
+  const Node leaf =
+      Node::parse_text("a: {b: [1, 2]}", "f").value().find("a")->find("b")->items().at(1);
   EXPECT_EQ(leaf.as_int64(), 2);
 }
 

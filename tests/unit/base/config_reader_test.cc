@@ -8,7 +8,8 @@ namespace orrery::base {
 namespace {
 
 enum class Op { kReduce, kGather };
-constexpr std::array kOps = {Named<Op>{"all_reduce", Op::kReduce}, Named<Op>{"all_gather", Op::kGather}};
+constexpr std::array kOps = {Named<Op>{"all_reduce", Op::kReduce},
+                             Named<Op>{"all_gather", Op::kGather}};
 
 struct Link {
   std::string name;
@@ -34,7 +35,8 @@ Result<Link> read_link(std::string_view text) {
 }
 
 TEST(Reader, ReadsAnObject) {
-  const auto link = read_link("name: ib\nlatency: 3.5us\nbandwidth: 200Gb/s\nlanes: 4\nop: all_gather\nenabled: false\n");
+  const auto link = read_link(
+      "name: ib\nlatency: 3.5us\nbandwidth: 200Gb/s\nlanes: 4\nop: all_gather\nenabled: false\n");
   ASSERT_TRUE(link) << to_string(link.error());
   EXPECT_EQ(link->name, "ib");
   EXPECT_EQ(link->latency, 3.5_us);
@@ -59,15 +61,20 @@ TEST(Reader, ReportsEveryFaultOfTheFileInItsOrder) {
       "op: all_gater\n"
       "enabled: yes\n");
   ASSERT_FALSE(link);
-  EXPECT_EQ(to_string(link.error()),
-            "net.yaml:1:1: error[E0003]: link 'ib' has no 'latency'\n"
-            "net.yaml:1:7: error[E0013]: 'name' of link 'ib': expected text, found the number '7'; put it in quotes\n"
-            "net.yaml:2:1: error[E0002]: unknown key 'latncy' in link 'ib'; did you mean 'latency'?\n"
-            "net.yaml:3:12: error[E0004]: 'bandwidth' of link 'ib': '200' has no unit: expected a bandwidth; units: "
-            "B/s kB/s MB/s GB/s TB/s KiB/s MiB/s GiB/s TiB/s b/s kb/s Mb/s Gb/s Tb/s\n"
-            "net.yaml:4:8: error[E0005]: 'lanes' of link 'ib': 65 is more than 64\n"
-            "net.yaml:5:5: error[E0014]: 'op' of link 'ib': unknown value 'all_gater'; did you mean 'all_gather'?\n"
-            "net.yaml:6:10: error[E0013]: 'enabled' of link 'ib': expected true or false, found the text 'yes'");
+  EXPECT_EQ(
+      to_string(link.error()),
+      "net.yaml:1:1: error[E0003]: link 'ib' has no 'latency'\n"
+      "net.yaml:1:7: error[E0013]: 'name' of link 'ib': expected text, found the number '7'; put "
+      "it in quotes\n"
+      "net.yaml:2:1: error[E0002]: unknown key 'latncy' in link 'ib'; did you mean 'latency'?\n"
+      "net.yaml:3:12: error[E0004]: 'bandwidth' of link 'ib': '200' has no unit: expected a "
+      "bandwidth; units: "
+      "B/s kB/s MB/s GB/s TB/s KiB/s MiB/s GiB/s TiB/s b/s kb/s Mb/s Gb/s Tb/s\n"
+      "net.yaml:4:8: error[E0005]: 'lanes' of link 'ib': 65 is more than 64\n"
+      "net.yaml:5:5: error[E0014]: 'op' of link 'ib': unknown value 'all_gater'; did you mean "
+      "'all_gather'?\n"
+      "net.yaml:6:10: error[E0013]: 'enabled' of link 'ib': expected true or false, found the text "
+      "'yes'");
 }
 
 TEST(Reader, ARequiredKeyThatIsNullIsMissing) {
@@ -79,11 +86,14 @@ TEST(Reader, ARequiredKeyThatIsNullIsMissing) {
 TEST(Reader, AnObjectThatIsNoneIsOneFault) {
   const auto link = read_link("[1, 2]");
   ASSERT_FALSE(link);
-  EXPECT_EQ(to_string(link.error()), "net.yaml:1:1: error[E0013]: link 'ib' must be an object, found a list");
+  EXPECT_EQ(to_string(link.error()),
+            "net.yaml:1:1: error[E0013]: link 'ib' must be an object, found a list");
 }
 
 TEST(Reader, NestedObjectsAndLists) {
-  const Node node = Node::parse_text("hosts: {count: 4, peers: [a, 5, b]}\nsizes: [1, 2.5]\nempty: []\n", "f").value();
+  const Node node =
+      Node::parse_text("hosts: {count: 4, peers: [a, 5, b]}\nsizes: [1, 2.5]\nempty: []\n", "f")
+          .value();
   ErrorSink sink;
   Reader r(node, "cluster", sink);
   Reader hosts(r.required_object("hosts"), "hosts", sink);
@@ -94,7 +104,8 @@ TEST(Reader, NestedObjectsAndLists) {
   EXPECT_TRUE(r.required_list("empty").empty());
   EXPECT_TRUE(sink.diagnostics().size() == 1) << to_string(sink.diagnostics());
   EXPECT_EQ(to_string(sink.diagnostics()),
-            "f:1:30: error[E0013]: 'peers' of hosts: expected text, found the number '5'; put it in quotes");
+            "f:1:30: error[E0013]: 'peers' of hosts: expected text, found the number '5'; put it "
+            "in quotes");
   EXPECT_EQ(r.required_ints("sizes"), (std::vector<std::int64_t>{1, 0}));
 }
 
@@ -122,7 +133,8 @@ TEST(Reader, UnknownKeysCanBeAllowedOrIgnored) {
   strict.ignore("a");
   strict.ignore("b");
   strict.finish();
-  EXPECT_EQ(to_string(sink.diagnostics()), "f:1:14: error[E0002]: unknown key 'c' in config; known keys: a, b");
+  EXPECT_EQ(to_string(sink.diagnostics()),
+            "f:1:14: error[E0002]: unknown key 'c' in config; known keys: a, b");
 }
 
 TEST(Reader, TellsWhichKeysThereAre) {

@@ -26,19 +26,29 @@ TEST(Csv, EveryCellKnowsItsPlace) {
   ASSERT_EQ(csv.records.size(), 3U);
   EXPECT_EQ(csv.records[0].cells[1].column, 3U);
   EXPECT_EQ(csv.records[1].line, 2U);
-  EXPECT_EQ(csv.records[1].cells[1].line, 3U);    // on the second line of its record
+  EXPECT_EQ(csv.records[1].cells[1].line, 3U);  // on the second line of its record
   EXPECT_EQ(csv.records[1].cells[1].column, 8U);
-  EXPECT_EQ(csv.records[2].line, 5U);             // the empty line is no record
+  EXPECT_EQ(csv.records[2].line, 5U);  // the empty line is no record
 }
 
 TEST(Csv, LineEndsMarkAndMissingLastLineEndChangeNothing) {
   const Texts expected{{"a", "b"}, {"1", "2"}};
   EXPECT_EQ(texts(parse_csv("a,b\n1,2\n", "t")), expected);
   EXPECT_EQ(texts(parse_csv("a,b\r\n1,2\r\n", "t")), expected);
-  EXPECT_EQ(texts(parse_csv("\xEF\xBB\xBF" "a,b\r\n\r\n1,2", "t")), expected);
+  EXPECT_EQ(texts(parse_csv("\xEF\xBB\xBF"
+                            "a,b\r\n\r\n1,2",
+                            "t")),
+            expected);
   EXPECT_EQ(parse_csv("a\r\n1\n", "t").line_end, "\r\n");
   EXPECT_EQ(parse_csv("a\n1\r\n", "t").line_end, "\n");
-  EXPECT_EQ(parse_csv("\xEF\xBB\xBF" "a", "t").records[0].cells[0].column, 1U);  // editors do not show the mark
+  // editors do not show the mark
+  EXPECT_EQ(parse_csv("\xEF\xBB\xBF"
+                      "a",
+                      "t")
+                .records[0]
+                .cells[0]
+                .column,
+            1U);
   EXPECT_TRUE(parse_csv("", "t").records.empty());
 }
 

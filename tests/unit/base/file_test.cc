@@ -44,8 +44,8 @@ TEST_F(FileTest, AMissingFileIsNotFound) {
   const auto text = read_file(folder_ / "none");
   ASSERT_FALSE(text);
   EXPECT_EQ(text.error().at(0).code, ErrorCode::kNotFound);
-  EXPECT_EQ(text.error().at(0).message,
-            fmt::format("cannot read '{}': No such file or directory", (folder_ / "none").string()));
+  EXPECT_EQ(text.error().at(0).message, fmt::format("cannot read '{}': No such file or directory",
+                                                    (folder_ / "none").string()));
 }
 
 TEST_F(FileTest, AFolderIsNotAFile) {
@@ -70,7 +70,8 @@ TEST_F(FileTest, AFailedReplacementLeavesNoTemporary) {
 
 TEST_F(FileTest, AReplacedFileKeepsItsMode) {
   ASSERT_TRUE(write_file_atomic(folder_ / "a", "1"));
-  fs::permissions(folder_ / "a", fs::perms::owner_read | fs::perms::owner_write | fs::perms::owner_exec);
+  fs::permissions(folder_ / "a",
+                  fs::perms::owner_read | fs::perms::owner_write | fs::perms::owner_exec);
   ASSERT_TRUE(write_file_atomic(folder_ / "a", "2"));
   EXPECT_EQ(fs::status(folder_ / "a").permissions(), fs::perms::owner_all);
 }

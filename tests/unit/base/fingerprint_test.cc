@@ -11,7 +11,9 @@ namespace orrery::base {
 namespace {
 
 // The published digest of no input (xxHash, XXH3 128 bits, seed 0).
-TEST(Fingerprint, OfNothingIsThePublishedOne) { EXPECT_EQ(Fingerprint().hex(), "99aa06d3014798d86001c324468d497f"); }
+TEST(Fingerprint, OfNothingIsThePublishedOne) {
+  EXPECT_EQ(Fingerprint().hex(), "99aa06d3014798d86001c324468d497f");
+}
 
 TEST(Fingerprint, IsStable) {
   EXPECT_EQ(fingerprint(""), "2c0a8a99dc147d5445c3b49d035665b2");
@@ -32,7 +34,8 @@ TEST(Fingerprint, DoesNotDependOnTheWidthOfIntegers) {
 TEST(Fingerprint, TakesEqualDoublesAsEqual) {
   EXPECT_EQ(Fingerprint().add(0.0).hex(), Fingerprint().add(-0.0).hex());
   EXPECT_EQ(Fingerprint().add(std::nan("1")).hex(), Fingerprint().add(-std::nan("2")).hex());
-  EXPECT_NE(Fingerprint().add(1.0).hex(), Fingerprint().add(1.0 + std::numeric_limits<double>::epsilon()).hex());
+  EXPECT_NE(Fingerprint().add(1.0).hex(),
+            Fingerprint().add(1.0 + std::numeric_limits<double>::epsilon()).hex());
 }
 
 TEST(Fingerprint, CanGoOnAfterADigestAndBeCopied) {

@@ -15,10 +15,13 @@ TEST(Json, TextIsCanonical) {
   EXPECT_EQ(to_line(a), R"({"a":[1,"x"],"z":0.1})");
 }
 
-TEST(Json, BytesThatAreNoTextAreReplaced) { EXPECT_EQ(to_line(Json("a\xff")), "\"a\xEF\xBF\xBD\""); }
+TEST(Json, BytesThatAreNoTextAreReplaced) {
+  EXPECT_EQ(to_line(Json("a\xff")), "\"a\xEF\xBF\xBD\"");
+}
 
 TEST(JsonDeathTest, InfinityIsOurBug) {
-  EXPECT_DEATH(static_cast<void>(to_text(Json{{"a", std::numeric_limits<double>::infinity()}})), "infinite");
+  EXPECT_DEATH(static_cast<void>(to_text(Json{{"a", std::numeric_limits<double>::infinity()}})),
+               "infinite");
 }
 
 TEST(ParseJson, FaultsHaveAPlace) {
@@ -31,7 +34,8 @@ TEST(ParseJson, FaultsHaveAPlace) {
 TEST(ParseJson, NumbersThatOverflowAreRefused) {
   const auto document = parse_json("1e999", "f.json");
   ASSERT_FALSE(document);
-  EXPECT_EQ(to_string(document.error()), "f.json: error[E0005]: not valid JSON: number overflow parsing '1e999'");
+  EXPECT_EQ(to_string(document.error()),
+            "f.json: error[E0005]: not valid JSON: number overflow parsing '1e999'");
 }
 
 }  // namespace

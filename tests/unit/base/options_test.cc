@@ -12,16 +12,22 @@ CommandSpec plan() {
       .examples = {{"orrery plan --model llama2-7b", "split 7B on one host"}},
       .positionals = {{.name = "CLUSTER", .help = "name or file"},
                       {.name = "EXTRA", .required = false, .rest = true}},
-      .options = {{.name = "model", .value_name = "NAME", .help = "what to train", .required = true},
-                  {.name = "ranks", .value_name = "N", .type = OptionType::kInt, .default_value = "8", .min = 1,
-                   .max = 64, .help = "number of ranks"},
-                  {.name = "slack", .type = OptionType::kDouble, .min = 0, .max = 1},
-                  {.name = "memory", .type = OptionType::kBytes, .min = 1},
-                  {.name = "timeout", .type = OptionType::kDuration, .default_value = "1.5s"},
-                  {.name = "format", .default_value = "text", .choices = {"text", "json"}},
-                  {.name = "set", .repeatable = true},
-                  {.name = "verbose", .type = OptionType::kFlag},
-                  {.name = "trace-ticks", .type = OptionType::kFlag, .help = "for us", .hidden = true}},
+      .options =
+          {{.name = "model", .value_name = "NAME", .help = "what to train", .required = true},
+           {.name = "ranks",
+            .value_name = "N",
+            .type = OptionType::kInt,
+            .default_value = "8",
+            .min = 1,
+            .max = 64,
+            .help = "number of ranks"},
+           {.name = "slack", .type = OptionType::kDouble, .min = 0, .max = 1},
+           {.name = "memory", .type = OptionType::kBytes, .min = 1},
+           {.name = "timeout", .type = OptionType::kDuration, .default_value = "1.5s"},
+           {.name = "format", .default_value = "text", .choices = {"text", "json"}},
+           {.name = "set", .repeatable = true},
+           {.name = "verbose", .type = OptionType::kFlag},
+           {.name = "trace-ticks", .type = OptionType::kFlag, .help = "for us", .hidden = true}},
   };
 }
 
@@ -33,8 +39,8 @@ std::string fault(const std::vector<std::string>& args) {
 }
 
 TEST(Options, AreTyped) {
-  const auto o = parse({"--model", "llama2-7b", "--ranks=16", "dgx", "--slack", "0.25", "--memory", "36GiB",
-                        "--timeout=2ms", "--format", "json", "--verbose"});
+  const auto o = parse({"--model", "llama2-7b", "--ranks=16", "dgx", "--slack", "0.25", "--memory",
+                        "36GiB", "--timeout=2ms", "--format", "json", "--verbose"});
   ASSERT_TRUE(o) << to_string(o.error());
   EXPECT_EQ(o->string("model"), "llama2-7b");
   EXPECT_EQ(o->integer("ranks"), 16);
@@ -66,7 +72,8 @@ TEST(Options, RepeatsAndTheRestKeepTheirOrder) {
 }
 
 TEST(Options, NegativeNumbersAreValues) {
-  EXPECT_EQ(fault({"--model", "m", "dgx", "--slack", "-1"}), "error[E0005]: option '--slack': -1 is less than 0; 0 to 1");
+  EXPECT_EQ(fault({"--model", "m", "dgx", "--slack", "-1"}),
+            "error[E0005]: option '--slack': -1 is less than 0; 0 to 1");
 }
 
 TEST(Options, UnknownOnesAreNamedWithTheNearest) {
@@ -74,9 +81,10 @@ TEST(Options, UnknownOnesAreNamedWithTheNearest) {
             "error[E0015]: unknown option '--rank' of 'plan'; did you mean '--ranks'?");
   EXPECT_EQ(fault({"--model", "m", "dgx", "--modle", "x"}),
             "error[E0015]: unknown option '--modle' of 'plan'; did you mean '--model'?");
-  EXPECT_EQ(fault({"--model", "m", "dgx", "-x"}), "error[E0015]: unknown option '-x' of 'plan'; options: --model, "
-                                                  "--ranks, --slack, --memory, --timeout, --format, --set, --verbose, "
-                                                  "--help");
+  EXPECT_EQ(fault({"--model", "m", "dgx", "-x"}),
+            "error[E0015]: unknown option '-x' of 'plan'; options: --model, "
+            "--ranks, --slack, --memory, --timeout, --format, --set, --verbose, "
+            "--help");
 }
 
 TEST(Options, AbbreviationsAreNotGuessed) { EXPECT_NE(fault({"--mod", "m", "dgx"}), "no fault"); }
@@ -86,7 +94,8 @@ TEST(Options, EveryFaultIsReported) {
             "error[E0015]: option '--model' of 'plan' is required\n"
             "error[E0005]: option '--ranks': 65 is more than 64; 1 to 64\n"
             "error[E0014]: option '--slack': expected a number, found 'much'\n"
-            "error[E0004]: option '--memory': '36' has no unit: expected a size; units: B kB MB GB TB KiB MiB GiB TiB\n"
+            "error[E0004]: option '--memory': '36' has no unit: expected a size; units: B kB MB GB "
+            "TB KiB MiB GiB TiB\n"
             "error[E0014]: option '--format': unknown value 'jsn'; did you mean 'json'?\n"
             "error[E0015]: 'plan' needs CLUSTER");
 }
@@ -94,8 +103,10 @@ TEST(Options, EveryFaultIsReported) {
 TEST(Options, MissingAndSuperfluousValues) {
   EXPECT_EQ(fault({"dgx", "--model"}), "error[E0015]: option '--model' needs a value");
   EXPECT_EQ(fault({"dgx", "--model="}), "error[E0015]: option '--model' needs a value");
-  EXPECT_EQ(fault({"dgx", "--model", "m", "--verbose=1"}), "error[E0015]: option '--verbose' takes no value");
-  EXPECT_EQ(fault({"dgx", "--model", "m", "--model", "n"}), "error[E0015]: option '--model' is given twice");
+  EXPECT_EQ(fault({"dgx", "--model", "m", "--verbose=1"}),
+            "error[E0015]: option '--verbose' takes no value");
+  EXPECT_EQ(fault({"dgx", "--model", "m", "--model", "n"}),
+            "error[E0015]: option '--model' is given twice");
   EXPECT_EQ(fault({"--model", "m"}), "error[E0015]: 'plan' needs CLUSTER");
   EXPECT_EQ(fault({"dgx", "--model", "m", "--ranks", "4.0"}),
             "error[E0014]: option '--ranks': expected an integer, found '4.0'");

@@ -39,15 +39,18 @@ TEST(Diagnostic, PrintsPlaceCodeMessageAndHint) {
                      .where = {"net.yaml", 8, 1},
                      .notes = {"while reading 'pair'"},
                      .hint = "did you mean 'latency'?"};
-  EXPECT_EQ(to_string(d),
-            "net.yaml:8:1: error[E0002]: unknown key 'latncy' in link 'ib'; did you mean 'latency'?\n"
-            "  note: while reading 'pair'");
+  EXPECT_EQ(
+      to_string(d),
+      "net.yaml:8:1: error[E0002]: unknown key 'latncy' in link 'ib'; did you mean 'latency'?\n"
+      "  note: while reading 'pair'");
   EXPECT_EQ(fmt::format("{}", d), to_string(d));
 }
 
 TEST(Diagnostic, WithoutAPlacePrintsNone) {
-  EXPECT_EQ(to_string(make_error(ErrorCode::kUsage, "no {}", "command")), "error[E0015]: no command");
-  EXPECT_EQ(to_string(Diagnostic{.message = "broken", .where = {"a.json", 0, 0}}), "a.json: error[E0001]: broken");
+  EXPECT_EQ(to_string(make_error(ErrorCode::kUsage, "no {}", "command")),
+            "error[E0015]: no command");
+  EXPECT_EQ(to_string(Diagnostic{.message = "broken", .where = {"a.json", 0, 0}}),
+            "a.json: error[E0001]: broken");
 }
 
 TEST(ErrorTable, CodesAndNamesAreUniqueAndExitCodesKnown) {
@@ -104,7 +107,8 @@ TEST(ErrorSink, ReportsEveryFaultInTheOrderOfTheFile) {
 }
 
 TEST(CheckDeathTest, PrintsFileConditionAndMessageAndAborts) {
-  EXPECT_DEATH(ORRERY_CHECK(1 + 1 == 3, "stages {}", 4), R"(result_test\.cc:[0-9]+: check failed: 1 \+ 1 == 3: stages 4)");
+  EXPECT_DEATH(ORRERY_CHECK(1 + 1 == 3, "stages {}", 4),
+               R"(result_test\.cc:[0-9]+: check failed: 1 \+ 1 == 3: stages 4)");
   EXPECT_DEATH(ORRERY_CHECK(false), "check failed: false");
   ORRERY_CHECK(true);
 }

@@ -14,11 +14,14 @@ using testing::ElementsAre;
 
 // Known answers published with Random123 (kat_vectors, philox4x32 with 10 rounds).
 TEST(Philox, GivesThePublishedKnownAnswers) {
-  EXPECT_THAT(philox4x32({0, 0, 0, 0}, {0, 0}), ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
+  EXPECT_THAT(philox4x32({0, 0, 0, 0}, {0, 0}),
+              ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
   const std::uint32_t f = 0xffffffff;
-  EXPECT_THAT(philox4x32({f, f, f, f}, {f, f}), ElementsAre(0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd));
-  EXPECT_THAT(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
-              ElementsAre(0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1));
+  EXPECT_THAT(philox4x32({f, f, f, f}, {f, f}),
+              ElementsAre(0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd));
+  EXPECT_THAT(
+      philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+      ElementsAre(0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1));
 }
 
 TEST(Hash, IsTheFirstTwoWordsOfTheBlock) {
@@ -46,7 +49,8 @@ TEST(NormalQuantile, GivesReferenceValues) {
                                                                 {0.001, -3.090232306167813},
                                                                 {1e-12, -7.034483825301132},
                                                                 {1e-300, -37.0470962993612}}};
-  for (const auto& [p, expected] : kReference) EXPECT_NEAR(normal_quantile(p), expected, 4e-15 * std::fabs(expected));
+  for (const auto& [p, expected] : kReference)
+    EXPECT_NEAR(normal_quantile(p), expected, 4e-15 * std::fabs(expected));
 }
 
 TEST(NormalQuantileDeathTest, ZeroAndOneHaveNone) {

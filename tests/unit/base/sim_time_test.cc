@@ -44,7 +44,8 @@ TEST(SimTimeDeathTest, LeavingTheRangeIsOurBug) {
   EXPECT_DEATH(static_cast<void>(SimTime::max() * 2), "out of range");
   EXPECT_DEATH(static_cast<void>(SimTime::ceil(Seconds(1e8))), "outside simulated time");
   EXPECT_DEATH(static_cast<void>(SimTime::ceil(Seconds(std::nan("")))), "outside simulated time");
-  EXPECT_DEATH(static_cast<void>(SimTime::ceil(Seconds(std::numeric_limits<double>::infinity()))), "outside");
+  EXPECT_DEATH(static_cast<void>(SimTime::ceil(Seconds(std::numeric_limits<double>::infinity()))),
+               "outside");
 }
 
 }  // namespace

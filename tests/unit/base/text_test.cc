@@ -25,7 +25,9 @@ TEST(Nearest, FindsSlipsOfTheHandOnly) {
   EXPECT_EQ(nearest("", keys), std::nullopt);
 }
 
-TEST(Nearest, TiesGoToTheFirst) { EXPECT_EQ(nearest("tp_degre_", Names{"tp_degree", "tp_degrea"}), "tp_degree"); }
+TEST(Nearest, TiesGoToTheFirst) {
+  EXPECT_EQ(nearest("tp_degre_", Names{"tp_degree", "tp_degrea"}), "tp_degree");
+}
 
 TEST(DidYouMean, ListsShortTablesWhenNothingIsNear) {
   EXPECT_EQ(did_you_mean("latncy", Names{"latency"}), "did you mean 'latency'?");
@@ -54,7 +56,8 @@ TEST(Trim, RemovesWhiteSpaceAtBothEnds) {
 TEST(ParseInteger, IsStrict) {
   EXPECT_EQ(parse_integer("-12"), -12);
   EXPECT_EQ(parse_integer("9223372036854775807"), 9223372036854775807LL);
-  for (const char* text : {"", " 1", "1 ", "1.0", "1e3", "0x1", "+1", "9223372036854775808", "--1"}) {
+  for (const char* text :
+       {"", " 1", "1 ", "1.0", "1e3", "0x1", "+1", "9223372036854775808", "--1"}) {
     EXPECT_EQ(parse_integer(text), std::nullopt) << text;
   }
 }

@@ -8,7 +8,9 @@ namespace orrery::base {
 namespace {
 
 template <class A, class B>
-concept Addable = requires(A a, B b) { a + b; };
+concept Addable = requires(A a, B b) {
+  a + b;
+};
 
 static_assert(std::same_as<decltype(Bytes() / BytesPerSecond()), Seconds>);
 static_assert(std::same_as<decltype(Flops() / Seconds()), FlopsPerSecond>);
@@ -85,14 +87,16 @@ void expect_error(const Result<Q>& value, const std::string& text) {
 }
 
 TEST(ParseQuantity, WithoutAUnitIsAnErrorThatListsTheUnits) {
-  expect_error(parse_seconds("3"), "error[E0004]: '3' has no unit: expected a time; units: ps ns us ms s min h");
+  expect_error(parse_seconds("3"),
+               "error[E0004]: '3' has no unit: expected a time; units: ps ns us ms s min h");
   expect_error(parse_bytes("36 GiBs"),
-               "error[E0004]: 'GiBs' is not a unit of size in '36 GiBs'; units: B kB MB GB TB KiB MiB GiB TiB");
+               "error[E0004]: 'GiBs' is not a unit of size in '36 GiBs'; units: B kB MB GB TB KiB "
+               "MiB GiB TiB");
 }
 
 TEST(ParseQuantity, RefusesOtherDimensionsAndOtherSpellings) {
-  for (const char* text : {"", "us", "3.5 GB", "3.5US", "3.5 u s", "3,5us", "+3us", "0x3us", "infs", "nans", "1e999s",
-                           "1.2.3s", "--1s", ".s", "e5s"}) {
+  for (const char* text : {"", "us", "3.5 GB", "3.5US", "3.5 u s", "3,5us", "+3us", "0x3us", "infs",
+                           "nans", "1e999s", "1.2.3s", "--1s", ".s", "e5s"}) {
     const auto value = parse_seconds(text);
     ASSERT_FALSE(value) << text;
     EXPECT_EQ(value.error().at(0).code, ErrorCode::kBadUnit) << text;
@@ -101,7 +105,8 @@ TEST(ParseQuantity, RefusesOtherDimensionsAndOtherSpellings) {
 
 TEST(ParseQuantity, RefusesNegativeAndOverflowingValues) {
   expect_error(parse_seconds("-1s"), "error[E0005]: time '-1s' is negative");
-  expect_error(parse_flops_rate("1e300PFLOP/s"), "error[E0005]: compute rate '1e300PFLOP/s' is too large");
+  expect_error(parse_flops_rate("1e300PFLOP/s"),
+               "error[E0005]: compute rate '1e300PFLOP/s' is too large");
 }
 
 }  // namespace

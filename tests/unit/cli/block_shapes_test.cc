@@ -9,7 +9,8 @@ TEST(BlockShapes, HeldOutBlocksAreInsideTheCalibratedRangeAndNotInIt) {
   for (const BlockRow& held : kHeldOutOnCpu) {
     bool narrower = false, wider = false;
     for (const BlockRow& c : kCalibratedOnCpu) {
-      EXPECT_FALSE(c.family == held.family && c.hidden == held.hidden && c.tokens == held.tokens && c.sequences == held.sequences);
+      EXPECT_FALSE(c.family == held.family && c.hidden == held.hidden && c.tokens == held.tokens &&
+                   c.sequences == held.sequences);
       narrower = narrower || (c.family == held.family && c.hidden < held.hidden);
       wider = wider || (c.family == held.family && c.hidden > held.hidden);
     }
@@ -18,7 +19,9 @@ TEST(BlockShapes, HeldOutBlocksAreInsideTheCalibratedRangeAndNotInIt) {
 }
 
 TEST(BlockShapes, AreModelsOfOneValidLayer) {
-  for (const auto rows : {std::span<const BlockRow>(kCalibratedOnCpu), std::span<const BlockRow>(kHeldOutOnCpu), std::span<const BlockRow>(kHeldOutOnGpu)}) {
+  for (const auto rows :
+       {std::span<const BlockRow>(kCalibratedOnCpu), std::span<const BlockRow>(kHeldOutOnCpu),
+        std::span<const BlockRow>(kHeldOutOnGpu)}) {
     const auto cases = blocks_of(rows);
     ASSERT_EQ(cases.size(), rows.size());
     for (const executor::BlockCase& c : cases) {

@@ -19,10 +19,20 @@ struct Simulated {
 
 Simulated simulated() {
   const auto model = model::find_model("gpt2").value();
-  plan::UniformOptions o{.tp = 2, .pp = 2, .dp = 2, .zero = 1, .recompute = plan::Recompute::kFull, .global_batch = 8, .sequence = 128};
-  Simulated s{.plan = plan::uniform_plan(model, "dgx-a100", 1, o).value(), .cost = {}, .report = {}};
+  plan::UniformOptions o{.tp = 2,
+                         .pp = 2,
+                         .dp = 2,
+                         .zero = 1,
+                         .recompute = plan::Recompute::kFull,
+                         .global_batch = 8,
+                         .sequence = 128};
+  Simulated s{
+      .plan = plan::uniform_plan(model, "dgx-a100", 1, o).value(), .cost = {}, .report = {}};
   s.plan.model = "gpt2 </script> & \"quoted\"";
-  s.cost = costmodel::CostModel::make(model, topologies::catalog_topology("dgx-a100").value(), std::nullopt, {.precision = o.precision, .sequence = o.sequence}).value();
+  s.cost =
+      costmodel::CostModel::make(model, topologies::catalog_topology("dgx-a100").value(),
+                                 std::nullopt, {.precision = o.precision, .sequence = o.sequence})
+          .value();
   plan::Plan named = s.plan;
   s.report = sim::simulate(plan::lower(named, model).value(), s.cost, {.picture = true}).value();
   return s;
@@ -31,7 +41,8 @@ Simulated simulated() {
 std::string between(const std::string& text, const std::string& begin, const std::string& end) {
   const std::size_t from = text.find(begin);
   EXPECT_NE(from, std::string::npos) << begin;
-  return text.substr(from + begin.size(), text.find(end, from + begin.size()) - from - begin.size());
+  return text.substr(from + begin.size(),
+                     text.find(end, from + begin.size()) - from - begin.size());
 }
 
 /// Every element that is opened is closed, in order; empty: so it is. Scripts and styles are text.
@@ -62,7 +73,9 @@ TEST(HtmlReport, IsWellFormedAndNeedsNoNetwork) {
   EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
   EXPECT_EQ(tag_fault(page), "");
   EXPECT_NE(tag_fault("<p><b></p>"), "");
-  for (const char* outside : {"http:", "https:", "//www", "src=", "@import", "url(", "<link", "fetch(", "XMLHttpRequest", "import(", "@STYLE@", "@DATA@", "@SCRIPT@"})
+  for (const char* outside :
+       {"http:", "https:", "//www", "src=", "@import", "url(", "<link", "fetch(", "XMLHttpRequest",
+        "import(", "@STYLE@", "@DATA@", "@SCRIPT@"})
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
   EXPECT_EQ(page.find("gpt2 </script>"), std::string::npos);  // a name cannot end the script
 }
@@ -70,7 +83,8 @@ TEST(HtmlReport, IsWellFormedAndNeedsNoNetwork) {
 TEST(HtmlReport, CarriesTheNumbersOfTheReport) {
   const Simulated s = simulated();
   const std::string page = html_page(html_data(s.plan, s.cost, s.report, 1 << 30, "")).value();
-  const base::Json data = base::parse_json(between(page, "id=\"data\">", "</script>"), "page").value();
+  const base::Json data =
+      base::parse_json(between(page, "id=\"data\">", "</script>"), "page").value();
   EXPECT_EQ(data["model"], "gpt2 </script> & \"quoted\"");
   EXPECT_EQ(data["step_ns"], static_cast<double>(s.report.step_time_ps) / 1e3);
   EXPECT_EQ(data["mfu"], s.report.mfu);
@@ -88,7 +102,10 @@ TEST(HtmlReport, CarriesTheNumbersOfTheReport) {
     EXPECT_EQ(at_peak + s.cost.context_bytes(), s.report.stages[i].peak_memory_bytes);
     for (const base::Json& point : stage["memory"]) {
       ASSERT_EQ(point.size(), 1U + plan::kBufferCategories);
-      highest = std::max(highest, std::accumulate(point.begin() + 1, point.end(), std::int64_t{0}, [](std::int64_t n, const base::Json& b) { return n + b.get<std::int64_t>(); }));
+      highest = std::max(highest, std::accumulate(point.begin() + 1, point.end(), std::int64_t{0},
+                                                  [](std::int64_t n, const base::Json& b) {
+                                                    return n + b.get<std::int64_t>();
+                                                  }));
     }
     EXPECT_EQ(highest + s.cost.context_bytes(), s.report.stages[i].timeline_peak_bytes);
     EXPECT_EQ(stage["lanes"][0]["stream"], "compute");

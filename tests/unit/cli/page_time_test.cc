@@ -22,7 +22,8 @@ TEST(PageTime, AStepHasFiveDigitsInItsUnit) {
 
 TEST(PageTime, DifferencesHaveTheStepsDigits) {
   const PageTime time(6'442'100'000'000);
-  EXPECT_EQ(time.show_signed(time.ticks(6'482'900'000'000) - time.ticks(6'442'100'000'000)), "+0.0408 s");
+  EXPECT_EQ(time.show_signed(time.ticks(6'482'900'000'000) - time.ticks(6'442'100'000'000)),
+            "+0.0408 s");
   EXPECT_EQ(time.show_signed(time.ticks(-214'040'000'000)), "-0.2140 s");
   EXPECT_EQ(time.show_signed(0), "+0.0000 s");
 }
@@ -30,10 +31,13 @@ TEST(PageTime, DifferencesHaveTheStepsDigits) {
 // Rounded one by one, 1.4 + 1.4 + 1.4 ticks would be 3, their sum 4.
 TEST(PageTime, PartsAddUpToTheirSum) {
   const PageTime time(10'000'000'000'000);  // ticks of 1 ms
-  const std::array<std::int64_t, 4> parts{1'400'000'000, 1'400'000'000, -300'000'000, 1'400'000'000};
+  const std::array<std::int64_t, 4> parts{1'400'000'000, 1'400'000'000, -300'000'000,
+                                          1'400'000'000};
   const std::vector<std::int64_t> ticks = time.ticks(parts);
-  EXPECT_EQ(std::accumulate(ticks.begin(), ticks.end(), std::int64_t{0}), time.ticks(3'900'000'000));
-  for (std::size_t i = 0; i < parts.size(); ++i) EXPECT_NEAR(static_cast<double>(ticks[i]), static_cast<double>(parts[i]) / 1e9, 1.0);
+  EXPECT_EQ(std::accumulate(ticks.begin(), ticks.end(), std::int64_t{0}),
+            time.ticks(3'900'000'000));
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    EXPECT_NEAR(static_cast<double>(ticks[i]), static_cast<double>(parts[i]) / 1e9, 1.0);
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace {
 
 using testing::HasSubstr;
 
-base::Result<TableRow> row_of(const std::string& header, const std::string& cells, const TableDefaults& given = {}, std::int64_t devices_per_host = 8) {
+base::Result<TableRow> row_of(const std::string& header, const std::string& cells,
+                              const TableDefaults& given = {}, std::int64_t devices_per_host = 8) {
   const base::Csv csv = base::parse_csv(header + "\n" + cells + "\n", "rows.csv");
   std::vector<std::string> notes;
   TableDefaults defaults = given;
@@ -29,7 +30,9 @@ std::string fault_of(const std::string& header, const std::string& cells) {
 }
 
 TEST(TableRow, EmptyCellsMeanWhatTheColumnSays) {
-  const TableRow r = row_of("layers,hidden,heads,gpus,tp,pp,kv_heads,ffn,seq,vocab,dp,schedule", "24,1024,16,32,4,2,,,,,,").value();
+  const TableRow r = row_of("layers,hidden,heads,gpus,tp,pp,kv_heads,ffn,seq,vocab,dp,schedule",
+                            "24,1024,16,32,4,2,,,,,,")
+                         .value();
   EXPECT_EQ(r.cluster, "dgx-a100");
   EXPECT_EQ(r.hosts, 4);
   EXPECT_EQ(r.plan.dp, 4);
@@ -48,7 +51,8 @@ TEST(TableRow, AGatedModelIsALlama) {
   EXPECT_EQ(r.model.ffn, 11008);  // Llama-2-7B
   EXPECT_EQ(r.model.norm, model::NormKind::kRmsNorm);
   EXPECT_FALSE(r.model.tied_embeddings);
-  EXPECT_EQ(row_of("layers,hidden,heads,gated", "40,5120,40,TRUE").value().model.ffn, 13824);  // Llama-2-13B
+  // Llama-2-13B
+  EXPECT_EQ(row_of("layers,hidden,heads,gated", "40,5120,40,TRUE").value().model.ffn, 13824);
 }
 
 TEST(TableRow, AModelOfTheCommandFillsEmptySizes) {
@@ -64,19 +68,23 @@ TEST(TableRow, AModelOfTheCommandFillsEmptySizes) {
 }
 
 TEST(TableRow, DegreesGpusAndHostsFollowFromOneAnother) {
-  EXPECT_EQ(row_of("layers,hidden,heads,tp,pp,dp", "8,64,8,2,3,2").value().hosts, 2);              // 12 devices
-  EXPECT_EQ(row_of("layers,hidden,heads,hosts,tp", "8,64,8,2,2").value().plan.dp, 8);              // all 16
+  // 12 devices
+  EXPECT_EQ(row_of("layers,hidden,heads,tp,pp,dp", "8,64,8,2,3,2").value().hosts, 2);
+  EXPECT_EQ(row_of("layers,hidden,heads,hosts,tp", "8,64,8,2,2").value().plan.dp, 8);  // all 16
   EXPECT_EQ(row_of("layers,hidden,heads,cp,gpus", "8,64,8,4,8").value().plan.dp, 2);
   EXPECT_EQ(row_of("layers,hidden,heads,gpus", "8,64,8,4", {}, 4).value().hosts, 1);
 }
 
 TEST(TableRow, VirtualStagesMakeTheScheduleInterleavedAndOneMakesIt1F1B) {
-  EXPECT_EQ(row_of("layers,hidden,heads,pp,virtual_stages", "8,64,8,2,2").value().plan.schedule, plan::Schedule::kInterleaved);
-  EXPECT_EQ(row_of("layers,hidden,heads,pp,schedule", "8,64,8,2,interleaved").value().plan.schedule, plan::Schedule::k1F1B);
+  EXPECT_EQ(row_of("layers,hidden,heads,pp,virtual_stages", "8,64,8,2,2").value().plan.schedule,
+            plan::Schedule::kInterleaved);
+  EXPECT_EQ(row_of("layers,hidden,heads,pp,schedule", "8,64,8,2,interleaved").value().plan.schedule,
+            plan::Schedule::k1F1B);
 }
 
 TEST(TableRow, NumbersOfTableProgramsAndOneRankSequenceParallelismAreTaken) {
-  const TableRow r = row_of("layers,hidden,heads,tp,sequence_parallel,zero", "8.0,64.0, 8 ,1.0,yes,1.0").value();
+  const TableRow r =
+      row_of("layers,hidden,heads,tp,sequence_parallel,zero", "8.0,64.0, 8 ,1.0,yes,1.0").value();
   EXPECT_EQ(r.model.layers, 8);
   EXPECT_FALSE(r.plan.sequence_parallel);
   EXPECT_EQ(r.plan.zero, 1);
@@ -89,15 +97,30 @@ TEST(TableRow, Fp16IsPricedAsBf16AndSaysSo) {
 }
 
 TEST(TableRow, EveryFaultIsSaidAtItsCell) {
-  EXPECT_EQ(fault_of("layers,hidden,heads,tp", "8,64,8,3"), "rows.csv:2:8: error[E0006]: tp = 3 does not divide 8 heads\nrows.csv:2:8: error[E0006]: tp = 3 does not divide 256 ffn features");
-  EXPECT_THAT(fault_of("layers,hidden,heads,recompute,zero", "8,64,8,selectiv,4"), testing::AllOf(HasSubstr("rows.csv:2:8: error[E0014]: recompute is 'selectiv'; did you mean 'selective'?"), HasSubstr("rows.csv:2:17: error[E0005]: zero is 4")));
-  EXPECT_THAT(fault_of("layers,hidden", "8,64"), HasSubstr("rows.csv:2:1: error[E0003]: heads is missing"));
-  EXPECT_THAT(fault_of("layers,hidden,heads,gpus,tp", "8,64,8,12,8"), HasSubstr("rows.csv:2:8: error[E0006]: tp 8 * cp 1 * pp 1 does not divide 12 gpus"));
-  EXPECT_THAT(fault_of("layers,hidden,heads,gpus,tp,dp", "8,64,8,16,8,4"), HasSubstr("is 32, not 16 gpus"));
-  EXPECT_THAT(fault_of("layers,hidden,heads,gpus,hosts", "8,64,8,16,1"), HasSubstr("rows.csv:2:11: error[E0006]: 1 hosts of 8 devices for 16 gpus; 2 would do"));
+  EXPECT_EQ(fault_of("layers,hidden,heads,tp", "8,64,8,3"),
+            "rows.csv:2:8: error[E0006]: tp = 3 does not divide 8 heads\nrows.csv:2:8: "
+            "error[E0006]: tp = 3 does not divide 256 ffn features");
+  EXPECT_THAT(
+      fault_of("layers,hidden,heads,recompute,zero", "8,64,8,selectiv,4"),
+      testing::AllOf(
+          HasSubstr(
+              "rows.csv:2:8: error[E0014]: recompute is 'selectiv'; did you mean 'selective'?"),
+          HasSubstr("rows.csv:2:17: error[E0005]: zero is 4")));
+  EXPECT_THAT(fault_of("layers,hidden", "8,64"),
+              HasSubstr("rows.csv:2:1: error[E0003]: heads is missing"));
+  EXPECT_THAT(fault_of("layers,hidden,heads,gpus,tp", "8,64,8,12,8"),
+              HasSubstr("rows.csv:2:8: error[E0006]: tp 8 * cp 1 * pp 1 does not divide 12 gpus"));
+  EXPECT_THAT(fault_of("layers,hidden,heads,gpus,tp,dp", "8,64,8,16,8,4"),
+              HasSubstr("is 32, not 16 gpus"));
+  EXPECT_THAT(
+      fault_of("layers,hidden,heads,gpus,hosts", "8,64,8,16,1"),
+      HasSubstr("rows.csv:2:11: error[E0006]: 1 hosts of 8 devices for 16 gpus; 2 would do"));
   EXPECT_THAT(fault_of("layers,hidden,heads,pp", "8,64,8,16"), HasSubstr("16 stages for 8 layers"));
-  EXPECT_THAT(fault_of("layers,hidden,heads,dp,global_batch", "8,64,8,8,12"), HasSubstr("rows.csv:2:10: error[E0006]: dp 8 * micro_batch 1 does not divide a global batch of 12"));
-  EXPECT_THAT(fault_of("layers,hidden,heads", "8,64,8,9"), HasSubstr("rows.csv:2:8: error[E0001]: the row has 4 cells, the header 3"));
+  EXPECT_THAT(fault_of("layers,hidden,heads,dp,global_batch", "8,64,8,8,12"),
+              HasSubstr("rows.csv:2:10: error[E0006]: dp 8 * micro_batch 1 does not divide a "
+                        "global batch of 12"));
+  EXPECT_THAT(fault_of("layers,hidden,heads", "8,64,8,9"),
+              HasSubstr("rows.csv:2:8: error[E0001]: the row has 4 cells, the header 3"));
   EXPECT_THAT(fault_of("layers,hidden,heads,ep", "8,64,8,2"), HasSubstr("ep = 2 and no experts"));
   EXPECT_THAT(fault_of("layers,hidden,heads", "1048576,1048576,8"), HasSubstr("at most 1e15"));
   EXPECT_THAT(fault_of("layers,hidden,heads", "8.5,64,8"), HasSubstr("a whole number is wanted"));
@@ -114,8 +137,10 @@ TEST(TableRow, AColumnTwiceIsAFaultAndASlipIsNoted) {
   std::vector<std::string> notes;
   const auto header = read_table_header(csv.records.at(0), "rows.csv", notes);
   ASSERT_FALSE(header);
-  EXPECT_EQ(base::to_string(header.error()), "rows.csv:1:18: error[E0012]: column 'tp' stands there twice");
-  EXPECT_EQ(notes, std::vector<std::string>{"rows.csv:1:7: note: column 'micro_bach' is carried through; did you mean 'micro_batch'?"});
+  EXPECT_EQ(base::to_string(header.error()),
+            "rows.csv:1:18: error[E0012]: column 'tp' stands there twice");
+  EXPECT_EQ(notes, std::vector<std::string>{"rows.csv:1:7: note: column 'micro_bach' is carried "
+                                            "through; did you mean 'micro_batch'?"});
 }
 
 }  // namespace

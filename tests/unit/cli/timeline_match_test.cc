@@ -5,7 +5,8 @@
 namespace orrery::cli {
 namespace {
 
-plan::Span span(std::int32_t rank, std::uint32_t index, std::int32_t micro_batch, std::int64_t ps, const char* name = "qkv") {
+plan::Span span(std::int32_t rank, std::uint32_t index, std::int32_t micro_batch, std::int64_t ps,
+                const char* name = "qkv") {
   plan::Span s;
   s.rank = rank;
   s.name = name;
@@ -21,7 +22,8 @@ TEST(TimelineMatch, SumsWhatBothHave) {
   plan::Timeline predicted, measured;
   predicted.program_fingerprint = measured.program_fingerprint = "p";
   predicted.spans = {span(0, 0, 0, 10), span(0, 0, 1, 10), span(0, 1, 0, 5, "only predicted")};
-  measured.spans = {span(0, 0, 0, 11), span(0, 0, 1, 13), span(0, 7, 0, 5, "only measured"), span(1, 0, 0, 99)};
+  measured.spans = {span(0, 0, 0, 11), span(0, 0, 1, 13), span(0, 7, 0, 5, "only measured"),
+                    span(1, 0, 0, 99)};
   const auto m = match_timelines(predicted, measured).value();
   ASSERT_EQ(m.rows.size(), 1U);
   EXPECT_EQ(m.rows[0].name, "qkv F");
@@ -30,7 +32,7 @@ TEST(TimelineMatch, SumsWhatBothHave) {
   EXPECT_EQ(m.rows[0].measured_ps, 24);
   EXPECT_EQ(m.matched, 2);
   EXPECT_EQ(m.only_predicted, 1);
-  EXPECT_EQ(m.only_measured, 1);   // rank 1 is in one timeline only and is left out
+  EXPECT_EQ(m.only_measured, 1);  // rank 1 is in one timeline only and is left out
 }
 
 TEST(TimelineMatch, DifferentProgramsAreRefused) {

@@ -18,7 +18,8 @@ TEST(TrainLog, ReadsBackWhatItWrote) {
   log.steps = {{0, 5.5, 0.25}, {1, 5.25, 0.125}};
   log.step_time_s = 0.125;
   log.peak_memory_bytes = {7, 8};
-  const auto path = (std::filesystem::temp_directory_path() / "orrery-train-log-test.json").string();
+  const auto path =
+      (std::filesystem::temp_directory_path() / "orrery-train-log-test.json").string();
   ASSERT_TRUE(base::write_json(path, to_json(log)));
   const auto back = load_train_log(path);
   ASSERT_TRUE(back);

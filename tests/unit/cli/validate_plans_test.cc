@@ -11,7 +11,8 @@ namespace {
 
 TEST(ValidationPlans, TwoRanksGiveTheEightOfTheFixedSet) {
   const auto model = model::find_model("gpt2-tiny").value();
-  const auto plans = validation_plans(model, "local", 2, 16, 128, model::Precision::kFloat32, 8).value();
+  const auto plans =
+      validation_plans(model, "local", 2, 16, 128, model::Precision::kFloat32, 8).value();
   ASSERT_EQ(plans.size(), 8U);
   EXPECT_EQ(plans.front().name, "dp");
   EXPECT_EQ(plans[6].name, "pp, 8 micro-batches");
@@ -26,8 +27,9 @@ TEST(ValidationPlans, TwoRanksGiveTheEightOfTheFixedSet) {
 
 TEST(ValidationPlans, WhatDoesNotDivideIsLeftOut) {
   const auto model = model::find_model("gpt2-tiny").value();
-  const auto plans = validation_plans(model, "local", 8, 16, 128, model::Precision::kFloat32, 8).value();
-  for (const NamedPlan& p : plans) EXPECT_NE(p.name, "tp");   // 4 heads
+  const auto plans =
+      validation_plans(model, "local", 8, 16, 128, model::Precision::kFloat32, 8).value();
+  for (const NamedPlan& p : plans) EXPECT_NE(p.name, "tp");  // 4 heads
 }
 
 TEST(ValidationPlans, NoneAtAllIsAnError) {
@@ -35,16 +37,20 @@ TEST(ValidationPlans, NoneAtAllIsAnError) {
   EXPECT_FALSE(validation_plans(model, "local", 7, 5, 128, model::Precision::kFloat32, 8));
 }
 
-ValidationRow row(double predicted, std::vector<double> rounds) { return {"p", predicted, std::move(rounds), {110, 99}, {100, 100}}; }
+ValidationRow row(double predicted, std::vector<double> rounds) {
+  return {"p", predicted, std::move(rounds), {110, 99}, {100, 100}};
+}
 
 TEST(ValidationRow, MeasuredIsTheMedianOfTheRoundsAndNoiseThatOfAMedian) {
   const ValidationRow r = row(3, {2.2, 2.0, 1.9, 5.0, 2.0});
   EXPECT_DOUBLE_EQ(r.measured_s(), 2.0);
   EXPECT_DOUBLE_EQ(r.spread(), (5.0 - 1.9) / 4.0);
   EXPECT_NEAR(r.noise(), 1.2533 / std::sqrt(5.0) * r.spread(), 1e-4);
-  EXPECT_DOUBLE_EQ(row(3, {1, 9, 2, 2, 2, 2, 2, 2, 2, 2, 2}).spread(), 0);  // the tenths outside do not count
+  // the tenths outside do not count
+  EXPECT_DOUBLE_EQ(row(3, {1, 9, 2, 2, 2, 2, 2, 2, 2, 2, 2}).spread(), 0);
   EXPECT_DOUBLE_EQ(r.step_error(), 0.5);
-  EXPECT_NEAR(r.step_error(0.8), 0.2, 1e-12);  // a machine that is faster now than it was calibrated
+  // a machine that is faster now than it was calibrated
+  EXPECT_NEAR(r.step_error(0.8), 0.2, 1e-12);
   EXPECT_NEAR(r.memory_errors().first, -0.01, 1e-12);
   EXPECT_NEAR(r.memory_errors().second, 0.1, 1e-12);
 }
@@ -62,12 +68,14 @@ TEST(ValidationSummary, OfThreePlansByHand) {
   EXPECT_DOUBLE_EQ(s.regret, 1.0);
   EXPECT_NEAR(s.max_memory_error, 0.1, 1e-12);
   EXPECT_NEAR(s.max_memory_shortfall, 0.01, 1e-12);
-  EXPECT_DOUBLE_EQ(s.rank_correlation, 0.5);   // ranks 0 1 2 against 1 0 2
+  EXPECT_DOUBLE_EQ(s.rank_correlation, 0.5);  // ranks 0 1 2 against 1 0 2
 }
 
 TEST(ValidationSummary, PlansCloserThanTheirRoundsAreFastestWithinNoiseAndRegretCountsAllTheSame) {
-  // Medians 100, 102, 104; noise 0.72, 1.95 and 0.72: 2 is within hypot(0.72, 1.95), 4 is not within hypot(0.72, 0.72).
-  const auto s = summarize({row(102, {99, 100, 101}), row(101, {99.3, 102, 104.7}), row(104, {103, 104, 105})});
+  // Medians 100, 102, 104; noise 0.72, 1.95 and 0.72: 2 is within hypot(0.72, 1.95), 4 is not
+  // within hypot(0.72, 0.72).
+  const auto s = summarize(
+      {row(102, {99, 100, 101}), row(101, {99.3, 102, 104.7}), row(104, {103, 104, 105})});
   EXPECT_EQ(s.fastest_within_noise, (std::vector<std::size_t>{0, 1}));
   EXPECT_EQ(s.chosen, 1U);
   EXPECT_NEAR(s.regret, 0.02, 1e-12);

@@ -9,7 +9,8 @@
 namespace orrery::costmodel {
 namespace {
 
-// Compute 10, communication 4 beside it, both 1.25 times slower while they overlap: 4 * 1.25 + 6 = 11.
+// Compute 10, communication 4 beside it, both 1.25 times slower while they overlap: 4 * 1.25 + 6 =
+// 11.
 TEST(Overlap, SlowsDownTheSharedPartOnly) {
   EXPECT_EQ(overlapped_ps(10, 4, 1'250'000, true), 11);
   EXPECT_EQ(overlapped_ps(4, 10, 1'250'000, true), 11);
@@ -26,8 +27,9 @@ TEST(InFlight, OneForwardOneBackwardHoldsStagesFromHere) {
   EXPECT_EQ(in_flight(plan::Schedule::k1F1B, 0, 4, 2), 2);
 }
 
-// persistent 1000; a forward keeps 10 and peaks at 15; backward peaks at 7, the last at 9; 2 in flight of 4 micro-batches: forward 2 starts with
-// 10 + X 3 + D 2, backward 1 with 20 + 3 + 2. Rank 1 of 3 in 1F1B: F0, F1 B0, F2 B1, F3 B2, B3.
+// persistent 1000; a forward keeps 10 and peaks at 15; backward peaks at 7, the last at 9; 2 in
+// flight of 4 micro-batches: forward 2 starts with 10 + X 3 + D 2, backward 1 with 20 + 3 + 2. Rank
+// 1 of 3 in 1F1B: F0, F1 B0, F2 B1, F3 B2, B3.
 TEST(StageMemory, PeakIsTheHighestOfTheFiveKindsOfPasses) {
   StageMemory s{.persistent_bytes = 1000,
                 .zero_gradient = {},
@@ -51,7 +53,8 @@ TEST(StageMemory, PeakIsTheHighestOfTheFiveKindsOfPasses) {
   EXPECT_EQ(peak_bytes(s, order), 1300);
 }
 
-// A stash of 10 of which 4 wait for the weights. Rank 1 of 2 in ZB-H1, m = 4: F0 B0 | F1 B1 W0 | F2 B2 W1 | F3 B3 W2 | W3. Before each F but the first: 4.
+// A stash of 10 of which 4 wait for the weights. Rank 1 of 2 in ZB-H1, m = 4: F0 B0 | F1 B1 W0 | F2
+// B2 W1 | F3 B3 W2 | W3. Before each F but the first: 4.
 TEST(StageMemory, WhatWeightGradientsNeedStaysUntilTheyRun) {
   const StageMemory s{.persistent_bytes = 0,
                       .zero_gradient = {},
@@ -73,13 +76,16 @@ class PlanCostTest : public testing::Test {
     p.name = "test";
     p.device = "T100";
     p.overlaps = overlaps;
-    auto made = CostModel::make(*model::find_model("llama-tiny"), machines::cluster(4), p, {model::Precision::kBFloat16, 64});
+    auto made = CostModel::make(*model::find_model("llama-tiny"), machines::cluster(4), p,
+                                {model::Precision::kBFloat16, 64});
     EXPECT_TRUE(made.has_value()) << (made ? "" : base::to_string(made.error()));
     return *std::move(made);
   }
-  static plan::Plan uniform(const CostModel& c, int tp, int pp, int dp, int zero, std::int64_t batch) {
+  static plan::Plan uniform(const CostModel& c, int tp, int pp, int dp, int zero,
+                            std::int64_t batch) {
     plan::UniformOptions o;
-    o.tp = tp, o.pp = pp, o.dp = dp, o.zero = zero, o.micro_batch = 1, o.global_batch = batch, o.sequence = 64;
+    o.tp = tp, o.pp = pp, o.dp = dp, o.zero = zero, o.micro_batch = 1, o.global_batch = batch,
+    o.sequence = 64;
     auto p = plan::uniform_plan(c.model(), "machine", 1, o);
     EXPECT_TRUE(p.has_value()) << (p ? "" : base::to_string(p.error()));
     return *std::move(p);
@@ -93,7 +99,8 @@ TEST_F(PlanCostTest, OneStageWithoutOverlapIsTheSumOfItsOperations) {
     const auto program = plan::lower(p, c.model());
     ASSERT_TRUE(program.has_value());
     std::int64_t sum = 0;
-    plan::for_each_op(*program, program->classes[0], [&](const plan::OpInstance& o) { sum += c.op_ps(*program, *o.op, 0, 4); });
+    plan::for_each_op(*program, program->classes[0],
+                      [&](const plan::OpInstance& o) { sum += c.op_ps(*program, *o.op, 0, 4); });
     const auto priced = plan_cost(c, p);
     ASSERT_TRUE(priced.has_value());
     EXPECT_EQ(priced->step_ps, sum) << "zero " << zero;

@@ -18,8 +18,12 @@ std::vector<int> first(int n) {
 }
 
 TEST(TreeParent, TwoTreesOfFourAreTheWorkedExample) {
-  EXPECT_EQ((std::vector{tree_parent(0, 4, false), tree_parent(1, 4, false), tree_parent(2, 4, false), tree_parent(3, 4, false)}), (std::vector{-1, 2, 0, 2}));
-  EXPECT_EQ((std::vector{tree_parent(0, 4, true), tree_parent(1, 4, true), tree_parent(2, 4, true), tree_parent(3, 4, true)}), (std::vector{1, 3, 1, -1}));
+  EXPECT_EQ((std::vector{tree_parent(0, 4, false), tree_parent(1, 4, false),
+                         tree_parent(2, 4, false), tree_parent(3, 4, false)}),
+            (std::vector{-1, 2, 0, 2}));
+  EXPECT_EQ((std::vector{tree_parent(0, 4, true), tree_parent(1, 4, true), tree_parent(2, 4, true),
+                         tree_parent(3, 4, true)}),
+            (std::vector{1, 3, 1, -1}));
 }
 
 TEST(TreeParent, ANodeIsInnerInAtMostOneTreeBesidesTheRoots) {
@@ -54,7 +58,8 @@ TEST(RingChannels, EveryChannelEntersAHostAtAnotherDevice) {
 TEST(RingChannels, UnequalHostsShareOneRingByHost) {
   const auto machine = machines::cluster(4, 2);
   const std::vector<int> ranks{0, 5, 1, 6, 2};
-  EXPECT_EQ(ring_channels(layout_of(machine, ranks)), (std::vector<std::vector<int>>{{0, 1, 2, 5, 6}}));
+  EXPECT_EQ(ring_channels(layout_of(machine, ranks)),
+            (std::vector<std::vector<int>>{{0, 1, 2, 5, 6}}));
 }
 
 TEST(RingChannels, DisjointCyclesUseTheLinksOfAMesh) {
@@ -63,7 +68,8 @@ TEST(RingChannels, DisjointCyclesUseTheLinksOfAMesh) {
   std::vector<topologies::VertexId> devices;
   for (int i = 0; i < 8; ++i) devices.push_back(b.add_device("gpu" + std::to_string(i), 0, model));
   for (std::size_t i = 0; i < 8; ++i)
-    for (std::size_t j = 0; j < i; ++j) b.add_duplex(devices[i], devices[j], 64'000'000'000, base::Seconds(1e-6), "xgmi");
+    for (std::size_t j = 0; j < i; ++j)
+      b.add_duplex(devices[i], devices[j], 64'000'000'000, base::Seconds(1e-6), "xgmi");
   const auto mesh = std::move(b).build();
   ASSERT_TRUE(mesh.has_value());
   const auto channels = ring_channels(layout_of(*mesh, first(8)));
@@ -71,7 +77,8 @@ TEST(RingChannels, DisjointCyclesUseTheLinksOfAMesh) {
   std::set<std::pair<int, int>> links;
   for (const auto& ring : channels) {
     EXPECT_EQ(std::set<int>(ring.begin(), ring.end()).size(), 8U);
-    for (std::size_t i = 0; i < 8; ++i) EXPECT_TRUE(links.emplace(ring[i], ring[(i + 1) % 8]).second);
+    for (std::size_t i = 0; i < 8; ++i)
+      EXPECT_TRUE(links.emplace(ring[i], ring[(i + 1) % 8]).second);
   }
 }
 
@@ -82,9 +89,11 @@ TEST(TreeChannels, AHostIsAChainBehindItsLead) {
   EXPECT_EQ(trees[5].device_depth, 3);
   EXPECT_EQ(trees[5].network_depth, 1);
   EXPECT_EQ(trees[1].ranks, (std::vector{1, 2, 3, 0, 5, 6, 7, 4}));
-  EXPECT_EQ(trees[5].ranks, (std::vector{5, 6, 7, 4, 1, 2, 3, 0}));  // the second tree's root is host 1
+  // the second tree's root is host 1
+  EXPECT_EQ(trees[5].ranks, (std::vector{5, 6, 7, 4, 1, 2, 3, 0}));
   EXPECT_EQ(trees[5].parent, (std::vector{-1, 0, 1, 2, 0, 4, 5, 6}));
-  EXPECT_EQ(tree_channels(layout_of(machine, first(4))).size(), 4U);  // one host: a chain behind each
+  // one host: a chain behind each
+  EXPECT_EQ(tree_channels(layout_of(machine, first(4))).size(), 4U);
 }
 
 TEST(HalvingDoubling, OfSixStartsAndEndsWithTheTwoThatAreLeftOver) {
@@ -108,7 +117,8 @@ TEST(AllToAllLinks, OfRanksTogetherAreThoseOfAllPairs) {
       for (const auto link : machine.route(a, b)) ++pairs[link.raw()];
   for (std::size_t h = 0; h < 4; ++h)
     for (const int rank : group.hosts[h])
-      for (const auto& load : all_to_all_links(machine, group, static_cast<int>(h), rank)) ranks[load.link.raw()] += load.flows;
+      for (const auto& load : all_to_all_links(machine, group, static_cast<int>(h), rank))
+        ranks[load.link.raw()] += load.flows;
   EXPECT_EQ(pairs, ranks);
 }
 

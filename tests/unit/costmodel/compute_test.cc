@@ -31,17 +31,24 @@ model::SegmentShape product(std::int64_t tokens) {
 }
 
 model::OperatorPoint point(const model::SegmentShape& shape, Phase phase, double seconds) {
-  return {.shape = shape, .phase = phase, .seconds_median = seconds, .seconds_p10 = seconds, .seconds_p90 = seconds, .samples = 1};
+  return {.shape = shape,
+          .phase = phase,
+          .seconds_median = seconds,
+          .seconds_p10 = seconds,
+          .seconds_p90 = seconds,
+          .samples = 1};
 }
 
 ComputePrices prices(const std::optional<model::Profile>& profile) {
-  auto made = ComputePrices::make(spec("llama-tiny"), machines::cluster(1), profile, model::Precision::kBFloat16);
+  auto made = ComputePrices::make(spec("llama-tiny"), machines::cluster(1), profile,
+                                  model::Precision::kBFloat16);
   EXPECT_TRUE(made.has_value()) << (made ? "" : base::to_string(made.error()));
   return *std::move(made);
 }
 
 TEST(Roofline, ProductIsBoundByArithmetic) {
-  EXPECT_NEAR(prices({}).seconds(product(1000), Phase::kF), 26e-6, 1e-12);  // 2 GFLOP at 80 TFLOP/s, 1 us launch
+  // 2 GFLOP at 80 TFLOP/s, 1 us launch
+  EXPECT_NEAR(prices({}).seconds(product(1000), Phase::kF), 26e-6, 1e-12);
 }
 
 TEST(Roofline, AdamWIsBoundByMemory) {
@@ -70,7 +77,8 @@ TEST(MeasuredOperators, ExactHitIsTheMeasuredMedianTimesComposition) {
   EXPECT_DOUBLE_EQ(prices(p).seconds(product(1000), Phase::kF), 80e-6);
 }
 
-// R: 26, 51, 101 us at 1000, 2000, 4000 tokens, half way in log tokens. Measured 20 us + R: 1.7692 R and 1.1980 R; r = 3.8846, w = (r - sqrt(r)) / (r - 1) = 0.6634.
+// R: 26, 51, 101 us at 1000, 2000, 4000 tokens, half way in log tokens. Measured 20 us + R: 1.7692
+// R and 1.1980 R; r = 3.8846, w = (r - sqrt(r)) / (r - 1) = 0.6634.
 TEST(MeasuredOperators, BetweenTwoPointsAConstantAndARateAreMet) {
   model::Profile p;
   p.operators = {point(product(1000), Phase::kF, 46e-6), point(product(4000), Phase::kF, 121e-6)};
@@ -95,7 +103,8 @@ TEST(MeasuredOperators, AMissingPhaseTakesTheRooflineRatioOfAnother) {
   model::Profile p;
   p.operators = {point(product(1000), Phase::kF, 52e-6)};
   const auto c = prices(p);
-  const double ratio = c.roofline().seconds(product(1000), Phase::kB) / c.roofline().seconds(product(1000), Phase::kF);
+  const double ratio = c.roofline().seconds(product(1000), Phase::kB) /
+                       c.roofline().seconds(product(1000), Phase::kF);
   EXPECT_NEAR(c.seconds(product(1000), Phase::kB), 52e-6 * ratio, 1e-12);
 }
 
@@ -104,7 +113,8 @@ TEST(MeasuredOperators, ProfileOfAnotherPrecisionIsRefused) {
   auto shape = product(1000);
   shape.dtype = model::DType::kFloat32;
   p.operators = {point(shape, Phase::kF, 52e-6)};
-  const auto made = ComputePrices::make(spec("llama-tiny"), machines::cluster(1), p, model::Precision::kBFloat16);
+  const auto made =
+      ComputePrices::make(spec("llama-tiny"), machines::cluster(1), p, model::Precision::kBFloat16);
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(made.error().front().code, base::ErrorCode::kInconsistent);
   EXPECT_NE(made.error().front().hint.find("--precision"), std::string::npos);
@@ -130,21 +140,26 @@ Sum sum_of(const ComputePrices& c, const plan::LayerTemplates& t) {
   for (const auto id : {t.forward, t.backward}) {
     for (const auto& op : t.program.templates[id].ops) {
       if (op.kind != plan::OpKind::kCompute) continue;
-      (op.phase == Phase::kF ? sum.forward : sum.backward) += c.seconds(t.program.segments[op.segment], op.phase);
+      (op.phase == Phase::kF ? sum.forward : sum.backward) +=
+          c.seconds(t.program.segments[op.segment], op.phase);
     }
   }
   return sum;
 }
 
 plan::LayerContext context(std::int64_t batch) {
-  return {.precision = model::Precision::kBFloat16, .sequence = 64, .micro_batch_sequences = batch, .micro_batches = 1,
+  return {.precision = model::Precision::kBFloat16,
+          .sequence = 64,
+          .micro_batch_sequences = batch,
+          .micro_batches = 1,
           .global_batch = batch};
 }
 
 TEST(LayerTimes, SegmentsOfABlockAddUpToTheMeasurement) {
   for (const char* name : {"llama-tiny", "gpt2-tiny"}) {
     const auto m = spec(name);
-    const auto made = ComputePrices::make(m, machines::cluster(1), layer_profile(m), model::Precision::kBFloat16);
+    const auto made =
+        ComputePrices::make(m, machines::cluster(1), layer_profile(m), model::Precision::kBFloat16);
     ASSERT_TRUE(made.has_value());
     const auto one = sum_of(*made, plan::lower_block(m, {}, context(1)));
     EXPECT_NEAR(one.forward, 2e-3, 1e-12) << name;
@@ -155,21 +170,25 @@ TEST(LayerTimes, SegmentsOfABlockAddUpToTheMeasurement) {
 
 TEST(LayerTimes, EmbeddingAndHeadAddUpToTheRest) {
   const auto m = spec("llama-tiny");
-  const auto made = ComputePrices::make(m, machines::cluster(1), layer_profile(m), model::Precision::kBFloat16);
+  const auto made =
+      ComputePrices::make(m, machines::cluster(1), layer_profile(m), model::Precision::kBFloat16);
   ASSERT_TRUE(made.has_value());
-  const auto e = sum_of(*made, plan::lower_embedding(m, {}, context(1))), h = sum_of(*made, plan::lower_head(m, {}, context(1)));
+  const auto e = sum_of(*made, plan::lower_embedding(m, {}, context(1))),
+             h = sum_of(*made, plan::lower_head(m, {}, context(1)));
   EXPECT_NEAR(e.forward + h.forward, 3e-3, 1e-12);
   EXPECT_NEAR(e.backward + h.backward, 6e-3, 1e-12);
 }
 
 TEST(LayerTimes, TensorShardsOfALargeProductShrinkWithTheirWork) {
   const auto m = spec("llama-tiny");
-  const auto made = ComputePrices::make(m, machines::cluster(1), layer_profile(m), model::Precision::kBFloat16);
+  const auto made =
+      ComputePrices::make(m, machines::cluster(1), layer_profile(m), model::Precision::kBFloat16);
   ASSERT_TRUE(made.has_value());
   auto half = product(4000);
   half.out = 500;
   const double launch = 1e-6, whole = 101e-6;
-  EXPECT_NEAR(made->seconds(half, Phase::kF) / made->seconds(product(4000), Phase::kF), (50e-6 + launch) / whole, 1e-9);
+  EXPECT_NEAR(made->seconds(half, Phase::kF) / made->seconds(product(4000), Phase::kF),
+              (50e-6 + launch) / whole, 1e-9);
 }
 
 TEST(LayerTimes, OfAnUnknownModelOfAnotherWidthAreRefused) {

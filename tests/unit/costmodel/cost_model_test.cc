@@ -38,34 +38,57 @@ std::int64_t all_reduce_ps(const CostModel& cost, std::int64_t bytes) {
   return cost.collective(plan::Collective::kAllReduce, {"data", 2, 1}, bytes, 0, 2).duration_ps();
 }
 
-// 2 ranks on cables of 100 GB/s: 1 MB of 2·(1/2) MB each takes 10 us, and 2 steps of 2 us latency that no bandwidth shortens.
+// 2 ranks on cables of 100 GB/s: 1 MB of 2·(1/2) MB each takes 10 us, and 2 steps of 2 us latency
+// that no bandwidth shortens.
 TEST(CostModel, ScaledBandwidthShortensTransfersAndNothingElse) {
   const auto cost = make(std::nullopt);
   ASSERT_TRUE(cost.has_value());
   const CostModel faster = cost->scaled({.bandwidth_ppm = 2'000'000});
   EXPECT_EQ(all_reduce_ps(*cost, 1'000'000), 14'000'000);
   EXPECT_EQ(all_reduce_ps(faster, 1'000'000), 9'000'000);
-  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kLinksOfKind, .link_kind = "ib"}), 1'000'000), 14'000'000);
-  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kLinksOfKind, .link_kind = "nvlink"}), 1'000'000), 9'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000,
+                                        .bandwidth_of = Carrier::kLinksOfKind,
+                                        .link_kind = "ib"}),
+                          1'000'000),
+            14'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000,
+                                        .bandwidth_of = Carrier::kLinksOfKind,
+                                        .link_kind = "nvlink"}),
+                          1'000'000),
+            9'000'000);
   EXPECT_EQ(all_reduce_ps(cost->scaled({.compute_ppm = 2'000'000}), 1'000'000), 14'000'000);
   EXPECT_NE(faster.fingerprint(), cost->fingerprint());
-  EXPECT_EQ(cost->scaled({}).topology().link(topologies::LinkId(0)).bytes_per_second, 100'000'000'000);
+  EXPECT_EQ(cost->scaled({}).topology().link(topologies::LinkId(0)).bytes_per_second,
+            100'000'000'000);
 }
 
 TEST(CostModel, ScaledBandwidthScalesMeasuredRates) {
   auto p = profile("T100-80GB");
-  p.collectives.push_back({.op = model::Collective::kAllReduce, .size = 2, .bus_bandwidth = 50e9, .latency_seconds = 1e-6});
+  p.collectives.push_back({.op = model::Collective::kAllReduce,
+                           .size = 2,
+                           .bus_bandwidth = 50e9,
+                           .latency_seconds = 1e-6});
   const auto cost = make(std::move(p));
   ASSERT_TRUE(cost.has_value());
   EXPECT_EQ(all_reduce_ps(*cost, 1'000'000), 22'000'000);
   EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000}), 1'000'000), 12'000'000);
-  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kLinksOfKind, .link_kind = "nvlink"}), 1'000'000), 22'000'000);
-  const CostModel inside = cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kMeasuredInHosts});
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000,
+                                        .bandwidth_of = Carrier::kLinksOfKind,
+                                        .link_kind = "nvlink"}),
+                          1'000'000),
+            22'000'000);
+  const CostModel inside =
+      cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kMeasuredInHosts});
   EXPECT_EQ(all_reduce_ps(inside, 1'000'000), 12'000'000);
   // The search prices sizes over paths found once: the same figure.
   const plan::Group pair{"data", 2, 1};
-  EXPECT_EQ(inside.collective_ps(plan::Collective::kAllReduce, pair, 1'000'000, inside.summary(plan::Collective::kAllReduce, pair, 0, 2)), 12'000'000);
-  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000, .bandwidth_of = Carrier::kMeasuredAcrossHosts}), 1'000'000), 22'000'000);
+  EXPECT_EQ(inside.collective_ps(plan::Collective::kAllReduce, pair, 1'000'000,
+                                 inside.summary(plan::Collective::kAllReduce, pair, 0, 2)),
+            12'000'000);
+  EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000,
+                                        .bandwidth_of = Carrier::kMeasuredAcrossHosts}),
+                          1'000'000),
+            22'000'000);
 }
 
 TEST(CostModel, ScaledComputeShortensEveryOperationOfADevice) {
@@ -100,7 +123,12 @@ TEST(CostModel, AFamilyNameNamesItsDevices) {
 TEST(CostModel, ImpossibleNumbersInAProfileAreRefused) {
   auto p = profile("T100");
   p.overlap_slowdown = 0.5;
-  p.collectives.push_back({.op = plan::Collective::kAllReduce, .size = 1, .stride = 1, .hosts = 1, .bus_bandwidth = 1, .latency_seconds = 0,
+  p.collectives.push_back({.op = plan::Collective::kAllReduce,
+                           .size = 1,
+                           .stride = 1,
+                           .hosts = 1,
+                           .bus_bandwidth = 1,
+                           .latency_seconds = 0,
                            .points = {}});
   const auto cost = make(p);
   ASSERT_FALSE(cost.has_value());
@@ -110,10 +138,14 @@ TEST(CostModel, ImpossibleNumbersInAProfileAreRefused) {
 TEST(CostModel, AStepsCommunicationSlowsLinksByTheirLevel) {
   auto p = profile("T100");
   p.step_communication = {.factor = 1.25, .issue_seconds = 0, .fabric_share = 0.5};
-  const auto of = [&](const std::optional<model::Profile>& with, int devices, int hosts, const plan::Group& group) {
-    const auto cost = CostModel::make(*model::find_model("llama-2-7b"), machines::cluster(devices, hosts), with, {model::Precision::kBFloat16, 2048});
+  const auto of = [&](const std::optional<model::Profile>& with, int devices, int hosts,
+                      const plan::Group& group) {
+    const auto cost =
+        CostModel::make(*model::find_model("llama-2-7b"), machines::cluster(devices, hosts), with,
+                        {model::Precision::kBFloat16, 2048});
     EXPECT_TRUE(cost.has_value());
-    return cost->collective(plan::Collective::kAllReduce, group, 1 << 20, 0, devices * hosts).bytes_per_second;
+    return cost->collective(plan::Collective::kAllReduce, group, 1 << 20, 0, devices * hosts)
+        .bytes_per_second;
   };
   EXPECT_EQ(of(std::nullopt, 2, 1, {"data", 2, 1}), 100'000'000'000);
   EXPECT_EQ(of(p, 2, 1, {"data", 2, 1}), 80'000'000'000);
@@ -140,7 +172,12 @@ TEST(Profiles, ShippedProfileIsListedAndFound) {
 
 TEST(Profiles, ACatalogClusterGetsTheSurfaceOfItsDevice) {
   const auto model = *model::find_model("llama-2-7b");
-  for (const auto& [cluster, name] : std::vector<std::pair<const char*, const char*>>{{"dgx-a100", "a100"}, {"dgx-a100-40g", "a100"}, {"dgx-h100", "h100"}, {"dgx-h200", "h200"}, {"rtx-titan-pcie", "rtx-titan"}}) {
+  for (const auto& [cluster, name] :
+       std::vector<std::pair<const char*, const char*>>{{"dgx-a100", "a100"},
+                                                        {"dgx-a100-40g", "a100"},
+                                                        {"dgx-h100", "h100"},
+                                                        {"dgx-h200", "h200"},
+                                                        {"rtx-titan-pcie", "rtx-titan"}}) {
     const auto topology = *topologies::catalog_topology(cluster);
     const auto found = device_profile(topology, model);
     ASSERT_TRUE(found.has_value()) << base::to_string(found.error());
@@ -149,13 +186,15 @@ TEST(Profiles, ACatalogClusterGetsTheSurfaceOfItsDevice) {
     const auto cost = CostModel::make(model, topology, *found, {model::Precision::kBFloat16, 2048});
     ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
     EXPECT_EQ(cost->compute_origin(), Origin::kFitted);
-    EXPECT_EQ(cost->communication_origin(), std::string(name) == "rtx-titan" ? Origin::kDatasheet : Origin::kMeasured);
+    EXPECT_EQ(cost->communication_origin(),
+              std::string(name) == "rtx-titan" ? Origin::kDatasheet : Origin::kMeasured);
   }
 }
 
 TEST(Profiles, AttentionIsWrittenOutOnlyForModelsAndDevicesBeforeFlashAttention) {
   const auto attention = [](const char* cluster, const char* name) {
-    return (*device_profile(*topologies::catalog_topology(cluster), *model::find_model(name)))->framework->attention;
+    return (*device_profile(*topologies::catalog_topology(cluster), *model::find_model(name)))
+        ->framework->attention;
   };
   EXPECT_EQ(attention("dgx-a100", "gpt2-xl"), model::AttentionKernel::kExplicit);
   EXPECT_EQ(attention("dgx-a100", "llama-2-7b"), model::AttentionKernel::kFlash);
@@ -167,13 +206,16 @@ TEST(Profiles, CollectivesMeasuredOnOtherLinksAreLeftOut) {
   auto device = machines::device();
   device.name = "A100-PCIe";
   const auto model = file.add_model(device);
-  file.add_duplex(file.add_device("a", 0, model), file.add_device("b", 0, model), 31'508'000'000, base::Seconds(1e-6), "pcie");
+  file.add_duplex(file.add_device("a", 0, model), file.add_device("b", 0, model), 31'508'000'000,
+                  base::Seconds(1e-6), "pcie");
   const auto topology = std::move(file).build();
   ASSERT_TRUE(topology.has_value());
   const auto found = device_profile(*topology, *model::find_model("gpt2"));
   ASSERT_TRUE(found.has_value() && found->has_value());
   EXPECT_TRUE((*found)->collectives.empty());
-  EXPECT_FALSE((*device_profile(*topologies::catalog_topology("dgx-a100"), *model::find_model("gpt2")))->collectives.empty());
+  EXPECT_FALSE(
+      (*device_profile(*topologies::catalog_topology("dgx-a100"), *model::find_model("gpt2")))
+          ->collectives.empty());
 }
 
 TEST(Profiles, ADeviceWithoutASurfaceHasNone) {
@@ -191,11 +233,14 @@ TEST(Profiles, UnknownNameIsAnsweredWithANearOne) {
 TEST(Profiles, ShippedProfilePricesTheCatalogsA100Hosts) {
   const auto model = *model::find_model("llama-2-7b");
   for (const char* cluster : {"dgx-a100", "dgx-a100-40g"}) {
-    const auto cost = CostModel::make(model, *topologies::catalog_topology(cluster), *find_profile("llama2-7b-a100-8gpu", model),
+    const auto cost = CostModel::make(model, *topologies::catalog_topology(cluster),
+                                      *find_profile("llama2-7b-a100-8gpu", model),
                                       {model::Precision::kBFloat16, 2048});
     ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
     EXPECT_EQ(cost->compute_origin(), Origin::kMeasured);
-    EXPECT_EQ(cost->collective(plan::Collective::kAllReduce, {.name = "data", .size = 8, .stride = 1}, 1 << 30, 0, 8).rate_cap,
+    EXPECT_EQ(cost->collective(plan::Collective::kAllReduce,
+                               {.name = "data", .size = 8, .stride = 1}, 1 << 30, 0, 8)
+                  .rate_cap,
               154'203'000'000);
   }
 }
@@ -205,9 +250,13 @@ TEST(CostModel, ContextHoldsTheFrameworkAndTheTablesOfRotaryAttention) {
     model::Profile profile;
     profile.name = "context";
     profile.context_bytes = framework;
-    return CostModel::make(model::find_model(name).value(), topologies::catalog_topology("dgx-a100").value(), profile, {.precision = model::Precision::kBFloat16, .sequence = 512})->context_bytes();
+    return CostModel::make(model::find_model(name).value(),
+                           topologies::catalog_topology("dgx-a100").value(), profile,
+                           {.precision = model::Precision::kBFloat16, .sequence = 512})
+        ->context_bytes();
   };
-  EXPECT_EQ(bytes_of("llama-2-7b", 1000), 1000 + 4 * 512 * 128);  // cosine and sine, 64 angles each, fp32
+  // cosine and sine, 64 angles each, fp32
+  EXPECT_EQ(bytes_of("llama-2-7b", 1000), 1000 + 4 * 512 * 128);
   EXPECT_EQ(bytes_of("gpt2", 1000), 1000);
 }
 

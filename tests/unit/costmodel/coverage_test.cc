@@ -18,10 +18,13 @@ plan::Program program_of(const plan::UniformOptions& options) {
 
 Coverage coverage(const plan::Program& program, const std::optional<model::Profile>& profile) {
   const model::ModelSpec model = model::find_model("llama-tiny").value();
-  return coverage_of(CostModel::make(model, machines::cluster(1), profile, {}).value(), std::span(&program, 1));
+  return coverage_of(CostModel::make(model, machines::cluster(1), profile, {}).value(),
+                     std::span(&program, 1));
 }
 
-double share(const Coverage& c, PriceSource source) { return c.compute[static_cast<std::size_t>(source)]; }
+double share(const Coverage& c, PriceSource source) {
+  return c.compute[static_cast<std::size_t>(source)];
+}
 
 /// Every operation of a Program, as if measured.
 model::Profile measured(const plan::Program& program) {
@@ -29,7 +32,12 @@ model::Profile measured(const plan::Program& program) {
   for (const plan::Template& t : program.templates) {
     for (const plan::Op& op : t.ops) {
       if (op.kind != plan::OpKind::kCompute) continue;
-      profile.operators.push_back({.shape = program.segments[op.segment], .phase = op.phase, .seconds_median = 1e-3, .seconds_p10 = 1e-3, .seconds_p90 = 1e-3, .samples = 1});
+      profile.operators.push_back({.shape = program.segments[op.segment],
+                                   .phase = op.phase,
+                                   .seconds_median = 1e-3,
+                                   .seconds_p10 = 1e-3,
+                                   .seconds_p90 = 1e-3,
+                                   .samples = 1});
     }
   }
   return profile;
@@ -50,7 +58,8 @@ TEST(Coverage, WhatWasMeasuredIsExact) {
 }
 
 TEST(Coverage, MoreSequencesThanMeasuredLieBeyondAndFewerBetween) {
-  const plan::Program one = program_of({.micro_batch = 1, .global_batch = 4}), two = program_of({.micro_batch = 2, .global_batch = 4}),
+  const plan::Program one = program_of({.micro_batch = 1, .global_batch = 4}),
+                      two = program_of({.micro_batch = 2, .global_batch = 4}),
                       four = program_of({.micro_batch = 4, .global_batch = 4});
   const Coverage beyond = coverage(four, measured(one));
   EXPECT_GT(share(beyond, PriceSource::kBeyond), 0.9);
@@ -71,7 +80,8 @@ TEST(Coverage, CollectivesWithoutTimesAreCounted) {
   ASSERT_FALSE(none.unmeasured.empty());
   EXPECT_EQ(none.unmeasured.front().size, 2);
   EXPECT_GT(none.unmeasured.front().operations, 0);
-  for (const auto& u : none.unmeasured) profile.collectives.push_back({.op = u.op, .size = u.size, .bus_bandwidth = 1e10});
+  for (const auto& u : none.unmeasured)
+    profile.collectives.push_back({.op = u.op, .size = u.size, .bus_bandwidth = 1e10});
   EXPECT_TRUE(coverage(program, profile).unmeasured.empty());
 }
 

@@ -21,20 +21,26 @@ inline topologies::DeviceModel device() {
           .source = "test"};
 }
 
-/// `hosts` hosts of `devices` devices around a switch, each by a cable of `bytes_per_second` and 1 us; one network card of 10 GB/s
-/// per host, 1 us to the switch, 1 us to the fabric. Device to device: 2 us in a host, 6 us between hosts.
-inline topologies::Topology cluster(int devices, int hosts = 1, std::int64_t bytes_per_second = 100'000'000'000) {
+/// `hosts` hosts of `devices` devices around a switch, each by a cable of `bytes_per_second` and 1
+/// us; one network card of 10 GB/s per host, 1 us to the switch, 1 us to the fabric. Device to
+/// device: 2 us in a host, 6 us between hosts.
+inline topologies::Topology cluster(int devices, int hosts = 1,
+                                    std::int64_t bytes_per_second = 100'000'000'000) {
   topologies::TopologyBuilder b("machine");
   const auto model = b.add_model(device());
   const auto hub = b.add_vertex(topologies::VertexKind::kSwitch, "switch", 0);
   for (int i = 0; i < devices; ++i) {
-    b.add_duplex(b.add_device("gpu" + std::to_string(i), 0, model), hub, bytes_per_second, base::Seconds(1e-6), "nvlink");
+    b.add_duplex(b.add_device("gpu" + std::to_string(i), 0, model), hub, bytes_per_second,
+                 base::Seconds(1e-6), "nvlink");
   }
   std::optional<topologies::SwitchedFabric> fabric;
   if (hosts > 1) {
-    b.add_duplex(b.add_vertex(topologies::VertexKind::kNic, "nic", 0), hub, 10'000'000'000, base::Seconds(1e-6), "pcie");
-    fabric = topologies::SwitchedFabric{
-        .name = "core", .kind = "ib", .bytes_per_second = 10'000'000'000, .latency = base::Seconds(1e-6)};
+    b.add_duplex(b.add_vertex(topologies::VertexKind::kNic, "nic", 0), hub, 10'000'000'000,
+                 base::Seconds(1e-6), "pcie");
+    fabric = topologies::SwitchedFabric{.name = "core",
+                                        .kind = "ib",
+                                        .bytes_per_second = 10'000'000'000,
+                                        .latency = base::Seconds(1e-6)};
   }
   auto built = std::move(b).build_copies(static_cast<std::uint32_t>(hosts), fabric);
   ORRERY_CHECK(built.has_value(), "{}", base::to_string(built.error()));

@@ -28,7 +28,8 @@ TEST(RankWindows, SlowerLinksMakeADifference) {
   const auto model = b.add_model(machines::device());
   const auto hub = b.add_vertex(topologies::VertexKind::kSwitch, "switch", 0);
   for (int i = 0; i < 4; ++i) {
-    b.add_duplex(b.add_device("gpu" + std::to_string(i), 0, model), hub, i < 2 ? 100'000'000'000 : 50'000'000'000, base::Seconds(1e-6), "nvlink");
+    b.add_duplex(b.add_device("gpu" + std::to_string(i), 0, model), hub,
+                 i < 2 ? 100'000'000'000 : 50'000'000'000, base::Seconds(1e-6), "nvlink");
   }
   const auto topology = std::move(b).build_copies(1, std::nullopt).value();
   RankWindows windows(topology);

@@ -14,14 +14,28 @@ using model::SegmentShape;
 /// 10 units, 100 TFLOP/s of which half is reached, 1 TB/s, launch 1 us, prologue 24 features.
 model::ComputeSurface surface() {
   model::ComputeSurface s;
-  s.product = {.units = 10, .efficiency = 0.5, .launch_seconds = 1e-6, .prologue_features = 24, .half_tile = 0.8, .quantisation = 1,
-               .split_traffic = 1, .memory_efficiency = 1, .throttle = 0, .correction = {}};
-  s.attention = {.efficiency = 0.5, .launch_seconds = 2e-6, .seconds_per_token = 1e-9, .memory_efficiency = 0.5, .key_weight = 1, .backward_efficiency = 0.8};
+  s.product = {.units = 10,
+               .efficiency = 0.5,
+               .launch_seconds = 1e-6,
+               .prologue_features = 24,
+               .half_tile = 0.8,
+               .quantisation = 1,
+               .split_traffic = 1,
+               .memory_efficiency = 1,
+               .throttle = 0,
+               .correction = {}};
+  s.attention = {.efficiency = 0.5,
+                 .launch_seconds = 2e-6,
+                 .seconds_per_token = 1e-9,
+                 .memory_efficiency = 0.5,
+                 .key_weight = 1,
+                 .backward_efficiency = 0.8};
   s.stream = {.efficiency = 0.5, .norm_backward = 0.5};
   return s;
 }
 
-SurfacePrices prices(const model::ComputeSurface& s = surface(), const std::optional<model::Framework>& framework = {}) {
+SurfacePrices prices(const model::ComputeSurface& s = surface(),
+                     const std::optional<model::Framework>& framework = {}) {
   return {s, framework, {base::FlopsPerSecond(100e12), base::BytesPerSecond(1e12)}};
 }
 
@@ -41,13 +55,15 @@ SegmentShape attention(std::int64_t tokens) {
   return s;
 }
 
-// 2560 x 128 is ten tiles of 256 x 128, one wave: 2 * 32768 * 10 units * (1000 + 24) / 50 TFLOP/s = 13.42 us, and 1 us of launch. Smaller tiles are slower.
+// 2560 x 128 is ten tiles of 256 x 128, one wave: 2 * 32768 * 10 units * (1000 + 24) / 50 TFLOP/s =
+// 13.42 us, and 1 us of launch. Smaller tiles are slower.
 TEST(ProductSurface, OneWaveOfWholeTilesTakesItsProductsAndPrologue) {
   const double tiles = 2.0 * 32768 * 10 * 1024 / 50e12;
   EXPECT_NEAR(prices().product_seconds(2560, 128, 1000, 1, 0), 1e-6 + tiles, 1e-15);
 }
 
-// One tile more: eleven tiles on ten units are two waves; 128 x 128 tiles, 21 in three waves of half the work at 0.8 of the rate, take 3 / 2 / 0.8 = 1.875.
+// One tile more: eleven tiles on ten units are two waves; 128 x 128 tiles, 21 in three waves of
+// half the work at 0.8 of the rate, take 3 / 2 / 0.8 = 1.875.
 TEST(ProductSurface, TheLastWaveIsPaidInFullAndTheBestTileIsTaken) {
   const double wave = 2.0 * 32768 * 10 * 1024 / 50e12;
   EXPECT_NEAR(prices().product_seconds(2561, 128, 1000, 1, 0), 1e-6 + 1.875 * wave, 1e-12);
@@ -71,11 +87,16 @@ TEST(ProductSurface, TrafficBindsThinProducts) {
 
 TEST(ProductSurface, CorrectionIsLinearBetweenKnotsInLogarithmsAndConstantBeyond) {
   model::ComputeSurface s = surface();
-  s.product.correction = {.m = {100, 10000}, .n = {100, 10000}, .k = {100, 10000}, .ln = {0, 0, 0, 0, 0.4, 0.4, 0.4, 0.4}};
+  s.product.correction = {.m = {100, 10000},
+                          .n = {100, 10000},
+                          .k = {100, 10000},
+                          .ln = {0, 0, 0, 0, 0.4, 0.4, 0.4, 0.4}};
   const double plain = prices().product_seconds(1000, 512, 512, 1, 0);
   EXPECT_NEAR(prices(s).product_seconds(1000, 512, 512, 1, 0), plain * std::exp(0.2), 1e-15);
-  EXPECT_NEAR(prices(s).product_seconds(50, 512, 512, 1, 0), prices().product_seconds(50, 512, 512, 1, 0), 1e-15);
-  EXPECT_NEAR(prices(s).product_seconds(20000, 512, 512, 1, 0), prices().product_seconds(20000, 512, 512, 1, 0) * std::exp(0.4), 1e-12);
+  EXPECT_NEAR(prices(s).product_seconds(50, 512, 512, 1, 0),
+              prices().product_seconds(50, 512, 512, 1, 0), 1e-15);
+  EXPECT_NEAR(prices(s).product_seconds(20000, 512, 512, 1, 0),
+              prices().product_seconds(20000, 512, 512, 1, 0) * std::exp(0.4), 1e-12);
 }
 
 TEST(SurfacePrices, BothGradientsOfAProductAreTwoProducts) {
@@ -87,9 +108,11 @@ TEST(SurfacePrices, BothGradientsOfAProductAreTwoProducts) {
   EXPECT_DOUBLE_EQ(prices().seconds(s, Phase::kBG), b + g);
 }
 
-// 4 heads of 64, 1000 tokens: launch 2 us, 1 us serial, 2.048 MB at 0.5 TB/s, half of 1.024 GFLOP at 50 TFLOP/s.
+// 4 heads of 64, 1000 tokens: launch 2 us, 1 us serial, 2.048 MB at 0.5 TB/s, half of 1.024 GFLOP
+// at 50 TFLOP/s.
 TEST(SurfacePrices, FlashAttentionIsTheSumOfItsParts) {
-  EXPECT_NEAR(prices().seconds(attention(1000), Phase::kF), 2e-6 + 1e-6 + 2 * 2.048e6 / 1e12 + 0.512e9 / 50e12, 1e-12);
+  EXPECT_NEAR(prices().seconds(attention(1000), Phase::kF),
+              2e-6 + 1e-6 + 2 * 2.048e6 / 1e12 + 0.512e9 / 50e12, 1e-12);
 }
 
 TEST(SurfacePrices, AttentionWithoutAMaskCostsTwiceTheProducts) {
@@ -104,17 +127,20 @@ TEST(SurfacePrices, ExplicitAttentionPaysForItsScoresInMemory) {
   const double plain = prices(surface(), f).seconds(attention(1000), Phase::kF);
   EXPECT_GT(plain, prices().seconds(attention(1000), Phase::kF));
   f.dropout = true;  // 2.5 passes over 8 MB of scores at half of 1 TB/s, and a launch
-  EXPECT_NEAR(prices(surface(), f).seconds(attention(1000), Phase::kF) - plain, 2.5 * 8e6 / 0.5e12 + 1e-6, 1e-12);
+  EXPECT_NEAR(prices(surface(), f).seconds(attention(1000), Phase::kF) - plain,
+              2.5 * 8e6 / 0.5e12 + 1e-6, 1e-12);
 }
 
 TEST(SurfacePrices, CompositionSlowsProductsAndAttentionButNotStreams) {
   const DeviceRates rates{base::FlopsPerSecond(100e12), base::BytesPerSecond(1e12)};
-  const SurfacePrices alone(surface(), std::nullopt, rates), step(surface(), std::nullopt, rates, 1.25);
+  const SurfacePrices alone(surface(), std::nullopt, rates),
+      step(surface(), std::nullopt, rates, 1.25);
   SegmentShape product = shape(SegmentKind::kMlpIn), norm = shape(SegmentKind::kNorm);
   product.tokens = 2560, product.in = 1000, product.out = 128;
   norm.tokens = 1000, norm.in = 64;
   EXPECT_DOUBLE_EQ(step.seconds(product, Phase::kBG), 1.25 * alone.seconds(product, Phase::kBG));
-  EXPECT_DOUBLE_EQ(step.seconds(attention(1000), Phase::kBG), 1.25 * alone.seconds(attention(1000), Phase::kBG));
+  EXPECT_DOUBLE_EQ(step.seconds(attention(1000), Phase::kBG),
+                   1.25 * alone.seconds(attention(1000), Phase::kBG));
   EXPECT_DOUBLE_EQ(step.seconds(norm, Phase::kBG), alone.seconds(norm, Phase::kBG));
 }
 
@@ -125,7 +151,8 @@ TEST(SurfacePrices, AHostThatIssuesKernelsSlowlyBoundsSmallOnesOnly) {
   EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kF), 50e-6);
   EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kB), 100e-6);
   norm.tokens = 1'000'000;
-  EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kF), prices().seconds(norm, Phase::kF));
+  EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kF),
+                   prices().seconds(norm, Phase::kF));
 }
 
 TEST(SurfacePrices, PhaseWithoutWorkIsFree) {

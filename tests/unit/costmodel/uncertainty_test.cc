@@ -21,7 +21,9 @@ using model::SegmentShape;
 using model::Spread;
 
 CostModel priced(std::optional<model::Profile> profile) {
-  return CostModel::make(*model::find_model("llama-2-7b"), machines::cluster(2, 2), std::move(profile), {model::Precision::kBFloat16, 2048}).value();
+  return CostModel::make(*model::find_model("llama-2-7b"), machines::cluster(2, 2),
+                         std::move(profile), {model::Precision::kBFloat16, 2048})
+      .value();
 }
 model::Profile named() {
   model::Profile p;
@@ -31,9 +33,21 @@ model::Profile named() {
   return p;
 }
 SegmentShape product(std::int64_t out) {
-  return {.kind = SegmentKind::kMlpIn, .dtype = model::DType::kBFloat16, .sequences = 1, .tokens = 2048, .in = 4096, .out = out};
+  return {.kind = SegmentKind::kMlpIn,
+          .dtype = model::DType::kBFloat16,
+          .sequences = 1,
+          .tokens = 2048,
+          .in = 4096,
+          .out = out};
 }
-SegmentShape norm() { return {.kind = SegmentKind::kNorm, .dtype = model::DType::kBFloat16, .sequences = 1, .tokens = 2048, .in = 4096, .out = 4096}; }
+SegmentShape norm() {
+  return {.kind = SegmentKind::kNorm,
+          .dtype = model::DType::kBFloat16,
+          .sequences = 1,
+          .tokens = 2048,
+          .in = 4096,
+          .out = 4096};
+}
 
 // Eight draws of one source: ±q(9/16), ±q(11/16), ±q(13/16), ±q(15/16), times w / q(0.9).
 TEST(Draws, OneSourceTakesTheQuantilesOfItsNormal) {
@@ -45,19 +59,30 @@ TEST(Draws, OneSourceTakesTheQuantilesOfItsNormal) {
     EXPECT_EQ(f.fabric, 1);
   }
   std::ranges::sort(logs);
-  for (int i = 0; i < 8; ++i) EXPECT_NEAR(logs[i], 0.2 / 1.2815515655446004 * base::normal_quantile((i + 0.5) / 8), 1e-12);
+  for (int i = 0; i < 8; ++i)
+    EXPECT_NEAR(logs[i], 0.2 / 1.2815515655446004 * base::normal_quantile((i + 0.5) / 8), 1e-12);
 }
 
 TEST(Draws, ComeInPairsOfOppositeErrors) {
-  const auto draws = draw_errors({.operators = 0.1, .products = 0.2, .attention = 0.3, .streams = 0.1, .launches = 0.4, .in_hosts = 0.2, .fabric = 0.3, .step = 0.05});
+  const auto draws = draw_errors({.operators = 0.1,
+                                  .products = 0.2,
+                                  .attention = 0.3,
+                                  .streams = 0.1,
+                                  .launches = 0.4,
+                                  .in_hosts = 0.2,
+                                  .fabric = 0.3,
+                                  .step = 0.05});
   ASSERT_EQ(draws.size(), static_cast<std::size_t>(kDraws));
   std::set<double> orders;
   for (std::size_t k = 0; k < draws.size(); ++k) {
     const PriceFactors &one = draws[k], &other = draws[draws.size() - 1 - k];
-    for (const auto field : {&PriceFactors::products, &PriceFactors::attention, &PriceFactors::streams, &PriceFactors::launches, &PriceFactors::in_hosts, &PriceFactors::fabric})
+    for (const auto field :
+         {&PriceFactors::products, &PriceFactors::attention, &PriceFactors::streams,
+          &PriceFactors::launches, &PriceFactors::in_hosts, &PriceFactors::fabric})
       EXPECT_NEAR(one.*field * (other.*field), 1, 1e-12);
     EXPECT_EQ(one.operators, -other.operators);
-    EXPECT_NEAR(one.of_shape(product(4096), Phase::kF) * other.of_shape(product(4096), Phase::kF), 1, 1e-12);
+    EXPECT_NEAR(one.of_shape(product(4096), Phase::kF) * other.of_shape(product(4096), Phase::kF),
+                1, 1e-12);
     orders.insert(std::log(one.products) / std::log(one.launches));
   }
   EXPECT_GT(orders.size(), draws.size() / 4) << "sources err independently";
@@ -72,7 +97,8 @@ TEST(Draws, DependOnTheSeedAlone) {
 TEST(Draws, TheStepsErrorMultipliesEveryPrice) {
   for (const PriceFactors& f : draw_errors({.step = 0.1}, 4)) {
     EXPECT_NE(f.products, 1);
-    for (const double other : {f.attention, f.streams, f.launches, f.in_hosts, f.fabric}) EXPECT_EQ(other, f.products);
+    for (const double other : {f.attention, f.streams, f.launches, f.in_hosts, f.fabric})
+      EXPECT_EQ(other, f.products);
   }
 }
 
@@ -87,11 +113,15 @@ TEST(PriceFactors, ShapesOfProductsErrByThemselvesAndStreamsDoNot) {
 TEST(DrawnPrices, FollowTheirKindOfWork) {
   const CostModel cost = priced(std::nullopt);
   const CostModel slow = cost.drawn({.products = 2, .streams = 3, .in_hosts = 4, .fabric = 5});
-  const auto ratio = [&](const SegmentShape& s) { return static_cast<double>(slow.segment_ps(s, Phase::kF)) / static_cast<double>(cost.segment_ps(s, Phase::kF)); };
+  const auto ratio = [&](const SegmentShape& s) {
+    return static_cast<double>(slow.segment_ps(s, Phase::kF)) /
+           static_cast<double>(cost.segment_ps(s, Phase::kF));
+  };
   EXPECT_NEAR(ratio(product(4096)), 2, 1e-6);
   EXPECT_NEAR(ratio(norm()), 3, 1e-6);
   const auto reduce = [](const CostModel& c, const plan::Group& group) {
-    return static_cast<double>(c.collective(plan::Collective::kAllReduce, group, 1 << 20, 0, 4).duration_ps());
+    return static_cast<double>(
+        c.collective(plan::Collective::kAllReduce, group, 1 << 20, 0, 4).duration_ps());
   };
   EXPECT_NEAR(reduce(slow, {"data", 2, 1}) / reduce(cost, {"data", 2, 1}), 4, 1e-3);
   EXPECT_NEAR(reduce(slow, {"data", 2, 2}) / reduce(cost, {"data", 2, 2}), 5, 1e-3);
@@ -100,29 +130,43 @@ TEST(DrawnPrices, FollowTheirKindOfWork) {
 
 TEST(DrawnPrices, MeasuredTimesErrAsTheirKindDoes) {
   auto p = named();
-  p.operators.push_back({.shape = product(4096), .phase = Phase::kF, .seconds_median = 1e-3, .seconds_p10 = 1e-3, .seconds_p90 = 1e-3, .samples = 5});
-  p.collectives.push_back({.op = model::Collective::kAllReduce, .size = 2, .bus_bandwidth = 50e9, .latency_seconds = 1e-6});
+  p.operators.push_back({.shape = product(4096),
+                         .phase = Phase::kF,
+                         .seconds_median = 1e-3,
+                         .seconds_p10 = 1e-3,
+                         .seconds_p90 = 1e-3,
+                         .samples = 5});
+  p.collectives.push_back({.op = model::Collective::kAllReduce,
+                           .size = 2,
+                           .bus_bandwidth = 50e9,
+                           .latency_seconds = 1e-6});
   const CostModel slow = priced(p).drawn({.products = 1.5, .in_hosts = 2});
   EXPECT_EQ(slow.segment_ps(product(4096), Phase::kF), 1'500'000'000);
   // 2 steps of 1 us, and 1 MB at 50 GB/s.
-  EXPECT_EQ(slow.collective(plan::Collective::kAllReduce, {"data", 2, 1}, 1'000'000, 0, 2).duration_ps(), 2 * (2'000'000 + 20'000'000));
+  EXPECT_EQ(
+      slow.collective(plan::Collective::kAllReduce, {"data", 2, 1}, 1'000'000, 0, 2).duration_ps(),
+      2 * (2'000'000 + 20'000'000));
 }
 
-// A kernel that the host issues slower than the device runs it: the host's error counts, and the device's does not.
+// A kernel that the host issues slower than the device runs it: the host's error counts, and the
+// device's does not.
 TEST(DrawnPrices, BoundByLaunchesErrAsLaunchesDo) {
   auto p = named();
   p.surfaces.emplace_back();
   p.framework = model::Framework{.kernel_seconds = 1.0};
-  const CostModel cost = priced(p), late = priced(p).drawn({.products = 2, .streams = 2, .launches = 1.25});
-  EXPECT_EQ(late.segment_ps(product(4096), Phase::kF), cost.segment_ps(product(4096), Phase::kF) * 5 / 4);
+  const CostModel cost = priced(p),
+                  late = priced(p).drawn({.products = 2, .streams = 2, .launches = 1.25});
+  EXPECT_EQ(late.segment_ps(product(4096), Phase::kF),
+            cost.segment_ps(product(4096), Phase::kF) * 5 / 4);
   EXPECT_EQ(late.segment_ps(norm(), Phase::kF), cost.segment_ps(norm(), Phase::kF) * 5 / 4);
 }
 
 TEST(DrawnPrices, WithoutErrorsAreThePrices) {
   const CostModel cost = priced(std::nullopt), same = cost.drawn({});
   EXPECT_EQ(same.segment_ps(product(4096), Phase::kBG), cost.segment_ps(product(4096), Phase::kBG));
-  EXPECT_EQ(same.collective(plan::Collective::kAllGather, {"data", 4, 1}, 12345, 0, 4).duration_ps(),
-            cost.collective(plan::Collective::kAllGather, {"data", 4, 1}, 12345, 0, 4).duration_ps());
+  EXPECT_EQ(
+      same.collective(plan::Collective::kAllGather, {"data", 4, 1}, 12345, 0, 4).duration_ps(),
+      cost.collective(plan::Collective::kAllGather, {"data", 4, 1}, 12345, 0, 4).duration_ps());
 }
 
 // Ten draws stand at 5, 15, ..., 95 %: 10 % is half way between the first two.
@@ -130,7 +174,8 @@ TEST(Bands, ReachFromTheTenthToTheNinetiethPercentile) {
   const std::vector<double> draws{0.90, 1.10, 0.94, 0.96, 0.98, 1.00, 1.02, 1.04, 0.92, 1.06};
   EXPECT_DOUBLE_EQ(band_of(draws).low, 0.91);
   EXPECT_DOUBLE_EQ(band_of(draws).high, 1.08);
-  EXPECT_DOUBLE_EQ(band_of(std::vector<double>{0.5, 0.6}).high, 1.0) << "the prediction lies in its band";
+  EXPECT_DOUBLE_EQ(band_of(std::vector<double>{0.5, 0.6}).high, 1.0)
+      << "the prediction lies in its band";
 }
 
 TEST(Bands, APairIsComparedDrawByDraw) {
@@ -155,8 +200,14 @@ TEST(Uncertainty, ComesFromWhatTheProfileHas) {
   EXPECT_DOUBLE_EQ(uncertainty_of(priced(p)).spread.products, 0);
 
   // Nine samples between 0.9 and 1.1 ms: 10 % each, and their median sqrt(pi / 2) / 3 of that.
-  p.operators.push_back({.shape = product(4096), .phase = Phase::kF, .seconds_median = 1e-3, .seconds_p10 = 0.9e-3, .seconds_p90 = 1.1e-3, .samples = 9});
-  EXPECT_NEAR(uncertainty_of(priced(p)).spread.operators, 0.1 * std::sqrt(std::numbers::pi / 2) / 3, 1e-9);
+  p.operators.push_back({.shape = product(4096),
+                         .phase = Phase::kF,
+                         .seconds_median = 1e-3,
+                         .seconds_p10 = 0.9e-3,
+                         .seconds_p90 = 1.1e-3,
+                         .samples = 9});
+  EXPECT_NEAR(uncertainty_of(priced(p)).spread.operators, 0.1 * std::sqrt(std::numbers::pi / 2) / 3,
+              1e-9);
   EXPECT_NEAR(uncertainty_of(priced(p)).spread.step, 0.1, 1e-9);
 
   p.composition_residual = 0.024;

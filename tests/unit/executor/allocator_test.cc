@@ -26,12 +26,14 @@ TEST(CountingAllocator, EqualsAShadowCount) {
       const auto category = static_cast<std::size_t>(rng.below(plan::kBufferCategories));
       const auto bytes = static_cast<std::int64_t>(rng.below(300'000));
       const CategoryScope scope(allocator, static_cast<BufferCategory>(category));
-      held.emplace(i, std::tuple(allocator.allocate(static_cast<std::size_t>(bytes)), bytes, category));
+      held.emplace(
+          i, std::tuple(allocator.allocate(static_cast<std::size_t>(bytes)), bytes, category));
       live += bytes;
       by_category[category] += bytes;
       if (live > peak) peak = live, at_peak = by_category;
     } else {
-      const auto victim = std::next(held.begin(), static_cast<std::ptrdiff_t>(rng.below(held.size())));
+      const auto victim =
+          std::next(held.begin(), static_cast<std::ptrdiff_t>(rng.below(held.size())));
       live -= std::get<1>(victim->second);
       by_category[std::get<2>(victim->second)] -= std::get<1>(victim->second);
       held.erase(victim);
@@ -65,7 +67,8 @@ TEST(CountingAllocator, CountsTensorsOfTheProcessByTheirCategory) {
     const CategoryScope scope(allocator, BufferCategory::kParameter);
     const at::Tensor t = at::empty({1000}, at::TensorOptions().dtype(at::kFloat));
     EXPECT_EQ(allocator.count().live - before.live, 4000);
-    EXPECT_EQ(allocator.count().live_by_category[kParameter] - before.live_by_category[kParameter], 4000);
+    EXPECT_EQ(allocator.count().live_by_category[kParameter] - before.live_by_category[kParameter],
+              4000);
   }
   EXPECT_EQ(allocator.count().live, before.live);
   allocator.reset_peak();

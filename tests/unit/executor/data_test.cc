@@ -17,8 +17,11 @@ class TokenFile : public ::testing::Test {
  protected:
   template <class T>
   std::string write(const std::vector<T>& tokens, const std::string& suffix = ".bin") {
-    path_ = std::filesystem::temp_directory_path() / ("orrery-tokens-" + std::to_string(::getpid()) + suffix);
-    std::ofstream(path_, std::ios::binary).write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(tokens.size() * sizeof(T)));
+    path_ = std::filesystem::temp_directory_path() /
+            ("orrery-tokens-" + std::to_string(::getpid()) + suffix);
+    std::ofstream(path_, std::ios::binary)
+        .write(reinterpret_cast<const char*>(tokens.data()),
+               static_cast<std::streamsize>(tokens.size() * sizeof(T)));
     return path_;
   }
   ~TokenFile() override { std::filesystem::remove(path_); }
@@ -42,7 +45,8 @@ std::vector<T> counting(std::size_t n) {
 TEST_F(TokenFile, SequencesRunOnAndTargetsAreOneAhead) {
   const auto data = TokenData::open(write(counting<std::uint16_t>(500)), 500, 16);
   ASSERT_TRUE(data) << base::to_string(data.error());
-  const Batch batch{.seed = 1, .step = 3, .global_batch = 4, .first_sequence = 0, .sequences = 4, .tokens = 16};
+  const Batch batch{
+      .seed = 1, .step = 3, .global_batch = 4, .first_sequence = 0, .sequences = 4, .tokens = 16};
   const auto ids = read(*data, batch), targets = read(*data, batch, 1);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     EXPECT_EQ(targets[i], ids[i] + 1);
@@ -55,7 +59,8 @@ TEST_F(TokenFile, SequencesRunOnAndTargetsAreOneAhead) {
 TEST_F(TokenFile, ABatchIsTheSameHoweverItIsSplit) {
   const auto data = TokenData::open(write(counting<std::uint16_t>(5000)), 5000, 8);
   ASSERT_TRUE(data);
-  Batch batch{.seed = 9, .step = 2, .global_batch = 8, .first_sequence = 0, .sequences = 8, .tokens = 8};
+  Batch batch{
+      .seed = 9, .step = 2, .global_batch = 8, .first_sequence = 0, .sequences = 8, .tokens = 8};
   const auto whole = read(*data, batch);
   std::vector<std::int64_t> pieces;
   batch.sequences = 2;
@@ -65,18 +70,27 @@ TEST_F(TokenFile, ABatchIsTheSameHoweverItIsSplit) {
   }
   EXPECT_EQ(pieces, whole);
   batch.step = 3;
-  EXPECT_NE(read(*data, batch), std::vector<std::int64_t>(whole.begin(), whole.begin() + 16)) << "another step, another batch";
+  EXPECT_NE(read(*data, batch), std::vector<std::int64_t>(whole.begin(), whole.begin() + 16))
+      << "another step, another batch";
 }
 
 TEST_F(TokenFile, WideTokensWhenTheVocabularyNeedsThem) {
   const auto data = TokenData::open(write(std::vector<std::uint32_t>(64, 100'000)), 128'000, 8);
   ASSERT_TRUE(data);
   EXPECT_EQ(data->size(), 64);
-  EXPECT_EQ(read(*data, {.seed = 1, .step = 0, .global_batch = 1, .first_sequence = 0, .sequences = 1, .tokens = 8}).front(), 100'000);
+  EXPECT_EQ(read(*data, {.seed = 1,
+                         .step = 0,
+                         .global_batch = 1,
+                         .first_sequence = 0,
+                         .sequences = 1,
+                         .tokens = 8})
+                .front(),
+            100'000);
 }
 
 TEST_F(TokenFile, FaultsAreDiagnostics) {
-  EXPECT_EQ(TokenData::open("/nowhere/tokens.bin", 256, 8).error().front().code, base::ErrorCode::kNotFound);
+  EXPECT_EQ(TokenData::open("/nowhere/tokens.bin", 256, 8).error().front().code,
+            base::ErrorCode::kNotFound);
   EXPECT_EQ(TokenData::open("/tmp", 256, 8).error().front().code, base::ErrorCode::kIo);
   const auto small = TokenData::open(write(counting<std::uint16_t>(8)), 256, 8);
   ASSERT_FALSE(small);
@@ -84,7 +98,9 @@ TEST_F(TokenFile, FaultsAreDiagnostics) {
   const auto data = TokenData::open(write(std::vector<std::uint16_t>(64, 300)), 256, 8);
   ASSERT_TRUE(data);
   std::vector<std::int64_t> out(8);
-  const auto read = data->read({.seed = 1, .step = 0, .global_batch = 1, .first_sequence = 0, .sequences = 1, .tokens = 8}, 0, out);
+  const auto read = data->read(
+      {.seed = 1, .step = 0, .global_batch = 1, .first_sequence = 0, .sequences = 1, .tokens = 8},
+      0, out);
   ASSERT_FALSE(read);
   EXPECT_THAT(read.error().front().message, HasSubstr("token 300"));
 }
@@ -93,7 +109,12 @@ TEST(BuiltInCorpus, IsTextForAVocabularyOfBytes) {
   const auto data = TokenData::open("", 256, 128);
   ASSERT_TRUE(data) << base::to_string(data.error());
   EXPECT_GT(data->size(), 10'000);
-  for (const std::int64_t id : read(*data, {.seed = 1, .step = 0, .global_batch = 8, .first_sequence = 0, .sequences = 8, .tokens = 128})) {
+  for (const std::int64_t id : read(*data, {.seed = 1,
+                                           .step = 0,
+                                           .global_batch = 8,
+                                           .first_sequence = 0,
+                                           .sequences = 8,
+                                           .tokens = 128})) {
     EXPECT_TRUE(id == '\n' || (id >= ' ' && id <= '~')) << id;
   }
 }

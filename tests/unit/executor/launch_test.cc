@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "executor/launch/board.h"
-#include "executor/transport/communicator.h"
-#include "executor/state/device.h"
 #include "executor/runtime/run.h"
+#include "executor/state/device.h"
+#include "executor/transport/communicator.h"
 
 namespace orrery::executor {
 namespace {
@@ -15,8 +15,10 @@ namespace {
 class DetectLaunch : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK",
-                             "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"}) {
+    for (const char* name :
+         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "RANK",
+          "WORLD_SIZE", "LOCAL_RANK", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_NTASKS",
+          "SLURM_LOCALID"}) {
       ::unsetenv(name);
     }
   }
@@ -60,12 +62,17 @@ TEST(Backends, UnknownNamesAreDiagnostics) {
   ASSERT_FALSE(backend);
   EXPECT_THAT(backend.error().front().hint, ::testing::HasSubstr("mpi"));
   EXPECT_EQ(resolve_device("gpu", "auto").error().front().code, base::ErrorCode::kBadValue);
-  EXPECT_EQ(resolve_backend("auto", "cpu", {.rank = 0, .world_size = 1, .local_rank = 0, .source = ""}), "self");
-  EXPECT_EQ(resolve_backend("auto", "cpu", {.rank = 0, .world_size = 2, .local_rank = 0, .source = ""}), "mpi");
+  EXPECT_EQ(
+      resolve_backend("auto", "cpu", {.rank = 0, .world_size = 1, .local_rank = 0, .source = ""}),
+      "self");
+  EXPECT_EQ(
+      resolve_backend("auto", "cpu", {.rank = 0, .world_size = 2, .local_rank = 0, .source = ""}),
+      "mpi");
 }
 
 TEST(Board, KeepsTheLastOperationAndTheFirstFailure) {
-  std::string folder = (std::filesystem::temp_directory_path() / "orrery-board-test-XXXXXX").string();
+  std::string folder =
+      (std::filesystem::temp_directory_path() / "orrery-board-test-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   ::setenv(kBoardVariable, folder.c_str(), 1);
   {

@@ -54,9 +54,11 @@ TEST(OperationSamples, PointsAreMediansOfComputeOperations) {
   const auto world = make_self_communicator();
   OperationSamples samples;
   PlayedProgram played;
-  const auto first = spans_of({{0, 5 * kMs}, {1, 2 * kMs}, {1, 3 * kMs}, {2, 6 * kMs}, {3, 9 * kMs}});
+  const auto first =
+      spans_of({{0, 5 * kMs}, {1, 2 * kMs}, {1, 3 * kMs}, {2, 6 * kMs}, {3, 9 * kMs}});
   samples.add(program, {.wall_seconds = 0.030, .used_seconds = 0.030, .spans = first}, played);
-  const auto second = spans_of({{0, 5 * kMs}, {1, 4 * kMs}, {1, 40 * kMs}, {2, 8 * kMs}, {3, 9 * kMs}});
+  const auto second =
+      spans_of({{0, 5 * kMs}, {1, 4 * kMs}, {1, 40 * kMs}, {2, 8 * kMs}, {3, 9 * kMs}});
   samples.add(program, {.wall_seconds = 0.070, .used_seconds = 0.070, .spans = second}, played);
   const auto points = samples.points(*world).value();
   ASSERT_EQ(points.size(), 2U);

@@ -29,7 +29,8 @@ TEST(RoundOrder, EveryProgramTrainsOnceInEveryRound) {
 }
 
 TEST(ControlSummary, IsTheMedianAndHalfTheRangeOfTheComputeTime) {
-  const std::vector<model::Control> timings{{.compute_seconds = 0.012, .collective_seconds = 3e-4}, {.compute_seconds = 0.010, .collective_seconds = 5e-4},
+  const std::vector<model::Control> timings{{.compute_seconds = 0.012, .collective_seconds = 3e-4},
+                                            {.compute_seconds = 0.010, .collective_seconds = 5e-4},
                                             {.compute_seconds = 0.011, .collective_seconds = 1e-4}};
   const model::Control c = summary_of(timings);
   EXPECT_DOUBLE_EQ(c.compute_seconds, 0.011);

@@ -1,4 +1,5 @@
-// A ring in one process: attention by blocks, merged, is the attention core over the whole sequence, forward and backward.
+// A ring in one process: attention by blocks, merged, is the attention core over the whole
+// sequence, forward and backward.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/randn.h>
@@ -15,7 +16,7 @@ using model::SegmentKind;
 using model::SegmentShape;
 
 constexpr std::int64_t kBatch = 2, kHeadDim = 8, kShare = 4;
-constexpr int kRanks = 3, kTensorRanks = 2;   // rank r holds token share r / 2 of 3
+constexpr int kRanks = 3, kTensorRanks = 2;  // rank r holds token share r / 2 of 3
 
 struct RingCase {
   std::int64_t heads, kv_heads;
@@ -37,10 +38,18 @@ class Ring : public ::testing::TestWithParam<RingCase> {
     if (kind == SegmentKind::kAttentionBlock) s.kv_tokens = tokens;
     return s;
   }
-  std::vector<at::Tensor> run(const SegmentShape& s, Phase phase, int part, std::vector<at::Tensor> reads,
-                              const std::vector<std::vector<std::int64_t>>& writes, std::vector<at::Tensor> updates = {}) {
-    Operands o{.reads = std::move(reads), .writes = {}, .updates = std::move(updates), .weights = {}, .gradients = {}};
-    for (const auto& w : writes) o.writes.push_back({.shape = w, .dtype = model::DType::kFloat32, .device = at::kCPU, .tensor = {}});
+  std::vector<at::Tensor> run(const SegmentShape& s, Phase phase, int part,
+                              std::vector<at::Tensor> reads,
+                              const std::vector<std::vector<std::int64_t>>& writes,
+                              std::vector<at::Tensor> updates = {}) {
+    Operands o{.reads = std::move(reads),
+               .writes = {},
+               .updates = std::move(updates),
+               .weights = {},
+               .gradients = {}};
+    for (const auto& w : writes)
+      o.writes.push_back(
+          {.shape = w, .dtype = model::DType::kFloat32, .device = at::kCPU, .tensor = {}});
     SegmentContext context;
     context.local_rank = part * kTensorRanks + 1;
     context.rotary = &rotary_;
@@ -50,18 +59,25 @@ class Ring : public ::testing::TestWithParam<RingCase> {
     for (const Output& w : o.writes) made.push_back(w.tensor);
     return made;
   }
-  static at::Tensor share(const at::Tensor& x, int part) { return x.narrow(1, part * kShare, kShare).contiguous(); }
+  static at::Tensor share(const at::Tensor& x, int part) {
+    return x.narrow(1, part * kShare, kShare).contiguous();
+  }
 
   RotaryTables rotary_;
 };
 
 TEST_P(Ring, BlocksMergedAreTheWholeAttention) {
-  const std::int64_t n = GetParam().heads, k = GetParam().kv_heads, s = kRanks * kShare, q_width = n * kHeadDim, kv_width = 2 * k * kHeadDim;
-  const at::Tensor qkv = at::randn({kBatch, s, q_width + kv_width}), d = at::randn({kBatch, s, q_width});
-  const SegmentShape core = shape(SegmentKind::kAttention, s), split = shape(SegmentKind::kAttentionSplit, kShare);
+  const std::int64_t n = GetParam().heads, k = GetParam().kv_heads, s = kRanks * kShare,
+                     q_width = n * kHeadDim, kv_width = 2 * k * kHeadDim;
+  const at::Tensor qkv = at::randn({kBatch, s, q_width + kv_width}),
+                   d = at::randn({kBatch, s, q_width});
+  const SegmentShape core = shape(SegmentKind::kAttention, s),
+                     split = shape(SegmentKind::kAttentionSplit, kShare);
   const auto whole = run(core, Phase::kF, 0, {qkv}, {{kBatch, s, q_width}, {kBatch, n, s}});
-  const auto whole_back = run(core, Phase::kB, 0, {d, qkv, whole[0], whole[1]}, {{kBatch, s, q_width + kv_width}});
-  const std::vector<std::int64_t> q_shape{kBatch, kShare, q_width}, kv_shape{kBatch, kShare, kv_width}, lse_shape{kBatch, n, kShare};
+  const auto whole_back =
+      run(core, Phase::kB, 0, {d, qkv, whole[0], whole[1]}, {{kBatch, s, q_width + kv_width}});
+  const std::vector<std::int64_t> q_shape{kBatch, kShare, q_width},
+      kv_shape{kBatch, kShare, kv_width}, lse_shape{kBatch, n, kShare};
 
   std::vector<at::Tensor> q, kv, dq, dkv;
   for (int p = 0; p < kRanks; ++p) {
@@ -74,28 +90,38 @@ TEST_P(Ring, BlocksMergedAreTheWholeAttention) {
     b.ring_step = step;
     return b;
   };
-  const auto source = [](int p, int step) { return static_cast<std::size_t>((p - step + kRanks) % kRanks); };
+  const auto source = [](int p, int step) {
+    return static_cast<std::size_t>((p - step + kRanks) % kRanks);
+  };
   for (int p = 0; p < kRanks; ++p) {
     const auto i = static_cast<std::size_t>(p);
     std::vector<at::Tensor> sum;
     for (int step = 0; step < kRanks; ++step) {
-      const auto part = run(block(step), Phase::kF, p, {q[i], kv[source(p, step)]}, {q_shape, lse_shape});
-      if (step == 0) sum = part;
-      else run(shape(SegmentKind::kAttentionMerge, kShare), Phase::kF, p, part, {}, sum);
+      const auto part =
+          run(block(step), Phase::kF, p, {q[i], kv[source(p, step)]}, {q_shape, lse_shape});
+      if (step == 0)
+        sum = part;
+      else
+        run(shape(SegmentKind::kAttentionMerge, kShare), Phase::kF, p, part, {}, sum);
     }
     EXPECT_TRUE(at::allclose(sum[0], share(whole[0], p), 1e-5, 1e-6)) << "share " << p;
     for (int step = 0; step < kRanks; ++step) {
-      const auto back = run(block(step), Phase::kB, p, {share(d, p), q[i], kv[source(p, step)], sum[0], sum[1]}, {q_shape, kv_shape});
+      const auto back =
+          run(block(step), Phase::kB, p, {share(d, p), q[i], kv[source(p, step)], sum[0], sum[1]},
+              {q_shape, kv_shape});
       dq[i].add_(back[0]), dkv[source(p, step)].add_(back[1]);
     }
   }
   for (int p = 0; p < kRanks; ++p) {
     const auto i = static_cast<std::size_t>(p);
-    const auto joined = run(split, Phase::kB, p, {dq[i], dkv[i]}, {{kBatch, kShare, q_width + kv_width}});
+    const auto joined =
+        run(split, Phase::kB, p, {dq[i], dkv[i]}, {{kBatch, kShare, q_width + kv_width}});
     EXPECT_TRUE(at::allclose(joined[0], share(whole_back[0], p), 1e-4, 1e-5)) << "share " << p;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Kinds, Ring, ::testing::Values(RingCase{4, 4, false, true}, RingCase{4, 2, true, true}, RingCase{2, 2, false, false}));
+INSTANTIATE_TEST_SUITE_P(Kinds, Ring,
+                         ::testing::Values(RingCase{4, 4, false, true}, RingCase{4, 2, true, true},
+                                           RingCase{2, 2, false, false}));
 
 }  // namespace
 }  // namespace orrery::executor

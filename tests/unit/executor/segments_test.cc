@@ -1,5 +1,6 @@
-// Every backward phase against the forward phase: the derivative of L = <r, F(x)> along a random direction v is <dL/dx, v>, here by
-// central differences in float. Exact identities (partial vocabularies, rotation, AdamW by hand) stand beside them.
+// Every backward phase against the forward phase: the derivative of L = <r, F(x)> along a random
+// direction v is <dL/dx, v>, here by central differences in float. Exact identities (partial
+// vocabularies, rotation, AdamW by hand) stand beside them.
 #include "executor/segments/segments.h"
 
 #include <ATen/TensorOperators.h>
@@ -31,9 +32,14 @@ constexpr std::int64_t kBatch = 2, kTokens = 6;
 
 at::Tensor random(at::IntArrayRef shape) { return at::randn(shape); }
 at::Tensor zeros(at::IntArrayRef shape) { return at::zeros(shape); }
-double inner_product(const at::Tensor& a, const at::Tensor& b) { return (a.to(at::kDouble) * b.to(at::kDouble)).sum().item<double>(); }
+double inner_product(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) * b.to(at::kDouble)).sum().item<double>();
+}
 
-Output declared(std::vector<std::int64_t> shape) { return {.shape = std::move(shape), .dtype = model::DType::kFloat32, .device = at::kCPU, .tensor = {}}; }
+Output declared(std::vector<std::int64_t> shape) {
+  return {
+      .shape = std::move(shape), .dtype = model::DType::kFloat32, .device = at::kCPU, .tensor = {}};
+}
 
 void run_phase(const SegmentShape& s, Phase phase, Operands& o, SegmentContext context = {}) {
   RotaryTables rotary;
@@ -42,9 +48,10 @@ void run_phase(const SegmentShape& s, Phase phase, Operands& o, SegmentContext c
   ASSERT_TRUE(done) << base::to_string(done.error());
 }
 
-/// Directional derivative of `value` at x, against <gradient, v>. `step` balances truncation against rounding.
-void expect_gradient(const std::function<double(const at::Tensor&)>& value, const at::Tensor& x, const at::Tensor& gradient,
-                     double step = 1e-2) {
+/// Directional derivative of `value` at x, against <gradient, v>. `step` balances truncation
+/// against rounding.
+void expect_gradient(const std::function<double(const at::Tensor&)>& value, const at::Tensor& x,
+                     const at::Tensor& gradient, double step = 1e-2) {
   for (int i = 0; i < 3; ++i) {
     const at::Tensor v = random(x.sizes());
     const double numeric = (value(x + v * step) - value(x - v * step)) / (2 * step);
@@ -71,35 +78,59 @@ class Segments : public ::testing::Test {
 TEST_F(Segments, LinearGradientsMatchDifferencesAndAccumulate) {
   SegmentShape s = shape_of(SegmentKind::kQkv, 8, 12);
   s.bias = true;
-  const at::Tensor x = random({kBatch, kTokens, 8}), w = random({12, 8}), b = random({12}), r = random({kBatch, kTokens, 12});
+  const at::Tensor x = random({kBatch, kTokens, 8}), w = random({12, 8}), b = random({12}),
+                   r = random({kBatch, kTokens, 12});
   const auto forward = [&](const at::Tensor& x1, const at::Tensor& w1, const at::Tensor& b1) {
-    Operands o{.reads = {x1}, .writes = {declared({kBatch, kTokens, 12})}, .updates = {}, .weights = {w1, b1}, .gradients = {}};
+    Operands o{.reads = {x1},
+               .writes = {declared({kBatch, kTokens, 12})},
+               .updates = {},
+               .weights = {w1, b1},
+               .gradients = {}};
     run_phase(s, Phase::kF, o);
     return inner_product(o.writes[0].tensor, r);
   };
-  Operands o{.reads = {r, x}, .writes = {declared({kBatch, kTokens, 8})}, .updates = {}, .weights = {w, b}, .gradients = {zeros({12, 8}), zeros({12})}};
+  Operands o{.reads = {r, x},
+             .writes = {declared({kBatch, kTokens, 8})},
+             .updates = {},
+             .weights = {w, b},
+             .gradients = {zeros({12, 8}), zeros({12})}};
   run_phase(s, Phase::kBG, o);
   expect_gradient([&](const at::Tensor& t) { return forward(t, w, b); }, x, o.writes[0].tensor);
   expect_gradient([&](const at::Tensor& t) { return forward(x, t, b); }, w, o.gradients[0]);
   expect_gradient([&](const at::Tensor& t) { return forward(x, w, t); }, b, o.gradients[1]);
 
   const at::Tensor once = o.gradients[0].clone(), whole_dx = o.writes[0].tensor;
-  Operands apart{.reads = {r, x}, .writes = {}, .updates = {}, .weights = {}, .gradients = o.gradients};
+  Operands apart{
+      .reads = {r, x}, .writes = {}, .updates = {}, .weights = {}, .gradients = o.gradients};
   run_phase(s, Phase::kG, apart);
   EXPECT_TRUE(at::allclose(o.gradients[0], once * 2, 1e-5, 1e-6)) << "a contribution is added";
-  apart = {.reads = {r}, .writes = {declared({kBatch, kTokens, 8})}, .updates = {}, .weights = {w, b}, .gradients = {}};
+  apart = {.reads = {r},
+           .writes = {declared({kBatch, kTokens, 8})},
+           .updates = {},
+           .weights = {w, b},
+           .gradients = {}};
   run_phase(s, Phase::kB, apart);
   EXPECT_TRUE(at::equal(apart.writes[0].tensor, whole_dx)) << "B alone is the B of BG";
 }
 
 TEST_F(Segments, SlicesOfAProductAreTheProduct) {
-  SegmentShape s = shape_of(SegmentKind::kMlpIn, 8, 12), part = shape_of(SegmentKind::kMlpIn, 2, 12);
-  const at::Tensor x = random({kBatch, kTokens, 8}), w = random({12, 8}), b = random({12}), r = random({kBatch, kTokens, 12});
+  SegmentShape s = shape_of(SegmentKind::kMlpIn, 8, 12),
+               part = shape_of(SegmentKind::kMlpIn, 2, 12);
+  const at::Tensor x = random({kBatch, kTokens, 8}), w = random({12, 8}), b = random({12}),
+                   r = random({kBatch, kTokens, 12});
   s.bias = true;
   part.slices = 4;
-  Operands y{.reads = {x}, .writes = {declared({kBatch, kTokens, 12})}, .updates = {}, .weights = {w, b}, .gradients = {}};
+  Operands y{.reads = {x},
+             .writes = {declared({kBatch, kTokens, 12})},
+             .updates = {},
+             .weights = {w, b},
+             .gradients = {}};
   run_phase(s, Phase::kF, y);
-  Operands d{.reads = {r, x}, .writes = {declared({kBatch, kTokens, 8})}, .updates = {}, .weights = {w, b}, .gradients = {zeros({12, 8}), zeros({12})}};
+  Operands d{.reads = {r, x},
+             .writes = {declared({kBatch, kTokens, 8})},
+             .updates = {},
+             .weights = {w, b},
+             .gradients = {zeros({12, 8}), zeros({12})}};
   run_phase(s, Phase::kBG, d);
   at::Tensor sum, dx;
   for (part.slice = 0; part.slice < 4; ++part.slice) {
@@ -107,16 +138,25 @@ TEST_F(Segments, SlicesOfAProductAreTheProduct) {
     part.bias = first;
     const at::Tensor columns = w.narrow(1, 2 * part.slice, 2).contiguous();
     Operands o{.reads = {x}, .writes = {}, .updates = {}, .weights = {columns, b}, .gradients = {}};
-    if (first) o.writes = {declared({kBatch, kTokens, 12})};
-    else o.updates = {sum};
+    if (first)
+      o.writes = {declared({kBatch, kTokens, 12})};
+    else
+      o.updates = {sum};
     run_phase(part, Phase::kF, o);
     if (first) sum = o.writes[0].tensor;
-    o = {.reads = {r, x}, .writes = {}, .updates = {}, .weights = {columns, b}, .gradients = {zeros({12, 2}), zeros({12})}};
-    if (first) o.writes = {declared({kBatch, kTokens, 8})};
-    else o.updates = {dx};
+    o = {.reads = {r, x},
+         .writes = {},
+         .updates = {},
+         .weights = {columns, b},
+         .gradients = {zeros({12, 2}), zeros({12})}};
+    if (first)
+      o.writes = {declared({kBatch, kTokens, 8})};
+    else
+      o.updates = {dx};
     run_phase(part, Phase::kBG, o);
     if (first) dx = o.writes[0].tensor;
-    EXPECT_TRUE(at::allclose(o.gradients[0], d.gradients[0].narrow(1, 2 * part.slice, 2), 1e-5, 1e-6));
+    EXPECT_TRUE(
+        at::allclose(o.gradients[0], d.gradients[0].narrow(1, 2 * part.slice, 2), 1e-5, 1e-6));
     EXPECT_TRUE(at::allclose(o.gradients[1], first ? d.gradients[1] : zeros({12}), 1e-5, 1e-6));
   }
   EXPECT_TRUE(at::allclose(sum, y.writes[0].tensor, 1e-5, 1e-6));
@@ -129,9 +169,14 @@ TEST_P(Norms, GradientsMatchDifferencesAndAddTheResidual) {
   s.norm = GetParam();
   s.residual = true;
   const bool layer = s.norm == NormKind::kLayerNorm;
-  const at::Tensor x = random({kBatch, kTokens, 16}), gain = random({16}), bias = random({16}), r = random(x.sizes());
+  const at::Tensor x = random({kBatch, kTokens, 16}), gain = random({16}), bias = random({16}),
+                   r = random(x.sizes());
   const auto run_forward = [&](const at::Tensor& x1, const at::Tensor& gain1) {
-    Operands o{.reads = {x1}, .writes = {declared({kBatch, kTokens, 16})}, .updates = {}, .weights = {gain1}, .gradients = {}};
+    Operands o{.reads = {x1},
+               .writes = {declared({kBatch, kTokens, 16})},
+               .updates = {},
+               .weights = {gain1},
+               .gradients = {}};
     if (layer) o.weights.push_back(bias);
     for (int i = 0; i < (layer ? 2 : 1); ++i) o.writes.push_back(declared({kBatch * kTokens}));
     run_phase(s, Phase::kF, o);
@@ -139,13 +184,21 @@ TEST_P(Norms, GradientsMatchDifferencesAndAddTheResidual) {
   };
   const Operands f = run_forward(x, gain);
   const at::Tensor residual = random(x.sizes());
-  Operands o{.reads = {r, x}, .writes = {declared({kBatch, kTokens, 16})}, .updates = {}, .weights = f.weights, .gradients = {zeros({16})}};
+  Operands o{.reads = {r, x},
+             .writes = {declared({kBatch, kTokens, 16})},
+             .updates = {},
+             .weights = f.weights,
+             .gradients = {zeros({16})}};
   if (layer) o.gradients.push_back(zeros({16}));
   for (std::size_t i = 1; i < f.writes.size(); ++i) o.reads.push_back(f.writes[i].tensor);
   o.reads.push_back(residual);
   run_phase(s, Phase::kBG, o);
-  expect_gradient([&](const at::Tensor& t) { return inner_product(run_forward(t, gain).writes[0].tensor, r); }, x, o.writes[0].tensor - residual);
-  expect_gradient([&](const at::Tensor& t) { return inner_product(run_forward(x, t).writes[0].tensor, r); }, gain, o.gradients[0]);
+  expect_gradient(
+      [&](const at::Tensor& t) { return inner_product(run_forward(t, gain).writes[0].tensor, r); },
+      x, o.writes[0].tensor - residual);
+  expect_gradient(
+      [&](const at::Tensor& t) { return inner_product(run_forward(x, t).writes[0].tensor, r); },
+      gain, o.gradients[0]);
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, Norms, ::testing::Values(NormKind::kLayerNorm, NormKind::kRmsNorm));
 
@@ -161,17 +214,27 @@ TEST_P(Activations, GradientMatchesDifferences) {
   s.gated = GetParam().gated;
   const at::Tensor u = random({kBatch, kTokens, wide}), r = random({kBatch, kTokens, 10});
   const auto forward = [&](const at::Tensor& u1) {
-    Operands o{.reads = {u1}, .writes = {declared({kBatch, kTokens, 10})}, .updates = {}, .weights = {}, .gradients = {}};
+    Operands o{.reads = {u1},
+               .writes = {declared({kBatch, kTokens, 10})},
+               .updates = {},
+               .weights = {},
+               .gradients = {}};
     run_phase(s, Phase::kF, o);
     return inner_product(o.writes[0].tensor, r);
   };
-  Operands o{.reads = {r, u}, .writes = {declared({kBatch, kTokens, wide})}, .updates = {}, .weights = {}, .gradients = {}};
+  Operands o{.reads = {r, u},
+             .writes = {declared({kBatch, kTokens, wide})},
+             .updates = {},
+             .weights = {},
+             .gradients = {}};
   run_phase(s, Phase::kB, o);
   expect_gradient(forward, u, o.writes[0].tensor);
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, Activations,
-                         ::testing::Values(ActivationCase{Activation::kGelu, false}, ActivationCase{Activation::kGeluTanh, false},
-                                           ActivationCase{Activation::kSilu, false}, ActivationCase{Activation::kSilu, true}));
+                         ::testing::Values(ActivationCase{Activation::kGelu, false},
+                                           ActivationCase{Activation::kGeluTanh, false},
+                                           ActivationCase{Activation::kSilu, false},
+                                           ActivationCase{Activation::kSilu, true}));
 
 SegmentShape attention_shape(std::int64_t heads, std::int64_t kv_heads, bool rotary, bool causal) {
   SegmentShape s = shape_of(SegmentKind::kAttention, (heads + 2 * kv_heads) * 8, heads * 8);
@@ -183,7 +246,11 @@ SegmentShape attention_shape(std::int64_t heads, std::int64_t kv_heads, bool rot
   return s;
 }
 Operands attend(const SegmentShape& s, const at::Tensor& qkv) {
-  Operands o{.reads = {qkv}, .writes = {declared({kBatch, kTokens, s.out}), declared({kBatch, s.heads, kTokens})}, .updates = {}, .weights = {}, .gradients = {}};
+  Operands o{.reads = {qkv},
+             .writes = {declared({kBatch, kTokens, s.out}), declared({kBatch, s.heads, kTokens})},
+             .updates = {},
+             .weights = {},
+             .gradients = {}};
   run_phase(s, Phase::kF, o);
   return o;
 }
@@ -198,34 +265,48 @@ TEST_P(Attention, GradientMatchesDifferences) {
   const SegmentShape s = attention_shape(heads, kv_heads, rotary, causal);
   const at::Tensor qkv = random({kBatch, kTokens, s.in}), r = random({kBatch, kTokens, s.out});
   const Operands f = attend(s, qkv);
-  Operands o{.reads = {r, qkv, f.writes[0].tensor, f.writes[1].tensor}, .writes = {declared({kBatch, kTokens, s.in})}, .updates = {}, .weights = {}, .gradients = {}};
+  Operands o{.reads = {r, qkv, f.writes[0].tensor, f.writes[1].tensor},
+             .writes = {declared({kBatch, kTokens, s.in})},
+             .updates = {},
+             .weights = {},
+             .gradients = {}};
   run_phase(s, Phase::kB, o);
-  expect_gradient([&](const at::Tensor& t) { return inner_product(attend(s, t).writes[0].tensor, r); }, qkv, o.writes[0].tensor);
+  expect_gradient(
+      [&](const at::Tensor& t) { return inner_product(attend(s, t).writes[0].tensor, r); }, qkv,
+      o.writes[0].tensor);
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, Attention,
-                         ::testing::Values(AttentionCase{4, 4, false, true}, AttentionCase{4, 4, true, true},
-                                           AttentionCase{4, 2, true, true}, AttentionCase{2, 2, false, false}));
+                         ::testing::Values(AttentionCase{4, 4, false, true},
+                                           AttentionCase{4, 4, true, true},
+                                           AttentionCase{4, 2, true, true},
+                                           AttentionCase{2, 2, false, false}));
 
 TEST_F(Segments, AttentionIsTheSoftmaxOverEarlierKeys) {
   const SegmentShape s = attention_shape(2, 1, false, true);
   const at::Tensor qkv = random({kBatch, kTokens, s.in});
   const Operands f = attend(s, qkv);
-  const at::Tensor q = qkv.narrow(2, 0, 16).view({kBatch, kTokens, 2, 8}), k = qkv.narrow(2, 16, 8), v = qkv.narrow(2, 24, 8);
+  const at::Tensor q = qkv.narrow(2, 0, 16).view({kBatch, kTokens, 2, 8}), k = qkv.narrow(2, 16, 8),
+                   v = qkv.narrow(2, 24, 8);
   for (std::int64_t head = 0; head < 2; ++head) {
     const at::Tensor scores = q.select(2, head).matmul(k.transpose(1, 2)) / std::sqrt(8.0);
     for (std::int64_t t = 0; t < kTokens; ++t) {
       const at::Tensor row = scores.select(1, t).narrow(1, 0, t + 1);
-      const at::Tensor expected = row.softmax(1).unsqueeze(1).matmul(v.narrow(1, 0, t + 1)).squeeze(1);
-      EXPECT_TRUE(at::allclose(f.writes[0].tensor.select(1, t).narrow(1, head * 8, 8), expected, 1e-4, 1e-5));
-      EXPECT_TRUE(at::allclose(f.writes[1].tensor.select(1, head).select(1, t), row.logsumexp(at::IntArrayRef{1}), 1e-4, 1e-5));
+      const at::Tensor expected =
+          row.softmax(1).unsqueeze(1).matmul(v.narrow(1, 0, t + 1)).squeeze(1);
+      EXPECT_TRUE(at::allclose(f.writes[0].tensor.select(1, t).narrow(1, head * 8, 8), expected,
+                               1e-4, 1e-5));
+      EXPECT_TRUE(at::allclose(f.writes[1].tensor.select(1, head).select(1, t),
+                               row.logsumexp(at::IntArrayRef{1}), 1e-4, 1e-5));
     }
   }
 }
 
 TEST_F(Segments, RotaryLeavesTheFirstPositionAndTurnsTheOthers) {
-  const SegmentShape turned = attention_shape(1, 1, true, true), plain = attention_shape(1, 1, false, true);
+  const SegmentShape turned = attention_shape(1, 1, true, true),
+                     plain = attention_shape(1, 1, false, true);
   const at::Tensor qkv = random({kBatch, kTokens, turned.in});
-  const at::Tensor a = attend(turned, qkv).writes[1].tensor, b = attend(plain, qkv).writes[1].tensor;
+  const at::Tensor a = attend(turned, qkv).writes[1].tensor,
+                   b = attend(plain, qkv).writes[1].tensor;
   EXPECT_TRUE(at::equal(a.select(2, 0), b.select(2, 0)));
   EXPECT_FALSE(at::allclose(a.select(2, kTokens - 1), b.select(2, kTokens - 1), 1e-3));
 }
@@ -234,16 +315,25 @@ TEST_F(Segments, EmbeddingShardsAddUpToTheWholeTable) {
   SegmentShape whole = shape_of(SegmentKind::kEmbedding, 4, 10), half = whole;
   whole.vocab = half.vocab = 10;
   half.out = 5;
-  const at::Tensor ids = at::randint(10, {kBatch, kTokens}, at::TensorOptions().dtype(at::kLong)), table = random({10, 4});
+  const at::Tensor ids = at::randint(10, {kBatch, kTokens}, at::TensorOptions().dtype(at::kLong)),
+                   table = random({10, 4});
   const at::Tensor d = random({kBatch, kTokens, 4});
   at::Tensor sum = zeros({kBatch, kTokens, 4}), gradient = zeros({10, 4});
   for (std::int64_t shard = 0; shard < 2; ++shard) {
     SegmentContext context;
     context.vocabulary_shard = shard;
-    Operands o{.reads = {ids}, .writes = {declared({kBatch, kTokens, 4})}, .updates = {}, .weights = {table.narrow(0, shard * 5, 5)}, .gradients = {}};
+    Operands o{.reads = {ids},
+               .writes = {declared({kBatch, kTokens, 4})},
+               .updates = {},
+               .weights = {table.narrow(0, shard * 5, 5)},
+               .gradients = {}};
     run_phase(half, Phase::kF, o, context);
     sum += o.writes[0].tensor;
-    Operands g{.reads = {d, ids}, .writes = {}, .updates = {}, .weights = {}, .gradients = {gradient.narrow(0, shard * 5, 5)}};
+    Operands g{.reads = {d, ids},
+               .writes = {},
+               .updates = {},
+               .weights = {},
+               .gradients = {gradient.narrow(0, shard * 5, 5)}};
     run_phase(half, Phase::kBG, g, context);
   }
   EXPECT_TRUE(at::equal(sum, table.index_select(0, ids.view({-1})).view({kBatch, kTokens, 4})));
@@ -256,7 +346,8 @@ struct Loss {
   double loss = 0;
   at::Tensor gradient;
 };
-Loss sharded_loss(const at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab, std::int64_t shards) {
+Loss sharded_loss(const at::Tensor& logits, const at::Tensor& targets, std::int64_t vocab,
+                  std::int64_t shards) {
   const std::int64_t tokens = targets.numel(), columns = logits.size(-1) / shards;
   SegmentShape s = shape_of(SegmentKind::kLossMax, 4, columns);
   s.vocab = vocab;
@@ -264,8 +355,11 @@ Loss sharded_loss(const at::Tensor& logits, const at::Tensor& targets, std::int6
   std::vector<at::Tensor> parts;
   SegmentContext context;
   context.loss_scale = 1.0 / static_cast<double>(tokens);
-  for (std::int64_t i = 0; i < shards; ++i) parts.push_back(logits.narrow(-1, i * columns, columns).contiguous());
-  const auto each = [&](SegmentKind kind, Phase phase, const std::function<Operands(std::int64_t)>& make, const std::function<void(Operands&)>& take) {
+  for (std::int64_t i = 0; i < shards; ++i)
+    parts.push_back(logits.narrow(-1, i * columns, columns).contiguous());
+  const auto each = [&](SegmentKind kind, Phase phase,
+                        const std::function<Operands(std::int64_t)>& make,
+                        const std::function<void(Operands&)>& take) {
     s.kind = kind;
     for (std::int64_t i = 0; i < shards; ++i) {
       context.vocabulary_shard = i;
@@ -274,24 +368,48 @@ Loss sharded_loss(const at::Tensor& logits, const at::Tensor& targets, std::int6
       take(o);
     }
   };
-  each(SegmentKind::kLossMax, Phase::kF, [&](std::int64_t i) { return Operands{.reads = {parts[i]}, .writes = {declared({tokens})}, .updates = {}, .weights = {}, .gradients = {}}; },
-       [&](Operands& o) { m = at::maximum(m, o.writes[0].tensor); });
-  each(SegmentKind::kLossSum, Phase::kF,
-       [&](std::int64_t i) { return Operands{.reads = {parts[i], m, targets}, .writes = {declared({2, tokens})}, .updates = {}, .weights = {}, .gradients = {}}; },
-       [&](Operands& o) { stat += o.writes[0].tensor; });
+  each(
+      SegmentKind::kLossMax, Phase::kF,
+      [&](std::int64_t i) {
+        return Operands{.reads = {parts[i]},
+                        .writes = {declared({tokens})},
+                        .updates = {},
+                        .weights = {},
+                        .gradients = {}};
+      },
+      [&](Operands& o) { m = at::maximum(m, o.writes[0].tensor); });
+  each(
+      SegmentKind::kLossSum, Phase::kF,
+      [&](std::int64_t i) {
+        return Operands{.reads = {parts[i], m, targets},
+                        .writes = {declared({2, tokens})},
+                        .updates = {},
+                        .weights = {},
+                        .gradients = {}};
+      },
+      [&](Operands& o) { stat += o.writes[0].tensor; });
   at::Tensor loss = zeros({1});
   s.kind = SegmentKind::kLoss;
   Operands f{.reads = {stat}, .writes = {}, .updates = {loss}, .weights = {}, .gradients = {}};
   run_phase(s, Phase::kF, f, context);
-  each(SegmentKind::kLoss, Phase::kB, [&](std::int64_t i) { return Operands{.reads = {m, stat, targets}, .writes = {}, .updates = {parts[i]}, .weights = {}, .gradients = {}}; },
-       [](Operands&) {});
+  each(
+      SegmentKind::kLoss, Phase::kB,
+      [&](std::int64_t i) {
+        return Operands{.reads = {m, stat, targets},
+                        .writes = {},
+                        .updates = {parts[i]},
+                        .weights = {},
+                        .gradients = {}};
+      },
+      [](Operands&) {});
   return {loss.item<double>(), at::cat(parts, -1)};
 }
 
 TEST_F(Segments, ShardedLossIsTheCrossEntropyAndItsGradient) {
   constexpr std::int64_t kVocab = 11, kPadded = 12;
   const at::Tensor logits = random({kBatch, kTokens, kPadded}) * 3;
-  const at::Tensor targets = at::randint(kVocab, {kBatch, kTokens}, at::TensorOptions().dtype(at::kLong));
+  const at::Tensor targets =
+      at::randint(kVocab, {kBatch, kTokens}, at::TensorOptions().dtype(at::kLong));
   const at::Tensor rows = logits.view({-1, kPadded}).narrow(1, 0, kVocab);
   const at::Tensor p = rows.log_softmax(1);
   const double expected = -p.gather(1, targets.view({-1, 1})).mean().item<double>();
@@ -303,7 +421,8 @@ TEST_F(Segments, ShardedLossIsTheCrossEntropyAndItsGradient) {
     at::Tensor e = p.exp();
     e.scatter_add_(1, targets.view({-1, 1}), at::full({kBatch * kTokens, 1}, -1.0));
     EXPECT_TRUE(at::allclose(g.narrow(1, 0, kVocab), e / (kBatch * kTokens), 1e-4, 1e-7));
-    EXPECT_EQ(g.narrow(1, kVocab, kPadded - kVocab).abs().max().item<float>(), 0) << "padding has no gradient";
+    EXPECT_EQ(g.narrow(1, kVocab, kPadded - kVocab).abs().max().item<float>(), 0)
+        << "padding has no gradient";
   }
 }
 
@@ -323,14 +442,21 @@ TEST_F(Segments, AdamWFirstStepMovesEachWeightByTheRateAndDecaysMatricesOnly) {
   SegmentContext context;
   context.unit = &unit;
   context.shard_begin = 1;  // elements 1..6 of the unit: three of each parameter
-  context.optimizer = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-12, .weight_decay = 0.5};
+  context.optimizer = {
+      .learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-12, .weight_decay = 0.5};
   at::Tensor p = at::ones({8}), g = at::full({8}, -2.0);
-  Operands o{.reads = {g}, .writes = {}, .updates = {p, zeros({6}), zeros({6})}, .weights = {}, .gradients = {}};
+  Operands o{.reads = {g},
+             .writes = {},
+             .updates = {p, zeros({6}), zeros({6})},
+             .weights = {},
+             .gradients = {}};
   run_phase(s, Phase::kF, o, context);
   // m / (1 - b1) = g and v / (1 - b2) = g^2, so the step is lr * sign(g).
   const float decayed = 1 - 0.1F * 0.5F + 0.1F, plain = 1 + 0.1F;
   EXPECT_THAT(std::vector<float>(p.const_data_ptr<float>(), p.const_data_ptr<float>() + 8),
-              ::testing::Pointwise(::testing::FloatNear(1e-6F), std::vector<float>{1, decayed, decayed, decayed, plain, plain, plain, 1}));
+              ::testing::Pointwise(
+                  ::testing::FloatNear(1e-6F),
+                  std::vector<float>{1, decayed, decayed, decayed, plain, plain, plain, 1}));
 }
 
 TEST_F(Segments, SliceTakesThePartOfTheRank) {
@@ -342,7 +468,8 @@ TEST_F(Segments, SliceTakesThePartOfTheRank) {
   const at::Tensor x = random({2, 6, 3});
   SegmentContext context;
   context.local_rank = 3;  // (3 / 2) % 2 = 1
-  Operands o{.reads = {x}, .writes = {declared({2, 3, 3})}, .updates = {}, .weights = {}, .gradients = {}};
+  Operands o{
+      .reads = {x}, .writes = {declared({2, 3, 3})}, .updates = {}, .weights = {}, .gradients = {}};
   run_phase(s, Phase::kF, o, context);
   EXPECT_TRUE(at::equal(o.writes[0].tensor, x.narrow(1, 3, 3)));
 }

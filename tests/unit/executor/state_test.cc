@@ -29,9 +29,11 @@ plan::ParameterUnit unit(int tp, int shard_dim) {
   return u;
 }
 
-std::vector<float> values(const plan::ParameterUnit& u, std::int64_t begin, std::int64_t end, std::int64_t tensor_index, std::int64_t layer = 2) {
+std::vector<float> values(const plan::ParameterUnit& u, std::int64_t begin, std::int64_t end,
+                          std::int64_t tensor_index, std::int64_t layer = 2) {
   std::vector<float> out(static_cast<std::size_t>(end - begin), -1);
-  initial_parameters(u, {.begin = begin, .end = end, .tensor_index = tensor_index, .layer = layer}, 11, 4, out);
+  initial_parameters(u, {.begin = begin, .end = end, .tensor_index = tensor_index, .layer = layer},
+                     11, 4, out);
   return out;
 }
 
@@ -40,12 +42,14 @@ TEST(InitialParameters, AreTheSameOnEveryShard) {
   const std::vector<float> all = values(whole, 0, whole.padded, 0);
   for (const int dim : {0, 1}) {
     const plan::ParameterUnit half = unit(2, dim);
-    const std::int64_t rows = half.parameters[0].local_shape[0], columns = half.parameters[0].local_shape[1];
+    const std::int64_t rows = half.parameters[0].local_shape[0],
+                       columns = half.parameters[0].local_shape[1];
     for (std::int64_t rank = 0; rank < 2; ++rank) {
       const std::vector<float> part = values(half, 0, half.padded, rank);
       for (std::int64_t r = 0; r < rows; ++r) {
         for (std::int64_t c = 0; c < columns; ++c) {
-          const std::int64_t row = dim == 0 ? rank * rows + r : r, column = dim == 1 ? rank * columns + c : c;
+          const std::int64_t row = dim == 0 ? rank * rows + r : r,
+                             column = dim == 1 ? rank * columns + c : c;
           const float expected = row < 7 ? all[static_cast<std::size_t>(row * 6 + column)] : 0.0F;
           EXPECT_EQ(part[static_cast<std::size_t>(r * columns + c)], expected);
         }
@@ -66,13 +70,15 @@ TEST(InitialParameters, ASliceHasItsColumns) {
         u.parameters.resize(1);
         p.slices = 3;
         p.slice = slice;
-        p.local_shape = dim == 0 ? std::vector<std::int64_t>{4, 2} : std::vector<std::int64_t>{7, 1};
+        p.local_shape =
+            dim == 0 ? std::vector<std::int64_t>{4, 2} : std::vector<std::int64_t>{7, 1};
         const std::int64_t rows = p.local_shape[0], columns = p.local_shape[1];
         const std::vector<float> part = values(u, 0, rows * columns, rank);
         for (std::int64_t i = 0; i < rows * columns; ++i) {
           const std::int64_t row = i / columns + (dim == 0 ? rank * rows : 0);
           const std::int64_t column = dim == 0 ? slice * 2 + i % columns : rank * 3 + slice;
-          EXPECT_EQ(part[static_cast<std::size_t>(i)], row < 7 ? all[static_cast<std::size_t>(row * 6 + column)] : 0.0F);
+          EXPECT_EQ(part[static_cast<std::size_t>(i)],
+                    row < 7 ? all[static_cast<std::size_t>(row * 6 + column)] : 0.0F);
         }
       }
     }
@@ -92,7 +98,8 @@ TEST(InitialParameters, DependOnLayerAndHaveTheStatedDeviation) {
   u.parameters[0].shape = u.parameters[0].local_shape = {100, 100};
   u.parameters[0].init = plan::Init::kNormalScaled;
   double sum = 0;
-  for (const float v : values(u, 0, 10'000, 0)) sum += static_cast<double>(v) * static_cast<double>(v);
+  for (const float v : values(u, 0, 10'000, 0))
+    sum += static_cast<double>(v) * static_cast<double>(v);
   EXPECT_NEAR(std::sqrt(sum / 10'000), 0.02 / std::sqrt(8.0), 2e-4);
 }
 

@@ -1,9 +1,10 @@
-// The temporaries that a segment really makes are those that model/sizes.cc states: the Program's static memory stands on them.
+// The temporaries that a segment really makes are those that model/sizes.cc states: the Program's
+// static memory stands on them.
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
-#include "executor/state/allocator.h"
 #include "executor/measure/microbench.h"
+#include "executor/state/allocator.h"
 #include "model/spec.h"
 #include "plan/lowering/lower.h"
 
@@ -42,24 +43,33 @@ TEST_P(Transients, AreThoseThatSizesState) {
   if (model.family == model::Family::kLlama) model.kv_heads = 2;
   CountingAllocator& allocator = install_cpu_allocator();
   for (const int tp : {1, 2}) {
-    plan::UniformOptions o{.tp = tp, .sequence_parallel = tp > 1, .micro_batch = 4, .global_batch = 8, .precision = model::Precision::kFloat32};
+    plan::UniformOptions o{.tp = tp,
+                           .sequence_parallel = tp > 1,
+                           .micro_batch = 4,
+                           .global_batch = 8,
+                           .precision = model::Precision::kFloat32};
     const plan::Program program = *plan::lower(*plan::uniform_plan(model, "local", 1, o), model);
     for (const plan::Template& t : program.templates) {
       for (const plan::Op& op : t.ops) {
         if (op.kind != plan::OpKind::kCompute) continue;
         const model::SegmentShape& s = program.segments[op.segment];
-        if (s.kind == model::SegmentKind::kLoadTokens || s.kind == model::SegmentKind::kLoadTargets) continue;
-        const std::int64_t measured = measured_transient(allocator, bench_of(program, op, at::kCPU));
+        if (s.kind == model::SegmentKind::kLoadTokens || s.kind == model::SegmentKind::kLoadTargets)
+          continue;
+        const std::int64_t measured =
+            measured_transient(allocator, bench_of(program, op, at::kCPU));
         const std::int64_t stated = model::work(s, op.phase).transient_bytes;
-        // Vectors of T, s, h and `out` numbers, and the attention kernel's own block (queries x keys of one head), are left out there.
-        const std::int64_t small = 16 * 8 * (s.token_count() + s.in + s.out) + (s.kind == model::SegmentKind::kAttention ? 1 << 20 : 0);
+        // Vectors of T, s, h and `out` numbers, and the attention kernel's own block (queries x
+        // keys of one head), are left out there.
+        const std::int64_t small = 16 * 8 * (s.token_count() + s.in + s.out) +
+                                   (s.kind == model::SegmentKind::kAttention ? 1 << 20 : 0);
         if (s.kind == model::SegmentKind::kEmbedding) {
           EXPECT_LE(measured, stated) << "stated for accelerators, which mask a copy";
           continue;
         }
-        EXPECT_NEAR(static_cast<double>(measured), static_cast<double>(stated), static_cast<double>(small))
-            << model::to_string(s.kind) << " " << model::to_string(op.phase) << " in " << name << " tp " << tp
-            << ": T " << s.token_count() << " in " << s.in << " out " << s.out;
+        EXPECT_NEAR(static_cast<double>(measured), static_cast<double>(stated),
+                    static_cast<double>(small))
+            << model::to_string(s.kind) << " " << model::to_string(op.phase) << " in " << name
+            << " tp " << tp << ": T " << s.token_count() << " in " << s.in << " out " << s.out;
       }
     }
   }

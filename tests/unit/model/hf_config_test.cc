@@ -30,14 +30,17 @@ base::Diagnostics refused(const std::string& text) {
 /// A small llama with one more member.
 std::string llama(const std::string& member) {
   return R"({"model_type": "llama", "num_hidden_layers": 2, "intermediate_size": 32, "vocab_size": 64,
- "max_position_embeddings": 16, )" + member + "}";
+ "max_position_embeddings": 16, )" +
+         member + "}";
 }
 const std::string kHeads = R"("hidden_size": 16, "num_attention_heads": 4)";
 
 TEST(HfConfig, OldAndNewSpellingsAreTheSameModel) {
-  const ModelSpec old_keys = accepted(R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16, "n_ctx": 16,
+  const ModelSpec old_keys = accepted(
+      R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16, "n_ctx": 16,
     "vocab_size": 11, "n_inner": null, "activation_function": "gelu_new"})");
-  const ModelSpec new_keys = accepted(R"({"model_type": "gpt2", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+  const ModelSpec new_keys = accepted(
+      R"({"model_type": "gpt2", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
     "max_position_embeddings": 16, "vocab_size": 11})");
   EXPECT_EQ(old_keys, new_keys);
   EXPECT_EQ(old_keys.ffn, 32);
@@ -45,7 +48,11 @@ TEST(HfConfig, OldAndNewSpellingsAreTheSameModel) {
 }
 
 TEST(HfConfig, InnerSizeOverridesFourTimesHidden) {
-  EXPECT_EQ(accepted(R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "n_ctx": 16, "vocab_size": 11, "n_inner": 24})").ffn, 24);
+  EXPECT_EQ(
+      accepted(
+          R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "n_ctx": 16, "vocab_size": 11, "n_inner": 24})")
+          .ffn,
+      24);
 }
 
 TEST(HfConfig, SpellingsThatDifferAreAFault) {
@@ -64,37 +71,54 @@ TEST(HfConfig, KeyValueHeadsDefaultToHeads) {
 }
 
 TEST(HfConfig, MistralDefaultsToEightKeyValueHeads) {
-  const std::string rest = R"("num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 16, "intermediate_size": 8, "vocab_size": 9,
+  const std::string rest =
+      R"("num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 16, "intermediate_size": 8, "vocab_size": 9,
     "max_position_embeddings": 4})";
   EXPECT_EQ(accepted(R"({"model_type": "mistral", )" + rest).kv_heads, 8);
-  EXPECT_EQ(accepted(R"({"model_type": "mistral", "num_key_value_heads": null, )" + rest).kv_heads, 16);
+  EXPECT_EQ(accepted(R"({"model_type": "mistral", "num_key_value_heads": null, )" + rest).kv_heads,
+            16);
 }
 
 TEST(HfConfig, HeadSizeMayBeStated) {
-  const ModelSpec m = accepted(llama(R"("hidden_size": 18, "num_attention_heads": 4, "head_dim": 8)"));
+  const ModelSpec m =
+      accepted(llama(R"("hidden_size": 18, "num_attention_heads": 4, "head_dim": 8)"));
   EXPECT_EQ(m.head_dim, 8);
   EXPECT_EQ(m.qkv_features(), 96);
 }
 
 TEST(HfConfig, BiasesFollowTheFlagsOfLlama) {
-  const ModelSpec m = accepted(llama(kHeads + R"(, "attention_bias": true, "mlp_bias": true, "tie_word_embeddings": true)"));
+  const ModelSpec m = accepted(
+      llama(kHeads + R"(, "attention_bias": true, "mlp_bias": true, "tie_word_embeddings": true)"));
   EXPECT_TRUE(m.qkv_bias && m.projection_bias && m.mlp_bias && m.tied_embeddings);
 }
 
 TEST(HfConfig, RotaryBaseMayStandInRopeParameters) {
   EXPECT_EQ(accepted(llama(kHeads)).rope_theta, 10000.0);
-  EXPECT_EQ(accepted(llama(kHeads + R"(, "rope_theta": 500000.0, "rope_scaling": {"factor": 8.0})")).rope_theta, 500000.0);
-  EXPECT_EQ(accepted(llama(kHeads + R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6})")).rope_theta, 1e6);
+  EXPECT_EQ(accepted(llama(kHeads + R"(, "rope_theta": 500000.0, "rope_scaling": {"factor": 8.0})"))
+                .rope_theta,
+            500000.0);
+  EXPECT_EQ(accepted(llama(kHeads +
+                           R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6})"))
+                .rope_theta,
+            1e6);
 }
 
 TEST(HfConfig, KeysOfOthersAreAllowed) {
-  EXPECT_EQ(accepted(llama(kHeads + R"(, "architectures": ["LlamaForCausalLM"], "torch_dtype": "float16", "use_cache": true)")).layers, 2);
+  EXPECT_EQ(
+      accepted(
+          llama(
+              kHeads +
+              R"(, "architectures": ["LlamaForCausalLM"], "torch_dtype": "float16", "use_cache": true)"))
+          .layers,
+      2);
 }
 
 /// Defaults of GPT2Config and LlamaConfig; what the file says of attention counts.
 TEST(HfConfig, DropoutIsThatOfAttention) {
-  const std::string gpt2 = R"({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 32, "vocab_size": 100)";
-  const auto plain = read(gpt2 + "}"), without = read(gpt2 + R"(, "attn_pdrop": 0.0})"), stated = read(gpt2 + R"(, "attn_pdrop": 0.1})");
+  const std::string gpt2 =
+      R"({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 32, "vocab_size": 100)";
+  const auto plain = read(gpt2 + "}"), without = read(gpt2 + R"(, "attn_pdrop": 0.0})"),
+             stated = read(gpt2 + R"(, "attn_pdrop": 0.1})");
   ASSERT_TRUE(plain && without && stated);
   EXPECT_TRUE(plain->dropout);
   EXPECT_FALSE(without->dropout);
@@ -114,7 +138,8 @@ TEST(HfConfig, UnknownModelTypeSuggestsTheNearest) {
 }
 
 TEST(HfConfig, AllFaultsAreReported) {
-  const auto faults = refused(R"({"model_type": "bert", "hidden_size": 0, "num_attention_heads": "4", "vocab_size": 1.5,
+  const auto faults = refused(
+      R"({"model_type": "bert", "hidden_size": 0, "num_attention_heads": "4", "vocab_size": 1.5,
     "layer_norm_eps": -1, "hidden_act": "gelu_nwe"})");
   const std::string text = base::to_string(faults);
   EXPECT_THAT(text, HasSubstr("'hidden_size'"));
@@ -153,7 +178,8 @@ TEST(HfConfig, OddRotaryHeadsAreAFault) {
 }
 
 TEST(HfConfig, VariantsThatWeDoNotTrainAreRefused) {
-  const auto faults = refused(R"({"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "vocab_size": 9, "num_hidden_layers": 1,
+  const auto faults = refused(
+      R"({"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "vocab_size": 9, "num_hidden_layers": 1,
     "intermediate_size": 8, "max_position_embeddings": 4, "is_decoder": true, "position_embedding_type": "relative_key"})");
   ASSERT_EQ(faults.size(), 2u);
   EXPECT_EQ(faults[0].code, ErrorCode::kUnsupported);
@@ -161,15 +187,18 @@ TEST(HfConfig, VariantsThatWeDoNotTrainAreRefused) {
 }
 
 TEST(HfConfig, SizesWhoseProductOverflowsAreRefused) {
-  const auto faults = refused(R"({"model_type": "llama", "num_hidden_layers": 1000000, "intermediate_size": 1000000, "vocab_size": 64,
+  const auto faults = refused(
+      R"({"model_type": "llama", "num_hidden_layers": 1000000, "intermediate_size": 1000000, "vocab_size": 64,
     "max_position_embeddings": 16, "hidden_size": 1000000, "num_attention_heads": 1000000, "head_dim": 1000000})");
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(faults[0].code, ErrorCode::kOutOfRange);
 }
 
-const std::string kMixtral = R"({"model_type": "mixtral", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 16, "vocab_size": 9,
+const std::string kMixtral =
+    R"({"model_type": "mixtral", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 16, "vocab_size": 9,
  "intermediate_size": 48, "max_position_embeddings": 4, )";
-const std::string kQwen2Moe = R"({"model_type": "qwen2_moe", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 16, "vocab_size": 9,
+const std::string kQwen2Moe =
+    R"({"model_type": "qwen2_moe", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 16, "vocab_size": 9,
  "intermediate_size": 64, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "max_position_embeddings": 4, )";
 
 TEST(HfConfig, MixtralHasExpertsInEveryBlock) {
@@ -186,7 +215,9 @@ TEST(HfConfig, MixtralHasExpertsInEveryBlock) {
 }
 
 TEST(HfConfig, Qwen2MoeHasASharedExpert) {
-  const ModelSpec m = accepted(kQwen2Moe + R"("num_experts": 60, "num_experts_per_tok": 4, "moe_expert_capacity_factor": 2.0, "mlp_only_layers": []})");
+  const ModelSpec m = accepted(
+      kQwen2Moe +
+      R"("num_experts": 60, "num_experts_per_tok": 4, "moe_expert_capacity_factor": 2.0, "mlp_only_layers": []})");
   EXPECT_EQ(m.experts, 60);
   EXPECT_EQ(m.ffn, 24);
   EXPECT_EQ(m.shared_ffn, 40);
@@ -206,21 +237,25 @@ TEST(HfConfig, ATokenCannotGoToMoreExpertsThanThereAre) {
 
 TEST(HfConfig, DenseBlocksBetweenSparseOnesAreRefused) {
   for (const char* key : {R"("decoder_sparse_step": 2)", R"("mlp_only_layers": [0])"}) {
-    const auto faults = refused(kQwen2Moe + R"("num_experts": 8, "num_experts_per_tok": 4, )" + key + "}");
+    const auto faults =
+        refused(kQwen2Moe + R"("num_experts": 8, "num_experts_per_tok": 4, )" + key + "}");
     ASSERT_EQ(faults.size(), 1u) << key;
     EXPECT_EQ(faults[0].code, ErrorCode::kUnsupported);
   }
 }
 
 TEST(HfConfig, AMixtureNeedsItsSizes) {
-  const std::string text = base::to_string(refused(R"({"model_type": "qwen2_moe", "hidden_size": 8, "num_attention_heads": 2})"));
-  for (const char* key : {"'num_local_experts'", "'num_experts_per_tok'", "'shared_expert_intermediate_size'", "'moe_intermediate_size'"}) {
+  const std::string text = base::to_string(
+      refused(R"({"model_type": "qwen2_moe", "hidden_size": 8, "num_attention_heads": 2})"));
+  for (const char* key : {"'num_local_experts'", "'num_experts_per_tok'",
+                          "'shared_expert_intermediate_size'", "'moe_intermediate_size'"}) {
     EXPECT_THAT(text, HasSubstr(key));
   }
 }
 
 TEST(HfConfig, ExpertsWhoseProductOverflowsAreRefused) {
-  const auto faults = refused(R"({"model_type": "mixtral", "num_hidden_layers": 100000, "hidden_size": 100000, "num_attention_heads": 16,
+  const auto faults = refused(
+      R"({"model_type": "mixtral", "num_hidden_layers": 100000, "hidden_size": 100000, "num_attention_heads": 16,
     "vocab_size": 9, "intermediate_size": 100000, "max_position_embeddings": 4, "num_local_experts": 1000000, "num_experts_per_tok": 1})");
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(faults[0].code, ErrorCode::kOutOfRange);
@@ -233,21 +268,25 @@ TEST(HfConfig, AListIsNoModel) {
 }
 
 const std::string kT5 = R"("d_model": 8, "d_kv": 4, "d_ff": 16, "num_heads": 2, "vocab_size": 32)";
-ModelSpec t5(const std::string& more) { return accepted(R"({"model_type": "t5", )" + kT5 + more + "}"); }
+ModelSpec t5(const std::string& more) {
+  return accepted(R"({"model_type": "t5", )" + kT5 + more + "}");
+}
 
 TEST(HfConfig, DecoderOfT5IsAsDeepAsItsEncoderUnlessStated) {
   EXPECT_EQ(t5(R"(, "num_layers": 3)").layers, 6);
   const ModelSpec m = t5(R"(, "num_layers": 3, "num_decoder_layers": 1)");
   EXPECT_EQ(m.layers, 4);
-  EXPECT_EQ(m.kinds(), 2);   // no decoder block beside the first
+  EXPECT_EQ(m.kinds(), 2);  // no decoder block beside the first
   EXPECT_EQ(m.activation, Activation::kRelu);
 }
 
 TEST(HfConfig, GatedT5IsOneOfVersionOneOne) {
-  const ModelSpec m = t5(R"(, "num_layers": 1, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false)");
+  const ModelSpec m =
+      t5(R"(, "num_layers": 1, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false)");
   EXPECT_TRUE(m.gated_mlp && !m.tied_embeddings);
   EXPECT_EQ(m.activation, Activation::kGeluTanh);
-  EXPECT_THAT(base::to_string(refused(R"({"model_type": "t5", "num_layers": 1, )" + kT5 + R"(, "feed_forward_proj": "gated-tanh"})")),
+  EXPECT_THAT(base::to_string(refused(R"({"model_type": "t5", "num_layers": 1, )" + kT5 +
+                                      R"(, "feed_forward_proj": "gated-tanh"})")),
               HasSubstr("one of relu, gelu, silu"));
 }
 
@@ -261,7 +300,8 @@ TEST(HfConfig, ClassesAreLabelsOrTwo) {
 
 TEST(HfConfig, WindowsOfSwinMustDivide) {
   const auto faults = refused(R"({"model_type": "swin", "image_size": 96, "window_size": 7})");
-  EXPECT_THAT(base::to_string(faults), HasSubstr("windows of 7 do not divide the 24 x 24 tokens of stage 1"));
+  EXPECT_THAT(base::to_string(faults),
+              HasSubstr("windows of 7 do not divide the 24 x 24 tokens of stage 1"));
 }
 
 // A window larger than a stage's tokens is that stage.

@@ -20,14 +20,16 @@ base::Result<Profile> read(const std::string& text) {
 }
 /// A profile with more members; they start in line 2.
 base::Result<Profile> read_with(const std::string& members) {
-  return read(R"({"schema": "orrery.profile/1", "name": "p", "provenance": {"source": "s"},)" + ("\n" + members) + "}");
+  return read(R"({"schema": "orrery.profile/1", "name": "p", "provenance": {"source": "s"},)" +
+              ("\n" + members) + "}");
 }
 base::Diagnostics refused(const std::string& members) {
   auto profile = read_with(members);
   EXPECT_FALSE(profile);
   return profile ? base::Diagnostics{base::Diagnostic{}} : profile.error();
 }
-void expect_fault(const std::string& members, ErrorCode code, const std::string& message, std::uint32_t line) {
+void expect_fault(const std::string& members, ErrorCode code, const std::string& message,
+                  std::uint32_t line) {
   const auto faults = refused(members);
   ASSERT_EQ(faults.size(), 1u) << base::to_string(faults);
   EXPECT_EQ(faults[0].code, code) << base::to_string(faults);
@@ -37,11 +39,15 @@ void expect_fault(const std::string& members, ErrorCode code, const std::string&
   EXPECT_GT(faults[0].where.column, 0u);
 }
 
-const std::string kShape = R"("shape": {"kind": "qkv", "dtype": "fp32", "sequences": 1, "tokens": 8, "in": 4, "out": 12})";
+const std::string kShape =
+    R"("shape": {"kind": "qkv", "dtype": "fp32", "sequences": 1, "tokens": 8, "in": 4, "out": 12})";
 
 TEST(Profile, ReadsEveryPart) {
-  const auto profile = read_with(R"("device": "cpu",
-    "operators": [{)" + kShape + R"(, "phase": "BG", "seconds_median": 2e-4, "seconds_p10": 1e-4, "seconds_p90": 3e-4, "samples": 7}],
+  const auto profile = read_with(
+      R"("device": "cpu",
+    "operators": [{)" +
+      kShape +
+      R"(, "phase": "BG", "seconds_median": 2e-4, "seconds_p10": 1e-4, "seconds_p90": 3e-4, "samples": 7}],
     "composition_factor": 1.1, "composition_residual": 0.02,
     "layers": [{"model": "llama-2-7b", "sequence": 2048, "hidden": 4096, "precision": "bf16", "points": [
       {"batch": 1, "layer_seconds_per_sample": 5e-3, "other_seconds_per_sample": 2e-2},
@@ -71,13 +77,15 @@ TEST(Profile, ASpreadNamesItsSources) {
 }
 
 TEST(Profile, AbsentPartsKeepTheirDefaults) {
-  const auto profile = read(R"({"schema": "orrery.profile/1", "name": "p", "provenance": {"source": "s"}})");
+  const auto profile =
+      read(R"({"schema": "orrery.profile/1", "name": "p", "provenance": {"source": "s"}})");
   ASSERT_TRUE(profile);
   EXPECT_EQ(*profile, (Profile{.name = "p", .provenance = {.source = "s"}}));
 }
 
 TEST(Profile, PercentilesDefaultToTheMedian) {
-  const auto profile = read_with(R"("operators": [{)" + kShape + R"(, "phase": "F", "seconds_median": 2e-4}])");
+  const auto profile =
+      read_with(R"("operators": [{)" + kShape + R"(, "phase": "F", "seconds_median": 2e-4}])");
   ASSERT_TRUE(profile) << base::to_string(profile.error());
   EXPECT_EQ(profile->operators[0].seconds_p10, 2e-4);
   EXPECT_EQ(profile->operators[0].seconds_p90, 2e-4);
@@ -85,19 +93,26 @@ TEST(Profile, PercentilesDefaultToTheMedian) {
 
 TEST(Profile, FaultsNameTheirPlace) {
   const std::string op = "\"operators\": [{" + kShape;
-  expect_fault(op + ",\n \"phase\": \"F\",\n \"seconds_median\": -1}]", ErrorCode::kOutOfRange, "'seconds_median' of operators[0]", 4);
-  expect_fault(op + ",\n \"phase\": \"X\", \"seconds_median\": 1}]", ErrorCode::kBadValue, "'X'", 3);
-  expect_fault(op + ",\n \"phase\": \"F\", \"seconds_median\": 1,\n \"seconds_p10\": 2}]", ErrorCode::kInconsistent, "out of order", 3);
-  expect_fault(op + ",\n \"phase\": \"F\", \"seconds_median\": 1,\n \"second\": 2}]", ErrorCode::kUnknownKey, "'second'", 4);
+  expect_fault(op + ",\n \"phase\": \"F\",\n \"seconds_median\": -1}]", ErrorCode::kOutOfRange,
+               "'seconds_median' of operators[0]", 4);
+  expect_fault(op + ",\n \"phase\": \"X\", \"seconds_median\": 1}]", ErrorCode::kBadValue, "'X'",
+               3);
+  expect_fault(op + ",\n \"phase\": \"F\", \"seconds_median\": 1,\n \"seconds_p10\": 2}]",
+               ErrorCode::kInconsistent, "out of order", 3);
+  expect_fault(op + ",\n \"phase\": \"F\", \"seconds_median\": 1,\n \"second\": 2}]",
+               ErrorCode::kUnknownKey, "'second'", 4);
   expect_fault("\"overlap_slowdown\": 0.5", ErrorCode::kOutOfRange, "'overlap_slowdown'", 2);
   expect_fault("\"context_bytes\": -5", ErrorCode::kOutOfRange, "'context_bytes'", 2);
   expect_fault("\"launch_secnds\": 1e-6", ErrorCode::kUnknownKey, "'launch_secnds'", 2);
 }
 
 TEST(Profile, LayerPointsAscend) {
-  const std::string point = R"({"layer_seconds_per_sample": 1, "other_seconds_per_sample": 1, "batch": )";
-  const std::string layer = R"("layers": [{"model": "m", "sequence": 1, "hidden": 1, "precision": "fp32", "points": [)";
-  expect_fault(layer + point + "2},\n" + point + "2}]}]", ErrorCode::kInconsistent, "'batch' 2 follows 2", 3);
+  const std::string point =
+      R"({"layer_seconds_per_sample": 1, "other_seconds_per_sample": 1, "batch": )";
+  const std::string layer =
+      R"("layers": [{"model": "m", "sequence": 1, "hidden": 1, "precision": "fp32", "points": [)";
+  expect_fault(layer + point + "2},\n" + point + "2}]}]", ErrorCode::kInconsistent,
+               "'batch' 2 follows 2", 3);
   expect_fault(layer + "]}]", ErrorCode::kMissingKey, "has no points", 2);
 }
 
@@ -105,27 +120,35 @@ TEST(Profile, CollectivesHavePointsOrBandwidth) {
   const std::string c = R"("collectives": [{"op": "broadcast", "size": 4)";
   const std::string points = R"(, "points": [{"bytes": 16, "seconds": 1}])";
   expect_fault(c + "}]", ErrorCode::kMissingKey, "needs points", 2);
-  expect_fault(c + points + R"(, "bus_bandwidth_bytes_per_second": 5}])", ErrorCode::kInconsistent, "both", 2);
-  expect_fault(c + points + R"(, "latency_seconds": 1e-6}])", ErrorCode::kInconsistent, "latency", 2);
+  expect_fault(c + points + R"(, "bus_bandwidth_bytes_per_second": 5}])", ErrorCode::kInconsistent,
+               "both", 2);
+  expect_fault(c + points + R"(, "latency_seconds": 1e-6}])", ErrorCode::kInconsistent, "latency",
+               2);
   expect_fault(c + points + R"(, "hosts": 8}])", ErrorCode::kInconsistent, "hosts", 2);
-  expect_fault(c + R"(, "points": [{"bytes": 16, "seconds": 1},)" + "\n" + R"({"bytes": 8, "seconds": 1}]}])",
+  expect_fault(c + R"(, "points": [{"bytes": 16, "seconds": 1},)" + "\n" +
+                   R"({"bytes": 8, "seconds": 1}]}])",
                ErrorCode::kInconsistent, "'bytes' 8 follows 16", 3);
-  expect_fault(c + R"(, "bus_bandwidth": 5, "bus_bandwidth_bytes_per_second": 5}])", ErrorCode::kUnknownKey, "'bus_bandwidth'", 2);
+  expect_fault(c + R"(, "bus_bandwidth": 5, "bus_bandwidth_bytes_per_second": 5}])",
+               ErrorCode::kUnknownKey, "'bus_bandwidth'", 2);
 }
 
 TEST(Profile, RepeatedEntriesAreAFault) {
   const std::string op = "{" + kShape + R"(, "phase": "F", "seconds_median": 2e-4})";
-  expect_fault("\"operators\": [" + op + ",\n" + op + "]", ErrorCode::kInconsistent, "operators[1] repeats", 3);
+  expect_fault("\"operators\": [" + op + ",\n" + op + "]", ErrorCode::kInconsistent,
+               "operators[1] repeats", 3);
   const std::string c = R"({"op": "broadcast", "size": 4, "bus_bandwidth_bytes_per_second": 5})";
-  expect_fault("\"collectives\": [" + c + ",\n" + c + "]", ErrorCode::kInconsistent, "collectives[1] repeats", 3);
+  expect_fault("\"collectives\": [" + c + ",\n" + c + "]", ErrorCode::kInconsistent,
+               "collectives[1] repeats", 3);
 }
 
 TEST(Profile, AllFaultsAreReported) {
-  const auto faults = refused(R"("overlaps": 1, "launch_seconds": -1, "composition_factor": 0, "extra": 1,
+  const auto faults =
+      refused(R"("overlaps": 1, "launch_seconds": -1, "composition_factor": 0, "extra": 1,
     "layers": [{}], "collectives": [3])");
   const std::string text = base::to_string(faults);
-  for (const char* part : {"'overlaps'", "'launch_seconds'", "'composition_factor'", "'extra'", "layers[0] has no 'model'",
-                           "layers[0] has no 'points'", "collectives[0] must be an object"}) {
+  for (const char* part : {"'overlaps'", "'launch_seconds'", "'composition_factor'", "'extra'",
+                           "layers[0] has no 'model'", "layers[0] has no 'points'",
+                           "collectives[0] must be an object"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   EXPECT_EQ(faults.size(), 10u) << text;
@@ -135,7 +158,8 @@ TEST(Profile, ProvenanceIsCompulsory) {
   const auto faults = read(R"({"schema": "orrery.profile/1", "name": "p"})");
   ASSERT_FALSE(faults);
   EXPECT_EQ(faults.error().front().code, ErrorCode::kMissingKey);
-  const auto empty = read(R"({"schema": "orrery.profile/1", "name": "p", "provenance": {"source": ""}})");
+  const auto empty =
+      read(R"({"schema": "orrery.profile/1", "name": "p", "provenance": {"source": ""}})");
   ASSERT_FALSE(empty);
   EXPECT_EQ(empty.error().front().code, ErrorCode::kBadValue);
 }
@@ -148,7 +172,8 @@ TEST(Profile, AnotherSchemaIsRefusedAlone) {
 }
 
 TEST(Profile, LoadsWhatWasWritten) {
-  const Profile written{.name = "disk", .provenance = {.source = "test"}, .launch_seconds = 1.0 / 3.0};
+  const Profile written{
+      .name = "disk", .provenance = {.source = "test"}, .launch_seconds = 1.0 / 3.0};
   const std::string path = testing::TempDir() + "orrery_model_profile_test.json";
   ASSERT_TRUE(base::write_json(path, to_json(written)));
   const auto loaded = load_profile(path);
@@ -164,12 +189,20 @@ base::Result<SegmentShape> read_shape(const std::string& text) {
 }
 
 TEST(SegmentShape, JsonOmitsDefaults) {
-  const SegmentShape s{.kind = SegmentKind::kNorm, .sequences = 1, .tokens = 2, .in = 4, .out = 4, .norm = NormKind::kRmsNorm};
-  EXPECT_EQ(base::to_line(to_json(s)), R"({"dtype":"fp32","in":4,"kind":"norm","norm":"rms_norm","out":4,"sequences":1,"tokens":2})");
+  const SegmentShape s{.kind = SegmentKind::kNorm,
+                       .sequences = 1,
+                       .tokens = 2,
+                       .in = 4,
+                       .out = 4,
+                       .norm = NormKind::kRmsNorm};
+  EXPECT_EQ(
+      base::to_line(to_json(s)),
+      R"({"dtype":"fp32","in":4,"kind":"norm","norm":"rms_norm","out":4,"sequences":1,"tokens":2})");
 }
 
 TEST(SegmentShape, NeedsTheSizesOfItsKind) {
-  const auto s = read_shape(R"({"kind": "attention", "dtype": "bf16", "sequences": 1, "tokens": 4, "heads": 2})");
+  const auto s = read_shape(
+      R"({"kind": "attention", "dtype": "bf16", "sequences": 1, "tokens": 4, "heads": 2})");
   ASSERT_FALSE(s);
   ASSERT_EQ(s.error().size(), 2u);
   EXPECT_THAT(s.error()[0].message, HasSubstr("'kv_heads'"));
@@ -177,7 +210,8 @@ TEST(SegmentShape, NeedsTheSizesOfItsKind) {
 }
 
 TEST(SegmentShape, HugeAndIntegerShapesAreRefused) {
-  const auto huge = read_shape(R"({"kind": "qkv", "dtype": "fp32", "sequences": 1048576, "tokens": 1048576, "in": 1048576, "out": 4})");
+  const auto huge = read_shape(
+      R"({"kind": "qkv", "dtype": "fp32", "sequences": 1048576, "tokens": 1048576, "in": 1048576, "out": 4})");
   ASSERT_FALSE(huge);
   EXPECT_EQ(huge.error()[0].code, ErrorCode::kOutOfRange);
   const auto ids = read_shape(R"({"kind": "adamw", "dtype": "int64", "elements": 4})");

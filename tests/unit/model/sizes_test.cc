@@ -7,14 +7,16 @@ namespace orrery::model {
 namespace {
 
 /// 2 sequences of 3 tokens: T = 6.
-SegmentShape shape(SegmentKind kind, std::int64_t in = 0, std::int64_t out = 0, DType dtype = DType::kFloat32) {
+SegmentShape shape(SegmentKind kind, std::int64_t in = 0, std::int64_t out = 0,
+                   DType dtype = DType::kFloat32) {
   return {.kind = kind, .dtype = dtype, .sequences = 2, .tokens = 3, .in = in, .out = out};
 }
 SegmentShape flat(SegmentKind kind, std::int64_t elements, DType dtype = DType::kFloat32) {
   return {.kind = kind, .dtype = dtype, .elements = elements};
 }
 
-void expect_work(const SegmentShape& s, Phase phase, double flops, double bytes, std::int64_t transient) {
+void expect_work(const SegmentShape& s, Phase phase, double flops, double bytes,
+                 std::int64_t transient) {
   const PhaseWork w = work(s, phase);
   EXPECT_EQ(w.flops.raw(), flops) << to_string(s.kind) << " " << to_string(phase);
   EXPECT_EQ(w.bytes.raw(), bytes) << to_string(s.kind) << " " << to_string(phase);
@@ -23,8 +25,8 @@ void expect_work(const SegmentShape& s, Phase phase, double flops, double bytes,
 
 // x [6,4] = 24, W [5,4] = 20, y [6,5] = 30 numbers; one product 2*6*4*5 = 240.
 TEST(Work, LinearsCountTheirProducts) {
-  for (const SegmentKind kind : {SegmentKind::kQkv, SegmentKind::kProjection, SegmentKind::kMlpIn, SegmentKind::kMlpOut,
-                                 SegmentKind::kLogits}) {
+  for (const SegmentKind kind : {SegmentKind::kQkv, SegmentKind::kProjection, SegmentKind::kMlpIn,
+                                 SegmentKind::kMlpOut, SegmentKind::kLogits}) {
     const SegmentShape s = shape(kind, 4, 5);
     expect_work(s, Phase::kF, 240, 4 * (24 + 20 + 30), 0);
     expect_work(s, Phase::kB, 240, 4 * (30 + 20 + 24), 0);
@@ -72,7 +74,8 @@ TEST(Work, GroupedRotaryAttentionCopies) {
   expect_work(s, Phase::kBG, 10 * 144, 2 * (48 + 96 + 48 + 96) + 4 * 12, 2 * 3 * 48 + copies);
 }
 
-// 2 query heads and 1 key head of 4: q [6,8], 5 keys in each of 2 sequences: kv [10,8] = 80; T r n d = 6*5*2*4 = 240; lse [2,2,3] = 12.
+// 2 query heads and 1 key head of 4: q [6,8], 5 keys in each of 2 sequences: kv [10,8] = 80; T r n
+// d = 6*5*2*4 = 240; lse [2,2,3] = 12.
 TEST(Work, AttentionBlockCountsItsOwnKeys) {
   SegmentShape s = shape(SegmentKind::kAttentionBlock);
   s.heads = 2;
@@ -80,9 +83,10 @@ TEST(Work, AttentionBlockCountsItsOwnKeys) {
   s.head_dim = 4;
   s.kv_tokens = 5;
   s.token_parts = 2;
-  const std::int64_t repeated = 4 * 2 * (10 * 8);   // k and v, to two heads each
+  const std::int64_t repeated = 4 * 2 * (10 * 8);  // k and v, to two heads each
   expect_work(s, Phase::kF, 4 * 240, 4 * (48 + 80 + 48) + 4 * 12, repeated);
-  expect_work(s, Phase::kB, 10 * 240, 4 * (48 + 48 + 80 + 48 + 48 + 80) + 4 * 12, 4 * (48 + 2 * 80) + repeated);
+  expect_work(s, Phase::kB, 10 * 240, 4 * (48 + 48 + 80 + 48 + 48 + 80) + 4 * 12,
+              4 * (48 + 2 * 80) + repeated);
   expect_work(s, Phase::kG, 0, 0, 0);
 }
 
@@ -100,7 +104,8 @@ TEST(Work, AttentionBlockOverAllKeysIsTheAttentionCore) {
 
 // qkv [6,24] = 144 there and back; o [6,8] = 48 read twice and written, three log-sum-exps of 12.
 TEST(Work, AttentionSplitAndMergeMoveTheirOperands) {
-  SegmentShape split = shape(SegmentKind::kAttentionSplit), merge = shape(SegmentKind::kAttentionMerge);
+  SegmentShape split = shape(SegmentKind::kAttentionSplit),
+               merge = shape(SegmentKind::kAttentionMerge);
   split.heads = split.kv_heads = merge.heads = merge.kv_heads = 2;
   split.head_dim = merge.head_dim = 4;
   expect_work(split, Phase::kF, 0, 4 * 2 * 144, 0);
@@ -151,7 +156,8 @@ TEST(Work, PlainAndGatedActivation) {
   expect_work(s, Phase::kG, 0, 0, 0);
 }
 
-// h = 4, whole vocabulary of 10, then a shard of 5 that masks ids (6 * 8 + 6 bytes) and gradient rows.
+// h = 4, whole vocabulary of 10, then a shard of 5 that masks ids (6 * 8 + 6 bytes) and gradient
+// rows.
 TEST(Work, EmbeddingGathersRows) {
   SegmentShape s = shape(SegmentKind::kEmbedding, 4, 10);
   s.vocab = 10;
@@ -175,14 +181,17 @@ TEST(Work, PositionsAreSummedOverSequences) {
 // 10 columns: logits [6,10] = 60.
 TEST(Work, LossReadsLogitsThrice) {
   expect_work(shape(SegmentKind::kLossMax, 0, 10), Phase::kF, 60, 4 * 60 + 4 * 6, 0);
-  expect_work(shape(SegmentKind::kLossSum, 0, 10), Phase::kF, 180, 4 * 60 + 4 * 6 + 8 * 6 + 8 * 6, 4 * 60);
+  expect_work(shape(SegmentKind::kLossSum, 0, 10), Phase::kF, 180, 4 * 60 + 4 * 6 + 8 * 6 + 8 * 6,
+              4 * 60);
   expect_work(shape(SegmentKind::kLoss, 0, 10), Phase::kF, 18, 8 * 6 + 8, 0);
   expect_work(shape(SegmentKind::kLoss, 0, 10), Phase::kB, 240, 8 * 60 + (4 + 8 + 8) * 6, 0);
-  expect_work(shape(SegmentKind::kLoss, 0, 10, DType::kBFloat16), Phase::kB, 240, 4 * 60 + 20 * 6, 4 * 60);
+  expect_work(shape(SegmentKind::kLoss, 0, 10, DType::kBFloat16), Phase::kB, 240, 4 * 60 + 20 * 6,
+              4 * 60);
   expect_work(shape(SegmentKind::kLossMax, 0, 10), Phase::kB, 0, 0, 0);
 }
 
-/// h = 4; 3 experts, 2 per token, 2 rows of each per sequence: R = 2 * 3 * 2 = 12 rows; 6 tokens with 2 choices.
+/// h = 4; 3 experts, 2 per token, 2 rows of each per sequence: R = 2 * 3 * 2 = 12 rows; 6 tokens
+/// with 2 choices.
 SegmentShape routed(SegmentKind kind, bool shared, DType dtype = DType::kFloat32) {
   SegmentShape s = shape(kind, 4, 4, dtype);
   s.experts = 3;
@@ -192,7 +201,8 @@ SegmentShape routed(SegmentKind kind, bool shared, DType dtype = DType::kFloat32
   return s;
 }
 
-// a [6,4] = 24, W [3,4] = 12, gates [6,2] = 12, choice 12 ids, scores [6,3] = 18; product 2*6*4*3 = 144.
+// a [6,4] = 24, W [3,4] = 12, gates [6,2] = 12, choice 12 ids, scores [6,3] = 18; product 2*6*4*3 =
+// 144.
 TEST(Work, RouterIsAProductASoftmaxAndASearch) {
   const double routes = 4 * (12 + 18) + 8 * 12;
   const SegmentShape s = routed(SegmentKind::kRouter, false);
@@ -207,7 +217,8 @@ TEST(Work, RouterGatesASharedExpertToo) {
   const double routes = 4 * (18 + 18) + 8 * 12;
   const SegmentShape s = routed(SegmentKind::kRouter, true, DType::kBFloat16);
   expect_work(s, Phase::kF, 192 + 5 * 18, 2 * (24 + 16) + routes, 2 * 24);
-  expect_work(s, Phase::kBG, 384 + 4 * 18, 2 * (24 + 16 + 24) + 8 * 16 + routes + 4 * 18, 4 * 24 + 2 * 24 + 2 * 16);
+  expect_work(s, Phase::kBG, 384 + 4 * 18, 2 * (24 + 16 + 24) + 8 * 16 + routes + 4 * 18,
+              4 * 24 + 2 * 24 + 2 * 16);
 }
 
 // rows [12,4] = 48.
@@ -216,7 +227,8 @@ TEST(Work, DispatchMovesRowsAndSortsChoices) {
   expect_work(s, Phase::kF, 0, 4 * (24 + 48) + 16 * 12, 16 * 12);
   expect_work(s, Phase::kB, 2 * 24, 4 * (24 + 48) + 8 * 12, 0);
   expect_work(s, Phase::kG, 0, 0, 0);
-  expect_work(routed(SegmentKind::kDispatch, false, DType::kBFloat16), Phase::kB, 48, 2 * (24 + 48) + 8 * 12, 4 * 24);
+  expect_work(routed(SegmentKind::kDispatch, false, DType::kBFloat16), Phase::kB, 48,
+              2 * (24 + 48) + 8 * 12, 4 * 24);
 }
 
 TEST(Work, CombineIsAWeightedSum) {
@@ -267,15 +279,18 @@ TEST(Work, LoadersWriteIds) {
 }
 
 // 2 x 3 tokens of 4: pixels are of the compute type.
-TEST(Work, LoadersWritePixels) { expect_work(shape(SegmentKind::kLoadTokens), Phase::kF, 0, 24, 0); }
+TEST(Work, LoadersWritePixels) {
+  expect_work(shape(SegmentKind::kLoadTokens), Phase::kF, 0, 24, 0);
+}
 
-// 2 images of 3 tokens of 4 features, of which 3 are averaged: 24 additions; reads 24 numbers, writes 8; back the other way round.
+// 2 images of 3 tokens of 4 features, of which 3 are averaged: 24 additions; reads 24 numbers,
+// writes 8; back the other way round.
 TEST(Work, PoolReadsTheTokensThatItAverages) {
   SegmentShape s = shape(SegmentKind::kPool, 4, 4);
   s.kv_tokens = 3;
   expect_work(s, Phase::kF, 24, 4 * (24 + 8), 0);
   expect_work(s, Phase::kB, 24, 4 * (24 + 8), 0);
-  s.kv_tokens = 1;   // the class token
+  s.kv_tokens = 1;  // the class token
   expect_work(s, Phase::kF, 8, 4 * (8 + 8), 0);
   expect_work(s, Phase::kB, 8, 4 * (24 + 8), 0);
 }

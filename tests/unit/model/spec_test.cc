@@ -24,23 +24,37 @@ struct Count {
 
 /// Counts of the published checkpoints (number of elements of the state dict, tied weights once).
 const std::vector<Count> kCounts{{"deepseek-moe-16b", 16'375'728'128},
-                                 {"swin-base", 87'768'224},        {"swin-large", 196'532'476},
-                                 {"swin-huge", 701'253'272},       // no checkpoint: by the paper's shapes, as swin-base and swin-large
-                                 {"t5-small", 60'506'624},         {"t5-large", 737'668'096},
-                                 {"t5-3b", 2'851'598'336},         {"vit-base", 86'567'656},
-                                 {"vit-large", 304'326'632},       {"vit-huge", 632'045'800},
-                                 {"bert-large", 335'141'888},      {"gpt2", 124'439'808},
-                                 {"gpt2-tiny", 842'496},           {"gpt2-xl", 1'557'611'200},
-                                 {"llama-2-13b", 13'015'864'320},  {"llama-2-70b", 68'976'648'192},
-                                 {"llama-2-7b", 6'738'415'616},    {"llama-3-405b", 405'853'388'800},
-                                 {"llama-3-70b", 70'553'706'496},  {"llama-3-8b", 8'030'261'248},
-                                 {"llama-tiny", 869'504},          {"mistral-7b", 7'241'732'096},
-                                 {"mixtral-8x7b", 46'702'792'704}, {"mixtral-tiny", 2'495'616},
+                                 {"swin-base", 87'768'224},
+                                 {"swin-large", 196'532'476},
+                                 // no checkpoint: by the paper's shapes, as swin-base and
+                                 // swin-large
+                                 {"swin-huge", 701'253'272},
+                                 {"t5-small", 60'506'624},
+                                 {"t5-large", 737'668'096},
+                                 {"t5-3b", 2'851'598'336},
+                                 {"vit-base", 86'567'656},
+                                 {"vit-large", 304'326'632},
+                                 {"vit-huge", 632'045'800},
+                                 {"bert-large", 335'141'888},
+                                 {"gpt2", 124'439'808},
+                                 {"gpt2-tiny", 842'496},
+                                 {"gpt2-xl", 1'557'611'200},
+                                 {"llama-2-13b", 13'015'864'320},
+                                 {"llama-2-70b", 68'976'648'192},
+                                 {"llama-2-7b", 6'738'415'616},
+                                 {"llama-3-405b", 405'853'388'800},
+                                 {"llama-3-70b", 70'553'706'496},
+                                 {"llama-3-8b", 8'030'261'248},
+                                 {"llama-tiny", 869'504},
+                                 {"mistral-7b", 7'241'732'096},
+                                 {"mixtral-8x7b", 46'702'792'704},
+                                 {"mixtral-tiny", 2'495'616},
                                  {"qwen1.5-moe-a2.7b", 14'315'784'192},
                                  {"qwen2.5-7b", 7'615'616'512}};
 
 TEST(Catalog, ParameterCountsAreExact) {
-  for (const Count& count : kCounts) EXPECT_EQ(model(count.name).parameters(), count.parameters) << count.name;
+  for (const Count& count : kCounts)
+    EXPECT_EQ(model(count.name).parameters(), count.parameters) << count.name;
 }
 
 TEST(Catalog, ListIsSortedAndNamesDescriptionAndSource) {
@@ -86,15 +100,18 @@ TEST(Catalog, MissingPathIsAFault) {
 TEST(Catalog, TinyModelsDivideByFour) {
   for (const char* name : {"gpt2-tiny", "llama-tiny", "mixtral-tiny"}) {
     const ModelSpec m = model(name);
-    for (const std::int64_t size : {m.layers, m.heads, m.kv_heads, m.ffn, m.hidden, m.vocab, m.max_positions}) {
+    for (const std::int64_t size :
+         {m.layers, m.heads, m.kv_heads, m.ffn, m.hidden, m.vocab, m.max_positions}) {
       EXPECT_EQ(size % 4, 0) << name << " " << size;
     }
   }
 }
 
 TEST(Catalog, FamiliesDifferWhereTheyShould) {
-  const ModelSpec gpt2 = model("gpt2"), llama = model("llama-2-7b"), qwen = model("qwen2.5-7b"), bert = model("bert-large");
-  EXPECT_TRUE(gpt2.tied_embeddings && gpt2.qkv_bias && gpt2.projection_bias && gpt2.mlp_bias && gpt2.causal);
+  const ModelSpec gpt2 = model("gpt2"), llama = model("llama-2-7b"), qwen = model("qwen2.5-7b"),
+                  bert = model("bert-large");
+  EXPECT_TRUE(gpt2.tied_embeddings && gpt2.qkv_bias && gpt2.projection_bias && gpt2.mlp_bias &&
+              gpt2.causal);
   EXPECT_FALSE(llama.tied_embeddings || llama.qkv_bias || llama.projection_bias || llama.mlp_bias);
   EXPECT_TRUE(qwen.qkv_bias && !qwen.projection_bias && !qwen.mlp_bias);
   EXPECT_TRUE(bert.post_norm && bert.pooler && !bert.causal && bert.tied_embeddings);
@@ -106,18 +123,23 @@ TEST(Catalog, FamiliesDifferWhereTheyShould) {
 
 // The kinds of a model are its runs in order; its own fields are those of the first.
 TEST(Catalog, KindsFollowTheLayers) {
-  const ModelSpec t5 = model("t5-small"), swin = model("swin-base"), mixture = model("deepseek-moe-16b"), gpt = model("gpt2");
+  const ModelSpec t5 = model("t5-small"), swin = model("swin-base"),
+                  mixture = model("deepseek-moe-16b"), gpt = model("gpt2");
   EXPECT_EQ(t5.layers, 12);
   EXPECT_EQ(t5.kinds(), 3);
-  EXPECT_EQ(std::vector({t5.kind_of(0), t5.kind_of(5), t5.kind_of(6), t5.kind_of(7), t5.kind_of(11)}), std::vector({0, 0, 1, 2, 2}));
+  EXPECT_EQ(
+      std::vector({t5.kind_of(0), t5.kind_of(5), t5.kind_of(6), t5.kind_of(7), t5.kind_of(11)}),
+      std::vector({0, 0, 1, 2, 2}));
   EXPECT_TRUE(t5.encoder_decoder() && !t5.cross_attention && !t5.causal);
-  EXPECT_TRUE(t5.of_kind(1).cross_attention && t5.of_kind(1).causal && t5.of_kind(1).entry == BlockEntry::kEncoderEnd);
+  EXPECT_TRUE(t5.of_kind(1).cross_attention && t5.of_kind(1).causal &&
+              t5.of_kind(1).entry == BlockEntry::kEncoderEnd);
   EXPECT_EQ(t5.of_kind(2).entry, BlockEntry::kNone);
   EXPECT_EQ(swin.layers, 24);
   EXPECT_EQ(swin.kinds(), 7);
   const ModelSpec third = swin.of_kind(swin.kind_of(4));
   EXPECT_EQ(third.entry, BlockEntry::kPatchMerging);
-  EXPECT_EQ(std::vector({third.hidden, third.input_hidden(), third.heads, third.head_dim, third.ffn, third.token_share, third.input_token_share(), third.window}),
+  EXPECT_EQ(std::vector({third.hidden, third.input_hidden(), third.heads, third.head_dim, third.ffn,
+                         third.token_share, third.input_token_share(), third.window}),
             (std::vector<std::int64_t>{512, 256, 16, 32, 2048, 16, 4, 49}));
   EXPECT_EQ(mixture.kinds(), 2);
   EXPECT_EQ(mixture.experts, 0);
@@ -127,47 +149,81 @@ TEST(Catalog, KindsFollowTheLayers) {
   EXPECT_FALSE(gpt.encoder_decoder());
 }
 
-// T5 small, s = 10: encoder block 2·10·512·(4·512 + 2·2048) + 4·100·512, decoder block 4·512 features and the scores once more; logits 2·10·512·32128.
-// Swin base: patches 2·3136·48·128; the first block of stage 2 has 784 tokens of 256, windows of 49, and merges: 2·784·512·256.
+// T5 small, s = 10: encoder block 2·10·512·(4·512 + 2·2048) + 4·100·512, decoder block 4·512
+// features and the scores once more; logits 2·10·512·32128. Swin base: patches 2·3136·48·128; the
+// first block of stage 2 has 784 tokens of 256, windows of 49, and merges: 2·784·512·256.
 TEST(ModelSpec, FlopsOfSeveralKindsByHand) {
-  const double encoder = 2.0 * 10 * 512 * (4 * 512 + 2 * 2048) + 4.0 * 100 * 512, more = 2.0 * 10 * 512 * 4 * 512 + 4.0 * 100 * 512;
-  EXPECT_EQ(model("t5-small").forward_matmul_flops(10), 12 * encoder + 6 * more + 2.0 * 10 * 512 * 32128);
+  const double encoder = 2.0 * 10 * 512 * (4 * 512 + 2 * 2048) + 4.0 * 100 * 512,
+               more = 2.0 * 10 * 512 * 4 * 512 + 4.0 * 100 * 512;
+  EXPECT_EQ(model("t5-small").forward_matmul_flops(10),
+            12 * encoder + 6 * more + 2.0 * 10 * 512 * 32128);
   const ModelSpec swin = model("swin-base");
-  const double merge = 2.0 * 784 * 512 * 256, block = 2.0 * 784 * 256 * (4 * 256 + 8 * 256) + 4.0 * 784 * 49 * 256;
+  const double merge = 2.0 * 784 * 512 * 256,
+               block = 2.0 * 784 * 256 * (4 * 256 + 8 * 256) + 4.0 * 784 * 49 * 256;
   EXPECT_EQ(swin.of_kind(1).block_matmul_flops(3136), block + merge);
   EXPECT_EQ(swin.of_kind(2).block_matmul_flops(3136), block);
   // The paper's table 1: 15.4 G multiply-additions for Swin-B.
   EXPECT_NEAR(swin.forward_matmul_flops(3136) / 2, 15.4e9, 0.1e9);
 }
 
-// hidden 4, 2 heads of 2, 1 kv head, ffn 6 gated, no biases, RMS: qkv 4*8, projection 4*4, MLP 4*12 + 6*4, norms 2*4.
+// hidden 4, 2 heads of 2, 1 kv head, ffn 6 gated, no biases, RMS: qkv 4*8, projection 4*4, MLP 4*12
+// + 6*4, norms 2*4.
 TEST(ModelSpec, BlockParametersByHand) {
-  ModelSpec m{.layers = 3, .hidden = 4, .heads = 2, .kv_heads = 1, .head_dim = 2, .ffn = 6, .vocab = 10,
-              .norm = NormKind::kRmsNorm, .gated_mlp = true, .qkv_bias = false, .projection_bias = false, .mlp_bias = false,
-              .tied_embeddings = false, .position = PositionKind::kRotary};
+  ModelSpec m{.layers = 3,
+              .hidden = 4,
+              .heads = 2,
+              .kv_heads = 1,
+              .head_dim = 2,
+              .ffn = 6,
+              .vocab = 10,
+              .norm = NormKind::kRmsNorm,
+              .gated_mlp = true,
+              .qkv_bias = false,
+              .projection_bias = false,
+              .mlp_bias = false,
+              .tied_embeddings = false,
+              .position = PositionKind::kRotary};
   EXPECT_EQ(m.qkv_features(), 8);
   EXPECT_EQ(m.block_parameters(), 32 + 16 + 48 + 24 + 8);
   EXPECT_EQ(m.parameters(), 3 * 128 + 2 * 40 + 4);
   m.qkv_bias = m.projection_bias = m.mlp_bias = true;
   EXPECT_EQ(m.block_parameters(), 128 + 8 + 4 + 12 + 4);
-  // One layer, s = 5: 2*5*4*8 + 2*5*4*4 + 2*5*4*12 + 2*5*6*4 = 1200, attention 4*25*4 = 400; logits 2*5*4*10 = 400.
+  // One layer, s = 5: 2*5*4*8 + 2*5*4*4 + 2*5*4*12 + 2*5*6*4 = 1200, attention 4*25*4 = 400; logits
+  // 2*5*4*10 = 400.
   EXPECT_EQ(m.forward_matmul_flops(5), 3 * (1200.0 + 400.0) + 400.0);
 }
 
-// The same block, three experts of that MLP with two per token, and a shared one of 5: MLPs 3*72 + 3*4*5, router 3*4, gate 4.
+// The same block, three experts of that MLP with two per token, and a shared one of 5: MLPs 3*72 +
+// 3*4*5, router 3*4, gate 4.
 TEST(ModelSpec, ExpertsByHand) {
-  ModelSpec m{.layers = 1, .hidden = 4, .heads = 2, .kv_heads = 1, .head_dim = 2, .ffn = 6, .vocab = 10,
-              .norm = NormKind::kRmsNorm, .gated_mlp = true, .qkv_bias = false, .projection_bias = false, .mlp_bias = false,
-              .tied_embeddings = false, .position = PositionKind::kRotary, .experts = 3, .experts_per_token = 2, .shared_ffn = 5};
+  ModelSpec m{.layers = 1,
+              .hidden = 4,
+              .heads = 2,
+              .kv_heads = 1,
+              .head_dim = 2,
+              .ffn = 6,
+              .vocab = 10,
+              .norm = NormKind::kRmsNorm,
+              .gated_mlp = true,
+              .qkv_bias = false,
+              .projection_bias = false,
+              .mlp_bias = false,
+              .tied_embeddings = false,
+              .position = PositionKind::kRotary,
+              .experts = 3,
+              .experts_per_token = 2,
+              .shared_ffn = 5};
   EXPECT_EQ(m.block_parameters(), 32 + 16 + 3 * 72 + 60 + 12 + 4 + 8);
-  // s = 5: 2*5*4*(8 + 4), two experts 2 * 2*5*4*18, shared 2*5*4*15, router and gate 2*5*4*4, attention 400; logits 400.
+  // s = 5: 2*5*4*(8 + 4), two experts 2 * 2*5*4*18, shared 2*5*4*15, router and gate 2*5*4*4,
+  // attention 400; logits 400.
   EXPECT_EQ(m.forward_matmul_flops(5), 480.0 + 1440.0 + 600.0 + 160.0 + 400.0 + 400.0);
   m.shared_ffn = 0;
   EXPECT_EQ(m.block_parameters(), 32 + 16 + 3 * 72 + 12 + 8);
   EXPECT_EQ(m.forward_matmul_flops(5), 480.0 + 1440.0 + 120.0 + 400.0 + 400.0);
 }
 
-// 12.9 G of Mixtral's parameters act on a token (arXiv 2401.04088, section 2): 2 FLOPs each, but for the table that is looked up.
+// 12.9 G of Mixtral's parameters act on a token (arXiv 2401.04088, section 2): 2 FLOPs each, but
+// for the table that is looked up.
 TEST(ModelSpec, MixtralsActiveParameters) {
   const ModelSpec m = model("mixtral-8x7b");
   const double scores = 4.0 * 32 * 4096, norms = (2 * 32 + 1) * 4096.0;
@@ -176,14 +232,15 @@ TEST(ModelSpec, MixtralsActiveParameters) {
 
 TEST(ModelSpec, CapacityIsTheEvenShareTimesTheFactorRoundedUp) {
   ModelSpec m{.experts = 8, .experts_per_token = 2, .capacity_factor = 1.25};
-  EXPECT_EQ(m.expert_capacity(4096), 1280);   // 1024 * 1.25
-  EXPECT_EQ(m.expert_capacity(5), 2);         // 1.25 * 1.25 = 1.5625
+  EXPECT_EQ(m.expert_capacity(4096), 1280);  // 1024 * 1.25
+  EXPECT_EQ(m.expert_capacity(5), 2);        // 1.25 * 1.25 = 1.5625
   EXPECT_EQ(m.expert_capacity(1), 1);
   m.capacity_factor = 8;
-  EXPECT_EQ(m.expert_capacity(4096), 4096);   // a token goes to an expert at most once
+  EXPECT_EQ(m.expert_capacity(4096), 4096);  // a token goes to an expert at most once
 }
 
-// Narayanan et al., SC'21, equation 3 gives 24 B s l h^2 (1 + s/6h) + 2 B s h V for the forward pass of a GPT.
+// Narayanan et al., SC'21, equation 3 gives 24 B s l h^2 (1 + s/6h) + 2 B s h V for the forward
+// pass of a GPT.
 TEST(ModelSpec, ForwardFlopsAgreeWithMegatronFormula) {
   const ModelSpec m = model("gpt2");
   const double s = 1024, h = 768, l = 12, v = 50257;

@@ -18,8 +18,15 @@ Profile sample() {
   s.product.correction = {.m = {1, 2}, .n = {4}, .k = {8, 16}, .ln = {0.1, -0.2, 0, 0.3}};
   s.residual = 0.06;
   p.surfaces = {s};
-  p.framework = Framework{.name = "eager", .attention = AttentionKernel::kExplicit, .dropout = true, .kernel_seconds = 4e-5, .loss_passes = 23};
-  p.collectives = {{.op = Collective::kAllReduce, .size = 2, .link_rate = 3e11, .points = {{.bytes = 1024, .seconds = 1e-5}}}};
+  p.framework = Framework{.name = "eager",
+                          .attention = AttentionKernel::kExplicit,
+                          .dropout = true,
+                          .kernel_seconds = 4e-5,
+                          .loss_passes = 23};
+  p.collectives = {{.op = Collective::kAllReduce,
+                    .size = 2,
+                    .link_rate = 3e11,
+                    .points = {{.bytes = 1024, .seconds = 1e-5}}}};
   p.step_communication = {.factor = 1.25, .issue_seconds = 1e-5, .fabric_share = 0.5};
   return p;
 }
@@ -47,10 +54,11 @@ TEST(ComputeSurface, SurvivesTheTripThroughJson) {
 }
 
 TEST(StepCommunication, OutOfRangeOrIncompleteIsRefusedAtItsPlace) {
-  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{"\"factor\": 1.25", "\"factor\": 0.8"},
-                                                                                  {"\"issue_seconds\": 1e-05", "\"issue_seconds\": -1e-05"},
-                                                                                  {"\"fabric_share\": 0.5", "\"fabric_share\": 1.5"},
-                                                                                  {"\"fabric_share\": 0.5", "\"fabric_rate\": 0.5"}}) {
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"\"factor\": 1.25", "\"factor\": 0.8"},
+           {"\"issue_seconds\": 1e-05", "\"issue_seconds\": -1e-05"},
+           {"\"fabric_share\": 0.5", "\"fabric_share\": 1.5"},
+           {"\"fabric_share\": 0.5", "\"fabric_rate\": 0.5"}}) {
     const auto bad = parsed(changed(from, to));
     ASSERT_FALSE(bad.has_value()) << to;
     EXPECT_THAT(base::to_string(bad.error()), testing::HasSubstr("profile.json:")) << to;
@@ -75,7 +83,8 @@ TEST(ComputeSurface, AnUnknownKernelIsAFaultAtItsPlace) {
 }
 
 TEST(ComputeSurface, NegativeTimesAndMissingMembersAreRefused) {
-  EXPECT_FALSE(parsed(changed("\"kernel_seconds\": 4e-05", "\"kernel_seconds\": -1.0")).has_value());
+  EXPECT_FALSE(
+      parsed(changed("\"kernel_seconds\": 4e-05", "\"kernel_seconds\": -1.0")).has_value());
   EXPECT_FALSE(parsed(changed("\"half_tile\"", "\"half_tiles\"")).has_value());
 }
 

@@ -13,25 +13,35 @@ namespace {
 
 std::string text_of(const std::vector<Fault>& faults) {
   std::string text;
-  for (const Fault& f : faults) text += fmt::format("\nstage {} op {} {}: {}", f.stage, f.op, to_string(f.kind), f.message);
+  for (const Fault& f : faults)
+    text += fmt::format("\nstage {} op {} {}: {}", f.stage, f.op, to_string(f.kind), f.message);
   return text;
 }
 
-#define EXPECT_CAUGHT(mutant, fault) EXPECT_TRUE((mutant).has(fault)) << "found instead:" << text_of((mutant).faults())
+#define EXPECT_CAUGHT(mutant, fault) \
+  EXPECT_TRUE((mutant).has(fault)) << "found instead:" << text_of((mutant).faults())
 
-/// tp 2, dp 2, two stages, four micro-batches, untied: every kind of operation but gathers of weights.
+/// tp 2, dp 2, two stages, four micro-batches, untied: every kind of operation but gathers of
+/// weights.
 Program pipeline(Schedule schedule = Schedule::k1F1B) {
-  return small_program(small_model(true), {.tp = 2, .pp = 2, .dp = 2, .zero = 1, .schedule = schedule});
+  return small_program(small_model(true),
+                       {.tp = 2, .pp = 2, .dp = 2, .zero = 1, .schedule = schedule});
 }
-Program data_parallel(int zero = 0) { return small_program(small_model(), {.dp = 2, .zero = zero}); }
+Program data_parallel(int zero = 0) {
+  return small_program(small_model(), {.dp = 2, .zero = zero});
+}
 
-bool is_exchange(const OpInstance& o, Stream stream) { return o.op->kind == OpKind::kExchange && o.op->stream == stream; }
+bool is_exchange(const OpInstance& o, Stream stream) {
+  return o.op->kind == OpKind::kExchange && o.op->stream == stream;
+}
 std::size_t exchange(const Mutant& m, std::size_t c, Stream stream) {
   return m.first(c, [stream](const OpInstance& o) { return is_exchange(o, stream); });
 }
 std::size_t gradient_reduction(const Mutant& m, std::size_t c) {
-  return m.first(c, [](const OpInstance& o) { return o.op->kind == OpKind::kCollective && o.op->stream == Stream::kData &&
-                                                     o.op->collective != Collective::kAllGather; });
+  return m.first(c, [](const OpInstance& o) {
+    return o.op->kind == OpKind::kCollective && o.op->stream == Stream::kData &&
+           o.op->collective != Collective::kAllGather;
+  });
 }
 bool is_segment(const Program& p, const OpInstance& o, model::SegmentKind kind) {
   return o.op->kind == OpKind::kCompute && p.segments[o.op->segment].kind == kind;
@@ -41,7 +51,11 @@ TEST(Check, CorrectProgramsHaveNoFaults) {
   for (const bool llama : {false, true}) {
     for (const int pp : {1, 2, 4}) {
       for (const int zero : {0, 1, 2, 3}) {
-        const Program p = small_program(small_model(llama), {.tp = 2, .pp = pp, .dp = 2, .zero = zero, .sequence_parallel = true,
+        const Program p = small_program(small_model(llama), {.tp = 2,
+                                                             .pp = pp,
+                                                             .dp = 2,
+                                                             .zero = zero,
+                                                             .sequence_parallel = true,
                                                              .recompute = Recompute::kFull});
         EXPECT_EQ(text_of(check(p)), "") << "llama " << llama << " pp " << pp << " zero " << zero;
       }
@@ -128,7 +142,8 @@ TEST(Check, PeerOutsideTheWorldIsAWrongPeer) {
 TEST(Check, SendsInAnotherOrderThanTheReceivesMeetTheWrongMicroBatch) {
   const Program p = pipeline(Schedule::kGPipe);
   Mutant m(p);
-  const auto sends = m.all(0, [](const OpInstance& o) { return is_exchange(o, Stream::kForwardSend); });
+  const auto sends =
+      m.all(0, [](const OpInstance& o) { return is_exchange(o, Stream::kForwardSend); });
   m.swap(0, sends[0], sends[1]);
   EXPECT_CAUGHT(m, FaultKind::kWrongPeer);
 }
@@ -139,7 +154,8 @@ TEST(Check, ReceiveOfAnotherSizeIsCaught) {
   const std::size_t receive = exchange(m, 1, Stream::kForwardReceive);
   Op& op = m.edit(1, receive);
   for (const BufferId b : p.buffers.ids()) {
-    if (p.buffers[b].bytes() != p.buffers[op.legs[0].buffer.buffer].bytes()) op.legs[0].buffer.buffer = b;
+    if (p.buffers[b].bytes() != p.buffers[op.legs[0].buffer.buffer].bytes())
+      op.legs[0].buffer.buffer = b;
   }
   EXPECT_CAUGHT(m, FaultKind::kSizeMismatch);
 }
@@ -155,7 +171,9 @@ TEST(Check, OneStreamForBothDirectionsDeadlocksUnder1F1B) {
   const Program p = pipeline();
   Mutant m(p);
   for (const std::size_t c : {0U, 1U}) {
-    for (const std::size_t i : m.all(c, [](const OpInstance& o) { return o.op->kind == OpKind::kExchange; })) m.edit(c, i).stream = Stream::kHost;
+    for (const std::size_t i :
+         m.all(c, [](const OpInstance& o) { return o.op->kind == OpKind::kExchange; }))
+      m.edit(c, i).stream = Stream::kHost;
   }
   EXPECT_CAUGHT(m, FaultKind::kDeadlock);
 }
@@ -163,7 +181,9 @@ TEST(Check, OneStreamForBothDirectionsDeadlocksUnder1F1B) {
 TEST(Check, GatherWithoutAnEarlierReleaseDeadlocks) {
   const Program p = data_parallel(3);
   Mutant m(p);
-  for (const std::size_t i : m.all(0, [](const OpInstance& o) { return o.op->release.has_value(); })) m.edit(0, i).release.reset();
+  for (const std::size_t i :
+       m.all(0, [](const OpInstance& o) { return o.op->release.has_value(); }))
+    m.edit(0, i).release.reset();
   EXPECT_CAUGHT(m, FaultKind::kDeadlock);
 }
 
@@ -227,7 +247,9 @@ TEST(Check, BackwardWithoutAForwardIsCaught) {
   const OpInstance wanted = m.ops(1)[backward];
   for (std::size_t i = backward; i-- > 0;) {
     const OpInstance& o = m.ops(1)[i];
-    if (o.layer == wanted.layer && o.micro_batch == wanted.micro_batch && o.op->kind == OpKind::kCompute && o.op->phase == Phase::kF) m.drop(1, i);
+    if (o.layer == wanted.layer && o.micro_batch == wanted.micro_batch &&
+        o.op->kind == OpKind::kCompute && o.op->phase == Phase::kF)
+      m.drop(1, i);
   }
   EXPECT_CAUGHT(m, FaultKind::kBackwardBeforeForward);
 }
@@ -250,7 +272,8 @@ TEST(Check, GradientThatIsNotZeroedKeepsTheLastStep) {
   const Program p = data_parallel();
   Mutant m(p);
   m.drop(0, m.first(0, [&](const OpInstance& o) {
-    return is_segment(p, o, model::SegmentKind::kZeroGradient) && p.buffers[o.op->updates[0].buffer].category == BufferCategory::kGradient;
+    return is_segment(p, o, model::SegmentKind::kZeroGradient) &&
+           p.buffers[o.op->updates[0].buffer].category == BufferCategory::kGradient;
   }));
   EXPECT_CAUGHT(m, FaultKind::kContributionRepeated);
 }
@@ -276,7 +299,8 @@ TEST(Check, RepeatedReductionIsCaught) {
 TEST(Check, ReductionBeforeTheLastMicroBatchMissesIt) {
   const Program p = data_parallel();
   Mutant m(p);
-  const std::size_t first_backward = m.first(0, [](const OpInstance& o) { return o.op->gradients.has_value(); });
+  const std::size_t first_backward =
+      m.first(0, [](const OpInstance& o) { return o.op->gradients.has_value(); });
   m.move(0, gradient_reduction(m, 0), first_backward);
   EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
 }
@@ -315,7 +339,9 @@ TEST(Check, TiedTableThatIsNotSummedOverStagesMissesContributions) {
   const Program p = small_program(small_model(), {.tp = 2, .pp = 2});
   Mutant m(p);
   for (const std::size_t c : {0U, 1U}) {
-    const auto tied = m.all(c, [&](const OpInstance& o) { return o.op->kind == OpKind::kCollective && p.groups[o.op->group].name == "tied"; });
+    const auto tied = m.all(c, [&](const OpInstance& o) {
+      return o.op->kind == OpKind::kCollective && p.groups[o.op->group].name == "tied";
+    });
     ASSERT_FALSE(tied.empty());
     for (std::size_t i = tied.size(); i-- > 0;) m.drop(c, tied[i]);
   }
@@ -325,17 +351,21 @@ TEST(Check, TiedTableThatIsNotSummedOverStagesMissesContributions) {
 TEST(Check, OneStageThatSkipsTheTiedSumIsCaught) {
   const Program p = small_program(small_model(), {.tp = 2, .pp = 2});
   Mutant m(p);
-  m.drop(1, m.first(1, [&](const OpInstance& o) { return o.op->kind == OpKind::kCollective && p.groups[o.op->group].name == "tied"; }));
+  m.drop(1, m.first(1, [&](const OpInstance& o) {
+    return o.op->kind == OpKind::kCollective && p.groups[o.op->group].name == "tied";
+  }));
   EXPECT_CAUGHT(m, FaultKind::kCollectiveOrder);
 }
 
 TEST(Check, PartialSumThatIsReadUnreducedIsCaught) {
   for (const bool sequence_parallel : {false, true}) {
-    const Program p = small_program(small_model(), {.tp = 2, .sequence_parallel = sequence_parallel});
+    const Program p =
+        small_program(small_model(), {.tp = 2, .sequence_parallel = sequence_parallel});
     Mutant m(p);
     Op& projection = m.edit(0, m.named(0, "projection"));
     const std::size_t reduction = m.first(0, [&](const OpInstance& o) {
-      return o.op->kind == OpKind::kCollective && (o.op->updates == projection.writes || o.op->reads == projection.writes);
+      return o.op->kind == OpKind::kCollective &&
+             (o.op->updates == projection.writes || o.op->reads == projection.writes);
     });
     m.edit(0, reduction).reduce = Reduce::kMax;  // completes nothing
     EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
@@ -392,7 +422,12 @@ TEST(Check, ViewOutsideItsUnitIsCaught) {
 /// Two ranks and one buffer each for a sum and a maximum over both.
 Program two_collectives() {
   Program p;
-  const BufferId a = p.buffers.push_back({.name = "a", .category = BufferCategory::kGradient, .shape = {4}, .scope = Scope::kStep, .persistent = true, .unit = {}});
+  const BufferId a = p.buffers.push_back({.name = "a",
+                                          .category = BufferCategory::kGradient,
+                                          .shape = {4},
+                                          .scope = Scope::kStep,
+                                          .persistent = true,
+                                          .unit = {}});
   const GroupId both = p.groups.push_back({"both", 2, 1});
   std::vector<Op> ops(2);
   for (Op& op : ops) {
@@ -408,7 +443,9 @@ Program two_collectives() {
   return two_ranks(std::move(p), ops, ops);
 }
 
-TEST(Check, CollectivesInTheSameOrderOnBothRanksAreCorrect) { EXPECT_EQ(text_of(check(two_collectives())), ""); }
+TEST(Check, CollectivesInTheSameOrderOnBothRanksAreCorrect) {
+  EXPECT_EQ(text_of(check(two_collectives())), "");
+}
 
 TEST(Check, SwappedCollectivesAreCaught) {
   const Program p = two_collectives();
@@ -424,11 +461,14 @@ TEST(Check, CollectiveThatOneRankLeavesOutIsCaught) {
   EXPECT_CAUGHT(m, FaultKind::kCollectiveOrder);
 }
 
-// Each receives on one stream what the other sends on it after a receive on another: streams progress, one thread per rank does not.
+// Each receives on one stream what the other sends on it after a receive on another: streams
+// progress, one thread per rank does not.
 TEST(Check, ThreadsThatBothReceiveFirstDeadlockThoughTheirStreamsDoNot) {
   Program p;
-  const BufferId out = p.buffers.push_back({.name = "out", .shape = {4}, .scope = Scope::kStep, .persistent = true, .unit = {}});
-  const BufferId in = p.buffers.push_back({.name = "in", .shape = {4}, .scope = Scope::kStep, .unit = {}});
+  const BufferId out = p.buffers.push_back(
+      {.name = "out", .shape = {4}, .scope = Scope::kStep, .persistent = true, .unit = {}});
+  const BufferId in =
+      p.buffers.push_back({.name = "in", .shape = {4}, .scope = Scope::kStep, .unit = {}});
   const auto ops = [&](int peer, Stream receives, Stream sends) {
     Op receive, send;
     receive.kind = send.kind = OpKind::kExchange;
@@ -447,8 +487,10 @@ TEST(Check, ThreadsThatBothReceiveFirstDeadlockThoughTheirStreamsDoNot) {
   const std::vector<Fault> faults = check(two_ranks(p, first, second));
   ASSERT_EQ(faults.size(), 2U) << text_of(faults);
   EXPECT_EQ(faults[0].kind, FaultKind::kDeadlock);
-  EXPECT_EQ(faults[0].message, "operation 0 'receive' (layer 0, micro-batch 0) of stage 0 waits for its counterpart operation 1 'send' "
-                               "(layer 0, micro-batch 0) of stage 1, when every rank runs its operations in turn");
+  EXPECT_EQ(faults[0].message,
+            "operation 0 'receive' (layer 0, micro-batch 0) of stage 0 waits for its counterpart "
+            "operation 1 'send' "
+            "(layer 0, micro-batch 0) of stage 1, when every rank runs its operations in turn");
   std::swap(first[0], first[1]);
   EXPECT_EQ(text_of(check(two_ranks(p, first, second))), "");
 }
@@ -456,8 +498,10 @@ TEST(Check, ThreadsThatBothReceiveFirstDeadlockThoughTheirStreamsDoNot) {
 /// Two ranks that exchange one buffer each way, on one stream; each receives first.
 TEST(Check, TwoRanksThatBothReceiveFirstDeadlock) {
   Program p;
-  const BufferId out = p.buffers.push_back({.name = "out", .shape = {4}, .scope = Scope::kStep, .persistent = true, .unit = {}});
-  const BufferId in = p.buffers.push_back({.name = "in", .shape = {4}, .scope = Scope::kStep, .unit = {}});
+  const BufferId out = p.buffers.push_back(
+      {.name = "out", .shape = {4}, .scope = Scope::kStep, .persistent = true, .unit = {}});
+  const BufferId in =
+      p.buffers.push_back({.name = "in", .shape = {4}, .scope = Scope::kStep, .unit = {}});
   const auto ops = [&](int peer) {
     Op receive, send;
     receive.kind = send.kind = OpKind::kExchange;
@@ -474,11 +518,14 @@ TEST(Check, TwoRanksThatBothReceiveFirstDeadlock) {
   const std::vector<Fault> faults = check(receive_first);
   ASSERT_EQ(faults.size(), 2U) << text_of(faults);
   EXPECT_EQ(faults[0].kind, FaultKind::kDeadlock);
-  EXPECT_EQ(faults[0].message, "operation 0 'receive' (layer 0, micro-batch 0) of stage 0 waits for its counterpart operation 1 'send' "
-                               "(layer 0, micro-batch 0) of stage 1");
+  EXPECT_EQ(faults[0].message,
+            "operation 0 'receive' (layer 0, micro-batch 0) of stage 0 waits for its counterpart "
+            "operation 1 'send' "
+            "(layer 0, micro-batch 0) of stage 1");
 
   std::vector<Op> at_once = ops(1), other = ops(-1);
-  for (std::vector<Op>* list : {&at_once, &other}) {  // one exchange with both legs posts them together
+  // one exchange with both legs posts them together
+  for (std::vector<Op>* list : {&at_once, &other}) {
     (*list)[0].legs.push_back((*list)[1].legs[0]);
     (*list)[0].reads = (*list)[1].reads;
     list->pop_back();

@@ -37,7 +37,8 @@ std::string fault(const base::Result<T>& result) {
 }
 
 TEST(ImportGalvatron, ListsBecomeRunsOfStages) {
-  const auto imported = galvatron(R"({"pp_deg": 2, "tp_sizes_enc": "1,1,2,2,2,2,4,4", "tp_consecutive_flags": "1,1,1,1,0,0,1,1",
+  const auto imported = galvatron(
+      R"({"pp_deg": 2, "tp_sizes_enc": "1,1,2,2,2,2,4,4", "tp_consecutive_flags": "1,1,1,1,0,0,1,1",
     "dp_types_enc": "1,1,0,0,0,0,0,0", "use_sp": "0,0,0,0,0,0,0,1", "checkpoint": "1,0,0,0,0,0,0,0", "global_bsz": 32, "chunks": 4,
     "pp_division": "5,3", "pipeline_type": "pipedream_flush", "default_dp_type": "zero2", "vtp": 2, "vsp": 0, "embed_sdp": 1})");
   ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
@@ -47,17 +48,20 @@ TEST(ImportGalvatron, ListsBecomeRunsOfStages) {
   ASSERT_EQ(p.stages.size(), 2U);
   std::vector<std::string> runs;
   for (const Stage& stage : p.stages) {
-    for (const LayerRun& run : stage.runs) runs.push_back(fmt::format("{} {}", run.count, to_string(run.strategy)));
+    for (const LayerRun& run : stage.runs)
+      runs.push_back(fmt::format("{} {}", run.count, to_string(run.strategy)));
   }
-  EXPECT_EQ(runs, (std::vector<std::string>{"1 tp1 dp4 zero3 recompute=full", "1 tp1 dp4 zero3", "2 tp2 dp2 zero2 sp",
-                                            "1 tp2 strided dp2 zero2 sp", "1 tp2 strided dp2 zero2 sp", "1 tp4 dp1 sp",
+  EXPECT_EQ(runs, (std::vector<std::string>{"1 tp1 dp4 zero3 recompute=full", "1 tp1 dp4 zero3",
+                                            "2 tp2 dp2 zero2 sp", "1 tp2 strided dp2 zero2 sp",
+                                            "1 tp2 strided dp2 zero2 sp", "1 tp4 dp1 sp",
                                             "1 tp1 cp4 ulysses dp1 zero2"}));
   EXPECT_EQ(to_string(p.vocabulary), "tp2 dp2 zero3");
 }
 
 TEST(ImportGalvatron, DefaultsAreThatToolsOwn) {
   const auto imported =
-      galvatron(R"({"pp_deg": 3, "tp_sizes_enc": "1,1,1,1,1,1,1,1", "global_bsz": 4, "chunks": 2})", target(3));
+      galvatron(R"({"pp_deg": 3, "tp_sizes_enc": "1,1,1,1,1,1,1,1", "global_bsz": 4, "chunks": 2})",
+                target(3));
   ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
   EXPECT_EQ(imported->plan.schedule, Schedule::kGPipe);
   EXPECT_EQ(imported->plan.stages[2].layers(), 4);
@@ -87,14 +91,17 @@ torchrun --nproc_per_node $GPUS_PER_NODE pretrain_gpt.py ${ARGS[@]} $MORE --use-
 }
 
 TEST(ImportMegatron, VirtualStagesUnevenStagesAndBlocksOfRecomputation) {
-  const auto virtual_stages = megatron("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 --micro-batch-size 1 --global-batch-size 8");
+  const auto virtual_stages = megatron(
+      "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 "
+      "--micro-batch-size 1 --global-batch-size 8");
   ASSERT_TRUE(virtual_stages.has_value()) << base::to_string(virtual_stages.error());
   EXPECT_EQ(virtual_stages->plan.virtual_stages, 2);
   EXPECT_EQ(virtual_stages->plan.stages.size(), 4U);
   EXPECT_EQ(virtual_stages->plan.schedule, Schedule::kInterleaved);
 
   const auto uneven = megatron(
-      "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 1 --micro-batch-size 1 "
+      "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 1 "
+      "--decoder-last-pipeline-num-layers 1 --micro-batch-size 1 "
       "--recompute-granularity full --recompute-method block --recompute-num-layers 2");
   ASSERT_TRUE(uneven.has_value()) << base::to_string(uneven.error());
   EXPECT_EQ(uneven->plan.stages[0].layers(), 1);
@@ -114,7 +121,8 @@ use_distributed_optimizer: true
 num_distributed_optimizer_instances: 2
 )");
   ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
-  EXPECT_EQ(to_string(imported->plan.stages[0].runs[0].strategy), "tp2 cp2 ulysses dp2 zero1 shard2");
+  EXPECT_EQ(to_string(imported->plan.stages[0].runs[0].strategy),
+            "tp2 cp2 ulysses dp2 zero1 shard2");
   EXPECT_EQ(imported->plan.global_batch, 2);
 }
 
@@ -123,27 +131,46 @@ TEST(ImportMegatron, FewerRanksThanDevicesLeaveTheRestIdle) {
   ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
   EXPECT_EQ(imported->plan.world_size(), 4);
   EXPECT_EQ(fault(megatron("--nproc-per-node 16 --micro-batch-size 1", target(8))),
-            "run.sh:1:1: error[E0006]: 1 × 16 ranks, cluster 'dgx-a100' has 8 devices; --hosts, or another cluster");
+            "run.sh:1:1: error[E0006]: 1 × 16 ranks, cluster 'dgx-a100' has 8 devices; --hosts, or "
+            "another cluster");
 }
 
 TEST(ImportMegatron, WhatAPlanCannotSayIsAFaultAtItsPlace) {
   const std::pair<const char*, const char*> cases[] = {
-      {"--fp8-format hybrid", "run.sh:1:1: error[E0011]: --fp8-format cannot be said in a plan; the precisions are bf16 and fp32"},
-      {"--recompute-granularity full --recompute-num-layers 2", "run.sh:1:30: error[E0011]: chunks of 2 layers that are recomputed as one; every layer keeps its own input: 1"},
-      {"\n  --pipeline-model-parallel-size 3", "run.sh:2:3: error[E0006]: 8 layers do not divide into the stages asked for (3 of pipeline-model-parallel-size); stages of equal numbers of layers"},
-      {"--tensor-model-parallel-size $TP", "run.sh:1:1: error[E0014]: --tensor-model-parallel-size is $TP, which this file does not set; write the number, or NAME=number in a line before it"},
-      {"--global-batch-size 24\n--global-batch-size 48", "run.sh:2:1: error[E0006]: --global-batch-size is given twice: 24 and 48; keep the one that counts"},
-      {"--squence-parallel", "run.sh:1:1: error[E0002]: unknown argument --squence-parallel; did you mean --sequence-parallel?"},
-      {"--cp-comm-type allgather", "run.sh:1:1: error[E0011]: context parallelism by 'allgather'; p2p (a ring) or a2a (Ulysses)"},
-      {"--num-layers 12", "run.sh:1:1: error[E0006]: --num-layers is 12 and model 'small' has 8; name the model that the file trains with --model"},
+      {"--fp8-format hybrid",
+       "run.sh:1:1: error[E0011]: --fp8-format cannot be said in a plan; the precisions are bf16 "
+       "and fp32"},
+      {"--recompute-granularity full --recompute-num-layers 2",
+       "run.sh:1:30: error[E0011]: chunks of 2 layers that are recomputed as one; every layer "
+       "keeps its own input: 1"},
+      {"\n  --pipeline-model-parallel-size 3",
+       "run.sh:2:3: error[E0006]: 8 layers do not divide into the stages asked for (3 of "
+       "pipeline-model-parallel-size); stages of equal numbers of layers"},
+      {"--tensor-model-parallel-size $TP",
+       "run.sh:1:1: error[E0014]: --tensor-model-parallel-size is $TP, which this file does not "
+       "set; write the number, or NAME=number in a line before it"},
+      {"--global-batch-size 24\n--global-batch-size 48",
+       "run.sh:2:1: error[E0006]: --global-batch-size is given twice: 24 and 48; keep the one that "
+       "counts"},
+      {"--squence-parallel",
+       "run.sh:1:1: error[E0002]: unknown argument --squence-parallel; did you mean "
+       "--sequence-parallel?"},
+      {"--cp-comm-type allgather",
+       "run.sh:1:1: error[E0011]: context parallelism by 'allgather'; p2p (a ring) or a2a "
+       "(Ulysses)"},
+      {"--num-layers 12",
+       "run.sh:1:1: error[E0006]: --num-layers is 12 and model 'small' has 8; name the model that "
+       "the file trains with --model"},
   };
   for (const auto& [text, expected] : cases) {
-    EXPECT_EQ(fault(megatron(std::string(text) + "\n--micro-batch-size 1", target(24))), expected) << text;
+    EXPECT_EQ(fault(megatron(std::string(text) + "\n--micro-batch-size 1", target(24))), expected)
+        << text;
   }
 }
 
 TEST(ReadArguments, UnsetVariablesStay) {
-  const auto arguments = read_arguments("A=$1\nB=$((2*3))\n--x $A --y ${B} --z=${C:-5} --w \"$(nproc)\" --v", "f");
+  const auto arguments =
+      read_arguments("A=$1\nB=$((2*3))\n--x $A --y ${B} --z=${C:-5} --w \"$(nproc)\" --v", "f");
   std::vector<std::string> values;
   for (const Argument& a : arguments) values.push_back(a.key + "=" + a.value);
   EXPECT_EQ(values, (std::vector<std::string>{"x=$1", "y=$((2*3))", "z=5", "w=$(nproc)", "v="}));

@@ -1,4 +1,5 @@
-// Plans of models with blocks of several kinds: what is refused, and what a block of each kind is made of.
+// Plans of models with blocks of several kinds: what is refused, and what a block of each kind is
+// made of.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,14 +24,18 @@ Plan plan_of(const model::ModelSpec& m, UniformOptions o) {
   EXPECT_TRUE(plan.has_value()) << (plan ? "" : base::to_string(plan.error()));
   return plan.value_or(Plan{});
 }
-std::string faults_of(const Plan& plan, const model::ModelSpec& m) { return base::to_string(validate(plan, m)); }
+std::string faults_of(const Plan& plan, const model::ModelSpec& m) {
+  return base::to_string(validate(plan, m));
+}
 
 std::vector<std::string> names_of(const LayerTemplates& t, TemplateId id) {
   std::vector<std::string> names;
   for (const Op& op : t.program.templates[id].ops) names.push_back(op.name);
   return names;
 }
-std::int64_t count_of(const std::vector<std::string>& names, const std::string& name) { return std::count(names.begin(), names.end(), name); }
+std::int64_t count_of(const std::vector<std::string>& names, const std::string& name) {
+  return std::count(names.begin(), names.end(), name);
+}
 
 LayerContext context_of(const model::ModelSpec& m, int kind) {
   LayerContext c;
@@ -69,7 +74,8 @@ TEST(KindsOfBlocks, DegreesAreCheckedAgainstEveryKindOfARun) {
   for (LayerRun& run : plan.stages[0].runs) run.strategy.tp = 8;
   plan.vocabulary.tp = 8;
   const std::string faults = faults_of(plan, swin);
-  EXPECT_THAT(faults, HasSubstr("stages[0].runs[0].strategy (stage 1).tp = 8 does not divide 4 heads"));
+  EXPECT_THAT(faults,
+              HasSubstr("stages[0].runs[0].strategy (stage 1).tp = 8 does not divide 4 heads"));
   EXPECT_THAT(faults, ::testing::Not(HasSubstr("(stage 2)")));
 }
 
@@ -82,19 +88,25 @@ TEST(KindsOfBlocks, ExpertsAreSplitWhereThereAreSome) {
   EXPECT_EQ(plan.stages[0].runs[1].strategy.ep, 4);
 }
 
-// tp 2 without sequence parallelism: the decoder's block all-reduces once more forward (cross p), and twice more backward (d encoded, d cross a).
+// tp 2 without sequence parallelism: the decoder's block all-reduces once more forward (cross p),
+// and twice more backward (d encoded, d cross a).
 TEST(KindsOfBlocks, DecoderBlockHasASecondAttention) {
   const model::ModelSpec t5 = named("t5-small");
   const LayerStrategy tp2{.tp = 2};
-  const LayerTemplates encoder = lower_block(t5, tp2, context_of(t5, 0)), decoder = lower_block(t5, tp2, context_of(t5, 2));
-  const auto forward = names_of(decoder, decoder.forward), backward = names_of(decoder, decoder.backward);
-  for (const char* name : {"cross.norm", "cross_q", "cross_kv", "cross_attention", "cross_projection", "all_reduce(cross p)", "residual_cross"})
+  const LayerTemplates encoder = lower_block(t5, tp2, context_of(t5, 0)),
+                       decoder = lower_block(t5, tp2, context_of(t5, 2));
+  const auto forward = names_of(decoder, decoder.forward),
+             backward = names_of(decoder, decoder.backward);
+  for (const char* name : {"cross.norm", "cross_q", "cross_kv", "cross_attention",
+                           "cross_projection", "all_reduce(cross p)", "residual_cross"})
     EXPECT_EQ(count_of(forward, name), 1) << name;
   EXPECT_EQ(forward.size(), names_of(encoder, encoder.forward).size() + 7);
-  for (const char* name : {"all_reduce(d encoded)", "add(d encoded)", "all_reduce(d cross a)"}) EXPECT_EQ(count_of(backward, name), 1) << name;
+  for (const char* name : {"all_reduce(d encoded)", "add(d encoded)", "all_reduce(d cross a)"})
+    EXPECT_EQ(count_of(backward, name), 1) << name;
 }
 
-// A shared expert without a gate is added behind combine, whose gates are then those of the routed experts alone.
+// A shared expert without a gate is added behind combine, whose gates are then those of the routed
+// experts alone.
 TEST(KindsOfBlocks, UngatedSharedExpertIsAdded) {
   const model::ModelSpec mixture = named("deepseek-moe-16b");
   const LayerTemplates t = lower_block(mixture, {}, context_of(mixture, 1));

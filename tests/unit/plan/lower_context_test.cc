@@ -28,7 +28,8 @@ LayerContext context() {
 }
 std::vector<std::string> names(const LayerTemplates& t, TemplateId id) {
   std::vector<std::string> all;
-  for (const Op& op : t.program.templates[id].ops) all.push_back((op.recomputed ? "again " : "") + op.name);
+  for (const Op& op : t.program.templates[id].ops)
+    all.push_back((op.recomputed ? "again " : "") + op.name);
   return all;
 }
 /// "name size x stride bytes" of the collectives on the tensor stream.
@@ -50,12 +51,19 @@ std::vector<model::SegmentShape> shapes(const LayerTemplates& t, SegmentKind kin
 
 TEST(RingAttention, KeysTravelBesideTheComputeAndTheirGradientsComeHome) {
   const LayerTemplates t = lower_block(llama(), {.cp = 2}, context());
-  EXPECT_THAT(names(t, t.forward), ElementsAre("norm1", "qkv", "attention split", "shift(kv 1)", "attention 0", "attention 1", "merge 1", "projection",
-                                               "residual1", "norm2", "mlp_in", "activation", "mlp_out", "residual2"));
-  EXPECT_THAT(names(t, t.backward), ElementsAre("mlp_out", "activation", "mlp_in", "norm2", "projection", "shift(kv 1)", "attention 0", "shift(dkv 1)",
-                                                "attention 1", "add(dq 1)", "add(dkv 1)", "shift(dkv 2)", "attention split", "qkv", "norm1"));
+  EXPECT_THAT(names(t, t.forward),
+              ElementsAre("norm1", "qkv", "attention split", "shift(kv 1)", "attention 0",
+                          "attention 1", "merge 1", "projection", "residual1", "norm2", "mlp_in",
+                          "activation", "mlp_out", "residual2"));
+  EXPECT_THAT(names(t, t.backward),
+              ElementsAre("mlp_out", "activation", "mlp_in", "norm2", "projection", "shift(kv 1)",
+                          "attention 0", "shift(dkv 1)", "attention 1", "add(dq 1)", "add(dkv 1)",
+                          "shift(dkv 2)", "attention split", "qkv", "norm1"));
   const auto t4 = lower_block(llama(), {.cp = 4}, context());
-  const auto shifts = [](const std::vector<std::string>& all) { return std::count_if(all.begin(), all.end(), [](const auto& n) { return n.starts_with("shift"); }); };
+  const auto shifts = [](const std::vector<std::string>& all) {
+    return std::count_if(all.begin(), all.end(),
+                         [](const auto& n) { return n.starts_with("shift"); });
+  };
   EXPECT_EQ(shifts(names(t4, t4.forward)), 3);
   EXPECT_EQ(shifts(names(t4, t4.backward)), 3 + 4);
 }
@@ -69,17 +77,21 @@ TEST(RingAttention, AShiftCarriesTheKeysAndValuesOfOwnTokens) {
   ASSERT_EQ(blocks.size(), 2U);
   for (int step : {0, 1}) {
     const model::SegmentShape& s = blocks[static_cast<std::size_t>(step)];
-    EXPECT_EQ(std::tuple(s.tokens, s.kv_tokens, s.heads, s.ring_step, s.token_parts, s.token_stride),
-              std::tuple(kSequence / 2, kSequence / 2, m.heads / 2, step, 2, 2));
-    EXPECT_FALSE(s.rotary);   // turned before they travel
+    EXPECT_EQ(
+        std::tuple(s.tokens, s.kv_tokens, s.heads, s.ring_step, s.token_parts, s.token_stride),
+        std::tuple(kSequence / 2, kSequence / 2, m.heads / 2, step, 2, 2));
+    EXPECT_FALSE(s.rotary);  // turned before they travel
   }
 }
 
 TEST(RingAttention, RecomputesTheRingAndKeepsOwnKeys) {
-  const LayerTemplates t = lower_block(llama(), {.recompute = Recompute::kSelective, .cp = 2}, context());
-  EXPECT_THAT(names(t, t.backward), ElementsAre("mlp_out", "activation", "mlp_in", "norm2", "again attention 0", "again shift(kv 1)", "again attention 1",
-                                                "again merge 1", "projection", "shift(kv 1)", "attention 0", "shift(dkv 1)", "attention 1", "add(dq 1)",
-                                                "add(dkv 1)", "shift(dkv 2)", "attention split", "qkv", "norm1"));
+  const LayerTemplates t =
+      lower_block(llama(), {.recompute = Recompute::kSelective, .cp = 2}, context());
+  EXPECT_THAT(names(t, t.backward),
+              ElementsAre("mlp_out", "activation", "mlp_in", "norm2", "again attention 0",
+                          "again shift(kv 1)", "again attention 1", "again merge 1", "projection",
+                          "shift(kv 1)", "attention 0", "shift(dkv 1)", "attention 1", "add(dq 1)",
+                          "add(dkv 1)", "shift(dkv 2)", "attention split", "qkv", "norm1"));
 }
 
 TEST(Ulysses, TradesTokensForHeadsAroundAttention) {
@@ -87,31 +99,41 @@ TEST(Ulysses, TradesTokensForHeadsAroundAttention) {
   LayerStrategy s{.cp = 2};
   s.context = ContextKind::kUlysses;
   const LayerTemplates t = lower_block(m, s, context());
-  EXPECT_THAT(names(t, t.forward), ElementsAre("norm1", "qkv", "all_to_all(qkv)", "attention", "all_to_all(o)", "projection", "residual1", "norm2", "mlp_in",
-                                               "activation", "mlp_out", "residual2"));
-  EXPECT_THAT(names(t, t.backward), ElementsAre("mlp_out", "activation", "mlp_in", "norm2", "projection", "all_to_all(do)", "attention", "all_to_all(dqkv)",
-                                                "qkv", "norm1"));
-  const std::int64_t token = kSequences * (kSequence / 2) * 4, qkv = token * m.qkv_features(), o = token * m.heads * m.head_dim;
-  EXPECT_THAT(wires(t, t.forward), ElementsAre(fmt::format("all_to_all(qkv) 2x1 {}", qkv), fmt::format("all_to_all(o) 2x1 {}", o)));
-  EXPECT_THAT(wires(t, t.backward), ElementsAre(fmt::format("all_to_all(do) 2x1 {}", o), fmt::format("all_to_all(dqkv) 2x1 {}", qkv)));
+  EXPECT_THAT(names(t, t.forward), ElementsAre("norm1", "qkv", "all_to_all(qkv)", "attention",
+                                               "all_to_all(o)", "projection", "residual1", "norm2",
+                                               "mlp_in", "activation", "mlp_out", "residual2"));
+  EXPECT_THAT(names(t, t.backward),
+              ElementsAre("mlp_out", "activation", "mlp_in", "norm2", "projection",
+                          "all_to_all(do)", "attention", "all_to_all(dqkv)", "qkv", "norm1"));
+  const std::int64_t token = kSequences * (kSequence / 2) * 4, qkv = token * m.qkv_features(),
+                     o = token * m.heads * m.head_dim;
+  EXPECT_THAT(wires(t, t.forward), ElementsAre(fmt::format("all_to_all(qkv) 2x1 {}", qkv),
+                                               fmt::format("all_to_all(o) 2x1 {}", o)));
+  EXPECT_THAT(wires(t, t.backward), ElementsAre(fmt::format("all_to_all(do) 2x1 {}", o),
+                                                fmt::format("all_to_all(dqkv) 2x1 {}", qkv)));
   const auto core = shapes(t, SegmentKind::kAttention);
   ASSERT_EQ(core.size(), 1U);
-  EXPECT_EQ(std::tuple(core[0].tokens, core[0].heads, core[0].kv_heads, core[0].token_parts), std::tuple(kSequence, m.heads / 2, m.kv_heads / 2, 1));
+  EXPECT_EQ(std::tuple(core[0].tokens, core[0].heads, core[0].kv_heads, core[0].token_parts),
+            std::tuple(kSequence, m.heads / 2, m.kv_heads / 2, 1));
 }
 
 TEST(ContextParallelism, GradientsAreSummedOverTokensAndSequences) {
   const LayerTemplates t = lower_block(llama(), {.tp = 2, .dp = 2, .cp = 2}, context());
   const std::int64_t elements = t.program.units[UnitId(0)].elements;
-  EXPECT_THAT(wires(t, t.sync), ElementsAre(fmt::format("all_reduce(gradient) 4x2 {}", 4 * elements)));
+  EXPECT_THAT(wires(t, t.sync),
+              ElementsAre(fmt::format("all_reduce(gradient) 4x2 {}", 4 * elements)));
 }
 
 TEST(ContextParallelism, EmbeddingAndHeadTakeTheirShareOfTheTokens) {
   const LayerStrategy v{.tp = 2, .dp = 2, .cp = 2};
-  for (const LayerTemplates& t : {lower_embedding(llama(), v, context()), lower_head(llama(), v, context())}) {
+  for (const LayerTemplates& t :
+       {lower_embedding(llama(), v, context()), lower_head(llama(), v, context())}) {
     for (SegmentKind kind : {SegmentKind::kLoadTokens, SegmentKind::kLoadTargets}) {
       for (const model::SegmentShape& s : shapes(t, kind)) {
-        EXPECT_EQ(std::tuple(s.sequences, s.parts, s.part_stride), std::tuple(kSequences / 2, 2, 4));
-        EXPECT_EQ(std::tuple(s.tokens, s.token_parts, s.token_stride), std::tuple(kSequence / 2, 2, 2));
+        EXPECT_EQ(std::tuple(s.sequences, s.parts, s.part_stride),
+                  std::tuple(kSequences / 2, 2, 4));
+        EXPECT_EQ(std::tuple(s.tokens, s.token_parts, s.token_stride),
+                  std::tuple(kSequence / 2, 2, 2));
       }
     }
   }
@@ -124,11 +146,15 @@ TEST(ContextParallelism, ReshardingCutsTheTokensAndGathersThem) {
   };
   const std::int64_t whole = kSequences * kSequence * llama().hidden * 4;
   EXPECT_THAT(forward({.tp = 2}, {.cp = 2}).first, ElementsAre("slice(x)"));
-  EXPECT_THAT(forward({.cp = 2}, {.tp = 2}).second, ElementsAre(fmt::format("all_gather(x context) 2x1 {}", whole)));
-  EXPECT_THAT(forward({.cp = 2}, {.dp = 2}).first, ElementsAre("all_gather(x context)", "slice(x)"));
-  EXPECT_THAT(forward({.dp = 2}, {.cp = 2}).second, ElementsAre(fmt::format("all_gather(x batch) 2x1 {}", whole)));
+  EXPECT_THAT(forward({.cp = 2}, {.tp = 2}).second,
+              ElementsAre(fmt::format("all_gather(x context) 2x1 {}", whole)));
+  EXPECT_THAT(forward({.cp = 2}, {.dp = 2}).first,
+              ElementsAre("all_gather(x context)", "slice(x)"));
+  EXPECT_THAT(forward({.dp = 2}, {.cp = 2}).second,
+              ElementsAre(fmt::format("all_gather(x batch) 2x1 {}", whole)));
   // The same share of the tokens: only sequences move.
-  EXPECT_THAT(forward({.tp = 1, .dp = 4, .cp = 2}, {.tp = 1, .dp = 4, .cp = 2}).first, ElementsAre());
+  EXPECT_THAT(forward({.tp = 1, .dp = 4, .cp = 2}, {.tp = 1, .dp = 4, .cp = 2}).first,
+              ElementsAre());
 }
 
 TEST(ContextParallelism, UlyssesNeedsAHeadForEveryRank) {

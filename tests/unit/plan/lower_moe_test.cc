@@ -33,7 +33,8 @@ LayerContext context(std::int64_t micro_batches = 4) {
 }
 std::vector<std::string> names(const LayerTemplates& t, TemplateId id) {
   std::vector<std::string> all;
-  for (const Op& op : t.program.templates[id].ops) all.push_back((op.recomputed ? "again " : "") + op.name);
+  for (const Op& op : t.program.templates[id].ops)
+    all.push_back((op.recomputed ? "again " : "") + op.name);
   return all;
 }
 const Op& op_of(const LayerTemplates& t, TemplateId id, std::string_view name) {
@@ -44,64 +45,83 @@ const Op& op_of(const LayerTemplates& t, TemplateId id, std::string_view name) {
 }
 std::int64_t persistent_bytes(const LayerTemplates& t) {
   std::int64_t bytes = 0;
-  for (const auto& s : t.program.classes[0].persistent) bytes += t.program.buffers[s.buffer].bytes();
+  for (const auto& s : t.program.classes[0].persistent)
+    bytes += t.program.buffers[s.buffer].bytes();
   return bytes;
 }
 
 TEST(LowerExperts, OneRankRoutesAndExchangesNothing) {
   const LayerTemplates t = lower_block(mixtral(), {}, context());
-  EXPECT_THAT(names(t, t.forward), ElementsAre("norm1", "qkv", "attention", "projection", "residual1", "norm2", "router", "dispatch", "expert_in",
-                                               "expert_activation", "expert_out", "combine", "residual2"));
-  EXPECT_THAT(names(t, t.backward), ElementsAre("combine", "expert_out", "expert_activation", "expert_in", "dispatch", "router", "add(router dc)",
-                                                "norm2", "projection", "attention", "qkv", "norm1"));
+  EXPECT_THAT(names(t, t.forward),
+              ElementsAre("norm1", "qkv", "attention", "projection", "residual1", "norm2", "router",
+                          "dispatch", "expert_in", "expert_activation", "expert_out", "combine",
+                          "residual2"));
+  EXPECT_THAT(
+      names(t, t.backward),
+      ElementsAre("combine", "expert_out", "expert_activation", "expert_in", "dispatch", "router",
+                  "add(router dc)", "norm2", "projection", "attention", "qkv", "norm1"));
 }
 
 TEST(LowerExperts, RowsTravelTwiceEachWay) {
   const LayerTemplates t = lower_block(mixtral(), {.tp = 2, .dp = 2, .ep = 2}, context());
-  EXPECT_THAT(names(t, t.forward), ElementsAre("norm1", "qkv", "attention", "projection", "all_reduce(p)", "residual1", "norm2", "router", "dispatch",
-                                               "all_to_all(rows)", "expert_in", "expert_activation", "expert_out", "all_to_all(rows out)", "combine",
-                                               "all_reduce(q)", "residual2"));
-  EXPECT_THAT(names(t, t.backward), ElementsAre("combine", "all_reduce(dgates)", "all_to_all(d rows out)", "expert_out", "expert_activation", "expert_in",
-                                                "all_to_all(d rows)", "dispatch", "all_reduce(dc)", "router", "add(router dc)", "norm2", "projection",
-                                                "attention", "qkv", "all_reduce(da)", "norm1"));
+  EXPECT_THAT(
+      names(t, t.forward),
+      ElementsAre("norm1", "qkv", "attention", "projection", "all_reduce(p)", "residual1", "norm2",
+                  "router", "dispatch", "all_to_all(rows)", "expert_in", "expert_activation",
+                  "expert_out", "all_to_all(rows out)", "combine", "all_reduce(q)", "residual2"));
+  EXPECT_THAT(names(t, t.backward),
+              ElementsAre("combine", "all_reduce(dgates)", "all_to_all(d rows out)", "expert_out",
+                          "expert_activation", "expert_in", "all_to_all(d rows)", "dispatch",
+                          "all_reduce(dc)", "router", "add(router dc)", "norm2", "projection",
+                          "attention", "qkv", "all_reduce(da)", "norm1"));
   const Op& sent = op_of(t, t.forward, "all_to_all(rows)");
-  EXPECT_EQ(sent.bytes, 2 * 8 * 20 * 128 * 4);   // two sequences, eight experts of 20 rows, fp32
+  EXPECT_EQ(sent.bytes, 2 * 8 * 20 * 128 * 4);  // two sequences, eight experts of 20 rows, fp32
   EXPECT_EQ(sent.stream, Stream::kTensor);
   EXPECT_EQ(t.program.groups[sent.group], (Group{"expert", 2, 2}));
   const model::SegmentShape& in = t.program.segments[op_of(t, t.forward, "expert_in").segment];
-  EXPECT_EQ(in.token_count(), 2 * 8 * 20);       // rows of both ranks, for four of the experts
+  EXPECT_EQ(in.token_count(), 2 * 8 * 20);  // rows of both ranks, for four of the experts
   EXPECT_EQ(in.experts, 4);
   EXPECT_EQ(in.out, 2 * 176 / 2);
 }
 
 TEST(LowerExperts, SequenceParallelRoutesItsOwnTokens) {
-  const LayerTemplates t = lower_block(mixtral(), {.tp = 2, .dp = 2, .sequence_parallel = true, .ep = 2}, context());
+  const LayerTemplates t =
+      lower_block(mixtral(), {.tp = 2, .dp = 2, .sequence_parallel = true, .ep = 2}, context());
   EXPECT_THAT(names(t, t.forward),
-              ElementsAre("norm1", "all_gather(a)", "qkv", "attention", "projection", "reduce_scatter(p)", "residual1", "norm2", "router",
-                          "all_gather(c)", "all_gather(gates)", "all_gather(choice)", "dispatch", "all_to_all(rows)", "expert_in", "expert_activation",
-                          "expert_out", "all_to_all(rows out)", "combine", "reduce_scatter(q)", "residual2"));
+              ElementsAre("norm1", "all_gather(a)", "qkv", "attention", "projection",
+                          "reduce_scatter(p)", "residual1", "norm2", "router", "all_gather(c)",
+                          "all_gather(gates)", "all_gather(choice)", "dispatch", "all_to_all(rows)",
+                          "expert_in", "expert_activation", "expert_out", "all_to_all(rows out)",
+                          "combine", "reduce_scatter(q)", "residual2"));
   EXPECT_EQ(t.program.segments[op_of(t, t.forward, "router").segment].tokens, 32);
   EXPECT_EQ(t.program.segments[op_of(t, t.forward, "dispatch").segment].tokens, 64);
-  // The router's gradient is of this rank's tokens alone: it is summed with those of the norms, 2 * 128 + 8 * 128 numbers.
+  // The router's gradient is of this rank's tokens alone: it is summed with those of the norms, 2 *
+  // 128 + 8 * 128 numbers.
   EXPECT_EQ(op_of(t, t.sync, "all_reduce(replicated gradients)").slice_elements, 2 * 128 + 8 * 128);
 }
 
 TEST(LowerExperts, ASharedExpertRunsWhileRowsTravel) {
   const LayerTemplates t = lower_block(with_shared_expert(), {.dp = 2, .ep = 2}, context());
-  EXPECT_THAT(names(t, t.forward), IsSupersetOf({"all_to_all(rows)", "shared_in", "shared_activation", "shared_out"}));
-  EXPECT_THAT(names(t, t.backward), IsSupersetOf({"shared_out", "shared_activation", "shared_in", "add(shared dc)"}));
+  EXPECT_THAT(names(t, t.forward),
+              IsSupersetOf({"all_to_all(rows)", "shared_in", "shared_activation", "shared_out"}));
+  EXPECT_THAT(names(t, t.backward),
+              IsSupersetOf({"shared_out", "shared_activation", "shared_in", "add(shared dc)"}));
   EXPECT_EQ(t.program.segments[op_of(t, t.forward, "combine").segment].gates(), 3);
 }
 
 TEST(LowerExperts, FullRecomputationSendsTheRowsAgain) {
-  const LayerTemplates t = lower_block(mixtral(), {.dp = 2, .recompute = Recompute::kFull, .ep = 2}, context());
+  const LayerTemplates t =
+      lower_block(mixtral(), {.dp = 2, .recompute = Recompute::kFull, .ep = 2}, context());
   int exchanges = 0;
-  for (const std::string& n : names(t, t.backward)) exchanges += n.find("all_to_all") == std::string::npos ? 0 : 1;
+  for (const std::string& n : names(t, t.backward))
+    exchanges += n.find("all_to_all") == std::string::npos ? 0 : 1;
   EXPECT_EQ(exchanges, 4);
-  EXPECT_EQ(template_memory(t.program, t.forward).delta_bytes, 2 * 64 * 128 * 4);   // its input alone
+  // its input alone
+  EXPECT_EQ(template_memory(t.program, t.forward).delta_bytes, 2 * 64 * 128 * 4);
 }
 
-// Block: 4 * 128^2 + 8 * 128 + 2 * 128 = 66816 parameters beside eight experts of 3 * 128 * 176 = 67584; 16 bytes each in fp32.
+// Block: 4 * 128^2 + 8 * 128 + 2 * 128 = 66816 parameters beside eight experts of 3 * 128 * 176 =
+// 67584; 16 bytes each in fp32.
 TEST(LowerExperts, ExpertsLiveOnOneOfEpRanks) {
   for (const int ep : {1, 2, 4}) {
     const LayerTemplates t = lower_block(mixtral(), {.dp = 4, .ep = ep}, context());
@@ -111,21 +131,24 @@ TEST(LowerExperts, ExpertsLiveOnOneOfEpRanks) {
 }
 
 TEST(LowerExperts, TheirGradientsAreReducedOverTheOtherReplicas) {
-  const LayerTemplates t = lower_block(mixtral(), {.tp = 2, .dp = 4, .zero = 1, .ep = 2}, context());
+  const LayerTemplates t =
+      lower_block(mixtral(), {.tp = 2, .dp = 4, .zero = 1, .ep = 2}, context());
   ASSERT_EQ(t.program.units.size(), 2u);
   const ParameterUnit &block = t.program.units[UnitId(0)], &experts = t.program.units[UnitId(1)];
   EXPECT_EQ(t.program.groups[block.data_group], (Group{"data", 4, 2}));
   EXPECT_EQ(t.program.groups[experts.data_group], (Group{"expert data", 2, 4}));
-  EXPECT_THAT(names(t, t.sync), ElementsAre("reduce_scatter(gradient)", "reduce_scatter(gradient)"));
+  EXPECT_THAT(names(t, t.sync),
+              ElementsAre("reduce_scatter(gradient)", "reduce_scatter(gradient)"));
   EXPECT_EQ(experts.elements, 4 * 67584 / 2);
-  // Parameters and gradients whole, moments and over the owners: block 66816 - 1280 replicated, halved, + 1280.
+  // Parameters and gradients whole, moments and over the owners: block 66816 - 1280 replicated,
+  // halved, + 1280.
   const std::int64_t own = (66816 - 1280) / 2 + 1280, expert = experts.elements;
   EXPECT_EQ(persistent_bytes(t), 8 * own + 8 * own / 4 + 8 * expert + 8 * expert / 2);
 }
 
 TEST(LowerExperts, ExpertsThatLieOnAllReplicasAreNotReduced) {
   const LayerTemplates t = lower_block(mixtral(), {.dp = 4, .zero = 3, .ep = 4}, context(1));
-  EXPECT_THAT(names(t, t.gather_forward), ElementsAre("all_gather(weights)"));   // the block's
+  EXPECT_THAT(names(t, t.gather_forward), ElementsAre("all_gather(weights)"));  // the block's
   EXPECT_THAT(names(t, t.sync), ElementsAre("reduce_scatter(gradient)", "accumulate(gradient)"));
   EXPECT_THAT(names(t, t.update), ElementsAre("adamw", "adamw"));
 }
@@ -159,7 +182,8 @@ TEST(CheckExperts, AnExpertThatReadsItsOwnRanksRowsMissesTokens) {
 TEST(CheckExperts, RowsGoBackOverTheGroupTheyCameFrom) {
   const Program p = small_mixture();
   Mutant m(p);
-  const std::size_t i = m.first(0, [](const OpInstance& o) { return o.op->name == "all_to_all(rows out)"; });
+  const std::size_t i =
+      m.first(0, [](const OpInstance& o) { return o.op->name == "all_to_all(rows out)"; });
   for (const GroupId g : p.groups.ids())
     if (p.groups[g].name == "expert data") m.edit(0, i).group = g;
   EXPECT_TRUE(m.has(FaultKind::kContributionMissing));
@@ -182,8 +206,10 @@ TEST(CheckExperts, PartialRowsMakePartialGates) {
 TEST(CheckExperts, AWholeSumIsNotAddedToAPartialOne) {
   const Program p = small_mixture(2);
   Mutant m(p);
-  const std::size_t reduced = m.first(0, [](const OpInstance& o) { return o.op->name == "all_reduce(dc)"; });
-  const std::size_t sum = m.first(0, [](const OpInstance& o) { return o.op->name == "add(router dc)"; });
+  const std::size_t reduced =
+      m.first(0, [](const OpInstance& o) { return o.op->name == "all_reduce(dc)"; });
+  const std::size_t sum =
+      m.first(0, [](const OpInstance& o) { return o.op->name == "add(router dc)"; });
   m.move(0, reduced, sum);
   EXPECT_TRUE(m.has(FaultKind::kNeverReduced));
 }

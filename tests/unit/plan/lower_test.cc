@@ -25,7 +25,8 @@ LayerContext context(std::int64_t micro_batches = 4) {
   c.global_batch = 4 * micro_batches;
   return c;
 }
-LayerStrategy strategy(int tp, int dp, int zero = 0, bool sp = false, Recompute r = Recompute::kNone) {
+LayerStrategy strategy(int tp, int dp, int zero = 0, bool sp = false,
+                       Recompute r = Recompute::kNone) {
   LayerStrategy s;
   s.tp = tp;
   s.dp = dp;
@@ -36,67 +37,88 @@ LayerStrategy strategy(int tp, int dp, int zero = 0, bool sp = false, Recompute 
 }
 std::vector<std::string> names(const LayerTemplates& t, TemplateId id) {
   std::vector<std::string> all;
-  for (const Op& op : t.program.templates[id].ops) all.push_back((op.recomputed ? "again " : "") + op.name);
+  for (const Op& op : t.program.templates[id].ops)
+    all.push_back((op.recomputed ? "again " : "") + op.name);
   return all;
 }
 
 TEST(LowerBlock, OneRankComputesAndNothingElse) {
   const LayerTemplates t = lower_block(llama(), strategy(1, 1), context());
-  EXPECT_THAT(names(t, t.forward), ElementsAre("norm1", "qkv", "attention", "projection", "residual1", "norm2", "mlp_in", "activation", "mlp_out", "residual2"));
-  EXPECT_THAT(names(t, t.backward), ElementsAre("mlp_out", "activation", "mlp_in", "norm2", "projection", "attention", "qkv", "norm1"));
+  EXPECT_THAT(names(t, t.forward),
+              ElementsAre("norm1", "qkv", "attention", "projection", "residual1", "norm2", "mlp_in",
+                          "activation", "mlp_out", "residual2"));
+  EXPECT_THAT(names(t, t.backward), ElementsAre("mlp_out", "activation", "mlp_in", "norm2",
+                                                "projection", "attention", "qkv", "norm1"));
   EXPECT_THAT(names(t, t.sync), ElementsAre());
   EXPECT_THAT(names(t, t.update), ElementsAre("adamw"));
 }
 
 TEST(LowerBlock, TensorParallelReducesTwiceEachWay) {
   const LayerTemplates t = lower_block(llama(), strategy(2, 1), context());
-  EXPECT_THAT(names(t, t.forward), ElementsAre("norm1", "qkv", "attention", "projection", "all_reduce(p)", "residual1", "norm2", "mlp_in", "activation",
-                                               "mlp_out", "all_reduce(q)", "residual2"));
-  EXPECT_THAT(names(t, t.backward), ElementsAre("mlp_out", "activation", "mlp_in", "all_reduce(dc)", "norm2", "projection", "attention", "qkv",
-                                                "all_reduce(da)", "norm1"));
+  EXPECT_THAT(
+      names(t, t.forward),
+      ElementsAre("norm1", "qkv", "attention", "projection", "all_reduce(p)", "residual1", "norm2",
+                  "mlp_in", "activation", "mlp_out", "all_reduce(q)", "residual2"));
+  EXPECT_THAT(names(t, t.backward),
+              ElementsAre("mlp_out", "activation", "mlp_in", "all_reduce(dc)", "norm2",
+                          "projection", "attention", "qkv", "all_reduce(da)", "norm1"));
 }
 
 TEST(LowerBlock, SequenceParallelGathersInputsAgainForTheWeightGradient) {
   const LayerTemplates t = lower_block(llama(), strategy(2, 1, 0, true), context());
-  EXPECT_THAT(names(t, t.forward), ElementsAre("norm1", "all_gather(a)", "qkv", "attention", "projection", "reduce_scatter(p)", "residual1", "norm2",
-                                               "all_gather(c)", "mlp_in", "activation", "mlp_out", "reduce_scatter(q)", "residual2"));
-  EXPECT_THAT(names(t, t.backward), ElementsAre("all_gather(dz)", "mlp_out", "activation", "again all_gather(c)", "mlp_in", "reduce_scatter(dc)", "norm2",
-                                                "all_gather(dp)", "projection", "attention", "again all_gather(a)", "qkv", "reduce_scatter(da)", "norm1"));
+  EXPECT_THAT(names(t, t.forward),
+              ElementsAre("norm1", "all_gather(a)", "qkv", "attention", "projection",
+                          "reduce_scatter(p)", "residual1", "norm2", "all_gather(c)", "mlp_in",
+                          "activation", "mlp_out", "reduce_scatter(q)", "residual2"));
+  EXPECT_THAT(
+      names(t, t.backward),
+      ElementsAre("all_gather(dz)", "mlp_out", "activation", "again all_gather(c)", "mlp_in",
+                  "reduce_scatter(dc)", "norm2", "all_gather(dp)", "projection", "attention",
+                  "again all_gather(a)", "qkv", "reduce_scatter(da)", "norm1"));
   EXPECT_THAT(names(t, t.sync), ElementsAre("all_reduce(replicated gradients)"));
 }
 
 TEST(LowerBlock, FullRecomputationStopsAtTheLastValueTheBackwardNeeds) {
-  const LayerTemplates t = lower_block(llama(), strategy(2, 1, 0, false, Recompute::kFull), context());
-  EXPECT_THAT(names(t, t.backward), ElementsAre("again norm1", "again qkv", "again attention", "again projection", "again all_reduce(p)", "again residual1",
-                                                "again norm2", "again mlp_in", "again activation", "mlp_out", "activation", "mlp_in", "all_reduce(dc)", "norm2",
-                                                "projection", "attention", "qkv", "all_reduce(da)", "norm1"));
+  const LayerTemplates t =
+      lower_block(llama(), strategy(2, 1, 0, false, Recompute::kFull), context());
+  EXPECT_THAT(names(t, t.backward),
+              ElementsAre("again norm1", "again qkv", "again attention", "again projection",
+                          "again all_reduce(p)", "again residual1", "again norm2", "again mlp_in",
+                          "again activation", "mlp_out", "activation", "mlp_in", "all_reduce(dc)",
+                          "norm2", "projection", "attention", "qkv", "all_reduce(da)", "norm1"));
 }
 
 TEST(LowerBlock, FullRecomputationKeepsOnlyTheInput) {
-  const LayerTemplates t = lower_block(llama(), strategy(1, 1, 0, false, Recompute::kFull), context());
+  const LayerTemplates t =
+      lower_block(llama(), strategy(1, 1, 0, false, Recompute::kFull), context());
   const model::ModelSpec m = llama();
   // Forward leaves its input, which was there, and its output, which belongs to the next layer.
   EXPECT_EQ(template_memory(t.program, t.forward).delta_bytes, 4 * 64 * m.hidden * 4);
 }
 
 TEST(LowerBlock, SelectiveRecomputationRepeatsTheAttentionCoreAlone) {
-  const LayerTemplates t = lower_block(llama(), strategy(1, 1, 0, false, Recompute::kSelective), context());
-  EXPECT_THAT(names(t, t.backward), ElementsAre("mlp_out", "activation", "mlp_in", "norm2", "again attention", "projection", "attention", "qkv", "norm1"));
+  const LayerTemplates t =
+      lower_block(llama(), strategy(1, 1, 0, false, Recompute::kSelective), context());
+  EXPECT_THAT(names(t, t.backward),
+              ElementsAre("mlp_out", "activation", "mlp_in", "norm2", "again attention",
+                          "projection", "attention", "qkv", "norm1"));
 }
 
 TEST(LowerBlock, ZeroStagesShardWhatTheySay) {
-  const std::int64_t p = llama().block_parameters();   // divides by 2
+  const std::int64_t p = llama().block_parameters();  // divides by 2
   const auto state = [&](int zero, std::int64_t micro_batches) {
     const LayerTemplates t = lower_block(llama(), strategy(1, 2, zero), context(micro_batches));
     std::int64_t bytes = 0;
-    for (const auto& s : t.program.classes[0].persistent) bytes += t.program.buffers[s.buffer].bytes();
+    for (const auto& s : t.program.classes[0].persistent)
+      bytes += t.program.buffers[s.buffer].bytes();
     return bytes;
   };
   EXPECT_EQ(state(0, 4), 16 * p);
   EXPECT_EQ(state(1, 4), 12 * p);
   EXPECT_EQ(state(2, 1), 10 * p);
   EXPECT_EQ(state(3, 1), 8 * p);
-  EXPECT_EQ(state(2, 4), 12 * p);   // several micro-batches accumulate in full before the one reduction
+  // several micro-batches accumulate in full before the one reduction
+  EXPECT_EQ(state(2, 4), 12 * p);
 }
 
 TEST(LowerBlock, ZeroStagesCommunicateWhatTheySay) {
@@ -108,12 +130,16 @@ TEST(LowerBlock, ZeroStagesCommunicateWhatTheySay) {
     return all;
   };
   EXPECT_THAT(sync(0, 4), ElementsAre("all_reduce(gradient)", "adamw"));
-  EXPECT_THAT(sync(1, 4), ElementsAre("reduce_scatter(gradient)", "adamw", "all_gather(parameters)"));
-  EXPECT_THAT(sync(2, 1), ElementsAre("reduce_scatter(gradient)", "accumulate(gradient)", "adamw", "all_gather(parameters)"));
-  EXPECT_THAT(sync(3, 1), ElementsAre("all_gather(weights)", "all_gather(weights)", "reduce_scatter(gradient)", "accumulate(gradient)", "adamw"));
+  EXPECT_THAT(sync(1, 4),
+              ElementsAre("reduce_scatter(gradient)", "adamw", "all_gather(parameters)"));
+  EXPECT_THAT(sync(2, 1), ElementsAre("reduce_scatter(gradient)", "accumulate(gradient)", "adamw",
+                                      "all_gather(parameters)"));
+  EXPECT_THAT(sync(3, 1), ElementsAre("all_gather(weights)", "all_gather(weights)",
+                                      "reduce_scatter(gradient)", "accumulate(gradient)", "adamw"));
 }
 
-/// The whole state of a block on one rank, and what its gradients and parameters cost on the wire: name, group, bytes.
+/// The whole state of a block on one rank, and what its gradients and parameters cost on the wire:
+/// name, group, bytes.
 struct Sharding {
   std::int64_t state_bytes = 0;
   std::vector<std::string> communication;
@@ -121,7 +147,8 @@ struct Sharding {
 Sharding sharding_of(const LayerStrategy& s, std::int64_t micro_batches) {
   const LayerTemplates t = lower_block(llama(), s, context(micro_batches));
   Sharding all;
-  for (const auto& p : t.program.classes[0].persistent) all.state_bytes += t.program.buffers[p.buffer].bytes();
+  for (const auto& p : t.program.classes[0].persistent)
+    all.state_bytes += t.program.buffers[p.buffer].bytes();
   for (TemplateId id : {t.gather_forward, t.sync, t.update}) {
     for (const Op& op : t.program.templates[id].ops) {
       if (op.kind != OpKind::kCollective) continue;
@@ -133,26 +160,35 @@ Sharding sharding_of(const LayerStrategy& s, std::int64_t micro_batches) {
 }
 
 TEST(HybridSharding, SplitsStatesOverNeighboursAndReducesAcrossTheReplicas) {
-  const std::int64_t p = llama().block_parameters();   // fp32: 4 p bytes of parameters, 4 p of gradients, 8 p of moments
+  // fp32: 4 p bytes of parameters, 4 p of gradients, 8 p of moments
+  const std::int64_t p = llama().block_parameters();
   ASSERT_EQ(p % 4, 0);
   LayerStrategy s = strategy(1, 4, 3);
   s.shard = 2;
   const Sharding three = sharding_of(s, 1);
   EXPECT_EQ(three.state_bytes, 16 * p / 2);
-  EXPECT_THAT(three.communication, ElementsAre(fmt::format("all_gather(weights) 2x1 {}", 4 * p), fmt::format("reduce_scatter(gradient) 2x1 {}", 4 * p),
-                                               fmt::format("all_reduce(owned gradient) 2x2 {}", 2 * p)));
+  EXPECT_THAT(three.communication,
+              ElementsAre(fmt::format("all_gather(weights) 2x1 {}", 4 * p),
+                          fmt::format("reduce_scatter(gradient) 2x1 {}", 4 * p),
+                          fmt::format("all_reduce(owned gradient) 2x2 {}", 2 * p)));
   s.zero = 1;
   const Sharding one = sharding_of(s, 4);
   EXPECT_EQ(one.state_bytes, 8 * p + 8 * p / 2);
-  EXPECT_THAT(one.communication, ElementsAre(fmt::format("reduce_scatter(gradient) 2x1 {}", 4 * p), fmt::format("all_reduce(owned gradient) 2x2 {}", 2 * p),
-                                             fmt::format("all_gather(parameters) 2x1 {}", 4 * p)));
-  s.zero = 2, s.grad_reduce = GradReduce::kMicroBatch;   // four micro-batches scatter, one all-reduce follows before the update
+  EXPECT_THAT(one.communication,
+              ElementsAre(fmt::format("reduce_scatter(gradient) 2x1 {}", 4 * p),
+                          fmt::format("all_reduce(owned gradient) 2x2 {}", 2 * p),
+                          fmt::format("all_gather(parameters) 2x1 {}", 4 * p)));
+  // four micro-batches scatter, one all-reduce follows before the update
+  s.zero = 2, s.grad_reduce = GradReduce::kMicroBatch;
   const Sharding two = sharding_of(s, 4);
   EXPECT_EQ(two.state_bytes, 4 * p + 12 * p / 2);
-  EXPECT_THAT(two.communication, ElementsAre(fmt::format("reduce_scatter(gradient) 2x1 {}", 4 * p), fmt::format("all_reduce(owned gradient) 2x2 {}", 2 * p),
-                                             fmt::format("all_gather(parameters) 2x1 {}", 4 * p)));
+  EXPECT_THAT(two.communication,
+              ElementsAre(fmt::format("reduce_scatter(gradient) 2x1 {}", 4 * p),
+                          fmt::format("all_reduce(owned gradient) 2x2 {}", 2 * p),
+                          fmt::format("all_gather(parameters) 2x1 {}", 4 * p)));
   const LayerTemplates t = lower_block(llama(), s, context(4));
-  EXPECT_THAT(names(t, t.update), ElementsAre("all_reduce(owned gradient)", "adamw", "all_gather(parameters)"));
+  EXPECT_THAT(names(t, t.update),
+              ElementsAre("all_reduce(owned gradient)", "adamw", "all_gather(parameters)"));
 }
 
 TEST(HybridSharding, GroupsLieTensorRanksApart) {
@@ -175,7 +211,8 @@ TEST(LowerReshard, FewerTensorRanksSliceForwardAndGatherBackward) {
   const LayerTemplates t = lower_reshard(llama(), strategy(4, 1), strategy(1, 4), context());
   EXPECT_THAT(names(t, t.forward), ElementsAre("slice(x)"));
   EXPECT_THAT(names(t, t.backward), ElementsAre("all_gather(dx batch)"));
-  const LayerTemplates back = lower_reshard(llama(), strategy(1, 4), strategy(4, 1, 0, true), context());
+  const LayerTemplates back =
+      lower_reshard(llama(), strategy(1, 4), strategy(4, 1, 0, true), context());
   EXPECT_THAT(names(back, back.forward), ElementsAre("all_gather(x batch)", "slice(x)"));
   EXPECT_THAT(names(back, back.backward), ElementsAre("all_gather(dx tokens)", "slice(dx)"));
 }
@@ -186,7 +223,8 @@ TEST(LowerReshard, TheSameLayoutNeedsNothing) {
   EXPECT_TRUE(t.program.templates[t.backward].ops.empty());
 }
 
-Plan uniform(const model::ModelSpec& m, int tp, int pp, int dp, std::int64_t micro_batches, Schedule schedule = Schedule::k1F1B) {
+Plan uniform(const model::ModelSpec& m, int tp, int pp, int dp, std::int64_t micro_batches,
+             Schedule schedule = Schedule::k1F1B) {
   UniformOptions o;
   o.tp = tp;
   o.pp = pp;
@@ -256,7 +294,8 @@ TEST(Lower, EverySegmentOfEveryFamilyHasWork) {
     for (std::uint32_t i = 0; i < p.templates.size(); ++i)
       for (const Op& op : p.templates[TemplateId(i)].ops) {
         if (op.kind != OpKind::kCompute) continue;
-        EXPECT_GT(model::work(p.segments[op.segment], op.phase).bytes.raw(), 0) << name << ": " << op.name;
+        EXPECT_GT(model::work(p.segments[op.segment], op.phase).bytes.raw(), 0)
+            << name << ": " << op.name;
       }
   }
 }

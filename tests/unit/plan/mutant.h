@@ -1,6 +1,6 @@
 #pragma once
-/// A Program's unrolled step that tests plant faults in: instances can be dropped, repeated and moved, and an op can be edited without
-/// touching the template it came from.
+/// A Program's unrolled step that tests plant faults in: instances can be dropped, repeated and
+/// moved, and an op can be edited without touching the template it came from.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +26,8 @@ class Mutant {
 
   [[nodiscard]] const std::vector<OpInstance>& ops(std::size_t c) const { return step_.classes[c]; }
   /// Issue indices of the instances that `wanted` accepts.
-  [[nodiscard]] std::vector<std::size_t> all(std::size_t c, const std::function<bool(const OpInstance&)>& wanted) const {
+  [[nodiscard]] std::vector<std::size_t> all(
+      std::size_t c, const std::function<bool(const OpInstance&)>& wanted) const {
     std::vector<std::size_t> found;
     for (std::size_t i = 0; i < ops(c).size(); ++i) {
       if (wanted(ops(c)[i])) found.push_back(i);
@@ -34,16 +35,21 @@ class Mutant {
     return found;
   }
   /// The first one. @pre there is one.
-  [[nodiscard]] std::size_t first(std::size_t c, const std::function<bool(const OpInstance&)>& wanted) const {
+  [[nodiscard]] std::size_t first(std::size_t c,
+                                  const std::function<bool(const OpInstance&)>& wanted) const {
     const std::vector<std::size_t> found = all(c, wanted);
     ORRERY_CHECK(!found.empty());
     return found.front();
   }
-  [[nodiscard]] std::size_t named(std::size_t c, std::string_view name, Phase phase = Phase::kF) const {
-    return first(c, [&](const OpInstance& o) { return o.op->name == name && o.op->phase == phase; });
+  [[nodiscard]] std::size_t named(std::size_t c, std::string_view name,
+                                  Phase phase = Phase::kF) const {
+    return first(c,
+                 [&](const OpInstance& o) { return o.op->name == name && o.op->phase == phase; });
   }
 
-  void drop(std::size_t c, std::size_t i) { at(c).erase(at(c).begin() + static_cast<std::ptrdiff_t>(i)); }
+  void drop(std::size_t c, std::size_t i) {
+    at(c).erase(at(c).begin() + static_cast<std::ptrdiff_t>(i));
+  }
   void repeat(std::size_t c, std::size_t i) {
     const OpInstance copy = ops(c)[i];
     at(c).insert(at(c).begin() + static_cast<std::ptrdiff_t>(i), copy);

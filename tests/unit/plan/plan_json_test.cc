@@ -12,7 +12,8 @@ namespace {
 using testing::HasSubstr;
 
 std::string example() {
-  Plan plan = small_plan(small_model(true), {.tp = 2, .pp = 2, .dp = 2, .zero = 3, .global_batch = 16});
+  Plan plan =
+      small_plan(small_model(true), {.tp = 2, .pp = 2, .dp = 2, .zero = 3, .global_batch = 16});
   plan.model_fingerprint = "0123";
   return base::to_text(to_json(plan));
 }
@@ -108,7 +109,8 @@ TEST(PlanJson, AllFaultsAreReportedTogether) {
 }
 
 TEST(PlanJson, AnotherSchemaIsRefused) {
-  EXPECT_THAT(error_of(replaced("orrery.plan/1", "orrery.plan/2")), HasSubstr("schema 'orrery.plan/2' is not 'orrery.plan/1'"));
+  EXPECT_THAT(error_of(replaced("orrery.plan/1", "orrery.plan/2")),
+              HasSubstr("schema 'orrery.plan/2' is not 'orrery.plan/1'"));
   EXPECT_THAT(error_of(replaced("orrery.plan/1", "orrery.plan/2")), HasSubstr("plan.json:11:"));
 }
 
@@ -119,7 +121,8 @@ TEST(PlanJson, PlanWithoutStagesIsRefused) {
 }
 
 TEST(PlanJson, TextThatIsNoObjectIsRefused) {
-  for (const char* text : {"[]", "3", "null", "{}", "", "{\"schema\": \"orrery.plan/1\"}", "{\"stages\": [1, null]}"}) {
+  for (const char* text : {"[]", "3", "null", "{}", "", "{\"schema\": \"orrery.plan/1\"}",
+                           "{\"stages\": [1, null]}"}) {
     EXPECT_NE(error_of(text), "a plan") << text;
   }
 }

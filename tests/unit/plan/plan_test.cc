@@ -37,8 +37,15 @@ Plan valid_plan() { return small_plan(llama(), {.tp = 4, .pp = 2, .dp = 2, .glob
 std::string validation(const Plan& plan) { return base::to_string(validate(plan, llama())); }
 
 TEST(UniformPlan, SplitsLayersAndBatchExactly) {
-  const auto plan = uniform_plan(llama(), "dgx", 2, {.tp = 4, .pp = 4, .dp = 2, .zero = 1, .sequence_parallel = true,
-                                                     .recompute = Recompute::kFull, .micro_batch = 2, .global_batch = 64});
+  const auto plan = uniform_plan(llama(), "dgx", 2,
+                                 {.tp = 4,
+                                  .pp = 4,
+                                  .dp = 2,
+                                  .zero = 1,
+                                  .sequence_parallel = true,
+                                  .recompute = Recompute::kFull,
+                                  .micro_batch = 2,
+                                  .global_batch = 64});
   ASSERT_TRUE(plan.has_value()) << base::to_string(plan.error());
   EXPECT_EQ(plan->world_size(), 32);
   EXPECT_EQ(plan->micro_batches, 16);
@@ -57,7 +64,9 @@ TEST(UniformPlan, UnevenStagesAreAFaultThatNamesTheNearestDegrees) {
   EXPECT_THAT(error, HasSubstr("nearest pp: 4 or 8"));
 }
 
-TEST(UniformPlan, MoreStagesThanLayersIsAFault) { EXPECT_THAT(uniform_error({.pp = 64}), HasSubstr("pp is at most 32")); }
+TEST(UniformPlan, MoreStagesThanLayersIsAFault) {
+  EXPECT_THAT(uniform_error({.pp = 64}), HasSubstr("pp is at most 32"));
+}
 
 TEST(UniformPlan, BatchThatDoesNotDivideIsAFaultThatNamesTheNearest) {
   const std::string error = uniform_error({.dp = 3, .micro_batch = 1, .global_batch = 64});
@@ -66,18 +75,25 @@ TEST(UniformPlan, BatchThatDoesNotDivideIsAFaultThatNamesTheNearest) {
 
 TEST(UniformPlan, HugeNumbersAreFaultsAndDoNotOverflow) {
   const std::int64_t huge = std::int64_t{1} << 62;
-  EXPECT_THAT(uniform_error({.dp = 1 << 30, .micro_batch = huge, .global_batch = huge}), HasSubstr("global_batch is"));
-  EXPECT_THAT(uniform_error({.dp = 1 << 30, .micro_batch = huge, .global_batch = 8}), HasSubstr("dp * micro_batch must divide 8"));
-  EXPECT_THAT(uniform_error({.tp = 1 << 30, .pp = 32, .dp = 1}), HasSubstr("at most 1048576 ranks"));
+  EXPECT_THAT(uniform_error({.dp = 1 << 30, .micro_batch = huge, .global_batch = huge}),
+              HasSubstr("global_batch is"));
+  EXPECT_THAT(uniform_error({.dp = 1 << 30, .micro_batch = huge, .global_batch = 8}),
+              HasSubstr("dp * micro_batch must divide 8"));
+  EXPECT_THAT(uniform_error({.tp = 1 << 30, .pp = 32, .dp = 1}),
+              HasSubstr("at most 1048576 ranks"));
 }
 
 TEST(UniformPlan, ZeroDegreesAreAllReported) {
-  const std::string error = uniform_error({.tp = 0, .pp = -1, .dp = 0, .micro_batch = 0, .global_batch = 0});
-  for (const char* what : {"tp is 0", "pp is -1", "dp is 0", "micro_batch is 0", "global_batch is 0"}) EXPECT_THAT(error, HasSubstr(what));
+  const std::string error =
+      uniform_error({.tp = 0, .pp = -1, .dp = 0, .micro_batch = 0, .global_batch = 0});
+  for (const char* what :
+       {"tp is 0", "pp is -1", "dp is 0", "micro_batch is 0", "global_batch is 0"})
+    EXPECT_THAT(error, HasSubstr(what));
 }
 
 TEST(UniformPlan, DegreeThatDoesNotDivideTheHeadsIsReportedWithThoseThatDo) {
-  EXPECT_THAT(uniform_error({.tp = 3, .global_batch = 8}), HasSubstr("tp must divide 32 heads: 1, 2, 4, 8, 16, 32"));
+  EXPECT_THAT(uniform_error({.tp = 3, .global_batch = 8}),
+              HasSubstr("tp must divide 32 heads: 1, 2, 4, 8, 16, 32"));
 }
 
 TEST(Validate, AcceptsAUniformPlan) { EXPECT_EQ(validation(valid_plan()), ""); }
@@ -97,23 +113,29 @@ TEST(Validate, DegreeMustDivideHeadsKvHeadsFfnAndSequence) {
 TEST(Validate, BatchMustDivideByMicroBatchesAndByEveryDegree) {
   Plan plan = valid_plan();
   plan.micro_batches = 3;
-  EXPECT_THAT(validation(plan), HasSubstr("global_batch of 16 sequences does not divide into 3 micro_batches; micro_batches must divide 16; nearest: 2 or 4"));
+  EXPECT_THAT(validation(plan),
+              HasSubstr("global_batch of 16 sequences does not divide into 3 micro_batches; "
+                        "micro_batches must divide 16; nearest: 2 or 4"));
   plan.micro_batches = 16;
   const std::string faults = validation(plan);
   EXPECT_THAT(faults, HasSubstr("vocabulary.dp = 2 does not divide 1 sequences of a micro-batch"));
-  EXPECT_THAT(faults, HasSubstr("stages[1].runs[0].strategy.dp = 2 does not divide 1 sequences of a micro-batch"));
+  EXPECT_THAT(
+      faults,
+      HasSubstr("stages[1].runs[0].strategy.dp = 2 does not divide 1 sequences of a micro-batch"));
 }
 
 TEST(Validate, EveryLayerUsesAllRanksOfItsStage) {
   Plan plan = valid_plan();
   plan.stages[1].runs[0].strategy.dp = 1;
-  EXPECT_THAT(validation(plan), HasSubstr("stages[1].runs[0].strategy has tp * cp * dp = 4 and vocabulary has 8"));
+  EXPECT_THAT(validation(plan),
+              HasSubstr("stages[1].runs[0].strategy has tp * cp * dp = 4 and vocabulary has 8"));
 }
 
 TEST(Validate, CountsAddUpToTheModelsLayers) {
   Plan plan = valid_plan();
   plan.stages[1].runs[0].count = 15;
-  EXPECT_THAT(validation(plan), HasSubstr("the stages hold 31 layers and model 'small-llama' has 32"));
+  EXPECT_THAT(validation(plan),
+              HasSubstr("the stages hold 31 layers and model 'small-llama' has 32"));
   plan.stages[1].runs.clear();
   EXPECT_THAT(validation(plan), HasSubstr("stages[1] has no layers"));
   plan.stages.clear();
@@ -171,7 +193,8 @@ TEST(Validate, RangesAreChecked) {
   plan.prefetch_depth = -1;
   plan.vocabulary.zero = 4;
   const std::string faults = validation(plan);
-  for (const char* what : {"sequence is 21 tokens; model 'small-llama' takes 1 to 20 tokens", "hosts is 0", "prefetch_depth is -1", "vocabulary.zero is 4"}) {
+  for (const char* what : {"sequence is 21 tokens; model 'small-llama' takes 1 to 20 tokens",
+                           "hosts is 0", "prefetch_depth is -1", "vocabulary.zero is 4"}) {
     EXPECT_THAT(faults, HasSubstr(what));
   }
 }
@@ -180,7 +203,8 @@ TEST(Validate, PlanForAnotherModelIsCaughtByItsFingerprint) {
   model::ModelSpec other = llama();
   other.name = "other";
   other.rope_theta = 500000.0;
-  EXPECT_THAT(base::to_string(validate(valid_plan(), other)), HasSubstr("the plan was made for model 'small-llama'"));
+  EXPECT_THAT(base::to_string(validate(valid_plan(), other)),
+              HasSubstr("the plan was made for model 'small-llama'"));
 }
 
 /// Twelve experts and a shared one.
@@ -203,16 +227,19 @@ TEST(Validate, ExpertsDivideOverNeighboursOfTheDataGroup) {
   EXPECT_EQ(expert_validation({.ep = 1}), "");
   EXPECT_EQ(expert_validation({.ep = 4}), "");
   EXPECT_THAT(expert_validation({.ep = 8}), HasSubstr("ep = 8 does not divide 12 experts"));
-  EXPECT_THAT(expert_validation({.ep = 3}), HasSubstr("ep = 3 does not divide 8 ranks of the data group"));
+  EXPECT_THAT(expert_validation({.ep = 3}),
+              HasSubstr("ep = 3 does not divide 8 ranks of the data group"));
   EXPECT_THAT(uniform_error({.dp = 2, .ep = 2, .global_batch = 2}), HasSubstr("has no experts"));
-  EXPECT_THAT(base::to_string(uniform_plan(mixture(), "test", 1, {.tp = 4}).error()), HasSubstr("ffn features of the shared expert"));
+  EXPECT_THAT(base::to_string(uniform_plan(mixture(), "test", 1, {.tp = 4}).error()),
+              HasSubstr("ffn features of the shared expert"));
 }
 
 TEST(Validate, ExpertsAreShardedAsAWholeOverAllTheirReplicas) {
   EXPECT_EQ(expert_validation({.zero = 3, .ep = 2}), "");
   EXPECT_THAT(expert_validation({.zero = 1, .ep = 2, .shard = 2}), HasSubstr("sharded by groups"));
   EXPECT_THAT(expert_validation({.ep = 2, .strided = true}), HasSubstr("strided"));
-  EXPECT_THAT(expert_validation({.zero = 3, .operators = ShardedOperators::kMlp}), HasSubstr("operators or slices"));
+  EXPECT_THAT(expert_validation({.zero = 3, .operators = ShardedOperators::kMlp}),
+              HasSubstr("operators or slices"));
 }
 
 TEST(Validate, SlicesDivideWhatTheShardedProductsContract) {
@@ -227,10 +254,16 @@ TEST(Validate, SlicesDivideWhatTheShardedProductsContract) {
     return base::to_string(validate(plan, m));
   };
   EXPECT_EQ(errors({.tp = 2, .dp = 2, .zero = 3, .slices = 4}), "");
-  EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 3, .slices = 5}), HasSubstr("slices = 5 does not divide 24 hidden features"));
-  EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 3, .slices = 6}), HasSubstr("slices = 6 does not divide 20 ffn features of a rank"));
-  EXPECT_EQ(errors({.tp = 2, .dp = 2, .zero = 3, .operators = ShardedOperators::kAttention, .slices = 6}), "");
-  EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 3, .operators = ShardedOperators::kAttention, .slices = 8}), HasSubstr("features of a rank's heads"));
+  EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 3, .slices = 5}),
+              HasSubstr("slices = 5 does not divide 24 hidden features"));
+  EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 3, .slices = 6}),
+              HasSubstr("slices = 6 does not divide 20 ffn features of a rank"));
+  EXPECT_EQ(
+      errors({.tp = 2, .dp = 2, .zero = 3, .operators = ShardedOperators::kAttention, .slices = 6}),
+      "");
+  EXPECT_THAT(
+      errors({.tp = 2, .dp = 2, .zero = 3, .operators = ShardedOperators::kAttention, .slices = 8}),
+      HasSubstr("features of a rank's heads"));
   EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 3, .slices = 65}), HasSubstr("at most 64"));
   EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 2, .slices = 2}), HasSubstr("use zero 3"));
 }
@@ -240,7 +273,12 @@ TEST(Validate, EveryFaultHasAHint) {
   plan.model_fingerprint = "0";
   plan.sequence = plan.global_batch = plan.micro_batches = 0;
   plan.hosts = plan.prefetch_depth = -1;
-  plan.vocabulary = {.tp = 3, .dp = 5, .zero = 9, .sequence_parallel = true, .recompute = Recompute::kFull, .grad_reduce = GradReduce::kMicroBatch};
+  plan.vocabulary = {.tp = 3,
+                     .dp = 5,
+                     .zero = 9,
+                     .sequence_parallel = true,
+                     .recompute = Recompute::kFull,
+                     .grad_reduce = GradReduce::kMicroBatch};
   plan.stages[0].runs[0] = {.count = -1, .strategy = {.tp = 7, .dp = 0, .zero = -1}};
   const base::Diagnostics faults = validate(plan, llama());
   EXPECT_GE(faults.size(), 12U);
@@ -284,7 +322,10 @@ TEST(StageLayers, AddUpAndNoStageIsEmpty) {
 }
 
 TEST(UniformPlan, UnevenStagesAndContextParallelismOnRequest) {
-  const Plan plan = uniform_plan(llama(), "test", 1, {.pp = 5, .micro_batch = 1, .global_batch = 4, .cp = 2, .uneven_stages = true}).value();
+  const Plan plan =
+      uniform_plan(llama(), "test", 1,
+                   {.pp = 5, .micro_batch = 1, .global_batch = 4, .cp = 2, .uneven_stages = true})
+          .value();
   EXPECT_EQ(plan.world_size(), 10);
   EXPECT_EQ(plan.micro_batches, 4);
   std::vector<int> layers;

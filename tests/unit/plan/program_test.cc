@@ -16,7 +16,8 @@ namespace {
 TEST(Names, AreDifferentAndNotEmpty) {
   std::set<std::string_view> streams, categories;
   for (int i = 0; i < kStreams; ++i) streams.insert(to_string(static_cast<Stream>(i)));
-  for (int i = 0; i < kBufferCategories; ++i) categories.insert(to_string(static_cast<BufferCategory>(i)));
+  for (int i = 0; i < kBufferCategories; ++i)
+    categories.insert(to_string(static_cast<BufferCategory>(i)));
   EXPECT_EQ(streams.size(), static_cast<std::size_t>(kStreams));
   EXPECT_EQ(categories.size(), static_cast<std::size_t>(kBufferCategories));
   EXPECT_FALSE(streams.contains("") || categories.contains(""));

@@ -36,10 +36,13 @@ std::vector<PassNode> unrolled(const std::vector<PassNode>& order) {
 std::string text(const std::vector<PassNode>& passes) {
   std::string all;
   for (const PassNode& n : passes)
-    all += fmt::format("{}{}{}.{}{}", all.empty() ? "" : " ", "FBW"[static_cast<int>(n.kind)], n.chunk, n.micro_batch, n.last ? "'" : "");
+    all += fmt::format("{}{}{}.{}{}", all.empty() ? "" : " ", "FBW"[static_cast<int>(n.kind)],
+                       n.chunk, n.micro_batch, n.last ? "'" : "");
   return all;
 }
-std::string order(Schedule s, int rank, int ranks, int chunks, std::int64_t m) { return text(unrolled(pass_order(s, rank, ranks, chunks, m))); }
+std::string order(Schedule s, int rank, int ranks, int chunks, std::int64_t m) {
+  return text(unrolled(pass_order(s, rank, ranks, chunks, m)));
+}
 
 TEST(PassOrder, OneForwardOneBackwardWarmsUpByTheStagesBehind) {
   EXPECT_EQ(order(Schedule::k1F1B, 0, 3, 1, 4), "F0.0 F0.1 F0.2 B0.0 F0.3 B0.1 B0.2 B0.3'");
@@ -47,7 +50,8 @@ TEST(PassOrder, OneForwardOneBackwardWarmsUpByTheStagesBehind) {
   EXPECT_EQ(order(Schedule::kGPipe, 1, 2, 1, 2), "F0.0 F0.1 B0.0 B0.1'");
 }
 
-// Groups of p = 2 micro-batches; rank 0 warms up with 2 (p - 1) + (v - 1) p = 4 forwards, rank 1 with 2.
+// Groups of p = 2 micro-batches; rank 0 warms up with 2 (p - 1) + (v - 1) p = 4 forwards, rank 1
+// with 2.
 TEST(PassOrder, InterleavedSendsGroupsThroughAllChunks) {
   EXPECT_EQ(order(Schedule::kInterleaved, 1, 2, 2, 2), "F0.0 F0.1 F1.0 B1.0 F1.1 B1.1' B0.0 B0.1'");
   EXPECT_EQ(order(Schedule::kInterleaved, 0, 2, 2, 2), "F0.0 F0.1 F1.0 F1.1 B1.0 B1.1' B0.0 B0.1'");
@@ -55,16 +59,21 @@ TEST(PassOrder, InterleavedSendsGroupsThroughAllChunks) {
             "F0.0 F0.1 F1.0 F1.1 F0.2 B1.0 F0.3 B1.1 F1.2 B0.0 F1.3 B0.1 B1.2 B1.3' B0.2 B0.3'");
 }
 
-// Weights wait for `rank` more backwards, so that every rank holds p micro-batches, and fill the end.
+// Weights wait for `rank` more backwards, so that every rank holds p micro-batches, and fill the
+// end.
 TEST(PassOrder, ZeroBubbleDelaysWeightsByTheRank) {
-  EXPECT_EQ(order(Schedule::kZeroBubbleH1, 0, 2, 1, 3), "F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2' W0.2'");
-  EXPECT_EQ(order(Schedule::kZeroBubbleH1, 1, 2, 1, 3), "F0.0 B0.0 F0.1 B0.1 W0.0 F0.2 B0.2' W0.1 W0.2'");
-  EXPECT_EQ(order(Schedule::kZeroBubbleH1, 3, 4, 1, 2), "F0.0 B0.0 F0.1 B0.1' W0.0 W0.1'");   // fewer micro-batches than ranks
+  EXPECT_EQ(order(Schedule::kZeroBubbleH1, 0, 2, 1, 3),
+            "F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2' W0.2'");
+  EXPECT_EQ(order(Schedule::kZeroBubbleH1, 1, 2, 1, 3),
+            "F0.0 B0.0 F0.1 B0.1 W0.0 F0.2 B0.2' W0.1 W0.2'");
+  // fewer micro-batches than ranks
+  EXPECT_EQ(order(Schedule::kZeroBubbleH1, 3, 4, 1, 2), "F0.0 B0.0 F0.1 B0.1' W0.0 W0.1'");
   EXPECT_EQ(order(Schedule::kZeroBubbleH1, 2, 4, 1, 2), "F0.0 F0.1 B0.0 W0.0 B0.1' W0.1'");
 }
 
 /// Pass by pass, as Megatron-LM numbers them.
-std::vector<PassNode> interleaved_by_definition(std::int64_t rank, std::int64_t p, std::int64_t v, std::int64_t m) {
+std::vector<PassNode> interleaved_by_definition(std::int64_t rank, std::int64_t p, std::int64_t v,
+                                                std::int64_t m) {
   const auto pass = [&](std::int64_t k, bool forward) {
     PassNode n;
     const std::int64_t chunk = k % (p * v) / p;
@@ -77,7 +86,8 @@ std::vector<PassNode> interleaved_by_definition(std::int64_t rank, std::int64_t 
   const std::int64_t total = m * v, warm = std::min(total, 2 * (p - rank - 1) + (v - 1) * p);
   std::vector<PassNode> all;
   for (std::int64_t k = 0; k < warm; ++k) all.push_back(pass(k, true));
-  for (std::int64_t i = 0; i < total - warm; ++i) all.insert(all.end(), {pass(warm + i, true), pass(i, false)});
+  for (std::int64_t i = 0; i < total - warm; ++i)
+    all.insert(all.end(), {pass(warm + i, true), pass(i, false)});
   for (std::int64_t k = total - warm; k < total; ++k) all.push_back(pass(k, false));
   return all;
 }
@@ -87,17 +97,19 @@ TEST(PassOrder, InterleavedIsItsDefinitionForAnySize) {
     for (int v = 2; v <= 4; ++v)
       for (int groups = 1; groups <= 5; ++groups)
         for (int rank = 0; rank < p; ++rank)
-          EXPECT_EQ(order(Schedule::kInterleaved, rank, p, v, p * groups), text(interleaved_by_definition(rank, p, v, p * groups)))
+          EXPECT_EQ(order(Schedule::kInterleaved, rank, p, v, p * groups),
+                    text(interleaved_by_definition(rank, p, v, p * groups)))
               << "p " << p << " v " << v << " m " << p * groups << " rank " << rank;
 }
 
-// Forward, backward and weights of a micro-batch once and in this order; the last of each kind is marked; micro-batches in flight as stated.
+// Forward, backward and weights of a micro-batch once and in this order; the last of each kind is
+// marked; micro-batches in flight as stated.
 TEST(PassOrder, EveryPassRunsOnceInOrderAndHoldsNoMoreThanStated) {
   for (const Schedule s : {Schedule::kGPipe, Schedule::k1F1B, Schedule::kZeroBubbleH1})
     for (int p = 1; p <= 6; ++p)
       for (int m = 1; m <= 9; ++m)
         for (int rank = 0; rank < p; ++rank) {
-          std::map<std::int64_t, int> state;   // by micro-batch: passes done
+          std::map<std::int64_t, int> state;  // by micro-batch: passes done
           int full = 0, most_full = 0, held = 0, most_held = 0;
           for (const PassNode& n : unrolled(pass_order(s, rank, p, 1, m))) {
             EXPECT_EQ(state[n.micro_batch]++, static_cast<int>(n.kind));
@@ -108,9 +120,12 @@ TEST(PassOrder, EveryPassRunsOnceInOrderAndHoldsNoMoreThanStated) {
             most_held = std::max(most_held, held);
           }
           EXPECT_EQ(state.size(), static_cast<std::size_t>(m));
-          for (const auto& [micro_batch, done] : state) EXPECT_EQ(done, s == Schedule::kZeroBubbleH1 ? 3 : 2) << micro_batch;
+          for (const auto& [micro_batch, done] : state)
+            EXPECT_EQ(done, s == Schedule::kZeroBubbleH1 ? 3 : 2) << micro_batch;
           EXPECT_EQ(most_full, s == Schedule::kGPipe ? m : std::min(p - rank, m));
-          if (s == Schedule::kZeroBubbleH1) { EXPECT_LE(most_held, std::min(p, m)); }
+          if (s == Schedule::kZeroBubbleH1) {
+            EXPECT_LE(most_held, std::min(p, m));
+          }
         }
 }
 
@@ -121,9 +136,12 @@ std::size_t size_of(const std::vector<PassNode>& order) {
 }
 
 TEST(PassOrder, DoesNotGrowWithMicroBatches) {
-  for (const Schedule s : {Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved, Schedule::kZeroBubbleH1}) {
+  for (const Schedule s :
+       {Schedule::kGPipe, Schedule::k1F1B, Schedule::kInterleaved, Schedule::kZeroBubbleH1}) {
     const int chunks = s == Schedule::kInterleaved ? 3 : 1;
-    for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(size_of(pass_order(s, rank, 4, chunks, 64)), size_of(pass_order(s, rank, 4, chunks, 4096)));
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(size_of(pass_order(s, rank, 4, chunks, 64)),
+                size_of(pass_order(s, rank, 4, chunks, 4096)));
   }
 }
 
@@ -131,7 +149,8 @@ std::string validation(int pp, int v, std::int64_t m, Schedule schedule) {
   model::ModelSpec model = small_model(true);
   model.layers = 8;
   Plan plan = small_plan(model, {.pp = 2, .global_batch = 12});
-  plan.stages.assign(static_cast<std::size_t>(pp * v), {.runs = {{.count = 8 / (pp * v), .strategy = plan.vocabulary}}});
+  plan.stages.assign(static_cast<std::size_t>(pp * v),
+                     {.runs = {{.count = 8 / (pp * v), .strategy = plan.vocabulary}}});
   plan.virtual_stages = v;
   plan.schedule = schedule;
   plan.micro_batches = m;
@@ -140,11 +159,16 @@ std::string validation(int pp, int v, std::int64_t m, Schedule schedule) {
 
 TEST(InterleavedPlan, NeedsWholeGroupsOfMicroBatchesAndARealPipeline) {
   EXPECT_EQ(validation(2, 2, 4, Schedule::kInterleaved), "");
-  EXPECT_THAT(validation(2, 2, 3, Schedule::kInterleaved), HasSubstr("in groups of 2: use a multiple of 2 that divides global_batch"));
-  EXPECT_THAT(validation(4, 2, 3, Schedule::kInterleaved), HasSubstr("in groups of 4: use a multiple of 4"));
-  EXPECT_THAT(validation(1, 2, 4, Schedule::kInterleaved), HasSubstr("2 virtual stages on one pipeline rank"));
-  EXPECT_THAT(validation(2, 2, 4, Schedule::k1F1B), HasSubstr("schedule 1f1b with virtual_stages = 2"));
-  EXPECT_THAT(validation(2, 1, 4, Schedule::kInterleaved), HasSubstr("schedule interleaved with virtual_stages = 1"));
+  EXPECT_THAT(validation(2, 2, 3, Schedule::kInterleaved),
+              HasSubstr("in groups of 2: use a multiple of 2 that divides global_batch"));
+  EXPECT_THAT(validation(4, 2, 3, Schedule::kInterleaved),
+              HasSubstr("in groups of 4: use a multiple of 4"));
+  EXPECT_THAT(validation(1, 2, 4, Schedule::kInterleaved),
+              HasSubstr("2 virtual stages on one pipeline rank"));
+  EXPECT_THAT(validation(2, 2, 4, Schedule::k1F1B),
+              HasSubstr("schedule 1f1b with virtual_stages = 2"));
+  EXPECT_THAT(validation(2, 1, 4, Schedule::kInterleaved),
+              HasSubstr("schedule interleaved with virtual_stages = 1"));
 }
 
 }  // namespace

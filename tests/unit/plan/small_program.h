@@ -50,7 +50,13 @@ inline Program two_ranks(Program program, std::vector<Op> first, std::vector<Op>
   program.devices_per_stage = 1;
   for (std::vector<Op>* ops : {&first, &second}) {
     const int stage = static_cast<int>(program.classes.size());
-    RankClass c{.stage = stage, .first_rank = stage, .count = 1, .first_layer = 0, .end_layer = 1, .persistent = {}, .body = {}};
+    RankClass c{.stage = stage,
+                .first_rank = stage,
+                .count = 1,
+                .first_layer = 0,
+                .end_layer = 1,
+                .persistent = {},
+                .body = {}};
     Node call;
     call.call = program.templates.push_back({"rank", std::move(*ops)});
     c.body = {call};

@@ -12,11 +12,37 @@ namespace {
 using testing::HasSubstr;
 
 Timeline example() {
-  Timeline t{.origin = "predicted", .model = "gpt2-tiny", .plan_fingerprint = "aa", .program_fingerprint = "bb", .step_time_ps = 3000001, .spans = {}, .memory = {}};
-  t.spans.push_back({.rank = 1, .stream = Stream::kTensor, .name = "all_reduce(p)", .category = "all_reduce", .phase = "", .layer = 2,
-                     .micro_batch = 0, .template_id = 4, .template_index = 7, .start_ps = 1500000, .duration_ps = 1500001, .bytes = 4096});
-  t.spans.push_back({.rank = 0, .stream = Stream::kCompute, .name = "qkv", .category = "qkv", .phase = "F", .layer = 2, .micro_batch = 0,
-                     .template_id = 4, .template_index = 1, .start_ps = 0, .duration_ps = 1500000, .bytes = 0});
+  Timeline t{.origin = "predicted",
+             .model = "gpt2-tiny",
+             .plan_fingerprint = "aa",
+             .program_fingerprint = "bb",
+             .step_time_ps = 3000001,
+             .spans = {},
+             .memory = {}};
+  t.spans.push_back({.rank = 1,
+                     .stream = Stream::kTensor,
+                     .name = "all_reduce(p)",
+                     .category = "all_reduce",
+                     .phase = "",
+                     .layer = 2,
+                     .micro_batch = 0,
+                     .template_id = 4,
+                     .template_index = 7,
+                     .start_ps = 1500000,
+                     .duration_ps = 1500001,
+                     .bytes = 4096});
+  t.spans.push_back({.rank = 0,
+                     .stream = Stream::kCompute,
+                     .name = "qkv",
+                     .category = "qkv",
+                     .phase = "F",
+                     .layer = 2,
+                     .micro_batch = 0,
+                     .template_id = 4,
+                     .template_index = 1,
+                     .start_ps = 0,
+                     .duration_ps = 1500000,
+                     .bytes = 0});
   t.memory.push_back({.rank = 0, .at_ps = 10, .bytes = 1024});
   return t;
 }
@@ -70,7 +96,8 @@ TEST(Trace, TimeThatContradictsItsPicosecondsIsAFaultAtItsPlace) {
 }
 
 TEST(Trace, UnknownStreamEventKindAndKeyAreFaults) {
-  EXPECT_THAT(error_of(replaced("\"pid\":1,\"tid\":1,\"ts\"", "\"pid\":1,\"tid\":8,\"ts\"")), HasSubstr("8"));
+  EXPECT_THAT(error_of(replaced("\"pid\":1,\"tid\":1,\"ts\"", "\"pid\":1,\"tid\":8,\"ts\"")),
+              HasSubstr("8"));
   EXPECT_THAT(error_of(replaced("\"ph\":\"C\"", "\"ph\":\"B\"")), HasSubstr("'B'"));
   EXPECT_THAT(error_of(replaced("\"layer\":2", "\"layr\":2")), HasSubstr("did you mean 'layer'?"));
 }

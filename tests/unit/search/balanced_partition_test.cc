@@ -9,7 +9,8 @@ namespace {
 
 TEST(BalancedPartition, WorkedExample) {
   PlainLayers layers({4, 1, 1, 1, 1}, {1, 1, 1, 1, 1}, {1, 1});
-  const Partition by_memory = balanced_division({1, 1, 1, 1, 1}, {0, 0}), by_time = balanced_division({4, 1, 1, 1, 1}, {0, 0});
+  const Partition by_memory = balanced_division({1, 1, 1, 1, 1}, {0, 0}),
+                  by_time = balanced_division({4, 1, 1, 1, 1}, {0, 0});
   EXPECT_EQ(by_memory, (Partition{3, 2}));
   EXPECT_EQ(by_time, (Partition{1, 4}));
   const auto found = balance(by_memory, by_time, 3, layers);
@@ -40,7 +41,8 @@ TEST(BalancedPartition, AMoveThatFillsAStageBeyondTheTimeBalancedOneIsRefused) {
   PlainLayers layers({4, 1, 1, 1, 1}, {1, 1, 1, 1, 9}, {1, 2});
   const auto found = balance({3, 2}, {4, 1}, 3, layers);
   ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->partition, (Partition{3, 2}));  // (4, 1): 18 bytes behind at most; (2, 3) would hold 22
+  // (4, 1): 18 bytes behind at most; (2, 3) would hold 22
+  EXPECT_EQ(found->partition, (Partition{3, 2}));
 }
 
 TEST(BalancedPartition, AStartThatDoesNotFitIsNoAnswer) {

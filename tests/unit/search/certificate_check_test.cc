@@ -16,7 +16,9 @@ namespace {
 
 Instance instance() {
   return {.budget_bytes = 11,
-          .layers = {{{"fast", 1, 8}, {"small", 4, 2}}, {{"fast", 1, 6}, {"small", 2, 3}}, {{"only", 7, 0}}},
+          .layers = {{{"fast", 1, 8}, {"small", 4, 2}},
+                     {{"fast", 1, 6}, {"small", 2, 3}},
+                     {{"only", 7, 0}}},
           .transition_ps = {{5, 0, 0, 5}, {1, 2}}};
 }
 
@@ -67,15 +69,18 @@ TEST(CertificateCheck, RefusesAnAnswerOverTheBudget) {
 TEST(CertificateCheck, RefusesNumbersBeyond128Bits) {
   Solution s = solve_instance(instance());
   Instance large = instance();
-  large.layers[0][0].time_ps = large.layers[0][1].time_ps = std::numeric_limits<std::int64_t>::max() - 40;
-  s.multiplier = {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::max()};
+  large.layers[0][0].time_ps = large.layers[0][1].time_ps =
+      std::numeric_limits<std::int64_t>::max() - 40;
+  s.multiplier = {std::numeric_limits<std::int64_t>::max(),
+                  std::numeric_limits<std::int64_t>::max()};
   EXPECT_FALSE(check_solution(large, s).holds());
 }
 
 TEST(CertificateCheck, APlansClaimIsRecomputed) {
   const costmodel::CostModel cost = tiny_cost(4, 4);
   PlanRequest request;
-  request.space.interleaved = request.space.zero_bubble = false;  // whose plans the multipliers do not bound
+  // whose plans the multipliers do not bound
+  request.space.interleaved = request.space.zero_bubble = false;
   request.cluster = "tiny";
   request.memory_bytes = 1 << 30;
   request.global_batch = 8;
@@ -128,7 +133,9 @@ TEST(CertificateCheck, TheBoundOfAPlansMultipliersIsRecomputed) {
   EXPECT_GT(c.multiplier_bound_ps, c.cost_ps / 2);
   ASSERT_FALSE(c.proofs.at(0).problems.empty());
   const auto best = std::ranges::min_element(answer->candidates, {}, &Candidate::closed_form_ps);
-  const auto check = [&](const PlanClaim& claim) { return check_plan(cost, best->plan, claim).value(); };
+  const auto check = [&](const PlanClaim& claim) {
+    return check_plan(cost, best->plan, claim).value();
+  };
   PlanClaim claim = claim_of(c);
   const std::int64_t proved = check(claim).bound_ps.value();
   EXPECT_TRUE(check(claim).holds());

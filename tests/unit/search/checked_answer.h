@@ -1,5 +1,6 @@
 #pragma once
-/// What every test that looks at an answer asks: does the independent checker accept its certificate?
+/// What every test that looks at an answer asks: does the independent checker accept its
+/// certificate?
 #include <string>
 
 #include "search/proof/certificate_check.h"

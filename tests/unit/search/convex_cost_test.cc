@@ -11,7 +11,10 @@
 namespace orrery::search {
 namespace {
 
-std::int64_t small(__int128 value) { return value >= kNever ? std::numeric_limits<std::int64_t>::max() : static_cast<std::int64_t>(value); }
+std::int64_t small(__int128 value) {
+  return value >= kNever ? std::numeric_limits<std::int64_t>::max()
+                         : static_cast<std::int64_t>(value);
+}
 
 TEST(ConvexCost, WorkedExample) {
   const std::vector<Line> f{{0, 2}, {-6, 5}}, g{{0, 3}};
@@ -38,7 +41,8 @@ Drawn drawn(base::Rng& rng) {
   Drawn d;
   d.lines.push_back({0, static_cast<__int128>(rng.below(3))});
   for (std::uint64_t i = 0; i <= rng.below(5); ++i) {
-    d.lines.push_back({static_cast<__int128>(rng.below(40)) - 30, static_cast<__int128>(rng.below(8))});
+    d.lines.push_back(
+        {static_cast<__int128>(rng.below(40)) - 30, static_cast<__int128>(rng.below(8))});
   }
   std::ranges::stable_sort(d.lines, [](const Line& a, const Line& b) { return a.slope < b.slope; });
   d.fewest = static_cast<int>(rng.below(4));
@@ -48,7 +52,8 @@ Drawn drawn(base::Rng& rng) {
 
 /// Every partition; `join` of the stages' values, the least.
 template <class Join>
-__int128 every_partition(const std::vector<Drawn>& stages, std::size_t i, int layers, Join join, std::optional<std::size_t> fixed = {}, int own = 0) {
+__int128 every_partition(const std::vector<Drawn>& stages, std::size_t i, int layers, Join join,
+                         std::optional<std::size_t> fixed = {}, int own = 0) {
   if (i == stages.size()) return layers == 0 ? 0 : kNever;
   __int128 best = kNever;
   for (int n = stages[i].fewest; n <= std::min(stages[i].most, layers); ++n) {
@@ -82,10 +87,12 @@ TEST(ConvexCost, SumsAndMaximaEqualThoseOfEveryPartition) {
     if (!std::ranges::all_of(costs, &ConvexCost::possible)) continue;
     for (std::size_t i = 0; i < costs.size(); ++i) {
       joined = ConvexCost(joined, costs[i]);
-      for (int n = 0; n < 12; ++n) ASSERT_EQ(small(costs[i].at(n)), small(stages[i].at(n))) << "seed " << seed;
+      for (int n = 0; n < 12; ++n)
+        ASSERT_EQ(small(costs[i].at(n)), small(stages[i].at(n))) << "seed " << seed;
       for (int limit = -30; limit < 60; limit += 7) {
         int most = stages[i].fewest - 1;
-        for (int n = stages[i].fewest; n <= stages[i].most && stages[i].at(n) <= limit; ++n) most = n;
+        for (int n = stages[i].fewest; n <= stages[i].most && stages[i].at(n) <= limit; ++n)
+          most = n;
         ASSERT_EQ(costs[i].most_within(limit), most) << "seed " << seed;
       }
     }
@@ -95,10 +102,14 @@ TEST(ConvexCost, SumsAndMaximaEqualThoseOfEveryPartition) {
         const __int128 expected = every_partition(stages, 0, layers, sum);
         ASSERT_EQ(small(least.value(layers)), small(expected)) << "seed " << seed;
         ASSERT_EQ(small(joined.at(layers)), small(expected)) << "seed " << seed;
-        ASSERT_EQ(small(least_maximum(costs, layers)), small(every_partition(stages, 0, layers, largest))) << "seed " << seed;
+        ASSERT_EQ(small(least_maximum(costs, layers)),
+                  small(every_partition(stages, 0, layers, largest)))
+            << "seed " << seed;
         const std::size_t stage = seed % stages.size();
         for (int own = 0; own < 8; ++own)
-          ASSERT_EQ(small(least.value_through(layers, stage, own)), small(every_partition(stages, 0, layers, sum, stage, own))) << "seed " << seed;
+          ASSERT_EQ(small(least.value_through(layers, stage, own)),
+                    small(every_partition(stages, 0, layers, sum, stage, own)))
+              << "seed " << seed;
         if (expected >= kNever) continue;
         const std::vector<int> partition = least.partition(layers);
         __int128 value = 0;

@@ -51,7 +51,8 @@ TEST(DecisionTree, LeavesAreDistinctPathsWhoseDegreesMultiplyToTheDevices) {
 }
 
 TEST(DecisionTree, EveryPrunedPathHasAReason) {
-  for (const PrunedPath& pruned : grow_tree(8).pruned) EXPECT_FALSE(pruned.reason.empty()) << to_string(pruned.path);
+  for (const PrunedPath& pruned : grow_tree(8).pruned)
+    EXPECT_FALSE(pruned.reason.empty()) << to_string(pruned.path);
 }
 
 TEST(DecisionTree, OneDeviceIsSerial) {
@@ -63,7 +64,8 @@ TEST(DecisionTree, OneDeviceIsSerial) {
 /// Galvatron's dimensions with ZeRO-2 and Megatron sequence parallelism.
 Space classic() {
   Space space;
-  space.zero1 = space.recompute_selective = space.ring = space.ulysses = space.hybrid = space.strided = false;
+  space.zero1 = space.recompute_selective = space.ring = space.ulysses = space.hybrid =
+      space.strided = false;
   return space;
 }
 
@@ -82,12 +84,14 @@ TEST(LayerStrategies, DegreesThatDoNotDivideArePrunedWithTheirReason) {
 }
 
 TEST(LayerStrategies, CountsOfOneHost) {
-  // tp1: zero 0, 2, 3 -> 3 + 2 per micro-batch; tp2 and tp4 twice that with sequence parallelism; tp8 has no data
-  // parallelism.
+  // tp1: zero 0, 2, 3 -> 3 + 2 per micro-batch; tp2 and tp4 twice that with sequence parallelism;
+  // tp8 has no data parallelism.
   Space space = classic();
-  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 8, 8}).leaves.size(), 2U * (5 + 10 + 10 + 2));
+  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 8, 8}).leaves.size(),
+            2U * (5 + 10 + 10 + 2));
   // One micro-batch reduces once.
-  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(), 2U * (3 + 6 + 6 + 2));
+  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(),
+            2U * (3 + 6 + 6 + 2));
   space.recompute_full = false;
   space.sequence_parallel = false;
   EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(), 3U + 3 + 3 + 1);
@@ -96,12 +100,13 @@ TEST(LayerStrategies, CountsOfOneHost) {
 }
 
 TEST(LayerStrategies, CountsOfTheRarerDimensions) {
-  // One micro-batch, no tensor parallelism, no recomputation: (dp 8), (cp 2, dp 4), (cp 4, dp 2), (cp 8); every cp > 1 as ring, and as Ulysses
-  // (8 key-value heads); zero 0 to 3.
+  // One micro-batch, no tensor parallelism, no recomputation: (dp 8), (cp 2, dp 4), (cp 4, dp 2),
+  // (cp 8); every cp > 1 as ring, and as Ulysses (8 key-value heads); zero 0 to 3.
   Space space = classic();
   space.zero1 = space.ring = space.ulysses = true;
   space.recompute_full = space.tensor = false;
-  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1, 8}).leaves.size(), 4U + 3 * 2 * 4);
+  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1, 8}).leaves.size(),
+            4U + 3 * 2 * 4);
   space.ulysses = false;
   EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1, 8}).leaves.size(), 4U + 3 * 4);
   space.ring = false;
@@ -113,17 +118,20 @@ TEST(LayerStrategies, CountsOfTheRarerDimensions) {
   space.hybrid = false;
   space.tensor = space.strided = true;
   space.sequence_parallel = false;
-  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1, 8}).leaves.size(), 4U + 2 * 4 + 2 * 4 + 1);
+  EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1, 8}).leaves.size(),
+            4U + 2 * 4 + 2 * 4 + 1);
 }
 
 TEST(LayerStrategies, OperatorsAndSlicesAreOfZero3Alone) {
   Space space = classic();
   space.recompute_full = space.tensor = false;
-  const auto count = [&] { return layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(); };
+  const auto count = [&] {
+    return layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size();
+  };
   const std::size_t plain = count();
   space.operators = true;
   EXPECT_EQ(count(), plain + 2);
-  space.slices = true;   // 2, 4, 8, 16 of each
+  space.slices = true;  // 2, 4, 8, 16 of each
   EXPECT_EQ(count(), plain + 2 + 3 * 4);
   space.zero3 = false;
   EXPECT_EQ(count(), plain - 1);
@@ -143,10 +151,13 @@ TEST(LayerStrategies, ExpertsAddTheirDegrees) {
   space.recompute_full = space.sequence_parallel = space.zero2 = space.zero3 = false;
   const auto degrees = [&] {
     std::vector<std::pair<int, int>> all;
-    for (const plan::LayerStrategy& s : layer_strategies(mixture, space, {8, 2048, 64, 1}).leaves) all.emplace_back(s.tp, s.ep);
+    for (const plan::LayerStrategy& s : layer_strategies(mixture, space, {8, 2048, 64, 1}).leaves)
+      all.emplace_back(s.tp, s.ep);
     return all;
   };
-  EXPECT_EQ(degrees(), (std::vector<std::pair<int, int>>{{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}}));
+  EXPECT_EQ(degrees(),
+            (std::vector<std::pair<int, int>>{
+                {1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}}));
   const StrategyTree tree = layer_strategies(mixture, space, {8, 2048, 64, 1});
   std::vector<std::string> experts;
   for (const Pruned& p : tree.pruned) {

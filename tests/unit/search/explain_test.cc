@@ -14,8 +14,12 @@
 namespace orrery::search {
 namespace {
 
-std::int64_t sum(const Parts& parts) { return std::accumulate(parts.begin(), parts.end(), std::int64_t{0}); }
-std::int64_t part(const Parts& parts, sim::TimePart p) { return parts[static_cast<std::size_t>(p)]; }
+std::int64_t sum(const Parts& parts) {
+  return std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+}
+std::int64_t part(const Parts& parts, sim::TimePart p) {
+  return parts[static_cast<std::size_t>(p)];
+}
 
 PlanRequest tiny_problem() {
   PlanRequest request;
@@ -35,13 +39,15 @@ ExplainRequest of_best(const costmodel::CostModel& cost, const PlanRequest& prob
 }
 
 plan::Plan uniform(int tp, int pp, int dp, std::int64_t micro_batch = 1) {
-  plan::UniformOptions o{.tp = tp, .pp = pp, .dp = dp, .micro_batch = micro_batch, .global_batch = 8, .sequence = 128};
+  plan::UniformOptions o{
+      .tp = tp, .pp = pp, .dp = dp, .micro_batch = micro_batch, .global_batch = 8, .sequence = 128};
   return *plan::uniform_plan(tiny_model(4), "tiny", 1, o);
 }
 
 TEST(Account, PartsAddUpToTheStepOnEveryStage) {
   const costmodel::CostModel cost = tiny_cost(4, 4);
-  for (const plan::Plan& p : {uniform(1, 1, 4), uniform(2, 2, 1), uniform(1, 4, 1), uniform(4, 1, 1)}) {
+  for (const plan::Plan& p :
+       {uniform(1, 1, 4), uniform(2, 2, 1), uniform(1, 4, 1), uniform(4, 1, 1)}) {
     const auto a = account_of(cost, p);
     ASSERT_TRUE(a.has_value()) << base::to_string(a.error());
     EXPECT_EQ(sum(a->parts()), a->step_ps());
@@ -53,7 +59,8 @@ TEST(Account, TheCriticalStageWaitsLeast) {
   Account a;
   a.report.stages.resize(3);
   const std::int64_t waits[] = {7, 2, 2};
-  for (std::size_t i = 0; i < 3; ++i) a.report.stages[i].parts[static_cast<std::size_t>(sim::TimePart::kBubble)] = waits[i];
+  for (std::size_t i = 0; i < 3; ++i)
+    a.report.stages[i].parts[static_cast<std::size_t>(sim::TimePart::kBubble)] = waits[i];
   EXPECT_EQ(a.critical_stage(), 1);
 }
 
@@ -67,16 +74,20 @@ TEST(Account, DifferencesAddUpToTheDifferenceOfTheSteps) {
 
 TEST(Changes, NameWhatTheOtherPlanDoes) {
   EXPECT_TRUE(changes(uniform(1, 1, 4), uniform(1, 1, 4)).empty());
-  EXPECT_THAT(changes(uniform(1, 1, 4), uniform(2, 1, 2)), testing::ElementsAre("micro-batches 2 → 4", "tp 1 → 2", "dp 4 → 2", "embedding and head tp1 dp4 → tp2 dp2"));
+  EXPECT_THAT(changes(uniform(1, 1, 4), uniform(2, 1, 2)),
+              testing::ElementsAre("micro-batches 2 → 4", "tp 1 → 2", "dp 4 → 2",
+                                   "embedding and head tp1 dp4 → tp2 dp2"));
   plan::Plan mixed = uniform(1, 1, 4);
   mixed.stages[0].runs.push_back(mixed.stages[0].runs[0]);
   mixed.stages[0].runs[0].count = 1;
   mixed.stages[0].runs[1].count = 3;
   mixed.stages[0].runs[0].strategy.recompute = plan::Recompute::kFull;
-  EXPECT_THAT(changes(uniform(1, 1, 4), mixed), testing::ElementsAre("recomputation none → full (1 layer), none (3 layers)"));
+  EXPECT_THAT(changes(uniform(1, 1, 4), mixed),
+              testing::ElementsAre("recomputation none → full (1 layer), none (3 layers)"));
 }
 
-// The best uniform plan and the one asked for count as much as those of the search: none known is nearer than the stated gap.
+// The best uniform plan and the one asked for count as much as those of the search: none known is
+// nearer than the stated gap.
 TEST(Explain, TheGapIsToTheNearestPlanKnown) {
   const costmodel::CostModel cost = tiny_cost(4, 4);
   ExplainRequest request = of_best(cost, tiny_problem());
@@ -113,15 +124,20 @@ TEST(Explain, HasFiveRunnersUpWhosePartsExplainTheDifference) {
       EXPECT_LE(e->others[i - 1].account.step_ps(), c.account.step_ps());
     }
   }
-  EXPECT_EQ(e->limits.compute_ps + e->limits.communication_ps + e->limits.bubble_ps, e->plan.step_ps());
+  EXPECT_EQ(e->limits.compute_ps + e->limits.communication_ps + e->limits.bubble_ps,
+            e->plan.step_ps());
   EXPECT_TRUE(e->limits.fits());
 }
 
 TEST(Decisions, AreThoseThatTheSpaceLeavesAChoiceIn) {
   const plan::Plan p = uniform(2, 1, 2);
   std::set<std::string> made;
-  for (const Alternative& a : alternatives(p, Space{}, 4)) made.insert(a.made + " / " + a.otherwise);
-  EXPECT_THAT(made, testing::IsSupersetOf({"tp 2 / tp 1", "tp 2 / tp 4", "1 pipeline stage / 2", "4 micro-batches / 2", "4 micro-batches / 8", "zero 0 / zero 3 alone", "no recomputation / some in every layer"}));
+  for (const Alternative& a : alternatives(p, Space{}, 4))
+    made.insert(a.made + " / " + a.otherwise);
+  EXPECT_THAT(made, testing::IsSupersetOf({"tp 2 / tp 1", "tp 2 / tp 4", "1 pipeline stage / 2",
+                                           "4 micro-batches / 2", "4 micro-batches / 8",
+                                           "zero 0 / zero 3 alone",
+                                           "no recomputation / some in every layer"}));
   Space fixed;
   fixed.fix_tp = 2;
   fixed.fix_pp = 1;
@@ -144,7 +160,8 @@ TEST(Decisions, OfTheBestPlanAreWorthSomethingAndTheirPlansDecideOtherwise) {
     if (d.made.ends_with("pipeline stage")) {
       EXPECT_EQ(std::to_string(d.best->account.plan.pipeline_degree()), d.otherwise);
     }
-    if (d.made.find("micro-batch") != std::string::npos && d.made.find("every") == std::string::npos) {
+    if (d.made.find("micro-batch") != std::string::npos &&
+        d.made.find("every") == std::string::npos) {
       EXPECT_EQ(std::to_string(d.best->account.plan.micro_batches), d.otherwise);
     }
   }
@@ -157,7 +174,8 @@ TEST(Explain, MoreOfAMachineIsNeverSlowerAndLessNeverFaster) {
   ASSERT_EQ(e->what_ifs.size(), 6U);
   for (const WhatIf& w : e->what_ifs) {
     ASSERT_TRUE(w.step_ps.has_value()) << w.what;
-    EXPECT_GE(w.change_ppm > 0 ? e->plan.step_ps() - *w.step_ps : *w.step_ps - e->plan.step_ps(), 0) << w.what;
+    EXPECT_GE(w.change_ppm > 0 ? e->plan.step_ps() - *w.step_ps : *w.step_ps - e->plan.step_ps(), 0)
+        << w.what;
     ASSERT_TRUE(w.best.has_value());
   }
   ASSERT_EQ(e->elasticities.size(), 2U);
@@ -168,7 +186,8 @@ TEST(Explain, MoreOfAMachineIsNeverSlowerAndLessNeverFaster) {
   }
 }
 
-// All compute, nothing to send: 10 % more of it takes 1/1.1 of the time. (0.90909 - 1.11111) / 0.2 = -1.0101.
+// All compute, nothing to send: 10 % more of it takes 1/1.1 of the time. (0.90909 - 1.11111) / 0.2
+// = -1.0101.
 TEST(Explain, OneDeviceIsBoundByComputationAlone) {
   const costmodel::CostModel cost = tiny_cost(1, 2);
   const auto e = explain(cost, of_best(cost, tiny_problem()));
@@ -185,7 +204,9 @@ TEST(Explain, OneDeviceIsBoundByComputationAlone) {
 
 // Links of 1 GB/s: the all-reduces of activations outlast the products between them.
 TEST(Explain, ATensorParallelPlanOnSlowLinksIsBoundByCommunication) {
-  const auto cost = costmodel::CostModel::make(tiny_model(4), tiny_cluster(4).with_link_rates(50'000), std::nullopt, {model::Precision::kBFloat16, 128});
+  const auto cost =
+      costmodel::CostModel::make(tiny_model(4), tiny_cluster(4).with_link_rates(50'000),
+                                 std::nullopt, {model::Precision::kBFloat16, 128});
   ASSERT_TRUE(cost.has_value());
   ExplainRequest request;
   request.problem = tiny_problem();
@@ -235,8 +256,11 @@ TEST(Explain, TwiceOfEverythingIsRankedAndNeverLosesToTheKeptPlan) {
     }
   }
   // The tiny cluster is none of the catalog: more hosts of it are not known.
-  EXPECT_THAT(what, testing::ElementsAre("computation twice as fast", "devices of twice the memory", "links of twice the bandwidth", "twice the global batch (16)"));
-  EXPECT_TRUE(std::ranges::is_sorted(e->improvements, std::greater<>(), &Improvement::best_gain_ppm));
+  EXPECT_THAT(what,
+              testing::ElementsAre("computation twice as fast", "devices of twice the memory",
+                                   "links of twice the bandwidth", "twice the global batch (16)"));
+  EXPECT_TRUE(
+      std::ranges::is_sorted(e->improvements, std::greater<>(), &Improvement::best_gain_ppm));
 }
 
 TEST(Explain, SaysHowMuchMemoryWouldEndRecomputation) {
@@ -253,7 +277,8 @@ TEST(Explain, SaysHowMuchMemoryWouldEndRecomputation) {
   ASSERT_TRUE(e->memory_marks.no_recomputation.has_value());
   EXPECT_EQ(e->memory_marks.no_recomputation->bytes, std::int64_t{1} << 30);  // whole GiB
   EXPECT_EQ(part(e->memory_marks.no_recomputation->best.parts(), sim::TimePart::kRecompute), 0);
-  EXPECT_LE(e->memory_marks.no_recomputation->best.step_ps(), e->plan.step_ps());  // equal where reductions outlast what is recomputed
+  // equal where reductions outlast what is recomputed
+  EXPECT_LE(e->memory_marks.no_recomputation->best.step_ps(), e->plan.step_ps());
   problem.memory_bytes = stores_all.peak_bytes();
   const auto roomy = explain(cost, of_best(cost, problem));
   ASSERT_TRUE(roomy.has_value());
@@ -276,7 +301,8 @@ TEST(Pool, KeepsEveryPlanOnceAndGivesTheFastestOfASpace) {
   const costmodel::CostModel cost = tiny_cost(4, 4);
   Pool pool(cost, 1 << 30, 1);
   for (int twice = 0; twice < 2; ++twice) {
-    for (const plan::Plan& p : {uniform(1, 1, 4), uniform(4, 1, 1), uniform(1, 4, 1)}) ASSERT_TRUE(pool.add(p).has_value());
+    for (const plan::Plan& p : {uniform(1, 1, 4), uniform(4, 1, 1), uniform(1, 4, 1)})
+      ASSERT_TRUE(pool.add(p).has_value());
   }
   EXPECT_EQ(pool.simulated(), 3U);
   ASSERT_EQ(pool.plans().size(), 3U);
@@ -312,7 +338,8 @@ TEST(Explain, VersusAPlanIsThatPlan) {
   ASSERT_TRUE(e->versus && e->versus->comparison);
   EXPECT_EQ(e->versus->comparison->account.plan, uniform(4, 1, 1));
   EXPECT_GT(part(e->versus->comparison->difference, sim::TimePart::kTensor), 0);
-  EXPECT_EQ(sum(e->versus->comparison->difference), account_of(cost, uniform(4, 1, 1))->step_ps() - e->plan.step_ps());
+  EXPECT_EQ(sum(e->versus->comparison->difference),
+            account_of(cost, uniform(4, 1, 1))->step_ps() - e->plan.step_ps());
 }
 
 TEST(Explain, OneCandidateASearchStillGivesFiveOthers) {
@@ -335,7 +362,8 @@ TEST(Explain, VersusWhatDoesNotFitSaysWhereAndByHowMuch) {
   ASSERT_TRUE(e->versus && e->versus->comparison);
   EXPECT_FALSE(e->versus->fits);
   EXPECT_GT(e->versus->shortfall_bytes, 0);
-  EXPECT_EQ(e->versus->shortfall_bytes, e->versus->comparison->account.peak_bytes() - problem.memory_bytes);
+  EXPECT_EQ(e->versus->shortfall_bytes,
+            e->versus->comparison->account.peak_bytes() - problem.memory_bytes);
   EXPECT_EQ(e->versus->stage, 0);
   EXPECT_FALSE(e->versus->relaxations.empty());
 }
@@ -380,15 +408,20 @@ TEST(Explain, TheOrderOfPlansIsJudgedInTheSameDraws) {
   ASSERT_TRUE(e->least_sure.has_value());
   EXPECT_GE(e->least_sure->gap_ps, e->gap_ps);
   const double share = e->least_sure->share_faster;
-  EXPECT_EQ(e->stability, share == 0 ? Stability::kCertain : costmodel::within_error(share) ? Stability::kOpen : Stability::kLikely);
+  EXPECT_EQ(e->stability, share == 0                       ? Stability::kCertain
+                          : costmodel::within_error(share) ? Stability::kOpen
+                                                           : Stability::kLikely);
   std::vector<const Account*> known{&e->plan};
   for (const Comparison* c : rivals(*e)) known.push_back(&c->account);
   std::ranges::stable_sort(known, {}, [](const Account* a) { return a->step_ps(); });
   const plan::Plan* const pair[] = {&known.front()->plan, &e->least_sure->plan};
-  const auto draws = costmodel::drawn_steps(cost, pair, costmodel::draw_errors(e->uncertainty.spread));
+  const auto draws =
+      costmodel::drawn_steps(cost, pair, costmodel::draw_errors(e->uncertainty.spread));
   ASSERT_TRUE(draws.has_value());
   const std::int64_t first_ps = known.front()->step_ps();
-  EXPECT_EQ(costmodel::share_faster({first_ps + e->least_sure->gap_ps, draws->back()}, {first_ps, draws->front()}), share);
+  EXPECT_EQ(costmodel::share_faster({first_ps + e->least_sure->gap_ps, draws->back()},
+                                    {first_ps, draws->front()}),
+            share);
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ TEST(InstanceProgram, TransitionsCanMakeTheSlowerOptionBest) {
 
 TEST(InstanceProgram, RunsOfTwoTypes) {
   const std::vector<InstanceOption> run{{"fast", 1, 4}, {"small", 3, 1}};
-  const Instance instance{.budget_bytes = 7, .layers = {run, run, {{"only", 5, 2}}, run}, .transition_ps = {}};
+  const Instance instance{
+      .budget_bytes = 7, .layers = {run, run, {{"only", 5, 2}}, run}, .transition_ps = {}};
   Instance three = instance;
   three.layers.pop_back();
   // Free transitions: equal layers anywhere are one run. Two of them: fast + small + only.
@@ -49,10 +50,11 @@ TEST(InstanceProgram, RunsOfTwoTypes) {
   EXPECT_EQ(solve_instance(instance).time_ps, 14);
 }
 
-// A run may begin and end in one layout with another between: neighbours want layout 0 at both ends, memory layout 1
-// inside.
+// A run may begin and end in one layout with another between: neighbours want layout 0 at both
+// ends, memory layout 1 inside.
 TEST(InstanceProgram, ARunMayReturnToTheLayoutItBeganIn) {
-  const std::vector<InstanceOption> ends{{"a", 1, 1}, {"b", 90, 1}}, inside{{"a", 1, 10}, {"b", 2, 1}};
+  const std::vector<InstanceOption> ends{{"a", 1, 1}, {"b", 90, 1}},
+      inside{{"a", 1, 10}, {"b", 2, 1}};
   const Instance instance{.budget_bytes = 26,
                           .layers = {ends, ends, inside, inside, inside, inside, ends, ends},
                           .transition_ps = {{0, 3, 3, 0}}};
@@ -74,9 +76,10 @@ TEST(InstanceProgram, InfeasibleNamesTheLeastMemory) {
 }
 
 TEST(InstanceProgram, TiesGoToLessMemoryThenToTheSmallestOptions) {
-  const Instance instance{.budget_bytes = 20,
-                          .layers = {{{"a", 3, 5}, {"b", 3, 4}, {"c", 3, 4}}, {{"a", 2, 6}, {"b", 2, 6}}},
-                          .transition_ps = {}};
+  const Instance instance{
+      .budget_bytes = 20,
+      .layers = {{{"a", 3, 5}, {"b", 3, 4}, {"c", 3, 4}}, {{"a", 2, 6}, {"b", 2, 6}}},
+      .transition_ps = {}};
   EXPECT_EQ(solve_instance(instance).choices, (std::vector<std::int32_t>{1, 0}));
 }
 
@@ -91,9 +94,11 @@ TEST(InstanceProgram, FirstAnswersJoinTwoPaths) {
 }
 
 TEST(InstanceProgram, FirstAnswersPayTheirJointAndImproveLayerByLayer) {
-  // a = (0, 0, 0) over the budget, b = (1, 1, 1) within; a change of layout costs 1. One layer of a at either end: 1 + 1 + 4 + 4.
+  // a = (0, 0, 0) over the budget, b = (1, 1, 1) within; a change of layout costs 1. One layer of a
+  // at either end: 1 + 1 + 4 + 4.
   const std::vector<InstanceOption> layer{{"fast", 1, 8}, {"light", 4, 2}};
-  Instance instance{.budget_bytes = 12, .layers = {layer, layer, layer}, .transition_ps = {{0, 1, 1, 0}}};
+  Instance instance{
+      .budget_bytes = 12, .layers = {layer, layer, layer}, .transition_ps = {{0, 1, 1, 0}}};
   InstanceAnswer answer{{12, 6}, {1, 1, 1}};
   repair(instance, {0, 0, 0}, answer);
   EXPECT_EQ(answer.totals.time_ps, 10);

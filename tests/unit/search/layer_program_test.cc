@@ -13,7 +13,8 @@ namespace {
 LayerProblem worked_example() {
   LayerProblem p;
   p.layers = 4;
-  p.options = {{.steady_ps = 1, .memory_bytes = 10}, {.steady_ps = 3, .memory_bytes = 4, .transient_bytes = 2}};
+  p.options = {{.steady_ps = 1, .memory_bytes = 10},
+               {.steady_ps = 3, .memory_bytes = 4, .transient_bytes = 2}};
   p.budget_bytes = 30;
   return p;
 }
@@ -67,7 +68,8 @@ TEST(LayerProgram, LayoutsStandTogetherAndPayTheirWay) {
   LayerProblem p;
   p.layers = 3;
   p.layouts = 2;
-  p.options = {{.steady_ps = 1, .memory_bytes = 10, .layout = 0}, {.steady_ps = 4, .memory_bytes = 1, .layout = 1}};
+  p.options = {{.steady_ps = 1, .memory_bytes = 10, .layout = 0},
+               {.steady_ps = 4, .memory_bytes = 1, .layout = 1}};
   p.transition_ps = {0, 5, 5, 0};
   p.entry_ps = {0, 5};
   p.exit_ps = {5, 0};

@@ -13,13 +13,18 @@ namespace orrery::search {
 class PlainLayers final : public StageOptimizer {
  public:
   /// Times and bytes of each layer; a stage holds its layers `in_flight[stage]` times.
-  PlainLayers(std::vector<std::int64_t> ps, std::vector<std::int64_t> bytes, std::vector<std::int64_t> in_flight,
+  PlainLayers(std::vector<std::int64_t> ps, std::vector<std::int64_t> bytes,
+              std::vector<std::int64_t> in_flight,
               std::int64_t limit_bytes = std::numeric_limits<std::int64_t>::max())
-      : ps_(std::move(ps)), bytes_(std::move(bytes)), in_flight_(std::move(in_flight)), limit_bytes_(limit_bytes) {}
+      : ps_(std::move(ps)),
+        bytes_(std::move(bytes)),
+        in_flight_(std::move(in_flight)),
+        limit_bytes_(limit_bytes) {}
 
   std::optional<StageLoad> best(std::size_t stage, int first, int count) override {
     StageLoad load;
-    for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(first + count); ++i) {
+    for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(first + count);
+         ++i) {
       load.steady_ps += ps_[i];
       load.peak_bytes += in_flight_[stage] * bytes_[i];
     }

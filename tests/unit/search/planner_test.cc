@@ -54,8 +54,8 @@ TEST(FindPlan, NothingFitsIsAnAnswerWithShortfallAndRelaxations) {
   EXPECT_GT(answer->shortfall_bytes, 0);
   ASSERT_FALSE(answer->relaxations.empty());
   // With the memory that a relaxation names, a plan is found, in the time it predicts.
-  const auto memory =
-      std::ranges::find_if(answer->relaxations, [](const Relaxation& r) { return r.change.starts_with("memory"); });
+  const auto memory = std::ranges::find_if(
+      answer->relaxations, [](const Relaxation& r) { return r.change.starts_with("memory"); });
   ASSERT_NE(memory, answer->relaxations.end());
   EXPECT_EQ(memory->memory_bytes, request.memory_bytes + answer->shortfall_bytes);
   request.memory_bytes = memory->memory_bytes;
@@ -109,10 +109,12 @@ TEST(FindPlan, VirtualStagesMayBeUneven) {
   EXPECT_EQ(plan.schedule, plan::Schedule::kInterleaved);
   EXPECT_EQ(plan.virtual_stages, 4);
   EXPECT_EQ(plan.pipeline_degree(), 16);
-  EXPECT_TRUE(std::ranges::any_of(plan.stages, [](const plan::Stage& s) { return s.layers() == 1; }));
+  EXPECT_TRUE(
+      std::ranges::any_of(plan.stages, [](const plan::Stage& s) { return s.layers() == 1; }));
 }
 
-// A pipeline of three stages on four devices: with one micro-batch of one sequence a stage has no use for two.
+// A pipeline of three stages on four devices: with one micro-batch of one sequence a stage has no
+// use for two.
 TEST(FindPlan, ThreeStagesMayLeaveADeviceIdle) {
   PlanRequest request = tiny_request();
   request.space.fix_pp = 3;
@@ -128,7 +130,8 @@ TEST(FindPlan, ThreeStagesMayLeaveADeviceIdle) {
 TEST(FindPlan, SevenDevicesThatDivideNothingAreNoSlowerThanSix) {
   PlanRequest request = tiny_request();
   request.global_batch = 8;
-  const auto four = find_plan(tiny_cost(4, 6), request), six = find_plan(tiny_cost(6, 6), request), seven = find_plan(tiny_cost(7, 6), request);
+  const auto four = find_plan(tiny_cost(4, 6), request), six = find_plan(tiny_cost(6, 6), request),
+             seven = find_plan(tiny_cost(7, 6), request);
   ASSERT_TRUE(four.has_value() && six.has_value() && seven.has_value());
   for (const PlanAnswer* a : {&*four, &*six, &*seven}) ASSERT_EQ(a->status, Status::kOptimal);
   EXPECT_LE(seven->certificate.cost_ps, six->certificate.cost_ps);

@@ -1,5 +1,6 @@
 #pragma once
-/// Random clusters and models so small that whole plans can be enumerated. Everything is a function of the generator's seed.
+/// Random clusters and models so small that whole plans can be enumerated. Everything is a function
+/// of the generator's seed.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -37,7 +38,8 @@ inline std::int64_t power_of_two(base::Rng& rng, std::int64_t limit) {
   return n;
 }
 
-/// Rates over one and a half orders of magnitude each, so that compute, links and latency all come to matter.
+/// Rates over one and a half orders of magnitude each, so that compute, links and latency all come
+/// to matter.
 inline Machine random_machine(base::Rng& rng, int max_devices) {
   Machine m;
   const auto devices = static_cast<int>(power_of_two(rng, max_devices));
@@ -55,30 +57,36 @@ inline Machine random_machine(base::Rng& rng, int max_devices) {
 inline topologies::Topology build(const Machine& m) {
   const auto seconds = [](std::int64_t ns) { return base::Seconds(static_cast<double>(ns) / 1e9); };
   topologies::TopologyBuilder b("random");
-  const auto model = b.add_model({.name = "device",
-                                  .peak_fp32 = base::FlopsPerSecond(static_cast<double>(m.gigaflops) * 1e8),
-                                  .peak_bf16 = base::FlopsPerSecond(static_cast<double>(m.gigaflops) * 1e9),
-                                  .memory_bandwidth = base::BytesPerSecond(static_cast<double>(m.memory_bytes_per_second)),
-                                  .memory_bytes = 1 << 30,
-                                  .launch_overhead = seconds(m.launch_ns),
-                                  .source = "made up"});
+  const auto model = b.add_model(
+      {.name = "device",
+       .peak_fp32 = base::FlopsPerSecond(static_cast<double>(m.gigaflops) * 1e8),
+       .peak_bf16 = base::FlopsPerSecond(static_cast<double>(m.gigaflops) * 1e9),
+       .memory_bandwidth = base::BytesPerSecond(static_cast<double>(m.memory_bytes_per_second)),
+       .memory_bytes = 1 << 30,
+       .launch_overhead = seconds(m.launch_ns),
+       .source = "made up"});
   const auto hub = b.add_vertex(topologies::VertexKind::kSwitch, "switch", 0);
   for (int i = 0; i < m.devices_per_host; ++i) {
-    b.add_duplex(b.add_device(fmt::format("gpu{}", i), 0, model), hub, m.link_bytes_per_second, seconds(m.latency_ns), "nvlink");
+    b.add_duplex(b.add_device(fmt::format("gpu{}", i), 0, model), hub, m.link_bytes_per_second,
+                 seconds(m.latency_ns), "nvlink");
   }
   std::optional<topologies::SwitchedFabric> fabric;
   if (m.hosts > 1) {
-    b.add_duplex(b.add_vertex(topologies::VertexKind::kNic, "nic", 0), hub, m.card_bytes_per_second, seconds(m.latency_ns), "pcie");
-    fabric = topologies::SwitchedFabric{
-        .name = "core", .kind = "ib", .bytes_per_second = m.card_bytes_per_second, .latency = seconds(m.latency_ns)};
+    b.add_duplex(b.add_vertex(topologies::VertexKind::kNic, "nic", 0), hub, m.card_bytes_per_second,
+                 seconds(m.latency_ns), "pcie");
+    fabric = topologies::SwitchedFabric{.name = "core",
+                                        .kind = "ib",
+                                        .bytes_per_second = m.card_bytes_per_second,
+                                        .latency = seconds(m.latency_ns)};
   }
   auto built = std::move(b).build_copies(static_cast<std::uint32_t>(m.hosts), fabric);
   ORRERY_CHECK(built.has_value(), "{}", base::to_string(built.error()));
   return *std::move(built);
 }
 
-/// Blocks of one stream (hidden 256, 8 heads), so that layers of different kinds can stand behind one another:
-/// 0 as many key as query heads, 1 a wide MLP, 2 two key heads, 3 a mixture of experts.
+/// Blocks of one stream (hidden 256, 8 heads), so that layers of different kinds can stand behind
+/// one another: 0 as many key as query heads, 1 a wide MLP, 2 two key heads, 3 a mixture of
+/// experts.
 inline constexpr int kBlockKinds = 4;
 inline model::ModelSpec block_kind(int kind, int layers) {
   model::ModelSpec m = tiny_model(layers);
@@ -96,7 +104,8 @@ inline model::ModelSpec block_kind(int kind, int layers) {
 }
 
 inline costmodel::CostModel cost_of(const Machine& machine, const model::ModelSpec& model) {
-  auto cost = costmodel::CostModel::make(model, build(machine), std::nullopt, {model::Precision::kBFloat16, model.max_positions});
+  auto cost = costmodel::CostModel::make(model, build(machine), std::nullopt,
+                                         {model::Precision::kBFloat16, model.max_positions});
   ORRERY_CHECK(cost.has_value(), "{}", base::to_string(cost.error()));
   return *std::move(cost);
 }
@@ -112,11 +121,13 @@ inline Space space_of(std::string_view dimensions) {
 /// Any of the dimensions of every_plan.h, each on or off.
 inline Space random_space(base::Rng& rng) {
   Space s = space_of("dp");
-  for (bool* on : {&s.data, &s.zero1, &s.zero2, &s.zero3, &s.sequence_parallel, &s.recompute_full, &s.recompute_selective, &s.hybrid,
-                   &s.ring, &s.ulysses, &s.strided, &s.expert, &s.reduce_per_micro_batch}) {
+  for (bool* on : {&s.data, &s.zero1, &s.zero2, &s.zero3, &s.sequence_parallel, &s.recompute_full,
+                   &s.recompute_selective, &s.hybrid, &s.ring, &s.ulysses, &s.strided, &s.expert,
+                   &s.reduce_per_micro_batch}) {
     *on = rng.below(2) == 0;
   }
-  for (bool* on : {&s.tensor, &s.pipeline, &s.tensor_alone, &s.recompute_none, &s.reduce_per_step}) *on = rng.below(6) > 0;
+  for (bool* on : {&s.tensor, &s.pipeline, &s.tensor_alone, &s.recompute_none, &s.reduce_per_step})
+    *on = rng.below(6) > 0;
   s.recompute_none = s.recompute_none || !(s.recompute_full || s.recompute_selective);
   return s;
 }

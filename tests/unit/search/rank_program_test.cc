@@ -6,11 +6,13 @@ namespace orrery::search {
 namespace {
 
 RankChoice layers_of(int layers) {
-  return {.layers = layers, .forward_ps = layers, .backward_ps = 2 * layers, .cycle_ps = 3 * layers};
+  return {
+      .layers = layers, .forward_ps = layers, .backward_ps = 2 * layers, .cycle_ps = 3 * layers};
 }
 
 TEST(RankProgram, WorkedExample) {
-  const RankProblem problem{.ranks = {{layers_of(1)}, {layers_of(1), layers_of(2)}}, .layers = 3, .cycles = 2};
+  const RankProblem problem{
+      .ranks = {{layers_of(1)}, {layers_of(1), layers_of(2)}}, .layers = 3, .cycles = 2};
   Effort effort;
   const auto answer = solve_ranks(problem, kForbidden, effort);
   ASSERT_TRUE(answer.has_value());

@@ -1,4 +1,5 @@
-// The least cycle that leaves room for all layers, worked by hand and against every way of sharing them out.
+// The least cycle that leaves room for all layers, worked by hand and against every way of sharing
+// them out.
 #include "search/costs/rank_room.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,8 @@ namespace orrery::search {
 namespace {
 
 /// Least over all n_r of the largest N_r(n_r).
-std::int64_t by_enumeration(const RankSpan& span, const std::vector<RankFit>& ranks, std::size_t next, int layers) {
+std::int64_t by_enumeration(const RankSpan& span, const std::vector<RankFit>& ranks,
+                            std::size_t next, int layers) {
   if (next == ranks.size()) return layers == 0 ? 0 : kForbidden;
   std::int64_t least = kForbidden;
   for (int n = span.first; n <= std::min(span.end, layers); ++n) {
@@ -53,13 +55,18 @@ TEST(RankRoom, EqualsTheBestOfAllWaysToShareLayers) {
       RankFit fit;
       std::int64_t cycle = 0;
       for (int n = span.first; n <= span.end; ++n) {
-        cycle = rng.below(8) == 0 ? kForbidden : std::min(kForbidden, cycle + 1 + static_cast<std::int64_t>(rng.below(20)));
+        cycle = rng.below(8) == 0
+                    ? kForbidden
+                    : std::min(kForbidden, cycle + 1 + static_cast<std::int64_t>(rng.below(20)));
         fit.cycle_ps.push_back(cycle);
       }
       ranks.push_back(std::move(fit));
     }
-    const int p = static_cast<int>(ranks.size()), layers = p * span.first + static_cast<int>(rng.below(static_cast<std::uint64_t>(p * (span.end - span.first) + 2)));
-    EXPECT_EQ(RankRoom(span, ranks).least_cycle_ps(layers), by_enumeration(span, ranks, 0, layers)) << "round " << round;
+    const int p = static_cast<int>(ranks.size()),
+              layers = p * span.first + static_cast<int>(rng.below(static_cast<std::uint64_t>(
+                                            p * (span.end - span.first) + 2)));
+    EXPECT_EQ(RankRoom(span, ranks).least_cycle_ps(layers), by_enumeration(span, ranks, 0, layers))
+        << "round " << round;
   }
 }
 

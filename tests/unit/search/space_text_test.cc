@@ -12,7 +12,8 @@ TEST(SpaceText, NamedDimensionsAndNoOthersAreAllowed) {
   const auto space = restrict_to_dimensions("dp, zero1,tp", Space{});
   ASSERT_TRUE(space.has_value());
   EXPECT_TRUE(space->data && space->zero1 && space->tensor);
-  EXPECT_FALSE(space->zero2 || space->zero3 || space->pipeline || space->sequence_parallel || space->recompute_full || space->recompute_selective);
+  EXPECT_FALSE(space->zero2 || space->zero3 || space->pipeline || space->sequence_parallel ||
+               space->recompute_full || space->recompute_selective);
   EXPECT_TRUE(space->gpipe && space->one_f_one_b);
 }
 
@@ -26,7 +27,9 @@ TEST(SpaceText, EveryFaultOfAListIsReportedWithAHint) {
 }
 
 TEST(SpaceText, ValuesAreFixed) {
-  const auto space = fix_values("tp=8,pp=2,dp=4,zero=1,sp=on,recompute=full,micro_batches=16,micro_batch=2,schedule=gpipe", Space{});
+  const auto space = fix_values(
+      "tp=8,pp=2,dp=4,zero=1,sp=on,recompute=full,micro_batches=16,micro_batch=2,schedule=gpipe",
+      Space{});
   ASSERT_TRUE(space.has_value()) << base::to_string(space.error());
   EXPECT_EQ(space->fix_tp, 8);
   EXPECT_EQ(space->fix_pp, 2);
@@ -59,11 +62,13 @@ TEST(SpaceText, SeveralVirtualStagesAreInterleaved) {
   EXPECT_EQ(four->fix_virtual_stages, 4);
   EXPECT_TRUE(four->interleaved);
   EXPECT_FALSE(four->one_f_one_b || four->gpipe || four->zero_bubble);
-  const auto one = fix_values("virtual_stages=1", *restrict_to_dimensions("pp,interleaved", Space{}));
+  const auto one =
+      fix_values("virtual_stages=1", *restrict_to_dimensions("pp,interleaved", Space{}));
   ASSERT_TRUE(one.has_value());
   EXPECT_TRUE(one->one_f_one_b);
   EXPECT_FALSE(one->interleaved);
-  for (const char* text : {"virtual_stages=2,schedule=1f1b", "schedule=interleaved,virtual_stages=1"}) {
+  for (const char* text :
+       {"virtual_stages=2,schedule=1f1b", "schedule=interleaved,virtual_stages=1"}) {
     const auto space = fix_values(text, Space{});
     ASSERT_FALSE(space.has_value()) << text;
     EXPECT_EQ(space.error().front().code, base::ErrorCode::kInconsistent);
@@ -78,7 +83,10 @@ TEST(SpaceText, AFixedDegreeBringsItsDimensionBack) {
 }
 
 TEST(SpaceText, EveryFaultOfValuesIsReportedWithAHint) {
-  const auto space = fix_values("tp=0,microbatch=4,zero=4,sp=maybe,recompute=some,schedule=2f2b,pp,dp=2,dp=2,operators=norm,slices=65", Space{});
+  const auto space = fix_values(
+      "tp=0,microbatch=4,zero=4,sp=maybe,recompute=some,schedule=2f2b,pp,dp=2,dp=2,operators=norm,"
+      "slices=65",
+      Space{});
   ASSERT_FALSE(space.has_value());
   EXPECT_EQ(space.error().size(), 10U) << base::to_string(space.error());
   for (const base::Diagnostic& d : space.error()) {
@@ -93,7 +101,10 @@ TEST(SpaceText, EveryWordHasHelp) {
 }
 
 TEST(SpaceText, ReasonsThatTellSomethingComeFirst) {
-  const std::vector<Pruned> pruned{{"pp=1", "pp is fixed to 8"}, {"a", "4 rows of vocabulary"}, {"pp=2", "pp is fixed to 8"}, {"b", "no strategy for a layer"}};
+  const std::vector<Pruned> pruned{{"pp=1", "pp is fixed to 8"},
+                                   {"a", "4 rows of vocabulary"},
+                                   {"pp=2", "pp is fixed to 8"},
+                                   {"b", "no strategy for a layer"}};
   const std::vector<Pruned> told = telling_reasons(pruned, 3);
   ASSERT_EQ(told.size(), 3U);
   EXPECT_EQ(told[0].candidate, "a");
@@ -108,7 +119,10 @@ std::vector<plan::LayerStrategy> leaves(const char* fixed) {
   wide.zero1 = wide.recompute_selective = true;
   const auto space = fix_values(fixed, wide);
   EXPECT_TRUE(space.has_value());
-  return layer_strategies(tiny_model(4), *space, {.devices = 4, .sequence = 128, .micro_batch_sequences = 8, .micro_batches = 2}).leaves;
+  return layer_strategies(
+             tiny_model(4), *space,
+             {.devices = 4, .sequence = 128, .micro_batch_sequences = 8, .micro_batches = 2})
+      .leaves;
 }
 
 TEST(FixedValues, HoldForEveryLeafThatHasTheChoice) {
@@ -119,10 +133,12 @@ TEST(FixedValues, HoldForEveryLeafThatHasTheChoice) {
   for (const plan::LayerStrategy& s : leaves("dp=4")) EXPECT_EQ(s.dp, 4);
   for (const plan::LayerStrategy& s : leaves("sp=off")) EXPECT_FALSE(s.sequence_parallel);
   for (const plan::LayerStrategy& s : leaves("micro_batch=4")) EXPECT_EQ(8 / s.dp, 4);
-  for (const char* one : {"dp=4", "sp=off", "micro_batch=4", "sp=on", "recompute=none"}) EXPECT_FALSE(leaves(one).empty()) << one;
+  for (const char* one : {"dp=4", "sp=off", "micro_batch=4", "sp=on", "recompute=none"})
+    EXPECT_FALSE(leaves(one).empty()) << one;
   for (const plan::LayerStrategy& s : leaves("sp=on")) EXPECT_EQ(s.sequence_parallel, s.tp > 1);
   for (const plan::LayerStrategy& s : leaves("operators=mlp,slices=4")) {
-    EXPECT_EQ(s.operators, s.zero == 3 ? plan::ShardedOperators::kMlp : plan::ShardedOperators::kAll);
+    EXPECT_EQ(s.operators,
+              s.zero == 3 ? plan::ShardedOperators::kMlp : plan::ShardedOperators::kAll);
     EXPECT_EQ(s.slices, s.zero == 3 ? 4 : 1);
   }
 }

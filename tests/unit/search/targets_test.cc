@@ -47,13 +47,15 @@ TEST_P(EveryTarget, GetsOnlyPlansThatItCanRun) {
     EXPECT_TRUE(c.plan.schedule != plan::Schedule::kZeroBubbleH1 || target.zero_bubble);
     for (const plan::Stage& stage : c.plan.stages) {
       EXPECT_EQ(stage.runs.size(), 1U);
-      EXPECT_TRUE(!target.even_stages || stage.layers() * static_cast<int>(c.plan.stages.size()) == 6);
+      EXPECT_TRUE(!target.even_stages ||
+                  stage.layers() * static_cast<int>(c.plan.stages.size()) == 6);
     }
     EXPECT_TRUE(c.plan.pipeline_degree() == 1 || target.pipeline);
   }
   EXPECT_LE(answer->certificate.bound_ps, answer->certificate.cost_ps);
 }
-INSTANTIATE_TEST_SUITE_P(Targets, EveryTarget, testing::Values("megatron", "torchtitan", "deepspeed", "fsdp"));
+INSTANTIATE_TEST_SUITE_P(Targets, EveryTarget,
+                         testing::Values("megatron", "torchtitan", "deepspeed", "fsdp"));
 
 TEST(Targets, MegatronInterleavesEqualStages) {
   PlanRequest request = tiny_request();
@@ -62,7 +64,8 @@ TEST(Targets, MegatronInterleavesEqualStages) {
   ASSERT_TRUE(answer.has_value());
   ASSERT_FALSE(answer->candidates.empty());
   EXPECT_EQ(answer->candidates.front().plan.virtual_stages, 3);
-  for (const plan::Stage& stage : answer->candidates.front().plan.stages) EXPECT_EQ(stage.layers(), 1);
+  for (const plan::Stage& stage : answer->candidates.front().plan.stages)
+    EXPECT_EQ(stage.layers(), 1);
   const auto other = find_plan_for(*find_target("deepspeed"), tiny_cost(4, 6), request);
   EXPECT_FALSE(other.has_value());  // no schedule is left
 }
@@ -94,7 +97,9 @@ TEST(Targets, MegatronHasEqualStagesWhereOthersShiftLayers) {
   const auto impossible = find_plan_for(*find_target("megatron"), cost, request);
   ASSERT_TRUE(impossible.has_value());
   EXPECT_TRUE(impossible->candidates.empty());
-  EXPECT_TRUE(std::ranges::any_of(impossible->pruned, [](const Pruned& p) { return p.reason == "6 layers do not make 4 equal stages"; }));
+  EXPECT_TRUE(std::ranges::any_of(impossible->pruned, [](const Pruned& p) {
+    return p.reason == "6 layers do not make 4 equal stages";
+  }));
 }
 
 TEST(Targets, HoldFixedValuesToo) {
@@ -128,7 +133,8 @@ TEST(Targets, UnknownNameIsAnsweredWithANearOne) {
   const auto target = find_target("megatrom");
   ASSERT_FALSE(target.has_value());
   EXPECT_EQ(target.error().front().hint, "did you mean 'megatron'?");
-  for (const Target& t : targets()) EXPECT_FALSE(t.source.empty() || t.restrictions.empty()) << t.name;
+  for (const Target& t : targets())
+    EXPECT_FALSE(t.source.empty() || t.restrictions.empty()) << t.name;
 }
 
 }  // namespace

@@ -13,7 +13,9 @@ struct CollectiveScene {
   costmodel::CollectiveTuning tuning;
   costmodel::CollectiveForms forms;
   CollectiveScene(const topologies::Topology& machine, costmodel::CollectiveTuning with, int ranks)
-      : usable(costmodel::usable_rates(machine, with)), tuning(std::move(with)), forms(usable, tuning, costmodel::layout_of(usable, first(ranks))) {}
+      : usable(costmodel::usable_rates(machine, with)),
+        tuning(std::move(with)),
+        forms(usable, tuning, costmodel::layout_of(usable, first(ranks))) {}
   CollectiveScene(const CollectiveScene&) = delete;
   CollectiveScene& operator=(const CollectiveScene&) = delete;
   static std::vector<int> first(int n) {
@@ -21,10 +23,13 @@ struct CollectiveScene {
     std::iota(ranks.begin(), ranks.end(), 0);
     return ranks;
   }
-  CollectiveRequest request(model::Collective op, std::int64_t bytes, costmodel::Algorithm a, costmodel::Protocol p = costmodel::Protocol::kSimple) const {
+  CollectiveRequest request(model::Collective op, std::int64_t bytes, costmodel::Algorithm a,
+                            costmodel::Protocol p = costmodel::Protocol::kSimple) const {
     return {op, bytes, forms.terms(op, bytes, a, p)};
   }
-  std::int64_t closed(const CollectiveRequest& r) const { return forms.time_ps(r.op, r.bytes, r.terms); }
+  std::int64_t closed(const CollectiveRequest& r) const {
+    return forms.time_ps(r.op, r.bytes, r.terms);
+  }
 };
 
 }  // namespace orrery::sim::testing

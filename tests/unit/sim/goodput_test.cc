@@ -24,7 +24,9 @@ TEST(Goodput, NoIntervalBeatsTheBest) {
     for (const double checkpoint : {0.5, 20.0, 600.0}) {
       const FailureModel m{Seconds(mtbf), Seconds(checkpoint), Seconds(60)};
       const double best = goodput(m, best_interval(m));
-      for (double t = mtbf / 1000; t < 5 * mtbf; t *= 1.05) EXPECT_LE(goodput(m, Seconds(t)), best * (1 + 1e-12)) << mtbf << " " << checkpoint << " " << t;
+      for (double t = mtbf / 1000; t < 5 * mtbf; t *= 1.05)
+        EXPECT_LE(goodput(m, Seconds(t)), best * (1 + 1e-12))
+            << mtbf << " " << checkpoint << " " << t;
       EXPECT_GE(best, goodput(m, daly_interval(m)) * (1 - 1e-12));
       if (checkpoint < mtbf / 50) {
         EXPECT_GT(goodput(m, daly_interval(m)), best * 0.9999);
@@ -46,15 +48,23 @@ TEST(Goodput, FormulaIsTheMeanOfSimulatedRuns) {
     const double work = 200 * interval;
     double wall = 0;
     constexpr int kRuns = 300;
-    for (int i = 0; i < kRuns; ++i) wall += simulate_run(kModel, Seconds(interval), Seconds(work), 1000 + static_cast<std::uint64_t>(i)).wall.raw();
-    EXPECT_NEAR(work * kRuns / wall, goodput(kModel, Seconds(interval)), 0.01 * goodput(kModel, Seconds(interval))) << interval;
+    for (int i = 0; i < kRuns; ++i)
+      wall += simulate_run(kModel, Seconds(interval), Seconds(work),
+                           1000 + static_cast<std::uint64_t>(i))
+                  .wall.raw();
+    EXPECT_NEAR(work * kRuns / wall, goodput(kModel, Seconds(interval)),
+                0.01 * goodput(kModel, Seconds(interval)))
+        << interval;
   }
 }
 
 TEST(Goodput, ARunIsAFunctionOfItsSeedAndAHopelessOneEnds) {
-  EXPECT_EQ(simulate_run(kModel, Seconds(500), Seconds(1e6), 7).wall.raw(), simulate_run(kModel, Seconds(500), Seconds(1e6), 7).wall.raw());
-  EXPECT_NE(simulate_run(kModel, Seconds(500), Seconds(1e6), 7).wall.raw(), simulate_run(kModel, Seconds(500), Seconds(1e6), 8).wall.raw());
-  const TrainingRun hopeless = simulate_run({Seconds(1), Seconds(50), Seconds(1)}, Seconds(500), Seconds(1000), 1, 1000);
+  EXPECT_EQ(simulate_run(kModel, Seconds(500), Seconds(1e6), 7).wall.raw(),
+            simulate_run(kModel, Seconds(500), Seconds(1e6), 7).wall.raw());
+  EXPECT_NE(simulate_run(kModel, Seconds(500), Seconds(1e6), 7).wall.raw(),
+            simulate_run(kModel, Seconds(500), Seconds(1e6), 8).wall.raw());
+  const TrainingRun hopeless =
+      simulate_run({Seconds(1), Seconds(50), Seconds(1)}, Seconds(500), Seconds(1000), 1, 1000);
   EXPECT_FALSE(hopeless.finished);
   EXPECT_EQ(hopeless.failures, 1000);
 }

@@ -26,7 +26,8 @@ StepMaker overlapping(double slowdown, bool overlaps) {
   m.stages(1, 2);
   m.profile.overlap_slowdown = slowdown;
   m.profile.overlaps = overlaps;
-  m.run_once(0, {m.compute("long", 100 * kMicrosecond), m.all_reduce("gradients", m.group(2, 1), 60'000, Stream::kData)});
+  m.run_once(0, {m.compute("long", 100 * kMicrosecond),
+                 m.all_reduce("gradients", m.group(2, 1), 60'000, Stream::kData)});
   return m;
 }
 
@@ -36,7 +37,8 @@ TEST(Overlap, IsFreeWithoutSlowdown) {
   EXPECT_EQ(r.stages[0].exposed_data_ps, 0);
 }
 
-// Both sides run 1.3 times slower while they overlap: 1.3 * 60 = 78 us for the shorter, then 100 - 60 alone.
+// Both sides run 1.3 times slower while they overlap: 1.3 * 60 = 78 us for the shorter, then 100 -
+// 60 alone.
 TEST(Overlap, SlowsBothSidesWhileItLasts) {
   const SimReport r = overlapping(1.3, true).run(star(2, 1'000'000'000, 0), true);
   EXPECT_EQ(r.timeline.spans[1].duration_ps, 78 * kMicrosecond);
@@ -51,15 +53,18 @@ TEST(Overlap, IsSerialOnOneThread) {
   EXPECT_EQ(r.stages[0].exposed_data_ps, 60 * kMicrosecond);
 }
 
-// A message is slow while either end computes: the sender is idle, the receiver computes for its first half.
-//   message of 10 us alone, receiver computes 10 us, k = 2: both need 2 x to overlap, so at 20 us both are done.
+// A message is slow while either end computes: the sender is idle, the receiver computes for its
+// first half.
+//   message of 10 us alone, receiver computes 10 us, k = 2: both need 2 x to overlap, so at 20 us
+//   both are done.
 TEST(Overlap, SlowsAMessageOnBehalfOfEitherEnd) {
   StepMaker m(2);
   m.stages(2, 1);
   m.profile.overlap_slowdown = 2.0;
   const auto x = m.buffer("x", 10'000);
   m.run_once(0, {m.exchange("send", Stream::kForwardSend, {{true, 1, x}})});
-  m.run_once(1, {m.exchange("receive", Stream::kForwardReceive, {{false, -1, x}}), m.compute("other", 10 * kMicrosecond)});
+  m.run_once(1, {m.exchange("receive", Stream::kForwardReceive, {{false, -1, x}}),
+                 m.compute("other", 10 * kMicrosecond)});
   EXPECT_EQ(m.run(star(2, 1'000'000'000, 0)).step_time_ps, 20 * kMicrosecond);
 }
 
@@ -70,14 +75,16 @@ TEST(Streams, RunInOrderAndWaitForTheirData) {
   const auto pair = m.group(2, 1);
   auto reduce = m.all_reduce("reduce", pair, 4000, Stream::kData);
   reduce.updates = {g};
-  m.run_once(0, {writing(m.compute("make", 2 * kMicrosecond), {g}), reduce, m.compute("beside", 3 * kMicrosecond),
+  m.run_once(0, {writing(m.compute("make", 2 * kMicrosecond), {g}), reduce,
+                 m.compute("beside", 3 * kMicrosecond),
                  freeing(reading(m.compute("use", kMicrosecond), {g}), {g})});
   const SimReport r = m.run(star(2, 1'000'000'000, 0), true);
   const auto& s = r.timeline.spans;
-  EXPECT_EQ(s[1].start_ps, 2 * kMicrosecond);                     // reduce waits for make; takes 4 us
-  EXPECT_EQ(s[2].start_ps, 2 * kMicrosecond);                     // beside runs at once
-  EXPECT_EQ(s[3].start_ps, 6 * kMicrosecond);                     // use waits for reduce
-  EXPECT_EQ(r.stages[0].exposed_data_ps, kMicrosecond);           // [5, 6]
+  // reduce waits for make; takes 4 us
+  EXPECT_EQ(s[1].start_ps, 2 * kMicrosecond);
+  EXPECT_EQ(s[2].start_ps, 2 * kMicrosecond);            // beside runs at once
+  EXPECT_EQ(s[3].start_ps, 6 * kMicrosecond);            // use waits for reduce
+  EXPECT_EQ(r.stages[0].exposed_data_ps, kMicrosecond);  // [5, 6]
   EXPECT_EQ(r.stages[0].busy_compute_ps, 6 * kMicrosecond);
   EXPECT_EQ(r.step_time_ps, 7 * kMicrosecond);
 }
@@ -96,14 +103,16 @@ TEST(Streams, OneThreadPostsASendAndGoesOn) {
   m.stages(2, 1);
   m.profile.overlaps = false;
   const auto x = m.buffer("x", 1000);
-  m.run_once(0, {m.exchange("send", Stream::kForwardSend, {{true, 1, x}}), m.compute("next", 5 * kMicrosecond)});
-  m.run_once(1, {m.compute("before", 2 * kMicrosecond), m.exchange("receive", Stream::kForwardReceive, {{false, -1, x}}),
+  m.run_once(0, {m.exchange("send", Stream::kForwardSend, {{true, 1, x}}),
+                 m.compute("next", 5 * kMicrosecond)});
+  m.run_once(1, {m.compute("before", 2 * kMicrosecond),
+                 m.exchange("receive", Stream::kForwardReceive, {{false, -1, x}}),
                  m.compute("after", kMicrosecond)});
   const SimReport r = m.run(star(2, 1'000'000'000, 0), true);
   const auto& s = r.timeline.spans;
-  EXPECT_EQ(s[1].start_ps, 0);                       // next does not wait for the send
-  EXPECT_EQ(s[0].start_ps, 2 * kMicrosecond);        // which meets its receive later
-  EXPECT_EQ(s[4].start_ps, 3 * kMicrosecond);        // after the blocking receive
+  EXPECT_EQ(s[1].start_ps, 0);                 // next does not wait for the send
+  EXPECT_EQ(s[0].start_ps, 2 * kMicrosecond);  // which meets its receive later
+  EXPECT_EQ(s[4].start_ps, 3 * kMicrosecond);  // after the blocking receive
   EXPECT_EQ(r.step_time_ps, 5 * kMicrosecond);
 }
 
@@ -112,15 +121,19 @@ TEST(Streams, OneThreadWaitsForTheEarlierSendOfAStream) {
   m.stages(2, 1);
   m.profile.overlaps = false;
   const auto x = m.buffer("x", 1000), y = m.buffer("y", 1000);
-  m.run_once(0, {m.exchange("first", Stream::kForwardSend, {{true, 1, x}}), m.exchange("second", Stream::kForwardSend, {{true, 1, y}}),
+  m.run_once(0, {m.exchange("first", Stream::kForwardSend, {{true, 1, x}}),
+                 m.exchange("second", Stream::kForwardSend, {{true, 1, y}}),
                  m.compute("next", kMicrosecond)});
-  m.run_once(1, {m.compute("before", 4 * kMicrosecond), m.exchange("receive x", Stream::kForwardReceive, {{false, -1, x}}),
+  m.run_once(1, {m.compute("before", 4 * kMicrosecond),
+                 m.exchange("receive x", Stream::kForwardReceive, {{false, -1, x}}),
                  m.exchange("receive y", Stream::kForwardReceive, {{false, -1, y}})});
   const SimReport r = m.run(star(2, 1'000'000'000, 0), true);
-  EXPECT_EQ(r.timeline.spans[2].start_ps, 5 * kMicrosecond);  // the second send could be posted when the first had ended
+  // the second send could be posted when the first had ended
+  EXPECT_EQ(r.timeline.spans[2].start_ps, 5 * kMicrosecond);
 }
 
-/// First and last of `stages` stages of `count` ranks each add up one buffer, the last after 7 us of computing.
+/// First and last of `stages` stages of `count` ranks each add up one buffer, the last after 7 us
+/// of computing.
 SimReport tied(int stages, int count) {
   StepMaker m(stages * count);
   m.stages(stages, count);
@@ -133,7 +146,8 @@ SimReport tied(int stages, int count) {
 }
 
 TEST(Collectives, BeyondAClassWaitForEveryClass) {
-  for (const auto& [stages, count] : {std::pair(2, 2), std::pair(2, 1), std::pair(4, 1), std::pair(3, 4)}) {
+  for (const auto& [stages, count] :
+       {std::pair(2, 2), std::pair(2, 1), std::pair(4, 1), std::pair(3, 4)}) {
     const SimReport r = tied(stages, count);
     EXPECT_EQ(r.timeline.spans[0].start_ps, 7 * kMicrosecond);
     EXPECT_EQ(r.timeline.spans[0].duration_ps, kMicrosecond);  // 2 * 1/2 * 1000 B at 1 GB/s
@@ -147,14 +161,17 @@ TEST(Deadlock, NamesWhoWaitsForWhom) {
   StepMaker m(2);
   m.stages(2, 1);
   const auto x = m.buffer("x", 1000), y = m.buffer("y", 1000);
-  m.run_once(0, {m.exchange("receive x", Stream::kForwardReceive, {{false, 1, x}}), reading(m.compute("use x", kMicrosecond), {x})});
+  m.run_once(0, {m.exchange("receive x", Stream::kForwardReceive, {{false, 1, x}}),
+                 reading(m.compute("use x", kMicrosecond), {x})});
   m.run_once(1, {m.exchange("receive y", Stream::kForwardReceive, {{false, -1, y}})});
   const auto r = simulate(m.program, m.cost(star(2, 1'000'000'000, 0)));
   ASSERT_FALSE(r.has_value());
   EXPECT_EQ(r.error()[0].code, base::ErrorCode::kInconsistent);
   const std::string text = base::to_string(r.error());
   EXPECT_THAT(text, ::testing::HasSubstr("cannot progress"));
-  EXPECT_THAT(text, ::testing::HasSubstr("'receive x' (layer 0, micro-batch 0) waits for the matching send of stage 1"));
+  EXPECT_THAT(text,
+              ::testing::HasSubstr(
+                  "'receive x' (layer 0, micro-batch 0) waits for the matching send of stage 1"));
   EXPECT_THAT(text, ::testing::HasSubstr("'use x' (layer 0, micro-batch 0) waits for stage 0"));
 }
 
@@ -181,7 +198,8 @@ TEST(Memory, FreesWhatAnotherStreamStillSendsOnlyAfterwards) {
   m.stages(2, 1);
   const auto x = m.buffer("x", 10'000), z = m.buffer("z", 500);
   auto use = freeing(reading(m.compute("use", kMicrosecond), {x}), {x});
-  m.run_once(0, {writing(m.compute("make", kMicrosecond), {x}), m.exchange("send", Stream::kForwardSend, {{true, 1, x}}), use,
+  m.run_once(0, {writing(m.compute("make", kMicrosecond), {x}),
+                 m.exchange("send", Stream::kForwardSend, {{true, 1, x}}), use,
                  freeing(writing(m.compute("later", kMicrosecond), {z}), {z})});
   m.run_once(1, {freeing(m.exchange("receive", Stream::kForwardReceive, {{false, -1, x}}), {x})});
   // The send takes 10 us: x stays beside z although its last compute reader ended at 2 us.
@@ -198,11 +216,16 @@ TEST(Memory, FreesWhatAnotherStreamStillSendsOnlyAfterwards) {
 
 TEST(Fingerprint, IsEqualForEqualStepsAndOnlyForThem) {
   const auto topology = star(4, 1'000'000'000, 10);
-  const auto a = testing::pipeline({.stages = 4, .micro_batches = 8, .message_bytes = 1000}).run(topology);
-  const auto b = testing::pipeline({.stages = 4, .micro_batches = 8, .message_bytes = 1000}).run(topology, true);
+  const auto a =
+      testing::pipeline({.stages = 4, .micro_batches = 8, .message_bytes = 1000}).run(topology);
+  const auto b = testing::pipeline({.stages = 4, .micro_batches = 8, .message_bytes = 1000})
+                     .run(topology, true);
   EXPECT_EQ(a.fingerprint, b.fingerprint);
   EXPECT_EQ(a.events, b.events);
-  const auto c = testing::pipeline({.stages = 4, .micro_batches = 8, .forward_ps = kMicrosecond + 1, .message_bytes = 1000}).run(topology);
+  const auto c =
+      testing::pipeline(
+          {.stages = 4, .micro_batches = 8, .forward_ps = kMicrosecond + 1, .message_bytes = 1000})
+          .run(topology);
   EXPECT_NE(a.fingerprint, c.fingerprint);
 }
 
@@ -211,14 +234,17 @@ TEST(Accounts, AddUpToTheStepOnEveryStage) {
   maker.profile.overlap_slowdown = 1.21;
   const SimReport r = maker.run(star(4, 1'000'000'000, 100));
   for (const StageReport& s : r.stages) {
-    EXPECT_EQ(s.busy_compute_ps + s.exposed_tensor_ps + s.exposed_data_ps + s.exposed_pipeline_ps + s.idle_ps, r.step_time_ps);
+    EXPECT_EQ(s.busy_compute_ps + s.exposed_tensor_ps + s.exposed_data_ps + s.exposed_pipeline_ps +
+                  s.idle_ps,
+              r.step_time_ps);
     EXPECT_EQ(std::accumulate(s.parts.begin(), s.parts.end(), std::int64_t{0}), r.step_time_ps);
   }
 }
 
 std::int64_t part(const StageReport& s, TimePart p) { return s.parts[static_cast<std::size_t>(p)]; }
 
-// Forward 5 us, replay 3, backward 7, then tensor 4 us, a context all-to-all 6 us, experts 8 us, nothing hides them.
+// Forward 5 us, replay 3, backward 7, then tensor 4 us, a context all-to-all 6 us, experts 8 us,
+// nothing hides them.
 TEST(Accounts, NameWhatTheTimeWentInto) {
   StepMaker m(2);
   m.stages(1, 2);
@@ -228,11 +254,14 @@ TEST(Accounts, NameWhatTheTimeWentInto) {
   auto backward = m.compute("backward", 7 * kMicrosecond);
   backward.phase = plan::Phase::kB;
   m.profile.operators.back().phase = plan::Phase::kB;
-  m.profile.operators.back().shape.kind = m.program.segments[backward.segment].kind = model::SegmentKind::kActivation;
+  m.profile.operators.back().shape.kind = m.program.segments[backward.segment].kind =
+      model::SegmentKind::kActivation;
   m.profile.overlaps = false;
-  m.run_once(0, {m.compute("forward", 5 * kMicrosecond), replay, backward, m.all_reduce("t", named("tensor"), 4000),
-                 m.all_reduce("c", named("context"), 6000), m.all_reduce("e", named("expert"), 8000),
-                 m.all_reduce("d", named("data"), 2000, Stream::kData)});
+  m.run_once(0,
+             {m.compute("forward", 5 * kMicrosecond), replay, backward,
+              m.all_reduce("t", named("tensor"), 4000), m.all_reduce("c", named("context"), 6000),
+              m.all_reduce("e", named("expert"), 8000),
+              m.all_reduce("d", named("data"), 2000, Stream::kData)});
   const SimReport r = m.run(star(2, 1'000'000'000, 0));
   const StageReport& s = r.stages[0];
   EXPECT_EQ(part(s, TimePart::kForward), 5 * kMicrosecond);

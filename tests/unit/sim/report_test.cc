@@ -39,7 +39,8 @@ TEST(Report, JsonHasWhatPredictedShows) {
   ASSERT_EQ(j.at("stages").size(), 2U);
   EXPECT_DOUBLE_EQ(j.at("stages")[0].at("exposed_tensor_s").get<double>(), 0.25);
   EXPECT_EQ(j.at("stages")[1].at("stage"), 1);
-  EXPECT_EQ(j.at("stages")[0].at("memory_at_peak_bytes").size(), static_cast<std::size_t>(plan::kBufferCategories));
+  EXPECT_EQ(j.at("stages")[0].at("memory_at_peak_bytes").size(),
+            static_cast<std::size_t>(plan::kBufferCategories));
 }
 
 TEST(Report, TextHasOneRowPerStage) {

@@ -1,5 +1,6 @@
 #pragma once
-/// A cluster with ways around: hosts of two devices on NVLink and PCIe, two cards each, leaves and two spines.
+/// A cluster with ways around: hosts of two devices on NVLink and PCIe, two cards each, leaves and
+/// two spines.
 #include <string>
 
 #include "base/check.h"
@@ -26,14 +27,17 @@ host:
     - {from: gpu, to: bridge, kind: pcie, bandwidth_per_direction: 20 GB/s, latency: 2 us, source: invented}
     - {from: nic, to: bridge, kind: pcie, bandwidth_per_direction: 20 GB/s, latency: 2 us, source: invented}
 fabric: {name: net, shape: leaf_spine, ports_per_leaf: 4, spines: 2, paths: ecmp, kind: ib, bandwidth_per_direction: 5 GB/s, latency: 1 us, switch_latency: 1 us, source: invented}
-)", "pairs.yaml", hosts);
+)",
+                                         "pairs.yaml", hosts);
   ORRERY_CHECK(made.has_value(), "{}", base::to_string(made.error()));
   return *std::move(made);
 }
 
 /// `body` after the schema.
-inline base::Result<Scenario> scenario(const std::string& body, const topologies::Topology& cluster) {
-  TRY(const base::Node root, base::Node::parse_text("schema: orrery.scenario/1\n" + body, "s.yaml"));
+inline base::Result<Scenario> scenario(const std::string& body,
+                                       const topologies::Topology& cluster) {
+  TRY(const base::Node root,
+      base::Node::parse_text("schema: orrery.scenario/1\n" + body, "s.yaml"));
   return read_scenario(root, cluster);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-/// Any schedule on equal stages made by hand: a forward, a backward and a weight pass of one operation each, for plan::pass_order.
+/// Any schedule on equal stages made by hand: a forward, a backward and a weight pass of one
+/// operation each, for plan::pass_order.
 
 #include <utility>
 #include <vector>
@@ -13,7 +14,8 @@ struct ScheduledOptions {
   plan::Schedule schedule = plan::Schedule::k1F1B;
   int ranks = 2, chunks = 1;
   std::int64_t micro_batches = 4;
-  std::int64_t forward_ps = kMicrosecond, backward_ps = kMicrosecond, weight_ps = kMicrosecond;  // of one stage
+  // of one stage
+  std::int64_t forward_ps = kMicrosecond, backward_ps = kMicrosecond, weight_ps = kMicrosecond;
   std::int64_t message_bytes = 4;
 };
 
@@ -28,7 +30,8 @@ class ScheduledStep {
         kept_(maker.buffer("kept", 4, plan::Scope::kLayerMicroBatch)) {
     maker.stages(o.ranks, 1);
     maker.program.micro_batches = maker.program.global_batch = o.micro_batches;
-    const plan::Op forward = maker.compute("forward", o.forward_ps), backward = maker.compute("backward", o.backward_ps);
+    const plan::Op forward = maker.compute("forward", o.forward_ps),
+                   backward = maker.compute("backward", o.backward_ps);
     const plan::Op weight = maker.compute("weight", o.weight_ps);
     for (int r = 0; r < o.ranks; ++r) {
       plan::RankClass& k = maker.program.classes[static_cast<std::size_t>(r)];
@@ -37,15 +40,17 @@ class ScheduledStep {
       std::vector<plan::StagePasses> passes;
       for (int s = r; s < stages(); s += o.ranks) {
         k.chunks.push_back({s, s + 1});
-        passes.push_back({.forward = {call("forward", forward_ops(s, forward), s)},
-                          .backward = {call("backward", backward_ops(s, backward), s)},
-                          .backward_last = {},
-                          .weight = {call("weight", {freeing(reading(weight, {kept_}), {kept_})}, s)},
-                          .weight_last = {}});
+        passes.push_back(
+            {.forward = {call("forward", forward_ops(s, forward), s)},
+             .backward = {call("backward", backward_ops(s, backward), s)},
+             .backward_last = {},
+             .weight = {call("weight", {freeing(reading(weight, {kept_}), {kept_})}, s)},
+             .weight_last = {}});
         passes.back().backward_last = passes.back().backward;
         passes.back().weight_last = passes.back().weight;
       }
-      k.body = plan::schedule_nodes(plan::pass_order(o.schedule, r, o.ranks, o.chunks, o.micro_batches), passes);
+      k.body = plan::schedule_nodes(
+          plan::pass_order(o.schedule, r, o.ranks, o.chunks, o.micro_batches), passes);
     }
   }
 
@@ -53,31 +58,43 @@ class ScheduledStep {
 
  private:
   [[nodiscard]] int stages() const { return o_.ranks * o_.chunks; }
-  static plan::BufferRef at(plan::BufferRef r, int layer_offset) { return {r.buffer, layer_offset}; }
-  plan::PassCall call(const std::string& name, std::vector<plan::Op> ops, int s) { return {maker.add(name, std::move(ops)), s}; }
-  [[nodiscard]] int next(int s) const { return (s + 1) % o_.ranks - s % o_.ranks; }   // distance of the rank of stage s + 1
+  static plan::BufferRef at(plan::BufferRef r, int layer_offset) {
+    return {r.buffer, layer_offset};
+  }
+  plan::PassCall call(const std::string& name, std::vector<plan::Op> ops, int s) {
+    return {maker.add(name, std::move(ops)), s};
+  }
+  // distance of the rank of stage s + 1
+  [[nodiscard]] int next(int s) const { return (s + 1) % o_.ranks - s % o_.ranks; }
 
   std::vector<plan::Op> forward_ops(int s, plan::Op op) {
     std::vector<plan::Op> ops;
     if (s > 0) {
-      ops.push_back(maker.exchange("receive", plan::Stream::kForwardReceive, {{false, -next(s - 1), x_}}));
+      ops.push_back(
+          maker.exchange("receive", plan::Stream::kForwardReceive, {{false, -next(s - 1), x_}}));
       op = freeing(reading(op, {x_}), {x_});
     }
     if (o_.schedule == plan::Schedule::kZeroBubbleH1) op = writing(op, {kept_});
     if (s + 1 < stages()) op = writing(op, {at(x_, 1)});
     ops.push_back(op);
-    if (s + 1 < stages()) ops.push_back(freeing(maker.exchange("send", plan::Stream::kForwardSend, {{true, next(s), at(x_, 1)}}), {at(x_, 1)}));
+    if (s + 1 < stages())
+      ops.push_back(
+          freeing(maker.exchange("send", plan::Stream::kForwardSend, {{true, next(s), at(x_, 1)}}),
+                  {at(x_, 1)}));
     return ops;
   }
   std::vector<plan::Op> backward_ops(int s, plan::Op op) {
     std::vector<plan::Op> ops;
     if (s + 1 < stages()) {
-      ops.push_back(maker.exchange("receive", plan::Stream::kBackwardReceive, {{false, next(s), at(dx_, 1)}}));
+      ops.push_back(maker.exchange("receive", plan::Stream::kBackwardReceive,
+                                   {{false, next(s), at(dx_, 1)}}));
       op = freeing(reading(op, {at(dx_, 1)}), {at(dx_, 1)});
     }
     if (s > 0) op = writing(op, {dx_});
     ops.push_back(op);
-    if (s > 0) ops.push_back(freeing(maker.exchange("send", plan::Stream::kBackwardSend, {{true, -next(s - 1), dx_}}), {dx_}));
+    if (s > 0)
+      ops.push_back(freeing(
+          maker.exchange("send", plan::Stream::kBackwardSend, {{true, -next(s - 1), dx_}}), {dx_}));
     return ops;
   }
 

@@ -26,15 +26,18 @@ inline auto test_device(topologies::TopologyBuilder& b) {
   return b.add_model(model);
 }
 
-/// `n` devices on one host, each with one link up to a switch and one down: a message crosses two links.
-inline topologies::Topology star(int n, std::int64_t bytes_per_second, std::int64_t link_latency_ns) {
+/// `n` devices on one host, each with one link up to a switch and one down: a message crosses two
+/// links.
+inline topologies::Topology star(int n, std::int64_t bytes_per_second,
+                                 std::int64_t link_latency_ns) {
   using base::Seconds;
   topologies::TopologyBuilder b("star");
   const auto index = test_device(b);
   const auto hub = b.add_vertex(topologies::VertexKind::kSwitch, "hub", 0);
   for (int i = 0; i < n; ++i) {
     const auto device = b.add_device(fmt::format("gpu[{}]", i), 0, index);
-    b.add_duplex(device, hub, bytes_per_second, Seconds(static_cast<double>(link_latency_ns) / 1e9), "link");
+    b.add_duplex(device, hub, bytes_per_second, Seconds(static_cast<double>(link_latency_ns) / 1e9),
+                 "link");
   }
   auto made = std::move(b).build();
   ORRERY_CHECK(made.has_value());
@@ -73,17 +76,21 @@ class StepMaker {
       program.classes.push_back(k);
     }
   }
-  plan::BufferRef buffer(const std::string& name, std::int64_t bytes, plan::Scope scope = plan::Scope::kMicroBatch) {
+  plan::BufferRef buffer(const std::string& name, std::int64_t bytes,
+                         plan::Scope scope = plan::Scope::kMicroBatch) {
     plan::BufferDecl d;
     d.name = name;
     d.shape = {bytes / 4};
     d.scope = scope;
     return {program.buffers.push_back(std::move(d)), 0};
   }
-  plan::GroupId group(int size, int stride) { return program.groups.push_back({"group", size, stride}); }
+  plan::GroupId group(int size, int stride) {
+    return program.groups.push_back({"group", size, stride});
+  }
 
   /// A computation that takes exactly `ps` alone.
-  plan::Op compute(const std::string& name, std::int64_t ps, plan::Stream stream = plan::Stream::kCompute) {
+  plan::Op compute(const std::string& name, std::int64_t ps,
+                   plan::Stream stream = plan::Stream::kCompute) {
     model::SegmentShape shape;
     shape.kind = model::SegmentKind::kResidual;
     shape.sequences = 1;
@@ -101,7 +108,8 @@ class StepMaker {
     op.segment = program.segments.push_back(shape);
     return op;
   }
-  plan::Op all_reduce(const std::string& name, plan::GroupId group, std::int64_t bytes, plan::Stream stream = plan::Stream::kTensor) {
+  plan::Op all_reduce(const std::string& name, plan::GroupId group, std::int64_t bytes,
+                      plan::Stream stream = plan::Stream::kTensor) {
     plan::Op op;
     op.kind = plan::OpKind::kCollective;
     op.name = name;
@@ -122,7 +130,9 @@ class StepMaker {
     return op;
   }
 
-  plan::TemplateId add(const std::string& name, std::vector<plan::Op> ops) { return program.templates.push_back({name, std::move(ops)}); }
+  plan::TemplateId add(const std::string& name, std::vector<plan::Op> ops) {
+    return program.templates.push_back({name, std::move(ops)});
+  }
   void call(int stage, plan::TemplateId id, std::int64_t micro_batch = 0) {
     plan::Node n;
     n.call = id;
@@ -133,7 +143,9 @@ class StepMaker {
   void run_once(int stage, std::vector<plan::Op> ops) { call(stage, add("once", std::move(ops))); }
 
   [[nodiscard]] costmodel::CostModel cost(topologies::Topology topology) const {
-    auto made = costmodel::CostModel::make(program.spec, std::move(topology), profile, {.precision = program.precision, .sequence = program.sequence});
+    auto made =
+        costmodel::CostModel::make(program.spec, std::move(topology), profile,
+                                   {.precision = program.precision, .sequence = program.sequence});
     if (!made) fmt::print(stderr, "{}\n", base::to_string(made.error()));
     ORRERY_CHECK(made.has_value());
     return *std::move(made);
@@ -159,7 +171,8 @@ inline plan::Op freeing(plan::Op op, std::vector<plan::BufferRef> refs) {
   return op;
 }
 
-/// A pipeline of equal stages: forward takes f, backward b, messages are `message_bytes`, each micro-batch in flight keeps `stash_bytes`.
+/// A pipeline of equal stages: forward takes f, backward b, messages are `message_bytes`, each
+/// micro-batch in flight keeps `stash_bytes`.
 struct PipelineOptions {
   int stages = 2;
   int micro_batches = 4;
@@ -175,7 +188,8 @@ inline StepMaker pipeline(const PipelineOptions& o) {
   const auto x = m.buffer("x", o.message_bytes), y = m.buffer("y", o.message_bytes);
   const auto dx = m.buffer("dx", o.message_bytes), dy = m.buffer("dy", o.message_bytes);
   const auto stash = m.buffer("stash", o.stash_bytes);
-  const plan::Op forward = m.compute("forward", o.forward_ps), backward = m.compute("backward", o.backward_ps);
+  const plan::Op forward = m.compute("forward", o.forward_ps),
+                 backward = m.compute("backward", o.backward_ps);
   for (int s = 0; s < o.stages; ++s) {
     const bool first = s == 0, last = s == o.stages - 1;
     std::vector<plan::Op> f, b;
@@ -184,13 +198,15 @@ inline StepMaker pipeline(const PipelineOptions& o) {
     if (!first) op = freeing(reading(op, {x}), {x});
     if (!last) op = writing(op, {y});
     f.push_back(op);
-    if (!last) f.push_back(freeing(m.exchange("send", plan::Stream::kForwardSend, {{true, 1, y}}), {y}));
+    if (!last)
+      f.push_back(freeing(m.exchange("send", plan::Stream::kForwardSend, {{true, 1, y}}), {y}));
     if (!last) b.push_back(m.exchange("receive", plan::Stream::kBackwardReceive, {{false, 1, dy}}));
     op = freeing(reading(backward, {stash}), {stash});
     if (!last) op = freeing(reading(op, {dy}), {dy});
     if (!first) op = writing(op, {dx});
     b.push_back(op);
-    if (!first) b.push_back(freeing(m.exchange("send", plan::Stream::kBackwardSend, {{true, -1, dx}}), {dx}));
+    if (!first)
+      b.push_back(freeing(m.exchange("send", plan::Stream::kBackwardSend, {{true, -1, dx}}), {dx}));
     const auto forwards = m.add("forward", f), backwards = m.add("backward", b);
     const int warm = o.one_f_one_b ? std::min(o.stages - s - 1, o.micro_batches) : o.micro_batches;
     for (int i = 0; i < warm; ++i) m.call(s, forwards, i);

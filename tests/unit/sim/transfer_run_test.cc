@@ -54,10 +54,12 @@ TEST(TransferRun, SharesChangeWhenATransferEnds) {
   EXPECT_DOUBLE_EQ(outcome.links[0].utilisation, 1.0);
 }
 
-// An instance waits for its own last one and, at distance 1, for the other's: b0 ends at 30, a1 starts then.
+// An instance waits for its own last one and, at distance 1, for the other's: b0 ends at 30, a1
+// starts then.
 TEST(TransferRun, DependenciesAtADistanceJoinInstances) {
   TransferGraph g(std::vector<std::int64_t>{});
-  const auto a = g.add({.latency_ps = 10, .repeats = 3}), b = g.add({.latency_ps = 30, .repeats = 3});
+  const auto a = g.add({.latency_ps = 10, .repeats = 3}),
+             b = g.add({.latency_ps = 30, .repeats = 3});
   g.depend(a, b, 1);
   EXPECT_THAT(run(g).ends_ps, ElementsAre(70, 90));
   g.depend(b, a, 0);  // b0 from 10 to 40, a1 to 50, b1 to 80, a2 to 90, b2 to 120
@@ -66,7 +68,8 @@ TEST(TransferRun, DependenciesAtADistanceJoinInstances) {
 
 TEST(TransferRun, ANegativeDistanceWaitsForLaterInstancesAndTheLastStandsForAllAfterIt) {
   TransferGraph g(std::vector<std::int64_t>{});
-  const auto a = g.add({.latency_ps = 10, .repeats = 3}), b = g.add({.latency_ps = 1, .repeats = 5});
+  const auto a = g.add({.latency_ps = 10, .repeats = 3}),
+             b = g.add({.latency_ps = 1, .repeats = 5});
   g.depend(b, a, -2);  // all of a before any of b
   EXPECT_THAT(run(g).ends_ps, ElementsAre(30, 35));
 }
@@ -78,7 +81,8 @@ TEST(TransferRun, ARingReachesItsBound) {
   EXPECT_EQ(outcome.end_ps, 14 * (5 + 1000 * kNs));
 }
 
-// 100 B/µs until 1 µs, then 40: 900 B left take 22.5 µs. With a repair at 11 µs, 400 of them go before.
+// 100 B/µs until 1 µs, then 40: 900 B left take 22.5 µs. With a repair at 11 µs, 400 of them go
+// before.
 TEST(TransferRun, ADegradedLinkSlowsWhatCrossesItUntilItIsRepaired) {
   TransferGraph g({kGB / 10});
   g.add({.bytes = 1000}, over({0}));
@@ -94,7 +98,8 @@ TEST(TransferRun, AFailedLinkStopsWhatCrossesItAndNothingElse) {
   TransferGraph g({kGB, kGB});
   g.add({.bytes = 1000}, over({0}));
   g.add({.bytes = 1000}, over({1}));
-  const LinkChange failed{topologies::LinkId(0), 400 * kNs, 0}, repaired{topologies::LinkId(0), 5000 * kNs, kGB};
+  const LinkChange failed{topologies::LinkId(0), 400 * kNs, 0},
+      repaired{topologies::LinkId(0), 5000 * kNs, kGB};
   EXPECT_THAT(run(g, {.changes = {failed, repaired}}).ends_ps, ElementsAre(5600 * kNs, 1000 * kNs));
   const auto stuck = run_transfers(g, {.changes = {failed}});
   ASSERT_FALSE(stuck.has_value());
@@ -156,7 +161,8 @@ TEST(TransferRun, ACycleOfWaitsIsAnError) {
 TEST(TransferRun, OptionsAboutLinksThatAreNotThereAreErrors) {
   TransferGraph g({kGB});
   g.add({.bytes = 1}, over({0}));
-  const auto failed = run_transfers(g, {.changes = {{topologies::LinkId(3), -1, 0}}, .background = {{0, over({9})}}});
+  const auto failed = run_transfers(
+      g, {.changes = {{topologies::LinkId(3), -1, 0}}, .background = {{0, over({9})}}});
   ASSERT_FALSE(failed.has_value());
   EXPECT_EQ(failed.error().size(), 4U);
 }

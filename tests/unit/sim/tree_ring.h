@@ -1,5 +1,6 @@
 #pragma once
-/// Rings over a two-level tree of hosts, racks and one core: the workload on which speed and folding are judged.
+/// Rings over a two-level tree of hosts, racks and one core: the workload on which speed and
+/// folding are judged.
 
 #include <cstdint>
 #include <numeric>
@@ -12,14 +13,17 @@
 
 namespace orrery::sim::testing {
 
-/// Each host has a link up to its rack's switch and one down, each rack one up to the core and one down.
+/// Each host has a link up to its rack's switch and one down, each rack one up to the core and one
+/// down.
 struct TwoLevelTree {
   std::uint32_t hosts = 0, hosts_per_rack = 1;
   std::int64_t host_bytes_per_second = 50'000'000'000;
   std::int64_t oversubscription = 1;
 
   [[nodiscard]] std::uint32_t racks() const { return hosts / hosts_per_rack; }
-  [[nodiscard]] std::int64_t rack_bytes_per_second() const { return host_bytes_per_second * hosts_per_rack / oversubscription; }
+  [[nodiscard]] std::int64_t rack_bytes_per_second() const {
+    return host_bytes_per_second * hosts_per_rack / oversubscription;
+  }
   [[nodiscard]] std::vector<std::int64_t> capacities() const {
     std::vector<std::int64_t> all(2 * static_cast<std::size_t>(hosts), host_bytes_per_second);
     all.insert(all.end(), 2 * static_cast<std::size_t>(racks()), rack_bytes_per_second());
@@ -27,7 +31,9 @@ struct TwoLevelTree {
   }
   [[nodiscard]] std::vector<costmodel::LinkLoad> route(std::uint32_t from, std::uint32_t to) const {
     const std::uint32_t a = from / hosts_per_rack, b = to / hosts_per_rack;
-    const auto load = [](std::uint32_t link) { return costmodel::LinkLoad{topologies::LinkId(link), 1}; };
+    const auto load = [](std::uint32_t link) {
+      return costmodel::LinkLoad{topologies::LinkId(link), 1};
+    };
     if (a == b) return {load(from), load(hosts + to)};
     return {load(from), load(2 * hosts + a), load(2 * hosts + racks() + b), load(hosts + to)};
   }
@@ -46,14 +52,17 @@ inline std::vector<std::uint32_t> shuffled(std::uint32_t n, std::uint64_t seed) 
   return order;
 }
 
-/// Ring all-reduce, every step an explicit flow: 2(n-1) steps, each host sends what it received in the step before.
-inline TransferGraph ring_all_reduce(const TwoLevelTree& tree, const std::vector<std::uint32_t>& order, std::int64_t bytes,
+/// Ring all-reduce, every step an explicit flow: 2(n-1) steps, each host sends what it received in
+/// the step before.
+inline TransferGraph ring_all_reduce(const TwoLevelTree& tree,
+                                     const std::vector<std::uint32_t>& order, std::int64_t bytes,
                                      std::int64_t latency_ps = 0) {
   TransferGraph graph(tree.capacities());
   const auto n = static_cast<std::uint32_t>(order.size());
   ORRERY_CHECK(bytes % n == 0);
   for (std::uint32_t i = 0; i < n; ++i) {
-    graph.add({.bytes = bytes / n, .latency_ps = latency_ps, .repeats = 2 * (n - 1)}, tree.route(order[i], order[(i + 1) % n]));
+    graph.add({.bytes = bytes / n, .latency_ps = latency_ps, .repeats = 2 * (n - 1)},
+              tree.route(order[i], order[(i + 1) % n]));
   }
   for (std::uint32_t i = 0; i < n; ++i) graph.depend(TransferId((i + 1) % n), TransferId(i), 1);
   return graph;

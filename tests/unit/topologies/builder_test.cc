@@ -68,7 +68,8 @@ TEST(TopologyBuilder, RefusesDevicesThatCannotReachEachOther) {
   b.add_duplex(y, z, 1, 1_us, "wire");
   const auto t = std::move(b).build();
   ASSERT_FALSE(t);
-  EXPECT_THAT(to_string(t.error()), HasSubstr("device x of host 0 cannot reach device z of host 0"));
+  EXPECT_THAT(to_string(t.error()),
+              HasSubstr("device x of host 0 cannot reach device z of host 0"));
 }
 
 /// Two devices under one switch, one card on it.
@@ -154,7 +155,8 @@ TEST(Topology, FingerprintSeesNumbersAndNotNotes) {
 TEST(Topology, WithLinkRatesScalesOneKindOrAllAndKeepsTheRest) {
   TopologyBuilder b("triple");
   const uint32_t model = b.add_model(plain_model());
-  const VertexId x = b.add_device("x", 0, model), y = b.add_device("y", 0, model), z = b.add_device("z", 0, model);
+  const VertexId x = b.add_device("x", 0, model), y = b.add_device("y", 0, model),
+                 z = b.add_device("z", 0, model);
   b.add_duplex(x, y, 1'001, 1_us, "nvlink");
   b.add_duplex(y, z, 1'001, 1_us, "pcie");
   b.add_duplex(x, z, 1, 1_us, "wire");

@@ -35,7 +35,8 @@ int64_t capacity(const Topology& t, std::string_view kind) {
 }
 
 // 8 GPUs + NVSwitch + 8 ports + 4 PCIe switches + 2 CPUs + 8 cards = 31 vertices;
-// duplex links: 8 NVLink + (8 + 8 + 8 + 4) PCIe + 1 between the CPUs = 37, directed 74; two hosts add 2 * 2 * 8 cables.
+// duplex links: 8 NVLink + (8 + 8 + 8 + 4) PCIe + 1 between the CPUs = 37, directed 74; two hosts
+// add 2 * 2 * 8 cables.
 TEST(DgxA100, HasTheCountsAndCapacitiesOfTheDatasheet) {
   const Topology one = expect_ok(catalog_topology("dgx-a100"));
   EXPECT_EQ(one.name(), "dgx-a100");
@@ -49,7 +50,8 @@ TEST(DgxA100, HasTheCountsAndCapacitiesOfTheDatasheet) {
   EXPECT_EQ(two.devices_per_host(), 8u);
   EXPECT_EQ(two.vertices().size(), 2u * 31 + 1);
   EXPECT_EQ(two.links().size(), 2u * 74 + 32);
-  EXPECT_EQ(count_kinds(two), (std::map<std::string, int>{{"ib", 32}, {"nvlink", 32}, {"pcie", 112}, {"xgmi", 4}}));
+  EXPECT_EQ(count_kinds(two),
+            (std::map<std::string, int>{{"ib", 32}, {"nvlink", 32}, {"pcie", 112}, {"xgmi", 4}}));
   EXPECT_EQ(capacity(two, "nvlink"), 300'000'000'000);  // 600 GB/s both ways
   EXPECT_EQ(capacity(two, "ib"), 25'000'000'000);       // 200 Gb/s
   EXPECT_EQ(capacity(two, "pcie"), 31'508'000'000);
@@ -113,7 +115,8 @@ TEST(Dgx1V100, IsAHybridCubeMesh) {
   ASSERT_EQ(out.size(), 8u);
   for (const auto& [gpu, rate] : out) EXPECT_EQ(rate, 150'000'000'000);
   EXPECT_EQ(describe(t, 0, 3), "0/gpu[0] > 0/gpu[3]");
-  EXPECT_EQ(describe(t, 0, 5), "0/gpu[0] > 0/pcie_switch[0] > 0/cpu[0] > 0/cpu[1] > 0/pcie_switch[2] > 0/gpu[5]");
+  EXPECT_EQ(describe(t, 0, 5),
+            "0/gpu[0] > 0/pcie_switch[0] > 0/cpu[0] > 0/cpu[1] > 0/pcie_switch[2] > 0/gpu[5]");
 }
 
 TEST(Mi300x, JoinsEveryTwoByOneLink) {
@@ -127,9 +130,11 @@ TEST(Nvl72, IsOneNvlinkDomainOfARack) {
     const Topology t = expect_ok(catalog_topology(name, 2));
     EXPECT_EQ(t.devices_per_host(), 72u);
     EXPECT_EQ(capacity(t, "nvlink"), 900'000'000'000);
-    EXPECT_EQ(capacity(t, "ib"), name == std::string_view("gb200-nvl72") ? 50'000'000'000 : 100'000'000'000);
+    EXPECT_EQ(capacity(t, "ib"),
+              name == std::string_view("gb200-nvl72") ? 50'000'000'000 : 100'000'000'000);
     EXPECT_EQ(describe(t, 0, 71), "0/gpu[0] > 0/nvswitch > 0/gpu[71]");
-    EXPECT_EQ(describe(t, 5, 72 + 9), "0/gpu[5] > 0/port[5] > 0/nic[5] > ib_core > 1/nic[9] > 1/port[9] > 1/gpu[9]");
+    EXPECT_EQ(describe(t, 5, 72 + 9),
+              "0/gpu[5] > 0/port[5] > 0/nic[5] > ib_core > 1/nic[9] > 1/port[9] > 1/gpu[9]");
   }
 }
 
@@ -146,8 +151,9 @@ TEST(Catalog, HostsTalkThroughTheCardOfEachGpu) {
   for (const char* name : {"dgx-a100", "dgx-h100"}) {
     const Topology t = expect_ok(catalog_topology(name, 2));
     const std::string port = name == std::string_view("dgx-a100") ? "port" : "pcie";
-    EXPECT_EQ(describe(t, 3, 13),
-              "0/gpu[3] > 0/" + port + "[3] > 0/nic[3] > ib_core > 1/nic[5] > 1/" + port + "[5] > 1/gpu[5]");
+    EXPECT_EQ(describe(t, 3, 13), "0/gpu[3] > 0/" + port +
+                                      "[3] > 0/nic[3] > ib_core > 1/nic[5] > 1/" + port +
+                                      "[5] > 1/gpu[5]");
     EXPECT_NEAR(latency_of(t, t.route(3, 13)).raw(), 2.7e-6, 1e-15);
   }
   const Topology t = expect_ok(catalog_topology("dgx-a100", 2));
@@ -157,20 +163,24 @@ TEST(Catalog, HostsTalkThroughTheCardOfEachGpu) {
 TEST(Catalog, TitanRoutesCrossSocketsOnlyWhenTheyMust) {
   const Topology t = expect_ok(catalog_topology("rtx-titan-pcie", 2));
   EXPECT_EQ(describe(t, 0, 3), "0/gpu[0] > 0/pcie_switch[0] > 0/gpu[3]");
-  EXPECT_EQ(describe(t, 3, 4), "0/gpu[3] > 0/pcie_switch[0] > 0/cpu[0] > 0/cpu[1] > 0/pcie_switch[1] > 0/gpu[4]");
-  EXPECT_EQ(describe(t, 7, 8),
-            "0/gpu[7] > 0/pcie_switch[1] > 0/cpu[1] > 0/cpu[0] > 0/nic > ib_core > 1/nic > 1/cpu[0] > "
-            "1/pcie_switch[0] > 1/gpu[0]");
+  EXPECT_EQ(describe(t, 3, 4),
+            "0/gpu[3] > 0/pcie_switch[0] > 0/cpu[0] > 0/cpu[1] > 0/pcie_switch[1] > 0/gpu[4]");
+  EXPECT_EQ(
+      describe(t, 7, 8),
+      "0/gpu[7] > 0/pcie_switch[1] > 0/cpu[1] > 0/cpu[0] > 0/nic > ib_core > 1/nic > 1/cpu[0] > "
+      "1/pcie_switch[0] > 1/gpu[0]");
   EXPECT_EQ(bottleneck_of(t, t.route(7, 8)), 10'000'000'000);
   EXPECT_EQ(bottleneck_of(t, t.route(0, 8)), 12'500'000'000);
 }
 
 TEST(Catalog, DevicesReachTheMemoryOfTheirHost) {
   const Topology t = expect_ok(catalog_topology("dgx-a100"));
-  const auto bridge = std::find_if(t.vertices().begin(), t.vertices().end(),
-                                   [](const Vertex& v) { return v.kind == VertexKind::kHostBridge; });
+  const auto bridge = std::find_if(t.vertices().begin(), t.vertices().end(), [](const Vertex& v) {
+    return v.kind == VertexKind::kHostBridge;
+  });
   const VertexId cpu(static_cast<uint32_t>(bridge - t.vertices().begin()));
-  EXPECT_EQ(describe(t, t.path(t.device(1), cpu)), "0/gpu[1] > 0/port[1] > 0/pcie_switch[0] > 0/cpu[0]");
+  EXPECT_EQ(describe(t, t.path(t.device(1), cpu)),
+            "0/gpu[1] > 0/port[1] > 0/pcie_switch[0] > 0/cpu[0]");
   EXPECT_EQ(t.path(cpu, t.device(1)).size(), 3u);
 }
 
@@ -188,18 +198,22 @@ TEST(Catalog, ListsEveryEntryWithItsSource) {
   const std::vector<CatalogEntry> entries = list_catalog();
   std::vector<std::string> names;
   for (const CatalogEntry& e : entries) names.push_back(e.name);
-  EXPECT_THAT(names, ElementsAre("a100-leaf-spine-4to1", "dgx-1-v100", "dgx-2-v100", "dgx-a100", "dgx-a100-40g", "dgx-b200", "dgx-h100", "dgx-h200",
-                                 "gb200-nvl72", "gb300-nvl72", "h100-dragonfly", "h100-fat-tree", "h100-rail-optimised", "h100-torus-4x4x4", "local",
-                                 "mi300x", "mixed-h100-a100", "rtx-titan-pcie"));
+  EXPECT_THAT(names, ElementsAre("a100-leaf-spine-4to1", "dgx-1-v100", "dgx-2-v100", "dgx-a100",
+                                 "dgx-a100-40g", "dgx-b200", "dgx-h100", "dgx-h200", "gb200-nvl72",
+                                 "gb300-nvl72", "h100-dragonfly", "h100-fat-tree",
+                                 "h100-rail-optimised", "h100-torus-4x4x4", "local", "mi300x",
+                                 "mixed-h100-a100", "rtx-titan-pcie"));
   EXPECT_THAT(entries, Each(Field(&CatalogEntry::source, Not(""))));
   EXPECT_THAT(entries, Each(Field(&CatalogEntry::description, Not(HasSubstr("cannot be read")))));
-  for (const CatalogEntry& e : entries) EXPECT_EQ(expect_ok(catalog_topology(e.name)).name(), e.name);
+  for (const CatalogEntry& e : entries)
+    EXPECT_EQ(expect_ok(catalog_topology(e.name)).name(), e.name);
 }
 
 TEST(Catalog, UnknownNameIsReportedWithTheNearest) {
   const auto t = catalog_topology("dgx-a10");
   ASSERT_FALSE(t);
-  EXPECT_EQ(to_string(t.error()), "error[E0007]: no topology 'dgx-a10' in the catalog; did you mean 'dgx-a100'?");
+  EXPECT_EQ(to_string(t.error()),
+            "error[E0007]: no topology 'dgx-a10' in the catalog; did you mean 'dgx-a100'?");
 }
 
 TEST(Catalog, SourceNotesNameEveryGroup) {

@@ -26,7 +26,8 @@ host:
 fabric: {name: net, shape: leaf_spine, ports_per_leaf: 2, spines: 2, paths: ecmp, kind: ib, bandwidth_per_direction: 5 GB/s, latency: 1 us, switch_latency: 1 us, source: invented}
 )";
 
-LinkId link_between(const Topology& t, std::string_view from, std::uint32_t from_host, std::string_view to) {
+LinkId link_between(const Topology& t, std::string_view from, std::uint32_t from_host,
+                    std::string_view to) {
   for (std::uint32_t l = 0; l < t.links().size(); ++l) {
     const Vertex &a = t.vertex(t.links()[l].from), &b = t.vertex(t.links()[l].to);
     if (a.name == from && a.host == from_host && b.name == to) return LinkId(l);
@@ -57,7 +58,8 @@ TEST(Detours, ASlowerLinkKeepsItsRoutesAndRemembersItsRate) {
 
 TEST(Detours, InsideAHostTheSlowerWayIsTaken) {
   const Topology t = expect_ok(parse_topology(kPair, "pair.yaml", 2));
-  const Topology broken = t.with_links(std::vector<LinkRate>{{link_between(t, "gpu[0]", 0, "hub"), 0}});
+  const Topology broken =
+      t.with_links(std::vector<LinkRate>{{link_between(t, "gpu[0]", 0, "hub"), 0}});
   EXPECT_EQ(describe(broken, 0, 1), "0/gpu[0] > 0/bridge > 0/gpu[1]");
   EXPECT_TRUE(broken.detoured(0, 1));
   EXPECT_EQ(describe(broken, 1, 0), "0/gpu[1] > 0/hub > 0/gpu[0]");  // the other direction works
@@ -68,7 +70,8 @@ TEST(Detours, InsideAHostTheSlowerWayIsTaken) {
 TEST(Detours, AcrossHostsTheOtherCardIsTaken) {
   const Topology t = expect_ok(parse_topology(kPair, "pair.yaml", 2));
   EXPECT_EQ(describe(t, 0, 2).substr(0, 31), "0/gpu[0] > 0/bridge > 0/nic[0] ");
-  const Topology broken = t.with_links(std::vector<LinkRate>{{link_between(t, "nic[0]", 0, "leaf[0]"), 0}});
+  const Topology broken =
+      t.with_links(std::vector<LinkRate>{{link_between(t, "nic[0]", 0, "leaf[0]"), 0}});
   EXPECT_EQ(describe(broken, 0, 2).substr(0, 31), "0/gpu[0] > 0/bridge > 0/nic[1] ");
   EXPECT_EQ(describe(broken, 1, 2), describe(t, 1, 2));  // on the other card all along
 }
@@ -77,16 +80,19 @@ TEST(Detours, TheOtherSpineIsTaken) {
   const Topology t = expect_ok(parse_topology(kPair, "pair.yaml", 2));
   const std::string before = describe(t, 0, 2);
   const std::string spine = before.find("spine[0]") != std::string::npos ? "spine[0]" : "spine[1]";
-  const Topology broken = t.with_links(std::vector<LinkRate>{{link_between(t, "leaf[0]", kNoHost, spine), 0}});
+  const Topology broken =
+      t.with_links(std::vector<LinkRate>{{link_between(t, "leaf[0]", kNoHost, spine), 0}});
   const std::string after = describe(broken, 0, 2);
-  EXPECT_NE(after.find(spine == "spine[0]" ? "spine[1]" : "spine[0]"), std::string::npos) << before << " became " << after;
+  EXPECT_NE(after.find(spine == "spine[0]" ? "spine[1]" : "spine[0]"), std::string::npos)
+      << before << " became " << after;
   EXPECT_EQ(broken.route(0, 2).size(), t.route(0, 2).size());
 }
 
 TEST(Detours, NoHostForwardsForOthers) {
   const Topology t = expect_ok(parse_topology(kPair, "pair.yaml", 3));
   std::vector<LinkRate> rates;
-  for (const char* nic : {"nic[0]", "nic[1]"}) rates.push_back({link_between(t, nic, 1, "leaf[1]"), 0});
+  for (const char* nic : {"nic[0]", "nic[1]"})
+    rates.push_back({link_between(t, nic, 1, "leaf[1]"), 0});
   const Topology broken = t.with_links(rates);
   const auto pair = broken.cut_off(all_ranks(broken));
   ASSERT_TRUE(pair.has_value());
@@ -100,7 +106,8 @@ TEST(Detours, NoHostForwardsForOthers) {
 
 TEST(Detours, CopiesKeepTheirRoutes) {
   const Topology t = expect_ok(parse_topology(kPair, "pair.yaml", 2));
-  const Topology broken = t.with_links(std::vector<LinkRate>{{link_between(t, "gpu[0]", 0, "hub"), 0}});
+  const Topology broken =
+      t.with_links(std::vector<LinkRate>{{link_between(t, "gpu[0]", 0, "hub"), 0}});
   const Topology copy = broken;
   EXPECT_EQ(describe(copy, 0, 1), describe(broken, 0, 1));
 }

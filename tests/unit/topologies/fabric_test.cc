@@ -21,15 +21,22 @@ TopologyBuilder host_of(uint32_t devices, uint32_t cards) {
   TopologyBuilder b("cluster");
   const uint32_t model = b.add_model(plain_model());
   std::vector<VertexId> ends;
-  for (uint32_t i = 0; i < devices; ++i) ends.push_back(b.add_device("gpu[" + std::to_string(i) + "]", 0, model));
-  for (uint32_t i = 0; i < cards; ++i) ends.push_back(b.add_vertex(VertexKind::kNic, "nic[" + std::to_string(i) + "]", 0));
+  for (uint32_t i = 0; i < devices; ++i)
+    ends.push_back(b.add_device("gpu[" + std::to_string(i) + "]", 0, model));
+  for (uint32_t i = 0; i < cards; ++i)
+    ends.push_back(b.add_vertex(VertexKind::kNic, "nic[" + std::to_string(i) + "]", 0));
   const VertexId hub = b.add_vertex(VertexKind::kSwitch, "pcie", 0);
   for (const VertexId end : ends) b.add_duplex(end, hub, 1'000, 1_us, "pcie");
   return b;
 }
 
 FabricSpec spec_of(FabricShape shape) {
-  return {.shape = shape, .name = "net", .kind = "ib", .bytes_per_second = 100, .latency = 1_us, .switch_latency = 1_us};
+  return {.shape = shape,
+          .name = "net",
+          .kind = "ib",
+          .bytes_per_second = 100,
+          .latency = 1_us,
+          .switch_latency = 1_us};
 }
 
 Topology cluster(uint32_t devices, uint32_t cards, uint32_t hosts, const FabricSpec& spec) {
@@ -48,8 +55,11 @@ TEST(LeafSpine, LeavesHoldTheirCardsAndUplinksAreOversubscribed) {
   spec.ports_per_leaf = 4;
   spec.oversubscription = 4;
   const Topology t = cluster(2, 2, 6, spec);
-  EXPECT_EQ(describe(t, 0, 2), "0/gpu[0] > 0/pcie > 0/nic[0] > leaf[0] > 1/nic[0] > 1/pcie > 1/gpu[0]");
-  EXPECT_EQ(describe(t, 1, 11), "0/gpu[1] > 0/pcie > 0/nic[1] > leaf[0] > spine > leaf[2] > 5/nic[1] > 5/pcie > 5/gpu[1]");
+  EXPECT_EQ(describe(t, 0, 2),
+            "0/gpu[0] > 0/pcie > 0/nic[0] > leaf[0] > 1/nic[0] > 1/pcie > 1/gpu[0]");
+  EXPECT_EQ(
+      describe(t, 1, 11),
+      "0/gpu[1] > 0/pcie > 0/nic[1] > leaf[0] > spine > leaf[2] > 5/nic[1] > 5/pcie > 5/gpu[1]");
   EXPECT_EQ(bottleneck_of(t, t.route(1, 11)), 100);  // the uplink has 4 * 100 / 4 too
   const Summary s = summarise(t);
   EXPECT_EQ(s.diameter, 8u);
@@ -62,9 +72,13 @@ TEST(RailOptimised, CardsOfOneRailShareALeaf) {
   FabricSpec spec = spec_of(FabricShape::kRailOptimised);
   spec.hosts_per_leaf = 3;
   const Topology t = cluster(2, 2, 6, spec);
-  EXPECT_EQ(describe(t, 0, 4), "0/gpu[0] > 0/pcie > 0/nic[0] > leaf[0] > 2/nic[0] > 2/pcie > 2/gpu[0]");
-  EXPECT_EQ(describe(t, 1, 5), "0/gpu[1] > 0/pcie > 0/nic[1] > leaf[1] > 2/nic[1] > 2/pcie > 2/gpu[1]");
-  EXPECT_EQ(describe(t, 0, 7), "0/gpu[0] > 0/pcie > 0/nic[0] > leaf[0] > spine > leaf[3] > 3/nic[1] > 3/pcie > 3/gpu[1]");
+  EXPECT_EQ(describe(t, 0, 4),
+            "0/gpu[0] > 0/pcie > 0/nic[0] > leaf[0] > 2/nic[0] > 2/pcie > 2/gpu[0]");
+  EXPECT_EQ(describe(t, 1, 5),
+            "0/gpu[1] > 0/pcie > 0/nic[1] > leaf[1] > 2/nic[1] > 2/pcie > 2/gpu[1]");
+  EXPECT_EQ(
+      describe(t, 0, 7),
+      "0/gpu[0] > 0/pcie > 0/nic[0] > leaf[0] > spine > leaf[3] > 3/nic[1] > 3/pcie > 3/gpu[1]");
 }
 
 // Radix 4: 2 cards an edge switch, 2 edge switches a pod, 4 pods, 16 cards.
@@ -73,12 +87,13 @@ TEST(FatTree, CountsAreThoseOfAlFares) {
   spec.radix = 4;
   spec.paths = PathChoice::kEcmp;
   const Topology t = cluster(1, 1, 16, spec);
-  EXPECT_EQ(t.vertices().size(), 16u * 3 + 8 + 8 + 4);       // edge, aggregation, core
+  EXPECT_EQ(t.vertices().size(), 16u * 3 + 8 + 8 + 4);         // edge, aggregation, core
   EXPECT_EQ(t.links().size(), 16u * 6 + 2 * (8 * 2 + 8 * 2));  // every tier has 16 cables
   EXPECT_EQ(t.route(0, 1).size(), 2u + 2 + 2);
   EXPECT_EQ(t.route(0, 2).size(), 2u + 4 + 2);
   EXPECT_EQ(t.route(0, 15).size(), 2u + 6 + 2);
-  EXPECT_THAT(refusal(1, 17, spec), HasSubstr("17 network cards are more than the 16 of a fat tree of radix 4"));
+  EXPECT_THAT(refusal(1, 17, spec),
+              HasSubstr("17 network cards are more than the 16 of a fat tree of radix 4"));
   spec.radix = 5;
   EXPECT_THAT(refusal(1, 2, spec), HasSubstr("radix 5 of a fat tree is not even"));
 }
@@ -121,9 +136,13 @@ TEST(Dragonfly, PathsGoLocalGlobalLocal) {
   spec.local_bytes_per_second = spec.global_bytes_per_second = 50;
   const Topology t = cluster(1, 1, 6, spec);
   EXPECT_EQ(t.links().size(), 6u * 6 + 2 * (3 + 3));
-  EXPECT_EQ(describe(t, 0, 1), "0/gpu[0] > 0/pcie > 0/nic[0] > router[0.0] > router[0.1] > 1/nic[0] > 1/pcie > 1/gpu[0]");
+  EXPECT_EQ(
+      describe(t, 0, 1),
+      "0/gpu[0] > 0/pcie > 0/nic[0] > router[0.0] > router[0.1] > 1/nic[0] > 1/pcie > 1/gpu[0]");
   // Group 0's first channel leads to group 1, whose channel back belongs to its second router.
-  EXPECT_EQ(describe(t, 0, 3), "0/gpu[0] > 0/pcie > 0/nic[0] > router[0.0] > router[1.1] > 3/nic[0] > 3/pcie > 3/gpu[0]");
+  EXPECT_EQ(
+      describe(t, 0, 3),
+      "0/gpu[0] > 0/pcie > 0/nic[0] > router[0.0] > router[1.1] > 3/nic[0] > 3/pcie > 3/gpu[0]");
   EXPECT_EQ(t.route(1, 2).size(), 3u + 3 + 3);
   EXPECT_THAT(refusal(1, 8, spec), HasSubstr("8 network cards make 4 groups"));
 }
@@ -154,7 +173,10 @@ TEST(MixedHosts, KeepTheirOwnPartsAndModels) {
   EXPECT_EQ(t.hosts(), 32u);
   EXPECT_EQ(t.device_model(0).name, "H100-SXM5-80GB");
   EXPECT_EQ(t.device_model(255).name, "A100-SXM4-80GB");
-  EXPECT_THAT(describe(t, 3, 128 + 13), HasSubstr("0/gpu[3] > 0/pcie[3] > 0/nic[3] > leaf[0] > spine > leaf[4] > 17/nic[5] > 17/port[5]"));
+  EXPECT_THAT(
+      describe(t, 3, 128 + 13),
+      HasSubstr(
+          "0/gpu[3] > 0/pcie[3] > 0/nic[3] > leaf[0] > spine > leaf[4] > 17/nic[5] > 17/port[5]"));
   EXPECT_EQ(expect_ok(catalog_topology("mixed-h100-a100", 32)).fingerprint(), t.fingerprint());
   const auto wrong = catalog_topology("mixed-h100-a100", 5);
   ASSERT_FALSE(wrong);
@@ -187,17 +209,25 @@ TEST(Scale, AHundredThousandDevicesAreMadeAndRouted) {
 
 // Full bisection for o = 1: N b / 2; N b / (2 o) in general.
 TEST(Bisection, OfClosNetworksIsHalfOfTheCardsOverTheOversubscription) {
-  EXPECT_DOUBLE_EQ(summarise(expect_ok(catalog_topology("h100-fat-tree", 1'024))).bisection_bytes_per_second, 8'192 * 50e9 / 2);
-  EXPECT_DOUBLE_EQ(summarise(expect_ok(catalog_topology("h100-rail-optimised", 64))).bisection_bytes_per_second, 512 * 50e9 / 2);
-  EXPECT_DOUBLE_EQ(summarise(expect_ok(catalog_topology("a100-leaf-spine-4to1", 16))).bisection_bytes_per_second, 128 * 25e9 / 2 / 4);
+  EXPECT_DOUBLE_EQ(
+      summarise(expect_ok(catalog_topology("h100-fat-tree", 1'024))).bisection_bytes_per_second,
+      8'192 * 50e9 / 2);
+  EXPECT_DOUBLE_EQ(
+      summarise(expect_ok(catalog_topology("h100-rail-optimised", 64))).bisection_bytes_per_second,
+      512 * 50e9 / 2);
+  EXPECT_DOUBLE_EQ(
+      summarise(expect_ok(catalog_topology("a100-leaf-spine-4to1", 16))).bisection_bytes_per_second,
+      128 * 25e9 / 2 / 4);
 }
 
-// 2 N / k links cross the middle of the longest side k; c (g / 2)^2 global links between halves of the groups.
+// 2 N / k links cross the middle of the longest side k; c (g / 2)^2 global links between halves of
+// the groups.
 TEST(Bisection, OfTorusAndDragonflyFollowsTheirFormulas) {
   FabricSpec torus = spec_of(FabricShape::kTorus);
   torus.local_bytes_per_second = 7;
   torus.dimensions = {2, 4, 8};
-  EXPECT_DOUBLE_EQ(summarise(cluster(1, 1, 64, torus)).bisection_bytes_per_second, 7 * 2.0 * 64 / 8);
+  EXPECT_DOUBLE_EQ(summarise(cluster(1, 1, 64, torus)).bisection_bytes_per_second,
+                   7 * 2.0 * 64 / 8);
   FabricSpec dragonfly = spec_of(FabricShape::kDragonfly);
   dragonfly.routers_per_group = 4;
   dragonfly.ports_per_router = 2;
@@ -205,15 +235,18 @@ TEST(Bisection, OfTorusAndDragonflyFollowsTheirFormulas) {
   dragonfly.local_bytes_per_second = 1000;
   dragonfly.global_bytes_per_second = 3;
   // 32 cards make 4 groups, 12 / 3 = 4 links between two.
-  EXPECT_DOUBLE_EQ(summarise(cluster(1, 1, 32, dragonfly)).bisection_bytes_per_second, 3 * 4 * 2.0 * 2);
+  EXPECT_DOUBLE_EQ(summarise(cluster(1, 1, 32, dragonfly)).bisection_bytes_per_second,
+                   3 * 4 * 2.0 * 2);
 }
 
-// Every even split of 8 GPUs: 4 NVLink ports of 300 GB/s, and PCIe beside them between the two halves of the sockets.
+// Every even split of 8 GPUs: 4 NVLink ports of 300 GB/s, and PCIe beside them between the two
+// halves of the sockets.
 TEST(Bisection, OfOneHostTriesEverySplit) {
   const Summary s = summarise(expect_ok(catalog_topology("dgx-h100")));
   EXPECT_DOUBLE_EQ(s.bisection_bytes_per_second, 4 * 450e9 + 22e9);
   EXPECT_THAT(s.bisection_method, HasSubstr("exact"));
-  EXPECT_DOUBLE_EQ(summarise(expect_ok(catalog_topology("mi300x"))).bisection_bytes_per_second, 16 * 64e9 + 24e9);
+  EXPECT_DOUBLE_EQ(summarise(expect_ok(catalog_topology("mi300x"))).bisection_bytes_per_second,
+                   16 * 64e9 + 24e9);
 }
 
 }  // namespace

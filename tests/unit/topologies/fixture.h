@@ -47,7 +47,9 @@ inline std::string describe(const Topology& t, std::span<const LinkId> route) {
   return text;
 }
 
-inline std::string describe(const Topology& t, uint32_t from, uint32_t to) { return describe(t, t.route(from, to)); }
+inline std::string describe(const Topology& t, uint32_t from, uint32_t to) {
+  return describe(t, t.route(from, to));
+}
 
 inline base::Seconds latency_of(const Topology& t, std::span<const LinkId> route) {
   base::Seconds sum;

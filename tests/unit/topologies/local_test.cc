@@ -32,7 +32,8 @@ TEST(LocalTopology, MakesEveryCoreADevice) {
   EXPECT_EQ(core.memory_bytes, int64_t{16} << 30);
   EXPECT_DOUBLE_EQ(core.memory_bandwidth.raw(), 6.4e9);
   EXPECT_EQ(core.source,
-            "derived: hwloc + cpuid (2.50 GHz from cpuid leaf 16h; AVX2 and FMA: 32 fp32 and 32 bf16 FLOP per cycle)");
+            "derived: hwloc + cpuid (2.50 GHz from cpuid leaf 16h; AVX2 and FMA: 32 fp32 and 32 "
+            "bf16 FLOP per cycle)");
 }
 
 TEST(LocalTopology, MessagesMeetOnTheMemoryBus) {
@@ -52,10 +53,10 @@ TEST(LocalTopology, BusGrowsWithTheCores) {
 TEST(LocalTopology, IsOneHost) {
   const auto t = local_topology(four_cores(), 2);
   ASSERT_FALSE(t);
-  EXPECT_EQ(
-      to_string(t.error()),
-      "error[E0006]: topology 'local' is one machine, not 2 hosts; describe the cluster in a topology file, with a "
-      "'fabric:' section");
+  EXPECT_EQ(to_string(t.error()),
+            "error[E0006]: topology 'local' is one machine, not 2 hosts; describe the cluster in a "
+            "topology file, with a "
+            "'fabric:' section");
 }
 
 TEST(LocalTopology, ThisMachineHasPlausibleNumbers) {

@@ -14,7 +14,8 @@ std::vector<uint32_t> solve(const RouteSolver& solver, uint32_t from, uint32_t t
 
 // s = 0, t = 3 are devices, a = 1 and b = 2 switches.
 TEST(RouteSolver, PrefersTheWiderBottleneckOverTheSmallerId) {
-  const RouteSolver solver({false, true, true, false}, {{0, 1, 10, 1}, {1, 3, 4, 1}, {0, 2, 9, 1}, {2, 3, 5, 1}});
+  const RouteSolver solver({false, true, true, false},
+                           {{0, 1, 10, 1}, {1, 3, 4, 1}, {0, 2, 9, 1}, {2, 3, 5, 1}});
   EXPECT_THAT(solve(solver, 0, 3), ElementsAre(2, 3));
 }
 
@@ -24,16 +25,19 @@ TEST(RouteSolver, PrefersFewerHopsOverLessLatency) {
 }
 
 TEST(RouteSolver, PrefersLessLatencyOverTheWiderBottleneck) {
-  const RouteSolver solver({false, true, true, false}, {{0, 1, 100, 5}, {1, 3, 100, 5}, {0, 2, 1, 4}, {2, 3, 1, 5}});
+  const RouteSolver solver({false, true, true, false},
+                           {{0, 1, 100, 5}, {1, 3, 100, 5}, {0, 2, 1, 4}, {2, 3, 1, 5}});
   EXPECT_THAT(solve(solver, 0, 3), ElementsAre(2, 3));
 }
 
 TEST(RouteSolver, BreaksFullTiesByLinkIds) {
-  const RouteSolver solver({false, true, true, false}, {{1, 3, 7, 1}, {0, 2, 7, 1}, {0, 1, 7, 1}, {2, 3, 7, 1}});
+  const RouteSolver solver({false, true, true, false},
+                           {{1, 3, 7, 1}, {0, 2, 7, 1}, {0, 1, 7, 1}, {2, 3, 7, 1}});
   EXPECT_THAT(solve(solver, 0, 3), ElementsAre(1, 3));  // 1 < 2 decides at the source
 }
 
-// The first half of s-a-c-t is wider than that of s-b-c-t, but both share the narrow last link: ids decide.
+// The first half of s-a-c-t is wider than that of s-b-c-t, but both share the narrow last link: ids
+// decide.
 TEST(RouteSolver, AWiderPrefixDoesNotCountOnceTheBottleneckIsShared) {
   const RouteSolver solver({false, true, true, true, false},
                            {{0, 2, 5, 1}, {2, 3, 5, 1}, {0, 1, 9, 1}, {1, 3, 9, 1}, {3, 4, 2, 1}});
@@ -60,7 +64,8 @@ TEST(RouteSolver, RouteToItselfIsEmpty) {
 }
 
 TEST(RouteSolver, ASharedSwitchConnectsEveryPair) {
-  const RouteSolver solver({false, false, true}, {{0, 2, 1, 1}, {2, 0, 1, 1}, {1, 2, 1, 1}, {2, 1, 1, 1}});
+  const RouteSolver solver({false, false, true},
+                           {{0, 2, 1, 1}, {2, 0, 1, 1}, {1, 2, 1, 1}, {2, 1, 1, 1}});
   const std::vector<uint32_t> terminals{0, 1};
   EXPECT_EQ(solver.unreachable_pair(terminals), std::nullopt);
 }

@@ -90,9 +90,11 @@ TEST(TopologyFile, ReadsAGoodFile) {
 }
 
 TEST(TopologyFile, UnknownKeyIsReportedWithTheNearest) {
-  EXPECT_THAT(faults_of(with_line(26, "      latncy: 1 us")),
-              ElementsAre("net.yaml:21:7: error[E0003]: link has no 'latency'",
-                          "net.yaml:26:7: error[E0002]: unknown key 'latncy' in link; did you mean 'latency'?"));
+  EXPECT_THAT(
+      faults_of(with_line(26, "      latncy: 1 us")),
+      ElementsAre(
+          "net.yaml:21:7: error[E0003]: link has no 'latency'",
+          "net.yaml:26:7: error[E0002]: unknown key 'latncy' in link; did you mean 'latency'?"));
 }
 
 TEST(TopologyFile, DuplicateKeyIsReported) {
@@ -102,10 +104,14 @@ TEST(TopologyFile, DuplicateKeyIsReported) {
 }
 
 TEST(TopologyFile, SourceIsCompulsoryForEveryGroupOfNumbers) {
-  EXPECT_THAT(faults_of(with_line(11, "")), ElementsAre("net.yaml:5:5: error[E0003]: device model has no 'source'"));
-  EXPECT_THAT(faults_of(with_line(13, "")), ElementsAre("net.yaml:13:3: error[E0003]: host has no 'source'"));
-  EXPECT_THAT(faults_of(with_line(27, "")), ElementsAre("net.yaml:21:7: error[E0003]: link has no 'source'"));
-  EXPECT_THAT(faults_of(with_line(39, "")), ElementsAre("net.yaml:35:3: error[E0003]: fabric has no 'source'"));
+  EXPECT_THAT(faults_of(with_line(11, "")),
+              ElementsAre("net.yaml:5:5: error[E0003]: device model has no 'source'"));
+  EXPECT_THAT(faults_of(with_line(13, "")),
+              ElementsAre("net.yaml:13:3: error[E0003]: host has no 'source'"));
+  EXPECT_THAT(faults_of(with_line(27, "")),
+              ElementsAre("net.yaml:21:7: error[E0003]: link has no 'source'"));
+  EXPECT_THAT(faults_of(with_line(39, "")),
+              ElementsAre("net.yaml:35:3: error[E0003]: fabric has no 'source'"));
 }
 
 TEST(TopologyFile, UnitsAreCompulsory) {
@@ -123,21 +129,25 @@ TEST(TopologyFile, UnitsMustHaveTheRightDimension) {
 
 TEST(TopologyFile, UnknownModelIsReportedWithTheNearest) {
   EXPECT_THAT(faults_of(with_line(15, "    - {name: gpu, model: D2, count: 2}")),
-              ElementsAre("net.yaml:15:26: error[E0007]: no device model 'D2' in device_models; did you mean 'D1'?"));
+              ElementsAre("net.yaml:15:26: error[E0007]: no device model 'D2' in device_models; "
+                          "did you mean 'D1'?"));
 }
 
 TEST(TopologyFile, UnknownPartIsReportedWithTheNearest) {
-  EXPECT_THAT(faults_of(with_line(22, "      to: hubb")),
-              ElementsAre("net.yaml:22:11: error[E0007]: host has no part 'hubb'; did you mean 'hub'?"));
+  EXPECT_THAT(
+      faults_of(with_line(22, "      to: hubb")),
+      ElementsAre("net.yaml:22:11: error[E0007]: host has no part 'hubb'; did you mean 'hub'?"));
 }
 
 TEST(TopologyFile, IndexBeyondTheGroupIsReported) {
   EXPECT_THAT(faults_of(with_line(21, "    - from: gpu[1-2]")),
-              ElementsAre("net.yaml:21:13: error[E0005]: 'gpu[1-2]' is beyond the 2 of part 'gpu' (indices 0 .. 1)"));
+              ElementsAre("net.yaml:21:13: error[E0005]: 'gpu[1-2]' is beyond the 2 of part 'gpu' "
+                          "(indices 0 .. 1)"));
 }
 
 TEST(TopologyFile, MalformedSelectorIsReportedWithExamples) {
-  for (const char* selector : {"gpu[", "gpu[]", "gpu[1", "gpu[2-1]", "'[0]'", "gpu[-1]", "gpu[a]"}) {
+  for (const char* selector :
+       {"gpu[", "gpu[]", "gpu[1", "gpu[2-1]", "'[0]'", "gpu[-1]", "gpu[a]"}) {
     const auto faults = faults_of(with_line(21, std::string("    - from: ") + selector));
     ASSERT_EQ(faults.size(), 1u) << selector;
     EXPECT_THAT(faults[0], HasSubstr("net.yaml:21:13: error[E0014]"));
@@ -146,9 +156,9 @@ TEST(TopologyFile, MalformedSelectorIsReportedWithExamples) {
 }
 
 TEST(TopologyFile, PairingByIndexNeedsEqualNumbers) {
-  EXPECT_THAT(
-      faults_of(with_line(22, "      to: hub\n      pairing: by_index")),
-      ElementsAre("net.yaml:23:16: error[E0006]: pairing by_index joins 2 parts to 1: the numbers must be equal"));
+  EXPECT_THAT(faults_of(with_line(22, "      to: hub\n      pairing: by_index")),
+              ElementsAre("net.yaml:23:16: error[E0006]: pairing by_index joins 2 parts to 1: the "
+                          "numbers must be equal"));
 }
 
 TEST(TopologyFile, UnknownPairingIsReported) {
@@ -161,7 +171,8 @@ TEST(TopologyFile, UnknownPairingIsReported) {
 TEST(TopologyFile, ALinkFromAPartToItselfIsReported) {
   const auto faults = faults_of(with_line(28, "    - from: nic"));
   ASSERT_EQ(faults.size(), 1u);
-  EXPECT_EQ(faults[0], "net.yaml:29:11: error[E0006]: link joins a part to itself and nothing else");
+  EXPECT_EQ(faults[0],
+            "net.yaml:29:11: error[E0006]: link joins a part to itself and nothing else");
 }
 
 TEST(TopologyFile, NamesAreUsedOnce) {
@@ -170,10 +181,10 @@ TEST(TopologyFile, NamesAreUsedOnce) {
 }
 
 TEST(TopologyFile, NamesAreOneWord) {
-  EXPECT_THAT(
-      faults_of(with_line(17, "    - {name: hub}\n    - {name: 'h u'}")),
-      ElementsAre("net.yaml:18:14: error[E0014]: part name 'h u' has characters other than letters, digits, '_' "
-                  "and '-'"));
+  EXPECT_THAT(faults_of(with_line(17, "    - {name: hub}\n    - {name: 'h u'}")),
+              ElementsAre("net.yaml:18:14: error[E0014]: part name 'h u' has characters other than "
+                          "letters, digits, '_' "
+                          "and '-'"));
 }
 
 TEST(TopologyFile, CountsHaveBounds) {
@@ -183,54 +194,65 @@ TEST(TopologyFile, CountsHaveBounds) {
 }
 
 TEST(TopologyFile, QuantitiesHaveBounds) {
-  EXPECT_THAT(faults_of(with_line(26, "      latency: 1 h")),
-              ElementsAre("net.yaml:26:16: error[E0005]: latency of 3600 s is more than one second"));
+  EXPECT_THAT(
+      faults_of(with_line(26, "      latency: 1 h")),
+      ElementsAre("net.yaml:26:16: error[E0005]: latency of 3600 s is more than one second"));
   EXPECT_THAT(faults_of(with_line(9, "    memory: 0 GiB")),
               ElementsAre("net.yaml:9:13: error[E0005]: memory of 0 B is outside 1 B .. 9 PB"));
-  EXPECT_THAT(faults_of(with_line(9, "    memory: 16")), ElementsAre(HasSubstr("net.yaml:9:13: error[E0004]")));
-  EXPECT_THAT(faults_of(with_line(9, "")), ElementsAre("net.yaml:5:5: error[E0003]: device model has no 'memory'"));
-  EXPECT_THAT(faults_of(with_line(9, "    memory: 1e30 GiB")), ElementsAre(HasSubstr("net.yaml:9:13: error[E0005]")));
+  EXPECT_THAT(faults_of(with_line(9, "    memory: 16")),
+              ElementsAre(HasSubstr("net.yaml:9:13: error[E0004]")));
+  EXPECT_THAT(faults_of(with_line(9, "")),
+              ElementsAre("net.yaml:5:5: error[E0003]: device model has no 'memory'"));
+  EXPECT_THAT(faults_of(with_line(9, "    memory: 1e30 GiB")),
+              ElementsAre(HasSubstr("net.yaml:9:13: error[E0005]")));
   EXPECT_THAT(faults_of(with_line(25, "      bandwidth_per_direction: 0.1 B/s")),
               ElementsAre(HasSubstr("net.yaml:25:32: error[E0005]")));
 }
 
 TEST(TopologyFile, OtherSchemasAreRefused) {
-  EXPECT_THAT(faults_of(with_line(1, "schema: orrery.topology/2")),
-              ElementsAre("net.yaml:1:9: error[E0011]: schema 'orrery.topology/2' is not 'orrery.topology/1'"));
+  EXPECT_THAT(
+      faults_of(with_line(1, "schema: orrery.topology/2")),
+      ElementsAre(
+          "net.yaml:1:9: error[E0011]: schema 'orrery.topology/2' is not 'orrery.topology/1'"));
 }
 
 TEST(TopologyFile, AHostWithoutDevicesIsReported) {
   std::string text = with_line(15, "");
   text.replace(text.find("  devices:"), 10, "  devices: []");
-  EXPECT_THAT(faults_of(text), testing::Contains("net.yaml:14:12: error[E0006]: host has no device"));
+  EXPECT_THAT(faults_of(text),
+              testing::Contains("net.yaml:14:12: error[E0006]: host has no device"));
 }
 
 TEST(TopologyFile, AnUnreachableDeviceIsReportedAtTheHost) {
   const auto faults = faults_of(with_line(21, "    - from: gpu[0]"));
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(faults[0],
-            "net.yaml:13:3: error[E0006]: device gpu[0] of host 0 cannot reach device gpu[1] of host 0; devices do not "
+            "net.yaml:13:3: error[E0006]: device gpu[0] of host 0 cannot reach device gpu[1] of "
+            "host 0; devices do not "
             "forward: join them by links or switches");
 }
 
 TEST(TopologyFile, MoreHostsNeedAFabric) {
   const std::string text(kGood.substr(0, kGood.find("fabric:")));
   EXPECT_THAT(faults_of(text, 1), ElementsAre());
-  EXPECT_THAT(faults_of(text, 2),
-              ElementsAre("net.yaml:1:1: error[E0006]: topology 'net' has no fabric to join 2 hosts; "
-                          "add a 'fabric:' section, or use one host"));
+  EXPECT_THAT(
+      faults_of(text, 2),
+      ElementsAre("net.yaml:1:1: error[E0006]: topology 'net' has no fabric to join 2 hosts; "
+                  "add a 'fabric:' section, or use one host"));
 }
 
 TEST(TopologyFile, AFabricNeedsNetworkCards) {
   const std::string text = with_line(18, "  host_bridges:");
-  EXPECT_THAT(faults_of(text),
-              ElementsAre("net.yaml:35:3: error[E0006]: the fabric has no network card to join; list the "
-                          "host's network cards under 'nics:'"));
+  EXPECT_THAT(
+      faults_of(text),
+      ElementsAre("net.yaml:35:3: error[E0006]: the fabric has no network card to join; list the "
+                  "host's network cards under 'nics:'"));
 }
 
 TEST(TopologyFile, NumberOfHostsHasBounds) {
   EXPECT_THAT(faults_of(kGood, 0), ElementsAre("error[E0005]: 0 hosts: expected 1 .. 65536"));
-  EXPECT_THAT(faults_of(kGood, 65'537), ElementsAre("error[E0005]: 65537 hosts: expected 1 .. 65536"));
+  EXPECT_THAT(faults_of(kGood, 65'537),
+              ElementsAre("error[E0005]: 65537 hosts: expected 1 .. 65536"));
 }
 
 TEST(TopologyFile, EveryFaultIsReportedAtOnce) {
@@ -238,7 +260,8 @@ TEST(TopologyFile, EveryFaultIsReportedAtOnce) {
   text.replace(text.find("16 GB/s"), 7, "16 GHz");
   text.replace(text.find("kind: ib"), 8, "kindd: ib");
   const auto faults = faults_of(text);
-  EXPECT_EQ(faults.size(), 4u) << testing::PrintToString(faults);  // part, unit, missing key, unknown key
+  // part, unit, missing key, unknown key
+  EXPECT_EQ(faults.size(), 4u) << testing::PrintToString(faults);
 }
 
 TEST(TopologyFile, AMissingFileIsReported) {

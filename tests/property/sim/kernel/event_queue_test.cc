@@ -20,11 +20,14 @@ struct Shadow {
   };
   std::vector<Item> items;
   std::uint64_t next = 0;
-  void push(std::int64_t at, int phase, std::uint32_t target) { items.push_back({at, phase, next++, target}); }
+  void push(std::int64_t at, int phase, std::uint32_t target) {
+    items.push_back({at, phase, next++, target});
+  }
   Item pop() {
-    const auto least = std::min_element(items.begin(), items.end(), [](const Item& a, const Item& b) {
-      return std::tie(a.at, a.phase, a.number) < std::tie(b.at, b.phase, b.number);
-    });
+    const auto least =
+        std::min_element(items.begin(), items.end(), [](const Item& a, const Item& b) {
+          return std::tie(a.at, a.phase, a.number) < std::tie(b.at, b.phase, b.number);
+        });
     const Item item = *least;
     items.erase(least);
     return item;
@@ -38,7 +41,8 @@ RC_GTEST_PROP(EventQueueProperty, PopsLikeItsNaiveShadow, ()) {
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(steps); ++i) {
     if (queue.empty() || *rc::gen::inRange(0, 3) > 0) {
       // Many ties, and times that differ in any digit.
-      const std::int64_t at = queue.now().ps() + (*rc::gen::inRange<std::int64_t>(0, 5) << *rc::gen::element(0, 0, 0, 3, 8, 17, 40));
+      const std::int64_t at = queue.now().ps() + (*rc::gen::inRange<std::int64_t>(0, 5)
+                                                  << *rc::gen::element(0, 0, 0, 3, 8, 17, 40));
       const int phase = *rc::gen::inRange(0, 4);
       queue.push(base::SimTime::from_ps(at), static_cast<Phase>(phase), 0, i);
       shadow.push(at, phase, i);

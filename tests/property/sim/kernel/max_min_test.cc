@@ -24,7 +24,8 @@ System random_system() {
     std::vector<Consumption> uses;
     for (int l = 0; l < links; ++l) {
       if (*rc::gen::inRange(0, 3) > 0) continue;
-      uses.push_back({ConstraintId(static_cast<std::uint32_t>(l)), *rc::gen::inRange<std::int64_t>(1, 6)});
+      uses.push_back(
+          {ConstraintId(static_cast<std::uint32_t>(l)), *rc::gen::inRange<std::int64_t>(1, 6)});
     }
     const bool capped = uses.empty() || *rc::gen::inRange(0, 3) == 0;
     s.caps.push_back(capped ? *rc::gen::inRange<std::int64_t>(0, 300) : MaxMin::kNoCap);
@@ -40,9 +41,11 @@ MaxMin build(const System& s) {
   return shares;
 }
 
-/// The definition, not the algorithm: nobody over capacity or cap; everyone at the cap or on a saturated link with the largest rate.
+/// The definition, not the algorithm: nobody over capacity or cap; everyone at the cap or on a
+/// saturated link with the largest rate.
 void check_fair(const System& s, const MaxMin& shares) {
-  std::vector<std::int64_t> used(s.capacities.size(), 0), weight(s.capacities.size(), 0), largest(s.capacities.size(), 0);
+  std::vector<std::int64_t> used(s.capacities.size(), 0), weight(s.capacities.size(), 0),
+      largest(s.capacities.size(), 0);
   for (std::uint32_t f = 0; f < s.caps.size(); ++f) {
     const VariableId v(f);
     if (!shares.active(v)) continue;
@@ -81,11 +84,15 @@ RC_GTEST_PROP(MaxMinProperty, IncrementalEqualsFromScratch, ()) {
   for (int step = 0; step < steps; ++step) {
     const int changes = *rc::gen::inRange(1, 4);
     std::vector<std::int64_t> before;
-    for (std::uint32_t f = 0; f < s.caps.size(); ++f) before.push_back(incremental.rate(VariableId(f)));
+    for (std::uint32_t f = 0; f < s.caps.size(); ++f)
+      before.push_back(incremental.rate(VariableId(f)));
     for (int k = 0; k < changes; ++k) {
-      const VariableId v(*rc::gen::inRange<std::uint32_t>(0, static_cast<std::uint32_t>(s.caps.size())));
-      if (incremental.active(v)) incremental.deactivate(v);
-      else incremental.activate(v);
+      const VariableId v(
+          *rc::gen::inRange<std::uint32_t>(0, static_cast<std::uint32_t>(s.caps.size())));
+      if (incremental.active(v))
+        incremental.deactivate(v);
+      else
+        incremental.activate(v);
     }
     const auto changed = incremental.solve();
     const std::set<VariableId> reported(changed.begin(), changed.end());
@@ -97,7 +104,8 @@ RC_GTEST_PROP(MaxMinProperty, IncrementalEqualsFromScratch, ()) {
     for (std::uint32_t f = 0; f < s.caps.size(); ++f) {
       const VariableId v(f);
       RC_ASSERT(incremental.rate(v) == fresh.rate(v));
-      if (incremental.active(v) && incremental.rate(v) != before[f]) RC_ASSERT(reported.contains(v));
+      if (incremental.active(v) && incremental.rate(v) != before[f])
+        RC_ASSERT(reported.contains(v));
     }
     check_fair(s, incremental);
   }

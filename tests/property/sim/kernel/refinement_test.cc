@@ -19,14 +19,18 @@ struct Edge {
 };
 
 /// The naive twin: rounds over everything, until the number of cells stays.
-std::vector<std::uint32_t> rounds(std::vector<std::uint32_t> cells, const std::vector<Edge>& edges) {
-  using Sums = std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t>;  // (cell, type): weight
+std::vector<std::uint32_t> rounds(std::vector<std::uint32_t> cells,
+                                  const std::vector<Edge>& edges) {
+  // (cell, type): weight
+  using Sums = std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t>;
   for (std::size_t before = 0;;) {
     std::vector<Sums> sums(cells.size());
     for (const Edge& e : edges) sums[e.to][{cells[e.from], e.type}] += e.weight;
     std::map<std::pair<std::uint32_t, Sums>, std::uint32_t> numbers;
     for (std::size_t x = 0; x < cells.size(); ++x) {
-      cells[x] = numbers.try_emplace({cells[x], sums[x]}, static_cast<std::uint32_t>(numbers.size())).first->second;
+      cells[x] =
+          numbers.try_emplace({cells[x], sums[x]}, static_cast<std::uint32_t>(numbers.size()))
+              .first->second;
     }
     if (numbers.size() == before) return cells;
     before = numbers.size();
@@ -40,10 +44,12 @@ RC_GTEST_PROP(RefinementProperty, EqualsRoundsOverEverything, ()) {
   std::vector<Edge> edges;
   const int m = *rc::gen::inRange(0, 80);
   for (int i = 0; i < m; ++i) {
-    edges.push_back({*rc::gen::inRange<std::uint32_t>(0, n), *rc::gen::inRange<std::uint32_t>(0, n), *rc::gen::inRange<std::uint32_t>(0, 3),
+    edges.push_back({*rc::gen::inRange<std::uint32_t>(0, n), *rc::gen::inRange<std::uint32_t>(0, n),
+                     *rc::gen::inRange<std::uint32_t>(0, 3),
                      *rc::gen::inRange<std::int64_t>(1, 3)});
   }
-  const bool regular = *rc::gen::inRange(0, 2) == 0;  // a ring below: cells of more than one element survive
+  // a ring below: cells of more than one element survive
+  const bool regular = *rc::gen::inRange(0, 2) == 0;
   if (regular) edges.clear();
   for (std::uint32_t x = 0; x < n; ++x) {
     edges.push_back({x, (x + 1) % n, 0, 1});
@@ -70,7 +76,8 @@ RC_GTEST_PROP(TimersProperty, TheEarliestLeavesFirstHoweverTimersMove, ()) {
         if (shadow.empty()) break;
         const std::int64_t first = timers.first_at();
         const std::uint32_t popped = timers.pop();
-        RC_ASSERT(std::all_of(shadow.begin(), shadow.end(), [&](const auto& t) { return t.second >= first; }));
+        RC_ASSERT(std::all_of(shadow.begin(), shadow.end(),
+                              [&](const auto& t) { return t.second >= first; }));
         RC_ASSERT(shadow.at(popped) == first);
         shadow.erase(popped);
         break;

@@ -37,8 +37,8 @@ TEST(MaxMin, WorkedExampleOfTheHeader) {
   EXPECT_EQ(s.shares.rate(x3), 2);
 }
 
-// SimGrid's and everyone's parking lot: a long flow over two links of 12 and 6 with a local flow on each.
-// Level 3 stops the long flow and the local one on the link of 6; the other takes 12 - 3.
+// SimGrid's and everyone's parking lot: a long flow over two links of 12 and 6 with a local flow on
+// each. Level 3 stops the long flow and the local one on the link of 6; the other takes 12 - 3.
 TEST(MaxMin, ParkingLot) {
   System s;
   const auto a = s.link(12), b = s.link(6);

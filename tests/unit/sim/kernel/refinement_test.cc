@@ -23,7 +23,8 @@ TEST(Refinement, ADirectedRingIsOneCellAndOneColourMakesEachItsOwn) {
     Refinement ring(colours);
     for (std::uint32_t x = 0; x < 6; ++x) ring.add_edge(x, (x + 1) % 6, 0, 1);
     const auto cells = ring.run();
-    EXPECT_EQ(cells, marked ? (std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5}) : std::vector<std::uint32_t>(6, 0));
+    EXPECT_EQ(cells, marked ? (std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5})
+                            : std::vector<std::uint32_t>(6, 0));
   }
 }
 

@@ -13,6 +13,7 @@
 #include "costmodel/compute/compute.h"
 #include "costmodel/profiles/profiles.h"
 #include "topologies/topology.h"
+#include "tests/support/paths.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -21,7 +22,7 @@ using model::Phase;
 using model::SegmentKind;
 using model::SegmentShape;
 
-const std::filesystem::path kFolder = std::filesystem::path(ORRERY_SHARED_DIR) / "data" / "compute";
+const std::filesystem::path kFolder = std::filesystem::path(tests::kSharedDir) / "data" / "compute";
 
 struct Point {
   SegmentShape shape;
@@ -131,7 +132,7 @@ double quantile(std::vector<double> values, double q) {
 }
 
 SurfacePrices prices_of(const Machine& machine) {
-  const auto path = std::filesystem::path(ORRERY_SOURCE_DIR) / "costmodel" / "profiles" /
+  const auto path = std::filesystem::path(tests::kSourceDir) / "costmodel" / "profiles" /
                     "devices" / (std::string(machine.profile) + ".json");
   const auto profile = model::load_profile(path.string());
   EXPECT_TRUE(profile.has_value()) << base::to_string(profile.error());

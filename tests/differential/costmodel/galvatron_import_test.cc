@@ -6,12 +6,13 @@
 
 #include "costmodel/profiles/galvatron_import.h"
 #include "costmodel/profiles/profiles.h"
+#include "tests/support/paths.h"
 
 namespace orrery::costmodel {
 namespace {
 
 const std::filesystem::path kFolder =
-    std::filesystem::path(ORRERY_SHARED_DIR) / "data" / "galvatron" / "llama2-7b";
+    std::filesystem::path(tests::kSharedDir) / "data" / "galvatron" / "llama2-7b";
 
 class GalvatronImport : public testing::Test {
  protected:

@@ -8,12 +8,13 @@
 #include <filesystem>
 
 #include "base/json.h"
+#include "tests/support/paths.h"
 
 namespace orrery::plan {
 namespace {
 
 TEST(ImportGalvatron, TheShippedPlanIsTheOneThatTheSearchReports) {
-  const std::filesystem::path folder = std::filesystem::path(ORRERY_SHARED_DIR) / "data/galvatron";
+  const std::filesystem::path folder = std::filesystem::path(tests::kSharedDir) / "data/galvatron";
   if (!std::filesystem::exists(folder)) {
     ASSERT_EQ(std::getenv("CI"), nullptr) << folder << " is missing";
     GTEST_SKIP() << "REFERENCE DATA MISSING: " << folder;

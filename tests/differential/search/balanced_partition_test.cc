@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "search/programs/balanced_partition.h"
+#include "tests/support/paths.h"
 
 namespace orrery::search {
 namespace {
@@ -55,7 +56,7 @@ std::vector<std::int64_t> bytes(const std::vector<double>& mb) {
 }
 
 TEST(BalancedDivision, EveryWorkedExampleIsReproduced) {
-  const auto file = std::filesystem::path(ORRERY_SHARED_DIR) /
+  const auto file = std::filesystem::path(tests::kSharedDir) /
                     "data/galvatron/pp_division_memory_balanced_examples.json";
   if (!std::filesystem::exists(file)) {
     ASSERT_EQ(std::getenv("CI"), nullptr) << file << " is missing";

@@ -32,6 +32,7 @@
 #include "search/space/space_text.h"
 #include "tests/unit/search/checked_answer.h"
 #include "topologies/topology.h"
+#include "tests/support/paths.h"
 
 namespace orrery::search {
 namespace {
@@ -39,7 +40,7 @@ namespace {
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr const char* kCluster = "rtx-titan-pcie";
 const std::filesystem::path kFolder =
-    std::filesystem::path(ORRERY_SOURCE_DIR) / "experiments/galvatron";
+    std::filesystem::path(tests::kSourceDir) / "experiments/galvatron";
 
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;

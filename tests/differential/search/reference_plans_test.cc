@@ -21,6 +21,7 @@
 #include "search/loop/planner.h"
 #include "tests/unit/search/checked_answer.h"
 #include "topologies/topology.h"
+#include "tests/support/paths.h"
 
 namespace orrery::search {
 namespace {
@@ -118,7 +119,7 @@ class ReferencePlans : public ::testing::Test {
     if (std::getenv("CI") != nullptr) FAIL() << "reference data is missing: " << folder_;
     GTEST_SKIP() << "reference data is missing: " << folder_;
   }
-  const std::filesystem::path folder_ = std::filesystem::path(ORRERY_SHARED_DIR) / "data/galvatron";
+  const std::filesystem::path folder_ = std::filesystem::path(tests::kSharedDir) / "data/galvatron";
 };
 
 struct ToolPlan {

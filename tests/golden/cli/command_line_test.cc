@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "run_cli.h"
+#include "tests/support/paths.h"
 
 namespace orrery::golden {
 namespace {
@@ -386,7 +387,7 @@ std::string transcript(const Case& c) {
 
 void expect_text(const std::string& name, const std::string& actual) {
   const std::string path =
-      std::string(ORRERY_SOURCE_DIR) + "/tests/golden/cli/expected/" + name + ".txt";
+      std::string(tests::kSourceDir) + "/tests/golden/cli/expected/" + name + ".txt";
   if (std::getenv("ORRERY_UPDATE_GOLDEN")) std::ofstream(path, std::ios::binary) << actual;
   std::ifstream in(path, std::ios::binary);
   ASSERT_TRUE(in) << path << " is missing; ORRERY_UPDATE_GOLDEN=1 writes it";

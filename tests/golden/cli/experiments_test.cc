@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "run_cli.h"
+#include "tests/support/paths.h"
 
 namespace orrery::golden {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 /// Exit status of experiments/<name>/run.py with the program under test.
 int run(const std::string& name, const std::string& arguments = {}) {
   const std::string program = program_under_test().string();
-  return std::system(("python3 -B '" ORRERY_SOURCE_DIR "/experiments/" + name +
+  return std::system((std::string("python3 -B '") + tests::kSourceDir + "/experiments/" + name +
                       "/run.py' --orrery '" + program + "' " + arguments)
                          .c_str());
 }

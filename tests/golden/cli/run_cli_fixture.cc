@@ -1,4 +1,5 @@
 #include "run_cli.h"
+#include "tests/support/paths.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@ std::string read(const fs::path& path) {
 
 fs::path program_under_test() {
   const char* other = std::getenv("ORRERY_CLI");
-  return other ? other : ORRERY_CLI;
+  return other ? other : tests::kCli;
 }
 
 CliResult run_cli(const std::string& arguments, const fs::path& folder, const fs::path& program) {

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "tests/support/paths.h"
 
 namespace orrery::cli {
 namespace {
@@ -27,7 +28,7 @@ class Validate : public testing::Test {
 
   int run(const std::string& arguments) const {
     const std::string command = "cd '" + folder_.string() + "' && XDG_CACHE_HOME='" +
-                                folder_.string() + "' " ORRERY_CLI " " + arguments;
+                                folder_.string() + "' " + tests::kCli + " " + arguments;
     return WEXITSTATUS(std::system(command.c_str()));
   }
   base::Json json(const std::string& name) const { return base::read_json(folder_ / name).value(); }

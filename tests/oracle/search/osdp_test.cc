@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "search/proof/certificate_check.h"
 #include "search/table/instance_program.h"
+#include "tests/support/paths.h"
 
 namespace orrery::search {
 namespace {
@@ -70,7 +71,7 @@ Instance instance_of(const base::Json& tables, const Row& row) {
 
 TEST(Osdp, EveryKnownOptimumIsReproducedExactly) {
   const std::filesystem::path file =
-      std::filesystem::path(ORRERY_SHARED_DIR) / "data/osdp/profile_tables.json";
+      std::filesystem::path(tests::kSharedDir) / "data/osdp/profile_tables.json";
   if (!std::filesystem::exists(file)) {
     ASSERT_EQ(std::getenv("CI"), nullptr) << file << " is missing";
     GTEST_SKIP() << "REFERENCE DATA MISSING: " << file;

@@ -2,6 +2,7 @@
 #include "cli/commands/table_row.h"
 
 #include "base/file.h"
+#include "tests/support/paths.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -127,7 +128,7 @@ TEST(TableRow, EveryFaultIsSaidAtItsCell) {
 }
 
 TEST(TableColumns, AreAllInTheDocument) {
-  const std::string document = base::read_file(ORRERY_SOURCE_DIR "/docs/schemas.md").value();
+  const std::string document = base::read_file(tests::kSourceDir + std::string("/docs/schemas.md")).value();
   for (const auto* names : {&table_columns(), &table_results()})
     for (const std::string& name : *names) EXPECT_THAT(document, HasSubstr("| `" + name + "` |"));
 }

@@ -1,4 +1,5 @@
 #include "model/spec.h"
+#include "tests/support/paths.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -84,7 +85,7 @@ TEST(Catalog, UnknownNameFarFromAllStillHasAHint) {
 }
 
 TEST(Catalog, PathReadsAFile) {
-  const std::string path = std::string(ORRERY_SOURCE_DIR) + "/model/catalog/llama-2-7b.json";
+  const std::string path = std::string(tests::kSourceDir) + "/model/catalog/llama-2-7b.json";
   ModelSpec by_path = model(path);
   EXPECT_EQ(by_path.name, path);
   by_path.name = "llama-2-7b";

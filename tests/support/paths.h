@@ -1,0 +1,11 @@
+#pragma once
+/// Where the checkout and the command line under test lie. Not compile definitions, so that a
+/// compiler cache serves every checkout.
+
+namespace orrery::tests {
+
+extern const char* const kSourceDir;  // root of the checkout
+extern const char* const kSharedDir;  // reference data of some tests
+extern const char* const kCli;        // the program `orrery` of this build
+
+}  // namespace orrery::tests

@@ -30,9 +30,8 @@ base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model);
 ///    ZeRO-1/2).
 struct LayerTemplates {
   // buffers, segments, groups, units and the templates below; one class without a body that lists
-  // the
+  // the persistent state
   Program program;
-  // persistent state
   TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync,
       sync_last, update;
   bool reduces_per_micro_batch = false;

@@ -31,8 +31,8 @@ struct LayerStrategy {
   int tp = 1;  // tensor-parallel degree
   int dp = 1;  // data-parallel degree
   // sharded over dp: 1 optimizer, 2 + gradients, 3 + parameters (gradients in full while several
-  int zero = 0;
   // micro-batches accumulate with grad_reduce = step)
+  int zero = 0;
   // Megatron: norms and residual stream are split along the sequence over tp
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
@@ -41,9 +41,9 @@ struct LayerStrategy {
   ContextKind context = ContextKind::kRing;  // of cp > 1
   // expert-parallel degree: experts split over ep neighbours of the data group
   int ep = 1;
-  // hybrid sharding: states split over `shard` neighbours of the data group, replicated across;
+  // hybrid sharding: states split over `shard` neighbours of the data group, replicated across; 0:
+  // over the whole data group
   int shard = 0;
-  // 0: over the whole data group
   ShardedOperators operators = ShardedOperators::kAll;  // of zero 3
   // OSDP operator splitting: a sharded product runs in this many slices of its contraction
   int slices = 1;

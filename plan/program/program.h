@@ -128,9 +128,8 @@ struct ParameterUnit {
   std::int64_t padded = 0;
   LayerStrategy strategy;
   // size cp * dp, stride tp: ranks that hold the same weights; experts: every ep-th of them
-  // (strategy.dp of
+  // (strategy.dp of their unit is that size, strategy.cp 1)
   GroupId data_group;
-  // their unit is that size, strategy.cp 1)
   GroupId shard_group;    // size strategy.shard_ranks(), stride of the data group
   GroupId replica_group;  // size of the data group / size of the shard group, across
   GroupId tensor_group;   // size tp, stride 1
@@ -181,8 +180,8 @@ struct Op {
   std::optional<UnitId> unit;
   std::vector<ParameterView> views;  // the w(...) of the table, into `weights` (and `gradients`)
   // flat [padded or gathered] parameters of the unit: read; absent when the phase needs none
-  std::optional<BufferRef> weights;
   // (backward of embedding, positions and bias)
+  std::optional<BufferRef> weights;
   // flat gradient of the unit: updated (contributions are added)
   std::optional<BufferRef> gradients;
 

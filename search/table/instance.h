@@ -25,10 +25,9 @@ struct InstanceOption {
 struct Instance {
   std::int64_t budget_bytes = 0;
   std::vector<std::vector<InstanceOption>> layers;  // [layer][option], none empty
-  // [boundary][from * options of the next layer + to]; one
-  std::vector<std::vector<std::int64_t>> transition_ps;
-  // table: of every boundary; empty:
+  // [boundary][from * options of the next layer + to]; one table: of every boundary; empty:
   // transitions are free
+  std::vector<std::vector<std::int64_t>> transition_ps;
   [[nodiscard]] std::int64_t transition(std::size_t boundary, std::size_t from,
                                         std::size_t to) const {
     if (transition_ps.empty()) return 0;

@@ -47,16 +47,6 @@ struct LayerCost {
 std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::int64_t slowdown_ppm,
                            bool overlaps);
 
-LayerCost block_cost(const CostModel& cost, const plan::LayerStrategy& strategy,
-                     const plan::LayerContext& context, int first_rank, int rank_count);
-LayerCost embedding_cost(const CostModel& cost, const plan::LayerStrategy& vocabulary,
-                         const plan::LayerContext& context, int first_rank, int rank_count);
-LayerCost head_cost(const CostModel& cost, const plan::LayerStrategy& vocabulary,
-                    const plan::LayerContext& context, int first_rank, int rank_count);
-LayerCost reshard_cost(const CostModel& cost, const plan::LayerStrategy& from,
-                       const plan::LayerStrategy& to, const plan::LayerContext& context,
-                       int first_rank, int rank_count);
-
 /// What a whole plan costs by closed form. With F_i, B_i forward and backward of one micro-batch on
 /// stage i (B'_i: the last one, with synchronisation), f_i, b_i what it waits for a transfer of
 /// activation or gradient, Z_i and U_i zeroing and update, p pipeline ranks:

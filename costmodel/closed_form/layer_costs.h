@@ -10,8 +10,8 @@
 /// both are priced for any b and joined: without gathers the weights that a body frees are none,
 /// without parts it zeroes none. Where zero 3 shards attention or MLP alone the other one has
 /// neither; a body that works in slices gathers and reduces them itself, and is lowered once for
-/// each strategy. Equal to block_cost(), embedding_cost(), head_cost(), reshard_cost() in every
-/// field (tests/property/costmodel/layer_costs_test.cc).
+/// each strategy. Equal in every field to a lowering of the layer's own
+/// (tests/property/costmodel/fresh_layer_cost.h).
 #include <cstdint>
 #include <memory>
 #include <vector>

@@ -23,6 +23,16 @@ std::uint64_t digest_of(const model::SegmentShape& s) {
 
 }  // namespace
 
+std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::int64_t slowdown_ppm,
+                           bool overlaps) {
+  constexpr std::int64_t kMillion = 1'000'000;
+  if (!overlaps) return serial_ps + data_ps;
+  const std::int64_t both = std::min(serial_ps, data_ps);
+  const auto slowed =
+      (static_cast<__int128>(both) * std::max(slowdown_ppm, kMillion) + kMillion - 1) / kMillion;
+  return static_cast<std::int64_t>(slowed) + std::max(serial_ps, data_ps) - both;
+}
+
 OperationPrices::ShapeIndex OperationPrices::shape(const model::SegmentShape& shape) {
   const std::uint64_t digest = digest_of(shape);
   const auto [begin, end] = by_digest_.equal_range(digest);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 #include "base/check.h"
 #include "plan/lowering/lower.h"
-#include "search/programs/balanced_partition.h"
 
 namespace orrery::search {
 
@@ -58,6 +58,12 @@ struct Change {
 
 void compare(std::string what, std::string a, std::string b, std::vector<Change>& found) {
   if (a != b) found.push_back({std::move(what), std::move(a), std::move(b)});
+}
+
+double balance_degree(const std::vector<std::int64_t>& stages) {
+  const auto sum = static_cast<double>(std::accumulate(stages.begin(), stages.end(), INT64_C(0)));
+  if (sum == 0) return 1 - 1 / static_cast<double>(stages.size());
+  return 1 - static_cast<double>(std::ranges::max(stages)) / sum;
 }
 
 std::vector<Change> degree_changes(const plan::Plan& from, const plan::Plan& to) {

@@ -33,8 +33,9 @@ struct Account {
   [[nodiscard]] std::int64_t peak_bytes() const;
 };
 
-/// Balance degrees of Galvatron-BMW (balanced_partition.h) of the simulated stages: of what each
-/// works, the bubble left out, and of their peaks. Equal stages have 1 - 1/P, one stage 0.
+/// Balance degrees of Galvatron-BMW (TKDE 2024, arXiv 2307.02031) of the simulated stages, 1 -
+/// max_i v_i / Σ_i v_i: of what each works, the bubble left out, and of their peaks. Equal stages
+/// have 1 - 1/P (so have stages without any work), one stage 0.
 struct Balance {
   double time = 0, memory = 0;
 };

@@ -2,52 +2,9 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-
 namespace orrery::search {
 
-std::string_view to_string(Paradigm paradigm) {
-  switch (paradigm) {
-    case Paradigm::kData: return "dp";
-    case Paradigm::kShardedData: return "sdp";
-    case Paradigm::kTensor: return "tp";
-  }
-  return "";
-}
-
-std::string to_string(const TreePath& path) {
-  std::string text;
-  for (const TreeEdge& edge : path) {
-    text += fmt::format("{}{}{}", text.empty() ? "" : "-", to_string(edge.paradigm), edge.degree);
-  }
-  return text.empty() ? "serial" : text;
-}
-
 namespace {
-
-bool contains(const TreePath& path, Paradigm paradigm) {
-  return std::ranges::any_of(path, [&](const TreeEdge& edge) { return edge.paradigm == paradigm; });
-}
-
-void grow(int remaining, TreePath& path, DecisionTree& tree) {
-  if (remaining == 1) {
-    if (contains(path, Paradigm::kData) && contains(path, Paradigm::kShardedData)) {
-      tree.pruned.push_back({path, "dp beside sdp: sdp alone moves the same bytes and holds less"});
-    } else {
-      tree.leaves.push_back(path);
-    }
-    return;
-  }
-  for (const Paradigm paradigm : {Paradigm::kData, Paradigm::kShardedData, Paradigm::kTensor}) {
-    if (contains(path, paradigm)) continue;
-    for (int degree = 2; degree <= remaining; ++degree) {
-      if (remaining % degree != 0) continue;
-      path.push_back({paradigm, degree});
-      grow(remaining / degree, path, tree);
-      path.pop_back();
-    }
-  }
-}
 
 /// Kinds of data parallelism of a group of `dp` ranks, as ZeRO stages.
 std::vector<int> zero_stages(const Space& space, int dp) {
@@ -198,31 +155,6 @@ void add_sharded(const model::ModelSpec& model, const Space& space, const TreeCo
     }
   }
 }
-
-}  // namespace
-
-DecisionTree grow_tree(int devices) {
-  ORRERY_CHECK(devices >= 1);
-  DecisionTree tree;
-  TreePath path;
-  grow(devices, path, tree);
-  return tree;
-}
-
-TreeCounts count_trees(int devices) {
-  TreeCounts counts;
-  for (int pipeline = 1; pipeline <= devices; pipeline *= 2) {
-    const DecisionTree tree = grow_tree(devices / pipeline);
-    const auto leaves = static_cast<std::int64_t>(tree.leaves.size());
-    counts.pruned_by_pipeline.push_back(leaves);
-    counts.pruned += leaves;
-    counts.unpruned += leaves + static_cast<std::int64_t>(tree.pruned.size());
-  }
-  counts.with_recomputation = 2 * counts.pruned;
-  return counts;
-}
-
-namespace {
 
 /// All leaves of one (tp, cp).
 void grow_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context,

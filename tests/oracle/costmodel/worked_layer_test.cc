@@ -4,7 +4,7 @@
 /// synchronisation, 14.076 ms without.
 #include <gtest/gtest.h>
 
-#include "costmodel/closed_form/closed_form.h"
+#include "costmodel/closed_form/layer_costs.h"
 #include "costmodel/profiles/profiles.h"
 
 namespace orrery::costmodel {
@@ -65,7 +65,8 @@ TEST(WorkedLayer, OurBlockTakesItsMeasuredTimeAndTwiceThatBackward) {
                                      .micro_batch_sequences = 8 * batch,
                                      .micro_batches = 8,
                                      .global_batch = 64 * batch};
-    const auto layer = block_cost(c, {.tp = 1, .dp = 8}, context, 0, 8);
+    LayerCosts costs(c);
+    const auto layer = costs.block({.tp = 1, .dp = 8}, context, 0, 8);
     const auto profile = shipped();
     const auto& point = profile.layers[0].points[static_cast<std::size_t>(batch - 1)];
     ASSERT_EQ(point.batch, batch);
@@ -86,7 +87,8 @@ TEST(WorkedLayer, SynchronisationCostsWhatTheOverlapFormulaSays) {
                                    .micro_batch_sequences = 8,
                                    .micro_batches = 8,
                                    .global_batch = 64};
-  const auto layer = block_cost(c, {.tp = 1, .dp = 8}, context, 0, 8);
+  LayerCosts costs(c);
+  const auto layer = costs.block({.tp = 1, .dp = 8}, context, 0, 8);
   // Gradients are fp32 here: 4 bytes per parameter of a block.
   const auto gradients =
       c.collective(plan::Collective::kAllReduce, {.name = "data", .size = 8, .stride = 1},

@@ -7,7 +7,6 @@
 #include <functional>
 
 #include "base/rng.h"
-#include "search/programs/label_program.h"
 #include "tests/oracle/search/random_layers.h"
 
 namespace orrery::search {
@@ -19,11 +18,11 @@ struct Totals {
 };
 
 /// The definition of layer_program.h, word by word.
-Totals evaluate(const LabelProblem& p, const std::vector<std::int32_t>& sequence) {
+Totals evaluate(const LayerProblem& p, const std::vector<std::int32_t>& sequence) {
   Totals t;
   std::vector<LayerOption> layers;
   for (std::size_t i = 0; i < sequence.size(); ++i)
-    layers.push_back(p.layers[i][static_cast<std::size_t>(sequence[i])]);
+    layers.push_back(p.options[static_cast<std::size_t>(sequence[i])]);
   const auto k = static_cast<std::size_t>(p.layouts);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto l = static_cast<std::size_t>(layers[i].layout);
@@ -38,25 +37,23 @@ Totals evaluate(const LabelProblem& p, const std::vector<std::int32_t>& sequence
   return t;
 }
 
-/// Every sequence of options that fits.
+/// Every sequence of options in canonical order that fits.
 template <class Visit>
-void for_each_sequence(const LabelProblem& p, bool only_canonical, Visit&& visit) {
-  std::vector<std::int32_t> choice(p.layers.size(), 0);
+void for_each_sequence(const LayerProblem& p, Visit&& visit) {
+  std::vector<std::int32_t> choice(static_cast<std::size_t>(p.layers), 0);
   for (;;) {
     const Totals t = evaluate(p, choice);
-    if (t.memory <= p.budget_bytes && (t.canonical || !only_canonical))
-      visit(t.steady, t.once, t.memory);
+    if (t.memory <= p.budget_bytes && t.canonical) visit(t.steady, t.once, t.memory);
     std::size_t i = 0;
-    while (i < choice.size() && ++choice[i] == static_cast<std::int32_t>(p.layers[i].size()))
+    while (i < choice.size() && ++choice[i] == static_cast<std::int32_t>(p.options.size()))
       choice[i++] = 0;
     if (i == choice.size()) return;
   }
 }
 
-std::optional<std::int64_t> brute_force(const LabelProblem& p, const Weights& w,
-                                        bool only_canonical) {
+std::optional<std::int64_t> brute_force(const LayerProblem& p, const Weights& w) {
   std::optional<std::int64_t> best;
-  for_each_sequence(p, only_canonical, [&](std::int64_t steady, std::int64_t once, std::int64_t) {
+  for_each_sequence(p, [&](std::int64_t steady, std::int64_t once, std::int64_t) {
     const std::int64_t cost = w.steady * steady + w.once * once;
     if (!best || cost < *best) best = cost;
   });
@@ -68,8 +65,8 @@ std::int64_t objective(const LayerAnswer& a, const Weights& w) {
 }
 
 /// The answer's own numbers, recomputed from its sequence.
-void expect_consistent(const LabelProblem& p, const LayerAnswer& a) {
-  ASSERT_EQ(a.sequence.size(), p.layers.size());
+void expect_consistent(const LayerProblem& p, const LayerAnswer& a) {
+  ASSERT_EQ(a.sequence.size(), static_cast<std::size_t>(p.layers));
   const Totals t = evaluate(p, a.sequence);
   EXPECT_EQ(a.steady_ps, t.steady);
   EXPECT_EQ(a.once_ps, t.once);
@@ -85,23 +82,16 @@ TEST(LayerProgramOracle, EqualLayersMatchBruteForce) {
         random_problem(rng, 1 + static_cast<int>(rng.below(5)), 1 + static_cast<int>(rng.below(5)));
     const Weights w{1 + static_cast<std::int64_t>(rng.below(8)),
                     static_cast<std::int64_t>(rng.below(3))};
-    const auto expected = brute_force(to_labels(p), w, true);
+    const auto expected = brute_force(p, w);
     Effort effort;
     const Bounded found = solve_layers(p, w, kNoAnswer, effort);
     ASSERT_EQ(found.answer.has_value(), expected.has_value()) << "seed " << seed;
     EXPECT_TRUE(!expected || layer_bound(p, w).value <= *expected) << "seed " << seed;
-    const auto labels = solve_labels(to_labels(p), w, kNoAnswer, effort);
-    const auto any = brute_force(to_labels(p), w, false);
-    ASSERT_EQ(labels.has_value(), any.has_value()) << "seed " << seed;
-    if (labels) {
-      EXPECT_EQ(objective(*labels, w), *any) << "seed " << seed;
-      expect_consistent(to_labels(p), *labels);
-    }
     if (!expected) continue;
     ++feasible;
     EXPECT_EQ(objective(*found.answer, w), *expected) << "seed " << seed;
     EXPECT_TRUE(found.bound <= static_cast<__int128>(*expected)) << "seed " << seed;
-    expect_consistent(to_labels(p), *found.answer);
+    expect_consistent(p, *found.answer);
   }
   EXPECT_GT(feasible, 2000);
 }
@@ -112,15 +102,13 @@ TEST(LayerProgramOracle, SteadyLimitMatchesBruteForce) {
     const LayerProblem p =
         random_problem(rng, 1 + static_cast<int>(rng.below(4)), 2 + static_cast<int>(rng.below(3)));
     std::int64_t limit = 0;
-    for_each_sequence(to_labels(p), true, [&](std::int64_t steady, std::int64_t, std::int64_t) {
+    for_each_sequence(p, [&](std::int64_t steady, std::int64_t, std::int64_t) {
       if (limit == 0 || rng.below(4) == 0) limit = steady;
     });
     std::optional<std::int64_t> expected;
-    for_each_sequence(to_labels(p), true,
-                      [&](std::int64_t steady, std::int64_t once, std::int64_t) {
-                        if (steady <= limit && (!expected || steady + once < *expected))
-                          expected = steady + once;
-                      });
+    for_each_sequence(p, [&](std::int64_t steady, std::int64_t once, std::int64_t) {
+      if (steady <= limit && (!expected || steady + once < *expected)) expected = steady + once;
+    });
     Effort effort;
     const Bounded found = solve_layers(p, {1, 1}, kNoAnswer, effort, limit);
     ASSERT_EQ(found.answer.has_value(), expected.has_value()) << "seed " << seed;
@@ -135,9 +123,8 @@ TEST(LayerProgramOracle, FrontierMatchesBruteForce) {
     const LayerProblem p =
         random_problem(rng, 1 + static_cast<int>(rng.below(4)), 1 + static_cast<int>(rng.below(5)));
     std::vector<std::pair<std::int64_t, std::int64_t>> all, expected, got;
-    for_each_sequence(to_labels(p), true, [&](std::int64_t n, std::int64_t y, std::int64_t) {
-      all.emplace_back(n, n + y);
-    });
+    for_each_sequence(
+        p, [&](std::int64_t n, std::int64_t y, std::int64_t) { all.emplace_back(n, n + y); });
     std::ranges::sort(all);
     for (const auto& point : all) {
       if (expected.empty() || point.second < expected.back().second) expected.push_back(point);
@@ -146,7 +133,7 @@ TEST(LayerProgramOracle, FrontierMatchesBruteForce) {
     const Weights w{3 + draw(rng, 9), 1 + draw(rng, 3)};
     for (const LayerAnswer& a : layer_frontier(p, w, {}, effort)) {
       got.emplace_back(a.steady_ps, a.steady_ps + a.once_ps);
-      expect_consistent(to_labels(p), a);
+      expect_consistent(p, a);
     }
     ASSERT_EQ(got, expected) << "seed " << seed;
     if (expected.empty()) continue;
@@ -170,31 +157,9 @@ TEST(LayerProgramOracle, LeastMemoryIsALowerBound) {
         random_problem(rng, 1 + static_cast<int>(rng.below(4)), 1 + static_cast<int>(rng.below(4)));
     p.budget_bytes = kForbidden;
     std::int64_t expected = kForbidden;
-    for_each_sequence(to_labels(p), true, [&](std::int64_t, std::int64_t, std::int64_t m) {
-      expected = std::min(expected, m);
-    });
+    for_each_sequence(
+        p, [&](std::int64_t, std::int64_t, std::int64_t m) { expected = std::min(expected, m); });
     EXPECT_LE(least_memory(p), expected) << "seed " << seed;
-  }
-}
-
-TEST(LabelProgramOracle, DistinctLayersMatchBruteForce) {
-  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
-    base::Rng rng(seed + 4'000'000);
-    const int layers = 1 + static_cast<int>(rng.below(5));
-    LabelProblem p = to_labels(random_problem(rng, layers, 1 + static_cast<int>(rng.below(4))));
-    for (auto& options : p.layers)
-      options = random_options(rng, 1 + static_cast<int>(rng.below(4)), p.layouts, p.flight);
-    // not metric
-    for (std::int64_t& r : p.transition_ps)
-      r = r == 0 ? 0 : static_cast<std::int64_t>(rng.below(200));
-    const Weights w{1 + static_cast<std::int64_t>(rng.below(4)), 1};
-    const auto expected = brute_force(p, w, false);
-    Effort effort;
-    const auto found = solve_labels(p, w, kNoAnswer, effort);
-    ASSERT_EQ(found.has_value(), expected.has_value()) << "seed " << seed;
-    if (!expected) continue;
-    EXPECT_EQ(objective(*found, w), *expected) << "seed " << seed;
-    expect_consistent(p, *found);
   }
 }
 

@@ -80,10 +80,8 @@ bool follows(const std::vector<LayerOption>& layers, const std::vector<Option>& 
   return true;
 }
 
-/// The left side of the constraint of layer_program.h, word by word. Problem: LayerProblem or
-/// LabelProblem.
-template <class Problem>
-std::int64_t naive_peak(const Problem& p, const std::vector<LayerOption>& layers) {
+/// The left side of the constraint of layer_program.h, word by word.
+inline std::int64_t naive_peak(const LayerProblem& p, const std::vector<LayerOption>& layers) {
   std::int64_t forward = 0, stashes = 0, step = p.front_step_bytes;
   for (const LayerOption& o : layers) {
     forward += o.memory_bytes;

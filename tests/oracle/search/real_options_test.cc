@@ -5,7 +5,6 @@
 
 #include <iostream>
 
-#include "search/programs/label_program.h"
 #include "search/proof/certificate_check.h"
 #include "search/table/instance_program.h"
 #include "tests/oracle/search/brute_instance.h"
@@ -135,45 +134,6 @@ TEST(RealOptionsOracle, LayerProgramsAndFrontiersMatchBruteForce) {
   });
   std::cout << feasible << " optima, " << points << " points of frontiers\n";
   EXPECT_GT(feasible, 4'000);
-}
-
-TEST(RealOptionsOracle, LabelProgramsOfLayersThatDifferMatchBruteForce) {
-  int feasible = 0;
-  on_random_machines(3'000, 3, [&](std::uint64_t seed, base::Rng& rng, RealMachine& machine) {
-    LabelProblem p = to_labels(real_layers(rng, machine));
-    for (auto& options : p.layers) options = sample(rng, options, 1 + rng.below(5));
-    const Weights w{1 + draw(rng, 16), 1};
-    std::optional<std::int64_t> best;
-    std::vector<LayerOption> layers;
-    const auto visit = [&](const auto& self, std::int64_t cost, std::int64_t memory) -> void {
-      const std::size_t i = layers.size();
-      if (memory > p.budget_bytes || (best && cost >= *best)) return;
-      if (i == p.layers.size()) {
-        cost += w.steady * p.exit_ps[static_cast<std::size_t>(layers.back().layout)];
-        if (naive_peak(p, layers) <= p.budget_bytes && (!best || cost < *best)) best = cost;
-        return;
-      }
-      for (const LayerOption& o : p.layers[i]) {
-        const auto l = static_cast<std::size_t>(o.layout);
-        const std::int64_t change =
-            i == 0
-                ? p.entry_ps[l]
-                : p.transition_ps[static_cast<std::size_t>(layers.back().layout * p.layouts) + l];
-        layers.push_back(o);
-        self(self, cost + w.steady * (o.steady_ps + change) + w.once * o.once_ps,
-             memory + o.memory_bytes);
-        layers.pop_back();
-      }
-    };
-    visit(visit, 0, 0);
-    Effort effort;
-    const auto found = solve_labels(p, w, kNoAnswer, effort);
-    ASSERT_EQ(found.has_value(), best.has_value()) << "seed " << seed;
-    if (!best) return;
-    EXPECT_EQ(objective(*found, w), *best) << "seed " << seed;
-    ++feasible;
-  });
-  EXPECT_GT(feasible, 2'000);
 }
 
 TEST(RealOptionsOracle, PipelinesMatchAllPartitionsAndTheirRunnersUp) {

@@ -6,6 +6,7 @@
 
 #include "costmodel/closed_form/layer_costs.h"
 #include "costmodel/closed_form/rank_windows.h"
+#include "tests/property/costmodel/fresh_layer_cost.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/costmodel/machines.h"
 
@@ -30,6 +31,9 @@ RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn,
   const CostModel cost = cost_of(model, plan, overlaps);
   LayerCosts costs(cost);
   const int devices = plan.devices_per_stage();
+  const auto fresh = [&](const plan::LayerTemplates& t) {
+    return fresh::layer_cost(cost, t, 0, devices);
+  };
   plan::LayerContext context{.precision = plan.precision,
                              .sequence = plan.sequence,
                              .micro_batch_sequences = plan.micro_batch_sequences(),
@@ -47,21 +51,21 @@ RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn,
     for (const auto& stage : plan.stages) {
       for (const auto& run : stage.runs) {
         const LayerCost block = costs.block(run.strategy, context, 0, devices);
-        RC_ASSERT(block == block_cost(cost, run.strategy, context, 0, devices));
+        RC_ASSERT(block == fresh(plan::lower_block(model, run.strategy, context)));
         const LayerCosts::Floor floor = costs.block_floor(run.strategy, context, 0, devices);
         RC_ASSERT(floor.passes_ps <= block.forward_ps + block.backward_ps);
         RC_ASSERT(floor.weight_ps <= block.weight_ps);
         if (!before.same_layout(run.strategy)) {
           RC_ASSERT(costs.reshard(before, run.strategy, context, 0, devices) ==
-                    reshard_cost(cost, before, run.strategy, context, 0, devices));
+                    fresh(plan::lower_reshard(model, before, run.strategy, context)));
         }
         before = run.strategy;
       }
     }
     RC_ASSERT(costs.embedding(plan.vocabulary, context, 0, devices) ==
-              embedding_cost(cost, plan.vocabulary, context, 0, devices));
+              fresh(plan::lower_embedding(model, plan.vocabulary, context)));
     RC_ASSERT(costs.head(plan.vocabulary, context, 0, devices) ==
-              head_cost(cost, plan.vocabulary, context, 0, devices));
+              fresh(plan::lower_head(model, plan.vocabulary, context)));
   }
 }
 

@@ -72,6 +72,26 @@ TEST(Account, DifferencesAddUpToTheDifferenceOfTheSteps) {
   EXPECT_LT(part(difference(a, b), sim::TimePart::kData), 0);
 }
 
+// 1 - 10/20 of the work; 1 - 4/8 of the memory. Time that a stage waits is no work.
+TEST(Balance, IsOneLessTheLargestStagesShare) {
+  constexpr auto kBubble = static_cast<std::size_t>(sim::TimePart::kBubble);
+  const auto balance = [](const std::vector<std::pair<std::int64_t, std::int64_t>>& stages) {
+    sim::SimReport report;
+    report.step_time_ps = 12;
+    for (const auto& [work_ps, bytes] : stages) {
+      sim::StageReport& stage = report.stages.emplace_back();
+      stage.parts[kBubble] = 12 - work_ps;
+      stage.peak_memory_bytes = bytes;
+    }
+    return balance_of(report);
+  };
+  EXPECT_DOUBLE_EQ(balance({{10, 4}, {5, 2}, {5, 2}}).time, 0.5);
+  EXPECT_DOUBLE_EQ(balance({{10, 4}, {5, 2}, {5, 2}}).memory, 0.5);
+  EXPECT_DOUBLE_EQ(balance({{5, 1}, {5, 1}, {5, 1}, {5, 1}}).time, 0.75);
+  EXPECT_DOUBLE_EQ(balance({{7, 3}}).time, 0);
+  EXPECT_DOUBLE_EQ(balance({{0, 3}, {0, 3}}).time, 0.5);
+}
+
 TEST(Changes, NameWhatTheOtherPlanDoes) {
   EXPECT_TRUE(changes(uniform(1, 1, 4), uniform(1, 1, 4)).empty());
   EXPECT_THAT(changes(uniform(1, 1, 4), uniform(2, 1, 2)),

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "search/programs/label_program.h"
 #include "search/programs/layer_relaxation.h"
 #include "search/programs/pipeline_program.h"
 
@@ -87,18 +86,6 @@ TEST(LayerRelaxation, WorkedExample) {
   const LinearRelaxation lp = relax(items, 4, 28);
   ASSERT_TRUE(lp.feasible);
   EXPECT_TRUE(lp.scale == 6 && lp.value == 48);
-}
-
-TEST(LabelProgram, WorkedExample) {
-  LabelProblem p;
-  p.layers = {{{.steady_ps = 1, .memory_bytes = 8}, {.steady_ps = 4, .memory_bytes = 2}},
-              {{.steady_ps = 1, .memory_bytes = 6}, {.steady_ps = 2, .memory_bytes = 3}}};
-  p.budget_bytes = 11;
-  Effort effort;
-  const auto found = solve_labels(p, {1, 1}, kNoAnswer, effort);
-  ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->sequence, (std::vector<std::int32_t>{0, 1}));
-  EXPECT_EQ(found->memory_bytes, 11);
 }
 
 TEST(PipelineProgram, WorkedExample) {

@@ -1,14 +1,12 @@
-#include "costmodel/closed_form/closed_form.h"
-
+#pragma once
+/// A layer's costs from a lowering of its own: the slow twin of LayerCosts, which lowers a layer once
+/// for all that are alike.
 #include <algorithm>
 
-#include "base/check.h"
+#include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/stage_memory.h"
 
-namespace orrery::costmodel {
-namespace {
-
-constexpr std::int64_t kMillion = 1'000'000;
+namespace orrery::costmodel::fresh {
 
 /// Time of a template by what may overlap: compute and tensor communication in turn, data
 /// communication beside them. In a ring, blocks travel beside the attention over the block before:
@@ -16,17 +14,17 @@ constexpr std::int64_t kMillion = 1'000'000;
 struct Times {
   std::int64_t serial_ps = 0, data_ps = 0;
 };
-Times operator+(Times a, Times b) { return {a.serial_ps + b.serial_ps, a.data_ps + b.data_ps}; }
+inline Times operator+(Times a, Times b) { return {a.serial_ps + b.serial_ps, a.data_ps + b.data_ps}; }
 
-bool is_attention_block(const plan::Program& program, const plan::Op& op) {
+inline bool is_attention_block(const plan::Program& program, const plan::Op& op) {
   return op.kind == plan::OpKind::kCompute &&
          program.segments[op.segment].kind == model::SegmentKind::kAttentionBlock;
 }
-bool is_shift(const plan::Op& op) {
+inline bool is_shift(const plan::Op& op) {
   return op.kind == plan::OpKind::kCollective && op.collective == plan::Collective::kPointToPoint;
 }
 
-Times times_of(const CostModel& cost, const plan::Program& program, plan::TemplateId id,
+inline Times times_of(const CostModel& cost, const plan::Program& program, plan::TemplateId id,
                int first_rank, int rank_count) {
   Times t;
   std::int64_t shifts_ps = 0;  // since the last block
@@ -45,20 +43,8 @@ Times times_of(const CostModel& cost, const plan::Program& program, plan::Templa
   return t;
 }
 
-}  // namespace
-
-std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::int64_t slowdown_ppm,
-                           bool overlaps) {
-  if (!overlaps) return serial_ps + data_ps;
-  const std::int64_t both = std::min(serial_ps, data_ps);
-  const auto slowed =
-      (static_cast<__int128>(both) * std::max(slowdown_ppm, kMillion) + kMillion - 1) / kMillion;
-  return static_cast<std::int64_t>(slowed) + std::max(serial_ps, data_ps) - both;
-}
-
-namespace {
-
-LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int first_rank,
+/// What LayerCosts says of these templates.
+inline LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int first_rank,
                      int rank_count) {
   const auto times = [&](plan::TemplateId id) {
     return times_of(cost, t.program, id, first_rank, rank_count);
@@ -99,31 +85,4 @@ LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int f
   return c;
 }
 
-}  // namespace
-
-LayerCost block_cost(const CostModel& cost, const plan::LayerStrategy& strategy,
-                     const plan::LayerContext& context, int first_rank, int rank_count) {
-  return layer_cost(cost, plan::lower_block(cost.model(), strategy, context), first_rank,
-                    rank_count);
-}
-
-LayerCost embedding_cost(const CostModel& cost, const plan::LayerStrategy& vocabulary,
-                         const plan::LayerContext& context, int first_rank, int rank_count) {
-  return layer_cost(cost, plan::lower_embedding(cost.model(), vocabulary, context), first_rank,
-                    rank_count);
-}
-
-LayerCost head_cost(const CostModel& cost, const plan::LayerStrategy& vocabulary,
-                    const plan::LayerContext& context, int first_rank, int rank_count) {
-  return layer_cost(cost, plan::lower_head(cost.model(), vocabulary, context), first_rank,
-                    rank_count);
-}
-
-LayerCost reshard_cost(const CostModel& cost, const plan::LayerStrategy& from,
-                       const plan::LayerStrategy& to, const plan::LayerContext& context,
-                       int first_rank, int rank_count) {
-  return layer_cost(cost, plan::lower_reshard(cost.model(), from, to, context), first_rank,
-                    rank_count);
-}
-
-}  // namespace orrery::costmodel
+}  // namespace orrery::costmodel::fresh

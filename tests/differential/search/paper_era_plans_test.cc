@@ -30,9 +30,9 @@
 #include "plan/lowering/lower.h"
 #include "search/loop/planner.h"
 #include "search/space/space_text.h"
+#include "tests/support/paths.h"
 #include "tests/unit/search/checked_answer.h"
 #include "topologies/topology.h"
-#include "tests/support/paths.h"
 
 namespace orrery::search {
 namespace {

@@ -12,8 +12,8 @@
 ///     Result<Link> read_link(const Node& node) {
 ///       ErrorSink sink;
 ///       Reader r(node, "link 'ib'", sink);
-///       Link link{.latency = r.required_seconds("latency"), .lanes = r.optional_int("lanes", {1,
-///       64}).value_or(1)};
+///       Link link{.latency = r.required_seconds("latency"),
+///                 .lanes = r.optional_int("lanes", {1, 64}).value_or(1)};
 ///       r.finish();                          // unknown keys become faults, with "did you mean"
 ///       return sink.result(link);            // the link, or all the faults
 ///     }

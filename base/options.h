@@ -3,13 +3,15 @@
 /// from it.
 ///
 ///     const CommandSpec kPlan{
-///         .name = "plan", .summary = "Find the fastest plan",
-///         .examples = {{"orrery plan --model llama-2-7b --cluster dgx-a100", "four ways to split
-///         7B on one host"}}, .options = {{.name = "model", .value_name = "NAME|FILE", .required =
-///         true, .help = "what to train"},
+///         .name = "plan",
+///         .summary = "Find the fastest plan",
+///         .examples = {{"orrery plan --model llama-2-7b --cluster dgx-a100",
+///                       "four ways to split 7B on one host"}},
+///         .options = {{.name = "model", .value_name = "NAME|FILE", .required = true,
+///                      .help = "what to train"},
 ///                     {.name = "ranks", .value_name = "N", .type = OptionType::kInt,
-///                     .default_value = "8",
-///                      .min = 1, .max = 1 << 20, .help = "number of ranks"}}};
+///                      .default_value = "8", .min = 1, .max = 1 << 20,
+///                      .help = "number of ranks"}}};
 ///     TRY(const Options options, parse_options(kPlan, args));
 ///     if (options.help_requested()) { print(help_text(kPlan)); return 0; }
 ///     const std::int64_t ranks = options.integer("ranks");

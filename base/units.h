@@ -1,8 +1,8 @@
 #pragma once
 /// Quantities with dimensions: a double tagged with s^T * byte^B * flop^F.
 ///
-///   Bytes / BytesPerSecond = Seconds        Flops / FlopsPerSecond = Seconds        Flops / Bytes
-///   = FlopsPerByte
+///   Bytes / BytesPerSecond = Seconds     Flops / FlopsPerSecond = Seconds
+///   Flops / Bytes = FlopsPerByte
 ///
 /// A wrong formula does not compile. Conventions: k, M, G, T, P are powers of 1000; Ki, Mi, Gi, Ti
 /// powers of 1024; "B" is a byte, "b" a bit; FLOP is an amount of work and FLOP/s a rate. Units are

@@ -62,8 +62,8 @@ class CostModel {
   [[nodiscard]] CostModel on(topologies::Topology changed) const;
 
   /// Compute time of one segment phase, alone: measured points (log-log interpolation), else
-  /// measured layer times shared out by roofline weight, else roofline max(flops /
-  /// (peak·efficiency), bytes / bandwidth) + launch overhead.
+  /// measured layer times shared out by roofline weight, else roofline
+  /// max(flops / (peak·efficiency), bytes / bandwidth) + launch overhead.
   [[nodiscard]] std::int64_t segment_ps(const model::SegmentShape& shape, model::Phase phase) const;
 
   /// Where that price is from.

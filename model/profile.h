@@ -156,18 +156,18 @@ struct Profile {
 /// defaults, except name, provenance.source and what an entry cannot do without; percentiles
 /// default to the median.
 ///
-///     { "schema": "orrery.profile/1", "name": "two cores", "provenance": {"source": "orrery
-///     calibrate"},
+///     { "schema": "orrery.profile/1", "name": "two cores",
+///       "provenance": {"source": "orrery calibrate"},
 ///       "operators": [{"shape": {"kind": "qkv", "dtype": "fp32", "sequences": 1, "tokens": 128,
-///       "in": 128, "out": 384},
+///                                "in": 128, "out": 384},
 ///                      "phase": "F", "seconds_median": 2.5e-4, "samples": 30}],
 ///       "layers": [{"model": "llama-2-7b", "sequence": 2048, "hidden": 4096, "precision": "bf16",
 ///                   "points": [{"batch": 1, "layer_seconds_per_sample": 5.3e-3,
-///                   "other_seconds_per_sample": 2.2e-2}]}],
-///       "collectives": [{"op": "all_reduce", "size": 8, "bus_bandwidth_bytes_per_second": 1.6e11,
-///       "latency_seconds": 2e-6},
-///                       {"op": "all_gather", "size": 2, "points": [{"bytes": 1024, "seconds":
-///                       1e-5}]}] }
+///                               "other_seconds_per_sample": 2.2e-2}]}],
+///       "collectives": [{"op": "all_reduce", "size": 8,
+///                        "bus_bandwidth_bytes_per_second": 1.6e11, "latency_seconds": 2e-6},
+///                       {"op": "all_gather", "size": 2,
+///                        "points": [{"bytes": 1024, "seconds": 1e-5}]}] }
 ///
 /// The reader is strict and reports every fault with its place: unknown keys, times that are not
 /// positive (kOutOfRange), points that do not ascend, entries given twice, a collective with

@@ -13,62 +13,69 @@ namespace orrery::model {
 /// T = sequences * tokens (local); w(...) = views of the flat weights, dw(...) = the same views of
 /// the gradient.
 ///
-///   kind         F: reads -> writes                          B/BG: reads -> writes
-///   kLoadTokens  -> ids [b,s]                                  (images: pixels [b, s * patch
-///                features] of the compute type)
-///   kLoadTargets -> targets [b,s]
-///   kEmbedding   ids, w(table[v,h]) -> x [b,s,h]              d, ids -> (dw only)          (rows
-///                of this vocabulary shard)
-///   kPositionAdd x, w(position[P,h] (, type[2,h])) -> y       d -> (dw only)
-///   kNorm        x, w(gain (, bias)) -> y, (mean,) rstd [T]   dy, x, (mean,) rstd (, d_residual)
-///                -> dx (+ d_residual)
-///   kQkv         a, w(W (, bias)) -> qkv [b,s,(n+2k)d]        d, a -> da
-///   kAttention   qkv -> o [b,s,nd], lse [b,n,s] fp32          do, qkv, o, lse -> dqkv      (rotary
-///                applied inside when the model has it)
-///   kAttentionSplit qkv -> q [b,s,nd], kv [b,s,2kd]           dq, dkv -> dqkv              (ring
-///   attention; rotary applied here) kAttentionBlock q, kv -> o, lse [b,n,s] fp32              do,
-///   q, kv, o, lse -> dq, dkv (one block of kv_tokens keys; o, lse of B: merged;
-///                                                             cross-attention: the keys are those
-///                                                             of the encoder's output)
-///   kAttentionMerge o_t, lse_t ; updates o, lse               (two sets of keys: L = log(e^lse +
-///   e^lse_t), o = e^(lse-L) o + e^(lse_t-L) o_t)
-///   kProjection  o, w(W) -> p [b,s,h] (partial over tp)       d, o -> do
-///   kResidual    x, p (, w(bias)) -> y                        d -> (dw only; emitted only when
-///                there is a bias)
-///   kMlpIn       a, w(W (, bias)) -> u [b,s,f or 2f]          d, a -> da
-///   kActivation  u -> g [b,s,f]                               d, u -> du
-///   kMlpOut      g, w(W) -> p [b,s,h] (partial over tp)       d, g -> dg
-///   kLogits      a, w(table) -> logits [b,s,v] fp or bf16     dlogits, a -> da
-///   kRouter      a, w(W [E,h] (, shared gate [1,h])) -> gates [T,m] fp32, choice [T,k], scores
-///                [T,E] fp32
-///                                                             dgates, a, gates, choice, scores ->
-///                                                             da
-///   kDispatch    a, choice -> rows [R,h], slots [T,k]          drows, slots -> da (partial when
-///                drows is)
-///   kExpertIn    rows, w(W of each expert) -> u [R,f or 2f]    d, rows -> drows
-///   kExpertOut   g, w(W of each expert) -> rows [R,h] (partial over tp)   d, g -> dg
-///   kCombine     rows, gates, slots (, z) -> p [T,h] (partial when rows is)
-///                                                             d, rows, gates, slots (, z) ->
-///                                                             drows, dgates (partial when rows is)
-///                                                             (, dz)
-///   kPatchProduct a, w(W (, bias)) -> y [b,s,out]              d, a -> da, or (dw only)    (W
-///   whole on every tensor rank)
-///   kPool        x [b,s,h] -> y [b,h]                         d -> dx                     (mean of
-///                the first kv_tokens tokens)
-///   kLossMax     logits -> m [T] fp32                          (columns past the vocabulary are
-///                -inf)
-///   kLossSum     logits, m, targets -> stat [2,T] fp32         (row 0 sum exp(x-m), row 1 target
-///                logit - m, 0 if not in this shard)
-///   kLoss        stat ; updates loss [1] (sum over T of log(row 0) - row 1, times 1/global tokens)
-///                                                             B: reads m, stat, targets; updates
-///                                                             logits -> d logits in place
-///   kSlice       x -> part of x along `dim` (local copy)       (B of a slice is an all-gather,
-///                stated by the Program)
+///   kind          F: reads -> writes
+///                 B or BG: reads -> writes
+///   kLoadTokens   -> ids [b,s]; of images: pixels [b, s * patch features] of the compute type
+///   kLoadTargets  -> targets [b,s]
+///   kEmbedding    ids, w(table[v,h]) -> x [b,s,h]            table: rows of this vocabulary shard
+///                 d, ids -> (dw only)
+///   kPositionAdd  x, w(position[P,h] (, type[2,h])) -> y
+///                 d -> (dw only)
+///   kNorm         x, w(gain (, bias)) -> y, (mean,) rstd [T]
+///                 dy, x, (mean,) rstd (, d_residual) -> dx (+ d_residual)
+///   kQkv          a, w(W (, bias)) -> qkv [b,s,(n+2k)d]
+///                 d, a -> da
+///   kAttention    qkv -> o [b,s,nd], lse [b,n,s] fp32        rotary inside when the model has it
+///                 do, qkv, o, lse -> dqkv
+///   kAttentionSplit  qkv -> q [b,s,nd], kv [b,s,2kd]         ring attention; rotary applied here
+///                 dq, dkv -> dqkv
+///   kAttentionBlock  q, kv -> o, lse [b,n,s] fp32            one block of kv_tokens keys;
+///                 do, q, kv, o, lse -> dq, dkv               cross-attention: of the encoder's
+///                                                            output; o, lse of B: merged
+///   kAttentionMerge  o_t, lse_t ; updates o, lse             two sets of keys:
+///                 L = log(e^lse + e^lse_t), o = e^(lse-L) o + e^(lse_t-L) o_t
+///   kProjection   o, w(W) -> p [b,s,h] (partial over tp)
+///                 d, o -> do
+///   kResidual     x, p (, w(bias)) -> y
+///                 d -> (dw only; emitted only when there is a bias)
+///   kMlpIn        a, w(W (, bias)) -> u [b,s,f or 2f]
+///                 d, a -> da
+///   kActivation   u -> g [b,s,f]
+///                 d, u -> du
+///   kMlpOut       g, w(W) -> p [b,s,h] (partial over tp)
+///                 d, g -> dg
+///   kLogits       a, w(table) -> logits [b,s,v] fp or bf16
+///                 dlogits, a -> da
+///   kRouter       a, w(W [E,h] (, shared gate [1,h]))
+///                   -> gates [T,m] fp32, choice [T,k], scores [T,E] fp32
+///                 dgates, a, gates, choice, scores -> da
+///   kDispatch     a, choice -> rows [R,h], slots [T,k]
+///                 drows, slots -> da (partial when drows is)
+///   kExpertIn     rows, w(W of each expert) -> u [R,f or 2f]
+///                 d, rows -> drows
+///   kExpertOut    g, w(W of each expert) -> rows [R,h] (partial over tp)
+///                 d, g -> dg
+///   kCombine      rows, gates, slots (, z) -> p [T,h] (partial when rows is)
+///                 d, rows, gates, slots (, z) -> drows, dgates (partial when rows is) (, dz)
+///   kPatchProduct a, w(W (, bias)) -> y [b,s,out]            W whole on every tensor rank
+///                 d, a -> da, or (dw only)
+///   kPool         x [b,s,h] -> y [b,h]                       mean of the first kv_tokens tokens
+///                 d -> dx
+///   kLossMax      logits -> m [T] fp32                       columns past the vocabulary are -inf
+///   kLossSum      logits, m, targets -> stat [2,T] fp32      row 0 sum exp(x-m), row 1 target
+///                                                            logit - m, 0 if not in this shard
+///   kLoss         stat ; updates loss [1] (sum over T of log(row 0) - row 1, times
+///                   1/global tokens)
+///                 m, stat, targets ; updates logits -> d logits in place
+///   kSlice        x -> part of x along `dim` (local copy)    B of a slice is an all-gather, stated
+///                                                            by the Program
 ///   kZeroGradient updates gradient (flat), or writes a fresh zero one
-///   kAccumulate  reads part; updates sum += part (flat gradients; activations of post-norm models)
-///   kAdamW       reads gradient; updates parameter, first moment, second moment (, master): on the
-///                rank's slice of those that hold all `padded` elements, see plan/program/program.h
-///                ParameterUnit
+///   kAccumulate   reads part; updates sum += part (flat gradients; activations of post-norm
+///                 models)
+///   kAdamW        reads gradient; updates parameter, first moment, second moment (, master): on
+///                 the rank's slice of those that hold all `padded` elements, see
+///                 plan/program/program.h ParameterUnit
+///
 /// A segment with weights runs its backward as kBG; one without as kB. A product runs them apart as
 /// well: B reads d only, G reads d and a and writes nothing.
 ///
@@ -142,8 +149,8 @@ std::string_view to_string(Phase phase);
 ///   kActivation                  in f (2f when gated), out f, activation, gated
 ///   kRouter                      in h, experts, top_k (, shared)
 ///   kDispatch, kCombine          in h, experts, top_k, capacity (, shared)
-///   kExpertIn, kExpertOut        in, out, experts of this rank; tokens: rows of one sequence, R /
-///   b
+///   kExpertIn, kExpertOut        in, out, experts of this rank; tokens: rows of one sequence,
+///                                R / b
 ///   kPatchProduct                in, out (, bias)
 ///   kPool                        in = out h, kv_tokens
 ///   kLossMax, kLossSum, kLoss    out columns of this shard, vocab

@@ -8,82 +8,69 @@
 /// condition named.
 ///
 ///   kind, phase          FLOPs                      bytes (each operand once)
-///                        transient bytes
+///                                                   + transient bytes, if any
 ///   kLoadTokens/Targets  0                          8T ids, eT pixels
-///                        0
 ///   kEmbedding    F      0                          8T + 2eTh (rows gathered)
-///                 [shard] 9T
+///                                                   + [shard] 9T
 ///                 G      Th                         8T + eTh + 8Th (rows of dw read and written)
-///                        [bf16] 4Th + [shard] 9T + eTh
+///                                                   + [bf16] 4Th + [shard] 9T + eTh
 ///   kPositionAdd  F      Th                         2eTh + esh
-///                 0
 ///                 G      Th                         eTh + 8sh
-///                        4sh
-///   kNorm         F      8Th layer, 4Th RMS         2eTh + e w h + 4 w T      (w: 2 layer, 1 RMS)
-///                 [bf16] 8Th layer, 4Th RMS
+///                                                   + 4sh
+///   kNorm         F      8Th layer, 4Th RMS         2eTh + e w h + 4 w T   (w: 2 layer, 1 RMS)
+///                                                   + [bf16] 8Th layer, 4Th RMS
 ///                 B      11Th, 8Th RMS              3eTh + e h + 4 w T + [residual] eTh
-///                        RMS 4Th, [bf16] 12Th
+///                                                   + RMS 4Th, [bf16] 12Th
 ///                 G      3Th, 2Th RMS               2eTh + 4 w T + 8 w h
-///                        as B
+///                                                   + as B
 ///   linears       F      2T·in·out + [bias] T out   e(T·in + in·out + T·out + [bias] out)
-///                 0      (a later slice: + eT·out, y is read too)
+///                                                   (a later slice: + eT·out, y is read too)
 ///                 B      2T·in·out                  e(T·out + in·out + T·in)
-///                        0
 ///                 G      2T·in·out + [bias] T out   e(T·out + T·in) + 8(in·out + [bias] out)
-///                        [bf16] e·in·out
+///                                                   + [bf16] e·in·out
 ///   kAttention    F      4 T s n d                  e T (2n+2k) d + 4Tn
-///                 [rotary] eT(n+k)d + [k<n] 2eTnd
+///                                                   + [rotary] eT(n+k)d + [k<n] 2eTnd
 ///                 B      10 T s n d                 e T (4n+4k) d + 4Tn
-///                        3eTnd + the same two
+///                                                   + 3eTnd + the same two
 ///   kAttentionSplit F, B 0                          2e T (n+2k) d
-///   0 kAttentionBlock F    4 T r n d                  e (2T n + 2K k) d + 4Tn    (r kv_tokens, K =
-///   b r)  [k<n] 2eKnd
+///   kAttentionBlock F    4 T r n d                  e (2T n + 2K k) d + 4Tn
+///                                                   (r kv_tokens, K = b r)
+///                                                   + [k<n] 2eKnd
 ///                 B      10 T r n d                 e (4T n + 4K k) d + 4Tn
-///                        e(T + 2K)nd + the same
+///                                                   + e(T + 2K)nd + the same
 ///   kAttentionMerge F    3Tnd                       3eTnd + 12Tn
-///                        12Tn
+///                                                   + 12Tn
 ///   kResidual     F      Th (1 + [bias])            3eTh + [bias] eh
-///                 0
 ///                 G      [bias] Th                  [bias] eTh + 8h
-///                        0
-///   kActivation   F      cTf + [gated] Tf           eT(f + u)        (u = f, 2f when gated)
-///                 0
+///   kActivation   F      cTf + [gated] Tf           eT(f + u)   (u = f, 2f when gated)
 ///                 B      2cTf + [gated] 3Tf         eT(f + 2u)
-///                        0
 ///   kRouter       F      2TEh + (3+k)TE             e(Th + Eh) + 4TE + 4Tm + 8Tk
-///                 eTE        (E counts the shared gate)
+///                                                   + eTE   (E counts the shared gate)
 ///                 B      2TEh + 4TE                 e(Th + Eh) + 4TE + 8Tm + 8Tk
-///                        4TE, [bf16] + eTE
+///                                                   + 4TE, [bf16] + eTE
 ///                 G      2TEh                       eTh + 8Eh + 4TE + 8Tm + 8Tk
-///                        as B, [bf16] + eEh
+///                                                   + as B, [bf16] + eEh
 ///   kDispatch     F      0                          e(Th + Rh) + 16Tk
-///                 16Tk
+///                                                   + 16Tk
 ///                 B      kTh                        e(Th + Rh) + 8Tk
-///                        [bf16] 4Th
+///                                                   + [bf16] 4Th
 ///   kExpertIn/Out        as linears with T = R rows and a product [in, out] for each expert
 ///   kCombine      F      2mTh                       e(Rh + Th) + 4Tm + 8Tk + [shared] eTh
-///                 [bf16] 4Th
+///                                                   + [bf16] 4Th
 ///                 B      3mTh                       e(2Rh + Th) + 8Tm + 8Tk + [shared] 2eTh
-///                        [bf16] 4Th
+///                                                   + [bf16] 4Th
 ///   kPatchProduct        as linears
 ///   kPool         F, B   b r h (r kv_tokens)        F e(b r h + b h), B e(Th + b h)
-///                 0
 ///   kLossMax      F      Tv                         eTv + 4T
-///                 0
 ///   kLossSum      F      3Tv                        eTv + 20T
-///                 4cv, c = rows of 2^18 logits, at most T
+///                                                   + 4cv, c = rows of 2^18 logits, at most T
 ///   kLoss         F      3T                         8T + 8
-///                 0
 ///                 B      4Tv                        2eTv + 20T
-///                        [bf16] 4cv
+///                                                   + [bf16] 4cv
 ///   kSlice        F      0                          2eE
-///                 0
 ///   kZeroGradient F      0                          eE
-///                        0
 ///   kAccumulate   F      E                          3eE
-///                 0
 ///   kAdamW        F      14E                        28E fp32, 30E bf16 (plus master)
-///                 0
 ///
 /// BG is B and G together with shared operands (the incoming gradient, and what both read) counted
 /// once and the larger of the two transients. Attention counts its products over the full s² (the

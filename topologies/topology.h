@@ -11,16 +11,16 @@
 /// Routes. Devices do not forward, so a path has devices at its two ends only. Within a host, and
 /// in a builder's own graph, among the paths from a to b,
 ///
-///     route(a, b) = argmin over paths p of ( |p|, sum of latency, -(min of bytes_per_second), link
-///     ids of p ),
+///     route(a, b) = argmin over paths p of
+///                   ( |p|, sum of latency, -(min of bytes_per_second), link ids of p ),
 ///
 /// compared lexicographically, latency in picoseconds (rounded up per link). Between hosts of a
 /// generated cluster,
 ///
 ///     route(a, b) = route(a, nic(a)), its cable, the fabric's path (fabric.h), its cable,
-///     route(nic(b), b)
-///     nic(v)      = argmin over cards n of v's host of ( |route(v, n)|, its latency, -its
-///                 bottleneck ),
+///                   route(nic(b), b)
+///     nic(v)      = argmin over cards n of v's host of
+///                   ( |route(v, n)|, its latency, -its bottleneck ),
 ///
 /// and of k cards that tie, device i takes number i mod k: a GPU uses the card on its rail, or the
 /// nearest in PCIe. The same holds inside a host whose parts only the fabric joins. No host

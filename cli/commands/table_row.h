@@ -6,12 +6,12 @@
 /// An empty cell takes the option of the same name where the command has one (--tp, --seq is
 /// --sequence-length), else what docs/schemas.md says. Derived, when empty:
 ///
-///     dp     gpus / (tp cp pp)                        gpus   tp cp pp dp, or all devices of the
-///            hosts when those are given and dp is not
-///     hosts  ⌈gpus / devices of a host⌉               kv_heads = heads,  head size = hidden /
-///            heads
-///     ffn    4 hidden, or gated, as Llama (arXiv 2302.13971, section 2.2): 2/3 of it, ⌊8/3 hidden⌋
-///            rounded up to 256
+///     dp        gpus / (tp cp pp)
+///     gpus      tp cp pp dp, or all devices of the hosts when those are given and dp is not
+///     hosts     ⌈gpus / devices of a host⌉
+///     kv_heads  heads;  head size = hidden / heads
+///     ffn       4 hidden, or gated, as Llama (arXiv 2302.13971, section 2.2): 2/3 of it,
+///               ⌊8/3 hidden⌋ rounded up to 256
 ///
 /// Without `gated` a model is a GPT-2 (LayerNorm, learned positions, GELU, biases, tied
 /// embeddings), with it a Llama (RMSNorm, rotary positions, SiLU, no biases, separate head);

@@ -41,9 +41,10 @@ struct LayerCost {
   bool operator==(const LayerCost&) const = default;
 };
 
-/// Time of a template whose compute and tensor streams are serial and whose data stream overlaps
-/// them: with slowdown k, overlapped part runs k times slower on both sides: x = min(c, d): time =
-/// k·x + |c - d| (no overlap: c + d).
+/// Time of a template whose compute and tensor streams are serial (c) and whose data stream (d)
+/// overlaps them; what overlaps runs k times slower on both sides:
+///
+///   time = k · min(c, d) + |c - d|,   without overlap c + d
 std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::int64_t slowdown_ppm,
                            bool overlaps);
 
@@ -51,18 +52,19 @@ std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::in
 /// stage i (B'_i: the last one, with synchronisation), f_i, b_i what it waits for a transfer of
 /// activation or gradient, Z_i and U_i zeroing and update, p pipeline ranks:
 ///
-///   step = Z + Σ_{i<p} (F_i + f_i) + (m-1) · cycle + R + Σ_{i<p} (B'_i + b_i) + U      (Galvatron,
-///   arXiv 2211.13878, section on the cost of pipelines)
+///   step = Z + Σ_{i<p} (F_i + f_i) + (m-1) · cycle + R + Σ_{i<p} (B'_i + b_i) + U
+///     (Galvatron, arXiv 2211.13878, section on the cost of pipelines)
 ///
 ///   GPipe         cycle = max_i F_i + max_i B_i: two flow shops;  R = 0
 ///   1F1B          cycle = max_i (F_i + B_i);  R = 0
 ///   interleaved   cycle = max over ranks of the sum of F_i + B_i over its v stages. The pipeline
 ///                 fills and drains through the first stage of each rank; R = cycle - (F + B) of
-///                 stage p-1, and the synchronisation of the other stages of the rank that has most
-///                 of it. Equal stages, with F and B of a whole rank: (m + (p-1)/v) (F + B)
+///                 stage p-1, and the synchronisation of the other stages of the rank that has
+///                 most of it. Equal stages, with F and B of a whole rank: (m + (p-1)/v) (F + B)
 ///                 (arXiv 2104.04473, section 2.2)
-///   ZB-H1         B without weight gradients, W those of one micro-batch; cycle = max_i (F_i + B_i
-///                 + W_i). R = max_i W'_i less the min(m,p) - 1 smallest of min(F_i, B_i, W_i).
+///   ZB-H1         B without weight gradients, W those of one micro-batch;
+///                 cycle = max_i (F_i + B_i + W_i);
+///                 R = max_i W'_i less the min(m,p) - 1 smallest of min(F_i, B_i, W_i).
 ///                 Equal stages and m ≥ p: m (F + B + W) + (p-1) max(F, B, F + B - W); the paper
 ///                 states (p-1)(F + B - W) of bubble, which is the same for W ≤ min(F, B)
 ///                 (arXiv 2401.10241, table 1)
@@ -75,8 +77,8 @@ std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::in
 /// transfer per micro-batch and stage of a rank too much, since ranks wait for one another at the
 /// same time; so is ZB-H1, whose weight passes hide more of them. With overlap, 1F1B may expose up
 /// to 2(p-1)/p of a transfer per cycle that the formula leaves out.
-/// Example: p = 2, m = 4, F = 1, B = 2, free transfers: 3 + 3 · 3 + 3 = 15; with v = 2: 12 + 1/2 ·
-/// 3 = 13.5; ZB-H1 with B = W = 1: 12 + 1 = 13.
+/// Example: p = 2, m = 4, F = 1, B = 2, free transfers: 3 + 3 · 3 + 3 = 15; with v = 2:
+/// 12 + 1/2 · 3 = 13.5; ZB-H1 with B = W = 1: 12 + 1 = 13.
 struct PlanCost {
   std::int64_t step_ps = 0;
   // By pipeline rank.

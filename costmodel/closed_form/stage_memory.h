@@ -7,8 +7,8 @@
 /// a rank holds X bytes, what its last forward sent, and D, what its last backward sent. Passes run
 /// in the order of plan::pass_order:
 ///
-///   pass n starts with  Σ_{k<n} delta_k + X + D,      peak = persistent + max over passes of
-///   (start + peak of the pass)
+///   pass n starts with  Σ_{k<n} delta_k + X + D,
+///                       peak = persistent + max over passes of (start + peak of the pass)
 ///
 /// and the update starts behind the last of them. A loop of passes begins every turn but the first
 /// with the same X and D, and each turn adds the same bytes, so the highest turn is the first, the

@@ -8,18 +8,18 @@
 /// a ring, L bytes/s of a device's link to its switch, h devices of a host that reduce. Expected
 /// time = latency + S / bandwidth:
 ///
-///   ring        bandwidth n / s(op) * { LL: min(B/2, limit);  LL128: min(0.92 B, C limit);
-///               Simple: B }
+///   ring        bandwidth n / s(op) * b,  LL: b = min(B/2, limit);  LL128: min(0.92 B, C limit);
+///               Simple: B
 ///               latency   base + (s(op) - s of H) * device + (s of H) * network;  Simple over
-///                         hosts, all-reduce: times the plateau
+///               hosts, all-reduce: times the plateau
 ///               broadcast: one hop, and B
 ///   tree        bandwidth 1/2 * correction(S) * b,  b = min(0.92 min(B, L), C limit), on two hosts
 ///               2 B;  LL: min(b / 3.8, limit);  LL128: min(7/9 b, C limit), 15/16 over hosts
 ///               latency   base + 2 ((n/H - 1) device + floor(log2 H) network)
-///   NVLS        bandwidth n / s(op) * 2 (h-1)/h * efficiency * L                           latency
-///               that of NVLS
-///   NVLS tree   bandwidth n / s(op) * min(2 (h-1)/h * efficiency * L, B, twice that on two hosts,
-///               h limit)
+///   NVLS        bandwidth n / s(op) * 2 (h-1)/h * efficiency * L
+///               latency   that of NVLS
+///   NVLS tree   bandwidth n / s(op) * b,
+///               b = min(2 (h-1)/h * efficiency * L, B, twice that on two hosts, h limit)
 ///               latency   that of NVLS + 2 floor(log2 H) hop
 /// Source: NVIDIA/nccl@5067397c src/graph/tuning.cc. Its graph search (src/graph/search.cc) is
 /// taken to find what the links give: B for ring and tree, and up to twice that inside two hosts,

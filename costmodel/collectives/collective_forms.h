@@ -9,32 +9,16 @@
 /// its limit holds for the data (costmodel/collectives/collective_tuning.h). alpha is a hop's
 /// latency.
 ///
-///   ring             base + steps * (alpha + w(S / (n C)) / r) + S / n / copy          steps:
-///                    all-reduce 2(n-1), all-gather, reduce-scatter n-1 alpha = ((steps - inter) *
-///                    device + inter * network) / steps       inter: the same with H for n; NCCL
-///                    spreads nothing,
-///                                                                                       but only
-///                                                                                       the sum
-///                                                                                       matters
-///                                                                                       where
-///                                                                                       steps are
-///                                                                                       equal
-///   ring, broadcast  base + (n-1) * (alpha + d) + (K-1) * d,  d = w(S / (C K)) / r      chain of n
-///                    ranks, K chunks
-///   tree             base + 2 * sum of alpha of the way up + (K + D) * d                d = w(S /
-///                    (C K)) / r; D: filling the pipeline, half
-///                                                                                       the 2
-///                                                                                       depth - 1
-///                                                                                       hops, as
-///                                                                                       links are
-///                                                                                       half used
-///                                                                                       then. LL
-///                                                                                       and LL128
-///                                                                                       have
-///                                                                                       little:
-///                                                                                       they pass
-///                                                                                       lines on,
-///                                                                                       not chunks
+///   ring             base + steps * (alpha + w(S / (n C)) / r) + S / n / copy
+///                    steps: all-reduce 2(n-1), all-gather, reduce-scatter n-1
+///                    alpha = ((steps - inter) * device + inter * network) / steps
+///                    inter: the same with H for n; NCCL spreads nothing, but only the sum matters
+///                    where steps are equal
+///   ring, broadcast  base + (n-1) * (alpha + d) + (K-1) * d,  d = w(S / (C K)) / r
+///                    chain of n ranks, K chunks
+///   tree             base + 2 * sum of alpha of the way up + (K + D) * d,  d = w(S / (C K)) / r
+///                    D: filling the pipeline, half the 2 depth - 1 hops, as links are half used
+///                    then. LL and LL128 have little: they pass lines on, not chunks
 ///   NVLS             base + 2 w(c/h) h / r + (K+1) * w(c/h) (h+1) / r
 ///                    K chunks c: copied in, reduced by the switch on the way up, multicast on the
 ///                    way down, copied out. h heads, at most 32 of the m, reduce a part each; a
@@ -48,10 +32,8 @@
 ///   halving-doubling sum over steps of alpha + w(bytes of the step) / r(step)
 ///   hierarchical     ring reduce-scatter in the hosts, m rings across them on S/m each, ring
 ///                    all-gather in the hosts
-///   direct           base + alpha + w(S / n) / r + S / n / copy                         everyone
-///                    to everyone (all-to-all), or to the next
-///                                                                                       (point-to-point:
-///                                                                                       S)
+///   direct           base + alpha + w(S / n) / r + S / n / copy
+///                    everyone to everyone (all-to-all), or to the next (point-to-point: S)
 /// Sources: NVIDIA/nccl src/graph/tuning.cc (latencies, limits, steps of ring and tree),
 /// src/enqueue.cc (chunks of NVLS, from 128 KiB a channel and head on: 64, 32, 16 KiB while fewer
 /// than 64, 8, 2 would fill the tensor; of NVLS trees 64, 32 KiB below 4, 1, and 64 KiB on 4 hosts

@@ -9,11 +9,10 @@
 /// stand in costmodel/collectives/collective_forms.h, and NCCL's choice, which rests on the
 /// published ones alone, in costmodel/collectives/collective_choice.h.
 ///
-///   protocol   what a message looks like on the wire                                       rate of
-///              a link that is left
-///   LL         8 bytes carry 4 of data and 4 of flag: no separate synchronisation          1/2
-///   LL128      128 bytes carry 120 of data and 8 of flag, needs stores that keep order     0.92
-///   Simple     data, then a flag: full rate, highest latency                               1
+///   protocol   rate of a link that is left, and what a message looks like on the wire
+///   LL         1/2    8 bytes carry 4 of data and 4 of flag: no separate synchronisation
+///   LL128      0.92   128 bytes carry 120 of data and 8 of flag, needs stores that keep order
+///   Simple     1      data, then a flag: full rate, highest latency
 #include <array>
 #include <cstdint>
 #include <memory>

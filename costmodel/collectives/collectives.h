@@ -6,24 +6,19 @@
 /// n ranks, S bytes of the whole tensor (as nccl-tests counts), alpha = largest latency of a hop, r
 /// = rate of every rank:
 ///
-///   operation        steps     wire bytes of a rank   who sends to whom
-///   all-reduce       2(n-1)    2(n-1)S/n              ring in group order: reduce-scatter, then
-///                    all-gather
-///   all-gather       n-1       (n-1)S/n               ring
-///   reduce-scatter   n-1       (n-1)S/n               ring
-///   all-to-all       1         (n-1)S/n               everyone to everyone at once, each pair at r
-///                    / (n-1)
-///   broadcast        n-1       S                      chain from the first rank, pipelined
-///   point-to-point   1         S                      every rank to its successor in the group
+///   operation       steps   wire bytes of a rank   who sends to whom
+///   all-reduce      2(n-1)  2(n-1)S/n     ring in group order: reduce-scatter, then all-gather
+///   all-gather      n-1     (n-1)S/n      ring
+///   reduce-scatter  n-1     (n-1)S/n      ring
+///   all-to-all      1       (n-1)S/n      everyone to everyone at once, each pair at r / (n-1)
+///   broadcast       n-1     S             chain from the first rank, pipelined
+///   point-to-point  1       S             every rank to its successor in the group
 ///
-///   time = steps * alpha + wire / r,     r = min over links of capacity / flows        (nccl-tests
-///   PERFORMANCE.md; bus bandwidth
-///                                                                                       is wire
-///                                                                                       bytes /
-///                                                                                       time there
-///                                                                                       and here)
-/// All groups of the class run at once; flows(l) counts their routes over link l (all-to-all: pairs
-/// / (n-1), rounded up).
+///   time = steps * alpha + wire / r,     r = min over links of capacity / flows
+///
+/// (nccl-tests PERFORMANCE.md; bus bandwidth is wire bytes / time there and here.) All groups of
+/// the class run at once; flows(l) counts their routes over link l (all-to-all: pairs / (n-1),
+/// rounded up).
 ///
 /// Measured entries replace r and alpha. A bus bandwidth w gives r = w, so that alone the time is
 /// steps * latency + wire / w exactly (latency 0 in the entry: the route's). Points (bytes,

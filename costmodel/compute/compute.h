@@ -15,14 +15,14 @@
 ///   zeroing and accumulation are bandwidth.
 ///
 /// (s) A fitted surface of the device (surface.h), where the profile has one for the type: R is
-/// then its time, which has composition_factor in it, plus
-///     launch as in (a), and (a) and (b) refine it.
+///     then its time, which has composition_factor in it, plus launch as in (a), and (a) and (b)
+///     refine it.
 ///
 /// (a) Measured operators, points (shape, seconds) of the same kind, phase, type and flags:
 ///
 ///   t = composition_factor * ((1 - w) t_1 R / R_1 + w t_2 R / R_2) + launch
-///   w = (r - r^(1 - x)) / (r - 1),   r = R_2 / R_1,   x = distance_1 / (distance_1 + distance_2)
-///   (w = x for r = 1)
+///   w = (r - r^(1 - x)) / (r - 1), and w = x for r = 1
+///   r = R_2 / R_1,   x = distance_1 / (distance_1 + distance_2)
 ///
 ///   of the nearest point 1 with no more work (R_1 ≤ R) and the nearest 2 with no less; distance:
 ///   Euclid on the logarithms of the dimensions. An exact hit is t_i itself. The weight makes a
@@ -33,16 +33,16 @@
 ///   (BG = B + G when both are measured) by roofline ratio.
 ///
 /// (b) Measured layer times (Galvatron, arXiv 2211.13878 section 5): per sample and batch, a block
-/// and the rest of the model (embedding, head, loss):
+///     and the rest of the model (embedding, head, loss):
 ///
-///   t = R * f(b),     f(b) = b * seconds_per_sample(b) / sum of R over the layer's forward
-///   segments at tp 1 and batch b
+///   t = R * f(b)
+///   f(b) = b * seconds_per_sample(b) / sum of R over the layer's forward segments at tp 1, batch b
 ///
 ///   so that the segments of one block add up to the measurement; between measured batches ln f is
-///   linear in ln b, beyond them f is constant. Backward phases take f * 2 sum R_forward / sum
-///   R_backward: backward is twice forward in total. Tensor shards take their own R, so a product
-///   shrinks as 1/tp and what does not shrink stays. AdamW, zeroing, accumulation and slices stay
-///   at R.
+///   linear in ln b, beyond them f is constant. Backward phases take
+///   f * 2 sum R_forward / sum R_backward: backward is twice forward in total. Tensor shards take
+///   their own R, so a product shrinks as 1/tp and what does not shrink stays. AdamW, zeroing,
+///   accumulation and slices stay at R.
 ///
 /// Scope: no cache effects, no clock throttling, one device model (the slowest of the topology).
 #include <cstdint>

@@ -8,15 +8,14 @@
 /// of a x b in {256x128, 128x256, 128x128, 128x64, 64x128, 64x64} and may split k in s in {1, 2, 3,
 /// 4, 6, 8} parts; the library takes the fastest (cuBLAS's heuristics do about that):
 ///
-///   tiles    N = ceil(m / a) ceil(n / b) s                     waves   w = q ceil(N / u) + (1 - q)
-///            max(N / u, 1)
-///   rate     r = e P h^j,  j = log2(32768 / (a b))             split   x = [s > 1] c 8 s m n / M
-///            (partial sums in fp32, c split_traffic)
-///   product  T = min over tiles, s of  2 a b u w (ceil(k / s) + k0) / r + x
-///            (k0 prologue_features)
+///   tiles    N = ceil(m / a) ceil(n / b) s
+///   waves    w = q ceil(N / u) + (1 - q) max(N / u, 1)
+///   rate     r = e P h^j,  j = log2(32768 / (a b))
+///   split    x = [s > 1] c 8 s m n / M     partial sums in fp32, c split_traffic
+///   product  T = min over tiles, s of  2 a b u w (ceil(k / s) + k0) / r + x,  k0 prologue_features
 ///   memory   Q = bytes of model::work() / (e_m M)
-///   time     t = launch + L (1 + L / 100 us)^g,  L = (T⁴ + Q⁴)^(1/4),  times exp(correction(ln m,
-///            ln n, ln k)): trilinear, constant outside its grid
+///   time     t = launch + L (1 + L / 100 us)^g,  L = (T⁴ + Q⁴)^(1/4),
+///            times exp(correction(ln m, ln n, ln k)): trilinear, constant outside its grid
 ///
 /// g (throttle): short products run at boost clocks, long ones under the power limit. B is [m,n,k]
 /// = [T, in, out], G [out, in, T]; BG their sum.
@@ -25,8 +24,9 @@
 /// the scores (1/2 under a causal mask, else 1):
 ///
 ///   t = launch + z r + e_type b s d (2n + 2 g_k v r / s) / (e_m M) + 4 c b n s r d / (e P)
-///   (z seconds_per_token, g_k key_weight) backward: 5 products for 2 at e · backward_efficiency,
-///   twice the traffic and the serial part
+///
+/// with z seconds_per_token, g_k key_weight; backward: 5 products for 2 at e · backward_efficiency,
+/// twice the traffic and the serial part.
 ///
 /// Both times the profile's composition factor: in a step clocks are lower than alone, the memory's
 /// is not, and the stream's efficiency was measured in layers.
@@ -39,11 +39,12 @@
 /// product [s, r, d] per head, softmax, dropout, context product [s, d, r]; S = e_type b n s r
 /// bytes of scores:
 ///
-///   forward 1.5 S for a masked softmax (a causal mask leaves half to read), 2.5 S for dropout (its
-///   mask is a byte per element of two) backward 2 S and 2.5 S, one product like the first and
-///   three like the second; copies that change the layout of q, k, v and the output: 8 e_type b s n
-///   d each way dropout before a residual: 0.5 of a tensor more forward, 2.5 more backward.
-///   loss_passes L: the loss segments' traffic times L / 4.
+///   forward   1.5 S for a masked softmax (a causal mask leaves half to read), 2.5 S for dropout
+///             (its mask is a byte per element of two)
+///   backward  2 S and 2.5 S, one product like the first and three like the second; copies that
+///             change the layout of q, k, v and the output: 8 e_type b s n d each way
+///   dropout   before a residual: 0.5 of a tensor more forward, 2.5 more backward
+///   loss      loss_passes L: the loss segments' traffic times L / 4
 ///
 /// Worked example: tests/unit/costmodel/surface_test.cc. Scope: one kernel at a time; sizes from
 /// 256 up were fitted, below that the prologue rules.

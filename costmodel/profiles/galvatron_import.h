@@ -8,21 +8,21 @@
 ///   computation_profiling_<fp32|fp16|bf16>_<...>.json      milliseconds
 ///     layernum[L]_bszB_seqS      forward of an L-layer model
 ///     layertype_0_bszB_seqS      one layer, per sample; layertype_other_...: embedding, head and
-///     loss, per sample. Where only
-///                                layernum is there: layer = (t[L2] - t[L1]) / (L2 - L1) / B, other
-///                                = t[L1] / B - L1 * layer.
+///                                loss, per sample. Where only layernum is there:
+///                                layer = (t[L2] - t[L1]) / (L2 - L1) / B,
+///                                other = t[L1] / B - L1 * layer
 ///   memory_profiling_*           MiB; checked, not used (memory is computed exactly):
-///   parameter_size of a layer = 4 bytes per parameter
-///   allreduce_bandwidth_<H>nodes_<G>gpus_per_node.json     GB/s (10^9) of bus bandwidth,
-///   allreduce_size_<n>_consec_<1|0>
+///                                parameter_size of a layer = 4 bytes per parameter
+///   allreduce_bandwidth_<H>nodes_<G>gpus_per_node.json
+///     GB/s (10^9) of bus bandwidth, allreduce_size_<n>_consec_<1|0>
 ///     consec 1: ranks side by side; consec 0: ranks HG/n apart. Hosts that a group spans follow
 ///     from that.
-///   p2p_bandwidth_<H>nodes_<G>gpus_per_node.json           GB/s, pp_size_<p>: neighbouring stages
-///   of a pipeline of p stages
-///   sp_time_<H>nodes_<G>gpus_per_node.json                 milliseconds,
-///   <allreduce|all2all>_size_<n>_<M>MB_time, M in MiB
-///   overlap_coefficient.json                               overlap_coe: slowdown of compute and
-///   communication that overlap
+///   p2p_bandwidth_<H>nodes_<G>gpus_per_node.json
+///     GB/s, pp_size_<p>: neighbouring stages of a pipeline of p stages
+///   sp_time_<H>nodes_<G>gpus_per_node.json
+///     milliseconds, <allreduce|all2all>_size_<n>_<M>MB_time, M in MiB
+///   overlap_coefficient.json
+///     overlap_coe: slowdown of compute and communication that overlap
 ///
 /// Into SI: bytes/s, seconds, bytes. (That tool divides MiB by 10^9 bytes/s, 4.9 % optimistic; here
 /// the units are what they say.) Of several host shapes the one with most devices per host is read.

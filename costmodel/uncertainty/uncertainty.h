@@ -3,7 +3,7 @@
 /// How far a predicted step time may be from the truth. Sources of error, s, each with a spread w_s
 /// of the profile (model::Spread), are drawn together:
 ///
-///   ln f_s = q_s w_s / q(0.9),        q(p) the quantile of the standard normal,
+///   ln f_s = q_s w_s / q(0.9),     q(p) the quantile of the standard normal,
 ///   PriceFactors f = all f_s, each times f_step
 ///
 /// K draws are a Latin hypercube with mirror images (McKay, Beckman and Conover 1979; Hammersley

@@ -5,8 +5,8 @@
 /// waits for the slowest, again and again, and its buffers are as computation left them. Steps of
 /// tensor and data parallelism are trained by all ranks; over them
 ///
-///   seconds of the collectives in a step, mean over ranks, median over steps  ≈  factor · Σ alone
-///   + issue_seconds · count
+///   seconds of the collectives in a step, mean over ranks, median over steps
+///     ≈  factor · Σ alone + issue_seconds · count
 ///
 /// by least squares of relative errors (composition.h), factor ≥ 1, issue_seconds ≥ 0; alone: each
 /// at its own size and group. Where communication runs beside computation its spans hold waiting

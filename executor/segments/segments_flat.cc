@@ -1,8 +1,10 @@
 /// Segments over flat storage, and the local slice.
 ///
 /// AdamW (Loshchilov & Hutter, 2019; decoupled decay, as torch.optim.AdamW), for update number t:
-///   p -= lr wd p;   m += (1 - b1)(g - m);   v += (1 - b2)(g^2 - v);   p -= lr / (1 - b1^t) * m /
-///   (sqrt(v / (1 - b2^t)) + eps)
+///
+///   p -= lr wd p;   m += (1 - b1)(g - m);   v += (1 - b2)(g^2 - v)
+///   p -= lr / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + eps)
+///
 /// One loop without temporaries and without contraction, so an element's result never depends on
 /// where its shard begins. In bf16 training p is the fp32 master, and the bf16 parameter is its
 /// rounding.

@@ -1,7 +1,9 @@
 /// Cross-entropy over a vocabulary shard [T, v], columns being rows [shard v, shard v + v) of the
 /// vocabulary:
-///   m = max x,  z = sum exp(x - m),  loss += scale * sum_t (log z - (x_target - m)),  dx = scale *
-///   (exp(x - m) / z - [column = target]).
+///
+///   m = max x,  z = sum exp(x - m),  loss += scale * sum_t (log z - (x_target - m)),
+///   dx = scale * (exp(x - m) / z - [column = target])
+///
 /// Columns at or past the vocabulary are padding: they count as -inf, and their gradient is zero.
 /// The Program reduces m and (z, x_target - m) over the shards between the segments.
 #include <ATen/ops/amax.h>

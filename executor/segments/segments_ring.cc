@@ -2,9 +2,12 @@
 /// one block of keys after the other.
 ///
 /// A block's keys and values are [b, t, 2kd]: k key heads, turned by their positions, then k value
-/// heads. Merging the outputs o1, o2 of two sets of keys with log-sum-exps l1, l2:  l = log(e^l1 +
-/// e^l2),  o = e^(l1 - l) o1 + e^(l2 - l) o2. Backward of a block takes the merged o and l: its
-///         probabilities e^(s - l) are then those of the whole softmax, and the parts of dq add up.
+/// heads. Merging the outputs o1, o2 of two sets of keys with log-sum-exps l1, l2:
+///
+///   l = log(e^l1 + e^l2),  o = e^(l1 - l) o1 + e^(l2 - l) o2
+///
+/// Backward of a block takes the merged o and l: its probabilities e^(s - l) are then those of the
+/// whole softmax, and the parts of dq add up.
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logaddexp.h>
 

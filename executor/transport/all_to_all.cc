@@ -1,9 +1,11 @@
 /// With n ranks, t = s / n tokens, features in sections of width w (q, k, v; over all ranks):
 ///
-///   dim 2   in [b, t, F]    blocks [n, b, t, F/n]: block i holds part i of every section     out
-///           [b, n t, F/n]: block i gives tokens i t ...
-///   dim 1   in [b, n t, F/n]  blocks [n, b, t, F/n]: block i holds tokens i t ...            out
-///           [b, t, F]: block i gives part i of every section
+///   dim 2   in      [b, t, F]
+///           blocks  [n, b, t, F/n]: block i holds part i of every section
+///           out     [b, n t, F/n]: block i gives tokens i t ...
+///   dim 1   in      [b, n t, F/n]
+///           blocks  [n, b, t, F/n]: block i holds tokens i t ...
+///           out     [b, t, F]: block i gives part i of every section
 #include "executor/transport/all_to_all.h"
 
 #include <ATen/ops/cat.h>

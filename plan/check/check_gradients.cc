@@ -8,15 +8,16 @@
 ///   segment with `gradients`    -> + one contribution per parameter of its views
 ///   accumulate a into b         -> b + a
 ///   collective, shard group     -> every contribution in its range gets the shard mark (twice: a
-///   fault); a scatter moves the value collective, replica group   -> the replica mark likewise;
-///   over the data group: both collective, tensor group    -> the tensor mark likewise
+///                                  fault); a scatter moves the value
+///   collective, replica group   -> the replica mark likewise; over the data group: both
+///   collective, tensor group    -> the tensor mark likewise
 ///   all-reduce between stages   -> every member's value becomes the sum of all members' values
-///   (tied embeddings)
+///                                  (tied embeddings)
 ///   AdamW                       -> the value must be: `uses` contributions per parameter and
-///   micro-batch from every stage that holds the
-///                                  parameter; shard and replica marks; tensor mark iff sequence
-///                                  parallelism left the parameter whole on every tensor rank (its
-///                                  gradient is then a partial sum over tokens)
+///                                  micro-batch from every stage that holds the parameter; shard
+///                                  and replica marks; tensor mark iff sequence parallelism left
+///                                  the parameter whole on every tensor rank (its gradient is then
+///                                  a partial sum over tokens)
 ///
 /// Persistent gradients start *stale*: what the previous step left there.
 

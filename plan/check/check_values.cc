@@ -1,13 +1,14 @@
 /// What a buffer holds on one rank: the whole value, or a share that a collective must complete
 /// before anyone may read it.
 ///
-///   product split over its input (projection, MLP output), table lookup of a vocabulary shard  ->
-///   partial sum gradient of the input of a product split over its output (QKV, MLP input, logits)
-///   -> partial sum row maximum, sum of exponentials over a vocabulary shard
-///   -> partial maximum, partial sum attention over one of several blocks of keys
-///   -> partial keys, until all are merged AdamW on this rank's slice of a whole parameter
-///   -> slices product in slices of its contraction, or its input's gradient
-///   -> partial slices, until each is in; then as above
+///   partial sum      product split over its input (projection, MLP output), table lookup of a
+///                    vocabulary shard; gradient of the input of a product split over its output
+///                    (QKV, MLP input, logits)
+///   partial maximum  row maximum over a vocabulary shard; its sum of exponentials: partial sum
+///   partial keys     attention over one of several blocks of keys, until all are merged
+///   slices           AdamW on this rank's slice of a whole parameter
+///   partial slices   product in slices of its contraction, or its input's gradient, until each is
+///                    in; then as above
 ///
 /// What an operation is linear in may be partial: its result then is (an expert's rows through
 /// all-to-all and combine, a sum of partial sums).

@@ -15,7 +15,8 @@
 ///   dp_types_enc          1: ZeRO-3, 0: default_dp_type (ddp, zero2, zero3; default ddp)
 ///   checkpoint            1: full recomputation (default 0)
 ///   vtp, vsp, embed_sdp   degree of embedding and head, whether it is Ulysses, whether they are
-///   ZeRO-3 global_bsz, chunks    sequences a step, micro-batches
+///                         ZeRO-3
+///   global_bsz, chunks    sequences a step, micro-batches
 ///   pipeline_type         pipedream_flush (1F1B) or gpipe (default)
 ///
 /// The file has neither the world size (all devices are used) nor sequence parallelism (assumed
@@ -26,15 +27,16 @@
 /// comments, line continuations, quotes and arrays, and variables that the file itself sets to a
 /// plain word. Ranks lie as tp, cp, ep, dp, pp, as ours do.
 ///
-///   tensor-, pipeline-, expert-model-parallel-size, context-parallel-size     degrees
-///   num-layers-per-virtual-pipeline-stage, num-virtual-stages-per-pipeline-rank  interleaved
-///   schedule decoder-first-, decoder-last-pipeline-num-layers        layers of the first and the
-///   last stage cp-comm-type p2p | a2a                                  ring | Ulysses
-///   use-distributed-optimizer                               ZeRO-1;
-///   num-distributed-optimizer-instances: hybrid sharding use-megatron-fsdp, use-custom-fsdp,
-///   data-parallel-sharding-strategy       ZeRO-1, 2, 3 use-torch-fsdp2 ZeRO-3 sequence-parallel,
-///   recompute-*, micro-batch-size, global-batch-size, seq-length, bf16, fp16 nproc-per-node,
-///   nnodes (of torchrun)                    world size; default: all devices
+///   tensor-, pipeline-, expert-model-parallel-size, context-parallel-size       degrees
+///   num-layers-per-virtual-pipeline-stage, num-virtual-stages-per-pipeline-rank interleaved
+///   decoder-first-, decoder-last-pipeline-num-layers   layers of the first and the last stage
+///   cp-comm-type p2p | a2a                             ring | Ulysses
+///   use-distributed-optimizer                          ZeRO-1
+///   num-distributed-optimizer-instances                hybrid sharding
+///   use-megatron-fsdp, use-custom-fsdp, data-parallel-sharding-strategy         ZeRO-1, 2, 3
+///   use-torch-fsdp2                                    ZeRO-3
+///   sequence-parallel, recompute-*, micro-batch-size, global-batch-size, seq-length, bf16, fp16
+///   nproc-per-node, nnodes (of torchrun)               world size; default: all devices
 ///
 /// Arguments of the model (num-layers, hidden-size, …) must be the model's. What does not bear on
 /// the plan is ignored with a note; what does and cannot be said by a plan is a fault at its place.

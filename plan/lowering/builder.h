@@ -9,9 +9,10 @@
 namespace orrery::plan {
 
 /// How activations lie between blocks on the ranks of a stage: sequences split over dp, their
-/// tokens over cp, those again over tp when sequence_parallel. Rank r has tensor index (r /
-/// tensor_stride) % tp, token share (r / token_stride) % cp and batch share (r / batch_stride) %
-/// dp.
+/// tokens over cp, those again over tp when sequence_parallel. Rank r has
+///   tensor index  (r / tensor_stride) % tp,
+///   token share   (r / token_stride) % cp,
+///   batch share   (r / batch_stride) % dp.
 struct Layout {
   int tp = 1, dp = 1, cp = 1;
   bool sequence_parallel = false;

@@ -5,14 +5,13 @@
 /// tokens of each of its b sequences. Bytes per rank and direction on the wire, e bytes an element,
 /// d the head size:
 ///
-///   cp = 1    attention over the whole sequence
-///   nothing
+///   cp = 1    attention over the whole sequence; nothing travels
 ///   Ulysses   qkv [b, t, (n+2k)d] -> [b, s, (n+2k)d/cp], whole attention over n/cp heads,
-///             (cp-1)/cp b t (2n+2k) d e forward, o [b, s, nd/cp] -> [b, t, nd]; two all-to-alls
-///             (arXiv 2309.14509)             the same backward
-///   ring      own queries against every rank's keys and values, which travel in cp - 1      (cp-1)
-///             b t 2kd e forward; backward twice that, shifts beside the compute (arXiv 2310.01889)
-///             and b t 2kd e to bring dk, dv home
+///             o [b, s, nd/cp] -> [b, t, nd]; two all-to-alls (arXiv 2309.14509):
+///             (cp-1)/cp b t (2n+2k) d e forward, the same backward
+///   ring      own queries against every rank's keys and values, which travel in cp - 1 shifts
+///             beside the compute (arXiv 2310.01889):
+///             (cp-1) b t 2kd e forward; backward twice that, and b t 2kd e to bring dk, dv home
 ///
 /// Ring, step i: the block of the rank i places before is at hand while the next one travels.
 /// Partial outputs are merged by their log-sum-exp. Backward sends keys and values around again;

@@ -91,13 +91,15 @@ namespace {
 
 /// Emits one block. Names follow the table of model/segment.h.
 ///
-/// Pre-norm:  a = norm1(x); p = proj(attention(qkv(a))); y = x + p; c = norm2(y); x' = y +
-///            out(act(in(c)))
-/// with cross-attention between the two (CrossAttention), x as BlockStart leaves it
-/// Post-norm: y0 = x + proj(attention(qkv(x))); y = norm1(y0); z0 = y + out(act(in(y))); x' =
-/// norm2(z0) f: identity forward, all-reduce backward; g: all-reduce forward, identity backward
-/// (Megatron-LM, arXiv 1909.08053); with sequence parallelism f is an all-gather / reduce-scatter
-/// pair and g its mirror (arXiv 2205.05198).
+///   pre-norm   a = norm1(x);  p = proj(attention(qkv(a)));  y = x + p;  c = norm2(y);
+///              x' = y + out(act(in(c))),  with cross-attention between the two (CrossAttention),
+///              x as BlockStart leaves it
+///   post-norm  y0 = x + proj(attention(qkv(x)));  y = norm1(y0);  z0 = y + out(act(in(y)));
+///              x' = norm2(z0)
+///
+/// f: identity forward, all-reduce backward; g: all-reduce forward, identity backward (Megatron-LM,
+/// arXiv 1909.08053); with sequence parallelism f is an all-gather / reduce-scatter pair and g its
+/// mirror (arXiv 2205.05198).
 class Block {
  public:
   Block(Builder& b, const LayerStrategy& strategy)

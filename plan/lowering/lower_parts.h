@@ -34,8 +34,9 @@ inline constexpr std::size_t kProducts = 4;
 ///
 ///   all operators, one slice    one unit, gathered and reduced as a whole
 ///   attention or MLP alone      two units, "attention" and "mlp" with their norms; the other one
-///   is replicated (zero 0) g slices                    a unit for each slice of a sharded product,
-///   S/g of its S bytes; the rest (norms, biases of sums) as above
+///                               is replicated (zero 0)
+///   g slices                    a unit for each slice of a sharded product, S/g of its S bytes;
+///                               the rest (norms, biases of sums) as above
 ///
 /// and that of the experts, last.
 struct BlockUnits {
@@ -75,8 +76,8 @@ UnitUse expert_use(Builder& b, const LayerStrategy& strategy);
 /// The MLP of a block in a mixture of experts (GShard, arXiv 2006.16668; Switch, arXiv 2101.03961;
 /// Mixtral, arXiv 2401.04088):
 ///
-///   gates, choice = router(c); rows = dispatch(c, choice); out = expert MLPs(rows); q =
-///   combine(out, gates)
+///   gates, choice = router(c);  rows = dispatch(c, choice);  out = expert MLPs(rows);
+///   q = combine(out, gates)
 ///
 /// The router is replicated and runs on the tokens of the layout, as a norm does. Experts are split
 /// over ep neighbours of the data group (group `expert`: size ep, stride tp), every expert over tp.

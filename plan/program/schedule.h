@@ -42,11 +42,12 @@ struct PassNode {
 ///  * 1F1B (PipeDream-Flush, arXiv 2006.09503): w = min(p - rank - 1, m) forwards, then m - w pairs
 ///    of one forward and one backward, then w backwards; min(p - rank, m) micro-batches are held.
 ///  * Interleaved 1F1B (Narayanan et al., SC21, arXiv 2104.04473, section 2.2; order of
-///    Megatron-LM): the k-th forward is of micro-batch p ⌊k / pv⌋ + k mod p on chunk ⌊(k mod pv) /
-///    p⌋, the k-th backward of the same micro-batch on chunk v - 1 - ⌊(k mod pv) / p⌋: groups of p
-///    micro-batches go through all chunks. w = min(mv, 2(p - rank - 1) + (v - 1)p) forwards, then
-///    mv - w pairs, then w backwards. m must be a multiple of p. Example p = 2, v = 2, m = 2, rank
-///    1: w = 2: F00 F01 | F10 B10 F11 B11 | B00 B01 (chunk, micro-batch).
+///    Megatron-LM): the k-th forward is of micro-batch p ⌊k / pv⌋ + k mod p on chunk
+///    ⌊(k mod pv) / p⌋, the k-th backward of the same micro-batch on chunk
+///    v - 1 - ⌊(k mod pv) / p⌋: groups of p micro-batches go through all chunks.
+///    w = min(mv, 2(p - rank - 1) + (v - 1)p) forwards, then mv - w pairs, then w backwards. m must
+///    be a multiple of p. Example p = 2, v = 2, m = 2, rank 1: w = 2:
+///    F00 F01 | F10 B10 F11 B11 | B00 B01 (chunk, micro-batch).
 ///  * ZB-H1 (Qi et al., arXiv 2401.10241, section 3): the order of 1F1B; the weight gradients of
 ///    micro-batch i follow the backward of micro-batch i + lag, lag = max(0, rank - max(0, p - m)),
 ///    the rest of them at the end. So a rank holds full stashes of min(p - rank, m) micro-batches,

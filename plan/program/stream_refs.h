@@ -9,9 +9,8 @@
 /// Of the accesses of one stream to an instance in a template, with no free and none of another
 /// stream between them (a *turn*), order across streams is known by
 ///
-///     the first, and the first that changes it        must wait for the turns before
-///     (looks) the last that changes it, the last of all       must be over for those that follow
-///     (leaves)
+///     (looks)   the first, and the first that changes it: must wait for the turns before
+///     (leaves)  the last that changes it, the last of all: must be over for those that follow
 ///
 /// for an operation starts after the one before it on its stream has ended. The others are left
 /// out.

@@ -8,8 +8,10 @@
 /// micro-batches in flight and layers j of a stage:
 ///
 ///     m_j = persistent_j + F σ_j,
-///     peak = Σ m_j + max(t_0, max_i (t_i - Σ_{j>i} σ_j) + gathered ahead, once-per-step peak - F Σ
-///     σ_j) t = max(forward peak - σ, output gradient + backward (and reduction's) peak).
+///     peak = Σ m_j + max(t_0,
+///                        max_i (t_i - Σ_{j>i} σ_j) + gathered ahead,
+///                        once-per-step peak - F Σ σ_j)
+///     t = max(forward peak - σ, output gradient + backward (and reduction's) peak).
 ///
 /// σ is what forward (with its gather) leaves behind; layers after i have given theirs back when
 /// i's backward runs. Streams telescope: what a layer hands on is the next one's input. The form

@@ -4,10 +4,10 @@
 ///
 /// The space, exact within: at least two pipeline ranks; the layers of a rank share one strategy,
 /// those of different ranks one layout (degrees, sequence parallelism), so that sharding and
-/// recomputation may change from rank to rank; a rank has up to 8 layers more or fewer than ⌊L /
-/// p⌋. With v <= 16 virtual stages its n layers are spread evenly, the longer stages last: n / v or
-/// one more each. So 126 layers run on 16 ranks with any v <= 7. ZB-H1 with at least as many
-/// micro-batches as ranks; interleaved with multiples of them (plan/program/schedule.h).
+/// recomputation may change from rank to rank; a rank has up to 8 layers more or fewer than
+/// ⌊L / p⌋. With v <= 16 virtual stages its n layers are spread evenly, the longer stages last:
+/// n / v or one more each. So 126 layers run on 16 ranks with any v <= 7. ZB-H1 with at least as
+/// many micro-batches as ranks; interleaved with multiples of them (plan/program/schedule.h).
 ///
 /// Options of a layout that another beats in every time and every byte are left out. The rank
 /// program runs on choices that fit by a lower bound of their bytes, without those that another one
@@ -16,12 +16,12 @@
 /// that option and it runs again: a layer more adds to what is alive everywhere, so the peak never
 /// falls.
 ///
-/// Bound of a way (layout, v), with least F, B, W over ranks and options, N = F + B + W, K = ⌈L /
-/// p⌉, E the times of embedding and head:
+/// Bound of a way (layout, v), with least F, B, W over ranks and options, N = F + B + W,
+/// K = ⌈L / p⌉, E the times of embedding and head:
 ///
 ///     C >= max(K N, ⌈(L N + E) / p⌉)
-///     interleaved  m C + N max(p - 1, ⌈(L - C/N - 1 - (p-1)(v-1)) / v⌉) + transfers + (K + p - 1)
-///                  sync + v update
+///     interleaved  m C + N max(p - 1, ⌈(L - C/N - 1 - (p-1)(v-1)) / v⌉) + transfers
+///                  + (K + p - 1) sync + v update
 ///     ZB-H1        (m - 1) C + L (F + B - W) + transfers + K (W' + min(F, B, W));  p of these C
 ///                  may be taken as all cycles together: L min (N + F + B - W) + E, since
 ///                  reductions in W make F + B - W alone low where N is long
@@ -32,9 +32,9 @@
 /// it is found once for all. Ways are taken by the first, which costs next to nothing, and cut by
 /// the second before any choice is listed.
 ///
-/// Before any layer of a problem is priced (layers_bound): m K N, for ZB-H1 max((m - 1) K N, (m - 1
-/// - p) K N + 2 L (F + B)), since N + F + B - W >= 2 (F + B); F + B at least as
-///   LayerCosts::block_floor() says.
+/// Before any layer of a problem is priced (layers_bound): m K N, for ZB-H1
+/// max((m - 1) K N, (m - 1 - p) K N + 2 L (F + B)), since N + F + B - W >= 2 (F + B); F + B at
+/// least as LayerCosts::block_floor() says.
 #include <cstdint>
 #include <deque>
 #include <map>

@@ -2,15 +2,20 @@
 /// \file
 /// From costs of layers to the integers of the pipeline program.
 ///
-/// From costmodel/closed_form/closed_form.h, step = Z + Σ (F_i + f_i) + (m-1) cycle + Σ (B'_i +
-/// b_i) + U with cycle = max (F_i + B_i):
+/// From costmodel/closed_form/closed_form.h, with cycle = max (F_i + B_i)
+///
+///   step = Z + Σ (F_i + f_i) + (m-1) cycle + Σ (B'_i + b_i) + U
+///
+/// and
 ///
 ///   n = F + B (B holds the reduction where gradients are reduced per micro-batch), y = B' - B;
 ///   R = forward + backward of a change of layout; entry and exit to the vocabulary's layout
-///   likewise; S = f + b, transfer of the activation and of its gradient; without overlap they hold
-///   the stage: part of n; Z + U = that of the first stage, which starts first and ends last, in
-///   its y. Where another stage's zeroing or update reaches beyond, and under GPipe (cycle = max F
-///   + max B), this is a lower bound: outer_loops.h takes the exact figure from plan_cost.
+///       likewise;
+///   S = f + b, transfer of the activation and of its gradient; without overlap they hold the
+///       stage: part of n;
+///   Z + U = that of the first stage, which starts first and ends last, in its y. Where another
+///       stage's zeroing or update reaches beyond, and under GPipe (cycle = max F + max B), this is
+///       a lower bound: outer_loops.h takes the exact figure from plan_cost.
 ///
 /// Memory goes in by the lower bound of layer_memory.h; costmodel::stage_peak_bytes has the last
 /// word on every answer.

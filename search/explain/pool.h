@@ -8,7 +8,7 @@
 /// plans are simulated, cheapest first, until
 ///
 ///     closed form of the next · least (simulated / closed form) seen so far  >=  best simulated of
-///     this search
+///       this search
 ///
 /// or all that the search kept are: then no plan that the simulator treats as kindly as the
 /// luckiest one known can still win. Quick runners-up are cheap and many-sided: all of them are

@@ -7,8 +7,8 @@
 /// Costs of layers are hoisted out of the loops; a plan is then two passes over its stages, the
 /// formula of costmodel/closed_form/closed_form.h:
 ///
-///     s_i = max(Z_i, s_{i-1} + F_{i-1}) + f_i,     e_i = e_{i+1} + b_i + B'_i,     step = max_i
-///     (e_i + U_i), e_p = s_{p-1} + F_{p-1} + (m - 1) max_i N_i
+///     s_i = max(Z_i, s_{i-1} + F_{i-1}) + f_i,     e_i = e_{i+1} + b_i + B'_i,
+///     e_p = s_{p-1} + F_{p-1} + (m - 1) max_i N_i, step = max_i (e_i + U_i)
 ///
 /// so `step_ps` equals costmodel::plan_cost to the picosecond. Memory is layer_memory.h's form, a
 /// lower bound; the fastest plan that passes it is confirmed by costmodel::stage_peak_bytes before

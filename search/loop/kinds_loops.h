@@ -13,8 +13,9 @@
 /// ranges [j, k) of layers, so their F, B, B', Z, U are differences of prefix sums, plus embedding,
 /// head and the transfers f, b beside them. With p stages and m micro-batches
 ///
-///     minimise over cuts:  s_p + v_p + (m - 1) max_i N_i,    s_i = max(s_{i-1}, Z_i) + f_i + F_i,
-///     v_i = max(v_{i-1}, U_i) + b_i + B'_i
+///     minimise over cuts:  s_p + v_p + (m - 1) max_i N_i,
+///                          s_i = max(s_{i-1}, Z_i) + f_i + F_i,
+///                          v_i = max(v_{i-1}, U_i) + b_i + B'_i
 ///
 /// (s: the first micro-batch has come through; v: the last one's way back, and the latest update
 /// behind it). N = F + B, and f + b where nothing overlaps.

@@ -10,7 +10,7 @@
 ///            layer goes to its stage, all the layers of a piece at once. Optimal as no stage's
 ///            next layer gets cheaper (marginal analysis; Fox, Management Science 13, 1966)
 ///   f ⊕ g    (f ⊕ g)(n) = min_k f(k) + g(n - k): the pieces of both by ascending slope, again
-///   convex
+///            convex
 ///   largest  min max_i f_i(n_i), f_i not falling: all values up to a level T that gives about L
 ///            layers, then layer by layer
 ///

@@ -10,10 +10,11 @@
 /// memory, run by run (c layers of option s behind one with g' gathered, before one with g'';
 /// σ_s(k) = k σ_s):
 ///
-///     need' = max(need - σ_s(c), t_s + g' - σ_s(c - 1), t_s + g_s [c > 1],            backward:
-///     first, last of the run
-///                 f_s + g_s - σ_s(1) [c > 1], f_s + g'')                               forward:
-///                 last but one, last
+///     need' = max(need - σ_s(c),
+///                 t_s + g' - σ_s(c - 1),        backward of the run's first layer
+///                 t_s + g_s [c > 1],            backward of its last
+///                 f_s + g_s - σ_s(1) [c > 1],   forward of its last but one
+///                 f_s + g'')                    forward of its last
 ///
 /// Depth-first over the orders, cheapest path and larger transients first; the first that fits on
 /// the cheapest path ends the search. Sets are small: every further layout costs a transition.

@@ -8,12 +8,13 @@
 /// and its forward run, weights g_s gathered while the layer before (forward) or behind it
 /// (backward) still runs, u_s in the optimizer's step; a layout l(s). Neighbouring layers of
 /// different layout pay a transition R(l, l') >= 0, the first and the last layer an entry and an
-/// exit E(l), X(l), all per micro-batch. Layers of one layout stand together. With weights a, b >=
-/// 0:
+/// exit E(l), X(l), all per micro-batch. Layers of one layout stand together. With weights
+/// a, b >= 0:
 ///
 ///     minimise    Σ_i [ a (n_{s_i} + R(l_{i-1}, l_i)) + b y_{s_i} ] + a (E(l_1) + X(l_L))
-///     subject to  Σ_i m_{s_i} + max( t_0,  max_i (t_i + g_{i-1} - Σ_{j>i} σ_j),  max_i (f_i +
-///                 g_{i+1} - Σ_{j>i} σ_j),
+///     subject to  Σ_i m_{s_i} + max( t_0,
+///                                    max_i (t_i + g_{i-1} - Σ_{j>i} σ_j),
+///                                    max_i (f_i + g_{i+1} - Σ_{j>i} σ_j),
 ///                                    max(u_F, max_i u_i) - F Σ_j σ_j ) <= budget,
 ///
 /// where i = 0 and L + 1 stand for the stage's other parts: t_0 behind all layers (a head), t_F and
@@ -22,8 +23,11 @@
 /// have given theirs back (Galvatron-BMW, TKDE 2024, arXiv 2307.02031, checks Σ m + max t, which is
 /// never less).
 ///
-/// Recurrence it replaces (Galvatron, VLDB 2023, equation 1): f_i[v][s] = min_{s'} f_{i-1}[v -
-/// m_s][s'] + R(s', s) + c_s on a grid of memory v. Here neither grid nor layers are walked:
+/// Recurrence it replaces (Galvatron, VLDB 2023, equation 1), on a grid of memory v:
+///
+///     f_i[v][s] = min_{s'} f_{i-1}[v - m_s][s'] + R(s', s) + c_s
+///
+/// Here neither grid nor layers are walked:
 ///
 /// 1. Only canonical orders (layer_order.h): layers of one layout together, larger transients
 ///    first. So an answer is a vector of counts x_s, Σ x_s = L, and an order of its layouts;
@@ -32,8 +36,8 @@
 ///    reached. Linear conditions that hold in a round and mixes of them: memory_conditions.h.
 /// 3. Without H each condition makes a knapsack; its linear relaxation is two neighbours a, b of
 ///    the lower convex hull of (m_s, c_s), with memory price λ = (c_b - c_a) / (m_a - m_b). Reduced
-///    cost r_s = c_s - c_a + λ (m_s - m_a) >= 0, and every integer answer costs at least LP + Σ x_s
-///    r_s + H(C).
+///    cost r_s = c_s - c_a + λ (m_s - m_a) >= 0, and every integer answer costs at least
+///    LP + Σ x_s r_s + H(C).
 /// 4. Depth-first over the counts of the other options while the bounds are below the incumbent; a
 ///    leaf splits what is left between a and b, as many on a as memory allows. All in 128-bit
 ///    integers scaled by m_a - m_b, no rounding.

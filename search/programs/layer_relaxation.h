@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Linear relaxation of the layer program without transitions: min Σ x_s c_s, Σ x_s = L, Σ x_s m_s
-/// <= capacity, x >= 0 real.
+/// Linear relaxation of the layer program without transitions:
+/// min Σ x_s c_s, Σ x_s = L, Σ x_s m_s <= capacity, x >= 0 real.
 ///
 /// Its optimum is two neighbours a (fast, heavy) and b (slow, light) of the lower convex hull of
 /// the points (m_s, c_s), around the mean capacity / L. With d = m_a - m_b and e = c_b - c_a (price
@@ -11,8 +11,8 @@
 ///     d r_s = d (c_s - c_a) + e (m_s - m_a) >= 0
 ///
 /// When the cheapest option fits everywhere, λ = 0: a = b = that option, d = 1, e = 0.
-/// Example: (m, c) = (10, 1), (4, 3), L = 4, capacity 28: d = 6, e = 2, 6 LP = 24 + 2 (40 - 28) =
-/// 48, LP = 8.
+/// Example: (m, c) = (10, 1), (4, 3), L = 4, capacity 28: d = 6, e = 2,
+/// 6 LP = 24 + 2 (40 - 28) = 48, LP = 8.
 #include <cstdint>
 #include <span>
 #include <vector>

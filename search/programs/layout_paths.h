@@ -3,7 +3,10 @@
 /// Shortest paths through sets of layouts: H(C) of layer_program.h.
 ///
 /// h[C][l] = cost of the cheapest order of the layouts in C that ends in l, entry counted:
-/// h[{l}][l] = E(l), h[C][l] = min_{k in C \ l} h[C \ l][k] + R(k, l); H(C) = min_l h[C][l] + X(l).
+///
+///     h[{l}][l] = E(l),   h[C][l] = min_{k in C \ l} h[C \ l][k] + R(k, l)
+///     H(C) = min_l h[C][l] + X(l)
+///
 /// O(2^K K^2) for K layouts; with more than kExactLayouts, a lower bound instead: E(l) + X(l) of
 /// one layout, min E + (|C| - 1) min R + min X of more.
 #include <cstdint>

@@ -4,8 +4,8 @@
 /// the bounds they give.
 ///
 /// Transients fall into a few classes, T is the least of its class (all used are of class T or
-/// below, one of class T itself); γ is 0, or the least gather where every layer gathers. Level θ <=
-/// T: the last layer with t >= θ has only layers with less behind it, so
+/// below, one of class T itself); γ is 0, or the least gather where every layer gathers. Level
+/// θ <= T: the last layer with t >= θ has only layers with less behind it, so
 ///
 ///     Σ x_s w_s <= budget - θ,   w_s = m_s - [t_s < θ] σ_s;
 ///

@@ -6,16 +6,16 @@
 /// (layer_relaxation.h) min a Σ n_s + b Σ y_s. The lower hull of (memory, cost) is one for all n,
 /// and by duality the relaxation is a maximum of lines in n, one for each slope μ of the hull:
 ///
-///     V_i(n) = constants_i + max over μ in {0} and the slopes of  n min_s (a n_s + b y_s + μ m_s)
-///     - μ capacity_i
+///     V_i(n) = constants_i + max over μ in {0} and the slopes of
+///              n min_s (a n_s + b y_s + μ m_s) - μ capacity_i
 ///
 /// With μ rounded to 1 / kScale, sums are exact integers and V_i is convex, whence nothing here
 /// walks layers (convex_cost.h). Two bounds of Σ A + (m - 1) max N (pipeline_program.h):
 ///
 ///   plain       min Σ A_i + (m - 1) min max_i N_i
-///   Lagrangian  for w_i >= 0, Σ w_i = 1: (m - 1) max N >= (m - 1) Σ w_i N_i, so min Σ_i (A_i + (m
-///               - 1) w_i N_i); a few steps of ascent move weight to the stage that is slowest at
-///                 the optimum
+///   Lagrangian  for w_i >= 0, Σ w_i = 1: (m - 1) max N >= (m - 1) Σ w_i N_i, so
+///               min Σ_i (A_i + (m - 1) w_i N_i); a few steps of ascent move weight to the stage
+///               that is slowest at the optimum
 ///
 /// Fixing: with slack = cutoff - bound through (stage, n), an option whose reduced cost is not
 /// below the slack stands in no answer below the cutoff (Dantzig, Fulkerson, Johnson, Operations

@@ -3,10 +3,10 @@
 /// The multipliers behind the Lagrangian bound of a pipeline (pipeline_bound.h), rounded to
 /// rationals of one denominator D:
 ///
-///   V_i(n)  = constants_i + max over μ in {0} and the stage's prices of  n min_s (a n_s + b y_s +
-///           μ m_s) - μ capacity_i,
-///   mean    min over counts n_i, Σ n_i = layers, of Σ_i V_i(n_i),            a = D + (m - 1) w_i
-///           D, b = D
+///   V_i(n)  = constants_i + max over μ in {0} and the stage's prices of
+///             n min_s (a n_s + b y_s + μ m_s) - μ capacity_i,
+///   mean    min over counts n_i, Σ n_i = layers, of Σ_i V_i(n_i),
+///           a = D + (m - 1) w_i D, b = D
 ///   split   the same with w = 0, plus (m - 1) min over counts of max_i V_i,  a = D, b = 0
 ///
 /// The mean form shares counts between the two terms and takes a mean for the slowest stage, the
@@ -17,8 +17,8 @@
 /// a bound of kForbidden.
 ///
 /// Worked example (PipelineMultipliers.WorkedExample): one stage of two layers, budget 6, options
-/// (time, bytes) = (1, 5), (4, 1). Fractionally one layer each: price 3/4, bound 2 (1 + 15/4) -
-/// 18/4 = 5.
+/// (time, bytes) = (1, 5), (4, 1). Fractionally one layer each: price 3/4, bound
+/// 2 (1 + 15/4) - 18/4 = 5.
 #include <cstdint>
 #include <vector>
 

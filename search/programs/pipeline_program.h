@@ -13,14 +13,19 @@
 /// itself, so its entry costs are R(l_i, .).
 ///
 /// Recurrence: P_i[l][k] = set of pairs (max N, Σ A + S) not dominated, over stages 0..i with k
-/// layers so far, the last layer in l: P_i[l][k] = nondominated { (max(τ, N), c + A + S_i(l)) : (τ,
-/// c) in P_{i-1}[e][k - n], (N, A) in frontier_i(e, l, n) }, where the frontier is
-///    layer_program.h's. Answer: the least c + (m - 1) τ in P_{p-1} with all
-/// layers. A label dies when a lower bound reaches the incumbent: c + Σ rest of least A + (m - 1)
-/// max(τ, least N of the rest), or the Lagrangian one, (m - 1) τ Σ_{done} w_i + Σ_{rest} min (A_i +
-/// (m - 1) w_i N_i); frontiers end where that bound does. Bounds, weights and the options that may
-/// stand at all: pipeline_bound.h. State = label, and the states of the layer programs. Optimal
-/// over layer counts, options, boundary layouts.
+/// layers so far, the last layer in l, where the frontier is layer_program.h's:
+///
+///     P_i[l][k] = nondominated { (max(τ, N), c + A + S_i(l)) :
+///                                (τ, c) in P_{i-1}[e][k - n], (N, A) in frontier_i(e, l, n) }
+///
+/// Answer: the least c + (m - 1) τ in P_{p-1} with all layers. A label dies when one of two lower
+/// bounds reaches the incumbent, and frontiers end where that bound does; the second is Lagrangian:
+///
+///     c + Σ_{rest} min A_i + (m - 1) max(τ, least N of the rest)
+///     c + (m - 1) τ Σ_{done} w_i + Σ_{rest} min (A_i + (m - 1) w_i N_i)
+///
+/// Bounds, weights and the options that may stand at all: pipeline_bound.h. State = label, and the
+/// states of the layer programs. Optimal over layer counts, options, boundary layouts.
 ///
 /// Worked example (PipelineProgram.WorkedExample): two stages of one layer, m = 3, no memory limit,
 /// options (n, y) = (4, 0) and (3, 2) in both stages: (3, 2) twice costs 5 + 5 + 2·3 = 16, (4, 0)

@@ -10,20 +10,16 @@
 /// through its layouts, shortest by
 ///
 ///     P_r[o] = min over exits p of run r-1, entries i:  P_{r-1}[p] + R(p, i) + W(U_r, i, o),
-///     W(U, i, o) = shortest path from i to o through all of U, i = o: the shortest round trip (if
-///     two layers lie so).
+///     W(U, i, o) = shortest path from i to o through all of U, i = o: the shortest round trip
+///                  (if two layers lie so).
 ///
 /// 1. For each choice of sets of layouts (C_1, …): options in C_r only, walk at least H(C_1, …).
-///    Without transitions
-/// that is a
-///    multiple-choice knapsack with counts; its linear relaxation mixes two options of one run, at
-///    a price λ = e / d of memory, and every answer costs at least L = Σ_r n_r min_s (d t + e m) -
-///    e budget + d H, plus the reduced costs of its options.
+///    Without transitions that is a multiple-choice knapsack with counts; its linear relaxation
+///    mixes two options of one run, at a price λ = e / d of memory, and every answer costs at least
+///    L = Σ_r n_r min_s (d t + e m) - e budget + d H, plus the reduced costs of its options.
 /// 2. In ascending order of L: depth first over the counts of options with the largest reduced
-///    cost, while the bound is
-/// not above the
-///    best answer; the two basic options share what is left, as many on the heavy one as memory
-///    allows.
+///    cost, while the bound is not above the best answer; the two basic options share what is left,
+///    as many on the heavy one as memory allows.
 ///
 /// State = node; all in 128-bit integers. Optimal over all choices; of equal times the least
 /// memory. Source: the method of the count-vector program of layer_program.h with sets of layouts

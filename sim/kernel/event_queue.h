@@ -10,8 +10,8 @@
 /// J. ACM 37(2), 1990), for time never runs backwards. In digits of four bits, an event waits in
 /// the bucket
 ///
-///     (level, digit) = (the highest digit in which its time differs from now, that digit of its
-///     time)
+///     (level, digit) = (the highest digit in which its time differs from now,
+///                       that digit of its time)
 ///
 /// so the earliest are in the lowest bucket. A pop empties it: its earliest event is now, the
 /// others go to lower buckets, those of the same instant to the list of their phase. An event moves

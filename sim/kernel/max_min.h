@@ -23,9 +23,9 @@
 ///
 ///     0 <= C_l - sum_v a_{v,l} x_v < A_l <= sum_v a_{v,l}
 ///
-/// Levels never fall: stopping weight a at level r leaves floor((R - a r) / (A - a)) >= floor(R /
-/// A) where floor(R / A) >= r. All is integer, so the answer does not depend on the order of
-/// variables or constraints.
+/// Levels never fall: stopping weight a at level r leaves
+/// floor((R - a r) / (A - a)) >= floor(R / A) where floor(R / A) >= r. All is integer, so the
+/// answer does not depend on the order of variables or constraints.
 ///
 /// Worked example (a test): C_1 = 10 with x_1, x_2; C_2 = 8 with x_2, x_3 and a_{3,2} = 3. Levels:
 /// 10/2 = 5 and 8/4 = 2, so x_2 = x_3 = 2 and then x_1 = 10 - 2 = 8.

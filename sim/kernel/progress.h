@@ -1,8 +1,8 @@
 #pragma once
 /// Exact progress of an activity whose speed changes.
 ///
-///   remaining(t) = remaining(t0) - speed * (t - t0)          end = t0 + ceil(remaining(t0) /
-///   speed)
+///   remaining(t) = remaining(t0) - speed * (t - t0)
+///   end = t0 + ceil(remaining(t0) / speed)
 ///
 /// Time is whole picoseconds, work and speed are whole (128-bit) units of the caller's choice, so a
 /// change of speed neither loses nor gains work: the only rounding is the last one, up to the

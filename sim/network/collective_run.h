@@ -3,15 +3,15 @@
 /// Runs a collective's schedule on the fair shares of the links (sim/network/flow_network.h) and
 /// reports what nccl-tests would.
 ///
-///     algbw = bytes / time            busbw = algbw * 2(n-1)/n, (n-1)/n or 1
-///     (nccl-tests PERFORMANCE.md)
+///     algbw = bytes / time,   busbw = algbw * 2(n-1)/n, (n-1)/n or 1   (nccl-tests PERFORMANCE.md)
 ///
-/// Large schedules are folded. The steps of a ring are all alike: T(r) = T(2) + (r - 2) (T(2) -
-/// T(1)) once the first two rounds are in step (every message of a round ends at one time),
-/// exactly; otherwise, and wherever links were changed or others send, a few rounds after a first
-/// few stand for the rest. In a full pipeline (chain, tree) every path is busy: one such round
-/// gives the time of a message, and the closed form does the rest. The time of an NVLS tree is A +
-/// D / chunks: two runs with few chunks give A and D. What was folded is said in the report.
+/// Large schedules are folded. The steps of a ring are all alike:
+/// T(r) = T(2) + (r - 2) (T(2) - T(1)) once the first two rounds are in step (every message of a
+/// round ends at one time), exactly; otherwise, and wherever links were changed or others send, a
+/// few rounds after a first few stand for the rest. In a full pipeline (chain, tree) every path is
+/// busy: one such round gives the time of a message, and the closed form does the rest. The time of
+/// an NVLS tree is A + D / chunks: two runs with few chunks give A and D. What was folded is said
+/// in the report.
 #include <cstdint>
 #include <span>
 #include <string>

@@ -6,8 +6,7 @@
 /// bytes of a message, limit. A *step* is one message on a path, or a pause (no path), and starts
 /// when the steps it depends on have ended and its path is free, first come first served:
 ///
-///     wire          bytes at the max-min fair rate of the path                (the path is free
-///                   again)
+///     wire          bytes at the max-min fair rate of the path; then the path is free again
 ///     latency       on its way; the step ends, and what depends on it may start
 ///
 /// so messages follow each other on a path without waiting for the latency of the one before:

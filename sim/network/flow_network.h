@@ -6,8 +6,8 @@
 /// share of the links it loads (kernel/max_min.h), in whole bytes per second; never more than its
 /// rate alone. In units of byte·ps/s·ppm
 ///
-///     work = W * 10^12 * k            speed = r * k  undisturbed,   r * 10^6  beside compute
-///     [per ps]
+///     work = W * 10^12 * k
+///     speed = r * k  undisturbed,   r * 10^6  beside compute       [per ps]
 ///
 /// where k = slowdown in ppm, k >= 10^6: all integers, so that nothing is lost when shares change
 /// (kernel/progress.h), and a transfer that runs alone ends after latency + ceil(W * 10^12 / r) ps:

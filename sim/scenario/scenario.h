@@ -5,21 +5,21 @@
 ///
 ///     schema: orrery.scenario/1
 ///     name: one bad host
-///     links:                                        # what the keys select, both directions;
-///     together they narrow
-///       - {host: 1, kind: ib, rate: 0.25}           # a quarter of what it was built with
-///       - {host: 0, at: "nic[2]", failed: true}     # traffic goes around
-///       - {host: 2, kind: ib, rate: 0.5, since: 300 ms, until: 1 s}    # of the step; without them
-///         all of it
+///     links:                                    # what the keys select, both directions;
+///                                               # together they narrow
+///       - {host: 1, kind: ib, rate: 0.25}       # a quarter of what it was built with
+///       - {host: 0, at: "nic[2]", failed: true} # traffic goes around
+///       - {host: 2, kind: ib, rate: 0.5, since: 300 ms, until: 1 s}
+///                                               # of the step; without them all of it
 ///     slow:
-///       - {host: 1, device: 3, slowdown: 1.3}       # computes 1.3 times as long
+///       - {host: 1, device: 3, slowdown: 1.3}   # computes 1.3 times as long
 ///     jitter: {sigma: 0.02}
 ///     background:
 ///       - {from: 0, to: 8, rate: 10 GB/s}
-///     hosts: [0, 2]                                 # where the plan runs, in this order
-///     jobs:                                         # that run beside it, step after step
+///     hosts: [0, 2]                             # where the plan runs, in this order
+///     jobs:                                     # that run beside it, step after step
 ///       - {plan: other.json, hosts: [1, 3], start: 20 ms}
-///     steps: 4                                      # of every job, before the simulation ends
+///     steps: 4                                  # of every job, before the simulation ends
 ///     failures: {mtbf: 50000 h, checkpoint: 60 s, restart: 300 s}
 ///     seed: 7
 ///

@@ -13,8 +13,8 @@
 /// Jobs beside the plan start when they are told to and repeat their step, and so does the plan,
 /// until all have done `steps`. Of each
 ///
-///     slowdown = mean of its first `steps` steps together / the same alone on the same changed
-///     machine - 1
+///     slowdown = mean of its first `steps` steps together
+///                / the same alone on the same changed machine - 1
 ///
 /// and of links that carry several of them the share of each in what the link could have carried
 /// until the plan's first step ended. Everything else is about that first step.

@@ -14,11 +14,17 @@ const orrery::topologies::Topology& cluster() {
   static const orrery::topologies::Topology kCluster = [] {
     auto made = orrery::topologies::parse_topology(
         R"({"schema": "orrery.topology/1", "name": "two", "description": "two hosts of two devices",
-      "device_models": [{"name": "D", "peak_fp32": "10 TFLOP/s", "peak_bf16": "100 TFLOP/s", "memory_bandwidth": "1 TB/s", "memory": "16 GiB", "launch_overhead": "5 us", "source": "invented"}],
-      "host": {"source": "invented", "devices": [{"name": "gpu", "model": "D", "count": 2}], "switches": [{"name": "hub"}], "nics": [{"name": "nic", "count": 2}],
-               "links": [{"from": "gpu", "to": "hub", "kind": "nvlink", "bandwidth_per_direction": "100 GB/s", "latency": "1 us", "source": "invented"},
-                         {"from": "nic", "to": "hub", "kind": "pcie", "bandwidth_per_direction": "10 GB/s", "latency": "1 us", "source": "invented"}]},
-      "fabric": {"name": "net", "kind": "ib", "bandwidth_per_direction": "10 GB/s", "latency": "1 us", "source": "invented"}})",
+      "device_models": [{"name": "D", "peak_fp32": "10 TFLOP/s", "peak_bf16": "100 TFLOP/s",
+       "memory_bandwidth": "1 TB/s", "memory": "16 GiB", "launch_overhead": "5 us",
+       "source": "invented"}],
+      "host": {"source": "invented", "devices": [{"name": "gpu", "model": "D", "count": 2}],
+       "switches": [{"name": "hub"}], "nics": [{"name": "nic", "count": 2}],
+       "links": [{"from": "gpu", "to": "hub", "kind": "nvlink",
+         "bandwidth_per_direction": "100 GB/s", "latency": "1 us", "source": "invented"},
+        {"from": "nic", "to": "hub", "kind": "pcie",
+         "bandwidth_per_direction": "10 GB/s", "latency": "1 us", "source": "invented"}]},
+      "fabric": {"name": "net", "kind": "ib", "bandwidth_per_direction": "10 GB/s",
+       "latency": "1 us", "source": "invented"}})",
         "two.json", 2);
     ORRERY_CHECK(made.has_value(), "{}", orrery::base::to_string(made.error()));
     return *std::move(made);

@@ -14,8 +14,8 @@
 ///                    edge switches, N <= k^3 / 4 (Al-Fares et al., SIGCOMM 2008, section 3.1)
 ///   tree             switches named one by one, each with its hosts or its switches and one uplink
 ///   dragonfly        groups of a routers, joined all to all, p cards and h global links each;
-///                    every two groups are joined by floor(a h / (g - 1)) global links, g <= a h +
-///                    1 (Kim et al., ISCA 2008, section 3.1)
+///                    every two groups are joined by floor(a h / (g - 1)) global links,
+///                    g <= a h + 1 (Kim et al., ISCA 2008, section 3.1)
 ///   torus            one router per host, joined to its neighbours in every dimension, which wrap
 ///                    around (Dally and Towles, Principles and Practices of Interconnection
 ///                    Networks, chapter 5)

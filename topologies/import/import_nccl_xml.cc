@@ -3,9 +3,11 @@
 //     <system version="1">
 //       <cpu numaid="0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
 //         <pci busid="0000:0f:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
-//           <pci busid="0000:10:00.0" ...> <gpu dev="0" sm="90"> <nvlink target="0000:05:00.0"
-//           count="18" tclass="0x068000"/> </gpu> </pci> <pci busid="0000:12:00.0" ...> <nic> <net
-//           name="mlx5_0" speed="400000"/> </nic> </pci>
+//           <pci busid="0000:10:00.0" ...>
+//             <gpu dev="0" sm="90"> <nvlink target="0000:05:00.0" count="18" tclass="0x068000"/>
+//             </gpu>
+//           </pci>
+//           <pci busid="0000:12:00.0" ...> <nic> <net name="mlx5_0" speed="400000"/> </nic> </pci>
 //
 // A cpu is a host bridge, a pci with pci below it a switch, a pci with a gpu or nic that device;
 // speed and width of a pci are those of its link upwards. `speed` of a net is in Mb/s. tclass

@@ -1,8 +1,8 @@
 #pragma once
 /// "local": the cores of this machine as devices, for executing plans on CPUs.
 ///
-///     peak_fp32 = frequency * fp32 FLOP per cycle            FLOP per cycle = lanes * 2 (multiply,
-///     add) * FMA units
+///     peak_fp32 = frequency * fp32 FLOP per cycle,
+///                 FLOP per cycle = lanes * 2 (multiply, add) * FMA units
 ///     memory    = memory of the machine (or of its container) / cores
 ///
 /// Frequency and instruction set come from hwloc and cpuid; nothing is measured here. What neither
@@ -10,8 +10,8 @@
 /// topology's source notes: calibration replaces it.
 ///
 /// Messages between cores are copies through memory that all cores share, so every route is
-///     core -> bus_in -> bus_out -> core,      and the link bus_in -> bus_out is where they
-///     contend.
+///     core -> bus_in -> bus_out -> core,
+/// and the link bus_in -> bus_out is where they contend.
 
 #include <cstdint>
 #include <string>

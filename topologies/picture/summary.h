@@ -7,8 +7,7 @@
 ///   injection      what a host's devices can send into its cards' cables together (a maximum flow
 ///                  inside the host)
 ///   oversubscription   of a switch tier: capacity below : capacity above, the worst switch; of the
-///                      whole:
-///                  injection of half of the hosts : bisection
+///                  whole: injection of half of the hosts : bisection
 ///   diameter       the most links on a route between two devices
 ///
 /// Finding the worst halves is NP-hard. Up to kExactDevices devices in one host, every even split
@@ -17,10 +16,11 @@
 /// the generator, and of a torus also the halves along each even dimension. This is the worst split
 /// of the shapes here:
 ///
-///   leaf_spine, rail_optimised, fat_tree    N b / (2 o) for N cards of b            (full for o =
-///   1) torus of sides k_1 >= k_2 >= ..., k_1 even and over 2      2 N / k_1 links       (Dally and
-///      Towles, section 5.2.1)
-///   dragonfly, g even groups with c links between two          c (g / 2)^2 links
+///   leaf_spine, rail_optimised, fat_tree    N b / (2 o) for N cards of b, full for o = 1
+///   torus                                   2 N / k_1 links for sides k_1 >= k_2 >= ..., k_1 even
+///                                           and over 2 (Dally and Towles, section 5.2.1)
+///   dragonfly                               c (g / 2)^2 links for g even groups with c links
+///                                           between two
 
 #include <cstdint>
 #include <optional>

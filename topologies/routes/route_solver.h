@@ -10,9 +10,8 @@
 ///   1. d(v) = min over paths s -> v of (hops, sum of latency), lexicographic: Dijkstra, order
 ///      strictly isotone.
 ///   2. On the links (u, v) that are tight, d(v) = d(u) + (1, latency), which form a DAG layered by
-///      hops:
-///        w(v) = max over tight (u, v) of min(w(u), bandwidth)      widest bottleneck, w(s) =
-///        infinity
+///      hops, the widest bottleneck
+///        w(v) = max over tight (u, v) of min(w(u), bandwidth),   w(s) = infinity;
 ///      then walk from s, always along the smallest link id with bandwidth >= w(t) that still leads
 ///      to t.
 ///
@@ -22,8 +21,8 @@
 /// hash packets evenly do: at every vertex of the DAG of such paths, in equal parts over the links
 /// that lead on,
 ///
-///     share(s) = 1        share(u -> v) = share(u) / (number of usable links out of u)
-///     share(v) = sum of its in-links
+///     share(s) = 1,   share(v) = sum of its in-links,
+///     share(u -> v) = share(u) / (number of usable links out of u)
 ///
 /// Worked example (also a test): s->a->t and s->b->t, all latencies equal, bandwidths (10, 4) and
 /// (9, 5): hops and latency tie, bottlenecks are 4 and 5, so the route is s->b->t although s->a has

@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "costmodel/compute/compute.h"
 #include "costmodel/profiles/profiles.h"
-#include "topologies/topology.h"
 #include "tests/support/paths.h"
+#include "topologies/topology.h"
 
 namespace orrery::costmodel {
 namespace {

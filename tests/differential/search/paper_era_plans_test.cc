@@ -6,9 +6,9 @@
 //            with the micro-batches that suit it best (the layer times were taken per sample at one
 //            batch, so to us small micro-batches cost nothing; the tool's rule takes few)
 //   the row's space: the paper's paradigms alone (no recomputation, sequence parallelism, ZeRO-1 or
-//   ZeRO-2), restricted as its baselines are. The
-//            search answers for the closed form, which is never above that of the tool's plan;
-//            simulation may turn neighbours round by a little.
+//            ZeRO-2), restricted as its baselines are. The search answers for the closed form,
+//            which is never above that of the tool's plan; simulation may turn neighbours round by
+//            a little.
 // T5 and Swin have blocks of several kinds, whose search gives all blocks of a group one strategy
 // (search/loop/kinds_loops.h): their rows are compared with our whole space alone. Rows with a
 // tensor-parallel degree that does not divide a block's heads are no plans here: they are refused
@@ -30,9 +30,9 @@
 #include "plan/lowering/lower.h"
 #include "search/loop/planner.h"
 #include "search/space/space_text.h"
+#include "tests/support/paths.h"
 #include "tests/unit/search/checked_answer.h"
 #include "topologies/topology.h"
-#include "tests/support/paths.h"
 
 namespace orrery::search {
 namespace {

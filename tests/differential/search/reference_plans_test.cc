@@ -19,9 +19,9 @@
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "search/loop/planner.h"
+#include "tests/support/paths.h"
 #include "tests/unit/search/checked_answer.h"
 #include "topologies/topology.h"
-#include "tests/support/paths.h"
 
 namespace orrery::search {
 namespace {

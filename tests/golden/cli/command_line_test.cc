@@ -46,32 +46,46 @@ device:
 )";
 
 const char* const kProfile =
-    R"({"schema": "orrery.profile/1", "name": "two products", "provenance": {"source": "made for this test"}, "device": "A100",
- "operators": [{"shape": {"kind": "qkv", "dtype": "bf16", "sequences": 4, "tokens": 1024, "in": 768, "out": 2304, "bias": true}, "phase": "F", "seconds_median": 9e-5, "samples": 9},
-               {"shape": {"kind": "mlp_in", "dtype": "bf16", "sequences": 1, "tokens": 1024, "in": 768, "out": 3072, "bias": true}, "phase": "F", "seconds_median": 4e-5, "samples": 9}]}
+    R"({"schema": "orrery.profile/1", "name": "two products",
+ "provenance": {"source": "made for this test"}, "device": "A100",
+ "operators": [{"shape": {"kind": "qkv", "dtype": "bf16", "sequences": 4, "tokens": 1024,
+  "in": 768, "out": 2304, "bias": true}, "phase": "F", "seconds_median": 9e-5, "samples": 9},
+               {"shape": {"kind": "mlp_in", "dtype": "bf16", "sequences": 1, "tokens": 1024,
+                "in": 768, "out": 3072, "bias": true}, "phase": "F", "seconds_median": 4e-5,
+                "samples": 9}]}
 )";
 
 /// A negative time, a type left out, a unit in place of seconds, an unknown phase, bandwidth and
 /// points at once.
 const char* const kPlantedProfile =
-    R"({"schema": "orrery.profile/1", "name": "planted", "provenance": {"source": "made for this test"},
- "operators": [{"shape": {"kind": "qkv", "dtype": "bf16", "sequences": 4, "tokens": 1024, "in": 768, "out": 2304}, "phase": "F", "seconds_median": -9e-5},
-               {"shape": {"kind": "qkv", "sequences": 4, "tokens": 1024, "in": 768, "out": 2304}, "phase": "F", "seconds_median": 9e-5},
-               {"shape": {"kind": "mlp_in", "dtype": "bf16", "sequences": 4, "tokens": 1024, "in": 768, "out": 3072}, "phase": "F", "seconds_median": "40us"},
-               {"shape": {"kind": "mlp_in", "dtype": "bf16", "sequences": 4, "tokens": 1024, "in": 768, "out": 3072}, "phase": "X", "seconds_median": 4e-5}],
- "collectives": [{"op": "all_reduce", "size": 8, "bus_bandwidth_bytes_per_second": 1e11, "points": [{"bytes": 1024, "seconds": 1e-5}]}]}
+    R"({"schema": "orrery.profile/1", "name": "planted", "provenance": {"source": "made for )"
+    R"(this test"},
+ "operators": [{"shape": {"kind": "qkv", "dtype": "bf16", "sequences": 4, "tokens": 1024, )"
+    R"("in": 768, "out": 2304}, "phase": "F", "seconds_median": -9e-5},
+               {"shape": {"kind": "qkv", "sequences": 4, "tokens": 1024, "in": 768, "out": )"
+    R"(2304}, "phase": "F", "seconds_median": 9e-5},
+               {"shape": {"kind": "mlp_in", "dtype": "bf16", "sequences": 4, "tokens": 1024, )"
+    R"("in": 768, "out": 3072}, "phase": "F", "seconds_median": "40us"},
+               {"shape": {"kind": "mlp_in", "dtype": "bf16", "sequences": 4, "tokens": 1024, )"
+    R"("in": 768, "out": 3072}, "phase": "X", "seconds_median": 4e-5}],
+ "collectives": [{"op": "all_reduce", "size": 8, "bus_bandwidth_bytes_per_second": 1e11, )"
+    R"("points": [{"bytes": 1024, "seconds": 1e-5}]}]}
 )";
 
 const char* const kTruncatedProfile =
-    R"({"schema": "orrery.profile/1", "name": "cut", "provenance": {"source": "made for this test"}, "operators": [{"shape":)";
+    R"({"schema": "orrery.profile/1", "name": "cut", "provenance": {"source": "made for this )"
+    R"(test"}, "operators": [{"shape":)";
 const char* const kOtherProfile =
-    R"({"schema": "orrery.profile/1", "name": "other", "provenance": {"source": "made for this test"}, "device": "H100",
+    R"({"schema": "orrery.profile/1", "name": "other",
+ "provenance": {"source": "made for this test"}, "device": "H100",
  "collectives": [{"op": "all_reduce", "size": 8, "bus_bandwidth_bytes_per_second": 1e11}]}
 )";
 
 const char* const kInstance = R"({"schema": "orrery.instance/1", "budget_bytes": 24,
- "layers": [{"count": 2, "options": [{"name": "fast", "time_ps": 10, "memory_bytes": 9}, {"name": "small", "time_ps": 17, "memory_bytes": 4}]},
-            {"options": [{"name": "fast", "time_ps": 5, "memory_bytes": 12}, {"name": "small", "time_ps": 9, "memory_bytes": 6}]}],
+ "layers": [{"count": 2, "options": [{"name": "fast", "time_ps": 10, "memory_bytes": 9},
+  {"name": "small", "time_ps": 17, "memory_bytes": 4}]},
+            {"options": [{"name": "fast", "time_ps": 5, "memory_bytes": 12},
+             {"name": "small", "time_ps": 9, "memory_bytes": 6}]}],
  "transition_ps": [[0, 3], [3, 0]]}
 )";
 
@@ -83,7 +97,8 @@ const char* const kWrongInstance = R"({"schema": "orrery.instance/1", "budget_by
 )";
 
 const char* const kWrongTransitions = R"({"schema": "orrery.instance/1", "budget_bytes": 3,
- "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 3}, {"name": "b", "time_ps": 3, "memory_bytes": 1}]},
+ "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 3}, {"name": "b", )"
+                                      R"("time_ps": 3, "memory_bytes": 1}]},
             {"options": [{"name": "a", "time_ps": 1, "memory_bytes": 3}]}],
  "transition_ps": [[0, 3], [3, 0]]}
 )";
@@ -92,7 +107,7 @@ const char* const kScenario = R"(schema: orrery.scenario/1
 name: one bad host
 seed: 7
 links:
-  - {host: 1, kind: ib, rate: 0.25}                     # its cards train at a quarter of their width
+  - {host: 1, kind: ib, rate: 0.25} # a quarter of its cards' width
   - {host: 0, at: "gpu[2]", kind: nvlink, failed: true} # traffic goes around, over PCIe
 slow:
   - {host: 1, device: 3, slowdown: 1.3}
@@ -178,7 +193,8 @@ const char* const kWrongMegatron = R"(--tensor-model-parallel-size 8
 )";
 
 const char* const kRows =
-    R"(id,cluster,layers,hidden,heads,gpus,tp,pp,micro_batch,global_batch,recompute,sequence_parallel,virtual_stages,precision,zero,"note, with a comma"
+    R"(id,cluster,layers,hidden,heads,gpus,tp,pp,micro_batch,global_batch,recompute,)"
+    R"(sequence_parallel,virtual_stages,precision,zero,"note, with a comma"
 22B,,48,6144,64,8,8,1,4,4,full,no,,fp16,,"Megatron, 22 billion"
 22B,,48,6144,64,8,8,1,4,4,selective,yes,,fp16,,"says ""selective"""
 175B,dgx-a100,96,12288,96,64,8,8,1,64,selective,yes,3,,1,
@@ -265,7 +281,8 @@ std::vector<Case> cases() {
       {"solve_infeasible",
        "solve instance.json",
        {{"instance.json",
-         R"({"schema": "orrery.instance/1", "budget_bytes": 3, "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 5}]}]})"}}},
+         R"({"schema": "orrery.instance/1", "budget_bytes": 3,
+ "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 5}]}]})"}}},
       {"solve_wrong_instance", "solve instance.json", {{"instance.json", kWrongInstance}}},
       {"solve_wrong_transitions", "solve instance.json", {{"instance.json", kWrongTransitions}}},
       {"import_galvatron",

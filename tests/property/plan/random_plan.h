@@ -5,8 +5,10 @@
 /// reduction per step and per micro-batch, recomputation, sequence parallelism, vocabulary tensor
 /// parallelism.
 ///
-///     rc::check("...", [] { const RandomPlan r =
-///     random_plan(*rc::gen::arbitrary<std::uint64_t>()); ... r.model, r.plan ... });
+///     rc::check("...", [] {
+///       const RandomPlan r = random_plan(*rc::gen::arbitrary<std::uint64_t>());
+///       ... r.model, r.plan ...
+///     });
 
 #include <algorithm>
 #include <cstdint>

@@ -128,7 +128,8 @@ TEST(TableRow, EveryFaultIsSaidAtItsCell) {
 }
 
 TEST(TableColumns, AreAllInTheDocument) {
-  const std::string document = base::read_file(tests::kSourceDir + std::string("/docs/schemas.md")).value();
+  const std::string document =
+      base::read_file(tests::kSourceDir + std::string("/docs/schemas.md")).value();
   for (const auto* names : {&table_columns(), &table_results()})
     for (const std::string& name : *names) EXPECT_THAT(document, HasSubstr("| `" + name + "` |"));
 }

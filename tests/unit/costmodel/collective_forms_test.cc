@@ -149,13 +149,15 @@ TEST(FindTuning, ProposesANameThatExists) {
 
 TEST(ParseTuning, ReportsEveryFaultWithItsPlace) {
   const auto tuning = parse_tuning(
-      R"({"schema": "orrery.collective_tuning/1", "name": "x", "description": "d", "source": "s", "devices": [],
- "link_efficiency": {"nvlink": 1.5}, "network_overhead": "2 s", "channels": 0, "local_copy": "1 GB/s",
+      R"({"schema": "orrery.collective_tuning/1", "name": "x", "description": "d", "source": "s",
+ "devices": [],
+ "link_efficiency": {"nvlink": 1.5}, "network_overhead": "2 s", "channels": 0,
+  "local_copy": "1 GB/s",
  "ring": {"base": ["1 us", "2 us"]}})",
       "t.json");
   ASSERT_FALSE(tuning.has_value());
   const std::string text = base::to_string(tuning.error());
-  for (const char* part : {"t.json:2:32", "between 0 and 1 s", "channels",
+  for (const char* part : {"t.json:3:32", "between 0 and 1 s", "channels",
                            "2 values where 3 are meant", "tree", "direct"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }

@@ -10,15 +10,21 @@ namespace orrery::costmodel::tunings {
 /// chunks of 1 MB, at most four heads, half the rate beyond two hosts.
 inline CollectiveTuning round_numbers() {
   auto t = parse_tuning(
-      R"({"schema": "orrery.collective_tuning/1", "name": "round", "description": "for tests", "source": "none", "devices": [],
- "link_efficiency": {"nvlink": 0.5}, "network_overhead": "0 us", "channels": 1, "local_copy": "1000 GB/s",
- "ring": {"base": ["10 us", "20 us", "40 us"], "device_hop": ["1 us", "2 us", "4 us"], "pcie_hop": ["1 us", "2 us", "4 us"],
+      R"({"schema": "orrery.collective_tuning/1", "name": "round", "description": "for tests",
+ "source": "none", "devices": [],
+ "link_efficiency": {"nvlink": 0.5}, "network_overhead": "0 us", "channels": 1,
+  "local_copy": "1000 GB/s",
+ "ring": {"base": ["10 us", "20 us", "40 us"], "device_hop": ["1 us", "2 us", "4 us"],
+  "pcie_hop": ["1 us", "2 us", "4 us"],
           "network_hop": ["10 us", "20 us", "40 us"], "rate": [0.5, 0.8, 1.0]},
- "tree": {"base": ["10 us", "20 us", "40 us"], "device_hop": ["1 us", "2 us", "4 us"], "pcie_hop": ["1 us", "2 us", "4 us"],
+ "tree": {"base": ["10 us", "20 us", "40 us"], "device_hop": ["1 us", "2 us", "4 us"],
+  "pcie_hop": ["1 us", "2 us", "4 us"],
           "network_hop": ["10 us", "20 us", "40 us"], "rate": [0.5, 0.8, 1.0]},
- "nvls": {"efficiency": 0.5, "latency": "100 us", "network_hop": "20 us", "channels": 1, "tree_channels": 1, "chunk_bytes": 1000000, "min_ranks": 3,
+ "nvls": {"efficiency": 0.5, "latency": "100 us", "network_hop": "20 us", "channels": 1,
+  "tree_channels": 1, "chunk_bytes": 1000000, "min_ranks": 3,
           "max_heads": 4, "beyond_two_hosts": 0.5},
- "direct": {"base": ["5 us", "15 us", "30 us"], "rate": [0.5, 0.8, 1.0], "local_copy": "1000 GB/s"}})",
+ "direct": {"base": ["5 us", "15 us", "30 us"], "rate": [0.5, 0.8, 1.0],
+  "local_copy": "1000 GB/s"}})",
       "round.json");
   ORRERY_CHECK(t.has_value(), "{}", base::to_string(t.error()));
   return *std::move(t);

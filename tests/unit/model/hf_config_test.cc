@@ -29,7 +29,8 @@ base::Diagnostics refused(const std::string& text) {
 
 /// A small llama with one more member.
 std::string llama(const std::string& member) {
-  return R"({"model_type": "llama", "num_hidden_layers": 2, "intermediate_size": 32, "vocab_size": 64,
+  return R"({"model_type": "llama", "num_hidden_layers": 2, "intermediate_size": 32,
+   "vocab_size": 64,
  "max_position_embeddings": 16, )" +
          member + "}";
 }
@@ -37,7 +38,8 @@ const std::string kHeads = R"("hidden_size": 16, "num_attention_heads": 4)";
 
 TEST(HfConfig, OldAndNewSpellingsAreTheSameModel) {
   const ModelSpec old_keys = accepted(
-      R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16, "n_ctx": 16,
+      R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 16,
+ "n_ctx": 16,
     "vocab_size": 11, "n_inner": null, "activation_function": "gelu_new"})");
   const ModelSpec new_keys = accepted(
       R"({"model_type": "gpt2", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -48,11 +50,11 @@ TEST(HfConfig, OldAndNewSpellingsAreTheSameModel) {
 }
 
 TEST(HfConfig, InnerSizeOverridesFourTimesHidden) {
-  EXPECT_EQ(
-      accepted(
-          R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "n_ctx": 16, "vocab_size": 11, "n_inner": 24})")
-          .ffn,
-      24);
+  EXPECT_EQ(accepted(
+                R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "n_ctx": 16,
+ "vocab_size": 11, "n_inner": 24})")
+                .ffn,
+            24);
 }
 
 TEST(HfConfig, SpellingsThatDifferAreAFault) {
@@ -72,7 +74,8 @@ TEST(HfConfig, KeyValueHeadsDefaultToHeads) {
 
 TEST(HfConfig, MistralDefaultsToEightKeyValueHeads) {
   const std::string rest =
-      R"("num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 16, "intermediate_size": 8, "vocab_size": 9,
+      R"("num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 16,
+ "intermediate_size": 8, "vocab_size": 9,
     "max_position_embeddings": 4})";
   EXPECT_EQ(accepted(R"({"model_type": "mistral", )" + rest).kv_heads, 8);
   EXPECT_EQ(accepted(R"({"model_type": "mistral", "num_key_value_heads": null, )" + rest).kv_heads,
@@ -104,19 +107,18 @@ TEST(HfConfig, RotaryBaseMayStandInRopeParameters) {
 }
 
 TEST(HfConfig, KeysOfOthersAreAllowed) {
-  EXPECT_EQ(
-      accepted(
-          llama(
-              kHeads +
-              R"(, "architectures": ["LlamaForCausalLM"], "torch_dtype": "float16", "use_cache": true)"))
-          .layers,
-      2);
+  EXPECT_EQ(accepted(llama(kHeads +
+                           R"(, "architectures": ["LlamaForCausalLM"], "torch_dtype": "float16",
+ "use_cache": true)"))
+                .layers,
+            2);
 }
 
 /// Defaults of GPT2Config and LlamaConfig; what the file says of attention counts.
 TEST(HfConfig, DropoutIsThatOfAttention) {
   const std::string gpt2 =
-      R"({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 32, "vocab_size": 100)";
+      R"({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 32,
+ "vocab_size": 100)";
   const auto plain = read(gpt2 + "}"), without = read(gpt2 + R"(, "attn_pdrop": 0.0})"),
              stated = read(gpt2 + R"(, "attn_pdrop": 0.1})");
   ASSERT_TRUE(plain && without && stated);
@@ -179,8 +181,10 @@ TEST(HfConfig, OddRotaryHeadsAreAFault) {
 
 TEST(HfConfig, VariantsThatWeDoNotTrainAreRefused) {
   const auto faults = refused(
-      R"({"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "vocab_size": 9, "num_hidden_layers": 1,
-    "intermediate_size": 8, "max_position_embeddings": 4, "is_decoder": true, "position_embedding_type": "relative_key"})");
+      R"({"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "vocab_size": 9,
+ "num_hidden_layers": 1,
+    "intermediate_size": 8, "max_position_embeddings": 4, "is_decoder": true,
+     "position_embedding_type": "relative_key"})");
   ASSERT_EQ(faults.size(), 2u);
   EXPECT_EQ(faults[0].code, ErrorCode::kUnsupported);
   EXPECT_EQ(faults[1].code, ErrorCode::kUnsupported);
@@ -188,18 +192,23 @@ TEST(HfConfig, VariantsThatWeDoNotTrainAreRefused) {
 
 TEST(HfConfig, SizesWhoseProductOverflowsAreRefused) {
   const auto faults = refused(
-      R"({"model_type": "llama", "num_hidden_layers": 1000000, "intermediate_size": 1000000, "vocab_size": 64,
-    "max_position_embeddings": 16, "hidden_size": 1000000, "num_attention_heads": 1000000, "head_dim": 1000000})");
+      R"({"model_type": "llama", "num_hidden_layers": 1000000, "intermediate_size": 1000000,
+ "vocab_size": 64,
+    "max_position_embeddings": 16, "hidden_size": 1000000, "num_attention_heads": 1000000,
+     "head_dim": 1000000})");
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(faults[0].code, ErrorCode::kOutOfRange);
 }
 
 const std::string kMixtral =
-    R"({"model_type": "mixtral", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 16, "vocab_size": 9,
+    R"({"model_type": "mixtral", "num_hidden_layers": 2, "hidden_size": 32,
+ "num_attention_heads": 16, "vocab_size": 9,
  "intermediate_size": 48, "max_position_embeddings": 4, )";
 const std::string kQwen2Moe =
-    R"({"model_type": "qwen2_moe", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 16, "vocab_size": 9,
- "intermediate_size": 64, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "max_position_embeddings": 4, )";
+    R"({"model_type": "qwen2_moe", "num_hidden_layers": 2, "hidden_size": 32,
+ "num_attention_heads": 16, "vocab_size": 9,
+ "intermediate_size": 64, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40,
+  "max_position_embeddings": 4, )";
 
 TEST(HfConfig, MixtralHasExpertsInEveryBlock) {
   const ModelSpec m = accepted(kMixtral + R"("num_local_experts": 8, "num_experts_per_tok": 2})");
@@ -215,9 +224,10 @@ TEST(HfConfig, MixtralHasExpertsInEveryBlock) {
 }
 
 TEST(HfConfig, Qwen2MoeHasASharedExpert) {
-  const ModelSpec m = accepted(
-      kQwen2Moe +
-      R"("num_experts": 60, "num_experts_per_tok": 4, "moe_expert_capacity_factor": 2.0, "mlp_only_layers": []})");
+  const ModelSpec m =
+      accepted(kQwen2Moe +
+               R"("num_experts": 60, "num_experts_per_tok": 4, "moe_expert_capacity_factor": 2.0,
+ "mlp_only_layers": []})");
   EXPECT_EQ(m.experts, 60);
   EXPECT_EQ(m.ffn, 24);
   EXPECT_EQ(m.shared_ffn, 40);
@@ -255,8 +265,10 @@ TEST(HfConfig, AMixtureNeedsItsSizes) {
 
 TEST(HfConfig, ExpertsWhoseProductOverflowsAreRefused) {
   const auto faults = refused(
-      R"({"model_type": "mixtral", "num_hidden_layers": 100000, "hidden_size": 100000, "num_attention_heads": 16,
-    "vocab_size": 9, "intermediate_size": 100000, "max_position_embeddings": 4, "num_local_experts": 1000000, "num_experts_per_tok": 1})");
+      R"({"model_type": "mixtral", "num_hidden_layers": 100000, "hidden_size": 100000,
+ "num_attention_heads": 16,
+    "vocab_size": 9, "intermediate_size": 100000, "max_position_embeddings": 4,
+     "num_local_experts": 1000000, "num_experts_per_tok": 1})");
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(faults[0].code, ErrorCode::kOutOfRange);
 }

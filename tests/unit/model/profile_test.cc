@@ -47,13 +47,17 @@ TEST(Profile, ReadsEveryPart) {
       R"("device": "cpu",
     "operators": [{)" +
       kShape +
-      R"(, "phase": "BG", "seconds_median": 2e-4, "seconds_p10": 1e-4, "seconds_p90": 3e-4, "samples": 7}],
+      R"(, "phase": "BG", "seconds_median": 2e-4, "seconds_p10": 1e-4, "seconds_p90": 3e-4,
+ "samples": 7}],
     "composition_factor": 1.1, "composition_residual": 0.02,
-    "layers": [{"model": "llama-2-7b", "sequence": 2048, "hidden": 4096, "precision": "bf16", "points": [
+    "layers": [{"model": "llama-2-7b", "sequence": 2048, "hidden": 4096, "precision": "bf16",
+     "points": [
       {"batch": 1, "layer_seconds_per_sample": 5e-3, "other_seconds_per_sample": 2e-2},
       {"batch": 2, "layer_seconds_per_sample": 4e-3, "other_seconds_per_sample": 0}]}],
-    "collectives": [{"op": "all_reduce", "size": 8, "bus_bandwidth_bytes_per_second": 1.6e11, "latency_seconds": 2e-6},
-      {"op": "point_to_point", "size": 2, "stride": 4, "hosts": 2, "points": [{"bytes": 8, "seconds": 1e-6}]}],
+    "collectives": [{"op": "all_reduce", "size": 8, "bus_bandwidth_bytes_per_second": 1.6e11,
+     "latency_seconds": 2e-6},
+      {"op": "point_to_point", "size": 2, "stride": 4, "hosts": 2,
+       "points": [{"bytes": 8, "seconds": 1e-6}]}],
     "overlap_slowdown": 1.25, "overlaps": false, "launch_seconds": 5e-6, "context_bytes": 1000)");
   ASSERT_TRUE(profile) << base::to_string(profile.error());
   ASSERT_EQ(profile->operators.size(), 1u);
@@ -195,9 +199,9 @@ TEST(SegmentShape, JsonOmitsDefaults) {
                        .in = 4,
                        .out = 4,
                        .norm = NormKind::kRmsNorm};
-  EXPECT_EQ(
-      base::to_line(to_json(s)),
-      R"({"dtype":"fp32","in":4,"kind":"norm","norm":"rms_norm","out":4,"sequences":1,"tokens":2})");
+  EXPECT_EQ(base::to_line(to_json(s)),
+            R"({"dtype":"fp32","in":4,"kind":"norm","norm":"rms_norm","out":4,"sequences":1,)"
+            R"("tokens":2})");
 }
 
 TEST(SegmentShape, NeedsTheSizesOfItsKind) {
@@ -211,7 +215,8 @@ TEST(SegmentShape, NeedsTheSizesOfItsKind) {
 
 TEST(SegmentShape, HugeAndIntegerShapesAreRefused) {
   const auto huge = read_shape(
-      R"({"kind": "qkv", "dtype": "fp32", "sequences": 1048576, "tokens": 1048576, "in": 1048576, "out": 4})");
+      R"({"kind": "qkv", "dtype": "fp32", "sequences": 1048576, "tokens": 1048576, "in": 1048576,
+ "out": 4})");
   ASSERT_FALSE(huge);
   EXPECT_EQ(huge.error()[0].code, ErrorCode::kOutOfRange);
   const auto ids = read_shape(R"({"kind": "adamw", "dtype": "int64", "elements": 4})");

@@ -39,8 +39,10 @@ std::string fault(const base::Result<T>& result) {
 TEST(ImportGalvatron, ListsBecomeRunsOfStages) {
   const auto imported = galvatron(
       R"({"pp_deg": 2, "tp_sizes_enc": "1,1,2,2,2,2,4,4", "tp_consecutive_flags": "1,1,1,1,0,0,1,1",
-    "dp_types_enc": "1,1,0,0,0,0,0,0", "use_sp": "0,0,0,0,0,0,0,1", "checkpoint": "1,0,0,0,0,0,0,0", "global_bsz": 32, "chunks": 4,
-    "pp_division": "5,3", "pipeline_type": "pipedream_flush", "default_dp_type": "zero2", "vtp": 2, "vsp": 0, "embed_sdp": 1})");
+    "dp_types_enc": "1,1,0,0,0,0,0,0", "use_sp": "0,0,0,0,0,0,0,1",
+     "checkpoint": "1,0,0,0,0,0,0,0", "global_bsz": 32, "chunks": 4,
+    "pp_division": "5,3", "pipeline_type": "pipedream_flush", "default_dp_type": "zero2",
+     "vtp": 2, "vsp": 0, "embed_sdp": 1})");
   ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
   const Plan& p = imported->plan;
   EXPECT_EQ(p.schedule, Schedule::k1F1B);
@@ -79,7 +81,8 @@ ARGS=(
   --global-batch-size "16" --bf16
 )
 MORE="--sequence-parallel --recompute-activations"
-torchrun --nproc_per_node $GPUS_PER_NODE pretrain_gpt.py ${ARGS[@]} $MORE --use-distributed-optimizer --lr 1e-4
+torchrun --nproc_per_node $GPUS_PER_NODE pretrain_gpt.py ${ARGS[@]} $MORE \
+    --use-distributed-optimizer --lr 1e-4
 )sh");
   ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
   const Plan& p = imported->plan;

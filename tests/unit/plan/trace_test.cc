@@ -62,8 +62,10 @@ std::string replaced(const std::string& from, const std::string& to) {
 }
 
 TEST(Trace, HasOneEventALineAndTheseBytes) {
-  const std::string wanted = R"json({"displayTimeUnit":"ns",
-"otherData":{"model":"gpt2-tiny","origin":"predicted","plan_fingerprint":"aa","program_fingerprint":"bb","schema":"orrery.trace/1","step_time_ps":3000001},
+  const std::string wanted =
+      R"json({"displayTimeUnit":"ns",
+"otherData":{"model":"gpt2-tiny","origin":"predicted","plan_fingerprint":"aa",)json"
+      R"json("program_fingerprint":"bb","schema":"orrery.trace/1","step_time_ps":3000001},
 "traceEvents":[
 {"args":{"name":"rank 0"},"name":"process_name","ph":"M","pid":0,"tid":0},
 {"args":{"sort_index":0},"name":"process_sort_index","ph":"M","pid":0,"tid":0},
@@ -73,8 +75,12 @@ TEST(Trace, HasOneEventALineAndTheseBytes) {
 {"args":{"sort_index":0},"name":"thread_sort_index","ph":"M","pid":0,"tid":0},
 {"args":{"name":"tensor"},"name":"thread_name","ph":"M","pid":1,"tid":1},
 {"args":{"sort_index":1},"name":"thread_sort_index","ph":"M","pid":1,"tid":1},
-{"args":{"bytes":0,"duration_ps":1500000,"index":1,"layer":2,"micro_batch":0,"phase":"F","start_ps":0,"template":4},"cat":"qkv","dur":1.5,"name":"qkv","ph":"X","pid":0,"tid":0,"ts":0.0},
-{"args":{"bytes":4096,"duration_ps":1500001,"index":7,"layer":2,"micro_batch":0,"phase":"","start_ps":1500000,"template":4},"cat":"all_reduce","dur":1.500001,"name":"all_reduce(p)","ph":"X","pid":1,"tid":1,"ts":1.5},
+{"args":{"bytes":0,"duration_ps":1500000,"index":1,"layer":2,"micro_batch":0,"phase":"F",)json"
+      R"json("start_ps":0,"template":4},"cat":"qkv","dur":1.5,"name":"qkv","ph":"X",)json"
+      R"json("pid":0,"tid":0,"ts":0.0},
+{"args":{"bytes":4096,"duration_ps":1500001,"index":7,"layer":2,"micro_batch":0,"phase":"",)json"
+      R"json("start_ps":1500000,"template":4},"cat":"all_reduce","dur":1.500001,)json"
+      R"json("name":"all_reduce(p)","ph":"X","pid":1,"tid":1,"ts":1.5},
 {"args":{"bytes":1024},"at_ps":10,"name":"memory","ph":"C","pid":0,"ts":1e-05}
 ]}
 )json";

@@ -26,8 +26,10 @@ TEST(InstanceReader, CountRepeatsALayer) {
 
 TEST(InstanceReader, TablesOfEachBoundaryMayHaveTheirOwnShape) {
   const auto instance = read(R"({"schema": "orrery.instance/1", "budget_bytes": 9, "layers": [
-    {"options": [{"name": "a", "time_ps": 1, "memory_bytes": 1}, {"name": "b", "time_ps": 1, "memory_bytes": 1}]},
-    {"options": [{"name": "a", "time_ps": 1, "memory_bytes": 1}]}], "transition_ps": [[[4], [5]]]})");
+    {"options": [{"name": "a", "time_ps": 1, "memory_bytes": 1},
+                 {"name": "b", "time_ps": 1, "memory_bytes": 1}]},
+    {"options": [{"name": "a", "time_ps": 1, "memory_bytes": 1}]}],
+    "transition_ps": [[[4], [5]]]})");
   ASSERT_TRUE(instance.has_value()) << base::to_string(instance.error());
   EXPECT_EQ(instance->transition(0, 1, 0), 5);
   const auto again = read(base::to_text(to_json(*instance)));
@@ -45,11 +47,12 @@ TEST(InstanceReader, TotalsThatLeaveTheExactRangeAreRefused) {
 
 TEST(InstanceReader, RaggedTablesAreRefusedAtTheirPlace) {
   const auto refused = read(R"({"schema": "orrery.instance/1", "budget_bytes": 9,
-    "layers": [{"count": 2, "options": [{"name": "a", "time_ps": 1, "memory_bytes": 1}, {"name": "b", "time_ps": 1, "memory_bytes": 1}]}],
+    "layers": [{"count": 2, "options": [{"name": "a", "time_ps": 1, "memory_bytes": 1},
+     {"name": "b", "time_ps": 1, "memory_bytes": 1}]}],
     "transition_ps": [[0, 1],
                       [0]]})");
   ASSERT_FALSE(refused.has_value());
-  EXPECT_EQ(refused.error().front().where.line, 4U);
+  EXPECT_EQ(refused.error().front().where.line, 5U);
 }
 
 }  // namespace

@@ -16,17 +16,22 @@ schema: orrery.topology/1
 name: pairs
 description: hosts of two devices
 device_models:
-  - {name: T100-80GB, peak_fp32: 10 TFLOP/s, peak_bf16: 100 TFLOP/s, memory_bandwidth: 1 TB/s, memory: 80 GiB, launch_overhead: 1 us, source: invented}
+  - {name: T100-80GB, peak_fp32: 10 TFLOP/s, peak_bf16: 100 TFLOP/s, memory_bandwidth: 1 TB/s,
+     memory: 80 GiB, launch_overhead: 1 us, source: invented}
 host:
   source: invented
   devices: [{name: gpu, model: T100-80GB, count: 2}]
   switches: [{name: hub}, {name: bridge}]
   nics: [{name: nic, count: 2}]
   links:
-    - {from: gpu, to: hub, kind: nvlink, bandwidth_per_direction: 100 GB/s, latency: 1 us, source: invented}
-    - {from: gpu, to: bridge, kind: pcie, bandwidth_per_direction: 20 GB/s, latency: 2 us, source: invented}
-    - {from: nic, to: bridge, kind: pcie, bandwidth_per_direction: 20 GB/s, latency: 2 us, source: invented}
-fabric: {name: net, shape: leaf_spine, ports_per_leaf: 4, spines: 2, paths: ecmp, kind: ib, bandwidth_per_direction: 5 GB/s, latency: 1 us, switch_latency: 1 us, source: invented}
+    - {from: gpu, to: hub, kind: nvlink, bandwidth_per_direction: 100 GB/s, latency: 1 us,
+       source: invented}
+    - {from: gpu, to: bridge, kind: pcie, bandwidth_per_direction: 20 GB/s, latency: 2 us,
+       source: invented}
+    - {from: nic, to: bridge, kind: pcie, bandwidth_per_direction: 20 GB/s, latency: 2 us,
+       source: invented}
+fabric: {name: net, shape: leaf_spine, ports_per_leaf: 4, spines: 2, paths: ecmp, kind: ib,
+ bandwidth_per_direction: 5 GB/s, latency: 1 us, switch_latency: 1 us, source: invented}
 )",
                                          "pairs.yaml", hosts);
   ORRERY_CHECK(made.has_value(), "{}", base::to_string(made.error()));

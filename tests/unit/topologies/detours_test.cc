@@ -13,17 +13,22 @@ schema: orrery.topology/1
 name: pair
 description: two devices, two cards, two spines
 device_models:
-  - {name: D, peak_fp32: 10 TFLOP/s, peak_bf16: 100 TFLOP/s, memory_bandwidth: 1000 GB/s, memory: 16 GiB, launch_overhead: 5 us, source: invented}
+  - {name: D, peak_fp32: 10 TFLOP/s, peak_bf16: 100 TFLOP/s, memory_bandwidth: 1000 GB/s,
+     memory: 16 GiB, launch_overhead: 5 us, source: invented}
 host:
   source: invented
   devices: [{name: gpu, model: D, count: 2}]
   switches: [{name: hub}, {name: bridge}]
   nics: [{name: nic, count: 2}]
   links:
-    - {from: gpu, to: hub, kind: nvlink, bandwidth_per_direction: 100 GB/s, latency: 1 us, source: invented}
-    - {from: gpu, to: bridge, kind: pcie, bandwidth_per_direction: 10 GB/s, latency: 2 us, source: invented}
-    - {from: nic, to: bridge, kind: pcie, bandwidth_per_direction: 10 GB/s, latency: 2 us, source: invented}
-fabric: {name: net, shape: leaf_spine, ports_per_leaf: 2, spines: 2, paths: ecmp, kind: ib, bandwidth_per_direction: 5 GB/s, latency: 1 us, switch_latency: 1 us, source: invented}
+    - {from: gpu, to: hub, kind: nvlink, bandwidth_per_direction: 100 GB/s, latency: 1 us,
+       source: invented}
+    - {from: gpu, to: bridge, kind: pcie, bandwidth_per_direction: 10 GB/s, latency: 2 us,
+       source: invented}
+    - {from: nic, to: bridge, kind: pcie, bandwidth_per_direction: 10 GB/s, latency: 2 us,
+       source: invented}
+fabric: {name: net, shape: leaf_spine, ports_per_leaf: 2, spines: 2, paths: ecmp, kind: ib,
+ bandwidth_per_direction: 5 GB/s, latency: 1 us, switch_latency: 1 us, source: invented}
 )";
 
 LinkId link_between(const Topology& t, std::string_view from, std::uint32_t from_host,

@@ -90,7 +90,8 @@ constexpr const char* kXml = R"(<system version="1">
       <pci busid="0000:10:00.0" link_speed="16.0 GT/s PCIe" link_width="8">
         <gpu dev="1" sm="90"><nvlink target="0000:05:00.0" count="18" tclass="0x068000"/></gpu>
       </pci>
-      <pci busid="0000:12:00.0" link_speed="32.0 GT/s PCIe" link_width="16"><nic><net name="m" speed="400000"/></nic></pci>
+      <pci busid="0000:12:00.0" link_speed="32.0 GT/s PCIe" link_width="16"><nic><net name="m" )"
+                             R"(speed="400000"/></nic></pci>
     </pci>
   </cpu>
   <cpu numaid="1" vendor="GenuineIntel" familyid="6" modelid="143">

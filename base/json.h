@@ -7,11 +7,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_fwd.h"
 #include "base/result.h"
 
 namespace orrery::base {
-
-using Json = nlohmann::json;
 
 /// Canonical text: keys sorted, two spaces of indent, doubles as the shortest digits that read back
 /// equal, UTF-8, one newline at the end. Equal documents give equal bytes. @pre every number is

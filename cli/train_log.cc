@@ -1,5 +1,7 @@
 #include "cli/train_log.h"
 
+#include "base/json.h"
+
 #include <algorithm>
 
 namespace orrery::cli {

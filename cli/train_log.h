@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 
 namespace orrery::cli {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/fingerprint.h"
+#include "base/json.h"
 #include "base/sim_time.h"
 #include "costmodel/collectives/collectives.h"
 #include "costmodel/compute/compute.h"

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "base/json.h"
 #include "model/names.h"
 
 namespace orrery::model {

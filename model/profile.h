@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "model/segment.h"
 #include "model/surface.h"

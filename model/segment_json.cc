@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "model/names.h"
 #include "model/profile.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "model/dtype.h"
 
 namespace orrery::model {

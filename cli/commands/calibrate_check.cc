@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "cli/block_shapes.h"
 #include "cli/commands/block_errors.h"
 #include "cli/executor_calls.h"

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "cli/block_shapes.h"
 #include "cli/command.h"
 #include "cli/commands/block_errors.h"

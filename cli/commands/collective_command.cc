@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/config.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"

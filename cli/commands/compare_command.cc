@@ -1,6 +1,7 @@
 
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/commands/timeline_match.h"
 #include "cli/inputs.h"

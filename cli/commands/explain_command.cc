@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/commands/simulate_table.h"
 #include "cli/html/html_report.h"

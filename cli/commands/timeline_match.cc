@@ -1,5 +1,7 @@
 #include "cli/commands/timeline_match.h"
 
+#include "base/json.h"
+
 #include <algorithm>
 #include <map>
 #include <set>

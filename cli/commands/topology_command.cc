@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/inputs.h"

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/commands/validate_plans.h"
 #include "cli/executor_calls.h"

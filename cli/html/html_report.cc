@@ -8,6 +8,7 @@
 
 #include "base/data_dir.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/text/show.h"
 
 namespace orrery::cli {

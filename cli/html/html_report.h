@@ -4,7 +4,7 @@
 /// (page, style, script) with the numbers in it.
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "plan/program/plan.h"

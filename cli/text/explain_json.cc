@@ -1,3 +1,4 @@
+#include "base/json.h"
 #include "cli/text/show_explain.h"
 
 #include <fmt/format.h>

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "base/units.h"
 #include "search/explain/account.h"
 #include "search/proof/certificate_json.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "costmodel/uncertainty/uncertainty.h"
 #include "plan/program/plan.h"
 #include "search/loop/planner.h"

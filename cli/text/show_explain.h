@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "costmodel/cost_model.h"
 #include "search/explain/explain.h"
 

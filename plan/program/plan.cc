@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/fingerprint.h"
+#include "base/json.h"
 
 namespace orrery::plan {
 

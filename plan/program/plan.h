@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "model/dtype.h"
 #include "model/spec.h"

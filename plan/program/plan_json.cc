@@ -2,6 +2,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "plan/program/plan.h"
 
 namespace orrery::plan {

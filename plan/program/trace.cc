@@ -1,5 +1,7 @@
 #include "plan/program/trace.h"
 
+#include "base/json.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,5 +1,7 @@
 #include "search/proof/certificate_json.h"
 
+#include "base/json.h"
+
 #include <array>
 #include <limits>
 

@@ -2,7 +2,7 @@
 /// \file
 /// Certificates as documents, schema `orrery.certificate/1` (docs/schemas.md).
 #include "base/config.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "search/proof/certificate.h"
 #include "search/proof/certificate_check.h"
 

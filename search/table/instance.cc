@@ -1,5 +1,7 @@
 #include "search/table/instance.h"
 
+#include "base/json.h"
+
 #include <algorithm>
 #include <optional>
 #include <set>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/config.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 
 namespace orrery::search {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "search/table/instance_dual.h"
 #include "search/table/instance_labels.h"
 #include "search/table/instance_runs.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/json.h"
 #include "base/units.h"
 #include "sim/report/report.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "plan/program/program.h"
 #include "plan/program/trace.h"
 #include "sim/report/picture.h"

@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "base/json.h"
 #include "sim/scenario/scenario_run.h"
 
 namespace orrery::sim {

@@ -27,7 +27,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "sim/cells/rank_cells.h"
 #include "sim/scenario/scenario.h"

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "search/proof/certificate_check.h"
 #include "search/table/instance.h"
 #include "search/table/instance_program.h"

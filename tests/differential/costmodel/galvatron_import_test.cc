@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/json.h"
 #include "costmodel/profiles/galvatron_import.h"
 #include "costmodel/profiles/profiles.h"
 #include "tests/support/paths.h"

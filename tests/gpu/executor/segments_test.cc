@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "base/json.h"
 #include "cuda_fixture.h"
 #include "executor/measure/microbench.h"
 #include "model/spec.h"

@@ -1,5 +1,6 @@
 // Profiles travel to JSON and back without loss.
 #include "model/profile.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

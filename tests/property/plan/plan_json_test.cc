@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "plan/program/trace.h"
 #include "tests/property/plan/random_plan.h"
 

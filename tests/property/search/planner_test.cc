@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "search/loop/planner.h"

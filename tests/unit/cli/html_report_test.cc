@@ -1,5 +1,6 @@
 // The page of a simulation: well formed, self-contained, and its numbers are the report's.
 #include "cli/html/html_report.h"
+#include "base/json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 #include "cli/train_log.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 

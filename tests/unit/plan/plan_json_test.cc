@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/json.h"
 #include "tests/unit/plan/small_program.h"
 
 namespace orrery::plan {

@@ -1,5 +1,6 @@
 // The checker refuses every number that is not as recomputed.
 #include "search/proof/certificate_check.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 #include "search/table/instance.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 #include "search/loop/planner.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 

@@ -24,6 +24,11 @@ struct LayerCost {
   std::int64_t weight_sync_ps = 0;
   // of the micro-batch that synchronises (last, or every one: grad_reduce), overlap counted
   std::int64_t backward_sync_ps = 0;
+  // reductions of the micro-batch that synchronises, as far as backward_ps or weight_ps does not
+  // hold them, whatever they hide behind
+  std::int64_t reduction_ps = 0;
+  // on the data stream alone: ZeRO-3's gathers, and what every micro-batch reduces
+  std::int64_t gather_forward_ps = 0, gather_backward_ps = 0, reduction_each_ps = 0;
   // once per step: zero gradients, optimizer, parameter all-gather (ZeRO-1/2)
   std::int64_t update_ps = 0;
   // the part of update_ps that stands at the start of the step
@@ -81,6 +86,8 @@ std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::in
 /// 12 + 1/2 · 3 = 13.5; ZB-H1 with B = W = 1: 12 + 1 = 13.
 struct PlanCost {
   std::int64_t step_ps = 0;
+  // the same step with every wait of one pass for another (step_times.h)
+  std::int64_t pass_by_pass_ps = 0;
   // By pipeline rank.
   // one micro-batch, forward + backward, without synchronisation
   std::vector<std::int64_t> stage_ps;

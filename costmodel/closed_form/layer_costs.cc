@@ -246,6 +246,10 @@ LayerCost LayerCosts::State::join(const BodyForm& body, const BodyTimes& times,
   } else {
     synced(backward, c.backward_ps, c.backward_sync_ps);
   }
+  c.reduction_ps = t.sync_last.data_ps + (w.reduces_per_micro_batch ? 0 : t.sync.data_ps);
+  c.gather_forward_ps = t.gather_forward.data_ps;
+  c.gather_backward_ps = t.gather_backward.data_ps;
+  c.reduction_each_ps = w.reduces_per_micro_batch ? t.sync.data_ps : 0;
   c.zero_gradient_ps = overlapped(t.zero_gradient);
   c.update_ps = c.zero_gradient_ps + overlapped(t.update);
   c.persistent_bytes = w.persistent_bytes;

@@ -1,6 +1,7 @@
 #include "costmodel/closed_form/layer_form.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 #include "costmodel/closed_form/closed_form.h"
@@ -114,6 +115,7 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
     Step s;
     s.kind = op.kind;
     s.data_stream = op.stream == plan::Stream::kData;
+    s.stream = static_cast<std::uint8_t>(op.stream);
     s.phase = op.phase;
     if (op.kind == plan::OpKind::kCompute) {
       s.shape = prices.shape(program.segments[op.segment]);
@@ -153,6 +155,47 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
     }
     steps_.push_back(std::move(s));
   }
+  find_dependencies(ops);
+}
+
+/// Who reads or changes what another stream has changed, or changes what it has read. A stream ends
+/// its steps in their order, so of each other stream the last one counts. A ring's shifts have
+/// their own rule in times().
+void TemplateForm::find_dependencies(const std::vector<plan::Op>& ops) {
+  if (std::ranges::any_of(steps_, &Step::shift)) return;
+  struct Access {
+    plan::BufferRef buffer;
+    std::uint16_t step = 0;
+    bool changes = false;
+  };
+  std::vector<Access> accesses;
+  for (std::uint16_t i = 0; i < ops.size(); ++i) {
+    const plan::Op& op = ops[i];
+    Step& step = steps_[i];
+    if (step.data_stream) continue;
+    std::array<int, plan::kStreams> last;
+    last.fill(-1);
+    const auto touch = [&](const plan::BufferRef& buffer, bool changes) {
+      for (const Access& a : accesses) {
+        if (a.buffer == buffer && (changes || a.changes))
+          last[steps_[a.step].stream] = std::max<int>(last[steps_[a.step].stream], a.step);
+      }
+      accesses.push_back({buffer, i, changes});
+    };
+    for (const plan::BufferRef& r : op.reads) touch(r, false);
+    if (op.weights) touch(*op.weights, false);
+    if (op.gradients) touch(*op.gradients, true);
+    for (const auto* changed : {&op.updates, &op.writes, &op.frees}) {
+      for (const plan::BufferRef& r : *changed) touch(r, true);
+    }
+    for (std::size_t stream = 0; stream < last.size(); ++stream) {
+      if (stream != step.stream && last[stream] >= 0)
+        step.after.push_back(static_cast<std::uint16_t>(last[stream]));
+    }
+    const bool first = i == 0, follows = !first && steps_[i - 1].stream == step.stream;
+    side_by_side_ = side_by_side_ ||
+                    (!first && !follows && !std::ranges::count(step.after, std::uint16_t(i - 1)));
+  }
 }
 
 TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
@@ -165,43 +208,58 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
                                         int rank_count, OperationPrices& prices) const {
   Times t;
   std::int64_t shifts_ps = 0;  // since the last block
-  for (const Step& s : steps_) {
-    std::int64_t ps = 0;
-    switch (s.kind) {
-      case plan::OpKind::kCompute:
-        if (s.zeroes_part_of >= 0) {
-          const std::int64_t part = weights.part[static_cast<std::size_t>(s.zeroes_part_of)];
-          if (part == 0) continue;
-          model::SegmentShape zero = prices.shape_of(s.shape);
-          zero.elements = part / model::element_bytes(zero.dtype);
-          ps = prices.compute_ps(prices.shape(zero), s.phase, 0);
-        } else {
-          ps = prices.compute_ps(s.shape, s.phase, b);
-        }
-        break;
-      case plan::OpKind::kCollective:
-        ps = prices.collective_ps(s.collective, s.group, s.scales ? s.bytes * b : s.bytes,
-                                  first_rank, rank_count);
-        break;
-      case plan::OpKind::kExchange:
-        for (const int peer : s.sends)
-          ps = std::max(ps, prices.exchange_ps(first_rank, rank_count, peer, s.bytes * b));
-        for (const int peer : s.receives)
-          ps = std::max(ps, prices.exchange_ps(first_rank + peer, rank_count, -peer, s.bytes * b));
-        break;
-    }
-    if (s.shift) {
+  const bool beside = side_by_side_ && prices.cost().overlaps() &&
+                      prices.cost().overlap_slowdown_ppm() <= 1'000'000;
+  std::array<std::int64_t, plan::kStreams> stream_end{};
+  std::vector<std::int64_t> end(beside ? steps_.size() : 0);
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const Step& s = steps_[i];
+    const std::int64_t ps = step_ps(s, b, weights, first_rank, rank_count, prices);
+    if (s.data_stream) {
+      t.data_ps += ps;
+    } else if (beside) {
+      std::int64_t start = stream_end[s.stream];
+      for (const std::uint16_t before : s.after) start = std::max(start, end[before]);
+      end[i] = stream_end[s.stream] = start + ps;
+      t.serial_ps = std::max(t.serial_ps, end[i]);
+    } else if (s.shift) {
       shifts_ps += ps;
     } else if (s.attention_block) {
       t.serial_ps += overlapped_ps(ps, shifts_ps, prices.cost().overlap_slowdown_ppm(),
                                    prices.cost().overlaps());
       shifts_ps = 0;
     } else {
-      (s.data_stream ? t.data_ps : t.serial_ps) += ps;
+      t.serial_ps += ps;
     }
   }
   t.serial_ps += shifts_ps;
   return t;
+}
+
+std::int64_t TemplateForm::step_ps(const Step& s, std::int64_t b, const WeightBytes& weights,
+                                   int first_rank, int rank_count, OperationPrices& prices) const {
+  switch (s.kind) {
+    case plan::OpKind::kCompute: {
+      if (s.zeroes_part_of < 0) return prices.compute_ps(s.shape, s.phase, b);
+      const std::int64_t part = weights.part[static_cast<std::size_t>(s.zeroes_part_of)];
+      if (part == 0) return 0;
+      model::SegmentShape zero = prices.shape_of(s.shape);
+      zero.elements = part / model::element_bytes(zero.dtype);
+      return prices.compute_ps(prices.shape(zero), s.phase, 0);
+    }
+    case plan::OpKind::kCollective:
+      return prices.collective_ps(s.collective, s.group, s.scales ? s.bytes * b : s.bytes,
+                                  first_rank, rank_count);
+    case plan::OpKind::kExchange: {
+      std::int64_t ps = 0;
+      for (const int peer : s.sends)
+        ps = std::max(ps, prices.exchange_ps(first_rank, rank_count, peer, s.bytes * b));
+      for (const int peer : s.receives)
+        ps = std::max(ps, prices.exchange_ps(first_rank + peer, rank_count, -peer, s.bytes * b));
+      return ps;
+    }
+  }
+  ORRERY_CHECK(false, "kind of operation out of range");
 }
 
 plan::TemplateMemory TemplateForm::memory(std::int64_t b, const WeightBytes& weights,

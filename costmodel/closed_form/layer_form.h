@@ -58,7 +58,8 @@ class TemplateForm {
                OperationPrices& prices);
 
   struct Times {
-    // compute and tensor communication; data communication
+    // compute and tensor communication, with what of them runs side by side where nothing slows
+    // down by it; data communication
     std::int64_t serial_ps = 0, data_ps = 0;
     Times& operator+=(const Times& o);
   };
@@ -71,6 +72,9 @@ class TemplateForm {
   struct Step {
     plan::OpKind kind = plan::OpKind::kCompute;
     bool data_stream = false;
+    std::uint8_t stream = 0;
+    // steps of other streams that it waits for, the last of each
+    std::vector<std::uint16_t> after;
     // of a ring: a block travels beside the attention over the one before (layer_cost.cc)
     bool shift = false, attention_block = false;
     OperationPrices::ShapeIndex shape = 0;
@@ -86,7 +90,12 @@ class TemplateForm {
     int zeroes_part_of = -1;            // unit whose gradient part it zeroes
     std::vector<int> frees_weights_of;  // units
   };
+  [[nodiscard]] std::int64_t step_ps(const Step& s, std::int64_t b, const WeightBytes& weights,
+                                     int first_rank, int rank_count, OperationPrices& prices) const;
+  void find_dependencies(const std::vector<plan::Op>& ops);
+
   std::vector<Step> steps_;
+  bool side_by_side_ = false;  // some step of one stream does not wait for the one before it
 };
 
 }  // namespace orrery::costmodel

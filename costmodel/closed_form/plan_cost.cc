@@ -5,6 +5,7 @@
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/layer_costs.h"
 #include "costmodel/closed_form/stage_memory.h"
+#include "costmodel/closed_form/step_times.h"
 #include "plan/program/schedule.h"
 
 namespace orrery::costmodel {
@@ -75,14 +76,6 @@ class Pass {
   std::vector<Step> steps_;
 };
 
-/// One stage: its layers in order, with resharding between them.
-struct StageTimes {
-  std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, weight_ps = 0,
-               weight_sync_ps = 0;
-  std::int64_t zero_ps = 0, update_ps = 0;  // of the whole rank, in its first stage
-  std::int64_t receive_forward_ps = 0, receive_backward_ps = 0;
-};
-
 class PlanPricer {
  public:
   PlanPricer(LayerCosts& costs, const plan::Plan& plan)
@@ -111,7 +104,10 @@ class PlanPricer {
     PlanCost out;
     std::vector<StageTimes> times(plan_.stages.size());
     for (int r = 0; r < ranks(); ++r) rank(r, times, out);
-    out.step_ps = step(times);
+    const StepTimes step{plan_.schedule,      ranks(),          plan_.virtual_stages,
+                         plan_.micro_batches, cost_.overlaps(), std::move(times)};
+    out.step_ps = closed_form_ps(step);
+    out.pass_by_pass_ps = pass_by_pass_ps(step);
     return out;
   }
 
@@ -233,14 +229,22 @@ class PlanPricer {
     p.update.add({{c.update}}, count);
   }
   void forward_of(const LayerCost& c, int count, StageTimes& t, Passes& p) {
+    if (t.forward_ps == 0) t.forward_ends.gather_ps = c.gather_forward_ps;
+    t.forward_ends.layer_ps = c.forward_ps;
     t.forward_ps += count * c.forward_ps;
     p.forward.add({{c.forward, c.gather_forward}}, count);
   }
   void backward_of(const LayerCost& c, int count, StageTimes& t, Passes& p) {
+    if (t.backward_ps == 0) t.backward_ends.gather_ps = c.gather_backward_ps;
+    t.backward_ends.layer_ps = c.backward_ps;
+    t.backward_ends.reduction_ps = c.splits ? 0 : c.reduction_each_ps;
     t.backward_ps += count * c.backward_ps;
     t.backward_sync_ps += count * c.backward_sync_ps;
     t.weight_ps += count * c.weight_ps;
     t.weight_sync_ps += count * c.weight_sync_ps;
+    t.last_backward.push_back(c.splits ? ReducedRun{count, c.backward_ps, 0}
+                                       : reduced(count, c.backward_ps, c.backward_sync_ps, c));
+    if (c.splits) t.last_weight.push_back(reduced(count, c.weight_ps, c.weight_sync_ps, c));
     const Pass::Call backward{c.backward, c.gather_backward};
     const auto add = [&](Pass& pass, const Pass::Call& call, bool reduces) {
       if (reduces)
@@ -254,6 +258,14 @@ class PlanPricer {
     add(p.weight, {c.weight}, c.reduces_per_micro_batch);
     add(p.weight_last, {c.weight}, true);
   }
+  /// The layers of the last micro-batch. Where reductions slow them down, or the gathers that they
+  /// wait for stand behind reductions, they take what they take together.
+  [[nodiscard]] ReducedRun reduced(int count, std::int64_t pass_ps, std::int64_t sync_ps,
+                                   const LayerCost& c) const {
+    if (!cost_.overlaps()) return {count, sync_ps, 0};
+    const bool beside = cost_.overlap_slowdown_ppm() <= 1'000'000 && c.gather_backward_ps == 0;
+    return {count, beside ? pass_ps : sync_ps, c.reduction_ps};
+  }
   void receive(std::int64_t bytes, Pass& pass) {
     pass.add({{{.delta_bytes = bytes, .peak_bytes = bytes}}});
   }
@@ -264,6 +276,7 @@ class PlanPricer {
     if (c == nullptr) return;
     t.backward_ps += c->backward_ps;
     t.backward_sync_ps += c->backward_ps;
+    t.last_backward.push_back({1, c->backward_ps, 0});
     p.backward.add({{c->backward}});
     p.backward_last.add({{c->backward}});
   }
@@ -301,6 +314,7 @@ class PlanPricer {
     } else {
       t.backward_ps += head().backward_ps;
       t.backward_sync_ps += head().backward_sync_ps;
+      t.last_backward.push_back(reduced(1, head().backward_ps, head().backward_sync_ps, head()));
       if (!head().reduces_per_micro_batch) p.backward_last.add({{head().sync}});
       backward_change(reshard(s, all.size(), end, plan_.vocabulary), t, p);
       if (companion_) decoder_end(end, t, p);
@@ -326,6 +340,7 @@ class PlanPricer {
                        bytes = zero.elements * model::element_bytes(zero.dtype);
     t.backward_ps += ps;
     t.backward_sync_ps += ps;
+    t.last_backward.push_back({1, ps, 0});
     receive(bytes, p.backward);
     receive(bytes, p.backward_last);
   }
@@ -379,71 +394,6 @@ class PlanPricer {
     zero.elements = 1;
     t.zero_ps += cost_.segment_ps(zero, model::Phase::kF);
     m.persistent_bytes += model::element_bytes(model::DType::kFloat32);
-  }
-
-  /// The formula of closed_form.h.
-  [[nodiscard]] std::int64_t step(const std::vector<StageTimes>& times) const {
-    const auto p = static_cast<std::size_t>(ranks());
-    std::int64_t start = 0;
-    for (std::size_t i = 0; i < p; ++i)
-      start = std::max(times[i].zero_ps, i == 0 ? 0 : start + times[i - 1].forward_ps) +
-              times[i].receive_forward_ps;
-    std::int64_t end = start + times[p - 1].forward_ps + (plan_.micro_batches - 1) * cycle(times) +
-                       rest(times),
-                 last = 0;
-    for (std::size_t i = p; i-- > 0;) {
-      end += times[i].receive_backward_ps + times[i].backward_sync_ps;
-      last = std::max(last, end + times[i].update_ps);
-    }
-    return last;
-  }
-  [[nodiscard]] std::int64_t forward_with_receive(const StageTimes& t) const {
-    return t.forward_ps + (cost_.overlaps() ? 0 : t.receive_forward_ps);
-  }
-  [[nodiscard]] std::int64_t backward_with_receive(const StageTimes& t) const {
-    return t.backward_ps + (cost_.overlaps() ? 0 : t.receive_backward_ps);
-  }
-
-  [[nodiscard]] std::int64_t cycle(const std::vector<StageTimes>& times) const {
-    std::int64_t forward = 0, backward = 0, all = 0;
-    std::vector<std::int64_t> rank(static_cast<std::size_t>(ranks()), 0);
-    for (std::size_t i = 0; i < times.size(); ++i) {
-      forward = std::max(forward, forward_with_receive(times[i]));
-      backward = std::max(backward, backward_with_receive(times[i]));
-      std::int64_t& sum = rank[i % rank.size()];
-      sum += forward_with_receive(times[i]) + backward_with_receive(times[i]) + times[i].weight_ps;
-      all = std::max(all, sum);
-    }
-    return plan_.schedule == plan::Schedule::kGPipe ? forward + backward : all;
-  }
-
-  /// R.
-  [[nodiscard]] std::int64_t rest(const std::vector<StageTimes>& times) const {
-    const auto p = static_cast<std::size_t>(ranks());
-    switch (plan_.schedule) {
-      case plan::Schedule::kGPipe:
-      case plan::Schedule::k1F1B: return 0;
-      case plan::Schedule::kInterleaved: {
-        std::vector<std::int64_t> sync(p, 0);
-        for (std::size_t i = p; i < times.size(); ++i)
-          sync[i % p] += times[i].backward_sync_ps - times[i].backward_ps;
-        return cycle(times) - forward_with_receive(times[p - 1]) -
-               backward_with_receive(times[p - 1]) + *std::max_element(sync.begin(), sync.end());
-      }
-      case plan::Schedule::kZeroBubbleH1: {
-        std::int64_t tail = 0;
-        std::vector<std::int64_t> filled;
-        for (const StageTimes& t : times) {
-          tail = std::max(tail, t.weight_sync_ps);
-          filled.push_back(std::min({t.forward_ps, t.backward_ps, t.weight_ps}));
-        }
-        std::sort(filled.begin(), filled.end());
-        const std::int64_t waits =
-            std::min<std::int64_t>(plan_.micro_batches, static_cast<std::int64_t>(p)) - 1;
-        return tail - std::accumulate(filled.begin(), filled.begin() + waits, std::int64_t{0});
-      }
-    }
-    ORRERY_CHECK(false, "schedule out of range");
   }
 
   LayerCosts& costs_;

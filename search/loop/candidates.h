@@ -1,7 +1,17 @@
 #pragma once
 /// \file
-/// The last word on the best plans by closed form: lowered, checked, simulated, ordered by
-/// simulated time.
+/// The last word on plans: lowered, simulated, ordered by simulated time.
+///
+/// A plan has three times. `closed_form_ps` is what the search's programs add up and prove bounds
+/// of. `expected_ps` is the step pass by pass (costmodel/closed_form/step_times.h): it knows who
+/// waits for whom, but not which links are less busy than prices assume. The simulated time
+/// decides. So of plans in the order of their expected times those need to be simulated with
+///
+///     expected · (1 - error)  <  fastest simulated so far,
+///
+/// where the error is kExpectedErrorPpm, or half as much again as the largest by which the expected
+/// time of a plan within a fifth of the fastest has exceeded the simulated one, whichever is more.
+/// tests/bench/sim_step_forms_bench.cc prints how far both forms are from the simulated time.
 #include <cstdint>
 #include <vector>
 
@@ -11,20 +21,34 @@
 
 namespace orrery::search {
 
-/// A plan that fits, with its closed-form cost.
+inline constexpr std::int64_t kExpectedErrorPpm = 10'000;
+
+/// A plan that fits.
 struct Finalist {
   plan::Plan plan;
   std::int64_t closed_form_ps = 0;
+  std::int64_t expected_ps = 0;
   std::vector<std::int64_t> stage_peak_bytes;
 };
 
 struct Evaluated {
-  std::vector<Candidate> candidates;  // fastest first; ties by closed form, then by the order given
-  int order_changes = 0;              // pairs that simulation put the other way round
+  // fastest first; ties by closed form, then by the order given
+  std::vector<Candidate> candidates;
+  int order_changes = 0;                          // pairs that simulation put the other way round
+  std::int64_t error_ppm = kExpectedErrorPpm;     // of expected times, as above
+  [[nodiscard]] std::int64_t fastest_ps() const;  // of none: the largest number
+  /// Whether a plan of this expected time may be faster than all that were simulated.
+  [[nodiscard]] bool may_win(std::int64_t expected_ps) const;
 };
-/// Every plan goes through plan::lower, plan::check (a fault is our bug) and sim::simulate, on
-/// `threads` threads; the result does not depend on their number. Errors: those of simulate().
+/// Simulates every plan, on `threads` threads; the result does not depend on their number. Errors:
+/// those of simulate().
 base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
                                  const std::vector<Finalist>& finalists, int threads);
+/// Adds those plans to `known` that may be faster than all of it, and those of the least expected
+/// times until it has `at_least`.
+base::Result<void> evaluate_more(const costmodel::CostModel& cost, std::vector<Finalist> finalists,
+                                 int threads, std::size_t at_least, Evaluated& known);
+/// Our own fault if the plan's Program is not correct.
+base::Result<void> check_program(const costmodel::CostModel& cost, const plan::Plan& plan);
 
 }  // namespace orrery::search

@@ -289,10 +289,12 @@ class KindsLoops {
   }
 
   base::Result<Finalist> price(plan::Plan plan) {
-    Finalist finalist{std::move(plan), 0, {}};
+    Finalist finalist;
+    finalist.plan = std::move(plan);
     finalist.plan.cluster = request_.cluster;
     TRY(const costmodel::PlanCost priced, model_.price(finalist.plan));
     finalist.closed_form_ps = priced.step_ps;
+    finalist.expected_ps = priced.pass_by_pass_ps;
     finalist.stage_peak_bytes = priced.stage_peak_bytes;
     return finalist;
   }

@@ -38,13 +38,13 @@ struct Entry {
 
 class Loops {
  public:
-  Loops(const costmodel::CostModel& cost, const PlanRequest& request, std::int64_t budget,
+  Loops(costmodel::LayerCosts& costs, const PlanRequest& request, std::int64_t budget,
         LoopOptions options)
-      : cost_(cost),
+      : cost_(costs.cost()),
         request_(request),
         budget_(budget),
         options_(options),
-        costs_(cost),
+        costs_(costs),
         model_(costs_, request.space, request.global_batch, budget),
         ranks_(costs_, request.space, model_, budget) {
     effort_.limit = request.max_states;
@@ -442,10 +442,12 @@ class Loops {
   }
 
   base::Result<Finalist> price(plan::Plan plan) {
-    Finalist finalist{std::move(plan), 0, {}};
+    Finalist finalist;
+    finalist.plan = std::move(plan);
     finalist.plan.cluster = request_.cluster;
     TRY(const costmodel::PlanCost priced, costmodel::plan_cost(costs_, finalist.plan));
     finalist.closed_form_ps = priced.step_ps;
+    finalist.expected_ps = priced.pass_by_pass_ps;
     finalist.stage_peak_bytes = priced.stage_peak_bytes;
     return finalist;
   }
@@ -593,7 +595,7 @@ class Loops {
   const PlanRequest& request_;
   std::int64_t budget_;
   LoopOptions options_;
-  costmodel::LayerCosts costs_;
+  costmodel::LayerCosts& costs_;
   StageModel model_;
   RankModel ranks_;
   Effort effort_;
@@ -610,10 +612,10 @@ class Loops {
 
 }  // namespace
 
-base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request,
+base::Result<LoopResult> run_loops(costmodel::LayerCosts& costs, const PlanRequest& request,
                                    std::int64_t budget_bytes, LoopOptions options) {
-  if (cost.model().kinds() > 1) return run_kinds_loops(cost, request, budget_bytes);
-  return Loops(cost, request, budget_bytes, options).run();
+  if (costs.cost().model().kinds() > 1) return run_kinds_loops(costs.cost(), request, budget_bytes);
+  return Loops(costs, request, budget_bytes, options).run();
 }
 
 }  // namespace orrery::search

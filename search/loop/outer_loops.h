@@ -48,7 +48,7 @@ struct LoopOptions {
 /// @pre request is valid (planner.cc). `budget_bytes`: what the Program's buffers may take on a
 /// device. Models with blocks of several kinds have quick runners-up only, and no limit of one
 /// problem.
-base::Result<LoopResult> run_loops(const costmodel::CostModel& cost, const PlanRequest& request,
+base::Result<LoopResult> run_loops(costmodel::LayerCosts& costs, const PlanRequest& request,
                                    std::int64_t budget_bytes, LoopOptions options = {});
 
 }  // namespace orrery::search

@@ -5,6 +5,7 @@
 #include "search/loop/candidates.h"
 #include "search/loop/outer_loops.h"
 #include "search/loop/relaxations.h"
+#include "search/loop/uniform_plans.h"
 #include "search/programs/layer_program.h"
 
 namespace orrery::search {
@@ -51,11 +52,50 @@ base::Result<std::int64_t> budget_of(const costmodel::CostModel& cost, const Pla
   return sink.result(memory - cost.context_bytes());
 }
 
+/// Plans of one shape differ in their strategies alone.
+bool same_shape(const plan::Plan& a, const plan::Plan& b) {
+  return a.pipeline_degree() == b.pipeline_degree() && a.world_size() == b.world_size() &&
+         a.micro_batches == b.micro_batches && a.schedule == b.schedule;
+}
+
+/// The fastest of each shape, at most `top`, and `kept` (the certificate speaks of it).
+void keep_shapes(const plan::Plan& kept, std::size_t top, std::vector<Candidate>& candidates) {
+  std::vector<Candidate> shown;
+  for (Candidate& c : candidates) {
+    const auto like = [&](const Candidate& s) { return same_shape(s.plan, c.plan); };
+    const bool wanted = shown.size() < top && std::ranges::none_of(shown, like);
+    if (wanted || c.plan == kept) shown.push_back(std::move(c));
+  }
+  candidates = std::move(shown);
+}
+
+/// The best by closed form, the best as expected, uniform plans that may beat them, and runners-up.
+base::Result<Evaluated> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest& request,
+                                      std::int64_t budget, std::vector<Finalist> finalists) {
+  const costmodel::CostModel& cost = costs.cost();
+  const plan::Plan cheapest = finalists.front().plan;
+  const auto promising = std::ranges::min_element(finalists, {}, &Finalist::expected_ps);
+  std::vector<Finalist> first{finalists.front()};
+  if (promising != finalists.begin()) first.push_back(*promising);
+  TRY(Evaluated evaluated, evaluate(cost, first, request.threads));
+  std::erase_if(finalists, [&](const Finalist& f) {
+    return std::ranges::any_of(first, [&](const Finalist& x) { return x.plan == f.plan; });
+  });
+  for (Finalist& f : uniform_plans(costs, request, budget, evaluated))
+    finalists.push_back(std::move(f));
+  const auto top = static_cast<std::size_t>(request.top);
+  TRY_VOID(evaluate_more(cost, std::move(finalists), request.threads, top, evaluated));
+  keep_shapes(cheapest, top, evaluated.candidates);
+  TRY_VOID(check_program(cost, evaluated.candidates.front().plan));
+  return evaluated;
+}
+
 }  // namespace
 
 base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanRequest& request) {
   TRY(const std::int64_t budget, budget_of(cost, request));
-  TRY(LoopResult loops, run_loops(cost, request, budget));
+  costmodel::LayerCosts costs(cost);
+  TRY(LoopResult loops, run_loops(costs, request, budget));
   PlanAnswer answer;
   answer.pruned = std::move(loops.pruned);
   answer.states = loops.states;
@@ -77,7 +117,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
     }
     return answer;
   }
-  const Finalist& best = loops.finalists.front();
+  const Finalist best = loops.finalists.front();
   answer.certificate.cost_ps = best.closed_form_ps;
   answer.certificate.bound_ps = loops.bound_ps;
   answer.certificate.gap = static_cast<double>(best.closed_form_ps - loops.bound_ps) /
@@ -89,7 +129,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
     answer.certificate.stage_peak_bytes.push_back(peak + cost.context_bytes());
   }
   answer.status = loops.bound_ps < best.closed_form_ps ? Status::kBudget : Status::kOptimal;
-  TRY(Evaluated evaluated, evaluate(cost, loops.finalists, request.threads));
+  TRY(Evaluated evaluated, evaluate_best(costs, request, budget, std::move(loops.finalists)));
   answer.candidates = std::move(evaluated.candidates);
   answer.order_changes = evaluated.order_changes;
   return answer;

@@ -23,7 +23,8 @@ base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost
   request.on_progress = nullptr;
   request.multipliers = false;
   request.max_states = kEffort;
-  TRY(const LoopResult loops, run_loops(cost, request, budget));
+  costmodel::LayerCosts costs(cost);
+  TRY(const LoopResult loops, run_loops(costs, request, budget));
   if (loops.finalists.empty()) return std::nullopt;
   TRY(const Evaluated evaluated, evaluate(cost, loops.finalists, 1));
   const std::int64_t peak = std::ranges::max(loops.finalists.front().stage_peak_bytes);

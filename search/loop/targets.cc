@@ -217,14 +217,18 @@ void merge(PlanAnswer part, PlanAnswer& all) {
 void order(PlanAnswer& answer, int top) {
   std::vector<Candidate>& c = answer.candidates;
   std::ranges::stable_sort(c, {}, &Candidate::closed_form_ps);
-  if (c.size() > static_cast<std::size_t>(top)) c.resize(static_cast<std::size_t>(top));
   for (std::size_t i = 0; i < c.size(); ++i) {
     for (std::size_t j = i + 1; j < c.size(); ++j) {
       const bool dearer = c[i].closed_form_ps < c[j].closed_form_ps;
       if (dearer && c[i].report.step_time_ps > c[j].report.step_time_ps) ++answer.order_changes;
     }
   }
+  const Candidate cheapest = c.empty() ? Candidate{} : c.front();
   std::ranges::stable_sort(c, {}, [](const Candidate& x) { return x.report.step_time_ps; });
+  if (c.size() > static_cast<std::size_t>(top)) {
+    c.resize(static_cast<std::size_t>(top));
+    if (std::ranges::find(c, cheapest.plan, &Candidate::plan) == c.end()) c.push_back(cheapest);
+  }
   Certificate& k = answer.certificate;
   if (!c.empty())
     k.gap = static_cast<double>(k.cost_ps - k.bound_ps) / static_cast<double>(k.cost_ps);

@@ -103,7 +103,8 @@ void search(benchmark::State& state, const Case& c) {
   const PlanRequest request = request_of(c, cost);
   double gap = 0;
   for (auto _ : state) {
-    const auto result = run_loops(cost, request, request.memory_bytes - cost.context_bytes());
+    costmodel::LayerCosts costs(cost);
+    const auto result = run_loops(costs, request, request.memory_bytes - cost.context_bytes());
     const auto best = static_cast<double>(result->finalists.front().closed_form_ps);
     gap = (best - static_cast<double>(result->bound_ps)) / best;
   }
@@ -130,8 +131,8 @@ void depth(benchmark::State& state) {
   c.gib = 36 * state.range(0) / 32;
   const costmodel::CostModel cost = cost_of(c, state.range(0));
   const PlanRequest request = request_of(c, cost);
-  for (auto _ : state)
-    benchmark::DoNotOptimize(run_loops(cost, request, request.memory_bytes - cost.context_bytes()));
+  for (auto _ : state) costmodel::LayerCosts costs(cost);
+  benchmark::DoNotOptimize(run_loops(costs, request, request.memory_bytes - cost.context_bytes()));
 }
 BENCHMARK(depth)->Arg(128)->Arg(1024)->Unit(benchmark::kMillisecond);
 

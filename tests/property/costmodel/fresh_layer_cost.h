@@ -69,6 +69,11 @@ inline LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t
     c.backward_ps = overlapped(t.reduces_per_micro_batch ? backward + sync : backward);
     c.backward_sync_ps = overlapped(backward + last);
   }
+  c.reduction_ps = (t.sync_last.valid() ? times(t.sync_last).data_ps : 0) +
+                   (t.reduces_per_micro_batch ? 0 : sync.data_ps);
+  c.gather_forward_ps = times(t.gather_forward).data_ps;
+  c.gather_backward_ps = times(t.gather_backward).data_ps;
+  c.reduction_each_ps = t.reduces_per_micro_batch ? sync.data_ps : 0;
   c.update_ps = overlapped(times(t.zero_gradient)) + overlapped(times(t.update));
   c.zero_gradient_ps = overlapped(times(t.zero_gradient));
   for (const auto& p : t.program.classes.front().persistent)

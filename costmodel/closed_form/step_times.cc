@@ -1,0 +1,234 @@
+#include "costmodel/closed_form/step_times.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "base/check.h"
+#include "plan/program/schedule.h"
+
+namespace orrery::costmodel {
+namespace {
+
+std::int64_t forward_with_receive(const StepTimes& step, const StageTimes& t) {
+  return t.forward_ps + (step.overlaps ? 0 : t.receive_forward_ps);
+}
+std::int64_t backward_with_receive(const StepTimes& step, const StageTimes& t) {
+  return t.backward_ps + (step.overlaps ? 0 : t.receive_backward_ps);
+}
+
+/// The cycle of closed_form.h.
+std::int64_t cycle_ps(const StepTimes& step) {
+  std::int64_t forward = 0, backward = 0, all = 0;
+  std::vector<std::int64_t> rank(static_cast<std::size_t>(step.ranks), 0);
+  for (std::size_t i = 0; i < step.stages.size(); ++i) {
+    const StageTimes& t = step.stages[i];
+    forward = std::max(forward, forward_with_receive(step, t));
+    backward = std::max(backward, backward_with_receive(step, t));
+    std::int64_t& sum = rank[i % rank.size()];
+    sum += forward_with_receive(step, t) + backward_with_receive(step, t) + t.weight_ps;
+    all = std::max(all, sum);
+  }
+  return step.schedule == plan::Schedule::kGPipe ? forward + backward : all;
+}
+
+/// R of closed_form.h.
+std::int64_t rest_ps(const StepTimes& step) {
+  const auto p = static_cast<std::size_t>(step.ranks);
+  const std::vector<StageTimes>& stages = step.stages;
+  switch (step.schedule) {
+    case plan::Schedule::kGPipe:
+    case plan::Schedule::k1F1B: return 0;
+    case plan::Schedule::kInterleaved: {
+      std::vector<std::int64_t> sync(p, 0);
+      for (std::size_t i = p; i < stages.size(); ++i)
+        sync[i % p] += stages[i].backward_sync_ps - stages[i].backward_ps;
+      return cycle_ps(step) - forward_with_receive(step, stages[p - 1]) -
+             backward_with_receive(step, stages[p - 1]) +
+             *std::max_element(sync.begin(), sync.end());
+    }
+    case plan::Schedule::kZeroBubbleH1: {
+      std::int64_t tail = 0;
+      std::vector<std::int64_t> filled;
+      for (const StageTimes& t : stages) {
+        tail = std::max(tail, t.weight_sync_ps);
+        filled.push_back(std::min({t.forward_ps, t.backward_ps, t.weight_ps}));
+      }
+      std::sort(filled.begin(), filled.end());
+      const std::int64_t waits =
+          std::min<std::int64_t>(step.micro_batches, static_cast<std::int64_t>(p)) - 1;
+      return tail - std::accumulate(filled.begin(), filled.begin() + waits, std::int64_t{0});
+    }
+  }
+  ORRERY_CHECK(false, "schedule out of range");
+}
+
+/// The recurrence of step_times.h, rank by rank as far as the others allow.
+class PassByPass {
+ public:
+  PassByPass(const StepTimes& step, std::int64_t micro_batches) : step_(step), m_(micro_batches) {
+    const auto passes = step.stages.size() * static_cast<std::size_t>(m_);
+    forward_end_.assign(passes, kNever);
+    backward_end_.assign(passes, kNever);
+    for (int r = 0; r < step.ranks; ++r) {
+      Rank& rank = ranks_.emplace_back();
+      rank.busy = step.stages[static_cast<std::size_t>(r)].zero_ps;
+      for (const plan::PassNode& node :
+           plan::pass_order(step.schedule, r, step.ranks, step.virtual_stages, m_))
+        flatten(node, rank.passes);
+    }
+  }
+
+  std::int64_t run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t r = 0; r < ranks_.size(); ++r) moved = advance(r) || moved;
+      for (std::size_t r = ranks_.size(); r-- > 0;) moved = advance(r) || moved;
+    }
+    std::int64_t end = 0;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      ORRERY_CHECK(ranks_[r].next == ranks_[r].passes.size(), "rank {} cannot progress", r);
+      end = std::max(end, std::max(ranks_[r].busy, ranks_[r].reduced) + step_.stages[r].update_ps);
+    }
+    return end;
+  }
+
+ private:
+  static constexpr std::int64_t kNever = -1;
+  struct Pass {
+    plan::PassKind kind = plan::PassKind::kForward;
+    bool last = false;
+    std::size_t stage = 0, cell = 0;  // of forward_end_ and backward_end_
+  };
+  struct Rank {
+    std::vector<Pass> passes;
+    std::size_t next = 0;
+    std::int64_t busy = 0;                         // e of the last pass
+    std::int64_t reduced = 0;                      // d
+    std::int64_t data_free = 0;                    // when the gather of the next pass may begin
+    std::int64_t forward_in = 0, backward_in = 0;  // a of the last transfer
+  };
+
+  void flatten(const plan::PassNode& node, std::vector<Pass>& out) const {
+    const auto add = [&](const plan::PassNode& pass, std::int64_t offset) {
+      const auto stage =
+          static_cast<std::size_t>(pass.chunk) * static_cast<std::size_t>(step_.ranks) +
+          ranks_.size() - 1;
+      const auto k = static_cast<std::size_t>(offset + pass.micro_batch);
+      out.push_back({pass.kind, pass.last, stage, stage * static_cast<std::size_t>(m_) + k});
+    };
+    if (node.body.empty()) return add(node, 0);
+    for (std::int64_t k = node.begin; k < node.end; k += node.step) {
+      for (const plan::PassNode& pass : node.body) add(pass, k);
+    }
+  }
+
+  bool advance(std::size_t r) {
+    Rank& rank = ranks_[r];
+    const std::size_t before = rank.next;
+    while (rank.next < rank.passes.size() && pass(rank, rank.passes[rank.next])) ++rank.next;
+    return rank.next > before;
+  }
+
+  /// False: what it waits for is not known yet.
+  bool pass(Rank& rank, const Pass& pass) {
+    const StageTimes& t = step_.stages[pass.stage];
+    const auto column = static_cast<std::size_t>(m_);
+    switch (pass.kind) {
+      case plan::PassKind::kForward: {
+        if (pass.stage > 0) {
+          const std::int64_t sent = forward_end_[pass.cell - column];
+          if (sent == kNever) return false;
+          receive(rank, sent, t.receive_forward_ps, rank.forward_in);
+        }
+        gather(rank, t.forward_ends);
+        forward_end_[pass.cell] = rank.busy += t.forward_ps;
+        leave(rank, t.forward_ends);
+        return true;
+      }
+      case plan::PassKind::kBackward: {
+        if (pass.stage + 1 < step_.stages.size()) {
+          const std::int64_t sent = backward_end_[pass.cell + column];
+          if (sent == kNever) return false;
+          receive(rank, sent, t.receive_backward_ps, rank.backward_in);
+        }
+        gather(rank, t.backward_ends);
+        compute(rank, t.backward_ps, pass.last ? &t.last_backward : nullptr);
+        leave(rank, t.backward_ends);
+        backward_end_[pass.cell] = rank.busy;
+        return true;
+      }
+      case plan::PassKind::kWeight:
+        compute(rank, t.weight_ps, pass.last ? &t.last_weight : nullptr);
+        return true;
+    }
+    ORRERY_CHECK(false, "kind of pass out of range");
+  }
+
+  void receive(Rank& rank, std::int64_t sent, std::int64_t transfer_ps, std::int64_t& in) const {
+    in = std::max(sent, step_.overlaps ? in : rank.busy) + transfer_ps;
+    rank.busy = std::max(rank.busy, in);
+  }
+
+  void gather(Rank& rank, const StageTimes::Ends& ends) const {
+    if (ends.gather_ps > 0 && step_.overlaps)
+      rank.busy = std::max(rank.busy, rank.data_free + ends.gather_ps);
+  }
+  static void leave(Rank& rank, const StageTimes::Ends& ends) {
+    rank.data_free = ends.reduction_ps > 0 ? rank.busy + ends.reduction_ps
+                                           : std::max(rank.data_free, rank.busy - ends.layer_ps);
+  }
+
+  static void compute(Rank& rank, std::int64_t pass_ps, const std::vector<ReducedRun>* reduced) {
+    if (reduced == nullptr) {
+      rank.busy += pass_ps;
+      return;
+    }
+    for (const ReducedRun& run : *reduced) {
+      const std::int64_t begin = rank.busy;
+      rank.busy += run.layers * run.pass_ps;
+      if (run.reduction_ps == 0) continue;
+      rank.reduced =
+          std::max(rank.busy + run.reduction_ps,
+                   std::max(rank.reduced, begin + run.pass_ps) + run.layers * run.reduction_ps);
+    }
+  }
+
+  const StepTimes& step_;
+  std::int64_t m_;
+  std::vector<Rank> ranks_;
+  std::vector<std::int64_t> forward_end_, backward_end_;  // [stage * m + micro-batch]
+};
+
+}  // namespace
+
+std::int64_t closed_form_ps(const StepTimes& step) {
+  const std::vector<StageTimes>& stages = step.stages;
+  const auto p = static_cast<std::size_t>(step.ranks);
+  std::int64_t start = 0;
+  for (std::size_t i = 0; i < p; ++i)
+    start = std::max(stages[i].zero_ps, i == 0 ? 0 : start + stages[i - 1].forward_ps) +
+            stages[i].receive_forward_ps;
+  std::int64_t end = start + stages[p - 1].forward_ps + (step.micro_batches - 1) * cycle_ps(step) +
+                     rest_ps(step),
+               last = 0;
+  for (std::size_t i = p; i-- > 0;) {
+    end += stages[i].receive_backward_ps + stages[i].backward_sync_ps;
+    last = std::max(last, end + stages[i].update_ps);
+  }
+  return last;
+}
+
+std::int64_t pass_by_pass_ps(const StepTimes& step) {
+  constexpr std::int64_t kSettled = 6;
+  const std::int64_t group = step.ranks, settled = kSettled * group;
+  const std::int64_t rest = step.micro_batches - settled;
+  if (rest < 2 * group) return PassByPass(step, step.micro_batches).run();
+  // The same remainder of a group in all runs: interleaved schedules know whole groups alone.
+  const std::int64_t first = settled + rest % group;
+  const std::int64_t one = PassByPass(step, first).run(),
+                     two = PassByPass(step, first + group).run();
+  return one + rest / group * (two - one);
+}
+
+}  // namespace orrery::costmodel

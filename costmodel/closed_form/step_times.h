@@ -1,0 +1,73 @@
+#pragma once
+/// \file
+/// From the times of passes to the time of a step, twice: by the closed form that the search's
+/// programs can add up, and pass by pass.
+///
+/// Closed form: closed_form.h.
+///
+/// Pass by pass. Every pipeline rank runs its passes in the order of plan::pass_order; with e(x)
+/// the end of pass x and p its predecessor on the rank, a pass of stage s for micro-batch k ends at
+///
+///     forward     e(F_s,k) = max(e(p), a) + F_s         a = max(e(F_{s-1},k), a of the transfer
+///     backward    e(B_s,k) = max(e(p), a) + B_s             before it) + f_s
+///     weight      e(W_s,k) = e(p) + W_s
+///
+/// and likewise for gradients, with e(B_{s+1},k) and b_s: transfers of one direction between two
+/// stages follow one another. Without overlap a rank is held while it receives: a = max(e(p), ...)
+/// + f_s. The first pass of a rank begins at Z, the zeroing of its gradients. In the last
+/// micro-batch the gradients of a run of n equal layers, whose passes take β each, are reduced
+/// beside them, δ each, one after another:
+///
+///     d = max(e + δ, max(d, begin of the run + β) + n δ),      e = begin of the run + n β
+///
+/// and the step ends with the last of max(e, d) + U over the ranks. ZeRO-3: a pass cannot begin
+/// before the weights of its first layer are gathered, g. That may begin while the last layer of
+/// the pass before computes, but stands behind what that layer's backward reduces. Every quantity
+/// is one that the closed form knows; what it adds is who waits for whom, which no sum over stages
+/// can say where stages differ. It is O(m v p) for m micro-batches, v virtual stages, p ranks; from
+/// kSettled groups of p micro-batches on each group is taken to last as long as the one before.
+///
+/// Example (a test): p = 2, m = 4, F = 1, B = 2, no transfers: 15 as the closed form; with stages
+/// of (F, B) = (3, 6) and (1, 2): 39 where the closed form says 42 - 3 = 39 and GPipe 40.
+#include <cstdint>
+#include <vector>
+
+#include "plan/program/plan.h"
+
+namespace orrery::costmodel {
+
+/// Equal layers of the last backward (or weight) pass, in its order, whose gradients are reduced
+/// beside it.
+struct ReducedRun {
+  std::int64_t layers = 0;
+  std::int64_t pass_ps = 0, reduction_ps = 0;  // of one layer: β, δ
+};
+
+/// One stage: its layers in order, with resharding between them.
+struct StageTimes {
+  std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, weight_ps = 0,
+               weight_sync_ps = 0;
+  std::int64_t zero_ps = 0, update_ps = 0;  // of the whole rank, in its first stage
+  std::int64_t receive_forward_ps = 0, receive_backward_ps = 0;
+  std::vector<ReducedRun> last_backward, last_weight;
+  // Of a pass's first layer: its gather. Of its last: its time, and what every micro-batch reduces.
+  struct Ends {
+    std::int64_t gather_ps = 0, layer_ps = 0, reduction_ps = 0;
+  };
+  Ends forward_ends, backward_ends;
+};
+
+struct StepTimes {
+  plan::Schedule schedule = plan::Schedule::k1F1B;
+  int ranks = 1, virtual_stages = 1;
+  std::int64_t micro_batches = 1;
+  bool overlaps = true;
+  std::vector<StageTimes> stages;  // ranks * virtual_stages
+};
+
+/// The formula of closed_form.h.
+std::int64_t closed_form_ps(const StepTimes& step);
+/// The recurrence above.
+std::int64_t pass_by_pass_ps(const StepTimes& step);
+
+}  // namespace orrery::costmodel

@@ -1,0 +1,196 @@
+#include "search/loop/uniform_plans.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "search/space/decision_tree.h"
+
+namespace orrery::search {
+namespace {
+
+using plan::LayerStrategy;
+using plan::Schedule;
+
+class Grid {
+ public:
+  Grid(costmodel::LayerCosts& costs, const PlanRequest& request, std::int64_t budget,
+       const Evaluated& known)
+      : costs_(costs),
+        cost_(costs.cost()),
+        space_(request.space),
+        request_(request),
+        budget_(budget),
+        known_(known) {
+    for (std::int64_t l = 0; l < layers(); ++l) ++layers_of_kind_[cost_.model().kind_of(l)];
+    for (const auto& [kind, count] : layers_of_kind_) kinds_.push_back(cost_.model().of_kind(kind));
+  }
+
+  std::vector<Finalist> run() {
+    const auto world = static_cast<int>(cost_.topology().device_count());
+    for (int p = 1; p <= std::min<std::int64_t>(world, layers()); ++p) {
+      if (world % p != 0 || space_.fix_pp.value_or(p) != p || (p > 1 && !space_.pipeline)) continue;
+      for (std::int64_t m = 1; m <= request_.global_batch; ++m) {
+        if (request_.global_batch % m == 0 && space_.fix_micro_batches.value_or(m) == m)
+          problem(p, world / p, m);
+      }
+    }
+    return std::move(found_);
+  }
+
+ private:
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  [[nodiscard]] std::int64_t layers() const { return cost_.model().layers; }
+
+  /// The schedule of each plan of p ranks and m micro-batches, with its virtual stages.
+  struct Order {
+    Schedule schedule = Schedule::k1F1B;
+    int virtual_stages = 1;
+    std::vector<int> layers = {};                    // [stage]
+    std::int64_t first_layers = 0, last_layers = 0;  // of the first rank, and the last
+    std::int64_t first_stashes = 0;  // layers whose stashes the first rank holds at its fullest
+  };
+  [[nodiscard]] std::vector<Order> orders(int p, std::int64_t m) const {
+    const auto even = [&](int v) { return !space_.even_stages || layers() % (p * v) == 0; };
+    std::vector<Order> all;
+    if (!even(1)) return all;
+    if (space_.one_f_one_b) all.push_back({Schedule::k1F1B, 1});
+    if (p == 1)
+      return all.empty() && space_.gpipe ? std::vector<Order>{{Schedule::kGPipe, 1}} : all;
+    if (space_.gpipe) all.push_back({Schedule::kGPipe, 1});
+    if (space_.zero_bubble && cost_.model().kinds() == 1)
+      all.push_back({Schedule::kZeroBubbleH1, 1});
+    for (int v = 2; space_.interleaved && m % p == 0 && p * v <= layers(); ++v) {
+      if (space_.fix_virtual_stages.value_or(v) == v && even(v))
+        all.push_back({Schedule::kInterleaved, v});
+    }
+    return all;
+  }
+
+  /// Passes that the first rank has forwarded when its first backward ends: plan::pass_order.
+  void complete(Order& order, int p, std::int64_t m) const {
+    const int v = order.virtual_stages;
+    order.layers = plan::stage_layers(layers(), p, v);
+    for (std::size_t s = 0; s < order.layers.size(); s += static_cast<std::size_t>(p)) {
+      order.first_layers += order.layers[s];
+      order.last_layers += order.layers[s + static_cast<std::size_t>(p) - 1];
+    }
+    const std::int64_t ahead = order.schedule == Schedule::kGPipe ? m
+                               : v == 1                           ? std::min<std::int64_t>(p, m)
+                                        : std::min<std::int64_t>(m * v, 2 * (p - 1) + (v - 1) * p);
+    order.first_stashes = ahead * order.first_layers / v;
+    if (v > 1) order.first_stashes -= order.first_layers;  // chunks may differ by a layer
+  }
+
+  void problem(int p, int devices, std::int64_t m) {
+    std::vector<Order> orders_here = orders(p, m);
+    if (orders_here.empty()) return;
+    for (Order& order : orders_here) complete(order, p, m);
+    context_ = {.precision = cost_.options().precision,
+                .sequence = cost_.options().sequence,
+                .micro_batch_sequences = request_.global_batch / m,
+                .micro_batches = m,
+                .global_batch = request_.global_batch,
+                .stages = p};
+    const TreeContext tree{devices, context_.sequence, context_.micro_batch_sequences, m,
+                           static_cast<int>(cost_.topology().devices_per_host())};
+    // A strategy of all kinds of blocks is one of the first kind's.
+    for (const LayerStrategy& s : layer_strategies(kinds_.front(), space_, tree).leaves) {
+      for (const Order& order : orders_here) {
+        context_.split_backward = order.schedule == Schedule::kZeroBubbleH1;
+        if (known_.may_win(least_ps(s, order, p, devices, m))) price(s, order, m);
+      }
+    }
+  }
+
+  /// The header's bound, first without what weights take; kNever: what the first rank holds of
+  /// states and stashes alone does not fit.
+  std::int64_t least_ps(const LayerStrategy& s, const Order& order, int p, int devices,
+                        std::int64_t m) {
+    const bool one_kind = kinds_.size() == 1;
+    const std::int64_t most = (layers() + p - 1) / p, fewest = layers() / p;
+    if (one_kind) {
+      const std::int64_t floor = costs_.block_floor(s, context_, 0, devices).sum_ps();
+      if (!known_.may_win(m * most * floor)) return m * most * floor;
+    }
+    std::int64_t all = 0, through = kNever, persistent = kNever, stash = kNever, update = kNever;
+    for (const auto& [kind, count] : layers_of_kind_) {
+      context_.kind = kind;
+      const costmodel::LayerCost& c = costs_.block(s, context_, 0, devices);
+      const bool fills = order.schedule == Schedule::kZeroBubbleH1;
+      all += count * pass_of(c);
+      through = std::min(
+          through, pass_of(c) - (fills ? std::min({c.forward_ps, c.backward_ps, c.weight_ps}) : 0));
+      persistent = std::min(persistent, c.persistent_bytes);
+      stash = std::min(stash, c.stash_bytes);
+      update = std::min(update, c.update_ps);
+    }
+    context_.kind = 0;
+    if (order.first_layers * persistent + order.first_stashes * stash > budget_) return kNever;
+    const LayerStrategy v = vocabulary(s);
+    const std::int64_t embedding = pass_of(costs_.embedding(v, context_, 0, devices)),
+                       head = pass_of(costs_.head(v, context_, (p - 1) * devices, devices));
+    const std::int64_t chunk = layers() / (p * order.virtual_stages) * through;
+    if (!one_kind) return m * ((all + embedding + head) / p) + fewest * update;
+    const std::int64_t pass = all / layers();
+    if (p == 1) return m * (all + embedding + head) + layers() * update;
+    return std::max({m * most * pass + (p - 2) * chunk,
+                     m * (order.last_layers * pass + head) + (p - 1) * chunk,
+                     m * (order.first_layers * pass + embedding)}) +
+           fewest * update;
+  }
+  static std::int64_t pass_of(const costmodel::LayerCost& c) {
+    return c.forward_ps + c.backward_ps + c.weight_ps;
+  }
+  static LayerStrategy vocabulary(const LayerStrategy& s) {
+    return {.tp = s.tp, .dp = s.dp, .zero = s.zero, .cp = s.cp};
+  }
+
+  void price(const LayerStrategy& s, const Order& order, std::int64_t m) {
+    plan::Plan plan;
+    plan.model = cost_.model().name;
+    plan.model_fingerprint = fingerprint_;
+    plan.cluster = request_.cluster;
+    plan.hosts = static_cast<int>(cost_.topology().hosts());
+    plan.precision = context_.precision;
+    plan.sequence = context_.sequence;
+    plan.global_batch = request_.global_batch;
+    plan.micro_batches = m;
+    plan.schedule = order.schedule;
+    plan.virtual_stages = order.virtual_stages;
+    plan.vocabulary = vocabulary(s);
+    for (const int count : order.layers) plan.stages.push_back({.runs = {{count, s}}});
+    const auto priced = costmodel::plan_cost(costs_, plan);
+    if (!priced || !known_.may_win(priced->pass_by_pass_ps)) return;
+    if (std::ranges::max(priced->stage_peak_bytes) > budget_) return;
+    // Zero 1 and 2 are one Program where gradients are reduced once a step.
+    const auto same = [&](const Finalist& f) {
+      return f.closed_form_ps == priced->step_ps && f.expected_ps == priced->pass_by_pass_ps &&
+             f.stage_peak_bytes == priced->stage_peak_bytes;
+    };
+    if (std::ranges::any_of(found_, same)) return;
+    found_.push_back(
+        {std::move(plan), priced->step_ps, priced->pass_by_pass_ps, priced->stage_peak_bytes});
+  }
+
+  costmodel::LayerCosts& costs_;
+  const costmodel::CostModel& cost_;
+  const Space& space_;
+  const PlanRequest& request_;
+  std::int64_t budget_;
+  const Evaluated& known_;
+  std::string fingerprint_ = cost_.model().fingerprint();
+  std::map<int, std::int64_t> layers_of_kind_;
+  std::vector<model::ModelSpec> kinds_;
+  plan::LayerContext context_;
+  std::vector<Finalist> found_;
+};
+
+}  // namespace
+
+std::vector<Finalist> uniform_plans(costmodel::LayerCosts& costs, const PlanRequest& request,
+                                    std::int64_t budget_bytes, const Evaluated& known) {
+  return Grid(costs, request, budget_bytes, known).run();
+}
+
+}  // namespace orrery::search

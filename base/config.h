@@ -190,8 +190,6 @@ class Reader {
 
   /// True when the key is there and not null. Does not count as reading it.
   [[nodiscard]] bool has(std::string_view key) const;
-  /// Keys in the order of the file.
-  [[nodiscard]] std::vector<std::string> keys() const;
   /// Place of a key's value, or of the object when the key is absent: for faults the caller finds.
   [[nodiscard]] SourceSpan span(std::string_view key) const;
   /// Adds a fault at span(key).

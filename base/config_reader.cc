@@ -140,12 +140,6 @@ bool Reader::has(std::string_view key) const {
   return node && !node->is_null();
 }
 
-std::vector<std::string> Reader::keys() const {
-  std::vector<std::string> out;
-  for (auto& member : node_.members()) out.push_back(std::move(member.key));
-  return out;
-}
-
 SourceSpan Reader::span(std::string_view key) const {
   const auto node = node_.find(key);
   return node ? node->span() : node_.span();

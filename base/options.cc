@@ -96,12 +96,12 @@ class OptionParser {
     const auto& spec = *std::find_if(command_.options.begin(), command_.options.end(),
                                      [&](const auto& s) { return s.name == option.string_key; });
     auto& value = out_.values_.find(spec.name)->second;
-    if (value.given && !spec.repeatable && spec.type != OptionType::kFlag) {
+    if (value.given && spec.type != OptionType::kFlag) {
       usage(fmt::format("option '--{}' is given twice", spec.name));
       return;
     }
     value.given = value.present = true;
-    for (const auto& text : option.value) value.texts.push_back(text);
+    if (!option.value.empty()) value.text = option.value.front();
   }
 
   void unknown(const std::string& token) {
@@ -130,15 +130,14 @@ class OptionParser {
     }
     if (!value.given && !spec.default_value.empty()) {
       value.present = true;
-      value.texts.push_back(spec.default_value);
+      value.text = spec.default_value;
     }
     if (!value.present) {
       if (spec.required)
         usage(fmt::format("option '--{}' of '{}' is required", spec.name, command_.name));
       return;
     }
-    if (value.texts.empty()) value.texts.emplace_back();
-    for (const auto& text : value.texts) convert(spec, text, value);
+    convert(spec, value.text, value);
   }
 
   void convert(const OptionSpec& spec, const std::string& text, Options::Value& value) {
@@ -199,12 +198,9 @@ class OptionParser {
     std::size_t next = 0;
     for (const auto& positional : command_.positionals) {
       auto& value = out_.values_.find(positional.name)->second;
-      const std::size_t count = positional.rest
-                                    ? positionals_.size() - next
-                                    : std::min<std::size_t>(1, positionals_.size() - next);
-      for (std::size_t i = 0; i < count; ++i) value.texts.push_back(positionals_[next++]);
-      value.given = value.present = count > 0;
-      if (count == 0 && positional.required)
+      value.given = value.present = next < positionals_.size();
+      if (value.given) value.text = positionals_[next++];
+      if (!value.given && positional.required)
         usage(fmt::format("'{}' needs {}", command_.name, positional.name));
     }
     // What follows an unknown option may be its value: one fault for it is enough.
@@ -250,7 +246,7 @@ bool Options::flag(std::string_view name) const { return value(name, OptionType:
 const std::string& Options::string(std::string_view name) const {
   const Value& v = value(name, OptionType::kString);
   ORRERY_CHECK(v.present, "option '{}' has no value: ask has() first", name);
-  return v.texts.front();
+  return v.text;
 }
 std::int64_t Options::integer(std::string_view name) const {
   const Value& v = value(name, OptionType::kInt);
@@ -271,9 +267,6 @@ Seconds Options::duration(std::string_view name) const {
   const Value& v = value(name, OptionType::kDuration);
   ORRERY_CHECK(v.present, "option '{}' has no value: ask has() first", name);
   return Seconds(v.real);
-}
-const std::vector<std::string>& Options::strings(std::string_view name) const {
-  return value(name, OptionType::kString).texts;
 }
 
 Result<Options> parse_options(const CommandSpec& command, std::span<const std::string> args) {
@@ -301,8 +294,7 @@ std::string help_text(const CommandSpec& command) {
   }
   std::string usage = command.name;
   for (const auto& positional : command.positionals) {
-    const std::string name = positional.name + (positional.rest ? "..." : "");
-    usage += positional.required ? " " + name : " [" + name + "]";
+    usage += positional.required ? " " + positional.name : " [" + positional.name + "]";
   }
   out += fmt::format("\nUsage: orrery {} [options]\n", usage);
   for (const auto& positional : command.positionals) {
@@ -318,7 +310,6 @@ std::string help_text(const CommandSpec& command) {
     if (!spec.choices.empty()) right += fmt::format(" ({})", join(spec.choices, ", "));
     if (!spec.default_value.empty()) right += fmt::format(" [{}]", spec.default_value);
     if (spec.required) right += " (required)";
-    if (spec.repeatable) right += " (may be repeated)";
     out += help_row(left, trim(right));
   }
   out += help_row("--help", "this text");

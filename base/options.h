@@ -43,8 +43,7 @@ struct OptionSpec {
   std::vector<std::string> choices = {};  ///< kString only: the allowed values; empty = any
   std::string help = {};
   bool required = false;
-  bool repeatable = false;  ///< kString only: see strings()
-  bool hidden = false;      ///< works, but --help does not show it
+  bool hidden = false;  ///< works, but --help does not show it
 };
 
 struct CommandSpec {
@@ -56,7 +55,6 @@ struct CommandSpec {
     std::string name;  ///< "FILE"; looked up by this name
     std::string help = {};
     bool required = true;
-    bool rest = false;  ///< last one only: takes all remaining arguments
   };
   std::string name;
   std::string summary;
@@ -80,8 +78,6 @@ class Options {
   [[nodiscard]] double real(std::string_view name) const;
   [[nodiscard]] Bytes bytes(std::string_view name) const;
   [[nodiscard]] Seconds duration(std::string_view name) const;
-  /// Values of a repeatable option or of a `rest` positional, in order; may be empty.
-  [[nodiscard]] const std::vector<std::string>& strings(std::string_view name) const;
 
  private:
   friend class OptionParser;
@@ -89,7 +85,7 @@ class Options {
     OptionType type = OptionType::kString;
     bool given = false;
     bool present = false;
-    std::vector<std::string> texts = {};
+    std::string text = {};
     std::int64_t integer = 0;
     double real = 0.0;  // also bytes and seconds
   };

@@ -183,12 +183,7 @@ std::string to_string(Seconds value) {
   return print(value.raw(), kTimeScales);
 }
 std::string to_string(Bytes value) { return print(value.raw(), kByteScales); }
-std::string to_string(Flops value) { return print_decimal(value.raw(), "FLOP"); }
 std::string to_string(BytesPerSecond value) { return print_decimal(value.raw(), "B/s"); }
-std::string to_string(FlopsPerSecond value) { return print_decimal(value.raw(), "FLOP/s"); }
-std::string to_string(FlopsPerByte value) {
-  return print(value.raw(), std::array{Scale{1, 1, "FLOP/B"}});
-}
 
 Result<Seconds> parse_seconds(std::string_view text) {
   return parse_as<Seconds>(text, "time", kTimeUnits);

@@ -105,14 +105,11 @@ ORRERY_UNIT_LITERAL_(FlopsPerSecond, TFLOPS, 1e12, 1.0)
 #undef ORRERY_UNIT_LITERAL_
 }  // namespace literals
 
-/// For people: three significant digits and the unit that suits ("4.19 s", "36 GiB", "25 GB/s",
-/// "312 TFLOP/s", "2.5 TFLOP", "156 FLOP/B"). Not for files: write numbers in SI there.
+/// For people: three significant digits and the unit that suits ("4.19 s", "36 GiB", "25 GB/s").
+/// Not for files: write numbers in SI there.
 [[nodiscard]] std::string to_string(Seconds value);
 [[nodiscard]] std::string to_string(Bytes value);
-[[nodiscard]] std::string to_string(Flops value);
 [[nodiscard]] std::string to_string(BytesPerSecond value);
-[[nodiscard]] std::string to_string(FlopsPerSecond value);
-[[nodiscard]] std::string to_string(FlopsPerByte value);
 
 /// Text to quantity. Grammar: NUMBER [spaces] UNIT, the unit compulsory and case-sensitive, the
 /// number finite and not negative. Errors: kBadUnit with a hint that lists the units; kOutOfRange

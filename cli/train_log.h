@@ -23,7 +23,6 @@ struct TrainLog {
   std::vector<std::int64_t> peak_memory_bytes;  // by stage
 };
 base::Json to_json(const TrainLog& log);
-base::Result<TrainLog> load_train_log(const std::string& path);
 
 /// Median; the mean of the two middle values when even. 0 for none.
 double median(std::vector<double> values);

@@ -92,19 +92,6 @@ void TopologyBuilder::add_source_note(std::string note) {
 
 Result<Topology> TopologyBuilder::build() && { return finish(); }
 
-Result<Topology> TopologyBuilder::build_copies(uint32_t hosts,
-                                               const std::optional<SwitchedFabric>& fabric) && {
-  const std::array<uint32_t, 1> counts = {hosts};
-  std::optional<FabricSpec> spec;
-  if (fabric) {
-    spec = FabricSpec{.name = fabric->name,
-                      .kind = fabric->kind,
-                      .bytes_per_second = fabric->bytes_per_second,
-                      .latency = fabric->latency};
-  }
-  return std::move(*this).build_cluster(counts, spec);
-}
-
 Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts,
                                                 const std::optional<FabricSpec>& fabric) && {
   uint64_t hosts = 0;
@@ -181,9 +168,6 @@ Result<void> TopologyBuilder::check_reachable() const {
 Result<Topology> TopologyBuilder::finish() {
   TRY_VOID(assign_ranks());
   Topology& t = topology_;
-  group_by(
-      static_cast<uint32_t>(t.links_.size()), static_cast<uint32_t>(t.vertices_.size()),
-      [&](uint32_t i) { return t.links_[i].from.raw(); }, t.out_offsets_, t.out_links_);
   t.routes_ = std::make_shared<const RouteTable>(t.vertices_, t.links_, t.cluster_);
   TRY_VOID(check_reachable());
   t.fingerprint_ = fingerprint_of(t, t.device_models_, routing_);

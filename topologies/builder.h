@@ -19,14 +19,6 @@
 
 namespace orrery::topologies {
 
-/// A non-blocking fabric seen as one core switch, to which every network card has one cable.
-struct SwitchedFabric {
-  std::string name;              ///< of the core switch
-  std::string kind;              ///< of its links: "ib"
-  int64_t bytes_per_second = 0;  ///< of one cable, one direction
-  base::Seconds latency;         ///< of one cable; a message from host to host crosses two
-};
-
 /// Preconditions are checks: ids from this builder, capacities > 0, latencies >= 0, no link from a
 /// vertex to itself.
 class TopologyBuilder {
@@ -57,10 +49,6 @@ class TopologyBuilder {
   /// overflow.
   [[nodiscard]] base::Result<Topology> build_cluster(std::span<const uint32_t> counts,
                                                      const std::optional<FabricSpec>& fabric) &&;
-
-  /// build_cluster of one kind on one core switch.
-  [[nodiscard]] base::Result<Topology> build_copies(uint32_t hosts,
-                                                    const std::optional<SwitchedFabric>& fabric) &&;
 
  private:
   base::Result<void> assign_ranks();

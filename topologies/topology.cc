@@ -154,12 +154,6 @@ const Link& Topology::link(LinkId id) const {
   return links_[id.raw()];
 }
 
-std::span<const LinkId> Topology::out_links(VertexId from) const {
-  ORRERY_CHECK(from.raw() < vertices_.size(), "vertex {} of {}", from.raw(), vertices_.size());
-  const uint32_t begin = out_offsets_[from.raw()];
-  return std::span(out_links_).subspan(begin, out_offsets_[from.raw() + 1] - begin);
-}
-
 uint32_t Topology::host_of(uint32_t rank) const { return vertex(device(rank)).host; }
 
 std::span<const LinkId> Topology::route(uint32_t from_rank, uint32_t to_rank) const {

@@ -71,7 +71,6 @@ class Topology {
   std::span<const Link> links() const { return links_; }
   const Vertex& vertex(VertexId id) const;
   const Link& link(LinkId id) const;
-  std::span<const LinkId> out_links(VertexId from) const;  ///< ascending ids
 
   uint32_t host_of(uint32_t rank) const;
   bool same_host(uint32_t a, uint32_t b) const { return host_of(a) == host_of(b); }
@@ -152,8 +151,6 @@ class Topology {
   std::vector<uint32_t> device_models_;  ///< [rank] index into models_
   std::vector<Vertex> vertices_;
   std::vector<Link> links_;
-  std::vector<uint32_t> out_offsets_;  ///< CSR, [vertex + 1]
-  std::vector<LinkId> out_links_;
   std::optional<HostCopies> host_copies_;
   std::shared_ptr<const ClusterShape> cluster_;
   struct LazyClasses;

@@ -10,29 +10,6 @@
 
 namespace orrery::plan {
 
-std::string_view to_string(FaultKind kind) {
-  switch (kind) {
-    case FaultKind::kCollectiveOrder: return "collective_order";
-    case FaultKind::kUnmatchedSend: return "unmatched_send";
-    case FaultKind::kUnmatchedReceive: return "unmatched_receive";
-    case FaultKind::kWrongPeer: return "wrong_peer";
-    case FaultKind::kSizeMismatch: return "size_mismatch";
-    case FaultKind::kDeadlock: return "deadlock";
-    case FaultKind::kReadBeforeWrite: return "read_before_write";
-    case FaultKind::kReadAfterFree: return "read_after_free";
-    case FaultKind::kDoubleFree: return "double_free";
-    case FaultKind::kDoubleWrite: return "double_write";
-    case FaultKind::kLeak: return "leak";
-    case FaultKind::kBackwardBeforeForward: return "backward_before_forward";
-    case FaultKind::kContributionMissing: return "contribution_missing";
-    case FaultKind::kContributionRepeated: return "contribution_repeated";
-    case FaultKind::kReducedTwice: return "reduced_twice";
-    case FaultKind::kNeverReduced: return "never_reduced";
-    case FaultKind::kOperandMismatch: return "operand_mismatch";
-  }
-  return "";
-}
-
 CheckedProgram unroll_all(const Program& program) {
   CheckedProgram step{.program = &program, .classes = {}};
   for (const RankClass& c : program.classes) {

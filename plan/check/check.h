@@ -25,7 +25,6 @@ enum class FaultKind : std::uint8_t {
   kNeverReduced,
   kOperandMismatch,  // operands of a segment do not have the shapes of its table
 };
-std::string_view to_string(FaultKind kind);
 
 struct Fault {
   FaultKind kind;

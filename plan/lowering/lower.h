@@ -74,9 +74,4 @@ LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vo
 LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy& from,
                              const LayerStrategy& to, const LayerContext& context);
 
-/// Behind the last decoder block: `backward` starts the gradient of the encoder's output at zero.
-/// @pre model.encoder_decoder().
-LayerTemplates lower_decoder_end(const model::ModelSpec& model, const LayerStrategy& last,
-                                 const LayerContext& context);
-
 }  // namespace orrery::plan

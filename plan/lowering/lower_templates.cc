@@ -138,10 +138,4 @@ LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy&
   });
 }
 
-LayerTemplates lower_decoder_end(const model::ModelSpec& model, const LayerStrategy& last,
-                                 const LayerContext& context) {
-  return lower_alone("decoder end", model, context,
-                     [&](Builder& b) { return decoder_end_pair(b, Layout(last)); });
-}
-
 }  // namespace orrery::plan

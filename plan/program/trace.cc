@@ -179,12 +179,6 @@ Timeline canonical(Timeline timeline) {
   return timeline;
 }
 
-base::Json to_json(const Timeline& timeline) {
-  return {{"displayTimeUnit", "ns"},
-          {"otherData", header_json(timeline)},
-          {"traceEvents", event_list(timeline)}};
-}
-
 std::string to_text(const Timeline& timeline) {
   std::string text =
       "{\"displayTimeUnit\":\"ns\",\n\"otherData\":" + base::to_line(header_json(timeline)) +

@@ -47,7 +47,6 @@ struct Timeline {
 /// micro-batch), samples by (time, rank); what is equal in all of these stays as it was.
 Timeline canonical(Timeline timeline);
 
-base::Json to_json(const Timeline& timeline);
 std::string to_text(const Timeline& timeline);  // canonical bytes, one event a line
 /// Reads the schema strictly: read_timeline(to_json(t)) == canonical(t). Errors: every fault at
 /// line:column, also a ts or dur that contradicts the picoseconds.

@@ -47,7 +47,5 @@ inline constexpr std::int64_t kMaxInstanceOptions = 1 << 10;
 /// above kMaxInstanceTotal.
 base::Result<Instance> read_instance(const base::Node& root);
 base::Result<Instance> load_instance(const std::string& path);
-/// The same instance as a document: read_instance(to_json(i)) == i.
-base::Json to_json(const Instance& instance);
 
 }  // namespace orrery::search

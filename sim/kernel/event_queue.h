@@ -35,9 +35,8 @@ enum class Phase : std::uint8_t {
   kRelease = 0,  ///< work that ends gives back its stream, bandwidth and memory
   kDeliver = 1,  ///< messages leave their latency and enter the fabric
   kStart = 2,    ///< what became ready begins
-  kObserve = 3,  ///< samples and counters
 };
-inline constexpr std::size_t kPhases = 4;
+inline constexpr std::size_t kPhases = 3;
 
 /// Trivially copyable: no function, no pointer.
 struct Event {

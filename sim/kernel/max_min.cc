@@ -68,13 +68,6 @@ void MaxMin::deactivate(VariableId id) {
   }
 }
 
-void MaxMin::set_capacity(ConstraintId constraint, std::int64_t capacity) {
-  ORRERY_CHECK(capacity >= 0, "capacity {}", capacity);
-  constraints_[constraint.raw()].capacity = capacity;
-  restart_ = 0;
-  touch(constraint.raw());
-}
-
 std::int64_t MaxMin::full_at(const Constraint& constraint) const {
   if (constraint.total == 0) return kNoCap;
   std::int64_t level = 0;

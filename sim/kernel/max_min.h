@@ -75,8 +75,6 @@ class MaxMin {
   void activate(VariableId variable);
   /// Rate 0 from now on. @pre active.
   void deactivate(VariableId variable);
-  /// Counts from the next solve() on. @pre capacity >= 0.
-  void set_capacity(ConstraintId constraint, std::int64_t capacity);
   [[nodiscard]] bool active(VariableId variable) const { return variables_[variable.raw()].active; }
   /// Whether no active variable consumes of what this one would. @pre not active itself.
   [[nodiscard]] bool idle_around(VariableId variable) const;

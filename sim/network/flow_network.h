@@ -95,8 +95,6 @@ class FlowNetwork {
   /// Those of background flows are among them.
   [[nodiscard]] std::size_t transfers() const { return registered_.size(); }
   [[nodiscard]] std::size_t running() const { return running_; }
-  /// Links that are shared, after folding; of the first era.
-  [[nodiscard]] std::size_t constraints() const { return eras_.front().constraints; }
   /// [era][transfer] bytes that every flow of a transfer has sent until `now_ps`, of all its runs,
   /// rounded down. Of the present era and those before.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> sent_bytes(std::int64_t now_ps) const;

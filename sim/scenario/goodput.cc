@@ -27,18 +27,6 @@ double exponential(base::Rng& rng) {
 
 }  // namespace
 
-Seconds young_interval(const FailureModel& m) {
-  check(m);
-  return Seconds(std::sqrt(2 * m.checkpoint.raw() * m.job_mtbf.raw()));
-}
-
-Seconds daly_interval(const FailureModel& m) {
-  check(m);
-  const double x = m.checkpoint.raw() / (2 * m.job_mtbf.raw());
-  if (x >= 1) return m.job_mtbf;
-  return Seconds(young_interval(m).raw() * (1 + std::sqrt(x) / 3 + x / 9) - m.checkpoint.raw());
-}
-
 Seconds best_interval(const FailureModel& m) {
   check(m);
   // In units of M: e^(x + c) (1 - x) falls from e^c > 1 at 0 to 0 at 1.

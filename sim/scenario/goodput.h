@@ -11,7 +11,7 @@
 ///     E(t) = M e^(R/M) (e^((t + C)/M) - 1)          goodput(t) = t / E(t)
 ///
 /// (Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22,
-/// 2006, equation 13). Optimum intervals:
+/// 2006, equation 13). Optimum intervals, the first two approximate:
 ///
 ///     Young   sqrt(2 C M)                                                       (CACM 17(9), 1974)
 ///     Daly    sqrt(2 C M) (1 + 1/3 sqrt(C/2M) + 1/9 C/2M) - C,  C < 2M; else M  (equation 37)
@@ -36,8 +36,6 @@ struct FailureModel {
   base::Seconds restart;     // detection, replacement, reading the checkpoint; >= 0
 };
 
-base::Seconds young_interval(const FailureModel& m);
-base::Seconds daly_interval(const FailureModel& m);
 base::Seconds best_interval(const FailureModel& m);
 /// @pre interval > 0.
 double goodput(const FailureModel& m, base::Seconds interval);

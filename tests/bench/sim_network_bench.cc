@@ -1,5 +1,6 @@
-/// Ring all-reduce of 1 GiB at 50 GB/s, every step an explicit flow: unfolded, folded, and
-/// SimGrid's time for the same, each in a process of its own; and a step with a straggler.
+/// Ring all-reduce of 1 GiB at 50 GB/s, every step an explicit message, as `orrery collective` runs
+/// it, and SimGrid's time for the same, each in a process of its own; a collective whose rounds are
+/// folded; and a step with a straggler.
 /// Counters: CPU seconds (`simgrid_s` where libsimgrid is there), their `ratio`, peak memory, and
 /// the difference of the two simulated times.
 
@@ -9,25 +10,23 @@
 
 #include "plan/lowering/lower.h"
 #include "sim/cells/rank_cells.h"
-#include "sim/network/transfer_run.h"
+#include "sim/network/collective_run.h"
 #include "tests/oracle/sim/simgrid_twin.h"
+#include "tests/unit/sim/collective_scene.h"
+#include "tests/unit/sim/traffic.h"
 
 namespace orrery::sim {
 namespace {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
-double run(const TransferGraph& graph, bool fold) {
-  const auto outcome = run_transfers(graph, {.fold = fold});
-  ORRERY_CHECK(outcome.has_value());
-  return static_cast<double>(outcome->end_ps) / 1e12;
-}
-
 void compare(benchmark::State& state, const testing::TwoLevelTree& tree,
              const std::vector<std::uint32_t>& order) {
   for (auto _ : state) {
     const auto ours = testing::in_process([&] {
-      return std::vector<double>{run(testing::ring_all_reduce(tree, order, kGiB), false)};
+      const auto ring = testing::ring_all_reduce(tree, order, kGiB);
+      const auto outcome = run_schedule(testing::machine_of(tree.capacities()), ring);
+      return std::vector<double>{static_cast<double>(outcome.time_ps) / 1e12};
     });
     state.counters["ours_s"] = ours.cpu_s;
     state.counters["ours_MB"] = ours.peak_mb;
@@ -53,14 +52,17 @@ void ring_512_random_oversubscribed(benchmark::State& state) {
 }
 BENCHMARK(ring_512_random_oversubscribed)->Iterations(1)->Unit(benchmark::kSecond);
 
-/// The graph, its refinement and the run.
-void ring_1024_folded(benchmark::State& state) {
-  const testing::TwoLevelTree tree{.hosts = 1024, .hosts_per_rack = 32, .oversubscription = 4};
-  const auto order = testing::in_order(1024);
+/// A ring over 1,024 GPUs whose rounds are alike: two of them stand for all.
+void collective_1024_folded(benchmark::State& state) {
+  const testing::CollectiveScene scene(topologies::catalog_topology("dgx-h100", 128).value(), {},
+                                       1024);
+  const auto request =
+      scene.request(model::Collective::kAllReduce, kGiB, costmodel::Algorithm::kRing);
   for (auto _ : state)
-    benchmark::DoNotOptimize(run(testing::ring_all_reduce(tree, order, kGiB), true));
+    state.counters["step_s"] =
+        static_cast<double>(run_collective(scene.usable, scene.forms, request).time_ps) / 1e12;
 }
-BENCHMARK(ring_1024_folded)->Unit(benchmark::kMillisecond);
+BENCHMARK(collective_1024_folded)->Unit(benchmark::kMillisecond);
 
 /// A step of Llama-2-7B on 1,024 GPUs of which one computes at half speed.
 void step_with_straggler(benchmark::State& state) {

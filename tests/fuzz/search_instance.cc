@@ -9,6 +9,7 @@
 #include "search/proof/certificate_check.h"
 #include "search/table/instance.h"
 #include "search/table/instance_program.h"
+#include "tests/unit/search/instance_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace orrery;

@@ -1,5 +1,5 @@
-// Transfers against SimGrid, whose network model CM02 computes the same max-min shares in floating
-// point.
+// The flow network against SimGrid, whose network model CM02 computes the same max-min shares in
+// floating point.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "sim/network/transfer_run.h"
+#include "sim/network/collective_run.h"
 #include "tests/oracle/sim/simgrid_twin.h"
+#include "tests/unit/sim/traffic.h"
 
 namespace orrery::sim {
 namespace {
@@ -73,18 +74,14 @@ TEST(SimgridOracle, TransfersOnRandomFabricsEndAtTheSameTimes) {
   std::size_t transfers = 0;
   for (std::uint64_t seed = 0; seed < 24; ++seed) {
     const RandomFabric fabric(seed);
-    TransferGraph graph(fabric.capacities);
-    for (std::size_t i = 0; i < fabric.routes.size(); ++i) {
-      std::vector<costmodel::LinkLoad> loads;
-      for (const auto l : fabric.routes[i]) loads.push_back({topologies::LinkId(l), 1});
-      graph.add({.bytes = fabric.bytes[i]}, loads);
-    }
-    const auto ours = run_transfers(graph);
-    ASSERT_TRUE(ours.has_value());
+    testing::Traffic traffic{.eras = {{.capacities = fabric.capacities}}};
+    for (std::size_t i = 0; i < fabric.routes.size(); ++i)
+      traffic.add({.wire_bytes = fabric.bytes[i], .links = testing::over(fabric.routes[i])});
+    const auto ours = testing::run_traffic(traffic);
     const auto theirs = testing::simgrid_transfers(fabric.capacities, fabric.routes, fabric.bytes);
     ASSERT_EQ(theirs.values.size(), fabric.routes.size());
     for (std::size_t i = 0; i < fabric.routes.size(); ++i) {
-      const double end_s = static_cast<double>(ours->ends_ps[i]) / 1e12;
+      const double end_s = static_cast<double>(ours.ends_ps[i]) / 1e12;
       ASSERT_NEAR(end_s / theirs.values[i], 1, 1e-9) << "seed " << seed << ", transfer " << i;
     }
     transfers += fabric.routes.size();
@@ -98,10 +95,10 @@ TEST(SimgridOracle, RandomRingsOnOversubscribedTreesTakeTheSameTime) {
     const std::uint32_t hosts = seed % 2 == 0 ? 64 : 32;
     const testing::TwoLevelTree tree{.hosts = hosts, .hosts_per_rack = 8, .oversubscription = 4};
     const auto order = testing::shuffled(hosts, seed);
-    const auto ours = run_transfers(testing::ring_all_reduce(tree, order, 1 << 30));
-    ASSERT_TRUE(ours.has_value());
+    const auto ours = run_schedule(testing::machine_of(tree.capacities()),
+                                   testing::ring_all_reduce(tree, order, 1 << 30));
     const auto theirs = testing::simgrid_ring(tree, order, 1 << 30);
-    EXPECT_NEAR(static_cast<double>(ours->end_ps) / 1e12 / theirs.values.at(0), 1, 1e-6);
+    EXPECT_NEAR(static_cast<double>(ours.time_ps) / 1e12 / theirs.values.at(0), 1, 1e-6);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <numeric>
 
+#include "tests/unit/topologies/fixture.h"
 #include "topologies/builder.h"
 #include "topologies/topology.h"
 
@@ -111,7 +112,7 @@ uint32_t fewest_hops(const Topology& t, VertexId from, VertexId to) {
     const VertexId v = queue.front();
     queue.pop_front();
     if (v != from && t.vertex(v).kind == VertexKind::kDevice) continue;
-    for (const LinkId id : t.out_links(v)) {
+    for (const LinkId id : links_from(t, v)) {
       if (t.link(id).bytes_per_second == 0) continue;  // failed
       const VertexId next = t.link(id).to;
       const uint32_t host = t.vertex(next).host;

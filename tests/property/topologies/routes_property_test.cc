@@ -3,12 +3,14 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <thread>
 #include <tuple>
 #include <vector>
 
 #include "base/sim_time.h"
+#include "tests/unit/topologies/fixture.h"
 #include "topologies/builder.h"
 #include "topologies/topology.h"
 
@@ -77,7 +79,7 @@ void enumerate(const Topology& t, VertexId at, VertexId target, std::vector<bool
   if (!path.empty() && t.vertex(at).kind == VertexKind::kDevice) return;
   if (best && path.size() >= std::get<0>(*best)) return;  // hops come first
   seen[at.raw()] = true;
-  for (const LinkId id : t.out_links(at)) {
+  for (const LinkId id : links_from(t, at)) {
     const VertexId next = t.link(id).to;
     if (seen[next.raw()]) continue;
     path.push_back(id);
@@ -135,8 +137,9 @@ std::vector<LinkId> best_path(const Topology& t, uint32_t from, uint32_t to) {
 Topology any_cluster() {
   const auto devices = *rc::gen::inRange<uint32_t>(1, 5);
   const auto hosts = *rc::gen::inRange<uint32_t>(1, 4);
-  const SwitchedFabric fabric{"core", "ib", any_capacity(), any_latency()};
-  auto topology = any_host(devices).build_copies(hosts, fabric);
+  const FabricSpec fabric{
+      .name = "core", .kind = "ib", .bytes_per_second = any_capacity(), .latency = any_latency()};
+  auto topology = any_host(devices).build_cluster(std::array{hosts}, fabric);
   RC_ASSERT(topology.has_value());
   return *std::move(topology);
 }

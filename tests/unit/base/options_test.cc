@@ -11,7 +11,7 @@ CommandSpec plan() {
       .summary = "find the fastest plan",
       .examples = {{"orrery plan --model llama2-7b", "split 7B on one host"}},
       .positionals = {{.name = "CLUSTER", .help = "name or file"},
-                      {.name = "EXTRA", .required = false, .rest = true}},
+                      {.name = "EXTRA", .required = false}},
       .options =
           {{.name = "model", .value_name = "NAME", .help = "what to train", .required = true},
            {.name = "ranks",
@@ -25,7 +25,6 @@ CommandSpec plan() {
            {.name = "memory", .type = OptionType::kBytes, .min = 1},
            {.name = "timeout", .type = OptionType::kDuration, .default_value = "1.5s"},
            {.name = "format", .default_value = "text", .choices = {"text", "json"}},
-           {.name = "set", .repeatable = true},
            {.name = "verbose", .type = OptionType::kFlag},
            {.name = "trace-ticks", .type = OptionType::kFlag, .help = "for us", .hidden = true}},
   };
@@ -51,7 +50,7 @@ TEST(Options, AreTyped) {
   EXPECT_TRUE(o->flag("verbose"));
   EXPECT_FALSE(o->flag("trace-ticks"));
   EXPECT_EQ(o->string("CLUSTER"), "dgx");
-  EXPECT_TRUE(o->strings("EXTRA").empty());
+  EXPECT_FALSE(o->has("EXTRA"));
 }
 
 TEST(Options, DefaultsAreNotGiven) {
@@ -64,11 +63,10 @@ TEST(Options, DefaultsAreNotGiven) {
   EXPECT_FALSE(o->has("slack"));
 }
 
-TEST(Options, RepeatsAndTheRestKeepTheirOrder) {
-  const auto o = parse({"dgx", "--set", "a=1", "x", "--set=b=2", "--model", "m", "--", "--y"});
+TEST(Options, BehindTwoDashesAreArguments) {
+  const auto o = parse({"dgx", "--model", "m", "--", "--y"});
   ASSERT_TRUE(o) << to_string(o.error());
-  EXPECT_EQ(o->strings("set"), (std::vector<std::string>{"a=1", "b=2"}));
-  EXPECT_EQ(o->strings("EXTRA"), (std::vector<std::string>{"x", "--y"}));
+  EXPECT_EQ(o->string("EXTRA"), "--y");
 }
 
 TEST(Options, NegativeNumbersAreValues) {

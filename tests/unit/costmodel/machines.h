@@ -1,5 +1,6 @@
 #pragma once
 /// Small machines with round numbers, for tests of prices.
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -33,16 +34,16 @@ inline topologies::Topology cluster(int devices, int hosts = 1,
     b.add_duplex(b.add_device("gpu" + std::to_string(i), 0, model), hub, bytes_per_second,
                  base::Seconds(1e-6), "nvlink");
   }
-  std::optional<topologies::SwitchedFabric> fabric;
+  std::optional<topologies::FabricSpec> fabric;
   if (hosts > 1) {
     b.add_duplex(b.add_vertex(topologies::VertexKind::kNic, "nic", 0), hub, 10'000'000'000,
                  base::Seconds(1e-6), "pcie");
-    fabric = topologies::SwitchedFabric{.name = "core",
-                                        .kind = "ib",
-                                        .bytes_per_second = 10'000'000'000,
-                                        .latency = base::Seconds(1e-6)};
+    fabric = topologies::FabricSpec{.name = "core",
+                                    .kind = "ib",
+                                    .bytes_per_second = 10'000'000'000,
+                                    .latency = base::Seconds(1e-6)};
   }
-  auto built = std::move(b).build_copies(static_cast<std::uint32_t>(hosts), fabric);
+  auto built = std::move(b).build_cluster(std::array{static_cast<std::uint32_t>(hosts)}, fabric);
   ORRERY_CHECK(built.has_value(), "{}", base::to_string(built.error()));
   return *std::move(built);
 }

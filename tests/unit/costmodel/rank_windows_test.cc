@@ -1,3 +1,5 @@
+#include <array>
+
 #include "costmodel/closed_form/rank_windows.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +33,7 @@ TEST(RankWindows, SlowerLinksMakeADifference) {
     b.add_duplex(b.add_device("gpu" + std::to_string(i), 0, model), hub,
                  i < 2 ? 100'000'000'000 : 50'000'000'000, base::Seconds(1e-6), "nvlink");
   }
-  const auto topology = std::move(b).build_copies(1, std::nullopt).value();
+  const auto topology = std::move(b).build_cluster(std::array{1U}, std::nullopt).value();
   RankWindows windows(topology);
   EXPECT_EQ(windows.canonical(2, 2), 2);
   EXPECT_EQ(windows.canonical(1, 1), 0) << "alone a device uses no link";

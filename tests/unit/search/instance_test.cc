@@ -1,7 +1,8 @@
 #include "search/table/instance.h"
-#include "base/json.h"
 
 #include <gtest/gtest.h>
+
+#include "tests/unit/search/instance_json.h"
 
 namespace orrery::search {
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
 /// Random clusters and models so small that whole plans can be enumerated. Everything is a function
 /// of the generator's seed.
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -70,16 +71,16 @@ inline topologies::Topology build(const Machine& m) {
     b.add_duplex(b.add_device(fmt::format("gpu{}", i), 0, model), hub, m.link_bytes_per_second,
                  seconds(m.latency_ns), "nvlink");
   }
-  std::optional<topologies::SwitchedFabric> fabric;
+  std::optional<topologies::FabricSpec> fabric;
   if (m.hosts > 1) {
     b.add_duplex(b.add_vertex(topologies::VertexKind::kNic, "nic", 0), hub, m.card_bytes_per_second,
                  seconds(m.latency_ns), "pcie");
-    fabric = topologies::SwitchedFabric{.name = "core",
-                                        .kind = "ib",
-                                        .bytes_per_second = m.card_bytes_per_second,
-                                        .latency = seconds(m.latency_ns)};
+    fabric = topologies::FabricSpec{.name = "core",
+                                    .kind = "ib",
+                                    .bytes_per_second = m.card_bytes_per_second,
+                                    .latency = seconds(m.latency_ns)};
   }
-  auto built = std::move(b).build_copies(static_cast<std::uint32_t>(m.hosts), fabric);
+  auto built = std::move(b).build_cluster(std::array{static_cast<std::uint32_t>(m.hosts)}, fabric);
   ORRERY_CHECK(built.has_value(), "{}", base::to_string(built.error()));
   return *std::move(built);
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace orrery::sim {
 namespace {
@@ -11,6 +12,16 @@ namespace {
 using base::Seconds;
 
 const FailureModel kModel{Seconds(10'000), Seconds(50), Seconds(100)};
+
+/// The published approximations of goodput.h.
+Seconds young_interval(const FailureModel& m) {
+  return Seconds(std::sqrt(2 * m.checkpoint.raw() * m.job_mtbf.raw()));
+}
+Seconds daly_interval(const FailureModel& m) {
+  const double x = m.checkpoint.raw() / (2 * m.job_mtbf.raw());
+  if (x >= 1) return m.job_mtbf;
+  return Seconds(young_interval(m).raw() * (1 + std::sqrt(x) / 3 + x / 9) - m.checkpoint.raw());
+}
 
 TEST(Goodput, WorkedExample) {
   EXPECT_DOUBLE_EQ(young_interval(kModel).raw(), 1000);

@@ -1,6 +1,5 @@
 #pragma once
-/// Rings over a two-level tree of hosts, racks and one core: the workload on which speed and
-/// folding are judged.
+/// Rings over a two-level tree of hosts, racks and one core: the workload on which speed is judged.
 
 #include <cstdint>
 #include <numeric>
@@ -9,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "sim/network/transfer_graph.h"
+#include "sim/network/collective_schedule.h"
 
 namespace orrery::sim::testing {
 
@@ -52,20 +51,28 @@ inline std::vector<std::uint32_t> shuffled(std::uint32_t n, std::uint64_t seed) 
   return order;
 }
 
-/// Ring all-reduce, every step an explicit flow: 2(n-1) steps, each host sends what it received in
-/// the step before.
-inline TransferGraph ring_all_reduce(const TwoLevelTree& tree,
-                                     const std::vector<std::uint32_t>& order, std::int64_t bytes,
-                                     std::int64_t latency_ps = 0) {
-  TransferGraph graph(tree.capacities());
+/// Ring all-reduce, every step an explicit message: 2(n-1) steps, each host sends what it received
+/// in the step before.
+inline CollectiveSchedule ring_all_reduce(const TwoLevelTree& tree,
+                                          const std::vector<std::uint32_t>& order,
+                                          std::int64_t bytes, std::int64_t latency_ps = 0) {
+  CollectiveSchedule ring;
   const auto n = static_cast<std::uint32_t>(order.size());
   ORRERY_CHECK(bytes % n == 0);
   for (std::uint32_t i = 0; i < n; ++i) {
-    graph.add({.bytes = bytes / n, .latency_ps = latency_ps, .repeats = 2 * (n - 1)},
-              tree.route(order[i], order[(i + 1) % n]));
+    ring.add_path({.from = static_cast<int>(order[i]),
+                   .to = static_cast<int>(order[(i + 1) % n]),
+                   .data_bytes = bytes / n,
+                   .wire_bytes = bytes / n,
+                   .links = tree.route(order[i], order[(i + 1) % n])});
   }
-  for (std::uint32_t i = 0; i < n; ++i) graph.depend(TransferId((i + 1) % n), TransferId(i), 1);
-  return graph;
+  for (std::uint32_t step = 0; step < 2 * (n - 1); ++step) {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const std::uint32_t received = step == 0 ? kNoStep : (step - 1) * n + (i + n - 1) % n;
+      ring.add_step({.path = i, .latency_ps = latency_ps}, {&received, 1});
+    }
+  }
+  return ring;
 }
 
 }  // namespace orrery::sim::testing

@@ -33,6 +33,15 @@ T expect_ok(base::Result<T> result) {
   return *std::move(result);
 }
 
+/// Links that leave a vertex, ascending.
+inline std::vector<LinkId> links_from(const Topology& t, VertexId from) {
+  std::vector<LinkId> links;
+  for (uint32_t l = 0; l < t.links().size(); ++l) {
+    if (t.link(LinkId(l)).from == from) links.emplace_back(l);
+  }
+  return links;
+}
+
 /// "0/gpu[1] > 0/nvswitch > 0/gpu[2]": host/name, fabric vertices without a host.
 inline std::string describe(const Topology& t, std::span<const LinkId> route) {
   const auto label = [&](VertexId id) {

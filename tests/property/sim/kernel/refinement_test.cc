@@ -8,8 +8,6 @@
 #include <tuple>
 #include <vector>
 
-#include "sim/kernel/timers.h"
-
 namespace orrery::sim::kernel {
 namespace {
 
@@ -58,42 +56,6 @@ RC_GTEST_PROP(RefinementProperty, EqualsRoundsOverEverything, ()) {
   Refinement refinement(colours);
   for (const Edge& e : edges) refinement.add_edge(e.from, e.to, e.type, e.weight);
   RC_ASSERT(refinement.run() == rounds(colours, edges));
-}
-
-RC_GTEST_PROP(TimersProperty, TheEarliestLeavesFirstHoweverTimersMove, ()) {
-  const std::uint32_t n = 12;
-  Timers timers(n);
-  std::map<std::uint32_t, std::int64_t> shadow;
-  const int steps = *rc::gen::inRange(1, 200);
-  for (int i = 0; i < steps; ++i) {
-    const auto index = *rc::gen::inRange<std::uint32_t>(0, n);
-    switch (*rc::gen::inRange(0, 5)) {
-      case 0:
-        timers.clear(index);
-        shadow.erase(index);
-        break;
-      case 1: {
-        if (shadow.empty()) break;
-        const std::int64_t first = timers.first_at();
-        const std::uint32_t popped = timers.pop();
-        RC_ASSERT(std::all_of(shadow.begin(), shadow.end(),
-                              [&](const auto& t) { return t.second >= first; }));
-        RC_ASSERT(shadow.at(popped) == first);
-        shadow.erase(popped);
-        break;
-      }
-      default: {
-        const auto at = *rc::gen::inRange<std::int64_t>(0, 10);
-        timers.set(index, at);
-        shadow[index] = at;
-      }
-    }
-    RC_ASSERT(timers.empty() == shadow.empty());
-    for (std::uint32_t k = 0; k < n; ++k) {
-      RC_ASSERT(timers.is_set(k) == shadow.contains(k));
-      if (shadow.contains(k)) RC_ASSERT(timers.at(k) == shadow[k]);
-    }
-  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <utility>
 
 #include "base/check.h"
@@ -104,30 +105,36 @@ topologies::Topology scaled_links(const topologies::Topology& topology, const Sp
 
 }  // namespace
 
-struct CostModel::State {
-  State(model::ModelSpec m, topologies::Topology t, std::optional<model::Profile> p,
-        CostModelOptions o, ComputePrices c, SpeedScale s = {}, PriceFactors e = {})
-      : model(std::move(m)),
-        topology(std::move(t)),
-        profile(std::move(p)),
-        options(o),
-        scale(std::move(s)),
-        errors(e),
-        compute(std::move(c)),
-        collectives(
-            topology, profile ? profile->collectives : std::vector<model::CollectiveTimes>{},
-            measured_rates(scale), step_of(profile, errors), {errors.in_hosts, errors.fabric}) {}
-  State(const State&) = delete;  // collectives refers to topology
-  State& operator=(const State&) = delete;
-
+/// What prices are made from, shared by the models of other speed.
+struct CostModel::Inputs {
   model::ModelSpec model;
   topologies::Topology topology;
   std::optional<model::Profile> profile;
   CostModelOptions options;
+};
+
+struct CostModel::State {
+  State(std::shared_ptr<const Inputs> i, ComputePrices c, SpeedScale s = {}, PriceFactors e = {},
+        TimeFactors t = {})
+      : inputs(std::move(i)),
+        scale(std::move(s)),
+        errors(e),
+        times(t),
+        compute(std::move(c)),
+        collectives(
+            inputs->topology,
+            inputs->profile ? inputs->profile->collectives : std::vector<model::CollectiveTimes>{},
+            measured_rates(scale), step_of(inputs->profile, errors), times) {}
+
+  std::shared_ptr<const Inputs> inputs;
   SpeedScale scale;
   PriceFactors errors;
+  TimeFactors times;
   ComputePrices compute;
-  CollectivePrices collectives;
+  CollectivePrices collectives;  // refers to the topology of `inputs`
+  // of a draw: the machine with its rates, made when a simulation first asks for it
+  mutable std::once_flag drawn_once;
+  mutable std::optional<topologies::Topology> drawn_topology;
 };
 
 base::Result<CostModel> CostModel::make(model::ModelSpec model, topologies::Topology topology,
@@ -140,9 +147,17 @@ base::Result<CostModel> CostModel::make(model::ModelSpec model, topologies::Topo
   TRY(auto compute, ComputePrices::make(model, topology, profile, options.precision));
   if (profile) topology = in_step(std::move(topology), profile->step_communication);
   CostModel made;
-  made.state_ = std::make_shared<const State>(std::move(model), std::move(topology),
-                                              std::move(profile), options, std::move(compute));
+  made.state_ = std::make_shared<const State>(
+      std::make_shared<const Inputs>(
+          Inputs{std::move(model), std::move(topology), std::move(profile), options}),
+      std::move(compute));
   return made;
+}
+
+std::shared_ptr<const CostModel::Inputs> CostModel::inputs_on(topologies::Topology topology) const {
+  const Inputs& from = *state_->inputs;
+  return std::make_shared<const Inputs>(
+      Inputs{from.model, std::move(topology), from.profile, from.options});
 }
 
 CostModel CostModel::scaled(const SpeedScale& scale) const {
@@ -150,33 +165,31 @@ CostModel CostModel::scaled(const SpeedScale& scale) const {
   ORRERY_CHECK(scale.compute_ppm > 0 && scale.bandwidth_ppm > 0, "speeds of {} and {} ppm",
                scale.compute_ppm, scale.bandwidth_ppm);
   CostModel made;
-  made.state_ =
-      std::make_shared<const State>(state_->model, scaled_links(state_->topology, scale),
-                                    state_->profile, state_->options, state_->compute, scale);
+  made.state_ = std::make_shared<const State>(inputs_on(scaled_links(topology(), scale)),
+                                              state_->compute, scale);
   return made;
 }
 
 CostModel CostModel::drawn(const PriceFactors& errors) const {
   ORRERY_CHECK(state_->scale == SpeedScale{} && state_->errors == PriceFactors{},
                "prices are scaled once");
+  ORRERY_CHECK(!topology().changed(), "a draw of links that were changed one by one");
   const auto rate_ppm = [](double time) {
     return std::max<std::int64_t>(std::llround(kPerMillion / time), 1);
   };
   CostModel made;
   made.state_ = std::make_shared<const State>(
-      state_->model,
-      state_->topology.with_level_rates(rate_ppm(errors.in_hosts), rate_ppm(errors.fabric)),
-      state_->profile, state_->options, state_->compute.drawn(errors), SpeedScale{}, errors);
+      state_->inputs, state_->compute.drawn(errors), SpeedScale{}, errors,
+      TimeFactors{errors.in_hosts, errors.fabric, rate_ppm(errors.in_hosts),
+                  rate_ppm(errors.fabric)});
   return made;
 }
 
 CostModel CostModel::on(topologies::Topology changed) const {
-  ORRERY_CHECK(
-      state_->scale == SpeedScale{} && changed.device_count() == state_->topology.device_count(),
-      "prices of another machine");
+  ORRERY_CHECK(state_->scale == SpeedScale{} && changed.device_count() == topology().device_count(),
+               "prices of another machine");
   CostModel made;
-  made.state_ = std::make_shared<const State>(state_->model, std::move(changed), state_->profile,
-                                              state_->options, state_->compute);
+  made.state_ = std::make_shared<const State>(inputs_on(std::move(changed)), state_->compute);
   return made;
 }
 
@@ -245,24 +258,27 @@ std::int64_t CostModel::op_ps(const plan::Program& program, const plan::Op& op, 
 }
 
 std::int64_t CostModel::overlap_slowdown_ppm() const {
-  if (!state_->profile) return static_cast<std::int64_t>(kPerMillion);
-  return static_cast<std::int64_t>(state_->profile->overlap_slowdown * kPerMillion + 0.5);
+  if (!state_->inputs->profile) return static_cast<std::int64_t>(kPerMillion);
+  return static_cast<std::int64_t>(state_->inputs->profile->overlap_slowdown * kPerMillion + 0.5);
 }
 
-bool CostModel::overlaps() const { return !state_->profile || state_->profile->overlaps; }
+bool CostModel::overlaps() const {
+  return !state_->inputs->profile || state_->inputs->profile->overlaps;
+}
 
 std::int64_t CostModel::context_bytes() const {
-  const model::ModelSpec& m = state_->model;
-  const std::int64_t framework = state_->profile ? state_->profile->context_bytes : 0;
+  const model::ModelSpec& m = state_->inputs->model;
+  const std::int64_t framework =
+      state_->inputs->profile ? state_->inputs->profile->context_bytes : 0;
   // Rotary attention: cosine and sine of every position, half a head each, fp32.
   return framework + (m.position == model::PositionKind::kRotary
-                          ? 4 * state_->options.sequence * m.head_dim
+                          ? 4 * state_->inputs->options.sequence * m.head_dim
                           : 0);
 }
 
 base::FlopsPerSecond CostModel::peak() const {
   const auto peak =
-      state_->compute.roofline().peak(model::compute_dtype(state_->options.precision));
+      state_->compute.roofline().peak(model::compute_dtype(state_->inputs->options.precision));
   return peak * (static_cast<double>(state_->scale.compute_ppm) / kPerMillion);
 }
 
@@ -275,16 +291,26 @@ Origin CostModel::communication_origin() const {
   return state_->collectives.measured() ? Origin::kMeasured : Origin::kDatasheet;
 }
 
-const model::ModelSpec& CostModel::model() const { return state_->model; }
-const topologies::Topology& CostModel::topology() const { return state_->topology; }
-const std::optional<model::Profile>& CostModel::profile() const { return state_->profile; }
-const CostModelOptions& CostModel::options() const { return state_->options; }
+const model::ModelSpec& CostModel::model() const { return state_->inputs->model; }
+const topologies::Topology& CostModel::topology() const {
+  const State& s = *state_;
+  if (s.errors == PriceFactors{}) return s.inputs->topology;
+  std::call_once(s.drawn_once, [&] {
+    s.drawn_topology =
+        s.inputs->topology.with_level_rates(s.times.host_links_ppm, s.times.fabric_links_ppm);
+  });
+  return *s.drawn_topology;
+}
+const std::optional<model::Profile>& CostModel::profile() const { return state_->inputs->profile; }
+const CostModelOptions& CostModel::options() const { return state_->inputs->options; }
 
 std::string CostModel::fingerprint() const {
   base::Fingerprint digest;
-  digest.add(state_->model.fingerprint()).add(state_->topology.fingerprint());
-  digest.add(model::to_string(state_->options.precision)).add(state_->options.sequence);
-  digest.add(state_->profile ? base::to_line(model::to_json(*state_->profile)) : std::string());
+  digest.add(state_->inputs->model.fingerprint()).add(topology().fingerprint());
+  digest.add(model::to_string(state_->inputs->options.precision))
+      .add(state_->inputs->options.sequence);
+  digest.add(state_->inputs->profile ? base::to_line(model::to_json(*state_->inputs->profile))
+                                     : std::string());
   if (state_->scale != SpeedScale{}) {
     digest.add(state_->scale.compute_ppm).add(state_->scale.bandwidth_ppm);
     digest.add(static_cast<int>(state_->scale.bandwidth_of)).add(state_->scale.link_kind);

@@ -54,7 +54,8 @@ class CostModel {
   /// > 0.
   [[nodiscard]] CostModel scaled(const SpeedScale& scale) const;
 
-  /// The same with the errors of a draw in its prices. @pre not scaled.
+  /// The same with the errors of a draw in its prices. Shares all but prices with this one; its
+  /// topology() is made when first asked for. @pre not scaled, no link changed by itself.
   [[nodiscard]] CostModel drawn(const PriceFactors& errors) const;
 
   /// The same model and profile on the same machine with other links (Topology::with_links). @pre
@@ -116,7 +117,9 @@ class CostModel {
   [[nodiscard]] std::string fingerprint() const;
 
  private:
+  struct Inputs;
   struct State;
+  [[nodiscard]] std::shared_ptr<const Inputs> inputs_on(topologies::Topology topology) const;
   std::shared_ptr<const State> state_;
 };
 

@@ -28,39 +28,44 @@ struct Topology::LazyClasses {
 
 Topology::Topology() : classes_(std::make_shared<LazyClasses>()) {}
 
-/// Every link at ppm_of(link) / 10^6 of its rate; the fingerprint is the caller's.
+int64_t rate_at_ppm(int64_t bytes_per_second, int64_t ppm) {
+  constexpr int64_t kMillion = 1'000'000;
+  ORRERY_CHECK(ppm > 0, "links at {} ppm", ppm);
+  if (ppm == kMillion) return bytes_per_second;
+  const auto rate = static_cast<__int128>(bytes_per_second) * ppm / kMillion;
+  ORRERY_CHECK(rate <= std::numeric_limits<int64_t>::max(), "link of {} bytes/s at {} ppm",
+               bytes_per_second, ppm);
+  return std::max<int64_t>(static_cast<int64_t>(rate), 1);
+}
+
+/// Every link at ppm_of(link) / 10^6 of its rate; fingerprint and routes are the caller's.
 template <class Ppm>
 Topology Topology::with_rates(const Ppm& ppm_of) const {
   ORRERY_CHECK(built_rates_.empty(), "rates of links that were changed one by one");
-  constexpr int64_t kMillion = 1'000'000;
   Topology scaled(*this);
-  for (Link& link : scaled.links_) {
-    const int64_t ppm = ppm_of(link);
-    ORRERY_CHECK(ppm > 0, "links at {} ppm", ppm);
-    if (ppm == kMillion) continue;
-    const auto rate = static_cast<__int128>(link.bytes_per_second) * ppm / kMillion;
-    ORRERY_CHECK(rate <= std::numeric_limits<int64_t>::max(), "link of {} bytes/s at {} ppm",
-                 link.bytes_per_second, ppm);
-    link.bytes_per_second = std::max<int64_t>(static_cast<int64_t>(rate), 1);
-  }
-  scaled.routes_ =
-      std::make_shared<const RouteTable>(scaled.vertices_, scaled.links_, scaled.cluster_);
+  for (Link& link : scaled.links_)
+    link.bytes_per_second = rate_at_ppm(link.bytes_per_second, ppm_of(link));
   return scaled;
+}
+
+bool Topology::in_host(const Link& link) const {
+  const uint32_t from = vertex(link.from).host;
+  return from == vertex(link.to).host && from != kNoHost;
 }
 
 Topology Topology::with_link_rates(int64_t ppm, std::string_view kind) const {
   constexpr int64_t kMillion = 1'000'000;
   Topology scaled = with_rates(
       [&](const Link& link) { return kind.empty() || link.kind == kind ? ppm : kMillion; });
+  scaled.routes_ =
+      std::make_shared<const RouteTable>(scaled.vertices_, scaled.links_, scaled.cluster_);
   scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(ppm).add(kind).hex();
   return scaled;
 }
 
 Topology Topology::with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const {
-  Topology scaled = with_rates([&](const Link& link) {
-    const uint32_t from = vertex(link.from).host, to = vertex(link.to).host;
-    return from == to && from != kNoHost ? hosts_ppm : fabric_ppm;
-  });
+  Topology scaled =
+      with_rates([&](const Link& link) { return in_host(link) ? hosts_ppm : fabric_ppm; });
   scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(hosts_ppm).add(fabric_ppm).hex();
   return scaled;
 }

@@ -94,9 +94,11 @@ class Topology {
   /// @pre ppm > 0; not made by with_links().
   [[nodiscard]] Topology with_link_rates(int64_t ppm, std::string_view kind = {}) const;
 
-  /// The same machine with the links inside hosts, and those of the fabric (an end outside of any
-  /// host, or in another one), at ppm / 10^6 of their rate. Rounding and precondition as above.
+  /// The same machine with the links inside hosts, and those of the fabric (in_host()), at ppm /
+  /// 10^6 of their rate. Routes stay. Rounding and precondition as above.
   [[nodiscard]] Topology with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const;
+  /// Whether both ends of a link are in one host; else it is the fabric's.
+  bool in_host(const Link& link) const;
 
   /// The same machine with some links degraded or failed; every link is a class of its own. Slower
   /// links keep their routes, for networks route by hops, not by load; what crosses a failed link
@@ -161,6 +163,10 @@ class Topology {
   std::vector<int64_t> built_rates_;  ///< [link], empty unless made by with_links()
   std::shared_ptr<const RouteTable> routes_;
 };
+
+/// A link's rate at ppm / 10^6 of it, rounded down to whole bytes per second, at least 1. @pre ppm
+/// > 0.
+int64_t rate_at_ppm(int64_t bytes_per_second, int64_t ppm);
 
 /// "gpu[3] of host 0".
 std::string device_name(const Topology& topology, uint32_t rank);

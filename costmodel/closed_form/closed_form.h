@@ -101,6 +101,9 @@ base::Result<PlanCost> plan_cost(const CostModel& cost, const plan::Plan& plan);
 /// model's precision and sequence, and one global batch.
 base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan);
 
+/// PlanCost::step_ps alone. @pre as above, and the plan is valid and fits the cluster.
+std::int64_t step_ps(LayerCosts& costs, const plan::Plan& plan);
+
 /// Peak of one stage alone, as plan_cost() would say. Of the other stages only the layer before the
 /// stage is read, and of models with blocks of several kinds how many layers there are. @pre the
 /// stage and that layer are those of a valid plan.

@@ -117,25 +117,36 @@ struct WeightTimes {
 
 }  // namespace
 
-struct LayerCosts::State {
-  explicit State(const CostModel& cost_model)
-      : cost(cost_model), prices(cost_model), windows(cost_model.topology()) {}
+/// What does not depend on prices.
+struct LayerCosts::Forms {
+  explicit Forms(const topologies::Topology& topology) : windows(topology) {}
 
-  const CostModel& cost;
-  OperationPrices prices;
   RankWindows windows;
   Table<BodyForm> bodies;
-  Table<BodyTimes> body_times;
   Table<BodyMemory> body_memory;
   Table<BodyForm> changes;  // of layout
   Table<std::pair<BodyForm, WeightForm>> sliced_blocks;
   Table<WeightForm> weights;
+  Table<std::vector<plan::PassNode>> orders;
+  std::map<std::vector<std::int64_t>, std::uint64_t> weight_bytes;  // numbers
+};
+
+struct LayerCosts::State {
+  explicit State(const CostModel& cost_model)
+      : cost(cost_model),
+        forms(std::make_shared<Forms>(cost_model.topology())),
+        prices(cost_model) {}
+  State(const CostModel& drawn, const State& like)
+      : cost(drawn), forms(like.forms), prices(drawn, like.prices) {}
+
+  const CostModel& cost;
+  std::shared_ptr<Forms> forms;
+  OperationPrices prices;
+  Table<BodyTimes> body_times;
   Table<WeightTimes> weight_times;
   Table<LayerCost> costs, change_costs;
-  Table<std::vector<plan::PassNode>> orders;
   // of more units than a layer has
   const WeightBytes no_parts{{}, std::vector<std::int64_t>(8, 0)};
-  std::map<std::vector<std::int64_t>, std::uint64_t> weight_bytes;  // numbers
 
   [[nodiscard]] std::int64_t overlapped(Times t) const {
     return overlapped_ps(t.serial_ps, t.data_ps, cost.overlap_slowdown_ppm(), cost.overlaps());
@@ -148,7 +159,7 @@ struct LayerCosts::State {
   /// Equal bytes have equal numbers; 0: none.
   std::uint64_t number_of(const std::vector<std::int64_t>& bytes) {
     if (std::ranges::all_of(bytes, [](std::int64_t b) { return b == 0; })) return 0;
-    return weight_bytes.try_emplace(bytes, weight_bytes.size() + 1).first->second;
+    return forms->weight_bytes.try_emplace(bytes, forms->weight_bytes.size() + 1).first->second;
   }
   /// The closed form of closed_form.h, LayerCost, from its parts.
   LayerCost join(const BodyForm& body, const BodyTimes& times, const BodyMemory& memory,
@@ -181,6 +192,8 @@ struct LayerCosts::State {
 };
 
 LayerCosts::LayerCosts(const CostModel& cost) : state_(std::make_unique<State>(cost)) {}
+LayerCosts::LayerCosts(const CostModel& drawn, const LayerCosts& like)
+    : state_(std::make_unique<State>(drawn, *like.state_)) {}
 LayerCosts::~LayerCosts() = default;
 
 BodyTimes LayerCosts::State::times_of(const BodyForm& body, std::int64_t b,
@@ -222,7 +235,7 @@ const BodyTimes& LayerCosts::State::timed(const BodyForm& form, std::int64_t b,
 
 const BodyMemory& LayerCosts::State::measured(const BodyForm& form, std::int64_t b,
                                               const WeightForm& w) {
-  const auto [memory, fresh] = body_memory[{form.number, number(b), w.bytes_number}];
+  const auto [memory, fresh] = forms->body_memory[{form.number, number(b), w.bytes_number}];
   if (fresh) memory = memory_of(form, b, w.bytes);
   return memory;
 }
@@ -279,19 +292,19 @@ const BodyForm& LayerCosts::State::body(Part part, const LayerStrategy& strategy
   if (!s.strided && s.ep == 1) s.dp = 2;
   Key key = key_of(s, part_of_kind(part, context) << 1 | number(context.split_backward));
   key[4] = number(tied_stages(part, context));
-  const auto [form, fresh] = bodies[key];
+  const auto [form, fresh] = forms->bodies[key];
   if (!fresh) return form;
   const auto lower = part == Part::kBlock       ? plan::lower_block
                      : part == Part::kEmbedding ? plan::lower_embedding
                                                 : plan::lower_head;
   form = BodyForm(lower(cost.model(), s, single(context, s)), true, prices);
-  form.number = number(bodies.size());
+  form.number = number(forms->bodies.size());
   return form;
 }
 
 const WeightForm& LayerCosts::State::weight(Part part, const Key& key, const LayerStrategy& s,
                                             const plan::LayerContext& context) {
-  const auto [w, fresh] = weights[key];
+  const auto [w, fresh] = forms->weights[key];
   if (!fresh) return w;
   const auto lower = part == Part::kBlock       ? plan::lower_block_weights
                      : part == Part::kEmbedding ? plan::lower_embedding_weights
@@ -320,7 +333,7 @@ LayerCost LayerCosts::State::sliced(const LayerStrategy& s, const plan::LayerCon
                       one = number(context.micro_batches == 1);
   Key key = key_of(s, part_of_kind(Part::kBlock, context));
   key[4] = pair(context.prefetch_depth, parts << 2 | one << 1 | number(context.split_backward));
-  const auto [block, fresh] = sliced_blocks[key];
+  const auto [block, fresh] = forms->sliced_blocks[key];
   if (fresh) {
     const LayerTemplates t = plan::lower_block(cost.model(), s, single(context, s));
     block = {BodyForm(t, false, prices), WeightForm(t, prices)};
@@ -336,7 +349,7 @@ const LayerCost& LayerCosts::State::layer(Part part, const LayerStrategy& s,
                                           int rank_count) {
   const int stages = tied_stages(part, context);
   // else where they really are
-  if (stages <= 1) first_rank = windows.canonical(first_rank, rank_count);
+  if (stages <= 1) first_rank = forms->windows.canonical(first_rank, rank_count);
   const std::int64_t b = context.micro_batch_sequences / s.dp;
   const bool parts = plan::reduces_parts(s, context.micro_batches),
              one = context.micro_batches == 1;
@@ -375,13 +388,13 @@ const LayerCost& LayerCosts::State::reshard(const LayerStrategy& from, const Lay
   static const WeightForm kNoWeights;
   WeightTimes nothing;
   nothing.form = &kNoWeights;
-  first_rank = windows.canonical(first_rank, rank_count);
+  first_rank = forms->windows.canonical(first_rank, rank_count);
   // one sequence of the smaller share
   const std::int64_t unit = std::lcm(from.dp, to.dp), b = context.micro_batch_sequences / unit;
   const Key before = key_of(from, part_of_kind(Part::kReshard, context)),
             behind = key_of(to, number(context.before_head));
   Key key{before[0], before[1], before[3], behind[0], behind[1], behind[3]};
-  const auto [form, fresh] = changes[key];
+  const auto [form, fresh] = forms->changes[key];
   if (fresh) {
     plan::LayerContext one = context;
     one.micro_batch_sequences = unit;
@@ -407,8 +420,9 @@ LayerCosts::Floor LayerCosts::block_floor(const plan::LayerStrategy& s,
   if (plan::effective_slices(s) > 1) return {};
   const BodyForm& form = state_->body(Part::kBlock, s, context);
   const std::int64_t b = context.micro_batch_sequences / s.dp;
-  const BodyTimes& t = state_->timed(form, b, state_->no_parts, 0,
-                                     state_->windows.canonical(first_rank, rank_count), rank_count);
+  const BodyTimes& t =
+      state_->timed(form, b, state_->no_parts, 0,
+                    state_->forms->windows.canonical(first_rank, rank_count), rank_count);
   return {t.forward.serial_ps + t.backward.serial_ps, t.weight.serial_ps};
 }
 
@@ -431,13 +445,13 @@ const LayerCost& LayerCosts::reshard(const LayerStrategy& from, const LayerStrat
 const CostModel& LayerCosts::cost() const { return state_->cost; }
 
 int LayerCosts::canonical_rank(int first_rank, int rank_count) {
-  return state_->windows.canonical(first_rank, rank_count);
+  return state_->forms->windows.canonical(first_rank, rank_count);
 }
 
 const std::vector<plan::PassNode>& LayerCosts::pass_order(plan::Schedule schedule, int rank,
                                                           int ranks, int virtual_stages,
                                                           std::int64_t micro_batches) {
-  const auto [order, fresh] = state_->orders[{
+  const auto [order, fresh] = state_->forms->orders[{
       pair(rank, ranks), pair(number(schedule), virtual_stages), number(micro_batches)}];
   if (fresh) order = plan::pass_order(schedule, rank, ranks, virtual_stages, micro_batches);
   return order;

@@ -28,6 +28,9 @@ namespace orrery::costmodel {
 class LayerCosts {
  public:
   explicit LayerCosts(const CostModel& cost);
+  /// Of a draw of the model that `like` is of: what is lowered, which links are loaded and what
+  /// memory is taken is found once for both. Neither may be used while the other is.
+  LayerCosts(const CostModel& drawn, const LayerCosts& like);
   ~LayerCosts();
   LayerCosts(const LayerCosts&) = delete;
   LayerCosts& operator=(const LayerCosts&) = delete;
@@ -63,6 +66,7 @@ class LayerCosts {
   std::int64_t exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes);
 
  private:
+  struct Forms;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -36,13 +36,13 @@ std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::in
 
 OperationPrices::ShapeIndex OperationPrices::shape(const model::SegmentShape& shape) {
   const std::uint64_t digest = digest_of(shape);
-  const auto [begin, end] = by_digest_.equal_range(digest);
+  const auto [begin, end] = known_->by_digest.equal_range(digest);
   for (auto i = begin; i != end; ++i) {
-    if (shapes_[i->second] == shape) return i->second;
+    if (known_->shapes[i->second] == shape) return i->second;
   }
-  const auto index = static_cast<ShapeIndex>(shapes_.size());
-  shapes_.push_back(shape);
-  by_digest_.emplace(digest, index);
+  const auto index = static_cast<ShapeIndex>(known_->shapes.size());
+  known_->shapes.push_back(shape);
+  known_->by_digest.emplace(digest, index);
   return index;
 }
 
@@ -54,7 +54,7 @@ const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan:
       (static_cast<std::uint64_t>(b) * 4 + static_cast<std::uint64_t>(phase)) << 28 | index;
   const auto [segment, fresh] = segments_[{key}];
   if (fresh) {
-    model::SegmentShape s = shapes_[index];
+    model::SegmentShape s = known_->shapes[index];
     if (s.sequences > 0) {
       s.sequences *= b;
       s.elements *= b;
@@ -80,11 +80,11 @@ std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Gro
                              : op == plan::Collective::kBroadcast    ? 2
                              : op == plan::Collective::kPointToPoint ? 3
                                                                      : 0;
-  const decltype(paths_)::Key key{
+  const decltype(Known::paths)::Key key{
       kind << 60 | static_cast<std::uint64_t>(group.size) << 30 |
           static_cast<std::uint64_t>(group.stride),
       static_cast<std::uint64_t>(first_rank) << 32 | static_cast<std::uint64_t>(rank_count)};
-  const auto [paths, fresh] = paths_[key];
+  const auto [paths, fresh] = known_->paths[key];
   if (fresh) paths = cost_.summary(op, group, first_rank, rank_count);
   return cost_.collective_ps(op, group, bytes, paths);
 }
@@ -92,10 +92,10 @@ std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Gro
 std::int64_t OperationPrices::exchange_ps(int first_rank, int rank_count, int peer_offset,
                                           std::int64_t bytes) {
   if (peer_offset == 0) return 0;
-  const decltype(paths_)::Key key{
+  const decltype(Known::paths)::Key key{
       std::uint64_t{7} << 60 | static_cast<std::uint32_t>(peer_offset),
       static_cast<std::uint64_t>(first_rank) << 32 | static_cast<std::uint64_t>(rank_count)};
-  const auto [paths, fresh] = paths_[key];
+  const auto [paths, fresh] = known_->paths[key];
   if (fresh) paths = cost_.summary(first_rank, rank_count, peer_offset);
   return cost_.exchange_ps(peer_offset, bytes, paths);
 }

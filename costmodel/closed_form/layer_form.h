@@ -2,6 +2,7 @@
 /// \file
 /// A lowered layer as numbers per sequence: what layer_costs.h prices.
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -15,12 +16,17 @@ namespace orrery::costmodel {
 /// Prices of segments and groups, each found once.
 class OperationPrices {
  public:
-  explicit OperationPrices(const CostModel& cost) : cost_(cost) {}
+  explicit OperationPrices(const CostModel& cost)
+      : cost_(cost), known_(std::make_shared<Known>()) {}
+  /// Of a draw of the model that `like` prices by: shapes have the same numbers, groups the same
+  /// paths.
+  OperationPrices(const CostModel& drawn, const OperationPrices& like)
+      : cost_(drawn), known_(like.known_) {}
   using ShapeIndex = std::uint32_t;
   /// Dense number of a shape; equal shapes have equal numbers.
   ShapeIndex shape(const model::SegmentShape& shape);
   [[nodiscard]] const model::SegmentShape& shape_of(ShapeIndex index) const {
-    return shapes_[index];
+    return known_->shapes[index];
   }
   /// Of the shape for b sequences (flat segments stay as they are).
   std::int64_t compute_ps(ShapeIndex index, plan::Phase phase, std::int64_t b);
@@ -36,11 +42,15 @@ class OperationPrices {
   };
   const Segment& segment(ShapeIndex index, plan::Phase phase, std::int64_t b);
 
+  /// What does not depend on prices.
+  struct Known {
+    std::vector<model::SegmentShape> shapes;
+    std::unordered_multimap<std::uint64_t, ShapeIndex> by_digest;
+    PriceTable<2, PathSummary> paths;  // (what, ranks)
+  };
   const CostModel& cost_;
-  std::vector<model::SegmentShape> shapes_;
-  std::unordered_multimap<std::uint64_t, ShapeIndex> by_digest_;
-  PriceTable<1, Segment> segments_;   // (shape, phase, b)
-  PriceTable<2, PathSummary> paths_;  // (what, ranks)
+  std::shared_ptr<Known> known_;
+  PriceTable<1, Segment> segments_;  // (shape, phase, b)
 };
 
 /// What depends on the way a layer's weights are sharded: bytes of each unit's gathered weights and

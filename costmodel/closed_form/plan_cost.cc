@@ -25,8 +25,9 @@ class Pass {
     TemplateMemory call;  // of a layer: holds its gather, the two are taken apart again
     TemplateMemory gather = {};
   };
-  explicit Pass(int depth) : depth_(depth) {}
+  explicit Pass(int depth, bool counts = true) : depth_(depth), counts_(counts) {}
   void add(std::initializer_list<Call> turn, int turns = 1) {
+    if (!counts_) return;
     const int listed = std::min(turns, depth_ + 2);
     for (int t = 0; t < listed; ++t) {
       for (Call c : turn) {
@@ -73,6 +74,7 @@ class Pass {
     int more = 0;  // turns that it stands for beside its own
   };
   int depth_;
+  bool counts_;  // else it stays empty
   std::vector<Step> steps_;
 };
 
@@ -109,6 +111,12 @@ class PlanPricer {
     out.step_ps = closed_form_ps(step);
     out.pass_by_pass_ps = pass_by_pass_ps(step);
     return out;
+  }
+
+  /// The same as price().step_ps.
+  std::int64_t price_step() {
+    counts_memory_ = false;
+    return price().step_ps;
   }
 
   std::int64_t peak(int r) {
@@ -214,11 +222,17 @@ class PlanPricer {
   }
 
   struct Passes {
-    explicit Passes(int depth) : forward(depth), backward(depth), backward_last(depth) {}
-    Pass forward, backward, backward_last, weight{0}, weight_last{0};
+    Passes(int depth, bool counts)
+        : forward(depth, counts),
+          backward(depth, counts),
+          backward_last(depth, counts),
+          weight(0, counts),
+          weight_last(0, counts) {}
+    Pass forward, backward, backward_last, weight, weight_last;
   };
   struct Once {
-    Pass zero{0}, update{0};
+    explicit Once(bool counts) : zero(0, counts), update(0, counts) {}
+    Pass zero, update;
   };
   /// Of `count` equal layers; the same below.
   void state(const LayerCost& c, int count, StageTimes& t, StageMemory& m, Once& p) {
@@ -346,10 +360,11 @@ class PlanPricer {
   }
 
   ChunkMemory stage(int s, StageTimes& t) {
-    Passes p(plan_.prefetch_depth);
+    Passes p(plan_.prefetch_depth, counts_memory_);
     forward_pass(s, t, p);
     backward_pass(s, t, p);
     ChunkMemory m;
+    if (!counts_memory_) return m;
     m.forward = p.forward.memory();
     m.backward = p.backward.memory();
     m.backward_last = p.backward_last.memory();
@@ -363,7 +378,7 @@ class PlanPricer {
   void rank(int r, std::vector<StageTimes>& times, PlanCost& out) {
     StageTimes& first = times[static_cast<std::size_t>(r)];
     StageMemory m;
-    Once once;
+    Once once(counts_memory_);
     if (r == 0) state(embedding(), 1, first, m, once);
     std::int64_t pass_ps = 0, sync_ps = 0;
     for (int s = r; s < stages(); s += ranks()) {
@@ -378,10 +393,11 @@ class PlanPricer {
       state(head(), 1, first, m, once);
       loss(first, m);
     }
-    m.zero_gradient = once.zero.memory();
-    m.update = once.update.memory();
     out.stage_ps.push_back(pass_ps);
     out.stage_sync_ps.push_back(sync_ps + first.zero_ps + first.update_ps);
+    if (!counts_memory_) return;
+    m.zero_gradient = once.zero.memory();
+    m.update = once.update.memory();
     out.stage_peak_bytes.push_back(peak_bytes(
         m,
         costs_.pass_order(plan_.schedule, r, ranks(), plan_.virtual_stages, plan_.micro_batches)));
@@ -404,6 +420,7 @@ class PlanPricer {
   std::vector<Split> split_;               // [stage] then
   std::vector<std::int64_t> first_layer_;  // [stage] then
   bool companion_ = false;                 // an encoder-decoder
+  bool counts_memory_ = true;
 };
 
 }  // namespace
@@ -435,6 +452,10 @@ base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
   }
   if (!faults.empty()) return base::fail(std::move(faults));
   return PlanPricer(costs, plan).price();
+}
+
+std::int64_t step_ps(LayerCosts& costs, const plan::Plan& plan) {
+  return PlanPricer(costs, plan).price_step();
 }
 
 std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage) {

@@ -19,8 +19,8 @@ int RankWindows::canonical(int first, int count) {
   return known_.at({first, count});
 }
 
-/// Links in the order in which the routes meet them: a number at every crossing, latency and rate
-/// at the first.
+/// Links in the order in which the routes meet them: a number at every crossing, latency, rate and
+/// level at the first.
 RankWindows::Picture RankWindows::picture(int first, int count) const {
   Picture picture;
   std::map<topologies::LinkId, std::int64_t> numbers;
@@ -39,6 +39,7 @@ RankWindows::Picture RankWindows::picture(int first, int count) const {
         const topologies::Link& link = topology_.link(id);
         picture.push_back(base::ceil_ps(link.latency));
         picture.push_back(link.bytes_per_second);
+        picture.push_back(topology_.in_host(link) ? 1 : 0);
       }
     }
   }

@@ -3,11 +3,11 @@
 /// Stages that see the same links, so that layers are priced once for all of them.
 ///
 /// A window is the ranks [first, first + count). Two windows are alike when a one-to-one map of
-/// links, keeping latency and rate, takes the route between ranks i and j of the one to that
-/// between i and j of the other, for all i, j, and devices at equal places are of one model. Loads
-/// and latencies of collectives inside a window depend on nothing else (collectives.h), so their
-/// times are equal. Example: on a host of eight devices on one switch the four pairs are alike; on
-/// two PCIe bridges of four so are {0..3} and {4..7}.
+/// links, keeping latency, rate and level (in a host, of the fabric), takes the route between ranks
+/// i and j of the one to that between i and j of the other, for all i, j, and devices at equal
+/// places are of one model. Loads and latencies of collectives inside a window depend on nothing
+/// else (collectives.h), so their times are equal. Example: on a host of eight devices on one
+/// switch the four pairs are alike; on two PCIe bridges of four so are {0..3} and {4..7}.
 #include <cstdint>
 #include <map>
 #include <utility>

@@ -108,13 +108,6 @@ void check_ranks(int first_rank, int rank_count, const topologies::Topology& top
       "ranks {} .. {} of {}", first_rank, first_rank + rank_count, topology.device_count());
 }
 
-/// Rate of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest
-/// share.
-std::int64_t rate_alone(std::int64_t cap, std::int64_t share) {
-  if (cap > 0) return cap;
-  return share > 0 ? share : std::numeric_limits<std::int64_t>::max();
-}
-
 /// Ranks whose paths say all: groups of `span` neighbouring ranks repeat every lcm(span, host)
 /// ranks when hosts are copies of each other, and no link but a host's own carries them twice.
 int repeating_window(int span, int first_rank, int rank_count,
@@ -277,8 +270,9 @@ Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads,
   std::int64_t rate = measured > 0 ? measured : std::numeric_limits<std::int64_t>::max();
   for (const LinkLoad& crossed : loads.links) {
     const std::int64_t flows = ceil_div(crossed.flows, divisor),
-                       now = topology_->link(crossed.link).bytes_per_second;
-    const std::int64_t built = topology_->built_rate(crossed.link), share = now / flows;
+                       now = link_rate(topology_->link(crossed.link));
+    const std::int64_t built = topology_->changed() ? topology_->built_rate(crossed.link) : now,
+                       share = now / flows;
     if (measured == 0 || built / flows >= measured ||
         std::binary_search(loads.detours.begin(), loads.detours.end(), crossed.link)) {
       transfer.links.push_back({crossed.link, flows});
@@ -292,14 +286,36 @@ Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads,
   return transfer;
 }
 
-std::int64_t CollectivePrices::least_share(const PathLoads& loads, std::int64_t divisor) const {
-  std::int64_t least = 0;
-  for (const LinkLoad& crossed : loads.links) {
-    const std::int64_t share = std::max<std::int64_t>(
-        topology_->link(crossed.link).bytes_per_second / ceil_div(crossed.flows, divisor), 1);
-    least = least == 0 ? share : std::min(least, share);
+std::int64_t CollectivePrices::link_rate(const topologies::Link& link) const {
+  return topologies::rate_at_ppm(link.bytes_per_second, topology_->in_host(link)
+                                                            ? errors_.host_links_ppm
+                                                            : errors_.fabric_links_ppm);
+}
+
+PathSummary CollectivePrices::summed(Paths paths, std::int64_t divisor) const {
+  PathSummary s{paths.alpha_ps, paths.hosts};
+  for (const LinkLoad& crossed : counted(std::move(paths)).links) {
+    const topologies::Link& link = topology_->link(crossed.link);
+    const PathSummary::Narrowest here{link.bytes_per_second, ceil_div(crossed.flows, divisor)};
+    PathSummary::Narrowest& least = topology_->in_host(link) ? s.in_hosts : s.fabric;
+    if (least.flows == 0 || static_cast<__int128>(here.bytes_per_second) * least.flows <
+                                static_cast<__int128>(least.bytes_per_second) * here.flows)
+      least = here;
   }
-  return least;
+  return s;
+}
+
+std::int64_t CollectivePrices::rate_alone(std::int64_t cap, const PathSummary& paths) const {
+  if (cap > 0) return cap;
+  std::int64_t rate = std::numeric_limits<std::int64_t>::max();
+  const auto narrow = [&](const PathSummary::Narrowest& n, std::int64_t ppm) {
+    if (n.flows == 0) return;
+    rate = std::min(rate, std::max<std::int64_t>(
+                              topologies::rate_at_ppm(n.bytes_per_second, ppm) / n.flows, 1));
+  };
+  narrow(paths.in_hosts, errors_.host_links_ppm);
+  narrow(paths.fabric, errors_.fabric_links_ppm);
+  return rate;
 }
 
 /// Latency, wire bytes and measured cap; no links yet.
@@ -353,18 +369,15 @@ PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, i
   check_ranks(first_rank, rank_count, *topology_);
   const int window =
       repeating_window(group.size * group.stride, first_rank, rank_count, *topology_);
-  Paths paths = group_paths(op, group, first_rank, window, Senders::kWholeGroups);
-  PathSummary s{paths.alpha_ps, paths.hosts, 0};
-  s.share_bytes_per_second =
-      least_share(counted(std::move(paths)), op == Collective::kAllToAll ? group.size - 1 : 1);
-  return s;
+  return summed(group_paths(op, group, first_rank, window, Senders::kWholeGroups),
+                op == Collective::kAllToAll ? group.size - 1 : 1);
 }
 
 std::int64_t CollectivePrices::duration_ps(Collective op, const plan::Group& group,
                                            std::int64_t bytes, const PathSummary& paths) const {
   if (group.size <= 1) return 0;
   Transfer t = priced(op, group, bytes, paths.alpha_ps, paths.hosts);
-  t.bytes_per_second = rate_alone(t.rate_cap, paths.share_bytes_per_second);
+  t.bytes_per_second = rate_alone(t.rate_cap, paths);
   return with_remainder(std::move(t), op, group.size, bytes).duration_ps();
 }
 
@@ -419,17 +432,14 @@ PathSummary CollectivePrices::summary(int first_rank, int rank_count, int peer_o
   const int per_host = static_cast<int>(topology_->devices_per_host());
   const bool whole = peer_offset % per_host == 0;
   const int window = whole ? repeating_window(1, first_rank, rank_count, *topology_) : rank_count;
-  Paths paths = exchange_paths(first_rank, window, peer_offset);
-  PathSummary s{paths.alpha_ps, paths.hosts, 0};
-  s.share_bytes_per_second = least_share(counted(std::move(paths)), 1);
-  return s;
+  return summed(exchange_paths(first_rank, window, peer_offset), 1);
 }
 
 std::int64_t CollectivePrices::exchange_ps(int peer_offset, std::int64_t bytes,
                                            const PathSummary& paths) const {
   if (peer_offset == 0) return 0;
   Transfer t = priced_exchange(peer_offset, bytes, paths.alpha_ps, paths.hosts);
-  t.bytes_per_second = rate_alone(t.rate_cap, paths.share_bytes_per_second);
+  t.bytes_per_second = rate_alone(t.rate_cap, paths);
   return t.duration_ps();
 }
 

@@ -57,10 +57,12 @@ struct RateScale {
   std::int64_t across_hosts_ppm = 1'000'000;
 };
 
-/// Errors of a draw (price_factors.h): latencies and measured times take so many times as long. The
-/// rates of links are the topology's.
+/// Errors of a draw (price_factors.h): latencies and measured times take so many times as long, and
+/// links inside hosts and those of the fabric have ppm / 10^6 of their rate, as
+/// Topology::with_level_rates() says: a machine of other rates need not be made for its prices.
 struct TimeFactors {
   double in_hosts = 1, across_hosts = 1;
+  std::int64_t host_links_ppm = 1'000'000, fabric_links_ppm = 1'000'000;
 };
 
 /// What the time of a collective depends on beside its bytes: found once, then any number of sizes
@@ -68,8 +70,12 @@ struct TimeFactors {
 struct PathSummary {
   std::int64_t alpha_ps = 0;  // largest latency of a route
   int hosts = 1;              // of the group that spans most
-  // least capacity / flows over the links crossed; 0: no link
-  std::int64_t share_bytes_per_second = 0;
+  /// The link that gives a flow least: floor(rate · ppm / flows) is least where rate / flows is,
+  /// whatever the ppm of all links of a level.
+  struct Narrowest {
+    std::int64_t bytes_per_second = 0, flows = 0;  // no flows: no link
+  };
+  Narrowest in_hosts = {}, fabric = {};  // of the links crossed
 };
 
 /// Links that the flows of an operation cross, whatever its bytes: found once, then any number of
@@ -144,7 +150,11 @@ class CollectivePrices {
   [[nodiscard]] PathLoads counted(Paths paths) const;
   [[nodiscard]] Transfer load(Transfer transfer, const PathLoads& loads,
                               std::int64_t divisor) const;
-  [[nodiscard]] std::int64_t least_share(const PathLoads& loads, std::int64_t divisor) const;
+  [[nodiscard]] PathSummary summed(Paths paths, std::int64_t divisor) const;
+  [[nodiscard]] std::int64_t link_rate(const topologies::Link& link) const;
+  /// Of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest
+  /// share.
+  [[nodiscard]] std::int64_t rate_alone(std::int64_t cap, const PathSummary& paths) const;
 
   const topologies::Topology* topology_;
   std::vector<model::CollectiveTimes> measured_;

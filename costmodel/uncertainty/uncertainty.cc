@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "costmodel/closed_form/closed_form.h"
+#include "costmodel/closed_form/layer_costs.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -150,16 +151,16 @@ base::Result<std::vector<std::vector<double>>> drawn_steps(const CostModel& cost
                                                            std::span<const PriceFactors> draws) {
   std::vector<std::vector<double>> times(plans.size());
   std::vector<double> centre;
+  LayerCosts costs(cost);
   for (const plan::Plan* plan : plans) {
-    TRY(const PlanCost priced, plan_cost(cost, *plan));
+    TRY(const PlanCost priced, plan_cost(costs, *plan));
     centre.push_back(static_cast<double>(priced.step_ps));
   }
   for (const PriceFactors& errors : draws) {
     const CostModel drawn = cost.drawn(errors);
-    for (std::size_t p = 0; p < plans.size(); ++p) {
-      TRY(const PlanCost priced, plan_cost(drawn, *plans[p]));
-      times[p].push_back(static_cast<double>(priced.step_ps) / centre[p]);
-    }
+    LayerCosts drawn_costs(drawn, costs);
+    for (std::size_t p = 0; p < plans.size(); ++p)
+      times[p].push_back(static_cast<double>(step_ps(drawn_costs, *plans[p])) / centre[p]);
   }
   return times;
 }

@@ -49,7 +49,8 @@ Uncertainty uncertainty_of(const CostModel& cost);
 std::vector<PriceFactors> draw_errors(const model::Spread& spread, int count = kDraws,
                                       std::uint64_t seed = 1);
 
-/// Step times of plans under each draw over those without errors: [plan][draw]. Errors: those of
+/// Step times of plans under each draw over those without errors: [plan][draw]. Layers are lowered
+/// and links counted once for all draws. @pre of plan_cost() for many plans. Errors: those of
 /// plan_cost().
 base::Result<std::vector<std::vector<double>>> drawn_steps(const CostModel& cost,
                                                            std::span<const plan::Plan* const> plans,

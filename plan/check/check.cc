@@ -53,27 +53,61 @@ std::uint64_t pack(const InstanceKey& key) {
          (static_cast<std::uint64_t>(key.micro_batch) & kMask);
 }
 
+/// Numbers instances in the order in which operations meet them. A table for each buffer that is
+/// met, by layer and micro-batch; what lies outside the class's layers (a faulty operation's) is in
+/// a map.
 class Numbering {
  public:
-  explicit Numbering(ClassStep& step) : step_(step) {}
+  explicit Numbering(ClassStep& step)
+      : step_(step),
+        first_layer_(step.rank_class->first_layer - kBeyond),
+        layers_(step.rank_class->end_layer + kBeyond + 1 - first_layer_),
+        tables_(step.program->buffers.size()) {}
 
   InstanceIndex number(const InstanceKey& key) {
-    const auto [it, fresh] =
-        index_.try_emplace(pack(key), static_cast<InstanceIndex>(step_.instances.size()));
-    if (fresh) {
+    InstanceIndex& index = place(key);
+    if (index == kNone) {
+      index = static_cast<InstanceIndex>(step_.instances.size());
       step_.instances.push_back(key);
       step_.persistent.push_back(false);
     }
-    return it->second;
+    return index;
   }
 
   void add_op(const OpInstance& instance) {
-    const Op& op = *instance.op;
-    first_ = step_.accesses.size();
-    const auto add = [&](const BufferRef& ref, AccessKind kind) {
-      add_access(number(key_of(*step_.program, ref, instance.layer, instance.micro_batch)), kind);
+    const auto [known, fresh] = known_.try_emplace(instance.op);
+    if (fresh) known->second = operands_of(*instance.op);
+    for (std::size_t i = known->second.begin; i < known->second.end; ++i) {
+      const Operand& o = operands_[i];
+      step_.accesses.push_back(
+          {number(key_of(*step_.program, o.ref, instance.layer, instance.micro_batch)), o.kind});
+    }
+    step_.access_begin.push_back(static_cast<std::uint32_t>(step_.accesses.size()));
+  }
+
+ private:
+  static constexpr std::int64_t kBeyond = 1;  // a layer's neighbours
+  static constexpr InstanceIndex kNone = ~InstanceIndex{0};
+  struct Operand {
+    BufferRef ref;
+    AccessKind kind = AccessKind::kRead;
+  };
+  struct Range {
+    std::size_t begin = 0, end = 0;  // in operands_
+  };
+
+  /// Reads, updates, writes, frees; what an operation names twice counts once, in its strongest
+  /// meaning.
+  Range operands_of(const Op& op) {
+    const std::size_t begin = operands_.size();
+    const auto same = [&](const BufferRef& a, const BufferRef& b) {
+      return key_of(*step_.program, a, 0, 0) == key_of(*step_.program, b, 0, 0);
     };
-    // Strongest meaning first, so that an operand named twice keeps it.
+    const auto add = [&](const BufferRef& ref, AccessKind kind) {
+      for (std::size_t i = begin; i < operands_.size(); ++i)
+        if (same(operands_[i].ref, ref)) return;
+      operands_.push_back({ref, kind});
+    };
     for (const BufferRef& ref : op.updates) add(ref, AccessKind::kUpdate);
     if (op.gradients) add(*op.gradients, AccessKind::kUpdate);
     for (const BufferRef& ref : op.writes) add(ref, AccessKind::kWrite);
@@ -81,30 +115,33 @@ class Numbering {
       add(leg.buffer, leg.send ? AccessKind::kRead : AccessKind::kWrite);
     for (const BufferRef& ref : op.reads) add(ref, AccessKind::kRead);
     if (op.weights) add(*op.weights, AccessKind::kRead);
-    const std::size_t used_end = step_.accesses.size();
-    for (const BufferRef& ref : op.frees) {
-      step_.accesses.push_back(
-          {number(key_of(*step_.program, ref, instance.layer, instance.micro_batch)),
-           AccessKind::kFree});
-    }
-    std::stable_sort(step_.accesses.begin() + static_cast<std::ptrdiff_t>(first_),
-                     step_.accesses.begin() + static_cast<std::ptrdiff_t>(used_end),
-                     [](const Access& a, const Access& b) { return a.kind < b.kind; });
-    step_.access_begin.push_back(static_cast<std::uint32_t>(step_.accesses.size()));
+    std::stable_sort(operands_.begin() + static_cast<std::ptrdiff_t>(begin), operands_.end(),
+                     [](const Operand& a, const Operand& b) { return a.kind < b.kind; });
+    for (const BufferRef& ref : op.frees) operands_.push_back({ref, AccessKind::kFree});
+    return {begin, operands_.size()};
   }
 
- private:
-  /// An op's operand lists are short: a linear search is the cheapest.
-  void add_access(InstanceIndex instance, AccessKind kind) {
-    for (std::size_t i = first_; i < step_.accesses.size(); ++i) {
-      if (step_.accesses[i].instance == instance) return;
-    }
-    step_.accesses.push_back({instance, kind});
+  InstanceIndex& place(const InstanceKey& key) {
+    const Scope scope = step_.program->buffers[key.buffer].scope;
+    const bool by_layer = scope == Scope::kLayer || scope == Scope::kLayerMicroBatch,
+               by_batch = scope == Scope::kMicroBatch || scope == Scope::kLayerMicroBatch;
+    const std::int64_t batches = by_batch ? step_.program->micro_batches : 1,
+                       layers = by_layer ? layers_ : 1,
+                       layer = by_layer ? key.layer - first_layer_ : 0,
+                       batch = by_batch ? key.micro_batch : 0;
+    if (layer < 0 || layer >= layers || batch < 0 || batch >= batches)
+      return outside_.try_emplace(pack(key), kNone).first->second;
+    std::vector<InstanceIndex>& table = tables_[key.buffer.raw()];
+    if (table.empty()) table.resize(static_cast<std::size_t>(layers * batches), kNone);
+    return table[static_cast<std::size_t>(layer * batches + batch)];
   }
 
   ClassStep& step_;
-  std::size_t first_ = 0;
-  std::unordered_map<std::uint64_t, InstanceIndex> index_;
+  std::int64_t first_layer_, layers_;
+  std::vector<std::vector<InstanceIndex>> tables_;  // [buffer] empty until it is met
+  std::unordered_map<std::uint64_t, InstanceIndex> outside_;
+  std::unordered_map<const Op*, Range> known_;
+  std::vector<Operand> operands_;
 };
 
 }  // namespace

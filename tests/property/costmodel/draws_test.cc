@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "costmodel/closed_form/closed_form.h"
 #include "costmodel/profiles/profiles.h"
 #include "costmodel/uncertainty/uncertainty.h"
 
@@ -87,6 +88,42 @@ RC_GTEST_PROP(DrawsProperty, APlanIsAsFastAsItself, ()) {
                 share_faster({101, draws[1]}, {100, draws[0]}) ==
             1.0);
   RC_ASSERT(drawn_steps(scene().cost, plans, errors).value() == draws);
+}
+
+/// Two plans on two hosts of a cluster.
+Scene across_hosts(const char* cluster, const plan::UniformOptions& o) {
+  const auto model = model::find_model("gpt2-tiny").value();
+  const auto topology = topologies::catalog_topology(cluster, 2).value();
+  const auto made = [&](plan::UniformOptions options, int zero) {
+    options.zero = zero;
+    return plan::uniform_plan(model, cluster, 2, options).value();
+  };
+  auto profile = device_profile(topology, model).value();
+  return Scene{CostModel::make(model, topology, std::move(profile),
+                               {.precision = model::Precision::kBFloat16, .sequence = 64})
+                   .value(),
+               made(o, 1), made(o, 3)};
+}
+
+// Layers, links and memory are found once for all draws; every draw priced by itself, on a machine
+// of its own rates, says the same to the picosecond.
+RC_GTEST_PROP(DrawsProperty, PricedTogetherAreThoseOfModelsMadeAnew, ()) {
+  static const plan::UniformOptions kOptions{
+      .tp = 2, .pp = 2, .dp = 4, .micro_batch = 1, .global_batch = 8, .sequence = 64};
+  static const std::vector<Scene> kScenes = {across_hosts("dgx-a100", kOptions),
+                                             across_hosts("h100-fat-tree", kOptions), scene()};
+  const Scene& s = kScenes[*rc::gen::inRange<std::size_t>(0, kScenes.size())];
+  const auto errors = draw_errors(any_spread(), 2, *rc::gen::inRange<std::uint64_t>(0, 1000));
+  const plan::Plan* const plans[] = {&s.plan, &s.other};
+  const auto draws = drawn_steps(s.cost, plans, errors).value();
+  for (std::size_t k = 0; k < errors.size(); ++k) {
+    const CostModel drawn = s.cost.drawn(errors[k]);
+    for (std::size_t p = 0; p < 2; ++p) {
+      const auto step = plan_cost(drawn, *plans[p]).value().step_ps,
+                 centre = plan_cost(s.cost, *plans[p]).value().step_ps;
+      RC_ASSERT(draws[p][k] == static_cast<double>(step) / static_cast<double>(centre));
+    }
+  }
 }
 
 // What two plans have in common cancels: with an error of all prices alone, none is overtaken that

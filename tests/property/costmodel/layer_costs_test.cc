@@ -98,6 +98,32 @@ RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
             prices.exchange(first, stage, offset, bytes).duration_ps());
 }
 
+// Links of other rates by level: as on a machine that has them.
+RC_GTEST_PROP(PathSummaries, PriceLinksOfOtherRatesAsTheirMachineWould, ()) {
+  const int hosts = *rc::gen::element(1, 2, 4);
+  const auto topology = topologies::catalog_topology(
+      *rc::gen::element<std::string>("dgx-a100", "h100-fat-tree", "rtx-titan-pcie"), hosts);
+  RC_ASSERT(topology.has_value());
+  const std::int64_t in_hosts = *rc::gen::inRange<std::int64_t>(300'000, 3'000'000),
+                     fabric = *rc::gen::inRange<std::int64_t>(300'000, 3'000'000);
+  const topologies::Topology machine = topology->with_level_rates(in_hosts, fabric);
+  const CollectivePrices there(machine, {}),
+      here(*topology, {}, {}, {}, {.host_links_ppm = in_hosts, .fabric_links_ppm = fabric});
+  const int devices = 8 * hosts, size = 1 << *rc::gen::inRange(1, hosts + 2),
+            stride = *rc::gen::element(1, devices / size);
+  const plan::Group group{"g", size, stride};
+  const std::int64_t bytes = *rc::gen::inRange<std::int64_t>(0, 1 << 28);
+  for (const auto op : {plan::Collective::kAllReduce, plan::Collective::kAllToAll}) {
+    const std::int64_t ps = there.collective(op, group, bytes, 0, devices).duration_ps();
+    RC_ASSERT(here.collective(op, group, bytes, 0, devices).duration_ps() == ps);
+    RC_ASSERT(here.duration_ps(op, group, bytes, here.summary(op, group, 0, devices)) ==
+              there.duration_ps(op, group, bytes, there.summary(op, group, 0, devices)));
+  }
+  if (hosts == 1) return;
+  RC_ASSERT(here.exchange_ps(8, bytes, here.summary(0, 8, 8)) ==
+            there.exchange_ps(8, bytes, there.summary(0, 8, 8)));
+}
+
 RC_GTEST_PROP(RankWindows, WindowsFoundAlikeCostTheSame, ()) {
   const int hosts = *rc::gen::element(1, 3);
   auto topology = topologies::catalog_topology(

@@ -16,7 +16,10 @@ PageTime::PageTime(std::int64_t step_ps) {
   std::int64_t unit_ps = 1;
   for (const Unit u : {Unit{"ns", 1'000}, Unit{"us", 1'000'000}, Unit{"ms", 1'000'000'000},
                        Unit{"s", 1'000'000'000'000}}) {
-    if (step_ps >= u.ps) unit_ = u.name, unit_ps = u.ps;
+    if (step_ps >= u.ps) {
+      unit_ = u.name;
+      unit_ps = u.ps;
+    }
   }
   if (tick_ps_ > unit_ps) tick_ps_ = unit_ps;  // a step of more than a day keeps whole seconds
   per_unit_ = unit_ps / tick_ps_;

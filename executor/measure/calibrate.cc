@@ -189,7 +189,8 @@ base::Result<void> Calibration::point(const Bench& bench) {
   TRY(p.seconds_p10, mean_over_ranks(communicator_, t.p10));
   TRY(p.seconds_p90, mean_over_ranks(communicator_, t.p90));
   p.samples = t.samples;
-  samples_ += t.samples, refused_ += t.refused;
+  samples_ += t.samples;
+  refused_ += t.refused;
   profile_.operators.push_back(std::move(p));
   return {};
 }

@@ -41,7 +41,10 @@ class Bound {
     Exact sum = 0;
     bool fine = k_.unit >= 1 && k_.weights.size() == static_cast<std::size_t>(parts_.ranks()) &&
                 k_.prices.size() == k_.weights.size();
-    for (const std::int64_t w : k_.weights) sum += w, fine = fine && w >= 0;
+    for (const std::int64_t w : k_.weights) {
+      sum += w;
+      fine = fine && w >= 0;
+    }
     for (const auto& prices : k_.prices)
       fine = fine && std::ranges::none_of(prices, [](std::int64_t price) { return price < 0; });
     return fine && sum <= k_.unit;

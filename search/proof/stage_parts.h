@@ -14,8 +14,10 @@ namespace orrery::search {
 struct Part {
   std::int64_t once_ps = 0, steady_ps = 0, late_ps = 0, bytes = 0;
   Part& operator+=(const Part& other) {
-    once_ps += other.once_ps, steady_ps += other.steady_ps, late_ps += other.late_ps,
-        bytes += other.bytes;
+    once_ps += other.once_ps;
+    steady_ps += other.steady_ps;
+    late_ps += other.late_ps;
+    bytes += other.bytes;
     return *this;
   }
 };

@@ -112,8 +112,10 @@ class RunSearch {
       add_combination(sets);
       // The next subset of the first run's layouts, then of the second's, …
       std::size_t r = 0;
-      while (r < runs_.size() && ((sets[r] - 1) & runs_[r].layouts) == 0)
-        sets[r] = runs_[r].layouts, ++r;
+      while (r < runs_.size() && ((sets[r] - 1) & runs_[r].layouts) == 0) {
+        sets[r] = runs_[r].layouts;
+        ++r;
+      }
       if (r == runs_.size()) break;
       sets[r] = (sets[r] - 1) & runs_[r].layouts;
     }

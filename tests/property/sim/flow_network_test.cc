@@ -108,9 +108,10 @@ class Teller {
       bool done = false;
       do {
         const kernel::Event event = queue_.pop();
-        if (event.kind == kDeed)
-          done = true, act(deeds[event.target]);
-        else if (network_.on_event(event))
+        if (event.kind == kDeed) {
+          done = true;
+          act(deeds[event.target]);
+        } else if (network_.on_event(event))
           end(event.target);
       } while (queue_.more_now());
       network_.settle(now());

@@ -80,7 +80,8 @@ TEST(ConvexCost, SumsAndMaximaEqualThoseOfEveryPartition) {
         d.most -= static_cast<int>(rng.below(2));
         d.most = std::max(d.most, d.fewest);
         costs.back().restrict_to(d.fewest, d.most);
-        d.fewest = costs.back().fewest(), d.most = costs.back().most();
+        d.fewest = costs.back().fewest();
+        d.most = costs.back().most();
       }
       stages.push_back(d);
     }

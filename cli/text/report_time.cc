@@ -1,4 +1,4 @@
-#include "cli/text/page_time.h"
+#include "cli/text/report_time.h"
 
 #include <cstdlib>
 
@@ -6,7 +6,7 @@
 
 namespace orrery::cli {
 
-PageTime::PageTime(std::int64_t step_ps) {
+ReportTime::ReportTime(std::int64_t step_ps) {
   constexpr std::int64_t kDigits = 100'000;  // of five digits the last tick
   while (step_ps / tick_ps_ >= kDigits) tick_ps_ *= 10;
   struct Unit {
@@ -26,11 +26,11 @@ PageTime::PageTime(std::int64_t step_ps) {
   for (std::int64_t t = per_unit_; t > 1; t /= 10) ++decimals_;
 }
 
-std::int64_t PageTime::ticks(std::int64_t ps) const {
+std::int64_t ReportTime::ticks(std::int64_t ps) const {
   return (ps + (ps < 0 ? -tick_ps_ : tick_ps_) / 2) / tick_ps_;
 }
 
-std::vector<std::int64_t> PageTime::ticks(std::span<const std::int64_t> parts_ps) const {
+std::vector<std::int64_t> ReportTime::ticks(std::span<const std::int64_t> parts_ps) const {
   std::vector<std::int64_t> all;
   std::int64_t sum_ps = 0, before = 0;
   for (const std::int64_t ps : parts_ps) {
@@ -41,14 +41,14 @@ std::vector<std::int64_t> PageTime::ticks(std::span<const std::int64_t> parts_ps
   return all;
 }
 
-std::string PageTime::show(std::int64_t ticks) const {
+std::string ReportTime::show(std::int64_t ticks) const {
   const std::int64_t size = std::abs(ticks);
   const std::string sign = ticks < 0 ? "-" : "";
   if (decimals_ == 0) return fmt::format("{}{} {}", sign, size, unit_);
   return fmt::format("{}{}.{:0{}} {}", sign, size / per_unit_, size % per_unit_, decimals_, unit_);
 }
 
-std::string PageTime::show_signed(std::int64_t ticks) const {
+std::string ReportTime::show_signed(std::int64_t ticks) const {
   return (ticks >= 0 ? "+" : "") + show(ticks);
 }
 

@@ -138,7 +138,8 @@ class AnyEvent : public YAML::EventHandler {
   bool seen = false;
   YAML::Mark mark;
   void note(const YAML::Mark& at) {
-    if (!std::exchange(seen, true)) mark = at;
+    if (!seen) mark = at;
+    seen = true;
   }
   void OnDocumentStart(const YAML::Mark& at) override { note(at); }
   void OnDocumentEnd() override {}

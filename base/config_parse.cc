@@ -72,7 +72,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
  private:
-  std::uint32_t append(const YAML::Mark& mark, ConfigDocument::Entry entry) {
+  std::uint32_t append(const YAML::Mark& mark, ConfigDocument::ParsedNode entry) {
     const auto index = static_cast<std::uint32_t>(document_.entries.size());
     if (!mark.is_null()) {
       entry.line = static_cast<std::uint32_t>(mark.line + 1);

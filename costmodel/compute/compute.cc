@@ -140,10 +140,11 @@ double Roofline::seconds(const SegmentShape& shape, Phase phase) const {
 }
 
 double LayerCalibration::factor(const SegmentShape& shape, Phase phase) const {
-  const Part part = part_of(shape.kind);
-  if (part == Part::kNeither) return 1.0;
+  const CalibratedPart part = calibrated_part(shape.kind);
+  if (part == CalibratedPart::kNeither) return 1.0;
   const auto of = [&](const Point& p) {
-    if (part == Part::kBlock) return phase == Phase::kF ? p.block_forward : p.block_backward;
+    if (part == CalibratedPart::kBlock)
+      return phase == Phase::kF ? p.block_forward : p.block_backward;
     return phase == Phase::kF ? p.other_forward : p.other_backward;
   };
   const double x = std::log(static_cast<double>(std::max<std::int64_t>(shape.sequences, 1)));

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/check.h"
-#include "sim/kernel/progress.h"
+#include "sim/kernel/remaining_work.h"
 
 namespace orrery::sim {
 namespace {

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "base/sim_time.h"
 #include "sim/kernel/max_min.h"
-#include "sim/kernel/progress.h"
+#include "sim/kernel/remaining_work.h"
 #include "sim/kernel/timers.h"
 #include "sim/network/flow_system.h"
 

@@ -44,7 +44,7 @@ struct TransferSpec {
   std::int64_t latency_ps = 0;  // before its bytes move; of a delay: how long it takes
   std::int64_t rate_cap = 0;    // bytes per second; 0: only the links limit it
   std::uint32_t repeats = 1;
-  std::uint32_t job = 0;  // outcomes are told apart by job
+  std::uint32_t job = 0;  // outcomes are by job
 };
 
 class TransferGraph {

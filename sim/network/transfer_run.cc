@@ -6,7 +6,7 @@
 
 #include "base/fingerprint.h"
 #include "base/sim_time.h"
-#include "sim/kernel/progress.h"
+#include "sim/kernel/remaining_work.h"
 #include "sim/network/flow_system.h"
 #include "sim/network/fold.h"
 

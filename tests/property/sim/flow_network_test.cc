@@ -78,22 +78,22 @@ std::vector<costmodel::Transfer> priced_on(std::vector<costmodel::Transfer> tran
 }
 
 /// What a test does to a network at given times.
-struct Deed {
+struct Action {
   std::int64_t at_ps = 0;
   std::uint32_t transfer = 0;
   bool flip = false;  // slowed or no longer so, if it runs; otherwise start it, if it does not
 };
-/// What comes of it: ends of transfers, (transfer, ps); after each instant with a deed, bytes sent
-/// and rates of those that run.
-struct Story {
+/// What comes of it: ends of transfers, (transfer, ps); after each instant with an action, bytes
+/// sent and rates of those that run.
+struct Outcome {
   std::vector<std::pair<std::size_t, std::int64_t>> ends;
   std::vector<std::vector<std::int64_t>> sent, rates;
 };
 
-class Teller {
+class Run {
  public:
-  Teller(const topologies::Topology& star, const std::vector<costmodel::Transfer>& transfers,
-         std::int64_t slowdown, bool step_by_step)
+  Run(const topologies::Topology& star, const std::vector<costmodel::Transfer>& transfers,
+      std::int64_t slowdown, bool step_by_step)
       : network_(star, slowdown, queue_, kNetwork),
         flow_(transfers.size(), kNone),
         slowed_(transfers.size(), false) {
@@ -101,16 +101,16 @@ class Teller {
     network_.freeze();
     if (step_by_step) network_.step_by_step();
   }
-  Story tell(const std::vector<Deed>& deeds) {
-    for (std::uint32_t d = 0; d < deeds.size(); ++d)
-      queue_.push(base::SimTime::from_ps(deeds[d].at_ps), kernel::Phase::kStart, kDeed, d);
+  Outcome outcome_of(const std::vector<Action>& actions) {
+    for (std::uint32_t d = 0; d < actions.size(); ++d)
+      queue_.push(base::SimTime::from_ps(actions[d].at_ps), kernel::Phase::kStart, kAction, d);
     while (!queue_.empty()) {
       bool done = false;
       do {
         const kernel::Event event = queue_.pop();
-        if (event.kind == kDeed) {
+        if (event.kind == kAction) {
           done = true;
-          act(deeds[event.target]);
+          act(actions[event.target]);
         } else if (network_.on_event(event))
           end(event.target);
       } while (queue_.more_now());
@@ -119,39 +119,39 @@ class Teller {
     }
     look();
     RC_ASSERT(network_.running() == 0U);
-    return story_;
+    return outcome_;
   }
 
  private:
-  static constexpr std::uint32_t kNetwork = 0, kDeed = 1;
+  static constexpr std::uint32_t kNetwork = 0, kAction = 1;
   static constexpr FlowNetwork::FlowIndex kNone = ~FlowNetwork::FlowIndex{0};
   [[nodiscard]] std::int64_t now() const { return queue_.now().ps(); }
-  void act(const Deed& deed) {
-    FlowNetwork::FlowIndex& flow = flow_[deed.transfer];
-    if (deed.flip && flow != kNone)
-      network_.set_slowed(flow, slowed_[deed.transfer] = !slowed_[deed.transfer]);
-    if (deed.flip || flow != kNone) return;
-    flow = network_.start(now(), deed.transfer);
-    slowed_[deed.transfer] = false;
+  void act(const Action& action) {
+    FlowNetwork::FlowIndex& flow = flow_[action.transfer];
+    if (action.flip && flow != kNone)
+      network_.set_slowed(flow, slowed_[action.transfer] = !slowed_[action.transfer]);
+    if (action.flip || flow != kNone) return;
+    flow = network_.start(now(), action.transfer);
+    slowed_[action.transfer] = false;
   }
   void end(FlowNetwork::FlowIndex flow) {
     const auto at = std::find(flow_.begin(), flow_.end(), flow);
     RC_ASSERT(at != flow_.end());
     *at = kNone;
-    story_.ends.emplace_back(at - flow_.begin(), now());
+    outcome_.ends.emplace_back(at - flow_.begin(), now());
   }
   void look() {
-    story_.sent.push_back(network_.sent_bytes(now()).front());
-    story_.rates.emplace_back();
+    outcome_.sent.push_back(network_.sent_bytes(now()).front());
+    outcome_.rates.emplace_back();
     for (const FlowNetwork::FlowIndex flow : flow_)
-      story_.rates.back().push_back(flow == kNone ? -1 : network_.rate(flow));
+      outcome_.rates.back().push_back(flow == kNone ? -1 : network_.rate(flow));
   }
 
   kernel::EventQueue queue_;
   FlowNetwork network_;
   std::vector<FlowNetwork::FlowIndex> flow_;
   std::vector<bool> slowed_;
-  Story story_;
+  Outcome outcome_;
 };
 
 // Foreseen or step by step: the same ends, bytes and rates, whatever comes in between.
@@ -160,14 +160,14 @@ RC_GTEST_PROP(FlowNetworkProperty, ForesightChangesNothing, ()) {
   const auto transfers = random_transfers(star);
   const std::int64_t slowdown = *rc::gen::inRange<std::int64_t>(kMillion, 2 * kMillion),
                      span = *rc::gen::element<std::int64_t>(10'000, 10'000'000, 100'000'000);
-  std::vector<Deed> deeds(*rc::gen::inRange<std::size_t>(1, 40));
-  for (Deed& d : deeds) {
+  std::vector<Action> actions(*rc::gen::inRange<std::size_t>(1, 40));
+  for (Action& d : actions) {
     d = {*rc::gen::inRange<std::int64_t>(0, span),
          static_cast<std::uint32_t>(*rc::gen::inRange<std::size_t>(0, transfers.size())),
          *rc::gen::inRange(0, 3) == 0};
   }
-  Story together = Teller(star, transfers, slowdown, false).tell(deeds),
-        apart = Teller(star, transfers, slowdown, true).tell(deeds);
+  Outcome together = Run(star, transfers, slowdown, false).outcome_of(actions),
+          apart = Run(star, transfers, slowdown, true).outcome_of(actions);
   std::sort(together.ends.begin(), together.ends.end());  // of one instant, in any order
   std::sort(apart.ends.begin(), apart.ends.end());
   RC_ASSERT(together.ends == apart.ends);

@@ -9,7 +9,7 @@
 
 #include "base/fingerprint.h"
 #include "sim/kernel/max_min.h"
-#include "sim/kernel/progress.h"
+#include "sim/kernel/remaining_work.h"
 #include "sim/network/flow_system.h"
 #include "tests/property/sim/random_traffic.h"
 #include "tests/unit/sim/tree_ring.h"

@@ -11,7 +11,7 @@ namespace orrery::base {
 
 /// Nodes in the order of the file; entry 0 is the root.
 struct ConfigDocument {
-  struct Entry {
+  struct ParsedNode {
     Node::Kind kind = Node::Kind::kNull;
     bool quoted = false;
     std::uint32_t line = 0;
@@ -21,7 +21,7 @@ struct ConfigDocument {
     std::vector<std::uint32_t> children = {};
   };
   std::string name;
-  std::vector<Entry> entries;
+  std::vector<ParsedNode> entries;
 
   [[nodiscard]] SourceSpan span(std::uint32_t index) const {
     return {name, entries[index].line, entries[index].column};

@@ -72,7 +72,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
  private:
-  std::uint32_t append(const YAML::Mark& mark, ConfigDocument::Entry entry) {
+  std::uint32_t append(const YAML::Mark& mark, ConfigDocument::ParsedNode entry) {
     const auto index = static_cast<std::uint32_t>(document_.entries.size());
     if (!mark.is_null()) {
       entry.line = static_cast<std::uint32_t>(mark.line + 1);
@@ -138,7 +138,8 @@ class AnyEvent : public YAML::EventHandler {
   bool seen = false;
   YAML::Mark mark;
   void note(const YAML::Mark& at) {
-    if (!std::exchange(seen, true)) mark = at;
+    if (!seen) mark = at;
+    seen = true;
   }
   void OnDocumentStart(const YAML::Mark& at) override { note(at); }
   void OnDocumentEnd() override {}

@@ -56,6 +56,37 @@ OptionSpec sequence_option() {
 OptionSpec json_option() {
   return {.name = "json", .type = OptionType::kFlag, .help = "print one JSON document"};
 }
+OptionSpec memory_option() {
+  return {.name = "memory",
+          .value_name = "BYTES",
+          .type = OptionType::kBytes,
+          .min = 1,
+          .help = "limit per device (default: the device's memory)"};
+}
+OptionSpec global_batch_option() {
+  return {.name = "global-batch",
+          .value_name = "B",
+          .type = OptionType::kInt,
+          .default_value = "64",
+          .min = 1,
+          .max = 1 << 24,
+          .help = "sequences per step"};
+}
+OptionSpec threads_option(const std::string& help) {
+  return {.name = "threads",
+          .value_name = "N",
+          .type = OptionType::kInt,
+          .default_value = "1",
+          .min = 1,
+          .max = 256,
+          .help = help};
+}
+std::vector<OptionSpec> joined(std::initializer_list<std::vector<OptionSpec>> groups) {
+  std::vector<OptionSpec> all;
+  for (const std::vector<OptionSpec>& group : groups)
+    all.insert(all.end(), group.begin(), group.end());
+  return all;
+}
 
 base::OptionSpec cluster_of_machine() {
   base::OptionSpec o = cluster_option(false);

@@ -1,4 +1,5 @@
 #pragma once
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,12 @@ base::OptionSpec profile_option();
 base::OptionSpec precision_option();
 base::OptionSpec sequence_option();
 base::OptionSpec json_option();
+base::OptionSpec memory_option();
+base::OptionSpec global_batch_option();
+/// `help`: what runs in parallel.
+base::OptionSpec threads_option(const std::string& help);
+/// Groups of options as one list.
+std::vector<base::OptionSpec> joined(std::initializer_list<std::vector<base::OptionSpec>> groups);
 /// What this machine is.
 base::OptionSpec cluster_of_machine();
 

@@ -34,8 +34,8 @@ class Tally {
   [[nodiscard]] Coverage coverage() const {
     Coverage result;
     std::int64_t total = 0;
-    for (const Entry& e : entries_) total += e.ps;
-    for (const Entry& e : entries_) {
+    for (const PricedPhase& e : entries_) total += e.ps;
+    for (const PricedPhase& e : entries_) {
       const PriceSource source = cost_.segment_source(e.shape, e.phase);
       const double share = total > 0 ? static_cast<double>(e.ps) / static_cast<double>(total) : 0;
       result.compute[static_cast<std::size_t>(source)] += share;
@@ -48,7 +48,7 @@ class Tally {
   }
 
  private:
-  struct Entry {
+  struct PricedPhase {
     model::SegmentShape shape;
     model::Phase phase;
     std::int64_t ps;
@@ -56,7 +56,7 @@ class Tally {
   void compute(const model::SegmentShape& shape, model::Phase phase, std::int64_t ranks) {
     const std::int64_t ps = ranks * cost_.segment_ps(shape, phase);
     const auto known = std::ranges::find_if(
-        entries_, [&](const Entry& e) { return e.phase == phase && e.shape == shape; });
+        entries_, [&](const PricedPhase& e) { return e.phase == phase && e.shape == shape; });
     if (known != entries_.end()) {
       known->ps += ps;
     } else {
@@ -69,7 +69,7 @@ class Tally {
   }
 
   const CostModel& cost_;
-  std::vector<Entry> entries_;
+  std::vector<PricedPhase> entries_;
   std::map<std::tuple<plan::Collective, int, int>, std::int64_t> missing_;
 };
 

@@ -69,13 +69,19 @@ ModelSpec ModelSpec::of_kind(int kind) const {
   ModelSpec m = *this;
   if (runs.empty()) return m;
   const BlockShape& s = runs[static_cast<std::size_t>(kind)].shape;
-  m.hidden = s.hidden, m.heads = s.heads, m.kv_heads = s.kv_heads, m.head_dim = s.head_dim,
+  m.hidden = s.hidden;
+  m.heads = s.heads;
+  m.kv_heads = s.kv_heads;
+  m.head_dim = s.head_dim;
   m.ffn = s.ffn;
   m.causal = s.causal;
-  m.experts = s.experts, m.experts_per_token = s.experts_per_token, m.shared_ffn = s.shared_ffn;
+  m.experts = s.experts;
+  m.experts_per_token = s.experts_per_token;
+  m.shared_ffn = s.shared_ffn;
   m.cross_attention = s.cross_attention;
   m.entry = s.entry;
-  m.window = s.window, m.token_share = s.token_share;
+  m.window = s.window;
+  m.token_share = s.token_share;
   return m;
 }
 

@@ -31,9 +31,10 @@ base::Result<std::vector<BlockError>> block_errors(const base::Options& options,
 
 StepErrors summary_of(std::span<const BlockError> rows) {
   StepErrors s;
-  for (const BlockError& r : rows)
-    s.mean += std::abs(r.error()) / static_cast<double>(rows.size()),
-        s.largest = std::max(s.largest, std::abs(r.error()));
+  for (const BlockError& r : rows) {
+    s.mean += std::abs(r.error()) / static_cast<double>(rows.size());
+    s.largest = std::max(s.largest, std::abs(r.error()));
+  }
   return s;
 }
 

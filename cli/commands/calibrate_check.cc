@@ -217,7 +217,8 @@ base::Json to_json(const model::Profile& p, const std::vector<Judged>& judged,
         {{"name", r.name}, {"predicted_s", r.predicted_s}, {"measured_s", r.measured_s}});
   if (!rows.empty()) {
     const StepErrors s = summary_of(rows);
-    document["mean_abs_error"] = s.mean, document["max_abs_error"] = s.largest;
+    document["mean_abs_error"] = s.mean;
+    document["max_abs_error"] = s.largest;
   }
   return document;
 }

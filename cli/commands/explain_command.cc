@@ -31,11 +31,7 @@ const base::CommandSpec& explain_spec() {
           cluster_option(false),
           hosts_option(),
           profile_option(),
-          {.name = "memory",
-           .value_name = "BYTES",
-           .type = OptionType::kBytes,
-           .min = 1,
-           .help = "limit per device (default: the device's memory)"},
+          memory_option(),
           {.name = "top",
            .value_name = "K",
            .type = OptionType::kInt,
@@ -43,13 +39,7 @@ const base::CommandSpec& explain_spec() {
            .min = 1,
            .max = 1000,
            .help = "candidates that each search simulates"},
-          {.name = "threads",
-           .value_name = "N",
-           .type = OptionType::kInt,
-           .default_value = "1",
-           .min = 1,
-           .max = 256,
-           .help = "simulate candidates in parallel"},
+          threads_option("simulate candidates in parallel"),
           json_option()}};
   return kSpec;
 }

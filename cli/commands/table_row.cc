@@ -230,9 +230,11 @@ model::ModelSpec read_model(RowReader& r, const TableDefaults& defaults) {
       kin ? *defaults.model
           : model::family_defaults(is_gated ? model::Family::kLlama : model::Family::kGpt2);
   if (defaults.model && !kin) {  // its sizes, the other family's parts
-    m.layers = defaults.model->layers, m.hidden = defaults.model->hidden,
+    m.layers = defaults.model->layers;
+    m.hidden = defaults.model->hidden;
     m.heads = defaults.model->heads;
-    m.kv_heads = defaults.model->kv_heads, m.head_dim = defaults.model->head_dim,
+    m.kv_heads = defaults.model->kv_heads;
+    m.head_dim = defaults.model->head_dim;
     m.vocab = defaults.model->vocab;
   }
   const model::ModelSpec before = m;

@@ -14,49 +14,11 @@ namespace orrery::cli {
 
 using base::OptionType;
 
-const base::CommandSpec& train_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "train",
-      .summary = "train with a plan on real devices and report what was measured",
-      .examples = {{"orrery train --plan plan.json --ranks 2 --steps 20 --trace measured.json",
-                    "two processes on this machine"},
-                   {"mpirun -np 8 orrery train --plan plan.json --steps 100",
-                    "ranks from a launcher (also srun, torchrun)"}},
-      .options = {
-          {.name = "plan", .value_name = "FILE", .help = "plan (orrery.plan/1)", .required = true},
-          {.name = "ranks",
-           .value_name = "N",
-           .type = OptionType::kInt,
-           .min = 1,
-           .max = 1 << 16,
-           .help =
-               "processes to start here (default: the plan's world size; not under a launcher)"},
-          {.name = "steps",
-           .value_name = "K",
-           .type = OptionType::kInt,
-           .default_value = "10",
-           .min = 1,
-           .help = "optimizer steps"},
-          {.name = "warmup",
-           .value_name = "K",
-           .type = OptionType::kInt,
-           .default_value = "1",
-           .min = 0,
-           .help = "first steps left out of the step time"},
-          {.name = "seed",
-           .value_name = "N",
-           .type = OptionType::kInt,
-           .default_value = "1",
-           .min = 0,
-           .help = "seed of parameters and of the order of data"},
-          {.name = "learning-rate",
-           .value_name = "X",
-           .type = OptionType::kDouble,
-           .default_value = "0.0003",
-           .min = 0,
-           .max = 10,
-           .help = "AdamW learning rate"},
-          {.name = "data",
+namespace {
+
+/// What trains where, and what is written of it.
+std::vector<base::OptionSpec> run_options() {
+  return {{.name = "data",
            .value_name = "FILE",
            .help = "nanoGPT token file (default: a small built-in text)"},
           {.name = "backend",
@@ -77,7 +39,57 @@ const base::CommandSpec& train_spec() {
            .type = OptionType::kFlag,
            .help = "print nothing but errors",
            .hidden = true},
-          json_option()}};
+          json_option()};
+}
+
+}  // namespace
+
+const base::CommandSpec& train_spec() {
+  static const base::CommandSpec kSpec{
+      .name = "train",
+      .summary = "train with a plan on real devices and report what was measured",
+      .examples = {{"orrery train --plan plan.json --ranks 2 --steps 20 --trace measured.json",
+                    "two processes on this machine"},
+                   {"mpirun -np 8 orrery train --plan plan.json --steps 100",
+                    "ranks from a launcher (also srun, torchrun)"}},
+      .options = joined(
+          {{{.name = "plan",
+             .value_name = "FILE",
+             .help = "plan (orrery.plan/1)",
+             .required = true},
+            {.name = "ranks",
+             .value_name = "N",
+             .type = OptionType::kInt,
+             .min = 1,
+             .max = 1 << 16,
+             .help =
+                 "processes to start here (default: the plan's world size; not under a launcher)"},
+            {.name = "steps",
+             .value_name = "K",
+             .type = OptionType::kInt,
+             .default_value = "10",
+             .min = 1,
+             .help = "optimizer steps"},
+            {.name = "warmup",
+             .value_name = "K",
+             .type = OptionType::kInt,
+             .default_value = "1",
+             .min = 0,
+             .help = "first steps left out of the step time"},
+            {.name = "seed",
+             .value_name = "N",
+             .type = OptionType::kInt,
+             .default_value = "1",
+             .min = 0,
+             .help = "seed of parameters and of the order of data"},
+            {.name = "learning-rate",
+             .value_name = "X",
+             .type = OptionType::kDouble,
+             .default_value = "0.0003",
+             .min = 0,
+             .max = 10,
+             .help = "AdamW learning rate"}},
+           run_options()})};
   return kSpec;
 }
 

@@ -27,35 +27,11 @@ base::OptionSpec precision_of_training() {
   return o;
 }
 
-const base::CommandSpec& validate_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "validate",
-      .summary =
-          "calibrate if needed, then predict and train a set of plans here and hold them side by "
-          "side",
-      .examples = {{"orrery validate --model gpt2-tiny --ranks 2", "8 plans on two processes"},
-                   {"orrery validate --model llama-tiny --ranks 4 --plans 4 --json",
-                    "for a script"},
-                   {"orrery validate --model gpt2-xl --ranks 1 --device cuda --precision bf16 "
-                    "--cluster dgx-h200",
-                    "one GPU of a host that the catalog knows"}},
-      .options = {
-          model_option(true),
-          {.name = "ranks",
-           .value_name = "N",
-           .type = OptionType::kInt,
-           .default_value = "2",
-           .min = 1,
-           .max = 1024,
-           .help = "processes on this machine"},
-          {.name = "device",
-           .value_name = "D",
-           .default_value = "cpu",
-           .choices = {"cpu", "cuda"},
-           .help = "what trains"},
-          cluster_of_machine(),
-          precision_of_training(),
-          {.name = "plans",
+namespace {
+
+/// How many plans take turns, how often and for how long.
+std::vector<base::OptionSpec> turns_options() {
+  return {{.name = "plans",
            .value_name = "K",
            .type = OptionType::kInt,
            .default_value = "8",
@@ -75,26 +51,60 @@ const base::CommandSpec& validate_spec() {
            .default_value = "3",
            .min = 2,
            .max = 100000,
-           .help = "steps a plan trains for in a round, the first to warm up"},
-          {.name = "global-batch",
-           .value_name = "B",
-           .type = OptionType::kInt,
-           .default_value = "16",
-           .min = 1,
-           .max = 1 << 20,
-           .help = "sequences per step"},
-          sequence_option(),
-          {.name = "profile",
-           .value_name = "FILE",
-           .help = "profile of this machine (default: calibrated once, kept in the user's cache)"},
-          {.name = "budget",
-           .value_name = "TIME",
-           .type = OptionType::kDuration,
-           .default_value = "100s",
-           .min = 1,
-           .max = 3600,
-           .help = "time for calibration, if it is needed"},
-          json_option()}};
+           .help = "steps a plan trains for in a round, the first to warm up"}};
+}
+
+}  // namespace
+
+const base::CommandSpec& validate_spec() {
+  static const base::CommandSpec kSpec{
+      .name = "validate",
+      .summary =
+          "calibrate if needed, then predict and train a set of plans here and hold them side by "
+          "side",
+      .examples = {{"orrery validate --model gpt2-tiny --ranks 2", "8 plans on two processes"},
+                   {"orrery validate --model llama-tiny --ranks 4 --plans 4 --json",
+                    "for a script"},
+                   {"orrery validate --model gpt2-xl --ranks 1 --device cuda --precision bf16 "
+                    "--cluster dgx-h200",
+                    "one GPU of a host that the catalog knows"}},
+      .options = joined(
+          {{model_option(true),
+            {.name = "ranks",
+             .value_name = "N",
+             .type = OptionType::kInt,
+             .default_value = "2",
+             .min = 1,
+             .max = 1024,
+             .help = "processes on this machine"},
+            {.name = "device",
+             .value_name = "D",
+             .default_value = "cpu",
+             .choices = {"cpu", "cuda"},
+             .help = "what trains"},
+            cluster_of_machine(),
+            precision_of_training()},
+           turns_options(),
+           {{.name = "global-batch",
+             .value_name = "B",
+             .type = OptionType::kInt,
+             .default_value = "16",
+             .min = 1,
+             .max = 1 << 20,
+             .help = "sequences per step"},
+            sequence_option(),
+            {.name = "profile",
+             .value_name = "FILE",
+             .help =
+                 "profile of this machine (default: calibrated once, kept in the user's cache)"},
+            {.name = "budget",
+             .value_name = "TIME",
+             .type = OptionType::kDuration,
+             .default_value = "100s",
+             .min = 1,
+             .max = 3600,
+             .help = "time for calibration, if it is needed"},
+            json_option()}})};
   return kSpec;
 }
 

@@ -115,7 +115,10 @@ std::vector<double> ranks_of(const std::vector<double>& values) {
   std::vector<double> ranks(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     double below = 0, equal = 0;
-    for (double v : values) below += v < values[i] ? 1 : 0, equal += v == values[i] ? 1 : 0;
+    for (double v : values) {
+      below += v < values[i] ? 1 : 0;
+      equal += v == values[i] ? 1 : 0;
+    }
     ranks[i] = below + (equal - 1) / 2;
   }
   return ranks;

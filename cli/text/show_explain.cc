@@ -1,14 +1,13 @@
 #include "cli/text/show_explain.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <optional>
 
 #include <fmt/format.h>
 
-#include "cli/text/page_time.h"
-#include "cli/text/page_words.h"
+#include "cli/text/explain_summary.h"
+#include "cli/text/explained_plans.h"
+#include "cli/text/report_words.h"
 #include "cli/text/show.h"
 
 namespace orrery::cli {
@@ -17,257 +16,28 @@ namespace {
 using search::Account;
 using search::Comparison;
 using search::Explanation;
-using search::Parts;
 using sim::TimePart;
 
-double percent(std::int64_t part, std::int64_t whole) {
-  return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
-}
-/// Rounded so that nothing prints as "-0.0".
-double rounded(double value, double scale) { return std::round(value * scale) / scale + 0.0; }
-/// "+2.8 %", below 1 % with one digit more: how much more `a` is than `b`.
-std::string more_percent(std::int64_t a, std::int64_t b) {
-  const double value = percent(a - b, b);
-  return std::abs(value) < 1 ? fmt::format("{:+.2f} %", rounded(value, 100))
-                             : fmt::format("{:+.1f} %", rounded(value, 10));
-}
-std::string gain(std::int64_t ppm) {
-  return fmt::format("{:+.1f} %", rounded(static_cast<double>(ppm) / 1e4, 10));
-}
-
-/// Where two plans differ, in the page's ticks.
-struct Difference {
-  std::vector<std::int64_t> first, other, parts;
-  std::int64_t total = 0;
-};
-
-/// The page: everything it says of one explanation.
-class Page {
+/// Everything that the text says of one explanation.
+class ExplanationReport {
  public:
-  Page(const Explanation& e, const costmodel::CostModel& cost)
-      : e_(e), cost_(cost), time_(e.plan.step_ps()), rivals_(search::rivals(e)) {}
+  ExplanationReport(const Explanation& e, const costmodel::CostModel& cost)
+      : e_(e), cost_(cost), plans_(e) {}
 
   std::string text() const {
-    std::string text = describe(e_.plan.plan, cost_.topology().device_count()) + "\n" + summary() +
-                       "\n" + decisions() + "\n" + plans() + "\n" + waterfall() + "\n" + limits();
+    std::string text = describe(e_.plan.plan, cost_.topology().device_count()) + "\n" +
+                       explanation_summary(e_, plans_) + "\n" + decisions() + "\n" + plans() +
+                       "\n" + waterfall() + "\n" + limits();
     if (!e_.relaxations.empty())
       text += "\nWays to make this plan fit\n" + relaxations(e_.relaxations);
     if (!e_.problem_relaxations.empty())
       text += "\nNo plan of the search fits; the best one\n" + relaxations(e_.problem_relaxations);
     text += "\n" + improvements();
     if (e_.versus) text += "\n" + versus(*e_.versus);
-    return text + "\n" + sensitivity() + "\n" + trust() + "\n" + page_words();
+    return text + "\n" + sensitivity() + "\n" + trust() + "\n" + report_words();
   }
 
  private:
-  // ---- plans and their letters ----
-
-  [[nodiscard]] const Account* fastest_other() const {
-    return rivals_.empty() ? nullptr : &rivals_.front()->account;
-  }
-  [[nodiscard]] bool first() const {
-    return rivals_.empty() || e_.plan.step_ps() <= rivals_.front()->account.step_ps();
-  }
-  /// By a thousandth or more.
-  [[nodiscard]] bool beaten() const {
-    return !rivals_.empty() &&
-           e_.plan.step_ps() - rivals_.front()->account.step_ps() >= e_.plan.step_ps() / 1000;
-  }
-  /// Plans of the page are A, B, ... by their step time.
-  [[nodiscard]] std::string letter(const plan::Plan& plan) const {
-    if (plan::canonical(plan) == plan::canonical(e_.plan.plan)) return "this plan";
-    const plan::Plan wanted = plan::canonical(plan);
-    for (std::size_t i = 0; i < rivals_.size(); ++i) {
-      if (plan::canonical(rivals_[i]->account.plan) == wanted)
-        return std::string(1, static_cast<char>('A' + i));
-    }
-    return "";
-  }
-  /// The letter, or the plan in one line.
-  [[nodiscard]] std::string name(const plan::Plan& plan) const {
-    const std::string known = letter(plan);
-    return known.empty() ? one_line(plan) : known;
-  }
-  [[nodiscard]] std::string step(const Account& a) const {
-    return time_.show(time_.ticks(a.step_ps()));
-  }
-  [[nodiscard]] std::string more(const Account& a) const {
-    return time_.show_signed(time_.ticks(a.step_ps()) - time_.ticks(e_.plan.step_ps()));
-  }
-
-  [[nodiscard]] Difference difference(const Account& a) const {
-    Difference d{time_.ticks(std::span(e_.plan.parts())), time_.ticks(std::span(a.parts())), {}, 0};
-    for (std::size_t i = 0; i < d.first.size(); ++i) d.parts.push_back(d.other[i] - d.first[i]);
-    for (const std::int64_t ticks : d.parts) d.total += ticks;
-    return d;
-  }
-  /// The parts that make most of the difference, largest first, and the rest: "+0.0312 s
-  /// recomputation, -0.0120 s bubble, +0.0009 s other".
-  [[nodiscard]] std::string main_differences(const Account& a) const {
-    const Difference d = difference(a);
-    std::vector<std::size_t> order;
-    std::int64_t total = 0;
-    for (std::size_t i = 0; i < d.parts.size(); ++i) {
-      if (d.parts[i] != 0) order.push_back(i);
-      total += std::abs(d.parts[i]);
-    }
-    std::ranges::stable_sort(order, [&](std::size_t x, std::size_t y) {
-      return std::abs(d.parts[x]) > std::abs(d.parts[y]);
-    });
-    std::int64_t rest = d.total;
-    // what is left unnamed: parts below a twentieth of all change, a tenth of the difference
-    // together
-    constexpr std::int64_t kSmall = 10, kRest = 20;
-    std::string text;
-    for (const std::size_t i : order) {
-      if (std::abs(d.parts[i]) * kRest < total && std::abs(rest) * kSmall <= std::abs(d.total))
-        break;
-      rest -= d.parts[i];
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", time_.show_signed(d.parts[i]),
-                          part_words(static_cast<TimePart>(i)));
-    }
-    if (rest != 0) text += fmt::format(", {} other", time_.show_signed(rest));
-    return text.empty() ? "no part differs" : text;
-  }
-  /// Why the other plan takes more, or less: "mainly because tensor parallelism over 8 exposes
-  /// 1.6400 s more of communication, although ...".
-  [[nodiscard]] std::string reason(const Account& a) const {
-    const Difference d = difference(a);
-    const std::int64_t sign = d.total < 0 ? -1 : 1;
-    const auto main =
-        std::ranges::max_element(d.parts, {}, [&](std::int64_t t) { return sign * t; });
-    const auto against =
-        std::ranges::min_element(d.parts, {}, [&](std::int64_t t) { return sign * t; });
-    const auto part = [&](auto at) { return static_cast<TimePart>(at - d.parts.begin()); };
-    if (*main * sign <= 0) return "all parts take the same";
-    constexpr std::int64_t kNotable = 5;  // of the main part
-    std::string text = "mainly because " + part_clause(part(main), a.plan, e_.plan.plan,
-                                                       time_.show(std::abs(*main)), *main > 0);
-    if (-*against * sign * kNotable > *main * sign)
-      text +=
-          fmt::format(", although {}", part_clause(part(against), a.plan, e_.plan.plan,
-                                                   time_.show(std::abs(*against)), *against > 0));
-    return text;
-  }
-  /// "18.1 % slower than", "as fast as".
-  [[nodiscard]] std::string verdict(const Account& a) const {
-    const std::string value = more_percent(a.step_ps(), e_.plan.step_ps());
-    if (a.step_ps() == e_.plan.step_ps()) return "as fast";
-    return fmt::format("{} {}", value.substr(1),
-                       a.step_ps() > e_.plan.step_ps() ? "slower" : "faster");
-  }
-
-  // ---- summary ----
-
-  [[nodiscard]] std::string summary() const {
-    return fmt::format(
-        "Why this plan?      {}\nWhy not another?    {}\nWhat limits it?     {}\nWhat would help?  "
-        "  {}\n",
-        why(), why_not(), what_limits(), what_helps());
-  }
-  [[nodiscard]] std::string why() const {
-    const Account* other = fastest_other();
-    if (!e_.limits.fits()) {
-      const std::string lack =
-          fmt::format("It does not fit: stage {} needs {} more than {}", e_.limits.fullest_stage,
-                      show_bytes(e_.limits.peak_bytes - e_.limits.limit_bytes),
-                      show_bytes(e_.limits.limit_bytes));
-      return other == nullptr
-                 ? lack + ", and no plan is known that does."
-                 : fmt::format("{}. The best plan that fits, A, takes {} instead of {}.", lack,
-                               step(*other), step(e_.plan));
-    }
-    if (beaten())
-      return fmt::format("It is {}: plan A is {}, {}.{}",
-                         close(*other) ? "about as good as the best" : "not the best",
-                         verdict(*other), reason(*other), doubt(*other));
-    const std::string open = e_.search_status == search::Status::kBudget
-                                 ? "; the search stopped early, there may be a faster one"
-                                 : "";
-    if (!first())
-      return fmt::format(
-          "One step takes {}: of {} plans simulated the fastest (A) is less than 0.1 % faster{}.",
-          step(e_.plan), e_.simulated, open);
-    if (other == nullptr)
-      return fmt::format("One step takes {}; no other plan is known that fits{}.", step(e_.plan),
-                         open);
-    return fmt::format(
-        "One step takes {}: none of {} plans simulated is faster, the closest (A) takes {} ({}){}.",
-        step(e_.plan), e_.simulated, more_percent(other->step_ps(), e_.plan.step_ps()),
-        more(*other), open);
-  }
-  /// Faster by less than 1 % of the step.
-  [[nodiscard]] bool close(const Account& other) const {
-    return (e_.plan.step_ps() - other.step_ps()) * 100 < e_.plan.step_ps();
-  }
-  [[nodiscard]] std::string doubt(const Account& other) const {
-    if (!close(other)) return "";
-    return fmt::format(
-        " Step times are known to {}; which of two is the faster is better known (How sure).",
-        percents(e_.band));
-  }
-  [[nodiscard]] std::string why_not() const {
-    if (!e_.versus)
-      return "Name one: --versus tp=8,pp=1 (the best plan with these values) or --versus "
-             "mine.json.";
-    const search::Versus& v = *e_.versus;
-    if (!v.comparison) {
-      if (v.shortfall_bytes > 0)
-        return fmt::format("{}: nothing fits, the smallest such plan needs {} more per device.",
-                           v.text, show_bytes(v.shortfall_bytes));
-      return fmt::format("{}: there is no such plan{}.", v.text,
-                         v.reasons.empty() ? "" : ": " + v.reasons.front().reason);
-    }
-    const Account& a = v.comparison->account;
-    if (!v.fits)
-      return fmt::format("{} does not fit: stage {} needs {} of {}.", v.text, v.stage,
-                         show_bytes(a.peak_bytes()), show_bytes(e_.limits.limit_bytes));
-    if (letter(a.plan) == "this plan") return fmt::format("{}: this is that plan.", v.text);
-    return fmt::format("{} (plan {}) is {}, {}.", v.text, letter(a.plan), verdict(a), reason(a));
-  }
-  [[nodiscard]] std::string what_limits() const {
-    const search::Limits& l = e_.limits;
-    const std::int64_t step_ps = e_.plan.step_ps(),
-                       again = e_.plan.parts()[static_cast<std::size_t>(TimePart::kRecompute)];
-    std::string text;
-    switch (e_.bound) {
-      case search::TimeBound::kCompute:
-        text = fmt::format("Computation, {:.1f} % of the step", percent(l.compute_ps, step_ps));
-        break;
-      case search::TimeBound::kCommunication:
-        text = fmt::format("Communication, of which {:.1f} % of the step is hidden by nothing",
-                           percent(l.communication_ps, step_ps));
-        break;
-      case search::TimeBound::kBubble:
-        text = fmt::format("Waiting between pipeline stages, {:.1f} % of the step",
-                           percent(l.bubble_ps, step_ps));
-        break;
-    }
-    if (again > 0)
-      text +=
-          fmt::format(" ({:.1f} % is recomputation, which saves memory)", percent(again, step_ps));
-    text +=
-        fmt::format("; memory: {} of {} used", show_bytes(l.peak_bytes), show_bytes(l.limit_bytes));
-    if (e_.memory_marks.enough) text += ", and more would help";
-    return text + ".";
-  }
-  [[nodiscard]] std::string what_helps() const {
-    std::string text;
-    const auto add = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
-    if (beaten() && e_.limits.fits()) add(fmt::format("plan A {}", gain_of(*fastest_other())));
-    for (const search::Improvement& x : e_.improvements)
-      add(fmt::format("{} {}", x.what, gain(x.best_gain_ppm)));
-    if (text.empty()) return "See the ways to fit below.";
-    return text + " (sequences a second).";
-  }
-  [[nodiscard]] std::string gain_of(const Account& a) const {
-    return fmt::format(
-        "{:+.1f} %",
-        rounded(
-            100 * (static_cast<double>(e_.plan.step_ps()) / static_cast<double>(a.step_ps()) - 1),
-            10));
-  }
-
   // ---- why this plan ----
 
   [[nodiscard]] std::string decisions() const {
@@ -276,14 +46,14 @@ class Page {
     };
     std::vector<Row> rows;
     const auto add = [&](const std::string& decision, const Account& a) {
-      const Difference d = difference(a);
+      const Difference d = plans_.difference(a);
       const auto most =
           d.total < 0 ? std::ranges::min_element(d.parts) : std::ranges::max_element(d.parts);
       const std::string cost =
-          fmt::format("{:>12} {:>9}  {:<2}", more(a), more_percent(a.step_ps(), e_.plan.step_ps()),
-                      letter(a.plan));
+          fmt::format("{:>12} {:>9}  {:<2}", plans_.more(a),
+                      more_percent(a.step_ps(), e_.plan.step_ps()), plans_.letter(a.plan));
       rows.push_back({decision, cost,
-                      fmt::format("{} {}", time_.show_signed(*most),
+                      fmt::format("{} {}", plans_.time().show_signed(*most),
                                   part_words(static_cast<TimePart>(most - d.parts.begin())))});
     };
     for (const search::Decision& d : e_.decisions) {
@@ -316,19 +86,20 @@ class Page {
   /// Every other plan of the page that fits, once.
   [[nodiscard]] std::string plans() const {
     std::string text = fmt::format("Plans of this page that fit, of {} simulated (this plan: {})\n",
-                                   e_.simulated, step(e_.plan));
-    for (const Comparison* c : rivals_) {
+                                   e_.simulated, plans_.step(e_.plan));
+    for (const Comparison* c : plans_.rivals()) {
       const Account& a = c->account;
-      text += fmt::format("  {}  {:>10} {:>12} {:>9}  {}{}\n", letter(a.plan), step(a), more(a),
-                          more_percent(a.step_ps(), e_.plan.step_ps()), one_line(a.plan),
-                          c->changes.empty() ? "; layers in another order" : "");
+      text +=
+          fmt::format("  {}  {:>10} {:>12} {:>9}  {}{}\n", plans_.letter(a.plan), plans_.step(a),
+                      plans_.more(a), more_percent(a.step_ps(), e_.plan.step_ps()),
+                      one_line(a.plan), c->changes.empty() ? "; layers in another order" : "");
       if (e_.uniform && a.plan == e_.uniform->account.plan)
         text += fmt::format(
             "       the best of {} plans with one strategy for all layers and equal stages\n",
             e_.uniform_plans);
-      text += fmt::format("       {}\n", main_differences(a));
+      text += fmt::format("       {}\n", plans_.main_differences(a));
     }
-    if (rivals_.empty()) text += "  none but this\n";
+    if (plans_.rivals().empty()) text += "  none but this\n";
     return e_.uniform || e_.uniform_plans == 0
                ? text
                : text + fmt::format("  none of {} plans with one strategy for all layers fits\n",
@@ -344,15 +115,15 @@ class Page {
     text += stages == 1 ? "\n"
                         : fmt::format(" (on stage {} of 0 to {}, which waits least)\n",
                                       a.critical_stage(), stages - 1);
-    const std::vector<std::int64_t> ticks = time_.ticks(std::span(a.parts()));
+    const std::vector<std::int64_t> ticks = plans_.time().ticks(std::span(a.parts()));
     for (std::size_t i = 0; i < ticks.size(); ++i) {
       if (a.parts()[i] == 0) continue;
       const double share = percent(a.parts()[i], a.step_ps());
       const std::string bar(static_cast<std::size_t>(share / 2.5 + 0.5), '#');
       text += fmt::format("  {:<31} {:>10}  {:5.1f} %{}{}\n", part_words(static_cast<TimePart>(i)),
-                          time_.show(ticks[i]), share, bar.empty() ? "" : "  ", bar);
+                          plans_.time().show(ticks[i]), share, bar.empty() ? "" : "  ", bar);
     }
-    return text + fmt::format("  {:<31} {:>10}  100.0 %\n", "step", step(a));
+    return text + fmt::format("  {:<31} {:>10}  100.0 %\n", "step", plans_.step(a));
   }
 
   [[nodiscard]] std::string memory_limit() const {
@@ -374,8 +145,8 @@ class Page {
     const search::MemoryMarks& m = e_.memory_marks;
     const auto of = [&](const search::MemoryMark& mark) {
       const Account& a = mark.best;
-      return fmt::format("{} a step ({}): {}", step(a),
-                         more_percent(a.step_ps(), e_.plan.step_ps()), name(a.plan));
+      return fmt::format("{} a step ({}): {}", plans_.step(a),
+                         more_percent(a.step_ps(), e_.plan.step_ps()), plans_.name(a.plan));
     };
     const auto gib = [](const search::MemoryMark& mark) {
       return mark.bytes / (std::int64_t{1} << 30);
@@ -387,7 +158,7 @@ class Page {
     if (m.enough)
       text += fmt::format("    from {} GiB per device on more memory gains less than 0.1 %: {}\n",
                           gib(*m.enough), of(*m.enough));
-    else if (!rivals_.empty() || e_.limits.fits())
+    else if (!plans_.rivals().empty() || e_.limits.fits())
       text += "    more memory would gain less than 0.1 %\n";
     return text;
   }
@@ -418,12 +189,12 @@ class Page {
                       e_.release->what, then, gain(e_.release->gain_ppm));
     }
     if (e_.plan.report.stages.size() > 1) {
-      const std::int64_t work = time_.ticks(step_ps - l.bubble_ps),
-                         mean = time_.ticks(l.mean_work_ps);
+      const std::int64_t work = plans_.time().ticks(step_ps - l.bubble_ps),
+                         mean = plans_.time().ticks(l.mean_work_ps);
       text += fmt::format(
           "  balance: the busiest stage works {}, the average stage {}; equal stages would save {} "
           "at most ({:.1f} % of the step)\n",
-          time_.show(work), time_.show(mean), time_.show(work - mean),
+          plans_.time().show(work), plans_.time().show(mean), plans_.time().show(work - mean),
           percent(step_ps - l.bubble_ps - l.mean_work_ps, step_ps));
     }
     return text + links();
@@ -440,7 +211,7 @@ class Page {
     for (const search::LinkEffect& l : e_.limits.links) {
       if (l.saved_ps > 0)
         text += fmt::format("{} on {} saves {}", &l == &first ? "" : ",", l.kind,
-                            time_.show(time_.ticks(l.saved_ps)));
+                            plans_.time().show(plans_.time().ticks(l.saved_ps)));
     }
     if (first.saved_ps > e_.limits.communication_ps / kShare)
       text +=
@@ -457,13 +228,13 @@ class Page {
     std::string text = fmt::format(
         "What would make it faster: sequences a second, against {}\n  {:<36} {:>15} {:>16}\n",
         e_.limits.fits() ? "this plan now" : "plan A now", "", "this plan kept", "best plan there");
-    if (beaten() && e_.limits.fits())
-      text +=
-          fmt::format("  {:<36} {:>15} {:>16}  A\n", "another plan", "", gain_of(*fastest_other()));
+    if (plans_.beaten() && e_.limits.fits())
+      text += fmt::format("  {:<36} {:>15} {:>16}  A\n", "another plan", "",
+                          plans_.gain_of(*plans_.fastest_other()));
     for (const search::Improvement& x : e_.improvements) {
       text += fmt::format("  {:<36} {:>15} {:>16}  {}\n", x.what,
                           x.kept_gain_ppm ? gain(*x.kept_gain_ppm) : "-", gain(x.best_gain_ppm),
-                          name(x.best));
+                          plans_.name(x.best));
     }
     return text;
   }
@@ -479,7 +250,7 @@ class Page {
   // ---- versus ----
 
   [[nodiscard]] std::string part_table(const Account& a) const {
-    const Difference d = difference(a);
+    const Difference d = plans_.difference(a);
     std::string text =
         fmt::format("  {:<31} {:>11} {:>11} {:>12}\n", "", "this plan", "that plan", "difference");
     if (e_.plan.report.stages.size() > 1 || a.report.stages.size() > 1) {
@@ -490,10 +261,11 @@ class Page {
     for (std::size_t i = 0; i < d.parts.size(); ++i) {
       if (e_.plan.parts()[i] == 0 && a.parts()[i] == 0) continue;
       text += fmt::format("  {:<31} {:>11} {:>11} {:>12}\n", part_words(static_cast<TimePart>(i)),
-                          time_.show(d.first[i]), time_.show(d.other[i]),
-                          time_.show_signed(d.parts[i]));
+                          plans_.time().show(d.first[i]), plans_.time().show(d.other[i]),
+                          plans_.time().show_signed(d.parts[i]));
     }
-    text += fmt::format("  {:<31} {:>11} {:>11} {:>12}\n", "step", step(e_.plan), step(a), more(a));
+    text += fmt::format("  {:<31} {:>11} {:>11} {:>12}\n", "step", plans_.step(e_.plan),
+                        plans_.step(a), plans_.more(a));
     return text + fmt::format("  {:<31} {:>11} {:>11}\n", "peak memory of a device",
                               show_bytes(e_.plan.peak_bytes()), show_bytes(a.peak_bytes()));
   }
@@ -511,10 +283,11 @@ class Page {
       return text + relaxations(v.relaxations);
     }
     const Account& a = v.comparison->account;
-    if (letter(a.plan) == "this plan") return text + "  the same plan\n";
-    const std::string how = fmt::format("{} than this plan, {}", verdict(a), reason(a));
+    if (plans_.letter(a.plan) == "this plan") return text + "  the same plan\n";
+    const std::string how =
+        fmt::format("{} than this plan, {}", plans_.verdict(a), plans_.reason(a));
     if (v.fits)
-      text += fmt::format("  {}\n  plan {}: {}\n", how, letter(a.plan), one_line(a.plan));
+      text += fmt::format("  {}\n  plan {}: {}\n", how, plans_.letter(a.plan), one_line(a.plan));
     else
       text += fmt::format(
           "  does not fit: stage {} needs {}, {} more than the limit\n  with that memory it would "
@@ -538,38 +311,40 @@ class Page {
                     "this plan", "change", "best plan", "behind best");
     for (const search::WhatIf& w : e_.what_ifs) {
       const std::string what = fmt::format("{} {:+} %", w.what, w.change_ppm / 10'000);
-      const std::string kept = w.step_ps ? time_.show(time_.ticks(*w.step_ps)) : "too big";
+      const std::string kept =
+          w.step_ps ? plans_.time().show(plans_.time().ticks(*w.step_ps)) : "too big";
       const std::string change = w.step_ps ? more_percent(*w.step_ps, e_.plan.step_ps()) : "";
-      const std::string best = w.best ? step(*w.best) : "none fits";
+      const std::string best = w.best ? plans_.step(*w.best) : "none fits";
       const std::optional<double> percents = behind_best(w);
       text += fmt::format("  {:<18} {:>11} {:>9} {:>11} {:>12}{}\n", what, kept, change, best,
                           percents ? fmt::format("{:.1f} %", *percents) : "",
-                          w.best ? "  " + name(w.best->plan) : "");
+                          w.best ? "  " + plans_.name(w.best->plan) : "");
     }
     return text;
   }
   /// The same question for every plan: does the order of the fastest and the others survive wrong
   /// prices?
   [[nodiscard]] std::string order_test() const {
-    const bool leads = e_.limits.fits() && first();
+    const bool leads = e_.limits.fits() && plans_.first();
     const std::string who = leads ? "this plan leads A" : "A leads the next";
     const search::LeastSure& other = *e_.least_sure;
     std::string text =
         fmt::format("  {} by {}. Of {} draws of errors of the prices, the same for all plans,\n  ",
-                    who, time_.show(time_.ticks(e_.gap_ps)), costmodel::kDraws);
+                    who, plans_.time().show(plans_.time().ticks(e_.gap_ps)), costmodel::kDraws);
     const double share = 100 * other.share_faster;
     switch (e_.stability) {
       case search::Stability::kCertain:
         return text + "none puts another of the closest plans first\n";
       case search::Stability::kLikely:
-        return text +
-               fmt::format("{:.0f} % put {} first, the others fewer\n", share, name(other.plan));
+        return text + fmt::format("{:.0f} % put {} first, the others fewer\n", share,
+                                  plans_.name(other.plan));
       case search::Stability::kOpen: break;
     }
     return text + fmt::format(
                       "{:.0f} % put {} first, which is {} behind: they are within the error of "
                       "each other, measure both\n",
-                      share, name(other.plan), time_.show(time_.ticks(other.gap_ps)));
+                      share, plans_.name(other.plan),
+                      plans_.time().show(plans_.time().ticks(other.gap_ps)));
   }
   [[nodiscard]] std::string trust() const {
     std::string text =
@@ -594,14 +369,13 @@ class Page {
 
   const Explanation& e_;
   const costmodel::CostModel& cost_;
-  PageTime time_;
-  std::vector<const Comparison*> rivals_;  // fastest first: A, B, ...
+  ExplainedPlans plans_;
 };
 
 }  // namespace
 
 std::string explanation_text(const Explanation& e, const costmodel::CostModel& cost) {
-  return Page(e, cost).text();
+  return ExplanationReport(e, cost).text();
 }
 
 }  // namespace orrery::cli

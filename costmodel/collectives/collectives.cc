@@ -221,7 +221,10 @@ const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t
     const double kind = (entry.stride == 1) == (stride == 1) ? 0.0 : 1e3;
     const double distance =
         kind + std::abs(std::log2(static_cast<double>(entry.stride) / static_cast<double>(stride)));
-    if (best == nullptr || distance < best_distance) best = &entry, best_distance = distance;
+    if (best == nullptr || distance < best_distance) {
+      best = &entry;
+      best_distance = distance;
+    }
   }
   return best;
 }
@@ -404,7 +407,10 @@ Transfer CollectivePrices::priced_exchange(int peer_offset, std::int64_t bytes,
   for (const auto& entry : measured_) {
     if (entry.op != Collective::kPointToPoint || (entry.hosts > 1) != (hosts > 1)) continue;
     const double distance = std::abs(std::log2(static_cast<double>(entry.size) / degree));
-    if (best == nullptr || distance < best_distance) best = &entry, best_distance = distance;
+    if (best == nullptr || distance < best_distance) {
+      best = &entry;
+      best_distance = distance;
+    }
   }
   if (best != nullptr) apply(*best, bytes, 1, t);
   return in_step(t, best != nullptr, hosts);

@@ -77,7 +77,10 @@ const model::LayerTimes* choose(const std::vector<model::LayerTimes>& all,
         std::abs(std::log(static_cast<double>(std::max<std::int64_t>(times.hidden, 1)) /
                           static_cast<double>(spec.hidden)));
     const double d = times.model == spec.name ? 0.0 : 1.0 + width;
-    if (best == nullptr || d < best_distance) best = &times, best_distance = d;
+    if (best == nullptr || d < best_distance) {
+      best = &times;
+      best_distance = d;
+    }
   }
   return best;
 }
@@ -137,10 +140,11 @@ double Roofline::seconds(const SegmentShape& shape, Phase phase) const {
 }
 
 double LayerCalibration::factor(const SegmentShape& shape, Phase phase) const {
-  const Part part = part_of(shape.kind);
-  if (part == Part::kNeither) return 1.0;
+  const CalibratedPart part = calibrated_part(shape.kind);
+  if (part == CalibratedPart::kNeither) return 1.0;
   const auto of = [&](const Point& p) {
-    if (part == Part::kBlock) return phase == Phase::kF ? p.block_forward : p.block_backward;
+    if (part == CalibratedPart::kBlock)
+      return phase == Phase::kF ? p.block_forward : p.block_backward;
     return phase == Phase::kF ? p.other_forward : p.other_backward;
   };
   const double x = std::log(static_cast<double>(std::max<std::int64_t>(shape.sequences, 1)));
@@ -262,10 +266,14 @@ std::optional<ComputePrices::Neighbours> ComputePrices::neighbours(const Segment
       if (p.phase != phase || (!any_flags && !same_flags(p.shape, shape))) continue;
       const double d = distance(p.shape, shape);
       if (d == 0 && !any_flags) return Neighbours{.below = &p, .above = &p};
-      if (p.roofline <= roofline && (n.below == nullptr || d < n.below_distance))
-        n.below = &p, n.below_distance = d;
-      if (p.roofline >= roofline && (n.above == nullptr || d < n.above_distance))
-        n.above = &p, n.above_distance = d;
+      if (p.roofline <= roofline && (n.below == nullptr || d < n.below_distance)) {
+        n.below = &p;
+        n.below_distance = d;
+      }
+      if (p.roofline >= roofline && (n.above == nullptr || d < n.above_distance)) {
+        n.above = &p;
+        n.above_distance = d;
+      }
     }
     if (n.below != nullptr || n.above != nullptr) return n;
   }

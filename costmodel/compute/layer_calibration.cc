@@ -20,10 +20,14 @@ void add(const plan::Program& program, plan::TemplateId id, const Roofline& roof
     const auto& shape = program.segments[op.segment];
     const double seconds = roofline.seconds(shape, op.phase);
     const bool forward = op.phase == model::Phase::kF;
-    switch (part_of(shape.kind)) {
-      case Part::kBlock: (forward ? sums.block_forward : sums.block_backward) += seconds; break;
-      case Part::kOther: (forward ? sums.other_forward : sums.other_backward) += seconds; break;
-      case Part::kNeither: break;
+    switch (calibrated_part(shape.kind)) {
+      case CalibratedPart::kBlock:
+        (forward ? sums.block_forward : sums.block_backward) += seconds;
+        break;
+      case CalibratedPart::kOther:
+        (forward ? sums.other_forward : sums.other_backward) += seconds;
+        break;
+      case CalibratedPart::kNeither: break;
     }
   }
 }
@@ -58,7 +62,7 @@ base::Result<void> check(const model::LayerTimes& times) {
 
 }  // namespace
 
-Part part_of(model::SegmentKind kind) {
+CalibratedPart calibrated_part(model::SegmentKind kind) {
   using enum model::SegmentKind;
   switch (kind) {
     case kLoadTokens:
@@ -69,7 +73,7 @@ Part part_of(model::SegmentKind kind) {
     case kLossMax:
     case kLossSum:
     case kPool:
-    case kLoss: return Part::kOther;
+    case kLoss: return CalibratedPart::kOther;
     case kNorm:
     case kQkv:
     case kAttention:
@@ -86,11 +90,11 @@ Part part_of(model::SegmentKind kind) {
     case kExpertIn:
     case kExpertOut:
     case kCombine:
-    case kPatchProduct: return Part::kBlock;
+    case kPatchProduct: return CalibratedPart::kBlock;
     case kSlice:
     case kZeroGradient:
     case kAccumulate:
-    case kAdamW: return Part::kNeither;
+    case kAdamW: return CalibratedPart::kNeither;
   }
   ORRERY_CHECK(false, "segment kind out of range");
 }

@@ -11,7 +11,7 @@ base::Result<LayerCalibration> calibrate_layers(const model::LayerTimes& times,
 
 /// Segments of a block as opposed to those of embedding, head and loss; kSlice and flat segments
 /// are neither.
-enum class Part : std::uint8_t { kBlock, kOther, kNeither };
-Part part_of(model::SegmentKind kind);
+enum class CalibratedPart : std::uint8_t { kBlock, kOther, kNeither };
+CalibratedPart calibrated_part(model::SegmentKind kind);
 
 }  // namespace orrery::costmodel

@@ -19,13 +19,13 @@ std::optional<std::vector<std::int64_t>> match_numbers(std::string_view pattern,
 
 /// A flat JSON object of numbers, keys in the order of the file.
 struct NumberFile {
-  struct Entry {
+  struct NamedNumber {
     std::string key;
     base::SourceSpan where;
     double value = 0;
   };
   std::string name;  // file name
-  std::vector<Entry> entries;
+  std::vector<NamedNumber> entries;
 };
 base::Result<NumberFile> read_numbers(const std::filesystem::path& path);
 

@@ -44,8 +44,10 @@ model::Profile in_training(model::Profile device, const model::Profile& software
   });
   const bool flash = device.framework || !model.dropout;
   device.framework = software.framework;
-  if (device.framework && flash)
-    device.framework->attention = model::AttentionKernel::kFlash, device.framework->dropout = false;
+  if (device.framework && flash) {
+    device.framework->attention = model::AttentionKernel::kFlash;
+    device.framework->dropout = false;
+  }
   device.composition_factor = software.composition_factor;
   device.spread = software.spread;
   if (device.spread && !device.surfaces.empty())

@@ -41,7 +41,10 @@ Samples samples_of(const std::vector<model::OperatorPoint>& operators) {
     s.median += median_error(half, static_cast<std::size_t>(p.samples));
     ++s.points;
   }
-  if (s.points > 0) s.one /= s.points, s.median /= s.points;
+  if (s.points > 0) {
+    s.one /= s.points;
+    s.median /= s.points;
+  }
   return s;
 }
 

@@ -24,25 +24,25 @@ Board Board::attach(int rank) {
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0) return board;
   void* mapped = MAP_FAILED;
-  if (::ftruncate(file, sizeof(Progress)) == 0) {
-    mapped = ::mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (::ftruncate(file, sizeof(RankProgress)) == 0) {
+    mapped = ::mmap(nullptr, sizeof(RankProgress), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   }
   ::close(file);
   if (mapped == MAP_FAILED) return board;
-  board.mapped_ = new (mapped) Progress{};
+  board.mapped_ = new (mapped) RankProgress{};
   board.mapped_->pid = ::getpid();
   return board;
 }
 
 Board::~Board() {
-  if (mapped_ != nullptr) ::munmap(mapped_, sizeof(Progress));
+  if (mapped_ != nullptr) ::munmap(mapped_, sizeof(RankProgress));
 }
 Board::Board(Board&& other) noexcept
     : mapped_(std::exchange(other.mapped_, nullptr)), folder_(std::move(other.folder_)) {}
 
 void Board::operation(std::int32_t step, std::int32_t layer, std::int32_t micro_batch,
                       std::string_view name) {
-  Progress& p = mapped_ != nullptr ? *mapped_ : own_;
+  RankProgress& p = mapped_ != nullptr ? *mapped_ : own_;
   p.step = step;
   p.layer = layer;
   p.micro_batch = micro_batch;
@@ -65,10 +65,10 @@ void Board::fail(const base::Diagnostics& diagnostics) const {
     ::unlink(draft.c_str());
 }
 
-std::optional<Progress> read_progress(const std::filesystem::path& folder, int rank) {
+std::optional<RankProgress> read_progress(const std::filesystem::path& folder, int rank) {
   const auto bytes = base::read_file(folder / ("rank-" + std::to_string(rank)));
-  if (!bytes || bytes->size() != sizeof(Progress)) return std::nullopt;
-  Progress progress;
+  if (!bytes || bytes->size() != sizeof(RankProgress)) return std::nullopt;
+  RankProgress progress;
   std::memcpy(&progress, bytes->data(), sizeof progress);
   progress.operation[sizeof progress.operation - 1] = '\0';
   return progress;

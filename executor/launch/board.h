@@ -18,7 +18,7 @@ namespace orrery::executor {
 inline constexpr const char* kBoardVariable = "ORRERY_BOARD";
 
 /// Plain bytes: written by the rank, read by the launcher.
-struct Progress {
+struct RankProgress {
   std::int32_t pid = 0;
   std::int32_t step = -1, layer = -1, micro_batch = -1, stage = -1;
   std::int32_t finished = 0;
@@ -44,13 +44,13 @@ class Board {
 
  private:
   Board() = default;
-  Progress own_;
-  Progress* mapped_ = nullptr;
+  RankProgress own_;
+  RankProgress* mapped_ = nullptr;
   std::filesystem::path folder_;
 };
 
 /// Launcher's side.
-std::optional<Progress> read_progress(const std::filesystem::path& folder, int rank);
+std::optional<RankProgress> read_progress(const std::filesystem::path& folder, int rank);
 struct Failure {
   int exit_code = 3;
   std::string text;

@@ -182,7 +182,8 @@ void kill_ranks(const std::filesystem::path& board, int ranks) {
   }
 }
 
-void print_root_cause(int ranks, const Verdict& verdict, const std::optional<Progress>& progress) {
+void print_root_cause(int ranks, const Verdict& verdict,
+                      const std::optional<RankProgress>& progress) {
   std::string text = fmt::format("error[E{:04}]: rank {} ",
                                  static_cast<int>(ErrorCode::kCollective), verdict.rank);
   if (verdict.signal != 0)
@@ -266,7 +267,7 @@ base::Result<int> launch_local(int ranks, const std::vector<std::string>& argume
   if (verdict.rank < 0) verdict.rank = dead.value_or(0);
   if (verdict.signal == 0 && verdict.exit_code == 0)
     verdict.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 3;
-  // A rank that ended by itself without the board has told why: only its code is left to pass on.
+  // A rank that ended by itself without the board has said why: only its code is left to pass on.
   if (verdict.signal == 0 && !read_progress(board.path(), verdict.rank)) return verdict.exit_code;
   print_root_cause(ranks, verdict, read_progress(board.path(), verdict.rank));
   return 3;

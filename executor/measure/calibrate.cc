@@ -36,9 +36,9 @@
 #include <numeric>
 #include <set>
 #include <thread>
-#include <tuple>
 
 #include "base/text.h"
+#include "executor/measure/calibration_programs.h"
 #include "executor/measure/composition.h"
 #include "executor/measure/control.h"
 #include "executor/measure/microbench.h"
@@ -46,7 +46,6 @@
 #include "executor/measure/recorded_training.h"
 #include "executor/measure/step_communication.h"
 #include "executor/measure/timed_block.h"
-#include "plan/lowering/lower.h"
 #include "topologies/import/local.h"
 
 namespace orrery::executor {
@@ -130,6 +129,8 @@ class Calibration {
   base::Result<void> collectives();
   base::Result<void> communication_in_steps();
   void describe();
+  /// What a reader of the profile should know of how its times were taken.
+  [[nodiscard]] std::string note() const;
 
   base::Result<void> point(const Bench& bench);
   base::Result<void> control();
@@ -189,7 +190,8 @@ base::Result<void> Calibration::point(const Bench& bench) {
   TRY(p.seconds_p10, mean_over_ranks(communicator_, t.p10));
   TRY(p.seconds_p90, mean_over_ranks(communicator_, t.p90));
   p.samples = t.samples;
-  samples_ += t.samples, refused_ += t.refused;
+  samples_ += t.samples;
+  refused_ += t.refused;
   profile_.operators.push_back(std::move(p));
   return {};
 }
@@ -197,34 +199,6 @@ base::Result<void> Calibration::point(const Bench& bench) {
 base::Result<void> Calibration::control() {
   TRY(controls_.emplace_back(), time_control(site_, precision()));
   return {};
-}
-
-/// The Programs whose segments are measured: one process training the shares that tp and dp would
-/// leave it. Segments of ZeRO do not depend on the sequences, so `sharded` at one of their numbers
-/// is enough.
-std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Precision precision,
-                                       int ranks, std::int64_t sequences, bool sharded,
-                                       std::int64_t tokens) {
-  std::vector<plan::Program> programs;
-  for (const int tp : {1, 2, 4}) {
-    if (tp > std::max(ranks, 2)) continue;
-    for (const bool sequence_parallel : {false, true}) {
-      for (const int zero : {0, 3}) {
-        if ((sequence_parallel && tp == 1) || (zero > 0 && !sharded)) continue;
-        plan::UniformOptions o{
-            .tp = tp, .dp = zero > 0 ? 2 : 1, .zero = zero, .sequence_parallel = sequence_parallel};
-        o.micro_batch = sequences;
-        o.global_batch = sequences * o.dp * 2;
-        o.precision = precision;
-        o.sequence = tokens;
-        const base::Result<plan::Plan> plan = plan::uniform_plan(model, "local", 1, o);
-        if (!plan) continue;  // tp does not divide this model
-        base::Result<plan::Program> program = plan::lower(*plan, model);
-        if (program) programs.push_back(*std::move(program));
-      }
-    }
-  }
-  return programs;
 }
 
 std::int64_t operand_bytes(const plan::Program& program, const plan::Op& op) {
@@ -423,28 +397,6 @@ base::Result<void> Calibration::collectives() {
   return {};
 }
 
-/// Steps whose collectives are held against the same alone: of tensor parallelism without and with
-/// sequence parallelism, of data parallelism, of ZeRO-3.
-base::Result<std::vector<plan::Program>> communicating_programs(const model::ModelSpec& model,
-                                                                model::Precision precision,
-                                                                int world, std::int64_t sequences,
-                                                                std::int64_t tokens) {
-  std::vector<plan::Program> programs;
-  for (const auto& [tp, sequence_parallel, zero] :
-       {std::tuple{world, false, 0}, {world, true, 0}, {1, false, 0}, {1, false, 3}}) {
-    plan::UniformOptions o{
-        .tp = tp, .dp = world / tp, .zero = zero, .sequence_parallel = sequence_parallel};
-    o.micro_batch = sequences;
-    o.global_batch = sequences * o.dp;
-    o.precision = precision;
-    o.sequence = tokens;
-    const base::Result<plan::Plan> plan = plan::uniform_plan(model, "local", 1, o);
-    if (!plan) continue;  // tp does not divide this model
-    TRY(programs.emplace_back(), plan::lower(*plan, model));
-  }
-  return programs;
-}
-
 base::Result<void> Calibration::communication_in_steps() {
   const int world = communicator_.world_size();
   if (world == 1 || !device_.is_cpu() || oversubscribed_) return {};
@@ -473,6 +425,16 @@ std::string today() {
   return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
 }
 
+std::string Calibration::note() const {
+  if (oversubscribed_)
+    return fmt::format(
+        "{} ranks on {} cores: compute times are CPU times multiplied by ranks / cores",
+        communicator_.world_size(), std::max(1U, std::thread::hardware_concurrency()));
+  if (refused_ == 0) return "";
+  return fmt::format("{} samples were disturbed by other work and taken again, {} were kept",
+                     refused_, samples_);
+}
+
 void Calibration::describe() {
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   const int world = communicator_.world_size();
@@ -495,15 +457,7 @@ void Calibration::describe() {
                               device_.is_cpu() ? "" : ", " + accelerator.software, system.sysname,
                               system.release),
       .date = today(),
-      .note =
-          oversubscribed_
-              ? fmt::format(
-                    "{} ranks on {} cores: compute times are CPU times multiplied by ranks / cores",
-                    world, cores)
-          : refused_ > 0
-              ? fmt::format("{} samples were disturbed by other work and taken again, {} were kept",
-                            refused_, samples_)
-              : ""};
+      .note = note()};
 }
 
 }  // namespace

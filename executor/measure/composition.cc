@@ -22,14 +22,21 @@ Composition fit_composition(std::span<const ComposedStep> steps) {
   double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
   for (const ComposedStep& s : steps) {
     const double a = s.medians / s.seconds, b = s.operations / s.seconds;
-    aa += a * a, ab += a * b, bb += b * b, a1 += a, b1 += b;
+    aa += a * a;
+    ab += a * b;
+    bb += b * b;
+    a1 += a;
+    b1 += b;
   }
   Composition c{.factor = a1 / aa};
   const double determinant = aa * bb - ab * ab;
   if (tells_apart(steps) && determinant > 0) {
     const double factor = (a1 * bb - b1 * ab) / determinant,
                  overhead = (aa * b1 - ab * a1) / determinant;
-    if (factor > 0 && overhead > 0) c.factor = factor, c.overhead = overhead;
+    if (factor > 0 && overhead > 0) {
+      c.factor = factor;
+      c.overhead = overhead;
+    }
   }
   std::vector<double> deviations;
   for (const ComposedStep& s : steps)

@@ -17,8 +17,8 @@ struct Composition {
 };
 
 /// Least squares of relative errors over `steps` (not empty), factor > 0 and overhead >= 0. Small
-/// and large operations are told apart only where both are there: with operations of alike length
-/// (less than 4 times apart from step to step) the overhead is 0.
+/// and large operations are distinguished only where both are there: with operations of alike
+/// length (less than 4 times apart from step to step) the overhead is 0.
 Composition fit_composition(std::span<const ComposedStep> steps);
 
 }  // namespace orrery::executor

@@ -16,8 +16,12 @@ constexpr std::int64_t kCollectiveBytes = 1 << 20;
 model::ModelSpec control_model(bool cpu) {
   model::ModelSpec m = model::find_model("gpt2-tiny").value();
   m.name = "control";
-  m.layers = 1, m.hidden = cpu ? 256 : 2048, m.heads = m.kv_heads = m.hidden / 64, m.head_dim = 64,
-  m.ffn = 4 * m.hidden, m.max_positions = cpu ? 128 : 1024;
+  m.layers = 1;
+  m.hidden = cpu ? 256 : 2048;
+  m.heads = m.kv_heads = m.hidden / 64;
+  m.head_dim = 64;
+  m.ffn = 4 * m.hidden;
+  m.max_positions = cpu ? 128 : 1024;
   return m;
 }
 

@@ -32,7 +32,8 @@ void OperationSamples::add(const plan::Program& program, const RecordedStep& ste
     const auto [at, fresh] = known.try_emplace(&op, 0);
     if (fresh) at->second = index_of(shape, op.phase);
     samples_[at->second].seconds.push_back(seconds);
-    totals[at->second].first += seconds, ++totals[at->second].second;
+    totals[at->second].first += seconds;
+    ++totals[at->second].second;
   }
   for (const auto& [index, total] : totals) {
     PlayedProgram::Operation& o = played.operations[index];

@@ -68,7 +68,8 @@ model::StepCommunication fit_step_communication(std::span<const ComposedStep> st
   double bb = 0, b1 = 0;
   for (const ComposedStep& s : steps) {
     const double b = s.operations / s.seconds;
-    bb += b * b, b1 += b * (1 - s.medians / s.seconds);
+    bb += b * b;
+    b1 += b * (1 - s.medians / s.seconds);
   }
   return {.factor = 1, .issue_seconds = std::max(0.0, b1 / bb)};
 }

@@ -113,19 +113,62 @@ Operands combine(const SegmentShape& s, Phase phase) {
   return o;
 }
 
+Operands embedding(const SegmentShape& s, Phase phase) {
+  const std::int64_t t = s.token_count(), x = t * s.in, table = s.out * s.in;
+  if (phase == Phase::kF) return {.reads = {t}, .writes = {x}, .updates = {}, .views = {table}};
+  return {.reads = {x, t}, .writes = {}, .updates = {}, .views = {table}};
+}
+
+Operands residual(const SegmentShape& s, Phase phase) {
+  const std::int64_t x = s.token_count() * s.out;
+  Operands o;
+  if (s.bias) o.views = {s.out};
+  o.reads.assign(phase == Phase::kF ? 2 : 1, x);
+  if (phase == Phase::kF) o.writes = {x};
+  return o;
+}
+
+Operands activation(const SegmentShape& s, Phase phase) {
+  const std::int64_t u = s.token_count() * s.in, g = s.token_count() * s.out;
+  if (phase == Phase::kF) return {.reads = {u}, .writes = {g}, .updates = {}, .views = {}};
+  return {.reads = {g, u}, .writes = {u}, .updates = {}, .views = {}};
+}
+
+Operands dispatch(const SegmentShape& s, Phase phase) {
+  const std::int64_t x = s.token_count() * s.in, rows = s.expert_rows() * s.in,
+                     slots = s.token_count() * s.top_k;
+  if (phase == Phase::kF)
+    return {.reads = {x, slots}, .writes = {rows, slots}, .updates = {}, .views = {}};
+  return {.reads = {rows, slots}, .writes = {x}, .updates = {}, .views = {}};
+}
+
+Operands experts(const SegmentShape& s, Phase phase) {
+  Operands o = product(s, phase);
+  o.views = {s.experts * s.out * s.in};
+  return o;
+}
+
+Operands mean_of_tokens(const SegmentShape& s, Phase phase) {
+  const std::int64_t x = s.token_count() * s.in, y = s.sequences * s.out;
+  if (phase == Phase::kF) return {.reads = {x}, .writes = {y}, .updates = {}, .views = {}};
+  return {.reads = {y}, .writes = {x}, .updates = {}, .views = {}};
+}
+
+Operands loss(const SegmentShape& s, Phase phase) {
+  const std::int64_t t = s.token_count();
+  if (phase == Phase::kF) return {.reads = {2 * t}, .writes = {}, .updates = {1}, .views = {}};
+  return {.reads = {t, 2 * t, t}, .writes = {}, .updates = {t * s.out}, .views = {}};
+}
+
 /// What the table says. Nothing for kPositionAdd, kZeroGradient and kAdamW, whose operands depend
 /// on model, precision and lifetime.
 std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count();
-  const bool forward = phase == Phase::kF;
   switch (s.kind) {
     case SegmentKind::kLoadTokens:
     case SegmentKind::kLoadTargets:
       return Operands{.reads = {}, .writes = {t}, .updates = {}, .views = {}};
-    case SegmentKind::kEmbedding:
-      if (forward)
-        return Operands{.reads = {t}, .writes = {t * s.in}, .updates = {}, .views = {s.out * s.in}};
-      return Operands{.reads = {t * s.in, t}, .writes = {}, .updates = {}, .views = {s.out * s.in}};
+    case SegmentKind::kEmbedding: return embedding(s, phase);
     case SegmentKind::kPositionAdd:
     case SegmentKind::kZeroGradient:
     case SegmentKind::kAdamW: return std::nullopt;
@@ -140,49 +183,19 @@ std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
     case SegmentKind::kAttentionSplit:
     case SegmentKind::kAttentionBlock:
     case SegmentKind::kAttentionMerge: return attention_part(s, phase);
-    case SegmentKind::kResidual: {
-      Operands o;
-      if (s.bias) o.views = {s.out};
-      o.reads.assign(forward ? 2 : 1, t * s.out);
-      if (forward) o.writes = {t * s.out};
-      return o;
-    }
-    case SegmentKind::kActivation:
-      if (forward)
-        return Operands{.reads = {t * s.in}, .writes = {t * s.out}, .updates = {}, .views = {}};
-      return Operands{
-          .reads = {t * s.out, t * s.in}, .writes = {t * s.in}, .updates = {}, .views = {}};
+    case SegmentKind::kResidual: return residual(s, phase);
+    case SegmentKind::kActivation: return activation(s, phase);
     case SegmentKind::kRouter: return router(s, phase);
-    case SegmentKind::kDispatch:
-      if (forward)
-        return Operands{.reads = {t * s.in, t * s.top_k},
-                        .writes = {s.expert_rows() * s.in, t * s.top_k},
-                        .updates = {},
-                        .views = {}};
-      return Operands{.reads = {s.expert_rows() * s.in, t * s.top_k},
-                      .writes = {t * s.in},
-                      .updates = {},
-                      .views = {}};
+    case SegmentKind::kDispatch: return dispatch(s, phase);
     case SegmentKind::kExpertIn:
-    case SegmentKind::kExpertOut: {
-      Operands o = product(s, phase);
-      o.views = {s.experts * s.out * s.in};
-      return o;
-    }
+    case SegmentKind::kExpertOut: return experts(s, phase);
     case SegmentKind::kCombine: return combine(s, phase);
-    case SegmentKind::kPool:
-      if (forward)
-        return Operands{
-            .reads = {t * s.in}, .writes = {s.sequences * s.out}, .updates = {}, .views = {}};
-      return Operands{
-          .reads = {s.sequences * s.out}, .writes = {t * s.in}, .updates = {}, .views = {}};
+    case SegmentKind::kPool: return mean_of_tokens(s, phase);
     case SegmentKind::kLossMax:
       return Operands{.reads = {t * s.out}, .writes = {t}, .updates = {}, .views = {}};
     case SegmentKind::kLossSum:
       return Operands{.reads = {t * s.out, t, t}, .writes = {2 * t}, .updates = {}, .views = {}};
-    case SegmentKind::kLoss:
-      if (forward) return Operands{.reads = {2 * t}, .writes = {}, .updates = {1}, .views = {}};
-      return Operands{.reads = {t, 2 * t, t}, .writes = {}, .updates = {t * s.out}, .views = {}};
+    case SegmentKind::kLoss: return loss(s, phase);
     case SegmentKind::kSlice:
       return Operands{
           .reads = {s.elements * s.parts}, .writes = {s.elements}, .updates = {}, .views = {}};

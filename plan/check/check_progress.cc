@@ -72,9 +72,10 @@ struct LastAccess {
   LastAccess() { readers.fill(kNoOp); }
 };
 
-class Progress {
+class ProgressChecker {
  public:
-  Progress(std::span<const ClassStep> steps, FaultList& faults) : steps_(steps), faults_(faults) {}
+  ProgressChecker(std::span<const ClassStep> steps, FaultList& faults)
+      : steps_(steps), faults_(faults) {}
 
   void run() {
     const std::size_t before = faults_.size();
@@ -436,7 +437,7 @@ class Progress {
 }  // namespace
 
 void check_progress(std::span<const ClassStep> steps, FaultList& faults) {
-  if (!steps.empty()) Progress(steps, faults).run();
+  if (!steps.empty()) ProgressChecker(steps, faults).run();
 }
 
 }  // namespace orrery::plan::checker

@@ -108,7 +108,10 @@ class Values {
         fault(FaultKind::kNeverReduced, "uses a partial value of", a.instance);
         h = Holds::kWhole;  // one fault, not an echo at every reader
       }
-      if (a.kind == AccessKind::kWrite) h = Holds::kWhole, away_[a.instance] = std::nullopt;
+      if (a.kind == AccessKind::kWrite) {
+        h = Holds::kWhole;
+        away_[a.instance] = std::nullopt;
+      }
     }
     if (computes) compute(op, program_.segments[op.segment], partial);
   }

@@ -34,7 +34,10 @@ class Attention {
       : b_(b), m_(b.model()), l_(s), ends_(ends) {
     l_.sequence_parallel = false;
     if (l_.cp > 1) context_ = b.context_group(l_);
-    n_ = m_.heads / s.tp, k_ = m_.kv_heads / s.tp, t_ = b_.tokens(l_), bs_ = b_.sequences(l_);
+    n_ = m_.heads / s.tp;
+    k_ = m_.kv_heads / s.tp;
+    t_ = b_.tokens(l_);
+    bs_ = b_.sequences(l_);
   }
 
   AttentionPart whole() {

@@ -115,19 +115,28 @@ class Block {
     full_.sequence_parallel = false;
     tensor_ = b_.tensor_group(l_);
     const std::int64_t bs = b_.sequences(l_), sl = b_.tokens(l_);
-    x_ = start_.x(), x_next_ = b_.stream(l_, 1);
-    dx_ = start_.dx(), dx_next_ = b_.stream_gradient(l_, 1);
-    a_ = shard("a"), c_ = shard("c"), y_ = shard("y");
+    x_ = start_.x();
+    x_next_ = b_.stream(l_, 1);
+    dx_ = start_.dx();
+    dx_next_ = b_.stream_gradient(l_, 1);
+    a_ = shard("a");
+    c_ = shard("c");
+    y_ = shard("y");
     for (int i : {0, 1}) {
       const std::string tag = i == 0 ? "1" : "2";
       if (m_.norm == model::NormKind::kLayerNorm)
         mean_[i] = b_.local("mean" + tag, l_, {bs * sl}, model::DType::kFloat32);
       rstd_[i] = b_.local("rstd" + tag, l_, {bs * sl}, model::DType::kFloat32);
     }
-    qkv_ = wide("qkv", qkv_out()), o_ = wide("o", heads_out()), do_ = wide("do", heads_out()),
+    qkv_ = wide("qkv", qkv_out());
+    o_ = wide("o", heads_out());
+    do_ = wide("do", heads_out());
     dqkv_ = wide("dqkv", qkv_out());
     attention_ = attention_part(b_, s_, {qkv_, o_, do_, dqkv_});
-    if (!experts_) u_ = wide("u", m_.mlp_in_features() / s_.tp), g_ = wide("g", m_.ffn / s_.tp);
+    if (!experts_) {
+      u_ = wide("u", m_.mlp_in_features() / s_.tp);
+      g_ = wide("g", m_.ffn / s_.tp);
+    }
   }
 
   LayerPair build() {

@@ -52,10 +52,12 @@ CrossAttention::CrossAttention(Builder& b, const LayerStrategy& strategy, const 
                "cross-attention is that of T5");
   full_.sequence_parallel = false;
   tensor_ = b_.tensor_group(l_);
-  n_ = m_.heads / s_.tp, k_ = m_.kv_heads / s_.tp;
+  n_ = m_.heads / s_.tp;
+  k_ = m_.kv_heads / s_.tp;
   encoded_ = b_.companion(l_, true, b_.layout_number());
   d_encoded_ = b_.companion_gradient(l_, true, b_.layout_number());
-  q_ = wide("cross q", n_ * m_.head_dim), kv_ = wide("cross kv", 2 * k_ * m_.head_dim),
+  q_ = wide("cross q", n_ * m_.head_dim);
+  kv_ = wide("cross kv", 2 * k_ * m_.head_dim);
   o_ = wide("cross o", n_ * m_.head_dim);
   lse_ =
       b_.local("cross lse", l_, {b_.sequences(l_), n_, b_.tokens(full_)}, model::DType::kFloat32);
@@ -112,7 +114,9 @@ Op CrossAttention::projection(Phase phase, std::vector<BufferRef> reads, BufferR
 }
 SegmentShape CrossAttention::core() const {
   SegmentShape s = b_.shape(SegmentKind::kAttentionBlock, full_, 0, 0);
-  s.heads = n_, s.kv_heads = k_, s.head_dim = m_.head_dim;
+  s.heads = n_;
+  s.kv_heads = k_;
+  s.head_dim = m_.head_dim;
   s.kv_tokens = s.tokens;
   s.causal = false;
   return s;
@@ -159,24 +163,30 @@ void CrossAttention::backward(BufferRef d, BufferRef y, BufferRef out, std::vect
 BlockStart::BlockStart(Builder& b, const LayerStrategy& strategy, const UnitUse& block)
     : b_(b), m_(b.model()), use_(block) {
   const Layout l(strategy);
-  from_ = b.input(l), d_from_ = b.input_gradient(l);
+  from_ = b.input(l);
+  d_from_ = b.input_gradient(l);
   switch (m_.entry) {
-    case model::BlockEntry::kNone: x_ = from_, dx_ = d_from_; return;
+    case model::BlockEntry::kNone:
+      x_ = from_;
+      dx_ = d_from_;
+      return;
     case model::BlockEntry::kPatchMerging: {
       const auto local = [&](const char* name, std::int64_t features) {
         return b.local(name, l, {b.sequences(l), b.tokens(l), features}, b.dtype());
       };
       norm_.emplace(b, l, block, "merge.norm", 2 * m_.hidden);
-      joined_ = local("joined", 2 * m_.hidden), d_joined_ = local("d joined", 2 * m_.hidden);
-      x_ = local("merged", m_.hidden), dx_ = local("d merged", m_.hidden);
+      joined_ = local("joined", 2 * m_.hidden);
+      d_joined_ = local("d joined", 2 * m_.hidden);
+      x_ = local("merged", m_.hidden);
+      dx_ = local("d merged", m_.hidden);
       product_ = b.shape(SegmentKind::kPatchProduct, l, 2 * m_.hidden, m_.hidden);
       return;
     }
     case model::BlockEntry::kEncoderEnd:
       norm_.emplace(b, l, block, "encoder_norm", m_.hidden);
-      x_ = b.companion(l, false, b.layout_number()),
+      x_ = b.companion(l, false, b.layout_number());
       dx_ = b.companion_gradient(l, false, b.layout_number());
-      joined_ = b.companion(l, true, b.layout_number()),
+      joined_ = b.companion(l, true, b.layout_number());
       d_joined_ = b.companion_gradient(l, true, b.layout_number());
       return;
   }

@@ -12,9 +12,9 @@ using model::SegmentShape;
 
 namespace {
 
-/// Carries one tensor [b, s, hidden] from layout to layout. What a rank holds is told by its share
-/// of the batch and its share of the tokens; tensor ranks hold copies, until sequence parallelism
-/// splits theirs again:
+/// Carries one tensor [b, s, hidden] from layout to layout. What a rank holds is stated by its
+/// share of the batch and its share of the tokens; tensor ranks hold copies, until sequence
+/// parallelism splits theirs again:
 ///
 ///   1. gather the tokens over the tensor group          when they were split there
 ///   2. gather the tokens over the context group         when ranks change their share

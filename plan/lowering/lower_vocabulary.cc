@@ -239,10 +239,9 @@ LayerPair patch_embedding_pair(Builder& b, const LayerStrategy& v) {
   const std::vector<ParameterView> weights{view_of(unit, {"patch.weight"}),
                                            view_of(unit, {"patch.bias"})};
   const bool adds = m.position == model::PositionKind::kLearned || m.class_token;
-  const BufferRef patches = adds || m.patch_norm ? tensor("patches", h) : out,
-                  sum = !adds          ? patches
-                        : m.patch_norm ? tensor("patch sum", h)
-                                       : out;
+  const BufferRef patches = adds || m.patch_norm ? tensor("patches", h) : out;
+  BufferRef sum = patches;
+  if (adds) sum = m.patch_norm ? tensor("patch sum", h) : out;
   pair.forward.push_back(with_weights(
       compute(b, "patches", product, Phase::kF, {pixels}, {patches}), use, weights, false));
   SegmentShape add = b.shape(SegmentKind::kPositionAdd, l, h, m.max_positions);
@@ -271,6 +270,58 @@ LayerPair patch_embedding_pair(Builder& b, const LayerStrategy& v) {
   return pair;
 }
 
+/// The decoder's tokens, looked up in the same table; returns what they become.
+BufferRef decoder_embedding(Builder& b, const Layout& l, const SegmentShape& lookup,
+                            const UnitUse& table, const std::vector<ParameterView>& view,
+                            LayerPair& pair) {
+  const BufferRef ids = token_buffer(b, "decoder ids", l, b.tokens(l)),
+                  input = b.companion(l, false, 0);
+  pair.forward.push_back(load(b, "load decoder tokens", SegmentKind::kLoadTokens, l, ids));
+  pair.forward.push_back(with_weights(
+      compute(b, "decoder embedding", lookup, Phase::kF, {ids}, {input}), table, view, false));
+  if (l.tp > 1)
+    pair.forward.push_back(
+        all_reduce(b, "all_reduce(decoder embedding)", Stream::kTensor, b.tensor_group(l), input));
+  pair.backward.push_back(with_gradient(compute(b, "decoder embedding", lookup, Phase::kBG,
+                                                {b.companion_gradient(l, false, 0), ids}, {}),
+                                        table, view));
+  return input;
+}
+
+/// Learned positions added to the embedding `e`, and the norm of post-norm models behind them;
+/// returns the gradient of `e`.
+BufferRef positions(Builder& b, const Layout& l, BufferRef e, LayerPair& pair) {
+  const model::ModelSpec& m = b.model();
+  const std::int64_t bs = b.sequences(l), s = b.tokens(l), h = m.hidden;
+  const BufferRef out = b.stream(l, 0), d = b.stream_gradient(l, 0);
+  const UnitUse position = pair.units.back();
+  const ParameterUnit& unit = b.program().units[position.state.unit];
+  std::vector<ParameterView> views{view_of(unit, {"position.weight"})};
+  if (m.type_vocab > 0) views.push_back(view_of(unit, {"type.weight"}));
+  const BufferRef sum = m.post_norm ? b.local("e sum", l, {bs, s, h}, b.dtype()) : out;
+  SegmentShape add = b.shape(SegmentKind::kPositionAdd, l, h, m.max_positions);
+  add.token_parts = l.cp;
+  add.token_stride = l.token_stride();
+  pair.forward.push_back(
+      with_weights(compute(b, "position", add, Phase::kF, {e}, {sum}), position, views, false));
+  BufferRef gradient = d;
+  if (m.post_norm) {
+    const SegmentShape norm = b.shape(SegmentKind::kNorm, l, h, h);
+    const NormBuffers n = norm_buffers(b, l, "embedding norm");
+    const std::vector<ParameterView> nv = norm_views(b, position, "norm.weight", "norm.bias");
+    gradient = b.local("de", l, {bs, s, h}, b.dtype());
+    pair.forward.push_back(
+        with_weights(compute(b, "embedding norm", norm, Phase::kF, {sum}, joined({out}, n.stats)),
+                     position, nv, false));
+    pair.backward.push_back(with_weights(
+        compute(b, "embedding norm", norm, Phase::kBG, joined({d, sum}, n.stats), {gradient}),
+        position, nv, true));
+  }
+  pair.backward.push_back(
+      with_gradient(compute(b, "position", add, Phase::kBG, {gradient}, {}), position, views));
+  return gradient;
+}
+
 }  // namespace
 
 LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
@@ -284,8 +335,8 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
   const UnitUse table = pair.units.front();
   const BufferRef ids = token_buffer(b, "ids", l, s), out = b.stream(l, 0),
                   d = b.stream_gradient(l, 0);
-  const bool positions = m.position == model::PositionKind::kLearned;
-  const BufferRef e = positions ? b.local("e", l, {bs, s, h}, b.dtype()) : out;
+  const bool learned = m.position == model::PositionKind::kLearned;
+  const BufferRef e = learned ? b.local("e", l, {bs, s, h}, b.dtype()) : out;
 
   auto& f = pair.forward;
   auto& r = pair.backward;
@@ -298,48 +349,8 @@ LayerPair embedding_pair(Builder& b, const LayerStrategy& v) {
   if (v.tp > 1)
     f.push_back(all_reduce(b, "all_reduce(embedding)", Stream::kTensor, b.tensor_group(l), e));
   std::vector<BufferRef> kept{out};
-  if (b.has_companion()) {  // the decoder's tokens, looked up in the same table
-    const BufferRef decoder_ids = token_buffer(b, "decoder ids", l, s),
-                    input = b.companion(l, false, 0);
-    f.push_back(load(b, "load decoder tokens", SegmentKind::kLoadTokens, l, decoder_ids));
-    f.push_back(
-        with_weights(compute(b, "decoder embedding", lookup, Phase::kF, {decoder_ids}, {input}),
-                     table, table_view, false));
-    if (v.tp > 1)
-      f.push_back(all_reduce(b, "all_reduce(decoder embedding)", Stream::kTensor, b.tensor_group(l),
-                             input));
-    r.push_back(with_gradient(compute(b, "decoder embedding", lookup, Phase::kBG,
-                                      {b.companion_gradient(l, false, 0), decoder_ids}, {}),
-                              table, table_view));
-    kept.push_back(input);
-  }
-  BufferRef gradient = d;
-  if (positions) {
-    const UnitUse position = pair.units.back();
-    const ParameterUnit& unit = b.program().units[position.state.unit];
-    std::vector<ParameterView> views{view_of(unit, {"position.weight"})};
-    if (m.type_vocab > 0) views.push_back(view_of(unit, {"type.weight"}));
-    const BufferRef sum = m.post_norm ? b.local("e sum", l, {bs, s, h}, b.dtype()) : out;
-    SegmentShape add = b.shape(SegmentKind::kPositionAdd, l, h, m.max_positions);
-    add.token_parts = l.cp;
-    add.token_stride = l.token_stride();
-    f.push_back(
-        with_weights(compute(b, "position", add, Phase::kF, {e}, {sum}), position, views, false));
-    if (m.post_norm) {
-      const SegmentShape norm = b.shape(SegmentKind::kNorm, l, h, h);
-      const NormBuffers n = norm_buffers(b, l, "embedding norm");
-      const std::vector<ParameterView> nv = norm_views(b, position, "norm.weight", "norm.bias");
-      gradient = b.local("de", l, {bs, s, h}, b.dtype());
-      f.push_back(
-          with_weights(compute(b, "embedding norm", norm, Phase::kF, {sum}, joined({out}, n.stats)),
-                       position, nv, false));
-      r.push_back(with_weights(
-          compute(b, "embedding norm", norm, Phase::kBG, joined({d, sum}, n.stats), {gradient}),
-          position, nv, true));
-    }
-    r.push_back(
-        with_gradient(compute(b, "position", add, Phase::kBG, {gradient}, {}), position, views));
-  }
+  if (b.has_companion()) kept.push_back(decoder_embedding(b, l, lookup, table, table_view, pair));
+  const BufferRef gradient = learned ? positions(b, l, e, pair) : d;
   r.push_back(with_gradient(compute(b, "embedding", lookup, Phase::kBG, {gradient, ids}, {}), table,
                             table_view));
   std::vector<Op> zero;

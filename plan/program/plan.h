@@ -113,8 +113,8 @@ struct Plan {
 /// Largest world that a plan may ask for.
 inline constexpr std::int64_t kMaxWorldSize = 1 << 20;
 
-/// Every layer alike, every stage with layers / (pp * virtual_stages) of them. World size = tp * cp
-/// * dp * pp, and micro_batches = global_batch / (dp * micro_batch).
+/// Every layer alike, every stage with layers / (pp * virtual_stages) of them. World size =
+/// tp * cp * dp * pp, and micro_batches = global_batch / (dp * micro_batch).
 struct UniformOptions {
   int tp = 1, pp = 1, dp = 1, ep = 1, zero = 0;
   bool sequence_parallel = false;
@@ -133,8 +133,8 @@ struct UniformOptions {
 /// has ⌊layers / pp⌋ or one more. Rank 0, which holds the most micro-batches and the embedding, and
 /// the last, which has the head, get one more last, the others from the back on. Within a rank the
 /// longer stages come last, on the last rank first: away from embedding and head. 126 layers on 16
-/// ranks: 7, 8 ... 8, 7, as Llama 3 was trained (arXiv 2407.21783, section 3.3.2). @pre 1 <= pp *
-/// virtual_stages <= layers.
+/// ranks: 7, 8 ... 8, 7, as Llama 3 was trained (arXiv 2407.21783, section 3.3.2). @pre
+/// 1 <= pp * virtual_stages <= layers.
 std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages);
 /// Errors: pp * virtual_stages that does not divide the layers, dp * micro_batch that does not
 /// divide the global batch (nothing is ever rounded; the hint names the nearest values), and those
@@ -143,8 +143,8 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
                                 int hosts, const UniformOptions& options);
 
 /// All faults of a plan against its model, each naming the field: divisibility of heads, kv heads,
-/// ffn and sequence by tp, of experts by ep,
-/// of batch by micro-batches and dp; sums of layers; equal products tp*dp; ranges. Empty = valid.
+/// ffn and sequence by tp, of experts by ep, of batch by micro-batches and dp; sums of layers;
+/// equal products tp*dp; ranges. Empty = valid.
 [[nodiscard]] base::Diagnostics validate(const Plan& plan, const model::ModelSpec& model);
 
 /// The same plan in its one canonical form: neighbouring runs of a stage with equal strategies

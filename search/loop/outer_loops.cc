@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "search/costs/rank_model.h"
 #include "search/loop/kinds_loops.h"
-#include "search/programs/lightest.h"
+#include "search/programs/minimum_memory.h"
 #include "search/programs/pipeline_multipliers.h"
 
 namespace orrery::search {
@@ -542,9 +542,9 @@ class Loops {
     return std::min(kForbidden, budget_ - p.budget_bytes + least_memory(p));
   }
 
-  /// Nothing fits: the least peak, by plans of little memory (lightest.h), exact by plan_cost. An
-  /// interleaved or ZB-H1 plan holds no fewer micro-batches than 1F1B's: asked only where that is
-  /// not allowed.
+  /// Nothing fits: the least peak, by plans of little memory (minimum_memory.h), exact by
+  /// plan_cost. An interleaved or ZB-H1 plan holds no fewer micro-batches than 1F1B's: asked only
+  /// where that is not allowed.
   base::Result<void> smallest() {
     struct Ranked {
       std::int64_t needed;
@@ -571,7 +571,7 @@ class Loops {
       TRY(Finalist finalist,
           price(ranked(problem.schedule)
                     ? ranks_.lightest(problem)
-                    : model_.plan_of(problem, lightest(model_.pipeline(problem)))));
+                    : model_.plan_of(problem, minimum_memory(model_.pipeline(problem)))));
       const std::int64_t peak = std::ranges::max(finalist.stage_peak_bytes);
       if (peak >= result_.least_peak_bytes) continue;
       result_.least_peak_bytes = peak;

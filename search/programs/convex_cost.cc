@@ -19,9 +19,10 @@ ConvexCost::ConvexCost(std::span<const Line> lines, int fewest, int most)
     while (!envelope.empty()) {
       const Active& top = envelope.back();
       const __int128 rise = l.slope - top.line.slope, behind = top.line.constant - l.constant;
-      from = rise > 0     ? std::max<__int128>(fewest, ceil_divide(behind, rise))
-             : behind > 0 ? static_cast<__int128>(most) + 1
-                          : fewest;
+      if (rise > 0)
+        from = std::max<__int128>(fewest, ceil_divide(behind, rise));
+      else
+        from = behind > 0 ? static_cast<__int128>(most) + 1 : fewest;
       if (from > top.from) break;
       envelope.pop_back();
     }

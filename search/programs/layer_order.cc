@@ -118,9 +118,11 @@ void LayerOrder::descend(std::size_t left, std::int64_t need) {
     if (placed_[r] || (stay && layout != here) || (!every_order_ && (seen >> layout & 1U) != 0))
       continue;
     seen |= std::uint64_t{1} << layout;
-    const std::int64_t step = here < 0         ? paths_.entry(layout)
-                              : layout == here ? 0
-                                               : paths_.transition(here, layout);
+    std::int64_t step = 0;
+    if (here < 0)
+      step = paths_.entry(layout);
+    else if (layout != here)
+      step = paths_.transition(here, layout);
     if (step >= kForbidden) continue;
     const std::int64_t next = after(trail_, need, runs_[r]);
     placed_[r] = true;

@@ -25,7 +25,8 @@ class LayoutPaths {
   [[nodiscard]] int layouts() const { return layouts_; }
   /// H(C), or a lower bound of it; kForbidden when no order is allowed. C = 0 costs 0.
   [[nodiscard]] std::int64_t cost(std::uint64_t set) const {
-    return exact() ? cost_[set] : set == 0 ? 0 : bounded(set);
+    if (exact()) return cost_[set];
+    return set == 0 ? 0 : bounded(set);
   }
   /// min of H over the supersets of C, or a lower bound of it.
   [[nodiscard]] std::int64_t superset_cost(std::uint64_t set) const {

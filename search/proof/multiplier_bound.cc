@@ -41,7 +41,10 @@ class Bound {
     Exact sum = 0;
     bool fine = k_.unit >= 1 && k_.weights.size() == static_cast<std::size_t>(parts_.ranks()) &&
                 k_.prices.size() == k_.weights.size();
-    for (const std::int64_t w : k_.weights) sum += w, fine = fine && w >= 0;
+    for (const std::int64_t w : k_.weights) {
+      sum += w;
+      fine = fine && w >= 0;
+    }
     for (const auto& prices : k_.prices)
       fine = fine && std::ranges::none_of(prices, [](std::int64_t price) { return price < 0; });
     return fine && sum <= k_.unit;
@@ -78,7 +81,8 @@ class Bound {
   Exact share_of_a_rank() {
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
     for (int s = 0; s < parts_.stages(); ++s)
-      least = std::min(least, std::ranges::min(parts_.layer(s), {}, &Part::steady_ps).steady_ps);
+      least =
+          std::min(least, std::ranges::min(parts_.layer(s), {}, &PartCost::steady_ps).steady_ps);
     return exact_.times(
         k_.unit, exact_.times((parts_.layers() + parts_.ranks() - 1) / parts_.ranks(), least));
   }
@@ -94,7 +98,7 @@ class Bound {
     if (parts_.virtual_stages()) prices.resize(1);
     std::vector<Line> lines;
     for (const std::int64_t price : prices) {
-      const auto value = [&](const Part& t) {
+      const auto value = [&](const PartCost& t) {
         const Exact times = exact_.plus(
             exact_.times(alpha, t.once_ps),
             exact_.plus(exact_.times(beta, t.steady_ps), exact_.times(gamma, t.late_ps)));
@@ -103,7 +107,7 @@ class Bound {
       const Exact paid = s < parts_.ranks() ? exact_.times(price, budget_) : 0;
       Line l{.fixed = exact_.plus(value(own_[static_cast<std::size_t>(s)]), -paid),
              .slope = value(parts_.layer(s).front())};
-      for (const Part& t : parts_.layer(s)) l.slope = std::min(l.slope, value(t));
+      for (const PartCost& t : parts_.layer(s)) l.slope = std::min(l.slope, value(t));
       lines.push_back(l);
     }
     return lines;
@@ -113,7 +117,7 @@ class Bound {
   const ProblemMultipliers& k_;
   std::int64_t budget_;
   bool even_;
-  std::vector<Part> own_;  // [stage]
+  std::vector<PartCost> own_;  // [stage]
   Checked exact_;
 };
 

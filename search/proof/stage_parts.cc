@@ -68,9 +68,9 @@ std::int64_t StageParts::backward_peak(const LayerCost& c, int s) const {
                  : c.backward.peak_bytes;
 }
 
-Part StageParts::part(const LayerCost& c, int s) const {
-  Part t{.steady_ps = c.forward_ps + c.backward_ps + c.weight_ps,
-         .bytes = c.persistent_bytes + held(s) * c.forward.delta_bytes};
+PartCost StageParts::part(const LayerCost& c, int s) const {
+  PartCost t{.steady_ps = c.forward_ps + c.backward_ps + c.weight_ps,
+             .bytes = c.persistent_bytes + held(s) * c.forward.delta_bytes};
   if (s < ranks_)
     t.once_ps = c.forward_ps + c.backward_sync_ps;
   else
@@ -83,18 +83,19 @@ Part StageParts::part(const LayerCost& c, int s) const {
 }
 
 /// The least over the layouts. Without overlap it holds the stage like work of its own.
-Part StageParts::transfer(int from, int to) {
+PartCost StageParts::transfer(int from, int to) {
   LayerCost c;
   c.forward_ps = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t bytes : streams_)
     c.forward_ps = std::min(
         c.forward_ps,
         costs_.exchange_ps(first_rank(from), devices_, first_rank(to) - first_rank(from), bytes));
-  return costs_.cost().overlaps() ? Part{.once_ps = to < ranks_ ? c.forward_ps : 0} : part(c, to);
+  return costs_.cost().overlaps() ? PartCost{.once_ps = to < ranks_ ? c.forward_ps : 0}
+                                  : part(c, to);
 }
 
-Part StageParts::own(int s, const LayerStrategy& v) {
-  Part t = joints_[static_cast<std::size_t>(s)];
+PartCost StageParts::own(int s, const LayerStrategy& v) {
+  PartCost t = joints_[static_cast<std::size_t>(s)];
   std::int64_t transient = transient_[static_cast<std::size_t>(s)];
   if (s == 0) {
     t += part(costs_.embedding(v, context_, 0, devices_), s);

@@ -11,11 +11,13 @@
 namespace orrery::search {
 
 /// o, N, d in picoseconds, b in bytes.
-struct Part {
+struct PartCost {
   std::int64_t once_ps = 0, steady_ps = 0, late_ps = 0, bytes = 0;
-  Part& operator+=(const Part& other) {
-    once_ps += other.once_ps, steady_ps += other.steady_ps, late_ps += other.late_ps,
-        bytes += other.bytes;
+  PartCost& operator+=(const PartCost& other) {
+    once_ps += other.once_ps;
+    steady_ps += other.steady_ps;
+    late_ps += other.late_ps;
+    bytes += other.bytes;
     return *this;
   }
 };
@@ -35,27 +37,27 @@ class StageParts {
     return frame_.micro_batches - (frame_.schedule == plan::Schedule::kInterleaved ? 0 : 1);
   }
   /// A layer of a stage, by strategy.
-  [[nodiscard]] const std::vector<Part>& layer(int stage) const {
+  [[nodiscard]] const std::vector<PartCost>& layer(int stage) const {
     return layers_[static_cast<std::size_t>(stage)];
   }
   /// All of a stage but its layers.
-  Part own(int stage, const plan::LayerStrategy& vocabulary);
+  PartCost own(int stage, const plan::LayerStrategy& vocabulary);
 
  private:
   [[nodiscard]] int first_rank(int stage) const { return stage % ranks_ * devices_; }
   [[nodiscard]] std::int64_t held(int stage) const;
   [[nodiscard]] std::int64_t stream(const plan::LayerStrategy& layout) const;
   [[nodiscard]] std::int64_t backward_peak(const costmodel::LayerCost& cost, int stage) const;
-  [[nodiscard]] Part part(const costmodel::LayerCost& cost, int stage) const;
-  Part transfer(int from, int to);
+  [[nodiscard]] PartCost part(const costmodel::LayerCost& cost, int stage) const;
+  PartCost transfer(int from, int to);
 
   costmodel::LayerCosts& costs_;
   plan::Plan frame_;
   int ranks_, devices_, stages_;
   plan::LayerContext context_;
-  std::vector<std::vector<Part>> layers_;  // [stage][strategy]
-  std::vector<Part> joints_;               // [stage] transfers
-  std::vector<std::int64_t> streams_;      // [strategy] bytes between layers
+  std::vector<std::vector<PartCost>> layers_;  // [stage][strategy]
+  std::vector<PartCost> joints_;               // [stage] transfers
+  std::vector<std::int64_t> streams_;          // [strategy] bytes between layers
   // [stage] least beside the rest while the backward begins
   std::vector<std::int64_t> transient_;
 };

@@ -106,7 +106,7 @@ InstanceDual solve_dual(const Instance& instance, const InstanceClasses& classes
   const std::int64_t budget = instance.budget_bytes;
   InstanceDual dual;
   Whole light = solve_price(instance, classes, {0, 1});
-  dual.lightest = light.totals;
+  dual.least_memory = light.totals;
   dual.feasible = light.totals.memory_bytes <= budget;
   if (!dual.feasible) return dual;
   Whole fast = solve_price(instance, classes, {1, 0});

@@ -9,9 +9,9 @@
 ///
 /// (Lagrangian relaxation; Everett, Operations Research 11 (3), 1963). L is concave and piecewise
 /// linear. Its maximum lies where two paths tie, one over the budget (T_a, M_a) and one within
-/// (T_b, M_b): λ = (T_b - T_a) / (M_a - M_b). From the fastest and the lightest path each step
-/// prices by the line through both and replaces one of them, until no path lies below the line. All
-/// scaled by d, in 128 bits, no rounding.
+/// (T_b, M_b): λ = (T_b - T_a) / (M_a - M_b). From the path of least time and that of least memory
+/// each step prices by the line through both and replaces one of them, until no path lies below the
+/// line. All scaled by d, in 128 bits, no rounding.
 ///
 /// Recurrence of a price (P: least price of the layers before i, by class c of the option at i;
 /// options of one class cost the same to enter from anywhere):
@@ -20,8 +20,8 @@
 ///
 /// State: (layer, class); order: layers forward; cost O(layers · options · classes) a price; exact
 /// over all paths. Example: two layers, options (time, memory) (1, 8), (4, 2) and (1, 6), (2, 3),
-/// budget 11: fastest (2, 14), lightest (6, 5); between them (3, 11) lies below the line and keeps
-/// the budget: λ = (3 - 2) / (14 - 11) = 1/3, L = 2 + 14/3 - 11/3 = 3.
+/// budget 11: fastest (2, 14), least memory (6, 5); between them (3, 11) lies below the line and
+/// keeps the budget: λ = (3 - 2) / (14 - 11) = 1/3, L = 2 + 14/3 - 11/3 = 3.
 #include <cstdint>
 #include <vector>
 
@@ -55,7 +55,7 @@ struct PathTotals {
   std::int64_t time_ps = 0, memory_bytes = 0;
 };
 
-/// Prices of memory; the fastest path has {1, 0}, the lightest {0, 1}.
+/// Prices of memory; the fastest path has {1, 0}, that of least memory {0, 1}.
 struct MemoryPrice {
   std::int64_t scale = 1, price = 0;  // d, e
 };
@@ -78,7 +78,7 @@ std::vector<std::int32_t> path_to(const InstanceClasses& classes, const Potentia
 
 struct InstanceDual {
   bool feasible = false;
-  PathTotals lightest;        // with the least memory
+  PathTotals least_memory;    // with the least memory
   MemoryPrice best;           // λ, cancelled
   std::int64_t bound_ps = 0;  // L(λ), rounded up
   Potentials potentials;      // of λ

@@ -23,7 +23,7 @@ class InstanceLabels {
         budget_(std::min(instance.budget_bytes, kMaxInstanceTotal)),
         best_(best),
         effort_(effort) {
-    lightest_ = price_paths(instance, classes, {0, 1});
+    least_memory_ = price_paths(instance, classes, {0, 1});
     prices_.push_back(dual.potentials);
     const MemoryPrice& p = dual.best;
     if (p.price == 0) return;
@@ -67,7 +67,7 @@ class InstanceLabels {
               const std::vector<std::vector<std::int32_t>>& behind) {
     candidates_.clear();
     set_thresholds(layer, of_class);
-    const std::int64_t room = budget_ - lightest_.totals[layer][of_class].memory_bytes;
+    const std::int64_t room = budget_ - least_memory_.totals[layer][of_class].memory_bytes;
     const bool last = layer + 1 == instance_.layers.size();
     for (std::size_t s = 0; s < instance_.layers[layer].size(); ++s) {
       if (classes_.of(layer, s) != of_class) continue;
@@ -125,7 +125,7 @@ class InstanceLabels {
       frontier.push_back(static_cast<std::int32_t>(pool_.size()));
       pool_.push_back(label);
       for (const Potentials& p : prices_) complete(label, p, layer, of_class);
-      complete(label, lightest_, layer, of_class);
+      complete(label, least_memory_, layer, of_class);
     }
   }
 
@@ -150,7 +150,7 @@ class InstanceLabels {
   std::int64_t budget_;
   InstanceAnswer& best_;
   Effort& effort_;
-  Potentials lightest_;
+  Potentials least_memory_;
   std::vector<Potentials> prices_;  // λ first
   std::int64_t limit_ = 0;
   std::vector<Wide> thresholds_;  // [price], of one (layer, class)

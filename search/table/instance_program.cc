@@ -25,7 +25,7 @@ Solution solve_instance(const Instance& instance, std::uint64_t max_states) {
   const InstanceClasses classes(instance);
   InstanceDual dual = solve_dual(instance, classes);
   Solution solution;
-  solution.least_memory_bytes = dual.lightest.memory_bytes;
+  solution.least_memory_bytes = dual.least_memory.memory_bytes;
   if (!dual.feasible) return solution;
   solution.multiplier = {dual.best.price, dual.best.scale};
   solution.bound_ps = dual.bound_ps;

@@ -100,8 +100,8 @@ class RunSearch {
     return kept;
   }
 
-  /// Every choice of sets that can be walked and whose lightest options fit, in ascending order of
-  /// their bounds.
+  /// Every choice of sets that can be walked and whose options of least memory fit, in ascending
+  /// order of their bounds.
   bool make_combinations() {
     std::size_t number = 1;
     for (const Run& r : runs_) number *= (std::size_t{1} << std::popcount(r.layouts)) - 1;
@@ -112,8 +112,10 @@ class RunSearch {
       add_combination(sets);
       // The next subset of the first run's layouts, then of the second's, …
       std::size_t r = 0;
-      while (r < runs_.size() && ((sets[r] - 1) & runs_[r].layouts) == 0)
-        sets[r] = runs_[r].layouts, ++r;
+      while (r < runs_.size() && ((sets[r] - 1) & runs_[r].layouts) == 0) {
+        sets[r] = runs_[r].layouts;
+        ++r;
+      }
       if (r == runs_.size()) break;
       sets[r] = (sets[r] - 1) & runs_[r].layouts;
     }
@@ -143,7 +145,7 @@ class RunSearch {
     std::size_t run = 0, from = 0, to = 0;
     std::int64_t time = 0, memory = 0;  // saved, spent
   };
-  /// Along the lower hull of the allowed options, lightest first.
+  /// Along the lower hull of the allowed options, least memory first.
   void add_steps(std::size_t run, std::uint32_t set, std::vector<std::size_t>& base,
                  std::vector<Step>& steps) const {
     const std::vector<Option>& options = runs_[run].options;
@@ -169,7 +171,7 @@ class RunSearch {
     }
   }
 
-  /// Fills base, critical and price; false when not even the lightest fit.
+  /// Fills base, critical and price; false when not even the options of least memory fit.
   bool relax(Combination& c) const {
     std::vector<Step> steps;
     std::int64_t memory = 0;

@@ -64,7 +64,7 @@ class Partition {
     return id(ranks_ + messages_ + l.raw());
   }
 
-  /// Ranks are told apart by what they run and how fast; messages and links by what they are in
+  /// Ranks are distinguished by what they run and how fast; messages and links by what they are in
   /// every era.
   std::vector<std::uint32_t> colours() const {
     std::vector<std::uint32_t> colours;

@@ -53,7 +53,7 @@ struct RankOptions {
   /// [rank] how long its computations take, in millionths of their price: 1'250'000 for a
   /// straggler. Empty: all as priced.
   std::vector<std::int64_t> compute_ppm = {};
-  /// Each flow is told apart from every other. It shares links only with what loads them: where a
+  /// Each flow is distinct from every other. It shares links only with what loads them: where a
   /// measured rate stands for a link, nothing does.
   std::vector<BackgroundFlow> background = {};
 };

@@ -133,7 +133,10 @@ class Runner {
       auto& line = waiting_[path];
       if (first_waiting_[path] == line.size()) continue;
       start(now, line[first_waiting_[path]++]);
-      if (first_waiting_[path] == line.size()) line.clear(), first_waiting_[path] = 0;
+      if (first_waiting_[path] == line.size()) {
+        line.clear();
+        first_waiting_[path] = 0;
+      }
     }
     freed_.clear();
     while (!done_.empty()) {

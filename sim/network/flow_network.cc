@@ -209,7 +209,7 @@ FlowNetwork::FlowIndex FlowNetwork::start(std::int64_t now_ps, TransferIndex tra
   }
   if (const std::int64_t latency_ps = era().transfers[transfer].latency_ps; latency_ps > 0) {
     f.leg = Leg::kLatency;
-    f.progress = kernel::Progress(now_ps, latency_ps * slowdown_ppm_);
+    f.progress = kernel::RemainingWork(now_ps, latency_ps * slowdown_ppm_);
     mark(flow);
   } else {
     enter_wire(now_ps, flow);
@@ -231,7 +231,7 @@ bool FlowNetwork::foresee(FlowIndex flow) {
   if (alone.rate == 0) {
     alone.rate = variable.valid() ? std::max<std::int64_t>(e.shares.rate_alone(variable), 1)
                                   : e.transfers[f.transfer].bytes_per_second;
-    kernel::Progress wire(0, wire_work(f.transfer));
+    kernel::RemainingWork wire(0, wire_work(f.transfer));
     wire.set_speed(0, slowdown_ppm_ * alone.rate);
     alone.wire_ps = wire.end_ps();
   }
@@ -248,7 +248,7 @@ void FlowNetwork::meet(std::int64_t now_ps, FlowIndex flow) {
                      wire_ps = f.started_ps + latency_ps;
   if (latency_ps > 0 && now_ps < wire_ps) {
     f.leg = Leg::kLatency;
-    f.progress = kernel::Progress(f.started_ps, latency_ps * slowdown_ppm_);
+    f.progress = kernel::RemainingWork(f.started_ps, latency_ps * slowdown_ppm_);
     f.progress.set_speed(f.started_ps, slowdown_ppm_);
     mark(flow);
     return;
@@ -271,7 +271,7 @@ void FlowNetwork::enter_wire(std::int64_t since_ps, FlowIndex flow) {
   Flow& f = flows_[flow];
   f.leg = Leg::kWire;
   f.left = wire_work(f.transfer);
-  f.progress = kernel::Progress(since_ps, f.left);
+  f.progress = kernel::RemainingWork(since_ps, f.left);
   if (const kernel::VariableId variable = era().variables[f.transfer]; variable.valid()) {
     for (const std::uint32_t constraint : uses_[f.transfer]) {
       if (const FlowIndex other = foreseen_[constraint]; other != kNoFlow)

@@ -10,9 +10,9 @@
 ///     speed = r * k  undisturbed,   r * 10^6  beside compute       [per ps]
 ///
 /// where k = slowdown in ppm, k >= 10^6: all integers, so that nothing is lost when shares change
-/// (kernel/progress.h), and a transfer that runs alone ends after latency + ceil(W * 10^12 / r) ps:
-/// exactly costmodel::Transfer::duration_ps(). Latency is work too: it counts k a picosecond, and
-/// passes at k or 10^6.
+/// (kernel/remaining_work.h), and a transfer that runs alone ends after latency + ceil(W * 10^12 /
+/// r) ps: exactly costmodel::Transfer::duration_ps(). Latency is work too: it counts k a
+/// picosecond, and passes at k or 10^6.
 ///
 /// Which links become constraints. Transfers are registered with a *lane*: two of one lane never
 /// run at once (a stream is FIFO). A link that only one lane loads cannot be shared, and the rate
@@ -42,7 +42,7 @@
 #include "costmodel/collectives/transfer.h"
 #include "sim/kernel/event_queue.h"
 #include "sim/kernel/max_min.h"
-#include "sim/kernel/progress.h"
+#include "sim/kernel/remaining_work.h"
 #include "sim/network/background.h"
 #include "topologies/topology.h"
 
@@ -117,7 +117,7 @@ class FlowNetwork {
     Leg leg = Leg::kFree;
     bool slowed = false;
     bool dirty = false;
-    kernel::Progress progress;
+    kernel::RemainingWork progress;
     std::int64_t started_ps = 0;
     kernel::Int128 left = 0;   // of its bytes, when it entered the wire or the era
     std::uint64_t ticket = 0;  // of the valid event

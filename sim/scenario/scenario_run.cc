@@ -285,17 +285,17 @@ base::Result<std::vector<ScenarioOutcome::Job>> compare_jobs(const std::vector<P
                                                              const RankScene& scene,
                                                              const Scenario& scenario,
                                                              const RankOutcome& together) {
-  std::vector<ScenarioOutcome::Job> told;
-  if (jobs.size() == 1) return told;
+  std::vector<ScenarioOutcome::Job> compared;
+  if (jobs.size() == 1) return compared;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     TRY(const RankStep step, RankStep::make({jobs[j]}, scene));
     TRY(const RankOutcome alone, step.run(scenario.jitter));
-    told.push_back({placed[j].name, jobs[j].program->world_size,
-                    together.cells.steps_end_ps[j].size(),
-                    mean_step(alone, 0, jobs[j].start_ps, scene.steps),
-                    mean_step(together, j, jobs[j].start_ps, scene.steps)});
+    compared.push_back({placed[j].name, jobs[j].program->world_size,
+                        together.cells.steps_end_ps[j].size(),
+                        mean_step(alone, 0, jobs[j].start_ps, scene.steps),
+                        mean_step(together, j, jobs[j].start_ps, scene.steps)});
   }
-  return told;
+  return compared;
 }
 
 }  // namespace

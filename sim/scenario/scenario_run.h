@@ -10,7 +10,7 @@
 /// their differences, with against without, add up to what the scenario costs (each rounded to a
 /// picosecond).
 ///
-/// Jobs beside the plan start when they are told to and repeat their step, and so does the plan,
+/// Jobs beside the plan start when they are stated to and repeat their step, and so does the plan,
 /// until all have done `steps`. Of each
 ///
 ///     slowdown = mean of its first `steps` steps together
@@ -81,7 +81,7 @@ struct ScenarioOutcome {
   std::string name = {};
   std::int64_t without_ps = 0;
   SimReport report = {};  // with
-  std::size_t cells = 0;  // ranks that were told apart
+  std::size_t cells = 0;  // ranks that were distinguished
   std::vector<Stage> stages = {};
   // at most kBusiest, of links that carry anything; of those alike in share and ends the first
   std::vector<LinkUse> busiest = {};

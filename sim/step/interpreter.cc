@@ -109,7 +109,7 @@ void Interpreter::end_step(std::uint32_t job) {
   if (ends.size() == 1) {
     for (std::uint32_t c = first; c < end; ++c) {
       account(c);
-      classes_[c].told = false;
+      classes_[c].recorded = false;
     }
     if (job == 0) {
       outcome_.step_ps = now_;
@@ -229,7 +229,7 @@ void Interpreter::begin(std::uint32_t c, std::uint32_t op, std::int64_t at_ps) {
     if (k.begun[op]) return;  // another leg of the same exchange has begun
     k.begun[op] = true;
   }
-  if (!k.told) return;
+  if (!k.recorded) return;
   ClassOutcome& out = outcome_.classes[c];
   out.start_ps[op] = at_ps;
   k.alive_bytes += p.written_bytes + p.transient_bytes;
@@ -295,12 +295,12 @@ void Interpreter::finish(std::uint32_t c, std::uint32_t op) {
 void Interpreter::close(std::uint32_t c, std::uint32_t op, std::int64_t at_ps) {
   Class& k = classes_[c];
   k.ended[op] = 1;
-  if (k.told) tell_end(c, op, at_ps);
+  if (k.recorded) record_end(c, op, at_ps);
   --left_to_end_[k.job];
 }
 
-/// What is told of an operation that ends.
-void Interpreter::tell_end(std::uint32_t c, std::uint32_t op, std::int64_t at_ps) {
+/// What is recorded of an operation that ends.
+void Interpreter::record_end(std::uint32_t c, std::uint32_t op, std::int64_t at_ps) {
   Class& k = classes_[c];
   ClassOutcome& out = outcome_.classes[c];
   const PricedOp& p = k.prepared->price(op);
@@ -345,11 +345,11 @@ void Interpreter::account(std::uint32_t c) {
   const std::int64_t passed = now_ - k.accounted_ps;
   if (passed == 0) return;
   k.accounted_ps = now_;
-  if (k.told) tell_passed(c, passed);
+  if (k.recorded) record_passed(c, passed);
   if (k.chained != 0) catch_up(c);
 }
 
-void Interpreter::tell_passed(std::uint32_t c, std::int64_t passed) {
+void Interpreter::record_passed(std::uint32_t c, std::int64_t passed) {
   const Class& k = classes_[c];
   ClassOutcome& out = outcome_.classes[c];
   std::size_t part = 0;

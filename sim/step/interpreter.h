@@ -32,7 +32,7 @@
 ///
 /// Jobs. Classes may belong to several jobs, which meet on links alone. A job repeats its step, the
 /// next from the end of the last operation of the one before, until every job has done `steps`.
-/// What classes did is told of the first step of each job; the step time and the bytes sent are
+/// What classes did is recorded of the first step of each job; the step time and the bytes sent are
 /// those when the first step of the first job ends.
 ///
 /// Memory follows sim/step/lifetimes.h; what an operation writes is allocated when it starts.
@@ -44,7 +44,7 @@
 #include <vector>
 
 #include "sim/kernel/event_queue.h"
-#include "sim/kernel/progress.h"
+#include "sim/kernel/remaining_work.h"
 #include "sim/network/flow_network.h"
 #include "sim/step/jitter.h"
 #include "sim/step/prepared_step.h"
@@ -122,7 +122,7 @@ class Interpreter {
     std::int64_t end_ps = 0;     // of op, at the present speed, unless fresh
     std::int64_t start_ps = 0, alone_ps = 0;  // of op
     bool changed = false;                     // op has changed its speed:
-    kernel::Progress progress;                // then of op
+    kernel::RemainingWork progress;           // then of op
     std::uint64_t ticket = 0;                 // of the event of its end
   };
   struct Class {
@@ -138,7 +138,7 @@ class Interpreter {
     std::array<std::uint32_t, plan::kStreams> flows_left{};
     std::vector<FlowNetwork::FlowIndex> flows;
     std::uint32_t job = 0;
-    bool told = true;                 // in the first step of its job
+    bool recorded = true;             // in the first step of its job
     std::vector<bool> begun;          // [op] exchanges of several legs
     std::vector<std::uint8_t> ended;  // [op] 1: yes
     std::array<std::uint32_t, kActivities> active{};
@@ -195,16 +195,16 @@ class Interpreter {
   void begin(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);
   void finish(std::uint32_t c, std::uint32_t op);
   void close(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);
-  void tell_end(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);
+  void record_end(std::uint32_t c, std::uint32_t op, std::int64_t at_ps);
   void handle(const kernel::Event& event);
   void flow_ended(FlowNetwork::FlowIndex flow);
   void settle();
   void settle_class(std::uint32_t c);
   void touch(std::uint32_t c);
   void account(std::uint32_t c);
-  void tell_passed(std::uint32_t c, std::int64_t passed);
+  void record_passed(std::uint32_t c, std::int64_t passed);
   void remember_memory(std::uint32_t c, std::int64_t at_ps) {
-    if (options_.memory_samples && classes_[c].told) sample_memory(c, at_ps);
+    if (options_.memory_samples && classes_[c].recorded) sample_memory(c, at_ps);
   }
   void sample_memory(std::uint32_t c, std::int64_t at_ps);
   [[nodiscard]] base::Diagnostic stuck() const;

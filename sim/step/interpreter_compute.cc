@@ -41,7 +41,7 @@ void Interpreter::start_compute(std::uint32_t c, std::uint32_t op) {
 }
 
 /// `op` and the operations after it that are sure to follow without a gap, as far as nobody has to
-/// be told of one.
+/// be recorded of one.
 void Interpreter::make_chain(std::uint32_t c, std::uint32_t op) {
   Class& k = classes_[c];
   const PreparedClass& prepared = *k.prepared;
@@ -130,8 +130,8 @@ void Interpreter::change_speed(const Class& k, Running& r) {
   const std::int64_t before = k.contended ? options_.slowdown_ppm : kMillion,
                      after = k.contended ? kMillion : options_.slowdown_ppm;
   if (!r.changed) {
-    r.progress = kernel::Progress(r.start_ps,
-                                  static_cast<kernel::Int128>(r.alone_ps) * options_.slowdown_ppm);
+    r.progress = kernel::RemainingWork(
+        r.start_ps, static_cast<kernel::Int128>(r.alone_ps) * options_.slowdown_ppm);
     r.progress.set_speed(r.start_ps, before);
     r.changed = true;
   }

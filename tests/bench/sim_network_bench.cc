@@ -67,7 +67,9 @@ BENCHMARK(collective_1024_folded)->Unit(benchmark::kMillisecond);
 /// A step of Llama-2-7B on 1,024 GPUs of which one computes at half speed.
 void step_with_straggler(benchmark::State& state) {
   plan::UniformOptions o;
-  o.tp = 8, o.pp = 4, o.dp = 32;
+  o.tp = 8;
+  o.pp = 4;
+  o.dp = 32;
   o.zero = 1;
   o.micro_batch = 1;
   o.global_batch = 512;

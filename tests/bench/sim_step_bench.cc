@@ -101,9 +101,16 @@ void llama_405b(benchmark::State& state) {
   const int dp = static_cast<int>(state.range(1));
   const model::ModelSpec model = model::find_model("llama-3-405b").value();
   plan::UniformOptions o;
-  o.tp = 8, o.pp = 16, o.dp = dp, o.zero = 1, o.micro_batch = 1, o.sequence_parallel = true,
+  o.tp = 8;
+  o.pp = 16;
+  o.dp = dp;
+  o.zero = 1;
+  o.micro_batch = 1;
+  o.sequence_parallel = true;
   o.sequence = 8192;
-  o.schedule = plan::Schedule::kInterleaved, o.virtual_stages = 4, o.uneven_stages = true,
+  o.schedule = plan::Schedule::kInterleaved;
+  o.virtual_stages = 4;
+  o.uneven_stages = true;
   o.global_batch = 16 * static_cast<std::int64_t>(dp);
   const auto hosts = static_cast<std::uint32_t>(16 * dp);
   const auto prices = [&] {

@@ -29,7 +29,7 @@ HostKind HostSketch::finish() const {
   uint32_t next = 0;
   for (const VertexKind kind :
        {VertexKind::kDevice, VertexKind::kSwitch, VertexKind::kHostBridge, VertexKind::kNic}) {
-    for (const Part& part : parts_) {
+    for (const HostPart& part : parts_) {
       if (part.kind != kind || part.index != 0) continue;
       host.parts.push_back(
           {.kind = kind, .name = part.name, .count = counts_.at(part.name), .first = next});

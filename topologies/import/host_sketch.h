@@ -21,7 +21,7 @@ class HostSketch {
   [[nodiscard]] uint32_t count(const std::string& name) const;
 
  private:
-  struct Part {
+  struct HostPart {
     VertexKind kind;
     std::string name;
     uint32_t index;  // within its group
@@ -30,7 +30,7 @@ class HostSketch {
     uint32_t a, b;
     LinkGroup group;  // without ends
   };
-  std::vector<Part> parts_;
+  std::vector<HostPart> parts_;
   std::vector<Join> joins_;
   std::map<std::string, uint32_t> counts_;
 };

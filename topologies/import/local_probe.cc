@@ -204,8 +204,10 @@ uint32_t limit_cores(uint32_t cores) {
   std::optional<double> quota, period;
   if (const auto text = base::read_file("/sys/fs/cgroup/cpu.max")) {
     const std::vector<std::string> fields = base::split(base::trim(*text), ' ');
-    if (fields.size() == 2)
-      quota = base::parse_real(fields[0]), period = base::parse_real(fields[1]);
+    if (fields.size() == 2) {
+      quota = base::parse_real(fields[0]);
+      period = base::parse_real(fields[1]);
+    }
   } else {
     quota = cgroup_number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
     period = cgroup_number("/sys/fs/cgroup/cpu/cpu.cfs_period_us");

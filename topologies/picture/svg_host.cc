@@ -46,7 +46,10 @@ class Rows {
     const uint32_t devices = private_switch ? 1 : 0;
     std::vector<uint32_t> queue;
     for (uint32_t v = 0; v < count; ++v) {
-      if (kind(v) == VertexKind::kDevice) row_[v] = devices, queue.push_back(v);
+      if (kind(v) == VertexKind::kDevice) {
+        row_[v] = devices;
+        queue.push_back(v);
+      }
       if (kind(v) == VertexKind::kSwitch && only_devices(v)) row_[v] = 0;
     }
     uint32_t top = devices;

@@ -251,7 +251,8 @@ std::vector<std::pair<uint32_t, Share>> RouteSolver::spread(uint32_t source, uin
     for (const uint32_t id : onward) {
       const auto share = part(*at[v], static_cast<int64_t>(onward.size()));
       std::optional<Share>& next = at[links_[id].to];
-      const auto total = !share ? std::nullopt : next ? sum(*next, *share) : share;
+      std::optional<Share> total = share;
+      if (share && next) total = sum(*next, *share);
       exact = exact && total.has_value();
       if (!exact) break;
       next = total;

@@ -92,7 +92,10 @@ SegmentShape product(const std::vector<std::int64_t>& n) {
   SegmentShape s;
   s.kind = SegmentKind::kMlpIn;
   s.dtype = model::DType::kBFloat16;
-  s.sequences = 1, s.tokens = n[0], s.out = n[1], s.in = n[2];
+  s.sequences = 1;
+  s.tokens = n[0];
+  s.out = n[1];
+  s.in = n[2];
   return s;
 }
 
@@ -100,7 +103,11 @@ SegmentShape attention(const std::vector<std::int64_t>& n) {
   SegmentShape s;
   s.kind = SegmentKind::kAttention;
   s.dtype = model::DType::kBFloat16;
-  s.sequences = n[0], s.tokens = n[1], s.heads = n[2], s.kv_heads = n[3], s.head_dim = n[4];
+  s.sequences = n[0];
+  s.tokens = n[1];
+  s.heads = n[2];
+  s.kv_heads = n[3];
+  s.head_dim = n[4];
   return s;
 }
 

@@ -55,8 +55,13 @@ TEST_P(Pipeline, OfEqualStagesTakesTheSameTime) {
   auto model = *model::find_model("gpt2-tiny");
   model.layers = 4 * stages;
   plan::UniformOptions o;
-  o.tp = 2, o.pp = stages, o.dp = 1, o.micro_batch = 1, o.global_batch = micro_batches,
-  o.sequence = 64, o.schedule = schedule;
+  o.tp = 2;
+  o.pp = stages;
+  o.dp = 1;
+  o.micro_batch = 1;
+  o.global_batch = micro_batches;
+  o.sequence = 64;
+  o.schedule = schedule;
   auto plan = plan::uniform_plan(model, "machine", 1, o);
   ASSERT_TRUE(plan.has_value()) << base::to_string(plan.error());
   const auto cost = cost_of(model, *plan);

@@ -173,6 +173,16 @@ Simulated simulated(const plan::Plan& plan, const costmodel::CostModel& cost,
   return result;
 }
 
+/// The row's memory limit, or what the tool's plan needs if that is more.
+PlanRequest same_work(const base::Json& row, const plan::Plan& tool, std::int64_t peak_bytes) {
+  PlanRequest request;
+  request.cluster = kCluster;
+  request.hosts = tool.hosts;
+  request.global_batch = tool.global_batch;
+  request.memory_bytes = std::max(row.at("memory_gib").get<std::int64_t>() * kGiB, peak_bytes);
+  return request;
+}
+
 /// The least step time of these stages under 1F1B within the limit, over all numbers of
 /// micro-batches; `known` when none is faster.
 std::int64_t with_best_micro_batches(plan::Plan plan, const costmodel::CostModel& cost,
@@ -200,12 +210,7 @@ struct Comparison {
     const auto closed_form = costmodel::plan_cost(cost, tool);
     ASSERT_TRUE(closed_form.has_value()) << name << ": " << base::to_string(closed_form.error());
 
-    PlanRequest request;
-    request.cluster = kCluster;
-    request.hosts = tool.hosts;
-    request.global_batch = tool.global_batch;
-    request.memory_bytes =
-        std::max(row.at("memory_gib").get<std::int64_t>() * kGiB, theirs.peak_bytes);
+    PlanRequest request = same_work(row, tool, theirs.peak_bytes);
     const std::int64_t their_best_ps =
         with_best_micro_batches(tool, cost, request.memory_bytes, theirs.step_ps);
     const std::string question = fmt::format("{} {} {} {}", cost.model().name, request.hosts,
@@ -303,12 +308,7 @@ void compare_kinds(const std::string& family, const std::set<int>& gpus, int row
     }
     const Simulated theirs = simulated(tool, *cost, name);
     ASSERT_GT(theirs.step_ps, 0) << name;
-    PlanRequest request;
-    request.cluster = kCluster;
-    request.hosts = tool.hosts;
-    request.global_batch = tool.global_batch;
-    request.memory_bytes =
-        std::max(row.at("memory_gib").get<std::int64_t>() * kGiB, theirs.peak_bytes);
+    const PlanRequest request = same_work(row, tool, theirs.peak_bytes);
     const std::int64_t their_best_ps =
         with_best_micro_batches(tool, *cost, request.memory_bytes, theirs.step_ps);
     const std::string question = fmt::format("{} {} {} {}", model, request.hosts,

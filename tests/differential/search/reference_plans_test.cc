@@ -65,7 +65,7 @@ plan::Plan parse_plan(const base::Json& row, const model::ModelSpec& model) {
   const int devices = static_cast<int>(row.at("gpus_per_host")) * plan.hosts / stages;
   plan.vocabulary.tp = row.at("vocab_tp");
   plan.vocabulary.dp = devices / plan.vocabulary.tp;
-  plan.vocabulary.zero = plan.vocabulary.dp == 1 ? 0 : row.at("embedding_zero3") == 1 ? 3 : 2;
+  if (plan.vocabulary.dp > 1) plan.vocabulary.zero = row.at("embedding_zero3") == 1 ? 3 : 2;
   const int per_stage = static_cast<int>(model.layers) / stages;
   int room = 0;
   for (const base::Json& text : row.at("layer_strategies")) {

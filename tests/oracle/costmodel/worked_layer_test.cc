@@ -31,7 +31,11 @@ double fitted_forward_ms(std::int64_t batch) {
   for (const auto& p : profile.layers[0].points) {
     const auto b = static_cast<double>(p.batch);
     const double ms = b * p.layer_seconds_per_sample * 1e3;
-    n += 1, x += b, y += ms, xx += b * b, xy += b * ms;
+    n += 1;
+    x += b;
+    y += ms;
+    xx += b * b;
+    xy += b * ms;
   }
   const double slope = (n * xy - x * y) / (n * xx - x * x);
   return slope * static_cast<double>(batch) + (y - slope * x) / n;

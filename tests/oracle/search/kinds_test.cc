@@ -59,7 +59,10 @@ model::ModelSpec tiny_swin() {
   model::BlockShape s = shape_of(m);
   s.window = 16;
   m.runs.push_back({"stage 1", 1, s});
-  s.hidden = 512, s.head_dim = 64, s.ffn = 1024, s.token_share = 4,
+  s.hidden = 512;
+  s.head_dim = 64;
+  s.ffn = 1024;
+  s.token_share = 4;
   s.entry = model::BlockEntry::kPatchMerging;
   m.runs.push_back({"stage 2 merge", 1, s});
   s.entry = model::BlockEntry::kNone;
@@ -72,7 +75,10 @@ model::ModelSpec tiny_mixture() {
   m.shared_gate = false;
   model::BlockShape s = shape_of(m);
   m.runs.push_back({"dense", 1, s});
-  s.experts = 8, s.experts_per_token = 2, s.shared_ffn = 256, s.ffn = 128;
+  s.experts = 8;
+  s.experts_per_token = 2;
+  s.shared_ffn = 256;
+  s.ffn = 128;
   m.runs.push_back({"experts", 3, s});
   return finished(m);
 }

@@ -1,6 +1,6 @@
 #pragma once
-/// A layer's costs from a lowering of its own: the slow twin of LayerCosts, which lowers a layer once
-/// for all that are alike.
+/// A layer's costs from a lowering of its own: the slow twin of LayerCosts, which lowers a layer
+/// once for all that are alike.
 #include <algorithm>
 
 #include "costmodel/closed_form/closed_form.h"
@@ -14,7 +14,9 @@ namespace orrery::costmodel::fresh {
 struct Times {
   std::int64_t serial_ps = 0, data_ps = 0;
 };
-inline Times operator+(Times a, Times b) { return {a.serial_ps + b.serial_ps, a.data_ps + b.data_ps}; }
+inline Times operator+(Times a, Times b) {
+  return {a.serial_ps + b.serial_ps, a.data_ps + b.data_ps};
+}
 
 inline bool is_attention_block(const plan::Program& program, const plan::Op& op) {
   return op.kind == plan::OpKind::kCompute &&
@@ -25,7 +27,7 @@ inline bool is_shift(const plan::Op& op) {
 }
 
 inline Times times_of(const CostModel& cost, const plan::Program& program, plan::TemplateId id,
-               int first_rank, int rank_count) {
+                      int first_rank, int rank_count) {
   Times t;
   std::int64_t shifts_ps = 0;  // since the last block
   for (const auto& op : program.templates[id].ops) {
@@ -45,7 +47,7 @@ inline Times times_of(const CostModel& cost, const plan::Program& program, plan:
 
 /// What LayerCosts says of these templates.
 inline LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t, int first_rank,
-                     int rank_count) {
+                            int rank_count) {
   const auto times = [&](plan::TemplateId id) {
     return times_of(cost, t.program, id, first_rank, rank_count);
   };

@@ -42,7 +42,10 @@ class KindsDraw : Draw {
   model::ModelSpec model() {
     model::ModelSpec m;
     m.name = "random";
-    m.hidden = 32, m.heads = m.kv_heads = 8, m.head_dim = 4, m.ffn = 8 * between(2, 6);
+    m.hidden = 32;
+    m.heads = m.kv_heads = 8;
+    m.head_dim = 4;
+    m.ffn = 8 * between(2, 6);
     m.vocab = between(17, 60);
     m.max_positions = 64;
     switch (between(0, 3)) {
@@ -93,7 +96,9 @@ class KindsDraw : Draw {
     m.patch_norm = true;
     for (std::int64_t i = 0; i < 3; ++i) {
       model::BlockShape s = shape_of(m);
-      s.hidden = 32 << i, s.head_dim = 4 << i, s.ffn = 32 << i;
+      s.hidden = 32 << i;
+      s.head_dim = 4 << i;
+      s.ffn = 32 << i;
       s.token_share = std::int64_t{1} << (2 * i);
       s.window = i < 2 ? 16 : 4;
       if (i > 0) {
@@ -121,7 +126,10 @@ class KindsDraw : Draw {
     m.shared_gate = false;
     model::BlockShape s = shape_of(m);
     m.runs.push_back({"dense", between(1, 2), s});
-    s.experts = 8, s.experts_per_token = between(1, 3), s.shared_ffn = flag() ? 0 : 16, s.ffn = 16;
+    s.experts = 8;
+    s.experts_per_token = between(1, 3);
+    s.shared_ffn = flag() ? 0 : 16;
+    s.ffn = 16;
     m.runs.push_back({"experts", between(2, 4), s});
   }
 
@@ -142,7 +150,10 @@ class KindsDraw : Draw {
         s.tp > 1 && flag() && model_.max_positions / kind.token_share % (s.tp * s.cp) == 0;
     s.recompute = static_cast<Recompute>(between(0, 2));
     if (kind.experts > 0 && flag()) s.ep = static_cast<int>(power_of_two(s.replicas()));
-    if (s.ep > 1) s.shard = 0, s.strided = false;
+    if (s.ep > 1) {
+      s.shard = 0;
+      s.strided = false;
+    }
     return s;
   }
 

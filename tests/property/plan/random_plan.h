@@ -121,7 +121,10 @@ class PlanDraw : Draw {
     s.sequence_parallel = s.tp > 1 && flag();
     s.recompute = static_cast<Recompute>(between(0, 2));
     if (mixture_ && flag()) s.ep = static_cast<int>(power_of_two(s.replicas()));
-    if (s.ep > 1) s.shard = 0, s.strided = false;
+    if (s.ep > 1) {
+      s.shard = 0;
+      s.strided = false;
+    }
     if (s.zero == 3 && !mixture_) {
       s.operators = static_cast<ShardedOperators>(between(0, 2));
       s.slices = static_cast<int>(power_of_two(4));

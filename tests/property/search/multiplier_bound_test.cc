@@ -131,7 +131,9 @@ RC_GTEST_PROP(MultiplierBound, IsNotBelowTheSearchsClaim, ()) {
   family.frame.micro_batches = problem.micro_batches;
   family.frame.schedule = problem.schedule;
   ProblemMultipliers k;
-  k.vocabulary = problem.vocabulary, k.unit = found.unit, k.weights = found.weights,
+  k.vocabulary = problem.vocabulary;
+  k.unit = found.unit;
+  k.weights = found.weights;
   k.prices = found.prices;
   const auto bound = multiplier_bound(costs, space, family, k, budget);
   RC_ASSERT(bound.has_value());

@@ -55,7 +55,7 @@ std::int64_t found(const PlanAnswer& a) {
 }
 
 /// How often both were optimal: the laws say little otherwise.
-void tell(const PlanAnswer& a, const PlanAnswer& b) {
+void classify(const PlanAnswer& a, const PlanAnswer& b) {
   RC_CLASSIFY(a.status == Status::kOptimal && b.status == Status::kOptimal, "both optimal");
   RC_CLASSIFY(a.status == Status::kInfeasible, "nothing fits before");
 }
@@ -65,7 +65,7 @@ RC_GTEST_PROP(RandomCluster, MoreMemoryIsNeverSlower, ()) {
   const PlanAnswer before = answer_of(c);
   c.request.memory_bytes += *rc::gen::inRange<std::int64_t>(0, 30'000'000);
   const PlanAnswer after = answer_of(c);
-  tell(before, after);
+  classify(before, after);
   RC_ASSERT(proved(after) <= found(before));
 }
 
@@ -75,7 +75,7 @@ RC_GTEST_PROP(RandomCluster, MoreBandwidthIsNeverSlower, ()) {
   c.machine.link_bytes_per_second += *rc::gen::inRange<std::int64_t>(0, 100'000'000'000);
   c.machine.card_bytes_per_second += *rc::gen::inRange<std::int64_t>(0, 100'000'000'000);
   const PlanAnswer after = answer_of(c);
-  tell(before, after);
+  classify(before, after);
   RC_ASSERT(proved(after) <= found(before));
 }
 
@@ -85,7 +85,7 @@ RC_GTEST_PROP(RandomCluster, FasterDevicesAreNeverSlower, ()) {
   c.machine.gigaflops += *rc::gen::inRange<std::int64_t>(0, 100'000);
   c.machine.memory_bytes_per_second += *rc::gen::inRange<std::int64_t>(0, 2'000'000'000'000);
   const PlanAnswer after = answer_of(c);
-  tell(before, after);
+  classify(before, after);
   RC_ASSERT(proved(after) <= found(before));
 }
 
@@ -95,7 +95,7 @@ RC_GTEST_PROP(RandomCluster, LessLatencyIsNeverSlower, ()) {
   c.machine.latency_ns = *rc::gen::inRange<std::int64_t>(0, c.machine.latency_ns + 1);
   c.machine.launch_ns = *rc::gen::inRange<std::int64_t>(0, c.machine.launch_ns + 1);
   const PlanAnswer after = answer_of(c);
-  tell(before, after);
+  classify(before, after);
   RC_ASSERT(proved(after) <= found(before));
 }
 
@@ -110,7 +110,7 @@ RC_GTEST_PROP(RandomCluster, ALargerSpaceIsNeverSlower, ()) {
     *on = *on || *rc::gen::arbitrary<bool>();
   }
   const PlanAnswer after = answer_of(c);
-  tell(before, after);
+  classify(before, after);
   RC_ASSERT(proved(after) <= found(before));
 }
 
@@ -130,7 +130,7 @@ RC_GTEST_PROP(RandomCluster, AMachineThatIsSlowerInEverythingIsAsMuchSlower, ())
   c.machine.latency_ns *= k;
   c.machine.launch_ns *= k;
   const PlanAnswer slow = answer_of(c);
-  tell(fast, slow);
+  classify(fast, slow);
   RC_ASSERT((found(fast) == kNothing) == (found(slow) == kNothing));
   if (found(fast) == kNothing) return;
   RC_ASSERT(proved(slow) <= k * found(fast));
@@ -148,7 +148,10 @@ RC_GTEST_PROP(RandomCluster, ScalingAllTimesOfAPipelineScalesItsOptimum, ()) {
     const auto before = solve_pipeline(p, kForbidden, effort);
     const std::int64_t k = between(rng, 2, 1000);
     for (PipelineStage& stage : p.stages) {
-      for (LayerOption& o : stage.layers.options) o.steady_ps *= k, o.once_ps *= k;
+      for (LayerOption& o : stage.layers.options) {
+        o.steady_ps *= k;
+        o.once_ps *= k;
+      }
       for (auto* times :
            {&stage.layers.transition_ps, &stage.layers.entry_ps, &stage.layers.exit_ps,
             &stage.send_ps, &stage.receive_ps, &stage.return_ps}) {

@@ -178,7 +178,7 @@ TEST_P(RankCells, ChainsAndForesightChangeNothingButTheNumberOfEvents) {
   EXPECT_LT(together, apart * 3 / 4);
 }
 
-// Four stages of 16 ranks: a slow rank is told apart, with those that work with it; the other
+// Four stages of 16 ranks: a slow rank is distinguished, with those that work with it; the other
 // replicas stay together.
 TEST(RankCells, AStragglerSplitsOnlyTheCellsThatItReaches) {
   Case c = draw(8, false);

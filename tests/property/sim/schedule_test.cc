@@ -38,7 +38,8 @@ RC_GTEST_PROP(Interleaved, BubbleIsAVthOfOneForwardOneBackward, (bool overlaps))
                      .ranks = *rc::gen::inRange(2, 6),
                      .chunks = *rc::gen::inRange(2, 5)};
   o.micro_batches = o.ranks * *rc::gen::inRange(1, 5);
-  o.forward_ps = time(), o.backward_ps = time();
+  o.forward_ps = time();
+  o.backward_ps = time();
   const std::int64_t want = (o.micro_batches * o.chunks + o.ranks - 1) *
                             (o.forward_ps + o.backward_ps),
                      got = step_ps(o, overlaps);
@@ -51,7 +52,9 @@ RC_GTEST_PROP(Interleaved, BubbleIsAVthOfOneForwardOneBackward, (bool overlaps))
 RC_GTEST_PROP(ZeroBubble, BubbleIsWhatWeightGradientsLeave, (bool overlaps)) {
   ScheduledOptions o{.schedule = plan::Schedule::kZeroBubbleH1, .ranks = *rc::gen::inRange(1, 7)};
   o.micro_batches = *rc::gen::inRange(1, 15);
-  o.forward_ps = time(), o.backward_ps = time(), o.weight_ps = time();
+  o.forward_ps = time();
+  o.backward_ps = time();
+  o.weight_ps = time();
   const std::int64_t f = o.forward_ps, b = o.backward_ps, w = o.weight_ps, p = o.ranks,
                      k = std::min(p, o.micro_batches);
   const std::int64_t want =
@@ -65,7 +68,9 @@ RC_GTEST_PROP(ZeroBubble, BubbleIsWhatWeightGradientsLeave, (bool overlaps)) {
 RC_GTEST_PROP(ZeroBubble, IsNeverLongerThanOneForwardOneBackward, ()) {
   ScheduledOptions o{.schedule = plan::Schedule::kZeroBubbleH1, .ranks = *rc::gen::inRange(1, 7)};
   o.micro_batches = *rc::gen::inRange(1, 15);
-  o.forward_ps = time(), o.backward_ps = time(), o.weight_ps = time();
+  o.forward_ps = time();
+  o.backward_ps = time();
+  o.weight_ps = time();
   ScheduledOptions plain = o;
   plain.schedule = plan::Schedule::k1F1B;
   plain.backward_ps += o.weight_ps;
@@ -78,8 +83,10 @@ RC_GTEST_PROP(Schedules, MakeProgressHoweverSlowTheMessages, (bool overlaps)) {
   ScheduledOptions o{.schedule = static_cast<plan::Schedule>(*rc::gen::inRange(0, 4)),
                      .ranks = *rc::gen::inRange(2, 6)};
   o.micro_batches = *rc::gen::inRange(1, 9);
-  if (o.schedule == plan::Schedule::kInterleaved)
-    o.chunks = *rc::gen::inRange(2, 4), o.micro_batches = o.ranks * *rc::gen::inRange(1, 4);
+  if (o.schedule == plan::Schedule::kInterleaved) {
+    o.chunks = *rc::gen::inRange(2, 4);
+    o.micro_batches = o.ranks * *rc::gen::inRange(1, 4);
+  }
   o.message_bytes = 4 * *rc::gen::inRange<std::int64_t>(1, 20'000);
   ScheduledStep step(o);
   step.maker.profile.overlaps = overlaps;

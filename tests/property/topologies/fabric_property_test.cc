@@ -65,10 +65,13 @@ FabricSpec any_spec(uint32_t hosts) {
   spec.global_bytes_per_second = 24;
   for (uint32_t d = 2, left = hosts; left > 1; ++d) {
     if (left % d != 0) continue;
-    if (spec.dimensions.size() < 2)
-      spec.dimensions.push_back(d), left /= d--;
-    else
-      spec.dimensions.push_back(left), left = 1;
+    if (spec.dimensions.size() < 2) {
+      spec.dimensions.push_back(d);
+      left /= d--;
+    } else {
+      spec.dimensions.push_back(left);
+      left = 1;
+    }
   }
   // A random tree: every switch but the last hangs on a later one.
   const uint32_t switches = *rc::gen::inRange(1u, 5u);

@@ -84,7 +84,12 @@ class PlanCostTest : public testing::Test {
   static plan::Plan uniform(const CostModel& c, int tp, int pp, int dp, int zero,
                             std::int64_t batch) {
     plan::UniformOptions o;
-    o.tp = tp, o.pp = pp, o.dp = dp, o.zero = zero, o.micro_batch = 1, o.global_batch = batch,
+    o.tp = tp;
+    o.pp = pp;
+    o.dp = dp;
+    o.zero = zero;
+    o.micro_batch = 1;
+    o.global_batch = batch;
     o.sequence = 64;
     auto p = plan::uniform_plan(c.model(), "machine", 1, o);
     EXPECT_TRUE(p.has_value()) << (p ? "" : base::to_string(p.error()));

@@ -37,7 +37,10 @@ TEST(TreeParent, ANodeIsInnerInAtMostOneTreeBesidesTheRoots) {
         roots += up < 0;
         if (up >= 0) inner.insert(up);
         int at = i, hops = 0;
-        while (at >= 0 && hops <= n) at = tree_parent(at, n, second), ++hops;
+        while (at >= 0 && hops <= n) {
+          at = tree_parent(at, n, second);
+          ++hops;
+        }
         EXPECT_LE(hops, n) << "a cycle through " << i << " of " << n;
       }
       EXPECT_EQ(roots, 1) << n;

@@ -101,7 +101,9 @@ TEST(ProductSurface, CorrectionIsLinearBetweenKnotsInLogarithmsAndConstantBeyond
 
 TEST(SurfacePrices, BothGradientsOfAProductAreTwoProducts) {
   SegmentShape s = shape(SegmentKind::kMlpIn);
-  s.tokens = 2560, s.in = 1000, s.out = 128;
+  s.tokens = 2560;
+  s.in = 1000;
+  s.out = 128;
   const double b = prices().seconds(s, Phase::kB), g = prices().seconds(s, Phase::kG);
   EXPECT_GT(b, 0);
   EXPECT_NE(b, g);
@@ -136,8 +138,11 @@ TEST(SurfacePrices, CompositionSlowsProductsAndAttentionButNotStreams) {
   const SurfacePrices alone(surface(), std::nullopt, rates),
       step(surface(), std::nullopt, rates, 1.25);
   SegmentShape product = shape(SegmentKind::kMlpIn), norm = shape(SegmentKind::kNorm);
-  product.tokens = 2560, product.in = 1000, product.out = 128;
-  norm.tokens = 1000, norm.in = 64;
+  product.tokens = 2560;
+  product.in = 1000;
+  product.out = 128;
+  norm.tokens = 1000;
+  norm.in = 64;
   EXPECT_DOUBLE_EQ(step.seconds(product, Phase::kBG), 1.25 * alone.seconds(product, Phase::kBG));
   EXPECT_DOUBLE_EQ(step.seconds(attention(1000), Phase::kBG),
                    1.25 * alone.seconds(attention(1000), Phase::kBG));
@@ -146,7 +151,8 @@ TEST(SurfacePrices, CompositionSlowsProductsAndAttentionButNotStreams) {
 
 TEST(SurfacePrices, AHostThatIssuesKernelsSlowlyBoundsSmallOnesOnly) {
   SegmentShape norm = shape(SegmentKind::kNorm);
-  norm.tokens = 1, norm.in = 64;
+  norm.tokens = 1;
+  norm.in = 64;
   const model::Framework slow{.name = "eager", .kernel_seconds = 50e-6};
   EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kF), 50e-6);
   EXPECT_DOUBLE_EQ(prices(surface(), slow).seconds(norm, Phase::kB), 100e-6);

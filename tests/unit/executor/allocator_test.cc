@@ -30,7 +30,10 @@ TEST(CountingAllocator, EqualsAShadowCount) {
           i, std::tuple(allocator.allocate(static_cast<std::size_t>(bytes)), bytes, category));
       live += bytes;
       by_category[category] += bytes;
-      if (live > peak) peak = live, at_peak = by_category;
+      if (live > peak) {
+        peak = live;
+        at_peak = by_category;
+      }
     } else {
       const auto victim =
           std::next(held.begin(), static_cast<std::ptrdiff_t>(rng.below(held.size())));

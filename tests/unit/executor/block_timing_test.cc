@@ -9,8 +9,13 @@ namespace {
 
 TEST(BlockTiming, IsOfForwardAndBackwardAlone) {
   BlockCase block{.model = model::find_model("gpt2-tiny").value(), .sequences = 2, .tokens = 16};
-  block.model.layers = 1, block.model.hidden = 32, block.model.heads = 2, block.model.kv_heads = 2,
-  block.model.head_dim = 16, block.model.ffn = 64, block.model.max_positions = 16;
+  block.model.layers = 1;
+  block.model.hidden = 32;
+  block.model.heads = 2;
+  block.model.kv_heads = 2;
+  block.model.head_dim = 16;
+  block.model.ffn = 64;
+  block.model.max_positions = 16;
   const auto timings = time_blocks({block}, "cpu", model::Precision::kFloat32);
   ASSERT_TRUE(timings.has_value()) << base::to_string(timings.error());
   const BlockTiming& t = timings->front();

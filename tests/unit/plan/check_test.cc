@@ -3,49 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
-
-#include "tests/unit/plan/mutant.h"
-#include "tests/unit/plan/small_program.h"
+#include "tests/unit/plan/check_programs.h"
 
 namespace orrery::plan {
 namespace {
-
-std::string text_of(const std::vector<Fault>& faults) {
-  std::string text;
-  for (const Fault& f : faults)
-    text += fmt::format("\nstage {} op {}: {}", f.stage, f.op, f.message);
-  return text;
-}
-
-#define EXPECT_CAUGHT(mutant, fault) \
-  EXPECT_TRUE((mutant).has(fault)) << "found instead:" << text_of((mutant).faults())
-
-/// tp 2, dp 2, two stages, four micro-batches, untied: every kind of operation but gathers of
-/// weights.
-Program pipeline(Schedule schedule = Schedule::k1F1B) {
-  return small_program(small_model(true),
-                       {.tp = 2, .pp = 2, .dp = 2, .zero = 1, .schedule = schedule});
-}
-Program data_parallel(int zero = 0) {
-  return small_program(small_model(), {.dp = 2, .zero = zero});
-}
-
-bool is_exchange(const OpInstance& o, Stream stream) {
-  return o.op->kind == OpKind::kExchange && o.op->stream == stream;
-}
-std::size_t exchange(const Mutant& m, std::size_t c, Stream stream) {
-  return m.first(c, [stream](const OpInstance& o) { return is_exchange(o, stream); });
-}
-std::size_t gradient_reduction(const Mutant& m, std::size_t c) {
-  return m.first(c, [](const OpInstance& o) {
-    return o.op->kind == OpKind::kCollective && o.op->stream == Stream::kData &&
-           o.op->collective != Collective::kAllGather;
-  });
-}
-bool is_segment(const Program& p, const OpInstance& o, model::SegmentKind kind) {
-  return o.op->kind == OpKind::kCompute && p.segments[o.op->segment].kind == kind;
-}
 
 TEST(Check, CorrectProgramsHaveNoFaults) {
   for (const bool llama : {false, true}) {
@@ -61,30 +22,6 @@ TEST(Check, CorrectProgramsHaveNoFaults) {
       }
     }
   }
-}
-
-/// Four replicas in two shard groups; gradients are scattered in place, then cross the replicas.
-Program hybrid() {
-  Plan plan = small_plan(small_model(), {.dp = 4, .zero = 1});
-  plan.vocabulary.shard = plan.stages[0].runs[0].strategy.shard = 2;
-  return *lower(plan, small_model());
-}
-
-TEST(Check, HybridGradientsMustCrossTheReplicas) {
-  const Program p = hybrid();
-  Mutant m(p);
-  EXPECT_EQ(text_of(m.faults()), "");
-  m.drop(0, m.named(0, "all_reduce(owned gradient)"));
-  EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
-}
-
-TEST(Check, HybridGradientsCrossTheReplicasAfterTheyAreScattered) {
-  const Program p = hybrid();
-  Mutant m(p);
-  const std::size_t scatter = m.named(0, "reduce_scatter(gradient)");
-  ASSERT_EQ(m.ops(0)[scatter + 1].op->name, "all_reduce(owned gradient)");
-  m.swap(0, scatter, scatter + 1);
-  EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
 }
 
 /// One rank's tokens against the keys of two in a ring.
@@ -254,109 +191,6 @@ TEST(Check, BackwardWithoutAForwardIsCaught) {
   EXPECT_CAUGHT(m, FaultKind::kBackwardBeforeForward);
 }
 
-TEST(Check, RepeatedContributionIsCaught) {
-  const Program p = data_parallel();
-  Mutant m(p);
-  m.repeat(0, m.named(0, "mlp_out", Phase::kBG));
-  EXPECT_CAUGHT(m, FaultKind::kContributionRepeated);
-}
-
-TEST(Check, DroppedContributionIsCaught) {
-  const Program p = data_parallel();
-  Mutant m(p);
-  m.edit(0, m.named(0, "mlp_out", Phase::kBG)).gradients.reset();
-  EXPECT_CAUGHT(m, FaultKind::kContributionMissing);
-}
-
-TEST(Check, GradientThatIsNotZeroedKeepsTheLastStep) {
-  const Program p = data_parallel();
-  Mutant m(p);
-  m.drop(0, m.first(0, [&](const OpInstance& o) {
-    return is_segment(p, o, model::SegmentKind::kZeroGradient) &&
-           p.buffers[o.op->updates[0].buffer].category == BufferCategory::kGradient;
-  }));
-  EXPECT_CAUGHT(m, FaultKind::kContributionRepeated);
-}
-
-TEST(Check, DroppedReductionIsCaught) {
-  for (const int zero : {0, 1, 2, 3}) {
-    const Program p = data_parallel(zero);
-    Mutant m(p);
-    m.drop(0, gradient_reduction(m, 0));
-    EXPECT_CAUGHT(m, FaultKind::kNeverReduced) << "zero " << zero;
-  }
-}
-
-TEST(Check, RepeatedReductionIsCaught) {
-  for (const int zero : {0, 1, 2, 3}) {
-    const Program p = data_parallel(zero);
-    Mutant m(p);
-    m.repeat(0, gradient_reduction(m, 0));
-    EXPECT_CAUGHT(m, FaultKind::kReducedTwice) << "zero " << zero;
-  }
-}
-
-TEST(Check, ReductionBeforeTheLastMicroBatchMissesIt) {
-  const Program p = data_parallel();
-  Mutant m(p);
-  const std::size_t first_backward =
-      m.first(0, [](const OpInstance& o) { return o.op->gradients.has_value(); });
-  m.move(0, gradient_reduction(m, 0), first_backward);
-  EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
-}
-
-TEST(Check, PartialGradientsOfSequenceParallelismNeedTheTensorSum) {
-  const Program p = small_program(small_model(), {.tp = 2, .sequence_parallel = true});
-  Mutant m(p);
-  m.drop(0, m.named(0, "all_reduce(replicated gradients)"));
-  EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
-}
-
-TEST(Check, SumOfWholeGradientsOverTheTensorGroupIsCaught) {
-  const Program p = small_program(small_model(), {.tp = 2, .sequence_parallel = true});
-  Mutant m(p);
-  Op& op = m.edit(0, m.named(0, "all_reduce(replicated gradients)"));
-  op.slice_elements = 0;
-  op.bytes = p.buffers[op.updates[0].buffer].bytes();
-  EXPECT_CAUGHT(m, FaultKind::kReducedTwice);
-}
-
-TEST(Check, DroppedUpdateIsCaught) {
-  const Program p = data_parallel();
-  Mutant m(p);
-  m.drop(0, m.named(0, "adamw"));
-  EXPECT_CAUGHT(m, FaultKind::kContributionMissing);
-}
-
-TEST(Check, RepeatedUpdateIsCaught) {
-  const Program p = data_parallel();
-  Mutant m(p);
-  m.repeat(0, m.named(0, "adamw"));
-  EXPECT_CAUGHT(m, FaultKind::kContributionRepeated);
-}
-
-TEST(Check, TiedTableThatIsNotSummedOverStagesMissesContributions) {
-  const Program p = small_program(small_model(), {.tp = 2, .pp = 2});
-  Mutant m(p);
-  for (const std::size_t c : {0U, 1U}) {
-    const auto tied = m.all(c, [&](const OpInstance& o) {
-      return o.op->kind == OpKind::kCollective && p.groups[o.op->group].name == "tied";
-    });
-    ASSERT_FALSE(tied.empty());
-    for (std::size_t i = tied.size(); i-- > 0;) m.drop(c, tied[i]);
-  }
-  EXPECT_CAUGHT(m, FaultKind::kContributionMissing);
-}
-
-TEST(Check, OneStageThatSkipsTheTiedSumIsCaught) {
-  const Program p = small_program(small_model(), {.tp = 2, .pp = 2});
-  Mutant m(p);
-  m.drop(1, m.first(1, [&](const OpInstance& o) {
-    return o.op->kind == OpKind::kCollective && p.groups[o.op->group].name == "tied";
-  }));
-  EXPECT_CAUGHT(m, FaultKind::kCollectiveOrder);
-}
-
 TEST(Check, PartialSumThatIsReadUnreducedIsCaught) {
   for (const bool sequence_parallel : {false, true}) {
     const Program p =
@@ -377,24 +211,6 @@ TEST(Check, SecondSumOfAnActivationIsCaught) {
   Mutant m(p);
   m.repeat(0, m.named(0, "all_reduce(p)"));
   EXPECT_CAUGHT(m, FaultKind::kReducedTwice);
-}
-
-TEST(Check, ParametersThatAreNotGatheredAfterTheUpdateAreCaught) {
-  const Program p = data_parallel(1);
-  Mutant m(p);
-  m.drop(0, m.named(0, "all_gather(parameters)"));
-  EXPECT_CAUGHT(m, FaultKind::kContributionMissing);
-}
-
-TEST(Check, LossIsZeroedAndGetsEveryMicroBatchOnce) {
-  const Program p = data_parallel();
-  Mutant dropped(p), repeated(p), stale(p);
-  dropped.drop(0, dropped.named(0, "loss"));
-  repeated.repeat(0, repeated.named(0, "loss"));
-  stale.drop(0, stale.named(0, "zero(loss)"));
-  EXPECT_CAUGHT(dropped, FaultKind::kContributionMissing);
-  EXPECT_CAUGHT(repeated, FaultKind::kContributionRepeated);
-  EXPECT_CAUGHT(stale, FaultKind::kContributionRepeated);
 }
 
 TEST(Check, MissingOperandIsCaught) {

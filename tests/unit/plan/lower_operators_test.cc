@@ -180,9 +180,8 @@ Traffic traffic_of(const std::string& parameter, int slices) {
         out.gathered_peak = std::max(out.gathered_peak, alive);
         for (const BufferRef& f : op.frees) alive -= bytes(f);
         if (op.kind != OpKind::kCollective) continue;
-        const BufferRef whole = op.collective == Collective::kAllGather ? op.writes[0]
-                                : op.reads.empty()                      ? op.updates[0]
-                                                                        : op.reads[0];
+        BufferRef whole = op.reads.empty() ? op.updates[0] : op.reads[0];
+        if (op.collective == Collective::kAllGather) whole = op.writes[0];
         if (t.program.buffers[whole.buffer].unit)
           out.moved += 7 * 4 * share(*t.program.buffers[whole.buffer].unit) / 8;
       }

@@ -91,7 +91,10 @@ TEST(LowerZeroBubble, UpdatesComeAfterTheLastWeightGradient) {
     std::size_t last_weight = 0, first_update = 0, i = 0, weights = 0;
     for (const OpInstance& o : unroll(p, c)) {
       ++i;
-      if (o.op->phase == Phase::kG) last_weight = i, ++weights;
+      if (o.op->phase == Phase::kG) {
+        last_weight = i;
+        ++weights;
+      }
       if (first_update == 0 && o.op->name == "adamw") first_update = i;
     }
     // four products, four micro-batches

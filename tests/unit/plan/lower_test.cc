@@ -179,7 +179,8 @@ TEST(HybridSharding, SplitsStatesOverNeighboursAndReducesAcrossTheReplicas) {
                           fmt::format("all_reduce(owned gradient) 2x2 {}", 2 * p),
                           fmt::format("all_gather(parameters) 2x1 {}", 4 * p)));
   // four micro-batches scatter, one all-reduce follows before the update
-  s.zero = 2, s.grad_reduce = GradReduce::kMicroBatch;
+  s.zero = 2;
+  s.grad_reduce = GradReduce::kMicroBatch;
   const Sharding two = sharding_of(s, 4);
   EXPECT_EQ(two.state_bytes, 4 * p + 12 * p / 2);
   EXPECT_THAT(two.communication,

@@ -245,7 +245,10 @@ TEST(Validate, ExpertsAreShardedAsAWholeOverAllTheirReplicas) {
 TEST(Validate, SlicesDivideWhatTheShardedProductsContract) {
   const auto errors = [](const LayerStrategy& s) {
     model::ModelSpec m = llama();
-    m.hidden = 24, m.heads = m.kv_heads = 8, m.head_dim = 3, m.ffn = 40;
+    m.hidden = 24;
+    m.heads = m.kv_heads = 8;
+    m.head_dim = 3;
+    m.ffn = 40;
     Plan plan = valid_plan();
     plan.model_fingerprint = m.fingerprint();
     plan.vocabulary = {.tp = s.tp, .dp = s.dp};

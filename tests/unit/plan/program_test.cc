@@ -59,7 +59,10 @@ TEST(ProgramFingerprint, ChangesWithAnyField) {
       [](Program& p) { p.groups[GroupId(0)].stride += 1; },
       [](Program& p) { p.segments[SegmentId(0)].epsilon *= 2; },
       [](Program& p) { p.segments[SegmentId(0)].slices = 2; },
-      [](Program& p) { p.segments[SegmentId(0)].slices = 2, p.segments[SegmentId(0)].slice = 1; },
+      [](Program& p) {
+        p.segments[SegmentId(0)].slices = 2;
+        p.segments[SegmentId(0)].slice = 1;
+      },
       [](Program& p) { p.units[UnitId(0)].parameters[0].slices = 2; },
       [](Program& p) { p.units[UnitId(0)].parameters[0].uses += 1; },
       [](Program& p) { p.units[UnitId(0)].strategy.grad_reduce = GradReduce::kMicroBatch; },

@@ -64,6 +64,20 @@ __int128 every_partition(const std::vector<Drawn>& stages, std::size_t i, int la
   return best;
 }
 
+/// Of every second one the ends are cut off, in `d` too.
+ConvexCost cost_of(Drawn& d, base::Rng& rng) {
+  ConvexCost cost(d.lines, d.fewest, d.most);
+  if (rng.below(2) == 0) {
+    d.fewest += static_cast<int>(rng.below(2));
+    d.most -= static_cast<int>(rng.below(2));
+    d.most = std::max(d.most, d.fewest);
+    cost.restrict_to(d.fewest, d.most);
+    d.fewest = cost.fewest();
+    d.most = cost.most();
+  }
+  return cost;
+}
+
 TEST(ConvexCost, SumsAndMaximaEqualThoseOfEveryPartition) {
   const auto sum = [](__int128 a, __int128 b) { return a + b; };
   const auto largest = [](__int128 a, __int128 b) { return std::max(a, b); };
@@ -73,16 +87,8 @@ TEST(ConvexCost, SumsAndMaximaEqualThoseOfEveryPartition) {
     std::vector<ConvexCost> costs;
     ConvexCost joined = ConvexCost::nothing();
     for (std::uint64_t i = 0; i <= rng.below(4); ++i) {
-      Drawn d = drawn(rng);
-      costs.emplace_back(d.lines, d.fewest, d.most);
-      if (rng.below(2) == 0) {
-        d.fewest += static_cast<int>(rng.below(2));
-        d.most -= static_cast<int>(rng.below(2));
-        d.most = std::max(d.most, d.fewest);
-        costs.back().restrict_to(d.fewest, d.most);
-        d.fewest = costs.back().fewest(), d.most = costs.back().most();
-      }
-      stages.push_back(d);
+      stages.push_back(drawn(rng));
+      costs.push_back(cost_of(stages.back(), rng));
     }
     if (!std::ranges::all_of(costs, &ConvexCost::possible)) continue;
     for (std::size_t i = 0; i < costs.size(); ++i) {

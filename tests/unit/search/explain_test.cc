@@ -428,9 +428,8 @@ TEST(Explain, TheOrderOfPlansIsJudgedInTheSameDraws) {
   ASSERT_TRUE(e->least_sure.has_value());
   EXPECT_GE(e->least_sure->gap_ps, e->gap_ps);
   const double share = e->least_sure->share_faster;
-  EXPECT_EQ(e->stability, share == 0                       ? Stability::kCertain
-                          : costmodel::within_error(share) ? Stability::kOpen
-                                                           : Stability::kLikely);
+  const Stability drawn = costmodel::within_error(share) ? Stability::kOpen : Stability::kLikely;
+  EXPECT_EQ(e->stability, share == 0 ? Stability::kCertain : drawn);
   std::vector<const Account*> known{&e->plan};
   for (const Comparison* c : rivals(*e)) known.push_back(&c->account);
   std::ranges::stable_sort(known, {}, [](const Account* a) { return a->step_ps(); });

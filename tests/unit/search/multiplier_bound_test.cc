@@ -150,10 +150,14 @@ TEST(StatedSpace, HoldsWhatTheDecisionTreeHolds) {
   std::vector<Space> spaces(6);
   spaces[1].ring = spaces[1].ulysses = spaces[1].strided = true;
   spaces[2].tensor_alone = spaces[2].zero1 = spaces[2].recompute_none = false;
-  spaces[3].fix_tp = 2, spaces[3].vocabulary_like_layers = true, spaces[3].reduce_per_step = false;
+  spaces[3].fix_tp = 2;
+  spaces[3].vocabulary_like_layers = true;
+  spaces[3].reduce_per_step = false;
   spaces[4].data = spaces[4].sequence_parallel = spaces[4].hybrid =
       spaces[4].reduce_per_micro_batch = false;
-  spaces[5].tensor = false, spaces[5].fix_micro_batch = 2, spaces[5].recompute_full = false;
+  spaces[5].tensor = false;
+  spaces[5].fix_micro_batch = 2;
+  spaces[5].recompute_full = false;
   std::size_t seen = 0;
   for (const int devices : {1, 2, 4, 6, 8}) {
     const costmodel::CostModel cost = tiny_cost(devices, 2);
@@ -166,7 +170,7 @@ TEST(StatedSpace, HoldsWhatTheDecisionTreeHolds) {
         EXPECT_EQ(stated.size(), tree.size()) << devices << " devices, m = " << m;
         EXPECT_TRUE(std::ranges::is_permutation(stated, tree)) << devices << " devices, m = " << m;
         seen += stated.size();
-        stated = stated_vocabularies(space, f, cost),
+        stated = stated_vocabularies(space, f, cost);
         tree = vocabulary_strategies(cost.model(), space, context).leaves;
         EXPECT_TRUE(std::ranges::is_permutation(stated, tree)) << devices << " devices, m = " << m;
       }

@@ -105,11 +105,11 @@ TEST(SpaceText, ReasonsThatTellSomethingComeFirst) {
                                    {"a", "4 rows of vocabulary"},
                                    {"pp=2", "pp is fixed to 8"},
                                    {"b", "no strategy for a layer"}};
-  const std::vector<Pruned> told = telling_reasons(pruned, 3);
-  ASSERT_EQ(told.size(), 3U);
-  EXPECT_EQ(told[0].candidate, "a");
-  EXPECT_EQ(told[1].candidate, "b");
-  EXPECT_EQ(told[2].candidate, "pp=1");
+  const std::vector<Pruned> shown = telling_reasons(pruned, 3);
+  ASSERT_EQ(shown.size(), 3U);
+  EXPECT_EQ(shown[0].candidate, "a");
+  EXPECT_EQ(shown[1].candidate, "b");
+  EXPECT_EQ(shown[2].candidate, "pp=1");
 }
 
 // ---- what the fixed values leave of the tree ----

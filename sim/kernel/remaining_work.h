@@ -29,11 +29,11 @@ inline std::int64_t scaled_ps(std::int64_t ps, std::int64_t ppm) {
   return static_cast<std::int64_t>((static_cast<Int128>(ps) * ppm + kMillion - 1) / kMillion);
 }
 
-class Progress {
+class RemainingWork {
  public:
-  Progress() = default;
+  RemainingWork() = default;
   /// @pre work >= 0.
-  Progress(std::int64_t now_ps, Int128 work) : remaining_(work), since_ps_(now_ps) {}
+  RemainingWork(std::int64_t now_ps, Int128 work) : remaining_(work), since_ps_(now_ps) {}
 
   /// Work done until now counts at the old speed. @pre now_ps is not before the last call; speed >
   /// 0 unless nothing is left.

@@ -14,7 +14,7 @@ std::string part_clause(sim::TimePart part, const plan::Plan& plan, const plan::
                         const std::string& time, bool more);
 /// Columns of a text on a terminal.
 std::size_t columns(const std::string& text);
-/// What the words of the page mean.
-std::string page_words();
+/// What the words of the report mean.
+std::string report_words();
 
 }  // namespace orrery::cli

@@ -1,4 +1,4 @@
-#include "cli/text/page_time.h"
+#include "cli/text/report_time.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 namespace orrery::cli {
 namespace {
 
-TEST(PageTime, AStepHasFiveDigitsInItsUnit) {
+TEST(ReportTime, AStepHasFiveDigitsInItsUnit) {
   const auto step = [](std::int64_t ps) {
-    const PageTime time(ps);
+    const ReportTime time(ps);
     return time.show(time.ticks(ps));
   };
   EXPECT_EQ(step(6'442'149'999'999), "6.4421 s");
@@ -20,8 +20,8 @@ TEST(PageTime, AStepHasFiveDigitsInItsUnit) {
   EXPECT_EQ(step(1'234), "1.234 ns");
 }
 
-TEST(PageTime, DifferencesHaveTheStepsDigits) {
-  const PageTime time(6'442'100'000'000);
+TEST(ReportTime, DifferencesHaveTheStepsDigits) {
+  const ReportTime time(6'442'100'000'000);
   EXPECT_EQ(time.show_signed(time.ticks(6'482'900'000'000) - time.ticks(6'442'100'000'000)),
             "+0.0408 s");
   EXPECT_EQ(time.show_signed(time.ticks(-214'040'000'000)), "-0.2140 s");
@@ -29,8 +29,8 @@ TEST(PageTime, DifferencesHaveTheStepsDigits) {
 }
 
 // Rounded one by one, 1.4 + 1.4 + 1.4 ticks would be 3, their sum 4.
-TEST(PageTime, PartsAddUpToTheirSum) {
-  const PageTime time(10'000'000'000'000);  // ticks of 1 ms
+TEST(ReportTime, PartsAddUpToTheirSum) {
+  const ReportTime time(10'000'000'000'000);  // ticks of 1 ms
   const std::array<std::int64_t, 4> parts{1'400'000'000, 1'400'000'000, -300'000'000,
                                           1'400'000'000};
   const std::vector<std::int64_t> ticks = time.ticks(parts);

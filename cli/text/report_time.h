@@ -6,12 +6,12 @@
 
 namespace orrery::cli {
 
-/// Times of one page in one unit with as many digits, so that what is shown adds up: differences
+/// Times of one report in one unit with as many digits, so that what is shown adds up: differences
 /// are taken and parts are summed as shown, in ticks. A step of `step_ps` has five digits: "6.4421
 /// s", "62.312 ms". @pre step_ps > 0.
-class PageTime {
+class ReportTime {
  public:
-  explicit PageTime(std::int64_t step_ps);
+  explicit ReportTime(std::int64_t step_ps);
 
   /// Nearest tick.
   [[nodiscard]] std::int64_t ticks(std::int64_t ps) const;

@@ -1,4 +1,4 @@
-#include "search/programs/lightest.h"
+#include "search/programs/minimum_memory.h"
 
 #include <algorithm>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace orrery::search {
 namespace {
 
-LayerAnswer lightest_stage(const PipelineStage& stage, int layers) {
+LayerAnswer minimum_memory_stage(const PipelineStage& stage, int layers) {
   const LayerProblem& p = stage.layers;
   const auto held = [&](const std::vector<std::int32_t>& sequence) {
     const auto last =
@@ -48,13 +48,13 @@ bool relieve(const PipelineProblem& pipeline, std::vector<LayerAnswer>& stages) 
   }
   const std::int64_t highest = excess(pipeline.stages[full], stages[full]);
   if (!allows(full, count_of(full) - 1)) return false;
-  LayerAnswer fewer = lightest_stage(pipeline.stages[full], count_of(full) - 1), more;
+  LayerAnswer fewer = minimum_memory_stage(pipeline.stages[full], count_of(full) - 1), more;
   if (excess(pipeline.stages[full], fewer) >= highest) return false;
   std::size_t to = full;
   std::int64_t least = highest;
   for (std::size_t i = 0; i < stages.size(); ++i) {
     if (i == full || !allows(i, count_of(i) + 1)) continue;
-    LayerAnswer grown = lightest_stage(pipeline.stages[i], count_of(i) + 1);
+    LayerAnswer grown = minimum_memory_stage(pipeline.stages[i], count_of(i) + 1);
     if (excess(pipeline.stages[i], grown) >= least) continue;
     least = excess(pipeline.stages[i], grown);
     more = std::move(grown);
@@ -68,13 +68,13 @@ bool relieve(const PipelineProblem& pipeline, std::vector<LayerAnswer>& stages) 
 
 }  // namespace
 
-PipelineAnswer lightest(const PipelineProblem& pipeline) {
+PipelineAnswer minimum_memory(const PipelineProblem& pipeline) {
   PipelineAnswer answer;
   const int stages = static_cast<int>(pipeline.stages.size()), extra = pipeline.layers % stages;
   for (int i = 0; i < stages; ++i) {
     answer.stages.push_back(
-        lightest_stage(pipeline.stages[static_cast<std::size_t>(i)],
-                       pipeline.layers / stages + (stages - i <= extra ? 1 : 0)));
+        minimum_memory_stage(pipeline.stages[static_cast<std::size_t>(i)],
+                             pipeline.layers / stages + (stages - i <= extra ? 1 : 0)));
   }
   while (relieve(pipeline, answer.stages)) continue;
   return answer;

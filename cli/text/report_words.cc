@@ -1,4 +1,4 @@
-#include "cli/text/page_words.h"
+#include "cli/text/report_words.h"
 
 #include <algorithm>
 
@@ -87,7 +87,7 @@ std::size_t columns(const std::string& text) {
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-std::string page_words() {
+std::string report_words() {
   return "Words\n"
          "  a plan in one line: ppN pipeline stages, vN chunks of layers a stage's devices take in "
          "turn, mN micro-batches (shares of the batch that pass one after\n"

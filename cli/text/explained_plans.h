@@ -1,0 +1,70 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/text/report_time.h"
+#include "search/explain/explain.h"
+
+namespace orrery::cli {
+
+/// Per cent of `whole`; 0 of nothing.
+double percent(std::int64_t part, std::int64_t whole);
+/// Rounded to 1 / scale, so that nothing prints as "-0.0".
+double rounded(double value, double scale);
+/// "+2.8 %", below 1 % with one digit more: how much more `a` is than `b`.
+std::string more_percent(std::int64_t a, std::int64_t b);
+/// "+2.8 %" of parts per million.
+std::string gain(std::int64_t ppm);
+
+/// Where two plans differ, in the report's ticks.
+struct Difference {
+  std::vector<std::int64_t> first, other, parts;
+  std::int64_t total = 0;
+};
+
+/// The plans of one explanation as its report names and compares them: "this plan", and the others
+/// as A, B, ... by step time. Borrows the explanation.
+class ExplainedPlans {
+ public:
+  explicit ExplainedPlans(const search::Explanation& e)
+      : e_(e), time_(e.plan.step_ps()), rivals_(search::rivals(e)) {}
+
+  [[nodiscard]] const ReportTime& time() const { return time_; }
+  /// Fastest first: A, B, ...
+  [[nodiscard]] const std::vector<const search::Comparison*>& rivals() const { return rivals_; }
+  /// The fastest of the others; null without any.
+  [[nodiscard]] const search::Account* fastest_other() const;
+  /// No other is faster.
+  [[nodiscard]] bool first() const;
+  /// Another is faster by a thousandth or more.
+  [[nodiscard]] bool beaten() const;
+  /// "this plan", "A", ...; empty for a plan that is none of them.
+  [[nodiscard]] std::string letter(const plan::Plan& plan) const;
+  /// The letter, or the plan in one line.
+  [[nodiscard]] std::string name(const plan::Plan& plan) const;
+  /// Its step time, and how much more that is than this plan's.
+  [[nodiscard]] std::string step(const search::Account& a) const;
+  [[nodiscard]] std::string more(const search::Account& a) const;
+  /// What its step has more of than this plan's.
+  [[nodiscard]] Difference difference(const search::Account& a) const;
+  /// The parts that make most of the difference, largest first, and the rest: "+0.0312 s
+  /// recomputation, -0.0120 s bubble, +0.0009 s other".
+  [[nodiscard]] std::string main_differences(const search::Account& a) const;
+  /// Why the other plan takes more, or less: "mainly because tensor parallelism over 8 exposes
+  /// 1.6400 s more of communication, although ...".
+  [[nodiscard]] std::string reason(const search::Account& a) const;
+  /// "18.1 % slower than", "as fast as".
+  [[nodiscard]] std::string verdict(const search::Account& a) const;
+  /// Sequences a second more than this plan makes.
+  [[nodiscard]] std::string gain_of(const search::Account& a) const;
+  /// Faster by less than 1 % of the step.
+  [[nodiscard]] bool close(const search::Account& other) const;
+
+ private:
+  const search::Explanation& e_;
+  ReportTime time_;
+  std::vector<const search::Comparison*> rivals_;
+};
+
+}  // namespace orrery::cli

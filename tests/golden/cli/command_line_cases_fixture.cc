@@ -1,0 +1,229 @@
+#include "command_line_cases.h"
+
+#include "command_line_inputs.h"
+
+namespace orrery::golden {
+namespace {
+
+const std::string kTwoHosts =
+    "simulate --model llama-2-7b --cluster dgx-a100 --hosts 2 --tp 2 --pp 2 --zero 1 "
+    "--global-batch 64 --sequence-length 2048";
+
+const std::string kTenant =
+    "simulate --model llama-2-7b --cluster a100-leaf-spine-4to1 --hosts 8 --tp 8 --dp 4 --zero 3 "
+    "--global-batch 32 --sequence-length 2048";
+
+std::vector<Case> wrong_arguments() {
+  return {
+      {"help", "--help"},
+      {"plan_help", "plan --help"},
+      {"unknown_command", "simulat"},
+      {"unknown_option", "simulate --modle gpt2 --cluster dgx-a100"},
+      {"unknown_model", "simulate --model lama-2-7b --cluster dgx-a100"},
+      {"unknown_cluster", "simulate --model gpt2 --cluster dgx-a10"},
+      {"unknown_key", "simulate --model gpt2 --cluster bad.yaml", {{"bad.yaml", kCluster}}},
+      {"missing_unit", "plan --model gpt2 --cluster dgx-a100 --memory 36"},
+      {"tp_does_not_divide_heads", "simulate --model gpt2 --cluster dgx-a100 --tp 8"},
+      {"interleaved_micro_batches",
+       "simulate --model gpt2 --cluster dgx-a100 --pp 4 --schedule interleaved --virtual-stages 3 "
+       "--global-batch 12"},
+      {"zero_devices", "simulate --model gpt2 --cluster dgx-a100 --tp 0"},
+      {"zero_hosts", "simulate --model gpt2 --cluster dgx-a100 --hosts 0"},
+      {"too_many_ranks", "simulate --model llama-2-7b --cluster dgx-a100 --tp 8 --dp 4"},
+      {"truncated_json", "simulate --plan plan.json", {{"plan.json", kPlan}}},
+      {"missing_file", "simulate --plan nowhere.json"},
+      {"unreadable_file", "simulate --plan ."},
+      {"infeasible",
+       "plan --model llama-2-7b --cluster dgx-a100 --memory 4GiB --global-batch 64 "
+       "--sequence-length 2048"},
+      {"nothing_divides",
+       "plan --model gpt2-xl --cluster dgx-a100 --hosts 8 --global-batch 1 --space "
+       "dp,zero1,zero3,tp,sp,pp,recompute"},
+      {"infeasible_simulation",
+       "simulate --model llama-2-7b --cluster dgx-a100 --dp 8 --memory 40GiB --sequence-length "
+       "2048"},
+  };
+}
+
+std::vector<Case> experts_and_topologies() {
+  return {
+      {"more_choices_than_experts",
+       "simulate --model ./mixture.json --cluster dgx-a100",
+       {{"mixture.json", kMixture}}},
+      {"ep_does_not_divide_experts",
+       "simulate --model qwen1.5-moe-a2.7b --cluster dgx-h100 --ep 8"},
+      {"experts_of_a_dense_model", "simulate --model llama-2-7b --cluster dgx-h100 --ep 8"},
+      {"simulate_experts",
+       "simulate --model mixtral-8x7b --cluster dgx-h100 --hosts 2 --tp 2 --ep 8 --zero 1 "
+       "--recompute full --global-batch 64 --sequence-length 4096"},
+      {"topology_host", "topology show dgx-1-v100"},
+      {"topology_rails", "topology show h100-rail-optimised --hosts 64"},
+      {"topology_torus_json", "topology show h100-torus-4x4x4 --hosts 64 --json"},
+      {"topology_nvidia_smi",
+       "topology import topo.txt --from nvidia-smi --device A100-SXM4-80GB --nic 200Gb/s --out "
+       "host.yaml",
+       {{"topo.txt", kMatrix}}},
+      {"topology_slurm_wrong",
+       "topology import topology.conf --from slurm --host dgx-h100",
+       {{"topology.conf", kWrongSlurm}}},
+      {"list_models", "list models"},
+      {"list_tunings", "list tunings"},
+      {"list_clusters_json", "list clusters --json"},
+  };
+}
+
+std::vector<Case> instances_and_imports() {
+  return {
+      {"solve", "solve instance.json --check", {{"instance.json", kInstance}}},
+      {"solve_json", "solve instance.json --check --json", {{"instance.json", kInstance}}},
+      {"solve_infeasible",
+       "solve instance.json",
+       {{"instance.json",
+         R"({"schema": "orrery.instance/1", "budget_bytes": 3,
+ "layers": [{"options": [{"name": "a", "time_ps": 1, "memory_bytes": 5}]}]})"}}},
+      {"solve_wrong_instance", "solve instance.json", {{"instance.json", kWrongInstance}}},
+      {"solve_wrong_transitions", "solve instance.json", {{"instance.json", kWrongTransitions}}},
+      {"import_galvatron",
+       "import galvatron galvatron.json --model gpt2 --cluster dgx-a100 --devices 4 --out "
+       "plan.json",
+       {{"galvatron.json", kGalvatron}}},
+      {"import_galvatron_wrong",
+       "import galvatron galvatron.json --model gpt2 --cluster dgx-a100 --out plan.json",
+       {{"galvatron.json", kWrongGalvatron}}},
+      {"import_megatron",
+       "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json",
+       {{"run.sh", kMegatron}}},
+      {"import_megatron_wrong",
+       "import megatron run.sh --model llama-2-70b --cluster dgx-a100 --hosts 4 --out plan.json",
+       {{"run.sh", kWrongMegatron}}},
+      {"import_other", "import deepspeed ds.json --model gpt2 --cluster dgx-a100 --out plan.json"},
+  };
+}
+
+std::vector<Case> simulations() {
+  return {
+      {"simulate_uniform",
+       "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 "
+       "--global-batch 64 --sequence-length 2048 --json"},
+      {"simulate_goodput",
+       "simulate --model gpt2 --cluster dgx-a100 --tp 2 --global-batch 8 --sequence-length 256 "
+       "--mtbf 50h --checkpoint-time 30s"},
+  };
+}
+
+std::vector<Case> scenarios() {
+  return {
+      {"simulate_scenario", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kScenario}}},
+      {"simulate_scenario_json",
+       "simulate --model gpt2 --cluster dgx-a100 --pp 2 --dp 2 --global-batch 16 --sequence-length "
+       "256 --scenario s.yaml --monte-carlo 20 --threads 2 --json",
+       {{"s.yaml", kJitter}}},
+      {"simulate_scenario_cut_off", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kCut}}},
+      {"simulate_link_fails", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kFails}}},
+      {"collective_link_fails",
+       "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml",
+       {{"s.yaml", kFails}}},
+      {"simulate_jobs", kTenant + " --scenario s.yaml", {{"s.yaml", kBeside}}},
+      {"simulate_jobs_json", kTenant + " --scenario s.yaml --json", {{"s.yaml", kBeside}}},
+      {"simulate_jobs_crowded", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kCrowded}}},
+      {"simulate_scenario_wrong", kTwoHosts + " --scenario s.yaml", {{"s.yaml", kWrongScenario}}},
+      {"simulate_monte_carlo_alone", kTwoHosts + " --monte-carlo 20"},
+      {"simulate_monte_carlo_of_nothing",
+       kTwoHosts + " --scenario s.yaml --monte-carlo 20",
+       {{"s.yaml", kLinks}}},
+      {"simulate_scenario_twice_mtbf",
+       kTwoHosts + " --scenario s.yaml --mtbf 50h",
+       {{"s.yaml", kScenario}}},
+      {"simulate_table_with_scenario",
+       "simulate --table rows.csv --scenario s.yaml",
+       {{"rows.csv", kRows}, {"s.yaml", kLinks}}},
+      {"collective_scenario",
+       "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml",
+       {{"s.yaml", kLinks}}},
+      {"collective_scenario_wrong",
+       "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB --scenario s.yaml",
+       {{"s.yaml", kJitter}}},
+  };
+}
+
+std::vector<Case> tables() {
+  return {
+      {"simulate_table", "simulate --table rows.csv --threads 2", {{"rows.csv", kRows}}},
+      {"simulate_table_with_plan",
+       "simulate --table rows.csv --plan plan.json",
+       {{"rows.csv", kRows}}},
+      {"simulate_text",
+       "simulate --model gpt2-xl --cluster dgx-h100 --pp 4 --dp 2 --recompute full --micro-batch 2 "
+       "--global-batch 64"},
+  };
+}
+
+std::vector<Case> plans() {
+  return {
+      {"plan_profile",
+       "plan --model llama-2-7b --cluster dgx-a100 --profile llama2-7b-a100-8gpu --memory 36GiB "
+       "--global-batch 64 --sequence-length 2048 --top 3 --json"},
+      {"plan_target",
+       "plan --model llama-2-7b --cluster dgx-a100 --sequence-length 2048 --target megatron --fix "
+       "tp=2,recompute=none --top 2"},
+      {"plan_space",
+       "plan --model gpt2-xl --cluster dgx-a100 --global-batch 64 --space dp,zero3 --top 2"},
+      {"plan_unknown_dimension",
+       "plan --model gpt2-xl --cluster dgx-a100 --space dp,zero4 --fix tp=two,microbatch=1"},
+      {"plan_unknown_target", "plan --model gpt2-xl --cluster dgx-a100 --target megatorn"},
+      {"explain_help", "explain --help"},
+  };
+}
+
+std::vector<Case> collectives() {
+  return {
+      {"collective_help", "collective --help"},
+      {"collective_text", "collective --cluster dgx-h100 --hosts 2 --bytes 1GiB"},
+      {"collective_json",
+       "collective --cluster dgx-a100 --op all_gather --bytes 64MiB --ranks 0-3 --profile "
+       "a100-measured --json"},
+      {"collective_mixed", "collective --cluster mixed-h100-a100 --ranks 0-7,128-135 --bytes 1GiB"},
+      {"collective_large", "collective --cluster dgx-h100 --hosts 1024 --bytes 1GiB"},
+      {"collective_wrong_ranks", "collective --cluster dgx-a100 --bytes 64MiB --ranks 0,3-9"},
+      {"collective_wrong_algorithm",
+       "collective --cluster dgx-a100 --bytes 64MiB --algorithm nvls"},
+      {"collective_unknown_profile", "collective --cluster dgx-a100 --bytes 64MiB --profile hoper"},
+      {"collective_missing_bytes", "collective --cluster dgx-a100 --op all_reduce"},
+      {"explain_missing_plan", "explain --plan nowhere.json"},
+  };
+}
+
+std::vector<Case> profiles() {
+  return {
+      {"calibrate_check",
+       "calibrate --check profile.json --model gpt2 --cluster dgx-a100 --dtype bf16 --ranks 2",
+       {{"profile.json", kProfile}}},
+      {"calibrate_check_json",
+       "calibrate --check profile.json --model gpt2 --cluster dgx-a100 --dtype bf16 --ranks 1 "
+       "--json",
+       {{"profile.json", kProfile}}},
+      {"calibrate_neither", "calibrate --ranks 2"},
+      {"profile_planted_faults",
+       "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json",
+       {{"profile.json", kPlantedProfile}}},
+      {"profile_truncated",
+       "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json",
+       {{"profile.json", kTruncatedProfile}}},
+      {"profile_of_another_device",
+       "simulate --model gpt2 --cluster dgx-a100 --profile ./profile.json",
+       {{"profile.json", kOtherProfile}}},
+  };
+}
+
+}  // namespace
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const auto& group :
+       {wrong_arguments(), experts_and_topologies(), instances_and_imports(), simulations(),
+        scenarios(), tables(), plans(), collectives(), profiles()})
+    all.insert(all.end(), group.begin(), group.end());
+  return all;
+}
+
+}  // namespace orrery::golden

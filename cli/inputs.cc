@@ -56,6 +56,11 @@ OptionSpec sequence_option() {
 OptionSpec json_option() {
   return {.name = "json", .type = OptionType::kFlag, .help = "print one JSON document"};
 }
+OptionSpec timing_option() {
+  return {.name = "timing",
+          .type = OptionType::kFlag,
+          .help = "say how long the search took (differs from run to run)"};
+}
 
 base::OptionSpec cluster_of_machine() {
   base::OptionSpec o = cluster_option(false);

@@ -20,6 +20,7 @@ base::OptionSpec profile_option();
 base::OptionSpec precision_option();
 base::OptionSpec sequence_option();
 base::OptionSpec json_option();
+base::OptionSpec timing_option();
 /// What this machine is.
 base::OptionSpec cluster_of_machine();
 

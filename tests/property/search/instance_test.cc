@@ -70,9 +70,10 @@ TEST(InstanceLaws, WithoutTransitionsNothingIsSlower) {
 
 TEST(InstanceLaws, FixingTheOptimumsOptionOfALayerKeepsItAndForbiddingItIsNeverFaster) {
   tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
-    const Instance instance = draw_instance();
+    Instance instance = draw_instance();
+    instance.transition_ps.clear();  // its tables would lose a row with the option
     const Solution s = solve_instance(instance);
-    RC_PRE(s.status == Status::kOptimal && instance.transition_ps.empty());
+    RC_PRE(s.status == Status::kOptimal);
     const auto layer = *rc::gen::inRange<std::size_t>(0, instance.layers.size());
     const auto choice = static_cast<std::ptrdiff_t>(s.choices[layer]);
     Instance fixed = instance, without = instance;

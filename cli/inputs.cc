@@ -87,6 +87,11 @@ std::vector<OptionSpec> joined(std::initializer_list<std::vector<OptionSpec>> gr
     all.insert(all.end(), group.begin(), group.end());
   return all;
 }
+OptionSpec timing_option() {
+  return {.name = "timing",
+          .type = OptionType::kFlag,
+          .help = "say how long the search took (differs from run to run)"};
+}
 
 base::OptionSpec cluster_of_machine() {
   base::OptionSpec o = cluster_option(false);

@@ -27,6 +27,7 @@ base::OptionSpec global_batch_option();
 base::OptionSpec threads_option(const std::string& help);
 /// Groups of options as one list.
 std::vector<base::OptionSpec> joined(std::initializer_list<std::vector<base::OptionSpec>> groups);
+base::OptionSpec timing_option();
 /// What this machine is.
 base::OptionSpec cluster_of_machine();
 

@@ -21,6 +21,9 @@ summary=()
 failed=0
 if [[ "${CI:-}" == true ]]; then
   export GTEST_COLOR=no NINJA_STATUS='[%f/%t %es] '
+  # Other cases of the properties every day; elsewhere their seed is 1.
+  export RC_PARAMS="${RC_PARAMS:-seed=$(date -u +%Y%m%d)}"
+  say "properties: RC_PARAMS=$RC_PARAMS"
 fi
 
 # run_label PRESET LABEL: one line of the summary. $shown_preset: what the line says instead of PRESET.

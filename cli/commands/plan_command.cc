@@ -108,6 +108,7 @@ const base::CommandSpec& plan_spec() {
            .choices = target_names(),
            .help = "only what this framework can run (README: Targets)"},
           {.name = "out", .value_name = "FILE", .help = "write the best plan (orrery.plan/1)"},
+          timing_option(),
           json_option()}};
   return kSpec;
 }
@@ -160,7 +161,7 @@ std::string describe_share(const AnswerDoubt& doubt, std::size_t runner_up) {
 }
 
 void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& cost,
-                  const AnswerDoubt& doubt, double seconds) {
+                  const AnswerDoubt& doubt, std::optional<double> seconds) {
   const search::Candidate& best = answer.candidates.front();
   fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()),
              sim::to_text(best.report));
@@ -172,13 +173,13 @@ void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& 
              describe_band(doubt.best, best.report.step_time_ps));
   const double gap = 100 * answer.certificate.gap;
   fmt::print(
-      "search: {} in {:.3f} s: {} problems, {} states\n",
+      "search: {}{}: {} problems, {} states\n",
       answer.status == search::Status::kBudget
           ? fmt::format(
                 "stopped at --max-states (the optimum of its cost model is at most {:.2f} % less)",
                 gap)
           : "optimal by its cost model",
-      seconds, answer.problems, answer.states);
+      describe_seconds(seconds), answer.problems, answer.states);
   fmt::print(
       "cost model: {} by closed form (the step time above is simulated), no plan below {}, gap "
       "{:.2f} %\n",
@@ -246,8 +247,9 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
   request.on_progress = [&](const search::Progress& p) { progress(p); };
   TRY(const search::PlanAnswer answer, search_plan(options, scene.cost, request));
   progress.clear();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::optional<double> seconds;
+  if (options.flag("timing"))
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (options.flag("check") && !answer.candidates.empty())
     TRY_VOID(check_certificate(answer, scene.cost));
   std::optional<AnswerDoubt> doubt;

@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cstdio>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -33,6 +34,7 @@ const base::CommandSpec& solve_spec() {
                   {.name = "check",
                    .type = OptionType::kFlag,
                    .help = "recompute cost, memory and bound by the independent checker"},
+                  timing_option(),
                   json_option()}};
   return kSpec;
 }
@@ -59,7 +61,8 @@ void print_choices(const search::Instance& instance, const search::Solution& sol
   }
 }
 
-void print_solution(const search::Instance& instance, const search::Solution& s, double seconds) {
+void print_solution(const search::Instance& instance, const search::Solution& s,
+                    std::optional<double> seconds) {
   print_choices(instance, s);
   std::int64_t moves = 0;
   for (std::size_t i = 1; i < s.choices.size(); ++i)
@@ -69,9 +72,9 @@ void print_solution(const search::Instance& instance, const search::Solution& s,
              show_time(s.time_ps), s.time_ps, show_time(moves), show_bytes(s.memory_bytes),
              show_bytes(instance.budget_bytes), instance.budget_bytes - s.memory_bytes);
   fmt::print(
-      "search: {} in {:.3f} s: {} states; at a memory price of {}/{} ps per byte nothing is below "
+      "search: {}{}: {} states; at a memory price of {}/{} ps per byte nothing is below "
       "{} ps, gap {:.4f} %\n",
-      search::to_string(s.status), seconds, s.states, s.multiplier.numerator,
+      search::to_string(s.status), describe_seconds(seconds), s.states, s.multiplier.numerator,
       s.multiplier.denominator, s.bound_ps, 100 * s.gap);
 }
 
@@ -82,11 +85,12 @@ base::Result<int> run_solve(const base::Options& options, const Invocation&) {
   const auto start = std::chrono::steady_clock::now();
   const search::Solution solution =
       search::solve_instance(instance, static_cast<std::uint64_t>(options.integer("max-states")));
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::optional<double> seconds;
+  if (options.flag("timing"))
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const bool infeasible = solution.status == search::Status::kInfeasible;
   base::Json json = search::to_json(solution, instance);
-  json["seconds"] = seconds;
+  if (seconds) json["seconds"] = *seconds;
   bool holds = true;
   if (options.flag("check")) {
     const search::CheckReport report = search::check_solution(instance, solution);

@@ -244,16 +244,16 @@ base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer,
 }
 
 base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost,
-                   const std::optional<AnswerDoubt>& doubt, double seconds) {
+                   const std::optional<AnswerDoubt>& doubt, std::optional<double> seconds) {
   base::Json j{{"schema", "orrery.answer/1"},
                {"status", std::string(search::to_string(answer.status))},
                {"origin", doubt ? origin_json(cost, doubt->best) : origin_json(cost)}};
-  j["search"] = {{"seconds", seconds},
-                 {"states", answer.states},
+  j["search"] = {{"states", answer.states},
                  {"problems", answer.problems},
                  {"candidates", answer.candidates.size()},
                  {"order_changes", answer.order_changes},
                  {"certificate", search::to_json(answer.certificate)}};
+  if (seconds) j["search"]["seconds"] = *seconds;
   j["pruned"] = base::Json::array();
   for (const search::Pruned& p : answer.pruned)
     j["pruned"].push_back({{"candidate", p.candidate}, {"reason", p.reason}});
@@ -281,6 +281,10 @@ base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel&
                                   {"step_time_s", static_cast<double>(r.step_time_ps) * 1e-12}});
   }
   return j;
+}
+
+std::string describe_seconds(std::optional<double> seconds) {
+  return seconds ? fmt::format(" in {:.3f} s", *seconds) : "";
 }
 
 void print_json(const base::Json& document) { fmt::print("{}", base::to_text(document)); }

@@ -50,7 +50,10 @@ base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer,
                                    const costmodel::CostModel& cost);
 
 base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost,
-                   const std::optional<AnswerDoubt>& doubt, double seconds);
+                   const std::optional<AnswerDoubt>& doubt, std::optional<double> seconds = {});
+
+/// " in 0.123 s", or nothing: what a search took differs from run to run, so only --timing asks.
+std::string describe_seconds(std::optional<double> seconds);
 
 /// {"schema": "orrery.check/1", "holds": …}
 base::Json to_json(const search::CheckReport& report);

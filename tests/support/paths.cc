@@ -3,7 +3,6 @@
 namespace orrery::tests {
 
 constinit const char* const kSourceDir = ORRERY_SOURCE_DIR;
-constinit const char* const kSharedDir = ORRERY_SHARED_DIR;
 constinit const char* const kCli = ORRERY_CLI;
 
 }  // namespace orrery::tests

@@ -5,7 +5,6 @@
 namespace orrery::tests {
 
 extern const char* const kSourceDir;  // root of the checkout
-extern const char* const kSharedDir;  // reference data of some tests
 extern const char* const kCli;        // the program `orrery` of this build
 
 }  // namespace orrery::tests

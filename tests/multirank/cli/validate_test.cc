@@ -31,7 +31,14 @@ class Validate : public testing::Test {
                                 folder_.string() + "' " + tests::kCli + " " + arguments;
     return WEXITSTATUS(std::system(command.c_str()));
   }
-  base::Json json(const std::string& name) const { return base::read_json(folder_ / name).value(); }
+  /// A document, held against its schema.
+  base::Json json(const std::string& name) const {
+    const std::string source = tests::kSourceDir,
+                      command = "python3 -B '" + source + "/tests/lint/json_schemas.py' '" +
+                                source + "' '" + (folder_ / name).string() + "'";
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    return base::read_json(folder_ / name).value();
+  }
 
   fs::path folder_;
 };
@@ -51,6 +58,7 @@ TEST_F(Validate, PredictsMemoryAndMeasuresEveryPlan) {
 
 TEST_F(Validate, ACalibratedProfileIsHeldAgainstBlocksOfOtherShapes) {
   ASSERT_EQ(run("calibrate --out profile.json --ranks 2 --budget 12s --measure > blocks.txt"), 0);
+  json("profile.json");
   std::ifstream blocks(folder_ / "blocks.txt");
   EXPECT_EQ(std::count(std::istreambuf_iterator<char>(blocks), {}, '\n'), 10)
       << "a title, eight blocks, a summary";
@@ -75,6 +83,7 @@ TEST_F(Validate, PredictedAndMeasuredTimelinesMatchSpanBySpan) {
   ASSERT_EQ(run("train --plan plan.json --steps 2 --trace measured.json --log log.json --quiet"),
             0);
   ASSERT_EQ(run("compare predicted.json measured.json --json > comparison.json"), 0);
+  for (const char* document : {"predicted.json", "measured.json", "log.json"}) json(document);
   const base::Json c = json("comparison.json");
   EXPECT_GT(c.at("matched").get<int>(), 50);
   EXPECT_EQ(c.at("only_predicted").get<int>(), 0);

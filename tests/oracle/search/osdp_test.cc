@@ -1,13 +1,11 @@
-// The OSDP tables as instances: known optima of operator-wise sharded data parallelism (Jiang et
-// al., IJCAI 2023, arXiv 2209.13258; tables of the repository
+// The OSDP tables (experiments/osdp/tables.json) as instances: known optima of operator-wise
+// sharded data parallelism (Jiang et al., IJCAI 2023, arXiv 2209.13258; tables of the repository
 // Youhe-Jiang/OptimalShardedDataParallel, profiler_output.py), least time of an iteration for a
 // given local batch, 8 RTX TITAN. Memory of a block counts in whole MB, 800 MB of the limit are
 // overhead.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 
@@ -53,30 +51,25 @@ const Row kRows[] = {
 };
 
 Instance instance_of(const base::Json& tables, const Row& row) {
-  const auto hidden = tables.at("hidden").get<std::vector<int>>();
-  const auto h = static_cast<std::size_t>(std::ranges::find(hidden, row.hidden) - hidden.begin());
-  const auto batch = static_cast<std::size_t>(row.batch);
-  const auto times = tables.at("time_s").at(h).at(batch).get<std::vector<double>>();
-  const auto memory = tables.at("mem_MB").at(h).at(batch).get<std::vector<double>>();
+  const auto block = std::ranges::find_if(tables.at("blocks"), [&](const base::Json& b) {
+    return b.at("hidden") == row.hidden && b.at("batch") == row.batch;
+  });
+  const auto times_ns = block->at("time_ns").get<std::vector<std::int64_t>>();
+  const auto memory_mb = block->at("memory_mb").get<std::vector<double>>();
   std::vector<InstanceOption> options;
-  for (std::size_t k = 0; k < times.size(); ++k) {
-    // Times are given to the nanosecond.
-    options.push_back({std::to_string(k), std::llround(times[k] * 1e9) * 1000,
-                       static_cast<std::int64_t>(memory[k]) * kMegabyte});
+  for (std::size_t k = 0; k < times_ns.size(); ++k) {
+    options.push_back({std::to_string(k), times_ns[k] * 1000,
+                       static_cast<std::int64_t>(memory_mb[k]) * kMegabyte});
   }
-  return {.budget_bytes = (8192 - 800) * kMegabyte,
+  const auto overhead_mb = tables.at("overhead_mb").get<std::int64_t>();
+  return {.budget_bytes = (8192 - overhead_mb) * kMegabyte,
           .layers = std::vector(static_cast<std::size_t>(row.layers), options),
           .transition_ps = {}};
 }
 
 TEST(Osdp, EveryKnownOptimumIsReproducedExactly) {
-  const std::filesystem::path file =
-      std::filesystem::path(tests::kSharedDir) / "data/osdp/profile_tables.json";
-  if (!std::filesystem::exists(file)) {
-    ASSERT_EQ(std::getenv("CI"), nullptr) << file << " is missing";
-    GTEST_SKIP() << "REFERENCE DATA MISSING: " << file;
-  }
-  const auto tables = base::read_json(file);
+  const auto tables =
+      base::read_json(std::filesystem::path(tests::kSourceDir) / "experiments/osdp/tables.json");
   ASSERT_TRUE(tables.has_value()) << base::to_string(tables.error());
   for (const Row& row : kRows) {
     const std::string name = fmt::format("{} x {}, b = {}", row.layers, row.hidden, row.batch);

@@ -5,6 +5,7 @@
 #include "search/proof/certificate_check.h"
 #include "search/table/instance_program.h"
 #include "tests/oracle/search/random_instance.h"
+#include "tests/support/law.h"
 
 namespace orrery::search {
 namespace {
@@ -27,51 +28,63 @@ std::optional<std::int64_t> time_of(const Instance& instance) {
   return s.time_ps;
 }
 
-RC_GTEST_PROP(InstanceLaws, MoreMemoryIsNeverSlower, ()) {
-  Instance instance = draw_instance();
-  const auto before = time_of(instance);
-  instance.budget_bytes += *rc::gen::inRange<std::int64_t>(0, 20'000'000);
-  const auto after = time_of(instance);
-  RC_ASSERT((!before || (after && *after <= *before)));
+TEST(InstanceLaws, MoreMemoryIsNeverSlower) {
+  tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
+    Instance instance = draw_instance();
+    const auto before = time_of(instance);
+    instance.budget_bytes += *rc::gen::inRange<std::int64_t>(0, 20'000'000);
+    const auto after = time_of(instance);
+    draws.asserts(before.has_value());
+    RC_ASSERT((!before || (after && *after <= *before)));
+  });
 }
 
-RC_GTEST_PROP(InstanceLaws, ScalingTimesScalesTheOptimum, ()) {
-  Instance instance = draw_instance();
-  const auto before = time_of(instance);
-  const auto factor = *rc::gen::inRange<std::int64_t>(2, 1000);
-  for (auto& layer : instance.layers) {
-    for (InstanceOption& o : layer) o.time_ps *= factor;
-  }
-  for (auto& table : instance.transition_ps) {
-    for (std::int64_t& t : table) t *= factor;
-  }
-  const auto after = time_of(instance);
-  RC_ASSERT(before.has_value() == after.has_value());
-  RC_ASSERT((!before || *after == *before * factor));
+TEST(InstanceLaws, ScalingTimesScalesTheOptimum) {
+  tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
+    Instance instance = draw_instance();
+    const auto before = time_of(instance);
+    const auto factor = *rc::gen::inRange<std::int64_t>(2, 1000);
+    for (auto& layer : instance.layers) {
+      for (InstanceOption& o : layer) o.time_ps *= factor;
+    }
+    for (auto& table : instance.transition_ps) {
+      for (std::int64_t& t : table) t *= factor;
+    }
+    const auto after = time_of(instance);
+    RC_ASSERT(before.has_value() == after.has_value());
+    draws.asserts(before.has_value());
+    RC_ASSERT((!before || *after == *before * factor));
+  });
 }
 
-RC_GTEST_PROP(InstanceLaws, WithoutTransitionsNothingIsSlower, ()) {
-  Instance instance = draw_instance();
-  const auto before = time_of(instance);
-  instance.transition_ps.clear();
-  const auto after = time_of(instance);
-  RC_ASSERT((!before || (after && *after <= *before)));
+TEST(InstanceLaws, WithoutTransitionsNothingIsSlower) {
+  tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
+    Instance instance = draw_instance();
+    const auto before = time_of(instance);
+    instance.transition_ps.clear();
+    const auto after = time_of(instance);
+    draws.asserts(before.has_value());
+    RC_ASSERT((!before || (after && *after <= *before)));
+  });
 }
 
-RC_GTEST_PROP(InstanceLaws, FixingTheOptimumsOptionOfALayerKeepsItAndForbiddingItIsNeverFaster,
-              ()) {
-  const Instance instance = draw_instance();
-  const Solution s = solve_instance(instance);
-  RC_PRE(s.status == Status::kOptimal && instance.transition_ps.empty());
-  const auto layer = *rc::gen::inRange<std::size_t>(0, instance.layers.size());
-  const auto choice = static_cast<std::ptrdiff_t>(s.choices[layer]);
-  Instance fixed = instance, without = instance;
-  fixed.layers[layer] = {instance.layers[layer][static_cast<std::size_t>(choice)]};
-  RC_ASSERT(time_of(fixed) == s.time_ps);
-  if (instance.layers[layer].size() == 1) return;
-  without.layers[layer].erase(without.layers[layer].begin() + choice);
-  const auto other = time_of(without);
-  RC_ASSERT((!other || *other >= s.time_ps));
+TEST(InstanceLaws, FixingTheOptimumsOptionOfALayerKeepsItAndForbiddingItIsNeverFaster) {
+  tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
+    Instance instance = draw_instance();
+    instance.transition_ps.clear();  // its tables would lose a row with the option
+    const Solution s = solve_instance(instance);
+    RC_PRE(s.status == Status::kOptimal);
+    const auto layer = *rc::gen::inRange<std::size_t>(0, instance.layers.size());
+    const auto choice = static_cast<std::ptrdiff_t>(s.choices[layer]);
+    Instance fixed = instance, without = instance;
+    fixed.layers[layer] = {instance.layers[layer][static_cast<std::size_t>(choice)]};
+    RC_ASSERT(time_of(fixed) == s.time_ps);
+    draws.asserts(instance.layers[layer].size() > 1);
+    if (instance.layers[layer].size() == 1) return;
+    without.layers[layer].erase(without.layers[layer].begin() + choice);
+    const auto other = time_of(without);
+    RC_ASSERT((!other || *other >= s.time_ps));
+  });
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "search/loop/planner.h"
 #include "search/programs/pipeline_program.h"
 #include "tests/oracle/search/real_options.h"
+#include "tests/support/law.h"
 #include "tests/unit/search/random_machine.h"
 
 namespace orrery::search {
@@ -54,88 +55,94 @@ std::int64_t found(const PlanAnswer& a) {
   return a.candidates.empty() ? kNothing : a.certificate.cost_ps;
 }
 
-/// How often both were optimal: the laws say little otherwise.
-void classify(const PlanAnswer& a, const PlanAnswer& b) {
-  RC_CLASSIFY(a.status == Status::kOptimal && b.status == Status::kOptimal, "both optimal");
-  RC_CLASSIFY(a.status == Status::kInfeasible, "nothing fits before");
+TEST(RandomCluster, MoreMemoryIsNeverSlower) {
+  tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
+    Case c = draw_case();
+    const PlanAnswer before = answer_of(c);
+    c.request.memory_bytes += *rc::gen::inRange<std::int64_t>(0, 30'000'000);
+    const PlanAnswer after = answer_of(c);
+    draws.asserts(found(before) != kNothing);
+    RC_ASSERT(proved(after) <= found(before));
+  });
 }
 
-RC_GTEST_PROP(RandomCluster, MoreMemoryIsNeverSlower, ()) {
-  Case c = draw_case();
-  const PlanAnswer before = answer_of(c);
-  c.request.memory_bytes += *rc::gen::inRange<std::int64_t>(0, 30'000'000);
-  const PlanAnswer after = answer_of(c);
-  classify(before, after);
-  RC_ASSERT(proved(after) <= found(before));
+TEST(RandomCluster, MoreBandwidthIsNeverSlower) {
+  tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
+    Case c = draw_case();
+    const PlanAnswer before = answer_of(c);
+    c.machine.link_bytes_per_second += *rc::gen::inRange<std::int64_t>(0, 100'000'000'000);
+    c.machine.card_bytes_per_second += *rc::gen::inRange<std::int64_t>(0, 100'000'000'000);
+    const PlanAnswer after = answer_of(c);
+    draws.asserts(found(before) != kNothing);
+    RC_ASSERT(proved(after) <= found(before));
+  });
 }
 
-RC_GTEST_PROP(RandomCluster, MoreBandwidthIsNeverSlower, ()) {
-  Case c = draw_case();
-  const PlanAnswer before = answer_of(c);
-  c.machine.link_bytes_per_second += *rc::gen::inRange<std::int64_t>(0, 100'000'000'000);
-  c.machine.card_bytes_per_second += *rc::gen::inRange<std::int64_t>(0, 100'000'000'000);
-  const PlanAnswer after = answer_of(c);
-  classify(before, after);
-  RC_ASSERT(proved(after) <= found(before));
+TEST(RandomCluster, FasterDevicesAreNeverSlower) {
+  tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
+    Case c = draw_case();
+    const PlanAnswer before = answer_of(c);
+    c.machine.gigaflops += *rc::gen::inRange<std::int64_t>(0, 100'000);
+    c.machine.memory_bytes_per_second += *rc::gen::inRange<std::int64_t>(0, 2'000'000'000'000);
+    const PlanAnswer after = answer_of(c);
+    draws.asserts(found(before) != kNothing);
+    RC_ASSERT(proved(after) <= found(before));
+  });
 }
 
-RC_GTEST_PROP(RandomCluster, FasterDevicesAreNeverSlower, ()) {
-  Case c = draw_case();
-  const PlanAnswer before = answer_of(c);
-  c.machine.gigaflops += *rc::gen::inRange<std::int64_t>(0, 100'000);
-  c.machine.memory_bytes_per_second += *rc::gen::inRange<std::int64_t>(0, 2'000'000'000'000);
-  const PlanAnswer after = answer_of(c);
-  classify(before, after);
-  RC_ASSERT(proved(after) <= found(before));
+TEST(RandomCluster, LessLatencyIsNeverSlower) {
+  tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
+    Case c = draw_case();
+    const PlanAnswer before = answer_of(c);
+    c.machine.latency_ns = *rc::gen::inRange<std::int64_t>(0, c.machine.latency_ns + 1);
+    c.machine.launch_ns = *rc::gen::inRange<std::int64_t>(0, c.machine.launch_ns + 1);
+    const PlanAnswer after = answer_of(c);
+    draws.asserts(found(before) != kNothing);
+    RC_ASSERT(proved(after) <= found(before));
+  });
 }
 
-RC_GTEST_PROP(RandomCluster, LessLatencyIsNeverSlower, ()) {
-  Case c = draw_case();
-  const PlanAnswer before = answer_of(c);
-  c.machine.latency_ns = *rc::gen::inRange<std::int64_t>(0, c.machine.latency_ns + 1);
-  c.machine.launch_ns = *rc::gen::inRange<std::int64_t>(0, c.machine.launch_ns + 1);
-  const PlanAnswer after = answer_of(c);
-  classify(before, after);
-  RC_ASSERT(proved(after) <= found(before));
-}
-
-RC_GTEST_PROP(RandomCluster, ALargerSpaceIsNeverSlower, ()) {
-  Case c = draw_case();
-  const PlanAnswer before = answer_of(c);
-  Space& s = c.request.space;
-  for (bool* on : {&s.data, &s.zero1, &s.zero2, &s.zero3, &s.tensor, &s.sequence_parallel,
-                   &s.pipeline, &s.recompute_full, &s.recompute_selective, &s.hybrid, &s.ring,
-                   &s.ulysses, &s.strided, &s.expert, &s.reduce_per_micro_batch, &s.reduce_per_step,
-                   &s.tensor_alone, &s.recompute_none}) {
-    *on = *on || *rc::gen::arbitrary<bool>();
-  }
-  const PlanAnswer after = answer_of(c);
-  classify(before, after);
-  RC_ASSERT(proved(after) <= found(before));
+TEST(RandomCluster, ALargerSpaceIsNeverSlower) {
+  tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
+    Case c = draw_case();
+    const PlanAnswer before = answer_of(c);
+    Space& s = c.request.space;
+    for (bool* on : {&s.data, &s.zero1, &s.zero2, &s.zero3, &s.tensor, &s.sequence_parallel,
+                     &s.pipeline, &s.recompute_full, &s.recompute_selective, &s.hybrid, &s.ring,
+                     &s.ulysses, &s.strided, &s.expert, &s.reduce_per_micro_batch,
+                     &s.reduce_per_step, &s.tensor_alone, &s.recompute_none}) {
+      *on = *on || *rc::gen::arbitrary<bool>();
+    }
+    const PlanAnswer after = answer_of(c);
+    draws.asserts(found(before) != kNothing);
+    RC_ASSERT(proved(after) <= found(before));
+  });
 }
 
 // Times are k times as long before they are rounded up: ceil(k x) <= k ceil(x).
-RC_GTEST_PROP(RandomCluster, AMachineThatIsSlowerInEverythingIsAsMuchSlower, ()) {
-  Case c = draw_case();
-  const auto k = *rc::gen::inRange<std::int64_t>(2, 6);
-  for (std::int64_t* rate : {&c.machine.link_bytes_per_second, &c.machine.card_bytes_per_second,
-                             &c.machine.gigaflops, &c.machine.memory_bytes_per_second}) {
-    *rate *= k;
-  }
-  const PlanAnswer fast = answer_of(c);
-  for (std::int64_t* rate : {&c.machine.link_bytes_per_second, &c.machine.card_bytes_per_second,
-                             &c.machine.gigaflops, &c.machine.memory_bytes_per_second}) {
-    *rate /= k;
-  }
-  c.machine.latency_ns *= k;
-  c.machine.launch_ns *= k;
-  const PlanAnswer slow = answer_of(c);
-  classify(fast, slow);
-  RC_ASSERT((found(fast) == kNothing) == (found(slow) == kNothing));
-  if (found(fast) == kNothing) return;
-  RC_ASSERT(proved(slow) <= k * found(fast));
-  // Each of some ten thousand operations at most is rounded by less than a picosecond.
-  RC_ASSERT(k * (proved(fast) - 10'000) <= found(slow));
+TEST(RandomCluster, AMachineThatIsSlowerInEverythingIsAsMuchSlower) {
+  tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
+    Case c = draw_case();
+    const auto k = *rc::gen::inRange<std::int64_t>(2, 6);
+    for (std::int64_t* rate : {&c.machine.link_bytes_per_second, &c.machine.card_bytes_per_second,
+                               &c.machine.gigaflops, &c.machine.memory_bytes_per_second}) {
+      *rate *= k;
+    }
+    const PlanAnswer fast = answer_of(c);
+    for (std::int64_t* rate : {&c.machine.link_bytes_per_second, &c.machine.card_bytes_per_second,
+                               &c.machine.gigaflops, &c.machine.memory_bytes_per_second}) {
+      *rate /= k;
+    }
+    c.machine.latency_ns *= k;
+    c.machine.launch_ns *= k;
+    const PlanAnswer slow = answer_of(c);
+    RC_ASSERT((found(fast) == kNothing) == (found(slow) == kNothing));
+    draws.asserts(found(fast) != kNothing);
+    if (found(fast) == kNothing) return;
+    RC_ASSERT(proved(slow) <= k * found(fast));
+    // Each of some ten thousand operations at most is rounded by less than a picosecond.
+    RC_ASSERT(k * (proved(fast) - 10'000) <= found(slow));
+  });
 }
 
 RC_GTEST_PROP(RandomCluster, ScalingAllTimesOfAPipelineScalesItsOptimum, ()) {
@@ -148,10 +155,7 @@ RC_GTEST_PROP(RandomCluster, ScalingAllTimesOfAPipelineScalesItsOptimum, ()) {
     const auto before = solve_pipeline(p, kForbidden, effort);
     const std::int64_t k = between(rng, 2, 1000);
     for (PipelineStage& stage : p.stages) {
-      for (LayerOption& o : stage.layers.options) {
-        o.steady_ps *= k;
-        o.once_ps *= k;
-      }
+      for (LayerOption& o : stage.layers.options) o.steady_ps *= k, o.once_ps *= k;
       for (auto* times :
            {&stage.layers.transition_ps, &stage.layers.entry_ps, &stage.layers.exit_ps,
             &stage.send_ps, &stage.receive_ps, &stage.return_ps}) {
@@ -167,22 +171,25 @@ RC_GTEST_PROP(RandomCluster, ScalingAllTimesOfAPipelineScalesItsOptimum, ()) {
 }
 
 // The space is the union of its pipeline degrees and micro-batches.
-RC_GTEST_PROP(RandomCluster, TheOptimumIsTheBestOfItsParts, ()) {
-  Case c = draw_case();
-  const PlanAnswer whole = answer_of(c);
-  std::int64_t best_proved = kNothing;
-  for (int pp = 1; pp <= c.machine.devices(); pp *= 2) {
-    for (std::int64_t m = 1; m <= c.request.global_batch; ++m) {
-      if (c.request.global_batch % m != 0) continue;
-      Case part = c;
-      part.request.space.fix_pp = pp;
-      part.request.space.fix_micro_batches = m;
-      const PlanAnswer answer = answer_of(part);
-      RC_ASSERT(proved(whole) <= found(answer));
-      best_proved = std::min(best_proved, proved(answer));
+TEST(RandomCluster, TheOptimumIsTheBestOfItsParts) {
+  tests::expect_law({.least_share = 0.5}, [](tests::Draws& draws) {
+    Case c = draw_case();
+    const PlanAnswer whole = answer_of(c);
+    std::int64_t best_proved = kNothing;
+    for (int pp = 1; pp <= c.machine.devices(); pp *= 2) {
+      for (std::int64_t m = 1; m <= c.request.global_batch; ++m) {
+        if (c.request.global_batch % m != 0) continue;
+        Case part = c;
+        part.request.space.fix_pp = pp;
+        part.request.space.fix_micro_batches = m;
+        const PlanAnswer answer = answer_of(part);
+        RC_ASSERT(proved(whole) <= found(answer));
+        best_proved = std::min(best_proved, proved(answer));
+      }
     }
-  }
-  RC_ASSERT(best_proved <= found(whole));
+    draws.asserts(found(whole) != kNothing);
+    RC_ASSERT(best_proved <= found(whole));
+  });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "plan/import/import_arguments.h"
 
 namespace orrery::plan {
@@ -58,6 +59,54 @@ TEST(ImportGalvatron, ListsBecomeRunsOfStages) {
                                             "1 tp2 strided dp2 zero2 sp", "1 tp4 dp1 sp",
                                             "1 tp1 cp4 ulysses dp1 zero2"}));
   EXPECT_EQ(to_string(p.vocabulary), "tp2 dp2 zero3");
+}
+
+/// "v,v,...": `count` times each value, as that tool lists its layers.
+std::string listed(const std::vector<std::pair<int, int>>& counts_and_values) {
+  std::string text;
+  for (const auto& [count, value] : counts_and_values) {
+    for (int i = 0; i < count; ++i) text += fmt::format("{}{}", text.empty() ? "" : ",", value);
+  }
+  return text;
+}
+
+// What the plan file of Llama-2-7B for 8 GPUs and 36 GiB says that Hetu-Galvatron cea12ff ships
+// (Apache-2.0). The log of that search calls it "1-1-8f-c x20, 1-1-8f x12, vtp 2, vsp 1": pp-tp-dp,
+// f ZeRO-3, c recomputation.
+TEST(ImportGalvatron, AShippedPlanIsTheOneThatItsSearchReports) {
+  const base::Json file = {{"pp_deg", 1},
+                           {"tp_sizes_enc", listed({{32, 1}})},
+                           {"tp_consecutive_flags", listed({{32, 1}})},
+                           {"dp_types_enc", listed({{32, 1}})},
+                           {"use_sp", listed({{32, 0}})},
+                           {"checkpoint", listed({{20, 1}, {12, 0}})},
+                           {"global_bsz", 16},
+                           {"chunks", 1},
+                           {"pp_division", "32"},
+                           {"pipeline_type", "pipedream_flush"},
+                           {"default_dp_type", "zero2"},
+                           {"vtp", 2},
+                           {"vsp", 1},
+                           {"embed_sdp", 1}};
+  const auto imported = galvatron(file.dump(), {.model = model::find_model("llama-2-7b").value(),
+                                                .cluster = "dgx-a100",
+                                                .devices = 8,
+                                                .sequence = 2048,
+                                                .precision = {}});
+  ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
+  const Plan& p = imported->plan;
+  EXPECT_EQ(p.global_batch, 16);
+  EXPECT_EQ(p.micro_batches, 1);
+  EXPECT_EQ(p.pipeline_degree(), 1);
+  EXPECT_EQ(p.vocabulary.cp, 2);
+  EXPECT_EQ(p.vocabulary.context, ContextKind::kUlysses);
+  EXPECT_EQ(p.vocabulary.zero, 3);
+  const std::vector<LayerRun>& runs = p.stages.front().runs;
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_EQ(runs[0].count, 20);
+  EXPECT_EQ(to_string(runs[0].strategy), "tp1 dp8 zero3 recompute=full");
+  EXPECT_EQ(runs[1].count, 12);
+  EXPECT_EQ(to_string(runs[1].strategy), "tp1 dp8 zero3");
 }
 
 TEST(ImportGalvatron, DefaultsAreThatToolsOwn) {

@@ -27,7 +27,8 @@ galvatron_tables|3||Galvatron's published tables
 osdp_tables|1||OSDP's published tables
 published_steps|10||Predicted against published training steps
 beyond|1||Predicted against published steps that nothing was fitted on
-published_collectives|2||Predicted against published collectives"
+published_collectives|2||Predicted against published collectives
+tests|60|LibTorch|Tests by label"
 cheap=(plan simulate explain collective topology beyond)
 
 machine() {
@@ -116,6 +117,13 @@ page_beyond() { experiment experiments/beyond/run.py; }
 page_published_collectives() {
   experiment experiments/collectives/run.py --no-plot
   cat experiments/collectives/table.md
+}
+
+# The table at the end of scripts/test.sh.
+page_tests() {
+  printf '`scripts/test.sh` ended with:\n\n```\n'
+  scripts/test.sh 2>&1 | sed -n '/^preset /,$p'
+  printf '```\n'
 }
 
 write_page() {

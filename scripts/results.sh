@@ -29,7 +29,7 @@ published_steps|10||Predicted against published training steps
 beyond|1||Predicted against published steps that nothing was fitted on
 published_collectives|2||Predicted against published collectives
 tests|60|LibTorch|Tests by label"
-cheap=(plan simulate explain collective topology beyond)
+cheap=(plan simulate explain collective topology beyond osdp_tables)
 
 machine() {
   local cpu memory

@@ -106,7 +106,7 @@ const base::CommandSpec& plan_spec() {
           {.name = "target",
            .value_name = "T",
            .choices = target_names(),
-           .help = "only what this framework can run (README: Targets)"},
+           .help = "only what this framework can run (docs/commands.md)"},
           {.name = "out", .value_name = "FILE", .help = "write the best plan (orrery.plan/1)"},
           timing_option(),
           json_option()}};

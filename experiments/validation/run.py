@@ -19,8 +19,6 @@ import predict
 
 FAMILIES = ("korthikanti", "sc21", "vtrain-one-host", "vtrain-multi-host")
 BARS = {"korthikanti": 0.05, "sc21": 0.08, "vtrain-one-host": 0.12, "vtrain-multi-host": 0.12, "layer times": 0.06}
-CALCULON = {"korthikanti": "3.65 % (8 rows it was tuned on)", "sc21": "8 to 9 %", "vtrain-one-host": "42.5 %", "vtrain-multi-host": "21.2 %"}
-VTRAIN = {"vtrain-one-host": "8.37 %", "vtrain-multi-host": "14.73 %"}
 SPARSE = 12  # --default takes every so many of vTrain's one-host rows
 
 
@@ -154,14 +152,13 @@ def percent(x):
 def error_line(name, table, bar):
     errors = [r["predicted"] / r["measured"] - 1 for r in table]
     absolute = [abs(e) for e in errors]
-    print(f"| {name} | {len(table)} | {percent(mean(absolute))} | {percent(max(absolute))} | {100 * mean(errors):+.1f} % | {percent(bar)} "
-          f"| {CALCULON.get(name, '')} | {VTRAIN.get(name, '')} |")
+    print(f"| {name} | {len(table)} | {percent(mean(absolute))} | {percent(max(absolute))} | {100 * mean(errors):+.1f} % | {percent(bar)} |")
     return mean(absolute) <= bar
 
 
 def report(table, layers, families=FAMILIES):
     fine = True
-    print("| family | rows | mean error | max | bias | bar | Calculon | vTrain's claim |\n|---|---|---|---|---|---|---|---|")
+    print("| family | rows | mean error | max | bias | bar |\n|---|---|---|---|---|---|")
     for family in families:
         fine &= error_line(family, [r for r in table if r["family"] == family], BARS[family])
     fine &= error_line("layer times", layers, BARS["layer times"])
@@ -220,7 +217,7 @@ def default_errors(orrery, sparse):
     """The command without --profile: the constants of all families, as they ship."""
     table = [r for i, r in enumerate(predict.rows()) if not sparse or r["family"] != "vtrain-one-host" or i % SPARSE == 0]
     table = [dict(r, predicted=s, measured=float(r["measured_step_s"])) for r, s in zip(table, predict.simulate(orrery, table))]
-    print("| default command | rows | mean error | max | bias | bar | Calculon | vTrain's claim |\n|---|---|---|---|---|---|---|---|")
+    print("| default command | rows | mean error | max | bias | bar |\n|---|---|---|---|---|---|")
     return all([error_line(f, [r for r in table if r["family"] == f], BARS[f]) for f in FAMILIES])
 
 

@@ -49,6 +49,8 @@ def parser():
     r.add_argument("--first", type=int, default=0, help="begin with this request")
     r.add_argument("--bar", type=float, default=10, help="seconds in which each must end")
     r.add_argument("--limit", type=float, default=60, help="seconds after which one is killed")
+    r.add_argument("--clock", choices=("wall", "cpu"), default="wall",
+                   help="what bar and limit count; cpu: on a machine that others use")  # fmt: skip
     r.add_argument("--budget", type=float, help="begin no request after so many seconds")
     r.set_defaults(main=random_requests.main)
     return root

@@ -45,6 +45,24 @@ std::string_view to_string(Activation activation) {
 
 namespace {
 
+std::string_view to_string(PositionKind position) {
+  switch (position) {
+    case PositionKind::kLearned: return "learned";
+    case PositionKind::kRotary: return "rotary";
+    case PositionKind::kRelative: return "relative";
+  }
+  return "";
+}
+
+std::string_view to_string(BlockEntry entry) {
+  switch (entry) {
+    case BlockEntry::kNone: return "none";
+    case BlockEntry::kPatchMerging: return "patch_merging";
+    case BlockEntry::kEncoderEnd: return "encoder_end";
+  }
+  return "";
+}
+
 /// Gain, and for layer norm a bias, of each feature.
 std::int64_t norm_parameters(const ModelSpec& m, std::int64_t features) {
   return (m.norm == NormKind::kLayerNorm ? 2 : 1) * features;

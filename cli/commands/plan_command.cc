@@ -141,7 +141,7 @@ void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
   if (answer.shortfall_bytes == 0) {
     fmt::print(stderr, "no strategy divides this model and batch over this cluster:\n");
     for (const search::Pruned& p : search::telling_reasons(answer.pruned, 5))
-      fmt::print(stderr, "  {}: {}\n", p.candidate, p.reason);
+      fmt::print(stderr, "  {}: {}\n", p.candidate, p.text);
     fmt::print(stderr, "try a global batch that its devices divide, or fewer hosts\n");
     return;
   }

@@ -83,7 +83,7 @@ base::Json versus_json(const search::Versus& v) {
   j["relaxations"] = relaxations_json(v.relaxations);
   j["reasons"] = base::Json::array();
   for (const search::Pruned& p : v.reasons)
-    j["reasons"].push_back({{"candidate", p.candidate}, {"reason", p.reason}});
+    j["reasons"].push_back({{"candidate", p.candidate}, {"reason", p.text}});
   return j;
 }
 

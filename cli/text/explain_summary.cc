@@ -69,7 +69,7 @@ class Summary {
         return fmt::format("{}: nothing fits, the smallest such plan needs {} more per device.",
                            v.text, show_bytes(v.shortfall_bytes));
       return fmt::format("{}: there is no such plan{}.", v.text,
-                         v.reasons.empty() ? "" : ": " + v.reasons.front().reason);
+                         v.reasons.empty() ? "" : ": " + v.reasons.front().text);
     }
     const Account& a = v.comparison->account;
     if (!v.fits)

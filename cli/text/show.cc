@@ -256,7 +256,7 @@ base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel&
   if (seconds) j["search"]["seconds"] = *seconds;
   j["pruned"] = base::Json::array();
   for (const search::Pruned& p : answer.pruned)
-    j["pruned"].push_back({{"candidate", p.candidate}, {"reason", p.reason}});
+    j["pruned"].push_back({{"candidate", p.candidate}, {"reason", p.text}});
   if (!answer.candidates.empty()) {
     j["plan"] = plan::to_json(answer.candidates.front().plan);
     j["predicted"] = sim::to_json(answer.candidates.front().report);

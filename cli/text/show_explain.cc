@@ -279,7 +279,7 @@ class ExplanationReport {
                                 show_bytes(v.shortfall_bytes))
                   : "  no such plan:\n";
       for (const search::Pruned& p : v.reasons)
-        text += fmt::format("    {}: {}\n", p.candidate, p.reason);
+        text += fmt::format("    {}: {}\n", p.candidate, p.text);
       return text + relaxations(v.relaxations);
     }
     const Account& a = v.comparison->account;

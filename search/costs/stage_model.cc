@@ -17,10 +17,13 @@ std::int64_t once_of(const costmodel::LayerCost& c, bool first_stage) {
 
 }  // namespace
 
+std::string family_name(const PlanProblem& p) {
+  return fmt::format("pp={} m={}{} {}", p.stages, p.micro_batches,
+                     p.idle > 0 ? fmt::format(" idle={}", p.idle) : "",
+                     plan::to_string(p.schedule));
+}
 std::string to_string(const PlanProblem& p) {
-  return fmt::format("pp={} m={}{} {} vocabulary {}", p.stages, p.micro_batches,
-                     p.idle > 0 ? fmt::format(" idle={}", p.idle) : "", plan::to_string(p.schedule),
-                     plan::to_string(p.vocabulary));
+  return fmt::format("{} vocabulary {}", family_name(p), plan::to_string(p.vocabulary));
 }
 
 /// What the pipeline program asks back: exact memory, changes of layout.

@@ -46,6 +46,8 @@ struct PlanProblem {
 };
 /// "pp=4 m=16 1f1b vocabulary tp2 dp4 zero3"; with "idle=2" behind m where devices are idle.
 std::string to_string(const PlanProblem& problem);
+/// The same without the vocabulary: "pp=4 m=16 1f1b".
+std::string family_name(const PlanProblem& problem);
 
 class StageModel {
  public:

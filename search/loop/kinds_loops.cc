@@ -27,8 +27,8 @@ class KindsLoops {
   base::Result<LoopResult> run() {
     for (int stages = 1; stages <= devices(); ++stages) {
       if (devices() % stages != 0) continue;
-      if (const std::string reason = refuse_stages(stages); !reason.empty())
-        prune(fmt::format("pp={}", stages), reason);
+      if (const Refusal why = refuse_stages(cost_.model(), request_.space, stages); why.refused())
+        result_.pruned.push_back({fmt::format("pp={}", stages), why.text, why.reason});
       else
         add_problems(stages);
     }
@@ -59,16 +59,6 @@ class KindsLoops {
   }
 
   // ---- enumeration ----
-  [[nodiscard]] std::string refuse_stages(int stages) const {
-    const Space& space = request_.space;
-    if (space.fix_pp && *space.fix_pp != stages)
-      return fmt::format("pp is fixed to {}", *space.fix_pp);
-    if (stages > 1 && !space.pipeline) return "pipelines are off";
-    if (space.even_stages && layers() % stages != 0)
-      return fmt::format("{} layers do not make {} equal stages", layers(), stages);
-    if (stages > layers()) return fmt::format("more stages than {} layers", layers());
-    return "";
-  }
   void say_what_is_left_out() {
     constexpr const char* kReason = "not searched for models with blocks of several kinds";
     if (request_.space.interleaved) prune("interleaved", kReason);

@@ -140,24 +140,13 @@ class Loops {
     return groups_.empty() ? kForbidden : groups_.front().best.closed_form_ps;
   }
 
-  /// Why a pipeline degree cannot be used, or empty.
-  std::string refuse_stages(int stages) const {
-    const std::int64_t layers = cost_.model().layers;
-    if (request_.space.fix_pp && *request_.space.fix_pp != stages)
-      return fmt::format("pp is fixed to {}", *request_.space.fix_pp);
-    if (stages > 1 && !request_.space.pipeline) return "pipelines are off";
-    if (request_.space.even_stages && layers % stages != 0)
-      return fmt::format("{} layers do not make {} equal stages", layers, stages);
-    if (stages > layers) return fmt::format("more stages than {} layers", layers);
-    return "";
-  }
   /// Every device has a stage.
   void enumerate() {
     for (int stages = 1; stages <= cluster_devices(); ++stages) {
       if (cluster_devices() % stages != 0) continue;
       const std::string name = fmt::format("pp={}", stages);
-      if (const std::string reason = refuse_stages(stages); !reason.empty())
-        prune(name, reason);
+      if (const Refusal why = refuse_stages(cost_.model(), request_.space, stages); why.refused())
+        result_.pruned.push_back({name, why.text, why.reason});
       else
         enumerate_micro_batches(stages);
     }
@@ -167,7 +156,7 @@ class Loops {
     for (const std::int64_t m : micro_batches_) {
       const std::string name = fmt::format("pp={} m={}", stages, m);
       for (const Pruned& p : model_.layers_of(devices, m).pruned)
-        prune(name + " " + p.candidate, p.reason);
+        result_.pruned.push_back({name + " " + p.candidate, p.text, p.reason});
       if (model_.layers_of(devices, m).leaves.empty()) {
         prune(name, "no strategy for a layer");
         continue;
@@ -177,7 +166,7 @@ class Loops {
               "never a shorter closed form than 1f1b, and never fewer micro-batches in flight");
       }
       for (const Pruned& p : model_.vocabulary_of(devices, m).pruned)
-        prune(name + " " + p.candidate, p.reason);
+        result_.pruned.push_back({name + " " + p.candidate, p.text, p.reason});
       for (const plan::Schedule schedule : schedules())
         add_family({stages, devices, 0, m, schedule, {}});
     }
@@ -230,9 +219,11 @@ class Loops {
   /// degree by pipeline degree.
   void enumerate_idle() {
     const std::vector<plan::Schedule> all = schedules();
-    for (int stages = 1;
-         stages <= cluster_devices() && refuse_stages(stages) != "pipelines are off"; ++stages) {
-      if (!refuse_stages(stages).empty()) continue;
+    const std::int64_t most = request_.space.pipeline
+                                  ? std::min<std::int64_t>(cluster_devices(), cost_.model().layers)
+                                  : 1;
+    for (int stages = 1; stages <= most; ++stages) {
+      if (refuse_stages(cost_.model(), request_.space, stages).refused()) continue;
       std::int64_t least = kForbidden;
       for (int devices = 1; stages * devices < cluster_devices(); ++devices) {
         if (request_.global_batch % odd_part(devices) != 0) continue;
@@ -389,8 +380,7 @@ class Loops {
     return {};
   }
   static std::string name_of(const Entry& entry) {
-    const std::string name = to_string(entry.problem);
-    return entry.family ? name.substr(0, name.find(" vocabulary")) : name;
+    return entry.family ? family_name(entry.problem) : to_string(entry.problem);
   }
 
   using Program = std::optional<PipelineAnswer> (*)(const PipelineProblem&, std::int64_t, Effort&);
@@ -611,6 +601,19 @@ class Loops {
 };
 
 }  // namespace
+
+Refusal refuse_stages(const model::ModelSpec& model, const Space& space, int stages) {
+  if (space.fix_pp && *space.fix_pp != stages)
+    return {Reason::kFixed, fmt::format("pp is fixed to {}", *space.fix_pp)};
+  if (stages > 1 && !space.pipeline) return {Reason::kOff, "pipelines are off"};
+  if (space.even_stages && model.layers % stages != 0) {
+    return {Reason::kDoesNotDivide,
+            fmt::format("{} layers do not make {} equal stages", model.layers, stages)};
+  }
+  if (stages > model.layers)
+    return {Reason::kDoesNotDivide, fmt::format("more stages than {} layers", model.layers)};
+  return {};
+}
 
 base::Result<LoopResult> run_loops(costmodel::LayerCosts& costs, const PlanRequest& request,
                                    std::int64_t budget_bytes, LoopOptions options) {

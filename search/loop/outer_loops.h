@@ -45,6 +45,9 @@ struct LoopOptions {
   RunnersUp runners_up = RunnersUp::kQuick;
   std::uint64_t problem_states = 300'000;
 };
+/// Why a pipeline degree cannot be used.
+Refusal refuse_stages(const model::ModelSpec& model, const Space& space, int stages);
+
 /// @pre request is valid (planner.cc). `budget_bytes`: what the Program's buffers may take on a
 /// device. Models with blocks of several kinds have quick runners-up only, and no limit of one
 /// problem.

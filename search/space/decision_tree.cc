@@ -20,35 +20,49 @@ std::vector<int> zero_stages(const Space& space, int dp) {
 /// Wider products than this never pay: the tensor collectives of a layer stay on its critical path.
 constexpr int kMaxTensorDegree = 16;
 
-/// Why degrees cannot be used, or empty.
-std::string refuse_degrees(const model::ModelSpec& model, const Space& space,
-                           const TreeContext& context, int tp, int cp) {
+/// Why degrees cannot be used.
+Refusal refuse_degrees(const model::ModelSpec& model, const Space& space,
+                       const TreeContext& context, int tp, int cp) {
   const int dp = context.devices / tp / cp;
-  if (tp > 1 && !space.tensor) return "tensor parallelism is off";
-  if (space.fix_tp && *space.fix_tp != tp) return fmt::format("tp is fixed to {}", *space.fix_tp);
+  const auto fixed = [](const char* name, int value) {
+    return Refusal{Reason::kFixed, fmt::format("{} is fixed to {}", name, value)};
+  };
+  const auto divide = [](std::string text) {
+    return Refusal{Reason::kDoesNotDivide, std::move(text)};
+  };
+  if (tp > 1 && !space.tensor) return {Reason::kOff, "tensor parallelism is off"};
+  if (space.fix_tp && *space.fix_tp != tp) return fixed("tp", *space.fix_tp);
   if (tp > kMaxTensorDegree)
-    return fmt::format("tp {} is beyond the planner's {}", tp, kMaxTensorDegree);
-  if (model.heads % tp != 0) return fmt::format("tp {} does not divide {} heads", tp, model.heads);
+    return {Reason::kUnsupported,
+            fmt::format("tp {} is beyond the planner's {}", tp, kMaxTensorDegree)};
+  if (model.heads % tp != 0)
+    return divide(fmt::format("tp {} does not divide {} heads", tp, model.heads));
   if (model.kv_heads % tp != 0)
-    return fmt::format("tp {} does not divide {} key-value heads", tp, model.kv_heads);
-  if (model.ffn % tp != 0) return fmt::format("tp {} does not divide an ffn of {}", tp, model.ffn);
-  if (model.shared_ffn % tp != 0)
-    return fmt::format("tp {} does not divide a shared expert's ffn of {}", tp, model.shared_ffn);
-  if (cp > 1 && !space.ring && !space.ulysses) return "context parallelism is off";
-  if (space.fix_cp && *space.fix_cp != cp) return fmt::format("cp is fixed to {}", *space.fix_cp);
-  if (cp > 1 && (model.patch_features > 0 || model.encoder_decoder()))
-    return fmt::format("cp is not supported for family {}", to_string(model.family));
+    return divide(fmt::format("tp {} does not divide {} key-value heads", tp, model.kv_heads));
+  if (model.ffn % tp != 0)
+    return divide(fmt::format("tp {} does not divide an ffn of {}", tp, model.ffn));
+  if (model.shared_ffn % tp != 0) {
+    return divide(
+        fmt::format("tp {} does not divide a shared expert's ffn of {}", tp, model.shared_ffn));
+  }
+  if (cp > 1 && !space.ring && !space.ulysses) return {Reason::kOff, "context parallelism is off"};
+  if (space.fix_cp && *space.fix_cp != cp) return fixed("cp", *space.fix_cp);
+  if (cp > 1 && (model.patch_features > 0 || model.encoder_decoder())) {
+    return {Reason::kUnsupported,
+            fmt::format("cp is not supported for family {}", to_string(model.family))};
+  }
   if (context.sequence % cp != 0)
-    return fmt::format("cp {} does not divide {} tokens", cp, context.sequence);
-  if (space.fix_dp && *space.fix_dp != dp) return fmt::format("dp is fixed to {}", *space.fix_dp);
+    return divide(fmt::format("cp {} does not divide {} tokens", cp, context.sequence));
+  if (space.fix_dp && *space.fix_dp != dp) return fixed("dp", *space.fix_dp);
   if (context.micro_batch_sequences % dp != 0) {
-    return fmt::format("dp {} does not divide a micro-batch of {} sequences", dp,
-                       context.micro_batch_sequences);
+    return divide(fmt::format("dp {} does not divide a micro-batch of {} sequences", dp,
+                              context.micro_batch_sequences));
   }
   if (space.fix_micro_batch && *space.fix_micro_batch != context.micro_batch_sequences / dp) {
-    return fmt::format("a micro-batch is fixed to {} sequences on a rank", *space.fix_micro_batch);
+    return {Reason::kFixed, fmt::format("a micro-batch is fixed to {} sequences on a rank",
+                                        *space.fix_micro_batch)};
   }
-  return "";
+  return {};
 }
 
 /// Sizes of the group that states are sharded over, 0: the whole data group. Hybrid: the part of it
@@ -207,9 +221,8 @@ StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
     for (int cp = 1; tp * cp <= context.devices && context.devices % (tp * cp) == 0; cp *= 2) {
       const std::string name = fmt::format(
           "tp{}{} dp{}", tp, cp > 1 ? fmt::format(" cp{}", cp) : "", context.devices / tp / cp);
-      if (const std::string reason = refuse_degrees(model, space, context, tp, cp);
-          !reason.empty()) {
-        tree.pruned.push_back({name, reason});
+      if (const Refusal why = refuse_degrees(model, space, context, tp, cp); why.refused()) {
+        tree.pruned.push_back({name, why.text, why.reason});
       } else {
         grow_strategies(model, space, context, tp, cp, name, tree);
       }
@@ -226,9 +239,10 @@ StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& s
     const int dp = context.devices / tp;
     const std::string name = fmt::format("vocabulary tp{} dp{}", tp, dp);
     if (tp > 1 && !space.tensor) {
-      tree.pruned.push_back({name, "tensor parallelism is off"});
+      tree.pruned.push_back({name, "tensor parallelism is off", Reason::kOff});
     } else if (space.vocabulary_like_layers && space.fix_tp && *space.fix_tp != tp) {
-      tree.pruned.push_back({name, fmt::format("tp is fixed to {}", *space.fix_tp)});
+      tree.pruned.push_back(
+          {name, fmt::format("tp is fixed to {}", *space.fix_tp), Reason::kFixed});
     } else if (tp > model.vocab) {
       tree.pruned.push_back({name, fmt::format("{} rows of vocabulary", model.vocab)});
     } else if (context.micro_batch_sequences % dp != 0) {

@@ -40,11 +40,21 @@ struct Space {
   bool operator==(const Space&) const = default;
 };
 
+/// Why something is left out: what the user fixed or switched off, else what the model, the machine
+/// or a bound says.
+enum class Reason : std::uint8_t { kNone, kFixed, kOff, kDoesNotDivide, kUnsupported, kBeaten };
+struct Refusal {
+  Reason reason = Reason::kNone;
+  std::string text;  // "tp 3 does not divide 8 heads"
+  [[nodiscard]] bool refused() const { return reason != Reason::kNone; }
+};
+
 /// Why a candidate is not in the answer.
 struct Pruned {
   std::string candidate;  // "pp=4 m=16 1f1b"
   // "stage 0 needs 41.2 GiB, limit 36 GiB", "bound 4.40 s ≥ incumbent 4.19 s"
-  std::string reason;
+  std::string text;
+  Reason reason = Reason::kBeaten;
 };
 
 }  // namespace orrery::search

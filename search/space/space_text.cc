@@ -252,9 +252,8 @@ base::Result<Space> fix_values(std::string_view text, Space space) {
 }
 
 std::vector<Pruned> telling_reasons(std::vector<Pruned> pruned, std::size_t count) {
-  std::stable_partition(pruned.begin(), pruned.end(), [](const Pruned& p) {
-    return p.reason.find("is fixed to") == std::string::npos;
-  });
+  std::stable_partition(pruned.begin(), pruned.end(),
+                        [](const Pruned& p) { return p.reason != Reason::kFixed; });
   pruned.resize(std::min(pruned.size(), count));
   return pruned;
 }

@@ -156,7 +156,7 @@ TEST(FindPlan, EveryCandidateIsValidChecksAndFits) {
     }
     RC_ASSERT(std::ranges::is_sorted(answer.candidates, {},
                                      [](const Candidate& a) { return a.report.step_time_ps; }));
-    for (const Pruned& pruned : answer.pruned) RC_ASSERT(!pruned.reason.empty());
+    for (const Pruned& pruned : answer.pruned) RC_ASSERT(!pruned.text.empty());
     if (answer.status == Status::kInfeasible) RC_ASSERT(answer.shortfall_bytes > 0);
   });
 }

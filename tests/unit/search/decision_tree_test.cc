@@ -52,7 +52,7 @@ TEST(LayerStrategies, DegreesThatDoNotDivideArePrunedWithTheirReason) {
   const StrategyTree tree = layer_strategies(llama_like(), classic(), {16, 2048, 8, 4, 8});
   const auto reason = [&](std::string_view candidate) {
     for (const Pruned& p : tree.pruned) {
-      if (p.candidate == candidate) return p.reason;
+      if (p.candidate == candidate) return p.text;
     }
     return std::string();
   };
@@ -140,7 +140,7 @@ TEST(LayerStrategies, ExpertsAddTheirDegrees) {
   const StrategyTree tree = layer_strategies(mixture, space, {8, 2048, 64, 1});
   std::vector<std::string> experts;
   for (const Pruned& p : tree.pruned) {
-    if (p.reason == "ep 8 does not divide 12 experts") experts.push_back(p.candidate);
+    if (p.text == "ep 8 does not divide 12 experts") experts.push_back(p.candidate);
   }
   EXPECT_EQ(experts, std::vector<std::string>{"tp1 dp8 ep8"});
   space.expert = false;

@@ -397,7 +397,7 @@ TEST(Explain, VersusDegreesBeyondTheClusterHasAReason) {
   ASSERT_TRUE(e->versus.has_value());
   EXPECT_FALSE(e->versus->comparison.has_value());
   ASSERT_FALSE(e->versus->reasons.empty());
-  EXPECT_EQ(e->versus->reasons.front().reason, "8 ranks do not divide 4 devices");
+  EXPECT_EQ(e->versus->reasons.front().text, "8 ranks do not divide 4 devices");
 }
 
 TEST(Explain, APlanThatDoesNotFitIsToldWaysThatDo) {

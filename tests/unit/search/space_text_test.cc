@@ -101,9 +101,9 @@ TEST(SpaceText, EveryWordHasHelp) {
 }
 
 TEST(SpaceText, ReasonsThatTellSomethingComeFirst) {
-  const std::vector<Pruned> pruned{{"pp=1", "pp is fixed to 8"},
+  const std::vector<Pruned> pruned{{"pp=1", "pp is fixed to 8", Reason::kFixed},
                                    {"a", "4 rows of vocabulary"},
-                                   {"pp=2", "pp is fixed to 8"},
+                                   {"pp=2", "pp is fixed to 8", Reason::kFixed},
                                    {"b", "no strategy for a layer"}};
   const std::vector<Pruned> shown = telling_reasons(pruned, 3);
   ASSERT_EQ(shown.size(), 3U);

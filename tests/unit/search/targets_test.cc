@@ -98,7 +98,7 @@ TEST(Targets, MegatronHasEqualStagesWhereOthersShiftLayers) {
   ASSERT_TRUE(impossible.has_value());
   EXPECT_TRUE(impossible->candidates.empty());
   EXPECT_TRUE(std::ranges::any_of(impossible->pruned, [](const Pruned& p) {
-    return p.reason == "6 layers do not make 4 equal stages";
+    return p.text == "6 layers do not make 4 equal stages";
   }));
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/fingerprint.h"
 #include "sim/report/step_report.h"
+#include "sim/step/fused_program.h"
 #include "sim/step/interpreter.h"
 
 namespace orrery::sim {
@@ -45,6 +46,26 @@ base::Result<SimReport> simulate(const plan::Program& program, const costmodel::
   SimReport report = step_report(program, cost, finished, options);
   report.fingerprint = fingerprint_of(program, outcome);
   return report;
+}
+
+base::Result<std::optional<std::int64_t>> simulated_step_ps(const plan::Program& program,
+                                                            const costmodel::CostModel& cost,
+                                                            std::int64_t cutoff_ps) {
+  TRY_VOID(check_fits(program, cost));
+  const std::int64_t slowdown = std::max<std::int64_t>(cost.overlap_slowdown_ppm(), 1'000'000);
+  const bool fuses = cost.overlaps() && slowdown == 1'000'000;
+  FusedProgram fused;
+  if (fuses) fused = fuse(program);
+  kernel::EventQueue queue;
+  FlowNetwork network(cost.topology(), slowdown, queue, Interpreter::kFlowEvent);
+  TRY(const PreparedStep step,
+      fuses ? prepare(fused, cost, network) : prepare(program, cost, network));
+  Interpreter interpreter(
+      step, network, queue,
+      {.overlaps = cost.overlaps(), .slowdown_ppm = slowdown, .cutoff_ps = cutoff_ps});
+  TRY(const Outcome outcome, interpreter.run());
+  if (outcome.cut_off || outcome.step_ps > cutoff_ps) return std::nullopt;
+  return outcome.step_ps;
 }
 
 }  // namespace orrery::sim

@@ -1,4 +1,8 @@
 #pragma once
+#include <cstdint>
+#include <limits>
+#include <optional>
+
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "plan/program/program.h"
@@ -11,5 +15,12 @@ namespace orrery::sim {
 /// for what).
 base::Result<SimReport> simulate(const plan::Program& program, const costmodel::CostModel& cost,
                                  const SimOptions& options = {});
+
+/// SimReport::step_time_ps alone, in a small part of the time: operations that are sure to run one
+/// after another are one (step/fused_program.h). Nothing when it is above `cutoff_ps`: the clock
+/// stops there. Errors: as simulate().
+base::Result<std::optional<std::int64_t>> simulated_step_ps(
+    const plan::Program& program, const costmodel::CostModel& cost,
+    std::int64_t cutoff_ps = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace orrery::sim

@@ -55,6 +55,10 @@ base::Result<Outcome> Interpreter::run() {
     do {
       const kernel::Event event = queue_.pop();
       now_ = event.at.ps();
+      if (now_ > options_.cutoff_ps) {
+        outcome_.cut_off = true;
+        return std::move(outcome_);
+      }
       handle(event);
       ++outcome_.events;
     } while (queue_.more_now());

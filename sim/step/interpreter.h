@@ -66,6 +66,8 @@ struct InterpreterOptions {
   int steps = 1;
   bool chains = true;  // false: an event for every operation
   std::int64_t max_operations = std::numeric_limits<std::int64_t>::max();  // of all steps
+  // where the clock passes it, run() ends
+  std::int64_t cutoff_ps = std::numeric_limits<std::int64_t>::max();
 };
 
 /// What one class did.
@@ -80,6 +82,7 @@ struct ClassOutcome {
 };
 struct Outcome {
   std::int64_t step_ps = 0;
+  bool cut_off = false;  // the step takes longer than cutoff_ps; nothing else is known of it
   std::uint64_t events = 0;
   std::vector<ClassOutcome> classes;
   std::vector<std::vector<std::int64_t>> sent_bytes;    // FlowNetwork::sent_bytes() until then

@@ -94,8 +94,9 @@ costmodel::Transfer joined(costmodel::Transfer a, const costmodel::Transfer& b) 
 class Preparation {
  public:
   Preparation(const plan::Program& program, const costmodel::CostModel& cost, FlowNetwork& network,
-              bool fold)
+              bool fold, const FusedProgram* fused)
       : program_(program),
+        fused_(fused),
         cost_(cost),
         network_(network),
         loads_(program, cost, fold),
@@ -165,6 +166,10 @@ class Preparation {
     p.freed_bytes = stream_refs_.freed_bytes(instance);
     switch (op.kind) {
       case plan::OpKind::kCompute: {
+        if (const std::vector<plan::Op>* run = fused_ != nullptr ? fused_->run_of(op) : nullptr) {
+          for (const plan::Op& one : *run) p.compute_ps += segment_ps(one.segment, one.phase);
+          break;
+        }
         const model::SegmentShape& shape = program_.segments[op.segment];
         p.compute_ps = segment_ps(op.segment, op.phase);
         p.transient_bytes = model::work(shape, op.phase).transient_bytes;
@@ -298,6 +303,7 @@ class Preparation {
     FlowNetwork::TransferIndex transfer = kNone;
   };
   const plan::Program& program_;
+  const FusedProgram* fused_;  // null: no runs
   const costmodel::CostModel& cost_;
   FlowNetwork& network_;
   ClassLoads loads_;
@@ -316,7 +322,12 @@ class Preparation {
 
 base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost,
                                    FlowNetwork& network, bool fold) {
-  return Preparation(program, cost, network, fold).run();
+  return Preparation(program, cost, network, fold, nullptr).run();
+}
+
+base::Result<PreparedStep> prepare(const FusedProgram& fused, const costmodel::CostModel& cost,
+                                   FlowNetwork& network) {
+  return Preparation(fused.program, cost, network, true, &fused).run();
 }
 
 }  // namespace orrery::sim

@@ -18,6 +18,7 @@
 #include "costmodel/cost_model.h"
 #include "plan/program/expand.h"
 #include "sim/network/flow_network.h"
+#include "sim/step/fused_program.h"
 #include "sim/step/lifetimes.h"
 #include "sim/step/time_part.h"
 
@@ -91,5 +92,8 @@ struct PreparedStep {
 /// Errors: kInconsistent for a peer or group member outside the world.
 base::Result<PreparedStep> prepare(const plan::Program& program, const costmodel::CostModel& cost,
                                    FlowNetwork& network, bool fold = true);
+/// Of a Program with runs (fused_program.h): times of the step alone are right, not its memory.
+base::Result<PreparedStep> prepare(const FusedProgram& fused, const costmodel::CostModel& cost,
+                                   FlowNetwork& network);
 
 }  // namespace orrery::sim

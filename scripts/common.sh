@@ -13,14 +13,20 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 
 say() { printf '[%s] %s\n' "$(date +%H:%M:%S)" "$*"; }
 
-# build PRESET [cmake options...]: configures and builds build/PRESET; only $build_targets (a list) when that is set.
-build() {
+# configure PRESET [cmake options...]: makes build/PRESET, ready to build.
+configure() {
   local preset="$1"
   shift
   say "configure $preset"
   (cd "$root" && cmake --preset "$preset" "$@" >"/tmp/orrery-configure-$$.log" 2>&1) ||
     { cat "/tmp/orrery-configure-$$.log"; rm -f "/tmp/orrery-configure-$$.log"; return 1; }
   rm -f "/tmp/orrery-configure-$$.log"
+}
+
+# build PRESET [cmake options...]: configures and builds build/PRESET; only $build_targets (a list) when that is set.
+build() {
+  local preset="$1"
+  configure "$@"
   say "build $preset (-j$jobs)"
   # shellcheck disable=SC2086
   cmake --build "$root/build/$preset" -j "$jobs" ${build_targets:+--target $build_targets}

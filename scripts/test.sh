@@ -13,7 +13,7 @@ if [[ "${1:-}" == --fast ]]; then
   shift
 fi
 test_jobs="${ORRERY_TEST_JOBS:-2}"
-fast_labels=(unit property golden lint)
+fast_labels=(unit property golden)
 # The slow searches for counter-examples and the benchmarks gain little from sanitizers and cost minutes under them; libFuzzer has its own.
 sanitizer_labels=(unit property)
 started=$SECONDS
@@ -51,11 +51,13 @@ run_label() {
 }
 
 "$root/scripts/setup.sh"
+configure release -DORRERY_TESTS=ON
+run_label release lint "$@"  # in seconds, before an hour of building
 build release -DORRERY_TESTS=ON
 if ((fast)); then
   for label in "${fast_labels[@]}"; do run_label release "$label" "$@"; done
 else
-  for label in lint unit property oracle differential golden fuzz bench multirank gpu; do
+  for label in unit property oracle differential golden fuzz bench multirank gpu; do
     run_label release "$label" "$@"
   done
   build debug
@@ -64,7 +66,7 @@ else
   build_targets="orrery_cli fuzzers" build fuzz -DORRERY_TESTS=ON
   shown_preset=clang++ ORRERY_CLI="$root/build/fuzz/orrery" run_label release golden "$@"
   run_label fuzz fuzz "$@"
-  build dev -DORRERY_TESTS=ON
+  build_targets=unit_and_property build dev -DORRERY_TESTS=ON
   for label in "${sanitizer_labels[@]}"; do run_label dev "$label" "$@"; done
 fi
 

@@ -12,12 +12,12 @@
 ///    links. A link is coloured by its capacity.
 ///
 /// Both give the same picoseconds. Proof by induction over the instants, and within one over the
-/// rounds of filling (kernel/max_min.h): what runs is a union of cells, since an operation starts at
-/// the last end over its stream, its dependencies and its peers, whose cells agree within a cell.
-/// The flows of each message cell on each link of a cell are equal, so what is left of a link, R_l,
-/// and the weight that rises on it, A_l, are equal in a cell, round by round; so are rates, hence
-/// ends. No automorphism is needed. What breaks the symmetry splits the cells that it reaches
-/// through messages and links, and no others.
+/// rounds of filling (kernel/max_min.h): what runs is a union of cells, since an operation starts
+/// at the last end over its stream, its dependencies and its peers, whose cells agree within a
+/// cell. The flows of each message cell on each link of a cell are equal, so what is left of a
+/// link, R_l, and the weight that rises on it, A_l, are equal in a cell, round by round; so are
+/// rates, hence ends. No automorphism is needed. What breaks the symmetry splits the cells that it
+/// reaches through messages and links, and no others.
 ///
 /// A message's price is that of its own ranks: largest latency over its routes, flows of its own
 /// routes, measured rate of its hosts. Where all ranks of a stage are alike this is what

@@ -88,24 +88,29 @@ class Maker {
     return s_.add_step({on, latency, first_piece, pieces, reduces}, {after.begin(), after.size()});
   }
 
-  /// One ring over `order` that starts at last(rank) of each: `rounds` steps, of which the first
-  /// `reduce_rounds` reduce. In round t the member at place i sends piece (i + shift - t) of the
-  /// ring, `width` pieces of the tensor from `base` on, `stride` apart.
-  void ring_rounds(const std::vector<int>& order, std::int64_t rounds, std::int64_t reduce_rounds,
-                   std::int64_t shift, std::int64_t hop, std::int64_t data, int base, int width,
-                   int stride) {
+  /// One ring over some ranks. In round t the member at place i sends piece (i + shift - t) of the
+  /// ring, which is `width` pieces of the tensor from `base` on, `stride` apart.
+  struct Ring {
+    std::int64_t rounds = 0, reduce_rounds = 0;  // the first `reduce_rounds` of them reduce
+    std::int64_t shift = 0;
+    std::int64_t hop_ps = 0, bytes = 0;  // of every message
+    int base = 0, width = 1, stride = 1;
+  };
+  /// Starts at last(rank) of each member.
+  void ring_rounds(const std::vector<int>& order, const Ring& ring) {
     const auto n = static_cast<std::int64_t>(order.size());
     std::vector<std::uint32_t> ways, received, next(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
-      ways.push_back(path(order[i], order[(i + 1) % order.size()], data));
+      ways.push_back(path(order[i], order[(i + 1) % order.size()], ring.bytes));
       received.push_back(last(order[i]));
     }
-    for (std::int64_t t = 0; t < rounds; ++t) {
+    for (std::int64_t t = 0; t < ring.rounds; ++t) {
       for (std::int64_t i = 0; i < n; ++i) {
-        const std::int64_t piece = ((i + shift - t) % n + n) % n;
+        const std::int64_t piece = ((i + ring.shift - t) % n + n) % n;
         next[static_cast<std::size_t>((i + 1) % n)] =
-            step(ways[static_cast<std::size_t>(i)], hop, base + static_cast<int>(piece) * stride,
-                 width, t < reduce_rounds, {received[static_cast<std::size_t>(i)]});
+            step(ways[static_cast<std::size_t>(i)], ring.hop_ps,
+                 ring.base + static_cast<int>(piece) * ring.stride, ring.width,
+                 t < ring.reduce_rounds, {received[static_cast<std::size_t>(i)]});
       }
       received = next;
     }
@@ -122,8 +127,12 @@ class Maker {
       const bool all_reduce = request_.op == Collective::kAllReduce,
                  scatter = request_.op == Collective::kReduceScatter;
       const std::int64_t reduces = all_reduce || scatter ? n - 1 : 0;
-      ring_rounds(channels[c], repeats_, reduces, scatter ? -1 : 0, terms_.device_hop_ps,
-                  terms_.piece_bytes, static_cast<int>(c) * n, 1, 1);
+      ring_rounds(channels[c], {.rounds = repeats_,
+                                .reduce_rounds = reduces,
+                                .shift = scatter ? -1 : 0,
+                                .hop_ps = terms_.device_hop_ps,
+                                .bytes = terms_.piece_bytes,
+                                .base = static_cast<int>(c) * n});
       for (std::size_t i = 0; i < ends.size(); ++i) ends[i].push_back(last(group_.ranks[i]));
     }
     for (const auto& after : ends) s_.add_step({.latency_ps = terms_.copy_ps}, after);
@@ -294,17 +303,28 @@ class Maker {
     const int m = group_.per_host(), hosts = group_.host_count();
     s_.pieces = m * hosts;
     for (const auto& host : group_.hosts)
-      ring_rounds(host, m - 1, m - 1, -1, terms_.device_hop_ps, terms_.piece_bytes * hosts, 0,
-                  hosts, hosts);
+      ring_rounds(host, {.rounds = m - 1,
+                         .reduce_rounds = m - 1,
+                         .shift = -1,
+                         .hop_ps = terms_.device_hop_ps,
+                         .bytes = terms_.piece_bytes * hosts,
+                         .width = hosts,
+                         .stride = hosts});
     for (int j = 0; j < m; ++j) {
       std::vector<int> slot;
       for (const auto& host : group_.hosts) slot.push_back(host[static_cast<std::size_t>(j)]);
-      ring_rounds(slot, repeats_, hosts - 1, 0, terms_.network_hop_ps, terms_.piece_bytes,
-                  j * hosts, 1, 1);
+      ring_rounds(slot, {.rounds = repeats_,
+                         .reduce_rounds = hosts - 1,
+                         .hop_ps = terms_.network_hop_ps,
+                         .bytes = terms_.piece_bytes,
+                         .base = j * hosts});
     }
     for (const auto& host : group_.hosts)
-      ring_rounds(host, m - 1, 0, 0, terms_.device_hop_ps, terms_.piece_bytes * hosts, 0, hosts,
-                  hosts);
+      ring_rounds(host, {.rounds = m - 1,
+                         .hop_ps = terms_.device_hop_ps,
+                         .bytes = terms_.piece_bytes * hosts,
+                         .width = hosts,
+                         .stride = hosts});
   }
 
   void direct() {

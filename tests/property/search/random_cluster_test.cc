@@ -155,7 +155,10 @@ RC_GTEST_PROP(RandomCluster, ScalingAllTimesOfAPipelineScalesItsOptimum, ()) {
     const auto before = solve_pipeline(p, kForbidden, effort);
     const std::int64_t k = between(rng, 2, 1000);
     for (PipelineStage& stage : p.stages) {
-      for (LayerOption& o : stage.layers.options) o.steady_ps *= k, o.once_ps *= k;
+      for (LayerOption& o : stage.layers.options) {
+        o.steady_ps *= k;
+        o.once_ps *= k;
+      }
       for (auto* times :
            {&stage.layers.transition_ps, &stage.layers.entry_ps, &stage.layers.exit_ps,
             &stage.send_ps, &stage.receive_ps, &stage.return_ps}) {

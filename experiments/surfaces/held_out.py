@@ -7,7 +7,7 @@ FOLDER holds gemm_bf16.csv and attention_forward_bf16.csv (columns: fit.py); def
 of the folder that ORRERY_SHARED names. The formulas are those of costmodel/compute/surface.h,
 written a second time, without a library. Exit code 1 when a device's median error, or the median
 or the 90th percentile of all points, is above its bar. --sample N prints every N-th point held back
-instead, as tests/data/device_points.csv holds them (there N = 20).
+instead, as tests/data/device_points.csv holds them (there N = 5).
 """
 import argparse
 import bisect

@@ -80,7 +80,7 @@ const base::CommandSpec& plan_spec() {
           {.name = "top",
            .value_name = "K",
            .type = OptionType::kInt,
-           .default_value = "8",
+           .default_value = "4",
            .min = 1,
            .max = 1000,
            .help = "candidates that the simulator evaluates"},

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <optional>
-#include <span>
 #include <thread>
 
 #include "base/check.h"
@@ -20,30 +18,6 @@ base::Result<sim::SimReport> simulate_plan(const costmodel::CostModel& cost,
                                            const plan::Plan& plan) {
   TRY(const plan::Program program, plan::lower(plan, cost.model()));
   return sim::simulate(program, cost);
-}
-
-/// In the order given.
-base::Result<std::vector<Candidate>> simulate_all(const costmodel::CostModel& cost,
-                                                  std::span<const Finalist> finalists,
-                                                  int threads) {
-  std::vector<std::optional<base::Result<sim::SimReport>>> reports(finalists.size());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < finalists.size(); i = next++)
-      reports[i] = simulate_plan(cost, finalists[i].plan);
-  };
-  {
-    std::vector<std::jthread> helpers;
-    const int most = std::min(threads, static_cast<int>(finalists.size()));
-    for (int t = 1; t < most; ++t) helpers.emplace_back(work);
-    work();
-  }
-  std::vector<Candidate> candidates;
-  for (std::size_t i = 0; i < finalists.size(); ++i) {
-    TRY(sim::SimReport report, std::move(*reports[i]));
-    candidates.push_back({finalists[i].plan, finalists[i].closed_form_ps, std::move(report)});
-  }
-  return candidates;
 }
 
 int order_changes_of(const std::vector<Candidate>& candidates) {
@@ -62,63 +36,65 @@ int order_changes_of(const std::vector<Candidate>& candidates) {
   return changes;
 }
 
-void order(Evaluated& all) {
+}  // namespace
+
+bool Contest::may_win(std::int64_t expected_ps) const {
+  return expected_ps - expected_ps / kMillion * error_ppm_ < fastest_ps_;
+}
+
+bool Contest::entered(const plan::Plan& plan) const {
+  return std::ranges::find(entered_, plan) != entered_.end();
+}
+
+base::Result<void> Contest::enter(const Finalist& finalist) {
+  entered_.push_back(finalist.plan);
+  TRY(const plan::Program program, plan::lower(finalist.plan, cost_.model()));
+  TRY(const std::optional<std::int64_t> step_ps,
+      sim::simulated_step_ps(program, cost_, fastest_ps_));
+  if (!step_ps) return {};
+  const std::int64_t excess = finalist.expected_ps - *step_ps;
+  error_ppm_ = std::max(error_ppm_, excess / (*step_ps / kMillion + 1) * 3 / 2);
+  if (*step_ps >= fastest_ps_) return {};
+  fastest_ps_ = *step_ps;
+  fastest_ = finalist;
+  return {};
+}
+
+base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
+  std::ranges::stable_sort(finalists, {}, &Finalist::expected_ps);
+  for (const Finalist& f : finalists) {
+    if (!may_win(f.expected_ps)) break;
+    if (!entered(f.plan)) TRY_VOID(enter(f));
+  }
+  return {};
+}
+
+base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
+                                 const std::vector<Finalist>& finalists, int threads) {
+  std::vector<std::optional<base::Result<sim::SimReport>>> reports(finalists.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < finalists.size(); i = next++)
+      reports[i] = simulate_plan(cost, finalists[i].plan);
+  };
+  {
+    std::vector<std::jthread> helpers;
+    const int most = std::min(threads, static_cast<int>(finalists.size()));
+    for (int t = 1; t < most; ++t) helpers.emplace_back(work);
+    work();
+  }
+  Evaluated all;
+  for (std::size_t i = 0; i < finalists.size(); ++i) {
+    TRY(sim::SimReport report, std::move(*reports[i]));
+    all.candidates.push_back({finalists[i].plan, finalists[i].closed_form_ps, std::move(report)});
+  }
   all.order_changes = order_changes_of(all.candidates);
   std::ranges::stable_sort(all.candidates, [](const Candidate& a, const Candidate& b) {
     if (a.report.step_time_ps != b.report.step_time_ps)
       return a.report.step_time_ps < b.report.step_time_ps;
     return a.closed_form_ps < b.closed_form_ps;
   });
-}
-
-base::Result<void> add(const costmodel::CostModel& cost, std::span<const Finalist> finalists,
-                       int threads, Evaluated& known) {
-  TRY(std::vector<Candidate> more, simulate_all(cost, finalists, threads));
-  for (Candidate& c : more) known.candidates.push_back(std::move(c));
-  order(known);
-  for (const Finalist& f : finalists) {
-    const auto simulated =
-        std::ranges::find(known.candidates, f.plan, &Candidate::plan)->report.step_time_ps;
-    if (simulated - known.fastest_ps() > known.fastest_ps() / 5) continue;
-    const std::int64_t excess = f.expected_ps - simulated;
-    known.error_ppm = std::max(known.error_ppm, excess / (simulated / kMillion + 1) * 3 / 2);
-  }
-  return {};
-}
-
-}  // namespace
-
-std::int64_t Evaluated::fastest_ps() const {
-  return candidates.empty() ? std::numeric_limits<std::int64_t>::max()
-                            : candidates.front().report.step_time_ps;
-}
-
-bool Evaluated::may_win(std::int64_t expected_ps) const {
-  return expected_ps - expected_ps / kMillion * error_ppm < fastest_ps();
-}
-
-base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
-                                 const std::vector<Finalist>& finalists, int threads) {
-  Evaluated all;
-  TRY_VOID(add(cost, finalists, threads, all));
   return all;
-}
-
-base::Result<void> evaluate_more(const costmodel::CostModel& cost, std::vector<Finalist> finalists,
-                                 int threads, std::size_t at_least, Evaluated& known) {
-  // Simulated together: a number of its own, so that threads change nothing.
-  constexpr std::size_t kAtOnce = 2;
-  std::ranges::stable_sort(finalists, {}, &Finalist::expected_ps);
-  for (std::size_t i = 0; i < finalists.size(); i += kAtOnce) {
-    std::vector<Finalist> batch;
-    for (std::size_t j = i; j < std::min(i + kAtOnce, finalists.size()); ++j) {
-      const bool wanted = known.candidates.size() + batch.size() < at_least;
-      if (wanted || known.may_win(finalists[j].expected_ps)) batch.push_back(finalists[j]);
-    }
-    if (batch.empty()) break;
-    TRY_VOID(add(cost, batch, threads, known));
-  }
-  return {};
 }
 
 base::Result<void> check_program(const costmodel::CostModel& cost, const plan::Plan& plan) {

@@ -9,10 +9,11 @@
 ///
 ///     expected · (1 - error)  <  fastest simulated so far,
 ///
-/// where the error is kExpectedErrorPpm, or half as much again as the largest by which the expected
-/// time of a plan within a fifth of the fastest has exceeded the simulated one, whichever is more.
+/// where the error is kExpectedErrorPpm, or half as much again as the largest by which an expected
+/// time has exceeded the simulated one, whichever is more.
 /// tests/bench/sim_step_forms_bench.cc prints how far both forms are from the simulated time.
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/result.h"
@@ -31,23 +32,40 @@ struct Finalist {
   std::vector<std::int64_t> stage_peak_bytes;
 };
 
+/// What is known of the plans of one search, by simulating the time of some.
+class Contest {
+ public:
+  explicit Contest(const costmodel::CostModel& cost) : cost_(cost) {}
+
+  /// Simulates the plan as far as it is not slower than the fastest one. Errors: those of
+  /// simulate().
+  base::Result<void> enter(const Finalist& finalist);
+  /// Those that may be faster than all before, in the order of their expected times.
+  base::Result<void> enter_all(std::vector<Finalist> finalists);
+
+  /// Whether a plan of this expected time may be faster than all that were simulated.
+  [[nodiscard]] bool may_win(std::int64_t expected_ps) const;
+  /// @pre some plan has entered.
+  [[nodiscard]] const Finalist& fastest() const { return fastest_; }
+  [[nodiscard]] bool entered(const plan::Plan& plan) const;
+
+ private:
+  const costmodel::CostModel& cost_;
+  std::vector<plan::Plan> entered_;
+  Finalist fastest_;
+  std::int64_t fastest_ps_ = std::numeric_limits<std::int64_t>::max();
+  std::int64_t error_ppm_ = kExpectedErrorPpm;
+};
+
 struct Evaluated {
   // fastest first; ties by closed form, then by the order given
   std::vector<Candidate> candidates;
-  int order_changes = 0;                          // pairs that simulation put the other way round
-  std::int64_t error_ppm = kExpectedErrorPpm;     // of expected times, as above
-  [[nodiscard]] std::int64_t fastest_ps() const;  // of none: the largest number
-  /// Whether a plan of this expected time may be faster than all that were simulated.
-  [[nodiscard]] bool may_win(std::int64_t expected_ps) const;
+  int order_changes = 0;  // pairs that simulation put the other way round
 };
-/// Simulates every plan, on `threads` threads; the result does not depend on their number. Errors:
-/// those of simulate().
+/// Simulates every plan with its report, on `threads` threads; the result does not depend on their
+/// number. Errors: those of simulate().
 base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
                                  const std::vector<Finalist>& finalists, int threads);
-/// Adds those plans to `known` that may be faster than all of it, and those of the least expected
-/// times until it has `at_least`.
-base::Result<void> evaluate_more(const costmodel::CostModel& cost, std::vector<Finalist> finalists,
-                                 int threads, std::size_t at_least, Evaluated& known);
 /// Our own fault if the plan's Program is not correct.
 base::Result<void> check_program(const costmodel::CostModel& cost, const plan::Plan& plan);
 

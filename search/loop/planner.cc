@@ -58,35 +58,34 @@ bool same_shape(const plan::Plan& a, const plan::Plan& b) {
          a.micro_batches == b.micro_batches && a.schedule == b.schedule;
 }
 
-/// The fastest of each shape, at most `top`, and `kept` (the certificate speaks of it).
-void keep_shapes(const plan::Plan& kept, std::size_t top, std::vector<Candidate>& candidates) {
-  std::vector<Candidate> shown;
-  for (Candidate& c : candidates) {
-    const auto like = [&](const Candidate& s) { return same_shape(s.plan, c.plan); };
-    const bool wanted = shown.size() < top && std::ranges::none_of(shown, like);
-    if (wanted || c.plan == kept) shown.push_back(std::move(c));
+/// The fastest plan, the one that the certificate speaks of, and the most promising of each other
+/// shape, at most `top` in all.
+std::vector<Finalist> shown(const Finalist& fastest, const std::vector<Finalist>& finalists,
+                            std::size_t top) {
+  std::vector<Finalist> kept{fastest};
+  if (finalists.front().plan != fastest.plan) kept.push_back(finalists.front());
+  std::vector<Finalist> others = finalists;
+  std::ranges::stable_sort(others, {}, &Finalist::expected_ps);
+  for (Finalist& f : others) {
+    const auto like = [&](const Finalist& s) { return same_shape(s.plan, f.plan); };
+    if (kept.size() < top && std::ranges::none_of(kept, like)) kept.push_back(std::move(f));
   }
-  candidates = std::move(shown);
+  return kept;
 }
 
-/// The best by closed form, the best as expected, uniform plans that may beat them, and runners-up.
+/// The best by closed form, the best as expected and whatever may beat them, uniform plans too;
+/// with runners-up. @pre some finalist.
 base::Result<Evaluated> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest& request,
-                                      std::int64_t budget, std::vector<Finalist> finalists) {
-  const costmodel::CostModel& cost = costs.cost();
-  const plan::Plan cheapest = finalists.front().plan;
-  const auto promising = std::ranges::min_element(finalists, {}, &Finalist::expected_ps);
-  std::vector<Finalist> first{finalists.front()};
-  if (promising != finalists.begin()) first.push_back(*promising);
-  TRY(Evaluated evaluated, evaluate(cost, first, request.threads));
-  std::erase_if(finalists, [&](const Finalist& f) {
-    return std::ranges::any_of(first, [&](const Finalist& x) { return x.plan == f.plan; });
-  });
-  for (Finalist& f : uniform_plans(costs, request, budget, evaluated))
-    finalists.push_back(std::move(f));
-  const auto top = static_cast<std::size_t>(request.top);
-  TRY_VOID(evaluate_more(cost, std::move(finalists), request.threads, top, evaluated));
-  keep_shapes(cheapest, top, evaluated.candidates);
-  TRY_VOID(check_program(cost, evaluated.candidates.front().plan));
+                                      std::int64_t budget, const std::vector<Finalist>& finalists) {
+  Contest contest(costs.cost());
+  TRY_VOID(contest.enter(*std::ranges::min_element(finalists, {}, &Finalist::expected_ps)));
+  std::vector<Finalist> all = uniform_plans(costs, request, budget, contest);
+  all.insert(all.begin(), finalists.begin(), finalists.end());
+  TRY_VOID(contest.enter_all(all));
+  TRY(Evaluated evaluated,
+      evaluate(costs.cost(), shown(contest.fastest(), all, static_cast<std::size_t>(request.top)),
+               request.threads));
+  TRY_VOID(check_program(costs.cost(), evaluated.candidates.front().plan));
   return evaluated;
 }
 
@@ -117,7 +116,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
     }
     return answer;
   }
-  const Finalist best = loops.finalists.front();
+  const Finalist& best = loops.finalists.front();
   answer.certificate.cost_ps = best.closed_form_ps;
   answer.certificate.bound_ps = loops.bound_ps;
   answer.certificate.gap = static_cast<double>(best.closed_form_ps - loops.bound_ps) /
@@ -129,7 +128,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
     answer.certificate.stage_peak_bytes.push_back(peak + cost.context_bytes());
   }
   answer.status = loops.bound_ps < best.closed_form_ps ? Status::kBudget : Status::kOptimal;
-  TRY(Evaluated evaluated, evaluate_best(costs, request, budget, std::move(loops.finalists)));
+  TRY(Evaluated evaluated, evaluate_best(costs, request, budget, loops.finalists));
   answer.candidates = std::move(evaluated.candidates);
   answer.order_changes = evaluated.order_changes;
   return answer;

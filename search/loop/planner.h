@@ -25,7 +25,7 @@ struct PlanRequest {
   int hosts = 1;
   std::int64_t memory_bytes = 0;  // per device; 0: the device's own
   std::int64_t global_batch = 0;
-  int top = 8;  // candidates that the simulator evaluates
+  int top = 4;  // plans of the answer, simulated with their reports
   int threads = 1;
   std::uint64_t max_states =
       0;  // effort limit in dynamic-program states; 0: none. Reached: status kBudget with its gap

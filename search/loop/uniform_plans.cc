@@ -15,7 +15,7 @@ using plan::Schedule;
 class Grid {
  public:
   Grid(costmodel::LayerCosts& costs, const PlanRequest& request, std::int64_t budget,
-       const Evaluated& known)
+       const Contest& known)
       : costs_(costs),
         cost_(costs.cost()),
         space_(request.space),
@@ -178,7 +178,7 @@ class Grid {
   const Space& space_;
   const PlanRequest& request_;
   std::int64_t budget_;
-  const Evaluated& known_;
+  const Contest& known_;
   std::string fingerprint_ = cost_.model().fingerprint();
   std::map<int, std::int64_t> layers_of_kind_;
   std::vector<model::ModelSpec> kinds_;
@@ -189,7 +189,7 @@ class Grid {
 }  // namespace
 
 std::vector<Finalist> uniform_plans(costmodel::LayerCosts& costs, const PlanRequest& request,
-                                    std::int64_t budget_bytes, const Evaluated& known) {
+                                    std::int64_t budget_bytes, const Contest& known) {
   return Grid(costs, request, budget_bytes, known).run();
 }
 

@@ -26,6 +26,6 @@ namespace orrery::search {
 /// In the order of enumeration. `budget_bytes`: what the Program's buffers may take on a device.
 /// @pre the request is one that find_plan takes.
 std::vector<Finalist> uniform_plans(costmodel::LayerCosts& costs, const PlanRequest& request,
-                                    std::int64_t budget_bytes, const Evaluated& known);
+                                    std::int64_t budget_bytes, const Contest& known);
 
 }  // namespace orrery::search

@@ -92,7 +92,7 @@ TEST(InstanceOracle, LargerInstancesMatchGlpk) {
     ++feasible;
     EXPECT_EQ(found.time_ps, std::llround(expected)) << "seed " << seed;
   }
-  EXPECT_EQ(feasible, 9999901);
+  EXPECT_EQ(feasible, 58);
 }
 
 }  // namespace

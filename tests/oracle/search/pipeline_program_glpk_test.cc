@@ -210,7 +210,7 @@ TEST(PipelineProgramOracle, LargerPipelinesMatchGlpk) {
     ++feasible;
     EXPECT_EQ(found->cost_ps, std::llround(expected)) << "seed " << seed;
   }
-  EXPECT_EQ(feasible, 9999913);
+  EXPECT_EQ(feasible, 59);
 }
 
 }  // namespace

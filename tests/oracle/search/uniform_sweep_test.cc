@@ -78,10 +78,10 @@ void compare(int devices, int layers, std::int64_t global_batch, std::size_t pla
 }
 
 TEST(UniformSweep, EqualsPlansPricedOneByOne) {
-  compare(4, 4, 4, 9999930);
-  compare(8, 4, 8, 9999931);
-  compare(4, 3, 2, 9999932);
-  compare(2, 6, 6, 9999933);
+  compare(4, 4, 4, 4107);
+  compare(8, 4, 8, 18'816);
+  compare(4, 3, 2, 1176);
+  compare(2, 6, 6, 606);
 }
 
 TEST(UniformSweep, IsNeverFasterThanTheBoundOfTheSearch) {
@@ -102,7 +102,7 @@ TEST(UniformSweep, IsNeverFasterThanTheBoundOfTheSearch) {
     EXPECT_LE(answer->certificate.cost_ps, sweep.best_ps) << megabytes;
     ++compared;
   }
-  EXPECT_EQ(compared, 9999934);
+  EXPECT_EQ(compared, 4);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ Case draw_case() {
   Case c{};
   c.devices = *rc::gen::element(1, 2, 4);
   c.layers = *rc::gen::inRange(1, 5);
-  c.memory_bytes = *rc::gen::inRange<std::int64_t>(4, 60) * 1'000'000;
+  c.memory_bytes = *rc::gen::inRange<std::int64_t>(10, 100) * 1'000'000;
   c.global_batch = *rc::gen::element<std::int64_t>(1, 4, 6);
   c.space.zero1 = *rc::gen::arbitrary<bool>();
   c.space.zero3 = *rc::gen::arbitrary<bool>();

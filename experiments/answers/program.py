@@ -26,7 +26,7 @@ class Run:
 
 
 def run(command, limit_s=600.0, clock="wall"):
-    """Runs `command` to its end or to the limit; times of the processor and memory are the kernel's.
+    """Runs `command` to its end or to the limit; processor time and memory are the kernel's.
 
     With clock "cpu" the limit is one of processor time, for a machine that others use as well.
     """

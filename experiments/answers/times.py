@@ -68,7 +68,8 @@ def row_text(r):
         step = r[key]["step_time_s"]
         cells.append("none" if step is None else f"{step:.6g}")
     held = r["share"] <= r["bar"] and r["program"]["ended"]
-    cells += [f"{r['share']:.3f}", f"{r['user_share']:.3f}", f"{r['bar']}", "yes" if held else "**no**"]
+    cells += [f"{r['share']:.3f}", f"{r['user_share']:.3f}", f"{r['bar']}"]
+    cells.append("yes" if held else "**no**")
     return "| " + " | ".join(cells) + " |"
 
 

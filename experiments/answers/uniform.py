@@ -65,7 +65,8 @@ def grid(problem):
                         for schedule, virtual in schedules(pp, layers, batch // dp // b):
                             for recompute in RECOMPUTES:
                                 for sp in ("no", "yes") if tp > 1 else ("no",):
-                                    rows.append((tp, pp, ep, zero, sp, recompute, b, schedule, virtual))
+                                    row = (tp, pp, ep, zero, sp, recompute, b)
+                                    rows.append((*row, schedule, virtual))
     return rows
 
 

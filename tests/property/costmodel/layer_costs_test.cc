@@ -72,7 +72,8 @@ RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn,
 RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
   const int hosts = *rc::gen::element(1, 2, 4);
   auto topology = topologies::catalog_topology(
-      *rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie"), hosts);
+      *rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie", "h100-fat-tree"),
+      hosts);
   RC_ASSERT(topology.has_value());
   const int devices = 8 * hosts;
   const CollectivePrices prices(*topology, {});

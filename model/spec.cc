@@ -43,6 +43,24 @@ std::string_view to_string(Activation activation) {
   return "";
 }
 
+std::string_view to_string(PositionKind position) {
+  switch (position) {
+    case PositionKind::kLearned: return "learned";
+    case PositionKind::kRotary: return "rotary";
+    case PositionKind::kRelative: return "relative";
+  }
+  return "";
+}
+
+std::string_view to_string(BlockEntry entry) {
+  switch (entry) {
+    case BlockEntry::kNone: return "none";
+    case BlockEntry::kPatchMerging: return "patch_merging";
+    case BlockEntry::kEncoderEnd: return "encoder_end";
+  }
+  return "";
+}
+
 namespace {
 
 std::string_view to_string(PositionKind position) {
@@ -104,8 +122,7 @@ ModelSpec ModelSpec::of_kind(int kind) const {
 }
 
 bool ModelSpec::encoder_decoder() const {
-  return std::any_of(runs.begin(), runs.end(),
-                     [](const BlockRun& run) { return run.shape.cross_attention; });
+  return std::ranges::any_of(runs, [](const BlockRun& run) { return run.shape.cross_attention; });
 }
 
 std::int64_t ModelSpec::expert_capacity(std::int64_t tokens) const {

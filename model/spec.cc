@@ -43,24 +43,6 @@ std::string_view to_string(Activation activation) {
   return "";
 }
 
-std::string_view to_string(PositionKind position) {
-  switch (position) {
-    case PositionKind::kLearned: return "learned";
-    case PositionKind::kRotary: return "rotary";
-    case PositionKind::kRelative: return "relative";
-  }
-  return "";
-}
-
-std::string_view to_string(BlockEntry entry) {
-  switch (entry) {
-    case BlockEntry::kNone: return "none";
-    case BlockEntry::kPatchMerging: return "patch_merging";
-    case BlockEntry::kEncoderEnd: return "encoder_end";
-  }
-  return "";
-}
-
 namespace {
 
 std::string_view to_string(PositionKind position) {

@@ -35,8 +35,6 @@ enum class BlockEntry : std::uint8_t { kNone, kPatchMerging, kEncoderEnd };
 std::string_view to_string(Family family);
 std::string_view to_string(NormKind norm);
 std::string_view to_string(Activation activation);
-std::string_view to_string(PositionKind position);
-std::string_view to_string(BlockEntry entry);
 
 /// What may differ from block to block; the fields are those of ModelSpec.
 struct BlockShape {

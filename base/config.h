@@ -108,9 +108,7 @@ class Node {
   template <class... Args>
   [[nodiscard]] Diagnostic error(ErrorCode code, fmt::format_string<Args...> format,
                                  Args&&... args) const {
-    Diagnostic diagnostic = make_error(code, format, std::forward<Args>(args)...);
-    diagnostic.where = span();
-    return diagnostic;
+    return make_error(code, format, std::forward<Args>(args)...).at(span());
   }
 
  private:

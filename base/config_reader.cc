@@ -47,7 +47,7 @@ std::optional<std::size_t> Reader::name_index(std::string_view key,
   if (!node) return std::nullopt;
   const auto name = take(key, node->as_string());
   if (!name) return std::nullopt;
-  const auto found = std::find(names.begin(), names.end(), *name);
+  const auto found = std::ranges::find(names, *name);
   if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
   Diagnostic unknown =
       node->error(ErrorCode::kBadValue, "'{}' of {}: unknown value '{}'", key, what_, *name);
@@ -150,11 +150,9 @@ void Reader::finish() {
   const std::vector<std::string> known(known_.begin(), known_.end());
   for (const auto& member : node_.members()) {
     if (known_.contains(member.key)) continue;
-    Diagnostic unknown =
-        make_error(ErrorCode::kUnknownKey, "unknown key '{}' in {}", member.key, what_);
-    unknown.where = member.key_span;
-    unknown.hint = did_you_mean(member.key, known);
-    sink_->add(std::move(unknown));
+    sink_->add(make_error(ErrorCode::kUnknownKey, "unknown key '{}' in {}", member.key, what_)
+                   .at(member.key_span)
+                   .with_hint(did_you_mean(member.key, known)));
   }
 }
 

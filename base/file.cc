@@ -38,10 +38,8 @@ class Descriptor {
 tl::unexpected<Diagnostics> io_error(std::string_view action, ErrorCode refused,
                                      const fs::path& path, int error, std::string hint) {
   const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound : refused;
-  Diagnostic d =
-      make_error(code, "cannot {} '{}': {}", action, path.string(), std::strerror(error));
-  d.hint = std::move(hint);
-  return fail(std::move(d));
+  return fail(make_error(code, "cannot {} '{}': {}", action, path.string(), std::strerror(error))
+                  .with_hint(std::move(hint)));
 }
 
 /// Names like it in the same folder, or what kind of thing to name.
@@ -54,7 +52,7 @@ tl::unexpected<Diagnostics> read_error(const fs::path& path, int error) {
   for (const auto& entry :
        fs::directory_iterator(path.has_parent_path() ? path.parent_path() : fs::path("."), ignored))
     names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   std::string hint = did_you_mean(path.filename().string(), names, "files there");
   if (hint.empty()) hint = "check the path";
   return io_error("read", ErrorCode::kUnreadable, path, error, std::move(hint));

@@ -11,7 +11,7 @@ namespace {
 
 bool every_number_is_finite(const Json& node) {
   if (node.is_number_float()) return std::isfinite(node.get<double>());
-  return std::all_of(node.begin(), node.end(), [&](const Json& child) {
+  return std::ranges::all_of(node, [&](const Json& child) {
     return !node.is_structured() || every_number_is_finite(child);
   });
 }
@@ -43,8 +43,7 @@ Result<Json> parse_json(std::string_view text, std::string_view name) {
     const std::size_t at = error.byte > 0 ? std::min(error.byte - 1, text.size()) : 0;
     const std::string_view before = text.substr(0, at);
     const std::size_t newline = before.rfind('\n');
-    const auto line =
-        static_cast<std::uint32_t>(std::count(before.begin(), before.end(), '\n') + 1);
+    const auto line = static_cast<std::uint32_t>(std::ranges::count(before, '\n') + 1);
     const auto column =
         static_cast<std::uint32_t>(newline == std::string_view::npos ? at + 1 : at - newline);
     return fail_at({std::string(name), line, column}, ErrorCode::kParse, "not valid JSON: {}",

@@ -44,7 +44,7 @@ class OptionParser {
     add("help", new po::untyped_value(true));
     using Style = po::command_line_style::style_t;
     const int style = Style::allow_long | Style::long_allow_adjacent | Style::long_allow_next;
-    const auto dashes = std::find(args.begin(), args.end(), "--");
+    const auto dashes = std::ranges::find(args, "--");
     try {
       const auto parsed = po::command_line_parser(std::vector<std::string>(args.begin(), dashes))
                               .options(table)
@@ -93,8 +93,8 @@ class OptionParser {
       return;
     }
     if (option.unregistered) return unknown("--" + option.string_key);
-    const auto& spec = *std::find_if(command_.options.begin(), command_.options.end(),
-                                     [&](const auto& s) { return s.name == option.string_key; });
+    const auto& spec = *std::ranges::find_if(
+        command_.options, [&](const auto& s) { return s.name == option.string_key; });
     auto& value = out_.values_.find(spec.name)->second;
     if (value.given && spec.type != OptionType::kFlag) {
       usage(fmt::format("option '--{}' is given twice", spec.name));
@@ -105,10 +105,8 @@ class OptionParser {
   }
 
   void unknown(const std::string& token) {
-    Diagnostic diagnostic =
-        make_error(ErrorCode::kUsage, "unknown option '{}' of '{}'", token, command_.name);
-    diagnostic.hint = did_you_mean(token, visible_names(), "options");
-    sink_.add(std::move(diagnostic));
+    sink_.add(make_error(ErrorCode::kUsage, "unknown option '{}' of '{}'", token, command_.name)
+                  .with_hint(did_you_mean(token, visible_names(), "options")));
     skip_value_ = true;
   }
 
@@ -144,12 +142,10 @@ class OptionParser {
     switch (spec.type) {
       case OptionType::kFlag: return;
       case OptionType::kString:
-        if (!spec.choices.empty() &&
-            std::find(spec.choices.begin(), spec.choices.end(), text) == spec.choices.end()) {
-          Diagnostic diagnostic = make_error(ErrorCode::kBadValue,
-                                             "option '--{}': unknown value '{}'", spec.name, text);
-          diagnostic.hint = did_you_mean(text, spec.choices, "values");
-          sink_.add(std::move(diagnostic));
+        if (!spec.choices.empty() && std::ranges::find(spec.choices, text) == spec.choices.end()) {
+          sink_.add(
+              make_error(ErrorCode::kBadValue, "option '--{}': unknown value '{}'", spec.name, text)
+                  .with_hint(did_you_mean(text, spec.choices, "values")));
         }
         return;
       case OptionType::kInt: {

@@ -72,9 +72,15 @@ class Options {
   /// Given on the command line.
   [[nodiscard]] bool given(std::string_view name) const;
   [[nodiscard]] bool flag(std::string_view name) const;
+  [[nodiscard]] std::string string_or(std::string_view name, std::string fallback) const {
+    return has(name) ? string(name) : std::move(fallback);
+  }
   /// The rest: @pre has(name).
   [[nodiscard]] const std::string& string(std::string_view name) const;  ///< also positionals
   [[nodiscard]] std::int64_t integer(std::string_view name) const;
+  [[nodiscard]] int count(std::string_view name) const {  ///< an integer whose range fits
+    return static_cast<int>(integer(name));
+  }
   [[nodiscard]] double real(std::string_view name) const;
   [[nodiscard]] Bytes bytes(std::string_view name) const;
   [[nodiscard]] Seconds duration(std::string_view name) const;

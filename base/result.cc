@@ -86,7 +86,7 @@ int exit_code(const Diagnostics& diagnostics) {
 
 Diagnostics ErrorSink::sorted() const {
   Diagnostics out = diagnostics_;
-  std::stable_sort(out.begin(), out.end(), [](const Diagnostic& a, const Diagnostic& b) {
+  std::ranges::stable_sort(out, [](const Diagnostic& a, const Diagnostic& b) {
     return std::tie(a.where.file, a.where.line, a.where.column) <
            std::tie(b.where.file, b.where.line, b.where.column);
   });

@@ -71,6 +71,15 @@ struct Diagnostic {
   std::vector<std::string> notes = {};  ///< "declared here", "while reading link 'ib'"
   std::string hint = {};                ///< "did you mean 'latency'?"
 
+  /// The same fault, said of a place, or with a way out.
+  [[nodiscard]] Diagnostic at(SourceSpan place) && {
+    where = std::move(place);
+    return std::move(*this);
+  }
+  [[nodiscard]] Diagnostic with_hint(std::string text) && {
+    hint = std::move(text);
+    return std::move(*this);
+  }
   bool operator==(const Diagnostic&) const = default;
 };
 
@@ -108,9 +117,8 @@ template <class... Args>
 [[nodiscard]] tl::unexpected<Diagnostics> fail_at(const SourceSpan& where, ErrorCode code,
                                                   fmt::format_string<Args...> format,
                                                   Args&&... args) {
-  Diagnostic diagnostic = make_error(code, format, std::forward<Args>(args)...);
-  diagnostic.where = where;
-  return tl::unexpected<Diagnostics>(Diagnostics{std::move(diagnostic)});
+  return tl::unexpected<Diagnostics>(
+      Diagnostics{make_error(code, format, std::forward<Args>(args)...).at(where)});
 }
 [[nodiscard]] inline tl::unexpected<Diagnostics> fail(Diagnostic diagnostic) {
   return tl::unexpected<Diagnostics>(Diagnostics{std::move(diagnostic)});
@@ -131,9 +139,7 @@ class ErrorSink {
   template <class... Args>
   void error(const SourceSpan& where, ErrorCode code, fmt::format_string<Args...> format,
              Args&&... args) {
-    Diagnostic diagnostic = make_error(code, format, std::forward<Args>(args)...);
-    diagnostic.where = where;
-    add(std::move(diagnostic));
+    add(make_error(code, format, std::forward<Args>(args)...).at(where));
   }
   /// The value of a result; its faults are collected and `fallback` returned when it has none.
   template <class T>

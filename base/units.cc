@@ -105,8 +105,7 @@ Result<double> parse_quantity(std::string_view text, std::string_view dimension,
         fmt::format("'{}' is not a {}: expected a number and a unit", text, dimension), units));
   if (name.empty())
     return fail(bad_unit(fmt::format("'{}' has no unit: expected a {}", text, dimension), units));
-  const auto unit =
-      std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == name; });
+  const auto unit = std::ranges::find_if(units, [&](const Unit& u) { return u.name == name; });
   if (unit == units.end()) {
     return fail(
         bad_unit(fmt::format("'{}' is not a unit of {} in '{}'", name, dimension, text), units));

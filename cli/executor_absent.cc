@@ -15,10 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 tl::unexpected<base::Diagnostics> no_executor() {
-  base::Diagnostic d =
-      base::make_error(base::ErrorCode::kMissingFeature, "this build has no executor");
-  d.hint = "build with -DORRERY_EXECUTOR=ON and LibTorch";
-  return base::fail(std::move(d));
+  return base::fail(base::make_error(base::ErrorCode::kMissingFeature, "this build has no executor")
+                        .with_hint("build with -DORRERY_EXECUTOR=ON and LibTorch"));
 }
 
 }  // namespace
@@ -34,10 +32,9 @@ base::Result<void> enter_executor(const std::vector<std::string>& arguments) {
   for (std::string& word : line) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execv(argv[0], argv.data());
-  base::Diagnostic d = base::make_error(base::ErrorCode::kMissingFeature, "cannot start {}: {}",
-                                        executor.string(), std::strerror(errno));
-  d.hint = "build or install Orrery again";
-  return base::fail(std::move(d));
+  return base::fail(base::make_error(base::ErrorCode::kMissingFeature, "cannot start {}: {}",
+                                     executor.string(), std::strerror(errno))
+                        .with_hint("build or install Orrery again"));
 }
 
 int leave(int code) { return code; }

@@ -23,13 +23,8 @@ OptionSpec cluster_option(bool required) {
           .required = required};
 }
 OptionSpec hosts_option() {
-  return {.name = "hosts",
-          .value_name = "N",
-          .type = OptionType::kInt,
-          .default_value = "1",
-          .min = 1,
-          .max = topologies::kMaxHosts,
-          .help = "hosts of that kind, joined by the cluster's fabric"};
+  return integer_option("hosts", "N", {1, topologies::kMaxHosts},
+                        "hosts of that kind, joined by the cluster's fabric", "1");
 }
 OptionSpec profile_option() {
   return {.name = "profile",
@@ -46,12 +41,8 @@ OptionSpec precision_option() {
           .help = "training precision"};
 }
 OptionSpec sequence_option() {
-  return {.name = "sequence-length",
-          .value_name = "S",
-          .type = OptionType::kInt,
-          .min = 1,
-          .max = 1 << 24,
-          .help = "tokens per sequence (default: the model's maximum)"};
+  return integer_option("sequence-length", "S", {1, 1 << 24},
+                        "tokens per sequence (default: the model's maximum)");
 }
 OptionSpec json_option() {
   return {.name = "json", .type = OptionType::kFlag, .help = "print one JSON document"};
@@ -64,22 +55,10 @@ OptionSpec memory_option() {
           .help = "limit per device (default: the device's memory)"};
 }
 OptionSpec global_batch_option() {
-  return {.name = "global-batch",
-          .value_name = "B",
-          .type = OptionType::kInt,
-          .default_value = "64",
-          .min = 1,
-          .max = 1 << 24,
-          .help = "sequences per step"};
+  return integer_option("global-batch", "B", {1, 1 << 24}, "sequences per step", "64");
 }
 OptionSpec threads_option(const std::string& help) {
-  return {.name = "threads",
-          .value_name = "N",
-          .type = OptionType::kInt,
-          .default_value = "1",
-          .min = 1,
-          .max = 256,
-          .help = help};
+  return integer_option("threads", "N", {1, 256}, help, "1");
 }
 std::vector<OptionSpec> joined(std::initializer_list<std::vector<OptionSpec>> groups) {
   std::vector<OptionSpec> all;
@@ -93,6 +72,18 @@ OptionSpec timing_option() {
           .help = "say how long the search took (differs from run to run)"};
 }
 
+OptionSpec integer_option(const char* name, const char* value_name, base::IntRange range,
+                          const std::string& help, const char* default_value) {
+  OptionSpec o{.name = name,
+               .value_name = value_name,
+               .type = OptionType::kInt,
+               .default_value = default_value,
+               .min = static_cast<double>(range.min),
+               .help = help};
+  if (range.max < base::IntRange{}.max) o.max = static_cast<double>(range.max);
+  return o;
+}
+
 base::OptionSpec cluster_of_machine() {
   base::OptionSpec o = cluster_option(false);
   o.default_value = "local";
@@ -103,6 +94,10 @@ base::OptionSpec cluster_of_machine() {
 base::Result<model::Precision> precision_of(const base::Options& options) {
   return options.string("precision") == "fp32" ? model::Precision::kFloat32
                                                : model::Precision::kBFloat16;
+}
+
+std::int64_t memory_of(const base::Options& options) {
+  return options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : 0;
 }
 
 base::Result<topologies::Topology> find_cluster(const std::string& name, int hosts,

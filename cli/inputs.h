@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/config.h"
 #include "base/options.h"
 #include "base/result.h"
 #include "costmodel/cost_model.h"
@@ -28,10 +29,15 @@ base::OptionSpec threads_option(const std::string& help);
 /// Groups of options as one list.
 std::vector<base::OptionSpec> joined(std::initializer_list<std::vector<base::OptionSpec>> groups);
 base::OptionSpec timing_option();
+/// A whole number in a range.
+base::OptionSpec integer_option(const char* name, const char* value_name, base::IntRange range,
+                                const std::string& help, const char* default_value = "");
 /// What this machine is.
 base::OptionSpec cluster_of_machine();
 
 base::Result<model::Precision> precision_of(const base::Options& options);
+/// Bytes of --memory, 0: not given.
+std::int64_t memory_of(const base::Options& options);
 
 /// Cluster by catalog name or path. "local" with more ranks than cores: as many devices as ranks,
 /// sharing the cores evenly.

@@ -18,7 +18,7 @@ std::vector<std::string> catalog_names() {
     names.push_back(file.substr(0, file.size() - kExtension.size()));
   }
   // "gpt2" before "gpt2-tiny", but "gpt2-tiny.json" before "gpt2.json"
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -55,7 +55,7 @@ base::Result<ModelSpec> find_model(std::string_view name) {
     return load_hf_config(std::string(name));
   const std::vector<std::string> names = catalog_names();
   const std::string wanted(name);
-  if (std::find(names.begin(), names.end(), wanted) == names.end()) {
+  if (std::ranges::find(names, wanted) == names.end()) {
     base::Diagnostic fault =
         base::make_error(base::ErrorCode::kNotFound, "no model '{}' in the catalog", name);
     fault.hint = base::did_you_mean(name, names, "models");

@@ -104,8 +104,7 @@ ModelSpec ModelSpec::of_kind(int kind) const {
 }
 
 bool ModelSpec::encoder_decoder() const {
-  return std::any_of(runs.begin(), runs.end(),
-                     [](const BlockRun& run) { return run.shape.cross_attention; });
+  return std::ranges::any_of(runs, [](const BlockRun& run) { return run.shape.cross_attention; });
 }
 
 std::int64_t ModelSpec::expert_capacity(std::int64_t tokens) const {

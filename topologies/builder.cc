@@ -158,11 +158,10 @@ Result<void> TopologyBuilder::assign_ranks() {
 Result<void> TopologyBuilder::check_reachable() const {
   const auto pair = topology_.routes_->unreachable_devices();
   if (!pair) return {};
-  base::Diagnostic fault =
-      base::make_error(ErrorCode::kInconsistent, "device {} cannot reach device {}",
-                       label(topology_.vertex(pair->first)), label(topology_.vertex(pair->second)));
-  fault.hint = "devices do not forward: join them by links or switches";
-  return base::fail(std::move(fault));
+  return base::fail(base::make_error(ErrorCode::kInconsistent, "device {} cannot reach device {}",
+                                     label(topology_.vertex(pair->first)),
+                                     label(topology_.vertex(pair->second)))
+                        .with_hint("devices do not forward: join them by links or switches"));
 }
 
 Result<Topology> TopologyBuilder::finish() {

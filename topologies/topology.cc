@@ -99,7 +99,7 @@ Topology Topology::with_links(std::span<const LinkRate> rates) const {
 Topology Topology::with_hosts_first(std::span<const uint32_t> hosts) const {
   std::vector<uint32_t> order(hosts.begin(), hosts.end());
   for (uint32_t h = 0; h < hosts_; ++h)
-    if (std::find(hosts.begin(), hosts.end(), h) == hosts.end()) order.push_back(h);
+    if (std::ranges::find(hosts, h) == hosts.end()) order.push_back(h);
   ORRERY_CHECK(order.size() == hosts_, "{} hosts first make {} of {}", hosts.size(), order.size(),
                hosts_);
   Topology changed(*this);
@@ -133,8 +133,7 @@ std::optional<std::pair<uint32_t, uint32_t>> Topology::cut_off(
   const auto pair = routes_->detours()->cut_off(vertices);
   if (!pair) return std::nullopt;
   const auto rank_of = [&](VertexId v) {
-    return ranks[static_cast<size_t>(std::find(vertices.begin(), vertices.end(), v) -
-                                     vertices.begin())];
+    return ranks[static_cast<size_t>(std::ranges::find(vertices, v) - vertices.begin())];
   };
   return std::pair{rank_of(pair->first), rank_of(pair->second)};
 }

@@ -17,7 +17,7 @@ base::Result<std::vector<BlockError>> block_errors(const base::Options& options,
   std::vector<BlockError> rows;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     TRY(topologies::Topology topology,
-        find_cluster(options.string("cluster"), 1, static_cast<int>(options.integer("ranks"))));
+        find_cluster(options.string("cluster"), 1, options.count("ranks")));
     TRY(const auto cost,
         costmodel::CostModel::make(cases[i].model, std::move(topology), profile,
                                    {.precision = precision, .sequence = cases[i].tokens}));

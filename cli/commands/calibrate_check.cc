@@ -226,7 +226,7 @@ base::Json to_json(const model::Profile& p, const std::vector<Judged>& judged,
 }  // namespace
 
 base::Result<int> check_profile(const base::Options& o, const Invocation& invocation) {
-  const int ranks = static_cast<int>(o.integer("ranks"));
+  const int ranks = o.count("ranks");
   if (o.flag("measure") && ranks > 1 && !launched_as_rank())
     return launch(ranks, invocation.arguments);
   const model::Precision precision =

@@ -33,13 +33,7 @@ const base::CommandSpec& calibrate_spec() {
            .type = OptionType::kFlag,
            .help = "also train eight blocks of shapes that are not calibrated, and compare: beside "
                    "the calibration, or, with --check, now"},
-          {.name = "ranks",
-           .value_name = "N",
-           .type = OptionType::kInt,
-           .default_value = "2",
-           .min = 1,
-           .max = 1024,
-           .help = "processes that measure at the same time"},
+          integer_option("ranks", "N", {1, 1024}, "processes that measure at the same time", "2"),
           {.name = "device",
            .value_name = "D",
            .default_value = "cpu",
@@ -74,7 +68,7 @@ base::Result<int> run_calibrate(const base::Options& options, const Invocation& 
   CalibrateJob job;
   job.device = options.string("device");
   job.dtype = options.string("dtype");
-  job.ranks = static_cast<int>(options.integer("ranks"));
+  job.ranks = options.count("ranks");
   job.budget_seconds = options.duration("budget").raw();
   if (options.flag("measure")) job.held_out = held_out_blocks(job.device == "cpu");
   if (job.ranks > 1 && !launched_as_rank()) return launch(job.ranks, invocation.arguments);

@@ -45,9 +45,8 @@ namespace {
 base::Result<search::CheckReport> check_solution_file(const base::Node& root,
                                                       const base::Options& o) {
   if (!o.has("instance")) {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kUsage, "--instance is missing");
-    d.hint = "a solution is checked against its cost table";
-    return base::fail(std::move(d));
+    return base::fail(base::make_error(base::ErrorCode::kUsage, "--instance is missing")
+                          .with_hint("a solution is checked against its cost table"));
   }
   TRY(const search::Instance instance, search::load_instance(o.string("instance")));
   TRY(const search::Solution solution, search::read_solution(root));
@@ -57,8 +56,8 @@ base::Result<search::CheckReport> check_solution_file(const base::Node& root,
 base::Result<search::CheckReport> check_one_plan(const plan::Plan& plan, search::PlanClaim claim,
                                                  const base::Options& o) {
   TRY(const Scene scene,
-      make_scene(plan.model, plan.cluster, plan.hosts, o.has("profile") ? o.string("profile") : "",
-                 plan.precision, plan.sequence, plan.world_size()));
+      make_scene(plan.model, plan.cluster, plan.hosts, o.string_or("profile", ""), plan.precision,
+                 plan.sequence, plan.world_size()));
   if (o.has("memory"))
     claim.memory_limit_bytes = static_cast<std::int64_t>(o.bytes("memory").raw());
   return search::check_plan(scene.cost, plan, claim);

@@ -91,10 +91,9 @@ const base::CommandSpec& collective_spec() {
 namespace {
 
 tl::unexpected<base::Diagnostics> bad_ranks(const std::string& text, const std::string& hint) {
-  base::Diagnostic d =
-      base::make_error(base::ErrorCode::kBadValue, "--ranks '{}' names no group of devices", text);
-  d.hint = hint;
-  return base::fail(std::move(d));
+  return base::fail(
+      base::make_error(base::ErrorCode::kBadValue, "--ranks '{}' names no group of devices", text)
+          .with_hint(hint));
 }
 
 bool read_number(std::string_view text, int& value) {
@@ -128,7 +127,7 @@ base::Result<std::vector<int>> ranks_of(const base::Options& o, int devices) {
   if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size())
     return bad_ranks(text, "every rank once");
   if (ranks.size() < 2) return bad_ranks(text, "a collective needs two ranks at least");
-  if (*std::max_element(ranks.begin(), ranks.end()) >= devices)
+  if (*std::ranges::max_element(ranks) >= devices)
     return bad_ranks(text, fmt::format("the cluster has {} devices; --hosts adds more", devices));
   return ranks;
 }
@@ -218,15 +217,13 @@ void print_table(const Runs& runs, const costmodel::CollectivePrice& choice,
 }  // namespace
 
 base::Result<int> run_collective(const base::Options& o, const Invocation&) {
-  TRY(const topologies::Topology cluster,
-      find_cluster(o.string("cluster"), static_cast<int>(o.integer("hosts"))));
+  TRY(const topologies::Topology cluster, find_cluster(o.string("cluster"), o.count("hosts")));
   TRY(const std::vector<int> ranks, ranks_of(o, static_cast<int>(cluster.device_count())));
   TRY(const costmodel::CollectiveTuning tuning, tuning_of(o.string("profile"), cluster, ranks));
-  const Collective op = *std::find_if(kOps.begin(), kOps.end(),
-                                      [&](Collective c) { return op_name(c) == o.string("op"); });
-  const auto wanted =
-      std::find_if(costmodel::kAlgorithms.begin(), costmodel::kAlgorithms.end(),
-                   [&](Algorithm a) { return to_string(a) == o.string("algorithm"); });
+  const Collective op =
+      *std::ranges::find_if(kOps, [&](Collective c) { return op_name(c) == o.string("op"); });
+  const auto wanted = std::ranges::find_if(
+      costmodel::kAlgorithms, [&](Algorithm a) { return to_string(a) == o.string("algorithm"); });
   const auto bytes = static_cast<std::int64_t>(o.bytes("bytes").raw());
 
   const topologies::Topology usable = costmodel::usable_rates(cluster, tuning);

@@ -32,13 +32,7 @@ const base::CommandSpec& explain_spec() {
           hosts_option(),
           profile_option(),
           memory_option(),
-          {.name = "top",
-           .value_name = "K",
-           .type = OptionType::kInt,
-           .default_value = "8",
-           .min = 1,
-           .max = 1000,
-           .help = "candidates that each search simulates"},
+          integer_option("top", "K", {1, 1000}, "candidates that each search simulates", "8"),
           threads_option("simulate candidates in parallel"),
           json_option()}};
   return kSpec;
@@ -61,10 +55,9 @@ base::Result<void> check_alike(const plan::Plan& a, const plan::Plan& b) {
   base::ErrorSink sink;
   const auto same = [&](const char* field, const auto& x, const auto& y) {
     if (x == y) return;
-    base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent,
-                                          "the plans differ in {}: {} and {}", field, x, y);
-    d.hint = "plans are compared for the same work";
-    sink.add(std::move(d));
+    sink.add(base::make_error(base::ErrorCode::kInconsistent, "the plans differ in {}: {} and {}",
+                              field, x, y)
+                 .with_hint("plans are compared for the same work"));
   };
   same("model", a.model_fingerprint, b.model_fingerprint);
   same("sequence", a.sequence, b.sequence);
@@ -79,22 +72,20 @@ base::Result<int> run_explain(const base::Options& o, const Invocation&) {
   search::ExplainRequest request;
   TRY(request.plan, plan::load_plan(o.string("plan")));
   const plan::Plan& plan = request.plan;
-  request.problem.cluster = o.has("cluster") ? o.string("cluster") : plan.cluster;
-  request.problem.hosts = o.given("hosts") ? static_cast<int>(o.integer("hosts")) : plan.hosts;
-  request.problem.memory_bytes =
-      o.has("memory") ? static_cast<std::int64_t>(o.bytes("memory").raw()) : 0;
+  request.problem.cluster = o.string_or("cluster", plan.cluster);
+  request.problem.hosts = o.given("hosts") ? o.count("hosts") : plan.hosts;
+  request.problem.memory_bytes = memory_of(o);
   request.problem.global_batch = plan.global_batch;
-  request.problem.top = static_cast<int>(o.integer("top"));
-  request.problem.threads = static_cast<int>(o.integer("threads"));
+  request.problem.top = o.count("top");
+  request.problem.threads = o.count("threads");
   request.problem.multipliers = false;  // an explanation states none
   if (o.has("versus")) {
     TRY_VOID(read_versus(o.string("versus"), request));
     if (request.versus_plan) TRY_VOID(check_alike(plan, *request.versus_plan));
   }
   TRY(const Scene scene,
-      make_scene(o.has("model") ? o.string("model") : plan.model, request.problem.cluster,
-                 request.problem.hosts, o.has("profile") ? o.string("profile") : "", plan.precision,
-                 plan.sequence, plan.world_size()));
+      make_scene(o.string_or("model", plan.model), request.problem.cluster, request.problem.hosts,
+                 o.string_or("profile", ""), plan.precision, plan.sequence, plan.world_size()));
   TRY(const search::Explanation e, search::explain(scene.cost, request));
   if (o.flag("json"))
     print_json(explanation_json(e, scene.cost));

@@ -30,12 +30,8 @@ const base::CommandSpec& import_spec() {
       .options = {model_option(true),
                   cluster_option(true),
                   hosts_option(),
-                  {.name = "devices",
-                   .value_name = "N",
-                   .type = OptionType::kInt,
-                   .min = 1,
-                   .max = 1 << 20,
-                   .help = "ranks when the file does not say (default: all devices)"},
+                  integer_option("devices", "N", {1, 1 << 20},
+                                 "ranks when the file does not say (default: all devices)"),
                   sequence_option(),
                   {.name = "precision",
                    .value_name = "P",
@@ -67,12 +63,11 @@ base::Result<plan::ImportedPlan> import_file(const std::string& kind, const std:
 base::Result<int> run_import(const base::Options& options, const Invocation&) {
   const std::string kind = options.string("KIND");
   if (kind != "galvatron" && kind != "megatron") {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kBadValue, "cannot import '{}'", kind);
-    d.hint = "galvatron or megatron";
-    return base::fail(std::move(d));
+    return base::fail(base::make_error(base::ErrorCode::kBadValue, "cannot import '{}'", kind)
+                          .with_hint("galvatron or megatron"));
   }
-  const int hosts = static_cast<int>(options.integer("hosts"));
-  const std::string profile = options.has("profile") ? options.string("profile") : "";
+  const int hosts = options.count("hosts");
+  const std::string profile = options.string_or("profile", "");
   TRY(const model::ModelSpec model, model::find_model(options.string("model")));
   TRY(const topologies::Topology cluster, find_cluster(options.string("cluster"), hosts));
   plan::ImportTarget target{

@@ -67,9 +67,8 @@ base::Result<int> run_list(const base::Options& options, const Invocation&) {
   else if (what == "tunings")
     rows = tuning_rows();
   else {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kBadValue, "cannot list '{}'", what);
-    d.hint = "models, clusters, profiles or tunings";
-    return base::fail(std::move(d));
+    return base::fail(base::make_error(base::ErrorCode::kBadValue, "cannot list '{}'", what)
+                          .with_hint("models, clusters, profiles or tunings"));
   }
   if (options.flag("json")) {
     base::Json j{{"schema", "orrery.list/1"}, {what, base::Json::array()}};

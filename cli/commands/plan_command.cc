@@ -77,21 +77,12 @@ const base::CommandSpec& plan_spec() {
           sequence_option(),
           precision_option(),
           profile_option(),
-          {.name = "top",
-           .value_name = "K",
-           .type = OptionType::kInt,
-           .default_value = "4",
-           .min = 1,
-           .max = 1000,
-           .help = "candidates that the simulator evaluates"},
+          integer_option("top", "K", {1, 1000}, "plans that are shown, simulated in full", "4"),
           threads_option("simulate candidates in parallel"),
-          {.name = "max-states",
-           .value_name = "N",
-           .type = OptionType::kInt,
-           .default_value = "20000000",
-           .min = 0,
-           .help =
-               "stop after so many states of the dynamic program, with a certified gap (0: never)"},
+          integer_option(
+              "max-states", "N", {0},
+              "stop after so many states of the dynamic program, with a certified gap (0: never)",
+              "20000000"),
           {.name = "check",
            .type = OptionType::kFlag,
            .help = "recompute the certificate by the independent checker: cost, memory, and the "
@@ -228,20 +219,19 @@ base::Result<void> check_certificate(const search::PlanAnswer& answer,
 base::Result<int> run_plan(const base::Options& options, const Invocation&) {
   const auto start = std::chrono::steady_clock::now();
   TRY(const model::Precision precision, precision_of(options));
-  const int hosts = static_cast<int>(options.integer("hosts"));
+  const int hosts = options.count("hosts");
   TRY(const Scene scene,
       make_scene(options.string("model"), options.string("cluster"), hosts,
-                 options.has("profile") ? options.string("profile") : "", precision,
+                 options.string_or("profile", ""), precision,
                  options.has("sequence-length") ? options.integer("sequence-length") : 0));
   search::PlanRequest request;
   TRY(request.space, space_of(options));
   request.cluster = options.string("cluster");
   request.hosts = hosts;
-  request.memory_bytes =
-      options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : 0;
+  request.memory_bytes = memory_of(options);
   request.global_batch = options.integer("global-batch");
-  request.top = static_cast<int>(options.integer("top"));
-  request.threads = static_cast<int>(options.integer("threads"));
+  request.top = options.count("top");
+  request.threads = options.count("threads");
   request.max_states = static_cast<std::uint64_t>(options.integer("max-states"));
   ProgressLine progress;
   request.on_progress = [&](const search::Progress& p) { progress(p); };

@@ -11,6 +11,7 @@
 #include "cli/html/html_report.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
+#include "model/names.h"
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "sim/scenario/goodput.h"
@@ -24,13 +25,7 @@ using base::OptionType;
 namespace {
 
 base::OptionSpec degree(const char* name, const char* help, const char* default_value = "1") {
-  return {.name = name,
-          .value_name = "N",
-          .type = OptionType::kInt,
-          .default_value = default_value,
-          .min = 1,
-          .max = 1 << 20,
-          .help = help};
+  return integer_option(name, "N", {1, 1 << 20}, help, default_value);
 }
 
 /// What is simulated: a plan of a file, or a model on a cluster.
@@ -50,13 +45,7 @@ std::vector<base::OptionSpec> strategy_options() {
           degree("dp", "data-parallel degree (default: what the cluster has left)", ""),
           degree("cp", "context-parallel degree"),
           degree("ep", "expert-parallel degree: experts split over ep of the dp ranks"),
-          {.name = "zero",
-           .value_name = "0..3",
-           .type = OptionType::kInt,
-           .default_value = "0",
-           .min = 0,
-           .max = 3,
-           .help = "sharded data parallelism"},
+          integer_option("zero", "0..3", {0, 3}, "sharded data parallelism", "0"),
           degree("micro-batch", "sequences per micro-batch and data-parallel rank"),
           global_batch_option(),
           {.name = "schedule",
@@ -91,12 +80,8 @@ std::vector<base::OptionSpec> scenario_options() {
            .value_name = "FILE",
            .help = "slow or failed links, slow devices, jitter, traffic and jobs of "
                    "others, failures (orrery.scenario/1): what they cost"},
-          {.name = "monte-carlo",
-           .value_name = "N",
-           .type = OptionType::kInt,
-           .min = 1,
-           .max = 1'000'000,
-           .help = "run the scenario's jitter with N seeds: percentiles of the step time"}};
+          integer_option("monte-carlo", "N", {1, 1'000'000},
+                         "run the scenario's jitter with N seeds: percentiles of the step time")};
 }
 
 /// Failures and checkpoints; the seed is of jitter too.
@@ -127,13 +112,8 @@ std::vector<base::OptionSpec> goodput_options() {
            .min = 1e-3,
            .max = 1e9,
            .help = "work between checkpoints (default: the best)"},
-          {.name = "seed",
-           .value_name = "N",
-           .type = OptionType::kInt,
-           .default_value = "1",
-           .min = 0,
-           .max = 1 << 30,
-           .help = "of jitter and simulated failures (default: the scenario's)"}};
+          integer_option("seed", "N", {0, 1 << 30},
+                         "of jitter and simulated failures (default: the scenario's)", "1")};
 }
 
 std::vector<base::OptionSpec> output_options() {
@@ -174,23 +154,25 @@ const base::CommandSpec& simulate_spec() {
 
 namespace {
 
+/// The enumerator up to `last` of this name. @pre there is one.
+template <class E>
+E named(std::string_view name, E last) {
+  const auto rows = model::names_up_to(last);
+  return std::ranges::find(rows, name, &base::Named<E>::name)->value;
+}
+
 /// Everything but the sequence length, dp and the precision, which have defaults of their own.
 plan::UniformOptions strategy_of(const base::Options& o) {
   plan::UniformOptions u;
-  u.tp = static_cast<int>(o.integer("tp"));
-  u.pp = static_cast<int>(o.integer("pp"));
-  u.cp = static_cast<int>(o.integer("cp"));
-  u.ep = static_cast<int>(o.integer("ep"));
-  u.zero = static_cast<int>(o.integer("zero"));
+  u.tp = o.count("tp");
+  u.pp = o.count("pp");
+  u.cp = o.count("cp");
+  u.ep = o.count("ep");
+  u.zero = o.count("zero");
   u.sequence_parallel = o.flag("sequence-parallel");
-  const std::string recompute = o.string("recompute");
-  u.recompute = recompute == "full"        ? plan::Recompute::kFull
-                : recompute == "selective" ? plan::Recompute::kSelective
-                                           : plan::Recompute::kNone;
-  for (const plan::Schedule s : {plan::Schedule::kGPipe, plan::Schedule::k1F1B,
-                                 plan::Schedule::kInterleaved, plan::Schedule::kZeroBubbleH1})
-    if (o.string("schedule") == plan::to_string(s)) u.schedule = s;
-  u.virtual_stages = static_cast<int>(o.integer("virtual-stages"));
+  u.recompute = named(o.string("recompute"), plan::Recompute::kFull);
+  u.schedule = named(o.string("schedule"), plan::Schedule::kZeroBubbleH1);
+  u.virtual_stages = o.count("virtual-stages");
   u.uneven_stages = true;
   u.micro_batch = o.integer("micro-batch");
   u.global_batch = o.integer("global-batch");
@@ -204,26 +186,25 @@ base::Result<plan::Plan> plan_from_flags(const base::Options& o, const model::Mo
   TRY(u.precision, precision_of(o));
   const int devices = static_cast<int>(cluster.device_count()), used = u.tp * u.pp * u.cp;
   if (!o.has("dp") && devices % used != 0) {
-    base::Diagnostic d =
+    return base::fail(
         base::make_error(base::ErrorCode::kInconsistent,
                          "--tp {} × --pp {}{} does not divide the cluster's {} devices", u.tp, u.pp,
-                         u.cp > 1 ? fmt::format(" × --cp {}", u.cp) : "", devices);
-    d.hint = "name --dp as well, or other degrees";
-    return base::fail(std::move(d));
+                         u.cp > 1 ? fmt::format(" × --cp {}", u.cp) : "", devices)
+            .with_hint("name --dp as well, or other degrees"));
   }
-  u.dp = o.has("dp") ? static_cast<int>(o.integer("dp")) : devices / used;
-  return plan::uniform_plan(model, o.string("cluster"), static_cast<int>(o.integer("hosts")), u);
+  u.dp = o.has("dp") ? o.count("dp") : devices / used;
+  return plan::uniform_plan(model, o.string("cluster"), o.count("hosts"), u);
 }
 
 base::Result<void> check_ranks(const plan::Plan& plan, const topologies::Topology& cluster) {
   if (plan.world_size() <= static_cast<int>(cluster.device_count())) return {};
-  base::Diagnostic d = base::make_error(base::ErrorCode::kInconsistent,
-                                        "the plan has {} ranks, cluster '{}' has {} devices",
-                                        plan.world_size(), cluster.name(), cluster.device_count());
-  d.hint = fmt::format("--hosts {} would do",
-                       (plan.world_size() + static_cast<int>(cluster.devices_per_host()) - 1) /
-                           static_cast<int>(cluster.devices_per_host()));
-  return base::fail(std::move(d));
+  return base::fail(base::make_error(base::ErrorCode::kInconsistent,
+                                     "the plan has {} ranks, cluster '{}' has {} devices",
+                                     plan.world_size(), cluster.name(), cluster.device_count())
+                        .with_hint(fmt::format(
+                            "--hosts {} would do",
+                            (plan.world_size() + static_cast<int>(cluster.devices_per_host()) - 1) /
+                                static_cast<int>(cluster.devices_per_host()))));
 }
 
 struct Subject {
@@ -232,29 +213,28 @@ struct Subject {
 };
 
 base::Result<Subject> subject_of(const base::Options& o) {
-  const std::string profile = o.has("profile") ? o.string("profile") : "";
+  const std::string profile = o.string_or("profile", "");
   if (o.has("plan")) {
     TRY(plan::Plan plan, plan::load_plan(o.string("plan")));
-    const int hosts = o.given("hosts") ? static_cast<int>(o.integer("hosts")) : plan.hosts;
-    TRY(Scene scene, make_scene(o.has("model") ? o.string("model") : plan.model,
-                                o.has("cluster") ? o.string("cluster") : plan.cluster, hosts,
-                                profile, plan.precision, plan.sequence, plan.world_size()));
+    const int hosts = o.given("hosts") ? o.count("hosts") : plan.hosts;
+    TRY(Scene scene,
+        make_scene(o.string_or("model", plan.model), o.string_or("cluster", plan.cluster), hosts,
+                   profile, plan.precision, plan.sequence, plan.world_size()));
     return Subject{std::move(plan), std::move(scene)};
   }
   for (const char* name : {"model", "cluster"})
     if (!o.has(name)) {
-      base::Diagnostic d = base::make_error(base::ErrorCode::kUsage, "--{} is missing", name);
-      d.hint = "give --plan FILE, or --model and --cluster with degrees";
-      return base::fail(std::move(d));
+      return base::fail(base::make_error(base::ErrorCode::kUsage, "--{} is missing", name)
+                            .with_hint("give --plan FILE, or --model and --cluster with degrees"));
     }
   TRY(const model::Precision precision, precision_of(o));
   const int ranks =
       o.has("dp")
           ? static_cast<int>(o.integer("tp") * o.integer("pp") * o.integer("cp") * o.integer("dp"))
           : 0;
-  TRY(Scene scene, make_scene(o.string("model"), o.string("cluster"),
-                              static_cast<int>(o.integer("hosts")), profile, precision,
-                              o.has("sequence-length") ? o.integer("sequence-length") : 0, ranks));
+  TRY(Scene scene,
+      make_scene(o.string("model"), o.string("cluster"), o.count("hosts"), profile, precision,
+                 o.has("sequence-length") ? o.integer("sequence-length") : 0, ranks));
   TRY(plan::Plan plan, plan_from_flags(o, scene.model, scene.cost.topology()));
   return Subject{std::move(plan), std::move(scene)};
 }
@@ -303,19 +283,18 @@ std::string describe_goodput(const base::Json& g) {
 base::Result<int> run_table(const base::Options& o) {
   for (const char* name : {"plan", "trace", "json", "html", "scenario", "monte-carlo", "mtbf"}) {
     if (!o.given(name)) continue;
-    base::Diagnostic d =
-        base::make_error(base::ErrorCode::kUsage, "--table and --{} do not go together", name);
-    d.hint = "a table has one plan a row, and its results are a table";
-    return base::fail(std::move(d));
+    return base::fail(
+        base::make_error(base::ErrorCode::kUsage, "--table and --{} do not go together", name)
+            .with_hint("a table has one plan a row, and its results are a table"));
   }
   TableRequest request{.rows_file = o.string("table"),
-                       .out_file = o.has("out") ? o.string("out") : "",
-                       .profile = o.has("profile") ? o.string("profile") : "",
+                       .out_file = o.string_or("out", ""),
+                       .profile = o.string_or("profile", ""),
                        .bands = o.flag("bands"),
                        .defaults = {}};
   if (o.has("memory"))
     request.memory_limit_bytes = static_cast<std::int64_t>(o.bytes("memory").raw());
-  request.threads = static_cast<int>(o.integer("threads"));
+  request.threads = o.count("threads");
   TableDefaults& d = request.defaults;
   if (o.has("model")) {
     TRY(d.model, model::find_model(o.string("model")));
@@ -323,7 +302,7 @@ base::Result<int> run_table(const base::Options& o) {
   if (o.has("cluster")) d.cluster = o.string("cluster");
   if (o.given("hosts")) d.hosts = o.integer("hosts");
   d.plan = strategy_of(o);
-  d.plan.dp = o.has("dp") ? static_cast<int>(o.integer("dp")) : 0;
+  d.plan.dp = o.has("dp") ? o.count("dp") : 0;
   d.plan.sequence = o.has("sequence-length") ? o.integer("sequence-length") : 0;
   TRY(d.plan.precision, precision_of(o));
   return simulate_table(request);
@@ -350,11 +329,11 @@ base::Result<std::optional<sim::Scenario>> scenario_of(const base::Options& o,
   if (!o.has("scenario")) return std::optional<sim::Scenario>();
   TRY(sim::Scenario scenario, sim::load_scenario(o.string("scenario"), cluster));
   if (scenario.failures && o.has("mtbf")) {
-    base::Diagnostic d = base::make_error(
-        base::ErrorCode::kUsage, "--mtbf and the failures of scenario '{}' do not go together",
-        scenario.name);
-    d.hint = "leave one of them out";
-    return base::fail(std::move(d));
+    return base::fail(
+        base::make_error(base::ErrorCode::kUsage,
+                         "--mtbf and the failures of scenario '{}' do not go together",
+                         scenario.name)
+            .with_hint("leave one of them out"));
   }
   if (o.given("seed")) scenario.jitter.seed = static_cast<std::uint64_t>(o.integer("seed"));
   return std::optional(std::move(scenario));
@@ -370,7 +349,7 @@ struct Jobs {
 base::Result<Jobs> jobs_of(const base::Options& o, const Subject& subject,
                            const plan::Program& program, const sim::Scenario& scenario) {
   Jobs jobs;
-  const std::string cluster = o.has("cluster") ? o.string("cluster") : subject.plan.cluster;
+  const std::string cluster = o.string_or("cluster", subject.plan.cluster);
   const int hosts = static_cast<int>(subject.scene.cost.topology().hosts());
   for (const sim::Scenario::Job& job : scenario.jobs) {
     if (job.plan.empty()) {
@@ -378,9 +357,8 @@ base::Result<Jobs> jobs_of(const base::Options& o, const Subject& subject,
       continue;
     }
     TRY(const plan::Plan plan, plan::load_plan(job.plan));
-    TRY(Scene scene,
-        make_scene(plan.model, cluster, hosts, o.has("profile") ? o.string("profile") : "",
-                   plan.precision, plan.sequence, plan.world_size()));
+    TRY(Scene scene, make_scene(plan.model, cluster, hosts, o.string_or("profile", ""),
+                                plan.precision, plan.sequence, plan.world_size()));
     TRY(plan::Program lowered, plan::lower(plan, scene.model));
     jobs.programs.push_back(std::move(lowered));
     jobs.ready.push_back({&jobs.programs.back(), std::move(scene.cost)});
@@ -404,12 +382,12 @@ base::Result<Prediction> predict(const base::Options& o, const Subject& subject,
   Prediction p{
       .report = {}, .scenario = {}, .goodput = {}, .doubt = {costmodel::uncertainty_of(cost), {}}};
   if (scenario) {
-    const int draws = o.has("monte-carlo") ? static_cast<int>(o.integer("monte-carlo")) : 0;
+    const int draws = o.has("monte-carlo") ? o.count("monte-carlo") : 0;
     TRY(Jobs jobs, jobs_of(o, subject, program, *scenario));
     TRY(p.scenario, sim::run_scenario(program, cost, *scenario,
                                       {.show = show,
                                        .draws = draws,
-                                       .threads = static_cast<int>(o.integer("threads")),
+                                       .threads = o.count("threads"),
                                        .jobs = std::move(jobs.ready)}));
     p.report = p.scenario->report;
   } else {

@@ -72,10 +72,10 @@ class Worker {
     std::int64_t count = 0;
     for (const plan::RankClass& k : program.classes) count += plan::op_count(program, k);
     if (count > kMaxOperations) {
-      base::Diagnostic d =
-          base::make_error(ErrorCode::kUnsupported, "a step of {} operations", count);
-      d.hint = fmt::format("at most {} are simulated: use larger micro-batches", kMaxOperations);
-      return base::fail(std::move(d));
+      return base::fail(
+          base::make_error(ErrorCode::kUnsupported, "a step of {} operations", count)
+              .with_hint(fmt::format("at most {} are simulated: use larger micro-batches",
+                                     kMaxOperations)));
     }
     TRY(const sim::SimReport report, sim::simulate(program, *cost_));
     Evaluation e{.step_ps = report.step_time_ps, .mfu = report.mfu, .band = {}};
@@ -171,7 +171,7 @@ std::vector<std::string> result_cells(const Job& job, const std::string& file, b
     std::string message;
     for (const base::Diagnostic& d : faults)
       message += (message.empty() ? "" : " | ") + base::to_string(d);
-    std::replace(message.begin(), message.end(), '\n', ' ');
+    std::ranges::replace(message, '\n', ' ');
     std::vector<std::string> cells{"", "", "", "error", message};
     cells.resize(cells.size() + (bands ? table_bands().size() : 0));
     return cells;
@@ -209,8 +209,7 @@ base::Result<int> simulate_table(const TableRequest& request) {
   columns.insert(columns.end(), table_bands().begin(), table_bands().end());
   std::vector<bool> kept;  // results of an earlier run give way to the new ones
   for (const base::CsvCell& cell : csv.records[0].cells)
-    kept.push_back(std::find(columns.begin(), columns.end(), base::trim(cell.text)) ==
-                   columns.end());
+    kept.push_back(std::ranges::find(columns, base::trim(cell.text)) == columns.end());
   if (!request.bands) columns.resize(table_results().size());
   std::string out;
   const auto write = [&](const base::CsvRecord& record, const std::vector<std::string>& added) {

@@ -24,18 +24,14 @@ const base::CommandSpec& solve_spec() {
                    {"orrery solve instance.json --check --json",
                     "recompute the certificate; for a script"}},
       .positionals = {{.name = "FILE", .help = "cost table (orrery.instance/1)"}},
-      .options = {{.name = "max-states",
-                   .value_name = "N",
-                   .type = OptionType::kInt,
-                   .default_value = "20000000",
-                   .min = 0,
-                   .max = 1e9,
-                   .help = "stop after so many states, with a certified gap (0: never)"},
-                  {.name = "check",
-                   .type = OptionType::kFlag,
-                   .help = "recompute cost, memory and bound by the independent checker"},
-                  timing_option(),
-                  json_option()}};
+      .options = {
+          integer_option("max-states", "N", {0, 1'000'000'000},
+                         "stop after so many states, with a certified gap (0: never)", "20000000"),
+          {.name = "check",
+           .type = OptionType::kFlag,
+           .help = "recompute cost, memory and bound by the independent checker"},
+          timing_option(),
+          json_option()}};
   return kSpec;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "model/names.h"
 #include "topologies/topology.h"
 
 namespace orrery::cli {
@@ -63,7 +64,7 @@ base::Result<TableHeader> read_table_header(const base::CsvRecord& record, const
   for (std::size_t i = 0; i < record.cells.size(); ++i) {
     const base::CsvCell& cell = record.cells[i];
     const std::string name(base::trim(cell.text));
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
+    if (std::ranges::find(known, name) == known.end()) {
       if (const auto near = base::nearest(name, known))
         notes.push_back(
             fmt::format("{}:{}:{}: note: column '{}' is carried through; did you mean '{}'?", file,
@@ -83,10 +84,6 @@ constexpr base::IntRange kSize{1, 1 << 20};
 constexpr base::IntRange kDegree{1, plan::kMaxWorldSize};
 constexpr std::array<base::Named<bool>, 6> kBooleans{
     {{"yes", true}, {"no", false}, {"true", true}, {"false", false}, {"1", true}, {"0", false}}};
-constexpr std::array<base::Named<plan::Recompute>, 3> kRecomputes{
-    {{"none", plan::Recompute::kNone},
-     {"selective", plan::Recompute::kSelective},
-     {"full", plan::Recompute::kFull}}};
 constexpr std::array<base::Named<plan::Schedule>, 4> kSchedules{
     {{"1f1b", plan::Schedule::k1F1B},
      {"gpipe", plan::Schedule::kGPipe},
@@ -141,8 +138,9 @@ class RowReader {
     return range.min;
   }
 
-  template <class E, std::size_t N>
-  std::optional<E> word(std::string_view column, const std::array<base::Named<E>, N>& words) {
+  template <class Table>
+  auto word(std::string_view column, const Table& words)
+      -> std::optional<decltype(std::begin(words)->value)> {
     std::string given = base::to_lower(text(column));
     if (given.empty()) return std::nullopt;
     std::vector<std::string> names;
@@ -278,7 +276,8 @@ void read_strategy(RowReader& r, TableRow& row) {
   p.zero = static_cast<int>(r.integer("zero", {0, 3}).value_or(p.zero));
   p.micro_batch = r.integer("micro_batch", {1, 1 << 24}).value_or(p.micro_batch);
   p.global_batch = r.integer("global_batch", {1, 1 << 24}).value_or(p.global_batch);
-  p.recompute = r.word("recompute", kRecomputes).value_or(p.recompute);
+  p.recompute =
+      r.word("recompute", model::names_up_to(plan::Recompute::kFull)).value_or(p.recompute);
   // of one rank there is nothing to split
   p.sequence_parallel =
       r.word("sequence_parallel", kBooleans).value_or(p.sequence_parallel) && p.tp > 1;

@@ -27,11 +27,10 @@ std::set<std::int32_t> ranks_of(const plan::Timeline& t) {
 base::Result<TimelineMatch> match_timelines(const plan::Timeline& predicted,
                                             const plan::Timeline& measured) {
   if (predicted.program_fingerprint != measured.program_fingerprint) {
-    base::Diagnostic d = base::make_error(
-        base::ErrorCode::kInconsistent, "the timelines are of different Programs: {} and {}",
-        predicted.program_fingerprint, measured.program_fingerprint);
-    d.hint = "simulate and train the same plan file";
-    return base::fail(std::move(d));
+    return base::fail(base::make_error(base::ErrorCode::kInconsistent,
+                                       "the timelines are of different Programs: {} and {}",
+                                       predicted.program_fingerprint, measured.program_fingerprint)
+                          .with_hint("simulate and train the same plan file"));
   }
   TimelineMatch m;
   m.predicted_step_ps = predicted.step_time_ps;
@@ -59,9 +58,8 @@ base::Result<TimelineMatch> match_timelines(const plan::Timeline& predicted,
   }
   m.only_measured = static_cast<std::int64_t>(by_key.size());
   for (auto& [name, row] : rows) m.rows.push_back(std::move(row));
-  std::stable_sort(m.rows.begin(), m.rows.end(), [](const MatchRow& a, const MatchRow& b) {
-    return a.measured_ps > b.measured_ps;
-  });
+  std::ranges::stable_sort(
+      m.rows, [](const MatchRow& a, const MatchRow& b) { return a.measured_ps > b.measured_ps; });
   return m;
 }
 

@@ -152,7 +152,7 @@ base::Result<int> show(const base::Options& options) {
     return base::fail(base::ErrorCode::kUsage,
                       "show needs the name of a cluster or a topology file");
   TRY(const topologies::Topology topology,
-      find_cluster(options.string("NAME|FILE"), static_cast<int>(options.integer("hosts"))));
+      find_cluster(options.string("NAME|FILE"), options.count("hosts")));
   const topologies::Summary summary = topologies::summarise(topology);
   if (options.has("svg"))
     TRY_VOID(
@@ -248,9 +248,8 @@ base::Result<int> run_topology(const base::Options& options, const Invocation&) 
   if (action == "show") return show(options);
   if (action == "import") return import_topology(options);
   if (action == "detect") return detect(options);
-  base::Diagnostic d = base::make_error(base::ErrorCode::kBadValue, "unknown action '{}'", action);
-  d.hint = "show, import or detect";
-  return base::fail(std::move(d));
+  return base::fail(base::make_error(base::ErrorCode::kBadValue, "unknown action '{}'", action)
+                        .with_hint("show, import or detect"));
 }
 
 }  // namespace orrery::cli

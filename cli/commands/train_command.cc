@@ -57,31 +57,12 @@ const base::CommandSpec& train_spec() {
              .value_name = "FILE",
              .help = "plan (orrery.plan/1)",
              .required = true},
-            {.name = "ranks",
-             .value_name = "N",
-             .type = OptionType::kInt,
-             .min = 1,
-             .max = 1 << 16,
-             .help =
-                 "processes to start here (default: the plan's world size; not under a launcher)"},
-            {.name = "steps",
-             .value_name = "K",
-             .type = OptionType::kInt,
-             .default_value = "10",
-             .min = 1,
-             .help = "optimizer steps"},
-            {.name = "warmup",
-             .value_name = "K",
-             .type = OptionType::kInt,
-             .default_value = "1",
-             .min = 0,
-             .help = "first steps left out of the step time"},
-            {.name = "seed",
-             .value_name = "N",
-             .type = OptionType::kInt,
-             .default_value = "1",
-             .min = 0,
-             .help = "seed of parameters and of the order of data"},
+            integer_option(
+                "ranks", "N", {1, 1 << 16},
+                "processes to start here (default: the plan's world size; not under a launcher)"),
+            integer_option("steps", "K", {1}, "optimizer steps", "10"),
+            integer_option("warmup", "K", {0}, "first steps left out of the step time", "1"),
+            integer_option("seed", "N", {0}, "seed of parameters and of the order of data", "1"),
             {.name = "learning-rate",
              .value_name = "X",
              .type = OptionType::kDouble,
@@ -97,23 +78,23 @@ namespace {
 
 base::Result<void> check_ranks(int ranks, const plan::Plan& plan) {
   if (ranks == plan.world_size()) return {};
-  base::Diagnostic d =
-      base::make_error(base::ErrorCode::kInconsistent, "--ranks {}, but the plan is for {} ranks",
-                       ranks, plan.world_size());
-  d.hint = fmt::format("use --ranks {}, or plan again for {} devices", plan.world_size(), ranks);
-  return base::fail(std::move(d));
+  return base::fail(base::make_error(base::ErrorCode::kInconsistent,
+                                     "--ranks {}, but the plan is for {} ranks", ranks,
+                                     plan.world_size())
+                        .with_hint(fmt::format("use --ranks {}, or plan again for {} devices",
+                                               plan.world_size(), ranks)));
 }
 
 TrainJob job_of(const base::Options& o) {
   TrainJob job;
-  job.steps = static_cast<int>(o.integer("steps"));
-  job.warmup = std::min(static_cast<int>(o.integer("warmup")), job.steps - 1);
+  job.steps = o.count("steps");
+  job.warmup = std::min(o.count("warmup"), job.steps - 1);
   job.seed = static_cast<std::uint64_t>(o.integer("seed"));
   job.learning_rate = o.real("learning-rate");
-  job.data = o.has("data") ? o.string("data") : "";
+  job.data = o.string_or("data", "");
   job.backend = o.string("backend");
   job.device = o.string("device");
-  job.trace = o.has("trace") ? o.string("trace") : "";
+  job.trace = o.string_or("trace", "");
   job.show_steps = !o.flag("json") && !o.flag("quiet");
   return job;
 }
@@ -127,8 +108,7 @@ base::Result<int> run_train(const base::Options& options, const Invocation& invo
   TRY(const plan::Program program, plan::lower(plan, model));
   const bool alone = !launched_as_rank();
   if (alone) {
-    const int ranks =
-        options.has("ranks") ? static_cast<int>(options.integer("ranks")) : plan.world_size();
+    const int ranks = options.has("ranks") ? options.count("ranks") : plan.world_size();
     if (options.string("backend") != "stub") {
       TRY_VOID(check_ranks(ranks, plan));
       TRY_VOID(check_trainable(program));

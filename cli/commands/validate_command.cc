@@ -31,27 +31,10 @@ namespace {
 
 /// How many plans take turns, how often and for how long.
 std::vector<base::OptionSpec> turns_options() {
-  return {{.name = "plans",
-           .value_name = "K",
-           .type = OptionType::kInt,
-           .default_value = "8",
-           .min = 1,
-           .max = 64,
-           .help = "how many plans of the fixed set"},
-          {.name = "rounds",
-           .value_name = "R",
-           .type = OptionType::kInt,
-           .default_value = "15",
-           .min = 1,
-           .max = 1000,
-           .help = "rounds in which all plans take turns"},
-          {.name = "steps",
-           .value_name = "K",
-           .type = OptionType::kInt,
-           .default_value = "3",
-           .min = 2,
-           .max = 100000,
-           .help = "steps a plan trains for in a round, the first to warm up"}};
+  return {integer_option("plans", "K", {1, 64}, "how many plans of the fixed set", "8"),
+          integer_option("rounds", "R", {1, 1000}, "rounds in which all plans take turns", "15"),
+          integer_option("steps", "K", {2, 100000},
+                         "steps a plan trains for in a round, the first to warm up", "3")};
 }
 
 }  // namespace
@@ -70,13 +53,7 @@ const base::CommandSpec& validate_spec() {
                     "one GPU of a host that the catalog knows"}},
       .options = joined(
           {{model_option(true),
-            {.name = "ranks",
-             .value_name = "N",
-             .type = OptionType::kInt,
-             .default_value = "2",
-             .min = 1,
-             .max = 1024,
-             .help = "processes on this machine"},
+            integer_option("ranks", "N", {1, 1024}, "processes on this machine", "2"),
             {.name = "device",
              .value_name = "D",
              .default_value = "cpu",
@@ -85,13 +62,7 @@ const base::CommandSpec& validate_spec() {
             cluster_of_machine(),
             precision_of_training()},
            turns_options(),
-           {{.name = "global-batch",
-             .value_name = "B",
-             .type = OptionType::kInt,
-             .default_value = "16",
-             .min = 1,
-             .max = 1 << 20,
-             .help = "sequences per step"},
+           {integer_option("global-batch", "B", {1, 1 << 20}, "sequences per step", "16"),
             sequence_option(),
             {.name = "profile",
              .value_name = "FILE",
@@ -291,7 +262,7 @@ base::Result<std::vector<plan::Program>> programs_of(const std::vector<NamedPlan
 }  // namespace
 
 base::Result<int> run_validate(const base::Options& options, const Invocation& invocation) {
-  const int ranks = static_cast<int>(options.integer("ranks"));
+  const int ranks = options.count("ranks");
   TRY(const model::ModelSpec model, model::find_model(options.string("model")));
   const std::int64_t sequence =
       options.has("sequence-length") ? options.integer("sequence-length") : model.max_positions;
@@ -308,10 +279,10 @@ base::Result<int> run_validate(const base::Options& options, const Invocation& i
                         sequence, ranks));
     return launch(ranks, invocation.arguments);
   }
-  const int rounds = static_cast<int>(options.integer("rounds"));
+  const int rounds = options.count("rounds");
   TRY(const RoundsOutcome measured,
       train_in_rounds_here(programs, {.rounds = rounds,
-                                      .steps = static_cast<int>(options.integer("steps")),
+                                      .steps = options.count("steps"),
                                       .warmup = 1,
                                       .device = options.string("device"),
                                       .precision = precision,

@@ -83,8 +83,7 @@ CollectiveForms::CollectiveForms(const topologies::Topology& usable, const Colle
                                  GroupLayout group)
     : topology_(&usable), tuning_(&tuning), group_(std::move(group)) {
   ORRERY_CHECK(group_.size() > 1, "a collective of {} ranks", group_.size());
-  const auto local = std::find_if(group_.hosts.begin(), group_.hosts.end(),
-                                  [](const auto& h) { return h.size() > 1; });
+  const auto local = std::ranges::find_if(group_.hosts, [](const auto& h) { return h.size() > 1; });
   if (local != group_.hosts.end()) {
     device_hop_ = hop((*local)[0], (*local)[1]);
     const auto route = topology_->route(static_cast<std::uint32_t>((*local)[0]),

@@ -26,7 +26,7 @@ std::vector<int> in_channel(const GroupLayout& group, const std::vector<int>& ho
   if (!group.uniform()) return host;
   for (const int place : cycle) order.push_back(host[static_cast<std::size_t>(place)]);
   const int first = host[static_cast<std::size_t>(channel) % host.size()];
-  std::rotate(order.begin(), std::find(order.begin(), order.end(), first), order.end());
+  std::rotate(order.begin(), std::ranges::find(order, first), order.end());
   return order;
 }
 
@@ -138,8 +138,8 @@ void add_doubling(const std::vector<int>& active, std::vector<ExchangeStep>& ste
 }  // namespace
 
 bool GroupLayout::uniform() const {
-  return std::all_of(hosts.begin(), hosts.end(),
-                     [&](const auto& h) { return h.size() == hosts.front().size(); });
+  return std::ranges::all_of(hosts,
+                             [&](const auto& h) { return h.size() == hosts.front().size(); });
 }
 
 GroupLayout layout_of(const topologies::Topology& topology, std::span<const int> ranks) {
@@ -295,7 +295,7 @@ std::vector<LinkLoad> all_to_all_links(const topologies::Topology& topology,
     add(rank, peer, others);
     add(peer, rank, others);
   }
-  std::sort(crossed.begin(), crossed.end());
+  std::ranges::sort(crossed);
   std::vector<LinkLoad> loads;
   for (const auto& [link, times] : crossed) {
     if (loads.empty() || loads.back().link != link) loads.push_back({link, 0});

@@ -216,7 +216,7 @@ base::Result<CollectiveTuning> parse_tuning(std::string_view text, std::string_v
   t.devices = r.required_strings("devices");
   t.chosen_by = r.optional_string("chosen_by").value_or("");
   if (const auto known = published_names();
-      !t.chosen_by.empty() && std::find(known.begin(), known.end(), t.chosen_by) == known.end())
+      !t.chosen_by.empty() && std::ranges::find(known, t.chosen_by) == known.end())
     r.error("chosen_by", base::ErrorCode::kNotFound, "no published tuning '{}'", t.chosen_by);
   const base::Node efficiency = r.required_object("link_efficiency");
   for (const auto& member : efficiency.members())

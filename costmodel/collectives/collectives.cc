@@ -247,7 +247,7 @@ Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) 
 void CollectivePrices::sort(std::vector<topologies::LinkId>& crossed) const {
   const std::size_t links = topology_->links().size();
   if (crossed.size() < links / 8) {
-    std::sort(crossed.begin(), crossed.end());
+    std::ranges::sort(crossed);
     return;
   }
   std::vector<std::uint32_t> flows(links, 0);  // few links, many flows: counted, not compared
@@ -258,7 +258,7 @@ void CollectivePrices::sort(std::vector<topologies::LinkId>& crossed) const {
 
 PathLoads CollectivePrices::counted(Paths paths) const {
   sort(paths.crossed);
-  std::sort(paths.detours.begin(), paths.detours.end());
+  std::ranges::sort(paths.detours);
   PathLoads loads{paths.alpha_ps, paths.hosts, {}, std::move(paths.detours)};
   for (const auto link : paths.crossed) {
     if (loads.links.empty() || loads.links.back().link != link) loads.links.push_back({link, 0});
@@ -277,7 +277,7 @@ Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads,
     const std::int64_t built = topology_->changed() ? topology_->built_rate(crossed.link) : now,
                        share = now / flows;
     if (measured == 0 || built / flows >= measured ||
-        std::binary_search(loads.detours.begin(), loads.detours.end(), crossed.link)) {
+        std::ranges::binary_search(loads.detours, crossed.link)) {
       transfer.links.push_back({crossed.link, flows});
       rate = std::min(rate, std::max<std::int64_t>(share, 1));
     } else if (now < built) {

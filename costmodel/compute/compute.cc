@@ -178,8 +178,8 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model,
     prices.points_.push_back(
         {p.shape, p.phase, p.seconds_median, prices.base_seconds(p.shape, p.phase)});
   }
-  std::stable_sort(prices.points_.begin(), prices.points_.end(),
-                   [](const Point& a, const Point& b) { return a.shape.kind < b.shape.kind; });
+  std::ranges::stable_sort(
+      prices.points_, [](const Point& a, const Point& b) { return a.shape.kind < b.shape.kind; });
   for (std::size_t kind = 0, i = 0; kind <= kKinds; ++kind) {
     while (i < prices.points_.size() &&
            static_cast<std::size_t>(prices.points_[i].shape.kind) < kind)

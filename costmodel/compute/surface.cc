@@ -107,8 +107,7 @@ double SurfacePrices::correction(double m, double n, double k) const {
   const auto place = [](const std::vector<double>& knots, double x) -> Place {
     if (x <= knots.front()) return {};
     if (x >= knots.back()) return {knots.size() - 1, knots.size() - 1, 0};
-    const auto high =
-        static_cast<std::size_t>(std::upper_bound(knots.begin(), knots.end(), x) - knots.begin());
+    const auto high = static_cast<std::size_t>(std::ranges::upper_bound(knots, x) - knots.begin());
     return {high - 1, high,
             std::log(x / knots[high - 1]) / std::log(knots[high] / knots[high - 1])};
   };

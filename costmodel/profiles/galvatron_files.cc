@@ -50,7 +50,7 @@ std::vector<std::filesystem::path> files_with_prefix(const std::filesystem::path
       if (name.starts_with(prefix) && name.ends_with(".json")) found.push_back(entry.path());
     }
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   return found;
 }
 
@@ -65,8 +65,8 @@ std::vector<HostFile> host_files(const std::filesystem::path& folder, std::strin
     widest = std::max(widest, (*numbers)[1]);
   }
   std::erase_if(files, [&](const HostFile& f) { return f.shape.devices_per_host != widest; });
-  std::sort(files.begin(), files.end(),
-            [](const HostFile& a, const HostFile& b) { return a.shape.hosts < b.shape.hosts; });
+  std::ranges::sort(
+      files, [](const HostFile& a, const HostFile& b) { return a.shape.hosts < b.shape.hosts; });
   return files;
 }
 

@@ -157,8 +157,7 @@ base::Result<SpTimes> read_sp_times(const std::filesystem::path& path) {
   }
   for (auto* table : {&times.all_reduce, &times.all_to_all}) {
     for (auto& [size, points] : *table) {
-      std::sort(points.begin(), points.end(),
-                [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+      std::ranges::sort(points, [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
     }
   }
   return sink.result(std::move(times));
@@ -194,7 +193,7 @@ void import_all_reduce(const HostFile& host, const NumberFile& file, const SpTim
     const std::int64_t hosts = hosts_of(size, stride, host.shape);
     // A group inside one host belongs to the one-host file, measured without the other hosts'
     // traffic.
-    const bool known = std::any_of(out.begin(), out.end(), [&](const model::CollectiveTimes& c) {
+    const bool known = std::ranges::any_of(out, [&](const model::CollectiveTimes& c) {
       return c.op == Collective::kAllReduce && c.size == size && c.stride == stride &&
              c.hosts == hosts;
     });

@@ -90,7 +90,7 @@ base::Result<std::optional<model::Profile>> device_profile(const topologies::Top
     const auto named = [&](const topologies::DeviceModel& d) {
       return names_device(profile.device, d.name);
     };
-    if (models.empty() || !std::all_of(models.begin(), models.end(), named)) continue;
+    if (models.empty() || !std::ranges::all_of(models, named)) continue;
     TRY(const model::Profile software, load_shipped(kTrainingStep, kSoftware));
     return std::optional<model::Profile>(
         in_training(std::move(profile), software, topology, model));

@@ -127,11 +127,10 @@ base::Result<std::string> find_mpirun() {
     const std::string candidate = folder + "/mpirun";
     if (::access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  base::Diagnostic missing =
+  return base::fail(
       base::make_error(ErrorCode::kMissingFeature,
-                       "mpirun is not on PATH, and ranks on this host are MPI processes");
-  missing.hint = "install Open MPI, or run scripts/setup.sh";
-  return base::fail(std::move(missing));
+                       "mpirun is not on PATH, and ranks on this host are MPI processes")
+          .with_hint("install Open MPI, or run scripts/setup.sh"));
 }
 
 std::vector<std::string> command_line(const std::string& mpirun, int ranks,

@@ -68,7 +68,7 @@ bool disturbed(double wall, double cpu) { return wall > kContaminated * cpu + kC
 
 Timing timing_of(std::vector<double> seconds) {
   ORRERY_CHECK(!seconds.empty());
-  std::sort(seconds.begin(), seconds.end());
+  std::ranges::sort(seconds);
   const auto at = [&](double q) {
     return seconds[static_cast<std::size_t>(q * static_cast<double>(seconds.size() - 1) + 0.5)];
   };

@@ -23,11 +23,11 @@ base::Result<void> check_segments(const plan::Program& program) {
   }
   base::ErrorSink sink;
   for (const auto& [segment, phase] : missing) {
-    base::Diagnostic d = base::make_error(
-        ErrorCode::kUnsupported, "the executor has no phase {} of segment '{}' at this shape",
-        model::to_string(phase), model::to_string(program.segments[plan::SegmentId(segment)].kind));
-    d.hint = "'orrery simulate' runs this plan";
-    sink.add(std::move(d));
+    sink.add(base::make_error(ErrorCode::kUnsupported,
+                              "the executor has no phase {} of segment '{}' at this shape",
+                              model::to_string(phase),
+                              model::to_string(program.segments[plan::SegmentId(segment)].kind))
+                 .with_hint("'orrery simulate' runs this plan"));
   }
   return sink.result();
 }

@@ -54,11 +54,10 @@ base::Result<void> agree(Session& s, const base::Diagnostics& faults) {
 base::Diagnostics prepare(Session& s) {
   base::ErrorSink sink;
   if (s.site.communicator->world_size() != s.program.world_size) {
-    base::Diagnostic fault =
-        base::make_error(ErrorCode::kInconsistent, "the plan is for {} ranks, and {} were started",
-                         s.program.world_size, s.site.communicator->world_size());
-    fault.hint = fmt::format("start it with --ranks {}", s.program.world_size);
-    sink.add(std::move(fault));
+    sink.add(base::make_error(ErrorCode::kInconsistent,
+                              "the plan is for {} ranks, and {} were started", s.program.world_size,
+                              s.site.communicator->world_size())
+                 .with_hint(fmt::format("start it with --ranks {}", s.program.world_size)));
     return sink.diagnostics();
   }
   base::Result<TokenData> data =

@@ -27,10 +27,8 @@ base::Result<std::string> resolve_device(const std::string& device, const std::s
   if (device == "cpu") return device;
   if (device == "auto") return backend != "mpi" && cuda_device_count() > 0 ? "cuda" : "cpu";
   if (device != "cuda") {
-    base::Diagnostic unknown =
-        base::make_error(ErrorCode::kBadValue, "unknown device '{}'", device);
-    unknown.hint = base::did_you_mean(device, names, "devices");
-    return base::fail(std::move(unknown));
+    return base::fail(base::make_error(ErrorCode::kBadValue, "unknown device '{}'", device)
+                          .with_hint(base::did_you_mean(device, names, "devices")));
   }
 #ifndef ORRERY_HAS_CUDA
   return base::fail(ErrorCode::kMissingFeature, "this build of orrery has no CUDA");

@@ -86,7 +86,7 @@ double deviation(plan::Init init, std::int64_t layers) {
 void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range, std::uint64_t seed,
                         std::int64_t layers, std::span<float> out) {
   ORRERY_CHECK(static_cast<std::int64_t>(out.size()) == range.end - range.begin);
-  std::fill(out.begin(), out.end(), 0.0F);
+  std::ranges::fill(out, 0.0F);
   for (const plan::Parameter& p : unit.parameters) {
     std::int64_t elements = 1;
     for (const std::int64_t d : p.local_shape) elements *= d;

@@ -56,10 +56,8 @@ Made make_communicator(const std::string& backend, const Launch& launch, int wor
     if (b.name == backend) return b.make(launch, world_size);
     names.emplace_back(b.name);
   }
-  base::Diagnostic unknown =
-      base::make_error(ErrorCode::kBadValue, "unknown backend '{}'", backend);
-  unknown.hint = base::did_you_mean(backend, names, "backends");
-  return base::fail(std::move(unknown));
+  return base::fail(base::make_error(ErrorCode::kBadValue, "unknown backend '{}'", backend)
+                        .with_hint(base::did_you_mean(backend, names, "backends")));
 }
 
 }  // namespace orrery::executor

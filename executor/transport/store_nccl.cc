@@ -37,11 +37,11 @@ auto guarded(const char* what, Call call) -> base::Result<decltype(call())> {
 base::Result<Store> Store::connect(const Launch& launch) {
   const char *address = std::getenv("MASTER_ADDR"), *port = std::getenv("MASTER_PORT");
   if (address == nullptr || port == nullptr) {
-    base::Diagnostic missing =
+    return base::fail(
         base::make_error(ErrorCode::kMissingKey,
-                         "NCCL ranks meet at MASTER_ADDR and MASTER_PORT, which are not set");
-    missing.hint = "start the ranks with torchrun, or set both to a host and a free port of rank 0";
-    return base::fail(std::move(missing));
+                         "NCCL ranks meet at MASTER_ADDR and MASTER_PORT, which are not set")
+            .with_hint(
+                "start the ranks with torchrun, or set both to a host and a free port of rank 0"));
   }
   const auto number = base::parse_integer(port);
   if (!number || *number < 1 || *number > 65535)

@@ -213,7 +213,7 @@ std::vector<int> classes_of_group(const Program& program, const Group& group, in
     if (c < 0) return {};
     if (classes.empty() || classes.back() != c) classes.push_back(c);
   }
-  std::sort(classes.begin(), classes.end());
+  std::ranges::sort(classes);
   classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
   return classes;
 }

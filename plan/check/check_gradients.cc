@@ -247,12 +247,11 @@ class Algebra {
       if (lanes_[c].next >= s.ops.size()) continue;
       const Group& group = program_.groups[s.ops[lanes_[c].next].op->group];
       const std::vector<int> members = classes_of_group(program_, group, s.rank_class->first_rank);
-      const bool all_there =
-          !members.empty() && std::all_of(members.begin(), members.end(), [&](int m) {
-            const std::size_t next = lane(m).next;
-            return next < step(m).ops.size() &&
-                   same_ranks(program_.groups[step(m).ops[next].op->group], group);
-          });
+      const bool all_there = !members.empty() && std::ranges::all_of(members, [&](int m) {
+        const std::size_t next = lane(m).next;
+        return next < step(m).ops.size() &&
+               same_ranks(program_.groups[step(m).ops[next].op->group], group);
+      });
       if (!all_there) continue;
       merge(members);
       return true;

@@ -20,7 +20,7 @@ using Elements = std::vector<std::int64_t>;
 
 /// Elements of each operand, in order.
 struct Operands {
-  Elements reads, writes, updates, views;
+  Elements reads = {}, writes = {}, updates = {}, views = {};
 };
 
 /// Products y [T, out] = a [T, in] W' + bias; in slices of the contraction, all but the first add
@@ -63,9 +63,8 @@ Operands norm(const SegmentShape& s, Phase phase) {
 Operands attention(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count(), qkv = t * (s.heads + 2 * s.kv_heads) * s.head_dim,
                      out = t * s.heads * s.head_dim;
-  if (phase == Phase::kF)
-    return {.reads = {qkv}, .writes = {out, t * s.heads}, .updates = {}, .views = {}};
-  return {.reads = {out, qkv, out, t * s.heads}, .writes = {qkv}, .updates = {}, .views = {}};
+  if (phase == Phase::kF) return {.reads = {qkv}, .writes = {out, t * s.heads}};
+  return {.reads = {out, qkv, out, t * s.heads}, .writes = {qkv}};
 }
 
 /// Ring attention: queries and outputs x, a block's keys and values y, log-sum-exps l.
@@ -73,14 +72,13 @@ Operands attention_part(const SegmentShape& s, Phase phase) {
   const std::int64_t x = s.token_count() * s.heads * s.head_dim, l = s.token_count() * s.heads;
   const std::int64_t tokens = s.kind == SegmentKind::kAttentionSplit ? s.tokens : s.kv_tokens,
                      y = 2 * s.sequences * tokens * s.kv_heads * s.head_dim;
-  if (s.kind == SegmentKind::kAttentionMerge)
-    return {.reads = {x, l}, .writes = {}, .updates = {x, l}, .views = {}};
+  if (s.kind == SegmentKind::kAttentionMerge) return {.reads = {x, l}, .updates = {x, l}};
   if (s.kind == SegmentKind::kAttentionSplit) {
-    if (phase == Phase::kF) return {.reads = {x + y}, .writes = {x, y}, .updates = {}, .views = {}};
-    return {.reads = {x, y}, .writes = {x + y}, .updates = {}, .views = {}};
+    if (phase == Phase::kF) return {.reads = {x + y}, .writes = {x, y}};
+    return {.reads = {x, y}, .writes = {x + y}};
   }
-  if (phase == Phase::kF) return {.reads = {x, y}, .writes = {x, l}, .updates = {}, .views = {}};
-  return {.reads = {x, x, y, x, l}, .writes = {x, y}, .updates = {}, .views = {}};
+  if (phase == Phase::kF) return {.reads = {x, y}, .writes = {x, l}};
+  return {.reads = {x, x, y, x, l}, .writes = {x, y}};
 }
 
 Operands router(const SegmentShape& s, Phase phase) {
@@ -102,8 +100,7 @@ Operands router(const SegmentShape& s, Phase phase) {
 Operands combine(const SegmentShape& s, Phase phase) {
   const std::int64_t x = s.token_count() * s.in, rows = s.expert_rows() * s.in,
                      gates = s.token_count() * s.gates();
-  Operands o{
-      .reads = {rows, gates, s.token_count() * s.top_k}, .writes = {x}, .updates = {}, .views = {}};
+  Operands o{.reads = {rows, gates, s.token_count() * s.top_k}, .writes = {x}};
   if (phase != Phase::kF) {
     o.reads.insert(o.reads.begin(), x);
     o.writes = {rows, gates};
@@ -115,8 +112,8 @@ Operands combine(const SegmentShape& s, Phase phase) {
 
 Operands embedding(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count(), x = t * s.in, table = s.out * s.in;
-  if (phase == Phase::kF) return {.reads = {t}, .writes = {x}, .updates = {}, .views = {table}};
-  return {.reads = {x, t}, .writes = {}, .updates = {}, .views = {table}};
+  if (phase == Phase::kF) return {.reads = {t}, .writes = {x}, .views = {table}};
+  return {.reads = {x, t}, .views = {table}};
 }
 
 Operands residual(const SegmentShape& s, Phase phase) {
@@ -130,16 +127,15 @@ Operands residual(const SegmentShape& s, Phase phase) {
 
 Operands activation(const SegmentShape& s, Phase phase) {
   const std::int64_t u = s.token_count() * s.in, g = s.token_count() * s.out;
-  if (phase == Phase::kF) return {.reads = {u}, .writes = {g}, .updates = {}, .views = {}};
-  return {.reads = {g, u}, .writes = {u}, .updates = {}, .views = {}};
+  if (phase == Phase::kF) return {.reads = {u}, .writes = {g}};
+  return {.reads = {g, u}, .writes = {u}};
 }
 
 Operands dispatch(const SegmentShape& s, Phase phase) {
   const std::int64_t x = s.token_count() * s.in, rows = s.expert_rows() * s.in,
                      slots = s.token_count() * s.top_k;
-  if (phase == Phase::kF)
-    return {.reads = {x, slots}, .writes = {rows, slots}, .updates = {}, .views = {}};
-  return {.reads = {rows, slots}, .writes = {x}, .updates = {}, .views = {}};
+  if (phase == Phase::kF) return {.reads = {x, slots}, .writes = {rows, slots}};
+  return {.reads = {rows, slots}, .writes = {x}};
 }
 
 Operands experts(const SegmentShape& s, Phase phase) {
@@ -150,14 +146,14 @@ Operands experts(const SegmentShape& s, Phase phase) {
 
 Operands mean_of_tokens(const SegmentShape& s, Phase phase) {
   const std::int64_t x = s.token_count() * s.in, y = s.sequences * s.out;
-  if (phase == Phase::kF) return {.reads = {x}, .writes = {y}, .updates = {}, .views = {}};
-  return {.reads = {y}, .writes = {x}, .updates = {}, .views = {}};
+  if (phase == Phase::kF) return {.reads = {x}, .writes = {y}};
+  return {.reads = {y}, .writes = {x}};
 }
 
 Operands loss(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count();
-  if (phase == Phase::kF) return {.reads = {2 * t}, .writes = {}, .updates = {1}, .views = {}};
-  return {.reads = {t, 2 * t, t}, .writes = {}, .updates = {t * s.out}, .views = {}};
+  if (phase == Phase::kF) return {.reads = {2 * t}, .updates = {1}};
+  return {.reads = {t, 2 * t, t}, .updates = {t * s.out}};
 }
 
 /// What the table says. Nothing for kPositionAdd, kZeroGradient and kAdamW, whose operands depend
@@ -166,8 +162,7 @@ std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count();
   switch (s.kind) {
     case SegmentKind::kLoadTokens:
-    case SegmentKind::kLoadTargets:
-      return Operands{.reads = {}, .writes = {t}, .updates = {}, .views = {}};
+    case SegmentKind::kLoadTargets: return Operands{.writes = {t}};
     case SegmentKind::kEmbedding: return embedding(s, phase);
     case SegmentKind::kPositionAdd:
     case SegmentKind::kZeroGradient:
@@ -191,16 +186,12 @@ std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
     case SegmentKind::kExpertOut: return experts(s, phase);
     case SegmentKind::kCombine: return combine(s, phase);
     case SegmentKind::kPool: return mean_of_tokens(s, phase);
-    case SegmentKind::kLossMax:
-      return Operands{.reads = {t * s.out}, .writes = {t}, .updates = {}, .views = {}};
-    case SegmentKind::kLossSum:
-      return Operands{.reads = {t * s.out, t, t}, .writes = {2 * t}, .updates = {}, .views = {}};
+    case SegmentKind::kLossMax: return Operands{.reads = {t * s.out}, .writes = {t}};
+    case SegmentKind::kLossSum: return Operands{.reads = {t * s.out, t, t}, .writes = {2 * t}};
     case SegmentKind::kLoss: return loss(s, phase);
     case SegmentKind::kSlice:
-      return Operands{
-          .reads = {s.elements * s.parts}, .writes = {s.elements}, .updates = {}, .views = {}};
-    case SegmentKind::kAccumulate:
-      return Operands{.reads = {s.elements}, .writes = {}, .updates = {s.elements}, .views = {}};
+      return Operands{.reads = {s.elements * s.parts}, .writes = {s.elements}};
+    case SegmentKind::kAccumulate: return Operands{.reads = {s.elements}, .updates = {s.elements}};
   }
   return std::nullopt;
 }
@@ -294,7 +285,7 @@ class OperandChecker {
       if (*flat) compare("flat", {program_.buffers[(*flat)->buffer].elements()}, {unit.padded});
     }
     for (const ParameterView& v : op.views) {
-      const bool known = std::all_of(v.parameters.begin(), v.parameters.end(), [&](int p) {
+      const bool known = std::ranges::all_of(v.parameters, [&](int p) {
         return p >= 0 && static_cast<std::size_t>(p) < unit.parameters.size();
       });
       if (v.offset < 0 || v.offset + view_elements(v) > unit.elements || !known) {

@@ -183,7 +183,7 @@ class ProgressChecker {
   /// A leg without partner points the wrong way if, somewhere else, a leg of the other side waits
   /// for this class.
   void unmatched(const ChannelKey& key, const Post& post, bool is_send) {
-    const bool wrong_peer = std::any_of(channels_.begin(), channels_.end(), [&](const auto& other) {
+    const bool wrong_peer = std::ranges::any_of(channels_, [&](const auto& other) {
       if (other.first == key || other.first.pair != key.pair) return false;
       const Channel& c = other.second;
       return is_send ? other.first.sender == key.sender && c.receives.size() > c.sends.size()
@@ -380,7 +380,7 @@ class ProgressChecker {
   };
 
   void walk_threads() {
-    for (Walker& w : walkers_) std::fill(w.reached.begin(), w.reached.end(), false);
+    for (Walker& w : walkers_) w.reached.assign(w.reached.size(), false);
     std::vector<Thread> threads(steps_.size());
     for (bool moved = true; moved;) {
       moved = false;
@@ -410,7 +410,7 @@ class ProgressChecker {
   }
   static bool is_send(const Op& op) {
     return op.kind == OpKind::kExchange &&
-           std::all_of(op.legs.begin(), op.legs.end(), [](const Leg& leg) { return leg.send; });
+           std::ranges::all_of(op.legs, [](const Leg& leg) { return leg.send; });
   }
 
   void report_stuck_thread(int c, const Thread& t) {

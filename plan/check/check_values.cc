@@ -95,14 +95,12 @@ class Values {
     const std::vector<InstanceIndex> linear =
         computes ? linear_operands(op, program_.segments[op.segment])
                  : std::vector<InstanceIndex>{};
-    const bool partial =
-        !linear.empty() && std::all_of(linear.begin(), linear.end(), [&](InstanceIndex i) {
-          return holds_[i] == Holds::kPartialSum;
-        });
+    const bool partial = !linear.empty() && std::ranges::all_of(linear, [&](InstanceIndex i) {
+      return holds_[i] == Holds::kPartialSum;
+    });
     for (const Access& a : step_.accesses_of(at_)) {
       Holds& h = holds_[a.instance];
-      const bool passes =
-          partial && std::find(linear.begin(), linear.end(), a.instance) != linear.end();
+      const bool passes = partial && std::ranges::find(linear, a.instance) != linear.end();
       if ((a.kind == AccessKind::kRead || a.kind == AccessKind::kUpdate) && h != Holds::kWhole &&
           !passes) {
         fault(FaultKind::kNeverReduced, "uses a partial value of", a.instance);

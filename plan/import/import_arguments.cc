@@ -205,12 +205,10 @@ const Argument* ArgumentReader::take(std::string_view key) {
   if (first == nullptr || again) return first;
   for (const Argument& other : arguments_) {
     if (other.key != key || other.value == first->value) continue;
-    base::Diagnostic d =
-        base::make_error(base::ErrorCode::kInconsistent, "--{} is given twice: {} and {}", key,
-                         first->value, other.value);
-    d.where = other.where;
-    d.hint = "keep the one that counts";
-    sink_.add(std::move(d));
+    sink_.add(base::make_error(base::ErrorCode::kInconsistent, "--{} is given twice: {} and {}",
+                               key, first->value, other.value)
+                  .at(other.where)
+                  .with_hint("keep the one that counts"));
     break;
   }
   return first;

@@ -39,7 +39,7 @@ const char* name_of(Product p) {
 template <class Keep>  // bool(const Parameter&)
 std::vector<Parameter> select(const std::vector<Parameter>& all, Keep keep) {
   std::vector<Parameter> some;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(some), keep);
+  std::ranges::copy_if(all, std::back_inserter(some), keep);
   return some;
 }
 

@@ -351,7 +351,7 @@ std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units,
     if (!u.gathered || u.sliced) continue;
     for (const BufferRef& gathered : {u.weights_forward, u.weights_backward}) {
       const auto reads = [&](const Op& op) { return op.weights == gathered; };
-      if (std::none_of(users.begin(), users.end(), reads)) continue;
+      if (std::ranges::none_of(users, reads)) continue;
       Op op = gather_op(b, u, gathered);
       if (ops.empty()) op.acquire = b.gather_pool();
       ops.push_back(std::move(op));

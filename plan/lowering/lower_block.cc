@@ -154,8 +154,8 @@ class Block {
       return s_.recompute == Recompute::kSelective && is_attention_core(b_.program(), op);
     };
     insert_replays(f_, r_, replay, [&](const BufferRef& w) {
-      const UnitUse& u = *std::find_if(units_.all.begin(), units_.all.end(),
-                                       [&w](const UnitUse& x) { return x.weights_forward == w; });
+      const UnitUse& u = *std::ranges::find_if(
+          units_.all, [&w](const UnitUse& x) { return x.weights_forward == w; });
       return u.sliced ? w : u.weights_backward;  // a slice is gathered for each of its uses
     });
     if (m_.post_norm) redirect_replayed_output();
@@ -170,7 +170,7 @@ class Block {
     place_frees(f_, r_, [&](const BufferRef& r) {
       const auto is_part = [&r](const UnitUse& u) { return u.parts && r == u.gradient; };
       return b_.program().buffers[r.buffer].persistent || r == x_next_ || start_.outlives(r) ||
-             std::any_of(units_.all.begin(), units_.all.end(), is_part);
+             std::ranges::any_of(units_.all, is_part);
     });
     return {std::move(f_), std::move(r_), std::move(units_.all)};
   }
@@ -187,7 +187,7 @@ class Block {
   /// done with it, so it gets a place of its own and dies there.
   void redirect_replayed_output() {
     for (Op& op : r_) {
-      const auto output = std::find(op.writes.begin(), op.writes.end(), x_next_);
+      const auto output = std::ranges::find(op.writes, x_next_);
       if (output != op.writes.end()) *output = shard("x again");
     }
   }

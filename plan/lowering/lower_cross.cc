@@ -222,7 +222,7 @@ bool BlockStart::outlives(const BufferRef& r) const {
 
 bool BlockStart::makes_companion(const Op& op) const {
   return m_.entry == model::BlockEntry::kEncoderEnd &&
-         std::find(op.writes.begin(), op.writes.end(), joined_) != op.writes.end();
+         std::ranges::find(op.writes, joined_) != op.writes.end();
 }
 
 std::vector<ParameterView> BlockStart::merge_views() const {

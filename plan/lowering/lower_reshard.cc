@@ -128,9 +128,8 @@ LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to, bool be
     kept.insert(kept.end(), {c_to, dc_from});
     if (decoder) kept.push_back(c);
   }
-  place_frees(pair.forward, pair.backward, [&](const BufferRef& r) {
-    return std::find(kept.begin(), kept.end(), r) != kept.end();
-  });
+  place_frees(pair.forward, pair.backward,
+              [&](const BufferRef& r) { return std::ranges::find(kept, r) != kept.end(); });
   if (moves && decoder && !pair.backward.empty()) pair.backward.back().frees.push_back(c_to);
   return pair;
 }

@@ -7,7 +7,7 @@ namespace orrery::plan {
 
 void gather_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops) {
   const auto use_of = [&](const Op& op) -> const UnitUse* {
-    const auto found = std::find_if(units.begin(), units.end(), [&](const UnitUse& u) {
+    const auto found = std::ranges::find_if(units, [&](const UnitUse& u) {
       return u.sliced && op.weights &&
              (*op.weights == u.weights_forward || *op.weights == u.weights_backward);
     });
@@ -45,9 +45,8 @@ void reduce_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op
     std::move(more.begin(), more.end(), std::back_inserter(out));
   };
   for (Op& op : ops) {
-    const auto use = std::find_if(units.begin(), units.end(), [&](const UnitUse& u) {
-      return u.sliced && u.parts && op.gradients == u.gradient;
-    });
+    const auto use = std::ranges::find_if(
+        units, [&](const UnitUse& u) { return u.sliced && u.parts && op.gradients == u.gradient; });
     if (use != units.end()) append(zero_part_ops(b, *use));
     out.push_back(std::move(op));
     if (use == units.end()) continue;

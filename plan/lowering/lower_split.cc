@@ -18,7 +18,7 @@ bool is_product(SegmentKind kind) {
 /// The last of `ops` that reads `r`; null when none does.
 Op* last_reader(std::vector<Op>& ops, const BufferRef& r) {
   const auto found = std::find_if(ops.rbegin(), ops.rend(), [&](const Op& op) {
-    return std::find(op.reads.begin(), op.reads.end(), r) != op.reads.end();
+    return std::ranges::find(op.reads, r) != op.reads.end();
   });
   return found == ops.rend() ? nullptr : &*found;
 }

@@ -14,7 +14,7 @@ LayerSet add_templates(Builder& b, const std::string& name, LayerPair pair) {
   };
   reduce_slices(b, pair.units, split ? pair.weight : pair.backward);
   t.reduces_per_micro_batch =
-      std::any_of(pair.units.begin(), pair.units.end(), [](const UnitUse& u) { return u.parts; });
+      std::ranges::any_of(pair.units, [](const UnitUse& u) { return u.parts; });
   for (const UnitUse& u : pair.units) {
     const ParameterUnit& unit = b.program().units[u.state.unit];
     const bool partial = unit.strategy.sequence_parallel && unit.strategy.tp > 1;

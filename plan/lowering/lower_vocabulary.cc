@@ -182,8 +182,7 @@ void keep_alive_rules(Builder& b, LayerPair& pair, std::vector<BufferRef> kept) 
   for (const UnitUse& u : pair.units)
     if (u.parts) kept.push_back(u.gradient);
   place_frees(pair.forward, pair.backward, [&](const BufferRef& r) {
-    return b.program().buffers[r.buffer].persistent ||
-           std::find(kept.begin(), kept.end(), r) != kept.end();
+    return b.program().buffers[r.buffer].persistent || std::ranges::find(kept, r) != kept.end();
   });
 }
 

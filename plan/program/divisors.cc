@@ -7,10 +7,10 @@
 namespace orrery::plan {
 
 std::string divisors(const std::vector<std::int64_t>& of) {
-  const std::int64_t limit = *std::min_element(of.begin(), of.end());
+  const std::int64_t limit = *std::ranges::min_element(of);
   std::vector<std::int64_t> low, high;
   const auto divides_all = [&of](std::int64_t d) {
-    return std::all_of(of.begin(), of.end(), [d](std::int64_t n) { return n % d == 0; });
+    return std::ranges::all_of(of, [d](std::int64_t n) { return n % d == 0; });
   };
   for (std::int64_t d = 1; d * d <= limit; ++d) {
     if (limit % d != 0) continue;

@@ -198,7 +198,7 @@ class Sweep {
   }
   void keep_found() {
     if (found_.size() > 1) {
-      std::sort(found_.begin(), found_.end());
+      std::ranges::sort(found_);
       found_.erase(std::unique(found_.begin(), found_.end()), found_.end());
     }
     e_.dependencies.insert(e_.dependencies.end(), found_.begin(), found_.end());

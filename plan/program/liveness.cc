@@ -7,7 +7,7 @@ namespace orrery::plan {
 namespace {
 
 bool contains(const std::vector<BufferRef>& refs, const BufferRef& r) {
-  return std::find(refs.begin(), refs.end(), r) != refs.end();
+  return std::ranges::find(refs, r) != refs.end();
 }
 
 /// Of accesses(op), without a copy of them.
@@ -40,8 +40,8 @@ class Replayer {
  private:
   void need(const BufferRef& r) {
     if (contains(made_, r)) return;
-    const bool replayable = std::any_of(forward_.begin(), forward_.end(),
-                                        [&](const Op& f) { return makes(f, r) && replay_(f); });
+    const bool replayable =
+        std::ranges::any_of(forward_, [&](const Op& f) { return makes(f, r) && replay_(f); });
     if (!replayable) return;
     made_.push_back(r);
     for (const Op& f : forward_) {
@@ -100,11 +100,11 @@ void place_frees(std::vector<Op>& forward, std::vector<Op>& backward,
   collect(backward);
   for (const BufferRef& r : seen) {
     const auto touched = [&](const Op& op) { return touches(op, r); };
-    const auto first = std::find_if(backward.begin(), backward.end(), touched);
+    const auto first = std::ranges::find_if(backward, touched);
     const bool in_backward = first != backward.end();
     const bool made_again = in_backward && contains(first->writes, r);
     if (in_backward) free_at_last_access(backward, r);
-    if ((!in_backward || made_again) && std::any_of(forward.begin(), forward.end(), touched))
+    if ((!in_backward || made_again) && std::ranges::any_of(forward, touched))
       free_at_last_access(forward, r);
   }
 }

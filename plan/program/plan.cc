@@ -47,6 +47,14 @@ std::string_view to_string(ShardedOperators o) {
   return "";
 }
 
+std::string_view to_string(GradReduce g) {
+  switch (g) {
+    case GradReduce::kStep: return "step";
+    case GradReduce::kMicroBatch: return "micro_batch";
+  }
+  return "";
+}
+
 std::string to_string(const LayerStrategy& s) {
   std::string text = fmt::format("tp{}", s.tp);
   if (s.strided) text += " strided";

@@ -65,6 +65,7 @@ std::string_view to_string(Schedule s);
 std::string_view to_string(Recompute r);
 std::string_view to_string(ContextKind c);
 std::string_view to_string(ShardedOperators o);
+std::string_view to_string(GradReduce g);
 
 /// Layers [first, first + count) of the block stack with one strategy.
 struct LayerRun {

@@ -3,37 +3,16 @@
 #include <utility>
 
 #include "base/json.h"
+#include "model/names.h"
 #include "plan/program/plan.h"
 
 namespace orrery::plan {
 
 namespace {
 
+using model::names_up_to;
+
 constexpr std::string_view kSchema = "orrery.plan/1";
-
-constexpr base::Named<Schedule> kSchedules[] = {{"gpipe", Schedule::kGPipe},
-                                                {"1f1b", Schedule::k1F1B},
-                                                {"interleaved", Schedule::kInterleaved},
-                                                {"zb-h1", Schedule::kZeroBubbleH1}};
-constexpr base::Named<ContextKind> kContexts[] = {{"ring", ContextKind::kRing},
-                                                  {"ulysses", ContextKind::kUlysses}};
-constexpr base::Named<ShardedOperators> kOperators[] = {{"all", ShardedOperators::kAll},
-                                                        {"attention", ShardedOperators::kAttention},
-                                                        {"mlp", ShardedOperators::kMlp}};
-constexpr base::Named<Recompute> kRecomputes[] = {
-    {"none", Recompute::kNone}, {"selective", Recompute::kSelective}, {"full", Recompute::kFull}};
-constexpr base::Named<GradReduce> kGradReduces[] = {{"step", GradReduce::kStep},
-                                                    {"micro_batch", GradReduce::kMicroBatch}};
-constexpr base::Named<model::Precision> kPrecisions[] = {{"fp32", model::Precision::kFloat32},
-                                                         {"bf16", model::Precision::kBFloat16}};
-
-template <class E, std::size_t n>
-std::string name_of(const base::Named<E> (&table)[n], E value) {
-  for (const auto& row : table) {
-    if (row.value == value) return std::string(row.name);
-  }
-  return "";
-}
 
 /// Fields of rarer dimensions stand only where they differ from their default.
 base::Json strategy_json(const LayerStrategy& s) {
@@ -41,14 +20,14 @@ base::Json strategy_json(const LayerStrategy& s) {
                      {"dp", s.dp},
                      {"zero", s.zero},
                      {"sequence_parallel", s.sequence_parallel},
-                     {"recompute", name_of(kRecomputes, s.recompute)},
-                     {"grad_reduce", name_of(kGradReduces, s.grad_reduce)}};
+                     {"recompute", to_string(s.recompute)},
+                     {"grad_reduce", to_string(s.grad_reduce)}};
   const LayerStrategy plain;
   if (s.cp != plain.cp) json["cp"] = s.cp;
-  if (s.context != plain.context) json["context"] = name_of(kContexts, s.context);
+  if (s.context != plain.context) json["context"] = to_string(s.context);
   if (s.ep != plain.ep) json["ep"] = s.ep;
   if (s.shard != plain.shard) json["shard"] = s.shard;
-  if (s.operators != plain.operators) json["operators"] = name_of(kOperators, s.operators);
+  if (s.operators != plain.operators) json["operators"] = to_string(s.operators);
   if (s.slices != plain.slices) json["slices"] = s.slices;
   if (s.strided != plain.strided) json["strided"] = s.strided;
   return json;
@@ -65,8 +44,8 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
   s.dp = read_degree(r, "dp");
   s.zero = static_cast<int>(r.required_int("zero", {0, 3}));
   s.sequence_parallel = r.required_bool("sequence_parallel");
-  s.recompute = r.required_enum("recompute", kRecomputes);
-  s.grad_reduce = r.required_enum("grad_reduce", kGradReduces);
+  s.recompute = r.required_enum("recompute", names_up_to(Recompute::kFull));
+  s.grad_reduce = r.required_enum("grad_reduce", names_up_to(GradReduce::kMicroBatch));
   const auto degree = [&](std::string_view key, int& value, std::int64_t least) {
     if (const auto given = r.optional_int(key, {least, kMaxWorldSize}))
       value = static_cast<int>(*given);
@@ -75,8 +54,9 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
   degree("ep", s.ep, 1);
   degree("shard", s.shard, 0);
   degree("slices", s.slices, 1);
-  s.context = r.optional_enum("context", kContexts).value_or(s.context);
-  s.operators = r.optional_enum("operators", kOperators).value_or(s.operators);
+  s.context = r.optional_enum("context", names_up_to(ContextKind::kUlysses)).value_or(s.context);
+  s.operators =
+      r.optional_enum("operators", names_up_to(ShardedOperators::kMlp)).value_or(s.operators);
   s.strided = r.optional_bool("strided").value_or(s.strided);
   r.finish();
   return s;
@@ -119,11 +99,11 @@ base::Json to_json(const Plan& plan) {
                      {"model_fingerprint", p.model_fingerprint},
                      {"cluster", p.cluster},
                      {"hosts", p.hosts},
-                     {"precision", name_of(kPrecisions, p.precision)},
+                     {"precision", to_string(p.precision)},
                      {"sequence", p.sequence},
                      {"global_batch", p.global_batch},
                      {"micro_batches", p.micro_batches},
-                     {"schedule", name_of(kSchedules, p.schedule)},
+                     {"schedule", to_string(p.schedule)},
                      {"prefetch_depth", p.prefetch_depth},
                      {"vocabulary", strategy_json(p.vocabulary)},
                      {"stages", std::move(stages)}};
@@ -144,12 +124,12 @@ base::Result<Plan> read_plan(const base::Node& root) {
   p.model_fingerprint = r.required_string("model_fingerprint");
   p.cluster = r.required_string("cluster");
   p.hosts = read_degree(r, "hosts");
-  p.precision = r.required_enum("precision", kPrecisions);
+  p.precision = r.required_enum("precision", names_up_to(model::Precision::kBFloat16));
   constexpr std::int64_t kLarge = std::int64_t{1} << 32;
   p.sequence = r.required_int("sequence", {1, kLarge});
   p.global_batch = r.required_int("global_batch", {1, kLarge});
   p.micro_batches = r.required_int("micro_batches", {1, kLarge});
-  p.schedule = r.required_enum("schedule", kSchedules);
+  p.schedule = r.required_enum("schedule", names_up_to(Schedule::kZeroBubbleH1));
   p.virtual_stages =
       static_cast<int>(r.optional_int("virtual_stages", {1, kMaxWorldSize}).value_or(1));
   p.prefetch_depth = static_cast<int>(r.required_int("prefetch_depth", {0, 1024}));

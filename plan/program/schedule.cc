@@ -139,7 +139,7 @@ std::vector<PassNode> zero_bubble(std::int64_t warm, std::int64_t lag, std::int6
   std::vector<PassNode> order;
   add_loop(order, 0, warm, 1, {pass(PassKind::kForward, 0, 0)});
   std::vector<std::int64_t> bounds{0, lag, m - warm, m - 1, m, m + lag - 1, m + lag};
-  std::sort(bounds.begin(), bounds.end());
+  std::ranges::sort(bounds);
   for (std::size_t k = 0; k + 1 < bounds.size(); ++k) {
     const std::int64_t i = bounds[k], end = bounds[k + 1];
     if (end == i) continue;

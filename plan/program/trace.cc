@@ -165,17 +165,16 @@ void read_event(const base::Node& node, Timeline& t, base::ErrorSink& sink) {
 }  // namespace
 
 Timeline canonical(Timeline timeline) {
-  std::stable_sort(timeline.spans.begin(), timeline.spans.end(), [](const Span& a, const Span& b) {
+  std::ranges::stable_sort(timeline.spans, [](const Span& a, const Span& b) {
     const auto key = [](const Span& s) {
       return std::tuple(s.start_ps, s.rank, s.stream, s.template_id, s.template_index, s.layer,
                         s.micro_batch);
     };
     return key(a) < key(b);
   });
-  std::stable_sort(timeline.memory.begin(), timeline.memory.end(),
-                   [](const MemorySample& a, const MemorySample& b) {
-                     return std::pair(a.at_ps, a.rank) < std::pair(b.at_ps, b.rank);
-                   });
+  std::ranges::stable_sort(timeline.memory, [](const MemorySample& a, const MemorySample& b) {
+    return std::pair(a.at_ps, a.rank) < std::pair(b.at_ps, b.rank);
+  });
   return timeline;
 }
 

@@ -18,9 +18,9 @@ using base::Diagnostics;
 using base::ErrorCode;
 
 bool has_experts(const model::ModelSpec& model) {
-  return model.experts > 0 ||
-         std::any_of(model.runs.begin(), model.runs.end(),
-                     [](const model::BlockRun& run) { return run.shape.experts > 0; });
+  return model.experts > 0 || std::ranges::any_of(model.runs, [](const model::BlockRun& run) {
+           return run.shape.experts > 0;
+         });
 }
 
 /// What uniform_plan needs before it can divide anything.

@@ -1,6 +1,7 @@
 #include "search/proof/certificate_json.h"
 
 #include "base/json.h"
+#include "model/names.h"
 
 #include <array>
 #include <limits>
@@ -58,11 +59,6 @@ constexpr std::array kDegrees{Fixed<int>{"fix_tp", &Space::fix_tp},
 constexpr std::array kCounts{Fixed<std::int64_t>{"fix_micro_batches", &Space::fix_micro_batches},
                              Fixed<std::int64_t>{"fix_micro_batch", &Space::fix_micro_batch}};
 
-constexpr base::Named<plan::ShardedOperators> kOperators[] = {
-    {"all", plan::ShardedOperators::kAll},
-    {"attention", plan::ShardedOperators::kAttention},
-    {"mlp", plan::ShardedOperators::kMlp}};
-
 /// Does not compile when Space has got a field: name it above, and say in stated_space.cc what it
 /// allows.
 constexpr std::size_t fields_of(const Space& space) {
@@ -97,15 +93,11 @@ Space read_space(const base::Node& node, base::ErrorSink& sink) {
       space.*f.field = static_cast<int>(*value);
   }
   for (const auto& f : kCounts) space.*f.field = r.optional_int(f.name, {1, kLargest});
-  space.fix_operators = r.optional_enum("fix_operators", kOperators);
+  space.fix_operators =
+      r.optional_enum("fix_operators", model::names_up_to(plan::ShardedOperators::kMlp));
   r.finish();
   return space;
 }
-
-constexpr base::Named<plan::Schedule> kSchedules[] = {{"gpipe", plan::Schedule::kGPipe},
-                                                      {"1f1b", plan::Schedule::k1F1B},
-                                                      {"interleaved", plan::Schedule::kInterleaved},
-                                                      {"zb-h1", plan::Schedule::kZeroBubbleH1}};
 
 Json multipliers_json(const ProblemMultipliers& p) {
   const plan::LayerStrategy& v = p.vocabulary;
@@ -126,7 +118,7 @@ ProblemMultipliers read_multipliers(const base::Node& node, base::ErrorSink& sin
   p.stages = static_cast<int>(r.required_int("stages", degree));
   p.virtual_stages = static_cast<int>(r.required_int("virtual_stages", degree));
   p.micro_batches = r.required_int("micro_batches", {1, kLargest});
-  p.schedule = r.required_enum("schedule", kSchedules);
+  p.schedule = r.required_enum("schedule", model::names_up_to(plan::Schedule::kZeroBubbleH1));
   base::Reader v(r.required_object("vocabulary"), "vocabulary", sink);
   p.vocabulary.tp = static_cast<int>(v.required_int("tp", degree));
   p.vocabulary.dp = static_cast<int>(v.required_int("dp", degree));

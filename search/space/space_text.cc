@@ -68,16 +68,24 @@ base::Result<void> fix_zero(std::string_view value, Space& space) {
   return {};
 }
 
+/// One of several flags; `range` names them all.
+template <std::size_t n>
+base::Result<void> fix_one_of(
+    std::string_view key, std::string_view value,
+    const std::array<std::pair<std::string_view, bool Space::*>, n>& flags, std::string_view range,
+    Space& space) {
+  if (std::ranges::none_of(flags, [&](const auto& f) { return f.first == value; }))
+    return base::fail(bad_word(key, value, range));
+  for (const auto& [name, flag] : flags) space.*flag = name == value;
+  return {};
+}
+
 base::Result<void> fix_recompute(std::string_view value, Space& space) {
   constexpr std::array<std::pair<std::string_view, bool Space::*>, 3> kKinds{
       {{"none", &Space::recompute_none},
        {"selective", &Space::recompute_selective},
        {"full", &Space::recompute_full}}};
-  if (std::ranges::none_of(kKinds, [&](const auto& k) { return k.first == value; })) {
-    return base::fail(bad_word("recompute", value, "none, selective or full"));
-  }
-  for (const auto& [name, kind] : kKinds) space.*kind = name == value;
-  return {};
+  return fix_one_of("recompute", value, kKinds, "none, selective or full", space);
 }
 
 base::Result<void> fix_sp(std::string_view value, Space& space) {
@@ -93,11 +101,7 @@ base::Result<void> fix_schedule(std::string_view value, Space& space) {
        {"gpipe", &Space::gpipe},
        {"interleaved", &Space::interleaved},
        {"zb-h1", &Space::zero_bubble}}};
-  if (std::ranges::none_of(kSchedules, [&](const auto& s) { return s.first == value; })) {
-    return base::fail(bad_word("schedule", value, "1f1b, gpipe, interleaved or zb-h1"));
-  }
-  for (const auto& [name, schedule] : kSchedules) space.*schedule = name == value;
-  return {};
+  return fix_one_of("schedule", value, kSchedules, "1f1b, gpipe, interleaved or zb-h1", space);
 }
 
 base::Result<void> fix_operators(std::string_view value, Space& space) {

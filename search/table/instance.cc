@@ -51,10 +51,10 @@ std::optional<std::vector<std::int64_t>> read_table(const base::Node& node, std:
   const std::vector<base::Node> lines = node.items();
   const auto wrong = [&](const base::Node& at, std::size_t found, std::size_t expected,
                          std::string_view of) {
-    base::Diagnostic d =
-        at.error(base::ErrorCode::kInconsistent, "{} has {} {}, not {}", what, found, of, expected);
-    d.hint = "one row for each option before the boundary, one entry in it for each option behind";
-    sink.add(std::move(d));
+    sink.add(
+        at.error(base::ErrorCode::kInconsistent, "{} has {} {}, not {}", what, found, of, expected)
+            .with_hint("one row for each option before the boundary, one entry in it for each "
+                       "option behind"));
   };
   if (lines.size() != rows) {
     wrong(node, lines.size(), rows, "rows");
@@ -90,12 +90,10 @@ void read_transitions(const base::Node& node, Instance& instance, base::ErrorSin
     const auto other =
         std::ranges::find_if(layers, [&](const auto& l) { return l.size() != options; });
     if (other != layers.end()) {
-      base::Diagnostic d =
-          node.error(base::ErrorCode::kInconsistent,
-                     "one transition table, but layer 0 has {} options and layer {} has {}",
-                     options, other - layers.begin(), other->size());
-      d.hint = "give a list of tables, one for each boundary between layers";
-      sink.add(std::move(d));
+      sink.add(node.error(base::ErrorCode::kInconsistent,
+                          "one transition table, but layer 0 has {} options and layer {} has {}",
+                          options, other - layers.begin(), other->size())
+                   .with_hint("give a list of tables, one for each boundary between layers"));
       return;
     }
     if (auto table = read_table(node, options, options, "transition_ps", sink)) {

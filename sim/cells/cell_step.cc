@@ -142,8 +142,7 @@ std::vector<costmodel::Transfer> joined(std::span<const CellJob> jobs, std::size
     }
   }
   for (costmodel::Transfer& t : cells) {
-    std::sort(t.links.begin(), t.links.end(),
-              [](const auto& a, const auto& b) { return a.link < b.link; });
+    std::ranges::sort(t.links, [](const auto& a, const auto& b) { return a.link < b.link; });
     std::size_t kept = 0;
     for (std::size_t i = 0; i < t.links.size();) {
       costmodel::LinkLoad sum{t.links[i].link, 0};
@@ -216,7 +215,7 @@ class CellStep {
     const std::uint32_t m = messages().collective(*p.op, rank);
     std::vector<std::uint32_t> members;
     for (const std::uint32_t r : messages().all()[m].ranks) members.push_back(cell_of(r));
-    std::sort(members.begin(), members.end());
+    std::ranges::sort(members);
     members.erase(std::unique(members.begin(), members.end()), members.end());
     const std::uint32_t cell = cell_of_message(m);
     p.transfer = p.crossing = kNone;

@@ -50,14 +50,13 @@ base::Result<void> check_size(std::span<const CellJob> jobs,
             .op_count();
   }
   if (operations <= RankStep::kMaxOperations) return {};
-  base::Diagnostic d =
-      base::make_error(base::ErrorCode::kUnsupported, "{} ranks that differ, {} operations",
-                       first.size(), operations);
-  d.hint = fmt::format(
-      "at most {} are simulated: fewer ranks, larger micro-batches, or no jitter, which tells all "
-      "ranks apart",
-      RankStep::kMaxOperations);
-  return base::fail(std::move(d));
+  return base::fail(base::make_error(base::ErrorCode::kUnsupported,
+                                     "{} ranks that differ, {} operations", first.size(),
+                                     operations)
+                        .with_hint(fmt::format("at most {} are simulated: fewer ranks, larger "
+                                               "micro-batches, or no jitter, which tells all "
+                                               "ranks apart",
+                                               RankStep::kMaxOperations)));
 }
 
 }  // namespace

@@ -66,8 +66,7 @@ void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& 
           {.kind = kind, .ranks = {}, .transfer = {}, .pairs = pairs ? group.size - 1 : 1});
     Message& message = messages_[at];
     const auto member = static_cast<std::uint32_t>(rank);
-    if (std::find(message.ranks.begin(), message.ranks.end(), member) != message.ranks.end())
-      continue;
+    if (std::ranges::find(message.ranks, member) != message.ranks.end()) continue;
     message.ranks.push_back(member);
     costmodel::Transfer part = cost_.collective(op.collective, group, op.bytes, rank, 1);
     if (pairs) {
@@ -113,15 +112,14 @@ void RankMessages::add_part(Message& message, const costmodel::Transfer& part,
   if (part.rate_cap > 0)
     t.rate_cap = t.rate_cap > 0 ? std::min(t.rate_cap, part.rate_cap) : part.rate_cap;
   for (const costmodel::LinkLoad& load : part.links) {
-    if (std::binary_search(stage.links.begin(), stage.links.end(), load, by_link))
-      t.links.push_back(load);
+    if (std::ranges::binary_search(stage.links, load, by_link)) t.links.push_back(load);
   }
 }
 
 /// Adds up the flows of each link, and finds the rate alone.
 void RankMessages::finish(Message& message) {
   costmodel::Transfer& t = message.transfer;
-  std::sort(t.links.begin(), t.links.end(), by_link);
+  std::ranges::sort(t.links, by_link);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < t.links.size();) {
     costmodel::LinkLoad sum{t.links[i].link, 0};

@@ -37,8 +37,7 @@ void Refinement::start() {
 
   order_.resize(n);
   std::iota(order_.begin(), order_.end(), 0);
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](auto a, auto b) { return colours_[a] < colours_[b]; });
+  std::ranges::stable_sort(order_, [&](auto a, auto b) { return colours_[a] < colours_[b]; });
   place_.resize(n);
   cell_of_.resize(n);
   sums_.assign(n, 0);

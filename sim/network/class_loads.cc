@@ -20,19 +20,18 @@ bool ClassLoads::foldable() const {
     return k.count == count && k.first_rank % count == 0;
   };
   const auto regular = [&](const plan::Op& op) { return foldable(op, count); };
-  return std::all_of(program_.classes.begin(), program_.classes.end(), block) &&
-         std::all_of(program_.templates.begin(), program_.templates.end(),
-                     [&](const plan::Template& t) {
-                       return std::all_of(t.ops.begin(), t.ops.end(), regular);
-                     });
+  return std::ranges::all_of(program_.classes, block) &&
+         std::ranges::all_of(program_.templates, [&](const plan::Template& t) {
+           return std::ranges::all_of(t.ops, regular);
+         });
 }
 
 bool ClassLoads::foldable(const plan::Op& op, int count) const {
   switch (op.kind) {
     case plan::OpKind::kCompute: return true;
     case plan::OpKind::kExchange:
-      return std::all_of(op.legs.begin(), op.legs.end(),
-                         [&](const plan::Leg& leg) { return leg.peer_offset % count == 0; });
+      return std::ranges::all_of(
+          op.legs, [&](const plan::Leg& leg) { return leg.peer_offset % count == 0; });
     case plan::OpKind::kCollective: break;
   }
   const plan::Group& group = program_.groups[op.group];

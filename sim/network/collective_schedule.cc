@@ -145,8 +145,7 @@ class Maker {
     const std::int64_t part = ceil_div(request_.bytes, static_cast<std::int64_t>(channels.size()));
     int piece = 0;
     for (auto order : channels) {
-      std::rotate(order.begin(), std::find(order.begin(), order.end(), group_.ranks[0]),
-                  order.end());
+      std::rotate(order.begin(), std::ranges::find(order, group_.ranks[0]), order.end());
       std::vector<std::uint32_t> ways;
       for (std::size_t i = 0; i + 1 < order.size(); ++i)
         ways.push_back(path(order[i], order[i + 1], ceil_div(part, repeats_)));

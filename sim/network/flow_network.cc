@@ -92,7 +92,7 @@ std::vector<FlowNetwork::Load> FlowNetwork::loads_by_link(const Era& era) {
     std::vector<Load> loads;
     loads.reserve(count);
     each([&](const Load& l) { loads.push_back(l); });
-    std::sort(loads.begin(), loads.end(), [](const Load& a, const Load& b) {
+    std::ranges::sort(loads, [](const Load& a, const Load& b) {
       return std::tie(a.link, a.transfer) < std::tie(b.link, b.transfer);
     });
     return loads;
@@ -224,8 +224,8 @@ bool FlowNetwork::foresee(FlowIndex flow) {
   const kernel::VariableId variable = e.variables[f.transfer];
   const std::vector<std::uint32_t>& uses = uses_[f.transfer];
   if (variable.valid() && !e.shares.idle_around(variable)) return false;
-  if (!std::all_of(uses.begin(), uses.end(),
-                   [&](std::uint32_t constraint) { return foreseen_[constraint] == kNoFlow; }))
+  if (!std::ranges::all_of(
+          uses, [&](std::uint32_t constraint) { return foreseen_[constraint] == kNoFlow; }))
     return false;
   Alone& alone = alone_[f.transfer];
   if (alone.rate == 0) {
@@ -386,7 +386,7 @@ void FlowNetwork::share_out(std::int64_t now_ps) {
     e.since_ps = now_ps;
     e.rate = era().shares.rate(v);
   }
-  std::sort(dirty_.begin(), dirty_.end());  // the solver's order says nothing
+  std::ranges::sort(dirty_);  // the solver's order says nothing
 }
 
 void FlowNetwork::settle(std::int64_t now_ps) {

@@ -58,7 +58,7 @@ class MemoryWalk {
 
   std::vector<Picture::Memory> run(std::int64_t step_ps) {
     for (std::uint32_t i = 0; i < k_.op_count(); ++i) visit(i);
-    std::sort(changes_.begin(), changes_.end(), [](const Change& a, const Change& b) {
+    std::ranges::sort(changes_, [](const Change& a, const Change& b) {
       return std::tie(a.at_ps, a.category, a.bytes) < std::tie(b.at_ps, b.category, b.bytes);
     });
     Categories alive{};
@@ -152,8 +152,8 @@ std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork&
         links.push_back({load.link, load.flows * outcome.sent_bytes[era][t]});
     }
   }
-  std::sort(links.begin(), links.end(),
-            [](const Picture::Link& a, const Picture::Link& b) { return a.link < b.link; });
+  std::ranges::sort(links,
+                    [](const Picture::Link& a, const Picture::Link& b) { return a.link < b.link; });
   std::vector<Picture::Link> joined;
   for (const Picture::Link& l : links) {
     if (!joined.empty() && joined.back().link == l.link)

@@ -87,7 +87,7 @@ std::vector<double> goodput_samples(const FailureModel& m, Seconds interval, Sec
         simulate_run(m, interval, work, base::derive(seed, static_cast<std::uint64_t>(i)));
     samples.push_back(run.finished ? work.raw() / run.wall.raw() : 0);
   }
-  std::sort(samples.begin(), samples.end());
+  std::ranges::sort(samples);
   return samples;
 }
 

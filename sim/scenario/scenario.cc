@@ -29,14 +29,14 @@ base::Result<std::vector<topologies::Topology>> apply_links(
             ? fmt::format("from {} on, ",
                           base::to_string(base::Seconds(static_cast<double>(era.from_ps) / 1e12)))
             : "";
-    base::Diagnostic d = base::make_error(
-        base::ErrorCode::kInconsistent,
-        "{}the failed links leave device {} ({}) without a route to device {} ({})", when,
-        pair->first, device_name(cluster, pair->first), pair->second,
-        device_name(cluster, pair->second));
-    d.where = scenario.links_place;
-    d.hint = "the job uses both: fewer ranks, or a link that is degraded instead";
-    return base::fail(std::move(d));
+    return base::fail(
+        base::make_error(
+            base::ErrorCode::kInconsistent,
+            "{}the failed links leave device {} ({}) without a route to device {} ({})", when,
+            pair->first, device_name(cluster, pair->first), pair->second,
+            device_name(cluster, pair->second))
+            .at(scenario.links_place)
+            .with_hint("the job uses both: fewer ranks, or a link that is degraded instead"));
   }
   return changed;
 }

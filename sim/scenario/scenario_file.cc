@@ -70,11 +70,10 @@ class ScenarioReader {
 
   void unknown(Reader& entry, const char* key, const std::string& text, const char* what,
                const std::string& hint) {
-    base::Diagnostic fault = base::make_error(ErrorCode::kNotFound, "cluster '{}' has no {} '{}'",
-                                              cluster_.name(), what, text);
-    fault.where = entry.span(key);
-    fault.hint = hint;
-    entry.sink().add(std::move(fault));
+    entry.sink().add(base::make_error(ErrorCode::kNotFound, "cluster '{}' has no {} '{}'",
+                                      cluster_.name(), what, text)
+                         .at(entry.span(key))
+                         .with_hint(hint));
   }
 
   /// The text must outlive the selector.
@@ -159,7 +158,7 @@ class ScenarioReader {
     const bool failed = entry.optional_bool("failed").value_or(false);
     const auto since = read_time(entry, "since"), until = read_time(entry, "until");
     const std::vector<std::string> kinds = kinds_of_links();
-    if (!kind.empty() && std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+    if (!kind.empty() && std::ranges::find(kinds, kind) == kinds.end())
       unknown(entry, "kind", kind, "link of kind", base::did_you_mean(kind, kinds, "it has"));
     entry.finish();
     if (faults() > before || !node.is_object()) return;

@@ -65,8 +65,7 @@ std::int64_t least_rate(const RankJob& job, const std::vector<std::int64_t>& fro
 /// one.
 std::vector<ScenarioOutcome::LinkUse> first_of(std::vector<ScenarioOutcome::LinkUse> uses,
                                                const topologies::Topology& topology) {
-  std::stable_sort(uses.begin(), uses.end(),
-                   [](const auto& a, const auto& b) { return a.share > b.share; });
+  std::ranges::stable_sort(uses, [](const auto& a, const auto& b) { return a.share > b.share; });
   std::set<std::tuple<std::string, std::string, double>> seen;
   std::vector<ScenarioOutcome::LinkUse> kept;
   for (auto& use : uses) {
@@ -156,7 +155,7 @@ base::Result<ScenarioOutcome::Draws> draw(const RankStep& step, const Jitter& ji
   for (const auto& fault : faults)
     if (fault) return base::fail(*fault);
   ScenarioOutcome::Draws draws;
-  std::sort(ends.begin(), ends.end());
+  std::ranges::sort(ends);
   draws.step_ps = std::move(ends);
   return draws;
 }
@@ -171,11 +170,10 @@ bool measured_across_hosts(const costmodel::CostModel& cost) {
 base::Result<void> check(const costmodel::CostModel& cost, const Scenario& scenario,
                          const ScenarioOptions& options) {
   if (options.draws > 0 && scenario.jitter.sigma_ppm == 0) {
-    base::Diagnostic d =
+    return base::fail(
         base::make_error(ErrorCode::kInconsistent,
-                         "a Monte-Carlo of a scenario without jitter: every run would be the same");
-    d.hint = "add 'jitter: {sigma: 0.02}' to the scenario";
-    return base::fail(std::move(d));
+                         "a Monte-Carlo of a scenario without jitter: every run would be the same")
+            .with_hint("add 'jitter: {sigma: 0.02}' to the scenario"));
   }
   if (scenario.background.empty() && (scenario.jobs.empty() || !measured_across_hosts(cost)))
     return {};
@@ -308,9 +306,8 @@ std::int64_t ScenarioOutcome::Draws::percentile_ps(double p) const {
 }
 
 std::size_t ScenarioOutcome::waiting_stage() const {
-  const auto most =
-      std::max_element(stages.begin(), stages.end(),
-                       [](const Stage& a, const Stage& b) { return a.waiting_ps < b.waiting_ps; });
+  const auto most = std::ranges::max_element(
+      stages, [](const Stage& a, const Stage& b) { return a.waiting_ps < b.waiting_ps; });
   return static_cast<std::size_t>(most - stages.begin());
 }
 

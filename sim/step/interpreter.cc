@@ -66,11 +66,10 @@ base::Result<Outcome> Interpreter::run() {
     settle();
   }
   if (operations_ > options_.max_operations) {
-    base::Diagnostic d = base::make_error(
-        base::ErrorCode::kUnsupported, "more than {} operations until all jobs have done {} steps",
-        options_.max_operations, options_.steps);
-    d.hint = "the steps of one job are too short beside those of another";
-    return base::fail(std::move(d));
+    return base::fail(base::make_error(base::ErrorCode::kUnsupported,
+                                       "more than {} operations until all jobs have done {} steps",
+                                       options_.max_operations, options_.steps)
+                          .with_hint("the steps of one job are too short beside those of another"));
   }
   if (jobs_behind_ > 0) return base::fail(stuck());
   return std::move(outcome_);
@@ -276,7 +275,7 @@ void Interpreter::flow_ended(FlowNetwork::FlowIndex flow) {
     const PricedOp& p = k.prepared->price(party.op);
     --k.active[index(p.activity)];
     --k.running[index(p.part)];
-    if (slows_) k.flows.erase(std::find(k.flows.begin(), k.flows.end(), flow));
+    if (slows_) k.flows.erase(std::ranges::find(k.flows, flow));
     touch(party.rank_class);
     if (--k.flows_left[p.stream] == 0) finish(party.rank_class, party.op);
   }
@@ -331,8 +330,8 @@ void Interpreter::settle() {
     for (const std::uint32_t c : touched_) settle_class(c);
     const auto slowed = [&](FlowNetwork::FlowIndex flow) {
       const auto& parties = flow_parties_[flow];
-      return std::any_of(parties.begin(), parties.end(),
-                         [&](const Party& p) { return classes_[p.rank_class].contended; });
+      return std::ranges::any_of(parties,
+                                 [&](const Party& p) { return classes_[p.rank_class].contended; });
     };
     for (const std::uint32_t c : touched_) {
       for (const FlowNetwork::FlowIndex flow : classes_[c].flows)

@@ -62,8 +62,7 @@ void Interpreter::make_chain(std::uint32_t c, std::uint32_t op) {
     const PricedOp& p = prepared.price(next);
     if (p.kind != plan::OpKind::kCompute || p.part != first.part || compute_ps(c, next) == 0) break;
     const auto waits_for = prepared.expansion.dependencies_of(next);
-    if (!std::all_of(waits_for.begin(), waits_for.end(),
-                     [&](std::uint32_t before) { return k.ended[before] != 0; }))
+    if (!std::ranges::all_of(waits_for, [&](std::uint32_t before) { return k.ended[before] != 0; }))
       break;
     r.last = next;
   }

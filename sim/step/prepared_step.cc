@@ -81,8 +81,8 @@ costmodel::Transfer joined(costmodel::Transfer a, const costmodel::Transfer& b) 
   a.wire_bytes = std::max(a.wire_bytes, b.wire_bytes);
   a.bytes_per_second = std::min(a.bytes_per_second, b.bytes_per_second);
   for (const auto& load : b.links) {
-    const auto at = std::find_if(a.links.begin(), a.links.end(),
-                                 [&](const auto& l) { return l.link == load.link; });
+    const auto at =
+        std::ranges::find_if(a.links, [&](const auto& l) { return l.link == load.link; });
     if (at == a.links.end())
       a.links.push_back(load);
     else
@@ -193,7 +193,7 @@ class Preparation {
     const plan::RankClass& k = program_.classes[c];
     const plan::Group& group = program_.groups[op.group];
     const std::vector<std::uint32_t> members = members_of(group, c);
-    if (std::find(members.begin(), members.end(), kNone) != members.end()) {
+    if (std::ranges::find(members, kNone) != members.end()) {
       sink_.error(
           {}, base::ErrorCode::kInconsistent,
           "'{}' of stage {}: group '{}' ({} ranks, {} apart) reaches beyond the world of {}",
@@ -229,7 +229,7 @@ class Preparation {
     if (first >= k.first_rank && last < k.first_rank + k.count) return {c};
     std::vector<std::uint32_t> members;
     for (int rank = first; rank <= last; rank += group.stride) members.push_back(class_at(rank));
-    std::sort(members.begin(), members.end());
+    std::ranges::sort(members);
     members.erase(std::unique(members.begin(), members.end()), members.end());
     return members;
   }
@@ -255,8 +255,7 @@ class Preparation {
     const plan::RankClass& k = program_.classes[c];
     p.first_leg = static_cast<std::uint32_t>(step_.legs.size());
     p.legs = static_cast<std::uint32_t>(op.legs.size());
-    p.send_only =
-        std::all_of(op.legs.begin(), op.legs.end(), [](const plan::Leg& l) { return l.send; });
+    p.send_only = std::ranges::all_of(op.legs, [](const plan::Leg& l) { return l.send; });
     for (std::uint32_t i = 0; i < p.legs; ++i) {
       const plan::Leg& leg = op.legs[i];
       const std::uint32_t peer = class_at(k.first_rank + leg.peer_offset);
@@ -289,7 +288,7 @@ class Preparation {
   }
 
   std::uint32_t channel(const Channel& channel) {
-    const auto at = std::find(step_.channels.begin(), step_.channels.end(), channel);
+    const auto at = std::ranges::find(step_.channels, channel);
     const auto index = static_cast<std::uint32_t>(at - step_.channels.begin());
     if (at == step_.channels.end()) step_.channels.push_back(channel);
     return index;

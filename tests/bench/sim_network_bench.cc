@@ -54,8 +54,8 @@ BENCHMARK(ring_512_random_oversubscribed)->Iterations(1)->Unit(benchmark::kSecon
 
 /// A ring over 1,024 GPUs whose rounds are alike: two of them stand for all.
 void collective_1024_folded(benchmark::State& state) {
-  const testing::CollectiveScene scene(topologies::catalog_topology("dgx-h100", 128).value(), {},
-                                       1024);
+  const testing::CollectiveScene scene(topologies::catalog_topology("dgx-h100", 128).value(),
+                                       costmodel::find_tuning("published", "H100").value(), 1024);
   const auto request =
       scene.request(model::Collective::kAllReduce, kGiB, costmodel::Algorithm::kRing);
   for (auto _ : state)

@@ -72,7 +72,7 @@ std::vector<uint32_t> refine(const Wholes& wholes, std::vector<uint32_t> colours
       for (uint32_t i = wholes.offsets[node]; i < wholes.offsets[node + 1]; ++i) {
         near.emplace_back(wholes.ties[i].label, colours[wholes.ties[i].node]);
       }
-      std::sort(near.begin(), near.end());
+      std::ranges::sort(near);
       Signature signature;
       for (const auto& [label, colour] : near) {
         if (signature.empty() || std::get<0>(signature.back()) != label ||
@@ -94,17 +94,13 @@ std::vector<uint32_t> refine(const Wholes& wholes, std::vector<uint32_t> colours
 }  // namespace
 
 const HostRun& ClusterShape::run_of_host(uint32_t host) const {
-  const auto after =
-      std::upper_bound(runs.begin(), runs.end(), host,
-                       [](uint32_t h, const HostRun& r) { return h < r.first_host; });
+  const auto after = std::ranges::upper_bound(runs, host, {}, &HostRun::first_host);
   ORRERY_CHECK(after != runs.begin() && host < hosts);
   return *(after - 1);
 }
 
 const HostRun& ClusterShape::run_of_link(uint32_t link) const {
-  const auto after =
-      std::upper_bound(runs.begin(), runs.end(), link,
-                       [](uint32_t l, const HostRun& r) { return l < r.first_link; });
+  const auto after = std::ranges::upper_bound(runs, link, {}, &HostRun::first_link);
   ORRERY_CHECK(after != runs.begin() && link < fabric_link);
   return *(after - 1);
 }
@@ -132,8 +128,7 @@ ClusterClasses ClusterShape::classes() const {
   for (size_t s = hosts; s < colours.size(); ++s) {
     out.of_switch.push_back(out.vertex_classes + colours[s] - first_switch);
   }
-  if (!out.of_switch.empty())
-    out.vertex_classes = *std::max_element(out.of_switch.begin(), out.of_switch.end()) + 1;
+  if (!out.of_switch.empty()) out.vertex_classes = *std::ranges::max_element(out.of_switch) + 1;
   std::map<std::tuple<uint32_t, uint32_t, int64_t>, uint32_t> numbers;
   for (const FabricLink& link : fabric->links()) {
     const auto number = static_cast<uint32_t>(out.link_classes + numbers.size());

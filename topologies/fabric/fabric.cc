@@ -86,11 +86,10 @@ Result<void> check_tree(const FabricSpec& spec, std::span<const NicRun> hosts) {
   for (const TreeSwitch& s : spec.tree) places += s.hosts;
   for (const NicRun& run : hosts) count += run.hosts;
   if (places == count) return {};
-  base::Diagnostic fault =
-      base::make_error(ErrorCode::kInconsistent, "fabric '{}' is a tree of {} hosts, not {}",
-                       spec.name, places, count);
-  fault.hint = fmt::format("--hosts {}", places);
-  return base::fail(std::move(fault));
+  return base::fail(base::make_error(ErrorCode::kInconsistent,
+                                     "fabric '{}' is a tree of {} hosts, not {}", spec.name, places,
+                                     count)
+                        .with_hint(fmt::format("--hosts {}", places)));
 }
 
 Result<void> check_torus(const FabricSpec& spec, std::span<const NicRun> hosts) {
@@ -102,10 +101,9 @@ Result<void> check_torus(const FabricSpec& spec, std::span<const NicRun> hosts) 
   }
   for (const NicRun& run : hosts) count += run.hosts;
   if (routers == count) return {};
-  base::Diagnostic fault = base::make_error(
-      ErrorCode::kInconsistent, "a torus of {} has {} hosts, not {}", dimensions, routers, count);
-  fault.hint = fmt::format("--hosts {}", routers);
-  return base::fail(std::move(fault));
+  return base::fail(base::make_error(ErrorCode::kInconsistent, "a torus of {} has {} hosts, not {}",
+                                     dimensions, routers, count)
+                        .with_hint(fmt::format("--hosts {}", routers)));
 }
 
 /// Cables between switches, before any is made: what a file asks for may be too large to hold.

@@ -54,7 +54,7 @@ Result<TopologyFile> read_host(const HostReference& reference,
   std::filesystem::path path = folder / reference.type;
   if (!names_file(reference.type)) {
     const std::vector<std::string> names = file_names();
-    if (std::find(names.begin(), names.end(), reference.type) == names.end()) {
+    if (std::ranges::find(names, reference.type) == names.end()) {
       return refuse(ErrorCode::kNotFound,
                     fmt::format("no topology '{}' in the catalog", reference.type),
                     base::did_you_mean(reference.type, names, "topologies"));
@@ -165,12 +165,11 @@ Result<Topology> catalog_topology(std::string_view name, uint32_t hosts) {
     return local_topology(machine, hosts);
   }
   std::vector<std::string> names = file_names();
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
+  if (std::ranges::find(names, name) == names.end()) {
     names.emplace_back(kLocal);
-    base::Diagnostic fault =
-        base::make_error(ErrorCode::kNotFound, "no topology '{}' in the catalog", name);
-    fault.hint = base::did_you_mean(name, names, "topologies");
-    return base::fail(std::move(fault));
+    return base::fail(
+        base::make_error(ErrorCode::kNotFound, "no topology '{}' in the catalog", name)
+            .with_hint(base::did_you_mean(name, names, "topologies")));
   }
   TRY(const auto path, file_of(name));
   return load_topology(path, hosts);
@@ -187,8 +186,7 @@ std::vector<CatalogEntry> list_catalog() {
   }
   entries.push_back({std::string(kLocal), "this machine's cores as devices, for execution on CPUs",
                      std::string(kLocalSource)});
-  std::sort(entries.begin(), entries.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::ranges::sort(entries, [](const auto& a, const auto& b) { return a.name < b.name; });
   return entries;
 }
 

@@ -72,7 +72,7 @@ std::optional<std::string> match_device(std::string_view product, double gibibyt
   const std::vector<std::string> raw = base::split(product, ' ');
   for (const std::string& name : known) {
     const std::string family = name.substr(0, name.find('-'));
-    const bool named = std::any_of(raw.begin(), raw.end(), [&](const std::string& word) {
+    const bool named = std::ranges::any_of(raw, [&](const std::string& word) {
       return word == family || word.starts_with(family + "-");
     });
     const size_t dash = name.rfind('-');
@@ -83,7 +83,7 @@ std::optional<std::string> match_device(std::string_view product, double gibibyt
     if (named && memory) fits.emplace_back(std::abs(*memory - gibibytes), name);
   }
   if (fits.empty()) return std::nullopt;
-  std::sort(fits.begin(), fits.end());
+  std::ranges::sort(fits);
   // The driver keeps a little back, and vendors count in GB: a tenth apart is the same.
   if (fits.front().first > 0.1 * gibibytes) return std::nullopt;
   if (fits.size() > 1 && fits[1].first == fits.front().first) return std::nullopt;
@@ -104,12 +104,7 @@ Imported describe_cores(const LocalMachine& machine) {
                    .description = fmt::format("{} cores of {}", machine.cores, machine.cpu_name),
                    .source = std::string(kLocalSource),
                    .models = {model},
-                   .kinds = {host.finish()},
-                   .references = {},
-                   .fabric = {},
-                   .source_notes = {},
-                   .root_place = {},
-                   .host_place = {}};
+                   .kinds = {host.finish()}};
   imported.notes.push_back("no GPU of the catalog was found: the cores are the devices");
   imported.notes.push_back(
       "memory bandwidth and latencies are assumptions; 'orrery calibrate' measures. --cluster "

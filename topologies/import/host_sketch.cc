@@ -45,7 +45,7 @@ HostKind HostSketch::finish() const {
       return g.kind == join.group.kind && g.bytes_per_second == join.group.bytes_per_second &&
              g.latency == join.group.latency && g.source == join.group.source;
     };
-    auto group = std::find_if(host.links.begin(), host.links.end(), same);
+    auto group = std::ranges::find_if(host.links, same);
     if (group == host.links.end()) group = host.links.insert(group, join.group);
     group->ends.emplace_back(vertex(join.a), vertex(join.b));
   }

@@ -101,7 +101,7 @@ class XmlReader {
 
  private:
   base::SourceSpan place(size_t offset) const {
-    const auto after = std::upper_bound(line_starts_.begin(), line_starts_.end(), offset);
+    const auto after = std::ranges::upper_bound(line_starts_, offset);
     return {std::string(file_), static_cast<uint32_t>(after - line_starts_.begin()),
             static_cast<uint32_t>(offset - *(after - 1) + 1)};
   }
@@ -251,8 +251,7 @@ class XmlReader {
   void join_nvlinks() {
     std::vector<size_t> order;
     for (size_t i = 0; i < gpus_.size(); ++i) order.push_back(i);
-    std::sort(order.begin(), order.end(),
-              [&](size_t a, size_t b) { return gpus_[a].dev < gpus_[b].dev; });
+    std::ranges::sort(order, [&](size_t a, size_t b) { return gpus_[a].dev < gpus_[b].dev; });
     std::map<std::string, size_t> by_bus;
     for (const size_t i : order) {
       const auto part = add(gpus_[i].node, VertexKind::kDevice, "gpu");
@@ -319,12 +318,7 @@ base::Result<Imported> import_nccl(std::string_view text, std::string_view file,
                                               known.model.name),
                    .source = "NCCL topology XML",
                    .models = {known.model},
-                   .kinds = {reader.host.finish()},
-                   .references = {},
-                   .fabric = {},
-                   .source_notes = {},
-                   .root_place = {},
-                   .host_place = {}};
+                   .kinds = {reader.host.finish()}};
   double slowest = 0, fastest = 0;
   for (const Port& port : reader.ports) {
     if (port.bytes_per_second <= 0) continue;

@@ -48,8 +48,8 @@ struct Matrix {
   std::vector<std::vector<Cell>> cells;        // [row][column]
   std::vector<std::optional<long long>> numa;  // [row]
   size_t gpus() const {
-    return static_cast<size_t>(std::count_if(
-        labels.begin(), labels.end(), [](const Word& w) { return w.text.starts_with("GPU"); }));
+    return static_cast<size_t>(
+        std::ranges::count_if(labels, [](const Word& w) { return w.text.starts_with("GPU"); }));
   }
   bool is_gpu(size_t i) const { return labels[i].text.starts_with("GPU"); }
 };
@@ -141,11 +141,9 @@ class MatrixReader {
       if (cell) {
         row[i] = *cell;
       } else {
-        base::Diagnostic fault =
-            base::make_error(ErrorCode::kBadValue, "'{}' is no nearness", words[i + 1].text);
-        fault.where = words[i + 1].place(file_);
-        fault.hint = "X, NV#, PIX, PXB, PHB, NODE or SYS";
-        sink_.add(std::move(fault));
+        sink_.add(base::make_error(ErrorCode::kBadValue, "'{}' is no nearness", words[i + 1].text)
+                      .at(words[i + 1].place(file_))
+                      .with_hint("X, NV#, PIX, PXB, PHB, NODE or SYS"));
       }
     }
     // "CPU Affinity" has no blanks in it, so "NUMA Affinity" is the second word after the cells.
@@ -248,11 +246,10 @@ void add_pcie(const Matrix& m, const std::vector<Classes>& classes,
       for (size_t j = 0; j < m.labels.size(); ++j) {
         if (classes[level].find(j) == c) members.push_back(j);
       }
-      const bool several = level == kPix
-                               ? members.size() > 1
-                               : std::any_of(members.begin(), members.end(), [&](size_t j) {
-                                   return classes[kPix].find(j) != classes[kPix].find(i);
-                                 });
+      const bool several =
+          level == kPix ? members.size() > 1 : std::ranges::any_of(members, [&](size_t j) {
+            return classes[kPix].find(j) != classes[kPix].find(i);
+          });
       if (!several) continue;
       const auto [at, fresh] = switches.try_emplace({level, c}, 0);
       if (fresh) at->second = host.add(VertexKind::kSwitch, level == kPix ? "pcie" : "pcie_upper");
@@ -336,12 +333,7 @@ base::Result<Imported> import_nvidia_smi(std::string_view text, std::string_view
       .description = fmt::format("{} x {}, from nvidia-smi topo -m", m.gpus(), known.model.name),
       .source = "nvidia-smi topo -m",
       .models = {known.model},
-      .kinds = {host.finish()},
-      .references = {},
-      .fabric = {},
-      .source_notes = {},
-      .root_place = {},
-      .host_place = {}};
+      .kinds = {host.finish()}};
   if (known.nic_bytes_per_second > 0 && host.count("nic") > 0) {
     imported.file.fabric = FabricSpec{.name = "core",
                                       .kind = "network",

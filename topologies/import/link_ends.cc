@@ -40,10 +40,9 @@ void report_unknown_part(base::Reader& reader, std::string_view key, std::string
                          const std::vector<PartGroup>& parts) {
   std::vector<std::string> names;
   for (const PartGroup& part : parts) names.push_back(part.name);
-  base::Diagnostic fault = base::make_error(ErrorCode::kNotFound, "host has no part '{}'", name);
-  fault.where = reader.span(key);
-  fault.hint = base::did_you_mean(name, names, "parts");
-  reader.sink().add(std::move(fault));
+  reader.sink().add(base::make_error(ErrorCode::kNotFound, "host has no part '{}'", name)
+                        .at(reader.span(key))
+                        .with_hint(base::did_you_mean(name, names, "parts")));
 }
 
 }  // namespace
@@ -54,14 +53,13 @@ std::vector<uint32_t> read_end(base::Reader& reader, std::string_view key,
   if (text.empty()) return {};
   const auto selector = parse_part_selector(text);
   if (!selector) {
-    base::Diagnostic fault = base::make_error(ErrorCode::kBadValue, "'{}' selects no part", text);
-    fault.where = reader.span(key);
-    fault.hint = "write 'gpu' (all), 'gpu[3]' or 'gpu[0-3]'";
-    reader.sink().add(std::move(fault));
+    reader.sink().add(base::make_error(ErrorCode::kBadValue, "'{}' selects no part", text)
+                          .at(reader.span(key))
+                          .with_hint("write 'gpu' (all), 'gpu[3]' or 'gpu[0-3]'"));
     return {};
   }
-  const auto part = std::find_if(parts.begin(), parts.end(),
-                                 [&](const PartGroup& p) { return p.name == selector->name; });
+  const auto part =
+      std::ranges::find_if(parts, [&](const PartGroup& p) { return p.name == selector->name; });
   if (part == parts.end()) {
     report_unknown_part(reader, key, selector->name, parts);
     return {};

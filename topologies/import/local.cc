@@ -51,11 +51,10 @@ LocalLinks local_links() { return {kChannelBytesPerSecond, kCopyLatency, kAssump
 base::Result<Topology> local_topology(const LocalMachine& machine, uint32_t hosts) {
   ORRERY_CHECK(machine.cores >= 1 && machine.hertz > 0 && machine.fp32_flop_per_cycle > 0);
   if (hosts != 1) {
-    base::Diagnostic fault =
+    return base::fail(
         base::make_error(hosts == 0 ? ErrorCode::kOutOfRange : ErrorCode::kInconsistent,
-                         "topology 'local' is one machine, not {} hosts", hosts);
-    fault.hint = "describe the cluster in a topology file, with a 'fabric:' section";
-    return base::fail(std::move(fault));
+                         "topology 'local' is one machine, not {} hosts", hosts)
+            .with_hint("describe the cluster in a topology file, with a 'fabric:' section"));
   }
   TopologyBuilder builder("local");
   const uint32_t model = builder.add_model(local_core_model(machine));

@@ -53,7 +53,7 @@ int64_t read_memory(Reader& reader, std::string_view key) {
 }
 
 bool is_part_name(std::string_view name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-';
   });
@@ -78,7 +78,7 @@ void read_model(const Node& node, TopologyFile& file, ErrorSink& sink) {
   model.source = read_source(reader, fmt::format("device model {}", model.name), file);
   reader.finish();
   const auto same = [&](const DeviceModel& other) { return other.name == model.name; };
-  if (!model.name.empty() && std::any_of(file.models.begin(), file.models.end(), same)) {
+  if (!model.name.empty() && std::ranges::any_of(file.models, same)) {
     reader.error("name", ErrorCode::kInconsistent, "device model '{}' is defined twice",
                  model.name);
   }
@@ -90,13 +90,12 @@ uint32_t find_model(Reader& reader, const TopologyFile& file) {
   if (name.empty()) return 0;
   std::vector<std::string> names;
   for (const DeviceModel& model : file.models) names.push_back(model.name);
-  const auto it = std::find(names.begin(), names.end(), name);
+  const auto it = std::ranges::find(names, name);
   if (it != names.end()) return static_cast<uint32_t>(it - names.begin());
-  base::Diagnostic fault =
-      base::make_error(ErrorCode::kNotFound, "no device model '{}' in device_models", name);
-  fault.where = reader.span("model");
-  fault.hint = base::did_you_mean(name, names, "device models");
-  reader.sink().add(std::move(fault));
+  reader.sink().add(
+      base::make_error(ErrorCode::kNotFound, "no device model '{}' in device_models", name)
+          .at(reader.span("model"))
+          .with_hint(base::did_you_mean(name, names, "device models")));
   return 0;
 }
 
@@ -115,7 +114,7 @@ void read_part(const Node& node, VertexKind kind, TopologyFile& file, HostKind& 
                  part.name);
   }
   const auto same = [&](const PartGroup& other) { return other.name == part.name; };
-  if (!part.name.empty() && std::any_of(host.parts.begin(), host.parts.end(), same)) {
+  if (!part.name.empty() && std::ranges::any_of(host.parts, same)) {
     reader.error("name", ErrorCode::kInconsistent, "part '{}' is defined twice", part.name);
   }
   if (!host.parts.empty()) part.first = host.parts.back().first + host.parts.back().count;
@@ -224,11 +223,9 @@ void read_hosts(Reader& reader, TopologyFile& file, ErrorSink& sink) {
 void require_nic(const TopologyFile& file, const Node& fabric, ErrorSink& sink) {
   const auto is_nic = [](const PartGroup& part) { return part.kind == VertexKind::kNic; };
   for (const HostKind& kind : file.kinds) {
-    if (std::any_of(kind.parts.begin(), kind.parts.end(), is_nic)) continue;
-    base::Diagnostic fault =
-        fabric.error(ErrorCode::kInconsistent, "the fabric has no network card to join");
-    fault.hint = "list the host's network cards under 'nics:'";
-    sink.add(std::move(fault));
+    if (std::ranges::any_of(kind.parts, is_nic)) continue;
+    sink.add(fabric.error(ErrorCode::kInconsistent, "the fabric has no network card to join")
+                 .with_hint("list the host's network cards under 'nics:'"));
   }
 }
 
@@ -265,11 +262,10 @@ Result<std::vector<uint32_t>> counts_of(const TopologyFile& file, uint32_t hosts
     total += kind.count;
   }
   if (hosts == 1 || hosts == total) return counts;
-  base::Diagnostic fault = base::make_error(
-      ErrorCode::kInconsistent, "topology '{}' has {} hosts, not {}", file.name, total, hosts);
-  fault.where = file.host_place;
-  fault.hint = "leave --hosts out: the file counts its hosts";
-  return base::fail(std::move(fault));
+  return base::fail(base::make_error(ErrorCode::kInconsistent, "topology '{}' has {} hosts, not {}",
+                                     file.name, total, hosts)
+                        .at(file.host_place)
+                        .with_hint("leave --hosts out: the file counts its hosts"));
 }
 
 }  // namespace
@@ -316,11 +312,11 @@ Result<Topology> build_topology(const TopologyFile& file, uint32_t hosts) {
   TRY(const std::vector<uint32_t> counts, counts_of(file, hosts));
   const uint64_t total = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
   if (total > 1 && !file.fabric) {
-    base::Diagnostic fault = base::make_error(
-        ErrorCode::kInconsistent, "topology '{}' has no fabric to join {} hosts", file.name, total);
-    fault.where = file.root_place;
-    fault.hint = "add a 'fabric:' section, or use one host";
-    return base::fail(std::move(fault));
+    return base::fail(base::make_error(ErrorCode::kInconsistent,
+                                       "topology '{}' has no fabric to join {} hosts", file.name,
+                                       total)
+                          .at(file.root_place)
+                          .with_hint("add a 'fabric:' section, or use one host"));
   }
   TopologyBuilder builder(file.name);
   for (const DeviceModel& model : file.models) builder.add_model(model);

@@ -58,12 +58,12 @@ struct TopologyFile {
   std::string description;  ///< one line
   std::string source;       ///< of the host's make-up; empty where it is referred to
   std::vector<DeviceModel> models;
-  std::vector<HostKind> kinds;            ///< one, or none until the references are resolved
-  std::vector<HostReference> references;  ///< `host: NAME` or `hosts:`
-  bool counts_hosts = false;              ///< `hosts:`, so the file says how many there are
-  std::optional<FabricSpec> fabric;
-  std::vector<std::string> source_notes;
-  base::SourceSpan root_place, host_place;  ///< for faults found later
+  std::vector<HostKind> kinds;                 ///< one, or none until the references are resolved
+  std::vector<HostReference> references = {};  ///< `host: NAME` or `hosts:`
+  bool counts_hosts = false;                   ///< `hosts:`, so the file says how many there are
+  std::optional<FabricSpec> fabric = {};
+  std::vector<std::string> source_notes = {};
+  base::SourceSpan root_place = {}, host_place = {};  ///< for faults found later
 };
 
 /// Every fault of the file at once.

@@ -225,8 +225,8 @@ Reach reach_of(const Topology& t) {
       const auto is_cable = [&](LinkId id) {
         return id.raw() >= run.first_link + run.own_links && id.raw() < run.first_link + run.links;
       };
-      const auto up = std::find_if(out.begin(), out.end(), is_cable),
-                 down = std::find_if(in.begin(), in.end(), is_cable);
+      const auto up = std::ranges::find_if(out, is_cable),
+                 down = std::ranges::find_if(in, is_cable);
       const auto out_hops = static_cast<uint32_t>(up - out.begin() + 1),
                  in_hops = static_cast<uint32_t>(in.end() - down);
       for (uint32_t h = 0; h < run.hosts; ++h) {

@@ -37,8 +37,8 @@ class Rows {
     }
     const auto kind = [&](uint32_t v) { return t.vertex(VertexId(first + v)).kind; };
     const auto only_devices = [&](uint32_t v) {
-      return std::all_of(near[v].begin(), near[v].end(),
-                         [&](uint32_t u) { return kind(u) == VertexKind::kDevice; });
+      return std::ranges::all_of(near[v],
+                                 [&](uint32_t u) { return kind(u) == VertexKind::kDevice; });
     };
     bool private_switch = false;
     for (uint32_t v = 0; v < count; ++v)

@@ -43,21 +43,18 @@ std::vector<LinkId> Detours::find(VertexId from, VertexId to) const {
   const auto fabric = static_cast<std::uint32_t>(region_offsets_.size()) - 2;
   std::vector<std::uint32_t> regions{std::min(host_[from.raw()], fabric),
                                      std::min(host_[to.raw()], fabric), fabric};
-  std::sort(regions.begin(), regions.end());
+  std::ranges::sort(regions);
   regions.erase(std::unique(regions.begin(), regions.end()), regions.end());
   std::vector<std::uint32_t> vertices;
   for (const std::uint32_t r : regions) {
     vertices.insert(vertices.end(), region_vertices_.begin() + region_offsets_[r],
                     region_vertices_.begin() + region_offsets_[r + 1]);
   }
-  std::sort(vertices.begin(), vertices.end());
+  std::ranges::sort(vertices);
   const auto local = [&](std::uint32_t v) {
-    return static_cast<std::uint32_t>(std::lower_bound(vertices.begin(), vertices.end(), v) -
-                                      vertices.begin());
+    return static_cast<std::uint32_t>(std::ranges::lower_bound(vertices, v) - vertices.begin());
   };
-  const auto inside = [&](std::uint32_t v) {
-    return std::binary_search(vertices.begin(), vertices.end(), v);
-  };
+  const auto inside = [&](std::uint32_t v) { return std::ranges::binary_search(vertices, v); };
 
   const std::uint64_t key = stable_hash(from.raw(), to.raw());
   // (hash, link): the solver prefers what comes first
@@ -69,7 +66,7 @@ std::vector<LinkId> Detours::find(VertexId from, VertexId to) const {
         order.emplace_back(stable_hash(key, link), link);
     }
   }
-  std::sort(order.begin(), order.end());
+  std::ranges::sort(order);
   std::vector<bool> forwards;
   for (const std::uint32_t v : vertices) forwards.push_back(forwards_[v]);
   std::vector<RouteLink> links;
@@ -88,7 +85,7 @@ Detours::Reach Detours::reach(std::uint32_t device, Direction direction) const {
   Reach found;
   std::vector<std::uint32_t> queue{device};
   const auto add = [](std::vector<std::uint32_t>& list, std::uint32_t v) {
-    const auto at = std::lower_bound(list.begin(), list.end(), v);
+    const auto at = std::ranges::lower_bound(list, v);
     if (at != list.end() && *at == v) return false;
     list.insert(at, v);
     return true;
@@ -136,13 +133,10 @@ std::optional<std::pair<VertexId, VertexId>> Detours::cut_off(
   for (const auto& [exits, senders] : out) {
     const std::vector<bool> reached = through_fabric(exits);
     for (const auto& [entries, receivers] : in) {
-      if (std::any_of(entries.begin(), entries.end(), [&](std::uint32_t s) { return reached[s]; }))
-        continue;
+      if (std::ranges::any_of(entries, [&](std::uint32_t s) { return reached[s]; })) continue;
       for (const std::uint32_t a : senders) {
         for (const std::uint32_t b : receivers) {
-          if (a == b || std::binary_search(reaches[a].inside.begin(), reaches[a].inside.end(),
-                                           devices[b].raw()))
-            continue;
+          if (a == b || std::ranges::binary_search(reaches[a].inside, devices[b].raw())) continue;
           return std::pair{devices[a], devices[b]};
         }
       }

@@ -93,7 +93,7 @@ std::optional<std::pair<uint32_t, uint32_t>> RouteSolver::unreachable_pair(
     std::span<const uint32_t> terminals) const {
   if (terminals.empty()) return std::nullopt;
   const auto all_in = [&](const std::vector<bool>& reached) {
-    return std::all_of(terminals.begin(), terminals.end(), [&](uint32_t t) { return reached[t]; });
+    return std::ranges::all_of(terminals, [&](uint32_t t) { return reached[t]; });
   };
   // A switch that all terminals reach and that reaches them all settles every pair at once.
   const uint32_t first = terminals.front();
@@ -237,7 +237,7 @@ std::vector<std::pair<uint32_t, Share>> RouteSolver::spread(uint32_t source, uin
   std::vector<std::optional<Share>> at(vertex_count());
   at[source] = Share{};
   std::vector<uint32_t> order(t.ancestors.rbegin(), t.ancestors.rend());
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+  std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) {
     return std::pair(costs[a].hops, a) < std::pair(costs[b].hops, b);
   });
   std::vector<std::pair<uint32_t, Share>> shares;

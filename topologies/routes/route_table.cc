@@ -29,9 +29,7 @@ RouteTable::Place RouteTable::place(VertexId vertex) const {
   if (!cluster_) return {nullptr, regions_.front().get(), 0, id};
   if (id >= cluster_->fabric_vertex) return {nullptr, nullptr, 0, id - cluster_->fabric_vertex};
   const auto& runs = cluster_->runs;
-  const auto after =
-      std::upper_bound(runs.begin(), runs.end(), id,
-                       [](uint32_t v, const HostRun& r) { return v < r.first_vertex; });
+  const auto after = std::ranges::upper_bound(runs, id, {}, &HostRun::first_vertex);
   const HostRun& run = *(after - 1);
   const uint32_t offset = id - run.first_vertex;
   return {&run, regions_[static_cast<size_t>(&run - runs.data())].get(),
@@ -104,8 +102,8 @@ RouteTable::Shares RouteTable::solve(VertexId from_vertex, VertexId to_vertex, b
   Shares links;
   if (detours_) {
     links = whole_->solve(from_vertex, to_vertex, spread);
-    if (std::none_of(links.begin(), links.end(),
-                     [&](const LinkShare& hop) { return detours_->failed(hop.link); }))
+    if (std::ranges::none_of(links,
+                             [&](const LinkShare& hop) { return detours_->failed(hop.link); }))
       return links;
     links.clear();
     for (const LinkId link : detours_->find(from_vertex, to_vertex)) links.push_back({link, {}});
@@ -123,8 +121,7 @@ RouteTable::Shares RouteTable::solve(VertexId from_vertex, VertexId to_vertex, b
 bool RouteTable::detoured(VertexId from, VertexId to) const {
   if (!detours_) return false;
   const std::span<const LinkId> route = whole_->find(from, to);
-  return std::any_of(route.begin(), route.end(),
-                     [&](LinkId link) { return detours_->failed(link); });
+  return std::ranges::any_of(route, [&](LinkId link) { return detours_->failed(link); });
 }
 
 std::vector<LinkShare> RouteTable::spread(VertexId from, VertexId to) const {

@@ -77,7 +77,8 @@ const base::CommandSpec& plan_spec() {
           sequence_option(),
           precision_option(),
           profile_option(),
-          integer_option("top", "K", {1, 1000}, "plans that are shown, simulated in full", "4"),
+          integer_option("top", "K", {1, 1000},
+                         "plans that are simulated in full, the answer first", "1"),
           threads_option("simulate candidates in parallel"),
           integer_option(
               "max-states", "N", {0},
@@ -151,6 +152,22 @@ std::string describe_share(const AnswerDoubt& doubt, std::size_t runner_up) {
                      costmodel::within_error(share) ? "within the error: " : "", 100 * share);
 }
 
+/// Simulated ones (--top), and the others by their expected times.
+void print_runners_up(const search::PlanAnswer& answer, const AnswerDoubt& doubt) {
+  if (answer.candidates.size() + answer.runners_up.size() < 2) return;
+  const auto best_ps = static_cast<double>(answer.candidates.front().report.step_time_ps);
+  fmt::print("\nrunners-up, the best known of each other shape:\n");
+  const auto line = [&](std::int64_t ps, const std::string& more, const plan::Plan& plan) {
+    fmt::print("  {:>10}  (+{:.1f} %{})  {}\n", show_time(ps),
+               100.0 * (static_cast<double>(ps) / best_ps - 1.0), more, one_line(plan));
+  };
+  for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
+    const search::Candidate& c = answer.candidates[i];
+    line(c.report.step_time_ps, describe_share(doubt, i - 1), c.plan);
+  }
+  for (const search::RunnerUp& r : answer.runners_up) line(r.expected_ps, " expected", r.plan);
+}
+
 void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& cost,
                   const AnswerDoubt& doubt, std::optional<double> seconds) {
   const search::Candidate& best = answer.candidates.front();
@@ -180,19 +197,7 @@ void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& 
         "certificate: its multipliers alone prove {} for 1F1B and GPipe on all devices, gap {:.2f} "
         "%\n",
         show_time(answer.certificate.multiplier_bound_ps), 100 * answer.certificate.multiplier_gap);
-  if (answer.candidates.size() > 1)
-    fmt::print(
-        "\nrunners-up, the best of each shape that was simulated ({} pairs changed order; explain "
-        "looks further):\n",
-        answer.order_changes);
-  for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
-    const search::Candidate& c = answer.candidates[i];
-    fmt::print("  {:>10}  (+{:.1f} %{})  {}\n", show_time(c.report.step_time_ps),
-               100.0 * (static_cast<double>(c.report.step_time_ps) /
-                            static_cast<double>(best.report.step_time_ps) -
-                        1.0),
-               describe_share(doubt, i - 1), one_line(c.plan));
-  }
+  print_runners_up(answer, doubt);
 }
 
 /// The certificate is of a cheapest candidate by closed form; several may cost the same.
@@ -201,10 +206,16 @@ base::Result<void> check_certificate(const search::PlanAnswer& answer,
   const search::Certificate& c = answer.certificate;
   search::CheckReport report;
   report.fault(&search::CheckReport::cost_holds, "no candidate has the certificate's cost");
-  for (const search::Candidate& candidate : answer.candidates) {
-    if (report.holds() || candidate.closed_form_ps != c.cost_ps) continue;
-    TRY(report, search::check_plan(cost, candidate.plan, search::claim_of(c)));
-  }
+  const auto try_plan = [&](std::int64_t closed_form_ps,
+                            const plan::Plan& plan) -> base::Result<void> {
+    if (report.holds() || closed_form_ps != c.cost_ps) return {};
+    TRY(report, search::check_plan(cost, plan, search::claim_of(c)));
+    return {};
+  };
+  for (const search::Candidate& one : answer.candidates)
+    TRY_VOID(try_plan(one.closed_form_ps, one.plan));
+  for (const search::RunnerUp& one : answer.runners_up)
+    TRY_VOID(try_plan(one.closed_form_ps, one.plan));
   fmt::print(stderr, "{}", describe(report));
   for (const std::string& fault : report.faults) fmt::print(stderr, "check: {}\n", fault);
   if (!report.holds())
@@ -233,6 +244,8 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
   request.top = options.count("top");
   request.threads = options.count("threads");
   request.max_states = static_cast<std::uint64_t>(options.integer("max-states"));
+  // The certificate of a document states its multipliers; a person asks for the check.
+  request.multipliers = options.flag("check") || options.flag("json");
   ProgressLine progress;
   request.on_progress = [&](const search::Progress& p) { progress(p); };
   TRY(const search::PlanAnswer answer, search_plan(options, scene.cost, request));

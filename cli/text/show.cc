@@ -272,6 +272,13 @@ base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel&
         j["alternatives"].back()["share_faster"] = doubt->share_faster[i - 1];
     }
   }
+  if (!answer.candidates.empty()) {
+    j["runners_up"] = base::Json::array();
+    for (const search::RunnerUp& r : answer.runners_up)
+      j["runners_up"].push_back({{"plan", plan::to_json(r.plan)},
+                                 {"closed_form_ps", r.closed_form_ps},
+                                 {"expected_ps", r.expected_ps}});
+  }
   if (answer.status == search::Status::kInfeasible) {
     j["shortfall_bytes"] = answer.shortfall_bytes;
     j["relaxations"] = base::Json::array();

@@ -103,6 +103,11 @@ base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan);
 
 /// PlanCost::step_ps alone. @pre as above, and the plan is valid and fits the cluster.
 std::int64_t step_ps(LayerCosts& costs, const plan::Plan& plan);
+/// Both forms of the step's time. @pre as above.
+struct StepForms {
+  std::int64_t closed_form_ps = 0, pass_by_pass_ps = 0;
+};
+StepForms step_forms(LayerCosts& costs, const plan::Plan& plan);
 
 /// Peak of one stage alone, as plan_cost() would say. Of the other stages only the layer before the
 /// stage is read, and of models with blocks of several kinds how many layers there are. @pre the

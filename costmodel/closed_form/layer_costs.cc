@@ -128,6 +128,7 @@ struct LayerCosts::Forms {
   Table<std::pair<BodyForm, WeightForm>> sliced_blocks;
   Table<WeightForm> weights;
   Table<std::vector<plan::PassNode>> orders;
+  PassOrders pass_orders;
   std::map<std::vector<std::int64_t>, std::uint64_t> weight_bytes;  // numbers
 };
 
@@ -441,6 +442,8 @@ const LayerCost& LayerCosts::reshard(const LayerStrategy& from, const LayerStrat
                                      int rank_count) {
   return state_->reshard(layout_of(from), layout_of(to), context, first_rank, rank_count);
 }
+
+PassOrders& LayerCosts::pass_orders() { return state_->forms->pass_orders; }
 
 const CostModel& LayerCosts::cost() const { return state_->cost; }
 

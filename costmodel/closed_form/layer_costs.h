@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "costmodel/closed_form/closed_form.h"
+#include "costmodel/closed_form/step_times.h"
 #include "costmodel/cost_model.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/schedule.h"
@@ -62,6 +63,7 @@ class LayerCosts {
   /// plan::pass_order(), made once.
   const std::vector<plan::PassNode>& pass_order(plan::Schedule schedule, int rank, int ranks,
                                                 int virtual_stages, std::int64_t micro_batches);
+  [[nodiscard]] PassOrders& pass_orders();
   /// Time of CostModel::exchange().
   std::int64_t exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes);
 

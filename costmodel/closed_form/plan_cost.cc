@@ -104,19 +104,17 @@ class PlanPricer {
 
   PlanCost price() {
     PlanCost out;
-    std::vector<StageTimes> times(plan_.stages.size());
-    for (int r = 0; r < ranks(); ++r) rank(r, times, out);
-    const StepTimes step{plan_.schedule,      ranks(),          plan_.virtual_stages,
-                         plan_.micro_batches, cost_.overlaps(), std::move(times)};
+    const StepTimes step = step_times(out);
     out.step_ps = closed_form_ps(step);
-    out.pass_by_pass_ps = pass_by_pass_ps(step);
+    out.pass_by_pass_ps = pass_by_pass_ps(step, costs_.pass_orders());
     return out;
   }
 
-  /// The same as price().step_ps.
-  std::int64_t price_step() {
+  /// Without memory.
+  StepTimes times() {
     counts_memory_ = false;
-    return price().step_ps;
+    PlanCost unused;
+    return step_times(unused);
   }
 
   std::int64_t peak(int r) {
@@ -127,6 +125,13 @@ class PlanPricer {
   }
 
  private:
+  StepTimes step_times(PlanCost& out) {
+    std::vector<StageTimes> times(plan_.stages.size());
+    for (int r = 0; r < ranks(); ++r) rank(r, times, out);
+    return {plan_.schedule,      ranks(),          plan_.virtual_stages,
+            plan_.micro_batches, cost_.overlaps(), std::move(times)};
+  }
+
   [[nodiscard]] int stages() const { return static_cast<int>(plan_.stages.size()); }
   [[nodiscard]] int ranks() const { return plan_.pipeline_degree(); }
   /// Layers of one strategy and one kind.
@@ -455,7 +460,12 @@ base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
 }
 
 std::int64_t step_ps(LayerCosts& costs, const plan::Plan& plan) {
-  return PlanPricer(costs, plan).price_step();
+  return closed_form_ps(PlanPricer(costs, plan).times());
+}
+
+StepForms step_forms(LayerCosts& costs, const plan::Plan& plan) {
+  const StepTimes times = PlanPricer(costs, plan).times();
+  return {closed_form_ps(times), pass_by_pass_ps(times, costs.pass_orders())};
 }
 
 std::int64_t stage_peak_bytes(LayerCosts& costs, const plan::Plan& plan, int stage) {

@@ -66,17 +66,13 @@ std::int64_t rest_ps(const StepTimes& step) {
 /// The recurrence of step_times.h, rank by rank as far as the others allow.
 class PassByPass {
  public:
-  PassByPass(const StepTimes& step, std::int64_t micro_batches) : step_(step), m_(micro_batches) {
+  PassByPass(const StepTimes& step, std::int64_t micro_batches, const PassOrders::Order& order)
+      : step_(step), m_(micro_batches) {
     const auto passes = step.stages.size() * static_cast<std::size_t>(m_);
     forward_end_.assign(passes, kNever);
     backward_end_.assign(passes, kNever);
-    for (int r = 0; r < step.ranks; ++r) {
-      Rank& rank = ranks_.emplace_back();
-      rank.busy = step.stages[static_cast<std::size_t>(r)].zero_ps;
-      for (const plan::PassNode& node :
-           plan::pass_order(step.schedule, r, step.ranks, step.virtual_stages, m_))
-        flatten(node, rank.passes);
-    }
+    for (std::size_t r = 0; r < order.size(); ++r)
+      ranks_.push_back({.passes = &order[r], .busy = step.stages[r].zero_ps});
   }
 
   std::int64_t run() {
@@ -87,7 +83,7 @@ class PassByPass {
     }
     std::int64_t end = 0;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      ORRERY_CHECK(ranks_[r].next == ranks_[r].passes.size(), "rank {} cannot progress", r);
+      ORRERY_CHECK(ranks_[r].next == ranks_[r].passes->size(), "rank {} cannot progress", r);
       end = std::max(end, std::max(ranks_[r].busy, ranks_[r].reduced) + step_.stages[r].update_ps);
     }
     return end;
@@ -95,13 +91,9 @@ class PassByPass {
 
  private:
   static constexpr std::int64_t kNever = -1;
-  struct Pass {
-    plan::PassKind kind = plan::PassKind::kForward;
-    bool last = false;
-    std::size_t stage = 0, cell = 0;  // of forward_end_ and backward_end_
-  };
+  using Pass = PassOrders::Pass;
   struct Rank {
-    std::vector<Pass> passes;
+    const std::vector<Pass>* passes = nullptr;
     std::size_t next = 0;
     std::int64_t busy = 0;                         // e of the last pass
     std::int64_t reduced = 0;                      // d
@@ -109,53 +101,40 @@ class PassByPass {
     std::int64_t forward_in = 0, backward_in = 0;  // a of the last transfer
   };
 
-  void flatten(const plan::PassNode& node, std::vector<Pass>& out) const {
-    const auto add = [&](const plan::PassNode& pass, std::int64_t offset) {
-      const auto stage =
-          static_cast<std::size_t>(pass.chunk) * static_cast<std::size_t>(step_.ranks) +
-          ranks_.size() - 1;
-      const auto k = static_cast<std::size_t>(offset + pass.micro_batch);
-      out.push_back({pass.kind, pass.last, stage, stage * static_cast<std::size_t>(m_) + k});
-    };
-    if (node.body.empty()) return add(node, 0);
-    for (std::int64_t k = node.begin; k < node.end; k += node.step) {
-      for (const plan::PassNode& pass : node.body) add(pass, k);
-    }
-  }
-
   bool advance(std::size_t r) {
     Rank& rank = ranks_[r];
     const std::size_t before = rank.next;
-    while (rank.next < rank.passes.size() && pass(rank, rank.passes[rank.next])) ++rank.next;
+    while (rank.next < rank.passes->size() && pass(rank, (*rank.passes)[rank.next])) ++rank.next;
     return rank.next > before;
   }
 
   /// False: what it waits for is not known yet.
   bool pass(Rank& rank, const Pass& pass) {
-    const StageTimes& t = step_.stages[pass.stage];
-    const auto column = static_cast<std::size_t>(m_);
+    const auto stage = static_cast<std::size_t>(pass.stage), column = static_cast<std::size_t>(m_),
+               cell = stage * column + static_cast<std::size_t>(pass.micro_batch);
+    const StageTimes& t = step_.stages[stage];
     switch (pass.kind) {
       case plan::PassKind::kForward: {
-        if (pass.stage > 0) {
-          const std::int64_t sent = forward_end_[pass.cell - column];
+        if (stage > 0) {
+          const std::int64_t sent = forward_end_[cell - column];
           if (sent == kNever) return false;
           receive(rank, sent, t.receive_forward_ps, rank.forward_in);
         }
         gather(rank, t.forward_ends);
-        forward_end_[pass.cell] = rank.busy += t.forward_ps;
+        forward_end_[cell] = rank.busy += t.forward_ps;
         leave(rank, t.forward_ends);
         return true;
       }
       case plan::PassKind::kBackward: {
-        if (pass.stage + 1 < step_.stages.size()) {
-          const std::int64_t sent = backward_end_[pass.cell + column];
+        if (stage + 1 < step_.stages.size()) {
+          const std::int64_t sent = backward_end_[cell + column];
           if (sent == kNever) return false;
           receive(rank, sent, t.receive_backward_ps, rank.backward_in);
         }
         gather(rank, t.backward_ends);
         compute(rank, t.backward_ps, pass.last ? &t.last_backward : nullptr);
         leave(rank, t.backward_ends);
-        backward_end_[pass.cell] = rank.busy;
+        backward_end_[cell] = rank.busy;
         return true;
       }
       case plan::PassKind::kWeight:
@@ -219,15 +198,38 @@ std::int64_t closed_form_ps(const StepTimes& step) {
   return last;
 }
 
-std::int64_t pass_by_pass_ps(const StepTimes& step) {
+const PassOrders::Order& PassOrders::of(plan::Schedule schedule, int ranks, int virtual_stages,
+                                        std::int64_t micro_batches) {
+  const auto [place, fresh] =
+      known_.try_emplace({schedule, ranks, virtual_stages, micro_batches}, Order{});
+  Order& order = place->second;
+  for (int r = 0; fresh && r < ranks; ++r) {
+    std::vector<Pass>& passes = order.emplace_back();
+    const auto add = [&](const plan::PassNode& pass, std::int64_t offset) {
+      passes.push_back({pass.kind, pass.last, pass.chunk * ranks + r,
+                        static_cast<std::int32_t>(offset + pass.micro_batch)});
+    };
+    for (const plan::PassNode& node :
+         plan::pass_order(schedule, r, ranks, virtual_stages, micro_batches)) {
+      if (node.body.empty()) add(node, 0);
+      for (std::int64_t k = node.begin; k < node.end; k += node.step) {
+        for (const plan::PassNode& pass : node.body) add(pass, k);
+      }
+    }
+  }
+  return order;
+}
+
+std::int64_t pass_by_pass_ps(const StepTimes& step, PassOrders& orders) {
   constexpr std::int64_t kSettled = 6;
   const std::int64_t group = step.ranks, settled = kSettled * group;
+  const auto run = [&](std::int64_t m) {
+    return PassByPass(step, m, orders.of(step.schedule, step.ranks, step.virtual_stages, m)).run();
+  };
   const std::int64_t rest = step.micro_batches - settled;
-  if (rest < 2 * group) return PassByPass(step, step.micro_batches).run();
+  if (rest < 2 * group) return run(step.micro_batches);
   // The same remainder of a group in all runs: interleaved schedules know whole groups alone.
-  const std::int64_t first = settled + rest % group;
-  const std::int64_t one = PassByPass(step, first).run(),
-                     two = PassByPass(step, first + group).run();
+  const std::int64_t first = settled + rest % group, one = run(first), two = run(first + group);
   return one + rest / group * (two - one);
 }
 

@@ -30,9 +30,12 @@
 /// Example (a test): p = 2, m = 4, F = 1, B = 2, no transfers: 15 as the closed form; with stages
 /// of (F, B) = (3, 6) and (1, 2): 39 where the closed form says 42 - 3 = 39 and GPipe 40.
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "plan/program/plan.h"
+#include "plan/program/schedule.h"
 
 namespace orrery::costmodel {
 
@@ -65,9 +68,26 @@ struct StepTimes {
   std::vector<StageTimes> stages;  // ranks * virtual_stages
 };
 
+/// Orders of passes, each made once.
+class PassOrders {
+ public:
+  struct Pass {
+    plan::PassKind kind = plan::PassKind::kForward;
+    bool last = false;
+    std::int32_t stage = 0, micro_batch = 0;
+  };
+  /// [rank] passes in order.
+  using Order = std::vector<std::vector<Pass>>;
+  const Order& of(plan::Schedule schedule, int ranks, int virtual_stages,
+                  std::int64_t micro_batches);
+
+ private:
+  std::map<std::tuple<plan::Schedule, int, int, std::int64_t>, Order> known_;
+};
+
 /// The formula of closed_form.h.
 std::int64_t closed_form_ps(const StepTimes& step);
 /// The recurrence above.
-std::int64_t pass_by_pass_ps(const StepTimes& step);
+std::int64_t pass_by_pass_ps(const StepTimes& step, PassOrders& orders);
 
 }  // namespace orrery::costmodel

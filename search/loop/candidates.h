@@ -22,7 +22,7 @@
 
 namespace orrery::search {
 
-inline constexpr std::int64_t kExpectedErrorPpm = 10'000;
+inline constexpr std::int64_t kExpectedErrorPpm = 5'000;
 
 /// A plan that fits.
 struct Finalist {

@@ -84,6 +84,11 @@ class Loops {
       if (!patient) queue.merge(waiting);
       const auto [bound, i] = *queue.begin();
       if (bound >= incumbent()) break;
+      if (effort_.exhausted && !groups_.empty()) {
+        // What is left is open: a plan is known, and the least bound says how good it is.
+        open_bound_ps_ = std::min(open_bound_ps_, bound);
+        break;
+      }
       queue.erase(queue.begin());
       Entry& entry = entries_[i];
       if (sharpen(entry, incumbent())) {
@@ -393,8 +398,9 @@ class Loops {
   }
   void account(const Effort& effort) {
     effort_.states += effort.states;
-    effort_.exhausted =
-        effort_.exhausted || (effort_.limit != 0 && effort_.states >= effort_.limit);
+    effort_.ticks += effort.ticks;
+    effort_.exhausted = effort_.exhausted || effort_.ticks >= options_.ticks ||
+                        (effort_.limit != 0 && effort_.states >= effort_.limit);
     effort_.undecided = effort_.undecided || effort.undecided || effort.exhausted;
   }
 

@@ -39,11 +39,14 @@ struct LoopResult {
 /// What runners-up are, one of each group: quick answers up to twice the best, or the cheapest of
 /// the group's three most promising vocabularies, up to 1.25 times the best.
 enum class RunnersUp : std::uint8_t { kQuick, kCheapest };
+/// A few seconds: no request searches without end.
+inline constexpr std::uint64_t kSearchTicks = 20'000'000;
 /// How far a search goes. `problem_states`: effort limit of one problem; memory that is hard to
 /// decide leaves it open then (Status::kBudget).
 struct LoopOptions {
   RunnersUp runners_up = RunnersUp::kQuick;
   std::uint64_t problem_states = 300'000;
+  std::uint64_t ticks = kSearchTicks;  // of the whole search
 };
 /// Why a pipeline degree cannot be used.
 Refusal refuse_stages(const model::ModelSpec& model, const Space& space, int stages);

@@ -59,34 +59,40 @@ bool same_shape(const plan::Plan& a, const plan::Plan& b) {
 }
 
 /// The fastest plan, the one that the certificate speaks of, and the most promising of each other
-/// shape, at most `top` in all.
-std::vector<Finalist> shown(const Finalist& fastest, const std::vector<Finalist>& finalists,
-                            std::size_t top) {
+/// shape.
+std::vector<Finalist> best_of_shapes(const Finalist& fastest, std::vector<Finalist> finalists) {
   std::vector<Finalist> kept{fastest};
   if (finalists.front().plan != fastest.plan) kept.push_back(finalists.front());
-  std::vector<Finalist> others = finalists;
-  std::ranges::stable_sort(others, {}, &Finalist::expected_ps);
-  for (Finalist& f : others) {
+  std::ranges::stable_sort(finalists, {}, &Finalist::expected_ps);
+  for (Finalist& f : finalists) {
     const auto like = [&](const Finalist& s) { return same_shape(s.plan, f.plan); };
-    if (kept.size() < top && std::ranges::none_of(kept, like)) kept.push_back(std::move(f));
+    if (std::ranges::none_of(kept, like)) kept.push_back(std::move(f));
   }
   return kept;
 }
 
 /// The best by closed form, the best as expected and whatever may beat them, uniform plans too;
 /// with runners-up. @pre some finalist.
-base::Result<Evaluated> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest& request,
-                                      std::int64_t budget, const std::vector<Finalist>& finalists) {
+base::Result<void> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest& request,
+                                 std::int64_t budget, const std::vector<Finalist>& finalists,
+                                 PlanAnswer& answer) {
+  constexpr std::size_t kRunnersUp = 7;
   Contest contest(costs.cost());
   TRY_VOID(contest.enter(*std::ranges::min_element(finalists, {}, &Finalist::expected_ps)));
   std::vector<Finalist> all = uniform_plans(costs, request, budget, contest);
   all.insert(all.begin(), finalists.begin(), finalists.end());
   TRY_VOID(contest.enter_all(all));
-  TRY(Evaluated evaluated,
-      evaluate(costs.cost(), shown(contest.fastest(), all, static_cast<std::size_t>(request.top)),
-               request.threads));
-  TRY_VOID(check_program(costs.cost(), evaluated.candidates.front().plan));
-  return evaluated;
+  std::vector<Finalist> shapes = best_of_shapes(contest.fastest(), std::move(all));
+  const auto top = std::min(static_cast<std::size_t>(request.top), shapes.size());
+  const auto rest = shapes.begin() + static_cast<std::ptrdiff_t>(top);
+  for (auto f = rest; f != shapes.end() && answer.runners_up.size() < kRunnersUp; ++f)
+    answer.runners_up.push_back({std::move(f->plan), f->closed_form_ps, f->expected_ps});
+  std::ranges::stable_sort(answer.runners_up, {}, &RunnerUp::expected_ps);
+  shapes.erase(rest, shapes.end());
+  TRY(Evaluated evaluated, evaluate(costs.cost(), shapes, request.threads));
+  answer.candidates = std::move(evaluated.candidates);
+  answer.order_changes = evaluated.order_changes;
+  return check_program(costs.cost(), answer.candidates.front().plan);
 }
 
 }  // namespace
@@ -128,9 +134,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
     answer.certificate.stage_peak_bytes.push_back(peak + cost.context_bytes());
   }
   answer.status = loops.bound_ps < best.closed_form_ps ? Status::kBudget : Status::kOptimal;
-  TRY(Evaluated evaluated, evaluate_best(costs, request, budget, loops.finalists));
-  answer.candidates = std::move(evaluated.candidates);
-  answer.order_changes = evaluated.order_changes;
+  TRY_VOID(evaluate_best(costs, request, budget, loops.finalists, answer));
   return answer;
 }
 

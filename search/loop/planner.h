@@ -25,7 +25,7 @@ struct PlanRequest {
   int hosts = 1;
   std::int64_t memory_bytes = 0;  // per device; 0: the device's own
   std::int64_t global_batch = 0;
-  int top = 4;  // plans of the answer, simulated with their reports
+  int top = 8;  // candidates: plans that are simulated with their reports
   int threads = 1;
   std::uint64_t max_states =
       0;  // effort limit in dynamic-program states; 0: none. Reached: status kBudget with its gap
@@ -41,6 +41,13 @@ struct Candidate {
   sim::SimReport report;
 };
 
+/// The best known plan of another shape than the answer's, with its expected time
+/// (costmodel/closed_form/step_times.h).
+struct RunnerUp {
+  plan::Plan plan;
+  std::int64_t closed_form_ps = 0, expected_ps = 0;
+};
+
 /// A way out of infeasibility, smallest change first.
 struct Relaxation {
   std::string change;             // "memory 36 GiB → 41.3 GiB", "recompute=full", "16 devices"
@@ -51,6 +58,7 @@ struct Relaxation {
 struct PlanAnswer {
   Status status = Status::kInfeasible;
   std::vector<Candidate> candidates;  // simulated, fastest first; [0] is the answer
+  std::vector<RunnerUp> runners_up;   // beside the candidates, fastest first
   Certificate certificate;
   std::vector<Pruned> pruned;
   std::uint64_t states = 0;    // dynamic-program states

@@ -193,6 +193,7 @@ void merge_plans(PlanAnswer part, PlanAnswer& all) {
   }
   all.certificate.bound_ps = bound;
   all.status = open ? Status::kBudget : Status::kOptimal;
+  for (RunnerUp& r : part.runners_up) all.runners_up.push_back(std::move(r));
   for (Candidate& c : part.candidates) {
     // Strategies that differ only where a plan has no choice (one micro-batch reduces once either
     // way) give one plan.
@@ -229,6 +230,9 @@ void order(PlanAnswer& answer, int top) {
     c.resize(static_cast<std::size_t>(top));
     if (std::ranges::find(c, cheapest.plan, &Candidate::plan) == c.end()) c.push_back(cheapest);
   }
+  std::ranges::stable_sort(answer.runners_up, {}, &RunnerUp::expected_ps);
+  if (answer.runners_up.size() > static_cast<std::size_t>(top))
+    answer.runners_up.resize(static_cast<std::size_t>(top));
   Certificate& k = answer.certificate;
   if (!c.empty())
     k.gap = static_cast<double>(k.cost_ps - k.bound_ps) / static_cast<double>(k.cost_ps);

@@ -160,17 +160,23 @@ class Grid {
     plan.virtual_stages = order.virtual_stages;
     plan.vocabulary = vocabulary(s);
     for (const int count : order.layers) plan.stages.push_back({.runs = {{count, s}}});
-    const auto priced = costmodel::plan_cost(costs_, plan);
-    if (!priced || !known_.may_win(priced->pass_by_pass_ps)) return;
-    if (std::ranges::max(priced->stage_peak_bytes) > budget_) return;
+    // Blocks of several kinds do not all divide alike.
+    if (kinds_.size() > 1 && !plan::validate(plan, cost_.model()).empty()) return;
+    const costmodel::StepForms forms = costmodel::step_forms(costs_, plan);
+    if (!known_.may_win(forms.pass_by_pass_ps)) return;
+    std::vector<std::int64_t> peaks;
+    for (int r = 0; r < plan.pipeline_degree(); ++r) {
+      peaks.push_back(costmodel::stage_peak_bytes(costs_, plan, r));
+      if (peaks.back() > budget_) return;
+    }
     // Zero 1 and 2 are one Program where gradients are reduced once a step.
     const auto same = [&](const Finalist& f) {
-      return f.closed_form_ps == priced->step_ps && f.expected_ps == priced->pass_by_pass_ps &&
-             f.stage_peak_bytes == priced->stage_peak_bytes;
+      return f.closed_form_ps == forms.closed_form_ps && f.expected_ps == forms.pass_by_pass_ps &&
+             f.stage_peak_bytes == peaks;
     };
     if (std::ranges::any_of(found_, same)) return;
     found_.push_back(
-        {std::move(plan), priced->step_ps, priced->pass_by_pass_ps, priced->stage_peak_bytes});
+        {std::move(plan), forms.closed_form_ps, forms.pass_by_pass_ps, std::move(peaks)});
   }
 
   costmodel::LayerCosts& costs_;

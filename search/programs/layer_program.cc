@@ -189,6 +189,7 @@ void check_problem(const LayerProblem& p, const Weights& w) {
 Bounded solve_layers(const LayerProblem& problem, const Weights& weights, __int128 cutoff,
                      Effort& effort, std::int64_t steady_limit) {
   check_problem(problem, weights);
+  effort.ticks += problem.options.size();
   const std::vector<Column> columns = columns_of(problem);
   BestSink sink{weights, cutoff};
   Bounded result;

@@ -120,11 +120,14 @@ struct LayerAnswer {
 /// Effort: shared by the calls of one search, so that a limit holds for the whole.
 struct Effort {
   std::uint64_t states = 0;
-  std::uint64_t limit = 0;  // 0: none
+  std::uint64_t limit = 0;  // of states; 0: none
+  // states, and options that were looked through: what time goes with
+  std::uint64_t ticks = 0;
   // the limit stopped some call: its answer has only its bound for a proof
   bool exhausted = false;
   [[nodiscard]] bool spend() {
     ++states;
+    ++ticks;
     if (limit != 0 && states > limit) exhausted = true;
     return !exhausted;
   }

@@ -36,7 +36,25 @@ int order_changes_of(const std::vector<Candidate>& candidates) {
   return changes;
 }
 
+/// Whether routes between devices of a host pass through PCIe, where groups meet.
+bool shares_links(const topologies::Topology& topology) {
+  constexpr std::uint32_t kLooked = 8;  // devices of the first host
+  const std::uint32_t devices = std::min(kLooked, topology.devices_per_host());
+  for (std::uint32_t a = 0; a < devices; ++a) {
+    for (std::uint32_t b = 0; b < devices; ++b) {
+      for (const topologies::LinkId link : topology.route(a, b)) {
+        if (topology.link(link).kind == "pcie") return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+Contest::Contest(const costmodel::CostModel& cost)
+    : cost_(cost),
+      error_ppm_(shares_links(cost.topology()) ? kSharedLinksErrorPpm : kExpectedErrorPpm) {}
 
 bool Contest::may_win(std::int64_t expected_ps) const {
   return expected_ps - expected_ps / kMillion * error_ppm_ < fastest_ps_;

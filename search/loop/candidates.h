@@ -9,9 +9,10 @@
 ///
 ///     expected · (1 - error)  <  fastest simulated so far,
 ///
-/// where the error is kExpectedErrorPpm, or half as much again as the largest by which an expected
-/// time has exceeded the simulated one, whichever is more.
-/// tests/bench/sim_step_forms_bench.cc prints how far both forms are from the simulated time.
+/// where the error is kExpectedErrorPpm, of hosts whose devices share links (PCIe)
+/// kSharedLinksErrorPpm, or half as much again as the largest by which an expected time has
+/// exceeded the simulated one, whichever is more. tests/bench/sim_step_forms_bench.cc prints how
+/// far both forms are from the simulated time.
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -22,7 +23,7 @@
 
 namespace orrery::search {
 
-inline constexpr std::int64_t kExpectedErrorPpm = 5'000;
+inline constexpr std::int64_t kExpectedErrorPpm = 2'000, kSharedLinksErrorPpm = 30'000;
 
 /// A plan that fits.
 struct Finalist {
@@ -35,7 +36,7 @@ struct Finalist {
 /// What is known of the plans of one search, by simulating the time of some.
 class Contest {
  public:
-  explicit Contest(const costmodel::CostModel& cost) : cost_(cost) {}
+  explicit Contest(const costmodel::CostModel& cost);
 
   /// Simulates the plan as far as it is not slower than the fastest one. Errors: those of
   /// simulate().
@@ -54,7 +55,7 @@ class Contest {
   std::vector<plan::Plan> entered_;
   Finalist fastest_;
   std::int64_t fastest_ps_ = std::numeric_limits<std::int64_t>::max();
-  std::int64_t error_ppm_ = kExpectedErrorPpm;
+  std::int64_t error_ppm_;
 };
 
 struct Evaluated {

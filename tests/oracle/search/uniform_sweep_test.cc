@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "search/loop/planner.h"
 #include "search/space/decision_tree.h"
 #include "tests/unit/search/tiny_fixture.h"
 

@@ -14,7 +14,7 @@ namespace orrery::plan {
 inline std::string text_of(const std::vector<Fault>& faults) {
   std::string text;
   for (const Fault& f : faults)
-    text += fmt::format("\nstage {} op {} {}: {}", f.stage, f.op, to_string(f.kind), f.message);
+    text += fmt::format("\nstage {} op {}: {}", f.stage, f.op, f.message);
   return text;
 }
 

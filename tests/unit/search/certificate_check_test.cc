@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 
+#include "search/loop/planner.h"
 #include "search/proof/certificate_json.h"
 #include "search/table/instance_program.h"
 #include "tests/unit/search/tiny_fixture.h"

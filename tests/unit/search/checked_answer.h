@@ -3,6 +3,7 @@
 /// certificate?
 #include <string>
 
+#include "search/loop/planner.h"
 #include "search/proof/certificate_check.h"
 #include "search/proof/certificate_json.h"
 

@@ -27,8 +27,10 @@
 /// can say where stages differ. It is O(m v p) for m micro-batches, v virtual stages, p ranks; from
 /// kSettled groups of p micro-batches on each group is taken to last as long as the one before.
 ///
-/// Example (a test): p = 2, m = 4, F = 1, B = 2, no transfers: 15 as the closed form; with stages
-/// of (F, B) = (3, 6) and (1, 2): 39 where the closed form says 42 - 3 = 39 and GPipe 40.
+/// Examples (tests), 1F1B with p = 2, m = 4: stages of F = 1, B = 2 take 15, as by the closed form;
+/// with transfers of 1 they take 19, where the closed form says 17: each cycle waits for one.
+/// Stages of (F, B) = (3, 6) and (1, 2) take 36, the work of the first, and the closed form
+/// says 39.
 #include <cstdint>
 #include <map>
 #include <tuple>

@@ -81,7 +81,7 @@ TEST(Options, UnknownOnesAreNamedWithTheNearest) {
             "error[E0015]: unknown option '--modle' of 'plan'; did you mean '--model'?");
   EXPECT_EQ(fault({"--model", "m", "dgx", "-x"}),
             "error[E0015]: unknown option '-x' of 'plan'; options: --model, "
-            "--ranks, --slack, --memory, --timeout, --format, --set, --verbose, "
+            "--ranks, --slack, --memory, --timeout, --format, --verbose, "
             "--help");
 }
 
@@ -140,7 +140,7 @@ Examples:
   orrery plan --model llama2-7b
       split 7B on one host
 
-Usage: orrery plan CLUSTER [EXTRA...] [options]
+Usage: orrery plan CLUSTER [EXTRA] [options]
   CLUSTER                    name or file
 
 Options:
@@ -150,7 +150,6 @@ Options:
   --memory VALUE
   --timeout VALUE            [1.5s]
   --format VALUE             (text, json) [text]
-  --set VALUE                (may be repeated)
   --verbose
   --help                     this text
 )");

@@ -160,7 +160,7 @@ TEST(HfConfig, HeadsThatDoNotDivideHiddenAreAFault) {
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(faults[0].code, ErrorCode::kInconsistent);
   EXPECT_EQ(faults[0].message, "3 heads do not divide the hidden size 16");
-  EXPECT_EQ(faults[0].where.line, 4u);
+  EXPECT_EQ(faults[0].where.line, 5u);
   EXPECT_EQ(faults[0].where.column, 26u);
   EXPECT_THAT(faults[0].hint, HasSubstr("head_dim"));
 }
@@ -169,7 +169,7 @@ TEST(HfConfig, KeyValueHeadsThatDoNotDivideHeadsAreAFault) {
   const auto faults = refused(llama(kHeads + ",\n\"num_key_value_heads\": 3"));
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(faults[0].message, "3 key/value heads do not divide 4 heads");
-  EXPECT_EQ(faults[0].where.line, 3u);
+  EXPECT_EQ(faults[0].where.line, 4u);
   EXPECT_FALSE(faults[0].hint.empty());
 }
 
@@ -241,7 +241,7 @@ TEST(HfConfig, ATokenCannotGoToMoreExpertsThanThereAre) {
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(faults[0].code, ErrorCode::kInconsistent);
   EXPECT_EQ(faults[0].message, "a token goes to 5 experts, and there are 4");
-  EXPECT_EQ(faults[0].where.line, 3u);
+  EXPECT_EQ(faults[0].where.line, 4u);
   EXPECT_FALSE(faults[0].hint.empty());
 }
 

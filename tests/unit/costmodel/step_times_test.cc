@@ -1,0 +1,94 @@
+/// Hand-solved steps: costmodel/closed_form/step_times.h.
+#include "costmodel/closed_form/step_times.h"
+
+#include <gtest/gtest.h>
+
+namespace orrery::costmodel {
+namespace {
+
+StageTimes stage(std::int64_t forward, std::int64_t backward, std::int64_t transfer = 0) {
+  StageTimes t;
+  t.forward_ps = forward;
+  t.backward_ps = t.backward_sync_ps = backward;
+  t.receive_forward_ps = t.receive_backward_ps = transfer;
+  t.last_backward = {{1, backward, 0}};
+  return t;
+}
+StepTimes step(std::vector<StageTimes> stages, std::int64_t micro_batches, int virtual_stages = 1) {
+  StepTimes s;
+  s.schedule = virtual_stages > 1 ? plan::Schedule::kInterleaved : plan::Schedule::k1F1B;
+  s.virtual_stages = virtual_stages;
+  s.ranks = static_cast<int>(stages.size()) / virtual_stages;
+  s.micro_batches = micro_batches;
+  s.stages = std::move(stages);
+  return s;
+}
+std::int64_t passes(const StepTimes& s) {
+  PassOrders orders;
+  return pass_by_pass_ps(s, orders);
+}
+
+TEST(StepTimes, EqualStagesTakeWhatTheClosedFormSays) {
+  const StepTimes s = step({stage(1, 2), stage(1, 2)}, 4);
+  EXPECT_EQ(closed_form_ps(s), 15);
+  EXPECT_EQ(passes(s), 15);
+}
+
+TEST(StepTimes, EveryCycleWaitsForATransfer) {
+  StepTimes s = step({stage(1, 2), stage(1, 2)}, 4);
+  s.stages[1].receive_forward_ps = s.stages[0].receive_backward_ps = 1;
+  EXPECT_EQ(closed_form_ps(s), 17);
+  EXPECT_EQ(passes(s), 19);
+}
+
+TEST(StepTimes, AShortStageHidesBehindALongOne) {
+  const StepTimes s = step({stage(3, 6), stage(1, 2)}, 4);
+  EXPECT_EQ(closed_form_ps(s), 39);
+  EXPECT_EQ(passes(s), 36);
+}
+
+TEST(StepTimes, WithoutOverlapARankIsHeldWhileItReceives) {
+  StepTimes s = step({stage(1, 2), stage(1, 2)}, 1);
+  s.overlaps = false;
+  s.stages[1].receive_forward_ps = s.stages[0].receive_backward_ps = 5;
+  EXPECT_EQ(passes(s), 1 + 5 + 1 + 2 + 5 + 2);
+}
+
+// One rank, one micro-batch, two layers of 4 whose gradients take 3 each to reduce: the first
+// reduction hides behind the second layer, the second stands alone, the update follows.
+TEST(StepTimes, ReductionsRunBesideTheLayersBeforeThem) {
+  StageTimes t = stage(1, 8);
+  t.last_backward = {{2, 4, 3}};
+  t.update_ps = 2;
+  EXPECT_EQ(passes(step({t}, 1)), 1 + 8 + 3 + 2);
+  t.last_backward = {{2, 4, 6}};  // slower than the layers: one layer, then both
+  EXPECT_EQ(passes(step({t}, 1)), 1 + 4 + 12 + 2);
+}
+
+// ZeRO-3 that reduces after every micro-batch: the gather for the next pass stands behind it.
+TEST(StepTimes, AGatherWaitsForTheReductionBeforeIt) {
+  StageTimes t = stage(10, 20);
+  t.forward_ends = {2, 10, 0};
+  t.backward_ends = {2, 20, 3};
+  // Gathers of 2 at the start; F, B, then 3 + 2 before the next F; its B has been gathered beside.
+  EXPECT_EQ(passes(step({t}, 2)), 2 + 10 + 20 + 3 + 2 + 10 + 20);
+}
+
+// What is extrapolated is what is run: many micro-batches cost one cycle more each.
+TEST(StepTimes, ManyMicroBatchesAreSettled) {
+  const std::vector<StageTimes> stages{stage(3, 5, 1), stage(4, 6, 1), stage(2, 7, 1),
+                                       stage(3, 5, 1)};
+  const auto at = [&](std::int64_t m) { return passes(step(stages, m)); };
+  EXPECT_EQ(at(400) - at(396), at(200) - at(196));
+  EXPECT_GE(at(400) - at(396), 4 * 10);
+}
+
+TEST(StepTimes, InterleavedStagesShortenTheBubble) {
+  const StepTimes whole = step({stage(2, 4), stage(2, 4)}, 4);
+  const StepTimes halves = step({stage(1, 2), stage(1, 2), stage(1, 2), stage(1, 2)}, 4, 2);
+  EXPECT_EQ(passes(whole), 30);
+  EXPECT_EQ(passes(halves), 27);  // (m + (p - 1) / v) (F + B)
+}
+
+}  // namespace
+}  // namespace orrery::costmodel

@@ -3,6 +3,7 @@
 /// model.
 #include <rapidcheck.h>
 
+#include "base/json.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/expand.h"

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 #include "tests/property/plan/random_plan.h"

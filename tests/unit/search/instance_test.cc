@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "tests/unit/search/instance_json.h"
 
 namespace orrery::search {

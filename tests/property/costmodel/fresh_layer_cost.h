@@ -2,15 +2,17 @@
 /// A layer's costs from a lowering of its own: the slow twin of LayerCosts, which lowers a layer
 /// once for all that are alike.
 #include <algorithm>
+#include <vector>
 
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/stage_memory.h"
 
 namespace orrery::costmodel::fresh {
 
-/// Time of a template by what may overlap: compute and tensor communication in turn, data
-/// communication beside them. In a ring, blocks travel beside the attention over the block before:
-/// with overlap, each block of attention hides the shifts issued since the last one.
+/// Time of a template by what may overlap: compute and tensor communication, each in turn and where
+/// one waits for the other (side_by_side), data communication beside them. In a ring, blocks travel
+/// beside the attention over the block before: with overlap, each block of attention hides the
+/// shifts issued since the last one.
 struct Times {
   std::int64_t serial_ps = 0, data_ps = 0;
 };
@@ -24,6 +26,48 @@ inline bool is_attention_block(const plan::Program& program, const plan::Op& op)
 }
 inline bool is_shift(const plan::Op& op) {
   return op.kind == plan::OpKind::kCollective && op.collective == plan::Collective::kPointToPoint;
+}
+
+/// Whether an operation changes what the other one touches, or touches what the other one changes.
+inline bool conflict(const plan::Op& a, const plan::Op& b) {
+  const auto touched = [](const plan::Op& op, bool changed) {
+    std::vector<plan::BufferRef> all;
+    for (const auto* list : {&op.updates, &op.writes, &op.frees})
+      all.insert(all.end(), list->begin(), list->end());
+    if (op.gradients) all.push_back(*op.gradients);
+    if (changed) return all;
+    all.insert(all.end(), op.reads.begin(), op.reads.end());
+    if (op.weights) all.push_back(*op.weights);
+    return all;
+  };
+  const auto meet = [&](const plan::Op& x, const plan::Op& y) {
+    const auto of_y = touched(y, false);
+    return std::ranges::any_of(touched(x, true), [&](const plan::BufferRef& r) {
+      return std::ranges::find(of_y, r) != of_y.end();
+    });
+  };
+  return meet(a, b) || meet(b, a);
+}
+
+/// Every operation begins when the one before it on its stream has ended, and all that it conflicts
+/// with.
+inline std::int64_t side_by_side_ps(const CostModel& cost, const plan::Program& program,
+                                    const std::vector<plan::Op>& ops, int first_rank,
+                                    int rank_count) {
+  std::vector<std::int64_t> end(ops.size(), 0);
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].stream == plan::Stream::kData) continue;
+    std::int64_t start = 0;
+    for (std::size_t j = 0; j < i; ++j) {
+      if (ops[j].stream == plan::Stream::kData) continue;
+      if (ops[j].stream == ops[i].stream || conflict(ops[i], ops[j]))
+        start = std::max(start, end[j]);
+    }
+    end[i] = start + cost.op_ps(program, ops[i], first_rank, rank_count);
+    last = std::max(last, end[i]);
+  }
+  return last;
 }
 
 inline Times times_of(const CostModel& cost, const plan::Program& program, plan::TemplateId id,
@@ -42,6 +86,10 @@ inline Times times_of(const CostModel& cost, const plan::Program& program, plan:
     }
   }
   t.serial_ps += shifts_ps;
+  const std::vector<plan::Op>& ops = program.templates[id].ops;
+  if (cost.overlaps() && cost.overlap_slowdown_ppm() <= 1'000'000 &&
+      std::ranges::none_of(ops, is_shift))
+    t.serial_ps = side_by_side_ps(cost, program, ops, first_rank, rank_count);
   return t;
 }
 

@@ -131,8 +131,11 @@ void depth(benchmark::State& state) {
   c.gib = 36 * state.range(0) / 32;
   const costmodel::CostModel cost = cost_of(c, state.range(0));
   const PlanRequest request = request_of(c, cost);
-  for (auto _ : state) costmodel::LayerCosts costs(cost);
-  benchmark::DoNotOptimize(run_loops(costs, request, request.memory_bytes - cost.context_bytes()));
+  for (auto _ : state) {
+    costmodel::LayerCosts costs(cost);
+    benchmark::DoNotOptimize(
+        run_loops(costs, request, request.memory_bytes - cost.context_bytes()));
+  }
 }
 BENCHMARK(depth)->Arg(128)->Arg(1024)->Unit(benchmark::kMillisecond);
 

@@ -8,7 +8,6 @@
 
 #include "base/fingerprint.h"
 #include "sim/kernel/max_min.h"
-#include "sim/kernel/progress.h"
 #include "tests/property/sim/random_traffic.h"
 #include "tests/unit/sim/tree_ring.h"
 

@@ -215,6 +215,16 @@ void merge(PlanAnswer part, PlanAnswer& all) {
   all.certificate.multiplier_bound_ps = multiplier_bound;
 }
 
+/// A few, and the one that the certificate speaks of.
+void keep_runners_up(PlanAnswer& answer) {
+  constexpr std::size_t kKept = 7;
+  std::vector<RunnerUp>& r = answer.runners_up;
+  if (r.size() <= kKept) return;
+  const auto cheapest = std::ranges::find(r, answer.certificate.cost_ps, &RunnerUp::closed_form_ps);
+  if (cheapest - r.begin() >= static_cast<std::ptrdiff_t>(kKept)) r[kKept - 1] = *cheapest;
+  r.resize(kKept);
+}
+
 void order(PlanAnswer& answer, int top) {
   std::vector<Candidate>& c = answer.candidates;
   std::ranges::stable_sort(c, {}, &Candidate::closed_form_ps);
@@ -231,8 +241,7 @@ void order(PlanAnswer& answer, int top) {
     if (std::ranges::find(c, cheapest.plan, &Candidate::plan) == c.end()) c.push_back(cheapest);
   }
   std::ranges::stable_sort(answer.runners_up, {}, &RunnerUp::expected_ps);
-  if (answer.runners_up.size() > static_cast<std::size_t>(top))
-    answer.runners_up.resize(static_cast<std::size_t>(top));
+  keep_runners_up(answer);
   Certificate& k = answer.certificate;
   if (!c.empty())
     k.gap = static_cast<double>(k.cost_ps - k.bound_ps) / static_cast<double>(k.cost_ps);

@@ -73,9 +73,10 @@ base::Result<search::CheckReport> check_answer(const base::Node& root, const bas
   const search::PlanClaim claim =
       search::read_certificate(effort.required_object("certificate"), sink);
   std::vector<base::Node> plans{r.required_object("plan")};
-  for (const base::Node& other :
-       r.optional_list("alternatives").value_or(std::vector<base::Node>{}))
-    plans.push_back(other.find("plan").value_or(base::Node()));
+  for (const char* list : {"alternatives", "runners_up"}) {
+    for (const base::Node& other : r.optional_list(list).value_or(std::vector<base::Node>{}))
+      plans.push_back(other.find("plan").value_or(base::Node()));
+  }
   TRY_VOID(sink.result());
   search::PlanClaim facts = claim;
   facts.proofs.clear();

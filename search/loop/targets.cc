@@ -221,7 +221,8 @@ void keep_runners_up(PlanAnswer& answer) {
   std::vector<RunnerUp>& r = answer.runners_up;
   if (r.size() <= kKept) return;
   const auto cheapest = std::ranges::find(r, answer.certificate.cost_ps, &RunnerUp::closed_form_ps);
-  if (cheapest - r.begin() >= static_cast<std::ptrdiff_t>(kKept)) r[kKept - 1] = *cheapest;
+  if (cheapest != r.end() && cheapest - r.begin() >= static_cast<std::ptrdiff_t>(kKept))
+    r[kKept - 1] = *cheapest;
   r.resize(kKept);
 }
 

@@ -43,7 +43,7 @@ RC_GTEST_PROP(EventQueueProperty, PopsLikeItsNaiveShadow, ()) {
       // Many ties, and times that differ in any digit.
       const std::int64_t at = queue.now().ps() + (*rc::gen::inRange<std::int64_t>(0, 5)
                                                   << *rc::gen::element(0, 0, 0, 3, 8, 17, 40));
-      const int phase = *rc::gen::inRange(0, 4);
+      const int phase = *rc::gen::inRange(0, static_cast<int>(kPhases));
       queue.push(base::SimTime::from_ps(at), static_cast<Phase>(phase), 0, i);
       shadow.push(at, phase, i);
     } else {

@@ -14,6 +14,8 @@ namespace {
 
 using base::ErrorCode;
 
+constexpr int kRunnersUp = 7;
+
 /// All faults of a request, so that they are reported together.
 base::Result<std::int64_t> budget_of(const costmodel::CostModel& cost, const PlanRequest& r) {
   base::ErrorSink sink;
@@ -76,7 +78,6 @@ std::vector<Finalist> best_of_shapes(const Finalist& fastest, std::vector<Finali
 base::Result<void> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest& request,
                                  std::int64_t budget, const std::vector<Finalist>& finalists,
                                  PlanAnswer& answer) {
-  constexpr std::size_t kRunnersUp = 7;
   Contest contest(costs.cost());
   TRY_VOID(contest.enter(*std::ranges::min_element(finalists, {}, &Finalist::expected_ps)));
   std::vector<Finalist> all = uniform_plans(costs, request, budget, contest);
@@ -85,7 +86,8 @@ base::Result<void> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest
   std::vector<Finalist> shapes = best_of_shapes(contest.fastest(), std::move(all));
   const auto top = std::min(static_cast<std::size_t>(request.top), shapes.size());
   const auto rest = shapes.begin() + static_cast<std::ptrdiff_t>(top);
-  for (auto f = rest; f != shapes.end() && answer.runners_up.size() < kRunnersUp; ++f)
+  for (auto f = rest;
+       f != shapes.end() && answer.runners_up.size() < static_cast<std::size_t>(kRunnersUp); ++f)
     answer.runners_up.push_back({std::move(f->plan), f->closed_form_ps, f->expected_ps});
   std::ranges::stable_sort(answer.runners_up, {}, &RunnerUp::expected_ps);
   shapes.erase(rest, shapes.end());
@@ -100,7 +102,10 @@ base::Result<void> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest
 base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanRequest& request) {
   TRY(const std::int64_t budget, budget_of(cost, request));
   costmodel::LayerCosts costs(cost);
-  TRY(LoopResult loops, run_loops(costs, request, budget));
+  // Runners-up are found even where only the answer is simulated in full.
+  PlanRequest searched = request;
+  searched.top = std::max(request.top, kRunnersUp + 1);
+  TRY(LoopResult loops, run_loops(costs, searched, budget));
   PlanAnswer answer;
   answer.pruned = std::move(loops.pruned);
   answer.states = loops.states;

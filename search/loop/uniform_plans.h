@@ -8,13 +8,16 @@
 /// thinks worse. These plans are priced pass by pass (costmodel/closed_form/step_times.h); all that
 /// may be faster than what is known are given, and the simulator decides.
 ///
-/// A plan of p ranks, v virtual stages, m micro-batches and L layers whose passes take N = F + B +
-/// W each costs at least
+/// A plan of p > 1 ranks, v virtual stages, m micro-batches and L layers whose passes take N = F +
+/// B
+/// + W each, with c = ⌊L/pv⌋ (N, of ZB-H1 less min(F, B, W)) for one pass through a stage, costs at
+/// least ⌊L/p⌋ updates of a layer and the largest of
 ///
-///     m ⌈L/p⌉ N + (p - 2) ⌊L/pv⌋ (N - min(F, B, W)),
+///     m ⌈L/p⌉ N + (p - 2) c              a rank with most layers, and the way to it and back
+///     m (n_p N + head) + (p - 1) c       the last rank, of n_p layers
+///     m (n_1 N + embedding)              the first
 ///
-/// the work of a rank with most layers, and what must have passed through the others before or
-/// after it. Blocks of several kinds: the mean over ranks in place of ⌈L/p⌉ N.
+/// Blocks of several kinds: m times the mean over ranks instead.
 #include <cstdint>
 #include <vector>
 

@@ -1,5 +1,8 @@
 #pragma once
+#include <fmt/format.h>
+
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace orrery::search {
@@ -9,5 +12,13 @@ namespace orrery::search {
 /// stage) the search's form of the cost is a lower bound of the closed form there.
 enum class Status : std::uint8_t { kOptimal, kInfeasible, kBudget };
 std::string_view to_string(Status s);
+
+/// As reasons and relaxations print them.
+inline std::string gib(std::int64_t bytes) {
+  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
+}
+inline std::string seconds(std::int64_t ps) {
+  return fmt::format("{:.4f} s", static_cast<double>(ps) / 1e12);
+}
 
 }  // namespace orrery::search

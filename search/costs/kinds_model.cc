@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "search/costs/layer_memory.h"
+#include "search/costs/unbeaten.h"
 
 namespace orrery::search {
 namespace {
@@ -10,41 +11,19 @@ namespace {
 using costmodel::LayerCost;
 using plan::LayerStrategy;
 
-std::int64_t steady_of(const LayerCost& c) { return c.forward_ps + c.backward_ps; }
-std::int64_t sync_of(const LayerCost& c) { return c.backward_sync_ps - c.backward_ps; }
-
-void add(const LayerCost& c, KindsSums::Times& t) {
-  t.forward_ps += c.forward_ps, t.backward_ps += c.backward_ps,
-      t.backward_sync_ps += c.backward_sync_ps;
-  t.zero_ps += c.zero_gradient_ps, t.update_ps += c.update_ps - c.zero_gradient_ps;
-}
-
 bool beats(const KindOption& a, const KindOption& b) {
   if (!a.strategy.same_layout(b.strategy)) return false;
   for (std::size_t place = 0; place < a.costs.size(); ++place) {
     for (std::size_t k = 0; k < a.costs[place].size(); ++k) {
       const LayerCost &x = *a.costs[place][k], &y = *b.costs[place][k];
-      KindsSums::Times a_times, b_times;
-      add(x, a_times), add(y, b_times);
-      const bool faster =
-          steady_of(x) <= steady_of(y) && a_times.forward_ps <= b_times.forward_ps &&
-          a_times.backward_sync_ps <= b_times.backward_sync_ps &&
-          a_times.zero_ps <= b_times.zero_ps && a_times.update_ps <= b_times.update_ps;
+      const bool faster = steady_of(x) <= steady_of(y) && x.forward_ps <= y.forward_ps &&
+                          x.backward_sync_ps <= y.backward_sync_ps &&
+                          x.zero_gradient_ps <= y.zero_gradient_ps &&
+                          x.update_ps - x.zero_gradient_ps <= y.update_ps - y.zero_gradient_ps;
       if (!faster || !dominates(memory_of(x), memory_of(y))) return false;
     }
   }
   return true;
-}
-
-void keep_the_best(std::vector<KindOption>& all) {
-  std::vector<KindOption> kept;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    bool beaten = false;
-    for (std::size_t j = 0; j < all.size() && !beaten; ++j)
-      beaten = j != i && beats(all[j], all[i]) && (j < i || !beats(all[i], all[j]));
-    if (!beaten) kept.push_back(all[i]);
-  }
-  all = std::move(kept);
 }
 
 }  // namespace
@@ -66,69 +45,51 @@ std::vector<KindGroup> kind_groups(const model::ModelSpec& model) {
   return groups;
 }
 
-std::string to_string(const KindsProblem& p) {
-  return fmt::format("pp={} m={} {}", p.stages, p.micro_batches, plan::to_string(p.schedule));
-}
-
-KindsModel::KindsModel(const costmodel::CostModel& cost, const Space& space,
-                       std::int64_t global_batch)
-    : cost_(cost),
-      model_(cost.model()),
-      space_(space),
-      global_batch_(global_batch),
-      costs_(cost),
-      groups_(kind_groups(cost.model())) {
+KindsModel::KindsModel(costmodel::LayerCosts& costs, StageModel& stages)
+    : costs_(costs),
+      cost_(costs.cost()),
+      model_(cost_.model()),
+      stages_(stages),
+      groups_(kind_groups(model_)) {
   for (std::int64_t l = 0; l < model_.layers; ++l) kind_.push_back(model_.kind_of(l));
-  for (int k = 0; k < model_.kinds(); ++k) kinds_.push_back(model_.of_kind(k));
 }
 
-TreeContext KindsModel::tree_context() const {
-  return {problem_.devices, cost_.options().sequence, global_batch_ / problem_.micro_batches,
-          problem_.micro_batches, static_cast<int>(cost_.topology().devices_per_host())};
+plan::LayerContext KindsModel::context() const {
+  return stages_.context(problem_.micro_batches, problem_.stages);
 }
 
-plan::LayerContext KindsModel::context(int stages) const {
-  plan::LayerContext c;
-  c.precision = cost_.options().precision;
-  c.sequence = cost_.options().sequence;
-  c.micro_batch_sequences = global_batch_ / problem_.micro_batches;
-  c.micro_batches = problem_.micro_batches;
-  c.global_batch = global_batch_;
-  c.stages = stages;
-  return c;
-}
-
-bool KindsModel::turn_to(const KindsProblem& problem) {
+void KindsModel::turn_to(const PlanProblem& problem) {
   problem_ = problem;
-  places_.clear(), place_of_.clear(), options_.clear();
+  const auto [at, fresh] =
+      families_.try_emplace({problem.stages, problem.devices, problem.micro_batches});
+  family_ = &at->second;
+  if (!fresh) return;
+  Family& f = at->second;
+  f.places = stages_.places(problem);
   for (int i = 0; i < problem.stages; ++i) {
     const int rank = costs_.canonical_rank(first_rank(i), problem.devices);
-    const auto known = std::ranges::find(places_, rank);
-    place_of_.push_back(static_cast<std::size_t>(known - places_.begin()));
-    if (known == places_.end()) places_.push_back(rank);
+    f.place_of.push_back(
+        static_cast<std::size_t>(std::ranges::find(f.places, rank) - f.places.begin()));
   }
-  vocabularies_ = vocabulary_strategies(model_, space_, tree_context()).leaves;
   for (const KindGroup& g : groups_) {
     std::vector<KindOption> all;
-    const StrategyTree tree =
-        layer_strategies(kinds_[static_cast<std::size_t>(g.first_kind)], space_, tree_context());
-    for (const LayerStrategy& s : tree.leaves) all.push_back(option_of(g, s));
-    keep_the_best(all);
-    if (all.empty()) return false;
-    options_.push_back(std::move(all));
+    for (const LayerStrategy& s :
+         stages_.layers_of(problem.devices, problem.micro_batches, g.first_kind).leaves)
+      all.push_back(option_of(g, s, f.places));
+    f.options.push_back(unbeaten(all, beats));
   }
-  return !vocabularies_.empty();
 }
 
-KindOption KindsModel::option_of(const KindGroup& g, const LayerStrategy& s) {
+KindOption KindsModel::option_of(const KindGroup& g, const LayerStrategy& s,
+                                 const std::vector<int>& places) {
   KindOption o{.strategy = s, .costs = {}};
-  plan::LayerContext c = context(1);
-  o.costs.resize(places_.size());
+  plan::LayerContext c = stages_.context(problem_.micro_batches, 1);
+  o.costs.resize(places.size());
   for (int k = g.first_kind; k < g.end_kind; ++k) {
     c.kind = k;
     std::int64_t steady = kForbidden, total = kForbidden;
-    for (std::size_t place = 0; place < places_.size(); ++place) {
-      const LayerCost& cost = costs_.block(s, c, places_[place], problem_.devices);
+    for (std::size_t place = 0; place < places.size(); ++place) {
+      const LayerCost& cost = costs_.block(s, c, places[place], problem_.devices);
       o.costs[place].push_back(&cost);
       steady = std::min(steady, steady_of(cost));
       total = std::min(total, steady_of(cost) + sync_of(cost));
@@ -143,33 +104,26 @@ KindOption KindsModel::option_of(const KindGroup& g, const LayerStrategy& s) {
   return o;
 }
 
-const LayerCost& KindsModel::embedding(const LayerStrategy& v) {
-  return costs_.embedding(v, context(problem_.stages), 0, problem_.devices);
+const LayerCost& KindsModel::embedding() {
+  return costs_.embedding(problem_.vocabulary, context(), 0, problem_.devices);
 }
-const LayerCost& KindsModel::head(const LayerStrategy& v) {
-  return costs_.head(v, context(problem_.stages), first_rank(problem_.stages - 1),
+const LayerCost& KindsModel::head() {
+  return costs_.head(problem_.vocabulary, context(), first_rank(problem_.stages - 1),
                      problem_.devices);
 }
 
-KindsModel::Ends KindsModel::ends(const LayerStrategy& v) {
-  const LayerCost &e = embedding(v), &h = head(v);
+KindsModel::Ends KindsModel::ends() {
+  const LayerCost &e = embedding(), &h = head();
   return {steady_of(e) + steady_of(h), sync_of(e) + sync_of(h) + e.update_ps,
           e.persistent_bytes + h.persistent_bytes};
 }
 
 std::int64_t KindsModel::bound(std::int64_t steady_ps, std::int64_t total_ps,
                                std::int64_t widest_ps, const Ends& e) const {
-  const std::int64_t p = problem_.stages, share = (steady_ps + e.steady_ps + p - 1) / p;
-  return total_ps + e.steady_ps + e.once_ps +
-         (problem_.micro_batches - 1) * std::max(share, widest_ps);
-}
-
-std::int64_t KindsModel::zero_ps(model::DType dtype, std::int64_t elements) const {
-  model::SegmentShape zero;
-  zero.kind = model::SegmentKind::kZeroGradient;
-  zero.dtype = dtype;
-  zero.elements = elements;
-  return cost_.segment_ps(zero, model::Phase::kF);
+  const std::int64_t p = problem_.stages, m = problem_.micro_batches;
+  const std::int64_t cycle = std::max((steady_ps + e.steady_ps + p - 1) / p, widest_ps);
+  if (problem_.schedule == plan::Schedule::kInterleaved) return m * cycle;
+  return total_ps + e.steady_ps + e.once_ps + (m - 1) * cycle;
 }
 
 std::size_t KindsModel::group_of(std::int64_t layer) const {
@@ -177,21 +131,19 @@ std::size_t KindsModel::group_of(std::int64_t layer) const {
   while (layer >= groups_[g].end_layer) ++g;
   return g;
 }
-const KindOption& KindsModel::option_at(const KindsChoice& c, std::int64_t layer) const {
-  const std::size_t g = group_of(layer);
-  return options_[g][c.options[g]];
-}
 const LayerStrategy& KindsModel::strategy_before(const KindsChoice& c, std::int64_t layer) const {
-  return layer == 0 ? vocabularies_[c.vocabulary] : option_at(c, layer - 1).strategy;
+  if (layer == 0) return problem_.vocabulary;
+  const std::size_t g = group_of(layer - 1);
+  return options()[g][c.options[g]].strategy;
 }
 
 /// In front of a layer, of the head behind the last; null when the layouts agree.
 const LayerCost* KindsModel::change_of(const KindsChoice& c, std::int64_t layer, int rank) {
   const LayerStrategy& from = strategy_before(c, layer);
   const LayerStrategy& to =
-      layer == model_.layers ? vocabularies_[c.vocabulary] : option_at(c, layer).strategy;
+      layer == model_.layers ? problem_.vocabulary : strategy_before(c, layer + 1);
   if (from.same_layout(to)) return nullptr;
-  plan::LayerContext ctx = context(1);
+  plan::LayerContext ctx = stages_.context(problem_.micro_batches, 1);
   ctx.kind = layer == 0 ? 0 : kind_[static_cast<std::size_t>(layer - 1)];
   ctx.before_head = layer == model_.layers;
   return &costs_.reshard(from, to, ctx, rank, problem_.devices);
@@ -199,12 +151,8 @@ const LayerCost* KindsModel::change_of(const KindsChoice& c, std::int64_t layer,
 
 /// Of the residual stream behind layer - 1. @pre layer > 0.
 std::int64_t KindsModel::stream_elements(const KindsChoice& c, std::int64_t layer) const {
-  const LayerStrategy& s = strategy_before(c, layer);
-  const model::ModelSpec& before =
-      kinds_[static_cast<std::size_t>(kind_[static_cast<std::size_t>(layer - 1)])];
-  const std::int64_t tokens =
-      cost_.options().sequence / before.token_share / s.cp / (s.sequence_parallel ? s.tp : 1);
-  return global_batch_ / problem_.micro_batches / s.dp * tokens * before.hidden;
+  return stages_.stream_elements(strategy_before(c, layer), problem_.micro_batches,
+                                 kind_[static_cast<std::size_t>(layer - 1)]);
 }
 /// With the companion of an encoder-decoder, which is as large.
 std::int64_t KindsModel::sent_bytes(const KindsChoice& c, std::int64_t layer) const {
@@ -216,18 +164,19 @@ std::int64_t KindsModel::sent_bytes(const KindsChoice& c, std::int64_t layer) co
 KindsSums KindsModel::sums_of(const KindsChoice& c) {
   const auto n = static_cast<std::size_t>(model_.layers);
   KindsSums s;
-  s.persistent_bytes.assign(n + 1, 0), s.stash_bytes.assign(n + 1, 0), s.rest_ps.assign(n + 1, 0);
-  for (std::size_t place = 0; place < places_.size(); ++place) {
-    std::vector<KindsSums::Times> sums{{}};
+  for (auto* sums : {&s.persistent_bytes, &s.stash_bytes, &s.rest_ps}) sums->assign(n + 1, 0);
+  for (std::size_t place = 0; place < family_->places.size(); ++place) {
+    std::vector<PassTimes> sums{{}};
     for (std::size_t l = 0; l < n; ++l) {
       const std::size_t g = group_of(static_cast<std::int64_t>(l));
       const LayerCost& cost =
-          *options_[g][c.options[g]]
+          *options()[g][c.options[g]]
                .costs[place][static_cast<std::size_t>(kind_[l] - groups_[g].first_kind)];
-      KindsSums::Times t = sums.back();
-      add(cost, t);
-      if (const LayerCost* change = change_of(c, static_cast<std::int64_t>(l), places_[place]))
-        add(*change, t);
+      PassTimes t = sums.back();
+      t.add(cost);
+      if (const LayerCost* change =
+              change_of(c, static_cast<std::int64_t>(l), family_->places[place]))
+        t.add(*change);
       sums.push_back(t);
       s.persistent_bytes[l + 1] = s.persistent_bytes[l] + cost.persistent_bytes;
       s.stash_bytes[l + 1] = s.stash_bytes[l] + std::max<std::int64_t>(cost.stash_bytes, 0);
@@ -246,28 +195,30 @@ KindsSums KindsModel::sums_of(const KindsChoice& c) {
 
 KindsStage KindsModel::stage(const KindsChoice& c, const KindsSums& sums, int stage,
                              std::int64_t from, std::int64_t to) {
-  const std::size_t place = place_of_[static_cast<std::size_t>(stage)];
-  const KindsSums::Times &a = sums.times[place][static_cast<std::size_t>(from)],
-                         &b = sums.times[place][static_cast<std::size_t>(to)];
+  const std::size_t place = family_->place_of[static_cast<std::size_t>(stage)];
+  const PassTimes &a = sums.times[place][static_cast<std::size_t>(from)],
+                  &b = sums.times[place][static_cast<std::size_t>(to)];
   const int d = problem_.devices, rank = first_rank(stage);
-  const LayerStrategy& v = vocabularies_[c.vocabulary];
-  KindsSums::Times t{b.forward_ps - a.forward_ps, b.backward_ps - a.backward_ps,
-                     b.backward_sync_ps - a.backward_sync_ps, b.zero_ps - a.zero_ps,
-                     b.update_ps - a.update_ps};
+  PassTimes t{.forward_ps = b.forward_ps - a.forward_ps,
+              .backward_ps = b.backward_ps - a.backward_ps,
+              .backward_sync_ps = b.backward_sync_ps - a.backward_sync_ps,
+              .zero_ps = b.zero_ps - a.zero_ps,
+              .update_ps = b.update_ps - a.update_ps};
   std::int64_t receive = 0, back = 0;  // the activation, and the gradient
   if (stage == 0)
-    add(embedding(v), t);
+    t.add(embedding());
   else
     receive = costs_.exchange_ps(rank - d, d, d, sent_bytes(c, from));
   if (stage + 1 == problem_.stages) {
-    add(head(v), t);
-    if (const LayerCost* change = change_of(c, to, places_[place])) add(*change, t);
-    t.zero_ps += zero_ps(model::DType::kFloat32, 1);  // the loss
-    const std::int64_t end =
-        model_.encoder_decoder()
-            ? zero_ps(model::compute_dtype(cost_.options().precision), stream_elements(c, to))
-            : 0;
-    t.backward_ps += end, t.backward_sync_ps += end;
+    t.add(head());
+    if (const LayerCost* change = change_of(c, to, family_->places[place])) t.add(*change);
+    t.zero_ps += stages_.zero_loss_ps();
+    const std::int64_t end = model_.encoder_decoder()
+                                 ? stages_.zero_ps(model::compute_dtype(cost_.options().precision),
+                                                   stream_elements(c, to))
+                                 : 0;
+    t.backward_ps += end;
+    t.backward_sync_ps += end;
   } else {
     back = costs_.exchange_ps(rank + d, d, -d, sent_bytes(c, to));
   }
@@ -279,16 +230,15 @@ KindsStage KindsModel::stage(const KindsChoice& c, const KindsSums& sums, int st
           .update_ps = t.update_ps};
 }
 
-std::int64_t KindsModel::least_bytes(const KindsChoice& c, const KindsSums& sums, int stage,
-                                     std::int64_t from, std::int64_t to) {
+std::int64_t KindsModel::least_bytes(const KindsSums& sums, int stage, std::int64_t from,
+                                     std::int64_t to) {
   const auto a = static_cast<std::size_t>(from), b = static_cast<std::size_t>(to);
   const std::int64_t flight =
       costmodel::in_flight(problem_.schedule, stage, problem_.stages, problem_.micro_batches);
   std::int64_t bytes = sums.persistent_bytes[b] - sums.persistent_bytes[a] +
                        flight * (sums.stash_bytes[b] - sums.stash_bytes[a]);
-  const LayerStrategy& v = vocabularies_[c.vocabulary];
-  if (stage == 0) bytes += embedding(v).persistent_bytes;
-  if (stage + 1 == problem_.stages) bytes += head(v).persistent_bytes;
+  if (stage == 0) bytes += embedding().persistent_bytes;
+  if (stage + 1 == problem_.stages) bytes += head().persistent_bytes;
   return bytes;
 }
 
@@ -297,57 +247,30 @@ plan::Stage KindsModel::stage_of(const KindsChoice& c, std::int64_t from, std::i
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::int64_t a = std::max(from, groups_[g].first_layer),
                        b = std::min(to, groups_[g].end_layer);
-    if (a < b) stage.runs.push_back({static_cast<int>(b - a), options_[g][c.options[g]].strategy});
+    if (a < b) stage.runs.push_back({static_cast<int>(b - a), options()[g][c.options[g]].strategy});
   }
   return stage;
 }
 
-plan::Plan KindsModel::frame(const KindsChoice& c) const {
-  plan::Plan plan;
-  plan.model = model_.name;
-  plan.model_fingerprint = model_.fingerprint();
-  plan.hosts = static_cast<int>(cost_.topology().hosts());
-  plan.precision = cost_.options().precision;
-  plan.sequence = cost_.options().sequence;
-  plan.global_batch = global_batch_;
-  plan.micro_batches = problem_.micro_batches;
-  plan.schedule = problem_.schedule;
-  plan.vocabulary = vocabularies_[c.vocabulary];
-  return plan;
-}
-
 plan::Plan KindsModel::plan_of(const KindsChoice& c, const std::vector<std::int64_t>& ends) const {
-  plan::Plan plan = frame(c);
+  plan::Plan plan = stages_.frame(problem_);
   std::int64_t from = 0;
-  for (const std::int64_t to : ends) plan.stages.push_back(stage_of(c, from, to)), from = to;
+  for (const std::int64_t to : ends) {
+    plan.stages.push_back(stage_of(c, from, to));
+    from = to;
+  }
+  plan.virtual_stages = static_cast<int>(ends.size()) / problem_.stages;
   return plan::canonical(std::move(plan));
 }
 
 /// Of the stages before only the layers in front count (costmodel/closed_form/closed_form.h).
 std::int64_t KindsModel::peak_bytes(const KindsChoice& c, int stage, std::int64_t from,
                                     std::int64_t to) {
-  plan::Plan plan = frame(c);
+  plan::Plan plan = stages_.frame(problem_);
   plan.stages.resize(static_cast<std::size_t>(problem_.stages));
   if (stage > 0) plan.stages[static_cast<std::size_t>(stage) - 1] = stage_of(c, 0, from);
   plan.stages[static_cast<std::size_t>(stage)] = stage_of(c, from, to);
   return costmodel::stage_peak_bytes(costs_, plan, stage);
-}
-
-KindsChoice KindsModel::lightest() {
-  KindsChoice c;
-  const auto bytes = [](const KindOption& o) {
-    return o.costs.front().front()->persistent_bytes + o.costs.front().front()->stash_bytes;
-  };
-  for (const std::vector<KindOption>& group : options_) {
-    c.options.push_back(
-        static_cast<std::size_t>(std::ranges::min_element(group, {}, bytes) - group.begin()));
-  }
-  for (std::size_t v = 0; v < vocabularies_.size(); ++v) {
-    if (embedding(vocabularies_[v]).persistent_bytes <
-        embedding(vocabularies_[c.vocabulary]).persistent_bytes)
-      c.vocabulary = v;
-  }
-  return c;
 }
 
 }  // namespace orrery::search

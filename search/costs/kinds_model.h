@@ -1,20 +1,19 @@
 #pragma once
 /// \file
-/// Costs of models with blocks of several kinds, for kinds_loops.h: one problem (pipeline degree,
-/// micro-batches, schedule) at a time.
+/// Costs of models with blocks of several kinds, for kinds_solver.h: one problem at a time.
 ///
 /// A *group* is a run of kinds that differ in their entry alone. Options of a group are the
 /// strategies of its tree (space/decision_tree.h) that no other of the same layout beats in time
 /// and memory, in every stage.
 #include <cstdint>
-#include <string>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/layer_costs.h"
-#include "search/programs/layer_program.h"
-#include "search/space/decision_tree.h"
-#include "search/space/space.h"
+#include "search/costs/pass_times.h"
+#include "search/costs/stage_model.h"
 
 namespace orrery::search {
 
@@ -24,14 +23,6 @@ struct KindGroup {
   std::int64_t first_layer = 0, end_layer = 0;
 };
 std::vector<KindGroup> kind_groups(const model::ModelSpec& model);
-
-/// Everything but strategies and cuts.
-struct KindsProblem {
-  int stages = 1, devices = 1;  // of a stage
-  std::int64_t micro_batches = 1;
-  plan::Schedule schedule = plan::Schedule::k1F1B;
-};
-std::string to_string(const KindsProblem& problem);
 
 /// One strategy of a group.
 struct KindOption {
@@ -45,21 +36,16 @@ struct KindOption {
   std::int64_t bytes = 0;
 };
 
-/// Strategies for embedding and head, and one option for every group.
+/// One option for every group.
 struct KindsChoice {
   std::int64_t bound_ps = 0;
-  std::size_t vocabulary = 0;
   std::vector<std::size_t> options;
 };
 
 /// Prefix sums over the layers of a choice.
 struct KindsSums {
-  struct Times {
-    // as costmodel::LayerCost; update without zeroing
-    std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, zero_ps = 0, update_ps = 0;
-  };
   // [place][layers before]; changes of layout before a layer are its own
-  std::vector<std::vector<Times>> times;
+  std::vector<std::vector<PassTimes>> times;
   std::vector<std::int64_t> persistent_bytes, stash_bytes;  // [layers before]
   // [layers before] least time of those to come, once through, with synchronisation
   std::vector<std::int64_t> rest_ps;
@@ -76,16 +62,14 @@ struct KindsStage {
 class KindsModel {
  public:
   /// All must outlive the object.
-  KindsModel(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch);
+  KindsModel(costmodel::LayerCosts& costs, StageModel& stages);
 
-  /// Turns to a problem. False: some kind of block, or the vocabulary, has no strategy.
-  bool turn_to(const KindsProblem& problem);
-  [[nodiscard]] const KindsProblem& problem() const { return problem_; }
+  /// @pre StageModel::has_strategies.
+  void turn_to(const PlanProblem& problem);
+  [[nodiscard]] const PlanProblem& problem() const { return problem_; }
+  /// [group]
   [[nodiscard]] const std::vector<std::vector<KindOption>>& options() const {
-    return options_;
-  }  // [group]
-  [[nodiscard]] const std::vector<plan::LayerStrategy>& vocabularies() const {
-    return vocabularies_;
+    return family_->options;
   }
 
   /// Embedding and head.
@@ -93,40 +77,38 @@ class KindsModel {
     std::int64_t steady_ps = 0, once_ps = 0;
     std::int64_t bytes = 0;  // states
   };
-  Ends ends(const plan::LayerStrategy& vocabulary);
-  /// Lower bound of a problem whose layers take these sums (kinds_loops.h).
+  Ends ends();
+  /// Lower bound of plans whose layers take these sums (kinds_solver.h).
   [[nodiscard]] std::int64_t bound(std::int64_t steady_ps, std::int64_t total_ps,
                                    std::int64_t widest_ps, const Ends& ends) const;
 
   KindsSums sums_of(const KindsChoice& choice);
-  /// A stage with layers [from, to).
+  /// A stage with layers [from, to). @pre not interleaved.
   KindsStage stage(const KindsChoice& choice, const KindsSums& sums, int stage, std::int64_t from,
                    std::int64_t to);
   /// What it holds at least; grows with `to`.
-  std::int64_t least_bytes(const KindsChoice& choice, const KindsSums& sums, int stage,
-                           std::int64_t from, std::int64_t to);
+  std::int64_t least_bytes(const KindsSums& sums, int stage, std::int64_t from, std::int64_t to);
   /// What it holds.
   std::int64_t peak_bytes(const KindsChoice& choice, int stage, std::int64_t from, std::int64_t to);
 
   /// `ends`: of every stage, layers so far.
   [[nodiscard]] plan::Plan plan_of(const KindsChoice& choice,
                                    const std::vector<std::int64_t>& ends) const;
-  base::Result<costmodel::PlanCost> price(const plan::Plan& plan) {
-    return costmodel::plan_cost(costs_, plan);
-  }
-  /// Little memory: of every group and the vocabulary the option that keeps least.
-  KindsChoice lightest();
 
  private:
-  [[nodiscard]] TreeContext tree_context() const;
-  [[nodiscard]] plan::LayerContext context(int stages) const;
+  /// What problems of as many stages, devices and micro-batches share.
+  struct Family {
+    std::vector<int> places;            // first ranks of stages that lie differently
+    std::vector<std::size_t> place_of;  // [stage] into places
+    std::vector<std::vector<KindOption>> options;
+  };
+  [[nodiscard]] plan::LayerContext context() const;
   [[nodiscard]] int first_rank(int stage) const { return stage * problem_.devices; }
-  KindOption option_of(const KindGroup& group, const plan::LayerStrategy& strategy);
-  const costmodel::LayerCost& embedding(const plan::LayerStrategy& v);
-  const costmodel::LayerCost& head(const plan::LayerStrategy& v);
-  [[nodiscard]] std::int64_t zero_ps(model::DType dtype, std::int64_t elements) const;
+  KindOption option_of(const KindGroup& group, const plan::LayerStrategy& strategy,
+                       const std::vector<int>& places);
+  const costmodel::LayerCost& embedding();
+  const costmodel::LayerCost& head();
   [[nodiscard]] std::size_t group_of(std::int64_t layer) const;
-  [[nodiscard]] const KindOption& option_at(const KindsChoice& choice, std::int64_t layer) const;
   [[nodiscard]] const plan::LayerStrategy& strategy_before(const KindsChoice& choice,
                                                            std::int64_t layer) const;
   const costmodel::LayerCost* change_of(const KindsChoice& choice, std::int64_t layer, int rank);
@@ -134,21 +116,16 @@ class KindsModel {
   [[nodiscard]] std::int64_t sent_bytes(const KindsChoice& choice, std::int64_t layer) const;
   [[nodiscard]] plan::Stage stage_of(const KindsChoice& choice, std::int64_t from,
                                      std::int64_t to) const;
-  [[nodiscard]] plan::Plan frame(const KindsChoice& choice) const;
 
+  costmodel::LayerCosts& costs_;
   const costmodel::CostModel& cost_;
   const model::ModelSpec& model_;
-  const Space& space_;
-  std::int64_t global_batch_;
-  costmodel::LayerCosts costs_;
-  std::vector<model::ModelSpec> kinds_;
+  StageModel& stages_;
   std::vector<KindGroup> groups_;
   std::vector<int> kind_;  // [layer]
-  KindsProblem problem_;
-  std::vector<int> places_;            // first ranks of stages that lie differently
-  std::vector<std::size_t> place_of_;  // [stage] into places_
-  std::vector<std::vector<KindOption>> options_;
-  std::vector<plan::LayerStrategy> vocabularies_;
+  PlanProblem problem_;
+  std::map<std::tuple<int, int, std::int64_t>, Family> families_;
+  const Family* family_ = nullptr;
 };
 
 }  // namespace orrery::search

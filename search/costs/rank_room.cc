@@ -21,8 +21,14 @@ std::int64_t RankPlace::cycle_ps() const {
   const auto pass = [&](const LayerCost* c) {
     cycle += c == nullptr ? 0 : c->forward_ps + c->backward_ps;
   };
-  if (first() && ends.embedding != nullptr) cycle += cycle_of(*ends.embedding), pass(ends.in);
-  if (last()) pass(ends.head), pass(ends.out);
+  if (first() && ends.embedding != nullptr) {
+    cycle += steady_of(*ends.embedding);
+    pass(ends.in);
+  }
+  if (last()) {
+    pass(ends.head);
+    pass(ends.out);
+  }
   const auto r = static_cast<std::size_t>(rank);
   const int v = virtual_stages;
   if (!overlaps)
@@ -111,10 +117,10 @@ RankFit fit_of(const RankPlace& place, const RankLayout& layout, const RankSpan&
     const LayerCost& c = *layout.options[o].cost;
     if (bytes.at(c, covered + 1) > limit_bytes) continue;
     const int most = bytes.most(c, covered + 1, span.end, limit_bytes);
-    if (fit.least_layer_ps >= kForbidden) fit.least_layer_ps = cycle_of(c);
-    while (covered < most)
-      ++covered, fit.cycle_ps[static_cast<std::size_t>(covered - span.first)] =
-                     alone + covered * cycle_of(c);
+    if (fit.least_layer_ps >= kForbidden) fit.least_layer_ps = steady_of(c);
+    for (++covered; covered <= most; ++covered)
+      fit.cycle_ps[static_cast<std::size_t>(covered - span.first)] = alone + covered * steady_of(c);
+    covered = most;
   }
   return fit;
 }
@@ -145,12 +151,12 @@ std::int64_t RankRoom::least_cycle_ps(const RankFit& first, const RankFit& last,
     const std::int64_t least = std::min({between, begin, end});
     if (least >= kForbidden) return kForbidden;
     cycle = std::max(cycle, least);
-    if (least == between)
+    if (least == between) {
       placed += steps_[step++].second;
-    else if (least == begin)
-      ++placed, ++a;
-    else
-      ++placed, ++b;
+    } else {
+      ++placed;
+      ++(least == begin ? a : b);
+    }
   }
   return cycle;
 }

@@ -25,8 +25,6 @@
 
 namespace orrery::search {
 
-inline constexpr int kMostVirtualStages = 16;  // a sixteenth of the bubble is left
-
 /// Embedding and head (null: whatever the vocabulary), with the changes of layout at them (null:
 /// none).
 struct RankEnds {

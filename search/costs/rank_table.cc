@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "search/costs/unbeaten.h"
+
 namespace orrery::search {
 namespace {
 
@@ -12,41 +14,25 @@ std::int64_t unfilled_of(const LayerCost& c) {
 }
 
 /// No worse in any time that the rank program sums or compares, nor in bytes.
-bool beats(const LayerCost& a, const LayerMemory& a_memory, const LayerCost& b,
-           const LayerMemory& b_memory) {
+bool beats(const RankOption& one, const RankOption& other) {
+  const LayerCost &a = *one.cost, &b = *other.cost;
   return a.forward_ps <= b.forward_ps && a.backward_ps <= b.backward_ps &&
          a.backward_sync_ps <= b.backward_sync_ps && sync_of(a) <= sync_of(b) &&
          a.weight_ps <= b.weight_ps && a.weight_sync_ps <= b.weight_sync_ps &&
          unfilled_of(a) <= unfilled_of(b) && a.zero_gradient_ps <= b.zero_gradient_ps &&
          a.update_ps - a.zero_gradient_ps <= b.update_ps - b.zero_gradient_ps &&
-         dominates(a_memory, b_memory) && a.weight.peak_bytes <= b.weight.peak_bytes &&
-         a.weight.delta_bytes >= b.weight.delta_bytes;
-}
-
-std::vector<RankOption> unbeaten(const std::vector<RankOption>& options) {
-  std::vector<LayerMemory> memory;
-  for (const RankOption& o : options) memory.push_back(memory_of(*o.cost));
-  const auto better = [&](std::size_t a, std::size_t b) {
-    return beats(*options[a].cost, memory[a], *options[b].cost, memory[b]);
-  };
-  std::vector<RankOption> kept;
-  for (std::size_t i = 0; i < options.size(); ++i) {
-    bool beaten = false;
-    for (std::size_t j = 0; j < options.size() && !beaten; ++j)
-      beaten = j != i && better(j, i) && (j < i || !better(i, j));
-    if (!beaten) kept.push_back(options[i]);
-  }
-  return kept;
+         a.weight.peak_bytes <= b.weight.peak_bytes &&
+         a.weight.delta_bytes >= b.weight.delta_bytes && dominates(memory_of(a), memory_of(b));
 }
 
 }  // namespace
 
 void RankFloor::take(const LayerCost& c) {
-  take(RankFloor{.cycle_ps = cycle_of(c),
+  take(RankFloor{.cycle_ps = steady_of(c),
                  .sync_ps = sync_of(c),
                  .update_ps = c.update_ps,
                  .unfilled_ps = unfilled_of(c),
-                 .cycle_and_unfilled_ps = cycle_of(c) + unfilled_of(c),
+                 .cycle_and_unfilled_ps = steady_of(c) + unfilled_of(c),
                  .filled_ps = std::min({c.forward_ps, c.backward_ps, c.weight_ps}),
                  .tail_ps = c.weight_sync_ps});
 }
@@ -83,13 +69,13 @@ const RankTable& RankTables::table(const PlanProblem& problem, int first_rank) {
         {static_cast<std::int32_t>(leaf), &costs_.block(s, c, first_rank, problem.devices)});
   }
   for (RankLayout& layout : table.layouts) {
-    layout.options = unbeaten(layout.options);
+    layout.options = unbeaten(layout.options, beats);
     for (const RankOption& o : layout.options) {
       layout.floor.take(*o.cost);
       layout.by_cycle.push_back(static_cast<std::uint32_t>(layout.by_cycle.size()));
     }
     std::ranges::stable_sort(layout.by_cycle, {},
-                             [&](std::uint32_t o) { return cycle_of(*layout.options[o].cost); });
+                             [&](std::uint32_t o) { return steady_of(*layout.options[o].cost); });
   }
   return table;
 }

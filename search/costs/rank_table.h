@@ -10,16 +10,10 @@
 #include <vector>
 
 #include "costmodel/closed_form/layer_costs.h"
+#include "search/costs/pass_times.h"
 #include "search/costs/stage_model.h"
 
 namespace orrery::search {
-
-inline std::int64_t cycle_of(const costmodel::LayerCost& c) {
-  return c.forward_ps + c.backward_ps + c.weight_ps;
-}
-inline std::int64_t sync_of(const costmodel::LayerCost& c) {
-  return c.backward_sync_ps - c.backward_ps;
-}
 
 struct RankOption {
   std::int32_t leaf = 0;  // of StageModel::layers_of

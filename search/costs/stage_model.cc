@@ -2,15 +2,13 @@
 
 #include <algorithm>
 
+#include "search/costs/pass_times.h"
+#include "search/costs/unbeaten.h"
+
 namespace orrery::search {
 namespace {
 
-/// Of a block whose weight gradients are a pass of their own, with that (ZB-H1; only
-/// cheapest_layer() sees such blocks).
-std::int64_t steady_of(const costmodel::LayerCost& c) {
-  return c.forward_ps + c.backward_ps + c.weight_ps;
-}
-std::int64_t sync_of(const costmodel::LayerCost& c) { return c.backward_sync_ps - c.backward_ps; }
+std::int64_t rounded_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t once_of(const costmodel::LayerCost& c, bool first_stage) {
   return sync_of(c) + (first_stage ? c.update_ps : 0);
 }
@@ -79,7 +77,13 @@ StageModel::StageModel(costmodel::LayerCosts& costs, const Space& space, std::in
       space_(space),
       global_batch_(global_batch),
       memory_bytes_(memory_bytes),
-      model_fingerprint_(cost_.model().fingerprint()) {}
+      model_fingerprint_(cost_.model().fingerprint()) {
+  const model::ModelSpec& model = cost_.model();
+  for (int k = 0; k < model.kinds(); ++k)
+    kinds_.push_back({model.of_kind(k), model.kinds() == 1
+                                            ? model.layers
+                                            : model.runs[static_cast<std::size_t>(k)].count});
+}
 StageModel::~StageModel() = default;
 
 plan::LayerContext StageModel::context(std::int64_t micro_batches, int stages) const {
@@ -93,33 +97,66 @@ plan::LayerContext StageModel::context(std::int64_t micro_batches, int stages) c
   return c;
 }
 
-const StrategyTree& StageModel::layers_of(int devices, std::int64_t micro_batches) {
-  const auto [place, fresh] = layer_trees_.try_emplace({devices, micro_batches});
-  if (fresh) {
-    place->second =
-        layer_strategies(cost_.model(), space_,
-                         {devices, cost_.options().sequence, global_batch_ / micro_batches,
-                          micro_batches, static_cast<int>(cost_.topology().devices_per_host())});
-  }
+TreeContext StageModel::tree_context(int devices, std::int64_t micro_batches) const {
+  return {devices, cost_.options().sequence, global_batch_ / micro_batches, micro_batches,
+          static_cast<int>(cost_.topology().devices_per_host())};
+}
+
+const StrategyTree& StageModel::layers_of(int devices, std::int64_t micro_batches, int kind) {
+  const auto [place, fresh] = trees_.try_emplace({devices, micro_batches, kind});
+  if (fresh)
+    place->second = layer_strategies(kinds_[static_cast<std::size_t>(kind)].block, space_,
+                                     tree_context(devices, micro_batches));
   return place->second;
 }
 
 const StrategyTree& StageModel::vocabulary_of(int devices, std::int64_t micro_batches) {
-  const auto [place, fresh] = vocabulary_trees_.try_emplace({devices, micro_batches});
-  if (fresh) {
-    place->second = vocabulary_strategies(
-        cost_.model(), space_,
-        {devices, cost_.options().sequence, global_batch_ / micro_batches, micro_batches,
-         static_cast<int>(cost_.topology().devices_per_host())});
-  }
+  constexpr int kNoKind = -1;
+  const auto [place, fresh] = trees_.try_emplace({devices, micro_batches, kNoKind});
+  if (fresh)
+    place->second =
+        vocabulary_strategies(cost_.model(), space_, tree_context(devices, micro_batches));
   return place->second;
 }
 
-std::int64_t StageModel::stream_bytes(const plan::LayerStrategy& layout,
-                                      std::int64_t micro_batches) const {
-  const std::int64_t tokens =
-      cost_.options().sequence / layout.cp / (layout.sequence_parallel ? layout.tp : 1);
-  return global_batch_ / micro_batches / layout.dp * tokens * cost_.model().hidden *
+bool StageModel::has_strategies(const PlanProblem& problem) {
+  for (int k = 0; k < cost_.model().kinds(); ++k) {
+    if (layers_of(problem.devices, problem.micro_batches, k).leaves.empty()) return false;
+  }
+  return true;
+}
+
+std::vector<int> StageModel::virtual_stages(const PlanProblem& problem) const {
+  const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches;
+  switch (problem.schedule) {
+    case plan::Schedule::kGPipe:
+    case plan::Schedule::k1F1B: return {1};
+    case plan::Schedule::kZeroBubbleH1:
+      return p > 1 && m >= p && kinds_.size() == 1 ? std::vector{1} : std::vector<int>{};
+    case plan::Schedule::kInterleaved: break;
+  }
+  std::vector<int> all;
+  if (p == 1 || m % p != 0 || cost_.model().encoder_decoder()) return all;
+  for (auto v = static_cast<int>(std::min<std::int64_t>(layers / p, kMostVirtualStages)); v >= 2;
+       --v) {
+    if (space_.fix_virtual_stages.value_or(v) == v &&
+        (!space_.even_stages || layers % (p * v) == 0))
+      all.push_back(v);
+  }
+  return all;
+}
+
+std::int64_t StageModel::stream_elements(const plan::LayerStrategy& layout,
+                                         std::int64_t micro_batches, int kind) const {
+  const model::ModelSpec& block = kinds_[static_cast<std::size_t>(kind)].block;
+  const std::int64_t tokens = cost_.options().sequence / block.token_share / layout.cp /
+                              (layout.sequence_parallel ? layout.tp : 1);
+  return global_batch_ / micro_batches / layout.dp * tokens * block.hidden;
+}
+
+std::int64_t StageModel::stream_bytes(const plan::LayerStrategy& layout, std::int64_t micro_batches,
+                                      int kind) const {
+  return stream_elements(layout, micro_batches, kind) *
          model::element_bytes(model::compute_dtype(cost_.options().precision));
 }
 
@@ -145,20 +182,11 @@ StageModel::Table& StageModel::table(int devices, std::int64_t micro_batches, in
     }
     all.push_back(block);
   }
-  const auto beats = [](const Block& a, const Block& b) {
-    return steady_of(*a.cost) <= steady_of(*b.cost) && sync_of(*a.cost) <= sync_of(*b.cost) &&
-           a.cost->update_ps <= b.cost->update_ps && dominates(a.memory, b.memory);
-  };
-  std::vector<std::vector<std::size_t>> of_layout(t.layouts.size());
-  for (std::size_t i = 0; i < all.size(); ++i)
-    of_layout[static_cast<std::size_t>(all[i].layout)].push_back(i);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const bool beaten =
-        std::ranges::any_of(of_layout[static_cast<std::size_t>(all[i].layout)], [&](std::size_t j) {
-          return j != i && beats(all[j], all[i]) && (j < i || !beats(all[i], all[j]));
-        });
-    if (!beaten) t.blocks.push_back(all[i]);
-  }
+  t.blocks = unbeaten(all, [](const Block& a, const Block& b) {
+    return a.layout == b.layout && steady_of(*a.cost) <= steady_of(*b.cost) &&
+           sync_of(*a.cost) <= sync_of(*b.cost) && a.cost->update_ps <= b.cost->update_ps &&
+           dominates(a.memory, b.memory);
+  });
   t.change_ps.assign(t.layouts.size() * t.layouts.size(), -1);
   return t;
 }
@@ -186,11 +214,11 @@ StageModel::Vocabulary StageModel::vocabulary(const PlanProblem& problem, bool h
   return v;
 }
 
-/// The loss is one number, zeroed once.
-std::int64_t StageModel::zero_loss_ps() const {
+std::int64_t StageModel::zero_ps(model::DType dtype, std::int64_t elements) const {
   model::SegmentShape zero;
   zero.kind = model::SegmentKind::kZeroGradient;
-  zero.elements = 1;
+  zero.dtype = dtype;
+  zero.elements = elements;
   return cost_.segment_ps(zero, model::Phase::kF);
 }
 
@@ -205,16 +233,24 @@ const std::vector<int>& StageModel::places(const PlanProblem& problem) {
   return ranks;
 }
 
+void StageModel::Least::take(const Least& other) {
+  steady_ps = std::min(steady_ps, other.steady_ps);
+  total_ps = std::min(total_ps, other.total_ps);
+  passes_ps = std::min(passes_ps, other.passes_ps);
+}
+
 /// Strategies in the order of what their computation takes: most need not be priced.
-StageModel::Least StageModel::cheapest_layer(int devices, std::int64_t micro_batches,
-                                             int first_rank, bool split_backward) {
+StageModel::Least StageModel::cheapest_layer(const PlanProblem& problem, int kind, int first_rank) {
+  const int devices = problem.devices;
+  plan::LayerContext c = context(problem.micro_batches, 1);
+  c.kind = kind;
+  c.split_backward = problem.schedule == plan::Schedule::kZeroBubbleH1;
   const auto [place, fresh] =
-      least_.try_emplace({devices, micro_batches, first_rank, split_backward});
+      least_.try_emplace({devices, problem.micro_batches, kind, first_rank, c.split_backward});
   Least& least = place->second;
   if (!fresh) return least;
-  plan::LayerContext c = context(micro_batches, 1);
-  c.split_backward = split_backward;
-  const std::vector<plan::LayerStrategy>& leaves = layers_of(devices, micro_batches).leaves;
+  const std::vector<plan::LayerStrategy>& leaves =
+      layers_of(devices, problem.micro_batches, kind).leaves;
   std::vector<std::pair<std::int64_t, std::size_t>> order;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const costmodel::LayerCosts::Floor floor =
@@ -226,40 +262,51 @@ StageModel::Least StageModel::cheapest_layer(int devices, std::int64_t micro_bat
   for (const auto& [floor_ps, i] : order) {
     if (floor_ps >= least.total_ps) break;
     const costmodel::LayerCost& cost = costs_.block(leaves[i], c, first_rank, devices);
-    least.steady_ps = std::min(least.steady_ps, steady_of(cost));
-    least.total_ps = std::min(least.total_ps, steady_of(cost) + sync_of(cost));
+    least.take({steady_of(cost), steady_of(cost) + sync_of(cost)});
   }
   return least;
 }
 
-StageModel::Least StageModel::cheapest_layer(const PlanProblem& problem) {
-  Least least;
-  for (const int first_rank : places(problem)) {
-    const Least here = cheapest_layer(problem.devices, problem.micro_batches, first_rank,
-                                      problem.schedule == plan::Schedule::kZeroBubbleH1);
-    least.steady_ps = std::min(least.steady_ps, here.steady_ps);
-    least.total_ps = std::min(least.total_ps, here.total_ps);
-    least.passes_ps = std::min(least.passes_ps, here.passes_ps);
+StageModel::Floors StageModel::floors(const PlanProblem& problem) {
+  Floors sum;
+  std::vector<std::pair<std::int64_t, std::int64_t>> layers;  // (N, how many)
+  for (int k = 0; k < cost_.model().kinds(); ++k) {
+    Least least;
+    for (const int first_rank : places(problem)) least.take(cheapest_layer(problem, k, first_rank));
+    const std::int64_t count = kinds_[static_cast<std::size_t>(k)].layers;
+    sum.total_ps += count * least.total_ps;
+    sum.steady_ps += count * least.steady_ps;
+    sum.passes_ps += count * least.passes_ps;
+    layers.emplace_back(least.steady_ps, count);
   }
-  return least;
+  std::ranges::sort(layers);
+  std::int64_t left = rounded_up(cost_.model().layers, problem.stages);
+  for (const auto& [steady_ps, count] : layers) {
+    sum.most_ps += std::min(left, count) * steady_ps;
+    left -= std::min(left, count);
+  }
+  sum.most_ps = std::max(sum.most_ps, rounded_up(sum.steady_ps, problem.stages));
+  return sum;
 }
 
 std::int64_t StageModel::layers_bound(const PlanProblem& problem) {
-  const std::int64_t layers = cost_.model().layers, p = problem.stages;
-  const Least least = cheapest_layer(problem);
-  return layers * least.total_ps +
-         (problem.micro_batches - 1) * ((layers + p - 1) / p) * least.steady_ps;
+  const std::int64_t p = problem.stages, m = problem.micro_batches;
+  const Floors f = floors(problem);
+  if (problem.schedule == plan::Schedule::kInterleaved) return m * f.most_ps;
+  if (problem.schedule != plan::Schedule::kZeroBubbleH1) return f.total_ps + (m - 1) * f.most_ps;
+  const std::int64_t apart = (m - 1) * f.most_ps;
+  return m <= p ? apart : std::max(apart, apart - p * f.most_ps + 2 * f.passes_ps);
 }
 
 std::int64_t StageModel::quick_bound(const PlanProblem& problem) {
-  const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches;
-  const Least least = cheapest_layer(problem);
+  const std::int64_t p = problem.stages, m = problem.micro_batches;
+  const Floors f = floors(problem);
   const costmodel::LayerCost &embedding = *vocabulary(problem, false).cost,
                              &head = *vocabulary(problem, true).cost;
   const std::int64_t ends = steady_of(embedding) + steady_of(head);
-  const std::int64_t slowest = std::max((layers * least.steady_ps + ends + p - 1) / p,
-                                        (layers + p - 1) / p * least.steady_ps);
-  return layers * least.total_ps + ends + sync_of(embedding) + sync_of(head) + embedding.update_ps +
+  const std::int64_t slowest = std::max(rounded_up(f.steady_ps + ends, p), f.most_ps);
+  if (problem.schedule == plan::Schedule::kInterleaved) return m * slowest;
+  return f.total_ps + ends + sync_of(embedding) + sync_of(head) + embedding.update_ps +
          (m - 1) * slowest;
 }
 
@@ -360,7 +407,7 @@ const PipelineProblem& StageModel::pipeline(const PlanProblem& problem) {
     PipelineStage stage;
     stage.most = layers - problem.stages + 1;
     if (problem.stages == 1) stage.fewest = layers;
-    // divides: outer_loops.cc
+    // divides: families.cc
     if (space_.even_stages) stage.fewest = stage.most = layers / problem.stages;
     const Table& t = table(devices, problem.micro_batches, i * devices);
     fill_stage(problem, i, t, stage);

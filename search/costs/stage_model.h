@@ -15,7 +15,18 @@
 ///       stage: part of n;
 ///   Z + U = that of the first stage, which starts first and ends last, in its y. Where another
 ///       stage's zeroing or update reaches beyond, and under GPipe (cycle = max F + max B), this is
-///       a lower bound: outer_loops.h takes the exact figure from plan_cost.
+///       a lower bound: best_first.h takes the exact figure from plan_cost.
+///
+/// Bounds before any program, of blocks of all kinds, by the cheapest strategy of each layer in any
+/// stage: Σ F + B' of all layers, most = max(⌈Σ N / p⌉, the ⌈L/p⌉ cheapest N), as some stage takes
+/// at least,
+///
+///     1F1B, GPipe  Σ (F + B') + (m - 1) most
+///     interleaved  m most
+///     ZB-H1        max((m - 1) most, (m - 1 - p) most + 2 Σ (F + B)),  N + F + B - W >= 2 (F + B),
+///                  F + B at least as LayerCosts::block_floor() says
+///
+/// and with the vocabulary's embedding and head in both terms.
 ///
 /// Memory goes in by the lower bound of layer_memory.h; costmodel::stage_peak_bytes has the last
 /// word on every answer.
@@ -35,7 +46,7 @@
 
 namespace orrery::search {
 
-/// One problem of the planner's outer loops.
+/// One problem of the best-first loop.
 struct PlanProblem {
   int stages = 1;   // pipeline ranks
   int devices = 1;  // of a stage
@@ -49,6 +60,8 @@ std::string to_string(const PlanProblem& problem);
 /// The same without the vocabulary: "pp=4 m=16 1f1b".
 std::string family_name(const PlanProblem& problem);
 
+inline constexpr int kMostVirtualStages = 16;  // a sixteenth of the bubble is left
+
 class StageModel {
  public:
   StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch,
@@ -56,11 +69,14 @@ class StageModel {
   ~StageModel();
 
   /// Strategies of layers and of the vocabulary for stages of `devices`, with what was cut.
-  const StrategyTree& layers_of(int devices, std::int64_t micro_batches);
+  const StrategyTree& layers_of(int devices, std::int64_t micro_batches, int kind = 0);
   const StrategyTree& vocabulary_of(int devices, std::int64_t micro_batches);
 
-  /// Lower bound of a problem by the cheapest options alone, memory left out: sums instead of
-  /// programs. @pre layers_of(...) has leaves.
+  /// Whether blocks of every kind have some.
+  bool has_strategies(const PlanProblem& problem);
+
+  /// The header's bounds: whatever the vocabulary, and with it (not of ZB-H1). @pre has_strategies.
+  std::int64_t layers_bound(const PlanProblem& problem);
   std::int64_t quick_bound(const PlanProblem& problem);
   /// The problem in integers. Its check and changes stay valid until the next call. @pre
   /// layers_of(...) has leaves.
@@ -68,24 +84,22 @@ class StageModel {
   /// The plan that an answer of that program stands for.
   plan::Plan plan_of(const PlanProblem& problem, const PipelineAnswer& answer);
 
-  /// As quick_bound(), whatever the vocabulary.
-  std::int64_t layers_bound(const PlanProblem& problem);
-  /// Of the cheapest layer in any stage: steady (with the weight gradients of ZB-H1), with
-  /// synchronisation, at least forward and backward alone.
-  struct Least {
-    std::int64_t steady_ps = kForbidden, total_ps = kForbidden, passes_ps = kForbidden;
-  };
-  Least cheapest_layer(const PlanProblem& problem);
+  /// Numbers of virtual stages that the schedule can have; none: there is no such plan.
+  [[nodiscard]] std::vector<int> virtual_stages(const PlanProblem& problem) const;
   /// First ranks of stages that lie differently.
   const std::vector<int>& places(const PlanProblem& problem);
 
   /// All of a plan but its stages.
   [[nodiscard]] plan::Plan frame(const PlanProblem& problem) const;
   [[nodiscard]] plan::LayerContext context(std::int64_t micro_batches, int stages) const;
-  /// Of the residual stream on a rank.
+  /// Of the residual stream on a rank, behind a block.
+  [[nodiscard]] std::int64_t stream_elements(const plan::LayerStrategy& layout,
+                                             std::int64_t micro_batches, int kind = 0) const;
   [[nodiscard]] std::int64_t stream_bytes(const plan::LayerStrategy& layout,
-                                          std::int64_t micro_batches) const;
-  [[nodiscard]] std::int64_t zero_loss_ps() const;
+                                          std::int64_t micro_batches, int kind = 0) const;
+  [[nodiscard]] std::int64_t zero_ps(model::DType dtype, std::int64_t elements) const;
+  /// The loss is one number, zeroed once.
+  [[nodiscard]] std::int64_t zero_loss_ps() const { return zero_ps(model::DType::kFloat32, 1); }
 
  private:
   struct Block {
@@ -111,11 +125,22 @@ class StageModel {
   class View;
   using Key = std::tuple<int, std::int64_t, int>;  // devices, micro-batches, first rank
 
+  [[nodiscard]] TreeContext tree_context(int devices, std::int64_t micro_batches) const;
   Table& table(int devices, std::int64_t micro_batches, int first_rank);
   std::int64_t change_ps(Table& table, std::int64_t micro_batches, int first_rank, int devices,
                          int from, int to);
-  Least cheapest_layer(int devices, std::int64_t micro_batches, int first_rank,
-                       bool split_backward);
+  /// Of the cheapest layer of a kind: steady (with the weight gradients of ZB-H1), with
+  /// synchronisation, at least forward and backward alone.
+  struct Least {
+    std::int64_t steady_ps = kForbidden, total_ps = kForbidden, passes_ps = kForbidden;
+    void take(const Least& other);
+  };
+  Least cheapest_layer(const PlanProblem& problem, int kind, int first_rank);
+  /// Sums over the layers, and `most`, of the header.
+  struct Floors {
+    std::int64_t total_ps = 0, steady_ps = 0, passes_ps = 0, most_ps = 0;
+  };
+  Floors floors(const PlanProblem& problem);
   Vocabulary vocabulary(const PlanProblem& problem, bool head);
   void fill_stage(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
   void add_ends(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
@@ -126,10 +151,16 @@ class StageModel {
   std::int64_t global_batch_;
   std::int64_t memory_bytes_;
   std::string model_fingerprint_;
-  std::map<std::pair<int, std::int64_t>, StrategyTree> layer_trees_, vocabulary_trees_;
+  struct Kind {
+    model::ModelSpec block;
+    std::int64_t layers = 0;
+  };
+  std::vector<Kind> kinds_;
+  // devices, micro-batches, kind; no kind: the vocabulary
+  std::map<std::tuple<int, std::int64_t, int>, StrategyTree> trees_;
   std::map<Key, std::unique_ptr<Table>> tables_;
-  // devices, micro-batches, first rank, split backward
-  std::map<std::tuple<int, std::int64_t, int, bool>, Least> least_;
+  // devices, micro-batches, kind, first rank, split backward
+  std::map<std::tuple<int, std::int64_t, int, int, bool>, Least> least_;
   std::map<std::pair<int, int>, std::vector<int>> places_;  // of (stages, devices)
   PipelineProblem problem_;
   std::unique_ptr<View> view_;

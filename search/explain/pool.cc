@@ -50,7 +50,8 @@ base::Result<Pool::Searched> Pool::search_anew(PlanRequest request, RunnersUp ru
   request.relax = request.multipliers = false;
   const std::int64_t budget = limit_bytes_ - cost_.context_bytes();
   costmodel::LayerCosts costs(cost_);
-  TRY(const LoopResult loops, run_loops(costs, request, budget, {runners_up, kProblemStates}));
+  TRY(const LoopResult loops,
+      search_best_first(costs, request, budget, {runners_up, kProblemStates}));
   if (loops.finalists.empty())
     return Searched{false,
                     loops.least_peak_bytes >= kForbidden ? 0 : loops.least_peak_bytes - budget};

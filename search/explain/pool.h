@@ -22,7 +22,7 @@
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "search/explain/account.h"
-#include "search/loop/outer_loops.h"
+#include "search/loop/best_first.h"
 
 namespace orrery::search {
 

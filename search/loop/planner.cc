@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "search/loop/candidates.h"
-#include "search/loop/outer_loops.h"
+#include "search/loop/best_first.h"
 #include "search/loop/relaxations.h"
 #include "search/loop/uniform_plans.h"
 #include "search/programs/layer_program.h"
@@ -105,7 +104,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   // Runners-up are found even where only the answer is simulated in full.
   PlanRequest searched = request;
   searched.top = std::max(request.top, kRunnersUp + 1);
-  TRY(LoopResult loops, run_loops(costs, searched, budget));
+  TRY(LoopResult loops, search_best_first(costs, searched, budget));
   PlanAnswer answer;
   answer.pruned = std::move(loops.pruned);
   answer.states = loops.states;
@@ -113,7 +112,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   answer.certificate.memory_limit_bytes = budget + cost.context_bytes();
   answer.certificate.cost_model_fingerprint = cost.fingerprint();
   answer.certificate.multiplier_bound_ps = loops.multiplier_bound_ps;
-  if (request.multipliers && cost.model().kinds() == 1) {  // kinds_loops.h states none
+  if (request.multipliers && cost.model().kinds() == 1) {
     answer.certificate.proofs = {{request.space, std::move(loops.multipliers)}};
     Space& proved = answer.certificate.proofs.front().space;
     proved.interleaved = proved.zero_bubble = proved.idle = false;

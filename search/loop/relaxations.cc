@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "search/status.h"
 #include "topologies/topology.h"
 
 namespace orrery::search {
 namespace {
-
-std::string gib(std::int64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
-}
 
 /// Enough for a good plan; nothing here is proved optimal.
 constexpr std::uint64_t kEffort = 200'000;
@@ -24,7 +21,7 @@ base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost
   request.multipliers = false;
   request.max_states = kEffort;
   costmodel::LayerCosts costs(cost);
-  TRY(const LoopResult loops, run_loops(costs, request, budget));
+  TRY(const LoopResult loops, search_best_first(costs, request, budget));
   if (loops.finalists.empty()) return std::nullopt;
   TRY(const Evaluated evaluated, evaluate(cost, loops.finalists, 1));
   const std::int64_t peak = std::ranges::max(loops.finalists.front().stage_peak_bytes);

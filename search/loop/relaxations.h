@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "search/loop/outer_loops.h"
+#include "search/loop/best_first.h"
 
 namespace orrery::search {
 

@@ -19,7 +19,7 @@ struct Space {
   // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
   bool strided = false;
   bool gpipe = true, one_f_one_b = true;
-  bool interleaved = true, zero_bubble = true;  // ZB-H1; both within the space of rank_model.h
+  bool interleaved = true, zero_bubble = true;  // ZB-H1; both within the space of rank_solver.h
   // stages times devices of a stage may be below the cluster's devices
   bool idle = true;
   bool expert = true;  // experts of a mixture over ranks of the data group

@@ -7,7 +7,7 @@
 #include "costmodel/profiles/profiles.h"
 #include "search/costs/stage_model.h"
 #include "search/explain/uniform_sweep.h"
-#include "search/loop/outer_loops.h"
+#include "search/loop/best_first.h"
 #include "search/loop/planner.h"
 #include "search/programs/layer_program.h"
 #include "topologies/topology.h"
@@ -104,7 +104,7 @@ void search(benchmark::State& state, const Case& c) {
   double gap = 0;
   for (auto _ : state) {
     costmodel::LayerCosts costs(cost);
-    const auto result = run_loops(costs, request, request.memory_bytes - cost.context_bytes());
+    const auto result = search_best_first(costs, request, request.memory_bytes - cost.context_bytes());
     const auto best = static_cast<double>(result->finalists.front().closed_form_ps);
     gap = (best - static_cast<double>(result->bound_ps)) / best;
   }
@@ -134,7 +134,7 @@ void depth(benchmark::State& state) {
   for (auto _ : state) {
     costmodel::LayerCosts costs(cost);
     benchmark::DoNotOptimize(
-        run_loops(costs, request, request.memory_bytes - cost.context_bytes()));
+        search_best_first(costs, request, request.memory_bytes - cost.context_bytes()));
   }
 }
 BENCHMARK(depth)->Arg(128)->Arg(1024)->Unit(benchmark::kMillisecond);

@@ -20,12 +20,6 @@ FORBIDDEN = [
 PRIVATE_WORDS = re.compile(r"\b(told|[Dd]eeds?|[Tt]ellers?|[Ll]ightest_?|Page(Time|Words)?)\b")
 PRINTED = re.compile(r'"[^"]*"')  # what users read is under the golden tests
 RENAMED_LATER = {  # files of the search that is being rewritten
-    "search/costs/kinds_model.cc",
-    "search/costs/kinds_model.h",
-    "search/costs/rank_model.cc",
-    "search/costs/rank_model.h",
-    "search/loop/kinds_loops.cc",
-    "search/loop/outer_loops.cc",
     "search/programs/pipeline_bound.cc",
 }
 FAST_MATH_EXPLAINED = re.compile(r"never\s+`?-ffast-")

@@ -61,7 +61,8 @@ SUB_ROOMS = {
         "table": {".", "programs"},
         "proof": {"space", "table"},
         "costs": {"space", "programs"},
-        "loop": {".", "space", "programs", "proof", "costs"},
+        "solvers": {".", "programs", "costs"},
+        "loop": {".", "space", "programs", "proof", "solvers"},
         "explain": {"space", "programs", "costs", "loop"},
     },
     "executor": {

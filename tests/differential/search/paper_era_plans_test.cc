@@ -10,7 +10,7 @@
 //            which is never above that of the tool's plan; simulation may turn neighbours round by
 //            a little.
 // T5 and Swin have blocks of several kinds, whose search gives all blocks of a group one strategy
-// (search/loop/kinds_loops.h): their rows are compared with our whole space alone. Rows with a
+// (search/solvers/kinds_solver.h): their rows are compared with our whole space alone. Rows with a
 // tensor-parallel degree that does not divide a block's heads are no plans here: they are refused
 // with a diagnostic and counted.
 #include <gtest/gtest.h>

@@ -21,7 +21,7 @@ struct Priced {
 
 /// Every plan of the space: pipeline degrees, devices of a stage, micro-batches, vocabulary,
 /// partitions, and strategies of layers in any order; under interleaved 1F1B and ZB-H1 any layers
-/// and strategy for every rank, of one layout, as search/costs/rank_model.h says.
+/// and strategy for every rank, of one layout, as search/solvers/rank_solver.h says.
 class EveryPlan {
  public:
   EveryPlan(const costmodel::CostModel& cost, const Space& space, std::int64_t global_batch)

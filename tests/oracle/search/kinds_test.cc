@@ -1,4 +1,4 @@
-// Models with blocks of several kinds: the planner against every plan of its space (kinds_loops.h),
+// Models with blocks of several kinds: the planner against every plan of its space (kinds_solver.h),
 // each priced by costmodel::plan_cost. The enumeration knows nothing of the search: all powers of
 // two, all cuts, and what plan::validate accepts.
 #include <gtest/gtest.h>

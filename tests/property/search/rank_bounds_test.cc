@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "search/costs/rank_model.h"
+#include "search/solvers/rank_solver.h"
 #include "tests/support/law.h"
 #include "tests/unit/search/random_machine.h"
 
@@ -28,7 +28,7 @@ TEST(RankBounds, StayBelowTheCheapestPlanAndGrowWithTheVocabulary) {
     const Space space;
     costmodel::LayerCosts costs(*cost);
     StageModel stages(costs, space, global_batch, memory);
-    RankModel ranks(costs, space, stages, memory);
+    RankSolver ranks(costs, space, stages, memory);
     bool compared = false;
     for (int p = 2; p <= machine.devices() && p <= model.layers; p *= 2) {
       const std::int64_t m = power_of_two(rng, global_batch);
@@ -39,22 +39,20 @@ TEST(RankBounds, StayBelowTheCheapestPlanAndGrowWithTheVocabulary) {
                           .micro_batches = m,
                           .schedule = schedule,
                           .vocabulary = {}};
-      if (stages.layers_of(problem.devices, m).leaves.empty() ||
-          ranks.virtual_stages(problem).empty())
-        continue;
-      const std::int64_t layers = ranks.layers_bound(problem),
-                         room = ranks.room_bound(problem, kForbidden);
+      if (!ranks.covers(problem)) continue;
+      const std::int64_t layers = stages.layers_bound(problem),
+                         room = ranks.family_bound(problem, kForbidden).ps;
       for (const plan::LayerStrategy& vocabulary :
            stages.vocabulary_of(problem.devices, m).leaves) {
         problem.vocabulary = vocabulary;
-        const std::int64_t bound = ranks.bound(problem, kForbidden);
+        const std::int64_t bound = ranks.bound(problem, kForbidden).ps;
         RC_ASSERT(room <= bound);
         Effort effort;
-        const auto answer = ranks.solve(problem, kForbidden, RankModel::Search::kExact, effort);
-        RC_ASSERT(std::max(layers, bound) <= (answer ? answer->cost_ps : kForbidden));
-        compared = compared || answer.has_value();
+        const auto answer = ranks.solve(problem, kForbidden, Depth::kExact, effort);
+        RC_ASSERT(std::max(layers, bound) <= (answer.plan ? answer.form_ps : kForbidden));
+        compared = compared || answer.plan.has_value();
         // RC_ASSERT evaluates both sides of "or"
-        if (answer) RC_ASSERT(ranks.bound(problem, answer->cost_ps) <= answer->cost_ps);
+        if (answer.plan) RC_ASSERT(ranks.bound(problem, answer.form_ps).ps <= answer.form_ps);
       }
     }
     draws.asserts(compared);

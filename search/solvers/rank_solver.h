@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// From costs of layers to the integers of the rank program: plans of interleaved 1F1B and ZB-H1.
+/// Interleaved 1F1B and ZB-H1, blocks of one kind: from costs of layers to the integers of the rank
+/// program (programs/rank_program.h).
 ///
 /// The space, exact within: at least two pipeline ranks; the layers of a rank share one strategy,
 /// those of different ranks one layout (degrees, sequence parallelism), so that sharding and
@@ -31,10 +32,6 @@
 /// with the fewest layers, and the C of rank_room.h. Either without E whatever the vocabulary: then
 /// it is found once for all. Ways are taken by the first, which costs next to nothing, and cut by
 /// the second before any choice is listed.
-///
-/// Before any layer of a problem is priced (layers_bound): m K N, for ZB-H1
-/// max((m - 1) K N, (m - 1 - p) K N + 2 L (F + B)), since N + F + B - W >= 2 (F + B); F + B at
-/// least as LayerCosts::block_floor() says.
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -45,38 +42,29 @@
 #include "costmodel/closed_form/layer_costs.h"
 #include "search/costs/rank_room.h"
 #include "search/costs/rank_table.h"
-#include "search/costs/stage_model.h"
 #include "search/programs/rank_program.h"
+#include "search/solvers/solver.h"
 
 namespace orrery::search {
 
-class RankModel {
+class RankSolver final : public Solver {
  public:
   /// @pre all outlive this object.
-  RankModel(costmodel::LayerCosts& costs, const Space& space, StageModel& stages,
-            std::int64_t memory_bytes);
+  RankSolver(costmodel::LayerCosts& costs, const Space& space, StageModel& stages,
+             std::int64_t memory_bytes);
 
-  /// Virtual stages of the problem's space; empty: none.
-  [[nodiscard]] std::vector<int> virtual_stages(const PlanProblem& problem) const;
-  /// Lower bounds over layouts and virtual stages, whatever the vocabulary: by the layers' times
-  /// alone; with memory, of the plans below the cutoff. @pre StageModel::layers_of(...) has leaves.
-  std::int64_t layers_bound(const PlanProblem& problem);
-  std::int64_t room_bound(const PlanProblem& problem, std::int64_t cutoff_ps);
-  /// With the vocabulary and memory, of the plans below the cutoff. kForbidden: nothing fits.
-  std::int64_t bound(const PlanProblem& problem, std::int64_t cutoff_ps);
-
-  struct Answer {
-    std::int64_t cost_ps = 0;  // plan_cost of the plan
-    plan::Plan plan;
-  };
-  enum class Search : std::uint8_t { kExact, kQuick };
-  /// The cheapest plan below the cutoff, exact unless effort is exhausted; quick: of the layout and
-  /// virtual stages with the least bound that have any.
-  std::optional<Answer> solve(const PlanProblem& problem, std::int64_t cutoff_ps, Search search,
-                              Effort& effort);
-  /// The plan of the least peak, ranks about equal in layers. @pre virtual_stages(problem) is not
-  /// empty.
-  plan::Plan lightest(const PlanProblem& problem);
+  bool covers(const PlanProblem& family) override {
+    return stages_.has_strategies(family) && !stages_.virtual_stages(family).empty();
+  }
+  [[nodiscard]] bool needs_incumbent() const override { return true; }
+  Bound family_bound(const PlanProblem& family, std::int64_t cutoff_ps) override;
+  Bound bound(const PlanProblem& problem, std::int64_t cutoff_ps) override;
+  /// Quick: of the layout and virtual stages with the least bound that have any.
+  Answer solve(const PlanProblem& problem, std::int64_t cutoff_ps, Depth depth,
+               Effort& effort) override;
+  /// The plan of the least peak, ranks about equal in layers. @pre covers the problem.
+  plan::Plan minimum_memory(const PlanProblem& problem) override;
+  std::string shortage(const PlanProblem& problem) override;
 
  private:
   /// One layout on one number of virtual stages.
@@ -112,12 +100,13 @@ class RankModel {
   [[nodiscard]] RankSpan span(const PlanProblem& problem, int v) const;
   RankFit fit(Case& c, const Way& way, int rank);
   static RankCapacity& capacity(Case& c, const Way& way, int rank, std::int32_t option);
-  std::int64_t bound(const PlanProblem& problem, const RankFrame& frame, const Way& way,
-                     const RankEnds& ends, const RankFloor& floor, std::int64_t cycle_ps) const;
-  std::int64_t bound(Case& c, const Way& way);
+  [[nodiscard]] std::int64_t bound_of(const PlanProblem& problem, const RankFrame& frame,
+                                      const Way& way, const RankEnds& ends, const RankFloor& floor,
+                                      std::int64_t cycle_ps) const;
+  std::int64_t bound_of(Case& c, const Way& way);
   RankProblem ranks(Case& c, const Way& way, std::int64_t cutoff_ps);
-  std::optional<Answer> cheapest(Case& c, const std::vector<Way>& ways, std::int64_t cutoff_ps,
-                                 Search search, Effort& effort);
+  Answer cheapest(Case& c, const std::vector<Way>& ways, std::int64_t cutoff_ps, Depth depth,
+                  Effort& effort);
   [[nodiscard]] RankChoice choice(const RankPlace& place, const RankOption& option,
                                   int layers) const;
   [[nodiscard]] plan::Plan blank(const PlanProblem& problem, int v,

@@ -1,9 +1,10 @@
-#include "search/costs/rank_model.h"
+#include "search/solvers/rank_solver.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "plan/program/schedule.h"
+#include "search/status.h"
 
 namespace orrery::search {
 namespace {
@@ -47,8 +48,8 @@ void offer(std::vector<RankChoice>& choices, std::size_t first, const RankChoice
 
 }  // namespace
 
-RankModel::RankModel(costmodel::LayerCosts& costs, const Space& space, StageModel& stages,
-                     std::int64_t memory_bytes)
+RankSolver::RankSolver(costmodel::LayerCosts& costs, const Space& space, StageModel& stages,
+                       std::int64_t memory_bytes)
     : costs_(costs),
       cost_(costs.cost()),
       space_(space),
@@ -56,28 +57,12 @@ RankModel::RankModel(costmodel::LayerCosts& costs, const Space& space, StageMode
       memory_bytes_(memory_bytes),
       tables_(costs, stages) {}
 
-std::vector<int> RankModel::virtual_stages(const PlanProblem& problem) const {
-  const int layers = static_cast<int>(cost_.model().layers), p = problem.stages;
-  std::vector<int> result;
-  if (p < 2) return result;
-  if (problem.schedule == Schedule::kZeroBubbleH1) {
-    if (problem.micro_batches >= p) result.push_back(1);
-    return result;
-  }
-  if (problem.micro_batches % p != 0) return result;
-  for (int v = std::min(layers / p, kMostVirtualStages); v >= 2; --v) {
-    if (space_.fix_virtual_stages && *space_.fix_virtual_stages != v) continue;
-    if (!space_.even_stages || layers % (p * v) == 0) result.push_back(v);
-  }
-  return result;
-}
-
-RankModel::Case RankModel::with_vocabulary(const PlanProblem& problem) {
+RankSolver::Case RankSolver::with_vocabulary(const PlanProblem& problem) {
   Family& f = family(problem);
   return {problem, f, std::vector<std::optional<RankEnds>>(f.frame.floors.size()), {}};
 }
 
-const RankEnds& RankModel::ends(Case& c, std::size_t layout) {
+const RankEnds& RankSolver::ends(Case& c, std::size_t layout) {
   std::optional<RankEnds>& known = c.ends[layout];
   if (known) return *known;
   const PlanProblem& problem = c.problem;
@@ -96,21 +81,21 @@ const RankEnds& RankModel::ends(Case& c, std::size_t layout) {
   return *known;
 }
 
-RankPlace RankModel::place(const PlanProblem& problem, const RankFrame& frame, const Way& way,
-                           const RankEnds& ends, int rank) const {
+RankPlace RankSolver::place(const PlanProblem& problem, const RankFrame& frame, const Way& way,
+                            const RankEnds& ends, int rank) const {
   return {problem, frame.transfers[way.layout], ends, way.virtual_stages, rank, cost_.overlaps()};
 }
 
-RankSpan RankModel::span(const PlanProblem& problem, int v) const {
+RankSpan RankSolver::span(const PlanProblem& problem, int v) const {
   const int layers = static_cast<int>(cost_.model().layers), p = problem.stages;
   if (space_.even_stages) return {layers / p, layers / p};
   return {std::max(v, layers / p - kAround), std::min(layers - (p - 1) * v, layers / p + kAround)};
 }
 
 /// The header's bound, with a cycle of at least `cycle_ps`.
-std::int64_t RankModel::bound(const PlanProblem& problem, const RankFrame& frame, const Way& way,
-                              const RankEnds& ends, const RankFloor& f,
-                              std::int64_t cycle_ps) const {
+std::int64_t RankSolver::bound_of(const PlanProblem& problem, const RankFrame& frame,
+                                  const Way& way, const RankEnds& ends, const RankFloor& f,
+                                  std::int64_t cycle_ps) const {
   static const LayerCost kNothing;
   const LayerCost& embedding = ends.embedding == nullptr ? kNothing : *ends.embedding;
   const LayerCost& head = ends.head == nullptr ? kNothing : *ends.head;
@@ -119,10 +104,11 @@ std::int64_t RankModel::bound(const PlanProblem& problem, const RankFrame& frame
                      v = way.virtual_stages, most = up(layers, p);
   const bool zero_bubble = problem.schedule == Schedule::kZeroBubbleH1;
   // What transfers hold of every rank's cycle.
-  const std::int64_t held = cost_.overlaps() ? 0
-                            : zero_bubble    ? std::min(t.least_activation_ps, t.least_gradient_ps)
-                                          : (v - 1) * (t.least_activation_ps + t.least_gradient_ps);
-  const std::int64_t outer_cycle = cycle_of(embedding) + head.forward_ps + head.backward_ps;
+  std::int64_t held = 0;
+  if (!cost_.overlaps())
+    held = zero_bubble ? std::min(t.least_activation_ps, t.least_gradient_ps)
+                       : (v - 1) * (t.least_activation_ps + t.least_gradient_ps);
+  const std::int64_t outer_cycle = steady_of(embedding) + head.forward_ps + head.backward_ps;
   const std::int64_t steady =
       std::max({most * f.cycle_ps, up(layers * f.cycle_ps + outer_cycle, p), cycle_ps - held});
   const std::int64_t once = v * f.update_ps + embedding.update_ps + t.once_ps;
@@ -137,19 +123,19 @@ std::int64_t RankModel::bound(const PlanProblem& problem, const RankFrame& frame
   }
   const std::int64_t elsewhere = layers - steady / f.cycle_ps - 1 - (p - 1) * (v - 1);
   const std::int64_t filling =
-      std::max(p - 1, elsewhere > 0 ? up(elsewhere, v) : 0) * f.cycle_ps + cycle_of(embedding);
+      std::max(p - 1, elsewhere > 0 ? up(elsewhere, v) : 0) * f.cycle_ps + steady_of(embedding);
   return m * (steady + held) + filling + once + (most + p - 1) * f.sync_ps + sync_of(embedding);
 }
 
-RankModel::Family& RankModel::family(const PlanProblem& problem) {
+RankSolver::Family& RankSolver::family(const PlanProblem& problem) {
   const auto key =
       std::tuple(problem.devices, problem.micro_batches, problem.stages, problem.schedule);
   if (const auto known = families_.find(key); known != families_.end()) return known->second;
   Family& f = families_.try_emplace(key, Family{tables_.frame(problem), {}, {}}).first->second;
   for (std::size_t l = 0; l < f.frame.floors.size(); ++l) {
-    for (const int v : virtual_stages(problem)) {
+    for (const int v : stages_.virtual_stages(problem)) {
       Way way{.virtual_stages = v, .layout = l};
-      way.bound_ps = bound(problem, f.frame, way, RankEnds{}, f.frame.floors[l], 0);
+      way.bound_ps = bound_of(problem, f.frame, way, RankEnds{}, f.frame.floors[l], 0);
       f.ways.push_back(way);
     }
   }
@@ -159,8 +145,8 @@ RankModel::Family& RankModel::family(const PlanProblem& problem) {
 
 /// Puts at `at` the way of the least bound of those from there on, with memory if it is below the
 /// cutoff.
-void RankModel::make_room(const PlanProblem& problem, Family& f, std::size_t at,
-                          std::int64_t cutoff_ps) {
+void RankSolver::make_room(const PlanProblem& problem, Family& f, std::size_t at,
+                           std::int64_t cutoff_ps) {
   while (at < f.ways.size() && f.ways[at].room == nullptr && f.ways[at].bound_ps < cutoff_ps) {
     Way& way = f.ways[at];
     const RankEnds none{.stream_bytes = f.frame.transfers[way.layout].bytes};
@@ -176,30 +162,20 @@ void RankModel::make_room(const PlanProblem& problem, Family& f, std::size_t at,
     RankFloor floor = f.frame.floors[way.layout];
     floor.cycle_ps = way.room->least_layer_ps();
     way.bound_ps =
-        cycle >= kForbidden ? kForbidden : bound(problem, f.frame, way, none, floor, cycle);
+        cycle >= kForbidden ? kForbidden : bound_of(problem, f.frame, way, none, floor, cycle);
     const auto here = f.ways.begin() + static_cast<std::ptrdiff_t>(at);
     std::rotate(here, here + 1,
                 std::ranges::upper_bound(here + 1, f.ways.end(), way.bound_ps, {}, &Way::bound_ps));
   }
 }
 
-std::int64_t RankModel::layers_bound(const PlanProblem& problem) {
-  if (virtual_stages(problem).empty()) return kForbidden;
-  const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches;
-  const StageModel::Least least = stages_.cheapest_layer(problem);
-  const std::int64_t cycle = up(layers, p) * least.steady_ps;
-  if (problem.schedule == Schedule::kInterleaved) return m * cycle;
-  return m <= p ? (m - 1) * cycle
-                : std::max((m - 1) * cycle, (m - 1 - p) * cycle + 2 * layers * least.passes_ps);
-}
-
-std::int64_t RankModel::room_bound(const PlanProblem& problem, std::int64_t cutoff_ps) {
+Solver::Bound RankSolver::family_bound(const PlanProblem& problem, std::int64_t cutoff_ps) {
   Family& f = family(problem);
   make_room(problem, f, 0, cutoff_ps);
-  return f.ways.empty() ? kForbidden : f.ways.front().bound_ps;
+  return {f.ways.empty() ? kForbidden : f.ways.front().bound_ps, cutoff_ps};
 }
 
-RankFit RankModel::fit(Case& c, const Way& way, int rank) {
+RankFit RankSolver::fit(Case& c, const Way& way, int rank) {
   const RankFrame& frame = c.family.frame;
   return fit_of(place(c.problem, frame, way, ends(c, way.layout), rank),
                 frame.layout(static_cast<std::size_t>(rank), way.layout), way.room->span(),
@@ -207,88 +183,83 @@ RankFit RankModel::fit(Case& c, const Way& way, int rank) {
 }
 
 /// Between the ends the vocabulary does not matter.
-RankCapacity& RankModel::capacity(Case& c, const Way& way, int rank, std::int32_t option) {
+RankCapacity& RankSolver::capacity(Case& c, const Way& way, int rank, std::int32_t option) {
   const bool end = rank == 0 || rank + 1 == c.problem.stages;
   return end ? c.capacity[{way.room, rank, option}] : way.room->capacity(rank, option);
 }
 
 /// @pre the way has its room.
-std::int64_t RankModel::bound(Case& c, const Way& way) {
+std::int64_t RankSolver::bound_of(Case& c, const Way& way) {
   const RankFit first = fit(c, way, 0), last = fit(c, way, c.problem.stages - 1);
   const std::int64_t cycle =
       way.room->least_cycle_ps(first, last, static_cast<int>(cost_.model().layers));
   if (cycle >= kForbidden) return kForbidden;
   RankFloor floor = c.family.frame.floors[way.layout];
   floor.cycle_ps = way.room->least_layer_ps();
-  return bound(c.problem, c.family.frame, way, ends(c, way.layout), floor, cycle);
+  return bound_of(c.problem, c.family.frame, way, ends(c, way.layout), floor, cycle);
 }
 
-std::int64_t RankModel::bound(const PlanProblem& problem, std::int64_t cutoff_ps) {
+Solver::Bound RankSolver::bound(const PlanProblem& problem, std::int64_t cutoff_ps) {
   Case c = with_vocabulary(problem);
-  std::int64_t least = kForbidden;
+  Bound least{kForbidden, cutoff_ps};
   for (std::size_t i = 0; i < c.family.ways.size(); ++i) {
     make_room(problem, c.family, i, cutoff_ps);
     const Way& way = c.family.ways[i];
-    if (way.bound_ps >= least) break;
-    if (way.bound_ps >= cutoff_ps) return std::min(least, way.bound_ps);
-    least = std::min(least, bound(c, way));
+    if (way.bound_ps >= least.ps) break;
+    least.ps = std::min(least.ps, way.bound_ps < cutoff_ps ? bound_of(c, way) : way.bound_ps);
+    if (way.bound_ps >= cutoff_ps) break;
   }
   return least;
 }
 
-RankChoice RankModel::choice(const RankPlace& place, const RankOption& option, int layers) const {
+RankChoice RankSolver::choice(const RankPlace& place, const RankOption& option, int layers) const {
   const LayerCost& c = *option.cost;
   const RankEnds& e = place.ends;
   const int v = place.virtual_stages;
   const bool first = place.first(), last = place.last();
-  const std::int64_t n = layers, front = layers / v;
-  std::int64_t forward = front * c.forward_ps, backward = front * c.backward_ps,
-               synced = front * c.backward_sync_ps;
-  std::int64_t weight = n * c.weight_ps, weight_synced = n * c.weight_sync_ps,
-               zero = n * c.zero_gradient_ps, update = n * c.update_ps;
-  std::int64_t tail = (n - front) * sync_of(c);
-  const auto change = [&](const LayerCost* r) {
-    if (r == nullptr) return;
-    forward += r->forward_ps, backward += r->backward_ps, synced += r->backward_ps;
-  };
-  const auto own = [&](const LayerCost& o) {
-    zero += o.zero_gradient_ps, update += o.update_ps;
-    forward += o.forward_ps, backward += o.backward_ps, synced += o.backward_sync_ps;
-  };
+  PassTimes pass, all;  // through the rank's first stage, through the rank
+  pass.add(c, layers / v);
+  all.add(c, layers);
+  std::int64_t tail = (layers - layers / v) * sync_of(c);
   if (first) {
-    own(*e.embedding), change(e.in);
-    weight += e.embedding->weight_ps, weight_synced += e.embedding->weight_sync_ps;
+    all.add(*e.embedding);
+    pass.add(*e.embedding);
+    if (e.in != nullptr) pass.add(*e.in);
+  }
+  if (last) {
+    all.add(*e.head);
+    all.zero_ps += e.zero_loss_ps;
   }
   if (last && v == 1) {
-    own(*e.head), change(e.out);
+    pass.add(*e.head);
+    if (e.out != nullptr) pass.add(*e.out);
   } else if (last) {
-    zero += e.head->zero_gradient_ps, update += e.head->update_ps;
     tail += sync_of(*e.head);
   }
-  if (last) zero += e.zero_loss_ps, update += e.zero_loss_ps;
   const auto r = static_cast<std::size_t>(place.rank);
   const std::int64_t wait = first ? 0 : place.transfers.activation_ps[r],
                      gradient = place.transfers.gradient_ps[r];
   RankChoice result{.layers = layers,
                     .option = option.leaf,
-                    .zero_ps = zero,
-                    .update_ps = update - zero,
-                    .forward_ps = wait + forward,
-                    .backward_ps = synced + gradient,
-                    .cycle_ps = place.cycle_ps() + n * cycle_of(c),
+                    .zero_ps = all.zero_ps,
+                    .update_ps = all.update_ps,
+                    .forward_ps = wait + pass.forward_ps,
+                    .backward_ps = pass.backward_sync_ps + gradient,
+                    .cycle_ps = place.cycle_ps() + layers * steady_of(c),
                     .tail_ps = tail,
                     .filled_ps = 0};
   if (place.problem.schedule == Schedule::kZeroBubbleH1) {
-    result.tail_ps = weight_synced;
-    result.filled_ps = std::min({forward, backward, weight});
+    result.tail_ps = all.weight_sync_ps;
+    result.filled_ps = std::min({pass.forward_ps, pass.backward_ps, all.weight_ps});
   } else if (last) {
-    result.forward_ps -= forward + backward + (place.overlaps ? 0 : wait + gradient);
+    result.forward_ps -=
+        pass.forward_ps + pass.backward_ps + (place.overlaps ? 0 : wait + gradient);
   }
   return result;
 }
 
-plan::Plan RankModel::blank(const PlanProblem& problem, int v,
-                            const LayerStrategy& strategy) const {
+plan::Plan RankSolver::blank(const PlanProblem& problem, int v,
+                             const LayerStrategy& strategy) const {
   plan::Plan plan = stages_.frame(problem);
   plan.virtual_stages = v;
   plan.stages.assign(static_cast<std::size_t>(problem.stages * v),
@@ -297,9 +268,9 @@ plan::Plan RankModel::blank(const PlanProblem& problem, int v,
 }
 
 /// Memory of a rank by the plan that it is part of; of the others only the layout counts.
-class RankModel::Check {
+class RankSolver::Check {
  public:
-  Check(RankModel& model, const PlanProblem& problem, int v, const LayerStrategy& layout)
+  Check(RankSolver& model, const PlanProblem& problem, int v, const LayerStrategy& layout)
       : model_(model),
         tree_(model.stages_.layers_of(problem.devices, problem.micro_batches)),
         plan_(model.blank(problem, v, layout)) {}
@@ -330,14 +301,14 @@ class RankModel::Check {
   [[nodiscard]] const plan::Plan& plan() const { return plan_; }
 
  private:
-  RankModel& model_;
+  RankSolver& model_;
   const StrategyTree& tree_;
   plan::Plan plan_;
 };
 
 /// Choices whose cycles stay below the cutoff, that the other ranks can complete, and that are not
 /// known to be too large.
-RankProblem RankModel::ranks(Case& c, const Way& way, std::int64_t cutoff_ps) {
+RankProblem RankSolver::ranks(Case& c, const Way& way, std::int64_t cutoff_ps) {
   const PlanProblem& problem = c.problem;
   const int layers = static_cast<int>(cost_.model().layers), p = problem.stages;
   const RankSpan& span = way.room->span();
@@ -379,36 +350,35 @@ RankProblem RankModel::ranks(Case& c, const Way& way, std::int64_t cutoff_ps) {
   return result;
 }
 
-std::optional<RankModel::Answer> RankModel::solve(const PlanProblem& problem,
-                                                  std::int64_t cutoff_ps, Search search,
-                                                  Effort& effort) {
+Solver::Answer RankSolver::solve(const PlanProblem& problem, std::int64_t cutoff_ps, Depth depth,
+                                 Effort& effort) {
   Case c = with_vocabulary(problem);
   std::vector<Way> ways;
   for (std::size_t i = 0; i < c.family.ways.size(); ++i) {
     make_room(problem, c.family, i, cutoff_ps);
     Way way = c.family.ways[i];
     if (way.bound_ps >= cutoff_ps) break;
-    way.bound_ps = bound(c, way);
+    way.bound_ps = bound_of(c, way);
     if (way.bound_ps < cutoff_ps) ways.push_back(way);
   }
-  if (ways.empty()) return std::nullopt;
+  if (ways.empty()) return {};
   std::ranges::stable_sort(ways, {}, &Way::bound_ps);
   // What stands below a low cutoff is found quickly, and it is the best there is. An incumbent is a
   // low cutoff.
   for (const std::int64_t sixteenths : {20, 32}) {
     const std::int64_t near = ways.front().bound_ps / 16 * sixteenths;
     if (near >= cutoff_ps / 2) break;
-    if (std::optional<Answer> answer = cheapest(c, ways, near, search, effort)) return answer;
+    if (Answer answer = cheapest(c, ways, near, depth, effort); answer.plan) return answer;
   }
-  return cheapest(c, ways, cutoff_ps, search, effort);
+  return cheapest(c, ways, cutoff_ps, depth, effort);
 }
 
-std::optional<RankModel::Answer> RankModel::cheapest(Case& c, const std::vector<Way>& ways,
-                                                     std::int64_t cutoff_ps, Search search,
-                                                     Effort& effort) {
-  std::optional<Answer> best;
+Solver::Answer RankSolver::cheapest(Case& c, const std::vector<Way>& ways, std::int64_t cutoff_ps,
+                                    Depth depth, Effort& effort) {
+  Answer best;
   for (const Way& way : ways) {
-    if (way.bound_ps >= cutoff_ps || effort.exhausted || (best && search == Search::kQuick)) break;
+    if (way.bound_ps >= cutoff_ps || effort.exhausted || (best.plan && depth == Depth::kQuick))
+      break;
     std::optional<Check> check;  // made for the first answer: most ways have none
     for (bool fits = false; !fits;) {
       const RankProblem ranked = ranks(c, way, cutoff_ps);
@@ -426,15 +396,19 @@ std::optional<RankModel::Answer> RankModel::cheapest(Case& c, const std::vector<
       if (!fits) continue;
       for (std::size_t r = 0; r < answer->choices.size(); ++r) check->place(r, answer->choices[r]);
       cutoff_ps = answer->cost_ps;
-      best = Answer{answer->cost_ps, check->plan()};
+      best = {.plan = check->plan(), .form_ps = answer->cost_ps};
     }
   }
   return best;
 }
 
+std::string RankSolver::shortage(const PlanProblem& /*problem*/) {
+  return fmt::format("no choice of ranks fits {}", gib(memory_bytes_));
+}
+
 /// For each way least[k] = min over n of max(least[k - n] of the ranks before, least peak of the
 /// rank with n layers).
-plan::Plan RankModel::lightest(const PlanProblem& problem) {
+plan::Plan RankSolver::minimum_memory(const PlanProblem& problem) {
   const int layers = static_cast<int>(cost_.model().layers), p = problem.stages;
   plan::Plan best;
   std::int64_t least = kForbidden;
@@ -453,20 +427,23 @@ plan::Plan RankModel::lightest(const PlanProblem& problem) {
       std::vector<Cell> after(cells.size());
       for (int n = std::max(way.virtual_stages, layers / p - kAround); n <= layers / p + kAround;
            ++n) {
-        RankChoice lightest;
+        RankChoice smallest;
         std::int64_t peak = least;
         for (const RankOption& o : frame.layout(static_cast<std::size_t>(r), way.layout).options) {
           if (bytes.at(*o.cost, n) >= peak) continue;
           const RankChoice one{.layers = n, .option = o.leaf};
           const std::int64_t own = check.peak(static_cast<std::size_t>(r), one);
-          if (own < peak) peak = own, lightest = one;
+          if (own < peak) {
+            peak = own;
+            smallest = one;
+          }
         }
         for (int k = 0; peak < least && k + n <= layers; ++k) {
           const Cell& from = cells[static_cast<std::size_t>(k)];
           Cell& to = after[static_cast<std::size_t>(k + n)];
           if (std::max(from.peak, peak) >= to.peak) continue;
           to = {std::max(from.peak, peak), from.choices};
-          to.choices.push_back(lightest);
+          to.choices.push_back(smallest);
         }
       }
       cells = std::move(after);

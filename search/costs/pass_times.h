@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+
+#include "costmodel/closed_form/closed_form.h"
+
+namespace orrery::search {
+
+/// Times of costmodel::LayerCost that add up over layers, in ps.
+struct PassTimes {
+  std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, weight_ps = 0,
+               weight_sync_ps = 0, zero_ps = 0, update_ps = 0;  // update: without zeroing
+
+  void add(const costmodel::LayerCost& c, std::int64_t count = 1) {
+    forward_ps += count * c.forward_ps;
+    backward_ps += count * c.backward_ps;
+    backward_sync_ps += count * c.backward_sync_ps;
+    weight_ps += count * c.weight_ps;
+    weight_sync_ps += count * c.weight_sync_ps;
+    zero_ps += count * c.zero_gradient_ps;
+    update_ps += count * (c.update_ps - c.zero_gradient_ps);
+  }
+};
+
+/// F + B + W of one micro-batch.
+inline std::int64_t steady_of(const costmodel::LayerCost& c) {
+  return c.forward_ps + c.backward_ps + c.weight_ps;
+}
+inline std::int64_t sync_of(const costmodel::LayerCost& c) {
+  return c.backward_sync_ps - c.backward_ps;
+}
+
+}  // namespace orrery::search

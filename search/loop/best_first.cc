@@ -1,0 +1,426 @@
+#include "search/loop/best_first.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/check.h"
+#include "search/status.h"
+
+namespace orrery::search {
+namespace {
+
+/// A problem, or a family: all vocabularies of one.
+struct Entry {
+  PlanProblem problem;
+  bool family = false;
+  std::int64_t bound_ps = 0;
+  std::int64_t sharp_below_ps = 0;  // below this the bound knows of memory
+  bool settled = false;             // solved, or cut with its reason
+  bool answered = false;            // with a plan, or tried as a runner-up
+  std::int64_t quick_bound_ps = 0;
+
+  [[nodiscard]] std::string name() const {
+    return family ? family_name(problem) : to_string(problem);
+  }
+};
+
+class BestFirst {
+ public:
+  BestFirst(costmodel::LayerCosts& costs, const PlanRequest& request, std::int64_t budget,
+            LoopOptions options)
+      : costs_(costs),
+        request_(request),
+        budget_(budget),
+        options_(options),
+        solvers_(costs, request.space, request.global_batch, budget),
+        families_(costs.cost(), request, solvers_) {
+    effort_.limit = request.max_states;
+  }
+
+  base::Result<LoopResult> run() {
+    TRY_VOID(visit_all(families_.on_all_devices(result_.pruned)));
+    if (request_.space.idle)
+      TRY_VOID(visit_all(families_.with_idle_devices(incumbent(), result_.pruned)));
+    TRY_VOID(settle_undecided());
+    if (!groups_.empty()) TRY_VOID(seek_runners_up());
+    TRY_VOID(finish());
+    if (request_.multipliers) state_multipliers();
+    return std::move(result_);
+  }
+
+ private:
+  using Queue = std::set<std::pair<std::int64_t, std::size_t>>;  // (bound, entry)
+  /// (pp, devices, m, schedule): of each the best plan is kept.
+  using Group = std::tuple<int, int, std::int64_t, plan::Schedule>;
+  static Group group_of(const PlanProblem& p) {
+    return {p.stages, p.devices, p.micro_batches, p.schedule};
+  }
+
+  Solver& solver_of(const Entry& entry) { return solvers_.of(entry.problem); }
+  [[nodiscard]] std::int64_t incumbent() const {
+    return groups_.empty() ? kForbidden : groups_.front().best.closed_form_ps;
+  }
+  void prune(std::string candidate, std::string reason) {
+    result_.pruned.push_back({std::move(candidate), std::move(reason)});
+  }
+  /// `next`: bound of what is left.
+  void report(std::int64_t next) {
+    ++done_;
+    if (!request_.on_progress) return;
+    const std::int64_t best = groups_.empty() ? 0 : incumbent();
+    request_.on_progress({done_, result_.problems, best, best == 0 ? next : std::min(next, best)});
+  }
+
+  // ---- the loop ----
+  /// Families and their problems in the order of their bounds, each bound made sharp before its
+  /// problem is solved.
+  base::Result<void> visit_all(const std::vector<PlanProblem>& families) {
+    Queue queue, waiting;
+    for (const PlanProblem& family : families) {
+      result_.problems +=
+          solvers_.stages().vocabulary_of(family.devices, family.micro_batches).leaves.size();
+      add({.problem = family, .family = true, .bound_ps = solvers_.stages().layers_bound(family)},
+          queue);
+    }
+    bool patient = true;
+    while (!queue.empty() || !waiting.empty()) {
+      patient = patient && !queue.empty() && groups_.empty();
+      if (!patient) queue.merge(waiting);
+      const auto [bound, i] = *queue.begin();
+      if (bound >= incumbent()) break;
+      if (effort_.exhausted && !groups_.empty()) {
+        // What is left is open: a plan is known, and the least bound says how good it is.
+        open_bound_ps_ = std::min(open_bound_ps_, bound);
+        break;
+      }
+      queue.erase(queue.begin());
+      if (advance(i, incumbent(), queue)) continue;
+      const bool waits = solver_of(entries_[i]).needs_incumbent();
+      if (waits && patient) {
+        waiting.emplace(bound, i);
+        continue;
+      }
+      if (groups_.empty() && !waits) {
+        // Any plan cuts more than the exact program takes without one.
+        TRY(const bool found, solve(entries_[i], kForbidden, Depth::kQuick));
+        if (found) {
+          queue.emplace(bound, i);
+          continue;
+        }
+      }
+      TRY_VOID(visit(i));
+      report(queue.empty() ? bound : std::min(bound, queue.begin()->first));
+    }
+    return {};
+  }
+  void add(Entry entry, Queue& queue) {
+    queue.emplace(entry.bound_ps, entries_.size());
+    entries_.push_back(std::move(entry));
+  }
+  /// True: the entry has a sharper bound and waits again, or made way for its problems.
+  bool advance(std::size_t i, std::int64_t cutoff, Queue& queue) {
+    Entry& entry = entries_[i];
+    if (sharpen(entry, cutoff)) {
+      if (entry.bound_ps < kForbidden) queue.emplace(entry.bound_ps, i);
+      return true;
+    }
+    if (entry.family) expand(i, queue);
+    return entries_[i].family;
+  }
+  /// True: the bound grew.
+  bool sharpen(Entry& entry, std::int64_t cutoff) {
+    if (entry.sharp_below_ps >= cutoff) return false;
+    Solver& solver = solver_of(entry);
+    const Solver::Bound sharp = entry.family ? solver.family_bound(entry.problem, cutoff)
+                                             : solver.bound(entry.problem, cutoff);
+    entry.sharp_below_ps = sharp.below_ps;
+    if (sharp.ps <= entry.bound_ps) return false;
+    entry.bound_ps = sharp.ps;
+    if (entry.bound_ps >= kForbidden) give_up(entry);
+    return true;
+  }
+  void give_up(const Entry& entry) {
+    if (!entry.family) return infeasible_.push_back(entry.problem);
+    for_problems(entry.problem, [&](const PlanProblem& p) { infeasible_.push_back(p); });
+  }
+  template <class Use>
+  void for_problems(PlanProblem family, const Use& use) {
+    for (const plan::LayerStrategy& vocabulary :
+         solvers_.stages().vocabulary_of(family.devices, family.micro_batches).leaves) {
+      family.vocabulary = vocabulary;
+      use(family);
+    }
+  }
+  /// Its problems, behind all other entries.
+  void expand(std::size_t i, Queue& queue) {
+    entries_[i].settled = true;
+    const Entry family = entries_[i];
+    const bool ranked = solver_of(family).needs_incumbent();
+    for_problems(family.problem, [&](const PlanProblem& p) {
+      const std::int64_t quick = ranked ? family.bound_ps : solvers_.stages().quick_bound(p);
+      add({.problem = p, .bound_ps = std::max(quick, family.bound_ps), .quick_bound_ps = quick},
+          queue);
+    });
+  }
+
+  // ---- one problem ----
+  /// Proof: a problem whose bound is below the best plan so far is solved exactly; the others are
+  /// left.
+  base::Result<void> visit(std::size_t i) {
+    Entry& entry = entries_[i];
+    const std::int64_t best = incumbent();
+    entry.settled = true;
+    if (effort_.exhausted) {
+      open_bound_ps_ = std::min(open_bound_ps_, entry.bound_ps);
+      prune(entry.name(), "effort limit reached before it was solved");
+      return {};
+    }
+    effort_.undecided = false;
+    TRY(entry.answered, solve(entry, best, Depth::kExact));
+    if (effort_.exhausted || effort_.undecided) undecided_.push_back(i);
+    open_ = open_ || effort_.undecided;
+    if (entry.answered) return {};
+    if (best >= kForbidden)
+      infeasible_.push_back(entry.problem);
+    else
+      prune(entry.name(),
+            fmt::format("no plan that fits is below the incumbent {}", seconds(best)));
+    return {};
+  }
+
+  /// Problems that were left open had to beat a worse plan than is known now: their multipliers, or
+  /// the same program with today's cutoff, may close them.
+  base::Result<void> settle_undecided() {
+    for (const std::size_t i : undecided_) {
+      Entry& entry = entries_[i];
+      if (entry.bound_ps < incumbent()) {
+        if (const auto multipliers = solver_of(entry).multipliers(entry.problem)) {
+          entry.bound_ps = std::max(entry.bound_ps, multipliers->bound_ps);
+          if (entry.bound_ps < incumbent() && !effort_.exhausted) {
+            effort_.undecided = false;
+            TRY_VOID(solve(entry, incumbent(), Depth::kExact));
+            if (!effort_.undecided) continue;
+          }
+        }
+      }
+      open_bound_ps_ = std::min(open_bound_ps_, entry.bound_ps);
+    }
+    return {};
+  }
+
+  /// True when the solver's answer is a plan below the cutoff; then it is kept.
+  base::Result<bool> solve(Entry& entry, std::int64_t cutoff, Depth depth) {
+    const std::uint64_t left = effort_.limit == 0
+                                   ? options_.problem_states
+                                   : effort_.limit - std::min(effort_.limit, effort_.states);
+    Effort effort{.limit = std::min(options_.problem_states, std::max<std::uint64_t>(left, 1))};
+    Solver::Answer answer = solver_of(entry).solve(entry.problem, cutoff, depth, effort);
+    spend(effort);
+    if (depth == Depth::kExact)
+      entry.bound_ps = std::max(entry.bound_ps, std::min(cutoff, answer.left_ps));
+    if (!answer.plan) return false;
+    TRY(Finalist finalist, price(*std::move(answer.plan)));
+    ORRERY_CHECK(std::ranges::max(finalist.stage_peak_bytes) <= budget_,
+                 "the answer of a solver does not fit");
+    // The form's own optimum bounds the problem where plan_cost charges more (stage_model.h).
+    if (depth == Depth::kExact && answer.form_ps < finalist.closed_form_ps)
+      open_bound_ps_ = std::min(open_bound_ps_, answer.form_ps);
+    if (finalist.closed_form_ps >= cutoff) return false;
+    keep(entry.problem, std::move(finalist));
+    return true;
+  }
+  void spend(const Effort& effort) {
+    effort_.states += effort.states;
+    effort_.ticks += effort.ticks;
+    effort_.exhausted = effort_.exhausted || effort_.ticks >= options_.ticks ||
+                        (effort_.limit != 0 && effort_.states >= effort_.limit);
+    effort_.undecided = effort_.undecided || effort.undecided || effort.exhausted;
+  }
+  base::Result<Finalist> price(plan::Plan plan) {
+    Finalist finalist;
+    finalist.plan = std::move(plan);
+    finalist.plan.cluster = request_.cluster;
+    TRY(const costmodel::PlanCost priced, costmodel::plan_cost(costs_, finalist.plan));
+    finalist.closed_form_ps = priced.step_ps;
+    finalist.expected_ps = priced.pass_by_pass_ps;
+    finalist.stage_peak_bytes = priced.stage_peak_bytes;
+    return finalist;
+  }
+
+  // ---- the best of every group ----
+  struct BestOfGroup {
+    Group group;
+    Finalist best;
+  };
+  BestOfGroup* find(const Group& group) {
+    const auto found = std::ranges::find(groups_, group, &BestOfGroup::group);
+    return found == groups_.end() ? nullptr : &*found;
+  }
+  void keep(const PlanProblem& problem, Finalist finalist) {
+    if (BestOfGroup* known = find(group_of(problem)))
+      known->best = std::move(finalist);
+    else
+      groups_.push_back({group_of(problem), std::move(finalist)});
+    std::ranges::stable_sort(groups_, {},
+                             [](const BestOfGroup& g) { return g.best.closed_form_ps; });
+  }
+  /// What a runner-up must beat: the last of the top groups. Nobody wants a plan of twice the time,
+  /// and exact ones cost more.
+  [[nodiscard]] std::int64_t runner_up_cutoff() const {
+    const auto top = static_cast<std::size_t>(request_.top);
+    const std::int64_t most = options_.runners_up == RunnersUp::kCheapest
+                                  ? incumbent() + incumbent() / 4
+                                  : 2 * incumbent();
+    return groups_.size() < top ? most : std::min(most, groups_[top - 1].best.closed_form_ps);
+  }
+
+  /// No proof: groups in the order of their bounds, by their most promising vocabularies.
+  base::Result<void> seek_runners_up() {
+    const bool quick = options_.runners_up == RunnersUp::kQuick;
+    if (!quick) options_.problem_states = std::min<std::uint64_t>(options_.problem_states, 20'000);
+    Queue queue;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      const Entry& e = entries_[i];
+      const bool done = quick || e.family ? e.settled : e.answered;
+      if (!done && e.bound_ps < kForbidden) queue.emplace(e.bound_ps, i);
+    }
+    std::map<Group, int> tried;
+    int tries = 6 * request_.top;  // of quick answers
+    while (!queue.empty()) {
+      const std::size_t i = queue.begin()->second;
+      queue.erase(queue.begin());
+      TRY(const bool left_out,
+          quick ? try_quickly(i, tried, tries, queue) : solve_group(i, tried, queue));
+      if (left_out)
+        prune(entries_[i].name(), fmt::format("bound {} ≥ incumbent {}",
+                                              seconds(entries_[i].bound_ps), seconds(incumbent())));
+    }
+    return {};
+  }
+  /// Groups without a plan. True: the entry is left out.
+  base::Result<bool> try_quickly(std::size_t i, std::map<Group, int>& tried, int& tries,
+                                 Queue& queue) {
+    constexpr int kVocabularies = 2;
+    const Group group = group_of(entries_[i].problem);
+    const std::int64_t cutoff = runner_up_cutoff();
+    const bool open = find(group) == nullptr &&
+                      (entries_[i].answered || tried[group] < kVocabularies) && tries > 0 &&
+                      request_.top > 1 && !effort_.exhausted;
+    if (!open || entries_[i].bound_ps >= cutoff) return true;
+    if (!entries_[i].family && !entries_[i].answered) {
+      ++tried[group];  // even its bound takes time
+      entries_[i].answered = true;
+    }
+    if (advance(i, cutoff, queue)) return false;
+    --tries;
+    TRY(const bool found, solve(entries_[i], cutoff, Depth::kQuick));
+    return !found;
+  }
+  /// The cheapest of the group, within some effort: problems solved below what the group has.
+  base::Result<bool> solve_group(std::size_t i, std::map<Group, int>& tried, Queue& queue) {
+    constexpr int kVocabularies = 3;
+    const Group group = group_of(entries_[i].problem);
+    std::int64_t cutoff = runner_up_cutoff();
+    if (const BestOfGroup* known = find(group))
+      cutoff = std::min(cutoff, known->best.closed_form_ps);
+    if (entries_[i].bound_ps >= cutoff || effort_.exhausted) return true;
+    if (advance(i, cutoff, queue)) return false;
+    if (++tried[group] <= kVocabularies) TRY_VOID(solve(entries_[i], cutoff, Depth::kExact));
+    return false;
+  }
+
+  // ---- the end ----
+  base::Result<void> finish() {
+    result_.states = effort_.states;
+    result_.exhausted = effort_.exhausted || (groups_.empty() && open_);
+    if (groups_.empty()) return smallest();
+    for (const PlanProblem& problem : infeasible_)
+      prune(to_string(problem), solvers_.of(problem).shortage(problem));
+    for (const BestOfGroup& group : groups_) {
+      if (result_.finalists.size() < static_cast<std::size_t>(request_.top))
+        result_.finalists.push_back(group.best);
+    }
+    result_.bound_ps = std::min(open_bound_ps_, result_.finalists.front().closed_form_ps);
+    return {};
+  }
+  /// The certificate's multipliers, of 1F1B and GPipe on all devices. A quick bound rounds up in
+  /// every micro-batch, the checker's once.
+  void state_multipliers() {
+    const std::int64_t best = incumbent();
+    result_.multiplier_bound_ps = best;
+    Queue unused;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      const PlanProblem p = entries_[i].problem;
+      const bool stated =
+          p.schedule == plan::Schedule::k1F1B || p.schedule == plan::Schedule::kGPipe;
+      if (!stated || p.idle > 0) continue;
+      if (entries_[i].family) {
+        if (!entries_[i].settled && entries_[i].bound_ps - p.micro_batches < best)
+          expand(i, unused);
+        continue;
+      }
+      std::int64_t bound = entries_[i].quick_bound_ps - p.micro_batches;
+      if (bound < best) {
+        auto found = solvers_.of(p).multipliers(p);
+        if (!found) continue;
+        bound = found->bound_ps;
+        result_.multipliers.push_back({p.stages, 1, p.micro_batches, p.schedule, p.vocabulary,
+                                       found->unit, std::move(found->weights),
+                                       std::move(found->prices)});
+      }
+      result_.multiplier_bound_ps = std::min(result_.multiplier_bound_ps, bound);
+    }
+  }
+
+  /// Nothing fits: the least peak, by plans of little memory, exact by plan_cost. An interleaved or
+  /// ZB-H1 plan holds no fewer micro-batches than 1F1B's: asked only where that is not allowed.
+  base::Result<void> smallest() {
+    const bool plain = request_.space.one_f_one_b || request_.space.gpipe;
+    std::vector<std::pair<std::int64_t, PlanProblem>> by_need;
+    for (const PlanProblem& problem : infeasible_) {
+      const bool holds_more = problem.schedule == plan::Schedule::kInterleaved ||
+                              problem.schedule == plan::Schedule::kZeroBubbleH1;
+      if (!plain || !holds_more)
+        by_need.emplace_back(solvers_.of(problem).needed_bytes(problem), problem);
+    }
+    std::ranges::stable_sort(by_need, {}, &std::pair<std::int64_t, PlanProblem>::first);
+    constexpr std::size_t kTried = 24;
+    if (by_need.size() > kTried) by_need.resize(kTried);
+    result_.least_peak_bytes = kForbidden;
+    for (const auto& [needed, problem] : by_need) {
+      TRY(Finalist finalist, price(solvers_.of(problem).minimum_memory(problem)));
+      const std::int64_t peak = std::ranges::max(finalist.stage_peak_bytes);
+      if (peak >= result_.least_peak_bytes) continue;
+      result_.least_peak_bytes = peak;
+      result_.smallest = std::move(finalist);
+    }
+    return {};
+  }
+
+  costmodel::LayerCosts& costs_;
+  const PlanRequest& request_;
+  std::int64_t budget_;
+  LoopOptions options_;
+  Solvers solvers_;
+  Families families_;
+  Effort effort_;
+  std::vector<Entry> entries_;
+  std::uint64_t done_ = 0;
+  std::vector<BestOfGroup> groups_;  // cheapest first
+  std::vector<PlanProblem> infeasible_;
+  std::int64_t open_bound_ps_ = kForbidden;
+  std::vector<std::size_t> undecided_;  // entries whose program stopped at its effort
+  bool open_ = false;                   // some problem's program could not decide
+  LoopResult result_;
+};
+
+}  // namespace
+
+base::Result<LoopResult> search_best_first(costmodel::LayerCosts& costs, const PlanRequest& request,
+                                           std::int64_t budget_bytes, LoopOptions options) {
+  return BestFirst(costs, request, budget_bytes, options).run();
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,42 @@
+#pragma once
+/// \file
+/// The families of a request: (pipeline degree, devices of a stage, micro-batches, schedule),
+/// vocabulary left open. GPipe stands only where 1F1B is not allowed: its closed form is never
+/// shorter, and it never holds fewer micro-batches.
+#include <cstdint>
+#include <vector>
+
+#include "search/loop/planner.h"
+#include "search/solvers/solvers.h"
+
+namespace orrery::search {
+
+/// Why a pipeline degree cannot be used.
+Refusal refuse_stages(const model::ModelSpec& model, const Space& space, int stages);
+
+class Families {
+ public:
+  /// @pre all outlive this object; the request is valid (planner.cc).
+  Families(const costmodel::CostModel& cost, const PlanRequest& request, Solvers& solvers);
+
+  /// Those whose stages take all devices; what cannot be goes to `pruned`.
+  std::vector<PlanProblem> on_all_devices(std::vector<Pruned>& pruned);
+  /// Those that leave devices idle, all p stages of d devices with p d below the cluster's number,
+  /// so that more devices are never slower; mostly cut by what the layers alone cost at least,
+  /// pipeline degree by pipeline degree.
+  std::vector<PlanProblem> with_idle_devices(std::int64_t incumbent_ps,
+                                             std::vector<Pruned>& pruned);
+
+ private:
+  [[nodiscard]] int cluster_devices() const;
+  [[nodiscard]] bool has_vocabularies(const PlanProblem& family);
+  void add_stages(int stages, std::vector<PlanProblem>& all, std::vector<Pruned>& pruned);
+
+  const costmodel::CostModel& cost_;
+  const PlanRequest& request_;
+  Solvers& solvers_;
+  std::vector<std::int64_t> micro_batches_;
+  std::vector<plan::Schedule> schedules_;
+};
+
+}  // namespace orrery::search

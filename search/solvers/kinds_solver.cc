@@ -1,0 +1,265 @@
+#include "search/solvers/kinds_solver.h"
+
+#include <algorithm>
+#include <queue>
+
+#include "search/status.h"
+
+namespace orrery::search {
+namespace {
+
+/// The choices of a problem in the order of their bounds, made when needed.
+class Choices {
+ public:
+  Choices(KindsModel& model, std::int64_t memory_bytes)
+      : model_(model),
+        memory_bytes_(memory_bytes * model.problem().stages),
+        one_layout_(model.problem().schedule == plan::Schedule::kInterleaved),
+        ends_(model.ends()),
+        rest_(model.options().size() + 1) {
+    for (std::size_t g = model.options().size(); g-- > 0;) {
+      const auto& group = model.options()[g];
+      const auto least = [&](std::int64_t KindOption::*field) {
+        return std::ranges::min(group, {}, field).*field;
+      };
+      rest_[g] = {rest_[g + 1].steady_ps + least(&KindOption::least_steady_ps),
+                  rest_[g + 1].total_ps + least(&KindOption::least_total_ps),
+                  rest_[g + 1].bytes + least(&KindOption::bytes)};
+    }
+  }
+
+  /// The next below the cutoff, or nothing. Cutoffs never rise.
+  std::optional<KindsChoice> next(std::int64_t cutoff_ps, Effort& effort) {
+    if (made_ == 0) push({}, cutoff_ps);
+    while (!heap_.empty() && left_ps() < cutoff_ps && effort.spend()) {
+      const Partial p = heap_.top();
+      heap_.pop();
+      const std::size_t g = p.choice.options.size();
+      if (g == model_.options().size()) return p.choice;
+      for (std::size_t o = 0; o < model_.options()[g].size(); ++o) {
+        const KindOption& option = model_.options()[g][o];
+        if (g > 0 && one_layout_ && !option.strategy.same_layout(first(p).strategy)) continue;
+        Partial child = p;
+        child.choice.options.push_back(o);
+        child.steady_ps += option.least_steady_ps;
+        child.total_ps += option.least_total_ps;
+        child.bytes += option.bytes;
+        child.widest_ps = std::max(child.widest_ps, option.widest_ps);
+        push(std::move(child), cutoff_ps);
+      }
+    }
+    return std::nullopt;
+  }
+  /// Lower bound of what has not been given.
+  [[nodiscard]] std::int64_t left_ps() const {
+    return heap_.empty() ? kForbidden : heap_.top().choice.bound_ps;
+  }
+  /// Of every stage at least, when all together hold the least there is.
+  [[nodiscard]] std::int64_t least_bytes() const {
+    return (rest_.front().bytes + ends_.bytes) / model_.problem().stages;
+  }
+
+ private:
+  /// A choice with the options of the first groups; bound and bytes count the least of the others.
+  struct Partial {
+    KindsChoice choice = {};
+    std::int64_t steady_ps = 0, total_ps = 0, widest_ps = 0, bytes = 0;
+    std::uint64_t number = 0;                 // among equals the first made
+    bool operator<(const Partial& o) const {  // of a heap whose top is the least
+      return choice.bound_ps != o.choice.bound_ps ? choice.bound_ps > o.choice.bound_ps
+                                                  : number > o.number;
+    }
+  };
+  struct Rest {
+    std::int64_t steady_ps = 0, total_ps = 0, bytes = 0;
+  };
+  [[nodiscard]] const KindOption& first(const Partial& p) const {
+    return model_.options().front()[p.choice.options.front()];
+  }
+  /// Unless its bound is not below the cutoff, or all stages together have not the memory.
+  void push(Partial p, std::int64_t cutoff_ps) {
+    p.number = made_++;
+    const Rest& rest = rest_[p.choice.options.size()];
+    p.choice.bound_ps =
+        model_.bound(p.steady_ps + rest.steady_ps, p.total_ps + rest.total_ps, p.widest_ps, ends_);
+    if (p.choice.bound_ps < cutoff_ps && p.bytes + rest.bytes + ends_.bytes <= memory_bytes_)
+      heap_.push(std::move(p));
+  }
+
+  KindsModel& model_;
+  std::int64_t memory_bytes_;
+  bool one_layout_;
+  KindsModel::Ends ends_;
+  std::vector<Rest> rest_;  // [groups chosen]
+  std::priority_queue<Partial> heap_;
+  std::uint64_t made_ = 0;
+};
+
+}  // namespace
+
+KindsSolver::KindsSolver(costmodel::LayerCosts& costs, StageModel& stages, const Space& space,
+                         std::int64_t memory_bytes)
+    : costs_(costs),
+      stages_(stages),
+      space_(space),
+      memory_bytes_(memory_bytes),
+      model_(costs, stages) {}
+
+bool KindsSolver::covers(const PlanProblem& family) {
+  return stages_.has_strategies(family) && !stages_.virtual_stages(family).empty();
+}
+
+Solver::Answer KindsSolver::solve(const PlanProblem& problem, std::int64_t cutoff_ps, Depth depth,
+                                  Effort& effort) {
+  constexpr std::uint64_t kStates = 30'000, kTicksOfState = 50;
+  constexpr int kTried = 16;  // choices of a quick answer
+  const bool interleaved = problem.schedule == plan::Schedule::kInterleaved;
+  model_.turn_to(problem);
+  Choices choices(model_, memory_bytes_);
+  Effort own{.limit = effort.limit == 0 ? kStates : std::min(effort.limit, kStates)};
+  Answer best;
+  for (int tried = 0; depth == Depth::kExact || (tried < kTried && !best.plan); ++tried) {
+    const std::optional<KindsChoice> choice = choices.next(cutoff_ps, own);
+    if (!choice) break;
+    const std::optional<Cuts> cuts =
+        interleaved ? best_spread(*choice, cutoff_ps, own) : best_cuts(*choice, cutoff_ps, own);
+    if (!cuts) continue;
+    cutoff_ps = cuts->form_ps;
+    best = {.plan = model_.plan_of(*choice, cuts->ends), .form_ps = cutoff_ps};
+  }
+  best.left_ps = choices.left_ps();
+  effort.states += own.states;
+  effort.ticks += own.states * kTicksOfState;
+  effort.exhausted = effort.exhausted || (own.exhausted && best.left_ps < cutoff_ps);
+  return best;
+}
+
+/// Labels of the recurrence, and which of them end behind a layer.
+struct KindsSolver::Labels {
+  struct Label {
+    std::int64_t slowest_ps = 0, forward_ps = 0, backward_ps = 0;  // τ, s, v
+    std::int32_t parent = -1;
+    std::int64_t layers = 0;  // so far
+    [[nodiscard]] bool beats(const Label& other) const {
+      return slowest_ps <= other.slowest_ps && forward_ps <= other.forward_ps &&
+             backward_ps <= other.backward_ps;
+    }
+    [[nodiscard]] std::int64_t cost_ps(std::int64_t micro_batches) const {
+      return forward_ps + backward_ps + (micro_batches - 1) * slowest_ps;
+    }
+  };
+  using Cells = std::vector<std::vector<std::int32_t>>;  // labels by layers so far
+
+  [[nodiscard]] const Label& at(std::int32_t id) const { return all[static_cast<std::size_t>(id)]; }
+
+  std::vector<Label> all{{}};
+  Cells cells, next;
+};
+
+std::optional<KindsSolver::Cuts> KindsSolver::best_cuts(const KindsChoice& c,
+                                                        std::int64_t cutoff_ps, Effort& effort) {
+  const KindsSums sums = model_.sums_of(c);
+  Labels labels;
+  labels.cells.resize(static_cast<std::size_t>(layers()) + 1);
+  labels.cells.front() = {0};
+  for (int i = 0; i < model_.problem().stages; ++i) {
+    labels.next.assign(labels.cells.size(), {});
+    for (std::int64_t from = 0; from <= layers(); ++from)
+      extend(c, sums, i, from, cutoff_ps, labels, effort);
+    std::swap(labels.cells, labels.next);
+  }
+  std::int32_t best = -1;
+  Cuts cuts{.form_ps = cutoff_ps, .ends = {}};
+  for (const std::int32_t id : labels.cells.back()) {
+    const std::int64_t ps = labels.at(id).cost_ps(model_.problem().micro_batches);
+    if (ps >= cuts.form_ps) continue;
+    cuts.form_ps = ps;
+    best = id;
+  }
+  if (best < 0) return std::nullopt;
+  for (std::int32_t id = best; id > 0; id = labels.at(id).parent)
+    cuts.ends.push_back(labels.at(id).layers);
+  std::ranges::reverse(cuts.ends);
+  return cuts;
+}
+
+void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage, std::int64_t from,
+                         std::int64_t cutoff_ps, Labels& labels, Effort& effort) {
+  const std::vector<std::int32_t>& before = labels.cells[static_cast<std::size_t>(from)];
+  if (before.empty()) return;
+  const std::int64_t p = model_.problem().stages, left = p - 1 - stage;
+  std::int64_t first = left == 0 ? layers() : from + 1, last = layers() - left;
+  if (space_.even_stages) first = last = from + layers() / p;
+  for (std::int64_t to = first; to <= last; ++to) {
+    ++effort.states;
+    if (model_.least_bytes(sums, stage, from, to) > memory_bytes_) return;  // more layers take more
+    const KindsStage own = model_.stage(c, sums, stage, from, to);
+    std::vector<std::int32_t>& cell = labels.next[static_cast<std::size_t>(to)];
+    bool asked = false;
+    for (const std::int32_t id : before) {
+      const Labels::Label& parent = labels.at(id);
+      const Labels::Label label{std::max(parent.slowest_ps, own.steady_ps),
+                                std::max(parent.forward_ps, own.zero_ps) + own.forward_ps,
+                                std::max(parent.backward_ps, own.update_ps) + own.backward_ps, id,
+                                to};
+      const std::int64_t bound = label.cost_ps(model_.problem().micro_batches) +
+                                 sums.rest_ps[static_cast<std::size_t>(to)];
+      const auto beats = [&](std::int32_t known) { return labels.at(known).beats(label); };
+      if (bound >= cutoff_ps || std::ranges::any_of(cell, beats)) continue;
+      if (!asked && model_.peak_bytes(c, stage, from, to) > memory_bytes_) break;
+      asked = true;
+      cell.push_back(static_cast<std::int32_t>(labels.all.size()));
+      labels.all.push_back(label);
+    }
+  }
+}
+
+std::vector<std::int64_t> KindsSolver::even_ends(int stages, int virtual_stages) const {
+  std::vector<std::int64_t> ends;
+  for (const int count : plan::stage_layers(layers(), stages, virtual_stages))
+    ends.push_back((ends.empty() ? 0 : ends.back()) + count);
+  return ends;
+}
+
+std::optional<KindsSolver::Cuts> KindsSolver::best_spread(const KindsChoice& c,
+                                                          std::int64_t cutoff_ps, Effort& effort) {
+  std::optional<Cuts> best;
+  constexpr std::uint64_t kStates = 100;  // as long as to make so many partial choices
+  for (const int v : stages_.virtual_stages(model_.problem())) {
+    effort.states += kStates;
+    std::vector<std::int64_t> ends = even_ends(model_.problem().stages, v);
+    const plan::Plan plan = model_.plan_of(c, ends);
+    const std::int64_t form_ps = costmodel::step_ps(costs_, plan);
+    bool fits = form_ps < cutoff_ps;
+    for (int r = 0; fits && r < model_.problem().stages; ++r)
+      fits = costmodel::stage_peak_bytes(costs_, plan, r) <= memory_bytes_;
+    if (!fits) continue;
+    cutoff_ps = form_ps;
+    best = Cuts{form_ps, std::move(ends)};
+  }
+  return best;
+}
+
+/// Of every group the option that keeps least, on stages of equal length.
+plan::Plan KindsSolver::minimum_memory(const PlanProblem& problem) {
+  model_.turn_to(problem);
+  KindsChoice c;
+  const auto bytes = [](const KindOption& o) {
+    return o.costs.front().front()->persistent_bytes + o.costs.front().front()->stash_bytes;
+  };
+  for (const std::vector<KindOption>& group : model_.options())
+    c.options.push_back(
+        static_cast<std::size_t>(std::ranges::min_element(group, {}, bytes) - group.begin()));
+  return model_.plan_of(c, even_ends(problem.stages, stages_.virtual_stages(problem).front()));
+}
+
+std::int64_t KindsSolver::needed_bytes(const PlanProblem& problem) {
+  model_.turn_to(problem);
+  return Choices(model_, memory_bytes_).least_bytes();
+}
+
+std::string KindsSolver::shortage(const PlanProblem& /*problem*/) {
+  return fmt::format("no choice of layers fits {}", gib(memory_bytes_));
+}
+
+}  // namespace orrery::search

@@ -1,0 +1,54 @@
+#include "search/solvers/pipeline_solver.h"
+
+#include <algorithm>
+
+#include "search/programs/minimum_memory.h"
+#include "search/status.h"
+
+namespace orrery::search {
+
+Solver::Bound PipelineSolver::bound(const PlanProblem& problem, std::int64_t /*cutoff_ps*/) {
+  return {pipeline_bound(stages_.pipeline(problem))};
+}
+
+Solver::Answer PipelineSolver::solve(const PlanProblem& problem, std::int64_t cutoff_ps,
+                                     Depth depth, Effort& effort) {
+  const auto program = depth == Depth::kExact ? solve_pipeline : quick_pipeline;
+  const auto answer = program(stages_.pipeline(problem), cutoff_ps, effort);
+  if (!answer) return {};
+  return {.plan = stages_.plan_of(problem, *answer), .form_ps = answer->cost_ps};
+}
+
+plan::Plan PipelineSolver::minimum_memory(const PlanProblem& problem) {
+  return stages_.plan_of(problem, search::minimum_memory(stages_.pipeline(problem)));
+}
+
+/// By the memory form.
+std::int64_t PipelineSolver::needed_by(const PipelineStage& stage) const {
+  LayerProblem p = stage.layers;
+  p.layers = stage.fewest;
+  return std::min(kForbidden, memory_bytes_ - p.budget_bytes + least_memory(p));
+}
+
+std::int64_t PipelineSolver::needed_bytes(const PlanProblem& problem) {
+  std::int64_t needed = 0;
+  for (const PipelineStage& stage : stages_.pipeline(problem).stages)
+    needed = std::max(needed, needed_by(stage));
+  return needed;
+}
+
+std::string PipelineSolver::shortage(const PlanProblem& problem) {
+  const PipelineProblem& pipeline = stages_.pipeline(problem);
+  for (std::size_t i = 0; i < pipeline.stages.size(); ++i) {
+    const std::int64_t needed = needed_by(pipeline.stages[i]);
+    if (needed > memory_bytes_)
+      return fmt::format("stage {} needs {}, limit {}", i, gib(needed), gib(memory_bytes_));
+  }
+  return fmt::format("no choice of layers fits {}", gib(memory_bytes_));
+}
+
+std::optional<PipelineMultipliers> PipelineSolver::multipliers(const PlanProblem& problem) {
+  return pipeline_multipliers(stages_.pipeline(problem));
+}
+
+}  // namespace orrery::search

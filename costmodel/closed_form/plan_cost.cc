@@ -380,6 +380,15 @@ class PlanPricer {
     return m;
   }
 
+  /// Whether a virtual stage is like the one before it on its rank.
+  bool repeats(int s) {
+    const int before = s - ranks();
+    return kinds_.empty() && before >= ranks() && s + 1 < stages() &&
+           plan_.stages[static_cast<std::size_t>(s)] ==
+               plan_.stages[static_cast<std::size_t>(before)] &&
+           entry(s) == entry(before);
+  }
+
   void rank(int r, std::vector<StageTimes>& times, PlanCost& out) {
     StageTimes& first = times[static_cast<std::size_t>(r)];
     StageMemory m;
@@ -390,7 +399,12 @@ class PlanPricer {
       for (std::size_t i = 0; i < runs(s).size(); ++i)
         state(block(s, i), runs(s)[i].count, first, m, once);
       StageTimes& t = times[static_cast<std::size_t>(s)];
-      m.chunks.push_back(stage(s, t));
+      if (repeats(s)) {
+        t = times[static_cast<std::size_t>(s - ranks())];
+        m.chunks.push_back(m.chunks.back());
+      } else {
+        m.chunks.push_back(stage(s, t));
+      }
       pass_ps += t.forward_ps + t.backward_ps + t.weight_ps;
       sync_ps += t.backward_sync_ps - t.backward_ps + t.weight_sync_ps - t.weight_ps;
     }

@@ -244,26 +244,22 @@ Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) 
   return transfer;
 }
 
-void CollectivePrices::sort(std::vector<topologies::LinkId>& crossed) const {
-  const std::size_t links = topology_->links().size();
-  if (crossed.size() < links / 8) {
-    std::ranges::sort(crossed);
-    return;
+std::vector<LinkLoad> CollectivePrices::flows_of(
+    const std::vector<topologies::LinkId>& crossed) const {
+  thread_local std::vector<std::uint32_t> flows;  // by link; all 0 between calls
+  flows.resize(std::max(flows.size(), topology_->links().size()));
+  std::vector<LinkLoad> loads;
+  for (const auto link : crossed) {
+    if (flows[link.raw()]++ == 0) loads.push_back({link, 0});
   }
-  std::vector<std::uint32_t> flows(links, 0);  // few links, many flows: counted, not compared
-  for (const auto link : crossed) ++flows[link.raw()];
-  auto at = crossed.begin();
-  for (std::uint32_t l = 0; l < links; ++l) at = std::fill_n(at, flows[l], topologies::LinkId(l));
+  for (LinkLoad& l : loads) l.flows = std::exchange(flows[l.link.raw()], 0);
+  return loads;
 }
 
 PathLoads CollectivePrices::counted(Paths paths) const {
-  sort(paths.crossed);
-  std::ranges::sort(paths.detours);
-  PathLoads loads{paths.alpha_ps, paths.hosts, {}, std::move(paths.detours)};
-  for (const auto link : paths.crossed) {
-    if (loads.links.empty() || loads.links.back().link != link) loads.links.push_back({link, 0});
-    ++loads.links.back().flows;
-  }
+  PathLoads loads{paths.alpha_ps, paths.hosts, flows_of(paths.crossed), std::move(paths.detours)};
+  std::ranges::sort(loads.links, {}, &LinkLoad::link);
+  std::ranges::sort(loads.detours);
   return loads;
 }
 
@@ -295,14 +291,17 @@ std::int64_t CollectivePrices::link_rate(const topologies::Link& link) const {
                                                             : errors_.fabric_links_ppm);
 }
 
-PathSummary CollectivePrices::summed(Paths paths, std::int64_t divisor) const {
+PathSummary CollectivePrices::summed(const Paths& paths, std::int64_t divisor) const {
   PathSummary s{paths.alpha_ps, paths.hosts};
-  for (const LinkLoad& crossed : counted(std::move(paths)).links) {
+  for (const LinkLoad& crossed : flows_of(paths.crossed)) {
     const topologies::Link& link = topology_->link(crossed.link);
     const PathSummary::Narrowest here{link.bytes_per_second, ceil_div(crossed.flows, divisor)};
     PathSummary::Narrowest& least = topology_->in_host(link) ? s.in_hosts : s.fabric;
-    if (least.flows == 0 || static_cast<__int128>(here.bytes_per_second) * least.flows <
-                                static_cast<__int128>(least.bytes_per_second) * here.flows)
+    // Of equal shares the one of fewest flows, whatever the order of the links.
+    const auto share = static_cast<__int128>(here.bytes_per_second) * least.flows,
+               least_share = static_cast<__int128>(least.bytes_per_second) * here.flows;
+    if (least.flows == 0 || share < least_share ||
+        (share == least_share && here.flows < least.flows))
       least = here;
   }
   return s;

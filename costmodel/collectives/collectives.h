@@ -146,11 +146,13 @@ class CollectivePrices {
   /// Measured entries by scale_ and the step's factor; any operation by its error and with what the
   /// host adds.
   [[nodiscard]] Transfer in_step(Transfer transfer, bool measured, int hosts) const;
-  void sort(std::vector<topologies::LinkId>& crossed) const;
+  /// In the order in which links are first crossed.
+  [[nodiscard]] std::vector<LinkLoad> flows_of(
+      const std::vector<topologies::LinkId>& crossed) const;
   [[nodiscard]] PathLoads counted(Paths paths) const;
   [[nodiscard]] Transfer load(Transfer transfer, const PathLoads& loads,
                               std::int64_t divisor) const;
-  [[nodiscard]] PathSummary summed(Paths paths, std::int64_t divisor) const;
+  [[nodiscard]] PathSummary summed(const Paths& paths, std::int64_t divisor) const;
   [[nodiscard]] std::int64_t link_rate(const topologies::Link& link) const;
   /// Of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest
   /// share.

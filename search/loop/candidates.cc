@@ -5,8 +5,6 @@
 #include <optional>
 #include <thread>
 
-#include "base/check.h"
-#include "plan/check/check.h"
 #include "plan/lowering/lower.h"
 
 namespace orrery::search {
@@ -113,13 +111,6 @@ base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
     return a.closed_form_ps < b.closed_form_ps;
   });
   return all;
-}
-
-base::Result<void> check_program(const costmodel::CostModel& cost, const plan::Plan& plan) {
-  TRY(const plan::Program program, plan::lower(plan, cost.model()));
-  const std::vector<plan::Fault> faults = plan::check(program);
-  ORRERY_CHECK(faults.empty(), "the search emitted a faulty program: {}", faults.front().message);
-  return {};
 }
 
 }  // namespace orrery::search

@@ -23,7 +23,7 @@
 
 namespace orrery::search {
 
-inline constexpr std::int64_t kExpectedErrorPpm = 2'000, kSharedLinksErrorPpm = 30'000;
+inline constexpr std::int64_t kExpectedErrorPpm = 1'000, kSharedLinksErrorPpm = 30'000;
 
 /// A plan that fits.
 struct Finalist {
@@ -67,7 +67,5 @@ struct Evaluated {
 /// number. Errors: those of simulate().
 base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
                                  const std::vector<Finalist>& finalists, int threads);
-/// Our own fault if the plan's Program is not correct.
-base::Result<void> check_program(const costmodel::CostModel& cost, const plan::Plan& plan);
 
 }  // namespace orrery::search

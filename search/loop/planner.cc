@@ -93,7 +93,7 @@ base::Result<void> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest
   TRY(Evaluated evaluated, evaluate(costs.cost(), shapes, request.threads));
   answer.candidates = std::move(evaluated.candidates);
   answer.order_changes = evaluated.order_changes;
-  return check_program(costs.cost(), answer.candidates.front().plan);
+  return {};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "search/space/decision_tree.h"
 
@@ -96,48 +97,85 @@ class Grid {
                            static_cast<int>(cost_.topology().devices_per_host())};
     // A strategy of all kinds of blocks is one of the first kind's.
     for (const LayerStrategy& s : layer_strategies(kinds_.front(), space_, tree).leaves) {
+      // Where gradients are reduced once a step, zero 1 is the same Program.
+      if (s.zero == 2 && s.grad_reduce == plan::GradReduce::kStep && space_.zero1) continue;
+      std::optional<Layers> whole, split;
       for (const Order& order : orders_here) {
         context_.split_backward = order.schedule == Schedule::kZeroBubbleH1;
-        if (known_.may_win(least_ps(s, order, p, devices, m))) price(s, order, m);
+        std::optional<Layers>& layers = context_.split_backward ? split : whole;
+        if (!layers) layers = layers_of(s, p, devices, m);
+        if (known_.may_win(least_ps(*layers, order, p, m))) price(s, order, m);
       }
     }
   }
 
-  /// The header's bound, first without what weights take; kNever: what the first rank holds of
-  /// states and stashes alone does not fit.
-  std::int64_t least_ps(const LayerStrategy& s, const Order& order, int p, int devices,
-                        std::int64_t m) {
-    const bool one_kind = kinds_.size() == 1;
-    const std::int64_t most = (layers() + p - 1) / p, fewest = layers() / p;
-    if (one_kind) {
+  /// All layers of one strategy, by passes through them; the cheapest of them.
+  struct Layers {
+    std::int64_t pass_ps = 0;
+    std::int64_t through_ps = kNever, persistent_bytes = kNever, stash_bytes = kNever,
+                 update_ps = kNever;
+    // between a forward, or a backward, and the pass behind it
+    std::int64_t after_forward_ps = kNever, after_backward_ps = kNever;
+    std::int64_t embedding_ps = 0, head_ps = 0;
+  };
+  /// What weights take is priced only where the plan may win without it.
+  Layers layers_of(const LayerStrategy& s, int p, int devices, std::int64_t m) {
+    if (kinds_.size() == 1) {
       const std::int64_t floor = costs_.block_floor(s, context_, 0, devices).sum_ps();
-      if (!known_.may_win(m * most * floor)) return m * most * floor;
+      if (!known_.may_win(m * ((layers() + p - 1) / p) * floor))
+        return {.pass_ps = layers() * floor,
+                .through_ps = 0,
+                .persistent_bytes = 0,
+                .stash_bytes = 0,
+                .update_ps = 0,
+                .after_forward_ps = 0,
+                .after_backward_ps = 0};
     }
-    std::int64_t all = 0, through = kNever, persistent = kNever, stash = kNever, update = kNever;
+    Layers sum;
     for (const auto& [kind, count] : layers_of_kind_) {
       context_.kind = kind;
       const costmodel::LayerCost& c = costs_.block(s, context_, 0, devices);
-      const bool fills = order.schedule == Schedule::kZeroBubbleH1;
-      all += count * pass_of(c);
-      through = std::min(
-          through, pass_of(c) - (fills ? std::min({c.forward_ps, c.backward_ps, c.weight_ps}) : 0));
-      persistent = std::min(persistent, c.persistent_bytes);
-      stash = std::min(stash, c.stash_bytes);
-      update = std::min(update, c.update_ps);
+      const std::int64_t filled =
+          context_.split_backward ? std::min({c.forward_ps, c.backward_ps, c.weight_ps}) : 0;
+      sum.pass_ps += count * pass_of(c);
+      sum.through_ps = std::min(sum.through_ps, pass_of(c) - filled);
+      sum.persistent_bytes = std::min(sum.persistent_bytes, c.persistent_bytes);
+      sum.stash_bytes = std::min(sum.stash_bytes, c.stash_bytes);
+      sum.update_ps = std::min(sum.update_ps, c.update_ps);
+      const std::int64_t gather =
+          cost_.overlaps() ? std::min(c.gather_forward_ps, c.gather_backward_ps) : 0;
+      const std::int64_t late =
+          std::max<std::int64_t>(0, gather - std::max(c.forward_ps, c.backward_ps));
+      const bool reduces = gather > 0 && c.reduction_each_ps > 0 && !c.splits;
+      sum.after_forward_ps = std::min(sum.after_forward_ps, late);
+      sum.after_backward_ps =
+          std::min(sum.after_backward_ps, reduces ? c.reduction_each_ps + gather : late);
     }
     context_.kind = 0;
-    if (order.first_layers * persistent + order.first_stashes * stash > budget_) return kNever;
     const LayerStrategy v = vocabulary(s);
-    const std::int64_t embedding = pass_of(costs_.embedding(v, context_, 0, devices)),
-                       head = pass_of(costs_.head(v, context_, (p - 1) * devices, devices));
-    const std::int64_t chunk = layers() / (p * order.virtual_stages) * through;
-    if (!one_kind) return m * ((all + embedding + head) / p) + fewest * update;
-    const std::int64_t pass = all / layers();
-    if (p == 1) return m * (all + embedding + head) + layers() * update;
+    sum.embedding_ps = pass_of(costs_.embedding(v, context_, 0, devices));
+    sum.head_ps = pass_of(costs_.head(v, context_, (p - 1) * devices, devices));
+    return sum;
+  }
+
+  /// The header's bound; kNever: what the first rank holds of states and stashes alone does not
+  /// fit.
+  [[nodiscard]] std::int64_t least_ps(const Layers& l, const Order& order, int p,
+                                      std::int64_t m) const {
+    if (order.first_layers * l.persistent_bytes + order.first_stashes * l.stash_bytes > budget_)
+      return kNever;
+    const std::int64_t ends = l.embedding_ps + l.head_ps;
+    const std::int64_t most = (layers() + p - 1) / p, passes = m * order.virtual_stages;
+    const std::int64_t once = layers() / p * l.update_ps + passes * l.after_forward_ps +
+                              (passes - 1) * l.after_backward_ps;
+    if (kinds_.size() > 1) return m * ((l.pass_ps + ends) / p) + once;
+    if (p == 1) return m * (l.pass_ps + ends) + once;
+    const std::int64_t pass = l.pass_ps / layers(),
+                       chunk = layers() / (p * order.virtual_stages) * l.through_ps;
     return std::max({m * most * pass + (p - 2) * chunk,
-                     m * (order.last_layers * pass + head) + (p - 1) * chunk,
-                     m * (order.first_layers * pass + embedding)}) +
-           fewest * update;
+                     m * (order.last_layers * pass + l.head_ps) + (p - 1) * chunk,
+                     m * (order.first_layers * pass + l.embedding_ps)}) +
+           once;
   }
   static std::int64_t pass_of(const costmodel::LayerCost& c) {
     return c.forward_ps + c.backward_ps + c.weight_ps;
@@ -169,12 +207,6 @@ class Grid {
       peaks.push_back(costmodel::stage_peak_bytes(costs_, plan, r));
       if (peaks.back() > budget_) return;
     }
-    // Zero 1 and 2 are one Program where gradients are reduced once a step.
-    const auto same = [&](const Finalist& f) {
-      return f.closed_form_ps == forms.closed_form_ps && f.expected_ps == forms.pass_by_pass_ps &&
-             f.stage_peak_bytes == peaks;
-    };
-    if (std::ranges::any_of(found_, same)) return;
     found_.push_back(
         {std::move(plan), forms.closed_form_ps, forms.pass_by_pass_ps, std::move(peaks)});
   }

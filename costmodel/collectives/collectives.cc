@@ -159,10 +159,13 @@ CollectivePrices::CollectivePrices(const topologies::Topology& topology,
 }
 
 void CollectivePrices::add_route(int from, int to, Paths& paths) const {
-  const auto route =
-      topology_->route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
+  const auto a = static_cast<std::uint32_t>(from), b = static_cast<std::uint32_t>(to);
+  if (paths.of_host && topology_->host_of(a) != *paths.of_host &&
+      topology_->host_of(b) != *paths.of_host)
+    return;
+  const auto route = topology_->route(a, b);
   std::int64_t latency = 0;
-  if (topology_->detoured(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)))
+  if (topology_->detoured(a, b))
     paths.detours.insert(paths.detours.end(), route.begin(), route.end());
   for (const auto link : route) {
     paths.crossed.push_back(link);
@@ -196,8 +199,9 @@ int CollectivePrices::hosts_of(const plan::Group& group, int base) const {
 
 CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan::Group& group,
                                                       int first_rank, int rank_count,
-                                                      Senders senders) const {
-  Paths paths;
+                                                      Senders senders,
+                                                      std::optional<std::uint32_t> host) const {
+  Paths paths{.of_host = host};
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
     const int base = group.base(rank);
     if (senders == Senders::kOfClass) add_flows(op, group, base, group.index(rank), paths);
@@ -371,7 +375,15 @@ PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, i
   check_ranks(first_rank, rank_count, *topology_);
   const int window =
       repeating_window(group.size * group.stride, first_rank, rank_count, *topology_);
-  return summed(group_paths(op, group, first_rank, window, Senders::kWholeGroups),
+  // Every host of such a window carries what its first one carries.
+  const int per_host = static_cast<int>(topology_->devices_per_host());
+  const bool alike = topology_->host_copies() && window % per_host == 0 &&
+                     first_rank % per_host == 0 && window % (group.size * group.stride) == 0 &&
+                     (per_host % group.stride == 0 || group.stride % per_host == 0) &&
+                     op != Collective::kBroadcast;
+  std::optional<std::uint32_t> host;
+  if (alike) host = topology_->host_of(static_cast<std::uint32_t>(first_rank));
+  return summed(group_paths(op, group, first_rank, window, Senders::kWholeGroups, host),
                 op == Collective::kAllToAll ? group.size - 1 : 1);
 }
 

@@ -37,6 +37,7 @@
 /// Scope: one ring, no trees, no in-switch reduction; links are loaded at the same time by ranks of
 /// one class only.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "costmodel/collectives/transfer.h"
@@ -125,17 +126,19 @@ class CollectivePrices {
  private:
   /// Routes of a set of unit flows.
   struct Paths {
-    std::vector<topologies::LinkId> crossed;  // one entry per flow and link
-    std::vector<topologies::LinkId> detours;  // those of routes around failed links
-    std::int64_t alpha_ps = 0;                // largest latency of a route
-    int hosts = 1;                            // of the group that spans most
+    std::optional<std::uint32_t> of_host = {};     // only what leaves or enters it, if any
+    std::vector<topologies::LinkId> crossed = {};  // one entry per flow and link
+    std::vector<topologies::LinkId> detours = {};  // those of routes around failed links
+    std::int64_t alpha_ps = 0;                     // largest latency of a route
+    int hosts = 1;                                 // of the group that spans most
   };
   void add_route(int from, int to, Paths& paths) const;
   void add_flows(plan::Collective op, const plan::Group& group, int base, int index,
                  Paths& paths) const;
   [[nodiscard]] int hosts_of(const plan::Group& group, int base) const;
   [[nodiscard]] Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank,
-                                  int rank_count, Senders senders) const;
+                                  int rank_count, Senders senders,
+                                  std::optional<std::uint32_t> host = std::nullopt) const;
   [[nodiscard]] const model::CollectiveTimes* find(plan::Collective op, std::int64_t size,
                                                    std::int64_t stride, int hosts) const;
   [[nodiscard]] Paths exchange_paths(int first_rank, int rank_count, int peer_offset) const;

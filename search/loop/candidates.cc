@@ -67,31 +67,48 @@ base::Result<void> Contest::enter(const Finalist& finalist) {
   TRY(const plan::Program program, plan::lower(finalist.plan, cost_.model()));
   TRY(const std::optional<std::int64_t> step_ps,
       sim::simulated_step_ps(program, cost_, fastest_ps_));
-  if (!step_ps) return {};
-  const std::int64_t excess = finalist.expected_ps - *step_ps;
-  error_ppm_ = std::max(error_ppm_, excess / (*step_ps / kMillion + 1) * 3 / 2);
-  if (*step_ps >= fastest_ps_) return {};
-  fastest_ps_ = *step_ps;
-  fastest_ = finalist;
+  if (step_ps && keep(finalist, *step_ps)) report_.reset();
   return {};
+}
+
+/// True: it is the fastest.
+bool Contest::keep(const Finalist& finalist, std::int64_t step_ps) {
+  const std::int64_t excess = finalist.expected_ps - step_ps;
+  error_ppm_ = std::max(error_ppm_, excess / (step_ps / kMillion + 1) * 3 / 2);
+  if (step_ps >= fastest_ps_) return false;
+  fastest_ps_ = step_ps;
+  fastest_ = finalist;
+  return true;
 }
 
 base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   std::ranges::stable_sort(finalists, {}, &Finalist::expected_ps);
+  bool first = true;
   for (const Finalist& f : finalists) {
     if (!may_win(f.expected_ps)) break;
-    if (!entered(f.plan)) TRY_VOID(enter(f));
+    if (entered(f.plan)) continue;
+    if (first) {
+      first = false;
+      entered_.push_back(f.plan);
+      TRY(sim::SimReport report, simulate_plan(cost_, f.plan));
+      if (keep(f, report.step_time_ps)) report_ = std::move(report);
+    } else {
+      TRY_VOID(enter(f));
+    }
   }
   return {};
 }
 
 base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
-                                 const std::vector<Finalist>& finalists, int threads) {
+                                 const std::vector<Finalist>& finalists, int threads,
+                                 const std::optional<sim::SimReport>& first) {
   std::vector<std::optional<base::Result<sim::SimReport>>> reports(finalists.size());
+  if (first) reports.front() = *first;
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
-    for (std::size_t i = next++; i < finalists.size(); i = next++)
-      reports[i] = simulate_plan(cost, finalists[i].plan);
+    for (std::size_t i = next++; i < finalists.size(); i = next++) {
+      if (!reports[i]) reports[i] = simulate_plan(cost, finalists[i].plan);
+    }
   };
   {
     std::vector<std::jthread> helpers;

@@ -15,6 +15,7 @@
 /// far both forms are from the simulated time.
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -23,7 +24,7 @@
 
 namespace orrery::search {
 
-inline constexpr std::int64_t kExpectedErrorPpm = 1'000, kSharedLinksErrorPpm = 30'000;
+inline constexpr std::int64_t kExpectedErrorPpm = 200, kSharedLinksErrorPpm = 30'000;
 
 /// A plan that fits.
 struct Finalist {
@@ -41,19 +42,25 @@ class Contest {
   /// Simulates the plan as far as it is not slower than the fastest one. Errors: those of
   /// simulate().
   base::Result<void> enter(const Finalist& finalist);
-  /// Those that may be faster than all before, in the order of their expected times.
+  /// Those that may be faster than all before, in the order of their expected times; the first of
+  /// them in full.
   base::Result<void> enter_all(std::vector<Finalist> finalists);
 
   /// Whether a plan of this expected time may be faster than all that were simulated.
   [[nodiscard]] bool may_win(std::int64_t expected_ps) const;
   /// @pre some plan has entered.
   [[nodiscard]] const Finalist& fastest() const { return fastest_; }
+  /// Of the fastest plan, where it was simulated in full.
+  [[nodiscard]] const std::optional<sim::SimReport>& report() const { return report_; }
   [[nodiscard]] bool entered(const plan::Plan& plan) const;
 
  private:
   const costmodel::CostModel& cost_;
   std::vector<plan::Plan> entered_;
+  bool keep(const Finalist& finalist, std::int64_t step_ps);
+
   Finalist fastest_;
+  std::optional<sim::SimReport> report_;
   std::int64_t fastest_ps_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t error_ppm_;
 };
@@ -64,8 +71,9 @@ struct Evaluated {
   int order_changes = 0;  // pairs that simulation put the other way round
 };
 /// Simulates every plan with its report, on `threads` threads; the result does not depend on their
-/// number. Errors: those of simulate().
+/// number. `first`: the report of the first, if it is known. Errors: those of simulate().
 base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
-                                 const std::vector<Finalist>& finalists, int threads);
+                                 const std::vector<Finalist>& finalists, int threads,
+                                 const std::optional<sim::SimReport>& first = std::nullopt);
 
 }  // namespace orrery::search

@@ -90,7 +90,7 @@ base::Result<void> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest
     answer.runners_up.push_back({std::move(f->plan), f->closed_form_ps, f->expected_ps});
   std::ranges::stable_sort(answer.runners_up, {}, &RunnerUp::expected_ps);
   shapes.erase(rest, shapes.end());
-  TRY(Evaluated evaluated, evaluate(costs.cost(), shapes, request.threads));
+  TRY(Evaluated evaluated, evaluate(costs.cost(), shapes, request.threads, contest.report()));
   answer.candidates = std::move(evaluated.candidates);
   answer.order_changes = evaluated.order_changes;
   return {};

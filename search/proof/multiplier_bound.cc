@@ -12,24 +12,26 @@ namespace {
 using plan::LayerStrategy;
 
 enum class Form { kMean, kOnce, kCycle };  // the header's two, the second in its two terms
+/// V_s of one price: of the stage's own parts, and of the layers before.
 struct Line {
-  Exact fixed = 0, slope = 0;  // of V_s(n) for one price
+  Exact fixed = 0;
+  std::vector<Exact> layers;
 };
 
 /// L of one problem.
 class Bound {
  public:
-  Bound(StageParts& parts, const LayerStrategy& vocabulary, const ProblemMultipliers& k,
-        std::int64_t budget, bool even)
-      : parts_(parts), k_(k), budget_(budget), even_(even) {
+  Bound(costmodel::LayerCosts& costs, StageParts& parts, const LayerStrategy& vocabulary,
+        const ProblemMultipliers& k, std::int64_t budget, bool even)
+      : costs_(costs), parts_(parts), k_(k), budget_(budget), even_(even) {
     for (int s = 0; s < parts.stages(); ++s) own_.push_back(parts.own(s, vocabulary));
   }
 
   std::optional<std::int64_t> value() {
     if (!usable()) return std::nullopt;
-    const Exact mean = over_counts(Form::kMean),
-                split = exact_.plus(over_counts(Form::kOnce),
-                                    exact_.times(parts_.cycles(), over_counts(Form::kCycle)));
+    const Exact mean = over_cuts(Form::kMean),
+                split = exact_.plus(over_cuts(Form::kOnce), exact_.times(parts_.micro_batches() - 1,
+                                                                         over_cuts(Form::kCycle)));
     if (exact_.overflow) return std::nullopt;
     return static_cast<std::int64_t>(
         std::clamp<Exact>(round_up(std::max(mean, split), k_.unit), 0, kBeyondAnyCost));
@@ -39,7 +41,7 @@ class Bound {
   /// No negative numbers, weights of one at most, as many as there are ranks.
   [[nodiscard]] bool usable() const {
     Exact sum = 0;
-    bool fine = k_.unit >= 1 && k_.weights.size() == static_cast<std::size_t>(parts_.ranks()) &&
+    bool fine = k_.unit >= 1 && k_.weights.size() == static_cast<std::size_t>(parts_.stages()) &&
                 k_.prices.size() == k_.weights.size();
     for (const std::int64_t w : k_.weights) {
       sum += w;
@@ -51,23 +53,21 @@ class Bound {
   }
 
   /// Least Σ V_s, of kCycle least max V_s.
-  Exact over_counts(Form form) {
-    const int layers = parts_.layers(), stages = parts_.stages();
-    if (form == Form::kCycle && parts_.virtual_stages()) return share_of_a_rank();
-    // [layers before]
-    std::vector<std::optional<Exact>> rest(static_cast<std::size_t>(layers) + 1);
+  Exact over_cuts(Form form) {
+    const auto layers = static_cast<std::size_t>(parts_.layers()),
+               stages = static_cast<std::size_t>(parts_.stages());
+    std::vector<std::optional<Exact>> rest(layers + 1);  // [layers before]
     rest.back() = 0;
-    for (int s = stages; s-- > 0;) {
+    for (int s = parts_.stages(); s-- > 0;) {
       std::vector<std::optional<Exact>> with(rest.size());
       const std::vector<Line> lines = lines_of(form, s);
-      for (int n = even_ ? layers / stages : 1;
+      for (std::size_t n = even_ ? layers / stages : 1;
            n <= (even_ ? layers / stages : layers - stages + 1); ++n) {
         std::optional<Exact> value;
-        for (const Line& l : lines)
-          value = std::max(value, std::optional(exact_.plus(l.fixed, exact_.times(n, l.slope))));
-        for (std::size_t before = 0, after = static_cast<std::size_t>(n); after < rest.size();
-             ++before, ++after) {
+        for (std::size_t before = 0, after = n; after < rest.size(); ++before, ++after) {
           if (!rest[after]) continue;
+          // Ranges of as many equal layers cost the same.
+          if (!value || !parts_.one_kind()) value = of_range(lines, before, after);
           const Exact all = form == Form::kCycle ? std::max(*value, *rest[after])
                                                  : exact_.plus(*value, *rest[after]);
           if (!with[before] || all < *with[before]) with[before] = all;
@@ -75,44 +75,48 @@ class Bound {
       }
       rest = std::move(with);
     }
-    return rest.front().value();  // every family has counts
+    return rest.front().value();  // every family has cuts
   }
-
-  Exact share_of_a_rank() {
-    std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    for (int s = 0; s < parts_.stages(); ++s)
-      least =
-          std::min(least, std::ranges::min(parts_.layer(s), {}, &PartCost::steady_ps).steady_ps);
-    return exact_.times(
-        k_.unit, exact_.times((parts_.layers() + parts_.ranks() - 1) / parts_.ranks(), least));
+  Exact of_range(const std::vector<Line>& lines, std::size_t from, std::size_t to) {
+    std::optional<Exact> value;
+    for (const Line& l : lines)
+      value = std::max(
+          value, std::optional(exact_.plus(l.fixed, exact_.plus(l.layers[to], -l.layers[from]))));
+    return value.value();
   }
 
   std::vector<Line> lines_of(Form form, int s) {
-    const auto rank = static_cast<std::size_t>(s % parts_.ranks());
-    const Exact alpha = form == Form::kCycle ? 0 : k_.unit,
-                gamma = form == Form::kMean ? k_.weights[rank] : 0;
-    const Exact beta = form == Form::kCycle ? Exact{k_.unit} : exact_.times(parts_.cycles(), gamma);
-    std::vector<std::int64_t> prices = k_.prices[rank];
-    if (prices.empty() || !parts_.virtual_stages()) prices.push_back(0);
-    // the stages of a rank share its memory, so they share its price
-    if (parts_.virtual_stages()) prices.resize(1);
+    const auto stage = static_cast<std::size_t>(s);
+    const Exact alpha = form == Form::kCycle ? 0 : k_.unit;
+    Exact beta = 0;
+    if (form == Form::kCycle) beta = k_.unit;
+    if (form == Form::kMean) beta = exact_.times(parts_.micro_batches() - 1, k_.weights[stage]);
+    std::vector<std::int64_t> prices = k_.prices[stage];
+    prices.push_back(0);
+    const model::ModelSpec& model = costs_.cost().model();
     std::vector<Line> lines;
     for (const std::int64_t price : prices) {
       const auto value = [&](const PartCost& t) {
-        const Exact times = exact_.plus(
-            exact_.times(alpha, t.once_ps),
-            exact_.plus(exact_.times(beta, t.steady_ps), exact_.times(gamma, t.late_ps)));
-        return exact_.plus(times, exact_.times(price, t.bytes));
+        return exact_.plus(
+            exact_.plus(exact_.times(alpha, t.once_ps), exact_.times(beta, t.steady_ps)),
+            exact_.times(price, t.bytes));
       };
-      const Exact paid = s < parts_.ranks() ? exact_.times(price, budget_) : 0;
-      Line l{.fixed = exact_.plus(value(own_[static_cast<std::size_t>(s)]), -paid),
-             .slope = value(parts_.layer(s).front())};
-      for (const PartCost& t : parts_.layer(s)) l.slope = std::min(l.slope, value(t));
-      lines.push_back(l);
+      std::vector<Exact> least;  // [kind]
+      for (int k = 0; k < model.kinds(); ++k) {
+        least.push_back(value(parts_.layer(s, k).front()));
+        for (const PartCost& t : parts_.layer(s, k))
+          least.back() = std::min(least.back(), value(t));
+      }
+      Line& l = lines.emplace_back(exact_.plus(value(own_[stage]), -exact_.times(price, budget_)),
+                                   std::vector<Exact>{0});
+      for (int layer = 0; layer < parts_.layers(); ++layer)
+        l.layers.push_back(
+            exact_.plus(l.layers.back(), least[static_cast<std::size_t>(model.kind_of(layer))]));
     }
     return lines;
   }
 
+  costmodel::LayerCosts& costs_;
   StageParts& parts_;
   const ProblemMultipliers& k_;
   std::int64_t budget_;
@@ -121,42 +125,51 @@ class Bound {
   Checked exact_;
 };
 
+/// Whether every layer has a strategy of its kind.
+bool stated_layers(const plan::Plan& plan, const model::ModelSpec& model,
+                   const std::vector<std::vector<LayerStrategy>>& strategies) {
+  std::int64_t layer = 0;
+  for (const plan::Stage& stage : plan.stages) {
+    for (const plan::LayerRun& run : stage.runs) {
+      for (int i = 0; i < run.count; ++i, ++layer) {
+        const auto& known = strategies[static_cast<std::size_t>(model.kind_of(layer))];
+        if (std::ranges::find(known, run.strategy) == known.end()) return false;
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<std::int64_t> multiplier_bound(costmodel::LayerCosts& costs, const Space& space,
                                              const Family& family, const ProblemMultipliers& k,
                                              std::int64_t budget_bytes) {
-  const std::vector<LayerStrategy> strategies = stated_strategies(space, family, costs.cost());
+  const auto strategies = stated_strategies(space, family, costs.cost());
   if (strategies.empty()) return kBeyondAnyCost;
   StageParts parts(costs, family, strategies);
-  return Bound(parts, k.vocabulary, k, budget_bytes, space.even_stages).value();
+  return Bound(costs, parts, k.vocabulary, k, budget_bytes, space.even_stages).value();
 }
 
 SpaceBound space_bound(costmodel::LayerCosts& costs, const SpaceProof& proof,
                        const plan::Plan& plan, std::int64_t budget_bytes) {
   SpaceBound result{.bound_ps = kBeyondAnyCost};
   for (const Family& family : stated_families(proof.space, plan, costs.cost())) {
-    const std::vector<LayerStrategy> strategies =
-        stated_strategies(proof.space, family, costs.cost());
+    const auto strategies = stated_strategies(proof.space, family, costs.cost());
     if (strategies.empty()) continue;
     StageParts parts(costs, family, strategies);
     const plan::Plan& f = family.frame;
-    const auto stated = [&](const plan::LayerRun& run) {
-      return std::ranges::find(strategies, run.strategy) != strategies.end();
-    };
     const bool own = plan.pipeline_degree() == family.ranks &&
                      plan.virtual_stages == f.virtual_stages &&
                      plan.micro_batches == f.micro_batches && plan.schedule == f.schedule &&
-                     std::ranges::all_of(plan.stages, [&](const plan::Stage& stage) {
-                       return std::ranges::all_of(stage.runs, stated);
-                     });
+                     stated_layers(plan, costs.cost().model(), strategies);
     ProblemMultipliers plain;
     plain.unit = family.ranks;
     plain.weights.assign(static_cast<std::size_t>(family.ranks), 1);
     plain.prices.resize(plain.weights.size());
     for (const LayerStrategy& vocabulary : stated_vocabularies(proof.space, family, costs.cost())) {
       const auto bound = [&](const ProblemMultipliers& k) {
-        return Bound(parts, vocabulary, k, budget_bytes, proof.space.even_stages).value();
+        return Bound(costs, parts, vocabulary, k, budget_bytes, proof.space.even_stages).value();
       };
       result.holds_plan = result.holds_plan || (own && vocabulary == plan.vocabulary);
       std::int64_t best = bound(plain).value_or(0);

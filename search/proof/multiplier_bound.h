@@ -4,40 +4,35 @@
 /// the search (of it the checker sees data: planner.h, multipliers.h). The space is enumerated in
 /// stated_space.h, what its parts take is in stage_parts.h.
 ///
-/// One problem: p pipeline ranks, v virtual stages on each (stage s on rank r(s) = s mod p), m
-/// micro-batches, a schedule, a vocabulary. From costmodel/closed_form/closed_form.h with Z and U
-/// those of rank 0, every plan costs at least
+/// One problem: p stages, m micro-batches, 1F1B or GPipe, a vocabulary. From
+/// costmodel/closed_form/closed_form.h with Z and U those of the first stage, every plan costs at
+/// least
 ///
-///     Σ_s o_s + κ max_r Σ_{s on r} N_s + max_r Σ_{s on r} d_s,
-///     N = F + B + W,    κ = m - 1, interleaved m,
+///     Σ_s o_s + (m - 1) max_s N_s,    N = F + B,    o = F + B', of the first stage also the update
 ///
-///   o_s  s < p: F + B'; interleaved, s = p - 1: less N; ZB-H1: W' of stage 0, less W of every
-///        other stage (of the p - 1 or less smallest min(F, B, W) that closed_form.h takes away
-///        none is above it); on rank 0 the update
-///   d_s  s >= p: B' - B
-///
-/// and its memory, when rank r's first backward begins with h_s micro-batches forwarded by stage s,
-/// is at least Σ_{s on r} b_s with
+/// and its memory, when stage s has h_s micro-batches forwarded as its first backward begins, is at
+/// least
 ///
 ///   b_s  persistent + h_s (forward's change of bytes) of every part; changes of layout telescope:
-///        a layer holds its own input. v = 1: and the least that stands beside while the backward
-///        begins: the last layer's backward, its gradient, what the last send still reads; from the
-///        second micro-batch on also the gradient sent back; or the head's own peak.
+///        a layer holds its own input. And the least that stands beside while the backward begins:
+///        the last layer's backward, its gradient, what the last send still reads; from the second
+///        micro-batch on also the gradient sent back; or the head's own peak. Blocks of several
+///        kinds: persistent + h_s stash of every block alone.
 ///
-/// For weights w_r >= 0, Σ w_r <= 1 (a maximum is no less than a mean) and prices μ_r >= 0 (a plan
-/// that fits pays nothing) therefore
+/// For weights w_s >= 0, Σ w_s <= 1 (a maximum is no less than a mean) and prices μ_s >= 0 (a plan
+/// that fits pays nothing) therefore, of a stage with layers [j, k),
 ///
-///     V_s(n)  = n min over strategies of [α o + β N + γ d + μ b]
-///               + the same of the stage's own parts - μ (budget, once for a rank)
-///     mean    min over counts n_s, Σ n_s = layers, of Σ_s V_s(n_s),          α = 1, β = κ w, γ = w
-///     split   the same with β = γ = 0, plus κ min over counts of max_s V_s,  α = 0, β = 1, γ = 0
+///     V_s(j, k)  = Σ_l min over the strategies of layer l of [α o + β N + μ b]
+///                  + the same of the stage's own parts - μ budget
+///     mean       min over cuts of Σ_s V_s,                              α = 1, β = (m - 1) w
+///     split      the same with β = 0, plus (m - 1) min over cuts of max_s V_s,  α = 0, β = 1
 ///
-/// and L(w, μ) = max(mean, split) never exceeds the closed form of a plan that fits. v = 1: for
-/// every n the best of the stated prices and 0. v > 1: one price for a rank, and in place of the
-/// second minimum ceil(layers / p) min N, the share of some rank. By the plain recurrence over
-/// (stages behind, layers before), in 128 bits that are checked for overflow, rounded up once.
-/// Changes of layout inside a stage count nothing. Lagrangian relaxation: Geoffrion, Mathematical
-/// Programming Study 2 (1974). A problem without stated multipliers gets L(1/p, 0).
+/// and L(w, μ) = max(mean, split) never exceeds the closed form of a plan that fits. Of every range
+/// the best of the stated prices and 0 counts. By the plain recurrence over (stages behind, layers
+/// before), in 128 bits that are checked for overflow, rounded up once. Changes of layout inside a
+/// stage count nothing, nor that blocks of a kind share a strategy. Lagrangian relaxation:
+/// Geoffrion, Mathematical Programming Study 2 (1974). A problem without stated multipliers gets
+/// L(1/p, 0).
 ///
 /// Example (MultiplierBound.WorkedExample works one by hand): p = m = 1, one layer with options
 /// (o, b) = (4, 2), (1, 8), budget 5, μ = 1/2: min(5, 5) - 5/2, rounded up 3; the plan that fits

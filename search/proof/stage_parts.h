@@ -10,13 +10,12 @@
 
 namespace orrery::search {
 
-/// o, N, d in picoseconds, b in bytes.
+/// o and N in picoseconds, b in bytes.
 struct PartCost {
-  std::int64_t once_ps = 0, steady_ps = 0, late_ps = 0, bytes = 0;
+  std::int64_t once_ps = 0, steady_ps = 0, bytes = 0;
   PartCost& operator+=(const PartCost& other) {
     once_ps += other.once_ps;
     steady_ps += other.steady_ps;
-    late_ps += other.late_ps;
     bytes += other.bytes;
     return *this;
   }
@@ -24,40 +23,37 @@ struct PartCost {
 
 class StageParts {
  public:
-  /// @pre strategies are those of the family, at least one. `costs` must outlive this object.
+  /// @pre strategies [kind] are those of the family, at least one of each kind; 1F1B or GPipe.
+  /// `costs` must outlive this object.
   StageParts(costmodel::LayerCosts& costs, const Family& family,
-             const std::vector<plan::LayerStrategy>& strategies);
+             const std::vector<std::vector<plan::LayerStrategy>>& strategies);
 
-  [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] int stages() const { return stages_; }
   [[nodiscard]] int layers() const { return static_cast<int>(costs_.cost().model().layers); }
-  [[nodiscard]] bool virtual_stages() const { return stages_ > ranks_; }
-  /// κ.
-  [[nodiscard]] std::int64_t cycles() const {
-    return frame_.micro_batches - (frame_.schedule == plan::Schedule::kInterleaved ? 0 : 1);
-  }
-  /// A layer of a stage, by strategy.
-  [[nodiscard]] const std::vector<PartCost>& layer(int stage) const {
-    return layers_[static_cast<std::size_t>(stage)];
+  [[nodiscard]] bool one_kind() const { return costs_.cost().model().kinds() == 1; }
+  [[nodiscard]] std::int64_t micro_batches() const { return frame_.micro_batches; }
+  /// A layer of a stage, by strategy of its kind.
+  [[nodiscard]] const std::vector<PartCost>& layer(int stage, int kind) const {
+    return layers_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(kind)];
   }
   /// All of a stage but its layers.
   PartCost own(int stage, const plan::LayerStrategy& vocabulary);
 
  private:
-  [[nodiscard]] int first_rank(int stage) const { return stage % ranks_ * devices_; }
+  [[nodiscard]] int first_rank(int stage) const { return stage * devices_; }
   [[nodiscard]] std::int64_t held(int stage) const;
-  [[nodiscard]] std::int64_t stream(const plan::LayerStrategy& layout) const;
+  [[nodiscard]] std::int64_t stream(const plan::LayerStrategy& layout, int kind) const;
   [[nodiscard]] std::int64_t backward_peak(const costmodel::LayerCost& cost, int stage) const;
   [[nodiscard]] PartCost part(const costmodel::LayerCost& cost, int stage) const;
   PartCost transfer(int from, int to);
 
   costmodel::LayerCosts& costs_;
   plan::Plan frame_;
-  int ranks_, devices_, stages_;
+  int stages_, devices_;
   plan::LayerContext context_;
-  std::vector<std::vector<PartCost>> layers_;  // [stage][strategy]
-  std::vector<PartCost> joints_;               // [stage] transfers
-  std::vector<std::int64_t> streams_;          // [strategy] bytes between layers
+  std::vector<std::vector<std::vector<PartCost>>> layers_;  // [stage][kind][strategy]
+  std::vector<PartCost> joints_;                            // [stage] transfers
+  std::int64_t least_stream_ = 0;                           // bytes between layers
   // [stage] least beside the rest while the backward begins
   std::vector<std::int64_t> transient_;
 };

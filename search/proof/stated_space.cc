@@ -101,6 +101,47 @@ bool legal(const Family& family, const LayerStrategy& layer, const LayerStrategy
   return plan::validate(plan, model).empty();
 }
 
+/// Those of one kind of block.
+std::vector<LayerStrategy> of_block(const Space& stated, const Family& of_model,
+                                    const model::ModelSpec& block, int per_host) {
+  Family family = of_model;
+  family.frame.model_fingerprint = block.fingerprint();
+  Space space = stated;
+  if (block.experts > 0) {  // sharded as a whole
+    space.operators = space.slices = false;
+    space.fix_operators.reset();
+    space.fix_slices.reset();
+  }
+  std::vector<int> shards{0};
+  for (const int tp : powers_of_two(space.hybrid ? kMaxTensorDegree : 0)) {
+    if (per_host / tp > 1) shards.push_back(per_host / tp);
+  }
+  std::vector<LayerStrategy> all =
+      degrees(family.devices, kMaxTensorDegree, space.ring || space.ulysses ? family.devices : 1);
+  vary(all, &LayerStrategy::sequence_parallel, {false, true});
+  vary(all, &LayerStrategy::strided, space.strided ? std::vector{false, true} : std::vector{false});
+  vary(all, &LayerStrategy::context, {plan::ContextKind::kRing, plan::ContextKind::kUlysses});
+  vary(all, &LayerStrategy::zero, {0, 1, 2, 3});
+  vary(all, &LayerStrategy::ep, powers_of_two(block.experts > 0 ? family.devices : 1));
+  vary(all, &LayerStrategy::shard, shards);
+  vary(all, &LayerStrategy::recompute,
+       {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull});
+  vary(all, &LayerStrategy::grad_reduce, {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch});
+  if (space.operators || space.fix_operators)
+    vary(all, &LayerStrategy::operators,
+         {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,
+          plan::ShardedOperators::kMlp});
+  if (space.slices || space.fix_slices)
+    vary(all, &LayerStrategy::slices,
+         space.fix_slices.value_or(1) > 1 ? std::vector{1, *space.fix_slices}
+                                          : powers_of_two(kMaxSlices));
+  std::erase_if(all, [&](const LayerStrategy& s) {
+    return !names(space, s, family, per_host) ||
+           !legal(family, s, {.tp = s.tp, .dp = s.dp, .cp = s.cp}, block);
+  });
+  return all;
+}
+
 }  // namespace
 
 std::vector<Family> stated_families(const Space& space, const plan::Plan& plan,
@@ -128,43 +169,16 @@ std::vector<Family> stated_families(const Space& space, const plan::Plan& plan,
   return all;
 }
 
-std::vector<LayerStrategy> stated_strategies(const Space& stated, const Family& family,
-                                             const costmodel::CostModel& cost) {
-  const auto per_host = static_cast<int>(cost.topology().devices_per_host());
-  const model::ModelSpec& model = cost.model();
-  Space space = stated;
-  if (model.experts > 0) {  // sharded as a whole
-    space.operators = space.slices = false;
-    space.fix_operators.reset();
-    space.fix_slices.reset();
+std::vector<std::vector<LayerStrategy>> stated_strategies(const Space& space, const Family& family,
+                                                          const costmodel::CostModel& cost) {
+  std::vector<std::vector<LayerStrategy>> all;
+  for (int k = 0; k < cost.model().kinds(); ++k) {
+    model::ModelSpec block = cost.model().of_kind(k);
+    block.runs.clear();
+    all.push_back(
+        of_block(space, family, block, static_cast<int>(cost.topology().devices_per_host())));
+    if (all.back().empty()) return {};
   }
-  std::vector<int> shards{0};
-  for (const int tp : powers_of_two(space.hybrid ? kMaxTensorDegree : 0)) {
-    if (per_host / tp > 1) shards.push_back(per_host / tp);
-  }
-  std::vector<LayerStrategy> all =
-      degrees(family.devices, kMaxTensorDegree, space.ring || space.ulysses ? family.devices : 1);
-  vary(all, &LayerStrategy::sequence_parallel, {false, true});
-  vary(all, &LayerStrategy::strided, space.strided ? std::vector{false, true} : std::vector{false});
-  vary(all, &LayerStrategy::context, {plan::ContextKind::kRing, plan::ContextKind::kUlysses});
-  vary(all, &LayerStrategy::zero, {0, 1, 2, 3});
-  vary(all, &LayerStrategy::ep, powers_of_two(model.experts > 0 ? family.devices : 1));
-  vary(all, &LayerStrategy::shard, shards);
-  vary(all, &LayerStrategy::recompute,
-       {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull});
-  vary(all, &LayerStrategy::grad_reduce, {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch});
-  if (space.operators || space.fix_operators)
-    vary(all, &LayerStrategy::operators,
-         {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,
-          plan::ShardedOperators::kMlp});
-  if (space.slices || space.fix_slices)
-    vary(all, &LayerStrategy::slices,
-         space.fix_slices.value_or(1) > 1 ? std::vector{1, *space.fix_slices}
-                                          : powers_of_two(kMaxSlices));
-  std::erase_if(all, [&](const LayerStrategy& s) {
-    return !names(space, s, family, per_host) ||
-           !legal(family, s, {.tp = s.tp, .dp = s.dp, .cp = s.cp}, model);
-  });
   return all;
 }
 

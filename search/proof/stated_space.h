@@ -21,8 +21,10 @@ struct Family {
 /// All of a space. `plan` gives model, sequence, batch and precision.
 std::vector<Family> stated_families(const Space& space, const plan::Plan& plan,
                                     const costmodel::CostModel& cost);
-std::vector<plan::LayerStrategy> stated_strategies(const Space& space, const Family& family,
-                                                   const costmodel::CostModel& cost);
+/// By kind of block; empty: some kind has none.
+std::vector<std::vector<plan::LayerStrategy>> stated_strategies(const Space& space,
+                                                                const Family& family,
+                                                                const costmodel::CostModel& cost);
 std::vector<plan::LayerStrategy> stated_vocabularies(const Space& space, const Family& family,
                                                      const costmodel::CostModel& cost);
 

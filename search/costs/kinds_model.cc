@@ -87,19 +87,22 @@ KindOption KindsModel::option_of(const KindGroup& g, const LayerStrategy& s,
   o.costs.resize(places.size());
   for (int k = g.first_kind; k < g.end_kind; ++k) {
     c.kind = k;
-    std::int64_t steady = kForbidden, total = kForbidden;
+    std::int64_t steady = kForbidden, total = kForbidden, update = kForbidden;
     for (std::size_t place = 0; place < places.size(); ++place) {
       const LayerCost& cost = costs_.block(s, c, places[place], problem_.devices);
       o.costs[place].push_back(&cost);
       steady = std::min(steady, steady_of(cost));
       total = std::min(total, steady_of(cost) + sync_of(cost));
+      update = std::min(update, cost.update_ps - cost.zero_gradient_ps);
     }
     const std::int64_t count = model_.runs[static_cast<std::size_t>(k)].count;
     o.least_steady_ps += count * steady;
     o.least_total_ps += count * total;
+    o.least_update_ps += count * update;
     o.widest_ps = std::max(o.widest_ps, steady);
-    o.bytes += count * (o.costs.front().back()->persistent_bytes +
-                        std::max<std::int64_t>(o.costs.front().back()->stash_bytes, 0));
+    const LayerCost& any = *o.costs.front().back();
+    o.state_bytes += count * any.persistent_bytes;
+    o.stash_bytes += count * std::max<std::int64_t>(any.stash_bytes, 0);
   }
   return o;
 }
@@ -118,12 +121,13 @@ KindsModel::Ends KindsModel::ends() {
           e.persistent_bytes + h.persistent_bytes};
 }
 
-std::int64_t KindsModel::bound(std::int64_t steady_ps, std::int64_t total_ps,
-                               std::int64_t widest_ps, const Ends& e) const {
+std::int64_t KindsModel::bound(const Floors& f, const Ends& e) const {
   const std::int64_t p = problem_.stages, m = problem_.micro_batches;
-  const std::int64_t cycle = std::max((steady_ps + e.steady_ps + p - 1) / p, widest_ps);
-  if (problem_.schedule == plan::Schedule::kInterleaved) return m * cycle;
-  return total_ps + e.steady_ps + e.once_ps + (m - 1) * cycle;
+  const std::int64_t cycle = std::max((f.steady_ps + e.steady_ps + p - 1) / p, f.widest_ps);
+  if (problem_.schedule == plan::Schedule::kInterleaved)
+    return (m - 1) * cycle +
+           std::max(cycle, (f.total_ps + f.update_ps + e.steady_ps + e.once_ps) / p);
+  return f.total_ps + e.steady_ps + e.once_ps + (m - 1) * cycle;
 }
 
 std::size_t KindsModel::group_of(std::int64_t layer) const {

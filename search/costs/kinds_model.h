@@ -29,11 +29,11 @@ struct KindOption {
   plan::LayerStrategy strategy;
   std::vector<std::vector<const costmodel::LayerCost*>> costs;  // [place][kind - first_kind]
   // of all its layers, in the cheapest place
-  std::int64_t least_steady_ps = 0, least_total_ps = 0;
+  std::int64_t least_steady_ps = 0, least_total_ps = 0, least_update_ps = 0;
   // steady time of its costliest layer there
   std::int64_t widest_ps = 0;
-  // states and one stash of all its layers
-  std::int64_t bytes = 0;
+  // of all its layers
+  std::int64_t state_bytes = 0, stash_bytes = 0;
 };
 
 /// One option for every group.
@@ -78,9 +78,12 @@ class KindsModel {
     std::int64_t bytes = 0;  // states
   };
   Ends ends();
+  /// Of all layers at least: Σ N, Σ (F + B'), Σ U, and the largest N.
+  struct Floors {
+    std::int64_t steady_ps = 0, total_ps = 0, update_ps = 0, widest_ps = 0;
+  };
   /// Lower bound of plans whose layers take these sums (kinds_solver.h).
-  [[nodiscard]] std::int64_t bound(std::int64_t steady_ps, std::int64_t total_ps,
-                                   std::int64_t widest_ps, const Ends& ends) const;
+  [[nodiscard]] std::int64_t bound(const Floors& layers, const Ends& ends) const;
 
   KindsSums sums_of(const KindsChoice& choice);
   /// A stage with layers [from, to). @pre not interleaved.

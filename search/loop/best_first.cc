@@ -97,7 +97,7 @@ class BestFirst {
       }
       queue.erase(queue.begin());
       if (advance(i, incumbent(), queue)) continue;
-      const bool waits = solver_of(entries_[i]).needs_incumbent();
+      const bool waits = solver_of(entries_[i]).needs_incumbent(entries_[i].problem);
       if (waits && patient) {
         waiting.emplace(bound, i);
         continue;
@@ -157,9 +157,9 @@ class BestFirst {
   void expand(std::size_t i, Queue& queue) {
     entries_[i].settled = true;
     const Entry family = entries_[i];
-    const bool ranked = solver_of(family).needs_incumbent();
+    const bool waits = solver_of(family).needs_incumbent(family.problem);
     for_problems(family.problem, [&](const PlanProblem& p) {
-      const std::int64_t quick = ranked ? family.bound_ps : solvers_.stages().quick_bound(p);
+      const std::int64_t quick = waits ? family.bound_ps : solvers_.stages().quick_bound(p);
       add({.problem = p, .bound_ps = std::max(quick, family.bound_ps), .quick_bound_ps = quick},
           queue);
     });
@@ -182,7 +182,10 @@ class BestFirst {
     if (effort_.exhausted || effort_.undecided) undecided_.push_back(i);
     open_ = open_ || effort_.undecided;
     if (entry.answered) return {};
-    if (best >= kForbidden)
+    if (effort_.undecided)
+      prune(entry.name(), fmt::format("effort limit reached: nothing below {} is left",
+                                      seconds(entry.bound_ps)));
+    else if (best >= kForbidden)
       infeasible_.push_back(entry.problem);
     else
       prune(entry.name(),
@@ -363,12 +366,12 @@ class BestFirst {
       }
       std::int64_t bound = entries_[i].quick_bound_ps - p.micro_batches;
       if (bound < best) {
-        auto found = solvers_.of(p).multipliers(p);
-        if (!found) continue;
-        bound = found->bound_ps;
-        result_.multipliers.push_back({p.stages, 1, p.micro_batches, p.schedule, p.vocabulary,
-                                       found->unit, std::move(found->weights),
-                                       std::move(found->prices)});
+        if (auto found = solvers_.of(p).multipliers(p)) {
+          bound = found->bound_ps;
+          result_.multipliers.push_back({p.stages, 1, p.micro_batches, p.schedule, p.vocabulary,
+                                         found->unit, std::move(found->weights),
+                                         std::move(found->prices)});
+        }
       }
       result_.multiplier_bound_ps = std::min(result_.multiplier_bound_ps, bound);
     }

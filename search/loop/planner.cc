@@ -112,7 +112,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   answer.certificate.memory_limit_bytes = budget + cost.context_bytes();
   answer.certificate.cost_model_fingerprint = cost.fingerprint();
   answer.certificate.multiplier_bound_ps = loops.multiplier_bound_ps;
-  if (request.multipliers && cost.model().kinds() == 1) {
+  if (request.multipliers) {
     answer.certificate.proofs = {{request.space, std::move(loops.multipliers)}};
     Space& proved = answer.certificate.proofs.front().space;
     proved.interleaved = proved.zero_bubble = proved.idle = false;

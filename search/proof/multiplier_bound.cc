@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "search/proof/exact.h"
-#include "search/proof/stage_parts.h"
 
 namespace orrery::search {
 namespace {
@@ -125,60 +124,62 @@ class Bound {
   Checked exact_;
 };
 
-/// Whether every layer has a strategy of its kind.
-bool stated_layers(const plan::Plan& plan, const model::ModelSpec& model,
-                   const std::vector<std::vector<LayerStrategy>>& strategies) {
+}  // namespace
+
+FamilyBound::FamilyBound(costmodel::LayerCosts& costs, const Space& space, const Family& family,
+                         std::int64_t budget_bytes)
+    : costs_(costs),
+      family_(family),
+      budget_(budget_bytes),
+      even_stages_(space.even_stages),
+      strategies_(stated_strategies(space, family, costs.cost())) {
+  if (!strategies_.empty()) parts_.emplace(costs, family, strategies_);
+}
+
+std::optional<std::int64_t> FamilyBound::of(const LayerStrategy& vocabulary,
+                                            const ProblemMultipliers& k) {
+  if (!parts_) return kBeyondAnyCost;
+  return Bound(costs_, *parts_, vocabulary, k, budget_, even_stages_).value();
+}
+
+bool FamilyBound::holds(const plan::Plan& plan) const {
+  const plan::Plan& f = family_.frame;
+  if (plan.pipeline_degree() != family_.ranks || plan.virtual_stages != f.virtual_stages ||
+      plan.micro_batches != f.micro_batches || plan.schedule != f.schedule)
+    return false;
   std::int64_t layer = 0;
   for (const plan::Stage& stage : plan.stages) {
     for (const plan::LayerRun& run : stage.runs) {
       for (int i = 0; i < run.count; ++i, ++layer) {
-        const auto& known = strategies[static_cast<std::size_t>(model.kind_of(layer))];
-        if (std::ranges::find(known, run.strategy) == known.end()) return false;
+        const auto kind = static_cast<std::size_t>(costs_.cost().model().kind_of(layer));
+        if (std::ranges::find(strategies_[kind], run.strategy) == strategies_[kind].end())
+          return false;
       }
     }
   }
   return true;
 }
 
-}  // namespace
-
-std::optional<std::int64_t> multiplier_bound(costmodel::LayerCosts& costs, const Space& space,
-                                             const Family& family, const ProblemMultipliers& k,
-                                             std::int64_t budget_bytes) {
-  const auto strategies = stated_strategies(space, family, costs.cost());
-  if (strategies.empty()) return kBeyondAnyCost;
-  StageParts parts(costs, family, strategies);
-  return Bound(costs, parts, k.vocabulary, k, budget_bytes, space.even_stages).value();
-}
-
 SpaceBound space_bound(costmodel::LayerCosts& costs, const SpaceProof& proof,
                        const plan::Plan& plan, std::int64_t budget_bytes) {
   SpaceBound result{.bound_ps = kBeyondAnyCost};
   for (const Family& family : stated_families(proof.space, plan, costs.cost())) {
-    const auto strategies = stated_strategies(proof.space, family, costs.cost());
-    if (strategies.empty()) continue;
-    StageParts parts(costs, family, strategies);
-    const plan::Plan& f = family.frame;
-    const bool own = plan.pipeline_degree() == family.ranks &&
-                     plan.virtual_stages == f.virtual_stages &&
-                     plan.micro_batches == f.micro_batches && plan.schedule == f.schedule &&
-                     stated_layers(plan, costs.cost().model(), strategies);
+    FamilyBound bound(costs, proof.space, family, budget_bytes);
+    if (!bound.has_plans()) continue;
+    const bool own = bound.holds(plan);
     ProblemMultipliers plain;
     plain.unit = family.ranks;
     plain.weights.assign(static_cast<std::size_t>(family.ranks), 1);
     plain.prices.resize(plain.weights.size());
     for (const LayerStrategy& vocabulary : stated_vocabularies(proof.space, family, costs.cost())) {
-      const auto bound = [&](const ProblemMultipliers& k) {
-        return Bound(costs, parts, vocabulary, k, budget_bytes, proof.space.even_stages).value();
-      };
       result.holds_plan = result.holds_plan || (own && vocabulary == plan.vocabulary);
-      std::int64_t best = bound(plain).value_or(0);
+      std::int64_t best = bound.of(vocabulary, plain).value_or(0);
       for (const ProblemMultipliers& k : proof.problems) {
-        const bool same = k.stages == parts.stages() && k.virtual_stages == f.virtual_stages &&
-                          k.micro_batches == f.micro_batches;
         // good multipliers of one schedule are not bad for another
-        if (!same || k.vocabulary != vocabulary) continue;
-        const auto proved = bound(k);
+        if (k.stages != family.ranks || k.virtual_stages != 1 ||
+            k.micro_batches != family.frame.micro_batches || k.vocabulary != vocabulary)
+          continue;
+        const auto proved = bound.of(vocabulary, k);
         result.malformed = result.malformed || !proved;
         best = std::max(best, proved.value_or(0));
       }

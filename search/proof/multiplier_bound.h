@@ -42,16 +42,34 @@
 
 #include "costmodel/closed_form/layer_costs.h"
 #include "search/proof/certificate.h"
-#include "search/proof/stated_space.h"
+#include "search/proof/stage_parts.h"
 
 namespace orrery::search {
 
-/// L in ps of one problem: `k` names the vocabulary, the weights and the prices (its other fields
-/// are the family's). `budget_bytes`: of the Program's buffers on a device. kBeyondAnyCost: nothing
-/// fits. Nothing: the numbers are no multipliers, or leave 128 bits.
-std::optional<std::int64_t> multiplier_bound(costmodel::LayerCosts& costs, const Space& space,
-                                             const Family& family, const ProblemMultipliers& k,
-                                             std::int64_t budget_bytes);
+/// The problems of one family.
+class FamilyBound {
+ public:
+  /// `budget_bytes`: of the Program's buffers on a device. `costs` must outlive this object.
+  FamilyBound(costmodel::LayerCosts& costs, const Space& space, const Family& family,
+              std::int64_t budget_bytes);
+
+  /// L in ps; kBeyondAnyCost: nothing fits. Of `k` the weights and the prices count. Nothing: the
+  /// numbers are no multipliers, or leave 128 bits.
+  std::optional<std::int64_t> of(const plan::LayerStrategy& vocabulary,
+                                 const ProblemMultipliers& k);
+  /// Whether some strategy stands for every kind of block.
+  [[nodiscard]] bool has_plans() const { return parts_.has_value(); }
+  /// Whether the plan, but for its vocabulary, is of the family.
+  [[nodiscard]] bool holds(const plan::Plan& plan) const;
+
+ private:
+  costmodel::LayerCosts& costs_;
+  Family family_;
+  std::int64_t budget_;
+  bool even_stages_;
+  std::vector<std::vector<plan::LayerStrategy>> strategies_;  // [kind]
+  std::optional<StageParts> parts_;
+};
 
 /// The least over all problems of the stated space.
 struct SpaceBound {

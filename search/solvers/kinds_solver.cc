@@ -15,6 +15,9 @@ class Choices {
       : model_(model),
         memory_bytes_(memory_bytes * model.problem().stages),
         one_layout_(model.problem().schedule == plan::Schedule::kInterleaved),
+        flight_(one_layout_ ? std::clamp<std::int64_t>((model.problem().stages + 1) / 2, 1,
+                                                       model.problem().micro_batches)
+                            : 1),
         ends_(model.ends()),
         rest_(model.options().size() + 1) {
     for (std::size_t g = model.options().size(); g-- > 0;) {
@@ -22,9 +25,13 @@ class Choices {
       const auto least = [&](std::int64_t KindOption::*field) {
         return std::ranges::min(group, {}, field).*field;
       };
-      rest_[g] = {rest_[g + 1].steady_ps + least(&KindOption::least_steady_ps),
-                  rest_[g + 1].total_ps + least(&KindOption::least_total_ps),
-                  rest_[g + 1].bytes + least(&KindOption::bytes)};
+      rest_[g] = rest_[g + 1];
+      rest_[g].times.steady_ps += least(&KindOption::least_steady_ps);
+      rest_[g].times.total_ps += least(&KindOption::least_total_ps);
+      rest_[g].times.update_ps += least(&KindOption::least_update_ps);
+      std::int64_t bytes = kForbidden;
+      for (const KindOption& o : group) bytes = std::min(bytes, bytes_of(o));
+      rest_[g].bytes += bytes;
     }
   }
 
@@ -41,10 +48,11 @@ class Choices {
         if (g > 0 && one_layout_ && !option.strategy.same_layout(first(p).strategy)) continue;
         Partial child = p;
         child.choice.options.push_back(o);
-        child.steady_ps += option.least_steady_ps;
-        child.total_ps += option.least_total_ps;
-        child.bytes += option.bytes;
-        child.widest_ps = std::max(child.widest_ps, option.widest_ps);
+        child.times.steady_ps += option.least_steady_ps;
+        child.times.total_ps += option.least_total_ps;
+        child.times.update_ps += option.least_update_ps;
+        child.times.widest_ps = std::max(child.times.widest_ps, option.widest_ps);
+        child.bytes += bytes_of(option);
         push(std::move(child), cutoff_ps);
       }
     }
@@ -63,7 +71,8 @@ class Choices {
   /// A choice with the options of the first groups; bound and bytes count the least of the others.
   struct Partial {
     KindsChoice choice = {};
-    std::int64_t steady_ps = 0, total_ps = 0, widest_ps = 0, bytes = 0;
+    KindsModel::Floors times = {};
+    std::int64_t bytes = 0;
     std::uint64_t number = 0;                 // among equals the first made
     bool operator<(const Partial& o) const {  // of a heap whose top is the least
       return choice.bound_ps != o.choice.bound_ps ? choice.bound_ps > o.choice.bound_ps
@@ -71,17 +80,23 @@ class Choices {
     }
   };
   struct Rest {
-    std::int64_t steady_ps = 0, total_ps = 0, bytes = 0;
+    KindsModel::Floors times = {};
+    std::int64_t bytes = 0;
   };
   [[nodiscard]] const KindOption& first(const Partial& p) const {
     return model_.options().front()[p.choice.options.front()];
+  }
+  [[nodiscard]] std::int64_t bytes_of(const KindOption& o) const {
+    return o.state_bytes + flight_ * o.stash_bytes;
   }
   /// Unless its bound is not below the cutoff, or all stages together have not the memory.
   void push(Partial p, std::int64_t cutoff_ps) {
     p.number = made_++;
     const Rest& rest = rest_[p.choice.options.size()];
-    p.choice.bound_ps =
-        model_.bound(p.steady_ps + rest.steady_ps, p.total_ps + rest.total_ps, p.widest_ps, ends_);
+    p.choice.bound_ps = model_.bound(
+        {p.times.steady_ps + rest.times.steady_ps, p.times.total_ps + rest.times.total_ps,
+         p.times.update_ps + rest.times.update_ps, p.times.widest_ps},
+        ends_);
     if (p.choice.bound_ps < cutoff_ps && p.bytes + rest.bytes + ends_.bytes <= memory_bytes_)
       heap_.push(std::move(p));
   }
@@ -89,11 +104,44 @@ class Choices {
   KindsModel& model_;
   std::int64_t memory_bytes_;
   bool one_layout_;
+  std::int64_t flight_;  // stashes that every stage holds at least
   KindsModel::Ends ends_;
   std::vector<Rest> rest_;  // [groups chosen]
   std::priority_queue<Partial> heap_;
   std::uint64_t made_ = 0;
 };
+
+/// Picoseconds of a layer's passes for a byte of its states and stashes, times `unit`: what the
+/// options of each group trade, a few of them.
+std::vector<std::int64_t> prices_of(const KindsModel& model, std::int64_t flight,
+                                    std::int64_t unit) {
+  constexpr std::size_t kKept = 6;
+  const std::int64_t m = model.problem().micro_batches, p = model.problem().stages;
+  std::vector<std::int64_t> prices;
+  for (const std::vector<KindOption>& group : model.options()) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> points;  // (bytes, time of a step's share)
+    for (const KindOption& o : group) {
+      const costmodel::LayerCost& c = *o.costs.front().back();
+      points.emplace_back(
+          c.persistent_bytes + flight * std::max<std::int64_t>(c.stash_bytes, 0),
+          c.forward_ps + c.backward_sync_ps + (m - 1) * (c.forward_ps + c.backward_ps) / p);
+    }
+    std::ranges::sort(points);
+    for (std::size_t i = 1; i < points.size(); ++i) {
+      const std::int64_t bytes = points[i].first - points.front().first,
+                         saved = points.front().second - points[i].second;
+      if (bytes > 0 && saved > 0)
+        prices.push_back(static_cast<std::int64_t>(static_cast<__int128>(saved) * unit / bytes));
+    }
+  }
+  std::ranges::sort(prices);
+  std::vector<std::int64_t> kept;
+  for (std::size_t i = 0; i < kKept && !prices.empty(); ++i)
+    kept.push_back(prices[i * (prices.size() - 1) / (kKept - 1)]);
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  kept.push_back(kRay);
+  return kept;
+}
 
 }  // namespace
 
@@ -111,7 +159,7 @@ bool KindsSolver::covers(const PlanProblem& family) {
 
 Solver::Answer KindsSolver::solve(const PlanProblem& problem, std::int64_t cutoff_ps, Depth depth,
                                   Effort& effort) {
-  constexpr std::uint64_t kStates = 30'000, kTicksOfState = 50;
+  constexpr std::uint64_t kStates = 50'000, kTicksOfState = 2;
   constexpr int kTried = 16;  // choices of a quick answer
   const bool interleaved = problem.schedule == plan::Schedule::kInterleaved;
   model_.turn_to(problem);
@@ -221,13 +269,38 @@ std::vector<std::int64_t> KindsSolver::even_ends(int stages, int virtual_stages)
   return ends;
 }
 
+/// Whether states, and the stashes of what a rank has forwarded before its first backward
+/// (plan::pass_order), fit every rank: a lower bound of its peak.
+bool KindsSolver::may_fit(const KindsSums& sums, const std::vector<std::int64_t>& ends) const {
+  const std::int64_t p = model_.problem().stages, v = std::ssize(ends) / p,
+                     m = model_.problem().micro_batches;
+  for (std::int64_t r = 0; r < p; ++r) {
+    const std::int64_t forwards = std::min(m * v, 2 * (p - r - 1) + (v - 1) * p + 1);
+    std::int64_t bytes = 0;
+    for (std::int64_t k = 0; k < v; ++k) {
+      const auto s = static_cast<std::size_t>(k * p + r);
+      const auto from = static_cast<std::size_t>(s == 0 ? 0 : ends[s - 1]),
+                 to = static_cast<std::size_t>(ends[s]);
+      const std::int64_t held =
+          forwards / (p * v) * p + std::clamp<std::int64_t>(forwards % (p * v) - k * p, 0, p);
+      bytes += sums.persistent_bytes[to] - sums.persistent_bytes[from] +
+               held * (sums.stash_bytes[to] - sums.stash_bytes[from]);
+    }
+    if (bytes > memory_bytes_) return false;
+  }
+  return true;
+}
+
 std::optional<KindsSolver::Cuts> KindsSolver::best_spread(const KindsChoice& c,
                                                           std::int64_t cutoff_ps, Effort& effort) {
-  std::optional<Cuts> best;
   constexpr std::uint64_t kStates = 100;  // as long as to make so many partial choices
+  const KindsSums sums = model_.sums_of(c);
+  std::optional<Cuts> best;
   for (const int v : stages_.virtual_stages(model_.problem())) {
-    effort.states += kStates;
+    ++effort.states;
     std::vector<std::int64_t> ends = even_ends(model_.problem().stages, v);
+    if (!may_fit(sums, ends)) continue;
+    effort.states += kStates;
     const plan::Plan plan = model_.plan_of(c, ends);
     const std::int64_t form_ps = costmodel::step_ps(costs_, plan);
     bool fits = form_ps < cutoff_ps;
@@ -256,6 +329,36 @@ plan::Plan KindsSolver::minimum_memory(const PlanProblem& problem) {
 std::int64_t KindsSolver::needed_bytes(const PlanProblem& problem) {
   model_.turn_to(problem);
   return Choices(model_, memory_bytes_).least_bytes();
+}
+
+std::optional<PipelineMultipliers> KindsSolver::multipliers(const PlanProblem& problem) {
+  constexpr std::int64_t kDigits = std::int64_t{1} << 20;
+  if (problem.schedule == plan::Schedule::kInterleaved) return std::nullopt;
+  const int p = problem.stages;
+  model_.turn_to(problem);
+  PipelineMultipliers found{
+      .unit = p * kDigits,
+      .weights = std::vector<std::int64_t>(static_cast<std::size_t>(p), kDigits),
+      .prices = {}};
+  for (int s = 0; s < p; ++s)
+    found.prices.push_back(prices_of(
+        model_, costmodel::in_flight(problem.schedule, s, p, problem.micro_batches), found.unit));
+  const auto key = std::tuple(p, problem.devices, problem.micro_batches, problem.schedule);
+  auto known = bounds_.find(key);
+  if (known == bounds_.end())
+    known =
+        bounds_
+            .emplace(key, FamilyBound(costs_, space_, {p, problem.devices, stages_.frame(problem)},
+                                      memory_bytes_))
+            .first;
+  ProblemMultipliers stated;
+  stated.unit = found.unit;
+  stated.weights = found.weights;
+  stated.prices = found.prices;
+  const auto bound = known->second.of(problem.vocabulary, stated);
+  if (!bound) return std::nullopt;
+  found.bound_ps = *bound;
+  return found;
 }
 
 std::string KindsSolver::shortage(const PlanProblem& /*problem*/) {

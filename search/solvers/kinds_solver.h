@@ -30,17 +30,23 @@
 /// Choices of strategies are taken in the order of their lower bound, memory and cuts left out:
 ///
 ///     Σ_l (F_l + B'_l) + ends + (m - 1) C,  C = max( (Σ_l N_l + ends) / p, max_l N_l );
-///     interleaved  m C
+///     interleaved  (m - 1) C + max(C, (Σ_l (F_l + B'_l + U_l) + ends) / p),
 ///
-/// and those whose states and stashes exceed the memory of all stages together are left out: best
-/// first over groups, made when needed, so the first choice whose bound reaches the best plan ends
-/// the problem (tests/oracle/search/kinds_test.cc).
+/// since no rank's end and update lie behind the mean of all,
+///
+/// and those whose states and stashes exceed the memory of all stages together (interleaved: the
+/// last rank, which holds fewest, has forwarded half of p micro-batches at least) are left out:
+/// best first over groups, made when needed, so the first choice whose bound reaches the best plan
+/// ends the problem (tests/oracle/search/kinds_test.cc).
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "search/costs/kinds_model.h"
+#include "search/proof/multiplier_bound.h"
 #include "search/solvers/solver.h"
 
 namespace orrery::search {
@@ -52,12 +58,18 @@ class KindsSolver final : public Solver {
               std::int64_t memory_bytes);
 
   bool covers(const PlanProblem& family) override;
+  [[nodiscard]] bool needs_incumbent(const PlanProblem& problem) const override {
+    return problem.schedule == plan::Schedule::kInterleaved;
+  }
   /// Effort counts ranges and partial choices. Quick: the first plan of the first choices.
   Answer solve(const PlanProblem& problem, std::int64_t cutoff_ps, Depth depth,
                Effort& effort) override;
   plan::Plan minimum_memory(const PlanProblem& problem) override;
   std::int64_t needed_bytes(const PlanProblem& problem) override;
   std::string shortage(const PlanProblem& problem) override;
+  /// Equal weights; prices from the options' trade of time for bytes. What they prove is what the
+  /// checker says (proof/multiplier_bound.h).
+  std::optional<PipelineMultipliers> multipliers(const PlanProblem& problem) override;
 
  private:
   /// Cuts of a choice, and what they cost by the form.
@@ -70,6 +82,7 @@ class KindsSolver final : public Solver {
   std::optional<Cuts> best_cuts(const KindsChoice& choice, std::int64_t cutoff_ps, Effort& effort);
   void extend(const KindsChoice& choice, const KindsSums& sums, int stage, std::int64_t from,
               std::int64_t cutoff_ps, Labels& labels, Effort& effort);
+  [[nodiscard]] bool may_fit(const KindsSums& sums, const std::vector<std::int64_t>& ends) const;
   std::optional<Cuts> best_spread(const KindsChoice& choice, std::int64_t cutoff_ps,
                                   Effort& effort);
   [[nodiscard]] std::vector<std::int64_t> even_ends(int stages, int virtual_stages) const;
@@ -80,6 +93,8 @@ class KindsSolver final : public Solver {
   const Space& space_;
   std::int64_t memory_bytes_;
   KindsModel model_;
+  // stages, devices, micro-batches, schedule
+  std::map<std::tuple<int, int, std::int64_t, plan::Schedule>, FamilyBound> bounds_;
 };
 
 }  // namespace orrery::search

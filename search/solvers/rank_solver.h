@@ -56,7 +56,7 @@ class RankSolver final : public Solver {
   bool covers(const PlanProblem& family) override {
     return stages_.has_strategies(family) && !stages_.virtual_stages(family).empty();
   }
-  [[nodiscard]] bool needs_incumbent() const override { return true; }
+  [[nodiscard]] bool needs_incumbent(const PlanProblem& /*problem*/) const override { return true; }
   Bound family_bound(const PlanProblem& family, std::int64_t cutoff_ps) override;
   Bound bound(const PlanProblem& problem, std::int64_t cutoff_ps) override;
   /// Quick: of the layout and virtual stages with the least bound that have any.

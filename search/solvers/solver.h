@@ -29,7 +29,7 @@ class Solver {
   /// False: no plan is of this family (vocabulary left open), whatever its layers.
   virtual bool covers(const PlanProblem& family) = 0;
   /// Whether exact answers take long until some plan is known.
-  [[nodiscard]] virtual bool needs_incumbent() const { return false; }
+  [[nodiscard]] virtual bool needs_incumbent(const PlanProblem& /*problem*/) const { return false; }
 
   /// No plan that fits costs less than `ps`, of those below `below_ps`.
   struct Bound {

@@ -61,7 +61,7 @@ SUB_ROOMS = {
         "table": {".", "programs"},
         "proof": {"space", "table"},
         "costs": {"space", "programs"},
-        "solvers": {".", "programs", "costs"},
+        "solvers": {".", "programs", "proof", "costs"},
         "loop": {".", "space", "programs", "proof", "solvers"},
         "explain": {"space", "programs", "costs", "loop"},
     },

@@ -15,12 +15,18 @@
 namespace orrery::search {
 namespace {
 
+std::optional<std::int64_t> bound_of(costmodel::LayerCosts& costs, const Space& space,
+                                     const Family& family, const ProblemMultipliers& k,
+                                     std::int64_t budget_bytes) {
+  return FamilyBound(costs, space, family, budget_bytes).of(k.vocabulary, k);
+}
+
 struct Drawn {
   Family family;
   plan::Plan plan;
 };
 
-/// A plan of any schedule, its layers of two strategies.
+/// A plan of 1F1B or GPipe, its layers of two strategies.
 Drawn draw_plan(const costmodel::CostModel& cost, const Space& space, int layers) {
   const auto devices = static_cast<int>(cost.topology().device_count());
   Drawn d;
@@ -33,21 +39,16 @@ Drawn draw_plan(const costmodel::CostModel& cost, const Space& space, int layers
   f.sequence = cost.options().sequence;
   f.global_batch = 8;
   f.micro_batches = *rc::gen::element<std::int64_t>(1, 2, 4, 8);
-  f.schedule = *rc::gen::element(plan::Schedule::kGPipe, plan::Schedule::k1F1B,
-                                 plan::Schedule::kZeroBubbleH1, plan::Schedule::kInterleaved);
-  if (f.schedule == plan::Schedule::kInterleaved) {
-    f.virtual_stages = 2;
-    RC_PRE(d.family.ranks > 1 && 2 * d.family.ranks <= layers &&
-           f.micro_batches % d.family.ranks == 0);
-  }
-  const auto strategies = stated_strategies(space, d.family, cost);
+  f.schedule = *rc::gen::element(plan::Schedule::kGPipe, plan::Schedule::k1F1B);
+  const auto by_kind = stated_strategies(space, d.family, cost);
   const auto vocabularies = stated_vocabularies(space, d.family, cost);
-  RC_PRE(!strategies.empty() && !vocabularies.empty());
+  RC_PRE(!by_kind.empty() && !vocabularies.empty());
+  const std::vector<plan::LayerStrategy>& strategies = by_kind.front();
   const auto some =
       *rc::gen::container<std::vector<plan::LayerStrategy>>(2, rc::gen::elementOf(strategies));
   d.plan = f;
   d.plan.vocabulary = *rc::gen::elementOf(vocabularies);
-  const int stages = d.family.ranks * f.virtual_stages;
+  const int stages = d.family.ranks;
   int left = layers;
   for (int s = 0; s < stages; ++s) {
     const int count = s + 1 == stages ? left : *rc::gen::inRange(1, left - (stages - s - 1) + 1);
@@ -71,7 +72,7 @@ ProblemMultipliers draw_multipliers(const Family& family) {
     // Up to 10 ps per byte, on times around 10^9 ps and sizes around 10^7 bytes; or so many that
     // one byte too much is beyond any cost.
     const auto dearest = *rc::gen::element<std::int64_t>(10, 1'000'000'000'000);
-    const auto count = *rc::gen::inRange<std::size_t>(0, family.frame.virtual_stages == 1 ? 3 : 2);
+    const auto count = *rc::gen::inRange<std::size_t>(0, 3);
     k.prices.push_back(*rc::gen::container<std::vector<std::int64_t>>(
         count, rc::gen::inRange<std::int64_t>(0, dearest * k.unit)));
   }
@@ -95,7 +96,7 @@ RC_GTEST_PROP(MultiplierBound, NoPlanThatFitsIsCheaper, ()) {
   ProblemMultipliers k = draw_multipliers(d.family);
   k.vocabulary = d.plan.vocabulary;
   const auto bound =
-      multiplier_bound(costs, space, d.family, k, std::ranges::max(priced->stage_peak_bytes));
+      bound_of(costs, space, d.family, k, std::ranges::max(priced->stage_peak_bytes));
   RC_ASSERT(bound.has_value());
   RC_ASSERT(*bound <= priced->step_ps);
 }
@@ -135,7 +136,7 @@ RC_GTEST_PROP(MultiplierBound, IsNotBelowTheSearchsClaim, ()) {
   k.unit = found.unit;
   k.weights = found.weights;
   k.prices = found.prices;
-  const auto bound = multiplier_bound(costs, space, family, k, budget);
+  const auto bound = bound_of(costs, space, family, k, budget);
   RC_ASSERT(bound.has_value());
   RC_ASSERT(found.bound_ps <= *bound);
   // As good as the relaxation: prices are rounded to a millionth.

@@ -37,10 +37,9 @@ const char* name_of(Product p) {
 }
 
 template <class Keep>  // bool(const Parameter&)
-std::vector<Parameter> select(const std::vector<Parameter>& all, Keep keep) {
-  std::vector<Parameter> some;
-  std::ranges::copy_if(all, std::back_inserter(some), keep);
-  return some;
+std::vector<Parameter> select(std::vector<Parameter> all, Keep keep) {
+  std::erase_if(all, [&](const Parameter& p) { return !keep(p); });
+  return all;
 }
 
 /// Columns of the product's matrices; its bias goes with the first slice.

@@ -16,10 +16,9 @@ bool is_product(SegmentKind kind) {
 }
 
 /// The last of `ops` that reads `r`; null when none does.
-Op* last_reader(std::vector<Op>& ops, const BufferRef& r) {
-  const auto found = std::find_if(ops.rbegin(), ops.rend(), [&](const Op& op) {
-    return std::ranges::find(op.reads, r) != op.reads.end();
-  });
+Op* last_reader(Ops& ops, const BufferRef& r) {
+  const auto found =
+      std::find_if(ops.rbegin(), ops.rend(), [&](const Op& op) { return contains(op.reads, r); });
   return found == ops.rend() ? nullptr : &*found;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,6 +15,8 @@
 #include "plan/check/check.h"
 
 namespace orrery::plan::checker {
+
+using ClassIndex = std::size_t;  ///< into Program::classes
 
 enum class AccessKind : std::uint8_t { kRead, kUpdate, kWrite, kFree };
 
@@ -70,11 +73,14 @@ class FaultList {
   std::map<std::pair<int, FaultKind>, int> counts_;
 };
 
+/// Elements of a tensor.
+std::int64_t product_of(const std::vector<std::int64_t>& shape);
+
 /// Classes that the members of `group` belong to, seen from `rank`, ascending without duplicates;
 /// empty when a member lies outside the world. Class indices into Program::classes.
-std::vector<int> classes_of_group(const Program& program, const Group& group, int rank);
-/// Class index of a world rank, -1 outside the world.
-int class_index(const Program& program, std::int64_t rank);
+std::vector<ClassIndex> classes_of_group(const Program& program, const Group& group, int rank);
+/// Class of a world rank, none outside the world.
+std::optional<ClassIndex> class_index(const Program& program, std::int64_t rank);
 /// True when every rank's group lies in its own class, so that the group's collectives are
 /// symmetric.
 bool within_class(const RankClass& rank_class, const Group& group);

@@ -1,9 +1,7 @@
 /// Lifetimes of buffer instances and the order of phases, in issue order.
 
-#include <limits>
 #include <map>
-#include <utility>
-#include <vector>
+#include <optional>
 
 #include "plan/check/check_internal.h"
 
@@ -13,45 +11,19 @@ namespace {
 
 enum class State : std::uint8_t { kNever, kLive, kFreed };
 
-constexpr std::size_t kNoOp = std::numeric_limits<std::size_t>::max();
-
 /// Segments that belong to the forward or backward pass of a layer, rather than to data loading,
 /// resharding or updates.
 bool is_layer_work(model::SegmentKind kind) {
-  using model::SegmentKind;
+  using enum model::SegmentKind;
   switch (kind) {
-    case SegmentKind::kEmbedding:
-    case SegmentKind::kPositionAdd:
-    case SegmentKind::kNorm:
-    case SegmentKind::kQkv:
-    case SegmentKind::kAttention:
-    case SegmentKind::kAttentionSplit:
-    case SegmentKind::kAttentionBlock:
-    case SegmentKind::kAttentionMerge:
-    case SegmentKind::kProjection:
-    case SegmentKind::kResidual:
-    case SegmentKind::kMlpIn:
-    case SegmentKind::kActivation:
-    case SegmentKind::kMlpOut:
-    case SegmentKind::kLogits:
-    case SegmentKind::kRouter:
-    case SegmentKind::kDispatch:
-    case SegmentKind::kExpertIn:
-    case SegmentKind::kExpertOut:
-    case SegmentKind::kCombine:
-    case SegmentKind::kPatchProduct:
-    case SegmentKind::kPool:
-    case SegmentKind::kLossMax:
-    case SegmentKind::kLossSum:
-    case SegmentKind::kLoss: return true;
-    case SegmentKind::kLoadTokens:
-    case SegmentKind::kLoadTargets:
-    case SegmentKind::kSlice:
-    case SegmentKind::kZeroGradient:
-    case SegmentKind::kAccumulate:
-    case SegmentKind::kAdamW: return false;
+    case kLoadTokens:
+    case kLoadTargets:
+    case kSlice:
+    case kZeroGradient:
+    case kAccumulate:
+    case kAdamW: return false;
+    default: return true;
   }
-  return false;
 }
 
 }  // namespace
@@ -101,7 +73,7 @@ void check_lifetimes(const ClassStep& step, FaultList& faults) {
 
 void check_phase_order(const ClassStep& step, FaultList& faults) {
   struct Extent {
-    std::size_t last_forward = kNoOp, first_backward = kNoOp;
+    std::optional<std::size_t> last_forward, first_backward;
   };
   std::map<std::pair<std::int32_t, std::int32_t>, Extent> extents;  // by (layer, micro-batch)
   for (std::size_t i = 0; i < step.ops.size(); ++i) {
@@ -109,22 +81,17 @@ void check_phase_order(const ClassStep& step, FaultList& faults) {
     if (o.op->kind != OpKind::kCompute || !o.op->segment.valid()) continue;
     if (!is_layer_work(step.program->segments[o.op->segment].kind)) continue;
     Extent& e = extents[{o.layer, o.micro_batch}];
-    if (o.op->phase != Phase::kF) {
-      if (e.first_backward == kNoOp) e.first_backward = i;
-    } else if (!o.op->recomputed) {
+    if (o.op->phase != Phase::kF)
+      e.first_backward = e.first_backward.value_or(i);
+    else if (!o.op->recomputed)
       e.last_forward = i;
-    }
   }
   for (const auto& [key, e] : extents) {
-    if (e.first_backward == kNoOp) continue;
-    if (e.last_forward == kNoOp) {
-      faults.add(FaultKind::kBackwardBeforeForward, step.rank_class->stage, e.first_backward,
-                 "{} is a backward without a forward", step.describe(e.first_backward));
-    } else if (e.last_forward > e.first_backward) {
-      faults.add(FaultKind::kBackwardBeforeForward, step.rank_class->stage, e.first_backward,
-                 "{} comes before {}", step.describe(e.first_backward),
-                 step.describe(e.last_forward));
-    }
+    if (!e.first_backward || (e.last_forward && *e.last_forward < *e.first_backward)) continue;
+    faults.add(FaultKind::kBackwardBeforeForward, step.rank_class->stage, *e.first_backward,
+               "{} {}", step.describe(*e.first_backward),
+               e.last_forward ? "comes before " + step.describe(*e.last_forward)
+                              : "is a backward without a forward");
   }
 }
 

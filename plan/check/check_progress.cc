@@ -21,8 +21,9 @@ namespace {
 
 /// A leg or a member's side of a spanning collective.
 struct Post {
-  int cls = 0;
+  ClassIndex cls = 0;
   std::uint32_t op = 0;
+  auto operator<=>(const Post&) const = default;
 };
 
 /// Streams whose sends and receives meet: forward with forward, backward with backward, any other
@@ -44,7 +45,9 @@ int stream_pair(Stream s) {
 /// The transfers from one class to another along one pair of streams and one rank distance: n-th
 /// send meets n-th receive.
 struct ChannelKey {
-  int pair = 0, sender = 0, receiver = 0, offset = 0;
+  int pair = 0;
+  ClassIndex sender = 0, receiver = 0;
+  int offset = 0;
   auto operator<=>(const ChannelKey&) const = default;
 };
 struct LegPost {
@@ -58,7 +61,7 @@ struct Channel {
 /// The n-th collectives of the classes that a group spans. The key is what the members share: who
 /// they are, and how they are spaced.
 struct SpanKey {
-  std::vector<int> classes;
+  std::vector<ClassIndex> classes;
   int size = 0, stride = 0;
   auto operator<=>(const SpanKey&) const = default;
 };
@@ -79,7 +82,7 @@ class ProgressChecker {
 
   void run() {
     const std::size_t before = faults_.size();
-    for (std::size_t c = 0; c < steps_.size(); ++c) collect(static_cast<int>(c));
+    for (std::size_t c = 0; c < steps_.size(); ++c) collect(c);
     match_channels();
     match_collectives();
     // A missing partner stops everything behind it: what the walk would report then are echoes.
@@ -89,9 +92,7 @@ class ProgressChecker {
 
  private:
   [[nodiscard]] const Program& program() const { return *steps_.front().program; }
-  [[nodiscard]] const ClassStep& step(const Post& p) const {
-    return steps_[static_cast<std::size_t>(p.cls)];
-  }
+  [[nodiscard]] const ClassStep& step(const Post& p) const { return steps_[p.cls]; }
   [[nodiscard]] const OpInstance& instance(const Post& p) const { return step(p).ops[p.op]; }
   [[nodiscard]] std::string describe(const Post& p) const {
     return fmt::format("{} of stage {}", step(p).describe(p.op), step(p).rank_class->stage);
@@ -101,8 +102,8 @@ class ProgressChecker {
     faults_.add(kind, step(p).rank_class->stage, p.op, format, std::forward<Args>(args)...);
   }
 
-  void collect(int c) {
-    const ClassStep& s = steps_[static_cast<std::size_t>(c)];
+  void collect(ClassIndex c) {
+    const ClassStep& s = steps_[c];
     for (std::uint32_t i = 0; i < s.ops.size(); ++i) {
       const Op& op = *s.ops[i].op;
       if (op.kind == OpKind::kExchange) {
@@ -115,19 +116,19 @@ class ProgressChecker {
 
   void collect_leg(const Post& post, const Op& op, const Leg& leg) {
     const RankClass& k = *step(post).rank_class;
-    const int first = class_index(program(), std::int64_t{k.first_rank} + leg.peer_offset);
-    const int last =
-        class_index(program(), std::int64_t{k.first_rank} + k.count - 1 + leg.peer_offset);
-    if (first < 0 || first != last) {
+    const std::int64_t peer = std::int64_t{k.first_rank} + leg.peer_offset;
+    const auto first = class_index(program(), peer),
+               last = class_index(program(), peer + k.count - 1);
+    if (!first || first != last) {
       fault(FaultKind::kWrongPeer, post, "{}: peers at distance {} are not the ranks of one stage",
             describe(post), leg.peer_offset);
       return;
     }
     const int pair = stream_pair(op.stream);
     if (leg.send) {
-      channels_[{pair, post.cls, first, leg.peer_offset}].sends.push_back({post, leg.buffer});
+      channels_[{pair, post.cls, *first, leg.peer_offset}].sends.push_back({post, leg.buffer});
     } else {
-      channels_[{pair, first, post.cls, -leg.peer_offset}].receives.push_back({post, leg.buffer});
+      channels_[{pair, *first, post.cls, -leg.peer_offset}].receives.push_back({post, leg.buffer});
     }
   }
 
@@ -137,7 +138,7 @@ class ProgressChecker {
     if (within_class(k, group)) return;
     auto [known, fresh] = spans_of_.try_emplace({post.cls, op.group});
     if (fresh) {
-      std::vector<int> classes = classes_of_group(program(), group, k.first_rank);
+      std::vector<ClassIndex> classes = classes_of_group(program(), group, k.first_rank);
       if (classes == classes_of_group(program(), group, k.first_rank + k.count - 1))
         known->second = std::move(classes);
     }
@@ -163,9 +164,13 @@ class ProgressChecker {
     }
   }
 
+  void join(const Post& a, const Post& b) {
+    partner_[a].push_back(b);
+    partner_[b].push_back(a);
+  }
+
   void match(const LegPost& send, const LegPost& receive) {
-    partner_[key_of_post(send.post)].push_back(receive.post);
-    partner_[key_of_post(receive.post)].push_back(send.post);
+    join(send.post, receive.post);
     const BufferDecl& from = program().buffers[send.buffer.buffer];
     const BufferDecl& to = program().buffers[receive.buffer.buffer];
     if (from.bytes() != to.bytes() || from.dtype != to.dtype) {
@@ -192,23 +197,22 @@ class ProgressChecker {
     if (wrong_peer) {
       fault(FaultKind::kWrongPeer, post,
             "{} has no counterpart on that peer, and another stage waits for it", describe(post));
-    } else if (is_send) {
-      fault(FaultKind::kUnmatchedSend, post, "{}: stage {} has no receive for it", describe(post),
-            steps_[static_cast<std::size_t>(key.receiver)].rank_class->stage);
     } else {
-      fault(FaultKind::kUnmatchedReceive, post, "{}: stage {} has no send for it", describe(post),
-            steps_[static_cast<std::size_t>(key.sender)].rank_class->stage);
+      fault(is_send ? FaultKind::kUnmatchedSend : FaultKind::kUnmatchedReceive, post,
+            "{}: stage {} has no {} for it", describe(post),
+            steps_[is_send ? key.receiver : key.sender].rank_class->stage,
+            is_send ? "receive" : "send");
     }
   }
 
   void match_collectives() {
     for (const auto& [key, sequences] : spans_) {
-      for (const int member : key.classes) {
+      for (const ClassIndex member : key.classes) {
         if (sequences.contains(member)) continue;
         const Post post{sequences.begin()->first, sequences.begin()->second.front()};
         fault(FaultKind::kCollectiveOrder, post,
               "{}: stage {} belongs to the group and never joins", describe(post),
-              steps_[static_cast<std::size_t>(member)].rank_class->stage);
+              steps_[member].rank_class->stage);
       }
       const auto& [first_class, first] = *sequences.begin();
       for (const auto& [c, sequence] : sequences)
@@ -238,18 +242,11 @@ class ProgressChecker {
         fault(FaultKind::kSizeMismatch, b, "{} has {} bytes and {} has {}", describe(b), y.bytes,
               describe(a), x.bytes);
       }
-      if (a.cls != b.cls) {
-        partner_[key_of_post(a)].push_back(b);
-        partner_[key_of_post(b)].push_back(a);
-      }
+      if (a.cls != b.cls) join(a, b);
     }
   }
 
   // ---- progress ----
-  static std::uint64_t key_of_post(const Post& p) {
-    return std::uint64_t{static_cast<std::uint32_t>(p.cls)} << 32 | p.op;
-  }
-
   struct Walker {
     std::vector<std::uint32_t> queue[kStreams];
     std::size_t head[kStreams] = {};
@@ -259,12 +256,16 @@ class ProgressChecker {
 
   void walk() {
     for (const ClassStep& s : steps_) walkers_.push_back(make_walker(s));
+    until_none_moves([&](ClassIndex c) { return advance(c); });
+    for (std::size_t c = 0; c < walkers_.size(); ++c) report_stuck(c);
+  }
+
+  template <class Advance>  // bool(ClassIndex)
+  void until_none_moves(const Advance& advance) const {
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::size_t c = 0; c < walkers_.size(); ++c)
-        moved = advance(static_cast<int>(c)) || moved;
+      for (ClassIndex c = 0; c < steps_.size(); ++c) moved = advance(c) || moved;
     }
-    for (std::size_t c = 0; c < walkers_.size(); ++c) report_stuck(static_cast<int>(c));
   }
 
   static Walker make_walker(const ClassStep& s) {
@@ -314,8 +315,8 @@ class ProgressChecker {
   }
 
   /// Lets a class run until every stream's head waits. True if anything ended or was reached.
-  bool advance(int c) {
-    Walker& w = walkers_[static_cast<std::size_t>(c)];
+  bool advance(ClassIndex c) {
+    Walker& w = walkers_[c];
     bool any = false;
     for (bool moved = true; moved;) {
       moved = false;
@@ -345,16 +346,16 @@ class ProgressChecker {
   }
 
   std::optional<Post> absent_partner(const Post& p) const {
-    const auto it = partner_.find(key_of_post(p));
+    const auto it = partner_.find(p);
     if (it == partner_.end()) return std::nullopt;
     for (const Post& q : it->second) {
-      if (!walkers_[static_cast<std::size_t>(q.cls)].reached[q.op]) return q;
+      if (!walkers_[q.cls].reached[q.op]) return q;
     }
     return std::nullopt;
   }
 
-  void report_stuck(int c) {
-    const Walker& w = walkers_[static_cast<std::size_t>(c)];
+  void report_stuck(ClassIndex c) {
+    const Walker& w = walkers_[c];
     for (std::size_t s = 0; s < kStreams; ++s) {
       if (w.head[s] == w.queue[s].size()) continue;
       const Post p{c, w.queue[s][w.head[s]]};
@@ -382,24 +383,19 @@ class ProgressChecker {
   void walk_threads() {
     for (Walker& w : walkers_) w.reached.assign(w.reached.size(), false);
     std::vector<Thread> threads(steps_.size());
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (std::size_t c = 0; c < threads.size(); ++c)
-        moved = advance_thread(static_cast<int>(c), threads[c]) || moved;
-    }
-    for (std::size_t c = 0; c < threads.size(); ++c)
-      report_stuck_thread(static_cast<int>(c), threads[c]);
+    until_none_moves([&](ClassIndex c) { return advance_thread(c, threads[c]); });
+    for (std::size_t c = 0; c < threads.size(); ++c) report_stuck_thread(c, threads[c]);
   }
 
-  bool advance_thread(int c, Thread& t) {
-    const std::span<const OpInstance> ops = steps_[static_cast<std::size_t>(c)].ops;
+  bool advance_thread(ClassIndex c, Thread& t) {
+    const std::span<const OpInstance> ops = steps_[c].ops;
     bool moved = false;
     for (; t.next < ops.size(); ++t.next, moved = true) {
       const Op& op = *ops[t.next].op;
       std::uint32_t& before = t.posted[static_cast<std::size_t>(op.stream)];
       if (before != kNoOp && absent_partner({c, before})) return moved;
       before = kNoOp;
-      std::vector<bool>::reference reached = walkers_[static_cast<std::size_t>(c)].reached[t.next];
+      std::vector<bool>::reference reached = walkers_[c].reached[t.next];
       if (!reached) reached = moved = true;
       if (is_send(op))
         before = t.next;
@@ -413,8 +409,8 @@ class ProgressChecker {
            std::ranges::all_of(op.legs, [](const Leg& leg) { return leg.send; });
   }
 
-  void report_stuck_thread(int c, const Thread& t) {
-    const ClassStep& s = steps_[static_cast<std::size_t>(c)];
+  void report_stuck_thread(ClassIndex c, const Thread& t) {
+    const ClassStep& s = steps_[c];
     if (t.next == s.ops.size()) return;
     const std::uint32_t before = t.posted[static_cast<std::size_t>(s.ops[t.next].op->stream)];
     const Post p{c, before != kNoOp ? before : t.next};
@@ -428,9 +424,9 @@ class ProgressChecker {
   std::span<const ClassStep> steps_;
   FaultList& faults_;
   std::map<ChannelKey, Channel> channels_;
-  std::map<std::pair<int, GroupId>, std::vector<int>> spans_of_;
-  std::map<SpanKey, std::map<int, std::vector<std::uint32_t>>> spans_;
-  std::map<std::uint64_t, std::vector<Post>> partner_;  // what must be reached before an op can end
+  std::map<std::pair<ClassIndex, GroupId>, std::vector<ClassIndex>> spans_of_;
+  std::map<SpanKey, std::map<ClassIndex, std::vector<std::uint32_t>>> spans_;
+  std::map<Post, std::vector<Post>> partner_;  // what must be reached before an op can end
   std::vector<Walker> walkers_;
 };
 

@@ -187,38 +187,39 @@ class Values {
 
   void compute(const Op& op, const SegmentShape& shape, bool partial) {
     const bool forward = op.phase == Phase::kF;
+    using enum SegmentKind;
     switch (shape.kind) {
-      case SegmentKind::kEmbedding:
-      case SegmentKind::kProjection:
-      case SegmentKind::kMlpOut:
+      case kEmbedding:
+      case kProjection:
+      case kMlpOut:
         if (forward && split(op)) mark_writes(op, Holds::kPartialSum);
         break;
-      case SegmentKind::kExpertIn:
-      case SegmentKind::kExpertOut:
-      case SegmentKind::kDispatch:
-      case SegmentKind::kCombine: experts(op, shape, partial); break;
-      case SegmentKind::kQkv:
-      case SegmentKind::kMlpIn:
-      case SegmentKind::kLogits:
+      case kExpertIn:
+      case kExpertOut:
+      case kDispatch:
+      case kCombine: experts(op, shape, partial); break;
+      case kQkv:
+      case kMlpIn:
+      case kLogits:
         if (!forward && split(op)) mark_writes(op, Holds::kPartialSum);
         break;
-      case SegmentKind::kAttentionBlock:
+      case kAttentionBlock:
         if (forward) block(op, shape);
         break;
-      case SegmentKind::kLossMax:
+      case kLossMax:
         if (shape.out < shape.vocab) mark_writes(op, Holds::kPartialMax);
         break;
-      case SegmentKind::kLossSum:
+      case kLossSum:
         if (shape.out < shape.vocab) mark_writes(op, Holds::kPartialSum);
         break;
-      case SegmentKind::kLoss:
+      case kLoss:
         has_loss_ = true;
         if (forward) loss(op);
         break;
-      case SegmentKind::kZeroGradient:
+      case kZeroGradient:
         if (!op.updates.empty()) zeroed_.push_back(step_.instance_of(at_, op.updates[0]));
         break;
-      case SegmentKind::kAdamW:
+      case kAdamW:
         // Only the owner's slice of a whole parameter is new; a parameter of shard size has no
         // other.
         if (!op.updates.empty() &&
@@ -226,20 +227,7 @@ class Values {
           holds_[step_.instance_of(at_, op.updates[0])] = Holds::kSlices;
         }
         break;
-      case SegmentKind::kLoadTokens:
-      case SegmentKind::kLoadTargets:
-      case SegmentKind::kPositionAdd:
-      case SegmentKind::kNorm:
-      case SegmentKind::kAttention:
-      case SegmentKind::kAttentionSplit:
-      case SegmentKind::kAttentionMerge:
-      case SegmentKind::kResidual:
-      case SegmentKind::kActivation:
-      case SegmentKind::kRouter:
-      case SegmentKind::kPatchProduct:
-      case SegmentKind::kPool:
-      case SegmentKind::kSlice:
-      case SegmentKind::kAccumulate: break;
+      default: break;
     }
   }
 
@@ -325,9 +313,7 @@ class Values {
     if (m >= 0 && m < program_.micro_batches) ++losses_[static_cast<std::size_t>(m)];
     if (op.updates.empty()) return;
     const InstanceIndex instance = step_.instance_of(at_, op.updates[0]);
-    for (const InstanceIndex z : zeroed_) {
-      if (z == instance) return;
-    }
+    if (std::ranges::find(zeroed_, instance) != zeroed_.end()) return;
     fault(FaultKind::kContributionRepeated, "adds to the last step's", instance);
     zeroed_.push_back(instance);
   }

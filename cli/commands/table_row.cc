@@ -114,11 +114,12 @@ class RowReader {
     return cell ? std::string(base::trim(cell->text)) : std::string();
   }
 
-  void fault(std::string_view column, ErrorCode code, std::string message, std::string hint) {
-    sink_.add(base::Diagnostic{.code = code,
-                               .message = std::move(message),
-                               .where = where(column),
-                               .hint = std::move(hint)});
+  template <class... Args>
+  void fault(std::string_view column, ErrorCode code, std::string hint,
+             fmt::format_string<Args...> format, Args&&... args) {
+    sink_.add(base::make_error(code, format, std::forward<Args>(args)...)
+                  .at(where(column))
+                  .with_hint(std::move(hint)));
   }
 
   /// Whole numbers, also as a table program writes them ("8.0").
@@ -127,14 +128,14 @@ class RowReader {
     if (given.empty()) return std::nullopt;
     const auto real = base::parse_real(given);
     if (!real || std::floor(*real) != *real || std::abs(*real) > 9e15) {
-      fault(column, ErrorCode::kBadValue, fmt::format("{} is '{}'", column, given),
-            "a whole number is wanted");
+      fault(column, ErrorCode::kBadValue, "a whole number is wanted", "{} is '{}'", column, given);
       return range.min;
     }
     const auto value = static_cast<std::int64_t>(*real);
     if (value >= range.min && value <= range.max) return value;
-    fault(column, ErrorCode::kOutOfRange, fmt::format("{} is {}", column, value),
-          fmt::format("{} lies between {} and {}", column, range.min, range.max));
+    fault(column, ErrorCode::kOutOfRange,
+          fmt::format("{} lies between {} and {}", column, range.min, range.max), "{} is {}",
+          column, value);
     return range.min;
   }
 
@@ -149,17 +150,18 @@ class RowReader {
       names.emplace_back(w.name);
     }
     const auto near = base::nearest(given, names);
-    fault(column, ErrorCode::kBadValue, fmt::format("{} is '{}'", column, given),
+    fault(column, ErrorCode::kBadValue,
           near ? fmt::format("did you mean '{}'?", *near)
-               : fmt::format("one of {}", base::join(names, ", ")));
+               : fmt::format("one of {}", base::join(names, ", ")),
+          "{} is '{}'", column, given);
     return std::nullopt;
   }
 
   void must_divide(std::string_view column, std::int64_t degree, std::int64_t n,
                    std::string_view what) {
     if (degree > 0 && n % degree != 0)
-      fault(column, ErrorCode::kInconsistent,
-            fmt::format("{} = {} does not divide {} {}", column, degree, n, what), {});
+      fault(column, ErrorCode::kInconsistent, {}, "{} = {} does not divide {} {}", column, degree,
+            n, what);
   }
 
  private:
@@ -186,8 +188,8 @@ std::int64_t required_size(RowReader& r, std::string_view column, std::int64_t m
   const auto given = r.integer(column, kSize);
   if (given) return *given;
   if (models == 0)
-    r.fault(column, ErrorCode::kMissingKey, fmt::format("{} is missing", column),
-            "state it, or give a model for all rows with --model");
+    r.fault(column, ErrorCode::kMissingKey, "state it, or give a model for all rows with --model",
+            "{} is missing", column);
   return std::max<std::int64_t>(models, 1);
 }
 
@@ -201,10 +203,8 @@ void read_experts(RowReader& r, model::ModelSpec& m) {
       m.experts_per_token > 0 ? m.experts_per_token : std::min<std::int64_t>(2, m.experts);
   m.experts_per_token = r.integer("top_k", {1, 1 << 16}).value_or(usual);
   if (m.experts_per_token > m.experts)
-    r.fault(
-        "top_k", ErrorCode::kInconsistent,
-        fmt::format("a token goes to {} experts, and there are {}", m.experts_per_token, m.experts),
-        {});
+    r.fault("top_k", ErrorCode::kInconsistent, {}, "a token goes to {} experts, and there are {}",
+            m.experts_per_token, m.experts);
   m.mlp_bias = false;  // experts have none
 }
 
@@ -215,9 +215,8 @@ void check_total(RowReader& r, const model::ModelSpec& m) {
                        3 * d(m.hidden) * d(m.ffn) * d(std::max<std::int64_t>(m.experts, 1));
   const double total = d(m.layers) * block + d(m.vocab + m.max_positions) * d(m.hidden);
   if (total > 1e15)
-    r.fault("layers", ErrorCode::kOutOfRange,
-            fmt::format("the sizes make a model of {:.2g} parameters", total),
-            "at most 1e15 are counted exactly");
+    r.fault("layers", ErrorCode::kOutOfRange, "at most 1e15 are counted exactly",
+            "the sizes make a model of {:.2g} parameters", total);
 }
 
 model::ModelSpec read_model(RowReader& r, const TableDefaults& defaults) {
@@ -310,20 +309,17 @@ void check_fit(RowReader& r, const TableRow& row) {
   const std::int64_t stages = std::int64_t{p.pp} * p.virtual_stages;
   if (stages > m.layers)
     r.fault("pp", ErrorCode::kInconsistent,
-            fmt::format("{} stages for {} layers", stages, m.layers),
-            fmt::format("pp * virtual_stages is at most {}", m.layers));
+            fmt::format("pp * virtual_stages is at most {}", m.layers), "{} stages for {} layers",
+            stages, m.layers);
   if (p.virtual_stages > 1 && p.pp == 1)
-    r.fault("virtual_stages", ErrorCode::kInconsistent,
-            fmt::format("{} virtual stages without a pipeline", p.virtual_stages),
-            "use pp above 1, or virtual_stages 1");
+    r.fault("virtual_stages", ErrorCode::kInconsistent, "use pp above 1, or virtual_stages 1",
+            "{} virtual stages without a pipeline", p.virtual_stages);
   if (p.virtual_stages > 1 && p.schedule != plan::Schedule::kInterleaved)
-    r.fault("schedule", ErrorCode::kInconsistent,
-            fmt::format("schedule {} with {} virtual stages", plan::to_string(p.schedule),
-                        p.virtual_stages),
-            "only the interleaved schedule has more than one");
+    r.fault("schedule", ErrorCode::kInconsistent, "only the interleaved schedule has more than one",
+            "schedule {} with {} virtual stages", plan::to_string(p.schedule), p.virtual_stages);
   if (p.ep > 1 && m.experts == 0)
-    r.fault("ep", ErrorCode::kInconsistent, fmt::format("ep = {} and no experts", p.ep),
-            "state experts, or drop ep");
+    r.fault("ep", ErrorCode::kInconsistent, "state experts, or drop ep", "ep = {} and no experts",
+            p.ep);
   if (p.ep > 1 && m.experts > 0) r.must_divide("ep", p.ep, m.experts, "experts");
 }
 
@@ -366,45 +362,39 @@ base::Result<void> resolve_row(TableRow& row, std::int64_t devices_per_host,
                                : replica;
   if (row.dp == 0) {
     if (row.gpus % replica != 0)
-      r.fault(
-          "gpus", ErrorCode::kInconsistent,
-          fmt::format("tp {} * cp {} * pp {} does not divide {} gpus", p.tp, p.cp, p.pp, row.gpus),
-          "dp is what they leave");
+      r.fault("gpus", ErrorCode::kInconsistent, "dp is what they leave",
+              "tp {} * cp {} * pp {} does not divide {} gpus", p.tp, p.cp, p.pp, row.gpus);
     row.dp = std::max<std::int64_t>(row.gpus / replica, 1);
   }
   if (r.sink().ok() && replica * row.dp != row.gpus)
-    r.fault("gpus", ErrorCode::kInconsistent,
-            fmt::format("tp {} * cp {} * pp {} * dp {} is {}, not {} gpus", p.tp, p.cp, p.pp,
-                        row.dp, replica * row.dp, row.gpus),
-            "leave dp or gpus empty, and it is derived");
+    r.fault("gpus", ErrorCode::kInconsistent, "leave dp or gpus empty, and it is derived",
+            "tp {} * cp {} * pp {} * dp {} is {}, not {} gpus", p.tp, p.cp, p.pp, row.dp,
+            replica * row.dp, row.gpus);
   if (row.gpus > plan::kMaxWorldSize)
-    r.fault("gpus", ErrorCode::kOutOfRange, fmt::format("{} gpus", row.gpus),
-            fmt::format("a plan has at most {}", plan::kMaxWorldSize));
+    r.fault("gpus", ErrorCode::kOutOfRange,
+            fmt::format("a plan has at most {}", plan::kMaxWorldSize), "{} gpus", row.gpus);
   const std::int64_t needed = (row.gpus + devices_per_host - 1) / devices_per_host;
   if (row.hosts == 0) row.hosts = needed;
   if (row.hosts < needed)
-    r.fault(
-        "hosts", ErrorCode::kInconsistent,
-        fmt::format("{} hosts of {} devices for {} gpus", row.hosts, devices_per_host, row.gpus),
-        fmt::format("{} would do", needed));
+    r.fault("hosts", ErrorCode::kInconsistent, fmt::format("{} would do", needed),
+            "{} hosts of {} devices for {} gpus", row.hosts, devices_per_host, row.gpus);
   if (row.hosts > topologies::kMaxHosts)
-    r.fault("gpus", ErrorCode::kOutOfRange, fmt::format("{} hosts", row.hosts),
-            fmt::format("a cluster has at most {}", topologies::kMaxHosts));
+    r.fault("gpus", ErrorCode::kOutOfRange,
+            fmt::format("a cluster has at most {}", topologies::kMaxHosts), "{} hosts", row.hosts);
   if (!r.sink().ok()) return r.sink().result();
   p.dp = static_cast<int>(row.dp);
   if (p.ep > 1)
     r.must_divide("ep", p.ep, std::int64_t{p.dp} * p.cp, "ranks of the data group (cp * dp)");
   const std::int64_t unit = p.dp * p.micro_batch;
   if (p.global_batch % unit != 0) {
-    r.fault("global_batch", ErrorCode::kInconsistent,
-            fmt::format("dp {} * micro_batch {} does not divide a global batch of {} sequences",
-                        p.dp, p.micro_batch, p.global_batch),
-            {});
+    r.fault("global_batch", ErrorCode::kInconsistent, {},
+            "dp {} * micro_batch {} does not divide a global batch of {} sequences", p.dp,
+            p.micro_batch, p.global_batch);
   } else if (p.virtual_stages > 1 && p.global_batch / unit % p.pp != 0) {
     r.fault("global_batch", ErrorCode::kInconsistent,
-            fmt::format("{} micro-batches on {} pipeline ranks with virtual stages",
-                        p.global_batch / unit, p.pp),
-            "the interleaved schedule takes them in groups of pp");
+            "the interleaved schedule takes them in groups of pp",
+            "{} micro-batches on {} pipeline ranks with virtual stages", p.global_batch / unit,
+            p.pp);
   }
   return r.sink().result();
 }

@@ -40,8 +40,13 @@ class ArgumentReader {
   std::optional<std::int64_t> resolved(std::string_view key);
   [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
   [[nodiscard]] base::SourceSpan where(std::string_view key) const;
-  void fault(std::string_view key, base::ErrorCode code, std::string message,
-             std::string hint = {});
+  template <class... Args>
+  void fault(std::string_view key, base::ErrorCode code, std::string hint,
+             fmt::format_string<Args...> format, Args&&... args) {
+    sink_.add(base::make_error(code, format, std::forward<Args>(args)...)
+                  .at(where(key))
+                  .with_hint(std::move(hint)));
+  }
   /// Names that nothing asked for, once each.
   [[nodiscard]] std::vector<Argument> rest() const;
 

@@ -93,8 +93,8 @@ class MegatronReader {
       const auto given = arguments_.resolved(key);
       if (!given || *given == value) continue;
       arguments_.fault(key, ErrorCode::kInconsistent,
-                       fmt::format("--{} is {} and model '{}' has {}", key, *given, m.name, value),
-                       "name the model that the file trains with --model");
+                       "name the model that the file trains with --model",
+                       "--{} is {} and model '{}' has {}", key, *given, m.name, value);
     }
     Plan& plan = imported_.plan;
     plan.model = m.name;
@@ -108,19 +108,18 @@ class MegatronReader {
   void check_unsupported() {
     for (const Unsupported& u : kUnsupported) {
       if (arguments_.flag(u.key))
-        arguments_.fault(u.key, ErrorCode::kUnsupported,
-                         fmt::format("--{} cannot be said in a plan", u.key), std::string(u.why));
+        arguments_.fault(u.key, ErrorCode::kUnsupported, std::string(u.why),
+                         "--{} cannot be said in a plan", u.key);
     }
     if (const auto tp = arguments_.integer("expert-tensor-parallel-size");
         tp && *tp != degree("tensor-model-parallel-size")) {
-      arguments_.fault(
-          "expert-tensor-parallel-size", ErrorCode::kUnsupported,
-          fmt::format("experts with tensor-parallel degree {} cannot be said in a plan", *tp),
-          "experts have the degree of the other layers");
+      arguments_.fault("expert-tensor-parallel-size", ErrorCode::kUnsupported,
+                       "experts have the degree of the other layers",
+                       "experts with tensor-parallel degree {} cannot be said in a plan", *tp);
     }
     if (const auto optimizer = arguments_.text("optimizer"); optimizer && *optimizer != "adam") {
-      arguments_.fault("optimizer", ErrorCode::kUnsupported,
-                       fmt::format("optimizer '{}'", *optimizer), "states are counted for adam");
+      arguments_.fault("optimizer", ErrorCode::kUnsupported, "states are counted for adam",
+                       "optimizer '{}'", *optimizer);
     }
   }
 
@@ -132,9 +131,9 @@ class MegatronReader {
     const std::int64_t world = world_size(), model_parallel = tp * cp * stages_;
     if (world % model_parallel != 0) {
       arguments_.fault("tensor-model-parallel-size", ErrorCode::kInconsistent,
-                       fmt::format("tensor {} × context {} × pipeline {} does not divide {} ranks",
-                                   tp, cp, stages_, world),
-                       "the rest of the ranks is data parallel");
+                       "the rest of the ranks is data parallel",
+                       "tensor {} × context {} × pipeline {} does not divide {} ranks", tp, cp,
+                       stages_, world);
     }
     layer_.tp = static_cast<int>(tp);
     layer_.cp = static_cast<int>(cp);
@@ -143,9 +142,8 @@ class MegatronReader {
     const std::string kind = arguments_.text("cp-comm-type").value_or("p2p");
     if (kind == "a2a" && cp > 1) layer_.context = ContextKind::kUlysses;
     if (kind != "a2a" && kind != "p2p") {
-      arguments_.fault("cp-comm-type", ErrorCode::kUnsupported,
-                       fmt::format("context parallelism by '{}'", kind),
-                       "p2p (a ring) or a2a (Ulysses)");
+      arguments_.fault("cp-comm-type", ErrorCode::kUnsupported, "p2p (a ring) or a2a (Ulysses)",
+                       "context parallelism by '{}'", kind);
     }
     read_sharding();
     read_recompute();
@@ -162,10 +160,9 @@ class MegatronReader {
     const std::int64_t hosts = nodes.value_or(arguments_.has("nnodes") ? target_.hosts : 1),
                        world = *local * hosts;
     if (world > target_.devices) {
-      arguments_.fault("nproc-per-node", ErrorCode::kInconsistent,
-                       fmt::format("{} × {} ranks, cluster '{}' has {} devices", hosts, *local,
-                                   target_.cluster, target_.devices),
-                       "--hosts, or another cluster");
+      arguments_.fault("nproc-per-node", ErrorCode::kInconsistent, "--hosts, or another cluster",
+                       "{} × {} ranks, cluster '{}' has {} devices", hosts, *local, target_.cluster,
+                       target_.devices);
       return target_.devices;
     }
     return world;
@@ -183,8 +180,8 @@ class MegatronReader {
     const auto known = std::ranges::find(kStrategies, strategy);
     if (known == kStrategies.end()) {
       arguments_.fault("data-parallel-sharding-strategy", ErrorCode::kBadValue,
-                       fmt::format("unknown sharding strategy '{}'", strategy),
-                       fmt::format("{}", fmt::join(kStrategies, ", ")));
+                       fmt::format("{}", fmt::join(kStrategies, ", ")),
+                       "unknown sharding strategy '{}'", strategy);
     } else if (fsdp || custom) {
       zero = static_cast<int>(known - kStrategies.begin());
     }
@@ -193,9 +190,8 @@ class MegatronReader {
     const std::int64_t instances = degree("num-distributed-optimizer-instances");
     if (instances == 1 || layer_.zero == 0) return;
     if (layer_.replicas() % instances != 0) {
-      arguments_.fault(
-          "num-distributed-optimizer-instances", ErrorCode::kInconsistent,
-          fmt::format("{} instances do not divide {} replicas", instances, layer_.replicas()));
+      arguments_.fault("num-distributed-optimizer-instances", ErrorCode::kInconsistent, {},
+                       "{} instances do not divide {} replicas", instances, layer_.replicas());
       return;
     }
     layer_.shard = static_cast<int>(layer_.replicas() / instances);
@@ -207,15 +203,14 @@ class MegatronReader {
     const auto count = arguments_.integer("recompute-num-layers");
     const bool selective = arguments_.flag("recompute-activations") || granularity == "selective";
     if (granularity && *granularity != "full" && *granularity != "selective") {
-      arguments_.fault("recompute-granularity", ErrorCode::kBadValue,
-                       fmt::format("--recompute-granularity is '{}'", *granularity),
-                       "full or selective");
+      arguments_.fault("recompute-granularity", ErrorCode::kBadValue, "full or selective",
+                       "--recompute-granularity is '{}'", *granularity);
     }
     if (const auto modules = arguments_.text("recompute-modules");
         modules && selective && *modules != "core_attn") {
       arguments_.fault("recompute-modules", ErrorCode::kUnsupported,
-                       fmt::format("recomputation of '{}'", *modules),
-                       "selective recomputes the attention core");
+                       "selective recomputes the attention core", "recomputation of '{}'",
+                       *modules);
     }
     layer_.recompute = selective ? Recompute::kSelective : Recompute::kNone;
     if (granularity != "full") return;
@@ -223,12 +218,12 @@ class MegatronReader {
     if (method == "block") {
       recomputed_layers_ = count.value_or(target_.model.layers);
     } else if (method != "uniform") {
-      arguments_.fault("recompute-method", ErrorCode::kBadValue,
-                       fmt::format("--recompute-method is '{}'", method), "uniform or block");
+      arguments_.fault("recompute-method", ErrorCode::kBadValue, "uniform or block",
+                       "--recompute-method is '{}'", method);
     } else if (count.value_or(1) != 1) {
       arguments_.fault("recompute-num-layers", ErrorCode::kUnsupported,
-                       fmt::format("chunks of {} layers that are recomputed as one", *count),
-                       "every layer keeps its own input: 1");
+                       "every layer keeps its own input: 1",
+                       "chunks of {} layers that are recomputed as one", *count);
     }
   }
 
@@ -243,17 +238,18 @@ class MegatronReader {
   void read_batch() {
     const auto micro = arguments_.integer("micro-batch-size");
     if (!micro && !arguments_.has("micro-batch-size")) {
-      arguments_.fault("micro-batch-size", ErrorCode::kMissingKey, "--micro-batch-size is missing",
-                       "sequences of a micro-batch on one data-parallel rank");
+      arguments_.fault("micro-batch-size", ErrorCode::kMissingKey,
+                       "sequences of a micro-batch on one data-parallel rank",
+                       "--micro-batch-size is missing");
     }
     const std::int64_t sequences = micro.value_or(1) * layer_.dp;
     const std::int64_t global = arguments_.integer("global-batch-size").value_or(sequences);
     if (global % sequences != 0) {
       arguments_.fault("global-batch-size", ErrorCode::kInconsistent,
-                       fmt::format("global batch of {} sequences does not divide into "
-                                   "micro-batches of {} on {} data-parallel ranks",
-                                   global, micro.value_or(1), layer_.dp),
-                       fmt::format("a multiple of {}", sequences));
+                       fmt::format("a multiple of {}", sequences),
+                       "global batch of {} sequences does not divide into "
+                       "micro-batches of {} on {} data-parallel ranks",
+                       global, micro.value_or(1), layer_.dp);
     }
     imported_.plan.global_batch = global;
     imported_.plan.micro_batches = std::max<std::int64_t>(global / sequences, 1);
@@ -284,12 +280,12 @@ class MegatronReader {
     if (turns < 1 || slots < 0 || rest < slots || (slots > 0 ? rest % slots : rest) != 0 ||
         (turns > 1 && (first || last))) {
       arguments_.fault(key, ErrorCode::kInconsistent,
-                       fmt::format("{} layers do not divide into the stages asked for ({} of "
-                                   "pipeline-model-parallel-size)",
-                                   layers, stages_),
                        turns > 1 && (first || last)
                            ? "virtual stages have equal numbers of layers here"
-                           : "stages of equal numbers of layers");
+                           : "stages of equal numbers of layers",
+                       "{} layers do not divide into the stages asked for ({} of "
+                       "pipeline-model-parallel-size)",
+                       layers, stages_);
       return {};
     }
     std::vector<std::int64_t> counts(static_cast<std::size_t>(stages_ * turns),
@@ -323,8 +319,8 @@ class MegatronReader {
       const auto near = base::nearest(argument.key, known);
       if (near && base::edit_distance(argument.key, *near) <= 2) {
         arguments_.fault(argument.key, ErrorCode::kUnknownKey,
-                         fmt::format("unknown argument --{}", argument.key),
-                         fmt::format("did you mean --{}?", *near));
+                         fmt::format("did you mean --{}?", *near), "unknown argument --{}",
+                         argument.key);
       } else {
         ignored.push_back("--" + argument.key);
       }

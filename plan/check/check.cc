@@ -18,21 +18,21 @@ CheckedProgram unroll_all(const Program& program) {
 }
 
 std::vector<Fault> check(const CheckedProgram& step) {
+  using namespace checker;
   ORRERY_CHECK(step.program != nullptr && step.classes.size() == step.program->classes.size());
-  std::vector<checker::ClassStep> steps;
+  std::vector<ClassStep> steps;
   for (std::size_t c = 0; c < step.classes.size(); ++c) {
-    steps.push_back(
-        checker::number_instances(*step.program, step.program->classes[c], step.classes[c]));
+    steps.push_back(number_instances(*step.program, step.program->classes[c], step.classes[c]));
   }
-  checker::FaultList faults;
-  for (const checker::ClassStep& s : steps) {
-    checker::check_operands(s, faults);
-    checker::check_lifetimes(s, faults);
-    checker::check_phase_order(s, faults);
-    checker::check_values(s, faults);
+  FaultList faults;
+  for (const ClassStep& s : steps) {
+    check_operands(s, faults);
+    check_lifetimes(s, faults);
+    check_phase_order(s, faults);
+    check_values(s, faults);
   }
-  checker::check_progress(steps, faults);
-  checker::check_gradients(steps, faults);
+  check_progress(steps, faults);
+  check_gradients(steps, faults);
   return faults.take();
 }
 

@@ -23,17 +23,12 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "plan/check/check_internal.h"
 
 namespace orrery::plan::checker {
 
 namespace {
-
-using model::SegmentKind;
 
 /// Where contributions to one parameter come from: a stage that holds it, under the unit it belongs
 /// to there.
@@ -155,15 +150,15 @@ class Algebra {
     if (op.gradients && op.unit) contribute(c, i, op);
     if (!op.segment.valid()) return;
     const SegmentKind kind = program_.segments[op.segment].kind;
-    if (kind == SegmentKind::kZeroGradient) {
+    if (kind == kZeroGradient) {
       for (const BufferRef& ref : op.updates) {
         if (Gradient* g = gradient(c, i, ref)) *g = Gradient{};
       }
-    } else if (kind == SegmentKind::kAccumulate && op.reads.size() == 1 && op.updates.size() == 1) {
+    } else if (kind == kAccumulate && op.reads.size() == 1 && op.updates.size() == 1) {
       Gradient* from = gradient(c, i, op.reads[0]);
       Gradient* to = gradient(c, i, op.updates[0]);
       if (from && to) to->value.insert(to->value.end(), from->value.begin(), from->value.end());
-    } else if (kind == SegmentKind::kAdamW && op.unit && !op.reads.empty()) {
+    } else if (kind == kAdamW && op.unit && !op.reads.empty()) {
       if (const Gradient* g = gradient(c, i, op.reads[0])) verify(c, i, *op.unit, *g);
     }
   }
@@ -211,11 +206,11 @@ class Algebra {
       // none: no sum that the owner needs, AdamW will miss it
       const unsigned marks = marks_of(group, program_.units[k.source.unit]);
       if ((k.marks & marks) != 0) {
-        fault(FaultKind::kReducedTwice, c, i, "{} reduces {} again, over group '{}'",
-              steps_[c].describe(i), describe(k), group.name);
+        fault(kReducedTwice, c, i, "{} reduces {} again, over group '{}'", steps_[c].describe(i),
+              describe(k), group.name);
       }
       if (op.slice_group && (k.marks & kShardMark) == 0) {
-        fault(FaultKind::kNeverReduced, c, i,
+        fault(kNeverReduced, c, i,
               "{} sums the owned slice of {}, which the shard group has not summed yet",
               steps_[c].describe(i), describe(k));
       }
@@ -279,7 +274,7 @@ class Algebra {
     const std::int32_t layer = layer_of(unit, o);
     ++lanes_[c].updates[{unit, layer}];
     if (g.stale)
-      fault(FaultKind::kContributionRepeated, c, i,
+      fault(kContributionRepeated, c, i,
             "{} reads a gradient that was not zeroed since the last step", steps_[c].describe(i));
     const auto micro_batches = static_cast<std::size_t>(program_.micro_batches);
     std::vector<Source> sources;
@@ -294,7 +289,7 @@ class Algebra {
       const auto slot = slots.find(k.source);
       if (slot == slots.end() || k.layer != layer || k.micro_batch < 0 ||
           k.micro_batch >= program_.micro_batches) {
-        fault(FaultKind::kContributionRepeated, c, i, "{} reads {}, which belongs elsewhere",
+        fault(kContributionRepeated, c, i, "{} reads {}, which belongs elsewhere",
               steps_[c].describe(i), describe(k));
         continue;
       }
@@ -311,7 +306,7 @@ class Algebra {
   void compare(ClassIndex c, std::size_t i, const Contribution& wanted, int count) {
     const int uses = parameter(wanted.source).uses;
     if (count == uses) return;
-    fault(count < uses ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated, c, i,
+    fault(count < uses ? kContributionMissing : kContributionRepeated, c, i,
           "{} reads {} {} times instead of {}", steps_[c].describe(i), describe(wanted), count,
           uses);
   }
@@ -329,8 +324,8 @@ class Algebra {
       if (reduced)
         what = partial ? "which was never summed over the tensor group"
                        : "which is no partial sum and was summed over the tensor group";
-      fault(reduced && summed ? FaultKind::kReducedTwice : FaultKind::kNeverReduced, c, i,
-            "{} reads {}, {}", steps_[c].describe(i), describe(k), what);
+      fault(reduced && summed ? kReducedTwice : kNeverReduced, c, i, "{} reads {}, {}",
+            steps_[c].describe(i), describe(k), what);
       return;
     }
   }
@@ -343,7 +338,7 @@ class Algebra {
       const std::string where =
           key.second < 0 ? std::string() : fmt::format(" of layer {}", key.second);
       const std::size_t end = std::max<std::size_t>(steps_[c].ops.size(), 1) - 1;
-      fault(count == 0 ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated, c, end,
+      fault(count == 0 ? kContributionMissing : kContributionRepeated, c, end,
             "unit '{}'{} is updated {} times in a step", program_.units[key.first].name, where,
             count);
     }

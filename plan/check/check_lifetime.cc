@@ -14,7 +14,6 @@ enum class State : std::uint8_t { kNever, kLive, kFreed };
 /// Segments that belong to the forward or backward pass of a layer, rather than to data loading,
 /// resharding or updates.
 bool is_layer_work(model::SegmentKind kind) {
-  using enum model::SegmentKind;
   switch (kind) {
     case kLoadTokens:
     case kLoadTargets:
@@ -45,20 +44,19 @@ void check_lifetimes(const ClassStep& step, FaultList& faults) {
       switch (a.kind) {
         case AccessKind::kRead:
         case AccessKind::kUpdate:
-          if (s == State::kNever)
-            fault(FaultKind::kReadBeforeWrite, "uses, before anything wrote it,");
-          if (s == State::kFreed) fault(FaultKind::kReadAfterFree, "uses, after it was freed,");
+          if (s == State::kNever) fault(kReadBeforeWrite, "uses, before anything wrote it,");
+          if (s == State::kFreed) fault(kReadAfterFree, "uses, after it was freed,");
           break;
         case AccessKind::kWrite:
-          if (s == State::kLive) fault(FaultKind::kDoubleWrite, "writes, while it is alive,");
+          if (s == State::kLive) fault(kDoubleWrite, "writes, while it is alive,");
           s = State::kLive;
           written[a.instance] = op;
           break;
         case AccessKind::kFree:
-          if (s == State::kNever) fault(FaultKind::kDoubleFree, "frees, before anything wrote it,");
-          if (s == State::kFreed) fault(FaultKind::kDoubleFree, "frees a second time");
+          if (s == State::kNever) fault(kDoubleFree, "frees, before anything wrote it,");
+          if (s == State::kFreed) fault(kDoubleFree, "frees a second time");
           // The next step would find it gone.
-          if (step.persistent[a.instance]) fault(FaultKind::kReadAfterFree, "frees the persistent");
+          if (step.persistent[a.instance]) fault(kReadAfterFree, "frees the persistent");
           s = State::kFreed;
           break;
       }
@@ -66,7 +64,7 @@ void check_lifetimes(const ClassStep& step, FaultList& faults) {
   }
   for (std::size_t i = 0; i < state.size(); ++i) {
     if (state[i] != State::kLive || step.persistent[i]) continue;
-    faults.add(FaultKind::kLeak, stage, written[i], "{} writes {}, which nothing frees",
+    faults.add(kLeak, stage, written[i], "{} writes {}, which nothing frees",
                step.describe(written[i]), step.describe_instance(static_cast<InstanceIndex>(i)));
   }
 }
@@ -81,15 +79,15 @@ void check_phase_order(const ClassStep& step, FaultList& faults) {
     if (o.op->kind != OpKind::kCompute || !o.op->segment.valid()) continue;
     if (!is_layer_work(step.program->segments[o.op->segment].kind)) continue;
     Extent& e = extents[{o.layer, o.micro_batch}];
-    if (o.op->phase != Phase::kF)
+    if (o.op->phase != kF)
       e.first_backward = e.first_backward.value_or(i);
     else if (!o.op->recomputed)
       e.last_forward = i;
   }
   for (const auto& [key, e] : extents) {
     if (!e.first_backward || (e.last_forward && *e.last_forward < *e.first_backward)) continue;
-    faults.add(FaultKind::kBackwardBeforeForward, step.rank_class->stage, *e.first_backward,
-               "{} {}", step.describe(*e.first_backward),
+    faults.add(kBackwardBeforeForward, step.rank_class->stage, *e.first_backward, "{} {}",
+               step.describe(*e.first_backward),
                e.last_forward ? "comes before " + step.describe(*e.last_forward)
                               : "is a backward without a forward");
   }

@@ -4,9 +4,6 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "plan/check/check_internal.h"
 
@@ -14,8 +11,6 @@ namespace orrery::plan::checker {
 
 namespace {
 
-using model::SegmentKind;
-using model::SegmentShape;
 using Elements = std::vector<std::int64_t>;
 
 /// Elements of each operand, in order.
@@ -30,13 +25,13 @@ Operands product(const SegmentShape& s, Phase phase, std::int64_t matrix) {
   Operands o{.views = {matrix}};
   if (s.bias) o.views.push_back(s.out);
   Elements& made = s.slice == 0 ? o.writes : o.updates;
-  if (phase == Phase::kF) {
+  if (phase == kF) {
     o.reads = {in};
     made = {out};
   } else {
     o.reads = {out};
-    if (phase != Phase::kB) o.reads.push_back(in);
-    if (phase != Phase::kG) made = {in};
+    if (phase != kB) o.reads.push_back(in);
+    if (phase != kG) made = {in};
   }
   return o;
 }
@@ -45,11 +40,11 @@ Operands norm(const SegmentShape& s, Phase phase) {
   const std::int64_t t = s.token_count(), x = t * s.in;
   const std::size_t parts = s.norm == model::NormKind::kLayerNorm ? 2 : 1;
   Operands o{.reads = {x}, .writes = {x}, .views = Elements(parts, s.in)};
-  Elements& statistics = phase == Phase::kF ? o.writes : o.reads;
-  if (phase != Phase::kF) statistics.push_back(x);
+  Elements& statistics = phase == kF ? o.writes : o.reads;
+  if (phase != kF) statistics.push_back(x);
   statistics.insert(statistics.end(), parts, t);
-  if (phase != Phase::kF && s.residual) o.reads.push_back(x);
-  if (phase == Phase::kG) o.writes.clear();
+  if (phase != kF && s.residual) o.reads.push_back(x);
+  if (phase == kG) o.writes.clear();
   return o;
 }
 
@@ -58,12 +53,12 @@ Operands router(const SegmentShape& s, Phase phase) {
                      scores = t * s.experts;
   Operands o{.views = {s.experts * s.in}};
   if (s.shared) o.views.push_back(s.in);
-  if (phase == Phase::kF) {
+  if (phase == kF) {
     o.reads = {x};
     o.writes = {gates, choice, scores};
   } else {
     o.reads = {gates, x, gates, choice, scores};
-    if (phase != Phase::kG) o.writes = {x};
+    if (phase != kG) o.writes = {x};
   }
   return o;
 }
@@ -72,7 +67,7 @@ Operands combine(const SegmentShape& s, Phase phase) {
   const std::int64_t x = s.token_count() * s.in, rows = s.expert_rows() * s.in,
                      gates = s.token_count() * s.gates();
   Operands o{.reads = {rows, gates, s.token_count() * s.top_k}, .writes = {x}};
-  if (phase != Phase::kF) {
+  if (phase != kF) {
     o.reads.insert(o.reads.begin(), x);
     o.writes = {rows, gates};
     if (s.shared) o.writes.push_back(x);
@@ -84,12 +79,11 @@ Operands combine(const SegmentShape& s, Phase phase) {
 /// Of attention, whole and in blocks of a ring: queries and outputs q, keys and values kv of as
 /// many tokens, of a block y, log-sum-exps l.
 Operands attention(const SegmentShape& s, Phase phase) {
-  using enum SegmentKind;
   const std::int64_t q = s.token_count() * s.heads * s.head_dim, l = s.token_count() * s.heads,
                      key = 2 * s.sequences * s.kv_heads * s.head_dim, kv = key * s.tokens,
                      y = key * s.kv_tokens;
   const auto either = [&](Operands forward, Operands backward) {
-    return phase == Phase::kF ? forward : backward;
+    return phase == kF ? forward : backward;
   };
   if (s.kind == kAttentionMerge) return {.reads = {q, l}, .updates = {q, l}};
   if (s.kind == kAttentionSplit)
@@ -104,10 +98,9 @@ Operands attention(const SegmentShape& s, Phase phase) {
 /// What the table says. Nothing for kPositionAdd, kZeroGradient and kAdamW, whose operands depend
 /// on model, precision and lifetime.
 std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
-  using enum SegmentKind;
   const std::int64_t t = s.token_count(), x = t * s.in, y = t * s.out;
   const auto either = [&](Operands forward, Operands backward) {
-    return phase == Phase::kF ? forward : backward;
+    return phase == kF ? forward : backward;
   };
   switch (s.kind) {
     case kLoadTokens:
@@ -177,13 +170,11 @@ class OperandChecker {
   }
 
  private:
-  void fault(const std::string& what, FaultKind kind = FaultKind::kOperandMismatch) {
+  void fault(const std::string& what, FaultKind kind = kOperandMismatch) {
     faults_.add(kind, step_.rank_class->stage, at_, "{} {}", step_.describe(at_), what);
   }
-  [[nodiscard]] const BufferDecl& decl(const BufferRef& r) const {
-    return program_.buffers[r.buffer];
-  }
-  [[nodiscard]] Elements elements(const std::vector<BufferRef>& refs) const {
+  const BufferDecl& decl(const BufferRef& r) const { return program_.buffers[r.buffer]; }
+  Elements elements(const std::vector<BufferRef>& refs) const {
     Elements list;
     for (const BufferRef& r : refs) list.push_back(decl(r).elements());
     return list;
@@ -206,12 +197,12 @@ class OperandChecker {
       for (const ParameterView& v : op.views) views.push_back(product_of(v.shape));
       compare("has weight", views, wanted->views);
     }
-    if (shape.kind == SegmentKind::kZeroGradient) {
+    if (shape.kind == kZeroGradient) {
       Elements touched = elements(op.writes);
       for (const std::int64_t n : elements(op.updates)) touched.push_back(n);
       compare("zeroes", touched, {shape.elements});
     }
-    if (shape.kind == SegmentKind::kAdamW) check_adamw(op, shape);
+    if (shape.kind == kAdamW) check_adamw(op, shape);
     check_views(op);
   }
 
@@ -246,8 +237,7 @@ class OperandChecker {
 
   void size(std::int64_t found, std::int64_t wanted) {
     if (found != wanted)
-      fault(fmt::format("works on {} bytes and its buffer says {}", found, wanted),
-            FaultKind::kSizeMismatch);
+      fault(fmt::format("works on {} bytes and its buffer says {}", found, wanted), kSizeMismatch);
   }
 
   void check_collective(const Op& op) {
@@ -264,7 +254,7 @@ class OperandChecker {
       if (op.slice_group) bytes /= program_.groups[*op.slice_group].size;
       size(op.bytes, bytes);
       if (op.slice_offset < 0 || op.slice_offset + op.slice_elements > flat.elements())
-        fault("works on a range outside its buffer", FaultKind::kSizeMismatch);
+        fault("works on a range outside its buffer", kSizeMismatch);
       return;
     }
     const std::int64_t read = decl(op.reads[0]).bytes(), written = decl(op.writes[0]).bytes();

@@ -8,10 +8,7 @@
 #include <array>
 #include <map>
 #include <optional>
-#include <string>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "plan/check/check_internal.h"
 
@@ -19,10 +16,12 @@ namespace orrery::plan::checker {
 
 namespace {
 
+using OpIndex = std::uint32_t;  ///< of a class, in issue order
+
 /// A leg or a member's side of a spanning collective.
 struct Post {
   ClassIndex cls = 0;
-  std::uint32_t op = 0;
+  OpIndex op = 0;
   auto operator<=>(const Post&) const = default;
 };
 
@@ -66,12 +65,12 @@ struct SpanKey {
   auto operator<=>(const SpanKey&) const = default;
 };
 
-constexpr std::uint32_t kNoOp = ~std::uint32_t{0};
+constexpr OpIndex kNoOp = ~OpIndex{0};
 
 /// Who touched an instance last: its writer, and since then the latest reader on every stream.
 struct LastAccess {
-  std::uint32_t writer = kNoOp;
-  std::array<std::uint32_t, kStreams> readers;
+  OpIndex writer = kNoOp;
+  std::array<OpIndex, kStreams> readers;
   LastAccess() { readers.fill(kNoOp); }
 };
 
@@ -91,10 +90,10 @@ class ProgressChecker {
   }
 
  private:
-  [[nodiscard]] const Program& program() const { return *steps_.front().program; }
-  [[nodiscard]] const ClassStep& step(const Post& p) const { return steps_[p.cls]; }
-  [[nodiscard]] const OpInstance& instance(const Post& p) const { return step(p).ops[p.op]; }
-  [[nodiscard]] std::string describe(const Post& p) const {
+  const Program& program() const { return *steps_.front().program; }
+  const ClassStep& step(const Post& p) const { return steps_[p.cls]; }
+  const OpInstance& instance(const Post& p) const { return step(p).ops[p.op]; }
+  std::string describe(const Post& p) const {
     return fmt::format("{} of stage {}", step(p).describe(p.op), step(p).rank_class->stage);
   }
   template <class... Args>
@@ -104,7 +103,7 @@ class ProgressChecker {
 
   void collect(ClassIndex c) {
     const ClassStep& s = steps_[c];
-    for (std::uint32_t i = 0; i < s.ops.size(); ++i) {
+    for (OpIndex i = 0; i < s.ops.size(); ++i) {
       const Op& op = *s.ops[i].op;
       if (op.kind == OpKind::kExchange) {
         for (const Leg& leg : op.legs) collect_leg({c, i}, op, leg);
@@ -120,7 +119,7 @@ class ProgressChecker {
     const auto first = class_index(program(), peer),
                last = class_index(program(), peer + k.count - 1);
     if (!first || first != last) {
-      fault(FaultKind::kWrongPeer, post, "{}: peers at distance {} are not the ranks of one stage",
+      fault(kWrongPeer, post, "{}: peers at distance {} are not the ranks of one stage",
             describe(post), leg.peer_offset);
       return;
     }
@@ -143,7 +142,7 @@ class ProgressChecker {
         known->second = std::move(classes);
     }
     if (known->second.empty()) {
-      fault(FaultKind::kCollectiveOrder, post,
+      fault(kCollectiveOrder, post,
             "{}: group '{}' of {} ranks at stride {} leads outside the world or differs between "
             "the ranks of the stage",
             describe(post), group.name, group.size, group.stride);
@@ -174,14 +173,14 @@ class ProgressChecker {
     const BufferDecl& from = program().buffers[send.buffer.buffer];
     const BufferDecl& to = program().buffers[receive.buffer.buffer];
     if (from.bytes() != to.bytes() || from.dtype != to.dtype) {
-      fault(FaultKind::kSizeMismatch, send.post, "{} sends {} bytes of {} and {} receives {} of {}",
+      fault(kSizeMismatch, send.post, "{} sends {} bytes of {} and {} receives {} of {}",
             describe(send.post), from.bytes(), model::to_string(from.dtype), describe(receive.post),
             to.bytes(), model::to_string(to.dtype));
     }
     const OpInstance &a = instance(send.post), &b = instance(receive.post);
     if (a.micro_batch != b.micro_batch) {
-      fault(FaultKind::kWrongPeer, send.post, "{} meets {}: another micro-batch",
-            describe(send.post), describe(receive.post));
+      fault(kWrongPeer, send.post, "{} meets {}: another micro-batch", describe(send.post),
+            describe(receive.post));
     }
   }
 
@@ -195,12 +194,11 @@ class ProgressChecker {
                      : other.first.receiver == key.receiver && c.sends.size() > c.receives.size();
     });
     if (wrong_peer) {
-      fault(FaultKind::kWrongPeer, post,
-            "{} has no counterpart on that peer, and another stage waits for it", describe(post));
+      fault(kWrongPeer, post, "{} has no counterpart on that peer, and another stage waits for it",
+            describe(post));
     } else {
-      fault(is_send ? FaultKind::kUnmatchedSend : FaultKind::kUnmatchedReceive, post,
-            "{}: stage {} has no {} for it", describe(post),
-            steps_[is_send ? key.receiver : key.sender].rank_class->stage,
+      fault(is_send ? kUnmatchedSend : kUnmatchedReceive, post, "{}: stage {} has no {} for it",
+            describe(post), steps_[is_send ? key.receiver : key.sender].rank_class->stage,
             is_send ? "receive" : "send");
     }
   }
@@ -210,9 +208,8 @@ class ProgressChecker {
       for (const ClassIndex member : key.classes) {
         if (sequences.contains(member)) continue;
         const Post post{sequences.begin()->first, sequences.begin()->second.front()};
-        fault(FaultKind::kCollectiveOrder, post,
-              "{}: stage {} belongs to the group and never joins", describe(post),
-              steps_[member].rank_class->stage);
+        fault(kCollectiveOrder, post, "{}: stage {} belongs to the group and never joins",
+              describe(post), steps_[member].rank_class->stage);
       }
       const auto& [first_class, first] = *sequences.begin();
       for (const auto& [c, sequence] : sequences)
@@ -220,14 +217,14 @@ class ProgressChecker {
     }
   }
 
-  void match_sequence(Post a, const std::vector<std::uint32_t>& first, Post b,
-                      const std::vector<std::uint32_t>& second) {
+  void match_sequence(Post a, const std::vector<OpIndex>& first, Post b,
+                      const std::vector<OpIndex>& second) {
     for (std::size_t i = 0; i < std::max(first.size(), second.size()); ++i) {
       if (i >= first.size() || i >= second.size()) {
         Post& extra = i < first.size() ? a : b;
         extra.op = i < first.size() ? first[i] : second[i];
-        fault(FaultKind::kCollectiveOrder, extra,
-              "{}: the rest of the group has no {}-th collective", describe(extra), i + 1);
+        fault(kCollectiveOrder, extra, "{}: the rest of the group has no {}-th collective",
+              describe(extra), i + 1);
         return;
       }
       a.op = first[i];
@@ -235,12 +232,12 @@ class ProgressChecker {
       const Op &x = *instance(a).op, &y = *instance(b).op;
       if (std::tuple(x.collective, x.reduce, x.dim) != std::tuple(y.collective, y.reduce, y.dim) ||
           x.name != y.name) {
-        fault(FaultKind::kCollectiveOrder, b, "{} meets {} in one group", describe(b), describe(a));
+        fault(kCollectiveOrder, b, "{} meets {} in one group", describe(b), describe(a));
         return;
       }
       if (x.bytes != y.bytes) {
-        fault(FaultKind::kSizeMismatch, b, "{} has {} bytes and {} has {}", describe(b), y.bytes,
-              describe(a), x.bytes);
+        fault(kSizeMismatch, b, "{} has {} bytes and {} has {}", describe(b), y.bytes, describe(a),
+              x.bytes);
       }
       if (a.cls != b.cls) join(a, b);
     }
@@ -248,10 +245,10 @@ class ProgressChecker {
 
   // ---- progress ----
   struct Walker {
-    std::vector<std::uint32_t> queue[kStreams];
+    std::vector<OpIndex> queue[kStreams];
     std::size_t head[kStreams] = {};
     std::vector<bool> reached, ended;
-    std::vector<std::uint32_t> dependency_begin, dependencies;
+    std::vector<OpIndex> dependency_begin, dependencies;
   };
 
   void walk() {
@@ -274,9 +271,9 @@ class ProgressChecker {
     w.ended.assign(s.ops.size(), false);
     w.dependency_begin.push_back(0);
     std::vector<LastAccess> last(s.instances.size());
-    std::map<PoolId, std::vector<std::uint32_t>> releases;
+    std::map<PoolId, std::vector<OpIndex>> releases;
     std::map<PoolId, std::size_t> acquired;
-    for (std::uint32_t i = 0; i < s.ops.size(); ++i) {
+    for (OpIndex i = 0; i < s.ops.size(); ++i) {
       const Op& op = *s.ops[i].op;
       w.queue[static_cast<std::size_t>(op.stream)].push_back(i);
       for (const Access& a : s.accesses_of(i)) {
@@ -285,23 +282,23 @@ class ProgressChecker {
       if (op.acquire) {
         const std::size_t k = acquired[*op.acquire]++;
         const auto capacity = static_cast<std::size_t>(s.program->pools[*op.acquire].capacity);
-        const std::vector<std::uint32_t>& r = releases[*op.acquire];
+        const std::vector<OpIndex>& r = releases[*op.acquire];
         // A rank that runs in issue order never gets to a release that is issued later: it waits
         // for itself.
         if (k >= capacity) w.dependencies.push_back(k - capacity < r.size() ? r[k - capacity] : i);
       }
       if (op.release) releases[*op.release].push_back(i);
-      w.dependency_begin.push_back(static_cast<std::uint32_t>(w.dependencies.size()));
+      w.dependency_begin.push_back(static_cast<OpIndex>(w.dependencies.size()));
     }
     return w;
   }
 
   /// Read after write, write after read, write after write; what a stream's own order gives is left
   /// out.
-  static void depend(const ClassStep& s, LastAccess& last, AccessKind kind, std::uint32_t op,
-                     std::vector<std::uint32_t>& dependencies) {
+  static void depend(const ClassStep& s, LastAccess& last, AccessKind kind, OpIndex op,
+                     std::vector<OpIndex>& dependencies) {
     const Stream stream = s.ops[op].op->stream;
-    const auto add = [&](std::uint32_t on) {
+    const auto add = [&](OpIndex on) {
       if (on != kNoOp && s.ops[on].op->stream != stream) dependencies.push_back(on);
     };
     add(last.writer);
@@ -309,7 +306,7 @@ class ProgressChecker {
       last.readers[static_cast<std::size_t>(stream)] = op;
       return;
     }
-    for (const std::uint32_t reader : last.readers) add(reader);
+    for (const OpIndex reader : last.readers) add(reader);
     last.readers.fill(kNoOp);
     last.writer = op;
   }
@@ -338,8 +335,8 @@ class ProgressChecker {
     return true;
   }
 
-  static std::optional<std::uint32_t> waits_for(const Walker& w, std::uint32_t op) {
-    for (std::uint32_t d = w.dependency_begin[op]; d < w.dependency_begin[op + 1]; ++d) {
+  static std::optional<OpIndex> waits_for(const Walker& w, OpIndex op) {
+    for (OpIndex d = w.dependency_begin[op]; d < w.dependency_begin[op + 1]; ++d) {
       if (!w.ended[w.dependencies[d]]) return w.dependencies[d];
     }
     return std::nullopt;
@@ -361,11 +358,10 @@ class ProgressChecker {
       const Post p{c, w.queue[s][w.head[s]]};
       if (const auto op = waits_for(w, p.op)) {
         const Post on{c, *op};
-        fault(FaultKind::kDeadlock, p, "{} waits for {}", describe(p),
+        fault(kDeadlock, p, "{} waits for {}", describe(p),
               *op == p.op ? "a release that is not issued before it" : describe(on));
       } else if (const auto partner = absent_partner(p)) {
-        fault(FaultKind::kDeadlock, p, "{} waits for its counterpart {}", describe(p),
-              describe(*partner));
+        fault(kDeadlock, p, "{} waits for its counterpart {}", describe(p), describe(*partner));
       }
     }
   }
@@ -375,8 +371,8 @@ class ProgressChecker {
   /// receives; a send is posted and left, and ends before the next operation of its stream
   /// (executor, simulation without overlap). Streams that progress alone do not imply this.
   struct Thread {
-    std::uint32_t next = 0;
-    std::array<std::uint32_t, kStreams> posted;  // sends
+    OpIndex next = 0;
+    std::array<OpIndex, kStreams> posted;  // sends
     Thread() { posted.fill(kNoOp); }
   };
 
@@ -392,7 +388,7 @@ class ProgressChecker {
     bool moved = false;
     for (; t.next < ops.size(); ++t.next, moved = true) {
       const Op& op = *ops[t.next].op;
-      std::uint32_t& before = t.posted[static_cast<std::size_t>(op.stream)];
+      OpIndex& before = t.posted[static_cast<std::size_t>(op.stream)];
       if (before != kNoOp && absent_partner({c, before})) return moved;
       before = kNoOp;
       std::vector<bool>::reference reached = walkers_[c].reached[t.next];
@@ -412,10 +408,10 @@ class ProgressChecker {
   void report_stuck_thread(ClassIndex c, const Thread& t) {
     const ClassStep& s = steps_[c];
     if (t.next == s.ops.size()) return;
-    const std::uint32_t before = t.posted[static_cast<std::size_t>(s.ops[t.next].op->stream)];
+    const OpIndex before = t.posted[static_cast<std::size_t>(s.ops[t.next].op->stream)];
     const Post p{c, before != kNoOp ? before : t.next};
     if (const auto partner = absent_partner(p)) {
-      fault(FaultKind::kDeadlock, p,
+      fault(kDeadlock, p,
             "{} waits for its counterpart {}, when every rank runs its operations in turn",
             describe(p), describe(*partner));
     }
@@ -425,7 +421,7 @@ class ProgressChecker {
   FaultList& faults_;
   std::map<ChannelKey, Channel> channels_;
   std::map<std::pair<ClassIndex, GroupId>, std::vector<ClassIndex>> spans_of_;
-  std::map<SpanKey, std::map<ClassIndex, std::vector<std::uint32_t>>> spans_;
+  std::map<SpanKey, std::map<ClassIndex, std::vector<OpIndex>>> spans_;
   std::map<Post, std::vector<Post>> partner_;  // what must be reached before an op can end
   std::vector<Walker> walkers_;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <utility>
 
 #include "base/text.h"
 
@@ -190,9 +189,8 @@ std::vector<Argument> read_arguments(std::string_view text, const std::string& n
   return arguments;
 }
 
-ArgumentReader::ArgumentReader(std::vector<Argument> arguments, std::string file,
-                               base::ErrorSink& sink)
-    : arguments_(std::move(arguments)), file_(std::move(file)), sink_(sink) {}
+ArgumentReader::ArgumentReader(std::vector<Argument> arguments, std::string file)
+    : arguments_(std::move(arguments)), file_(std::move(file)) {}
 
 const Argument* ArgumentReader::find(std::string_view key) const {
   const auto found = std::ranges::find(arguments_, key, &Argument::key);

@@ -3,14 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include "base/check.h"
 
 namespace orrery::plan {
-
-using model::SegmentKind;
-using model::SegmentShape;
 
 std::int64_t elements_of(const Parameter& p) {
   return std::accumulate(p.local_shape.begin(), p.local_shape.end(), std::int64_t{1},
@@ -48,7 +43,7 @@ std::string strategy_tag(const LayerStrategy& s) {
   return tag;
 }
 
-Builder::Builder(Program& program, const model::ModelSpec& model, const LayerContext& context)
+Builder::Builder(Program& program, const ModelSpec& model, const LayerContext& context)
     : program_(program), model_(model), context_(context) {
   program_.model = model.name;
   program_.spec = model;
@@ -159,7 +154,7 @@ SegmentShape Builder::shape(SegmentKind kind, const Layout& l, std::int64_t in,
   return s;
 }
 
-UnitState Builder::unit(const std::string& name, std::vector<Parameter> parameters,
+UnitState Builder::unit(const std::string& name, Parameters parameters,
                         const LayerStrategy& layer_strategy, Scope scope) {
   LayerStrategy strategy = layer_strategy;
   strategy.recompute = Recompute::kNone;
@@ -190,7 +185,7 @@ UnitState Builder::unit(const std::string& name, std::vector<Parameter> paramete
   s.scope = scope;
   s.unit = program_.units.push_back(std::move(u));
   const auto state = [&](const char* what, BufferCategory category, std::int64_t elements,
-                         model::DType type = model::DType::kFloat32) {
+                         model::DType type = kFloat32) {
     return buffer({.name = std::string(what) + " of " + key,
                    .category = category,
                    .dtype = type,
@@ -229,8 +224,7 @@ UnitUse Builder::use(const UnitState& state, const std::string& user) {
     w.weights_forward = temporary("gathered forward", BufferCategory::kCommunication, dtype());
     w.weights_backward = temporary("gathered backward", BufferCategory::kCommunication, dtype());
   }
-  if (w.parts)
-    w.gradient = temporary("gradient part", BufferCategory::kGradient, model::DType::kFloat32);
+  if (w.parts) w.gradient = temporary("gradient part", BufferCategory::kGradient, kFloat32);
   return w;
 }
 
@@ -239,7 +233,7 @@ TemplateId Builder::add(std::string name, Ops ops) {
 }
 
 ParameterView Builder::view(const UnitUse& use, Names names) const {
-  const std::vector<Parameter>& parameters = unit(use).parameters;
+  const Parameters& parameters = unit(use).parameters;
   ParameterView v;
   for (const char* suffix : names) {
     const auto p = std::ranges::find_if(
@@ -269,7 +263,7 @@ Op compute(Builder& b, std::string name, const SegmentShape& shape, Phase phase,
 }
 
 Op with_weights(Op op, const UnitUse& use, Views views) {
-  const bool forward = op.phase == Phase::kF;
+  const bool forward = op.phase == kF;
   op.weights = forward ? use.weights_forward : use.weights_backward;
   op = with_gradient(std::move(op), use, std::move(views));
   if (forward) op.gradients.reset();
@@ -284,9 +278,9 @@ Op with_gradient(Op op, const UnitUse& use, Views views) {
 }
 
 Op sum(Builder& b, const Layout& l, std::string name, BufferRef what, BufferRef to) {
-  SegmentShape s = b.shape(SegmentKind::kAccumulate, l, 0, 0);
+  SegmentShape s = b.shape(kAccumulate, l, 0, 0);
   s.elements = b.decl(to).elements();
-  return compute(b, std::move(name), s, Phase::kF, {what}, {}, {to});
+  return compute(b, std::move(name), s, kF, {what}, {}, {to});
 }
 
 Op collective(Builder& b, Collective kind, const std::string& what, Stream stream, GroupId group,
@@ -322,7 +316,7 @@ Op gather_op(Builder& b, const UnitUse& use, BufferRef gathered) {
                     {use.state.parameter}, gathered);
 }
 
-Ops gather_ops(Builder& b, const std::vector<UnitUse>& units, const Ops& users) {
+Ops gather_ops(Builder& b, const UnitUses& units, const Ops& users) {
   Ops ops;
   for (const UnitUse& u : units) {
     if (!u.gathered || u.sliced) continue;
@@ -339,7 +333,7 @@ Ops gather_ops(Builder& b, const std::vector<UnitUse>& units, const Ops& users) 
 namespace {
 
 SegmentShape flat(Builder& b, SegmentKind kind, std::int64_t elements,
-                  model::DType dtype = model::DType::kFloat32) {
+                  model::DType dtype = kFloat32) {
   SegmentShape s = b.shape(kind, Layout{}, 0, 0);
   s.dtype = dtype;
   s.sequences = s.tokens = 0;
@@ -361,15 +355,13 @@ Op reduce_owned(Builder& b, const UnitUse& use, BufferRef gradient) {
 
 Ops zero_part_ops(Builder& b, const UnitUse& use) {
   if (!use.parts) return {};
-  return {compute(b, "zero(gradient part)",
-                  flat(b, SegmentKind::kZeroGradient, b.decl(use.gradient).elements()), Phase::kF,
-                  {}, {use.gradient})};
+  return {compute(b, "zero(gradient part)", flat(b, kZeroGradient, b.decl(use.gradient).elements()),
+                  kF, {}, {use.gradient})};
 }
 
 Ops zero_gradient_ops(Builder& b, const UnitState& state) {
   const BufferRef gradient{state.gradient};
-  return {compute(b, "zero(gradient)",
-                  flat(b, SegmentKind::kZeroGradient, b.decl(gradient).elements()), Phase::kF, {},
+  return {compute(b, "zero(gradient)", flat(b, kZeroGradient, b.decl(gradient).elements()), kF, {},
                   {}, {gradient})};
 }
 
@@ -380,7 +372,7 @@ Ops sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements) {
     ops.push_back(
         all_reduce(b, "replicated gradients", Stream::kTensor, unit.tensor_group, use.gradient));
     ops.back().slice_elements = replicated_elements;
-    ops.back().bytes = replicated_elements * model::element_bytes(model::DType::kFloat32);
+    ops.back().bytes = replicated_elements * model::element_bytes(kFloat32);
   }
   if (unit.strategy.replicas() == 1) return ops;
   const std::int64_t owned = unit.padded / b.program().groups[unit.shard_group].size;
@@ -394,8 +386,8 @@ Ops sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements) {
                              unit.shard_group, use.gradient, reduced));
     ops.back().frees = {use.gradient};
     if (replicated && !reduces_replicas_late(b, use)) ops.push_back(reduce_owned(b, use, reduced));
-    ops.push_back(compute(b, "accumulate(gradient)", flat(b, SegmentKind::kAccumulate, owned),
-                          Phase::kF, {reduced}, {}, {{use.state.gradient}}));
+    ops.push_back(compute(b, "accumulate(gradient)", flat(b, kAccumulate, owned), kF, {reduced}, {},
+                          {{use.state.gradient}}));
     ops.back().stream = Stream::kData;
     ops.back().frees = {reduced};
   } else if (effective_zero(unit.strategy) == 0) {
@@ -406,7 +398,7 @@ Ops sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements) {
     if (replicated) {
       ops.push_back(reduce_owned(b, use, use.gradient));
       ops.back().slice_group = unit.shard_group;
-      ops.back().bytes = owned * model::element_bytes(model::DType::kFloat32);
+      ops.back().bytes = owned * model::element_bytes(kFloat32);
     }
   }
   return ops;
@@ -424,8 +416,8 @@ Ops update_ops(Builder& b, const UnitUse& use) {
                              b.group("tied", 2, (b.context().stages - 1) * unit.strategy.ranks()),
                              gradient));
   if (reduces_replicas_late(b, use)) ops.push_back(reduce_owned(b, use, gradient));
-  ops.push_back(compute(b, "adamw", flat(b, SegmentKind::kAdamW, shard, b.dtype()), Phase::kF,
-                        {gradient}, {}, std::move(updates)));
+  ops.push_back(compute(b, "adamw", flat(b, kAdamW, shard, b.dtype()), kF, {gradient}, {},
+                        std::move(updates)));
   ops.back().unit = use.state.unit;
   const int zero = effective_zero(unit.strategy);
   if (zero == 1 || zero == 2)

@@ -3,8 +3,6 @@
 #include <map>
 #include <ranges>
 
-#include <fmt/format.h>
-
 #include "plan/lowering/lower_parts.h"
 #include "plan/program/schedule.h"
 
@@ -15,7 +13,7 @@ namespace {
 /// Assembles the classes of a Program from the templates of its layers.
 class Assembler {
  public:
-  Assembler(const Plan& plan, const model::ModelSpec& model, Program& program)
+  Assembler(const Plan& plan, const ModelSpec& model, Program& program)
       : plan_(plan), b_(program, model, context_of(plan)), program_(program) {}
 
   void build() {
@@ -70,7 +68,7 @@ class Assembler {
     Layout before;  // in which the residual stream comes
     std::int64_t layer = 0;
     int layout_number = 0;
-    [[nodiscard]] Layout layout() const { return Layout(strategy); }
+    Layout layout() const { return Layout(strategy); }
   };
   /// A call of a pass, with what goes before (gather) and after (sync) it.
   struct Item {
@@ -325,10 +323,9 @@ class Assembler {
 
   TemplateId zero_loss() {
     model::SegmentShape s;
-    s.kind = model::SegmentKind::kZeroGradient;
+    s.kind = kZeroGradient;
     s.elements = 1;
-    return b_.add("zero_loss",
-                  {compute(b_, "zero(loss)", s, Phase::kF, {}, {}, {loss_buffer(b_)})});
+    return b_.add("zero_loss", {compute(b_, "zero(loss)", s, kF, {}, {}, {loss_buffer(b_)})});
   }
 
   const Plan& plan_;
@@ -341,7 +338,7 @@ class Assembler {
 
 }  // namespace
 
-base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model) {
+base::Result<Program> lower(const Plan& plan, const ModelSpec& model) {
   base::Diagnostics faults = validate(plan, model);
   if (!faults.empty()) return tl::unexpected(std::move(faults));
   Program program;

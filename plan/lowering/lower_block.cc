@@ -1,16 +1,10 @@
 #include <algorithm>
-#include <array>
 #include <optional>
-
-#include <fmt/format.h>
 
 #include "base/check.h"
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
-
-using model::SegmentKind;
-using model::SegmentShape;
 
 BufferRef TensorPart::wide(const std::string& name, std::int64_t columns) {
   return b_.local(name, l_, {b_.sequences(l_), b_.tokens(full_), columns}, b_.dtype());
@@ -39,8 +33,8 @@ void TensorPart::reduced(const std::string& what, BufferRef x, Ops& ops) {
 /// Replicated parameters first, so that their gradients are one range (sequence parallelism sums it
 /// over the tensor group); then q, k, v and gate, up side by side, so that each fused product is
 /// one matrix.
-std::vector<Parameter> block_parameters(const model::ModelSpec& m, int tp) {
-  std::vector<Parameter> ps;
+Parameters block_parameters(const ModelSpec& m, int tp) {
+  Parameters ps;
   const auto add = [&](const std::string& name, Extents shape, int shard_dim, Init init) {
     Parameter& p = ps.emplace_back();
     p.name = "blocks.{layer}." + name;
@@ -51,52 +45,50 @@ std::vector<Parameter> block_parameters(const model::ModelSpec& m, int tp) {
     p.decay = p.shape.size() > 1;
   };
   const auto norm = [&](const std::string& name, std::int64_t features) {
-    add(name + ".weight", {features}, -1, Init::kOne);
-    if (m.norm == model::NormKind::kLayerNorm) add(name + ".bias", {features}, -1, Init::kZero);
+    add(name + ".weight", {features}, -1, kOne);
+    if (m.norm == model::NormKind::kLayerNorm) add(name + ".bias", {features}, -1, kZero);
   };
   norm("norm1", m.hidden);
   norm("norm2", m.hidden);
-  if (m.projection_bias) add("attn.proj.bias", {m.hidden}, -1, Init::kZero);
-  if (m.mlp_bias) add("mlp.out.bias", {m.hidden}, -1, Init::kZero);
-  if (m.cross_attention) add("cross.norm.weight", {m.hidden}, -1, Init::kOne);
-  if (m.entry == model::BlockEntry::kEncoderEnd)
-    add("encoder_norm.weight", {m.hidden}, -1, Init::kOne);
+  if (m.projection_bias) add("attn.proj.bias", {m.hidden}, -1, kZero);
+  if (m.mlp_bias) add("mlp.out.bias", {m.hidden}, -1, kZero);
+  if (m.cross_attention) add("cross.norm.weight", {m.hidden}, -1, kOne);
+  if (m.entry == model::BlockEntry::kEncoderEnd) add("encoder_norm.weight", {m.hidden}, -1, kOne);
   if (m.entry == model::BlockEntry::kPatchMerging) {
     norm("merge.norm", 2 * m.hidden);
-    add("merge.weight", {m.hidden, 2 * m.hidden}, -1, Init::kNormal);
+    add("merge.weight", {m.hidden, 2 * m.hidden}, -1, kNormal);
   }
-  if (m.experts > 0) add("router.weight", {m.experts, m.hidden}, -1, Init::kNormal);
-  if (m.shared_ffn > 0 && m.shared_gate)
-    add("shared_gate.weight", {1, m.hidden}, -1, Init::kNormal);
+  if (m.experts > 0) add("router.weight", {m.experts, m.hidden}, -1, kNormal);
+  if (m.shared_ffn > 0 && m.shared_gate) add("shared_gate.weight", {1, m.hidden}, -1, kNormal);
   const std::int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
   const auto qkv_weights = [&](const std::string& name) {
-    add(name + ".q.weight", {q, m.hidden}, 0, Init::kNormal);
+    add(name + ".q.weight", {q, m.hidden}, 0, kNormal);
     for (const char* part : {".k.weight", ".v.weight"})
-      add(name + part, {kv, m.hidden}, 0, Init::kNormal);
+      add(name + part, {kv, m.hidden}, 0, kNormal);
   };
   qkv_weights("attn");
   if (m.qkv_bias) {
-    add("attn.q.bias", {q}, 0, Init::kZero);
-    add("attn.k.bias", {kv}, 0, Init::kZero);
-    add("attn.v.bias", {kv}, 0, Init::kZero);
+    add("attn.q.bias", {q}, 0, kZero);
+    add("attn.k.bias", {kv}, 0, kZero);
+    add("attn.v.bias", {kv}, 0, kZero);
   }
-  add("attn.proj.weight", {m.hidden, q}, 1, Init::kNormalScaled);
+  add("attn.proj.weight", {m.hidden, q}, 1, kNormalScaled);
   if (m.window > 0) {  // added to the scores; not trained (model/spec.h)
-    add("attn.relative.weight", {m.heads, m.relative_positions()}, 0, Init::kNormal);
+    add("attn.relative.weight", {m.heads, m.relative_positions()}, 0, kNormal);
     ps.back().uses = 0;
   }
   if (m.cross_attention) {
     qkv_weights("cross");
-    add("cross.proj.weight", {m.hidden, q}, 1, Init::kNormalScaled);
+    add("cross.proj.weight", {m.hidden, q}, 1, kNormalScaled);
   }
   // of a mixture only the shared expert is the block's own
   const std::int64_t ffn = m.experts > 0 ? m.shared_ffn : m.ffn;
   if (ffn == 0) return ps;
-  if (m.gated_mlp) add("mlp.gate.weight", {ffn, m.hidden}, 0, Init::kNormal);
-  add("mlp.in.weight", {ffn, m.hidden}, 0, Init::kNormal);
-  if (m.gated_mlp && m.mlp_bias) add("mlp.gate.bias", {ffn}, 0, Init::kZero);
-  if (m.mlp_bias) add("mlp.in.bias", {ffn}, 0, Init::kZero);
-  add("mlp.out.weight", {m.hidden, ffn}, 1, Init::kNormalScaled);
+  if (m.gated_mlp) add("mlp.gate.weight", {ffn, m.hidden}, 0, kNormal);
+  add("mlp.in.weight", {ffn, m.hidden}, 0, kNormal);
+  if (m.gated_mlp && m.mlp_bias) add("mlp.gate.bias", {ffn}, 0, kZero);
+  if (m.mlp_bias) add("mlp.in.bias", {ffn}, 0, kZero);
+  add("mlp.out.weight", {m.hidden, ffn}, 1, kNormalScaled);
   return ps;
 }
 
@@ -185,19 +177,18 @@ class Block : TensorPart {
     bool bias;
   };
   ProductSpec qkv() const {
-    return {Product::kQkv, "qkv", SegmentKind::kQkv, m_.hidden, m_.qkv_features() / s_.tp,
-            m_.qkv_bias};
+    return {Product::kQkv, "qkv", kQkv, m_.hidden, m_.qkv_features() / s_.tp, m_.qkv_bias};
   }
   ProductSpec projection() const {
-    return {Product::kProjection,           "projection", SegmentKind::kProjection,
+    return {Product::kProjection,           "projection", kProjection,
             m_.heads / s_.tp * m_.head_dim, m_.hidden,    false};
   }
   ProductSpec mlp_in() const {
-    return {Product::kMlpIn, "mlp_in", SegmentKind::kMlpIn, m_.hidden, m_.mlp_in_features() / s_.tp,
+    return {Product::kMlpIn, "mlp_in", kMlpIn, m_.hidden, m_.mlp_in_features() / s_.tp,
             m_.mlp_bias};
   }
   ProductSpec mlp_out() const {
-    return {Product::kMlpOut, "mlp_out", SegmentKind::kMlpOut, m_.ffn / s_.tp, m_.hidden, false};
+    return {Product::kMlpOut, "mlp_out", kMlpOut, m_.ffn / s_.tp, m_.hidden, false};
   }
 
   Views views(Product p, const UnitUse& u, bool bias) const {
@@ -237,27 +228,26 @@ class Block : TensorPart {
   }
 
   void attention_forward(BufferRef in, BufferRef p) {
-    product(qkv(), Phase::kF, {gathered("a", in, f_)}, qkv_, f_);
+    product(qkv(), kF, {gathered("a", in, f_)}, qkv_, f_);
     append(f_, attention_.forward);
-    product(projection(), Phase::kF, {o_}, whole("p", p), f_);
+    product(projection(), kF, {o_}, whole("p", p), f_);
     reduced("p", p, f_);
   }
   Op activation(Phase phase, BufferRefs reads, BufferRef to) {
-    return compute(b_, "activation",
-                   b_.shape(SegmentKind::kActivation, full_, mlp_in().out, mlp_out().in), phase,
-                   std::move(reads), {to});
+    return compute(b_, "activation", b_.shape(kActivation, full_, mlp_in().out, mlp_out().in),
+                   phase, std::move(reads), {to});
   }
   void mlp_forward(BufferRef in, BufferRef p) {
     if (experts_) return experts_->forward(in, p, f_);
-    product(mlp_in(), Phase::kF, {gathered("c", in, f_)}, u_, f_);
-    f_.push_back(activation(Phase::kF, {u_}, g_));
-    product(mlp_out(), Phase::kF, {g_}, whole("q", p), f_);
+    product(mlp_in(), kF, {gathered("c", in, f_)}, u_, f_);
+    f_.push_back(activation(kF, {u_}, g_));
+    product(mlp_out(), kF, {g_}, whole("q", p), f_);
     reduced("q", p, f_);
   }
 
   /// The sum behind a sublayer, with its bias.
   Op residual(int i, Phase phase, BufferRefs reads, BufferRefs writes) {
-    SegmentShape s = b_.shape(SegmentKind::kResidual, l_, m_.hidden, m_.hidden);
+    SegmentShape s = b_.shape(kResidual, l_, m_.hidden, m_.hidden);
     s.bias = residual_bias(i);
     return compute(b_, i == 0 ? "residual1" : "residual2", s, phase, std::move(reads),
                    std::move(writes));
@@ -267,14 +257,14 @@ class Block : TensorPart {
     return {b_.view(use(i), {i == 0 ? "attn.proj.bias" : "mlp.out.bias"})};
   }
   void residual_forward(int i, BufferRef x, BufferRef p, BufferRef out) {
-    f_.push_back(residual(i, Phase::kF, {x, p}, {out}));
+    f_.push_back(residual(i, kF, {x, p}, {out}));
     if (residual_bias(i)) f_.back() = with_weights(std::move(f_.back()), use(i), residual_views(i));
   }
 
   // ---- backward pieces ----
   void residual_backward(int i, BufferRef d) {
     if (residual_bias(i))
-      r_.push_back(with_gradient(residual(i, Phase::kBG, {d}, {}), use(i), residual_views(i)));
+      r_.push_back(with_gradient(residual(i, kBG, {d}, {}), use(i), residual_views(i)));
   }
   /// d: gradient of the block's MLP output; in: its input as kept. Writes the input's gradient to
   /// `out`.
@@ -282,17 +272,17 @@ class Block : TensorPart {
     if (experts_) return experts_->backward(d, in, out, r_);
     const BufferRef dz = gathered("dz", d, r_);
     const BufferRef dg = wide("dg", mlp_out().in), du = wide("du", mlp_in().out);
-    product(mlp_out(), Phase::kBG, {dz, g_}, dg, r_);
-    r_.push_back(activation(Phase::kB, {dg, u_}, du));
+    product(mlp_out(), kBG, {dz, g_}, dg, r_);
+    r_.push_back(activation(kB, {dg, u_}, du));
     const BufferRef c = whole("c", in);
-    product(mlp_in(), Phase::kBG, {du, c}, whole("dc", out), r_);
+    product(mlp_in(), kBG, {du, c}, whole("dc", out), r_);
     reduced("dc", out, r_);
   }
   void attention_backward(BufferRef d, BufferRef in, BufferRef out) {
-    product(projection(), Phase::kBG, {gathered("dp", d, r_), o_}, do_, r_);
+    product(projection(), kBG, {gathered("dp", d, r_), o_}, do_, r_);
     append(r_, attention_.backward);
     const BufferRef a = whole("a", in);
-    product(qkv(), Phase::kBG, {dqkv_, a}, whole("da", out), r_);
+    product(qkv(), kBG, {dqkv_, a}, whole("da", out), r_);
     reduced("da", out, r_);
   }
 

@@ -5,16 +5,13 @@
 
 namespace orrery::plan {
 
-using model::SegmentKind;
-using model::SegmentShape;
-
 NormPart::NormPart(Builder& b, const Layout& l, const UnitUse& use, const std::string& name,
                    const std::string& parameters, std::int64_t features, std::string mean,
                    std::string rstd)
-    : b_(b), use_(use), name_(name), shape_(b.shape(SegmentKind::kNorm, l, features, features)) {
+    : b_(b), use_(use), name_(name), shape_(b.shape(kNorm, l, features, features)) {
   const auto statistic = [&](const std::string& own, const char* word) {
-    statistics_.push_back(b.local(own.empty() ? name + word : own, l,
-                                  {b.sequences(l) * b.tokens(l)}, model::DType::kFloat32));
+    statistics_.push_back(
+        b.local(own.empty() ? name + word : own, l, {b.sequences(l) * b.tokens(l)}, kFloat32));
   };
   views_.push_back(b.view(use, {(parameters + ".weight").c_str()}));
   if (b.model().norm == model::NormKind::kLayerNorm) {
@@ -27,7 +24,7 @@ NormPart::NormPart(Builder& b, const Layout& l, const UnitUse& use, const std::s
 Op NormPart::forward(BufferRef x, BufferRef out) const {
   BufferRefs writes{out};
   writes.insert(writes.end(), statistics_.begin(), statistics_.end());
-  return with_weights(compute(b_, name_, shape_, Phase::kF, {x}, std::move(writes)), use_, views_);
+  return with_weights(compute(b_, name_, shape_, kF, {x}, std::move(writes)), use_, views_);
 }
 
 Op NormPart::backward(BufferRef dy, BufferRef x, BufferRef dx, BufferRef d_residual) const {
@@ -36,7 +33,7 @@ Op NormPart::backward(BufferRef dy, BufferRef x, BufferRef dx, BufferRef d_resid
   reads.insert(reads.end(), statistics_.begin(), statistics_.end());
   s.residual = d_residual.buffer.valid();
   if (s.residual) reads.push_back(d_residual);
-  return with_weights(compute(b_, name_, s, Phase::kBG, std::move(reads), {dx}), use_, views_);
+  return with_weights(compute(b_, name_, s, kBG, std::move(reads), {dx}), use_, views_);
 }
 
 CrossAttention::CrossAttention(Builder& b, const LayerStrategy& strategy, const UnitUse& block)
@@ -52,8 +49,8 @@ CrossAttention::CrossAttention(Builder& b, const LayerStrategy& strategy, const 
   q_ = wide("cross q", n_);
   kv_ = wide("cross kv", 2 * k_);
   o_ = wide("cross o", n_);
-  lse_ = b_.local("cross lse", l_, {b_.sequences(l_), m_.heads / s_.tp, b_.tokens(full_)},
-                  model::DType::kFloat32);
+  lse_ =
+      b_.local("cross lse", l_, {b_.sequences(l_), m_.heads / s_.tp, b_.tokens(full_)}, kFloat32);
   a_ = shard("cross a");
 }
 
@@ -65,19 +62,18 @@ Op CrossAttention::product(const char* name, SegmentKind kind, std::int64_t in, 
       {b_.view(use_, weights)});
 }
 Op CrossAttention::query(Phase phase, BufferRefs reads, BufferRef to) {
-  return product("cross_q", SegmentKind::kQkv, m_.hidden, n_, {"cross.q.weight"}, phase,
-                 std::move(reads), to);
+  return product("cross_q", kQkv, m_.hidden, n_, {"cross.q.weight"}, phase, std::move(reads), to);
 }
 Op CrossAttention::keys(Phase phase, BufferRefs reads, BufferRef to) {
-  return product("cross_kv", SegmentKind::kQkv, m_.hidden, 2 * k_,
-                 {"cross.k.weight", "cross.v.weight"}, phase, std::move(reads), to);
+  return product("cross_kv", kQkv, m_.hidden, 2 * k_, {"cross.k.weight", "cross.v.weight"}, phase,
+                 std::move(reads), to);
 }
 Op CrossAttention::projection(Phase phase, BufferRefs reads, BufferRef to) {
-  return product("cross_projection", SegmentKind::kProjection, n_, m_.hidden, {"cross.proj.weight"},
-                 phase, std::move(reads), to);
+  return product("cross_projection", kProjection, n_, m_.hidden, {"cross.proj.weight"}, phase,
+                 std::move(reads), to);
 }
 SegmentShape CrossAttention::core() const {
-  SegmentShape s = b_.shape(SegmentKind::kAttentionBlock, full_, 0, 0);
+  SegmentShape s = b_.shape(kAttentionBlock, full_, 0, 0);
   s.heads = m_.heads / s_.tp;
   s.kv_heads = m_.kv_heads / s_.tp;
   s.head_dim = m_.head_dim;
@@ -88,29 +84,27 @@ SegmentShape CrossAttention::core() const {
 
 void CrossAttention::forward(BufferRef y, BufferRef out, Ops& ops) {
   ops.push_back(norm_.forward(y, a_));
-  ops.push_back(query(Phase::kF, {gathered("cross a", a_, ops)}, q_));
-  ops.push_back(keys(Phase::kF, {gathered("encoded", encoded_, ops)}, kv_));
-  ops.push_back(compute(b_, "cross_attention", core(), Phase::kF, {q_, kv_}, {o_, lse_}));
+  ops.push_back(query(kF, {gathered("cross a", a_, ops)}, q_));
+  ops.push_back(keys(kF, {gathered("encoded", encoded_, ops)}, kv_));
+  ops.push_back(compute(b_, "cross_attention", core(), kF, {q_, kv_}, {o_, lse_}));
   const BufferRef p = shard("cross p");
-  ops.push_back(projection(Phase::kF, {o_}, whole("cross p", p)));
+  ops.push_back(projection(kF, {o_}, whole("cross p", p)));
   reduced("cross p", p, ops);
-  ops.push_back(compute(b_, "residual_cross",
-                        b_.shape(SegmentKind::kResidual, l_, m_.hidden, m_.hidden), Phase::kF,
+  ops.push_back(compute(b_, "residual_cross", b_.shape(kResidual, l_, m_.hidden, m_.hidden), kF,
                         {y, p}, {out}));
 }
 
 void CrossAttention::backward(BufferRef d, BufferRef y, BufferRef out, Ops& ops) {
   const BufferRef dp = gathered("d cross p", d, ops), d_o = wide("d cross o", n_);
-  ops.push_back(projection(Phase::kBG, {dp, o_}, d_o));
+  ops.push_back(projection(kBG, {dp, o_}, d_o));
   const BufferRef dq = wide("d cross q", n_), dkv = wide("d cross kv", 2 * k_);
-  ops.push_back(
-      compute(b_, "cross_attention", core(), Phase::kB, {d_o, q_, kv_, o_, lse_}, {dq, dkv}));
+  ops.push_back(compute(b_, "cross_attention", core(), kB, {d_o, q_, kv_, o_, lse_}, {dq, dkv}));
   const BufferRef de = shard("d encoded"), de_part = whole("d encoded", de);
-  ops.push_back(keys(Phase::kBG, {dkv, whole("encoded", encoded_)}, de_part));
+  ops.push_back(keys(kBG, {dkv, whole("encoded", encoded_)}, de_part));
   reduced("d encoded", de, ops);
   ops.push_back(sum(b_, l_, "add(d encoded)", de, d_encoded_));
   const BufferRef da = shard("d cross a"), da_part = whole("d cross a", da);
-  ops.push_back(query(Phase::kBG, {dq, whole("cross a", a_)}, da_part));
+  ops.push_back(query(kBG, {dq, whole("cross a", a_)}, da_part));
   reduced("d cross a", da, ops);
   ops.push_back(norm_.backward(da, y, out, d));
 }
@@ -131,7 +125,7 @@ BlockStart::BlockStart(Builder& b, const LayerStrategy& strategy, const UnitUse&
       d_joined_ = b.tensor("d joined", l, 2 * m_.hidden);
       x_ = b.tensor("merged", l, m_.hidden);
       dx_ = b.tensor("d merged", l, m_.hidden);
-      product_ = b.shape(SegmentKind::kPatchProduct, l, 2 * m_.hidden, m_.hidden);
+      product_ = b.shape(kPatchProduct, l, 2 * m_.hidden, m_.hidden);
       return;
     case model::BlockEntry::kEncoderEnd:
       norm_.emplace(b, l, block, "encoder_norm", "encoder_norm", m_.hidden);
@@ -146,7 +140,7 @@ BlockStart::BlockStart(Builder& b, const LayerStrategy& strategy, const UnitUse&
 Ops BlockStart::forward() const {
   if (!norm_) return {};
   Ops ops{norm_->forward(from_, joined_)};
-  if (m_.entry == model::BlockEntry::kPatchMerging) ops.push_back(merge(Phase::kF, {joined_}, x_));
+  if (m_.entry == model::BlockEntry::kPatchMerging) ops.push_back(merge(kF, {joined_}, x_));
   return ops;
 }
 
@@ -154,7 +148,7 @@ Ops BlockStart::backward() const {
   if (!norm_) return {};
   Ops ops;
   if (m_.entry == model::BlockEntry::kPatchMerging)
-    ops.push_back(merge(Phase::kBG, {dx_, joined_}, d_joined_));
+    ops.push_back(merge(kBG, {dx_, joined_}, d_joined_));
   ops.push_back(norm_->backward(d_joined_, from_, d_from_));
   return ops;
 }
@@ -179,9 +173,9 @@ Op BlockStart::merge(Phase phase, BufferRefs reads, BufferRef to) const {
 LayerPair decoder_end_pair(Builder& b, const Layout& l) {
   LayerPair pair;
   const BufferRef d = b.companion_gradient(l, true, b.layout_number());
-  SegmentShape s = b.shape(SegmentKind::kZeroGradient, l, 0, 0);
+  SegmentShape s = b.shape(kZeroGradient, l, 0, 0);
   s.elements = b.decl(d).elements();
-  pair.backward.push_back(compute(b, "zero(d encoder output)", s, Phase::kF, {}, {d}));
+  pair.backward.push_back(compute(b, "zero(d encoder output)", s, kF, {}, {d}));
   return pair;
 }
 

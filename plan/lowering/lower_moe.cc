@@ -3,13 +3,10 @@
 
 namespace orrery::plan {
 
-using model::SegmentKind;
-using model::SegmentShape;
-
 UnitUse expert_use(Builder& b, const LayerStrategy& s) {
-  const model::ModelSpec& m = b.model();
+  const ModelSpec& m = b.model();
   // Gates of all experts, then inputs, so that the fused product has one weight tensor.
-  std::vector<Parameter> ps;
+  Parameters ps;
   const auto add = [&](const char* name, Extents shape, std::size_t shard_dim, Init init) {
     Parameter& p = ps.emplace_back();
     p.name = std::string("blocks.{layer}.experts.") + name;
@@ -20,9 +17,9 @@ UnitUse expert_use(Builder& b, const LayerStrategy& s) {
     p.local_shape[shard_dim] /= s.tp;
     p.init = init;
   };
-  if (m.gated_mlp) add("gate.weight", {m.experts, m.ffn, m.hidden}, 1, Init::kNormal);
-  add("in.weight", {m.experts, m.ffn, m.hidden}, 1, Init::kNormal);
-  add("out.weight", {m.experts, m.hidden, m.ffn}, 2, Init::kNormalScaled);
+  if (m.gated_mlp) add("gate.weight", {m.experts, m.ffn, m.hidden}, 1, kNormal);
+  add("in.weight", {m.experts, m.ffn, m.hidden}, 1, kNormal);
+  add("out.weight", {m.experts, m.hidden, m.ffn}, 2, kNormalScaled);
   // Their replicas are every ep-th rank of the data group.
   ORRERY_CHECK(s.replicas() % s.ep == 0);
   LayerStrategy own = s;
@@ -43,13 +40,12 @@ ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& b
   const auto tokens = [&](const char* name, std::int64_t columns, model::DType type) {
     return b_.local(name, l_, {bs, b_.tokens(l_), columns}, type);
   };
-  gates_ = tokens("gates", gates, model::DType::kFloat32);
-  choice_ = tokens("choice", m_.experts_per_token, model::DType::kInt64);
-  scores_ = tokens("scores", m_.experts, model::DType::kFloat32);
+  gates_ = tokens("gates", gates, kFloat32);
+  choice_ = tokens("choice", m_.experts_per_token, kInt64);
+  scores_ = tokens("scores", m_.experts, kFloat32);
   whole_gates_ = whole("gates", gates_);
   whole_choice_ = whole("choice", choice_);
-  slots_ = b_.local("slots whole", l_, {bs, b_.tokens(full_), m_.experts_per_token},
-                    model::DType::kInt64);
+  slots_ = b_.local("slots whole", l_, {bs, b_.tokens(full_), m_.experts_per_token}, kInt64);
   rows_in_ = padded("rows", m_.hidden);
   u_ = padded("expert u", m_.mlp_in_features() / s_.tp);
   g_ = padded("expert g", m_.ffn / s_.tp);
@@ -64,7 +60,7 @@ SegmentShape ExpertMlp::token_shape(SegmentKind kind, const Layout& l) const {
   SegmentShape s = b_.shape(kind, l, m_.hidden, m_.hidden);
   s.experts = m_.experts;
   s.top_k = m_.experts_per_token;
-  s.capacity = kind == SegmentKind::kRouter ? 0 : capacity_;
+  s.capacity = kind == kRouter ? 0 : capacity_;
   s.shared = gated_shared();
   return s;
 }
@@ -85,9 +81,9 @@ ExpertMlp::Mlp ExpertMlp::mlp(const char* name, const UnitUse& use, std::int64_t
   return {
       name,
       use,
-      b_.shape(SegmentKind::kMlpIn, full_, m_.hidden, wide),
-      b_.shape(SegmentKind::kActivation, full_, wide, f),
-      b_.shape(SegmentKind::kMlpOut, full_, f, m_.hidden),
+      b_.shape(kMlpIn, full_, m_.hidden, wide),
+      b_.shape(kActivation, full_, wide, f),
+      b_.shape(kMlpOut, full_, f, m_.hidden),
       {m_.gated_mlp ? b_.view(use, {".gate.weight", ".in.weight"}) : b_.view(use, {".in.weight"})},
       {b_.view(use, {".out.weight"})}};
 }
@@ -95,8 +91,8 @@ ExpertMlp::Mlp ExpertMlp::mlp(const char* name, const UnitUse& use, std::int64_t
 /// After the exchange a rank has as many rows as before: those of all ep ranks for its own experts.
 ExpertMlp::Mlp ExpertMlp::expert() const {
   Mlp p = mlp("expert", use_, m_.ffn);
-  p.in.kind = SegmentKind::kExpertIn;
-  p.out.kind = SegmentKind::kExpertOut;
+  p.in.kind = kExpertIn;
+  p.out.kind = kExpertOut;
   p.in.tokens = p.activation.tokens = p.out.tokens = m_.experts * capacity_;
   p.in.experts = p.out.experts = m_.experts / s_.ep;
   return p;
@@ -106,20 +102,18 @@ ExpertMlp::Mlp ExpertMlp::expert() const {
 ExpertMlp::Mlp ExpertMlp::shared() const { return mlp("shared", block_, m_.shared_ffn); }
 
 void ExpertMlp::run(const Mlp& p, BufferRef c, BufferRef u, BufferRef g, BufferRef z, Ops& ops) {
-  ops.push_back(
-      with_weights(compute(b_, p.name + "_in", p.in, Phase::kF, {c}, {u}), p.use, p.in_views));
-  ops.push_back(compute(b_, p.name + "_activation", p.activation, Phase::kF, {u}, {g}));
-  ops.push_back(
-      with_weights(compute(b_, p.name + "_out", p.out, Phase::kF, {g}, {z}), p.use, p.out_view));
+  ops.push_back(with_weights(compute(b_, p.name + "_in", p.in, kF, {c}, {u}), p.use, p.in_views));
+  ops.push_back(compute(b_, p.name + "_activation", p.activation, kF, {u}, {g}));
+  ops.push_back(with_weights(compute(b_, p.name + "_out", p.out, kF, {g}, {z}), p.use, p.out_view));
 }
 
 void ExpertMlp::run_backward(const Mlp& p, BufferRef dz, BufferRef g, BufferRef dg, BufferRef u,
                              BufferRef du, BufferRef c, BufferRef dc, Ops& ops) {
-  ops.push_back(with_weights(compute(b_, p.name + "_out", p.out, Phase::kBG, {dz, g}, {dg}), p.use,
-                             p.out_view));
-  ops.push_back(compute(b_, p.name + "_activation", p.activation, Phase::kB, {dg, u}, {du}));
-  ops.push_back(with_weights(compute(b_, p.name + "_in", p.in, Phase::kBG, {du, c}, {dc}), p.use,
-                             p.in_views));
+  ops.push_back(
+      with_weights(compute(b_, p.name + "_out", p.out, kBG, {dz, g}, {dg}), p.use, p.out_view));
+  ops.push_back(compute(b_, p.name + "_activation", p.activation, kB, {dg, u}, {du}));
+  ops.push_back(
+      with_weights(compute(b_, p.name + "_in", p.in, kBG, {du, c}, {dc}), p.use, p.in_views));
 }
 
 BufferRef ExpertMlp::shared_buffer(const char* name, std::int64_t columns) {
@@ -144,17 +138,17 @@ void ExpertMlp::shared_backward(BufferRef dz, BufferRef c, BufferRef dc, Ops& op
 }
 
 void ExpertMlp::forward(BufferRef in, BufferRef out, Ops& ops) {
-  ops.push_back(with_weights(compute(b_, "router", token_shape(SegmentKind::kRouter, l_), Phase::kF,
-                                     {in}, {gates_, choice_, scores_}),
-                             block_, router_views()));
+  ops.push_back(with_weights(
+      compute(b_, "router", token_shape(kRouter, l_), kF, {in}, {gates_, choice_, scores_}), block_,
+      router_views()));
   wide("c whole", m_.hidden);  // also where tokens are not split: Programs keep their fingerprints
   const BufferRef c = gathered("c", in, ops);
   gathered("gates", gates_, ops);
   gathered("choice", choice_, ops);
   const BufferRef sent = s_.ep > 1 ? padded("rows sent", m_.hidden) : rows_in_;
   const BufferRef made = s_.ep > 1 ? padded("rows made", m_.hidden) : rows_out_;
-  ops.push_back(compute(b_, "dispatch", token_shape(SegmentKind::kDispatch, full_), Phase::kF,
-                        {c, whole_choice_}, {sent, slots_}));
+  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, full_), kF, {c, whole_choice_},
+                        {sent, slots_}));
   exchanged("rows", sent, rows_in_, ops);
   BufferRefs reads{rows_out_, whole_gates_, slots_};
   BufferRef shared;
@@ -163,8 +157,7 @@ void ExpertMlp::forward(BufferRef in, BufferRef out, Ops& ops) {
   run(expert(), rows_in_, u_, g_, made, ops);
   exchanged("rows out", made, rows_out_, ops);
   const BufferRef part = whole("q", out);
-  ops.push_back(compute(b_, "combine", token_shape(SegmentKind::kCombine, full_), Phase::kF,
-                        std::move(reads), {part}));
+  ops.push_back(compute(b_, "combine", token_shape(kCombine, full_), kF, std::move(reads), {part}));
   if (m_.shared_ffn > 0 && !gated_shared())
     ops.push_back(sum(b_, l_, "add(shared z)", shared, part));
   reduced("q", out, ops);
@@ -174,7 +167,7 @@ void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, Ops& ops) {
   const bool gated = gated_shared();
   wide("dz whole", m_.hidden);
   const BufferRef dz = gathered("dz", d, ops);
-  const BufferRef dgates = b_.local("dgates", l_, b_.decl(gates_).shape, model::DType::kFloat32);
+  const BufferRef dgates = b_.local("dgates", l_, b_.decl(gates_).shape, kFloat32);
   const BufferRef whole_dgates = whole("dgates", dgates);
   const BufferRef home = padded("d rows out", m_.hidden),
                   away = s_.ep > 1 ? padded("d rows made", m_.hidden) : home;
@@ -183,8 +176,7 @@ void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, Ops& ops) {
     reads.push_back(shared_buffer("z", m_.hidden));
     writes.push_back(shared_buffer("dz", m_.hidden));
   }
-  ops.push_back(compute(b_, "combine", token_shape(SegmentKind::kCombine, full_), Phase::kB,
-                        std::move(reads), writes));
+  ops.push_back(compute(b_, "combine", token_shape(kCombine, full_), kB, std::move(reads), writes));
   reduced("dgates", dgates, ops);
   exchanged("d rows out", home, away, ops);
   const Mlp experts = expert();
@@ -195,13 +187,12 @@ void ExpertMlp::backward(BufferRef d, BufferRef in, BufferRef out, Ops& ops) {
   run_backward(experts, away, g_, dg, u_, du, rows_in_, made, ops);
   exchanged("d rows", made, back, ops);
   const BufferRef part = whole("dc", out);
-  ops.push_back(compute(b_, "dispatch", token_shape(SegmentKind::kDispatch, full_), Phase::kB,
-                        {back, slots_}, {part}));
+  ops.push_back(compute(b_, "dispatch", token_shape(kDispatch, full_), kB, {back, slots_}, {part}));
   if (m_.shared_ffn > 0) shared_backward(gated ? writes.back() : dz, whole("c", in), part, ops);
   reduced("dc", out, ops);
   const BufferRef routed = shard("router dc");
-  ops.push_back(with_weights(compute(b_, "router", token_shape(SegmentKind::kRouter, l_),
-                                     Phase::kBG, {dgates, in, gates_, choice_, scores_}, {routed}),
+  ops.push_back(with_weights(compute(b_, "router", token_shape(kRouter, l_), kBG,
+                                     {dgates, in, gates_, choice_, scores_}, {routed}),
                              block_, router_views()));
   ops.push_back(sum(b_, l_, "add(router dc)", routed, out));
 }

@@ -1,8 +1,6 @@
 #pragma once
 #include <array>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "plan/lowering/builder.h"
 #include "plan/program/liveness.h"
@@ -13,7 +11,7 @@ namespace orrery::plan {
 /// uses.
 struct LayerPair {
   Ops forward, backward;
-  std::vector<UnitUse> units;
+  UnitUses units;
   Ops weight = {};  // see split_backward
 };
 
@@ -40,23 +38,23 @@ inline constexpr std::size_t kProducts = 4;
 ///
 /// and that of the experts, last.
 struct BlockUnits {
-  std::vector<UnitUse> all;
+  UnitUses all;
   std::size_t attention = 0, mlp = 0;  // in `all`
   std::array<std::size_t, kProducts> first_slice{};
   std::array<int, kProducts> slices{1, 1, 1, 1};
-  [[nodiscard]] const UnitUse& of(Product p, int slice) const;
+  const UnitUse& of(Product p, int slice) const;
 };
 BlockUnits block_units(Builder& b, const LayerStrategy& strategy);
 
 /// Weights of a slice are gathered before the operation that reads them and die behind it: beside
 /// the slice in use at most prefetch_depth more are gathered, and only inside the pass. `ops`:
 /// forward or backward with its replays, before frees are placed.
-void gather_slices(Builder& b, const std::vector<UnitUse>& units, Ops& ops);
+void gather_slices(Builder& b, const UnitUses& units, Ops& ops);
 /// Gradient parts of slices (UnitUse::parts) are zeroed before and reduced behind the one operation
 /// of `ops` that contributes to them.
-void reduce_slices(Builder& b, const std::vector<UnitUse>& units, Ops& ops);
+void reduce_slices(Builder& b, const UnitUses& units, Ops& ops);
 
-std::vector<Parameter> block_parameters(const model::ModelSpec& model, int tp);
+Parameters block_parameters(const ModelSpec& model, int tp);
 
 /// What stands between the QKV product and the output projection of a block, forward (qkv -> o) and
 /// backward (do -> dqkv), without frees.
@@ -95,7 +93,7 @@ class TensorPart {
   void reduced(const std::string& what, BufferRef x, Ops& ops);
 
   Builder& b_;
-  const model::ModelSpec& m_;
+  const ModelSpec& m_;
   LayerStrategy s_;
   Layout l_, full_;
 };
@@ -131,21 +129,21 @@ class ExpertMlp : TensorPart {
   struct Mlp {
     std::string name;
     UnitUse use;
-    model::SegmentShape in, activation, out;
+    SegmentShape in, activation, out;
     Views in_views, out_view;
   };
-  [[nodiscard]] Mlp mlp(const char* name, const UnitUse& use, std::int64_t ffn) const;
-  [[nodiscard]] Mlp expert() const;
-  [[nodiscard]] Mlp shared() const;
+  Mlp mlp(const char* name, const UnitUse& use, std::int64_t ffn) const;
+  Mlp expert() const;
+  Mlp shared() const;
   void run(const Mlp& p, BufferRef c, BufferRef u, BufferRef g, BufferRef z, Ops& ops);
   void run_backward(const Mlp& p, BufferRef dz, BufferRef g, BufferRef dg, BufferRef u,
                     BufferRef du, BufferRef c, BufferRef dc, Ops& ops);
   BufferRef padded(const std::string& name, std::int64_t columns);
-  [[nodiscard]] model::SegmentShape token_shape(model::SegmentKind kind, const Layout& l) const;
+  SegmentShape token_shape(SegmentKind kind, const Layout& l) const;
   void exchanged(const char* what, BufferRef in, BufferRef out, Ops& ops);
-  [[nodiscard]] Views router_views() const;
+  Views router_views() const;
   /// Its output is weighted by a gate of its own and added in combine; else it is added behind it.
-  [[nodiscard]] bool gated_shared() const { return m_.shared_ffn > 0 && m_.shared_gate; }
+  bool gated_shared() const { return m_.shared_ffn > 0 && m_.shared_gate; }
   BufferRef shared_buffer(const char* name, std::int64_t columns);
   BufferRef shared_forward(BufferRef c, Ops& ops);
   void shared_backward(BufferRef dz, BufferRef c, BufferRef dc, Ops& ops);
@@ -164,16 +162,15 @@ class NormPart {
   NormPart(Builder& b, const Layout& l, const UnitUse& use, const std::string& name,
            const std::string& parameters, std::int64_t features, std::string mean = {},
            std::string rstd = {});
-  [[nodiscard]] Op forward(BufferRef x, BufferRef out) const;
+  Op forward(BufferRef x, BufferRef out) const;
   /// d_residual (or none): added to dx.
-  [[nodiscard]] Op backward(BufferRef dy, BufferRef x, BufferRef dx,
-                            BufferRef d_residual = {}) const;
+  Op backward(BufferRef dy, BufferRef x, BufferRef dx, BufferRef d_residual = {}) const;
 
  private:
   Builder& b_;
   UnitUse use_;
   std::string name_;
-  model::SegmentShape shape_;
+  SegmentShape shape_;
   Views views_;
   BufferRefs statistics_;
 };
@@ -194,12 +191,12 @@ class CrossAttention : TensorPart {
   void backward(BufferRef d, BufferRef y, BufferRef out, Ops& ops);
 
  private:
-  Op product(const char* name, model::SegmentKind kind, std::int64_t in, std::int64_t out,
-             Names weights, Phase phase, BufferRefs reads, BufferRef to);
+  Op product(const char* name, SegmentKind kind, std::int64_t in, std::int64_t out, Names weights,
+             Phase phase, BufferRefs reads, BufferRef to);
   Op query(Phase phase, BufferRefs reads, BufferRef to);
   Op keys(Phase phase, BufferRefs reads, BufferRef to);
   Op projection(Phase phase, BufferRefs reads, BufferRef to);
-  [[nodiscard]] model::SegmentShape core() const;
+  SegmentShape core() const;
 
   UnitUse use_;
   NormPart norm_;
@@ -221,23 +218,23 @@ class CrossAttention : TensorPart {
 class BlockStart {
  public:
   BlockStart(Builder& b, const LayerStrategy& strategy, const UnitUse& block);
-  [[nodiscard]] BufferRef x() const { return x_; }
-  [[nodiscard]] BufferRef dx() const { return dx_; }
-  [[nodiscard]] Ops forward() const;
-  [[nodiscard]] Ops backward() const;
+  BufferRef x() const { return x_; }
+  BufferRef dx() const { return dx_; }
+  Ops forward() const;
+  Ops backward() const;
   /// Not to be freed by this block.
-  [[nodiscard]] bool outlives(const BufferRef& r) const;
+  bool outlives(const BufferRef& r) const;
   /// Whose result is there in the backward anyway: never replayed.
-  [[nodiscard]] bool makes_companion(const Op& op) const;
+  bool makes_companion(const Op& op) const;
 
  private:
-  [[nodiscard]] Op merge(Phase phase, BufferRefs reads, BufferRef to) const;
+  Op merge(Phase phase, BufferRefs reads, BufferRef to) const;
 
   Builder& b_;
-  const model::ModelSpec& m_;
+  const ModelSpec& m_;
   UnitUse use_;
   BufferRef from_, d_from_, x_, dx_, joined_, d_joined_;
-  model::SegmentShape product_;
+  SegmentShape product_;
   std::optional<NormPart> norm_;
 };
 
@@ -249,11 +246,11 @@ BufferRef loss_buffer(Builder& b);
 
 /// Token (and position) embedding; output in the vocabulary layout. Called with layer 0.
 LayerPair embedding_pair(Builder& b, const LayerStrategy& vocabulary);
-std::vector<UnitUse> embedding_units(Builder& b, const LayerStrategy& vocabulary);
+UnitUses embedding_units(Builder& b, const LayerStrategy& vocabulary);
 /// Final norm, logits, vocabulary-parallel loss and their backward, all in `forward`. Called with
 /// layer = number of blocks.
 LayerPair head_pair(Builder& b, const LayerStrategy& vocabulary);
-std::vector<UnitUse> head_units(Builder& b, const LayerStrategy& vocabulary);
+UnitUses head_units(Builder& b, const LayerStrategy& vocabulary);
 /// The head reads the embedding's own table (tied, and both in one stage).
 bool shares_table(const Builder& b);
 
@@ -269,7 +266,7 @@ LayerTemplates add_templates(Builder& b, const std::string& name, LayerPair pair
 /// Operations of `from` behind those of `to`.
 void append(Ops& to, Ops from);
 /// Zeroing of the gradient parts of units, before a backward.
-void zero_parts(Builder& b, const std::vector<UnitUse>& units, Ops& ops);
+void zero_parts(Builder& b, const UnitUses& units, Ops& ops);
 /// Places the frees of a pair; persistent buffers, gradient parts and what `keep` claims stay.
 void place_frees(Builder& b, LayerPair& pair, const std::function<bool(const BufferRef&)>& keep);
 

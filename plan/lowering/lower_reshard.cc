@@ -1,12 +1,7 @@
-#include <utility>
-
 #include "base/check.h"
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
-
-using model::SegmentKind;
-using model::SegmentShape;
 
 namespace {
 
@@ -77,12 +72,12 @@ class Move {
     if (to_.dp > 1) slice("batch share", 0, to_.dp, wanted);
   }
   Op cut(const Step& step, BufferRef from, BufferRef to) {
-    SegmentShape shape = b_.shape(SegmentKind::kSlice, to_, 0, 0);
+    SegmentShape shape = b_.shape(kSlice, to_, 0, 0);
     shape.elements = b_.decl(to).elements();
     shape.dim = step.dim;
     shape.parts = step.parts;
     shape.part_stride = step.stride;
-    return compute(b_, "slice(" + name_ + ")", shape, Phase::kF, {from}, {to});
+    return compute(b_, "slice(" + name_ + ")", shape, kF, {from}, {to});
   }
 
   Builder& b_;

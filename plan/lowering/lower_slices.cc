@@ -4,7 +4,7 @@
 
 namespace orrery::plan {
 
-void gather_slices(Builder& b, const std::vector<UnitUse>& units, Ops& ops) {
+void gather_slices(Builder& b, const UnitUses& units, Ops& ops) {
   const auto use_of = [&](const Op& op) -> const UnitUse* {
     const auto found = std::ranges::find_if(units, [&](const UnitUse& u) {
       return u.sliced && op.weights &&
@@ -38,7 +38,7 @@ void gather_slices(Builder& b, const std::vector<UnitUse>& units, Ops& ops) {
   ops = std::move(out);
 }
 
-void reduce_slices(Builder& b, const std::vector<UnitUse>& units, Ops& ops) {
+void reduce_slices(Builder& b, const UnitUses& units, Ops& ops) {
   Ops out;
   for (Op& op : ops) {
     const auto use = std::ranges::find_if(

@@ -7,7 +7,7 @@ namespace orrery::plan {
 
 void append(Ops& to, Ops from) { std::move(from.begin(), from.end(), std::back_inserter(to)); }
 
-void zero_parts(Builder& b, const std::vector<UnitUse>& units, Ops& ops) {
+void zero_parts(Builder& b, const UnitUses& units, Ops& ops) {
   Ops zero;
   for (const UnitUse& u : units)
     if (!u.sliced) append(zero, zero_part_ops(b, u));
@@ -60,8 +60,8 @@ LayerTemplates add_templates(Builder& b, const std::string& name, LayerPair pair
 namespace {
 
 template <class Make>  // LayerPair(Builder&)
-LayerTemplates lower_alone(const char* name, const model::ModelSpec& model,
-                           const LayerContext& context, Make make) {
+LayerTemplates lower_alone(const char* name, const ModelSpec& model, const LayerContext& context,
+                           Make make) {
   Program program;
   Builder b(program, model, context);
   LayerTemplates out = add_templates(b, name, make(b));
@@ -72,7 +72,7 @@ LayerTemplates lower_alone(const char* name, const model::ModelSpec& model,
 
 }  // namespace
 
-LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy,
+LayerTemplates lower_block(const ModelSpec& model, const LayerStrategy& strategy,
                            const LayerContext& context) {
   return lower_alone("block", model, context, [&](Builder& b) { return block_pair(b, strategy); });
 }
@@ -81,7 +81,7 @@ namespace {
 
 /// Operations that only read the weights: which gathers there are. `backward`: the units that a
 /// backward reads.
-LayerPair readers(const std::vector<UnitUse>& forward, const std::vector<UnitUse>& backward) {
+LayerPair readers(const UnitUses& forward, const UnitUses& backward) {
   LayerPair pair;
   pair.units = forward;
   for (const UnitUse& u : forward) pair.forward.emplace_back().weights = u.weights_forward;
@@ -91,29 +91,27 @@ LayerPair readers(const std::vector<UnitUse>& forward, const std::vector<UnitUse
 
 }  // namespace
 
-LayerTemplates lower_block_weights(const model::ModelSpec& model, const LayerStrategy& strategy,
+LayerTemplates lower_block_weights(const ModelSpec& model, const LayerStrategy& strategy,
                                    const LayerContext& context) {
   return lower_alone("block", model, context, [&](Builder& b) {
-    const std::vector<UnitUse> units = block_units(b, strategy).all;
+    const UnitUses units = block_units(b, strategy).all;
     return readers(units, units);
   });
 }
 
-LayerTemplates lower_embedding_weights(const model::ModelSpec& model,
-                                       const LayerStrategy& vocabulary,
+LayerTemplates lower_embedding_weights(const ModelSpec& model, const LayerStrategy& vocabulary,
                                        const LayerContext& context) {
   return lower_alone("embedding", model, context, [&](Builder& b) {
-    const std::vector<UnitUse> units = embedding_units(b, vocabulary);
+    const UnitUses units = embedding_units(b, vocabulary);
     // Tables have no gradient to hand on; a norm behind them (BERT, Swin) does.
     LayerPair pair =
-        readers(units, model.post_norm || model.patch_norm ? std::vector<UnitUse>{units.back()}
-                                                           : std::vector<UnitUse>{});
+        readers(units, model.post_norm || model.patch_norm ? UnitUses{units.back()} : UnitUses{});
     if (model.relative_buckets > 0) pair.forward.pop_back();  // read by nothing
     return pair;
   });
 }
 
-LayerTemplates lower_head_weights(const model::ModelSpec& model, const LayerStrategy& vocabulary,
+LayerTemplates lower_head_weights(const ModelSpec& model, const LayerStrategy& vocabulary,
                                   const LayerContext& context) {
   return lower_alone("head", model, context, [&](Builder& b) {
     LayerPair pair = readers(head_units(b, vocabulary), {});
@@ -122,18 +120,18 @@ LayerTemplates lower_head_weights(const model::ModelSpec& model, const LayerStra
   });
 }
 
-LayerTemplates lower_embedding(const model::ModelSpec& model, const LayerStrategy& vocabulary,
+LayerTemplates lower_embedding(const ModelSpec& model, const LayerStrategy& vocabulary,
                                const LayerContext& context) {
   return lower_alone("embedding", model, context,
                      [&](Builder& b) { return embedding_pair(b, vocabulary); });
 }
 
-LayerTemplates lower_head(const model::ModelSpec& model, const LayerStrategy& vocabulary,
+LayerTemplates lower_head(const ModelSpec& model, const LayerStrategy& vocabulary,
                           const LayerContext& context) {
   return lower_alone("head", model, context, [&](Builder& b) { return head_pair(b, vocabulary); });
 }
 
-LayerTemplates lower_reshard(const model::ModelSpec& model, const LayerStrategy& from,
+LayerTemplates lower_reshard(const ModelSpec& model, const LayerStrategy& from,
                              const LayerStrategy& to, const LayerContext& context) {
   return lower_alone("reshard", model, context, [&](Builder& b) {
     return reshard_pair(b, Layout(from), Layout(to), context.before_head);

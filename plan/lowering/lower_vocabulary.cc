@@ -1,16 +1,12 @@
 #include <optional>
-#include <span>
 
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
 
-using model::SegmentKind;
-using model::SegmentShape;
-
 namespace {
 
-Parameter parameter(const std::string& name, Extents shape, Init init = Init::kNormal) {
+Parameter parameter(const std::string& name, Extents shape, Init init = kNormal) {
   Parameter p;
   p.name = name;
   p.shape = p.local_shape = std::move(shape);
@@ -19,14 +15,13 @@ Parameter parameter(const std::string& name, Extents shape, Init init = Init::kN
   return p;
 }
 
-void add_norm(std::vector<Parameter>& to, const std::string& name, const model::ModelSpec& m,
-              bool bias = true) {
-  to.push_back(parameter(name + ".weight", {m.hidden}, Init::kOne));
-  if (bias) to.push_back(parameter(name + ".bias", {m.hidden}, Init::kZero));
+void add_norm(Parameters& to, const std::string& name, const ModelSpec& m, bool bias = true) {
+  to.push_back(parameter(name + ".weight", {m.hidden}, kOne));
+  if (bias) to.push_back(parameter(name + ".bias", {m.hidden}, kZero));
 }
 
 /// Rows of the table are split over tp; the last rank's are padded, and the loss masks the padding.
-Parameter table_parameter(const char* name, const model::ModelSpec& m, int tp, int uses) {
+Parameter table_parameter(const char* name, const ModelSpec& m, int tp, int uses) {
   Parameter p = parameter(name, {m.vocab, m.hidden});
   p.local_shape[0] = (m.vocab + tp - 1) / tp;
   p.shard_dim = tp > 1 ? 0 : -1;
@@ -35,10 +30,10 @@ Parameter table_parameter(const char* name, const model::ModelSpec& m, int tp, i
 }
 
 /// Of an untied head: classes have a bias each.
-std::vector<Parameter> head_parameters(const model::ModelSpec& m, int tp) {
-  std::vector<Parameter> ps{table_parameter("lm_head.weight", m, tp, 1)};
+Parameters head_parameters(const ModelSpec& m, int tp) {
+  Parameters ps{table_parameter("lm_head.weight", m, tp, 1)};
   if (m.patch_features == 0) return ps;
-  ps.push_back(parameter("lm_head.bias", {m.vocab}, Init::kZero));
+  ps.push_back(parameter("lm_head.bias", {m.vocab}, kZero));
   ps.back().local_shape[0] = ps.front().local_shape[0];
   ps.back().shard_dim = ps.front().shard_dim;
   return ps;
@@ -56,18 +51,18 @@ UnitState table_unit(Builder& b, const LayerStrategy& v, bool of_head) {
                 {table_parameter(kTable, b.model(), v.tp, uses)}, v, Scope::kStep);
 }
 
-bool reads_images(const model::ModelSpec& m) { return m.patch_features > 0; }
+bool reads_images(const ModelSpec& m) { return m.patch_features > 0; }
 
-UnitUse use_of(Builder& b, const LayerStrategy& v, const char* name, std::vector<Parameter> ps,
+UnitUse use_of(Builder& b, const LayerStrategy& v, const char* name, Parameters ps,
                const char* user = "embedding") {
   return b.use(b.unit(name, std::move(ps), v, Scope::kStep), user);
 }
 
 /// Images: the patch product; class token and positions; norm.
 UnitUse patch_use(Builder& b, const LayerStrategy& v) {
-  const model::ModelSpec& m = b.model();
-  std::vector<Parameter> ps{parameter("embedding.patch.weight", {m.hidden, m.patch_features}),
-                            parameter("embedding.patch.bias", {m.hidden}, Init::kZero)};
+  const ModelSpec& m = b.model();
+  Parameters ps{parameter("embedding.patch.weight", {m.hidden, m.patch_features}),
+                parameter("embedding.patch.bias", {m.hidden}, kZero)};
   if (m.position == model::PositionKind::kLearned)
     ps.push_back(parameter("embedding.position.weight", {m.max_positions, m.hidden}));
   if (m.class_token) ps.push_back(parameter("embedding.class.weight", {1, m.hidden}));
@@ -77,17 +72,17 @@ UnitUse patch_use(Builder& b, const LayerStrategy& v) {
 
 /// Tables of relative position biases: counted, held, and read by nothing (model/spec.h).
 UnitUse relative_use(Builder& b, const LayerStrategy& v) {
-  const model::ModelSpec& m = b.model();
-  std::vector<Parameter> ps{parameter("encoder.relative.weight", {m.relative_buckets, m.heads}),
-                            parameter("decoder.relative.weight", {m.relative_buckets, m.heads})};
+  const ModelSpec& m = b.model();
+  Parameters ps{parameter("encoder.relative.weight", {m.relative_buckets, m.heads}),
+                parameter("decoder.relative.weight", {m.relative_buckets, m.heads})};
   for (Parameter& p : ps) p.uses = 0;
   return use_of(b, v, "relative", std::move(ps));
 }
 
 /// Everything of the embedding but the table: positions, token types, BERT's norm.
 UnitUse position_use(Builder& b, const LayerStrategy& v) {
-  const model::ModelSpec& m = b.model();
-  std::vector<Parameter> ps{parameter("embedding.position.weight", {m.max_positions, m.hidden})};
+  const ModelSpec& m = b.model();
+  Parameters ps{parameter("embedding.position.weight", {m.max_positions, m.hidden})};
   if (m.type_vocab > 0) ps.push_back(parameter("embedding.type.weight", {m.type_vocab, m.hidden}));
   if (m.post_norm) add_norm(ps, "embedding.norm", m);
   return use_of(b, v, "position", std::move(ps));
@@ -95,18 +90,18 @@ UnitUse position_use(Builder& b, const LayerStrategy& v) {
 
 /// Final norm; for BERT the pooler, which has parameters but takes no part in this objective.
 UnitUse final_use(Builder& b, const LayerStrategy& v) {
-  const model::ModelSpec& m = b.model();
-  std::vector<Parameter> ps;
+  const ModelSpec& m = b.model();
+  Parameters ps;
   if (!m.post_norm) add_norm(ps, "final_norm", m, m.norm == model::NormKind::kLayerNorm);
   if (m.pooler) {
     ps.push_back(parameter("pooler.weight", {m.hidden, m.hidden}));
-    ps.push_back(parameter("pooler.bias", {m.hidden}, Init::kZero));
+    ps.push_back(parameter("pooler.bias", {m.hidden}, kZero));
     for (Parameter& p : std::span(ps).last(2)) p.uses = 0;
   }
   return use_of(b, v, "final", std::move(ps), "head");
 }
 
-bool has_final_unit(const model::ModelSpec& m) { return !m.post_norm || m.pooler; }
+bool has_final_unit(const ModelSpec& m) { return !m.post_norm || m.pooler; }
 
 /// Tokens of a sequence that have a target: an image has one class.
 std::int64_t target_tokens(const Builder& b, const Layout& l) {
@@ -116,7 +111,7 @@ std::int64_t target_tokens(const Builder& b, const Layout& l) {
 BufferRef token_buffer(Builder& b, const char* name, const Layout& l, std::int64_t tokens) {
   return {b.buffer({.name = name + (" [" + l.tag()) + "]",
                     .category = BufferCategory::kData,
-                    .dtype = model::DType::kInt64,
+                    .dtype = kInt64,
                     .shape = {b.sequences(l), tokens},
                     .scope = Scope::kMicroBatch,
                     .unit = {}})};
@@ -127,7 +122,7 @@ SegmentShape vocabulary_shape(Builder& b, SegmentKind kind, const Layout& l) {
   s.vocab = b.model().vocab;
   s.parts = l.tp;
   s.part_stride = l.tensor_stride();
-  if (kind != SegmentKind::kEmbedding) s.tokens = target_tokens(b, l);
+  if (kind != kEmbedding) s.tokens = target_tokens(b, l);
   return s;
 }
 
@@ -139,7 +134,7 @@ Op load(Builder& b, const std::string& name, SegmentKind kind, const Layout& l, 
   s.parts = l.dp;
   s.token_parts = l.cp;
   s.token_stride = l.token_stride();
-  Op op = compute(b, name, s, Phase::kF, {}, {out});
+  Op op = compute(b, name, s, kF, {}, {out});
   op.stream = Stream::kHost;
   return op;
 }
@@ -152,27 +147,27 @@ void keep_alive(Builder& b, LayerPair& pair, const BufferRefs& kept) {
 
 bool shares_table(const Builder& b) { return b.model().tied_embeddings && b.context().stages == 1; }
 
-std::vector<UnitUse> embedding_units(Builder& b, const LayerStrategy& v) {
+UnitUses embedding_units(Builder& b, const LayerStrategy& v) {
   b.enter(0);
   if (reads_images(b.model())) return {patch_use(b, v)};
   UnitUse table = b.use(table_unit(b, v, false), "embedding");
   table.tied = b.model().tied_embeddings && !shares_table(b);
-  std::vector<UnitUse> units{table};
+  UnitUses units{table};
   if (b.model().position == model::PositionKind::kLearned) units.push_back(position_use(b, v));
   if (b.model().relative_buckets > 0) units.push_back(relative_use(b, v));
   return units;
 }
 
-std::vector<UnitUse> head_units(Builder& b, const LayerStrategy& v) {
+UnitUses head_units(Builder& b, const LayerStrategy& v) {
   b.enter(b.program().spec.last_kind());
-  const model::ModelSpec& m = b.model();
+  const ModelSpec& m = b.model();
   UnitUse table =
       b.use(m.tied_embeddings ? table_unit(b, v, true)
                               : b.unit("lm_head", head_parameters(m, v.tp), v, Scope::kStep),
             "head");
   table.owned = !shares_table(b);
   table.tied = m.tied_embeddings && table.owned;
-  std::vector<UnitUse> units{table};
+  UnitUses units{table};
   if (has_final_unit(m)) units.push_back(final_use(b, v));
   return units;
 }
@@ -185,12 +180,12 @@ LayerPair patch_embedding_pair(Builder& b, const LayerStrategy& v) {
   LayerPair pair;
   pair.units = embedding_units(b, v);
   const UnitUse use = pair.units.front();
-  const model::ModelSpec& m = b.model();
+  const ModelSpec& m = b.model();
   const Layout l(v);
   const std::int64_t h = m.hidden;
   const BufferRef pixels = b.tensor("pixels", l, m.patch_features), out = b.stream(l, 0);
-  pair.forward.push_back(load(b, "load images", SegmentKind::kLoadTokens, l, pixels));
-  SegmentShape product = b.shape(SegmentKind::kPatchProduct, l, m.patch_features, h);
+  pair.forward.push_back(load(b, "load images", kLoadTokens, l, pixels));
+  SegmentShape product = b.shape(kPatchProduct, l, m.patch_features, h);
   product.bias = true;
   const Views weights{b.view(use, {"patch.weight"}), b.view(use, {"patch.bias"})};
   const bool adds = m.position == model::PositionKind::kLearned || m.class_token;
@@ -198,14 +193,14 @@ LayerPair patch_embedding_pair(Builder& b, const LayerStrategy& v) {
   BufferRef sum = patches;
   if (adds) sum = m.patch_norm ? b.tensor("patch sum", l, h) : out;
   pair.forward.push_back(
-      with_weights(compute(b, "patches", product, Phase::kF, {pixels}, {patches}), use, weights));
-  const SegmentShape add = b.shape(SegmentKind::kPositionAdd, l, h, m.max_positions);
+      with_weights(compute(b, "patches", product, kF, {pixels}, {patches}), use, weights));
+  const SegmentShape add = b.shape(kPositionAdd, l, h, m.max_positions);
   Views rows;
   if (m.position == model::PositionKind::kLearned) rows.push_back(b.view(use, {"position.weight"}));
   if (m.class_token) rows.push_back(b.view(use, {"class.weight"}));
   if (adds)
     pair.forward.push_back(
-        with_weights(compute(b, "position", add, Phase::kF, {patches}, {sum}), use, rows));
+        with_weights(compute(b, "position", add, kF, {patches}, {sum}), use, rows));
   BufferRef d = b.stream_gradient(l, 0);
   zero_parts(b, pair.units, pair.backward);
   if (m.patch_norm) {
@@ -216,10 +211,9 @@ LayerPair patch_embedding_pair(Builder& b, const LayerStrategy& v) {
     d = d_sum;
   }
   if (adds)
-    pair.backward.push_back(
-        with_gradient(compute(b, "position", add, Phase::kBG, {d}, {}), use, rows));
+    pair.backward.push_back(with_gradient(compute(b, "position", add, kBG, {d}, {}), use, rows));
   pair.backward.push_back(
-      with_gradient(compute(b, "patches", product, Phase::kG, {d, pixels}, {}), use, weights));
+      with_gradient(compute(b, "patches", product, kG, {d, pixels}, {}), use, weights));
   keep_alive(b, pair, {out});
   return pair;
 }
@@ -230,34 +224,34 @@ void look_up(Builder& b, const Layout& l, const std::string& whose, BufferRef id
              LayerPair& pair) {
   const UnitUse& table = pair.units.front();
   const std::string name = whose + "embedding";
-  pair.forward.push_back(load(b, "load " + whose + "tokens", SegmentKind::kLoadTokens, l, ids));
-  pair.forward.push_back(with_weights(
-      compute(b, name, vocabulary_shape(b, SegmentKind::kEmbedding, l), Phase::kF, {ids}, {to}),
-      table, {b.view(table, {kTable})}));
+  pair.forward.push_back(load(b, "load " + whose + "tokens", kLoadTokens, l, ids));
+  pair.forward.push_back(
+      with_weights(compute(b, name, vocabulary_shape(b, kEmbedding, l), kF, {ids}, {to}), table,
+                   {b.view(table, {kTable})}));
   if (l.tp > 1) pair.forward.push_back(all_reduce(b, name, Stream::kTensor, b.tensor_group(l), to));
 }
 void look_up_backward(Builder& b, const Layout& l, const char* name, BufferRef d, BufferRef ids,
                       LayerPair& pair) {
   const UnitUse& table = pair.units.front();
-  pair.backward.push_back(with_gradient(
-      compute(b, name, vocabulary_shape(b, SegmentKind::kEmbedding, l), Phase::kBG, {d, ids}, {}),
-      table, {b.view(table, {kTable})}));
+  pair.backward.push_back(
+      with_gradient(compute(b, name, vocabulary_shape(b, kEmbedding, l), kBG, {d, ids}, {}), table,
+                    {b.view(table, {kTable})}));
 }
 
 /// Learned positions added to the embedding `e`, and the norm of post-norm models behind them;
 /// returns the gradient of `e`.
 BufferRef positions(Builder& b, const Layout& l, BufferRef e, LayerPair& pair) {
-  const model::ModelSpec& m = b.model();
+  const ModelSpec& m = b.model();
   const BufferRef out = b.stream(l, 0), d = b.stream_gradient(l, 0);
   const UnitUse position = pair.units.back();
   Views views{b.view(position, {"position.weight"})};
   if (m.type_vocab > 0) views.push_back(b.view(position, {"type.weight"}));
   const BufferRef sum = m.post_norm ? b.tensor("e sum", l, m.hidden) : out;
-  SegmentShape add = b.shape(SegmentKind::kPositionAdd, l, m.hidden, m.max_positions);
+  SegmentShape add = b.shape(kPositionAdd, l, m.hidden, m.max_positions);
   add.token_parts = l.cp;
   add.token_stride = l.token_stride();
   pair.forward.push_back(
-      with_weights(compute(b, "position", add, Phase::kF, {e}, {sum}), position, views));
+      with_weights(compute(b, "position", add, kF, {e}, {sum}), position, views));
   BufferRef gradient = d;
   if (m.post_norm) {
     const NormPart norm(b, l, position, "embedding norm", "embedding.norm", m.hidden);
@@ -266,7 +260,7 @@ BufferRef positions(Builder& b, const Layout& l, BufferRef e, LayerPair& pair) {
     pair.backward.push_back(norm.backward(d, sum, gradient));
   }
   pair.backward.push_back(
-      with_gradient(compute(b, "position", add, Phase::kBG, {gradient}, {}), position, views));
+      with_gradient(compute(b, "position", add, kBG, {gradient}, {}), position, views));
   return gradient;
 }
 
@@ -314,23 +308,22 @@ namespace {
 void loss_ops(Builder& b, const Layout& l, BufferRef logits, Ops& f) {
   const std::int64_t t = b.sequences(l) * target_tokens(b, l);
   const BufferRef targets = token_buffer(b, "targets", l, target_tokens(b, l)),
-                  max = b.local("loss max", l, {t}, model::DType::kFloat32);
-  const BufferRef stat = b.local("loss stat", l, {2, t}, model::DType::kFloat32);
+                  max = b.local("loss max", l, {t}, kFloat32);
+  const BufferRef stat = b.local("loss stat", l, {2, t}, kFloat32);
   const BufferRef loss = loss_buffer(b);
   const GroupId tensor = b.tensor_group(l);
-  f.push_back(load(b, "load targets", SegmentKind::kLoadTargets, l, targets));
-  f.push_back(compute(b, "loss max", vocabulary_shape(b, SegmentKind::kLossMax, l), Phase::kF,
-                      {logits}, {max}));
+  f.push_back(load(b, "load targets", kLoadTargets, l, targets));
+  f.push_back(compute(b, "loss max", vocabulary_shape(b, kLossMax, l), kF, {logits}, {max}));
   if (l.tp > 1) {
     f.push_back(all_reduce(b, "loss max", Stream::kTensor, tensor, max));
     f.back().reduce = Reduce::kMax;
   }
-  f.push_back(compute(b, "loss sum", vocabulary_shape(b, SegmentKind::kLossSum, l), Phase::kF,
-                      {logits, max, targets}, {stat}));
+  f.push_back(
+      compute(b, "loss sum", vocabulary_shape(b, kLossSum, l), kF, {logits, max, targets}, {stat}));
   if (l.tp > 1) f.push_back(all_reduce(b, "loss sum", Stream::kTensor, tensor, stat));
-  const SegmentShape s = vocabulary_shape(b, SegmentKind::kLoss, l);
-  f.push_back(compute(b, "loss", s, Phase::kF, {stat}, {}, {loss}));
-  f.push_back(compute(b, "loss", s, Phase::kB, {max, stat, targets}, {}, {logits}));
+  const SegmentShape s = vocabulary_shape(b, kLoss, l);
+  f.push_back(compute(b, "loss", s, kF, {stat}, {}, {loss}));
+  f.push_back(compute(b, "loss", s, kB, {max, stat, targets}, {}, {logits}));
 }
 
 /// Forward and backward follow at once: gathered once.
@@ -344,7 +337,7 @@ UnitUse gathered_once(UnitUse use) {
 LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   LayerPair pair;
   pair.units = head_units(b, v);
-  const model::ModelSpec& m = b.model();
+  const ModelSpec& m = b.model();
   const Layout l(v);
   const bool pools = reads_images(m);  // to one token: the class token, or the mean
   const std::int64_t bs = b.sequences(l), h = m.hidden;
@@ -360,21 +353,20 @@ LayerPair head_pair(Builder& b, const LayerStrategy& v) {
   if (norm) f.push_back(norm->forward(x, a));
   const BufferRef pooled = pools ? b.local("pooled", l, {bs, 1, h}, b.dtype()) : a,
                   d_pooled = pools ? b.local("d pooled", l, {bs, 1, h}, b.dtype()) : da;
-  SegmentShape pool = b.shape(SegmentKind::kPool, l, h, h);
+  SegmentShape pool = b.shape(kPool, l, h, h);
   pool.kv_tokens = m.class_token ? 1 : b.tokens(l);
-  if (pools) f.push_back(compute(b, "pool", pool, Phase::kF, {a}, {pooled}));
-  SegmentShape product = vocabulary_shape(b, SegmentKind::kLogits, l);
+  if (pools) f.push_back(compute(b, "pool", pool, kF, {a}, {pooled}));
+  SegmentShape product = vocabulary_shape(b, kLogits, l);
   product.bias = pools;
   const BufferRef logits = b.local("logits", l, {bs, target_tokens(b, l), product.out}, b.dtype());
   Views view{b.view(table, {m.tied_embeddings ? kTable : "lm_head.weight"})};
   if (product.bias) view.push_back(b.view(table, {"lm_head.bias"}));
-  f.push_back(
-      with_weights(compute(b, "logits", product, Phase::kF, {pooled}, {logits}), table, view));
+  f.push_back(with_weights(compute(b, "logits", product, kF, {pooled}, {logits}), table, view));
   loss_ops(b, l, logits, f);
-  f.push_back(with_weights(compute(b, "logits", product, Phase::kBG, {logits, pooled}, {d_pooled}),
-                           table, view));
+  f.push_back(
+      with_weights(compute(b, "logits", product, kBG, {logits, pooled}, {d_pooled}), table, view));
   if (l.tp > 1) f.push_back(all_reduce(b, "da", Stream::kTensor, b.tensor_group(l), d_pooled));
-  if (pools) f.push_back(compute(b, "pool", pool, Phase::kB, {d_pooled}, {da}));
+  if (pools) f.push_back(compute(b, "pool", pool, kB, {d_pooled}, {da}));
   if (norm) f.push_back(norm->backward(da, x, dx));
   keep_alive(b, pair, {dx});
   return pair;

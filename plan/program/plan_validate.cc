@@ -1,11 +1,7 @@
 /// \file
 /// All faults of a plan against its model (plan.h, validate).
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "plan/program/divisors.h"
 #include "plan/program/plan.h"
@@ -15,6 +11,7 @@ namespace {
 
 using base::Diagnostics;
 using base::ErrorCode;
+using enum ErrorCode;
 
 /// Collects the faults of one plan.
 class PlanValidator {
@@ -42,8 +39,8 @@ class PlanValidator {
 
   void check_range(std::string_view field, std::int64_t value, std::int64_t min, std::int64_t max) {
     if (value >= min && value <= max) return;
-    fault(ErrorCode::kOutOfRange, fmt::format("{} lies between {} and {}", field, min, max),
-          "{} is {}", field, value);
+    fault(kOutOfRange, fmt::format("{} lies between {} and {}", field, min, max), "{} is {}", field,
+          value);
   }
 
   void check_numbers() {
@@ -53,17 +50,17 @@ class PlanValidator {
     check_range("micro_batches", plan_.micro_batches, 1, kLarge);
     check_range("prefetch_depth", plan_.prefetch_depth, 0, 1024);
     if (plan_.sequence < 1 || plan_.sequence > model_.max_positions) {
-      fault(ErrorCode::kOutOfRange,
+      fault(kOutOfRange,
             fmt::format("model '{}' takes 1 to {} tokens", model_.name, model_.max_positions),
             "sequence is {} tokens", plan_.sequence);
     } else if (model_.patch_features > 0 && plan_.sequence != model_.max_positions) {
-      fault(ErrorCode::kInconsistent,
+      fault(kInconsistent,
             fmt::format("an image of model '{}' is {} tokens", model_.name, model_.max_positions),
             "sequence is {} tokens", plan_.sequence);
     }
     if (plan_.global_batch < 1 || plan_.micro_batches < 1) return;
     if (plan_.global_batch % plan_.micro_batches != 0) {
-      fault(ErrorCode::kInconsistent,
+      fault(kInconsistent,
             fmt::format("micro_batches must divide {}; nearest: {}", plan_.global_batch,
                         nearest_divisors(plan_.global_batch, plan_.micro_batches)),
             "global_batch of {} sequences does not divide into {} micro_batches",
@@ -75,7 +72,7 @@ class PlanValidator {
 
   void check_model() {
     if (plan_.model_fingerprint == model_.fingerprint()) return;
-    fault(ErrorCode::kInconsistent,
+    fault(kInconsistent,
           fmt::format("plan again with --model {}, or use the model of the plan", model_.name),
           "the plan was made for model '{}' ({}), not for '{}' ({})", plan_.model,
           plan_.model_fingerprint, model_.name, model_.fingerprint());
@@ -84,7 +81,7 @@ class PlanValidator {
   void must_divide(const std::string& field, std::int64_t degree, std::int64_t n,
                    std::string_view what) {
     if (n % degree == 0) return;
-    fault(ErrorCode::kInconsistent,
+    fault(kInconsistent,
           fmt::format("{} must divide {} {}: {}", field.substr(field.rfind('.') + 1), n, what,
                       divisors({n})),
           "{} = {} does not divide {} {}", field, degree, n, what);
@@ -109,7 +106,7 @@ class PlanValidator {
     check_range(field + ".zero", s.zero, 0, 3);
     if (s.tp >= 1 && s.cp >= 1 && s.dp >= 1) check_sharding(field, s);
     if (s.grad_reduce == GradReduce::kMicroBatch && s.zero < 2) {
-      fault(ErrorCode::kInconsistent,
+      fault(kInconsistent,
             "gradients that are not sharded are reduced once per step: use zero 2 or 3, or "
             "grad_reduce step",
             "{}.grad_reduce is micro_batch with zero = {}", field, s.zero);
@@ -125,15 +122,14 @@ class PlanValidator {
       if (s.shard > 0)
         must_divide(field + ".shard", s.shard, s.replicas(), "ranks of the data group (cp * dp)");
       if (s.zero == 0) {
-        fault(ErrorCode::kInconsistent,
+        fault(kInconsistent,
               "hybrid sharding says over how many ranks states are split: use zero 1, 2 or 3, or "
               "drop it",
               "{}.shard is {} with zero = 0", field, s.shard);
       }
     }
     if (chooses(s) && s.zero != 3) {
-      fault(ErrorCode::kInconsistent,
-            "operators and slices say what zero 3 shards: use zero 3, or drop them",
+      fault(kInconsistent, "operators and slices say what zero 3 shards: use zero 3, or drop them",
             "{} chooses operators or slices with zero = {}", field, s.zero);
     }
     if (s.cp > 1 && plan_.sequence >= 1)
@@ -142,7 +138,7 @@ class PlanValidator {
 
   void check_experts(const std::string& field, const LayerStrategy& s) {
     if (block_->experts == 0) {
-      fault(ErrorCode::kInconsistent, "ep splits the experts of a mixture: drop it",
+      fault(kInconsistent, "ep splits the experts of a mixture: drop it",
             "{}.ep is {}, and model '{}' has no experts", field, s.ep, model_.name);
       return;
     }
@@ -151,13 +147,13 @@ class PlanValidator {
     if (block_->shared_ffn > 0)
       must_divide(field + ".tp", s.tp, block_->shared_ffn, "ffn features of the shared expert");
     if (s.ep > 1 && (s.shard > 0 || s.strided)) {
-      fault(ErrorCode::kUnsupported,
+      fault(kUnsupported,
             "experts are sharded over all replicas they have, on consecutive tensor groups: drop "
             "shard and strided, or ep",
             "{} splits experts and is {}", field, s.shard > 0 ? "sharded by groups" : "strided");
     }
     if (chooses(s)) {
-      fault(ErrorCode::kUnsupported, "experts are sharded as a whole: drop operators and slices",
+      fault(kUnsupported, "experts are sharded as a whole: drop operators and slices",
             "{} chooses operators or slices of a mixture of experts", field);
     }
   }
@@ -165,31 +161,31 @@ class PlanValidator {
   void check_vocabulary() {
     const LayerStrategy& v = plan_.vocabulary;
     if (v.sequence_parallel) {
-      fault(ErrorCode::kUnsupported, "embedding and head are never sequence parallel",
+      fault(kUnsupported, "embedding and head are never sequence parallel",
             "vocabulary.sequence_parallel is true");
     }
     if (v.recompute != Recompute::kNone) {
-      fault(ErrorCode::kUnsupported, "embedding and head are never recomputed",
-            "vocabulary.recompute is {}", to_string(v.recompute));
+      fault(kUnsupported, "embedding and head are never recomputed", "vocabulary.recompute is {}",
+            to_string(v.recompute));
     }
     if (v.ep > 1 || chooses(v)) {
-      fault(ErrorCode::kUnsupported, "those are of layers only",
+      fault(kUnsupported, "those are of layers only",
             "vocabulary chooses experts, operators or slices");
     }
     const std::int64_t devices = devices_of(v);
     const auto stages = static_cast<std::int64_t>(plan_.stages.size());
     const std::int64_t ranks = stages / std::max(plan_.virtual_stages, 1);
     if (v.tp >= 1 && v.dp >= 1 && devices * std::max<std::int64_t>(ranks, 1) > kMaxWorldSize) {
-      fault(ErrorCode::kOutOfRange, fmt::format("a plan has at most {} ranks", kMaxWorldSize),
+      fault(kOutOfRange, fmt::format("a plan has at most {} ranks", kMaxWorldSize),
             "{} stages of {} ranks each", stages, devices);
     }
   }
 
   void check_stages() {
     if (plan_.stages.empty())
-      fault(ErrorCode::kOutOfRange, "a plan has at least one stage", "stages is empty");
+      fault(kOutOfRange, "a plan has at least one stage", "stages is empty");
     if (static_cast<std::int64_t>(plan_.stages.size()) > model_.layers) {
-      fault(ErrorCode::kInconsistent,
+      fault(kInconsistent,
             fmt::format("a pipeline has at most {} stages, one layer each", model_.layers),
             "{} stages for {} layers", plan_.stages.size(), model_.layers);
     }
@@ -207,14 +203,12 @@ class PlanValidator {
         check_neighbours(field + ".strategy.tp", tp, run.strategy.tp);
         tp = run.strategy.tp;
       }
-      if (layers == 0)
-        fault(ErrorCode::kInconsistent, "remove the stage", "stages[{}] has no layers", i);
+      if (layers == 0) fault(kInconsistent, "remove the stage", "stages[{}] has no layers", i);
       total += layers;
     }
     check_neighbours("vocabulary.tp", tp, plan_.vocabulary.tp);
     if (!plan_.stages.empty() && total != model_.layers) {
-      fault(ErrorCode::kInconsistent,
-            fmt::format("the counts of all runs must add up to {}", model_.layers),
+      fault(kInconsistent, fmt::format("the counts of all runs must add up to {}", model_.layers),
             "the stages hold {} layers and model '{}' has {}", total, model_.name, model_.layers);
     }
   }
@@ -237,13 +231,13 @@ class PlanValidator {
     if (plan_.virtual_stages < 1) return;
     if ((plan_.schedule == Schedule::kInterleaved) != (plan_.virtual_stages > 1)) {
       fault(
-          ErrorCode::kInconsistent,
+          kInconsistent,
           "the interleaved schedule, and it alone, runs several virtual stages on a pipeline rank",
           "schedule {} with virtual_stages = {}", to_string(plan_.schedule), plan_.virtual_stages);
     }
     if (model_.encoder_decoder() && plan_.schedule != Schedule::kGPipe &&
         plan_.schedule != Schedule::k1F1B) {
-      fault(ErrorCode::kUnsupported,
+      fault(kUnsupported,
             "the encoder's output stays on a stage until its backward ends: use gpipe or 1f1b",
             "schedule {} of an encoder-decoder", to_string(plan_.schedule));
     }
@@ -253,12 +247,12 @@ class PlanValidator {
     const std::int64_t ranks = stages / plan_.virtual_stages;
     if (ranks == 1) {
       fault(
-          ErrorCode::kInconsistent,
+          kInconsistent,
           "virtual stages shorten the bubble of a pipeline: use more pipeline ranks, or one stage",
           "{} virtual stages on one pipeline rank", stages);
     }
     if (plan_.micro_batches >= 1 && plan_.micro_batches % ranks != 0) {
-      fault(ErrorCode::kInconsistent,
+      fault(kInconsistent,
             plan_.global_batch % ranks == 0
                 ? fmt::format("the interleaved schedule takes them in groups of {}: use a multiple "
                               "of {} that divides global_batch",
@@ -288,7 +282,7 @@ class PlanValidator {
                     "kv_heads, which Ulysses shares out");
     }
     if (s.sequence_parallel && s.tp == 1) {
-      fault(ErrorCode::kInconsistent,
+      fault(kInconsistent,
             "sequence parallelism splits over the tensor group: use tp > 1, or drop it",
             "{}.sequence_parallel is true with tp = 1", field);
     }
@@ -300,7 +294,7 @@ class PlanValidator {
     check_kind(field, s);
     const std::int64_t devices = devices_of(plan_.vocabulary);
     if (devices_of(s) != devices) {
-      fault(ErrorCode::kInconsistent,
+      fault(kInconsistent,
             fmt::format("every layer uses all ranks of its stage: tp * cp * dp = {}", devices),
             "{} has tp * cp * dp = {} and vocabulary has {}", field, devices_of(s), devices);
     }
@@ -310,14 +304,14 @@ class PlanValidator {
   void check_kind(const std::string& field, const LayerStrategy& s) {
     const bool plain = !model_.encoder_decoder() && model_.patch_features == 0;
     if (s.cp > 1 && !plain) {
-      fault(ErrorCode::kUnsupported,
+      fault(kUnsupported,
             fmt::format("context parallelism of family {} is not supported: use cp 1",
                         to_string(model_.family)),
             "{}.cp is {}", field, s.cp);
     }
     if (chooses(s) && (block_->cross_attention || block_->entry != model::BlockEntry::kNone ||
                        block_->window > 0)) {
-      fault(ErrorCode::kUnsupported,
+      fault(kUnsupported,
             fmt::format("blocks of family {} are sharded as a whole: drop operators and slices",
                         to_string(model_.family)),
             "{} chooses operators or slices", field);
@@ -329,8 +323,7 @@ class PlanValidator {
     if (s.slices < 2 || block_->experts > 0 || block_->heads % s.tp != 0 || block_->ffn % s.tp != 0)
       return;
     if (s.slices > kMaxSlices) {
-      fault(ErrorCode::kOutOfRange, fmt::format("at most {}", kMaxSlices), "{}.slices is {}", field,
-            s.slices);
+      fault(kOutOfRange, fmt::format("at most {}", kMaxSlices), "{}.slices is {}", field, s.slices);
       return;
     }
     must_divide(field + ".slices", s.slices, block_->hidden,
@@ -349,8 +342,7 @@ class PlanValidator {
   /// divide one another.
   void check_neighbours(const std::string& field, int before, int after) {
     if (before < 1 || after < 1 || before % after == 0 || after % before == 0) return;
-    fault(ErrorCode::kUnsupported,
-          "tensor-parallel degrees of neighbouring layers must divide one another",
+    fault(kUnsupported, "tensor-parallel degrees of neighbouring layers must divide one another",
           "{} = {} follows a layer with tp = {}", field, after, before);
   }
 

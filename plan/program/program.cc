@@ -1,10 +1,6 @@
 #include "plan/program/program.h"
 
-#include <cstdint>
-#include <optional>
 #include <ranges>
-#include <string>
-#include <string_view>
 #include <type_traits>
 
 #include "base/check.h"
@@ -135,7 +131,7 @@ class ProgramDigest {
     add_each(c.persistent, c.body);
   }
   void add(const Pool& p) { add_each(p.name, p.capacity); }
-  [[nodiscard]] std::string hex() const { return f_.hex(); }
+  std::string hex() const { return f_.hex(); }
 
  private:
   base::Fingerprint f_;
@@ -145,9 +141,9 @@ class ProgramDigest {
 
 std::string Program::fingerprint() const {
   ProgramDigest digest;
-  digest.add_each(std::string("orrery.program/1"), model, plan_fingerprint, spec.fingerprint(), precision,
-                  sequence, global_batch, micro_batches, world_size, devices_per_stage, buffers,
-                  groups, segments, units, pools, templates, classes);
+  digest.add_each(std::string("orrery.program/1"), model, plan_fingerprint, spec.fingerprint(),
+                  precision, sequence, global_batch, micro_batches, world_size, devices_per_stage,
+                  buffers, groups, segments, units, pools, templates, classes);
   return digest.hex();
 }
 

@@ -1,11 +1,7 @@
 /// \file
 /// Plans whose layers and stages are alike (plan.h, UniformOptions).
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "plan/program/divisors.h"
 #include "plan/program/plan.h"
@@ -15,6 +11,7 @@ namespace {
 
 using base::Diagnostics;
 using base::ErrorCode;
+using enum ErrorCode;
 
 bool has_experts(const model::ModelSpec& model) {
   return model.experts > 0 || std::ranges::any_of(model.runs, [](const model::BlockRun& run) {
@@ -40,29 +37,27 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
       {"global_batch", o.global_batch}};
   for (const auto& [name, value] : positive) {
     if (value < 1)
-      fault(ErrorCode::kOutOfRange, fmt::format("{} is at least 1", name), "{} is {}", name, value);
+      fault(kOutOfRange, fmt::format("{} is at least 1", name), "{} is {}", name, value);
   }
   constexpr std::int64_t kLarge = std::int64_t{1} << 32;
   if (o.global_batch > kLarge) {
-    fault(ErrorCode::kOutOfRange, fmt::format("at most {}", kLarge), "global_batch is {}",
-          o.global_batch);
+    fault(kOutOfRange, fmt::format("at most {}", kLarge), "global_batch is {}", o.global_batch);
   }
   if (!faults.empty()) return faults;
   const std::int64_t stages = std::int64_t{o.pp} * o.virtual_stages;
   const std::string_view what = o.virtual_stages == 1 ? "pp" : "pp * virtual_stages";
   if (stages > model.layers) {
-    fault(ErrorCode::kInconsistent,
-          fmt::format("{} is at most {}, one layer per stage", what, model.layers),
+    fault(kInconsistent, fmt::format("{} is at most {}, one layer per stage", what, model.layers),
           "{} stages for {} layers", stages, model.layers);
   } else if (model.layers % stages != 0 && !o.uneven_stages) {
-    fault(ErrorCode::kInconsistent,
+    fault(kInconsistent,
           fmt::format("nearest {}: {}", what, nearest_divisors(model.layers, stages)),
           "{} layers do not divide into {} equal stages", model.layers, stages);
   }
   const bool fits = o.micro_batch <= o.global_batch / o.dp;
   if (!fits || o.global_batch % (o.dp * o.micro_batch) != 0) {
     fault(
-        ErrorCode::kInconsistent,
+        kInconsistent,
         fmt::format("dp * micro_batch must divide {}; nearest: {}", o.global_batch,
                     nearest_divisors(o.global_batch, fits ? o.dp * o.micro_batch : o.global_batch)),
         "global batch of {} sequences does not divide into micro-batches of {} "
@@ -74,7 +69,7 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
     ranks = std::min<std::int64_t>(ranks, kMaxWorldSize + 1) *
             std::min<std::int64_t>(degree, kMaxWorldSize + 1);
   if (ranks > kMaxWorldSize) {
-    fault(ErrorCode::kOutOfRange, fmt::format("a plan has at most {} ranks", kMaxWorldSize),
+    fault(kOutOfRange, fmt::format("a plan has at most {} ranks", kMaxWorldSize),
           "tp {} * cp {} * dp {} * pp {} ranks", o.tp, o.cp, o.dp, o.pp);
   }
   return faults;

@@ -1,7 +1,5 @@
 #include "cli/block_shapes.h"
 
-#include <fmt/format.h>
-
 namespace orrery::cli {
 
 std::vector<executor::BlockCase> blocks_of(std::span<const BlockRow> rows) {

@@ -2,8 +2,6 @@
 /// Blocks of GPT and Llama in sizes between and beyond those of the catalog: some to calibrate
 /// with, others to hold the calibration against.
 #include <array>
-#include <span>
-#include <vector>
 
 #include "executor/measure/block_timing.h"
 

@@ -1,9 +1,8 @@
 #include "cli/command.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
-
-#include <fmt/format.h>
 
 #include "base/allocation.h"
 #include "base/text.h"
@@ -12,21 +11,11 @@
 namespace orrery::cli {
 
 std::span<const Command> commands() {
-  static constexpr std::array kCommands{
-      Command{plan_spec, run_plan},
-      Command{simulate_spec, run_simulate},
-      Command{explain_spec, run_explain},
-      Command{train_spec, run_train, true},
-      Command{calibrate_spec, run_calibrate, true},
-      Command{compare_spec, run_compare},
-      Command{validate_spec, run_validate, true},
-      Command{solve_spec, run_solve},
-      Command{import_spec, run_import},
-      Command{check_spec, run_check},
-      Command{collective_spec, run_collective},
-      Command{topology_spec, run_topology},
-      Command{list_spec, run_list},
-  };
+  static const std::array kCommands{plan_command(),     simulate_command(),   explain_command(),
+                                    train_command(),    calibrate_command(),  compare_command(),
+                                    validate_command(), solve_command(),      import_command(),
+                                    check_command(),    collective_command(), topology_command(),
+                                    list_command()};
   return kCommands;
 }
 
@@ -43,21 +32,15 @@ std::string overview() {
       "  orrery validate --model gpt2-tiny --ranks 2\n\n"
       "Commands:\n";
   for (const Command& c : commands())
-    text += fmt::format("  {:<10} {}\n", c.spec().name, c.spec().summary);
+    text += fmt::format("  {:<10} {}\n", c.spec.name, c.spec.summary);
   return text +
          "\n'orrery COMMAND --help' explains one. Exit codes: 0 ok, 1 wrong input, 2 nothing fits, "
          "3 environment.\n";
 }
 
 int report(const base::Diagnostics& faults) {
-  fmt::print(stderr, "{}\n", base::to_string(faults));
+  say("{}\n", base::to_string(faults));
   return base::exit_code(faults);
-}
-
-const Command* find(const std::string& name) {
-  for (const Command& c : commands())
-    if (c.spec().name == name) return &c;
-  return nullptr;
 }
 
 }  // namespace
@@ -68,29 +51,29 @@ int run_program(const std::vector<std::string>& arguments) {
     fmt::print(arguments.empty() ? stderr : stdout, "{}", overview());
     return arguments.empty() ? 1 : 0;
   }
-  const Command* command = find(arguments[0]);
-  if (!command) {
-    std::vector<std::string> names;
-    for (const Command& c : commands()) names.push_back(c.spec().name);
-    base::Diagnostic d =
-        base::make_error(base::ErrorCode::kUsage, "unknown command '{}'", arguments[0]);
+  std::vector<std::string> names;
+  for (const Command& c : commands()) names.push_back(c.spec.name);
+  const auto found = std::ranges::find(names, arguments[0]);
+  if (found == names.end()) {
+    base::Diagnostic d = base::make_error(kUsage, "unknown command '{}'", arguments[0]);
     d.hint = base::did_you_mean(arguments[0], names);
     if (d.hint.empty()) d.hint = "orrery --help lists the commands";
     return report({d});
   }
+  const Command& command = commands()[static_cast<std::size_t>(found - names.begin())];
   const std::span<const std::string> rest{arguments.data() + 1, arguments.size() - 1};
-  auto options = base::parse_options(command->spec(), rest);
+  auto options = base::parse_options(command.spec, rest);
   if (!options) return report(options.error());
   if (options->help_requested()) {
-    fmt::print("{}", base::help_text(command->spec()));
+    fmt::print("{}", base::help_text(command.spec));
     return 0;
   }
-  if (command->needs_executor) {
+  if (command.needs_executor) {
     if (const auto entered = enter_executor(arguments); !entered) return report(entered.error());
   } else {
     base::keep_freed_memory();
   }
-  const auto code = command->run(*options, {arguments});
+  const auto code = command.run(*options, {arguments});
   return code ? *code : report(code.error());
 }
 

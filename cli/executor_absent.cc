@@ -15,13 +15,13 @@ namespace {
 namespace fs = std::filesystem;
 
 tl::unexpected<base::Diagnostics> no_executor() {
-  return base::fail(base::make_error(base::ErrorCode::kMissingFeature, "this build has no executor")
-                        .with_hint("build with -DORRERY_EXECUTOR=ON and LibTorch"));
+  return refuse(kMissingFeature, "build with -DORRERY_EXECUTOR=ON and LibTorch",
+                "this build has no executor");
 }
 
 }  // namespace
 
-base::Result<void> enter_executor(const std::vector<std::string>& arguments) {
+Result<void> enter_executor(const std::vector<std::string>& arguments) {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   const fs::path executor = self.parent_path() / "orrery-executor";
@@ -32,26 +32,23 @@ base::Result<void> enter_executor(const std::vector<std::string>& arguments) {
   for (std::string& word : line) argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execv(argv[0], argv.data());
-  return base::fail(base::make_error(base::ErrorCode::kMissingFeature, "cannot start {}: {}",
-                                     executor.string(), std::strerror(errno))
-                        .with_hint("build or install Orrery again"));
+  return refuse(kMissingFeature, "build or install Orrery again", "cannot start {}: {}",
+                executor.string(), std::strerror(errno));
 }
 
 int leave(int code) { return code; }
 
 bool launched_as_rank() { return false; }
-base::Result<void> check_trainable(const plan::Program&) { return no_executor(); }
-base::Result<int> launch(int, const std::vector<std::string>&) { return no_executor(); }
-base::Result<TrainOutcome> train_here(const plan::Program&, const TrainJob&) {
+Result<void> check_trainable(const plan::Program&) { return no_executor(); }
+Result<int> launch(int, const std::vector<std::string>&) { return no_executor(); }
+Result<TrainOutcome> train_here(const plan::Program&, const TrainJob&) { return no_executor(); }
+Result<CalibrateOutcome> calibrate_here(const CalibrateJob&) { return no_executor(); }
+Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>&, const std::string&,
+                                       model::Precision) {
   return no_executor();
 }
-base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob&) { return no_executor(); }
-base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>&,
-                                             const std::string&, model::Precision) {
-  return no_executor();
-}
-base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>&,
-                                                 const executor::RoundsOptions&) {
+Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>&,
+                                           const executor::RoundsOptions&) {
   return no_executor();
 }
 

@@ -4,8 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include <fmt/format.h>
-
 #include "base/file.h"
 #include "cli/block_shapes.h"
 #include "executor/measure/calibrate.h"
@@ -13,7 +11,7 @@
 
 namespace orrery::cli {
 
-base::Result<void> enter_executor(const std::vector<std::string>&) { return {}; }
+Result<void> enter_executor(const std::vector<std::string>&) { return {}; }
 
 int leave(int code) {
   std::fflush(nullptr);
@@ -25,15 +23,15 @@ bool launched_as_rank() {
   return launch && !launch->source.empty() && launch->world_size > 1;
 }
 
-base::Result<int> launch(int ranks, const std::vector<std::string>& arguments) {
+Result<int> launch(int ranks, const std::vector<std::string>& arguments) {
   return executor::launch_local(ranks, arguments);
 }
 
-base::Result<void> check_trainable(const plan::Program& program) {
+Result<void> check_trainable(const plan::Program& program) {
   return executor::check_segments(program);
 }
 
-base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& job) {
+Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& job) {
   TRY(const executor::Launch place, executor::detect_launch());
   executor::RunOptions options;
   options.steps = job.steps - job.warmup;  // the executor counts warm-up steps apart
@@ -47,7 +45,7 @@ base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJ
   executor::Hooks hooks;
   if (job.show_steps)
     hooks.on_step = [](const executor::StepResult& s) {
-      fmt::print(stderr, "step {:>4}  loss {:.6f}  {:.1f} ms\n", s.step, s.loss, 1e3 * s.seconds);
+      say("step {:>4}  loss {:.6f}  {:.1f} ms\n", s.step, s.loss, 1e3 * s.seconds);
     };
   TRY(const executor::RunReport report, executor::run(program, options, hooks));
   TrainOutcome out;
@@ -69,7 +67,7 @@ base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJ
   return out;
 }
 
-base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job) {
+Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job) {
   TRY(const executor::Launch place, executor::detect_launch());
   executor::CalibrateOptions options;
   options.device = job.device;
@@ -90,23 +88,22 @@ base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job) {
   options.held_out = job.held_out;
   if (place.rank == 0)
     options.on_progress = [](double fraction, const std::string& what) {
-      fmt::print(stderr, "calibrate {:3.0f} %  {}\n", 100 * fraction, what);
+      say("calibrate {:3.0f} %  {}\n", 100 * fraction, what);
     };
   TRY(executor::Calibrated calibrated, executor::calibrate(options));
   return CalibrateOutcome{std::move(calibrated.profile), std::move(calibrated.held_out),
                           place.rank == 0};
 }
 
-base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases,
-                                             const std::string& device,
-                                             model::Precision precision) {
+Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases,
+                                       const std::string& device, model::Precision precision) {
   TRY(const executor::Launch place, executor::detect_launch());
   TRY(std::vector<executor::BlockTiming> blocks, executor::time_blocks(cases, device, precision));
   return BlocksOutcome{std::move(blocks), place.rank == 0};
 }
 
-base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>& programs,
-                                                 const executor::RoundsOptions& options) {
+Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>& programs,
+                                           const executor::RoundsOptions& options) {
   TRY(const executor::Launch place, executor::detect_launch());
   TRY(executor::RoundsReport report, executor::run_rounds(programs, options));
   return RoundsOutcome{std::move(report), place.rank == 0};

@@ -3,10 +3,8 @@
 /// What the commands need of the executor. Two executables have the whole command line: `orrery`
 /// links executor_absent.cc and starts without LibTorch, `orrery-executor` beside it links
 /// executor_calls.cc.
-#include <string>
-#include <vector>
 
-#include "base/result.h"
+#include "cli/refuse.h"
 #include "cli/train_log.h"
 #include "executor/measure/block_timing.h"
 #include "executor/measure/rounds.h"
@@ -19,7 +17,7 @@ namespace orrery::cli {
 /// folder, with the same arguments, process and streams. Returns in `orrery-executor` itself, and
 /// where there is none: then the calls below refuse. Error: kMissingFeature when it is there but
 /// does not start.
-base::Result<void> enter_executor(const std::vector<std::string>& arguments);
+Result<void> enter_executor(const std::vector<std::string>& arguments);
 
 /// The end of main: its exit code. `orrery-executor` ends here by quick_exit, without destructors
 /// of static objects: those of LibTorch 2.11 with CUDA abort in a process without Python (seen on
@@ -41,10 +39,10 @@ struct TrainOutcome {
 
 /// Whether the executor can run the Program at all, before ranks start. Error: kUnsupported naming
 /// the segments that it lacks.
-base::Result<void> check_trainable(const plan::Program& program);
+Result<void> check_trainable(const plan::Program& program);
 
 /// Runs this process's rank. Error: kMissingFeature without an executor.
-base::Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& job);
+Result<TrainOutcome> train_here(const plan::Program& program, const TrainJob& job);
 
 struct CalibrateJob {
   std::string device = "cpu";
@@ -58,27 +56,27 @@ struct CalibrateOutcome {
   std::vector<executor::BlockTiming> held_out = {};  // of the cases, in order
   bool writes = false;
 };
-base::Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job);
+Result<CalibrateOutcome> calibrate_here(const CalibrateJob& job);
 
 struct BlocksOutcome {
   std::vector<executor::BlockTiming> blocks;  // of the cases, in order
   bool writes = false;
 };
-base::Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases,
-                                             const std::string& device, model::Precision precision);
+Result<BlocksOutcome> time_blocks_here(const std::vector<executor::BlockCase>& cases,
+                                       const std::string& device, model::Precision precision);
 
 struct RoundsOutcome {
   executor::RoundsReport report;  // complete on rank 0
   bool writes = false;
 };
-base::Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>& programs,
-                                                 const executor::RoundsOptions& options);
+Result<RoundsOutcome> train_in_rounds_here(const std::vector<plan::Program>& programs,
+                                           const executor::RoundsOptions& options);
 
 /// A launcher (mpirun, srun, torchrun, our own) has started this process as one of several ranks.
 bool launched_as_rank();
 
 /// Starts `ranks` copies of this program on this host; returns the exit code
 /// (executor/runtime/run.h).
-base::Result<int> launch(int ranks, const std::vector<std::string>& arguments);
+Result<int> launch(int ranks, const std::vector<std::string>& arguments);
 
 }  // namespace orrery::cli

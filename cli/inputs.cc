@@ -1,7 +1,5 @@
 #include "cli/inputs.h"
 
-#include <algorithm>
-
 #include "costmodel/profiles/profiles.h"
 #include "topologies/import/local.h"
 
@@ -10,49 +8,63 @@ namespace orrery::cli {
 using base::OptionSpec;
 using base::OptionType;
 
+OptionSpec text_option(const char* name, const char* value_name, const std::string& help,
+                       const char* default_value) {
+  return {.name = name, .value_name = value_name, .default_value = default_value, .help = help};
+}
+OptionSpec flag_option(const char* name, const char* help) {
+  return {.name = name, .type = OptionType::kFlag, .help = help};
+}
+OptionSpec choice_option(const char* name, const char* value_name, std::vector<std::string> choices,
+                         const char* help, const char* default_value) {
+  OptionSpec o = text_option(name, value_name, help, default_value);
+  o.choices = std::move(choices);
+  return o;
+}
+OptionSpec duration_option(const char* name, base::DoubleRange range, const char* help,
+                           const char* default_value) {
+  OptionSpec o = text_option(name, "TIME", help, default_value);
+  o.type = OptionType::kDuration;
+  o.min = range.min;
+  o.max = range.max;
+  return o;
+}
+OptionSpec required(OptionSpec option) {
+  option.required = true;
+  return option;
+}
+
 OptionSpec model_option(bool required) {
-  return {.name = "model",
-          .value_name = "NAME|FILE",
-          .help = "catalog model or a Hugging Face config.json",
-          .required = required};
+  OptionSpec o = text_option("model", "NAME|FILE", "catalog model or a Hugging Face config.json");
+  o.required = required;
+  return o;
 }
 OptionSpec cluster_option(bool required) {
-  return {.name = "cluster",
-          .value_name = "NAME|FILE",
-          .help = "catalog cluster or a topology file",
-          .required = required};
+  OptionSpec o = text_option("cluster", "NAME|FILE", "catalog cluster or a topology file");
+  o.required = required;
+  return o;
 }
 OptionSpec hosts_option() {
   return integer_option("hosts", "N", {1, topologies::kMaxHosts},
                         "hosts of that kind, joined by the cluster's fabric", "1");
 }
 OptionSpec profile_option() {
-  return {.name = "profile",
-          .value_name = "NAME|PATH",
-          .help =
-              "measured profile: name, JSON file or Galvatron folder (default: what ships for the "
-              "device, else datasheet prices)"};
+  return text_option(
+      "profile", "NAME|PATH",
+      "measured profile: name, JSON file or Galvatron folder (default: what ships for the device, "
+      "else datasheet prices)");
 }
 OptionSpec precision_option() {
-  return {.name = "precision",
-          .value_name = "P",
-          .default_value = "bf16",
-          .choices = {"bf16", "fp32"},
-          .help = "training precision"};
+  return choice_option("precision", "P", {"bf16", "fp32"}, "training precision", "bf16");
 }
 OptionSpec sequence_option() {
   return integer_option("sequence-length", "S", {1, 1 << 24},
                         "tokens per sequence (default: the model's maximum)");
 }
-OptionSpec json_option() {
-  return {.name = "json", .type = OptionType::kFlag, .help = "print one JSON document"};
-}
-OptionSpec memory_option() {
-  return {.name = "memory",
-          .value_name = "BYTES",
-          .type = OptionType::kBytes,
-          .min = 1,
-          .help = "limit per device (default: the device's memory)"};
+OptionSpec json_option() { return flag_option("json", "print one JSON document"); }
+OptionSpec memory_option(const char* help) {
+  return {
+      .name = "memory", .value_name = "BYTES", .type = OptionType::kBytes, .min = 1, .help = help};
 }
 OptionSpec global_batch_option() {
   return integer_option("global-batch", "B", {1, 1 << 24}, "sequences per step", "64");
@@ -67,19 +79,14 @@ std::vector<OptionSpec> joined(std::initializer_list<std::vector<OptionSpec>> gr
   return all;
 }
 OptionSpec timing_option() {
-  return {.name = "timing",
-          .type = OptionType::kFlag,
-          .help = "say how long the search took (differs from run to run)"};
+  return flag_option("timing", "say how long the search took (differs from run to run)");
 }
 
 OptionSpec integer_option(const char* name, const char* value_name, base::IntRange range,
                           const std::string& help, const char* default_value) {
-  OptionSpec o{.name = name,
-               .value_name = value_name,
-               .type = OptionType::kInt,
-               .default_value = default_value,
-               .min = static_cast<double>(range.min),
-               .help = help};
+  OptionSpec o = text_option(name, value_name, help, default_value);
+  o.type = OptionType::kInt;
+  o.min = static_cast<double>(range.min);
   if (range.max < base::IntRange{}.max) o.max = static_cast<double>(range.max);
   return o;
 }
@@ -91,17 +98,19 @@ base::OptionSpec cluster_of_machine() {
   return o;
 }
 
-base::Result<model::Precision> precision_of(const base::Options& options) {
-  return options.string("precision") == "fp32" ? model::Precision::kFloat32
-                                               : model::Precision::kBFloat16;
+model::Precision precision_of(const base::Options& options, const char* name) {
+  return options.string(name) == "fp32" ? model::Precision::kFloat32 : model::Precision::kBFloat16;
 }
 
 std::int64_t memory_of(const base::Options& options) {
   return options.has("memory") ? static_cast<std::int64_t>(options.bytes("memory").raw()) : 0;
 }
 
-base::Result<topologies::Topology> find_cluster(const std::string& name, int hosts,
-                                                int ranks_wanted) {
+std::int64_t sequence_of(const base::Options& options) {
+  return options.has("sequence-length") ? options.integer("sequence-length") : 0;
+}
+
+Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted) {
   const auto copies = static_cast<std::uint32_t>(hosts);
   if (name == "local" && ranks_wanted > 0) {
     TRY(topologies::LocalMachine machine, topologies::probe_local_machine());
@@ -117,34 +126,39 @@ base::Result<topologies::Topology> find_cluster(const std::string& name, int hos
   return topologies::catalog_topology(name, copies);
 }
 
-base::Result<Scene> make_scene(const std::string& model_name, const std::string& cluster, int hosts,
-                               const std::string& profile_name, model::Precision precision,
-                               std::int64_t sequence, int ranks_wanted) {
-  TRY(model::ModelSpec model, model::find_model(model_name));
-  TRY(topologies::Topology topology, find_cluster(cluster, hosts, ranks_wanted));
-  std::optional<model::Profile> profile;
-  if (profile_name.empty()) {
-    TRY(profile, costmodel::device_profile(topology, model));
-  } else {
-    TRY(profile, costmodel::find_profile(profile_name, model));
-  }
+Result<std::optional<model::Profile>> profile_of(const std::string& name, const Topology& topology,
+                                                 const ModelSpec& model) {
+  if (name.empty()) return costmodel::device_profile(topology, model);
+  return costmodel::find_profile(name, model);
+}
+
+Result<Scene> make_scene(const std::string& model_name, const std::string& cluster, int hosts,
+                         const std::string& profile_name, model::Precision precision,
+                         std::int64_t sequence, int ranks_wanted) {
+  TRY(ModelSpec model, model::find_model(model_name));
+  TRY(Topology topology, find_cluster(cluster, hosts, ranks_wanted));
+  TRY(std::optional<model::Profile> profile, profile_of(profile_name, topology, model));
   if (sequence == 0) sequence = model.max_positions;
-  TRY(costmodel::CostModel cost,
-      costmodel::CostModel::make(model, std::move(topology), std::move(profile),
-                                 {.precision = precision, .sequence = sequence}));
+  TRY(CostModel cost, CostModel::make(model, std::move(topology), std::move(profile),
+                                      {.precision = precision, .sequence = sequence}));
   return Scene{std::move(model), std::move(cost)};
 }
 
-base::Result<void> check_objective(const model::ModelSpec& model) {
+Result<Scene> scene_of(const base::Options& options, const Plan& plan) {
+  return make_scene(
+      options.string_or("model", plan.model), options.string_or("cluster", plan.cluster),
+      options.given("hosts") ? options.count("hosts") : plan.hosts,
+      options.string_or("profile", ""), plan.precision, plan.sequence, plan.world_size());
+}
+
+Result<void> check_objective(const ModelSpec& model) {
   const bool masked = model.family == model::Family::kBert;
   if (!masked && model.kinds() == 1 && model.patch_features == 0) return {};
-  base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported,
-                                        "the executor predicts next tokens; '{}' {}", model.name,
-                                        masked                     ? "is trained on masked ones"
-                                        : model.patch_features > 0 ? "looks at images"
-                                                                   : "has blocks of several kinds");
-  d.hint = "plan and simulate it; train gpt2, llama, mistral and qwen2 models";
-  return base::fail(std::move(d));
+  return refuse(kUnsupported, "plan and simulate it; train gpt2, llama, mistral and qwen2 models",
+                "the executor predicts next tokens; '{}' {}", model.name,
+                masked                     ? "is trained on masked ones"
+                : model.patch_features > 0 ? "looks at images"
+                                           : "has blocks of several kinds");
 }
 
 }  // namespace orrery::cli

@@ -1,18 +1,22 @@
 #pragma once
 #include <initializer_list>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "base/config.h"
 #include "base/options.h"
 #include "base/result.h"
+#include "cli/refuse.h"
 #include "costmodel/cost_model.h"
 #include "model/spec.h"
 #include "plan/program/plan.h"
 #include "topologies/topology.h"
 
 namespace orrery::cli {
+
+using costmodel::CostModel;
+using model::ModelSpec;
+using plan::Plan;
+using topologies::Topology;
 
 // Rows that several commands share.
 base::OptionSpec model_option(bool required);
@@ -22,7 +26,8 @@ base::OptionSpec profile_option();
 base::OptionSpec precision_option();
 base::OptionSpec sequence_option();
 base::OptionSpec json_option();
-base::OptionSpec memory_option();
+base::OptionSpec memory_option(
+    const char* help = "limit per device (default: the device's memory)");
 base::OptionSpec global_batch_option();
 /// `help`: what runs in parallel.
 base::OptionSpec threads_option(const std::string& help);
@@ -32,28 +37,47 @@ base::OptionSpec timing_option();
 /// A whole number in a range.
 base::OptionSpec integer_option(const char* name, const char* value_name, base::IntRange range,
                                 const std::string& help, const char* default_value = "");
+base::OptionSpec text_option(const char* name, const char* value_name, const std::string& help,
+                             const char* default_value = "");
+base::OptionSpec flag_option(const char* name, const char* help);
+base::OptionSpec choice_option(const char* name, const char* value_name,
+                               std::vector<std::string> choices, const char* help,
+                               const char* default_value = "");
+/// In seconds.
+base::OptionSpec duration_option(const char* name, base::DoubleRange range, const char* help,
+                                 const char* default_value = "");
+base::OptionSpec required(base::OptionSpec option);
 /// What this machine is.
 base::OptionSpec cluster_of_machine();
 
-base::Result<model::Precision> precision_of(const base::Options& options);
+/// Of "fp32" or "bf16".
+model::Precision precision_of(const base::Options& options, const char* name = "precision");
 /// Bytes of --memory, 0: not given.
 std::int64_t memory_of(const base::Options& options);
+/// Tokens of --sequence-length, 0: not given.
+std::int64_t sequence_of(const base::Options& options);
 
 /// Cluster by catalog name or path. "local" with more ranks than cores: as many devices as ranks,
 /// sharing the cores evenly.
-base::Result<topologies::Topology> find_cluster(const std::string& name, int hosts,
-                                                int ranks_wanted = 0);
+Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted = 0);
+
+/// The profile of this name; of none, what ships for the device.
+Result<std::optional<model::Profile>> profile_of(const std::string& name, const Topology& topology,
+                                                 const ModelSpec& model);
 
 /// Everything that a plan's cost depends on.
 struct Scene {
-  model::ModelSpec model;
-  costmodel::CostModel cost;
+  ModelSpec model;
+  CostModel cost;
 };
-base::Result<Scene> make_scene(const std::string& model, const std::string& cluster, int hosts,
-                               const std::string& profile, model::Precision precision,
-                               std::int64_t sequence, int ranks_wanted = 0);
+Result<Scene> make_scene(const std::string& model, const std::string& cluster, int hosts,
+                         const std::string& profile, model::Precision precision,
+                         std::int64_t sequence, int ranks_wanted = 0);
+
+/// That of a plan: --model, --cluster and --hosts take the place of the plan's.
+Result<Scene> scene_of(const base::Options& options, const Plan& plan);
 
 /// Whether the executor can train this model: it predicts next tokens. Error: kUnsupported.
-base::Result<void> check_objective(const model::ModelSpec& model);
+Result<void> check_objective(const ModelSpec& model);
 
 }  // namespace orrery::cli

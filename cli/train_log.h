@@ -1,8 +1,4 @@
 #pragma once
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "base/config.h"
 #include "base/json_fwd.h"
 #include "base/result.h"

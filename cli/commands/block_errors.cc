@@ -1,26 +1,19 @@
 #include "cli/commands/block_errors.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include <fmt/format.h>
-
 #include "cli/inputs.h"
 
 namespace orrery::cli {
 
-base::Result<std::vector<BlockError>> block_errors(const base::Options& options,
-                                                   std::span<const executor::BlockCase> cases,
-                                                   std::span<const executor::BlockTiming> timings,
-                                                   const model::Profile& profile,
-                                                   model::Precision precision) {
+Result<std::vector<BlockError>> block_errors(const base::Options& options,
+                                             std::span<const executor::BlockCase> cases,
+                                             std::span<const executor::BlockTiming> timings,
+                                             const model::Profile& profile,
+                                             model::Precision precision) {
   std::vector<BlockError> rows;
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    TRY(topologies::Topology topology,
-        find_cluster(options.string("cluster"), 1, options.count("ranks")));
-    TRY(const auto cost,
-        costmodel::CostModel::make(cases[i].model, std::move(topology), profile,
-                                   {.precision = precision, .sequence = cases[i].tokens}));
+    TRY(Topology topology, find_cluster(options.string("cluster"), 1, options.count("ranks")));
+    TRY(const auto cost, CostModel::make(cases[i].model, std::move(topology), profile,
+                                         {.precision = precision, .sequence = cases[i].tokens}));
     BlockError row{.name = cases[i].model.name, .measured_s = timings[i].seconds};
     for (const auto& op : timings[i].operations)
       row.predicted_s += 1e-12 * static_cast<double>(cost.segment_ps(op.shape, op.phase));
@@ -30,12 +23,9 @@ base::Result<std::vector<BlockError>> block_errors(const base::Options& options,
 }
 
 StepErrors summary_of(std::span<const BlockError> rows) {
-  StepErrors s;
-  for (const BlockError& r : rows) {
-    s.mean += std::abs(r.error()) / static_cast<double>(rows.size());
-    s.largest = std::max(s.largest, std::abs(r.error()));
-  }
-  return s;
+  std::vector<double> errors;
+  for (const BlockError& r : rows) errors.push_back(r.error());
+  return errors_of(errors);
 }
 
 void print_blocks(std::span<const BlockError> rows) {

@@ -1,9 +1,6 @@
 #pragma once
 /// Whole blocks of shapes that no calibration measures: what a profile's prices of their operations
 /// are off by.
-#include <span>
-#include <string>
-#include <vector>
 
 #include "base/options.h"
 #include "base/result.h"
@@ -16,7 +13,7 @@ namespace orrery::cli {
 struct BlockError {
   std::string name;
   double predicted_s = 0, measured_s = 0;  // forward + backward of a micro-batch
-  [[nodiscard]] double error() const { return predicted_s / measured_s - 1; }
+  double error() const { return predicted_s / measured_s - 1; }
 };
 
 /// `timings` of `cases`, in order; the cluster is the command's.

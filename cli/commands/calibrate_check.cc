@@ -2,14 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <optional>
-#include <span>
 
-#include <fmt/format.h>
-
-#include "base/json.h"
 #include "cli/block_shapes.h"
 #include "cli/commands/block_errors.h"
 #include "cli/executor_calls.h"
@@ -98,17 +93,14 @@ void judge_measurements(const model::Profile& profile, std::vector<Finding>& fin
 
 /// The Programs whose prices are judged: alone, and with each kind of group that the profile could
 /// have measured.
-base::Result<std::vector<plan::Program>> programs_of(const model::ModelSpec& model,
-                                                     model::Precision precision, int ranks) {
-  std::vector<plan::UniformOptions> all{
-      {.micro_batch = 4, .global_batch = 8, .precision = precision}};
+Result<std::vector<plan::Program>> programs_of(const ModelSpec& model, model::Precision precision,
+                                               int ranks) {
+  const plan::UniformOptions alone{.micro_batch = 4, .global_batch = 8, .precision = precision};
+  std::vector<plan::UniformOptions> all(ranks > 1 ? 3 : 1, alone);
   if (ranks > 1) {
-    all.push_back({.tp = ranks, .micro_batch = 4, .global_batch = 8, .precision = precision});
-    all.push_back({.dp = ranks,
-                   .zero = 3,
-                   .micro_batch = 4,
-                   .global_batch = 8 * ranks,
-                   .precision = precision});
+    all[1].tp = all[2].dp = ranks;
+    all[2].zero = 3;
+    all[2].global_batch *= ranks;
   }
   std::vector<plan::Program> programs;
   for (const plan::UniformOptions& o : all) {
@@ -150,9 +142,8 @@ void judge_coverage(const Judged& judged, std::vector<Finding>& findings) {
   }
 }
 
-base::Result<std::vector<BlockError>> hold_out(const base::Options& o,
-                                               const model::Profile& profile,
-                                               model::Precision precision, bool& writes) {
+Result<std::vector<BlockError>> hold_out(const Options& o, const model::Profile& profile,
+                                         model::Precision precision, bool& writes) {
   const bool cpu = profile.device == "cpu";
   const std::vector<executor::BlockCase> cases = held_out_blocks(cpu);
   TRY(const BlocksOutcome measured, time_blocks_here(cases, cpu ? "cpu" : "cuda", precision));
@@ -197,24 +188,25 @@ void print_text(const model::Profile& p, const std::vector<Judged>& judged,
   print_blocks(rows);
 }
 
-base::Json to_json(const model::Profile& p, const std::vector<Judged>& judged,
-                   const std::vector<Finding>& findings, const std::vector<BlockError>& rows) {
-  base::Json document{{"schema", "orrery.profile_check/1"},
-                      {"profile", p.name},
-                      {"findings", base::Json::array()},
-                      {"coverage", base::Json::array()},
-                      {"blocks", base::Json::array()}};
-  for (const Finding& f : findings)
-    document["findings"].push_back({{"what", f.what}, {"effect", f.effect}});
-  for (const Judged& j : judged) {
-    base::Json shares = base::Json::object();
-    for (std::size_t i = 0; i < kSourceNames.size(); ++i)
-      shares[kSourceNames[i]] = j.coverage.compute[i];
-    document["coverage"].push_back({{"model", j.model}, {"compute", std::move(shares)}});
-  }
-  for (const BlockError& r : rows)
-    document["blocks"].push_back(
-        {{"name", r.name}, {"predicted_s", r.predicted_s}, {"measured_s", r.measured_s}});
+Json to_json(const model::Profile& p, const std::vector<Judged>& judged,
+             const std::vector<Finding>& findings, const std::vector<BlockError>& rows) {
+  Json document{
+      {"schema", "orrery.profile_check/1"},
+      {"profile", p.name},
+      {"findings", json_list(findings,
+                             [](const Finding& f) -> Json {
+                               return {{"what", f.what}, {"effect", f.effect}};
+                             })},
+      {"coverage", json_list(judged,
+                             [](const Judged& j) -> Json {
+                               Json shares = Json::object();
+                               for (std::size_t i = 0; i < kSourceNames.size(); ++i)
+                                 shares[kSourceNames[i]] = j.coverage.compute[i];
+                               return {{"model", j.model}, {"compute", shares}};
+                             })},
+      {"blocks", json_list(rows, [](const BlockError& r) -> Json {
+         return {{"name", r.name}, {"predicted_s", r.predicted_s}, {"measured_s", r.measured_s}};
+       })}};
   if (!rows.empty()) {
     const StepErrors s = summary_of(rows);
     document["mean_abs_error"] = s.mean;
@@ -225,26 +217,24 @@ base::Json to_json(const model::Profile& p, const std::vector<Judged>& judged,
 
 }  // namespace
 
-base::Result<int> check_profile(const base::Options& o, const Invocation& invocation) {
+Result<int> check_profile(const Options& o, const Invocation& invocation) {
   const int ranks = o.count("ranks");
   if (o.flag("measure") && ranks > 1 && !launched_as_rank())
     return launch(ranks, invocation.arguments);
-  const model::Precision precision =
-      o.string("dtype") == "bf16" ? model::Precision::kBFloat16 : model::Precision::kFloat32;
+  const model::Precision precision = precision_of(o, "dtype");
   std::vector<std::string> names{"gpt2-tiny", "llama-tiny"};
   if (o.has("model")) names = {o.string("model")};
-  TRY(const model::ModelSpec first, model::find_model(names.front()));
+  TRY(const ModelSpec first, model::find_model(names.front()));
   TRY(const model::Profile profile, costmodel::find_profile(o.string("check"), first));
   std::vector<Finding> findings;
   judge_origin(profile, findings);
   judge_measurements(profile, findings);
   std::vector<Judged> judged;
   for (const std::string& name : names) {
-    TRY(const model::ModelSpec spec, model::find_model(name));
-    TRY(topologies::Topology topology, find_cluster(o.string("cluster"), 1, ranks));
-    TRY(const auto cost,
-        costmodel::CostModel::make(spec, std::move(topology), profile,
-                                   {.precision = precision, .sequence = spec.max_positions}));
+    TRY(const ModelSpec spec, model::find_model(name));
+    TRY(Topology topology, find_cluster(o.string("cluster"), 1, ranks));
+    TRY(const auto cost, CostModel::make(spec, std::move(topology), profile,
+                                         {.precision = precision, .sequence = spec.max_positions}));
     TRY(const auto programs, programs_of(spec, precision, ranks));
     judged.push_back({name, costmodel::coverage_of(cost, programs)});
     judge_coverage(judged.back(), findings);

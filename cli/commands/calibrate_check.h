@@ -10,6 +10,6 @@ namespace orrery::cli {
 /// Prints what is missing or stale in the profile and how it hurts; with --measure also what its
 /// prices of whole blocks, of shapes that no calibration measures, are off by. 0: read and judged,
 /// whatever the judgement.
-base::Result<int> check_profile(const base::Options& options, const Invocation& invocation);
+Result<int> check_profile(const Options& options, const Invocation& invocation);
 
 }  // namespace orrery::cli

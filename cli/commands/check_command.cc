@@ -1,9 +1,3 @@
-#include <algorithm>
-#include <cstdio>
-
-#include <fmt/format.h>
-
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
@@ -12,60 +6,29 @@
 
 namespace orrery::cli {
 
-using base::OptionType;
-
-const base::CommandSpec& check_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "check",
-      .summary = "recompute an answer without the search: cost, memory, limit and bound",
-      .examples = {{"orrery check solution.json --instance instance.json",
-                    "what 'orrery solve instance.json --json' printed"},
-                   {"orrery check answer.json --profile llama2-7b-a100-8gpu",
-                    "what 'orrery plan --json' printed: its certificate"},
-                   {"orrery check plan.json --memory 36GiB",
-                    "a plan alone: cost and memory by closed form and by its Program"}},
-      .positionals = {{.name = "FILE",
-                       .help = "orrery.solution/1, orrery.answer/1 or orrery.plan/1"}},
-      .options = {
-          {.name = "instance",
-           .value_name = "FILE",
-           .help = "the cost table of a solution (orrery.instance/1)"},
-          {.name = "memory",
-           .value_name = "BYTES",
-           .type = OptionType::kBytes,
-           .min = 1,
-           .help = "limit per device (default: the certificate's, else the device's memory)"},
-          profile_option(),
-          json_option()}};
-  return kSpec;
-}
-
 namespace {
 
-base::Result<search::CheckReport> check_solution_file(const base::Node& root,
-                                                      const base::Options& o) {
+Result<search::CheckReport> check_solution_file(const base::Node& root, const Options& o) {
   if (!o.has("instance")) {
-    return base::fail(base::make_error(base::ErrorCode::kUsage, "--instance is missing")
-                          .with_hint("a solution is checked against its cost table"));
+    return refuse(kUsage, "a solution is checked against its cost table", "--instance is missing");
   }
   TRY(const search::Instance instance, search::load_instance(o.string("instance")));
   TRY(const search::Solution solution, search::read_solution(root));
   return search::check_solution(instance, solution);
 }
 
-base::Result<search::CheckReport> check_one_plan(const plan::Plan& plan, search::PlanClaim claim,
-                                                 const base::Options& o) {
+Result<search::CheckReport> check_one_plan(const Plan& plan, search::PlanClaim claim,
+                                           const Options& o) {
   TRY(const Scene scene,
       make_scene(plan.model, plan.cluster, plan.hosts, o.string_or("profile", ""), plan.precision,
                  plan.sequence, plan.world_size()));
-  if (o.has("memory"))
-    claim.memory_limit_bytes = static_cast<std::int64_t>(o.bytes("memory").raw());
+  if (o.has("memory")) claim.memory_limit_bytes = memory_of(o);
   return search::check_plan(scene.cost, plan, claim);
 }
 
 /// A certificate is of the cheapest plan by closed form, which simulation may have put further
 /// down.
-base::Result<search::CheckReport> check_answer(const base::Node& root, const base::Options& o) {
+Result<search::CheckReport> check_answer(const base::Node& root, const Options& o) {
   base::ErrorSink sink;
   base::Reader r(root, "answer", sink);
   r.allow_unknown();
@@ -80,10 +43,10 @@ base::Result<search::CheckReport> check_answer(const base::Node& root, const bas
   TRY_VOID(sink.result());
   search::PlanClaim facts = claim;
   facts.proofs.clear();
-  std::optional<plan::Plan> best;
+  std::optional<Plan> best;
   std::size_t fewest = 0;
   for (const base::Node& node : plans) {
-    TRY(plan::Plan plan, plan::read_plan(node));
+    TRY(Plan plan, plan::read_plan(node));
     TRY(const search::CheckReport report, check_one_plan(plan, facts, o));
     if (best && report.faults.size() >= fewest) continue;
     fewest = report.faults.size();
@@ -92,37 +55,39 @@ base::Result<search::CheckReport> check_answer(const base::Node& root, const bas
   return check_one_plan(*best, claim, o);
 }
 
-base::Result<search::CheckReport> check_file(const base::Options& o) {
+Result<search::CheckReport> check_file(const Options& o) {
   TRY(const base::Node root, base::Node::parse_file(o.string("FILE")));
   base::ErrorSink sink;
   const std::string schema = base::Reader(root, "answer", sink).required_string("schema");
   TRY_VOID(sink.result());
   if (schema == "orrery.solution/1") return check_solution_file(root, o);
   if (schema == "orrery.answer/1") return check_answer(root, o);
-  TRY(const plan::Plan plan, plan::read_plan(root));
+  TRY(const Plan plan, plan::read_plan(root));
   return check_one_plan(plan, {}, o);
 }
 
 }  // namespace
 
-base::Json to_json(const search::CheckReport& report) {
-  base::Json json{{"schema", "orrery.check/1"},
-                  {"holds", report.holds()},
-                  {"faults", report.faults},
-                  {"cost_ps", report.cost_ps},
-                  {"verdicts",
-                   {{"cost", report.cost_holds},
-                    {"memory", report.memory_holds},
-                    {"bound", report.bound_holds},
-                    {"gap", report.gap_holds}}},
-                  {"memory_bytes", report.memory_bytes},
-                  {"limit_bytes", report.limit_bytes}};
+Json to_json(const search::CheckReport& report) {
+  Json json{{"schema", "orrery.check/1"},
+            {"holds", report.holds()},
+            {"faults", report.faults},
+            {"cost_ps", report.cost_ps},
+            {"verdicts",
+             {{"cost", report.cost_holds},
+              {"memory", report.memory_holds},
+              {"bound", report.bound_holds},
+              {"gap", report.gap_holds}}},
+            {"memory_bytes", report.memory_bytes},
+            {"limit_bytes", report.limit_bytes}};
   if (report.bound_ps) json["bound_ps"] = *report.bound_ps;
   if (report.bound_ps && report.cost_ps > 0) json["gap"] = report.gap();
   return json;
 }
 
-base::Result<int> run_check(const base::Options& options, const Invocation&) {
+namespace {
+
+Result<int> run(const Options& options, const Invocation&) {
   TRY(const search::CheckReport report, check_file(options));
   if (options.flag("json"))
     print_json(to_json(report));
@@ -132,13 +97,35 @@ base::Result<int> run_check(const base::Options& options, const Invocation&) {
   if (report.holds()) return 0;
   base::Diagnostics faults;
   for (const std::string& fault : report.faults) {
-    faults.push_back(base::make_error(base::ErrorCode::kInconsistent, "{}", fault));
+    faults.push_back(base::make_error(kInconsistent, "{}", fault));
     faults.back().where.file = options.string("FILE");
   }
   if (!report.cost_holds && !options.has("profile") && !options.has("instance"))
     faults.front().hint =
         "an answer that was priced with a profile is checked with the same --profile";
   return base::fail(std::move(faults));
+}
+
+}  // namespace
+
+Command check_command() {
+  return {
+      {.name = "check",
+       .summary = "recompute an answer without the search: cost, memory, limit and bound",
+       .examples = {{"orrery check solution.json --instance instance.json",
+                     "what 'orrery solve instance.json --json' printed"},
+                    {"orrery check answer.json --profile llama2-7b-a100-8gpu",
+                     "what 'orrery plan --json' printed: its certificate"},
+                    {"orrery check plan.json --memory 36GiB",
+                     "a plan alone: cost and memory by closed form and by its Program"}},
+       .positionals = {{.name = "FILE",
+                        .help = "orrery.solution/1, orrery.answer/1 or orrery.plan/1"}},
+       .options = {text_option("instance", "FILE",
+                               "the cost table of a solution (orrery.instance/1)"),
+                   memory_option(
+                       "limit per device (default: the certificate's, else the device's memory)"),
+                   profile_option(), json_option()}},
+      run};
 }
 
 }  // namespace orrery::cli

@@ -1,13 +1,9 @@
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cstdio>
 #include <set>
 
-#include <fmt/format.h>
-
 #include "base/config.h"
-#include "base/json.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
@@ -41,87 +37,33 @@ std::vector<std::string> algorithm_names() {
   return names;
 }
 
-}  // namespace
-
-const base::CommandSpec& collective_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "collective",
-      .summary = "time of one collective, message by message on the cluster's links",
-      .examples = {{"orrery collective --cluster dgx-h100 --hosts 2 --op all_reduce --bytes 1GiB",
-                    "as NCCL would run it on 16 GPUs"},
-                   {"orrery collective --cluster dgx-a100 --op all_gather --bytes 64MiB --ranks "
-                    "0-3 --profile a100-measured",
-                    "four GPUs, calibrated"}},
-      .options = {
-          cluster_option(true),
-          hosts_option(),
-          {.name = "op",
-           .value_name = "OP",
-           .default_value = "all_reduce",
-           .choices = op_names(),
-           .help = "operation"},
-          {.name = "bytes",
-           .value_name = "BYTES",
-           .type = OptionType::kBytes,
-           .min = 1,
-           .max = 1e13,
-           .help = "of the whole tensor, as nccl-tests counts",
-           .required = true},
-          {.name = "ranks",
-           .value_name = "N|LIST",
-           .help = "the first N devices, or a list: 0,8,16-23 (default: all)"},
-          {.name = "algorithm",
-           .value_name = "A",
-           .default_value = "auto",
-           .choices = algorithm_names(),
-           .help = "auto: what NCCL would choose"},
-          {.name = "profile",
-           .value_name = "NAME|FILE",
-           .default_value = "published",
-           .help = "latencies and rates (orrery.collective_tuning/1): NCCL's published ones for "
-                   "the device, or measured"},
-          {.name = "scenario",
-           .value_name = "FILE",
-           .help =
-               "slow or failed links and traffic of others (orrery.scenario/1): what they cost"},
-          json_option()}};
-  return kSpec;
-}
-
-namespace {
-
 tl::unexpected<base::Diagnostics> bad_ranks(const std::string& text, const std::string& hint) {
-  return base::fail(
-      base::make_error(base::ErrorCode::kBadValue, "--ranks '{}' names no group of devices", text)
-          .with_hint(hint));
+  return refuse(kBadValue, hint, "--ranks '{}' names no group of devices", text);
 }
 
 bool read_number(std::string_view text, int& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= 0;
+  const auto number = base::parse_integer(text);
+  value = static_cast<int>(number.value_or(0));
+  return number && value == *number && value >= 0;
 }
 
 /// "16" or "0,8,16-23".
-base::Result<std::vector<int>> ranks_of(const base::Options& o, int devices) {
+Result<std::vector<int>> ranks_of(const Options& o, int devices) {
   std::vector<int> ranks;
-  const std::string text = o.has("ranks") ? o.string("ranks") : std::to_string(devices);
+  const std::string text = o.string_or("ranks", std::to_string(devices));
   int count = 0;
   if (text.find_first_of(",-") == std::string::npos && read_number(text, count)) {
     for (int i = 0; i < count && i <= devices; ++i) ranks.push_back(i);
   } else {
-    for (std::size_t at = 0; at <= text.size();) {
-      const std::size_t comma = std::min(text.find(',', at), text.size());
-      const std::string_view part = std::string_view(text).substr(at, comma - at);
+    for (const std::string& part : base::split(text, ',')) {
       const std::size_t dash = part.find('-');
       int first = 0, last = 0;
       if (!read_number(part.substr(0, dash), first))
         return bad_ranks(text, "write a number, or ranks and ranges such as 0,8,16-23");
       last = first;
-      if (dash != std::string_view::npos &&
-          (!read_number(part.substr(dash + 1), last) || last < first))
+      if (dash != part.npos && (!read_number(part.substr(dash + 1), last) || last < first))
         return bad_ranks(text, "a range goes from the smaller to the larger rank");
       for (int r = first; r <= last && r <= devices; ++r) ranks.push_back(r);
-      at = comma + 1;
     }
   }
   if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size())
@@ -133,9 +75,8 @@ base::Result<std::vector<int>> ranks_of(const base::Options& o, int devices) {
 }
 
 /// Of a group of several kinds of device NCCL goes by the oldest: the one of least LL bandwidth.
-base::Result<costmodel::CollectiveTuning> tuning_of(const std::string& name,
-                                                    const topologies::Topology& cluster,
-                                                    const std::vector<int>& ranks) {
+Result<costmodel::CollectiveTuning> tuning_of(const std::string& name, const Topology& cluster,
+                                              const std::vector<int>& ranks) {
   std::set<std::string> models;
   for (const int rank : ranks)
     models.insert(cluster.device_model(static_cast<std::uint32_t>(rank)).name);
@@ -153,15 +94,17 @@ struct Runs {
   sim::CollectiveResult result;
   std::string scenario;
   std::int64_t without_ps = 0;
+  /// What the scenario adds, as a share.
+  double cost() const {
+    return static_cast<double>(result.time_ps) / static_cast<double>(without_ps) - 1;
+  }
 };
 
-base::Result<Runs> run_with(const base::Options& o, const topologies::Topology& usable,
-                            const costmodel::CollectiveTuning& tuning,
-                            const std::vector<int>& ranks, Collective op,
-                            const costmodel::CollectivePrice& choice) {
+Result<Runs> run_with(const Options& o, const Topology& usable,
+                      const costmodel::CollectiveTuning& tuning, const std::vector<int>& ranks,
+                      Collective op, const costmodel::CollectivePrice& choice) {
   const auto bytes = static_cast<std::int64_t>(o.bytes("bytes").raw());
-  const auto run = [&](const topologies::Topology& machine,
-                       std::span<const sim::BackgroundFlow> background) {
+  const auto run = [&](const Topology& machine, std::span<const sim::BackgroundFlow> background) {
     const costmodel::CollectiveForms forms(machine, tuning, costmodel::layout_of(machine, ranks));
     return sim::run_collective(
         machine, forms, {op, bytes, forms.terms(op, bytes, choice.algorithm, choice.protocol)},
@@ -170,24 +113,20 @@ base::Result<Runs> run_with(const base::Options& o, const topologies::Topology& 
   const sim::CollectiveResult healthy = run(usable, {});
   if (!o.has("scenario")) return Runs{healthy, "", healthy.time_ps};
   TRY(const sim::Scenario scenario, sim::load_scenario(o.string("scenario"), usable));
-  if (!scenario.compute_ppm.empty() || scenario.jitter.sigma_ppm > 0 || scenario.failures) {
-    base::Diagnostic d = base::make_error(
-        base::ErrorCode::kUnsupported,
+  if (!scenario.compute_ppm.empty() || scenario.jitter.sigma_ppm > 0 || scenario.failures)
+    return refuse(
+        kUnsupported, "give it links and background only; 'orrery simulate' takes the rest",
         "scenario '{}' has slow devices, jitter or failures, and a collective computes nothing",
         scenario.name);
-    d.hint = "give it links and background only; 'orrery simulate' takes the rest";
-    return base::fail(std::move(d));
-  }
   if (scenario.links.size() > 1) {
-    base::Diagnostic d =
-        base::make_error(base::ErrorCode::kUnsupported,
-                         "links of scenario '{}' change at {}, in the middle of a step",
-                         scenario.name, show_time(scenario.links[1].from_ps));
+    base::Diagnostic d = base::make_error(
+        kUnsupported, "links of scenario '{}' change at {}, in the middle of a step", scenario.name,
+        show_time(scenario.links[1].from_ps));
     d.where = scenario.links_place;
     d.hint = "leave 'since' and 'until' out; 'orrery simulate' takes them";
     return base::fail(std::move(d));
   }
-  TRY(const std::vector<topologies::Topology> changed,
+  TRY(const std::vector<Topology> changed,
       sim::apply_links(scenario, usable, std::vector<std::uint32_t>(ranks.begin(), ranks.end())));
   TRY(const std::vector<sim::BackgroundFlow> background,
       sim::background_flows(scenario, changed.front()));
@@ -210,14 +149,11 @@ void print_table(const Runs& runs, const costmodel::CollectivePrice& choice,
       r.folded ? ", the rest is alike" : "", tuning.name, tuning.description);
   if (runs.scenario.empty()) return;
   fmt::print("scenario        {}: {} with it, {} without, {:+.1f} %\n", runs.scenario,
-             show_time(r.time_ps), show_time(runs.without_ps),
-             100 * (static_cast<double>(r.time_ps) / static_cast<double>(runs.without_ps) - 1));
+             show_time(r.time_ps), show_time(runs.without_ps), 100 * runs.cost());
 }
 
-}  // namespace
-
-base::Result<int> run_collective(const base::Options& o, const Invocation&) {
-  TRY(const topologies::Topology cluster, find_cluster(o.string("cluster"), o.count("hosts")));
+Result<int> run(const Options& o, const Invocation&) {
+  TRY(const Topology cluster, find_cluster(o.string("cluster"), o.count("hosts")));
   TRY(const std::vector<int> ranks, ranks_of(o, static_cast<int>(cluster.device_count())));
   TRY(const costmodel::CollectiveTuning tuning, tuning_of(o.string("profile"), cluster, ranks));
   const Collective op =
@@ -226,19 +162,16 @@ base::Result<int> run_collective(const base::Options& o, const Invocation&) {
       costmodel::kAlgorithms, [&](Algorithm a) { return to_string(a) == o.string("algorithm"); });
   const auto bytes = static_cast<std::int64_t>(o.bytes("bytes").raw());
 
-  const topologies::Topology usable = costmodel::usable_rates(cluster, tuning);
+  const Topology usable = costmodel::usable_rates(cluster, tuning);
   const costmodel::CollectiveForms forms(usable, tuning, costmodel::layout_of(usable, ranks));
   const auto choice = forms.choose(
       op, bytes, wanted == costmodel::kAlgorithms.end() ? std::nullopt : std::optional(*wanted));
-  if (!choice) {
-    base::Diagnostic d = base::make_error(base::ErrorCode::kUnsupported,
-                                          "--algorithm {} cannot run {} on these {} ranks",
-                                          o.string("algorithm"), o.string("op"), ranks.size());
-    d.hint =
-        "--algorithm auto chooses what can; nvls needs a switch that reduces and enough devices on "
-        "each host";
-    return base::fail(std::move(d));
-  }
+  if (!choice)
+    return refuse(kUnsupported,
+                  "--algorithm auto chooses what can; nvls needs a switch that reduces and enough "
+                  "devices on each host",
+                  "--algorithm {} cannot run {} on these {} ranks", o.string("algorithm"),
+                  o.string("op"), ranks.size());
   TRY(const Runs runs, run_with(o, usable, tuning, ranks, op, *choice));
   const sim::CollectiveResult& result = runs.result;
   const double bus = costmodel::bus_factor(op, static_cast<int>(ranks.size()));
@@ -247,31 +180,68 @@ base::Result<int> run_collective(const base::Options& o, const Invocation&) {
     return 0;
   }
   const double seconds = static_cast<double>(result.time_ps) / 1e12;
-  base::Json document({{"schema", "orrery.collective/1"},
-                       {"cluster", cluster.name()},
-                       {"op", o.string("op")},
-                       {"bytes", bytes},
-                       {"ranks", ranks.size()},
-                       {"hosts", forms.group().host_count()},
-                       {"algorithm", to_string(choice->algorithm)},
-                       {"protocol", to_string(choice->protocol)},
-                       {"time_s", seconds},
-                       {"algbw_bytes_per_s", static_cast<double>(bytes) / seconds},
-                       {"busbw_bytes_per_s", bus * static_cast<double>(bytes) / seconds},
-                       {"closed_form_s", static_cast<double>(choice->time_ps) / 1e12},
-                       {"events", result.events},
-                       {"messages", result.messages},
-                       {"folded", result.folded},
-                       {"bottleneck", result.bottleneck},
-                       {"bottleneck_busy", result.bottleneck_busy},
-                       {"profile", {{"name", tuning.name}, {"source", tuning.source}}}});
+  Json document({{"schema", "orrery.collective/1"},
+                 {"cluster", cluster.name()},
+                 {"op", o.string("op")},
+                 {"bytes", bytes},
+                 {"ranks", ranks.size()},
+                 {"hosts", forms.group().host_count()},
+                 {"algorithm", to_string(choice->algorithm)},
+                 {"protocol", to_string(choice->protocol)},
+                 {"time_s", seconds},
+                 {"algbw_bytes_per_s", static_cast<double>(bytes) / seconds},
+                 {"busbw_bytes_per_s", bus * static_cast<double>(bytes) / seconds},
+                 {"closed_form_s", static_cast<double>(choice->time_ps) / 1e12},
+                 {"events", result.events},
+                 {"messages", result.messages},
+                 {"folded", result.folded},
+                 {"bottleneck", result.bottleneck},
+                 {"bottleneck_busy", result.bottleneck_busy},
+                 {"profile", {{"name", tuning.name}, {"source", tuning.source}}}});
   if (!runs.scenario.empty())
-    document["scenario"] = {
-        {"name", runs.scenario},
-        {"time_without_s", static_cast<double>(runs.without_ps) / 1e12},
-        {"cost", static_cast<double>(result.time_ps) / static_cast<double>(runs.without_ps) - 1}};
+    document["scenario"] = {{"name", runs.scenario},
+                            {"time_without_s", static_cast<double>(runs.without_ps) / 1e12},
+                            {"cost", runs.cost()}};
   print_json(document);
   return 0;
+}
+
+}  // namespace
+
+Command collective_command() {
+  return {
+      {.name = "collective",
+       .summary = "time of one collective, message by message on the cluster's links",
+       .examples = {{"orrery collective --cluster dgx-h100 --hosts 2 --op all_reduce --bytes 1GiB",
+                     "as NCCL would run it on 16 GPUs"},
+                    {"orrery collective --cluster dgx-a100 --op all_gather --bytes 64MiB --ranks "
+                     "0-3 --profile a100-measured",
+                     "four GPUs, calibrated"}},
+       .options =
+           {cluster_option(true),
+            hosts_option(),
+            choice_option("op", "OP", op_names(), "operation", "all_reduce"),
+            {.name = "bytes",
+             .value_name = "BYTES",
+             .type = OptionType::kBytes,
+             .min = 1,
+             .max = 1e13,
+             .help = "of the whole tensor, as nccl-tests counts",
+             .required = true},
+            text_option("ranks", "N|LIST",
+                        "the first N devices, or a list: 0,8,16-23 (default: all)"),
+            choice_option("algorithm", "A", algorithm_names(), "auto: what NCCL would choose",
+                          "auto"),
+            text_option(
+                "profile", "NAME|FILE",
+                "latencies and rates (orrery.collective_tuning/1): NCCL's published ones for "
+                "the device, or measured",
+                "published"),
+            text_option(
+                "scenario", "FILE",
+                "slow or failed links and traffic of others (orrery.scenario/1): what they cost"),
+            json_option()}},
+      run};
 }
 
 }  // namespace orrery::cli

@@ -1,7 +1,3 @@
-
-#include <fmt/format.h>
-
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/commands/timeline_match.h"
 #include "cli/inputs.h"
@@ -9,19 +5,9 @@
 
 namespace orrery::cli {
 
-const base::CommandSpec& compare_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "compare",
-      .summary = "lay a predicted and a measured timeline side by side",
-      .examples = {{"orrery compare predicted.json measured.json",
-                    "from 'simulate --trace' and 'train --trace'"}},
-      .positionals = {{.name = "PREDICTED", .help = "orrery.trace/1"},
-                      {.name = "MEASURED", .help = "orrery.trace/1"}},
-      .options = {json_option()}};
-  return kSpec;
-}
+namespace {
 
-base::Result<int> run_compare(const base::Options& options, const Invocation&) {
+Result<int> run(const Options& options, const Invocation&) {
   TRY(const plan::Timeline predicted, plan::load_timeline(options.string("PREDICTED")));
   TRY(const plan::Timeline measured, plan::load_timeline(options.string("MEASURED")));
   TRY(const TimelineMatch match, match_timelines(predicted, measured));
@@ -41,6 +27,19 @@ base::Result<int> run_compare(const base::Options& options, const Invocation&) {
   fmt::print("{} spans matched, {} only predicted, {} only measured\n", match.matched,
              match.only_predicted, match.only_measured);
   return 0;
+}
+
+}  // namespace
+
+Command compare_command() {
+  return {{.name = "compare",
+           .summary = "lay a predicted and a measured timeline side by side",
+           .examples = {{"orrery compare predicted.json measured.json",
+                         "from 'simulate --trace' and 'train --trace'"}},
+           .positionals = {{.name = "PREDICTED", .help = "orrery.trace/1"},
+                           {.name = "MEASURED", .help = "orrery.trace/1"}},
+           .options = {json_option()}},
+          run};
 }
 
 }  // namespace orrery::cli

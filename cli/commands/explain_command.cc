@@ -1,6 +1,3 @@
-#include <fmt/format.h>
-
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
@@ -10,37 +7,9 @@
 
 namespace orrery::cli {
 
-using base::OptionType;
-
-const base::CommandSpec& explain_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "explain",
-      .summary = "say why a plan is as fast as it is, what limits it, and what else there is",
-      .examples = {{"orrery explain --plan plan.json --memory 36GiB",
-                    "a plan that 'orrery plan' wrote"},
-                   {"orrery explain --plan plan.json --versus tp=8,pp=1",
-                    "why not the best plan with these values"},
-                   {"orrery explain --plan plan.json --versus mine.json", "why not this plan"}},
-      .options = {
-          {.name = "plan", .value_name = "FILE", .help = "plan (orrery.plan/1)", .required = true},
-          {.name = "versus",
-           .value_name = "K=V,...|FILE",
-           .help = "hold the plan against the best one with these values, or against a plan (a "
-                   "name that ends in .json)"},
-          model_option(false),
-          cluster_option(false),
-          hosts_option(),
-          profile_option(),
-          memory_option(),
-          integer_option("top", "K", {1, 1000}, "candidates that each search simulates", "8"),
-          threads_option("simulate candidates in parallel"),
-          json_option()}};
-  return kSpec;
-}
-
 namespace {
 
-base::Result<void> read_versus(const std::string& text, search::ExplainRequest& request) {
+Result<void> read_versus(const std::string& text, search::ExplainRequest& request) {
   if (text.ends_with(".json")) {
     TRY(request.versus_plan, plan::load_plan(text));
     return {};
@@ -51,12 +20,11 @@ base::Result<void> read_versus(const std::string& text, search::ExplainRequest& 
 }
 
 /// Two plans are held against each other on one machine, for one batch.
-base::Result<void> check_alike(const plan::Plan& a, const plan::Plan& b) {
+Result<void> check_alike(const Plan& a, const Plan& b) {
   base::ErrorSink sink;
   const auto same = [&](const char* field, const auto& x, const auto& y) {
     if (x == y) return;
-    sink.add(base::make_error(base::ErrorCode::kInconsistent, "the plans differ in {}: {} and {}",
-                              field, x, y)
+    sink.add(base::make_error(kInconsistent, "the plans differ in {}: {} and {}", field, x, y)
                  .with_hint("plans are compared for the same work"));
   };
   same("model", a.model_fingerprint, b.model_fingerprint);
@@ -66,32 +34,53 @@ base::Result<void> check_alike(const plan::Plan& a, const plan::Plan& b) {
   return sink.result();
 }
 
-}  // namespace
-
-base::Result<int> run_explain(const base::Options& o, const Invocation&) {
+Result<int> run(const Options& o, const Invocation&) {
   search::ExplainRequest request;
   TRY(request.plan, plan::load_plan(o.string("plan")));
-  const plan::Plan& plan = request.plan;
-  request.problem.cluster = o.string_or("cluster", plan.cluster);
-  request.problem.hosts = o.given("hosts") ? o.count("hosts") : plan.hosts;
-  request.problem.memory_bytes = memory_of(o);
-  request.problem.global_batch = plan.global_batch;
-  request.problem.top = o.count("top");
-  request.problem.threads = o.count("threads");
-  request.problem.multipliers = false;  // an explanation states none
+  const Plan& plan = request.plan;
+  search::PlanRequest& problem = request.problem;
+  problem.cluster = o.string_or("cluster", plan.cluster);
+  problem.hosts = o.given("hosts") ? o.count("hosts") : plan.hosts;
+  problem.memory_bytes = memory_of(o);
+  problem.global_batch = plan.global_batch;
+  problem.top = o.count("top");
+  problem.threads = o.count("threads");
+  problem.multipliers = false;  // an explanation states none
   if (o.has("versus")) {
     TRY_VOID(read_versus(o.string("versus"), request));
     if (request.versus_plan) TRY_VOID(check_alike(plan, *request.versus_plan));
   }
-  TRY(const Scene scene,
-      make_scene(o.string_or("model", plan.model), request.problem.cluster, request.problem.hosts,
-                 o.string_or("profile", ""), plan.precision, plan.sequence, plan.world_size()));
+  TRY(const Scene scene, scene_of(o, plan));
   TRY(const search::Explanation e, search::explain(scene.cost, request));
   if (o.flag("json"))
     print_json(explanation_json(e, scene.cost));
   else
     fmt::print("{}", explanation_text(e, scene.cost));
   return e.limits.fits() ? 0 : 2;
+}
+
+}  // namespace
+
+Command explain_command() {
+  return {
+      {.name = "explain",
+       .summary = "say why a plan is as fast as it is, what limits it, and what else there is",
+       .examples = {{"orrery explain --plan plan.json --memory 36GiB",
+                     "a plan that 'orrery plan' wrote"},
+                    {"orrery explain --plan plan.json --versus tp=8,pp=1",
+                     "why not the best plan with these values"},
+                    {"orrery explain --plan plan.json --versus mine.json", "why not this plan"}},
+       .options = {required(text_option("plan", "FILE", "plan (orrery.plan/1)")),
+                   text_option(
+                       "versus", "K=V,...|FILE",
+                       "hold the plan against the best one with these values, or against a plan (a "
+                       "name that ends in .json)"),
+                   model_option(false), cluster_option(false), hosts_option(), profile_option(),
+                   memory_option(),
+                   integer_option("top", "K", {1, 1000}, "candidates that each search simulates",
+                                  "8"),
+                   threads_option("simulate candidates in parallel"), json_option()}},
+      run};
 }
 
 }  // namespace orrery::cli

@@ -1,9 +1,4 @@
-#include <cstdio>
-
-#include <fmt/format.h>
-
 #include "base/file.h"
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
@@ -12,44 +7,10 @@
 
 namespace orrery::cli {
 
-using base::OptionType;
-
-const base::CommandSpec& import_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "import",
-      .summary = "turn a plan of Galvatron or Megatron-LM into a plan file",
-      .examples = {{"orrery import galvatron galvatron_config.json --model llama-2-7b --cluster "
-                    "dgx-a100 --out plan.json",
-                    "then 'orrery simulate --plan plan.json'"},
-                   {"orrery import megatron pretrain.sh --model llama-3-70b --cluster dgx-h100 "
-                    "--hosts 8 --out plan.json",
-                    "arguments in a script or one per line"}},
-      .positionals = {{.name = "KIND", .help = "galvatron | megatron"},
-                      {.name = "FILE",
-                       .help = "galvatron_config_*.json, or Megatron-LM arguments"}},
-      .options = {model_option(true),
-                  cluster_option(true),
-                  hosts_option(),
-                  integer_option("devices", "N", {1, 1 << 20},
-                                 "ranks when the file does not say (default: all devices)"),
-                  sequence_option(),
-                  {.name = "precision",
-                   .value_name = "P",
-                   .choices = {"bf16", "fp32"},
-                   .help = "training precision (default: the file's)"},
-                  profile_option(),
-                  {.name = "out",
-                   .value_name = "FILE",
-                   .help = "write the plan (orrery.plan/1)",
-                   .required = true},
-                  json_option()}};
-  return kSpec;
-}
-
 namespace {
 
-base::Result<plan::ImportedPlan> import_file(const std::string& kind, const std::string& file,
-                                             const plan::ImportTarget& target) {
+Result<plan::ImportedPlan> import_file(const std::string& kind, const std::string& file,
+                                       const plan::ImportTarget& target) {
   if (kind == "galvatron") {
     TRY(const base::Node root, base::Node::parse_file(file));
     return plan::import_galvatron(root, target);
@@ -58,46 +19,40 @@ base::Result<plan::ImportedPlan> import_file(const std::string& kind, const std:
   return plan::import_megatron(text, file, target);
 }
 
-}  // namespace
-
-base::Result<int> run_import(const base::Options& options, const Invocation&) {
+Result<int> run(const Options& options, const Invocation&) {
   const std::string kind = options.string("KIND");
   if (kind != "galvatron" && kind != "megatron") {
-    return base::fail(base::make_error(base::ErrorCode::kBadValue, "cannot import '{}'", kind)
-                          .with_hint("galvatron or megatron"));
+    return refuse(kBadValue, "galvatron or megatron", "cannot import '{}'", kind);
   }
   const int hosts = options.count("hosts");
-  const std::string profile = options.string_or("profile", "");
-  TRY(const model::ModelSpec model, model::find_model(options.string("model")));
-  TRY(const topologies::Topology cluster, find_cluster(options.string("cluster"), hosts));
+  TRY(const ModelSpec model, model::find_model(options.string("model")));
+  TRY(const Topology cluster, find_cluster(options.string("cluster"), hosts));
   plan::ImportTarget target{
       .model = model, .cluster = options.string("cluster"), .hosts = hosts, .precision = {}};
-  target.devices = options.has("devices") ? options.integer("devices")
-                                          : static_cast<std::int64_t>(cluster.device_count());
-  if (target.devices > static_cast<std::int64_t>(cluster.device_count()))
-    return base::fail(base::ErrorCode::kInconsistent, "--devices {}, cluster '{}' has {}",
-                      target.devices, cluster.name(), cluster.device_count());
-  if (options.has("sequence-length")) target.sequence = options.integer("sequence-length");
-  if (options.has("precision")) {
-    TRY(target.precision, precision_of(options));
-  }
+  const auto devices = static_cast<std::int64_t>(cluster.device_count());
+  target.devices = options.has("devices") ? options.integer("devices") : devices;
+  if (target.devices > devices)
+    return base::fail(kInconsistent, "--devices {}, cluster '{}' has {}", target.devices,
+                      cluster.name(), devices);
+  target.sequence = sequence_of(options);
+  if (options.has("precision")) target.precision = precision_of(options);
   TRY(const plan::ImportedPlan imported, import_file(kind, options.string("FILE"), target));
   TRY_VOID(base::write_json(options.string("out"), plan::to_json(imported.plan)));
-  for (const std::string& note : imported.notes) fmt::print(stderr, "note: {}\n", note);
+  for (const std::string& note : imported.notes) say("note: {}\n", note);
 
   // What it costs here, where the plan can be lowered.
   TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts,
-                                    profile, imported.plan.precision, imported.plan.sequence));
+                                    options.string_or("profile", ""), imported.plan.precision,
+                                    imported.plan.sequence));
   const auto priced = costmodel::plan_cost(scene.cost, imported.plan);
-  base::Json json{{"schema", "orrery.import/1"},
-                  {"plan", plan::to_json(imported.plan)},
-                  {"notes", imported.notes}};
+  Json json{{"schema", "orrery.import/1"},
+            {"plan", plan::to_json(imported.plan)},
+            {"notes", imported.notes}};
   if (priced) {
     json["closed_form_ps"] = priced->step_ps;
     json["origin"] = origin_json(scene.cost);
   } else {
-    fmt::print(stderr, "note: the plan cannot be simulated here\n{}\n",
-               base::to_string(priced.error()));
+    say("note: the plan cannot be simulated here\n{}\n", base::to_string(priced.error()));
   }
   if (options.flag("json")) {
     print_json(json);
@@ -107,8 +62,35 @@ base::Result<int> run_import(const base::Options& options, const Invocation&) {
       fmt::print("closed form: {} a step; prices: {}\n", show_time(priced->step_ps),
                  describe_origin(scene.cost));
   }
-  fmt::print(stderr, "plan written to {}\n", options.string("out"));
+  say("plan written to {}\n", options.string("out"));
   return 0;
+}
+
+}  // namespace
+
+Command import_command() {
+  return {
+      {.name = "import",
+       .summary = "turn a plan of Galvatron or Megatron-LM into a plan file",
+       .examples = {{"orrery import galvatron galvatron_config.json --model llama-2-7b --cluster "
+                     "dgx-a100 --out plan.json",
+                     "then 'orrery simulate --plan plan.json'"},
+                    {"orrery import megatron pretrain.sh --model llama-3-70b --cluster dgx-h100 "
+                     "--hosts 8 --out plan.json",
+                     "arguments in a script or one per line"}},
+       .positionals = {{.name = "KIND", .help = "galvatron | megatron"},
+                       {.name = "FILE",
+                        .help = "galvatron_config_*.json, or Megatron-LM arguments"}},
+       .options = {model_option(true), cluster_option(true), hosts_option(),
+                   integer_option("devices", "N", {1, 1 << 20},
+                                  "ranks when the file does not say (default: all devices)"),
+                   sequence_option(),
+                   choice_option("precision", "P", {"bf16", "fp32"},
+                                 "training precision (default: the file's)"),
+                   profile_option(),
+                   required(text_option("out", "FILE", "write the plan (orrery.plan/1)")),
+                   json_option()}},
+      run};
 }
 
 }  // namespace orrery::cli

@@ -1,6 +1,3 @@
-#include <fmt/format.h>
-
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
@@ -9,39 +6,16 @@
 
 namespace orrery::cli {
 
-const base::CommandSpec& list_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "list",
-      .summary = "what the catalogs hold: models, clusters, profiles or tunings",
-      .examples = {{"orrery list models", "names for --model"},
-                   {"orrery list clusters --json", "for a script"}},
-      .positionals = {{.name = "WHAT", .help = "models | clusters | profiles | tunings"}},
-      .options = {json_option()}};
-  return kSpec;
-}
-
 namespace {
 
 struct Row {
   std::string name, description, source;
 };
 
-std::vector<Row> model_rows() {
+template <class Entries, class MakeRow>
+std::vector<Row> rows_of(const Entries& entries, const MakeRow& row) {
   std::vector<Row> rows;
-  for (const model::CatalogModel& m : model::list_catalog())
-    rows.push_back({m.name, m.description, m.source});
-  return rows;
-}
-std::vector<Row> cluster_rows() {
-  std::vector<Row> rows;
-  for (const topologies::CatalogEntry& c : topologies::list_catalog())
-    rows.push_back({c.name, c.description, c.source});
-  return rows;
-}
-std::vector<Row> profile_rows() {
-  std::vector<Row> rows;
-  for (const costmodel::CatalogProfile& p : costmodel::list_profiles())
-    rows.push_back({p.name, p.device, p.source});
+  for (const auto& entry : entries) rows.push_back(row(entry));
   return rows;
 }
 
@@ -53,33 +27,44 @@ std::vector<Row> tuning_rows() {
   return rows;
 }
 
-}  // namespace
-
-base::Result<int> run_list(const base::Options& options, const Invocation&) {
+Result<int> run(const Options& options, const Invocation&) {
   const std::string what = options.string("WHAT");
+  const auto described = [](const auto& e) { return Row{e.name, e.description, e.source}; };
   std::vector<Row> rows;
   if (what == "models")
-    rows = model_rows();
+    rows = rows_of(model::list_catalog(), described);
   else if (what == "clusters")
-    rows = cluster_rows();
+    rows = rows_of(topologies::list_catalog(), described);
   else if (what == "profiles")
-    rows = profile_rows();
+    rows = rows_of(costmodel::list_profiles(), [](const auto& p) {
+      return Row{p.name, p.device, p.source};
+    });
   else if (what == "tunings")
     rows = tuning_rows();
-  else {
-    return base::fail(base::make_error(base::ErrorCode::kBadValue, "cannot list '{}'", what)
-                          .with_hint("models, clusters, profiles or tunings"));
-  }
+  else
+    return refuse(kBadValue, "models, clusters, profiles or tunings", "cannot list '{}'", what);
   if (options.flag("json")) {
-    base::Json j{{"schema", "orrery.list/1"}, {what, base::Json::array()}};
-    for (const Row& r : rows)
-      j[what].push_back({{"name", r.name}, {"description", r.description}, {"source", r.source}});
-    print_json(j);
+    print_json({{"schema", "orrery.list/1"},
+                {what, json_list(rows, [](const Row& r) -> Json {
+                   return {{"name", r.name}, {"description", r.description}, {"source", r.source}};
+                 })}});
     return 0;
   }
   for (const Row& r : rows)
     fmt::print("{:<28} {}\n{:<28} source: {}\n", r.name, r.description, "", r.source);
   return 0;
+}
+
+}  // namespace
+
+Command list_command() {
+  return {{.name = "list",
+           .summary = "what the catalogs hold: models, clusters, profiles or tunings",
+           .examples = {{"orrery list models", "names for --model"},
+                        {"orrery list clusters --json", "for a script"}},
+           .positionals = {{.name = "WHAT", .help = "models | clusters | profiles | tunings"}},
+           .options = {json_option()}},
+          run};
 }
 
 }  // namespace orrery::cli

@@ -1,12 +1,8 @@
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 
-#include <fmt/format.h>
-
-#include "base/json.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
@@ -17,15 +13,12 @@
 
 namespace orrery::cli {
 
-using base::OptionType;
-
 namespace {
 
 std::string names_of(const std::vector<search::SpaceWord>& words) {
-  std::string text;
-  for (const search::SpaceWord& w : words)
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", w.name);
-  return text;
+  std::vector<std::string> names;
+  for (const search::SpaceWord& w : words) names.emplace_back(w.name);
+  return base::join(names, ", ");
 }
 
 std::vector<std::string> target_names() {
@@ -35,7 +28,7 @@ std::vector<std::string> target_names() {
 }
 
 /// The space of --space and --fix, with the faults of both.
-base::Result<search::Space> space_of(const base::Options& options) {
+Result<search::Space> space_of(const Options& options) {
   base::ErrorSink sink;
   search::Space space;
   if (options.has("space"))
@@ -45,103 +38,47 @@ base::Result<search::Space> space_of(const base::Options& options) {
   return sink.result(space);
 }
 
-base::Result<search::PlanAnswer> search_plan(const base::Options& options,
-                                             const costmodel::CostModel& cost,
-                                             const search::PlanRequest& request) {
+Result<search::PlanAnswer> search_plan(const Options& options, const CostModel& cost,
+                                       const search::PlanRequest& request) {
   if (!options.has("target")) return search::find_plan(cost, request);
   TRY(const search::Target target, search::find_target(options.string("target")));
   return search::find_plan_for(target, cost, request);
 }
 
-}  // namespace
-
-const base::CommandSpec& plan_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "plan",
-      .summary = "find the fastest plan, with a certificate and a reason for everything",
-      .examples = {{"orrery plan --model llama-2-7b --cluster dgx-a100 --memory 36GiB "
-                    "--global-batch 64 --sequence-length 2048 --out plan.json",
-                    "best plan on one host, written to a file"},
-                   {"orrery plan --model llama-3-70b --cluster dgx-h100 --hosts 8 --global-batch "
-                    "256 --json",
-                    "64 GPUs, for a script"},
-                   {"orrery plan --model llama-2-7b --cluster dgx-a100 --fix tp=2,recompute=none "
-                    "--target megatron",
-                    "the best that Megatron-LM can run with tp 2"}},
-      .options = {
-          model_option(true),
-          cluster_option(true),
-          hosts_option(),
-          memory_option(),
-          global_batch_option(),
-          sequence_option(),
-          precision_option(),
-          profile_option(),
-          integer_option("top", "K", {1, 1000},
-                         "plans that are simulated in full, the answer first", "1"),
-          threads_option("simulate candidates in parallel"),
-          integer_option(
-              "max-states", "N", {0},
-              "stop after so many states of the dynamic program, with a certified gap (0: never)",
-              "20000000"),
-          {.name = "check",
-           .type = OptionType::kFlag,
-           .help = "recompute the certificate by the independent checker: cost, memory, and the "
-                   "bound and gap of its multipliers"},
-          {.name = "space",
-           .value_name = "D,...",
-           .help = "only these dimensions: " + names_of(search::space_dimensions())},
-          {.name = "fix",
-           .value_name = "K=V,...",
-           .help =
-               "fixed values: " + names_of(search::space_keys()) + "; as tp=8,pp=2,recompute=none"},
-          {.name = "target",
-           .value_name = "T",
-           .choices = target_names(),
-           .help = "only what this framework can run (docs/commands.md)"},
-          {.name = "out", .value_name = "FILE", .help = "write the best plan (orrery.plan/1)"},
-          timing_option(),
-          json_option()}};
-  return kSpec;
-}
-
-namespace {
-
 /// One line on a terminal, after half a second: rate, incumbent, bound.
 class ProgressLine {
  public:
   void operator()(const search::Progress& p) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double seconds = watch_.seconds();
     if (seconds < 0.5 || !terminal_) return;
-    fmt::print(stderr, "\r{} of {} problems, {:.0f}/s, best {}, bound {}   ", p.done, p.total,
-               static_cast<double>(p.done) / seconds,
-               p.incumbent_ps > 0 ? show_time(p.incumbent_ps) : "-", show_time(p.bound_ps));
+    say("\r{} of {} problems, {:.0f}/s, best {}, bound {}   ", p.done, p.total,
+        static_cast<double>(p.done) / seconds, p.incumbent_ps > 0 ? show_time(p.incumbent_ps) : "-",
+        show_time(p.bound_ps));
     std::fflush(stderr);
     shown_ = true;
   }
   void clear() const {
-    if (shown_) fmt::print(stderr, "\r{:100}\r", "");
+    if (shown_) say("\r{:100}\r", "");
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start_ = Clock::now();
+  Stopwatch watch_;
   bool terminal_ = isatty(STDERR_FILENO) != 0, shown_ = false;
 };
 
 void print_infeasible(const search::PlanAnswer& answer, std::int64_t limit) {
   if (answer.shortfall_bytes == 0) {
-    fmt::print(stderr, "no strategy divides this model and batch over this cluster:\n");
+    say("no strategy divides this model and batch over this cluster:\n");
     for (const search::Pruned& p : search::telling_reasons(answer.pruned, 5))
-      fmt::print(stderr, "  {}: {}\n", p.candidate, p.text);
-    fmt::print(stderr, "try a global batch that its devices divide, or fewer hosts\n");
+      say("  {}: {}\n", p.candidate, p.text);
+    say("try a global batch that its devices divide, or fewer hosts\n");
     return;
   }
-  fmt::print(stderr, "no plan fits {} per device: the smallest needs {} more\n", show_bytes(limit),
-             show_bytes(answer.shortfall_bytes));
+  say("no plan fits {} per device: the smallest needs {} more\n", show_bytes(limit),
+      show_bytes(answer.shortfall_bytes));
   for (const search::Relaxation& r : answer.relaxations)
-    fmt::print(stderr, "  would fit with {}{}\n", r.change,
-               r.step_time_ps > 0 ? fmt::format(": {} a step", show_time(r.step_time_ps)) : "");
+    say("  would fit with {}{}\n", r.change,
+        r.step_time_ps > 0 ? fmt::format(": {} a step", show_time(r.step_time_ps)) : "");
 }
 
 /// Of a runner-up that was drawn with the first.
@@ -157,7 +94,7 @@ void print_runners_up(const search::PlanAnswer& answer, const AnswerDoubt& doubt
   if (answer.candidates.size() + answer.runners_up.size() < 2) return;
   const auto best_ps = static_cast<double>(answer.candidates.front().report.step_time_ps);
   fmt::print("\nrunners-up, the best known of each other shape:\n");
-  const auto line = [&](std::int64_t ps, const std::string& more, const plan::Plan& plan) {
+  const auto line = [&](std::int64_t ps, const std::string& more, const Plan& plan) {
     fmt::print("  {:>10}  (+{:.1f} %{})  {}\n", show_time(ps),
                100.0 * (static_cast<double>(ps) / best_ps - 1.0), more, one_line(plan));
   };
@@ -168,14 +105,12 @@ void print_runners_up(const search::PlanAnswer& answer, const AnswerDoubt& doubt
   for (const search::RunnerUp& r : answer.runners_up) line(r.expected_ps, " expected", r.plan);
 }
 
-void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& cost,
-                  const AnswerDoubt& doubt, std::optional<double> seconds) {
+void print_answer(const search::PlanAnswer& answer, const CostModel& cost, const AnswerDoubt& doubt,
+                  std::optional<double> seconds) {
   const search::Candidate& best = answer.candidates.front();
   fmt::print("{}\n{}\n", describe(best.plan, cost.topology().device_count()),
              sim::to_text(best.report));
-  std::int64_t peak = 0;
-  for (const sim::StageReport& s : best.report.stages) peak = std::max(peak, s.peak_memory_bytes);
-  fmt::print("memory: {} of {} at the fullest stage\n", show_bytes(peak),
+  fmt::print("memory: {} of {} at the fullest stage\n", show_bytes(worst_peak(best.report)),
              show_bytes(answer.certificate.memory_limit_bytes));
   fmt::print("prices: {}\n{}\n", describe_origin(cost),
              describe_band(doubt.best, best.report.step_time_ps));
@@ -201,13 +136,11 @@ void print_answer(const search::PlanAnswer& answer, const costmodel::CostModel& 
 }
 
 /// The certificate is of a cheapest candidate by closed form; several may cost the same.
-base::Result<void> check_certificate(const search::PlanAnswer& answer,
-                                     const costmodel::CostModel& cost) {
+Result<void> check_certificate(const search::PlanAnswer& answer, const CostModel& cost) {
   const search::Certificate& c = answer.certificate;
   search::CheckReport report;
   report.fault(&search::CheckReport::cost_holds, "no candidate has the certificate's cost");
-  const auto try_plan = [&](std::int64_t closed_form_ps,
-                            const plan::Plan& plan) -> base::Result<void> {
+  const auto try_plan = [&](std::int64_t closed_form_ps, const Plan& plan) -> Result<void> {
     if (report.holds() || closed_form_ps != c.cost_ps) return {};
     TRY(report, search::check_plan(cost, plan, search::claim_of(c)));
     return {};
@@ -216,25 +149,20 @@ base::Result<void> check_certificate(const search::PlanAnswer& answer,
     TRY_VOID(try_plan(one.closed_form_ps, one.plan));
   for (const search::RunnerUp& one : answer.runners_up)
     TRY_VOID(try_plan(one.closed_form_ps, one.plan));
-  fmt::print(stderr, "{}", describe(report));
-  for (const std::string& fault : report.faults) fmt::print(stderr, "check: {}\n", fault);
+  say("{}", describe(report));
+  for (const std::string& fault : report.faults) say("check: {}\n", fault);
   if (!report.holds())
-    return base::fail(base::ErrorCode::kMismatch,
-                      "the checker refuses the certificate; please report this request");
-  fmt::print(stderr, "check: the certificate holds\n");
+    return base::fail(kMismatch, "the checker refuses the certificate; please report this request");
+  say("check: the certificate holds\n");
   return {};
 }
 
-}  // namespace
-
-base::Result<int> run_plan(const base::Options& options, const Invocation&) {
-  const auto start = std::chrono::steady_clock::now();
-  TRY(const model::Precision precision, precision_of(options));
+Result<int> run(const Options& options, const Invocation&) {
+  const Stopwatch watch;
   const int hosts = options.count("hosts");
   TRY(const Scene scene,
       make_scene(options.string("model"), options.string("cluster"), hosts,
-                 options.string_or("profile", ""), precision,
-                 options.has("sequence-length") ? options.integer("sequence-length") : 0));
+                 options.string_or("profile", ""), precision_of(options), sequence_of(options)));
   search::PlanRequest request;
   TRY(request.space, space_of(options));
   request.cluster = options.string("cluster");
@@ -251,8 +179,7 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
   TRY(const search::PlanAnswer answer, search_plan(options, scene.cost, request));
   progress.clear();
   std::optional<double> seconds;
-  if (options.flag("timing"))
-    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.flag("timing")) seconds = watch.seconds();
   if (options.flag("check") && !answer.candidates.empty())
     TRY_VOID(check_certificate(answer, scene.cost));
   std::optional<AnswerDoubt> doubt;
@@ -265,17 +192,57 @@ base::Result<int> run_plan(const base::Options& options, const Invocation&) {
     return 2;
   }
   if (answer.candidates.empty()) {
-    fmt::print(stderr, "--max-states {} ended the search before it found a plan\n",
-               request.max_states);
+    say("--max-states {} ended the search before it found a plan\n", request.max_states);
     return 0;
   }
   if (!options.flag("json")) print_answer(answer, scene.cost, *doubt, seconds);
   if (options.has("out")) {
     TRY_VOID(
         base::write_json(options.string("out"), plan::to_json(answer.candidates.front().plan)));
-    fmt::print(stderr, "plan written to {}\n", options.string("out"));
+    say("plan written to {}\n", options.string("out"));
   }
   return 0;
+}
+
+}  // namespace
+
+Command plan_command() {
+  return {
+      {.name = "plan",
+       .summary = "find the fastest plan, with a certificate and a reason for everything",
+       .examples = {{"orrery plan --model llama-2-7b --cluster dgx-a100 --memory 36GiB "
+                     "--global-batch 64 --sequence-length 2048 --out plan.json",
+                     "best plan on one host, written to a file"},
+                    {"orrery plan --model llama-3-70b --cluster dgx-h100 --hosts 8 --global-batch "
+                     "256 --json",
+                     "64 GPUs, for a script"},
+                    {"orrery plan --model llama-2-7b --cluster dgx-a100 --fix tp=2,recompute=none "
+                     "--target megatron",
+                     "the best that Megatron-LM can run with tp 2"}},
+       .options =
+           {model_option(true), cluster_option(true), hosts_option(), memory_option(),
+            global_batch_option(), sequence_option(), precision_option(), profile_option(),
+            integer_option("top", "K", {1, 1000},
+                           "plans that are simulated in full, the answer first", "1"),
+            threads_option("simulate candidates in parallel"),
+            integer_option(
+                "max-states", "N", {0},
+                "stop after so many states of the dynamic program, with a certified gap (0: never)",
+                "20000000"),
+            flag_option(
+                "check",
+                "recompute the certificate by the independent checker: cost, memory, and the "
+                "bound and gap of its multipliers"),
+            text_option("space", "D,...",
+                        "only these dimensions: " + names_of(search::space_dimensions())),
+            text_option("fix", "K=V,...",
+                        "fixed values: " + names_of(search::space_keys()) +
+                            "; as tp=8,pp=2,recompute=none"),
+            choice_option("target", "T", target_names(),
+                          "only what this framework can run (docs/commands.md)"),
+            text_option("out", "FILE", "write the best plan (orrery.plan/1)"), timing_option(),
+            json_option()}},
+      run};
 }
 
 }  // namespace orrery::cli

@@ -2,10 +2,7 @@
 #include <cstdio>
 #include <deque>
 
-#include <fmt/format.h>
-
 #include "base/file.h"
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/commands/simulate_table.h"
 #include "cli/html/html_report.h"
@@ -20,8 +17,6 @@
 
 namespace orrery::cli {
 
-using base::OptionType;
-
 namespace {
 
 base::OptionSpec degree(const char* name, const char* help, const char* default_value = "1") {
@@ -30,12 +25,9 @@ base::OptionSpec degree(const char* name, const char* help, const char* default_
 
 /// What is simulated: a plan of a file, or a model on a cluster.
 std::vector<base::OptionSpec> subject_options() {
-  return {{.name = "plan",
-           .value_name = "FILE",
-           .help = "plan (orrery.plan/1); the degrees below are for plans without a file"},
-          model_option(false),
-          cluster_option(false),
-          hosts_option()};
+  return {text_option("plan", "FILE",
+                      "plan (orrery.plan/1); the degrees below are for plans without a file"),
+          model_option(false), cluster_option(false), hosts_option()};
 }
 
 /// The strategy of every layer, for plans without a file.
@@ -48,20 +40,12 @@ std::vector<base::OptionSpec> strategy_options() {
           integer_option("zero", "0..3", {0, 3}, "sharded data parallelism", "0"),
           degree("micro-batch", "sequences per micro-batch and data-parallel rank"),
           global_batch_option(),
-          {.name = "schedule",
-           .value_name = "S",
-           .default_value = "1f1b",
-           .choices = {"1f1b", "gpipe", "interleaved", "zb-h1"},
-           .help = "pipeline schedule"},
+          choice_option("schedule", "S", {"1f1b", "gpipe", "interleaved", "zb-h1"},
+                        "pipeline schedule", "1f1b"),
           degree("virtual-stages", "stages per pipeline rank, of the interleaved schedule"),
-          {.name = "recompute",
-           .value_name = "R",
-           .default_value = "none",
-           .choices = {"none", "selective", "full"},
-           .help = "activations computed again in the backward pass"},
-          {.name = "sequence-parallel",
-           .type = OptionType::kFlag,
-           .help = "split norms and residuals along the sequence over tp"}};
+          choice_option("recompute", "R", {"none", "selective", "full"},
+                        "activations computed again in the backward pass", "none"),
+          flag_option("sequence-parallel", "split norms and residuals along the sequence over tp")};
 }
 
 std::vector<base::OptionSpec> setting_options() {
@@ -69,90 +53,41 @@ std::vector<base::OptionSpec> setting_options() {
           precision_option(),
           memory_option(),
           profile_option(),
-          {.name = "trace",
-           .value_name = "FILE",
-           .help = "write the predicted timeline (orrery.trace/1)"},
+          text_option("trace", "FILE", "write the predicted timeline (orrery.trace/1)"),
           json_option()};
 }
 
 std::vector<base::OptionSpec> scenario_options() {
-  return {{.name = "scenario",
-           .value_name = "FILE",
-           .help = "slow or failed links, slow devices, jitter, traffic and jobs of "
-                   "others, failures (orrery.scenario/1): what they cost"},
+  return {text_option("scenario", "FILE",
+                      "slow or failed links, slow devices, jitter, traffic and jobs of "
+                      "others, failures (orrery.scenario/1): what they cost"),
           integer_option("monte-carlo", "N", {1, 1'000'000},
                          "run the scenario's jitter with N seeds: percentiles of the step time")};
 }
 
 /// Failures and checkpoints; the seed is of jitter too.
 std::vector<base::OptionSpec> goodput_options() {
-  return {{.name = "mtbf",
-           .value_name = "TIME",
-           .type = OptionType::kDuration,
-           .min = 1,
-           .max = 1e12,
-           .help = "mean time between failures of one device: adds goodput under failures"},
-          {.name = "checkpoint-time",
-           .value_name = "TIME",
-           .type = OptionType::kDuration,
-           .default_value = "60s",
-           .min = 1e-3,
-           .max = 1e6,
-           .help = "training stands still for a checkpoint (with --mtbf)"},
-          {.name = "restart-time",
-           .value_name = "TIME",
-           .type = OptionType::kDuration,
-           .default_value = "300s",
-           .min = 0,
-           .max = 1e6,
-           .help = "from a failure to the first step again"},
-          {.name = "checkpoint-interval",
-           .value_name = "TIME",
-           .type = OptionType::kDuration,
-           .min = 1e-3,
-           .max = 1e9,
-           .help = "work between checkpoints (default: the best)"},
-          integer_option("seed", "N", {0, 1 << 30},
-                         "of jitter and simulated failures (default: the scenario's)", "1")};
+  return {
+      duration_option("mtbf", {1, 1e12},
+                      "mean time between failures of one device: adds goodput under failures"),
+      duration_option("checkpoint-time", {1e-3, 1e6},
+                      "training stands still for a checkpoint (with --mtbf)", "60s"),
+      duration_option("restart-time", {0, 1e6}, "from a failure to the first step again", "300s"),
+      duration_option("checkpoint-interval", {1e-3, 1e9},
+                      "work between checkpoints (default: the best)"),
+      integer_option("seed", "N", {0, 1 << 30},
+                     "of jitter and simulated failures (default: the scenario's)", "1")};
 }
 
 std::vector<base::OptionSpec> output_options() {
-  return {{.name = "html",
-           .value_name = "FILE",
-           .help = "write a page to look at: timeline, memory, links (opens from disk)"},
-          {.name = "table",
-           .value_name = "ROWS.csv",
-           .help = "evaluate one plan a row; options above are for empty cells"},
-          {.name = "bands",
-           .type = OptionType::kFlag,
-           .help = "with --table: add the 80 % band of each row"},
-          {.name = "out",
-           .value_name = "RESULTS.csv",
-           .help = "where the results of --table go (default: stdout)"},
+  return {text_option("html", "FILE",
+                      "write a page to look at: timeline, memory, links (opens from disk)"),
+          text_option("table", "ROWS.csv",
+                      "evaluate one plan a row; options above are for empty cells"),
+          flag_option("bands", "with --table: add the 80 % band of each row"),
+          text_option("out", "RESULTS.csv", "where the results of --table go (default: stdout)"),
           threads_option("rows of --table, runs of --monte-carlo in parallel")};
 }
-
-}  // namespace
-
-const base::CommandSpec& simulate_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "simulate",
-      .summary = "predict one plan: step time, memory, where the time goes",
-      .examples = {{"orrery simulate --plan plan.json --trace step.json",
-                    "a plan that 'orrery plan' wrote, with a timeline for Perfetto"},
-                   {"orrery simulate --model llama-3-8b --cluster dgx-h100 --tp 2 --dp 4 --zero 1 "
-                    "--micro-batch 1 --global-batch 64",
-                    "one strategy for every layer"},
-                   {"orrery simulate --plan plan.json --scenario bad-host.yaml --monte-carlo 100",
-                    "what slow or failed parts cost (docs/models/scenario.md)"},
-                   {"orrery simulate --table rows.csv --out results.csv",
-                    "one plan a row: columns tp, pp, layers, hidden, ... (docs/schemas.md)"}},
-      .options = joined({subject_options(), strategy_options(), setting_options(),
-                         scenario_options(), goodput_options(), output_options()})};
-  return kSpec;
-}
-
-namespace {
 
 /// The enumerator up to `last` of this name. @pre there is one.
 template <class E>
@@ -161,95 +96,76 @@ E named(std::string_view name, E last) {
   return std::ranges::find(rows, name, &base::Named<E>::name)->value;
 }
 
-/// Everything but the sequence length, dp and the precision, which have defaults of their own.
-plan::UniformOptions strategy_of(const base::Options& o) {
-  plan::UniformOptions u;
-  u.tp = o.count("tp");
-  u.pp = o.count("pp");
-  u.cp = o.count("cp");
-  u.ep = o.count("ep");
-  u.zero = o.count("zero");
-  u.sequence_parallel = o.flag("sequence-parallel");
-  u.recompute = named(o.string("recompute"), plan::Recompute::kFull);
-  u.schedule = named(o.string("schedule"), plan::Schedule::kZeroBubbleH1);
-  u.virtual_stages = o.count("virtual-stages");
-  u.uneven_stages = true;
-  u.micro_batch = o.integer("micro-batch");
-  u.global_batch = o.integer("global-batch");
-  return u;
+/// Everything but dp, which has a default of its own; sequence 0: the model's.
+plan::UniformOptions strategy_of(const Options& o) {
+  return {.tp = o.count("tp"),
+          .pp = o.count("pp"),
+          .ep = o.count("ep"),
+          .zero = o.count("zero"),
+          .sequence_parallel = o.flag("sequence-parallel"),
+          .recompute = named(o.string("recompute"), plan::Recompute::kFull),
+          .schedule = named(o.string("schedule"), plan::Schedule::kZeroBubbleH1),
+          .micro_batch = o.integer("micro-batch"),
+          .global_batch = o.integer("global-batch"),
+          .sequence = sequence_of(o),
+          .precision = precision_of(o),
+          .virtual_stages = o.count("virtual-stages"),
+          .cp = o.count("cp"),
+          .uneven_stages = true};
 }
 
-base::Result<plan::Plan> plan_from_flags(const base::Options& o, const model::ModelSpec& model,
-                                         const topologies::Topology& cluster) {
+Result<Plan> plan_from_flags(const Options& o, const ModelSpec& model, const Topology& cluster) {
   plan::UniformOptions u = strategy_of(o);
-  u.sequence = o.has("sequence-length") ? o.integer("sequence-length") : model.max_positions;
-  TRY(u.precision, precision_of(o));
   const int devices = static_cast<int>(cluster.device_count()), used = u.tp * u.pp * u.cp;
   if (!o.has("dp") && devices % used != 0) {
-    return base::fail(
-        base::make_error(base::ErrorCode::kInconsistent,
-                         "--tp {} × --pp {}{} does not divide the cluster's {} devices", u.tp, u.pp,
-                         u.cp > 1 ? fmt::format(" × --cp {}", u.cp) : "", devices)
-            .with_hint("name --dp as well, or other degrees"));
+    return refuse(kInconsistent, "name --dp as well, or other degrees",
+                  "--tp {} × --pp {}{} does not divide the cluster's {} devices", u.tp, u.pp,
+                  u.cp > 1 ? fmt::format(" × --cp {}", u.cp) : "", devices);
   }
   u.dp = o.has("dp") ? o.count("dp") : devices / used;
   return plan::uniform_plan(model, o.string("cluster"), o.count("hosts"), u);
 }
 
-base::Result<void> check_ranks(const plan::Plan& plan, const topologies::Topology& cluster) {
-  if (plan.world_size() <= static_cast<int>(cluster.device_count())) return {};
-  return base::fail(base::make_error(base::ErrorCode::kInconsistent,
-                                     "the plan has {} ranks, cluster '{}' has {} devices",
-                                     plan.world_size(), cluster.name(), cluster.device_count())
-                        .with_hint(fmt::format(
-                            "--hosts {} would do",
-                            (plan.world_size() + static_cast<int>(cluster.devices_per_host()) - 1) /
-                                static_cast<int>(cluster.devices_per_host()))));
+Result<void> check_ranks(const Plan& plan, const Topology& cluster) {
+  const int ranks = plan.world_size(), devices = static_cast<int>(cluster.device_count()),
+            host = static_cast<int>(cluster.devices_per_host());
+  if (ranks <= devices) return {};
+  return refuse(kInconsistent, fmt::format("--hosts {} would do", (ranks + host - 1) / host),
+                "the plan has {} ranks, cluster '{}' has {} devices", ranks, cluster.name(),
+                devices);
 }
 
 struct Subject {
-  plan::Plan plan;
+  Plan plan;
   Scene scene;
 };
 
-base::Result<Subject> subject_of(const base::Options& o) {
-  const std::string profile = o.string_or("profile", "");
+Result<Subject> subject_of(const Options& o) {
   if (o.has("plan")) {
-    TRY(plan::Plan plan, plan::load_plan(o.string("plan")));
-    const int hosts = o.given("hosts") ? o.count("hosts") : plan.hosts;
-    TRY(Scene scene,
-        make_scene(o.string_or("model", plan.model), o.string_or("cluster", plan.cluster), hosts,
-                   profile, plan.precision, plan.sequence, plan.world_size()));
+    TRY(Plan plan, plan::load_plan(o.string("plan")));
+    TRY(Scene scene, scene_of(o, plan));
     return Subject{std::move(plan), std::move(scene)};
   }
   for (const char* name : {"model", "cluster"})
     if (!o.has(name)) {
-      return base::fail(base::make_error(base::ErrorCode::kUsage, "--{} is missing", name)
-                            .with_hint("give --plan FILE, or --model and --cluster with degrees"));
+      return refuse(kUsage, "give --plan FILE, or --model and --cluster with degrees",
+                    "--{} is missing", name);
     }
-  TRY(const model::Precision precision, precision_of(o));
   const int ranks =
       o.has("dp")
           ? static_cast<int>(o.integer("tp") * o.integer("pp") * o.integer("cp") * o.integer("dp"))
           : 0;
-  TRY(Scene scene,
-      make_scene(o.string("model"), o.string("cluster"), o.count("hosts"), profile, precision,
-                 o.has("sequence-length") ? o.integer("sequence-length") : 0, ranks));
-  TRY(plan::Plan plan, plan_from_flags(o, scene.model, scene.cost.topology()));
+  TRY(Scene scene, make_scene(o.string("model"), o.string("cluster"), o.count("hosts"),
+                              o.string_or("profile", ""), precision_of(o), sequence_of(o), ranks));
+  TRY(Plan plan, plan_from_flags(o, scene.model, scene.cost.topology()));
   return Subject{std::move(plan), std::move(scene)};
-}
-
-std::int64_t worst_peak(const sim::SimReport& report) {
-  std::int64_t peak = 0;
-  for (const sim::StageReport& s : report.stages) peak = std::max(peak, s.peak_memory_bytes);
-  return peak;
 }
 
 constexpr double kWorkSeconds = 30 * 86'400.0;  // of a simulated run
 constexpr int kRuns = 200;
 
 /// Of the scenario, or of --mtbf and what goes with it.
-std::optional<sim::DeviceFailures> failures_of(const base::Options& o,
+std::optional<sim::DeviceFailures> failures_of(const Options& o,
                                                const std::optional<sim::Scenario>& scenario) {
   if (scenario && scenario->failures) return scenario->failures;
   if (!o.has("mtbf")) return std::nullopt;
@@ -260,7 +176,7 @@ std::optional<sim::DeviceFailures> failures_of(const base::Options& o,
 }
 
 /// Goodput under failures: by formula, and the spread of simulated runs.
-base::Json goodput_of(const sim::DeviceFailures& f, int devices, std::uint64_t seed) {
+Json goodput_of(const sim::DeviceFailures& f, int devices, std::uint64_t seed) {
   const sim::FailureModel m{base::Seconds(f.mtbf.raw() / devices), f.checkpoint, f.restart};
   const base::Seconds interval = f.interval.value_or(sim::best_interval(m));
   const std::vector<double> runs =
@@ -270,7 +186,7 @@ base::Json goodput_of(const sim::DeviceFailures& f, int devices, std::uint64_t s
           {"p50", sim::percentile(runs, 50)},     {"p90", sim::percentile(runs, 90)}};
 }
 
-std::string describe_goodput(const base::Json& g) {
+std::string describe_goodput(const Json& g) {
   const auto at = [&](const char* key) { return g[key].get<double>(); };
   return fmt::format(
       "goodput      {:.1f} %  (a failure every {}, a checkpoint every {}; {:.1f} to {:.1f} % in 8 "
@@ -280,36 +196,32 @@ std::string describe_goodput(const base::Json& g) {
       100 * at("p90"));
 }
 
-base::Result<int> run_table(const base::Options& o) {
+Result<int> run_table(const Options& o) {
   for (const char* name : {"plan", "trace", "json", "html", "scenario", "monte-carlo", "mtbf"}) {
     if (!o.given(name)) continue;
-    return base::fail(
-        base::make_error(base::ErrorCode::kUsage, "--table and --{} do not go together", name)
-            .with_hint("a table has one plan a row, and its results are a table"));
+    return refuse(kUsage, "a table has one plan a row, and its results are a table",
+                  "--table and --{} do not go together", name);
   }
   TableRequest request{.rows_file = o.string("table"),
                        .out_file = o.string_or("out", ""),
                        .profile = o.string_or("profile", ""),
+                       .memory_limit_bytes = memory_of(o),
+                       .threads = o.count("threads"),
                        .bands = o.flag("bands"),
                        .defaults = {}};
-  if (o.has("memory"))
-    request.memory_limit_bytes = static_cast<std::int64_t>(o.bytes("memory").raw());
-  request.threads = o.count("threads");
   TableDefaults& d = request.defaults;
   if (o.has("model")) {
     TRY(d.model, model::find_model(o.string("model")));
   }
-  if (o.has("cluster")) d.cluster = o.string("cluster");
+  d.cluster = o.string_or("cluster", "");
   if (o.given("hosts")) d.hosts = o.integer("hosts");
   d.plan = strategy_of(o);
   d.plan.dp = o.has("dp") ? o.count("dp") : 0;
-  d.plan.sequence = o.has("sequence-length") ? o.integer("sequence-length") : 0;
-  TRY(d.plan.precision, precision_of(o));
   return simulate_table(request);
 }
 
 /// What would be read and have no effect.
-base::Result<void> check_company(const base::Options& o) {
+Result<void> check_company(const Options& o) {
   struct Company {
     const char *option, *needs, *or_needs;
   };
@@ -318,22 +230,18 @@ base::Result<void> check_company(const base::Options& o) {
         Company{"restart-time", "mtbf", nullptr}, Company{"checkpoint-interval", "mtbf", nullptr},
         Company{"bands", "table", nullptr}, Company{"seed", "scenario", "mtbf"}}) {
     if (!o.given(c.option) || o.has(c.needs) || (c.or_needs && o.has(c.or_needs))) continue;
-    return base::fail(base::ErrorCode::kUsage, "--{} says something about --{}{}, which is missing",
-                      c.option, c.needs, c.or_needs ? fmt::format(" or --{}", c.or_needs) : "");
+    return base::fail(kUsage, "--{} says something about --{}{}, which is missing", c.option,
+                      c.needs, c.or_needs ? fmt::format(" or --{}", c.or_needs) : "");
   }
   return {};
 }
 
-base::Result<std::optional<sim::Scenario>> scenario_of(const base::Options& o,
-                                                       const topologies::Topology& cluster) {
+Result<std::optional<sim::Scenario>> scenario_of(const Options& o, const Topology& cluster) {
   if (!o.has("scenario")) return std::optional<sim::Scenario>();
   TRY(sim::Scenario scenario, sim::load_scenario(o.string("scenario"), cluster));
   if (scenario.failures && o.has("mtbf")) {
-    return base::fail(
-        base::make_error(base::ErrorCode::kUsage,
-                         "--mtbf and the failures of scenario '{}' do not go together",
-                         scenario.name)
-            .with_hint("leave one of them out"));
+    return refuse(kUsage, "leave one of them out",
+                  "--mtbf and the failures of scenario '{}' do not go together", scenario.name);
   }
   if (o.given("seed")) scenario.jitter.seed = static_cast<std::uint64_t>(o.integer("seed"));
   return std::optional(std::move(scenario));
@@ -346,8 +254,8 @@ struct Jobs {
   std::vector<sim::ScenarioJob> ready;
 };
 
-base::Result<Jobs> jobs_of(const base::Options& o, const Subject& subject,
-                           const plan::Program& program, const sim::Scenario& scenario) {
+Result<Jobs> jobs_of(const Options& o, const Subject& subject, const plan::Program& program,
+                     const sim::Scenario& scenario) {
   Jobs jobs;
   const std::string cluster = o.string_or("cluster", subject.plan.cluster);
   const int hosts = static_cast<int>(subject.scene.cost.topology().hosts());
@@ -356,7 +264,7 @@ base::Result<Jobs> jobs_of(const base::Options& o, const Subject& subject,
       jobs.ready.push_back({&program, subject.scene.cost});
       continue;
     }
-    TRY(const plan::Plan plan, plan::load_plan(job.plan));
+    TRY(const Plan plan, plan::load_plan(job.plan));
     TRY(Scene scene, make_scene(plan.model, cluster, hosts, o.string_or("profile", ""),
                                 plan.precision, plan.sequence, plan.world_size()));
     TRY(plan::Program lowered, plan::lower(plan, scene.model));
@@ -370,13 +278,12 @@ base::Result<Jobs> jobs_of(const base::Options& o, const Subject& subject,
 struct Prediction {
   sim::SimReport report;
   std::optional<sim::ScenarioOutcome> scenario;
-  base::Json goodput;
+  Json goodput;
   Doubt doubt;
 };
 
-base::Result<Prediction> predict(const base::Options& o, const Subject& subject,
-                                 const plan::Program& program) {
-  const costmodel::CostModel& cost = subject.scene.cost;
+Result<Prediction> predict(const Options& o, const Subject& subject, const plan::Program& program) {
+  const CostModel& cost = subject.scene.cost;
   TRY(const std::optional<sim::Scenario> scenario, scenario_of(o, cost.topology()));
   const sim::SimOptions show{.timeline = o.has("trace"), .picture = o.has("html")};
   Prediction p{
@@ -403,9 +310,7 @@ base::Result<Prediction> predict(const base::Options& o, const Subject& subject,
   return p;
 }
 
-}  // namespace
-
-base::Result<int> run_simulate(const base::Options& options, const Invocation&) {
+Result<int> run(const Options& options, const Invocation&) {
   TRY_VOID(check_company(options));
   if (options.has("table")) return run_table(options);
   TRY(const Subject subject, subject_of(options));
@@ -415,7 +320,7 @@ base::Result<int> run_simulate(const base::Options& options, const Invocation&) 
   TRY(const Prediction predicted, predict(options, subject, program));
   const sim::SimReport& report = predicted.report;
   const std::int64_t limit = options.has("memory")
-                                 ? static_cast<std::int64_t>(options.bytes("memory").raw())
+                                 ? memory_of(options)
                                  : scene.cost.topology().device_model(0).memory_bytes;
   const std::int64_t peak = worst_peak(report);
   const bool fits = peak <= limit;
@@ -427,14 +332,14 @@ base::Result<int> run_simulate(const base::Options& options, const Invocation&) 
     TRY_VOID(base::write_file_atomic(options.string("html"), page));
   }
   if (options.flag("json")) {
-    base::Json document({{"schema", "orrery.simulation/1"},
-                         {"status", fits ? "ok" : "infeasible"},
-                         {"plan", plan::to_json(plan)},
-                         {"predicted", sim::to_json(report)},
-                         {"origin", origin_json(scene.cost, predicted.doubt)},
-                         {"memory_limit_bytes", limit},
-                         {"shortfall_bytes", fits ? 0 : peak - limit},
-                         {"program_fingerprint", program.fingerprint()}});
+    Json document({{"schema", "orrery.simulation/1"},
+                   {"status", fits ? "ok" : "infeasible"},
+                   {"plan", plan::to_json(plan)},
+                   {"predicted", sim::to_json(report)},
+                   {"origin", origin_json(scene.cost, predicted.doubt)},
+                   {"memory_limit_bytes", limit},
+                   {"shortfall_bytes", fits ? 0 : peak - limit},
+                   {"program_fingerprint", program.fingerprint()}});
     if (!predicted.goodput.is_null()) document["goodput"] = predicted.goodput;
     if (predicted.scenario) document["scenario"] = sim::to_json(*predicted.scenario);
     print_json(document);
@@ -445,14 +350,33 @@ base::Result<int> run_simulate(const base::Options& options, const Invocation&) 
     if (!predicted.goodput.is_null()) fmt::print("{}", describe_goodput(predicted.goodput));
   }
   if (options.has("trace"))
-    fmt::print(stderr, "timeline written to {}: open it at ui.perfetto.dev\n",
-               options.string("trace"));
+    say("timeline written to {}: open it at ui.perfetto.dev\n", options.string("trace"));
   if (options.has("html"))
-    fmt::print(stderr, "page written to {}: open it in a browser\n", options.string("html"));
+    say("page written to {}: open it in a browser\n", options.string("html"));
   if (fits) return 0;
-  fmt::print(stderr, "does not fit: needs {} per device, {} more than the limit of {}\n",
-             show_bytes(peak), show_bytes(peak - limit), show_bytes(limit));
+  say("does not fit: needs {} per device, {} more than the limit of {}\n", show_bytes(peak),
+      show_bytes(peak - limit), show_bytes(limit));
   return 2;
+}
+
+}  // namespace
+
+Command simulate_command() {
+  return {
+      {.name = "simulate",
+       .summary = "predict one plan: step time, memory, where the time goes",
+       .examples = {{"orrery simulate --plan plan.json --trace step.json",
+                     "a plan that 'orrery plan' wrote, with a timeline for Perfetto"},
+                    {"orrery simulate --model llama-3-8b --cluster dgx-h100 --tp 2 --dp 4 --zero 1 "
+                     "--micro-batch 1 --global-batch 64",
+                     "one strategy for every layer"},
+                    {"orrery simulate --plan plan.json --scenario bad-host.yaml --monte-carlo 100",
+                     "what slow or failed parts cost (docs/models/scenario.md)"},
+                    {"orrery simulate --table rows.csv --out results.csv",
+                     "one plan a row: columns tp, pp, layers, hidden, ... (docs/schemas.md)"}},
+       .options = joined({subject_options(), strategy_options(), setting_options(),
+                          scenario_options(), goodput_options(), output_options()})},
+      run};
 }
 
 }  // namespace orrery::cli

@@ -4,14 +4,12 @@
 #include <atomic>
 #include <cstdio>
 #include <thread>
-#include <utility>
+#include <tuple>
 
 #include "base/file.h"
-#include "base/fingerprint.h"
 #include "base/text.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
-#include "costmodel/profiles/profiles.h"
 #include "costmodel/uncertainty/uncertainty.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/expand.h"
@@ -19,8 +17,6 @@
 
 namespace orrery::cli {
 namespace {
-
-using base::ErrorCode;
 
 /// Memory of a simulation grows with the operations of a step, about 130 bytes each: this many take
 /// some 13 GiB.
@@ -36,26 +32,23 @@ struct Evaluation {
 struct Job {
   const base::CsvRecord* record = nullptr;
   TableRow row;
-  const topologies::Topology* cluster = nullptr;
-  std::optional<base::Result<Evaluation>> result;
+  const Topology* cluster = nullptr;
+  std::optional<Result<Evaluation>> result;
 };
 
 /// Clusters by name and hosts, each made once. Not for several threads.
 class Clusters {
  public:
-  base::Result<const topologies::Topology*> get(const std::string& name, std::int64_t hosts) {
+  Result<const Topology*> get(const std::string& name, std::int64_t hosts) {
     const auto [at, fresh] = known_.try_emplace({name, hosts});
     if (fresh)
-      at->second = std::make_unique<base::Result<topologies::Topology>>(
-          find_cluster(name, static_cast<int>(hosts)));
+      at->second = std::make_unique<Result<Topology>>(find_cluster(name, static_cast<int>(hosts)));
     if (!*at->second) return tl::unexpected(at->second->error());
     return &**at->second;
   }
 
  private:
-  std::map<std::pair<std::string, std::int64_t>,
-           std::unique_ptr<base::Result<topologies::Topology>>>
-      known_;
+  std::map<std::pair<std::string, std::int64_t>, std::unique_ptr<Result<Topology>>> known_;
 };
 
 /// Evaluates rows one after another; prices of the last model and cluster are kept for a next row
@@ -64,23 +57,24 @@ class Worker {
  public:
   explicit Worker(const TableRequest& request) : request_(request) {}
 
-  base::Result<Evaluation> run(const Job& job) {
-    TRY(const plan::Plan plan, plan::uniform_plan(job.row.model, job.row.cluster,
-                                                  static_cast<int>(job.row.hosts), job.row.plan));
+  Result<Evaluation> run(const Job& job) {
+    TRY(const Plan plan, plan::uniform_plan(job.row.model, job.row.cluster,
+                                            static_cast<int>(job.row.hosts), job.row.plan));
     TRY_VOID(price(job));
     TRY(const plan::Program program, plan::lower(plan, job.row.model));
     std::int64_t count = 0;
     for (const plan::RankClass& k : program.classes) count += plan::op_count(program, k);
     if (count > kMaxOperations) {
-      return base::fail(
-          base::make_error(ErrorCode::kUnsupported, "a step of {} operations", count)
-              .with_hint(fmt::format("at most {} are simulated: use larger micro-batches",
-                                     kMaxOperations)));
+      return refuse(
+          kUnsupported,
+          fmt::format("at most {} are simulated: use larger micro-batches", kMaxOperations),
+          "a step of {} operations", count);
     }
     TRY(const sim::SimReport report, sim::simulate(program, *cost_));
-    Evaluation e{.step_ps = report.step_time_ps, .mfu = report.mfu, .band = {}};
-    for (const sim::StageReport& s : report.stages)
-      e.peak_bytes = std::max(e.peak_bytes, s.peak_memory_bytes);
+    Evaluation e{.step_ps = report.step_time_ps,
+                 .peak_bytes = worst_peak(report),
+                 .mfu = report.mfu,
+                 .band = {}};
     if (request_.bands) {
       TRY(e.band, costmodel::band_of(*cost_, plan, costmodel::uncertainty_of(*cost_).spread));
     }
@@ -90,31 +84,22 @@ class Worker {
   }
 
  private:
-  base::Result<void> price(const Job& job) {
-    base::Fingerprint f;
-    f.add(job.row.model.fingerprint())
-        .add(job.row.cluster)
-        .add(job.row.hosts)
-        .add(static_cast<int>(job.row.plan.precision));
-    const std::string key = f.hex();
+  Result<void> price(const Job& job) {
+    const auto key = std::tuple(job.row.model.fingerprint(), job.row.cluster, job.row.hosts,
+                                job.row.plan.precision);
     if (cost_ && key == key_) return {};
     cost_.reset();
-    std::optional<model::Profile> profile;
-    if (request_.profile.empty()) {
-      TRY(profile, costmodel::device_profile(*job.cluster, job.row.model));
-    } else {
-      TRY(profile, costmodel::find_profile(request_.profile, job.row.model));
-    }
-    TRY(cost_, costmodel::CostModel::make(
-                   job.row.model, *job.cluster, std::move(profile),
-                   {.precision = job.row.plan.precision, .sequence = job.row.plan.sequence}));
+    TRY(auto profile, profile_of(request_.profile, *job.cluster, job.row.model));
+    TRY(cost_,
+        CostModel::make(job.row.model, *job.cluster, std::move(profile),
+                        {.precision = job.row.plan.precision, .sequence = job.row.plan.sequence}));
     key_ = key;
     return {};
   }
 
   const TableRequest& request_;
-  std::string key_;
-  std::optional<costmodel::CostModel> cost_;
+  std::tuple<std::string, std::string, std::int64_t, model::Precision> key_;
+  std::optional<CostModel> cost_;
 };
 
 /// Faults without a place get the row's.
@@ -129,16 +114,16 @@ std::vector<Job> read_jobs(const base::Csv& csv, const TableHeader& header,
   std::vector<Job> jobs;
   for (std::size_t i = 1; i < csv.records.size(); ++i) {
     Job job{.record = &csv.records[i], .row = {}, .result = {}};
-    const auto understand = [&]() -> base::Result<void> {
+    const auto understand = [&]() -> Result<void> {
       TRY(job.row, read_table_row(*job.record, header, request.defaults, request.rows_file));
-      TRY(const topologies::Topology* one, clusters.get(job.row.cluster, 1));
+      TRY(const Topology* one, clusters.get(job.row.cluster, 1));
       TRY_VOID(
           resolve_row(job.row, one->devices_per_host(), *job.record, header, request.rows_file));
       TRY(job.cluster, clusters.get(job.row.cluster, job.row.hosts));
       return {};
     };
-    if (auto understood = understand(); !understood)
-      job.result = base::fail(std::move(understood).error());
+    if (const auto understood = understand(); !understood)
+      job.result = base::fail(understood.error());
     jobs.push_back(std::move(job));
   }
   return jobs;
@@ -161,19 +146,19 @@ struct Counts {
   std::size_t ok = 0, out_of_memory = 0, faulty = 0;
 };
 
-/// The cells that a row adds, in the order of table_results(); faults go to stderr as well.
+/// The cells that a row adds, in the order of kTableResults; faults go to stderr as well.
 std::vector<std::string> result_cells(const Job& job, const std::string& file, bool bands,
                                       Counts& counts) {
   if (!*job.result) {
     ++counts.faulty;
     const base::Diagnostics faults = placed(job.result->error(), file, job.record->line);
-    fmt::print(stderr, "{}\n", base::to_string(faults));
+    say("{}\n", base::to_string(faults));
     std::string message;
     for (const base::Diagnostic& d : faults)
       message += (message.empty() ? "" : " | ") + base::to_string(d);
     std::ranges::replace(message, '\n', ' ');
     std::vector<std::string> cells{"", "", "", "error", message};
-    cells.resize(cells.size() + (bands ? table_bands().size() : 0));
+    cells.resize(cells.size() + (bands ? kTableBands.size() : 0));
     return cells;
   }
   const Evaluation& e = **job.result;
@@ -193,33 +178,33 @@ std::vector<std::string> result_cells(const Job& job, const std::string& file, b
 
 }  // namespace
 
-base::Result<int> simulate_table(const TableRequest& request) {
+Result<int> simulate_table(const TableRequest& request) {
   TRY(const std::string text, base::read_file(request.rows_file));
   const base::Csv csv = base::parse_csv(text, request.rows_file);
   if (csv.records.empty())
-    return base::fail_at({request.rows_file, 1, 1}, ErrorCode::kParse, "the file has no header");
+    return base::fail_at({request.rows_file, 1, 1}, kParse, "the file has no header");
   std::vector<std::string> notes;
   TRY(const TableHeader header, read_table_header(csv.records[0], request.rows_file, notes));
-  for (const std::string& note : notes) fmt::print(stderr, "{}\n", note);
+  for (const std::string& note : notes) say("{}\n", note);
   Clusters clusters;
   std::vector<Job> jobs = read_jobs(csv, header, request, clusters);
   evaluate(jobs, request);
 
-  std::vector<std::string> columns = table_results();
-  columns.insert(columns.end(), table_bands().begin(), table_bands().end());
+  std::vector<std::string> columns = kTableResults;
+  columns.insert(columns.end(), kTableBands.begin(), kTableBands.end());
   std::vector<bool> kept;  // results of an earlier run give way to the new ones
   for (const base::CsvCell& cell : csv.records[0].cells)
     kept.push_back(std::ranges::find(columns, base::trim(cell.text)) == columns.end());
-  if (!request.bands) columns.resize(table_results().size());
+  if (!request.bands) columns.resize(kTableResults.size());
   std::string out;
   const auto write = [&](const base::CsvRecord& record, const std::vector<std::string>& added) {
     std::string line;
     for (std::size_t i = 0; i < kept.size(); ++i)
       if (kept[i])
         line += base::csv_cell(i < record.cells.size() ? record.cells[i].text : "") + ",";
-    for (std::size_t i = 0; i < added.size(); ++i)
-      line += (i > 0 ? "," : "") + base::csv_cell(added[i]);
-    out += line + csv.line_end;
+    std::vector<std::string> cells;
+    for (const std::string& cell : added) cells.push_back(base::csv_cell(cell));
+    out += line + base::join(cells, ",") + csv.line_end;
   };
   write(csv.records[0], columns);
   Counts counts;
@@ -227,8 +212,8 @@ base::Result<int> simulate_table(const TableRequest& request) {
     write(*job.record, result_cells(job, request.rows_file, request.bands, counts));
   if (request.out_file.empty()) fmt::print("{}", out);
   if (!request.out_file.empty()) TRY_VOID(base::write_file_atomic(request.out_file, out));
-  fmt::print(stderr, "{} rows: {} ok, {} out of memory, {} with faults\n", jobs.size(), counts.ok,
-             counts.out_of_memory, counts.faulty);
+  say("{} rows: {} ok, {} out of memory, {} with faults\n", jobs.size(), counts.ok,
+      counts.out_of_memory, counts.faulty);
   return counts.faulty > 0 ? 1 : 0;
 }
 

@@ -1,6 +1,4 @@
 #pragma once
-#include <string>
-
 #include "base/result.h"
 #include "cli/commands/table_row.h"
 
@@ -11,7 +9,7 @@ struct TableRequest {
   std::string profile;                  // for all rows; empty: datasheet prices
   std::int64_t memory_limit_bytes = 0;  // 0: of each row's device
   int threads = 1;
-  bool bands = false;  // adds the columns of table_bands()
+  bool bands = false;  // adds the columns of kTableBands
   TableDefaults defaults;
 };
 

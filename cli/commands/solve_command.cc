@@ -1,10 +1,5 @@
-#include <chrono>
-#include <cstdio>
 #include <optional>
 
-#include <fmt/format.h>
-
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
@@ -12,28 +7,6 @@
 #include "search/table/instance_program.h"
 
 namespace orrery::cli {
-
-using base::OptionType;
-
-const base::CommandSpec& solve_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "solve",
-      .summary =
-          "the layer program on your own cost table: fastest options within a memory budget, exact",
-      .examples = {{"orrery solve instance.json", "options of every layer, with a certificate"},
-                   {"orrery solve instance.json --check --json",
-                    "recompute the certificate; for a script"}},
-      .positionals = {{.name = "FILE", .help = "cost table (orrery.instance/1)"}},
-      .options = {
-          integer_option("max-states", "N", {0, 1'000'000'000},
-                         "stop after so many states, with a certified gap (0: never)", "20000000"),
-          {.name = "check",
-           .type = OptionType::kFlag,
-           .help = "recompute cost, memory and bound by the independent checker"},
-          timing_option(),
-          json_option()}};
-  return kSpec;
-}
 
 namespace {
 
@@ -74,25 +47,22 @@ void print_solution(const search::Instance& instance, const search::Solution& s,
       s.multiplier.denominator, s.bound_ps, 100 * s.gap);
 }
 
-}  // namespace
-
-base::Result<int> run_solve(const base::Options& options, const Invocation&) {
+Result<int> run(const Options& options, const Invocation&) {
   TRY(const search::Instance instance, search::load_instance(options.string("FILE")));
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const search::Solution solution =
       search::solve_instance(instance, static_cast<std::uint64_t>(options.integer("max-states")));
   std::optional<double> seconds;
-  if (options.flag("timing"))
-    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (options.flag("timing")) seconds = watch.seconds();
   const bool infeasible = solution.status == search::Status::kInfeasible;
-  base::Json json = search::to_json(solution, instance);
+  Json json = search::to_json(solution, instance);
   if (seconds) json["seconds"] = *seconds;
   bool holds = true;
   if (options.flag("check")) {
     const search::CheckReport report = search::check_solution(instance, solution);
     holds = report.holds();
     json["check"] = to_json(report);
-    for (const std::string& fault : report.faults) fmt::print(stderr, "check: {}\n", fault);
+    for (const std::string& fault : report.faults) say("check: {}\n", fault);
   }
   if (options.flag("json"))
     print_json(json);
@@ -101,13 +71,32 @@ base::Result<int> run_solve(const base::Options& options, const Invocation&) {
   if (options.flag("check") && holds && !options.flag("json"))
     fmt::print("check: cost, memory and bound recomputed, the answer holds\n");
   if (infeasible)
-    fmt::print(stderr, "no choice fits {} ({} bytes): the least takes {} bytes, {} more\n",
-               show_bytes(instance.budget_bytes), instance.budget_bytes,
-               solution.least_memory_bytes, solution.least_memory_bytes - instance.budget_bytes);
+    say("no choice fits {} ({} bytes): the least takes {} bytes, {} more\n",
+        show_bytes(instance.budget_bytes), instance.budget_bytes, solution.least_memory_bytes,
+        solution.least_memory_bytes - instance.budget_bytes);
   if (!holds)
-    return base::fail(base::ErrorCode::kMismatch,
-                      "the checker refuses the answer; please report this instance");
+    return base::fail(kMismatch, "the checker refuses the answer; please report this instance");
   return infeasible ? 2 : 0;
+}
+
+}  // namespace
+
+Command solve_command() {
+  return {
+      {.name = "solve",
+       .summary = "the layer program on your own cost table: fastest options within a memory "
+                  "budget, exact",
+       .examples = {{"orrery solve instance.json", "options of every layer, with a certificate"},
+                    {"orrery solve instance.json --check --json",
+                     "recompute the certificate; for a script"}},
+       .positionals = {{.name = "FILE", .help = "cost table (orrery.instance/1)"}},
+       .options = {integer_option("max-states", "N", {0, 1'000'000'000},
+                                  "stop after so many states, with a certified gap (0: never)",
+                                  "20000000"),
+                   flag_option("check",
+                               "recompute cost, memory and bound by the independent checker"),
+                   timing_option(), json_option()}},
+      run};
 }
 
 }  // namespace orrery::cli

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <utility>
 
 #include "base/text.h"
+#include "cli/refuse.h"
 #include "model/names.h"
 #include "topologies/topology.h"
 
 namespace orrery::cli {
-
-using base::ErrorCode;
 
 const std::vector<std::string>& table_columns() {
   static const std::vector<std::string> kColumns{"cluster",
@@ -43,19 +41,8 @@ const std::vector<std::string>& table_columns() {
   return kColumns;
 }
 
-const std::vector<std::string>& table_results() {
-  static const std::vector<std::string> kResults{"step_time_s", "peak_memory_bytes", "mfu",
-                                                 "status", "message"};
-  return kResults;
-}
-
-const std::vector<std::string>& table_bands() {
-  static const std::vector<std::string> kBands{"step_time_low_s", "step_time_high_s"};
-  return kBands;
-}
-
-base::Result<TableHeader> read_table_header(const base::CsvRecord& record, const std::string& file,
-                                            std::vector<std::string>& notes) {
+Result<TableHeader> read_table_header(const base::CsvRecord& record, const std::string& file,
+                                      std::vector<std::string>& notes) {
   if (record.fault) return base::fail(*record.fault);
   const std::vector<std::string>& known = table_columns();
   base::ErrorSink sink;
@@ -72,8 +59,8 @@ base::Result<TableHeader> read_table_header(const base::CsvRecord& record, const
       continue;
     }
     if (!header.cells.emplace(name, i).second)
-      sink.error({file, cell.line, cell.column}, ErrorCode::kDuplicateKey,
-                 "column '{}' stands there twice", name);
+      sink.error({file, cell.line, cell.column}, kDuplicateKey, "column '{}' stands there twice",
+                 name);
   }
   return sink.result(std::move(header));
 }
@@ -103,22 +90,23 @@ class RowReader {
 
   base::ErrorSink& sink() { return sink_; }
 
-  [[nodiscard]] base::SourceSpan where(std::string_view column) const {
+  base::SourceSpan where(std::string_view column) const {
     const base::CsvCell* cell = find(column);
     return cell ? base::SourceSpan{file_, cell->line, cell->column}
                 : base::SourceSpan{file_, record_.line, 1};
   }
   /// Without white space; empty: not given.
-  [[nodiscard]] std::string text(std::string_view column) const {
+  std::string text(std::string_view column) const {
     const base::CsvCell* cell = find(column);
     return cell ? std::string(base::trim(cell->text)) : std::string();
   }
 
-  void fault(std::string_view column, ErrorCode code, std::string message, std::string hint) {
-    sink_.add(base::Diagnostic{.code = code,
-                               .message = std::move(message),
-                               .where = where(column),
-                               .hint = std::move(hint)});
+  template <class... Args>
+  void fault(std::string_view column, ErrorCode code, std::string hint,
+             fmt::format_string<Args...> format, Args&&... args) {
+    sink_.add(base::make_error(code, format, std::forward<Args>(args)...)
+                  .at(where(column))
+                  .with_hint(std::move(hint)));
   }
 
   /// Whole numbers, also as a table program writes them ("8.0").
@@ -127,14 +115,14 @@ class RowReader {
     if (given.empty()) return std::nullopt;
     const auto real = base::parse_real(given);
     if (!real || std::floor(*real) != *real || std::abs(*real) > 9e15) {
-      fault(column, ErrorCode::kBadValue, fmt::format("{} is '{}'", column, given),
-            "a whole number is wanted");
+      fault(column, kBadValue, "a whole number is wanted", "{} is '{}'", column, given);
       return range.min;
     }
     const auto value = static_cast<std::int64_t>(*real);
     if (value >= range.min && value <= range.max) return value;
-    fault(column, ErrorCode::kOutOfRange, fmt::format("{} is {}", column, value),
-          fmt::format("{} lies between {} and {}", column, range.min, range.max));
+    fault(column, kOutOfRange,
+          fmt::format("{} lies between {} and {}", column, range.min, range.max), "{} is {}",
+          column, value);
     return range.min;
   }
 
@@ -149,21 +137,21 @@ class RowReader {
       names.emplace_back(w.name);
     }
     const auto near = base::nearest(given, names);
-    fault(column, ErrorCode::kBadValue, fmt::format("{} is '{}'", column, given),
+    fault(column, kBadValue,
           near ? fmt::format("did you mean '{}'?", *near)
-               : fmt::format("one of {}", base::join(names, ", ")));
+               : fmt::format("one of {}", base::join(names, ", ")),
+          "{} is '{}'", column, given);
     return std::nullopt;
   }
 
   void must_divide(std::string_view column, std::int64_t degree, std::int64_t n,
                    std::string_view what) {
     if (degree > 0 && n % degree != 0)
-      fault(column, ErrorCode::kInconsistent,
-            fmt::format("{} = {} does not divide {} {}", column, degree, n, what), {});
+      fault(column, kInconsistent, {}, "{} = {} does not divide {} {}", column, degree, n, what);
   }
 
  private:
-  [[nodiscard]] const base::CsvCell* find(std::string_view column) const {
+  const base::CsvCell* find(std::string_view column) const {
     const auto at = header_.cells.find(column);
     return at == header_.cells.end() || at->second >= record_.cells.size()
                ? nullptr
@@ -186,8 +174,8 @@ std::int64_t required_size(RowReader& r, std::string_view column, std::int64_t m
   const auto given = r.integer(column, kSize);
   if (given) return *given;
   if (models == 0)
-    r.fault(column, ErrorCode::kMissingKey, fmt::format("{} is missing", column),
-            "state it, or give a model for all rows with --model");
+    r.fault(column, kMissingKey, "state it, or give a model for all rows with --model",
+            "{} is missing", column);
   return std::max<std::int64_t>(models, 1);
 }
 
@@ -201,10 +189,8 @@ void read_experts(RowReader& r, model::ModelSpec& m) {
       m.experts_per_token > 0 ? m.experts_per_token : std::min<std::int64_t>(2, m.experts);
   m.experts_per_token = r.integer("top_k", {1, 1 << 16}).value_or(usual);
   if (m.experts_per_token > m.experts)
-    r.fault(
-        "top_k", ErrorCode::kInconsistent,
-        fmt::format("a token goes to {} experts, and there are {}", m.experts_per_token, m.experts),
-        {});
+    r.fault("top_k", kInconsistent, {}, "a token goes to {} experts, and there are {}",
+            m.experts_per_token, m.experts);
   m.mlp_bias = false;  // experts have none
 }
 
@@ -215,9 +201,8 @@ void check_total(RowReader& r, const model::ModelSpec& m) {
                        3 * d(m.hidden) * d(m.ffn) * d(std::max<std::int64_t>(m.experts, 1));
   const double total = d(m.layers) * block + d(m.vocab + m.max_positions) * d(m.hidden);
   if (total > 1e15)
-    r.fault("layers", ErrorCode::kOutOfRange,
-            fmt::format("the sizes make a model of {:.2g} parameters", total),
-            "at most 1e15 are counted exactly");
+    r.fault("layers", kOutOfRange, "at most 1e15 are counted exactly",
+            "the sizes make a model of {:.2g} parameters", total);
 }
 
 model::ModelSpec read_model(RowReader& r, const TableDefaults& defaults) {
@@ -309,34 +294,29 @@ void check_fit(RowReader& r, const TableRow& row) {
     r.must_divide("tp", std::int64_t{p.tp} * p.cp, p.sequence, "tokens of a sequence (tp * cp)");
   const std::int64_t stages = std::int64_t{p.pp} * p.virtual_stages;
   if (stages > m.layers)
-    r.fault("pp", ErrorCode::kInconsistent,
-            fmt::format("{} stages for {} layers", stages, m.layers),
-            fmt::format("pp * virtual_stages is at most {}", m.layers));
+    r.fault("pp", kInconsistent, fmt::format("pp * virtual_stages is at most {}", m.layers),
+            "{} stages for {} layers", stages, m.layers);
   if (p.virtual_stages > 1 && p.pp == 1)
-    r.fault("virtual_stages", ErrorCode::kInconsistent,
-            fmt::format("{} virtual stages without a pipeline", p.virtual_stages),
-            "use pp above 1, or virtual_stages 1");
+    r.fault("virtual_stages", kInconsistent, "use pp above 1, or virtual_stages 1",
+            "{} virtual stages without a pipeline", p.virtual_stages);
   if (p.virtual_stages > 1 && p.schedule != plan::Schedule::kInterleaved)
-    r.fault("schedule", ErrorCode::kInconsistent,
-            fmt::format("schedule {} with {} virtual stages", plan::to_string(p.schedule),
-                        p.virtual_stages),
-            "only the interleaved schedule has more than one");
+    r.fault("schedule", kInconsistent, "only the interleaved schedule has more than one",
+            "schedule {} with {} virtual stages", plan::to_string(p.schedule), p.virtual_stages);
   if (p.ep > 1 && m.experts == 0)
-    r.fault("ep", ErrorCode::kInconsistent, fmt::format("ep = {} and no experts", p.ep),
-            "state experts, or drop ep");
+    r.fault("ep", kInconsistent, "state experts, or drop ep", "ep = {} and no experts", p.ep);
   if (p.ep > 1 && m.experts > 0) r.must_divide("ep", p.ep, m.experts, "experts");
 }
 
 }  // namespace
 
-base::Result<TableRow> read_table_row(const base::CsvRecord& record, const TableHeader& header,
-                                      const TableDefaults& defaults, const std::string& file) {
+Result<TableRow> read_table_row(const base::CsvRecord& record, const TableHeader& header,
+                                const TableDefaults& defaults, const std::string& file) {
   if (record.fault) return base::fail(*record.fault);
   RowReader r(record, header, file);
   if (record.cells.size() != header.count) {
     const base::CsvCell& last = record.cells[std::min(record.cells.size(), header.count + 1) - 1];
-    r.sink().error({file, last.line, last.column}, ErrorCode::kParse,
-                   "the row has {} cells, the header {}", record.cells.size(), header.count);
+    r.sink().error({file, last.line, last.column}, kParse, "the row has {} cells, the header {}",
+                   record.cells.size(), header.count);
     return r.sink().result(TableRow{});
   }
   TableRow row{.line = record.line,
@@ -354,9 +334,9 @@ base::Result<TableRow> read_table_row(const base::CsvRecord& record, const Table
   return r.sink().result(std::move(row));
 }
 
-base::Result<void> resolve_row(TableRow& row, std::int64_t devices_per_host,
-                               const base::CsvRecord& record, const TableHeader& header,
-                               const std::string& file) {
+Result<void> resolve_row(TableRow& row, std::int64_t devices_per_host,
+                         const base::CsvRecord& record, const TableHeader& header,
+                         const std::string& file) {
   RowReader r(record, header, file);
   plan::UniformOptions& p = row.plan;
   const std::int64_t replica = std::int64_t{p.tp} * p.cp * p.pp;
@@ -366,45 +346,38 @@ base::Result<void> resolve_row(TableRow& row, std::int64_t devices_per_host,
                                : replica;
   if (row.dp == 0) {
     if (row.gpus % replica != 0)
-      r.fault(
-          "gpus", ErrorCode::kInconsistent,
-          fmt::format("tp {} * cp {} * pp {} does not divide {} gpus", p.tp, p.cp, p.pp, row.gpus),
-          "dp is what they leave");
+      r.fault("gpus", kInconsistent, "dp is what they leave",
+              "tp {} * cp {} * pp {} does not divide {} gpus", p.tp, p.cp, p.pp, row.gpus);
     row.dp = std::max<std::int64_t>(row.gpus / replica, 1);
   }
   if (r.sink().ok() && replica * row.dp != row.gpus)
-    r.fault("gpus", ErrorCode::kInconsistent,
-            fmt::format("tp {} * cp {} * pp {} * dp {} is {}, not {} gpus", p.tp, p.cp, p.pp,
-                        row.dp, replica * row.dp, row.gpus),
-            "leave dp or gpus empty, and it is derived");
+    r.fault("gpus", kInconsistent, "leave dp or gpus empty, and it is derived",
+            "tp {} * cp {} * pp {} * dp {} is {}, not {} gpus", p.tp, p.cp, p.pp, row.dp,
+            replica * row.dp, row.gpus);
   if (row.gpus > plan::kMaxWorldSize)
-    r.fault("gpus", ErrorCode::kOutOfRange, fmt::format("{} gpus", row.gpus),
-            fmt::format("a plan has at most {}", plan::kMaxWorldSize));
+    r.fault("gpus", kOutOfRange, fmt::format("a plan has at most {}", plan::kMaxWorldSize),
+            "{} gpus", row.gpus);
   const std::int64_t needed = (row.gpus + devices_per_host - 1) / devices_per_host;
   if (row.hosts == 0) row.hosts = needed;
   if (row.hosts < needed)
-    r.fault(
-        "hosts", ErrorCode::kInconsistent,
-        fmt::format("{} hosts of {} devices for {} gpus", row.hosts, devices_per_host, row.gpus),
-        fmt::format("{} would do", needed));
+    r.fault("hosts", kInconsistent, fmt::format("{} would do", needed),
+            "{} hosts of {} devices for {} gpus", row.hosts, devices_per_host, row.gpus);
   if (row.hosts > topologies::kMaxHosts)
-    r.fault("gpus", ErrorCode::kOutOfRange, fmt::format("{} hosts", row.hosts),
-            fmt::format("a cluster has at most {}", topologies::kMaxHosts));
+    r.fault("gpus", kOutOfRange, fmt::format("a cluster has at most {}", topologies::kMaxHosts),
+            "{} hosts", row.hosts);
   if (!r.sink().ok()) return r.sink().result();
   p.dp = static_cast<int>(row.dp);
   if (p.ep > 1)
     r.must_divide("ep", p.ep, std::int64_t{p.dp} * p.cp, "ranks of the data group (cp * dp)");
   const std::int64_t unit = p.dp * p.micro_batch;
   if (p.global_batch % unit != 0) {
-    r.fault("global_batch", ErrorCode::kInconsistent,
-            fmt::format("dp {} * micro_batch {} does not divide a global batch of {} sequences",
-                        p.dp, p.micro_batch, p.global_batch),
-            {});
+    r.fault("global_batch", kInconsistent, {},
+            "dp {} * micro_batch {} does not divide a global batch of {} sequences", p.dp,
+            p.micro_batch, p.global_batch);
   } else if (p.virtual_stages > 1 && p.global_batch / unit % p.pp != 0) {
-    r.fault("global_batch", ErrorCode::kInconsistent,
-            fmt::format("{} micro-batches on {} pipeline ranks with virtual stages",
-                        p.global_batch / unit, p.pp),
-            "the interleaved schedule takes them in groups of pp");
+    r.fault("global_batch", kInconsistent, "the interleaved schedule takes them in groups of pp",
+            "{} micro-batches on {} pipeline ranks with virtual stages", p.global_batch / unit,
+            p.pp);
   }
   return r.sink().result();
 }

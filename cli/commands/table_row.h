@@ -17,8 +17,6 @@
 /// embeddings), with it a Llama (RMSNorm, rotary positions, SiLU, no biases, separate head);
 /// experts take Mixtral's place of the MLP.
 #include <map>
-#include <string>
-#include <vector>
 
 #include "base/csv.h"
 #include "base/options.h"
@@ -31,8 +29,9 @@ namespace orrery::cli {
 /// Columns that are read; docs/schemas.md says what an empty cell means.
 const std::vector<std::string>& table_columns();
 /// Columns that are written; and with --bands.
-const std::vector<std::string>& table_results();
-const std::vector<std::string>& table_bands();
+inline const std::vector<std::string> kTableResults{"step_time_s", "peak_memory_bytes", "mfu",
+                                                    "status", "message"};
+inline const std::vector<std::string> kTableBands{"step_time_low_s", "step_time_high_s"};
 
 /// What empty cells mean beyond the table of columns: options of the command line.
 struct TableDefaults {

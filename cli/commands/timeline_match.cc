@@ -1,6 +1,7 @@
 #include "cli/commands/timeline_match.h"
 
-#include "base/json.h"
+#include "cli/refuse.h"
+#include "cli/text/show.h"
 
 #include <algorithm>
 #include <map>
@@ -24,13 +25,12 @@ std::set<std::int32_t> ranks_of(const plan::Timeline& t) {
 
 }  // namespace
 
-base::Result<TimelineMatch> match_timelines(const plan::Timeline& predicted,
-                                            const plan::Timeline& measured) {
+Result<TimelineMatch> match_timelines(const plan::Timeline& predicted,
+                                      const plan::Timeline& measured) {
   if (predicted.program_fingerprint != measured.program_fingerprint) {
-    return base::fail(base::make_error(base::ErrorCode::kInconsistent,
-                                       "the timelines are of different Programs: {} and {}",
-                                       predicted.program_fingerprint, measured.program_fingerprint)
-                          .with_hint("simulate and train the same plan file"));
+    return refuse(kInconsistent, "simulate and train the same plan file",
+                  "the timelines are of different Programs: {} and {}",
+                  predicted.program_fingerprint, measured.program_fingerprint);
   }
   TimelineMatch m;
   m.predicted_step_ps = predicted.step_time_ps;
@@ -63,21 +63,20 @@ base::Result<TimelineMatch> match_timelines(const plan::Timeline& predicted,
   return m;
 }
 
-base::Json to_json(const TimelineMatch& match) {
-  base::Json rows = base::Json::array();
-  for (const MatchRow& r : match.rows)
-    rows.push_back({{"name", r.name},
-                    {"count", r.count},
-                    {"predicted_ps", r.predicted_ps},
-                    {"measured_ps", r.measured_ps},
-                    {"ratio", r.ratio()}});
+Json to_json(const TimelineMatch& match) {
   return {{"schema", "orrery.comparison/1"},
           {"predicted_step_ps", match.predicted_step_ps},
           {"measured_step_ps", match.measured_step_ps},
           {"matched", match.matched},
           {"only_predicted", match.only_predicted},
           {"only_measured", match.only_measured},
-          {"operations", std::move(rows)}};
+          {"operations", json_list(match.rows, [](const MatchRow& r) -> Json {
+             return {{"name", r.name},
+                     {"count", r.count},
+                     {"predicted_ps", r.predicted_ps},
+                     {"measured_ps", r.measured_ps},
+                     {"ratio", r.ratio()}};
+           })}};
 }
 
 }  // namespace orrery::cli

@@ -1,8 +1,4 @@
 #pragma once
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "base/json_fwd.h"
 #include "base/result.h"
 #include "plan/program/trace.h"
@@ -15,7 +11,7 @@ struct MatchRow {
   std::string name;  // "qkv BG"
   std::int64_t count = 0;
   std::int64_t predicted_ps = 0, measured_ps = 0;
-  [[nodiscard]] double ratio() const {
+  double ratio() const {
     return measured_ps > 0 ? static_cast<double>(predicted_ps) / static_cast<double>(measured_ps)
                            : 0.0;
   }

@@ -1,9 +1,5 @@
 #include <algorithm>
-#include <cstdio>
 
-#include <fmt/format.h>
-
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/executor_calls.h"
 #include "cli/inputs.h"
@@ -16,76 +12,15 @@ using base::OptionType;
 
 namespace {
 
-/// What trains where, and what is written of it.
-std::vector<base::OptionSpec> run_options() {
-  return {{.name = "data",
-           .value_name = "FILE",
-           .help = "nanoGPT token file (default: a small built-in text)"},
-          {.name = "backend",
-           .value_name = "B",
-           .default_value = "auto",
-           .choices = {"auto", "self", "mpi", "nccl", "stub"},
-           .help = "transport between ranks"},
-          {.name = "device",
-           .value_name = "D",
-           .default_value = "auto",
-           .choices = {"auto", "cpu", "cuda"},
-           .help = "where tensors live"},
-          {.name = "trace",
-           .value_name = "FILE",
-           .help = "write the measured timeline of the last step (orrery.trace/1)"},
-          {.name = "log", .value_name = "FILE", .help = "write the train log (orrery.train/1)"},
-          {.name = "quiet",
-           .type = OptionType::kFlag,
-           .help = "print nothing but errors",
-           .hidden = true},
-          json_option()};
-}
-
-}  // namespace
-
-const base::CommandSpec& train_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "train",
-      .summary = "train with a plan on real devices and report what was measured",
-      .examples = {{"orrery train --plan plan.json --ranks 2 --steps 20 --trace measured.json",
-                    "two processes on this machine"},
-                   {"mpirun -np 8 orrery train --plan plan.json --steps 100",
-                    "ranks from a launcher (also srun, torchrun)"}},
-      .options = joined(
-          {{{.name = "plan",
-             .value_name = "FILE",
-             .help = "plan (orrery.plan/1)",
-             .required = true},
-            integer_option(
-                "ranks", "N", {1, 1 << 16},
-                "processes to start here (default: the plan's world size; not under a launcher)"),
-            integer_option("steps", "K", {1}, "optimizer steps", "10"),
-            integer_option("warmup", "K", {0}, "first steps left out of the step time", "1"),
-            integer_option("seed", "N", {0}, "seed of parameters and of the order of data", "1"),
-            {.name = "learning-rate",
-             .value_name = "X",
-             .type = OptionType::kDouble,
-             .default_value = "0.0003",
-             .min = 0,
-             .max = 10,
-             .help = "AdamW learning rate"}},
-           run_options()})};
-  return kSpec;
-}
-
-namespace {
-
-base::Result<void> check_ranks(int ranks, const plan::Plan& plan) {
+Result<void> check_ranks(int ranks, const Plan& plan) {
   if (ranks == plan.world_size()) return {};
-  return base::fail(base::make_error(base::ErrorCode::kInconsistent,
-                                     "--ranks {}, but the plan is for {} ranks", ranks,
-                                     plan.world_size())
-                        .with_hint(fmt::format("use --ranks {}, or plan again for {} devices",
-                                               plan.world_size(), ranks)));
+  return refuse(
+      kInconsistent,
+      fmt::format("use --ranks {}, or plan again for {} devices", plan.world_size(), ranks),
+      "--ranks {}, but the plan is for {} ranks", ranks, plan.world_size());
 }
 
-TrainJob job_of(const base::Options& o) {
+TrainJob job_of(const Options& o) {
   TrainJob job;
   job.steps = o.count("steps");
   job.warmup = std::min(o.count("warmup"), job.steps - 1);
@@ -99,11 +34,9 @@ TrainJob job_of(const base::Options& o) {
   return job;
 }
 
-}  // namespace
-
-base::Result<int> run_train(const base::Options& options, const Invocation& invocation) {
-  TRY(const plan::Plan plan, plan::load_plan(options.string("plan")));
-  TRY(const model::ModelSpec model, model::find_model(plan.model));
+Result<int> run(const Options& options, const Invocation& invocation) {
+  TRY(const Plan plan, plan::load_plan(options.string("plan")));
+  TRY(const ModelSpec model, model::find_model(plan.model));
   TRY_VOID(check_objective(model));
   TRY(const plan::Program program, plan::lower(plan, model));
   const bool alone = !launched_as_rank();
@@ -130,6 +63,47 @@ base::Result<int> run_train(const base::Options& options, const Invocation& invo
   for (std::size_t s = 0; s < outcome.log.peak_memory_bytes.size(); ++s)
     fmt::print("stage {}: peak {} per rank\n", s, show_bytes(outcome.log.peak_memory_bytes[s]));
   return 0;
+}
+
+}  // namespace
+
+Command train_command() {
+  return {
+      {.name = "train",
+       .summary = "train with a plan on real devices and report what was measured",
+       .examples = {{"orrery train --plan plan.json --ranks 2 --steps 20 --trace measured.json",
+                     "two processes on this machine"},
+                    {"mpirun -np 8 orrery train --plan plan.json --steps 100",
+                     "ranks from a launcher (also srun, torchrun)"}},
+       .options =
+           {required(text_option("plan", "FILE", "plan (orrery.plan/1)")),
+            integer_option(
+                "ranks", "N", {1, 1 << 16},
+                "processes to start here (default: the plan's world size; not under a launcher)"),
+            integer_option("steps", "K", {1}, "optimizer steps", "10"),
+            integer_option("warmup", "K", {0}, "first steps left out of the step time", "1"),
+            integer_option("seed", "N", {0}, "seed of parameters and of the order of data", "1"),
+            {.name = "learning-rate",
+             .value_name = "X",
+             .type = OptionType::kDouble,
+             .default_value = "0.0003",
+             .min = 0,
+             .max = 10,
+             .help = "AdamW learning rate"},
+            text_option("data", "FILE", "nanoGPT token file (default: a small built-in text)"),
+            choice_option("backend", "B", {"auto", "self", "mpi", "nccl", "stub"},
+                          "transport between ranks", "auto"),
+            choice_option("device", "D", {"auto", "cpu", "cuda"}, "where tensors live", "auto"),
+            text_option("trace", "FILE",
+                        "write the measured timeline of the last step (orrery.trace/1)"),
+            text_option("log", "FILE", "write the train log (orrery.train/1)"),
+            {.name = "quiet",
+             .type = OptionType::kFlag,
+             .help = "print nothing but errors",
+             .hidden = true},
+            json_option()}},
+      run,
+      true};
 }
 
 }  // namespace orrery::cli

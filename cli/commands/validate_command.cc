@@ -5,9 +5,6 @@
 #include <filesystem>
 #include <optional>
 
-#include <fmt/format.h>
-
-#include "base/json.h"
 #include "cli/command.h"
 #include "cli/commands/validate_plans.h"
 #include "cli/executor_calls.h"
@@ -18,7 +15,6 @@
 
 namespace orrery::cli {
 
-using base::OptionType;
 namespace fs = std::filesystem;
 
 base::OptionSpec precision_of_training() {
@@ -29,62 +25,10 @@ base::OptionSpec precision_of_training() {
 
 namespace {
 
-/// How many plans take turns, how often and for how long.
-std::vector<base::OptionSpec> turns_options() {
-  return {integer_option("plans", "K", {1, 64}, "how many plans of the fixed set", "8"),
-          integer_option("rounds", "R", {1, 1000}, "rounds in which all plans take turns", "15"),
-          integer_option("steps", "K", {2, 100000},
-                         "steps a plan trains for in a round, the first to warm up", "3")};
-}
-
-}  // namespace
-
-const base::CommandSpec& validate_spec() {
-  static const base::CommandSpec kSpec{
-      .name = "validate",
-      .summary =
-          "calibrate if needed, then predict and train a set of plans here and hold them side by "
-          "side",
-      .examples = {{"orrery validate --model gpt2-tiny --ranks 2", "8 plans on two processes"},
-                   {"orrery validate --model llama-tiny --ranks 4 --plans 4 --json",
-                    "for a script"},
-                   {"orrery validate --model gpt2-xl --ranks 1 --device cuda --precision bf16 "
-                    "--cluster dgx-h200",
-                    "one GPU of a host that the catalog knows"}},
-      .options = joined(
-          {{model_option(true),
-            integer_option("ranks", "N", {1, 1024}, "processes on this machine", "2"),
-            {.name = "device",
-             .value_name = "D",
-             .default_value = "cpu",
-             .choices = {"cpu", "cuda"},
-             .help = "what trains"},
-            cluster_of_machine(),
-            precision_of_training()},
-           turns_options(),
-           {integer_option("global-batch", "B", {1, 1 << 20}, "sequences per step", "16"),
-            sequence_option(),
-            {.name = "profile",
-             .value_name = "FILE",
-             .help =
-                 "profile of this machine (default: calibrated once, kept in the user's cache)"},
-            {.name = "budget",
-             .value_name = "TIME",
-             .type = OptionType::kDuration,
-             .default_value = "100s",
-             .min = 1,
-             .max = 3600,
-             .help = "time for calibration, if it is needed"},
-            json_option()}})};
-  return kSpec;
-}
-
-namespace {
-
 /// Beyond this the machine is not the one that was calibrated: a warning.
 constexpr double kDriftOfNote = 0.05;
 
-fs::path cached_profile(const base::Options& o, int ranks) {
+fs::path cached_profile(const Options& o, int ranks) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   const fs::path base = cache ? fs::path(cache) : fs::path(home ? home : ".") / ".cache";
@@ -94,16 +38,15 @@ fs::path cached_profile(const base::Options& o, int ranks) {
                      o.string("precision"));
 }
 
-base::Result<std::string> profile_of_this_machine(const base::Options& o, int ranks) {
+Result<std::string> profile_of_this_machine(const Options& o, int ranks) {
   if (o.has("profile")) return o.string("profile");
   const fs::path path = cached_profile(o, ranks);
   if (fs::exists(path)) return path.string();
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);
   if (failed)
-    return base::fail(base::ErrorCode::kIo, "cannot create {}: {}", path.parent_path().string(),
-                      failed.message());
-  fmt::print(stderr, "calibrating this machine with {} ranks into {}\n", ranks, path.string());
+    return base::fail(kIo, "cannot create {}: {}", path.parent_path().string(), failed.message());
+  say("calibrating this machine with {} ranks into {}\n", ranks, path.string());
   const std::vector<std::string> arguments{"calibrate",
                                            "--out",
                                            path.string(),
@@ -121,8 +64,7 @@ base::Result<std::string> profile_of_this_machine(const base::Options& o, int ra
   } else {
     TRY(code, launch(ranks, arguments));
   }
-  if (code != 0)
-    return base::fail(base::ErrorCode::kDevice, "calibration ended with exit code {}", code);
+  if (code != 0) return base::fail(kDevice, "calibration ended with exit code {}", code);
   return path.string();
 }
 
@@ -140,13 +82,20 @@ ValidationRow predicted(const NamedPlan& named, const sim::SimReport& report, co
 /// What a fixed work took when the machine was calibrated, and while it trained.
 struct Drift {
   model::Control then, now;
-  [[nodiscard]] double ratio() const { return now.compute_seconds / then.compute_seconds; }
+  double ratio() const { return now.compute_seconds / then.compute_seconds; }
 };
 
-base::Json to_json(const std::vector<ValidationRow>& rows, const std::vector<NamedPlan>& plans,
-                   const std::optional<Drift>& drift) {
+std::vector<std::string> within_noise(const std::vector<ValidationRow>& rows,
+                                      const ValidationSummary& s) {
+  std::vector<std::string> names;
+  for (const std::size_t i : s.fastest_within_noise) names.push_back(rows[i].name);
+  return names;
+}
+
+Json to_json(const std::vector<ValidationRow>& rows, const std::vector<NamedPlan>& plans,
+             const std::optional<Drift>& drift) {
   const ValidationSummary s = summarize(rows);
-  base::Json list = base::Json::array(), within = base::Json::array();
+  Json list = Json::array();
   for (std::size_t i = 0; i < rows.size(); ++i)
     list.push_back({{"name", rows[i].name},
                     {"plan", plan::to_json(plans[i].plan)},
@@ -159,17 +108,16 @@ base::Json to_json(const std::vector<ValidationRow>& rows, const std::vector<Nam
                       {"noise", rows[i].noise()},
                       {"rounds_s", rows[i].rounds_s},
                       {"peak_memory_bytes", rows[i].measured_peak_bytes}}}});
-  for (const std::size_t i : s.fastest_within_noise) within.push_back(rows[i].name);
-  base::Json document{{"schema", "orrery.validation/1"},
-                      {"plans", std::move(list)},
-                      {"summary",
-                       {{"mean_abs_step_error", s.step.mean},
-                        {"max_abs_step_error", s.step.largest},
-                        {"max_memory_error", s.max_memory_error},
-                        {"max_memory_shortfall", s.max_memory_shortfall},
-                        {"fastest_within_noise", std::move(within)},
-                        {"regret", s.regret},
-                        {"rank_correlation", s.rank_correlation}}}};
+  Json document{{"schema", "orrery.validation/1"},
+                {"plans", std::move(list)},
+                {"summary",
+                 {{"mean_abs_step_error", s.step.mean},
+                  {"max_abs_step_error", s.step.largest},
+                  {"max_memory_error", s.max_memory_error},
+                  {"max_memory_shortfall", s.max_memory_shortfall},
+                  {"fastest_within_noise", within_noise(rows, s)},
+                  {"regret", s.regret},
+                  {"rank_correlation", s.rank_correlation}}}};
   if (drift) {
     const StepErrors corrected = step_errors(rows, drift->ratio());
     document["drift"] = {{"calibrated", model::to_json(drift->then)},
@@ -190,8 +138,7 @@ void print_rows(const std::vector<ValidationRow>& rows, const std::optional<Drif
   for (const ValidationRow& r : rows) {
     const auto [least, largest] = r.memory_errors();
     fmt::print("{:<22} {:>10} {:>10} {:>7.1f}% {:>+7.1f}% {:>10} {:>9} {:>9} {:>+6.1f}%\n", r.name,
-               base::to_string(base::Seconds(r.predicted_s)),
-               base::to_string(base::Seconds(r.measured_s())), 100 * r.noise(),
+               show_seconds(r.predicted_s), show_seconds(r.measured_s()), 100 * r.noise(),
                100 * r.step_error(),
                drift ? fmt::format("{:+.1f}%", 100 * r.step_error(drift->ratio())) : "-",
                show_bytes(most(r.predicted_peak_bytes)), show_bytes(most(r.measured_peak_bytes)),
@@ -201,8 +148,6 @@ void print_rows(const std::vector<ValidationRow>& rows, const std::optional<Drif
 
 void print_summary(const std::vector<ValidationRow>& rows, const std::optional<Drift>& drift) {
   const ValidationSummary s = summarize(rows);
-  std::vector<std::string> within;
-  for (const std::size_t i : s.fastest_within_noise) within.push_back(rows[i].name);
   fmt::print("\nstep time   mean |error| {:.1f} %, largest {:.1f} %\n", 100 * s.step.mean,
              100 * s.step.largest);
   if (drift) {
@@ -215,7 +160,8 @@ void print_summary(const std::vector<ValidationRow>& rows, const std::optional<D
   fmt::print(
       "choice      predicted best: {}; measured best: {}; regret {:.1f} %; fastest within noise: "
       "{}\n",
-      rows[s.chosen].name, rows[s.fastest].name, 100 * s.regret, fmt::join(within, " | "));
+      rows[s.chosen].name, rows[s.fastest].name, 100 * s.regret,
+      fmt::join(within_noise(rows, s), " | "));
   fmt::print("order       rank correlation {:.2f}\n", s.rank_correlation);
   fmt::print("memory      largest error {:.1f} %, {}\n", 100 * s.max_memory_error,
              s.max_memory_shortfall > 0
@@ -230,26 +176,24 @@ void print_summary(const std::vector<ValidationRow>& rows, const std::optional<D
   const auto& [then, now] = *drift;
   fmt::print(
       "control     a fixed step: {} at calibration (spread {:.1f} %), {} now (spread {:.1f} %)",
-      base::to_string(base::Seconds(then.compute_seconds)), 100 * then.spread,
-      base::to_string(base::Seconds(now.compute_seconds)), 100 * now.spread);
+      show_seconds(then.compute_seconds), 100 * then.spread, show_seconds(now.compute_seconds),
+      100 * now.spread);
   if (then.collective_seconds > 0 && now.collective_seconds > 0)
-    fmt::print("; a fixed all-reduce: {}, {}",
-               base::to_string(base::Seconds(then.collective_seconds)),
-               base::to_string(base::Seconds(now.collective_seconds)));
+    fmt::print("; a fixed all-reduce: {}, {}", show_seconds(then.collective_seconds),
+               show_seconds(now.collective_seconds));
   fmt::print("\n");
 }
 
 void warn_of_drift(const Drift& drift, const std::string& profile) {
   const double change = drift.ratio() - 1;
   if (std::abs(change) <= kDriftOfNote) return;
-  fmt::print(stderr,
-             "warning: this machine is {:.0f} % {} than when {} was calibrated; errors are of "
-             "both, calibrate again\n",
-             100 * std::abs(change), change > 0 ? "slower" : "faster", profile);
+  say("warning: this machine is {:.0f} % {} than when {} was calibrated; errors are of "
+      "both, calibrate again\n",
+      100 * std::abs(change), change > 0 ? "slower" : "faster", profile);
 }
 
-base::Result<std::vector<plan::Program>> programs_of(const std::vector<NamedPlan>& plans,
-                                                     const model::ModelSpec& model) {
+Result<std::vector<plan::Program>> programs_of(const std::vector<NamedPlan>& plans,
+                                               const ModelSpec& model) {
   std::vector<plan::Program> programs;
   for (const NamedPlan& p : plans) {
     TRY(plan::Program program, plan::lower(p.plan, model));
@@ -259,24 +203,24 @@ base::Result<std::vector<plan::Program>> programs_of(const std::vector<NamedPlan
   return programs;
 }
 
-}  // namespace
-
-base::Result<int> run_validate(const base::Options& options, const Invocation& invocation) {
+Result<int> run(const Options& options, const Invocation& invocation) {
   const int ranks = options.count("ranks");
-  TRY(const model::ModelSpec model, model::find_model(options.string("model")));
+  TRY(const ModelSpec model, model::find_model(options.string("model")));
   const std::int64_t sequence =
-      options.has("sequence-length") ? options.integer("sequence-length") : model.max_positions;
-  TRY(const model::Precision precision, precision_of(options));
+      options.has("sequence-length") ? sequence_of(options) : model.max_positions;
+  const model::Precision precision = precision_of(options);
   TRY(const std::vector<NamedPlan> plans,
       validation_plans(model, options.string("cluster"), ranks, options.integer("global-batch"),
                        sequence, precision, static_cast<std::size_t>(options.integer("plans"))));
   TRY_VOID(check_objective(model));
   TRY(const std::string profile, profile_of_this_machine(options, ranks));
   TRY(const std::vector<plan::Program> programs, programs_of(plans, model));
+  const auto scene_here = [&] {
+    return make_scene(options.string("model"), options.string("cluster"), 1, profile, precision,
+                      sequence, ranks);
+  };
   if (ranks > 1 && !launched_as_rank()) {
-    // what is wrong with it is said before ranks start
-    TRY_VOID(make_scene(options.string("model"), options.string("cluster"), 1, profile, precision,
-                        sequence, ranks));
+    TRY_VOID(scene_here());  // what is wrong with it is said before ranks start
     return launch(ranks, invocation.arguments);
   }
   const int rounds = options.count("rounds");
@@ -287,12 +231,10 @@ base::Result<int> run_validate(const base::Options& options, const Invocation& i
                                       .device = options.string("device"),
                                       .precision = precision,
                                       .on_round = [&](int r) {
-                                        fmt::print(stderr, "training: round {} of {}\n", r + 1,
-                                                   rounds);
+                                        say("training: round {} of {}\n", r + 1, rounds);
                                       }}));
   if (!measured.writes) return 0;
-  TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), 1, profile,
-                                    precision, sequence, ranks));
+  TRY(const Scene scene, scene_here());
   std::vector<ValidationRow> rows;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     TRY(const sim::SimReport report, sim::simulate(programs[i], scene.cost, {}));
@@ -311,6 +253,40 @@ base::Result<int> run_validate(const base::Options& options, const Invocation& i
   print_rows(rows, drift);
   print_summary(rows, drift);
   return 0;
+}
+
+}  // namespace
+
+Command validate_command() {
+  return {
+      {.name = "validate",
+       .summary =
+           "calibrate if needed, then predict and train a set of plans here and hold them side by "
+           "side",
+       .examples = {{"orrery validate --model gpt2-tiny --ranks 2", "8 plans on two processes"},
+                    {"orrery validate --model llama-tiny --ranks 4 --plans 4 --json",
+                     "for a script"},
+                    {"orrery validate --model gpt2-xl --ranks 1 --device cuda --precision bf16 "
+                     "--cluster dgx-h200",
+                     "one GPU of a host that the catalog knows"}},
+       .options =
+           {model_option(true),
+            integer_option("ranks", "N", {1, 1024}, "processes on this machine", "2"),
+            choice_option("device", "D", {"cpu", "cuda"}, "what trains", "cpu"),
+            cluster_of_machine(), precision_of_training(),
+            integer_option("plans", "K", {1, 64}, "how many plans of the fixed set", "8"),
+            integer_option("rounds", "R", {1, 1000}, "rounds in which all plans take turns", "15"),
+            integer_option("steps", "K", {2, 100000},
+                           "steps a plan trains for in a round, the first to warm up", "3"),
+            integer_option("global-batch", "B", {1, 1 << 20}, "sequences per step", "16"),
+            sequence_option(),
+            text_option(
+                "profile", "FILE",
+                "profile of this machine (default: calibrated once, kept in the user's cache)"),
+            duration_option("budget", {1, 3600}, "time for calibration, if it is needed", "100s"),
+            json_option()}},
+      run,
+      true};
 }
 
 }  // namespace orrery::cli

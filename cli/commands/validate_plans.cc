@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
+#include "cli/refuse.h"
 #include "cli/train_log.h"
 #include "costmodel/uncertainty/uncertainty.h"
 
@@ -14,66 +14,61 @@ namespace {
 
 struct Recipe {
   const char* name;
-  int tp, pp, zero;
-  bool sequence_parallel;
-  plan::Recompute recompute;
-  std::int64_t micro_batches;
+  std::int64_t micro_batches = 1;
+  plan::Recompute recompute = plan::Recompute::kNone;
+  int tp = 1, pp = 1, zero = 0;
+  bool sequence_parallel = false;
 };
 
 std::vector<Recipe> recipes_of(int n) {
-  if (n == 1) {
-    return {
-        {"1 micro-batch", 1, 1, 0, false, plan::Recompute::kNone, 1},
-        {"2 micro-batches", 1, 1, 0, false, plan::Recompute::kNone, 2},
-        {"4 micro-batches", 1, 1, 0, false, plan::Recompute::kNone, 4},
-        {"8 micro-batches", 1, 1, 0, false, plan::Recompute::kNone, 8},
-        {"2, full recomputation", 1, 1, 0, false, plan::Recompute::kFull, 2},
-        {"8, full recomputation", 1, 1, 0, false, plan::Recompute::kFull, 8},
-        {"2, selective", 1, 1, 0, false, plan::Recompute::kSelective, 2},
-        {"8, selective", 1, 1, 0, false, plan::Recompute::kSelective, 8},
-    };
-  }
+  using enum plan::Recompute;
+  if (n == 1)
+    return {{"1 micro-batch", 1},
+            {"2 micro-batches", 2},
+            {"4 micro-batches", 4},
+            {"8 micro-batches", 8},
+            {"2, full recomputation", 2, kFull},
+            {"8, full recomputation", 8, kFull},
+            {"2, selective", 2, kSelective},
+            {"8, selective", 8, kSelective}};
   const int half = std::max(1, n / 2);
-  return {
-      {"dp", 1, 1, 0, false, plan::Recompute::kNone, 1},
-      {"zero1", 1, 1, 1, false, plan::Recompute::kNone, 1},
-      {"zero3", 1, 1, 3, false, plan::Recompute::kNone, 1},
-      {"tp", n, 1, 0, false, plan::Recompute::kNone, 1},
-      {"tp+sp", n, 1, 0, true, plan::Recompute::kNone, 1},
-      {"pp, 2 micro-batches", 1, n, 0, false, plan::Recompute::kNone, 2},
-      {"pp, 8 micro-batches", 1, n, 0, false, plan::Recompute::kNone, 8},
-      {"dp, recomputation", 1, 1, 0, false, plan::Recompute::kFull, 1},
-      {"zero2", 1, 1, 2, false, plan::Recompute::kNone, 1},
-      {"tp, recomputation", n, 1, 0, false, plan::Recompute::kFull, 2},
-      {"half tp, zero1", half, 1, 1, false, plan::Recompute::kNone, 1},
-      {"half pp, dp", 1, half, 0, false, plan::Recompute::kNone, 4},
-  };
+  return {{"dp"},
+          {.name = "zero1", .zero = 1},
+          {.name = "zero3", .zero = 3},
+          {.name = "tp", .tp = n},
+          {.name = "tp+sp", .tp = n, .sequence_parallel = true},
+          {.name = "pp, 2 micro-batches", .micro_batches = 2, .pp = n},
+          {.name = "pp, 8 micro-batches", .micro_batches = 8, .pp = n},
+          {"dp, recomputation", 1, kFull},
+          {.name = "zero2", .zero = 2},
+          {.name = "tp, recomputation", .micro_batches = 2, .recompute = kFull, .tp = n},
+          {.name = "half tp, zero1", .tp = half, .zero = 1},
+          {.name = "half pp, dp", .micro_batches = 4, .pp = half}};
 }
 
 }  // namespace
 
-base::Result<std::vector<NamedPlan>> validation_plans(
-    const model::ModelSpec& model, const std::string& cluster, int ranks, std::int64_t global_batch,
-    std::int64_t sequence, model::Precision precision, std::size_t count) {
+Result<std::vector<NamedPlan>> validation_plans(const model::ModelSpec& model,
+                                                const std::string& cluster, int ranks,
+                                                std::int64_t global_batch, std::int64_t sequence,
+                                                model::Precision precision, std::size_t count) {
   std::vector<NamedPlan> plans;
   base::Diagnostics last;
   for (const Recipe& r : recipes_of(ranks)) {
     if (plans.size() == count) break;
-    plan::UniformOptions o;
-    o.tp = r.tp;
-    o.pp = r.pp;
-    o.dp = ranks / (r.tp * r.pp);
-    o.zero = r.zero;
-    o.sequence_parallel = r.sequence_parallel;
-    o.recompute = r.recompute;
-    o.schedule = plan::Schedule::k1F1B;
-    o.global_batch = global_batch;
+    plan::UniformOptions o{.tp = r.tp,
+                           .pp = r.pp,
+                           .dp = ranks / (r.tp * r.pp),
+                           .zero = r.zero,
+                           .sequence_parallel = r.sequence_parallel,
+                           .recompute = r.recompute,
+                           .global_batch = global_batch,
+                           .sequence = sequence,
+                           .precision = precision};
     o.micro_batch = global_batch / (o.dp * r.micro_batches);
-    o.sequence = sequence;
-    o.precision = precision;
-    auto p = o.micro_batch > 0 ? plan::uniform_plan(model, cluster, 1, o)
-                               : base::Result<plan::Plan>(base::fail(base::ErrorCode::kInconsistent,
-                                                                     "global batch too small"));
+    auto p = o.micro_batch > 0
+                 ? plan::uniform_plan(model, cluster, 1, o)
+                 : Result<plan::Plan>(base::fail(kInconsistent, "global batch too small"));
     if (p)
       plans.push_back({r.name, std::move(*p)});
     else
@@ -124,29 +119,34 @@ std::vector<double> ranks_of(const std::vector<double>& values) {
   return ranks;
 }
 
-double correlation(const std::vector<double>& a, const std::vector<double>& b) {
-  const double n = static_cast<double>(a.size());
-  const double ma = std::accumulate(a.begin(), a.end(), 0.0) / n,
-               mb = std::accumulate(b.begin(), b.end(), 0.0) / n;
-  double ab = 0, aa = 0, bb = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    ab += (a[i] - ma) * (b[i] - mb);
-    aa += (a[i] - ma) * (a[i] - ma);
-    bb += (b[i] - mb) * (b[i] - mb);
+/// Of values around their mean.
+double correlation(std::vector<double> a, std::vector<double> b) {
+  for (std::vector<double>* v : {&a, &b}) {
+    const double mean = std::accumulate(v->begin(), v->end(), 0.0) / static_cast<double>(v->size());
+    for (double& x : *v) x -= mean;
   }
-  return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 1.0;
+  const auto dot = [](const std::vector<double>& x, const std::vector<double>& y) {
+    return std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
+  };
+  const double aa = dot(a, a), bb = dot(b, b);
+  return aa > 0 && bb > 0 ? dot(a, b) / std::sqrt(aa * bb) : 1.0;
 }
 
 }  // namespace
 
-StepErrors step_errors(const std::vector<ValidationRow>& rows, double drift) {
+StepErrors errors_of(std::span<const double> signed_errors) {
   StepErrors e;
-  for (const ValidationRow& r : rows) {
-    const double error = std::abs(r.step_error(drift));
-    e.mean += error / static_cast<double>(rows.size());
-    e.largest = std::max(e.largest, error);
+  for (const double error : signed_errors) {
+    e.mean += std::abs(error) / static_cast<double>(signed_errors.size());
+    e.largest = std::max(e.largest, std::abs(error));
   }
   return e;
+}
+
+StepErrors step_errors(const std::vector<ValidationRow>& rows, double drift) {
+  std::vector<double> errors;
+  for (const ValidationRow& r : rows) errors.push_back(r.step_error(drift));
+  return errors_of(errors);
 }
 
 ValidationSummary summarize(const std::vector<ValidationRow>& rows) {

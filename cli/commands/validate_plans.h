@@ -1,8 +1,4 @@
 #pragma once
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "base/result.h"
 #include "model/spec.h"
 #include "plan/program/plan.h"
@@ -32,24 +28,23 @@ struct ValidationRow {
   std::vector<double> rounds_s;
   std::vector<std::int64_t> predicted_peak_bytes, measured_peak_bytes;  // by stage
   /// Median of the rounds.
-  [[nodiscard]] double measured_s() const;
+  double measured_s() const;
   /// (p90 - p10) / (2 median) of the rounds.
-  [[nodiscard]] double spread() const;
+  double spread() const;
   /// What 80 % of such medians stay within of the true one, as a share: sqrt(pi / 2) spread /
   /// sqrt(rounds), for normal noise.
-  [[nodiscard]] double noise() const;
+  double noise() const;
   /// Of the prediction times `drift`, what a fixed work takes now over what it took at calibration.
-  [[nodiscard]] double step_error(double drift = 1) const {
-    return drift * predicted_s / measured_s() - 1.0;
-  }
+  double step_error(double drift = 1) const { return drift * predicted_s / measured_s() - 1.0; }
   /// predicted / measured - 1 of the stage where it is smallest, and where it is largest; 0 when
   /// nothing was measured.
-  [[nodiscard]] std::pair<double, double> memory_errors() const;
+  std::pair<double, double> memory_errors() const;
 };
 
 struct StepErrors {
   double mean = 0, largest = 0;  // of |error|
 };
+StepErrors errors_of(std::span<const double> signed_errors);
 /// @pre rows is not empty and measured times are positive.
 StepErrors step_errors(const std::vector<ValidationRow>& rows, double drift = 1);
 

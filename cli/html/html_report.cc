@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <utility>
-#include <vector>
 
 #include "base/data_dir.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "cli/text/show.h"
 
 namespace orrery::cli {
@@ -46,14 +43,14 @@ std::vector<sim::Picture::Block> coarse(const std::vector<sim::Picture::Block>& 
 }
 
 /// Lists in place of objects, starts relative to the block before: see cli/html/assets/report.js.
-base::Json lanes_json(const std::vector<sim::Picture::Block>& blocks, bool communication) {
-  base::Json lanes = base::Json::array();
+Json lanes_json(const std::vector<sim::Picture::Block>& blocks, bool communication) {
+  Json lanes = Json::array();
   std::int64_t before = 0;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const sim::Picture::Block& b = blocks[i];
     if (b.stream != plan::Stream::kCompute && !communication) continue;
     if (i == 0 || blocks[i - 1].stream != b.stream) {
-      lanes.push_back({{"stream", plan::to_string(b.stream)}, {"blocks", base::Json::array()}});
+      lanes.push_back({{"stream", plan::to_string(b.stream)}, {"blocks", Json::array()}});
       before = 0;
     }
     const std::int64_t start = whole_ns(b.start_ps);
@@ -66,12 +63,12 @@ base::Json lanes_json(const std::vector<sim::Picture::Block>& blocks, bool commu
   return lanes;
 }
 
-base::Json stage_json(const sim::StageReport& report,
-                      const std::vector<sim::Picture::Memory>& samples, const base::Json& lanes) {
-  base::Json parts = base::Json::array(), memory = base::Json::array();
+Json stage_json(const sim::StageReport& report, const std::vector<sim::Picture::Memory>& samples,
+                const Json& lanes) {
+  Json parts = Json::array(), memory = Json::array();
   for (const std::int64_t ps : report.parts) parts.push_back(ns(ps));
   for (const sim::Picture::Memory& m : samples) {
-    base::Json point = base::Json::array({whole_ns(m.at_ps)});
+    Json point = Json::array({whole_ns(m.at_ps)});
     for (const std::int64_t bytes : m.bytes) point.push_back(bytes);
     memory.push_back(std::move(point));
   }
@@ -102,7 +99,7 @@ LinkRow row_of(const topologies::Topology& t, const topologies::Link& link) {
 }
 
 /// Utilisation by link of a host and host; neighbouring hosts share a column where there are many.
-base::Json links_json(const topologies::Topology& t, const sim::SimReport& report) {
+Json links_json(const topologies::Topology& t, const sim::SimReport& report) {
   const std::uint32_t per_column = (t.hosts() + kMaxHostColumns - 1) / kMaxHostColumns,
                       columns = (t.hosts() + per_column - 1) / per_column;
   struct Row {
@@ -147,7 +144,7 @@ base::Json links_json(const topologies::Topology& t, const sim::SimReport& repor
     left_out = std::erase_if(
         rows, [limit = order[kMaxLinkRows]](const Row& row) { return row.highest <= limit; });
   }
-  base::Json list = base::Json::array();
+  Json list = Json::array();
   for (const Row& row : rows)
     list.push_back({{"name", row.name}, {"alike", row.alike}, {"cells", row.cells}});
   return {{"hosts_per_column", per_column},
@@ -168,11 +165,9 @@ void fill(std::string& page, std::string_view mark, const std::string& text) {
 
 }  // namespace
 
-base::Json html_data(const plan::Plan& plan, const costmodel::CostModel& cost,
-                     const sim::SimReport& report, std::int64_t memory_limit_bytes,
-                     const std::string& scenario) {
-  base::Json parts = base::Json::array(), categories = base::Json::array(),
-             stages = base::Json::array();
+Json html_data(const Plan& plan, const CostModel& cost, const sim::SimReport& report,
+               std::int64_t memory_limit_bytes, const std::string& scenario) {
+  Json parts = Json::array(), categories = Json::array(), stages = Json::array();
   for (int p = 0; p < sim::kTimeParts; ++p)
     parts.push_back(sim::to_string(static_cast<sim::TimePart>(p)));
   for (int c = 0; c < plan::kBufferCategories; ++c)
@@ -211,7 +206,7 @@ base::Json html_data(const plan::Plan& plan, const costmodel::CostModel& cost,
       {"scenario", scenario}};
 }
 
-base::Result<std::string> html_page(const base::Json& data) {
+base::Result<std::string> html_page(const Json& data) {
   TRY(std::string page, part_of_page("report.html"));
   TRY(const std::string style, part_of_page("report.css"));
   TRY(const std::string script, part_of_page("report.js"));

@@ -2,7 +2,6 @@
 /// \file
 /// `orrery simulate --html`: one file that opens from disk and needs no network: cli/html/assets/
 /// (page, style, script) with the numbers in it.
-#include <string>
 
 #include "base/json_fwd.h"
 #include "base/result.h"

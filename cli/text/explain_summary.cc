@@ -1,7 +1,5 @@
 #include "cli/text/explain_summary.h"
 
-#include <fmt/format.h>
-
 #include "cli/text/show.h"
 
 namespace orrery::cli {
@@ -14,7 +12,7 @@ class Summary {
  public:
   Summary(const search::Explanation& e, const ExplainedPlans& plans) : e_(e), plans_(plans) {}
 
-  [[nodiscard]] std::string text() const {
+  std::string text() const {
     return fmt::format(
         "Why this plan?      {}\nWhy not another?    {}\nWhat limits it?     {}\nWhat would help?  "
         "  {}\n",
@@ -22,7 +20,7 @@ class Summary {
   }
 
  private:
-  [[nodiscard]] std::string why() const {
+  std::string why() const {
     const Account* other = plans_.fastest_other();
     if (!e_.limits.fits()) {
       const std::string lack =
@@ -50,16 +48,16 @@ class Summary {
                          plans_.step(e_.plan), open);
     return fmt::format(
         "One step takes {}: none of {} plans simulated is faster, the closest (A) takes {} ({}){}.",
-        plans_.step(e_.plan), e_.simulated, more_percent(other->step_ps(), e_.plan.step_ps()),
-        plans_.more(*other), open);
+        plans_.step(e_.plan), e_.simulated, plans_.change(other->step_ps()), plans_.more(*other),
+        open);
   }
-  [[nodiscard]] std::string doubt(const Account& other) const {
+  std::string doubt(const Account& other) const {
     if (!plans_.close(other)) return "";
     return fmt::format(
         " Step times are known to {}; which of two is the faster is better known (How sure).",
         percents(e_.band));
   }
-  [[nodiscard]] std::string why_not() const {
+  std::string why_not() const {
     if (!e_.versus)
       return "Name one: --versus tp=8,pp=1 (the best plan with these values) or --versus "
              "mine.json.";
@@ -79,7 +77,7 @@ class Summary {
     return fmt::format("{} (plan {}) is {}, {}.", v.text, plans_.letter(a.plan), plans_.verdict(a),
                        plans_.reason(a));
   }
-  [[nodiscard]] std::string what_limits() const {
+  std::string what_limits() const {
     const search::Limits& l = e_.limits;
     const std::int64_t step_ps = e_.plan.step_ps(),
                        again = e_.plan.parts()[static_cast<std::size_t>(TimePart::kRecompute)];
@@ -105,7 +103,7 @@ class Summary {
     if (e_.memory_marks.enough) text += ", and more would help";
     return text + ".";
   }
-  [[nodiscard]] std::string what_helps() const {
+  std::string what_helps() const {
     std::string text;
     const auto add = [&](const std::string& what) { text += (text.empty() ? "" : "; ") + what; };
     if (plans_.beaten() && e_.limits.fits())

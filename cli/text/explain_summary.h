@@ -1,6 +1,4 @@
 #pragma once
-#include <string>
-
 #include "cli/text/explained_plans.h"
 
 namespace orrery::cli {

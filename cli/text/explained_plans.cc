@@ -1,7 +1,5 @@
 #include "cli/text/explained_plans.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -43,9 +41,9 @@ bool ExplainedPlans::beaten() const {
          e_.plan.step_ps() - rivals_.front()->account.step_ps() >= e_.plan.step_ps() / 1000;
 }
 
-std::string ExplainedPlans::letter(const plan::Plan& plan) const {
+std::string ExplainedPlans::letter(const Plan& plan) const {
   if (plan::canonical(plan) == plan::canonical(e_.plan.plan)) return "this plan";
-  const plan::Plan wanted = plan::canonical(plan);
+  const Plan wanted = plan::canonical(plan);
   for (std::size_t i = 0; i < rivals_.size(); ++i) {
     if (plan::canonical(rivals_[i]->account.plan) == wanted)
       return std::string(1, static_cast<char>('A' + i));
@@ -53,14 +51,12 @@ std::string ExplainedPlans::letter(const plan::Plan& plan) const {
   return "";
 }
 
-std::string ExplainedPlans::name(const plan::Plan& plan) const {
+std::string ExplainedPlans::name(const Plan& plan) const {
   const std::string known = letter(plan);
   return known.empty() ? one_line(plan) : known;
 }
 
-std::string ExplainedPlans::step(const Account& a) const {
-  return time_.show(time_.ticks(a.step_ps()));
-}
+std::string ExplainedPlans::step(const Account& a) const { return shown(a.step_ps()); }
 
 std::string ExplainedPlans::more(const Account& a) const {
   return time_.show_signed(time_.ticks(a.step_ps()) - time_.ticks(e_.plan.step_ps()));
@@ -117,7 +113,7 @@ std::string ExplainedPlans::reason(const Account& a) const {
 }
 
 std::string ExplainedPlans::verdict(const Account& a) const {
-  const std::string value = more_percent(a.step_ps(), e_.plan.step_ps());
+  const std::string value = change(a.step_ps());
   if (a.step_ps() == e_.plan.step_ps()) return "as fast";
   return fmt::format("{} {}", value.substr(1),
                      a.step_ps() > e_.plan.step_ps() ? "slower" : "faster");

@@ -1,8 +1,4 @@
 #pragma once
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "cli/text/report_time.h"
 #include "search/explain/explain.h"
 
@@ -30,36 +26,41 @@ class ExplainedPlans {
   explicit ExplainedPlans(const search::Explanation& e)
       : e_(e), time_(e.plan.step_ps()), rivals_(search::rivals(e)) {}
 
-  [[nodiscard]] const ReportTime& time() const { return time_; }
+  const ReportTime& time() const { return time_; }
   /// Fastest first: A, B, ...
-  [[nodiscard]] const std::vector<const search::Comparison*>& rivals() const { return rivals_; }
+  const std::vector<const search::Comparison*>& rivals() const { return rivals_; }
   /// The fastest of the others; null without any.
-  [[nodiscard]] const search::Account* fastest_other() const;
+  const search::Account* fastest_other() const;
   /// No other is faster.
-  [[nodiscard]] bool first() const;
+  bool first() const;
   /// Another is faster by a thousandth or more.
-  [[nodiscard]] bool beaten() const;
+  bool beaten() const;
   /// "this plan", "A", ...; empty for a plan that is none of them.
-  [[nodiscard]] std::string letter(const plan::Plan& plan) const;
+  std::string letter(const plan::Plan& plan) const;
   /// The letter, or the plan in one line.
-  [[nodiscard]] std::string name(const plan::Plan& plan) const;
+  std::string name(const plan::Plan& plan) const;
   /// Its step time, and how much more that is than this plan's.
-  [[nodiscard]] std::string step(const search::Account& a) const;
-  [[nodiscard]] std::string more(const search::Account& a) const;
+  std::string step(const search::Account& a) const;
+  std::string more(const search::Account& a) const;
+  /// A time in the report's unit; how much more a step time is than this plan's.
+  std::string shown(std::int64_t ps) const { return time_.show(time_.ticks(ps)); }
+  std::string change(std::int64_t step_ps) const {
+    return more_percent(step_ps, e_.plan.step_ps());
+  }
   /// What its step has more of than this plan's.
-  [[nodiscard]] Difference difference(const search::Account& a) const;
+  Difference difference(const search::Account& a) const;
   /// The parts that make most of the difference, largest first, and the rest: "+0.0312 s
   /// recomputation, -0.0120 s bubble, +0.0009 s other".
-  [[nodiscard]] std::string main_differences(const search::Account& a) const;
+  std::string main_differences(const search::Account& a) const;
   /// Why the other plan takes more, or less: "mainly because tensor parallelism over 8 exposes
   /// 1.6400 s more of communication, although ...".
-  [[nodiscard]] std::string reason(const search::Account& a) const;
+  std::string reason(const search::Account& a) const;
   /// "18.1 % slower than", "as fast as".
-  [[nodiscard]] std::string verdict(const search::Account& a) const;
+  std::string verdict(const search::Account& a) const;
   /// Sequences a second more than this plan makes.
-  [[nodiscard]] std::string gain_of(const search::Account& a) const;
+  std::string gain_of(const search::Account& a) const;
   /// Faster by less than 1 % of the step.
-  [[nodiscard]] bool close(const search::Account& other) const;
+  bool close(const search::Account& other) const;
 
  private:
   const search::Explanation& e_;

@@ -14,12 +14,12 @@ class ReportTime {
   explicit ReportTime(std::int64_t step_ps);
 
   /// Nearest tick.
-  [[nodiscard]] std::int64_t ticks(std::int64_t ps) const;
+  std::int64_t ticks(std::int64_t ps) const;
   /// Parts in ticks, each within one tick of its own, that add up to the ticks of their sum.
-  [[nodiscard]] std::vector<std::int64_t> ticks(std::span<const std::int64_t> parts_ps) const;
+  std::vector<std::int64_t> ticks(std::span<const std::int64_t> parts_ps) const;
   /// "0.0408 s"; signed: "+0.0408 s".
-  [[nodiscard]] std::string show(std::int64_t ticks) const;
-  [[nodiscard]] std::string show_signed(std::int64_t ticks) const;
+  std::string show(std::int64_t ticks) const;
+  std::string show_signed(std::int64_t ticks) const;
 
  private:
   std::int64_t tick_ps_ = 1;

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 namespace orrery::cli {
 namespace {
 
+using plan::LayerStrategy;
 using sim::TimePart;
 
-int largest(const plan::Plan& plan, int plan::LayerStrategy::*degree) {
+int largest(const plan::Plan& plan, int LayerStrategy::*degree) {
   int most = 1;
   for (const plan::Stage& stage : plan.stages) {
     for (const plan::LayerRun& run : stage.runs) most = std::max(most, run.strategy.*degree);
@@ -25,17 +24,18 @@ std::string over(int degree, int before) {
 }  // namespace
 
 const char* part_words(TimePart part) {
+  using enum TimePart;
   switch (part) {
-    case TimePart::kForward: return "forward computation";
-    case TimePart::kBackward: return "backward computation";
-    case TimePart::kRecompute: return "recomputation";
-    case TimePart::kOptimizer: return "optimizer and gradient zeroing";
-    case TimePart::kTensor: return "exposed tensor communication";
-    case TimePart::kContext: return "exposed context communication";
-    case TimePart::kExpert: return "exposed expert communication";
-    case TimePart::kData: return "exposed data communication";
-    case TimePart::kPipeline: return "exposed pipeline communication";
-    case TimePart::kBubble: return "waiting";
+    case kForward: return "forward computation";
+    case kBackward: return "backward computation";
+    case kRecompute: return "recomputation";
+    case kOptimizer: return "optimizer and gradient zeroing";
+    case kTensor: return "exposed tensor communication";
+    case kContext: return "exposed context communication";
+    case kExpert: return "exposed expert communication";
+    case kData: return "exposed data communication";
+    case kPipeline: return "exposed pipeline communication";
+    case kBubble: return "waiting";
   }
   return "";
 }
@@ -46,7 +46,7 @@ std::string part_clause(TimePart part, const plan::Plan& plan, const plan::Plan&
   const auto exposes = [&](const std::string& who, const char* what) {
     return fmt::format("{} exposes {} {} of {}", who, time, word, what);
   };
-  const auto parallelism = [&](const char* kind, int plan::LayerStrategy::*degree) {
+  const auto parallelism = [&](const char* kind, int LayerStrategy::*degree) {
     return fmt::format("{} parallelism {}", kind,
                        over(largest(plan, degree), largest(before, degree)));
   };
@@ -55,29 +55,26 @@ std::string part_clause(TimePart part, const plan::Plan& plan, const plan::Plan&
       stages == stages_before
           ? fmt::format("a pipeline of {}", stages)
           : fmt::format("a pipeline of {} instead of {}", stages, stages_before);
+  using enum TimePart;
   switch (part) {
-    case TimePart::kForward:
-    case TimePart::kBackward:
-    case TimePart::kRecompute:
-    case TimePart::kOptimizer: return fmt::format("{} takes {} {}", part_words(part), time, word);
-    case TimePart::kTensor: {
-      const bool of_layers = largest(plan, &plan::LayerStrategy::tp) > 1 ||
-                             largest(before, &plan::LayerStrategy::tp) > 1;
-      if (of_layers)
-        return exposes(parallelism("tensor", &plan::LayerStrategy::tp), "communication");
+    case kForward:
+    case kBackward:
+    case kRecompute:
+    case kOptimizer: return fmt::format("{} takes {} {}", part_words(part), time, word);
+    case kTensor: {
+      if (std::max(largest(plan, &LayerStrategy::tp), largest(before, &LayerStrategy::tp)) > 1)
+        return exposes(parallelism("tensor", &LayerStrategy::tp), "communication");
       return exposes(fmt::format("tensor parallelism of embedding and head {}",
                                  over(plan.vocabulary.tp, before.vocabulary.tp)),
                      "communication");
     }
-    case TimePart::kContext:
-      return exposes(parallelism("context", &plan::LayerStrategy::cp), "communication");
-    case TimePart::kExpert:
-      return exposes(parallelism("expert", &plan::LayerStrategy::ep), "communication");
-    case TimePart::kData:
-      return exposes(parallelism("data", &plan::LayerStrategy::dp),
+    case kContext: return exposes(parallelism("context", &LayerStrategy::cp), "communication");
+    case kExpert: return exposes(parallelism("expert", &LayerStrategy::ep), "communication");
+    case kData:
+      return exposes(parallelism("data", &LayerStrategy::dp),
                      "communication of weights and gradients");
-    case TimePart::kPipeline: return exposes(pipeline, "transfers between stages");
-    case TimePart::kBubble: return fmt::format("{} waits {} {}", pipeline, time, word);
+    case kPipeline: return exposes(pipeline, "transfers between stages");
+    case kBubble: return fmt::format("{} waits {} {}", pipeline, time, word);
   }
   return "";
 }

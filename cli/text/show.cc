@@ -1,25 +1,25 @@
 #include "cli/text/show.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <set>
 #include <sstream>
 
-#include <fmt/format.h>
-
-#include "base/json.h"
 #include "base/units.h"
 #include "search/explain/account.h"
 #include "search/proof/certificate_json.h"
 
 namespace orrery::cli {
 
-std::string show_time(std::int64_t ps) {
-  return base::to_string(base::Seconds(static_cast<double>(ps) * 1e-12));
-}
+std::string show_time(std::int64_t ps) { return show_seconds(static_cast<double>(ps) * 1e-12); }
+std::string show_seconds(double seconds) { return base::to_string(base::Seconds(seconds)); }
 std::string show_bytes(std::int64_t bytes) {
   return base::to_string(base::Bytes(static_cast<double>(bytes)));
+}
+
+std::int64_t worst_peak(const sim::SimReport& report) {
+  return std::ranges::max(report.stages, {}, &sim::StageReport::peak_memory_bytes)
+      .peak_memory_bytes;
 }
 
 namespace {
@@ -33,7 +33,7 @@ std::string runs_text(const plan::Stage& stage) {
 }
 
 /// "16 sequences × 2048 tokens", and of one rank where all layers divide the micro-batch alike.
-std::string micro_batch_text(const plan::Plan& plan) {
+std::string micro_batch_text(const Plan& plan) {
   std::set<int> degrees;
   for (const plan::Stage& s : plan.stages)
     for (const plan::LayerRun& r : s.runs) degrees.insert(r.strategy.dp);
@@ -46,14 +46,14 @@ std::string micro_batch_text(const plan::Plan& plan) {
 }
 
 /// One stage under 1f1b runs micro-batch after micro-batch: nothing to name.
-std::string schedule_text(const plan::Plan& plan, const char* before) {
+std::string schedule_text(const Plan& plan, const char* before) {
   return plan.pipeline_degree() == 1 && plan.schedule == plan::Schedule::k1F1B
              ? ""
              : fmt::format("{}{}", before, plan::to_string(plan.schedule));
 }
 
 /// Layers of each strategy, in order of appearance.
-std::vector<std::pair<std::string, int>> strategies_of(const plan::Plan& plan) {
+std::vector<std::pair<std::string, int>> strategies_of(const Plan& plan) {
   std::vector<std::pair<std::string, int>> counts;
   for (const plan::Stage& s : plan.stages) {
     for (const plan::LayerRun& r : s.runs) {
@@ -75,7 +75,7 @@ std::vector<std::string> words_of(const std::string& text) {
 
 /// "20 × tp1 dp8 zero3, 12 × tp1 dp8"; of more than two strategies the words that all have come
 /// first: "tp4 dp32 zero3 sp (50 × as is, 18 × recompute=full, 12 × recompute=selective)".
-std::string strategies_text(const plan::Plan& plan) {
+std::string strategies_text(const Plan& plan) {
   constexpr std::size_t kSpelled = 2;
   const auto counts = strategies_of(plan);
   if (counts.size() == 1) return counts.front().first;
@@ -101,7 +101,7 @@ std::string strategies_text(const plan::Plan& plan) {
 
 /// "41+39" for stages of unlike length, "5×4+6" for runs of them; empty for equal ones, and where
 /// virtual stages divide the layers further.
-std::string cuts_text(const plan::Plan& plan) {
+std::string cuts_text(const Plan& plan) {
   if (plan.virtual_stages > 1) return "";
   std::vector<std::pair<int, int>> runs;  // layers, stages
   for (const plan::Stage& stage : plan.stages) {
@@ -119,7 +119,7 @@ std::string cuts_text(const plan::Plan& plan) {
 
 }  // namespace
 
-std::string describe(const plan::Plan& plan, std::int64_t devices) {
+std::string describe(const Plan& plan, std::int64_t devices) {
   constexpr std::size_t kAlike = 3;  // stages that share a line
   const std::string idle =
       devices > plan.world_size()
@@ -146,7 +146,7 @@ std::string describe(const plan::Plan& plan, std::int64_t devices) {
   return text + fmt::format("  embedding and head: {}\n", plan::to_string(plan.vocabulary));
 }
 
-std::string one_line(const plan::Plan& plan) {
+std::string one_line(const Plan& plan) {
   const std::string chunks =
       plan.virtual_stages > 1 ? fmt::format(" v{}", plan.virtual_stages) : "";
   return fmt::format("pp{}{}{} m{}{} | {} | vocabulary {}", plan.pipeline_degree(), chunks,
@@ -191,7 +191,7 @@ std::string describe(const search::CheckReport& r) {
   return text;
 }
 
-std::string describe_origin(const costmodel::CostModel& cost) {
+std::string describe_origin(const CostModel& cost) {
   return fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()),
                      origin_word(cost.communication_origin()));
 }
@@ -208,15 +208,15 @@ std::string describe_band(const Doubt& doubt, std::int64_t step_ps) {
                      percents(doubt.band), doubt.uncertainty.source);
 }
 
-base::Json origin_json(const costmodel::CostModel& cost) {
+Json origin_json(const CostModel& cost) {
   return {{"compute", origin_word(cost.compute_origin())},
           {"communication", origin_word(cost.communication_origin())}};
 }
 
-base::Json origin_json(const costmodel::CostModel& cost, const Doubt& doubt) {
-  base::Json j = origin_json(cost), spread = base::Json::object();
+Json origin_json(const CostModel& cost, const Doubt& doubt) {
+  Json j = origin_json(cost), spread = Json::object();
   for (const auto& [name, field] : model::kSpreadFields)
-    spread[std::string(name)] = doubt.uncertainty.spread.*field;
+    spread[name] = doubt.uncertainty.spread.*field;
   j["band"] = {{"coverage", costmodel::kCoverage},
                {"low", doubt.band.low},
                {"high", doubt.band.high},
@@ -225,11 +225,10 @@ base::Json origin_json(const costmodel::CostModel& cost, const Doubt& doubt) {
   return j;
 }
 
-base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer,
-                                   const costmodel::CostModel& cost) {
+base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer, const CostModel& cost) {
   constexpr std::size_t kDrawn = 3;
   AnswerDoubt doubt{.best = {costmodel::uncertainty_of(cost), {}}, .share_faster = {}};
-  std::vector<const plan::Plan*> plans;
+  std::vector<const Plan*> plans;
   for (std::size_t i = 0; i < std::min(kDrawn, answer.candidates.size()); ++i)
     plans.push_back(&answer.candidates[i].plan);
   TRY(const auto draws,
@@ -243,26 +242,24 @@ base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer,
   return doubt;
 }
 
-base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost,
-                   const std::optional<AnswerDoubt>& doubt, std::optional<double> seconds) {
-  base::Json j{{"schema", "orrery.answer/1"},
-               {"status", std::string(search::to_string(answer.status))},
-               {"origin", doubt ? origin_json(cost, doubt->best) : origin_json(cost)}};
+Json to_json(const search::PlanAnswer& answer, const CostModel& cost,
+             const std::optional<AnswerDoubt>& doubt, std::optional<double> seconds) {
+  Json j{{"schema", "orrery.answer/1"},
+         {"status", search::to_string(answer.status)},
+         {"origin", doubt ? origin_json(cost, doubt->best) : origin_json(cost)}};
   j["search"] = {{"states", answer.states},
                  {"problems", answer.problems},
                  {"candidates", answer.candidates.size()},
                  {"order_changes", answer.order_changes},
                  {"certificate", search::to_json(answer.certificate)}};
   if (seconds) j["search"]["seconds"] = *seconds;
-  j["pruned"] = base::Json::array();
-  for (const search::Pruned& p : answer.pruned)
-    j["pruned"].push_back({{"candidate", p.candidate}, {"reason", p.text}});
+  j["pruned"] = pruned_json(answer.pruned);
   if (!answer.candidates.empty()) {
     j["plan"] = plan::to_json(answer.candidates.front().plan);
     j["predicted"] = sim::to_json(answer.candidates.front().report);
     const search::Balance balance = search::balance_of(answer.candidates.front().report);
     j["balance"] = {{"time", balance.time}, {"memory", balance.memory}};
-    j["alternatives"] = base::Json::array();
+    j["alternatives"] = Json::array();
     for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
       const search::Candidate& c = answer.candidates[i];
       j["alternatives"].push_back({{"plan", plan::to_json(c.plan)},
@@ -271,29 +268,33 @@ base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel&
       if (doubt && i <= doubt->share_faster.size())
         j["alternatives"].back()["share_faster"] = doubt->share_faster[i - 1];
     }
-  }
-  if (!answer.candidates.empty()) {
-    j["runners_up"] = base::Json::array();
-    for (const search::RunnerUp& r : answer.runners_up)
-      j["runners_up"].push_back({{"plan", plan::to_json(r.plan)},
-                                 {"closed_form_ps", r.closed_form_ps},
-                                 {"expected_ps", r.expected_ps}});
+    j["runners_up"] = json_list(answer.runners_up, [](const search::RunnerUp& r) -> Json {
+      return {{"plan", plan::to_json(r.plan)},
+              {"closed_form_ps", r.closed_form_ps},
+              {"expected_ps", r.expected_ps}};
+    });
   }
   if (answer.status == search::Status::kInfeasible) {
     j["shortfall_bytes"] = answer.shortfall_bytes;
-    j["relaxations"] = base::Json::array();
-    for (const search::Relaxation& r : answer.relaxations)
-      j["relaxations"].push_back({{"change", r.change},
-                                  {"memory_bytes", r.memory_bytes},
-                                  {"step_time_s", static_cast<double>(r.step_time_ps) * 1e-12}});
+    j["relaxations"] = json_list(answer.relaxations, [](const search::Relaxation& r) -> Json {
+      return {{"change", r.change},
+              {"memory_bytes", r.memory_bytes},
+              {"step_time_s", static_cast<double>(r.step_time_ps) * 1e-12}};
+    });
   }
   return j;
+}
+
+Json pruned_json(const std::vector<search::Pruned>& pruned) {
+  return json_list(pruned, [](const search::Pruned& p) -> Json {
+    return {{"candidate", p.candidate}, {"reason", p.text}};
+  });
 }
 
 std::string describe_seconds(std::optional<double> seconds) {
   return seconds ? fmt::format(" in {:.3f} s", *seconds) : "";
 }
 
-void print_json(const base::Json& document) { fmt::print("{}", base::to_text(document)); }
+void print_json(const Json& document) { fmt::print("{}", base::to_text(document)); }
 
 }  // namespace orrery::cli

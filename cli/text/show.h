@@ -1,10 +1,8 @@
 #pragma once
-#include <cstdint>
+#include <chrono>
 #include <optional>
-#include <string>
-#include <vector>
 
-#include "base/json_fwd.h"
+#include "base/json.h"
 #include "costmodel/uncertainty/uncertainty.h"
 #include "plan/program/plan.h"
 #include "search/loop/planner.h"
@@ -13,18 +11,25 @@
 
 namespace orrery::cli {
 
+using base::Json;
+using costmodel::CostModel;
+using plan::Plan;
+
 /// "4.19 s", "36.0 GiB".
 std::string show_time(std::int64_t ps);
+std::string show_seconds(double seconds);
 std::string show_bytes(std::int64_t bytes);
+/// Peak memory of a device at the fullest stage.
+std::int64_t worst_peak(const sim::SimReport& report);
 
 /// "pp4 m16 1f1b | stage 0: 8 × tp1 dp2 zero3 | ... | vocabulary tp2": a plan in a few lines for
 /// people. Of `devices` in the cluster some may be idle; 0: not said.
-std::string describe(const plan::Plan& plan, std::int64_t devices = 0);
+std::string describe(const Plan& plan, std::int64_t devices = 0);
 /// The same on one line for tables.
-std::string one_line(const plan::Plan& plan);
+std::string one_line(const Plan& plan);
 
 /// Where prices came from: "compute measured, communication measured".
-std::string describe_origin(const costmodel::CostModel& cost);
+std::string describe_origin(const CostModel& cost);
 /// How far a prediction may be off: costmodel/uncertainty/uncertainty.h.
 struct Doubt {
   costmodel::Uncertainty uncertainty;
@@ -36,8 +41,8 @@ std::string percents(const costmodel::Band& band);
 std::string describe_band(const Doubt& doubt, std::int64_t step_ps);
 
 /// {"compute": "measured" | "datasheet", "communication": ...}; with a doubt its "band" as well.
-base::Json origin_json(const costmodel::CostModel& cost);
-base::Json origin_json(const costmodel::CostModel& cost, const Doubt& doubt);
+Json origin_json(const CostModel& cost);
+Json origin_json(const CostModel& cost, const Doubt& doubt);
 
 /// An answer's first plan and runners-up in the same draws of the errors of prices.
 struct AnswerDoubt {
@@ -46,22 +51,43 @@ struct AnswerDoubt {
   // drawn
   std::vector<double> share_faster;
 };
-base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer,
-                                   const costmodel::CostModel& cost);
+base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer, const CostModel& cost);
 
-base::Json to_json(const search::PlanAnswer& answer, const costmodel::CostModel& cost,
-                   const std::optional<AnswerDoubt>& doubt, std::optional<double> seconds = {});
+Json to_json(const search::PlanAnswer& answer, const CostModel& cost,
+             const std::optional<AnswerDoubt>& doubt, std::optional<double> seconds = {});
 
 /// " in 0.123 s", or nothing: what a search took differs from run to run, so only --timing asks.
 std::string describe_seconds(std::optional<double> seconds);
 
 /// {"schema": "orrery.check/1", "holds": …}
-base::Json to_json(const search::CheckReport& report);
+Json to_json(const search::CheckReport& report);
 
 /// The same for people: cost, memory of every stage, bound and gap, each "ok" or "fault".
 std::string describe(const search::CheckReport& report);
 
+/// A list of what `make` says of each.
+template <class Range, class Make>
+Json json_list(const Range& range, const Make& make) {
+  Json list = Json::array();
+  for (const auto& entry : range) list.push_back(make(entry));
+  return list;
+}
+
+/// {"candidate": …, "reason": …} of each.
+Json pruned_json(const std::vector<search::Pruned>& pruned);
+
+/// Time since it was made.
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 /// Prints a document to stdout.
-void print_json(const base::Json& document);
+void print_json(const Json& document);
 
 }  // namespace orrery::cli

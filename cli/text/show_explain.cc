@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include <fmt/format.h>
-
 #include "cli/text/explain_summary.h"
 #include "cli/text/explained_plans.h"
 #include "cli/text/report_words.h"
@@ -21,8 +19,7 @@ using sim::TimePart;
 /// Everything that the text says of one explanation.
 class ExplanationReport {
  public:
-  ExplanationReport(const Explanation& e, const costmodel::CostModel& cost)
-      : e_(e), cost_(cost), plans_(e) {}
+  ExplanationReport(const Explanation& e, const CostModel& cost) : e_(e), cost_(cost), plans_(e) {}
 
   std::string text() const {
     std::string text = describe(e_.plan.plan, cost_.topology().device_count()) + "\n" +
@@ -40,7 +37,7 @@ class ExplanationReport {
  private:
   // ---- why this plan ----
 
-  [[nodiscard]] std::string decisions() const {
+  std::string decisions() const {
     struct Row {
       std::string decision, cost, why;
     };
@@ -49,9 +46,8 @@ class ExplanationReport {
       const Difference d = plans_.difference(a);
       const auto most =
           d.total < 0 ? std::ranges::min_element(d.parts) : std::ranges::max_element(d.parts);
-      const std::string cost =
-          fmt::format("{:>12} {:>9}  {:<2}", plans_.more(a),
-                      more_percent(a.step_ps(), e_.plan.step_ps()), plans_.letter(a.plan));
+      const std::string cost = fmt::format("{:>12} {:>9}  {:<2}", plans_.more(a),
+                                           plans_.change(a.step_ps()), plans_.letter(a.plan));
       rows.push_back({decision, cost,
                       fmt::format("{} {}", plans_.time().show_signed(*most),
                                   part_words(static_cast<TimePart>(most - d.parts.begin())))});
@@ -84,15 +80,14 @@ class ExplanationReport {
   }
 
   /// Every other plan of the page that fits, once.
-  [[nodiscard]] std::string plans() const {
+  std::string plans() const {
     std::string text = fmt::format("Plans of this page that fit, of {} simulated (this plan: {})\n",
                                    e_.simulated, plans_.step(e_.plan));
     for (const Comparison* c : plans_.rivals()) {
       const Account& a = c->account;
-      text +=
-          fmt::format("  {}  {:>10} {:>12} {:>9}  {}{}\n", plans_.letter(a.plan), plans_.step(a),
-                      plans_.more(a), more_percent(a.step_ps(), e_.plan.step_ps()),
-                      one_line(a.plan), c->changes.empty() ? "; layers in another order" : "");
+      text += fmt::format("  {}  {:>10} {:>12} {:>9}  {}{}\n", plans_.letter(a.plan),
+                          plans_.step(a), plans_.more(a), plans_.change(a.step_ps()),
+                          one_line(a.plan), c->changes.empty() ? "; layers in another order" : "");
       if (e_.uniform && a.plan == e_.uniform->account.plan)
         text += fmt::format(
             "       the best of {} plans with one strategy for all layers and equal stages\n",
@@ -108,7 +103,7 @@ class ExplanationReport {
 
   // ---- where, what limits ----
 
-  [[nodiscard]] std::string waterfall() const {
+  std::string waterfall() const {
     const Account& a = e_.plan;
     const int stages = static_cast<int>(a.report.stages.size());
     std::string text = "Where the time goes";
@@ -126,7 +121,7 @@ class ExplanationReport {
     return text + fmt::format("  {:<31} {:>10}  100.0 %\n", "step", plans_.step(a));
   }
 
-  [[nodiscard]] std::string memory_limit() const {
+  std::string memory_limit() const {
     const search::Limits& l = e_.limits;
     const std::string what = fmt::format("stage {} is the fullest: {} of {}", l.fullest_stage,
                                          show_bytes(l.peak_bytes), show_bytes(l.limit_bytes));
@@ -141,12 +136,12 @@ class ExplanationReport {
                        percent(l.limit_bytes - l.peak_bytes, l.limit_bytes), most);
   }
   /// How much memory would end what memory forces.
-  [[nodiscard]] std::string memory_marks() const {
+  std::string memory_marks() const {
     const search::MemoryMarks& m = e_.memory_marks;
     const auto of = [&](const search::MemoryMark& mark) {
       const Account& a = mark.best;
-      return fmt::format("{} a step ({}): {}", plans_.step(a),
-                         more_percent(a.step_ps(), e_.plan.step_ps()), plans_.name(a.plan));
+      return fmt::format("{} a step ({}): {}", plans_.step(a), plans_.change(a.step_ps()),
+                         plans_.name(a.plan));
     };
     const auto gib = [](const search::MemoryMark& mark) {
       return mark.bytes / (std::int64_t{1} << 30);
@@ -163,7 +158,7 @@ class ExplanationReport {
     return text;
   }
 
-  [[nodiscard]] std::string limits() const {
+  std::string limits() const {
     const search::Limits& l = e_.limits;
     const std::int64_t step_ps = e_.plan.step_ps();
     std::string text = "What limits it\n" + memory_limit() + memory_marks();
@@ -199,7 +194,7 @@ class ExplanationReport {
     }
     return text + links();
   }
-  [[nodiscard]] std::string links() const {
+  std::string links() const {
     // 10 % more bandwidth takes less than a tenth off what is exposed
     constexpr std::int64_t kShare = 10;
     if (e_.limits.communication_ps == 0)
@@ -211,7 +206,7 @@ class ExplanationReport {
     for (const search::LinkEffect& l : e_.limits.links) {
       if (l.saved_ps > 0)
         text += fmt::format("{} on {} saves {}", &l == &first ? "" : ",", l.kind,
-                            plans_.time().show(plans_.time().ticks(l.saved_ps)));
+                            plans_.shown(l.saved_ps));
     }
     if (first.saved_ps > e_.limits.communication_ps / kShare)
       text +=
@@ -222,7 +217,7 @@ class ExplanationReport {
 
   // ---- what would help ----
 
-  [[nodiscard]] std::string improvements() const {
+  std::string improvements() const {
     if (e_.improvements.empty())
       return "What would make it faster\n  nothing was tried: no plan fits\n";
     std::string text = fmt::format(
@@ -239,7 +234,7 @@ class ExplanationReport {
     return text;
   }
 
-  [[nodiscard]] static std::string relaxations(const std::vector<search::Relaxation>& list) {
+  static std::string relaxations(const std::vector<search::Relaxation>& list) {
     std::string text;
     for (const search::Relaxation& r : list)
       text += fmt::format("  would fit with {:<28}{}\n", r.change,
@@ -249,7 +244,7 @@ class ExplanationReport {
 
   // ---- versus ----
 
-  [[nodiscard]] std::string part_table(const Account& a) const {
+  std::string part_table(const Account& a) const {
     const Difference d = plans_.difference(a);
     std::string text =
         fmt::format("  {:<31} {:>11} {:>11} {:>12}\n", "", "this plan", "that plan", "difference");
@@ -269,7 +264,7 @@ class ExplanationReport {
     return text + fmt::format("  {:<31} {:>11} {:>11}\n", "peak memory of a device",
                               show_bytes(e_.plan.peak_bytes()), show_bytes(a.peak_bytes()));
   }
-  [[nodiscard]] std::string versus(const search::Versus& v) const {
+  std::string versus(const search::Versus& v) const {
     std::string text =
         fmt::format("Against {}{}\n", v.text,
                     v.of_values ? " (set for layers; embedding and head are free)" : "");
@@ -301,19 +296,18 @@ class ExplanationReport {
 
   /// Per cent that this plan is behind the best found on a changed machine; none where one of them
   /// does not fit.
-  [[nodiscard]] std::optional<double> behind_best(const search::WhatIf& w) const {
+  std::optional<double> behind_best(const search::WhatIf& w) const {
     if (!e_.limits.fits() || !w.best || !w.step_ps) return std::nullopt;
     return rounded(percent(*w.step_ps - w.best->step_ps(), w.best->step_ps()), 10);
   }
-  [[nodiscard]] std::string sensitivity() const {
+  std::string sensitivity() const {
     std::string text =
         fmt::format("If the machine were 10 % other\n  {:<18} {:>11} {:>9} {:>11} {:>12}\n", "",
                     "this plan", "change", "best plan", "behind best");
     for (const search::WhatIf& w : e_.what_ifs) {
       const std::string what = fmt::format("{} {:+} %", w.what, w.change_ppm / 10'000);
-      const std::string kept =
-          w.step_ps ? plans_.time().show(plans_.time().ticks(*w.step_ps)) : "too big";
-      const std::string change = w.step_ps ? more_percent(*w.step_ps, e_.plan.step_ps()) : "";
+      const std::string kept = w.step_ps ? plans_.shown(*w.step_ps) : "too big";
+      const std::string change = w.step_ps ? plans_.change(*w.step_ps) : "";
       const std::string best = w.best ? plans_.step(*w.best) : "none fits";
       const std::optional<double> percents = behind_best(w);
       text += fmt::format("  {:<18} {:>11} {:>9} {:>11} {:>12}{}\n", what, kept, change, best,
@@ -324,13 +318,13 @@ class ExplanationReport {
   }
   /// The same question for every plan: does the order of the fastest and the others survive wrong
   /// prices?
-  [[nodiscard]] std::string order_test() const {
+  std::string order_test() const {
     const bool leads = e_.limits.fits() && plans_.first();
     const std::string who = leads ? "this plan leads A" : "A leads the next";
     const search::LeastSure& other = *e_.least_sure;
     std::string text =
         fmt::format("  {} by {}. Of {} draws of errors of the prices, the same for all plans,\n  ",
-                    who, plans_.time().show(plans_.time().ticks(e_.gap_ps)), costmodel::kDraws);
+                    who, plans_.shown(e_.gap_ps), costmodel::kDraws);
     const double share = 100 * other.share_faster;
     switch (e_.stability) {
       case search::Stability::kCertain:
@@ -343,10 +337,9 @@ class ExplanationReport {
     return text + fmt::format(
                       "{:.0f} % put {} first, which is {} behind: they are within the error of "
                       "each other, measure both\n",
-                      share, plans_.name(other.plan),
-                      plans_.time().show(plans_.time().ticks(other.gap_ps)));
+                      share, plans_.name(other.plan), plans_.shown(other.gap_ps));
   }
-  [[nodiscard]] std::string trust() const {
+  std::string trust() const {
     std::string text =
         fmt::format("How sure\n  prices: {}\n  the step time is known to {} (80 %): {}\n",
                     describe_origin(cost_), percents(e_.band), e_.uncertainty.source);
@@ -368,13 +361,13 @@ class ExplanationReport {
   }
 
   const Explanation& e_;
-  const costmodel::CostModel& cost_;
+  const CostModel& cost_;
   ExplainedPlans plans_;
 };
 
 }  // namespace
 
-std::string explanation_text(const Explanation& e, const costmodel::CostModel& cost) {
+std::string explanation_text(const Explanation& e, const CostModel& cost) {
   return ExplanationReport(e, cost).text();
 }
 

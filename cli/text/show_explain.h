@@ -1,6 +1,4 @@
 #pragma once
-#include <string>
-
 #include "base/json_fwd.h"
 #include "costmodel/cost_model.h"
 #include "search/explain/explain.h"

@@ -1,9 +1,10 @@
 #include "plan/check/check.h"
 
 #include <algorithm>
-#include <string>
+#include <functional>
+#include <numeric>
+#include <set>
 #include <unordered_map>
-#include <vector>
 
 #include "base/check.h"
 #include "plan/check/check_internal.h"
@@ -12,29 +13,26 @@ namespace orrery::plan {
 
 CheckedProgram unroll_all(const Program& program) {
   CheckedProgram step{.program = &program, .classes = {}};
-  for (const RankClass& c : program.classes) {
-    std::vector<OpInstance>& ops = step.classes.emplace_back();
-    for_each_op(program, c, [&ops](const OpInstance& op) { ops.push_back(op); });
-  }
+  for (const RankClass& c : program.classes) step.classes.push_back(unroll(program, c));
   return step;
 }
 
 std::vector<Fault> check(const CheckedProgram& step) {
+  using namespace checker;
   ORRERY_CHECK(step.program != nullptr && step.classes.size() == step.program->classes.size());
-  std::vector<checker::ClassStep> steps;
+  std::vector<ClassStep> steps;
   for (std::size_t c = 0; c < step.classes.size(); ++c) {
-    steps.push_back(
-        checker::number_instances(*step.program, step.program->classes[c], step.classes[c]));
+    steps.push_back(number_instances(*step.program, step.program->classes[c], step.classes[c]));
   }
-  checker::FaultList faults;
-  for (const checker::ClassStep& s : steps) {
-    checker::check_operands(s, faults);
-    checker::check_lifetimes(s, faults);
-    checker::check_phase_order(s, faults);
-    checker::check_values(s, faults);
+  FaultList faults;
+  for (const ClassStep& s : steps) {
+    check_operands(s, faults);
+    check_lifetimes(s, faults);
+    check_phase_order(s, faults);
+    check_values(s, faults);
   }
-  checker::check_progress(steps, faults);
-  checker::check_gradients(steps, faults);
+  check_progress(steps, faults);
+  check_gradients(steps, faults);
   return faults.take();
 }
 
@@ -155,10 +153,8 @@ ClassStep number_instances(const Program& program, const RankClass& rank_class,
   step.access_begin.reserve(ops.size() + 1);
   step.access_begin.push_back(0);
   Numbering numbering(step);
-  for (const RankClass::Persistent& p : rank_class.persistent) {
-    const InstanceIndex i = numbering.number(key_of(program, BufferRef{p.buffer}, p.layer, 0));
-    step.persistent[i] = true;
-  }
+  for (const RankClass::Persistent& p : rank_class.persistent)
+    step.persistent[numbering.number(key_of(program, {p.buffer}, p.layer, 0))] = true;
   for (const OpInstance& op : ops) numbering.add_op(op);
   return step;
 }
@@ -196,26 +192,27 @@ std::string ClassStep::describe_instance(InstanceIndex instance) const {
                      place(key.layer, key.micro_batch));
 }
 
-int class_index(const Program& program, std::int64_t rank) {
-  for (std::size_t c = 0; c < program.classes.size(); ++c) {
-    const RankClass& k = program.classes[c];
-    if (rank >= k.first_rank && rank < std::int64_t{k.first_rank} + k.count)
-      return static_cast<int>(c);
-  }
-  return -1;
+std::int64_t product_of(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-std::vector<int> classes_of_group(const Program& program, const Group& group, int rank) {
-  std::vector<int> classes;
+std::optional<ClassIndex> class_index(const Program& program, std::int64_t rank) {
+  const auto found = std::ranges::find_if(program.classes, [&](const RankClass& k) {
+    return rank >= k.first_rank && rank < std::int64_t{k.first_rank} + k.count;
+  });
+  if (found == program.classes.end()) return std::nullopt;
+  return found - program.classes.begin();
+}
+
+std::vector<ClassIndex> classes_of_group(const Program& program, const Group& group, int rank) {
+  std::set<ClassIndex> classes;
   for (int i = 0; i < group.size; ++i) {
-    const int c =
+    const auto c =
         class_index(program, std::int64_t{group.base(rank)} + std::int64_t{i} * group.stride);
-    if (c < 0) return {};
-    if (classes.empty() || classes.back() != c) classes.push_back(c);
+    if (!c) return {};
+    classes.insert(*c);
   }
-  std::ranges::sort(classes);
-  classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
-  return classes;
+  return {classes.begin(), classes.end()};
 }
 
 bool within_class(const RankClass& rank_class, const Group& group) {

@@ -1,7 +1,4 @@
 #pragma once
-#include <string>
-#include <vector>
-
 #include "plan/program/expand.h"
 
 namespace orrery::plan {

@@ -23,10 +23,6 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
 
 #include "plan/check/check_internal.h"
 
@@ -34,12 +30,17 @@ namespace orrery::plan::checker {
 
 namespace {
 
-using model::SegmentKind;
+/// Where contributions to one parameter come from: a stage that holds it, under the unit it belongs
+/// to there.
+struct Source {
+  ClassIndex cls = 0;
+  UnitId unit;
+  std::size_t parameter = 0;
+  auto operator<=>(const Source&) const = default;
+};
 
 struct Contribution {
-  int cls = 0;
-  UnitId unit;
-  int parameter = 0;
+  Source source;
   std::int32_t layer = -1;  // -1: the unit is not per layer
   std::int32_t micro_batch = 0;
   unsigned marks = 0;
@@ -52,20 +53,6 @@ struct Gradient {
   std::vector<Contribution> value;
 };
 
-/// Where contributions to one parameter come from: a stage that holds it, under the unit it belongs
-/// to there.
-struct Source {
-  int cls = 0;
-  UnitId unit;
-  int parameter = 0;
-};
-
-std::int64_t element_count(const std::vector<std::int64_t>& shape) {
-  std::int64_t n = 1;
-  for (const std::int64_t extent : shape) n *= extent;
-  return n;
-}
-
 bool same_ranks(const Group& a, const Group& b) { return a.size == b.size && a.stride == b.stride; }
 
 class Algebra {
@@ -76,15 +63,15 @@ class Algebra {
         faults_(faults),
         lanes_(steps.size()),
         layered_(program_.units.size(), false) {
-    for (std::size_t c = 0; c < steps.size(); ++c) prepare(static_cast<int>(c));
+    for (std::size_t c = 0; c < steps.size(); ++c) prepare(c);
   }
 
   void run() {
     for (bool moved = true; moved;) {
-      for (std::size_t c = 0; c < lanes_.size(); ++c) run_lane(static_cast<int>(c));
+      for (std::size_t c = 0; c < lanes_.size(); ++c) run_lane(c);
       moved = merge_paused();
     }
-    for (std::size_t c = 0; c < lanes_.size(); ++c) check_updates(static_cast<int>(c));
+    for (std::size_t c = 0; c < lanes_.size(); ++c) check_updates(c);
   }
 
  private:
@@ -97,17 +84,18 @@ class Algebra {
     std::map<std::pair<UnitId, std::int32_t>, int> updates;  // AdamW operations per unit and layer
   };
 
-  Lane& lane(int c) { return lanes_[static_cast<std::size_t>(c)]; }
-  [[nodiscard]] const ClassStep& step(int c) const { return steps_[static_cast<std::size_t>(c)]; }
+  const Parameter& parameter(const Source& s) const {
+    return program_.units[s.unit].parameters[s.parameter];
+  }
   template <class... Args>
-  void fault(FaultKind kind, int c, std::size_t op, fmt::format_string<Args...> format,
+  void fault(FaultKind kind, ClassIndex c, std::size_t op, fmt::format_string<Args...> format,
              Args&&... args) {
-    faults_.add(kind, step(c).rank_class->stage, op, format, std::forward<Args>(args)...);
+    faults_.add(kind, steps_[c].rank_class->stage, op, format, std::forward<Args>(args)...);
   }
 
-  void prepare(int c) {
-    const ClassStep& s = step(c);
-    Lane& l = lane(c);
+  void prepare(ClassIndex c) {
+    const ClassStep& s = steps_[c];
+    Lane& l = lanes_[c];
     l.gradient_of.assign(s.instances.size(), -1);
     for (std::size_t i = 0; i < s.instances.size(); ++i) {
       const BufferDecl& decl = program_.buffers[s.instances[i].buffer];
@@ -120,21 +108,20 @@ class Algebra {
       if (!l.updates.emplace(std::pair(*decl.unit, s.instances[i].layer), 0).second) continue;
       const std::vector<Parameter>& parameters = program_.units[*decl.unit].parameters;
       for (std::size_t p = 0; p < parameters.size(); ++p) {
-        if (s.instances[i].layer < 0)
-          sources_[parameters[p].name].push_back({c, *decl.unit, static_cast<int>(p)});
+        if (s.instances[i].layer < 0) sources_[parameters[p].name].push_back({c, *decl.unit, p});
       }
     }
   }
 
-  Gradient* gradient(int c, std::size_t op, const BufferRef& ref) {
-    Lane& l = lane(c);
-    const int g = l.gradient_of[step(c).instance_of(op, ref)];
+  Gradient* gradient(ClassIndex c, std::size_t op, const BufferRef& ref) {
+    Lane& l = lanes_[c];
+    const int g = l.gradient_of[steps_[c].instance_of(op, ref)];
     return g < 0 ? nullptr : &l.gradients[static_cast<std::size_t>(g)];
   }
 
-  void run_lane(int c) {
-    Lane& l = lane(c);
-    for (; l.next < step(c).ops.size(); ++l.next) {
+  void run_lane(ClassIndex c) {
+    Lane& l = lanes_[c];
+    for (; l.next < steps_[c].ops.size(); ++l.next) {
       if (spans_classes(c, l.next)) return;
       apply(c, l.next);
     }
@@ -144,14 +131,14 @@ class Algebra {
     return program_.buffers[ref.buffer].category == BufferCategory::kGradient;
   }
 
-  bool spans_classes(int c, std::size_t i) const {
-    const Op& op = *step(c).ops[i].op;
+  bool spans_classes(ClassIndex c, std::size_t i) const {
+    const Op& op = *steps_[c].ops[i].op;
     return op.kind == OpKind::kCollective && op.updates.size() == 1 && is_gradient(op.updates[0]) &&
-           !within_class(*step(c).rank_class, program_.groups[op.group]);
+           !within_class(*steps_[c].rank_class, program_.groups[op.group]);
   }
 
-  void apply(int c, std::size_t i) {
-    const Op& op = *step(c).ops[i].op;
+  void apply(ClassIndex c, std::size_t i) {
+    const Op& op = *steps_[c].ops[i].op;
     for (const BufferRef& ref : op.writes) {
       if (Gradient* g = is_gradient(ref) ? gradient(c, i, ref) : nullptr) *g = Gradient{};
     }
@@ -159,32 +146,30 @@ class Algebra {
     if (op.kind == OpKind::kCompute) apply_compute(c, i, op);
   }
 
-  void apply_compute(int c, std::size_t i, const Op& op) {
+  void apply_compute(ClassIndex c, std::size_t i, const Op& op) {
     if (op.gradients && op.unit) contribute(c, i, op);
     if (!op.segment.valid()) return;
     const SegmentKind kind = program_.segments[op.segment].kind;
-    if (kind == SegmentKind::kZeroGradient) {
+    if (kind == kZeroGradient) {
       for (const BufferRef& ref : op.updates) {
         if (Gradient* g = gradient(c, i, ref)) *g = Gradient{};
       }
-    } else if (kind == SegmentKind::kAccumulate && op.reads.size() == 1 && op.updates.size() == 1) {
+    } else if (kind == kAccumulate && op.reads.size() == 1 && op.updates.size() == 1) {
       Gradient* from = gradient(c, i, op.reads[0]);
       Gradient* to = gradient(c, i, op.updates[0]);
       if (from && to) to->value.insert(to->value.end(), from->value.begin(), from->value.end());
-    } else if (kind == SegmentKind::kAdamW && op.unit && !op.reads.empty()) {
+    } else if (kind == kAdamW && op.unit && !op.reads.empty()) {
       if (const Gradient* g = gradient(c, i, op.reads[0])) verify(c, i, *op.unit, *g);
     }
   }
 
-  void contribute(int c, std::size_t i, const Op& op) {
+  void contribute(ClassIndex c, std::size_t i, const Op& op) {
     Gradient* g = gradient(c, i, *op.gradients);
     if (!g) return;
-    const OpInstance& o = step(c).ops[i];
+    const OpInstance& o = steps_[c].ops[i];
     for (const ParameterView& view : op.views) {
       for (const int p : view.parameters) {
-        g->value.push_back({.cls = c,
-                            .unit = *op.unit,
-                            .parameter = p,
+        g->value.push_back({.source = {c, *op.unit, static_cast<std::size_t>(p)},
                             .layer = layer_of(*op.unit, o),
                             .micro_batch = o.micro_batch});
       }
@@ -198,12 +183,12 @@ class Algebra {
   /// A collective that acts on a part of the buffer leaves the rest as it is.
   bool in_range(const Op& op, const Contribution& k) const {
     if (op.slice_elements == 0) return true;
-    const Parameter& p = program_.units[k.unit].parameters[static_cast<std::size_t>(k.parameter)];
+    const Parameter& p = parameter(k.source);
     return p.offset >= op.slice_offset &&
-           p.offset + element_count(p.local_shape) <= op.slice_offset + op.slice_elements;
+           p.offset + product_of(p.local_shape) <= op.slice_offset + op.slice_elements;
   }
 
-  void apply_collective(int c, std::size_t i, const Op& op) {
+  void apply_collective(ClassIndex c, std::size_t i, const Op& op) {
     Gradient* target = nullptr;
     if (op.updates.size() == 1 && is_gradient(op.updates[0]))
       target = gradient(c, i, op.updates[0]);
@@ -219,15 +204,15 @@ class Algebra {
     for (Contribution& k : target->value) {
       if (!in_range(op, k)) continue;
       // none: no sum that the owner needs, AdamW will miss it
-      const unsigned marks = marks_of(group, program_.units[k.unit]);
+      const unsigned marks = marks_of(group, program_.units[k.source.unit]);
       if ((k.marks & marks) != 0) {
-        fault(FaultKind::kReducedTwice, c, i, "{} reduces {} again, over group '{}'",
-              step(c).describe(i), describe(k), group.name);
+        fault(kReducedTwice, c, i, "{} reduces {} again, over group '{}'", steps_[c].describe(i),
+              describe(k), group.name);
       }
       if (op.slice_group && (k.marks & kShardMark) == 0) {
-        fault(FaultKind::kNeverReduced, c, i,
+        fault(kNeverReduced, c, i,
               "{} sums the owned slice of {}, which the shard group has not summed yet",
-              step(c).describe(i), describe(k));
+              steps_[c].describe(i), describe(k));
       }
       k.marks |= marks;
     }
@@ -246,11 +231,12 @@ class Algebra {
       const ClassStep& s = steps_[c];
       if (lanes_[c].next >= s.ops.size()) continue;
       const Group& group = program_.groups[s.ops[lanes_[c].next].op->group];
-      const std::vector<int> members = classes_of_group(program_, group, s.rank_class->first_rank);
-      const bool all_there = !members.empty() && std::ranges::all_of(members, [&](int m) {
-        const std::size_t next = lane(m).next;
-        return next < step(m).ops.size() &&
-               same_ranks(program_.groups[step(m).ops[next].op->group], group);
+      const std::vector<ClassIndex> members =
+          classes_of_group(program_, group, s.rank_class->first_rank);
+      const bool all_there = !members.empty() && std::ranges::all_of(members, [&](ClassIndex m) {
+        const std::size_t next = lanes_[m].next;
+        return next < steps_[m].ops.size() &&
+               same_ranks(program_.groups[steps_[m].ops[next].op->group], group);
       });
       if (!all_there) continue;
       merge(members);
@@ -259,130 +245,111 @@ class Algebra {
     return false;
   }
 
-  void merge(const std::vector<int>& members) {
+  void merge(const std::vector<ClassIndex>& members) {
     std::vector<Contribution> sum;
-    for (const int m : members) {
-      const Op& op = *step(m).ops[lane(m).next].op;
-      for (const Contribution& k : gradient(m, lane(m).next, op.updates[0])->value) {
+    for (const ClassIndex m : members) {
+      const Op& op = *steps_[m].ops[lanes_[m].next].op;
+      for (const Contribution& k : gradient(m, lanes_[m].next, op.updates[0])->value) {
         if (in_range(op, k)) sum.push_back(k);
       }
     }
-    for (const int m : members) {
-      const Op& op = *step(m).ops[lane(m).next].op;
-      std::vector<Contribution>& value = gradient(m, lane(m).next, op.updates[0])->value;
+    for (const ClassIndex m : members) {
+      const Op& op = *steps_[m].ops[lanes_[m].next].op;
+      std::vector<Contribution>& value = gradient(m, lanes_[m].next, op.updates[0])->value;
       std::erase_if(value, [&](const Contribution& k) { return in_range(op, k); });
       value.insert(value.end(), sum.begin(), sum.end());
-      ++lane(m).next;
+      ++lanes_[m].next;
     }
   }
 
   // ---- AdamW ----
-  std::vector<Source> sources_of(int c, UnitId unit, int p) const {
-    if (layered_[unit.raw()]) return {{c, unit, p}};
-    const auto it =
-        sources_.find(program_.units[unit].parameters[static_cast<std::size_t>(p)].name);
-    return it == sources_.end() ? std::vector<Source>{{c, unit, p}} : it->second;
+  std::vector<Source> sources_of(const Source& own) const {
+    if (layered_[own.unit.raw()]) return {own};
+    const auto it = sources_.find(parameter(own).name);
+    return it == sources_.end() ? std::vector{own} : it->second;
   }
 
-  void verify(int c, std::size_t i, UnitId unit, const Gradient& g) {
-    const OpInstance& o = step(c).ops[i];
+  void verify(ClassIndex c, std::size_t i, UnitId unit, const Gradient& g) {
+    const OpInstance& o = steps_[c].ops[i];
     const std::int32_t layer = layer_of(unit, o);
-    ++lane(c).updates[{unit, layer}];
+    ++lanes_[c].updates[{unit, layer}];
     if (g.stale)
-      fault(FaultKind::kContributionRepeated, c, i,
-            "{} reads a gradient that was not zeroed since the last step", step(c).describe(i));
+      fault(kContributionRepeated, c, i,
+            "{} reads a gradient that was not zeroed since the last step", steps_[c].describe(i));
     const auto micro_batches = static_cast<std::size_t>(program_.micro_batches);
     std::vector<Source> sources;
-    std::map<std::tuple<int, UnitId, int>, std::size_t> slots;
+    std::map<Source, std::size_t> slots;
     for (std::size_t p = 0; p < program_.units[unit].parameters.size(); ++p) {
-      for (const Source& s : sources_of(c, unit, static_cast<int>(p))) {
-        if (slots.emplace(std::tuple(s.cls, s.unit, s.parameter), sources.size()).second)
-          sources.push_back(s);
+      for (const Source& s : sources_of({c, unit, p})) {
+        if (slots.emplace(s, sources.size()).second) sources.push_back(s);
       }
     }
     std::vector<int> counts(sources.size() * micro_batches, 0);
     for (const Contribution& k : g.value) {
-      const auto slot = slots.find({k.cls, k.unit, k.parameter});
+      const auto slot = slots.find(k.source);
       if (slot == slots.end() || k.layer != layer || k.micro_batch < 0 ||
           k.micro_batch >= program_.micro_batches) {
-        fault(FaultKind::kContributionRepeated, c, i, "{} reads {}, which belongs elsewhere",
-              step(c).describe(i), describe(k));
+        fault(kContributionRepeated, c, i, "{} reads {}, which belongs elsewhere",
+              steps_[c].describe(i), describe(k));
         continue;
       }
       ++counts[slot->second * micro_batches + static_cast<std::size_t>(k.micro_batch)];
     }
     for (std::size_t s = 0; s < sources.size(); ++s) {
       for (std::size_t m = 0; m < micro_batches; ++m)
-        compare(c, i, sources[s], layer, static_cast<std::int32_t>(m),
+        compare(c, i, {sources[s], layer, static_cast<std::int32_t>(m)},
                 counts[s * micro_batches + m]);
     }
     verify_marks(c, i, unit, g);
   }
 
-  void compare(int c, std::size_t i, const Source& s, std::int32_t layer, std::int32_t micro_batch,
-               int count) {
-    const int uses = program_.units[s.unit].parameters[static_cast<std::size_t>(s.parameter)].uses;
+  void compare(ClassIndex c, std::size_t i, const Contribution& wanted, int count) {
+    const int uses = parameter(wanted.source).uses;
     if (count == uses) return;
-    fault(count < uses ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated, c, i,
-          "{} reads {} {} times instead of {}", step(c).describe(i),
-          describe({.cls = s.cls,
-                    .unit = s.unit,
-                    .parameter = s.parameter,
-                    .layer = layer,
-                    .micro_batch = micro_batch}),
-          count, uses);
+    fault(count < uses ? kContributionMissing : kContributionRepeated, c, i,
+          "{} reads {} {} times instead of {}", steps_[c].describe(i), describe(wanted), count,
+          uses);
   }
 
-  void verify_marks(int c, std::size_t i, UnitId unit, const Gradient& g) {
+  void verify_marks(ClassIndex c, std::size_t i, UnitId unit, const Gradient& g) {
     const ParameterUnit& own = program_.units[unit];
     const unsigned data = (program_.groups[own.shard_group].size > 1 ? kShardMark : 0) |
                           (program_.groups[own.replica_group].size > 1 ? kReplicaMark : 0);
     for (const Contribution& k : g.value) {
-      const ParameterUnit& u = program_.units[k.unit];
-      const bool whole = u.parameters[static_cast<std::size_t>(k.parameter)].shard_dim < 0;
-      const bool partial = u.strategy.sequence_parallel && u.strategy.tp > 1 && whole;
-      if ((k.marks & data) != data) {
-        fault(FaultKind::kNeverReduced, c, i,
-              "{} reads {}, which was never summed over the data group", step(c).describe(i),
-              describe(k));
-        return;
-      }
-      if (partial && (k.marks & kTensorMark) == 0) {
-        fault(FaultKind::kNeverReduced, c, i,
-              "{} reads {}, which was never summed over the tensor group", step(c).describe(i),
-              describe(k));
-        return;
-      }
-      if (!partial && (k.marks & kTensorMark) != 0) {
-        fault(FaultKind::kReducedTwice, c, i,
-              "{} reads {}, which is no partial sum and was summed over the tensor group",
-              step(c).describe(i), describe(k));
-        return;
-      }
+      const LayerStrategy& s = program_.units[k.source.unit].strategy;
+      const bool partial = s.sequence_parallel && s.tp > 1 && parameter(k.source).shard_dim < 0;
+      const bool summed = (k.marks & kTensorMark) != 0, reduced = (k.marks & data) == data;
+      if (reduced && partial == summed) continue;
+      const char* what = "which was never summed over the data group";
+      if (reduced)
+        what = partial ? "which was never summed over the tensor group"
+                       : "which is no partial sum and was summed over the tensor group";
+      fault(reduced && summed ? kReducedTwice : kNeverReduced, c, i, "{} reads {}, {}",
+            steps_[c].describe(i), describe(k), what);
+      return;
     }
   }
 
-  void check_updates(int c) {
+  void check_updates(ClassIndex c) {
     // A lane that never got to its end is stuck at a collective that check_progress reports.
-    if (lane(c).next < step(c).ops.size()) return;
-    for (const auto& [key, count] : lane(c).updates) {
+    if (lanes_[c].next < steps_[c].ops.size()) return;
+    for (const auto& [key, count] : lanes_[c].updates) {
       if (count == 1) continue;
       const std::string where =
           key.second < 0 ? std::string() : fmt::format(" of layer {}", key.second);
-      const std::size_t end = step(c).ops.empty() ? 0 : step(c).ops.size() - 1;
-      fault(count == 0 ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated, c, end,
+      const std::size_t end = std::max<std::size_t>(steps_[c].ops.size(), 1) - 1;
+      fault(count == 0 ? kContributionMissing : kContributionRepeated, c, end,
             "unit '{}'{} is updated {} times in a step", program_.units[key.first].name, where,
             count);
     }
   }
 
-  [[nodiscard]] std::string describe(const Contribution& k) const {
-    std::string name =
-        program_.units[k.unit].parameters[static_cast<std::size_t>(k.parameter)].name;
+  std::string describe(const Contribution& k) const {
+    std::string name = parameter(k.source).name;
     if (const std::size_t at = name.find("{layer}"); at != std::string::npos)
       name.replace(at, 7, std::to_string(k.layer));
     return fmt::format("the contribution of micro-batch {} on stage {} to '{}'", k.micro_batch,
-                       step(k.cls).rank_class->stage, name);
+                       steps_[k.source.cls].rank_class->stage, name);
   }
 
   std::span<const ClassStep> steps_;

@@ -2,18 +2,20 @@
 /// What the passes of the checker share: one class's step with its buffer instances numbered, and
 /// the list of faults.
 
-#include <fmt/format.h>
-
-#include <cstdint>
 #include <map>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
+#include <optional>
 
 #include "plan/check/check.h"
 
 namespace orrery::plan::checker {
+
+using model::SegmentKind;
+using model::SegmentShape;
+using enum FaultKind;
+using enum model::SegmentKind;  // by the names of the table in model/segment.h
+using enum Phase;
+
+using ClassIndex = std::size_t;  ///< into Program::classes
 
 enum class AccessKind : std::uint8_t { kRead, kUpdate, kWrite, kFree };
 
@@ -34,15 +36,15 @@ struct ClassStep {
   std::vector<Access> accesses;
   std::vector<bool> persistent;  // by InstanceIndex
 
-  [[nodiscard]] std::span<const Access> accesses_of(std::size_t op) const {
+  std::span<const Access> accesses_of(std::size_t op) const {
     return {accesses.data() + access_begin[op], access_begin[op + 1] - access_begin[op]};
   }
   /// Instance of the op's operand `ref`. @pre the op accesses it.
-  [[nodiscard]] InstanceIndex instance_of(std::size_t op, const BufferRef& ref) const;
+  InstanceIndex instance_of(std::size_t op, const BufferRef& ref) const;
   /// "operation 12 'qkv' F (layer 3, micro-batch 1)"
-  [[nodiscard]] std::string describe(std::size_t op) const;
+  std::string describe(std::size_t op) const;
   /// "'hidden' (layer 3, micro-batch 1)"
-  [[nodiscard]] std::string describe_instance(InstanceIndex instance) const;
+  std::string describe_instance(InstanceIndex instance) const;
 };
 
 ClassStep number_instances(const Program& program, const RankClass& rank_class,
@@ -61,20 +63,23 @@ class FaultList {
     faults_.push_back({kind, stage, static_cast<std::int64_t>(op),
                        fmt::format(format, std::forward<Args>(args)...)});
   }
-  [[nodiscard]] bool empty() const { return faults_.empty(); }
-  [[nodiscard]] std::size_t size() const { return faults_.size(); }
-  [[nodiscard]] std::vector<Fault> take() { return std::move(faults_); }
+  bool empty() const { return faults_.empty(); }
+  std::size_t size() const { return faults_.size(); }
+  std::vector<Fault> take() { return std::move(faults_); }
 
  private:
   std::vector<Fault> faults_;
   std::map<std::pair<int, FaultKind>, int> counts_;
 };
 
+/// Elements of a tensor.
+std::int64_t product_of(const std::vector<std::int64_t>& shape);
+
 /// Classes that the members of `group` belong to, seen from `rank`, ascending without duplicates;
 /// empty when a member lies outside the world. Class indices into Program::classes.
-std::vector<int> classes_of_group(const Program& program, const Group& group, int rank);
-/// Class index of a world rank, -1 outside the world.
-int class_index(const Program& program, std::int64_t rank);
+std::vector<ClassIndex> classes_of_group(const Program& program, const Group& group, int rank);
+/// Class of a world rank, none outside the world.
+std::optional<ClassIndex> class_index(const Program& program, std::int64_t rank);
 /// True when every rank's group lies in its own class, so that the group's collectives are
 /// symmetric.
 bool within_class(const RankClass& rank_class, const Group& group);

@@ -1,9 +1,7 @@
 /// Lifetimes of buffer instances and the order of phases, in issue order.
 
-#include <limits>
 #include <map>
-#include <utility>
-#include <vector>
+#include <optional>
 
 #include "plan/check/check_internal.h"
 
@@ -13,45 +11,18 @@ namespace {
 
 enum class State : std::uint8_t { kNever, kLive, kFreed };
 
-constexpr std::size_t kNoOp = std::numeric_limits<std::size_t>::max();
-
 /// Segments that belong to the forward or backward pass of a layer, rather than to data loading,
 /// resharding or updates.
 bool is_layer_work(model::SegmentKind kind) {
-  using model::SegmentKind;
   switch (kind) {
-    case SegmentKind::kEmbedding:
-    case SegmentKind::kPositionAdd:
-    case SegmentKind::kNorm:
-    case SegmentKind::kQkv:
-    case SegmentKind::kAttention:
-    case SegmentKind::kAttentionSplit:
-    case SegmentKind::kAttentionBlock:
-    case SegmentKind::kAttentionMerge:
-    case SegmentKind::kProjection:
-    case SegmentKind::kResidual:
-    case SegmentKind::kMlpIn:
-    case SegmentKind::kActivation:
-    case SegmentKind::kMlpOut:
-    case SegmentKind::kLogits:
-    case SegmentKind::kRouter:
-    case SegmentKind::kDispatch:
-    case SegmentKind::kExpertIn:
-    case SegmentKind::kExpertOut:
-    case SegmentKind::kCombine:
-    case SegmentKind::kPatchProduct:
-    case SegmentKind::kPool:
-    case SegmentKind::kLossMax:
-    case SegmentKind::kLossSum:
-    case SegmentKind::kLoss: return true;
-    case SegmentKind::kLoadTokens:
-    case SegmentKind::kLoadTargets:
-    case SegmentKind::kSlice:
-    case SegmentKind::kZeroGradient:
-    case SegmentKind::kAccumulate:
-    case SegmentKind::kAdamW: return false;
+    case kLoadTokens:
+    case kLoadTargets:
+    case kSlice:
+    case kZeroGradient:
+    case kAccumulate:
+    case kAdamW: return false;
+    default: return true;
   }
-  return false;
 }
 
 }  // namespace
@@ -73,20 +44,19 @@ void check_lifetimes(const ClassStep& step, FaultList& faults) {
       switch (a.kind) {
         case AccessKind::kRead:
         case AccessKind::kUpdate:
-          if (s == State::kNever)
-            fault(FaultKind::kReadBeforeWrite, "uses, before anything wrote it,");
-          if (s == State::kFreed) fault(FaultKind::kReadAfterFree, "uses, after it was freed,");
+          if (s == State::kNever) fault(kReadBeforeWrite, "uses, before anything wrote it,");
+          if (s == State::kFreed) fault(kReadAfterFree, "uses, after it was freed,");
           break;
         case AccessKind::kWrite:
-          if (s == State::kLive) fault(FaultKind::kDoubleWrite, "writes, while it is alive,");
+          if (s == State::kLive) fault(kDoubleWrite, "writes, while it is alive,");
           s = State::kLive;
           written[a.instance] = op;
           break;
         case AccessKind::kFree:
-          if (s == State::kNever) fault(FaultKind::kDoubleFree, "frees, before anything wrote it,");
-          if (s == State::kFreed) fault(FaultKind::kDoubleFree, "frees a second time");
+          if (s == State::kNever) fault(kDoubleFree, "frees, before anything wrote it,");
+          if (s == State::kFreed) fault(kDoubleFree, "frees a second time");
           // The next step would find it gone.
-          if (step.persistent[a.instance]) fault(FaultKind::kReadAfterFree, "frees the persistent");
+          if (step.persistent[a.instance]) fault(kReadAfterFree, "frees the persistent");
           s = State::kFreed;
           break;
       }
@@ -94,14 +64,14 @@ void check_lifetimes(const ClassStep& step, FaultList& faults) {
   }
   for (std::size_t i = 0; i < state.size(); ++i) {
     if (state[i] != State::kLive || step.persistent[i]) continue;
-    faults.add(FaultKind::kLeak, stage, written[i], "{} writes {}, which nothing frees",
+    faults.add(kLeak, stage, written[i], "{} writes {}, which nothing frees",
                step.describe(written[i]), step.describe_instance(static_cast<InstanceIndex>(i)));
   }
 }
 
 void check_phase_order(const ClassStep& step, FaultList& faults) {
   struct Extent {
-    std::size_t last_forward = kNoOp, first_backward = kNoOp;
+    std::optional<std::size_t> last_forward, first_backward;
   };
   std::map<std::pair<std::int32_t, std::int32_t>, Extent> extents;  // by (layer, micro-batch)
   for (std::size_t i = 0; i < step.ops.size(); ++i) {
@@ -109,22 +79,17 @@ void check_phase_order(const ClassStep& step, FaultList& faults) {
     if (o.op->kind != OpKind::kCompute || !o.op->segment.valid()) continue;
     if (!is_layer_work(step.program->segments[o.op->segment].kind)) continue;
     Extent& e = extents[{o.layer, o.micro_batch}];
-    if (o.op->phase != Phase::kF) {
-      if (e.first_backward == kNoOp) e.first_backward = i;
-    } else if (!o.op->recomputed) {
+    if (o.op->phase != kF)
+      e.first_backward = e.first_backward.value_or(i);
+    else if (!o.op->recomputed)
       e.last_forward = i;
-    }
   }
   for (const auto& [key, e] : extents) {
-    if (e.first_backward == kNoOp) continue;
-    if (e.last_forward == kNoOp) {
-      faults.add(FaultKind::kBackwardBeforeForward, step.rank_class->stage, e.first_backward,
-                 "{} is a backward without a forward", step.describe(e.first_backward));
-    } else if (e.last_forward > e.first_backward) {
-      faults.add(FaultKind::kBackwardBeforeForward, step.rank_class->stage, e.first_backward,
-                 "{} comes before {}", step.describe(e.first_backward),
-                 step.describe(e.last_forward));
-    }
+    if (!e.first_backward || (e.last_forward && *e.last_forward < *e.first_backward)) continue;
+    faults.add(kBackwardBeforeForward, step.rank_class->stage, *e.first_backward, "{} {}",
+               step.describe(*e.first_backward),
+               e.last_forward ? "comes before " + step.describe(*e.last_forward)
+                              : "is a backward without a forward");
   }
 }
 

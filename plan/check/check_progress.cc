@@ -8,10 +8,7 @@
 #include <array>
 #include <map>
 #include <optional>
-#include <string>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "plan/check/check_internal.h"
 
@@ -19,10 +16,13 @@ namespace orrery::plan::checker {
 
 namespace {
 
+using OpIndex = std::uint32_t;  ///< of a class, in issue order
+
 /// A leg or a member's side of a spanning collective.
 struct Post {
-  int cls = 0;
-  std::uint32_t op = 0;
+  ClassIndex cls = 0;
+  OpIndex op = 0;
+  auto operator<=>(const Post&) const = default;
 };
 
 /// Streams whose sends and receives meet: forward with forward, backward with backward, any other
@@ -44,7 +44,9 @@ int stream_pair(Stream s) {
 /// The transfers from one class to another along one pair of streams and one rank distance: n-th
 /// send meets n-th receive.
 struct ChannelKey {
-  int pair = 0, sender = 0, receiver = 0, offset = 0;
+  int pair = 0;
+  ClassIndex sender = 0, receiver = 0;
+  int offset = 0;
   auto operator<=>(const ChannelKey&) const = default;
 };
 struct LegPost {
@@ -58,17 +60,17 @@ struct Channel {
 /// The n-th collectives of the classes that a group spans. The key is what the members share: who
 /// they are, and how they are spaced.
 struct SpanKey {
-  std::vector<int> classes;
+  std::vector<ClassIndex> classes;
   int size = 0, stride = 0;
   auto operator<=>(const SpanKey&) const = default;
 };
 
-constexpr std::uint32_t kNoOp = ~std::uint32_t{0};
+constexpr OpIndex kNoOp = ~OpIndex{0};
 
 /// Who touched an instance last: its writer, and since then the latest reader on every stream.
 struct LastAccess {
-  std::uint32_t writer = kNoOp;
-  std::array<std::uint32_t, kStreams> readers;
+  OpIndex writer = kNoOp;
+  std::array<OpIndex, kStreams> readers;
   LastAccess() { readers.fill(kNoOp); }
 };
 
@@ -79,7 +81,7 @@ class ProgressChecker {
 
   void run() {
     const std::size_t before = faults_.size();
-    for (std::size_t c = 0; c < steps_.size(); ++c) collect(static_cast<int>(c));
+    for (std::size_t c = 0; c < steps_.size(); ++c) collect(c);
     match_channels();
     match_collectives();
     // A missing partner stops everything behind it: what the walk would report then are echoes.
@@ -88,12 +90,10 @@ class ProgressChecker {
   }
 
  private:
-  [[nodiscard]] const Program& program() const { return *steps_.front().program; }
-  [[nodiscard]] const ClassStep& step(const Post& p) const {
-    return steps_[static_cast<std::size_t>(p.cls)];
-  }
-  [[nodiscard]] const OpInstance& instance(const Post& p) const { return step(p).ops[p.op]; }
-  [[nodiscard]] std::string describe(const Post& p) const {
+  const Program& program() const { return *steps_.front().program; }
+  const ClassStep& step(const Post& p) const { return steps_[p.cls]; }
+  const OpInstance& instance(const Post& p) const { return step(p).ops[p.op]; }
+  std::string describe(const Post& p) const {
     return fmt::format("{} of stage {}", step(p).describe(p.op), step(p).rank_class->stage);
   }
   template <class... Args>
@@ -101,9 +101,9 @@ class ProgressChecker {
     faults_.add(kind, step(p).rank_class->stage, p.op, format, std::forward<Args>(args)...);
   }
 
-  void collect(int c) {
-    const ClassStep& s = steps_[static_cast<std::size_t>(c)];
-    for (std::uint32_t i = 0; i < s.ops.size(); ++i) {
+  void collect(ClassIndex c) {
+    const ClassStep& s = steps_[c];
+    for (OpIndex i = 0; i < s.ops.size(); ++i) {
       const Op& op = *s.ops[i].op;
       if (op.kind == OpKind::kExchange) {
         for (const Leg& leg : op.legs) collect_leg({c, i}, op, leg);
@@ -115,19 +115,19 @@ class ProgressChecker {
 
   void collect_leg(const Post& post, const Op& op, const Leg& leg) {
     const RankClass& k = *step(post).rank_class;
-    const int first = class_index(program(), std::int64_t{k.first_rank} + leg.peer_offset);
-    const int last =
-        class_index(program(), std::int64_t{k.first_rank} + k.count - 1 + leg.peer_offset);
-    if (first < 0 || first != last) {
-      fault(FaultKind::kWrongPeer, post, "{}: peers at distance {} are not the ranks of one stage",
+    const std::int64_t peer = std::int64_t{k.first_rank} + leg.peer_offset;
+    const auto first = class_index(program(), peer),
+               last = class_index(program(), peer + k.count - 1);
+    if (!first || first != last) {
+      fault(kWrongPeer, post, "{}: peers at distance {} are not the ranks of one stage",
             describe(post), leg.peer_offset);
       return;
     }
     const int pair = stream_pair(op.stream);
     if (leg.send) {
-      channels_[{pair, post.cls, first, leg.peer_offset}].sends.push_back({post, leg.buffer});
+      channels_[{pair, post.cls, *first, leg.peer_offset}].sends.push_back({post, leg.buffer});
     } else {
-      channels_[{pair, first, post.cls, -leg.peer_offset}].receives.push_back({post, leg.buffer});
+      channels_[{pair, *first, post.cls, -leg.peer_offset}].receives.push_back({post, leg.buffer});
     }
   }
 
@@ -137,12 +137,12 @@ class ProgressChecker {
     if (within_class(k, group)) return;
     auto [known, fresh] = spans_of_.try_emplace({post.cls, op.group});
     if (fresh) {
-      std::vector<int> classes = classes_of_group(program(), group, k.first_rank);
+      std::vector<ClassIndex> classes = classes_of_group(program(), group, k.first_rank);
       if (classes == classes_of_group(program(), group, k.first_rank + k.count - 1))
         known->second = std::move(classes);
     }
     if (known->second.empty()) {
-      fault(FaultKind::kCollectiveOrder, post,
+      fault(kCollectiveOrder, post,
             "{}: group '{}' of {} ranks at stride {} leads outside the world or differs between "
             "the ranks of the stage",
             describe(post), group.name, group.size, group.stride);
@@ -163,20 +163,24 @@ class ProgressChecker {
     }
   }
 
+  void join(const Post& a, const Post& b) {
+    partner_[a].push_back(b);
+    partner_[b].push_back(a);
+  }
+
   void match(const LegPost& send, const LegPost& receive) {
-    partner_[key_of_post(send.post)].push_back(receive.post);
-    partner_[key_of_post(receive.post)].push_back(send.post);
+    join(send.post, receive.post);
     const BufferDecl& from = program().buffers[send.buffer.buffer];
     const BufferDecl& to = program().buffers[receive.buffer.buffer];
     if (from.bytes() != to.bytes() || from.dtype != to.dtype) {
-      fault(FaultKind::kSizeMismatch, send.post, "{} sends {} bytes of {} and {} receives {} of {}",
+      fault(kSizeMismatch, send.post, "{} sends {} bytes of {} and {} receives {} of {}",
             describe(send.post), from.bytes(), model::to_string(from.dtype), describe(receive.post),
             to.bytes(), model::to_string(to.dtype));
     }
     const OpInstance &a = instance(send.post), &b = instance(receive.post);
     if (a.micro_batch != b.micro_batch) {
-      fault(FaultKind::kWrongPeer, send.post, "{} meets {}: another micro-batch",
-            describe(send.post), describe(receive.post));
+      fault(kWrongPeer, send.post, "{} meets {}: another micro-batch", describe(send.post),
+            describe(receive.post));
     }
   }
 
@@ -190,25 +194,22 @@ class ProgressChecker {
                      : other.first.receiver == key.receiver && c.sends.size() > c.receives.size();
     });
     if (wrong_peer) {
-      fault(FaultKind::kWrongPeer, post,
-            "{} has no counterpart on that peer, and another stage waits for it", describe(post));
-    } else if (is_send) {
-      fault(FaultKind::kUnmatchedSend, post, "{}: stage {} has no receive for it", describe(post),
-            steps_[static_cast<std::size_t>(key.receiver)].rank_class->stage);
+      fault(kWrongPeer, post, "{} has no counterpart on that peer, and another stage waits for it",
+            describe(post));
     } else {
-      fault(FaultKind::kUnmatchedReceive, post, "{}: stage {} has no send for it", describe(post),
-            steps_[static_cast<std::size_t>(key.sender)].rank_class->stage);
+      fault(is_send ? kUnmatchedSend : kUnmatchedReceive, post, "{}: stage {} has no {} for it",
+            describe(post), steps_[is_send ? key.receiver : key.sender].rank_class->stage,
+            is_send ? "receive" : "send");
     }
   }
 
   void match_collectives() {
     for (const auto& [key, sequences] : spans_) {
-      for (const int member : key.classes) {
+      for (const ClassIndex member : key.classes) {
         if (sequences.contains(member)) continue;
         const Post post{sequences.begin()->first, sequences.begin()->second.front()};
-        fault(FaultKind::kCollectiveOrder, post,
-              "{}: stage {} belongs to the group and never joins", describe(post),
-              steps_[static_cast<std::size_t>(member)].rank_class->stage);
+        fault(kCollectiveOrder, post, "{}: stage {} belongs to the group and never joins",
+              describe(post), steps_[member].rank_class->stage);
       }
       const auto& [first_class, first] = *sequences.begin();
       for (const auto& [c, sequence] : sequences)
@@ -216,14 +217,14 @@ class ProgressChecker {
     }
   }
 
-  void match_sequence(Post a, const std::vector<std::uint32_t>& first, Post b,
-                      const std::vector<std::uint32_t>& second) {
+  void match_sequence(Post a, const std::vector<OpIndex>& first, Post b,
+                      const std::vector<OpIndex>& second) {
     for (std::size_t i = 0; i < std::max(first.size(), second.size()); ++i) {
       if (i >= first.size() || i >= second.size()) {
         Post& extra = i < first.size() ? a : b;
         extra.op = i < first.size() ? first[i] : second[i];
-        fault(FaultKind::kCollectiveOrder, extra,
-              "{}: the rest of the group has no {}-th collective", describe(extra), i + 1);
+        fault(kCollectiveOrder, extra, "{}: the rest of the group has no {}-th collective",
+              describe(extra), i + 1);
         return;
       }
       a.op = first[i];
@@ -231,40 +232,37 @@ class ProgressChecker {
       const Op &x = *instance(a).op, &y = *instance(b).op;
       if (std::tuple(x.collective, x.reduce, x.dim) != std::tuple(y.collective, y.reduce, y.dim) ||
           x.name != y.name) {
-        fault(FaultKind::kCollectiveOrder, b, "{} meets {} in one group", describe(b), describe(a));
+        fault(kCollectiveOrder, b, "{} meets {} in one group", describe(b), describe(a));
         return;
       }
       if (x.bytes != y.bytes) {
-        fault(FaultKind::kSizeMismatch, b, "{} has {} bytes and {} has {}", describe(b), y.bytes,
-              describe(a), x.bytes);
+        fault(kSizeMismatch, b, "{} has {} bytes and {} has {}", describe(b), y.bytes, describe(a),
+              x.bytes);
       }
-      if (a.cls != b.cls) {
-        partner_[key_of_post(a)].push_back(b);
-        partner_[key_of_post(b)].push_back(a);
-      }
+      if (a.cls != b.cls) join(a, b);
     }
   }
 
   // ---- progress ----
-  static std::uint64_t key_of_post(const Post& p) {
-    return std::uint64_t{static_cast<std::uint32_t>(p.cls)} << 32 | p.op;
-  }
-
   struct Walker {
-    std::vector<std::uint32_t> queue[kStreams];
+    std::vector<OpIndex> queue[kStreams];
     std::size_t head[kStreams] = {};
     std::vector<bool> reached, ended;
-    std::vector<std::uint32_t> dependency_begin, dependencies;
+    std::vector<OpIndex> dependency_begin, dependencies;
   };
 
   void walk() {
     for (const ClassStep& s : steps_) walkers_.push_back(make_walker(s));
+    until_none_moves([&](ClassIndex c) { return advance(c); });
+    for (std::size_t c = 0; c < walkers_.size(); ++c) report_stuck(c);
+  }
+
+  template <class Advance>  // bool(ClassIndex)
+  void until_none_moves(const Advance& advance) const {
     for (bool moved = true; moved;) {
       moved = false;
-      for (std::size_t c = 0; c < walkers_.size(); ++c)
-        moved = advance(static_cast<int>(c)) || moved;
+      for (ClassIndex c = 0; c < steps_.size(); ++c) moved = advance(c) || moved;
     }
-    for (std::size_t c = 0; c < walkers_.size(); ++c) report_stuck(static_cast<int>(c));
   }
 
   static Walker make_walker(const ClassStep& s) {
@@ -273,9 +271,9 @@ class ProgressChecker {
     w.ended.assign(s.ops.size(), false);
     w.dependency_begin.push_back(0);
     std::vector<LastAccess> last(s.instances.size());
-    std::map<PoolId, std::vector<std::uint32_t>> releases;
+    std::map<PoolId, std::vector<OpIndex>> releases;
     std::map<PoolId, std::size_t> acquired;
-    for (std::uint32_t i = 0; i < s.ops.size(); ++i) {
+    for (OpIndex i = 0; i < s.ops.size(); ++i) {
       const Op& op = *s.ops[i].op;
       w.queue[static_cast<std::size_t>(op.stream)].push_back(i);
       for (const Access& a : s.accesses_of(i)) {
@@ -284,23 +282,23 @@ class ProgressChecker {
       if (op.acquire) {
         const std::size_t k = acquired[*op.acquire]++;
         const auto capacity = static_cast<std::size_t>(s.program->pools[*op.acquire].capacity);
-        const std::vector<std::uint32_t>& r = releases[*op.acquire];
+        const std::vector<OpIndex>& r = releases[*op.acquire];
         // A rank that runs in issue order never gets to a release that is issued later: it waits
         // for itself.
         if (k >= capacity) w.dependencies.push_back(k - capacity < r.size() ? r[k - capacity] : i);
       }
       if (op.release) releases[*op.release].push_back(i);
-      w.dependency_begin.push_back(static_cast<std::uint32_t>(w.dependencies.size()));
+      w.dependency_begin.push_back(static_cast<OpIndex>(w.dependencies.size()));
     }
     return w;
   }
 
   /// Read after write, write after read, write after write; what a stream's own order gives is left
   /// out.
-  static void depend(const ClassStep& s, LastAccess& last, AccessKind kind, std::uint32_t op,
-                     std::vector<std::uint32_t>& dependencies) {
+  static void depend(const ClassStep& s, LastAccess& last, AccessKind kind, OpIndex op,
+                     std::vector<OpIndex>& dependencies) {
     const Stream stream = s.ops[op].op->stream;
-    const auto add = [&](std::uint32_t on) {
+    const auto add = [&](OpIndex on) {
       if (on != kNoOp && s.ops[on].op->stream != stream) dependencies.push_back(on);
     };
     add(last.writer);
@@ -308,14 +306,14 @@ class ProgressChecker {
       last.readers[static_cast<std::size_t>(stream)] = op;
       return;
     }
-    for (const std::uint32_t reader : last.readers) add(reader);
+    for (const OpIndex reader : last.readers) add(reader);
     last.readers.fill(kNoOp);
     last.writer = op;
   }
 
   /// Lets a class run until every stream's head waits. True if anything ended or was reached.
-  bool advance(int c) {
-    Walker& w = walkers_[static_cast<std::size_t>(c)];
+  bool advance(ClassIndex c) {
+    Walker& w = walkers_[c];
     bool any = false;
     for (bool moved = true; moved;) {
       moved = false;
@@ -337,34 +335,33 @@ class ProgressChecker {
     return true;
   }
 
-  static std::optional<std::uint32_t> waits_for(const Walker& w, std::uint32_t op) {
-    for (std::uint32_t d = w.dependency_begin[op]; d < w.dependency_begin[op + 1]; ++d) {
+  static std::optional<OpIndex> waits_for(const Walker& w, OpIndex op) {
+    for (OpIndex d = w.dependency_begin[op]; d < w.dependency_begin[op + 1]; ++d) {
       if (!w.ended[w.dependencies[d]]) return w.dependencies[d];
     }
     return std::nullopt;
   }
 
   std::optional<Post> absent_partner(const Post& p) const {
-    const auto it = partner_.find(key_of_post(p));
+    const auto it = partner_.find(p);
     if (it == partner_.end()) return std::nullopt;
     for (const Post& q : it->second) {
-      if (!walkers_[static_cast<std::size_t>(q.cls)].reached[q.op]) return q;
+      if (!walkers_[q.cls].reached[q.op]) return q;
     }
     return std::nullopt;
   }
 
-  void report_stuck(int c) {
-    const Walker& w = walkers_[static_cast<std::size_t>(c)];
+  void report_stuck(ClassIndex c) {
+    const Walker& w = walkers_[c];
     for (std::size_t s = 0; s < kStreams; ++s) {
       if (w.head[s] == w.queue[s].size()) continue;
       const Post p{c, w.queue[s][w.head[s]]};
       if (const auto op = waits_for(w, p.op)) {
         const Post on{c, *op};
-        fault(FaultKind::kDeadlock, p, "{} waits for {}", describe(p),
+        fault(kDeadlock, p, "{} waits for {}", describe(p),
               *op == p.op ? "a release that is not issued before it" : describe(on));
       } else if (const auto partner = absent_partner(p)) {
-        fault(FaultKind::kDeadlock, p, "{} waits for its counterpart {}", describe(p),
-              describe(*partner));
+        fault(kDeadlock, p, "{} waits for its counterpart {}", describe(p), describe(*partner));
       }
     }
   }
@@ -374,32 +371,27 @@ class ProgressChecker {
   /// receives; a send is posted and left, and ends before the next operation of its stream
   /// (executor, simulation without overlap). Streams that progress alone do not imply this.
   struct Thread {
-    std::uint32_t next = 0;
-    std::array<std::uint32_t, kStreams> posted;  // sends
+    OpIndex next = 0;
+    std::array<OpIndex, kStreams> posted;  // sends
     Thread() { posted.fill(kNoOp); }
   };
 
   void walk_threads() {
     for (Walker& w : walkers_) w.reached.assign(w.reached.size(), false);
     std::vector<Thread> threads(steps_.size());
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (std::size_t c = 0; c < threads.size(); ++c)
-        moved = advance_thread(static_cast<int>(c), threads[c]) || moved;
-    }
-    for (std::size_t c = 0; c < threads.size(); ++c)
-      report_stuck_thread(static_cast<int>(c), threads[c]);
+    until_none_moves([&](ClassIndex c) { return advance_thread(c, threads[c]); });
+    for (std::size_t c = 0; c < threads.size(); ++c) report_stuck_thread(c, threads[c]);
   }
 
-  bool advance_thread(int c, Thread& t) {
-    const std::span<const OpInstance> ops = steps_[static_cast<std::size_t>(c)].ops;
+  bool advance_thread(ClassIndex c, Thread& t) {
+    const std::span<const OpInstance> ops = steps_[c].ops;
     bool moved = false;
     for (; t.next < ops.size(); ++t.next, moved = true) {
       const Op& op = *ops[t.next].op;
-      std::uint32_t& before = t.posted[static_cast<std::size_t>(op.stream)];
+      OpIndex& before = t.posted[static_cast<std::size_t>(op.stream)];
       if (before != kNoOp && absent_partner({c, before})) return moved;
       before = kNoOp;
-      std::vector<bool>::reference reached = walkers_[static_cast<std::size_t>(c)].reached[t.next];
+      std::vector<bool>::reference reached = walkers_[c].reached[t.next];
       if (!reached) reached = moved = true;
       if (is_send(op))
         before = t.next;
@@ -413,13 +405,13 @@ class ProgressChecker {
            std::ranges::all_of(op.legs, [](const Leg& leg) { return leg.send; });
   }
 
-  void report_stuck_thread(int c, const Thread& t) {
-    const ClassStep& s = steps_[static_cast<std::size_t>(c)];
+  void report_stuck_thread(ClassIndex c, const Thread& t) {
+    const ClassStep& s = steps_[c];
     if (t.next == s.ops.size()) return;
-    const std::uint32_t before = t.posted[static_cast<std::size_t>(s.ops[t.next].op->stream)];
+    const OpIndex before = t.posted[static_cast<std::size_t>(s.ops[t.next].op->stream)];
     const Post p{c, before != kNoOp ? before : t.next};
     if (const auto partner = absent_partner(p)) {
-      fault(FaultKind::kDeadlock, p,
+      fault(kDeadlock, p,
             "{} waits for its counterpart {}, when every rank runs its operations in turn",
             describe(p), describe(*partner));
     }
@@ -428,9 +420,9 @@ class ProgressChecker {
   std::span<const ClassStep> steps_;
   FaultList& faults_;
   std::map<ChannelKey, Channel> channels_;
-  std::map<std::pair<int, GroupId>, std::vector<int>> spans_of_;
-  std::map<SpanKey, std::map<int, std::vector<std::uint32_t>>> spans_;
-  std::map<std::uint64_t, std::vector<Post>> partner_;  // what must be reached before an op can end
+  std::map<std::pair<ClassIndex, GroupId>, std::vector<ClassIndex>> spans_of_;
+  std::map<SpanKey, std::map<ClassIndex, std::vector<OpIndex>>> spans_;
+  std::map<Post, std::vector<Post>> partner_;  // what must be reached before an op can end
   std::vector<Walker> walkers_;
 };
 

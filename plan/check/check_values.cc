@@ -26,18 +26,12 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "plan/check/check_internal.h"
 
 namespace orrery::plan::checker {
 
 namespace {
-
-using model::SegmentKind;
-using model::SegmentShape;
 
 enum class Holds : std::uint8_t {
   kWhole,
@@ -72,8 +66,7 @@ class Values {
     at_ = step_.ops.empty() ? 0 : step_.ops.size() - 1;
     for (std::size_t i = 0; i < holds_.size(); ++i) {
       if (holds_[i] == Holds::kWhole || !step_.persistent[i]) continue;
-      fault(FaultKind::kContributionMissing,
-            "ends the step with slices of the other ranks missing in",
+      fault(kContributionMissing, "ends the step with slices of the other ranks missing in",
             static_cast<InstanceIndex>(i));
     }
     check_losses();
@@ -88,9 +81,8 @@ class Values {
   /// Reads need whole values; what an op writes is whole, unless the table above says otherwise.
   void plain(const Op& op) {
     const bool computes = op.kind == OpKind::kCompute && program_.segments.contains(op.segment);
-    if (computes && program_.segments[op.segment].kind == SegmentKind::kAttentionMerge)
-      return merge(op);
-    if (computes && program_.segments[op.segment].slices > 1 && op.phase != Phase::kG)
+    if (computes && program_.segments[op.segment].kind == kAttentionMerge) return merge(op);
+    if (computes && program_.segments[op.segment].slices > 1 && op.phase != kG)
       return sliced(op, program_.segments[op.segment]);
     const std::vector<InstanceIndex> linear =
         computes ? linear_operands(op, program_.segments[op.segment])
@@ -103,7 +95,7 @@ class Values {
       const bool passes = partial && std::ranges::find(linear, a.instance) != linear.end();
       if ((a.kind == AccessKind::kRead || a.kind == AccessKind::kUpdate) && h != Holds::kWhole &&
           !passes) {
-        fault(FaultKind::kNeverReduced, "uses a partial value of", a.instance);
+        fault(kNeverReduced, "uses a partial value of", a.instance);
         h = Holds::kWhole;  // one fault, not an echo at every reader
       }
       if (a.kind == AccessKind::kWrite) {
@@ -115,23 +107,22 @@ class Values {
   }
 
   /// Operands in which an operation is linear, if it may work on partial sums.
-  [[nodiscard]] std::vector<InstanceIndex> linear_operands(const Op& op,
-                                                           const SegmentShape& shape) const {
+  std::vector<InstanceIndex> linear_operands(const Op& op, const SegmentShape& shape) const {
     std::vector<BufferRef> refs;
-    const bool forward = op.phase == Phase::kF;
-    if (shape.kind == SegmentKind::kCombine && op.reads.size() >= 4 - std::size_t{forward}) {
+    const bool forward = op.phase == kF;
+    if (shape.kind == kCombine && op.reads.size() >= 4 - std::size_t{forward}) {
       refs.push_back(op.reads[forward ? 0 : 1]);
       if (shape.shared) refs.push_back(op.reads.back());
     }
-    if (shape.kind == SegmentKind::kDispatch && !forward && !op.reads.empty()) refs = {op.reads[0]};
-    if (shape.kind == SegmentKind::kAccumulate && op.reads.size() == 1 && op.updates.size() == 1)
+    if (shape.kind == kDispatch && !forward && !op.reads.empty()) refs = {op.reads[0]};
+    if (shape.kind == kAccumulate && op.reads.size() == 1 && op.updates.size() == 1)
       refs = {op.reads[0], op.updates[0]};
     std::vector<InstanceIndex> instances;
     for (const BufferRef& r : refs) instances.push_back(step_.instance_of(at_, r));
     return instances;
   }
 
-  [[nodiscard]] bool split(const Op& op) const {
+  bool split(const Op& op) const {
     return op.unit && program_.groups[program_.units[*op.unit].tensor_group].size > 1;
   }
   void mark_writes(const Op& op, Holds h) {
@@ -152,7 +143,7 @@ class Values {
       Covered& all = covered_[to];
       for (const int step : covered_[from].steps) {
         if (!all.steps.insert(step).second)
-          fault(FaultKind::kReducedTwice, "merges keys that are there already into", to);
+          fault(kReducedTwice, "merges keys that are there already into", to);
       }
       if (static_cast<int>(all.steps.size()) == all.blocks) holds_[to] = Holds::kWhole;
     }
@@ -165,7 +156,7 @@ class Values {
     const InstanceIndex to = step_.instance_of(at_, made[0]);
     for (const Access& a : step_.accesses_of(at_)) {
       if (a.kind != AccessKind::kRead || holds_[a.instance] == Holds::kWhole) continue;
-      fault(FaultKind::kNeverReduced, "uses a partial value of", a.instance);
+      fault(kNeverReduced, "uses a partial value of", a.instance);
       holds_[a.instance] = Holds::kWhole;
     }
     Covered& all = covered_[to];
@@ -174,51 +165,49 @@ class Values {
       holds_[to] = Holds::kPartialSlices;
       away_[to] = std::nullopt;
     } else if (holds_[to] != Holds::kPartialSlices) {
-      fault(FaultKind::kReducedTwice, "adds a slice to the complete", to);
+      fault(kReducedTwice, "adds a slice to the complete", to);
     }
     if (!all.steps.insert(shape.slice).second)
-      fault(FaultKind::kReducedTwice, "adds a slice that is there already to", to);
+      fault(kReducedTwice, "adds a slice that is there already to", to);
     if (static_cast<int>(all.steps.size()) < all.blocks) return;
-    const bool row_parallel =
-        shape.kind == SegmentKind::kProjection || shape.kind == SegmentKind::kMlpOut;
-    holds_[to] =
-        split(op) && (op.phase == Phase::kF) == row_parallel ? Holds::kPartialSum : Holds::kWhole;
+    const bool row_parallel = shape.kind == kProjection || shape.kind == kMlpOut;
+    holds_[to] = split(op) && (op.phase == kF) == row_parallel ? Holds::kPartialSum : Holds::kWhole;
   }
 
   void compute(const Op& op, const SegmentShape& shape, bool partial) {
-    const bool forward = op.phase == Phase::kF;
+    const bool forward = op.phase == kF;
     switch (shape.kind) {
-      case SegmentKind::kEmbedding:
-      case SegmentKind::kProjection:
-      case SegmentKind::kMlpOut:
+      case kEmbedding:
+      case kProjection:
+      case kMlpOut:
         if (forward && split(op)) mark_writes(op, Holds::kPartialSum);
         break;
-      case SegmentKind::kExpertIn:
-      case SegmentKind::kExpertOut:
-      case SegmentKind::kDispatch:
-      case SegmentKind::kCombine: experts(op, shape, partial); break;
-      case SegmentKind::kQkv:
-      case SegmentKind::kMlpIn:
-      case SegmentKind::kLogits:
+      case kExpertIn:
+      case kExpertOut:
+      case kDispatch:
+      case kCombine: experts(op, shape, partial); break;
+      case kQkv:
+      case kMlpIn:
+      case kLogits:
         if (!forward && split(op)) mark_writes(op, Holds::kPartialSum);
         break;
-      case SegmentKind::kAttentionBlock:
+      case kAttentionBlock:
         if (forward) block(op, shape);
         break;
-      case SegmentKind::kLossMax:
+      case kLossMax:
         if (shape.out < shape.vocab) mark_writes(op, Holds::kPartialMax);
         break;
-      case SegmentKind::kLossSum:
+      case kLossSum:
         if (shape.out < shape.vocab) mark_writes(op, Holds::kPartialSum);
         break;
-      case SegmentKind::kLoss:
+      case kLoss:
         has_loss_ = true;
         if (forward) loss(op);
         break;
-      case SegmentKind::kZeroGradient:
+      case kZeroGradient:
         if (!op.updates.empty()) zeroed_.push_back(step_.instance_of(at_, op.updates[0]));
         break;
-      case SegmentKind::kAdamW:
+      case kAdamW:
         // Only the owner's slice of a whole parameter is new; a parameter of shard size has no
         // other.
         if (!op.updates.empty() &&
@@ -226,34 +215,21 @@ class Values {
           holds_[step_.instance_of(at_, op.updates[0])] = Holds::kSlices;
         }
         break;
-      case SegmentKind::kLoadTokens:
-      case SegmentKind::kLoadTargets:
-      case SegmentKind::kPositionAdd:
-      case SegmentKind::kNorm:
-      case SegmentKind::kAttention:
-      case SegmentKind::kAttentionSplit:
-      case SegmentKind::kAttentionMerge:
-      case SegmentKind::kResidual:
-      case SegmentKind::kActivation:
-      case SegmentKind::kRouter:
-      case SegmentKind::kPatchProduct:
-      case SegmentKind::kPool:
-      case SegmentKind::kSlice:
-      case SegmentKind::kAccumulate: break;
+      default: break;
     }
   }
 
   /// Dispatch and combine keep what is partial; experts' last products make it. Where their rows
   /// are.
   void experts(const Op& op, const SegmentShape& shape, bool partial) {
-    const bool forward = op.phase == Phase::kF, in = shape.kind == SegmentKind::kExpertIn,
-               out = shape.kind == SegmentKind::kExpertOut;
-    if (shape.kind == SegmentKind::kCombine) {
+    const bool forward = op.phase == kF, in = shape.kind == kExpertIn,
+               out = shape.kind == kExpertOut;
+    if (shape.kind == kCombine) {
       rows_at(op, forward ? 0 : 1, std::nullopt);
       if (partial && forward) mark_writes(op, Holds::kPartialSum);
       if (partial && !forward && op.writes.size() > 1)
         holds_[step_.instance_of(at_, op.writes[1])] = Holds::kPartialSum;
-    } else if (shape.kind == SegmentKind::kDispatch) {
+    } else if (shape.kind == kDispatch) {
       if (!forward) rows_at(op, 0, std::nullopt);
       if (partial) mark_writes(op, Holds::kPartialSum);
     } else if (op.unit) {
@@ -268,14 +244,14 @@ class Values {
     if (operand >= op.reads.size()) return;  // check_operands says so
     const InstanceIndex rows = step_.instance_of(at_, op.reads[operand]);
     if (away_[rows] != place)
-      fault(FaultKind::kContributionMissing, "wants the rows of other ranks than those in", rows);
+      fault(kContributionMissing, "wants the rows of other ranks than those in", rows);
   }
   /// Where the rows of a unit's experts are; all replicas must be in reach.
   Place place_of(const ParameterUnit& unit) {
     const int tp = program_.groups[unit.tensor_group].size, ep = unit.strategy.ep,
               replicas = ep * program_.groups[unit.data_group].size;
     if (tp * replicas != program_.devices_per_stage) {
-      faults_.add(FaultKind::kContributionMissing, step_.rank_class->stage, at_,
+      faults_.add(kContributionMissing, step_.rank_class->stage, at_,
                   "{} of unit '{}' sees the tokens of {} replicas of {}", step_.describe(at_),
                   unit.name, replicas, program_.devices_per_stage / tp);
     }
@@ -315,9 +291,9 @@ class Values {
     if (had == wanted || (had == Holds::kSlices && op.collective == Collective::kAllGather)) return;
     if (program_.groups[op.group].size == 1) return;
     if (had == Holds::kWhole)
-      fault(FaultKind::kReducedTwice, "reduces the whole value of", from);
+      fault(kReducedTwice, "reduces the whole value of", from);
     else
-      fault(FaultKind::kNeverReduced, "does not complete the partial value of", from);
+      fault(kNeverReduced, "does not complete the partial value of", from);
   }
 
   void loss(const Op& op) {
@@ -325,10 +301,8 @@ class Values {
     if (m >= 0 && m < program_.micro_batches) ++losses_[static_cast<std::size_t>(m)];
     if (op.updates.empty()) return;
     const InstanceIndex instance = step_.instance_of(at_, op.updates[0]);
-    for (const InstanceIndex z : zeroed_) {
-      if (z == instance) return;
-    }
-    fault(FaultKind::kContributionRepeated, "adds to the last step's", instance);
+    if (std::ranges::find(zeroed_, instance) != zeroed_.end()) return;
+    fault(kContributionRepeated, "adds to the last step's", instance);
     zeroed_.push_back(instance);
   }
 
@@ -336,9 +310,9 @@ class Values {
     if (!has_loss_) return;
     for (std::size_t m = 0; m < losses_.size(); ++m) {
       if (losses_[m] == 1) continue;
-      faults_.add(
-          losses_[m] == 0 ? FaultKind::kContributionMissing : FaultKind::kContributionRepeated,
-          step_.rank_class->stage, at_, "micro-batch {} adds {} times to the loss", m, losses_[m]);
+      faults_.add(losses_[m] == 0 ? kContributionMissing : kContributionRepeated,
+                  step_.rank_class->stage, at_, "micro-batch {} adds {} times to the loss", m,
+                  losses_[m]);
     }
   }
 

@@ -4,6 +4,15 @@
 
 namespace orrery::plan {
 
+Plan plan_for(const ImportTarget& target) {
+  Plan plan;
+  plan.model = target.model.name;
+  plan.model_fingerprint = target.model.fingerprint();
+  plan.cluster = target.cluster;
+  plan.hosts = target.hosts;
+  return plan;
+}
+
 base::Result<ImportedPlan> validated(ImportedPlan imported, const model::ModelSpec& model,
                                      const std::vector<FaultPlace>& places) {
   base::Diagnostics faults = validate(imported.plan, model);

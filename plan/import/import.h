@@ -41,9 +41,6 @@
 /// Arguments of the model (num-layers, hidden-size, …) must be the model's. What does not bear on
 /// the plan is ignored with a note; what does and cannot be said by a plan is a fault at its place.
 #include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "base/config.h"
 #include "base/result.h"
@@ -73,6 +70,9 @@ base::Result<ImportedPlan> import_galvatron(const base::Node& root, const Import
 /// `name` stands for the file in diagnostics.
 base::Result<ImportedPlan> import_megatron(std::string_view text, const std::string& name,
                                            const ImportTarget& target);
+
+/// A plan that has only what the target says: model, cluster, hosts.
+Plan plan_for(const ImportTarget& target);
 
 /// The faults of validate(), each at the place of the first row whose text its message contains.
 struct FaultPlace {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <utility>
 
 #include "base/text.h"
 
@@ -190,9 +189,8 @@ std::vector<Argument> read_arguments(std::string_view text, const std::string& n
   return arguments;
 }
 
-ArgumentReader::ArgumentReader(std::vector<Argument> arguments, std::string file,
-                               base::ErrorSink& sink)
-    : arguments_(std::move(arguments)), file_(std::move(file)), sink_(sink) {}
+ArgumentReader::ArgumentReader(std::vector<Argument> arguments, std::string file)
+    : arguments_(std::move(arguments)), file_(std::move(file)) {}
 
 const Argument* ArgumentReader::find(std::string_view key) const {
   const auto found = std::ranges::find(arguments_, key, &Argument::key);
@@ -219,25 +217,18 @@ base::SourceSpan ArgumentReader::where(std::string_view key) const {
   return argument == nullptr ? base::SourceSpan{file_, 0, 0} : argument->where;
 }
 
-void ArgumentReader::fault(std::string_view key, base::ErrorCode code, std::string message,
-                           std::string hint) {
-  sink_.add(base::Diagnostic{
-      .code = code, .message = std::move(message), .where = where(key), .hint = std::move(hint)});
-}
-
 std::optional<std::int64_t> ArgumentReader::integer(std::string_view key, std::int64_t low) {
   const Argument* argument = take(key);
   if (argument == nullptr) return std::nullopt;
   if (argument->unresolved()) {
-    fault(key, base::ErrorCode::kBadValue,
-          fmt::format("--{} is {}, which this file does not set", key, argument->value),
-          "write the number, or NAME=number in a line before it");
+    fault(key, base::ErrorCode::kBadValue, "write the number, or NAME=number in a line before it",
+          "--{} is {}, which this file does not set", key, argument->value);
     return std::nullopt;
   }
   const auto value = base::parse_integer(argument->value);
   if (!value || *value < low || *value > (std::int64_t{1} << 32)) {
-    fault(key, base::ErrorCode::kBadValue, fmt::format("--{} is '{}'", key, argument->value),
-          fmt::format("a whole number from {} on", low));
+    fault(key, base::ErrorCode::kBadValue, fmt::format("a whole number from {} on", low),
+          "--{} is '{}'", key, argument->value);
     return std::nullopt;
   }
   return *value;
@@ -250,8 +241,7 @@ std::optional<std::int64_t> ArgumentReader::resolved(std::string_view key) {
 
 std::optional<std::string> ArgumentReader::text(std::string_view key) {
   const Argument* argument = take(key);
-  if (argument == nullptr) return std::nullopt;
-  return argument->value;
+  return argument == nullptr ? std::nullopt : std::optional(argument->value);
 }
 
 bool ArgumentReader::flag(std::string_view key) {

@@ -8,9 +8,6 @@
 /// bf16.
 #include <optional>
 #include <set>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "base/result.h"
 
@@ -20,7 +17,7 @@ struct Argument {
   std::string key;  // without dashes in front, '_' as '-'
   base::SourceSpan where;
   std::string value;  // expanded; empty: none
-  [[nodiscard]] bool unresolved() const { return value.find('$') != std::string::npos; }
+  bool unresolved() const { return value.find('$') != std::string::npos; }
 };
 
 /// All arguments in order of the file.
@@ -30,7 +27,7 @@ std::vector<Argument> read_arguments(std::string_view text, const std::string& n
 /// must be equal.
 class ArgumentReader {
  public:
-  ArgumentReader(std::vector<Argument> arguments, std::string file, base::ErrorSink& sink);
+  ArgumentReader(std::vector<Argument> arguments, std::string file);
 
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t low = 1);
   std::optional<std::string> text(std::string_view key);
@@ -38,20 +35,27 @@ class ArgumentReader {
   bool flag(std::string_view key);
   /// As integer(), but nothing when its value is a variable that the file does not set.
   std::optional<std::int64_t> resolved(std::string_view key);
-  [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
-  [[nodiscard]] base::SourceSpan where(std::string_view key) const;
-  void fault(std::string_view key, base::ErrorCode code, std::string message,
-             std::string hint = {});
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+  base::SourceSpan where(std::string_view key) const;
+  template <class... Args>
+  void fault(std::string_view key, base::ErrorCode code, std::string hint,
+             fmt::format_string<Args...> format, Args&&... args) {
+    sink_.add(base::make_error(code, format, std::forward<Args>(args)...)
+                  .at(where(key))
+                  .with_hint(std::move(hint)));
+  }
   /// Names that nothing asked for, once each.
-  [[nodiscard]] std::vector<Argument> rest() const;
+  std::vector<Argument> rest() const;
+
+ protected:
+  base::ErrorSink sink_;
 
  private:
-  [[nodiscard]] const Argument* find(std::string_view key) const;
+  const Argument* find(std::string_view key) const;
   const Argument* take(std::string_view key);
 
   std::vector<Argument> arguments_;
   std::string file_;
-  base::ErrorSink& sink_;
   std::set<std::string, std::less<>> asked_;
 };
 

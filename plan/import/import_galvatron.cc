@@ -1,11 +1,12 @@
 #include <algorithm>
-#include <utility>
 
 #include "base/text.h"
 #include "plan/import/import.h"
 
 namespace orrery::plan {
 namespace {
+
+using enum base::ErrorCode;
 
 constexpr base::Named<Schedule> kPipelineTypes[] = {{"pipedream_flush", Schedule::k1F1B},
                                                     {"gpipe", Schedule::kGPipe}};
@@ -23,8 +24,8 @@ class GalvatronReader {
     head();
     const std::int64_t stages = reader_.required_int("pp_deg", {1, kMaxWorldSize});
     if (sink_.ok() && target_.devices % stages != 0) {
-      reader_.error("pp_deg", base::ErrorCode::kInconsistent, "{} stages do not divide {} devices",
-                    stages, target_.devices);
+      reader_.error("pp_deg", kInconsistent, "{} stages do not divide {} devices", stages,
+                    target_.devices);
     }
     devices_ = sink_.ok() ? target_.devices / stages : 0;
     plan.schedule =
@@ -54,11 +55,7 @@ class GalvatronReader {
 
  private:
   void head() {
-    Plan& plan = imported_.plan;
-    plan.model = target_.model.name;
-    plan.model_fingerprint = target_.model.fingerprint();
-    plan.cluster = target_.cluster;
-    plan.hosts = target_.hosts;
+    Plan& plan = imported_.plan = plan_for(target_);
     plan.precision = target_.precision.value_or(model::Precision::kBFloat16);
     plan.sequence = target_.sequence > 0 ? target_.sequence : target_.model.max_positions;
     imported_.notes.push_back(
@@ -74,9 +71,8 @@ class GalvatronReader {
     for (const std::string& piece : base::split(*text, ',')) {
       const auto value = base::parse_integer(base::trim(piece));
       if (!value || *value < low || *value > high) {
-        reader_.error(key, base::ErrorCode::kBadValue,
-                      "'{}': entry {} is '{}', not a number between {} and {}", key, values.size(),
-                      piece, low, high);
+        reader_.error(key, kBadValue, "'{}': entry {} is '{}', not a number between {} and {}", key,
+                      values.size(), piece, low, high);
         return std::nullopt;
       }
       values.push_back(*value);
@@ -89,8 +85,8 @@ class GalvatronReader {
                                       std::int64_t by_default) {
     auto values = numbers(key, 0, high).value_or(std::vector<std::int64_t>(layers_, by_default));
     if (values.size() != layers_) {
-      reader_.error(key, base::ErrorCode::kInconsistent, "'{}' has {} layers and model '{}' has {}",
-                    key, values.size(), target_.model.name, layers_);
+      reader_.error(key, kInconsistent, "'{}' has {} layers and model '{}' has {}", key,
+                    values.size(), target_.model.name, layers_);
       values.assign(layers_, by_default);
     }
     return values;
@@ -99,9 +95,8 @@ class GalvatronReader {
   LayerStrategy spread(std::string_view key, std::int64_t degree, bool ulysses, int zero) {
     LayerStrategy s;
     if (degree < 1 || (devices_ > 0 && devices_ % degree != 0)) {
-      reader_.error(key, base::ErrorCode::kInconsistent,
-                    "'{}': degree {} does not divide the {} devices of a stage", key, degree,
-                    devices_);
+      reader_.error(key, kInconsistent, "'{}': degree {} does not divide the {} devices of a stage",
+                    key, degree, devices_);
       return s;
     }
     (ulysses ? s.cp : s.tp) = static_cast<int>(degree);
@@ -145,7 +140,7 @@ class GalvatronReader {
     for (const std::int64_t count : division) sum += count;
     if (sink_.ok() &&
         (static_cast<std::int64_t>(division.size()) != stages || sum != target_.model.layers)) {
-      reader_.error("pp_division", base::ErrorCode::kInconsistent,
+      reader_.error("pp_division", kInconsistent,
                     "'pp_division' has {} stages of {} layers in all, not {} stages of {}",
                     division.size(), sum, stages, target_.model.layers);
     }

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "base/text.h"
 #include "plan/import/import.h"
@@ -9,13 +8,13 @@
 namespace orrery::plan {
 namespace {
 
-using base::ErrorCode;
+using enum base::ErrorCode;
 
 struct Unsupported {
   std::string_view key, why;
 };
 /// They change what runs, and no plan can say how.
-constexpr Unsupported kUnsupported[] = {
+constexpr Unsupported kBeyondPlans[] = {
     {"pipeline-model-parallel-layout",
      "stages are stated by the decoder-*-pipeline-num-layers arguments only"},
     {"account-for-embedding-in-pipeline-split",
@@ -52,10 +51,10 @@ constexpr std::array kPlanKeys{"tensor-model-parallel-size",
                                "micro-batch-size",
                                "global-batch-size"};
 
-class MegatronReader {
+class MegatronReader : ArgumentReader {
  public:
   MegatronReader(std::string_view text, const std::string& name, const ImportTarget& target)
-      : target_(target), arguments_(read_arguments(text, name), name, sink_) {}
+      : ArgumentReader(read_arguments(text, name), name), target_(target) {}
 
   base::Result<ImportedPlan> read() {
     check_model();
@@ -67,20 +66,19 @@ class MegatronReader {
     read_stages();
     read_rest();
     if (!sink_.ok()) return sink_.result(ImportedPlan{});
-    const auto at = [&](std::string_view key) { return arguments_.where(key); };
     return validated(std::move(imported_), target_.model,
-                     {{".tp", at("tensor-model-parallel-size")},
-                      {".cp", at("context-parallel-size")},
-                      {".ep", at("expert-model-parallel-size")},
-                      {".shard", at("num-distributed-optimizer-instances")},
-                      {"sequence is", at("seq-length")},
-                      {"batch", at("global-batch-size")},
-                      {"stages", at("pipeline-model-parallel-size")},
-                      {"", at("")}});
+                     {{".tp", where("tensor-model-parallel-size")},
+                      {".cp", where("context-parallel-size")},
+                      {".ep", where("expert-model-parallel-size")},
+                      {".shard", where("num-distributed-optimizer-instances")},
+                      {"sequence is", where("seq-length")},
+                      {"batch", where("global-batch-size")},
+                      {"stages", where("pipeline-model-parallel-size")},
+                      {"", where("")}});
   }
 
  private:
-  std::int64_t degree(std::string_view key) { return arguments_.integer(key).value_or(1); }
+  std::int64_t degree(std::string_view key) { return integer(key).value_or(1); }
 
   void check_model() {
     const model::ModelSpec& m = target_.model;
@@ -90,37 +88,29 @@ class MegatronReader {
                                                                {"num-query-groups", m.kv_heads},
                                                                {"ffn-hidden-size", m.ffn}};
     for (const auto& [key, value] : sizes) {
-      const auto given = arguments_.resolved(key);
+      const auto given = resolved(key);
       if (!given || *given == value) continue;
-      arguments_.fault(key, ErrorCode::kInconsistent,
-                       fmt::format("--{} is {} and model '{}' has {}", key, *given, m.name, value),
-                       "name the model that the file trains with --model");
+      fault(key, kInconsistent, "name the model that the file trains with --model",
+            "--{} is {} and model '{}' has {}", key, *given, m.name, value);
     }
-    Plan& plan = imported_.plan;
-    plan.model = m.name;
-    plan.model_fingerprint = m.fingerprint();
-    plan.cluster = target_.cluster;
-    plan.hosts = target_.hosts;
-    const auto sequence = arguments_.resolved("seq-length");
+    Plan& plan = imported_.plan = plan_for(target_);
+    const auto sequence = resolved("seq-length");
     plan.sequence = target_.sequence > 0 ? target_.sequence : sequence.value_or(m.max_positions);
   }
 
   void check_unsupported() {
-    for (const Unsupported& u : kUnsupported) {
-      if (arguments_.flag(u.key))
-        arguments_.fault(u.key, ErrorCode::kUnsupported,
-                         fmt::format("--{} cannot be said in a plan", u.key), std::string(u.why));
+    for (const Unsupported& u : kBeyondPlans) {
+      if (flag(u.key))
+        fault(u.key, kUnsupported, std::string(u.why), "--{} cannot be said in a plan", u.key);
     }
-    if (const auto tp = arguments_.integer("expert-tensor-parallel-size");
+    if (const auto tp = integer("expert-tensor-parallel-size");
         tp && *tp != degree("tensor-model-parallel-size")) {
-      arguments_.fault(
-          "expert-tensor-parallel-size", ErrorCode::kUnsupported,
-          fmt::format("experts with tensor-parallel degree {} cannot be said in a plan", *tp),
-          "experts have the degree of the other layers");
+      fault("expert-tensor-parallel-size", kUnsupported,
+            "experts have the degree of the other layers",
+            "experts with tensor-parallel degree {} cannot be said in a plan", *tp);
     }
-    if (const auto optimizer = arguments_.text("optimizer"); optimizer && *optimizer != "adam") {
-      arguments_.fault("optimizer", ErrorCode::kUnsupported,
-                       fmt::format("optimizer '{}'", *optimizer), "states are counted for adam");
+    if (const auto optimizer = text("optimizer"); optimizer && *optimizer != "adam") {
+      fault("optimizer", kUnsupported, "states are counted for adam", "optimizer '{}'", *optimizer);
     }
   }
 
@@ -131,41 +121,38 @@ class MegatronReader {
     layer_.ep = static_cast<int>(degree("expert-model-parallel-size"));
     const std::int64_t world = world_size(), model_parallel = tp * cp * stages_;
     if (world % model_parallel != 0) {
-      arguments_.fault("tensor-model-parallel-size", ErrorCode::kInconsistent,
-                       fmt::format("tensor {} × context {} × pipeline {} does not divide {} ranks",
-                                   tp, cp, stages_, world),
-                       "the rest of the ranks is data parallel");
+      fault("tensor-model-parallel-size", kInconsistent, "the rest of the ranks is data parallel",
+            "tensor {} × context {} × pipeline {} does not divide {} ranks", tp, cp, stages_,
+            world);
     }
     layer_.tp = static_cast<int>(tp);
     layer_.cp = static_cast<int>(cp);
     layer_.dp = static_cast<int>(std::max<std::int64_t>(world / model_parallel, 1));
-    layer_.sequence_parallel = arguments_.flag("sequence-parallel") && tp > 1;
-    const std::string kind = arguments_.text("cp-comm-type").value_or("p2p");
+    layer_.sequence_parallel = flag("sequence-parallel") && tp > 1;
+    const std::string kind = text("cp-comm-type").value_or("p2p");
     if (kind == "a2a" && cp > 1) layer_.context = ContextKind::kUlysses;
     if (kind != "a2a" && kind != "p2p") {
-      arguments_.fault("cp-comm-type", ErrorCode::kUnsupported,
-                       fmt::format("context parallelism by '{}'", kind),
-                       "p2p (a ring) or a2a (Ulysses)");
+      fault("cp-comm-type", kUnsupported, "p2p (a ring) or a2a (Ulysses)",
+            "context parallelism by '{}'", kind);
     }
     read_sharding();
     read_recompute();
   }
 
   std::int64_t world_size() {
-    const auto local = arguments_.resolved("nproc-per-node"), nodes = arguments_.resolved("nnodes");
+    const auto local = resolved("nproc-per-node"), nodes = resolved("nnodes");
     if (!local) {
       imported_.notes.push_back(
           fmt::format("the file does not say the world size: {} devices", target_.devices));
       return target_.devices;
     }
     // A number of nodes that the file does not know comes from the cluster.
-    const std::int64_t hosts = nodes.value_or(arguments_.has("nnodes") ? target_.hosts : 1),
+    const std::int64_t hosts = nodes.value_or(has("nnodes") ? target_.hosts : 1),
                        world = *local * hosts;
     if (world > target_.devices) {
-      arguments_.fault("nproc-per-node", ErrorCode::kInconsistent,
-                       fmt::format("{} × {} ranks, cluster '{}' has {} devices", hosts, *local,
-                                   target_.cluster, target_.devices),
-                       "--hosts, or another cluster");
+      fault("nproc-per-node", kInconsistent, "--hosts, or another cluster",
+            "{} × {} ranks, cluster '{}' has {} devices", hosts, *local, target_.cluster,
+            target_.devices);
       return target_.devices;
     }
     return world;
@@ -174,17 +161,15 @@ class MegatronReader {
   void read_sharding() {
     constexpr std::array<std::string_view, 4> kStrategies{"no_shard", "optim", "optim_grads",
                                                           "optim_grads_params"};
-    int zero = arguments_.flag("use-distributed-optimizer") ? 1 : 0;
-    if (arguments_.flag("use-torch-fsdp2")) zero = 3;
-    const bool fsdp = arguments_.flag("use-megatron-fsdp"),
-               custom = arguments_.flag("use-custom-fsdp");
-    const std::string strategy =
-        arguments_.text("data-parallel-sharding-strategy").value_or("no_shard");
+    int zero = flag("use-distributed-optimizer") ? 1 : 0;
+    if (flag("use-torch-fsdp2")) zero = 3;
+    const bool fsdp = flag("use-megatron-fsdp"), custom = flag("use-custom-fsdp");
+    const std::string strategy = text("data-parallel-sharding-strategy").value_or("no_shard");
     const auto known = std::ranges::find(kStrategies, strategy);
     if (known == kStrategies.end()) {
-      arguments_.fault("data-parallel-sharding-strategy", ErrorCode::kBadValue,
-                       fmt::format("unknown sharding strategy '{}'", strategy),
-                       fmt::format("{}", fmt::join(kStrategies, ", ")));
+      fault("data-parallel-sharding-strategy", kBadValue,
+            fmt::format("{}", fmt::join(kStrategies, ", ")), "unknown sharding strategy '{}'",
+            strategy);
     } else if (fsdp || custom) {
       zero = static_cast<int>(known - kStrategies.begin());
     }
@@ -193,29 +178,26 @@ class MegatronReader {
     const std::int64_t instances = degree("num-distributed-optimizer-instances");
     if (instances == 1 || layer_.zero == 0) return;
     if (layer_.replicas() % instances != 0) {
-      arguments_.fault(
-          "num-distributed-optimizer-instances", ErrorCode::kInconsistent,
-          fmt::format("{} instances do not divide {} replicas", instances, layer_.replicas()));
+      fault("num-distributed-optimizer-instances", kInconsistent, {},
+            "{} instances do not divide {} replicas", instances, layer_.replicas());
       return;
     }
     layer_.shard = static_cast<int>(layer_.replicas() / instances);
   }
 
   void read_recompute() {
-    const auto granularity = arguments_.text("recompute-granularity");
-    const std::string method = arguments_.text("recompute-method").value_or("uniform");
-    const auto count = arguments_.integer("recompute-num-layers");
-    const bool selective = arguments_.flag("recompute-activations") || granularity == "selective";
+    const auto granularity = text("recompute-granularity");
+    const std::string method = text("recompute-method").value_or("uniform");
+    const auto count = integer("recompute-num-layers");
+    const bool selective = flag("recompute-activations") || granularity == "selective";
     if (granularity && *granularity != "full" && *granularity != "selective") {
-      arguments_.fault("recompute-granularity", ErrorCode::kBadValue,
-                       fmt::format("--recompute-granularity is '{}'", *granularity),
-                       "full or selective");
+      fault("recompute-granularity", kBadValue, "full or selective",
+            "--recompute-granularity is '{}'", *granularity);
     }
-    if (const auto modules = arguments_.text("recompute-modules");
+    if (const auto modules = text("recompute-modules");
         modules && selective && *modules != "core_attn") {
-      arguments_.fault("recompute-modules", ErrorCode::kUnsupported,
-                       fmt::format("recomputation of '{}'", *modules),
-                       "selective recomputes the attention core");
+      fault("recompute-modules", kUnsupported, "selective recomputes the attention core",
+            "recomputation of '{}'", *modules);
     }
     layer_.recompute = selective ? Recompute::kSelective : Recompute::kNone;
     if (granularity != "full") return;
@@ -223,12 +205,11 @@ class MegatronReader {
     if (method == "block") {
       recomputed_layers_ = count.value_or(target_.model.layers);
     } else if (method != "uniform") {
-      arguments_.fault("recompute-method", ErrorCode::kBadValue,
-                       fmt::format("--recompute-method is '{}'", method), "uniform or block");
+      fault("recompute-method", kBadValue, "uniform or block", "--recompute-method is '{}'",
+            method);
     } else if (count.value_or(1) != 1) {
-      arguments_.fault("recompute-num-layers", ErrorCode::kUnsupported,
-                       fmt::format("chunks of {} layers that are recomputed as one", *count),
-                       "every layer keeps its own input: 1");
+      fault("recompute-num-layers", kUnsupported, "every layer keeps its own input: 1",
+            "chunks of {} layers that are recomputed as one", *count);
     }
   }
 
@@ -241,26 +222,25 @@ class MegatronReader {
   }
 
   void read_batch() {
-    const auto micro = arguments_.integer("micro-batch-size");
-    if (!micro && !arguments_.has("micro-batch-size")) {
-      arguments_.fault("micro-batch-size", ErrorCode::kMissingKey, "--micro-batch-size is missing",
-                       "sequences of a micro-batch on one data-parallel rank");
+    const auto micro = integer("micro-batch-size");
+    if (!micro && !has("micro-batch-size")) {
+      fault("micro-batch-size", kMissingKey, "sequences of a micro-batch on one data-parallel rank",
+            "--micro-batch-size is missing");
     }
     const std::int64_t sequences = micro.value_or(1) * layer_.dp;
-    const std::int64_t global = arguments_.integer("global-batch-size").value_or(sequences);
+    const std::int64_t global = integer("global-batch-size").value_or(sequences);
     if (global % sequences != 0) {
-      arguments_.fault("global-batch-size", ErrorCode::kInconsistent,
-                       fmt::format("global batch of {} sequences does not divide into "
-                                   "micro-batches of {} on {} data-parallel ranks",
-                                   global, micro.value_or(1), layer_.dp),
-                       fmt::format("a multiple of {}", sequences));
+      fault("global-batch-size", kInconsistent, fmt::format("a multiple of {}", sequences),
+            "global batch of {} sequences does not divide into "
+            "micro-batches of {} on {} data-parallel ranks",
+            global, micro.value_or(1), layer_.dp);
     }
     imported_.plan.global_batch = global;
     imported_.plan.micro_batches = std::max<std::int64_t>(global / sequences, 1);
   }
 
   void read_precision() {
-    const bool bf16 = arguments_.flag("bf16"), fp16 = arguments_.flag("fp16");
+    const bool bf16 = flag("bf16"), fp16 = flag("fp16");
     if (fp16 && !target_.precision)
       imported_.notes.push_back("fp16 is taken as bf16, which has the same sizes");
     const auto own = bf16 || fp16 ? model::Precision::kBFloat16 : model::Precision::kFloat32;
@@ -270,10 +250,10 @@ class MegatronReader {
   /// Layers of each (virtual) stage.
   std::vector<std::int64_t> division() {
     const std::int64_t layers = target_.model.layers;
-    const auto first = arguments_.integer("decoder-first-pipeline-num-layers"),
-               last = arguments_.integer("decoder-last-pipeline-num-layers");
-    const auto chunk = arguments_.integer("num-layers-per-virtual-pipeline-stage");
-    std::int64_t turns = arguments_.integer("num-virtual-stages-per-pipeline-rank").value_or(1);
+    const auto first = integer("decoder-first-pipeline-num-layers"),
+               last = integer("decoder-last-pipeline-num-layers");
+    const auto chunk = integer("num-layers-per-virtual-pipeline-stage");
+    std::int64_t turns = integer("num-virtual-stages-per-pipeline-rank").value_or(1);
     std::string_view key = "pipeline-model-parallel-size";
     if (chunk) {
       key = "num-layers-per-virtual-pipeline-stage";
@@ -283,13 +263,12 @@ class MegatronReader {
                        slots = stages_ * turns - first.has_value() - last.has_value();
     if (turns < 1 || slots < 0 || rest < slots || (slots > 0 ? rest % slots : rest) != 0 ||
         (turns > 1 && (first || last))) {
-      arguments_.fault(key, ErrorCode::kInconsistent,
-                       fmt::format("{} layers do not divide into the stages asked for ({} of "
-                                   "pipeline-model-parallel-size)",
-                                   layers, stages_),
-                       turns > 1 && (first || last)
-                           ? "virtual stages have equal numbers of layers here"
-                           : "stages of equal numbers of layers");
+      fault(key, kInconsistent,
+            turns > 1 && (first || last) ? "virtual stages have equal numbers of layers here"
+                                         : "stages of equal numbers of layers",
+            "{} layers do not divide into the stages asked for ({} of "
+            "pipeline-model-parallel-size)",
+            layers, stages_);
       return {};
     }
     std::vector<std::int64_t> counts(static_cast<std::size_t>(stages_ * turns),
@@ -319,12 +298,11 @@ class MegatronReader {
   void read_rest() {
     const std::vector<std::string> known(kPlanKeys.begin(), kPlanKeys.end());
     std::vector<std::string> ignored;
-    for (const Argument& argument : arguments_.rest()) {
+    for (const Argument& argument : rest()) {
       const auto near = base::nearest(argument.key, known);
       if (near && base::edit_distance(argument.key, *near) <= 2) {
-        arguments_.fault(argument.key, ErrorCode::kUnknownKey,
-                         fmt::format("unknown argument --{}", argument.key),
-                         fmt::format("did you mean --{}?", *near));
+        fault(argument.key, kUnknownKey, fmt::format("did you mean --{}?", *near),
+              "unknown argument --{}", argument.key);
       } else {
         ignored.push_back("--" + argument.key);
       }
@@ -334,8 +312,6 @@ class MegatronReader {
   }
 
   const ImportTarget& target_;
-  base::ErrorSink sink_;
-  ArgumentReader arguments_;
   std::int64_t stages_ = 1;
   LayerStrategy layer_;
   std::optional<std::int64_t> recomputed_layers_;  // of each stage, its first; nothing: all

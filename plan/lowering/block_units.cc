@@ -1,9 +1,4 @@
-#include <algorithm>
-#include <iterator>
 #include <optional>
-#include <string_view>
-
-#include <fmt/format.h>
 
 #include "plan/lowering/lower_parts.h"
 
@@ -37,16 +32,14 @@ const char* name_of(Product p) {
 }
 
 template <class Keep>  // bool(const Parameter&)
-std::vector<Parameter> select(const std::vector<Parameter>& all, Keep keep) {
-  std::vector<Parameter> some;
-  std::ranges::copy_if(all, std::back_inserter(some), keep);
-  return some;
+Parameters select(Parameters all, Keep keep) {
+  std::erase_if(all, [&](const Parameter& p) { return !keep(p); });
+  return all;
 }
 
 /// Columns of the product's matrices; its bias goes with the first slice.
-std::vector<Parameter> slice_of(const std::vector<Parameter>& all, Product product, int slices,
-                                int slice) {
-  std::vector<Parameter> some = select(all, [&](const Parameter& p) {
+Parameters slice_of(const Parameters& all, Product product, int slices, int slice) {
+  Parameters some = select(all, [&](const Parameter& p) {
     return product_of(p) == product && (slice == 0 || p.shape.size() > 1);
   });
   for (Parameter& p : some) {
@@ -80,10 +73,9 @@ BlockUnits block_units(Builder& b, const LayerStrategy& strategy) {
     return operators == ShardedOperators::kAll ||
            attention == (operators == ShardedOperators::kAttention);
   };
-  std::vector<Parameter> all = block_parameters(b.model(), strategy.tp);
+  Parameters all = block_parameters(b.model(), strategy.tp);
   BlockUnits units;
-  const auto add = [&](const std::string& name, std::vector<Parameter> parameters,
-                       const LayerStrategy& s) {
+  const auto add = [&](const std::string& name, Parameters parameters, const LayerStrategy& s) {
     units.all.push_back(b.use(b.unit(name, std::move(parameters), s, Scope::kLayer), "block"));
     return units.all.size() - 1;
   };

@@ -3,14 +3,20 @@
 #include <algorithm>
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include "base/check.h"
 
 namespace orrery::plan {
 
-using model::SegmentKind;
-using model::SegmentShape;
+std::int64_t elements_of(const Parameter& p) {
+  return std::accumulate(p.local_shape.begin(), p.local_shape.end(), std::int64_t{1},
+                         std::multiplies<>());
+}
+
+BufferRefs UnitState::persistent() const {
+  BufferRefs all{{parameter}, {gradient}, {moment1}, {moment2}};
+  if (master.valid()) all.push_back({master});
+  return all;
+}
 
 std::string Layout::tag() const {
   // many a second: fmt::format takes five times as long
@@ -37,7 +43,7 @@ std::string strategy_tag(const LayerStrategy& s) {
   return tag;
 }
 
-Builder::Builder(Program& program, const model::ModelSpec& model, const LayerContext& context)
+Builder::Builder(Program& program, const ModelSpec& model, const LayerContext& context)
     : program_(program), model_(model), context_(context) {
   program_.model = model.name;
   program_.spec = model;
@@ -61,43 +67,46 @@ BufferId Builder::buffer(BufferDecl decl) {
   return place->second;
 }
 
-BufferRef Builder::local(const std::string& name, const Layout& layout,
-                         std::vector<std::int64_t> shape, model::DType dtype) {
-  BufferDecl d;
-  d.name = prefix() + name + " [" + layout.tag() + "]";
-  d.dtype = dtype;
-  d.shape = std::move(shape);
-  return {buffer(std::move(d)), 0};
+BufferRef Builder::local(const std::string& name, const Layout& layout, Extents shape,
+                         model::DType dtype) {
+  return {buffer({.name = prefix() + name + " [" + layout.tag() + "]",
+                  .dtype = dtype,
+                  .shape = std::move(shape),
+                  .unit = {}})};
 }
+
+namespace {
+
+template <class I, class T>
+I interned(base::IdVector<I, T>& list, const T& wanted) {
+  for (const I id : list.ids())
+    if (list[id] == wanted) return id;
+  return list.push_back(wanted);
+}
+
+}  // namespace
 
 GroupId Builder::group(const std::string& name, int size, int stride) {
-  const Group wanted{name, size, stride};
-  for (std::uint32_t i = 0; i < program_.groups.size(); ++i)
-    if (program_.groups[GroupId(i)] == wanted) return GroupId(i);
-  return program_.groups.push_back(wanted);
+  return interned(program_.groups, {name, size, stride});
 }
 
-SegmentId Builder::segment(const SegmentShape& shape) {
-  for (std::uint32_t i = 0; i < program_.segments.size(); ++i)
-    if (program_.segments[SegmentId(i)] == shape) return SegmentId(i);
-  return program_.segments.push_back(shape);
-}
+SegmentId Builder::segment(const SegmentShape& shape) { return interned(program_.segments, shape); }
 
 PoolId Builder::pool(const std::string& name) {
-  for (std::uint32_t i = 0; i < program_.pools.size(); ++i)
-    if (program_.pools[PoolId(i)].name == name) return PoolId(i);
+  for (const PoolId id : program_.pools.ids())
+    if (program_.pools[id].name == name) return id;
   return program_.pools.push_back({name, context_.prefetch_depth + 1});
 }
 
 BufferRef Builder::stream_buffer(const char* name, const Layout& l, std::int64_t hidden,
                                  std::int64_t token_share, int layer_offset) {
   const bool first = hidden == model_.hidden && token_share == model_.token_share;
-  BufferDecl d;
-  d.name = first ? name : fmt::format("{} of {}", name, hidden);
-  d.name += " [" + l.tag() + "]";
-  d.dtype = dtype();
-  d.shape = {sequences(l), tokens(l) * model().token_share / token_share, hidden};
-  return {buffer(std::move(d)), layer_offset};
+  return {
+      buffer({.name = (first ? name : fmt::format("{} of {}", name, hidden)) + " [" + l.tag() + "]",
+              .dtype = dtype(),
+              .shape = {sequences(l), tokens(l) * model().token_share / token_share, hidden},
+              .unit = {}}),
+      layer_offset};
 }
 
 BufferRef Builder::stream(const Layout& l, int layer_offset) {
@@ -114,13 +123,13 @@ BufferRef Builder::input_gradient(const Layout& l) {
 }
 
 BufferRef Builder::companion_buffer(const char* name, const Layout& l, int layout_number) {
-  BufferDecl d;
-  d.name = layout_number == 0 ? name : fmt::format("{} {}", name, layout_number + 1);
-  d.name += " [" + l.tag() + "]";
-  d.dtype = dtype();
-  d.shape = {sequences(l), tokens(l), model().hidden};
-  d.scope = Scope::kMicroBatch;
-  return {buffer(std::move(d)), 0};
+  return {
+      buffer({.name = (layout_number == 0 ? name : fmt::format("{} {}", name, layout_number + 1)) +
+                      " [" + l.tag() + "]",
+              .dtype = dtype(),
+              .shape = {sequences(l), tokens(l), model().hidden},
+              .scope = Scope::kMicroBatch,
+              .unit = {}})};
 }
 BufferRef Builder::companion(const Layout& l, bool decoder, int layout_number) {
   return companion_buffer(decoder ? "encoder output" : "decoder input", l, layout_number);
@@ -145,7 +154,7 @@ SegmentShape Builder::shape(SegmentKind kind, const Layout& l, std::int64_t in,
   return s;
 }
 
-UnitState Builder::unit(const std::string& name, std::vector<Parameter> parameters,
+UnitState Builder::unit(const std::string& name, Parameters parameters,
                         const LayerStrategy& layer_strategy, Scope scope) {
   LayerStrategy strategy = layer_strategy;
   strategy.recompute = Recompute::kNone;
@@ -157,8 +166,7 @@ UnitState Builder::unit(const std::string& name, std::vector<Parameter> paramete
   u.strategy = strategy;
   for (Parameter& p : parameters) {
     p.offset = u.elements;
-    u.elements += std::accumulate(p.local_shape.begin(), p.local_shape.end(), std::int64_t{1},
-                                  std::multiplies<>());
+    u.elements += elements_of(p);
   }
   u.parameters = std::move(parameters);
   const int zero = effective_zero(strategy);
@@ -176,27 +184,23 @@ UnitState Builder::unit(const std::string& name, std::vector<Parameter> paramete
   UnitState s;
   s.scope = scope;
   s.unit = program_.units.push_back(std::move(u));
-  const auto state = [&](const char* what, BufferCategory category, model::DType type,
-                         std::int64_t elements) {
-    BufferDecl d;
-    d.name = std::string(what) + " of " + key;
-    d.category = category;
-    d.dtype = type;
-    d.shape = {elements};
-    d.scope = scope;
-    d.persistent = true;
-    d.unit = s.unit;
-    return buffer(std::move(d));
+  const auto state = [&](const char* what, BufferCategory category, std::int64_t elements,
+                         model::DType type = kFloat32) {
+    return buffer({.name = std::string(what) + " of " + key,
+                   .category = category,
+                   .dtype = type,
+                   .shape = {elements},
+                   .scope = scope,
+                   .persistent = true,
+                   .unit = s.unit});
   };
   const bool full_gradient = zero < 2 || !reduces_parts(strategy, context_.micro_batches);
-  s.parameter = state("parameter", BufferCategory::kParameter, dtype(), zero == 3 ? shard : padded);
-  s.gradient = state("gradient", BufferCategory::kGradient, model::DType::kFloat32,
-                     full_gradient ? padded : shard);
-  s.moment1 = state("moment 1", BufferCategory::kOptimizer, model::DType::kFloat32, shard);
-  s.moment2 = state("moment 2", BufferCategory::kOptimizer, model::DType::kFloat32, shard);
-  s.has_master = context_.precision == model::Precision::kBFloat16;
-  if (s.has_master)
-    s.master = state("master", BufferCategory::kOptimizer, model::DType::kFloat32, shard);
+  s.parameter = state("parameter", BufferCategory::kParameter, zero == 3 ? shard : padded, dtype());
+  s.gradient = state("gradient", BufferCategory::kGradient, full_gradient ? padded : shard);
+  s.moment1 = state("moment 1", BufferCategory::kOptimizer, shard);
+  s.moment2 = state("moment 2", BufferCategory::kOptimizer, shard);
+  if (context_.precision == model::Precision::kBFloat16)
+    s.master = state("master", BufferCategory::kOptimizer, shard);
   units_.emplace(key, s);
   return s;
 }
@@ -205,56 +209,49 @@ UnitUse Builder::use(const UnitState& state, const std::string& user) {
   const ParameterUnit& u = program_.units[state.unit];
   UnitUse w;
   w.state = state;
-  w.weights_forward = w.weights_backward = {state.parameter, 0};
-  w.gradient = {state.gradient, 0};
+  w.weights_forward = w.weights_backward = {state.parameter};
+  w.gradient = {state.gradient};
   w.gathered = effective_zero(u.strategy) == 3;
   w.parts = reduces_parts(u.strategy, context_.micro_batches);
-  const auto temporary = [&](const std::string& what, BufferCategory category, model::DType type) {
-    BufferDecl d;
-    d.name = what + " of " + u.name + " in " + user;
-    d.category = category;
-    d.dtype = type;
-    d.shape = {u.padded};
-    d.unit = state.unit;
-    return BufferRef{buffer(std::move(d)), 0};
+  const auto temporary = [&](const char* what, BufferCategory category, model::DType type) {
+    return BufferRef{buffer({.name = what + (" of " + u.name) + " in " + user,
+                             .category = category,
+                             .dtype = type,
+                             .shape = {u.padded},
+                             .unit = state.unit})};
   };
   if (w.gathered) {
     w.weights_forward = temporary("gathered forward", BufferCategory::kCommunication, dtype());
     w.weights_backward = temporary("gathered backward", BufferCategory::kCommunication, dtype());
   }
-  if (w.parts)
-    w.gradient = temporary("gradient part", BufferCategory::kGradient, model::DType::kFloat32);
+  if (w.parts) w.gradient = temporary("gradient part", BufferCategory::kGradient, kFloat32);
   return w;
 }
 
-TemplateId Builder::add(std::string name, std::vector<Op> ops) {
+TemplateId Builder::add(std::string name, Ops ops) {
   return program_.templates.push_back({std::move(name), std::move(ops)});
 }
 
-ParameterView view_of(const ParameterUnit& unit, std::initializer_list<const char*> names) {
+ParameterView Builder::view(const UnitUse& use, Names names) const {
+  const Parameters& parameters = unit(use).parameters;
   ParameterView v;
   for (const char* suffix : names) {
-    bool found = false;
-    for (std::size_t i = 0; i < unit.parameters.size() && !found; ++i) {
-      const Parameter& p = unit.parameters[i];
-      if (!p.name.ends_with(suffix)) continue;
-      found = true;
-      if (v.parameters.empty()) {
-        v.offset = p.offset;
-        v.shape = p.local_shape;
-      } else {
-        v.shape[0] += p.local_shape[0];
-      }
-      v.parameters.push_back(static_cast<int>(i));
+    const auto p = std::ranges::find_if(
+        parameters, [&](const Parameter& one) { return one.name.ends_with(suffix); });
+    ORRERY_CHECK(p != parameters.end(), "unit '{}' has no parameter '{}'", unit(use).name, suffix);
+    if (v.parameters.empty()) {
+      v.offset = p->offset;
+      v.shape = p->local_shape;
+    } else {
+      v.shape[0] += p->local_shape[0];
     }
-    ORRERY_CHECK(found, "unit '{}' has no parameter '{}'", unit.name, suffix);
+    v.parameters.push_back(static_cast<int>(p - parameters.begin()));
   }
   return v;
 }
 
-Op compute(Builder& b, std::string name, const SegmentShape& shape, Phase phase,
-           std::vector<BufferRef> reads, std::vector<BufferRef> writes,
-           std::vector<BufferRef> updates) {
+Op compute(Builder& b, std::string name, const SegmentShape& shape, Phase phase, BufferRefs reads,
+           BufferRefs writes, BufferRefs updates) {
   Op op;
   op.name = std::move(name);
   op.segment = b.segment(shape);
@@ -265,93 +262,66 @@ Op compute(Builder& b, std::string name, const SegmentShape& shape, Phase phase,
   return op;
 }
 
-Op with_weights(Op op, const UnitUse& use, std::vector<ParameterView> views, bool backward) {
-  op.unit = use.state.unit;
-  op.views = std::move(views);
-  op.weights = backward ? use.weights_backward : use.weights_forward;
-  if (backward) op.gradients = use.gradient;
+Op with_weights(Op op, const UnitUse& use, Views views) {
+  const bool forward = op.phase == kF;
+  op.weights = forward ? use.weights_forward : use.weights_backward;
+  op = with_gradient(std::move(op), use, std::move(views));
+  if (forward) op.gradients.reset();
   return op;
 }
 
-Op with_gradient(Op op, const UnitUse& use, std::vector<ParameterView> views) {
+Op with_gradient(Op op, const UnitUse& use, Views views) {
   op.unit = use.state.unit;
   op.views = std::move(views);
   op.gradients = use.gradient;
   return op;
 }
 
-namespace {
-Op collective(Builder& b, std::string name, Stream stream, Collective what, GroupId group,
-              BufferId whole) {
+Op sum(Builder& b, const Layout& l, std::string name, BufferRef what, BufferRef to) {
+  SegmentShape s = b.shape(kAccumulate, l, 0, 0);
+  s.elements = b.decl(to).elements();
+  return compute(b, std::move(name), s, kF, {what}, {}, {to});
+}
+
+Op collective(Builder& b, Collective kind, const std::string& what, Stream stream, GroupId group,
+              BufferRef buffer) {
   Op op;
   op.kind = OpKind::kCollective;
-  op.name = std::move(name);
+  op.name = std::string(to_string(kind)) + "(" + what + ")";
   op.stream = stream;
-  op.collective = what;
+  op.collective = kind;
   op.group = group;
-  op.bytes = b.program().buffers[whole].bytes();
-  return op;
-}
-}  // namespace
-
-Op all_reduce(Builder& b, std::string name, Stream stream, GroupId group, BufferRef buffer,
-              Reduce reduce) {
-  Op op = collective(b, std::move(name), stream, Collective::kAllReduce, group, buffer.buffer);
-  op.reduce = reduce;
+  op.bytes = b.decl(buffer).bytes();
   op.updates = {buffer};
   return op;
 }
 
-Op all_gather(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
-              BufferRef to, int dim) {
-  Op op = collective(b, std::move(name), stream, Collective::kAllGather, group, to.buffer);
-  op.dim = dim;
-  op.reads = {from};
-  op.writes = {to};
-  return op;
+Op all_reduce(Builder& b, const std::string& what, Stream stream, GroupId group, BufferRef buffer) {
+  return collective(b, Collective::kAllReduce, what, stream, group, buffer);
 }
 
-Op reduce_scatter(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
-                  BufferRef to, int dim) {
-  Op op = collective(b, std::move(name), stream, Collective::kReduceScatter, group, from.buffer);
+Op collective(Builder& b, Collective kind, const std::string& what, Stream stream, GroupId group,
+              BufferRef from, BufferRef to, int dim) {
+  Op op = collective(b, kind, what, stream, group, kind == Collective::kAllGather ? to : from);
+  if (kind == Collective::kPointToPoint) op.name = "shift(" + what + ")";
   op.dim = dim;
-  op.reads = {from};
-  op.writes = {to};
-  return op;
-}
-
-Op all_to_all(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
-              BufferRef to, int dim, std::vector<std::int64_t> sections) {
-  Op op = collective(b, std::move(name), stream, Collective::kAllToAll, group, from.buffer);
-  op.dim = dim;
-  op.sections = std::move(sections);
-  op.reads = {from};
-  op.writes = {to};
-  return op;
-}
-
-Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
-              BufferRef to) {
-  Op op = collective(b, std::move(name), stream, Collective::kPointToPoint, group, from.buffer);
+  op.updates.clear();
   op.reads = {from};
   op.writes = {to};
   return op;
 }
 
 Op gather_op(Builder& b, const UnitUse& use, BufferRef gathered) {
-  const GroupId group = b.program().units[use.state.unit].shard_group;
-  return all_gather(b, "all_gather(weights)", Stream::kData, group, {use.state.parameter, 0},
-                    gathered, 0);
+  return collective(b, Collective::kAllGather, "weights", Stream::kData, b.unit(use).shard_group,
+                    {use.state.parameter}, gathered);
 }
 
-std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units,
-                           const std::vector<Op>& users) {
-  std::vector<Op> ops;
+Ops gather_ops(Builder& b, const UnitUses& units, const Ops& users) {
+  Ops ops;
   for (const UnitUse& u : units) {
     if (!u.gathered || u.sliced) continue;
     for (const BufferRef& gathered : {u.weights_forward, u.weights_backward}) {
-      const auto reads = [&](const Op& op) { return op.weights == gathered; };
-      if (std::ranges::none_of(users, reads)) continue;
+      if (std::ranges::find(users, gathered, &Op::weights) == users.end()) continue;
       Op op = gather_op(b, u, gathered);
       if (ops.empty()) op.acquire = b.gather_pool();
       ops.push_back(std::move(op));
@@ -361,117 +331,98 @@ std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units,
 }
 
 namespace {
-SegmentShape flat(Builder& b, SegmentKind kind, model::DType dtype, std::int64_t elements) {
+
+SegmentShape flat(Builder& b, SegmentKind kind, std::int64_t elements,
+                  model::DType dtype = kFloat32) {
   SegmentShape s = b.shape(kind, Layout{}, 0, 0);
   s.dtype = dtype;
   s.sequences = s.tokens = 0;
   s.elements = elements;
   return s;
 }
-}  // namespace
 
-std::vector<Op> zero_part_ops(Builder& b, const UnitUse& use) {
-  if (!use.parts) return {};
-  const std::int64_t n = b.program().buffers[use.gradient.buffer].elements();
-  return {compute(b, "zero(gradient part)",
-                  flat(b, SegmentKind::kZeroGradient, model::DType::kFloat32, n), Phase::kF, {},
-                  {use.gradient})};
-}
-
-std::vector<Op> zero_gradient_ops(Builder& b, const UnitState& state) {
-  const std::int64_t n = b.program().buffers[state.gradient].elements();
-  return {compute(b, "zero(gradient)",
-                  flat(b, SegmentKind::kZeroGradient, model::DType::kFloat32, n), Phase::kF, {}, {},
-                  {{state.gradient, 0}})};
-}
-
-namespace {
 /// Shards of several micro-batches add up before they cross the replicas.
 bool reduces_replicas_late(Builder& b, const UnitUse& use) {
   return use.parts && b.context().micro_batches > 1 &&
-         b.program().groups[b.program().units[use.state.unit].replica_group].size > 1;
+         b.program().groups[b.unit(use).replica_group].size > 1;
 }
+
+Op reduce_owned(Builder& b, const UnitUse& use, BufferRef gradient) {
+  return all_reduce(b, "owned gradient", Stream::kData, b.unit(use).replica_group, gradient);
+}
+
 }  // namespace
 
-std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements) {
-  const ParameterUnit& unit = b.program().units[use.state.unit];
-  std::vector<Op> ops;
+Ops zero_part_ops(Builder& b, const UnitUse& use) {
+  if (!use.parts) return {};
+  return {compute(b, "zero(gradient part)", flat(b, kZeroGradient, b.decl(use.gradient).elements()),
+                  kF, {}, {use.gradient})};
+}
+
+Ops zero_gradient_ops(Builder& b, const UnitState& state) {
+  const BufferRef gradient{state.gradient};
+  return {compute(b, "zero(gradient)", flat(b, kZeroGradient, b.decl(gradient).elements()), kF, {},
+                  {}, {gradient})};
+}
+
+Ops sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements) {
+  const ParameterUnit& unit = b.unit(use);
+  Ops ops;
   if (replicated_elements > 0) {
-    Op op = all_reduce(b, "all_reduce(replicated gradients)", Stream::kTensor, unit.tensor_group,
-                       use.gradient);
-    op.slice_elements = replicated_elements;
-    op.bytes = replicated_elements * model::element_bytes(model::DType::kFloat32);
-    ops.push_back(std::move(op));
+    ops.push_back(
+        all_reduce(b, "replicated gradients", Stream::kTensor, unit.tensor_group, use.gradient));
+    ops.back().slice_elements = replicated_elements;
+    ops.back().bytes = replicated_elements * model::element_bytes(kFloat32);
   }
   if (unit.strategy.replicas() == 1) return ops;
   const std::int64_t owned = unit.padded / b.program().groups[unit.shard_group].size;
   const bool replicated = b.program().groups[unit.replica_group].size > 1;
   if (use.parts) {
-    BufferDecl d;
-    d.name = fmt::format("reduced {}", b.program().buffers[use.gradient.buffer].name);
-    d.category = BufferCategory::kGradient;
-    d.shape = {owned};
-    d.unit = use.state.unit;
-    const BufferRef reduced{b.buffer(std::move(d)), 0};
-    Op scatter = reduce_scatter(b, "reduce_scatter(gradient)", Stream::kData, unit.shard_group,
-                                use.gradient, reduced, 0);
-    scatter.frees = {use.gradient};
-    ops.push_back(std::move(scatter));
-    if (replicated && !reduces_replicas_late(b, use))
-      ops.push_back(
-          all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group, reduced));
-    Op add = compute(b, "accumulate(gradient)",
-                     flat(b, SegmentKind::kAccumulate, model::DType::kFloat32, owned), Phase::kF,
-                     {reduced}, {}, {{use.state.gradient, 0}});
-    add.stream = Stream::kData;
-    add.frees = {reduced};
-    ops.push_back(std::move(add));
+    const BufferRef reduced{b.buffer({.name = "reduced " + b.decl(use.gradient).name,
+                                      .category = BufferCategory::kGradient,
+                                      .shape = {owned},
+                                      .unit = use.state.unit})};
+    ops.push_back(collective(b, Collective::kReduceScatter, "gradient", Stream::kData,
+                             unit.shard_group, use.gradient, reduced));
+    ops.back().frees = {use.gradient};
+    if (replicated && !reduces_replicas_late(b, use)) ops.push_back(reduce_owned(b, use, reduced));
+    ops.push_back(compute(b, "accumulate(gradient)", flat(b, kAccumulate, owned), kF, {reduced}, {},
+                          {{use.state.gradient}}));
+    ops.back().stream = Stream::kData;
+    ops.back().frees = {reduced};
   } else if (effective_zero(unit.strategy) == 0) {
-    ops.push_back(
-        all_reduce(b, "all_reduce(gradient)", Stream::kData, unit.data_group, use.gradient));
+    ops.push_back(all_reduce(b, "gradient", Stream::kData, unit.data_group, use.gradient));
   } else {
-    Op op = collective(b, "reduce_scatter(gradient)", Stream::kData, Collective::kReduceScatter,
-                       unit.shard_group, use.gradient.buffer);
-    op.updates = {use.gradient};
-    ops.push_back(std::move(op));
+    ops.push_back(collective(b, Collective::kReduceScatter, "gradient", Stream::kData,
+                             unit.shard_group, use.gradient));
     if (replicated) {
-      Op across = all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group,
-                             use.gradient);
-      across.slice_group = unit.shard_group;
-      across.bytes = owned * model::element_bytes(model::DType::kFloat32);
-      ops.push_back(std::move(across));
+      ops.push_back(reduce_owned(b, use, use.gradient));
+      ops.back().slice_group = unit.shard_group;
+      ops.back().bytes = owned * model::element_bytes(kFloat32);
     }
   }
   return ops;
 }
 
-std::vector<Op> update_ops(Builder& b, const UnitUse& use) {
-  const UnitState& state = use.state;
-  const ParameterUnit& unit = b.program().units[state.unit];
+Ops update_ops(Builder& b, const UnitUse& use) {
+  const ParameterUnit& unit = b.unit(use);
+  BufferRefs updates = use.state.persistent();
+  const BufferRef parameter = updates[0], gradient = updates[1];
+  updates.erase(updates.begin() + 1);
+  const std::int64_t shard = b.decl(updates[1]).elements();
+  Ops ops;
+  if (use.tied)
+    ops.push_back(all_reduce(b, "tied", Stream::kData,
+                             b.group("tied", 2, (b.context().stages - 1) * unit.strategy.ranks()),
+                             gradient));
+  if (reduces_replicas_late(b, use)) ops.push_back(reduce_owned(b, use, gradient));
+  ops.push_back(compute(b, "adamw", flat(b, kAdamW, shard, b.dtype()), kF, {gradient}, {},
+                        std::move(updates)));
+  ops.back().unit = use.state.unit;
   const int zero = effective_zero(unit.strategy);
-  const std::int64_t shard = b.program().buffers[state.moment1].elements();
-  std::vector<BufferRef> updates{{state.parameter, 0}, {state.moment1, 0}, {state.moment2, 0}};
-  if (state.has_master) updates.push_back({state.master, 0});
-  std::vector<Op> ops;
-  if (use.tied) {
-    const int stage = unit.strategy.ranks();
-    ops.push_back(all_reduce(b, "all_reduce(tied)", Stream::kData,
-                             b.group("tied", 2, (b.context().stages - 1) * stage),
-                             {state.gradient, 0}));
-  }
-  if (reduces_replicas_late(b, use))
-    ops.push_back(all_reduce(b, "all_reduce(owned gradient)", Stream::kData, unit.replica_group,
-                             {state.gradient, 0}));
-  Op step = compute(b, "adamw", flat(b, SegmentKind::kAdamW, b.dtype(), shard), Phase::kF,
-                    {{state.gradient, 0}}, {}, std::move(updates));
-  step.unit = state.unit;
-  ops.push_back(std::move(step));
-  if (zero == 1 || zero == 2) {
-    Op op = collective(b, "all_gather(parameters)", Stream::kData, Collective::kAllGather,
-                       unit.shard_group, state.parameter);
-    op.updates = {{state.parameter, 0}};
-    ops.push_back(std::move(op));
-  }
+  if (zero == 1 || zero == 2)
+    ops.push_back(collective(b, Collective::kAllGather, "parameters", Stream::kData,
+                             unit.shard_group, parameter));
   return ops;
 }
 

@@ -1,12 +1,25 @@
 #pragma once
 #include <map>
-#include <string>
-#include <vector>
 
 #include "plan/lowering/lower.h"
 #include "plan/program/program.h"
 
 namespace orrery::plan {
+
+using model::ModelSpec;
+using model::SegmentKind;
+using model::SegmentShape;
+using enum model::SegmentKind;  // by the names of the table in model/segment.h
+using enum model::DType;
+using enum Phase;
+using enum Init;
+
+using Ops = std::vector<Op>;  ///< in issue order
+using BufferRefs = std::vector<BufferRef>;
+using Views = std::vector<ParameterView>;
+using Parameters = std::vector<Parameter>;
+using Extents = std::vector<std::int64_t>;
+using Names = std::initializer_list<const char*>;
 
 /// How activations lie between blocks on the ranks of a stage: sequences split over dp, their
 /// tokens over cp, those again over tp when sequence_parallel. Rank r has
@@ -25,11 +38,17 @@ struct Layout {
         cp(s.cp),
         sequence_parallel(s.sequence_parallel && s.tp > 1),
         strided(s.strided && s.tp > 1 && s.replicas() > 1) {}
-  [[nodiscard]] std::string tag() const;
-  [[nodiscard]] int tensor_stride() const { return strided ? cp * dp : 1; }
+  std::string tag() const;
+  /// The same with the tokens of the tensor group together.
+  Layout whole() const {
+    Layout l = *this;
+    l.sequence_parallel = false;
+    return l;
+  }
+  int tensor_stride() const { return strided ? cp * dp : 1; }
   // also that of the data group, cp innermost
-  [[nodiscard]] int token_stride() const { return strided ? 1 : tp; }
-  [[nodiscard]] int batch_stride() const { return token_stride() * cp; }
+  int token_stride() const { return strided ? 1 : tp; }
+  int batch_stride() const { return token_stride() * cp; }
   bool operator==(const Layout&) const = default;
 };
 
@@ -54,8 +73,9 @@ inline bool reduces_parts(const LayerStrategy& s, std::int64_t micro_batches) {
 struct UnitState {
   UnitId unit;
   Scope scope = Scope::kLayer;
-  BufferId parameter, gradient, moment1, moment2, master;
-  bool has_master = false;
+  BufferId parameter, gradient, moment1, moment2;
+  BufferId master;  // of bf16; else invalid
+  BufferRefs persistent() const;
 };
 
 /// A unit as one pair of templates sees it: where weights are read (forward, backward) and where
@@ -73,14 +93,16 @@ struct UnitUse {
   bool tied = false;
 };
 
+using UnitUses = std::vector<UnitUse>;
+
 /// Interns buffers, groups, segments and units of one Program under construction.
 class Builder {
  public:
-  Builder(Program& program, const model::ModelSpec& model, const LayerContext& context);
+  Builder(Program& program, const ModelSpec& model, const LayerContext& context);
 
-  [[nodiscard]] Program& program() { return program_; }
+  Program& program() { return program_; }
   /// The model as blocks of the current kind see it.
-  [[nodiscard]] const model::ModelSpec& model() const {
+  const ModelSpec& model() const {
     return views_.empty() ? model_ : views_[static_cast<std::size_t>(kind_)];
   }
   /// Turns to blocks of another kind. Local buffers and units of all but the first kind have its
@@ -89,25 +111,31 @@ class Builder {
   /// Turns to the nth layout of the companion on a stage: every change of layout makes a new one
   /// (see companion()).
   void enter_layout(int n) { layout_number_ = n; }
-  [[nodiscard]] int layout_number() const { return layout_number_; }
-  [[nodiscard]] const LayerContext& context() const { return context_; }
-  [[nodiscard]] model::DType dtype() const { return model::compute_dtype(context_.precision); }
+  int layout_number() const { return layout_number_; }
+  const LayerContext& context() const { return context_; }
+  model::DType dtype() const { return model::compute_dtype(context_.precision); }
 
   BufferId buffer(BufferDecl decl);  // by name
-  BufferRef local(const std::string& name, const Layout& layout, std::vector<std::int64_t> shape,
-                  model::DType dtype);
+  BufferRef local(const std::string& name, const Layout& layout, Extents shape, model::DType dtype);
+  /// [b, s, columns] of the compute type on the layout's tokens.
+  BufferRef tensor(const std::string& name, const Layout& layout, std::int64_t columns) {
+    return local(name, layout, {sequences(layout), tokens(layout), columns}, dtype());
+  }
+  const BufferDecl& decl(const BufferRef& ref) const { return program_.buffers[ref.buffer]; }
+  const ParameterUnit& unit(const UnitUse& use) const { return program_.units[use.state.unit]; }
+  /// View of parameters of the unit that stand side by side as one tensor, by the ends of their
+  /// names: rows add up, trailing dimensions are equal.
+  ParameterView view(const UnitUse& use, Names names) const;
   GroupId group(const std::string& name, int size, int stride);
   GroupId tensor_group(const Layout& l) { return group("tensor", l.tp, l.tensor_stride()); }
   GroupId context_group(const Layout& l) { return group("context", l.cp, l.token_stride()); }
-  SegmentId segment(const model::SegmentShape& shape);
+  SegmentId segment(const SegmentShape& shape);
   PoolId gather_pool() { return pool("gathered weights"); }  // of layers
   PoolId slice_pool() { return pool("gathered slices"); }
 
   /// Sequences of a micro-batch on one rank, tokens of a sequence on one rank (between blocks).
-  [[nodiscard]] std::int64_t sequences(const Layout& l) const {
-    return context_.micro_batch_sequences / l.dp;
-  }
-  [[nodiscard]] std::int64_t tokens(const Layout& l) const {
+  std::int64_t sequences(const Layout& l) const { return context_.micro_batch_sequences / l.dp; }
+  std::int64_t tokens(const Layout& l) const {
     return context_.sequence / model().token_share / l.cp / (l.sequence_parallel ? l.tp : 1);
   }
   /// Residual stream between blocks of the current kind, into layer `layer_offset` from here, and
@@ -119,7 +147,7 @@ class Builder {
   BufferRef input(const Layout& l);
   BufferRef input_gradient(const Layout& l);
 
-  [[nodiscard]] bool has_companion() const { return model_.encoder_decoder(); }
+  bool has_companion() const { return model_.encoder_decoder(); }
   /// What travels along the residual stream of an encoder-decoder, one instance per micro-batch and
   /// layout of a stage: the decoder's embedded input while the encoder runs, the encoder's output
   /// while the decoder does (`decoder`). Same shape as the stream.
@@ -127,70 +155,60 @@ class Builder {
   BufferRef companion_gradient(const Layout& l, bool decoder, int layout_number);
 
   /// Starts a shape with the fields that every segment of a layout shares.
-  [[nodiscard]] model::SegmentShape shape(model::SegmentKind kind, const Layout& l, std::int64_t in,
-                                          std::int64_t out) const;
+  SegmentShape shape(SegmentKind kind, const Layout& l, std::int64_t in, std::int64_t out) const;
 
   /// Declares a unit and its persistent state, once per (name, strategy without recomputation).
   /// `elements` and offsets of `parameters` are filled in here. strategy.ep > 1: a unit of experts,
   /// dp the size of its data group.
-  UnitState unit(const std::string& name, std::vector<Parameter> parameters,
-                 const LayerStrategy& strategy, Scope scope);
+  UnitState unit(const std::string& name, Parameters parameters, const LayerStrategy& strategy,
+                 Scope scope);
   UnitUse use(const UnitState& state, const std::string& user);
 
-  TemplateId add(std::string name, std::vector<Op> ops);
+  TemplateId add(std::string name, Ops ops);
 
  private:
   /// Of prefetch_depth + 1.
   PoolId pool(const std::string& name);
   /// Of kinds behind the first: "decoder ".
-  [[nodiscard]] std::string prefix() const;
+  std::string prefix() const;
   BufferRef stream_buffer(const char* name, const Layout& l, std::int64_t hidden,
                           std::int64_t token_share, int layer_offset);
   BufferRef companion_buffer(const char* name, const Layout& l, int layout_number);
 
   Program& program_;
-  const model::ModelSpec& model_;
+  const ModelSpec& model_;
   LayerContext context_;
-  std::vector<model::ModelSpec> views_;  // by kind; none when there is one
+  std::vector<ModelSpec> views_;  // by kind; none when there is one
   int kind_ = 0, layout_number_ = 0;
   std::map<std::string, BufferId> buffers_;
   std::map<std::string, UnitState> units_;
 };
 
-/// View of parameters [first, first + count) of a unit as one tensor: rows add up, trailing
-/// dimensions are equal.
-ParameterView view_of(const ParameterUnit& unit, std::initializer_list<const char*> names);
-
 // Operations.
-Op compute(Builder& b, std::string name, const model::SegmentShape& shape, Phase phase,
-           std::vector<BufferRef> reads, std::vector<BufferRef> writes,
-           std::vector<BufferRef> updates = {});
-/// Adds the weights of `use` to an operation; backward phases also get the gradient. Only gradient:
-/// the phase reads no weight.
-Op with_weights(Op op, const UnitUse& use, std::vector<ParameterView> views, bool backward);
-Op with_gradient(Op op, const UnitUse& use, std::vector<ParameterView> views);
-Op all_reduce(Builder& b, std::string name, Stream stream, GroupId group, BufferRef buffer,
-              Reduce reduce = Reduce::kSum);
-Op all_gather(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
-              BufferRef to, int dim);
-Op reduce_scatter(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
-                  BufferRef to, int dim);
-/// Trades tokens for features: `dim` (1 or 2) of `from` is split over the group; `sections` as in
-/// Op.
-Op all_to_all(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
-              BufferRef to, int dim, std::vector<std::int64_t> sections);
-/// `from` goes to the next rank of the group, `to` comes from the one before.
-Op ring_shift(Builder& b, std::string name, Stream stream, GroupId group, BufferRef from,
-              BufferRef to);
+Op compute(Builder& b, std::string name, const SegmentShape& shape, Phase phase, BufferRefs reads,
+           BufferRefs writes, BufferRefs updates = {});
+/// Adds the weights of `use` to an operation, those of its phase; backward phases also get the
+/// gradient. Only gradient: the phase reads no weight.
+Op with_weights(Op op, const UnitUse& use, Views views);
+Op with_gradient(Op op, const UnitUse& use, Views views);
+/// `to` += `what`. A sum has one phase, wherever it stands.
+Op sum(Builder& b, const Layout& l, std::string name, BufferRef what, BufferRef to);
+/// A collective of `what`, in place.
+Op collective(Builder& b, Collective kind, const std::string& what, Stream stream, GroupId group,
+              BufferRef buffer);
+Op all_reduce(Builder& b, const std::string& what, Stream stream, GroupId group, BufferRef buffer);
+/// One that reads `from` and writes `to`. Point to point is a shift: `from` goes to the next rank
+/// of the group, `to` comes from the one before.
+Op collective(Builder& b, Collective kind, const std::string& what, Stream stream, GroupId group,
+              BufferRef from, BufferRef to, int dim = 0);
 
 // Templates that every unit has.
 /// ZeRO-3: gather of one unit's weights.
 Op gather_op(Builder& b, const UnitUse& use, BufferRef gathered);
 /// Gathers of those weights that `users` read; not of slices.
-std::vector<Op> gather_ops(Builder& b, const std::vector<UnitUse>& units,
-                           const std::vector<Op>& users);
-std::vector<Op> zero_part_ops(Builder& b, const UnitUse& use);
-std::vector<Op> zero_gradient_ops(Builder& b, const UnitState& state);
+Ops gather_ops(Builder& b, const UnitUses& units, const Ops& users);
+Ops zero_part_ops(Builder& b, const UnitUse& use);
+Ops zero_gradient_ops(Builder& b, const UnitState& state);
 /// Reduction over data parallelism. `replicated_elements`: leading parameters whose gradients are
 /// partial over the tensor group (sequence parallelism); they are summed first.
 ///
@@ -198,8 +216,11 @@ std::vector<Op> zero_gradient_ops(Builder& b, const UnitState& state);
 /// section 3.3): reduce-scatter of g over the shard group, then an all-reduce of the owned g / n
 /// over the replica group. Gradients that are scattered after every of several micro-batches cross
 /// the replicas once per step, before the update.
-std::vector<Op> sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements);
-std::vector<Op> update_ops(Builder& b, const UnitUse& use);
+Ops sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements);
+Ops update_ops(Builder& b, const UnitUse& use);
+
+/// On one tensor rank.
+std::int64_t elements_of(const Parameter& p);
 
 /// What tells templates apart: "tp2 dp4 z3 full".
 std::string strategy_tag(const LayerStrategy& s);

@@ -1,8 +1,7 @@
 #include "plan/lowering/lower.h"
 
 #include <map>
-
-#include <fmt/format.h>
+#include <ranges>
 
 #include "plan/lowering/lower_parts.h"
 #include "plan/program/schedule.h"
@@ -14,7 +13,7 @@ namespace {
 /// Assembles the classes of a Program from the templates of its layers.
 class Assembler {
  public:
-  Assembler(const Plan& plan, const model::ModelSpec& model, Program& program)
+  Assembler(const Plan& plan, const ModelSpec& model, Program& program)
       : plan_(plan), b_(program, model, context_of(plan)), program_(program) {}
 
   void build() {
@@ -22,9 +21,17 @@ class Assembler {
     program_.devices_per_stage = plan_.devices_per_stage();
     program_.plan_fingerprint = fingerprint(plan_);
     std::int64_t layer = 0;
+    Layout now(plan_.vocabulary);
     for (const Stage& stage : plan_.stages) {
-      ranges_.push_back({layer, layer + stage.layers()});
-      layer = ranges_.back().end;
+      std::vector<Block>& blocks = blocks_.emplace_back();
+      int changes = 0;
+      for (const LayerRun& run : stage.runs)
+        for (int k = 0; k < run.count; ++k) {
+          const Layout own(run.strategy);
+          if (own != now) ++changes;
+          blocks.push_back({run.strategy, now, layer++, changes});
+          now = own;
+        }
     }
     for (int rank = 0; rank < plan_.pipeline_degree(); ++rank) {
       RankClass c;
@@ -54,6 +61,15 @@ class Assembler {
     return c;
   }
 
+  /// A block, and how many changes of layout there are on its stage up to it, the one in front of
+  /// it included.
+  struct Block {
+    LayerStrategy strategy;
+    Layout before;  // in which the residual stream comes
+    std::int64_t layer = 0;
+    int layout_number = 0;
+    Layout layout() const { return Layout(strategy); }
+  };
   /// A call of a pass, with what goes before (gather) and after (sync) it.
   struct Item {
     PassCall call, gather, sync, sync_last;
@@ -68,7 +84,12 @@ class Assembler {
 
   bool empty(TemplateId id) const { return program_.templates[id].ops.empty(); }
   int stage_of(int rank, int chunk) const { return chunk * plan_.pipeline_degree() + rank; }
-  const LayerRange& range(int stage) const { return ranges_[static_cast<std::size_t>(stage)]; }
+  const std::vector<Block>& blocks(int stage) const {
+    return blocks_[static_cast<std::size_t>(stage)];
+  }
+  LayerRange range(int stage) const {
+    return {blocks(stage).front().layer, blocks(stage).back().layer + 1};
+  }
   bool is_last(int stage) const { return stage + 1 == static_cast<int>(plan_.stages.size()); }
 
   bool has_kinds() const { return program_.spec.kinds() > 1; }
@@ -85,45 +106,42 @@ class Assembler {
     return b_.has_companion() && layout_number > 0 ? fmt::format(" #{}", layout_number + 1) : "";
   }
 
-  const LayerSet& layer_set(const LayerStrategy& s, std::int64_t layer, int layout_number) {
-    const int kind = program_.spec.kind_of(layer);
+  /// The templates of this name; made once, with the builder at blocks of a kind and a layout.
+  template <class Make>  // LayerPair()
+  const LayerTemplates& templates(const std::string& name, int kind, int layout_number, Make make) {
+    if (const auto found = templates_.find(name); found != templates_.end()) return found->second;
+    b_.enter(kind);
+    b_.enter_layout(layout_number);
+    return templates_.emplace(name, add_templates(b_, name, make())).first->second;
+  }
+  const LayerTemplates& templates(const Block& block) {
+    const int kind = program_.spec.kind_of(block.layer);
     const bool reads_companion =
         has_kinds() && program_.spec.runs[static_cast<std::size_t>(kind)].shape.cross_attention;
-    const std::string tag = strategy_tag(s) + (reads_companion ? companion_tag(layout_number) : ""),
-                      name = kind_name(kind) + "block[" + tag + "]";
-    if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
-    b_.enter(kind);
-    b_.enter_layout(layout_number);
-    return blocks_.emplace(name, add_templates(b_, name, block_pair(b_, s))).first->second;
+    return templates(kind_name(kind) + "block[" + strategy_tag(block.strategy) +
+                         (reads_companion ? companion_tag(block.layout_number) : "") + "]",
+                     kind, block.layout_number, [&] { return block_pair(b_, block.strategy); });
   }
-  const LayerSet& named(const std::string& name,
-                        LayerPair (*make)(Builder&, const LayerStrategy&)) {
-    if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
-    return blocks_.emplace(name, add_templates(b_, name, make(b_, plan_.vocabulary))).first->second;
+  const LayerTemplates& embedding() {
+    return templates("embedding", 0, 0, [&] { return embedding_pair(b_, plan_.vocabulary); });
   }
-  const LayerSet& embedding() { return named("embedding", embedding_pair); }
-  const LayerSet& head() { return named("head", head_pair); }
+  const LayerTemplates& head() {
+    return templates("head", 0, 0, [&] { return head_pair(b_, plan_.vocabulary); });
+  }
   /// In front of `layer`; `layout_number` is that of `from`.
-  const LayerSet& reshard(const Layout& from, const Layout& to, std::int64_t layer,
-                          int layout_number) {
+  const LayerTemplates& reshard(const Layout& from, const Layout& to, std::int64_t layer,
+                                int layout_number) {
     const int kind = kind_before(layer);
     const bool before_head = layer == program_.spec.layers;
-    const std::string name =
+    return templates(
         fmt::format("{}reshard[{} to {}{}{}]", kind_name(kind), from.tag(), to.tag(),
-                    companion_tag(layout_number), b_.has_companion() && before_head ? " head" : "");
-    if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
-    b_.enter(kind);
-    b_.enter_layout(layout_number);
-    return blocks_.emplace(name, add_templates(b_, name, reshard_pair(b_, from, to, before_head)))
-        .first->second;
+                    companion_tag(layout_number), b_.has_companion() && before_head ? " head" : ""),
+        kind, layout_number, [&] { return reshard_pair(b_, from, to, before_head); });
   }
-  const LayerSet& decoder_end(const Layout& l, int layout_number) {
-    const std::string name =
-        fmt::format("decoder end[{}{}]", l.tag(), companion_tag(layout_number));
-    if (const auto found = blocks_.find(name); found != blocks_.end()) return found->second;
-    b_.enter(program_.spec.last_kind());
-    b_.enter_layout(layout_number);
-    return blocks_.emplace(name, add_templates(b_, name, decoder_end_pair(b_, l))).first->second;
+  const LayerTemplates& decoder_end(const Layout& l, int layout_number) {
+    return templates(fmt::format("decoder end[{}{}]", l.tag(), companion_tag(layout_number)),
+                     program_.spec.last_kind(), layout_number,
+                     [&] { return decoder_end_pair(b_, l); });
   }
 
   /// Point-to-point transfer of the residual stream (or its gradient) in front of `layer`, both
@@ -146,14 +164,14 @@ class Assembler {
     op.name = fmt::format("{}({})", send ? "send" : "receive", forward ? "x" : "dx");
     op.stream = forward ? (send ? Stream::kForwardSend : Stream::kForwardReceive)
                         : (send ? Stream::kBackwardSend : Stream::kBackwardReceive);
-    std::vector<BufferRef> buffers{forward ? b_.stream(l, 0) : b_.stream_gradient(l, 0)};
+    BufferRefs buffers{forward ? b_.stream(l, 0) : b_.stream_gradient(l, 0)};
     const bool decoder = b_.model().cross_attention;
     if (b_.has_companion())
       buffers.push_back(forward ? b_.companion(l, decoder, layout_number)
                                 : b_.companion_gradient(l, decoder, layout_number));
     for (const BufferRef& buffer : buffers) {
       op.legs.push_back({send, (peer - rank) * plan_.devices_per_stage(), buffer});
-      op.bytes += program_.buffers[buffer.buffer].bytes();
+      op.bytes += b_.decl(buffer).bytes();
     }
     if (send)
       op.reads = op.frees = buffers;
@@ -161,13 +179,16 @@ class Assembler {
       op.writes = buffers;
     // The decoder's blocks read the encoder's output until their backward has ended: it dies with
     // the gradients that are sent.
-    if (b_.has_companion() && decoder && forward && send) op.frees.pop_back();
-    if (b_.has_companion() && decoder && !forward && send)
-      op.frees.push_back(b_.companion(l, true, layout_number));
+    if (b_.has_companion() && decoder && send) {
+      if (forward)
+        op.frees.pop_back();
+      else
+        op.frees.push_back(b_.companion(l, true, layout_number));
+    }
     return transfers_.emplace(name, b_.add(name, {std::move(op)})).first->second;
   }
 
-  Item compute_item(const LayerSet& set, std::int64_t layer, bool backward) {
+  Item compute_item(const LayerTemplates& set, std::int64_t layer, bool backward) {
     Item i;
     i.call = {backward ? set.backward : set.forward, layer};
     const TemplateId gather = backward ? set.gather_backward : set.gather_forward;
@@ -175,8 +196,10 @@ class Assembler {
     if (backward && !has_weight(set)) synchronise(i, set);
     return i;
   }
-  bool has_weight(const LayerSet& set) const { return set.weight.valid() && !empty(set.weight); }
-  void synchronise(Item& i, const LayerSet& set) const {
+  bool has_weight(const LayerTemplates& set) const {
+    return set.weight.valid() && !empty(set.weight);
+  }
+  void synchronise(Item& i, const LayerTemplates& set) const {
     if (!empty(set.sync)) i.sync = {set.sync, i.call.layer};
     i.sync_always = set.reduces_per_micro_batch;
     if (set.sync_last.valid()) i.sync_last = {set.sync_last, i.call.layer};
@@ -184,56 +207,26 @@ class Assembler {
   void add_reshard(Pass& pass, const Layout& from, const Layout& to, std::int64_t layer,
                    int layout_number, bool backward) {
     if (from == to) return;
-    const LayerSet& r = reshard(from, to, layer, layout_number);
+    const LayerTemplates& r = reshard(from, to, layer, layout_number);
     pass.add(backward ? r.backward : r.forward, layer);
   }
 
-  /// Strategy of every block of a stage, in order.
-  std::vector<LayerStrategy> strategies(int s) const {
-    std::vector<LayerStrategy> all;
-    for (const LayerRun& run : plan_.stages[static_cast<std::size_t>(s)].runs)
-      all.insert(all.end(), static_cast<std::size_t>(run.count), run.strategy);
-    return all;
-  }
-
-  /// Layout in which the residual stream enters a stage.
-  Layout entry(int stage) const {
-    return Layout(stage == 0 ? plan_.vocabulary : strategies(stage - 1).back());
-  }
-  /// How many changes of layout there are in front of every block of a stage, the one in front of
-  /// it included.
-  std::vector<int> layout_numbers(int stage) const {
-    std::vector<int> numbers;
-    Layout now = entry(stage);
-    int n = 0;
-    for (const LayerStrategy& s : strategies(stage)) {
-      if (Layout(s) != now) ++n;
-      now = Layout(s);
-      numbers.push_back(n);
-    }
-    return numbers;
-  }
-
   Pass forward_pass(int stage) {
-    const std::vector<LayerStrategy> layers = strategies(stage);
-    const std::vector<int> numbers = layout_numbers(stage);
-    const auto [first, end] = range(stage);
+    const Block &first = blocks(stage).front(), &last = blocks(stage).back();
+    const std::int64_t end = range(stage).end;
     Pass p;
-    Layout now = entry(stage);
     if (stage == 0)
       p.items.push_back(compute_item(embedding(), 0, false));
     else
-      p.add(transfer(now, stage, first, 0, true, true, false), first);
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      const std::int64_t layer = first + static_cast<std::int64_t>(i);
-      add_reshard(p, now, Layout(layers[i]), layer, numbers[i] - 1, false);
-      p.items.push_back(compute_item(layer_set(layers[i], layer, numbers[i]), layer, false));
-      now = Layout(layers[i]);
+      p.add(transfer(first.before, stage, first.layer, 0, true, true, false), first.layer);
+    for (const Block& b : blocks(stage)) {
+      add_reshard(p, b.before, b.layout(), b.layer, b.layout_number - 1, false);
+      p.items.push_back(compute_item(templates(b), b.layer, false));
     }
     if (!is_last(stage)) {
-      p.add(transfer(now, stage, end, numbers.back(), false, true, true), end);
+      p.add(transfer(last.layout(), stage, end, last.layout_number, false, true, true), end);
     } else {
-      add_reshard(p, now, Layout(plan_.vocabulary), end, numbers.back(), false);
+      add_reshard(p, last.layout(), Layout(plan_.vocabulary), end, last.layout_number, false);
       Item item = compute_item(head(), end, false);
       if (head().reduces_per_micro_batch) synchronise(item, head());
       p.items.push_back(item);
@@ -242,42 +235,34 @@ class Assembler {
   }
 
   Pass backward_pass(int stage) {
-    const std::vector<LayerStrategy> layers = strategies(stage);
-    const std::vector<int> numbers = layout_numbers(stage);
-    const auto [first, end] = range(stage);
+    const Block &first = blocks(stage).front(), &last = blocks(stage).back();
+    const std::int64_t end = range(stage).end;
     Pass p;
-    const Layout last(layers.back());
     if (!is_last(stage)) {
-      p.add(transfer(last, stage, end, numbers.back(), false, false, false), end);
+      p.add(transfer(last.layout(), stage, end, last.layout_number, false, false, false), end);
     } else {
-      add_reshard(p, last, Layout(plan_.vocabulary), end, numbers.back(), true);
-      if (b_.has_companion()) p.add(decoder_end(last, numbers.back()).backward, end);
+      add_reshard(p, last.layout(), Layout(plan_.vocabulary), end, last.layout_number, true);
+      if (b_.has_companion()) p.add(decoder_end(last.layout(), last.layout_number).backward, end);
     }
-    for (std::size_t i = layers.size(); i-- > 0;) {
-      const std::int64_t layer = first + static_cast<std::int64_t>(i);
-      p.items.push_back(compute_item(layer_set(layers[i], layer, numbers[i]), layer, true));
-      const Layout here(layers[i]);
-      const Layout before = i > 0 ? Layout(layers[i - 1]) : entry(stage);
-      add_reshard(p, before, here, layer, numbers[i] - 1, true);
-      if (i == 0 && stage > 0) p.add(transfer(before, stage, layer, 0, true, false, true), layer);
+    for (const Block& b : blocks(stage) | std::views::reverse) {
+      p.items.push_back(compute_item(templates(b), b.layer, true));
+      add_reshard(p, b.before, b.layout(), b.layer, b.layout_number - 1, true);
     }
-    if (stage == 0) p.items.push_back(compute_item(embedding(), 0, true));
+    if (stage == 0)
+      p.items.push_back(compute_item(embedding(), 0, true));
+    else
+      p.add(transfer(first.before, stage, first.layer, 0, true, false, true), first.layer);
     return p;
   }
 
   /// Weight gradients, in the order of the backward; none unless the schedule splits it.
   Pass weight_pass(int stage) {
-    const std::vector<LayerStrategy> layers = strategies(stage);
-    const std::vector<int> numbers = layout_numbers(stage);
     Pass p;
-    for (std::size_t i = layers.size(); i-- > 0;) {
-      const std::int64_t layer = range(stage).first + static_cast<std::int64_t>(i);
-      const LayerSet& set = layer_set(layers[i], layer, numbers[i]);
+    for (const Block& b : blocks(stage) | std::views::reverse) {
+      const LayerTemplates& set = templates(b);
       if (!has_weight(set)) continue;
-      Item item;
-      item.call = {set.weight, layer};
-      synchronise(item, set);
-      p.items.push_back(item);
+      p.add(set.weight, b.layer);
+      synchronise(p.items.back(), set);
     }
     return p;
   }
@@ -315,25 +300,19 @@ class Assembler {
       passes.push_back(stage_passes(stage_of(c.stage, v)));
 
     std::vector<PassCall> zero, update;
-    const auto state = [&](const LayerSet& set, std::int64_t layer) {
+    const auto state = [&](const LayerTemplates& set, std::int64_t layer) {
       if (!empty(set.zero_gradient)) zero.push_back({set.zero_gradient, layer});
       if (!empty(set.update)) update.push_back({set.update, layer});
-      for (BufferId id : set.persistent) c.persistent.push_back({id, layer});
+      for (const RankClass::Persistent& p : set.program.classes.front().persistent)
+        c.persistent.push_back({p.buffer, layer});
     };
     if (c.stage == 0) state(embedding(), 0);
-    for (int v = 0; v < plan_.virtual_stages; ++v) {
-      const int stage = stage_of(c.stage, v);
-      const std::vector<LayerStrategy> layers = strategies(stage);
-      const std::vector<int> numbers = layout_numbers(stage);
-      for (std::size_t i = 0; i < layers.size(); ++i) {
-        const std::int64_t layer = range(stage).first + static_cast<std::int64_t>(i);
-        state(layer_set(layers[i], layer, numbers[i]), layer);
-      }
-    }
+    for (int v = 0; v < plan_.virtual_stages; ++v)
+      for (const Block& b : blocks(stage_of(c.stage, v))) state(templates(b), b.layer);
     if (c.stage + 1 == plan_.pipeline_degree()) {
       state(head(), c.end_layer);
       zero.push_back({zero_loss(), c.end_layer});
-      c.persistent.push_back({loss().buffer, 0});
+      c.persistent.push_back({loss_buffer(b_).buffer, 0});
     }
     c.body = compress(zero, 0, false);
     const std::vector<PassNode> order = pass_order(plan_.schedule, c.stage, plan_.pipeline_degree(),
@@ -342,30 +321,24 @@ class Assembler {
     for (Node& n : compress(update, 0, false)) c.body.push_back(std::move(n));
   }
 
-  BufferRef loss() {  // as the head declared it
-    BufferDecl d;
-    d.name = "loss";
-    d.shape = {1};
-    return {b_.buffer(std::move(d)), 0};
-  }
   TemplateId zero_loss() {
     model::SegmentShape s;
-    s.kind = model::SegmentKind::kZeroGradient;
+    s.kind = kZeroGradient;
     s.elements = 1;
-    return b_.add("zero_loss", {compute(b_, "zero(loss)", s, Phase::kF, {}, {}, {loss()})});
+    return b_.add("zero_loss", {compute(b_, "zero(loss)", s, kF, {}, {}, {loss_buffer(b_)})});
   }
 
   const Plan& plan_;
   Builder b_;
   Program& program_;
-  std::vector<LayerRange> ranges_;  // by stage
-  std::map<std::string, LayerSet> blocks_;
+  std::vector<std::vector<Block>> blocks_;  // by stage
+  std::map<std::string, LayerTemplates> templates_;
   std::map<std::string, TemplateId> transfers_;
 };
 
 }  // namespace
 
-base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model) {
+base::Result<Program> lower(const Plan& plan, const ModelSpec& model) {
   base::Diagnostics faults = validate(plan, model);
   if (!faults.empty()) return tl::unexpected(std::move(faults));
   Program program;

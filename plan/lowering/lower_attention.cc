@@ -17,14 +17,10 @@
 /// Partial outputs are merged by their log-sum-exp. Backward sends keys and values around again;
 /// the gradients of a block follow it from rank to rank, each adds its share, and one more shift
 /// brings the sum to the owner.
-#include <fmt/format.h>
 
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
-
-using model::SegmentKind;
-using model::SegmentShape;
 
 namespace {
 
@@ -41,11 +37,8 @@ class Attention {
   }
 
   AttentionPart whole() {
-    const BufferRef lse = b_.local("lse", l_, {bs_, n_, t_}, model::DType::kFloat32);
-    const SegmentShape core = core_shape(n_, k_, t_);
-    part_.forward = {compute(b_, "attention", core, Phase::kF, {ends_.qkv}, {ends_.o, lse})};
-    part_.backward = {compute(b_, "attention", core, Phase::kB,
-                              {ends_.d_o, ends_.qkv, ends_.o, lse}, {ends_.dqkv})};
+    const BufferRef lse = b_.local("lse", l_, {bs_, n_, t_}, kFloat32);
+    core(n_, k_, t_, {ends_.qkv, ends_.o, ends_.d_o, ends_.dqkv}, lse);
     return std::move(part_);
   }
 
@@ -55,21 +48,19 @@ class Attention {
                     o = tensor("o by heads", s, n * d);
     const BufferRef d_o = tensor("do by heads", s, n * d),
                     dqkv = tensor("dqkv by heads", s, (n + 2 * k) * d);
-    const BufferRef lse = b_.local("lse by heads", l_, {bs_, n, s}, model::DType::kFloat32);
-    const SegmentShape core = core_shape(n, k, s);
-    const std::vector<std::int64_t> sections{n_ * d, k_ * d, k_ * d};
-    part_.forward = {trade("qkv", ends_.qkv, qkv, 2, sections),
-                     compute(b_, "attention", core, Phase::kF, {qkv}, {o, lse}),
-                     trade("o", o, ends_.o, 1, {})};
-    part_.backward = {trade("do", ends_.d_o, d_o, 2, {}),
-                      compute(b_, "attention", core, Phase::kB, {d_o, qkv, o, lse}, {dqkv}),
-                      trade("dqkv", dqkv, ends_.dqkv, 1, sections)};
+    const BufferRef lse = b_.local("lse by heads", l_, {bs_, n, s}, kFloat32);
+    const Extents sections{n_ * d, k_ * d, k_ * d};
+    part_.forward = {trade("qkv", ends_.qkv, qkv, 2, sections)};
+    part_.backward = {trade("do", ends_.d_o, d_o, 2, {})};
+    core(n, k, s, {qkv, o, d_o, dqkv}, lse);
+    part_.forward.push_back(trade("o", o, ends_.o, 1, {}));
+    part_.backward.push_back(trade("dqkv", dqkv, ends_.dqkv, 1, sections));
     return std::move(part_);
   }
 
   AttentionPart ring() {
-    q_ = tensor("queries", t_, n_ * m_.head_dim);
-    lse_ = b_.local("lse", l_, {bs_, n_, t_}, model::DType::kFloat32);
+    q_ = queries("queries");
+    lse_ = b_.local("lse", l_, {bs_, n_, t_}, kFloat32);
     ring_forward();
     ring_backward();
     return std::move(part_);
@@ -80,8 +71,7 @@ class Attention {
     return b_.local(name, l_, {bs_, tokens, features}, b_.dtype());
   }
   SegmentShape core_shape(std::int64_t n, std::int64_t k, std::int64_t tokens) {
-    SegmentShape s =
-        b_.shape(SegmentKind::kAttention, l_, (n + 2 * k) * m_.head_dim, n * m_.head_dim);
+    SegmentShape s = b_.shape(kAttention, l_, (n + 2 * k) * m_.head_dim, n * m_.head_dim);
     s.sequences *= tokens / m_.attention_span(tokens);  // windows are sequences of their own
     s.tokens = m_.attention_span(tokens);
     s.heads = n;
@@ -92,10 +82,19 @@ class Attention {
     s.causal = m_.causal;
     return s;
   }
-  Op trade(const char* what, BufferRef from, BufferRef to, int dim,
-           std::vector<std::int64_t> sections) {
-    return all_to_all(b_, fmt::format("all_to_all({})", what), Stream::kTensor, context_, from, to,
-                      dim, std::move(sections));
+  /// The core over whole sequences of `tokens`, between `ends`.
+  void core(std::int64_t n, std::int64_t k, std::int64_t tokens, const AttentionEnds& ends,
+            BufferRef lse) {
+    const SegmentShape shape = core_shape(n, k, tokens);
+    part_.forward.push_back(compute(b_, "attention", shape, kF, {ends.qkv}, {ends.o, lse}));
+    part_.backward.push_back(
+        compute(b_, "attention", shape, kB, {ends.d_o, ends.qkv, ends.o, lse}, {ends.dqkv}));
+  }
+  /// Tokens for features: `dim` (1 or 2) of `from` is split over the group.
+  Op trade(const char* what, BufferRef from, BufferRef to, int dim, Extents sections) {
+    Op op = collective(b_, Collective::kAllToAll, what, Stream::kTensor, context_, from, to, dim);
+    op.sections = std::move(sections);
+    return op;
   }
 
   // ---- ring ----
@@ -106,10 +105,11 @@ class Attention {
     s.token_parts = l_.cp;
     s.token_stride = l_.token_stride();
     s.ring_step = step;
-    if (kind != SegmentKind::kAttentionSplit) s.rotary = false;  // turned before they travel
-    if (kind == SegmentKind::kAttentionBlock) s.kv_tokens = t_;
+    if (kind != kAttentionSplit) s.rotary = false;  // turned before they travel
+    if (kind == kAttentionBlock) s.kv_tokens = t_;
     return s;
   }
+  BufferRef queries(const std::string& name) { return tensor(name, t_, n_ * m_.head_dim); }
   /// Keys and values, or their gradients, `step` places from home.
   BufferRef block(const char* what, int step) {
     return tensor(fmt::format("{} {}", what, step), t_, 2 * k_ * m_.head_dim);
@@ -117,58 +117,48 @@ class Attention {
   /// Backward has a travel of its own ("kv back"), which starts from the block that forward kept.
   BufferRef back(int step) { return block(step == 0 ? "kv" : "kv back", step); }
   Op shift(const char* what, int step, BufferRef from, BufferRef to) {
-    return ring_shift(b_, fmt::format("shift({} {})", what, step), Stream::kTensor, context_, from,
-                      to);
+    return collective(b_, Collective::kPointToPoint, fmt::format("{} {}", what, step),
+                      Stream::kTensor, context_, from, to);
   }
 
   void ring_forward() {
-    std::vector<Op>& f = part_.forward;
-    f.push_back(compute(b_, "attention split", ring_shape(SegmentKind::kAttentionSplit, 0),
-                        Phase::kF, {ends_.qkv}, {q_, block("kv", 0)}));
+    Ops& f = part_.forward;
+    f.push_back(compute(b_, "attention split", ring_shape(kAttentionSplit, 0), kF, {ends_.qkv},
+                        {q_, block("kv", 0)}));
     for (int i = 0; i < l_.cp; ++i) {
       if (i + 1 < l_.cp) f.push_back(shift("kv", i + 1, block("kv", i), block("kv", i + 1)));
-      const BufferRef o = i == 0 ? ends_.o : tensor(fmt::format("o {}", i), t_, n_ * m_.head_dim);
+      const BufferRef o = i == 0 ? ends_.o : queries(fmt::format("o {}", i));
       const BufferRef lse =
-          i == 0 ? lse_
-                 : b_.local(fmt::format("lse {}", i), l_, {bs_, n_, t_}, model::DType::kFloat32);
-      f.push_back(compute(b_, fmt::format("attention {}", i),
-                          ring_shape(SegmentKind::kAttentionBlock, i), Phase::kF,
+          i == 0 ? lse_ : b_.local(fmt::format("lse {}", i), l_, {bs_, n_, t_}, kFloat32);
+      f.push_back(compute(b_, fmt::format("attention {}", i), ring_shape(kAttentionBlock, i), kF,
                           {q_, block("kv", i)}, {o, lse}));
       if (i == 0) continue;
-      f.push_back(compute(b_, fmt::format("merge {}", i),
-                          ring_shape(SegmentKind::kAttentionMerge, i), Phase::kF, {o, lse}, {},
-                          {ends_.o, lse_}));
+      f.push_back(compute(b_, fmt::format("merge {}", i), ring_shape(kAttentionMerge, i), kF,
+                          {o, lse}, {}, {ends_.o, lse_}));
     }
   }
 
   void ring_backward() {
-    std::vector<Op>& r = part_.backward;
-    const BufferRef dq = tensor("dqueries", t_, n_ * m_.head_dim);
+    Ops& r = part_.backward;
+    const BufferRef dq = queries("dqueries");
     for (int i = 0; i < l_.cp; ++i) {
       if (i + 1 < l_.cp) r.push_back(shift("kv", i + 1, back(i), back(i + 1)));
       if (i > 0) r.push_back(shift("dkv", i, block("dkv", i - 1), block("dkv", i)));
-      const BufferRef dq_part =
-          i == 0 ? dq : tensor(fmt::format("dqueries {}", i), t_, n_ * m_.head_dim);
+      const BufferRef dq_part = i == 0 ? dq : queries(fmt::format("dqueries {}", i));
       const BufferRef dkv_part = block(i == 0 ? "dkv" : "dkv part", i);
-      r.push_back(compute(b_, fmt::format("attention {}", i),
-                          ring_shape(SegmentKind::kAttentionBlock, i), Phase::kB,
+      r.push_back(compute(b_, fmt::format("attention {}", i), ring_shape(kAttentionBlock, i), kB,
                           {ends_.d_o, q_, back(i), ends_.o, lse_}, {dq_part, dkv_part}));
       if (i == 0) continue;
-      r.push_back(sum(fmt::format("add(dq {})", i), dq_part, dq));
-      r.push_back(sum(fmt::format("add(dkv {})", i), dkv_part, block("dkv", i)));
+      r.push_back(sum(b_, l_, fmt::format("add(dq {})", i), dq_part, dq));
+      r.push_back(sum(b_, l_, fmt::format("add(dkv {})", i), dkv_part, block("dkv", i)));
     }
     r.push_back(shift("dkv", l_.cp, block("dkv", l_.cp - 1), block("dkv", l_.cp)));
-    r.push_back(compute(b_, "attention split", ring_shape(SegmentKind::kAttentionSplit, 0),
-                        Phase::kB, {dq, block("dkv", l_.cp)}, {ends_.dqkv}));
-  }
-  Op sum(std::string name, BufferRef what, BufferRef to) {
-    SegmentShape s = b_.shape(SegmentKind::kAccumulate, l_, 0, 0);
-    s.elements = b_.program().buffers[to.buffer].elements();
-    return compute(b_, std::move(name), s, Phase::kF, {what}, {}, {to});
+    r.push_back(compute(b_, "attention split", ring_shape(kAttentionSplit, 0), kB,
+                        {dq, block("dkv", l_.cp)}, {ends_.dqkv}));
   }
 
   Builder& b_;
-  const model::ModelSpec& m_;
+  const ModelSpec& m_;
   Layout l_;
   AttentionEnds ends_;
   GroupId context_;
@@ -189,8 +179,7 @@ bool is_attention_core(const Program& program, const Op& op) {
   if (op.kind == OpKind::kCollective) return op.collective == Collective::kPointToPoint;
   if (op.kind != OpKind::kCompute) return false;
   const SegmentKind kind = program.segments[op.segment].kind;
-  return kind == SegmentKind::kAttention || kind == SegmentKind::kAttentionBlock ||
-         kind == SegmentKind::kAttentionMerge;
+  return kind == kAttention || kind == kAttentionBlock || kind == kAttentionMerge;
 }
 
 }  // namespace orrery::plan

@@ -1,8 +1,6 @@
 #pragma once
 #include <array>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "plan/lowering/builder.h"
 #include "plan/program/liveness.h"
@@ -12,9 +10,9 @@ namespace orrery::plan {
 /// Operations of one layer, forward and backward, with frees placed, and the parameter units it
 /// uses.
 struct LayerPair {
-  std::vector<Op> forward, backward;
-  std::vector<UnitUse> units;
-  std::vector<Op> weight = {};  // see split_backward
+  Ops forward, backward;
+  UnitUses units;
+  Ops weight = {};  // see split_backward
 };
 
 /// Takes the weight gradients of the plain products (qkv, projection, MLP) out of `backward`: each
@@ -40,28 +38,28 @@ inline constexpr std::size_t kProducts = 4;
 ///
 /// and that of the experts, last.
 struct BlockUnits {
-  std::vector<UnitUse> all;
+  UnitUses all;
   std::size_t attention = 0, mlp = 0;  // in `all`
   std::array<std::size_t, kProducts> first_slice{};
   std::array<int, kProducts> slices{1, 1, 1, 1};
-  [[nodiscard]] const UnitUse& of(Product p, int slice) const;
+  const UnitUse& of(Product p, int slice) const;
 };
 BlockUnits block_units(Builder& b, const LayerStrategy& strategy);
 
 /// Weights of a slice are gathered before the operation that reads them and die behind it: beside
 /// the slice in use at most prefetch_depth more are gathered, and only inside the pass. `ops`:
 /// forward or backward with its replays, before frees are placed.
-void gather_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops);
+void gather_slices(Builder& b, const UnitUses& units, Ops& ops);
 /// Gradient parts of slices (UnitUse::parts) are zeroed before and reduced behind the one operation
 /// of `ops` that contributes to them.
-void reduce_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops);
+void reduce_slices(Builder& b, const UnitUses& units, Ops& ops);
 
-std::vector<Parameter> block_parameters(const model::ModelSpec& model, int tp);
+Parameters block_parameters(const ModelSpec& model, int tp);
 
 /// What stands between the QKV product and the output projection of a block, forward (qkv -> o) and
 /// backward (do -> dqkv), without frees.
 struct AttentionPart {
-  std::vector<Op> forward, backward;
+  Ops forward, backward;
 };
 struct AttentionEnds {
   BufferRef qkv, o, d_o, dqkv;  // [b, s/cp, features/tp]
@@ -72,6 +70,33 @@ AttentionPart attention_part(Builder& b, const LayerStrategy& strategy, const At
 bool is_attention_core(const Program& program, const Op& op);
 
 UnitUse expert_use(Builder& b, const LayerStrategy& strategy);
+
+/// What the parts of a block share: buffers on the tokens of the layout or of the whole tensor
+/// group, and what leads from one to the other.
+///
+/// f: identity forward, all-reduce backward; g: all-reduce forward, identity backward (Megatron-LM,
+/// arXiv 1909.08053); with sequence parallelism f is an all-gather / reduce-scatter pair and g its
+/// mirror (arXiv 2205.05198).
+class TensorPart {
+ protected:
+  TensorPart(Builder& b, const LayerStrategy& s)
+      : b_(b), m_(b.model()), s_(s), l_(s), full_(l_.whole()) {}
+
+  BufferRef shard(const std::string& name) { return b_.tensor(name, l_, m_.hidden); }
+  BufferRef wide(const std::string& name, std::int64_t columns);
+  /// "a whole", where the layout splits the tokens of `x`, else `x`: where gathered() brings it,
+  /// and where the partial sums stand that reduced() takes.
+  BufferRef whole(const std::string& what, BufferRef x);
+  /// Input of a column-parallel product: gathered over the sequence when it is split.
+  BufferRef gathered(const std::string& what, BufferRef x, Ops& ops);
+  /// Output of a row-parallel product: partial sums in whole(what, x) become `x`.
+  void reduced(const std::string& what, BufferRef x, Ops& ops);
+
+  Builder& b_;
+  const ModelSpec& m_;
+  LayerStrategy s_;
+  Layout l_, full_;
+};
 
 /// The MLP of a block in a mixture of experts (GShard, arXiv 2006.16668; Switch, arXiv 2101.03961;
 /// Mixtral, arXiv 2401.04088):
@@ -89,63 +114,65 @@ UnitUse expert_use(Builder& b, const LayerStrategy& strategy);
 /// gradients are dot products with partial rows: summed as well. Experts are a unit of their own. A
 /// rank's contribution is of the tokens of all ep ranks, so gradients are reduced, and states
 /// sharded, over the remaining replicas / ep ranks: group `expert data`, stride tp * ep.
-class ExpertMlp {
+class ExpertMlp : TensorPart {
  public:
   /// `block`: the unit that holds router and shared expert.
   ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& block,
             const UnitUse& experts);
   /// From the MLP's input to its output, whole and in the block's layout.
-  void forward(BufferRef in, BufferRef out, std::vector<Op>& ops);
+  void forward(BufferRef in, BufferRef out, Ops& ops);
   /// d: gradient of the output; in: the input as kept; out: its gradient.
-  void backward(BufferRef d, BufferRef in, BufferRef out, std::vector<Op>& ops);
+  void backward(BufferRef d, BufferRef in, BufferRef out, Ops& ops);
 
  private:
-  BufferRef whole(const std::string& name, std::int64_t columns, model::DType type);
+  /// Products with an activation between them: the experts', and the shared one.
+  struct Mlp {
+    std::string name;
+    UnitUse use;
+    SegmentShape in, activation, out;
+    Views in_views, out_view;
+  };
+  Mlp mlp(const char* name, const UnitUse& use, std::int64_t ffn) const;
+  Mlp expert() const;
+  Mlp shared() const;
+  void run(const Mlp& p, BufferRef c, BufferRef u, BufferRef g, BufferRef z, Ops& ops);
+  void run_backward(const Mlp& p, BufferRef dz, BufferRef g, BufferRef dg, BufferRef u,
+                    BufferRef du, BufferRef c, BufferRef dc, Ops& ops);
   BufferRef padded(const std::string& name, std::int64_t columns);
-  [[nodiscard]] model::SegmentShape token_shape(model::SegmentKind kind, const Layout& l) const;
-  [[nodiscard]] model::SegmentShape row_shape(model::SegmentKind kind, std::int64_t in,
-                                              std::int64_t out) const;
-  BufferRef gathered(const char* what, BufferRef in, BufferRef out, std::vector<Op>& ops);
-  void reduced(const char* what, BufferRef partial, BufferRef out, std::vector<Op>& ops);
-  BufferRef exchanged(const char* what, BufferRef in, BufferRef out, std::vector<Op>& ops);
-  [[nodiscard]] std::vector<ParameterView> router_views() const;
-  [[nodiscard]] std::vector<ParameterView> in_views(const UnitUse& use, const char* gate,
-                                                    const char* in) const;
-  [[nodiscard]] std::vector<ParameterView> out_view(const UnitUse& use, const char* out) const;
+  SegmentShape token_shape(SegmentKind kind, const Layout& l) const;
+  void exchanged(const char* what, BufferRef in, BufferRef out, Ops& ops);
+  Views router_views() const;
   /// Its output is weighted by a gate of its own and added in combine; else it is added behind it.
-  [[nodiscard]] bool gated_shared() const { return m_.shared_ffn > 0 && m_.shared_gate; }
-  BufferRef shared_forward(BufferRef c, std::vector<Op>& ops);
-  void shared_backward(BufferRef dz, BufferRef c, BufferRef dc, std::vector<Op>& ops);
-  void add(const char* name, BufferRef what, BufferRef to, std::vector<Op>& ops);
+  bool gated_shared() const { return m_.shared_ffn > 0 && m_.shared_gate; }
+  BufferRef shared_buffer(const char* name, std::int64_t columns);
+  BufferRef shared_forward(BufferRef c, Ops& ops);
+  void shared_backward(BufferRef dz, BufferRef c, BufferRef dc, Ops& ops);
 
-  Builder& b_;
-  const model::ModelSpec& m_;
-  LayerStrategy s_;
-  Layout l_, full_;
   UnitUse block_, use_;
-  GroupId tensor_, expert_;
+  GroupId expert_;
   std::int64_t capacity_ = 0, rows_ = 0;
   BufferRef gates_, choice_, scores_, whole_gates_, whole_choice_, slots_, rows_in_, u_, g_,
       rows_out_;
 };
 
-/// A norm with its statistics, by the name of its parameters in the block's unit ("cross.norm").
+/// A norm with its statistics, by the name of its parameters in the unit ("cross.norm").
 class NormPart {
  public:
+  /// `name`: of its operations and, unless they have their own, before those of its statistics.
   NormPart(Builder& b, const Layout& l, const UnitUse& use, const std::string& name,
-           std::int64_t features);
-  [[nodiscard]] Op forward(BufferRef x, BufferRef out) const;
-  /// d_residual (or null): added to dx.
-  [[nodiscard]] Op backward(BufferRef dy, BufferRef x, BufferRef dx,
-                            const BufferRef* d_residual) const;
+           const std::string& parameters, std::int64_t features, std::string mean = {},
+           std::string rstd = {});
+  Op forward(BufferRef x, BufferRef out) const;
+  /// d_residual (or none): added to dx.
+  Op backward(BufferRef dy, BufferRef x, BufferRef dx, BufferRef d_residual = {}) const;
 
  private:
   Builder& b_;
   UnitUse use_;
   std::string name_;
-  model::SegmentShape shape_;
-  std::vector<ParameterView> views_;
-  std::vector<BufferRef> statistics_;
+  SegmentShape shape_;
+  Views views_;
+  BufferRefs statistics_;
 };
 
 /// The second attention of a decoder block (Vaswani et al., arXiv 1706.03762, section 3.2.3), over
@@ -156,36 +183,24 @@ class NormPart {
 /// Products are split over tp as those of the first attention. e is the companion of the residual
 /// stream, whole between blocks as the stream is; its gradient is the sum over all decoder blocks,
 /// each adds its share in place.
-class CrossAttention {
+class CrossAttention : TensorPart {
  public:
   CrossAttention(Builder& b, const LayerStrategy& strategy, const UnitUse& block);
-  void forward(BufferRef y, BufferRef out, std::vector<Op>& ops);
+  void forward(BufferRef y, BufferRef out, Ops& ops);
   /// d: gradient of y'; out: that of y.
-  void backward(BufferRef d, BufferRef y, BufferRef out, std::vector<Op>& ops);
+  void backward(BufferRef d, BufferRef y, BufferRef out, Ops& ops);
 
  private:
-  BufferRef shard(const std::string& name);
-  BufferRef wide(const std::string& name, std::int64_t features);
-  BufferRef gathered(const char* what, BufferRef in, std::vector<Op>& ops);
-  BufferRef partial(const char* what, BufferRef out);
-  void reduced(const char* what, BufferRef partial, BufferRef out, std::vector<Op>& ops);
-  Op product(const char* name, model::SegmentKind kind, std::int64_t in, std::int64_t out,
-             std::initializer_list<const char*> weights, Phase phase, std::vector<BufferRef> reads,
-             BufferRef to);
-  Op query(Phase phase, std::vector<BufferRef> reads, BufferRef to);
-  Op keys(Phase phase, std::vector<BufferRef> reads, BufferRef to);
-  Op projection(Phase phase, std::vector<BufferRef> reads, BufferRef to);
-  [[nodiscard]] model::SegmentShape core() const;
-  Op add(const char* name, BufferRef what, BufferRef to);
+  Op product(const char* name, SegmentKind kind, std::int64_t in, std::int64_t out, Names weights,
+             Phase phase, BufferRefs reads, BufferRef to);
+  Op query(Phase phase, BufferRefs reads, BufferRef to);
+  Op keys(Phase phase, BufferRefs reads, BufferRef to);
+  Op projection(Phase phase, BufferRefs reads, BufferRef to);
+  SegmentShape core() const;
 
-  Builder& b_;
-  const model::ModelSpec& m_;
-  LayerStrategy s_;
-  Layout l_, full_;
   UnitUse use_;
   NormPart norm_;
-  GroupId tensor_;
-  std::int64_t n_ = 0, k_ = 0;
+  std::int64_t n_ = 0, k_ = 0;  // features of a rank's query heads, of its key heads
   BufferRef encoded_, d_encoded_, a_, q_, kv_, o_, lse_;
 };
 
@@ -203,36 +218,39 @@ class CrossAttention {
 class BlockStart {
  public:
   BlockStart(Builder& b, const LayerStrategy& strategy, const UnitUse& block);
-  [[nodiscard]] BufferRef x() const { return x_; }
-  [[nodiscard]] BufferRef dx() const { return dx_; }
-  [[nodiscard]] std::vector<Op> forward() const;
-  [[nodiscard]] std::vector<Op> backward() const;
+  BufferRef x() const { return x_; }
+  BufferRef dx() const { return dx_; }
+  Ops forward() const;
+  Ops backward() const;
   /// Not to be freed by this block.
-  [[nodiscard]] bool outlives(const BufferRef& r) const;
+  bool outlives(const BufferRef& r) const;
   /// Whose result is there in the backward anyway: never replayed.
-  [[nodiscard]] bool makes_companion(const Op& op) const;
+  bool makes_companion(const Op& op) const;
 
  private:
-  [[nodiscard]] std::vector<ParameterView> merge_views() const;
+  Op merge(Phase phase, BufferRefs reads, BufferRef to) const;
 
   Builder& b_;
-  const model::ModelSpec& m_;
+  const ModelSpec& m_;
   UnitUse use_;
   BufferRef from_, d_from_, x_, dx_, joined_, d_joined_;
-  model::SegmentShape product_;
+  SegmentShape product_;
   std::optional<NormPart> norm_;
 };
 
 /// The gradient of the encoder's output, zero behind the last decoder block.
 LayerPair decoder_end_pair(Builder& b, const Layout& l);
 
+/// The loss of a step, which the head adds to.
+BufferRef loss_buffer(Builder& b);
+
 /// Token (and position) embedding; output in the vocabulary layout. Called with layer 0.
 LayerPair embedding_pair(Builder& b, const LayerStrategy& vocabulary);
-std::vector<UnitUse> embedding_units(Builder& b, const LayerStrategy& vocabulary);
+UnitUses embedding_units(Builder& b, const LayerStrategy& vocabulary);
 /// Final norm, logits, vocabulary-parallel loss and their backward, all in `forward`. Called with
 /// layer = number of blocks.
 LayerPair head_pair(Builder& b, const LayerStrategy& vocabulary);
-std::vector<UnitUse> head_units(Builder& b, const LayerStrategy& vocabulary);
+UnitUses head_units(Builder& b, const LayerStrategy& vocabulary);
 /// The head reads the embedding's own table (tied, and both in one stage).
 bool shares_table(const Builder& b);
 
@@ -241,14 +259,16 @@ bool shares_table(const Builder& b);
 /// Same layout: no operations.
 LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to, bool before_head);
 
-/// Adds the templates of one layer to the Program under construction.
-struct LayerSet {
-  TemplateId forward, backward, weight, gather_forward, gather_backward, zero_gradient, sync,
-      sync_last, update;
-  bool reduces_per_micro_batch = false;
-  std::vector<BufferId> persistent;
-};
-LayerSet add_templates(Builder& b, const std::string& name, LayerPair pair);
+/// Adds the templates of one layer to the Program under construction. The result's own Program has
+/// nothing but the class that lists the persistent state.
+LayerTemplates add_templates(Builder& b, const std::string& name, LayerPair pair);
+
+/// Operations of `from` behind those of `to`.
+void append(Ops& to, Ops from);
+/// Zeroing of the gradient parts of units, before a backward.
+void zero_parts(Builder& b, const UnitUses& units, Ops& ops);
+/// Places the frees of a pair; persistent buffers, gradient parts and what `keep` claims stay.
+void place_frees(Builder& b, LayerPair& pair, const std::function<bool(const BufferRef&)>& keep);
 
 /// Leading parameters that every tensor rank holds whole.
 std::int64_t replicated_elements(const ParameterUnit& unit);

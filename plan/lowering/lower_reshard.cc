@@ -1,14 +1,7 @@
-#include <algorithm>
-#include <iterator>
-#include <utility>
-
 #include "base/check.h"
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
-
-using model::SegmentKind;
-using model::SegmentShape;
 
 namespace {
 
@@ -34,9 +27,9 @@ class Move {
     if (to.sequence_parallel) slice("tokens share", 1, to.tp, to.tensor_stride());
   }
 
-  std::vector<Op> ops(BufferRef in, BufferRef out) {
-    std::vector<Op> ops;
-    std::vector<std::int64_t> extents = b_.program().buffers[in.buffer].shape;
+  Ops ops(BufferRef in, BufferRef out) {
+    Ops ops;
+    Extents extents = b_.decl(in).shape;
     for (const Step& step : steps_) {
       std::int64_t& extent = extents[static_cast<std::size_t>(step.dim)];
       extent = step.gathers ? extent * b_.program().groups[step.group].size : extent / step.parts;
@@ -44,9 +37,8 @@ class Move {
           &step == &steps_.back()
               ? out
               : b_.local(name_ + " " + step.name + " for " + to_.tag(), from_, extents, b_.dtype());
-      ORRERY_CHECK(b_.program().buffers[result.buffer].shape == extents,
-                   "'{}' ends in another shape", name_);
-      ops.push_back(step.gathers ? all_gather(b_, "all_gather(" + name_ + " " + step.name + ")",
+      ORRERY_CHECK(b_.decl(result).shape == extents, "'{}' ends in another shape", name_);
+      ops.push_back(step.gathers ? collective(b_, Collective::kAllGather, name_ + " " + step.name,
                                               Stream::kTensor, step.group, in, result, step.dim)
                                  : cut(step, in, result));
       in = result;
@@ -80,12 +72,12 @@ class Move {
     if (to_.dp > 1) slice("batch share", 0, to_.dp, wanted);
   }
   Op cut(const Step& step, BufferRef from, BufferRef to) {
-    SegmentShape shape = b_.shape(SegmentKind::kSlice, to_, 0, 0);
-    shape.elements = b_.program().buffers[to.buffer].elements();
+    SegmentShape shape = b_.shape(kSlice, to_, 0, 0);
+    shape.elements = b_.decl(to).elements();
     shape.dim = step.dim;
     shape.parts = step.parts;
     shape.part_stride = step.stride;
-    return compute(b_, "slice(" + name_ + ")", shape, Phase::kF, {from}, {to});
+    return compute(b_, "slice(" + name_ + ")", shape, kF, {from}, {to});
   }
 
   Builder& b_;
@@ -94,8 +86,8 @@ class Move {
   std::vector<Step> steps_;
 };
 
-std::vector<Op> move(Builder& b, const std::string& name, const Layout& from, const Layout& to,
-                     BufferRef in, BufferRef out) {
+Ops move(Builder& b, const std::string& name, const Layout& from, const Layout& to, BufferRef in,
+         BufferRef out) {
   if (from == to) return {};
   return Move(b, name, from, to).ops(in, out);
 }
@@ -107,12 +99,9 @@ std::vector<Op> move(Builder& b, const std::string& name, const Layout& from, co
 /// backward: what was made here dies in the backward here.
 LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to, bool before_head) {
   LayerPair pair;
-  const auto append = [](std::vector<Op>& ops, std::vector<Op> more) {
-    std::move(more.begin(), more.end(), std::back_inserter(ops));
-  };
   const BufferRef x = b.stream(from, 0), x_to = b.stream(to, 0), d = b.stream_gradient(to, 0),
                   d_from = b.stream_gradient(from, 0);
-  std::vector<BufferRef> kept{x_to, d_from};
+  BufferRefs kept{x_to, d_from};
   pair.forward = move(b, "x", from, to, x, x_to);
   pair.backward = move(b, "dx", to, from, d, d_from);
   const bool decoder = b.model().cross_attention;
@@ -128,8 +117,7 @@ LayerPair reshard_pair(Builder& b, const Layout& from, const Layout& to, bool be
     kept.insert(kept.end(), {c_to, dc_from});
     if (decoder) kept.push_back(c);
   }
-  place_frees(pair.forward, pair.backward,
-              [&](const BufferRef& r) { return std::ranges::find(kept, r) != kept.end(); });
+  place_frees(pair.forward, pair.backward, [&](const BufferRef& r) { return contains(kept, r); });
   if (moves && decoder && !pair.backward.empty()) pair.backward.back().frees.push_back(c_to);
   return pair;
 }

@@ -1,11 +1,10 @@
 #include <algorithm>
-#include <iterator>
 
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
 
-void gather_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops) {
+void gather_slices(Builder& b, const UnitUses& units, Ops& ops) {
   const auto use_of = [&](const Op& op) -> const UnitUse* {
     const auto found = std::ranges::find_if(units, [&](const UnitUse& u) {
       return u.sliced && op.weights &&
@@ -13,7 +12,7 @@ void gather_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op
     });
     return found == units.end() ? nullptr : &*found;
   };
-  std::vector<Op> gathers, out;  // of each user, in order
+  Ops gathers, out;  // of each user, in order
   for (const Op& op : ops) {
     const UnitUse* use = use_of(op);
     if (use == nullptr) continue;
@@ -39,18 +38,14 @@ void gather_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op
   ops = std::move(out);
 }
 
-void reduce_slices(Builder& b, const std::vector<UnitUse>& units, std::vector<Op>& ops) {
-  std::vector<Op> out;
-  const auto append = [&out](std::vector<Op> more) {
-    std::move(more.begin(), more.end(), std::back_inserter(out));
-  };
+void reduce_slices(Builder& b, const UnitUses& units, Ops& ops) {
+  Ops out;
   for (Op& op : ops) {
     const auto use = std::ranges::find_if(
         units, [&](const UnitUse& u) { return u.sliced && u.parts && op.gradients == u.gradient; });
-    if (use != units.end()) append(zero_part_ops(b, *use));
+    if (use != units.end()) append(out, zero_part_ops(b, *use));
     out.push_back(std::move(op));
-    if (use == units.end()) continue;
-    append(sync_ops(b, *use, 0));
+    if (use != units.end()) append(out, sync_ops(b, *use, 0));
   }
   ops = std::move(out);
 }

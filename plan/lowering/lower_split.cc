@@ -5,21 +5,17 @@
 
 namespace orrery::plan {
 
-using model::SegmentKind;
-
 namespace {
 
 bool is_product(SegmentKind kind) {
-  return kind == SegmentKind::kQkv || kind == SegmentKind::kProjection ||
-         kind == SegmentKind::kMlpIn || kind == SegmentKind::kMlpOut ||
-         kind == SegmentKind::kExpertIn || kind == SegmentKind::kExpertOut;
+  return kind == kQkv || kind == kProjection || kind == kMlpIn || kind == kMlpOut ||
+         kind == kExpertIn || kind == kExpertOut;
 }
 
 /// The last of `ops` that reads `r`; null when none does.
-Op* last_reader(std::vector<Op>& ops, const BufferRef& r) {
-  const auto found = std::find_if(ops.rbegin(), ops.rend(), [&](const Op& op) {
-    return std::ranges::find(op.reads, r) != op.reads.end();
-  });
+Op* last_reader(Ops& ops, const BufferRef& r) {
+  const auto found =
+      std::find_if(ops.rbegin(), ops.rend(), [&](const Op& op) { return contains(op.reads, r); });
   return found == ops.rend() ? nullptr : &*found;
 }
 
@@ -30,11 +26,11 @@ void split_backward(Builder& b, LayerPair& pair) {
     for (const BufferRef& r : op.updates)
       ORRERY_CHECK(last_reader(pair.weight, r) == nullptr,
                    "'{}' changes what a weight gradient is to read", op.name);
-    if (op.kind != OpKind::kCompute || op.phase != Phase::kBG ||
+    if (op.kind != OpKind::kCompute || op.phase != kBG ||
         !is_product(b.program().segments[op.segment].kind))
       continue;
     Op weight = op;
-    weight.phase = Phase::kG;
+    weight.phase = kG;
     weight.weights.reset();
     weight.writes.clear();
     weight.updates.clear();
@@ -42,7 +38,7 @@ void split_backward(Builder& b, LayerPair& pair) {
     weight.acquire.reset();
     weight.release.reset();
     pair.weight.push_back(std::move(weight));
-    op.phase = Phase::kB;
+    op.phase = kB;
     op.gradients.reset();
     op.reads.resize(1);  // the gradient of its output; the input is for the weights only
   }

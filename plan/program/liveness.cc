@@ -4,11 +4,11 @@
 
 namespace orrery::plan {
 
-namespace {
-
 bool contains(const std::vector<BufferRef>& refs, const BufferRef& r) {
   return std::ranges::find(refs, r) != refs.end();
 }
+
+namespace {
 
 /// Of accesses(op), without a copy of them.
 bool touches(const Op& op, const BufferRef& r) {

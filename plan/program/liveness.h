@@ -20,6 +20,8 @@ void insert_replays(const std::vector<Op>& forward, std::vector<Op>& backward,
 void place_frees(std::vector<Op>& forward, std::vector<Op>& backward,
                  const std::function<bool(const BufferRef&)>& keep);
 
+[[nodiscard]] bool contains(const std::vector<BufferRef>& refs, const BufferRef& r);
+
 /// Every buffer an operation touches, weights and gradients included; reads first.
 std::vector<BufferRef> accesses(const Op& op);
 

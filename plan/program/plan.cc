@@ -1,11 +1,5 @@
 #include "plan/program/plan.h"
 
-#include <fmt/format.h>
-
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "base/fingerprint.h"
 #include "base/json.h"
 

@@ -1,12 +1,10 @@
-#include <string>
-#include <string_view>
-#include <utility>
-
 #include "base/json.h"
 #include "model/names.h"
 #include "plan/program/plan.h"
 
 namespace orrery::plan {
+
+using base::Json;
 
 namespace {
 
@@ -15,13 +13,13 @@ using model::names_up_to;
 constexpr std::string_view kSchema = "orrery.plan/1";
 
 /// Fields of rarer dimensions stand only where they differ from their default.
-base::Json strategy_json(const LayerStrategy& s) {
-  base::Json json = {{"tp", s.tp},
-                     {"dp", s.dp},
-                     {"zero", s.zero},
-                     {"sequence_parallel", s.sequence_parallel},
-                     {"recompute", to_string(s.recompute)},
-                     {"grad_reduce", to_string(s.grad_reduce)}};
+Json strategy_json(const LayerStrategy& s) {
+  Json json = {{"tp", s.tp},
+               {"dp", s.dp},
+               {"zero", s.zero},
+               {"sequence_parallel", s.sequence_parallel},
+               {"recompute", to_string(s.recompute)},
+               {"grad_reduce", to_string(s.grad_reduce)}};
   const LayerStrategy plain;
   if (s.cp != plain.cp) json["cp"] = s.cp;
   if (s.context != plain.context) json["context"] = to_string(s.context);
@@ -84,29 +82,29 @@ Stage read_stage(const base::Node& node, std::size_t index, base::ErrorSink& sin
 
 }  // namespace
 
-base::Json to_json(const Plan& plan) {
+Json to_json(const Plan& plan) {
   const Plan p = canonical(plan);
-  base::Json stages = base::Json::array();
+  Json stages = Json::array();
   for (const Stage& stage : p.stages) {
-    base::Json runs = base::Json::array();
+    Json runs = Json::array();
     for (const LayerRun& run : stage.runs) {
       runs.push_back({{"count", run.count}, {"strategy", strategy_json(run.strategy)}});
     }
     stages.push_back({{"runs", std::move(runs)}});
   }
-  base::Json json = {{"schema", kSchema},
-                     {"model", p.model},
-                     {"model_fingerprint", p.model_fingerprint},
-                     {"cluster", p.cluster},
-                     {"hosts", p.hosts},
-                     {"precision", to_string(p.precision)},
-                     {"sequence", p.sequence},
-                     {"global_batch", p.global_batch},
-                     {"micro_batches", p.micro_batches},
-                     {"schedule", to_string(p.schedule)},
-                     {"prefetch_depth", p.prefetch_depth},
-                     {"vocabulary", strategy_json(p.vocabulary)},
-                     {"stages", std::move(stages)}};
+  Json json = {{"schema", kSchema},
+               {"model", p.model},
+               {"model_fingerprint", p.model_fingerprint},
+               {"cluster", p.cluster},
+               {"hosts", p.hosts},
+               {"precision", to_string(p.precision)},
+               {"sequence", p.sequence},
+               {"global_batch", p.global_batch},
+               {"micro_batches", p.micro_batches},
+               {"schedule", to_string(p.schedule)},
+               {"prefetch_depth", p.prefetch_depth},
+               {"vocabulary", strategy_json(p.vocabulary)},
+               {"stages", std::move(stages)}};
   if (p.virtual_stages != 1) json["virtual_stages"] = p.virtual_stages;
   return json;
 }

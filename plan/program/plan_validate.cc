@@ -1,11 +1,7 @@
 /// \file
 /// All faults of a plan against its model (plan.h, validate).
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "plan/program/divisors.h"
 #include "plan/program/plan.h"
@@ -13,9 +9,9 @@
 namespace orrery::plan {
 namespace {
 
-using base::Diagnostic;
 using base::Diagnostics;
 using base::ErrorCode;
+using enum ErrorCode;
 
 /// Collects the faults of one plan.
 class PlanValidator {
@@ -35,15 +31,16 @@ class PlanValidator {
   }
 
  private:
-  void fault(ErrorCode code, std::string message, std::string hint) {
+  template <class... Args>
+  void fault(ErrorCode code, std::string hint, fmt::format_string<Args...> format, Args&&... args) {
     faults_.push_back(
-        Diagnostic{.code = code, .message = std::move(message), .hint = std::move(hint)});
+        base::make_error(code, format, std::forward<Args>(args)...).with_hint(std::move(hint)));
   }
 
   void check_range(std::string_view field, std::int64_t value, std::int64_t min, std::int64_t max) {
     if (value >= min && value <= max) return;
-    fault(ErrorCode::kOutOfRange, fmt::format("{} is {}", field, value),
-          fmt::format("{} lies between {} and {}", field, min, max));
+    fault(kOutOfRange, fmt::format("{} lies between {} and {}", field, min, max), "{} is {}", field,
+          value);
   }
 
   void check_numbers() {
@@ -53,19 +50,21 @@ class PlanValidator {
     check_range("micro_batches", plan_.micro_batches, 1, kLarge);
     check_range("prefetch_depth", plan_.prefetch_depth, 0, 1024);
     if (plan_.sequence < 1 || plan_.sequence > model_.max_positions) {
-      fault(ErrorCode::kOutOfRange, fmt::format("sequence is {} tokens", plan_.sequence),
-            fmt::format("model '{}' takes 1 to {} tokens", model_.name, model_.max_positions));
+      fault(kOutOfRange,
+            fmt::format("model '{}' takes 1 to {} tokens", model_.name, model_.max_positions),
+            "sequence is {} tokens", plan_.sequence);
     } else if (model_.patch_features > 0 && plan_.sequence != model_.max_positions) {
-      fault(ErrorCode::kInconsistent, fmt::format("sequence is {} tokens", plan_.sequence),
-            fmt::format("an image of model '{}' is {} tokens", model_.name, model_.max_positions));
+      fault(kInconsistent,
+            fmt::format("an image of model '{}' is {} tokens", model_.name, model_.max_positions),
+            "sequence is {} tokens", plan_.sequence);
     }
     if (plan_.global_batch < 1 || plan_.micro_batches < 1) return;
     if (plan_.global_batch % plan_.micro_batches != 0) {
-      fault(ErrorCode::kInconsistent,
-            fmt::format("global_batch of {} sequences does not divide into {} micro_batches",
-                        plan_.global_batch, plan_.micro_batches),
+      fault(kInconsistent,
             fmt::format("micro_batches must divide {}; nearest: {}", plan_.global_batch,
-                        nearest_divisors(plan_.global_batch, plan_.micro_batches)));
+                        nearest_divisors(plan_.global_batch, plan_.micro_batches)),
+            "global_batch of {} sequences does not divide into {} micro_batches",
+            plan_.global_batch, plan_.micro_batches);
     } else {
       micro_batch_sequences_ = plan_.micro_batch_sequences();
     }
@@ -73,19 +72,24 @@ class PlanValidator {
 
   void check_model() {
     if (plan_.model_fingerprint == model_.fingerprint()) return;
-    fault(ErrorCode::kInconsistent,
-          fmt::format("the plan was made for model '{}' ({}), not for '{}' ({})", plan_.model,
-                      plan_.model_fingerprint, model_.name, model_.fingerprint()),
-          fmt::format("plan again with --model {}, or use the model of the plan", model_.name));
+    fault(kInconsistent,
+          fmt::format("plan again with --model {}, or use the model of the plan", model_.name),
+          "the plan was made for model '{}' ({}), not for '{}' ({})", plan_.model,
+          plan_.model_fingerprint, model_.name, model_.fingerprint());
   }
 
   void must_divide(const std::string& field, std::int64_t degree, std::int64_t n,
                    std::string_view what) {
     if (n % degree == 0) return;
-    fault(ErrorCode::kInconsistent,
-          fmt::format("{} = {} does not divide {} {}", field, degree, n, what),
+    fault(kInconsistent,
           fmt::format("{} must divide {} {}: {}", field.substr(field.rfind('.') + 1), n, what,
-                      divisors({n})));
+                      divisors({n})),
+          "{} = {} does not divide {} {}", field, degree, n, what);
+  }
+
+  /// Operators or slices of zero 3 are chosen.
+  static bool chooses(const LayerStrategy& s) {
+    return s.operators != ShardedOperators::kAll || s.slices > 1;
   }
 
   /// More would only lengthen the Program: products get too small to be worth a gather long before.
@@ -93,18 +97,19 @@ class PlanValidator {
 
   /// Ranges and what holds for vocabulary and layers alike.
   void check_strategy(const std::string& field, const LayerStrategy& s) {
-    check_range(field + ".tp", s.tp, 1, kMaxWorldSize);
-    check_range(field + ".dp", s.dp, 1, kMaxWorldSize);
-    check_range(field + ".cp", s.cp, 1, kMaxWorldSize);
-    check_range(field + ".ep", s.ep, 1, kMaxWorldSize);
-    check_range(field + ".slices", s.slices, 1, kMaxWorldSize);
+    for (const auto& [name, degree] : {std::pair{".tp", s.tp},
+                                       {".dp", s.dp},
+                                       {".cp", s.cp},
+                                       {".ep", s.ep},
+                                       {".slices", s.slices}})
+      check_range(field + name, degree, 1, kMaxWorldSize);
     check_range(field + ".zero", s.zero, 0, 3);
     if (s.tp >= 1 && s.cp >= 1 && s.dp >= 1) check_sharding(field, s);
     if (s.grad_reduce == GradReduce::kMicroBatch && s.zero < 2) {
-      fault(ErrorCode::kInconsistent,
-            fmt::format("{}.grad_reduce is micro_batch with zero = {}", field, s.zero),
+      fault(kInconsistent,
             "gradients that are not sharded are reduced once per step: use zero 2 or 3, or "
-            "grad_reduce step");
+            "grad_reduce step",
+            "{}.grad_reduce is micro_batch with zero = {}", field, s.zero);
     }
     if (s.dp >= 1 && micro_batch_sequences_ > 0) {
       must_divide(field + ".dp", s.dp, micro_batch_sequences_, "sequences of a micro-batch");
@@ -117,15 +122,15 @@ class PlanValidator {
       if (s.shard > 0)
         must_divide(field + ".shard", s.shard, s.replicas(), "ranks of the data group (cp * dp)");
       if (s.zero == 0) {
-        fault(ErrorCode::kInconsistent, fmt::format("{}.shard is {} with zero = 0", field, s.shard),
+        fault(kInconsistent,
               "hybrid sharding says over how many ranks states are split: use zero 1, 2 or 3, or "
-              "drop it");
+              "drop it",
+              "{}.shard is {} with zero = 0", field, s.shard);
       }
     }
-    if ((s.operators != ShardedOperators::kAll || s.slices > 1) && s.zero != 3) {
-      fault(ErrorCode::kInconsistent,
-            fmt::format("{} chooses operators or slices with zero = {}", field, s.zero),
-            "operators and slices say what zero 3 shards: use zero 3, or drop them");
+    if (chooses(s) && s.zero != 3) {
+      fault(kInconsistent, "operators and slices say what zero 3 shards: use zero 3, or drop them",
+            "{} chooses operators or slices with zero = {}", field, s.zero);
     }
     if (s.cp > 1 && plan_.sequence >= 1)
       must_divide(field + ".cp", s.cp, plan_.sequence, "tokens of a sequence");
@@ -133,9 +138,8 @@ class PlanValidator {
 
   void check_experts(const std::string& field, const LayerStrategy& s) {
     if (block_->experts == 0) {
-      fault(ErrorCode::kInconsistent,
-            fmt::format("{}.ep is {}, and model '{}' has no experts", field, s.ep, model_.name),
-            "ep splits the experts of a mixture: drop it");
+      fault(kInconsistent, "ep splits the experts of a mixture: drop it",
+            "{}.ep is {}, and model '{}' has no experts", field, s.ep, model_.name);
       return;
     }
     must_divide(field + ".ep", s.ep, s.replicas(), "ranks of the data group (cp * dp)");
@@ -143,51 +147,47 @@ class PlanValidator {
     if (block_->shared_ffn > 0)
       must_divide(field + ".tp", s.tp, block_->shared_ffn, "ffn features of the shared expert");
     if (s.ep > 1 && (s.shard > 0 || s.strided)) {
-      fault(ErrorCode::kUnsupported,
-            fmt::format("{} splits experts and is {}", field,
-                        s.shard > 0 ? "sharded by groups" : "strided"),
+      fault(kUnsupported,
             "experts are sharded over all replicas they have, on consecutive tensor groups: drop "
-            "shard and strided, or ep");
+            "shard and strided, or ep",
+            "{} splits experts and is {}", field, s.shard > 0 ? "sharded by groups" : "strided");
     }
-    if (s.operators != ShardedOperators::kAll || s.slices > 1) {
-      fault(ErrorCode::kUnsupported,
-            fmt::format("{} chooses operators or slices of a mixture of experts", field),
-            "experts are sharded as a whole: drop operators and slices");
+    if (chooses(s)) {
+      fault(kUnsupported, "experts are sharded as a whole: drop operators and slices",
+            "{} chooses operators or slices of a mixture of experts", field);
     }
   }
 
   void check_vocabulary() {
-    if (plan_.vocabulary.sequence_parallel) {
-      fault(ErrorCode::kUnsupported, "vocabulary.sequence_parallel is true",
-            "embedding and head are never sequence parallel");
-    }
-    if (plan_.vocabulary.recompute != Recompute::kNone) {
-      fault(ErrorCode::kUnsupported,
-            fmt::format("vocabulary.recompute is {}", to_string(plan_.vocabulary.recompute)),
-            "embedding and head are never recomputed");
-    }
     const LayerStrategy& v = plan_.vocabulary;
-    if (v.ep > 1 || v.operators != ShardedOperators::kAll || v.slices > 1) {
-      fault(ErrorCode::kUnsupported, "vocabulary chooses experts, operators or slices",
-            "those are of layers only");
+    if (v.sequence_parallel) {
+      fault(kUnsupported, "embedding and head are never sequence parallel",
+            "vocabulary.sequence_parallel is true");
     }
-    const std::int64_t devices = devices_of(plan_.vocabulary);
+    if (v.recompute != Recompute::kNone) {
+      fault(kUnsupported, "embedding and head are never recomputed", "vocabulary.recompute is {}",
+            to_string(v.recompute));
+    }
+    if (v.ep > 1 || chooses(v)) {
+      fault(kUnsupported, "those are of layers only",
+            "vocabulary chooses experts, operators or slices");
+    }
+    const std::int64_t devices = devices_of(v);
     const auto stages = static_cast<std::int64_t>(plan_.stages.size());
     const std::int64_t ranks = stages / std::max(plan_.virtual_stages, 1);
-    if (plan_.vocabulary.tp >= 1 && plan_.vocabulary.dp >= 1 &&
-        devices * std::max<std::int64_t>(ranks, 1) > kMaxWorldSize) {
-      fault(ErrorCode::kOutOfRange, fmt::format("{} stages of {} ranks each", stages, devices),
-            fmt::format("a plan has at most {} ranks", kMaxWorldSize));
+    if (v.tp >= 1 && v.dp >= 1 && devices * std::max<std::int64_t>(ranks, 1) > kMaxWorldSize) {
+      fault(kOutOfRange, fmt::format("a plan has at most {} ranks", kMaxWorldSize),
+            "{} stages of {} ranks each", stages, devices);
     }
   }
 
   void check_stages() {
     if (plan_.stages.empty())
-      fault(ErrorCode::kOutOfRange, "stages is empty", "a plan has at least one stage");
+      fault(kOutOfRange, "a plan has at least one stage", "stages is empty");
     if (static_cast<std::int64_t>(plan_.stages.size()) > model_.layers) {
-      fault(ErrorCode::kInconsistent,
-            fmt::format("{} stages for {} layers", plan_.stages.size(), model_.layers),
-            fmt::format("a pipeline has at most {} stages, one layer each", model_.layers));
+      fault(kInconsistent,
+            fmt::format("a pipeline has at most {} stages, one layer each", model_.layers),
+            "{} stages for {} layers", plan_.stages.size(), model_.layers);
     }
     check_virtual_stages();
     std::int64_t total = 0;
@@ -203,17 +203,13 @@ class PlanValidator {
         check_neighbours(field + ".strategy.tp", tp, run.strategy.tp);
         tp = run.strategy.tp;
       }
-      if (layers == 0)
-        fault(ErrorCode::kInconsistent, fmt::format("stages[{}] has no layers", i),
-              "remove the stage");
+      if (layers == 0) fault(kInconsistent, "remove the stage", "stages[{}] has no layers", i);
       total += layers;
     }
     check_neighbours("vocabulary.tp", tp, plan_.vocabulary.tp);
     if (!plan_.stages.empty() && total != model_.layers) {
-      fault(ErrorCode::kInconsistent,
-            fmt::format("the stages hold {} layers and model '{}' has {}", total, model_.name,
-                        model_.layers),
-            fmt::format("the counts of all runs must add up to {}", model_.layers));
+      fault(kInconsistent, fmt::format("the counts of all runs must add up to {}", model_.layers),
+            "the stages hold {} layers and model '{}' has {}", total, model_.name, model_.layers);
     }
   }
 
@@ -235,16 +231,15 @@ class PlanValidator {
     if (plan_.virtual_stages < 1) return;
     if ((plan_.schedule == Schedule::kInterleaved) != (plan_.virtual_stages > 1)) {
       fault(
-          ErrorCode::kInconsistent,
-          fmt::format("schedule {} with virtual_stages = {}", to_string(plan_.schedule),
-                      plan_.virtual_stages),
-          "the interleaved schedule, and it alone, runs several virtual stages on a pipeline rank");
+          kInconsistent,
+          "the interleaved schedule, and it alone, runs several virtual stages on a pipeline rank",
+          "schedule {} with virtual_stages = {}", to_string(plan_.schedule), plan_.virtual_stages);
     }
     if (model_.encoder_decoder() && plan_.schedule != Schedule::kGPipe &&
         plan_.schedule != Schedule::k1F1B) {
-      fault(ErrorCode::kUnsupported,
-            fmt::format("schedule {} of an encoder-decoder", to_string(plan_.schedule)),
-            "the encoder's output stays on a stage until its backward ends: use gpipe or 1f1b");
+      fault(kUnsupported,
+            "the encoder's output stays on a stage until its backward ends: use gpipe or 1f1b",
+            "schedule {} of an encoder-decoder", to_string(plan_.schedule));
     }
     const auto stages = static_cast<std::int64_t>(plan_.stages.size());
     must_divide("virtual_stages", plan_.virtual_stages, stages, "stages");
@@ -252,20 +247,21 @@ class PlanValidator {
     const std::int64_t ranks = stages / plan_.virtual_stages;
     if (ranks == 1) {
       fault(
-          ErrorCode::kInconsistent, fmt::format("{} virtual stages on one pipeline rank", stages),
-          "virtual stages shorten the bubble of a pipeline: use more pipeline ranks, or one stage");
+          kInconsistent,
+          "virtual stages shorten the bubble of a pipeline: use more pipeline ranks, or one stage",
+          "{} virtual stages on one pipeline rank", stages);
     }
     if (plan_.micro_batches >= 1 && plan_.micro_batches % ranks != 0) {
-      fault(ErrorCode::kInconsistent,
-            fmt::format("{} micro_batches on {} pipeline ranks with virtual stages",
-                        plan_.micro_batches, ranks),
+      fault(kInconsistent,
             plan_.global_batch % ranks == 0
                 ? fmt::format("the interleaved schedule takes them in groups of {}: use a multiple "
                               "of {} that divides global_batch",
                               ranks, ranks)
                 : fmt::format("the interleaved schedule takes them in groups of {}, which do not "
                               "divide a global_batch of {} either",
-                              ranks, plan_.global_batch));
+                              ranks, plan_.global_batch),
+            "{} micro_batches on {} pipeline ranks with virtual stages", plan_.micro_batches,
+            ranks);
     }
   }
 
@@ -279,17 +275,16 @@ class PlanValidator {
                 block_->experts > 0 ? "ffn features of an expert" : "ffn features");
     if (s.ep >= 1 && (s.ep > 1 || block_->experts > 0)) check_experts(field, s);
     if (s.cp > 1 && s.context == ContextKind::kUlysses) {
-      must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, block_->heads,
-                  "heads, which Ulysses shares out");
-      if (block_->kv_heads != block_->heads) {
-        must_divide(field + ".tp * cp", std::int64_t{s.tp} * s.cp, block_->kv_heads,
+      const std::int64_t ranks = std::int64_t{s.tp} * s.cp;
+      must_divide(field + ".tp * cp", ranks, block_->heads, "heads, which Ulysses shares out");
+      if (block_->kv_heads != block_->heads)
+        must_divide(field + ".tp * cp", ranks, block_->kv_heads,
                     "kv_heads, which Ulysses shares out");
-      }
     }
     if (s.sequence_parallel && s.tp == 1) {
-      fault(ErrorCode::kInconsistent,
-            fmt::format("{}.sequence_parallel is true with tp = 1", field),
-            "sequence parallelism splits over the tensor group: use tp > 1, or drop it");
+      fault(kInconsistent,
+            "sequence parallelism splits over the tensor group: use tp > 1, or drop it",
+            "{}.sequence_parallel is true with tp = 1", field);
     }
     if (s.sequence_parallel && plan_.sequence >= 1) {
       must_divide(field + ".tp", std::int64_t{s.tp} * s.cp, plan_.sequence / block_->token_share,
@@ -299,10 +294,9 @@ class PlanValidator {
     check_kind(field, s);
     const std::int64_t devices = devices_of(plan_.vocabulary);
     if (devices_of(s) != devices) {
-      fault(ErrorCode::kInconsistent,
-            fmt::format("{} has tp * cp * dp = {} and vocabulary has {}", field, devices_of(s),
-                        devices),
-            fmt::format("every layer uses all ranks of its stage: tp * cp * dp = {}", devices));
+      fault(kInconsistent,
+            fmt::format("every layer uses all ranks of its stage: tp * cp * dp = {}", devices),
+            "{} has tp * cp * dp = {} and vocabulary has {}", field, devices_of(s), devices);
     }
   }
 
@@ -310,16 +304,17 @@ class PlanValidator {
   void check_kind(const std::string& field, const LayerStrategy& s) {
     const bool plain = !model_.encoder_decoder() && model_.patch_features == 0;
     if (s.cp > 1 && !plain) {
-      fault(ErrorCode::kUnsupported, fmt::format("{}.cp is {}", field, s.cp),
+      fault(kUnsupported,
             fmt::format("context parallelism of family {} is not supported: use cp 1",
-                        to_string(model_.family)));
+                        to_string(model_.family)),
+            "{}.cp is {}", field, s.cp);
     }
-    if ((s.operators != ShardedOperators::kAll || s.slices > 1) &&
-        (block_->cross_attention || block_->entry != model::BlockEntry::kNone ||
-         block_->window > 0)) {
-      fault(ErrorCode::kUnsupported, fmt::format("{} chooses operators or slices", field),
+    if (chooses(s) && (block_->cross_attention || block_->entry != model::BlockEntry::kNone ||
+                       block_->window > 0)) {
+      fault(kUnsupported,
             fmt::format("blocks of family {} are sharded as a whole: drop operators and slices",
-                        to_string(model_.family)));
+                        to_string(model_.family)),
+            "{} chooses operators or slices", field);
     }
   }
 
@@ -328,8 +323,7 @@ class PlanValidator {
     if (s.slices < 2 || block_->experts > 0 || block_->heads % s.tp != 0 || block_->ffn % s.tp != 0)
       return;
     if (s.slices > kMaxSlices) {
-      fault(ErrorCode::kOutOfRange, fmt::format("{}.slices is {}", field, s.slices),
-            fmt::format("at most {}", kMaxSlices));
+      fault(kOutOfRange, fmt::format("at most {}", kMaxSlices), "{}.slices is {}", field, s.slices);
       return;
     }
     must_divide(field + ".slices", s.slices, block_->hidden,
@@ -348,9 +342,8 @@ class PlanValidator {
   /// divide one another.
   void check_neighbours(const std::string& field, int before, int after) {
     if (before < 1 || after < 1 || before % after == 0 || after % before == 0) return;
-    fault(ErrorCode::kUnsupported,
-          fmt::format("{} = {} follows a layer with tp = {}", field, after, before),
-          "tensor-parallel degrees of neighbouring layers must divide one another");
+    fault(kUnsupported, "tensor-parallel degrees of neighbouring layers must divide one another",
+          "{} = {} follows a layer with tp = {}", field, after, before);
   }
 
   static std::int64_t devices_of(const LayerStrategy& s) {

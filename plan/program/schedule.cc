@@ -9,24 +9,22 @@ namespace orrery::plan {
 namespace {
 
 Node call_node(const PassCall& c, std::int64_t micro_batch, bool from_loop) {
-  Node n;
-  n.call = c.call;
-  n.layer = c.layer;
-  n.micro_batch = micro_batch;
-  n.micro_batch_from_loop = from_loop;
-  return n;
+  return {.call = c.call,
+          .layer = c.layer,
+          .micro_batch = micro_batch,
+          .micro_batch_from_loop = from_loop,
+          .body = {}};
 }
 
 Node loop(Axis axis, std::int64_t begin, std::int64_t end, std::int64_t step,
           std::vector<Node> body) {
-  Node n;
-  n.is_loop = true;
-  n.axis = axis;
-  n.begin = begin;
-  n.end = end;
-  n.step = step;
-  n.body = std::move(body);
-  return n;
+  return {.is_loop = true,
+          .call = {},
+          .axis = axis,
+          .begin = begin,
+          .end = end,
+          .step = step,
+          .body = std::move(body)};
 }
 
 /// How often the `period` calls from `at` repeat with every layer moved by `step` each time (at
@@ -96,24 +94,14 @@ std::vector<PassCall> with_prefetch(const std::vector<PassCall>& calls,
 namespace {
 
 PassNode pass(PassKind kind, int chunk, std::int64_t micro_batch, bool last = false) {
-  PassNode n;
-  n.kind = kind;
-  n.chunk = chunk;
-  n.micro_batch = micro_batch;
-  n.last = last;
-  return n;
+  return {.kind = kind, .chunk = chunk, .micro_batch = micro_batch, .last = last, .body = {}};
 }
 
 /// A loop, unless it would be empty.
 void add_loop(std::vector<PassNode>& to, std::int64_t begin, std::int64_t end, std::int64_t step,
               std::vector<PassNode> body) {
-  if (end <= begin) return;
-  PassNode n;
-  n.begin = begin;
-  n.end = end;
-  n.step = step;
-  n.body = std::move(body);
-  to.push_back(std::move(n));
+  if (end > begin)
+    to.push_back({.begin = begin, .end = end, .step = step, .body = std::move(body)});
 }
 
 /// GPipe is the case warm = m.
@@ -161,11 +149,11 @@ std::vector<PassNode> zero_bubble(std::int64_t warm, std::int64_t lag, std::int6
 struct Interleaved {
   std::int64_t p, v, m;
 
-  [[nodiscard]] std::int64_t period() const { return p * v; }
-  [[nodiscard]] PassNode forward(std::int64_t k) const {
+  std::int64_t period() const { return p * v; }
+  PassNode forward(std::int64_t k) const {
     return pass(PassKind::kForward, static_cast<int>(k % period() / p), k / period() * p + k % p);
   }
-  [[nodiscard]] PassNode backward(std::int64_t k) const {
+  PassNode backward(std::int64_t k) const {
     const std::int64_t micro_batch = k / period() * p + k % p;
     return pass(PassKind::kBackward, static_cast<int>(v - 1 - k % period() / p), micro_batch,
                 micro_batch == m - 1);
@@ -184,7 +172,7 @@ struct Interleaved {
       k = stop;
     }
   }
-  [[nodiscard]] std::vector<PassNode> order(int rank) const {
+  std::vector<PassNode> order(int rank) const {
     const std::int64_t total = m * v, warm = std::min(total, 2 * (p - rank - 1) + (v - 1) * p);
     std::vector<PassNode> all;
     run(all, 0, warm, [&](std::int64_t k) { return forward(k); });

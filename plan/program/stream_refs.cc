@@ -1,7 +1,8 @@
 #include "plan/program/stream_refs.h"
 
+#include <algorithm>
 #include <map>
-#include <utility>
+#include <ranges>
 
 namespace orrery::plan {
 namespace {
@@ -49,17 +50,13 @@ class Turns {
   };
   void close(const Turn& turn) {
     if (turn.refs.empty()) return;
-    std::size_t first_change = turn.refs.size(), last_change = turn.refs.size();
-    for (std::size_t i = 0; i < turn.refs.size(); ++i) {
-      if (refs_[turn.refs[i]].access == Access::kRead) continue;
-      if (first_change == turn.refs.size()) first_change = i;
-      last_change = i;
-    }
     refs_[turn.refs.front()].looks = true;
     refs_[turn.refs.back()].leaves = true;
-    if (first_change == turn.refs.size()) return;
-    refs_[turn.refs[first_change]].looks = true;
-    refs_[turn.refs[last_change]].leaves = true;
+    const auto changes = [&](std::size_t ref) { return refs_[ref].access != Access::kRead; };
+    const auto first = std::ranges::find_if(turn.refs, changes);
+    if (first == turn.refs.end()) return;
+    refs_[*first].looks = true;
+    refs_[*std::ranges::find_if(turn.refs | std::views::reverse, changes)].leaves = true;
   }
 
   const Program& program_;

@@ -6,12 +6,11 @@
 #include <cmath>
 #include <limits>
 #include <set>
-#include <string>
-#include <string_view>
 #include <tuple>
-#include <utility>
 
 namespace orrery::plan {
+
+using base::Json;
 
 namespace {
 
@@ -28,12 +27,12 @@ double microseconds(std::int64_t ps) {
 
 int tid_of(Stream s) { return static_cast<int>(s); }
 
-base::Json metadata(std::string_view name, std::int32_t rank, int tid, base::Json args) {
+Json metadata(std::string_view name, std::int32_t rank, int tid, Json args) {
   return {{"ph", "M"}, {"name", name}, {"pid", rank}, {"tid", tid}, {"args", std::move(args)}};
 }
 
 /// Names of processes and threads, from what occurs.
-void add_metadata(const Timeline& t, std::vector<base::Json>& events) {
+void add_metadata(const Timeline& t, std::vector<Json>& events) {
   std::set<std::int32_t> ranks;
   std::set<std::pair<std::int32_t, Stream>> streams;
   for (const Span& s : t.spans) {
@@ -52,7 +51,7 @@ void add_metadata(const Timeline& t, std::vector<base::Json>& events) {
   }
 }
 
-base::Json span_json(const Span& s) {
+Json span_json(const Span& s) {
   return {{"ph", "X"},
           {"name", s.name},
           {"cat", s.category},
@@ -72,13 +71,13 @@ base::Json span_json(const Span& s) {
 }
 
 /// Every argument of a counter event is drawn as a curve, so the exact time stands outside args.
-base::Json memory_json(const MemorySample& m) {
+Json memory_json(const MemorySample& m) {
   return {{"ph", "C"},        {"name", kMemory},
           {"pid", m.rank},    {"ts", microseconds(m.at_ps)},
           {"at_ps", m.at_ps}, {"args", {{"bytes", m.bytes}}}};
 }
 
-base::Json header_json(const Timeline& t) {
+Json header_json(const Timeline& t) {
   return {{"schema", kSchema},
           {"origin", t.origin},
           {"model", t.model},
@@ -87,9 +86,9 @@ base::Json header_json(const Timeline& t) {
           {"step_time_ps", t.step_time_ps}};
 }
 
-std::vector<base::Json> event_list(const Timeline& timeline) {
+std::vector<Json> event_list(const Timeline& timeline) {
   const Timeline t = canonical(timeline);
-  std::vector<base::Json> events;
+  std::vector<Json> events;
   events.reserve(t.spans.size() + t.memory.size());
   add_metadata(t, events);
   for (const Span& s : t.spans) events.push_back(span_json(s));
@@ -183,7 +182,7 @@ std::string to_text(const Timeline& timeline) {
       "{\"displayTimeUnit\":\"ns\",\n\"otherData\":" + base::to_line(header_json(timeline)) +
       ",\n\"traceEvents\":[";
   std::string_view separator = "\n";
-  for (const base::Json& event : event_list(timeline)) {
+  for (const Json& event : event_list(timeline)) {
     text += separator;
     text += base::to_line(event);
     separator = ",\n";

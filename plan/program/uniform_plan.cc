@@ -1,11 +1,7 @@
 /// \file
 /// Plans whose layers and stages are alike (plan.h, UniformOptions).
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "plan/program/divisors.h"
 #include "plan/program/plan.h"
@@ -13,9 +9,9 @@
 namespace orrery::plan {
 namespace {
 
-using base::Diagnostic;
 using base::Diagnostics;
 using base::ErrorCode;
+using enum ErrorCode;
 
 bool has_experts(const model::ModelSpec& model) {
   return model.experts > 0 || std::ranges::any_of(model.runs, [](const model::BlockRun& run) {
@@ -26,9 +22,10 @@ bool has_experts(const model::ModelSpec& model) {
 /// What uniform_plan needs before it can divide anything.
 Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& o) {
   Diagnostics faults;
-  const auto fault = [&faults](ErrorCode code, std::string message, std::string hint) {
+  const auto fault = [&faults]<class... Args>(ErrorCode code, std::string hint,
+                                              fmt::format_string<Args...> format, Args&&... args) {
     faults.push_back(
-        Diagnostic{.code = code, .message = std::move(message), .hint = std::move(hint)});
+        base::make_error(code, format, std::forward<Args>(args)...).with_hint(std::move(hint)));
   };
   const std::pair<std::string_view, std::int64_t> positive[] = {
       {"tp", o.tp},
@@ -40,43 +37,40 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
       {"global_batch", o.global_batch}};
   for (const auto& [name, value] : positive) {
     if (value < 1)
-      fault(ErrorCode::kOutOfRange, fmt::format("{} is {}", name, value),
-            fmt::format("{} is at least 1", name));
+      fault(kOutOfRange, fmt::format("{} is at least 1", name), "{} is {}", name, value);
   }
   constexpr std::int64_t kLarge = std::int64_t{1} << 32;
   if (o.global_batch > kLarge) {
-    fault(ErrorCode::kOutOfRange, fmt::format("global_batch is {}", o.global_batch),
-          fmt::format("at most {}", kLarge));
+    fault(kOutOfRange, fmt::format("at most {}", kLarge), "global_batch is {}", o.global_batch);
   }
   if (!faults.empty()) return faults;
   const std::int64_t stages = std::int64_t{o.pp} * o.virtual_stages;
   const std::string_view what = o.virtual_stages == 1 ? "pp" : "pp * virtual_stages";
   if (stages > model.layers) {
-    fault(ErrorCode::kInconsistent, fmt::format("{} stages for {} layers", stages, model.layers),
-          fmt::format("{} is at most {}, one layer per stage", what, model.layers));
+    fault(kInconsistent, fmt::format("{} is at most {}, one layer per stage", what, model.layers),
+          "{} stages for {} layers", stages, model.layers);
   } else if (model.layers % stages != 0 && !o.uneven_stages) {
-    fault(ErrorCode::kInconsistent,
-          fmt::format("{} layers do not divide into {} equal stages", model.layers, stages),
-          fmt::format("nearest {}: {}", what, nearest_divisors(model.layers, stages)));
+    fault(kInconsistent,
+          fmt::format("nearest {}: {}", what, nearest_divisors(model.layers, stages)),
+          "{} layers do not divide into {} equal stages", model.layers, stages);
   }
   const bool fits = o.micro_batch <= o.global_batch / o.dp;
   if (!fits || o.global_batch % (o.dp * o.micro_batch) != 0) {
-    fault(ErrorCode::kInconsistent,
-          fmt::format("global batch of {} sequences does not divide into micro-batches of {} "
-                      "sequences on {} data-parallel ranks",
-                      o.global_batch, o.micro_batch, o.dp),
-          fmt::format(
-              "dp * micro_batch must divide {}; nearest: {}", o.global_batch,
-              nearest_divisors(o.global_batch, fits ? o.dp * o.micro_batch : o.global_batch)));
+    fault(
+        kInconsistent,
+        fmt::format("dp * micro_batch must divide {}; nearest: {}", o.global_batch,
+                    nearest_divisors(o.global_batch, fits ? o.dp * o.micro_batch : o.global_batch)),
+        "global batch of {} sequences does not divide into micro-batches of {} "
+        "sequences on {} data-parallel ranks",
+        o.global_batch, o.micro_batch, o.dp);
   }
   std::int64_t ranks = 1;
   for (const int degree : {o.tp, o.cp, o.dp, o.pp})
     ranks = std::min<std::int64_t>(ranks, kMaxWorldSize + 1) *
             std::min<std::int64_t>(degree, kMaxWorldSize + 1);
   if (ranks > kMaxWorldSize) {
-    fault(ErrorCode::kOutOfRange,
-          fmt::format("tp {} * cp {} * dp {} * pp {} ranks", o.tp, o.cp, o.dp, o.pp),
-          fmt::format("a plan has at most {} ranks", kMaxWorldSize));
+    fault(kOutOfRange, fmt::format("a plan has at most {} ranks", kMaxWorldSize),
+          "tp {} * cp {} * dp {} * pp {} ranks", o.tp, o.cp, o.dp, o.pp);
   }
   return faults;
 }

@@ -130,7 +130,7 @@ TEST(TableRow, EveryFaultIsSaidAtItsCell) {
 TEST(TableColumns, AreAllInTheDocument) {
   const std::string document =
       base::read_file(tests::kSourceDir + std::string("/docs/schemas.md")).value();
-  for (const auto* names : {&table_columns(), &table_results()})
+  for (const auto* names : {&table_columns(), &kTableResults})
     for (const std::string& name : *names) EXPECT_THAT(document, HasSubstr("| `" + name + "` |"));
 }
 

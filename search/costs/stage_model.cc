@@ -273,7 +273,7 @@ StageModel::Floors StageModel::floors(const PlanProblem& problem) {
   for (int k = 0; k < cost_.model().kinds(); ++k) {
     Least least;
     for (const int first_rank : places(problem)) least.take(cheapest_layer(problem, k, first_rank));
-    const std::int64_t count = kinds_[static_cast<std::size_t>(k)].layers;
+    const std::int64_t count = layers_of_kind(k);
     sum.total_ps += count * least.total_ps;
     sum.steady_ps += count * least.steady_ps;
     sum.passes_ps += count * least.passes_ps;

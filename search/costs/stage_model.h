@@ -72,6 +72,9 @@ class StageModel {
   const StrategyTree& layers_of(int devices, std::int64_t micro_batches, int kind = 0);
   const StrategyTree& vocabulary_of(int devices, std::int64_t micro_batches);
 
+  [[nodiscard]] std::int64_t layers_of_kind(int kind) const {
+    return kinds_[static_cast<std::size_t>(kind)].layers;
+  }
   /// Whether blocks of every kind have some.
   bool has_strategies(const PlanProblem& problem);
 

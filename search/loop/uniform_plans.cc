@@ -1,11 +1,10 @@
 #include "search/loop/uniform_plans.h"
 
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <optional>
 
-#include "search/space/decision_tree.h"
+#include "search/costs/pass_times.h"
+#include "search/loop/families.h"
 
 namespace orrery::search {
 namespace {
@@ -22,15 +21,13 @@ class Grid {
         space_(request.space),
         request_(request),
         budget_(budget),
-        known_(known) {
-    for (std::int64_t l = 0; l < layers(); ++l) ++layers_of_kind_[cost_.model().kind_of(l)];
-    for (const auto& [kind, count] : layers_of_kind_) kinds_.push_back(cost_.model().of_kind(kind));
-  }
+        known_(known),
+        stages_(costs, request.space, request.global_batch, budget) {}
 
   std::vector<Finalist> run() {
     const auto world = static_cast<int>(cost_.topology().device_count());
     for (int p = 1; p <= std::min<std::int64_t>(world, layers()); ++p) {
-      if (world % p != 0 || space_.fix_pp.value_or(p) != p || (p > 1 && !space_.pipeline)) continue;
+      if (world % p != 0 || refuse_stages(cost_.model(), space_, p).refused()) continue;
       for (std::int64_t m = 1; m <= request_.global_batch; ++m) {
         if (request_.global_batch % m == 0 && space_.fix_micro_batches.value_or(m) == m)
           problem(p, world / p, m);
@@ -40,8 +37,8 @@ class Grid {
   }
 
  private:
-  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   [[nodiscard]] std::int64_t layers() const { return cost_.model().layers; }
+  [[nodiscard]] bool one_kind() const { return cost_.model().kinds() == 1; }
 
   /// The schedule of each plan of p ranks and m micro-batches, with its virtual stages.
   struct Order {
@@ -52,17 +49,15 @@ class Grid {
     std::int64_t first_stashes = 0;  // layers whose stashes the first rank holds at its fullest
   };
   [[nodiscard]] std::vector<Order> orders(int p, std::int64_t m) const {
-    const auto even = [&](int v) { return !space_.even_stages || layers() % (p * v) == 0; };
     std::vector<Order> all;
-    if (!even(1)) return all;
     if (space_.one_f_one_b) all.push_back({Schedule::k1F1B, 1});
     if (p == 1)
       return all.empty() && space_.gpipe ? std::vector<Order>{{Schedule::kGPipe, 1}} : all;
     if (space_.gpipe) all.push_back({Schedule::kGPipe, 1});
-    if (space_.zero_bubble && cost_.model().kinds() == 1)
-      all.push_back({Schedule::kZeroBubbleH1, 1});
+    if (space_.zero_bubble && one_kind()) all.push_back({Schedule::kZeroBubbleH1, 1});
     for (int v = 2; space_.interleaved && m % p == 0 && p * v <= layers(); ++v) {
-      if (space_.fix_virtual_stages.value_or(v) == v && even(v))
+      if (space_.fix_virtual_stages.value_or(v) == v &&
+          (!space_.even_stages || layers() % (p * v) == 0))
         all.push_back({Schedule::kInterleaved, v});
     }
     return all;
@@ -87,16 +82,9 @@ class Grid {
     std::vector<Order> orders_here = orders(p, m);
     if (orders_here.empty()) return;
     for (Order& order : orders_here) complete(order, p, m);
-    context_ = {.precision = cost_.options().precision,
-                .sequence = cost_.options().sequence,
-                .micro_batch_sequences = request_.global_batch / m,
-                .micro_batches = m,
-                .global_batch = request_.global_batch,
-                .stages = p};
-    const TreeContext tree{devices, context_.sequence, context_.micro_batch_sequences, m,
-                           static_cast<int>(cost_.topology().devices_per_host())};
+    context_ = stages_.context(m, p);
     // A strategy of all kinds of blocks is one of the first kind's.
-    for (const LayerStrategy& s : layer_strategies(kinds_.front(), space_, tree).leaves) {
+    for (const LayerStrategy& s : stages_.layers_of(devices, m).leaves) {
       // Where gradients are reduced once a step, zero 1 is the same Program.
       if (s.zero == 2 && s.grad_reduce == plan::GradReduce::kStep && space_.zero1) continue;
       std::optional<Layers> whole, split;
@@ -104,7 +92,8 @@ class Grid {
         context_.split_backward = order.schedule == Schedule::kZeroBubbleH1;
         std::optional<Layers>& layers = context_.split_backward ? split : whole;
         if (!layers) layers = layers_of(s, p, devices, m);
-        if (known_.may_win(least_ps(*layers, order, p, m))) price(s, order, m);
+        if (known_.may_win(least_ps(*layers, order, p, m)))
+          price(s, order, {p, devices, 0, m, order.schedule, vocabulary(s)});
       }
     }
   }
@@ -112,15 +101,15 @@ class Grid {
   /// All layers of one strategy, by passes through them; the cheapest of them.
   struct Layers {
     std::int64_t pass_ps = 0;
-    std::int64_t through_ps = kNever, persistent_bytes = kNever, stash_bytes = kNever,
-                 update_ps = kNever;
+    std::int64_t through_ps = kForbidden, persistent_bytes = kForbidden, stash_bytes = kForbidden,
+                 update_ps = kForbidden;
     // between a forward, or a backward, and the pass behind it
-    std::int64_t after_forward_ps = kNever, after_backward_ps = kNever;
+    std::int64_t after_forward_ps = kForbidden, after_backward_ps = kForbidden;
     std::int64_t embedding_ps = 0, head_ps = 0;
   };
   /// What weights take is priced only where the plan may win without it.
   Layers layers_of(const LayerStrategy& s, int p, int devices, std::int64_t m) {
-    if (kinds_.size() == 1) {
+    if (one_kind()) {
       const std::int64_t floor = costs_.block_floor(s, context_, 0, devices).sum_ps();
       if (!known_.may_win(m * ((layers() + p - 1) / p) * floor))
         return {.pass_ps = layers() * floor,
@@ -132,13 +121,14 @@ class Grid {
                 .after_backward_ps = 0};
     }
     Layers sum;
-    for (const auto& [kind, count] : layers_of_kind_) {
+    for (int kind = 0; kind < cost_.model().kinds(); ++kind) {
       context_.kind = kind;
+      const std::int64_t count = stages_.layers_of_kind(kind);
       const costmodel::LayerCost& c = costs_.block(s, context_, 0, devices);
       const std::int64_t filled =
           context_.split_backward ? std::min({c.forward_ps, c.backward_ps, c.weight_ps}) : 0;
-      sum.pass_ps += count * pass_of(c);
-      sum.through_ps = std::min(sum.through_ps, pass_of(c) - filled);
+      sum.pass_ps += count * steady_of(c);
+      sum.through_ps = std::min(sum.through_ps, steady_of(c) - filled);
       sum.persistent_bytes = std::min(sum.persistent_bytes, c.persistent_bytes);
       sum.stash_bytes = std::min(sum.stash_bytes, c.stash_bytes);
       sum.update_ps = std::min(sum.update_ps, c.update_ps);
@@ -153,22 +143,22 @@ class Grid {
     }
     context_.kind = 0;
     const LayerStrategy v = vocabulary(s);
-    sum.embedding_ps = pass_of(costs_.embedding(v, context_, 0, devices));
-    sum.head_ps = pass_of(costs_.head(v, context_, (p - 1) * devices, devices));
+    sum.embedding_ps = steady_of(costs_.embedding(v, context_, 0, devices));
+    sum.head_ps = steady_of(costs_.head(v, context_, (p - 1) * devices, devices));
     return sum;
   }
 
-  /// The header's bound; kNever: what the first rank holds of states and stashes alone does not
+  /// The header's bound; kForbidden: what the first rank holds of states and stashes alone does not
   /// fit.
   [[nodiscard]] std::int64_t least_ps(const Layers& l, const Order& order, int p,
                                       std::int64_t m) const {
     if (order.first_layers * l.persistent_bytes + order.first_stashes * l.stash_bytes > budget_)
-      return kNever;
+      return kForbidden;
     const std::int64_t ends = l.embedding_ps + l.head_ps;
     const std::int64_t most = (layers() + p - 1) / p, passes = m * order.virtual_stages;
     const std::int64_t once = layers() / p * l.update_ps + passes * l.after_forward_ps +
                               (passes - 1) * l.after_backward_ps;
-    if (kinds_.size() > 1) return m * ((l.pass_ps + ends) / p) + once;
+    if (!one_kind()) return m * ((l.pass_ps + ends) / p) + once;
     if (p == 1) return m * (l.pass_ps + ends) + once;
     const std::int64_t pass = l.pass_ps / layers(),
                        chunk = layers() / (p * order.virtual_stages) * l.through_ps;
@@ -177,29 +167,17 @@ class Grid {
                      m * (order.first_layers * pass + l.embedding_ps)}) +
            once;
   }
-  static std::int64_t pass_of(const costmodel::LayerCost& c) {
-    return c.forward_ps + c.backward_ps + c.weight_ps;
-  }
   static LayerStrategy vocabulary(const LayerStrategy& s) {
     return {.tp = s.tp, .dp = s.dp, .zero = s.zero, .cp = s.cp};
   }
 
-  void price(const LayerStrategy& s, const Order& order, std::int64_t m) {
-    plan::Plan plan;
-    plan.model = cost_.model().name;
-    plan.model_fingerprint = fingerprint_;
+  void price(const LayerStrategy& s, const Order& order, const PlanProblem& problem) {
+    plan::Plan plan = stages_.frame(problem);
     plan.cluster = request_.cluster;
-    plan.hosts = static_cast<int>(cost_.topology().hosts());
-    plan.precision = context_.precision;
-    plan.sequence = context_.sequence;
-    plan.global_batch = request_.global_batch;
-    plan.micro_batches = m;
-    plan.schedule = order.schedule;
     plan.virtual_stages = order.virtual_stages;
-    plan.vocabulary = vocabulary(s);
     for (const int count : order.layers) plan.stages.push_back({.runs = {{count, s}}});
     // Blocks of several kinds do not all divide alike.
-    if (kinds_.size() > 1 && !plan::validate(plan, cost_.model()).empty()) return;
+    if (!one_kind() && !plan::validate(plan, cost_.model()).empty()) return;
     const costmodel::StepForms forms = costmodel::step_forms(costs_, plan);
     if (!known_.may_win(forms.pass_by_pass_ps)) return;
     std::vector<std::int64_t> peaks;
@@ -217,9 +195,7 @@ class Grid {
   const PlanRequest& request_;
   std::int64_t budget_;
   const Contest& known_;
-  std::string fingerprint_ = cost_.model().fingerprint();
-  std::map<int, std::int64_t> layers_of_kind_;
-  std::vector<model::ModelSpec> kinds_;
+  StageModel stages_;
   plan::LayerContext context_;
   std::vector<Finalist> found_;
 };

@@ -62,7 +62,7 @@ SUB_ROOMS = {
         "proof": {"space", "table"},
         "costs": {"space", "programs"},
         "solvers": {".", "programs", "proof", "costs"},
-        "loop": {".", "space", "programs", "proof", "solvers"},
+        "loop": {".", "space", "programs", "proof", "costs", "solvers"},
         "explain": {"space", "programs", "costs", "loop"},
     },
     "executor": {

@@ -1,6 +1,7 @@
 #include "sim/network/flow_network.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -18,6 +19,14 @@ constexpr std::uint32_t kLastLane = ~std::uint32_t{0};  // background counts dow
 using Signature = std::vector<std::pair<std::uint32_t, std::int64_t>>;
 
 }  // namespace
+
+std::int64_t rate_alone(std::int64_t cap, std::span<const costmodel::LinkLoad> links,
+                        const topologies::Topology& topology) {
+  std::int64_t rate = cap > 0 ? cap : std::numeric_limits<std::int64_t>::max();
+  for (const costmodel::LinkLoad& load : links)
+    rate = std::min(rate, topology.link(load.link).bytes_per_second / load.flows);
+  return std::max<std::int64_t>(rate, 1);
+}
 
 FlowNetwork::FlowNetwork(const topologies::Topology& topology, std::int64_t slowdown_ppm,
                          kernel::EventQueue& queue, std::uint32_t event_kind)
@@ -46,11 +55,9 @@ costmodel::Transfer FlowNetwork::endless_transfer(const BackgroundFlow& flow,
   ORRERY_CHECK(flow.bytes_per_second > 0 && !flow.loads.empty(),
                "{} bytes/s in the background over {} links", flow.bytes_per_second,
                flow.loads.size());
-  std::int64_t rate = flow.bytes_per_second;
-  for (const costmodel::LinkLoad& load : flow.loads)
-    rate = std::min(rate, topology.link(load.link).bytes_per_second / load.flows);
-  return {
-      .wire_bytes = 1, .bytes_per_second = std::max<std::int64_t>(rate, 1), .links = flow.loads};
+  return {.wire_bytes = 1,
+          .bytes_per_second = rate_alone(flow.bytes_per_second, flow.loads, topology),
+          .links = flow.loads};
 }
 
 void FlowNetwork::add_background(const BackgroundFlow& flow) {

@@ -37,6 +37,7 @@
 /// One solve per instant: start() and on_event() note what changed, settle() shares out anew and
 /// (re)schedules ends.
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "costmodel/collectives/transfer.h"
@@ -47,6 +48,10 @@
 #include "topologies/topology.h"
 
 namespace orrery::sim {
+
+/// What flows that have `links` for themselves send at: at most `cap` (0: none), at least 1 byte/s.
+std::int64_t rate_alone(std::int64_t cap, std::span<const costmodel::LinkLoad> links,
+                        const topologies::Topology& topology);
 
 class FlowNetwork {
  public:

@@ -1,6 +1,7 @@
 #include "sim/report/picture.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "sim/network/flow_network.h"
@@ -144,25 +145,20 @@ class MemoryWalk {
 
 std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork& network,
                                       const std::function<bool(std::uint32_t)>& wanted) {
-  std::vector<Picture::Link> links;
+  std::map<topologies::LinkId, std::int64_t> carried;
   for (std::size_t era = 0; era < outcome.sent_bytes.size(); ++era) {
     for (std::uint32_t t = 0; t < outcome.sent_bytes[era].size(); ++t) {
       if (wanted && !wanted(t)) continue;
       for (const costmodel::LinkLoad& load : network.transfer(t, era).links)
-        links.push_back({load.link, load.flows * outcome.sent_bytes[era][t]});
+        carried[load.link] += load.flows * outcome.sent_bytes[era][t];
     }
   }
-  std::ranges::sort(links,
-                    [](const Picture::Link& a, const Picture::Link& b) { return a.link < b.link; });
   std::vector<Picture::Link> joined;
-  for (const Picture::Link& l : links) {
-    if (!joined.empty() && joined.back().link == l.link)
-      joined.back().bytes += l.bytes;
-    else if (l.bytes > 0)
-      joined.push_back(l);
+  for (const auto& [link, bytes] : carried) {
+    if (bytes > 0)
+      joined.push_back(
+          {link, bytes, static_cast<double>(bytes) / network.room_bytes(link, outcome.step_ps)});
   }
-  for (Picture::Link& l : joined)
-    l.share = static_cast<double>(l.bytes) / network.room_bytes(l.link, outcome.step_ps);
   return joined;
 }
 

@@ -29,9 +29,6 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <cmath>
 #include <ctime>
 #include <numeric>
 #include <set>
@@ -52,7 +49,6 @@ namespace orrery::executor {
 namespace {
 
 using base::ErrorCode;
-using Clock = std::chrono::steady_clock;
 using model::Phase;
 using model::SegmentKind;
 using model::SegmentShape;
@@ -91,8 +87,7 @@ class Calibration {
         communicator_(*site.communicator),
         device_(site.device),
         memory_(site.allocator, site.device),
-        range_(range_of(site.device)),
-        begin_(Clock::now()) {
+        range_(range_of(site.device)) {
     const unsigned cores = std::thread::hardware_concurrency();
     oversubscribed_ = device_.is_cpu() && static_cast<unsigned>(communicator_.world_size()) > cores;
     sampling_.cpu_time = oversubscribed_;
@@ -139,9 +134,6 @@ class Calibration {
   void progress(double fraction, const std::string& what) {
     if (options_.on_progress && communicator_.rank() == 0) options_.on_progress(fraction, what);
   }
-  [[nodiscard]] double elapsed() const {
-    return std::chrono::duration<double>(Clock::now() - begin_).count();
-  }
   [[nodiscard]] model::DType dtype() const {
     return options_.dtype == "bf16" ? model::DType::kBFloat16 : model::DType::kFloat32;
   }
@@ -164,7 +156,7 @@ class Calibration {
   c10::Device device_;
   DeviceMemory memory_;
   Range range_;
-  Clock::time_point begin_;
+  Stopwatch clock_;
   bool oversubscribed_ = false;
   double ranks_per_core_ = 1.0;
   Sampling sampling_{.samples = 12, .seconds = 0.045};
@@ -178,21 +170,17 @@ class Calibration {
 
 base::Result<bool> Calibration::time_left(double share) {
   TRY(const std::string answer,
-      communicator_.broadcast(elapsed() < share * options_.budget_seconds ? "yes" : "no"));
+      communicator_.broadcast(clock_.seconds() < share * options_.budget_seconds ? "yes" : "no"));
   return answer == "yes";
 }
 
 base::Result<void> Calibration::point(const Bench& bench) {
   TRY_VOID(communicator_.barrier());
   TRY(const Timing t, time_bench(bench, sampling_));
-  model::OperatorPoint p{.shape = bench.shape, .phase = bench.phase};
-  TRY(p.seconds_median, mean_over_ranks(communicator_, t.median));
-  TRY(p.seconds_p10, mean_over_ranks(communicator_, t.p10));
-  TRY(p.seconds_p90, mean_over_ranks(communicator_, t.p90));
-  p.samples = t.samples;
+  TRY(profile_.operators.emplace_back(),
+      point_over_ranks(bench.shape, bench.phase, t, communicator_));
   samples_ += t.samples;
   refused_ += t.refused;
-  profile_.operators.push_back(std::move(p));
   return {};
 }
 
@@ -215,9 +203,7 @@ base::Result<bool> Calibration::operators_of(const plan::Program& program) {
     for (const plan::Op& op : t.ops) {
       if (op.kind != plan::OpKind::kCompute) continue;
       const SegmentShape& shape = program.segments[op.segment];
-      const bool load =
-          shape.kind == SegmentKind::kLoadTokens || shape.kind == SegmentKind::kLoadTargets;
-      if (load || find(shape, op.phase) != nullptr ||
+      if (is_load(shape) || find(shape, op.phase) != nullptr ||
           operand_bytes(program, op) > range_.most_bytes)
         continue;
       TRY(const bool left, time_left(kOperatorShare));
@@ -277,7 +263,7 @@ base::Result<void> Calibration::operators_in_steps() {
     if (!left && turn >= (held_out_.empty() ? 1 : round)) break;
     const std::size_t i = turn < round ? turn : turn * stride % round;
     if (turn % kTurnsOfControl == 0) {
-      progress(elapsed() / options_.budget_seconds,
+      progress(clock_.seconds() / options_.budget_seconds,
                fmt::format("round {}: {}", turn / round + 1,
                            i < programs.size() ? programs[i].model : "blocks that are held out"));
       TRY_VOID(control());
@@ -342,7 +328,9 @@ base::Result<void> Calibration::composition() {
     if (played.gaps.empty()) continue;  // the budget ended before
     TRY(const ComposedStep step, steps_.composed(played, profile_.operators, communicator_));
     TRY(const double gap, mean_over_ranks(communicator_, timing_of(played.gaps).median));
-    if (step.operations > 0) steps.push_back(step), gaps.push_back(gap);
+    if (step.operations == 0) continue;
+    steps.push_back(step);
+    gaps.push_back(gap);
   }
   if (steps.empty()) return {};
   const Composition c = fit_composition(steps);
@@ -368,9 +356,7 @@ base::Result<void> Calibration::collectives() {
     std::set<int> strides{1, world / size};
     for (const int stride : strides) {
       const plan::Group group{.name = "", .size = size, .stride = stride};
-      std::vector<int> ranks;
-      for (int i = 0; i < size; ++i) ranks.push_back(group.base(communicator_.rank()) + i * stride);
-      TRY(const Channel channel, communicator_.channel(ranks, plan::Stream::kData));
+      TRY(const Channel channel, channel_of(communicator_, group, plan::Stream::kData));
       for (const auto op : {model::Collective::kAllReduce, model::Collective::kAllGather,
                             model::Collective::kReduceScatter}) {
         progress(kProductShare, fmt::format("{} over {} ranks", model::to_string(op), size));
@@ -406,9 +392,8 @@ base::Result<void> Calibration::communication_in_steps() {
     for (const model::ModelSpec& model : options_.focus) {
       TRY(const bool left, time_left(1.0));
       if (!left && !steps.empty()) break;
-      TRY(const auto programs,
-          communicating_programs(model, precision(), world, sequences, tokens_of(model)));
-      for (const plan::Program& program : programs) {
+      for (const plan::Program& program :
+           communicating_programs(model, precision(), world, sequences, tokens_of(model))) {
         TRY(const ComposedStep step, collectives_in_step(site_, program));
         if (step.operations > 0) steps.push_back(step);
       }

@@ -6,12 +6,10 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 
 namespace orrery::executor {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using model::SegmentKind;
 
 constexpr double kContaminated = 1.1;
@@ -86,21 +84,19 @@ Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& 
   for (; i < 2; ++i) call(i);  // warm
   std::vector<double> seconds;
   int refused = 0;
-  const auto end = Clock::now() + std::chrono::duration<double>(sampling.seconds);
-  while (static_cast<int>(seconds.size()) < sampling.samples || Clock::now() < end) {
+  const Stopwatch all;
+  while (static_cast<int>(seconds.size()) < sampling.samples || all.seconds() < sampling.seconds) {
     const double cpu = thread_cpu_seconds();
-    const auto begin = Clock::now();
+    const Stopwatch clock;
     call(i++);
-    const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double wall = clock.seconds();
     const double used = thread_cpu_seconds() - cpu;
     if (!sampling.cpu_time && disturbed(wall, used) && refused < sampling.samples) {
       ++refused;
       continue;
     }
     seconds.push_back(sampling.cpu_time ? used : wall);
-    if (static_cast<int>(seconds.size()) >= 3 &&
-        Clock::now() > end + std::chrono::duration<double>(4 * sampling.seconds))
-      break;
+    if (seconds.size() >= 3 && all.seconds() > 5 * sampling.seconds) break;
   }
   Timing timing = timing_of(std::move(seconds));
   timing.refused = refused;
@@ -141,7 +137,7 @@ Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const S
 }
 
 Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Device& device) {
-  Bench bench{.shape = program.segments[op.segment], .phase = op.phase, .operands = {}, .unit = {}};
+  Bench bench{.shape = program.segments[op.segment], .phase = op.phase};
   const std::int64_t vocab = std::max(bench.shape.vocab, program.spec.vocab);
   const auto tensor = [&](const plan::BufferRef& ref) {
     const plan::BufferDecl& decl = program.buffers[ref.buffer];
@@ -152,7 +148,7 @@ Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Devic
   for (const plan::BufferRef& ref : op.updates) o.updates.push_back(tensor(ref));
   for (const plan::BufferRef& ref : op.writes) {
     const plan::BufferDecl& decl = program.buffers[ref.buffer];
-    o.writes.push_back({.shape = decl.shape, .dtype = decl.dtype, .device = device, .tensor = {}});
+    o.writes.push_back({.shape = decl.shape, .dtype = decl.dtype, .device = device});
   }
   for (const plan::ParameterView& view : op.views) {
     if (op.weights)
@@ -174,7 +170,7 @@ Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Devic
 
 Bench product_bench(const model::SegmentShape& shape, model::Phase phase,
                     const at::Device& device) {
-  Bench bench{.shape = shape, .phase = phase, .operands = {}, .unit = {}};
+  Bench bench{.shape = shape, .phase = phase};
   Operands& o = bench.operands;
   const std::vector<std::int64_t> x{shape.sequences, shape.tokens, shape.in},
       y{shape.sequences, shape.tokens, shape.out};
@@ -182,14 +178,14 @@ Bench product_bench(const model::SegmentShape& shape, model::Phase phase,
   if (shape.bias) o.weights.push_back(filled({shape.out}, shape.dtype, 1, device));
   if (phase == model::Phase::kF) {
     o.reads.push_back(filled(x, shape.dtype, 1, device));
-    o.writes.push_back({.shape = y, .dtype = shape.dtype, .device = device, .tensor = {}});
+    o.writes.push_back({.shape = y, .dtype = shape.dtype, .device = device});
     return bench;
   }
   o.reads = {filled(y, shape.dtype, 1, device), filled(x, shape.dtype, 1, device)};
   for (const at::Tensor& w : o.weights)
     o.gradients.push_back(filled(w.sizes(), model::DType::kFloat32, 1, device));
   if (phase != model::Phase::kG)
-    o.writes.push_back({.shape = x, .dtype = shape.dtype, .device = device, .tensor = {}});
+    o.writes.push_back({.shape = x, .dtype = shape.dtype, .device = device});
   return bench;
 }
 
@@ -228,11 +224,10 @@ base::Result<Timing> time_together(Communicator& communicator, c10::Device devic
   std::vector<double> seconds;
   for (int i = -2; i < sampling.samples; ++i) {
     TRY_VOID(communicator.barrier());
-    const auto begin = Clock::now();
+    const Stopwatch clock;
     TRY_VOID(call());
     if (!device.is_cpu()) cuda_synchronize(device.index());
-    const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (i >= 0) seconds.push_back(wall);
+    if (i >= 0) seconds.push_back(clock.seconds());
   }
   return timing_of(std::move(seconds));
 }

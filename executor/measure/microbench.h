@@ -9,7 +9,6 @@
 /// start each point together, so that they share caches and memory as in training. With more ranks
 /// than cores every sample is disturbed, and CPU time is taken instead.
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "executor/segments/segments.h"
@@ -52,8 +51,8 @@ Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const S
 struct Bench {
   model::SegmentShape shape;
   model::Phase phase = model::Phase::kF;
-  Operands operands;         // reads, updates, weights and gradients filled; writes declared
-  plan::ParameterUnit unit;  // AdamW: one parameter over the whole shard
+  Operands operands = {};         // reads, updates, weights and gradients filled; writes declared
+  plan::ParameterUnit unit = {};  // AdamW: one parameter over the whole shard
 };
 
 /// The bench of a compute operation of a Program, from its buffers' declarations; loads are not

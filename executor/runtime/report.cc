@@ -1,7 +1,5 @@
 #include "executor/runtime/report.h"
 
-#include <algorithm>
-
 #include "base/json.h"
 
 namespace orrery::executor {
@@ -15,18 +13,18 @@ base::Json to_json(const plan::Span& s) {
 
 plan::Span span_of(const base::Json& j) {
   plan::Span s;
-  s.rank = j.at(0).get<std::int32_t>();
-  s.stream = static_cast<plan::Stream>(j.at(1).get<int>());
-  s.name = j.at(2).get<std::string>();
-  s.category = j.at(3).get<std::string>();
-  s.phase = j.at(4).get<std::string>();
-  s.layer = j.at(5).get<std::int32_t>();
-  s.micro_batch = j.at(6).get<std::int32_t>();
-  s.template_id = j.at(7).get<std::uint32_t>();
-  s.template_index = j.at(8).get<std::uint32_t>();
-  s.start_ps = j.at(9).get<std::int64_t>();
-  s.duration_ps = j.at(10).get<std::int64_t>();
-  s.bytes = j.at(11).get<std::int64_t>();
+  j.at(0).get_to(s.rank);
+  j.at(1).get_to(s.stream);
+  j.at(2).get_to(s.name);
+  j.at(3).get_to(s.category);
+  j.at(4).get_to(s.phase);
+  j.at(5).get_to(s.layer);
+  j.at(6).get_to(s.micro_batch);
+  j.at(7).get_to(s.template_id);
+  j.at(8).get_to(s.template_index);
+  j.at(9).get_to(s.start_ps);
+  j.at(10).get_to(s.duration_ps);
+  j.at(11).get_to(s.bytes);
   return s;
 }
 

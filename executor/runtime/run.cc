@@ -15,8 +15,6 @@ using base::ErrorCode;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 /// One Program's training, in order of construction.
 struct Session {
   Site& site;
@@ -27,16 +25,12 @@ struct Session {
   std::unique_ptr<Interpreter> interpreter = {};
 };
 
-// What every rank must have alike before step 0, or the reason why this one cannot start.
-std::string readiness(const Session& s, const base::Diagnostics& faults) {
-  if (!faults.empty()) return "!" + base::to_string(faults);
-  return s.program.fingerprint();
-}
-
 /// All ranks leave with the same answer: nothing, or the first fault of the lowest rank that has
 /// one.
 base::Result<void> agree(Session& s, const base::Diagnostics& faults) {
-  TRY(const std::vector<std::string> texts, s.site.communicator->gather(readiness(s, faults)));
+  // What every rank must have alike before step 0, or the reason why this one cannot start.
+  const std::string own = faults.empty() ? s.program.fingerprint() : "!" + base::to_string(faults);
+  TRY(const std::vector<std::string> texts, s.site.communicator->gather(own));
   std::string verdict;
   for (std::size_t rank = 0; rank < texts.size() && verdict.empty(); ++rank) {
     if (texts[rank].starts_with('!'))
@@ -50,35 +44,33 @@ base::Result<void> agree(Session& s, const base::Diagnostics& faults) {
   return {};
 }
 
-/// Whatever a rank can find wrong by itself, all at once.
+/// What a rank can find wrong by itself.
 base::Diagnostics prepare(Session& s) {
-  base::ErrorSink sink;
   if (s.site.communicator->world_size() != s.program.world_size) {
-    sink.add(base::make_error(ErrorCode::kInconsistent,
-                              "the plan is for {} ranks, and {} were started", s.program.world_size,
-                              s.site.communicator->world_size())
-                 .with_hint(fmt::format("start it with --ranks {}", s.program.world_size)));
-    return sink.diagnostics();
+    return {base::make_error(ErrorCode::kInconsistent,
+                             "the plan is for {} ranks, and {} were started", s.program.world_size,
+                             s.site.communicator->world_size())
+                .with_hint(fmt::format("start it with --ranks {}", s.program.world_size))};
   }
   base::Result<TokenData> data =
       TokenData::open(s.options.data, s.program.spec.vocab, s.program.sequence);
   if (!data) return data.error();
   s.data.emplace(*std::move(data));
   if (s.options.data.empty() && s.program.spec.vocab < 256) {
-    sink.add(base::make_error(ErrorCode::kInconsistent,
-                              "the built-in corpus has 256 tokens, the model's vocabulary {}",
-                              s.program.spec.vocab));
+    return {base::make_error(ErrorCode::kInconsistent,
+                             "the built-in corpus has 256 tokens, the model's vocabulary {}",
+                             s.program.spec.vocab)};
   }
-  return sink.diagnostics();
+  return {};
 }
 
 base::Result<StepResult> timed_step(Session& s, int index, bool record) {
   TRY_VOID(s.site.communicator->barrier());
-  const auto begin = Clock::now();
+  const Stopwatch clock;
   TRY_VOID(s.interpreter->step(index, record));
   s.memory.synchronize();
   TRY_VOID(s.site.communicator->barrier());
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  const double seconds = clock.seconds();
   // Exact decimal text: %.17g reads back as the same double.
   TRY(const std::vector<std::string> parts,
       s.site.communicator->gather(
@@ -159,10 +151,7 @@ base::Result<RunReport> train_at(Site& site, const plan::Program& program,
     if (site.board.attached()) leave(site, ready.error());  // the launcher speaks for all
     return base::fail(ready.error());
   }
-  const InterpreterOptions interpreter_options{
-      .seed = options.seed, .optimizer = options.optimizer, .device = site.device};
-  auto made = Interpreter::create(program, *site.communicator, *s.data, site.allocator, site.board,
-                                  interpreter_options);
+  auto made = Interpreter::create(program, *site.communicator, *s.data, site, options);
   if (!made) {
     if (site.together) fail_alone(site, made.error());
     return base::fail(made.error());

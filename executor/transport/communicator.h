@@ -90,6 +90,10 @@ class Communicator {
   virtual void abort(int exit_code) = 0;
 };
 
+/// The channel of this rank's group.
+base::Result<Channel> channel_of(Communicator& communicator, const plan::Group& group,
+                                 plan::Stream stream);
+
 /// A whole tensor as [outer, group, inner]: slot i of a group along `dim` is inner contiguous
 /// elements in each of outer rows.
 struct Slots {

@@ -84,6 +84,9 @@ MPI_Datatype base_type(model::DType t) {
 /// extent is one row.
 class RowsType {
  public:
+  /// All of a tensor.
+  explicit RowsType(const at::Tensor& tensor)
+      : RowsType(dtype_of(tensor), 1, tensor.numel(), tensor.numel()) {}
   RowsType(model::DType t, std::int64_t outer, std::int64_t inner, std::int64_t stride) {
     const MPI_Aint bytes = model::element_bytes(t);
     MPI_Datatype row = contiguous(base_type(t), inner, bytes);
@@ -130,7 +133,7 @@ class MpiTransfer final : public Transfer {
     for (std::size_t i = 0; i < legs_.size(); ++i) {
       const TransferLeg& leg = legs_[i];
       void* data = leg.tensor.mutable_data_ptr();
-      const RowsType type(dtype_of(leg.tensor), 1, leg.tensor.numel(), leg.tensor.numel());
+      const RowsType type(leg.tensor);
       const int code =
           leg.send ? MPI_Isend(data, 1, type.get(), leg.peer, leg.lane, comm, &requests_[i])
                    : MPI_Irecv(data, 1, type.get(), leg.peer, leg.lane, comm, &requests_[i]);
@@ -234,7 +237,7 @@ class MpiCommunicator final : public Communicator {
     const model::DType t = dtype_of(whole);
     const Slots slots = slots_of(whole, dim, c.size);
     const RowsType slot(t, slots.outer, slots.inner, slots.inner * c.size);
-    const RowsType packed(t, 1, slots.outer * slots.inner, slots.outer * slots.inner);
+    const RowsType packed(part);
     auto* data = static_cast<std::byte*>(whole.mutable_data_ptr());
     const void* from = part.const_data_ptr();
     const bool in_place = from == data + c.index * slots.inner * model::element_bytes(t);
@@ -254,14 +257,14 @@ class MpiCommunicator final : public Communicator {
                  "all_to_all");
   }
   base::Result<void> shift(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
-    const RowsType all(dtype_of(in), 1, in.numel(), in.numel());
+    const RowsType all(in);
     const int next = (c.index + 1) % c.size, before = (c.index + c.size - 1) % c.size;
     return check(MPI_Sendrecv(in.const_data_ptr(), 1, all.get(), next, 0, out.mutable_data_ptr(), 1,
                               all.get(), before, 0, comm_of(c), MPI_STATUS_IGNORE),
                  "shift");
   }
   base::Result<void> broadcast(const Channel& c, at::Tensor& tensor, int root_index) override {
-    const RowsType all(dtype_of(tensor), 1, tensor.numel(), tensor.numel());
+    const RowsType all(tensor);
     return check(MPI_Bcast(tensor.mutable_data_ptr(), 1, all.get(), root_index, comm_of(c)),
                  "broadcast");
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -198,21 +199,23 @@ class CellStep {
 
   void resolve_collective(std::uint32_t rank, PricedOp& p) {
     const std::uint32_t m = messages().collective(*p.op, rank);
-    std::vector<std::uint32_t> members;
-    for (const std::uint32_t r : messages().all()[m].ranks) members.push_back(cell_of(r));
-    std::ranges::sort(members);
-    members.erase(std::unique(members.begin(), members.end()), members.end());
+    std::set<std::uint32_t> members;
+    for (const std::uint32_t r : messages().all()[m].ranks) members.insert(cell_of(r));
     const std::uint32_t cell = cell_of_message(m);
     p.transfer = p.crossing = kNone;
-    const std::uint32_t transfer = transfer_of(cell, members.front(), p.stream, 0);
+    const std::uint32_t transfer = transfer_of(cell, *members.begin(), p.stream, 0);
     if (members.size() == 1) {
       p.transfer = transfer;
       return;
     }
     if (crossings_[cell] == kNone) {
       crossings_[cell] = static_cast<std::uint32_t>(built_.step.crossings.size());
-      built_.step.crossings.push_back({std::move(members), jobs_[job_].program->groups[p.op->group],
-                                       p.op->collective, p.op->bytes, p.stream, transfer});
+      built_.step.crossings.push_back({{members.begin(), members.end()},
+                                       jobs_[job_].program->groups[p.op->group],
+                                       p.op->collective,
+                                       p.op->bytes,
+                                       p.stream,
+                                       transfer});
     }
     p.crossing = crossings_[cell];
   }

@@ -85,7 +85,25 @@ struct RankStep::Ready {
     for (const std::uint32_t cell : cell_of_rank) add_times(outcome.cells.classes[cell], f);
     return f.hex();
   }
-  void add_report(const FlowNetwork& ran, const SimOptions& options, RankOutcome& outcome) const;
+  /// A stage is shown by the cell that computes longest, of equal ones the first.
+  void add_report(const FlowNetwork& ran, const SimOptions& options, RankOutcome& outcome) const {
+    const plan::Program& program = *jobs.front().program;
+    const std::size_t classes = jobs.size() > 1 ? built.first_class[1] : built.step.classes.size();
+    FinishedStep finished{built.step, ran, outcome.cells,
+                          {},         {},  std::vector<std::int64_t>(classes, 0)};
+    for (const std::uint32_t cell : cell_of_rank)
+      if (cell < classes) ++finished.ranks_alike[cell];
+    for (const plan::RankClass& k : program.classes) {
+      int busiest = k.first_rank;
+      const auto busy = [&](int rank) { return outcome.of(rank).busy_compute_ps; };
+      for (int rank = k.first_rank; rank < k.first_rank + k.count; ++rank)
+        busiest = busy(rank) > busy(busiest) ? rank : busiest;
+      finished.shown.push_back(cell_of_rank[static_cast<std::size_t>(busiest)]);
+      finished.rank.push_back(busiest);
+    }
+    outcome.report = step_report(program, prices(), finished, options);
+    outcome.report.fingerprint = outcome.fingerprint;
+  }
 };
 
 base::Result<RankStep> RankStep::make(std::vector<RankJob> given, const RankScene& scene) {
@@ -117,27 +135,6 @@ base::Result<RankStep> RankStep::make(std::vector<RankJob> given, const RankScen
   ready->built = build_cells(jobs, eras, cells, ready->network);
   ready->cell_of_rank = cells.of_rank;
   return RankStep(std::move(ready));
-}
-
-/// A stage is shown by the cell that computes longest, of equal ones the first.
-void RankStep::Ready::add_report(const FlowNetwork& ran, const SimOptions& options,
-                                 RankOutcome& outcome) const {
-  const plan::Program& program = *jobs.front().program;
-  const std::size_t classes = jobs.size() > 1 ? built.first_class[1] : built.step.classes.size();
-  FinishedStep finished{built.step, ran, outcome.cells,
-                        {},         {},  std::vector<std::int64_t>(classes, 0)};
-  for (const std::uint32_t cell : cell_of_rank)
-    if (cell < classes) ++finished.ranks_alike[cell];
-  for (const plan::RankClass& k : program.classes) {
-    int busiest = k.first_rank;
-    const auto busy = [&](int rank) { return outcome.of(rank).busy_compute_ps; };
-    for (int rank = k.first_rank; rank < k.first_rank + k.count; ++rank)
-      busiest = busy(rank) > busy(busiest) ? rank : busiest;
-    finished.shown.push_back(cell_of_rank[static_cast<std::size_t>(busiest)]);
-    finished.rank.push_back(busiest);
-  }
-  outcome.report = step_report(program, prices(), finished, options);
-  outcome.report.fingerprint = outcome.fingerprint;
 }
 
 base::Result<RankOutcome> RankStep::run(const Jitter& jitter,

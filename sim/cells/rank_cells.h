@@ -63,8 +63,8 @@ struct RankOptions {
 /// of one machine as each job sees them.
 struct RankJob {
   const plan::Program* program = nullptr;
-  std::vector<costmodel::CostModel> costs;     // [era]
-  std::vector<std::int64_t> compute_ppm = {};  // [rank] as in RankOptions
+  std::vector<costmodel::CostModel> costs = {};  // [era]
+  std::vector<std::int64_t> compute_ppm = {};    // [rank] as in RankOptions
   // [rank] whose jitter it has; empty: rank r is device r
   std::vector<std::uint32_t> devices = {};
   // of its first step; 0 of the first job where its report is wanted

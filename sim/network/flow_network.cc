@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -45,7 +44,7 @@ FlowNetwork::TransferIndex FlowNetwork::add(costmodel::Transfer transfer, std::u
 
 FlowNetwork::FlowNetwork(const FlowNetwork& frozen, kernel::EventQueue& queue)
     : FlowNetwork(frozen) {
-  ORRERY_CHECK(running_ == 0 && flows_.empty(), "a network that has run");
+  ORRERY_CHECK(flows_.empty(), "a network that has run");
   queue_ = &queue;
   schedule_next_era();
 }
@@ -99,9 +98,7 @@ std::vector<FlowNetwork::Load> FlowNetwork::loads_by_link(const Era& era) {
     std::vector<Load> loads;
     loads.reserve(count);
     each([&](const Load& l) { loads.push_back(l); });
-    std::ranges::sort(loads, [](const Load& a, const Load& b) {
-      return std::tie(a.link, a.transfer) < std::tie(b.link, b.transfer);
-    });
+    std::ranges::sort(loads);
     return loads;
   }
   std::vector<std::uint32_t> begin(all_links + 1, 0);
@@ -205,7 +202,6 @@ FlowNetwork::FlowIndex FlowNetwork::start(std::int64_t now_ps, TransferIndex tra
   free_.pop_back();
   r.running = true;
   r.flow = flow;
-  ++running_;
   Flow& f = flows_[flow];
   f.transfer = transfer;
   f.slowed = false;
@@ -330,7 +326,6 @@ void FlowNetwork::end(FlowIndex flow) {
   f.ticket = 0;
   registered_[f.transfer].running = false;
   free_.push_back(flow);
-  --running_;
 }
 
 std::int64_t FlowNetwork::rate(FlowIndex flow) const {

@@ -99,7 +99,6 @@ class FlowNetwork {
   }
   /// Those of background flows are among them.
   [[nodiscard]] std::size_t transfers() const { return registered_.size(); }
-  [[nodiscard]] std::size_t running() const { return running_; }
   /// [era][transfer] bytes that every flow of a transfer has sent until `now_ps`, of all its runs,
   /// rounded down. Of the present era and those before.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> sent_bytes(std::int64_t now_ps) const;
@@ -150,6 +149,7 @@ class FlowNetwork {
   struct Load {  // of one link, by one transfer
     std::uint32_t link = 0, transfer = 0;
     std::int64_t flows = 0;
+    auto operator<=>(const Load&) const = default;
   };
   static constexpr std::uint32_t kNextEra = ~std::uint32_t{0};  // target of an event
   static constexpr FlowIndex kNoFlow = ~FlowIndex{0};
@@ -182,7 +182,6 @@ class FlowNetwork {
   std::vector<Endless> endless_;
   std::vector<FlowIndex> free_;
   std::vector<FlowIndex> dirty_;
-  std::size_t running_ = 0;
   bool shares_changed_ = false;
   // Foresight, where there is one era.
   bool foresees_ = false;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "sim/network/flow_network.h"
 #include "sim/step/interpreter.h"
@@ -59,9 +58,7 @@ class MemoryWalk {
 
   std::vector<Picture::Memory> run(std::int64_t step_ps) {
     for (std::uint32_t i = 0; i < k_.op_count(); ++i) visit(i);
-    std::ranges::sort(changes_, [](const Change& a, const Change& b) {
-      return std::tie(a.at_ps, a.category, a.bytes) < std::tie(b.at_ps, b.category, b.bytes);
-    });
+    std::ranges::sort(changes_);
     Categories alive{};
     for (const auto& p : k_.rank_class->persistent)
       alive[category(p.buffer)] += program_.buffers[p.buffer].bytes();
@@ -97,6 +94,7 @@ class MemoryWalk {
     std::int64_t at_ps = 0;
     std::size_t category = 0;
     std::int64_t bytes = 0;
+    auto operator<=>(const Change&) const = default;
   };
   [[nodiscard]] std::size_t category(plan::BufferId buffer) const {
     return static_cast<std::size_t>(program_.buffers[buffer].category);

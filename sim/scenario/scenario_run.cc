@@ -239,8 +239,6 @@ costmodel::CostModel prices_on(const Placed& job, const topologies::Topology& ma
 base::Result<RankJob> job_on(const Placed& job, const Scenario& scenario) {
   const topologies::Topology& cluster = job.cost->topology();
   RankJob made{.program = job.program,
-               .costs = {},
-               .compute_ppm = {},
                .devices = devices_of(*job.hosts, job.program->world_size, cluster),
                .start_ps = job.start_ps};
   TRY(const std::vector<topologies::Topology> machines,
@@ -299,17 +297,16 @@ base::Result<ScenarioOutcome> run_scenario(const plan::Program& program,
   TRY(const RankOutcome without, simulate_ranks(program, healthy, {.fold = options.fold}));
   std::vector<RankJob> jobs;
   for (const Placed& job : placed) {
-    TRY(RankJob made, job_on(job, scenario));
-    jobs.push_back(std::move(made));
+    TRY(jobs.emplace_back(), job_on(job, scenario));
   }
   RankScene scene{.from_ps = {},
                   .background = {},
                   .steps = scenario.steps,
                   .fold = options.fold && scenario.jitter.sigma_ppm == 0};
-  for (std::size_t e = 0; e < scenario.links.size(); ++e) {
-    scene.from_ps.push_back(scenario.links[e].from_ps);
+  for (const Scenario::LinkEra& era : scenario.links) {
+    scene.from_ps.push_back(era.from_ps);
     TRY(scene.background.emplace_back(),
-        background_flows(scenario, cost.topology().with_links(scenario.links[e].links)));
+        background_flows(scenario, cost.topology().with_links(era.links)));
   }
   TRY(const RankStep step, RankStep::make(jobs, scene));
   TRY(RankOutcome with, step.run(scenario.jitter, options.show));

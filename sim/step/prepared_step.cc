@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -70,8 +71,7 @@ costmodel::Transfer joined(costmodel::Transfer a, const costmodel::Transfer& b) 
   a.wire_bytes = std::max(a.wire_bytes, b.wire_bytes);
   a.bytes_per_second = std::min(a.bytes_per_second, b.bytes_per_second);
   for (const auto& load : b.links) {
-    const auto at =
-        std::ranges::find_if(a.links, [&](const auto& l) { return l.link == load.link; });
+    const auto at = std::ranges::find(a.links, load.link, &costmodel::LinkLoad::link);
     if (at == a.links.end())
       a.links.push_back(load);
     else
@@ -173,15 +173,15 @@ class Preparation {
   void price_collective(std::uint32_t c, const plan::Op& op, PricedOp& p) {
     const plan::RankClass& k = program_.classes[c];
     const plan::Group& group = program_.groups[op.group];
-    const std::vector<std::uint32_t> members = members_of(group, c);
-    if (std::ranges::find(members, kNone) != members.end()) {
+    const std::set<std::uint32_t> members = members_of(group, c);
+    if (members.contains(kNone)) {
       sink_.error(
           {}, base::ErrorCode::kInconsistent,
           "'{}' of stage {}: group '{}' ({} ranks, {} apart) reaches beyond the world of {}",
           op.name, k.stage, group.name, group.size, group.stride, program_.world_size);
       return;
     }
-    const Crossing made{members, group, op.collective, op.bytes, p.stream};
+    const Crossing made{{members.begin(), members.end()}, group, op.collective, op.bytes, p.stream};
     const auto alike = [&](const Crossing& x) { return x.same(made); };
     if (members.size() > 1) {
       const auto at = std::ranges::find_if(step_.crossings, alike);
@@ -210,15 +210,13 @@ class Preparation {
 
   /// Classes of the group of the class's first rank, ascending; kNone among them for ranks outside
   /// the world.
-  [[nodiscard]] std::vector<std::uint32_t> members_of(const plan::Group& group,
-                                                      std::uint32_t c) const {
+  [[nodiscard]] std::set<std::uint32_t> members_of(const plan::Group& group,
+                                                   std::uint32_t c) const {
     const plan::RankClass& k = program_.classes[c];
     const int first = group.base(k.first_rank), last = first + (group.size - 1) * group.stride;
     if (first >= k.first_rank && last < k.first_rank + k.count) return {c};
-    std::vector<std::uint32_t> members;
-    for (int rank = first; rank <= last; rank += group.stride) members.push_back(class_at(rank));
-    std::ranges::sort(members);
-    members.erase(std::unique(members.begin(), members.end()), members.end());
+    std::set<std::uint32_t> members;
+    for (int rank = first; rank <= last; rank += group.stride) members.insert(class_at(rank));
     return members;
   }
 

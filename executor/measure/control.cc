@@ -26,10 +26,8 @@ base::Result<double> time_all_reduce(Site& site) {
   if (world.world_size() == 1) return 0;
   TRY(const Channel channel,
       channel_of(world, {.name = "", .size = world.world_size()}, plan::Stream::kData));
-  TRY(const Timing own,
-      time_collective(world, channel, model::Collective::kAllReduce, kCollectiveBytes, site.device,
-                      {.samples = 15, .seconds = 0}));
-  return largest_over_ranks(world, own.median);
+  return time_collective(world, channel, model::Collective::kAllReduce, kCollectiveBytes,
+                         site.device);
 }
 
 }  // namespace

@@ -7,9 +7,12 @@
 
 #include <algorithm>
 
+#include "executor/measure/recorded_training.h"
+
 namespace orrery::executor {
 namespace {
 
+using model::Collective;
 using model::SegmentKind;
 
 constexpr double kContaminated = 1.1;
@@ -36,14 +39,6 @@ std::int64_t bytes_of(const Operands& o) {
     for (const at::Tensor& t : *list) bytes += t.nbytes();
   }
   return static_cast<std::int64_t>(bytes);
-}
-
-c10::Device device_of(const Operands& o) {
-  for (const auto* list : {&o.reads, &o.updates, &o.weights, &o.gradients}) {
-    if (!list->empty()) return list->front().device();
-  }
-  ORRERY_CHECK(!o.writes.empty(), "a segment without operands");
-  return o.writes.front().device;
 }
 
 Operands copy_of(const Operands& o) {
@@ -137,7 +132,7 @@ Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const S
 }
 
 Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Device& device) {
-  Bench bench{.shape = program.segments[op.segment], .phase = op.phase};
+  Bench bench{.shape = program.segments[op.segment], .phase = op.phase, .device = device};
   const std::int64_t vocab = std::max(bench.shape.vocab, program.spec.vocab);
   const auto tensor = [&](const plan::BufferRef& ref) {
     const plan::BufferDecl& decl = program.buffers[ref.buffer];
@@ -170,7 +165,7 @@ Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Devic
 
 Bench product_bench(const model::SegmentShape& shape, model::Phase phase,
                     const at::Device& device) {
-  Bench bench{.shape = shape, .phase = phase};
+  Bench bench{.shape = shape, .phase = phase, .device = device};
   Operands& o = bench.operands;
   const std::vector<std::int64_t> x{shape.sequences, shape.tokens, shape.in},
       y{shape.sequences, shape.tokens, shape.out};
@@ -192,8 +187,7 @@ Bench product_bench(const model::SegmentShape& shape, model::Phase phase,
 base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
   const c10::InferenceMode no_autograd;
   const std::int64_t bytes = std::max<std::int64_t>(bytes_of(bench.operands), 1);
-  const c10::Device device = device_of(bench.operands);
-  const std::int64_t rotated = device.is_cpu() ? kRotatedBytes : kRotatedBytesOfAccelerator;
+  const std::int64_t rotated = bench.device.is_cpu() ? kRotatedBytes : kRotatedBytesOfAccelerator;
   const auto copies =
       std::clamp<std::size_t>(static_cast<std::size_t>(rotated / bytes), 2, kMostCopies);
   std::vector<Operands> sets;
@@ -209,8 +203,8 @@ base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
     if (auto done = run_segment(bench.shape, bench.phase, now, context); !done)
       failed = std::move(done);
   };
-  const Timing timing =
-      device.is_cpu() ? time_calls(call, sampling) : time_on_accelerator(call, sampling, device);
+  const Timing timing = bench.device.is_cpu() ? time_calls(call, sampling)
+                                              : time_on_accelerator(call, sampling, bench.device);
   if (!failed) return base::fail(failed.error());
   return timing;
 }
@@ -218,52 +212,50 @@ base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
 namespace {
 
 /// Samples that start together; a rank's sample lasts until its own call returns.
-base::Result<Timing> time_together(Communicator& communicator, c10::Device device,
-                                   const Sampling& sampling,
+base::Result<double> time_together(Communicator& communicator, c10::Device device,
                                    const std::function<base::Result<void>()>& call) {
+  constexpr int kSamples = 15;
   std::vector<double> seconds;
-  for (int i = -2; i < sampling.samples; ++i) {
+  for (int i = -2; i < kSamples; ++i) {
     TRY_VOID(communicator.barrier());
     const Stopwatch clock;
     TRY_VOID(call());
     if (!device.is_cpu()) cuda_synchronize(device.index());
     if (i >= 0) seconds.push_back(clock.seconds());
   }
-  return timing_of(std::move(seconds));
+  return largest_over_ranks(communicator, timing_of(std::move(seconds)).median);
 }
 
 }  // namespace
 
-base::Result<Timing> time_collective(Communicator& communicator, const Channel& channel,
-                                     model::Collective op, std::int64_t bytes, c10::Device device,
-                                     const Sampling& sampling) {
+base::Result<double> time_collective(Communicator& communicator, const Channel& channel,
+                                     Collective op, std::int64_t bytes, c10::Device device) {
   const c10::InferenceMode no_autograd;
   const std::int64_t elements = std::max<std::int64_t>(bytes / 4 / channel.size, 1) * channel.size;
   at::Tensor whole = filled({elements}, model::DType::kFloat32, 1, device);
   at::Tensor part = filled({elements / channel.size}, model::DType::kFloat32, 1, device);
   at::Tensor other = whole.clone();
-  return time_together(communicator, device, sampling, [&]() -> base::Result<void> {
+  return time_together(communicator, device, [&]() -> base::Result<void> {
     switch (op) {
-      case model::Collective::kAllReduce:
+      case Collective::kAllReduce:
         return communicator.all_reduce(channel, whole, plan::Reduce::kMax);
-      case model::Collective::kAllGather: return communicator.all_gather(channel, part, whole, 0);
-      case model::Collective::kReduceScatter:
-        return communicator.reduce_scatter(channel, whole, part, 0);
-      case model::Collective::kAllToAll: return communicator.all_to_all(channel, whole, other);
-      case model::Collective::kBroadcast: return communicator.broadcast(channel, whole, 0);
-      case model::Collective::kPointToPoint: break;
+      case Collective::kAllGather: return communicator.all_gather(channel, part, whole, 0);
+      case Collective::kReduceScatter: return communicator.reduce_scatter(channel, whole, part, 0);
+      case Collective::kAllToAll: return communicator.all_to_all(channel, whole, other);
+      case Collective::kBroadcast: return communicator.broadcast(channel, whole, 0);
+      case Collective::kPointToPoint: break;
     }
     ORRERY_CHECK(false, "not a collective");
   });
 }
 
-base::Result<Timing> time_transfer(Communicator& communicator, std::int64_t bytes,
-                                   c10::Device device, const Sampling& sampling) {
+base::Result<double> time_transfer(Communicator& communicator, std::int64_t bytes,
+                                   c10::Device device) {
   const c10::InferenceMode no_autograd;
   const int rank = communicator.rank(), peer = rank ^ 1;
   at::Tensor tensor =
       filled({std::max<std::int64_t>(bytes / 4, 1)}, model::DType::kFloat32, 1, device);
-  return time_together(communicator, device, sampling, [&]() -> base::Result<void> {
+  return time_together(communicator, device, [&]() -> base::Result<void> {
     if (peer >= communicator.world_size()) return {};
     TRY(const std::unique_ptr<Transfer> transfer,
         communicator.post({{.send = rank < peer, .peer = peer, .lane = 0, .tensor = tensor}}));

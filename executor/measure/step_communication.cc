@@ -25,9 +25,7 @@ base::Result<double> seconds_alone(Site& site, const plan::Program& program, con
   Communicator& world = *site.communicator;
   const auto& [collective, group_id, bytes] = kind;
   TRY(const Channel channel, channel_of(world, program.groups[group_id], plan::Stream::kData));
-  TRY(const Timing t, time_collective(world, channel, collective, bytes, site.device,
-                                      {.samples = 15, .seconds = 0}));
-  return largest_over_ranks(world, t.median);
+  return time_collective(world, channel, collective, bytes, site.device);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 namespace orrery::executor {
 
 using base::ErrorCode;
+using model::Collective;
 using model::SegmentKind;
 using plan::BufferCategory;
 using plan::OpKind;
@@ -132,16 +133,14 @@ base::Result<void> Interpreter::collective(const Step& step) {
   };
   if (!op.updates.empty()) {
     at::Tensor whole = part_of_flat(tensor(op.updates[0], step));
-    if (op.collective == model::Collective::kAllReduce)
+    if (op.collective == Collective::kAllReduce)
       return communicator_.all_reduce(channel, whole, op.reduce);
-    if (op.collective == model::Collective::kBroadcast)
-      return communicator_.broadcast(channel, whole, 0);
+    if (op.collective == Collective::kBroadcast) return communicator_.broadcast(channel, whole, 0);
     const std::int64_t length = whole.size(0) / channel.size;
     at::Tensor own = whole.narrow(0, channel.index * length, length);
-    if (op.collective == model::Collective::kAllGather)
+    if (op.collective == Collective::kAllGather)
       return communicator_.all_gather(channel, own, whole, 0);
-    ORRERY_CHECK(op.collective == model::Collective::kReduceScatter, "'{}' cannot work in place",
-                 op.name);
+    ORRERY_CHECK(op.collective == Collective::kReduceScatter, "'{}' cannot work in place", op.name);
     return communicator_.reduce_scatter(channel, whole, own, 0);
   }
   const plan::BufferDecl& decl = program_.buffers[op.writes[0].buffer];
@@ -149,19 +148,16 @@ base::Result<void> Interpreter::collective(const Step& step) {
   const at::Tensor in = part_of_flat(tensor(op.reads[0], step));
   at::Tensor out = empty(decl.shape, decl.dtype, site_.device);
   switch (op.collective) {
-    case model::Collective::kAllGather:
+    case Collective::kAllGather:
       TRY_VOID(communicator_.all_gather(channel, in, out, op.dim));
       break;
-    case model::Collective::kReduceScatter:
+    case Collective::kReduceScatter:
       TRY_VOID(communicator_.reduce_scatter(channel, in, out, op.dim));
       break;
-    case model::Collective::kAllToAll:
-      TRY_VOID(all_to_all(communicator_, channel, op, in, out));
-      break;
-    case model::Collective::kPointToPoint: TRY_VOID(communicator_.shift(channel, in, out)); break;
-    case model::Collective::kAllReduce:
-    case model::Collective::kBroadcast:
-      ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
+    case Collective::kAllToAll: TRY_VOID(all_to_all(communicator_, channel, op, in, out)); break;
+    case Collective::kPointToPoint: TRY_VOID(communicator_.shift(channel, in, out)); break;
+    case Collective::kAllReduce:
+    case Collective::kBroadcast: ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
   }
   tensor(op.writes[0], step) = std::move(out);
   return {};

@@ -8,19 +8,24 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <utility>
 
 #include "base/file.h"
 #include "base/text.h"
 
 namespace orrery::executor {
+namespace {
+
+std::string rank_file(const std::filesystem::path& folder, int rank) {
+  return folder / ("rank-" + std::to_string(rank));
+}
+
+}  // namespace
 
 Board Board::attach(int rank) {
   Board board;
   const char* folder = std::getenv(kBoardVariable);
   if (folder == nullptr) return board;
-  board.folder_ = folder;
-  const std::string path = board.folder_ / ("rank-" + std::to_string(rank));
+  const std::string path = rank_file(folder, rank);
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0) return board;
   void* mapped = MAP_FAILED;
@@ -29,20 +34,16 @@ Board Board::attach(int rank) {
   }
   ::close(file);
   if (mapped == MAP_FAILED) return board;
-  board.mapped_ = new (mapped) RankProgress{};
-  board.mapped_->pid = ::getpid();
+  board.progress_.reset(new (mapped) RankProgress{},
+                        [](RankProgress* p) { ::munmap(p, sizeof *p); });
+  board.progress_->pid = ::getpid();
+  board.folder_ = folder;
   return board;
 }
 
-Board::~Board() {
-  if (mapped_ != nullptr) ::munmap(mapped_, sizeof(RankProgress));
-}
-Board::Board(Board&& other) noexcept
-    : mapped_(std::exchange(other.mapped_, nullptr)), folder_(std::move(other.folder_)) {}
-
 void Board::operation(std::int32_t step, std::int32_t layer, std::int32_t micro_batch,
                       std::string_view name) {
-  RankProgress& p = mapped_ != nullptr ? *mapped_ : own_;
+  RankProgress& p = *progress_;
   p.step = step;
   p.layer = layer;
   p.micro_batch = micro_batch;
@@ -50,9 +51,6 @@ void Board::operation(std::int32_t step, std::int32_t layer, std::int32_t micro_
   std::memcpy(p.operation, name.data(), length);
   p.operation[length] = '\0';
 }
-
-void Board::stage(std::int32_t stage) { (mapped_ != nullptr ? *mapped_ : own_).stage = stage; }
-void Board::finish() { (mapped_ != nullptr ? *mapped_ : own_).finished = 1; }
 
 void Board::fail(const base::Diagnostics& diagnostics) const {
   if (!attached()) return;
@@ -66,7 +64,7 @@ void Board::fail(const base::Diagnostics& diagnostics) const {
 }
 
 std::optional<RankProgress> read_progress(const std::filesystem::path& folder, int rank) {
-  const auto bytes = base::read_file(folder / ("rank-" + std::to_string(rank)));
+  const auto bytes = base::read_file(rank_file(folder, rank));
   if (!bytes || bytes->size() != sizeof(RankProgress)) return std::nullopt;
   RankProgress progress;
   std::memcpy(&progress, bytes->data(), sizeof progress);

@@ -7,6 +7,7 @@
 /// failed by itself.
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,24 +30,20 @@ class Board {
  public:
   /// The board of this process's rank; one that nobody reads when ORRERY_BOARD is not set.
   static Board attach(int rank);
-  ~Board();
-  Board(Board&& other) noexcept;
-  Board& operator=(Board&&) = delete;
 
   /// True when a launcher reads the board.
-  [[nodiscard]] bool attached() const { return mapped_ != nullptr; }
+  [[nodiscard]] bool attached() const { return !folder_.empty(); }
   void operation(std::int32_t step, std::int32_t layer, std::int32_t micro_batch,
                  std::string_view name);
-  void stage(std::int32_t stage);
-  void finish();
+  void stage(std::int32_t stage) { progress_->stage = stage; }
+  void finish() { progress_->finished = 1; }
   /// First failure wins; others are the consequence.
   void fail(const base::Diagnostics& diagnostics) const;
 
  private:
   Board() = default;
-  RankProgress own_;
-  RankProgress* mapped_ = nullptr;
-  std::filesystem::path folder_;
+  std::shared_ptr<RankProgress> progress_ = std::make_shared<RankProgress>();
+  std::filesystem::path folder_;  // empty: progress_ is not mapped
 };
 
 /// Launcher's side.

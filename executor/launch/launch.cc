@@ -19,9 +19,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <thread>
-#include <utility>
 
 #include "base/text.h"
 #include "executor/launch/board.h"
@@ -70,24 +70,20 @@ class Notices {
     std::fputs((text + "\n").c_str(), stderr);
   }
   void notice(const std::string& text) {
-    int rank = 0, value = 0;
-    if (const auto at = text.find("process rank ");
-        at != std::string::npos && std::sscanf(text.c_str() + at, "process rank %d", &rank) == 1) {
-      verdict_.rank = rank;
-      if (const auto s = text.find("on signal ");
-          s != std::string::npos && std::sscanf(text.c_str() + s, "on signal %d", &value) == 1) {
-        verdict_.signal = value;
-      }
+    if (const auto rank = number_after(text, "process rank ")) {
+      verdict_.rank = *rank;
+      verdict_.signal = number_after(text, "on signal ").value_or(verdict_.signal);
     }
-    if (const auto at = text.find("],"); text.find("Process name:") != std::string::npos &&
-                                         at != std::string::npos &&
-                                         std::sscanf(text.c_str() + at, "],%d]", &rank) == 1) {
-      verdict_.rank = rank;
-    }
-    if (const auto at = text.find("Exit code:");
-        at != std::string::npos && std::sscanf(text.c_str() + at, "Exit code: %d", &value) == 1) {
-      verdict_.exit_code = value;
-    }
+    if (text.find("Process name:") != std::string::npos)
+      verdict_.rank = number_after(text, "],").value_or(verdict_.rank);
+    verdict_.exit_code = number_after(text, "Exit code:").value_or(verdict_.exit_code);
+  }
+  static std::optional<int> number_after(const std::string& text, std::string_view words) {
+    const std::size_t at = text.find(words);
+    int value = 0;
+    if (at == std::string::npos || std::sscanf(text.c_str() + at + words.size(), "%d", &value) != 1)
+      return std::nullopt;
+    return value;
   }
   std::string rest_;
   bool inside_ = false;
@@ -95,31 +91,17 @@ class Notices {
 };
 
 /// A folder that goes with its owner.
-class TemporaryFolder {
- public:
-  static base::Result<TemporaryFolder> make() {
-    std::string name = (std::filesystem::temp_directory_path() / "orrery-board-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
-      return base::fail(ErrorCode::kIo, "{}: {}", name, std::strerror(errno));
-    TemporaryFolder folder;
-    folder.path_ = name;
-    return folder;
-  }
-  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  TemporaryFolder& operator=(TemporaryFolder&& other) noexcept {
-    std::swap(path_, other.path_);
-    return *this;
-  }
-  ~TemporaryFolder() {
+using TemporaryFolder = std::shared_ptr<const std::filesystem::path>;
+base::Result<TemporaryFolder> make_temporary_folder() {
+  std::string name = (std::filesystem::temp_directory_path() / "orrery-board-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr)
+    return base::fail(ErrorCode::kIo, "{}: {}", name, std::strerror(errno));
+  return TemporaryFolder(new std::filesystem::path(name), [](const std::filesystem::path* path) {
     std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  TemporaryFolder() = default;
-  std::filesystem::path path_;
-};
+    std::filesystem::remove_all(*path, ignored);
+    delete path;
+  });
+}
 
 base::Result<std::string> find_mpirun() {
   const char* path = std::getenv("PATH");
@@ -209,11 +191,11 @@ int watch(pid_t mpirun, int pipe, const std::filesystem::path& board, int ranks,
     pollfd waiting{.fd = pipe, .events = POLLIN, .revents = 0};
     if (::poll(&waiting, 1, kPollMilliseconds) > 0) {
       const ssize_t n = ::read(pipe, buffer.data(), buffer.size());
-      if (n > 0)
+      if (n > 0) {
         notices.feed({buffer.data(), static_cast<std::size_t>(n)});
-      else if (n == 0)
-        std::this_thread::sleep_for(std::chrono::milliseconds(kPollMilliseconds));
-      if (n > 0) continue;
+        continue;
+      }
+      if (n == 0) std::this_thread::sleep_for(std::chrono::milliseconds(kPollMilliseconds));
     }
     if (::waitpid(mpirun, &status, WNOHANG) == mpirun) return status;
     if (!deadline) {
@@ -231,7 +213,8 @@ int watch(pid_t mpirun, int pipe, const std::filesystem::path& board, int ranks,
 base::Result<int> launch_local(int ranks, const std::vector<std::string>& arguments) {
   if (ranks < 1) return base::fail(ErrorCode::kOutOfRange, "{} ranks", ranks);
   TRY(const std::string mpirun, find_mpirun());
-  TRY(const TemporaryFolder board, TemporaryFolder::make());
+  TRY(const TemporaryFolder folder, make_temporary_folder());
+  const std::filesystem::path& board = *folder;
   std::vector<std::string> line = command_line(mpirun, ranks, arguments);
   std::vector<char*> argv;
   for (std::string& word : line) argv.push_back(word.data());
@@ -239,7 +222,7 @@ base::Result<int> launch_local(int ranks, const std::vector<std::string>& argume
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
     return base::fail(ErrorCode::kIo, "pipe: {}", std::strerror(errno));
-  set_environment(ranks, board.path());
+  set_environment(ranks, board);
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child == 0) become(argv, ends[1]);
@@ -249,16 +232,16 @@ base::Result<int> launch_local(int ranks, const std::vector<std::string>& argume
 
   Notices notices;
   std::optional<int> dead;
-  const int status = watch(child, ends[0], board.path(), ranks, notices, dead);
+  const int status = watch(child, ends[0], board, ranks, notices, dead);
   const bool ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (!ended_well) kill_ranks(board.path(), ranks);  // none is left when mpirun ended the job
+  if (!ended_well) kill_ranks(board, ranks);  // none is left when mpirun ended the job
   std::array<char, 4096> buffer;
   for (ssize_t n; (n = ::read(ends[0], buffer.data(), buffer.size())) > 0;)
     notices.feed({buffer.data(), static_cast<std::size_t>(n)});
   notices.end();
   ::close(ends[0]);
   if (ended_well) return 0;
-  if (const auto failure = read_failure(board.path())) {
+  if (const auto failure = read_failure(board)) {
     std::fputs((failure->text + "\n").c_str(), stderr);
     return failure->exit_code;
   }
@@ -267,8 +250,8 @@ base::Result<int> launch_local(int ranks, const std::vector<std::string>& argume
   if (verdict.signal == 0 && verdict.exit_code == 0)
     verdict.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 3;
   // A rank that ended by itself without the board has said why: only its code is left to pass on.
-  if (verdict.signal == 0 && !read_progress(board.path(), verdict.rank)) return verdict.exit_code;
-  print_root_cause(ranks, verdict, read_progress(board.path(), verdict.rank));
+  if (verdict.signal == 0 && !read_progress(board, verdict.rank)) return verdict.exit_code;
+  print_root_cause(ranks, verdict, read_progress(board, verdict.rank));
   return 3;
 }
 

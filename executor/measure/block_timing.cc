@@ -33,8 +33,7 @@ base::Result<std::vector<BlockTiming>> time_blocks(const std::vector<BlockCase>&
   }
   std::vector<BlockTiming> timings;
   for (const TimedBlock& b : blocks) {
-    TRY(BlockTiming timing, b.timing(*site.communicator));
-    timings.push_back(std::move(timing));
+    TRY(timings.emplace_back(), b.timing(*site.communicator));
   }
   return timings;
 }

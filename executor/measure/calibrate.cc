@@ -29,9 +29,6 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <cmath>
 #include <ctime>
 #include <numeric>
 #include <set>
@@ -52,7 +49,6 @@ namespace orrery::executor {
 namespace {
 
 using base::ErrorCode;
-using Clock = std::chrono::steady_clock;
 using model::Phase;
 using model::SegmentKind;
 using model::SegmentShape;
@@ -83,6 +79,26 @@ Range range_of(c10::Device device) {
       {1, 4, 2}, 4096, {1024, 4096, 16384}, {1024, 2048, 4096, 8192, 16384}, std::int64_t{6} << 30};
 }
 
+std::int64_t operand_bytes(const plan::Program& program, const plan::Op& op) {
+  std::int64_t bytes = 0;
+  for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
+    for (const plan::BufferRef& ref : *list) bytes += program.buffers[ref.buffer].bytes();
+  }
+  return bytes;
+}
+
+/// Sizes measured even when the budget is spent.
+bool is_coarse(std::int64_t bytes) {
+  return bytes == 1 << 10 || bytes == 64 << 10 || bytes == 1 << 20 || bytes == 16 << 20;
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
+}
+
 class Calibration {
  public:
   Calibration(const CalibrateOptions& options, Site& site)
@@ -91,8 +107,7 @@ class Calibration {
         communicator_(*site.communicator),
         device_(site.device),
         memory_(site.allocator, site.device),
-        range_(range_of(site.device)),
-        begin_(Clock::now()) {
+        range_(range_of(site.device)) {
     const unsigned cores = std::thread::hardware_concurrency();
     oversubscribed_ = device_.is_cpu() && static_cast<unsigned>(communicator_.world_size()) > cores;
     sampling_.cpu_time = oversubscribed_;
@@ -119,28 +134,261 @@ class Calibration {
   }
 
  private:
-  base::Result<bool> operators_of(const plan::Program& program);
-  base::Result<void> operators_alone();
-  base::Result<void> operators_in_steps();
-  base::Result<void> play(const plan::Program& program, const Repeats& repeats,
-                          PlayedProgram& played);
-  base::Result<void> products();
-  base::Result<void> composition();
-  base::Result<void> collectives();
-  base::Result<void> communication_in_steps();
-  void describe();
-  /// What a reader of the profile should know of how its times were taken.
-  [[nodiscard]] std::string note() const;
-
-  base::Result<void> point(const Bench& bench);
-  base::Result<void> control();
   /// Rank 0's clock decides for all, so that all measure the same points.
-  base::Result<bool> time_left(double share);
+  base::Result<bool> time_left(double share) {
+    TRY(const std::string answer,
+        communicator_.broadcast(clock_.seconds() < share * options_.budget_seconds ? "yes" : "no"));
+    return answer == "yes";
+  }
+
+  base::Result<void> point(const Bench& bench) {
+    TRY_VOID(communicator_.barrier());
+    TRY(const Timing t, time_bench(bench, sampling_));
+    TRY(profile_.operators.emplace_back(),
+        point_over_ranks(bench.shape, bench.phase, t, communicator_));
+    samples_ += t.samples;
+    refused_ += t.refused;
+    return {};
+  }
+
+  base::Result<void> control() {
+    TRY(controls_.emplace_back(), time_control(site_, precision()));
+    return {};
+  }
+
+  /// False when the budget ended before all was measured.
+  base::Result<bool> operators_of(const plan::Program& program) {
+    for (const plan::Template& t : program.templates) {
+      for (const plan::Op& op : t.ops) {
+        if (op.kind != plan::OpKind::kCompute) continue;
+        const SegmentShape& shape = program.segments[op.segment];
+        if (is_load(shape) || find(shape, op.phase) != nullptr ||
+            operand_bytes(program, op) > range_.most_bytes)
+          continue;
+        TRY(const bool left, time_left(kOperatorShare));
+        if (!left) return false;
+        TRY_VOID(point(bench_of(program, op, device_)));
+      }
+    }
+    return true;
+  }
+
+  base::Result<void> operators_alone() {
+    const double all = static_cast<double>(range_.sequences.size() * options_.focus.size());
+    double done = 0;
+    bool left = true;
+    for (const std::int64_t sequences : range_.sequences) {
+      for (const model::ModelSpec& model : options_.focus) {
+        if (!left) break;
+        progress(kOperatorShare * done++ / all,
+                 fmt::format("{} at {} sequences", model.name, sequences));
+        TRY_VOID(control());
+        for (const plan::Program& program : programs_at(model, sequences)) {
+          if (!left) break;
+          TRY(left, operators_of(program));
+        }
+        if (!left || sequences != range_.sequences.front()) continue;
+        TRY(const plan::Program whole,
+            program_alone(model, kCompositionSequences, tokens_of(model), precision()));
+        TRY_VOID(play(whole, {}, played_.emplace_back()));
+      }
+    }
+    for (TimedBlock& block : held_out_) TRY_VOID(block.train(site_, {}));
+    return {};
+  }
+
+  base::Result<void> operators_in_steps() {
+    std::vector<plan::Program> programs;
+    for (const std::int64_t sequences : range_.sequences) {
+      for (const model::ModelSpec& model : options_.focus) {
+        for (plan::Program& p : programs_at(model, sequences)) programs.push_back(std::move(p));
+      }
+    }
+    for (const BlockCase& block : options_.blocks) {
+      TRY(programs.emplace_back(),
+          program_alone(block.model, block.sequences, block.tokens, precision()));
+    }
+    played_.resize(programs.size());
+    const std::size_t round = programs.size() + kTurnsOfHeldOut * held_out_.size();
+    // Later rounds go in long steps, so that what is alike is not timed in one breath.
+    std::size_t stride = round * 5 / 8;
+    while (std::gcd(stride, round) != 1) ++stride;
+    for (std::size_t turn = 0;; ++turn) {
+      TRY(const bool left, time_left(kOperatorShare));
+      if (!left && turn >= (held_out_.empty() ? 1 : round)) break;
+      const std::size_t i = turn < round ? turn : turn * stride % round;
+      if (turn % kTurnsOfControl == 0) {
+        progress(clock_.seconds() / options_.budget_seconds,
+                 fmt::format("round {}: {}", turn / round + 1,
+                             i < programs.size() ? programs[i].model : "blocks that are held out"));
+        TRY_VOID(control());
+      }
+      if (i < programs.size()) {
+        TRY_VOID(play(programs[i], turn_of(programs[i]), played_[i]));
+      } else {
+        TimedBlock& block = held_out_[(i - programs.size()) % held_out_.size()];
+        TRY_VOID(block.train(site_, turn_of(block.program())));
+      }
+    }
+    TRY(profile_.operators, steps_.points(communicator_));
+    return {};
+  }
+
+  /// Of steps that were disturbed only the last counts, and only where no other does.
+  base::Result<void> play(const plan::Program& program, const Repeats& repeats,
+                          PlayedProgram& played) {
+    int visited = 0;
+    TRY_VOID(train_alone(
+        site_, program, program.spec.vocab,
+        [&](const RecordedStep& step) {
+          const bool needed = ++visited == repeats.steps && played.gaps.empty();
+          if (!oversubscribed_ && !needed && disturbed(step.wall_seconds, step.used_seconds)) {
+            ++refused_;
+            return;
+          }
+          ++samples_;
+          steps_.add(program, step, played);
+        },
+        repeats));
+    return {};
+  }
+
+  base::Result<void> products() {
+    progress(kOperatorShare, "products");
+    for (const std::int64_t rows : range_.rows) {
+      for (const std::int64_t in : range_.widths) {
+        for (const std::int64_t out : range_.widths) {
+          SegmentShape s;
+          s.kind = SegmentKind::kMlpOut;
+          s.dtype = dtype();
+          s.sequences = 1;
+          s.tokens = rows;
+          s.in = in;
+          s.out = out;
+          for (const Phase phase : {Phase::kF, Phase::kB, Phase::kG}) {
+            TRY(const bool left, time_left(kProductShare));
+            if (!left) break;
+            if (find(s, phase) == nullptr) TRY_VOID(point(product_bench(s, phase, device_)));
+          }
+        }
+      }
+    }
+    return {};
+  }
+
+  base::Result<void> composition() {
+    std::vector<ComposedStep> steps;
+    std::vector<double> gaps;
+    for (const PlayedProgram& played : played_) {
+      if (played.gaps.empty()) continue;  // the budget ended before
+      TRY(const ComposedStep step, steps_.composed(played, profile_.operators, communicator_));
+      TRY(const double gap, mean_over_ranks(communicator_, timing_of(played.gaps).median));
+      if (step.operations == 0) continue;
+      steps.push_back(step);
+      gaps.push_back(gap);
+    }
+    if (steps.empty()) return {};
+    const Composition c = fit_composition(steps);
+    profile_.composition_factor = c.factor * ranks_per_core_;
+    profile_.composition_residual = c.residual;
+    profile_.launch_seconds =
+        (c.overhead + std::max(0.0, timing_of(gaps).median)) * ranks_per_core_;
+    return {};
+  }
+
+  base::Result<void> collectives() {
+    const int world = communicator_.world_size();
+    if (world == 1) return {};
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t bytes = 1 << 10; bytes <= 16 << 20; bytes *= 4) sizes.push_back(bytes);
+    for (int size = 2; size <= world; size *= 2) {
+      if (world % size != 0) continue;
+      std::set<int> strides{1, world / size};
+      for (const int stride : strides) {
+        const plan::Group group{.name = "", .size = size, .stride = stride};
+        TRY(const Channel channel, channel_of(communicator_, group, plan::Stream::kData));
+        for (const auto op : {model::Collective::kAllReduce, model::Collective::kAllGather,
+                              model::Collective::kReduceScatter}) {
+          progress(kProductShare, fmt::format("{} over {} ranks", model::to_string(op), size));
+          model::CollectiveTimes times{.op = op, .size = size, .stride = stride};
+          for (const std::int64_t bytes : sizes) {
+            TRY(const bool left, time_left(1.0));
+            if (!left && !is_coarse(bytes)) continue;
+            TRY(const double seconds, time_collective(communicator_, channel, op, bytes, device_));
+            times.points.push_back({bytes, seconds});
+          }
+          profile_.collectives.push_back(std::move(times));
+        }
+      }
+    }
+    model::CollectiveTimes transfers{
+        .op = model::Collective::kPointToPoint, .size = 2, .stride = 1};
+    for (const std::int64_t bytes : sizes) {
+      TRY(const double seconds, time_transfer(communicator_, bytes, device_));
+      transfers.points.push_back({bytes, seconds});
+    }
+    profile_.collectives.push_back(std::move(transfers));
+    return {};
+  }
+
+  base::Result<void> communication_in_steps() {
+    const int world = communicator_.world_size();
+    if (world == 1 || !device_.is_cpu() || oversubscribed_) return {};
+    progress(kProductShare, "communication in steps");
+    std::vector<ComposedStep> steps;
+    for (const std::int64_t sequences : {8, 2}) {
+      for (const model::ModelSpec& model : options_.focus) {
+        TRY(const bool left, time_left(1.0));
+        if (!left && !steps.empty()) break;
+        for (const plan::Program& program :
+             communicating_programs(model, precision(), world, sequences, tokens_of(model))) {
+          TRY(const ComposedStep step, collectives_in_step(site_, program));
+          if (step.operations > 0) steps.push_back(step);
+        }
+      }
+    }
+    if (!steps.empty()) profile_.step_communication = fit_step_communication(steps);
+    return {};
+  }
+
+  /// What a reader of the profile should know of how its times were taken.
+  [[nodiscard]] std::string note() const {
+    if (oversubscribed_)
+      return fmt::format(
+          "{} ranks on {} cores: compute times are CPU times multiplied by ranks / cores",
+          communicator_.world_size(), std::max(1U, std::thread::hardware_concurrency()));
+    if (refused_ == 0) return "";
+    return fmt::format("{} samples were disturbed by other work and taken again, {} were kept",
+                       refused_, samples_);
+  }
+
+  void describe() {
+    const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+    const int world = communicator_.world_size();
+    const AcceleratorName accelerator = accelerator_name(device_);
+    const auto host = topologies::probe_local_machine();
+    profile_.name = fmt::format("{} x {} ranks, {}", device_.is_cpu() ? "cpu" : accelerator.model,
+                                world, options_.dtype);
+    profile_.device = device_.is_cpu() ? "cpu" : accelerator.model;
+    profile_.overlaps = !device_.is_cpu();
+    profile_.control = summary_of(controls_);
+    profile_.context_bytes = memory_.framework_bytes();
+    utsname system{};
+    ::uname(&system);
+    profile_.provenance = {
+        .source = "orrery calibrate",
+        .machine = fmt::format("{}{}, {} cores, {} ranks measuring at once",
+                               device_.is_cpu() ? "" : accelerator.model + ", host ",
+                               host ? host->cpu_name : "unknown processor", cores, world),
+        .software = fmt::format("LibTorch {}{}, {} {}", TORCH_VERSION,
+                                device_.is_cpu() ? "" : ", " + accelerator.software, system.sysname,
+                                system.release),
+        .date = today(),
+        .note = note()};
+  }
+
   void progress(double fraction, const std::string& what) {
     if (options_.on_progress && communicator_.rank() == 0) options_.on_progress(fraction, what);
-  }
-  [[nodiscard]] double elapsed() const {
-    return std::chrono::duration<double>(Clock::now() - begin_).count();
   }
   [[nodiscard]] model::DType dtype() const {
     return options_.dtype == "bf16" ? model::DType::kBFloat16 : model::DType::kFloat32;
@@ -150,6 +398,11 @@ class Calibration {
   }
   [[nodiscard]] std::int64_t tokens_of(const model::ModelSpec& model) const {
     return std::min(model.max_positions, range_.longest);
+  }
+  [[nodiscard]] std::vector<plan::Program> programs_at(const model::ModelSpec& model,
+                                                       std::int64_t sequences) const {
+    return programs_of(model, precision(), options_.ranks, sequences,
+                       sequences == range_.sequences.front(), tokens_of(model));
   }
   const model::OperatorPoint* find(const SegmentShape& shape, Phase phase) const {
     for (const auto& p : profile_.operators) {
@@ -164,7 +417,7 @@ class Calibration {
   c10::Device device_;
   DeviceMemory memory_;
   Range range_;
-  Clock::time_point begin_;
+  Stopwatch clock_;
   bool oversubscribed_ = false;
   double ranks_per_core_ = 1.0;
   Sampling sampling_{.samples = 12, .seconds = 0.045};
@@ -175,290 +428,6 @@ class Calibration {
   std::vector<TimedBlock> held_out_;
   std::vector<model::Control> controls_;
 };
-
-base::Result<bool> Calibration::time_left(double share) {
-  TRY(const std::string answer,
-      communicator_.broadcast(elapsed() < share * options_.budget_seconds ? "yes" : "no"));
-  return answer == "yes";
-}
-
-base::Result<void> Calibration::point(const Bench& bench) {
-  TRY_VOID(communicator_.barrier());
-  TRY(const Timing t, time_bench(bench, sampling_));
-  model::OperatorPoint p{.shape = bench.shape, .phase = bench.phase};
-  TRY(p.seconds_median, mean_over_ranks(communicator_, t.median));
-  TRY(p.seconds_p10, mean_over_ranks(communicator_, t.p10));
-  TRY(p.seconds_p90, mean_over_ranks(communicator_, t.p90));
-  p.samples = t.samples;
-  samples_ += t.samples;
-  refused_ += t.refused;
-  profile_.operators.push_back(std::move(p));
-  return {};
-}
-
-base::Result<void> Calibration::control() {
-  TRY(controls_.emplace_back(), time_control(site_, precision()));
-  return {};
-}
-
-std::int64_t operand_bytes(const plan::Program& program, const plan::Op& op) {
-  std::int64_t bytes = 0;
-  for (const auto* list : {&op.reads, &op.writes, &op.updates}) {
-    for (const plan::BufferRef& ref : *list) bytes += program.buffers[ref.buffer].bytes();
-  }
-  return bytes;
-}
-
-/// False when the budget ended before all was measured.
-base::Result<bool> Calibration::operators_of(const plan::Program& program) {
-  for (const plan::Template& t : program.templates) {
-    for (const plan::Op& op : t.ops) {
-      if (op.kind != plan::OpKind::kCompute) continue;
-      const SegmentShape& shape = program.segments[op.segment];
-      const bool load =
-          shape.kind == SegmentKind::kLoadTokens || shape.kind == SegmentKind::kLoadTargets;
-      if (load || find(shape, op.phase) != nullptr ||
-          operand_bytes(program, op) > range_.most_bytes)
-        continue;
-      TRY(const bool left, time_left(kOperatorShare));
-      if (!left) return false;
-      TRY_VOID(point(bench_of(program, op, device_)));
-    }
-  }
-  return true;
-}
-
-base::Result<void> Calibration::operators_alone() {
-  const double all = static_cast<double>(range_.sequences.size() * options_.focus.size());
-  double done = 0;
-  bool left = true;
-  for (const std::int64_t sequences : range_.sequences) {
-    for (const model::ModelSpec& model : options_.focus) {
-      if (!left) break;
-      progress(kOperatorShare * done++ / all,
-               fmt::format("{} at {} sequences", model.name, sequences));
-      TRY_VOID(control());
-      for (const plan::Program& program :
-           programs_of(model, precision(), options_.ranks, sequences,
-                       sequences == range_.sequences.front(), tokens_of(model))) {
-        if (!left) break;
-        TRY(left, operators_of(program));
-      }
-      if (!left || sequences != range_.sequences.front()) continue;
-      TRY(const plan::Program whole,
-          program_alone(model, kCompositionSequences, tokens_of(model), precision()));
-      TRY_VOID(play(whole, {}, played_.emplace_back()));
-    }
-  }
-  for (TimedBlock& block : held_out_) TRY_VOID(block.train(site_, {}));
-  return {};
-}
-
-base::Result<void> Calibration::operators_in_steps() {
-  std::vector<plan::Program> programs;
-  for (const std::int64_t sequences : range_.sequences) {
-    for (const model::ModelSpec& model : options_.focus) {
-      for (plan::Program& p : programs_of(model, precision(), options_.ranks, sequences,
-                                          sequences == range_.sequences.front(), tokens_of(model)))
-        programs.push_back(std::move(p));
-    }
-  }
-  for (const BlockCase& block : options_.blocks) {
-    TRY(programs.emplace_back(),
-        program_alone(block.model, block.sequences, block.tokens, precision()));
-  }
-  played_.resize(programs.size());
-  const std::size_t round = programs.size() + kTurnsOfHeldOut * held_out_.size();
-  // Later rounds go in long steps, so that what is alike is not timed in one breath.
-  std::size_t stride = round * 5 / 8;
-  while (std::gcd(stride, round) != 1) ++stride;
-  for (std::size_t turn = 0;; ++turn) {
-    TRY(const bool left, time_left(kOperatorShare));
-    if (!left && turn >= (held_out_.empty() ? 1 : round)) break;
-    const std::size_t i = turn < round ? turn : turn * stride % round;
-    if (turn % kTurnsOfControl == 0) {
-      progress(elapsed() / options_.budget_seconds,
-               fmt::format("round {}: {}", turn / round + 1,
-                           i < programs.size() ? programs[i].model : "blocks that are held out"));
-      TRY_VOID(control());
-    }
-    if (i < programs.size()) {
-      TRY_VOID(play(programs[i], turn_of(programs[i]), played_[i]));
-    } else {
-      TimedBlock& block = held_out_[(i - programs.size()) % held_out_.size()];
-      TRY_VOID(block.train(site_, turn_of(block.program())));
-    }
-  }
-  TRY(profile_.operators, steps_.points(communicator_));
-  return {};
-}
-
-/// Of steps that were disturbed only the last counts, and only where no other does.
-base::Result<void> Calibration::play(const plan::Program& program, const Repeats& repeats,
-                                     PlayedProgram& played) {
-  int visited = 0;
-  TRY_VOID(train_alone(
-      site_, program, program.spec.vocab,
-      [&](const RecordedStep& step) {
-        const bool needed = ++visited == repeats.steps && played.gaps.empty();
-        if (!oversubscribed_ && !needed && disturbed(step.wall_seconds, step.used_seconds)) {
-          ++refused_;
-          return;
-        }
-        ++samples_;
-        steps_.add(program, step, played);
-      },
-      repeats));
-  return {};
-}
-
-base::Result<void> Calibration::products() {
-  progress(kOperatorShare, "products");
-  for (const std::int64_t rows : range_.rows) {
-    for (const std::int64_t in : range_.widths) {
-      for (const std::int64_t out : range_.widths) {
-        SegmentShape s;
-        s.kind = SegmentKind::kMlpOut;
-        s.dtype = dtype();
-        s.sequences = 1;
-        s.tokens = rows;
-        s.in = in;
-        s.out = out;
-        for (const Phase phase : {Phase::kF, Phase::kB, Phase::kG}) {
-          TRY(const bool left, time_left(kProductShare));
-          if (!left) break;
-          if (find(s, phase) == nullptr) TRY_VOID(point(product_bench(s, phase, device_)));
-        }
-      }
-    }
-  }
-  return {};
-}
-
-base::Result<void> Calibration::composition() {
-  std::vector<ComposedStep> steps;
-  std::vector<double> gaps;
-  for (const PlayedProgram& played : played_) {
-    if (played.gaps.empty()) continue;  // the budget ended before
-    TRY(const ComposedStep step, steps_.composed(played, profile_.operators, communicator_));
-    TRY(const double gap, mean_over_ranks(communicator_, timing_of(played.gaps).median));
-    if (step.operations > 0) steps.push_back(step), gaps.push_back(gap);
-  }
-  if (steps.empty()) return {};
-  const Composition c = fit_composition(steps);
-  profile_.composition_factor = c.factor * ranks_per_core_;
-  profile_.composition_residual = c.residual;
-  profile_.launch_seconds = (c.overhead + std::max(0.0, timing_of(gaps).median)) * ranks_per_core_;
-  return {};
-}
-
-/// Sizes measured even when the budget is spent.
-bool is_coarse(std::int64_t bytes) {
-  return bytes == 1 << 10 || bytes == 64 << 10 || bytes == 1 << 20 || bytes == 16 << 20;
-}
-
-base::Result<void> Calibration::collectives() {
-  const int world = communicator_.world_size();
-  if (world == 1) return {};
-  const Sampling sampling{.samples = 15, .seconds = 0};
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t bytes = 1 << 10; bytes <= 16 << 20; bytes *= 4) sizes.push_back(bytes);
-  for (int size = 2; size <= world; size *= 2) {
-    if (world % size != 0) continue;
-    std::set<int> strides{1, world / size};
-    for (const int stride : strides) {
-      const plan::Group group{.name = "", .size = size, .stride = stride};
-      std::vector<int> ranks;
-      for (int i = 0; i < size; ++i) ranks.push_back(group.base(communicator_.rank()) + i * stride);
-      TRY(const Channel channel, communicator_.channel(ranks, plan::Stream::kData));
-      for (const auto op : {model::Collective::kAllReduce, model::Collective::kAllGather,
-                            model::Collective::kReduceScatter}) {
-        progress(kProductShare, fmt::format("{} over {} ranks", model::to_string(op), size));
-        model::CollectiveTimes times{.op = op, .size = size, .stride = stride};
-        for (const std::int64_t bytes : sizes) {
-          TRY(const bool left, time_left(1.0));
-          if (!left && !is_coarse(bytes)) continue;
-          TRY(const Timing t,
-              time_collective(communicator_, channel, op, bytes, device_, sampling));
-          TRY(const double seconds, largest_over_ranks(communicator_, t.median));
-          times.points.push_back({bytes, seconds});
-        }
-        profile_.collectives.push_back(std::move(times));
-      }
-    }
-  }
-  model::CollectiveTimes transfers{.op = model::Collective::kPointToPoint, .size = 2, .stride = 1};
-  for (const std::int64_t bytes : sizes) {
-    TRY(const Timing t, time_transfer(communicator_, bytes, device_, sampling));
-    TRY(const double seconds, largest_over_ranks(communicator_, t.median));
-    transfers.points.push_back({bytes, seconds});
-  }
-  profile_.collectives.push_back(std::move(transfers));
-  return {};
-}
-
-base::Result<void> Calibration::communication_in_steps() {
-  const int world = communicator_.world_size();
-  if (world == 1 || !device_.is_cpu() || oversubscribed_) return {};
-  progress(kProductShare, "communication in steps");
-  std::vector<ComposedStep> steps;
-  for (const std::int64_t sequences : {8, 2}) {
-    for (const model::ModelSpec& model : options_.focus) {
-      TRY(const bool left, time_left(1.0));
-      if (!left && !steps.empty()) break;
-      TRY(const auto programs,
-          communicating_programs(model, precision(), world, sequences, tokens_of(model)));
-      for (const plan::Program& program : programs) {
-        TRY(const ComposedStep step, collectives_in_step(site_, program));
-        if (step.operations > 0) steps.push_back(step);
-      }
-    }
-  }
-  if (!steps.empty()) profile_.step_communication = fit_step_communication(steps);
-  return {};
-}
-
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
-}
-
-std::string Calibration::note() const {
-  if (oversubscribed_)
-    return fmt::format(
-        "{} ranks on {} cores: compute times are CPU times multiplied by ranks / cores",
-        communicator_.world_size(), std::max(1U, std::thread::hardware_concurrency()));
-  if (refused_ == 0) return "";
-  return fmt::format("{} samples were disturbed by other work and taken again, {} were kept",
-                     refused_, samples_);
-}
-
-void Calibration::describe() {
-  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
-  const int world = communicator_.world_size();
-  const AcceleratorName accelerator = accelerator_name(device_);
-  const auto host = topologies::probe_local_machine();
-  profile_.name = fmt::format("{} x {} ranks, {}", device_.is_cpu() ? "cpu" : accelerator.model,
-                              world, options_.dtype);
-  profile_.device = device_.is_cpu() ? "cpu" : accelerator.model;
-  profile_.overlaps = !device_.is_cpu();
-  profile_.control = summary_of(controls_);
-  profile_.context_bytes = memory_.framework_bytes();
-  utsname system{};
-  ::uname(&system);
-  profile_.provenance = {
-      .source = "orrery calibrate",
-      .machine = fmt::format("{}{}, {} cores, {} ranks measuring at once",
-                             device_.is_cpu() ? "" : accelerator.model + ", host ",
-                             host ? host->cpu_name : "unknown processor", cores, world),
-      .software = fmt::format("LibTorch {}{}, {} {}", TORCH_VERSION,
-                              device_.is_cpu() ? "" : ", " + accelerator.software, system.sysname,
-                              system.release),
-      .date = today(),
-      .note = note()};
-}
 
 }  // namespace
 

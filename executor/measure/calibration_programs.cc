@@ -2,11 +2,20 @@
 
 #include <algorithm>
 #include <tuple>
-#include <utility>
 
-#include "plan/lowering/lower.h"
+#include "executor/measure/recorded_training.h"
 
 namespace orrery::executor {
+namespace {
+
+/// Unless tp does not divide this model.
+void add_program(const model::ModelSpec& model, const plan::UniformOptions& options,
+                 int micro_batches, std::vector<plan::Program>& programs) {
+  if (auto program = uniform_program(model, options, micro_batches))
+    programs.push_back(*std::move(program));
+}
+
+}  // namespace
 
 std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Precision precision,
                                        int ranks, std::int64_t sequences, bool sharded,
@@ -17,38 +26,36 @@ std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Pre
     for (const bool sequence_parallel : {false, true}) {
       for (const int zero : {0, 3}) {
         if ((sequence_parallel && tp == 1) || (zero > 0 && !sharded)) continue;
-        plan::UniformOptions o{
-            .tp = tp, .dp = zero > 0 ? 2 : 1, .zero = zero, .sequence_parallel = sequence_parallel};
-        o.micro_batch = sequences;
-        o.global_batch = sequences * o.dp * 2;
-        o.precision = precision;
-        o.sequence = tokens;
-        const base::Result<plan::Plan> plan = plan::uniform_plan(model, "local", 1, o);
-        if (!plan) continue;  // tp does not divide this model
-        base::Result<plan::Program> program = plan::lower(*plan, model);
-        if (program) programs.push_back(*std::move(program));
+        add_program(model,
+                    {.tp = tp,
+                     .dp = zero > 0 ? 2 : 1,
+                     .zero = zero,
+                     .sequence_parallel = sequence_parallel,
+                     .micro_batch = sequences,
+                     .sequence = tokens,
+                     .precision = precision},
+                    2, programs);
       }
     }
   }
   return programs;
 }
 
-base::Result<std::vector<plan::Program>> communicating_programs(const model::ModelSpec& model,
-                                                                model::Precision precision,
-                                                                int world, std::int64_t sequences,
-                                                                std::int64_t tokens) {
+std::vector<plan::Program> communicating_programs(const model::ModelSpec& model,
+                                                  model::Precision precision, int world,
+                                                  std::int64_t sequences, std::int64_t tokens) {
   std::vector<plan::Program> programs;
   for (const auto& [tp, sequence_parallel, zero] :
        {std::tuple{world, false, 0}, {world, true, 0}, {1, false, 0}, {1, false, 3}}) {
-    plan::UniformOptions o{
-        .tp = tp, .dp = world / tp, .zero = zero, .sequence_parallel = sequence_parallel};
-    o.micro_batch = sequences;
-    o.global_batch = sequences * o.dp;
-    o.precision = precision;
-    o.sequence = tokens;
-    const base::Result<plan::Plan> plan = plan::uniform_plan(model, "local", 1, o);
-    if (!plan) continue;  // tp does not divide this model
-    TRY(programs.emplace_back(), plan::lower(*plan, model));
+    add_program(model,
+                {.tp = tp,
+                 .dp = world / tp,
+                 .zero = zero,
+                 .sequence_parallel = sequence_parallel,
+                 .micro_batch = sequences,
+                 .sequence = tokens,
+                 .precision = precision},
+                1, programs);
   }
   return programs;
 }

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/result.h"
 #include "model/spec.h"
 #include "plan/program/program.h"
 
@@ -17,9 +16,8 @@ std::vector<plan::Program> programs_of(const model::ModelSpec& model, model::Pre
 
 /// Steps whose collectives are held against the same alone: of tensor parallelism without and with
 /// sequence parallelism, of data parallelism, of ZeRO-3.
-base::Result<std::vector<plan::Program>> communicating_programs(const model::ModelSpec& model,
-                                                                model::Precision precision,
-                                                                int world, std::int64_t sequences,
-                                                                std::int64_t tokens);
+std::vector<plan::Program> communicating_programs(const model::ModelSpec& model,
+                                                  model::Precision precision, int world,
+                                                  std::int64_t sequences, std::int64_t tokens);
 
 }  // namespace orrery::executor

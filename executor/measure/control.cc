@@ -1,9 +1,5 @@
 #include "executor/measure/control.h"
 
-#include <algorithm>
-#include <numeric>
-
-#include "base/text.h"
 #include "executor/measure/microbench.h"
 #include "executor/measure/recorded_training.h"
 
@@ -28,13 +24,10 @@ model::ModelSpec control_model(bool cpu) {
 base::Result<double> time_all_reduce(Site& site) {
   Communicator& world = *site.communicator;
   if (world.world_size() == 1) return 0;
-  std::vector<int> ranks(static_cast<std::size_t>(world.world_size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  TRY(const Channel channel, world.channel(ranks, plan::Stream::kData));
-  TRY(const Timing own,
-      time_collective(world, channel, model::Collective::kAllReduce, kCollectiveBytes, site.device,
-                      {.samples = 15, .seconds = 0}));
-  return largest_over_ranks(world, own.median);
+  TRY(const Channel channel,
+      channel_of(world, {.name = "", .size = world.world_size()}, plan::Stream::kData));
+  return time_collective(world, channel, model::Collective::kAllReduce, kCollectiveBytes,
+                         site.device);
 }
 
 }  // namespace
@@ -54,8 +47,10 @@ base::Result<model::Control> time_control(Site& site, model::Precision precision
 
 model::Control summary_of(std::span<const model::Control> timings) {
   std::vector<double> compute, collective;
-  for (const model::Control& t : timings)
-    compute.push_back(t.compute_seconds), collective.push_back(t.collective_seconds);
+  for (const model::Control& t : timings) {
+    compute.push_back(t.compute_seconds);
+    collective.push_back(t.collective_seconds);
+  }
   const Timing t = timing_of(std::move(compute));
   return {.compute_seconds = t.median,
           .collective_seconds = timing_of(std::move(collective)).median,

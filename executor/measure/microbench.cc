@@ -6,12 +6,13 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
+
+#include "executor/measure/recorded_training.h"
 
 namespace orrery::executor {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using model::Collective;
 using model::SegmentKind;
 
 constexpr double kContaminated = 1.1;
@@ -38,14 +39,6 @@ std::int64_t bytes_of(const Operands& o) {
     for (const at::Tensor& t : *list) bytes += t.nbytes();
   }
   return static_cast<std::int64_t>(bytes);
-}
-
-c10::Device device_of(const Operands& o) {
-  for (const auto* list : {&o.reads, &o.updates, &o.weights, &o.gradients}) {
-    if (!list->empty()) return list->front().device();
-  }
-  ORRERY_CHECK(!o.writes.empty(), "a segment without operands");
-  return o.writes.front().device;
 }
 
 Operands copy_of(const Operands& o) {
@@ -86,21 +79,19 @@ Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& 
   for (; i < 2; ++i) call(i);  // warm
   std::vector<double> seconds;
   int refused = 0;
-  const auto end = Clock::now() + std::chrono::duration<double>(sampling.seconds);
-  while (static_cast<int>(seconds.size()) < sampling.samples || Clock::now() < end) {
+  const Stopwatch all;
+  while (static_cast<int>(seconds.size()) < sampling.samples || all.seconds() < sampling.seconds) {
     const double cpu = thread_cpu_seconds();
-    const auto begin = Clock::now();
+    const Stopwatch clock;
     call(i++);
-    const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double wall = clock.seconds();
     const double used = thread_cpu_seconds() - cpu;
     if (!sampling.cpu_time && disturbed(wall, used) && refused < sampling.samples) {
       ++refused;
       continue;
     }
     seconds.push_back(sampling.cpu_time ? used : wall);
-    if (static_cast<int>(seconds.size()) >= 3 &&
-        Clock::now() > end + std::chrono::duration<double>(4 * sampling.seconds))
-      break;
+    if (seconds.size() >= 3 && all.seconds() > 5 * sampling.seconds) break;
   }
   Timing timing = timing_of(std::move(seconds));
   timing.refused = refused;
@@ -141,7 +132,7 @@ Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const S
 }
 
 Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Device& device) {
-  Bench bench{.shape = program.segments[op.segment], .phase = op.phase, .operands = {}, .unit = {}};
+  Bench bench{.shape = program.segments[op.segment], .phase = op.phase, .device = device};
   const std::int64_t vocab = std::max(bench.shape.vocab, program.spec.vocab);
   const auto tensor = [&](const plan::BufferRef& ref) {
     const plan::BufferDecl& decl = program.buffers[ref.buffer];
@@ -152,7 +143,7 @@ Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Devic
   for (const plan::BufferRef& ref : op.updates) o.updates.push_back(tensor(ref));
   for (const plan::BufferRef& ref : op.writes) {
     const plan::BufferDecl& decl = program.buffers[ref.buffer];
-    o.writes.push_back({.shape = decl.shape, .dtype = decl.dtype, .device = device, .tensor = {}});
+    o.writes.push_back({.shape = decl.shape, .dtype = decl.dtype, .device = device});
   }
   for (const plan::ParameterView& view : op.views) {
     if (op.weights)
@@ -174,7 +165,7 @@ Bench bench_of(const plan::Program& program, const plan::Op& op, const at::Devic
 
 Bench product_bench(const model::SegmentShape& shape, model::Phase phase,
                     const at::Device& device) {
-  Bench bench{.shape = shape, .phase = phase, .operands = {}, .unit = {}};
+  Bench bench{.shape = shape, .phase = phase, .device = device};
   Operands& o = bench.operands;
   const std::vector<std::int64_t> x{shape.sequences, shape.tokens, shape.in},
       y{shape.sequences, shape.tokens, shape.out};
@@ -182,22 +173,21 @@ Bench product_bench(const model::SegmentShape& shape, model::Phase phase,
   if (shape.bias) o.weights.push_back(filled({shape.out}, shape.dtype, 1, device));
   if (phase == model::Phase::kF) {
     o.reads.push_back(filled(x, shape.dtype, 1, device));
-    o.writes.push_back({.shape = y, .dtype = shape.dtype, .device = device, .tensor = {}});
+    o.writes.push_back({.shape = y, .dtype = shape.dtype, .device = device});
     return bench;
   }
   o.reads = {filled(y, shape.dtype, 1, device), filled(x, shape.dtype, 1, device)};
   for (const at::Tensor& w : o.weights)
     o.gradients.push_back(filled(w.sizes(), model::DType::kFloat32, 1, device));
   if (phase != model::Phase::kG)
-    o.writes.push_back({.shape = x, .dtype = shape.dtype, .device = device, .tensor = {}});
+    o.writes.push_back({.shape = x, .dtype = shape.dtype, .device = device});
   return bench;
 }
 
 base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
   const c10::InferenceMode no_autograd;
   const std::int64_t bytes = std::max<std::int64_t>(bytes_of(bench.operands), 1);
-  const c10::Device device = device_of(bench.operands);
-  const std::int64_t rotated = device.is_cpu() ? kRotatedBytes : kRotatedBytesOfAccelerator;
+  const std::int64_t rotated = bench.device.is_cpu() ? kRotatedBytes : kRotatedBytesOfAccelerator;
   const auto copies =
       std::clamp<std::size_t>(static_cast<std::size_t>(rotated / bytes), 2, kMostCopies);
   std::vector<Operands> sets;
@@ -213,8 +203,8 @@ base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
     if (auto done = run_segment(bench.shape, bench.phase, now, context); !done)
       failed = std::move(done);
   };
-  const Timing timing =
-      device.is_cpu() ? time_calls(call, sampling) : time_on_accelerator(call, sampling, device);
+  const Timing timing = bench.device.is_cpu() ? time_calls(call, sampling)
+                                              : time_on_accelerator(call, sampling, bench.device);
   if (!failed) return base::fail(failed.error());
   return timing;
 }
@@ -222,53 +212,50 @@ base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
 namespace {
 
 /// Samples that start together; a rank's sample lasts until its own call returns.
-base::Result<Timing> time_together(Communicator& communicator, c10::Device device,
-                                   const Sampling& sampling,
+base::Result<double> time_together(Communicator& communicator, c10::Device device,
                                    const std::function<base::Result<void>()>& call) {
+  constexpr int kSamples = 15;
   std::vector<double> seconds;
-  for (int i = -2; i < sampling.samples; ++i) {
+  for (int i = -2; i < kSamples; ++i) {
     TRY_VOID(communicator.barrier());
-    const auto begin = Clock::now();
+    const Stopwatch clock;
     TRY_VOID(call());
     if (!device.is_cpu()) cuda_synchronize(device.index());
-    const double wall = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (i >= 0) seconds.push_back(wall);
+    if (i >= 0) seconds.push_back(clock.seconds());
   }
-  return timing_of(std::move(seconds));
+  return largest_over_ranks(communicator, timing_of(std::move(seconds)).median);
 }
 
 }  // namespace
 
-base::Result<Timing> time_collective(Communicator& communicator, const Channel& channel,
-                                     model::Collective op, std::int64_t bytes, c10::Device device,
-                                     const Sampling& sampling) {
+base::Result<double> time_collective(Communicator& communicator, const Channel& channel,
+                                     Collective op, std::int64_t bytes, c10::Device device) {
   const c10::InferenceMode no_autograd;
   const std::int64_t elements = std::max<std::int64_t>(bytes / 4 / channel.size, 1) * channel.size;
   at::Tensor whole = filled({elements}, model::DType::kFloat32, 1, device);
   at::Tensor part = filled({elements / channel.size}, model::DType::kFloat32, 1, device);
   at::Tensor other = whole.clone();
-  return time_together(communicator, device, sampling, [&]() -> base::Result<void> {
+  return time_together(communicator, device, [&]() -> base::Result<void> {
     switch (op) {
-      case model::Collective::kAllReduce:
+      case Collective::kAllReduce:
         return communicator.all_reduce(channel, whole, plan::Reduce::kMax);
-      case model::Collective::kAllGather: return communicator.all_gather(channel, part, whole, 0);
-      case model::Collective::kReduceScatter:
-        return communicator.reduce_scatter(channel, whole, part, 0);
-      case model::Collective::kAllToAll: return communicator.all_to_all(channel, whole, other);
-      case model::Collective::kBroadcast: return communicator.broadcast(channel, whole, 0);
-      case model::Collective::kPointToPoint: break;
+      case Collective::kAllGather: return communicator.all_gather(channel, part, whole, 0);
+      case Collective::kReduceScatter: return communicator.reduce_scatter(channel, whole, part, 0);
+      case Collective::kAllToAll: return communicator.all_to_all(channel, whole, other);
+      case Collective::kBroadcast: return communicator.broadcast(channel, whole, 0);
+      case Collective::kPointToPoint: break;
     }
     ORRERY_CHECK(false, "not a collective");
   });
 }
 
-base::Result<Timing> time_transfer(Communicator& communicator, std::int64_t bytes,
-                                   c10::Device device, const Sampling& sampling) {
+base::Result<double> time_transfer(Communicator& communicator, std::int64_t bytes,
+                                   c10::Device device) {
   const c10::InferenceMode no_autograd;
   const int rank = communicator.rank(), peer = rank ^ 1;
   at::Tensor tensor =
       filled({std::max<std::int64_t>(bytes / 4, 1)}, model::DType::kFloat32, 1, device);
-  return time_together(communicator, device, sampling, [&]() -> base::Result<void> {
+  return time_together(communicator, device, [&]() -> base::Result<void> {
     if (peer >= communicator.world_size()) return {};
     TRY(const std::unique_ptr<Transfer> transfer,
         communicator.post({{.send = rank < peer, .peer = peer, .lane = 0, .tensor = tensor}}));

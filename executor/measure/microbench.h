@@ -9,7 +9,6 @@
 /// start each point together, so that they share caches and memory as in training. With more ranks
 /// than cores every sample is disturbed, and CPU time is taken instead.
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "executor/segments/segments.h"
@@ -52,8 +51,9 @@ Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const S
 struct Bench {
   model::SegmentShape shape;
   model::Phase phase = model::Phase::kF;
-  Operands operands;         // reads, updates, weights and gradients filled; writes declared
-  plan::ParameterUnit unit;  // AdamW: one parameter over the whole shard
+  at::Device device{at::kCPU};
+  Operands operands = {};         // reads, updates, weights and gradients filled; writes declared
+  plan::ParameterUnit unit = {};  // AdamW: one parameter over the whole shard
 };
 
 /// The bench of a compute operation of a Program, from its buffers' declarations; loads are not
@@ -64,12 +64,11 @@ Bench product_bench(const model::SegmentShape& shape, model::Phase phase, const 
 
 base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling);
 
-/// Seconds of a collective of `bytes` (whole tensor) on a channel, on this rank.
-base::Result<Timing> time_collective(Communicator& communicator, const Channel& channel,
-                                     model::Collective op, std::int64_t bytes, c10::Device device,
-                                     const Sampling& sampling);
-/// Seconds that an exchange of `bytes` takes its receiver; ranks 2i send to 2i + 1.
-base::Result<Timing> time_transfer(Communicator& communicator, std::int64_t bytes,
-                                   c10::Device device, const Sampling& sampling);
+/// Median seconds of a collective of `bytes` (whole tensor) on a channel, of the slowest rank.
+base::Result<double> time_collective(Communicator& communicator, const Channel& channel,
+                                     model::Collective op, std::int64_t bytes, c10::Device device);
+/// Likewise what an exchange of `bytes` takes its receiver; ranks 2i send to 2i + 1.
+base::Result<double> time_transfer(Communicator& communicator, std::int64_t bytes,
+                                   c10::Device device);
 
 }  // namespace orrery::executor

@@ -2,11 +2,22 @@
 
 #include <algorithm>
 
-#include "executor/measure/microbench.h"
-
 namespace orrery::executor {
 
-using model::SegmentKind;
+bool is_load(const model::SegmentShape& shape) {
+  return shape.kind == model::SegmentKind::kLoadTokens ||
+         shape.kind == model::SegmentKind::kLoadTargets;
+}
+
+base::Result<model::OperatorPoint> point_over_ranks(const model::SegmentShape& shape,
+                                                    model::Phase phase, const Timing& timing,
+                                                    Communicator& world) {
+  model::OperatorPoint p{.shape = shape, .phase = phase, .samples = timing.samples};
+  TRY(p.seconds_median, mean_over_ranks(world, timing.median));
+  TRY(p.seconds_p10, mean_over_ranks(world, timing.p10));
+  TRY(p.seconds_p90, mean_over_ranks(world, timing.p90));
+  return p;
+}
 
 std::size_t OperationSamples::index_of(const model::SegmentShape& shape, model::Phase phase) {
   const auto at = std::ranges::find_if(
@@ -28,7 +39,7 @@ void OperationSamples::add(const plan::Program& program, const RecordedStep& ste
     const plan::Op& op = operation_of(program, s);
     if (op.kind != plan::OpKind::kCompute) continue;
     const model::SegmentShape& shape = program.segments[op.segment];
-    if (shape.kind == SegmentKind::kLoadTokens || shape.kind == SegmentKind::kLoadTargets) continue;
+    if (is_load(shape)) continue;
     const auto [at, fresh] = known.try_emplace(&op, 0);
     if (fresh) at->second = index_of(shape, op.phase);
     samples_[at->second].seconds.push_back(seconds);
@@ -48,13 +59,7 @@ base::Result<std::vector<model::OperatorPoint>> OperationSamples::points(
     Communicator& world) const {
   std::vector<model::OperatorPoint> points;
   for (const Sample& s : samples_) {
-    const Timing t = timing_of(s.seconds);
-    model::OperatorPoint p{.shape = s.shape, .phase = s.phase};
-    TRY(p.seconds_median, mean_over_ranks(world, t.median));
-    TRY(p.seconds_p10, mean_over_ranks(world, t.p10));
-    TRY(p.seconds_p90, mean_over_ranks(world, t.p90));
-    p.samples = t.samples;
-    points.push_back(std::move(p));
+    TRY(points.emplace_back(), point_over_ranks(s.shape, s.phase, timing_of(s.seconds), world));
   }
   return points;
 }

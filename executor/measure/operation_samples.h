@@ -5,10 +5,19 @@
 #include <vector>
 
 #include "executor/measure/composition.h"
+#include "executor/measure/microbench.h"
 #include "executor/measure/recorded_training.h"
 #include "model/profile.h"
 
 namespace orrery::executor {
+
+/// Loads of tokens are not measured.
+bool is_load(const model::SegmentShape& shape);
+
+/// Percentiles averaged over ranks.
+base::Result<model::OperatorPoint> point_over_ranks(const model::SegmentShape& shape,
+                                                    model::Phase phase, const Timing& timing,
+                                                    Communicator& world);
 
 /// Steps of one Program.
 struct PlayedProgram {

@@ -1,26 +1,26 @@
 #include "executor/measure/recorded_training.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 
 #include "base/text.h"
 #include "executor/measure/microbench.h"
 #include "executor/runtime/interpreter.h"
 #include "plan/lowering/lower.h"
-#include "plan/program/plan.h"
 
 namespace orrery::executor {
 
+base::Result<plan::Program> uniform_program(const model::ModelSpec& model,
+                                            plan::UniformOptions options, int micro_batches) {
+  options.global_batch = options.micro_batch * options.dp * micro_batches;
+  TRY(const plan::Plan plan, plan::uniform_plan(model, "local", 1, options));
+  return plan::lower(plan, model);
+}
+
 base::Result<plan::Program> program_alone(const model::ModelSpec& model, std::int64_t sequences,
                                           std::int64_t tokens, model::Precision precision) {
-  plan::UniformOptions o;
-  o.micro_batch = sequences;
-  o.global_batch = 2 * sequences;
-  o.precision = precision;
-  o.sequence = tokens;
-  TRY(const plan::Plan plan, plan::uniform_plan(model, "local", 1, o));
-  return plan::lower(plan, model);
+  return uniform_program(model,
+                         {.micro_batch = sequences, .sequence = tokens, .precision = precision}, 2);
 }
 
 namespace {
@@ -28,16 +28,13 @@ namespace {
 base::Result<void> train(Site& site, Communicator& transport, const plan::Program& program,
                          std::int64_t vocab, const OnStep& visit, const Repeats& repeats) {
   TRY(const TokenData data, TokenData::open("", vocab, program.sequence));
-  TRY(const auto interpreter,
-      Interpreter::create(program, transport, data, site.allocator, site.board,
-                          {.seed = 1, .optimizer = {}, .device = site.device}));
+  TRY(const auto interpreter, Interpreter::create(program, transport, data, site, {}));
   for (int step = 0; step < repeats.warm + repeats.steps; ++step) {
     TRY_VOID(site.communicator->barrier());
     const double cpu = thread_cpu_seconds();
-    const auto begin = std::chrono::steady_clock::now();
+    const Stopwatch clock;
     TRY_VOID(interpreter->step(step, true));
-    const double wall =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double wall = clock.seconds();
     if (step < repeats.warm) continue;
     visit({.wall_seconds = wall,
            .used_seconds = site.device.is_cpu() ? thread_cpu_seconds() - cpu : wall,

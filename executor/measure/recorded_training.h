@@ -9,11 +9,15 @@
 #include "base/result.h"
 #include "executor/runtime/site.h"
 #include "model/spec.h"
+#include "plan/program/plan.h"
 #include "plan/program/program.h"
 #include "plan/program/trace.h"
 
 namespace orrery::executor {
 
+/// A Program of so many micro-batches; `options` without a global batch.
+base::Result<plan::Program> uniform_program(const model::ModelSpec& model,
+                                            plan::UniformOptions options, int micro_batches);
 /// A Program of two micro-batches on one device.
 base::Result<plan::Program> program_alone(const model::ModelSpec& model, std::int64_t sequences,
                                           std::int64_t tokens, model::Precision precision);

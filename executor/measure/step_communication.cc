@@ -5,7 +5,6 @@
 #include <tuple>
 #include <vector>
 
-#include "executor/measure/composition.h"
 #include "executor/measure/microbench.h"
 #include "executor/measure/recorded_training.h"
 
@@ -25,13 +24,8 @@ bool counts(const plan::Op& op) {
 base::Result<double> seconds_alone(Site& site, const plan::Program& program, const Kind& kind) {
   Communicator& world = *site.communicator;
   const auto& [collective, group_id, bytes] = kind;
-  const plan::Group& group = program.groups[group_id];
-  std::vector<int> ranks;
-  for (int i = 0; i < group.size; ++i) ranks.push_back(group.base(world.rank()) + i * group.stride);
-  TRY(const Channel channel, world.channel(ranks, plan::Stream::kData));
-  TRY(const Timing t, time_collective(world, channel, collective, bytes, site.device,
-                                      {.samples = 15, .seconds = 0}));
-  return largest_over_ranks(world, t.median);
+  TRY(const Channel channel, channel_of(world, program.groups[group_id], plan::Stream::kData));
+  return time_collective(world, channel, collective, bytes, site.device);
 }
 
 }  // namespace

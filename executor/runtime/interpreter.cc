@@ -13,12 +13,11 @@ using model::SegmentKind;
 using plan::BufferCategory;
 
 base::Result<void> check_segments(const plan::Program& program) {
-  std::set<std::pair<std::uint32_t, plan::Phase>> missing;
-  for (std::uint32_t i = 0; i < program.templates.size(); ++i) {
-    for (const plan::Op& op : program.templates[plan::TemplateId(i)].ops) {
-      if (op.kind != plan::OpKind::kCompute || has_segment(program.segments[op.segment], op.phase))
-        continue;
-      missing.emplace(op.segment.raw(), op.phase);
+  std::set<std::pair<plan::SegmentId, plan::Phase>> missing;
+  for (const plan::Template& t : program.templates) {
+    for (const plan::Op& op : t.ops) {
+      if (op.kind == plan::OpKind::kCompute && !has_segment(program.segments[op.segment], op.phase))
+        missing.emplace(op.segment, op.phase);
     }
   }
   base::ErrorSink sink;
@@ -26,17 +25,17 @@ base::Result<void> check_segments(const plan::Program& program) {
     sink.add(base::make_error(ErrorCode::kUnsupported,
                               "the executor has no phase {} of segment '{}' at this shape",
                               model::to_string(phase),
-                              model::to_string(program.segments[plan::SegmentId(segment)].kind))
+                              model::to_string(program.segments[segment].kind))
                  .with_hint("'orrery simulate' runs this plan"));
   }
   return sink.result();
 }
 
-base::Result<std::unique_ptr<Interpreter>> Interpreter::create(
-    const plan::Program& program, Communicator& communicator, const TokenData& data,
-    CountingAllocator& allocator, Board& board, const InterpreterOptions& options) {
-  std::unique_ptr<Interpreter> made(
-      new Interpreter(program, communicator, data, allocator, board, options));
+base::Result<std::unique_ptr<Interpreter>> Interpreter::create(const plan::Program& program,
+                                                               Communicator& communicator,
+                                                               const TokenData& data, Site& site,
+                                                               const RunOptions& options) {
+  std::unique_ptr<Interpreter> made(new Interpreter(program, communicator, data, site, options));
   TRY_VOID(made->compile());
   TRY_VOID(made->open_channels());
   made->make_state();
@@ -44,20 +43,17 @@ base::Result<std::unique_ptr<Interpreter>> Interpreter::create(
 }
 
 Interpreter::Interpreter(const plan::Program& program, Communicator& communicator,
-                         const TokenData& data, CountingAllocator& allocator, Board& board,
-                         const InterpreterOptions& options)
+                         const TokenData& data, Site& site, const RunOptions& options)
     : program_(program),
       communicator_(communicator),
-      allocator_(allocator),
-      board_(board),
-      options_(options),
+      site_(site),
       class_(program.class_of(communicator.rank())),
       local_rank_(communicator.rank() - class_.first_rank),
       instances_(program, class_),
       tensors_(instances_.size()),
       pending_(plan::kStreams),
-      device_memory_(allocator, options.device),
-      marks_(options.device) {
+      device_memory_(site.allocator, site.device),
+      marks_(site.device) {
   context_.local_rank = local_rank_;
   context_.loss_scale =
       1.0 / (static_cast<double>(program.global_batch) * static_cast<double>(program.sequence));
@@ -66,7 +62,7 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
   context_.global_batch = program.global_batch;
   context_.optimizer = options.optimizer;
   context_.rotary = &rotary_;
-  board.stage(class_.stage);
+  site.board.stage(class_.stage);
 }
 
 base::Result<void> Interpreter::compile() {
@@ -87,13 +83,7 @@ base::Result<void> Interpreter::compile() {
 // what the shape splits.
 void Interpreter::place(Step& step) const {
   const model::SegmentShape& s = program_.segments[step.op->segment];
-  if (step.op->unit) {
-    const plan::ParameterUnit& unit = program_.units[*step.op->unit];
-    step.shard_begin =
-        s.elements == unit.padded
-            ? 0
-            : program_.groups[unit.shard_group].index(communicator_.rank()) * s.elements;
-  }
+  if (step.op->unit) step.shard_begin = shard_begin(*step.op->unit, s.elements);
   if (s.sequences == 0) return;
   const std::int64_t micro_batch_sequences = program_.global_batch / program_.micro_batches;
   const std::int64_t part = (local_rank_ / s.part_stride) % s.parts;
@@ -101,22 +91,23 @@ void Interpreter::place(Step& step) const {
   step.first_sequence = step.micro_batch * micro_batch_sequences + part * s.sequences;
 }
 
+std::int64_t Interpreter::shard_begin(plan::UnitId id, std::int64_t elements) const {
+  const plan::ParameterUnit& unit = program_.units[id];
+  if (elements == unit.padded) return 0;
+  return program_.groups[unit.shard_group].index(communicator_.rank()) * elements;
+}
+
 // In order of (group, stream) over the whole Program, so that ranks that share channels create them
 // in one order.
 base::Result<void> Interpreter::open_channels() {
-  std::set<std::pair<std::uint32_t, plan::Stream>> used;
+  std::set<std::pair<plan::GroupId, plan::Stream>> used;
   for (const Step& step : steps_) {
-    if (step.op->kind == plan::OpKind::kCollective)
-      used.emplace(step.op->group.raw(), step.op->stream);
+    if (step.op->kind == plan::OpKind::kCollective) used.emplace(step.op->group, step.op->stream);
   }
   channels_.assign(program_.groups.size(), std::vector<Channel>(plan::kStreams));
-  for (const auto& [group_id, stream] : used) {
-    const plan::Group& group = program_.groups[plan::GroupId(group_id)];
-    std::vector<int> ranks;
-    for (int i = 0; i < group.size; ++i)
-      ranks.push_back(group.base(communicator_.rank()) + i * group.stride);
-    TRY(channels_[group_id][static_cast<std::size_t>(stream)],
-        communicator_.channel(ranks, stream));
+  for (const auto& [group, stream] : used) {
+    TRY(channels_[group.raw()][static_cast<std::size_t>(stream)],
+        channel_of(communicator_, program_.groups[group], stream));
   }
   return {};
 }
@@ -141,21 +132,20 @@ void Interpreter::make_state() {
 
 at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64_t layer,
                                         bool parameters) {
-  const CategoryScope scope(allocator_, decl.category);
-  at::Tensor made = empty(decl.shape, decl.dtype, options_.device);
+  const CategoryScope scope(site_.allocator, decl.category);
+  at::Tensor made = empty(decl.shape, decl.dtype, site_.device);
   if (!parameters) return made.zero_();
   ORRERY_CHECK(decl.unit.has_value(), "parameter buffer '{}' has no unit", decl.name);
   const plan::ParameterUnit& unit = program_.units[*decl.unit];
   const std::int64_t n = made.numel();
-  const std::int64_t begin =
-      n == unit.padded ? 0 : program_.groups[unit.shard_group].index(communicator_.rank()) * n;
+  const std::int64_t begin = shard_begin(*decl.unit, n);
   std::vector<float> values(static_cast<std::size_t>(n));
   const FlatRange range{
       .begin = begin,
       .end = begin + n,
       .tensor_index = program_.groups[unit.tensor_group].index(communicator_.rank()),
       .layer = layer};
-  initial_parameters(unit, range, options_.seed, program_.spec.layers, values);
+  initial_parameters(unit, range, context_.seed, program_.spec.layers, values);
   made.copy_(at::from_blob(values.data(), {n}, at::TensorOptions().dtype(at::kFloat)));
   return made;
 }

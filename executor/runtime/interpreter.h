@@ -13,31 +13,23 @@
 #include <vector>
 
 #include "base/result.h"
-#include "executor/launch/board.h"
+#include "executor/runtime/site.h"
 #include "executor/segments/segments.h"
-#include "executor/state/allocator.h"
 #include "executor/state/data.h"
-#include "executor/state/device.h"
-#include "executor/transport/communicator.h"
 #include "plan/program/expand.h"
 #include "plan/program/trace.h"
 
 namespace orrery::executor {
 
-struct InterpreterOptions {
-  std::uint64_t seed = 1;
-  AdamW optimizer;
-  at::Device device{at::kCPU};
-};
-
 class Interpreter {
  public:
   /// Unrolls the class of `communicator.rank()`, opens its channels and makes its persistent state.
-  /// Everything passed by reference must outlive the interpreter. Errors: kUnsupported,
-  /// kCollective.
-  static base::Result<std::unique_ptr<Interpreter>> create(
-      const plan::Program& program, Communicator& communicator, const TokenData& data,
-      CountingAllocator& allocator, Board& board, const InterpreterOptions& options);
+  /// Of `options` seed and optimizer count. Everything else passed by reference must outlive the
+  /// interpreter. Errors: kUnsupported, kCollective.
+  static base::Result<std::unique_ptr<Interpreter>> create(const plan::Program& program,
+                                                           Communicator& communicator,
+                                                           const TokenData& data, Site& site,
+                                                           const RunOptions& options);
 
   /// One training step. Errors carry a note that names rank, layer, micro-batch and operation.
   base::Result<void> step(std::int64_t index, bool record);
@@ -60,9 +52,11 @@ class Interpreter {
   };
 
   Interpreter(const plan::Program& program, Communicator& communicator, const TokenData& data,
-              CountingAllocator& allocator, Board& board, const InterpreterOptions& options);
+              Site& site, const RunOptions& options);
   base::Result<void> compile();
   void place(Step& step) const;
+  /// Of the owned part of a unit's flat storage, where a buffer of `elements` is that part.
+  [[nodiscard]] std::int64_t shard_begin(plan::UnitId unit, std::int64_t elements) const;
   base::Result<void> open_channels();
   void make_state();
   at::Tensor make_persistent(const plan::BufferDecl& decl, std::int64_t layer, bool parameters);
@@ -80,9 +74,7 @@ class Interpreter {
 
   const plan::Program& program_;
   Communicator& communicator_;
-  CountingAllocator& allocator_;
-  Board& board_;
-  InterpreterOptions options_;
+  Site& site_;
   const plan::RankClass& class_;
   int local_rank_ = 0;
 

@@ -10,6 +10,7 @@
 namespace orrery::executor {
 
 using base::ErrorCode;
+using model::Collective;
 using model::SegmentKind;
 using plan::BufferCategory;
 using plan::OpKind;
@@ -30,7 +31,7 @@ base::Result<void> Interpreter::step(std::int64_t index, bool record) {
   marks_.clear();
   if (record) marks_.mark();
   for (const Step& s : steps_) {
-    board_.operation(static_cast<std::int32_t>(index), s.layer, s.micro_batch, s.op->name);
+    site_.board.operation(static_cast<std::int32_t>(index), s.layer, s.micro_batch, s.op->name);
     if (record) marks_.mark();
     base::Result<void> done;
     try {
@@ -76,16 +77,14 @@ Operands Interpreter::operands_of(const Step& step) {
   for (const plan::BufferRef& ref : op.updates) o.updates.push_back(live(ref));
   for (const plan::BufferRef& ref : op.writes) {
     const plan::BufferDecl& decl = program_.buffers[ref.buffer];
-    o.writes.push_back(
-        {.shape = decl.shape, .dtype = decl.dtype, .device = options_.device, .tensor = {}});
+    o.writes.push_back({.shape = decl.shape, .dtype = decl.dtype, .device = site_.device});
   }
   for (const plan::ParameterView& view : op.views) {
-    std::int64_t elements = 1;
-    for (const std::int64_t d : view.shape) elements *= d;
-    if (op.weights)
-      o.weights.push_back(live(*op.weights).narrow(0, view.offset, elements).view(view.shape));
-    if (op.gradients)
-      o.gradients.push_back(live(*op.gradients).narrow(0, view.offset, elements).view(view.shape));
+    const auto part = [&](const plan::BufferRef& flat) {
+      return live(flat).narrow(0, view.offset, elements_of(view.shape)).view(view.shape);
+    };
+    if (op.weights) o.weights.push_back(part(*op.weights));
+    if (op.gradients) o.gradients.push_back(part(*op.gradients));
   }
   return o;
 }
@@ -101,7 +100,7 @@ base::Result<void> Interpreter::compute(const Step& step) {
   const BufferCategory category = op.writes.empty()
                                       ? BufferCategory::kActivation
                                       : program_.buffers[op.writes.front().buffer].category;
-  const CategoryScope scope(allocator_, category);
+  const CategoryScope scope(site_.allocator, category);
   TRY_VOID(run_segment(shape, op.phase, operands, context_));
   for (std::size_t i = 0; i < op.writes.size(); ++i) {
     at::Tensor& slot = tensor(op.writes[i], step);
@@ -134,36 +133,31 @@ base::Result<void> Interpreter::collective(const Step& step) {
   };
   if (!op.updates.empty()) {
     at::Tensor whole = part_of_flat(tensor(op.updates[0], step));
-    if (op.collective == model::Collective::kAllReduce)
+    if (op.collective == Collective::kAllReduce)
       return communicator_.all_reduce(channel, whole, op.reduce);
-    if (op.collective == model::Collective::kBroadcast)
-      return communicator_.broadcast(channel, whole, 0);
+    if (op.collective == Collective::kBroadcast) return communicator_.broadcast(channel, whole, 0);
     const std::int64_t length = whole.size(0) / channel.size;
     at::Tensor own = whole.narrow(0, channel.index * length, length);
-    if (op.collective == model::Collective::kAllGather)
+    if (op.collective == Collective::kAllGather)
       return communicator_.all_gather(channel, own, whole, 0);
-    ORRERY_CHECK(op.collective == model::Collective::kReduceScatter, "'{}' cannot work in place",
-                 op.name);
+    ORRERY_CHECK(op.collective == Collective::kReduceScatter, "'{}' cannot work in place", op.name);
     return communicator_.reduce_scatter(channel, whole, own, 0);
   }
   const plan::BufferDecl& decl = program_.buffers[op.writes[0].buffer];
-  const CategoryScope scope(allocator_, decl.category);
+  const CategoryScope scope(site_.allocator, decl.category);
   const at::Tensor in = part_of_flat(tensor(op.reads[0], step));
-  at::Tensor out = empty(decl.shape, decl.dtype, options_.device);
+  at::Tensor out = empty(decl.shape, decl.dtype, site_.device);
   switch (op.collective) {
-    case model::Collective::kAllGather:
+    case Collective::kAllGather:
       TRY_VOID(communicator_.all_gather(channel, in, out, op.dim));
       break;
-    case model::Collective::kReduceScatter:
+    case Collective::kReduceScatter:
       TRY_VOID(communicator_.reduce_scatter(channel, in, out, op.dim));
       break;
-    case model::Collective::kAllToAll:
-      TRY_VOID(all_to_all(communicator_, channel, op, in, out));
-      break;
-    case model::Collective::kPointToPoint: TRY_VOID(communicator_.shift(channel, in, out)); break;
-    case model::Collective::kAllReduce:
-    case model::Collective::kBroadcast:
-      ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
+    case Collective::kAllToAll: TRY_VOID(all_to_all(communicator_, channel, op, in, out)); break;
+    case Collective::kPointToPoint: TRY_VOID(communicator_.shift(channel, in, out)); break;
+    case Collective::kAllReduce:
+    case Collective::kBroadcast: ORRERY_CHECK(false, "'{}' does not write a new buffer", op.name);
   }
   tensor(op.writes[0], step) = std::move(out);
   return {};
@@ -183,9 +177,9 @@ base::Result<void> Interpreter::exchange(const Step& step) {
     at::Tensor& t = tensor(leg.buffer, step);
     if (!leg.send) {
       const plan::BufferDecl& decl = program_.buffers[leg.buffer.buffer];
-      const CategoryScope scope(allocator_, decl.category);
+      const CategoryScope scope(site_.allocator, decl.category);
       ORRERY_CHECK(!t.defined(), "'{}' receives into '{}', which is alive", op.name, decl.name);
-      t = empty(decl.shape, decl.dtype, options_.device);
+      t = empty(decl.shape, decl.dtype, site_.device);
       receives = true;
     }
     legs.push_back({.send = leg.send,

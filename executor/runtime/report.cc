@@ -1,42 +1,31 @@
 #include "executor/runtime/report.h"
 
-#include <algorithm>
+#include <tuple>
 
 #include "base/json.h"
 
 namespace orrery::executor {
 namespace {
 
-base::Json to_json(const plan::Span& s) {
-  return base::Json::array({s.rank, static_cast<int>(s.stream), s.name, s.category, s.phase,
-                            s.layer, s.micro_batch, s.template_id, s.template_index, s.start_ps,
-                            s.duration_ps, s.bytes});
+// What is written, in order.
+auto fields(auto& span) {
+  return std::tie(span.rank, span.stream, span.name, span.category, span.phase, span.layer,
+                  span.micro_batch, span.template_id, span.template_index, span.start_ps,
+                  span.duration_ps, span.bytes);
 }
+auto sample_fields(auto& sample) { return std::tie(sample.rank, sample.at_ps, sample.bytes); }
 
-plan::Span span_of(const base::Json& j) {
-  plan::Span s;
-  s.rank = j.at(0).get<std::int32_t>();
-  s.stream = static_cast<plan::Stream>(j.at(1).get<int>());
-  s.name = j.at(2).get<std::string>();
-  s.category = j.at(3).get<std::string>();
-  s.phase = j.at(4).get<std::string>();
-  s.layer = j.at(5).get<std::int32_t>();
-  s.micro_batch = j.at(6).get<std::int32_t>();
-  s.template_id = j.at(7).get<std::uint32_t>();
-  s.template_index = j.at(8).get<std::uint32_t>();
-  s.start_ps = j.at(9).get<std::int64_t>();
-  s.duration_ps = j.at(10).get<std::int64_t>();
-  s.bytes = j.at(11).get<std::int64_t>();
-  return s;
+template <class... T>
+void read(const base::Json& row, std::tuple<T&...> to) {
+  to = row.get<std::tuple<T...>>();
 }
 
 }  // namespace
 
 std::string to_text(const RankReport& report) {
   base::Json spans = base::Json::array(), samples = base::Json::array();
-  for (const plan::Span& s : report.spans) spans.push_back(to_json(s));
-  for (const plan::MemorySample& m : report.samples)
-    samples.push_back(base::Json::array({m.rank, m.at_ps, m.bytes}));
+  for (const plan::Span& s : report.spans) spans.push_back(fields(s));
+  for (const plan::MemorySample& m : report.samples) samples.push_back(sample_fields(m));
   return base::to_line(base::Json{{"stage", report.stage},
                                   {"peak", report.memory.peak},
                                   {"at_peak", report.memory.at_peak},
@@ -62,11 +51,9 @@ base::Result<void> merge(const std::vector<std::string>& texts, const plan::Prog
       report.peak_memory_bytes[stage] = peak;
       report.memory_at_peak[stage] = j.at("at_peak").get<CategoryBytes>();
     }
-    for (const base::Json& s : j.at("spans")) timeline.spans.push_back(span_of(s));
-    for (const base::Json& m : j.at("samples")) {
-      timeline.memory.push_back(
-          {m.at(0).get<std::int32_t>(), m.at(1).get<std::int64_t>(), m.at(2).get<std::int64_t>()});
-    }
+    for (const base::Json& s : j.at("spans")) read(s, fields(timeline.spans.emplace_back()));
+    for (const base::Json& m : j.at("samples"))
+      read(m, sample_fields(timeline.memory.emplace_back()));
   }
   if (!report.steps.empty())
     timeline.step_time_ps = static_cast<std::int64_t>(report.steps.back().seconds * 1e12);

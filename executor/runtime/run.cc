@@ -15,28 +15,23 @@ using base::ErrorCode;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 /// One Program's training, in order of construction.
 struct Session {
   Site& site;
   const plan::Program& program;
   const RunOptions& options;
-  DeviceMemory memory;
+  Communicator& world = *site.communicator;
+  DeviceMemory memory{site.allocator, site.device};
   std::optional<TokenData> data = {};
   std::unique_ptr<Interpreter> interpreter = {};
 };
 
-// What every rank must have alike before step 0, or the reason why this one cannot start.
-std::string readiness(const Session& s, const base::Diagnostics& faults) {
-  if (!faults.empty()) return "!" + base::to_string(faults);
-  return s.program.fingerprint();
-}
-
 /// All ranks leave with the same answer: nothing, or the first fault of the lowest rank that has
 /// one.
 base::Result<void> agree(Session& s, const base::Diagnostics& faults) {
-  TRY(const std::vector<std::string> texts, s.site.communicator->gather(readiness(s, faults)));
+  // What every rank must have alike before step 0, or the reason why this one cannot start.
+  const std::string own = faults.empty() ? s.program.fingerprint() : "!" + base::to_string(faults);
+  TRY(const std::vector<std::string> texts, s.world.gather(own));
   std::string verdict;
   for (std::size_t rank = 0; rank < texts.size() && verdict.empty(); ++rank) {
     if (texts[rank].starts_with('!'))
@@ -44,45 +39,42 @@ base::Result<void> agree(Session& s, const base::Diagnostics& faults) {
     else if (texts[rank] != texts[0])
       verdict = fmt::format("rank {} runs Program {}, rank 0 runs {}", rank, texts[rank], texts[0]);
   }
-  TRY(verdict, s.site.communicator->broadcast(verdict));
+  TRY(verdict, s.world.broadcast(verdict));
   if (!faults.empty()) return base::fail(faults);
   if (!verdict.empty()) return base::fail(ErrorCode::kMismatch, "{}", verdict);
   return {};
 }
 
-/// Whatever a rank can find wrong by itself, all at once.
+/// What a rank can find wrong by itself.
 base::Diagnostics prepare(Session& s) {
-  base::ErrorSink sink;
-  if (s.site.communicator->world_size() != s.program.world_size) {
-    sink.add(base::make_error(ErrorCode::kInconsistent,
-                              "the plan is for {} ranks, and {} were started", s.program.world_size,
-                              s.site.communicator->world_size())
-                 .with_hint(fmt::format("start it with --ranks {}", s.program.world_size)));
-    return sink.diagnostics();
+  if (s.world.world_size() != s.program.world_size) {
+    return {base::make_error(ErrorCode::kInconsistent,
+                             "the plan is for {} ranks, and {} were started", s.program.world_size,
+                             s.world.world_size())
+                .with_hint(fmt::format("start it with --ranks {}", s.program.world_size))};
   }
   base::Result<TokenData> data =
       TokenData::open(s.options.data, s.program.spec.vocab, s.program.sequence);
   if (!data) return data.error();
   s.data.emplace(*std::move(data));
   if (s.options.data.empty() && s.program.spec.vocab < 256) {
-    sink.add(base::make_error(ErrorCode::kInconsistent,
-                              "the built-in corpus has 256 tokens, the model's vocabulary {}",
-                              s.program.spec.vocab));
+    return {base::make_error(ErrorCode::kInconsistent,
+                             "the built-in corpus has 256 tokens, the model's vocabulary {}",
+                             s.program.spec.vocab)};
   }
-  return sink.diagnostics();
+  return {};
 }
 
 base::Result<StepResult> timed_step(Session& s, int index, bool record) {
-  TRY_VOID(s.site.communicator->barrier());
-  const auto begin = Clock::now();
+  TRY_VOID(s.world.barrier());
+  const Stopwatch clock;
   TRY_VOID(s.interpreter->step(index, record));
   s.memory.synchronize();
-  TRY_VOID(s.site.communicator->barrier());
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  TRY_VOID(s.world.barrier());
+  const double seconds = clock.seconds();
   // Exact decimal text: %.17g reads back as the same double.
   TRY(const std::vector<std::string> parts,
-      s.site.communicator->gather(
-          fmt::format("{:.17g} {:.17g}", s.interpreter->loss_part(), seconds)));
+      s.world.gather(fmt::format("{:.17g} {:.17g}", s.interpreter->loss_part(), seconds)));
   StepResult result{.step = index, .loss = 0, .seconds = 0};
   for (const std::string& part : parts) {
     double loss = 0, time = 0;
@@ -91,7 +83,7 @@ base::Result<StepResult> timed_step(Session& s, int index, bool record) {
     result.seconds = std::max(result.seconds, time);
   }
   TRY(const std::string everywhere,
-      s.site.communicator->broadcast(fmt::format("{:.17g} {:.17g}", result.loss, result.seconds)));
+      s.world.broadcast(fmt::format("{:.17g} {:.17g}", result.loss, result.seconds)));
   ORRERY_CHECK(std::sscanf(everywhere.c_str(), "%lf %lf", &result.loss, &result.seconds) == 2,
                "'{}'", everywhere);
   return result;
@@ -104,16 +96,15 @@ base::Result<RunReport> train(Session& s, const Hooks& hooks) {
   s.memory.reset_peak();
   for (int step = 0; step < steps; ++step) {
     TRY(const StepResult result, timed_step(s, step, s.options.timeline && step + 1 == steps));
-    if (s.site.communicator->rank() == 0 && hooks.on_step) hooks.on_step(result);
+    if (s.world.rank() == 0 && hooks.on_step) hooks.on_step(result);
     report.steps.push_back(result);
   }
-  RankReport own;
-  own.stage = s.program.class_of(s.site.communicator->rank()).stage;
-  own.memory = s.memory.count();
-  own.spans = s.interpreter->spans();
-  own.samples = s.interpreter->memory();
-  TRY(const std::vector<std::string> texts, s.site.communicator->gather(to_text(own)));
-  if (s.site.communicator->rank() != 0) return report;
+  const RankReport own{.stage = s.program.class_of(s.world.rank()).stage,
+                       .memory = s.memory.count(),
+                       .spans = s.interpreter->spans(),
+                       .samples = s.interpreter->memory()};
+  TRY(const std::vector<std::string> texts, s.world.gather(to_text(own)));
+  if (s.world.rank() != 0) return report;
   TRY_VOID(merge(texts, s.program, report));
   return report;
 }
@@ -152,17 +143,14 @@ base::Result<Site> open_site(const std::string& device, const std::string& backe
 
 base::Result<RunReport> train_at(Site& site, const plan::Program& program,
                                  const RunOptions& options, const Hooks& hooks) {
-  Session s{site, program, options, DeviceMemory(site.allocator, site.device)};
+  Session s{site, program, options};
   const base::Diagnostics faults = prepare(s);
   if (auto ready = agree(s, faults); !ready) {
     site.board.fail(ready.error());
     if (site.board.attached()) leave(site, ready.error());  // the launcher speaks for all
     return base::fail(ready.error());
   }
-  const InterpreterOptions interpreter_options{
-      .seed = options.seed, .optimizer = options.optimizer, .device = site.device};
-  auto made = Interpreter::create(program, *site.communicator, *s.data, site.allocator, site.board,
-                                  interpreter_options);
+  auto made = Interpreter::create(program, *site.communicator, *s.data, site, options);
   if (!made) {
     if (site.together) fail_alone(site, made.error());
     return base::fail(made.error());

@@ -11,24 +11,25 @@ at::Tensor heads_of(const SegmentShape& s, const at::Tensor& packed, std::int64_
 /// in place.
 void rotate(const SegmentShape& s, at::Tensor to, const at::Tensor& from,
             const RotaryTables::Table& table, double sign);
-/// [b, s, k, d] -> [b, s, n, d], each head repeated n / k times (a copy), or the same tensor when n
-/// = k.
-at::Tensor repeat_heads(const SegmentShape& s, const at::Tensor& x);
-/// Gradient of repeat_heads: [b, s, n, d] into [b, s, k, d].
+/// Gradient of heads that core_inputs repeats: [b, s, n, d] into [b, s, k, d].
 void sum_groups(const SegmentShape& s, at::Tensor to, const at::Tensor& from);
+
+/// The heads of a packed tensor of queries' size, as [b, n, s, d]; a view.
+at::Tensor by_head(const SegmentShape& s, const at::Tensor& packed);
 
 struct AttentionInputs {
   at::Tensor q, k, v;  // [b, n, s, d]
 };
-struct AttentionOutputs {
-  at::Tensor o, lse;  // [b, n, s, d], [b, n, s] fp32
-};
-AttentionOutputs core_forward(const SegmentShape& s, const AttentionInputs& in);
-/// dq, dk, dv [b, n, s, d] from the gradient of o.
+/// Of q, k and v as heads_of() gives them.
+AttentionInputs core_inputs(const SegmentShape& s, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v);
+/// Writes o, packed, and the log-sum-exp [b, n, s] fp32.
+void core_forward(const SegmentShape& s, const AttentionInputs& in, Operands& operands);
+/// dq, dk, dv [b, n, s, d] from o and its gradient d, both packed.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> core_backward(const SegmentShape& s,
                                                              const AttentionInputs& in,
-                                                             const at::Tensor& d,
-                                                             const at::Tensor& o,
+                                                             const at::Tensor& packed_d,
+                                                             const at::Tensor& packed_o,
                                                              const at::Tensor& lse);
 
 }  // namespace orrery::executor::kernels

@@ -14,22 +14,10 @@ inline bool has_weight_gradient(Phase phase) { return phase == Phase::kG || phas
 /// [.., features] as a matrix [rows, features]; a view. @pre the tensor is contiguous.
 inline at::Tensor rows_of(const at::Tensor& tensor) { return tensor.view({-1, tensor.size(-1)}); }
 
-void embedding(const SegmentShape&, Phase, Operands&, const SegmentContext&);
-void position_add(const SegmentShape&, Phase, Operands&, const SegmentContext&);
-void norm(const SegmentShape&, Phase, Operands&);
-void linear(const SegmentShape&, Phase, Operands&);
-void residual(const SegmentShape&, Phase, Operands&);
-void attention(const SegmentShape&, Phase, Operands&, SegmentContext&);
-void attention_split(const SegmentShape&, Phase, Operands&, SegmentContext&);
-void attention_block(const SegmentShape&, Phase, Operands&, const SegmentContext&);
-void attention_merge(const SegmentShape&, Operands&);
-void activation(const SegmentShape&, Phase, Operands&);
-void loss_max(const SegmentShape&, Operands&, const SegmentContext&);
-void loss_sum(const SegmentShape&, Operands&, const SegmentContext&);
-void loss(const SegmentShape&, Phase, Operands&, const SegmentContext&);
-void slice(const SegmentShape&, Operands&, const SegmentContext&);
-void zero_gradient(Operands&);
-void accumulate(Operands&);
-void adamw(const SegmentShape&, Operands&, const SegmentContext&);
+using Kernel = void(const SegmentShape&, Phase, Operands&, SegmentContext&);
+Kernel embedding, position_add, norm, linear, residual, activation;
+Kernel attention, attention_split, attention_block, attention_merge;
+Kernel loss_max, loss_sum, loss;
+Kernel slice, zero_gradient, accumulate, adamw;
 
 }  // namespace orrery::executor::kernels

@@ -1,5 +1,8 @@
 #include "executor/segments/segments.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "executor/segments/segment_kernels.h"
 #include "executor/state/data.h"
 
@@ -25,49 +28,61 @@ base::Result<void> load(const SegmentShape& s, Operands& operands, SegmentContex
   const std::int64_t shift = s.kind == SegmentKind::kLoadTargets ? 1 : 0;
   TRY_VOID(context.data->read(
       batch, shift, {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())}));
-  Output& out = operands.writes[0];
-  out.tensor = out.device.is_cpu() ? ids : ids.to(out.device);
+  operands.writes[0].tensor = ids.to(operands.writes[0].device);
   return {};
+}
+
+constexpr unsigned bit(Phase phase) { return 1U << static_cast<unsigned>(phase); }
+constexpr unsigned kForward = bit(Phase::kF),
+                   kEvery = kForward | bit(Phase::kB) | bit(Phase::kG) | bit(Phase::kBG),
+                   kNotB = kEvery & ~bit(Phase::kB), kNotG = kEvery & ~bit(Phase::kG);
+
+struct Segment {
+  SegmentKind kind;
+  unsigned phases;
+  kernels::Kernel* kernel;  // null: load()
+};
+constexpr Segment kSegments[] = {{SegmentKind::kLoadTokens, kForward, nullptr},
+                                 {SegmentKind::kLoadTargets, kForward, nullptr},
+                                 {SegmentKind::kEmbedding, kNotB, kernels::embedding},
+                                 {SegmentKind::kPositionAdd, kNotB, kernels::position_add},
+                                 {SegmentKind::kNorm, kEvery, kernels::norm},
+                                 {SegmentKind::kQkv, kEvery, kernels::linear},
+                                 {SegmentKind::kProjection, kEvery, kernels::linear},
+                                 {SegmentKind::kMlpIn, kEvery, kernels::linear},
+                                 {SegmentKind::kMlpOut, kEvery, kernels::linear},
+                                 {SegmentKind::kLogits, kEvery, kernels::linear},
+                                 {SegmentKind::kAttention, kNotG, kernels::attention},
+                                 {SegmentKind::kAttentionSplit, kNotG, kernels::attention_split},
+                                 {SegmentKind::kAttentionBlock, kNotG, kernels::attention_block},
+                                 {SegmentKind::kAttentionMerge, kForward, kernels::attention_merge},
+                                 {SegmentKind::kResidual, kNotB, kernels::residual},
+                                 {SegmentKind::kActivation, kNotG, kernels::activation},
+                                 {SegmentKind::kLossMax, kForward, kernels::loss_max},
+                                 {SegmentKind::kLossSum, kForward, kernels::loss_sum},
+                                 {SegmentKind::kLoss, kNotG, kernels::loss},
+                                 {SegmentKind::kSlice, kForward, kernels::slice},
+                                 {SegmentKind::kZeroGradient, kEvery, kernels::zero_gradient},
+                                 {SegmentKind::kAccumulate, kEvery, kernels::accumulate},
+                                 {SegmentKind::kAdamW, kEvery, kernels::adamw}};
+
+/// Null: none implements it.
+const Segment* find(SegmentKind kind) {
+  const auto* at = std::ranges::find(kSegments, kind, &Segment::kind);
+  return at == std::end(kSegments) ? nullptr : at;
 }
 
 }  // namespace
 
 bool has_segment(const SegmentShape& shape, Phase phase) {
+  const Segment* segment = find(shape.kind);
+  if (segment == nullptr || (segment->phases & bit(phase)) == 0) return false;
   switch (shape.kind) {
-    case SegmentKind::kLoadTokens:
-    case SegmentKind::kLoadTargets:
-    case SegmentKind::kLossMax:
-    case SegmentKind::kLossSum:
-    case SegmentKind::kSlice: return phase == Phase::kF;
-    case SegmentKind::kZeroGradient:
-    case SegmentKind::kAccumulate:
-    case SegmentKind::kAdamW:
-    case SegmentKind::kNorm:
-    case SegmentKind::kQkv:
-    case SegmentKind::kProjection:
-    case SegmentKind::kMlpIn:
-    case SegmentKind::kMlpOut:
-    case SegmentKind::kLogits: return true;
-    case SegmentKind::kEmbedding:
-    case SegmentKind::kPositionAdd:
-    case SegmentKind::kResidual: return phase != Phase::kB;
     case SegmentKind::kAttention:
-      return phase != Phase::kG && (!shape.rotary || shape.head_dim % 2 == 0);
-    case SegmentKind::kAttentionSplit:
-      return phase != Phase::kG && (!shape.rotary || shape.head_dim % 2 == 0);
-    case SegmentKind::kAttentionBlock: return phase != Phase::kG && shape.kv_tokens == shape.tokens;
-    case SegmentKind::kAttentionMerge: return phase == Phase::kF;
-    case SegmentKind::kActivation:
-    case SegmentKind::kLoss: return phase != Phase::kG;
-    case SegmentKind::kRouter:
-    case SegmentKind::kDispatch:
-    case SegmentKind::kExpertIn:
-    case SegmentKind::kExpertOut:
-    case SegmentKind::kCombine:
-    case SegmentKind::kPatchProduct:
-    case SegmentKind::kPool: return false;
+    case SegmentKind::kAttentionSplit: return !shape.rotary || shape.head_dim % 2 == 0;
+    case SegmentKind::kAttentionBlock: return shape.kv_tokens == shape.tokens;
+    default: return true;
   }
-  ORRERY_CHECK(false, "segment kind {}", static_cast<int>(shape.kind));
 }
 
 base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands& operands,
@@ -76,42 +91,9 @@ base::Result<void> run_segment(const SegmentShape& shape, Phase phase, Operands&
     return base::fail(base::ErrorCode::kUnsupported, "segment {} has no phase {} in the executor",
                       model::to_string(shape.kind), model::to_string(phase));
   }
-  switch (shape.kind) {
-    case SegmentKind::kLoadTokens:
-    case SegmentKind::kLoadTargets: return load(shape, operands, context);
-    case SegmentKind::kEmbedding: kernels::embedding(shape, phase, operands, context); break;
-    case SegmentKind::kPositionAdd: kernels::position_add(shape, phase, operands, context); break;
-    case SegmentKind::kNorm: kernels::norm(shape, phase, operands); break;
-    case SegmentKind::kQkv:
-    case SegmentKind::kProjection:
-    case SegmentKind::kMlpIn:
-    case SegmentKind::kMlpOut:
-    case SegmentKind::kLogits: kernels::linear(shape, phase, operands); break;
-    case SegmentKind::kAttention: kernels::attention(shape, phase, operands, context); break;
-    case SegmentKind::kAttentionSplit:
-      kernels::attention_split(shape, phase, operands, context);
-      break;
-    case SegmentKind::kAttentionBlock:
-      kernels::attention_block(shape, phase, operands, context);
-      break;
-    case SegmentKind::kAttentionMerge: kernels::attention_merge(shape, operands); break;
-    case SegmentKind::kResidual: kernels::residual(shape, phase, operands); break;
-    case SegmentKind::kActivation: kernels::activation(shape, phase, operands); break;
-    case SegmentKind::kLossMax: kernels::loss_max(shape, operands, context); break;
-    case SegmentKind::kLossSum: kernels::loss_sum(shape, operands, context); break;
-    case SegmentKind::kLoss: kernels::loss(shape, phase, operands, context); break;
-    case SegmentKind::kSlice: kernels::slice(shape, operands, context); break;
-    case SegmentKind::kZeroGradient: kernels::zero_gradient(operands); break;
-    case SegmentKind::kAccumulate: kernels::accumulate(operands); break;
-    case SegmentKind::kAdamW: kernels::adamw(shape, operands, context); break;
-    case SegmentKind::kRouter:
-    case SegmentKind::kDispatch:
-    case SegmentKind::kExpertIn:
-    case SegmentKind::kExpertOut:
-    case SegmentKind::kCombine:
-    case SegmentKind::kPatchProduct:
-    case SegmentKind::kPool: ORRERY_CHECK(false, "has_segment says no");
-  }
+  kernels::Kernel* const kernel = find(shape.kind)->kernel;
+  if (kernel == nullptr) return load(shape, operands, context);
+  kernel(shape, phase, operands, context);
   return {};
 }
 

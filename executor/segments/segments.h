@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -30,7 +29,7 @@ struct Output {
   std::vector<std::int64_t> shape;
   model::DType dtype = model::DType::kFloat32;
   at::Device device{at::kCPU};
-  at::Tensor tensor;
+  at::Tensor tensor = {};
   at::Tensor& make() {
     tensor = empty(shape, dtype, device);
     return tensor;

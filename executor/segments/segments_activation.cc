@@ -35,7 +35,7 @@ void apply_backward(model::Activation activation, at::Tensor& out, const at::Ten
 
 }  // namespace
 
-void activation(const SegmentShape& s, Phase phase, Operands& o) {
+void activation(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   if (phase == Phase::kF) {
     at::Tensor& g = o.writes[0].make();
     const at::Tensor& u = o.reads[0];

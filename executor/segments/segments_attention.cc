@@ -68,6 +68,8 @@ void rotate(const SegmentShape& s, at::Tensor to, const at::Tensor& from,
   y2.addcmul_(x1, sin, sign);
 }
 
+namespace {
+
 // [b, s, k, d] -> [b, s, n, d], each head repeated n / k times (a copy), or the same tensor when n
 // = k.
 at::Tensor repeat_heads(const SegmentShape& s, const at::Tensor& x) {
@@ -77,8 +79,6 @@ at::Tensor repeat_heads(const SegmentShape& s, const at::Tensor& x) {
       .expand({s.sequences, s.tokens, s.kv_heads, group, s.head_dim})
       .reshape({s.sequences, s.tokens, s.heads, s.head_dim});
 }
-
-namespace {
 
 AttentionInputs prepare(const SegmentShape& s, const at::Tensor& qkv, SegmentContext& context) {
   at::Tensor q = heads_of(s, qkv, 0, s.heads), k = heads_of(s, qkv, s.heads, s.kv_heads);
@@ -93,8 +93,7 @@ AttentionInputs prepare(const SegmentShape& s, const at::Tensor& qkv, SegmentCon
     q = q_turned;
     k = k_turned;
   }
-  return {q.transpose(1, 2), repeat_heads(s, k).transpose(1, 2),
-          repeat_heads(s, v).transpose(1, 2)};
+  return core_inputs(s, q, k, v);
 }
 
 // The efficient kernel of CUDA pads the log-sum-exp to a multiple of 32 queries.
@@ -107,27 +106,43 @@ at::Tensor padded_lse(const at::Tensor& lse) {
 
 }  // namespace
 
-AttentionOutputs core_forward(const SegmentShape& s, const AttentionInputs& in) {
+at::Tensor by_head(const SegmentShape& s, const at::Tensor& packed) {
+  return heads_of(s, packed, 0, s.heads).transpose(1, 2);
+}
+
+AttentionInputs core_inputs(const SegmentShape& s, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v) {
+  return {q.transpose(1, 2), repeat_heads(s, k).transpose(1, 2),
+          repeat_heads(s, v).transpose(1, 2)};
+}
+
+void core_forward(const SegmentShape& s, const AttentionInputs& in, Operands& operands) {
+  at::Tensor o, lse;
   if (in.q.is_cpu()) {
-    auto [o, lse] =
+    std::tie(o, lse) =
         at::_scaled_dot_product_flash_attention_for_cpu(in.q, in.k, in.v, 0.0, s.causal);
-    return {o, lse};
-  }
-  if (s.dtype == model::DType::kBFloat16) {
+  } else if (s.dtype == model::DType::kBFloat16) {
     auto result = at::_scaled_dot_product_flash_attention(in.q, in.k, in.v, 0.0, s.causal, false);
-    return {std::get<0>(result), std::get<1>(result)};
+    o = std::get<0>(result);
+    lse = std::get<1>(result);
+  } else {
+    auto result = at::_scaled_dot_product_efficient_attention(in.q, in.k, in.v, std::nullopt, true,
+                                                              0.0, s.causal);
+    o = std::get<0>(result);
+    lse = std::get<1>(result).narrow(-1, 0, s.tokens).contiguous();
   }
-  auto result = at::_scaled_dot_product_efficient_attention(in.q, in.k, in.v, std::nullopt, true,
-                                                            0.0, s.causal);
-  return {std::get<0>(result), std::get<1>(result).narrow(-1, 0, s.tokens).contiguous()};
+  operands.writes[0].tensor =
+      o.transpose(1, 2).reshape({s.sequences, s.tokens, s.heads * s.head_dim});
+  operands.writes[1].tensor = lse;
 }
 
 // Dropout is off, so the state of its generator is an empty tensor.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> core_backward(const SegmentShape& s,
                                                              const AttentionInputs& in,
-                                                             const at::Tensor& d,
-                                                             const at::Tensor& o,
+                                                             const at::Tensor& packed_d,
+                                                             const at::Tensor& packed_o,
                                                              const at::Tensor& lse) {
+  const at::Tensor d = by_head(s, packed_d), o = by_head(s, packed_o);
   if (d.is_cpu()) {
     return at::_scaled_dot_product_flash_attention_for_cpu_backward(d, in.q, in.k, in.v, o, lse,
                                                                     0.0, s.causal);
@@ -153,21 +168,10 @@ void sum_groups(const SegmentShape& s, at::Tensor to, const at::Tensor& from) {
   at::sum_out(to, from.unflatten(2, {s.kv_heads, s.heads / s.kv_heads}), {3});
 }
 
-namespace {
-
-void forward(const SegmentShape& s, Operands& o, SegmentContext& context) {
-  AttentionOutputs core = core_forward(s, prepare(s, o.reads[0], context));
-  o.writes[0].tensor =
-      core.o.transpose(1, 2).reshape({s.sequences, s.tokens, s.heads * s.head_dim});
-  o.writes[1].tensor = core.lse;
-}
-
-void backward(const SegmentShape& s, Operands& o, SegmentContext& context) {
-  const auto by_head = [&s](const at::Tensor& t) {
-    return heads_of(s, t, 0, s.heads).transpose(1, 2);
-  };
-  auto [dq, dk, dv] = core_backward(s, prepare(s, o.reads[1], context), by_head(o.reads[0]),
-                                    by_head(o.reads[2]), o.reads[3]);
+void attention(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
+  if (phase == Phase::kF) return core_forward(s, prepare(s, o.reads[0], context), o);
+  auto [dq, dk, dv] =
+      core_backward(s, prepare(s, o.reads[1], context), o.reads[0], o.reads[2], o.reads[3]);
   at::Tensor& dqkv = o.writes[0].make();
   at::Tensor to_q = heads_of(s, dqkv, 0, s.heads), to_k = heads_of(s, dqkv, s.heads, s.kv_heads);
   sum_groups(s, heads_of(s, dqkv, s.heads + s.kv_heads, s.kv_heads), dv.transpose(1, 2));
@@ -186,13 +190,6 @@ void backward(const SegmentShape& s, Operands& o, SegmentContext& context) {
   at::Tensor summed = at::empty(to_k.sizes(), to_k.options());
   sum_groups(s, summed, dk.transpose(1, 2));
   rotate(s, to_k, summed, table, -1);
-}
-
-}  // namespace
-
-void attention(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
-  if (phase == Phase::kF) return forward(s, o, context);
-  backward(s, o, context);
 }
 
 }  // namespace kernels

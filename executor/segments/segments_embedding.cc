@@ -3,7 +3,7 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/sum.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "executor/segments/segment_kernels.h"
 
@@ -11,28 +11,25 @@ namespace orrery::executor::kernels {
 namespace {
 
 template <class T>
-void gather_rows(const SegmentShape& s, const at::Tensor& ids, const at::Tensor& table,
-                 at::Tensor& x, std::int64_t first) {
-  const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
-  const T* from = table.const_data_ptr<T>();
-  T* to = x.mutable_data_ptr<T>();
+void gather_rows(const SegmentShape& s, Operands& o, std::int64_t first) {
+  const std::int64_t* id = o.reads[0].const_data_ptr<std::int64_t>();
+  const T* from = o.weights[0].const_data_ptr<T>();
+  T* to = o.writes[0].make().mutable_data_ptr<T>();
   for (std::int64_t t = 0; t < s.token_count(); ++t, to += s.in) {
     const std::int64_t row = id[t] - first;
     if (row < 0 || row >= s.out)
-      std::memset(static_cast<void*>(to), 0, static_cast<std::size_t>(s.in) * sizeof(T));
+      std::fill_n(to, s.in, T(0));
     else
-      std::memcpy(static_cast<void*>(to), from + row * s.in,
-                  static_cast<std::size_t>(s.in) * sizeof(T));
+      std::copy_n(from + row * s.in, s.in, to);
   }
 }
 
 // In order of token: the sum of a row does not depend on threads.
 template <class T>
-void scatter_rows(const SegmentShape& s, const at::Tensor& ids, const at::Tensor& d,
-                  at::Tensor& gradient, std::int64_t first) {
-  const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
-  const T* from = d.const_data_ptr<T>();
-  float* to = gradient.mutable_data_ptr<float>();
+void scatter_rows(const SegmentShape& s, Operands& o, std::int64_t first) {
+  const std::int64_t* id = o.reads[1].const_data_ptr<std::int64_t>();
+  const T* from = o.reads[0].const_data_ptr<T>();
+  float* to = o.gradients[0].mutable_data_ptr<float>();
   for (std::int64_t t = 0; t < s.token_count(); ++t, from += s.in) {
     const std::int64_t row = id[t] - first;
     if (row < 0 || row >= s.out) continue;
@@ -58,25 +55,17 @@ void embedding_accelerator(const SegmentShape& s, Phase phase, Operands& o, std:
 
 }  // namespace
 
-void embedding(const SegmentShape& s, Phase phase, Operands& o, const SegmentContext& context) {
+void embedding(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
   const std::int64_t first = context.vocabulary_shard * s.out;
   if (!o.reads[0].is_cpu()) return embedding_accelerator(s, phase, o, first);
-  const bool bf16 = s.dtype == model::DType::kBFloat16;
-  if (phase == Phase::kF) {
-    at::Tensor& x = o.writes[0].make();
-    if (bf16)
-      gather_rows<at::BFloat16>(s, o.reads[0], o.weights[0], x, first);
-    else
-      gather_rows<float>(s, o.reads[0], o.weights[0], x, first);
-    return;
-  }
-  if (bf16)
-    scatter_rows<at::BFloat16>(s, o.reads[1], o.reads[0], o.gradients[0], first);
-  else
-    scatter_rows<float>(s, o.reads[1], o.reads[0], o.gradients[0], first);
+  const auto on_cpu = [&]<class T>(T) {
+    phase == Phase::kF ? gather_rows<T>(s, o, first) : scatter_rows<T>(s, o, first);
+  };
+  if (s.dtype == model::DType::kBFloat16) return on_cpu(at::BFloat16());
+  on_cpu(0.0F);
 }
 
-void position_add(const SegmentShape& s, Phase phase, Operands& o, const SegmentContext& context) {
+void position_add(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
   const std::int64_t first = context.token_part(s) * s.tokens;
   if (phase == Phase::kF) {
     at::Tensor& y = o.writes[0].make();

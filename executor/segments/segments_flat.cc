@@ -65,20 +65,22 @@ at::Tensor owned(const at::Tensor& flat, std::int64_t begin, std::int64_t elemen
 
 }  // namespace
 
-void slice(const SegmentShape& s, Operands& o, const SegmentContext& context) {
+void slice(const SegmentShape& s, Phase, Operands& o, SegmentContext& context) {
   const std::int64_t part = (context.local_rank / s.part_stride) % s.parts;
   const std::int64_t length = o.reads[0].size(s.dim) / s.parts;
   o.writes[0].make().copy_(o.reads[0].narrow(s.dim, part * length, length));
 }
 
-void zero_gradient(Operands& o) {
+void zero_gradient(const SegmentShape&, Phase, Operands& o, SegmentContext&) {
   for (Output& w : o.writes) w.make().zero_();
   for (at::Tensor& u : o.updates) u.zero_();
 }
 
-void accumulate(Operands& o) { o.updates[0].add_(o.reads[0].view(o.updates[0].sizes())); }
+void accumulate(const SegmentShape&, Phase, Operands& o, SegmentContext&) {
+  o.updates[0].add_(o.reads[0].view(o.updates[0].sizes()));
+}
 
-void adamw(const SegmentShape& s, Operands& o, const SegmentContext& context) {
+void adamw(const SegmentShape& s, Phase, Operands& o, SegmentContext& context) {
   const at::Tensor g = owned(o.reads[0], context.shard_begin, s.elements);
   at::Tensor parameter = owned(o.updates[0], context.shard_begin, s.elements);
   const bool has_master = o.updates.size() > 3;
@@ -103,9 +105,8 @@ void adamw(const SegmentShape& s, Operands& o, const SegmentContext& context) {
     });
   };
   for (const plan::Parameter& parameter_of : context.unit->parameters) {
-    std::int64_t elements = 1;
-    for (const std::int64_t d : parameter_of.local_shape) elements *= d;
-    range(parameter_of.offset, parameter_of.offset + elements, parameter_of.decay);
+    range(parameter_of.offset, parameter_of.offset + elements_of(parameter_of.local_shape),
+          parameter_of.decay);
   }
   if (has_master) parameter.copy_(p);
 }

@@ -10,7 +10,7 @@
 
 namespace orrery::executor::kernels {
 
-void linear(const SegmentShape& s, Phase phase, Operands& o) {
+void linear(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   const auto weight = [&] { return o.weights[0].view({s.out, s.in}); };  // G has none
   const auto columns = [&s](const at::Tensor& x) {
     return s.slices == 1 ? x : x.narrow(1, s.slice * s.in, s.in);
@@ -43,7 +43,7 @@ void linear(const SegmentShape& s, Phase phase, Operands& o) {
   }
 }
 
-void residual(const SegmentShape& s, Phase phase, Operands& o) {
+void residual(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   if (phase == Phase::kF) {
     at::Tensor& y = o.writes[0].make();
     at::add_out(y, o.reads[0], o.reads[1]);

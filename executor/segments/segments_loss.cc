@@ -49,7 +49,7 @@ Targets targets_of(const at::Tensor& targets, const Shard& shard) {
 
 }  // namespace
 
-void loss_max(const SegmentShape& s, Operands& o, const SegmentContext& context) {
+void loss_max(const SegmentShape& s, Phase, Operands& o, SegmentContext& context) {
   const Shard shard = shard_of(s, context);
   at::Tensor m = o.writes[0].make().view({-1});
   if (shard.columns == 0) {
@@ -63,7 +63,7 @@ void loss_max(const SegmentShape& s, Operands& o, const SegmentContext& context)
     m.copy_(at::amax(x, {1}));
 }
 
-void loss_sum(const SegmentShape& s, Operands& o, const SegmentContext& context) {
+void loss_sum(const SegmentShape& s, Phase, Operands& o, SegmentContext& context) {
   const Shard shard = shard_of(s, context);
   at::Tensor& stat = o.writes[0].make();
   if (shard.columns == 0) {
@@ -85,7 +85,7 @@ void loss_sum(const SegmentShape& s, Operands& o, const SegmentContext& context)
       logits.gather(1, targets.column).to(at::kFloat).sub_(m).mul_(targets.inside).view({-1}));
 }
 
-void loss(const SegmentShape& s, Phase phase, Operands& o, const SegmentContext& context) {
+void loss(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
   if (phase == Phase::kF) {
     const at::Tensor stat = o.reads[0].view({2, -1});
     o.updates[0].add_(at::log(stat.select(0, 0)).sub_(stat.select(0, 1)).sum(), context.loss_scale);

@@ -15,23 +15,19 @@ namespace {
 
 bool is_bf16(const SegmentShape& s) { return s.dtype == model::DType::kBFloat16; }
 
+// The tensor itself where it is fp32.
+at::Tensor as_float(const at::Tensor& t) { return t.to(at::kFloat); }
+
 // The functional form: LibTorch's out= form on the CPU makes its results elsewhere and copies them.
 void layer_norm_forward(const SegmentShape& s, Operands& o) {
-  const bool wide = is_bf16(s);
-  const auto as_float = [wide](const at::Tensor& t) { return wide ? t.to(at::kFloat) : t; };
   auto [y, mean, rstd] = at::native_layer_norm(as_float(o.reads[0]), {s.in}, as_float(o.weights[0]),
                                                as_float(o.weights[1]), s.epsilon);
-  if (wide)
-    o.writes[0].make().copy_(y);
-  else
-    o.writes[0].tensor = y;
+  o.writes[0].tensor = y.to(scalar_type(s.dtype));
   o.writes[1].tensor = mean.view({-1});
   o.writes[2].tensor = rstd.view({-1});
 }
 
 void layer_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
-  const bool wide = is_bf16(s);
-  const auto as_float = [wide](const at::Tensor& t) { return wide ? t.to(at::kFloat) : t; };
   const at::Tensor mean = o.reads[2].view({s.sequences, s.tokens, 1});
   const at::Tensor rstd = o.reads[3].view({s.sequences, s.tokens, 1});
   const bool weights = has_weight_gradient(phase), input = has_input_gradient(phase);
@@ -44,10 +40,7 @@ void layer_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
   }
   if (!input) return;
   if (s.residual) dx.add_(o.reads[4]);
-  if (wide)
-    o.writes[0].make().copy_(dx);
-  else
-    o.writes[0].tensor = dx;
+  o.writes[0].tensor = dx.to(scalar_type(s.dtype));
 }
 
 void rms_norm_forward(const SegmentShape& s, Operands& o) {
@@ -67,7 +60,6 @@ void rms_norm_forward(const SegmentShape& s, Operands& o) {
 
 void rms_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
   const bool wide = is_bf16(s);
-  const auto as_float = [wide](const at::Tensor& t) { return wide ? t.to(at::kFloat) : t; };
   const at::Tensor dy = as_float(rows_of(o.reads[0])), x = as_float(rows_of(o.reads[1])),
                    w = as_float(o.weights[0]);
   const at::Tensor rstd = o.reads[2].view({-1});
@@ -85,7 +77,7 @@ void rms_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
 
 }  // namespace
 
-void norm(const SegmentShape& s, Phase phase, Operands& o) {
+void norm(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
   const bool layer = s.norm == model::NormKind::kLayerNorm;
   if (phase == Phase::kF) return layer ? layer_norm_forward(s, o) : rms_norm_forward(s, o);
   return layer ? layer_norm_backward(s, phase, o) : rms_norm_backward(s, phase, o);

@@ -40,8 +40,7 @@ SegmentShape of_core(SegmentShape s) {
 
 AttentionInputs inputs(const SegmentShape& s, const at::Tensor& q, const at::Tensor& kv) {
   const at::Tensor k = heads_of(s, kv, 0, s.kv_heads), v = heads_of(s, kv, s.kv_heads, s.kv_heads);
-  return {heads_of(s, q, 0, s.heads).transpose(1, 2), repeat_heads(s, k).transpose(1, 2),
-          repeat_heads(s, v).transpose(1, 2)};
+  return core_inputs(s, heads_of(s, q, 0, s.heads), k, v);
 }
 
 /// [b, n, t] numbers of queries against [b, t, n, d].
@@ -71,8 +70,7 @@ void attention_split(const SegmentShape& s, Phase phase, Operands& o, SegmentCon
   carry(s.heads + s.kv_heads, kv, s.kv_heads, s.kv_heads, false);
 }
 
-void attention_block(const SegmentShape& s, Phase phase, Operands& o,
-                     const SegmentContext& context) {
+void attention_block(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
   const bool masked = all_masked(s, context);
   if (phase == Phase::kF) {
     if (masked) {
@@ -80,11 +78,7 @@ void attention_block(const SegmentShape& s, Phase phase, Operands& o,
       o.writes[1].make().fill_(-std::numeric_limits<double>::infinity());
       return;
     }
-    AttentionOutputs core = core_forward(of_core(s), inputs(s, o.reads[0], o.reads[1]));
-    o.writes[0].tensor =
-        core.o.transpose(1, 2).reshape({s.sequences, s.tokens, s.heads * s.head_dim});
-    o.writes[1].tensor = core.lse;
-    return;
+    return core_forward(of_core(s), inputs(s, o.reads[0], o.reads[1]), o);
   }
   at::Tensor& dq = o.writes[0].make();
   at::Tensor& dkv = o.writes[1].make();
@@ -93,18 +87,14 @@ void attention_block(const SegmentShape& s, Phase phase, Operands& o,
     dkv.zero_();
     return;
   }
-  const auto by_head = [&s](const at::Tensor& t) {
-    return heads_of(s, t, 0, s.heads).transpose(1, 2);
-  };
-  const auto [q_part, k_part, v_part] =
-      core_backward(of_core(s), inputs(s, o.reads[1], o.reads[2]), by_head(o.reads[0]),
-                    by_head(o.reads[3]), o.reads[4]);
+  const auto [q_part, k_part, v_part] = core_backward(of_core(s), inputs(s, o.reads[1], o.reads[2]),
+                                                      o.reads[0], o.reads[3], o.reads[4]);
   heads_of(s, dq, 0, s.heads).copy_(q_part.transpose(1, 2));
   sum_groups(s, heads_of(s, dkv, 0, s.kv_heads), k_part.transpose(1, 2));
   sum_groups(s, heads_of(s, dkv, s.kv_heads, s.kv_heads), v_part.transpose(1, 2));
 }
 
-void attention_merge(const SegmentShape& s, Operands& o) {
+void attention_merge(const SegmentShape& s, Phase, Operands& o, SegmentContext&) {
   at::Tensor &sum = o.updates[0], &lse = o.updates[1];
   const at::Tensor both = at::logaddexp(lse, o.reads[1]);
   heads_of(s, sum, 0, s.heads)

@@ -103,14 +103,6 @@ void CountingAllocator::reset_peak() {
   count_.at_peak = count_.live_by_category;
 }
 
-void CountingAllocator::trim() {
-  const std::lock_guard lock(mutex_);
-  for (auto& [capacity, blocks] : free_) {
-    for (Header* header : blocks) std::free(header);
-  }
-  free_.clear();
-}
-
 CountingAllocator& install_cpu_allocator() {
   // Never destroyed: tensors with static storage may be freed after it would be.
   static CountingAllocator* const allocator = [] {

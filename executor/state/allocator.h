@@ -45,8 +45,6 @@ class CountingAllocator final : public c10::Allocator {
   [[nodiscard]] MemoryCount count() const;
   /// The peak starts anew at what is alive now.
   void reset_peak();
-  /// Gives the cached blocks back to the system.
-  void trim();
 
  private:
   struct Header;

@@ -21,7 +21,7 @@ using base::ErrorCode;
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "token files are mapped as they are");
+static_assert(std::endian::native == std::endian::little, "tokens are read as they lie");
 
 // sub-stream of the run's seed that picks sequences
 constexpr std::uint64_t kSequenceStream = 0x5345515545;
@@ -41,29 +41,16 @@ base::Result<std::string> built_in_corpus() {
 
 }  // namespace
 
-TokenData::~TokenData() {
-  if (mapped_ != nullptr) ::munmap(const_cast<unsigned char*>(mapped_), mapped_bytes_);
-}
-TokenData::TokenData(TokenData&& other) noexcept { *this = std::move(other); }
-TokenData& TokenData::operator=(TokenData&& other) noexcept {
-  std::swap(name_, other.name_);
-  std::swap(text_, other.text_);
-  std::swap(mapped_, other.mapped_);
-  std::swap(mapped_bytes_, other.mapped_bytes_);
-  std::swap(width_, other.width_);
-  std::swap(size_, other.size_);
-  std::swap(vocabulary_, other.vocabulary_);
-  return *this;
-}
-
 base::Result<TokenData> TokenData::open(const std::string& path, std::int64_t vocabulary,
                                         std::int64_t sequence) {
   TokenData data;
   data.vocabulary_ = vocabulary;
   data.name_ = path.empty() ? "built-in corpus" : path;
   if (path.empty()) {
-    TRY(data.text_, built_in_corpus());
-    data.size_ = static_cast<std::int64_t>(data.text_.size());
+    TRY(std::string text, built_in_corpus());
+    const auto corpus = std::make_shared<const std::string>(std::move(text));
+    data.bytes_ = {corpus, corpus->data()};
+    data.size_ = static_cast<std::int64_t>(corpus->size());
   } else {
     data.width_ = vocabulary > 65536 || path.ends_with(".u32") ? 4 : 2;
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -73,18 +60,15 @@ base::Result<TokenData> TokenData::open(const std::string& path, std::int64_t vo
     }
     struct stat info {};
     const bool regular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
-    data.mapped_bytes_ = regular ? static_cast<std::size_t>(info.st_size) : 0;
-    void* mapped = data.mapped_bytes_ == 0
-                       ? MAP_FAILED
-                       : ::mmap(nullptr, data.mapped_bytes_, PROT_READ, MAP_PRIVATE, file, 0);
+    const std::size_t size = regular ? static_cast<std::size_t>(info.st_size) : 0;
+    void* mapped = size == 0 ? MAP_FAILED : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
     const int mapping_error = errno;
     ::close(file);
-    if (!regular || data.mapped_bytes_ == 0)
-      return base::fail(ErrorCode::kIo, "{}: not a file of tokens", path);
+    if (size == 0) return base::fail(ErrorCode::kIo, "{}: not a file of tokens", path);
     if (mapped == MAP_FAILED)
       return base::fail(ErrorCode::kIo, "{}: {}", path, std::strerror(mapping_error));
-    data.mapped_ = static_cast<const unsigned char*>(mapped);
-    data.size_ = static_cast<std::int64_t>(data.mapped_bytes_) / data.width_;
+    data.bytes_.reset(mapped, [size](void* bytes) { ::munmap(bytes, size); });
+    data.size_ = static_cast<std::int64_t>(size / data.width_);
   }
   if (data.size_ < sequence + 1) {
     return base::fail(ErrorCode::kInconsistent,
@@ -95,15 +79,10 @@ base::Result<TokenData> TokenData::open(const std::string& path, std::int64_t vo
 }
 
 std::int64_t TokenData::token(std::int64_t at) const {
-  const auto index = static_cast<std::size_t>(at);
-  if (mapped_ == nullptr) return static_cast<unsigned char>(text_[index]);
-  if (width_ == 2) {
-    std::uint16_t value = 0;
-    std::memcpy(&value, mapped_ + 2 * index, sizeof value);
-    return value;
-  }
   std::uint32_t value = 0;
-  std::memcpy(&value, mapped_ + 4 * index, sizeof value);
+  std::memcpy(&value,
+              static_cast<const char*>(bytes_.get()) + width_ * static_cast<std::size_t>(at),
+              width_);
   return value;
 }
 

@@ -10,7 +10,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/result.h"
 
@@ -30,9 +29,6 @@ class TokenData {
   /// few tokens for one sequence.
   static base::Result<TokenData> open(const std::string& path, std::int64_t vocabulary,
                                       std::int64_t sequence);
-  ~TokenData();
-  TokenData(TokenData&&) noexcept;
-  TokenData& operator=(TokenData&&) noexcept;
 
   /// Tokens of a batch, moved by `shift` (1: the targets), row by row. Error: kOutOfRange for a
   /// token past the vocabulary.
@@ -45,10 +41,8 @@ class TokenData {
   [[nodiscard]] std::int64_t token(std::int64_t at) const;
 
   std::string name_;
-  std::string text_;  // built-in corpus
-  const unsigned char* mapped_ = nullptr;
-  std::size_t mapped_bytes_ = 0;
-  int width_ = 1;  // bytes of a token
+  std::shared_ptr<const void> bytes_;  // of the built-in corpus, or mapped
+  std::size_t width_ = 1;              // bytes of a token
   std::int64_t size_ = 0, vocabulary_ = 0;
 };
 

@@ -56,6 +56,17 @@ class DeviceMarks {
   std::vector<c10::Event> events_;
 };
 
+/// Seconds since it was made.
+class Stopwatch {
+ public:
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
 /// "H200, driver 13.0" for a provenance; empty for the CPU.
 struct AcceleratorName {
   std::string model, software;

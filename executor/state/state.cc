@@ -4,14 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <vector>
 
-#include "base/check.h"
 #include "base/rng.h"
+#include "executor/state/tensor.h"
 
 namespace orrery::executor {
 namespace {
@@ -62,20 +59,6 @@ struct Cut {
   }
 };
 
-/// Calls part(first, last) for parts of [from, to), on as many threads as LibTorch may use here
-/// (one where ranks share cores). Each element's value depends on its index alone, so the threads'
-/// number changes nothing.
-void in_parallel(std::int64_t from, std::int64_t to,
-                 const std::function<void(std::int64_t, std::int64_t)>& part) {
-  constexpr std::int64_t kLeastElements = 1 << 16;
-  const std::int64_t threads =
-      std::clamp<std::int64_t>((to - from) / kLeastElements, 1, at::get_num_threads());
-  std::vector<std::jthread> others;
-  const auto bound = [&](std::int64_t t) { return from + (to - from) * t / threads; };
-  for (std::int64_t t = 1; t < threads; ++t) others.emplace_back(part, bound(t), bound(t + 1));
-  part(from, bound(1));
-}
-
 double deviation(plan::Init init, std::int64_t layers) {
   return init == plan::Init::kNormalScaled ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers))
                                            : 0.02;
@@ -88,15 +71,14 @@ void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range,
   ORRERY_CHECK(static_cast<std::int64_t>(out.size()) == range.end - range.begin);
   std::ranges::fill(out, 0.0F);
   for (const plan::Parameter& p : unit.parameters) {
-    std::int64_t elements = 1;
-    for (const std::int64_t d : p.local_shape) elements *= d;
     const std::int64_t from = std::max(p.offset, range.begin),
-                       to = std::min(p.offset + elements, range.end);
+                       to = std::min(p.offset + elements_of(p.local_shape), range.end);
     if (from >= to || p.init == plan::Init::kZero) continue;
     const Cut cut(p, range.tensor_index);
     const std::uint64_t stream = base::derive(seed, name_hash(full_name(p, range.layer)));
     const double sigma = deviation(p.init, layers);
-    in_parallel(from, to, [&](std::int64_t first, std::int64_t last) {
+    // Each element's value depends on its index alone, so the number of threads changes nothing.
+    at::parallel_for(from, to, 1 << 16, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t i = first; i < last; ++i) {
         const std::int64_t index = cut.global_index(i - p.offset);
         if (index < 0) continue;

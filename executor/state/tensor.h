@@ -3,9 +3,7 @@
 /// of compile time.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-
-#include <cstdint>
-#include <vector>
+#include <c10/util/accumulate.h>
 
 #include "base/check.h"
 #include "model/dtype.h"
@@ -27,6 +25,9 @@ inline model::DType dtype_of(const at::Tensor& tensor) {
   ORRERY_CHECK(tensor.scalar_type() == at::kLong, "a dtype that no Program has");
   return model::DType::kInt64;
 }
+
+/// Of a tensor of this shape.
+inline std::int64_t elements_of(at::IntArrayRef shape) { return c10::multiply_integers(shape); }
 
 /// Uninitialised dense tensor.
 inline at::Tensor empty(at::IntArrayRef shape, model::DType t, const at::Device& device) {

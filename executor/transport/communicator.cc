@@ -43,6 +43,14 @@ constexpr std::array kBackends = {Backend{"self", make_self}, Backend{"mpi", mak
 
 }  // namespace
 
+base::Result<Channel> channel_of(Communicator& communicator, const plan::Group& group,
+                                 plan::Stream stream) {
+  std::vector<int> ranks;
+  for (int i = 0; i < group.size; ++i)
+    ranks.push_back(group.base(communicator.rank()) + i * group.stride);
+  return communicator.channel(ranks, stream);
+}
+
 std::string resolve_backend(const std::string& backend, const std::string& device,
                             const Launch& launch) {
   if (backend != "auto") return backend;

@@ -54,8 +54,8 @@ class Transfer {
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  [[nodiscard]] virtual int rank() const = 0;
-  [[nodiscard]] virtual int world_size() const = 0;
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int world_size() const { return world_size_; }
 
   /// The channel of `ranks` (ascending world ranks, this one among them) on `stream`. Ranks that
   /// share several channels ask for them in the same order.
@@ -88,7 +88,14 @@ class Communicator {
   virtual base::Result<std::string> broadcast(const std::string& text) = 0;
   /// Asks the transport to end every rank of the job; this process may or may not survive the call.
   virtual void abort(int exit_code) = 0;
+
+ protected:
+  int rank_ = 0, world_size_ = 1;
 };
+
+/// The channel of this rank's group.
+base::Result<Channel> channel_of(Communicator& communicator, const plan::Group& group,
+                                 plan::Stream stream);
 
 /// A whole tensor as [outer, group, inner]: slot i of a group along `dim` is inner contiguous
 /// elements in each of outer rows.

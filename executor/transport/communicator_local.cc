@@ -23,9 +23,10 @@ class EndedTransfer final : public Transfer {
 
 class LocalCommunicator final : public Communicator {
  public:
-  LocalCommunicator(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int world_size() const override { return world_size_; }
+  LocalCommunicator(int rank, int world_size) {
+    rank_ = rank;
+    world_size_ = world_size;
+  }
 
   base::Result<Channel> channel(std::span<const int> ranks, plan::Stream) override {
     Channel c{.id = 0, .index = -1, .size = static_cast<int>(ranks.size())};
@@ -76,7 +77,6 @@ class LocalCommunicator final : public Communicator {
     const std::int64_t length = whole.size(dim) / c.size;
     return whole.narrow(dim, i * length, length);
   }
-  int rank_, world_size_;
 };
 
 }  // namespace

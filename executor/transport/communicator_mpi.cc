@@ -84,6 +84,9 @@ MPI_Datatype base_type(model::DType t) {
 /// extent is one row.
 class RowsType {
  public:
+  /// All of a tensor.
+  explicit RowsType(const at::Tensor& tensor)
+      : RowsType(dtype_of(tensor), 1, tensor.numel(), tensor.numel()) {}
   RowsType(model::DType t, std::int64_t outer, std::int64_t inner, std::int64_t stride) {
     const MPI_Aint bytes = model::element_bytes(t);
     MPI_Datatype row = contiguous(base_type(t), inner, bytes);
@@ -130,7 +133,7 @@ class MpiTransfer final : public Transfer {
     for (std::size_t i = 0; i < legs_.size(); ++i) {
       const TransferLeg& leg = legs_[i];
       void* data = leg.tensor.mutable_data_ptr();
-      const RowsType type(dtype_of(leg.tensor), 1, leg.tensor.numel(), leg.tensor.numel());
+      const RowsType type(leg.tensor);
       const int code =
           leg.send ? MPI_Isend(data, 1, type.get(), leg.peer, leg.lane, comm, &requests_[i])
                    : MPI_Irecv(data, 1, type.get(), leg.peer, leg.lane, comm, &requests_[i]);
@@ -155,6 +158,24 @@ class MpiTransfer final : public Transfer {
   std::vector<TransferLeg> legs_;
   std::vector<MPI_Request> requests_;
 };
+
+/// One chunk of a slot on its way: `elements` from element `first` of row `row`, in step `k`.
+struct Chunk {
+  int k = 0;
+  std::int64_t row = 0, first = 0, elements = 0;
+};
+
+std::vector<Chunk> chunks_of(const Slots& slots, int group, std::int64_t chunk_elements) {
+  std::vector<Chunk> chunks;
+  for (int k = 1; k < group; ++k) {
+    for (std::int64_t row = 0; row < slots.outer; ++row) {
+      for (std::int64_t first = 0; first < slots.inner; first += chunk_elements) {
+        chunks.push_back({k, row, first, std::min(chunk_elements, slots.inner - first)});
+      }
+    }
+  }
+  return chunks;
+}
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -186,8 +207,6 @@ class MpiCommunicator final : public Communicator {
     MPI_Comm_free(&exchange_);
     MPI_Comm_free(&world_);
   }
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int world_size() const override { return world_size_; }
 
   base::Result<Channel> channel(std::span<const int> ranks, plan::Stream stream) override {
     std::vector<int> members(ranks.begin(), ranks.end());
@@ -234,7 +253,7 @@ class MpiCommunicator final : public Communicator {
     const model::DType t = dtype_of(whole);
     const Slots slots = slots_of(whole, dim, c.size);
     const RowsType slot(t, slots.outer, slots.inner, slots.inner * c.size);
-    const RowsType packed(t, 1, slots.outer * slots.inner, slots.outer * slots.inner);
+    const RowsType packed(part);
     auto* data = static_cast<std::byte*>(whole.mutable_data_ptr());
     const void* from = part.const_data_ptr();
     const bool in_place = from == data + c.index * slots.inner * model::element_bytes(t);
@@ -244,7 +263,44 @@ class MpiCommunicator final : public Communicator {
   }
 
   base::Result<void> reduce_scatter(const Channel& c, const at::Tensor& whole, at::Tensor& part,
-                                    int dim) override;
+                                    int dim) override {
+    const model::DType t = dtype_of(whole);
+    const std::int64_t bytes = model::element_bytes(t);
+    const Slots slots = slots_of(whole, dim, c.size);
+    const auto* from = static_cast<const std::byte*>(whole.const_data_ptr());
+    auto* to = static_cast<std::byte*>(part.mutable_data_ptr());
+    const std::int64_t row_bytes = slots.inner * bytes;
+    for (std::int64_t row = 0; row < slots.outer; ++row) {
+      const std::byte* own = from + (row * c.size + c.index) * row_bytes;
+      if (own != to + row * row_bytes)
+        std::memcpy(to + row * row_bytes, own, static_cast<std::size_t>(row_bytes));
+    }
+    if (c.size == 1) return {};
+    for (auto& block : scratch_) block.resize(static_cast<std::size_t>(kScratchBytes));
+    const std::vector<Chunk> chunks = chunks_of(slots, c.size, kScratchBytes / bytes);
+    std::array<std::array<MPI_Request, 2>, 2> requests;
+    // Chunk i is under way while chunk i - 1 is added.
+    for (std::size_t i = 0; i <= chunks.size(); ++i) {
+      if (i < chunks.size()) {
+        const Chunk& n = chunks[i];
+        const int owner = (c.index + n.k) % c.size, source = (c.index - n.k + c.size) % c.size;
+        const auto count = static_cast<int>(n.elements);
+        const std::byte* out = from + (n.row * c.size + owner) * row_bytes + n.first * bytes;
+        auto& pair = requests[i % 2];
+        TRY_VOID(check(
+            MPI_Irecv(scratch_[i % 2].data(), count, base_type(t), source, 0, comm_of(c), &pair[0]),
+            "reduce_scatter"));
+        TRY_VOID(check(MPI_Isend(out, count, base_type(t), owner, 0, comm_of(c), &pair[1]),
+                       "reduce_scatter"));
+      }
+      if (i == 0) continue;
+      const Chunk& p = chunks[i - 1];
+      TRY_VOID(check(MPI_Waitall(2, requests[(i - 1) % 2].data(), MPI_STATUSES_IGNORE),
+                     "reduce_scatter"));
+      add(t, scratch_[(i - 1) % 2].data(), to + p.row * row_bytes + p.first * bytes, p.elements);
+    }
+    return {};
+  }
 
   base::Result<void> all_to_all(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
     const std::int64_t n = in.numel() / c.size;
@@ -254,14 +310,14 @@ class MpiCommunicator final : public Communicator {
                  "all_to_all");
   }
   base::Result<void> shift(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
-    const RowsType all(dtype_of(in), 1, in.numel(), in.numel());
+    const RowsType all(in);
     const int next = (c.index + 1) % c.size, before = (c.index + c.size - 1) % c.size;
     return check(MPI_Sendrecv(in.const_data_ptr(), 1, all.get(), next, 0, out.mutable_data_ptr(), 1,
                               all.get(), before, 0, comm_of(c), MPI_STATUS_IGNORE),
                  "shift");
   }
   base::Result<void> broadcast(const Channel& c, at::Tensor& tensor, int root_index) override {
-    const RowsType all(dtype_of(tensor), 1, tensor.numel(), tensor.numel());
+    const RowsType all(tensor);
     return check(MPI_Bcast(tensor.mutable_data_ptr(), 1, all.get(), root_index, comm_of(c)),
                  "broadcast");
   }
@@ -313,71 +369,12 @@ class MpiCommunicator final : public Communicator {
     return channels_[static_cast<std::size_t>(c.id)];
   }
 
-  int rank_ = 0, world_size_ = 1;
   MPI_Comm world_ = MPI_COMM_NULL, exchange_ = MPI_COMM_NULL;
   MPI_Op sum_bf16_ = MPI_OP_NULL, max_bf16_ = MPI_OP_NULL;
   std::vector<MPI_Comm> channels_;
   std::map<std::pair<int, std::vector<int>>, int> known_;
   std::array<std::vector<std::byte>, 2> scratch_;
 };
-
-/// One chunk of a slot on its way: `elements` from element `first` of row `row`, in step `k`.
-struct Chunk {
-  int k = 0;
-  std::int64_t row = 0, first = 0, elements = 0;
-};
-
-std::vector<Chunk> chunks_of(const Slots& slots, int group, std::int64_t chunk_elements) {
-  std::vector<Chunk> chunks;
-  for (int k = 1; k < group; ++k) {
-    for (std::int64_t row = 0; row < slots.outer; ++row) {
-      for (std::int64_t first = 0; first < slots.inner; first += chunk_elements) {
-        chunks.push_back({k, row, first, std::min(chunk_elements, slots.inner - first)});
-      }
-    }
-  }
-  return chunks;
-}
-
-base::Result<void> MpiCommunicator::reduce_scatter(const Channel& c, const at::Tensor& whole,
-                                                   at::Tensor& part, int dim) {
-  const model::DType t = dtype_of(whole);
-  const std::int64_t bytes = model::element_bytes(t);
-  const Slots slots = slots_of(whole, dim, c.size);
-  const auto* from = static_cast<const std::byte*>(whole.const_data_ptr());
-  auto* to = static_cast<std::byte*>(part.mutable_data_ptr());
-  const std::int64_t row_bytes = slots.inner * bytes;
-  for (std::int64_t row = 0; row < slots.outer; ++row) {
-    const std::byte* own = from + (row * c.size + c.index) * row_bytes;
-    if (own != to + row * row_bytes)
-      std::memcpy(to + row * row_bytes, own, static_cast<std::size_t>(row_bytes));
-  }
-  if (c.size == 1) return {};
-  for (auto& block : scratch_) block.resize(static_cast<std::size_t>(kScratchBytes));
-  const std::vector<Chunk> chunks = chunks_of(slots, c.size, kScratchBytes / bytes);
-  std::array<std::array<MPI_Request, 2>, 2> requests;
-  // Chunk i is under way while chunk i - 1 is added.
-  for (std::size_t i = 0; i <= chunks.size(); ++i) {
-    if (i < chunks.size()) {
-      const Chunk& n = chunks[i];
-      const int owner = (c.index + n.k) % c.size, source = (c.index - n.k + c.size) % c.size;
-      const auto count = static_cast<int>(n.elements);
-      const std::byte* out = from + (n.row * c.size + owner) * row_bytes + n.first * bytes;
-      auto& pair = requests[i % 2];
-      TRY_VOID(check(
-          MPI_Irecv(scratch_[i % 2].data(), count, base_type(t), source, 0, comm_of(c), &pair[0]),
-          "reduce_scatter"));
-      TRY_VOID(check(MPI_Isend(out, count, base_type(t), owner, 0, comm_of(c), &pair[1]),
-                     "reduce_scatter"));
-    }
-    if (i == 0) continue;
-    const Chunk& p = chunks[i - 1];
-    TRY_VOID(
-        check(MPI_Waitall(2, requests[(i - 1) % 2].data(), MPI_STATUSES_IGNORE), "reduce_scatter"));
-    add(t, scratch_[(i - 1) % 2].data(), to + p.row * row_bytes + p.first * bytes, p.elements);
-  }
-  return {};
-}
 
 }  // namespace
 

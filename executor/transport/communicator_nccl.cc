@@ -108,15 +108,16 @@ class NcclTransfer final : public Transfer {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const Launch& launch, Store store)
-      : launch_(launch), store_(std::move(store)), device_(c10::cuda::current_device()) {}
-  [[nodiscard]] int rank() const override { return launch_.rank; }
-  [[nodiscard]] int world_size() const override { return launch_.world_size; }
+      : store_(std::move(store)), device_(c10::cuda::current_device()) {
+    rank_ = launch.rank;
+    world_size_ = launch.world_size;
+  }
 
   base::Result<Channel> channel(std::span<const int> ranks, plan::Stream stream) override {
     std::string key = std::to_string(static_cast<int>(stream));
     Channel c{.id = -1, .index = 0, .size = static_cast<int>(ranks.size())};
     for (const int r : ranks) key += "." + std::to_string(r);
-    while (ranks[static_cast<std::size_t>(c.index)] != launch_.rank) ++c.index;
+    while (ranks[static_cast<std::size_t>(c.index)] != rank_) ++c.index;
     if (const auto known = known_.find(key); known != known_.end()) {
       c.id = known->second;
       return c;
@@ -202,7 +203,7 @@ class NcclCommunicator final : public Communicator {
     ncclGroupStart();
     for (std::size_t i = 0; i < legs.size(); ++i) {
       const TransferLeg& leg = legs[i];
-      const int peer = leg.peer < launch_.rank ? 0 : 1;
+      const int peer = leg.peer < rank_ ? 0 : 1;
       if (leg.send)
         ncclSend(leg.tensor.const_data_ptr(), count_of(leg.tensor), type_of(leg.tensor), peer,
                  lines[i]->comm(), lines[i]->stream());
@@ -226,12 +227,12 @@ class NcclCommunicator final : public Communicator {
   base::Result<std::vector<std::string>> gather(const std::string& text) override {
     const std::string key = "gather/" + std::to_string(gathers_++) + "/";
     std::vector<std::string> texts;
-    if (launch_.rank != 0) {
-      TRY_VOID(store_.set(key + std::to_string(launch_.rank), text));
+    if (rank_ != 0) {
+      TRY_VOID(store_.set(key + std::to_string(rank_), text));
       return texts;
     }
     texts.push_back(text);
-    for (int r = 1; r < launch_.world_size; ++r) {
+    for (int r = 1; r < world_size_; ++r) {
       TRY(std::string other, store_.get(key + std::to_string(r)));
       texts.push_back(std::move(other));
     }
@@ -239,7 +240,7 @@ class NcclCommunicator final : public Communicator {
   }
   base::Result<std::string> broadcast(const std::string& text) override {
     const std::string key = "broadcast/" + std::to_string(broadcasts_++);
-    if (launch_.rank != 0) return store_.get(key);
+    if (rank_ != 0) return store_.get(key);
     TRY_VOID(store_.set(key, text));
     return text;
   }
@@ -272,15 +273,14 @@ class NcclCommunicator final : public Communicator {
 
   /// Two ranks and a lane share a communicator of two: lower rank first.
   base::Result<Line*> pair_line(const TransferLeg& leg) {
-    const int low = std::min(leg.peer, launch_.rank), high = std::max(leg.peer, launch_.rank);
+    const int low = std::min(leg.peer, rank_), high = std::max(leg.peer, rank_);
     const std::string key =
         "pair/" + std::to_string(leg.lane) + "/" + std::to_string(low) + "." + std::to_string(high);
     if (const auto known = pairs_.find(key); known != pairs_.end()) return known->second.get();
-    TRY(std::unique_ptr<Line> line, open_line(key, launch_.rank == low ? 0 : 1, 2));
+    TRY(std::unique_ptr<Line> line, open_line(key, rank_ == low ? 0 : 1, 2));
     return pairs_.emplace(key, std::move(line)).first->second.get();
   }
 
-  Launch launch_;
   Store store_;
   c10::DeviceIndex device_;
   std::int64_t gathers_ = 0, broadcasts_ = 0;

@@ -1,10 +1,9 @@
 #pragma once
 /// A key-value store over TCP that NCCL ranks meet at: LibTorch's, so that under torchrun the
 /// agent's own store serves.
-#include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "base/result.h"
 #include "executor/launch/launch.h"
@@ -17,9 +16,6 @@ class Store {
   /// (TORCHELASTIC_USE_AGENT_STORE=True), where it is a client like the others. Errors: kMissingKey
   /// (variables), kCollective (no connection within two minutes).
   static base::Result<Store> connect(const Launch& launch);
-  ~Store();
-  Store(Store&&) noexcept;
-  Store& operator=(Store&&) noexcept;
 
   base::Result<void> set(const std::string& key, const std::string& value);
   /// Waits until some rank has set the key.
@@ -27,8 +23,8 @@ class Store {
 
  private:
   struct Connection;
-  explicit Store(std::unique_ptr<Connection> connection);
-  std::unique_ptr<Connection> connection_;
+  explicit Store(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+  std::shared_ptr<Connection> connection_;
 };
 
 }  // namespace orrery::executor

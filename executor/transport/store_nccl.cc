@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
 #include "base/text.h"
 #include "executor/transport/store.h"
@@ -15,11 +16,6 @@ using base::ErrorCode;
 struct Store::Connection {
   c10::intrusive_ptr<c10d::Store> store;
 };
-
-Store::Store(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
-Store::~Store() = default;
-Store::Store(Store&&) noexcept = default;
-Store& Store::operator=(Store&&) noexcept = default;
 
 namespace {
 
@@ -53,7 +49,7 @@ base::Result<Store> Store::connect(const Launch& launch) {
   options.isServer = launch.rank == 0 && !agent_serves;
   options.numWorkers = static_cast<std::size_t>(launch.world_size);
   options.timeout = std::chrono::seconds(120);
-  auto connection = std::make_unique<Connection>();
+  auto connection = std::make_shared<Connection>();
   TRY(connection->store, guarded("store", [&]() -> c10::intrusive_ptr<c10d::Store> {
         auto tcp = c10::make_intrusive<c10d::TCPStore>(std::string(address), options);
         return c10::make_intrusive<c10d::PrefixStore>("orrery", std::move(tcp));

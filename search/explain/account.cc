@@ -1,7 +1,6 @@
 #include "search/explain/account.h"
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 
 #include "base/check.h"
@@ -9,18 +8,22 @@
 
 namespace orrery::search {
 
-std::string over_layers(const plan::Plan& plan,
-                        const std::function<std::string(const plan::LayerStrategy&)>& aspect) {
+std::vector<plan::LayerRun> runs_of(const plan::Plan& plan) {
+  std::vector<plan::LayerRun> runs;
+  for (const plan::Stage& stage : plan.stages)
+    runs.insert(runs.end(), stage.runs.begin(), stage.runs.end());
+  return runs;
+}
+
+std::string over_layers(const plan::Plan& plan, const Aspect& aspect) {
   std::vector<std::pair<std::string, int>> counts;
-  for (const plan::Stage& stage : plan.stages) {
-    for (const plan::LayerRun& run : stage.runs) {
-      const std::string value = aspect(run.strategy);
-      const auto at = std::ranges::find(counts, value, &std::pair<std::string, int>::first);
-      if (at == counts.end())
-        counts.emplace_back(value, run.count);
-      else
-        at->second += run.count;
-    }
+  for (const plan::LayerRun& run : runs_of(plan)) {
+    const std::string value = aspect(run.strategy);
+    const auto at = std::ranges::find(counts, value, &std::pair<std::string, int>::first);
+    if (at == counts.end())
+      counts.emplace_back(value, run.count);
+    else
+      at->second += run.count;
   }
   if (counts.size() == 1) return counts.front().first;
   std::string text;
@@ -44,20 +47,8 @@ std::string layers_by_stage(const plan::Plan& plan) {
 std::string shard_text(const plan::LayerStrategy& s) {
   return s.shard == 0 ? "the data group" : fmt::format("{} ranks", s.shard);
 }
-std::string reduce_text(const plan::LayerStrategy& s) {
-  return s.grad_reduce == plan::GradReduce::kStep ? "once a step" : "every micro-batch";
-}
 std::string context_text(const plan::LayerStrategy& s) {
   return s.cp == 1 ? "1" : fmt::format("{} {}", s.cp, plan::to_string(s.context));
-}
-
-/// What two plans do otherwise.
-struct Change {
-  std::string what, from, to;
-};
-
-void compare(std::string what, std::string a, std::string b, std::vector<Change>& found) {
-  if (a != b) found.push_back({std::move(what), std::move(a), std::move(b)});
 }
 
 double balance_degree(const std::vector<std::int64_t>& stages) {
@@ -66,44 +57,16 @@ double balance_degree(const std::vector<std::int64_t>& stages) {
   return 1 - static_cast<double>(std::ranges::max(stages)) / sum;
 }
 
-std::vector<Change> degree_changes(const plan::Plan& from, const plan::Plan& to) {
-  std::vector<Change> found;
-  compare("pipeline stages", std::to_string(from.pipeline_degree()),
-          std::to_string(to.pipeline_degree()), found);
-  compare("virtual stages", std::to_string(from.virtual_stages), std::to_string(to.virtual_stages),
-          found);
-  compare("micro-batches", std::to_string(from.micro_batches), std::to_string(to.micro_batches),
-          found);
-  compare("schedule", std::string(plan::to_string(from.schedule)),
-          std::string(plan::to_string(to.schedule)), found);
-  return found;
-}
-
-std::vector<Change> layer_changes(const plan::Plan& from, const plan::Plan& to) {
-  std::vector<Change> found;
-  const auto layers = [&](std::string what, auto&& aspect) {
-    compare(std::move(what), over_layers(from, aspect), over_layers(to, aspect), found);
-  };
-  using S = plan::LayerStrategy;
-  layers("tp", [](const S& s) { return std::to_string(s.tp); });
-  layers("cp", context_text);
-  layers("dp", [](const S& s) { return std::to_string(s.dp); });
-  layers("ep", [](const S& s) { return std::to_string(s.ep); });
-  layers("zero", [](const S& s) { return std::to_string(s.zero); });
-  layers("states sharded over", shard_text);
-  layers("sharded operators", [](const S& s) { return std::string(plan::to_string(s.operators)); });
-  layers("slices", [](const S& s) { return std::to_string(s.slices); });
-  layers("sequence parallelism",
-         [](const S& s) { return std::string(s.sequence_parallel ? "on" : "off"); });
-  layers("recomputation", [](const S& s) { return std::string(plan::to_string(s.recompute)); });
-  layers("gradients reduced", reduce_text);
-  layers("strided groups", [](const S& s) { return std::string(s.strided ? "yes" : "no"); });
-  if (from.stages.size() == to.stages.size())
-    compare("layers by stage", layers_by_stage(from), layers_by_stage(to), found);
-  return found;
-}
-
 }  // namespace
+
+std::string tp_of(const plan::LayerStrategy& s) { return std::to_string(s.tp); }
+std::string zero_of(const plan::LayerStrategy& s) { return std::to_string(s.zero); }
+std::string recompute_of(const plan::LayerStrategy& s) {
+  return std::string(plan::to_string(s.recompute));
+}
+std::string reduction_of(const plan::LayerStrategy& s) {
+  return s.grad_reduce == plan::GradReduce::kStep ? "once a step" : "every micro-batch";
+}
 
 int Account::critical_stage() const {
   ORRERY_CHECK(!report.stages.empty(), "a report without stages");
@@ -155,12 +118,34 @@ Comparison compared(const Account& first, Account other) {
 }
 
 std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to) {
-  std::vector<Change> found = degree_changes(from, to);
-  for (Change& c : layer_changes(from, to)) found.push_back(std::move(c));
-  compare("embedding and head", plan::to_string(from.vocabulary), plan::to_string(to.vocabulary),
-          found);
+  using plan::Plan;
+  using S = plan::LayerStrategy;
   std::vector<std::string> lines;
-  for (const Change& c : found) lines.push_back(fmt::format("{} {} → {}", c.what, c.from, c.to));
+  const auto compare = [&](std::string_view what, auto&& aspect) {
+    const std::string a(aspect(from)), b(aspect(to));
+    if (a != b) lines.push_back(fmt::format("{} {} → {}", what, a, b));
+  };
+  const auto layers = [&](std::string_view what, const Aspect& aspect) {
+    compare(what, [&](const Plan& p) { return over_layers(p, aspect); });
+  };
+  compare("pipeline stages", [](const Plan& p) { return std::to_string(p.pipeline_degree()); });
+  compare("virtual stages", [](const Plan& p) { return std::to_string(p.virtual_stages); });
+  compare("micro-batches", [](const Plan& p) { return std::to_string(p.micro_batches); });
+  compare("schedule", [](const Plan& p) { return plan::to_string(p.schedule); });
+  layers("tp", tp_of);
+  layers("cp", context_text);
+  layers("dp", [](const S& s) { return std::to_string(s.dp); });
+  layers("ep", [](const S& s) { return std::to_string(s.ep); });
+  layers("zero", zero_of);
+  layers("states sharded over", shard_text);
+  layers("sharded operators", [](const S& s) { return std::string(plan::to_string(s.operators)); });
+  layers("slices", [](const S& s) { return std::to_string(s.slices); });
+  layers("sequence parallelism", [](const S& s) { return s.sequence_parallel ? "on" : "off"; });
+  layers("recomputation", recompute_of);
+  layers("gradients reduced", reduction_of);
+  layers("strided groups", [](const S& s) { return s.strided ? "yes" : "no"; });
+  if (from.stages.size() == to.stages.size()) compare("layers by stage", layers_by_stage);
+  compare("embedding and head", [](const Plan& p) { return plan::to_string(p.vocabulary); });
   return lines;
 }
 

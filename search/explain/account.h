@@ -43,6 +43,7 @@ Balance balance_of(const sim::SimReport& report);
 
 /// Lowers and simulates. Errors: those of plan::lower and sim::simulate.
 base::Result<Account> account_of(const costmodel::CostModel& cost, const plan::Plan& plan);
+inline Account account_of(const Candidate& c) { return {c.plan, c.report}; }
 
 /// Of `to` minus `from`; adds up to the difference of the step times.
 Parts difference(const Account& from, const Account& to);
@@ -52,10 +53,17 @@ Parts difference(const Account& from, const Account& to);
 /// alike.
 std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to);
 
+/// Of all stages, in order.
+std::vector<plan::LayerRun> runs_of(const plan::Plan& plan);
+
 /// The value of one aspect on all layers: "2", or "1 (26 layers), 2 (6 layers)" in order of
 /// appearance.
-std::string over_layers(const plan::Plan& plan,
-                        const std::function<std::string(const plan::LayerStrategy&)>& aspect);
+using Aspect = std::function<std::string(const plan::LayerStrategy&)>;
+std::string over_layers(const plan::Plan& plan, const Aspect& aspect);
+std::string tp_of(const plan::LayerStrategy& s);
+std::string zero_of(const plan::LayerStrategy& s);
+std::string recompute_of(const plan::LayerStrategy& s);
+std::string reduction_of(const plan::LayerStrategy& s);
 
 /// Another plan, and where its time goes instead.
 struct Comparison {

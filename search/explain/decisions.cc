@@ -1,13 +1,24 @@
 #include "search/explain/decisions.h"
 
 #include <algorithm>
-#include <functional>
+#include <array>
 
 namespace orrery::search {
 namespace {
 
 using plan::LayerStrategy;
 using plan::Schedule;
+
+// What of a space allows each, by their numbers.
+constexpr std::array kSchedules = {&Space::gpipe, &Space::one_f_one_b, &Space::interleaved,
+                                   &Space::zero_bubble};
+constexpr std::array kZeros = {&Space::data, &Space::zero1, &Space::zero2, &Space::zero3};
+constexpr std::array kRecomputes = {&Space::recompute_none, &Space::recompute_selective,
+                                    &Space::recompute_full};
+template <class Flags, class E>
+bool flag(const Space& space, const Flags& flags, E number) {
+  return space.*flags[static_cast<std::size_t>(number)];
+}
 
 class Alternatives {
  public:
@@ -28,11 +39,7 @@ class Alternatives {
           return s.zero >= 2 && s.grad_reduce == plan::GradReduce::kMicroBatch;
         }) &&
         space_.reduce_per_step) {
-      const std::string often = over_layers(plan_, [](const LayerStrategy& s) {
-        return std::string(s.grad_reduce == plan::GradReduce::kMicroBatch ? "every micro-batch"
-                                                                          : "once a step");
-      });
-      add("gradients reduced " + often, "once a step everywhere",
+      add("gradients reduced " + over_layers(plan_, reduction_of), "once a step everywhere",
           [](Space& s) { s.reduce_per_micro_batch = false; });
     }
     if (plan_.pipeline_degree() > 1) schedules();
@@ -42,10 +49,7 @@ class Alternatives {
  private:
   template <class Test>
   [[nodiscard]] bool any(const Test& test) const {
-    return std::ranges::any_of(plan_.stages, [&](const plan::Stage& stage) {
-      return std::ranges::any_of(stage.runs,
-                                 [&](const plan::LayerRun& run) { return test(run.strategy); });
-    });
+    return std::ranges::any_of(runs_of(plan_), test, &plan::LayerRun::strategy);
   }
   void add(std::string made, std::string otherwise, const std::function<void(Space&)>& change) {
     Alternative a{std::move(made), std::move(otherwise), space_};
@@ -56,11 +60,8 @@ class Alternatives {
   void tensor() {
     if (space_.fix_tp || !space_.tensor) return;
     int most = 1;
-    for (const plan::Stage& stage : plan_.stages) {
-      for (const plan::LayerRun& run : stage.runs) most = std::max(most, run.strategy.tp);
-    }
-    const std::string made =
-        "tp " + over_layers(plan_, [](const LayerStrategy& s) { return std::to_string(s.tp); });
+    for (const plan::LayerRun& run : runs_of(plan_)) most = std::max(most, run.strategy.tp);
+    const std::string made = "tp " + over_layers(plan_, tp_of);
     for (const int tp : {most / 2, 2 * most}) {
       if (tp >= 1 && tp <= devices_)
         add(made, fmt::format("tp {}", tp), [&](Space& s) { s.fix_tp = tp; });
@@ -86,8 +87,7 @@ class Alternatives {
   }
   void states() {
     const bool others = space_.data || space_.zero1 || space_.zero2;
-    const std::string made =
-        "zero " + over_layers(plan_, [](const LayerStrategy& s) { return std::to_string(s.zero); });
+    const std::string made = "zero " + over_layers(plan_, zero_of);
     if (any([](const LayerStrategy& s) { return s.zero == 3; })) {
       if (others)
         add(made, "zero 2 at most, embedding and head too", [](Space& s) { s.zero3 = false; });
@@ -99,29 +99,23 @@ class Alternatives {
     const bool recomputes =
         any([](const LayerStrategy& s) { return s.recompute != plan::Recompute::kNone; });
     if (recomputes && space_.recompute_none) {
-      const std::string made = "recomputation " + over_layers(plan_, [](const LayerStrategy& s) {
-                                 return std::string(plan::to_string(s.recompute));
-                               });
-      add(made, "none", [](Space& s) { s.recompute_full = s.recompute_selective = false; });
+      add("recomputation " + over_layers(plan_, recompute_of), "none",
+          [](Space& s) { s.recompute_full = s.recompute_selective = false; });
     } else if (!recomputes && (space_.recompute_full || space_.recompute_selective)) {
       add("no recomputation", "some in every layer", [](Space& s) { s.recompute_none = false; });
     }
   }
   void schedules() {
-    const auto only = [&](Schedule schedule, bool allowed) {
-      if (!allowed || plan_.schedule == schedule) return;
-      add(std::string(plan::to_string(plan_.schedule)), std::string(plan::to_string(schedule)),
+    for (const Schedule other :
+         {Schedule::k1F1B, Schedule::kInterleaved, Schedule::kZeroBubbleH1}) {
+      if (!flag(space_, kSchedules, other) || plan_.schedule == other) continue;
+      add(std::string(plan::to_string(plan_.schedule)), std::string(plan::to_string(other)),
           [&](Space& s) {
-            s.gpipe = schedule == Schedule::kGPipe;
-            s.one_f_one_b = schedule == Schedule::k1F1B;
-            s.interleaved = schedule == Schedule::kInterleaved;
-            s.zero_bubble = schedule == Schedule::kZeroBubbleH1;
+            for (const auto schedule : kSchedules) s.*schedule = false;
+            s.*kSchedules[static_cast<std::size_t>(other)] = true;
             s.fix_pp = plan_.pipeline_degree();
           });
-    };
-    only(Schedule::k1F1B, space_.one_f_one_b);
-    only(Schedule::kInterleaved, space_.interleaved);
-    only(Schedule::kZeroBubbleH1, space_.zero_bubble);
+    }
   }
 
   const plan::Plan& plan_;
@@ -130,25 +124,11 @@ class Alternatives {
   std::vector<Alternative> list_;
 };
 
-}  // namespace
-
-std::vector<Alternative> alternatives(const plan::Plan& plan, const Space& space,
-                                      std::int64_t devices) {
-  return Alternatives(plan, space, devices).list();
-}
-
-namespace {
-
 bool allows_states(const Space& s, const LayerStrategy& l) {
   if (l.tp > 1 && !s.tensor) return false;
   if (l.shard > 0 && !s.hybrid) return false;
   if (l.dp * l.cp == 1) return true;
-  switch (l.zero) {
-    case 0: return s.data;
-    case 1: return s.zero1;
-    case 2: return s.zero2;
-    default: return s.zero3;
-  }
+  return flag(s, kZeros, l.zero);
 }
 
 bool allows_layer(const Space& s, const LayerStrategy& l, std::int64_t micro_batches) {
@@ -162,12 +142,7 @@ bool allows_layer(const Space& s, const LayerStrategy& l, std::int64_t micro_bat
   if (l.zero >= 2 && micro_batches > 1 &&
       !(l.grad_reduce == plan::GradReduce::kStep ? s.reduce_per_step : s.reduce_per_micro_batch))
     return false;
-  switch (l.recompute) {
-    case plan::Recompute::kNone: return s.recompute_none;
-    case plan::Recompute::kSelective: return s.recompute_selective;
-    case plan::Recompute::kFull: return s.recompute_full;
-  }
-  return true;
+  return flag(s, kRecomputes, l.recompute);
 }
 
 bool allows_pipeline(const Space& s, const plan::Plan& p) {
@@ -175,28 +150,24 @@ bool allows_pipeline(const Space& s, const plan::Plan& p) {
   if (s.fix_pp.value_or(pp) != pp || (pp > 1 && !s.pipeline)) return false;
   if (s.fix_micro_batches.value_or(p.micro_batches) != p.micro_batches) return false;
   if (s.fix_virtual_stages.value_or(p.virtual_stages) != p.virtual_stages) return false;
-  if (pp == 1) return true;
-  switch (p.schedule) {
-    case Schedule::kGPipe: return s.gpipe;
-    case Schedule::k1F1B: return s.one_f_one_b;
-    case Schedule::kInterleaved: return s.interleaved;
-    case Schedule::kZeroBubbleH1: return s.zero_bubble;
-  }
-  return true;
+  return pp == 1 || flag(s, kSchedules, p.schedule);
 }
 
 }  // namespace
+
+std::vector<Alternative> alternatives(const plan::Plan& plan, const Space& space,
+                                      std::int64_t devices) {
+  return Alternatives(plan, space, devices).list();
+}
 
 bool allows(const Space& space, const plan::Plan& p, std::int64_t devices) {
   if (!allows_pipeline(space, p) || !allows_states(space, p.vocabulary) ||
       (!space.idle && p.world_size() < devices))
     return false;
-  return std::ranges::all_of(p.stages, [&](const plan::Stage& stage) {
-    return std::ranges::all_of(stage.runs, [&](const plan::LayerRun& run) {
-      const std::int64_t sequences = p.micro_batch_sequences() / run.strategy.dp;
-      return space.fix_micro_batch.value_or(sequences) == sequences &&
-             allows_layer(space, run.strategy, p.micro_batches);
-    });
+  return std::ranges::all_of(runs_of(p), [&](const plan::LayerRun& run) {
+    const std::int64_t sequences = p.micro_batch_sequences() / run.strategy.dp;
+    return space.fix_micro_batch.value_or(sequences) == sequences &&
+           allows_layer(space, run.strategy, p.micro_batches);
   });
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <limits>
 #include <set>
 
 #include "search/explain/pool.h"
@@ -58,7 +56,7 @@ class Explainer {
     TRY(const PlanAnswer answer, find_plan(cost_, request_.problem));
     e_.search_status = answer.status;
     if (answer.status == Status::kInfeasible) e_.problem_relaxations = answer.relaxations;
-    for (const Candidate& c : answer.candidates) pool_->add(c);
+    pool_->add(answer.candidates);
     TRY_VOID(pool_->search(request_.problem));
     TRY(e_.decisions, decisions_of(cost_, e_.plan.plan, request_.problem, *pool_));
     return {};
@@ -79,13 +77,11 @@ class Explainer {
   // ---- versus ----
 
   base::Result<void> hold_against() {
-    if (request_.versus_plan) {
-      TRY(Account account, account_of(cost_, *request_.versus_plan));
-      pool_->add(account);
-      set_versus({.text = "the other plan"}, std::move(account));
-    } else if (request_.versus_space) {
-      TRY_VOID(search_versus());
-    }
+    if (!request_.versus_plan)
+      return request_.versus_space ? search_versus() : base::Result<void>();
+    TRY(Account account, account_of(cost_, *request_.versus_plan));
+    pool_->add(account);
+    set_versus({.text = "the other plan"}, std::move(account));
     return {};
   }
   void set_versus(Versus versus, Account account) {
@@ -102,11 +98,10 @@ class Explainer {
     PlanRequest fixed = request_.problem;
     fixed.space = request_.versus_space->space;
     TRY(const PlanAnswer answer, find_plan(cost_, fixed));
-    for (const Candidate& c : answer.candidates) pool_->add(c);
+    pool_->add(answer.candidates);
     TRY_VOID(pool_->search(fixed));
     if (!answer.candidates.empty()) {
-      set_versus(std::move(versus),
-                 {answer.candidates.front().plan, answer.candidates.front().report});
+      set_versus(std::move(versus), account_of(answer.candidates.front()));
       return {};
     }
     versus.relaxations = answer.relaxations;
@@ -118,8 +113,7 @@ class Explainer {
       fixed.memory_bytes = limit_ + answer.shortfall_bytes;
       TRY(const PlanAnswer roomier, find_plan(cost_, fixed));
       if (!roomier.candidates.empty()) {
-        set_versus(std::move(versus),
-                   {roomier.candidates.front().plan, roomier.candidates.front().report});
+        set_versus(std::move(versus), account_of(roomier.candidates.front()));
         return {};
       }
     }
@@ -153,16 +147,16 @@ class Explainer {
     Pool plans;
   };
   base::Result<void> vary() {
-    for (const std::int64_t change : {-kStep, kStep})
+    constexpr std::array kChanges = {-kStep, kStep};
+    for (const std::int64_t change : kChanges)
       TRY_VOID(
           vary_by("bandwidth", change, cost_.scaled({.bandwidth_ppm = kMillion + change}), limit_));
-    for (const std::int64_t change : {-kStep, kStep})
+    for (const std::int64_t change : kChanges)
       TRY_VOID(
           vary_by("compute", change, cost_.scaled({.compute_ppm = kMillion + change}), limit_));
-    for (const std::int64_t change : {-kStep, kStep}) {
-      TRY_VOID(vary_by("memory", change, cost_,
-                       static_cast<std::int64_t>(static_cast<__int128>(limit_) *
-                                                 (kMillion + change) / kMillion)));
+    for (const std::int64_t change : kChanges) {
+      const __int128 limit = static_cast<__int128>(limit_) * (kMillion + change) / kMillion;
+      TRY_VOID(vary_by("memory", change, cost_, static_cast<std::int64_t>(limit)));
     }
     return {};
   }
@@ -178,7 +172,7 @@ class Explainer {
     problem.memory_bytes = limit;
     problem.relax = problem.multipliers = false;
     TRY(const PlanAnswer answer, find_plan(there, problem));
-    for (const Candidate& c : answer.candidates) variant.plans.add(c);
+    variant.plans.add(answer.candidates);
     if (!answer.candidates.empty()) TRY_VOID(pool_->add(answer.candidates.front().plan));
     variants_.push_back(std::move(variant));
     return {};
@@ -203,9 +197,8 @@ class Explainer {
     for (std::size_t i = 0; i + 1 < e_.what_ifs.size(); i += 2) {
       const WhatIf &less = e_.what_ifs[i], &more = e_.what_ifs[i + 1];
       if (less.what == "memory") continue;
-      const double span = 2 * static_cast<double>(kStep) / static_cast<double>(kMillion);
-      e_.elasticities.push_back({less.what, static_cast<double>(*more.step_ps - *less.step_ps) /
-                                                (span * static_cast<double>(e_.plan.step_ps()))});
+      e_.elasticities.push_back(
+          {less.what, elasticity(*less.step_ps, *more.step_ps, e_.plan.step_ps())});
     }
     e_.bound = bound_of(e_.plan, -e_.elasticities[1].value, -e_.elasticities[0].value);
     TRY(e_.release, release_of(cost_, e_.plan, e_.bound));
@@ -264,7 +257,7 @@ class Explainer {
     std::vector<const Account*> known;
     if (e_.limits.fits()) known.push_back(&e_.plan);
     for (const Comparison* c : rivals(e_)) known.push_back(&c->account);
-    std::ranges::stable_sort(known, {}, [](const Account* a) { return a->step_ps(); });
+    std::ranges::stable_sort(known, {}, &Account::step_ps);
     if (known.size() > 1) e_.gap_ps = known[1]->step_ps() - known[0]->step_ps();
     known.resize(std::min(known.size(), kDrawn));
     std::vector<const plan::Plan*> plans{&e_.plan.plan};
@@ -299,12 +292,8 @@ class Explainer {
 }  // namespace
 
 std::string_view to_string(Stability s) {
-  switch (s) {
-    case Stability::kCertain: return "certain";
-    case Stability::kLikely: return "likely";
-    case Stability::kOpen: return "open";
-  }
-  return "";
+  constexpr std::array<std::string_view, 3> kNames = {"certain", "likely", "open"};
+  return kNames[static_cast<std::size_t>(s)];
 }
 
 std::vector<const Comparison*> rivals(const Explanation& e) {

@@ -22,10 +22,8 @@ std::int64_t gain_ppm(const plan::Plan& now, std::int64_t now_ps, std::int64_t b
 }
 
 bool recomputes(const plan::Plan& plan) {
-  return std::ranges::any_of(plan.stages, [](const plan::Stage& stage) {
-    return std::ranges::any_of(stage.runs, [](const plan::LayerRun& run) {
-      return run.strategy.recompute != plan::Recompute::kNone;
-    });
+  return std::ranges::any_of(runs_of(plan), [](const plan::LayerRun& run) {
+    return run.strategy.recompute != plan::Recompute::kNone;
   });
 }
 
@@ -81,7 +79,7 @@ class Doubling {
     problem.relax = problem.multipliers = false;
     Pool pool(there, problem.memory_bytes, problem.threads);
     TRY(const PlanAnswer answer, find_plan(there, problem));
-    for (const Candidate& c : answer.candidates) pool.add(c);
+    pool.add(answer.candidates);
     Improvement row{std::move(what), std::nullopt, 0, {}};
     if (kept && plan::validate(*kept, there.model()).empty()) {
       TRY(Account account, account_of(there, *kept));
@@ -137,8 +135,7 @@ class Memories {
       (test(*answer) ? high : low) = middle;
     }
     TRY(answer, at(high));
-    return MemoryMark{high * kGiB,
-                      Account{answer->candidates.front().plan, answer->candidates.front().report}};
+    return MemoryMark{high * kGiB, account_of(answer->candidates.front())};
   }
 
  private:
@@ -147,13 +144,11 @@ class Memories {
   std::map<std::int64_t, PlanAnswer> answers_;
 };
 
-/// Per cent of step time for a per cent of the quantity, by central difference over ±10 %; and the
-/// sign turned: more saves.
-double saved(std::int64_t less_ps, std::int64_t more_ps, std::int64_t step_ps) {
-  return static_cast<double>(less_ps - more_ps) / (0.2 * static_cast<double>(step_ps));
-}
-
 }  // namespace
+
+double elasticity(std::int64_t less_ps, std::int64_t more_ps, std::int64_t step_ps) {
+  return static_cast<double>(more_ps - less_ps) / (0.2 * static_cast<double>(step_ps));
+}
 
 base::Result<TimeBound> bound_on(const costmodel::CostModel& cost,
                                  const costmodel::SpeedScale& scale, const plan::Plan& plan) {
@@ -168,8 +163,8 @@ base::Result<TimeBound> bound_on(const costmodel::CostModel& cost,
   TRY(const Account more_compute, step(11, 10));
   TRY(const Account less_bandwidth, step(10, 9));
   TRY(const Account more_bandwidth, step(10, 11));
-  return bound_of(here, saved(less_compute.step_ps(), more_compute.step_ps(), here.step_ps()),
-                  saved(less_bandwidth.step_ps(), more_bandwidth.step_ps(), here.step_ps()));
+  return bound_of(here, -elasticity(less_compute.step_ps(), more_compute.step_ps(), here.step_ps()),
+                  -elasticity(less_bandwidth.step_ps(), more_bandwidth.step_ps(), here.step_ps()));
 }
 
 base::Result<std::vector<Improvement>> improvements_of(const costmodel::CostModel& cost,
@@ -210,29 +205,31 @@ base::Result<MemoryMarks> memory_marks(const costmodel::CostModel& cost,
 
 base::Result<std::optional<Release>> release_of(const costmodel::CostModel& cost,
                                                 const Account& account, TimeBound bound) {
-  if (bound == TimeBound::kCompute) return std::nullopt;
+  const auto try_out = [&](std::string what, const costmodel::SpeedScale& scale,
+                           const plan::Plan& plan) -> base::Result<std::optional<Release>> {
+    TRY(const TimeBound then, bound_on(cost, scale, plan));
+    if (then == bound) return std::nullopt;
+    TRY(const Account there, account_of(cost.scaled(scale), plan));
+    return Release{std::move(what),
+                   gain_ppm(account.plan, account.step_ps(), plan.global_batch, there.step_ps()),
+                   then};
+  };
   if (bound == TimeBound::kCommunication) {
     for (const std::int64_t percent : {125, 150, 200, 300, 400, 600, 800, 1200, 1600, 3200}) {
-      const costmodel::SpeedScale faster{.bandwidth_ppm = percent * (kMillion / 100)};
-      TRY(const TimeBound then, bound_on(cost, faster, account.plan));
-      if (then == bound) continue;
-      TRY(const Account there, account_of(cost.scaled(faster), account.plan));
-      return Release{
-          fmt::format("{:.3g} times the bandwidth", static_cast<double>(percent) / 100),
-          gain_ppm(account.plan, account.step_ps(), account.plan.global_batch, there.step_ps()),
-          then};
+      TRY(auto release,
+          try_out(fmt::format("{:.3g} times the bandwidth", static_cast<double>(percent) / 100),
+                  {.bandwidth_ppm = percent * (kMillion / 100)}, account.plan));
+      if (release) return release;
     }
-    return std::nullopt;
   }
-  for (const std::int64_t times : {2, 3, 4, 6, 8, 12, 16, 32}) {
-    const plan::Plan larger = with_batch(account.plan, times);
-    if (!plan::validate(larger, cost.model()).empty()) continue;
-    TRY(const TimeBound then, bound_on(cost, {}, larger));
-    if (then == bound) continue;
-    TRY(const Account there, account_of(cost, larger));
-    return Release{fmt::format("a global batch of {}", larger.global_batch),
-                   gain_ppm(account.plan, account.step_ps(), larger.global_batch, there.step_ps()),
-                   then};
+  if (bound == TimeBound::kBubble) {
+    for (const std::int64_t times : {2, 3, 4, 6, 8, 12, 16, 32}) {
+      const plan::Plan larger = with_batch(account.plan, times);
+      if (!plan::validate(larger, cost.model()).empty()) continue;
+      TRY(auto release,
+          try_out(fmt::format("a global batch of {}", larger.global_batch), {}, larger));
+      if (release) return release;
+    }
   }
   return std::nullopt;
 }

@@ -48,6 +48,10 @@ struct Release {
   TimeBound then = TimeBound::kCompute;
 };
 
+/// Per cent of step time for a per cent of a quantity, by central difference over ±10 %: negative
+/// where more of it saves time.
+double elasticity(std::int64_t less_ps, std::int64_t more_ps, std::int64_t step_ps);
+
 /// What binds the time of a plan on a machine changed by `scale`. Errors: those of the simulator.
 base::Result<TimeBound> bound_on(const costmodel::CostModel& cost,
                                  const costmodel::SpeedScale& scale, const plan::Plan& plan);

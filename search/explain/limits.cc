@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
 #include <set>
 
 #include "base/check.h"
@@ -56,21 +55,17 @@ base::Result<void> add_links(const costmodel::CostModel& cost, const Account& ac
   using Carrier = costmodel::SpeedScale::Carrier;
   std::set<std::string> kinds;
   for (const topologies::Link& link : cost.topology().links()) kinds.insert(link.kind);
-  std::vector<std::pair<std::string, costmodel::SpeedScale>> carriers;
+  std::vector<std::pair<std::string, Carrier>> carriers;
   for (const std::string& kind : kinds) {
-    carriers.emplace_back(kind, costmodel::SpeedScale{.bandwidth_ppm = kFaster,
-                                                      .bandwidth_of = Carrier::kLinksOfKind,
-                                                      .link_kind = kind});
+    carriers.emplace_back(kind, Carrier::kLinksOfKind);
   }
   if (cost.communication_origin() == costmodel::Origin::kMeasured) {
-    carriers.emplace_back(
-        "intra-host links (measured)",
-        costmodel::SpeedScale{.bandwidth_ppm = kFaster, .bandwidth_of = Carrier::kMeasuredInHosts});
-    carriers.emplace_back("inter-host links (measured)",
-                          costmodel::SpeedScale{.bandwidth_ppm = kFaster,
-                                                .bandwidth_of = Carrier::kMeasuredAcrossHosts});
+    carriers.emplace_back("intra-host links (measured)", Carrier::kMeasuredInHosts);
+    carriers.emplace_back("inter-host links (measured)", Carrier::kMeasuredAcrossHosts);
   }
-  for (const auto& [name, scale] : carriers) {
+  for (const auto& [name, carrier] : carriers) {
+    const costmodel::SpeedScale scale{
+        .bandwidth_ppm = kFaster, .bandwidth_of = carrier, .link_kind = name};
     TRY(const Account faster, account_of(cost.scaled(scale), account.plan));
     limits.links.push_back({name, account.step_ps() - faster.step_ps()});
   }
@@ -80,12 +75,20 @@ base::Result<void> add_links(const costmodel::CostModel& cost, const Account& ac
 
 // ---- ways to fit ----
 
-plan::Plan with_layers(plan::Plan plan, const std::function<void(plan::LayerStrategy&)>& change,
-                       bool vocabulary) {
+/// At least this recomputation, and this ZeRO of embedding and head too.
+plan::Plan raised(plan::Plan plan, plan::Recompute recompute, int zero) {
+  const auto raise_zero = [&](plan::LayerStrategy& s) {
+    if (s.replicas() == 1 || s.zero >= zero) return;
+    s.zero = zero;
+    if (zero >= 2) s.grad_reduce = plan::GradReduce::kMicroBatch;
+  };
   for (plan::Stage& stage : plan.stages) {
-    for (plan::LayerRun& run : stage.runs) change(run.strategy);
+    for (plan::LayerRun& run : stage.runs) {
+      run.strategy.recompute = std::max(run.strategy.recompute, recompute);
+      raise_zero(run.strategy);
+    }
   }
-  if (vocabulary) change(plan.vocabulary);
+  raise_zero(plan.vocabulary);
   return plan::canonical(std::move(plan));
 }
 
@@ -94,30 +97,12 @@ struct Change {
   plan::Plan plan;
 };
 
-void raise_recompute(plan::LayerStrategy& s, plan::Recompute to) {
-  s.recompute = std::max(s.recompute, to);
-}
-
-void raise_zero(plan::LayerStrategy& s, int to) {
-  if (s.replicas() == 1 || s.zero >= to) return;
-  s.zero = to;
-  if (to >= 2) s.grad_reduce = plan::GradReduce::kMicroBatch;
-}
-
 std::vector<Change> candidates(const plan::Plan& plan) {
   std::vector<Change> all;
-  const auto recompute = [&](plan::Recompute to) {
-    all.push_back({fmt::format("recompute={}", plan::to_string(to)),
-                   with_layers(
-                       plan, [to](plan::LayerStrategy& s) { raise_recompute(s, to); }, false)});
-  };
-  recompute(plan::Recompute::kSelective);
-  recompute(plan::Recompute::kFull);
-  for (const int zero : {1, 2, 3}) {
-    all.push_back({fmt::format("zero {}", zero),
-                   with_layers(
-                       plan, [zero](plan::LayerStrategy& s) { raise_zero(s, zero); }, true)});
-  }
+  for (const plan::Recompute to : {plan::Recompute::kSelective, plan::Recompute::kFull})
+    all.push_back({fmt::format("recompute={}", plan::to_string(to)), raised(plan, to, 0)});
+  for (const int zero : {1, 2, 3})
+    all.push_back({fmt::format("zero {}", zero), raised(plan, plan::Recompute::kNone, zero)});
   constexpr int kDoublings = 4;
   for (int i = 1; i <= kDoublings; ++i) {
     plan::Plan finer = plan;
@@ -125,12 +110,7 @@ std::vector<Change> candidates(const plan::Plan& plan) {
     if (finer.global_batch % finer.micro_batches == 0)
       all.push_back({fmt::format("{} micro-batches", finer.micro_batches), std::move(finer)});
   }
-  all.push_back(
-      {"zero 3 and recompute=full",
-       with_layers(
-           with_layers(
-               plan, [](plan::LayerStrategy& s) { raise_zero(s, 3); }, true),
-           [](plan::LayerStrategy& s) { raise_recompute(s, plan::Recompute::kFull); }, false)});
+  all.push_back({"zero 3 and recompute=full", raised(plan, plan::Recompute::kFull, 3)});
   std::erase_if(all, [&](const Change& c) { return c.plan == plan::canonical(plan); });
   return all;
 }

@@ -25,10 +25,12 @@ void Pool::add(Account account) {
   plans_.insert(after, std::move(account));
 }
 
-void Pool::add(const Candidate& candidate) {
-  kindest_ = std::min(kindest_, static_cast<double>(candidate.report.step_time_ps) /
-                                    static_cast<double>(candidate.closed_form_ps));
-  add(Account{candidate.plan, candidate.report});
+void Pool::add(const std::vector<Candidate>& candidates) {
+  for (const Candidate& c : candidates) {
+    kindest_ = std::min(kindest_, static_cast<double>(c.report.step_time_ps) /
+                                      static_cast<double>(c.closed_form_ps));
+    add(account_of(c));
+  }
 }
 
 base::Result<Pool::Searched> Pool::search(PlanRequest request, RunnersUp runners_up) {
@@ -58,7 +60,7 @@ base::Result<Pool::Searched> Pool::search_anew(PlanRequest request, RunnersUp ru
   std::vector<Finalist> batch;
   const auto simulate = [&]() -> base::Result<void> {
     TRY(const Evaluated evaluated, evaluate(cost_, batch, threads_));
-    for (const Candidate& c : evaluated.candidates) add(c);
+    add(evaluated.candidates);
     batch.clear();
     return {};
   };

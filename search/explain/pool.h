@@ -35,7 +35,7 @@ class Pool {
   /// Simulates the plan unless it is known. Errors: those of account_of.
   base::Result<void> add(const plan::Plan& plan);
   void add(Account account);
-  void add(const Candidate& candidate);
+  void add(const std::vector<Candidate>& candidates);
 
   struct Searched {
     bool found = false;

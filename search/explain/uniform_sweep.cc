@@ -43,8 +43,10 @@ struct Ends {
   LayerStrategy strategy;
   Part embedding, head;
   std::int64_t stream_bytes = 0;
-  // [layout] changes of layout
-  std::vector<std::int64_t> in_forward_ps, in_backward_ps, out_forward_ps, out_backward_ps;
+  struct Change {
+    std::int64_t forward_ps = 0, backward_ps = 0;
+  };
+  std::vector<Change> in = {}, out = {};  // [layout] changes of layout
 };
 
 class Sweep {
@@ -78,14 +80,12 @@ class Sweep {
 
  private:
   [[nodiscard]] plan::LayerContext context() const {
-    plan::LayerContext c;
-    c.precision = cost_.options().precision;
-    c.sequence = cost_.options().sequence;
-    c.micro_batch_sequences = request_.global_batch / m_;
-    c.micro_batches = m_;
-    c.global_batch = request_.global_batch;
-    c.stages = stages_;
-    return c;
+    return {.precision = cost_.options().precision,
+            .sequence = cost_.options().sequence,
+            .micro_batch_sequences = request_.global_batch / m_,
+            .micro_batches = m_,
+            .global_batch = request_.global_batch,
+            .stages = stages_};
   }
   [[nodiscard]] std::int64_t stream_bytes(const LayerStrategy& s) const {
     const std::int64_t tokens = cost_.options().sequence / s.cp / (s.sequence_parallel ? s.tp : 1);
@@ -149,24 +149,17 @@ class Sweep {
 
   Ends ends_of(const LayerStrategy& v) {
     const int last = (stages_ - 1) * devices_;
-    Ends ends{v,
-              Part(costs_.embedding(v, context(), 0, devices_)),
-              Part(costs_.head(v, context(), last, devices_)),
-              stream_bytes(v),
-              {},
-              {},
-              {},
-              {}};
+    Ends ends{v, Part(costs_.embedding(v, context(), 0, devices_)),
+              Part(costs_.head(v, context(), last, devices_)), stream_bytes(v)};
+    const auto change = [&](const LayerStrategy& from, const LayerStrategy& to,
+                            int rank) -> Ends::Change {
+      if (from.same_layout(to)) return {};
+      const costmodel::LayerCost& c = costs_.reshard(from, to, context(), rank, devices_);
+      return {c.forward_ps, c.backward_ps};
+    };
     for (const Layout& l : layouts_) {
-      const bool same = l.strategy.same_layout(v);
-      const auto change = [&](const LayerStrategy& from, const LayerStrategy& to, int rank) {
-        return same ? costmodel::LayerCost{} : costs_.reshard(from, to, context(), rank, devices_);
-      };
-      const costmodel::LayerCost in = change(v, l.strategy, 0), out = change(l.strategy, v, last);
-      ends.in_forward_ps.push_back(in.forward_ps);
-      ends.in_backward_ps.push_back(in.backward_ps);
-      ends.out_forward_ps.push_back(out.forward_ps);
-      ends.out_backward_ps.push_back(out.backward_ps);
+      ends.in.push_back(change(v, l.strategy, 0));
+      ends.out.push_back(change(l.strategy, v, last));
     }
     return ends;
   }
@@ -178,16 +171,16 @@ class Sweep {
     const Part& p = o.parts[kind_of_[static_cast<std::size_t>(stage)]];
     Times t{count_ * p.forward_ps, count_ * p.backward_ps, count_ * p.sync_ps, count_ * p.zero_ps,
             count_ * p.update_ps};
-    const auto add = [&](const Part& end, std::int64_t forward_ps, std::int64_t backward_ps) {
-      t.forward_ps += end.forward_ps + forward_ps;
-      t.backward_ps += end.backward_ps + backward_ps;
-      t.sync_ps += end.sync_ps + backward_ps;
+    const auto add = [&](const Part& end, const Ends::Change& change) {
+      t.forward_ps += end.forward_ps + change.forward_ps;
+      t.backward_ps += end.backward_ps + change.backward_ps;
+      t.sync_ps += end.sync_ps + change.backward_ps;
       t.zero_ps += end.zero_ps;
       t.update_ps += end.update_ps;
     };
-    if (stage == 0) add(e.embedding, e.in_forward_ps[o.layout], e.in_backward_ps[o.layout]);
+    if (stage == 0) add(e.embedding, e.in[o.layout]);
     if (stage + 1 == stages_) {
-      add(e.head, e.out_forward_ps[o.layout], e.out_backward_ps[o.layout]);
+      add(e.head, e.out[o.layout]);
       t.zero_ps += loss_ps_;
     }
     return t;

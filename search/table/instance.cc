@@ -1,7 +1,5 @@
 #include "search/table/instance.h"
 
-#include "base/json.h"
-
 #include <algorithm>
 #include <optional>
 #include <set>

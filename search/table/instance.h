@@ -36,6 +36,9 @@ struct Instance {
   }
 };
 
+/// Option of each layer.
+using OptionPath = std::vector<std::int32_t>;
+
 /// Sums of the largest values over all layers stay below: 2^57 ps are 40 hours, 2^57 bytes 144 PB.
 /// A product of two sums and a small factor then fits 128 bits.
 inline constexpr std::int64_t kMaxInstanceTotal = std::int64_t{1} << 57;

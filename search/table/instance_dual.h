@@ -23,6 +23,7 @@
 /// budget 11: fastest (2, 14), least memory (6, 5); between them (3, 11) lies below the line and
 /// keeps the budget: λ = (3 - 2) / (14 - 11) = 1/3, L = 2 + 14/3 - 11/3 = 3.
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "search/table/instance.h"
@@ -58,23 +59,40 @@ struct PathTotals {
 /// Prices of memory; the fastest path has {1, 0}, that of least memory {0, 1}.
 struct MemoryPrice {
   std::int64_t scale = 1, price = 0;  // d, e
+  [[nodiscard]] Wide of(std::int64_t time_ps, std::int64_t memory_bytes) const {
+    return static_cast<Wide>(scale) * time_ps + static_cast<Wide>(price) * memory_bytes;
+  }
+  /// A bound that is priced so, in picoseconds: rounded up.
+  [[nodiscard]] std::int64_t bound_ps(Wide priced) const {
+    return static_cast<std::int64_t>(priced > 0 ? (priced + scale - 1) / scale : 0);
+  }
 };
 
 /// Of a price: for every (layer, class) the cheapest way through the layers before it, ties to the
 /// lower memory, then to the lower time.
 struct Potentials {
+  struct Way {
+    Wide value = 0;
+    PathTotals totals = {};
+    std::int32_t last = -1;  // the option of the layer before
+    bool operator<(const Way& o) const {
+      return std::tie(value, totals.memory_bytes, totals.time_ps) <
+             std::tie(o.value, o.totals.memory_bytes, o.totals.time_ps);
+    }
+  };
   MemoryPrice price;
   // [layer][class]; one more layer, of one class, behind the last
-  std::vector<std::vector<Wide>> value;
-  std::vector<std::vector<PathTotals>> totals;  // likewise
-  std::vector<std::vector<std::int32_t>> last;  // likewise: the option of the layer before
+  std::vector<std::vector<Way>> ways;
+  /// Of the cheapest way through all layers.
+  [[nodiscard]] const PathTotals& totals() const { return ways.back().front().totals; }
+  [[nodiscard]] Wide value() const { return ways.back().front().value; }
 };
 Potentials price_paths(const Instance& instance, const InstanceClasses& classes,
                        const MemoryPrice& price);
 
 /// Options of the cheapest way to (layer, class), one for each layer before it.
-std::vector<std::int32_t> path_to(const InstanceClasses& classes, const Potentials& potentials,
-                                  std::size_t layer, std::size_t of_class);
+OptionPath path_to(const InstanceClasses& classes, const Potentials& potentials, std::size_t layer,
+                   std::size_t of_class);
 
 struct InstanceDual {
   bool feasible = false;
@@ -84,9 +102,9 @@ struct InstanceDual {
   Potentials potentials;      // of λ
   // a path that keeps the budget; equals the bound when the fastest one does
   PathTotals within;
-  std::vector<std::int32_t> within_path;
+  OptionPath within_path;
   // one over the budget that costs the same under λ; empty when the fastest path fits
-  std::vector<std::int32_t> beyond_path;
+  OptionPath beyond_path;
 };
 InstanceDual solve_dual(const Instance& instance, const InstanceClasses& classes);
 

@@ -67,7 +67,7 @@ class InstanceLabels {
               const std::vector<std::vector<std::int32_t>>& behind) {
     candidates_.clear();
     set_thresholds(layer, of_class);
-    const std::int64_t room = budget_ - least_memory_.totals[layer][of_class].memory_bytes;
+    const std::int64_t room = budget_ - least_memory_.ways[layer][of_class].totals.memory_bytes;
     const bool last = layer + 1 == instance_.layers.size();
     for (std::size_t s = 0; s < instance_.layers[layer].size(); ++s) {
       if (classes_.of(layer, s) != of_class) continue;
@@ -90,25 +90,19 @@ class InstanceLabels {
   void set_thresholds(std::size_t layer, std::size_t of_class) {
     const std::int64_t limit = std::min(limit_, best_.totals.time_ps);
     thresholds_.clear();
-    for (const Potentials& p : prices_) {
-      thresholds_.push_back(static_cast<Wide>(p.price.scale) * limit +
-                            static_cast<Wide>(p.price.price) * budget_ - p.value[layer][of_class]);
-    }
+    for (const Potentials& p : prices_)
+      thresholds_.push_back(p.price.of(limit, budget_) - p.ways[layer][of_class].value);
   }
   bool open(const Label& label) const {
     for (std::size_t k = 0; k < prices_.size(); ++k) {
-      const MemoryPrice& p = prices_[k].price;
-      if (static_cast<Wide>(p.scale) * label.time + static_cast<Wide>(p.price) * label.memory >
-          thresholds_[k]) {
-        return false;
-      }
+      if (prices_[k].price.of(label.time, label.memory) > thresholds_[k]) return false;
     }
     return true;
   }
 
   /// Candidates that no other beats in time and memory go to the pool, time ascending; of equal
   /// ones the one with the smallest options.
-  void keep(std::size_t layer, std::size_t of_class, std::vector<std::int32_t>& frontier) {
+  void keep(std::size_t layer, std::size_t of_class, OptionPath& frontier) {
     const auto next_option = [&](const Label& l) {
       return pool_[static_cast<std::size_t>(l.behind)].option;
     };
@@ -130,7 +124,7 @@ class InstanceLabels {
   }
 
   void complete(const Label& label, const Potentials& p, std::size_t layer, std::size_t of_class) {
-    const PathTotals& before = p.totals[layer][of_class];
+    const PathTotals& before = p.ways[layer][of_class].totals;
     const PathTotals whole{before.time_ps + label.time, before.memory_bytes + label.memory};
     if (whole.memory_bytes > budget_ || whole.time_ps >= best_.totals.time_ps) return;
     best_.totals = whole;
@@ -138,7 +132,7 @@ class InstanceLabels {
         trace(static_cast<std::int32_t>(pool_.size()) - 1, path_to(classes_, p, layer, of_class));
   }
 
-  std::vector<std::int32_t> trace(std::int32_t id, std::vector<std::int32_t> before) const {
+  OptionPath trace(std::int32_t id, OptionPath before) const {
     for (; id > 0; id = pool_[static_cast<std::size_t>(id)].behind) {
       before.push_back(pool_[static_cast<std::size_t>(id)].option);
     }

@@ -12,7 +12,7 @@ namespace orrery::search {
 
 struct InstanceAnswer {
   PathTotals totals;
-  std::vector<std::int32_t> choices;  // [layer]
+  OptionPath choices;  // [layer]
 };
 
 /// Improves `best`, which keeps the budget, until it is the optimum or the effort is exhausted.

@@ -61,55 +61,39 @@ void InstanceLayouts::tabulate() {
           if (set == 1U << from) best = 0;
           continue;
         }
-        const std::uint32_t before = set & ~(1U << to);
-        for (std::size_t last = 0; last < count_; ++last) {
-          const std::int64_t way = path(before, from, last);
-          if (way < kForbidden) best = std::min(best, way + transition(last, to));
-        }
+        best = path_on(set & ~(1U << to), from, to);
       }
     }
   }
 }
 
-std::int64_t InstanceLayouts::walk(std::uint32_t set, std::size_t from, std::size_t to) const {
-  if (from != to || set == 1U << from) return path(set, from, to);
+std::int64_t InstanceLayouts::path_on(std::uint32_t set, std::size_t from, std::size_t to) const {
   std::int64_t best = kForbidden;
   for (std::size_t last = 0; last < count_; ++last) {
-    const std::int64_t way = last == from ? kForbidden : path(set, from, last);
-    if (way < kForbidden) best = std::min(best, way + transition(last, from));
+    const std::int64_t way = path(set, from, last);
+    if (way < kForbidden) best = std::min(best, way + transition(last, to));
   }
   return best;
+}
+
+std::int64_t InstanceLayouts::walk(std::uint32_t set, std::size_t from, std::size_t to) const {
+  return from != to || set == 1U << from ? path(set, from, to) : path_on(set, from, to);
 }
 
 std::vector<std::size_t> InstanceLayouts::order(std::uint32_t set, std::size_t from,
                                                 std::size_t to) const {
   std::vector<std::size_t> reversed;
-  std::size_t end = to;
-  if (from == to && set != 1U << from) {
-    reversed.push_back(to);
-    std::int64_t best = kForbidden;
-    for (std::size_t last = 0; last < count_; ++last) {
-      if (last == from || path(set, from, last) >= kForbidden) continue;
-      const std::int64_t way = path(set, from, last) + transition(last, from);
-      if (way < best) {
-        best = way;
-        end = last;
-      }
-    }
-  }
-  while (end != from) {
+  bool round_trip = from == to && set != 1U << from;  // `to` is left twice
+  for (std::size_t end = to; round_trip || end != from;) {
     reversed.push_back(end);
-    const std::uint32_t before = set & ~(1U << end);
-    std::size_t previous = from;
-    for (std::size_t last = 0; last < count_; ++last) {
-      const std::int64_t way = path(before, from, last);
-      if (way < kForbidden && way + transition(last, end) == path(set, from, end)) {
-        previous = last;
-        break;
-      }
-    }
-    set = before;
-    end = previous;
+    const std::int64_t whole = walk(set, from, end);
+    if (!round_trip) set &= ~(1U << end);
+    round_trip = false;
+    std::size_t last = 0;
+    while (path(set, from, last) >= kForbidden ||
+           path(set, from, last) + transition(last, end) != whole)
+      ++last;
+    end = last;
   }
   reversed.push_back(from);
   std::ranges::reverse(reversed);

@@ -37,6 +37,8 @@ class InstanceLayouts {
 
  private:
   void tabulate();
+  /// Cheapest path through `set` from `from`, and on to `to`.
+  [[nodiscard]] std::int64_t path_on(std::uint32_t set, std::size_t from, std::size_t to) const;
 
   std::size_t count_ = 1;
   std::vector<std::size_t> of_;        // [option]; empty: all 0

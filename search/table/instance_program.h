@@ -43,8 +43,8 @@ struct Multiplier {
 
 struct Solution {
   Status status = Status::kInfeasible;
-  std::vector<std::int32_t> choices;  // option of each layer; empty when infeasible
-  std::int64_t time_ps = 0;           // with transitions
+  OptionPath choices;        // option of each layer; empty when infeasible
+  std::int64_t time_ps = 0;  // with transitions
   std::int64_t memory_bytes = 0;
   // Certificate: certificate_check.h recomputes it.
   Multiplier multiplier;

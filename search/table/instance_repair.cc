@@ -7,9 +7,8 @@ namespace orrery::search {
 namespace {
 
 constexpr int kPasses = 16;
-using Path = std::vector<std::int32_t>;
 
-const InstanceOption& option(const Instance& instance, const Path& path, std::size_t layer) {
+const InstanceOption& option(const Instance& instance, const OptionPath& path, std::size_t layer) {
   return instance.layers[layer][static_cast<std::size_t>(path[layer])];
 }
 std::int64_t move_ps(const Instance& instance, std::size_t boundary, std::int32_t from,
@@ -19,7 +18,7 @@ std::int64_t move_ps(const Instance& instance, std::size_t boundary, std::int32_
 }
 
 /// Totals of the first i layers of a path, transitions among them counted.
-std::vector<PathTotals> prefixes(const Instance& instance, const Path& path) {
+std::vector<PathTotals> prefixes(const Instance& instance, const OptionPath& path) {
   std::vector<PathTotals> sums(path.size() + 1);
   for (std::size_t i = 0; i < path.size(); ++i) {
     const InstanceOption& o = option(instance, path, i);
@@ -30,7 +29,8 @@ std::vector<PathTotals> prefixes(const Instance& instance, const Path& path) {
 }
 
 /// `head` up to some layer, `tail` from there.
-void join(const Instance& instance, const Path& head, const Path& tail, InstanceAnswer& best) {
+void join(const Instance& instance, const OptionPath& head, const OptionPath& tail,
+          InstanceAnswer& best) {
   const std::vector<PathTotals> before = prefixes(instance, head), after = prefixes(instance, tail);
   std::optional<std::size_t> at;  // layer of the joint
   for (std::size_t i = 1; i < head.size(); ++i) {
@@ -84,10 +84,9 @@ bool improve(const Instance& instance, InstanceAnswer& best) {
 
 }  // namespace
 
-void repair(const Instance& instance, const std::vector<std::int32_t>& beyond,
-            InstanceAnswer& best) {
+void repair(const Instance& instance, const OptionPath& beyond, InstanceAnswer& best) {
   if (!beyond.empty()) {
-    const Path within = best.choices;
+    const OptionPath within = best.choices;
     join(instance, beyond, within, best);
     join(instance, within, beyond, best);
   }

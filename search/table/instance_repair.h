@@ -23,7 +23,6 @@ namespace orrery::search {
 
 /// Makes `best` faster where it can. @pre `best` keeps the budget; `beyond` is a path over the
 /// budget, or empty.
-void repair(const Instance& instance, const std::vector<std::int32_t>& beyond,
-            InstanceAnswer& best);
+void repair(const Instance& instance, const OptionPath& beyond, InstanceAnswer& best);
 
 }  // namespace orrery::search

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <tuple>
 
 #include "search/table/instance_layouts.h"
@@ -18,6 +18,7 @@ constexpr std::size_t kMaxCombinations = 4096;  // of sets of layouts
 struct Option {
   std::int64_t time = 0, memory = 0;
   std::size_t index = 0, layout = 0;
+  auto operator<=>(const Option&) const = default;
 };
 
 struct Run {
@@ -27,14 +28,17 @@ struct Run {
   [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(layers.size()); }
 };
 
+using LayoutSets = std::vector<std::uint32_t>;          // [run]
+using Counts = std::vector<std::vector<std::int64_t>>;  // [run][option] layers
+
 /// Options of each run restricted to a set of layouts, and the linear relaxation of what is left.
 struct Combination {
-  std::vector<std::uint32_t> sets;  // [run]
-  std::int64_t walk_ps = 0;         // H
-  std::int64_t bound_ps = 0;        // L, rounded up
-  Wide bound = 0;                   // d L
-  MemoryPrice price;                // λ = price / scale
-  std::vector<std::size_t> base;    // [run]: option of least d t + e m
+  LayoutSets sets;                // [run]
+  std::int64_t walk_ps = 0;       // H
+  std::int64_t bound_ps = 0;      // L, rounded up
+  Wide bound = 0;                 // d L
+  MemoryPrice price;              // λ = price / scale
+  std::vector<std::size_t> base;  // [run]: option of least d t + e m
   std::size_t critical =
       // run that is mixed of base and `heavy`; none: all fits
       std::numeric_limits<std::size_t>::max();
@@ -88,9 +92,7 @@ class RunSearch {
     std::vector<Option> all, kept;
     for (std::size_t s = 0; s < layer.size(); ++s)
       all.push_back({layer[s].time_ps, layer[s].memory_bytes, s, layouts_.of(s)});
-    std::ranges::sort(all, [](const Option& x, const Option& y) {
-      return std::tie(x.time, x.memory, x.index) < std::tie(y.time, y.memory, y.index);
-    });
+    std::ranges::sort(all);
     for (const Option& o : all) {
       const auto beats = [&](const Option& k) {
         return k.layout == o.layout && k.memory <= o.memory;
@@ -106,7 +108,7 @@ class RunSearch {
     std::size_t number = 1;
     for (const Run& r : runs_) number *= (std::size_t{1} << std::popcount(r.layouts)) - 1;
     if (number > kMaxCombinations) return false;
-    std::vector<std::uint32_t> sets;
+    LayoutSets sets;
     for (const Run& r : runs_) sets.push_back(r.layouts);
     for (;;) {
       add_combination(sets);
@@ -123,23 +125,19 @@ class RunSearch {
     return true;
   }
 
-  void add_combination(const std::vector<std::uint32_t>& sets) {
+  void add_combination(const LayoutSets& sets) {
     Combination c;
     c.sets = sets;
     c.walk_ps = arrange(sets, nullptr);
     if (c.walk_ps >= kForbidden || !relax(c)) return;
     for (std::size_t r = 0; r < runs_.size(); ++r)
       c.bound += priced(c, runs_[r].options[c.base[r]]) * runs_[r].count();
-    c.bound += static_cast<Wide>(c.price.scale) * c.walk_ps -
-               static_cast<Wide>(c.price.price) * instance_.budget_bytes;
-    const Wide scale = c.price.scale;
-    c.bound_ps = static_cast<std::int64_t>(c.bound > 0 ? (c.bound + scale - 1) / scale : 0);
+    c.bound += c.price.of(c.walk_ps, -instance_.budget_bytes);
+    c.bound_ps = c.price.bound_ps(c.bound);
     combinations_.push_back(std::move(c));
   }
 
-  static Wide priced(const Combination& c, const Option& o) {
-    return static_cast<Wide>(c.price.scale) * o.time + static_cast<Wide>(c.price.price) * o.memory;
-  }
+  static Wide priced(const Combination& c, const Option& o) { return c.price.of(o.time, o.memory); }
 
   struct Step {
     std::size_t run = 0, from = 0, to = 0;
@@ -201,8 +199,7 @@ class RunSearch {
 
   /// Cheapest walk through the sets, run by run; `counts`: layers of each option, without which
   /// round trips are free to use.
-  std::int64_t arrange(const std::vector<std::uint32_t>& sets,
-                       const std::vector<std::vector<std::int64_t>>* counts) {
+  std::int64_t arrange(const LayoutSets& sets, const Counts* counts) {
     const std::size_t n = layouts_.count();
     ways_.assign(runs_.size(), std::vector<Way>(n));
     for (std::size_t r = 0; r < runs_.size(); ++r) {
@@ -227,8 +224,7 @@ class RunSearch {
     }
     return std::ranges::min_element(ways_.back(), {}, &Way::cost)->cost;
   }
-  bool returns(std::uint32_t set, std::size_t layout, std::size_t run,
-               const std::vector<std::vector<std::int64_t>>* counts) const {
+  bool returns(std::uint32_t set, std::size_t layout, std::size_t run, const Counts* counts) const {
     if (set == 1U << layout) return true;
     std::int64_t layers = counts == nullptr ? runs_[run].count() : 0;
     for (std::size_t s = 0; counts != nullptr && s < runs_[run].options.size(); ++s) {
@@ -263,14 +259,11 @@ class RunSearch {
         variables_.push_back({r, s, priced(c, runs_[r].options[s]) - least});
       }
     }
-    std::ranges::stable_sort(
-        variables_, [](const Variable& x, const Variable& y) { return x.reduced > y.reduced; });
+    std::ranges::stable_sort(variables_, std::greater<>(), &Variable::reduced);
     visit(0, {c.bound, 0, 0});
   }
 
-  bool open(Wide bound) const {
-    return bound <= static_cast<Wide>(current_->price.scale) * best_.totals.time_ps;
-  }
+  bool open(Wide bound) const { return bound <= current_->price.of(best_.totals.time_ps, 0); }
 
   void visit(std::size_t depth, const State& state) {
     if (!open(state.bound) || !effort_.spend()) return;
@@ -327,7 +320,7 @@ class RunSearch {
 
   void offer(const State& state) {
     if (!effort_.spend() || state.memory > instance_.budget_bytes) return;
-    std::vector<std::uint32_t> sets(runs_.size(), 0);
+    LayoutSets sets(runs_.size(), 0);
     for (std::size_t r = 0; r < runs_.size(); ++r) {
       for (std::size_t s = 0; s < counts_[r].size(); ++s) {
         if (counts_[r][s] > 0) sets[r] |= 1U << runs_[r].options[s].layout;
@@ -340,15 +333,15 @@ class RunSearch {
   }
 
   /// Options of all layers along the walk that arrange() left in ways_.
-  std::vector<std::int32_t> sequence(const std::vector<std::uint32_t>& sets) const {
-    std::vector<std::int32_t> choices(instance_.layers.size());
+  OptionPath sequence(const LayoutSets& sets) const {
+    OptionPath choices(instance_.layers.size());
     auto exit = static_cast<std::size_t>(std::ranges::min_element(ways_.back(), {}, &Way::cost) -
                                          ways_.back().begin());
     for (std::size_t r = runs_.size(); r-- > 0;) {
       const Way& way = ways_[r][exit];
       const std::vector<std::size_t> order = layouts_.order(sets[r], way.entry, exit);
       const bool round_trip = order.size() > 1 && order.front() == order.back();
-      std::vector<std::int32_t> options;
+      OptionPath options;
       std::int32_t kept = -1;  // the last layer of a round trip
       for (std::size_t k = 0; k + (round_trip ? 1 : 0) < order.size(); ++k) {
         for (std::size_t s = 0; s < runs_[r].options.size(); ++s) {
@@ -383,8 +376,8 @@ class RunSearch {
   // of one search()
   const Combination* current_ = nullptr;
   std::vector<Variable> variables_;
-  std::vector<std::vector<std::int64_t>> counts_;  // [run][option]
-  std::vector<std::int64_t> left_;                 // [run] layers without an option
+  Counts counts_;                   // [run][option]
+  std::vector<std::int64_t> left_;  // [run] layers without an option
 };
 
 }  // namespace

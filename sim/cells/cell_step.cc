@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -11,11 +12,6 @@
 
 namespace orrery::sim {
 namespace {
-
-template <typename Key>
-std::uint32_t number_of(std::map<Key, std::uint32_t>& numbers, const Key& key) {
-  return numbers.try_emplace(key, static_cast<std::uint32_t>(numbers.size())).first->second;
-}
 
 std::vector<std::uint32_t> renumbered(std::vector<std::uint32_t> cells) {
   std::map<std::uint32_t, std::uint32_t> numbers;
@@ -142,16 +138,8 @@ std::vector<costmodel::Transfer> joined(std::span<const CellJob> jobs, std::size
     }
   }
   for (costmodel::Transfer& t : cells) {
-    std::ranges::sort(t.links, [](const auto& a, const auto& b) { return a.link < b.link; });
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < t.links.size();) {
-      costmodel::LinkLoad sum{t.links[i].link, 0};
-      for (; i < t.links.size() && t.links[i].link == sum.link; ++i) sum.flows += t.links[i].flows;
-      t.links[kept++] = sum;
-      const std::int64_t share = topology.link(sum.link).bytes_per_second / sum.flows;
-      t.bytes_per_second = std::min(t.bytes_per_second, std::max<std::int64_t>(share, 1));
-    }
-    t.links.resize(kept);
+    add_up(t.links);
+    t.bytes_per_second = rate_alone(t.bytes_per_second, t.links, topology);
   }
   return cells;
 }
@@ -185,8 +173,6 @@ class CellStep {
   }
 
  private:
-  static constexpr std::uint32_t kLegLanes = 64;
-
   [[nodiscard]] std::uint32_t cell_of(std::size_t rank) const {
     return cells_.of_rank[first_rank_ + rank];
   }
@@ -213,21 +199,23 @@ class CellStep {
 
   void resolve_collective(std::uint32_t rank, PricedOp& p) {
     const std::uint32_t m = messages().collective(*p.op, rank);
-    std::vector<std::uint32_t> members;
-    for (const std::uint32_t r : messages().all()[m].ranks) members.push_back(cell_of(r));
-    std::ranges::sort(members);
-    members.erase(std::unique(members.begin(), members.end()), members.end());
+    std::set<std::uint32_t> members;
+    for (const std::uint32_t r : messages().all()[m].ranks) members.insert(cell_of(r));
     const std::uint32_t cell = cell_of_message(m);
     p.transfer = p.crossing = kNone;
-    const std::uint32_t transfer = transfer_of(cell, members.front(), p.stream, 0);
+    const std::uint32_t transfer = transfer_of(cell, *members.begin(), p.stream, 0);
     if (members.size() == 1) {
       p.transfer = transfer;
       return;
     }
     if (crossings_[cell] == kNone) {
       crossings_[cell] = static_cast<std::uint32_t>(built_.step.crossings.size());
-      built_.step.crossings.push_back({std::move(members), jobs_[job_].program->groups[p.op->group],
-                                       p.op->collective, p.op->bytes, p.stream, transfer});
+      built_.step.crossings.push_back({{members.begin(), members.end()},
+                                       jobs_[job_].program->groups[p.op->group],
+                                       p.op->collective,
+                                       p.op->bytes,
+                                       p.stream,
+                                       transfer});
     }
     p.crossing = crossings_[cell];
   }
@@ -240,7 +228,7 @@ class CellStep {
       const plan::Leg& leg = p.op->legs[i];
       Channel channel = stages.channels[stages.legs[first + i].channel];
       const std::uint32_t peer =
-          cell_of(static_cast<std::size_t>(static_cast<int>(rank) + leg.peer_offset));
+          cell_of(static_cast<std::uint32_t>(static_cast<int>(rank) + leg.peer_offset));
       channel.sender = leg.send ? cell : peer;
       channel.receiver = leg.send ? peer : cell;
       PricedLeg priced{.send = leg.send,
@@ -254,12 +242,11 @@ class CellStep {
     }
   }
 
-  /// Two transfers of one lane never run at once: a cell's stream runs one operation at a time.
   std::uint32_t transfer_of(std::uint32_t message_cell, std::uint32_t cell, std::uint8_t stream,
                             std::uint32_t leg) {
     if (transfers_[message_cell] == kNone) {
-      transfers_[message_cell] = network_.add(joined_.front()[message_cell],
-                                              (cell * plan::kStreams + stream) * kLegLanes + leg);
+      transfers_[message_cell] =
+          network_.add(joined_.front()[message_cell], lane_of(cell, stream, leg));
       built_.transfer_job.push_back(static_cast<std::uint32_t>(job_));
       added_.push_back(message_cell);
     }

@@ -27,32 +27,20 @@ base::Result<void> check_speeds(const std::vector<std::int64_t>& compute_ppm, st
   return {};
 }
 
-/// [cell] its first rank.
-std::vector<std::uint32_t> first_ranks(const std::vector<std::uint32_t>& cell_of_rank) {
-  std::vector<std::uint32_t> first;
-  for (std::uint32_t rank = 0; rank < cell_of_rank.size(); ++rank) {
-    if (cell_of_rank[rank] == first.size()) first.push_back(rank);
-  }
-  return first;
-}
-
 base::Result<void> check_size(std::span<const CellJob> jobs,
                               const std::vector<std::uint32_t>& cell_of_rank) {
   std::int64_t operations = 0;
-  const std::vector<std::uint32_t> first = first_ranks(cell_of_rank);
-  std::size_t job = 0;
-  for (const std::uint32_t rank : first) {
-    while (rank >= first_rank(jobs, job + 1)) ++job;
-    operations +=
-        jobs[job]
-            .stages
-            ->classes[stage_of(*jobs[job].program, static_cast<int>(rank - first_rank(jobs, job)))]
-            .op_count();
+  std::size_t cells = 0, at = 0;
+  for (const CellJob& job : jobs) {
+    for (int rank = 0; rank < job.program->world_size; ++rank) {
+      if (cell_of_rank[at++] != cells) continue;
+      ++cells;
+      operations += job.stages->classes[stage_of(*job.program, rank)].op_count();
+    }
   }
   if (operations <= RankStep::kMaxOperations) return {};
   return base::fail(base::make_error(base::ErrorCode::kUnsupported,
-                                     "{} ranks that differ, {} operations", first.size(),
-                                     operations)
+                                     "{} ranks that differ, {} operations", cells, operations)
                         .with_hint(fmt::format("at most {} are simulated: fewer ranks, larger "
                                                "micro-batches, or no jitter, which tells all "
                                                "ranks apart",
@@ -79,19 +67,49 @@ struct RankStep::Ready {
         slowdown_ppm(std::max<std::int64_t>(prices().overlap_slowdown_ppm(), kMillion)),
         network(prices().topology(), slowdown_ppm, no_queue, Interpreter::kFlowEvent) {}
   [[nodiscard]] const costmodel::CostModel& prices() const { return jobs.front().costs.front(); }
-  [[nodiscard]] std::vector<std::uint32_t> devices() const;
-  [[nodiscard]] std::string fingerprint(const RankOutcome& outcome) const;
-  void add_report(const FlowNetwork& ran, const SimOptions& options, RankOutcome& outcome) const;
+  /// [cell] the device of its first rank.
+  [[nodiscard]] std::vector<std::uint32_t> devices() const {
+    std::vector<std::uint32_t> first;
+    std::size_t at = 0;
+    for (const RankJob& job : jobs) {
+      for (std::uint32_t rank = 0; rank < job.compute_ppm.size(); ++rank) {
+        if (cell_of_rank[at++] == first.size())
+          first.push_back(job.devices.empty() ? rank : job.devices[rank]);
+      }
+    }
+    return first;
+  }
+  [[nodiscard]] std::string fingerprint(const RankOutcome& outcome) const {
+    base::Fingerprint f;
+    for (const RankJob& job : jobs) f.add(job.program->fingerprint());
+    for (const std::uint32_t cell : cell_of_rank) add_times(outcome.cells.classes[cell], f);
+    return f.hex();
+  }
+  /// A stage is shown by the cell that computes longest, of equal ones the first.
+  void add_report(const FlowNetwork& ran, const SimOptions& options, RankOutcome& outcome) const {
+    const plan::Program& program = *jobs.front().program;
+    const std::size_t classes = jobs.size() > 1 ? built.first_class[1] : built.step.classes.size();
+    FinishedStep finished{built.step, ran, outcome.cells,
+                          {},         {},  std::vector<std::int64_t>(classes, 0)};
+    for (const std::uint32_t cell : cell_of_rank)
+      if (cell < classes) ++finished.ranks_alike[cell];
+    for (const plan::RankClass& k : program.classes) {
+      int busiest = k.first_rank;
+      const auto busy = [&](int rank) { return outcome.of(rank).busy_compute_ps; };
+      for (int rank = k.first_rank; rank < k.first_rank + k.count; ++rank)
+        busiest = busy(rank) > busy(busiest) ? rank : busiest;
+      finished.shown.push_back(cell_of_rank[static_cast<std::size_t>(busiest)]);
+      finished.rank.push_back(busiest);
+    }
+    outcome.report = step_report(program, prices(), finished, options);
+    outcome.report.fingerprint = outcome.fingerprint;
+  }
 };
-
-RankStep::RankStep(std::unique_ptr<const Ready> ready) : ready_(std::move(ready)) {}
-RankStep::RankStep(RankStep&&) noexcept = default;
-RankStep::~RankStep() = default;
 
 base::Result<RankStep> RankStep::make(std::vector<RankJob> given, const RankScene& scene) {
   ORRERY_CHECK(!given.empty() && scene.steps >= 1 &&
                scene.background.size() == scene.from_ps.size());
-  auto ready = std::make_unique<Ready>(std::move(given), scene);
+  auto ready = std::make_shared<Ready>(std::move(given), scene);
   std::vector<PreparedStep> stages(ready->jobs.size());
   std::vector<CellJob> jobs;
   for (std::size_t j = 0; j < ready->jobs.size(); ++j) {
@@ -117,48 +135,6 @@ base::Result<RankStep> RankStep::make(std::vector<RankJob> given, const RankScen
   ready->built = build_cells(jobs, eras, cells, ready->network);
   ready->cell_of_rank = cells.of_rank;
   return RankStep(std::move(ready));
-}
-
-/// [cell] the device of its first rank.
-std::vector<std::uint32_t> RankStep::Ready::devices() const {
-  std::vector<std::uint32_t> all, first;
-  for (const RankJob& job : jobs) {
-    for (std::uint32_t rank = 0; rank < job.compute_ppm.size(); ++rank)
-      all.push_back(job.devices.empty() ? rank : job.devices[rank]);
-  }
-  for (const std::uint32_t rank : first_ranks(cell_of_rank)) first.push_back(all[rank]);
-  return first;
-}
-
-std::string RankStep::Ready::fingerprint(const RankOutcome& outcome) const {
-  base::Fingerprint f;
-  for (const RankJob& job : jobs) f.add(job.program->fingerprint());
-  for (std::size_t rank = 0; rank < outcome.cell_of_rank.size(); ++rank)
-    add_times(outcome.of(rank), f);
-  return f.hex();
-}
-
-/// A stage is shown by the cell that computes longest, of equal ones the first.
-void RankStep::Ready::add_report(const FlowNetwork& ran, const SimOptions& options,
-                                 RankOutcome& outcome) const {
-  const plan::Program& program = *jobs.front().program;
-  const std::size_t classes = jobs.size() > 1 ? built.first_class[1] : built.step.classes.size();
-  FinishedStep finished{built.step, ran, outcome.cells,
-                        {},         {},  std::vector<std::int64_t>(classes, 0)};
-  for (int rank = 0; rank < program.world_size; ++rank)
-    ++finished.ranks_alike[cell_of_rank[static_cast<std::size_t>(rank)]];
-  for (const plan::RankClass& k : program.classes) {
-    int busiest = k.first_rank;
-    const auto busy = [&](int rank) {
-      return outcome.of(static_cast<std::size_t>(rank)).busy_compute_ps;
-    };
-    for (int rank = k.first_rank; rank < k.first_rank + k.count; ++rank)
-      busiest = busy(rank) > busy(busiest) ? rank : busiest;
-    finished.shown.push_back(cell_of_rank[static_cast<std::size_t>(busiest)]);
-    finished.rank.push_back(busiest);
-  }
-  outcome.report = step_report(program, prices(), finished, options);
-  outcome.report.fingerprint = outcome.fingerprint;
 }
 
 base::Result<RankOutcome> RankStep::run(const Jitter& jitter,

@@ -37,6 +37,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -62,8 +63,8 @@ struct RankOptions {
 /// of one machine as each job sees them.
 struct RankJob {
   const plan::Program* program = nullptr;
-  std::vector<costmodel::CostModel> costs;     // [era]
-  std::vector<std::int64_t> compute_ppm = {};  // [rank] as in RankOptions
+  std::vector<costmodel::CostModel> costs = {};  // [era]
+  std::vector<std::int64_t> compute_ppm = {};    // [rank] as in RankOptions
   // [rank] whose jitter it has; empty: rank r is device r
   std::vector<std::uint32_t> devices = {};
   // of its first step; 0 of the first job where its report is wanted
@@ -93,8 +94,8 @@ struct RankOutcome {
   // times of every operation of every rank in the first step of its job
   std::string fingerprint;
   /// Of a rank of the first job.
-  [[nodiscard]] const ClassOutcome& of(std::size_t rank) const {
-    return cells.classes[cell_of_rank[rank]];
+  [[nodiscard]] const ClassOutcome& of(int rank) const {
+    return cells.classes[cell_of_rank[static_cast<std::size_t>(rank)]];
   }
 };
 
@@ -105,8 +106,6 @@ class RankStep {
   /// Errors: those of simulate(); kOutOfRange for speeds that are not positive or not one for each
   /// rank; kUnsupported for cells of more than kMaxOperations in all.
   static base::Result<RankStep> make(std::vector<RankJob> jobs, const RankScene& scene = {});
-  RankStep(RankStep&&) noexcept;
-  ~RankStep();
 
   /// Error: kUnsupported when repeated steps come to more than kMaxOperations operations.
   /// @pre without folding, or jitter.sigma_ppm == 0: jitter tells all ranks apart.
@@ -117,8 +116,8 @@ class RankStep {
 
  private:
   struct Ready;
-  explicit RankStep(std::unique_ptr<const Ready> ready);
-  std::unique_ptr<const Ready> ready_;
+  explicit RankStep(std::shared_ptr<const Ready> ready) : ready_(std::move(ready)) {}
+  std::shared_ptr<const Ready> ready_;
 };
 
 /// One job alone on a machine that does not change.

@@ -1,8 +1,6 @@
 #include "sim/cells/rank_messages.h"
 
 #include <algorithm>
-#include <limits>
-#include <utility>
 
 #include "base/check.h"
 
@@ -11,9 +9,18 @@ namespace {
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-bool by_link(const costmodel::LinkLoad& a, const costmodel::LinkLoad& b) { return a.link < b.link; }
-
 }  // namespace
+
+void add_up(std::vector<costmodel::LinkLoad>& links) {
+  std::ranges::sort(links, {}, &costmodel::LinkLoad::link);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < links.size();) {
+    costmodel::LinkLoad sum{links[i].link, 0};
+    for (; i < links.size() && links[i].link == sum.link; ++i) sum.flows += links[i].flows;
+    links[kept++] = sum;
+  }
+  links.resize(kept);
+}
 
 RankMessages::RankMessages(const plan::Program& program, const costmodel::CostModel& cost,
                            const PreparedStep& step)
@@ -46,13 +53,9 @@ RankMessages::Kind RankMessages::kind_of(const plan::Op& op, const plan::Leg& le
           static_cast<int>(&leg - op.legs.data())};
 }
 
-std::uint32_t RankMessages::number_of(const Kind& kind) {
-  return kinds_.try_emplace(kind, static_cast<std::uint32_t>(kinds_.size())).first->second;
-}
-
 void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& op) {
   const plan::Group& group = program_.groups[op.group];
-  const std::uint32_t kind = number_of(kind_of(op));
+  const std::uint32_t kind = number_of(kinds_, kind_of(op));
   const costmodel::Transfer whole =
       cost_.collective(op.collective, group, op.bytes, stage.first_rank, stage.count);
   const bool pairs = op.collective == plan::Collective::kAllToAll && group.size > 1;
@@ -84,8 +87,7 @@ void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& 
 
 void RankMessages::add_exchange(const plan::RankClass& stage, const plan::Op& op,
                                 const plan::Leg& leg) {
-  const Kind key = kind_of(op, leg);
-  const std::uint32_t kind = number_of(key);
+  const std::uint32_t kind = number_of(kinds_, kind_of(op, leg));
   const std::int64_t bytes = program_.buffers[leg.buffer.buffer].bytes();
   const costmodel::Transfer whole =
       cost_.exchange(stage.first_rank, stage.count, leg.peer_offset, bytes);
@@ -112,27 +114,17 @@ void RankMessages::add_part(Message& message, const costmodel::Transfer& part,
   if (part.rate_cap > 0)
     t.rate_cap = t.rate_cap > 0 ? std::min(t.rate_cap, part.rate_cap) : part.rate_cap;
   for (const costmodel::LinkLoad& load : part.links) {
-    if (std::ranges::binary_search(stage.links, load, by_link)) t.links.push_back(load);
+    if (std::ranges::binary_search(stage.links, load.link, {}, &costmodel::LinkLoad::link))
+      t.links.push_back(load);
   }
 }
 
 /// Adds up the flows of each link, and finds the rate alone.
 void RankMessages::finish(Message& message) {
   costmodel::Transfer& t = message.transfer;
-  std::ranges::sort(t.links, by_link);
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < t.links.size();) {
-    costmodel::LinkLoad sum{t.links[i].link, 0};
-    for (; i < t.links.size() && t.links[i].link == sum.link; ++i) sum.flows += t.links[i].flows;
-    sum.flows = ceil_divide(sum.flows, message.pairs);
-    t.links[kept++] = sum;
-  }
-  t.links.resize(kept);
-  t.bytes_per_second = t.rate_cap > 0 ? t.rate_cap : std::numeric_limits<std::int64_t>::max();
-  for (const costmodel::LinkLoad& load : t.links) {
-    const std::int64_t share = cost_.topology().link(load.link).bytes_per_second / load.flows;
-    t.bytes_per_second = std::min(t.bytes_per_second, std::max<std::int64_t>(share, 1));
-  }
+  add_up(t.links);
+  for (costmodel::LinkLoad& load : t.links) load.flows = ceil_divide(load.flows, message.pairs);
+  t.bytes_per_second = rate_alone(t.rate_cap, t.links, cost_.topology());
 }
 
 std::uint32_t RankMessages::collective(const plan::Op& op, std::uint32_t rank) const {

@@ -12,6 +12,14 @@
 
 namespace orrery::sim {
 
+template <typename Key>
+std::uint32_t number_of(std::map<Key, std::uint32_t>& numbers, const Key& key) {
+  return numbers.try_emplace(key, static_cast<std::uint32_t>(numbers.size())).first->second;
+}
+
+/// Sorts by link; the flows of each link become one load.
+void add_up(std::vector<costmodel::LinkLoad>& links);
+
 /// One collective of one group, or one exchange from a rank to another.
 struct Message {
   std::uint32_t kind = 0;  // messages of one kind differ in their ranks only
@@ -40,7 +48,6 @@ class RankMessages {
   using Kind = std::tuple<int, int, int, std::int64_t, int, int>;
   [[nodiscard]] Kind kind_of(const plan::Op& op) const;
   [[nodiscard]] Kind kind_of(const plan::Op& op, const plan::Leg& leg) const;
-  std::uint32_t number_of(const Kind& kind);
   void add_collective(const plan::RankClass& stage, const plan::Op& op);
   void add_exchange(const plan::RankClass& stage, const plan::Op& op, const plan::Leg& leg);
   void add_part(Message& message, const costmodel::Transfer& part,

@@ -16,7 +16,6 @@
 /// and the middle {1, 2}.
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace orrery::sim::kernel {

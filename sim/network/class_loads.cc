@@ -1,7 +1,6 @@
 #include "sim/network/class_loads.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace orrery::sim {
 

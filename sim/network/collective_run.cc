@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,17 +21,6 @@ using kernel::Phase;
 enum : std::uint32_t { kWireEvent, kArrival };
 constexpr std::int64_t kPpm = 1'000'000;
 
-/// Rate of a path that has its links for itself.
-std::int64_t rate_alone(const topologies::Topology& topology,
-                        const CollectiveSchedule::Path& path) {
-  std::int64_t rate =
-      path.rate_limit > 0 ? path.rate_limit : std::numeric_limits<std::int64_t>::max();
-  for (const auto& load : path.links)
-    rate = std::min(
-        rate, std::max<std::int64_t>(1, topology.link(load.link).bytes_per_second / load.flows));
-  return rate;
-}
-
 class Runner {
  public:
   Runner(const topologies::Topology& topology, const CollectiveSchedule& schedule,
@@ -45,10 +33,9 @@ class Runner {
         missing_(s_.steps.size()) {
     std::uint32_t lane = 0;
     for (const auto& path : s_.paths) {
-      const std::int64_t rate = rate_alone(topology, path);
       network_.add({.latency_ps = 0,
                     .wire_bytes = path.wire_bytes,
-                    .bytes_per_second = rate,
+                    .bytes_per_second = rate_alone(path.rate_limit, path.links, topology),
                     .rate_cap = path.rate_limit,
                     .links = path.links},
                    lane++);
@@ -73,8 +60,7 @@ class Runner {
     }
     ORRERY_CHECK(ended_ == s_.steps.size(), "{} of {} steps never ran", s_.steps.size() - ended_,
                  s_.steps.size());
-    CollectiveResult result{.time_ps = now, .events = events_, .messages = messages_};
-    return result;
+    return {.time_ps = now, .events = events_, .messages = messages_};
   }
 
  private:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "base/check.h"
@@ -20,6 +19,7 @@ using costmodel::Send;
 using costmodel::TreeChannel;
 using model::Collective;
 using Step = CollectiveSchedule::Step;
+using Steps = std::vector<std::uint32_t>;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -54,7 +54,7 @@ class Maker {
   CollectiveSchedule make_round() {
     if (terms_.algorithm == Algorithm::kTree) {
       for (const TreeChannel& tree : costmodel::tree_channels(group_))
-        tree_ways(tree, terms_.piece_bytes, [&](std::size_t i) { return tree.ranks[i]; });
+        tree_ways(tree, terms_.piece_bytes);
     } else {
       for (const auto& order : costmodel::ring_channels(group_))
         for (std::size_t i = 0; i < order.size(); ++i)
@@ -99,7 +99,7 @@ class Maker {
   /// Starts at last(rank) of each member.
   void ring_rounds(const std::vector<int>& order, const Ring& ring) {
     const auto n = static_cast<std::int64_t>(order.size());
-    std::vector<std::uint32_t> ways, received, next(order.size());
+    Steps ways, received, next(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
       ways.push_back(path(order[i], order[(i + 1) % order.size()], ring.bytes));
       received.push_back(last(order[i]));
@@ -121,7 +121,7 @@ class Maker {
     const auto channels = costmodel::ring_channels(group_);
     const int n = group_.size();
     s_.pieces = n * static_cast<int>(channels.size());
-    std::vector<std::vector<std::uint32_t>> ends(static_cast<std::size_t>(n));
+    std::vector<Steps> ends(static_cast<std::size_t>(n));
     for (std::size_t c = 0; c < channels.size(); ++c) {
       for (const int rank : group_.ranks) last(rank) = start_;
       const bool all_reduce = request_.op == Collective::kAllReduce,
@@ -138,17 +138,23 @@ class Maker {
     for (const auto& after : ends) s_.add_step({.latency_ps = terms_.copy_ps}, after);
   }
 
+  /// Bytes of a piece where every channel takes `repeats_` of them.
+  std::int64_t chunk_of(std::size_t channels) {
+    const auto n = static_cast<std::int64_t>(channels);
+    s_.pieces = static_cast<int>(n * repeats_);
+    return ceil_div(ceil_div(request_.bytes, n), repeats_);
+  }
+
   /// Broadcast: along each ring from the first rank, in chunks.
   void chain() {
     const auto channels = costmodel::ring_channels(group_);
-    s_.pieces = static_cast<int>(channels.size()) * static_cast<int>(repeats_);
-    const std::int64_t part = ceil_div(request_.bytes, static_cast<std::int64_t>(channels.size()));
+    const std::int64_t chunk = chunk_of(channels.size());
     int piece = 0;
     for (auto order : channels) {
       std::rotate(order.begin(), std::ranges::find(order, group_.ranks[0]), order.end());
-      std::vector<std::uint32_t> ways;
+      Steps ways;
       for (std::size_t i = 0; i + 1 < order.size(); ++i)
-        ways.push_back(path(order[i], order[i + 1], ceil_div(part, repeats_)));
+        ways.push_back(path(order[i], order[i + 1], chunk));
       for (std::int64_t k = 0; k < repeats_; ++k, ++piece) {
         std::uint32_t before = start_;
         for (const std::uint32_t way : ways)
@@ -157,32 +163,31 @@ class Maker {
     }
   }
 
-  /// Up and down a tree for one chunk: `have[i]` ends with the step after which node i has the sum.
-  /// Nodes: `rank_of(i)`.
+  /// Paths up and down a tree.
   struct TreeWays {
-    std::vector<std::uint32_t> up, down;
+    Steps up, down;
   };
-  template <class RankOf>
-  TreeWays tree_ways(const TreeChannel& tree, std::int64_t data, RankOf rank_of) {
+  TreeWays tree_ways(const TreeChannel& tree, std::int64_t data) {
     TreeWays ways{{kNoStep}, {kNoStep}};
     for (std::size_t i = 1; i < tree.ranks.size(); ++i) {
-      const int child = rank_of(i), parent = rank_of(static_cast<std::size_t>(tree.parent[i]));
+      const int child = tree.ranks[i],
+                parent = tree.ranks[static_cast<std::size_t>(tree.parent[i])];
       ways.up.push_back(path(child, parent, data));
       ways.down.push_back(path(parent, child, data));
     }
     return ways;
   }
-  std::vector<std::uint32_t> up_and_down(const TreeChannel& tree, const TreeWays& ways,
-                                         const std::vector<std::uint32_t>& ready, int piece) {
+  /// For one chunk: [i] the step after which node i has the sum.
+  Steps up_and_down(const TreeChannel& tree, const TreeWays& ways, const Steps& ready, int piece) {
     const std::size_t n = tree.ranks.size();
-    std::vector<std::vector<std::uint32_t>> gathered(n);
+    std::vector<Steps> gathered(n);
     for (std::size_t i = 0; i < n; ++i) gathered[i].push_back(ready[i]);
     for (std::size_t i = n; i-- > 1;) {
       const auto& way = s_.paths[ways.up[i]];
       gathered[static_cast<std::size_t>(tree.parent[i])].push_back(
           s_.add_step({ways.up[i], hop_ps(way.from, way.to), piece, 1, true}, gathered[i]));
     }
-    std::vector<std::uint32_t> have(n);
+    Steps have(n);
     have[0] = s_.add_step({}, gathered[0]);
     for (std::size_t i = 1; i < n; ++i) {
       const auto& way = s_.paths[ways.down[i]];
@@ -194,13 +199,10 @@ class Maker {
 
   void tree() {
     const auto channels = costmodel::tree_channels(group_);
-    s_.pieces = static_cast<int>(channels.size()) * static_cast<int>(repeats_);
-    const std::int64_t part = ceil_div(request_.bytes, static_cast<std::int64_t>(channels.size()));
+    const std::int64_t chunk = chunk_of(channels.size());
     std::vector<TreeWays> ways;
-    for (const TreeChannel& tree : channels)
-      ways.push_back(
-          tree_ways(tree, ceil_div(part, repeats_), [&](std::size_t i) { return tree.ranks[i]; }));
-    const std::vector<std::uint32_t> ready(group_.ranks.size(), start_);
+    for (const TreeChannel& tree : channels) ways.push_back(tree_ways(tree, chunk));
+    const Steps ready(group_.ranks.size(), start_);
     int piece = 0;
     for (std::int64_t k = 0; k < repeats_; ++k)
       for (std::size_t c = 0; c < channels.size(); ++c)
@@ -228,7 +230,7 @@ class Maker {
     const auto copy_ps = static_cast<std::int64_t>(
         std::ceil(static_cast<double>(terms_.copy_ps) * static_cast<double>(chunk) /
                   static_cast<double>(std::max<std::int64_t>(1, terms_.piece_bytes))));
-    std::vector<std::vector<std::uint32_t>> reduce, multicast;
+    std::vector<Steps> reduce, multicast;
     for (const auto& host : group_.hosts) {
       reduce.emplace_back();
       multicast.emplace_back();
@@ -245,30 +247,30 @@ class Maker {
     terms_.rate_share = 1;  // between hosts no efficiency of the switch
     for (int half = 0; across && half < forms_.nvls_heads() * kHostTrees; ++half) {
       trees.push_back(costmodel::host_tree(group_.host_count(), half % kHostTrees == 1));
-      ways.push_back(
-          tree_ways(trees.back(), ceil_div(chunk, heads * kHostTrees), [&](std::size_t i) {
-            return group_.hosts[static_cast<std::size_t>(trees.back().ranks[i])]
-                               [static_cast<std::size_t>(half / kHostTrees)];
-          }));
+      TreeChannel devices = trees.back();
+      for (int& rank : devices.ranks)
+        rank =
+            group_
+                .hosts[static_cast<std::size_t>(rank)][static_cast<std::size_t>(half / kHostTrees)];
+      ways.push_back(tree_ways(devices, ceil_div(chunk, heads * kHostTrees)));
     }
     terms_ = whole;
     for (std::int64_t k = 0; k < repeats_; ++k) nvls_chunk(reduce, multicast, trees, ways, copy_ps);
   }
-  void nvls_chunk(const std::vector<std::vector<std::uint32_t>>& reduce,
-                  const std::vector<std::vector<std::uint32_t>>& multicast,
+  void nvls_chunk(const std::vector<Steps>& reduce, const std::vector<Steps>& multicast,
                   const std::vector<TreeChannel>& trees, const std::vector<TreeWays>& ways,
                   std::int64_t copy_ps) {
     const std::uint32_t copied = s_.add_step({.latency_ps = copy_ps}, {&start_, 1});
-    std::vector<std::uint32_t> summed;  // by host
+    Steps summed;  // by host
     for (const auto& host : reduce) {
-      std::vector<std::uint32_t> parts;
+      Steps parts;
       for (const std::uint32_t p : host) parts.push_back(step(p, 0, 0, 0, false, {copied}));
       summed.push_back(s_.add_step({}, parts));
     }
-    std::vector<std::vector<std::uint32_t>> arrived(summed.size());
+    std::vector<Steps> arrived(summed.size());
     if (trees.empty()) arrived[0] = {summed[0]};
     for (std::size_t slot = 0; slot < trees.size(); ++slot) {
-      std::vector<std::uint32_t> ready;
+      Steps ready;
       for (const int host : trees[slot].ranks)
         ready.push_back(summed[static_cast<std::size_t>(host)]);
       const auto have = up_and_down(trees[slot], ways[slot], ready, 0);
@@ -301,14 +303,15 @@ class Maker {
   void hierarchical() {
     const int m = group_.per_host(), hosts = group_.host_count();
     s_.pieces = m * hosts;
-    for (const auto& host : group_.hosts)
-      ring_rounds(host, {.rounds = m - 1,
-                         .reduce_rounds = m - 1,
-                         .shift = -1,
-                         .hop_ps = terms_.device_hop_ps,
-                         .bytes = terms_.piece_bytes * hosts,
-                         .width = hosts,
-                         .stride = hosts});
+    const Ring gather{.rounds = m - 1,
+                      .hop_ps = terms_.device_hop_ps,
+                      .bytes = terms_.piece_bytes * hosts,
+                      .width = hosts,
+                      .stride = hosts};
+    Ring scatter = gather;
+    scatter.reduce_rounds = scatter.rounds;
+    scatter.shift = -1;
+    for (const auto& host : group_.hosts) ring_rounds(host, scatter);
     for (int j = 0; j < m; ++j) {
       std::vector<int> slot;
       for (const auto& host : group_.hosts) slot.push_back(host[static_cast<std::size_t>(j)]);
@@ -318,18 +321,13 @@ class Maker {
                          .bytes = terms_.piece_bytes,
                          .base = j * hosts});
     }
-    for (const auto& host : group_.hosts)
-      ring_rounds(host, {.rounds = m - 1,
-                         .hop_ps = terms_.device_hop_ps,
-                         .bytes = terms_.piece_bytes * hosts,
-                         .width = hosts,
-                         .stride = hosts});
+    for (const auto& host : group_.hosts) ring_rounds(host, gather);
   }
 
   void direct() {
     const std::int64_t hop = group_.host_count() > 1 ? terms_.network_hop_ps : 0;
     const auto n = static_cast<std::size_t>(group_.size());
-    std::vector<std::vector<std::uint32_t>> ends(n);
+    std::vector<Steps> ends(n);
     if (request_.op == Collective::kAllToAll && costmodel::all_to_all_by_rank(topology_, group_)) {
       std::size_t i = 0;
       for (std::size_t h = 0; h < group_.hosts.size(); ++h)
@@ -360,7 +358,7 @@ class Maker {
   CollectiveTerms terms_;
   std::int64_t repeats_;
   CollectiveSchedule s_;
-  std::vector<std::uint32_t> last_;  // [rank] step after which it has what it needs for the next
+  Steps last_;  // [rank] step after which it has what it needs for the next
   std::uint32_t start_ = 0;
 };
 

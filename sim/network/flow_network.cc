@@ -1,8 +1,8 @@
 #include "sim/network/flow_network.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -18,6 +18,14 @@ constexpr std::uint32_t kLastLane = ~std::uint32_t{0};  // background counts dow
 using Signature = std::vector<std::pair<std::uint32_t, std::int64_t>>;
 
 }  // namespace
+
+std::int64_t rate_alone(std::int64_t cap, std::span<const costmodel::LinkLoad> links,
+                        const topologies::Topology& topology) {
+  std::int64_t rate = cap > 0 ? cap : std::numeric_limits<std::int64_t>::max();
+  for (const costmodel::LinkLoad& load : links)
+    rate = std::min(rate, topology.link(load.link).bytes_per_second / load.flows);
+  return std::max<std::int64_t>(rate, 1);
+}
 
 FlowNetwork::FlowNetwork(const topologies::Topology& topology, std::int64_t slowdown_ppm,
                          kernel::EventQueue& queue, std::uint32_t event_kind)
@@ -36,7 +44,7 @@ FlowNetwork::TransferIndex FlowNetwork::add(costmodel::Transfer transfer, std::u
 
 FlowNetwork::FlowNetwork(const FlowNetwork& frozen, kernel::EventQueue& queue)
     : FlowNetwork(frozen) {
-  ORRERY_CHECK(running_ == 0 && flows_.empty(), "a network that has run");
+  ORRERY_CHECK(flows_.empty(), "a network that has run");
   queue_ = &queue;
   schedule_next_era();
 }
@@ -46,11 +54,9 @@ costmodel::Transfer FlowNetwork::endless_transfer(const BackgroundFlow& flow,
   ORRERY_CHECK(flow.bytes_per_second > 0 && !flow.loads.empty(),
                "{} bytes/s in the background over {} links", flow.bytes_per_second,
                flow.loads.size());
-  std::int64_t rate = flow.bytes_per_second;
-  for (const costmodel::LinkLoad& load : flow.loads)
-    rate = std::min(rate, topology.link(load.link).bytes_per_second / load.flows);
-  return {
-      .wire_bytes = 1, .bytes_per_second = std::max<std::int64_t>(rate, 1), .links = flow.loads};
+  return {.wire_bytes = 1,
+          .bytes_per_second = rate_alone(flow.bytes_per_second, flow.loads, topology),
+          .links = flow.loads};
 }
 
 void FlowNetwork::add_background(const BackgroundFlow& flow) {
@@ -92,9 +98,7 @@ std::vector<FlowNetwork::Load> FlowNetwork::loads_by_link(const Era& era) {
     std::vector<Load> loads;
     loads.reserve(count);
     each([&](const Load& l) { loads.push_back(l); });
-    std::ranges::sort(loads, [](const Load& a, const Load& b) {
-      return std::tie(a.link, a.transfer) < std::tie(b.link, b.transfer);
-    });
+    std::ranges::sort(loads);
     return loads;
   }
   std::vector<std::uint32_t> begin(all_links + 1, 0);
@@ -198,7 +202,6 @@ FlowNetwork::FlowIndex FlowNetwork::start(std::int64_t now_ps, TransferIndex tra
   free_.pop_back();
   r.running = true;
   r.flow = flow;
-  ++running_;
   Flow& f = flows_[flow];
   f.transfer = transfer;
   f.slowed = false;
@@ -323,7 +326,6 @@ void FlowNetwork::end(FlowIndex flow) {
   f.ticket = 0;
   registered_[f.transfer].running = false;
   free_.push_back(flow);
-  --running_;
 }
 
 std::int64_t FlowNetwork::rate(FlowIndex flow) const {

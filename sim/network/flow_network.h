@@ -37,6 +37,7 @@
 /// One solve per instant: start() and on_event() note what changed, settle() shares out anew and
 /// (re)schedules ends.
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "costmodel/collectives/transfer.h"
@@ -47,6 +48,10 @@
 #include "topologies/topology.h"
 
 namespace orrery::sim {
+
+/// What flows that have `links` for themselves send at: at most `cap` (0: none), at least 1 byte/s.
+std::int64_t rate_alone(std::int64_t cap, std::span<const costmodel::LinkLoad> links,
+                        const topologies::Topology& topology);
 
 class FlowNetwork {
  public:
@@ -94,7 +99,6 @@ class FlowNetwork {
   }
   /// Those of background flows are among them.
   [[nodiscard]] std::size_t transfers() const { return registered_.size(); }
-  [[nodiscard]] std::size_t running() const { return running_; }
   /// [era][transfer] bytes that every flow of a transfer has sent until `now_ps`, of all its runs,
   /// rounded down. Of the present era and those before.
   [[nodiscard]] std::vector<std::vector<std::int64_t>> sent_bytes(std::int64_t now_ps) const;
@@ -145,6 +149,7 @@ class FlowNetwork {
   struct Load {  // of one link, by one transfer
     std::uint32_t link = 0, transfer = 0;
     std::int64_t flows = 0;
+    auto operator<=>(const Load&) const = default;
   };
   static constexpr std::uint32_t kNextEra = ~std::uint32_t{0};  // target of an event
   static constexpr FlowIndex kNoFlow = ~FlowIndex{0};
@@ -177,7 +182,6 @@ class FlowNetwork {
   std::vector<Endless> endless_;
   std::vector<FlowIndex> free_;
   std::vector<FlowIndex> dirty_;
-  std::size_t running_ = 0;
   bool shares_changed_ = false;
   // Foresight, where there is one era.
   bool foresees_ = false;

@@ -1,7 +1,7 @@
 #include "sim/report/picture.h"
 
 #include <algorithm>
-#include <tuple>
+#include <map>
 
 #include "sim/network/flow_network.h"
 #include "sim/step/interpreter.h"
@@ -58,9 +58,7 @@ class MemoryWalk {
 
   std::vector<Picture::Memory> run(std::int64_t step_ps) {
     for (std::uint32_t i = 0; i < k_.op_count(); ++i) visit(i);
-    std::ranges::sort(changes_, [](const Change& a, const Change& b) {
-      return std::tie(a.at_ps, a.category, a.bytes) < std::tie(b.at_ps, b.category, b.bytes);
-    });
+    std::ranges::sort(changes_);
     Categories alive{};
     for (const auto& p : k_.rank_class->persistent)
       alive[category(p.buffer)] += program_.buffers[p.buffer].bytes();
@@ -96,6 +94,7 @@ class MemoryWalk {
     std::int64_t at_ps = 0;
     std::size_t category = 0;
     std::int64_t bytes = 0;
+    auto operator<=>(const Change&) const = default;
   };
   [[nodiscard]] std::size_t category(plan::BufferId buffer) const {
     return static_cast<std::size_t>(program_.buffers[buffer].category);
@@ -144,25 +143,20 @@ class MemoryWalk {
 
 std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork& network,
                                       const std::function<bool(std::uint32_t)>& wanted) {
-  std::vector<Picture::Link> links;
+  std::map<topologies::LinkId, std::int64_t> carried;
   for (std::size_t era = 0; era < outcome.sent_bytes.size(); ++era) {
     for (std::uint32_t t = 0; t < outcome.sent_bytes[era].size(); ++t) {
       if (wanted && !wanted(t)) continue;
       for (const costmodel::LinkLoad& load : network.transfer(t, era).links)
-        links.push_back({load.link, load.flows * outcome.sent_bytes[era][t]});
+        carried[load.link] += load.flows * outcome.sent_bytes[era][t];
     }
   }
-  std::ranges::sort(links,
-                    [](const Picture::Link& a, const Picture::Link& b) { return a.link < b.link; });
   std::vector<Picture::Link> joined;
-  for (const Picture::Link& l : links) {
-    if (!joined.empty() && joined.back().link == l.link)
-      joined.back().bytes += l.bytes;
-    else if (l.bytes > 0)
-      joined.push_back(l);
+  for (const auto& [link, bytes] : carried) {
+    if (bytes > 0)
+      joined.push_back(
+          {link, bytes, static_cast<double>(bytes) / network.room_bytes(link, outcome.step_ps)});
   }
-  for (Picture::Link& l : joined)
-    l.share = static_cast<double>(l.bytes) / network.room_bytes(l.link, outcome.step_ps);
   return joined;
 }
 

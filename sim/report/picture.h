@@ -40,12 +40,10 @@ struct Picture {
     std::int32_t operations = 0;
     std::int64_t start_ps = 0, end_ps = 0;
     std::int64_t busy_ps = 0, recompute_ps = 0;
-    bool operator==(const Block&) const = default;
   };
   struct Memory {
     std::int64_t at_ps = 0;
     std::array<std::int64_t, plan::kBufferCategories> bytes{};  // framework bytes not among them
-    bool operator==(const Memory&) const = default;
   };
   struct Stage {
     std::vector<Block> blocks;   // by (stream, start)
@@ -55,7 +53,6 @@ struct Picture {
     topologies::LinkId link;
     std::int64_t bytes = 0;
     double share = 0;  // of what it could have carried in the step
-    bool operator==(const Link&) const = default;
   };
   std::vector<Stage> stages;
   std::vector<Link> links;  // that carried anything, ascending

@@ -1,16 +1,12 @@
+#include "sim/report/report.h"
+
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <string>
-
 #include "base/json.h"
-#include "base/units.h"
-#include "sim/report/report.h"
+#include "base/sim_time.h"
 
 namespace orrery::sim {
 namespace {
-
-double seconds(std::int64_t ps) { return static_cast<double>(ps) / 1e12; }
 
 std::string size_text(std::int64_t bytes) {
   return base::to_string(base::Bytes(static_cast<double>(bytes)));
@@ -49,19 +45,10 @@ base::Json stage_json(const StageReport& s, std::size_t stage) {
 }  // namespace
 
 std::string_view to_string(TimePart part) {
-  switch (part) {
-    case TimePart::kForward: return "forward";
-    case TimePart::kBackward: return "backward";
-    case TimePart::kRecompute: return "recompute";
-    case TimePart::kOptimizer: return "optimizer";
-    case TimePart::kTensor: return "tensor";
-    case TimePart::kContext: return "context";
-    case TimePart::kExpert: return "expert";
-    case TimePart::kData: return "data";
-    case TimePart::kPipeline: return "pipeline";
-    case TimePart::kBubble: return "bubble";
-  }
-  return "";
+  constexpr std::array<std::string_view, kTimeParts> kNames = {
+      "forward", "backward", "recompute", "optimizer", "tensor",
+      "context", "expert",   "data",      "pipeline",  "bubble"};
+  return kNames[static_cast<std::size_t>(part)];
 }
 
 base::Json to_json(const SimReport& report) {
@@ -89,7 +76,7 @@ std::string to_text(const SimReport& report) {
   std::string text;
   auto out = std::back_inserter(text);
   fmt::format_to(out, "step time    {}  ({:.4g} samples/s, {:.4g} tokens/s)\n",
-                 base::to_string(base::Seconds(seconds(report.step_time_ps))), report.samples_per_s,
+                 base::to_string(base::SimTime::from_ps(report.step_time_ps)), report.samples_per_s,
                  report.tokens_per_s);
   fmt::format_to(out, "MFU          {:.1f} %  (full attention counts, recomputation does not)\n",
                  100 * report.mfu);

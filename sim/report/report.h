@@ -49,6 +49,9 @@ struct SimReport {
   Picture picture;          // when asked
 };
 
+/// As documents have it.
+inline double seconds(std::int64_t ps) { return static_cast<double>(ps) / 1e12; }
+
 base::Json to_json(const SimReport& report);
 /// The table a person reads.
 std::string to_text(const SimReport& report);

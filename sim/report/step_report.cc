@@ -1,6 +1,5 @@
 #include "sim/report/step_report.h"
 
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -71,7 +70,7 @@ StageReport stage_report(const plan::Program& program, const PreparedClass& k,
 void add_totals(const plan::Program& program, const costmodel::CostModel& cost,
                 const FinishedStep& finished, SimReport& report) {
   if (report.step_time_ps <= 0) return;
-  const double step_s = static_cast<double>(report.step_time_ps) / 1e12;
+  const double step_s = seconds(report.step_time_ps);
   const auto batch = static_cast<double>(program.global_batch);
   report.samples_per_s = batch / step_s;
   report.tokens_per_s = batch * static_cast<double>(program.sequence) / step_s;
@@ -83,8 +82,7 @@ void add_totals(const plan::Program& program, const costmodel::CostModel& cost,
     const auto n = static_cast<double>(finished.ranks_alike[c]);
     ranks += n;
     idle += n * static_cast<double>(out.idle_ps);
-    exposed += n * static_cast<double>(std::accumulate(out.exposed_ps.begin(), out.exposed_ps.end(),
-                                                       std::int64_t{0}));
+    exposed += n * static_cast<double>(out.all_exposed_ps());
   }
   const double rank_time = ranks * static_cast<double>(report.step_time_ps);
   report.bubble_fraction = idle / rank_time;
@@ -111,8 +109,7 @@ plan::Timeline timeline_of(const plan::Program& program, const FinishedStep& fin
 }  // namespace
 
 base::Result<void> check_fits(const plan::Program& program, const costmodel::CostModel& cost) {
-  if (static_cast<std::int64_t>(program.world_size) >
-      static_cast<std::int64_t>(cost.topology().device_count())) {
+  if (std::cmp_greater(program.world_size, cost.topology().device_count())) {
     return base::fail(base::ErrorCode::kInconsistent,
                       "the program needs {} devices and cluster '{}' has {}", program.world_size,
                       cost.topology().name(), cost.topology().device_count());

@@ -1,9 +1,5 @@
 #include "sim/scenario/goodput.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "base/check.h"
 #include "base/rng.h"
 
 namespace orrery::sim {
@@ -89,14 +85,6 @@ std::vector<double> goodput_samples(const FailureModel& m, Seconds interval, Sec
   }
   std::ranges::sort(samples);
   return samples;
-}
-
-double percentile(const std::vector<double>& ascending, double p) {
-  ORRERY_CHECK(!ascending.empty() && p > 0 && p <= 100, "percentile {} of {} samples", p,
-               ascending.size());
-  const auto rank =
-      static_cast<std::size_t>(std::ceil(p / 100 * static_cast<double>(ascending.size())));
-  return ascending[std::max<std::size_t>(rank, 1) - 1];
 }
 
 }  // namespace orrery::sim

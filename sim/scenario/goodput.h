@@ -23,9 +23,12 @@
 ///
 /// simulate_run plays the same process event by event: the formula's twin, and its spread over
 /// seeds.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "base/units.h"
 
 namespace orrery::sim {
@@ -55,6 +58,12 @@ TrainingRun simulate_run(const FailureModel& m, base::Seconds interval, base::Se
 std::vector<double> goodput_samples(const FailureModel& m, base::Seconds interval,
                                     base::Seconds work, std::uint64_t seed, int runs);
 /// Nearest-rank percentile of ascending samples. @pre not empty, 0 < p <= 100.
-double percentile(const std::vector<double>& ascending, double p);
+template <class T>
+T percentile(const std::vector<T>& ascending, double p) {
+  ORRERY_CHECK(!ascending.empty() && p > 0 && p <= 100, "percentile {} of {} samples", p,
+               ascending.size());
+  const double rank = std::ceil(p / 100 * static_cast<double>(ascending.size()));
+  return ascending[std::max(static_cast<std::size_t>(rank), std::size_t{1}) - 1];
+}
 
 }  // namespace orrery::sim

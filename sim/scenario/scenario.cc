@@ -1,6 +1,6 @@
 #include "sim/scenario/scenario.h"
 
-#include "base/check.h"
+#include "base/sim_time.h"
 
 namespace orrery::sim {
 
@@ -25,10 +25,7 @@ base::Result<std::vector<topologies::Topology>> apply_links(
     const auto pair = changed.back().cut_off(devices);
     if (!pair) continue;
     const std::string when =
-        era.from_ps > 0
-            ? fmt::format("from {} on, ",
-                          base::to_string(base::Seconds(static_cast<double>(era.from_ps) / 1e12)))
-            : "";
+        era.from_ps > 0 ? fmt::format("from {} on, ", base::SimTime::from_ps(era.from_ps)) : "";
     return base::fail(
         base::make_error(
             base::ErrorCode::kInconsistent,

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 #include <utility>
 
@@ -147,8 +146,8 @@ class ScenarioReader {
   }
 
   void read_link(const base::Node& node, std::vector<LinkEntry>& entries) {
-    Reader entry(node, "entry of links", sink_);
     const std::size_t before = faults();
+    Reader entry(node, "entry of links", sink_);
     const auto host = read_index(entry, "host", "cluster", cluster_.hosts());
     const std::string kind = entry.optional_string("kind").value_or("");
     std::string at_text, from_text, to_text;
@@ -161,7 +160,7 @@ class ScenarioReader {
     if (!kind.empty() && std::ranges::find(kinds, kind) == kinds.end())
       unknown(entry, "kind", kind, "link of kind", base::did_you_mean(kind, kinds, "it has"));
     entry.finish();
-    if (faults() > before || !node.is_object()) return;
+    if (faults() > before) return;
     if (!host && kind.empty() && !at && !from && !to)
       return sink_.add(node.error(ErrorCode::kInconsistent,
                                   "which links: name them by host, kind, at, from or to"));
@@ -193,11 +192,16 @@ class ScenarioReader {
 
   /// Within a step, picoseconds.
   std::optional<std::int64_t> read_time(Reader& entry, const char* key) {
+    const auto time = read_seconds(entry, key, 0, kLongestStep);
+    return time ? std::optional(base::ceil_ps(*time)) : std::nullopt;
+  }
+  /// Between bounds, in seconds.
+  std::optional<base::Seconds> read_seconds(Reader& entry, const char* key, double min,
+                                            double max) {
     const auto time = entry.optional_seconds(key);
-    if (!time) return std::nullopt;
-    if (time->raw() >= 0 && time->raw() <= kLongestStep) return base::ceil_ps(*time);
-    entry.error(key, ErrorCode::kOutOfRange, "'{}' lies between 0 s and {}", key,
-                base::to_string(base::Seconds(kLongestStep)));
+    if (!time || (time->raw() >= min && time->raw() <= max)) return time;
+    entry.error(key, ErrorCode::kOutOfRange, "'{}' lies between {} and {}", key, base::Seconds(min),
+                base::Seconds(max));
     return std::nullopt;
   }
 
@@ -206,15 +210,15 @@ class ScenarioReader {
     if (!list) return;
     s_.compute_ppm.assign(cluster_.device_count(), kMillion);
     for (const base::Node& node : *list) {
-      Reader entry(node, "entry of slow", sink_);
       const std::size_t before = faults();
+      Reader entry(node, "entry of slow", sink_);
       const auto host = read_index(entry, "host", "cluster", cluster_.hosts());
       const auto device =
           host ? read_index(entry, "device", "a host of cluster", cluster_.devices_per_host())
                : read_index(entry, "device", "cluster", cluster_.device_count());
       const double slowdown = entry.required_double("slowdown", {1, 1000});
       entry.finish();
-      if (faults() > before || !node.is_object()) continue;
+      if (faults() > before) continue;
       if (!host && !device) {
         sink_.add(node.error(ErrorCode::kInconsistent,
                              "which devices: name a host, a device, or a device of a host"));
@@ -245,8 +249,8 @@ class ScenarioReader {
     if (!list) return;
     s_.background_place = r_.span("background");
     for (const base::Node& node : *list) {
-      Reader entry(node, "entry of background", sink_);
       const std::size_t before = faults();
+      Reader entry(node, "entry of background", sink_);
       for (const char* key : {"from", "to"})
         if (!entry.has(key)) entry.required_int(key);
       const auto from = read_index(entry, "from", "cluster", cluster_.device_count());
@@ -254,7 +258,7 @@ class ScenarioReader {
       const auto rate = entry.optional_bandwidth("rate");
       const auto share = entry.optional_double("share", {1e-6, 1});
       entry.finish();
-      if (faults() > before || !node.is_object() || !from || !to) continue;
+      if (faults() > before) continue;
       if (*from == *to) {
         sink_.add(node.error(ErrorCode::kInconsistent, "device {} sends to itself", *from));
       } else if (rate.has_value() == share.has_value()) {
@@ -312,19 +316,11 @@ class ScenarioReader {
     if (!node) return;
     Reader entry(*node, "failures", sink_);
     DeviceFailures f;
-    const auto within = [&](const char* key, base::Seconds value, double min, double max) {
-      if (!entry.has(key) || (value.raw() >= min && value.raw() <= max)) return;
-      entry.error(key, ErrorCode::kOutOfRange, "'{}' lies between {} and {}", key,
-                  base::to_string(base::Seconds(min)), base::to_string(base::Seconds(max)));
-    };
-    f.mtbf = entry.required_seconds("mtbf");
-    within("mtbf", f.mtbf, 1, 1e12);
-    f.checkpoint = entry.optional_seconds("checkpoint").value_or(f.checkpoint);
-    within("checkpoint", f.checkpoint, 1e-3, 1e6);
-    f.restart = entry.optional_seconds("restart").value_or(f.restart);
-    within("restart", f.restart, 0, 1e6);
-    f.interval = entry.optional_seconds("interval");
-    if (f.interval) within("interval", *f.interval, 1e-3, 1e9);
+    if (!entry.has("mtbf")) entry.required_seconds("mtbf");
+    f.mtbf = read_seconds(entry, "mtbf", 1, 1e12).value_or(f.mtbf);
+    f.checkpoint = read_seconds(entry, "checkpoint", 1e-3, 1e6).value_or(f.checkpoint);
+    f.restart = read_seconds(entry, "restart", 0, 1e6).value_or(f.restart);
+    f.interval = read_seconds(entry, "interval", 1e-3, 1e9);
     entry.finish();
     s_.failures = f;
   }

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "base/json.h"
+#include "base/sim_time.h"
+#include "sim/scenario/goodput.h"
 #include "sim/scenario/scenario_run.h"
 
 namespace orrery::sim {
@@ -11,8 +13,7 @@ namespace {
 
 constexpr std::array kPercentiles = {5, 50, 95, 99};
 
-double seconds(std::int64_t ps) { return static_cast<double>(ps) / 1e12; }
-std::string time_text(std::int64_t ps) { return base::to_string(base::Seconds(seconds(ps))); }
+std::string time_text(std::int64_t ps) { return base::to_string(base::SimTime::from_ps(ps)); }
 std::string change_text(std::int64_t ps) {
   return (ps < 0 ? "-" : "+") + time_text(ps < 0 ? -ps : ps);
 }
@@ -60,12 +61,11 @@ base::Json to_json(const ScenarioOutcome& outcome) {
     json["shared_links"] = outcome.shared_links;
     json["busiest_shared_links"] = std::move(shared);
   }
-  if (!outcome.draws) return json;
-  base::Json draws{{"runs", outcome.draws->step_ps.size()},
-                   {"min_s", seconds(outcome.draws->step_ps.front())},
-                   {"max_s", seconds(outcome.draws->step_ps.back())}};
-  for (const int p : kPercentiles)
-    draws[fmt::format("p{}_s", p)] = seconds(outcome.draws->percentile_ps(p));
+  const std::vector<std::int64_t>& drawn = outcome.drawn_ps;
+  if (drawn.empty()) return json;
+  base::Json draws{
+      {"runs", drawn.size()}, {"min_s", seconds(drawn.front())}, {"max_s", seconds(drawn.back())}};
+  for (const int p : kPercentiles) draws[fmt::format("p{}_s", p)] = seconds(percentile(drawn, p));
   json["monte_carlo"] = std::move(draws);
   return json;
 }
@@ -112,12 +112,11 @@ std::string to_text(const ScenarioOutcome& outcome) {
                      100 * l.of_jobs[j]);
     text += '\n';
   }
-  if (outcome.draws) {
-    fmt::format_to(out, "  runs       {}:", outcome.draws->step_ps.size());
+  if (const std::vector<std::int64_t>& drawn = outcome.drawn_ps; !drawn.empty()) {
+    fmt::format_to(out, "  runs       {}:", drawn.size());
     for (const int p : kPercentiles)
-      fmt::format_to(out, " p{} {}", p, time_text(outcome.draws->percentile_ps(p)));
-    fmt::format_to(out, ", from {} to {}\n", time_text(outcome.draws->step_ps.front()),
-                   time_text(outcome.draws->step_ps.back()));
+      fmt::format_to(out, " p{} {}", p, time_text(percentile(drawn, p)));
+    fmt::format_to(out, ", from {} to {}\n", time_text(drawn.front()), time_text(drawn.back()));
   }
   for (const std::string& note : outcome.notes) fmt::format_to(out, "  note       {}\n", note);
   return text;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <map>
-#include <numeric>
 #include <set>
 #include <thread>
 #include <tuple>
@@ -18,36 +18,23 @@ namespace {
 
 using base::ErrorCode;
 
-/// Means over the ranks of a stage.
-struct Account {
-  kernel::Int128 compute = 0, communication = 0, waiting = 0;
-  int slowest = 0;
-};
-Account account_of(const plan::RankClass& stage, const RankOutcome& outcome) {
-  Account a;
-  a.slowest = stage.first_rank;
-  const auto idle = [&](int rank) { return outcome.of(static_cast<std::size_t>(rank)).idle_ps; };
-  for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
-    const ClassOutcome& out = outcome.of(static_cast<std::size_t>(rank));
-    a.compute += out.busy_compute_ps;
-    a.waiting += out.idle_ps;
-    a.communication +=
-        std::accumulate(out.exposed_ps.begin(), out.exposed_ps.end(), std::int64_t{0});
-    if (idle(rank) < idle(a.slowest)) a.slowest = rank;
-  }
-  return a;
-}
-
 std::vector<ScenarioOutcome::Stage> stages_of(const plan::Program& program, const RankOutcome& with,
                                               const RankOutcome& without) {
   std::vector<ScenarioOutcome::Stage> stages;
   for (const plan::RankClass& k : program.classes) {
-    const Account a = account_of(k, with), b = account_of(k, without);
+    kernel::Int128 compute = 0, communication = 0, waiting = 0;
+    int slowest = k.first_rank;
+    for (int rank = k.first_rank; rank < k.first_rank + k.count; ++rank) {
+      const ClassOutcome &a = with.of(rank), &b = without.of(rank);
+      compute += a.busy_compute_ps - b.busy_compute_ps;
+      communication += a.all_exposed_ps() - b.all_exposed_ps();
+      waiting += a.idle_ps - b.idle_ps;
+      if (a.idle_ps < with.of(slowest).idle_ps) slowest = rank;
+    }
     const auto mean = [&](kernel::Int128 sum) {
       return std::llround(static_cast<double>(sum) / k.count);
     };
-    stages.push_back({mean(a.compute - b.compute), mean(a.communication - b.communication),
-                      mean(a.waiting - b.waiting), a.slowest});
+    stages.push_back({mean(compute), mean(communication), mean(waiting), slowest});
   }
   return stages;
 }
@@ -65,7 +52,7 @@ std::int64_t least_rate(const RankJob& job, const std::vector<std::int64_t>& fro
 /// one.
 std::vector<ScenarioOutcome::LinkUse> first_of(std::vector<ScenarioOutcome::LinkUse> uses,
                                                const topologies::Topology& topology) {
-  std::ranges::stable_sort(uses, [](const auto& a, const auto& b) { return a.share > b.share; });
+  std::ranges::stable_sort(uses, std::greater<>(), &ScenarioOutcome::LinkUse::share);
   std::set<std::tuple<std::string, std::string, double>> seen;
   std::vector<ScenarioOutcome::LinkUse> kept;
   for (auto& use : uses) {
@@ -132,8 +119,8 @@ std::vector<std::string> notes_of(const std::vector<RankJob>& jobs, const Scenar
   return notes;
 }
 
-base::Result<ScenarioOutcome::Draws> draw(const RankStep& step, const Jitter& jitter, int count,
-                                          int threads) {
+base::Result<std::vector<std::int64_t>> draw(const RankStep& step, const Jitter& jitter, int count,
+                                             int threads) {
   std::vector<std::int64_t> ends(static_cast<std::size_t>(count), 0);
   std::vector<std::optional<base::Diagnostics>> faults(ends.size());
   std::atomic<std::size_t> next{0};
@@ -154,10 +141,8 @@ base::Result<ScenarioOutcome::Draws> draw(const RankStep& step, const Jitter& ji
   }
   for (const auto& fault : faults)
     if (fault) return base::fail(*fault);
-  ScenarioOutcome::Draws draws;
   std::ranges::sort(ends);
-  draws.step_ps = std::move(ends);
-  return draws;
+  return ends;
 }
 
 /// Jobs have whole hosts, so they meet on links between hosts alone.
@@ -178,14 +163,15 @@ base::Result<void> check(const costmodel::CostModel& cost, const Scenario& scena
   if (scenario.background.empty() && (scenario.jobs.empty() || !measured_across_hosts(cost)))
     return {};
   if (cost.communication_origin() != costmodel::Origin::kMeasured) return {};
-  base::Diagnostic d = base::make_error(
-      ErrorCode::kUnsupported,
-      "{} beside profile '{}': its measured rates stand for the links, nothing is shared",
-      scenario.background.empty() ? "other jobs" : "background traffic", cost.profile()->name);
-  d.where = scenario.background.empty() ? scenario.jobs_place : scenario.background_place;
-  d.hint =
-      "leave --profile out: communication is then priced by links; or state the links as degraded";
-  return base::fail(std::move(d));
+  const bool jobs = scenario.background.empty();
+  return base::fail(
+      base::make_error(
+          ErrorCode::kUnsupported,
+          "{} beside profile '{}': its measured rates stand for the links, nothing is shared",
+          jobs ? "other jobs" : "background traffic", cost.profile()->name)
+          .at(jobs ? scenario.jobs_place : scenario.background_place)
+          .with_hint("leave --profile out: communication is then priced by links; or state the "
+                     "links as degraded"));
 }
 
 /// A job as the scenario places it.
@@ -204,10 +190,8 @@ base::Result<void> check_places(const std::vector<Placed>& jobs,
   const auto each = static_cast<int>(cluster.devices_per_host());
   std::map<std::uint32_t, const Placed*> taken;
   for (const Placed& job : jobs) {
-    const int room =
-        static_cast<int>(job.hosts->empty() && &job == &jobs.front() ? cluster.hosts()
-                                                                     : job.hosts->size()) *
-        each;
+    const bool anywhere = job.hosts->empty() && &job == &jobs.front();
+    const int room = static_cast<int>(anywhere ? cluster.hosts() : job.hosts->size()) * each;
     if (job.program->world_size > room)
       return base::fail_at(job.place, ErrorCode::kInconsistent,
                            "{} has {} ranks, and its hosts have {} devices", job.name,
@@ -215,12 +199,12 @@ base::Result<void> check_places(const std::vector<Placed>& jobs,
     for (const std::uint32_t device : devices_of(*job.hosts, job.program->world_size, cluster)) {
       const auto [at, fresh] = taken.try_emplace(device / cluster.devices_per_host(), &job);
       if (!fresh && at->second != &job) {
-        base::Diagnostic d =
+        return base::fail(
             base::make_error(ErrorCode::kInconsistent, "{} and {} both run on host {}",
-                             at->second->name, job.name, at->first);
-        d.where = job.place;
-        d.hint = "'hosts' of the scenario says where the plan itself runs; --hosts adds hosts";
-        return base::fail(std::move(d));
+                             at->second->name, job.name, at->first)
+                .at(job.place)
+                .with_hint("'hosts' of the scenario says where the plan itself runs; --hosts adds "
+                           "hosts"));
       }
     }
     if (job.cost->topology().fingerprint() != cluster.fingerprint() ||
@@ -255,8 +239,6 @@ costmodel::CostModel prices_on(const Placed& job, const topologies::Topology& ma
 base::Result<RankJob> job_on(const Placed& job, const Scenario& scenario) {
   const topologies::Topology& cluster = job.cost->topology();
   RankJob made{.program = job.program,
-               .costs = {},
-               .compute_ppm = {},
                .devices = devices_of(*job.hosts, job.program->world_size, cluster),
                .start_ps = job.start_ps};
   TRY(const std::vector<topologies::Topology> machines,
@@ -298,16 +280,8 @@ base::Result<std::vector<ScenarioOutcome::Job>> compare_jobs(const std::vector<P
 
 }  // namespace
 
-std::int64_t ScenarioOutcome::Draws::percentile_ps(double p) const {
-  ORRERY_CHECK(!step_ps.empty() && p > 0 && p <= 100, "percentile {} of {}", p, step_ps.size());
-  const auto rank =
-      static_cast<std::size_t>(std::ceil(p / 100 * static_cast<double>(step_ps.size())));
-  return step_ps[std::clamp<std::size_t>(rank, 1, step_ps.size()) - 1];
-}
-
 std::size_t ScenarioOutcome::waiting_stage() const {
-  const auto most = std::ranges::max_element(
-      stages, [](const Stage& a, const Stage& b) { return a.waiting_ps < b.waiting_ps; });
+  const auto most = std::ranges::max_element(stages, {}, &Stage::waiting_ps);
   return static_cast<std::size_t>(most - stages.begin());
 }
 
@@ -323,17 +297,16 @@ base::Result<ScenarioOutcome> run_scenario(const plan::Program& program,
   TRY(const RankOutcome without, simulate_ranks(program, healthy, {.fold = options.fold}));
   std::vector<RankJob> jobs;
   for (const Placed& job : placed) {
-    TRY(RankJob made, job_on(job, scenario));
-    jobs.push_back(std::move(made));
+    TRY(jobs.emplace_back(), job_on(job, scenario));
   }
   RankScene scene{.from_ps = {},
                   .background = {},
                   .steps = scenario.steps,
                   .fold = options.fold && scenario.jitter.sigma_ppm == 0};
-  for (std::size_t e = 0; e < scenario.links.size(); ++e) {
-    scene.from_ps.push_back(scenario.links[e].from_ps);
+  for (const Scenario::LinkEra& era : scenario.links) {
+    scene.from_ps.push_back(era.from_ps);
     TRY(scene.background.emplace_back(),
-        background_flows(scenario, cost.topology().with_links(scenario.links[e].links)));
+        background_flows(scenario, cost.topology().with_links(era.links)));
   }
   TRY(const RankStep step, RankStep::make(jobs, scene));
   TRY(RankOutcome with, step.run(scenario.jitter, options.show));
@@ -348,7 +321,7 @@ base::Result<ScenarioOutcome> run_scenario(const plan::Program& program,
   TRY(outcome.jobs, compare_jobs(placed, jobs, scene, scenario, with));
   outcome.report = std::move(with.report);
   if (options.draws > 0) {
-    TRY(outcome.draws, draw(step, scenario.jitter, options.draws, options.threads));
+    TRY(outcome.drawn_ps, draw(step, scenario.jitter, options.draws, options.threads));
   }
   return outcome;
 }

@@ -21,9 +21,7 @@
 ///
 /// Monte-Carlo: run i has the jitter of seed derive(seed, i), i = 0 .. draws-1, whatever thread
 /// runs it. Percentiles are those of nearest rank.
-#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,10 +70,6 @@ struct ScenarioOutcome {
       return static_cast<double>(together_ps) / static_cast<double>(alone_ps) - 1;
     }
   };
-  struct Draws {
-    std::vector<std::int64_t> step_ps;                         // ascending
-    [[nodiscard]] std::int64_t percentile_ps(double p) const;  // 0 < p <= 100
-  };
   // on the changed machine, as the first era has it, devices numbered as the plan's ranks
   costmodel::CostModel prices;
   std::string name = {};
@@ -87,10 +81,10 @@ struct ScenarioOutcome {
   std::vector<LinkUse> busiest = {};
   // the plan and those beside it; empty: it has the machine to itself
   std::vector<Job> jobs = {};
-  std::vector<LinkUse> shared = {};  // links that carry several jobs, as `busiest`
-  std::size_t shared_links = 0;      // how many do
-  std::optional<Draws> draws = {};
-  std::vector<std::string> notes = {};  // parts of the scenario that this step does not meet
+  std::vector<LinkUse> shared = {};         // links that carry several jobs, as `busiest`
+  std::size_t shared_links = 0;             // how many do
+  std::vector<std::int64_t> drawn_ps = {};  // steps of a Monte-Carlo, ascending; empty: none
+  std::vector<std::string> notes = {};      // parts of the scenario that this step does not meet
   static constexpr std::size_t kBusiest = 5;
 
   [[nodiscard]] double cost() const {

@@ -19,8 +19,8 @@ struct Touch {
 /// Reads, then changes.
 std::vector<Touch> touches(const Op& op) {
   std::vector<Touch> all;
-  for (const BufferRef& r : op.reads) all.push_back({r, false});
-  if (op.weights) all.push_back({*op.weights, false});
+  for (const BufferRef& r : op.reads) all.push_back({r});
+  if (op.weights) all.push_back({*op.weights});
   for (const BufferRef& r : op.updates) all.push_back({r, true});
   if (op.gradients) all.push_back({*op.gradients, true});
   for (const BufferRef& r : op.writes) all.push_back({r, true});
@@ -80,8 +80,7 @@ class Fusion {
     for (std::size_t i = 0; i < ops.size(); ++i) {
       for (const Touch& x : touches(ops[i])) {
         if (!shared_[x.buffer.buffer.raw()]) continue;
-        auto turn = std::find_if(turns.begin(), turns.end(),
-                                 [&](const Turn& t) { return t.buffer == x.buffer; });
+        auto turn = std::ranges::find(turns, x.buffer, &Turn::buffer);
         if (turn == turns.end()) {
           turns.push_back({x.buffer});
           turn = turns.end() - 1;
@@ -115,8 +114,7 @@ class Fusion {
     for (const Op& op : ops) {
       for (const Touch& x : touches(op)) {
         if (!shared_[x.buffer.buffer.raw()]) continue;
-        const auto known = std::find_if(all.begin(), all.end(),
-                                        [&](const Touch& t) { return t.buffer == x.buffer; });
+        const auto known = std::ranges::find(all, x.buffer, &Touch::buffer);
         if (known == all.end())
           all.push_back(x);
         else

@@ -1,7 +1,6 @@
 #include "sim/step/interpreter.h"
 
 #include <algorithm>
-#include <string>
 
 #include "base/check.h"
 #include "base/sim_time.h"

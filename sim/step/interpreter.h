@@ -39,7 +39,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -75,7 +75,10 @@ struct ClassOutcome {
   std::vector<std::int64_t> start_ps, end_ps;  // [op]
   std::int64_t busy_compute_ps = 0, idle_ps = 0;
   std::array<std::int64_t, kActivities> exposed_ps{};  // by Activity; kCompute stays 0
-  std::array<std::int64_t, kTimeParts> parts{};        // by TimePart
+  [[nodiscard]] std::int64_t all_exposed_ps() const {
+    return std::accumulate(exposed_ps.begin(), exposed_ps.end(), std::int64_t{0});
+  }
+  std::array<std::int64_t, kTimeParts> parts{};  // by TimePart
   std::int64_t recompute_ps = 0, optimizer_ps = 0;
   std::int64_t peak_bytes = 0;                                // of the Program's buffers
   std::vector<std::pair<std::int64_t, std::int64_t>> memory;  // (ps, bytes), when asked

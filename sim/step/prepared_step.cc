@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -14,18 +15,11 @@ namespace {
 
 using plan::Stream;
 
+/// The stream that sends in the same direction; of other streams the stream itself.
 std::uint8_t pair_of(Stream stream) {
-  switch (stream) {
-    case Stream::kForwardSend:
-    case Stream::kForwardReceive: return static_cast<std::uint8_t>(Stream::kForwardSend);
-    case Stream::kBackwardSend:
-    case Stream::kBackwardReceive: return static_cast<std::uint8_t>(Stream::kBackwardSend);
-    case Stream::kCompute:
-    case Stream::kTensor:
-    case Stream::kData:
-    case Stream::kHost: return static_cast<std::uint8_t>(stream);
-  }
-  ORRERY_CHECK(false, "stream out of range");
+  if (stream == Stream::kForwardReceive) stream = Stream::kForwardSend;
+  if (stream == Stream::kBackwardReceive) stream = Stream::kBackwardSend;
+  return static_cast<std::uint8_t>(stream);
 }
 
 Activity activity_of(const plan::Op& op) {
@@ -35,12 +29,8 @@ Activity activity_of(const plan::Op& op) {
     case Stream::kTensor: return Activity::kTensor;
     case Stream::kData:
     case Stream::kHost: return Activity::kData;
-    case Stream::kForwardSend:
-    case Stream::kForwardReceive:
-    case Stream::kBackwardSend:
-    case Stream::kBackwardReceive: return Activity::kPipeline;
+    default: return Activity::kPipeline;
   }
-  ORRERY_CHECK(false, "stream out of range");
 }
 
 /// A group names the dimension it serves; what no group tells apart, the stream does. An exchange
@@ -81,8 +71,7 @@ costmodel::Transfer joined(costmodel::Transfer a, const costmodel::Transfer& b) 
   a.wire_bytes = std::max(a.wire_bytes, b.wire_bytes);
   a.bytes_per_second = std::min(a.bytes_per_second, b.bytes_per_second);
   for (const auto& load : b.links) {
-    const auto at =
-        std::ranges::find_if(a.links, [&](const auto& l) { return l.link == load.link; });
+    const auto at = std::ranges::find(a.links, load.link, &costmodel::LinkLoad::link);
     if (at == a.links.end())
       a.links.push_back(load);
     else
@@ -114,9 +103,8 @@ class Preparation {
     step_.classes.resize(program_.classes.size());
     for (std::uint32_t c = 0; c < step_.classes.size(); ++c) prepare_class(c);
     for (std::size_t i = 0; i < step_.crossings.size(); ++i) {
-      step_.crossings[i].transfer =
-          network_.add(crossing_transfers_[i],
-                       lane(step_.crossings[i].classes.front(), step_.crossings[i].stream, 0));
+      Crossing& x = step_.crossings[i];
+      x.transfer = network_.add(crossing_transfers_[i], lane_of(x.classes.front(), x.stream, 0));
     }
     network_.freeze();
     return sink_.result(std::move(step_));
@@ -124,13 +112,6 @@ class Preparation {
 
  private:
   static constexpr std::size_t kPhases = 4;
-  static constexpr std::uint32_t kLegLanes = 64;
-
-  /// Two transfers of one lane never run at once.
-  [[nodiscard]] static std::uint32_t lane(std::uint32_t c, std::uint8_t stream, std::uint32_t leg) {
-    ORRERY_CHECK(leg < kLegLanes, "{} legs in one exchange", leg);
-    return (c * plan::kStreams + stream) * kLegLanes + leg;
-  }
 
   void prepare_class(std::uint32_t c) {
     PreparedClass& k = step_.classes[c];
@@ -192,27 +173,34 @@ class Preparation {
   void price_collective(std::uint32_t c, const plan::Op& op, PricedOp& p) {
     const plan::RankClass& k = program_.classes[c];
     const plan::Group& group = program_.groups[op.group];
-    const std::vector<std::uint32_t> members = members_of(group, c);
-    if (std::ranges::find(members, kNone) != members.end()) {
+    const std::set<std::uint32_t> members = members_of(group, c);
+    if (members.contains(kNone)) {
       sink_.error(
           {}, base::ErrorCode::kInconsistent,
           "'{}' of stage {}: group '{}' ({} ranks, {} apart) reaches beyond the world of {}",
           op.name, k.stage, group.name, group.size, group.stride, program_.world_size);
       return;
     }
+    const Crossing made{{members.begin(), members.end()}, group, op.collective, op.bytes, p.stream};
+    const auto alike = [&](const Crossing& x) { return x.same(made); };
     if (members.size() > 1) {
-      p.crossing = crossing(c, op, group, members);
+      const auto at = std::ranges::find_if(step_.crossings, alike);
+      p.crossing = static_cast<std::uint32_t>(at - step_.crossings.begin());
+      if (at == step_.crossings.end()) {
+        step_.crossings.push_back(made);
+        crossing_transfers_.push_back(transfer(c, op, group));
+      } else {
+        costmodel::Transfer& all = crossing_transfers_[p.crossing];
+        all = joined(std::move(all), transfer(c, op, group));
+      }
       return;
     }
-    for (const KnownCollective& known : collectives_) {
-      if (known.op == op.collective && known.group == group && known.bytes == op.bytes &&
-          known.stream == p.stream) {
-        p.transfer = known.transfer;
-        return;
-      }
+    auto known = std::ranges::find_if(collectives_, alike);
+    if (known == collectives_.end()) {
+      known = collectives_.insert(known, made);
+      known->transfer = network_.add(transfer(c, op, group), lane_of(c, p.stream, 0));
     }
-    p.transfer = network_.add(transfer(c, op, group), lane(c, p.stream, 0));
-    collectives_.push_back({op.collective, group, op.bytes, p.stream, p.transfer});
+    p.transfer = known->transfer;
   }
 
   costmodel::Transfer transfer(std::uint32_t c, const plan::Op& op, const plan::Group& group) {
@@ -222,33 +210,14 @@ class Preparation {
 
   /// Classes of the group of the class's first rank, ascending; kNone among them for ranks outside
   /// the world.
-  [[nodiscard]] std::vector<std::uint32_t> members_of(const plan::Group& group,
-                                                      std::uint32_t c) const {
+  [[nodiscard]] std::set<std::uint32_t> members_of(const plan::Group& group,
+                                                   std::uint32_t c) const {
     const plan::RankClass& k = program_.classes[c];
     const int first = group.base(k.first_rank), last = first + (group.size - 1) * group.stride;
     if (first >= k.first_rank && last < k.first_rank + k.count) return {c};
-    std::vector<std::uint32_t> members;
-    for (int rank = first; rank <= last; rank += group.stride) members.push_back(class_at(rank));
-    std::ranges::sort(members);
-    members.erase(std::unique(members.begin(), members.end()), members.end());
+    std::set<std::uint32_t> members;
+    for (int rank = first; rank <= last; rank += group.stride) members.insert(class_at(rank));
     return members;
-  }
-
-  std::uint32_t crossing(std::uint32_t c, const plan::Op& op, const plan::Group& group,
-                         const std::vector<std::uint32_t>& members) {
-    const auto stream = static_cast<std::uint8_t>(op.stream);
-    costmodel::Transfer part = transfer(c, op, group);
-    for (std::uint32_t i = 0; i < step_.crossings.size(); ++i) {
-      const Crossing& x = step_.crossings[i];
-      if (x.group == group && x.collective == op.collective && x.bytes == op.bytes &&
-          x.stream == stream && x.classes == members) {
-        crossing_transfers_[i] = joined(std::move(crossing_transfers_[i]), part);
-        return i;
-      }
-    }
-    step_.crossings.push_back({members, group, op.collective, op.bytes, stream, kNone});
-    crossing_transfers_.push_back(std::move(part));
-    return static_cast<std::uint32_t>(step_.crossings.size() - 1);
   }
 
   void price_exchange(std::uint32_t c, const plan::Op& op, PricedOp& p) {
@@ -273,7 +242,7 @@ class Preparation {
         const std::int64_t bytes = program_.buffers[leg.buffer.buffer].bytes();
         costmodel::Transfer way_there = cost_.communication().exchange(
             leg.peer_offset, bytes, loads_.exchange(c, leg.peer_offset));
-        priced.transfer = network_.add(std::move(way_there), lane(c, p.stream, i));
+        priced.transfer = network_.add(std::move(way_there), lane_of(c, p.stream, i));
       }
       step_.legs.push_back(priced);
     }
@@ -294,13 +263,6 @@ class Preparation {
     return index;
   }
 
-  struct KnownCollective {
-    plan::Collective op;
-    plan::Group group;
-    std::int64_t bytes = 0;
-    std::uint8_t stream = 0;
-    FlowNetwork::TransferIndex transfer = kNone;
-  };
   const plan::Program& program_;
   const FusedProgram* fused_;  // null: no runs
   const costmodel::CostModel& cost_;
@@ -311,9 +273,9 @@ class Preparation {
   base::ErrorSink sink_;
   std::vector<std::uint32_t> offsets_;  // [template] into PreparedClass::ops
   std::uint32_t template_ops_ = 0;
-  std::map<int, std::uint32_t> class_at_;     // by first rank
-  std::vector<std::int64_t> segment_ps_;      // [segment * kPhases + phase], -1 unknown
-  std::vector<KnownCollective> collectives_;  // of the class at hand
+  std::map<int, std::uint32_t> class_at_;  // by first rank
+  std::vector<std::int64_t> segment_ps_;   // [segment * kPhases + phase], -1 unknown
+  std::vector<Crossing> collectives_;      // inside the class at hand
   std::vector<costmodel::Transfer> crossing_transfers_;
 };
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "plan/program/expand.h"
@@ -71,6 +72,10 @@ struct Crossing {
   std::int64_t bytes = 0;
   std::uint8_t stream = 0;
   FlowNetwork::TransferIndex transfer = kNone;
+  [[nodiscard]] bool same(const Crossing& o) const {
+    return group == o.group && collective == o.collective && bytes == o.bytes &&
+           stream == o.stream && classes == o.classes;
+  }
 };
 
 struct Channel {
@@ -79,6 +84,14 @@ struct Channel {
   int offset = 0;  // receiver's rank - sender's
   bool operator==(const Channel&) const = default;
 };
+
+/// A lane of the network for a class's stream, and leg of an exchange: the stream runs one
+/// operation at a time.
+inline std::uint32_t lane_of(std::uint32_t c, std::uint8_t stream, std::uint32_t leg) {
+  constexpr std::uint32_t kLegLanes = 64;
+  ORRERY_CHECK(leg < kLegLanes, "{} legs in one exchange", leg);
+  return (c * plan::kStreams + stream) * kLegLanes + leg;
+}
 
 struct PreparedStep {
   std::vector<PreparedClass> classes;

@@ -107,7 +107,7 @@ TEST_P(RankCells, FoldedEqualsUnfoldedToThePicosecond) {
         << "seed " << seed << ": " << base::to_string(unfolded.error());
     ASSERT_TRUE(folded.has_value()) << "seed " << seed << ": " << base::to_string(folded.error());
     ASSERT_EQ(folded->step_ps, unfolded->step_ps) << "seed " << seed;
-    for (std::size_t r = 0; r < folded->cell_of_rank.size(); ++r) {
+    for (int r = 0; r < static_cast<int>(folded->cell_of_rank.size()); ++r) {
       ASSERT_EQ(folded->of(r).start_ps, unfolded->of(r).start_ps)
           << "seed " << seed << ", rank " << r;
       ASSERT_EQ(folded->of(r).end_ps, unfolded->of(r).end_ps) << "seed " << seed << ", rank " << r;

@@ -48,7 +48,6 @@ TEST(CountingAllocator, EqualsAShadowCount) {
   EXPECT_EQ(allocator.count().live_by_category, by_category);
   held.clear();
   EXPECT_EQ(allocator.count().live, 0);
-  allocator.trim();
 }
 
 TEST(CountingAllocator, HandsOutALargeBlockAgain) {
@@ -60,7 +59,6 @@ TEST(CountingAllocator, HandsOutALargeBlockAgain) {
   EXPECT_EQ(second.get(), place);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(place) % 64, 0U);
   second.clear();
-  allocator.trim();
 }
 
 TEST(CountingAllocator, CountsTensorsOfTheProcessByTheirCategory) {

@@ -142,7 +142,7 @@ LayerTimes read_layer(const base::Node& node, const std::string& what, base::Err
   LayerTimes layer;
   read_fields(r, kLayer, layer);
   layer.precision = r.required_enum("precision", names_up_to(Precision::kBFloat16));
-  r.required_list("points");
+  r.required_node("points");
   layer.points = read_points(r, what, kLayerPoint, &LayerPoint::batch);
   if (layer.points.empty() && r.has("points"))
     r.error("points", kMissingKey, "{} has no points", what);

@@ -146,7 +146,8 @@ base::Result<SegmentShape> read_segment_shape(const base::Node& node) {
 base::Json to_json(const SegmentShape& s) {
   static const base::Json kDefaults = every_field(SegmentShape{});
   base::Json json{{"kind", to_string(s.kind)}, {"dtype", to_string(s.dtype)}};
-  for (const auto& [key, value] : every_field(s).items()) {
+  const base::Json fields = every_field(s);
+  for (const auto& [key, value] : fields.items()) {
     if (value != kDefaults[key]) json[key] = value;
   }
   return json;

@@ -9,6 +9,8 @@
 namespace orrery::base {
 namespace {
 
+using enum ErrorCode;
+
 /// Gives a fault without a place the place of the node it came from.
 template <class T>
 Result<T> located(Result<T> result, const SourceSpan& where) {
@@ -32,39 +34,51 @@ bool has_leading_zero(std::string_view text) {
   return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
 }
 
-}  // namespace
-
-Node::Kind Node::kind() const {
-  return document_ ? document_->entries[index_].kind : Kind::kAbsent;
+template <class T>
+Result<T> in_range(const Node& node, T value, auto range) {
+  if (value < range.min)
+    return fail(node.error(kOutOfRange, "{} is less than {}", value, range.min));
+  if (value > range.max)
+    return fail(node.error(kOutOfRange, "{} is more than {}", value, range.max));
+  return value;
 }
 
-bool Node::is_quoted() const { return is_scalar() && document_->entries[index_].quoted; }
+}  // namespace
+
+const ConfigEntry& Node::entry() const { return document_->entries[index_]; }
+
+const std::string& Node::text() const {
+  static const std::string kNone;
+  return is_scalar() ? entry().text : kNone;
+}
+
+Node::Kind Node::kind() const { return document_ ? entry().kind : Kind::kAbsent; }
+
+bool Node::is_quoted() const { return is_scalar() && entry().quoted; }
 
 bool Node::is_number() const {
-  return is_scalar() && !is_quoted() &&
-         parse_real(without_plus(document_->entries[index_].text)).has_value();
+  return is_scalar() && !is_quoted() && parse_real(without_plus(text())).has_value();
 }
 
 SourceSpan Node::span() const { return document_ ? document_->span(index_) : SourceSpan{}; }
 
 std::size_t Node::size() const {
-  if (is_list()) return document_->entries[index_].children.size();
-  if (is_object()) return document_->entries[index_].children.size() / 2;
+  if (is_list()) return entry().children.size();
+  if (is_object()) return entry().children.size() / 2;
   return 0;
 }
 
 std::vector<Node> Node::items() const {
   std::vector<Node> out;
   if (!is_list()) return out;
-  for (const std::uint32_t child : document_->entries[index_].children)
-    out.push_back(Node(document_, child));
+  for (const std::uint32_t child : entry().children) out.push_back(Node(document_, child));
   return out;
 }
 
 std::vector<Node::Member> Node::members() const {
   std::vector<Member> out;
   if (!is_object()) return out;
-  const auto& children = document_->entries[index_].children;
+  const auto& children = entry().children;
   for (std::size_t i = 0; i + 1 < children.size(); i += 2) {
     out.push_back({document_->entries[children[i]].text, document_->span(children[i]),
                    Node(document_, children[i + 1])});
@@ -74,7 +88,7 @@ std::vector<Node::Member> Node::members() const {
 
 std::optional<Node> Node::find(std::string_view key) const {
   if (!is_object()) return std::nullopt;
-  const auto& children = document_->entries[index_].children;
+  const auto& children = entry().children;
   for (std::size_t i = 0; i + 1 < children.size(); i += 2) {
     if (document_->entries[children[i]].text == key) return Node(document_, children[i + 1]);
   }
@@ -89,61 +103,44 @@ std::string Node::describe() const {
     case Kind::kObject: return "an object";
     case Kind::kScalar: break;
   }
-  std::string text = document_->entries[index_].text;
+  std::string shown = text();
   constexpr std::size_t kLongest = 60;
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "…";
-  if (is_quoted()) return fmt::format("the quoted text \"{}\"", text);
-  return fmt::format("{} '{}'", is_number() ? "the number" : "the text", text);
+  if (shown.size() > kLongest) shown = shown.substr(0, kLongest) + "…";
+  if (is_quoted()) return fmt::format("the quoted text \"{}\"", shown);
+  return fmt::format("{} '{}'", is_number() ? "the number" : "the text", shown);
 }
 
 Result<std::int64_t> Node::as_int64(IntRange range) const {
-  if (!is_number())
-    return fail(error(ErrorCode::kWrongType, "expected an integer, found {}", describe()));
-  const std::string& text = document_->entries[index_].text;
-  if (has_leading_zero(text))
-    return fail(error(ErrorCode::kWrongType, "{} has a leading zero", describe()));
-  const auto value = parse_integer(without_plus(text));
+  if (!is_number()) return fail(error(kWrongType, "expected an integer, found {}", describe()));
+  const std::string& plain = text();
+  if (has_leading_zero(plain)) return fail(error(kWrongType, "{} has a leading zero", describe()));
+  const auto value = parse_integer(without_plus(plain));
   if (!value) {
-    if (text.find_first_not_of("+-0123456789") != std::string::npos) {
-      return fail(error(ErrorCode::kWrongType, "expected an integer, found {}", describe()));
+    if (plain.find_first_not_of("+-0123456789") != std::string::npos) {
+      return fail(error(kWrongType, "expected an integer, found {}", describe()));
     }
-    return fail(error(ErrorCode::kOutOfRange, "{} does not fit in 64 bits", describe()));
+    return fail(error(kOutOfRange, "{} does not fit in 64 bits", describe()));
   }
-  if (*value < range.min)
-    return fail(error(ErrorCode::kOutOfRange, "{} is less than {}", *value, range.min));
-  if (*value > range.max)
-    return fail(error(ErrorCode::kOutOfRange, "{} is more than {}", *value, range.max));
-  return *value;
+  return in_range<std::int64_t>(*this, *value, range);
 }
 
 Result<double> Node::as_double(DoubleRange range) const {
   if (!is_scalar() || is_quoted())
-    return fail(error(ErrorCode::kWrongType, "expected a number, found {}", describe()));
-  const auto value = parse_real(without_plus(document_->entries[index_].text));
-  if (!value)
-    return fail(error(ErrorCode::kWrongType, "expected a finite number, found {}", describe()));
-  if (*value < range.min)
-    return fail(error(ErrorCode::kOutOfRange, "{} is less than {}", *value, range.min));
-  if (*value > range.max)
-    return fail(error(ErrorCode::kOutOfRange, "{} is more than {}", *value, range.max));
-  return *value;
+    return fail(error(kWrongType, "expected a number, found {}", describe()));
+  const auto value = parse_real(without_plus(text()));
+  if (!value) return fail(error(kWrongType, "expected a finite number, found {}", describe()));
+  return in_range<double>(*this, *value, range);
 }
 
 Result<bool> Node::as_bool() const {
-  if (is_scalar() && !is_quoted()) {
-    if (document_->entries[index_].text == "true") return true;
-    if (document_->entries[index_].text == "false") return false;
-  }
-  return fail(error(ErrorCode::kWrongType, "expected true or false, found {}", describe()));
+  if (!is_quoted() && (text() == "true" || text() == "false")) return text() == "true";
+  return fail(error(kWrongType, "expected true or false, found {}", describe()));
 }
 
 Result<std::string> Node::as_string() const {
-  if (is_scalar()) {
-    const std::string& text = document_->entries[index_].text;
-    if (is_quoted()) return text;
-    if (!is_number() && text != "true" && text != "false") return text;
-  }
-  Diagnostic wrong = error(ErrorCode::kWrongType, "expected text, found {}", describe());
+  if (is_quoted() || (is_scalar() && !is_number() && text() != "true" && text() != "false"))
+    return text();
+  Diagnostic wrong = error(kWrongType, "expected text, found {}", describe());
   if (is_scalar()) wrong.hint = "put it in quotes";
   return fail(std::move(wrong));
 }
@@ -152,40 +149,31 @@ namespace {
 
 /// Quantities are text with a unit, quoted or not.
 template <class Q>
-Result<Q> as_quantity(const Node& node, const std::string* text, std::string_view dimension,
+Result<Q> as_quantity(const Node& node, const std::string& text, std::string_view dimension,
                       Result<Q> (*parse)(std::string_view)) {
-  if (text == nullptr)
-    return fail(
-        node.error(ErrorCode::kWrongType, "expected a {}, found {}", dimension, node.describe()));
-  return located(parse(*text), node.span());
+  if (!node.is_scalar())
+    return fail(node.error(kWrongType, "expected a {}, found {}", dimension, node.describe()));
+  return located(parse(text), node.span());
 }
 
 template <class Q>
 Result<Q> positive(Result<Q> value, const Node& node) {
   if (value && !(value->raw() > 0))
-    return fail(node.error(ErrorCode::kOutOfRange, "{} is not more than zero", node.describe()));
+    return fail(node.error(kOutOfRange, "{} is not more than zero", node.describe()));
   return value;
 }
 
 }  // namespace
 
 Result<Seconds> Node::as_seconds() const {
-  return as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr, "time",
-                     parse_seconds);
+  return as_quantity(*this, text(), "time", parse_seconds);
 }
-Result<Bytes> Node::as_bytes() const {
-  return as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr, "size",
-                     parse_bytes);
-}
+Result<Bytes> Node::as_bytes() const { return as_quantity(*this, text(), "size", parse_bytes); }
 Result<BytesPerSecond> Node::as_bandwidth() const {
-  return positive(as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr,
-                              "bandwidth", parse_bandwidth),
-                  *this);
+  return positive(as_quantity(*this, text(), "bandwidth", parse_bandwidth), *this);
 }
 Result<FlopsPerSecond> Node::as_flops_rate() const {
-  return positive(as_quantity(*this, is_scalar() ? &document_->entries[index_].text : nullptr,
-                              "compute rate", parse_flops_rate),
-                  *this);
+  return positive(as_quantity(*this, text(), "compute rate", parse_flops_rate), *this);
 }
 
 }  // namespace orrery::base

@@ -35,7 +35,8 @@
 
 namespace orrery::base {
 
-struct ConfigDocument;  // the parsed tree, in config_parse.cc
+struct ConfigDocument;  // the parsed tree, in config_document.h
+struct ConfigEntry;
 
 /// Inclusive bounds.
 struct IntRange {
@@ -114,6 +115,9 @@ class Node {
  private:
   Node(std::shared_ptr<const ConfigDocument> document, std::uint32_t index)
       : document_(std::move(document)), index_(index) {}
+  [[nodiscard]] const ConfigEntry& entry() const;
+  [[nodiscard]] const std::string& text() const;  ///< of a scalar; empty for the rest
+
   std::shared_ptr<const ConfigDocument> document_;
   std::uint32_t index_ = 0;
 };
@@ -196,6 +200,14 @@ class Reader {
              Args&&... args) {
     sink_->error(span(key), code, format, std::forward<Args>(args)...);
   }
+  /// The same, with a way out.
+  template <class... Args>
+  void fault(std::string_view key, ErrorCode code, std::string hint,
+             fmt::format_string<Args...> format, Args&&... args) {
+    sink_->add(make_error(code, format, std::forward<Args>(args)...)
+                   .at(span(key))
+                   .with_hint(std::move(hint)));
+  }
   [[nodiscard]] ErrorSink& sink() { return *sink_; }
 
   /// Keys never asked for are not faults (files of others, such as Hugging Face's config.json).
@@ -211,6 +223,8 @@ class Reader {
   std::optional<std::size_t> name_index(std::string_view key, std::span<const std::string> names);
   template <class T>
   std::optional<T> take(std::string_view key, Result<T> value);
+  template <class T, class Convert>
+  std::vector<T> list_of(std::string_view key, const Convert& convert);
 
   Node node_;
   std::string what_;

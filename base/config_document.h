@@ -9,19 +9,20 @@
 
 namespace orrery::base {
 
+struct ConfigEntry {
+  Node::Kind kind = Node::Kind::kNull;
+  bool quoted = false;
+  std::uint32_t line = 0;
+  std::uint32_t column = 0;
+  std::string text = {};  ///< scalars
+  /// lists: entries; objects: key, value, key, value, …
+  std::vector<std::uint32_t> children = {};
+};
+
 /// Nodes in the order of the file; entry 0 is the root.
 struct ConfigDocument {
-  struct ParsedNode {
-    Node::Kind kind = Node::Kind::kNull;
-    bool quoted = false;
-    std::uint32_t line = 0;
-    std::uint32_t column = 0;
-    std::string text = {};  ///< scalars
-    /// lists: entries; objects: key, value, key, value, …
-    std::vector<std::uint32_t> children = {};
-  };
   std::string name;
-  std::vector<ParsedNode> entries;
+  std::vector<ConfigEntry> entries;
 
   [[nodiscard]] SourceSpan span(std::uint32_t index) const {
     return {name, entries[index].line, entries[index].column};

@@ -14,16 +14,18 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/numbers.h"
 
 namespace orrery::base {
 namespace {
+
+using enum ErrorCode;
 
 constexpr std::uint32_t kMaxDepth = 200;
 
 SourceSpan place(const std::string& name, const YAML::Mark& mark) {
   if (mark.is_null()) return {name, 0, 0};
-  return {name, static_cast<std::uint32_t>(mark.line + 1),
-          static_cast<std::uint32_t>(mark.column + 1)};
+  return {name, as_u32(mark.line + 1), as_u32(mark.column + 1)};
 }
 
 /// Builds the tree and collects faults. An object's children alternate key, value.
@@ -31,34 +33,30 @@ class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(ConfigDocument& document, ErrorSink& sink) : document_(document), sink_(sink) {}
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentStart(const YAML::Mark& mark) override { start_ = mark; }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    refuse_anchor(mark, anchor);
+    refuse_properties(mark, anchor, {});
     append(mark, {.kind = Node::Kind::kNull});
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    sink_.error(place(document_.name, mark), ErrorCode::kUnsupported,
-                "aliases are not supported; write the value out");
+    refuse(mark, "aliases are not supported; write the value out");
     append(mark, {.kind = Node::Kind::kNull});
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    refuse_anchor(mark, anchor);
-    refuse_tag(mark, tag);
+    refuse_properties(mark, anchor, tag);
     append(mark, {.kind = Node::Kind::kScalar, .quoted = tag == "!", .text = value});
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
-    refuse_anchor(mark, anchor);
-    refuse_tag(mark, tag);
+    refuse_properties(mark, anchor, tag);
     open(append(mark, {.kind = Node::Kind::kList}));
   }
   void OnSequenceEnd() override { open_.pop_back(); }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
-    refuse_anchor(mark, anchor);
-    refuse_tag(mark, tag);
+    refuse_properties(mark, anchor, tag);
     open(append(mark, {.kind = Node::Kind::kObject}));
   }
   void OnMapEnd() override {
@@ -66,18 +64,17 @@ class TreeBuilder : public YAML::EventHandler {
     open_.pop_back();
   }
 
+  [[nodiscard]] const YAML::Mark& start() const { return start_; }
   /// The innermost list or object that has begun and not ended.
   [[nodiscard]] std::optional<std::uint32_t> innermost_open() const {
     return open_.empty() ? std::nullopt : std::optional(open_.back());
   }
 
  private:
-  std::uint32_t append(const YAML::Mark& mark, ConfigDocument::ParsedNode entry) {
-    const auto index = static_cast<std::uint32_t>(document_.entries.size());
-    if (!mark.is_null()) {
-      entry.line = static_cast<std::uint32_t>(mark.line + 1);
-      entry.column = static_cast<std::uint32_t>(mark.column + 1);
-    }
+  std::uint32_t append(const YAML::Mark& mark, ConfigEntry entry) {
+    const auto index = count_of(document_.entries);
+    entry.line = place("", mark).line;
+    entry.column = place("", mark).column;
     if (!open_.empty()) {
       auto& siblings = document_.entries[open_.back()].children;
       // yaml-cpp gives no place to some absent values: take that of the key.
@@ -95,15 +92,13 @@ class TreeBuilder : public YAML::EventHandler {
     if (open_.size() > kMaxDepth)
       throw YAML::ParserException(YAML::Mark::null_mark(), "nested too deeply");
   }
-  void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) {
-    if (anchor == YAML::NullAnchor) return;
-    sink_.error(place(document_.name, mark), ErrorCode::kUnsupported,
-                "anchors are not supported; write the value out");
+  void refuse(const YAML::Mark& mark, std::string_view why) {
+    sink_.error(place(document_.name, mark), kUnsupported, "{}", why);
   }
-  void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
-    if (tag.empty() || tag == "?" || tag == "!") return;
-    sink_.error(place(document_.name, mark), ErrorCode::kUnsupported,
-                "the tag '{}' is not supported", tag);
+  void refuse_properties(const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag) {
+    if (anchor != YAML::NullAnchor) refuse(mark, "anchors are not supported; write the value out");
+    if (!tag.empty() && tag != "?" && tag != "!")
+      refuse(mark, fmt::format("the tag '{}' is not supported", tag));
   }
   void check_keys(std::uint32_t object) {
     const auto& children = document_.entries[object].children;
@@ -112,14 +107,13 @@ class TreeBuilder : public YAML::EventHandler {
       const auto& key = document_.entries[children[i]];
       const SourceSpan where = document_.span(children[i]);
       if (key.kind != Node::Kind::kScalar) {
-        sink_.error(where, ErrorCode::kWrongType, "a key must be text");
+        sink_.error(where, kWrongType, "a key must be text");
         continue;
       }
       const auto [previous, fresh] = first.emplace(key.text, children[i]);
       if (fresh) continue;
       Diagnostic duplicate =
-          make_error(ErrorCode::kDuplicateKey, "key '{}' is stated twice", key.text);
-      duplicate.where = where;
+          make_error(kDuplicateKey, "key '{}' is stated twice", key.text).at(where);
       const SourceSpan earlier = document_.span(previous->second);
       duplicate.notes.push_back(
           fmt::format("first stated at {}:{}:{}", earlier.file, earlier.line, earlier.column));
@@ -129,30 +123,8 @@ class TreeBuilder : public YAML::EventHandler {
 
   ConfigDocument& document_;
   ErrorSink& sink_;
+  YAML::Mark start_;
   std::vector<std::uint32_t> open_;
-};
-
-/// Notices whether there is anything at all; used for a second document.
-class AnyEvent : public YAML::EventHandler {
- public:
-  bool seen = false;
-  YAML::Mark mark;
-  void note(const YAML::Mark& at) {
-    if (!seen) mark = at;
-    seen = true;
-  }
-  void OnDocumentStart(const YAML::Mark& at) override { note(at); }
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
 };
 
 /// Tabs in the indentation of block YAML: yaml-cpp counts a tab as one column, an editor as eight,
@@ -168,8 +140,7 @@ void refuse_tabs(std::string_view text, const std::string& name, ErrorSink& sink
     const std::size_t indent = row.find_first_not_of(' ');
     if (indent != std::string_view::npos && row[indent] == '\t' &&
         row.find_first_not_of(" \t\r") != row.npos) {
-      sink.error({name, line, static_cast<std::uint32_t>(indent + 1)}, ErrorCode::kParse,
-                 "tab in the indentation; use spaces");
+      sink.error({name, line, as_u32(indent + 1)}, kParse, "tab in the indentation; use spaces");
     }
     begin = end + 1;
   }
@@ -187,8 +158,7 @@ Result<Node> Node::parse_text(std::string_view text, std::string_view name) {
   document->name = std::string(name);
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // byte order mark of UTF-8
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
-    return fail_at({document->name, 0, 0}, ErrorCode::kParse, "not text: zero byte at offset {}",
-                   zero);
+    return fail_at({document->name, 0, 0}, kParse, "not text: zero byte at offset {}", zero);
   }
   if (name.ends_with(".json")) TRY_VOID(parse_json(text, name));
 
@@ -200,11 +170,13 @@ Result<Node> Node::parse_text(std::string_view text, std::string_view name) {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder) || document->entries.empty()) {
-      return fail_at({document->name, 1, 1}, ErrorCode::kParse, "the file is empty");
+      return fail_at({document->name, 1, 1}, kParse, "the file is empty");
     }
-    AnyEvent rest;
+    ConfigDocument second;
+    ErrorSink unread;
+    TreeBuilder rest(second, unread);
     if (parser.HandleNextDocument(rest)) {
-      sink.error(place(document->name, rest.mark), ErrorCode::kParse,
+      sink.error(place(document->name, rest.start()), kParse,
                  "a second document starts here; one file, one document");
     }
   } catch (const YAML::Exception& error) {
@@ -212,12 +184,11 @@ Result<Node> Node::parse_text(std::string_view text, std::string_view name) {
     const bool truncated = error.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW ||
                            error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW;
     if (open && truncated) {  // yaml-cpp's own place for these is not useful
-      sink.error(document->span(*open), ErrorCode::kParse, "the {} that starts here is not closed",
+      sink.error(document->span(*open), kParse, "the {} that starts here is not closed",
                  document->entries[*open].kind == Kind::kList ? "list" : "object");
       return sink.result(Node());
     }
-    sink.error(place(document->name, error.mark), ErrorCode::kParse, "not valid YAML: {}",
-               error.msg);
+    sink.error(place(document->name, error.mark), kParse, "not valid YAML: {}", error.msg);
   }
   return sink.result(Node(std::move(document), 0));
 }

@@ -1,15 +1,17 @@
 #include <algorithm>
 
 #include "base/config.h"
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace orrery::base {
 
+using enum ErrorCode;
+
 Reader::Reader(Node node, std::string what, ErrorSink& sink)
     : node_(std::move(node)), what_(std::move(what)), sink_(&sink) {
   if (node_.kind() == Node::Kind::kAbsent || node_.is_object()) return;
-  sink_->add(node_.error(ErrorCode::kWrongType, "{} must be an object, found {}", what_,
-                         node_.describe()));
+  sink_->add(node_.error(kWrongType, "{} must be an object, found {}", what_, node_.describe()));
   node_ = Node();
 }
 
@@ -26,7 +28,7 @@ std::optional<Node> Reader::lookup(std::string_view key) {
 bool Reader::require(std::string_view key) {
   if (lookup(key)) return true;
   if (node_.kind() != Node::Kind::kAbsent) {
-    sink_->error(span(key), ErrorCode::kMissingKey, "{} has no '{}'", what_, key);
+    sink_->error(span(key), kMissingKey, "{} has no '{}'", what_, key);
   }
   return false;
 }
@@ -48,9 +50,8 @@ std::optional<std::size_t> Reader::name_index(std::string_view key,
   const auto name = take(key, node->as_string());
   if (!name) return std::nullopt;
   const auto found = std::ranges::find(names, *name);
-  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
-  Diagnostic unknown =
-      node->error(ErrorCode::kBadValue, "'{}' of {}: unknown value '{}'", key, what_, *name);
+  if (found != names.end()) return as_index(found - names.begin());
+  Diagnostic unknown = node->error(kBadValue, "'{}' of {}: unknown value '{}'", key, what_, *name);
   unknown.hint = did_you_mean(*name, names, "values");
   sink_->add(std::move(unknown));
   return std::nullopt;
@@ -92,7 +93,7 @@ std::optional<std::vector<Node>> Reader::optional_list(std::string_view key) {
   const auto node = lookup(key);
   if (!node) return std::nullopt;
   if (node->is_list()) return node->items();
-  sink_->add(node->error(ErrorCode::kWrongType, "'{}' of {}: expected a list, found {}", key, what_,
+  sink_->add(node->error(kWrongType, "'{}' of {}: expected a list, found {}", key, what_,
                          node->describe()));
   return std::nullopt;
 }
@@ -100,30 +101,28 @@ std::vector<Node> Reader::required_list(std::string_view key) {
   return require(key) ? optional_list(key).value_or(std::vector<Node>{}) : std::vector<Node>{};
 }
 
-std::vector<std::string> Reader::required_strings(std::string_view key) {
-  std::vector<std::string> out;
+template <class T, class Convert>
+std::vector<T> Reader::list_of(std::string_view key, const Convert& convert) {
+  std::vector<T> out;
   for (const Node& node : required_list(key))
-    out.push_back(take(key, node.as_string()).value_or(""));
+    out.push_back(take<T>(key, convert(node)).value_or(T{}));
   return out;
+}
+std::vector<std::string> Reader::required_strings(std::string_view key) {
+  return list_of<std::string>(key, [](const Node& n) { return n.as_string(); });
 }
 std::vector<std::int64_t> Reader::required_ints(std::string_view key, IntRange range) {
-  std::vector<std::int64_t> out;
-  for (const Node& node : required_list(key))
-    out.push_back(take(key, node.as_int64(range)).value_or(0));
-  return out;
+  return list_of<std::int64_t>(key, [&](const Node& n) { return n.as_int64(range); });
 }
 std::vector<double> Reader::required_doubles(std::string_view key, DoubleRange range) {
-  std::vector<double> out;
-  for (const Node& node : required_list(key))
-    out.push_back(take(key, node.as_double(range)).value_or(0.0));
-  return out;
+  return list_of<double>(key, [&](const Node& n) { return n.as_double(range); });
 }
 
 std::optional<Node> Reader::optional_object(std::string_view key) {
   const auto node = lookup(key);
   if (!node || node->is_object()) return node;
-  sink_->add(node->error(ErrorCode::kWrongType, "'{}' of {}: expected an object, found {}", key,
-                         what_, node->describe()));
+  sink_->add(node->error(kWrongType, "'{}' of {}: expected an object, found {}", key, what_,
+                         node->describe()));
   return std::nullopt;
 }
 Node Reader::required_object(std::string_view key) {
@@ -150,7 +149,7 @@ void Reader::finish() {
   const std::vector<std::string> known(known_.begin(), known_.end());
   for (const auto& member : node_.members()) {
     if (known_.contains(member.key)) continue;
-    sink_->add(make_error(ErrorCode::kUnknownKey, "unknown key '{}' in {}", member.key, what_)
+    sink_->add(make_error(kUnknownKey, "unknown key '{}' in {}", member.key, what_)
                    .at(member.key_span)
                    .with_hint(did_you_mean(member.key, known)));
   }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/numbers.h"
+
 namespace orrery::base {
 namespace {
 
@@ -23,9 +25,7 @@ class CsvReader {
   }
 
  private:
-  [[nodiscard]] std::uint32_t column() const {
-    return static_cast<std::uint32_t>(at_ - line_begin_ + 1);
-  }
+  [[nodiscard]] std::uint32_t column() const { return as_u32(at_ - line_begin_ + 1); }
 
   void fault(std::uint32_t line, std::uint32_t column, std::string message, std::string hint) {
     if (record_.fault) return;  // what follows the first is guesswork

@@ -66,4 +66,14 @@ std::vector<std::string> list_data_files(std::string_view folder, std::string_vi
   return {names.begin(), names.end()};
 }
 
+std::vector<std::string> Catalog::names() const {
+  std::vector<std::string> names = list_data_files(folder, extension);
+  for (std::string& name : names) name.resize(name.size() - extension.size());
+  return names;
+}
+
+Result<fs::path> Catalog::file(std::string_view name) const {
+  return data_file(fmt::format("{}/{}{}", folder, name, extension));
+}
+
 }  // namespace orrery::base

@@ -23,4 +23,17 @@ namespace orrery::base {
 [[nodiscard]] std::vector<std::string> list_data_files(std::string_view folder,
                                                        std::string_view extension);
 
+/// The files of one kind that ship in one folder; their names are known without the extension.
+struct Catalog {
+  std::string_view folder, extension;
+
+  /// In the order of the files.
+  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] Result<std::filesystem::path> file(std::string_view name) const;
+  /// Whether a user's word for such a file is a path: it contains '/' or ends in the extension.
+  [[nodiscard]] bool is_path(std::string_view word) const {
+    return word.find('/') != std::string_view::npos || word.ends_with(extension);
+  }
+};
+
 }  // namespace orrery::base

@@ -11,10 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace orrery::base {
 namespace {
+
+using enum ErrorCode;
 
 namespace fs = std::filesystem;
 
@@ -37,7 +40,7 @@ class Descriptor {
 
 tl::unexpected<Diagnostics> io_error(std::string_view action, ErrorCode refused,
                                      const fs::path& path, int error, std::string hint) {
-  const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound : refused;
+  const ErrorCode code = error == ENOENT || error == ENOTDIR ? kNotFound : refused;
   return fail(make_error(code, "cannot {} '{}': {}", action, path.string(), std::strerror(error))
                   .with_hint(std::move(hint)));
 }
@@ -45,7 +48,7 @@ tl::unexpected<Diagnostics> io_error(std::string_view action, ErrorCode refused,
 /// Names like it in the same folder, or what kind of thing to name.
 tl::unexpected<Diagnostics> read_error(const fs::path& path, int error) {
   if (error != ENOENT)
-    return io_error("read", ErrorCode::kUnreadable, path, error,
+    return io_error("read", kUnreadable, path, error,
                     "name a regular file that this user may read");
   std::vector<std::string> names;
   std::error_code ignored;
@@ -55,11 +58,11 @@ tl::unexpected<Diagnostics> read_error(const fs::path& path, int error) {
   std::ranges::sort(names);
   std::string hint = did_you_mean(path.filename().string(), names, "files there");
   if (hint.empty()) hint = "check the path";
-  return io_error("read", ErrorCode::kUnreadable, path, error, std::move(hint));
+  return io_error("read", kUnreadable, path, error, std::move(hint));
 }
 
 tl::unexpected<Diagnostics> write_error(const fs::path& path, int error) {
-  return io_error("write", ErrorCode::kIo, path, error,
+  return io_error("write", kIo, path, error,
                   "name a file in a folder that exists and can be written");
 }
 
@@ -68,7 +71,7 @@ int write_all(int fd, std::string_view bytes) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno;
-    bytes.remove_prefix(static_cast<std::size_t>(n));
+    bytes.remove_prefix(as_index(n));
   }
   return 0;
 }
@@ -90,15 +93,14 @@ Result<std::string> read_file(const fs::path& path) {
   if (!file.valid()) return read_error(path, errno);
   std::string out;
   struct stat info {};
-  if (::fstat(file.get(), &info) == 0 && info.st_size > 0)
-    out.reserve(static_cast<std::size_t>(info.st_size));
+  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) out.reserve(as_index(info.st_size));
   std::string chunk(1 << 16, '\0');
   for (;;) {
     const ssize_t n = ::read(file.get(), chunk.data(), chunk.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return read_error(path, errno);
     if (n == 0) return out;
-    out.append(chunk, 0, static_cast<std::size_t>(n));
+    out.append(chunk, 0, as_index(n));
   }
 }
 

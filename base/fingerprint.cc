@@ -29,14 +29,6 @@ Fingerprint::Fingerprint() : state_(std::make_unique<State>()) {
   static_cast<void>(XXH3_128bits_reset(&state_->xxh));
 }
 Fingerprint::~Fingerprint() = default;
-Fingerprint::Fingerprint(const Fingerprint& other)
-    : state_(std::make_unique<State>(*other.state_)) {}
-Fingerprint& Fingerprint::operator=(const Fingerprint& other) {
-  if (this != &other) state_ = std::make_unique<State>(*other.state_);
-  return *this;
-}
-Fingerprint::Fingerprint(Fingerprint&&) noexcept = default;
-Fingerprint& Fingerprint::operator=(Fingerprint&&) noexcept = default;
 
 Fingerprint& Fingerprint::add_word(std::uint64_t word) {
   State& s = *state_;

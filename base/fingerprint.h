@@ -19,10 +19,6 @@ class Fingerprint {
  public:
   Fingerprint();
   ~Fingerprint();
-  Fingerprint(const Fingerprint& other);
-  Fingerprint& operator=(const Fingerprint& other);
-  Fingerprint(Fingerprint&&) noexcept;
-  Fingerprint& operator=(Fingerprint&&) noexcept;
 
   template <std::integral I>
   Fingerprint& add(I value) {

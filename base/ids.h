@@ -10,14 +10,14 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <iterator>
 #include <limits>
+#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::base {
 
@@ -37,39 +37,6 @@ class Id {
   std::uint32_t v_ = kNone;
 };
 
-/// The ids 0 … n-1, for range-based for.
-template <class I>
-class IdRange {
- public:
-  class iterator {
-   public:
-    using value_type = I;
-    using difference_type = std::ptrdiff_t;
-    constexpr iterator() = default;
-    constexpr explicit iterator(std::uint32_t v) : v_(v) {}
-    constexpr I operator*() const { return I(v_); }
-    constexpr iterator& operator++() {
-      ++v_;
-      return *this;
-    }
-    constexpr iterator operator++(int) {
-      iterator old = *this;
-      ++v_;
-      return old;
-    }
-    constexpr bool operator==(const iterator&) const = default;
-
-   private:
-    std::uint32_t v_ = 0;
-  };
-  constexpr explicit IdRange(std::uint32_t n) : n_(n) {}
-  [[nodiscard]] constexpr iterator begin() const { return iterator(0); }
-  [[nodiscard]] constexpr iterator end() const { return iterator(n_); }
-
- private:
-  std::uint32_t n_;
-};
-
 /// std::vector that can be indexed only by its own Id; the index is always checked.
 template <class I, class T>
 class IdVector {
@@ -79,11 +46,10 @@ class IdVector {
 
   I push_back(T value) {
     data_.push_back(std::move(value));
-    return I(static_cast<std::uint32_t>(data_.size() - 1));
+    return I(count_of(data_) - 1);
   }
   void reserve(std::size_t n) { data_.reserve(n); }
   void resize(std::size_t n, const T& value = T{}) { data_.resize(n, value); }
-  void clear() { data_.clear(); }
 
   [[nodiscard]] typename std::vector<T>::reference operator[](I i) {
     ORRERY_CHECK(i.raw() < data_.size(), "id {} of {}", i.raw(), data_.size());
@@ -96,8 +62,10 @@ class IdVector {
   [[nodiscard]] bool contains(I i) const { return i.raw() < data_.size(); }
   [[nodiscard]] std::size_t size() const { return data_.size(); }
   [[nodiscard]] bool empty() const { return data_.empty(); }
-  [[nodiscard]] IdRange<I> ids() const {
-    return IdRange<I>(static_cast<std::uint32_t>(data_.size()));
+  /// The ids 0 … n-1, for range-based for.
+  [[nodiscard]] auto ids() const {
+    return std::views::iota(0U, count_of(data_)) |
+           std::views::transform([](std::uint32_t i) { return I(i); });
   }
   [[nodiscard]] auto begin() { return data_.begin(); }
   [[nodiscard]] auto end() { return data_.end(); }
@@ -113,11 +81,24 @@ class IdVector {
   std::vector<T> data_;
 };
 
-}  // namespace orrery::base
-
-template <class Tag>
-struct std::hash<orrery::base::Id<Tag>> {
-  std::size_t operator()(orrery::base::Id<Tag> id) const noexcept {
-    return std::hash<std::uint32_t>{}(id.raw());
+/// Items by group.
+struct Csr {
+  std::vector<std::uint32_t> offsets, items;
+  /// Ascending.
+  std::span<const std::uint32_t> of(std::uint32_t group) const {
+    return std::span(items).subspan(offsets[group], offsets[group + 1] - offsets[group]);
   }
 };
+
+/// Groups the items 0..count-1 by key(item) < groups (counting sort).
+template <typename Key>
+Csr group_by(std::uint32_t count, std::uint32_t groups, const Key& key) {
+  Csr csr{std::vector<std::uint32_t>(as_index(groups) + 1, 0), std::vector<std::uint32_t>(count)};
+  for (std::uint32_t i = 0; i < count; ++i) ++csr.offsets[key(i) + 1];
+  for (std::uint32_t g = 0; g < groups; ++g) csr.offsets[g + 1] += csr.offsets[g];
+  std::vector<std::uint32_t> next = csr.offsets;
+  for (std::uint32_t i = 0; i < count; ++i) csr.items[next[key(i)]++] = i;
+  return csr;
+}
+
+}  // namespace orrery::base

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/numbers.h"
 
 namespace orrery::base {
 namespace {
@@ -43,9 +44,8 @@ Result<Json> parse_json(std::string_view text, std::string_view name) {
     const std::size_t at = error.byte > 0 ? std::min(error.byte - 1, text.size()) : 0;
     const std::string_view before = text.substr(0, at);
     const std::size_t newline = before.rfind('\n');
-    const auto line = static_cast<std::uint32_t>(std::ranges::count(before, '\n') + 1);
-    const auto column =
-        static_cast<std::uint32_t>(newline == std::string_view::npos ? at + 1 : at - newline);
+    const auto line = as_u32(std::ranges::count(before, '\n') + 1);
+    const auto column = as_u32(newline == std::string_view::npos ? at + 1 : at - newline);
     return fail_at({std::string(name), line, column}, ErrorCode::kParse, "not valid JSON: {}",
                    after(after(error.what(), "] "), ": "));
   } catch (const Json::out_of_range& error) {

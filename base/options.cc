@@ -9,9 +9,12 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace orrery::base {
+
+using enum ErrorCode;
 
 namespace po = boost::program_options;
 
@@ -105,7 +108,7 @@ class OptionParser {
   }
 
   void unknown(const std::string& token) {
-    sink_.add(make_error(ErrorCode::kUsage, "unknown option '{}' of '{}'", token, command_.name)
+    sink_.add(make_error(kUsage, "unknown option '{}' of '{}'", token, command_.name)
                   .with_hint(did_you_mean(token, visible_names(), "options")));
     skip_value_ = true;
   }
@@ -143,16 +146,15 @@ class OptionParser {
       case OptionType::kFlag: return;
       case OptionType::kString:
         if (!spec.choices.empty() && std::ranges::find(spec.choices, text) == spec.choices.end()) {
-          sink_.add(
-              make_error(ErrorCode::kBadValue, "option '--{}': unknown value '{}'", spec.name, text)
-                  .with_hint(did_you_mean(text, spec.choices, "values")));
+          sink_.add(make_error(kBadValue, "option '--{}': unknown value '{}'", spec.name, text)
+                        .with_hint(did_you_mean(text, spec.choices, "values")));
         }
         return;
       case OptionType::kInt: {
         const auto number = parse_integer(text);
         if (!number) return wrong(spec, text, "an integer");
         value.integer = *number;
-        return check_range(spec, text, static_cast<double>(*number));
+        return check_range(spec, text, real(*number));
       }
       case OptionType::kDouble: {
         const auto number = parse_real(text);
@@ -182,8 +184,8 @@ class OptionParser {
   void check_range(const OptionSpec& spec, const std::string& text, double number) {
     if (number >= spec.min && number <= spec.max) return;
     const bool low = number < spec.min;
-    Diagnostic d = make_error(ErrorCode::kOutOfRange, "option '--{}': {} is {} than {}", spec.name,
-                              text, low ? "less" : "more", low ? spec.min : spec.max);
+    Diagnostic d = make_error(kOutOfRange, "option '--{}': {} is {} than {}", spec.name, text,
+                              low ? "less" : "more", low ? spec.min : spec.max);
     const bool bounded = spec.max < std::numeric_limits<double>::max();
     d.hint = bounded ? fmt::format("{} to {}", spec.min, spec.max)
                      : fmt::format("at least {}", spec.min);
@@ -206,11 +208,11 @@ class OptionParser {
   }
 
   void wrong(const OptionSpec& spec, const std::string& text, std::string_view expected) {
-    sink_.add(make_error(ErrorCode::kBadValue, "option '--{}': expected {}, found '{}'", spec.name,
-                         expected, text));
+    sink_.add(
+        make_error(kBadValue, "option '--{}': expected {}, found '{}'", spec.name, expected, text));
   }
   void usage(std::string message) {
-    sink_.add(Diagnostic{.code = ErrorCode::kUsage, .message = std::move(message)});
+    sink_.add(Diagnostic{.code = kUsage, .message = std::move(message)});
   }
 
   const CommandSpec& command_;
@@ -220,49 +222,35 @@ class OptionParser {
   bool skip_value_ = false;
 };
 
-const Options::Value& Options::value(std::string_view name, OptionType type) const {
+const Options::Value& Options::value(std::string_view name) const {
   const auto found = values_.find(name);
   ORRERY_CHECK(found != values_.end(), "no option '{}' in the table", name);
-  ORRERY_CHECK(found->second.type == type, "option '{}' has another type", name);
   return found->second;
 }
 
-bool Options::has(std::string_view name) const {
-  const auto found = values_.find(name);
-  ORRERY_CHECK(found != values_.end(), "no option '{}' in the table", name);
-  return found->second.present;
+const Options::Value& Options::value(std::string_view name, OptionType type) const {
+  const Value& v = value(name);
+  ORRERY_CHECK(v.type == type, "option '{}' has another type", name);
+  ORRERY_CHECK(v.present || type == OptionType::kFlag, "option '{}' has no value: ask has() first",
+               name);
+  return v;
 }
-bool Options::given(std::string_view name) const {
-  const auto found = values_.find(name);
-  ORRERY_CHECK(found != values_.end(), "no option '{}' in the table", name);
-  return found->second.given;
-}
-bool Options::flag(std::string_view name) const { return value(name, OptionType::kFlag).given; }
 
+bool Options::has(std::string_view name) const { return value(name).present; }
+bool Options::given(std::string_view name) const { return value(name).given; }
+bool Options::flag(std::string_view name) const { return value(name, OptionType::kFlag).given; }
 const std::string& Options::string(std::string_view name) const {
-  const Value& v = value(name, OptionType::kString);
-  ORRERY_CHECK(v.present, "option '{}' has no value: ask has() first", name);
-  return v.text;
+  return value(name, OptionType::kString).text;
 }
 std::int64_t Options::integer(std::string_view name) const {
-  const Value& v = value(name, OptionType::kInt);
-  ORRERY_CHECK(v.present, "option '{}' has no value: ask has() first", name);
-  return v.integer;
+  return value(name, OptionType::kInt).integer;
 }
-double Options::real(std::string_view name) const {
-  const Value& v = value(name, OptionType::kDouble);
-  ORRERY_CHECK(v.present, "option '{}' has no value: ask has() first", name);
-  return v.real;
-}
+double Options::real(std::string_view name) const { return value(name, OptionType::kDouble).real; }
 Bytes Options::bytes(std::string_view name) const {
-  const Value& v = value(name, OptionType::kBytes);
-  ORRERY_CHECK(v.present, "option '{}' has no value: ask has() first", name);
-  return Bytes(v.real);
+  return Bytes(value(name, OptionType::kBytes).real);
 }
 Seconds Options::duration(std::string_view name) const {
-  const Value& v = value(name, OptionType::kDuration);
-  ORRERY_CHECK(v.present, "option '{}' has no value: ask has() first", name);
-  return Seconds(v.real);
+  return Seconds(value(name, OptionType::kDuration).real);
 }
 
 Result<Options> parse_options(const CommandSpec& command, std::span<const std::string> args) {

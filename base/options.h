@@ -95,6 +95,7 @@ class Options {
     std::int64_t integer = 0;
     double real = 0.0;  // also bytes and seconds
   };
+  [[nodiscard]] const Value& value(std::string_view name) const;
   [[nodiscard]] const Value& value(std::string_view name, OptionType type) const;
   std::map<std::string, Value, std::less<>> values_;
   bool help_ = false;

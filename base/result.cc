@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::base {
 namespace {
@@ -37,7 +38,7 @@ constexpr std::array kErrors = {
 
 constexpr bool rows_are_in_order_of_code() {
   for (std::size_t i = 0; i < kErrors.size(); ++i) {
-    if (static_cast<std::size_t>(kErrors[i].code) != i + 1) return false;
+    if (as_index(kErrors[i].code) != i + 1) return false;
   }
   return true;
 }
@@ -48,7 +49,7 @@ static_assert(rows_are_in_order_of_code());
 std::span<const ErrorInfo> error_table() { return kErrors; }
 
 const ErrorInfo& error_info(ErrorCode code) {
-  const auto number = static_cast<std::size_t>(code);
+  const auto number = as_index(code);
   ORRERY_CHECK(number >= 1 && number <= kErrors.size(), "error code {}", number);
   return kErrors[number - 1];
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::base {
 namespace {
@@ -10,8 +11,8 @@ namespace {
 constexpr std::uint32_t kMultiply0 = 0xD2511F53, kMultiply1 = 0xCD9E8D57;
 constexpr std::uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;  // golden ratio and sqrt(3) - 1
 
-constexpr std::uint32_t low(std::uint64_t x) { return static_cast<std::uint32_t>(x); }
-constexpr std::uint32_t high(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
+constexpr std::uint32_t low(std::uint64_t x) { return as_u32(x); }
+constexpr std::uint32_t high(std::uint64_t x) { return as_u32(x >> 32); }
 
 std::uint64_t draw(std::uint64_t seed, std::uint64_t index, std::uint32_t domain) {
   const auto out = philox4x32({low(index), high(index), domain, 0}, {low(seed), high(seed)});
@@ -61,12 +62,12 @@ std::uint64_t hash(std::uint64_t seed, std::uint64_t index) { return draw(seed, 
 std::uint64_t derive(std::uint64_t seed, std::uint64_t stream) { return draw(seed, stream, 1); }
 
 double uniform01(std::uint64_t seed, std::uint64_t index) {
-  return static_cast<double>(hash(seed, index) >> 11) * 0x1p-53;
+  return real(hash(seed, index) >> 11) * 0x1p-53;
 }
 
 double normal(std::uint64_t seed, std::uint64_t index) {
   // The middle of one of 2^52 cells: symmetric about ½, never 0 or 1.
-  return normal_quantile((static_cast<double>(hash(seed, index) >> 12) + 0.5) * 0x1p-52);
+  return normal_quantile((real(hash(seed, index) >> 12) + 0.5) * 0x1p-52);
 }
 
 double normal_quantile(double p) {

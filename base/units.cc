@@ -13,6 +13,8 @@
 namespace orrery::base {
 namespace {
 
+using enum ErrorCode;
+
 /// value in SI = number * multiply / divide. Dividing by a power of ten that a double holds exactly
 /// makes "3.5us" the double nearest to 3.5e-6; multiplying by the inexact 1e-6 would not.
 struct Unit {
@@ -75,8 +77,7 @@ Diagnostic bad_unit(std::string message, std::span<const Unit> units) {
     names += names.empty() ? "" : " ";
     names += unit.name;
   }
-  return Diagnostic{
-      .code = ErrorCode::kBadUnit, .message = std::move(message), .hint = "units: " + names};
+  return Diagnostic{.code = kBadUnit, .message = std::move(message), .hint = "units: " + names};
 }
 
 Result<double> parse_quantity(std::string_view text, std::string_view dimension,
@@ -111,10 +112,9 @@ Result<double> parse_quantity(std::string_view text, std::string_view dimension,
         bad_unit(fmt::format("'{}' is not a unit of {} in '{}'", name, dimension, text), units));
   }
   if (*number < 0 || std::signbit(*number))
-    return fail(ErrorCode::kOutOfRange, "{} '{}' is negative", dimension, text);
+    return fail(kOutOfRange, "{} '{}' is negative", dimension, text);
   const double value = *number * unit->multiply / unit->divide;
-  if (!std::isfinite(value))
-    return fail(ErrorCode::kOutOfRange, "{} '{}' is too large", dimension, text);
+  if (!std::isfinite(value)) return fail(kOutOfRange, "{} '{}' is too large", dimension, text);
   return value;
 }
 

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/fingerprint.h"
 #include "base/json.h"
+#include "base/numbers.h"
 #include "base/sim_time.h"
 #include "costmodel/collectives/collectives.h"
 #include "costmodel/compute/compute.h"
@@ -26,12 +27,12 @@ base::Result<void> check_device(const model::Profile& profile,
     return {};
   for (const auto& device : topology.device_models()) {
     if (names_device(profile.device, device.name)) continue;
-    auto error = base::make_error(base::ErrorCode::kInconsistent,
-                                  "profile '{}' was measured on '{}', cluster '{}' has '{}'",
-                                  profile.name, profile.device, topology.name(), device.name);
-    error.hint =
-        "name a cluster of that device, a profile of this one, or no profile (datasheet prices)";
-    return base::fail(std::move(error));
+    return base::fail(
+        base::make_error(base::ErrorCode::kInconsistent,
+                         "profile '{}' was measured on '{}', cluster '{}' has '{}'", profile.name,
+                         profile.device, topology.name(), device.name)
+            .with_hint("name a cluster of that device, a profile of this one, or no profile "
+                       "(datasheet prices)"));
   }
   return {};
 }
@@ -64,17 +65,14 @@ base::Result<void> check_rates(const model::Profile& profile) {
   return sink.result();
 }
 
-}  // namespace
-
-namespace {
-
+using enum SpeedScale::Carrier;
 using Carrier = SpeedScale::Carrier;
 
 RateScale measured_rates(const SpeedScale& s) {
   const auto when = [&](Carrier one) {
-    return s.bandwidth_of == Carrier::kAll || s.bandwidth_of == one ? s.bandwidth_ppm : kMillion;
+    return s.bandwidth_of == kAll || s.bandwidth_of == one ? s.bandwidth_ppm : kMillion;
   };
-  return {when(Carrier::kMeasuredInHosts), when(Carrier::kMeasuredAcrossHosts)};
+  return {when(kMeasuredInHosts), when(kMeasuredAcrossHosts)};
 }
 
 /// Links as fast as transfers in a training step find them.
@@ -95,10 +93,10 @@ model::StepCommunication step_of(const std::optional<model::Profile>& profile,
 
 topologies::Topology scaled_links(const topologies::Topology& topology, const SpeedScale& s) {
   switch (s.bandwidth_of) {
-    case Carrier::kAll: return topology.with_link_rates(s.bandwidth_ppm);
-    case Carrier::kLinksOfKind: return topology.with_link_rates(s.bandwidth_ppm, s.link_kind);
-    case Carrier::kMeasuredInHosts:
-    case Carrier::kMeasuredAcrossHosts: return topology;
+    case kAll: return topology.with_link_rates(s.bandwidth_ppm);
+    case kLinksOfKind: return topology.with_link_rates(s.bandwidth_ppm, s.link_kind);
+    case kMeasuredInHosts:
+    case kMeasuredAcrossHosts: return topology;
   }
   ORRERY_CHECK(false, "carrier out of range");
 }
@@ -146,28 +144,22 @@ base::Result<CostModel> CostModel::make(model::ModelSpec model, topologies::Topo
   }
   TRY(auto compute, ComputePrices::make(model, topology, profile, options.precision));
   if (profile) topology = in_step(std::move(topology), profile->step_communication);
-  CostModel made;
-  made.state_ = std::make_shared<const State>(
+  return CostModel(std::make_shared<const State>(
       std::make_shared<const Inputs>(
           Inputs{std::move(model), std::move(topology), std::move(profile), options}),
-      std::move(compute));
-  return made;
+      std::move(compute)));
 }
 
 std::shared_ptr<const CostModel::Inputs> CostModel::inputs_on(topologies::Topology topology) const {
-  const Inputs& from = *state_->inputs;
-  return std::make_shared<const Inputs>(
-      Inputs{from.model, std::move(topology), from.profile, from.options});
+  return std::make_shared<const Inputs>(Inputs{model(), std::move(topology), profile(), options()});
 }
 
 CostModel CostModel::scaled(const SpeedScale& scale) const {
   ORRERY_CHECK(state_->scale == SpeedScale{}, "prices are scaled once");
   ORRERY_CHECK(scale.compute_ppm > 0 && scale.bandwidth_ppm > 0, "speeds of {} and {} ppm",
                scale.compute_ppm, scale.bandwidth_ppm);
-  CostModel made;
-  made.state_ = std::make_shared<const State>(inputs_on(scaled_links(topology(), scale)),
-                                              state_->compute, scale);
-  return made;
+  return CostModel(std::make_shared<const State>(inputs_on(scaled_links(topology(), scale)),
+                                                 state_->compute, scale));
 }
 
 CostModel CostModel::drawn(const PriceFactors& errors) const {
@@ -177,27 +169,23 @@ CostModel CostModel::drawn(const PriceFactors& errors) const {
   const auto rate_ppm = [](double time) {
     return std::max<std::int64_t>(std::llround(kPerMillion / time), 1);
   };
-  CostModel made;
-  made.state_ = std::make_shared<const State>(
+  return CostModel(std::make_shared<const State>(
       state_->inputs, state_->compute.drawn(errors), SpeedScale{}, errors,
       TimeFactors{errors.in_hosts, errors.fabric, rate_ppm(errors.in_hosts),
-                  rate_ppm(errors.fabric)});
-  return made;
+                  rate_ppm(errors.fabric)}));
 }
 
 CostModel CostModel::on(topologies::Topology changed) const {
   ORRERY_CHECK(state_->scale == SpeedScale{} && changed.device_count() == topology().device_count(),
                "prices of another machine");
-  CostModel made;
-  made.state_ = std::make_shared<const State>(inputs_on(std::move(changed)), state_->compute);
-  return made;
+  return CostModel(std::make_shared<const State>(inputs_on(std::move(changed)), state_->compute));
 }
 
 std::int64_t CostModel::segment_ps(const model::SegmentShape& shape, model::Phase phase) const {
   const std::int64_t ppm = state_->scale.compute_ppm;
   const double seconds = state_->compute.seconds(shape, phase);
   return base::ceil_ps(
-      base::Seconds(ppm == kMillion ? seconds : seconds * kPerMillion / static_cast<double>(ppm)));
+      base::Seconds(ppm == kMillion ? seconds : seconds * kPerMillion / real(ppm)));
 }
 
 PriceSource CostModel::segment_source(const model::SegmentShape& shape, model::Phase phase) const {
@@ -215,25 +203,6 @@ Transfer CostModel::exchange(int first_rank, int rank_count, int peer_offset,
 }
 
 const CollectivePrices& CostModel::communication() const { return state_->collectives; }
-
-PathSummary CostModel::summary(plan::Collective op, const plan::Group& group, int first_rank,
-                               int rank_count) const {
-  return state_->collectives.summary(op, group, first_rank, rank_count);
-}
-
-PathSummary CostModel::summary(int first_rank, int rank_count, int peer_offset) const {
-  return state_->collectives.summary(first_rank, rank_count, peer_offset);
-}
-
-std::int64_t CostModel::collective_ps(plan::Collective op, const plan::Group& group,
-                                      std::int64_t bytes, const PathSummary& paths) const {
-  return state_->collectives.duration_ps(op, group, bytes, paths);
-}
-
-std::int64_t CostModel::exchange_ps(int peer_offset, std::int64_t bytes,
-                                    const PathSummary& paths) const {
-  return state_->collectives.exchange_ps(peer_offset, bytes, paths);
-}
 
 std::int64_t CostModel::op_ps(const plan::Program& program, const plan::Op& op, int first_rank,
                               int rank_count) const {
@@ -258,28 +227,23 @@ std::int64_t CostModel::op_ps(const plan::Program& program, const plan::Op& op, 
 }
 
 std::int64_t CostModel::overlap_slowdown_ppm() const {
-  if (!state_->inputs->profile) return static_cast<std::int64_t>(kPerMillion);
-  return static_cast<std::int64_t>(state_->inputs->profile->overlap_slowdown * kPerMillion + 0.5);
+  if (!profile()) return static_cast<std::int64_t>(kPerMillion);
+  return static_cast<std::int64_t>(profile()->overlap_slowdown * kPerMillion + 0.5);
 }
 
-bool CostModel::overlaps() const {
-  return !state_->inputs->profile || state_->inputs->profile->overlaps;
-}
+bool CostModel::overlaps() const { return !profile() || profile()->overlaps; }
 
 std::int64_t CostModel::context_bytes() const {
-  const model::ModelSpec& m = state_->inputs->model;
-  const std::int64_t framework =
-      state_->inputs->profile ? state_->inputs->profile->context_bytes : 0;
+  const model::ModelSpec& m = model();
+  const std::int64_t framework = profile() ? profile()->context_bytes : 0;
   // Rotary attention: cosine and sine of every position, half a head each, fp32.
-  return framework + (m.position == model::PositionKind::kRotary
-                          ? 4 * state_->inputs->options.sequence * m.head_dim
-                          : 0);
+  return framework +
+         (m.position == model::PositionKind::kRotary ? 4 * options().sequence * m.head_dim : 0);
 }
 
 base::FlopsPerSecond CostModel::peak() const {
-  const auto peak =
-      state_->compute.roofline().peak(model::compute_dtype(state_->inputs->options.precision));
-  return peak * (static_cast<double>(state_->scale.compute_ppm) / kPerMillion);
+  const auto peak = state_->compute.roofline().peak(model::compute_dtype(options().precision));
+  return peak * (real(state_->scale.compute_ppm) / kPerMillion);
 }
 
 Origin CostModel::compute_origin() const {
@@ -306,14 +270,12 @@ const CostModelOptions& CostModel::options() const { return state_->inputs->opti
 
 std::string CostModel::fingerprint() const {
   base::Fingerprint digest;
-  digest.add(state_->inputs->model.fingerprint()).add(topology().fingerprint());
-  digest.add(model::to_string(state_->inputs->options.precision))
-      .add(state_->inputs->options.sequence);
-  digest.add(state_->inputs->profile ? base::to_line(model::to_json(*state_->inputs->profile))
-                                     : std::string());
+  digest.add(model().fingerprint()).add(topology().fingerprint());
+  digest.add(model::to_string(options().precision)).add(options().sequence);
+  digest.add(profile() ? base::to_line(model::to_json(*profile())) : std::string());
   if (state_->scale != SpeedScale{}) {
     digest.add(state_->scale.compute_ppm).add(state_->scale.bandwidth_ppm);
-    digest.add(static_cast<int>(state_->scale.bandwidth_of)).add(state_->scale.link_kind);
+    digest.add(as_int(state_->scale.bandwidth_of)).add(state_->scale.link_kind);
   }
   if (const PriceFactors& e = state_->errors; e != PriceFactors{}) {
     for (const double factor :

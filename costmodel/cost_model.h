@@ -52,74 +52,63 @@ class CostModel {
 
   /// The same model and profile on a machine of other speed. @pre this one is not scaled; both ppm
   /// > 0.
-  [[nodiscard]] CostModel scaled(const SpeedScale& scale) const;
+  CostModel scaled(const SpeedScale& scale) const;
 
   /// The same with the errors of a draw in its prices. Shares all but prices with this one; its
   /// topology() is made when first asked for. @pre not scaled, no link changed by itself.
-  [[nodiscard]] CostModel drawn(const PriceFactors& errors) const;
+  CostModel drawn(const PriceFactors& errors) const;
 
   /// The same model and profile on the same machine with other links (Topology::with_links). @pre
   /// not scaled; as many devices.
-  [[nodiscard]] CostModel on(topologies::Topology changed) const;
+  CostModel on(topologies::Topology changed) const;
 
   /// Compute time of one segment phase, alone: measured points (log-log interpolation), else
   /// measured layer times shared out by roofline weight, else roofline
   /// max(flops / (peak·efficiency), bytes / bandwidth) + launch overhead.
-  [[nodiscard]] std::int64_t segment_ps(const model::SegmentShape& shape, model::Phase phase) const;
+  std::int64_t segment_ps(const model::SegmentShape& shape, model::Phase phase) const;
 
   /// Where that price is from.
-  [[nodiscard]] PriceSource segment_source(const model::SegmentShape& shape,
-                                           model::Phase phase) const;
+  PriceSource segment_source(const model::SegmentShape& shape, model::Phase phase) const;
 
   /// The collective `op` as run by every group of the class at once. `first_rank`, `rank_count`:
   /// the class's ranks. Of a group that spans classes, the flows that this class's ranks send (the
   /// other classes' parts add to them).
-  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group,
-                                    std::int64_t bytes, int first_rank, int rank_count) const;
+  Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes,
+                      int first_rank, int rank_count) const;
   /// Every rank of [first_rank, +rank_count) sends `bytes` to rank + peer_offset at once.
-  [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset,
-                                  std::int64_t bytes) const;
+  Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
   /// Prices of communication by themselves: the same in two steps, for many sizes over the same
   /// links.
-  [[nodiscard]] const CollectivePrices& communication() const;
-
-  /// The same in two steps, for many sizes over the same paths (collectives.h): time of a whole
-  /// group's collective, of an exchange.
-  [[nodiscard]] PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank,
-                                    int rank_count) const;
-  [[nodiscard]] PathSummary summary(int first_rank, int rank_count, int peer_offset) const;
-  [[nodiscard]] std::int64_t collective_ps(plan::Collective op, const plan::Group& group,
-                                           std::int64_t bytes, const PathSummary& paths) const;
-  [[nodiscard]] std::int64_t exchange_ps(int peer_offset, std::int64_t bytes,
-                                         const PathSummary& paths) const;
+  const CollectivePrices& communication() const;
 
   /// Time of any operation of a class alone on the machine (a collective with all members of its
   /// groups, an exchange with its longest leg).
-  [[nodiscard]] std::int64_t op_ps(const plan::Program& program, const plan::Op& op, int first_rank,
-                                   int rank_count) const;
+  std::int64_t op_ps(const plan::Program& program, const plan::Op& op, int first_rank,
+                     int rank_count) const;
 
   /// Both of two overlapping activities of a rank (compute; communication) run `slowdown` times
   /// slower, as integers per million.
-  [[nodiscard]] std::int64_t overlap_slowdown_ppm() const;
+  std::int64_t overlap_slowdown_ppm() const;
   /// False: communication never progresses beside compute on this machine.
-  [[nodiscard]] bool overlaps() const;
+  bool overlaps() const;
   /// Bytes per rank outside the Program's buffers: the framework's, of the profile, and the tables
   /// of rotary attention, 4 · sequence · head_dim.
-  [[nodiscard]] std::int64_t context_bytes() const;
-  [[nodiscard]] base::FlopsPerSecond peak() const;  // dense peak of the precision, slowest device
-  [[nodiscard]] Origin compute_origin() const;
-  [[nodiscard]] Origin communication_origin() const;
-  [[nodiscard]] const model::ModelSpec& model() const;
+  std::int64_t context_bytes() const;
+  base::FlopsPerSecond peak() const;  // dense peak of the precision, slowest device
+  Origin compute_origin() const;
+  Origin communication_origin() const;
+  const model::ModelSpec& model() const;
   /// With the rates that a step's transfers find (model::StepCommunication).
-  [[nodiscard]] const topologies::Topology& topology() const;
-  [[nodiscard]] const std::optional<model::Profile>& profile() const;
-  [[nodiscard]] const CostModelOptions& options() const;
-  [[nodiscard]] std::string fingerprint() const;
+  const topologies::Topology& topology() const;
+  const std::optional<model::Profile>& profile() const;
+  const CostModelOptions& options() const;
+  std::string fingerprint() const;
 
  private:
   struct Inputs;
   struct State;
-  [[nodiscard]] std::shared_ptr<const Inputs> inputs_on(topologies::Topology topology) const;
+  explicit CostModel(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+  std::shared_ptr<const Inputs> inputs_on(topologies::Topology topology) const;
   std::shared_ptr<const State> state_;
 };
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "plan/program/expand.h"
 
 namespace orrery::costmodel {
@@ -31,14 +32,14 @@ class Tally {
     }
   }
 
-  [[nodiscard]] Coverage coverage() const {
+  Coverage coverage() const {
     Coverage result;
     std::int64_t total = 0;
     for (const PricedPhase& e : entries_) total += e.ps;
     for (const PricedPhase& e : entries_) {
       const PriceSource source = cost_.segment_source(e.shape, e.phase);
-      const double share = total > 0 ? static_cast<double>(e.ps) / static_cast<double>(total) : 0;
-      result.compute[static_cast<std::size_t>(source)] += share;
+      const double share = total > 0 ? real(e.ps) / real(total) : 0;
+      result.compute[as_index(source)] += share;
       if (source == PriceSource::kBeyond) result.beyond.push_back({e.shape, e.phase, share});
     }
     std::ranges::stable_sort(result.beyond, std::greater<>{}, &Coverage::Beyond::share);

@@ -9,21 +9,17 @@
 namespace orrery::model {
 namespace {
 
-constexpr std::string_view kFolder = "model/catalog";
-constexpr std::string_view kExtension = ".json";
+constexpr base::Catalog kCatalog{"model/catalog", ".json"};
 
 std::vector<std::string> catalog_names() {
-  std::vector<std::string> names;
-  for (const std::string& file : base::list_data_files(kFolder, kExtension)) {
-    names.push_back(file.substr(0, file.size() - kExtension.size()));
-  }
+  std::vector<std::string> names = kCatalog.names();
   // "gpt2" before "gpt2-tiny", but "gpt2-tiny.json" before "gpt2.json"
   std::ranges::sort(names);
   return names;
 }
 
 base::Result<base::Node> parse_entry(const std::string& name) {
-  TRY(const auto path, base::data_file(fmt::format("{}/{}{}", kFolder, name, kExtension)));
+  TRY(const auto path, kCatalog.file(name));
   return base::Node::parse_file(path);
 }
 
@@ -51,8 +47,7 @@ std::vector<CatalogModel> list_catalog() {
 }
 
 base::Result<ModelSpec> find_model(std::string_view name) {
-  if (name.find('/') != std::string_view::npos || name.ends_with(kExtension))
-    return load_hf_config(std::string(name));
+  if (kCatalog.is_path(name)) return load_hf_config(std::string(name));
   const std::vector<std::string> names = catalog_names();
   const std::string wanted(name);
   if (std::ranges::find(names, wanted) == names.end()) {

@@ -9,21 +9,13 @@ enum class DType : std::uint8_t { kFloat32, kBFloat16, kInt64 };
 
 /// Bytes of one element.
 constexpr std::int64_t element_bytes(DType t) {
-  switch (t) {
-    case DType::kFloat32: return 4;
-    case DType::kBFloat16: return 2;
-    case DType::kInt64: return 8;
-  }
-  return 0;
+  constexpr std::int64_t kBytes[] = {4, 2, 8};
+  return kBytes[static_cast<int>(t)];
 }
 
 constexpr std::string_view to_string(DType t) {
-  switch (t) {
-    case DType::kFloat32: return "fp32";
-    case DType::kBFloat16: return "bf16";
-    case DType::kInt64: return "int64";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"fp32", "bf16", "int64"};
+  return kNames[static_cast<int>(t)];
 }
 
 /// Training precision. Model states per parameter:

@@ -15,9 +15,6 @@ inline constexpr base::IntRange kSize{1, 1 << 20};   // layers, heads, hidden an
 inline constexpr base::IntRange kTable{1, 1 << 30};  // vocabulary, positions
 inline constexpr base::DoubleRange kEpsilon{1e-30, 0.1};
 
-void add_fault(base::Reader& r, std::string_view key, base::ErrorCode code, std::string message,
-               std::string hint);
-
 /// A number under any of several spellings; nothing when none is there. Two that differ are a
 /// fault.
 struct Found {
@@ -29,6 +26,10 @@ Found find_int(base::Reader& r, std::initializer_list<std::string_view> keys, ba
 /// checks stay meaningful.
 Found require_int(base::Reader& r, std::initializer_list<std::string_view> keys,
                   base::IntRange range);
+inline std::int64_t require_size(base::Reader& r, std::initializer_list<std::string_view> keys,
+                                 base::IntRange range = kSize) {
+  return *require_int(r, keys, range).value;
+}
 /// The activation under `key`, if it is there.
 std::optional<Activation> find_activation(base::Reader& r, std::string_view key);
 

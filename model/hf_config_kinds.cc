@@ -7,28 +7,14 @@
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "model/hf_config_fields.h"
 
 namespace orrery::model::hf {
 namespace {
 
-using base::ErrorCode;
-
-BlockShape shape_of(const ModelSpec& m) {
-  return {.hidden = m.hidden,
-          .heads = m.heads,
-          .kv_heads = m.kv_heads,
-          .head_dim = m.head_dim,
-          .ffn = m.ffn,
-          .causal = m.causal,
-          .experts = m.experts,
-          .experts_per_token = m.experts_per_token,
-          .shared_ffn = m.shared_ffn,
-          .cross_attention = m.cross_attention,
-          .entry = m.entry,
-          .window = m.window,
-          .token_share = m.token_share};
-}
+using enum Activation;
+using enum base::ErrorCode;
 
 /// The model's runs, and its own fields as those of the first.
 void set_runs(ModelSpec& m, std::vector<BlockRun> runs) {
@@ -48,17 +34,16 @@ void read_feed_forward(base::Reader& r, ModelSpec& m) {
   m.gated_mlp = word.starts_with("gated-");
   const std::string act = m.gated_mlp ? word.substr(6) : word;
   if (act == "relu")
-    m.activation = Activation::kRelu;
+    m.activation = kRelu;
   else if (act == "gelu")
-    m.activation = m.gated_mlp ? Activation::kGeluTanh : Activation::kGelu;
+    m.activation = m.gated_mlp ? kGeluTanh : kGelu;
   else if (act == "gelu_new")
-    m.activation = Activation::kGeluTanh;
+    m.activation = kGeluTanh;
   else if (act == "silu" || act == "swish")
-    m.activation = Activation::kSilu;
+    m.activation = kSilu;
   else
-    add_fault(r, "feed_forward_proj", ErrorCode::kBadValue,
-              fmt::format("'feed_forward_proj' is '{}'", word),
-              "one of relu, gelu, silu, or gated- before it");
+    r.fault("feed_forward_proj", kBadValue, "one of relu, gelu, silu, or gated- before it",
+            "'feed_forward_proj' is '{}'", word);
 }
 
 /// Raffel et al., arXiv 1910.10683: pre-norm RMS, no biases; relative positions; the decoder's
@@ -68,19 +53,19 @@ void read_t5(base::Reader& r, ModelSpec& m) {
   m.norm_epsilon = r.optional_double("layer_norm_epsilon", kEpsilon).value_or(1e-6);
   m.qkv_bias = m.projection_bias = m.mlp_bias = false;
   m.position = PositionKind::kRelative;
-  m.hidden = *require_int(r, {"d_model", "hidden_size"}, kSize).value;
-  m.heads = m.kv_heads = *require_int(r, {"num_heads", "num_attention_heads"}, kSize).value;
-  m.head_dim = *require_int(r, {"d_kv"}, kSize).value;
-  m.ffn = *require_int(r, {"d_ff"}, kSize).value;
-  m.vocab = *require_int(r, {"vocab_size"}, kTable).value;
+  m.hidden = require_size(r, {"d_model", "hidden_size"});
+  m.heads = m.kv_heads = require_size(r, {"num_heads", "num_attention_heads"});
+  m.head_dim = require_size(r, {"d_kv"});
+  m.ffn = require_size(r, {"d_ff"});
+  m.vocab = require_size(r, {"vocab_size"}, kTable);
   m.max_positions = find_int(r, {"n_positions"}, kTable).value.value_or(512);
   m.relative_buckets = r.optional_int("relative_attention_num_buckets", kSize).value_or(32);
   m.tied_embeddings = r.optional_bool("tie_word_embeddings").value_or(true);
   read_feed_forward(r, m);
-  const std::int64_t encoder = *require_int(r, {"num_layers", "num_hidden_layers"}, kSize).value;
+  const std::int64_t encoder = require_size(r, {"num_layers", "num_hidden_layers"});
   const std::int64_t decoder = find_int(r, {"num_decoder_layers"}, kSize).value.value_or(encoder);
   if (!r.sink().ok()) return;
-  BlockShape shape = shape_of(m);
+  BlockShape shape = m;
   shape.causal = false;
   std::vector<BlockRun> runs{{"encoder", encoder, shape}};
   shape.causal = true;
@@ -109,16 +94,15 @@ std::int64_t read_patches(base::Reader& r, ModelSpec& m, std::int64_t default_pa
   m.tied_embeddings = false;
   m.causal = false;
   if (image % patch == 0) return image / patch;
-  add_fault(r, "patch_size", ErrorCode::kInconsistent,
-            fmt::format("patches of {} do not divide an image of {}", patch, image),
-            "every pixel belongs to one patch");
+  r.fault("patch_size", kInconsistent, "every pixel belongs to one patch",
+          "patches of {} do not divide an image of {}", patch, image);
   return 1;
 }
 
 /// Dosovitskiy et al., arXiv 2010.11929: an encoder over patches and a class token.
 void read_vit(base::Reader& r, ModelSpec& m) {
   m.norm_epsilon = r.optional_double("layer_norm_eps", kEpsilon).value_or(1e-12);
-  m.activation = find_activation(r, "hidden_act").value_or(Activation::kGelu);
+  m.activation = find_activation(r, "hidden_act").value_or(kGelu);
   m.qkv_bias = r.optional_bool("qkv_bias").value_or(true);
   m.layers = r.optional_int("num_hidden_layers", kSize).value_or(12);
   m.hidden = r.optional_int("hidden_size", kSize).value_or(768);
@@ -129,9 +113,8 @@ void read_vit(base::Reader& r, ModelSpec& m) {
   m.max_positions = side * side + 1;
   m.head_dim = m.hidden / m.heads;
   if (r.sink().ok() && m.hidden % m.heads != 0)
-    add_fault(r, "num_attention_heads", ErrorCode::kInconsistent,
-              fmt::format("{} heads do not divide the hidden size {}", m.heads, m.hidden),
-              "change one of them");
+    r.fault("num_attention_heads", kInconsistent, "change one of them",
+            "{} heads do not divide the hidden size {}", m.heads, m.hidden);
 }
 
 /// Liu et al., arXiv 2103.14030: stages of doubled hidden size and a quarter of the tokens,
@@ -142,7 +125,7 @@ class Swin {
 
   void read() {
     m_.norm_epsilon = r_.optional_double("layer_norm_eps", kEpsilon).value_or(1e-5);
-    m_.activation = find_activation(r_, "hidden_act").value_or(Activation::kGelu);
+    m_.activation = find_activation(r_, "hidden_act").value_or(kGelu);
     m_.qkv_bias = r_.optional_bool("qkv_bias").value_or(true);
     m_.position = PositionKind::kRelative;
     m_.patch_norm = true;
@@ -154,13 +137,11 @@ class Swin {
     const std::int64_t side = read_patches(r_, m_, 4);
     m_.max_positions = side * side;
     if (r_.optional_bool("use_absolute_embeddings").value_or(false))
-      add_fault(r_, "use_absolute_embeddings", ErrorCode::kUnsupported,
-                "absolute positions beside the relative ones are not supported", "set it to false");
+      r_.fault("use_absolute_embeddings", kUnsupported, "set it to false",
+               "absolute positions beside the relative ones are not supported");
     if (depths.size() != heads.size())
-      add_fault(
-          r_, "num_heads", ErrorCode::kInconsistent,
-          fmt::format("{} stages in 'depths', {} in 'num_heads'", depths.size(), heads.size()),
-          "one entry for each stage");
+      r_.fault("num_heads", kInconsistent, "one entry for each stage",
+               "{} stages in 'depths', {} in 'num_heads'", depths.size(), heads.size());
     if (!r_.sink().ok()) return;
     std::vector<BlockRun> runs;
     for (std::size_t i = 0; i < depths.size(); ++i) stage(i, depths[i], heads[i], side, runs);
@@ -173,9 +154,8 @@ class Swin {
     const std::vector<std::int64_t> values = r_.required_ints(key, kSize);
     constexpr std::size_t kMaxStages = 8;
     if (values.empty() || values.size() > kMaxStages)
-      add_fault(r_, key, ErrorCode::kOutOfRange,
-                fmt::format("'{}' has {} entries", key, values.size()),
-                fmt::format("one for each of 1 to {} stages", kMaxStages));
+      r_.fault(key, kOutOfRange, fmt::format("one for each of 1 to {} stages", kMaxStages),
+               "'{}' has {} entries", key, values.size());
     return values;
   }
 
@@ -183,22 +163,20 @@ class Swin {
              std::vector<BlockRun>& runs) {
     const std::int64_t shrink = std::int64_t{1} << index, side = image_side / shrink,
                        window = std::min(window_, side);
-    BlockShape s = shape_of(m_);
+    BlockShape s = m_;
     s.hidden = m_.hidden * shrink;
     s.heads = s.kv_heads = heads;
     s.head_dim = s.hidden / heads;
-    s.ffn = std::llround(static_cast<double>(s.hidden) * ratio_);
+    s.ffn = std::llround(real(s.hidden) * ratio_);
     s.token_share = shrink * shrink;
     if (s.hidden % heads != 0)
-      add_fault(r_, "num_heads", ErrorCode::kInconsistent,
-                fmt::format("{} heads do not divide the hidden size {} of stage {}", heads,
-                            s.hidden, index + 1),
-                "change 'num_heads' or 'embed_dim'");
+      r_.fault("num_heads", kInconsistent, "change 'num_heads' or 'embed_dim'",
+               "{} heads do not divide the hidden size {} of stage {}", heads, s.hidden, index + 1);
     if (image_side % shrink != 0 || window == 0 || side % window != 0) {
-      add_fault(r_, "window_size", ErrorCode::kUnsupported,
-                fmt::format("windows of {} do not divide the {} x {} tokens of stage {}", window_,
-                            side, side, index + 1),
-                "padding is not modelled: change 'image_size' or 'window_size'");
+      r_.fault("window_size", kUnsupported,
+               "padding is not modelled: change 'image_size' or 'window_size'",
+               "windows of {} do not divide the {} x {} tokens of stage {}", window_, side, side,
+               index + 1);
       return;
     }
     s.window = window * window;
@@ -236,16 +214,15 @@ void read_kinds(base::Reader& r, ModelSpec& m) {
 
 void read_dense_first(base::Reader& r, ModelSpec& m) {
   const std::int64_t dense = r.optional_int("first_k_dense_replace", {0, 1 << 20}).value_or(0);
-  const std::int64_t ffn = dense > 0 ? *require_int(r, {"intermediate_size"}, kSize).value : 0;
+  const std::int64_t ffn = dense > 0 ? require_size(r, {"intermediate_size"}) : 0;
   if (r.optional_int("moe_layer_freq", {1, 1 << 20}).value_or(1) != 1)
-    add_fault(r, "moe_layer_freq", ErrorCode::kUnsupported,
-              "dense blocks between blocks of experts are not supported",
-              "1, or leave the key out");
+    r.fault("moe_layer_freq", kUnsupported, "1, or leave the key out",
+            "dense blocks between blocks of experts are not supported");
   if (dense > m.layers)
-    add_fault(r, "first_k_dense_replace", ErrorCode::kInconsistent,
-              fmt::format("{} dense blocks of {}", dense, m.layers), "at most all blocks");
+    r.fault("first_k_dense_replace", kInconsistent, "at most all blocks", "{} dense blocks of {}",
+            dense, m.layers);
   if (!r.sink().ok() || dense == 0) return;
-  BlockShape shape = shape_of(m);
+  BlockShape shape = m;
   const BlockRun experts{"experts", m.layers - dense, shape};
   shape.experts = shape.experts_per_token = shape.shared_ffn = 0;
   shape.ffn = ffn;

@@ -2,13 +2,14 @@
 
 #include <set>
 
-#include "base/json.h"
+#include "base/numbers.h"
+#include "model/config_fields.h"
 #include "model/names.h"
 
 namespace orrery::model {
 namespace {
 
-using base::ErrorCode;
+using enum base::ErrorCode;
 
 constexpr std::string_view kSchema = "orrery.profile/1";
 // seconds; nothing is measured in less than a picosecond
@@ -16,8 +17,57 @@ constexpr base::DoubleRange kTime{1e-12, 1e7};
 constexpr base::DoubleRange kTimeOrZero{0.0, 1e7};
 constexpr base::DoubleRange kBandwidth{1.0, 1e18};  // bytes per second
 constexpr base::DoubleRange kFactor{1e-6, 1e6};
-constexpr base::IntRange kCount{1, std::int64_t{1} << 50};
-constexpr base::IntRange kCountOrZero{0, std::int64_t{1} << 50};
+constexpr base::DoubleRange kCount{1, 0x1p50};
+constexpr base::DoubleRange kCountOrZero{0, 0x1p50};
+constexpr base::DoubleRange kRanks{1, 1 << 30};
+
+constexpr Field<Provenance> kProvenance[] = {
+    {"machine", &Provenance::machine},
+    {"software", &Provenance::software},
+    {"date", &Provenance::date},
+    {"note", &Provenance::note},
+};
+constexpr Field<LayerTimes> kLayer[] = {
+    {"model", &LayerTimes::model},
+    {"sequence", &LayerTimes::sequence, kCount},
+    {"hidden", &LayerTimes::hidden, kCount},
+};
+constexpr Field<LayerPoint> kLayerPoint[] = {
+    {"batch", &LayerPoint::batch, kCount},
+    {"layer_seconds_per_sample", &LayerPoint::layer_seconds_per_sample, kTime},
+    {"other_seconds_per_sample", &LayerPoint::other_seconds_per_sample, kTimeOrZero},
+};
+constexpr Field<CollectivePoint> kCollectivePoint[] = {
+    {"bytes", &CollectivePoint::bytes, kCount},
+    {"seconds", &CollectivePoint::seconds, kTime},
+};
+constexpr Field<CollectiveTimes> kCollectiveFields[] = {
+    {"stride", &CollectiveTimes::stride, kRanks},
+    {"hosts", &CollectiveTimes::hosts, kRanks},
+    {"bus_bandwidth_bytes_per_second", &CollectiveTimes::bus_bandwidth, kBandwidth},
+    {"latency_seconds", &CollectiveTimes::latency_seconds, kTimeOrZero},
+    {"link_rate_bytes_per_second", &CollectiveTimes::link_rate, kBandwidth},
+};
+constexpr Field<StepCommunication> kStepCommunication[] = {
+    {"factor", &StepCommunication::factor, {1.0, 100.0}},
+    {"issue_seconds", &StepCommunication::issue_seconds, {0.0, 1.0}},
+    {"fabric_share", &StepCommunication::fabric_share, {1e-3, 1.0}},
+};
+constexpr Field<Control> kControl[] = {
+    {"compute_seconds", &Control::compute_seconds, kTime},
+    {"collective_seconds", &Control::collective_seconds, kTimeOrZero},
+    {"spread", &Control::spread, {0.0, 1e6}},
+};
+constexpr Field<Profile> kScalars[] = {
+    {"composition_factor", &Profile::composition_factor, kFactor},
+    {"composition_residual", &Profile::composition_residual, {0.0, 1e6}},
+    {"overlap_slowdown", &Profile::overlap_slowdown, {1.0, 1e3}},
+    {"overlaps", &Profile::overlaps},
+    {"launch_seconds", &Profile::launch_seconds, kTimeOrZero},
+    {"context_bytes", &Profile::context_bytes, kCountOrZero},
+};
+constexpr std::string_view kCollectives[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                             "all_to_all", "broadcast",  "point_to_point"};
 
 std::string entry(std::string_view list, std::size_t index) {
   return fmt::format("{}[{}]", list, index);
@@ -33,33 +83,36 @@ std::vector<T> read_list(base::Reader& r, std::string_view key, const Read& read
   return out;
 }
 
-/// Faults where values do not ascend strictly; wrong values (0) were reported by their reader.
-class Ascending {
- public:
-  void next(base::Reader& r, std::string_view key, std::int64_t value) {
-    if (value > 0 && value <= last_) {
-      r.error(key, ErrorCode::kInconsistent, "points must ascend: '{}' {} follows {}", key, value,
-              last_);
-    }
-    last_ = value > 0 ? value : last_;
-  }
-
- private:
-  std::int64_t last_ = 0;
-};
+/// The entries of "points". Faults where those of the first field do not ascend strictly; wrong
+/// values (0) were reported by their reader.
+template <class Point, std::size_t N>
+std::vector<Point> read_points(base::Reader& r, const std::string& what,
+                               const Field<Point> (&fields)[N], std::int64_t Point::*size) {
+  std::int64_t last = 0;
+  return read_list<Point>(
+      r, "points", [&](const base::Node& node, const std::string& which, base::ErrorSink& sink) {
+        base::Reader reader(node, fmt::format("{}.{}", what, which), sink);
+        Point point;
+        read_fields(reader, fields, point);
+        const std::int64_t value = point.*size;
+        if (value > 0 && value <= last)
+          reader.error(fields[0].key, kInconsistent, "points must ascend: '{}' {} follows {}",
+                       fields[0].key, value, last);
+        if (value > 0) last = value;
+        reader.finish();
+        return point;
+      });
+}
 
 Provenance read_provenance(base::Reader& parent) {
   base::Reader r(parent.required_object("provenance"), "provenance", parent.sink());
   if (!r.has("source")) r.required_string("source");
   const auto source = r.optional_string("source");
   if (source && source->empty()) {
-    r.error("source", ErrorCode::kBadValue, "'source' is empty: say where the numbers come from");
+    r.error("source", kBadValue, "'source' is empty: say where the numbers come from");
   }
-  Provenance p{.source = source.value_or(""),
-               .machine = r.optional_string("machine").value_or(""),
-               .software = r.optional_string("software").value_or(""),
-               .date = r.optional_string("date").value_or(""),
-               .note = r.optional_string("note").value_or("")};
+  Provenance p{.source = source.value_or("")};
+  read_fields(r, kProvenance, p, Fields::kOptional);
   r.finish();
   return p;
 }
@@ -74,12 +127,11 @@ OperatorPoint read_operator(const base::Node& node, const std::string& what,
   p.seconds_median = r.required_double("seconds_median", kTime);
   p.seconds_p10 = r.optional_double("seconds_p10", kTime).value_or(p.seconds_median);
   p.seconds_p90 = r.optional_double("seconds_p90", kTime).value_or(p.seconds_median);
-  p.samples = r.optional_int("samples", kCountOrZero).value_or(0);
+  p.samples = r.optional_int("samples", {0, std::int64_t{1} << 50}).value_or(0);
   if (p.seconds_median > 0 &&
       (p.seconds_p10 > p.seconds_median || p.seconds_p90 < p.seconds_median)) {
-    r.error("seconds_median", ErrorCode::kInconsistent,
-            "percentiles of {} are out of order: {}, {}, {}", what, p.seconds_p10, p.seconds_median,
-            p.seconds_p90);
+    r.error("seconds_median", kInconsistent, "percentiles of {} are out of order: {}, {}, {}", what,
+            p.seconds_p10, p.seconds_median, p.seconds_p90);
   }
   r.finish();
   return p;
@@ -87,41 +139,15 @@ OperatorPoint read_operator(const base::Node& node, const std::string& what,
 
 LayerTimes read_layer(const base::Node& node, const std::string& what, base::ErrorSink& sink) {
   base::Reader r(node, what, sink);
-  LayerTimes layer{.model = r.required_string("model"),
-                   .sequence = r.required_int("sequence", kCount),
-                   .hidden = r.required_int("hidden", kCount),
-                   .precision = r.required_enum("precision", names_up_to(Precision::kBFloat16)),
-                   .points = {}};
-  Ascending batches;
-  const auto points = r.required_list("points");
-  for (std::size_t i = 0; i < points.size(); ++i) {
-    base::Reader point(points[i], fmt::format("{}.points[{}]", what, i), sink);
-    layer.points.push_back(
-        {.batch = point.required_int("batch", kCount),
-         .layer_seconds_per_sample = point.required_double("layer_seconds_per_sample", kTime),
-         .other_seconds_per_sample =
-             point.required_double("other_seconds_per_sample", kTimeOrZero)});
-    batches.next(point, "batch", layer.points.back().batch);
-    point.finish();
-  }
-  if (points.empty() && r.has("points"))
-    r.error("points", ErrorCode::kMissingKey, "{} has no points", what);
+  LayerTimes layer;
+  read_fields(r, kLayer, layer);
+  layer.precision = r.required_enum("precision", names_up_to(Precision::kBFloat16));
+  r.required_node("points");
+  layer.points = read_points(r, what, kLayerPoint, &LayerPoint::batch);
+  if (layer.points.empty() && r.has("points"))
+    r.error("points", kMissingKey, "{} has no points", what);
   r.finish();
   return layer;
-}
-
-std::vector<CollectivePoint> read_collective_points(base::Reader& r, const std::string& what) {
-  std::vector<CollectivePoint> points;
-  Ascending bytes;
-  const auto nodes = r.optional_list("points").value_or(std::vector<base::Node>{});
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    base::Reader point(nodes[i], fmt::format("{}.points[{}]", what, i), r.sink());
-    points.push_back({.bytes = point.required_int("bytes", kCount),
-                      .seconds = point.required_double("seconds", kTime)});
-    bytes.next(point, "bytes", points.back().bytes);
-    point.finish();
-  }
-  return points;
 }
 
 CollectiveTimes read_collective(const base::Node& node, const std::string& what,
@@ -130,27 +156,20 @@ CollectiveTimes read_collective(const base::Node& node, const std::string& what,
   CollectiveTimes c;
   c.op = r.required_enum("op", names_up_to(Collective::kPointToPoint));
   c.size = r.required_int("size", {2, 1 << 30});
-  c.stride = r.optional_int("stride", {1, 1 << 30}).value_or(c.stride);
-  c.hosts = r.optional_int("hosts", {1, 1 << 30}).value_or(c.hosts);
-  c.bus_bandwidth = r.optional_double("bus_bandwidth_bytes_per_second", kBandwidth).value_or(0.0);
-  c.latency_seconds = r.optional_double("latency_seconds", kTimeOrZero).value_or(0.0);
-  c.link_rate = r.optional_double("link_rate_bytes_per_second", kBandwidth).value_or(0.0);
-  c.points = read_collective_points(r, what);
+  read_fields(r, kCollectiveFields, c, Fields::kOptional);
+  c.points = read_points(r, what, kCollectivePoint, &CollectivePoint::bytes);
   const bool bandwidth = r.has("bus_bandwidth_bytes_per_second"), points = r.has("points");
   if (bandwidth && points) {
-    r.error("points", ErrorCode::kInconsistent,
-            "{} has both points and 'bus_bandwidth_bytes_per_second'", what);
-  } else if (!bandwidth && c.points.empty() && node.is_object()) {
-    r.error("points", ErrorCode::kMissingKey, "{} needs points or 'bus_bandwidth_bytes_per_second'",
+    r.error("points", kInconsistent, "{} has both points and 'bus_bandwidth_bytes_per_second'",
             what);
+  } else if (!bandwidth && c.points.empty() && node.is_object()) {
+    r.error("points", kMissingKey, "{} needs points or 'bus_bandwidth_bytes_per_second'", what);
   }
   if (points && !bandwidth && r.has("latency_seconds")) {
-    r.error("latency_seconds", ErrorCode::kInconsistent, "{}: measured points contain the latency",
-            what);
+    r.error("latency_seconds", kInconsistent, "{}: measured points contain the latency", what);
   }
   if (c.hosts > c.size && c.size > 0) {
-    r.error("hosts", ErrorCode::kInconsistent, "{}: {} ranks cannot stand on {} hosts", what,
-            c.size, c.hosts);
+    r.error("hosts", kInconsistent, "{}: {} ranks cannot stand on {} hosts", what, c.size, c.hosts);
   }
   r.finish();
   return c;
@@ -158,9 +177,8 @@ CollectiveTimes read_collective(const base::Node& node, const std::string& what,
 
 StepCommunication read_step_communication(const base::Node& node, base::ErrorSink& sink) {
   base::Reader r(node, "step_communication", sink);
-  const StepCommunication c{.factor = r.required_double("factor", {1.0, 100.0}),
-                            .issue_seconds = r.required_double("issue_seconds", {0.0, 1.0}),
-                            .fabric_share = r.required_double("fabric_share", {1e-3, 1.0})};
+  StepCommunication c;
+  read_fields(r, kStepCommunication, c);
   r.finish();
   return c;
 }
@@ -168,10 +186,8 @@ StepCommunication read_step_communication(const base::Node& node, base::ErrorSin
 Control read_control(const base::Node& node, base::ErrorSink& sink) {
   base::Reader r(node, "control", sink);
   Control c;
-  c.compute_seconds = r.required_double("compute_seconds", kTime);
-  c.collective_seconds =
-      r.optional_double("collective_seconds", kTimeOrZero).value_or(c.collective_seconds);
-  c.spread = r.optional_double("spread", {0.0, 1e6}).value_or(c.spread);
+  r.required_node("compute_seconds");
+  read_fields(r, kControl, c, Fields::kOptional);
   r.finish();
   return c;
 }
@@ -192,8 +208,7 @@ void check_repeats(base::Reader& r, const Profile& p) {
     const auto nodes = r.optional_list(key).value_or(std::vector<base::Node>{});
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (seen.insert(identity(list[i])).second) continue;
-      r.sink().error(nodes[i].span(), ErrorCode::kInconsistent, "{} repeats an earlier entry",
-                     entry(key, i));
+      r.sink().error(nodes[i].span(), kInconsistent, "{} repeats an earlier entry", entry(key, i));
     }
   };
   check("surfaces", p.surfaces,
@@ -209,18 +224,6 @@ void check_repeats(base::Reader& r, const Profile& p) {
   });
 }
 
-void read_scalars(base::Reader& r, Profile& p) {
-  p.composition_factor =
-      r.optional_double("composition_factor", kFactor).value_or(p.composition_factor);
-  p.composition_residual =
-      r.optional_double("composition_residual", {0.0, 1e6}).value_or(p.composition_residual);
-  p.overlap_slowdown =
-      r.optional_double("overlap_slowdown", {1.0, 1e3}).value_or(p.overlap_slowdown);
-  p.overlaps = r.optional_bool("overlaps").value_or(p.overlaps);
-  p.launch_seconds = r.optional_double("launch_seconds", kTimeOrZero).value_or(p.launch_seconds);
-  p.context_bytes = r.optional_int("context_bytes", kCountOrZero).value_or(p.context_bytes);
-}
-
 base::Json to_json(const OperatorPoint& p) {
   return {{"shape", to_json(p.shape)},          {"phase", to_string(p.phase)},
           {"seconds_median", p.seconds_median}, {"seconds_p10", p.seconds_p10},
@@ -228,17 +231,11 @@ base::Json to_json(const OperatorPoint& p) {
 }
 
 base::Json to_json(const LayerTimes& l) {
-  base::Json points = base::Json::array();
-  for (const LayerPoint& p : l.points) {
-    points.push_back({{"batch", p.batch},
-                      {"layer_seconds_per_sample", p.layer_seconds_per_sample},
-                      {"other_seconds_per_sample", p.other_seconds_per_sample}});
-  }
-  return {{"model", l.model},
-          {"sequence", l.sequence},
-          {"hidden", l.hidden},
-          {"precision", to_string(l.precision)},
-          {"points", std::move(points)}};
+  base::Json json = fields_to_json(l, kLayer);
+  json["precision"] = to_string(l.precision);
+  json["points"] = base::Json::array();
+  for (const LayerPoint& p : l.points) json["points"].push_back(fields_to_json(p, kLayerPoint));
+  return json;
 }
 
 base::Json to_json(const CollectiveTimes& c) {
@@ -248,11 +245,11 @@ base::Json to_json(const CollectiveTimes& c) {
   if (c.bus_bandwidth > 0) {
     json["bus_bandwidth_bytes_per_second"] = c.bus_bandwidth;
     json["latency_seconds"] = c.latency_seconds;
-    return json;
+  } else {
+    json["points"] = base::Json::array();
+    for (const CollectivePoint& p : c.points)
+      json["points"].push_back(fields_to_json(p, kCollectivePoint));
   }
-  json["points"] = base::Json::array();
-  for (const CollectivePoint& p : c.points)
-    json["points"].push_back({{"bytes", p.bytes}, {"seconds", p.seconds}});
   return json;
 }
 
@@ -265,24 +262,14 @@ base::Json list_to_json(const std::vector<T>& list) {
 
 }  // namespace
 
-std::string_view to_string(Collective op) {
-  switch (op) {
-    case Collective::kAllReduce: return "all_reduce";
-    case Collective::kAllGather: return "all_gather";
-    case Collective::kReduceScatter: return "reduce_scatter";
-    case Collective::kAllToAll: return "all_to_all";
-    case Collective::kBroadcast: return "broadcast";
-    case Collective::kPointToPoint: return "point_to_point";
-  }
-  return "";
-}
+std::string_view to_string(Collective op) { return kCollectives[as_index(op)]; }
 
 base::Result<Profile> read_profile(const base::Node& root) {
   base::ErrorSink sink;
   base::Reader r(root, "profile", sink);
   const std::string schema = r.required_string("schema");
   if (sink.ok() && schema != kSchema) {
-    r.error("schema", ErrorCode::kUnsupported, "schema '{}', but this reads '{}'", schema, kSchema);
+    r.error("schema", kUnsupported, "schema '{}', but this reads '{}'", schema, kSchema);
   }
   if (!sink.ok()) return sink.result(Profile{});  // the other keys mean what their schema says
   Profile p;
@@ -299,7 +286,7 @@ base::Result<Profile> read_profile(const base::Node& root) {
     p.step_communication = read_step_communication(*step, sink);
   if (const auto control = r.optional_object("control")) p.control = read_control(*control, sink);
   if (const auto spread = r.optional_object("spread")) p.spread = read_spread(*spread, sink);
-  read_scalars(r, p);
+  read_fields(r, kScalars, p, Fields::kOptional);
   r.finish();
   if (sink.ok()) check_repeats(r, p);
   return sink.result(std::move(p));
@@ -310,37 +297,22 @@ base::Result<Profile> load_profile(const std::string& path) {
   return read_profile(root);
 }
 
-base::Json to_json(const Control& c) {
-  return {{"compute_seconds", c.compute_seconds},
-          {"collective_seconds", c.collective_seconds},
-          {"spread", c.spread}};
-}
+base::Json to_json(const Control& c) { return fields_to_json(c, kControl); }
 
 base::Json to_json(const Profile& p) {
-  base::Json json{{"schema", kSchema},
-                  {"name", p.name},
-                  {"provenance",
-                   {{"source", p.provenance.source},
-                    {"machine", p.provenance.machine},
-                    {"software", p.provenance.software},
-                    {"date", p.provenance.date},
-                    {"note", p.provenance.note}}},
-                  {"device", p.device},
-                  {"operators", list_to_json(p.operators)},
-                  {"composition_factor", p.composition_factor},
-                  {"composition_residual", p.composition_residual},
-                  {"layers", list_to_json(p.layers)},
-                  {"collectives", list_to_json(p.collectives)},
-                  {"overlap_slowdown", p.overlap_slowdown},
-                  {"overlaps", p.overlaps},
-                  {"launch_seconds", p.launch_seconds},
-                  {"context_bytes", p.context_bytes}};
+  base::Json json = fields_to_json(p, kScalars);
+  json["schema"] = kSchema;
+  json["name"] = p.name;
+  json["provenance"] = fields_to_json(p.provenance, kProvenance);
+  json["provenance"]["source"] = p.provenance.source;
+  json["device"] = p.device;
+  json["operators"] = list_to_json(p.operators);
+  json["layers"] = list_to_json(p.layers);
+  json["collectives"] = list_to_json(p.collectives);
   if (!p.surfaces.empty()) json["surfaces"] = list_to_json(p.surfaces);
   if (p.framework) json["framework"] = to_json(*p.framework);
-  if (const StepCommunication& c = p.step_communication; c != StepCommunication{}) {
-    json["step_communication"] = {
-        {"factor", c.factor}, {"issue_seconds", c.issue_seconds}, {"fabric_share", c.fabric_share}};
-  }
+  if (p.step_communication != StepCommunication{})
+    json["step_communication"] = fields_to_json(p.step_communication, kStepCommunication);
   if (p.control) json["control"] = to_json(*p.control);
   if (p.spread) {
     for (const auto& [name, field] : kSpreadFields)

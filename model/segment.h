@@ -202,10 +202,10 @@ struct SegmentShape {
   int slices = 1;             // products: slices of the contraction
   int slice = 0;              // which of them
 
-  [[nodiscard]] std::int64_t token_count() const { return sequences * tokens; }
+  std::int64_t token_count() const { return sequences * tokens; }
   // R of kDispatch and kCombine
-  [[nodiscard]] std::int64_t expert_rows() const { return sequences * experts * capacity; }
-  [[nodiscard]] std::int64_t gates() const { return top_k + (shared ? 1 : 0); }  // m
+  std::int64_t expert_rows() const { return sequences * experts * capacity; }
+  std::int64_t gates() const { return top_k + (shared ? 1 : 0); }  // m
   bool operator==(const SegmentShape&) const = default;
 };
 

@@ -4,108 +4,92 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/numbers.h"
+#include "model/config_fields.h"
 #include "model/names.h"
 #include "model/profile.h"
 
 namespace orrery::model {
 namespace {
 
-using base::ErrorCode;
+using enum base::ErrorCode;
 
-struct SizeField {
-  std::string_view key;
-  std::int64_t SegmentShape::*member;
-};
-constexpr SizeField kSizes[] = {
-    {"sequences", &SegmentShape::sequences},
-    {"tokens", &SegmentShape::tokens},
-    {"in", &SegmentShape::in},
-    {"out", &SegmentShape::out},
-    {"heads", &SegmentShape::heads},
-    {"kv_heads", &SegmentShape::kv_heads},
-    {"head_dim", &SegmentShape::head_dim},
-    {"elements", &SegmentShape::elements},
-    {"vocab", &SegmentShape::vocab},
-    {"kv_tokens", &SegmentShape::kv_tokens},
-    {"experts", &SegmentShape::experts},
-    {"top_k", &SegmentShape::top_k},
-    {"capacity", &SegmentShape::capacity},
-};
-struct PartField {
-  std::string_view key;
-  int SegmentShape::*member;
-  int min;
-};
-constexpr PartField kParts[] = {{"dim", &SegmentShape::dim, 0},
-                                {"parts", &SegmentShape::parts, 1},
-                                {"part_stride", &SegmentShape::part_stride, 1},
-                                {"ring_step", &SegmentShape::ring_step, 0},
-                                {"token_parts", &SegmentShape::token_parts, 1},
-                                {"token_stride", &SegmentShape::token_stride, 1},
-                                {"slices", &SegmentShape::slices, 1},
-                                {"slice", &SegmentShape::slice, 0}};
-struct FlagField {
-  std::string_view key;
-  bool SegmentShape::*member;
-};
-constexpr FlagField kFlags[] = {
-    {"gated", &SegmentShape::gated},       {"bias", &SegmentShape::bias},
-    {"rotary", &SegmentShape::rotary},     {"causal", &SegmentShape::causal},
-    {"residual", &SegmentShape::residual}, {"shared", &SegmentShape::shared}};
-struct RealField {
-  std::string_view key;
-  double SegmentShape::*member;
-  base::DoubleRange range;
-};
-constexpr RealField kReals[] = {{"epsilon", &SegmentShape::epsilon, {1e-30, 0.1}},
-                                {"rope_theta", &SegmentShape::rope_theta, {1.0, 1e12}}};
+constexpr base::DoubleRange kSize{0, 0x1p50}, kPlace{0, 1 << 30}, kCount{1, 1 << 30};
 
-constexpr base::IntRange kSizeRange{0, std::int64_t{1} << 50};
+using Shape = SegmentShape;
+constexpr Field<Shape> kFields[] = {
+    {"sequences", &Shape::sequences, kSize},
+    {"tokens", &Shape::tokens, kSize},
+    {"in", &Shape::in, kSize},
+    {"out", &Shape::out, kSize},
+    {"heads", &Shape::heads, kSize},
+    {"kv_heads", &Shape::kv_heads, kSize},
+    {"head_dim", &Shape::head_dim, kSize},
+    {"elements", &Shape::elements, kSize},
+    {"vocab", &Shape::vocab, kSize},
+    {"kv_tokens", &Shape::kv_tokens, kSize},
+    {"experts", &Shape::experts, kSize},
+    {"top_k", &Shape::top_k, kSize},
+    {"capacity", &Shape::capacity, kSize},
+    {"dim", &Shape::dim, kPlace},
+    {"parts", &Shape::parts, kCount},
+    {"part_stride", &Shape::part_stride, kCount},
+    {"ring_step", &Shape::ring_step, kPlace},
+    {"token_parts", &Shape::token_parts, kCount},
+    {"token_stride", &Shape::token_stride, kCount},
+    {"slices", &Shape::slices, kCount},
+    {"slice", &Shape::slice, kPlace},
+    {"gated", &Shape::gated},
+    {"bias", &Shape::bias},
+    {"rotary", &Shape::rotary},
+    {"causal", &Shape::causal},
+    {"residual", &Shape::residual},
+    {"shared", &Shape::shared},
+    {"epsilon", &Shape::epsilon, {1e-30, 0.1}},
+    {"rope_theta", &Shape::rope_theta, {1.0, 1e12}},
+};
 
 /// Sizes without which a kind has no work: see the table of fields in segment.h.
 std::vector<std::string_view> needed_sizes(SegmentKind kind) {
+  using enum SegmentKind;
   switch (kind) {
-    case SegmentKind::kLoadTokens:
-    case SegmentKind::kLoadTargets: return {"sequences", "tokens"};
-    case SegmentKind::kEmbedding: return {"sequences", "tokens", "in", "out", "vocab"};
-    case SegmentKind::kPositionAdd:
-    case SegmentKind::kNorm:
-    case SegmentKind::kResidual:
-    case SegmentKind::kActivation:
-    case SegmentKind::kQkv:
-    case SegmentKind::kProjection:
-    case SegmentKind::kMlpIn:
-    case SegmentKind::kMlpOut:
-    case SegmentKind::kPatchProduct:
-    case SegmentKind::kLogits: return {"sequences", "tokens", "in", "out"};
-    case SegmentKind::kAttention:
-    case SegmentKind::kAttentionSplit:
-      return {"sequences", "tokens", "heads", "kv_heads", "head_dim"};
-    case SegmentKind::kAttentionBlock:
+    case kLoadTokens:
+    case kLoadTargets: return {"sequences", "tokens"};
+    case kEmbedding: return {"sequences", "tokens", "in", "out", "vocab"};
+    case kPositionAdd:
+    case kNorm:
+    case kResidual:
+    case kActivation:
+    case kQkv:
+    case kProjection:
+    case kMlpIn:
+    case kMlpOut:
+    case kPatchProduct:
+    case kLogits: return {"sequences", "tokens", "in", "out"};
+    case kAttention:
+    case kAttentionSplit: return {"sequences", "tokens", "heads", "kv_heads", "head_dim"};
+    case kAttentionBlock:
       return {"sequences", "tokens", "heads", "kv_heads", "head_dim", "kv_tokens"};
-    case SegmentKind::kPool: return {"sequences", "tokens", "in", "out", "kv_tokens"};
-    case SegmentKind::kAttentionMerge: return {"sequences", "tokens", "heads", "head_dim"};
-    case SegmentKind::kRouter: return {"sequences", "tokens", "in", "experts", "top_k"};
-    case SegmentKind::kDispatch:
-    case SegmentKind::kCombine:
-      return {"sequences", "tokens", "in", "experts", "top_k", "capacity"};
-    case SegmentKind::kExpertIn:
-    case SegmentKind::kExpertOut: return {"sequences", "tokens", "in", "out", "experts"};
-    case SegmentKind::kLossMax:
-    case SegmentKind::kLossSum:
-    case SegmentKind::kLoss: return {"sequences", "tokens", "out"};
-    case SegmentKind::kSlice:
-    case SegmentKind::kZeroGradient:
-    case SegmentKind::kAccumulate:
-    case SegmentKind::kAdamW: return {"elements"};
+    case kPool: return {"sequences", "tokens", "in", "out", "kv_tokens"};
+    case kAttentionMerge: return {"sequences", "tokens", "heads", "head_dim"};
+    case kRouter: return {"sequences", "tokens", "in", "experts", "top_k"};
+    case kDispatch:
+    case kCombine: return {"sequences", "tokens", "in", "experts", "top_k", "capacity"};
+    case kExpertIn:
+    case kExpertOut: return {"sequences", "tokens", "in", "out", "experts"};
+    case kLossMax:
+    case kLossSum:
+    case kLoss: return {"sequences", "tokens", "out"};
+    case kSlice:
+    case kZeroGradient:
+    case kAccumulate:
+    case kAdamW: return {"elements"};
   }
   return {};
 }
 
 /// Largest tensor of the shape, in elements, at most; a double, because hostile sizes overflow.
 double largest_tensor(const SegmentShape& s) {
-  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
   const double tokens = real(s.sequences) * real(s.tokens);
   const double columns =
       std::max({real(s.in) * real(s.slices), 2 * real(s.out), 4 * real(s.heads) * real(s.head_dim),
@@ -120,20 +104,26 @@ double largest_tensor(const SegmentShape& s) {
 
 void check_sizes(base::Reader& r, const SegmentShape& s) {
   for (const std::string_view key : needed_sizes(s.kind)) {
-    for (const SizeField& field : kSizes) {
-      if (field.key != key || s.*field.member > 0) continue;
-      r.error(key, ErrorCode::kMissingKey, "a shape of kind '{}' needs a positive '{}'",
-              to_string(s.kind), key);
+    for (const Field<Shape>& field : kFields) {
+      if (field.key != key || s.*std::get<std::int64_t Shape::*>(field.member) > 0) continue;
+      r.error(key, kMissingKey, "a shape of kind '{}' needs a positive '{}'", to_string(s.kind),
+              key);
     }
   }
-  if (s.slice >= s.slices)
-    r.error("slice", ErrorCode::kOutOfRange, "slice {} of {}", s.slice, s.slices);
+  if (s.slice >= s.slices) r.error("slice", kOutOfRange, "slice {} of {}", s.slice, s.slices);
   if (s.dtype == DType::kInt64)
-    r.error("dtype", ErrorCode::kBadValue, "segments compute in fp32 or bf16, not int64");
-  if (largest_tensor(s) > static_cast<double>(kSizeRange.max)) {
-    r.error("kind", ErrorCode::kOutOfRange, "the sizes make a tensor of {:.2g} elements",
-            largest_tensor(s));
+    r.error("dtype", kBadValue, "segments compute in fp32 or bf16, not int64");
+  if (largest_tensor(s) > kSize.max) {
+    r.error("kind", kOutOfRange, "the sizes make a tensor of {:.2g} elements", largest_tensor(s));
   }
+}
+
+/// Those that need not be stated.
+base::Json every_field(const SegmentShape& s) {
+  base::Json json = fields_to_json(s, kFields);
+  json["norm"] = to_string(s.norm);
+  json["activation"] = to_string(s.activation);
+  return json;
 }
 
 }  // namespace
@@ -147,31 +137,19 @@ base::Result<SegmentShape> read_segment_shape(const base::Node& node) {
   s.norm = r.optional_enum("norm", names_up_to(NormKind::kRmsNorm)).value_or(s.norm);
   s.activation =
       r.optional_enum("activation", names_up_to(Activation::kRelu)).value_or(s.activation);
-  for (const SizeField& f : kSizes)
-    s.*f.member = r.optional_int(f.key, kSizeRange).value_or(s.*f.member);
-  for (const PartField& f : kParts) {
-    s.*f.member = static_cast<int>(r.optional_int(f.key, {f.min, 1 << 30}).value_or(s.*f.member));
-  }
-  for (const FlagField& f : kFlags) s.*f.member = r.optional_bool(f.key).value_or(s.*f.member);
-  for (const RealField& f : kReals)
-    s.*f.member = r.optional_double(f.key, f.range).value_or(s.*f.member);
+  read_fields(r, kFields, s, Fields::kOptional);
   r.finish();
   if (sink.ok()) check_sizes(r, s);
   return sink.result(s);
 }
 
 base::Json to_json(const SegmentShape& s) {
-  const SegmentShape defaults;
+  static const base::Json kDefaults = every_field(SegmentShape{});
   base::Json json{{"kind", to_string(s.kind)}, {"dtype", to_string(s.dtype)}};
-  const auto put = [&](std::string_view key, const auto& value, const auto& fallback) {
-    if (value != fallback) json[std::string(key)] = value;
-  };
-  put("norm", to_string(s.norm), to_string(defaults.norm));
-  put("activation", to_string(s.activation), to_string(defaults.activation));
-  for (const SizeField& f : kSizes) put(f.key, s.*f.member, defaults.*f.member);
-  for (const PartField& f : kParts) put(f.key, s.*f.member, defaults.*f.member);
-  for (const FlagField& f : kFlags) put(f.key, s.*f.member, defaults.*f.member);
-  for (const RealField& f : kReals) put(f.key, s.*f.member, defaults.*f.member);
+  const base::Json fields = every_field(s);
+  for (const auto& [key, value] : fields.items()) {
+    if (value != kDefaults[key]) json[key] = value;
+  }
   return json;
 }
 

@@ -5,78 +5,37 @@
 
 #include "base/check.h"
 #include "base/fingerprint.h"
+#include "base/numbers.h"
 
 namespace orrery::model {
 
-std::string_view to_string(Family family) {
-  switch (family) {
-    case Family::kGpt2: return "gpt2";
-    case Family::kLlama: return "llama";
-    case Family::kMistral: return "mistral";
-    case Family::kQwen2: return "qwen2";
-    case Family::kBert: return "bert";
-    case Family::kMixtral: return "mixtral";
-    case Family::kQwen2Moe: return "qwen2_moe";
-    case Family::kDeepSeek: return "deepseek";
-    case Family::kT5: return "t5";
-    case Family::kViT: return "vit";
-    case Family::kSwin: return "swin";
-  }
-  return "";
-}
-
-std::string_view to_string(NormKind norm) {
-  switch (norm) {
-    case NormKind::kLayerNorm: return "layer_norm";
-    case NormKind::kRmsNorm: return "rms_norm";
-  }
-  return "";
-}
-
-std::string_view to_string(Activation activation) {
-  switch (activation) {
-    case Activation::kGelu: return "gelu";
-    case Activation::kGeluTanh: return "gelu_tanh";
-    case Activation::kSilu: return "silu";
-    case Activation::kRelu: return "relu";
-  }
-  return "";
-}
-
 namespace {
 
-std::string_view to_string(PositionKind position) {
-  switch (position) {
-    case PositionKind::kLearned: return "learned";
-    case PositionKind::kRotary: return "rotary";
-    case PositionKind::kRelative: return "relative";
-  }
-  return "";
-}
-
-std::string_view to_string(BlockEntry entry) {
-  switch (entry) {
-    case BlockEntry::kNone: return "none";
-    case BlockEntry::kPatchMerging: return "patch_merging";
-    case BlockEntry::kEncoderEnd: return "encoder_end";
-  }
-  return "";
-}
+// In the order of the enumerators.
+constexpr std::string_view kFamilies[] = {"gpt2", "llama",   "mistral",   "qwen2",
+                                          "bert", "mixtral", "qwen2_moe", "deepseek",
+                                          "t5",   "vit",     "swin"};
+constexpr std::string_view kNorms[] = {"layer_norm", "rms_norm"};
+constexpr std::string_view kActivations[] = {"gelu", "gelu_tanh", "silu", "relu"};
+constexpr std::string_view kPositions[] = {"learned", "rotary", "relative"};
+constexpr std::string_view kEntries[] = {"none", "patch_merging", "encoder_end"};
 
 /// Gain, and for layer norm a bias, of each feature.
 std::int64_t norm_parameters(const ModelSpec& m, std::int64_t features) {
   return (m.norm == NormKind::kLayerNorm ? 2 : 1) * features;
 }
 
-double real(std::int64_t n) { return static_cast<double>(n); }
-
 }  // namespace
+
+std::string_view to_string(Family family) { return kFamilies[as_index(family)]; }
+std::string_view to_string(NormKind norm) { return kNorms[as_index(norm)]; }
+std::string_view to_string(Activation activation) { return kActivations[as_index(activation)]; }
 
 int ModelSpec::kind_of(std::int64_t layer) const {
   ORRERY_CHECK(layer >= 0 && layer < layers, "layer {} of {}", layer, layers);
   int kind = 0;
   for (std::int64_t end = 0; kind < kinds() - 1; ++kind) {
-    end += runs[static_cast<std::size_t>(kind)].count;
+    end += runs[as_index(kind)].count;
     if (layer < end) break;
   }
   return kind;
@@ -86,21 +45,12 @@ ModelSpec ModelSpec::of_kind(int kind) const {
   ORRERY_CHECK(kind >= 0 && kind < kinds(), "kind {} of {}", kind, kinds());
   ModelSpec m = *this;
   if (runs.empty()) return m;
-  const BlockShape& s = runs[static_cast<std::size_t>(kind)].shape;
-  m.hidden = s.hidden;
-  m.heads = s.heads;
-  m.kv_heads = s.kv_heads;
-  m.head_dim = s.head_dim;
-  m.ffn = s.ffn;
-  m.causal = s.causal;
-  m.experts = s.experts;
-  m.experts_per_token = s.experts_per_token;
-  m.shared_ffn = s.shared_ffn;
-  m.cross_attention = s.cross_attention;
-  m.entry = s.entry;
-  m.window = s.window;
-  m.token_share = s.token_share;
+  static_cast<BlockShape&>(m) = runs[as_index(kind)].shape;
   return m;
+}
+
+std::int64_t ModelSpec::blocks_of(int kind) const {
+  return runs.empty() ? layers : runs[as_index(kind)].count;
 }
 
 bool ModelSpec::encoder_decoder() const {
@@ -109,8 +59,7 @@ bool ModelSpec::encoder_decoder() const {
 
 std::int64_t ModelSpec::expert_capacity(std::int64_t tokens) const {
   ORRERY_CHECK(experts > 0);
-  const double even =
-      static_cast<double>(tokens * experts_per_token) / static_cast<double>(experts);
+  const double even = real(tokens * experts_per_token) / real(experts);
   return std::min(tokens, static_cast<std::int64_t>(std::ceil(even * capacity_factor)));
 }
 
@@ -161,9 +110,8 @@ std::int64_t ModelSpec::parameters() const {
   const std::int64_t pool = pooler ? hidden * hidden + hidden : 0;
   const std::int64_t norms =
       norm_parameters(*this, last.hidden) + (patch_norm ? norm_parameters(*this, hidden) : 0);
-  std::int64_t blocks = runs.empty() ? layers * block_parameters() : 0;
-  for (int k = 0; !runs.empty() && k < kinds(); ++k)
-    blocks += runs[static_cast<std::size_t>(k)].count * of_kind(k).block_parameters();
+  std::int64_t blocks = 0;
+  for (int k = 0; k < kinds(); ++k) blocks += blocks_of(k) * of_kind(k).block_parameters();
   return tokens + positions + types + relative + blocks + norms + head + pool;
 }
 
@@ -196,29 +144,24 @@ double ModelSpec::forward_matmul_flops(std::int64_t seq) const {
   const double logits =
       2 * (patch_features > 0 ? 1 : real(seq)) * real(of_kind(last_kind()).hidden) * real(vocab);
   const double patches = 2 * real(seq) * real(patch_features) * real(hidden);
-  double blocks = runs.empty() ? real(layers) * block_matmul_flops(seq) : 0;
-  for (int k = 0; !runs.empty() && k < kinds(); ++k)
-    blocks += real(runs[static_cast<std::size_t>(k)].count) * of_kind(k).block_matmul_flops(seq);
+  double blocks = 0;
+  for (int k = 0; k < kinds(); ++k)
+    blocks += real(blocks_of(k)) * of_kind(k).block_matmul_flops(seq);
   return blocks + logits + patches;
 }
 
 std::string ModelSpec::fingerprint() const {
   base::Fingerprint f;
-  f.add("orrery.model/1").add(to_string(family));
-  f.add(layers)
-      .add(hidden)
-      .add(heads)
-      .add(kv_heads)
-      .add(head_dim)
-      .add(ffn)
-      .add(vocab)
-      .add(max_positions)
-      .add(type_vocab);
+  const auto add_sizes = [&f](const BlockShape& b) -> base::Fingerprint& {
+    return f.add(b.hidden).add(b.heads).add(b.kv_heads).add(b.head_dim).add(b.ffn);
+  };
+  f.add("orrery.model/1").add(to_string(family)).add(layers);
+  add_sizes(*this).add(vocab).add(max_positions).add(type_vocab);
   f.add(to_string(norm)).add(norm_epsilon).add(to_string(activation)).add(gated_mlp);
   f.add(qkv_bias).add(projection_bias).add(mlp_bias).add(tied_embeddings);
-  f.add(to_string(position)).add(rope_theta).add(causal).add(post_norm).add(pooler);
+  f.add(kPositions[as_index(position)]).add(rope_theta).add(causal).add(post_norm).add(pooler);
   // Plans of dense models keep the digest that they were made for.
-  const auto add_experts = [&f](const auto& b) {
+  const auto add_experts = [&f](const BlockShape& b) {
     f.add("experts").add(b.experts).add(b.experts_per_token).add(b.shared_ffn);
   };
   if (experts > 0) add_experts(*this), f.add(capacity_factor);
@@ -228,17 +171,10 @@ std::string ModelSpec::fingerprint() const {
   if (relative_buckets > 0) f.add("relative buckets").add(relative_buckets);
   for (const BlockRun& run : runs) {
     const BlockShape& b = run.shape;
-    f.add("run")
-        .add(run.name)
-        .add(run.count)
-        .add(b.hidden)
-        .add(b.heads)
-        .add(b.kv_heads)
-        .add(b.head_dim)
-        .add(b.ffn)
-        .add(b.causal);
+    f.add("run").add(run.name).add(run.count);
+    add_sizes(b).add(b.causal);
     if (b.experts > 0) add_experts(b), f.add(capacity_factor);
-    f.add(b.cross_attention).add(to_string(b.entry)).add(b.window).add(b.token_share);
+    f.add(b.cross_attention).add(kEntries[as_index(b.entry)]).add(b.window).add(b.token_share);
   }
   return f.hex();
 }

@@ -36,14 +36,28 @@ std::string_view to_string(Family family);
 std::string_view to_string(NormKind norm);
 std::string_view to_string(Activation activation);
 
-/// What may differ from block to block; the fields are those of ModelSpec.
+/// What may differ from block to block.
 struct BlockShape {
-  std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
+  std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  // intermediate size of the MLP (one branch when gated), of one expert in a mixture
+  std::int64_t ffn = 0;
   bool causal = true;
-  std::int64_t experts = 0, experts_per_token = 0, shared_ffn = 0;
+
+  // Mixture of experts, in place of the MLP (Shazeer et al., arXiv 1701.06538; Mixtral, arXiv
+  // 2401.04088): a token goes to the experts_per_token experts of its largest router scores, and
+  // their outputs are added with those weights.
+  std::int64_t experts = 0;  // 0: a dense MLP
+  std::int64_t experts_per_token = 0;
+  // intermediate size of an expert that sees every token, behind a sigmoid gate; 0: none
+  std::int64_t shared_ffn = 0;
+
+  // a second attention behind the first, over the encoder's output (T5's decoder)
   bool cross_attention = false;
   BlockEntry entry = BlockEntry::kNone;
-  std::int64_t window = 0, token_share = 1;
+  // attention inside windows of so many tokens (Swin); 0: over the whole sequence
+  std::int64_t window = 0;
+  // tokens of the sequence for one token here (Swin: 4 for each patch merging before)
+  std::int64_t token_share = 1;
   bool operator==(const BlockShape&) const = default;
 };
 
@@ -58,16 +72,10 @@ struct BlockRun {
 /// What is trained: a stack of `layers` Transformer blocks between an embedding and a head. Mostly
 /// they are identical; a model with blocks of several kinds lists its `runs`, and its own fields
 /// are those of the first. Degree-free: nothing here knows of parallelism.
-struct ModelSpec {
+struct ModelSpec : BlockShape {
   std::string name = {};
   Family family = Family::kGpt2;
   std::int64_t layers = 0;
-  std::int64_t hidden = 0;
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;
-  std::int64_t head_dim = 0;
-  // intermediate size of the MLP (one branch when gated), of one expert in a mixture
-  std::int64_t ffn = 0;
   std::int64_t vocab = 0;
   std::int64_t max_positions = 0;
   std::int64_t type_vocab = 0;  // BERT segment embeddings, else 0
@@ -84,31 +92,15 @@ struct ModelSpec {
   bool dropout = false;
   PositionKind position = PositionKind::kLearned;
   double rope_theta = 10000.0;
-  bool causal = true;
   bool post_norm = false;  // BERT: norm after the residual; embedding norm; no final norm
   bool pooler = false;     // BERT: linear [hidden, hidden] + bias over the first token
 
-  // Mixture of experts, in every block in place of the MLP (Shazeer et al., arXiv 1701.06538;
-  // Mixtral, arXiv 2401.04088): a token goes to the experts_per_token experts of its largest router
-  // scores, and their outputs are added with those weights.
-  std::int64_t experts = 0;  // 0: a dense MLP
-  std::int64_t experts_per_token = 0;
-  // intermediate size of an expert that sees every token, behind a sigmoid gate; 0: none
-  std::int64_t shared_ffn = 0;
   // see expert_capacity(); 1.0 to 1.25 in Switch Transformers (arXiv 2101.03961, section 2.2)
   double capacity_factor = 1.25;
 
   // false: the shared expert's output is added as it is (DeepSeek)
   bool shared_gate = true;
 
-  // Of blocks in models with several kinds, see BlockShape.
-  // a second attention behind the first, over the encoder's output (T5's decoder)
-  bool cross_attention = false;
-  BlockEntry entry = BlockEntry::kNone;
-  // attention inside windows of so many tokens (Swin); 0: over the whole sequence
-  std::int64_t window = 0;
-  // tokens of the sequence for one token here (Swin: 4 for each patch merging before)
-  std::int64_t token_share = 1;
   std::vector<BlockRun> runs = {};  // in order; empty: `layers` blocks of the fields above
 
   // Images (ViT, Swin): patches in place of a token table, `vocab` classes, `max_positions` tokens
@@ -124,57 +116,57 @@ struct ModelSpec {
   std::int64_t relative_buckets = 0;
 
   /// Kinds of blocks: runs, or one.
-  [[nodiscard]] int kinds() const { return runs.empty() ? 1 : static_cast<int>(runs.size()); }
+  int kinds() const { return runs.empty() ? 1 : static_cast<int>(runs.size()); }
   /// Kind of block `layer`. @pre 0 <= layer < layers.
-  [[nodiscard]] int kind_of(std::int64_t layer) const;
+  int kind_of(std::int64_t layer) const;
   /// The model seen from its blocks of one kind: the fields of BlockShape are those of that run.
-  [[nodiscard]] ModelSpec of_kind(int kind) const;
+  ModelSpec of_kind(int kind) const;
+  /// How many blocks there are of it.
+  std::int64_t blocks_of(int kind) const;
   /// Kind of the last block, whose output the head reads.
-  [[nodiscard]] int last_kind() const { return kinds() - 1; }
-  [[nodiscard]] bool encoder_decoder() const;
+  int last_kind() const { return kinds() - 1; }
+  bool encoder_decoder() const;
   /// Hidden size and token share of what the block reads: that of the block before, but for patch
   /// merging its own.
-  [[nodiscard]] std::int64_t input_hidden() const {
+  std::int64_t input_hidden() const {
     return entry == BlockEntry::kPatchMerging ? hidden / 2 : hidden;
   }
-  [[nodiscard]] std::int64_t input_token_share() const {
+  std::int64_t input_token_share() const {
     return entry == BlockEntry::kPatchMerging ? token_share / 4 : token_share;
   }
   /// Tokens over which a token attends, of a sequence of `tokens`.
-  [[nodiscard]] std::int64_t attention_span(std::int64_t tokens) const {
-    return window > 0 ? window : tokens;
-  }
+  std::int64_t attention_span(std::int64_t tokens) const { return window > 0 ? window : tokens; }
 
   /// Rows of the fused QKV product: (heads + 2 kv_heads) * head_dim.
-  [[nodiscard]] std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
+  std::int64_t qkv_features() const { return (heads + 2 * kv_heads) * head_dim; }
   /// Rows of the MLP input product: ffn, or 2 ffn when gated.
-  [[nodiscard]] std::int64_t mlp_in_features() const { return gated_mlp ? 2 * ffn : ffn; }
+  std::int64_t mlp_in_features() const { return gated_mlp ? 2 * ffn : ffn; }
   /// Rows that an expert takes of `tokens` tokens of one sequence: ceil(tokens * experts_per_token
   /// / experts * capacity_factor), at most `tokens`. What comes beyond is dropped and what stays
   /// free is padding, so sizes do not depend on the data (GShard, arXiv 2006.16668, section 3.2).
   /// Counted per sequence, so that it does not depend on the micro-batch. @pre experts > 0.
-  [[nodiscard]] std::int64_t expert_capacity(std::int64_t tokens) const;
+  std::int64_t expert_capacity(std::int64_t tokens) const;
   /// Exact number of parameters (tied weights counted once).
-  [[nodiscard]] std::int64_t parameters() const;
+  std::int64_t parameters() const;
   /// Parameters of one block of the fields above: QKV, output projection, MLP (two products, three
   /// when gated), two norms, biases. A mixture: all experts' MLPs, the router, and the shared
   /// expert's MLP with its gate. Cross-attention: its products and norm. Windows: the table of
   /// relative position biases. And what its entry has.
-  [[nodiscard]] std::int64_t block_parameters() const;
+  std::int64_t block_parameters() const;
   /// Biases of a head in a window: one for each difference of two places in it. @pre window is a
   /// square.
-  [[nodiscard]] std::int64_t relative_positions() const;
+  std::int64_t relative_positions() const;
   /// Of one block of the fields above, in the model's forward_matmul_flops(seq).
-  [[nodiscard]] double block_matmul_flops(std::int64_t seq) const;
+  double block_matmul_flops(std::int64_t seq) const;
   /// Forward matmul FLOPs of one sequence of `seq` tokens: 2mnk per product, full s² attention, LM
   /// head included, BERT's pooler not (masked-token training does not run it); of experts those
   /// that a token goes to, and the router. T5: `seq` tokens of the encoder and as many of the
   /// decoder; windows: scores inside them; the base of MFU (MFU = 3 x this x sequences / (step time
   /// x peak)).
-  [[nodiscard]] double forward_matmul_flops(std::int64_t seq) const;
+  double forward_matmul_flops(std::int64_t seq) const;
   /// Hex digest of every field but the name: plans are bound to it, and a catalog entry equals the
   /// file it was taken from.
-  [[nodiscard]] std::string fingerprint() const;
+  std::string fingerprint() const;
   bool operator==(const ModelSpec&) const = default;
 };
 

@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "base/json.h"
+#include "base/numbers.h"
+#include "model/config_fields.h"
 #include "model/names.h"
 
 namespace orrery::model {
 namespace {
-
-using base::ErrorCode;
 
 constexpr base::DoubleRange kShare{1e-6, 2.0};  // of a datasheet's number
 constexpr base::DoubleRange kSmall{0.0, 1.0};
@@ -21,7 +20,7 @@ constexpr base::DoubleRange kLog{-3.0, 3.0};
 void check_ascending(base::Reader& r, std::string_view key, const std::vector<double>& knots) {
   for (std::size_t i = 1; i < knots.size(); ++i) {
     if (knots[i] <= knots[i - 1])
-      r.error(key, ErrorCode::kInconsistent, "knots must ascend: {} follows {}", knots[i],
+      r.error(key, base::ErrorCode::kInconsistent, "knots must ascend: {} follows {}", knots[i],
               knots[i - 1]);
   }
 }
@@ -35,75 +34,68 @@ ProductCorrection read_correction(const base::Node& node, const std::string& wha
   check_ascending(r, "n", c.n);
   check_ascending(r, "k", c.k);
   if (sink.ok() && (c.ln.empty() || c.ln.size() != c.m.size() * c.n.size() * c.k.size())) {
-    r.error("ln", ErrorCode::kInconsistent, "{} numbers for {} x {} x {} knots", c.ln.size(),
+    r.error("ln", base::ErrorCode::kInconsistent, "{} numbers for {} x {} x {} knots", c.ln.size(),
             c.m.size(), c.n.size(), c.k.size());
   }
   r.finish();
   return c;
 }
 
-ProductSurface read_product(const base::Node& node, const std::string& what,
-                            base::ErrorSink& sink) {
-  base::Reader r(node, what, sink);
-  ProductSurface p{.units = r.required_int("units", {1, 1 << 20}),
-                   .efficiency = r.required_double("efficiency", kShare),
-                   .launch_seconds = r.required_double("launch_seconds", kSecondsOfKernel),
-                   .prologue_features = r.required_double("prologue_features", kTimes),
-                   .half_tile = r.required_double("half_tile", kShare),
-                   .quantisation = r.required_double("quantisation", kSmall),
-                   .split_traffic = r.required_double("split_traffic", kTimes),
-                   .memory_efficiency = r.required_double("memory_efficiency", kShare),
-                   .throttle = r.required_double("throttle", kSmall),
-                   .correction = {}};
-  if (const auto correction = r.optional_object("correction"))
-    p.correction = read_correction(*correction, what + ".correction", sink);
-  r.finish();
-  return p;
-}
+constexpr Field<ProductSurface> kProduct[] = {
+    {"units", &ProductSurface::units, {1, 1 << 20}},
+    {"efficiency", &ProductSurface::efficiency, kShare},
+    {"launch_seconds", &ProductSurface::launch_seconds, kSecondsOfKernel},
+    {"prologue_features", &ProductSurface::prologue_features, kTimes},
+    {"half_tile", &ProductSurface::half_tile, kShare},
+    {"quantisation", &ProductSurface::quantisation, kSmall},
+    {"split_traffic", &ProductSurface::split_traffic, kTimes},
+    {"memory_efficiency", &ProductSurface::memory_efficiency, kShare},
+    {"throttle", &ProductSurface::throttle, kSmall},
+};
+constexpr Field<AttentionSurface> kAttention[] = {
+    {"efficiency", &AttentionSurface::efficiency, kShare},
+    {"launch_seconds", &AttentionSurface::launch_seconds, kSecondsOfKernel},
+    {"seconds_per_token", &AttentionSurface::seconds_per_token, kSecondsOfKernel},
+    {"memory_efficiency", &AttentionSurface::memory_efficiency, kShare},
+    {"key_weight", &AttentionSurface::key_weight, kTimes},
+    {"backward_efficiency", &AttentionSurface::backward_efficiency, kShare},
+};
+constexpr Field<StreamSurface> kStream[] = {
+    {"efficiency", &StreamSurface::efficiency, kShare},
+    {"norm_backward", &StreamSurface::norm_backward, kShare},
+};
+constexpr Field<Framework> kFramework[] = {
+    {"dropout", &Framework::dropout},
+    {"kernel_seconds", &Framework::kernel_seconds, kSecondsOfKernel},
+    {"loss_passes", &Framework::loss_passes, kTimes},
+};
 
-AttentionSurface read_attention(const base::Node& node, const std::string& what,
-                                base::ErrorSink& sink) {
-  base::Reader r(node, what, sink);
-  const AttentionSurface a{
-      .efficiency = r.required_double("efficiency", kShare),
-      .launch_seconds = r.required_double("launch_seconds", kSecondsOfKernel),
-      .seconds_per_token = r.required_double("seconds_per_token", kSecondsOfKernel),
-      .memory_efficiency = r.required_double("memory_efficiency", kShare),
-      .key_weight = r.required_double("key_weight", kTimes),
-      .backward_efficiency = r.required_double("backward_efficiency", kShare)};
-  r.finish();
-  return a;
-}
-
-StreamSurface read_stream(const base::Node& node, const std::string& what, base::ErrorSink& sink) {
-  base::Reader r(node, what, sink);
-  const StreamSurface s{.efficiency = r.required_double("efficiency", kShare),
-                        .norm_backward = r.required_double("norm_backward", kShare)};
-  r.finish();
-  return s;
-}
+constexpr std::string_view kKernels[] = {"flash", "explicit"};
 
 }  // namespace
 
-std::string_view to_string(AttentionKernel kernel) {
-  switch (kernel) {
-    case AttentionKernel::kFlash: return "flash";
-    case AttentionKernel::kExplicit: return "explicit";
-  }
-  return "";
-}
+std::string_view to_string(AttentionKernel kernel) { return kKernels[as_index(kernel)]; }
 
 ComputeSurface read_surface(const base::Node& node, const std::string& what,
                             base::ErrorSink& sink) {
   base::Reader r(node, what, sink);
   ComputeSurface s;
   s.dtype = r.required_enum("dtype", names_up_to(DType::kBFloat16));
-  if (const base::Node n = r.required_object("product"); n.is_object())
-    s.product = read_product(n, what + ".product", sink);
-  if (const base::Node n = r.required_object("attention"); n.is_object())
-    s.attention = read_attention(n, what + ".attention", sink);
-  if (const base::Node n = r.required_object("stream"); n.is_object())
-    s.stream = read_stream(n, what + ".stream", sink);
+  const auto part = [&](std::string_view key, const auto& fields, auto& surface, const auto& more) {
+    const base::Node part_node = r.required_object(key);
+    if (!part_node.is_object()) return;
+    base::Reader inner(part_node, fmt::format("{}.{}", what, key), sink);
+    read_fields(inner, fields, surface);
+    more(inner);
+    inner.finish();
+  };
+  const auto nothing = [](const base::Reader&) {};
+  part("product", kProduct, s.product, [&](base::Reader& inner) {
+    if (const auto correction = inner.optional_object("correction"))
+      s.product.correction = read_correction(*correction, what + ".product.correction", sink);
+  });
+  part("attention", kAttention, s.attention, nothing);
+  part("stream", kStream, s.stream, nothing);
   s.residual = r.required_double("residual", kSmall);
   r.finish();
   return s;
@@ -114,45 +106,27 @@ Framework read_framework(const base::Node& node, base::ErrorSink& sink) {
   Framework f;
   f.name = r.required_string("name");
   f.attention = r.required_enum("attention", names_up_to(AttentionKernel::kExplicit));
-  f.dropout = r.optional_bool("dropout").value_or(false);
-  f.kernel_seconds = r.optional_double("kernel_seconds", kSecondsOfKernel).value_or(0);
-  f.loss_passes = r.optional_double("loss_passes", kTimes).value_or(0);
+  read_fields(r, kFramework, f, Fields::kOptional);
   r.finish();
   return f;
 }
 
 base::Json to_json(const ComputeSurface& s) {
-  base::Json product{{"units", s.product.units},
-                     {"efficiency", s.product.efficiency},
-                     {"launch_seconds", s.product.launch_seconds},
-                     {"prologue_features", s.product.prologue_features},
-                     {"half_tile", s.product.half_tile},
-                     {"quantisation", s.product.quantisation},
-                     {"split_traffic", s.product.split_traffic},
-                     {"memory_efficiency", s.product.memory_efficiency},
-                     {"throttle", s.product.throttle}};
+  base::Json product = fields_to_json(s.product, kProduct);
   const ProductCorrection& c = s.product.correction;
   if (!c.ln.empty()) product["correction"] = {{"m", c.m}, {"n", c.n}, {"k", c.k}, {"ln", c.ln}};
-  return {
-      {"dtype", to_string(s.dtype)},
-      {"product", std::move(product)},
-      {"attention",
-       {{"efficiency", s.attention.efficiency},
-        {"launch_seconds", s.attention.launch_seconds},
-        {"seconds_per_token", s.attention.seconds_per_token},
-        {"memory_efficiency", s.attention.memory_efficiency},
-        {"key_weight", s.attention.key_weight},
-        {"backward_efficiency", s.attention.backward_efficiency}}},
-      {"stream", {{"efficiency", s.stream.efficiency}, {"norm_backward", s.stream.norm_backward}}},
-      {"residual", s.residual}};
+  return {{"dtype", to_string(s.dtype)},
+          {"product", std::move(product)},
+          {"attention", fields_to_json(s.attention, kAttention)},
+          {"stream", fields_to_json(s.stream, kStream)},
+          {"residual", s.residual}};
 }
 
 base::Json to_json(const Framework& f) {
-  return {{"name", f.name},
-          {"attention", to_string(f.attention)},
-          {"dropout", f.dropout},
-          {"kernel_seconds", f.kernel_seconds},
-          {"loss_passes", f.loss_passes}};
+  base::Json json = fields_to_json(f, kFramework);
+  json["name"] = f.name;
+  json["attention"] = to_string(f.attention);
+  return json;
 }
 
 }  // namespace orrery::model

@@ -10,13 +10,14 @@
 
 #include "base/check.h"
 #include "base/fingerprint.h"
-#include "topologies/graph/csr.h"
+#include "base/ids.h"
+#include "base/numbers.h"
 #include "topologies/host_templates.h"
 #include "topologies/routes/route_table.h"
 
 namespace orrery::topologies {
 
-using base::ErrorCode;
+using enum base::ErrorCode;
 using base::Result;
 
 namespace {
@@ -38,7 +39,7 @@ std::string fingerprint_of(const Topology& t, std::span<const uint32_t> device_m
   }
   for (const uint32_t model : device_models) f.add(model);
   f.add(t.vertices().size());
-  for (const Vertex& v : t.vertices()) f.add(static_cast<int>(v.kind)).add(v.name).add(v.host);
+  for (const Vertex& v : t.vertices()) f.add(as_int(v.kind)).add(v.name).add(v.host);
   f.add(t.links().size());
   for (const Link& l : t.links()) {
     f.add(l.from.raw()).add(l.to.raw()).add(l.bytes_per_second).add(l.latency.raw()).add(l.kind);
@@ -53,31 +54,30 @@ TopologyBuilder::TopologyBuilder(std::string name) { topology_.name_ = std::move
 
 uint32_t TopologyBuilder::add_model(DeviceModel model) {
   topology_.models_.push_back(std::move(model));
-  return static_cast<uint32_t>(topology_.models_.size() - 1);
+  return count_of(topology_.models_) - 1;
+}
+
+VertexId TopologyBuilder::add(VertexKind kind, std::string name, uint32_t host, uint32_t model) {
+  vertex_models_.push_back(model);
+  return topology_.vertices_.push_back({kind, std::move(name), host});
 }
 
 VertexId TopologyBuilder::add_device(std::string name, uint32_t host, uint32_t model) {
   ORRERY_CHECK(model < topology_.models_.size() && host != kNoHost);
-  topology_.vertices_.push_back({VertexKind::kDevice, std::move(name), host});
-  vertex_models_.push_back(model);
-  return VertexId(static_cast<uint32_t>(topology_.vertices_.size() - 1));
+  return add(VertexKind::kDevice, std::move(name), host, model);
 }
 
 VertexId TopologyBuilder::add_vertex(VertexKind kind, std::string name, uint32_t host) {
   ORRERY_CHECK(kind != VertexKind::kDevice, "devices have a model: add_device");
-  topology_.vertices_.push_back({kind, std::move(name), host});
-  vertex_models_.push_back(kNoModel);
-  return VertexId(static_cast<uint32_t>(topology_.vertices_.size() - 1));
+  return add(kind, std::move(name), host, kNoModel);
 }
 
 LinkId TopologyBuilder::add_link(VertexId from, VertexId to, int64_t bytes_per_second,
                                  base::Seconds latency, std::string kind) {
-  const size_t count = topology_.vertices_.size();
-  ORRERY_CHECK(from.raw() < count && to.raw() < count && from != to, "link {} -> {} of {}",
-               from.raw(), to.raw(), count);
+  ORRERY_CHECK(topology_.vertices_.contains(from) && topology_.vertices_.contains(to) && from != to,
+               "link {} -> {} of {}", from.raw(), to.raw(), topology_.vertices_.size());
   ORRERY_CHECK(bytes_per_second > 0 && latency.raw() >= 0);
-  topology_.links_.push_back({from, to, bytes_per_second, latency, std::move(kind)});
-  return LinkId(static_cast<uint32_t>(topology_.links_.size() - 1));
+  return topology_.links_.push_back({from, to, bytes_per_second, latency, std::move(kind)});
 }
 
 void TopologyBuilder::add_duplex(VertexId from, VertexId to, int64_t bytes_per_second,
@@ -90,8 +90,6 @@ void TopologyBuilder::add_source_note(std::string note) {
   topology_.source_notes_.push_back(std::move(note));
 }
 
-Result<Topology> TopologyBuilder::build() && { return finish(); }
-
 Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts,
                                                 const std::optional<FabricSpec>& fabric) && {
   uint64_t hosts = 0;
@@ -101,18 +99,17 @@ Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts
   }
   ORRERY_CHECK(hosts == 1 || fabric.has_value());
   if (hosts > std::numeric_limits<uint32_t>::max())
-    return base::fail(ErrorCode::kOutOfRange, "{} hosts", hosts);
-  Templates templates(topology_.vertices_, vertex_models_, topology_.links_, counts.size());
+    return base::fail(kOutOfRange, "{} hosts", hosts);
+  Templates templates(topology_.vertices(), vertex_models_, topology_.links(), counts.size());
   TRY(auto shape, templates.lay_out(counts));
   if (hosts > 1) {
     std::vector<NicRun> nics;
-    for (const HostRun& run : shape.runs)
-      nics.push_back({run.hosts, static_cast<uint32_t>(run.nics.size())});
+    for (const HostRun& run : shape.runs) nics.push_back({run.hosts, count_of(run.nics)});
     TRY(shape.fabric, make_fabric(*fabric, nics));
     shape.spec = *fabric;
   }
-  topology_.vertices_.clear();
-  topology_.links_.clear();
+  topology_.vertices_ = {};
+  topology_.links_ = {};
   vertex_models_.clear();
   templates.replicate(shape, fabric, topology_.vertices_, vertex_models_, topology_.links_);
   if (counts.size() == 1 && (hosts == 1 || fabric->shape == FabricShape::kSwitch)) {
@@ -123,32 +120,31 @@ Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts
                 fabric->ecmp_seed};
   }
   topology_.cluster_ = std::make_shared<const ClusterShape>(std::move(shape));
-  return finish();
+  return std::move(*this).build();
 }
 
 Result<void> TopologyBuilder::assign_ranks() {
   std::vector<VertexId> devices;
   uint32_t hosts = 0;
-  for (uint32_t v = 0; v < topology_.vertices_.size(); ++v) {
-    const Vertex& vertex = topology_.vertices_[v];
+  for (const VertexId v : topology_.vertices_.ids()) {
+    const Vertex& vertex = topology_.vertex(v);
     if (vertex.host != kNoHost) hosts = std::max(hosts, vertex.host + 1);
-    if (vertex.kind == VertexKind::kDevice) devices.emplace_back(v);
+    if (vertex.kind == VertexKind::kDevice) devices.push_back(v);
   }
   if (devices.empty())
-    return base::fail(ErrorCode::kInconsistent, "topology '{}' has no device", topology_.name_);
+    return base::fail(kInconsistent, "topology '{}' has no device", topology_.name_);
 
-  std::vector<uint32_t> offsets, order;
-  const auto host_of = [&](uint32_t i) { return topology_.vertices_[devices[i].raw()].host; };
-  group_by(static_cast<uint32_t>(devices.size()), hosts, host_of, offsets, order);
+  const base::Csr by_host = base::group_by(
+      count_of(devices), hosts, [&](uint32_t i) { return topology_.vertex(devices[i]).host; });
   for (uint32_t h = 0; h < hosts; ++h) {
-    if (offsets[h + 1] - offsets[h] == offsets[1]) continue;
-    return base::fail(ErrorCode::kInconsistent,
+    if (by_host.of(h).size() == by_host.of(0).size()) continue;
+    return base::fail(kInconsistent,
                       "host {} has {} devices and host 0 has {}: hosts must have equally many", h,
-                      offsets[h + 1] - offsets[h], offsets[1]);
+                      by_host.of(h).size(), by_host.of(0).size());
   }
   topology_.hosts_ = hosts;
-  topology_.devices_per_host_ = offsets[1];
-  for (const uint32_t i : order) {
+  topology_.devices_per_host_ = count_of(by_host.of(0));
+  for (const uint32_t i : by_host.items) {
     topology_.devices_.push_back(devices[i]);
     topology_.device_models_.push_back(vertex_models_[devices[i].raw()]);
   }
@@ -158,16 +154,16 @@ Result<void> TopologyBuilder::assign_ranks() {
 Result<void> TopologyBuilder::check_reachable() const {
   const auto pair = topology_.routes_->unreachable_devices();
   if (!pair) return {};
-  return base::fail(base::make_error(ErrorCode::kInconsistent, "device {} cannot reach device {}",
+  return base::fail(base::make_error(kInconsistent, "device {} cannot reach device {}",
                                      label(topology_.vertex(pair->first)),
                                      label(topology_.vertex(pair->second)))
                         .with_hint("devices do not forward: join them by links or switches"));
 }
 
-Result<Topology> TopologyBuilder::finish() {
+Result<Topology> TopologyBuilder::build() && {
   TRY_VOID(assign_ranks());
   Topology& t = topology_;
-  t.routes_ = std::make_shared<const RouteTable>(t.vertices_, t.links_, t.cluster_);
+  t.routes_ = std::make_shared<const RouteTable>(t.vertices(), t.links(), t.cluster_);
   TRY_VOID(check_reachable());
   t.fingerprint_ = fingerprint_of(t, t.device_models_, routing_);
   return std::move(topology_);

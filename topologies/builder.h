@@ -52,7 +52,7 @@ class TopologyBuilder {
 
  private:
   base::Result<void> assign_ranks();
-  base::Result<Topology> finish();
+  VertexId add(VertexKind kind, std::string name, uint32_t host, uint32_t model);
   base::Result<void> check_reachable() const;
 
   Topology topology_;

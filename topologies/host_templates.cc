@@ -1,6 +1,7 @@
 #include "topologies/host_templates.h"
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::topologies {
 
@@ -11,7 +12,7 @@ Templates::Templates(std::span<const Vertex> vertices, std::span<const uint32_t>
   for (size_t v = 0; v < vertices.size(); ++v) {
     ORRERY_CHECK(vertices[v].host < kinds, "{} is on no kind of host", vertices[v].name);
     Kind& kind = kinds_[vertices[v].host];
-    local.push_back(static_cast<uint32_t>(kind.vertices.size()));
+    local.push_back(count_of(kind.vertices));
     if (vertices[v].kind == VertexKind::kNic) kind.nics.push_back(local.back());
     kind.vertices.push_back(vertices[v]);
     kind.models.push_back(models[v]);
@@ -34,12 +35,12 @@ base::Result<ClusterShape> Templates::lay_out(std::span<const uint32_t> counts) 
     const size_t cables = hosts > 1 ? 2 * kind.nics.size() : 0;
     HostRun run{.hosts = counts[k],
                 .first_host = shape.hosts,
-                .first_vertex = static_cast<uint32_t>(vertices),
-                .vertices = static_cast<uint32_t>(kind.vertices.size()),
-                .first_link = static_cast<uint32_t>(links),
-                .links = static_cast<uint32_t>(kind.links.size() + cables),
-                .own_links = static_cast<uint32_t>(kind.links.size()),
-                .first_nic = static_cast<uint32_t>(nics),
+                .first_vertex = as_u32(vertices),
+                .vertices = count_of(kind.vertices),
+                .first_link = as_u32(links),
+                .links = as_u32(kind.links.size() + cables),
+                .own_links = count_of(kind.links),
+                .first_nic = as_u32(nics),
                 .nics = kind.nics};
     shape.hosts += run.hosts;
     vertices += uint64_t{run.hosts} * run.vertices;
@@ -53,34 +54,33 @@ base::Result<ClusterShape> Templates::lay_out(std::span<const uint32_t> counts) 
                         hosts);
     }
   }
-  shape.fabric_vertex = static_cast<uint32_t>(vertices);
-  shape.fabric_link = static_cast<uint32_t>(links);
+  shape.fabric_vertex = as_u32(vertices);
+  shape.fabric_link = as_u32(links);
   return shape;
 }
 
 void Templates::add_host(const Kind& kind, const HostRun& run, uint32_t host,
                          const ClusterShape& shape, const std::optional<FabricSpec>& spec,
-                         std::vector<Vertex>& vertices, std::vector<Link>& links) const {
-  const auto first = static_cast<uint32_t>(vertices.size());
+                         base::IdVector<VertexId, Vertex>& vertices,
+                         base::IdVector<LinkId, Link>& links) const {
+  const auto first = count_of(vertices);
   for (const Vertex& v : kind.vertices) vertices.push_back({v.kind, v.name, host});
   for (const Link& l : kind.links) {
     links.push_back({VertexId(first + l.from.raw()), VertexId(first + l.to.raw()),
                      l.bytes_per_second, l.latency, l.kind});
   }
   if (!shape.fabric) return;
-  const uint32_t first_nic =
-      run.first_nic + (host - run.first_host) * static_cast<uint32_t>(run.nics.size());
   for (uint32_t j = 0; j < run.nics.size(); ++j) {
     const VertexId nic(first + run.nics[j]),
-        leaf(shape.fabric_vertex + shape.fabric->switch_of_nic()[first_nic + j]);
+        leaf(shape.fabric_vertex + shape.fabric->switch_of_nic()[run.nic(host, j)]);
     links.push_back({nic, leaf, spec->bytes_per_second, spec->latency, spec->kind});
     links.push_back({leaf, nic, spec->bytes_per_second, spec->latency, spec->kind});
   }
 }
 
 void Templates::replicate(const ClusterShape& shape, const std::optional<FabricSpec>& spec,
-                          std::vector<Vertex>& vertices, std::vector<uint32_t>& models,
-                          std::vector<Link>& links) const {
+                          base::IdVector<VertexId, Vertex>& vertices, std::vector<uint32_t>& models,
+                          base::IdVector<LinkId, Link>& links) const {
   const size_t switches = shape.fabric ? shape.fabric->switches().size() : 0;
   vertices.reserve(shape.fabric_vertex + switches);
   links.reserve(shape.fabric_link + (shape.fabric ? shape.fabric->links().size() : 0));

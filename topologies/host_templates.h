@@ -28,8 +28,8 @@ class Templates {
 
   /// Appends all vertices, their models and links, the fabric's too.
   void replicate(const ClusterShape& shape, const std::optional<FabricSpec>& spec,
-                 std::vector<Vertex>& vertices, std::vector<uint32_t>& models,
-                 std::vector<Link>& links) const;
+                 base::IdVector<VertexId, Vertex>& vertices, std::vector<uint32_t>& models,
+                 base::IdVector<LinkId, Link>& links) const;
 
  private:
   struct Kind {
@@ -39,8 +39,8 @@ class Templates {
     std::vector<uint32_t> nics;
   };
   void add_host(const Kind& kind, const HostRun& run, uint32_t host, const ClusterShape& shape,
-                const std::optional<FabricSpec>& spec, std::vector<Vertex>& vertices,
-                std::vector<Link>& links) const;
+                const std::optional<FabricSpec>& spec, base::IdVector<VertexId, Vertex>& vertices,
+                base::IdVector<LinkId, Link>& links) const;
 
   std::vector<Kind> kinds_;
 };

@@ -7,18 +7,14 @@
 
 #include "base/check.h"
 #include "base/fingerprint.h"
+#include "base/numbers.h"
 #include "topologies/routes/route_table.h"
 
 namespace orrery::topologies {
 
 std::string_view to_string(VertexKind kind) {
-  switch (kind) {
-    case VertexKind::kDevice: return "device";
-    case VertexKind::kSwitch: return "switch";
-    case VertexKind::kNic: return "nic";
-    case VertexKind::kHostBridge: return "host_bridge";
-  }
-  ORRERY_CHECK(false, "vertex kind {}", static_cast<int>(kind));
+  constexpr std::string_view kNames[] = {"device", "switch", "nic", "host_bridge"};
+  return kNames[as_index(kind)];
 }
 
 struct Topology::LazyClasses {
@@ -57,8 +53,7 @@ Topology Topology::with_link_rates(int64_t ppm, std::string_view kind) const {
   constexpr int64_t kMillion = 1'000'000;
   Topology scaled = with_rates(
       [&](const Link& link) { return kind.empty() || link.kind == kind ? ppm : kMillion; });
-  scaled.routes_ =
-      std::make_shared<const RouteTable>(scaled.vertices_, scaled.links_, scaled.cluster_);
+  scaled.routes_ = std::make_shared<const RouteTable>(vertices(), scaled.links(), cluster_);
   scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(ppm).add(kind).hex();
   return scaled;
 }
@@ -79,20 +74,17 @@ Topology Topology::with_links(std::span<const LinkRate> rates) const {
   bool failed = false;
   for (const Link& link : links_) changed.built_rates_.push_back(link.bytes_per_second);
   for (const LinkRate& rate : rates) {
-    ORRERY_CHECK(rate.link.raw() < links_.size() && rate.bytes_per_second >= 0,
-                 "link {} of {} at {} bytes/s", rate.link.raw(), links_.size(),
+    ORRERY_CHECK(rate.bytes_per_second >= 0, "link {} at {} bytes/s", rate.link.raw(),
                  rate.bytes_per_second);
-    changed.links_[rate.link.raw()].bytes_per_second = rate.bytes_per_second;
+    changed.links_[rate.link].bytes_per_second = rate.bytes_per_second;
     failed = failed || rate.bytes_per_second == 0;
     f.add(rate.link.raw()).add(rate.bytes_per_second);
   }
   changed.fingerprint_ = f.hex();
   if (failed)
     changed.routes_ = std::make_shared<const RouteTable>(
-        routes_, Detours(vertices_, changed.links_, cluster_ != nullptr));
-  changed.host_copies_.reset();
-  changed.cluster_.reset();
-  changed.classes_.reset();
+        routes_, Detours(vertices(), changed.links(), cluster_ != nullptr));
+  changed.forget_layout();
   return changed;
 }
 
@@ -108,17 +100,21 @@ Topology Topology::with_hosts_first(std::span<const uint32_t> hosts) const {
   for (uint32_t place = 0; place < hosts_; ++place) {
     f.add(order[place]);
     for (uint32_t i = 0; i < devices_per_host_; ++i) {
-      changed.devices_[place * devices_per_host_ + i] =
-          devices_[order[place] * devices_per_host_ + i];
-      changed.device_models_[place * devices_per_host_ + i] =
-          device_models_[order[place] * devices_per_host_ + i];
+      const uint32_t to = place * devices_per_host_ + i,
+                     from = order[place] * devices_per_host_ + i;
+      changed.devices_[to] = devices_[from];
+      changed.device_models_[to] = device_models_[from];
     }
   }
   changed.fingerprint_ = f.hex();
-  changed.host_copies_.reset();
-  changed.cluster_.reset();
-  changed.classes_.reset();
+  changed.forget_layout();
   return changed;
+}
+
+void Topology::forget_layout() {
+  host_copies_.reset();
+  cluster_.reset();
+  classes_.reset();
 }
 
 bool Topology::detoured(uint32_t from_rank, uint32_t to_rank) const {
@@ -133,7 +129,7 @@ std::optional<std::pair<uint32_t, uint32_t>> Topology::cut_off(
   const auto pair = routes_->detours()->cut_off(vertices);
   if (!pair) return std::nullopt;
   const auto rank_of = [&](VertexId v) {
-    return ranks[static_cast<size_t>(std::ranges::find(vertices, v) - vertices.begin())];
+    return ranks[as_index(std::ranges::find(vertices, v) - vertices.begin())];
   };
   return std::pair{rank_of(pair->first), rank_of(pair->second)};
 }
@@ -148,16 +144,6 @@ const DeviceModel& Topology::device_model(uint32_t rank) const {
   return models_[device_models_[rank]];
 }
 
-const Vertex& Topology::vertex(VertexId id) const {
-  ORRERY_CHECK(id.raw() < vertices_.size(), "vertex {} of {}", id.raw(), vertices_.size());
-  return vertices_[id.raw()];
-}
-
-const Link& Topology::link(LinkId id) const {
-  ORRERY_CHECK(id.raw() < links_.size(), "link {} of {}", id.raw(), links_.size());
-  return links_[id.raw()];
-}
-
 uint32_t Topology::host_of(uint32_t rank) const { return vertex(device(rank)).host; }
 
 std::span<const LinkId> Topology::route(uint32_t from_rank, uint32_t to_rank) const {
@@ -169,21 +155,17 @@ std::span<const LinkId> Topology::path(VertexId from, VertexId to) const {
   return routes_->find(from, to);
 }
 
-std::vector<LinkShare> Topology::spread(uint32_t from_rank, uint32_t to_rank) const {
-  return routes_->spread(device(from_rank), device(to_rank));
-}
-
 const ClusterClasses& Topology::classes() const {
   std::call_once(classes_->once, [&] { classes_->classes = cluster_->classes(); });
   return classes_->classes;
 }
 
 uint32_t Topology::vertex_classes() const {
-  return cluster_ ? classes().vertex_classes : static_cast<uint32_t>(vertices_.size());
+  return cluster_ ? classes().vertex_classes : count_of(vertices_);
 }
 
 uint32_t Topology::link_classes() const {
-  return cluster_ ? classes().link_classes : static_cast<uint32_t>(links_.size());
+  return cluster_ ? classes().link_classes : count_of(links_);
 }
 
 uint32_t Topology::vertex_class(VertexId id) const {
@@ -196,7 +178,6 @@ uint32_t Topology::vertex_class(VertexId id) const {
 }
 
 uint32_t Topology::link_class(LinkId id) const {
-  ORRERY_CHECK(id.raw() < links_.size(), "link {} of {}", id.raw(), links_.size());
   if (!cluster_) return id.raw();
   if (id.raw() >= cluster_->fabric_link) return classes().of_link[id.raw() - cluster_->fabric_link];
   const HostRun& run = cluster_->run_of_link(id.raw());

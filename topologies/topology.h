@@ -26,9 +26,6 @@
 /// nearest in PCIe. The same holds inside a host whose parts only the fabric joins. No host
 /// forwards for others. Nothing depends on machine, thread or order of questions.
 ///
-/// spread(a, b) is the same as a fluid: all links of the paths that tie, each with an exact share
-/// of the flow.
-///
 /// Replication. Hosts of a generated cluster are stored one after another, fabric last (cluster.h).
 /// Routes are solved once per kind of host and shifted, so thousands of hosts cost no all-pairs
 /// table.
@@ -43,6 +40,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/ids.h"
+#include "base/numbers.h"
 #include "base/result.h"
 #include "base/units.h"
 #include "topologies/fabric/cluster.h"
@@ -59,7 +58,7 @@ class Topology {
   const std::string& name() const { return name_; }
   uint32_t hosts() const { return hosts_; }
   uint32_t devices_per_host() const { return devices_per_host_; }
-  uint32_t device_count() const { return static_cast<uint32_t>(devices_.size()); }
+  uint32_t device_count() const { return count_of(devices_); }
 
   /// Preconditions here and below: ranks < device_count(), ids in range.
   VertexId device(uint32_t rank) const;
@@ -67,10 +66,10 @@ class Topology {
   // distinct models, in order of the file
   std::span<const DeviceModel> device_models() const { return models_; }
 
-  std::span<const Vertex> vertices() const { return vertices_; }
-  std::span<const Link> links() const { return links_; }
-  const Vertex& vertex(VertexId id) const;
-  const Link& link(LinkId id) const;
+  std::span<const Vertex> vertices() const { return vertices_.raw(); }
+  std::span<const Link> links() const { return links_.raw(); }
+  const Vertex& vertex(VertexId id) const { return vertices_[id]; }
+  const Link& link(LinkId id) const { return links_[id]; }
 
   uint32_t host_of(uint32_t rank) const;
   bool same_host(uint32_t a, uint32_t b) const { return host_of(a) == host_of(b); }
@@ -84,29 +83,24 @@ class Topology {
   /// unreachable.
   std::span<const LinkId> path(VertexId from, VertexId to) const;
 
-  /// All links that a flow between two ranks crosses when it is split evenly over the paths that
-  /// tie, by hops from the start. Where the fabric's paths are unique (all fluid fabrics, ecmp)
-  /// this is route() with shares of one. Computed anew each time.
-  std::vector<LinkShare> spread(uint32_t from_rank, uint32_t to_rank) const;
-
   /// The same machine with links of `kind` (empty: all) at ppm / 10^6 of their rate, rounded down
   /// to whole bytes per second, at least 1.
   /// @pre ppm > 0; not made by with_links().
-  [[nodiscard]] Topology with_link_rates(int64_t ppm, std::string_view kind = {}) const;
+  Topology with_link_rates(int64_t ppm, std::string_view kind = {}) const;
 
   /// The same machine with the links inside hosts, and those of the fabric (in_host()), at ppm /
   /// 10^6 of their rate. Routes stay. Rounding and precondition as above.
-  [[nodiscard]] Topology with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const;
+  Topology with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const;
   /// Whether both ends of a link are in one host; else it is the fabric's.
   bool in_host(const Link& link) const;
 
   /// The same machine with some links degraded or failed; every link is a class of its own. Slower
   /// links keep their routes, for networks route by hops, not by load; what crosses a failed link
   /// takes a detour (detours.h). @pre each link once, rates >= 0; not made by with_links().
-  [[nodiscard]] Topology with_links(std::span<const LinkRate> rates) const;
+  Topology with_links(std::span<const LinkRate> rates) const;
   /// The same machine whose ranks count the devices of these hosts first, in their order, then
   /// those of the others. @pre each host once, < hosts().
-  [[nodiscard]] Topology with_hosts_first(std::span<const uint32_t> hosts) const;
+  Topology with_hosts_first(std::span<const uint32_t> hosts) const;
   /// Whether with_links() changed anything.
   bool changed() const { return !built_rates_.empty(); }
   /// The rate that a link had before with_links().
@@ -143,7 +137,7 @@ class Topology {
   friend class TopologyBuilder;
   Topology();
   template <class Ppm>
-  [[nodiscard]] Topology with_rates(const Ppm& ppm_of) const;
+  Topology with_rates(const Ppm& ppm_of) const;
 
   std::string name_;
   uint32_t hosts_ = 0;
@@ -151,13 +145,15 @@ class Topology {
   std::vector<DeviceModel> models_;
   std::vector<VertexId> devices_;        // [rank]
   std::vector<uint32_t> device_models_;  ///< [rank] index into models_
-  std::vector<Vertex> vertices_;
-  std::vector<Link> links_;
+  base::IdVector<VertexId, Vertex> vertices_;
+  base::IdVector<LinkId, Link> links_;
   std::optional<HostCopies> host_copies_;
   std::shared_ptr<const ClusterShape> cluster_;
   struct LazyClasses;
   std::shared_ptr<LazyClasses> classes_;  ///< of cluster_
   const ClusterClasses& classes() const;
+  /// For a machine that is no cluster of its generator any more.
+  void forget_layout();
   std::string fingerprint_;
   std::vector<std::string> source_notes_;
   std::vector<int64_t> built_rates_;  ///< [link], empty unless made by with_links()
@@ -195,6 +191,6 @@ struct CatalogEntry {
   std::string description;  ///< one line
   std::string source;
 };
-[[nodiscard]] std::vector<CatalogEntry> list_catalog();  ///< by name
+std::vector<CatalogEntry> list_catalog();  ///< by name
 
 }  // namespace orrery::topologies

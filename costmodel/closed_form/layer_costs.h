@@ -46,7 +46,7 @@ class LayerCosts {
   struct Floor {
     std::int64_t passes_ps = 0;  // of forward_ps + backward_ps
     std::int64_t weight_ps = 0;
-    [[nodiscard]] std::int64_t sum_ps() const { return passes_ps + weight_ps; }
+    std::int64_t sum_ps() const { return passes_ps + weight_ps; }
   };
   Floor block_floor(const plan::LayerStrategy& strategy, const plan::LayerContext& context,
                     int first_rank, int rank_count);
@@ -56,14 +56,14 @@ class LayerCosts {
                         int first_rank, int rank_count);
   const LayerCost& reshard(const plan::LayerStrategy& from, const plan::LayerStrategy& to,
                            const plan::LayerContext& context, int first_rank, int rank_count);
-  [[nodiscard]] const CostModel& cost() const;
+  const CostModel& cost() const;
   /// First rank of the window that stands for [first_rank, first_rank + rank_count): layers cost
   /// the same on both (rank_windows.h).
   int canonical_rank(int first_rank, int rank_count);
   /// plan::pass_order(), made once.
   const std::vector<plan::PassNode>& pass_order(plan::Schedule schedule, int rank, int ranks,
                                                 int virtual_stages, std::int64_t micro_batches);
-  [[nodiscard]] PassOrders& pass_orders();
+  PassOrders& pass_orders();
   /// Time of CostModel::exchange().
   std::int64_t exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes);
 

@@ -4,11 +4,14 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "model/segment.h"
 
 namespace orrery::costmodel {
 namespace {
+
+using enum plan::OpKind;
 
 std::uint64_t mix(std::uint64_t digest, std::uint64_t value) {
   digest ^= value + 0x9e3779b97f4a7c15ULL + (digest << 6) + (digest >> 2);
@@ -22,6 +25,10 @@ std::uint64_t digest_of(const model::SegmentShape& s) {
   return d;
 }
 
+std::uint64_t word(Ranks ranks) {
+  return static_cast<std::uint64_t>(ranks.first) << 32 | static_cast<std::uint64_t>(ranks.count);
+}
+
 }  // namespace
 
 std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::int64_t slowdown_ppm,
@@ -29,9 +36,8 @@ std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::in
   constexpr std::int64_t kMillion = 1'000'000;
   if (!overlaps) return serial_ps + data_ps;
   const std::int64_t both = std::min(serial_ps, data_ps);
-  const auto slowed =
-      (static_cast<__int128>(both) * std::max(slowdown_ppm, kMillion) + kMillion - 1) / kMillion;
-  return static_cast<std::int64_t>(slowed) + std::max(serial_ps, data_ps) - both;
+  return mul_div_up(both, std::max(slowdown_ppm, kMillion), kMillion) +
+         std::max(serial_ps, data_ps) - both;
 }
 
 OperationPrices::ShapeIndex OperationPrices::shape(const model::SegmentShape& shape) {
@@ -64,51 +70,40 @@ const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan:
   return segment;
 }
 
-std::int64_t OperationPrices::compute_ps(ShapeIndex index, plan::Phase phase, std::int64_t b) {
-  return segment(index, phase, b).ps;
-}
-
-std::int64_t OperationPrices::transient_bytes(ShapeIndex index, plan::Phase phase, std::int64_t b) {
-  return segment(index, phase, b).transient_bytes;
-}
-
 std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Group& group,
-                                            std::int64_t bytes, int first_rank, int rank_count) {
+                                            std::int64_t bytes, Ranks ranks) {
   if (group.size <= 1) return 0;
   // All rings share their paths; only all-to-all and the chain of a broadcast differ.
   const std::uint64_t kind = op == plan::Collective::kAllToAll       ? 1
                              : op == plan::Collective::kBroadcast    ? 2
                              : op == plan::Collective::kPointToPoint ? 3
                                                                      : 0;
-  const decltype(Known::paths)::Key key{
-      kind << 60 | static_cast<std::uint64_t>(group.size) << 30 |
-          static_cast<std::uint64_t>(group.stride),
-      static_cast<std::uint64_t>(first_rank) << 32 | static_cast<std::uint64_t>(rank_count)};
-  const auto [paths, fresh] = known_->paths[key];
-  if (fresh) paths = cost_.summary(op, group, first_rank, rank_count);
-  return cost_.collective_ps(op, group, bytes, paths);
+  const auto [paths, fresh] =
+      known_->paths[{kind << 60 | static_cast<std::uint64_t>(group.size) << 30 |
+                         static_cast<std::uint64_t>(group.stride),
+                     word(ranks)}];
+  if (fresh) paths = cost_.communication().summary(op, group, ranks.first, ranks.count);
+  return cost_.communication().duration_ps(op, group, bytes, paths);
 }
 
-std::int64_t OperationPrices::exchange_ps(int first_rank, int rank_count, int peer_offset,
-                                          std::int64_t bytes) {
+std::int64_t OperationPrices::exchange_ps(Ranks ranks, int peer_offset, std::int64_t bytes) {
   if (peer_offset == 0) return 0;
-  const decltype(Known::paths)::Key key{
-      std::uint64_t{7} << 60 | static_cast<std::uint32_t>(peer_offset),
-      static_cast<std::uint64_t>(first_rank) << 32 | static_cast<std::uint64_t>(rank_count)};
-  const auto [paths, fresh] = known_->paths[key];
-  if (fresh) paths = cost_.summary(first_rank, rank_count, peer_offset);
-  return cost_.exchange_ps(peer_offset, bytes, paths);
+  const auto [paths, fresh] =
+      known_->paths[{std::uint64_t{7} << 60 | as_u32(peer_offset), word(ranks)}];
+  if (fresh) paths = cost_.communication().summary(ranks.first, ranks.count, peer_offset);
+  return cost_.communication().exchange_ps(peer_offset, bytes, paths);
 }
 
 TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights,
                            OperationPrices& prices) {
+  if (!id.valid()) return;
   const auto& ops = program.templates[id].ops;
   steps_.reserve(ops.size());
   const auto flat = [&](const plan::BufferRef& r) {
     return program.buffers[r.buffer].unit.has_value();
   };
   const auto unit = [&](const plan::BufferRef& r) {
-    return static_cast<int>(program.buffers[r.buffer].unit->raw());
+    return as_int(program.buffers[r.buffer].unit->raw());
   };
   const auto bytes = [&](const plan::BufferRef& r) { return program.buffers[r.buffer].bytes(); };
   for (const plan::Op& op : ops) {
@@ -117,11 +112,11 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
     s.data_stream = op.stream == plan::Stream::kData;
     s.stream = static_cast<std::uint8_t>(op.stream);
     s.phase = op.phase;
-    if (op.kind == plan::OpKind::kCompute) {
+    if (op.kind == kCompute) {
       s.shape = prices.shape(program.segments[op.segment]);
       s.attention_block = program.segments[op.segment].kind == model::SegmentKind::kAttentionBlock;
     }
-    if (op.kind == plan::OpKind::kCollective) {
+    if (op.kind == kCollective) {
       s.collective = op.collective;
       s.group = program.groups[op.group];
       s.bytes = op.bytes;
@@ -138,20 +133,16 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
       s.scales = true;
     }
     for (const plan::BufferRef& r : op.writes) {
-      if (!flat(r))
-        s.writes += bytes(r);
-      else if (symbolic_weights)
+      if (flat(r) && symbolic_weights)
         s.zeroes_part_of = unit(r);
       else
-        s.fixed_writes += bytes(r);
+        (flat(r) ? s.fixed_writes : s.writes) += bytes(r);
     }
     for (const plan::BufferRef& r : op.frees) {
-      if (!flat(r))
-        s.frees += bytes(r);
-      else if (symbolic_weights)
+      if (flat(r) && symbolic_weights)
         s.frees_weights_of.push_back(unit(r));
       else
-        s.fixed_frees += bytes(r);
+        (flat(r) ? s.fixed_frees : s.frees) += bytes(r);
     }
     steps_.push_back(std::move(s));
   }
@@ -204,8 +195,8 @@ TemplateForm::Times& TemplateForm::Times::operator+=(const Times& o) {
   return *this;
 }
 
-TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weights, int first_rank,
-                                        int rank_count, OperationPrices& prices) const {
+TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+                                        OperationPrices& prices) const {
   Times t;
   std::int64_t shifts_ps = 0;  // since the last block
   const bool beside = side_by_side_ && prices.cost().overlaps() &&
@@ -214,7 +205,7 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
   std::vector<std::int64_t> end(beside ? steps_.size() : 0);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
-    const std::int64_t ps = step_ps(s, b, weights, first_rank, rank_count, prices);
+    const std::int64_t ps = step_ps(s, b, weights, ranks, prices);
     if (s.data_stream) {
       t.data_ps += ps;
     } else if (beside) {
@@ -237,25 +228,25 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
 }
 
 std::int64_t TemplateForm::step_ps(const Step& s, std::int64_t b, const WeightBytes& weights,
-                                   int first_rank, int rank_count, OperationPrices& prices) const {
+                                   Ranks ranks, OperationPrices& prices) const {
   switch (s.kind) {
-    case plan::OpKind::kCompute: {
-      if (s.zeroes_part_of < 0) return prices.compute_ps(s.shape, s.phase, b);
-      const std::int64_t part = weights.part[static_cast<std::size_t>(s.zeroes_part_of)];
+    case kCompute: {
+      if (s.zeroes_part_of < 0) return prices.segment(s.shape, s.phase, b).ps;
+      const std::int64_t part = weights.part[as_index(s.zeroes_part_of)];
       if (part == 0) return 0;
       model::SegmentShape zero = prices.shape_of(s.shape);
       zero.elements = part / model::element_bytes(zero.dtype);
-      return prices.compute_ps(prices.shape(zero), s.phase, 0);
+      return prices.segment(prices.shape(zero), s.phase, 0).ps;
     }
-    case plan::OpKind::kCollective:
-      return prices.collective_ps(s.collective, s.group, s.scales ? s.bytes * b : s.bytes,
-                                  first_rank, rank_count);
-    case plan::OpKind::kExchange: {
+    case kCollective:
+      return prices.collective_ps(s.collective, s.group, s.scales ? s.bytes * b : s.bytes, ranks);
+    case kExchange: {
       std::int64_t ps = 0;
       for (const int peer : s.sends)
-        ps = std::max(ps, prices.exchange_ps(first_rank, rank_count, peer, s.bytes * b));
+        ps = std::max(ps, prices.exchange_ps(ranks, peer, s.bytes * b));
       for (const int peer : s.receives)
-        ps = std::max(ps, prices.exchange_ps(first_rank + peer, rank_count, -peer, s.bytes * b));
+        ps =
+            std::max(ps, prices.exchange_ps({ranks.first + peer, ranks.count}, -peer, s.bytes * b));
       return ps;
     }
   }
@@ -266,17 +257,16 @@ plan::TemplateMemory TemplateForm::memory(std::int64_t b, const WeightBytes& wei
                                           OperationPrices& prices) const {
   plan::TemplateMemory m;
   for (const Step& s : steps_) {
-    if (s.zeroes_part_of >= 0 && weights.part[static_cast<std::size_t>(s.zeroes_part_of)] == 0)
-      continue;
-    m.delta_bytes += s.writes * b + s.fixed_writes;
-    if (s.zeroes_part_of >= 0)
-      m.delta_bytes += weights.part[static_cast<std::size_t>(s.zeroes_part_of)];
-    const bool plain = s.kind == plan::OpKind::kCompute && s.zeroes_part_of < 0;
-    m.peak_bytes = std::max(
-        m.peak_bytes, m.delta_bytes + (plain ? prices.transient_bytes(s.shape, s.phase, b) : 0));
+    const bool zeroes = s.zeroes_part_of >= 0;
+    const std::int64_t part = zeroes ? weights.part[as_index(s.zeroes_part_of)] : 0;
+    if (zeroes && part == 0) continue;
+    m.delta_bytes += s.writes * b + s.fixed_writes + part;
+    const bool plain = s.kind == kCompute && !zeroes;
+    m.peak_bytes =
+        std::max(m.peak_bytes,
+                 m.delta_bytes + (plain ? prices.segment(s.shape, s.phase, b).transient_bytes : 0));
     m.delta_bytes -= s.frees * b + s.fixed_frees;
-    for (const int u : s.frees_weights_of)
-      m.delta_bytes -= weights.gathered[static_cast<std::size_t>(u)];
+    for (const int u : s.frees_weights_of) m.delta_bytes -= weights.gathered[as_index(u)];
   }
   return m;
 }

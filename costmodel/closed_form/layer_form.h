@@ -13,6 +13,11 @@
 
 namespace orrery::costmodel {
 
+/// The ranks of a stage: [first, first + count).
+struct Ranks {
+  int first = 0, count = 0;
+};
+
 /// Prices of segments and groups, each found once.
 class OperationPrices {
  public:
@@ -25,23 +30,18 @@ class OperationPrices {
   using ShapeIndex = std::uint32_t;
   /// Dense number of a shape; equal shapes have equal numbers.
   ShapeIndex shape(const model::SegmentShape& shape);
-  [[nodiscard]] const model::SegmentShape& shape_of(ShapeIndex index) const {
-    return known_->shapes[index];
-  }
+  const model::SegmentShape& shape_of(ShapeIndex index) const { return known_->shapes[index]; }
   /// Of the shape for b sequences (flat segments stay as they are).
-  std::int64_t compute_ps(ShapeIndex index, plan::Phase phase, std::int64_t b);
-  std::int64_t transient_bytes(ShapeIndex index, plan::Phase phase, std::int64_t b);
-  [[nodiscard]] const CostModel& cost() const { return cost_; }
-  std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes,
-                             int first_rank, int rank_count);
-  std::int64_t exchange_ps(int first_rank, int rank_count, int peer_offset, std::int64_t bytes);
-
- private:
   struct Segment {
     std::int64_t ps = 0, transient_bytes = 0;
   };
   const Segment& segment(ShapeIndex index, plan::Phase phase, std::int64_t b);
+  const CostModel& cost() const { return cost_; }
+  std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes,
+                             Ranks ranks);
+  std::int64_t exchange_ps(Ranks ranks, int peer_offset, std::int64_t bytes);
 
+ private:
   /// What does not depend on prices.
   struct Known {
     std::vector<model::SegmentShape> shapes;
@@ -64,6 +64,7 @@ struct WeightBytes {
 class TemplateForm {
  public:
   TemplateForm() = default;
+  /// Without steps where the id is none.
   TemplateForm(const plan::Program& program, plan::TemplateId id, bool symbolic_weights,
                OperationPrices& prices);
 
@@ -73,10 +74,10 @@ class TemplateForm {
     std::int64_t serial_ps = 0, data_ps = 0;
     Times& operator+=(const Times& o);
   };
-  [[nodiscard]] Times times(std::int64_t b, const WeightBytes& weights, int first_rank,
-                            int rank_count, OperationPrices& prices) const;
-  [[nodiscard]] plan::TemplateMemory memory(std::int64_t b, const WeightBytes& weights,
-                                            OperationPrices& prices) const;
+  Times times(std::int64_t b, const WeightBytes& weights, Ranks ranks,
+              OperationPrices& prices) const;
+  plan::TemplateMemory memory(std::int64_t b, const WeightBytes& weights,
+                              OperationPrices& prices) const;
 
  private:
   struct Step {
@@ -100,8 +101,8 @@ class TemplateForm {
     int zeroes_part_of = -1;            // unit whose gradient part it zeroes
     std::vector<int> frees_weights_of;  // units
   };
-  [[nodiscard]] std::int64_t step_ps(const Step& s, std::int64_t b, const WeightBytes& weights,
-                                     int first_rank, int rank_count, OperationPrices& prices) const;
+  std::int64_t step_ps(const Step& s, std::int64_t b, const WeightBytes& weights, Ranks ranks,
+                       OperationPrices& prices) const;
   void find_dependencies(const std::vector<plan::Op>& ops);
 
   std::vector<Step> steps_;

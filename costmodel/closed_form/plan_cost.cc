@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/layer_costs.h"
 #include "costmodel/closed_form/stage_memory.h"
@@ -11,6 +12,7 @@
 namespace orrery::costmodel {
 namespace {
 
+using enum plan::Schedule;
 using plan::LayerStrategy;
 using plan::TemplateMemory;
 
@@ -40,7 +42,7 @@ class Pass {
       }
     }
   }
-  [[nodiscard]] TemplateMemory memory() const {
+  TemplateMemory memory() const {
     TemplateMemory total, turn;
     std::size_t ahead = 0;  // step whose gather comes next
     int unused = 0;         // gathers issued before their call
@@ -89,7 +91,7 @@ class PlanPricer {
                 .global_batch = plan.global_batch,
                 .stages = plan.pipeline_degree(),
                 .prefetch_depth = plan.prefetch_depth,
-                .split_backward = plan.schedule == plan::Schedule::kZeroBubbleH1};
+                .split_backward = plan.schedule == kZeroBubbleH1};
     const model::ModelSpec& model = cost_.model();
     companion_ = model.encoder_decoder();
     if (model.kinds() == 1) return;
@@ -132,18 +134,17 @@ class PlanPricer {
             plan_.micro_batches, cost_.overlaps(), std::move(times)};
   }
 
-  [[nodiscard]] int stages() const { return static_cast<int>(plan_.stages.size()); }
-  [[nodiscard]] int ranks() const { return plan_.pipeline_degree(); }
+  int stages() const { return as_int(plan_.stages.size()); }
+  int ranks() const { return plan_.pipeline_degree(); }
   /// Layers of one strategy and one kind.
-  [[nodiscard]] const std::vector<plan::LayerRun>& runs(int s) const {
-    return kinds_.empty() ? plan_.stages[static_cast<std::size_t>(s)].runs
-                          : split_[static_cast<std::size_t>(s)].runs;
+  const std::vector<plan::LayerRun>& runs(int s) const {
+    return kinds_.empty() ? plan_.stages[as_index(s)].runs : split_[as_index(s)].runs;
   }
   struct Split {
     std::vector<plan::LayerRun> runs;
     std::vector<int> kinds;
   };
-  [[nodiscard]] Split by_kind(const plan::Stage& stage, std::int64_t layer) const {
+  Split by_kind(const plan::Stage& stage, std::int64_t layer) const {
     Split out;
     for (const plan::LayerRun& run : stage.runs) {
       for (int i = 0; i < run.count; ++i, ++layer) {
@@ -156,21 +157,19 @@ class PlanPricer {
     return out;
   }
   /// Of the ith run of a stage; of the block before it, whose output the residual stream is there.
-  [[nodiscard]] int kind(int s, std::size_t i) const {
-    return kinds_.empty() ? 0 : split_[static_cast<std::size_t>(s)].kinds[i];
-  }
-  [[nodiscard]] int kind_before(int s, std::size_t i) const {
+  int kind(int s, std::size_t i) const { return kinds_.empty() ? 0 : split_[as_index(s)].kinds[i]; }
+  int kind_before(int s, std::size_t i) const {
     if (kinds_.empty()) return 0;
     if (i > 0) return kind(s, i - 1);
-    const std::int64_t layer = first_layer_[static_cast<std::size_t>(s)];
+    const std::int64_t layer = first_layer_[as_index(s)];
     return layer == 0 ? 0 : cost_.model().kind_of(layer - 1);
   }
-  [[nodiscard]] const model::ModelSpec& model_before(int s) const {
-    return kinds_.empty() ? cost_.model() : kinds_[static_cast<std::size_t>(kind_before(s, 0))];
+  const model::ModelSpec& model_before(int s) const {
+    return kinds_.empty() ? cost_.model() : kinds_[as_index(kind_before(s, 0))];
   }
 
-  [[nodiscard]] int devices() const { return plan_.devices_per_stage(); }
-  [[nodiscard]] int first_rank(int s) const { return s % ranks() * devices(); }
+  int devices() const { return plan_.devices_per_stage(); }
+  int first_rank(int s) const { return s % ranks() * devices(); }
   const LayerCost& block(int s, std::size_t i) {
     context_.kind = kind(s, i);
     return costs_.block(runs(s)[i].strategy, context_, first_rank(s), devices());
@@ -192,8 +191,7 @@ class PlanPricer {
 
   /// Layout in which the residual stream enters a stage, and leaves it.
   const LayerStrategy& entry(int s) {
-    return s == 0 ? plan_.vocabulary
-                  : plan_.stages[static_cast<std::size_t>(s) - 1].runs.back().strategy;
+    return s == 0 ? plan_.vocabulary : plan_.stages[as_index(s) - 1].runs.back().strategy;
   }
 
   /// Residual stream between stage s - 1 and s; of an encoder-decoder the companion beside it is as
@@ -206,23 +204,21 @@ class PlanPricer {
     return context_.micro_batch_sequences / layout.dp * tokens * before.hidden *
            model::element_bytes(model::compute_dtype(plan_.precision));
   }
-  [[nodiscard]] std::int64_t sent_bytes(int s) { return boundary_bytes(s) * (companion_ ? 2 : 1); }
+  std::int64_t sent_bytes(int s) { return boundary_bytes(s) * (companion_ ? 2 : 1); }
   /// Between stage s - 1 and s it is the encoder's output, which the blocks of stage s - 1 read as
   /// well.
-  [[nodiscard]] bool in_decoder(int s) const { return model_before(s).cross_attention; }
+  bool in_decoder(int s) const { return model_before(s).cross_attention; }
   /// What dies with a send between stage s - 1 and s: the blocks of stage s - 1 need the encoder's
   /// output until their gradient is sent (plan/lowering/lower.cc).
-  [[nodiscard]] std::int64_t freed_activation_bytes(int s) {
+  std::int64_t freed_activation_bytes(int s) {
     return boundary_bytes(s) * (companion_ && !in_decoder(s) ? 2 : 1);
   }
-  [[nodiscard]] std::int64_t freed_gradient_bytes(int s) {
+  std::int64_t freed_gradient_bytes(int s) {
     return boundary_bytes(s) * (companion_ ? in_decoder(s) ? 3 : 2 : 1);
   }
   /// Transfer of a stage's output to the next stage; of its gradient back.
   std::int64_t transfer_ps(int from, int to) {
-    const int count = plan_.devices_per_stage();
-    const int sender = from % ranks(), receiver = to % ranks();
-    return costs_.exchange_ps(sender * count, count, (receiver - sender) * count,
+    return costs_.exchange_ps(first_rank(from), devices(), first_rank(to) - first_rank(from),
                               sent_bytes(std::max(from, to)));
   }
 
@@ -279,32 +275,38 @@ class PlanPricer {
   }
   /// The layers of the last micro-batch. Where reductions slow them down, or the gathers that they
   /// wait for stand behind reductions, they take what they take together.
-  [[nodiscard]] ReducedRun reduced(int count, std::int64_t pass_ps, std::int64_t sync_ps,
-                                   const LayerCost& c) const {
+  ReducedRun reduced(int count, std::int64_t pass_ps, std::int64_t sync_ps,
+                     const LayerCost& c) const {
     if (!cost_.overlaps()) return {count, sync_ps, 0};
     const bool beside = cost_.overlap_slowdown_ppm() <= 1'000'000 && c.gather_backward_ps == 0;
     return {count, beside ? pass_ps : sync_ps, c.reduction_ps};
   }
-  void receive(std::int64_t bytes, Pass& pass) {
-    pass.add({{{.delta_bytes = bytes, .peak_bytes = bytes}}});
+  static TemplateMemory received(std::int64_t bytes) {
+    return {.delta_bytes = bytes, .peak_bytes = bytes};
   }
-  void send(std::int64_t bytes, Pass& pass) {
-    pass.add({{{.delta_bytes = -bytes, .peak_bytes = 0}}});
+  static TemplateMemory sent(std::int64_t bytes) {
+    return {.delta_bytes = -bytes, .peak_bytes = 0};
   }
-  void backward_change(const LayerCost* c, StageTimes& t, Passes& p) {
-    if (c == nullptr) return;
-    t.backward_ps += c->backward_ps;
-    t.backward_sync_ps += c->backward_ps;
-    t.last_backward.push_back({1, c->backward_ps, 0});
-    p.backward.add({{c->backward}});
-    p.backward_last.add({{c->backward}});
+  /// What the backward of every micro-batch does alike.
+  static void in_backward(const TemplateMemory& m, Passes& p) {
+    p.backward.add({{m}});
+    p.backward_last.add({{m}});
+  }
+  static void in_backward(std::int64_t ps, const TemplateMemory& m, StageTimes& t, Passes& p) {
+    t.backward_ps += ps;
+    t.backward_sync_ps += ps;
+    t.last_backward.push_back({1, ps, 0});
+    in_backward(m, p);
+  }
+  static void backward_change(const LayerCost* c, StageTimes& t, Passes& p) {
+    if (c != nullptr) in_backward(c->backward_ps, c->backward, t, p);
   }
 
   void forward_pass(int s, StageTimes& t, Passes& p) {
     if (s == 0) {
       forward_of(embedding(), 1, t, p);
     } else {
-      receive(sent_bytes(s), p.forward);
+      p.forward.add({{received(sent_bytes(s))}});
       t.receive_forward_ps = transfer_ps(s - 1, s);
     }
     LayerStrategy now = entry(s);
@@ -317,7 +319,7 @@ class PlanPricer {
       change(i, all[i].strategy);
       forward_of(block(s, i), all[i].count, t, p);
     }
-    if (s + 1 < stages()) return send(freed_activation_bytes(s + 1), p.forward);
+    if (s + 1 < stages()) return p.forward.add({{sent(freed_activation_bytes(s + 1))}});
     change(all.size(), plan_.vocabulary);
     forward_of(head(), 1, t, p);
     if (head().reduces_per_micro_batch) p.forward.add({{head().sync}});
@@ -327,8 +329,7 @@ class PlanPricer {
     const std::vector<plan::LayerRun>& all = runs(s);
     const LayerStrategy& end = all.back().strategy;
     if (s + 1 < stages()) {
-      receive(sent_bytes(s + 1), p.backward);
-      receive(sent_bytes(s + 1), p.backward_last);
+      in_backward(received(sent_bytes(s + 1)), p);
       t.receive_backward_ps = transfer_ps(s + 1, s);
     } else {
       t.backward_ps += head().backward_ps;
@@ -343,38 +344,33 @@ class PlanPricer {
       backward_change(reshard(s, i, i > 0 ? all[i - 1].strategy : entry(s), all[i].strategy), t, p);
     }
     if (s == 0) return backward_of(embedding(), 1, t, p);
-    send(freed_gradient_bytes(s), p.backward);
-    send(freed_gradient_bytes(s), p.backward_last);
+    in_backward(sent(freed_gradient_bytes(s)), p);
+  }
+
+  std::int64_t zeroing_ps(std::int64_t elements, model::DType type) const {
+    model::SegmentShape zero;
+    zero.kind = model::SegmentKind::kZeroGradient;
+    zero.dtype = type;
+    zero.elements = elements;
+    return cost_.segment_ps(zero, model::Phase::kF);
   }
 
   /// The gradient of the encoder's output, zero behind the last block.
   void decoder_end(const LayerStrategy& layout, StageTimes& t, Passes& p) {
-    model::SegmentShape zero;
-    zero.kind = model::SegmentKind::kZeroGradient;
-    zero.dtype = model::compute_dtype(plan_.precision);
-    zero.elements = context_.micro_batch_sequences / layout.dp *
-                    (plan_.sequence / (layout.sequence_parallel ? layout.tp : 1)) *
-                    kinds_.back().hidden;
-    const std::int64_t ps = cost_.segment_ps(zero, model::Phase::kF),
-                       bytes = zero.elements * model::element_bytes(zero.dtype);
-    t.backward_ps += ps;
-    t.backward_sync_ps += ps;
-    t.last_backward.push_back({1, ps, 0});
-    receive(bytes, p.backward);
-    receive(bytes, p.backward_last);
+    const model::DType type = model::compute_dtype(plan_.precision);
+    const std::int64_t elements = context_.micro_batch_sequences / layout.dp *
+                                  (plan_.sequence / (layout.sequence_parallel ? layout.tp : 1)) *
+                                  kinds_.back().hidden;
+    in_backward(zeroing_ps(elements, type), received(elements * model::element_bytes(type)), t, p);
   }
 
   ChunkMemory stage(int s, StageTimes& t) {
     Passes p(plan_.prefetch_depth, counts_memory_);
     forward_pass(s, t, p);
     backward_pass(s, t, p);
-    ChunkMemory m;
-    if (!counts_memory_) return m;
-    m.forward = p.forward.memory();
-    m.backward = p.backward.memory();
-    m.backward_last = p.backward_last.memory();
-    m.weight = p.weight.memory();
-    m.weight_last = p.weight_last.memory();
+    if (!counts_memory_) return {};
+    ChunkMemory m{p.forward.memory(), p.backward.memory(), p.backward_last.memory(),
+                  p.weight.memory(), p.weight_last.memory()};
     if (s + 1 < stages()) m.sent_activation_bytes = freed_activation_bytes(s + 1);
     if (s > 0) m.sent_gradient_bytes = freed_gradient_bytes(s);
     return m;
@@ -390,7 +386,7 @@ class PlanPricer {
   }
 
   void rank(int r, std::vector<StageTimes>& times, PlanCost& out) {
-    StageTimes& first = times[static_cast<std::size_t>(r)];
+    StageTimes& first = times[as_index(r)];
     StageMemory m;
     Once once(counts_memory_);
     if (r == 0) state(embedding(), 1, first, m, once);
@@ -424,10 +420,7 @@ class PlanPricer {
 
   /// The loss is one number of the last stage, zeroed once.
   void loss(StageTimes& t, StageMemory& m) {
-    model::SegmentShape zero;
-    zero.kind = model::SegmentKind::kZeroGradient;
-    zero.elements = 1;
-    t.zero_ps += cost_.segment_ps(zero, model::Phase::kF);
+    t.zero_ps += zeroing_ps(1, model::DType::kFloat32);
     m.persistent_bytes += model::element_bytes(model::DType::kFloat32);
   }
 
@@ -446,11 +439,10 @@ class PlanPricer {
 
 std::int64_t in_flight(plan::Schedule schedule, int stage, int stages, std::int64_t micro_batches) {
   switch (schedule) {
-    case plan::Schedule::kGPipe: return micro_batches;
-    case plan::Schedule::k1F1B:
-    case plan::Schedule::kZeroBubbleH1:
-      return std::min<std::int64_t>(stages - stage, micro_batches);
-    case plan::Schedule::kInterleaved: break;
+    case kGPipe: return micro_batches;
+    case k1F1B:
+    case kZeroBubbleH1: return std::min<std::int64_t>(stages - stage, micro_batches);
+    case kInterleaved: break;
   }
   ORRERY_CHECK(false, "an interleaved schedule holds chunks");
 }
@@ -463,8 +455,7 @@ base::Result<PlanCost> plan_cost(const CostModel& cost, const plan::Plan& plan) 
 base::Result<PlanCost> plan_cost(LayerCosts& costs, const plan::Plan& plan) {
   const CostModel& cost = costs.cost();
   auto faults = plan::validate(plan, cost.model());
-  if (faults.empty() &&
-      static_cast<std::uint32_t>(plan.world_size()) > cost.topology().device_count()) {
+  if (faults.empty() && as_u32(plan.world_size()) > cost.topology().device_count()) {
     faults.push_back(base::make_error(
         base::ErrorCode::kInconsistent, "the plan needs {} devices, cluster '{}' has {}",
         plan.world_size(), cost.topology().name(), cost.topology().device_count()));

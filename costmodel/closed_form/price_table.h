@@ -30,7 +30,7 @@ class PriceTable {
     slot = {digest, &entry};
     return {entry.value, true};
   }
-  [[nodiscard]] std::size_t size() const { return entries_; }
+  std::size_t size() const { return entries_; }
 
  private:
   static constexpr std::size_t kBlock = 32, kFirstSlots = 256;

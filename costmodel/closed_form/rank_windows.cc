@@ -1,11 +1,12 @@
 #include "costmodel/closed_form/rank_windows.h"
 
+#include "base/numbers.h"
 #include "base/sim_time.h"
 
 namespace orrery::costmodel {
 
 int RankWindows::canonical(int first, int count) {
-  const int per_host = static_cast<int>(topology_.devices_per_host());
+  const int per_host = as_int(topology_.devices_per_host());
   const bool copies = topology_.host_copies().has_value();
   if (copies && count % per_host == 0) return 0;
   if (per_host % count != 0 || first % count != 0) return first;
@@ -25,11 +26,10 @@ RankWindows::Picture RankWindows::picture(int first, int count) const {
   Picture picture;
   std::map<topologies::LinkId, std::int64_t> numbers;
   for (int i = 0; i < count; ++i) {
-    picture.push_back(&topology_.device_model(static_cast<std::uint32_t>(first + i)) -
+    picture.push_back(&topology_.device_model(as_u32(first + i)) -
                       topology_.device_models().data());
     for (int j = 0; j < count; ++j) {
-      const auto route = topology_.route(static_cast<std::uint32_t>(first + i),
-                                         static_cast<std::uint32_t>(first + j));
+      const auto route = topology_.route(as_u32(first + i), as_u32(first + j));
       picture.push_back(-static_cast<std::int64_t>(route.size()) - 1);
       for (const topologies::LinkId id : route) {
         const auto [place, fresh] =

@@ -30,7 +30,7 @@ class RankWindows {
 
  private:
   using Picture = std::vector<std::int64_t>;
-  [[nodiscard]] Picture picture(int first, int count) const;
+  Picture picture(int first, int count) const;
 
   const topologies::Topology& topology_;
   std::map<std::pair<int, int>, int> known_;         // (place in the host, count)

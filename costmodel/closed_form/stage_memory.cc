@@ -3,8 +3,11 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::costmodel {
+
+using enum plan::PassKind;
 
 plan::TemplateMemory after(const plan::TemplateMemory& first, const plan::TemplateMemory& then) {
   return {.delta_bytes = first.delta_bytes + then.delta_bytes,
@@ -15,9 +18,9 @@ namespace {
 
 const plan::TemplateMemory& memory_of(const ChunkMemory& c, const plan::PassNode& n) {
   switch (n.kind) {
-    case plan::PassKind::kForward: return c.forward;
-    case plan::PassKind::kBackward: return n.last ? c.backward_last : c.backward;
-    case plan::PassKind::kWeight: return n.last ? c.weight_last : c.weight;
+    case kForward: return c.forward;
+    case kBackward: return n.last ? c.backward_last : c.backward;
+    case kWeight: return n.last ? c.weight_last : c.weight;
   }
   ORRERY_CHECK(false, "pass kind out of range");
 }
@@ -29,14 +32,12 @@ struct Walk {
 
   void reach(std::int64_t bytes) { peak = std::max(peak, alive + activation + gradient + bytes); }
   void run(const plan::PassNode& n) {
-    const ChunkMemory& c = stage.chunks[static_cast<std::size_t>(n.chunk)];
+    const ChunkMemory& c = stage.chunks[as_index(n.chunk)];
     const plan::TemplateMemory& m = memory_of(c, n);
     reach(m.peak_bytes);
     alive += m.delta_bytes;
-    if (n.kind == plan::PassKind::kForward && c.sent_activation_bytes > 0)
-      activation = c.sent_activation_bytes;
-    if (n.kind == plan::PassKind::kBackward && c.sent_gradient_bytes > 0)
-      gradient = c.sent_gradient_bytes;
+    if (n.kind == kForward && c.sent_activation_bytes > 0) activation = c.sent_activation_bytes;
+    if (n.kind == kBackward && c.sent_gradient_bytes > 0) gradient = c.sent_gradient_bytes;
   }
   void run(const std::vector<plan::PassNode>& passes) {
     for (const plan::PassNode& n : passes) run(n);

@@ -5,10 +5,14 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "plan/program/schedule.h"
 
 namespace orrery::costmodel {
 namespace {
+
+using enum plan::Schedule;
+using enum plan::PassKind;
 
 std::int64_t forward_with_receive(const StepTimes& step, const StageTimes& t) {
   return t.forward_ps + (step.overlaps ? 0 : t.receive_forward_ps);
@@ -20,7 +24,7 @@ std::int64_t backward_with_receive(const StepTimes& step, const StageTimes& t) {
 /// The cycle of closed_form.h.
 std::int64_t cycle_ps(const StepTimes& step) {
   std::int64_t forward = 0, backward = 0, all = 0;
-  std::vector<std::int64_t> rank(static_cast<std::size_t>(step.ranks), 0);
+  std::vector<std::int64_t> rank(as_index(step.ranks), 0);
   for (std::size_t i = 0; i < step.stages.size(); ++i) {
     const StageTimes& t = step.stages[i];
     forward = std::max(forward, forward_with_receive(step, t));
@@ -29,17 +33,17 @@ std::int64_t cycle_ps(const StepTimes& step) {
     sum += forward_with_receive(step, t) + backward_with_receive(step, t) + t.weight_ps;
     all = std::max(all, sum);
   }
-  return step.schedule == plan::Schedule::kGPipe ? forward + backward : all;
+  return step.schedule == kGPipe ? forward + backward : all;
 }
 
 /// R of closed_form.h.
 std::int64_t rest_ps(const StepTimes& step) {
-  const auto p = static_cast<std::size_t>(step.ranks);
+  const auto p = as_index(step.ranks);
   const std::vector<StageTimes>& stages = step.stages;
   switch (step.schedule) {
-    case plan::Schedule::kGPipe:
-    case plan::Schedule::k1F1B: return 0;
-    case plan::Schedule::kInterleaved: {
+    case kGPipe:
+    case k1F1B: return 0;
+    case kInterleaved: {
       std::vector<std::int64_t> sync(p, 0);
       for (std::size_t i = p; i < stages.size(); ++i)
         sync[i % p] += stages[i].backward_sync_ps - stages[i].backward_ps;
@@ -47,7 +51,7 @@ std::int64_t rest_ps(const StepTimes& step) {
              backward_with_receive(step, stages[p - 1]) +
              *std::max_element(sync.begin(), sync.end());
     }
-    case plan::Schedule::kZeroBubbleH1: {
+    case kZeroBubbleH1: {
       std::int64_t tail = 0;
       std::vector<std::int64_t> filled;
       for (const StageTimes& t : stages) {
@@ -68,7 +72,7 @@ class PassByPass {
  public:
   PassByPass(const StepTimes& step, std::int64_t micro_batches, const PassOrders::Order& order)
       : step_(step), m_(micro_batches) {
-    const auto passes = step.stages.size() * static_cast<std::size_t>(m_);
+    const auto passes = step.stages.size() * as_index(m_);
     forward_end_.assign(passes, kNever);
     backward_end_.assign(passes, kNever);
     for (std::size_t r = 0; r < order.size(); ++r)
@@ -110,43 +114,38 @@ class PassByPass {
 
   /// False: what it waits for is not known yet.
   bool pass(Rank& rank, const Pass& pass) {
-    const auto stage = static_cast<std::size_t>(pass.stage), column = static_cast<std::size_t>(m_),
-               cell = stage * column + static_cast<std::size_t>(pass.micro_batch);
+    const auto stage = as_index(pass.stage), column = as_index(m_),
+               cell = stage * column + as_index(pass.micro_batch);
     const StageTimes& t = step_.stages[stage];
     switch (pass.kind) {
-      case plan::PassKind::kForward: {
-        if (stage > 0) {
-          const std::int64_t sent = forward_end_[cell - column];
-          if (sent == kNever) return false;
-          receive(rank, sent, t.receive_forward_ps, rank.forward_in);
-        }
+      case kForward:
+        if (stage > 0 &&
+            !receive(rank, forward_end_[cell - column], t.receive_forward_ps, rank.forward_in))
+          return false;
         gather(rank, t.forward_ends);
         forward_end_[cell] = rank.busy += t.forward_ps;
         leave(rank, t.forward_ends);
         return true;
-      }
-      case plan::PassKind::kBackward: {
-        if (stage + 1 < step_.stages.size()) {
-          const std::int64_t sent = backward_end_[cell + column];
-          if (sent == kNever) return false;
-          receive(rank, sent, t.receive_backward_ps, rank.backward_in);
-        }
+      case kBackward:
+        if (stage + 1 < step_.stages.size() &&
+            !receive(rank, backward_end_[cell + column], t.receive_backward_ps, rank.backward_in))
+          return false;
         gather(rank, t.backward_ends);
         compute(rank, t.backward_ps, pass.last ? &t.last_backward : nullptr);
         leave(rank, t.backward_ends);
         backward_end_[cell] = rank.busy;
         return true;
-      }
-      case plan::PassKind::kWeight:
-        compute(rank, t.weight_ps, pass.last ? &t.last_weight : nullptr);
-        return true;
+      case kWeight: compute(rank, t.weight_ps, pass.last ? &t.last_weight : nullptr); return true;
     }
     ORRERY_CHECK(false, "kind of pass out of range");
   }
 
-  void receive(Rank& rank, std::int64_t sent, std::int64_t transfer_ps, std::int64_t& in) const {
+  /// False: it is not sent yet.
+  bool receive(Rank& rank, std::int64_t sent, std::int64_t transfer_ps, std::int64_t& in) const {
+    if (sent == kNever) return false;
     in = std::max(sent, step_.overlaps ? in : rank.busy) + transfer_ps;
     rank.busy = std::max(rank.busy, in);
+    return true;
   }
 
   void gather(Rank& rank, const StageTimes::Ends& ends) const {
@@ -183,7 +182,7 @@ class PassByPass {
 
 std::int64_t closed_form_ps(const StepTimes& step) {
   const std::vector<StageTimes>& stages = step.stages;
-  const auto p = static_cast<std::size_t>(step.ranks);
+  const auto p = as_index(step.ranks);
   std::int64_t start = 0;
   for (std::size_t i = 0; i < p; ++i)
     start = std::max(stages[i].zero_ps, i == 0 ? 0 : start + stages[i - 1].forward_ps) +

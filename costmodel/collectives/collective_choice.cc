@@ -4,16 +4,18 @@
 #include <bit>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::costmodel {
 namespace {
 
+using enum Protocol;
+using enum Algorithm;
+using enum model::Collective;
 using base::Seconds;
 using Op = model::Collective;
 
-std::size_t at(Protocol p) { return static_cast<std::size_t>(p); }
-
-int log2_of(int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n))) - 1; }
+int log2_of(int n) { return as_int(std::bit_width(static_cast<unsigned>(n))) - 1; }
 
 /// The rate itself where nothing limits it.
 double limited(double rate, base::BytesPerSecond limit, double channels = 1) {
@@ -33,48 +35,48 @@ class Tuner {
         op_(op),
         bytes_(bytes),
         scale_(scale_of(group.hosts)),
-        channels_(static_cast<double>(tuning.channels)),
+        channels_(real(tuning.channels)),
         steps_(ring_steps(op, group.ranks)),
-        per_bus_(static_cast<double>(group.ranks) / static_cast<double>(steps_)) {}
+        per_bus_(real(group.ranks) / real(steps_)) {}
 
-  [[nodiscard]] Expected ring(Protocol p) const {
+  Expected ring(Protocol p) const {
     const auto& ring = t_.ring;
-    double bus = g_.rings.raw() * ring.rate[at(p)];
-    if (p == Protocol::kLL) bus = limited(bus, ring.ll_limit[scale_]);
-    if (p == Protocol::kLL128) bus = limited(bus, ring.ll128_channel_limit, channels_);
-    if (op_ == Op::kBroadcast)
-      return {ring.latency.base[at(p)] +
+    double bus = g_.rings.raw() * ring.rate[as_index(p)];
+    if (p == kLL) bus = limited(bus, ring.ll_limit[scale_]);
+    if (p == kLL128) bus = limited(bus, ring.ll128_channel_limit, channels_);
+    if (op_ == kBroadcast)
+      return {ring.latency.base[as_index(p)] +
                   (g_.hosts > 1 ? network_hop(ring.latency, p) : device_hop(ring.latency, p)),
               bus};
     const std::int64_t inter = g_.hosts > 1 ? ring_steps(op_, g_.hosts) : 0;
     Seconds device = device_hop(ring.latency, p);
     if (g_.hosts > 1) device = std::max(device, t_.posting(p));
-    Seconds latency = ring.latency.base[at(p)] + static_cast<double>(steps_ - inter) * device +
-                      static_cast<double>(inter) * network_hop(ring.latency, p);
-    const bool plateau = op_ == Op::kAllReduce && p == Protocol::kSimple && g_.hosts > 1;
-    if (plateau && static_cast<double>(bytes_) / (channels_ * g_.ranks) >= kPlateauBytes)
+    Seconds latency = ring.latency.base[as_index(p)] + real(steps_ - inter) * device +
+                      real(inter) * network_hop(ring.latency, p);
+    const bool plateau = op_ == kAllReduce && p == kSimple && g_.hosts > 1;
+    if (plateau && real(bytes_) / (channels_ * g_.ranks) >= kPlateauBytes)
       latency = latency * ring.plateau;
     return {latency, bus * per_bus_};
   }
 
-  [[nodiscard]] Expected tree(Protocol p) const {
+  Expected tree(Protocol p) const {
     const auto& tree = t_.tree;
     // Two hosts: what a card carries for a tree is half of what it carries for a ring.
     const double cards = g_.rings.raw() * (g_.hosts == 2 ? 2 : 1),
                  links = g_.switch_link.raw() > 0 ? std::min(cards, g_.switch_link.raw()) : cards;
     double bus =
-        limited(links * tree.rate[at(Protocol::kSimple)], tree.channel_limit[scale_], channels_);
-    if (p == Protocol::kLL) bus = limited(bus * tree.rate[at(p)], t_.ring.ll_limit[scale_]);
-    if (p == Protocol::kLL128)
+        limited(links * tree.rate[as_index(kSimple)], tree.channel_limit[scale_], channels_);
+    if (p == kLL) bus = limited(bus * tree.rate[as_index(p)], t_.ring.ll_limit[scale_]);
+    if (p == kLL128)
       bus = limited(bus * (g_.hosts == 1 ? 7.0 / 9.0 : 15.0 / 16.0),
                     tree.ll128_channel_limit[scale_], channels_);
     const int inside = g_.ranks / g_.hosts - 1;
-    const Seconds way = static_cast<double>(inside) * device_hop(tree.latency, p) +
-                        static_cast<double>(log2_of(g_.hosts)) * network_hop(tree.latency, p);
-    return {tree.latency.base[at(p)] + 2.0 * way, bus * tree.correction_at(p, bytes_) / 2};
+    const Seconds way = real(inside) * device_hop(tree.latency, p) +
+                        real(log2_of(g_.hosts)) * network_hop(tree.latency, p);
+    return {tree.latency.base[as_index(p)] + 2.0 * way, bus * tree.correction_at(p, bytes_) / 2};
   }
 
-  [[nodiscard]] Expected nvls(bool tree) const {
+  Expected nvls(bool tree) const {
     const auto& nvls = t_.nvls;
     const double heads = g_.nvls_heads;
     double bus = 2 * (heads - 1) / heads * nvls.efficiency * g_.switch_link.raw();
@@ -88,10 +90,10 @@ class Tuner {
  private:
   static constexpr double kPlateauBytes = 64;  // of a channel and rank
 
-  [[nodiscard]] Seconds device_hop(const HopLatencies& latency, Protocol p) const {
+  Seconds device_hop(const HopLatencies& latency, Protocol p) const {
     return latency.device_hop(p, g_.pcie);
   }
-  [[nodiscard]] Seconds network_hop(const HopLatencies& latency, Protocol p) const {
+  Seconds network_hop(const HopLatencies& latency, Protocol p) const {
     return latency.network_hop(p, g_.network_extra);
   }
 
@@ -107,13 +109,13 @@ class Tuner {
 
 Expected expected(const Tuner& tuner, Algorithm algorithm, Protocol protocol) {
   switch (algorithm) {
-    case Algorithm::kRing: return tuner.ring(protocol);
-    case Algorithm::kTree: return tuner.tree(protocol);
-    case Algorithm::kNvls: return tuner.nvls(false);
-    case Algorithm::kNvlsTree: return tuner.nvls(true);
-    case Algorithm::kHalvingDoubling:
-    case Algorithm::kHierarchical:
-    case Algorithm::kDirect: break;
+    case kRing: return tuner.ring(protocol);
+    case kTree: return tuner.tree(protocol);
+    case kNvls: return tuner.nvls(false);
+    case kNvlsTree: return tuner.nvls(true);
+    case kHalvingDoubling:
+    case kHierarchical:
+    case kDirect: break;
   }
   ORRERY_CHECK(false, "NCCL expects nothing of {}", to_string(algorithm));
 }
@@ -121,37 +123,30 @@ Expected expected(const Tuner& tuner, Algorithm algorithm, Protocol protocol) {
 }  // namespace
 
 std::string_view to_string(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::kRing: return "ring";
-    case Algorithm::kTree: return "tree";
-    case Algorithm::kNvls: return "nvls";
-    case Algorithm::kNvlsTree: return "nvls_tree";
-    case Algorithm::kHalvingDoubling: return "halving_doubling";
-    case Algorithm::kHierarchical: return "hierarchical";
-    case Algorithm::kDirect: return "direct";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {
+      "ring", "tree", "nvls", "nvls_tree", "halving_doubling", "hierarchical", "direct"};
+  return kNames[as_index(algorithm)];
 }
 
 std::int64_t ring_steps(Op op, std::int64_t ranks) {
   switch (op) {
-    case Op::kAllReduce: return 2 * (ranks - 1);
-    case Op::kAllGather:
-    case Op::kReduceScatter:
-    case Op::kBroadcast: return ranks - 1;
-    case Op::kAllToAll:
-    case Op::kPointToPoint: return 1;
+    case kAllReduce: return 2 * (ranks - 1);
+    case kAllGather:
+    case kReduceScatter:
+    case kBroadcast: return ranks - 1;
+    case kAllToAll:
+    case kPointToPoint: return 1;
   }
   ORRERY_CHECK(false, "collective out of range");
 }
 
-std::size_t scale_of(int hosts) { return static_cast<std::size_t>(std::min(hosts, 3) - 1); }
+std::size_t scale_of(int hosts) { return as_index(std::min(hosts, 3) - 1); }
 
 double expected_seconds(const CollectiveTuning& published, const GroupOnMachine& group, Op op,
                         std::int64_t bytes, Algorithm algorithm, Protocol protocol) {
   const Expected e = expected(Tuner(published, group, op, bytes), algorithm, protocol);
   ORRERY_CHECK(e.bandwidth > 0, "no bandwidth of {}", to_string(algorithm));
-  return e.latency.raw() + static_cast<double>(bytes) / e.bandwidth;
+  return e.latency.raw() + real(bytes) / e.bandwidth;
 }
 
 }  // namespace orrery::costmodel

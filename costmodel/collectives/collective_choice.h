@@ -58,15 +58,15 @@ struct GroupOnMachine {
 };
 
 /// Steps of a ring: 2(n-1), n-1 or 1.
-[[nodiscard]] std::int64_t ring_steps(model::Collective op, std::int64_t ranks);
+std::int64_t ring_steps(model::Collective op, std::int64_t ranks);
 
 /// 0, 1, 2: one host, two, more.
-[[nodiscard]] std::size_t scale_of(int hosts);
+std::size_t scale_of(int hosts);
 
 /// Seconds that NCCL expects. @pre one of ring, tree, NVLS, NVLS tree, and `published` has its
 /// constants.
-[[nodiscard]] double expected_seconds(const CollectiveTuning& published,
-                                      const GroupOnMachine& group, model::Collective op,
-                                      std::int64_t bytes, Algorithm algorithm, Protocol protocol);
+double expected_seconds(const CollectiveTuning& published, const GroupOnMachine& group,
+                        model::Collective op, std::int64_t bytes, Algorithm algorithm,
+                        Protocol protocol);
 
 }  // namespace orrery::costmodel

@@ -8,11 +8,15 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/sim_time.h"
 
 namespace orrery::costmodel {
 namespace {
 
+using enum Protocol;
+using enum Algorithm;
+using enum model::Collective;
 using base::Seconds;
 using Op = model::Collective;
 
@@ -26,24 +30,32 @@ constexpr std::int64_t kTreeChunkBytes = 512 * 1024, kTreeChunkMinimum = 1024,
 /// filling.
 constexpr std::int64_t kLinesMinimum = 128, kLinesPerHop = 64;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 std::int64_t wire_ps(std::int64_t bytes, std::int64_t rate) {
-  const auto scaled = static_cast<__int128>(bytes) * base::kPicosecondsPerSecond;
-  return static_cast<std::int64_t>((scaled + rate - 1) / rate);
+  return mul_div_up(bytes, base::kPicosecondsPerSecond, rate);
 }
-
-std::size_t at(Protocol p) { return static_cast<std::size_t>(p); }
 
 std::int64_t limited(std::int64_t rate, std::int64_t limit) {
   return limit > 0 ? std::min(rate, limit) : rate;
 }
 
+std::int64_t at_least_one(std::int64_t n) { return std::max<std::int64_t>(n, 1); }
+
+void add_both_ways(int a, int b, std::vector<Send>& sends) {
+  sends.push_back({a, b});
+  sends.push_back({b, a});
+}
+
+/// Chunks of `part` bytes on a way of so many hops.
+void in_chunks(std::int64_t part, std::int64_t hops, std::int64_t per_hop, std::int64_t least,
+               CollectiveTerms& t) {
+  t.repeats = std::max<std::int64_t>(
+      {1, ceil_div(part, kTreeChunkBytes), std::min(per_hop * hops, ceil_div(part, least))});
+  t.piece_bytes = ceil_div(part, t.repeats);
+}
+
 /// Rate on the wire of one of `flows` flows whose data is limited; 0: not limited.
 std::int64_t per_flow(base::BytesPerSecond limit, double flows, double share) {
-  return limit.raw() > 0
-             ? std::max<std::int64_t>(1, static_cast<std::int64_t>(limit.raw() / flows / share))
-             : 0;
+  return limit.raw() > 0 ? at_least_one(static_cast<std::int64_t>(limit.raw() / flows / share)) : 0;
 }
 
 }  // namespace
@@ -51,12 +63,12 @@ std::int64_t per_flow(base::BytesPerSecond limit, double flows, double share) {
 double bus_factor(Op op, int ranks) {
   const double n = ranks;
   switch (op) {
-    case Op::kAllReduce: return 2 * (n - 1) / n;
-    case Op::kAllGather:
-    case Op::kReduceScatter:
-    case Op::kAllToAll: return (n - 1) / n;
-    case Op::kBroadcast:
-    case Op::kPointToPoint: return 1;
+    case kAllReduce: return 2 * (n - 1) / n;
+    case kAllGather:
+    case kReduceScatter:
+    case kAllToAll: return (n - 1) / n;
+    case kBroadcast:
+    case kPointToPoint: return 1;
   }
   ORRERY_CHECK(false, "collective out of range");
 }
@@ -74,9 +86,7 @@ topologies::Topology usable_rates(const topologies::Topology& topology,
 }
 
 std::int64_t CollectiveTerms::wire_bytes(std::int64_t data) const {
-  return rate_share >= 1
-             ? data
-             : static_cast<std::int64_t>(std::ceil(static_cast<double>(data) / rate_share));
+  return rate_share >= 1 ? data : static_cast<std::int64_t>(std::ceil(real(data) / rate_share));
 }
 
 CollectiveForms::CollectiveForms(const topologies::Topology& usable, const CollectiveTuning& tuning,
@@ -86,8 +96,7 @@ CollectiveForms::CollectiveForms(const topologies::Topology& usable, const Colle
   const auto local = std::ranges::find_if(group_.hosts, [](const auto& h) { return h.size() > 1; });
   if (local != group_.hosts.end()) {
     device_hop_ = hop((*local)[0], (*local)[1]);
-    const auto route = topology_->route(static_cast<std::uint32_t>((*local)[0]),
-                                        static_cast<std::uint32_t>((*local)[1]));
+    const auto route = topology_->route(as_u32((*local)[0]), as_u32((*local)[1]));
     if (route.size() == 2) switch_rate_ = topology_->link(route[0]).bytes_per_second;
   }
   if (group_.host_count() > 1) network_hop_ = hop(group_.hosts[0][0], group_.hosts[1][0]);
@@ -95,8 +104,7 @@ CollectiveForms::CollectiveForms(const topologies::Topology& usable, const Colle
 
 CollectiveForms::Hop CollectiveForms::hop(int from, int to) const {
   Hop h;
-  for (const auto link :
-       topology_->route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to))) {
+  for (const auto link : topology_->route(as_u32(from), as_u32(to))) {
     const std::string& kind = topology_->link(link).kind;
     h.pcie = h.pcie || kind == "pcie";
     h.extra = std::max(h.extra, tuning_->network_extra(kind));
@@ -114,22 +122,22 @@ Seconds CollectiveForms::network_latency(const HopLatencies& latency, Protocol p
 }
 
 int CollectiveForms::nvls_heads() const {
-  return static_cast<int>(std::min<std::int64_t>(group_.per_host(), tuning_->nvls.max_heads));
+  return as_int(std::min<std::int64_t>(group_.per_host(), tuning_->nvls.max_heads));
+}
+
+std::int64_t CollectiveForms::narrowest(const std::vector<std::int64_t>& flows) const {
+  std::int64_t rate = kUnlimited;
+  for (std::uint32_t l = 0; l < flows.size(); ++l)
+    if (flows[l] > 0)
+      rate = std::min(rate, at_least_one(topology_->links()[l].bytes_per_second / flows[l]));
+  return rate;
 }
 
 std::int64_t CollectiveForms::narrowest(const std::vector<Send>& sends) const {
   std::vector<std::int64_t> flows(topology_->links().size(), 0);
   for (const Send& s : sends)
-    for (const auto link :
-         topology_->route(static_cast<std::uint32_t>(s.from), static_cast<std::uint32_t>(s.to)))
-      ++flows[link.raw()];
-  std::int64_t rate = kUnlimited;
-  for (std::uint32_t l = 0; l < flows.size(); ++l)
-    if (flows[l] > 0)
-      rate = std::min(rate,
-                      std::max<std::int64_t>(
-                          1, topology_->link(topologies::LinkId(l)).bytes_per_second / flows[l]));
-  return rate;
+    for (const auto link : topology_->route(as_u32(s.from), as_u32(s.to))) ++flows[link.raw()];
+  return narrowest(flows);
 }
 
 std::int64_t CollectiveForms::ring_rate() const {
@@ -146,23 +154,20 @@ std::int64_t CollectiveForms::tree_rate() const {
   std::vector<Send> sends;
   for (const auto& tree : tree_channels(group_)) {
     for (std::size_t i = 1; i < tree.ranks.size(); ++i) {
-      const int parent = tree.ranks[static_cast<std::size_t>(tree.parent[i])];
-      sends.push_back({tree.ranks[i], parent});
-      sends.push_back({parent, tree.ranks[i]});
+      add_both_ways(tree.ranks[i], tree.ranks[as_index(tree.parent[i])], sends);
     }
   }
   return tree_rate_ = narrowest(sends);
 }
 
 std::int64_t CollectiveForms::direct_rate(Op op) const {
-  std::int64_t& rate = op == Op::kAllToAll ? all_rate_ : next_rate_;
+  std::int64_t& rate = op == kAllToAll ? all_rate_ : next_rate_;
   if (rate > 0) return rate;
   std::vector<Send> sends;
   const int n = group_.size();
-  if (op == Op::kPointToPoint) {
+  if (op == kPointToPoint) {
     for (int i = 0; i < n; ++i)
-      sends.push_back({group_.ranks[static_cast<std::size_t>(i)],
-                       group_.ranks[static_cast<std::size_t>((i + 1) % n)]});
+      sends.push_back({group_.ranks[as_index(i)], group_.ranks[as_index((i + 1) % n)]});
     return rate = narrowest(sends);
   }
   if (!all_to_all_by_rank(*topology_, group_)) {
@@ -175,33 +180,36 @@ std::int64_t CollectiveForms::direct_rate(Op op) const {
   for (const int rank : group_.hosts[0])
     for (const LinkLoad& load : all_to_all_links(*topology_, group_, 0, rank))
       flows[load.link.raw()] += load.flows;
-  rate = kUnlimited;
-  for (std::uint32_t l = 0; l < flows.size(); ++l)
-    if (flows[l] > 0)
-      rate = std::min(rate,
-                      std::max<std::int64_t>(
-                          1, topology_->link(topologies::LinkId(l)).bytes_per_second / flows[l]));
-  return rate;
+  return rate = narrowest(flows);
 }
 
 bool CollectiveForms::available(Op op, Algorithm algorithm, Protocol protocol) const {
-  const bool reduce = op == Op::kAllReduce, several_hosts = group_.host_count() > 1;
-  const bool direct = op == Op::kAllToAll || op == Op::kPointToPoint;
-  const bool ll128 = protocol != Protocol::kLL128 || !device_hop_.pcie;
-  const bool nvls = reduce && protocol == Protocol::kSimple && tuning_->nvls.efficiency > 0 &&
+  const bool reduce = op == kAllReduce, several_hosts = group_.host_count() > 1;
+  const bool direct = op == kAllToAll || op == kPointToPoint;
+  const bool ll128 = protocol != kLL128 || !device_hop_.pcie;
+  const bool nvls = reduce && protocol == kSimple && tuning_->nvls.efficiency > 0 &&
                     switch_rate_ > 0 && group_.uniform() &&
                     group_.per_host() >= tuning_->nvls.min_ranks;
   switch (algorithm) {
-    case Algorithm::kRing: return !direct && ll128;
-    case Algorithm::kTree: return reduce && ll128;
-    case Algorithm::kNvls: return nvls && !several_hosts;
-    case Algorithm::kNvlsTree: return nvls && several_hosts;
-    case Algorithm::kHalvingDoubling: return reduce && ll128;
-    case Algorithm::kHierarchical:
+    case kRing: return !direct && ll128;
+    case kTree: return reduce && ll128;
+    case kNvls: return nvls && !several_hosts;
+    case kNvlsTree: return nvls && several_hosts;
+    case kHalvingDoubling: return reduce && ll128;
+    case kHierarchical:
       return reduce && ll128 && several_hosts && group_.uniform() && group_.per_host() > 1;
-    case Algorithm::kDirect: return direct && protocol != Protocol::kLL128;
+    case kDirect: return direct && protocol != kLL128;
   }
   ORRERY_CHECK(false, "algorithm out of range");
+}
+
+std::int64_t CollectiveForms::ring_limit(Protocol p, double flows) const {
+  const auto& ring = tuning_->ring;
+  const double share = ring.rate[as_index(p)];
+  if (p == kLL) return per_flow(ring.ll_limit[scale_of(group_.host_count())], flows, share);
+  if (p == kLL128)
+    return per_flow(ring.ll128_channel_limit * real(tuning_->channels), flows, share);
+  return 0;
 }
 
 CollectiveTerms CollectiveForms::ring_terms(Op op, std::int64_t bytes, Protocol p) const {
@@ -210,61 +218,46 @@ CollectiveTerms CollectiveForms::ring_terms(Op op, std::int64_t bytes, Protocol 
   const std::int64_t steps = ring_steps(op, n), inter = hosts > 1 ? ring_steps(op, hosts) : 0;
   const Seconds device = device_latency(ring.latency, p),
                 network = network_latency(ring.latency, p);
-  const double plateau =
-      op == Op::kAllReduce && p == Protocol::kSimple && hosts > 1 ? ring.plateau : 1.0;
-  const Seconds hops =
-      static_cast<double>(steps - inter) * device + static_cast<double>(inter) * network;
-  const std::int64_t all = base::ceil_ps((ring.latency.base[at(p)] + hops) * plateau);
-  CollectiveTerms t{.algorithm = Algorithm::kRing, .protocol = p, .rate_share = ring.rate[at(p)]};
+  const double plateau = op == kAllReduce && p == kSimple && hosts > 1 ? ring.plateau : 1.0;
+  const Seconds hops = real(steps - inter) * device + real(inter) * network;
+  const std::int64_t all = base::ceil_ps((ring.latency.base[as_index(p)] + hops) * plateau);
+  CollectiveTerms t{.algorithm = kRing, .protocol = p, .rate_share = ring.rate[as_index(p)]};
   t.device_hop_ps = t.network_hop_ps = base::ceil_ps(hops * plateau) / steps;
   t.base_ps = all - steps * t.device_hop_ps;
   const std::int64_t parts = group_.ring_count();
-  const auto channels = static_cast<double>(parts);
-  if (p == Protocol::kLL)
-    t.flow_limit = per_flow(ring.ll_limit[scale_of(hosts)], channels, t.rate_share);
-  if (p == Protocol::kLL128)
-    t.flow_limit = per_flow(ring.ll128_channel_limit * static_cast<double>(tuning_->channels),
-                            channels, t.rate_share);
-  if (op == Op::kBroadcast) {
+  t.flow_limit = ring_limit(p, real(parts));
+  if (op == kBroadcast) {
     const std::int64_t part = ceil_div(bytes, parts);
-    t.repeats = std::max<std::int64_t>(
-        {1, ceil_div(part, kTreeChunkBytes),
-         std::min<std::int64_t>(kTreeChunksPerHop * n, ceil_div(part, kTreeChunkMinimum))});
-    t.piece_bytes = ceil_div(part, t.repeats);
+    in_chunks(part, n, kTreeChunksPerHop, kTreeChunkMinimum, t);
     return t;
   }
   t.repeats = steps;
   t.piece_bytes = ceil_div(bytes, n * parts);
-  if (p == Protocol::kSimple)
-    t.copy_ps = base::ceil_ps(base::Bytes(static_cast<double>(bytes) / n) / tuning_->local_copy);
+  if (p == kSimple) t.copy_ps = base::ceil_ps(base::Bytes(real(bytes) / n) / tuning_->local_copy);
   return t;
 }
 
 CollectiveTerms CollectiveForms::tree_terms(std::int64_t bytes, Protocol p) const {
   const auto& tree = tuning_->tree;
   const auto channels = tree_channels(group_);
-  CollectiveTerms t{.algorithm = Algorithm::kTree,
-                    .protocol = p,
-                    .base_ps = base::ceil_ps(tree.latency.base[at(p)])};
-  t.device_hop_ps =
-      base::ceil_ps(device_hop_.pcie ? tree.latency.pcie[at(p)] : tree.latency.device[at(p)]);
+  CollectiveTerms t{
+      .algorithm = kTree, .protocol = p, .base_ps = base::ceil_ps(tree.latency.base[as_index(p)])};
+  t.device_hop_ps = base::ceil_ps(device_hop_.pcie ? tree.latency.pcie[as_index(p)]
+                                                   : tree.latency.device[as_index(p)]);
   t.network_hop_ps = base::ceil_ps(network_latency(tree.latency, p));
-  const double flows = 2.0 * static_cast<double>(channels.size());
+  const double flows = 2.0 * real(channels.size());
   const std::size_t scale = scale_of(group_.host_count());
-  const double share = tree.rate[at(p)], all = static_cast<double>(tuning_->channels);
-  const base::BytesPerSecond limit = p == Protocol::kLL      ? tuning_->ring.ll_limit[scale]
-                                     : p == Protocol::kLL128 ? tree.ll128_channel_limit[scale] * all
-                                                             : tree.channel_limit[scale] * all;
+  const double share = tree.rate[as_index(p)], all = real(tuning_->channels);
+  const base::BytesPerSecond limit = p == kLL      ? tuning_->ring.ll_limit[scale]
+                                     : p == kLL128 ? tree.ll128_channel_limit[scale] * all
+                                                   : tree.channel_limit[scale] * all;
   t.flow_limit = per_flow(limit, flows, share);
   t.rate_share = share * tree.correction_at(p, bytes);
   const std::int64_t part = ceil_div(bytes, static_cast<std::int64_t>(channels.size()));
   const std::int64_t depth = channels[0].device_depth + channels[0].network_depth;
-  const bool lines = p != Protocol::kSimple;
-  const std::int64_t per_hop = lines ? kLinesPerHop : kTreeChunksPerHop,
-                     least = lines ? kLinesMinimum : kTreeChunkMinimum;
-  t.repeats = std::max<std::int64_t>(
-      {1, ceil_div(part, kTreeChunkBytes), std::min(per_hop * depth, ceil_div(part, least))});
-  t.piece_bytes = ceil_div(part, t.repeats);
+  const bool lines = p != kSimple;
+  in_chunks(part, depth, lines ? kLinesPerHop : kTreeChunksPerHop,
+            lines ? kLinesMinimum : kTreeChunkMinimum, t);
   return t;
 }
 
@@ -275,7 +268,7 @@ std::int64_t CollectiveForms::nvls_chunk(std::int64_t bytes, Algorithm algorithm
   static constexpr std::array kOneHost{Step{64, 65536}, Step{8, 32768}, Step{2, 16384}},
       kHosts{Step{16, 131072}, Step{4, 65536}, Step{1, 32768}};
   const auto& nvls = tuning_->nvls;
-  const bool tree = algorithm == Algorithm::kNvlsTree;
+  const bool tree = algorithm == kNvlsTree;
   const std::int64_t parallel = (tree ? nvls.tree_channels : nvls.channels) * nvls_heads();
   std::int64_t chunk = nvls.chunk_bytes;
   if (tree && (group_.host_count() >= kSmallChunkHosts || group_.per_host() >= kSmallChunkRanks))
@@ -288,31 +281,30 @@ std::int64_t CollectiveForms::nvls_chunk(std::int64_t bytes, Algorithm algorithm
 CollectiveTerms CollectiveForms::nvls_terms(std::int64_t bytes, Algorithm algorithm) const {
   const auto& nvls = tuning_->nvls;
   const std::int64_t heads = nvls_heads();
-  CollectiveTerms t{.algorithm = algorithm,
-                    .protocol = Protocol::kSimple,
-                    .base_ps = base::ceil_ps(nvls.latency)};
+  CollectiveTerms t{
+      .algorithm = algorithm, .protocol = kSimple, .base_ps = base::ceil_ps(nvls.latency)};
   t.network_hop_ps = base::ceil_ps(nvls.network_hop + 2.0 * network_hop_.extra);
   t.rate_share = nvls.efficiency * (group_.host_count() > 2 ? nvls.beyond_two_hosts : 1.0);
   // A head passes a chunk on at the pace at which it reduces: between hosts too.
-  t.flow_limit = std::max<std::int64_t>(
-      1, std::llround(static_cast<double>(switch_rate_ / (heads + 1)) * t.rate_share / kHostTrees));
-  t.repeats = std::max<std::int64_t>(1, ceil_div(bytes, nvls_chunk(bytes, algorithm)));
+  t.flow_limit =
+      at_least_one(std::llround(real(switch_rate_ / (heads + 1)) * t.rate_share / kHostTrees));
+  t.repeats = at_least_one(ceil_div(bytes, nvls_chunk(bytes, algorithm)));
   t.piece_bytes = ceil_div(bytes, t.repeats);
   t.copy_ps = wire_ps(t.wire_bytes(ceil_div(t.piece_bytes, heads)),
-                      std::max<std::int64_t>(1, switch_rate_ / (heads + 1)));
+                      at_least_one(switch_rate_ / (heads + 1)));
   return t;
 }
 
 CollectiveTerms CollectiveForms::direct_terms(Op op, std::int64_t bytes, Protocol p) const {
   const auto& direct = tuning_->direct;
-  CollectiveTerms t{.algorithm = Algorithm::kDirect,
+  CollectiveTerms t{.algorithm = kDirect,
                     .protocol = p,
-                    .base_ps = base::ceil_ps(direct.base[at(p)]),
-                    .rate_share = direct.rate[at(p)]};
+                    .base_ps = base::ceil_ps(direct.base[as_index(p)]),
+                    .rate_share = direct.rate[as_index(p)]};
   t.network_hop_ps = base::ceil_ps(network_latency(tuning_->ring.latency, p));
-  t.piece_bytes = op == Op::kAllToAll ? ceil_div(bytes, group_.size()) : bytes;
-  if (op == Op::kAllToAll)
-    t.copy_ps = base::ceil_ps(base::Bytes(static_cast<double>(t.piece_bytes)) / direct.local_copy);
+  t.piece_bytes = op == kAllToAll ? ceil_div(bytes, group_.size()) : bytes;
+  if (op == kAllToAll)
+    t.copy_ps = base::ceil_ps(base::Bytes(real(t.piece_bytes)) / direct.local_copy);
   return t;
 }
 
@@ -323,16 +315,12 @@ CollectiveTerms CollectiveForms::exchange_terms(std::int64_t bytes, Algorithm al
   const auto& ring = tuning_->ring;
   CollectiveTerms t{.algorithm = algorithm,
                     .protocol = p,
-                    .base_ps = base::ceil_ps(ring.latency.base[at(p)]),
-                    .rate_share = ring.rate[at(p)]};
+                    .base_ps = base::ceil_ps(ring.latency.base[as_index(p)]),
+                    .rate_share = ring.rate[as_index(p)]};
   t.device_hop_ps = base::ceil_ps(device_latency(ring.latency, p));
   t.network_hop_ps = base::ceil_ps(network_latency(ring.latency, p));
-  if (p == Protocol::kLL)
-    t.flow_limit = per_flow(ring.ll_limit[scale_of(group_.host_count())], 1, t.rate_share);
-  if (p == Protocol::kLL128)
-    t.flow_limit = per_flow(ring.ll128_channel_limit * static_cast<double>(tuning_->channels), 1,
-                            t.rate_share);
-  const bool hierarchical = algorithm == Algorithm::kHierarchical;
+  t.flow_limit = ring_limit(p, 1);
+  const bool hierarchical = algorithm == kHierarchical;
   t.piece_bytes = ceil_div(bytes, hierarchical ? group_.size() : halving_doubling_pieces(group_));
   if (hierarchical) t.repeats = 2 * (group_.host_count() - 1);
   return t;
@@ -343,35 +331,33 @@ CollectiveTerms CollectiveForms::terms(Op op, std::int64_t bytes, Algorithm algo
   ORRERY_CHECK(available(op, algorithm, p), "{} {} is not available", to_string(algorithm),
                to_string(p));
   switch (algorithm) {
-    case Algorithm::kRing: return ring_terms(op, bytes, p);
-    case Algorithm::kTree: return tree_terms(bytes, p);
-    case Algorithm::kNvls:
-    case Algorithm::kNvlsTree: return nvls_terms(bytes, algorithm);
-    case Algorithm::kHalvingDoubling:
-    case Algorithm::kHierarchical: return exchange_terms(bytes, algorithm, p);
-    case Algorithm::kDirect: return direct_terms(op, bytes, p);
+    case kRing: return ring_terms(op, bytes, p);
+    case kTree: return tree_terms(bytes, p);
+    case kNvls:
+    case kNvlsTree: return nvls_terms(bytes, algorithm);
+    case kHalvingDoubling:
+    case kHierarchical: return exchange_terms(bytes, algorithm, p);
+    case kDirect: return direct_terms(op, bytes, p);
   }
   ORRERY_CHECK(false, "algorithm out of range");
 }
 
 std::int64_t CollectiveForms::nvls_ps(const CollectiveTerms& t) const {
   const std::int64_t heads = nvls_heads(), unit = t.wire_bytes(ceil_div(t.piece_bytes, heads));
-  const std::int64_t alone = wire_ps(unit, std::max<std::int64_t>(1, switch_rate_ / heads));
-  const std::int64_t both = wire_ps(unit, std::max<std::int64_t>(1, switch_rate_ / (heads + 1)));
+  const std::int64_t alone = wire_ps(unit, at_least_one(switch_rate_ / heads));
+  const std::int64_t both = wire_ps(unit, at_least_one(switch_rate_ / (heads + 1)));
   const std::int64_t stages = t.base_ps + 2 * t.copy_ps + 2 * alone;
-  if (t.algorithm == Algorithm::kNvls) return stages + (t.repeats - 1) * both;
+  if (t.algorithm == kNvls) return stages + (t.repeats - 1) * both;
   std::vector<Send> sends;
   int depth = 0;
   for (int head = 0; head < heads * kHostTrees; ++head) {
     const TreeChannel tree = host_tree(group_.host_count(), head % kHostTrees == 1);
-    const auto slot = static_cast<std::size_t>(head / kHostTrees);
+    const auto slot = as_index(head / kHostTrees);
     depth = std::max(depth, tree.network_depth);
     for (std::size_t i = 1; i < tree.ranks.size(); ++i) {
-      const int child = group_.hosts[static_cast<std::size_t>(tree.ranks[i])][slot];
-      const int parent = group_.hosts[static_cast<std::size_t>(
-          tree.ranks[static_cast<std::size_t>(tree.parent[i])])][slot];
-      sends.push_back({child, parent});
-      sends.push_back({parent, child});
+      const int child = group_.hosts[as_index(tree.ranks[i])][slot];
+      const int parent = group_.hosts[as_index(tree.ranks[as_index(tree.parent[i])])][slot];
+      add_both_ways(child, parent, sends);
     }
   }
   const std::int64_t data = ceil_div(t.piece_bytes, heads * kHostTrees),
@@ -387,8 +373,7 @@ std::int64_t CollectiveForms::halving_ps(const CollectiveTerms& t) const {
   for (const ExchangeStep& step : halving_doubling(group_)) {
     bool network = false;
     for (const Send& s : step.sends)
-      network = network || !topology_->same_host(static_cast<std::uint32_t>(s.from),
-                                                 static_cast<std::uint32_t>(s.to));
+      network = network || !topology_->same_host(as_u32(s.from), as_u32(s.to));
     total += network ? t.network_hop_ps : t.device_hop_ps;
     total += wire_ps(t.wire_bytes(t.piece_bytes * step.sends.front().pieces),
                      limited(narrowest(step.sends), t.flow_limit));
@@ -414,12 +399,12 @@ std::int64_t CollectiveForms::hierarchical_ps(const CollectiveTerms& t) const {
 std::int64_t CollectiveForms::paced_ps(Op op, const CollectiveTerms& t,
                                        std::int64_t message_ps) const {
   const std::int64_t d = message_ps;
-  if (t.algorithm == Algorithm::kRing) {
-    if (op == Op::kBroadcast)
+  if (t.algorithm == kRing) {
+    if (op == kBroadcast)
       return t.base_ps + (group_.size() - 1) * (t.device_hop_ps + d) + (t.repeats - 1) * d;
     return t.base_ps + t.repeats * (t.device_hop_ps + d) + t.copy_ps;
   }
-  ORRERY_CHECK(t.algorithm == Algorithm::kTree, "{} has no pace", to_string(t.algorithm));
+  ORRERY_CHECK(t.algorithm == kTree, "{} has no pace", to_string(t.algorithm));
   const auto tree = tree_channels(group_).front();
   const std::int64_t hops = 2 * (tree.device_depth + tree.network_depth);
   return t.base_ps +
@@ -430,17 +415,16 @@ std::int64_t CollectiveForms::paced_ps(Op op, const CollectiveTerms& t,
 std::int64_t CollectiveForms::time_ps(Op op, std::int64_t bytes, const CollectiveTerms& t) const {
   ORRERY_CHECK(bytes >= 0, "{} bytes", bytes);
   switch (t.algorithm) {
-    case Algorithm::kRing:
-      return paced_ps(op, t,
-                      wire_ps(t.wire_bytes(t.piece_bytes), limited(ring_rate(), t.flow_limit)));
-    case Algorithm::kTree:
-      return paced_ps(op, t,
-                      wire_ps(t.wire_bytes(t.piece_bytes), limited(tree_rate(), t.flow_limit)));
-    case Algorithm::kNvls:
-    case Algorithm::kNvlsTree: return nvls_ps(t);
-    case Algorithm::kHalvingDoubling: return halving_ps(t);
-    case Algorithm::kHierarchical: return hierarchical_ps(t);
-    case Algorithm::kDirect: {
+    case kRing:
+    case kTree: {
+      const std::int64_t rate = t.algorithm == kRing ? ring_rate() : tree_rate();
+      return paced_ps(op, t, wire_ps(t.wire_bytes(t.piece_bytes), limited(rate, t.flow_limit)));
+    }
+    case kNvls:
+    case kNvlsTree: return nvls_ps(t);
+    case kHalvingDoubling: return halving_ps(t);
+    case kHierarchical: return hierarchical_ps(t);
+    case kDirect: {
       const std::int64_t hop = group_.host_count() > 1 ? t.network_hop_ps : 0;
       return t.base_ps + hop + wire_ps(t.wire_bytes(t.piece_bytes), direct_rate(op)) + t.copy_ps;
     }
@@ -452,8 +436,8 @@ GroupOnMachine CollectiveForms::as_nccl_sees_it() const {
   return {.ranks = group_.size(),
           .hosts = group_.host_count(),
           .nvls_heads = nvls_heads(),
-          .rings = base::BytesPerSecond(static_cast<double>(ring_rate()) * group_.ring_count()),
-          .switch_link = base::BytesPerSecond(static_cast<double>(switch_rate_)),
+          .rings = base::BytesPerSecond(real(ring_rate()) * group_.ring_count()),
+          .switch_link = base::BytesPerSecond(real(switch_rate_)),
           .pcie = device_hop_.pcie,
           .network_extra = network_hop_.extra};
 }
@@ -461,22 +445,19 @@ GroupOnMachine CollectiveForms::as_nccl_sees_it() const {
 std::optional<CollectivePrice> CollectiveForms::choose(Op op, std::int64_t bytes,
                                                        std::optional<Algorithm> wanted) const {
   const auto by_tuner = [](Algorithm a) {
-    return a == Algorithm::kRing || a == Algorithm::kTree || a == Algorithm::kNvls ||
-           a == Algorithm::kNvlsTree;
+    return a == kRing || a == kTree || a == kNvls || a == kNvlsTree;
   };
   const CollectiveTuning& published = tuning_->by_which_nccl_chooses();
   const GroupOnMachine seen = as_nccl_sees_it();
   std::optional<CollectivePrice> best;
   double least = 0;
   for (const Algorithm algorithm : kAlgorithms) {
-    if (wanted ? algorithm != *wanted : !by_tuner(algorithm) && algorithm != Algorithm::kDirect)
-      continue;
+    if (wanted ? algorithm != *wanted : !by_tuner(algorithm) && algorithm != kDirect) continue;
     for (const Protocol protocol : kProtocols) {
       if (!available(op, algorithm, protocol)) continue;
       const double expected =
-          by_tuner(algorithm)
-              ? expected_seconds(published, seen, op, bytes, algorithm, protocol)
-              : static_cast<double>(time_ps(op, bytes, terms(op, bytes, algorithm, protocol)));
+          by_tuner(algorithm) ? expected_seconds(published, seen, op, bytes, algorithm, protocol)
+                              : real(time_ps(op, bytes, terms(op, bytes, algorithm, protocol)));
       if (best && expected >= least) continue;
       best = CollectivePrice{algorithm, protocol, 0};
       least = expected;

@@ -63,8 +63,8 @@
 namespace orrery::costmodel {
 
 /// The machine with the rates that data gets on its links.
-[[nodiscard]] topologies::Topology usable_rates(const topologies::Topology& topology,
-                                                const CollectiveTuning& tuning);
+topologies::Topology usable_rates(const topologies::Topology& topology,
+                                  const CollectiveTuning& tuning);
 
 /// All that prices and schedules of one (operation, size, algorithm, protocol) need beside the
 /// pattern.
@@ -80,7 +80,7 @@ struct CollectiveTerms {
   // steps of a ring (hierarchical: across hosts), chunks of a pipeline
   std::int64_t repeats = 1;
   std::int64_t copy_ps = 0;  // at the end; NVLS: of one chunk, before and after
-  [[nodiscard]] std::int64_t wire_bytes(std::int64_t data) const;
+  std::int64_t wire_bytes(std::int64_t data) const;
 };
 
 inline constexpr int kHostTrees = 2;  // that an NVLS tree splits a head's part between
@@ -99,38 +99,39 @@ class CollectiveForms {
   CollectiveForms(const topologies::Topology& usable, const CollectiveTuning& tuning,
                   GroupLayout group);
 
-  [[nodiscard]] const GroupLayout& group() const { return group_; }
-  [[nodiscard]] bool available(Op op, Algorithm algorithm, Protocol protocol) const;
+  const GroupLayout& group() const { return group_; }
+  bool available(Op op, Algorithm algorithm, Protocol protocol) const;
   /// @pre available.
-  [[nodiscard]] CollectiveTerms terms(Op op, std::int64_t bytes, Algorithm algorithm,
-                                      Protocol protocol) const;
-  [[nodiscard]] std::int64_t time_ps(Op op, std::int64_t bytes, const CollectiveTerms& terms) const;
+  CollectiveTerms terms(Op op, std::int64_t bytes, Algorithm algorithm, Protocol protocol) const;
+  std::int64_t time_ps(Op op, std::int64_t bytes, const CollectiveTerms& terms) const;
   /// The same for ring and tree when every message of the pattern spends `message_ps` on the wire.
-  [[nodiscard]] std::int64_t paced_ps(Op op, const CollectiveTerms& terms,
-                                      std::int64_t message_ps) const;
+  std::int64_t paced_ps(Op op, const CollectiveTerms& terms, std::int64_t message_ps) const;
   /// What NCCL takes; with `algorithm`, the protocol that it takes then. Where its tuner has no say
   /// (direct exchange, and the algorithms that are not NCCL's) the fastest. Nothing: not available
   /// here.
-  [[nodiscard]] std::optional<CollectivePrice> choose(
-      Op op, std::int64_t bytes, std::optional<Algorithm> algorithm = {}) const;
+  std::optional<CollectivePrice> choose(Op op, std::int64_t bytes,
+                                        std::optional<Algorithm> algorithm = {}) const;
 
   /// Devices of a host that reduce for all; those of the NVLS tree use their own cards.
-  [[nodiscard]] int nvls_heads() const;
+  int nvls_heads() const;
 
  private:
   struct Hop {
     bool pcie = false;
     base::Seconds extra{};  // of the network
   };
-  [[nodiscard]] GroupOnMachine as_nccl_sees_it() const;
-  [[nodiscard]] std::int64_t narrowest(const std::vector<Send>& sends) const;
-  [[nodiscard]] Hop hop(int from, int to) const;
-  [[nodiscard]] base::Seconds device_latency(const HopLatencies& latency, Protocol p) const;
-  [[nodiscard]] base::Seconds network_latency(const HopLatencies& latency, Protocol p) const;
-  [[nodiscard]] std::int64_t nvls_chunk(std::int64_t bytes, Algorithm algorithm) const;
-  [[nodiscard]] std::int64_t ring_rate() const;
-  [[nodiscard]] std::int64_t tree_rate() const;
-  [[nodiscard]] std::int64_t direct_rate(Op op) const;
+  GroupOnMachine as_nccl_sees_it() const;
+  /// Least rate of a flow, by flows over each link; of what is sent.
+  std::int64_t narrowest(const std::vector<std::int64_t>& flows) const;
+  std::int64_t narrowest(const std::vector<Send>& sends) const;
+  std::int64_t ring_limit(Protocol p, double flows) const;
+  Hop hop(int from, int to) const;
+  base::Seconds device_latency(const HopLatencies& latency, Protocol p) const;
+  base::Seconds network_latency(const HopLatencies& latency, Protocol p) const;
+  std::int64_t nvls_chunk(std::int64_t bytes, Algorithm algorithm) const;
+  std::int64_t ring_rate() const;
+  std::int64_t tree_rate() const;
+  std::int64_t direct_rate(Op op) const;
   CollectiveTerms ring_terms(Op op, std::int64_t bytes, Protocol p) const;
   CollectiveTerms tree_terms(std::int64_t bytes, Protocol p) const;
   CollectiveTerms nvls_terms(std::int64_t bytes, Algorithm algorithm) const;
@@ -151,6 +152,6 @@ class CollectiveForms {
 };
 
 /// Bus bandwidth per algorithm bandwidth, as nccl-tests defines it: 2(n-1)/n, (n-1)/n or 1.
-[[nodiscard]] double bus_factor(model::Collective op, int ranks);
+double bus_factor(model::Collective op, int ranks);
 
 }  // namespace orrery::costmodel

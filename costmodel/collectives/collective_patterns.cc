@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/rng.h"
 
 namespace orrery::costmodel {
@@ -22,117 +23,100 @@ int first_parent(int index, int count) {
 /// Members of a host in the order of channel `channel`.
 std::vector<int> in_channel(const GroupLayout& group, const std::vector<int>& host, int channel) {
   std::vector<int> order;
-  const auto& cycle = group.cycles[static_cast<std::size_t>(channel) % group.cycles.size()];
+  const auto& cycle = group.cycles[as_index(channel) % group.cycles.size()];
   if (!group.uniform()) return host;
-  for (const int place : cycle) order.push_back(host[static_cast<std::size_t>(place)]);
-  const int first = host[static_cast<std::size_t>(channel) % host.size()];
+  for (const std::size_t place : cycle) order.push_back(host[place]);
+  const int first = host[as_index(channel) % host.size()];
   std::rotate(order.begin(), std::ranges::find(order, first), order.end());
   return order;
 }
+
+using Places = std::vector<std::size_t>;
 
 /// Link-disjoint Hamiltonian cycles through directly linked members, one after the other.
 class CycleFinder {
  public:
   CycleFinder(const topologies::Topology& topology, const std::vector<int>& members)
-      : n_(static_cast<int>(members.size())) {
-    std::vector<std::int64_t> rates(static_cast<std::size_t>(n_ * n_), 0);
+      : n_(members.size()) {
+    std::vector<std::int64_t> rates(n_ * n_, 0);
     std::int64_t least = 0;
-    for (int i = 0; i < n_; ++i)
-      for (int j = 0; j < n_; ++j) {
-        if (i == j) continue;
-        const auto route =
-            topology.route(static_cast<std::uint32_t>(members[static_cast<std::size_t>(i)]),
-                           static_cast<std::uint32_t>(members[static_cast<std::size_t>(j)]));
+    for (std::size_t i = 0; i < n_; ++i)
+      for (std::size_t j = 0; j < n_; ++j) {
+        const auto route = topology.route(as_u32(members[i]), as_u32(members[j]));
         if (route.size() != 1) continue;
-        const std::int64_t rate = rates[static_cast<std::size_t>(i * n_ + j)] =
-            topology.link(route[0]).bytes_per_second;
+        const std::int64_t rate = rates[i * n_ + j] = topology.link(route[0]).bytes_per_second;
         least = least == 0 ? rate : std::min(least, rate);
       }
-    std::vector<int> order(members.size());
+    Places order(n_);
     std::iota(order.begin(), order.end(), 0);
-    order_.assign(members.size(), order);
-    for (const std::int64_t rate : rates)
-      left_.push_back(least == 0 ? 0 : static_cast<int>(rate / least));
+    order_.assign(n_, order);
+    for (const std::int64_t rate : rates) left_.push_back(least == 0 ? 0 : as_int(rate / least));
   }
 
   /// Greedily, with other orders of the neighbours until nothing is left or the attempts are spent.
-  std::vector<std::vector<int>> find() {
+  std::vector<Places> find() {
     const std::vector<int> all = left_;
-    const auto links = static_cast<std::size_t>(std::accumulate(all.begin(), all.end(), 0));
-    std::vector<std::vector<int>> best;
-    for (int attempt = 0; attempt < kAttempts && best.size() * static_cast<std::size_t>(n_) < links;
-         ++attempt) {
+    const auto links = as_index(std::accumulate(all.begin(), all.end(), 0));
+    std::vector<Places> best;
+    for (int attempt = 0; attempt < kAttempts && best.size() * n_ < links; ++attempt) {
       left_ = all;
       auto cycles = disjoint();
       if (cycles.size() > best.size()) best = std::move(cycles);
-      for (auto& order : order_)
-        for (std::size_t i = order.size(); i > 1; --i)
-          std::swap(order[i - 1], order[rng_.below(i)]);
+      for (Places& order : order_)
+        for (std::size_t i = n_; i > 1; --i) std::swap(order[i - 1], order[rng_.below(i)]);
     }
     return best;
   }
 
  private:
-  std::vector<std::vector<int>> disjoint() {
-    std::vector<std::vector<int>> cycles;
+  std::vector<Places> disjoint() {
+    std::vector<Places> cycles;
     for (;;) {
       path_.assign(1, 0);
-      used_.assign(static_cast<std::size_t>(n_), false);
+      used_.assign(n_, false);
       used_[0] = true;
       effort_ = 0;
       if (!extend()) return cycles;
-      for (int i = 0; i < n_; ++i)
-        --link(path_[static_cast<std::size_t>(i)], path_[static_cast<std::size_t>((i + 1) % n_)]);
+      for (std::size_t i = 0; i < n_; ++i) --link(path_[i], path_[(i + 1) % n_]);
       cycles.push_back(path_);
     }
   }
   static constexpr int kEffort = 20'000;  // nodes of the search for one cycle
   static constexpr int kAttempts = 256;
-  int& link(int from, int to) { return left_[static_cast<std::size_t>(from * n_ + to)]; }
+  int& link(std::size_t from, std::size_t to) { return left_[from * n_ + to]; }
   bool extend() {
-    const int at = path_.back();
-    if (static_cast<int>(path_.size()) == n_) return link(at, 0) > 0;
-    for (const int next : order_[static_cast<std::size_t>(at)]) {
+    const std::size_t at = path_.back();
+    if (path_.size() == n_) return link(at, 0) > 0;
+    for (const std::size_t next : order_[at]) {
       if (++effort_ > kEffort) return false;
-      if (used_[static_cast<std::size_t>(next)] || link(at, next) == 0) continue;
-      used_[static_cast<std::size_t>(next)] = true;
+      if (used_[next] || link(at, next) == 0) continue;
+      used_[next] = true;
       path_.push_back(next);
       if (extend()) return true;
       path_.pop_back();
-      used_[static_cast<std::size_t>(next)] = false;
+      used_[next] = false;
     }
     return false;
   }
-  int n_;
+  std::size_t n_;
   int effort_ = 0;
   base::Rng rng_{1};
-  std::vector<int> left_, path_;
-  std::vector<std::vector<int>> order_;  // [place] of its neighbours
+  std::vector<int> left_;
+  Places path_;
+  std::vector<Places> order_;  // [place] of its neighbours
   std::vector<bool> used_;
 };
 
-/// Exchange steps of the power of two members `active`: each sends the half that the partner keeps.
-void add_halving(const std::vector<int>& active, std::vector<ExchangeStep>& steps) {
-  const int p = static_cast<int>(active.size());
-  for (int d = p / 2; d >= 1; d /= 2) {
-    ExchangeStep step{.sends = {}, .reduces = true};
-    for (int i = 0; i < p; ++i) {
-      const int partner = i ^ d;
-      step.sends.push_back({active[static_cast<std::size_t>(i)],
-                            active[static_cast<std::size_t>(partner)], partner & ~(d - 1), d});
-    }
-    steps.push_back(std::move(step));
+/// One exchange of the power of two members `active`, `d` apart: each sends the pieces that the
+/// partner keeps (halving), or all that it has (doubling).
+ExchangeStep exchange(const std::vector<int>& active, int d, bool halving) {
+  ExchangeStep step{.sends = {}, .reduces = halving};
+  for (int i = 0; i < as_int(active.size()); ++i) {
+    const int partner = i ^ d;
+    step.sends.push_back(
+        {active[as_index(i)], active[as_index(partner)], (halving ? partner : i) & ~(d - 1), d});
   }
-}
-void add_doubling(const std::vector<int>& active, std::vector<ExchangeStep>& steps) {
-  const int p = static_cast<int>(active.size());
-  for (int d = 1; d < p; d *= 2) {
-    ExchangeStep step;
-    for (int i = 0; i < p; ++i)
-      step.sends.push_back({active[static_cast<std::size_t>(i)],
-                            active[static_cast<std::size_t>(i ^ d)], i & ~(d - 1), d});
-    steps.push_back(std::move(step));
-  }
+  return step;
 }
 
 }  // namespace
@@ -147,12 +131,12 @@ GroupLayout layout_of(const topologies::Topology& topology, std::span<const int>
   GroupLayout group;
   std::vector<int> place(topology.hosts(), -1);
   for (const int rank : ranks) {
-    int& at = place[topology.host_of(static_cast<std::uint32_t>(rank))];
+    int& at = place[topology.host_of(as_u32(rank))];
     if (at < 0) {
-      at = static_cast<int>(group.hosts.size());
+      at = as_int(group.hosts.size());
       group.hosts.emplace_back();
     }
-    group.hosts[static_cast<std::size_t>(at)].push_back(rank);
+    group.hosts[as_index(at)].push_back(rank);
   }
   for (const auto& host : group.hosts)
     group.ranks.insert(group.ranks.end(), host.begin(), host.end());
@@ -168,16 +152,15 @@ GroupLayout layout_of(const topologies::Topology& topology, std::span<const int>
 int GroupLayout::ring_count() const {
   if (!uniform()) return 1;
   // Inside one host every rotation of a cycle crosses the same links: one channel stands for all.
-  return host_count() == 1 ? static_cast<int>(cycles.size())
-                           : std::max(per_host(), static_cast<int>(cycles.size()));
+  return host_count() == 1 ? as_int(cycles.size()) : std::max(per_host(), as_int(cycles.size()));
 }
 
 std::vector<std::vector<int>> ring_channels(const GroupLayout& group) {
-  std::vector<std::vector<int>> channels(static_cast<std::size_t>(group.ring_count()));
+  std::vector<std::vector<int>> channels(as_index(group.ring_count()));
   for (int c = 0; c < group.ring_count(); ++c)
     for (const auto& host : group.hosts) {
       const auto order = in_channel(group, host, c);
-      auto& channel = channels[static_cast<std::size_t>(c)];
+      auto& channel = channels[as_index(c)];
       channel.insert(channel.end(), order.begin(), order.end());
     }
   return channels;
@@ -194,21 +177,20 @@ int tree_parent(int index, int count, bool second) {
 }
 
 TreeChannel host_tree(int hosts, bool second) {
-  std::vector<std::vector<int>> children(static_cast<std::size_t>(hosts));
+  std::vector<std::vector<int>> children(as_index(hosts));
   TreeChannel tree;
-  std::vector<int> place(static_cast<std::size_t>(hosts)),
-      depth(static_cast<std::size_t>(hosts), 0);
+  std::vector<int> place(as_index(hosts)), depth(as_index(hosts), 0);
   for (int h = 0; h < hosts; ++h) {
     const int up = tree_parent(h, hosts, second);
     if (up >= 0)
-      children[static_cast<std::size_t>(up)].push_back(h);
+      children[as_index(up)].push_back(h);
     else
       tree.ranks.push_back(h), tree.parent.push_back(-1);
   }
   for (std::size_t i = 0; i < tree.ranks.size(); ++i) {
-    for (const int child : children[static_cast<std::size_t>(tree.ranks[i])]) {
+    for (const int child : children[as_index(tree.ranks[i])]) {
       tree.ranks.push_back(child);
-      tree.parent.push_back(static_cast<int>(i));
+      tree.parent.push_back(as_int(i));
       depth[tree.ranks.size() - 1] = depth[i] + 1;
       tree.network_depth = std::max(tree.network_depth, depth[i] + 1);
     }
@@ -231,16 +213,14 @@ std::vector<TreeChannel> tree_channels(const GroupLayout& group) {
         .ranks = {}, .parent = {}, .device_depth = 0, .network_depth = leads.network_depth};
     std::vector<int> lead_at;
     for (std::size_t i = 0; i < leads.ranks.size(); ++i) {
-      const auto order =
-          in_channel(group, group.hosts[static_cast<std::size_t>(leads.ranks[i])], c);
-      lead_at.push_back(static_cast<int>(channel.ranks.size()));
+      const auto order = in_channel(group, group.hosts[as_index(leads.ranks[i])], c);
+      lead_at.push_back(as_int(channel.ranks.size()));
       for (std::size_t j = 0; j < order.size(); ++j) {
-        const int lead_parent =
-            leads.parent[i] < 0 ? -1 : lead_at[static_cast<std::size_t>(leads.parent[i])];
-        channel.parent.push_back(j == 0 ? lead_parent : static_cast<int>(channel.ranks.size()) - 1);
+        const int lead_parent = leads.parent[i] < 0 ? -1 : lead_at[as_index(leads.parent[i])];
+        channel.parent.push_back(j == 0 ? lead_parent : as_int(channel.ranks.size()) - 1);
         channel.ranks.push_back(order[j]);
       }
-      channel.device_depth = std::max(channel.device_depth, static_cast<int>(order.size()) - 1);
+      channel.device_depth = std::max(channel.device_depth, as_int(order.size()) - 1);
     }
     channels.push_back(std::move(channel));
   }
@@ -248,7 +228,7 @@ std::vector<TreeChannel> tree_channels(const GroupLayout& group) {
 }
 
 int halving_doubling_pieces(const GroupLayout& group) {
-  return static_cast<int>(std::bit_floor(static_cast<unsigned>(group.size())));
+  return as_int(std::bit_floor(static_cast<unsigned>(group.size())));
 }
 
 std::vector<ExchangeStep> halving_doubling(const GroupLayout& group) {
@@ -256,7 +236,7 @@ std::vector<ExchangeStep> halving_doubling(const GroupLayout& group) {
   std::vector<int> active;
   ExchangeStep first{.sends = {}, .reduces = true}, last;
   for (int i = 0; i < group.size(); ++i) {
-    const int rank = group.ranks[static_cast<std::size_t>(i)];
+    const int rank = group.ranks[as_index(i)];
     if (i < 2 * extra && i % 2 == 1) {
       first.sends.push_back({rank, active.back(), 0, pieces});
       last.sends.push_back({active.back(), rank, 0, pieces});
@@ -266,8 +246,8 @@ std::vector<ExchangeStep> halving_doubling(const GroupLayout& group) {
   }
   std::vector<ExchangeStep> steps;
   if (extra > 0) steps.push_back(std::move(first));
-  add_halving(active, steps);
-  add_doubling(active, steps);
+  for (int d = pieces / 2; d >= 1; d /= 2) steps.push_back(exchange(active, d, true));
+  for (int d = 1; d < pieces; d *= 2) steps.push_back(exchange(active, d, false));
   if (extra > 0) steps.push_back(std::move(last));
   return steps;
 }
@@ -281,14 +261,13 @@ bool all_to_all_by_rank(const topologies::Topology& topology, const GroupLayout&
 std::vector<LinkLoad> all_to_all_links(const topologies::Topology& topology,
                                        const GroupLayout& group, int host, int rank) {
   const std::uint32_t per_host = topology.host_copies()->links_per_host;
-  const std::uint32_t own = topology.host_of(static_cast<std::uint32_t>(rank));
+  const std::uint32_t own = topology.host_of(as_u32(rank));
   std::vector<std::pair<topologies::LinkId, std::int64_t>> crossed;
   const auto add = [&](int from, int to, std::int64_t times) {
-    for (const auto link :
-         topology.route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)))
+    for (const auto link : topology.route(as_u32(from), as_u32(to)))
       if (link.raw() / per_host == own) crossed.emplace_back(link, times);
   };
-  for (const int peer : group.hosts[static_cast<std::size_t>(host)])
+  for (const int peer : group.hosts[as_index(host)])
     if (peer != rank) add(rank, peer, 1);
   const std::int64_t others = group.host_count() - 1;
   for (const int peer : group.hosts[host == 0 ? 1 : 0]) {

@@ -36,24 +36,23 @@ struct GroupLayout {
   std::vector<int> ranks;               // by host, each host's in the order given
   std::vector<std::vector<int>> hosts;  // the same, in order of first appearance
   // orders of the members of a host, by place; one unless every host is like the first
-  std::vector<std::vector<int>> cycles;
-  [[nodiscard]] int size() const { return static_cast<int>(ranks.size()); }
-  [[nodiscard]] int host_count() const { return static_cast<int>(hosts.size()); }
-  [[nodiscard]] int per_host() const { return static_cast<int>(hosts.front().size()); }
+  std::vector<std::vector<std::size_t>> cycles;
+  int size() const { return static_cast<int>(ranks.size()); }
+  int host_count() const { return static_cast<int>(hosts.size()); }
+  int per_host() const { return static_cast<int>(hosts.front().size()); }
   /// Equally many members on each host.
-  [[nodiscard]] bool uniform() const;
-  [[nodiscard]] int ring_count() const;
-  [[nodiscard]] int tree_count() const;
+  bool uniform() const;
+  int ring_count() const;
+  int tree_count() const;
 };
 /// @pre ranks distinct, in range, at least one.
-[[nodiscard]] GroupLayout layout_of(const topologies::Topology& topology,
-                                    std::span<const int> ranks);
+GroupLayout layout_of(const topologies::Topology& topology, std::span<const int> ranks);
 
 /// Ranks in ring order, one list for each channel.
-[[nodiscard]] std::vector<std::vector<int>> ring_channels(const GroupLayout& group);
+std::vector<std::vector<int>> ring_channels(const GroupLayout& group);
 
 /// Parent of node `index` of `count`; -1 for the root.
-[[nodiscard]] int tree_parent(int index, int count, bool second);
+int tree_parent(int index, int count, bool second);
 
 struct TreeChannel {
   std::vector<int> ranks;   // parents before their children
@@ -61,9 +60,9 @@ struct TreeChannel {
   int device_depth = 0;     // hops inside hosts and between them, of the longest way up
   int network_depth = 0;
 };
-[[nodiscard]] std::vector<TreeChannel> tree_channels(const GroupLayout& group);
+std::vector<TreeChannel> tree_channels(const GroupLayout& group);
 /// The tree of hosts alone: nodes are indices into group.hosts.
-[[nodiscard]] TreeChannel host_tree(int hosts, bool second);
+TreeChannel host_tree(int hosts, bool second);
 
 /// A message between two ranks. `pieces` of the tensor from `first_piece` on, of as many as the
 /// pattern has.
@@ -81,16 +80,15 @@ struct ExchangeStep {
   std::vector<Send> sends;
   bool reduces = false;
 };
-[[nodiscard]] std::vector<ExchangeStep> halving_doubling(const GroupLayout& group);
-[[nodiscard]] int halving_doubling_pieces(const GroupLayout& group);
+std::vector<ExchangeStep> halving_doubling(const GroupLayout& group);
+int halving_doubling_pieces(const GroupLayout& group);
 
 /// All-to-all in a large group of equal hosts: what rank `rank` loads on the links of its own host
 /// with what it sends, and with what the other hosts send to it. By symmetry the ranks' loads
 /// together are those of all n(n-1) messages. @pre group.uniform(), hosts are copies.
-[[nodiscard]] std::vector<LinkLoad> all_to_all_links(const topologies::Topology& topology,
-                                                     const GroupLayout& group, int host, int rank);
+std::vector<LinkLoad> all_to_all_links(const topologies::Topology& topology,
+                                       const GroupLayout& group, int host, int rank);
 /// Whether that is how all-to-all is looked at; else every pair is a message of its own.
-[[nodiscard]] bool all_to_all_by_rank(const topologies::Topology& topology,
-                                      const GroupLayout& group);
+bool all_to_all_by_rank(const topologies::Topology& topology, const GroupLayout& group);
 
 }  // namespace orrery::costmodel

@@ -8,13 +8,15 @@
 #include "base/config.h"
 #include "base/data_dir.h"
 #include "base/file.h"
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace orrery::costmodel {
 namespace {
 
-constexpr std::string_view kFolder = "costmodel/tunings";
-constexpr std::string_view kExtension = ".json";
+using enum base::ErrorCode;
+
+constexpr base::Catalog kTunings{"costmodel/tunings", ".json"};
 constexpr std::string_view kMeasured = "-measured";
 
 using base::BytesPerSecond;
@@ -27,7 +29,7 @@ std::array<T, 3> three(base::Reader& r, std::string_view key, Convert convert) {
   const auto items = r.required_list(key);
   if (!r.has(key)) return values;
   if (items.size() != 3) {
-    r.error(key, base::ErrorCode::kOutOfRange, "{} values where 3 are meant", items.size());
+    r.error(key, kOutOfRange, "{} values where 3 are meant", items.size());
     return values;
   }
   for (std::size_t i = 0; i < 3; ++i) values[i] = r.sink().take<T>(convert(items[i]));
@@ -37,26 +39,19 @@ std::array<T, 3> three(base::Reader& r, std::string_view key, Convert convert) {
 base::Result<Seconds> latency_of(const base::Node& node) {
   TRY(const Seconds value, node.as_seconds());
   if (value < Seconds{} || value > Seconds(1))
-    return base::fail(
-        node.error(base::ErrorCode::kOutOfRange, "a latency between 0 and 1 s is meant"));
+    return base::fail(node.error(kOutOfRange, "a latency between 0 and 1 s is meant"));
   return value;
 }
 base::Result<BytesPerSecond> rate_of(const base::Node& node) {
   TRY(const BytesPerSecond value, node.as_bandwidth());
   if (value < BytesPerSecond(1e8))
-    return base::fail(
-        node.error(base::ErrorCode::kOutOfRange, "a rate of at least 100 MB/s is meant"));
+    return base::fail(node.error(kOutOfRange, "a rate of at least 100 MB/s is meant"));
   return value;
 }
-Seconds required_latency(base::Reader& r, std::string_view key) {
+template <class T>
+T required(base::Reader& r, std::string_view key, base::Result<T> (*convert)(const base::Node&)) {
   const auto node = r.required_node(key);
-  return node.kind() == base::Node::Kind::kAbsent ? Seconds{}
-                                                  : r.sink().take<Seconds>(latency_of(node));
-}
-BytesPerSecond required_rate(base::Reader& r, std::string_view key) {
-  const auto node = r.required_node(key);
-  return node.kind() == base::Node::Kind::kAbsent ? BytesPerSecond{}
-                                                  : r.sink().take<BytesPerSecond>(rate_of(node));
+  return node.kind() == base::Node::Kind::kAbsent ? T{} : r.sink().take(convert(node));
 }
 
 PerProtocol<Seconds> latencies(base::Reader& r, std::string_view key) {
@@ -79,7 +74,7 @@ CollectiveTuning::Ring read_ring(const base::Node& node, base::ErrorSink& sink) 
   CollectiveTuning::Ring ring{
       .latency = read_latency(r), .rate = shares(r, "rate"), .ll_limit = limits(r, "ll_limit")};
   if (r.has("ll128_channel_limit"))
-    ring.ll128_channel_limit = required_rate(r, "ll128_channel_limit");
+    ring.ll128_channel_limit = required(r, "ll128_channel_limit", rate_of);
   ring.plateau = r.optional_double("plateau", {1.0, 10.0}).value_or(1.0);
   r.finish();
   return ring;
@@ -110,8 +105,8 @@ CollectiveTuning::Nvls read_nvls(const base::Node& node, base::ErrorSink& sink) 
   base::Reader r(node, "nvls", sink);
   CollectiveTuning::Nvls nvls{
       .efficiency = r.required_double("efficiency", {1e-3, 1.0}),
-      .latency = required_latency(r, "latency"),
-      .network_hop = required_latency(r, "network_hop"),
+      .latency = required(r, "latency", latency_of),
+      .network_hop = required(r, "network_hop", latency_of),
       .channels = r.required_int("channels", {1, 1024}),
       .tree_channels = r.required_int("tree_channels", {1, 1024}),
       .chunk_bytes = r.required_int("chunk_bytes", {1, 1 << 30}),
@@ -127,20 +122,13 @@ CollectiveTuning::Direct read_direct(const base::Node& node, base::ErrorSink& si
   base::Reader r(node, "direct", sink);
   CollectiveTuning::Direct direct{.base = latencies(r, "base"),
                                   .rate = shares(r, "rate"),
-                                  .local_copy = required_rate(r, "local_copy")};
+                                  .local_copy = required(r, "local_copy", rate_of)};
   r.finish();
   return direct;
 }
 
-std::vector<std::string> names() {
-  std::vector<std::string> all;
-  for (const auto& file : base::list_data_files(kFolder, kExtension))
-    all.push_back(file.substr(0, file.size() - kExtension.size()));
-  return all;
-}
-
 std::vector<std::string> published_names() {
-  std::vector<std::string> all = names();
+  std::vector<std::string> all = kTunings.names();
   std::erase_if(all, [](const std::string& name) { return name.ends_with(kMeasured); });
   return all;
 }
@@ -149,8 +137,7 @@ base::Result<CollectiveTuning> load(const std::filesystem::path& path) {
   TRY(const std::string text, base::read_file(path));
   TRY(CollectiveTuning tuning, parse_tuning(text, path.string()));
   if (tuning.chosen_by.empty()) return tuning;
-  TRY(const auto published,
-      base::data_file(fmt::format("{}/{}{}", kFolder, tuning.chosen_by, kExtension)));
+  TRY(const auto published, kTunings.file(tuning.chosen_by));
   TRY(const std::string constants, base::read_file(published));
   TRY(CollectiveTuning chooser, parse_tuning(constants, published.string()));
   tuning.chooser = std::make_shared<const CollectiveTuning>(std::move(chooser));
@@ -158,7 +145,7 @@ base::Result<CollectiveTuning> load(const std::filesystem::path& path) {
 }
 
 base::Result<CollectiveTuning> load_shipped(std::string_view name) {
-  TRY(const auto path, base::data_file(fmt::format("{}/{}{}", kFolder, name, kExtension)));
+  TRY(const auto path, kTunings.file(name));
   return load(path);
 }
 
@@ -174,18 +161,14 @@ base::Result<CollectiveTuning> published(std::string_view device) {
 }  // namespace
 
 std::string_view to_string(Protocol protocol) {
-  switch (protocol) {
-    case Protocol::kLL: return "LL";
-    case Protocol::kLL128: return "LL128";
-    case Protocol::kSimple: return "Simple";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"LL", "LL128", "Simple"};
+  return kNames[as_index(protocol)];
 }
 
 double CollectiveTuning::Tree::correction_at(Protocol protocol, std::int64_t bytes) const {
-  const auto size = static_cast<std::size_t>(
+  const auto size = as_index(
       std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, bytes >> 6))) - 1);
-  const auto& row = correction[static_cast<std::size_t>(protocol)];
+  const auto& row = correction[as_index(protocol)];
   return size < row.size() ? row[size] : 1.0;
 }
 
@@ -207,8 +190,7 @@ base::Result<CollectiveTuning> parse_tuning(std::string_view text, std::string_v
   base::Reader r(root, "tuning", sink);
   if (const std::string schema = r.required_string("schema");
       !schema.empty() && schema != "orrery.collective_tuning/1")
-    r.error("schema", base::ErrorCode::kUnsupported,
-            "schema '{}', expected 'orrery.collective_tuning/1'", schema);
+    r.error("schema", kUnsupported, "schema '{}', expected 'orrery.collective_tuning/1'", schema);
   CollectiveTuning t;
   t.name = r.required_string("name");
   t.description = r.required_string("description");
@@ -217,7 +199,7 @@ base::Result<CollectiveTuning> parse_tuning(std::string_view text, std::string_v
   t.chosen_by = r.optional_string("chosen_by").value_or("");
   if (const auto known = published_names();
       !t.chosen_by.empty() && std::ranges::find(known, t.chosen_by) == known.end())
-    r.error("chosen_by", base::ErrorCode::kNotFound, "no published tuning '{}'", t.chosen_by);
+    r.error("chosen_by", kNotFound, "no published tuning '{}'", t.chosen_by);
   const base::Node efficiency = r.required_object("link_efficiency");
   for (const auto& member : efficiency.members())
     t.link_efficiency.emplace_back(member.key,
@@ -225,9 +207,9 @@ base::Result<CollectiveTuning> parse_tuning(std::string_view text, std::string_v
   if (const auto extra = r.optional_object("network_latency"))
     for (const auto& member : extra->members())
       t.network_latency.emplace_back(member.key, sink.take<Seconds>(latency_of(member.value)));
-  t.network_overhead = required_latency(r, "network_overhead");
+  t.network_overhead = required(r, "network_overhead", latency_of);
   t.channels = r.required_int("channels", {1, 1024});
-  t.local_copy = required_rate(r, "local_copy");
+  t.local_copy = required(r, "local_copy", rate_of);
   t.ring = read_ring(r.required_object("ring"), sink);
   t.tree = read_tree(r.required_object("tree"), sink);
   if (const auto nvls = r.optional_object("nvls")) t.nvls = read_nvls(*nvls, sink);
@@ -236,18 +218,15 @@ base::Result<CollectiveTuning> parse_tuning(std::string_view text, std::string_v
   return sink.result(std::move(t));
 }
 
-std::vector<std::string> list_tunings() { return names(); }
+std::vector<std::string> list_tunings() { return kTunings.names(); }
 
 base::Result<CollectiveTuning> find_tuning(std::string_view name, std::string_view device) {
   if (name == "published") return published(device);
-  if (name.find('/') != std::string_view::npos || name.ends_with(kExtension))
-    return load(std::filesystem::path(name));
-  const auto known = names();
-  for (const auto& candidate : known)
-    if (candidate == name) return load_shipped(name);
-  auto error = base::make_error(base::ErrorCode::kNotFound, "no tuning '{}'", name);
-  error.hint = base::did_you_mean(name, known, "tunings");
-  return base::fail(std::move(error));
+  if (kTunings.is_path(name)) return load(std::filesystem::path(name));
+  const auto known = kTunings.names();
+  if (std::ranges::find(known, name) != known.end()) return load_shipped(name);
+  return base::fail(base::make_error(kNotFound, "no tuning '{}'", name)
+                        .with_hint(base::did_you_mean(name, known, "tunings")));
 }
 
 }  // namespace orrery::costmodel

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "base/result.h"
 #include "base/units.h"
 
@@ -43,12 +44,12 @@ struct HopLatencies {
   PerProtocol<base::Seconds> pcie{};
   PerProtocol<base::Seconds> network{};
 
-  [[nodiscard]] base::Seconds device_hop(Protocol p, bool over_pcie) const {
-    return over_pcie ? pcie[static_cast<std::size_t>(p)] : device[static_cast<std::size_t>(p)];
+  base::Seconds device_hop(Protocol p, bool over_pcie) const {
+    return over_pcie ? pcie[as_index(p)] : device[as_index(p)];
   }
   /// `extra`: of the network itself, which a Simple hop pays for the data and for its flag.
-  [[nodiscard]] base::Seconds network_hop(Protocol p, base::Seconds extra) const {
-    return network[static_cast<std::size_t>(p)] + extra * (p == Protocol::kSimple ? 2.0 : 1.0);
+  base::Seconds network_hop(Protocol p, base::Seconds extra) const {
+    return network[as_index(p)] + extra * (p == Protocol::kSimple ? 2.0 : 1.0);
   }
 };
 
@@ -83,7 +84,7 @@ struct CollectiveTuning {
     PerScale<base::BytesPerSecond> channel_limit{};        // 0: none
     PerScale<base::BytesPerSecond> ll128_channel_limit{};  // 0: none
     PerProtocol<std::vector<double>> correction = {};      // share of the rate by log2(bytes / 64)
-    [[nodiscard]] double correction_at(Protocol protocol, std::int64_t bytes) const;
+    double correction_at(Protocol protocol, std::int64_t bytes) const;
   } tree = {};
   // reduction in the switch; efficiency 0: the device has none
   struct Nvls {
@@ -105,15 +106,13 @@ struct CollectiveTuning {
   } direct = {};
 
   /// Share of the datasheet's rate; 1 of a kind that is not listed.
-  [[nodiscard]] double efficiency(std::string_view link_kind) const;
-  [[nodiscard]] base::Seconds network_extra(std::string_view link_kind) const;
-  [[nodiscard]] const CollectiveTuning& by_which_nccl_chooses() const {
-    return chooser ? *chooser : *this;
-  }
+  double efficiency(std::string_view link_kind) const;
+  base::Seconds network_extra(std::string_view link_kind) const;
+  const CollectiveTuning& by_which_nccl_chooses() const { return chooser ? *chooser : *this; }
 
   /// What a hop inside a host takes at least where there are several hosts: Simple posts three
   /// times.
-  [[nodiscard]] base::Seconds posting(Protocol p) const {
+  base::Seconds posting(Protocol p) const {
     return network_overhead * (p == Protocol::kSimple ? 3.0 : 1.0);
   }
 };
@@ -127,6 +126,6 @@ struct CollectiveTuning {
 /// architecture of `device`. A device of unknown kind gets "generic". kNotFound with a hint.
 [[nodiscard]] base::Result<CollectiveTuning> find_tuning(std::string_view name,
                                                          std::string_view device);
-[[nodiscard]] std::vector<std::string> list_tunings();
+std::vector<std::string> list_tunings();
 
 }  // namespace orrery::costmodel

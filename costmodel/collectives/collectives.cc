@@ -7,15 +7,15 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/sim_time.h"
 #include "costmodel/collectives/collective_choice.h"
 
 namespace orrery::costmodel {
 namespace {
 
+using enum model::Collective;
 using plan::Collective;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Largest n such that rates stay exact integers of bytes per second.
 constexpr double kMaxRate = 9e18;
@@ -23,12 +23,12 @@ constexpr double kMaxRate = 9e18;
 /// What every rank sends, in n-ths of a byte.
 std::int64_t wire_parts(Collective op, std::int64_t n, std::int64_t bytes) {
   switch (op) {
-    case Collective::kAllReduce: return 2 * (n - 1) * bytes;
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kAllToAll: return (n - 1) * bytes;
-    case Collective::kBroadcast:
-    case Collective::kPointToPoint: return n * bytes;
+    case kAllReduce: return 2 * (n - 1) * bytes;
+    case kAllGather:
+    case kReduceScatter:
+    case kAllToAll: return (n - 1) * bytes;
+    case kBroadcast:
+    case kPointToPoint: return n * bytes;
   }
   ORRERY_CHECK(false, "collective out of range");
 }
@@ -43,9 +43,7 @@ std::int64_t wire(Collective op, std::int64_t n, std::int64_t bytes) {
 Transfer with_remainder(Transfer t, Collective op, std::int64_t n, std::int64_t bytes) {
   const std::int64_t rest = wire_parts(op, n, bytes) % n;
   if (rest == 0) return t;
-  const auto scaled = static_cast<__int128>(rest) * base::kPicosecondsPerSecond;
-  t.latency_ps +=
-      static_cast<std::int64_t>(scaled / (static_cast<__int128>(n) * t.bytes_per_second));
+  t.latency_ps += mul_div(rest, base::kPicosecondsPerSecond, n) / t.bytes_per_second;
   return t;
 }
 
@@ -55,36 +53,31 @@ struct Line {
   double transfer = 0;  // seconds beyond the latency
 };
 Line line_at(const std::vector<model::CollectivePoint>& points, std::int64_t bytes) {
-  const auto x = static_cast<double>(bytes);
+  const auto x = real(bytes);
   const auto& first = points.front();
+  const auto slope_of = [](const model::CollectivePoint& a, const model::CollectivePoint& b) {
+    return std::max(0.0, (b.seconds - a.seconds) / real(b.bytes - a.bytes));
+  };
   if (points.size() == 1 || bytes <= first.bytes) {
     // Below the first point time hardly falls: the measured floor stays as latency.
-    const double slope =
-        points.size() == 1
-            ? first.seconds / static_cast<double>(std::max<std::int64_t>(first.bytes, 1))
-            : std::max(0.0, (points[1].seconds - first.seconds) /
-                                static_cast<double>(points[1].bytes - first.bytes));
-    const double intercept =
-        std::max(0.0, first.seconds - slope * static_cast<double>(first.bytes));
-    const double total =
-        intercept + (first.seconds - intercept) * x /
-                        static_cast<double>(std::max<std::int64_t>(first.bytes, 1));
+    const double size = real(std::max<std::int64_t>(first.bytes, 1));
+    const double slope = points.size() == 1 ? first.seconds / size : slope_of(first, points[1]);
+    const double intercept = std::max(0.0, first.seconds - slope * real(first.bytes));
+    const double total = intercept + (first.seconds - intercept) * x / size;
     return {intercept, total - intercept};
   }
   std::size_t i = 1;
   while (i + 1 < points.size() && points[i].bytes < bytes) ++i;
   const auto& a = points[i - 1];
-  const auto& b = points[i];
-  const double slope =
-      std::max(0.0, (b.seconds - a.seconds) / static_cast<double>(b.bytes - a.bytes));
-  const double total = a.seconds + slope * (x - static_cast<double>(a.bytes));
-  const double intercept = std::clamp(a.seconds - slope * static_cast<double>(a.bytes), 0.0, total);
+  const double slope = slope_of(a, points[i]);
+  const double total = a.seconds + slope * (x - real(a.bytes));
+  const double intercept = std::clamp(a.seconds - slope * real(a.bytes), 0.0, total);
   return {intercept, total - intercept};
 }
 
 std::int64_t rate_of(std::int64_t bytes, double seconds) {
   if (bytes <= 0 || seconds <= 0) return 0;
-  return static_cast<std::int64_t>(std::clamp(static_cast<double>(bytes) / seconds, 1.0, kMaxRate));
+  return static_cast<std::int64_t>(std::clamp(real(bytes) / seconds, 1.0, kMaxRate));
 }
 
 /// A larger tensor never takes less: measurements of small tensors are noisy.
@@ -93,19 +86,19 @@ void make_monotone(std::vector<model::CollectivePoint>& points) {
     points[i].seconds = std::max(points[i].seconds, points[i - 1].seconds);
 }
 
+constexpr std::int64_t kMillion = 1'000'000;
 /// factor in millionths, as prices are integers.
 std::int64_t ppm_of(double factor) { return std::llround(factor * 1e6); }
 
 std::int64_t ceil_ratio(std::int64_t ps, double factor) {
-  const auto scaled = static_cast<__int128>(ps) * ppm_of(factor);
-  return static_cast<std::int64_t>((scaled + 999'999) / 1'000'000);
+  return mul_div_up(ps, ppm_of(factor), kMillion);
 }
 
 void check_ranks(int first_rank, int rank_count, const topologies::Topology& topology) {
   ORRERY_CHECK(rank_count > 0, "{} ranks", rank_count);
-  ORRERY_CHECK(
-      first_rank >= 0 && first_rank + rank_count <= static_cast<int>(topology.device_count()),
-      "ranks {} .. {} of {}", first_rank, first_rank + rank_count, topology.device_count());
+  ORRERY_CHECK(first_rank >= 0 && first_rank + rank_count <= as_int(topology.device_count()),
+               "ranks {} .. {} of {}", first_rank, first_rank + rank_count,
+               topology.device_count());
 }
 
 /// Ranks whose paths say all: groups of `span` neighbouring ranks repeat every lcm(span, host)
@@ -113,7 +106,7 @@ void check_ranks(int first_rank, int rank_count, const topologies::Topology& top
 int repeating_window(int span, int first_rank, int rank_count,
                      const topologies::Topology& topology) {
   if (!topology.host_copies()) return rank_count;
-  const int per_host = static_cast<int>(topology.devices_per_host());
+  const int per_host = as_int(topology.devices_per_host());
   if (span % per_host != 0 && per_host % span != 0) return rank_count;
   const int window = std::max(span, per_host);
   return rank_count % window == 0 && first_rank % window == 0 ? window : rank_count;
@@ -179,11 +172,11 @@ void CollectivePrices::add_flows(Collective op, const plan::Group& group, int ba
                                  Paths& paths) const {
   const int n = group.size;
   const int from = base + index * group.stride;
-  if (op == Collective::kAllToAll) {
+  if (op == kAllToAll) {
     for (int other = 0; other < n; ++other) {
       if (other != index) add_route(from, base + other * group.stride, paths);
     }
-  } else if (op != Collective::kBroadcast || index + 1 < n) {
+  } else if (op != kBroadcast || index + 1 < n) {
     add_route(from, base + (index + 1) % n * group.stride, paths);
   }
 }
@@ -191,8 +184,8 @@ void CollectivePrices::add_flows(Collective op, const plan::Group& group, int ba
 int CollectivePrices::hosts_of(const plan::Group& group, int base) const {
   int hosts = 1;  // host-major ranks: members of one host are neighbours in the group
   for (int i = 1; i < group.size; ++i) {
-    const auto rank = static_cast<std::uint32_t>(base + i * group.stride);
-    if (!topology_->same_host(rank - static_cast<std::uint32_t>(group.stride), rank)) ++hosts;
+    const auto rank = as_u32(base + i * group.stride);
+    if (!topology_->same_host(rank - as_u32(group.stride), rank)) ++hosts;
   }
   return hosts;
 }
@@ -216,21 +209,13 @@ CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan:
 
 const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t size,
                                                      std::int64_t stride, int hosts) const {
-  const model::CollectiveTimes* best = nullptr;
-  double best_distance = 0;
-  for (const auto& entry : measured_) {
-    if (entry.op != op || entry.size != size || entry.hosts != hosts) continue;
+  return base::closest(measured_, [&](const model::CollectiveTimes& entry) {
+    if (entry.op != op || entry.size != size || entry.hosts != hosts) return base::kTooFar;
     // Consecutive and strided groups are different paths: a stride of 1 stands in for another only
     // when nothing else does.
-    const double kind = (entry.stride == 1) == (stride == 1) ? 0.0 : 1e3;
-    const double distance =
-        kind + std::abs(std::log2(static_cast<double>(entry.stride) / static_cast<double>(stride)));
-    if (best == nullptr || distance < best_distance) {
-      best = &entry;
-      best_distance = distance;
-    }
-  }
-  return best;
+    return ((entry.stride == 1) == (stride == 1) ? 0.0 : 1e3) +
+           std::abs(std::log2(real(entry.stride) / real(stride)));
+  });
 }
 
 Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) const {
@@ -238,11 +223,10 @@ Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) 
       (measured ? step_.factor : 1) * (hosts > 1 ? errors_.across_hosts : errors_.in_hosts);
   transfer.latency_ps = ceil_ratio(transfer.latency_ps, factor);
   transfer.latency_ps += base::ceil_ps(base::Seconds(step_.issue_seconds));
-  constexpr std::int64_t kMillion = 1'000'000;
   const std::int64_t ppm = hosts > 1 ? scale_.across_hosts_ppm : scale_.in_hosts_ppm;
   if (transfer.rate_cap == 0) return transfer;
-  const auto scaled = static_cast<__int128>(transfer.rate_cap) * ppm / kMillion;
-  const auto cap = scaled * kMillion / ppm_of(factor);
+  const auto cap =
+      static_cast<__int128>(transfer.rate_cap) * ppm / kMillion * kMillion / ppm_of(factor);
   transfer.rate_cap =
       static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
   return transfer;
@@ -281,8 +265,8 @@ Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads,
       transfer.links.push_back({crossed.link, flows});
       rate = std::min(rate, std::max<std::int64_t>(share, 1));
     } else if (now < built) {
-      const auto part = static_cast<std::int64_t>(static_cast<__int128>(measured) * now / built);
-      transfer.rate_cap = std::min(transfer.rate_cap, std::max<std::int64_t>(part, 1));
+      transfer.rate_cap =
+          std::min(transfer.rate_cap, std::max<std::int64_t>(mul_div(measured, now, built), 1));
     }
   }
   transfer.bytes_per_second = std::min(rate, transfer.rate_cap > 0 ? transfer.rate_cap : rate);
@@ -332,14 +316,13 @@ Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::
   const model::CollectiveTimes* entry = find(op, n, group.stride, hosts);
   if (entry != nullptr) {
     apply(*entry, bytes, ring_steps(op, n), t);
-  } else if (op == Collective::kAllGather || op == Collective::kReduceScatter) {
-    entry = find(Collective::kAllReduce, n, group.stride, hosts);
+  } else if (op == kAllGather || op == kReduceScatter) {
+    entry = find(kAllReduce, n, group.stride, hosts);
     if (entry != nullptr) {
       // Half of the all-reduce of the same tensor: half the steps, half the wire bytes, the same
       // bus bandwidth.
-      Transfer whole{.latency_ps = 2 * t.latency_ps,
-                     .wire_bytes = wire(Collective::kAllReduce, n, bytes)};
-      apply(*entry, bytes, ring_steps(Collective::kAllReduce, n), whole);
+      Transfer whole{.latency_ps = 2 * t.latency_ps, .wire_bytes = wire(kAllReduce, n, bytes)};
+      apply(*entry, bytes, ring_steps(kAllReduce, n), whole);
       t.latency_ps = ceil_div(whole.latency_ps, 2);
       t.rate_cap = whole.rate_cap;
     }
@@ -360,7 +343,7 @@ Transfer CollectivePrices::collective(Collective op, const plan::Group& group, s
   if (n <= 1) return {};
   ORRERY_CHECK(bytes >= 0, "{} bytes", bytes);
   return with_remainder(load(priced(op, group, bytes, loads.alpha_ps, loads.hosts), loads,
-                             op == Collective::kAllToAll ? n - 1 : 1),
+                             op == kAllToAll ? n - 1 : 1),
                         op, n, bytes);
 }
 
@@ -380,11 +363,11 @@ PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, i
   const bool alike = topology_->host_copies() && window % per_host == 0 &&
                      first_rank % per_host == 0 && window % (group.size * group.stride) == 0 &&
                      (per_host % group.stride == 0 || group.stride % per_host == 0) &&
-                     op != Collective::kBroadcast;
+                     op != kBroadcast;
   std::optional<std::uint32_t> host;
   if (alike) host = topology_->host_of(static_cast<std::uint32_t>(first_rank));
   return summed(group_paths(op, group, first_rank, window, Senders::kWholeGroups, host),
-                op == Collective::kAllToAll ? group.size - 1 : 1);
+                op == kAllToAll ? group.size - 1 : 1);
 }
 
 std::int64_t CollectivePrices::duration_ps(Collective op, const plan::Group& group,
@@ -400,8 +383,7 @@ CollectivePrices::Paths CollectivePrices::exchange_paths(int first_rank, int ran
   Paths paths;
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
     add_route(rank, rank + peer_offset, paths);
-    const bool one_host = topology_->same_host(static_cast<std::uint32_t>(rank),
-                                               static_cast<std::uint32_t>(rank + peer_offset));
+    const bool one_host = topology_->same_host(as_u32(rank), as_u32(rank + peer_offset));
     if (!one_host) paths.hosts = 2;
   }
   return paths;
@@ -412,17 +394,11 @@ Transfer CollectivePrices::priced_exchange(int peer_offset, std::int64_t bytes,
   Transfer t{.latency_ps = alpha_ps, .wire_bytes = bytes};
   // Point-to-point entries are keyed by pipeline degree: the ring of stages |peer_offset| ranks
   // apart. Whatever is measured nearest to this degree, within one host or across hosts.
-  const double degree = static_cast<double>(topology_->device_count()) / std::abs(peer_offset);
-  const model::CollectiveTimes* best = nullptr;
-  double best_distance = 0;
-  for (const auto& entry : measured_) {
-    if (entry.op != Collective::kPointToPoint || (entry.hosts > 1) != (hosts > 1)) continue;
-    const double distance = std::abs(std::log2(static_cast<double>(entry.size) / degree));
-    if (best == nullptr || distance < best_distance) {
-      best = &entry;
-      best_distance = distance;
-    }
-  }
+  const double degree = real(topology_->device_count()) / std::abs(peer_offset);
+  const auto* best = base::closest(measured_, [&](const model::CollectiveTimes& entry) {
+    if (entry.op != kPointToPoint || (entry.hosts > 1) != (hosts > 1)) return base::kTooFar;
+    return std::abs(std::log2(real(entry.size) / degree));
+  });
   if (best != nullptr) apply(*best, bytes, 1, t);
   return in_step(t, best != nullptr, hosts);
 }
@@ -446,7 +422,7 @@ Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_off
 PathSummary CollectivePrices::summary(int first_rank, int rank_count, int peer_offset) const {
   if (peer_offset == 0) return {};
   // Whole hosts send to whole hosts: one host shows it all.
-  const int per_host = static_cast<int>(topology_->devices_per_host());
+  const int per_host = as_int(topology_->devices_per_host());
   const bool whole = peer_offset % per_host == 0;
   const int window = whole ? repeating_window(1, first_rank, rank_count, *topology_) : rank_count;
   return summed(exchange_paths(first_rank, window, peer_offset), 1);

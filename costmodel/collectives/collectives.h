@@ -95,33 +95,29 @@ class CollectivePrices {
                    std::vector<model::CollectiveTimes> measured, RateScale scale = {},
                    model::StepCommunication step = {}, TimeFactors errors = {});
 
-  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group,
-                                    std::int64_t bytes, int first_rank, int rank_count,
-                                    Senders senders = Senders::kOfClass) const;
-  [[nodiscard]] Transfer exchange(int first_rank, int rank_count, int peer_offset,
-                                  std::int64_t bytes) const;
+  Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes,
+                      int first_rank, int rank_count, Senders senders = Senders::kOfClass) const;
+  Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
 
   /// The same in two steps. The transfers of equal loads equal those above.
-  [[nodiscard]] PathLoads loads(plan::Collective op, const plan::Group& group, int first_rank,
-                                int rank_count, Senders senders = Senders::kOfClass) const;
-  [[nodiscard]] PathLoads loads(int first_rank, int rank_count, int peer_offset) const;
-  [[nodiscard]] Transfer collective(plan::Collective op, const plan::Group& group,
-                                    std::int64_t bytes, const PathLoads& loads) const;
-  [[nodiscard]] Transfer exchange(int peer_offset, std::int64_t bytes,
-                                  const PathLoads& loads) const;
+  PathLoads loads(plan::Collective op, const plan::Group& group, int first_rank, int rank_count,
+                  Senders senders = Senders::kOfClass) const;
+  PathLoads loads(int first_rank, int rank_count, int peer_offset) const;
+  Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes,
+                      const PathLoads& loads) const;
+  Transfer exchange(int peer_offset, std::int64_t bytes, const PathLoads& loads) const;
 
   /// Paths of `collective(...)` with whole groups, and of `exchange`; where hosts are copies of
   /// each other only those of one window of ranks that repeats. duration_ps of a summary equals
   /// that of the transfer, on a topology whose links are as built.
-  [[nodiscard]] PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank,
-                                    int rank_count) const;
-  [[nodiscard]] PathSummary summary(int first_rank, int rank_count, int peer_offset) const;
-  [[nodiscard]] std::int64_t duration_ps(plan::Collective op, const plan::Group& group,
-                                         std::int64_t bytes, const PathSummary& paths) const;
-  [[nodiscard]] std::int64_t exchange_ps(int peer_offset, std::int64_t bytes,
-                                         const PathSummary& paths) const;
+  PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank,
+                      int rank_count) const;
+  PathSummary summary(int first_rank, int rank_count, int peer_offset) const;
+  std::int64_t duration_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes,
+                           const PathSummary& paths) const;
+  std::int64_t exchange_ps(int peer_offset, std::int64_t bytes, const PathSummary& paths) const;
 
-  [[nodiscard]] bool measured() const { return !measured_.empty(); }
+  bool measured() const { return !measured_.empty(); }
 
  private:
   /// Routes of a set of unit flows.
@@ -135,31 +131,31 @@ class CollectivePrices {
   void add_route(int from, int to, Paths& paths) const;
   void add_flows(plan::Collective op, const plan::Group& group, int base, int index,
                  Paths& paths) const;
-  [[nodiscard]] int hosts_of(const plan::Group& group, int base) const;
-  [[nodiscard]] Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank,
+  int hosts_of(const plan::Group& group, int base) const;
+  Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank,
                                   int rank_count, Senders senders,
                                   std::optional<std::uint32_t> host = std::nullopt) const;
-  [[nodiscard]] const model::CollectiveTimes* find(plan::Collective op, std::int64_t size,
+  const model::CollectiveTimes* find(plan::Collective op, std::int64_t size,
                                                    std::int64_t stride, int hosts) const;
-  [[nodiscard]] Paths exchange_paths(int first_rank, int rank_count, int peer_offset) const;
-  [[nodiscard]] Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes,
+  Paths exchange_paths(int first_rank, int rank_count, int peer_offset) const;
+  Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes,
                                 std::int64_t alpha_ps, int hosts) const;
-  [[nodiscard]] Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps,
+  Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps,
                                          int hosts) const;
   /// Measured entries by scale_ and the step's factor; any operation by its error and with what the
   /// host adds.
-  [[nodiscard]] Transfer in_step(Transfer transfer, bool measured, int hosts) const;
+  Transfer in_step(Transfer transfer, bool measured, int hosts) const;
   /// In the order in which links are first crossed.
-  [[nodiscard]] std::vector<LinkLoad> flows_of(
+  std::vector<LinkLoad> flows_of(
       const std::vector<topologies::LinkId>& crossed) const;
-  [[nodiscard]] PathLoads counted(Paths paths) const;
-  [[nodiscard]] Transfer load(Transfer transfer, const PathLoads& loads,
+  PathLoads counted(Paths paths) const;
+  Transfer load(Transfer transfer, const PathLoads& loads,
                               std::int64_t divisor) const;
-  [[nodiscard]] PathSummary summed(const Paths& paths, std::int64_t divisor) const;
-  [[nodiscard]] std::int64_t link_rate(const topologies::Link& link) const;
+  PathSummary summed(const Paths& paths, std::int64_t divisor) const;
+  std::int64_t link_rate(const topologies::Link& link) const;
   /// Of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest
   /// share.
-  [[nodiscard]] std::int64_t rate_alone(std::int64_t cap, const PathSummary& paths) const;
+  std::int64_t rate_alone(std::int64_t cap, const PathSummary& paths) const;
 
   const topologies::Topology* topology_;
   std::vector<model::CollectiveTimes> measured_;

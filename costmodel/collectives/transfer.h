@@ -27,7 +27,7 @@ struct Transfer {
   std::int64_t bytes_per_second = 0;
   std::int64_t rate_cap = 0;  // measured cap (profile), 0: none
   std::vector<LinkLoad> links = {};
-  [[nodiscard]] std::int64_t duration_ps() const;
+  std::int64_t duration_ps() const;
 };
 
 }  // namespace orrery::costmodel

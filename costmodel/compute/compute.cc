@@ -6,11 +6,14 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "costmodel/compute/layer_calibration.h"
 
 namespace orrery::costmodel {
 namespace {
 
+using enum PriceSource;
+using enum model::Phase;
 using model::Phase;
 using model::SegmentKind;
 using model::SegmentShape;
@@ -19,7 +22,7 @@ constexpr double kProductEfficiency = 0.80;
 constexpr double kCausalAttentionEfficiency = 0.90;
 constexpr double kFullAttentionEfficiency = 0.50;
 constexpr double kMemoryEfficiency = 0.80;
-constexpr std::size_t kKinds = static_cast<std::size_t>(model::kLastSegmentKind) + 1;
+constexpr std::size_t kKinds = as_index(model::kLastSegmentKind) + 1;
 
 /// A step of a ring lasts as long as on its slowest rank, which after the first one has a whole
 /// block.
@@ -50,8 +53,8 @@ double distance(const SegmentShape& a, const SegmentShape& b) {
   double sum = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (x[i] == y[i]) continue;
-    const double d = std::log(static_cast<double>(std::max<std::int64_t>(x[i], 1)) /
-                              static_cast<double>(std::max<std::int64_t>(y[i], 1)));
+    const double d =
+        std::log(real(std::max<std::int64_t>(x[i], 1)) / real(std::max<std::int64_t>(y[i], 1)));
     sum += d * d;
   }
   return std::sqrt(sum);
@@ -69,20 +72,12 @@ double weight_above(double x, double log_ratio) {
 /// Layer times that suit a model best: its own, else those of the nearest width.
 const model::LayerTimes* choose(const std::vector<model::LayerTimes>& all,
                                 const model::ModelSpec& spec, model::Precision precision) {
-  const model::LayerTimes* best = nullptr;
-  double best_distance = 0;
-  for (const auto& times : all) {
-    if (times.precision != precision) continue;
-    const double width =
-        std::abs(std::log(static_cast<double>(std::max<std::int64_t>(times.hidden, 1)) /
-                          static_cast<double>(spec.hidden)));
-    const double d = times.model == spec.name ? 0.0 : 1.0 + width;
-    if (best == nullptr || d < best_distance) {
-      best = &times;
-      best_distance = d;
-    }
-  }
-  return best;
+  return base::closest(all, [&](const model::LayerTimes& times) {
+    if (times.precision != precision) return base::kTooFar;
+    if (times.model == spec.name) return 0.0;
+    return 1 +
+           std::abs(std::log(real(std::max<std::int64_t>(times.hidden, 1)) / real(spec.hidden)));
+  });
 }
 
 /// The model that layer times were taken on.
@@ -92,23 +87,21 @@ base::Result<model::ModelSpec> measured_model(const model::LayerTimes& times,
   auto found = model::find_model(times.model);
   if (found) return found;
   if (times.hidden == spec.hidden) return spec;
-  auto error =
+  return base::fail(
       base::make_error(base::ErrorCode::kInconsistent,
                        "profile times layers of '{}', hidden size {}, which is no model known here",
-                       times.model, times.hidden);
-  error.hint =
-      fmt::format("name a catalog model in the profile, or use a profile of '{}'", spec.name);
-  return base::fail(std::move(error));
+                       times.model, times.hidden)
+          .with_hint(fmt::format("name a catalog model in the profile, or use a profile of '{}'",
+                                 spec.name)));
 }
 
 tl::unexpected<base::Diagnostics> wrong_precision(const model::Profile& profile,
                                                   model::Precision precision) {
-  auto error =
+  return base::fail(
       base::make_error(base::ErrorCode::kInconsistent, "profile '{}' has no compute times in {}",
-                       profile.name, model::to_string(precision));
-  error.hint = fmt::format("use the other --precision, or a profile measured in {}",
-                           model::to_string(precision));
-  return base::fail(std::move(error));
+                       profile.name, model::to_string(precision))
+          .with_hint(fmt::format("use the other --precision, or a profile measured in {}",
+                                 model::to_string(precision))));
 }
 
 }  // namespace
@@ -143,11 +136,10 @@ double LayerCalibration::factor(const SegmentShape& shape, Phase phase) const {
   const CalibratedPart part = calibrated_part(shape.kind);
   if (part == CalibratedPart::kNeither) return 1.0;
   const auto of = [&](const Point& p) {
-    if (part == CalibratedPart::kBlock)
-      return phase == Phase::kF ? p.block_forward : p.block_backward;
-    return phase == Phase::kF ? p.other_forward : p.other_backward;
+    if (part == CalibratedPart::kBlock) return phase == kF ? p.block_forward : p.block_backward;
+    return phase == kF ? p.other_forward : p.other_backward;
   };
-  const double x = std::log(static_cast<double>(std::max<std::int64_t>(shape.sequences, 1)));
+  const double x = std::log(real(std::max<std::int64_t>(shape.sequences, 1)));
   if (x <= points.front().log_batch) return of(points.front());
   for (std::size_t i = 1; i < points.size(); ++i) {
     const Point& a = points[i - 1];
@@ -181,9 +173,7 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model,
   std::ranges::stable_sort(
       prices.points_, [](const Point& a, const Point& b) { return a.shape.kind < b.shape.kind; });
   for (std::size_t kind = 0, i = 0; kind <= kKinds; ++kind) {
-    while (i < prices.points_.size() &&
-           static_cast<std::size_t>(prices.points_[i].shape.kind) < kind)
-      ++i;
+    while (i < prices.points_.size() && as_index(prices.points_[i].shape.kind) < kind) ++i;
     prices.first_of_kind_.push_back(i);
   }
   prices.composition_factor_ = profile->composition_factor;
@@ -229,12 +219,12 @@ std::optional<double> ComputePrices::operator_seconds(const SegmentShape& shape,
   if (points_.empty()) return std::nullopt;
   if (shape.kind == SegmentKind::kAttentionBlock) return block_seconds(shape, phase);
   if (const auto own = interpolate(shape, phase)) return own;
-  if (phase == Phase::kBG) {
-    const auto b = interpolate(shape, Phase::kB), g = interpolate(shape, Phase::kG);
+  if (phase == kBG) {
+    const auto b = interpolate(shape, kB), g = interpolate(shape, kG);
     if (b && g) return *b + *g;
   }
   const double roofline = base_seconds(shape, phase);
-  for (const Phase other : {Phase::kBG, Phase::kB, Phase::kG, Phase::kF}) {
+  for (const Phase other : {kBG, kB, kG, kF}) {
     const double r = base_seconds(shape, other);
     if (other == phase || r == 0) continue;
     if (const auto t = interpolate(shape, other)) return *t * roofline / r;
@@ -258,7 +248,7 @@ std::optional<double> ComputePrices::block_seconds(const SegmentShape& shape, Ph
 std::optional<ComputePrices::Neighbours> ComputePrices::neighbours(const SegmentShape& shape,
                                                                    Phase phase,
                                                                    double roofline) const {
-  const auto kind = static_cast<std::size_t>(shape.kind);
+  const auto kind = as_index(shape.kind);
   for (const bool any_flags : {false, true}) {
     Neighbours n{.same_flags = !any_flags};
     for (std::size_t i = first_of_kind_[kind]; i < first_of_kind_[kind + 1]; ++i) {
@@ -301,12 +291,11 @@ std::optional<double> ComputePrices::interpolate(const SegmentShape& shape, Phas
 PriceSource ComputePrices::source(const SegmentShape& shape, Phase phase) const {
   if (operator_seconds(shape, phase)) {
     const auto n = neighbours(shape, phase, base_seconds(shape, phase));
-    if (n && n->exact()) return PriceSource::kMeasured;
-    return n && n->same_flags && n->below != nullptr && n->above != nullptr ? PriceSource::kBetween
-                                                                            : PriceSource::kBeyond;
+    if (n && n->exact()) return kMeasured;
+    return n && n->same_flags && n->below != nullptr && n->above != nullptr ? kBetween : kBeyond;
   }
-  if (layers_) return PriceSource::kLayers;
-  return surface_ ? PriceSource::kSurface : PriceSource::kRoofline;
+  if (layers_) return kLayers;
+  return surface_ ? kSurface : kRoofline;
 }
 
 }  // namespace orrery::costmodel

@@ -66,9 +66,9 @@ struct Roofline {
   base::BytesPerSecond memory_bandwidth;
   base::Seconds launch;
   static Roofline of(const topologies::Topology& topology);
-  [[nodiscard]] base::FlopsPerSecond peak(model::DType type) const;
+  base::FlopsPerSecond peak(model::DType type) const;
   /// R above; zero for a phase without work.
-  [[nodiscard]] double seconds(const model::SegmentShape& shape, model::Phase phase) const;
+  double seconds(const model::SegmentShape& shape, model::Phase phase) const;
 };
 
 /// f(b) of one LayerTimes, for blocks and for the rest of the model.
@@ -79,7 +79,7 @@ struct LayerCalibration {
     double other_forward = 0, other_backward = 0;
   };
   std::vector<Point> points;  // ascending batch
-  [[nodiscard]] double factor(const model::SegmentShape& shape, model::Phase phase) const;
+  double factor(const model::SegmentShape& shape, model::Phase phase) const;
 };
 
 /// Where the price of one phase of a segment is from: that very point, between two, from one alone
@@ -105,13 +105,13 @@ class ComputePrices {
                                           model::Precision precision);
 
   /// The same prices times the errors of a draw, whatever their source.
-  [[nodiscard]] ComputePrices drawn(const PriceFactors& errors) const;
+  ComputePrices drawn(const PriceFactors& errors) const;
 
-  [[nodiscard]] double seconds(const model::SegmentShape& shape, model::Phase phase) const;
-  [[nodiscard]] PriceSource source(const model::SegmentShape& shape, model::Phase phase) const;
-  [[nodiscard]] const Roofline& roofline() const { return roofline_; }
-  [[nodiscard]] bool measured() const { return !points_.empty() || layers_.has_value(); }
-  [[nodiscard]] bool fitted() const { return surface_.has_value(); }
+  double seconds(const model::SegmentShape& shape, model::Phase phase) const;
+  PriceSource source(const model::SegmentShape& shape, model::Phase phase) const;
+  const Roofline& roofline() const { return roofline_; }
+  bool measured() const { return !points_.empty() || layers_.has_value(); }
+  bool fitted() const { return surface_.has_value(); }
 
  private:
   struct Point {
@@ -127,19 +127,17 @@ class ComputePrices {
     const Point* above = nullptr;
     double below_distance = 0, above_distance = 0;
     bool same_flags = true;
-    [[nodiscard]] bool exact() const {
+    bool exact() const {
       return same_flags && below != nullptr && below == above && below_distance == 0;
     }
   };
-  [[nodiscard]] std::optional<Neighbours> neighbours(const model::SegmentShape& shape,
-                                                     model::Phase phase, double roofline) const;
-  [[nodiscard]] double base_seconds(const model::SegmentShape& shape, model::Phase phase) const;
-  [[nodiscard]] std::optional<double> operator_seconds(const model::SegmentShape& shape,
-                                                       model::Phase phase) const;
-  [[nodiscard]] std::optional<double> block_seconds(const model::SegmentShape& shape,
-                                                    model::Phase phase) const;
-  [[nodiscard]] std::optional<double> interpolate(const model::SegmentShape& shape,
-                                                  model::Phase phase) const;
+  std::optional<Neighbours> neighbours(const model::SegmentShape& shape, model::Phase phase,
+                                       double roofline) const;
+  double base_seconds(const model::SegmentShape& shape, model::Phase phase) const;
+  std::optional<double> operator_seconds(const model::SegmentShape& shape,
+                                         model::Phase phase) const;
+  std::optional<double> block_seconds(const model::SegmentShape& shape, model::Phase phase) const;
+  std::optional<double> interpolate(const model::SegmentShape& shape, model::Phase phase) const;
 
   Roofline roofline_;
   std::optional<SurfacePrices> surface_;

@@ -3,10 +3,13 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "plan/lowering/lower.h"
 
 namespace orrery::costmodel {
 namespace {
+
+using enum CalibratedPart;
 
 /// Roofline seconds of the segments of a layer, by part and direction.
 struct Sums {
@@ -21,13 +24,9 @@ void add(const plan::Program& program, plan::TemplateId id, const Roofline& roof
     const double seconds = roofline.seconds(shape, op.phase);
     const bool forward = op.phase == model::Phase::kF;
     switch (calibrated_part(shape.kind)) {
-      case CalibratedPart::kBlock:
-        (forward ? sums.block_forward : sums.block_backward) += seconds;
-        break;
-      case CalibratedPart::kOther:
-        (forward ? sums.other_forward : sums.other_backward) += seconds;
-        break;
-      case CalibratedPart::kNeither: break;
+      case kBlock: (forward ? sums.block_forward : sums.block_backward) += seconds; break;
+      case kOther: (forward ? sums.other_forward : sums.other_backward) += seconds; break;
+      case kNeither: break;
     }
   }
 }
@@ -73,7 +72,7 @@ CalibratedPart calibrated_part(model::SegmentKind kind) {
     case kLossMax:
     case kLossSum:
     case kPool:
-    case kLoss: return CalibratedPart::kOther;
+    case kLoss: return kOther;
     case kNorm:
     case kQkv:
     case kAttention:
@@ -90,11 +89,11 @@ CalibratedPart calibrated_part(model::SegmentKind kind) {
     case kExpertIn:
     case kExpertOut:
     case kCombine:
-    case kPatchProduct: return CalibratedPart::kBlock;
+    case kPatchProduct: return kBlock;
     case kSlice:
     case kZeroGradient:
     case kAccumulate:
-    case kAdamW: return CalibratedPart::kNeither;
+    case kAdamW: return kNeither;
   }
   ORRERY_CHECK(false, "segment kind out of range");
 }
@@ -107,7 +106,7 @@ base::Result<LayerCalibration> calibrate_layers(const model::LayerTimes& times,
   const plan::LayerStrategy alone;
   for (const auto& p : times.points) {
     const auto context = context_of(times, p.batch);
-    const auto batch = static_cast<double>(p.batch);
+    const auto batch = real(p.batch);
     Sums block, rest;
     const auto b = plan::lower_block(measured, alone, context);
     add(b.program, b.forward, roofline, block);

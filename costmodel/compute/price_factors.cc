@@ -9,16 +9,17 @@ namespace orrery::costmodel {
 using model::SegmentKind;
 
 WorkKind work_kind(SegmentKind kind) {
+  using enum SegmentKind;
   switch (kind) {
-    case SegmentKind::kQkv:
-    case SegmentKind::kProjection:
-    case SegmentKind::kMlpIn:
-    case SegmentKind::kMlpOut:
-    case SegmentKind::kExpertIn:
-    case SegmentKind::kExpertOut:
-    case SegmentKind::kLogits: return WorkKind::kProduct;
-    case SegmentKind::kAttention:
-    case SegmentKind::kAttentionBlock: return WorkKind::kAttention;
+    case kQkv:
+    case kProjection:
+    case kMlpIn:
+    case kMlpOut:
+    case kExpertIn:
+    case kExpertOut:
+    case kLogits: return WorkKind::kProduct;
+    case kAttention:
+    case kAttentionBlock: return WorkKind::kAttention;
     default: return WorkKind::kStream;
   }
 }

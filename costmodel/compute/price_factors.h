@@ -28,8 +28,8 @@ struct PriceFactors {
   double operators = 0;  // of either sign: two draws that differ in it alone mirror each other
   std::uint64_t seed = 0;
 
-  [[nodiscard]] double of_kind(model::SegmentKind kind) const;
-  [[nodiscard]] double of_shape(const model::SegmentShape& shape, model::Phase phase) const;
+  double of_kind(model::SegmentKind kind) const;
+  double of_shape(const model::SegmentShape& shape, model::Phase phase) const;
   bool operator==(const PriceFactors&) const = default;
 };
 

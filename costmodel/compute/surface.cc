@@ -6,10 +6,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::costmodel {
 namespace {
 
+using enum model::SegmentKind;
+using enum model::Phase;
 using model::Phase;
 using model::SegmentKind;
 using model::SegmentShape;
@@ -27,29 +30,29 @@ constexpr double kVectorEfficiency = 0.8;  // only binds on devices with little 
 // of the segments: max, sum, read and write of the gradient
 constexpr double kLossPasses = 4;
 
-bool has_b(Phase p) { return p == Phase::kB || p == Phase::kBG; }
-bool has_g(Phase p) { return p == Phase::kG || p == Phase::kBG; }
+bool has_b(Phase p) { return p == kB || p == kBG; }
+bool has_g(Phase p) { return p == kG || p == kBG; }
 
 /// Kernels that an eager framework issues for a phase of a segment beside attention: counts of
 /// Megatron-LM's calls (arXiv 1909.08053's code, fused bias, dropout and residual; fused AdamW over
 /// lists of tensors; vocabulary-parallel loss in plain operations).
 int kernels(const SegmentShape& s, Phase phase) {
-  const bool forward = phase == Phase::kF;
+  const bool forward = phase == kF;
   switch (s.kind) {
-    case SegmentKind::kLoadTokens:
-    case SegmentKind::kLoadTargets:
-    case SegmentKind::kSlice:
-    case SegmentKind::kZeroGradient:
-    case SegmentKind::kAccumulate: return 1;
-    case SegmentKind::kNorm:
-    case SegmentKind::kActivation: return forward ? 1 : 2;
-    case SegmentKind::kResidual: return 2;
-    case SegmentKind::kEmbedding:
-    case SegmentKind::kPositionAdd: return 4;
-    case SegmentKind::kLossMax: return 2;
-    case SegmentKind::kLossSum: return 8;
-    case SegmentKind::kLoss: return 6;
-    case SegmentKind::kAdamW: return 8;
+    case kLoadTokens:
+    case kLoadTargets:
+    case kSlice:
+    case kZeroGradient:
+    case kAccumulate: return 1;
+    case kNorm:
+    case kActivation: return forward ? 1 : 2;
+    case kResidual: return 2;
+    case kEmbedding:
+    case kPositionAdd: return 4;
+    case kLossMax: return 2;
+    case kLossSum: return 8;
+    case kLoss: return 6;
+    case kAdamW: return 8;
     default: return forward ? 3 : 6;  // routing and ring attention: a few small operations
   }
 }
@@ -57,8 +60,6 @@ int kernels(const SegmentShape& s, Phase phase) {
 /// A step of a ring lasts as long as on its slowest rank, which after the first one has a whole
 /// block.
 bool cut_by_mask(const SegmentShape& s) { return s.causal && s.ring_step == 0; }
-
-double number(std::int64_t n) { return static_cast<double>(n); }
 
 }  // namespace
 
@@ -73,8 +74,8 @@ SurfacePrices::SurfacePrices(model::ComputeSurface surface,
       attention_(composition) {
   ORRERY_CHECK(peak_ > 0 && bandwidth_ > 0);
   for (std::size_t j = 0; j < tile_rates_.size(); ++j)
-    tile_rates_[j] = surface_.product.efficiency * peak_ *
-                     std::pow(surface_.product.half_tile, static_cast<double>(j));
+    tile_rates_[j] =
+        surface_.product.efficiency * peak_ * std::pow(surface_.product.half_tile, real(j));
 }
 
 SurfacePrices SurfacePrices::drawn(const PriceFactors& errors) const {
@@ -107,7 +108,7 @@ double SurfacePrices::correction(double m, double n, double k) const {
   const auto place = [](const std::vector<double>& knots, double x) -> Place {
     if (x <= knots.front()) return {};
     if (x >= knots.back()) return {knots.size() - 1, knots.size() - 1, 0};
-    const auto high = static_cast<std::size_t>(std::ranges::upper_bound(knots, x) - knots.begin());
+    const auto high = as_index(std::ranges::upper_bound(knots, x) - knots.begin());
     return {high - 1, high,
             std::log(x / knots[high - 1]) / std::log(knots[high] / knots[high - 1])};
   };
@@ -129,8 +130,8 @@ double SurfacePrices::correction(double m, double n, double k) const {
 double SurfacePrices::product_seconds(std::int64_t m, std::int64_t n, std::int64_t k,
                                       std::int64_t batch, double bytes) const {
   const model::ProductSurface& p = surface_.product;
-  const double rows = number(m), columns = number(n), depth = number(k), units = number(p.units),
-               count = number(batch);
+  const double rows = real(m), columns = real(n), depth = real(k), units = real(p.units),
+               count = real(batch);
   double best = 0;
   for (const Tile& tile : kTiles) {
     const double whole = std::ceil(rows / tile.rows) * std::ceil(columns / tile.columns) * count;
@@ -156,51 +157,46 @@ double SurfacePrices::product_seconds(std::int64_t m, std::int64_t n, std::int64
 }
 
 double SurfacePrices::linear(const SegmentShape& s, Phase phase) const {
-  const std::int64_t matrices =
-      s.kind == SegmentKind::kExpertIn || s.kind == SegmentKind::kExpertOut ? s.experts : 1;
+  const std::int64_t matrices = s.kind == kExpertIn || s.kind == kExpertOut ? s.experts : 1;
   ORRERY_CHECK(matrices > 0);
   const std::int64_t rows = (s.token_count() + matrices - 1) / matrices;
   const auto bytes = [&](Phase p) { return model::work(s, p).bytes.raw(); };
-  if (phase == Phase::kF)
-    return issued(product_seconds(rows, s.out, s.in, matrices, bytes(Phase::kF)), 1);
+  if (phase == kF) return issued(product_seconds(rows, s.out, s.in, matrices, bytes(kF)), 1);
   double sum = 0;
-  if (has_b(phase))
-    sum += issued(product_seconds(rows, s.in, s.out, matrices, bytes(Phase::kB)), 1);
+  if (has_b(phase)) sum += issued(product_seconds(rows, s.in, s.out, matrices, bytes(kB)), 1);
   if (has_g(phase))
-    sum += issued(product_seconds(s.out, s.in, rows, matrices, bytes(Phase::kG)), s.bias ? 2 : 1);
+    sum += issued(product_seconds(s.out, s.in, rows, matrices, bytes(kG)), s.bias ? 2 : 1);
   return sum;
 }
 
 double SurfacePrices::flash(const SegmentShape& s, Phase phase) const {
   const model::AttentionSurface& a = surface_.attention;
-  const double b = number(s.sequences), q = number(s.tokens), n = number(s.heads),
-               v = number(s.kv_heads), d = number(s.head_dim);
-  const double r = number(s.kind == SegmentKind::kAttentionBlock ? s.kv_tokens : s.tokens);
-  const double e = number(model::element_bytes(s.dtype)), share = cut_by_mask(s) ? 0.5 : 1.0;
+  const double b = real(s.sequences), q = real(s.tokens), n = real(s.heads), v = real(s.kv_heads),
+               d = real(s.head_dim);
+  const double r = real(s.kind == kAttentionBlock ? s.kv_tokens : s.tokens);
+  const double e = real(model::element_bytes(s.dtype)), share = cut_by_mask(s) ? 0.5 : 1.0;
   const double traffic =
       e * b * d * (2 * n * q + 2 * a.key_weight * v * r) / (a.memory_efficiency * bandwidth_);
   const double products = 4 * share * b * n * q * r * d / (a.efficiency * peak_),
                serial = a.seconds_per_token * r;
-  if (phase == Phase::kF)
-    return issued(attention_ * (a.launch_seconds + serial + traffic + products), 2);
+  if (phase == kF) return issued(attention_ * (a.launch_seconds + serial + traffic + products), 2);
   return issued(attention_ * (a.launch_seconds + 2 * serial + 2 * traffic +
                               2.5 * products / a.backward_efficiency),
                 4);
 }
 
 double SurfacePrices::explicit_attention(const SegmentShape& s, Phase phase) const {
-  const std::int64_t q = s.tokens,
-                     r = s.kind == SegmentKind::kAttentionBlock ? s.kv_tokens : s.tokens,
+  const std::int64_t q = s.tokens, r = s.kind == kAttentionBlock ? s.kv_tokens : s.tokens,
                      batch = s.sequences * s.heads, d = s.head_dim;
-  const double e = number(model::element_bytes(s.dtype));
-  const double operands = e * number(batch) * number(d) * number(q + r),
-               scores = e * number(batch) * number(q) * number(r);
-  const double layouts = 8 * e * number(batch) * number(q) * number(d);
+  const double e = real(model::element_bytes(s.dtype));
+  const double operands = e * real(batch) * real(d) * real(q + r),
+               scores = e * real(batch) * real(q) * real(r);
+  const double layouts = 8 * e * real(batch) * real(q) * real(d);
   const double half = cut_by_mask(s) ? 0.5 : 1.0;
   const double by_scores = issued(product_seconds(q, r, d, batch, operands + scores), 1);
   const double by_context = issued(product_seconds(q, d, r, batch, operands + scores), 1);
   const double dropout = framework_.dropout ? copy_seconds(2.5 * scores, 1) : 0;
-  if (phase == Phase::kF)
+  if (phase == kF)
     return by_scores + copy_seconds((1 + half) * scores, 1) + dropout + by_context +
            copy_seconds(layouts, 3);
   return by_scores + 3 * by_context + copy_seconds((1 + 2 * half) * scores, 1) + dropout +
@@ -210,15 +206,12 @@ double SurfacePrices::explicit_attention(const SegmentShape& s, Phase phase) con
 double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
   const auto work = model::work(s, phase);
   double bytes = work.bytes.raw(), efficiency = surface_.stream.efficiency;
-  const bool loss = s.kind == SegmentKind::kLossMax || s.kind == SegmentKind::kLossSum ||
-                    (s.kind == SegmentKind::kLoss && phase != Phase::kF);
+  const bool loss = s.kind == kLossMax || s.kind == kLossSum || (s.kind == kLoss && phase != kF);
   if (loss && framework_.loss_passes > 0) bytes *= framework_.loss_passes / kLossPasses;
-  if (s.kind == SegmentKind::kNorm && phase != Phase::kF)
-    efficiency *= surface_.stream.norm_backward;
-  if (s.kind == SegmentKind::kResidual && framework_.dropout) {
-    const double tensor =
-        number(model::element_bytes(s.dtype)) * number(s.token_count()) * number(s.in);
-    bytes += (phase == Phase::kF ? 0.5 : 2.5) * tensor;
+  if (s.kind == kNorm && phase != kF) efficiency *= surface_.stream.norm_backward;
+  if (s.kind == kResidual && framework_.dropout) {
+    const double tensor = real(model::element_bytes(s.dtype)) * real(s.token_count()) * real(s.in);
+    bytes += (phase == kF ? 0.5 : 2.5) * tensor;
   }
   const double arithmetic = work.flops.raw() / (kVectorEfficiency * peak_);
   return issued(streams_ * (std::max(arithmetic, bytes / (efficiency * bandwidth_)) +

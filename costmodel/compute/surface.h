@@ -71,24 +71,23 @@ class SurfacePrices {
                 DeviceRates rates, double composition = 1);
 
   /// The same surface with prices that err; `operators` is not its business.
-  [[nodiscard]] SurfacePrices drawn(const PriceFactors& errors) const;
+  SurfacePrices drawn(const PriceFactors& errors) const;
 
   /// Zero for a phase without work. Never less than one launch otherwise.
-  [[nodiscard]] double seconds(const model::SegmentShape& shape, model::Phase phase) const;
+  double seconds(const model::SegmentShape& shape, model::Phase phase) const;
   /// `batch` products of [m,k] by [k,n], `bytes` of traffic in all.
-  [[nodiscard]] double product_seconds(std::int64_t m, std::int64_t n, std::int64_t k,
-                                       std::int64_t batch, double bytes) const;
-  [[nodiscard]] const model::ComputeSurface& surface() const { return surface_; }
+  double product_seconds(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch,
+                         double bytes) const;
+  const model::ComputeSurface& surface() const { return surface_; }
 
  private:
-  [[nodiscard]] double linear(const model::SegmentShape& shape, model::Phase phase) const;
-  [[nodiscard]] double flash(const model::SegmentShape& shape, model::Phase phase) const;
-  [[nodiscard]] double explicit_attention(const model::SegmentShape& shape,
-                                          model::Phase phase) const;
-  [[nodiscard]] double stream(const model::SegmentShape& shape, model::Phase phase) const;
-  [[nodiscard]] double correction(double m, double n, double k) const;
-  [[nodiscard]] double copy_seconds(double bytes, int kernels) const;
-  [[nodiscard]] double issued(double seconds, int kernels) const;
+  double linear(const model::SegmentShape& shape, model::Phase phase) const;
+  double flash(const model::SegmentShape& shape, model::Phase phase) const;
+  double explicit_attention(const model::SegmentShape& shape, model::Phase phase) const;
+  double stream(const model::SegmentShape& shape, model::Phase phase) const;
+  double correction(double m, double n, double k) const;
+  double copy_seconds(double bytes, int kernels) const;
+  double issued(double seconds, int kernels) const;
 
   model::ComputeSurface surface_;
   model::Framework framework_;

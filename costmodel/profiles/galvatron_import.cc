@@ -8,12 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "costmodel/profiles/galvatron_files.h"
 
 namespace orrery::costmodel {
 namespace {
 
-using base::ErrorCode;
+using enum model::Collective;
+using enum base::ErrorCode;
 using model::Collective;
 
 constexpr double kMillisecond = 1e-3;
@@ -42,8 +44,8 @@ void read_computation(const NumberFile& file, Samples& samples, base::ErrorSink&
     if (const auto layer = match_numbers("layertype_#_bsz#_seq#", e.key)) {
       const auto& v = *layer;
       if (v[0] != 0) {
-        sink.error(e.where, ErrorCode::kUnsupported,
-                   "'{}': only models of one layer type are known here", e.key);
+        sink.error(e.where, kUnsupported, "'{}': only models of one layer type are known here",
+                   e.key);
         continue;
       }
       samples[{v[2], v[1]}].layer = e.value;
@@ -52,7 +54,7 @@ void read_computation(const NumberFile& file, Samples& samples, base::ErrorSink&
     } else if (const auto total = match_numbers("layernum[#]_bsz#_seq#", e.key)) {
       samples[{(*total)[2], (*total)[1]}].by_layer_count[(*total)[0]] = e.value;
     } else {
-      sink.error(e.where, ErrorCode::kUnknownKey,
+      sink.error(e.where, kUnknownKey,
                  "unknown key '{}' in a computation profile of one layer type", e.key);
     }
   }
@@ -65,9 +67,8 @@ std::optional<model::LayerPoint> point_of(std::int64_t batch, const Sample& s) {
   if (s.by_layer_count.size() < 2) return std::nullopt;
   const auto& [few, few_ms] = *s.by_layer_count.begin();
   const auto& [many, many_ms] = *s.by_layer_count.rbegin();
-  const double layer =
-      (many_ms - few_ms) / static_cast<double>(many - few) / static_cast<double>(batch);
-  const double other = few_ms / static_cast<double>(batch) - static_cast<double>(few) * layer;
+  const double layer = (many_ms - few_ms) / real(many - few) / real(batch);
+  const double other = few_ms / real(batch) - real(few) * layer;
   return model::LayerPoint{batch, layer * kMillisecond, other * kMillisecond};
 }
 
@@ -92,18 +93,15 @@ base::Result<std::vector<model::LayerTimes>> import_layers(const std::filesystem
         all.push_back({.model = model.name,
                        .sequence = sequence,
                        .hidden = model.hidden,
-                       .precision = precision,
-                       .points = {}});
+                       .precision = precision});
       }
       all.back().points.push_back(*point);
     }
   }
   if (all.empty() && sink.ok()) {
-    auto error = base::make_error(ErrorCode::kNotFound, "no layer times in '{}'", folder.string());
-    error.hint =
-        "a Galvatron profile folder holds computation_profiling_<precision>_*.json (also under "
-        "configs/)";
-    sink.add(std::move(error));
+    sink.add(base::make_error(kNotFound, "no layer times in '{}'", folder.string())
+                 .with_hint("a Galvatron profile folder holds "
+                            "computation_profiling_<precision>_*.json (also under configs/)"));
   }
   return sink.result(std::move(all));
 }
@@ -112,8 +110,7 @@ base::Result<std::vector<model::LayerTimes>> import_layers(const std::filesystem
 base::Result<void> check_memory(const std::filesystem::path& folder,
                                 const model::ModelSpec& model) {
   base::ErrorSink sink;
-  const double expected =
-      4.0 * static_cast<double>(model.block_parameters()) / static_cast<double>(kMebibyte);
+  const double expected = 4.0 * real(model.block_parameters()) / real(kMebibyte);
   for (const auto& path : files_with_prefix(folder, "memory_profiling_")) {
     const auto root = base::Node::parse_file(path);
     if (!root) return base::fail(root.error());
@@ -124,12 +121,12 @@ base::Result<void> check_memory(const std::filesystem::path& folder,
         if (!size) continue;
         const double mib = sink.take(size->as_double());
         if (std::abs(mib - expected) <= kParameterTolerance * expected) continue;
-        auto error = size->error(
-            ErrorCode::kInconsistent,
-            "a profiled layer has {:.1f} MiB of fp32 parameters, one of '{}' has {:.1f}", mib,
-            model.name, expected);
-        error.hint = "name the model that was profiled";
-        sink.add(std::move(error));
+        sink.add(
+            size->error(
+                    kInconsistent,
+                    "a profiled layer has {:.1f} MiB of fp32 parameters, one of '{}' has {:.1f}",
+                    mib, model.name, expected)
+                .with_hint("name the model that was profiled"));
       }
     }
   }
@@ -148,7 +145,7 @@ base::Result<SpTimes> read_sp_times(const std::filesystem::path& path) {
     const auto reduce = match_numbers("allreduce_size_#_#MB_time", e.key);
     const auto exchange = match_numbers("all2all_size_#_#MB_time", e.key);
     if (!reduce && !exchange) {
-      sink.error(e.where, ErrorCode::kUnknownKey, "unknown key '{}'", e.key);
+      sink.error(e.where, kUnknownKey, "unknown key '{}'", e.key);
       continue;
     }
     const auto& v = reduce ? *reduce : *exchange;
@@ -174,8 +171,8 @@ double ring_latency(const SpTimes& times, std::int64_t size, double bandwidth) {
   const auto found = times.all_reduce.find(size);
   if (found == times.all_reduce.end()) return 0;
   const auto& smallest = found->second.front();
-  const auto n = static_cast<double>(size);
-  const double wire = 2 * (n - 1) / n * static_cast<double>(smallest.bytes);
+  const auto n = real(size);
+  const double wire = 2 * (n - 1) / n * real(smallest.bytes);
   return std::max(0.0, smallest.seconds - wire / bandwidth) / (2 * (n - 1));
 }
 
@@ -184,7 +181,7 @@ void import_all_reduce(const HostFile& host, const NumberFile& file, const SpTim
   for (const auto& e : file.entries) {
     const auto v = match_numbers("allreduce_size_#_consec_#", e.key);
     if (!v || (*v)[0] < 2 || (*v)[1] > 1 || e.value <= 0) {
-      sink.error(e.where, ErrorCode::kUnknownKey, "unknown key '{}'", e.key);
+      sink.error(e.where, kUnknownKey, "unknown key '{}'", e.key);
       continue;
     }
     const std::int64_t size = (*v)[0];
@@ -194,18 +191,16 @@ void import_all_reduce(const HostFile& host, const NumberFile& file, const SpTim
     // A group inside one host belongs to the one-host file, measured without the other hosts'
     // traffic.
     const bool known = std::ranges::any_of(out, [&](const model::CollectiveTimes& c) {
-      return c.op == Collective::kAllReduce && c.size == size && c.stride == stride &&
-             c.hosts == hosts;
+      return c.op == kAllReduce && c.size == size && c.stride == stride && c.hosts == hosts;
     });
     if (known) continue;
     const double bandwidth = e.value * kGigabyte;
-    out.push_back({.op = Collective::kAllReduce,
+    out.push_back({.op = kAllReduce,
                    .size = size,
                    .stride = stride,
                    .hosts = hosts,
                    .bus_bandwidth = bandwidth,
-                   .latency_seconds = hosts == 1 ? ring_latency(times, size, bandwidth) : 0,
-                   .points = {}});
+                   .latency_seconds = hosts == 1 ? ring_latency(times, size, bandwidth) : 0});
   }
 }
 
@@ -214,18 +209,16 @@ void import_point_to_point(const HostFile& host, const NumberFile& file, base::E
   for (const auto& e : file.entries) {
     const auto v = match_numbers("pp_size_#", e.key);
     if (!v || (*v)[0] < 2 || e.value <= 0) {
-      sink.error(e.where, ErrorCode::kUnknownKey, "unknown key '{}'", e.key);
+      sink.error(e.where, kUnknownKey, "unknown key '{}'", e.key);
       continue;
     }
     const std::int64_t stride =
         std::max<std::int64_t>(1, host.shape.hosts * host.shape.devices_per_host / (*v)[0]);
-    out.push_back({.op = Collective::kPointToPoint,
+    out.push_back({.op = kPointToPoint,
                    .size = (*v)[0],
                    .stride = stride,
                    .hosts = host.shape.hosts,
-                   .bus_bandwidth = e.value * kGigabyte,
-                   .latency_seconds = 0,
-                   .points = {}});
+                   .bus_bandwidth = e.value * kGigabyte});
   }
 }
 
@@ -241,13 +234,7 @@ base::Result<std::vector<model::CollectiveTimes>> import_collectives(
     import_all_reduce(host, sink.take(read_numbers(host.path)), times, sink, all);
   }
   for (auto& [size, points] : times.all_to_all) {
-    all.push_back({.op = Collective::kAllToAll,
-                   .size = size,
-                   .stride = 1,
-                   .hosts = 1,
-                   .bus_bandwidth = 0,
-                   .latency_seconds = 0,
-                   .points = std::move(points)});
+    all.push_back({.op = kAllToAll, .size = size, .points = std::move(points)});
   }
   for (const auto& host : host_files(folder, "p2p_bandwidth")) {
     import_point_to_point(host, sink.take(read_numbers(host.path)), sink, all);
@@ -274,7 +261,7 @@ base::Result<model::Profile> import_galvatron(const std::filesystem::path& folde
                                               const model::ModelSpec& model) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {
-    return base::fail(ErrorCode::kNotFound, "no folder '{}'", folder.string());
+    return base::fail(kNotFound, "no folder '{}'", folder.string());
   }
   model::Profile profile;
   profile.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/rng.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/layer_costs.h"
@@ -38,7 +39,7 @@ Samples samples_of(const std::vector<model::OperatorPoint>& operators) {
     if (p.samples < 2 || p.seconds_median <= 0) continue;
     const double half = (p.seconds_p90 - p.seconds_p10) / (2 * p.seconds_median);
     s.one += half;
-    s.median += median_error(half, static_cast<std::size_t>(p.samples));
+    s.median += median_error(half, as_index(p.samples));
     ++s.points;
   }
   if (s.points > 0) {
@@ -116,7 +117,7 @@ Uncertainty uncertainty_of(const CostModel& cost) {
 
 std::vector<PriceFactors> draw_errors(const Spread& spread, int count, std::uint64_t seed) {
   ORRERY_CHECK(count > 0 && count % 2 == 0, "{} draws", count);
-  const auto half = static_cast<std::size_t>(count) / 2;
+  const auto half = as_index(count) / 2;
   const double unit = base::normal_quantile((1 + kCoverage) / 2);
   std::vector<Spread> logs(2 * half);
   std::vector<std::size_t> order(half);
@@ -127,8 +128,7 @@ std::vector<PriceFactors> draw_errors(const Spread& spread, int count, std::uint
     for (std::size_t k = half; k > 1; --k) std::swap(order[k - 1], order[rng.below(k)]);
     for (std::size_t k = 0; k < half; ++k) {
       const double size =
-          base::normal_quantile((static_cast<double>(half + order[k]) + 0.5) / count) / unit *
-          (spread.*field);
+          base::normal_quantile((real(half + order[k]) + 0.5) / count) / unit * (spread.*field);
       // Walsh signs: those of two sources agree half the time
       const double q = std::popcount(k & (s + 1)) % 2 == 0 ? size : -size;
       logs[2 * half - 1 - k].*field = -q;
@@ -157,13 +157,13 @@ base::Result<std::vector<std::vector<double>>> drawn_steps(const CostModel& cost
   LayerCosts costs(cost);
   for (const plan::Plan* plan : plans) {
     TRY(const PlanCost priced, plan_cost(costs, *plan));
-    centre.push_back(static_cast<double>(priced.step_ps));
+    centre.push_back(real(priced.step_ps));
   }
   for (const PriceFactors& errors : draws) {
     const CostModel drawn = cost.drawn(errors);
     LayerCosts drawn_costs(drawn, costs);
     for (std::size_t p = 0; p < plans.size(); ++p)
-      times[p].push_back(static_cast<double>(step_ps(drawn_costs, *plans[p])) / centre[p]);
+      times[p].push_back(real(step_ps(drawn_costs, *plans[p])) / centre[p]);
   }
   return times;
 }
@@ -174,10 +174,9 @@ Band band_of(std::span<const double> draws) {
   std::ranges::sort(sorted);
   /// Draws as midpoints of equal shares: the k-th of n is the (k + 1/2) / n quantile.
   const auto quantile = [&](double p) {
-    const double at = std::clamp(p * static_cast<double>(sorted.size()) - 0.5, 0.0,
-                                 static_cast<double>(sorted.size() - 1));
-    const auto low = static_cast<std::size_t>(at), high = std::min(low + 1, sorted.size() - 1);
-    return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+    const double at = std::clamp(p * real(sorted.size()) - 0.5, 0.0, real(sorted.size() - 1));
+    const auto low = as_index(at), high = std::min(low + 1, sorted.size() - 1);
+    return sorted[low] + (at - real(low)) * (sorted[high] - sorted[low]);
   };
   return {std::min(1.0, quantile((1 - kCoverage) / 2)),
           std::max(1.0, quantile((1 + kCoverage) / 2))};
@@ -193,11 +192,10 @@ double share_faster(const DrawnStep& one, const DrawnStep& other) {
   ORRERY_CHECK(one.draws.size() == other.draws.size() && !one.draws.empty());
   double wins = 0;
   for (std::size_t k = 0; k < one.draws.size(); ++k) {
-    const double a = static_cast<double>(one.step_ps) * one.draws[k],
-                 b = static_cast<double>(other.step_ps) * other.draws[k];
+    const double a = real(one.step_ps) * one.draws[k], b = real(other.step_ps) * other.draws[k];
     wins += a < b ? 1 : a == b ? 0.5 : 0;
   }
-  return wins / static_cast<double>(one.draws.size());
+  return wins / real(one.draws.size());
 }
 
 }  // namespace orrery::costmodel

@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numbers.h"
 #include "costmodel/compute/price_factors.h"
 #include "costmodel/cost_model.h"
 #include "model/profile.h"
@@ -79,7 +80,7 @@ double share_faster(const DrawnStep& one, const DrawnStep& other);
 /// Standard error of the median of n samples that spread by sigma around it, of a normal
 /// distribution: sqrt(pi / 2n) sigma.
 inline double median_error(double sigma, std::size_t n) {
-  return std::sqrt(std::numbers::pi / 2 / static_cast<double>(n)) * sigma;
+  return std::sqrt(std::numbers::pi / 2 / real(n)) * sigma;
 }
 
 /// Whether the 80 % band of how far the predicted slower of two is behind reaches zero.

@@ -30,8 +30,9 @@ void hold(benchmark::State& state) {
   }
   for (auto _ : state) {
     const Event e = queue.pop();
-    queue.push(e.at + base::SimTime::from_ps(static_cast<std::int64_t>(mix.next() % 1'000'000)),
-               Phase::kRelease, 0, e.target);
+    queue.push(
+        base::SimTime::from_ps(e.at.ps() + static_cast<std::int64_t>(mix.next() % 1'000'000)),
+        Phase::kRelease, 0, e.target);
   }
   state.counters["events/s"] =
       benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);

@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/numbers.h"
 #include "topologies/fabric/fabric.h"
 
 namespace orrery::topologies {
@@ -30,6 +31,10 @@ struct HostRun {
   uint32_t first_nic = 0;                   ///< among all cards of the cluster
   std::vector<uint32_t> nics;               ///< within the host, ascending
 
+  /// A host's card among all cards of the cluster, `nic` an index into nics.
+  uint32_t nic(uint32_t host, uint32_t nic) const {
+    return first_nic + (host - first_host) * count_of(nics) + nic;
+  }
   /// Ids of a host's card cables, `nic` an index into nics.
   uint32_t cable_up(uint32_t host, uint32_t nic) const {
     return first_link + (host - first_host) * links + own_links + 2 * nic;
@@ -57,7 +62,7 @@ struct ClusterShape {
 
   const HostRun& run_of_host(uint32_t host) const;
   const HostRun& run_of_link(uint32_t link) const;  ///< @pre link < fabric_link
-  [[nodiscard]] ClusterClasses classes() const;
+  ClusterClasses classes() const;
 };
 
 }  // namespace orrery::topologies

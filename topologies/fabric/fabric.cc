@@ -3,23 +3,18 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::topologies {
 
-using base::ErrorCode;
+using enum FabricShape;
+using enum base::ErrorCode;
 using base::Result;
 
 std::string_view to_string(FabricShape shape) {
-  switch (shape) {
-    case FabricShape::kSwitch: return "switch";
-    case FabricShape::kLeafSpine: return "leaf_spine";
-    case FabricShape::kRailOptimised: return "rail_optimised";
-    case FabricShape::kFatTree: return "fat_tree";
-    case FabricShape::kTree: return "tree";
-    case FabricShape::kDragonfly: return "dragonfly";
-    case FabricShape::kTorus: return "torus";
-  }
-  ORRERY_CHECK(false, "fabric shape {}", static_cast<int>(shape));
+  constexpr std::string_view kNames[] = {"switch", "leaf_spine", "rail_optimised", "fat_tree",
+                                         "tree",   "dragonfly",  "torus"};
+  return kNames[as_index(shape)];
 }
 
 uint64_t stable_hash(uint64_t a, uint64_t b) {
@@ -43,28 +38,21 @@ void Fabric::join(uint32_t a, uint32_t b, int64_t bytes_per_second) {
   links_.push_back({b, a, bytes_per_second});
 }
 
-void Fabric::spread(uint32_t from, uint32_t to, uint64_t key,
-                    std::vector<std::pair<uint32_t, Share>>& links) const {
-  std::vector<uint32_t> path;
-  route(from, to, key, path);
-  for (const uint32_t link : path) links.emplace_back(link, Share{});
-}
-
 namespace {
 
 Result<void> check_fat_tree(const FabricSpec& spec, uint64_t nics) {
   const uint64_t k = spec.radix;
   if (k < 2 || k % 2 != 0)
-    return base::fail(ErrorCode::kInconsistent, "radix {} of a fat tree is not even", k);
+    return base::fail(kInconsistent, "radix {} of a fat tree is not even", k);
   if (nics > k * k * k / 4) {
-    return base::fail(ErrorCode::kInconsistent,
+    return base::fail(kInconsistent,
                       "{} network cards are more than the {} of a fat tree of radix {}", nics,
                       k * k * k / 4, k);
   }
-  const double uplinks = static_cast<double>(k) / 2 / spec.oversubscription;
+  const double uplinks = real(k) / 2 / spec.oversubscription;
   if (spec.paths == PathChoice::kEcmp &&
-      (uplinks < 1 || uplinks != static_cast<double>(static_cast<int64_t>(uplinks)))) {
-    return base::fail(ErrorCode::kInconsistent,
+      (uplinks < 1 || uplinks != real(static_cast<int64_t>(uplinks)))) {
+    return base::fail(kInconsistent,
                       "{} cards of an edge switch, oversubscribed {}:1, leave {} uplinks", k / 2,
                       spec.oversubscription, uplinks);
   }
@@ -76,7 +64,7 @@ Result<void> check_dragonfly(const FabricSpec& spec, uint64_t nics) {
   const uint64_t groups = (nics + per_group - 1) / per_group;
   const uint64_t global = uint64_t{spec.routers_per_group} * spec.global_links_per_router;
   if (groups <= global + 1) return {};
-  return base::fail(ErrorCode::kInconsistent,
+  return base::fail(kInconsistent,
                     "{} network cards make {} groups, and {} global links of a group reach {}",
                     nics, groups, global, global + 1);
 }
@@ -86,9 +74,8 @@ Result<void> check_tree(const FabricSpec& spec, std::span<const NicRun> hosts) {
   for (const TreeSwitch& s : spec.tree) places += s.hosts;
   for (const NicRun& run : hosts) count += run.hosts;
   if (places == count) return {};
-  return base::fail(base::make_error(ErrorCode::kInconsistent,
-                                     "fabric '{}' is a tree of {} hosts, not {}", spec.name, places,
-                                     count)
+  return base::fail(base::make_error(kInconsistent, "fabric '{}' is a tree of {} hosts, not {}",
+                                     spec.name, places, count)
                         .with_hint(fmt::format("--hosts {}", places)));
 }
 
@@ -101,27 +88,26 @@ Result<void> check_torus(const FabricSpec& spec, std::span<const NicRun> hosts) 
   }
   for (const NicRun& run : hosts) count += run.hosts;
   if (routers == count) return {};
-  return base::fail(base::make_error(ErrorCode::kInconsistent, "a torus of {} has {} hosts, not {}",
+  return base::fail(base::make_error(kInconsistent, "a torus of {} has {} hosts, not {}",
                                      dimensions, routers, count)
                         .with_hint(fmt::format("--hosts {}", routers)));
 }
 
 /// Cables between switches, before any is made: what a file asks for may be too large to hold.
 double count_cables(const FabricSpec& spec, std::span<const NicRun> hosts) {
-  const auto nics = static_cast<double>(count_nics(hosts));
+  const auto nics = real(count_nics(hosts));
   const double half = spec.radix / 2.0, a = spec.routers_per_group;
   double count = 0, leaves = 0;
   for (const NicRun& run : hosts) count += run.hosts;
   switch (spec.shape) {
-    case FabricShape::kSwitch: return 0;
-    case FabricShape::kLeafSpine: leaves = nics / spec.ports_per_leaf + 1; break;
-    case FabricShape::kRailOptimised: leaves = nics / spec.hosts_per_leaf + nics / count + 1; break;
-    case FabricShape::kFatTree:
-      return spec.paths == PathChoice::kEcmp ? 2 * (nics + half * half * half) : nics;
-    case FabricShape::kDragonfly:
+    case kSwitch: return 0;
+    case kLeafSpine: leaves = nics / spec.ports_per_leaf + 1; break;
+    case kRailOptimised: leaves = nics / spec.hosts_per_leaf + nics / count + 1; break;
+    case kFatTree: return spec.paths == PathChoice::kEcmp ? 2 * (nics + half * half * half) : nics;
+    case kDragonfly:
       return (nics / (a * spec.ports_per_router) + 1) * a * (a / 2 + spec.global_links_per_router);
-    case FabricShape::kTree: return static_cast<double>(spec.tree.size());
-    case FabricShape::kTorus: return count * 3;
+    case kTree: return real(spec.tree.size());
+    case kTorus: return count * 3;
   }
   return spec.paths == PathChoice::kEcmp ? leaves * spec.spines : leaves;
 }
@@ -133,26 +119,24 @@ Result<std::shared_ptr<const Fabric>> make_fabric(const FabricSpec& spec,
   const uint64_t nics = count_nics(hosts);
   ORRERY_CHECK(spec.bytes_per_second > 0 && spec.oversubscription > 0);
   if (nics > std::numeric_limits<uint32_t>::max() / 8)
-    return base::fail(ErrorCode::kOutOfRange, "{} network cards", nics);
+    return base::fail(kOutOfRange, "{} network cards", nics);
   constexpr double kMaxCables = 1 << 24;
   if (const double cables = count_cables(spec, hosts); cables > kMaxCables) {
     return base::fail(
-        ErrorCode::kOutOfRange,
+        kOutOfRange,
         "fabric '{}' would have about {:.3g} cables between switches, more than {:.3g}", spec.name,
         cables, kMaxCables);
   }
   switch (spec.shape) {
-    case FabricShape::kSwitch:
-    case FabricShape::kLeafSpine:
-    case FabricShape::kRailOptimised: return make_clos(spec, hosts);
-    case FabricShape::kTree: TRY_VOID(check_tree(spec, hosts)); return make_clos(spec, hosts);
-    case FabricShape::kFatTree: TRY_VOID(check_fat_tree(spec, nics)); return make_clos(spec, hosts);
-    case FabricShape::kDragonfly:
-      TRY_VOID(check_dragonfly(spec, nics));
-      return make_dragonfly(spec, hosts);
-    case FabricShape::kTorus: TRY_VOID(check_torus(spec, hosts)); return make_torus(spec, hosts);
+    case kSwitch:
+    case kLeafSpine:
+    case kRailOptimised: return make_clos(spec, hosts);
+    case kTree: TRY_VOID(check_tree(spec, hosts)); return make_clos(spec, hosts);
+    case kFatTree: TRY_VOID(check_fat_tree(spec, nics)); return make_clos(spec, hosts);
+    case kDragonfly: TRY_VOID(check_dragonfly(spec, nics)); return make_dragonfly(spec, hosts);
+    case kTorus: TRY_VOID(check_torus(spec, hosts)); return make_torus(spec, hosts);
   }
-  ORRERY_CHECK(false, "fabric shape {}", static_cast<int>(spec.shape));
+  ORRERY_CHECK(false, "fabric shape {}", as_int(spec.shape));
 }
 
 }  // namespace orrery::topologies

@@ -32,8 +32,8 @@
 ///           seed picks one path.
 ///
 /// dragonfly: minimal, local - global - local; of several global links the one with the fewest
-/// hops, then the first. torus: dimension order, the shorter way round; `route` takes the positive
-/// one when both are equal, `spread` halves.
+/// hops, then the first. torus: dimension order, the shorter way round, the positive one when both
+/// are equal.
 
 #include <cstdint>
 #include <memory>
@@ -104,13 +104,6 @@ struct FabricSwitch {
   uint32_t tier = 0;  ///< 0 holds the cards; the tiers of a Clos network count upwards
 };
 
-/// An exact fraction, in lowest terms, denominator > 0.
-struct Share {
-  int64_t numerator = 1;
-  int64_t denominator = 1;
-  friend bool operator==(const Share&, const Share&) = default;
-};
-
 /// Immutable. An implementation per shape; to add one, see make_fabric.
 class Fabric {
  public:
@@ -124,10 +117,6 @@ class Fabric {
   /// for a hash.
   virtual void route(uint32_t from, uint32_t to, uint64_t key,
                      std::vector<uint32_t>& path) const = 0;
-
-  /// All links that the flow is spread over when it is split evenly, with its share of each.
-  virtual void spread(uint32_t from, uint32_t to, uint64_t key,
-                      std::vector<std::pair<uint32_t, Share>>& links) const;
 
  protected:
   void join(uint32_t a, uint32_t b, int64_t bytes_per_second);
@@ -144,7 +133,7 @@ class Fabric {
 
 /// The finalizer of SplitMix64 (Steele et al., OOPSLA 2014) over both: the same on every machine,
 /// for ECMP.
-[[nodiscard]] uint64_t stable_hash(uint64_t a, uint64_t b);
+uint64_t stable_hash(uint64_t a, uint64_t b);
 
 // One per file; called by make_fabric after the numbers were checked.
 std::shared_ptr<const Fabric> make_clos(const FabricSpec& spec, std::span<const NicRun> hosts);
@@ -152,6 +141,6 @@ std::shared_ptr<const Fabric> make_dragonfly(const FabricSpec& spec, std::span<c
 std::shared_ptr<const Fabric> make_torus(const FabricSpec& spec, std::span<const NicRun> hosts);
 
 /// Cards of all hosts.
-[[nodiscard]] uint64_t count_nics(std::span<const NicRun> hosts);
+uint64_t count_nics(std::span<const NicRun> hosts);
 
 }  // namespace orrery::topologies

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "topologies/fabric/fabric.h"
 #include "topologies/fabric/fabric_tree.h"
 
@@ -13,15 +14,14 @@ namespace orrery::topologies {
 
 namespace {
 
-constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+using enum FabricShape;
 
-uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
+constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 /// Capacity above `cards` cards of b bytes per second, in whole bytes per second and at least 1.
 int64_t capacity_above(const FabricSpec& spec, double cards) {
   return std::max<int64_t>(
-      1, std::llround(std::floor(cards * static_cast<double>(spec.bytes_per_second) /
-                                 spec.oversubscription)));
+      1, std::llround(std::floor(cards * real(spec.bytes_per_second) / spec.oversubscription)));
 }
 
 /// Which leaf each card is on, and how many leaves there are.
@@ -46,11 +46,11 @@ Leaves leaves_of_rails(const FabricSpec& spec, std::span<const NicRun> hosts) {
 }
 
 Leaves leaves_of(const FabricSpec& spec, std::span<const NicRun> hosts) {
-  if (spec.shape == FabricShape::kRailOptimised) return leaves_of_rails(spec, hosts);
-  const auto nics = static_cast<uint32_t>(count_nics(hosts));
+  if (spec.shape == kRailOptimised) return leaves_of_rails(spec, hosts);
+  const auto nics = as_u32(count_nics(hosts));
   Leaves leaves{.ports = nics};
-  if (spec.shape == FabricShape::kLeafSpine) leaves.ports = spec.ports_per_leaf;
-  if (spec.shape == FabricShape::kFatTree) leaves.ports = spec.radix / 2;
+  if (spec.shape == kLeafSpine) leaves.ports = spec.ports_per_leaf;
+  if (spec.shape == kFatTree) leaves.ports = spec.radix / 2;
   leaves.count = std::max(1u, ceil_div(nics, std::max(1u, leaves.ports)));
   for (uint32_t n = 0; n < nics; ++n) leaves.of_nic.push_back(n / leaves.ports);
   return leaves;
@@ -60,18 +60,18 @@ Leaves leaves_of(const FabricSpec& spec, std::span<const NicRun> hosts) {
 class FluidClos final : public Fabric {
  public:
   FluidClos(const FabricSpec& spec, std::span<const NicRun> hosts) {
-    if (spec.shape == FabricShape::kTree) {
+    if (spec.shape == kTree) {
       plant(spec, hosts);
       return;
     }
     Leaves leaves = leaves_of(spec, hosts);
     switch_of_nic_ = std::move(leaves.of_nic);
-    if (spec.shape == FabricShape::kSwitch) {
+    if (spec.shape == kSwitch) {
       switches_.push_back({spec.name, 0});
       up_.push_back(kNone);
       return;
     }
-    const bool fat_tree = spec.shape == FabricShape::kFatTree;
+    const bool fat_tree = spec.shape == kFatTree;
     add_tier(fat_tree ? "edge" : "leaf", leaves.count, 0);
     const int64_t above_leaf = capacity_above(spec, leaves.ports);
     if (!fat_tree) {
@@ -86,7 +86,7 @@ class FluidClos final : public Fabric {
     for (uint32_t edge = 0; edge < leaves.count; ++edge)
       hang(edge, leaves.count + edge / half, above_leaf);
     for (uint32_t pod = 0; pod < pods; ++pod)
-      hang(leaves.count + pod, core, capacity_above(spec, static_cast<double>(half) * half));
+      hang(leaves.count + pod, core, capacity_above(spec, real(half) * half));
   }
 
   void route(uint32_t from, uint32_t to, uint64_t, std::vector<uint32_t>& path) const override {
@@ -132,7 +132,7 @@ class FluidClos final : public Fabric {
     }
   }
   void hang(uint32_t child, uint32_t parent, int64_t bytes_per_second) {
-    up_[child] = static_cast<uint32_t>(links_.size());
+    up_[child] = count_of(links_);
     join(child, parent, bytes_per_second);
   }
 
@@ -149,7 +149,7 @@ class EcmpLeafSpine final : public Fabric {
     leaves_ = leaves.count;
     for (uint32_t l = 0; l < leaves_; ++l) switches_.push_back({fmt::format("leaf[{}]", l), 0});
     for (uint32_t s = 0; s < spines_; ++s) switches_.push_back({fmt::format("spine[{}]", s), 1});
-    const int64_t uplink = capacity_above(spec, static_cast<double>(leaves.ports) / spines_);
+    const int64_t uplink = capacity_above(spec, real(leaves.ports) / spines_);
     for (uint32_t l = 0; l < leaves_; ++l) {
       for (uint32_t s = 0; s < spines_; ++s) join(l, leaves_ + s, uplink);
     }
@@ -159,7 +159,7 @@ class EcmpLeafSpine final : public Fabric {
     if (from == to) return;
     const bool up = from < leaves_, down = to < leaves_;
     ORRERY_CHECK(up || down, "no way from spine to spine");
-    const auto hashed = static_cast<uint32_t>(stable_hash(seed_, key) % spines_);
+    const auto hashed = as_u32(stable_hash(seed_, key) % spines_);
     const uint32_t spine = !up ? from - leaves_ : !down ? to - leaves_ : hashed;
     if (up) path.push_back(2 * (from * spines_ + spine));
     if (down) path.push_back(2 * (to * spines_ + spine) + 1);
@@ -177,7 +177,7 @@ class EcmpFatTree final : public Fabric {
  public:
   EcmpFatTree(const FabricSpec& spec, std::span<const NicRun> hosts)
       : half_(spec.radix / 2),
-        aggregations_(static_cast<uint32_t>(half_ / spec.oversubscription)),
+        aggregations_(as_u32(half_ / spec.oversubscription)),
         seed_(spec.ecmp_seed) {
     Leaves leaves = leaves_of(spec, hosts);
     switch_of_nic_ = std::move(leaves.of_nic);
@@ -202,8 +202,7 @@ class EcmpFatTree final : public Fabric {
     if (from == to) return;
     ORRERY_CHECK(from < edges_ && to < edges_, "ways lead from edge switch to edge switch");
     const uint64_t hash = stable_hash(seed_, key);
-    const auto i = static_cast<uint32_t>(hash % aggregations_),
-               c = static_cast<uint32_t>(hash / aggregations_ % half_);
+    const auto i = as_u32(hash % aggregations_), c = as_u32(hash / aggregations_ % half_);
     path.push_back(2 * (from * aggregations_ + i));
     if (pod_of(from) != pod_of(to)) {
       path.push_back(2 * core_cable(pod_of(from), i, c));
@@ -225,10 +224,9 @@ class EcmpFatTree final : public Fabric {
 }  // namespace
 
 std::shared_ptr<const Fabric> make_clos(const FabricSpec& spec, std::span<const NicRun> hosts) {
-  if (spec.paths == PathChoice::kFluid || spec.shape == FabricShape::kSwitch ||
-      spec.shape == FabricShape::kTree)
+  if (spec.paths == PathChoice::kFluid || spec.shape == kSwitch || spec.shape == kTree)
     return std::make_shared<FluidClos>(spec, hosts);
-  if (spec.shape == FabricShape::kFatTree) return std::make_shared<EcmpFatTree>(spec, hosts);
+  if (spec.shape == kFatTree) return std::make_shared<EcmpFatTree>(spec, hosts);
   return std::make_shared<EcmpLeafSpine>(spec, hosts);
 }
 

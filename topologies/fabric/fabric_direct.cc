@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "topologies/fabric/fabric.h"
 
 namespace orrery::topologies {
@@ -18,7 +19,7 @@ class Dragonfly final : public Fabric {
  public:
   Dragonfly(const FabricSpec& spec, std::span<const NicRun> hosts)
       : routers_(spec.routers_per_group), channels_(spec.global_links_per_router) {
-    const auto nics = static_cast<uint32_t>(count_nics(hosts));
+    const auto nics = as_u32(count_nics(hosts));
     const uint32_t per_group = routers_ * spec.ports_per_router;
     groups_ = std::max(1u, (nics + per_group - 1) / per_group);
     copies_ = groups_ > 1 ? routers_ * channels_ / (groups_ - 1) : 0;
@@ -102,7 +103,7 @@ class Torus final : public Fabric {
     for (uint32_t n = 0; n < routers; ++n) {
       for (size_t d = 0; d < sizes_.size(); ++d) {
         if (sizes_[d] == 1 || (sizes_[d] == 2 && coordinate(n, d) == 1)) continue;
-        cables_[n * sizes_.size() + d] = static_cast<uint32_t>(links_.size());
+        cables_[n * sizes_.size() + d] = count_of(links_);
         join(n, neighbour(n, d), spec.local_bytes_per_second);
       }
     }
@@ -111,22 +112,7 @@ class Torus final : public Fabric {
   void route(uint32_t from, uint32_t to, uint64_t, std::vector<uint32_t>& path) const override {
     for (size_t d = 0; d < sizes_.size(); ++d) {
       const uint32_t forward = (coordinate(to, d) + sizes_[d] - coordinate(from, d)) % sizes_[d];
-      from = walk(from, d, forward, 2 * forward <= sizes_[d],
-                  [&](uint32_t link) { path.push_back(link); });
-    }
-  }
-
-  void spread(uint32_t from, uint32_t to, uint64_t,
-              std::vector<std::pair<uint32_t, Share>>& links) const override {
-    for (size_t d = 0; d < sizes_.size(); ++d) {
-      const uint32_t forward = (coordinate(to, d) + sizes_[d] - coordinate(from, d)) % sizes_[d];
-      const bool halved = sizes_[d] > 2 && 2 * forward == sizes_[d];
-      const auto add = [&](uint32_t link) {
-        links.emplace_back(link, halved ? Share{1, 2} : Share{});
-      };
-      const uint32_t next = walk(from, d, forward, 2 * forward <= sizes_[d], add);
-      if (halved) walk(from, d, forward, false, add);
-      from = next;
+      from = walk(from, d, forward, path);
     }
   }
 
@@ -139,16 +125,16 @@ class Torus final : public Fabric {
     return coordinate(n, d) == 0 ? n + (sizes_[d] - 1) * strides_[d] : n - strides_[d];
   }
 
-  /// Goes `forward` steps up, or the rest of the ring down, in dimension d; tells each link;
+  /// Goes `forward` steps up in dimension d, or the rest of the ring down where that is shorter;
   /// returns where it ends.
-  template <typename Visit>
-  uint32_t walk(uint32_t at, size_t d, uint32_t forward, bool up, const Visit& visit) const {
+  uint32_t walk(uint32_t at, size_t d, uint32_t forward, std::vector<uint32_t>& path) const {
+    const bool up = 2 * forward <= sizes_[d];
     const uint32_t steps = up ? forward : sizes_[d] - forward;
     for (uint32_t i = 0; i < steps; ++i) {
       const uint32_t next = up ? neighbour(at, d) : before(at, d);
       // The cable lies at the lower end; of a ring of two, at coordinate 0.
       const bool cable_here = sizes_[d] == 2 ? coordinate(at, d) == 0 : up;
-      visit(cables_[(cable_here ? at : next) * sizes_.size() + d] + (cable_here ? 0 : 1));
+      path.push_back(cables_[(cable_here ? at : next) * sizes_.size() + d] + (cable_here ? 0 : 1));
       at = next;
     }
     return at;

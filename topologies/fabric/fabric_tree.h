@@ -13,9 +13,9 @@ inline constexpr uint32_t kMaxTreeHeight = 64;
 
 /// Every reason why the switches are no tree: several roots or none, a circle, too many levels, a
 /// switch without an uplink's capacity.
-[[nodiscard]] std::vector<std::string> faults_of_tree(std::span<const TreeSwitch> switches);
+std::vector<std::string> faults_of_tree(std::span<const TreeSwitch> switches);
 
 /// Links between a switch and the farthest switch below it. @pre a tree.
-[[nodiscard]] std::vector<uint32_t> heights_of_tree(std::span<const TreeSwitch> switches);
+std::vector<uint32_t> heights_of_tree(std::span<const TreeSwitch> switches);
 
 }  // namespace orrery::topologies

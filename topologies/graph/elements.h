@@ -64,11 +64,4 @@ struct LinkRate {
   int64_t bytes_per_second = 0;
 };
 
-/// A link and the exact part of a flow that crosses it.
-struct LinkShare {
-  LinkId link;
-  Share share;
-  friend bool operator==(const LinkShare&, const LinkShare&) = default;
-};
-
 }  // namespace orrery::topologies

@@ -14,7 +14,6 @@ struct Arc {
 };
 
 /// @pre the sum of all capacities out of `source` fits int64.
-[[nodiscard]] int64_t max_flow(uint32_t vertices, const std::vector<Arc>& arcs, uint32_t source,
-                               uint32_t target);
+int64_t max_flow(uint32_t vertices, const std::vector<Arc>& arcs, uint32_t source, uint32_t target);
 
 }  // namespace orrery::topologies

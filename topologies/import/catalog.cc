@@ -12,61 +12,39 @@
 
 namespace orrery::topologies {
 
-using base::ErrorCode;
+using enum base::ErrorCode;
 using base::Node;
 using base::Result;
 
 namespace {
 
-constexpr std::string_view kCatalogFolder = "topologies/catalog";
-constexpr std::string_view kExtension = ".yaml";
+constexpr base::Catalog kCatalog{"topologies/catalog", ".yaml"};
 constexpr std::string_view kLocal = "local";
 
-/// Catalog names of files: "dgx-a100" for dgx-a100.yaml, sorted.
-std::vector<std::string> file_names() {
-  std::vector<std::string> names;
-  for (const std::string& file : base::list_data_files(kCatalogFolder, kExtension)) {
-    names.push_back(file.substr(0, file.size() - kExtension.size()));
-  }
-  return names;
-}
-
-Result<std::filesystem::path> file_of(std::string_view name) {
-  return base::data_file(fmt::format("{}/{}{}", kCatalogFolder, name, kExtension));
-}
-
-bool names_file(std::string_view type) {
-  return type.find('/') != std::string_view::npos || type.ends_with(kExtension);
+base::Diagnostic no_topology(std::string_view name, std::span<const std::string> names) {
+  return base::make_error(kNotFound, "no topology '{}' in the catalog", name)
+      .with_hint(base::did_you_mean(name, names, "topologies"));
 }
 
 /// The file of one host that a reference names: a catalog name, or a path from the folder of the
 /// file that refers.
 Result<TopologyFile> read_host(const HostReference& reference,
                                const std::filesystem::path& folder) {
-  const auto refuse = [&](ErrorCode code, std::string message,
-                          std::string hint) -> Result<TopologyFile> {
-    base::Diagnostic fault{.code = code,
-                           .message = std::move(message),
-                           .where = reference.place,
-                           .hint = std::move(hint)};
-    return base::fail(std::move(fault));
-  };
   std::filesystem::path path = folder / reference.type;
-  if (!names_file(reference.type)) {
-    const std::vector<std::string> names = file_names();
+  if (!kCatalog.is_path(reference.type)) {
+    const std::vector<std::string> names = kCatalog.names();
     if (std::ranges::find(names, reference.type) == names.end()) {
-      return refuse(ErrorCode::kNotFound,
-                    fmt::format("no topology '{}' in the catalog", reference.type),
-                    base::did_you_mean(reference.type, names, "topologies"));
+      return base::fail(no_topology(reference.type, names).at(reference.place));
     }
-    TRY(path, file_of(reference.type));
+    TRY(path, kCatalog.file(reference.type));
   }
   TRY(const Node root, Node::parse_file(path));
   TRY(TopologyFile file, read_topology_file(root));
   if (!file.references.empty()) {
-    return refuse(ErrorCode::kUnsupported,
-                  fmt::format("'{}' does not describe a host itself", reference.type),
-                  "name the file that has the host's parts");
+    return base::fail(
+        base::make_error(kUnsupported, "'{}' does not describe a host itself", reference.type)
+            .at(reference.place)
+            .with_hint("name the file that has the host's parts"));
   }
   return file;
 }
@@ -77,17 +55,16 @@ Result<TopologyFile> complete(const Node& root, const std::filesystem::path& fol
   base::ErrorSink sink;
   for (const HostReference& reference : file.references) {
     Result<TopologyFile> described = read_host(reference, folder);
-    if (described) {
+    if (described)
       add_host_kind(file, *described, reference.count);
-    } else {
-      for (base::Diagnostic& fault : described.error()) sink.add(std::move(fault));
-    }
+    else
+      sink.add(std::move(described).error());
   }
   return sink.result(std::move(file));
 }
 
 Result<CatalogEntry> read_entry(const std::string& name) {
-  TRY(const auto path, file_of(name));
+  TRY(const auto path, kCatalog.file(name));
   TRY(const Node root, Node::parse_file(path));
   TRY(const TopologyFile file, read_topology_file(root));
   std::string source = file.source;
@@ -99,8 +76,8 @@ Result<CatalogEntry> read_entry(const std::string& name) {
 /// Devices of all readable files; a user's own broken file must not hide the others.
 std::vector<DeviceModel> catalog_devices() {
   std::vector<DeviceModel> models;
-  for (const std::string& file : file_names()) {
-    const auto path = file_of(file);
+  for (const std::string& file : kCatalog.names()) {
+    const auto path = kCatalog.file(file);
     if (!path) continue;
     const auto root = Node::parse_file(*path);
     if (!root) continue;
@@ -119,7 +96,7 @@ Result<DeviceModel> catalog_device_model(std::string_view name) {
     names.push_back(model.name);
   }
   base::Diagnostic fault =
-      base::make_error(ErrorCode::kNotFound, "no device '{}' in the catalog's hosts", name);
+      base::make_error(kNotFound, "no device '{}' in the catalog's hosts", name);
   fault.hint = base::did_you_mean(name, names, "devices");
   if (fault.hint.empty()) fault.hint = "known devices: " + base::join(names, ", ");
   return base::fail(std::move(fault));
@@ -135,7 +112,7 @@ Result<SlurmImport> slurm_hosts(const std::string& host) {
   TRY(const TopologyFile file,
       read_host({.type = host, .count = 1, .place = {}}, std::filesystem::path()));
   if (!file.fabric)
-    return base::fail(ErrorCode::kInconsistent,
+    return base::fail(kInconsistent,
                       "host '{}' has no fabric section, which says how fast its cards' cables are",
                       host);
   SlurmImport known;
@@ -164,20 +141,18 @@ Result<Topology> catalog_topology(std::string_view name, uint32_t hosts) {
     TRY(const LocalMachine machine, probe_local_machine());
     return local_topology(machine, hosts);
   }
-  std::vector<std::string> names = file_names();
+  std::vector<std::string> names = kCatalog.names();
   if (std::ranges::find(names, name) == names.end()) {
     names.emplace_back(kLocal);
-    return base::fail(
-        base::make_error(ErrorCode::kNotFound, "no topology '{}' in the catalog", name)
-            .with_hint(base::did_you_mean(name, names, "topologies")));
+    return base::fail(no_topology(name, names));
   }
-  TRY(const auto path, file_of(name));
+  TRY(const auto path, kCatalog.file(name));
   return load_topology(path, hosts);
 }
 
 std::vector<CatalogEntry> list_catalog() {
   std::vector<CatalogEntry> entries;
-  for (const std::string& name : file_names()) {
+  for (const std::string& name : kCatalog.names()) {
     Result<CatalogEntry> entry = read_entry(name);
     // A user's own broken file must not hide the others.
     entries.push_back(

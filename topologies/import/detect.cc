@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "topologies/import/host_sketch.h"
 
@@ -57,8 +58,8 @@ std::optional<Gpu> first_gpu() {
                                            32e9 * 128 / 130 / 8,
                                            64e9 * 242 / 256 / 8};
   if (generation && lanes && *generation >= 1 && *generation <= 6 && *lanes >= 1 && *lanes <= 32) {
-    gpu.pcie_bytes_per_second = static_cast<int64_t>(kLane[static_cast<size_t>(*generation - 1)] *
-                                                     static_cast<double>(*lanes));
+    gpu.pcie_bytes_per_second =
+        static_cast<int64_t>(kLane[as_index(*generation - 1)] * real(*lanes));
   }
   return gpu;
 }

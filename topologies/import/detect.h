@@ -19,12 +19,12 @@ namespace orrery::topologies {
 
 /// The cores of a machine as a file: local_topology without the bus that all cores share, for links
 /// of a file are duplex and a bus is not.
-[[nodiscard]] Imported describe_cores(const LocalMachine& machine);
+Imported describe_cores(const LocalMachine& machine);
 
 /// The catalog's device that `nvidia-smi --query-gpu=name` means: "NVIDIA H200" is
 /// "H200-SXM5-141GB". Nothing when none or several fit; `gibibytes` of memory tell those of one
 /// family apart.
-[[nodiscard]] std::optional<std::string> match_device(std::string_view product, double gibibytes,
-                                                      std::span<const std::string> known);
+std::optional<std::string> match_device(std::string_view product, double gibibytes,
+                                        std::span<const std::string> known);
 
 }  // namespace orrery::topologies

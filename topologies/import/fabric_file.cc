@@ -4,22 +4,23 @@
 #include <map>
 #include <utility>
 
+#include "base/numbers.h"
 #include "topologies/fabric/fabric_tree.h"
 #include "topologies/import/file_values.h"
 
 namespace orrery::topologies {
 
-using base::ErrorCode;
+using enum FabricShape;
+using enum base::ErrorCode;
 using base::Reader;
 
 namespace {
 
-base::Named<FabricShape> named(FabricShape shape) { return {to_string(shape), shape}; }
-std::array<base::Named<FabricShape>, 7> shapes() {
-  return {named(FabricShape::kSwitch),        named(FabricShape::kLeafSpine),
-          named(FabricShape::kRailOptimised), named(FabricShape::kFatTree),
-          named(FabricShape::kTree),          named(FabricShape::kDragonfly),
-          named(FabricShape::kTorus)};
+std::vector<base::Named<FabricShape>> shapes() {
+  std::vector<base::Named<FabricShape>> rows;
+  for (int i = 0; i <= as_int(kTorus); ++i)
+    rows.push_back({to_string(FabricShape(i)), FabricShape(i)});
+  return rows;
 }
 constexpr std::array<base::Named<PathChoice>, 2> kPaths = {
     {{"fluid", PathChoice::kFluid}, {"ecmp", PathChoice::kEcmp}}};
@@ -28,7 +29,7 @@ constexpr int64_t kMaxTorusSide = 65'536;
 
 uint32_t read_count(Reader& reader, std::string_view key) {
   const int64_t count = reader.required_int(key, {1, kMaxPorts});
-  return count < 1 ? 1 : static_cast<uint32_t>(count);  // 0 after a fault
+  return count < 1 ? 1 : as_u32(count);  // 0 after a fault
 }
 
 void read_clos(Reader& reader, FabricSpec& spec) {
@@ -37,7 +38,7 @@ void read_clos(Reader& reader, FabricSpec& spec) {
   if (spec.paths == PathChoice::kFluid) return;
   spec.ecmp_seed = static_cast<uint64_t>(
       reader.optional_int("ecmp_seed", {0, std::numeric_limits<int64_t>::max()}).value_or(0));
-  if (spec.shape != FabricShape::kFatTree) spec.spines = read_count(reader, "spines");
+  if (spec.shape != kFatTree) spec.spines = read_count(reader, "spines");
 }
 
 /// Parents come later in the list than their switches are named, or earlier: names are resolved at
@@ -49,17 +50,15 @@ void read_tree(Reader& reader, FabricSpec& spec) {
   for (const base::Node& node : reader.required_list("switches")) {
     Reader entry(node, "switch", reader.sink());
     TreeSwitch s{.name = entry.required_string("name")};
-    s.hosts = static_cast<uint32_t>(entry.optional_int("hosts", {0, 1 << 16}).value_or(0));
+    s.hosts = as_u32(entry.optional_int("hosts", {0, 1 << 16}).value_or(0));
     if (entry.has("uplink_bandwidth_per_direction"))
       s.uplink_bytes_per_second = read_capacity(entry, "uplink_bandwidth_per_direction", 1);
     below.emplace_back(node, entry.has("switches") ? entry.required_strings("switches")
                                                    : std::vector<std::string>{});
     if (!s.name.empty() && s.hosts == 0 && below.back().second.empty())
-      entry.error("name", ErrorCode::kInconsistent, "switch '{}' has neither hosts nor switches",
-                  s.name);
-    if (!s.name.empty() &&
-        !index.try_emplace(s.name, static_cast<uint32_t>(spec.tree.size())).second) {
-      entry.error("name", ErrorCode::kInconsistent, "switch '{}' is defined twice", s.name);
+      entry.error("name", kInconsistent, "switch '{}' has neither hosts nor switches", s.name);
+    if (!s.name.empty() && !index.try_emplace(s.name, count_of(spec.tree)).second) {
+      entry.error("name", kInconsistent, "switch '{}' is defined twice", s.name);
     }
     entry.finish();
     spec.tree.push_back(std::move(s));
@@ -68,25 +67,25 @@ void read_tree(Reader& reader, FabricSpec& spec) {
     for (const std::string& name : below[parent].second) {
       const auto child = index.find(name);
       if (child == index.end()) {
-        reader.sink().add(below[parent].first.error(ErrorCode::kNotFound, "no switch '{}'", name));
+        reader.sink().add(below[parent].first.error(kNotFound, "no switch '{}'", name));
       } else if (spec.tree[child->second].parent != kNoSwitch) {
-        reader.sink().add(below[parent].first.error(ErrorCode::kInconsistent,
-                                                    "switch '{}' hangs on two switches", name));
+        reader.sink().add(
+            below[parent].first.error(kInconsistent, "switch '{}' hangs on two switches", name));
       } else {
         spec.tree[child->second].parent = parent;
       }
     }
   }
   for (const std::string& fault : faults_of_tree(spec.tree))
-    reader.error("switches", ErrorCode::kInconsistent, "{}", fault);
+    reader.error("switches", kInconsistent, "{}", fault);
 }
 
 void read_torus(Reader& reader, FabricSpec& spec) {
   for (const int64_t size : reader.required_ints("dimensions", {1, kMaxTorusSide})) {
-    spec.dimensions.push_back(static_cast<uint32_t>(size));
+    spec.dimensions.push_back(as_u32(size));
   }
   if (reader.has("dimensions") && (spec.dimensions.empty() || spec.dimensions.size() > 3)) {
-    reader.error("dimensions", ErrorCode::kOutOfRange, "a torus has 1 to 3 dimensions, not {}",
+    reader.error("dimensions", kOutOfRange, "a torus has 1 to 3 dimensions, not {}",
                  spec.dimensions.size());
   }
   spec.local_bytes_per_second = read_capacity(reader, "link_bandwidth_per_direction", 1);
@@ -94,25 +93,23 @@ void read_torus(Reader& reader, FabricSpec& spec) {
 
 void read_shape(Reader& reader, FabricSpec& spec) {
   switch (spec.shape) {
-    case FabricShape::kSwitch: return;
-    case FabricShape::kLeafSpine:
+    case kSwitch: return;
+    case kLeafSpine:
       spec.ports_per_leaf = read_count(reader, "ports_per_leaf");
       return read_clos(reader, spec);
-    case FabricShape::kRailOptimised:
+    case kRailOptimised:
       spec.hosts_per_leaf = read_count(reader, "hosts_per_leaf");
       return read_clos(reader, spec);
-    case FabricShape::kFatTree:
-      spec.radix = read_count(reader, "radix");
-      return read_clos(reader, spec);
-    case FabricShape::kTree: return read_tree(reader, spec);
-    case FabricShape::kDragonfly:
+    case kFatTree: spec.radix = read_count(reader, "radix"); return read_clos(reader, spec);
+    case kTree: return read_tree(reader, spec);
+    case kDragonfly:
       spec.routers_per_group = read_count(reader, "routers_per_group");
       spec.ports_per_router = read_count(reader, "ports_per_router");
       spec.global_links_per_router = read_count(reader, "global_links_per_router");
       spec.local_bytes_per_second = read_capacity(reader, "local_bandwidth_per_direction", 1);
       spec.global_bytes_per_second = read_capacity(reader, "global_bandwidth_per_direction", 1);
       return;
-    case FabricShape::kTorus: return read_torus(reader, spec);
+    case kTorus: return read_torus(reader, spec);
   }
 }
 
@@ -123,12 +120,11 @@ FabricSpec read_fabric(const base::Node& node, std::vector<std::string>& notes,
   Reader reader(node, "fabric", sink);
   FabricSpec spec;
   spec.name = reader.required_string("name");
-  spec.shape = reader.optional_enum("shape", shapes()).value_or(FabricShape::kSwitch);
+  spec.shape = reader.optional_enum("shape", shapes()).value_or(kSwitch);
   spec.kind = reader.required_string("kind");
   spec.bytes_per_second = read_capacity(reader, "bandwidth_per_direction", 1);
   spec.latency = read_delay(reader, "latency");
-  if (spec.shape != FabricShape::kSwitch)
-    spec.switch_latency = read_delay(reader, "switch_latency");
+  if (spec.shape != kSwitch) spec.switch_latency = read_delay(reader, "switch_latency");
   read_shape(reader, spec);
   const std::string source = reader.required_string("source");
   if (!source.empty()) notes.push_back("fabric: " + source);

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/numbers.h"
+
 namespace orrery::topologies {
 
 using base::ErrorCode;
@@ -9,7 +11,7 @@ using base::ErrorCode;
 int64_t read_capacity(base::Reader& reader, std::string_view key, int64_t lanes) {
   const base::BytesPerSecond bandwidth = reader.required_bandwidth(key);
   if (bandwidth.raw() == 0) return 1;  // already a fault
-  const double total = bandwidth.raw() * static_cast<double>(lanes);
+  const double total = bandwidth.raw() * real(lanes);
   if (total < 1 || total > 9e15) {
     reader.error(key, ErrorCode::kOutOfRange, "capacity of {} B/s is outside 1 B/s .. 9000 TB/s",
                  total);

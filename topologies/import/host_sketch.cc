@@ -3,11 +3,22 @@
 #include <algorithm>
 #include <array>
 
+#include "base/numbers.h"
+
 namespace orrery::topologies {
+
+using enum VertexKind;
+
+FabricSpec core_fabric(int64_t bytes_per_second) {
+  return {.name = "core",
+          .kind = "network",
+          .bytes_per_second = bytes_per_second,
+          .latency = base::Seconds(0.35 / 1e6)};
+}
 
 uint32_t HostSketch::add(VertexKind kind, const std::string& name) {
   parts_.push_back({kind, name, counts_[name]++});
-  return static_cast<uint32_t>(parts_.size() - 1);
+  return as_u32(parts_.size() - 1);
 }
 
 void HostSketch::join(uint32_t a, uint32_t b, const std::string& kind, int64_t bytes_per_second,
@@ -27,8 +38,7 @@ HostKind HostSketch::finish() const {
   HostKind host;
   std::map<std::string, uint32_t> first;
   uint32_t next = 0;
-  for (const VertexKind kind :
-       {VertexKind::kDevice, VertexKind::kSwitch, VertexKind::kHostBridge, VertexKind::kNic}) {
+  for (const VertexKind kind : {kDevice, kSwitch, kHostBridge, kNic}) {
     for (const HostPart& part : parts_) {
       if (part.kind != kind || part.index != 0) continue;
       host.parts.push_back(

@@ -10,6 +10,12 @@
 
 namespace orrery::topologies {
 
+// Latencies of links, as in the catalog.
+inline constexpr base::Seconds kPcieHop(0.5 / 1e6), kNvlinkHop(0.3 / 1e6), kSocketHop(0.1 / 1e6);
+
+/// A core that joins cards of this rate and never blocks.
+FabricSpec core_fabric(int64_t bytes_per_second);
+
 class HostSketch {
  public:
   /// A new part of the group `name`; the answer is a handle for join.
@@ -17,8 +23,8 @@ class HostSketch {
   /// A duplex link.
   void join(uint32_t a, uint32_t b, const std::string& kind, int64_t bytes_per_second,
             base::Seconds latency, const std::string& source);
-  [[nodiscard]] HostKind finish() const;
-  [[nodiscard]] uint32_t count(const std::string& name) const;
+  HostKind finish() const;
+  uint32_t count(const std::string& name) const;
 
  private:
   struct HostPart {

@@ -55,7 +55,7 @@ struct SlurmImport {
 [[nodiscard]] base::Result<DeviceModel> catalog_device_model(std::string_view name);
 
 /// Names of the devices of all hosts of the catalog.
-[[nodiscard]] std::vector<std::string> catalog_device_names();
+std::vector<std::string> catalog_device_names();
 
 /// Cards and fabric of a host that a file or the catalog describes. kInconsistent when it has no
 /// fabric.

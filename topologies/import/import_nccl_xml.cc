@@ -19,22 +19,20 @@
 #include <optional>
 #include <pugixml.hpp>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "topologies/import/host_sketch.h"
 #include "topologies/import/import.h"
 
 namespace orrery::topologies {
 
-using base::ErrorCode;
+using enum base::ErrorCode;
 using base::ErrorSink;
-using namespace base::literals;
 
 namespace {
 
 constexpr int kMaxDepth = 32;
 constexpr size_t kMaxParts = 4096;
-constexpr base::Seconds kPcieHop = 0.5_us, kNvlinkHop = 0.3_us, kSocketHop = 0.1_us,
-                        kCable = 0.35_us;
 
 /// Payload of one lane, bytes per second: 8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, then flits
 /// of 242 in 256 bytes.
@@ -81,16 +79,13 @@ class XmlReader {
     const pugi::xml_parse_result parsed =
         document.load_buffer_inplace(buffer_.data(), buffer_.size());
     if (!parsed)
-      return sink_.error(place(static_cast<size_t>(parsed.offset)), ErrorCode::kParse, "{}",
-                         parsed.description());
+      return sink_.error(place(as_index(parsed.offset)), kParse, "{}", parsed.description());
     const pugi::xml_node system = document.child("system");
     if (!system)
-      return sink_.error(place(0), ErrorCode::kParse,
-                         "no element 'system': this is no topology of NCCL");
+      return sink_.error(place(0), kParse, "no element 'system': this is no topology of NCCL");
     for (const pugi::xml_node cpu : system.children("cpu")) read_cpu(cpu);
     join_sockets();
-    if (gpus_.empty())
-      sink_.error(place_of(system), ErrorCode::kInconsistent, "no GPU in the topology");
+    if (gpus_.empty()) sink_.error(place_of(system), kInconsistent, "no GPU in the topology");
     join_nvlinks();
   }
 
@@ -102,14 +97,14 @@ class XmlReader {
  private:
   base::SourceSpan place(size_t offset) const {
     const auto after = std::ranges::upper_bound(line_starts_, offset);
-    return {std::string(file_), static_cast<uint32_t>(after - line_starts_.begin()),
-            static_cast<uint32_t>(offset - *(after - 1) + 1)};
+    return {std::string(file_), as_u32(after - line_starts_.begin()),
+            as_u32(offset - *(after - 1) + 1)};
   }
   base::SourceSpan place_of(const pugi::xml_node& node) const {
-    return place(static_cast<size_t>(std::max<std::ptrdiff_t>(node.offset_debug(), 0)));
+    return place(as_index(std::max<std::ptrdiff_t>(node.offset_debug(), 0)));
   }
   base::SourceSpan place_of(const pugi::xml_attribute& attribute) const {
-    return place(static_cast<size_t>(attribute.name() - buffer_.data()));
+    return place(as_index(attribute.name() - buffer_.data()));
   }
 
   /// An integer attribute, decimal or 0x...; nothing when it is absent. A malformed one is a fault.
@@ -122,22 +117,21 @@ class XmlReader {
       return std::stoll(std::string(text.substr(2)), nullptr, 16);
     }
     const auto value = base::parse_integer(text);
-    if (!value)
-      sink_.error(place_of(attribute), ErrorCode::kBadValue, "{}=\"{}\" is no integer", name, text);
+    if (!value) sink_.error(place_of(attribute), kBadValue, "{}=\"{}\" is no integer", name, text);
     return value;
   }
 
   long long required(const pugi::xml_node& node, const char* name, long long least,
                      long long most) {
     if (!node.attribute(name)) {
-      sink_.error(place_of(node), ErrorCode::kMissingKey, "element '{}' has no attribute '{}'",
-                  node.name(), name);
+      sink_.error(place_of(node), kMissingKey, "element '{}' has no attribute '{}'", node.name(),
+                  name);
       return least;
     }
     const auto value = integer(node, name);
     if (value && (*value < least || *value > most)) {
-      sink_.error(place_of(node.attribute(name)), ErrorCode::kOutOfRange,
-                  "{}={} is outside {} .. {}", name, *value, least, most);
+      sink_.error(place_of(node.attribute(name)), kOutOfRange, "{}={} is outside {} .. {}", name,
+                  *value, least, most);
     }
     return std::clamp(value.value_or(least), least, most);
   }
@@ -146,7 +140,7 @@ class XmlReader {
   std::optional<uint32_t> add(const pugi::xml_node& node, VertexKind kind, const char* name) {
     if (++parts_ <= kMaxParts) return host.add(kind, name);
     if (parts_ == kMaxParts + 1)
-      sink_.error(place_of(node), ErrorCode::kOutOfRange, "more than {} parts", kMaxParts);
+      sink_.error(place_of(node), kOutOfRange, "more than {} parts", kMaxParts);
     return std::nullopt;
   }
 
@@ -166,11 +160,10 @@ class XmlReader {
     if (name == "pci") return read_pci(node, above, depth);
     if (name == "nic" || name == "net") return read_nic(node, above, link_rate(node.parent()));
     if (name == "nvlink" || name == "c2c" || name == "pcilink" || name == "gpu") return;
-    base::Diagnostic fault = base::make_error(ErrorCode::kUnknownKey, "unknown element '{}'", name);
-    fault.where = place_of(node);
     const std::vector<std::string> names = {"pci", "gpu", "nic", "net", "nvlink"};
-    fault.hint = base::did_you_mean(name, names, "elements");
-    sink_.add(std::move(fault));
+    sink_.add(base::make_error(kUnknownKey, "unknown element '{}'", name)
+                  .at(place_of(node))
+                  .with_hint(base::did_you_mean(name, names, "elements")));
   }
 
   /// Rate of a pci's link upwards; NCCL takes PCIe 3.0 x16 where the system does not say.
@@ -184,13 +177,13 @@ class XmlReader {
       assumed_ = true;
       return static_cast<int64_t>(16 * lane_rate(8e9));
     }
-    return static_cast<int64_t>(static_cast<double>(*width) * lane_rate(*gigatransfers * 1e9));
+    return static_cast<int64_t>(real(*width) * lane_rate(*gigatransfers * 1e9));
   }
 
   void read_pci(const pugi::xml_node& node, uint32_t above, int depth) {
     if (depth > kMaxDepth)
-      return sink_.error(place_of(node), ErrorCode::kOutOfRange,
-                         "PCIe elements nest deeper than {}", kMaxDepth);
+      return sink_.error(place_of(node), kOutOfRange, "PCIe elements nest deeper than {}",
+                         kMaxDepth);
     const int64_t rate = link_rate(node);
     if (const pugi::xml_node gpu = node.child("gpu")) return read_gpu(node, gpu, above, rate);
     if (node.child("nic") || node.child("net")) {
@@ -212,10 +205,9 @@ class XmlReader {
     const long long dev = required(gpu, "dev", 0, 1023);
     const std::string bus = base::to_lower(pci.attribute("busid").value());
     for (const Gpu& other : gpus_) {
-      if (other.dev == dev)
-        sink_.error(place_of(gpu), ErrorCode::kInconsistent, "two GPUs have dev={}", dev);
+      if (other.dev == dev) sink_.error(place_of(gpu), kInconsistent, "two GPUs have dev={}", dev);
       if (!bus.empty() && other.bus == bus)
-        sink_.error(place_of(pci), ErrorCode::kInconsistent, "two GPUs have busid={}", bus);
+        sink_.error(place_of(pci), kInconsistent, "two GPUs have busid={}", bus);
     }
     pending_.push_back({above, rate});
     gpus_.push_back({0, dev, integer(gpu, "sm").value_or(0), bus, gpu});
@@ -231,7 +223,7 @@ class XmlReader {
       host.join(*part, above, "pcie", rate, kPcieHop, kSource);
       const long long megabits =
           net.attribute("speed") ? required(net, "speed", 1, 100'000'000) : 0;
-      ports.push_back({*part, static_cast<double>(megabits) * 1e6 / 8});
+      ports.push_back({*part, real(megabits) * 1e6 / 8});
     }
   }
 
@@ -274,8 +266,7 @@ class XmlReader {
         if (integer(link, "tclass").value_or(0) == 0x068000) {
           to_switch += rate;
         } else if (target == by_bus.end()) {
-          sink_.error(place_of(link), ErrorCode::kNotFound,
-                      "NVLink to '{}', which is the busid of no GPU",
+          sink_.error(place_of(link), kNotFound, "NVLink to '{}', which is the busid of no GPU",
                       link.attribute("target").value());
         } else if (gpus_[target->second].dev > gpus_[i].dev) {
           host.join(gpus_[i].part, gpus_[target->second].part, "nvlink", rate, 2 * kNvlinkHop,
@@ -326,10 +317,7 @@ base::Result<Imported> import_nccl(std::string_view text, std::string_view file,
     fastest = std::max(fastest, port.bytes_per_second);
   }
   if (slowest > 0) {
-    imported.file.fabric = FabricSpec{.name = "core",
-                                      .kind = "network",
-                                      .bytes_per_second = static_cast<int64_t>(slowest),
-                                      .latency = kCable};
+    imported.file.fabric = core_fabric(static_cast<int64_t>(slowest));
     imported.file.source_notes.push_back(
         "fabric: speed of the ports in NCCL's topology, fabric assumed non-blocking; latency as in "
         "the catalog");

@@ -15,6 +15,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "topologies/import/host_sketch.h"
 #include "topologies/import/import.h"
@@ -22,16 +23,13 @@
 
 namespace orrery::topologies {
 
-using base::ErrorCode;
+using enum base::ErrorCode;
 using base::ErrorSink;
-using namespace base::literals;
 
 namespace {
 
 constexpr size_t kMaxParts = 512;
 constexpr int kMostNvlinks = 18;  // of one GPU to date (H100, B200)
-constexpr base::Seconds kPcieHop = 0.5_us, kNvlinkHop = 0.3_us, kSocketHop = 0.1_us,
-                        kCable = 0.35_us;
 constexpr std::string_view kLatencies = "latencies as in the catalog, topologies/README.md";
 
 enum Nearness : int { kPix = 0, kPxb, kPhb, kNode, kSys, kNvlink, kSelf };
@@ -47,11 +45,14 @@ struct Matrix {
   std::vector<Word> labels;
   std::vector<std::vector<Cell>> cells;        // [row][column]
   std::vector<std::optional<long long>> numa;  // [row]
-  size_t gpus() const {
-    return static_cast<size_t>(
-        std::ranges::count_if(labels, [](const Word& w) { return w.text.starts_with("GPU"); }));
-  }
   bool is_gpu(size_t i) const { return labels[i].text.starts_with("GPU"); }
+  std::vector<size_t> gpus() const {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < labels.size(); ++i) {
+      if (is_gpu(i)) found.push_back(i);
+    }
+    return found;
+  }
 };
 
 bool is_label(std::string_view word) {
@@ -71,7 +72,7 @@ std::optional<Cell> parse_cell(const Word& word) {
   if (word.text == "SOC") return Cell{kSys, 0, word};  // older drivers
   const auto links =
       word.text.starts_with("NV") ? base::parse_integer(word.text.substr(2)) : std::nullopt;
-  if (links && *links >= 1 && *links <= 1024) return Cell{kNvlink, static_cast<int>(*links), word};
+  if (links && *links >= 1 && *links <= 1024) return Cell{kNvlink, as_int(*links), word};
   return std::nullopt;
 }
 
@@ -85,7 +86,7 @@ class MatrixReader {
     while (at < lines.size() && (lines[at].empty() || !lines[at].front().text.starts_with("GPU")))
       ++at;
     if (at == lines.size()) {
-      sink_.error({std::string(file_), 1, 1}, ErrorCode::kParse,
+      sink_.error({std::string(file_), 1, 1}, kParse,
                   "no line begins with 'GPU0': this is no output of nvidia-smi topo -m");
       return {};
     }
@@ -97,8 +98,7 @@ class MatrixReader {
     }
     if (matrix_.cells.size() < matrix_.labels.size()) {
       const Word& missing = matrix_.labels[matrix_.cells.size()];
-      sink_.error(missing.place(file_), ErrorCode::kParse, "the row of '{}' is missing",
-                  missing.text);
+      sink_.error(missing.place(file_), kParse, "the row of '{}' is missing", missing.text);
     }
     return std::move(matrix_);
   }
@@ -109,31 +109,28 @@ class MatrixReader {
     std::map<std::string_view, size_t> seen;
     for (; i < words.size() && is_label(words[i].text); ++i) {
       if (!seen.try_emplace(words[i].text, i).second)
-        sink_.error(words[i].place(file_), ErrorCode::kDuplicateKey, "column '{}' twice",
-                    words[i].text);
+        sink_.error(words[i].place(file_), kDuplicateKey, "column '{}' twice", words[i].text);
       matrix_.labels.push_back(words[i]);
     }
     if (matrix_.labels.size() > kMaxParts) {
-      sink_.error(words[i - 1].place(file_), ErrorCode::kOutOfRange, "{} columns are more than {}",
+      sink_.error(words[i - 1].place(file_), kOutOfRange, "{} columns are more than {}",
                   matrix_.labels.size(), kMaxParts);
       matrix_.labels.resize(kMaxParts);
     }
-    const auto rest = std::find_if(words.begin() + static_cast<std::ptrdiff_t>(i), words.end(),
-                                   [](const Word& w) { return w.text == "NUMA"; });
-    has_numa_ = rest != words.end();
+    for (; i < words.size(); ++i) has_numa_ = has_numa_ || words[i].text == "NUMA";
   }
 
   void read_row(const std::vector<Word>& words) {
     const size_t n = matrix_.labels.size();
     const Word& expected = matrix_.labels[matrix_.cells.size()];
     if (words.front().text != expected.text) {
-      sink_.error(words.front().place(file_), ErrorCode::kInconsistent,
-                  "row '{}' where '{}' is due", words.front().text, expected.text);
+      sink_.error(words.front().place(file_), kInconsistent, "row '{}' where '{}' is due",
+                  words.front().text, expected.text);
     }
     std::vector<Cell>& row = matrix_.cells.emplace_back(n);
     for (size_t i = 0; i < n; ++i) {
       if (i + 1 >= words.size()) {
-        sink_.error(words.back().place(file_), ErrorCode::kParse, "row '{}' has {} cells of {}",
+        sink_.error(words.back().place(file_), kParse, "row '{}' has {} cells of {}",
                     words.front().text, words.size() - 1, n);
         break;
       }
@@ -141,7 +138,7 @@ class MatrixReader {
       if (cell) {
         row[i] = *cell;
       } else {
-        sink_.add(base::make_error(ErrorCode::kBadValue, "'{}' is no nearness", words[i + 1].text)
+        sink_.add(base::make_error(kBadValue, "'{}' is no nearness", words[i + 1].text)
                       .at(words[i + 1].place(file_))
                       .with_hint("X, NV#, PIX, PXB, PHB, NODE or SYS"));
       }
@@ -179,20 +176,20 @@ void check_matrix(const Matrix& m, std::string_view file, ErrorSink& sink) {
       const Cell& cell = m.cells[i][j];
       const base::SourceSpan place = cell.word.place(file);
       if ((cell.nearness == kSelf) != (i == j)) {
-        sink.error(place, ErrorCode::kInconsistent, "'{}' between '{}' and '{}'", cell.word.text,
+        sink.error(place, kInconsistent, "'{}' between '{}' and '{}'", cell.word.text,
                    m.labels[i].text, m.labels[j].text);
       } else if (j < i && (cell.nearness != m.cells[j][i].nearness ||
                            cell.nvlinks != m.cells[j][i].nvlinks)) {
-        sink.error(place, ErrorCode::kInconsistent, "'{}' to '{}' is {}, and back it is {}",
-                   m.labels[i].text, m.labels[j].text, cell.word.text, m.cells[j][i].word.text);
+        sink.error(place, kInconsistent, "'{}' to '{}' is {}, and back it is {}", m.labels[i].text,
+                   m.labels[j].text, cell.word.text, m.cells[j][i].word.text);
       } else if (cell.nearness == kNvlink && !(m.is_gpu(i) && m.is_gpu(j))) {
-        sink.error(place, ErrorCode::kInconsistent, "{} joins '{}' and '{}', not two GPUs",
-                   cell.word.text, m.labels[i].text, m.labels[j].text);
+        sink.error(place, kInconsistent, "{} joins '{}' and '{}', not two GPUs", cell.word.text,
+                   m.labels[i].text, m.labels[j].text);
       }
     }
   }
-  if (m.gpus() == 0)
-    sink.error({std::string(file), 1, 1}, ErrorCode::kInconsistent, "no GPU in the matrix");
+  if (m.gpus().empty())
+    sink.error({std::string(file), 1, 1}, kInconsistent, "no GPU in the matrix");
 }
 
 /// Classes of each nearness from PIX to NODE; a cell that two others contradict is a fault.
@@ -213,9 +210,9 @@ std::vector<Classes> nearness_classes(const Matrix& m, std::string_view file, Er
     for (size_t j = 0; j < i; ++j) {
       const Cell& cell = m.cells[i][j];
       if (cell.nearness > kSys || cell.nearness == kPix) continue;
-      const auto& nearer = classes[static_cast<size_t>(cell.nearness) - 1];
+      const auto& nearer = classes[as_index(cell.nearness) - 1];
       if (nearer.find(i) != nearer.find(j)) continue;
-      sink.error(cell.word.place(file), ErrorCode::kInconsistent,
+      sink.error(cell.word.place(file), kInconsistent,
                  "'{}' and '{}' are {}, but other cells put them nearer together", m.labels[i].text,
                  m.labels[j].text, cell.word.text);
     }
@@ -274,17 +271,14 @@ void add_pcie(const Matrix& m, const std::vector<Classes>& classes,
 /// then the GPU's own count.
 void add_nvlinks(const Matrix& m, const std::vector<uint32_t>& parts, const HostImport& known,
                  HostSketch& host, std::vector<std::string>& notes) {
-  std::vector<size_t> gpus;
-  for (size_t i = 0; i < m.labels.size(); ++i) {
-    if (m.is_gpu(i)) gpus.push_back(i);
-  }
+  const std::vector<size_t> gpus = m.gpus();
   if (gpus.size() < 2) return;
   const int first = m.cells[gpus[0]][gpus[1]].nvlinks;
   bool equal = first > 0;
   for (const size_t i : gpus) {
     for (const size_t j : gpus) equal = equal && (i == j || m.cells[i][j].nvlinks == first);
   }
-  if (equal && first * static_cast<int>(gpus.size() - 1) > kMostNvlinks) {
+  if (equal && first * as_int(gpus.size() - 1) > kMostNvlinks) {
     const std::string source =
         fmt::format("NV{} between all GPUs in nvidia-smi topo -m; rate of one NVLink as given; {}",
                     first, kLatencies);
@@ -328,17 +322,14 @@ base::Result<Imported> import_nvidia_smi(std::string_view text, std::string_view
   }
   add_nvlinks(m, parts, known, host, imported.notes);
   add_pcie(m, classes, parts, known, host);
-  imported.file = {
-      .name = known.name,
-      .description = fmt::format("{} x {}, from nvidia-smi topo -m", m.gpus(), known.model.name),
-      .source = "nvidia-smi topo -m",
-      .models = {known.model},
-      .kinds = {host.finish()}};
+  imported.file = {.name = known.name,
+                   .description = fmt::format("{} x {}, from nvidia-smi topo -m", m.gpus().size(),
+                                              known.model.name),
+                   .source = "nvidia-smi topo -m",
+                   .models = {known.model},
+                   .kinds = {host.finish()}};
   if (known.nic_bytes_per_second > 0 && host.count("nic") > 0) {
-    imported.file.fabric = FabricSpec{.name = "core",
-                                      .kind = "network",
-                                      .bytes_per_second = known.nic_bytes_per_second,
-                                      .latency = kCable};
+    imported.file.fabric = core_fabric(known.nic_bytes_per_second);
     imported.file.source_notes.push_back(fmt::format(
         "fabric: rate of a card as given, fabric assumed non-blocking; {}", kLatencies));
   } else if (host.count("nic") > 0) {

@@ -13,13 +13,14 @@
 #include <optional>
 #include <set>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "topologies/fabric/fabric_tree.h"
 #include "topologies/import/import.h"
 
 namespace orrery::topologies {
 
-using base::ErrorCode;
+using enum base::ErrorCode;
 using base::ErrorSink;
 using namespace base::literals;
 
@@ -97,11 +98,9 @@ class HostList {
 
   bool add_range(const std::string& first, const std::string& last,
                  std::vector<std::string>& numbers) {
-    const long long from = *base::parse_integer(trimmed(first)),
-                    to = *base::parse_integer(trimmed(last));
+    const long long from = *base::parse_integer(first), to = *base::parse_integer(last);
     if (to < from) return false;
-    if (static_cast<size_t>(to - from) >= kMaxNames ||
-        numbers.size() + static_cast<size_t>(to - from) >= kMaxNames) {
+    if (as_index(to - from) >= kMaxNames || numbers.size() + as_index(to - from) >= kMaxNames) {
       too_many_ = true;
       return false;
     }
@@ -109,11 +108,6 @@ class HostList {
       numbers.push_back(fmt::format("{:0{}}", n, first.size()));
     return true;
   }
-  static std::string trimmed(const std::string& digits) {
-    const size_t first = digits.find_first_not_of('0');
-    return first == std::string::npos ? "0" : digits.substr(first);
-  }
-
   std::string_view text_;
   size_t at_ = 0;
   bool too_many_ = false;
@@ -152,8 +146,7 @@ class Reader {
     for (size_t at = line.find_first_not_of(" \t"); at != std::string_view::npos;
          at = line.find_first_not_of(" \t", at)) {
       const size_t end = std::min(line.find_first_of(" \t", at), line.size());
-      read_word(line.substr(at, end - at),
-                {std::string(file_), number, static_cast<uint32_t>(at + 1)});
+      read_word(line.substr(at, end - at), {std::string(file_), number, as_u32(at + 1)});
       at = end;
     }
   }
@@ -163,29 +156,25 @@ class Reader {
     const size_t equals = word.find('=');
     const std::string key = base::to_lower(word.substr(0, equals));
     if (equals == std::string_view::npos)
-      return sink_.error(place, ErrorCode::kParse, "'{}' is no KEY=VALUE", word);
+      return sink_.error(place, kParse, "'{}' is no KEY=VALUE", word);
     const std::string_view value = word.substr(equals + 1);
     base::SourceSpan value_place = place;
-    value_place.column += static_cast<uint32_t>(equals + 1);
+    value_place.column += as_u32(equals + 1);
     if (key == "linkspeed") return;
     if (key == "blockname" || key == "blocksizes") {
-      return sink_.error(place, ErrorCode::kUnsupported,
+      return sink_.error(place, kUnsupported,
                          "topology/block is not read, only topology/tree (SwitchName)");
     }
     if (key != "switchname" && key != "nodes" && key != "switches") {
-      base::Diagnostic fault =
-          base::make_error(ErrorCode::kUnknownKey, "unknown key '{}'", word.substr(0, equals));
-      fault.where = place;
       const std::vector<std::string> keys = {"switchname", "nodes", "switches", "linkspeed"};
-      fault.hint = base::did_you_mean(key, keys);
-      return sink_.add(std::move(fault));
+      return sink_.add(base::make_error(kUnknownKey, "unknown key '{}'", word.substr(0, equals))
+                           .at(place)
+                           .with_hint(base::did_you_mean(key, keys)));
     }
     if (!keys_.insert(key).second)
-      return sink_.error(place, ErrorCode::kDuplicateKey, "'{}' twice on one line",
-                         word.substr(0, equals));
+      return sink_.error(place, kDuplicateKey, "'{}' twice on one line", word.substr(0, equals));
     if (value.empty())
-      return sink_.error(value_place, ErrorCode::kBadValue, "'{}' has no value",
-                         word.substr(0, equals));
+      return sink_.error(value_place, kBadValue, "'{}' has no value", word.substr(0, equals));
     if (key == "switchname") {
       current_.name = value;
       current_.place = value_place;
@@ -194,27 +183,24 @@ class Reader {
     HostList list(value);
     auto names = list.expand();
     if (!names) {
-      value_place.column += static_cast<uint32_t>(list.offset());
+      value_place.column += as_u32(list.offset());
       if (list.too_many())
-        return sink_.error(value_place, ErrorCode::kOutOfRange, "a list of more than {} names",
-                           kMaxNames);
-      return sink_.error(value_place, ErrorCode::kParse, "'{}' is no list like node[01-16,20]",
-                         value);
+        return sink_.error(value_place, kOutOfRange, "a list of more than {} names", kMaxNames);
+      return sink_.error(value_place, kParse, "'{}' is no list like node[01-16,20]", value);
     }
     total_ += names->size();
     if (total_ > 4 * kMaxNames)
-      return sink_.error(value_place, ErrorCode::kOutOfRange, "more than {} names in all",
-                         4 * kMaxNames);
+      return sink_.error(value_place, kOutOfRange, "more than {} names in all", 4 * kMaxNames);
     (key == "nodes" ? current_.nodes : current_.children) = *std::move(names);
   }
 
   void finish_line() {
     if (line_place_) {
       if (!keys_.contains("switchname"))
-        sink_.error(*line_place_, ErrorCode::kMissingKey, "the line has no SwitchName");
+        sink_.error(*line_place_, kMissingKey, "the line has no SwitchName");
       if (!keys_.contains("nodes") && !keys_.contains("switches")) {
-        sink_.error(*line_place_, ErrorCode::kMissingKey,
-                    "switch '{}' has neither Nodes nor Switches", current_.name);
+        sink_.error(*line_place_, kMissingKey, "switch '{}' has neither Nodes nor Switches",
+                    current_.name);
       }
       switches_.push_back(std::move(current_));
     }
@@ -239,40 +225,38 @@ std::vector<TreeSwitch> tree_of(const std::vector<Switch>& switches, std::string
   std::vector<TreeSwitch> tree;
   std::set<std::string> nodes;
   for (const Switch& s : switches) {
-    if (!index.try_emplace(s.name, static_cast<uint32_t>(tree.size())).second)
-      sink.error(s.place, ErrorCode::kDuplicateKey, "switch '{}' twice", s.name);
-    tree.push_back({.name = s.name, .hosts = static_cast<uint32_t>(s.nodes.size())});
+    if (!index.try_emplace(s.name, count_of(tree)).second)
+      sink.error(s.place, kDuplicateKey, "switch '{}' twice", s.name);
+    tree.push_back({.name = s.name, .hosts = count_of(s.nodes)});
     for (const std::string& node : s.nodes) {
       if (!nodes.insert(node).second)
-        sink.error(s.place, ErrorCode::kInconsistent, "node '{}' hangs on two switches", node);
+        sink.error(s.place, kInconsistent, "node '{}' hangs on two switches", node);
     }
   }
   for (uint32_t parent = 0; parent < switches.size(); ++parent) {
     for (const std::string& name : switches[parent].children) {
       const auto child = index.find(name);
       if (child == index.end()) {
-        sink.error(switches[parent].place, ErrorCode::kNotFound,
+        sink.error(switches[parent].place, kNotFound,
                    "switch '{}' has a switch '{}' that no line describes", switches[parent].name,
                    name);
       } else if (tree[child->second].parent != kNoSwitch) {
-        sink.error(switches[parent].place, ErrorCode::kInconsistent,
-                   "switch '{}' hangs on two switches", name);
+        sink.error(switches[parent].place, kInconsistent, "switch '{}' hangs on two switches",
+                   name);
       } else {
         tree[child->second].parent = parent;
         tree[child->second].uplink_bytes_per_second = 1;  // until its hosts are counted
       }
     }
   }
-  if (tree.empty())
-    sink.error({std::string(file), 1, 1}, ErrorCode::kParse, "no line has a SwitchName");
+  if (tree.empty()) sink.error({std::string(file), 1, 1}, kParse, "no line has a SwitchName");
   if (!sink.ok()) return tree;
   for (const std::string& fault : faults_of_tree(tree))
-    sink.error(switches.front().place, ErrorCode::kInconsistent, "{}", fault);
-  if (nodes.empty())
-    sink.error(switches.front().place, ErrorCode::kInconsistent, "no switch has a node");
+    sink.error(switches.front().place, kInconsistent, "{}", fault);
+  if (nodes.empty()) sink.error(switches.front().place, kInconsistent, "no switch has a node");
   if (nodes.size() > kMaxHosts)
-    sink.error(switches.front().place, ErrorCode::kOutOfRange, "{} nodes are more than {}",
-               nodes.size(), kMaxHosts);
+    sink.error(switches.front().place, kOutOfRange, "{} nodes are more than {}", nodes.size(),
+               kMaxHosts);
   return tree;
 }
 
@@ -290,15 +274,13 @@ base::Result<Imported> import_slurm(std::string_view text, std::string_view file
   uint32_t hosts = 0;
   for (const TreeSwitch& s : tree) {
     hosts += s.hosts;
-    for (uint32_t up = static_cast<uint32_t>(&s - tree.data()); up != kNoSwitch;
-         up = tree[up].parent)
+    for (uint32_t up = as_u32(&s - tree.data()); up != kNoSwitch; up = tree[up].parent)
       below[up] += s.hosts;
   }
   for (size_t s = 0; s < tree.size(); ++s) {
     if (tree[s].parent == kNoSwitch) continue;
-    const double capacity = static_cast<double>(below[s] * known.nics_per_host) *
-                            static_cast<double>(known.cable.bytes_per_second) /
-                            known.oversubscription;
+    const double capacity = real(below[s] * known.nics_per_host) *
+                            real(known.cable.bytes_per_second) / known.oversubscription;
     tree[s].uplink_bytes_per_second = std::max<int64_t>(1, static_cast<int64_t>(capacity));
   }
   Imported imported;

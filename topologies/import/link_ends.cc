@@ -6,11 +6,12 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace orrery::topologies {
 
-using base::ErrorCode;
+using enum base::ErrorCode;
 
 std::optional<PartSelector> parse_part_selector(std::string_view text) {
   const size_t open = text.find('[');
@@ -34,55 +35,33 @@ bool PartSelector::matches(std::string_view vertex_name) const {
                     other->range->first <= range->second);
 }
 
-namespace {
-
-void report_unknown_part(base::Reader& reader, std::string_view key, std::string_view name,
-                         const std::vector<PartGroup>& parts) {
-  std::vector<std::string> names;
-  for (const PartGroup& part : parts) names.push_back(part.name);
-  reader.sink().add(base::make_error(ErrorCode::kNotFound, "host has no part '{}'", name)
-                        .at(reader.span(key))
-                        .with_hint(base::did_you_mean(name, names, "parts")));
-}
-
-}  // namespace
-
 std::vector<uint32_t> read_end(base::Reader& reader, std::string_view key,
                                const std::vector<PartGroup>& parts) {
   const std::string text = reader.required_string(key);
   if (text.empty()) return {};
   const auto selector = parse_part_selector(text);
   if (!selector) {
-    reader.sink().add(base::make_error(ErrorCode::kBadValue, "'{}' selects no part", text)
-                          .at(reader.span(key))
-                          .with_hint("write 'gpu' (all), 'gpu[3]' or 'gpu[0-3]'"));
+    reader.fault(key, kBadValue, "write 'gpu' (all), 'gpu[3]' or 'gpu[0-3]'",
+                 "'{}' selects no part", text);
     return {};
   }
-  const auto part =
-      std::ranges::find_if(parts, [&](const PartGroup& p) { return p.name == selector->name; });
+  const auto part = std::ranges::find(parts, selector->name, &PartGroup::name);
   if (part == parts.end()) {
-    report_unknown_part(reader, key, selector->name, parts);
+    std::vector<std::string> names;
+    for (const PartGroup& known : parts) names.push_back(known.name);
+    reader.fault(key, kNotFound, base::did_you_mean(selector->name, names, "parts"),
+                 "host has no part '{}'", selector->name);
     return {};
   }
   const auto [first, last] =
       selector->range.value_or(std::pair<long long, long long>{0, part->count - 1});
   if (last >= part->count) {
-    reader.error(key, ErrorCode::kOutOfRange,
-                 "'{}' is beyond the {} of part '{}' (indices 0 .. {})", text, part->count,
-                 part->name, part->count - 1);
+    reader.error(key, kOutOfRange, "'{}' is beyond the {} of part '{}' (indices 0 .. {})", text,
+                 part->count, part->name, part->count - 1);
     return {};
   }
   std::vector<uint32_t> ends;
-  for (long long i = first; i <= last; ++i) ends.push_back(part->first + static_cast<uint32_t>(i));
-  return ends;
-}
-
-Ends pair_by_index(const std::vector<uint32_t>& from, const std::vector<uint32_t>& to) {
-  ORRERY_CHECK(from.size() == to.size());
-  Ends ends;
-  for (size_t i = 0; i < from.size(); ++i) {
-    if (from[i] != to[i]) ends.emplace_back(from[i], to[i]);
-  }
+  for (long long i = first; i <= last; ++i) ends.push_back(part->first + as_u32(i));
   return ends;
 }
 

@@ -17,7 +17,7 @@ struct PartSelector {
   std::string_view name;
   std::optional<std::pair<long long, long long>> range;  // inclusive
   /// Whether it selects the vertex of this name; without a range all of the group.
-  [[nodiscard]] bool matches(std::string_view vertex_name) const;
+  bool matches(std::string_view vertex_name) const;
 };
 /// Nothing for malformed text.
 std::optional<PartSelector> parse_part_selector(std::string_view text);
@@ -30,11 +30,9 @@ std::vector<uint32_t> read_end(base::Reader& reader, std::string_view key,
 
 using Ends = std::vector<std::pair<uint32_t, uint32_t>>;
 
-/// {a0-b0, a1-b1, ...}. @pre equal sizes. A part is not joined to itself.
-Ends pair_by_index(const std::vector<uint32_t>& from, const std::vector<uint32_t>& to);
-
 /// Neighbours of the longer list share one of the shorter: of 8 and 2, the first four go to the
-/// first, the others to the second.
+/// first, the others to the second; of equally many {a0-b0, a1-b1, ...}. A part is not joined to
+/// itself.
 /// @pre one size divides the other.
 Ends pair_grouped(const std::vector<uint32_t>& from, const std::vector<uint32_t>& to);
 

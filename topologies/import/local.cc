@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "topologies/builder.h"
 
 namespace orrery::topologies {
@@ -36,7 +37,7 @@ DeviceModel local_core_model(const LocalMachine& machine) {
       .name = fmt::format("core of {}", machine.cpu_name),
       .peak_fp32 = base::FlopsPerSecond(machine.hertz * machine.fp32_flop_per_cycle),
       .peak_bf16 = base::FlopsPerSecond(machine.hertz * machine.bf16_flop_per_cycle),
-      .memory_bandwidth = base::BytesPerSecond(static_cast<double>(kBusBytesPerSecondPerCore)),
+      .memory_bandwidth = base::BytesPerSecond(real(kBusBytesPerSecondPerCore)),
       .memory_bytes = machine.memory_bytes / machine.cores,
       .launch_overhead = kCallOverhead,
       .source = fmt::format(

@@ -45,13 +45,13 @@ struct LocalMachine {
 [[nodiscard]] base::Result<LocalMachine> probe_local_machine();
 
 /// A core as a device; and the links between cores, with what is assumed about them.
-[[nodiscard]] DeviceModel local_core_model(const LocalMachine& machine);
+DeviceModel local_core_model(const LocalMachine& machine);
 struct LocalLinks {
   int64_t copy_bytes_per_second = 0;  ///< core to bus
   base::Seconds latency;              ///< of each
   std::string_view source;
 };
-[[nodiscard]] LocalLinks local_links();
+LocalLinks local_links();
 
 /// @pre cores >= 1 and positive rates. Errors: kInconsistent when hosts > 1 (no fabric is known).
 [[nodiscard]] base::Result<Topology> local_topology(const LocalMachine& machine,

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "topologies/import/local.h"
 
@@ -81,7 +82,7 @@ Census take_census() {
   if (hwloc_topology_load(raw) != 0) return census;
   int cores = hwloc_get_nbobjs_by_type(raw, HWLOC_OBJ_CORE);
   if (cores <= 0) cores = hwloc_get_nbobjs_by_type(raw, HWLOC_OBJ_PU);
-  census.cores = static_cast<uint32_t>(std::max(cores, 0));
+  census.cores = as_u32(std::max(cores, 0));
   census.cpu_name = info_of_hwloc(raw, "CPUModel");
   census.frequency = frequency_of_hwloc(raw);
   return census;
@@ -91,10 +92,8 @@ Census take_census() {
 
 Census take_census() {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  return {.source = "sysconf",
-          .cores = static_cast<uint32_t>(std::max(cores, 0L)),
-          .cpu_name = {},
-          .frequency = {}};
+  return {
+      .source = "sysconf", .cores = as_u32(std::max(cores, 0L)), .cpu_name = {}, .frequency = {}};
 }
 
 #endif
@@ -193,8 +192,7 @@ int64_t limit_memory(int64_t bytes) {
   for (const char* path :
        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     const auto limit = cgroup_number(path);
-    if (limit && *limit > 0 && *limit < static_cast<double>(bytes))
-      return static_cast<int64_t>(*limit);
+    if (limit && *limit > 0 && *limit < real(bytes)) return static_cast<int64_t>(*limit);
   }
   return bytes;
 }
@@ -214,7 +212,7 @@ uint32_t limit_cores(uint32_t cores) {
   }
   if (!quota || !period || *quota <= 0 || *period <= 0) return cores;
   const double allowed = std::max(1.0, std::floor(*quota / *period));
-  return allowed < cores ? static_cast<uint32_t>(allowed) : cores;
+  return allowed < cores ? as_u32(allowed) : cores;
 }
 
 }  // namespace

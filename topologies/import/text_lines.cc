@@ -1,5 +1,7 @@
 #include "topologies/import/text_lines.h"
 
+#include "base/numbers.h"
+
 namespace orrery::topologies {
 
 namespace {
@@ -26,8 +28,7 @@ std::vector<std::vector<Word>> words_of_lines(std::string_view text) {
           i == line.size() || colour > 0 || line[i] == ' ' || line[i] == '\t' || line[i] == '\r';
       if (!blank && start == std::string_view::npos) start = i;
       if (blank && start != std::string_view::npos) {
-        words.push_back({line.substr(start, i - start), static_cast<uint32_t>(lines.size()),
-                         static_cast<uint32_t>(start + 1)});
+        words.push_back({line.substr(start, i - start), count_of(lines), as_u32(start + 1)});
         start = std::string_view::npos;
       }
       if (colour > 0) i += colour - 1;

@@ -17,6 +17,6 @@ struct Word {
 
 /// Lines of words between blanks; empty lines are empty. Terminal colours (ESC [ ... m) count as
 /// blanks. A line ends at LF or CR LF.
-[[nodiscard]] std::vector<std::vector<Word>> words_of_lines(std::string_view text);
+std::vector<std::vector<Word>> words_of_lines(std::string_view text);
 
 }  // namespace orrery::topologies

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "topologies/import/fabric_file.h"
 #include "topologies/import/file_values.h"
@@ -15,7 +16,7 @@
 
 namespace orrery::topologies {
 
-using base::ErrorCode;
+using enum base::ErrorCode;
 using base::ErrorSink;
 using base::Node;
 using base::Reader;
@@ -32,15 +33,6 @@ enum class Pairing { kAll, kByIndex, kGrouped };
 constexpr std::array<base::Named<Pairing>, 3> kPairings = {
     {{"all", Pairing::kAll}, {"by_index", Pairing::kByIndex}, {"grouped", Pairing::kGrouped}}};
 
-Ends pair(Pairing pairing, const std::vector<uint32_t>& from, const std::vector<uint32_t>& to) {
-  switch (pairing) {
-    case Pairing::kAll: return pair_all(from, to);
-    case Pairing::kByIndex: return pair_by_index(from, to);
-    case Pairing::kGrouped: return pair_grouped(from, to);
-  }
-  ORRERY_CHECK(false, "pairing {}", static_cast<int>(pairing));
-}
-
 int64_t read_memory(Reader& reader, std::string_view key) {
   // the fault of absence
   if (!reader.has(key)) return static_cast<int64_t>(reader.required_bytes(key).raw());
@@ -48,7 +40,7 @@ int64_t read_memory(Reader& reader, std::string_view key) {
   if (!value) return 0;
   const double bytes = value->raw();
   if (bytes >= 1 && bytes <= 9e15) return static_cast<int64_t>(bytes);
-  reader.error(key, ErrorCode::kOutOfRange, "memory of {} B is outside 1 B .. 9 PB", bytes);
+  reader.error(key, kOutOfRange, "memory of {} B is outside 1 B .. 9 PB", bytes);
   return 0;
 }
 
@@ -59,175 +51,197 @@ bool is_part_name(std::string_view name) {
   });
 }
 
-/// Also remembers the source as a note of the topology.
-std::string read_source(Reader& reader, std::string_view of, TopologyFile& file) {
-  std::string source = reader.required_string("source");
-  if (!source.empty()) file.source_notes.push_back(fmt::format("{}: {}", of, source));
-  return source;
-}
+/// All faults of a file.
+struct FileReader {
+  TopologyFile file = {};
+  ErrorSink sink = {};
 
-void read_model(const Node& node, TopologyFile& file, ErrorSink& sink) {
-  Reader reader(node, "device model", sink);
-  DeviceModel model;
-  model.name = reader.required_string("name");
-  model.peak_fp32 = reader.required_flops_rate("peak_fp32");
-  model.peak_bf16 = reader.required_flops_rate("peak_bf16");
-  model.memory_bandwidth = reader.required_bandwidth("memory_bandwidth");
-  model.memory_bytes = read_memory(reader, "memory");
-  model.launch_overhead = read_delay(reader, "launch_overhead");
-  model.source = read_source(reader, fmt::format("device model {}", model.name), file);
-  reader.finish();
-  const auto same = [&](const DeviceModel& other) { return other.name == model.name; };
-  if (!model.name.empty() && std::ranges::any_of(file.models, same)) {
-    reader.error("name", ErrorCode::kInconsistent, "device model '{}' is defined twice",
-                 model.name);
-  }
-  file.models.push_back(std::move(model));
-}
-
-uint32_t find_model(Reader& reader, const TopologyFile& file) {
-  const std::string name = reader.required_string("model");
-  if (name.empty()) return 0;
-  std::vector<std::string> names;
-  for (const DeviceModel& model : file.models) names.push_back(model.name);
-  const auto it = std::ranges::find(names, name);
-  if (it != names.end()) return static_cast<uint32_t>(it - names.begin());
-  reader.sink().add(
-      base::make_error(ErrorCode::kNotFound, "no device model '{}' in device_models", name)
-          .at(reader.span("model"))
-          .with_hint(base::did_you_mean(name, names, "device models")));
-  return 0;
-}
-
-void read_part(const Node& node, VertexKind kind, TopologyFile& file, HostKind& host,
-               ErrorSink& sink) {
-  Reader reader(node, std::string(to_string(kind)), sink);
-  PartGroup part;
-  part.kind = kind;
-  part.name = reader.required_string("name");
-  part.count = static_cast<uint32_t>(reader.optional_int("count", {1, kMaxPartCount}).value_or(1));
-  if (kind == VertexKind::kDevice) part.model = find_model(reader, file);
-  reader.finish();
-  if (!part.name.empty() && !is_part_name(part.name)) {
-    reader.error("name", ErrorCode::kBadValue,
-                 "part name '{}' has characters other than letters, digits, '_' and '-'",
-                 part.name);
-  }
-  const auto same = [&](const PartGroup& other) { return other.name == part.name; };
-  if (!part.name.empty() && std::ranges::any_of(host.parts, same)) {
-    reader.error("name", ErrorCode::kInconsistent, "part '{}' is defined twice", part.name);
-  }
-  if (!host.parts.empty()) part.first = host.parts.back().first + host.parts.back().count;
-  host.parts.push_back(std::move(part));
-}
-
-void read_link(const Node& node, TopologyFile& file, HostKind& host, ErrorSink& sink) {
-  Reader reader(node, "link", sink);
-  LinkGroup group;
-  const std::vector<uint32_t> from = read_end(reader, "from", host.parts);
-  const std::vector<uint32_t> to = read_end(reader, "to", host.parts);
-  const Pairing pairing = reader.optional_enum("pairing", kPairings).value_or(Pairing::kAll);
-  group.kind = reader.required_string("kind");
-  const int64_t lanes = reader.optional_int("count", {1, kMaxLinkCount}).value_or(1);
-  group.bytes_per_second = read_capacity(reader, "bandwidth_per_direction", lanes);
-  group.latency = read_delay(reader, "latency");
-  group.source = read_source(reader, fmt::format("{} links", group.kind), file);
-  reader.finish();
-  if (from.empty() || to.empty()) return;
-  size_t pairs =
-      pairing == Pairing::kAll ? from.size() * to.size() : std::max(from.size(), to.size());
-  for (const LinkGroup& other : host.links) pairs += other.ends.size();
-  if (pairs > kMaxHostLinks) {
-    reader.error("from", ErrorCode::kOutOfRange, "{} links are more than the {} of a host", pairs,
-                 kMaxHostLinks);
-    return;
-  }
-  if (pairing == Pairing::kByIndex && from.size() != to.size()) {
-    reader.error("pairing", ErrorCode::kInconsistent,
-                 "pairing by_index joins {} parts to {}: the numbers must be equal", from.size(),
-                 to.size());
-    return;
-  }
-  if (pairing == Pairing::kGrouped &&
-      std::max(from.size(), to.size()) % std::min(from.size(), to.size()) != 0) {
-    reader.error("pairing", ErrorCode::kInconsistent,
-                 "pairing grouped joins {} parts to {}: one number must divide the other",
-                 from.size(), to.size());
-    return;
-  }
-  group.ends = pair(pairing, from, to);
-  if (group.ends.empty()) {
-    reader.error("to", ErrorCode::kInconsistent, "link joins a part to itself and nothing else");
-  }
-  host.links.push_back(std::move(group));
-}
-
-void read_host(const Node& node, TopologyFile& file, ErrorSink& sink) {
-  Reader reader(node, "host", sink);
-  HostKind host;
-  file.source = read_source(reader, "host", file);
-  constexpr std::array<std::pair<std::string_view, VertexKind>, 4> kLists = {{
-      {"devices", VertexKind::kDevice},
-      {"switches", VertexKind::kSwitch},
-      {"host_bridges", VertexKind::kHostBridge},
-      {"nics", VertexKind::kNic},
-  }};
-  for (const auto& [key, kind] : kLists) {
-    const bool devices = kind == VertexKind::kDevice;
-    const std::vector<Node> list = devices
-                                       ? reader.required_list(key)
-                                       : reader.optional_list(key).value_or(std::vector<Node>{});
-    if (devices && reader.has(key) && list.empty()) {
-      reader.error(key, ErrorCode::kInconsistent, "host has no device");
+  Result<TopologyFile> read(const Node& root) {
+    file.root_place = root.span();
+    Reader reader(root, "topology", sink);
+    const std::string schema = reader.required_string("schema");
+    if (!schema.empty() && schema != kSchema) {
+      reader.error("schema", kUnsupported, "schema '{}' is not '{}'", schema, kSchema);
     }
-    for (const Node& part : list) read_part(part, kind, file, host, sink);
-  }
-  for (const Node& link : reader.optional_list("links").value_or(std::vector<Node>{}))
-    read_link(link, file, host, sink);
-  reader.finish();
-  file.kinds.push_back(std::move(host));
-}
-
-void read_references(const std::vector<Node>& list, TopologyFile& file, ErrorSink& sink) {
-  int64_t total = 0;
-  for (const Node& node : list) {
-    Reader reader(node, "host", sink);
-    HostReference reference{.type = reader.required_string("type"), .place = reader.span("type")};
-    reference.count = static_cast<uint32_t>(reader.required_int("count", {1, kMaxHosts}));
+    file.name = reader.required_string("name");
+    file.description = reader.required_string("description");
+    const auto host = reader.optional_node("host");
+    const bool refers = reader.has("hosts") || (host && host->is_scalar());
+    const std::vector<Node> models =
+        refers ? std::vector<Node>{} : reader.required_list("device_models");
+    for (const Node& model : models) read_model(model);
+    read_hosts(reader);
+    if (const auto fabric = reader.optional_object("fabric")) {
+      file.fabric = read_fabric(*fabric, file.source_notes, sink);
+      if (!refers) require_nic(*fabric);
+    }
     reader.finish();
-    total += reference.count;
-    file.references.push_back(std::move(reference));
+    return sink.result(std::move(file));
   }
-  if (total > kMaxHosts)
-    sink.error(file.host_place, ErrorCode::kOutOfRange, "{} hosts: expected 1 .. {}", total,
-               kMaxHosts);
-}
 
-/// `host:` with parts, `host: NAME`, or `hosts:` with counts.
-void read_hosts(Reader& reader, TopologyFile& file, ErrorSink& sink) {
-  if (reader.has("hosts") && !reader.has("host")) {
-    file.host_place = reader.span("hosts");
-    file.counts_hosts = true;
-    const std::vector<Node> list = reader.required_list("hosts");
-    if (list.empty()) reader.error("hosts", ErrorCode::kInconsistent, "the cluster has no host");
-    return read_references(list, file, sink);
+  /// Also remembers the source as a note of the topology.
+  std::string read_source(Reader& reader, std::string_view of) {
+    std::string source = reader.required_string("source");
+    if (!source.empty()) file.source_notes.push_back(fmt::format("{}: {}", of, source));
+    return source;
   }
-  file.host_place = reader.span("host");
-  if (const auto node = reader.optional_node("host"); node && node->is_scalar()) {
-    file.references.push_back({.type = reader.required_string("host"), .place = node->span()});
-    return;
-  }
-  read_host(reader.required_object("host"), file, sink);
-}
 
-void require_nic(const TopologyFile& file, const Node& fabric, ErrorSink& sink) {
-  const auto is_nic = [](const PartGroup& part) { return part.kind == VertexKind::kNic; };
-  for (const HostKind& kind : file.kinds) {
-    if (std::ranges::any_of(kind.parts, is_nic)) continue;
-    sink.add(fabric.error(ErrorCode::kInconsistent, "the fabric has no network card to join")
-                 .with_hint("list the host's network cards under 'nics:'"));
+  void read_model(const Node& node) {
+    Reader reader(node, "device model", sink);
+    DeviceModel model;
+    model.name = reader.required_string("name");
+    model.peak_fp32 = reader.required_flops_rate("peak_fp32");
+    model.peak_bf16 = reader.required_flops_rate("peak_bf16");
+    model.memory_bandwidth = reader.required_bandwidth("memory_bandwidth");
+    model.memory_bytes = read_memory(reader, "memory");
+    model.launch_overhead = read_delay(reader, "launch_overhead");
+    model.source = read_source(reader, fmt::format("device model {}", model.name));
+    reader.finish();
+    if (!model.name.empty() &&
+        std::ranges::count(file.models, model.name, &DeviceModel::name) > 0) {
+      reader.error("name", kInconsistent, "device model '{}' is defined twice", model.name);
+    }
+    file.models.push_back(std::move(model));
   }
-}
+
+  uint32_t find_model(Reader& reader) const {
+    const std::string name = reader.required_string("model");
+    if (name.empty()) return 0;
+    std::vector<std::string> names;
+    for (const DeviceModel& model : file.models) names.push_back(model.name);
+    const auto it = std::ranges::find(names, name);
+    if (it != names.end()) return as_u32(it - names.begin());
+    reader.fault("model", kNotFound, base::did_you_mean(name, names, "device models"),
+                 "no device model '{}' in device_models", name);
+    return 0;
+  }
+
+  void read_part(const Node& node, VertexKind kind, HostKind& host) {
+    Reader reader(node, std::string(to_string(kind)), sink);
+    PartGroup part;
+    part.kind = kind;
+    part.name = reader.required_string("name");
+    part.count = as_u32(reader.optional_int("count", {1, kMaxPartCount}).value_or(1));
+    if (kind == VertexKind::kDevice) part.model = find_model(reader);
+    reader.finish();
+    if (!part.name.empty() && !is_part_name(part.name)) {
+      reader.error("name", kBadValue,
+                   "part name '{}' has characters other than letters, digits, '_' and '-'",
+                   part.name);
+    }
+    if (!part.name.empty() && std::ranges::count(host.parts, part.name, &PartGroup::name) > 0) {
+      reader.error("name", kInconsistent, "part '{}' is defined twice", part.name);
+    }
+    if (!host.parts.empty()) part.first = host.parts.back().first + host.parts.back().count;
+    host.parts.push_back(std::move(part));
+  }
+
+  void read_link(const Node& node, HostKind& host) {
+    Reader reader(node, "link", sink);
+    LinkGroup group;
+    const std::vector<uint32_t> from = read_end(reader, "from", host.parts);
+    const std::vector<uint32_t> to = read_end(reader, "to", host.parts);
+    const Pairing pairing = reader.optional_enum("pairing", kPairings).value_or(Pairing::kAll);
+    group.kind = reader.required_string("kind");
+    const int64_t lanes = reader.optional_int("count", {1, kMaxLinkCount}).value_or(1);
+    group.bytes_per_second = read_capacity(reader, "bandwidth_per_direction", lanes);
+    group.latency = read_delay(reader, "latency");
+    group.source = read_source(reader, fmt::format("{} links", group.kind));
+    reader.finish();
+    if (from.empty() || to.empty()) return;
+    size_t pairs =
+        pairing == Pairing::kAll ? from.size() * to.size() : std::max(from.size(), to.size());
+    for (const LinkGroup& other : host.links) pairs += other.ends.size();
+    if (pairs > kMaxHostLinks) {
+      reader.error("from", kOutOfRange, "{} links are more than the {} of a host", pairs,
+                   kMaxHostLinks);
+      return;
+    }
+    if (pairing == Pairing::kByIndex && from.size() != to.size()) {
+      reader.error("pairing", kInconsistent,
+                   "pairing by_index joins {} parts to {}: the numbers must be equal", from.size(),
+                   to.size());
+      return;
+    }
+    if (pairing == Pairing::kGrouped &&
+        std::max(from.size(), to.size()) % std::min(from.size(), to.size()) != 0) {
+      reader.error("pairing", kInconsistent,
+                   "pairing grouped joins {} parts to {}: one number must divide the other",
+                   from.size(), to.size());
+      return;
+    }
+    group.ends = pairing == Pairing::kAll ? pair_all(from, to) : pair_grouped(from, to);
+    if (group.ends.empty()) {
+      reader.error("to", kInconsistent, "link joins a part to itself and nothing else");
+    }
+    host.links.push_back(std::move(group));
+  }
+
+  void read_host(const Node& node) {
+    Reader reader(node, "host", sink);
+    HostKind host;
+    file.source = read_source(reader, "host");
+    constexpr std::array<std::pair<std::string_view, VertexKind>, 4> kLists = {{
+        {"devices", VertexKind::kDevice},
+        {"switches", VertexKind::kSwitch},
+        {"host_bridges", VertexKind::kHostBridge},
+        {"nics", VertexKind::kNic},
+    }};
+    for (const auto& [key, kind] : kLists) {
+      const bool devices = kind == VertexKind::kDevice;
+      const std::vector<Node> list = devices
+                                         ? reader.required_list(key)
+                                         : reader.optional_list(key).value_or(std::vector<Node>{});
+      if (devices && reader.has(key) && list.empty()) {
+        reader.error(key, kInconsistent, "host has no device");
+      }
+      for (const Node& part : list) read_part(part, kind, host);
+    }
+    for (const Node& link : reader.optional_list("links").value_or(std::vector<Node>{}))
+      read_link(link, host);
+    reader.finish();
+    file.kinds.push_back(std::move(host));
+  }
+
+  void read_references(const std::vector<Node>& list) {
+    int64_t total = 0;
+    for (const Node& node : list) {
+      Reader reader(node, "host", sink);
+      HostReference reference{.type = reader.required_string("type"), .place = reader.span("type")};
+      reference.count = as_u32(reader.required_int("count", {1, kMaxHosts}));
+      reader.finish();
+      total += reference.count;
+      file.references.push_back(std::move(reference));
+    }
+    if (total > kMaxHosts)
+      sink.error(file.host_place, kOutOfRange, "{} hosts: expected 1 .. {}", total, kMaxHosts);
+  }
+
+  /// `host:` with parts, `host: NAME`, or `hosts:` with counts.
+  void read_hosts(Reader& reader) {
+    if (reader.has("hosts") && !reader.has("host")) {
+      file.host_place = reader.span("hosts");
+      file.counts_hosts = true;
+      const std::vector<Node> list = reader.required_list("hosts");
+      if (list.empty()) reader.error("hosts", kInconsistent, "the cluster has no host");
+      return read_references(list);
+    }
+    file.host_place = reader.span("host");
+    if (const auto node = reader.optional_node("host"); node && node->is_scalar()) {
+      file.references.push_back({.type = reader.required_string("host"), .place = node->span()});
+      return;
+    }
+    read_host(reader.required_object("host"));
+  }
+
+  void require_nic(const Node& fabric) {
+    for (const HostKind& kind : file.kinds) {
+      if (std::ranges::count(kind.parts, VertexKind::kNic, &PartGroup::kind) > 0) continue;
+      sink.add(fabric.error(kInconsistent, "the fabric has no network card to join")
+                   .with_hint("list the host's network cards under 'nics:'"));
+    }
+  }
+};
 
 void add_kind(const HostKind& kind, uint32_t host, uint32_t first_vertex,
               TopologyBuilder& builder) {
@@ -252,7 +266,7 @@ void add_kind(const HostKind& kind, uint32_t host, uint32_t first_vertex,
 /// How many of each kind; a file that counts its hosts takes no other number.
 Result<std::vector<uint32_t>> counts_of(const TopologyFile& file, uint32_t hosts) {
   if (hosts < 1 || hosts > kMaxHosts) {
-    return base::fail(ErrorCode::kOutOfRange, "{} hosts: expected 1 .. {}", hosts, kMaxHosts);
+    return base::fail(kOutOfRange, "{} hosts: expected 1 .. {}", hosts, kMaxHosts);
   }
   if (!file.counts_hosts) return std::vector<uint32_t>{hosts};
   std::vector<uint32_t> counts;
@@ -262,41 +276,18 @@ Result<std::vector<uint32_t>> counts_of(const TopologyFile& file, uint32_t hosts
     total += kind.count;
   }
   if (hosts == 1 || hosts == total) return counts;
-  return base::fail(base::make_error(ErrorCode::kInconsistent, "topology '{}' has {} hosts, not {}",
-                                     file.name, total, hosts)
-                        .at(file.host_place)
-                        .with_hint("leave --hosts out: the file counts its hosts"));
+  return base::fail(
+      base::make_error(kInconsistent, "topology '{}' has {} hosts, not {}", file.name, total, hosts)
+          .at(file.host_place)
+          .with_hint("leave --hosts out: the file counts its hosts"));
 }
 
 }  // namespace
 
-Result<TopologyFile> read_topology_file(const Node& root) {
-  ErrorSink sink;
-  TopologyFile file;
-  file.root_place = root.span();
-  Reader reader(root, "topology", sink);
-  const std::string schema = reader.required_string("schema");
-  if (!schema.empty() && schema != kSchema) {
-    reader.error("schema", ErrorCode::kUnsupported, "schema '{}' is not '{}'", schema, kSchema);
-  }
-  file.name = reader.required_string("name");
-  file.description = reader.required_string("description");
-  const auto host = reader.optional_node("host");
-  const bool refers = reader.has("hosts") || (host && host->is_scalar());
-  const std::vector<Node> models =
-      refers ? std::vector<Node>{} : reader.required_list("device_models");
-  for (const Node& model : models) read_model(model, file, sink);
-  read_hosts(reader, file, sink);
-  if (const auto fabric = reader.optional_object("fabric")) {
-    file.fabric = read_fabric(*fabric, file.source_notes, sink);
-    if (!refers) require_nic(file, *fabric, sink);
-  }
-  reader.finish();
-  return sink.result(std::move(file));
-}
+Result<TopologyFile> read_topology_file(const Node& root) { return FileReader().read(root); }
 
 void add_host_kind(TopologyFile& file, const TopologyFile& described, uint32_t count) {
-  const auto first_model = static_cast<uint32_t>(file.models.size());
+  const auto first_model = count_of(file.models);
   file.models.insert(file.models.end(), described.models.begin(), described.models.end());
   HostKind kind = described.kinds.front();
   kind.count = count;
@@ -312,7 +303,7 @@ Result<Topology> build_topology(const TopologyFile& file, uint32_t hosts) {
   TRY(const std::vector<uint32_t> counts, counts_of(file, hosts));
   const uint64_t total = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
   if (total > 1 && !file.fabric) {
-    return base::fail(base::make_error(ErrorCode::kInconsistent,
+    return base::fail(base::make_error(kInconsistent,
                                        "topology '{}' has no fabric to join {} hosts", file.name,
                                        total)
                           .at(file.root_place)

@@ -9,6 +9,8 @@ namespace orrery::topologies {
 
 namespace {
 
+using enum VertexKind;
+
 /// A JSON text is also a YAML text.
 std::string json_text(const std::string& text) {
   return base::Json(text).dump(-1, ' ', false, base::Json::error_handler_t::replace);
@@ -55,17 +57,16 @@ std::string write_host(const TopologyFile& file) {
     for (const PartGroup& part : host.parts) {
       if (part.kind != kind) continue;
       const std::string model =
-          kind == VertexKind::kDevice
-              ? fmt::format(", model: {}", json_text(file.models[part.model].name))
-              : "";
+          kind == kDevice ? fmt::format(", model: {}", json_text(file.models[part.model].name))
+                          : "";
       entries += fmt::format("    - {{name: {}{}, count: {}}}\n", part.name, model, part.count);
     }
     if (!entries.empty()) out += fmt::format("  {}:\n{}", key, entries);
   };
-  list("devices", VertexKind::kDevice);
-  list("switches", VertexKind::kSwitch);
-  list("host_bridges", VertexKind::kHostBridge);
-  list("nics", VertexKind::kNic);
+  list("devices", kDevice);
+  list("switches", kSwitch);
+  list("host_bridges", kHostBridge);
+  list("nics", kNic);
   if (!host.links.empty()) out += "  links:\n";
   for (const LinkGroup& group : host.links) {
     for (const auto& [from, to] : group.ends) {

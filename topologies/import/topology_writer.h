@@ -11,7 +11,6 @@ namespace orrery::topologies {
 
 /// `notes` become comments at the top. Bandwidths are written for `count: 1`; of fabrics only those
 /// an importer makes (switch, tree). @pre one kind of host, or references.
-[[nodiscard]] std::string write_topology(const TopologyFile& file,
-                                         std::span<const std::string> notes);
+std::string write_topology(const TopologyFile& file, std::span<const std::string> notes);
 
 }  // namespace orrery::topologies

@@ -58,15 +58,15 @@ struct Summary {
   uint32_t diameter = 0;
 };
 
-[[nodiscard]] Summary summarise(const Topology& topology);
+Summary summarise(const Topology& topology);
 
 /// Capacity from one set of vertices to another, one way: a maximum flow over the links of
 /// `topology`, every vertex forwarding.
 /// @pre the sets are disjoint.
-[[nodiscard]] double max_flow(const Topology& topology, const std::vector<VertexId>& from,
-                              const std::vector<VertexId>& to);
+double max_flow(const Topology& topology, const std::vector<VertexId>& from,
+                const std::vector<VertexId>& to);
 
 /// "gpu" of "gpu[3]".
-[[nodiscard]] std::string part_name(const Vertex& vertex);
+std::string part_name(const Vertex& vertex);
 
 }  // namespace orrery::topologies

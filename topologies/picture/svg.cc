@@ -1,5 +1,6 @@
 #include "topologies/picture/svg.h"
 
+#include "base/numbers.h"
 #include "topologies/picture/svg_canvas.h"
 #include "topologies/picture/svg_fabric.h"
 #include "topologies/picture/svg_host.h"
@@ -16,8 +17,8 @@ double draw_legend(Canvas& canvas, const Summary& summary, double top) {
     canvas.line({kMargin, y - 4}, {kMargin + 34, y - 4}, canvas.colour(level.kind), 3);
     canvas.text({kMargin + 46, y},
                 fmt::format("{}, {}: {} each way, {}; {} cable{}", level.kind, level.parts,
-                            base::BytesPerSecond(static_cast<double>(level.bytes_per_second)),
-                            level.latency, level.cables, level.cables == 1 ? "" : "s"),
+                            base::BytesPerSecond(real(level.bytes_per_second)), level.latency,
+                            level.cables, level.cables == 1 ? "" : "s"),
                 12, "start");
     y += 20;
   }
@@ -47,9 +48,8 @@ std::string draw_svg(const Topology& t, const Summary& summary) {
   const ClusterShape* cluster = t.cluster();
   if (cluster != nullptr && cluster->fabric) y += draw_fabric(canvas, t, y) + kGap;
   if (cluster == nullptr) {
-    y += draw_host(canvas, t, 0, static_cast<uint32_t>(t.vertices().size()), 0,
-                   static_cast<uint32_t>(t.links().size()), y, t.name()) +
-         kGap;
+    y +=
+        draw_host(canvas, t, 0, count_of(t.vertices()), 0, count_of(t.links()), y, t.name()) + kGap;
   } else {
     for (const HostRun& run : cluster->runs) {
       const std::string title = fmt::format(

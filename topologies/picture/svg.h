@@ -11,6 +11,6 @@ namespace orrery::topologies {
 
 /// A complete SVG document, the same bytes for the same topology. Long rows show their first parts
 /// and say how many there are.
-[[nodiscard]] std::string draw_svg(const Topology& topology, const Summary& summary);
+std::string draw_svg(const Topology& topology, const Summary& summary);
 
 }  // namespace orrery::topologies

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/numbers.h"
+
 namespace orrery::topologies {
 
 namespace {
@@ -59,8 +61,7 @@ void Canvas::box(Point centre, double width, double height, std::string_view fil
       "stroke=\"#333333\"/>\n",
       centre.x - width / 2, centre.y - height / 2, width, height, fill);
   // About 0.62 of the size per character fits.
-  const double size =
-      std::min(12.0, width / (0.64 * static_cast<double>(std::max<size_t>(label.size(), 1))));
+  const double size = std::min(12.0, width / (0.64 * real(std::max<size_t>(label.size(), 1))));
   if (size >= 6) text({centre.x, centre.y + size * 0.36}, label, size);
 }
 

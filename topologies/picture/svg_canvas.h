@@ -33,7 +33,7 @@ class Canvas {
             bool bold = false);
 
   /// Lines lie below boxes, whatever the order of calls.
-  [[nodiscard]] std::string document(double height) const;
+  std::string document(double height) const;
 
  private:
   std::string panels_, lines_, boxes_;

@@ -6,11 +6,14 @@
 #include <set>
 #include <vector>
 
+#include "base/numbers.h"
 #include "base/units.h"
 
 namespace orrery::topologies {
 
 namespace {
+
+using enum FabricShape;
 
 constexpr uint32_t kMaxShown = 16;
 constexpr uint32_t kMaxGroups = 24;
@@ -30,19 +33,17 @@ std::string title_of(const Topology& t) {
 /// Centres of the first boxes of a row of n, and the text that tells of the others.
 std::vector<Point> row(Canvas& canvas, size_t n, double y) {
   const size_t shown = n > kMaxShown ? kMaxShown - 1 : n;
-  const double slot =
-      (kWidth - 40) / static_cast<double>(std::max<size_t>(n > shown ? shown + 1 : shown, 1));
+  const double slot = (kWidth - 40) / real(std::max<size_t>(n > shown ? shown + 1 : shown, 1));
   std::vector<Point> centres;
-  for (size_t i = 0; i < shown; ++i)
-    centres.push_back({kMargin + 20 + (static_cast<double>(i) + 0.5) * slot, y});
+  for (size_t i = 0; i < shown; ++i) centres.push_back({kMargin + 20 + (real(i) + 0.5) * slot, y});
   if (n > shown)
-    canvas.text({kMargin + 20 + (static_cast<double>(shown) + 0.5) * slot, y + 4},
-                fmt::format("… {} in all", n), 12);
+    canvas.text({kMargin + 20 + (real(shown) + 0.5) * slot, y + 4}, fmt::format("… {} in all", n),
+                12);
   return centres;
 }
 
 double box_width(size_t shown) {
-  return std::min(130.0, (kWidth - 40) / static_cast<double>(std::max<size_t>(shown, 1)) - 8);
+  return std::min(130.0, (kWidth - 40) / real(std::max<size_t>(shown, 1)) - 8);
 }
 
 double draw_tiers(Canvas& canvas, const Topology& t, double top) {
@@ -54,11 +55,11 @@ double draw_tiers(Canvas& canvas, const Topology& t, double top) {
     if (switches[s].tier >= tiers.size()) tiers.resize(switches[s].tier + 1);
     tiers[switches[s].tier].push_back(s);
   }
-  const auto rows = static_cast<double>(tiers.size() + 1);
+  const auto rows = real(tiers.size() + 1);
   std::vector<Point> at(switches.size());
   for (size_t tier = 0; tier < tiers.size(); ++tier) {
     const auto centres =
-        row(canvas, tiers[tier].size(), top + 40 + kRow * (rows - 1.5 - static_cast<double>(tier)));
+        row(canvas, tiers[tier].size(), top + 40 + kRow * (rows - 1.5 - real(tier)));
     for (size_t i = 0; i < centres.size(); ++i) {
       at[tiers[tier][i]] = centres[i];
       canvas.box(centres[i], tiers[tier].size() == 1 ? 420 : box_width(centres.size()), 30,
@@ -87,7 +88,7 @@ double draw_tiers(Canvas& canvas, const Topology& t, double top) {
 double draw_dragonfly(Canvas& canvas, const Topology& t, double top) {
   const ClusterShape& shape = *t.cluster();
   const uint32_t routers = shape.spec.routers_per_group;
-  const auto groups = static_cast<uint32_t>(shape.fabric->switches().size() / routers),
+  const auto groups = as_u32(shape.fabric->switches().size() / routers),
              shown = std::min(groups, kMaxGroups);
   const std::string_view stroke = canvas.colour(shape.spec.kind);
   const Point centre{kPageWidth / 2, top + 270};
@@ -154,13 +155,13 @@ double draw_torus(Canvas& canvas, const Topology& t, double top) {
 double draw_fabric(Canvas& canvas, const Topology& t, double top) {
   double height = 0;
   switch (t.cluster()->spec.shape) {
-    case FabricShape::kSwitch:
-    case FabricShape::kLeafSpine:
-    case FabricShape::kRailOptimised:
-    case FabricShape::kTree:
-    case FabricShape::kFatTree: height = draw_tiers(canvas, t, top); break;
-    case FabricShape::kDragonfly: height = draw_dragonfly(canvas, t, top); break;
-    case FabricShape::kTorus: height = draw_torus(canvas, t, top); break;
+    case kSwitch:
+    case kLeafSpine:
+    case kRailOptimised:
+    case kTree:
+    case kFatTree: height = draw_tiers(canvas, t, top); break;
+    case kDragonfly: height = draw_dragonfly(canvas, t, top); break;
+    case kTorus: height = draw_torus(canvas, t, top); break;
   }
   canvas.panel(kMargin, top, kWidth, height, title_of(t));
   return height;

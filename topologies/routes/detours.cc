@@ -1,58 +1,43 @@
 #include "topologies/routes/detours.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
-#include "base/sim_time.h"
-#include "topologies/graph/csr.h"
+#include "base/numbers.h"
 
 namespace orrery::topologies {
 
-Detours::Detours(std::span<const Vertex> vertices, std::span<const Link> links, bool hosts_apart) {
+Detours::Detours(std::span<const Vertex> vertices, std::span<const Link> links, bool hosts_apart)
+    : flat_(vertices, links) {
   std::uint32_t hosts = 0;
   for (const Vertex& v : vertices) {
-    forwards_.push_back(v.kind != VertexKind::kDevice);
     host_.push_back(hosts_apart ? v.host : 0);
     if (v.host != kNoHost) hosts = std::max(hosts, v.host + 1);
   }
-  for (const Link& l : links)
-    links_.push_back({l.from.raw(), l.to.raw(), l.bytes_per_second, base::ceil_ps(l.latency)});
-  const auto count = static_cast<std::uint32_t>(links.size()),
-             size = static_cast<std::uint32_t>(vertices.size());
-  group_by(
-      count, size, [&](std::uint32_t i) { return links_[i].from; }, out_offsets_, out_links_);
-  group_by(
-      count, size, [&](std::uint32_t i) { return links_[i].to; }, in_offsets_, in_links_);
-  group_by(
-      size, hosts + 1, [&](std::uint32_t v) { return std::min(host_[v], hosts); }, region_offsets_,
-      region_vertices_);
+  regions_ =
+      group_by(flat_.size(), hosts + 1, [&](std::uint32_t v) { return std::min(host_[v], hosts); });
 }
 
 template <typename Visit>
 void Detours::each_next(std::uint32_t vertex, Direction direction, const Visit& visit) const {
-  const bool forward = direction == Direction::kForward;
-  const auto& offsets = forward ? out_offsets_ : in_offsets_;
-  const auto& ids = forward ? out_links_ : in_links_;
-  for (std::uint32_t i = offsets[vertex]; i < offsets[vertex + 1]; ++i) {
-    const RouteLink& link = links_[ids[i]];
-    if (link.bytes_per_second > 0) visit(forward ? link.to : link.from);
+  for (const std::uint32_t id : flat_.beyond(direction).of(vertex)) {
+    if (flat_.links[id].bytes_per_second > 0) visit(flat_.end(id, direction));
   }
 }
 
 std::vector<LinkId> Detours::find(VertexId from, VertexId to) const {
-  const auto fabric = static_cast<std::uint32_t>(region_offsets_.size()) - 2;
+  const auto fabric = count_of(regions_.offsets) - 2;
   std::vector<std::uint32_t> regions{std::min(host_[from.raw()], fabric),
                                      std::min(host_[to.raw()], fabric), fabric};
   std::ranges::sort(regions);
   regions.erase(std::unique(regions.begin(), regions.end()), regions.end());
   std::vector<std::uint32_t> vertices;
-  for (const std::uint32_t r : regions) {
-    vertices.insert(vertices.end(), region_vertices_.begin() + region_offsets_[r],
-                    region_vertices_.begin() + region_offsets_[r + 1]);
-  }
+  for (const std::uint32_t r : regions)
+    std::ranges::copy(regions_.of(r), std::back_inserter(vertices));
   std::ranges::sort(vertices);
   const auto local = [&](std::uint32_t v) {
-    return static_cast<std::uint32_t>(std::ranges::lower_bound(vertices, v) - vertices.begin());
+    return as_u32(std::ranges::lower_bound(vertices, v) - vertices.begin());
   };
   const auto inside = [&](std::uint32_t v) { return std::ranges::binary_search(vertices, v); };
 
@@ -60,20 +45,22 @@ std::vector<LinkId> Detours::find(VertexId from, VertexId to) const {
   // (hash, link): the solver prefers what comes first
   std::vector<std::pair<std::uint64_t, std::uint32_t>> order;
   for (const std::uint32_t v : vertices) {
-    for (std::uint32_t i = out_offsets_[v]; i < out_offsets_[v + 1]; ++i) {
-      const std::uint32_t link = out_links_[i];
-      if (links_[link].bytes_per_second > 0 && inside(links_[link].to))
-        order.emplace_back(stable_hash(key, link), link);
+    for (const std::uint32_t id : flat_.out.of(v)) {
+      const RouteLink& link = flat_.links[id];
+      if (link.bytes_per_second > 0 && inside(link.to))
+        order.emplace_back(stable_hash(key, id), id);
     }
   }
   std::ranges::sort(order);
   std::vector<bool> forwards;
-  for (const std::uint32_t v : vertices) forwards.push_back(forwards_[v]);
+  for (const std::uint32_t v : vertices) forwards.push_back(flat_.forwards[v]);
   std::vector<RouteLink> links;
-  for (const auto& [hash, id] : order)
-    links.push_back({local(links_[id].from), local(links_[id].to), links_[id].bytes_per_second,
-                     links_[id].latency_ps});
-  const RouteSolver solver(std::move(forwards), std::move(links));
+  for (const auto& [hash, id] : order) {
+    const RouteLink& link = links.emplace_back(flat_.links[id]);
+    links.back().from = local(link.from);
+    links.back().to = local(link.to);
+  }
+  const RouteSolver solver(LinkGraph(std::move(forwards), std::move(links)));
   std::vector<LinkId> path;
   for (const std::uint32_t i :
        solver.route(local(from.raw()), local(to.raw()), solver.costs_from(local(from.raw()))))
@@ -92,7 +79,7 @@ Detours::Reach Detours::reach(std::uint32_t device, Direction direction) const {
   };
   add(found.inside, device);
   for (std::size_t head = 0; head < queue.size(); ++head) {
-    if (queue[head] != device && !forwards_[queue[head]]) continue;
+    if (queue[head] != device && !flat_.forwards[queue[head]]) continue;
     each_next(queue[head], direction, [&](std::uint32_t next) {
       if (host_[next] != host_[device])
         add(found.switches, next);
@@ -126,7 +113,7 @@ std::optional<std::pair<VertexId, VertexId>> Detours::cut_off(
   std::vector<Reach> reaches;
   for (const VertexId d : devices) {
     reaches.push_back(reach(d.raw(), Direction::kForward));
-    const auto index = static_cast<std::uint32_t>(reaches.size() - 1);
+    const auto index = as_u32(reaches.size() - 1);
     out[reaches.back().switches].push_back(index);
     in[reach(d.raw(), Direction::kBackward).switches].push_back(index);
   }

@@ -3,36 +3,19 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/sim_time.h"
+#include "base/numbers.h"
 
 namespace orrery::topologies {
-
-namespace {
-
-RouteSolver make_solver(std::span<const Vertex> vertices, std::span<const Link> links,
-                        uint32_t first_vertex) {
-  std::vector<bool> forwards;
-  for (const Vertex& vertex : vertices) forwards.push_back(vertex.kind != VertexKind::kDevice);
-  std::vector<RouteLink> flat;
-  flat.reserve(links.size());
-  for (const Link& link : links) {
-    flat.push_back({link.from.raw() - first_vertex, link.to.raw() - first_vertex,
-                    link.bytes_per_second, base::ceil_ps(link.latency)});
-  }
-  return RouteSolver(std::move(forwards), std::move(flat));
-}
-
-}  // namespace
 
 RouteRegion::RouteRegion(std::span<const Vertex> vertices, std::span<const Link> links,
                          uint32_t first_vertex)
     : ordinals_(vertices.size(), 0),
-      solver_(make_solver(vertices, links, first_vertex)),
+      solver_(LinkGraph(vertices, links, first_vertex)),
       ways_(2 * vertices.size()) {
   for (uint32_t v = 0; v < vertices.size(); ++v) {
     if (vertices[v].kind == VertexKind::kNic) nics_.push_back(v);
     if (vertices[v].kind != VertexKind::kDevice) continue;
-    ordinals_[v] = static_cast<uint32_t>(devices_.size());
+    ordinals_[v] = count_of(devices_);
     devices_.push_back(v);
   }
 }

@@ -33,9 +33,6 @@ class RouteRegion {
   std::vector<uint32_t> route(uint32_t from, uint32_t to) const {
     return solver_.route(from, to, costs_from(from));
   }
-  std::vector<std::pair<uint32_t, Share>> spread(uint32_t from, uint32_t to) const {
-    return solver_.spread(from, to, costs_from(from));
-  }
   std::span<const uint32_t> devices() const { return devices_; }
   /// A pair of devices without a route, if there is one.
   std::optional<std::pair<uint32_t, uint32_t>> unreachable_devices() const {

@@ -17,13 +17,6 @@
 ///
 /// Cost: step 1 O(E log V) per source, step 2 O(V + links of the DAG before t) per pair.
 ///
-/// `spread` splits a flow over all paths that tie in hops, latency and bottleneck, as switches that
-/// hash packets evenly do: at every vertex of the DAG of such paths, in equal parts over the links
-/// that lead on,
-///
-///     share(s) = 1,   share(v) = sum of its in-links,
-///     share(u -> v) = share(u) / (number of usable links out of u)
-///
 /// Worked example (also a test): s->a->t and s->b->t, all latencies equal, bandwidths (10, 4) and
 /// (9, 5): hops and latency tie, bottlenecks are 4 and 5, so the route is s->b->t although s->a has
 /// the smaller id.
@@ -36,16 +29,9 @@
 #include <utility>
 #include <vector>
 
-#include "topologies/fabric/fabric.h"
+#include "topologies/graph/link_graph.h"
 
 namespace orrery::topologies {
-
-struct RouteLink {
-  uint32_t from = 0;
-  uint32_t to = 0;
-  int64_t bytes_per_second = 0;
-  int64_t latency_ps = 0;
-};
 
 /// Cost of a best path from one source; unreachable vertices hold kUnreachable.
 struct PathCost {
@@ -58,14 +44,12 @@ inline constexpr PathCost kUnreachable{};
 /// Immutable after construction; both queries may run in many threads at once.
 class RouteSolver {
  public:
-  /// `forwards[v]` is false for a vertex that may only begin or end a path (a device).
-  RouteSolver(std::vector<bool> forwards, std::vector<RouteLink> links);
+  explicit RouteSolver(LinkGraph links);
   RouteSolver(RouteSolver&&) noexcept;
   RouteSolver& operator=(RouteSolver&&) noexcept;
   ~RouteSolver();
 
-  uint32_t vertex_count() const { return static_cast<uint32_t>(forwards_.size()); }
-  std::span<const RouteLink> links() const { return links_; }
+  std::span<const RouteLink> links() const { return flat_.links; }
 
   /// A pair of terminals without a path, if there is one. O(links) when some switch connects them
   /// all, else one search per terminal.
@@ -80,38 +64,12 @@ class RouteSolver {
   std::vector<uint32_t> route(uint32_t source, uint32_t target,
                               std::span<const PathCost> costs) const;
 
-  /// The links of all paths that tie with the route, each with its exact share of the flow, by hops
-  /// from the source and then by id. Where a share's denominator would pass 2^62, the route alone
-  /// with shares of one.
-  std::vector<std::pair<uint32_t, Share>> spread(uint32_t source, uint32_t target,
-                                                 std::span<const PathCost> costs) const;
-
  private:
   struct SearchGraph;  // Boost's graph, kept out of the header
 
-  /// Of the paths that tie with the route: their links lead from vertices marked here, are tight
-  /// and this wide.
-  struct Ties {
-    std::vector<uint32_t> ancestors;  // the target first, hops do not increase
-    std::vector<bool> leads_to_target;
-    int64_t bottleneck = 0;
-  };
-  Ties ties(uint32_t source, uint32_t target, std::span<const PathCost> costs) const;
-  bool leads_on(const RouteLink& link, uint32_t source, const Ties& t,
-                std::span<const PathCost> costs) const;
-
-  enum class Direction { kForward, kBackward };
   std::vector<bool> reach(uint32_t start, Direction direction) const;
-  bool is_tight(uint32_t source, const RouteLink& link, std::span<const PathCost> costs) const;
-  std::vector<uint32_t> tight_ancestors(uint32_t source, uint32_t target,
-                                        std::span<const PathCost> costs) const;
-  int64_t widest_bottleneck(uint32_t source, uint32_t target, std::span<const uint32_t> ancestors,
-                            std::span<const PathCost> costs) const;
 
-  std::vector<bool> forwards_;
-  std::vector<RouteLink> links_;
-  std::vector<uint32_t> in_offsets_, in_links_;    // CSR by link.to
-  std::vector<uint32_t> out_offsets_, out_links_;  // CSR by link.from, ascending ids
+  LinkGraph flat_;
   std::unique_ptr<SearchGraph> graph_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::topologies {
 
@@ -29,49 +30,33 @@ RouteTable::Place RouteTable::place(VertexId vertex) const {
   if (!cluster_) return {nullptr, regions_.front().get(), 0, id};
   if (id >= cluster_->fabric_vertex) return {nullptr, nullptr, 0, id - cluster_->fabric_vertex};
   const auto& runs = cluster_->runs;
-  const auto after = std::ranges::upper_bound(runs, id, {}, &HostRun::first_vertex);
-  const HostRun& run = *(after - 1);
+  const HostRun& run = *(std::ranges::upper_bound(runs, id, {}, &HostRun::first_vertex) - 1);
   const uint32_t offset = id - run.first_vertex;
-  return {&run, regions_[static_cast<size_t>(&run - runs.data())].get(),
+  return {&run, regions_[as_index(&run - runs.data())].get(),
           run.first_host + offset / run.vertices, offset % run.vertices};
 }
 
-/// Appends the links from a place to another vertex of its host (or of the whole graph).
-void RouteTable::inside(const Place& from, uint32_t to_local, bool spread, Shares& links) const {
-  const uint32_t first =
-      from.run == nullptr
-          ? 0
-          : from.run->first_link + (from.host - from.run->first_host) * from.run->links;
-  if (spread) {
-    for (const auto& [link, share] : from.region->spread(from.local, to_local))
-      links.push_back({LinkId(first + link), share});
-    return;
-  }
-  for (const uint32_t link : from.region->route(from.local, to_local))
-    links.push_back({LinkId(first + link), {}});
+/// Of its host, or of the whole graph.
+uint32_t RouteTable::first_link(const Place& p) {
+  return p.run == nullptr ? 0 : p.run->first_link + (p.host - p.run->first_host) * p.run->links;
 }
 
 /// Vertex, its card, the fabric, the other's card, the other. False when one of them reaches no
 /// card.
-bool RouteTable::through_fabric(const Place& from, const Place& to, bool spread,
-                                Shares& links) const {
+bool RouteTable::through_fabric(const Place& from, const Place& to, Path& path) const {
   if (!cluster_ || !cluster_->fabric) return false;
-  const auto switch_of_nic = cluster_->fabric->switch_of_nic();
   const auto leaf = [&](const Place& p, uint32_t nic) {
-    return switch_of_nic[p.run->first_nic +
-                         (p.host - p.run->first_host) * static_cast<uint32_t>(p.run->nics.size()) +
-                         nic];
+    return cluster_->fabric->switch_of_nic()[p.run->nic(p.host, nic)];
   };
-  const auto append = [&](const Place& p, const Way& way) {
-    const uint32_t first = p.run->first_link + (p.host - p.run->first_host) * p.run->links;
-    for (const uint32_t link : way.links) links.push_back({LinkId(first + link), {}});
+  const auto append = [&](uint32_t first, const std::vector<uint32_t>& links) {
+    for (const uint32_t link : links) path.emplace_back(first + link);
   };
   uint32_t out = from.local, in = to.local;  // switches
   if (from.run != nullptr) {
     const std::optional<Way>& way = from.region->way_out(from.local);
     if (!way) return false;
-    append(from, *way);
-    links.push_back({LinkId(from.run->cable_up(from.host, way->nic)), {}});
+    append(first_link(from), way->links);
+    path.emplace_back(from.run->cable_up(from.host, way->nic));
     out = leaf(from, way->nic);
   }
   const std::optional<Way>* last = to.run == nullptr ? nullptr : &to.region->way_in(to.local);
@@ -80,52 +65,38 @@ bool RouteTable::through_fabric(const Place& from, const Place& to, bool spread,
     in = leaf(to, (*last)->nic);
   }
   const auto id = [](const Place& p) { return uint64_t{p.host} << 32 | p.local; };
-  const uint64_t key = stable_hash(id(from), id(to));
-  if (spread) {
-    std::vector<std::pair<uint32_t, Share>> hops;
-    cluster_->fabric->spread(out, in, key, hops);
-    for (const auto& [link, share] : hops)
-      links.push_back({LinkId(cluster_->fabric_link + link), share});
-  } else {
-    std::vector<uint32_t> hops;
-    cluster_->fabric->route(out, in, key, hops);
-    for (const uint32_t link : hops) links.push_back({LinkId(cluster_->fabric_link + link), {}});
-  }
+  std::vector<uint32_t> hops;
+  cluster_->fabric->route(out, in, stable_hash(id(from), id(to)), hops);
+  append(cluster_->fabric_link, hops);
   if (last != nullptr) {
-    links.push_back({LinkId(to.run->cable_up(to.host, (*last)->nic) + 1), {}});
-    append(to, **last);
+    path.emplace_back(to.run->cable_up(to.host, (*last)->nic) + 1);
+    append(first_link(to), (*last)->links);
   }
   return true;
 }
 
-RouteTable::Shares RouteTable::solve(VertexId from_vertex, VertexId to_vertex, bool spread) const {
-  Shares links;
+RouteTable::Path RouteTable::solve(VertexId from_vertex, VertexId to_vertex) const {
+  Path path;
   if (detours_) {
-    links = whole_->solve(from_vertex, to_vertex, spread);
-    if (std::ranges::none_of(links,
-                             [&](const LinkShare& hop) { return detours_->failed(hop.link); }))
-      return links;
-    links.clear();
-    for (const LinkId link : detours_->find(from_vertex, to_vertex)) links.push_back({link, {}});
-    return links;
+    path = whole_->solve(from_vertex, to_vertex);
+    if (std::ranges::none_of(path, [&](LinkId link) { return detours_->failed(link); }))
+      return path;
+    return detours_->find(from_vertex, to_vertex);
   }
   const Place from = place(from_vertex), to = place(to_vertex);
   if (from.region != nullptr && from.run == to.run && from.host == to.host) {
-    inside(from, to.local, spread, links);
-    if (!links.empty() || from_vertex == to_vertex) return links;
+    for (const uint32_t link : from.region->route(from.local, to.local))
+      path.emplace_back(first_link(from) + link);
+    if (!path.empty() || from_vertex == to_vertex) return path;
   }
-  if (!through_fabric(from, to, spread, links)) links.clear();
-  return links;
+  if (!through_fabric(from, to, path)) path.clear();
+  return path;
 }
 
 bool RouteTable::detoured(VertexId from, VertexId to) const {
   if (!detours_) return false;
   const std::span<const LinkId> route = whole_->find(from, to);
   return std::ranges::any_of(route, [&](LinkId link) { return detours_->failed(link); });
-}
-
-std::vector<LinkShare> RouteTable::spread(VertexId from, VertexId to) const {
-  return solve(from, to, true);
 }
 
 std::span<const LinkId> RouteTable::find(VertexId from, VertexId to) const {
@@ -136,8 +107,7 @@ std::span<const LinkId> RouteTable::find(VertexId from, VertexId to) const {
     const std::shared_lock lock(shard.mutex);
     if (const auto it = shard.routes.find(key); it != shard.routes.end()) return it->second;
   }
-  std::vector<LinkId> path;
-  for (const LinkShare& hop : solve(from, to, false)) path.push_back(hop.link);
+  Path path = solve(from, to);
   const std::unique_lock lock(shard.mutex);
   return shard.routes.try_emplace(key, std::move(path)).first->second;
 }

@@ -35,9 +35,6 @@ class RouteTable {
   /// long as the table.
   std::span<const LinkId> find(VertexId from, VertexId to) const;
 
-  /// The links that a flow from vertex to vertex is spread over. Not kept.
-  std::vector<LinkShare> spread(VertexId from, VertexId to) const;
-
   /// A pair of devices without a route, if there is one.
   std::optional<std::pair<VertexId, VertexId>> unreachable_devices() const;
   /// Whether the route without failures crosses a failed link.
@@ -53,11 +50,11 @@ class RouteTable {
     uint32_t host = 0;
     uint32_t local = 0;
   };
-  using Shares = std::vector<LinkShare>;
+  using Path = std::vector<LinkId>;
   Place place(VertexId vertex) const;
-  void inside(const Place& from, uint32_t to_local, bool spread, Shares& links) const;
-  bool through_fabric(const Place& from, const Place& to, bool spread, Shares& links) const;
-  Shares solve(VertexId from, VertexId to, bool spread) const;
+  static uint32_t first_link(const Place& p);
+  bool through_fabric(const Place& from, const Place& to, Path& path) const;
+  Path solve(VertexId from, VertexId to) const;
 
   struct Shard {
     std::shared_mutex mutex;

@@ -192,34 +192,6 @@ RC_GTEST_PROP(Fabric, SameInputsGiveTheSameRoutes, ()) {
   }
 }
 
-/// Into each vertex flows what flows out of it; the source sends 1, the target takes 1.
-void check_conservation(const Topology& t, const std::vector<LinkShare>& shares, VertexId from,
-                        VertexId to) {
-  // All denominators here divide this.
-  constexpr int64_t kUnit = int64_t{1} << 40;
-  std::map<VertexId, int64_t> balance;
-  int64_t denominator = 1;
-  for (const LinkShare& s : shares) denominator = std::lcm(denominator, s.share.denominator);
-  RC_ASSERT(denominator < kUnit);
-  for (const LinkShare& s : shares) {
-    RC_ASSERT(s.share.numerator > 0 && std::gcd(s.share.numerator, s.share.denominator) == 1);
-    const int64_t part = s.share.numerator * (denominator / s.share.denominator);
-    balance[t.link(s.link).from] -= part;
-    balance[t.link(s.link).to] += part;
-  }
-  for (const auto& [vertex, rest] : balance)
-    RC_ASSERT(rest == (vertex == from ? -denominator : vertex == to ? denominator : 0));
-}
-
-RC_GTEST_PROP(Fabric, SharesAreConserved, ()) {
-  const Cluster c = any_cluster();
-  const Topology& t = c.topology;
-  for (uint32_t a = 0; a < t.device_count(); ++a) {
-    for (uint32_t b = 0; b < t.device_count(); ++b)
-      check_conservation(t, t.spread(a, b), t.device(a), t.device(b));
-  }
-}
-
 /// The same graph without its layout: the general solver.
 Topology flattened(const Topology& t) {
   TopologyBuilder b("flat");

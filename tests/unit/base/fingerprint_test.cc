@@ -38,19 +38,12 @@ TEST(Fingerprint, TakesEqualDoublesAsEqual) {
             Fingerprint().add(1.0 + std::numeric_limits<double>::epsilon()).hex());
 }
 
-TEST(Fingerprint, CanGoOnAfterADigestAndBeCopied) {
-  Fingerprint a;
+TEST(Fingerprint, CanGoOnAfterADigest) {
+  Fingerprint a, b;
   a.add(1);
   static_cast<void>(a.hex());
-  Fingerprint b = a;
-  a.add(2);
-  EXPECT_NE(a.hex(), b.hex());
-  b.add(2);
-  EXPECT_EQ(a.hex(), b.hex());
-  const Fingerprint moved = std::move(b);
-  EXPECT_EQ(moved.hex(), a.hex());
-  a = moved;
-  EXPECT_EQ(a.hex(), moved.hex());
+  EXPECT_NE(a.add(2).hex(), b.add(1).hex());
+  EXPECT_EQ(a.hex(), b.add(2).hex());
 }
 
 }  // namespace

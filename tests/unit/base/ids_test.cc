@@ -4,7 +4,6 @@
 
 #include <string>
 #include <type_traits>
-#include <unordered_map>
 
 namespace orrery::base {
 namespace {
@@ -38,12 +37,6 @@ TEST(IdVector, HoldsBools) {
   seen[LinkId(1)] = true;
   EXPECT_FALSE(seen[LinkId(0)]);
   EXPECT_TRUE(seen[LinkId(1)]);
-}
-
-TEST(Id, CanBeAKey) {
-  std::unordered_map<LinkId, int> map;
-  map[LinkId(3)] = 4;
-  EXPECT_EQ(map.at(LinkId(3)), 4);
 }
 
 TEST(IdVectorDeathTest, ForeignOrMissingIdsAreOurBug) {

@@ -8,19 +8,15 @@
 namespace orrery::base {
 namespace {
 
-TEST(SimTime, SumsAreExact) {
-  constexpr SimTime a = SimTime::from_ps(3);
-  static_assert((a + SimTime::from_ps(4)).ps() == 7);
-  static_assert((a - SimTime::from_ps(4)).ps() == -1);
-  static_assert((3 * a).ps() == 9 && (a * 3).ps() == 9);
-  static_assert(SimTime() < a && a < SimTime::max());
+TEST(SimTime, IsOrdered) {
+  static_assert(SimTime() < SimTime::from_ps(3) && SimTime::from_ps(3).ps() == 3);
 }
 
 TEST(SimTime, SecondsAreRoundedUp) {
-  EXPECT_EQ(SimTime::ceil(Seconds(1.1e-12)).ps(), 2);
-  EXPECT_EQ(SimTime::ceil(Seconds(1e-20)).ps(), 1);
-  EXPECT_EQ(SimTime::ceil(Seconds(0)).ps(), 0);
-  EXPECT_EQ(SimTime::ceil(Seconds(1.0 / 3)).ps(), 333'333'333'334);
+  EXPECT_EQ(ceil_ps(Seconds(1.1e-12)), 2);
+  EXPECT_EQ(ceil_ps(Seconds(1e-20)), 1);
+  EXPECT_EQ(ceil_ps(Seconds(0)), 0);
+  EXPECT_EQ(ceil_ps(Seconds(1.0 / 3)), 333'333'333'334);
   EXPECT_EQ(ceil_ps(Seconds(-1.5e-12)), -1);
 }
 
@@ -34,17 +30,10 @@ TEST(SimTime, ADecimalNumberOfPicosecondsIsKept) {
   }
 }
 
-TEST(SimTime, PrintsAsSeconds) {
-  EXPECT_EQ(to_string(SimTime::from_ps(12'345'000)), "12.3 us");
-  EXPECT_EQ(fmt::format("{}", SimTime::from_ps(5)), "5 ps");
-}
-
 TEST(SimTimeDeathTest, LeavingTheRangeIsOurBug) {
-  EXPECT_DEATH(static_cast<void>(SimTime::max() + SimTime::from_ps(1)), "out of range");
-  EXPECT_DEATH(static_cast<void>(SimTime::max() * 2), "out of range");
-  EXPECT_DEATH(static_cast<void>(SimTime::ceil(Seconds(1e8))), "outside simulated time");
-  EXPECT_DEATH(static_cast<void>(SimTime::ceil(Seconds(std::nan("")))), "outside simulated time");
-  EXPECT_DEATH(static_cast<void>(SimTime::ceil(Seconds(std::numeric_limits<double>::infinity()))),
+  EXPECT_DEATH(static_cast<void>(ceil_ps(Seconds(1e8))), "outside simulated time");
+  EXPECT_DEATH(static_cast<void>(ceil_ps(Seconds(std::nan("")))), "outside simulated time");
+  EXPECT_DEATH(static_cast<void>(ceil_ps(Seconds(std::numeric_limits<double>::infinity()))),
                "outside");
 }
 

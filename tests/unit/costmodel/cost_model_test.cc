@@ -82,8 +82,9 @@ TEST(CostModel, ScaledBandwidthScalesMeasuredRates) {
   EXPECT_EQ(all_reduce_ps(inside, 1'000'000), 12'000'000);
   // The search prices sizes over paths found once: the same figure.
   const plan::Group pair{"data", 2, 1};
-  EXPECT_EQ(inside.collective_ps(plan::Collective::kAllReduce, pair, 1'000'000,
-                                 inside.summary(plan::Collective::kAllReduce, pair, 0, 2)),
+  EXPECT_EQ(inside.communication().duration_ps(
+                plan::Collective::kAllReduce, pair, 1'000'000,
+                inside.communication().summary(plan::Collective::kAllReduce, pair, 0, 2)),
             12'000'000);
   EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000,
                                         .bandwidth_of = Carrier::kMeasuredAcrossHosts}),

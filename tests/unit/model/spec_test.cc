@@ -167,23 +167,26 @@ TEST(ModelSpec, FlopsOfSeveralKindsByHand) {
   EXPECT_NEAR(swin.forward_matmul_flops(3136) / 2, 15.4e9, 0.1e9);
 }
 
-// hidden 4, 2 heads of 2, 1 kv head, ffn 6 gated, no biases, RMS: qkv 4*8, projection 4*4, MLP 4*12
-// + 6*4, norms 2*4.
+// hidden 4, 2 heads of 2, 1 kv head, ffn 6 gated, no biases, RMS.
+ModelSpec by_hand() {
+  ModelSpec m;
+  m.hidden = 4;
+  m.heads = 2;
+  m.kv_heads = 1;
+  m.head_dim = 2;
+  m.ffn = 6;
+  m.vocab = 10;
+  m.norm = NormKind::kRmsNorm;
+  m.gated_mlp = true;
+  m.qkv_bias = m.projection_bias = m.mlp_bias = m.tied_embeddings = false;
+  m.position = PositionKind::kRotary;
+  return m;
+}
+
+// qkv 4*8, projection 4*4, MLP 4*12 + 6*4, norms 2*4.
 TEST(ModelSpec, BlockParametersByHand) {
-  ModelSpec m{.layers = 3,
-              .hidden = 4,
-              .heads = 2,
-              .kv_heads = 1,
-              .head_dim = 2,
-              .ffn = 6,
-              .vocab = 10,
-              .norm = NormKind::kRmsNorm,
-              .gated_mlp = true,
-              .qkv_bias = false,
-              .projection_bias = false,
-              .mlp_bias = false,
-              .tied_embeddings = false,
-              .position = PositionKind::kRotary};
+  ModelSpec m = by_hand();
+  m.layers = 3;
   EXPECT_EQ(m.qkv_features(), 8);
   EXPECT_EQ(m.block_parameters(), 32 + 16 + 48 + 24 + 8);
   EXPECT_EQ(m.parameters(), 3 * 128 + 2 * 40 + 4);
@@ -197,23 +200,11 @@ TEST(ModelSpec, BlockParametersByHand) {
 // The same block, three experts of that MLP with two per token, and a shared one of 5: MLPs 3*72 +
 // 3*4*5, router 3*4, gate 4.
 TEST(ModelSpec, ExpertsByHand) {
-  ModelSpec m{.layers = 1,
-              .hidden = 4,
-              .heads = 2,
-              .kv_heads = 1,
-              .head_dim = 2,
-              .ffn = 6,
-              .vocab = 10,
-              .norm = NormKind::kRmsNorm,
-              .gated_mlp = true,
-              .qkv_bias = false,
-              .projection_bias = false,
-              .mlp_bias = false,
-              .tied_embeddings = false,
-              .position = PositionKind::kRotary,
-              .experts = 3,
-              .experts_per_token = 2,
-              .shared_ffn = 5};
+  ModelSpec m = by_hand();
+  m.layers = 1;
+  m.experts = 3;
+  m.experts_per_token = 2;
+  m.shared_ffn = 5;
   EXPECT_EQ(m.block_parameters(), 32 + 16 + 3 * 72 + 60 + 12 + 4 + 8);
   // s = 5: 2*5*4*(8 + 4), two experts 2 * 2*5*4*18, shared 2*5*4*15, router and gate 2*5*4*4,
   // attention 400; logits 400.
@@ -232,7 +223,10 @@ TEST(ModelSpec, MixtralsActiveParameters) {
 }
 
 TEST(ModelSpec, CapacityIsTheEvenShareTimesTheFactorRoundedUp) {
-  ModelSpec m{.experts = 8, .experts_per_token = 2, .capacity_factor = 1.25};
+  ModelSpec m;
+  m.experts = 8;
+  m.experts_per_token = 2;
+  m.capacity_factor = 1.25;
   EXPECT_EQ(m.expert_capacity(4096), 1280);  // 1024 * 1.25
   EXPECT_EQ(m.expert_capacity(5), 2);        // 1.25 * 1.25 = 1.5625
   EXPECT_EQ(m.expert_capacity(1), 1);

@@ -158,16 +158,6 @@ TEST(Torus, TakesTheShorterWayDimensionByDimension) {
   EXPECT_THAT(refusal(1, 19, spec), HasSubstr("a torus of 5 x 4 has 20 hosts, not 19; --hosts 20"));
 }
 
-TEST(Torus, HalvesAFlowWhereBothWaysAreEqual) {
-  FabricSpec spec = spec_of(FabricShape::kTorus);
-  spec.dimensions = {4};
-  spec.local_bytes_per_second = 50;
-  const Topology t = cluster(1, 1, 4, spec);
-  std::map<std::pair<int64_t, int64_t>, int> shares;
-  for (const LinkShare& s : t.spread(0, 2)) ++shares[{s.share.numerator, s.share.denominator}];
-  EXPECT_EQ(shares, (std::map<std::pair<int64_t, int64_t>, int>{{{1, 1}, 6}, {{1, 2}, 4}}));
-}
-
 TEST(MixedHosts, KeepTheirOwnPartsAndModels) {
   const Topology t = expect_ok(catalog_topology("mixed-h100-a100"));
   EXPECT_EQ(t.hosts(), 32u);

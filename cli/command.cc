@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/allocation.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "cli/executor_calls.h"
 
@@ -60,7 +61,7 @@ int run_program(const std::vector<std::string>& arguments) {
     if (d.hint.empty()) d.hint = "orrery --help lists the commands";
     return report({d});
   }
-  const Command& command = commands()[static_cast<std::size_t>(found - names.begin())];
+  const Command& command = commands()[as_index(found - names.begin())];
   const std::span<const std::string> rest{arguments.data() + 1, arguments.size() - 1};
   auto options = base::parse_options(command.spec, rest);
   if (!options) return report(options.error());

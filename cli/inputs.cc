@@ -1,5 +1,6 @@
 #include "cli/inputs.h"
 
+#include "base/numbers.h"
 #include "costmodel/profiles/profiles.h"
 #include "topologies/import/local.h"
 
@@ -86,8 +87,8 @@ OptionSpec integer_option(const char* name, const char* value_name, base::IntRan
                           const std::string& help, const char* default_value) {
   OptionSpec o = text_option(name, value_name, help, default_value);
   o.type = OptionType::kInt;
-  o.min = static_cast<double>(range.min);
-  if (range.max < base::IntRange{}.max) o.max = static_cast<double>(range.max);
+  o.min = real(range.min);
+  if (range.max < base::IntRange{}.max) o.max = real(range.max);
   return o;
 }
 
@@ -111,12 +112,12 @@ std::int64_t sequence_of(const base::Options& options) {
 }
 
 Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted) {
-  const auto copies = static_cast<std::uint32_t>(hosts);
+  const auto copies = as_u32(hosts);
   if (name == "local" && ranks_wanted > 0) {
     TRY(topologies::LocalMachine machine, topologies::probe_local_machine());
-    const auto wanted = static_cast<std::uint32_t>(ranks_wanted);
+    const auto wanted = as_u32(ranks_wanted);
     if (wanted > machine.cores) {
-      machine.hertz *= static_cast<double>(machine.cores) / static_cast<double>(wanted);
+      machine.hertz *= real(machine.cores) / real(wanted);
       machine.cores = wanted;
     }
     return topologies::local_topology(machine, copies);

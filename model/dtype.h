@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/numbers.h"
+
 namespace orrery::model {
 
 /// Element types of tensors that a Program moves.
@@ -10,12 +12,12 @@ enum class DType : std::uint8_t { kFloat32, kBFloat16, kInt64 };
 /// Bytes of one element.
 constexpr std::int64_t element_bytes(DType t) {
   constexpr std::int64_t kBytes[] = {4, 2, 8};
-  return kBytes[static_cast<int>(t)];
+  return kBytes[as_int(t)];
 }
 
 constexpr std::string_view to_string(DType t) {
   constexpr std::string_view kNames[] = {"fp32", "bf16", "int64"};
-  return kNames[static_cast<int>(t)];
+  return kNames[as_int(t)];
 }
 
 /// Training precision. Model states per parameter:

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/numbers.h"
 
 namespace orrery::model {
 
@@ -11,7 +12,7 @@ namespace orrery::model {
 template <class E>
 std::vector<base::Named<E>> names_up_to(E last) {
   std::vector<base::Named<E>> rows;
-  for (int i = 0; i <= static_cast<int>(last); ++i)
+  for (int i = 0; i <= as_int(last); ++i)
     rows.push_back({to_string(static_cast<E>(i)), static_cast<E>(i)});
   return rows;
 }

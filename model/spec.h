@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/numbers.h"
 #include "base/result.h"
 
 namespace orrery::model {
@@ -116,7 +117,7 @@ struct ModelSpec : BlockShape {
   std::int64_t relative_buckets = 0;
 
   /// Kinds of blocks: runs, or one.
-  int kinds() const { return runs.empty() ? 1 : static_cast<int>(runs.size()); }
+  int kinds() const { return runs.empty() ? 1 : as_int(runs.size()); }
   /// Kind of block `layer`. @pre 0 <= layer < layers.
   int kind_of(std::int64_t layer) const;
   /// The model seen from its blocks of one kind: the fields of BlockShape are those of that run.

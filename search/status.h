@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/numbers.h"
+
 namespace orrery::search {
 
 /// kBudget: the best plan found with a certified gap: the effort limit was reached, the memory of
@@ -15,10 +17,8 @@ std::string_view to_string(Status s);
 
 /// As reasons and relaxations print them.
 inline std::string gib(std::int64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
+  return fmt::format("{:.2f} GiB", real(bytes) / (1 << 30));
 }
-inline std::string seconds(std::int64_t ps) {
-  return fmt::format("{:.4f} s", static_cast<double>(ps) / 1e12);
-}
+inline std::string seconds(std::int64_t ps) { return fmt::format("{:.4f} s", real(ps) / 1e12); }
 
 }  // namespace orrery::search

@@ -1,5 +1,6 @@
 #include "cli/commands/block_errors.h"
 
+#include "base/numbers.h"
 #include "cli/inputs.h"
 
 namespace orrery::cli {
@@ -16,7 +17,7 @@ Result<std::vector<BlockError>> block_errors(const base::Options& options,
                                          {.precision = precision, .sequence = cases[i].tokens}));
     BlockError row{.name = cases[i].model.name, .measured_s = timings[i].seconds};
     for (const auto& op : timings[i].operations)
-      row.predicted_s += 1e-12 * static_cast<double>(cost.segment_ps(op.shape, op.phase));
+      row.predicted_s += 1e-12 * real(cost.segment_ps(op.shape, op.phase));
     rows.push_back(std::move(row));
   }
   return rows;

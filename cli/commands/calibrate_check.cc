@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "base/numbers.h"
 #include "cli/block_shapes.h"
 #include "cli/commands/block_errors.h"
 #include "cli/executor_calls.h"
@@ -79,7 +80,7 @@ void judge_measurements(const model::Profile& profile, std::vector<Finding>& fin
   }
   const auto wide = std::ranges::count_if(
       profile.operators, [](const auto& p) { return p.seconds_p90 > kWideSpread * p.seconds_p10; });
-  if (10 * static_cast<std::size_t>(wide) > profile.operators.size()) {
+  if (10 * as_index(wide) > profile.operators.size()) {
     findings.push_back(
         {fmt::format("{} of {} points vary by more than half", wide, profile.operators.size()),
          "the machine was busy while it measured: calibrate again when it is idle"});

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/config.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
@@ -43,7 +44,7 @@ tl::unexpected<base::Diagnostics> bad_ranks(const std::string& text, const std::
 
 bool read_number(std::string_view text, int& value) {
   const auto number = base::parse_integer(text);
-  value = static_cast<int>(number.value_or(0));
+  value = as_int(number.value_or(0));
   return number && value == *number && value >= 0;
 }
 
@@ -78,8 +79,7 @@ Result<std::vector<int>> ranks_of(const Options& o, int devices) {
 Result<costmodel::CollectiveTuning> tuning_of(const std::string& name, const Topology& cluster,
                                               const std::vector<int>& ranks) {
   std::set<std::string> models;
-  for (const int rank : ranks)
-    models.insert(cluster.device_model(static_cast<std::uint32_t>(rank)).name);
+  for (const int rank : ranks) models.insert(cluster.device_model(as_u32(rank)).name);
   std::optional<costmodel::CollectiveTuning> oldest;
   for (const std::string& model : models) {
     TRY(costmodel::CollectiveTuning tuning, costmodel::find_tuning(name, model));
@@ -95,9 +95,7 @@ struct Runs {
   std::string scenario;
   std::int64_t without_ps = 0;
   /// What the scenario adds, as a share.
-  double cost() const {
-    return static_cast<double>(result.time_ps) / static_cast<double>(without_ps) - 1;
-  }
+  double cost() const { return real(result.time_ps) / real(without_ps) - 1; }
 };
 
 Result<Runs> run_with(const Options& o, const Topology& usable,
@@ -136,7 +134,7 @@ Result<Runs> run_with(const Options& o, const Topology& usable,
 void print_table(const Runs& runs, const costmodel::CollectivePrice& choice,
                  const costmodel::CollectiveTuning& tuning, double bytes, double bus) {
   const sim::CollectiveResult& r = runs.result;
-  const double seconds = static_cast<double>(r.time_ps) / 1e12;
+  const double seconds = real(r.time_ps) / 1e12;
   fmt::print(
       "time            {}\nalgbw           {:.2f} GB/s\nbusbw           {:.2f} GB/s\nalgorithm     "
       "  {}, protocol {}\n",
@@ -154,7 +152,7 @@ void print_table(const Runs& runs, const costmodel::CollectivePrice& choice,
 
 Result<int> run(const Options& o, const Invocation&) {
   TRY(const Topology cluster, find_cluster(o.string("cluster"), o.count("hosts")));
-  TRY(const std::vector<int> ranks, ranks_of(o, static_cast<int>(cluster.device_count())));
+  TRY(const std::vector<int> ranks, ranks_of(o, as_int(cluster.device_count())));
   TRY(const costmodel::CollectiveTuning tuning, tuning_of(o.string("profile"), cluster, ranks));
   const Collective op =
       *std::ranges::find_if(kOps, [&](Collective c) { return op_name(c) == o.string("op"); });
@@ -174,12 +172,12 @@ Result<int> run(const Options& o, const Invocation&) {
                   o.string("op"), ranks.size());
   TRY(const Runs runs, run_with(o, usable, tuning, ranks, op, *choice));
   const sim::CollectiveResult& result = runs.result;
-  const double bus = costmodel::bus_factor(op, static_cast<int>(ranks.size()));
+  const double bus = costmodel::bus_factor(op, as_int(ranks.size()));
   if (!o.flag("json")) {
-    print_table(runs, *choice, tuning, static_cast<double>(bytes), bus);
+    print_table(runs, *choice, tuning, real(bytes), bus);
     return 0;
   }
-  const double seconds = static_cast<double>(result.time_ps) / 1e12;
+  const double seconds = real(result.time_ps) / 1e12;
   Json document({{"schema", "orrery.collective/1"},
                  {"cluster", cluster.name()},
                  {"op", o.string("op")},
@@ -189,9 +187,9 @@ Result<int> run(const Options& o, const Invocation&) {
                  {"algorithm", to_string(choice->algorithm)},
                  {"protocol", to_string(choice->protocol)},
                  {"time_s", seconds},
-                 {"algbw_bytes_per_s", static_cast<double>(bytes) / seconds},
-                 {"busbw_bytes_per_s", bus * static_cast<double>(bytes) / seconds},
-                 {"closed_form_s", static_cast<double>(choice->time_ps) / 1e12},
+                 {"algbw_bytes_per_s", real(bytes) / seconds},
+                 {"busbw_bytes_per_s", bus * real(bytes) / seconds},
+                 {"closed_form_s", real(choice->time_ps) / 1e12},
                  {"events", result.events},
                  {"messages", result.messages},
                  {"folded", result.folded},
@@ -200,7 +198,7 @@ Result<int> run(const Options& o, const Invocation&) {
                  {"profile", {{"name", tuning.name}, {"source", tuning.source}}}});
   if (!runs.scenario.empty())
     document["scenario"] = {{"name", runs.scenario},
-                            {"time_without_s", static_cast<double>(runs.without_ps) / 1e12},
+                            {"time_without_s", real(runs.without_ps) / 1e12},
                             {"cost", runs.cost()}};
   print_json(document);
   return 0;

@@ -1,3 +1,4 @@
+#include "base/numbers.h"
 #include "cli/command.h"
 #include "cli/commands/timeline_match.h"
 #include "cli/inputs.h"
@@ -20,10 +21,9 @@ Result<int> run(const Options& options, const Invocation&) {
   for (const MatchRow& r : match.rows)
     fmt::print("{:<32} {:>6} {:>12} {:>12} {:>8.3f}\n", r.name, r.count, show_time(r.predicted_ps),
                show_time(r.measured_ps), r.ratio());
-  fmt::print(
-      "{:<32} {:>6} {:>12} {:>12} {:>8.3f}\n", "step", "", show_time(match.predicted_step_ps),
-      show_time(match.measured_step_ps),
-      static_cast<double>(match.predicted_step_ps) / static_cast<double>(match.measured_step_ps));
+  fmt::print("{:<32} {:>6} {:>12} {:>12} {:>8.3f}\n", "step", "",
+             show_time(match.predicted_step_ps), show_time(match.measured_step_ps),
+             real(match.predicted_step_ps) / real(match.measured_step_ps));
   fmt::print("{} spans matched, {} only predicted, {} only measured\n", match.matched,
              match.only_predicted, match.only_measured);
   return 0;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
@@ -52,7 +53,7 @@ class ProgressLine {
     const double seconds = watch_.seconds();
     if (seconds < 0.5 || !terminal_) return;
     say("\r{} of {} problems, {:.0f}/s, best {}, bound {}   ", p.done, p.total,
-        static_cast<double>(p.done) / seconds, p.incumbent_ps > 0 ? show_time(p.incumbent_ps) : "-",
+        real(p.done) / seconds, p.incumbent_ps > 0 ? show_time(p.incumbent_ps) : "-",
         show_time(p.bound_ps));
     std::fflush(stderr);
     shown_ = true;
@@ -92,11 +93,11 @@ std::string describe_share(const AnswerDoubt& doubt, std::size_t runner_up) {
 /// Simulated ones (--top), and the others by their expected times.
 void print_runners_up(const search::PlanAnswer& answer, const AnswerDoubt& doubt) {
   if (answer.candidates.size() + answer.runners_up.size() < 2) return;
-  const auto best_ps = static_cast<double>(answer.candidates.front().report.step_time_ps);
+  const auto best_ps = real(answer.candidates.front().report.step_time_ps);
   fmt::print("\nrunners-up, the best known of each other shape:\n");
   const auto line = [&](std::int64_t ps, const std::string& more, const Plan& plan) {
-    fmt::print("  {:>10}  (+{:.1f} %{})  {}\n", show_time(ps),
-               100.0 * (static_cast<double>(ps) / best_ps - 1.0), more, one_line(plan));
+    fmt::print("  {:>10}  (+{:.1f} %{})  {}\n", show_time(ps), 100.0 * (real(ps) / best_ps - 1.0),
+               more, one_line(plan));
   };
   for (std::size_t i = 1; i < answer.candidates.size(); ++i) {
     const search::Candidate& c = answer.candidates[i];

@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "base/file.h"
+#include "base/numbers.h"
 #include "cli/command.h"
 #include "cli/commands/simulate_table.h"
 #include "cli/html/html_report.h"
@@ -116,7 +117,7 @@ plan::UniformOptions strategy_of(const Options& o) {
 
 Result<Plan> plan_from_flags(const Options& o, const ModelSpec& model, const Topology& cluster) {
   plan::UniformOptions u = strategy_of(o);
-  const int devices = static_cast<int>(cluster.device_count()), used = u.tp * u.pp * u.cp;
+  const int devices = as_int(cluster.device_count()), used = u.tp * u.pp * u.cp;
   if (!o.has("dp") && devices % used != 0) {
     return refuse(kInconsistent, "name --dp as well, or other degrees",
                   "--tp {} × --pp {}{} does not divide the cluster's {} devices", u.tp, u.pp,
@@ -127,8 +128,8 @@ Result<Plan> plan_from_flags(const Options& o, const ModelSpec& model, const Top
 }
 
 Result<void> check_ranks(const Plan& plan, const Topology& cluster) {
-  const int ranks = plan.world_size(), devices = static_cast<int>(cluster.device_count()),
-            host = static_cast<int>(cluster.devices_per_host());
+  const int ranks = plan.world_size(), devices = as_int(cluster.device_count()),
+            host = as_int(cluster.devices_per_host());
   if (ranks <= devices) return {};
   return refuse(kInconsistent, fmt::format("--hosts {} would do", (ranks + host - 1) / host),
                 "the plan has {} ranks, cluster '{}' has {} devices", ranks, cluster.name(),
@@ -152,9 +153,8 @@ Result<Subject> subject_of(const Options& o) {
                     "--{} is missing", name);
     }
   const int ranks =
-      o.has("dp")
-          ? static_cast<int>(o.integer("tp") * o.integer("pp") * o.integer("cp") * o.integer("dp"))
-          : 0;
+      o.has("dp") ? as_int(o.integer("tp") * o.integer("pp") * o.integer("cp") * o.integer("dp"))
+                  : 0;
   TRY(Scene scene, make_scene(o.string("model"), o.string("cluster"), o.count("hosts"),
                               o.string_or("profile", ""), precision_of(o), sequence_of(o), ranks));
   TRY(Plan plan, plan_from_flags(o, scene.model, scene.cost.topology()));
@@ -258,7 +258,7 @@ Result<Jobs> jobs_of(const Options& o, const Subject& subject, const plan::Progr
                      const sim::Scenario& scenario) {
   Jobs jobs;
   const std::string cluster = o.string_or("cluster", subject.plan.cluster);
-  const int hosts = static_cast<int>(subject.scene.cost.topology().hosts());
+  const int hosts = as_int(subject.scene.cost.topology().hosts());
   for (const sim::Scenario::Job& job : scenario.jobs) {
     if (job.plan.empty()) {
       jobs.ready.push_back({&program, subject.scene.cost});

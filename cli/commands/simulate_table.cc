@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/file.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
@@ -41,8 +42,7 @@ class Clusters {
  public:
   Result<const Topology*> get(const std::string& name, std::int64_t hosts) {
     const auto [at, fresh] = known_.try_emplace({name, hosts});
-    if (fresh)
-      at->second = std::make_unique<Result<Topology>>(find_cluster(name, static_cast<int>(hosts)));
+    if (fresh) at->second = std::make_unique<Result<Topology>>(find_cluster(name, as_int(hosts)));
     if (!*at->second) return tl::unexpected(at->second->error());
     return &**at->second;
   }
@@ -58,8 +58,8 @@ class Worker {
   explicit Worker(const TableRequest& request) : request_(request) {}
 
   Result<Evaluation> run(const Job& job) {
-    TRY(const Plan plan, plan::uniform_plan(job.row.model, job.row.cluster,
-                                            static_cast<int>(job.row.hosts), job.row.plan));
+    TRY(const Plan plan,
+        plan::uniform_plan(job.row.model, job.row.cluster, as_int(job.row.hosts), job.row.plan));
     TRY_VOID(price(job));
     TRY(const plan::Program program, plan::lower(plan, job.row.model));
     std::int64_t count = 0;
@@ -137,7 +137,7 @@ void evaluate(std::vector<Job>& jobs, const TableRequest& request) {
       if (!jobs[i].result) jobs[i].result = worker.run(jobs[i]);
   };
   std::vector<std::jthread> helpers;
-  for (int t = 1; t < std::min<int>(request.threads, static_cast<int>(jobs.size())); ++t)
+  for (int t = 1; t < std::min<int>(request.threads, as_int(jobs.size())); ++t)
     helpers.emplace_back(work);
   work();
 }
@@ -168,7 +168,7 @@ std::vector<std::string> result_cells(const Job& job, const std::string& file, b
   if (!fits)
     message += fmt::format("{}needs {} of {}", message.empty() ? "" : "; ",
                            show_bytes(e.peak_bytes), show_bytes(e.limit_bytes));
-  const double seconds = static_cast<double>(e.step_ps) / 1e12;
+  const double seconds = real(e.step_ps) / 1e12;
   std::vector<std::string> cells{fmt::format("{}", seconds), fmt::format("{}", e.peak_bytes),
                                  fmt::format("{}", e.mfu), fits ? "ok" : "out_of_memory", message};
   for (const double share : {e.band.low, e.band.high})

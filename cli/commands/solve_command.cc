@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "base/numbers.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
 #include "cli/text/show.h"
@@ -13,7 +14,7 @@ namespace {
 /// Neighbouring layers with the option of one name are one row.
 void print_choices(const search::Instance& instance, const search::Solution& solution) {
   const auto option = [&](std::size_t i) -> const search::InstanceOption& {
-    return instance.layers[i][static_cast<std::size_t>(solution.choices[i])];
+    return instance.layers[i][as_index(solution.choices[i])];
   };
   fmt::print("{:<12} {:<28} {:>12} {:>12}\n", "layers", "option", "time", "memory");
   for (std::size_t first = 0; first < instance.layers.size();) {
@@ -35,8 +36,7 @@ void print_solution(const search::Instance& instance, const search::Solution& s,
   print_choices(instance, s);
   std::int64_t moves = 0;
   for (std::size_t i = 1; i < s.choices.size(); ++i)
-    moves += instance.transition(i - 1, static_cast<std::size_t>(s.choices[i - 1]),
-                                 static_cast<std::size_t>(s.choices[i]));
+    moves += instance.transition(i - 1, as_index(s.choices[i - 1]), as_index(s.choices[i]));
   fmt::print("\ntime {} ({} ps), of which transitions {}; memory {} of {} ({} bytes free)\n",
              show_time(s.time_ps), s.time_ps, show_time(moves), show_bytes(s.memory_bytes),
              show_bytes(instance.budget_bytes), instance.budget_bytes - s.memory_bytes);

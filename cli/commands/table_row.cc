@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "cli/refuse.h"
 #include "model/names.h"
@@ -196,7 +197,7 @@ void read_experts(RowReader& r, model::ModelSpec& m) {
 
 /// Counts stay exact below 1e15 parameters, 1000 times the largest model ever trained.
 void check_total(RowReader& r, const model::ModelSpec& m) {
-  const auto d = [](std::int64_t n) { return static_cast<double>(n); };
+  const auto d = [](std::int64_t n) { return real(n); };
   const double block = 4 * d(m.hidden) * d(m.hidden) +
                        3 * d(m.hidden) * d(m.ffn) * d(std::max<std::int64_t>(m.experts, 1));
   const double total = d(m.layers) * block + d(m.vocab + m.max_positions) * d(m.hidden);
@@ -251,14 +252,14 @@ model::ModelSpec read_model(RowReader& r, const TableDefaults& defaults) {
 void read_strategy(RowReader& r, TableRow& row) {
   plan::UniformOptions& p = row.plan;
   const auto degree = [&](std::string_view column, int& value) {
-    if (const auto given = r.integer(column, kDegree)) value = static_cast<int>(*given);
+    if (const auto given = r.integer(column, kDegree)) value = as_int(*given);
   };
   degree("tp", p.tp);
   degree("pp", p.pp);
   degree("cp", p.cp);
   degree("ep", p.ep);
   degree("virtual_stages", p.virtual_stages);
-  p.zero = static_cast<int>(r.integer("zero", {0, 3}).value_or(p.zero));
+  p.zero = as_int(r.integer("zero", {0, 3}).value_or(p.zero));
   p.micro_batch = r.integer("micro_batch", {1, 1 << 24}).value_or(p.micro_batch);
   p.global_batch = r.integer("global_batch", {1, 1 << 24}).value_or(p.global_batch);
   p.recompute =
@@ -366,7 +367,7 @@ Result<void> resolve_row(TableRow& row, std::int64_t devices_per_host,
     r.fault("gpus", kOutOfRange, fmt::format("a cluster has at most {}", topologies::kMaxHosts),
             "{} hosts", row.hosts);
   if (!r.sink().ok()) return r.sink().result();
-  p.dp = static_cast<int>(row.dp);
+  p.dp = as_int(row.dp);
   if (p.ep > 1)
     r.must_divide("ep", p.ep, std::int64_t{p.dp} * p.cp, "ranks of the data group (cp * dp)");
   const std::int64_t unit = p.dp * p.micro_batch;

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/json_fwd.h"
+#include "base/numbers.h"
 #include "base/result.h"
 #include "plan/program/trace.h"
 
@@ -11,10 +12,7 @@ struct MatchRow {
   std::string name;  // "qkv BG"
   std::int64_t count = 0;
   std::int64_t predicted_ps = 0, measured_ps = 0;
-  double ratio() const {
-    return measured_ps > 0 ? static_cast<double>(predicted_ps) / static_cast<double>(measured_ps)
-                           : 0.0;
-  }
+  double ratio() const { return measured_ps > 0 ? real(predicted_ps) / real(measured_ps) : 0.0; }
 };
 
 struct TimelineMatch {

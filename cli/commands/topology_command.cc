@@ -1,4 +1,5 @@
 #include "base/file.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/inputs.h"
@@ -30,15 +31,14 @@ Json summary_json(const Topology& t, const topologies::Summary& s) {
             {"fingerprint", t.fingerprint()},
             {"levels", json_list(s.levels,
                                  [](const topologies::Level& level) -> Json {
-                                   const auto each = static_cast<double>(level.bytes_per_second);
+                                   const auto each = real(level.bytes_per_second);
                                    return {{"parts", level.parts},
                                            {"kind", level.kind},
                                            {"fabric", level.fabric},
                                            {"cables", level.cables},
                                            {"bytes_per_second", level.bytes_per_second},
                                            {"latency_seconds", level.latency.raw()},
-                                           {"total_bytes_per_second",
-                                            each * static_cast<double>(level.cables)}};
+                                           {"total_bytes_per_second", each * real(level.cables)}};
                                  })},
             {"tiers", json_list(s.tiers, [](const topologies::TierRatio& tier) -> Json {
                return {{"tier", tier.tier}, {"oversubscription", tier.ratio}};
@@ -64,10 +64,9 @@ void print_summary(const Topology& t, const topologies::Summary& s) {
   fmt::print("\n{:<28} {:<12} {:>10} {:>12} {:>12} {:>10}\n", "level", "kind", "cables", "each way",
              "all", "latency");
   for (const topologies::Level& level : s.levels) {
-    const auto each = static_cast<double>(level.bytes_per_second);
+    const auto each = real(level.bytes_per_second);
     fmt::print("{:<28} {:<12} {:>10} {:>12} {:>12} {:>10}\n", level.parts, level.kind, level.cables,
-               rate(each), rate(each * static_cast<double>(level.cables)),
-               fmt::format("{}", level.latency));
+               rate(each), rate(each * real(level.cables)), fmt::format("{}", level.latency));
   }
   fmt::print("\ndiameter          {} hops\n", s.diameter);
   if (s.bisection_bytes_per_second > 0)

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/numbers.h"
 #include "cli/command.h"
 #include "cli/commands/validate_plans.h"
 #include "cli/executor_calls.h"
@@ -71,7 +72,7 @@ Result<std::string> profile_of_this_machine(const Options& o, int ranks) {
 ValidationRow predicted(const NamedPlan& named, const sim::SimReport& report, const Scene& scene) {
   ValidationRow row;
   row.name = named.name;
-  row.predicted_s = static_cast<double>(report.step_time_ps) * 1e-12;
+  row.predicted_s = real(report.step_time_ps) * 1e-12;
   // What trains counts its tensors, not the framework's own bytes.
   const std::int64_t framework = scene.cost.profile() ? scene.cost.profile()->context_bytes : 0;
   for (const sim::StageReport& s : report.stages)
@@ -211,7 +212,7 @@ Result<int> run(const Options& options, const Invocation& invocation) {
   const model::Precision precision = precision_of(options);
   TRY(const std::vector<NamedPlan> plans,
       validation_plans(model, options.string("cluster"), ranks, options.integer("global-batch"),
-                       sequence, precision, static_cast<std::size_t>(options.integer("plans"))));
+                       sequence, precision, as_index(options.integer("plans"))));
   TRY_VOID(check_objective(model));
   TRY(const std::string profile, profile_of_this_machine(options, ranks));
   TRY(const std::vector<plan::Program> programs, programs_of(plans, model));

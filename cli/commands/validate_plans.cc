@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "cli/refuse.h"
 #include "cli/train_log.h"
 #include "costmodel/uncertainty/uncertainty.h"
@@ -83,9 +84,7 @@ double ValidationRow::measured_s() const { return median(rounds_s); }
 double ValidationRow::spread() const {
   std::vector<double> sorted = rounds_s;
   std::ranges::sort(sorted);
-  const auto at = [&](double q) {
-    return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
-  };
+  const auto at = [&](double q) { return sorted[as_index(q * real(sorted.size() - 1) + 0.5)]; };
   return (at(0.9) - at(0.1)) / (2 * measured_s());
 }
 
@@ -95,9 +94,7 @@ std::pair<double, double> ValidationRow::memory_errors() const {
   std::vector<double> errors;
   for (std::size_t s = 0; s < std::min(predicted_peak_bytes.size(), measured_peak_bytes.size());
        ++s)
-    errors.push_back(static_cast<double>(predicted_peak_bytes[s]) /
-                         static_cast<double>(measured_peak_bytes[s]) -
-                     1.0);
+    errors.push_back(real(predicted_peak_bytes[s]) / real(measured_peak_bytes[s]) - 1.0);
   if (errors.empty()) return {0, 0};
   const auto [least, most] = std::ranges::minmax(errors);
   return {least, most};
@@ -122,7 +119,7 @@ std::vector<double> ranks_of(const std::vector<double>& values) {
 /// Of values around their mean.
 double correlation(std::vector<double> a, std::vector<double> b) {
   for (std::vector<double>* v : {&a, &b}) {
-    const double mean = std::accumulate(v->begin(), v->end(), 0.0) / static_cast<double>(v->size());
+    const double mean = std::accumulate(v->begin(), v->end(), 0.0) / real(v->size());
     for (double& x : *v) x -= mean;
   }
   const auto dot = [](const std::vector<double>& x, const std::vector<double>& y) {
@@ -137,7 +134,7 @@ double correlation(std::vector<double> a, std::vector<double> b) {
 StepErrors errors_of(std::span<const double> signed_errors) {
   StepErrors e;
   for (const double error : signed_errors) {
-    e.mean += std::abs(error) / static_cast<double>(signed_errors.size());
+    e.mean += std::abs(error) / real(signed_errors.size());
     e.largest = std::max(e.largest, std::abs(error));
   }
   return e;
@@ -160,8 +157,8 @@ ValidationSummary summarize(const std::vector<ValidationRow>& rows) {
     predicted.push_back(r.predicted_s);
     measured.push_back(r.measured_s());
   }
-  s.chosen = static_cast<std::size_t>(std::ranges::min_element(predicted) - predicted.begin());
-  s.fastest = static_cast<std::size_t>(std::ranges::min_element(measured) - measured.begin());
+  s.chosen = as_index(std::ranges::min_element(predicted) - predicted.begin());
+  s.fastest = as_index(std::ranges::min_element(measured) - measured.begin());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const double noise =
         std::hypot(measured[i] * rows[i].noise(), measured[s.fastest] * rows[s.fastest].noise());

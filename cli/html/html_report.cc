@@ -6,6 +6,7 @@
 
 #include "base/data_dir.h"
 #include "base/file.h"
+#include "base/numbers.h"
 #include "cli/text/show.h"
 
 namespace orrery::cli {
@@ -18,7 +19,7 @@ constexpr std::size_t kMaxBlocks = 120'000;
 constexpr std::size_t kMaxLinkRows = 80;
 constexpr std::uint32_t kMaxHostColumns = 64;
 
-double ns(std::int64_t ps) { return static_cast<double>(ps) / 1e3; }
+double ns(std::int64_t ps) { return real(ps) / 1e3; }
 std::int64_t whole_ns(std::int64_t ps) { return (ps + 500) / 1000; }
 
 /// Communication streams with neighbours of one kind joined; micro-batch -1: several.
@@ -54,10 +55,9 @@ Json lanes_json(const std::vector<sim::Picture::Block>& blocks, bool communicati
       before = 0;
     }
     const std::int64_t start = whole_ns(b.start_ps);
-    lanes.back()["blocks"].push_back({static_cast<int>(b.part), b.micro_batch, b.first_layer,
-                                      b.last_layer, b.operations, start - before,
-                                      whole_ns(b.end_ps) - start, whole_ns(b.busy_ps),
-                                      whole_ns(b.recompute_ps)});
+    lanes.back()["blocks"].push_back({as_int(b.part), b.micro_batch, b.first_layer, b.last_layer,
+                                      b.operations, start - before, whole_ns(b.end_ps) - start,
+                                      whole_ns(b.busy_ps), whole_ns(b.recompute_ps)});
     before = start;
   }
   return lanes;

@@ -1,3 +1,4 @@
+#include "base/numbers.h"
 #include "cli/text/show_explain.h"
 
 #include "cli/text/show.h"
@@ -17,14 +18,14 @@ Json parts_json(const Parts& parts) {
   return j;
 }
 
-Json account_json(const search::Account& a) {
+Json simulated_json(const search::SimulatedPlan& a) {
   return {{"plan", plan::to_json(a.plan)},        {"step_time_ps", a.step_ps()},
           {"critical_stage", a.critical_stage()}, {"parts_ps", parts_json(a.parts())},
           {"peak_memory_bytes", a.peak_bytes()},  {"fullest_stage", a.fullest_stage()}};
 }
 
 Json comparison_json(const Comparison& c) {
-  Json j = account_json(c.account);
+  Json j = simulated_json(c.simulated);
   j["difference_ps"] = parts_json(c.difference);
   j["changes"] = c.changes;
   return j;
@@ -80,13 +81,13 @@ Json versus_json(const search::Versus& v) {
   return j;
 }
 
-double share(std::int64_t ppm) { return static_cast<double>(ppm) / 1e6; }
+double share(std::int64_t ppm) { return real(ppm) / 1e6; }
 
 Json what_ifs_json(const Explanation& e) {
   return json_list(e.what_ifs, [](const search::WhatIf& w) {
     Json row{{"what", w.what}, {"change", share(w.change_ppm)}, {"best_changes", w.best_changes}};
     if (w.step_ps) row["step_time_ps"] = *w.step_ps;
-    if (w.best) row["best"] = account_json(*w.best);
+    if (w.best) row["best"] = simulated_json(*w.best);
     return row;
   });
 }
@@ -106,7 +107,7 @@ Json mark_json(const search::MemoryMark& m) {
 }  // namespace
 
 Json explanation_json(const Explanation& e, const CostModel& cost) {
-  Json j = account_json(e.plan);
+  Json j = simulated_json(e.plan);
   j["schema"] = "orrery.explanation/1";
   j["origin"] = origin_json(cost, {e.uncertainty, e.band});
   j["limits"] = limits_json(e);
@@ -117,8 +118,8 @@ Json explanation_json(const Explanation& e, const CostModel& cost) {
   for (const search::Decision& d : e.decisions) {
     Json row{{"made", d.made}, {"otherwise", d.otherwise}, {"shortfall_bytes", d.shortfall_bytes}};
     if (d.best)
-      row.update({{"best", one_line(d.best->account.plan)},
-                  {"step_time_ps", d.best->account.step_ps()},
+      row.update({{"best", one_line(d.best->simulated.plan)},
+                  {"step_time_ps", d.best->simulated.step_ps()},
                   {"difference_ps", parts_json(d.best->difference)}});
     j["decisions"].push_back(std::move(row));
   }

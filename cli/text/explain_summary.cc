@@ -1,11 +1,12 @@
 #include "cli/text/explain_summary.h"
 
+#include "base/numbers.h"
 #include "cli/text/show.h"
 
 namespace orrery::cli {
 namespace {
 
-using search::Account;
+using search::SimulatedPlan;
 using sim::TimePart;
 
 class Summary {
@@ -21,7 +22,7 @@ class Summary {
 
  private:
   std::string why() const {
-    const Account* other = plans_.fastest_other();
+    const SimulatedPlan* other = plans_.fastest_other();
     if (!e_.limits.fits()) {
       const std::string lack =
           fmt::format("It does not fit: stage {} needs {} more than {}", e_.limits.fullest_stage,
@@ -51,7 +52,7 @@ class Summary {
         plans_.step(e_.plan), e_.simulated, plans_.change(other->step_ps()), plans_.more(*other),
         open);
   }
-  std::string doubt(const Account& other) const {
+  std::string doubt(const SimulatedPlan& other) const {
     if (!plans_.close(other)) return "";
     return fmt::format(
         " Step times are known to {}; which of two is the faster is better known (How sure).",
@@ -69,7 +70,7 @@ class Summary {
       return fmt::format("{}: there is no such plan{}.", v.text,
                          v.reasons.empty() ? "" : ": " + v.reasons.front().text);
     }
-    const Account& a = v.comparison->account;
+    const SimulatedPlan& a = v.comparison->simulated;
     if (!v.fits)
       return fmt::format("{} does not fit: stage {} needs {} of {}.", v.text, v.stage,
                          show_bytes(a.peak_bytes()), show_bytes(e_.limits.limit_bytes));
@@ -80,7 +81,7 @@ class Summary {
   std::string what_limits() const {
     const search::Limits& l = e_.limits;
     const std::int64_t step_ps = e_.plan.step_ps(),
-                       again = e_.plan.parts()[static_cast<std::size_t>(TimePart::kRecompute)];
+                       again = e_.plan.parts()[as_index(TimePart::kRecompute)];
     std::string text;
     switch (e_.bound) {
       case search::TimeBound::kCompute:

@@ -4,16 +4,17 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/numbers.h"
 #include "cli/text/report_words.h"
 #include "cli/text/show.h"
 
 namespace orrery::cli {
 
-using search::Account;
+using search::SimulatedPlan;
 using sim::TimePart;
 
 double percent(std::int64_t part, std::int64_t whole) {
-  return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+  return whole > 0 ? 100.0 * real(part) / real(whole) : 0.0;
 }
 
 double rounded(double value, double scale) { return std::round(value * scale) / scale + 0.0; }
@@ -25,27 +26,27 @@ std::string more_percent(std::int64_t a, std::int64_t b) {
 }
 
 std::string gain(std::int64_t ppm) {
-  return fmt::format("{:+.1f} %", rounded(static_cast<double>(ppm) / 1e4, 10));
+  return fmt::format("{:+.1f} %", rounded(real(ppm) / 1e4, 10));
 }
 
-const Account* ExplainedPlans::fastest_other() const {
-  return rivals_.empty() ? nullptr : &rivals_.front()->account;
+const SimulatedPlan* ExplainedPlans::fastest_other() const {
+  return rivals_.empty() ? nullptr : &rivals_.front()->simulated;
 }
 
 bool ExplainedPlans::first() const {
-  return rivals_.empty() || e_.plan.step_ps() <= rivals_.front()->account.step_ps();
+  return rivals_.empty() || e_.plan.step_ps() <= rivals_.front()->simulated.step_ps();
 }
 
 bool ExplainedPlans::beaten() const {
   return !rivals_.empty() &&
-         e_.plan.step_ps() - rivals_.front()->account.step_ps() >= e_.plan.step_ps() / 1000;
+         e_.plan.step_ps() - rivals_.front()->simulated.step_ps() >= e_.plan.step_ps() / 1000;
 }
 
 std::string ExplainedPlans::letter(const Plan& plan) const {
   if (plan::canonical(plan) == plan::canonical(e_.plan.plan)) return "this plan";
   const Plan wanted = plan::canonical(plan);
   for (std::size_t i = 0; i < rivals_.size(); ++i) {
-    if (plan::canonical(rivals_[i]->account.plan) == wanted)
+    if (plan::canonical(rivals_[i]->simulated.plan) == wanted)
       return std::string(1, static_cast<char>('A' + i));
   }
   return "";
@@ -56,20 +57,20 @@ std::string ExplainedPlans::name(const Plan& plan) const {
   return known.empty() ? one_line(plan) : known;
 }
 
-std::string ExplainedPlans::step(const Account& a) const { return shown(a.step_ps()); }
+std::string ExplainedPlans::step(const SimulatedPlan& a) const { return shown(a.step_ps()); }
 
-std::string ExplainedPlans::more(const Account& a) const {
+std::string ExplainedPlans::more(const SimulatedPlan& a) const {
   return time_.show_signed(time_.ticks(a.step_ps()) - time_.ticks(e_.plan.step_ps()));
 }
 
-Difference ExplainedPlans::difference(const Account& a) const {
+Difference ExplainedPlans::difference(const SimulatedPlan& a) const {
   Difference d{time_.ticks(std::span(e_.plan.parts())), time_.ticks(std::span(a.parts())), {}, 0};
   for (std::size_t i = 0; i < d.first.size(); ++i) d.parts.push_back(d.other[i] - d.first[i]);
   for (const std::int64_t ticks : d.parts) d.total += ticks;
   return d;
 }
 
-std::string ExplainedPlans::main_differences(const Account& a) const {
+std::string ExplainedPlans::main_differences(const SimulatedPlan& a) const {
   const Difference d = difference(a);
   std::vector<std::size_t> order;
   std::int64_t total = 0;
@@ -95,7 +96,7 @@ std::string ExplainedPlans::main_differences(const Account& a) const {
   return text.empty() ? "no part differs" : text;
 }
 
-std::string ExplainedPlans::reason(const Account& a) const {
+std::string ExplainedPlans::reason(const SimulatedPlan& a) const {
   const Difference d = difference(a);
   const std::int64_t sign = d.total < 0 ? -1 : 1;
   const auto main = std::ranges::max_element(d.parts, {}, [&](std::int64_t t) { return sign * t; });
@@ -112,21 +113,19 @@ std::string ExplainedPlans::reason(const Account& a) const {
   return text;
 }
 
-std::string ExplainedPlans::verdict(const Account& a) const {
+std::string ExplainedPlans::verdict(const SimulatedPlan& a) const {
   const std::string value = change(a.step_ps());
   if (a.step_ps() == e_.plan.step_ps()) return "as fast";
   return fmt::format("{} {}", value.substr(1),
                      a.step_ps() > e_.plan.step_ps() ? "slower" : "faster");
 }
 
-std::string ExplainedPlans::gain_of(const Account& a) const {
-  return fmt::format(
-      "{:+.1f} %",
-      rounded(100 * (static_cast<double>(e_.plan.step_ps()) / static_cast<double>(a.step_ps()) - 1),
-              10));
+std::string ExplainedPlans::gain_of(const SimulatedPlan& a) const {
+  return fmt::format("{:+.1f} %",
+                     rounded(100 * (real(e_.plan.step_ps()) / real(a.step_ps()) - 1), 10));
 }
 
-bool ExplainedPlans::close(const Account& other) const {
+bool ExplainedPlans::close(const SimulatedPlan& other) const {
   return (e_.plan.step_ps() - other.step_ps()) * 100 < e_.plan.step_ps();
 }
 

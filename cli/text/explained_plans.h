@@ -30,7 +30,7 @@ class ExplainedPlans {
   /// Fastest first: A, B, ...
   const std::vector<const search::Comparison*>& rivals() const { return rivals_; }
   /// The fastest of the others; null without any.
-  const search::Account* fastest_other() const;
+  const search::SimulatedPlan* fastest_other() const;
   /// No other is faster.
   bool first() const;
   /// Another is faster by a thousandth or more.
@@ -40,27 +40,27 @@ class ExplainedPlans {
   /// The letter, or the plan in one line.
   std::string name(const plan::Plan& plan) const;
   /// Its step time, and how much more that is than this plan's.
-  std::string step(const search::Account& a) const;
-  std::string more(const search::Account& a) const;
+  std::string step(const search::SimulatedPlan& a) const;
+  std::string more(const search::SimulatedPlan& a) const;
   /// A time in the report's unit; how much more a step time is than this plan's.
   std::string shown(std::int64_t ps) const { return time_.show(time_.ticks(ps)); }
   std::string change(std::int64_t step_ps) const {
     return more_percent(step_ps, e_.plan.step_ps());
   }
   /// What its step has more of than this plan's.
-  Difference difference(const search::Account& a) const;
+  Difference difference(const search::SimulatedPlan& a) const;
   /// The parts that make most of the difference, largest first, and the rest: "+0.0312 s
   /// recomputation, -0.0120 s bubble, +0.0009 s other".
-  std::string main_differences(const search::Account& a) const;
+  std::string main_differences(const search::SimulatedPlan& a) const;
   /// Why the other plan takes more, or less: "mainly because tensor parallelism over 8 exposes
   /// 1.6400 s more of communication, although ...".
-  std::string reason(const search::Account& a) const;
+  std::string reason(const search::SimulatedPlan& a) const;
   /// "18.1 % slower than", "as fast as".
-  std::string verdict(const search::Account& a) const;
+  std::string verdict(const search::SimulatedPlan& a) const;
   /// Sequences a second more than this plan makes.
-  std::string gain_of(const search::Account& a) const;
+  std::string gain_of(const search::SimulatedPlan& a) const;
   /// Faster by less than 1 % of the step.
-  bool close(const search::Account& other) const;
+  bool close(const search::SimulatedPlan& other) const;
 
  private:
   const search::Explanation& e_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
+
 namespace orrery::cli {
 namespace {
 
@@ -80,7 +82,7 @@ std::string part_clause(TimePart part, const plan::Plan& plan, const plan::Plan&
 }
 
 std::size_t columns(const std::string& text) {
-  return static_cast<std::size_t>(std::ranges::count_if(
+  return as_index(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 

@@ -5,17 +5,16 @@
 #include <set>
 #include <sstream>
 
+#include "base/numbers.h"
 #include "base/units.h"
-#include "search/explain/account.h"
+#include "search/explain/simulated_plan.h"
 #include "search/proof/certificate_json.h"
 
 namespace orrery::cli {
 
-std::string show_time(std::int64_t ps) { return show_seconds(static_cast<double>(ps) * 1e-12); }
+std::string show_time(std::int64_t ps) { return show_seconds(real(ps) * 1e-12); }
 std::string show_seconds(double seconds) { return base::to_string(base::Seconds(seconds)); }
-std::string show_bytes(std::int64_t bytes) {
-  return base::to_string(base::Bytes(static_cast<double>(bytes)));
-}
+std::string show_bytes(std::int64_t bytes) { return base::to_string(base::Bytes(real(bytes))); }
 
 std::int64_t worst_peak(const sim::SimReport& report) {
   return std::ranges::max(report.stages, {}, &sim::StageReport::peak_memory_bytes)
@@ -201,9 +200,7 @@ std::string percents(const costmodel::Band& band) {
 }
 
 std::string describe_band(const Doubt& doubt, std::int64_t step_ps) {
-  const auto at = [&](double share) {
-    return show_time(std::llround(static_cast<double>(step_ps) * share));
-  };
+  const auto at = [&](double share) { return show_time(std::llround(real(step_ps) * share)); };
   return fmt::format("band: {} to {} ({}: {})", at(doubt.band.low), at(doubt.band.high),
                      percents(doubt.band), doubt.uncertainty.source);
 }
@@ -279,7 +276,7 @@ Json to_json(const search::PlanAnswer& answer, const CostModel& cost,
     j["relaxations"] = json_list(answer.relaxations, [](const search::Relaxation& r) -> Json {
       return {{"change", r.change},
               {"memory_bytes", r.memory_bytes},
-              {"step_time_s", static_cast<double>(r.step_time_ps) * 1e-12}};
+              {"step_time_s", real(r.step_time_ps) * 1e-12}};
     });
   }
   return j;

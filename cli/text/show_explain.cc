@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/numbers.h"
 #include "cli/text/explain_summary.h"
 #include "cli/text/explained_plans.h"
 #include "cli/text/report_words.h"
@@ -11,9 +12,9 @@
 namespace orrery::cli {
 namespace {
 
-using search::Account;
 using search::Comparison;
 using search::Explanation;
+using search::SimulatedPlan;
 using sim::TimePart;
 
 /// Everything that the text says of one explanation.
@@ -42,7 +43,7 @@ class ExplanationReport {
       std::string decision, cost, why;
     };
     std::vector<Row> rows;
-    const auto add = [&](const std::string& decision, const Account& a) {
+    const auto add = [&](const std::string& decision, const SimulatedPlan& a) {
       const Difference d = plans_.difference(a);
       const auto most =
           d.total < 0 ? std::ranges::min_element(d.parts) : std::ranges::max_element(d.parts);
@@ -55,7 +56,7 @@ class ExplanationReport {
     for (const search::Decision& d : e_.decisions) {
       const std::string decision = fmt::format("{} → {}", d.made, d.otherwise);
       if (d.best)
-        add(decision, d.best->account);
+        add(decision, d.best->simulated);
       else if (d.shortfall_bytes > 0)
         rows.push_back({decision, "",
                         fmt::format("nothing fits: the smallest plan needs {} more per device",
@@ -63,7 +64,7 @@ class ExplanationReport {
       else
         rows.push_back({decision, "", "no such plan divides model, batch and devices"});
     }
-    if (e_.uniform) add("its strategies → one for all layers, equal stages", e_.uniform->account);
+    if (e_.uniform) add("its strategies → one for all layers, equal stages", e_.uniform->simulated);
     std::string text =
         "Each decision undone: what the fastest plan simulated with it otherwise takes more, all "
         "else chosen anew, and its largest part\n";
@@ -84,11 +85,11 @@ class ExplanationReport {
     std::string text = fmt::format("Plans of this page that fit, of {} simulated (this plan: {})\n",
                                    e_.simulated, plans_.step(e_.plan));
     for (const Comparison* c : plans_.rivals()) {
-      const Account& a = c->account;
+      const SimulatedPlan& a = c->simulated;
       text += fmt::format("  {}  {:>10} {:>12} {:>9}  {}{}\n", plans_.letter(a.plan),
                           plans_.step(a), plans_.more(a), plans_.change(a.step_ps()),
                           one_line(a.plan), c->changes.empty() ? "; layers in another order" : "");
-      if (e_.uniform && a.plan == e_.uniform->account.plan)
+      if (e_.uniform && a.plan == e_.uniform->simulated.plan)
         text += fmt::format(
             "       the best of {} plans with one strategy for all layers and equal stages\n",
             e_.uniform_plans);
@@ -104,8 +105,8 @@ class ExplanationReport {
   // ---- where, what limits ----
 
   std::string waterfall() const {
-    const Account& a = e_.plan;
-    const int stages = static_cast<int>(a.report.stages.size());
+    const SimulatedPlan& a = e_.plan;
+    const int stages = as_int(a.report.stages.size());
     std::string text = "Where the time goes";
     text += stages == 1 ? "\n"
                         : fmt::format(" (on stage {} of 0 to {}, which waits least)\n",
@@ -114,7 +115,7 @@ class ExplanationReport {
     for (std::size_t i = 0; i < ticks.size(); ++i) {
       if (a.parts()[i] == 0) continue;
       const double share = percent(a.parts()[i], a.step_ps());
-      const std::string bar(static_cast<std::size_t>(share / 2.5 + 0.5), '#');
+      const std::string bar(as_index(share / 2.5 + 0.5), '#');
       text += fmt::format("  {:<31} {:>10}  {:5.1f} %{}{}\n", part_words(static_cast<TimePart>(i)),
                           plans_.time().show(ticks[i]), share, bar.empty() ? "" : "  ", bar);
     }
@@ -139,7 +140,7 @@ class ExplanationReport {
   std::string memory_marks() const {
     const search::MemoryMarks& m = e_.memory_marks;
     const auto of = [&](const search::MemoryMark& mark) {
-      const Account& a = mark.best;
+      const SimulatedPlan& a = mark.best;
       return fmt::format("{} a step ({}): {}", plans_.step(a), plans_.change(a.step_ps()),
                          plans_.name(a.plan));
     };
@@ -244,7 +245,7 @@ class ExplanationReport {
 
   // ---- versus ----
 
-  std::string part_table(const Account& a) const {
+  std::string part_table(const SimulatedPlan& a) const {
     const Difference d = plans_.difference(a);
     std::string text =
         fmt::format("  {:<31} {:>11} {:>11} {:>12}\n", "", "this plan", "that plan", "difference");
@@ -277,7 +278,7 @@ class ExplanationReport {
         text += fmt::format("    {}: {}\n", p.candidate, p.text);
       return text + relaxations(v.relaxations);
     }
-    const Account& a = v.comparison->account;
+    const SimulatedPlan& a = v.comparison->simulated;
     if (plans_.letter(a.plan) == "this plan") return text + "  the same plan\n";
     const std::string how =
         fmt::format("{} than this plan, {}", plans_.verdict(a), plans_.reason(a));

@@ -354,7 +354,8 @@ struct LayerCosts::State {
       one.split_backward = false;
       form = BodyForm(plan::lower_reshard(cost.model(), from, to, one), false, prices);
     }
-    key[6] = pair(ranks.first, ranks.count), key[7] = number(b);
+    key[6] = pair(ranks.first, ranks.count);
+    key[7] = number(b);
     const auto [change, unpriced] = change_costs[key];
     if (unpriced)
       change = join(form, times_of(form, b, {}, ranks), memory_of(form, b, {}), {&kNoWeights, {}});

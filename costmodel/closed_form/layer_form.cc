@@ -120,10 +120,10 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
       s.collective = op.collective;
       s.group = program.groups[op.group];
       s.bytes = op.bytes;
-      const auto& touched = !op.updates.empty()  ? op.updates.front()
-                            : !op.writes.empty() ? op.writes.front()
-                                                 : op.reads.front();
-      s.scales = !flat(touched);
+      const auto* touched = &op.updates;
+      if (touched->empty()) touched = &op.writes;
+      if (touched->empty()) touched = &op.reads;
+      s.scales = !flat(touched->front());
       s.shift = op.collective == plan::Collective::kPointToPoint;
     }
     for (const plan::Leg& leg : op.legs) {

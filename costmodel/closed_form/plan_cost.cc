@@ -214,7 +214,8 @@ class PlanPricer {
     return boundary_bytes(s) * (companion_ && !in_decoder(s) ? 2 : 1);
   }
   std::int64_t freed_gradient_bytes(int s) {
-    return boundary_bytes(s) * (companion_ ? in_decoder(s) ? 3 : 2 : 1);
+    const int streams = in_decoder(s) ? 3 : 2;
+    return boundary_bytes(s) * (companion_ ? streams : 1);
   }
   /// Transfer of a stage's output to the next stage; of its gradient back.
   std::int64_t transfer_ps(int from, int to) {
@@ -380,9 +381,7 @@ class PlanPricer {
   bool repeats(int s) {
     const int before = s - ranks();
     return kinds_.empty() && before >= ranks() && s + 1 < stages() &&
-           plan_.stages[static_cast<std::size_t>(s)] ==
-               plan_.stages[static_cast<std::size_t>(before)] &&
-           entry(s) == entry(before);
+           plan_.stages[as_index(s)] == plan_.stages[as_index(before)] && entry(s) == entry(before);
   }
 
   void rank(int r, std::vector<StageTimes>& times, PlanCost& out) {
@@ -394,9 +393,9 @@ class PlanPricer {
     for (int s = r; s < stages(); s += ranks()) {
       for (std::size_t i = 0; i < runs(s).size(); ++i)
         state(block(s, i), runs(s)[i].count, first, m, once);
-      StageTimes& t = times[static_cast<std::size_t>(s)];
+      StageTimes& t = times[as_index(s)];
       if (repeats(s)) {
-        t = times[static_cast<std::size_t>(s - ranks())];
+        t = times[as_index(s - ranks())];
         m.chunks.push_back(m.chunks.back());
       } else {
         m.chunks.push_back(stage(s, t));

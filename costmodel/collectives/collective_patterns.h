@@ -27,6 +27,7 @@
 #include <span>
 #include <vector>
 
+#include "base/numbers.h"
 #include "costmodel/collectives/transfer.h"
 #include "topologies/topology.h"
 
@@ -37,9 +38,9 @@ struct GroupLayout {
   std::vector<std::vector<int>> hosts;  // the same, in order of first appearance
   // orders of the members of a host, by place; one unless every host is like the first
   std::vector<std::vector<std::size_t>> cycles;
-  int size() const { return static_cast<int>(ranks.size()); }
-  int host_count() const { return static_cast<int>(hosts.size()); }
-  int per_host() const { return static_cast<int>(hosts.front().size()); }
+  int size() const { return as_int(ranks.size()); }
+  int host_count() const { return as_int(hosts.size()); }
+  int per_host() const { return as_int(hosts.front().size()); }
   /// Equally many members on each host.
   bool uniform() const;
   int ring_count() const;

@@ -152,7 +152,7 @@ CollectivePrices::CollectivePrices(const topologies::Topology& topology,
 }
 
 void CollectivePrices::add_route(int from, int to, Paths& paths) const {
-  const auto a = static_cast<std::uint32_t>(from), b = static_cast<std::uint32_t>(to);
+  const auto a = as_u32(from), b = as_u32(to);
   if (paths.of_host && topology_->host_of(a) != *paths.of_host &&
       topology_->host_of(b) != *paths.of_host)
     return;
@@ -359,13 +359,13 @@ PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, i
   const int window =
       repeating_window(group.size * group.stride, first_rank, rank_count, *topology_);
   // Every host of such a window carries what its first one carries.
-  const int per_host = static_cast<int>(topology_->devices_per_host());
+  const int per_host = as_int(topology_->devices_per_host());
   const bool alike = topology_->host_copies() && window % per_host == 0 &&
                      first_rank % per_host == 0 && window % (group.size * group.stride) == 0 &&
                      (per_host % group.stride == 0 || group.stride % per_host == 0) &&
                      op != kBroadcast;
   std::optional<std::uint32_t> host;
-  if (alike) host = topology_->host_of(static_cast<std::uint32_t>(first_rank));
+  if (alike) host = topology_->host_of(as_u32(first_rank));
   return summed(group_paths(op, group, first_rank, window, Senders::kWholeGroups, host),
                 op == kAllToAll ? group.size - 1 : 1);
 }

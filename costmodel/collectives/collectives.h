@@ -132,25 +132,22 @@ class CollectivePrices {
   void add_flows(plan::Collective op, const plan::Group& group, int base, int index,
                  Paths& paths) const;
   int hosts_of(const plan::Group& group, int base) const;
-  Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank,
-                                  int rank_count, Senders senders,
-                                  std::optional<std::uint32_t> host = std::nullopt) const;
-  const model::CollectiveTimes* find(plan::Collective op, std::int64_t size,
-                                                   std::int64_t stride, int hosts) const;
+  Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank, int rank_count,
+                    Senders senders, std::optional<std::uint32_t> host = std::nullopt) const;
+  const model::CollectiveTimes* find(plan::Collective op, std::int64_t size, std::int64_t stride,
+                                     int hosts) const;
   Paths exchange_paths(int first_rank, int rank_count, int peer_offset) const;
   Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes,
-                                std::int64_t alpha_ps, int hosts) const;
+                  std::int64_t alpha_ps, int hosts) const;
   Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps,
-                                         int hosts) const;
+                           int hosts) const;
   /// Measured entries by scale_ and the step's factor; any operation by its error and with what the
   /// host adds.
   Transfer in_step(Transfer transfer, bool measured, int hosts) const;
   /// In the order in which links are first crossed.
-  std::vector<LinkLoad> flows_of(
-      const std::vector<topologies::LinkId>& crossed) const;
+  std::vector<LinkLoad> flows_of(const std::vector<topologies::LinkId>& crossed) const;
   PathLoads counted(Paths paths) const;
-  Transfer load(Transfer transfer, const PathLoads& loads,
-                              std::int64_t divisor) const;
+  Transfer load(Transfer transfer, const PathLoads& loads, std::int64_t divisor) const;
   PathSummary summed(const Paths& paths, std::int64_t divisor) const;
   std::int64_t link_rate(const topologies::Link& link) const;
   /// Of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest

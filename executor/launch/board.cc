@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/file.h"
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace orrery::executor {
@@ -77,7 +78,7 @@ std::optional<Failure> read_failure(const std::filesystem::path& folder) {
   if (!text) return std::nullopt;
   const std::size_t line = text->find('\n');
   if (line == std::string::npos) return std::nullopt;
-  return Failure{static_cast<int>(base::parse_integer(text->substr(0, line)).value_or(3)),
+  return Failure{as_int(base::parse_integer(text->substr(0, line)).value_or(3)),
                  text->substr(line + 1)};
 }
 

@@ -23,6 +23,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "executor/launch/board.h"
 #include "executor/launch/launch.h"
@@ -165,8 +166,8 @@ void kill_ranks(const std::filesystem::path& board, int ranks) {
 
 void print_root_cause(int ranks, const Verdict& verdict,
                       const std::optional<RankProgress>& progress) {
-  std::string text = fmt::format("error[E{:04}]: rank {} ",
-                                 static_cast<int>(ErrorCode::kCollective), verdict.rank);
+  std::string text =
+      fmt::format("error[E{:04}]: rank {} ", as_int(ErrorCode::kCollective), verdict.rank);
   if (verdict.signal != 0)
     text +=
         fmt::format("was killed by signal {} ({})", verdict.signal, ::strsignal(verdict.signal));
@@ -192,7 +193,7 @@ int watch(pid_t mpirun, int pipe, const std::filesystem::path& board, int ranks,
     if (::poll(&waiting, 1, kPollMilliseconds) > 0) {
       const ssize_t n = ::read(pipe, buffer.data(), buffer.size());
       if (n > 0) {
-        notices.feed({buffer.data(), static_cast<std::size_t>(n)});
+        notices.feed({buffer.data(), as_index(n)});
         continue;
       }
       if (n == 0) std::this_thread::sleep_for(std::chrono::milliseconds(kPollMilliseconds));
@@ -237,7 +238,7 @@ base::Result<int> launch_local(int ranks, const std::vector<std::string>& argume
   if (!ended_well) kill_ranks(board, ranks);  // none is left when mpirun ended the job
   std::array<char, 4096> buffer;
   for (ssize_t n; (n = ::read(ends[0], buffer.data(), buffer.size())) > 0;)
-    notices.feed({buffer.data(), static_cast<std::size_t>(n)});
+    notices.feed({buffer.data(), as_index(n)});
   notices.end();
   ::close(ends[0]);
   if (ended_well) return 0;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "executor/launch/launch.h"
 
@@ -36,7 +37,7 @@ base::Result<int> number(const char* name, std::optional<int> fallback) {
   if (!value || *value < 0 || *value > 1 << 30)
     return base::fail(ErrorCode::kBadValue, "{}='{}' is not a rank or a count of ranks", name,
                       text);
-  return static_cast<int>(*value);
+  return as_int(*value);
 }
 
 }  // namespace

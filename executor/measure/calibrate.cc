@@ -34,6 +34,7 @@
 #include <set>
 #include <thread>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "executor/measure/calibration_programs.h"
 #include "executor/measure/composition.h"
@@ -111,7 +112,7 @@ class Calibration {
     const unsigned cores = std::thread::hardware_concurrency();
     oversubscribed_ = device_.is_cpu() && static_cast<unsigned>(communicator_.world_size()) > cores;
     sampling_.cpu_time = oversubscribed_;
-    if (oversubscribed_) ranks_per_core_ = static_cast<double>(communicator_.world_size()) / cores;
+    if (oversubscribed_) ranks_per_core_ = real(communicator_.world_size()) / cores;
   }
 
   base::Result<Calibrated> run() {
@@ -174,7 +175,7 @@ class Calibration {
   }
 
   base::Result<void> operators_alone() {
-    const double all = static_cast<double>(range_.sequences.size() * options_.focus.size());
+    const double all = real(range_.sequences.size() * options_.focus.size());
     double done = 0;
     bool left = true;
     for (const std::int64_t sequences : range_.sequences) {

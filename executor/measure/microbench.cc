@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "executor/measure/recorded_training.h"
 
 namespace orrery::executor {
@@ -54,7 +55,7 @@ Operands copy_of(const Operands& o) {
 double thread_cpu_seconds() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  return real(t.tv_sec) + 1e-9 * real(t.tv_nsec);
 }
 
 bool disturbed(double wall, double cpu) { return wall > kContaminated * cpu + kClockSeconds; }
@@ -62,16 +63,11 @@ bool disturbed(double wall, double cpu) { return wall > kContaminated * cpu + kC
 Timing timing_of(std::vector<double> seconds) {
   ORRERY_CHECK(!seconds.empty());
   std::ranges::sort(seconds);
-  const auto at = [&](double q) {
-    return seconds[static_cast<std::size_t>(q * static_cast<double>(seconds.size() - 1) + 0.5)];
-  };
+  const auto at = [&](double q) { return seconds[as_index(q * real(seconds.size() - 1) + 0.5)]; };
   const std::size_t half = seconds.size() / 2;
   const double median =
       seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
-  return {.median = median,
-          .p10 = at(0.1),
-          .p90 = at(0.9),
-          .samples = static_cast<int>(seconds.size())};
+  return {.median = median, .p10 = at(0.1), .p90 = at(0.9), .samples = as_int(seconds.size())};
 }
 
 Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& sampling) {
@@ -80,7 +76,7 @@ Timing time_calls(const std::function<void(std::size_t)>& call, const Sampling& 
   std::vector<double> seconds;
   int refused = 0;
   const Stopwatch all;
-  while (static_cast<int>(seconds.size()) < sampling.samples || all.seconds() < sampling.seconds) {
+  while (as_int(seconds.size()) < sampling.samples || all.seconds() < sampling.seconds) {
     const double cpu = thread_cpu_seconds();
     const Stopwatch clock;
     call(i++);
@@ -120,14 +116,13 @@ Timing time_on_accelerator(const std::function<void(std::size_t)>& call, const S
     const std::vector<std::int64_t> at = marks.picoseconds();
     std::vector<double> seconds;
     for (std::size_t s = 1; s < at.size(); ++s)
-      seconds.push_back(1e-12 * static_cast<double>(at[s] - at[s - 1]) / calls);
+      seconds.push_back(1e-12 * real(at[s] - at[s - 1]) / calls);
     return timing_of(std::move(seconds));
   };
   timed(1, 2);  // warm: kernels loaded, memory cached
   const double once = std::max(timed(1, 3).median, 1e-7);
-  const int calls = std::clamp(static_cast<int>(kSampleSeconds / once) + 1, 1, kMostCallsOfSample);
-  const int samples =
-      std::clamp(static_cast<int>(sampling.seconds / (once * calls)), 3, sampling.samples);
+  const int calls = std::clamp(as_int(kSampleSeconds / once) + 1, 1, kMostCallsOfSample);
+  const int samples = std::clamp(as_int(sampling.seconds / (once * calls)), 3, sampling.samples);
   return timed(samples, calls);
 }
 
@@ -188,8 +183,7 @@ base::Result<Timing> time_bench(const Bench& bench, const Sampling& sampling) {
   const c10::InferenceMode no_autograd;
   const std::int64_t bytes = std::max<std::int64_t>(bytes_of(bench.operands), 1);
   const std::int64_t rotated = bench.device.is_cpu() ? kRotatedBytes : kRotatedBytesOfAccelerator;
-  const auto copies =
-      std::clamp<std::size_t>(static_cast<std::size_t>(rotated / bytes), 2, kMostCopies);
+  const auto copies = std::clamp<std::size_t>(as_index(rotated / bytes), 2, kMostCopies);
   std::vector<Operands> sets;
   for (std::size_t i = 0; i < copies; ++i) sets.push_back(copy_of(bench.operands));
   RotaryTables rotary;

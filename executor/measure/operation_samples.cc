@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
+
 namespace orrery::executor {
 
 bool is_load(const model::SegmentShape& shape) {
@@ -22,7 +24,7 @@ base::Result<model::OperatorPoint> point_over_ranks(const model::SegmentShape& s
 std::size_t OperationSamples::index_of(const model::SegmentShape& shape, model::Phase phase) {
   const auto at = std::ranges::find_if(
       samples_, [&](const Sample& s) { return s.phase == phase && s.shape == shape; });
-  if (at != samples_.end()) return static_cast<std::size_t>(at - samples_.begin());
+  if (at != samples_.end()) return as_index(at - samples_.begin());
   samples_.push_back({shape, phase, {}});
   return samples_.size() - 1;
 }
@@ -34,7 +36,7 @@ void OperationSamples::add(const plan::Program& program, const RecordedStep& ste
   std::map<std::size_t, std::pair<double, std::int64_t>> totals;
   double spans = 0;
   for (const plan::Span& s : step.spans) {
-    const double seconds = 1e-12 * static_cast<double>(s.duration_ps) * used;
+    const double seconds = 1e-12 * real(s.duration_ps) * used;
     spans += seconds;
     const plan::Op& op = operation_of(program, s);
     if (op.kind != plan::OpKind::kCompute) continue;
@@ -51,8 +53,7 @@ void OperationSamples::add(const plan::Program& program, const RecordedStep& ste
     o.totals.push_back(total.first);
     o.occurrences = total.second;
   }
-  played.gaps.push_back((step.wall_seconds * used - spans) /
-                        static_cast<double>(step.spans.size()));
+  played.gaps.push_back((step.wall_seconds * used - spans) / real(step.spans.size()));
 }
 
 base::Result<std::vector<model::OperatorPoint>> OperationSamples::points(
@@ -75,8 +76,8 @@ base::Result<ComposedStep> OperationSamples::composed(
     });
     if (point == points.end()) continue;
     step.seconds += timing_of(operation.totals).median;
-    step.medians += static_cast<double>(operation.occurrences) * point->seconds_median;
-    step.operations += static_cast<double>(operation.occurrences);
+    step.medians += real(operation.occurrences) * point->seconds_median;
+    step.operations += real(operation.occurrences);
   }
   TRY(step.seconds, mean_over_ranks(world, step.seconds));
   return step;

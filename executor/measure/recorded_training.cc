@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "executor/measure/microbench.h"
 #include "executor/runtime/interpreter.h"
@@ -79,7 +80,7 @@ base::Result<double> over_ranks(Communicator& world, double value,
 
 base::Result<double> mean_over_ranks(Communicator& world, double value) {
   return over_ranks(world, value, [](const std::vector<double>& v) {
-    return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+    return std::accumulate(v.begin(), v.end(), 0.0) / real(v.size());
   });
 }
 

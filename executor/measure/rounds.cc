@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "executor/measure/control.h"
 #include "executor/measure/microbench.h"
 #include "executor/runtime/site.h"
@@ -13,8 +14,7 @@ std::vector<std::size_t> round_order(std::size_t count, int round) {
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   if (count == 0) return order;
-  std::ranges::rotate(
-      order, order.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(round) % count));
+  std::ranges::rotate(order, order.begin() + static_cast<std::ptrdiff_t>(as_index(round) % count));
   if (round % 2 == 1) std::ranges::reverse(order);
   return order;
 }

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/numbers.h"
 #include "executor/measure/microbench.h"
 #include "executor/measure/recorded_training.h"
 
@@ -40,7 +41,7 @@ base::Result<ComposedStep> collectives_in_step(Site& site, const plan::Program& 
                             for (const plan::Span& s : step.spans) {
                               const plan::Op& op = operation_of(program, s);
                               if (!counts(op)) continue;
-                              all += 1e-12 * static_cast<double>(s.duration_ps);
+                              all += 1e-12 * real(s.duration_ps);
                               ++kinds[{op.collective, op.group, op.bytes}];
                             }
                             seconds.push_back(all);
@@ -50,8 +51,8 @@ base::Result<ComposedStep> collectives_in_step(Site& site, const plan::Program& 
   TRY(composed.seconds, mean_over_ranks(*site.communicator, timing_of(std::move(seconds)).median));
   for (const auto& [kind, count] : kinds) {
     TRY(const double alone, seconds_alone(site, program, kind));
-    composed.medians += alone * static_cast<double>(count);
-    composed.operations += static_cast<double>(count);
+    composed.medians += alone * real(count);
+    composed.operations += real(count);
   }
   return composed;
 }

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/numbers.h"
 #include "executor/measure/microbench.h"
 
 namespace orrery::executor {
@@ -26,13 +27,12 @@ base::Result<TimedBlock> TimedBlock::make(const BlockCase& block, model::Precisi
 
 void TimedBlock::add(const RecordedStep& step) {
   // Forward and backward of a micro-batch lie apart, each without a gap.
-  std::vector<double> of(static_cast<std::size_t>(program_.micro_batches));
+  std::vector<double> of(as_index(program_.micro_batches));
   const bool first = seconds_.empty();
   for (std::size_t i = 0; i + 1 < step.spans.size(); ++i) {
     const plan::Span& s = step.spans[i];
     if (!in_block(program_, s)) continue;
-    of[static_cast<std::size_t>(s.micro_batch)] +=
-        1e-12 * static_cast<double>(step.spans[i + 1].start_ps - s.start_ps);
+    of[as_index(s.micro_batch)] += 1e-12 * real(step.spans[i + 1].start_ps - s.start_ps);
     const plan::Op& op = operation_of(program_, s);
     if (first && s.micro_batch == 0 && op.kind == plan::OpKind::kCompute)
       operations_.push_back({program_.segments[op.segment], op.phase});

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/numbers.h"
 #include "executor/state/state.h"
 
 namespace orrery::executor {
@@ -55,8 +56,7 @@ Interpreter::Interpreter(const plan::Program& program, Communicator& communicato
       device_memory_(site.allocator, site.device),
       marks_(site.device) {
   context_.local_rank = local_rank_;
-  context_.loss_scale =
-      1.0 / (static_cast<double>(program.global_batch) * static_cast<double>(program.sequence));
+  context_.loss_scale = 1.0 / (real(program.global_batch) * real(program.sequence));
   context_.data = &data;
   context_.seed = options.seed;
   context_.global_batch = program.global_batch;
@@ -106,7 +106,7 @@ base::Result<void> Interpreter::open_channels() {
   }
   channels_.assign(program_.groups.size(), std::vector<Channel>(plan::kStreams));
   for (const auto& [group, stream] : used) {
-    TRY(channels_[group.raw()][static_cast<std::size_t>(stream)],
+    TRY(channels_[group.raw()][as_index(stream)],
         channel_of(communicator_, program_.groups[group], stream));
   }
   return {};
@@ -139,7 +139,7 @@ at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64
   const plan::ParameterUnit& unit = program_.units[*decl.unit];
   const std::int64_t n = made.numel();
   const std::int64_t begin = shard_begin(*decl.unit, n);
-  std::vector<float> values(static_cast<std::size_t>(n));
+  std::vector<float> values(as_index(n));
   const FlatRange range{
       .begin = begin,
       .end = begin + n,
@@ -150,8 +150,6 @@ at::Tensor Interpreter::make_persistent(const plan::BufferDecl& decl, std::int64
   return made;
 }
 
-double Interpreter::loss_part() const {
-  return reports_loss_ ? static_cast<double>(loss_.item<float>()) : 0.0;
-}
+double Interpreter::loss_part() const { return reports_loss_ ? real(loss_.item<float>()) : 0.0; }
 
 }  // namespace orrery::executor

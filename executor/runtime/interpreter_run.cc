@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "executor/runtime/interpreter.h"
 #include "executor/transport/all_to_all.h"
 #include "model/segment.h"
@@ -122,7 +123,7 @@ base::Result<void> Interpreter::compute(const Step& step) {
 
 base::Result<void> Interpreter::collective(const Step& step) {
   const plan::Op& op = *step.op;
-  const Channel& channel = channels_[op.group.raw()][static_cast<std::size_t>(op.stream)];
+  const Channel& channel = channels_[op.group.raw()][as_index(op.stream)];
   const auto part_of_flat = [&](at::Tensor t) {
     if (op.slice_group) {
       const plan::Group& owners = program_.groups[*op.slice_group];
@@ -167,9 +168,9 @@ base::Result<void> Interpreter::exchange(const Step& step) {
   const plan::Op& op = *step.op;
   // The two streams of a pipeline direction are the two ends of one lane.
   const auto lane = [](Stream s) {
-    if (s == Stream::kForwardReceive) return static_cast<int>(Stream::kForwardSend);
-    if (s == Stream::kBackwardReceive) return static_cast<int>(Stream::kBackwardSend);
-    return static_cast<int>(s);
+    if (s == Stream::kForwardReceive) return as_int(Stream::kForwardSend);
+    if (s == Stream::kBackwardReceive) return as_int(Stream::kBackwardSend);
+    return as_int(s);
   };
   std::vector<TransferLeg> legs;
   bool receives = false;
@@ -189,12 +190,12 @@ base::Result<void> Interpreter::exchange(const Step& step) {
   }
   TRY(std::unique_ptr<Transfer> transfer, communicator_.post(std::move(legs)));
   if (receives) return transfer->wait();
-  pending_[static_cast<std::size_t>(op.stream)] = std::move(transfer);
+  pending_[as_index(op.stream)] = std::move(transfer);
   return {};
 }
 
 base::Result<void> Interpreter::drain(Stream stream) {
-  std::unique_ptr<Transfer>& transfer = pending_[static_cast<std::size_t>(stream)];
+  std::unique_ptr<Transfer>& transfer = pending_[as_index(stream)];
   if (!transfer) return {};
   TRY_VOID(transfer->wait());
   transfer.reset();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/numbers.h"
 #include "executor/segments/segment_kernels.h"
 #include "executor/state/data.h"
 
@@ -26,8 +27,8 @@ base::Result<void> load(const SegmentShape& s, Operands& operands, SegmentContex
                     .token_parts = s.token_parts,
                     .token_part = context.token_part(s)};
   const std::int64_t shift = s.kind == SegmentKind::kLoadTargets ? 1 : 0;
-  TRY_VOID(context.data->read(
-      batch, shift, {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())}));
+  TRY_VOID(context.data->read(batch, shift,
+                              {ids.mutable_data_ptr<std::int64_t>(), as_index(ids.numel())}));
   operands.writes[0].tensor = ids.to(operands.writes[0].device);
   return {};
 }

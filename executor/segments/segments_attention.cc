@@ -19,6 +19,7 @@
 
 #include <cmath>
 
+#include "base/numbers.h"
 #include "executor/segments/attention_core.h"
 
 namespace orrery::executor {
@@ -32,9 +33,8 @@ const RotaryTables::Table& RotaryTables::get(std::int64_t tokens, std::int64_t h
              sin = at::empty_like(cos);
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t i = 0; i < half; ++i) {
-      const double frequency =
-          std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
-      const double angle = static_cast<double>(t) * frequency;
+      const double frequency = std::pow(theta, -2.0 * real(i) / real(head_dim));
+      const double angle = real(t) * frequency;
       cos.mutable_data_ptr<float>()[t * half + i] = static_cast<float>(std::cos(angle));
       sin.mutable_data_ptr<float>()[t * half + i] = static_cast<float>(std::sin(angle));
     }

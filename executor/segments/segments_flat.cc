@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/numbers.h"
 #include "executor/segments/segment_kernels.h"
 
 namespace orrery::executor::kernels {
@@ -24,7 +25,7 @@ struct Coefficients {
 };
 
 Coefficients coefficients(const AdamW& a, std::int64_t update, bool decays) {
-  const double t = static_cast<double>(update);
+  const double t = real(update);
   return {.decay = static_cast<float>(decays ? 1.0 - a.learning_rate * a.weight_decay : 1.0),
           .beta1 = static_cast<float>(1.0 - a.beta1),
           .beta2 = static_cast<float>(1.0 - a.beta2),

@@ -8,6 +8,7 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
+#include "base/numbers.h"
 #include "executor/segments/segment_kernels.h"
 
 namespace orrery::executor::kernels {
@@ -47,7 +48,7 @@ void rms_norm_forward(const SegmentShape& s, Operands& o) {
   at::Tensor x = rows_of(o.reads[0]);
   at::Tensor rstd = o.writes[1].make().view({-1});
   at::linalg_vector_norm_out(rstd, x, 2, at::IntArrayRef{1}, false, at::kFloat);
-  rstd.square_().div_(static_cast<double>(s.in)).add_(s.epsilon).rsqrt_();
+  rstd.square_().div_(real(s.in)).add_(s.epsilon).rsqrt_();
   at::Tensor y = rows_of(o.writes[0].make());
   if (is_bf16(s)) {
     at::Tensor wide = x.to(at::kFloat);
@@ -67,7 +68,7 @@ void rms_norm_backward(const SegmentShape& s, Phase phase, Operands& o) {
   if (has_weight_gradient(phase)) o.gradients[0].addmv_(product.t(), rstd);
   if (!has_input_gradient(phase)) return;
   at::Tensor c = at::mv(product, w);  // sum over features of dy w x
-  c.mul_(rstd).mul_(rstd).mul_(rstd).div_(static_cast<double>(s.in));
+  c.mul_(rstd).mul_(rstd).mul_(rstd).div_(real(s.in));
   at::Tensor dx = wide ? product : rows_of(o.writes[0].make());
   at::mul_out(dx, dy, w);
   dx.mul_(rstd.unsqueeze(1)).addcmul_(x, c.unsqueeze(1), -1);

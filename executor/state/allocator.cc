@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::executor {
 
@@ -54,7 +55,7 @@ c10::DataPtr CountingAllocator::allocate(std::size_t bytes) {
   *header = Header{this, bytes, capacity, category_};
   const auto requested = static_cast<std::int64_t>(bytes);
   count_.live += requested;
-  count_.live_by_category[static_cast<std::size_t>(category_)] += requested;
+  count_.live_by_category[as_index(category_)] += requested;
   if (count_.live > count_.peak) {
     count_.peak = count_.live;
     count_.at_peak = count_.live_by_category;
@@ -79,7 +80,7 @@ void CountingAllocator::give_back(Header* header) {
   const std::lock_guard lock(mutex_);
   const auto requested = static_cast<std::int64_t>(header->requested);
   count_.live -= requested;
-  count_.live_by_category[static_cast<std::size_t>(header->category)] -= requested;
+  count_.live_by_category[as_index(header->category)] -= requested;
   if (header->capacity >= kCachedBytes) {
     free_[header->capacity].push_back(header);
     return;

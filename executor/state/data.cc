@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/data_dir.h"
 #include "base/file.h"
+#include "base/numbers.h"
 #include "base/rng.h"
 
 namespace orrery::executor {
@@ -60,7 +61,7 @@ base::Result<TokenData> TokenData::open(const std::string& path, std::int64_t vo
     }
     struct stat info {};
     const bool regular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
-    const std::size_t size = regular ? static_cast<std::size_t>(info.st_size) : 0;
+    const std::size_t size = regular ? as_index(info.st_size) : 0;
     void* mapped = size == 0 ? MAP_FAILED : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
     const int mapping_error = errno;
     ::close(file);
@@ -80,9 +81,7 @@ base::Result<TokenData> TokenData::open(const std::string& path, std::int64_t vo
 
 std::int64_t TokenData::token(std::int64_t at) const {
   std::uint32_t value = 0;
-  std::memcpy(&value,
-              static_cast<const char*>(bytes_.get()) + width_ * static_cast<std::size_t>(at),
-              width_);
+  std::memcpy(&value, static_cast<const char*>(bytes_.get()) + width_ * as_index(at), width_);
   return value;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace orrery::executor {
@@ -54,7 +55,7 @@ DeviceMemory::DeviceMemory(CountingAllocator& cpu, c10::Device device)
 MemoryCount DeviceMemory::count() const {
   if (device_.is_cpu()) return cpu_.count();
   MemoryCount count = cuda_memory(device_.index());
-  constexpr auto kActivation = static_cast<std::size_t>(plan::BufferCategory::kActivation);
+  constexpr auto kActivation = as_index(plan::BufferCategory::kActivation);
   count.live -= before_;
   count.peak -= before_;
   count.live_by_category[kActivation] = count.live;

@@ -6,12 +6,13 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "executor/state/device.h"
 
 namespace orrery::executor {
 namespace {
 
-constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+constexpr auto kAll = as_index(c10::CachingAllocator::StatType::AGGREGATE);
 
 // The first products allocate workspaces that stay: they are the framework's, so they are made
 // before anything is counted.

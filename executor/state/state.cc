@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/numbers.h"
 #include "base/rng.h"
 #include "executor/state/tensor.h"
 
@@ -36,7 +37,7 @@ struct Cut {
   std::int64_t global_inner = 1, inner_first = 0;
 
   Cut(const plan::Parameter& p, std::int64_t tensor_index) {
-    const auto dim = static_cast<std::size_t>(std::max(p.shard_dim, 0));
+    const auto dim = as_index(std::max(p.shard_dim, 0));
     local = p.local_shape[dim];
     global = p.shape[dim];
     for (std::size_t d = dim + 1; d < p.shape.size(); ++d) {
@@ -60,8 +61,7 @@ struct Cut {
 };
 
 double deviation(plan::Init init, std::int64_t layers) {
-  return init == plan::Init::kNormalScaled ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers))
-                                           : 0.02;
+  return init == plan::Init::kNormalScaled ? 0.02 / std::sqrt(2.0 * real(layers)) : 0.02;
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ void initial_parameters(const plan::ParameterUnit& unit, const FlatRange& range,
         const double value = p.init == plan::Init::kOne
                                  ? 1.0
                                  : sigma * base::normal(stream, static_cast<std::uint64_t>(index));
-        out[static_cast<std::size_t>(i - range.begin)] = static_cast<float>(value);
+        out[as_index(i - range.begin)] = static_cast<float>(value);
       }
     });
   }

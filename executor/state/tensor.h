@@ -6,6 +6,7 @@
 #include <c10/util/accumulate.h>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "model/dtype.h"
 
 namespace orrery::executor {
@@ -16,7 +17,7 @@ inline at::ScalarType scalar_type(model::DType t) {
     case model::DType::kBFloat16: return at::kBFloat16;
     case model::DType::kInt64: return at::kLong;
   }
-  ORRERY_CHECK(false, "dtype {}", static_cast<int>(t));
+  ORRERY_CHECK(false, "dtype {}", as_int(t));
 }
 
 inline model::DType dtype_of(const at::Tensor& tensor) {

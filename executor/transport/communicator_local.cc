@@ -1,5 +1,6 @@
 /// The two transports that move nothing: self and stub. Self is a stub of a world of one, where
 /// repeating the own part is exact.
+#include "base/numbers.h"
 #include "executor/transport/communicator.h"
 
 namespace orrery::executor {
@@ -29,9 +30,9 @@ class LocalCommunicator final : public Communicator {
   }
 
   base::Result<Channel> channel(std::span<const int> ranks, plan::Stream) override {
-    Channel c{.id = 0, .index = -1, .size = static_cast<int>(ranks.size())};
+    Channel c{.id = 0, .index = -1, .size = as_int(ranks.size())};
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (ranks[i] == rank_) c.index = static_cast<int>(i);
+      if (ranks[i] == rank_) c.index = as_int(i);
     }
     ORRERY_CHECK(c.index >= 0, "rank {} asks for a group it is not in", rank_);
     return c;

@@ -18,6 +18,7 @@
 #include <map>
 #include <utility>
 
+#include "base/numbers.h"
 #include "executor/state/tensor.h"
 #include "executor/transport/communicator.h"
 
@@ -36,12 +37,10 @@ base::Result<void> check(int code, const char* what) {
   int length = 0;
   MPI_Error_string(code, text.data(), &length);
   return base::fail(ErrorCode::kCollective, "{}: {}", what,
-                    std::string_view(text.data(), static_cast<std::size_t>(length)));
+                    std::string_view(text.data(), as_index(length)));
 }
 
-float widen(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
+float widen(std::uint16_t bits) { return std::bit_cast<float>(as_u32(bits) << 16); }
 // Round to nearest, ties to even; NaN stays NaN.
 std::uint16_t narrow(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -77,7 +76,7 @@ MPI_Datatype base_type(model::DType t) {
     case model::DType::kBFloat16: return MPI_UINT16_T;
     case model::DType::kInt64: return MPI_INT64_T;
   }
-  ORRERY_CHECK(false, "dtype {}", static_cast<int>(t));
+  ORRERY_CHECK(false, "dtype {}", as_int(t));
 }
 
 /// A committed datatype of `outer` rows of `inner` elements, rows `stride` elements apart, whose
@@ -91,7 +90,7 @@ class RowsType {
     const MPI_Aint bytes = model::element_bytes(t);
     MPI_Datatype row = contiguous(base_type(t), inner, bytes);
     MPI_Datatype rows;
-    MPI_Type_create_hvector(static_cast<int>(outer), 1, stride * bytes, row, &rows);
+    MPI_Type_create_hvector(as_int(outer), 1, stride * bytes, row, &rows);
     MPI_Type_create_resized(rows, 0, inner * bytes, &type_);
     MPI_Type_commit(&type_);
     MPI_Type_free(&rows);
@@ -107,14 +106,14 @@ class RowsType {
   static MPI_Datatype contiguous(MPI_Datatype element, std::int64_t n, MPI_Aint bytes) {
     MPI_Datatype made;
     if (n <= INT_MAX) {
-      MPI_Type_contiguous(static_cast<int>(n), element, &made);
+      MPI_Type_contiguous(as_int(n), element, &made);
       return made;
     }
     constexpr std::int64_t kPiece = INT_MAX / 2;
     MPI_Datatype piece, pieces;
-    MPI_Type_contiguous(static_cast<int>(kPiece), element, &piece);
-    MPI_Type_contiguous(static_cast<int>(n / kPiece), piece, &pieces);
-    const std::array<int, 2> counts{1, static_cast<int>(n % kPiece)};
+    MPI_Type_contiguous(as_int(kPiece), element, &piece);
+    MPI_Type_contiguous(as_int(n / kPiece), piece, &pieces);
+    const std::array<int, 2> counts{1, as_int(n % kPiece)};
     const std::array<MPI_Aint, 2> places{0, n / kPiece * kPiece * bytes};
     const std::array<MPI_Datatype, 2> types{pieces, element};
     MPI_Type_create_struct(2, counts.data(), places.data(), types.data(), &made);
@@ -143,15 +142,14 @@ class MpiTransfer final : public Transfer {
   }
   base::Result<bool> test() override {
     int done = 0;
-    TRY_VOID(check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
-                               MPI_STATUSES_IGNORE),
-                   "transfer"));
+    TRY_VOID(
+        check(MPI_Testall(as_int(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+              "transfer"));
     return done != 0;
   }
   base::Result<void> wait() override {
-    return check(
-        MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE),
-        "transfer");
+    return check(MPI_Waitall(as_int(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE),
+                 "transfer");
   }
 
  private:
@@ -210,9 +208,9 @@ class MpiCommunicator final : public Communicator {
 
   base::Result<Channel> channel(std::span<const int> ranks, plan::Stream stream) override {
     std::vector<int> members(ranks.begin(), ranks.end());
-    const auto key = std::pair(static_cast<int>(stream), members);
-    Channel c{.id = -1, .index = 0, .size = static_cast<int>(members.size())};
-    while (members[static_cast<std::size_t>(c.index)] != rank_) ++c.index;
+    const auto key = std::pair(as_int(stream), members);
+    Channel c{.id = -1, .index = 0, .size = as_int(members.size())};
+    while (members[as_index(c.index)] != rank_) ++c.index;
     if (const auto known = known_.find(key); known != known_.end()) {
       c.id = known->second;
       return c;
@@ -221,12 +219,12 @@ class MpiCommunicator final : public Communicator {
     MPI_Comm_group(world_, &world);
     MPI_Group_incl(world, c.size, members.data(), &group);
     MPI_Comm comm = MPI_COMM_NULL;
-    const int code = MPI_Comm_create_group(world_, group, static_cast<int>(stream), &comm);
+    const int code = MPI_Comm_create_group(world_, group, as_int(stream), &comm);
     MPI_Group_free(&group);
     MPI_Group_free(&world);
     TRY_VOID(check(code, "MPI_Comm_create_group"));
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-    c.id = static_cast<int>(channels_.size());
+    c.id = as_int(channels_.size());
     channels_.push_back(comm);
     known_.emplace(key, c.id);
     return c;
@@ -240,7 +238,7 @@ class MpiCommunicator final : public Communicator {
     if (t == model::DType::kBFloat16) op = sum ? sum_bf16_ : max_bf16_;
     auto* data = static_cast<std::byte*>(tensor.mutable_data_ptr());
     for (std::int64_t first = 0; first < tensor.numel(); first += kPieceElements) {
-      const auto n = static_cast<int>(std::min(kPieceElements, tensor.numel() - first));
+      const auto n = as_int(std::min(kPieceElements, tensor.numel() - first));
       TRY_VOID(check(MPI_Allreduce(MPI_IN_PLACE, data + first * model::element_bytes(t), n,
                                    base_type(t), op, comm_of(c)),
                      "all_reduce"));
@@ -272,11 +270,10 @@ class MpiCommunicator final : public Communicator {
     const std::int64_t row_bytes = slots.inner * bytes;
     for (std::int64_t row = 0; row < slots.outer; ++row) {
       const std::byte* own = from + (row * c.size + c.index) * row_bytes;
-      if (own != to + row * row_bytes)
-        std::memcpy(to + row * row_bytes, own, static_cast<std::size_t>(row_bytes));
+      if (own != to + row * row_bytes) std::memcpy(to + row * row_bytes, own, as_index(row_bytes));
     }
     if (c.size == 1) return {};
-    for (auto& block : scratch_) block.resize(static_cast<std::size_t>(kScratchBytes));
+    for (auto& block : scratch_) block.resize(as_index(kScratchBytes));
     const std::vector<Chunk> chunks = chunks_of(slots, c.size, kScratchBytes / bytes);
     std::array<std::array<MPI_Request, 2>, 2> requests;
     // Chunk i is under way while chunk i - 1 is added.
@@ -284,7 +281,7 @@ class MpiCommunicator final : public Communicator {
       if (i < chunks.size()) {
         const Chunk& n = chunks[i];
         const int owner = (c.index + n.k) % c.size, source = (c.index - n.k + c.size) % c.size;
-        const auto count = static_cast<int>(n.elements);
+        const auto count = as_int(n.elements);
         const std::byte* out = from + (n.row * c.size + owner) * row_bytes + n.first * bytes;
         auto& pair = requests[i % 2];
         TRY_VOID(check(
@@ -332,22 +329,21 @@ class MpiCommunicator final : public Communicator {
 
   base::Result<std::vector<std::string>> gather(const std::string& text) override {
     const bool root = rank_ == 0;
-    const auto size = static_cast<int>(text.size());
-    std::vector<int> sizes(root ? static_cast<std::size_t>(world_size_) : 0), places;
+    const auto size = as_int(text.size());
+    std::vector<int> sizes(root ? as_index(world_size_) : 0), places;
     TRY_VOID(check(MPI_Gather(&size, 1, MPI_INT, sizes.data(), 1, MPI_INT, 0, world_), "gather"));
     int total = 0;
     for (const int s : sizes) {
       places.push_back(total);
       total += s;
     }
-    std::string all(static_cast<std::size_t>(total), '\0');
+    std::string all(as_index(total), '\0');
     TRY_VOID(check(MPI_Gatherv(text.data(), size, MPI_CHAR, all.data(), sizes.data(), places.data(),
                                MPI_CHAR, 0, world_),
                    "gather"));
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      texts.push_back(
-          all.substr(static_cast<std::size_t>(places[i]), static_cast<std::size_t>(sizes[i])));
+      texts.push_back(all.substr(as_index(places[i]), as_index(sizes[i])));
     }
     return texts;
   }
@@ -356,18 +352,15 @@ class MpiCommunicator final : public Communicator {
     auto size = static_cast<std::int64_t>(text.size());
     TRY_VOID(check(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world_), "broadcast"));
     std::string result = text;
-    result.resize(static_cast<std::size_t>(size));
-    TRY_VOID(
-        check(MPI_Bcast(result.data(), static_cast<int>(size), MPI_CHAR, 0, world_), "broadcast"));
+    result.resize(as_index(size));
+    TRY_VOID(check(MPI_Bcast(result.data(), as_int(size), MPI_CHAR, 0, world_), "broadcast"));
     return result;
   }
 
   void abort(int exit_code) override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
 
  private:
-  [[nodiscard]] MPI_Comm comm_of(const Channel& c) const {
-    return channels_[static_cast<std::size_t>(c.id)];
-  }
+  [[nodiscard]] MPI_Comm comm_of(const Channel& c) const { return channels_[as_index(c.id)]; }
 
   MPI_Comm world_ = MPI_COMM_NULL, exchange_ = MPI_COMM_NULL;
   MPI_Op sum_bf16_ = MPI_OP_NULL, max_bf16_ = MPI_OP_NULL;

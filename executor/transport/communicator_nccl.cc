@@ -17,6 +17,7 @@
 #include <map>
 #include <utility>
 
+#include "base/numbers.h"
 #include "executor/state/tensor.h"
 #include "executor/transport/communicator.h"
 #include "executor/transport/store.h"
@@ -45,7 +46,7 @@ ncclDataType_t type_of(const at::Tensor& tensor) {
   }
   ORRERY_CHECK(false, "dtype");
 }
-std::size_t count_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+std::size_t count_of(const at::Tensor& tensor) { return as_index(tensor.numel()); }
 
 /// One communicator with its stream, and the two waits around each operation.
 class Line {
@@ -114,16 +115,16 @@ class NcclCommunicator final : public Communicator {
   }
 
   base::Result<Channel> channel(std::span<const int> ranks, plan::Stream stream) override {
-    std::string key = std::to_string(static_cast<int>(stream));
-    Channel c{.id = -1, .index = 0, .size = static_cast<int>(ranks.size())};
+    std::string key = std::to_string(as_int(stream));
+    Channel c{.id = -1, .index = 0, .size = as_int(ranks.size())};
     for (const int r : ranks) key += "." + std::to_string(r);
-    while (ranks[static_cast<std::size_t>(c.index)] != rank_) ++c.index;
+    while (ranks[as_index(c.index)] != rank_) ++c.index;
     if (const auto known = known_.find(key); known != known_.end()) {
       c.id = known->second;
       return c;
     }
     TRY(std::unique_ptr<Line> line, open_line(key, c.index, c.size));
-    c.id = static_cast<int>(lines_.size());
+    c.id = as_int(lines_.size());
     lines_.push_back(std::move(line));
     known_.emplace(key, c.id);
     return c;
@@ -162,12 +163,11 @@ class NcclCommunicator final : public Communicator {
     });
   }
   base::Result<void> all_to_all(const Channel& c, const at::Tensor& in, at::Tensor& out) override {
-    const std::size_t block = count_of(in) / static_cast<std::size_t>(c.size),
-                      bytes = block * in.element_size();
+    const std::size_t block = count_of(in) / as_index(c.size), bytes = block * in.element_size();
     return on(c, "all_to_all", {in, out}, [&](Line& l) {
       ncclGroupStart();
       for (int i = 0; i < c.size; ++i) {
-        const std::size_t at = static_cast<std::size_t>(i) * bytes;
+        const std::size_t at = as_index(i) * bytes;
         ncclSend(static_cast<const char*>(in.const_data_ptr()) + at, block, type_of(in), i,
                  l.comm(), l.stream());
         ncclRecv(static_cast<char*>(out.mutable_data_ptr()) + at, block, type_of(out), i, l.comm(),
@@ -250,7 +250,7 @@ class NcclCommunicator final : public Communicator {
   template <class Call>
   base::Result<void> on(const Channel& c, const char* what,
                         std::initializer_list<at::Tensor> tensors, Call call) {
-    Line& line = *lines_[static_cast<std::size_t>(c.id)];
+    Line& line = *lines_[as_index(c.id)];
     TRY_VOID(line.begin(tensors));
     TRY_VOID(check(call(line), what));
     return line.end();

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "executor/transport/store.h"
 
@@ -47,7 +48,7 @@ base::Result<Store> Store::connect(const Launch& launch) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(*number);
   options.isServer = launch.rank == 0 && !agent_serves;
-  options.numWorkers = static_cast<std::size_t>(launch.world_size);
+  options.numWorkers = as_index(launch.world_size);
   options.timeout = std::chrono::seconds(120);
   auto connection = std::make_shared<Connection>();
   TRY(connection->store, guarded("store", [&]() -> c10::intrusive_ptr<c10d::Store> {

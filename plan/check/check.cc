@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "plan/check/check_internal.h"
 
 namespace orrery::plan {
@@ -80,7 +81,7 @@ class Numbering {
       step_.accesses.push_back(
           {number(key_of(*step_.program, o.ref, instance.layer, instance.micro_batch)), o.kind});
     }
-    step_.access_begin.push_back(static_cast<std::uint32_t>(step_.accesses.size()));
+    step_.access_begin.push_back(as_u32(step_.accesses.size()));
   }
 
  private:
@@ -130,8 +131,8 @@ class Numbering {
     if (layer < 0 || layer >= layers || batch < 0 || batch >= batches)
       return outside_.try_emplace(pack(key), kNone).first->second;
     std::vector<InstanceIndex>& table = tables_[key.buffer.raw()];
-    if (table.empty()) table.resize(static_cast<std::size_t>(layers * batches), kNone);
-    return table[static_cast<std::size_t>(layer * batches + batch)];
+    if (table.empty()) table.resize(as_index(layers * batches), kNone);
+    return table[as_index(layer * batches + batch)];
   }
 
   ClassStep& step_;

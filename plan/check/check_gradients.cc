@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/numbers.h"
 #include "plan/check/check_internal.h"
 
 namespace orrery::plan::checker {
@@ -100,7 +101,7 @@ class Algebra {
     for (std::size_t i = 0; i < s.instances.size(); ++i) {
       const BufferDecl& decl = program_.buffers[s.instances[i].buffer];
       if (decl.category == BufferCategory::kGradient) {
-        l.gradient_of[i] = static_cast<int>(l.gradients.size());
+        l.gradient_of[i] = as_int(l.gradients.size());
         l.gradients.push_back({.stale = s.persistent[i], .value = {}});
       }
       if (!s.persistent[i] || decl.category != BufferCategory::kParameter || !decl.unit) continue;
@@ -116,7 +117,7 @@ class Algebra {
   Gradient* gradient(ClassIndex c, std::size_t op, const BufferRef& ref) {
     Lane& l = lanes_[c];
     const int g = l.gradient_of[steps_[c].instance_of(op, ref)];
-    return g < 0 ? nullptr : &l.gradients[static_cast<std::size_t>(g)];
+    return g < 0 ? nullptr : &l.gradients[as_index(g)];
   }
 
   void run_lane(ClassIndex c) {
@@ -169,7 +170,7 @@ class Algebra {
     const OpInstance& o = steps_[c].ops[i];
     for (const ParameterView& view : op.views) {
       for (const int p : view.parameters) {
-        g->value.push_back({.source = {c, *op.unit, static_cast<std::size_t>(p)},
+        g->value.push_back({.source = {c, *op.unit, as_index(p)},
                             .layer = layer_of(*op.unit, o),
                             .micro_batch = o.micro_batch});
       }
@@ -276,7 +277,7 @@ class Algebra {
     if (g.stale)
       fault(kContributionRepeated, c, i,
             "{} reads a gradient that was not zeroed since the last step", steps_[c].describe(i));
-    const auto micro_batches = static_cast<std::size_t>(program_.micro_batches);
+    const auto micro_batches = as_index(program_.micro_batches);
     std::vector<Source> sources;
     std::map<Source, std::size_t> slots;
     for (std::size_t p = 0; p < program_.units[unit].parameters.size(); ++p) {
@@ -293,7 +294,7 @@ class Algebra {
               steps_[c].describe(i), describe(k));
         continue;
       }
-      ++counts[slot->second * micro_batches + static_cast<std::size_t>(k.micro_batch)];
+      ++counts[slot->second * micro_batches + as_index(k.micro_batch)];
     }
     for (std::size_t s = 0; s < sources.size(); ++s) {
       for (std::size_t m = 0; m < micro_batches; ++m)

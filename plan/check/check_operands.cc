@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "base/numbers.h"
 #include "plan/check/check_internal.h"
 
 namespace orrery::plan::checker {
@@ -227,9 +228,8 @@ class OperandChecker {
       if (*flat) compare("flat", {decl(**flat).elements()}, {unit.padded});
     }
     for (const ParameterView& v : op.views) {
-      const bool known = std::ranges::all_of(v.parameters, [&](int p) {
-        return p >= 0 && static_cast<std::size_t>(p) < unit.parameters.size();
-      });
+      const bool known = std::ranges::all_of(
+          v.parameters, [&](int p) { return p >= 0 && as_index(p) < unit.parameters.size(); });
       if (v.offset < 0 || v.offset + product_of(v.shape) > unit.elements || !known)
         fault(fmt::format("views weights outside unit '{}'", unit.name));
     }

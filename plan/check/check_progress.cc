@@ -10,6 +10,7 @@
 #include <optional>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "plan/check/check_internal.h"
 
 namespace orrery::plan::checker {
@@ -36,7 +37,7 @@ int stream_pair(Stream s) {
     case Stream::kCompute:
     case Stream::kTensor:
     case Stream::kData:
-    case Stream::kHost: return 2 + static_cast<int>(s);
+    case Stream::kHost: return 2 + as_int(s);
   }
   return 0;
 }
@@ -275,13 +276,13 @@ class ProgressChecker {
     std::map<PoolId, std::size_t> acquired;
     for (OpIndex i = 0; i < s.ops.size(); ++i) {
       const Op& op = *s.ops[i].op;
-      w.queue[static_cast<std::size_t>(op.stream)].push_back(i);
+      w.queue[as_index(op.stream)].push_back(i);
       for (const Access& a : s.accesses_of(i)) {
         if (a.kind != AccessKind::kFree) depend(s, last[a.instance], a.kind, i, w.dependencies);
       }
       if (op.acquire) {
         const std::size_t k = acquired[*op.acquire]++;
-        const auto capacity = static_cast<std::size_t>(s.program->pools[*op.acquire].capacity);
+        const auto capacity = as_index(s.program->pools[*op.acquire].capacity);
         const std::vector<OpIndex>& r = releases[*op.acquire];
         // A rank that runs in issue order never gets to a release that is issued later: it waits
         // for itself.
@@ -303,7 +304,7 @@ class ProgressChecker {
     };
     add(last.writer);
     if (kind == AccessKind::kRead) {
-      last.readers[static_cast<std::size_t>(stream)] = op;
+      last.readers[as_index(stream)] = op;
       return;
     }
     for (const OpIndex reader : last.readers) add(reader);
@@ -388,7 +389,7 @@ class ProgressChecker {
     bool moved = false;
     for (; t.next < ops.size(); ++t.next, moved = true) {
       const Op& op = *ops[t.next].op;
-      OpIndex& before = t.posted[static_cast<std::size_t>(op.stream)];
+      OpIndex& before = t.posted[as_index(op.stream)];
       if (before != kNoOp && absent_partner({c, before})) return moved;
       before = kNoOp;
       std::vector<bool>::reference reached = walkers_[c].reached[t.next];
@@ -408,7 +409,7 @@ class ProgressChecker {
   void report_stuck_thread(ClassIndex c, const Thread& t) {
     const ClassStep& s = steps_[c];
     if (t.next == s.ops.size()) return;
-    const OpIndex before = t.posted[static_cast<std::size_t>(s.ops[t.next].op->stream)];
+    const OpIndex before = t.posted[as_index(s.ops[t.next].op->stream)];
     const Post p{c, before != kNoOp ? before : t.next};
     if (const auto partner = absent_partner(p)) {
       fault(kDeadlock, p,

@@ -27,6 +27,7 @@
 #include <optional>
 #include <set>
 
+#include "base/numbers.h"
 #include "plan/check/check_internal.h"
 
 namespace orrery::plan::checker {
@@ -55,7 +56,7 @@ class Values {
         away_(step.instances.size()) {}
 
   void run() {
-    losses_.assign(static_cast<std::size_t>(program_.micro_batches), 0);
+    losses_.assign(as_index(program_.micro_batches), 0);
     for (at_ = 0; at_ < step_.ops.size(); ++at_) {
       const Op& op = *step_.ops[at_].op;
       if (op.kind == OpKind::kCollective)
@@ -145,7 +146,7 @@ class Values {
         if (!all.steps.insert(step).second)
           fault(kReducedTwice, "merges keys that are there already into", to);
       }
-      if (static_cast<int>(all.steps.size()) == all.blocks) holds_[to] = Holds::kWhole;
+      if (as_int(all.steps.size()) == all.blocks) holds_[to] = Holds::kWhole;
     }
   }
 
@@ -169,7 +170,7 @@ class Values {
     }
     if (!all.steps.insert(shape.slice).second)
       fault(kReducedTwice, "adds a slice that is there already to", to);
-    if (static_cast<int>(all.steps.size()) < all.blocks) return;
+    if (as_int(all.steps.size()) < all.blocks) return;
     const bool row_parallel = shape.kind == kProjection || shape.kind == kMlpOut;
     holds_[to] = split(op) && (op.phase == kF) == row_parallel ? Holds::kPartialSum : Holds::kWhole;
   }
@@ -298,7 +299,7 @@ class Values {
 
   void loss(const Op& op) {
     const std::int32_t m = step_.ops[at_].micro_batch;
-    if (m >= 0 && m < program_.micro_batches) ++losses_[static_cast<std::size_t>(m)];
+    if (m >= 0 && m < program_.micro_batches) ++losses_[as_index(m)];
     if (op.updates.empty()) return;
     const InstanceIndex instance = step_.instance_of(at_, op.updates[0]);
     if (std::ranges::find(zeroed_, instance) != zeroed_.end()) return;

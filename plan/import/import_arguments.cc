@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace orrery::plan {
@@ -162,7 +163,7 @@ std::vector<Argument> read_arguments(std::string_view text, const std::string& n
         if (!value.empty()) variables[word.text.substr(0, equals)] = value;
         continue;
       }
-      word.column += static_cast<std::uint32_t>(equals + 1);
+      word.column += as_u32(equals + 1);
       word.text = value;
     }
     if (word.text.starts_with("--") && word.text.size() > 2) {

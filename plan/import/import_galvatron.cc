@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "plan/import/import.h"
 
@@ -17,7 +18,7 @@ class GalvatronReader {
   GalvatronReader(const base::Node& root, const ImportTarget& target)
       : target_(target),
         reader_(root, "Galvatron plan", sink_),
-        layers_(static_cast<std::size_t>(target.model.layers)) {}
+        layers_(as_index(target.model.layers)) {}
 
   base::Result<ImportedPlan> read() {
     Plan& plan = imported_.plan;
@@ -99,9 +100,9 @@ class GalvatronReader {
                     key, degree, devices_);
       return s;
     }
-    (ulysses ? s.cp : s.tp) = static_cast<int>(degree);
+    (ulysses ? s.cp : s.tp) = as_int(degree);
     if (ulysses && degree > 1) s.context = ContextKind::kUlysses;
-    s.dp = static_cast<int>(std::max<std::int64_t>(devices_ / degree, 1));
+    s.dp = as_int(std::max<std::int64_t>(devices_ / degree, 1));
     s.zero = s.replicas() == 1 ? 0 : zero;
     return s;
   }
@@ -133,7 +134,7 @@ class GalvatronReader {
 
   std::vector<std::int64_t> read_division(std::int64_t stages) {
     const auto even = target_.model.layers / std::max<std::int64_t>(stages, 1);
-    std::vector<std::int64_t> by_default(static_cast<std::size_t>(stages), even);
+    std::vector<std::int64_t> by_default(as_index(stages), even);
     if (stages > 0) by_default.back() += target_.model.layers - even * stages;
     const auto division = numbers("pp_division", 1, kMaxWorldSize).value_or(by_default);
     std::int64_t sum = 0;

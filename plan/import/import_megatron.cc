@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "plan/import/import.h"
 #include "plan/import/import_arguments.h"
@@ -118,16 +119,16 @@ class MegatronReader : ArgumentReader {
     const std::int64_t tp = degree("tensor-model-parallel-size"),
                        cp = degree("context-parallel-size");
     stages_ = degree("pipeline-model-parallel-size");
-    layer_.ep = static_cast<int>(degree("expert-model-parallel-size"));
+    layer_.ep = as_int(degree("expert-model-parallel-size"));
     const std::int64_t world = world_size(), model_parallel = tp * cp * stages_;
     if (world % model_parallel != 0) {
       fault("tensor-model-parallel-size", kInconsistent, "the rest of the ranks is data parallel",
             "tensor {} × context {} × pipeline {} does not divide {} ranks", tp, cp, stages_,
             world);
     }
-    layer_.tp = static_cast<int>(tp);
-    layer_.cp = static_cast<int>(cp);
-    layer_.dp = static_cast<int>(std::max<std::int64_t>(world / model_parallel, 1));
+    layer_.tp = as_int(tp);
+    layer_.cp = as_int(cp);
+    layer_.dp = as_int(std::max<std::int64_t>(world / model_parallel, 1));
     layer_.sequence_parallel = flag("sequence-parallel") && tp > 1;
     const std::string kind = text("cp-comm-type").value_or("p2p");
     if (kind == "a2a" && cp > 1) layer_.context = ContextKind::kUlysses;
@@ -171,7 +172,7 @@ class MegatronReader : ArgumentReader {
             fmt::format("{}", fmt::join(kStrategies, ", ")), "unknown sharding strategy '{}'",
             strategy);
     } else if (fsdp || custom) {
-      zero = static_cast<int>(known - kStrategies.begin());
+      zero = as_int(known - kStrategies.begin());
     }
     layer_.zero = layer_.replicas() == 1 ? 0 : zero;
     if (layer_.zero >= 2) layer_.grad_reduce = GradReduce::kMicroBatch;
@@ -182,7 +183,7 @@ class MegatronReader : ArgumentReader {
             "{} instances do not divide {} replicas", instances, layer_.replicas());
       return;
     }
-    layer_.shard = static_cast<int>(layer_.replicas() / instances);
+    layer_.shard = as_int(layer_.replicas() / instances);
   }
 
   void read_recompute() {
@@ -271,11 +272,10 @@ class MegatronReader : ArgumentReader {
             layers, stages_);
       return {};
     }
-    std::vector<std::int64_t> counts(static_cast<std::size_t>(stages_ * turns),
-                                     slots > 0 ? rest / slots : 0);
+    std::vector<std::int64_t> counts(as_index(stages_ * turns), slots > 0 ? rest / slots : 0);
     if (first) counts.front() = *first;
     if (last) counts.back() = *last;
-    imported_.plan.virtual_stages = static_cast<int>(turns);
+    imported_.plan.virtual_stages = as_int(turns);
     imported_.plan.schedule = turns > 1 ? Schedule::kInterleaved : Schedule::k1F1B;
     return counts;
   }
@@ -287,8 +287,8 @@ class MegatronReader : ArgumentReader {
       LayerStrategy plain = layer_;
       if (recomputed_layers_) plain.recompute = Recompute::kNone;
       Stage stage;
-      if (recomputed > 0) stage.runs.push_back({static_cast<int>(recomputed), layer_});
-      if (layers > recomputed) stage.runs.push_back({static_cast<int>(layers - recomputed), plain});
+      if (recomputed > 0) stage.runs.push_back({as_int(recomputed), layer_});
+      if (layers > recomputed) stage.runs.push_back({as_int(layers - recomputed), plain});
       imported_.plan.stages.push_back(std::move(stage));
     }
     imported_.plan = canonical(std::move(imported_.plan));

@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "base/numbers.h"
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
@@ -54,8 +55,8 @@ Parameters slice_of(const Parameters& all, Product product, int slices, int slic
 }  // namespace
 
 const UnitUse& BlockUnits::of(Product p, int slice) const {
-  const auto i = static_cast<std::size_t>(p);
-  if (slices[i] > 1) return all[first_slice[i] + static_cast<std::size_t>(slice)];
+  const auto i = as_index(p);
+  if (slices[i] > 1) return all[first_slice[i] + as_index(slice)];
   return all[p == Product::kQkv || p == Product::kProjection ? attention : mlp];
 }
 
@@ -97,7 +98,7 @@ BlockUnits block_units(Builder& b, const LayerStrategy& strategy) {
     }
   }
   for (const Product p : {Product::kQkv, Product::kProjection, Product::kMlpIn, Product::kMlpOut}) {
-    const auto i = static_cast<std::size_t>(p);
+    const auto i = as_index(p);
     if (slices == 1 || !sharded(p == Product::kQkv || p == Product::kProjection)) continue;
     units.slices[i] = slices;
     units.first_slice[i] = units.all.size();

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::plan {
 
@@ -56,7 +57,7 @@ Builder::Builder(Program& program, const ModelSpec& model, const LayerContext& c
 }
 
 std::string Builder::prefix() const {
-  return kind_ == 0 ? "" : model_.runs[static_cast<std::size_t>(kind_)].name + " ";
+  return kind_ == 0 ? "" : model_.runs[as_index(kind_)].name + " ";
 }
 
 BufferId Builder::buffer(BufferDecl decl) {
@@ -245,7 +246,7 @@ ParameterView Builder::view(const UnitUse& use, Names names) const {
     } else {
       v.shape[0] += p->local_shape[0];
     }
-    v.parameters.push_back(static_cast<int>(p - parameters.begin()));
+    v.parameters.push_back(as_int(p - parameters.begin()));
   }
   return v;
 }

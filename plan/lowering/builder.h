@@ -1,6 +1,7 @@
 #pragma once
 #include <map>
 
+#include "base/numbers.h"
 #include "plan/lowering/lower.h"
 #include "plan/program/program.h"
 
@@ -102,9 +103,7 @@ class Builder {
 
   Program& program() { return program_; }
   /// The model as blocks of the current kind see it.
-  const ModelSpec& model() const {
-    return views_.empty() ? model_ : views_[static_cast<std::size_t>(kind_)];
-  }
+  const ModelSpec& model() const { return views_.empty() ? model_ : views_[as_index(kind_)]; }
   /// Turns to blocks of another kind. Local buffers and units of all but the first kind have its
   /// name before theirs.
   void enter(int kind) { kind_ = kind; }

@@ -3,6 +3,7 @@
 #include <map>
 #include <ranges>
 
+#include "base/numbers.h"
 #include "plan/lowering/lower_parts.h"
 #include "plan/program/schedule.h"
 
@@ -84,18 +85,16 @@ class Assembler {
 
   bool empty(TemplateId id) const { return program_.templates[id].ops.empty(); }
   int stage_of(int rank, int chunk) const { return chunk * plan_.pipeline_degree() + rank; }
-  const std::vector<Block>& blocks(int stage) const {
-    return blocks_[static_cast<std::size_t>(stage)];
-  }
+  const std::vector<Block>& blocks(int stage) const { return blocks_[as_index(stage)]; }
   LayerRange range(int stage) const {
     return {blocks(stage).front().layer, blocks(stage).back().layer + 1};
   }
-  bool is_last(int stage) const { return stage + 1 == static_cast<int>(plan_.stages.size()); }
+  bool is_last(int stage) const { return stage + 1 == as_int(plan_.stages.size()); }
 
   bool has_kinds() const { return program_.spec.kinds() > 1; }
   /// "" for a model of one kind of block.
   std::string kind_name(int kind) const {
-    return has_kinds() ? program_.spec.runs[static_cast<std::size_t>(kind)].name + " " : "";
+    return has_kinds() ? program_.spec.runs[as_index(kind)].name + " " : "";
   }
   /// Kind of the block in front of `layer`, whose output the residual stream is there; of the first
   /// block before it.
@@ -117,7 +116,7 @@ class Assembler {
   const LayerTemplates& templates(const Block& block) {
     const int kind = program_.spec.kind_of(block.layer);
     const bool reads_companion =
-        has_kinds() && program_.spec.runs[static_cast<std::size_t>(kind)].shape.cross_attention;
+        has_kinds() && program_.spec.runs[as_index(kind)].shape.cross_attention;
     return templates(kind_name(kind) + "block[" + strategy_tag(block.strategy) +
                          (reads_companion ? companion_tag(block.layout_number) : "") + "]",
                      kind, block.layout_number, [&] { return block_pair(b_, block.strategy); });

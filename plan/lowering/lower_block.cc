@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
@@ -40,7 +41,7 @@ Parameters block_parameters(const ModelSpec& m, int tp) {
     p.name = "blocks.{layer}." + name;
     p.shape = p.local_shape = std::move(shape);
     p.shard_dim = shard_dim;
-    if (shard_dim >= 0) p.local_shape[static_cast<std::size_t>(shard_dim)] /= tp;
+    if (shard_dim >= 0) p.local_shape[as_index(shard_dim)] /= tp;
     p.init = init;
     p.decay = p.shape.size() > 1;
   };
@@ -213,7 +214,7 @@ class Block : TensorPart {
   /// One operation, or one for each slice: the first writes `out`, the others add to it.
   void product(const ProductSpec& p, Phase phase, const BufferRefs& reads, BufferRef out,
                Ops& ops) {
-    const int slices = units_.slices[static_cast<std::size_t>(p.product)];
+    const int slices = units_.slices[as_index(p.product)];
     for (int j = 0; j < slices; ++j) {
       SegmentShape s = b_.shape(p.kind, full_, p.in / slices, p.out);
       s.bias = p.bias && j == 0;

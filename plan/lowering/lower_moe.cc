@@ -1,4 +1,5 @@
 #include "base/check.h"
+#include "base/numbers.h"
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
@@ -11,7 +12,7 @@ UnitUse expert_use(Builder& b, const LayerStrategy& s) {
     Parameter& p = ps.emplace_back();
     p.name = std::string("blocks.{layer}.experts.") + name;
     p.shape = p.local_shape = std::move(shape);
-    p.shard_dim = static_cast<int>(shard_dim);
+    p.shard_dim = as_int(shard_dim);
     p.expert_dim = 0;
     p.local_shape[0] /= s.ep;
     p.local_shape[shard_dim] /= s.tp;

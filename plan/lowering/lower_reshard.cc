@@ -1,4 +1,5 @@
 #include "base/check.h"
+#include "base/numbers.h"
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
@@ -31,7 +32,7 @@ class Move {
     Ops ops;
     Extents extents = b_.decl(in).shape;
     for (const Step& step : steps_) {
-      std::int64_t& extent = extents[static_cast<std::size_t>(step.dim)];
+      std::int64_t& extent = extents[as_index(step.dim)];
       extent = step.gathers ? extent * b_.program().groups[step.group].size : extent / step.parts;
       const BufferRef result =
           &step == &steps_.back()

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "plan/lowering/lower_parts.h"
 
 namespace orrery::plan {
@@ -22,7 +23,7 @@ void gather_slices(Builder& b, const UnitUses& units, Ops& ops) {
   }
   if (gathers.empty()) return;
   // As with_prefetch places those of layers.
-  const auto depth = static_cast<std::size_t>(b.context().prefetch_depth);
+  const auto depth = as_index(b.context().prefetch_depth);
   std::size_t issued = 0, used = 0;
   for (Op& op : ops) {
     const bool uses = use_of(op) != nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/numbers.h"
 #include "plan/program/stream_refs.h"
 
 namespace orrery::plan {
@@ -33,12 +34,11 @@ void InstanceMap::number(const Program& program, const RankClass& rank_class,
   first_layer_ = rank_class.first_layer;
   std::vector<LayerRange> ranges = rank_class.chunks;
   if (ranges.empty()) ranges.push_back({rank_class.first_layer, rank_class.end_layer});
-  layer_slots_.assign(static_cast<std::size_t>(rank_class.end_layer - rank_class.first_layer + 1),
-                      0);
+  layer_slots_.assign(as_index(rank_class.end_layer - rank_class.first_layer + 1), 0);
   std::int64_t layers = 0;
   for (const LayerRange& range : ranges)
     for (std::int64_t l = range.first; l <= range.end; ++l)
-      layer_slots_[static_cast<std::size_t>(l - first_layer_)] = layers++;
+      layer_slots_[as_index(l - first_layer_)] = layers++;
   const std::int64_t m = program.micro_batches;
   std::int64_t next = 0;
   slots_.resize(program.buffers.size());
@@ -53,7 +53,7 @@ void InstanceMap::number(const Program& program, const RankClass& rank_class,
     s.layer_stride = s.layers * of_a_layer;
     next += (s.layers == 1 ? layers : 1) * of_a_layer;
   }
-  size_ = static_cast<std::size_t>(next);
+  size_ = as_index(next);
 }
 
 namespace {
@@ -80,7 +80,7 @@ std::int64_t op_count(const Program& program, const RankClass& rank_class) {
 
 std::vector<OpInstance> unroll(const Program& program, const RankClass& rank_class) {
   std::vector<OpInstance> ops;
-  ops.reserve(static_cast<std::size_t>(op_count(program, rank_class)));
+  ops.reserve(as_index(op_count(program, rank_class)));
   for_each_op(program, rank_class, [&](const OpInstance& op) { ops.push_back(op); });
   return ops;
 }
@@ -107,7 +107,7 @@ class Readers {
       return;
     }
     list_.push_back({op, a.readers, stream});
-    a.readers = static_cast<std::uint32_t>(list_.size() - 1);
+    a.readers = as_u32(list_.size() - 1);
   }
   template <class Visit>  // void(std::uint32_t op)
   void each_not_of(Stream stream, const LastAccess& a, Visit&& visit) const {
@@ -187,11 +187,11 @@ class Sweep {
       e_.free_users.push_back(last.writer);
     readers_.each_not_of(stream, last,
                          [&](std::uint32_t reader) { e_.free_users.push_back(reader); });
-    e_.frees.push_back({i, static_cast<std::uint32_t>(e_.free_users.size() - before), bytes});
+    e_.frees.push_back({i, as_u32(e_.free_users.size() - before), bytes});
   }
   void acquire(std::uint32_t i, PoolId pool) {
     const std::size_t p = pool.raw(), k = acquired_[p]++,
-                      capacity = static_cast<std::size_t>(program_.pools[pool].capacity);
+                      capacity = as_index(program_.pools[pool].capacity);
     if (k < capacity || k - capacity >= releases_[p].size()) return;
     const std::uint32_t before = releases_[p][k - capacity];
     if (e_.ops[before].op->stream != e_.ops[i].op->stream) found_.push_back(before);
@@ -202,7 +202,7 @@ class Sweep {
       found_.erase(std::unique(found_.begin(), found_.end()), found_.end());
     }
     e_.dependencies.insert(e_.dependencies.end(), found_.begin(), found_.end());
-    e_.dependency_begin.push_back(static_cast<std::uint32_t>(e_.dependencies.size()));
+    e_.dependency_begin.push_back(as_u32(e_.dependencies.size()));
   }
 
   const Program& program_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numbers.h"
 #include "plan/program/program.h"
 
 namespace orrery::plan {
@@ -39,11 +40,11 @@ class InstanceMap {
   [[nodiscard]] InstanceIndex at(const BufferRef& ref, std::int64_t layer,
                                  std::int64_t micro_batch) const {
     const Slot& s = slots_[ref.buffer.raw()];
-    return static_cast<InstanceIndex>(s.base +
-                                      layer_slots_[static_cast<std::size_t>(
-                                          (layer + ref.layer_offset - first_layer_) * s.layers)] *
-                                          s.layer_stride +
-                                      micro_batch * s.micro_batch_stride);
+    return static_cast<InstanceIndex>(
+        s.base +
+        layer_slots_[as_index((layer + ref.layer_offset - first_layer_) * s.layers)] *
+            s.layer_stride +
+        micro_batch * s.micro_batch_stride);
   }
   [[nodiscard]] std::size_t size() const { return size_; }
 

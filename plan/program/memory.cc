@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "model/segment.h"
 
 namespace orrery::plan {
@@ -22,7 +23,7 @@ Effect effect_of(const Program& program, const Template& t) {
   Effect e;
   const auto change = [&](const BufferRef& r, std::int64_t sign) {
     const BufferDecl& buffer = program.buffers[r.buffer];
-    e.delta[static_cast<std::size_t>(buffer.category)] += sign * buffer.bytes();
+    e.delta[as_index(buffer.category)] += sign * buffer.bytes();
     e.memory.delta_bytes += sign * buffer.bytes();
   };
   for (const Op& op : t.ops) {
@@ -44,7 +45,7 @@ class Account {
  public:
   explicit Account(const Program& program) : program_(program) {
     for (const BufferDecl& d : program.buffers)
-      buffers_.push_back({d.bytes(), static_cast<std::size_t>(d.category)});
+      buffers_.push_back({d.bytes(), as_index(d.category)});
     for (const Template& t : program.templates) effects_.push_back(effect_of(program, t));
   }
 
@@ -71,7 +72,7 @@ class Account {
   }
 
   void issue(const Op& op, std::int64_t transient) {
-    const auto stream = static_cast<std::size_t>(op.stream);
+    const auto stream = as_index(op.stream);
     for (const BufferId id : in_flight_[stream]) add(id, -1);
     in_flight_[stream].clear();
     busy_ &= ~(1U << stream);
@@ -97,7 +98,7 @@ class Account {
     if (total_ + transient <= m_.peak_bytes) return;
     m_.peak_bytes = total_ + transient;
     m_.at_peak = alive_;
-    m_.at_peak[static_cast<std::size_t>(BufferCategory::kActivation)] += transient;
+    m_.at_peak[as_index(BufferCategory::kActivation)] += transient;
     m_.peak_op = at;
   }
 

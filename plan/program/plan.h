@@ -6,6 +6,7 @@
 
 #include "base/config.h"
 #include "base/json_fwd.h"
+#include "base/numbers.h"
 #include "base/result.h"
 #include "model/dtype.h"
 #include "model/spec.h"
@@ -102,9 +103,7 @@ struct Plan {
   LayerStrategy vocabulary;
   int prefetch_depth = 1;  // ZeRO-3: gathered layers (slices) alive beside the one in use
 
-  [[nodiscard]] int pipeline_degree() const {
-    return static_cast<int>(stages.size()) / virtual_stages;
-  }
+  [[nodiscard]] int pipeline_degree() const { return as_int(stages.size()) / virtual_stages; }
   [[nodiscard]] int devices_per_stage() const { return vocabulary.ranks(); }
   [[nodiscard]] int world_size() const { return pipeline_degree() * devices_per_stage(); }
   [[nodiscard]] std::int64_t micro_batch_sequences() const { return global_batch / micro_batches; }

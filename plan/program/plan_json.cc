@@ -1,4 +1,5 @@
 #include "base/json.h"
+#include "base/numbers.h"
 #include "model/names.h"
 #include "plan/program/plan.h"
 
@@ -32,7 +33,7 @@ Json strategy_json(const LayerStrategy& s) {
 }
 
 int read_degree(base::Reader& r, std::string_view key) {
-  return static_cast<int>(r.required_int(key, {1, kMaxWorldSize}));
+  return as_int(r.required_int(key, {1, kMaxWorldSize}));
 }
 
 LayerStrategy read_strategy(const base::Node& node, std::string what, base::ErrorSink& sink) {
@@ -40,13 +41,12 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
   LayerStrategy s;
   s.tp = read_degree(r, "tp");
   s.dp = read_degree(r, "dp");
-  s.zero = static_cast<int>(r.required_int("zero", {0, 3}));
+  s.zero = as_int(r.required_int("zero", {0, 3}));
   s.sequence_parallel = r.required_bool("sequence_parallel");
   s.recompute = r.required_enum("recompute", names_up_to(Recompute::kFull));
   s.grad_reduce = r.required_enum("grad_reduce", names_up_to(GradReduce::kMicroBatch));
   const auto degree = [&](std::string_view key, int& value, std::int64_t least) {
-    if (const auto given = r.optional_int(key, {least, kMaxWorldSize}))
-      value = static_cast<int>(*given);
+    if (const auto given = r.optional_int(key, {least, kMaxWorldSize})) value = as_int(*given);
   };
   degree("cp", s.cp, 1);
   degree("ep", s.ep, 1);
@@ -128,9 +128,8 @@ base::Result<Plan> read_plan(const base::Node& root) {
   p.global_batch = r.required_int("global_batch", {1, kLarge});
   p.micro_batches = r.required_int("micro_batches", {1, kLarge});
   p.schedule = r.required_enum("schedule", names_up_to(Schedule::kZeroBubbleH1));
-  p.virtual_stages =
-      static_cast<int>(r.optional_int("virtual_stages", {1, kMaxWorldSize}).value_or(1));
-  p.prefetch_depth = static_cast<int>(r.required_int("prefetch_depth", {0, 1024}));
+  p.virtual_stages = as_int(r.optional_int("virtual_stages", {1, kMaxWorldSize}).value_or(1));
+  p.prefetch_depth = as_int(r.required_int("prefetch_depth", {0, 1024}));
   p.vocabulary = read_strategy(r.required_object("vocabulary"), "vocabulary", sink);
   for (const base::Node& stage : r.required_list("stages")) {
     p.stages.push_back(read_stage(stage, p.stages.size(), sink));

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/fingerprint.h"
+#include "base/numbers.h"
 
 namespace orrery::plan {
 
@@ -61,7 +62,7 @@ class ProgramDigest {
   }
   template <class Enum>
   requires std::is_enum_v<Enum>
-  void add(Enum value) { f_.add(static_cast<int>(value)); }
+  void add(Enum value) { f_.add(as_int(value)); }
   template <class Number>
   requires std::is_arithmetic_v<Number>
   void add(Number value) { f_.add(value); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::plan {
 
@@ -82,8 +83,8 @@ std::vector<PassCall> with_prefetch(const std::vector<PassCall>& calls,
     if (gathers[i].call.valid()) owners.push_back(i);
   std::size_t issued = 0, used = 0;
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const std::size_t ahead = std::min(
-        owners.size(), used + static_cast<std::size_t>(depth) + (gathers[i].call.valid() ? 1 : 0));
+    const std::size_t ahead =
+        std::min(owners.size(), used + as_index(depth) + (gathers[i].call.valid() ? 1 : 0));
     for (; issued < ahead; ++issued) out.push_back(gathers[owners[issued]]);
     out.push_back(calls[i]);
     if (gathers[i].call.valid()) ++used;
@@ -151,11 +152,11 @@ struct Interleaved {
 
   std::int64_t period() const { return p * v; }
   PassNode forward(std::int64_t k) const {
-    return pass(PassKind::kForward, static_cast<int>(k % period() / p), k / period() * p + k % p);
+    return pass(PassKind::kForward, as_int(k % period() / p), k / period() * p + k % p);
   }
   PassNode backward(std::int64_t k) const {
     const std::int64_t micro_batch = k / period() * p + k % p;
-    return pass(PassKind::kBackward, static_cast<int>(v - 1 - k % period() / p), micro_batch,
+    return pass(PassKind::kBackward, as_int(v - 1 - k % period() / p), micro_batch,
                 micro_batch == m - 1);
   }
   /// Passes [begin, end) of one kind: neighbours on one chunk make a loop.
@@ -223,8 +224,7 @@ std::vector<Node> schedule_nodes(const std::vector<PassNode>& order,
                                  const std::vector<StagePasses>& chunks) {
   std::vector<Node> nodes;
   const auto add = [&](std::vector<Node>& to, const PassNode& n, bool in_loop) {
-    for (Node& call :
-         compress(calls_of(chunks[static_cast<std::size_t>(n.chunk)], n), n.micro_batch, in_loop))
+    for (Node& call : compress(calls_of(chunks[as_index(n.chunk)], n), n.micro_batch, in_loop))
       to.push_back(std::move(call));
   };
   for (const PassNode& n : order) {

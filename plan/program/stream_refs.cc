@@ -4,6 +4,8 @@
 #include <map>
 #include <ranges>
 
+#include "base/numbers.h"
+
 namespace orrery::plan {
 namespace {
 
@@ -85,7 +87,7 @@ StreamRefs::StreamRefs(const Program& program) {
 
 void StreamRefs::add(const Program& program, const Template& t,
                      const std::vector<std::int64_t>& bytes_of) {
-  offsets_.push_back(static_cast<std::uint32_t>(written_bytes_.size()));
+  offsets_.push_back(as_u32(written_bytes_.size()));
   std::vector<Ref> refs;
   std::vector<std::size_t> ends;  // [operation] into refs
   {
@@ -113,7 +115,7 @@ void StreamRefs::add(const Program& program, const Template& t,
       const Ref& ref = refs[at];
       if (ref.looks || ref.leaves || ref.access == Access::kFree) refs_.push_back(ref);
     }
-    begin_.push_back(static_cast<std::uint32_t>(refs_.size()));
+    begin_.push_back(as_u32(refs_.size()));
   }
 }
 

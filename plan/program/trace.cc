@@ -1,6 +1,7 @@
 #include "plan/program/trace.h"
 
 #include "base/json.h"
+#include "base/numbers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,11 +22,9 @@ constexpr std::int64_t kInt32Max = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kUint32Max = std::numeric_limits<std::uint32_t>::max();
 
 /// For the eye only: the exact time stands beside it.
-double microseconds(std::int64_t ps) {
-  return static_cast<double>(ps) / kPicosecondsPerMicrosecond;
-}
+double microseconds(std::int64_t ps) { return real(ps) / kPicosecondsPerMicrosecond; }
 
-int tid_of(Stream s) { return static_cast<int>(s); }
+int tid_of(Stream s) { return as_int(s); }
 
 Json metadata(std::string_view name, std::int32_t rank, int tid, Json args) {
   return {{"ph", "M"}, {"name", name}, {"pid", rank}, {"tid", tid}, {"args", std::move(args)}};
@@ -119,8 +118,8 @@ Span read_span(base::Reader& r) {
   s.phase = args.required_string("phase");
   s.layer = read_int32(args, "layer", -1);
   s.micro_batch = read_int32(args, "micro_batch", -1);
-  s.template_id = static_cast<std::uint32_t>(args.required_int("template", {0, kUint32Max}));
-  s.template_index = static_cast<std::uint32_t>(args.required_int("index", {0, kUint32Max}));
+  s.template_id = as_u32(args.required_int("template", {0, kUint32Max}));
+  s.template_index = as_u32(args.required_int("index", {0, kUint32Max}));
   s.start_ps = args.required_int("start_ps", {0});
   s.duration_ps = args.required_int("duration_ps", {0});
   s.bytes = args.required_int("bytes", {0});

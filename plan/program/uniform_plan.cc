@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "plan/program/divisors.h"
 #include "plan/program/plan.h"
 
@@ -79,7 +80,7 @@ Diagnostics uniform_faults(const model::ModelSpec& model, const UniformOptions& 
 
 std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages) {
   const std::int64_t base = layers / pp, more = layers % pp;
-  std::vector<int> counts(static_cast<std::size_t>(pp) * static_cast<std::size_t>(virtual_stages));
+  std::vector<int> counts(as_index(pp) * as_index(virtual_stages));
   for (int rank = 0; rank < pp; ++rank) {
     const bool last = pp > 1 && rank == pp - 1;
     // in which a rank gets one more
@@ -87,8 +88,7 @@ std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages) {
     const std::int64_t own = base + (turn < more ? 1 : 0), longer = own % virtual_stages;
     for (int k = 0; k < virtual_stages; ++k) {
       const bool is_longer = last ? k < longer : k >= virtual_stages - longer;
-      counts[static_cast<std::size_t>(k * pp + rank)] =
-          static_cast<int>(own / virtual_stages + (is_longer ? 1 : 0));
+      counts[as_index(k * pp + rank)] = as_int(own / virtual_stages + (is_longer ? 1 : 0));
     }
   }
   return counts;
@@ -119,8 +119,8 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
     Stage stage;
     for (std::int64_t k = first; k < first + layers; ++k) {
       LayerStrategy own = layer;
-      const bool dense = !model.runs.empty() &&
-                         model.runs[static_cast<std::size_t>(model.kind_of(k))].shape.experts == 0;
+      const bool dense =
+          !model.runs.empty() && model.runs[as_index(model.kind_of(k))].shape.experts == 0;
       if (dense && has_experts(model)) own.ep = 1;  // experts are split where there are some
       stage.runs.push_back({.count = 1, .strategy = own});
     }

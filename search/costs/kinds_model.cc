@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "search/costs/layer_memory.h"
 #include "search/costs/unbeaten.h"
 
@@ -30,7 +31,7 @@ bool beats(const KindOption& a, const KindOption& b) {
 
 std::vector<KindGroup> kind_groups(const model::ModelSpec& model) {
   const auto shape = [&](int kind) {
-    model::BlockShape s = model.runs[static_cast<std::size_t>(kind)].shape;
+    model::BlockShape s = model.runs[as_index(kind)].shape;
     s.entry = model::BlockEntry::kNone;
     return s;
   };
@@ -38,7 +39,7 @@ std::vector<KindGroup> kind_groups(const model::ModelSpec& model) {
   std::int64_t layer = 0;
   for (int k = 0; k < model.kinds(); ++k) {
     if (k == 0 || shape(k) != shape(k - 1)) groups.push_back({k, k, layer, layer});
-    layer += model.runs[static_cast<std::size_t>(k)].count;
+    layer += model.runs[as_index(k)].count;
     groups.back().end_kind = k + 1;
     groups.back().end_layer = layer;
   }
@@ -68,8 +69,7 @@ void KindsModel::turn_to(const PlanProblem& problem) {
   f.places = stages_.places(problem);
   for (int i = 0; i < problem.stages; ++i) {
     const int rank = costs_.canonical_rank(first_rank(i), problem.devices);
-    f.place_of.push_back(
-        static_cast<std::size_t>(std::ranges::find(f.places, rank) - f.places.begin()));
+    f.place_of.push_back(as_index(std::ranges::find(f.places, rank) - f.places.begin()));
   }
   for (const KindGroup& g : groups_) {
     std::vector<KindOption> all;
@@ -95,7 +95,7 @@ KindOption KindsModel::option_of(const KindGroup& g, const LayerStrategy& s,
       total = std::min(total, steady_of(cost) + sync_of(cost));
       update = std::min(update, cost.update_ps - cost.zero_gradient_ps);
     }
-    const std::int64_t count = model_.runs[static_cast<std::size_t>(k)].count;
+    const std::int64_t count = model_.runs[as_index(k)].count;
     o.least_steady_ps += count * steady;
     o.least_total_ps += count * total;
     o.least_update_ps += count * update;
@@ -148,7 +148,7 @@ const LayerCost* KindsModel::change_of(const KindsChoice& c, std::int64_t layer,
       layer == model_.layers ? problem_.vocabulary : strategy_before(c, layer + 1);
   if (from.same_layout(to)) return nullptr;
   plan::LayerContext ctx = stages_.context(problem_.micro_batches, 1);
-  ctx.kind = layer == 0 ? 0 : kind_[static_cast<std::size_t>(layer - 1)];
+  ctx.kind = layer == 0 ? 0 : kind_[as_index(layer - 1)];
   ctx.before_head = layer == model_.layers;
   return &costs_.reshard(from, to, ctx, rank, problem_.devices);
 }
@@ -156,7 +156,7 @@ const LayerCost* KindsModel::change_of(const KindsChoice& c, std::int64_t layer,
 /// Of the residual stream behind layer - 1. @pre layer > 0.
 std::int64_t KindsModel::stream_elements(const KindsChoice& c, std::int64_t layer) const {
   return stages_.stream_elements(strategy_before(c, layer), problem_.micro_batches,
-                                 kind_[static_cast<std::size_t>(layer - 1)]);
+                                 kind_[as_index(layer - 1)]);
 }
 /// With the companion of an encoder-decoder, which is as large.
 std::int64_t KindsModel::sent_bytes(const KindsChoice& c, std::int64_t layer) const {
@@ -166,7 +166,7 @@ std::int64_t KindsModel::sent_bytes(const KindsChoice& c, std::int64_t layer) co
 }
 
 KindsSums KindsModel::sums_of(const KindsChoice& c) {
-  const auto n = static_cast<std::size_t>(model_.layers);
+  const auto n = as_index(model_.layers);
   KindsSums s;
   for (auto* sums : {&s.persistent_bytes, &s.stash_bytes, &s.rest_ps}) sums->assign(n + 1, 0);
   for (std::size_t place = 0; place < family_->places.size(); ++place) {
@@ -174,8 +174,7 @@ KindsSums KindsModel::sums_of(const KindsChoice& c) {
     for (std::size_t l = 0; l < n; ++l) {
       const std::size_t g = group_of(static_cast<std::int64_t>(l));
       const LayerCost& cost =
-          *options()[g][c.options[g]]
-               .costs[place][static_cast<std::size_t>(kind_[l] - groups_[g].first_kind)];
+          *options()[g][c.options[g]].costs[place][as_index(kind_[l] - groups_[g].first_kind)];
       PassTimes t = sums.back();
       t.add(cost);
       if (const LayerCost* change =
@@ -199,9 +198,8 @@ KindsSums KindsModel::sums_of(const KindsChoice& c) {
 
 KindsStage KindsModel::stage(const KindsChoice& c, const KindsSums& sums, int stage,
                              std::int64_t from, std::int64_t to) {
-  const std::size_t place = family_->place_of[static_cast<std::size_t>(stage)];
-  const PassTimes &a = sums.times[place][static_cast<std::size_t>(from)],
-                  &b = sums.times[place][static_cast<std::size_t>(to)];
+  const std::size_t place = family_->place_of[as_index(stage)];
+  const PassTimes &a = sums.times[place][as_index(from)], &b = sums.times[place][as_index(to)];
   const int d = problem_.devices, rank = first_rank(stage);
   PassTimes t{.forward_ps = b.forward_ps - a.forward_ps,
               .backward_ps = b.backward_ps - a.backward_ps,
@@ -236,7 +234,7 @@ KindsStage KindsModel::stage(const KindsChoice& c, const KindsSums& sums, int st
 
 std::int64_t KindsModel::least_bytes(const KindsSums& sums, int stage, std::int64_t from,
                                      std::int64_t to) {
-  const auto a = static_cast<std::size_t>(from), b = static_cast<std::size_t>(to);
+  const auto a = as_index(from), b = as_index(to);
   const std::int64_t flight =
       costmodel::in_flight(problem_.schedule, stage, problem_.stages, problem_.micro_batches);
   std::int64_t bytes = sums.persistent_bytes[b] - sums.persistent_bytes[a] +
@@ -251,7 +249,7 @@ plan::Stage KindsModel::stage_of(const KindsChoice& c, std::int64_t from, std::i
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::int64_t a = std::max(from, groups_[g].first_layer),
                        b = std::min(to, groups_[g].end_layer);
-    if (a < b) stage.runs.push_back({static_cast<int>(b - a), options()[g][c.options[g]].strategy});
+    if (a < b) stage.runs.push_back({as_int(b - a), options()[g][c.options[g]].strategy});
   }
   return stage;
 }
@@ -263,7 +261,7 @@ plan::Plan KindsModel::plan_of(const KindsChoice& c, const std::vector<std::int6
     plan.stages.push_back(stage_of(c, from, to));
     from = to;
   }
-  plan.virtual_stages = static_cast<int>(ends.size()) / problem_.stages;
+  plan.virtual_stages = as_int(ends.size()) / problem_.stages;
   return plan::canonical(std::move(plan));
 }
 
@@ -271,9 +269,9 @@ plan::Plan KindsModel::plan_of(const KindsChoice& c, const std::vector<std::int6
 std::int64_t KindsModel::peak_bytes(const KindsChoice& c, int stage, std::int64_t from,
                                     std::int64_t to) {
   plan::Plan plan = stages_.frame(problem_);
-  plan.stages.resize(static_cast<std::size_t>(problem_.stages));
-  if (stage > 0) plan.stages[static_cast<std::size_t>(stage) - 1] = stage_of(c, 0, from);
-  plan.stages[static_cast<std::size_t>(stage)] = stage_of(c, from, to);
+  plan.stages.resize(as_index(problem_.stages));
+  if (stage > 0) plan.stages[as_index(stage) - 1] = stage_of(c, 0, from);
+  plan.stages[as_index(stage)] = stage_of(c, from, to);
   return costmodel::stage_peak_bytes(costs_, plan, stage);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
+
 namespace orrery::search {
 namespace {
 
@@ -29,7 +31,7 @@ std::int64_t RankPlace::cycle_ps() const {
     pass(ends.head);
     pass(ends.out);
   }
-  const auto r = static_cast<std::size_t>(rank);
+  const auto r = as_index(rank);
   const int v = virtual_stages;
   if (!overlaps)
     cycle += (v - (first() ? 1 : 0)) * transfers.activation_ps[r] +
@@ -45,7 +47,7 @@ RankHeld::RankHeld(const RankPlace& place) {
   const std::int64_t rounds = forwards / (p * v) * p, rest = forwards % (p * v);
   for (std::int64_t k = v; k-- > 0;) {
     const std::int64_t own = rounds + std::clamp<std::int64_t>(rest - k * p, 0, p);
-    behind[static_cast<std::size_t>(k)] = behind[static_cast<std::size_t>(k) + 1] + own;
+    behind[as_index(k)] = behind[as_index(k) + 1] + own;
     if (k == 0) first = own;
     if (k == v - 1) last = own;
   }
@@ -90,9 +92,8 @@ std::int64_t RankBytes::at(const LayerCost& c, int layers) const {
                     fixed_late_ + n * (ranks_ * stash + rank_ * backward_bytes(c)));
   }
   // Stage k of the rank has n / v of its layers, the last n % v of its stages one more.
-  const std::int64_t alive =
-      layers / virtual_stages_ * held_.behind[0] +
-      held_.behind[static_cast<std::size_t>(virtual_stages_ - layers % virtual_stages_)];
+  const std::int64_t alive = layers / virtual_stages_ * held_.behind[0] +
+                             held_.behind[as_index(virtual_stages_ - layers % virtual_stages_)];
   return state + fixed_ + alive * stash + (held_.all ? 0 : running);
 }
 
@@ -107,8 +108,8 @@ int RankBytes::most(const LayerCost& c, int first, int end, std::int64_t limit_b
 
 RankFit fit_of(const RankPlace& place, const RankLayout& layout, const RankSpan& span,
                std::int64_t limit_bytes) {
-  RankFit fit{.cycle_ps = std::vector<std::int64_t>(
-                  static_cast<std::size_t>(span.end - span.first + 1), kForbidden)};
+  RankFit fit{.cycle_ps =
+                  std::vector<std::int64_t>(as_index(span.end - span.first + 1), kForbidden)};
   const std::int64_t alone = place.cycle_ps();
   const RankBytes bytes(place);
   int covered = span.first - 1;  // a longer cycle matters only where more layers fit
@@ -119,7 +120,7 @@ RankFit fit_of(const RankPlace& place, const RankLayout& layout, const RankSpan&
     const int most = bytes.most(c, covered + 1, span.end, limit_bytes);
     if (fit.least_layer_ps >= kForbidden) fit.least_layer_ps = steady_of(c);
     for (++covered; covered <= most; ++covered)
-      fit.cycle_ps[static_cast<std::size_t>(covered - span.first)] = alone + covered * steady_of(c);
+      fit.cycle_ps[as_index(covered - span.first)] = alone + covered * steady_of(c);
     covered = most;
   }
   return fit;
@@ -133,14 +134,14 @@ RankRoom::RankRoom(const RankSpan& span, std::vector<RankFit> ranks)
     const std::vector<std::int64_t>& cycles = ranks_[r].cycle_ps;
     least_ps_ = std::max(least_ps_, cycles.front());
     for (std::size_t n = 1; n < cycles.size(); ++n)
-      steps_.emplace_back(cycles[n], static_cast<int>(next - r));
+      steps_.emplace_back(cycles[n], as_int(next - r));
   }
   std::ranges::sort(steps_);
 }
 
 std::int64_t RankRoom::least_cycle_ps(const RankFit& first, const RankFit& last, int layers) const {
   std::int64_t cycle = std::max({least_ps_, first.cycle_ps.front(), last.cycle_ps.front()});
-  int placed = static_cast<int>(ranks_.size()) * span_.first;
+  int placed = as_int(ranks_.size()) * span_.first;
   std::size_t step = 0, a = 1, b = 1;
   const auto next = [](const RankFit& fit, std::size_t n) {
     return n < fit.cycle_ps.size() ? fit.cycle_ps[n] : kForbidden;

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "search/costs/rank_table.h"
 
 namespace orrery::search {
@@ -111,9 +112,7 @@ class RankRoom {
   [[nodiscard]] std::int64_t least_cycle_ps(const RankFit& first, const RankFit& last,
                                             int layers) const;
   [[nodiscard]] const RankSpan& span() const { return span_; }
-  [[nodiscard]] const RankFit& fit(int rank) const {
-    return ranks_[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] const RankFit& fit(int rank) const { return ranks_[as_index(rank)]; }
   [[nodiscard]] std::int64_t least_layer_ps() const { return least_layer_ps_; }
   /// Of a rank, not the first nor the last, with an option.
   RankCapacity& capacity(int rank, std::int32_t option) { return capacity_[{rank, option}]; }

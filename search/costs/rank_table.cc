@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "search/costs/unbeaten.h"
 
 namespace orrery::search {
@@ -72,7 +73,7 @@ const RankTable& RankTables::table(const PlanProblem& problem, int first_rank) {
     layout.options = unbeaten(layout.options, beats);
     for (const RankOption& o : layout.options) {
       layout.floor.take(*o.cost);
-      layout.by_cycle.push_back(static_cast<std::uint32_t>(layout.by_cycle.size()));
+      layout.by_cycle.push_back(as_u32(layout.by_cycle.size()));
     }
     std::ranges::stable_sort(layout.by_cycle, {},
                              [&](std::uint32_t o) { return steady_of(*layout.options[o].cost); });

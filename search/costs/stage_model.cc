@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "search/costs/pass_times.h"
 #include "search/costs/unbeaten.h"
 
 namespace orrery::search {
 namespace {
 
-std::int64_t rounded_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t once_of(const costmodel::LayerCost& c, bool first_stage) {
   return sync_of(c) + (first_stage ? c.update_ps : 0);
 }
@@ -29,15 +29,13 @@ class StageModel::View final : public StageCheck, public LayoutChanges {
  public:
   View(StageModel& model, const PlanProblem& problem)
       : model_(model), problem_(problem), devices_(problem.devices), plan_(model.frame(problem)) {
-    plan_.stages.resize(static_cast<std::size_t>(problem.stages));
+    plan_.stages.resize(as_index(problem.stages));
   }
 
   bool fits(std::size_t stage, int entry, const std::vector<std::int32_t>& options) override {
-    if (entry >= 0)
-      plan_.stages[stage - 1].runs = {{1, table(stage).layouts[static_cast<std::size_t>(entry)]}};
+    if (entry >= 0) plan_.stages[stage - 1].runs = {{1, table(stage).layouts[as_index(entry)]}};
     plan_.stages[stage] = runs_of(stage, options);
-    return costmodel::stage_peak_bytes(model_.costs_, plan_, static_cast<int>(stage)) <=
-           model_.memory_bytes_;
+    return costmodel::stage_peak_bytes(model_.costs_, plan_, as_int(stage)) <= model_.memory_bytes_;
   }
   std::int64_t change_ps(std::size_t stage, int from, int to) override {
     return model_.change_ps(table(stage), problem_.micro_batches, first_rank(stage), devices_, from,
@@ -52,14 +50,13 @@ class StageModel::View final : public StageCheck, public LayoutChanges {
         ++stage.runs.back().count;
         continue;
       }
-      stage.runs.push_back({1, tree.leaves[static_cast<std::size_t>(
-                                   t.blocks[static_cast<std::size_t>(options[k])].leaf)]});
+      stage.runs.push_back({1, tree.leaves[as_index(t.blocks[as_index(options[k])].leaf)]});
     }
     return stage;
   }
 
  private:
-  int first_rank(std::size_t stage) const { return static_cast<int>(stage) * devices_; }
+  int first_rank(std::size_t stage) const { return as_int(stage) * devices_; }
   Table& table(std::size_t stage) {
     return model_.table(devices_, problem_.micro_batches, first_rank(stage));
   }
@@ -80,9 +77,8 @@ StageModel::StageModel(costmodel::LayerCosts& costs, const Space& space, std::in
       model_fingerprint_(cost_.model().fingerprint()) {
   const model::ModelSpec& model = cost_.model();
   for (int k = 0; k < model.kinds(); ++k)
-    kinds_.push_back({model.of_kind(k), model.kinds() == 1
-                                            ? model.layers
-                                            : model.runs[static_cast<std::size_t>(k)].count});
+    kinds_.push_back(
+        {model.of_kind(k), model.kinds() == 1 ? model.layers : model.runs[as_index(k)].count});
 }
 StageModel::~StageModel() = default;
 
@@ -99,13 +95,13 @@ plan::LayerContext StageModel::context(std::int64_t micro_batches, int stages) c
 
 TreeContext StageModel::tree_context(int devices, std::int64_t micro_batches) const {
   return {devices, cost_.options().sequence, global_batch_ / micro_batches, micro_batches,
-          static_cast<int>(cost_.topology().devices_per_host())};
+          as_int(cost_.topology().devices_per_host())};
 }
 
 const StrategyTree& StageModel::layers_of(int devices, std::int64_t micro_batches, int kind) {
   const auto [place, fresh] = trees_.try_emplace({devices, micro_batches, kind});
   if (fresh)
-    place->second = layer_strategies(kinds_[static_cast<std::size_t>(kind)].block, space_,
+    place->second = layer_strategies(kinds_[as_index(kind)].block, space_,
                                      tree_context(devices, micro_batches));
   return place->second;
 }
@@ -137,8 +133,7 @@ std::vector<int> StageModel::virtual_stages(const PlanProblem& problem) const {
   }
   std::vector<int> all;
   if (p == 1 || m % p != 0 || cost_.model().encoder_decoder()) return all;
-  for (auto v = static_cast<int>(std::min<std::int64_t>(layers / p, kMostVirtualStages)); v >= 2;
-       --v) {
+  for (auto v = as_int(std::min<std::int64_t>(layers / p, kMostVirtualStages)); v >= 2; --v) {
     if (space_.fix_virtual_stages.value_or(v) == v &&
         (!space_.even_stages || layers % (p * v) == 0))
       all.push_back(v);
@@ -148,7 +143,7 @@ std::vector<int> StageModel::virtual_stages(const PlanProblem& problem) const {
 
 std::int64_t StageModel::stream_elements(const plan::LayerStrategy& layout,
                                          std::int64_t micro_batches, int kind) const {
-  const model::ModelSpec& block = kinds_[static_cast<std::size_t>(kind)].block;
+  const model::ModelSpec& block = kinds_[as_index(kind)].block;
   const std::int64_t tokens = cost_.options().sequence / block.token_share / layout.cp /
                               (layout.sequence_parallel ? layout.tp : 1);
   return global_batch_ / micro_batches / layout.dp * tokens * block.hidden;
@@ -175,7 +170,7 @@ StageModel::Table& StageModel::table(int devices, std::int64_t micro_batches, in
     block.memory = memory_of(*block.cost);
     const auto known = std::ranges::find_if(
         t.layouts, [&](const plan::LayerStrategy& l) { return l.same_layout(s); });
-    block.layout = static_cast<int>(known - t.layouts.begin());
+    block.layout = as_int(known - t.layouts.begin());
     if (known == t.layouts.end()) {
       t.layouts.push_back(s);
       t.stream_bytes.push_back(stream_bytes(s, micro_batches));
@@ -193,7 +188,7 @@ StageModel::Table& StageModel::table(int devices, std::int64_t micro_batches, in
 
 std::int64_t StageModel::change_ps(Table& t, std::int64_t micro_batches, int first_rank,
                                    int devices, int from, int to) {
-  const auto a = static_cast<std::size_t>(from), b = static_cast<std::size_t>(to);
+  const auto a = as_index(from), b = as_index(to);
   std::int64_t& known = t.change_ps[a * t.layouts.size() + b];
   if (known < 0) {
     const costmodel::LayerCost& c =
@@ -280,12 +275,12 @@ StageModel::Floors StageModel::floors(const PlanProblem& problem) {
     layers.emplace_back(least.steady_ps, count);
   }
   std::ranges::sort(layers);
-  std::int64_t left = rounded_up(cost_.model().layers, problem.stages);
+  std::int64_t left = ceil_div(cost_.model().layers, problem.stages);
   for (const auto& [steady_ps, count] : layers) {
     sum.most_ps += std::min(left, count) * steady_ps;
     left -= std::min(left, count);
   }
-  sum.most_ps = std::max(sum.most_ps, rounded_up(sum.steady_ps, problem.stages));
+  sum.most_ps = std::max(sum.most_ps, ceil_div(sum.steady_ps, problem.stages));
   return sum;
 }
 
@@ -304,7 +299,7 @@ std::int64_t StageModel::quick_bound(const PlanProblem& problem) {
   const costmodel::LayerCost &embedding = *vocabulary(problem, false).cost,
                              &head = *vocabulary(problem, true).cost;
   const std::int64_t ends = steady_of(embedding) + steady_of(head);
-  const std::int64_t slowest = std::max(rounded_up(f.steady_ps + ends, p), f.most_ps);
+  const std::int64_t slowest = std::max(ceil_div(f.steady_ps + ends, p), f.most_ps);
   if (problem.schedule == plan::Schedule::kInterleaved) return m * slowest;
   return f.total_ps + ends + sync_of(embedding) + sync_of(head) + embedding.update_ps +
          (m - 1) * slowest;
@@ -315,12 +310,12 @@ void StageModel::fill_stage(const PlanProblem& problem, int index, const Table& 
   const std::int64_t flight =
       costmodel::in_flight(problem.schedule, index, problem.stages, problem.micro_batches);
   LayerProblem& p = stage.layers;
-  p.layouts = static_cast<int>(t.layouts.size());
+  p.layouts = as_int(t.layouts.size());
   p.budget_bytes = memory_bytes_;
   p.flight = flight;
   p.options.reserve(t.blocks.size());
   for (const Block& b : t.blocks) {
-    const std::int64_t gradient = t.stream_bytes[static_cast<std::size_t>(b.layout)];
+    const std::int64_t gradient = t.stream_bytes[as_index(b.layout)];
     p.options.push_back({.steady_ps = steady_of(*b.cost),
                          .once_ps = once_of(*b.cost, index == 0),
                          .memory_bytes = b.memory.persistent_bytes + flight * b.memory.stash_bytes,
@@ -395,14 +390,14 @@ void StageModel::add_ends(const PlanProblem& problem, int index, const Table& t,
 }
 
 const PipelineProblem& StageModel::pipeline(const PlanProblem& problem) {
-  const int devices = problem.devices, layers = static_cast<int>(cost_.model().layers);
+  const int devices = problem.devices, layers = as_int(cost_.model().layers);
   view_ = std::make_unique<View>(*this, problem);
   problem_ = {.stages = {},
               .layers = layers,
               .micro_batches = problem.micro_batches,
               .check = view_.get(),
               .changes = view_.get()};
-  problem_.stages.reserve(static_cast<std::size_t>(problem.stages));
+  problem_.stages.reserve(as_index(problem.stages));
   for (int i = 0; i < problem.stages; ++i) {
     PipelineStage stage;
     stage.most = layers - problem.stages + 1;
@@ -421,7 +416,7 @@ plan::Plan StageModel::frame(const PlanProblem& problem) const {
   plan::Plan plan;
   plan.model = cost_.model().name;
   plan.model_fingerprint = model_fingerprint_;
-  plan.hosts = static_cast<int>(cost_.topology().hosts());
+  plan.hosts = as_int(cost_.topology().hosts());
   plan.precision = cost_.options().precision;
   plan.sequence = cost_.options().sequence;
   plan.global_batch = global_batch_;

@@ -37,6 +37,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/layer_costs.h"
 #include "costmodel/cost_model.h"
@@ -73,7 +74,7 @@ class StageModel {
   const StrategyTree& vocabulary_of(int devices, std::int64_t micro_batches);
 
   [[nodiscard]] std::int64_t layers_of_kind(int kind) const {
-    return kinds_[static_cast<std::size_t>(kind)].layers;
+    return kinds_[as_index(kind)].layers;
   }
   /// Whether blocks of every kind have some.
   bool has_strategies(const PlanProblem& problem);

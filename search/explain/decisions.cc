@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/numbers.h"
+
 namespace orrery::search {
 namespace {
 
@@ -17,7 +19,7 @@ constexpr std::array kRecomputes = {&Space::recompute_none, &Space::recompute_se
                                     &Space::recompute_full};
 template <class Flags, class E>
 bool flag(const Space& space, const Flags& flags, E number) {
-  return space.*flags[static_cast<std::size_t>(number)];
+  return space.*flags[as_index(number)];
 }
 
 class Alternatives {
@@ -112,7 +114,7 @@ class Alternatives {
       add(std::string(plan::to_string(plan_.schedule)), std::string(plan::to_string(other)),
           [&](Space& s) {
             for (const auto schedule : kSchedules) s.*schedule = false;
-            s.*kSchedules[static_cast<std::size_t>(other)] = true;
+            s.*kSchedules[as_index(other)] = true;
             s.fix_pp = plan_.pipeline_degree();
           });
     }
@@ -173,20 +175,20 @@ bool allows(const Space& space, const plan::Plan& p, std::int64_t devices) {
 
 base::Result<std::vector<Decision>> decisions_of(const costmodel::CostModel& cost,
                                                  const plan::Plan& plan, const PlanRequest& problem,
-                                                 Pool& pool) {
+                                                 KnownPlans& known) {
   std::vector<Decision> decisions;
   const auto devices = static_cast<std::int64_t>(cost.topology().device_count());
   for (Alternative& a : alternatives(plan, problem.space, devices)) {
     PlanRequest otherwise = problem;
     otherwise.space = a.space;
-    TRY(const Pool::Searched searched, pool.search(otherwise));
-    TRY_VOID(pool.search(otherwise, RunnersUp::kQuick));
+    TRY(const KnownPlans::Searched searched, known.search(otherwise));
+    TRY_VOID(known.search(otherwise, RunnersUp::kQuick));
     const bool other_stages =
         a.space.fix_pp && !problem.space.fix_pp && *a.space.fix_pp != plan.pipeline_degree();
     for (const Alternative& second :
          other_stages ? alternatives(plan, a.space, devices) : std::vector<Alternative>{}) {
       otherwise.space = second.space;
-      TRY_VOID(pool.search(otherwise, RunnersUp::kQuick));
+      TRY_VOID(known.search(otherwise, RunnersUp::kQuick));
     }
     decisions.push_back({.made = std::move(a.made),
                          .otherwise = std::move(a.otherwise),

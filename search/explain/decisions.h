@@ -5,7 +5,7 @@
 /// A decision is undone by searching the same problem with that decision excluded and everything
 /// else free again. So its worth is not what the plan would take with one field changed, which
 /// often fits no memory, but what the best plan without it takes: the fastest of all that were
-/// simulated (pool.h).
+/// simulated (known_plans.h).
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,8 +13,8 @@
 
 #include "base/result.h"
 #include "costmodel/cost_model.h"
-#include "search/explain/account.h"
-#include "search/explain/pool.h"
+#include "search/explain/known_plans.h"
+#include "search/explain/simulated_plan.h"
 #include "search/loop/planner.h"
 
 namespace orrery::search {
@@ -47,10 +47,10 @@ struct Decision {
 
 /// Searches each decision's alternative, and with other numbers of stages a second decision undone:
 /// what pipelines take is where closed form and simulator differ most, so more of them are
-/// simulated. `pool` gets the plans. Their prices are set when the pool is complete. Errors: those
-/// of Pool::search.
+/// simulated. `known` gets the plans. Their prices are set when they are complete. Errors: those
+/// of KnownPlans::search.
 base::Result<std::vector<Decision>> decisions_of(const costmodel::CostModel& cost,
                                                  const plan::Plan& plan, const PlanRequest& problem,
-                                                 Pool& pool);
+                                                 KnownPlans& known);
 
 }  // namespace orrery::search

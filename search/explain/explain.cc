@@ -4,7 +4,8 @@
 #include <array>
 #include <set>
 
-#include "search/explain/pool.h"
+#include "base/numbers.h"
+#include "search/explain/known_plans.h"
 #include "search/explain/uniform_sweep.h"
 #include "search/space/space_text.h"
 
@@ -22,9 +23,9 @@ class Explainer {
   base::Result<Explanation> run() {
     limit_ = memory_limit();
     request_.problem.memory_bytes = limit_;
-    pool_.emplace(cost_, limit_, request_.problem.threads);
-    TRY(e_.plan, account_of(cost_, request_.plan));
-    pool_->add(e_.plan);
+    known_.emplace(cost_, limit_, request_.problem.threads);
+    TRY(e_.plan, simulate_plan(cost_, request_.plan));
+    known_->add(e_.plan);
     TRY(e_.limits, limits_of(cost_, e_.plan, limit_));
     TRY_VOID(search_others());
     TRY_VOID(sweep());
@@ -36,7 +37,7 @@ class Explainer {
     if (!e_.limits.fits()) {
       TRY(e_.relaxations, ways_to_fit(cost_, e_.plan, limit_));
     }
-    e_.simulated = pool_->simulated();
+    e_.simulated = known_->simulated();
     return std::move(e_);
   }
 
@@ -56,9 +57,9 @@ class Explainer {
     TRY(const PlanAnswer answer, find_plan(cost_, request_.problem));
     e_.search_status = answer.status;
     if (answer.status == Status::kInfeasible) e_.problem_relaxations = answer.relaxations;
-    pool_->add(answer.candidates);
-    TRY_VOID(pool_->search(request_.problem));
-    TRY(e_.decisions, decisions_of(cost_, e_.plan.plan, request_.problem, *pool_));
+    known_->add(answer.candidates);
+    TRY_VOID(known_->search(request_.problem));
+    TRY(e_.decisions, decisions_of(cost_, e_.plan.plan, request_.problem, *known_));
     return {};
   }
 
@@ -68,9 +69,9 @@ class Explainer {
         sweep_uniform(costs, request_.problem, limit_ - cost_.context_bytes());
     e_.uniform_plans = sweep.evaluated;
     if (!sweep.best) return {};
-    TRY(Account account, account_of(cost_, *sweep.best));
-    pool_->add(account);
-    e_.uniform = compared(e_.plan, std::move(account));
+    TRY(SimulatedPlan simulated, simulate_plan(cost_, *sweep.best));
+    known_->add(simulated);
+    e_.uniform = compared(e_.plan, std::move(simulated));
     return {};
   }
 
@@ -79,16 +80,16 @@ class Explainer {
   base::Result<void> hold_against() {
     if (!request_.versus_plan)
       return request_.versus_space ? search_versus() : base::Result<void>();
-    TRY(Account account, account_of(cost_, *request_.versus_plan));
-    pool_->add(account);
-    set_versus({.text = "the other plan"}, std::move(account));
+    TRY(SimulatedPlan simulated, simulate_plan(cost_, *request_.versus_plan));
+    known_->add(simulated);
+    set_versus({.text = "the other plan"}, std::move(simulated));
     return {};
   }
-  void set_versus(Versus versus, Account account) {
-    versus.shortfall_bytes = std::max<std::int64_t>(account.peak_bytes() - limit_, 0);
+  void set_versus(Versus versus, SimulatedPlan simulated) {
+    versus.shortfall_bytes = std::max<std::int64_t>(simulated.peak_bytes() - limit_, 0);
     versus.fits = versus.shortfall_bytes == 0;
-    versus.stage = account.fullest_stage();
-    versus.comparison = compared(e_.plan, std::move(account));
+    versus.stage = simulated.fullest_stage();
+    versus.comparison = compared(e_.plan, std::move(simulated));
     e_.versus = std::move(versus);
   }
   /// The best plan with the fixed values. When none fits, the best one that would with the least
@@ -98,10 +99,10 @@ class Explainer {
     PlanRequest fixed = request_.problem;
     fixed.space = request_.versus_space->space;
     TRY(const PlanAnswer answer, find_plan(cost_, fixed));
-    pool_->add(answer.candidates);
-    TRY_VOID(pool_->search(fixed));
+    known_->add(answer.candidates);
+    TRY_VOID(known_->search(fixed));
     if (!answer.candidates.empty()) {
-      set_versus(std::move(versus), account_of(answer.candidates.front()));
+      set_versus(std::move(versus), simulate_plan(answer.candidates.front()));
       return {};
     }
     versus.relaxations = answer.relaxations;
@@ -113,7 +114,7 @@ class Explainer {
       fixed.memory_bytes = limit_ + answer.shortfall_bytes;
       TRY(const PlanAnswer roomier, find_plan(cost_, fixed));
       if (!roomier.candidates.empty()) {
-        set_versus(std::move(versus), account_of(roomier.candidates.front()));
+        set_versus(std::move(versus), simulate_plan(roomier.candidates.front()));
         return {};
       }
     }
@@ -144,7 +145,7 @@ class Explainer {
   struct Variant {
     costmodel::CostModel cost;
     WhatIf row;
-    Pool plans;
+    KnownPlans plans;
   };
   base::Result<void> vary() {
     constexpr std::array kChanges = {-kStep, kStep};
@@ -163,33 +164,34 @@ class Explainer {
   /// Searches there. What is found there competes here too.
   base::Result<void> vary_by(const char* what, std::int64_t change,
                              const costmodel::CostModel& there, std::int64_t limit) {
-    Variant variant{
-        there, {.what = what, .change_ppm = change}, Pool(there, limit, request_.problem.threads)};
-    TRY(Account account, account_of(there, e_.plan.plan));
-    if (limit == limit_ || account.peak_bytes() <= limit) variant.row.step_ps = account.step_ps();
-    variant.plans.add(std::move(account));
+    Variant variant{there,
+                    {.what = what, .change_ppm = change},
+                    KnownPlans(there, limit, request_.problem.threads)};
+    TRY(SimulatedPlan simulated, simulate_plan(there, e_.plan.plan));
+    if (limit == limit_ || simulated.peak_bytes() <= limit)
+      variant.row.step_ps = simulated.step_ps();
+    variant.plans.add(std::move(simulated));
     PlanRequest problem = request_.problem;
     problem.memory_bytes = limit;
     problem.relax = problem.multipliers = false;
     TRY(const PlanAnswer answer, find_plan(there, problem));
     variant.plans.add(answer.candidates);
-    if (!answer.candidates.empty()) TRY_VOID(pool_->add(answer.candidates.front().plan));
+    if (!answer.candidates.empty()) TRY_VOID(known_->add(answer.candidates.front().plan));
     variants_.push_back(std::move(variant));
     return {};
   }
 
-  /// Everything has been searched: the pool gives the answers.
+  /// Everything has been searched: the known plans give the answers.
   base::Result<void> settle() {
     for (Decision& d : e_.decisions) {
-      if (const Account* best = pool_->best(d.space)) d.best = compared(e_.plan, *best);
+      if (const SimulatedPlan* best = known_->best(d.space)) d.best = compared(e_.plan, *best);
     }
     if (e_.versus && e_.versus->of_values && e_.versus->fits && e_.versus->comparison) {
-      if (const Account* best = pool_->best(request_.versus_space->space))
+      if (const SimulatedPlan* best = known_->best(request_.versus_space->space))
         e_.versus->comparison = compared(e_.plan, *best);
     }
-    for (const Account& a : pool_->plans()) {
-      if (e_.others.size() < static_cast<std::size_t>(request_.others) &&
-          !same(a.plan, e_.plan.plan))
+    for (const SimulatedPlan& a : known_->plans()) {
+      if (e_.others.size() < as_index(request_.others) && !same(a.plan, e_.plan.plan))
         e_.others.push_back(compared(e_.plan, a));
     }
     settle_marks();
@@ -207,7 +209,7 @@ class Explainer {
   /// The plans that are fastest here compete there.
   base::Result<void> settle(Variant& v) {
     constexpr std::size_t kLeaders = 3;
-    const std::vector<Account>& here = pool_->plans();
+    const std::vector<SimulatedPlan>& here = known_->plans();
     for (std::size_t i = 0; i < std::min(kLeaders, here.size()); ++i)
       TRY_VOID(v.plans.add(here[i].plan));
     if (!v.plans.plans().empty()) v.row.best = v.plans.plans().front();
@@ -218,8 +220,8 @@ class Explainer {
   }
   /// What fits here fits in more memory too.
   void settle_marks() {
-    if (pool_->plans().empty()) return;
-    const Account& here = pool_->plans().front();
+    if (known_->plans().empty()) return;
+    const SimulatedPlan& here = known_->plans().front();
     auto& [stores_all, enough] = e_.memory_marks;
     if (stores_all && here.step_ps() < stores_all->best.step_ps()) stores_all.reset();
     if (enough && here.step_ps() < enough->best.step_ps()) enough->best = here;
@@ -233,17 +235,17 @@ class Explainer {
   /// From the explained plan on; where that does not fit, from the best that does, anew where the
   /// search on other machines found a better one.
   base::Result<void> improve() {
-    if (pool_->plans().empty()) return {};
+    if (known_->plans().empty()) return {};
     TRY(e_.memory_marks, memory_marks(cost_, request_.problem));
     for (const auto* mark : {&e_.memory_marks.no_recomputation, &e_.memory_marks.enough}) {
-      if (*mark) TRY_VOID(pool_->add((*mark)->best.plan));
+      if (*mark) TRY_VOID(known_->add((*mark)->best.plan));
     }
     const bool kept = e_.limits.fits();
     bool settled = false;
     while (!settled) {
-      const Account now = kept ? e_.plan : pool_->plans().front();
-      TRY(e_.improvements, improvements_of(cost_, now, kept, request_.problem, *pool_));
-      settled = kept || now.plan == pool_->plans().front().plan;
+      const SimulatedPlan now = kept ? e_.plan : known_->plans().front();
+      TRY(e_.improvements, improvements_of(cost_, now, kept, request_.problem, *known_));
+      settled = kept || now.plan == known_->plans().front().plan;
     }
     return {};
   }
@@ -254,14 +256,14 @@ class Explainer {
   base::Result<void> judge() {
     constexpr std::size_t kDrawn = 4;
     e_.uncertainty = costmodel::uncertainty_of(cost_);
-    std::vector<const Account*> known;
+    std::vector<const SimulatedPlan*> known;
     if (e_.limits.fits()) known.push_back(&e_.plan);
-    for (const Comparison* c : rivals(e_)) known.push_back(&c->account);
-    std::ranges::stable_sort(known, {}, &Account::step_ps);
+    for (const Comparison* c : rivals(e_)) known.push_back(&c->simulated);
+    std::ranges::stable_sort(known, {}, &SimulatedPlan::step_ps);
     if (known.size() > 1) e_.gap_ps = known[1]->step_ps() - known[0]->step_ps();
     known.resize(std::min(known.size(), kDrawn));
     std::vector<const plan::Plan*> plans{&e_.plan.plan};
-    for (const Account* a : known) plans.push_back(&a->plan);
+    for (const SimulatedPlan* a : known) plans.push_back(&a->plan);
     TRY(const auto draws,
         costmodel::drawn_steps(cost_, plans, costmodel::draw_errors(e_.uncertainty.spread)));
     e_.band = costmodel::band_of(draws.front());
@@ -284,7 +286,7 @@ class Explainer {
   const costmodel::CostModel& cost_;
   ExplainRequest request_;
   std::int64_t limit_ = 0;
-  std::optional<Pool> pool_;  // every plan simulated on the unchanged machine
+  std::optional<KnownPlans> known_;  // every plan simulated on the unchanged machine
   std::vector<Variant> variants_;
   Explanation e_;
 };
@@ -293,14 +295,15 @@ class Explainer {
 
 std::string_view to_string(Stability s) {
   constexpr std::array<std::string_view, 3> kNames = {"certain", "likely", "open"};
-  return kNames[static_cast<std::size_t>(s)];
+  return kNames[as_index(s)];
 }
 
 std::vector<const Comparison*> rivals(const Explanation& e) {
   std::set<std::string> seen{plan::fingerprint(plan::canonical(e.plan.plan))};
   std::vector<const Comparison*> list;
   const auto add = [&](const Comparison& c) {
-    if (seen.insert(plan::fingerprint(plan::canonical(c.account.plan))).second) list.push_back(&c);
+    if (seen.insert(plan::fingerprint(plan::canonical(c.simulated.plan))).second)
+      list.push_back(&c);
   };
   for (const Comparison& c : e.others) add(c);
   for (const Decision& d : e.decisions) {
@@ -308,7 +311,7 @@ std::vector<const Comparison*> rivals(const Explanation& e) {
   }
   if (e.uniform) add(*e.uniform);
   if (e.versus && e.versus->comparison && e.versus->fits) add(*e.versus->comparison);
-  std::ranges::stable_sort(list, {}, [](const Comparison* c) { return c->account.step_ps(); });
+  std::ranges::stable_sort(list, {}, [](const Comparison* c) { return c->simulated.step_ps(); });
   return list;
 }
 

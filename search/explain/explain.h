@@ -1,11 +1,11 @@
 #pragma once
 /// \file
 /// Why a plan is as fast as it is, what limits it, what else there is, and how far the answer can
-/// be trusted. Everything is computed: by taking the simulated step apart (account.h), by searching
-/// the same problem with each decision undone (decisions.h), and by simulating and searching again
-/// on machines that are 10 % or twice (improvements.h) as fast, or hold as much more. Every plan
-/// that is found anywhere and fits competes for every answer (pool.h): no plan of an explanation
-/// beats one that is called the best.
+/// be trusted. Everything is computed: by taking the simulated step apart (simulated_plan.h), by
+/// searching the same problem with each decision undone (decisions.h), and by simulating and
+/// searching again on machines that are 10 % or twice (improvements.h) as fast, or hold as much
+/// more. Every plan that is found anywhere and fits competes for every answer (known_plans.h): no
+/// plan of an explanation beats one that is called the best.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,10 +14,10 @@
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "costmodel/uncertainty/uncertainty.h"
-#include "search/explain/account.h"
 #include "search/explain/decisions.h"
 #include "search/explain/improvements.h"
 #include "search/explain/limits.h"
+#include "search/explain/simulated_plan.h"
 #include "search/loop/planner.h"
 
 namespace orrery::search {
@@ -52,7 +52,7 @@ struct WhatIf {
   std::string what;                          // "compute", "bandwidth", "memory"
   std::int64_t change_ppm = 0;               // -100000, +100000
   std::optional<std::int64_t> step_ps = {};  // of the explained plan; none: it does not fit
-  std::optional<Account> best = {};          // fastest plan found there; none: nothing fits
+  std::optional<SimulatedPlan> best = {};    // fastest plan found there; none: nothing fits
   bool best_changes = false;                 // against the fastest plan of the unchanged machine
 };
 
@@ -81,7 +81,7 @@ struct LeastSure {
 };
 
 struct Explanation {
-  Account plan;
+  SimulatedPlan plan;
   Limits limits;
   TimeBound bound = TimeBound::kCompute;
   Status search_status = Status::kInfeasible;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "base/numbers.h"
 #include "topologies/topology.h"
 
 namespace orrery::search {
@@ -15,10 +16,8 @@ constexpr std::size_t kRivals = 3;  // known plans that compete on a changed mac
 /// Sequences a second of `then` above those of `now`.
 std::int64_t gain_ppm(const plan::Plan& now, std::int64_t now_ps, std::int64_t batch,
                       std::int64_t then_ps) {
-  const double ratio = static_cast<double>(batch) * static_cast<double>(now_ps) /
-                       (static_cast<double>(now.global_batch) * static_cast<double>(then_ps));
-  return static_cast<std::int64_t>((ratio - 1) * static_cast<double>(kMillion) +
-                                   (ratio < 1 ? -0.5 : 0.5));
+  const double ratio = real(batch) * real(now_ps) / (real(now.global_batch) * real(then_ps));
+  return static_cast<std::int64_t>((ratio - 1) * real(kMillion) + (ratio < 1 ? -0.5 : 0.5));
 }
 
 bool recomputes(const plan::Plan& plan) {
@@ -36,8 +35,8 @@ plan::Plan with_batch(plan::Plan plan, std::int64_t times) {
 
 class Doubling {
  public:
-  Doubling(const costmodel::CostModel& cost, const Account& now, bool kept,
-           const PlanRequest& problem, Pool& here)
+  Doubling(const costmodel::CostModel& cost, const SimulatedPlan& now, bool kept,
+           const PlanRequest& problem, KnownPlans& here)
       : cost_(cost), now_(now), kept_(kept), problem_(problem), here_(here) {}
 
   base::Result<std::vector<Improvement>> run() {
@@ -63,9 +62,8 @@ class Doubling {
   base::Result<void> more_hosts() {
     if (cost_.communication_origin() == costmodel::Origin::kMeasured) return {};
     PlanRequest wider = problem_;
-    wider.hosts = static_cast<int>(2 * cost_.topology().hosts());
-    auto topology =
-        topologies::catalog_topology(problem_.cluster, static_cast<std::uint32_t>(wider.hosts));
+    wider.hosts = as_int(2 * cost_.topology().hosts());
+    auto topology = topologies::catalog_topology(problem_.cluster, as_u32(wider.hosts));
     if (!topology) return {};
     const std::string what = fmt::format("twice the hosts ({} devices)", topology->device_count());
     const auto larger = costmodel::CostModel::make(cost_.model(), *std::move(topology),
@@ -77,22 +75,22 @@ class Doubling {
                              PlanRequest problem, const std::optional<plan::Plan>& kept,
                              bool same_work) {
     problem.relax = problem.multipliers = false;
-    Pool pool(there, problem.memory_bytes, problem.threads);
+    KnownPlans known(there, problem.memory_bytes, problem.threads);
     TRY(const PlanAnswer answer, find_plan(there, problem));
-    pool.add(answer.candidates);
+    known.add(answer.candidates);
     Improvement row{std::move(what), std::nullopt, 0, {}};
     if (kept && plan::validate(*kept, there.model()).empty()) {
-      TRY(Account account, account_of(there, *kept));
-      if (kept_ && account.peak_bytes() <= problem.memory_bytes)
-        row.kept_gain_ppm = gain(problem, account.step_ps());
-      pool.add(std::move(account));
+      TRY(SimulatedPlan simulated, simulate_plan(there, *kept));
+      if (kept_ && simulated.peak_bytes() <= problem.memory_bytes)
+        row.kept_gain_ppm = gain(problem, simulated.step_ps());
+      known.add(std::move(simulated));
     }
     for (std::size_t i = 0; same_work && i < std::min(kRivals, here_.plans().size()); ++i)
-      TRY_VOID(pool.add(here_.plans()[i].plan));
-    if (pool.plans().empty()) return {};
-    if (same_work) TRY_VOID(here_.add(pool.plans().front().plan));
-    row.best_gain_ppm = gain(problem, pool.plans().front().step_ps());
-    row.best = pool.plans().front().plan;
+      TRY_VOID(known.add(here_.plans()[i].plan));
+    if (known.plans().empty()) return {};
+    if (same_work) TRY_VOID(here_.add(known.plans().front().plan));
+    row.best_gain_ppm = gain(problem, known.plans().front().step_ps());
+    row.best = known.plans().front().plan;
     found_.push_back(std::move(row));
     return {};
   }
@@ -101,10 +99,10 @@ class Doubling {
   }
 
   const costmodel::CostModel& cost_;
-  const Account& now_;
+  const SimulatedPlan& now_;
   bool kept_;
   const PlanRequest& problem_;
-  Pool& here_;
+  KnownPlans& here_;
   std::vector<Improvement> found_;
 };
 
@@ -135,7 +133,7 @@ class Memories {
       (test(*answer) ? high : low) = middle;
     }
     TRY(answer, at(high));
-    return MemoryMark{high * kGiB, account_of(answer->candidates.front())};
+    return MemoryMark{high * kGiB, simulate_plan(answer->candidates.front())};
   }
 
  private:
@@ -147,30 +145,31 @@ class Memories {
 }  // namespace
 
 double elasticity(std::int64_t less_ps, std::int64_t more_ps, std::int64_t step_ps) {
-  return static_cast<double>(more_ps - less_ps) / (0.2 * static_cast<double>(step_ps));
+  return real(more_ps - less_ps) / (0.2 * real(step_ps));
 }
 
 base::Result<TimeBound> bound_on(const costmodel::CostModel& cost,
                                  const costmodel::SpeedScale& scale, const plan::Plan& plan) {
   const auto scaled = [](std::int64_t ppm, std::int64_t tenths) { return ppm / 10 * tenths; };
   const auto step = [&](std::int64_t compute, std::int64_t bandwidth) {
-    return account_of(cost.scaled({.compute_ppm = scaled(scale.compute_ppm, compute),
-                                   .bandwidth_ppm = scaled(scale.bandwidth_ppm, bandwidth)}),
-                      plan);
+    return simulate_plan(cost.scaled({.compute_ppm = scaled(scale.compute_ppm, compute),
+                                      .bandwidth_ppm = scaled(scale.bandwidth_ppm, bandwidth)}),
+                         plan);
   };
-  TRY(const Account here, step(10, 10));
-  TRY(const Account less_compute, step(9, 10));
-  TRY(const Account more_compute, step(11, 10));
-  TRY(const Account less_bandwidth, step(10, 9));
-  TRY(const Account more_bandwidth, step(10, 11));
+  TRY(const SimulatedPlan here, step(10, 10));
+  TRY(const SimulatedPlan less_compute, step(9, 10));
+  TRY(const SimulatedPlan more_compute, step(11, 10));
+  TRY(const SimulatedPlan less_bandwidth, step(10, 9));
+  TRY(const SimulatedPlan more_bandwidth, step(10, 11));
   return bound_of(here, -elasticity(less_compute.step_ps(), more_compute.step_ps(), here.step_ps()),
                   -elasticity(less_bandwidth.step_ps(), more_bandwidth.step_ps(), here.step_ps()));
 }
 
 base::Result<std::vector<Improvement>> improvements_of(const costmodel::CostModel& cost,
-                                                       const Account& now, bool kept,
-                                                       const PlanRequest& problem, Pool& pool) {
-  return Doubling(cost, now, kept, problem, pool).run();
+                                                       const SimulatedPlan& now, bool kept,
+                                                       const PlanRequest& problem,
+                                                       KnownPlans& known) {
+  return Doubling(cost, now, kept, problem, known).run();
 }
 
 base::Result<MemoryMarks> memory_marks(const costmodel::CostModel& cost,
@@ -204,27 +203,26 @@ base::Result<MemoryMarks> memory_marks(const costmodel::CostModel& cost,
 }
 
 base::Result<std::optional<Release>> release_of(const costmodel::CostModel& cost,
-                                                const Account& account, TimeBound bound) {
+                                                const SimulatedPlan& simulated, TimeBound bound) {
   const auto try_out = [&](std::string what, const costmodel::SpeedScale& scale,
                            const plan::Plan& plan) -> base::Result<std::optional<Release>> {
     TRY(const TimeBound then, bound_on(cost, scale, plan));
     if (then == bound) return std::nullopt;
-    TRY(const Account there, account_of(cost.scaled(scale), plan));
-    return Release{std::move(what),
-                   gain_ppm(account.plan, account.step_ps(), plan.global_batch, there.step_ps()),
-                   then};
+    TRY(const SimulatedPlan there, simulate_plan(cost.scaled(scale), plan));
+    return Release{
+        std::move(what),
+        gain_ppm(simulated.plan, simulated.step_ps(), plan.global_batch, there.step_ps()), then};
   };
   if (bound == TimeBound::kCommunication) {
     for (const std::int64_t percent : {125, 150, 200, 300, 400, 600, 800, 1200, 1600, 3200}) {
-      TRY(auto release,
-          try_out(fmt::format("{:.3g} times the bandwidth", static_cast<double>(percent) / 100),
-                  {.bandwidth_ppm = percent * (kMillion / 100)}, account.plan));
+      TRY(auto release, try_out(fmt::format("{:.3g} times the bandwidth", real(percent) / 100),
+                                {.bandwidth_ppm = percent * (kMillion / 100)}, simulated.plan));
       if (release) return release;
     }
   }
   if (bound == TimeBound::kBubble) {
     for (const std::int64_t times : {2, 3, 4, 6, 8, 12, 16, 32}) {
-      const plan::Plan larger = with_batch(account.plan, times);
+      const plan::Plan larger = with_batch(simulated.plan, times);
       if (!plan::validate(larger, cost.model()).empty()) continue;
       TRY(auto release,
           try_out(fmt::format("a global batch of {}", larger.global_batch), {}, larger));

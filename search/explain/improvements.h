@@ -9,9 +9,9 @@
 
 #include "base/result.h"
 #include "costmodel/cost_model.h"
-#include "search/explain/account.h"
+#include "search/explain/known_plans.h"
 #include "search/explain/limits.h"
-#include "search/explain/pool.h"
+#include "search/explain/simulated_plan.h"
 #include "search/loop/planner.h"
 
 namespace orrery::search {
@@ -30,7 +30,7 @@ struct Improvement {
 /// A memory per device, in whole GiB, and the fastest plan found with it.
 struct MemoryMark {
   std::int64_t bytes = 0;
-  Account best;
+  SimulatedPlan best;
 };
 struct MemoryMarks {
   // the least where the answer of the search recomputes nothing; none: it does not recompute now
@@ -57,17 +57,18 @@ base::Result<TimeBound> bound_on(const costmodel::CostModel& cost,
                                  const costmodel::SpeedScale& scale, const plan::Plan& plan);
 
 /// @pre `problem.memory_bytes` > 0. `now` is the plan that gains are counted from, `kept` whether
-/// it is the explained one. The fastest of `pool` compete on changed machines, and what is found
-/// there competes in the pool. Largest gain first. Errors: those of find_plan.
+/// it is the explained one. The fastest of `known` compete on changed machines, and what is found
+/// there is one of them. Largest gain first. Errors: those of find_plan.
 base::Result<std::vector<Improvement>> improvements_of(const costmodel::CostModel& cost,
-                                                       const Account& now, bool kept,
-                                                       const PlanRequest& problem, Pool& pool);
+                                                       const SimulatedPlan& now, bool kept,
+                                                       const PlanRequest& problem,
+                                                       KnownPlans& known);
 /// By bisection over whole GiB, a search each. @pre as above; some plan fits. Errors: those of
 /// find_plan.
 base::Result<MemoryMarks> memory_marks(const costmodel::CostModel& cost,
                                        const PlanRequest& problem);
 /// Nothing when computation binds, or no multiple up to 32 ends it. Errors: those of the simulator.
 base::Result<std::optional<Release>> release_of(const costmodel::CostModel& cost,
-                                                const Account& account, TimeBound bound);
+                                                const SimulatedPlan& simulated, TimeBound bound);
 
 }  // namespace orrery::search

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::search {
 namespace {
@@ -13,25 +14,24 @@ using sim::TimePart;
 
 constexpr std::int64_t kFaster = 1'100'000;
 
-std::size_t index(TimePart part) { return static_cast<std::size_t>(part); }
+std::size_t index(TimePart part) { return as_index(part); }
 
 bool communicates(std::size_t part) {
   return part >= index(TimePart::kTensor) && part < index(TimePart::kBubble);
 }
 
-void add_memory(const Account& account, std::int64_t limit_bytes, Limits& limits) {
-  limits.fullest_stage = account.fullest_stage();
-  limits.peak_bytes = account.peak_bytes();
+void add_memory(const SimulatedPlan& simulated, std::int64_t limit_bytes, Limits& limits) {
+  limits.fullest_stage = simulated.fullest_stage();
+  limits.peak_bytes = simulated.peak_bytes();
   limits.limit_bytes = limit_bytes;
-  const auto& categories =
-      account.report.stages[static_cast<std::size_t>(limits.fullest_stage)].memory_at_peak;
+  const auto& categories = simulated.report.stages[as_index(limits.fullest_stage)].memory_at_peak;
   const auto most = std::ranges::max_element(categories);
   limits.fullest_category = static_cast<plan::BufferCategory>(most - categories.begin());
   limits.category_bytes = *most;
 }
 
-void add_time(const Account& account, Limits& limits) {
-  const Parts& parts = account.parts();
+void add_time(const SimulatedPlan& simulated, Limits& limits) {
+  const Parts& parts = simulated.parts();
   std::size_t dearest = index(TimePart::kTensor);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (i == index(TimePart::kBubble))
@@ -44,13 +44,13 @@ void add_time(const Account& account, Limits& limits) {
   }
   limits.dearest_communication = static_cast<TimePart>(dearest);
   std::int64_t waiting = 0;
-  for (const sim::StageReport& s : account.report.stages)
+  for (const sim::StageReport& s : simulated.report.stages)
     waiting += s.parts[index(TimePart::kBubble)];
   limits.mean_work_ps =
-      account.step_ps() - waiting / static_cast<std::int64_t>(account.report.stages.size());
+      simulated.step_ps() - waiting / static_cast<std::int64_t>(simulated.report.stages.size());
 }
 
-base::Result<void> add_links(const costmodel::CostModel& cost, const Account& account,
+base::Result<void> add_links(const costmodel::CostModel& cost, const SimulatedPlan& simulated,
                              Limits& limits) {
   using Carrier = costmodel::SpeedScale::Carrier;
   std::set<std::string> kinds;
@@ -66,8 +66,8 @@ base::Result<void> add_links(const costmodel::CostModel& cost, const Account& ac
   for (const auto& [name, carrier] : carriers) {
     const costmodel::SpeedScale scale{
         .bandwidth_ppm = kFaster, .bandwidth_of = carrier, .link_kind = name};
-    TRY(const Account faster, account_of(cost.scaled(scale), account.plan));
-    limits.links.push_back({name, account.step_ps() - faster.step_ps()});
+    TRY(const SimulatedPlan faster, simulate_plan(cost.scaled(scale), simulated.plan));
+    limits.links.push_back({name, simulated.step_ps() - faster.step_ps()});
   }
   std::ranges::stable_sort(limits.links, std::greater<>(), &LinkEffect::saved_ps);
   return {};
@@ -117,18 +117,18 @@ std::vector<Change> candidates(const plan::Plan& plan) {
 
 }  // namespace
 
-base::Result<Limits> limits_of(const costmodel::CostModel& cost, const Account& account,
+base::Result<Limits> limits_of(const costmodel::CostModel& cost, const SimulatedPlan& simulated,
                                std::int64_t limit_bytes) {
   Limits limits;
-  add_memory(account, limit_bytes, limits);
-  add_time(account, limits);
-  TRY_VOID(add_links(cost, account, limits));
+  add_memory(simulated, limit_bytes, limits);
+  add_time(simulated, limits);
+  TRY_VOID(add_links(cost, simulated, limits));
   return limits;
 }
 
-TimeBound bound_of(const Account& account, double compute, double bandwidth) {
-  const double bubble = static_cast<double>(account.parts()[index(TimePart::kBubble)]) /
-                        static_cast<double>(account.step_ps());
+TimeBound bound_of(const SimulatedPlan& simulated, double compute, double bandwidth) {
+  const double bubble =
+      real(simulated.parts()[index(TimePart::kBubble)]) / real(simulated.step_ps());
   compute *= 1 - bubble;
   bandwidth *= 1 - bubble;
   if (bubble > compute && bubble > bandwidth) return TimeBound::kBubble;
@@ -136,18 +136,18 @@ TimeBound bound_of(const Account& account, double compute, double bandwidth) {
 }
 
 base::Result<std::vector<Relaxation>> ways_to_fit(const costmodel::CostModel& cost,
-                                                  const Account& account,
+                                                  const SimulatedPlan& simulated,
                                                   std::int64_t limit_bytes) {
-  ORRERY_CHECK(account.peak_bytes() > limit_bytes, "the plan fits {} bytes", limit_bytes);
+  ORRERY_CHECK(simulated.peak_bytes() > limit_bytes, "the plan fits {} bytes", limit_bytes);
   const auto gib = [](std::int64_t bytes) {
-    return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
+    return fmt::format("{:.2f} GiB", real(bytes) / (1 << 30));
   };
   std::vector<Relaxation> ways{
-      {fmt::format("memory {} → {}", gib(limit_bytes), gib(account.peak_bytes())),
-       account.peak_bytes(), account.step_ps()}};
-  for (const Change& change : candidates(account.plan)) {
+      {fmt::format("memory {} → {}", gib(limit_bytes), gib(simulated.peak_bytes())),
+       simulated.peak_bytes(), simulated.step_ps()}};
+  for (const Change& change : candidates(simulated.plan)) {
     if (!plan::validate(change.plan, cost.model()).empty()) continue;
-    TRY(const Account changed, account_of(cost, change.plan));
+    TRY(const SimulatedPlan changed, simulate_plan(cost, change.plan));
     if (changed.peak_bytes() <= limit_bytes)
       ways.push_back({change.text, changed.peak_bytes(), changed.step_ps()});
   }

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "plan/program/program.h"
-#include "search/explain/account.h"
+#include "search/explain/simulated_plan.h"
 #include "search/loop/planner.h"
 
 namespace orrery::search {
@@ -43,15 +43,16 @@ struct Limits {
 /// count hidden communication that would be the next to be exposed, which shares of time do not.
 enum class TimeBound : std::uint8_t { kCompute, kCommunication, kBubble };
 /// `compute`, `bandwidth`: −e, per cent of step time saved by a per cent more.
-TimeBound bound_of(const Account& account, double compute, double bandwidth);
+TimeBound bound_of(const SimulatedPlan& simulated, double compute, double bandwidth);
 
 /// Errors: those of the simulator.
-base::Result<Limits> limits_of(const costmodel::CostModel& cost, const Account& account,
+base::Result<Limits> limits_of(const costmodel::CostModel& cost, const SimulatedPlan& simulated,
                                std::int64_t limit_bytes);
 
 /// @pre the plan does not fit. Changes of it that do, each simulated: more memory; recomputation;
 /// more sharding; more micro-batches. Smallest change first. Errors: those of the simulator.
 base::Result<std::vector<Relaxation>> ways_to_fit(const costmodel::CostModel& cost,
-                                                  const Account& account, std::int64_t limit_bytes);
+                                                  const SimulatedPlan& simulated,
+                                                  std::int64_t limit_bytes);
 
 }  // namespace orrery::search

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/numbers.h"
 #include "search/costs/layer_memory.h"
 #include "search/space/decision_tree.h"
 
@@ -61,7 +62,7 @@ class Sweep {
   }
 
   UniformSweep run() {
-    const int world = static_cast<int>(cost_.topology().device_count());
+    const int world = as_int(cost_.topology().device_count());
     const std::int64_t layers = cost_.model().layers;
     for (stages_ = 1; stages_ <= std::min<std::int64_t>(world, layers); ++stages_) {
       if (world % stages_ != 0 || layers % stages_ != 0) continue;
@@ -101,7 +102,7 @@ class Sweep {
     for (int i = 0; i < stages_; ++i) {
       const int window = costs_.canonical_rank(i * devices_, devices_);
       const auto known = std::ranges::find(windows, window);
-      kind_of_.push_back(static_cast<std::size_t>(known - windows.begin()));
+      kind_of_.push_back(as_index(known - windows.begin()));
       if (known == windows.end()) windows.push_back(window);
     }
     kinds_ = std::move(windows);
@@ -109,7 +110,7 @@ class Sweep {
 
   void problems() {
     const TreeContext tree{devices_, cost_.options().sequence, request_.global_batch / m_, m_,
-                           static_cast<int>(cost_.topology().devices_per_host())};
+                           as_int(cost_.topology().devices_per_host())};
     const StrategyTree strategies = layer_strategies(cost_.model(), request_.space, tree);
     if (strategies.leaves.empty()) return;
     find_kinds();
@@ -129,7 +130,7 @@ class Sweep {
       option.parts.emplace_back(costs_.block(s, context(), window, devices_));
     const auto known =
         std::ranges::find_if(layouts_, [&](const Layout& l) { return l.strategy.same_layout(s); });
-    option.layout = static_cast<std::size_t>(known - layouts_.begin());
+    option.layout = as_index(known - layouts_.begin());
     if (known == layouts_.end()) {
       Layout layout{s, stream_bytes(s), {}, {}};
       for (int i = 0; i < stages_; ++i) {
@@ -168,7 +169,7 @@ class Sweep {
     std::int64_t forward_ps, backward_ps, sync_ps, zero_ps, update_ps;
   };
   [[nodiscard]] Times times(const Ends& e, const Option& o, int stage) const {
-    const Part& p = o.parts[kind_of_[static_cast<std::size_t>(stage)]];
+    const Part& p = o.parts[kind_of_[as_index(stage)]];
     Times t{count_ * p.forward_ps, count_ * p.backward_ps, count_ * p.sync_ps, count_ * p.zero_ps,
             count_ * p.update_ps};
     const auto add = [&](const Part& end, const Ends::Change& change) {
@@ -192,7 +193,7 @@ class Sweep {
     std::int64_t start = 0, before = 0, slowest = 0;
     for (int i = 0; i < stages_; ++i) {
       const Times t = times(e, o, i);
-      const auto at = static_cast<std::size_t>(i);
+      const auto at = as_index(i);
       const std::int64_t wait = layout.activation_ps[at], back = layout.gradient_ps[at];
       start = std::max(t.zero_ps, i == 0 ? 0 : start + before) + wait;
       before = t.forward_ps;
@@ -202,7 +203,7 @@ class Sweep {
     std::int64_t end = start + before + (m_ - 1) * slowest, step = 0;
     for (int i = stages_; i-- > 0;) {
       const Times t = times(e, o, i);
-      end += layout.gradient_ps[static_cast<std::size_t>(i)] + t.sync_ps;
+      end += layout.gradient_ps[as_index(i)] + t.sync_ps;
       step = std::max(step, end + t.update_ps);
     }
     for (int i = 0; i < stages_; ++i) {
@@ -214,7 +215,7 @@ class Sweep {
 
   /// The form of layer_memory.h for equal layers; the last one has the least behind it.
   [[nodiscard]] std::int64_t peak(const Ends& e, const Option& o, int stage) const {
-    const LayerMemory& m = o.parts[kind_of_[static_cast<std::size_t>(stage)]].memory;
+    const LayerMemory& m = o.parts[kind_of_[as_index(stage)]].memory;
     const std::int64_t flight = std::min<std::int64_t>(stages_ - stage, m_),
                        stash = count_ * m.stash_bytes;
     const bool first = stage == 0, last = stage + 1 == stages_;
@@ -249,14 +250,13 @@ class Sweep {
     plan.model = cost_.model().name;
     plan.model_fingerprint = cost_.model().fingerprint();
     plan.cluster = request_.cluster;
-    plan.hosts = static_cast<int>(cost_.topology().hosts());
+    plan.hosts = as_int(cost_.topology().hosts());
     plan.precision = cost_.options().precision;
     plan.sequence = cost_.options().sequence;
     plan.global_batch = request_.global_batch;
     plan.micro_batches = m_;
     plan.vocabulary = e.strategy;
-    plan.stages.assign(static_cast<std::size_t>(stages_),
-                       {{{static_cast<int>(count_), o.strategy}}});
+    plan.stages.assign(as_index(stages_), {{{as_int(count_), o.strategy}}});
     for (int i = 0; i < stages_; ++i) {
       if (costmodel::stage_peak_bytes(costs_, plan, i) > budget_) return;
     }

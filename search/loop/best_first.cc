@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "search/status.h"
 
 namespace orrery::search {
@@ -183,8 +184,8 @@ class BestFirst {
     open_ = open_ || effort_.undecided;
     if (entry.answered) return {};
     if (effort_.undecided)
-      prune(entry.name(), fmt::format("effort limit reached: nothing below {} is left",
-                                      seconds(entry.bound_ps)));
+      prune(entry.name(),
+            fmt::format("effort limit reached: nothing below {} is left", seconds(entry.bound_ps)));
     else if (best >= kForbidden)
       infeasible_.push_back(entry.problem);
     else
@@ -272,7 +273,7 @@ class BestFirst {
   /// What a runner-up must beat: the last of the top groups. Nobody wants a plan of twice the time,
   /// and exact ones cost more.
   [[nodiscard]] std::int64_t runner_up_cutoff() const {
-    const auto top = static_cast<std::size_t>(request_.top);
+    const auto top = as_index(request_.top);
     const std::int64_t most = options_.runners_up == RunnersUp::kCheapest
                                   ? incumbent() + incumbent() / 4
                                   : 2 * incumbent();
@@ -342,7 +343,7 @@ class BestFirst {
     for (const PlanProblem& problem : infeasible_)
       prune(to_string(problem), solvers_.of(problem).shortage(problem));
     for (const BestOfGroup& group : groups_) {
-      if (result_.finalists.size() < static_cast<std::size_t>(request_.top))
+      if (result_.finalists.size() < as_index(request_.top))
         result_.finalists.push_back(group.best);
     }
     result_.bound_ps = std::min(open_bound_ps_, result_.finalists.front().closed_form_ps);

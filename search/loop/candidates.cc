@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/numbers.h"
 #include "plan/lowering/lower.h"
 
 namespace orrery::search {
@@ -112,7 +113,7 @@ base::Result<Evaluated> evaluate(const costmodel::CostModel& cost,
   };
   {
     std::vector<std::jthread> helpers;
-    const int most = std::min(threads, static_cast<int>(finalists.size()));
+    const int most = std::min(threads, as_int(finalists.size()));
     for (int t = 1; t < most; ++t) helpers.emplace_back(work);
     work();
   }

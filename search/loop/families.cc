@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/numbers.h"
+
 namespace orrery::search {
 namespace {
 
@@ -40,7 +42,7 @@ Families::Families(const costmodel::CostModel& cost, const PlanRequest& request,
   if (space.zero_bubble) schedules_.push_back(plan::Schedule::kZeroBubbleH1);
 }
 
-int Families::cluster_devices() const { return static_cast<int>(cost_.topology().device_count()); }
+int Families::cluster_devices() const { return as_int(cost_.topology().device_count()); }
 
 bool Families::has_vocabularies(const PlanProblem& family) {
   return !solvers_.stages().vocabulary_of(family.devices, family.micro_batches).leaves.empty();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "search/loop/best_first.h"
 #include "search/loop/relaxations.h"
 #include "search/loop/uniform_plans.h"
@@ -21,7 +22,7 @@ base::Result<std::int64_t> budget_of(const costmodel::CostModel& cost, const Pla
   const auto fault = [&](ErrorCode code, std::string message) {
     sink.add(base::Diagnostic{.code = code, .message = std::move(message)});
   };
-  const auto devices = static_cast<int>(cost.topology().device_count());
+  const auto devices = as_int(cost.topology().device_count());
   if (r.global_batch < 1)
     fault(ErrorCode::kOutOfRange, fmt::format("a global batch of {} sequences", r.global_batch));
   if (r.top < 1) fault(ErrorCode::kOutOfRange, fmt::format("{} candidates", r.top));
@@ -83,10 +84,9 @@ base::Result<void> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest
   all.insert(all.begin(), finalists.begin(), finalists.end());
   TRY_VOID(contest.enter_all(all));
   std::vector<Finalist> shapes = best_of_shapes(contest.fastest(), std::move(all));
-  const auto top = std::min(static_cast<std::size_t>(request.top), shapes.size());
+  const auto top = std::min(as_index(request.top), shapes.size());
   const auto rest = shapes.begin() + static_cast<std::ptrdiff_t>(top);
-  for (auto f = rest;
-       f != shapes.end() && answer.runners_up.size() < static_cast<std::size_t>(kRunnersUp); ++f)
+  for (auto f = rest; f != shapes.end() && answer.runners_up.size() < as_index(kRunnersUp); ++f)
     answer.runners_up.push_back({std::move(f->plan), f->closed_form_ps, f->expected_ps});
   std::ranges::stable_sort(answer.runners_up, {}, &RunnerUp::expected_ps);
   shapes.erase(rest, shapes.end());
@@ -129,11 +129,9 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   const Finalist& best = loops.finalists.front();
   answer.certificate.cost_ps = best.closed_form_ps;
   answer.certificate.bound_ps = loops.bound_ps;
-  answer.certificate.gap = static_cast<double>(best.closed_form_ps - loops.bound_ps) /
-                           static_cast<double>(best.closed_form_ps);
+  answer.certificate.gap = real(best.closed_form_ps - loops.bound_ps) / real(best.closed_form_ps);
   answer.certificate.multiplier_gap =
-      static_cast<double>(best.closed_form_ps - loops.multiplier_bound_ps) /
-      static_cast<double>(best.closed_form_ps);
+      real(best.closed_form_ps - loops.multiplier_bound_ps) / real(best.closed_form_ps);
   for (const std::int64_t peak : best.stage_peak_bytes) {
     answer.certificate.stage_peak_bytes.push_back(peak + cost.context_bytes());
   }

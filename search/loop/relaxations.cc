@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/numbers.h"
 #include "search/status.h"
 #include "topologies/topology.h"
 
@@ -57,7 +58,7 @@ base::Result<std::optional<Relaxation>> more_devices(const costmodel::CostModel&
       costmodel::CostModel::make(cost.model(), *std::move(topology), std::nullopt, cost.options());
   if (!larger) return std::nullopt;
   PlanRequest wider = request;
-  wider.hosts = static_cast<int>(hosts);
+  wider.hosts = as_int(hosts);
   TRY(std::optional<Relaxation> found, attempt(*larger, wider, budget, change));
   if (found) found->memory_bytes += cost.context_bytes() - larger->context_bytes();
   if (found && cost.compute_origin() != costmodel::Origin::kDatasheet) found->step_time_ps = 0;

@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace orrery::search {
@@ -118,7 +119,7 @@ bool space_allows(const Space& space, const Choice& c) {
   if (c.zero >= 2 && !(c.grad_reduce == plan::GradReduce::kStep ? space.reduce_per_step
                                                                 : space.reduce_per_micro_batch))
     return false;
-  return zero[c.zero] && recompute[static_cast<std::size_t>(c.recompute)];
+  return zero[c.zero] && recompute[as_index(c.recompute)];
 }
 
 bool target_allows(const Target& t, const Choice& c) {
@@ -128,7 +129,7 @@ bool target_allows(const Target& t, const Choice& c) {
   if (c.zero >= 2 &&
       !(c.grad_reduce == plan::GradReduce::kStep ? t.reduce_per_step : t.reduce_per_micro_batch))
     return false;
-  return t.zero[c.zero] && recompute[static_cast<std::size_t>(c.recompute)];
+  return t.zero[c.zero] && recompute[as_index(c.recompute)];
 }
 
 /// Every strategy without a choice that means nothing (sequence parallelism at tp 1, reduction of
@@ -237,20 +238,17 @@ void order(PlanAnswer& answer, int top) {
   }
   const Candidate cheapest = c.empty() ? Candidate{} : c.front();
   std::ranges::stable_sort(c, {}, [](const Candidate& x) { return x.report.step_time_ps; });
-  if (c.size() > static_cast<std::size_t>(top)) {
-    c.resize(static_cast<std::size_t>(top));
+  if (c.size() > as_index(top)) {
+    c.resize(as_index(top));
     if (std::ranges::find(c, cheapest.plan, &Candidate::plan) == c.end()) c.push_back(cheapest);
   }
   std::ranges::stable_sort(answer.runners_up, {}, &RunnerUp::expected_ps);
   keep_runners_up(answer);
   Certificate& k = answer.certificate;
-  if (!c.empty())
-    k.gap = static_cast<double>(k.cost_ps - k.bound_ps) / static_cast<double>(k.cost_ps);
+  if (!c.empty()) k.gap = real(k.cost_ps - k.bound_ps) / real(k.cost_ps);
   k.multiplier_bound_ps =
       c.empty() ? k.multiplier_bound_ps : std::min(k.multiplier_bound_ps, k.cost_ps);
-  if (!c.empty())
-    k.multiplier_gap =
-        static_cast<double>(k.cost_ps - k.multiplier_bound_ps) / static_cast<double>(k.cost_ps);
+  if (!c.empty()) k.multiplier_gap = real(k.cost_ps - k.multiplier_bound_ps) / real(k.cost_ps);
   if (!c.empty() && answer.status == Status::kOptimal && k.bound_ps < k.cost_ps)
     answer.status = Status::kBudget;
 }
@@ -273,7 +271,7 @@ base::Result<Target> find_target(std::string_view name) {
 base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::CostModel& cost,
                                        const PlanRequest& request) {
   const std::vector<Choice> all =
-      choices(target, request.space, static_cast<int>(cost.topology().device_count()));
+      choices(target, request.space, as_int(cost.topology().device_count()));
   PlanAnswer answer;
   PlanRequest one = request;
   one.relax = false;
@@ -286,8 +284,10 @@ base::Result<PlanAnswer> find_plan_for(const Target& target, const costmodel::Co
     if (part.status == Status::kInfeasible) {
       answer.certificate.memory_limit_bytes = part.certificate.memory_limit_bytes;
       answer.certificate.cost_model_fingerprint = part.certificate.cost_model_fingerprint;
-      if (part.shortfall_bytes > 0 && part.shortfall_bytes < least)
-        least = part.shortfall_bytes, smallest = &c;
+      if (part.shortfall_bytes > 0 && part.shortfall_bytes < least) {
+        least = part.shortfall_bytes;
+        smallest = &c;
+      }
     }
     merge(std::move(part), answer);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/numbers.h"
 #include "search/costs/pass_times.h"
 #include "search/loop/families.h"
 
@@ -25,7 +26,7 @@ class Grid {
         stages_(costs, request.space, request.global_batch, budget) {}
 
   std::vector<Finalist> run() {
-    const auto world = static_cast<int>(cost_.topology().device_count());
+    const auto world = as_int(cost_.topology().device_count());
     for (int p = 1; p <= std::min<std::int64_t>(world, layers()); ++p) {
       if (world % p != 0 || refuse_stages(cost_.model(), space_, p).refused()) continue;
       for (std::int64_t m = 1; m <= request_.global_batch; ++m) {
@@ -67,9 +68,9 @@ class Grid {
   void complete(Order& order, int p, std::int64_t m) const {
     const int v = order.virtual_stages;
     order.layers = plan::stage_layers(layers(), p, v);
-    for (std::size_t s = 0; s < order.layers.size(); s += static_cast<std::size_t>(p)) {
+    for (std::size_t s = 0; s < order.layers.size(); s += as_index(p)) {
       order.first_layers += order.layers[s];
-      order.last_layers += order.layers[s + static_cast<std::size_t>(p) - 1];
+      order.last_layers += order.layers[s + as_index(p) - 1];
     }
     const std::int64_t ahead = order.schedule == Schedule::kGPipe ? m
                                : v == 1                           ? std::min<std::int64_t>(p, m)

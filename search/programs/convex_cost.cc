@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "search/programs/layer_relaxation.h"
 
 namespace orrery::search {
@@ -31,7 +32,7 @@ ConvexCost::ConvexCost(std::span<const Line> lines, int fewest, int most)
   const auto value = [](const Line& l, int n) { return l.constant + l.slope * n; };
   for (std::size_t i = 0; i < envelope.size(); ++i) {
     const Line& line = envelope[i].line;
-    const int from = static_cast<int>(envelope[i].from);
+    const int from = as_int(envelope[i].from);
     if (i > 0) {
       const Line& before = envelope[i - 1].line;
       const __int128 reached = value(before, from - 1);
@@ -82,7 +83,7 @@ int ConvexCost::most_within(__int128 limit) const {
       pieces_, [&](const Piece& p) { return p.from <= fewest_ || p.value <= limit; });
   const Piece& p = *(beyond - 1);
   if (p.slope <= 0) return most_;
-  return static_cast<int>(std::min<__int128>(most_, p.from + (limit - p.value) / p.slope));
+  return as_int(std::min<__int128>(most_, p.from + (limit - p.value) / p.slope));
 }
 
 std::vector<ConvexCost::Run> ConvexCost::runs() const {
@@ -165,7 +166,7 @@ __int128 least_maximum(std::span<const ConvexCost> stages, int layers) {
     return sum;
   };
   int sum = fill(low);
-  const int near = static_cast<int>(stages.size());
+  const int near = as_int(stages.size());
   while (low < high && (sum < layers - near || sum > layers + near)) {
     const __int128 middle = low + (high - low) / 2;
     sum = fill(middle);

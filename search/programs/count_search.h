@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/numbers.h"
 #include "search/programs/layer_order.h"
 #include "search/programs/layer_program.h"
 #include "search/programs/layout_paths.h"
@@ -160,7 +161,7 @@ class CountSearch {
     const std::int64_t spare = s.left.front() - light * layers;
     // Cost falls with the number on the heavy option; memory beyond the relaxation decides how many
     // fit.
-    int least = 0, most = static_cast<int>(std::min<std::int64_t>(layers, spare / difference));
+    int least = 0, most = as_int(std::min<std::int64_t>(layers, spare / difference));
     const auto reach = [&](bool reached, bool by_heavy, bool by_light) {
       if (reached) return;
       if (!by_light) least = std::max(least, by_heavy ? 1 : layers + 1);

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
+
 namespace orrery::search {
 
 std::int64_t peak_of(const LayerProblem& problem, const std::vector<std::int32_t>& sequence) {
   const auto option = [&](std::size_t i) -> const LayerOption& {
-    return problem.options[static_cast<std::size_t>(sequence[i])];
+    return problem.options[as_index(sequence[i])];
   };
   std::int64_t memory = 0, stash = 0, step = problem.front_step_bytes, behind = 0;
   std::int64_t need = problem.transient_floor_bytes, ahead = problem.back_neighbour_bytes;
@@ -41,7 +43,7 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
   counts_ = &counts;
   spare_ = spare;
   runs_.clear();
-  left_.assign(static_cast<std::size_t>(problem_.layouts), 0);
+  left_.assign(as_index(problem_.layouts), 0);
   std::int64_t step = problem_.front_step_bytes, stash = 0;
   for (const std::size_t c : by_transient_) {
     if (counts[c] == 0) continue;
@@ -49,7 +51,7 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
     step = std::max(step, o.step_bytes);
     stash += o.stash_bytes * counts[c];
     runs_.push_back(c);
-    ++left_[static_cast<std::size_t>(o.layout)];
+    ++left_[as_index(o.layout)];
   }
   least_need_ = std::max(problem_.transient_floor_bytes, step - problem_.flight * stash);
   least_path_ = paths_.cost(layouts);
@@ -110,7 +112,7 @@ void LayerOrder::descend(std::size_t left, std::int64_t need) {
     return;
   }
   const int here = trail_.columns.empty() ? -1 : columns_[trail_.columns.back()].values.layout;
-  const bool stay = here >= 0 && left_[static_cast<std::size_t>(here)] > 0;
+  const bool stay = here >= 0 && left_[as_index(here)] > 0;
   std::uint64_t seen = 0;
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     const int layout = columns_[runs_[r]].values.layout;
@@ -126,13 +128,13 @@ void LayerOrder::descend(std::size_t left, std::int64_t need) {
     if (step >= kForbidden) continue;
     const std::int64_t next = after(trail_, need, runs_[r]);
     placed_[r] = true;
-    --left_[static_cast<std::size_t>(layout)];
+    --left_[as_index(layout)];
     trail_.columns.push_back(runs_[r]);
     trail_.path_ps += step;
     descend(left - 1, next);
     trail_.path_ps -= step;
     trail_.columns.pop_back();
-    ++left_[static_cast<std::size_t>(layout)];
+    ++left_[as_index(layout)];
     placed_[r] = false;
   }
 }
@@ -141,7 +143,7 @@ std::vector<std::int32_t> LayerOrder::sequence(const std::vector<std::int32_t>& 
                                                const RunOrder& order) const {
   std::vector<std::int32_t> result;
   for (const std::size_t column : order.columns) {
-    result.insert(result.end(), static_cast<std::size_t>(counts[column]), columns_[column].option);
+    result.insert(result.end(), as_index(counts[column]), columns_[column].option);
   }
   return result;
 }

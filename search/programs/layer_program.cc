@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "search/programs/count_search.h"
 #include "search/programs/layout_paths.h"
 
@@ -43,8 +44,8 @@ void classify(std::vector<Column>& columns) {
   transients = distinct(std::move(transients));
   const std::size_t classes = std::min(kClasses, transients.size());
   for (Column& c : columns) {
-    const auto rank = static_cast<std::size_t>(
-        std::ranges::lower_bound(transients, c.values.transient_bytes) - transients.begin());
+    const auto rank = as_index(std::ranges::lower_bound(transients, c.values.transient_bytes) -
+                               transients.begin());
     // Class k starts at rank ceil(k n / classes).
     const std::size_t k = rank * classes / transients.size();
     c.round_transient_bytes = transients[(k * transients.size() + classes - 1) / classes];
@@ -169,7 +170,7 @@ __int128 search_all(const LayerProblem& problem, const std::vector<Column>& colu
 }
 
 void check_problem(const LayerProblem& p, const Weights& w) {
-  const auto k = static_cast<std::size_t>(p.layouts);
+  const auto k = as_index(p.layouts);
   ORRERY_CHECK(p.layers >= 1 && p.layouts >= 1 && p.layouts <= kMaxLayouts, "{} layers, {} layouts",
                p.layers, p.layouts);
   ORRERY_CHECK(p.transition_ps.empty() || p.transition_ps.size() == k * k);

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::search {
 namespace {
@@ -14,14 +15,10 @@ std::int64_t at(const std::vector<std::int64_t>& values, std::size_t i) {
 }  // namespace
 
 std::int64_t LayoutPaths::transition(int from, int to) const {
-  return at(transition_, static_cast<std::size_t>(from * layouts_ + to));
+  return at(transition_, as_index(from * layouts_ + to));
 }
-std::int64_t LayoutPaths::entry(int layout) const {
-  return at(entry_, static_cast<std::size_t>(layout));
-}
-std::int64_t LayoutPaths::exit(int layout) const {
-  return at(exit_, static_cast<std::size_t>(layout));
-}
+std::int64_t LayoutPaths::entry(int layout) const { return at(entry_, as_index(layout)); }
+std::int64_t LayoutPaths::exit(int layout) const { return at(exit_, as_index(layout)); }
 
 LayoutPaths::LayoutPaths(const LayerProblem& problem)
     : layouts_(problem.layouts),
@@ -62,7 +59,7 @@ std::int64_t LayoutPaths::bounded_superset(std::uint64_t set) const {
 
 void LayoutPaths::fill() {
   const std::uint32_t sets = 1U << layouts_;
-  const auto k = static_cast<std::size_t>(layouts_);
+  const auto k = as_index(layouts_);
   std::vector<std::int64_t> ends(sets * k, kForbidden);  // h[C][l] at C * K + l
   cost_.assign(sets, kForbidden);
   cost_[0] = 0;
@@ -74,7 +71,7 @@ void LayoutPaths::fill() {
       if (set == bit) best = at(entry_, last);
       for (std::size_t from = 0; from < k; ++from) {
         if (from == last || (set & (1U << from)) == 0) continue;
-        const std::int64_t step = transition(static_cast<int>(from), static_cast<int>(last));
+        const std::int64_t step = transition(as_int(from), as_int(last));
         best = std::min(best, saturating(ends[(set ^ bit) * k + from], step));
       }
       cost_[set] = std::min(cost_[set], saturating(best, at(exit_, last)));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
+
 namespace orrery::search {
 namespace {
 
@@ -88,7 +90,7 @@ int MemoryConditions::most_broken(const MemorySide& side) const {
     if (lp.a != lp.b) excess += spare * (heavy - light);
     if (excess <= most) continue;
     most = excess;
-    broken = static_cast<int>(k);
+    broken = as_int(k);
   }
   return broken;
 }
@@ -100,13 +102,12 @@ void MemoryConditions::improve(MemorySide& side, Mix& mix) {
     Mix next = mix;
     int moved = 0;
     for (std::size_t k = 0; k < level_count_; ++k) {
-      const int take = static_cast<int>(k) == broken
-                           ? 0
-                           : std::min(next[k], (step * next[k] + kUnit - 1) / kUnit);
+      const int take =
+          as_int(k) == broken ? 0 : std::min(next[k], (step * next[k] + kUnit - 1) / kUnit);
       next[k] -= take;
       moved += take;
     }
-    next[static_cast<std::size_t>(broken)] += moved;
+    next[as_index(broken)] += moved;
     fill(trial_, next);
     if (!trial_.lp.feasible || tighter(trial_, side)) {
       std::swap(trial_, side);
@@ -188,7 +189,7 @@ __int128 MemoryConditions::price() {
 }
 
 void MemoryConditions::price(MemorySide& side) const {
-  const auto k = static_cast<std::size_t>(problem_.layouts);
+  const auto k = as_index(problem_.layouts);
   std::array<__int128, kMaxLayouts> least;
   least.fill(kNever);
   side.reduced.resize(side.items.size());
@@ -196,7 +197,7 @@ void MemoryConditions::price(MemorySide& side) const {
   side.least_weight = std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 0; i < side.items.size(); ++i) {
     side.reduced[i] = side.lp.reduced(side.items[i], side.items[side.lp.a]);
-    __int128& r = least[static_cast<std::size_t>(option(i).layout)];
+    __int128& r = least[as_index(option(i).layout)];
     r = std::min(r, side.reduced[i]);
     const Column& c = columns_[allowed_[i]];
     if (c.round_transient_bytes == transient_) side.widest = std::min(side.widest, side.reduced[i]);

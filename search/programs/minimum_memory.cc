@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/numbers.h"
 #include "search/programs/layer_order.h"
 
 namespace orrery::search {
@@ -11,8 +12,7 @@ namespace {
 LayerAnswer minimum_memory_stage(const PipelineStage& stage, int layers) {
   const LayerProblem& p = stage.layers;
   const auto held = [&](const std::vector<std::int32_t>& sequence) {
-    const auto last =
-        static_cast<std::size_t>(p.options[static_cast<std::size_t>(sequence.back())].layout);
+    const auto last = as_index(p.options[as_index(sequence.back())].layout);
     return peak_of(p, sequence) + (stage.departure_bytes.empty() ? 0 : stage.departure_bytes[last]);
   };
   LayerAnswer best{.sequence = {}, .memory_bytes = kForbidden};
@@ -21,8 +21,7 @@ LayerAnswer minimum_memory_stage(const PipelineStage& stage, int layers) {
       best = {.sequence = sequence, .memory_bytes = bytes};
   };
   const auto options = static_cast<std::int32_t>(p.options.size());
-  for (std::int32_t o = 0; o < options; ++o)
-    offer(std::vector<std::int32_t>(static_cast<std::size_t>(layers), o));
+  for (std::int32_t o = 0; o < options; ++o) offer(std::vector<std::int32_t>(as_index(layers), o));
   std::vector<std::int32_t> sequence = best.sequence;
   for (std::int32_t o = 0; o < options; ++o) {
     sequence.back() = o;
@@ -37,7 +36,7 @@ std::int64_t excess(const PipelineStage& stage, const LayerAnswer& answer) {
 
 /// Hands one layer of the fullest stage on. False: that would not lower the highest excess.
 bool relieve(const PipelineProblem& pipeline, std::vector<LayerAnswer>& stages) {
-  const auto count_of = [&](std::size_t i) { return static_cast<int>(stages[i].sequence.size()); };
+  const auto count_of = [&](std::size_t i) { return as_int(stages[i].sequence.size()); };
   const auto allows = [&](std::size_t i, int count) {
     return pipeline.stages[i].fewest <= count && count <= pipeline.stages[i].most;
   };
@@ -70,11 +69,10 @@ bool relieve(const PipelineProblem& pipeline, std::vector<LayerAnswer>& stages) 
 
 PipelineAnswer minimum_memory(const PipelineProblem& pipeline) {
   PipelineAnswer answer;
-  const int stages = static_cast<int>(pipeline.stages.size()), extra = pipeline.layers % stages;
+  const int stages = as_int(pipeline.stages.size()), extra = pipeline.layers % stages;
   for (int i = 0; i < stages; ++i) {
-    answer.stages.push_back(
-        minimum_memory_stage(pipeline.stages[static_cast<std::size_t>(i)],
-                             pipeline.layers / stages + (stages - i <= extra ? 1 : 0)));
+    answer.stages.push_back(minimum_memory_stage(
+        pipeline.stages[as_index(i)], pipeline.layers / stages + (stages - i <= extra ? 1 : 0)));
   }
   while (relieve(pipeline, answer.stages)) continue;
   return answer;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::search {
 namespace {
@@ -24,7 +25,7 @@ StageRelaxation::StageRelaxation(const PipelineStage& stage) : given_(&stage.lay
   order.reserve(given_->size());
   std::int64_t transient = kForbidden;
   for (const LayerOption& o : *given_) {
-    order.emplace_back(o.memory_bytes, static_cast<std::uint32_t>(order.size()));
+    order.emplace_back(o.memory_bytes, as_u32(order.size()));
     transient = std::min(transient, o.transient_bytes);
   }
   std::ranges::sort(order);
@@ -94,8 +95,8 @@ StageRelaxation::Value StageRelaxation::at(int layers) const {
 
 ConvexCost StageRelaxation::cost(int fewest, int most, __int128 constant) const {
   if (hull_.empty() || path_ps_ >= kForbidden || capacity_ < 0) return {};
-  const std::int64_t lightest = options_[hull_.front()].memory_bytes;
-  if (lightest > 0) most = static_cast<int>(std::min<std::int64_t>(most, capacity_ / lightest));
+  const std::int64_t fewest_bytes = options_[hull_.front()].memory_bytes;
+  if (fewest_bytes > 0) most = as_int(std::min<std::int64_t>(most, capacity_ / fewest_bytes));
   // Beyond all that is priced; keeps sums in range.
   constexpr __int128 kDearest = static_cast<__int128>(1) << 68;
   std::vector<Line> lines;
@@ -140,9 +141,9 @@ StageRelaxation::Price StageRelaxation::price(int layers) const {
 
 int StageRelaxation::alike_up_to(int layers) const {
   const std::int64_t light = options_[segment(layers).b].memory_bytes;
-  return light == 0 ? std::numeric_limits<int>::max()
-                    : static_cast<int>(std::min<std::int64_t>(std::numeric_limits<int>::max(),
-                                                              capacity_ / light));
+  return light == 0
+             ? std::numeric_limits<int>::max()
+             : as_int(std::min<std::int64_t>(std::numeric_limits<int>::max(), capacity_ / light));
 }
 
 PipelineBound::PipelineBound(const PipelineProblem& problem) : problem_(problem) {
@@ -176,9 +177,8 @@ bool PipelineBound::restrict_counts() {
   }
   if (problem_.layers < fewest || problem_.layers > most) return false;
   for (std::size_t i = 0; i < stages_.size(); ++i) {
-    const auto low =
-        static_cast<int>(std::max<std::int64_t>(0, problem_.layers - (most - total_[i].most())));
-    const auto high = static_cast<int>(problem_.layers - (fewest - total_[i].fewest()));
+    const auto low = as_int(std::max<std::int64_t>(0, problem_.layers - (most - total_[i].most())));
+    const auto high = as_int(problem_.layers - (fewest - total_[i].fewest()));
     total_[i].restrict_to(low, high);
     steady_[i].restrict_to(low, high);
   }
@@ -373,18 +373,17 @@ void PipelineBound::tabulate() {
 void PipelineBound::tabulate_slowest(std::size_t i) {
   const ConvexCost& open = weighed_.cost[i];
   const int next_first = first_place_[i + 1],
-            next_last = next_first + static_cast<int>(rest_[i + 1].size()) - 1;
+            next_last = next_first + as_int(rest_[i + 1].size()) - 1;
   const auto slowest = [&](int place, int c) {
     return std::max(narrow(rounded_up(steady_[i].at(c))),
-                    rest_[i + 1][static_cast<std::size_t>(place + c - next_first)].steady_ps);
+                    rest_[i + 1][as_index(place + c - next_first)].steady_ps);
   };
   const auto held_by_rest = [&](int place, int c) {
-    return rounded_up(steady_[i].at(c)) <
-           rest_[i + 1][static_cast<std::size_t>(place + c - next_first)].steady_ps;
+    return rounded_up(steady_[i].at(c)) < rest_[i + 1][as_index(place + c - next_first)].steady_ps;
   };
   int c = open.fewest();
   for (std::size_t k = rest_[i].size(); k-- > 0;) {
-    const int place = first_place_[i] + static_cast<int>(k);
+    const int place = first_place_[i] + as_int(k);
     const int fewest = std::max(open.fewest(), next_first - place),
               most = std::min(open.most(), next_last - place);
     c = std::max(c, fewest);
@@ -398,9 +397,7 @@ const PipelineBound::Rest& PipelineBound::rest(std::size_t next, int layers) {
   static constexpr Rest kNothing;
   if (rest_.empty()) tabulate();
   const int k = layers - first_place_[next];
-  return k < 0 || k >= static_cast<int>(rest_[next].size())
-             ? kNothing
-             : rest_[next][static_cast<std::size_t>(k)];
+  return k < 0 || k >= as_int(rest_[next].size()) ? kNothing : rest_[next][as_index(k)];
 }
 
 std::int64_t PipelineBound::with_rest(std::int64_t slowest, std::int64_t sum, std::size_t next,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/numbers.h"
 #include "search/programs/convex_cost.h"
 #include "search/programs/pipeline_bound.h"
 
@@ -22,11 +23,11 @@ class StageDual {
   StageDual(const PipelineStage& stage, StageRelaxation& relaxation, const Weights& weights) {
     relaxation.weigh(weights);
     for (std::int64_t count = stage.fewest; count <= stage.most;) {
-      const StageRelaxation::Price p = relaxation.price(static_cast<int>(count));
+      const StageRelaxation::Price p = relaxation.price(as_int(count));
       const __int128 rounded = p.feasible ? (p.time * kDigits + p.bytes / 2) / p.bytes : kRay;
       prices_.push_back(static_cast<std::int64_t>(std::min<__int128>(rounded, kRay)));
       if (!p.feasible) break;  // nor do more layers fit
-      count = std::int64_t{1} + relaxation.alike_up_to(static_cast<int>(count));
+      count = std::int64_t{1} + relaxation.alike_up_to(as_int(count));
     }
     normalize(prices_);
     std::vector<Line> lines{line(stage, relaxation, weights, 0)};

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "search/programs/pipeline_bound.h"
 
 namespace orrery::search {
@@ -66,18 +67,18 @@ StageProgram::StageProgram(const PipelineProblem& problem, std::size_t index, in
   std::vector<std::int32_t> given = std::move(names_);
   names_.clear();
   for (const std::int32_t name : given) {
-    LayerOption option = all.options[static_cast<std::size_t>(name)];
+    LayerOption option = all.options[as_index(name)];
     const auto known = std::ranges::find(layouts, option.layout);
-    if (known == layouts.end() && layouts.size() == static_cast<std::size_t>(kMaxLayouts)) {
+    if (known == layouts.end() && layouts.size() == as_index(kMaxLayouts)) {
       truncated_ = true;
       continue;
     }
     if (known == layouts.end()) layouts.push_back(option.layout);
     names_.push_back(name);
-    option.layout = static_cast<int>(std::ranges::find(layouts, option.layout) - layouts.begin());
+    option.layout = as_int(std::ranges::find(layouts, option.layout) - layouts.begin());
     problem_.options.push_back(option);
   }
-  problem_.layouts = static_cast<int>(layouts.size());
+  problem_.layouts = as_int(layouts.size());
   if (layouts.empty()) return;
   const auto change = [&](int from, int to) {
     return from == to ? 0 : problem.change_ps(index, from, to);
@@ -86,14 +87,14 @@ StageProgram::StageProgram(const PipelineProblem& problem, std::size_t index, in
     for (const int to : layouts) problem_.transition_ps.push_back(change(from, to));
   }
   const auto of = [](const std::vector<std::int64_t>& values, int layout) {
-    return values.empty() ? 0 : values[static_cast<std::size_t>(layout)];
+    return values.empty() ? 0 : values[as_index(layout)];
   };
   for (const int l : layouts) {
     problem_.entry_ps.push_back(entry < 0 ? of(all.entry_ps, l)
                                           : of(stage.receive_ps, entry) + change(entry, l));
-    problem_.exit_ps.push_back(last < 0    ? of(all.exit_ps, l)
-                               : l == last ? of(stage.return_ps, l)
-                                           : kForbidden);
+    std::int64_t& exit = problem_.exit_ps.emplace_back(kForbidden);
+    if (last < 0) exit = of(all.exit_ps, l);
+    if (l == last) exit = of(stage.return_ps, l);
   }
   if (entry >= 0) problem_.budget_bytes -= of(stage.arrival_bytes, entry);
   if (last >= 0) problem_.budget_bytes -= of(stage.departure_bytes, last);
@@ -102,8 +103,7 @@ StageProgram::StageProgram(const PipelineProblem& problem, std::size_t index, in
 std::vector<std::int32_t> StageProgram::named(const std::vector<std::int32_t>& sequence) const {
   std::vector<std::int32_t> result;
   result.reserve(sequence.size());
-  for (const std::int32_t position : sequence)
-    result.push_back(names_[static_cast<std::size_t>(position)]);
+  for (const std::int32_t position : sequence) result.push_back(names_[as_index(position)]);
   return result;
 }
 
@@ -140,12 +140,12 @@ class PipelineSearch {
 
   [[nodiscard]] bool last_stage(std::size_t i) const { return i + 1 == problem_.stages.size(); }
   [[nodiscard]] int layout_of(std::size_t stage, std::int32_t option) const {
-    return problem_.stages[stage].layers.options[static_cast<std::size_t>(option)].layout;
+    return problem_.stages[stage].layers.options[as_index(option)].layout;
   }
   [[nodiscard]] std::int64_t constant_of(std::size_t i, int last) const {
     const PipelineStage& stage = problem_.stages[i];
     return stage.steady_ps + stage.once_ps +
-           (stage.send_ps.empty() ? 0 : stage.send_ps[static_cast<std::size_t>(last)]);
+           (stage.send_ps.empty() ? 0 : stage.send_ps[as_index(last)]);
   }
 
   // of the ascent: finer ones change hardly any partition
@@ -163,7 +163,7 @@ class PipelineSearch {
     const PipelineStage& first = problem_.stages[0];  // holds the most micro-batches
     std::map<int, PipelineStage> by_layout;
     for (const std::int32_t o : bound_.options(0, counts[0])) {
-      const LayerOption& option = first.layers.options[static_cast<std::size_t>(o)];
+      const LayerOption& option = first.layers.options[as_index(o)];
       by_layout[option.layout].layers.options.push_back(option);
     }
     std::vector<std::pair<__int128, int>> layouts;  // by what they cost alone, within memory
@@ -243,7 +243,7 @@ class PipelineSearch {
     if (constant >= kForbidden) return result;
     FrontierLimits limits{0, 0, -kNoAnswer};
     for (const std::int32_t id : from.labels) {
-      const Label& label = pool_[static_cast<std::size_t>(id)];
+      const Label& label = pool_[as_index(id)];
       const FrontierLimits one =
           bound_.limits(i, from.layers, count, label.slowest_ps, label.sum_ps, constant, cutoff_);
       limits = {one.steady_ps, std::max(limits.total_ps, one.total_ps),
@@ -257,7 +257,7 @@ class PipelineSearch {
     const auto frontier = static_cast<std::int32_t>(frontiers_.size());
     frontiers_.push_back(points_of(i, program, limits));
     for (const std::int32_t id : from.labels) {
-      const Label label = pool_[static_cast<std::size_t>(id)];
+      const Label label = pool_[as_index(id)];
       for (std::size_t k = 0; k < frontiers_.back().size(); ++k) {
         const LayerAnswer& point = frontiers_.back()[k];
         const Label next{std::max(label.slowest_ps, point.steady_ps + stage.steady_ps),
@@ -296,12 +296,12 @@ class PipelineSearch {
     if (cell == cells.end()) cell = cells.insert(cells.end(), Cell{layout, layers, {}});
     for (const Label& label : labels) {
       const bool beaten = std::ranges::any_of(cell->labels, [&](std::int32_t id) {
-        const Label& kept = pool_[static_cast<std::size_t>(id)];
+        const Label& kept = pool_[as_index(id)];
         return kept.slowest_ps <= label.slowest_ps && kept.sum_ps <= label.sum_ps;
       });
       if (beaten) continue;
       std::erase_if(cell->labels, [&](std::int32_t id) {
-        const Label& kept = pool_[static_cast<std::size_t>(id)];
+        const Label& kept = pool_[as_index(id)];
         return label.slowest_ps <= kept.slowest_ps && label.sum_ps <= kept.sum_ps;
       });
       cell->labels.push_back(static_cast<std::int32_t>(pool_.size()));
@@ -311,13 +311,11 @@ class PipelineSearch {
 
   void finish(const Cell& cell) {
     for (const std::int32_t id : cell.labels) {
-      const Label& label = pool_[static_cast<std::size_t>(id)];
+      const Label& label = pool_[as_index(id)];
       PipelineAnswer answer{label.sum_ps + (problem_.micro_batches - 1) * label.slowest_ps, {}};
       if (answer.cost_ps >= cutoff_) continue;
-      for (const Label* l = &label; l->parent >= 0;
-           l = &pool_[static_cast<std::size_t>(l->parent)]) {
-        answer.stages.push_back(
-            frontiers_[static_cast<std::size_t>(l->frontier)][static_cast<std::size_t>(l->point)]);
+      for (const Label* l = &label; l->parent >= 0; l = &pool_[as_index(l->parent)]) {
+        answer.stages.push_back(frontiers_[as_index(l->frontier)][as_index(l->point)]);
       }
       std::ranges::reverse(answer.stages);
       offer(std::move(answer));

@@ -34,6 +34,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/numbers.h"
 #include "search/programs/layer_program.h"
 
 namespace orrery::search {
@@ -81,9 +82,7 @@ struct PipelineProblem {
   [[nodiscard]] std::int64_t change_ps(std::size_t stage, int from, int to) const {
     if (changes != nullptr) return changes->change_ps(stage, from, to);
     const LayerProblem& p = stages[stage].layers;
-    return p.transition_ps.empty()
-               ? 0
-               : p.transition_ps[static_cast<std::size_t>(from * p.layouts + to)];
+    return p.transition_ps.empty() ? 0 : p.transition_ps[as_index(from * p.layouts + to)];
   }
 };
 

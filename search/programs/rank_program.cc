@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::search {
 namespace {
@@ -50,9 +51,8 @@ class RankSearch {
     if (best == nullptr) return first;
     RankAnswer answer{cutoff_, {}};
     for (const Label* l = best; l != nullptr;
-         l = l->parent < 0 ? nullptr : &pool_[static_cast<std::size_t>(l->parent)]) {
-      answer.choices.push_back(
-          problem_.ranks[static_cast<std::size_t>(l->rank)][static_cast<std::size_t>(l->choice)]);
+         l = l->parent < 0 ? nullptr : &pool_[as_index(l->parent)]) {
+      answer.choices.push_back(problem_.ranks[as_index(l->rank)][as_index(l->choice)]);
     }
     std::ranges::reverse(answer.choices);
     return answer;
@@ -85,10 +85,10 @@ class RankSearch {
     return layers >= first_[rank] && layers <= last_[rank];
   }
   [[nodiscard]] std::size_t place(std::size_t rank, int layers) const {
-    return static_cast<std::size_t>(layers - first_[rank]);
+    return as_index(layers - first_[rank]);
   }
   [[nodiscard]] std::size_t width(std::size_t rank) const {
-    return static_cast<std::size_t>(std::max(0, last_[rank] - first_[rank] + 1));
+    return as_index(std::max(0, last_[rank] - first_[rank] + 1));
   }
 
   void rests() {
@@ -141,7 +141,9 @@ class RankSearch {
       std::int64_t least = cutoff_;
       for (const RankChoice& c : problem_.ranks[i]) {
         const std::int64_t value = bound(extended(label, i, c), i + 1, layers + c.layers);
-        if (value < least) least = value, chosen = &c;
+        if (value >= least) continue;
+        least = value;
+        chosen = &c;
       }
       if (chosen == nullptr) return std::nullopt;
       label = extended(label, i, *chosen);
@@ -160,7 +162,7 @@ class RankSearch {
         std::int32_t parent = -1;
         for (std::size_t c = 0; c < problem_.ranks[i].size(); ++c) {
           const RankChoice& choice = problem_.ranks[i][c];
-          const int layers = first_[i] + static_cast<int>(k) + choice.layers;
+          const int layers = first_[i] + as_int(k) + choice.layers;
           Label next = extended(from, i, choice);
           if (bound(next, i + 1, layers) >= cutoff_) continue;
           if (!effort_.spend()) return after;

@@ -22,11 +22,12 @@ struct SpaceProof {
 /// one: a linear relaxation, where a layer may be split between two strategies and a slowest stage
 /// is a weighted mean of all, and it covers 1F1B and GPipe on all devices (`proofs` name that
 /// space); that no interleaved or ZB-H1 plan, and none that leaves devices idle, is cheaper is the
-/// search's word. Memory is exact (bytes of the lowered Program's static peak), partitions into
-/// stages are free, layers of a stage stand in any order; interleaved 1F1B and ZB-H1 are searched
-/// within the space of rank_solver.h (one strategy for the layers of a rank, one layout for those
-/// of a plan), exactly there. What is called optimal equals the enumeration of every plan of tiny
-/// problems at 561 memory limits (tests/oracle/search/whole_plan_test.cc).
+/// search's word. Both speak of the closed form; simulation decides between the plans found
+/// (loop/candidates.h). Memory is exact (bytes of the lowered Program's static peak), partitions
+/// into stages are free, layers of a stage stand in any order; interleaved 1F1B and ZB-H1 are
+/// searched within the space of rank_solver.h (one strategy for the layers of a rank, one layout
+/// for those of a plan), exactly there. What is called optimal equals the enumeration of every plan
+/// of tiny problems at 561 memory limits (tests/oracle/search/whole_plan_test.cc).
 struct Certificate {
   std::int64_t cost_ps = 0;   // closed-form cost of the best plan
   std::int64_t bound_ps = 0;  // lower bound over the whole space

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "plan/check/check.h"
 #include "plan/lowering/lower.h"
@@ -45,18 +46,18 @@ void check_choices(const Instance& instance, const Solution& claim, CheckReport&
   std::int64_t memory = 0;
   for (std::size_t i = 0; i < claim.choices.size(); ++i) {
     const std::int32_t s = claim.choices[i];
-    if (s < 0 || static_cast<std::size_t>(s) >= instance.layers[i].size()) {
+    if (s < 0 || as_index(s) >= instance.layers[i].size()) {
       report.fault(&CheckReport::cost_holds,
                    fmt::format("choice {} of layer {} is none of its {} options", s, i,
                                instance.layers[i].size()));
       return;
     }
-    const InstanceOption& o = instance.layers[i][static_cast<std::size_t>(s)];
+    const InstanceOption& o = instance.layers[i][as_index(s)];
     report.cost_ps += o.time_ps;
     memory += o.memory_bytes;
     if (i > 0) {
-      const auto from = static_cast<std::size_t>(claim.choices[i - 1]);
-      report.cost_ps += instance.transition(i - 1, from, static_cast<std::size_t>(s));
+      const auto from = as_index(claim.choices[i - 1]);
+      report.cost_ps += instance.transition(i - 1, from, as_index(s));
     }
   }
   report.memory_bytes = {memory};
@@ -121,7 +122,7 @@ void check_multipliers(const costmodel::CostModel& cost, const plan::Plan& plan,
   // plans.
   const bool covered =
       (plan.schedule == plan::Schedule::k1F1B || plan.schedule == plan::Schedule::kGPipe) &&
-      plan.world_size() == static_cast<int>(cost.topology().device_count());
+      plan.world_size() == as_int(cost.topology().device_count());
   if (covered && !all.holds_plan) fault("the plan is none of the stated space");
   if (claim.multiplier_bound_ps > all.bound_ps)
     fault(fmt::format("the multipliers prove {} ps, not {}", all.bound_ps,
@@ -201,7 +202,7 @@ base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const pla
   if (!claim.proofs.empty())
     check_multipliers(cost, plan, claim, report.limit_bytes - cost.context_bytes(), report);
   const auto gap_to = [&](std::int64_t bound) {
-    return static_cast<double>(claim.cost_ps - bound) / static_cast<double>(claim.cost_ps);
+    return real(claim.cost_ps - bound) / real(claim.cost_ps);
   };
   const bool gaps = claim.gap.value_or(gap_to(claim.bound_ps)) == gap_to(claim.bound_ps) &&
                     claim.multiplier_gap.value_or(gap_to(claim.multiplier_bound_ps)) ==

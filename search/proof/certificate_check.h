@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numbers.h"
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "plan/program/plan.h"
@@ -42,9 +43,7 @@ struct CheckReport {
   bool cost_holds = true, memory_holds = true, bound_holds = true, gap_holds = true;
   [[nodiscard]] bool holds() const { return faults.empty(); }
   /// (cost - bound) / cost.
-  [[nodiscard]] double gap() const {
-    return static_cast<double>(cost_ps - bound_ps.value_or(0)) / static_cast<double>(cost_ps);
-  }
+  [[nodiscard]] double gap() const { return real(cost_ps - bound_ps.value_or(0)) / real(cost_ps); }
   void fault(bool CheckReport::*item, std::string text) {
     this->*item = false;
     faults.push_back(std::move(text));

@@ -1,6 +1,7 @@
 #include "search/proof/certificate_json.h"
 
 #include "base/json.h"
+#include "base/numbers.h"
 #include "model/names.h"
 
 #include <array>
@@ -90,7 +91,7 @@ Space read_space(const base::Node& node, base::ErrorSink& sink) {
   for (const Flag& f : kFlags) space.*f.field = r.required_bool(f.name);
   for (const auto& f : kDegrees) {
     if (const auto value = r.optional_int(f.name, {1, plan::kMaxWorldSize}))
-      space.*f.field = static_cast<int>(*value);
+      space.*f.field = as_int(*value);
   }
   for (const auto& f : kCounts) space.*f.field = r.optional_int(f.name, {1, kLargest});
   space.fix_operators =
@@ -115,14 +116,14 @@ ProblemMultipliers read_multipliers(const base::Node& node, base::ErrorSink& sin
   base::Reader r(node, "multipliers", sink);
   ProblemMultipliers p;
   const base::IntRange degree{1, plan::kMaxWorldSize};
-  p.stages = static_cast<int>(r.required_int("stages", degree));
-  p.virtual_stages = static_cast<int>(r.required_int("virtual_stages", degree));
+  p.stages = as_int(r.required_int("stages", degree));
+  p.virtual_stages = as_int(r.required_int("virtual_stages", degree));
   p.micro_batches = r.required_int("micro_batches", {1, kLargest});
   p.schedule = r.required_enum("schedule", model::names_up_to(plan::Schedule::kZeroBubbleH1));
   base::Reader v(r.required_object("vocabulary"), "vocabulary", sink);
-  p.vocabulary.tp = static_cast<int>(v.required_int("tp", degree));
-  p.vocabulary.dp = static_cast<int>(v.required_int("dp", degree));
-  p.vocabulary.zero = static_cast<int>(v.required_int("zero", {0, 3}));
+  p.vocabulary.tp = as_int(v.required_int("tp", degree));
+  p.vocabulary.dp = as_int(v.required_int("dp", degree));
+  p.vocabulary.zero = as_int(v.required_int("zero", {0, 3}));
   v.finish();
   p.unit = r.required_int("unit", {1, kLargest});
   p.weights = r.required_ints("weights", {0, kLargest});
@@ -139,7 +140,7 @@ ProblemMultipliers read_multipliers(const base::Node& node, base::ErrorSink& sin
 
 Json to_json(const Certificate& c) {
   Json json{{"schema", "orrery.certificate/1"},
-            {"cost_s", static_cast<double>(c.cost_ps) * 1e-12},
+            {"cost_s", real(c.cost_ps) * 1e-12},
             {"cost_ps", c.cost_ps},
             {"bound_ps", c.bound_ps},
             {"gap", c.gap},

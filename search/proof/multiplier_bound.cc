@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/numbers.h"
 #include "search/proof/exact.h"
 
 namespace orrery::search {
@@ -40,7 +41,7 @@ class Bound {
   /// No negative numbers, weights of one at most, as many as there are ranks.
   [[nodiscard]] bool usable() const {
     Exact sum = 0;
-    bool fine = k_.unit >= 1 && k_.weights.size() == static_cast<std::size_t>(parts_.stages()) &&
+    bool fine = k_.unit >= 1 && k_.weights.size() == as_index(parts_.stages()) &&
                 k_.prices.size() == k_.weights.size();
     for (const std::int64_t w : k_.weights) {
       sum += w;
@@ -53,8 +54,7 @@ class Bound {
 
   /// Least Σ V_s, of kCycle least max V_s.
   Exact over_cuts(Form form) {
-    const auto layers = static_cast<std::size_t>(parts_.layers()),
-               stages = static_cast<std::size_t>(parts_.stages());
+    const auto layers = as_index(parts_.layers()), stages = as_index(parts_.stages());
     std::vector<std::optional<Exact>> rest(layers + 1);  // [layers before]
     rest.back() = 0;
     for (int s = parts_.stages(); s-- > 0;) {
@@ -85,7 +85,7 @@ class Bound {
   }
 
   std::vector<Line> lines_of(Form form, int s) {
-    const auto stage = static_cast<std::size_t>(s);
+    const auto stage = as_index(s);
     const Exact alpha = form == Form::kCycle ? 0 : k_.unit;
     Exact beta = 0;
     if (form == Form::kCycle) beta = k_.unit;
@@ -109,8 +109,7 @@ class Bound {
       Line& l = lines.emplace_back(exact_.plus(value(own_[stage]), -exact_.times(price, budget_)),
                                    std::vector<Exact>{0});
       for (int layer = 0; layer < parts_.layers(); ++layer)
-        l.layers.push_back(
-            exact_.plus(l.layers.back(), least[static_cast<std::size_t>(model.kind_of(layer))]));
+        l.layers.push_back(exact_.plus(l.layers.back(), least[as_index(model.kind_of(layer))]));
     }
     return lines;
   }
@@ -151,7 +150,7 @@ bool FamilyBound::holds(const plan::Plan& plan) const {
   for (const plan::Stage& stage : plan.stages) {
     for (const plan::LayerRun& run : stage.runs) {
       for (int i = 0; i < run.count; ++i, ++layer) {
-        const auto kind = static_cast<std::size_t>(costs_.cost().model().kind_of(layer));
+        const auto kind = as_index(costs_.cost().model().kind_of(layer));
         if (std::ranges::find(strategies_[kind], run.strategy) == strategies_[kind].end())
           return false;
       }
@@ -169,7 +168,7 @@ SpaceBound space_bound(costmodel::LayerCosts& costs, const SpaceProof& proof,
     const bool own = bound.holds(plan);
     ProblemMultipliers plain;
     plain.unit = family.ranks;
-    plain.weights.assign(static_cast<std::size_t>(family.ranks), 1);
+    plain.weights.assign(as_index(family.ranks), 1);
     plain.prices.resize(plain.weights.size());
     for (const LayerStrategy& vocabulary : stated_vocabularies(proof.space, family, costs.cost())) {
       result.holds_plan = result.holds_plan || (own && vocabulary == plan.vocabulary);

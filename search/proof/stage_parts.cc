@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/numbers.h"
+
 namespace orrery::search {
 
 using costmodel::LayerCost;
@@ -23,15 +25,15 @@ StageParts::StageParts(costmodel::LayerCosts& costs, const Family& family,
               .global_batch = frame_.global_batch,
               .stages = stages_,
               .prefetch_depth = frame_.prefetch_depth};
-  layers_.resize(static_cast<std::size_t>(stages_));
+  layers_.resize(as_index(stages_));
   transient_.assign(layers_.size(), std::numeric_limits<std::int64_t>::max());
   for (std::size_t k = 0; k < strategies.size(); ++k) {
-    context_.kind = static_cast<int>(k);
+    context_.kind = as_int(k);
     for (const LayerStrategy& strategy : strategies[k]) {
       const std::int64_t bytes = stream(strategy, context_.kind);
       least_stream_ = std::min(least_stream_, bytes);
       for (int s = 0; s < stages_; ++s) {
-        const auto i = static_cast<std::size_t>(s);
+        const auto i = as_index(s);
         const LayerCost& c = costs_.block(strategy, context_, first_rank(s), devices_);
         layers_[i].resize(strategies.size());
         layers_[i][k].push_back(part(c, s));
@@ -90,8 +92,8 @@ PartCost StageParts::transfer(int from, int to) {
 }
 
 PartCost StageParts::own(int s, const LayerStrategy& v) {
-  PartCost t = joints_[static_cast<std::size_t>(s)];
-  std::int64_t transient = transient_[static_cast<std::size_t>(s)];
+  PartCost t = joints_[as_index(s)];
+  std::int64_t transient = transient_[as_index(s)];
   const std::int64_t stream_bytes = stream(v, 0);
   if (s == 0) {
     const LayerCost& c = costs_.embedding(v, context_, 0, devices_);

@@ -5,6 +5,7 @@
 /// checker.
 #include <vector>
 
+#include "base/numbers.h"
 #include "costmodel/closed_form/layer_costs.h"
 #include "search/proof/stated_space.h"
 
@@ -29,12 +30,12 @@ class StageParts {
              const std::vector<std::vector<plan::LayerStrategy>>& strategies);
 
   [[nodiscard]] int stages() const { return stages_; }
-  [[nodiscard]] int layers() const { return static_cast<int>(costs_.cost().model().layers); }
+  [[nodiscard]] int layers() const { return as_int(costs_.cost().model().layers); }
   [[nodiscard]] bool one_kind() const { return costs_.cost().model().kinds() == 1; }
   [[nodiscard]] std::int64_t micro_batches() const { return frame_.micro_batches; }
   /// A layer of a stage, by strategy of its kind.
   [[nodiscard]] const std::vector<PartCost>& layer(int stage, int kind) const {
-    return layers_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(kind)];
+    return layers_[as_index(stage)][as_index(kind)];
   }
   /// All of a stage but its layers.
   PartCost own(int stage, const plan::LayerStrategy& vocabulary);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "base/numbers.h"
+
 namespace orrery::search {
 namespace {
 
@@ -87,7 +89,7 @@ bool names(const Space& space, const LayerStrategy& s, const Family& family, int
     return false;
   return names_zero(space, s) && names_shard(space, s, devices_per_host) &&
          names_reduction(space, s, f.micro_batches) && names_operators(space, s) &&
-         recomputes[static_cast<std::size_t>(s.recompute)];
+         recomputes[as_index(s.recompute)];
 }
 
 /// All layers alike in one stage.
@@ -96,7 +98,7 @@ bool legal(const Family& family, const LayerStrategy& layer, const LayerStrategy
   plan::Plan plan = family.frame;
   plan.schedule = plan::Schedule::k1F1B;
   plan.virtual_stages = 1;
-  plan.stages = {{{{static_cast<int>(model.layers), layer}}}};
+  plan.stages = {{{{as_int(model.layers), layer}}}};
   plan.vocabulary = vocabulary;
   return plan::validate(plan, model).empty();
 }
@@ -146,7 +148,7 @@ std::vector<LayerStrategy> of_block(const Space& stated, const Family& of_model,
 
 std::vector<Family> stated_families(const Space& space, const plan::Plan& plan,
                                     const costmodel::CostModel& cost) {
-  const auto devices = static_cast<int>(cost.topology().device_count());
+  const auto devices = as_int(cost.topology().device_count());
   std::vector<Family> all;
   for (int ranks = 1; ranks <= std::min<std::int64_t>(devices, cost.model().layers); ++ranks) {
     if (devices % ranks != 0 || space.fix_pp.value_or(ranks) != ranks ||
@@ -175,8 +177,7 @@ std::vector<std::vector<LayerStrategy>> stated_strategies(const Space& space, co
   for (int k = 0; k < cost.model().kinds(); ++k) {
     model::ModelSpec block = cost.model().of_kind(k);
     block.runs.clear();
-    all.push_back(
-        of_block(space, family, block, static_cast<int>(cost.topology().devices_per_host())));
+    all.push_back(of_block(space, family, block, as_int(cost.topology().devices_per_host())));
     if (all.back().empty()) return {};
   }
   return all;

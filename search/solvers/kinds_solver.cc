@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 
+#include "base/numbers.h"
 #include "search/status.h"
 
 namespace orrery::search {
@@ -198,7 +199,7 @@ struct KindsSolver::Labels {
   };
   using Cells = std::vector<std::vector<std::int32_t>>;  // labels by layers so far
 
-  [[nodiscard]] const Label& at(std::int32_t id) const { return all[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] const Label& at(std::int32_t id) const { return all[as_index(id)]; }
 
   std::vector<Label> all{{}};
   Cells cells, next;
@@ -208,7 +209,7 @@ std::optional<KindsSolver::Cuts> KindsSolver::best_cuts(const KindsChoice& c,
                                                         std::int64_t cutoff_ps, Effort& effort) {
   const KindsSums sums = model_.sums_of(c);
   Labels labels;
-  labels.cells.resize(static_cast<std::size_t>(layers()) + 1);
+  labels.cells.resize(as_index(layers()) + 1);
   labels.cells.front() = {0};
   for (int i = 0; i < model_.problem().stages; ++i) {
     labels.next.assign(labels.cells.size(), {});
@@ -233,7 +234,7 @@ std::optional<KindsSolver::Cuts> KindsSolver::best_cuts(const KindsChoice& c,
 
 void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage, std::int64_t from,
                          std::int64_t cutoff_ps, Labels& labels, Effort& effort) {
-  const std::vector<std::int32_t>& before = labels.cells[static_cast<std::size_t>(from)];
+  const std::vector<std::int32_t>& before = labels.cells[as_index(from)];
   if (before.empty()) return;
   const std::int64_t p = model_.problem().stages, left = p - 1 - stage;
   std::int64_t first = left == 0 ? layers() : from + 1, last = layers() - left;
@@ -242,7 +243,7 @@ void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage,
     ++effort.states;
     if (model_.least_bytes(sums, stage, from, to) > memory_bytes_) return;  // more layers take more
     const KindsStage own = model_.stage(c, sums, stage, from, to);
-    std::vector<std::int32_t>& cell = labels.next[static_cast<std::size_t>(to)];
+    std::vector<std::int32_t>& cell = labels.next[as_index(to)];
     bool asked = false;
     for (const std::int32_t id : before) {
       const Labels::Label& parent = labels.at(id);
@@ -250,8 +251,8 @@ void KindsSolver::extend(const KindsChoice& c, const KindsSums& sums, int stage,
                                 std::max(parent.forward_ps, own.zero_ps) + own.forward_ps,
                                 std::max(parent.backward_ps, own.update_ps) + own.backward_ps, id,
                                 to};
-      const std::int64_t bound = label.cost_ps(model_.problem().micro_batches) +
-                                 sums.rest_ps[static_cast<std::size_t>(to)];
+      const std::int64_t bound =
+          label.cost_ps(model_.problem().micro_batches) + sums.rest_ps[as_index(to)];
       const auto beats = [&](std::int32_t known) { return labels.at(known).beats(label); };
       if (bound >= cutoff_ps || std::ranges::any_of(cell, beats)) continue;
       if (!asked && model_.peak_bytes(c, stage, from, to) > memory_bytes_) break;
@@ -278,9 +279,8 @@ bool KindsSolver::may_fit(const KindsSums& sums, const std::vector<std::int64_t>
     const std::int64_t forwards = std::min(m * v, 2 * (p - r - 1) + (v - 1) * p + 1);
     std::int64_t bytes = 0;
     for (std::int64_t k = 0; k < v; ++k) {
-      const auto s = static_cast<std::size_t>(k * p + r);
-      const auto from = static_cast<std::size_t>(s == 0 ? 0 : ends[s - 1]),
-                 to = static_cast<std::size_t>(ends[s]);
+      const auto s = as_index(k * p + r);
+      const auto from = as_index(s == 0 ? 0 : ends[s - 1]), to = as_index(ends[s]);
       const std::int64_t held =
           forwards / (p * v) * p + std::clamp<std::int64_t>(forwards % (p * v) - k * p, 0, p);
       bytes += sums.persistent_bytes[to] - sums.persistent_bytes[from] +
@@ -321,8 +321,7 @@ plan::Plan KindsSolver::minimum_memory(const PlanProblem& problem) {
     return o.costs.front().front()->persistent_bytes + o.costs.front().front()->stash_bytes;
   };
   for (const std::vector<KindOption>& group : model_.options())
-    c.options.push_back(
-        static_cast<std::size_t>(std::ranges::min_element(group, {}, bytes) - group.begin()));
+    c.options.push_back(as_index(std::ranges::min_element(group, {}, bytes) - group.begin()));
   return model_.plan_of(c, even_ends(problem.stages, stages_.virtual_stages(problem).front()));
 }
 
@@ -336,10 +335,9 @@ std::optional<PipelineMultipliers> KindsSolver::multipliers(const PlanProblem& p
   if (problem.schedule == plan::Schedule::kInterleaved) return std::nullopt;
   const int p = problem.stages;
   model_.turn_to(problem);
-  PipelineMultipliers found{
-      .unit = p * kDigits,
-      .weights = std::vector<std::int64_t>(static_cast<std::size_t>(p), kDigits),
-      .prices = {}};
+  PipelineMultipliers found{.unit = p * kDigits,
+                            .weights = std::vector<std::int64_t>(as_index(p), kDigits),
+                            .prices = {}};
   for (int s = 0; s < p; ++s)
     found.prices.push_back(prices_of(
         model_, costmodel::in_flight(problem.schedule, s, p, problem.micro_batches), found.unit));

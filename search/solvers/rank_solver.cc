@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "plan/program/schedule.h"
 #include "search/status.h"
 
@@ -12,8 +13,6 @@ namespace {
 using costmodel::LayerCost;
 using plan::LayerStrategy;
 using plan::Schedule;
-
-std::int64_t up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 constexpr int kAround = 8;  // layers of a rank more or fewer than the mean
 
@@ -87,7 +86,7 @@ RankPlace RankSolver::place(const PlanProblem& problem, const RankFrame& frame, 
 }
 
 RankSpan RankSolver::span(const PlanProblem& problem, int v) const {
-  const int layers = static_cast<int>(cost_.model().layers), p = problem.stages;
+  const int layers = as_int(cost_.model().layers), p = problem.stages;
   if (space_.even_stages) return {layers / p, layers / p};
   return {std::max(v, layers / p - kAround), std::min(layers - (p - 1) * v, layers / p + kAround)};
 }
@@ -101,7 +100,7 @@ std::int64_t RankSolver::bound_of(const PlanProblem& problem, const RankFrame& f
   const LayerCost& head = ends.head == nullptr ? kNothing : *ends.head;
   const RankTransfers& t = frame.transfers[way.layout];
   const std::int64_t layers = cost_.model().layers, p = problem.stages, m = problem.micro_batches,
-                     v = way.virtual_stages, most = up(layers, p);
+                     v = way.virtual_stages, most = ceil_div(layers, p);
   const bool zero_bubble = problem.schedule == Schedule::kZeroBubbleH1;
   // What transfers hold of every rank's cycle.
   std::int64_t held = 0;
@@ -109,8 +108,8 @@ std::int64_t RankSolver::bound_of(const PlanProblem& problem, const RankFrame& f
     held = zero_bubble ? std::min(t.least_activation_ps, t.least_gradient_ps)
                        : (v - 1) * (t.least_activation_ps + t.least_gradient_ps);
   const std::int64_t outer_cycle = steady_of(embedding) + head.forward_ps + head.backward_ps;
-  const std::int64_t steady =
-      std::max({most * f.cycle_ps, up(layers * f.cycle_ps + outer_cycle, p), cycle_ps - held});
+  const std::int64_t steady = std::max(
+      {most * f.cycle_ps, ceil_div(layers * f.cycle_ps + outer_cycle, p), cycle_ps - held});
   const std::int64_t once = v * f.update_ps + embedding.update_ps + t.once_ps;
   if (zero_bubble) {
     const std::int64_t outer = embedding.forward_ps + embedding.backward_sync_ps -
@@ -123,7 +122,8 @@ std::int64_t RankSolver::bound_of(const PlanProblem& problem, const RankFrame& f
   }
   const std::int64_t elsewhere = layers - steady / f.cycle_ps - 1 - (p - 1) * (v - 1);
   const std::int64_t filling =
-      std::max(p - 1, elsewhere > 0 ? up(elsewhere, v) : 0) * f.cycle_ps + steady_of(embedding);
+      std::max(p - 1, elsewhere > 0 ? ceil_div(elsewhere, v) : 0) * f.cycle_ps +
+      steady_of(embedding);
   return m * (steady + held) + filling + once + (most + p - 1) * f.sync_ps + sync_of(embedding);
 }
 
@@ -154,11 +154,10 @@ void RankSolver::make_room(const PlanProblem& problem, Family& f, std::size_t at
     std::vector<RankFit> ranks;
     for (int r = 0; r < problem.stages; ++r) {
       ranks.push_back(fit_of(place(problem, f.frame, way, none, r),
-                             f.frame.layout(static_cast<std::size_t>(r), way.layout), layers,
-                             memory_bytes_));
+                             f.frame.layout(as_index(r), way.layout), layers, memory_bytes_));
     }
     way.room = &f.rooms.emplace_back(layers, std::move(ranks));
-    const std::int64_t cycle = way.room->least_cycle_ps(static_cast<int>(cost_.model().layers));
+    const std::int64_t cycle = way.room->least_cycle_ps(as_int(cost_.model().layers));
     RankFloor floor = f.frame.floors[way.layout];
     floor.cycle_ps = way.room->least_layer_ps();
     way.bound_ps =
@@ -178,8 +177,7 @@ Solver::Bound RankSolver::family_bound(const PlanProblem& problem, std::int64_t 
 RankFit RankSolver::fit(Case& c, const Way& way, int rank) {
   const RankFrame& frame = c.family.frame;
   return fit_of(place(c.problem, frame, way, ends(c, way.layout), rank),
-                frame.layout(static_cast<std::size_t>(rank), way.layout), way.room->span(),
-                memory_bytes_);
+                frame.layout(as_index(rank), way.layout), way.room->span(), memory_bytes_);
 }
 
 /// Between the ends the vocabulary does not matter.
@@ -191,8 +189,7 @@ RankCapacity& RankSolver::capacity(Case& c, const Way& way, int rank, std::int32
 /// @pre the way has its room.
 std::int64_t RankSolver::bound_of(Case& c, const Way& way) {
   const RankFit first = fit(c, way, 0), last = fit(c, way, c.problem.stages - 1);
-  const std::int64_t cycle =
-      way.room->least_cycle_ps(first, last, static_cast<int>(cost_.model().layers));
+  const std::int64_t cycle = way.room->least_cycle_ps(first, last, as_int(cost_.model().layers));
   if (cycle >= kForbidden) return kForbidden;
   RankFloor floor = c.family.frame.floors[way.layout];
   floor.cycle_ps = way.room->least_layer_ps();
@@ -236,7 +233,7 @@ RankChoice RankSolver::choice(const RankPlace& place, const RankOption& option, 
   } else if (last) {
     tail += sync_of(*e.head);
   }
-  const auto r = static_cast<std::size_t>(place.rank);
+  const auto r = as_index(place.rank);
   const std::int64_t wait = first ? 0 : place.transfers.activation_ps[r],
                      gradient = place.transfers.gradient_ps[r];
   RankChoice result{.layers = layers,
@@ -262,8 +259,7 @@ plan::Plan RankSolver::blank(const PlanProblem& problem, int v,
                              const LayerStrategy& strategy) const {
   plan::Plan plan = stages_.frame(problem);
   plan.virtual_stages = v;
-  plan.stages.assign(static_cast<std::size_t>(problem.stages * v),
-                     plan::Stage{.runs = {{1, strategy}}});
+  plan.stages.assign(as_index(problem.stages * v), plan::Stage{.runs = {{1, strategy}}});
   return plan;
 }
 
@@ -287,15 +283,14 @@ class RankSolver::Check {
   }
   std::int64_t peak(std::size_t rank, const RankChoice& choice) {
     place(rank, choice);
-    return costmodel::stage_peak_bytes(model_.costs_, plan_, static_cast<int>(rank));
+    return costmodel::stage_peak_bytes(model_.costs_, plan_, as_int(rank));
   }
   void place(std::size_t rank, const RankChoice& choice) {
     const int v = plan_.virtual_stages;
-    const auto p = static_cast<std::size_t>(plan_.pipeline_degree());
+    const auto p = as_index(plan_.pipeline_degree());
     for (int k = 0; k < v; ++k) {
       const int count = choice.layers / v + (k >= v - choice.layers % v ? 1 : 0);
-      plan_.stages[static_cast<std::size_t>(k) * p + rank].runs = {
-          {count, tree_.leaves[static_cast<std::size_t>(choice.option)]}};
+      plan_.stages[as_index(k) * p + rank].runs = {{count, tree_.leaves[as_index(choice.option)]}};
     }
   }
   [[nodiscard]] const plan::Plan& plan() const { return plan_; }
@@ -310,7 +305,7 @@ class RankSolver::Check {
 /// known to be too large.
 RankProblem RankSolver::ranks(Case& c, const Way& way, std::int64_t cutoff_ps) {
   const PlanProblem& problem = c.problem;
-  const int layers = static_cast<int>(cost_.model().layers), p = problem.stages;
+  const int layers = as_int(cost_.model().layers), p = problem.stages;
   const RankSpan& span = way.room->span();
   RankProblem result{
       .ranks = {},
@@ -319,20 +314,19 @@ RankProblem RankSolver::ranks(Case& c, const Way& way, std::int64_t cutoff_ps) {
   const std::int64_t limit = (cutoff_ps - 1) / result.cycles;
   std::vector<int> largest;
   const auto add_largest = [&](const RankFit& fit) {
-    largest.push_back(
-        span.first - 1 +
-        static_cast<int>(std::ranges::upper_bound(fit.cycle_ps, limit) - fit.cycle_ps.begin()));
+    largest.push_back(span.first - 1 +
+                      as_int(std::ranges::upper_bound(fit.cycle_ps, limit) - fit.cycle_ps.begin()));
   };
   for (int r = 0; r < p; ++r) add_largest(r == 0 || r == p - 1 ? fit(c, way, r) : way.room->fit(r));
   const int most = std::accumulate(largest.begin(), largest.end(), 0);
   if (most < layers) return {.ranks = {{}}, .layers = layers};  // no answer below the cutoff
   for (int r = 0; r < p; ++r) {
     std::vector<RankChoice>& choices = result.ranks.emplace_back();
-    const int greatest = largest[static_cast<std::size_t>(r)],
+    const int greatest = largest[as_index(r)],
               least = std::max(span.first, layers - (most - greatest));
     const RankPlace at = place(problem, c.family.frame, way, ends(c, way.layout), r);
     const RankBytes bytes(at);
-    const RankLayout& layout = c.family.frame.layout(static_cast<std::size_t>(r), way.layout);
+    const RankLayout& layout = c.family.frame.layout(as_index(r), way.layout);
     std::vector<int> fails;  // [option]
     for (const RankOption& o : layout.options) fails.push_back(capacity(c, way, r, o.leaf).fails);
     for (int n = least; n <= greatest; ++n) {
@@ -391,7 +385,7 @@ Solver::Answer RankSolver::cheapest(Case& c, const std::vector<Way>& ways, std::
       fits = true;
       for (std::size_t r = 0; r < answer->choices.size(); ++r) {
         const RankChoice& one = answer->choices[r];
-        fits = check->fits(r, one, capacity(c, way, static_cast<int>(r), one.option)) && fits;
+        fits = check->fits(r, one, capacity(c, way, as_int(r), one.option)) && fits;
       }
       if (!fits) continue;
       for (std::size_t r = 0; r < answer->choices.size(); ++r) check->place(r, answer->choices[r]);
@@ -409,7 +403,7 @@ std::string RankSolver::shortage(const PlanProblem& /*problem*/) {
 /// For each way least[k] = min over n of max(least[k - n] of the ranks before, least peak of the
 /// rank with n layers).
 plan::Plan RankSolver::minimum_memory(const PlanProblem& problem) {
-  const int layers = static_cast<int>(cost_.model().layers), p = problem.stages;
+  const int layers = as_int(cost_.model().layers), p = problem.stages;
   plan::Plan best;
   std::int64_t least = kForbidden;
   Case c = with_vocabulary(problem);
@@ -420,7 +414,7 @@ plan::Plan RankSolver::minimum_memory(const PlanProblem& problem) {
       std::vector<RankChoice> choices;
     };
     Check check(*this, problem, way.virtual_stages, frame.layout(0, way.layout).strategy);
-    std::vector<Cell> cells(static_cast<std::size_t>(layers) + 1);
+    std::vector<Cell> cells(as_index(layers) + 1);
     cells[0].peak = 0;
     for (int r = 0; r < p; ++r) {
       const RankBytes bytes(place(problem, frame, way, ends(c, way.layout), r));
@@ -429,18 +423,18 @@ plan::Plan RankSolver::minimum_memory(const PlanProblem& problem) {
            ++n) {
         RankChoice smallest;
         std::int64_t peak = least;
-        for (const RankOption& o : frame.layout(static_cast<std::size_t>(r), way.layout).options) {
+        for (const RankOption& o : frame.layout(as_index(r), way.layout).options) {
           if (bytes.at(*o.cost, n) >= peak) continue;
           const RankChoice one{.layers = n, .option = o.leaf};
-          const std::int64_t own = check.peak(static_cast<std::size_t>(r), one);
+          const std::int64_t own = check.peak(as_index(r), one);
           if (own < peak) {
             peak = own;
             smallest = one;
           }
         }
         for (int k = 0; peak < least && k + n <= layers; ++k) {
-          const Cell& from = cells[static_cast<std::size_t>(k)];
-          Cell& to = after[static_cast<std::size_t>(k + n)];
+          const Cell& from = cells[as_index(k)];
+          Cell& to = after[as_index(k + n)];
           if (std::max(from.peak, peak) >= to.peak) continue;
           to = {std::max(from.peak, peak), from.choices};
           to.choices.push_back(smallest);
@@ -450,8 +444,7 @@ plan::Plan RankSolver::minimum_memory(const PlanProblem& problem) {
     }
     if (cells.back().peak >= least) continue;
     least = cells.back().peak;
-    for (int r = 0; r < p; ++r)
-      check.place(static_cast<std::size_t>(r), cells.back().choices[static_cast<std::size_t>(r)]);
+    for (int r = 0; r < p; ++r) check.place(as_index(r), cells.back().choices[as_index(r)]);
     best = check.plan();
   }
   return best;

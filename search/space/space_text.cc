@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace orrery::search {
@@ -64,7 +65,7 @@ base::Result<void> fix_zero(std::string_view value, Space& space) {
   if (value.size() != 1 || value[0] < '0' || value[0] > '3')
     return base::fail(bad_word("zero", value, "0, 1, 2 or 3"));
   for (std::size_t level = 0; level < kLevels.size(); ++level)
-    space.*kLevels[level] = level == static_cast<std::size_t>(value[0] - '0');
+    space.*kLevels[level] = level == as_index(value[0] - '0');
   return {};
 }
 
@@ -118,7 +119,7 @@ base::Result<void> fix_operators(std::string_view value, Space& space) {
 template <std::optional<int> Space::*Field>
 base::Result<void> fix_degree(std::string_view key, std::string_view value, Space& space) {
   TRY(const std::int64_t n, number(key, value));
-  space.*Field = static_cast<int>(n);
+  space.*Field = as_int(n);
   return {};
 }
 base::Result<void> fix_context(std::string_view key, std::string_view value, Space& space) {

@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "base/numbers.h"
+
 namespace orrery::search {
 namespace {
 
@@ -34,7 +36,7 @@ std::vector<InstanceOption> read_layer(const base::Node& node, std::size_t index
   if (r.has("options") && items.empty() && node.find("options")->is_list()) {
     r.error("options", base::ErrorCode::kOutOfRange, "layer {} has no options", index);
   }
-  if (items.size() > static_cast<std::size_t>(kMaxInstanceOptions)) {
+  if (items.size() > as_index(kMaxInstanceOptions)) {
     r.error("options", base::ErrorCode::kOutOfRange, "layer {} has {} options, at most {}", index,
             items.size(), kMaxInstanceOptions);
   }
@@ -159,7 +161,7 @@ base::Result<Instance> read_instance(const base::Node& root) {
               kMaxInstanceSize);
       break;
     }
-    instance.layers.insert(instance.layers.end(), static_cast<std::size_t>(count), options);
+    instance.layers.insert(instance.layers.end(), as_index(count), options);
   }
   if (sink.ok() && layers.empty())
     r.error("layers", base::ErrorCode::kOutOfRange, "an instance has at least one layer");

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::search {
 InstanceClasses::InstanceClasses(const Instance& instance) : instance_(&instance) {
@@ -25,7 +26,7 @@ InstanceClasses::InstanceClasses(const Instance& instance) : instance_(&instance
         return true;
       };
       const auto found = std::ranges::find_if(representatives, same);
-      of[s] = static_cast<std::size_t>(found - representatives.begin());
+      of[s] = as_index(found - representatives.begin());
       if (found == representatives.end()) representatives.push_back(s);
     }
     of_.push_back(std::move(of));
@@ -62,7 +63,7 @@ OptionPath path_to(const InstanceClasses& classes, const Potentials& potentials,
   OptionPath path(layer);
   for (std::size_t i = layer; i > 0; --i) {
     path[i - 1] = potentials.ways[i][of_class].last;
-    of_class = classes.of(i - 1, static_cast<std::size_t>(path[i - 1]));
+    of_class = classes.of(i - 1, as_index(path[i - 1]));
   }
   return path;
 }

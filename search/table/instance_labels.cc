@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/numbers.h"
 #include "search/table/instance_repair.h"
 
 namespace orrery::search {
@@ -54,7 +55,7 @@ class InstanceLabels {
     }
     if (behind.front().empty()) return false;
     // Frontiers ascend in time; the first keeps every tie-break.
-    const Label& first = pool_[static_cast<std::size_t>(behind.front().front())];
+    const Label& first = pool_[as_index(behind.front().front())];
     best_.totals = {first.time, first.memory};
     best_.choices = trace(behind.front().front(), {});
     return true;
@@ -75,7 +76,7 @@ class InstanceLabels {
       for (std::size_t c = 0; c < behind.size(); ++c) {
         const std::int64_t time = o.time_ps + (last ? 0 : classes_.transition(layer, s, c));
         for (const std::int32_t id : behind[c]) {
-          const Label& next = pool_[static_cast<std::size_t>(id)];
+          const Label& next = pool_[as_index(id)];
           const Label label{next.time + time, next.memory + o.memory_bytes,
                             static_cast<std::int32_t>(s), id};
           if (label.memory > room || !open(label)) continue;
@@ -103,9 +104,7 @@ class InstanceLabels {
   /// Candidates that no other beats in time and memory go to the pool, time ascending; of equal
   /// ones the one with the smallest options.
   void keep(std::size_t layer, std::size_t of_class, OptionPath& frontier) {
-    const auto next_option = [&](const Label& l) {
-      return pool_[static_cast<std::size_t>(l.behind)].option;
-    };
+    const auto next_option = [&](const Label& l) { return pool_[as_index(l.behind)].option; };
     std::ranges::sort(candidates_, [&](const Label& x, const Label& y) {
       if (x.time != y.time) return x.time < y.time;
       if (x.memory != y.memory) return x.memory < y.memory;
@@ -133,8 +132,8 @@ class InstanceLabels {
   }
 
   OptionPath trace(std::int32_t id, OptionPath before) const {
-    for (; id > 0; id = pool_[static_cast<std::size_t>(id)].behind) {
-      before.push_back(pool_[static_cast<std::size_t>(id)].option);
+    for (; id > 0; id = pool_[as_index(id)].behind) {
+      before.push_back(pool_[as_index(id)].option);
     }
     return before;
   }

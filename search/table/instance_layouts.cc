@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "search/programs/layer_program.h"
 
 namespace orrery::search {
@@ -32,7 +33,7 @@ std::optional<InstanceLayouts> InstanceLayouts::find(const Instance& instance) {
     if (r(s, s) != 0) return std::nullopt;
     const auto found =
         std::ranges::find_if(known, [&](std::size_t other) { return exchangeable(other, s); });
-    layouts.of_.push_back(static_cast<std::size_t>(found - known.begin()));
+    layouts.of_.push_back(as_index(found - known.begin()));
     if (found == known.end()) known.push_back(s);
     if (known.size() > kMaxWalkLayouts) return std::nullopt;
   }

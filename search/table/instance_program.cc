@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "base/numbers.h"
 #include "search/table/instance_dual.h"
 #include "search/table/instance_labels.h"
 #include "search/table/instance_runs.h"
@@ -43,8 +44,7 @@ Solution solve_instance(const Instance& instance, std::uint64_t max_states) {
   solution.time_ps = best.totals.time_ps;
   solution.memory_bytes = best.totals.memory_bytes;
   if (solution.time_ps > 0) {
-    solution.gap = static_cast<double>(solution.time_ps - solution.bound_ps) /
-                   static_cast<double>(solution.time_ps);
+    solution.gap = real(solution.time_ps - solution.bound_ps) / real(solution.time_ps);
   }
   solution.states = counts.states + labels.states;
   return solution;
@@ -62,7 +62,7 @@ base::Json to_json(const Solution& solution, const Instance& instance) {
   }
   std::vector<std::string> names;
   for (std::size_t i = 0; i < solution.choices.size(); ++i) {
-    names.push_back(instance.layers[i][static_cast<std::size_t>(solution.choices[i])].name);
+    names.push_back(instance.layers[i][as_index(solution.choices[i])].name);
   }
   json["time_ps"] = solution.time_ps;
   json["memory_bytes"] = solution.memory_bytes;

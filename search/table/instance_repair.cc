@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/numbers.h"
+
 namespace orrery::search {
 namespace {
 
 constexpr int kPasses = 16;
 
 const InstanceOption& option(const Instance& instance, const OptionPath& path, std::size_t layer) {
-  return instance.layers[layer][static_cast<std::size_t>(path[layer])];
+  return instance.layers[layer][as_index(path[layer])];
 }
 std::int64_t move_ps(const Instance& instance, std::size_t boundary, std::int32_t from,
                      std::int32_t to) {
-  return instance.transition(boundary, static_cast<std::size_t>(from),
-                             static_cast<std::size_t>(to));
+  return instance.transition(boundary, as_index(from), as_index(to));
 }
 
 /// Totals of the first i layers of a path, transitions among them counted.
@@ -55,7 +56,7 @@ bool improve(const Instance& instance, InstanceAnswer& best) {
   const std::size_t n = instance.layers.size();
   for (std::size_t i = 0; i < n; ++i) {
     const auto around = [&](std::int32_t s) {
-      std::int64_t ps = instance.layers[i][static_cast<std::size_t>(s)].time_ps;
+      std::int64_t ps = instance.layers[i][as_index(s)].time_ps;
       if (i > 0) ps += move_ps(instance, i - 1, best.choices[i - 1], s);
       if (i + 1 < n) ps += move_ps(instance, i, s, best.choices[i + 1]);
       return ps;

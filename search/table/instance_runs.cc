@@ -7,6 +7,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "search/table/instance_layouts.h"
 
 namespace orrery::search {
@@ -335,8 +336,8 @@ class RunSearch {
   /// Options of all layers along the walk that arrange() left in ways_.
   OptionPath sequence(const LayoutSets& sets) const {
     OptionPath choices(instance_.layers.size());
-    auto exit = static_cast<std::size_t>(std::ranges::min_element(ways_.back(), {}, &Way::cost) -
-                                         ways_.back().begin());
+    auto exit =
+        as_index(std::ranges::min_element(ways_.back(), {}, &Way::cost) - ways_.back().begin());
     for (std::size_t r = runs_.size(); r-- > 0;) {
       const Way& way = ways_[r][exit];
       const std::vector<std::size_t> order = layouts_.order(sets[r], way.entry, exit);
@@ -347,7 +348,7 @@ class RunSearch {
         for (std::size_t s = 0; s < runs_[r].options.size(); ++s) {
           const Option& o = runs_[r].options[s];
           if (o.layout == order[k])
-            options.insert(options.end(), static_cast<std::size_t>(counts_[r][s]),
+            options.insert(options.end(), as_index(counts_[r][s]),
                            static_cast<std::int32_t>(o.index));
         }
         if (k > 0 || !round_trip) continue;

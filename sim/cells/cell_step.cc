@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "sim/kernel/refinement.h"
 
 namespace orrery::sim {
@@ -55,7 +56,7 @@ class Partition {
 
  private:
   enum Kind : std::int64_t { kRank, kMessage, kLink, kBackground };
-  static std::uint32_t id(std::size_t element) { return static_cast<std::uint32_t>(element); }
+  static std::uint32_t id(std::size_t element) { return as_u32(element); }
   [[nodiscard]] std::uint32_t link(topologies::LinkId l) const {
     return id(ranks_ + messages_ + l.raw());
   }
@@ -68,8 +69,7 @@ class Partition {
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
       const auto job = static_cast<std::int64_t>(j);
       for (std::size_t rank = 0; rank < jobs_[j].compute_ppm.size(); ++rank) {
-        const auto stage =
-            static_cast<std::int64_t>(stage_of(*jobs_[j].program, static_cast<int>(rank)));
+        const auto stage = static_cast<std::int64_t>(stage_of(*jobs_[j].program, as_int(rank)));
         colours.push_back(number_of(numbers, {kRank, job, stage, jobs_[j].compute_ppm[rank]}));
       }
     }
@@ -159,8 +159,8 @@ class CellStep {
     for (job_ = 0; job_ < jobs_.size(); ++job_) {
       first_rank_ = first_rank(jobs_, job_);
       first_message_ = messages_of(jobs_, job_);
-      built_.first_class.push_back(static_cast<std::uint32_t>(built_.step.classes.size()));
-      const auto world = static_cast<std::uint32_t>(jobs_[job_].program->world_size);
+      built_.first_class.push_back(as_u32(built_.step.classes.size()));
+      const auto world = as_u32(jobs_[job_].program->world_size);
       for (std::uint32_t rank = 0; rank < world; ++rank) {
         if (cell_of(rank) == built_.step.classes.size()) add_cell(rank);
       }
@@ -168,7 +168,7 @@ class CellStep {
     for (const BackgroundFlow& flow : eras_.front().background) network_.add_background(flow);
     add_eras();
     network_.freeze();
-    built_.transfer_job.resize(network_.transfers(), static_cast<std::uint32_t>(jobs_.size()));
+    built_.transfer_job.resize(network_.transfers(), as_u32(jobs_.size()));
     return std::move(built_);
   }
 
@@ -183,8 +183,7 @@ class CellStep {
 
   void add_cell(std::uint32_t rank) {
     const CellJob& job = jobs_[job_];
-    built_.step.classes.push_back(
-        job.stages->classes[stage_of(*job.program, static_cast<int>(rank))]);
+    built_.step.classes.push_back(job.stages->classes[stage_of(*job.program, as_int(rank))]);
     for (PricedOp& p : built_.step.classes.back().ops) {
       if (p.op == nullptr) continue;
       switch (p.kind) {
@@ -209,7 +208,7 @@ class CellStep {
       return;
     }
     if (crossings_[cell] == kNone) {
-      crossings_[cell] = static_cast<std::uint32_t>(built_.step.crossings.size());
+      crossings_[cell] = as_u32(built_.step.crossings.size());
       built_.step.crossings.push_back({{members.begin(), members.end()},
                                        jobs_[job_].program->groups[p.op->group],
                                        p.op->collective,
@@ -223,12 +222,11 @@ class CellStep {
   void resolve_exchange(std::uint32_t rank, PricedOp& p) {
     const PreparedStep& stages = *jobs_[job_].stages;
     const std::uint32_t first = p.first_leg, cell = cell_of(rank);
-    p.first_leg = static_cast<std::uint32_t>(built_.step.legs.size());
+    p.first_leg = as_u32(built_.step.legs.size());
     for (std::uint32_t i = 0; i < p.legs; ++i) {
       const plan::Leg& leg = p.op->legs[i];
       Channel channel = stages.channels[stages.legs[first + i].channel];
-      const std::uint32_t peer =
-          cell_of(static_cast<std::uint32_t>(static_cast<int>(rank) + leg.peer_offset));
+      const std::uint32_t peer = cell_of(as_u32(as_int(rank) + leg.peer_offset));
       channel.sender = leg.send ? cell : peer;
       channel.receiver = leg.send ? peer : cell;
       PricedLeg priced{.send = leg.send,
@@ -247,7 +245,7 @@ class CellStep {
     if (transfers_[message_cell] == kNone) {
       transfers_[message_cell] =
           network_.add(joined_.front()[message_cell], lane_of(cell, stream, leg));
-      built_.transfer_job.push_back(static_cast<std::uint32_t>(job_));
+      built_.transfer_job.push_back(as_u32(job_));
       added_.push_back(message_cell);
     }
     return transfers_[message_cell];
@@ -278,8 +276,7 @@ class CellStep {
 
 std::size_t first_rank(std::span<const CellJob> jobs, std::size_t job) {
   std::size_t first = 0;
-  for (std::size_t j = 0; j < job; ++j)
-    first += static_cast<std::size_t>(jobs[j].program->world_size);
+  for (std::size_t j = 0; j < job; ++j) first += as_index(jobs[j].program->world_size);
   return first;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/fingerprint.h"
+#include "base/numbers.h"
 #include "sim/cells/cell_step.h"
 #include "sim/report/picture.h"
 #include "sim/report/step_report.h"
@@ -98,7 +99,7 @@ struct RankStep::Ready {
       const auto busy = [&](int rank) { return outcome.of(rank).busy_compute_ps; };
       for (int rank = k.first_rank; rank < k.first_rank + k.count; ++rank)
         busiest = busy(rank) > busy(busiest) ? rank : busiest;
-      finished.shown.push_back(cell_of_rank[static_cast<std::size_t>(busiest)]);
+      finished.shown.push_back(cell_of_rank[as_index(busiest)]);
       finished.rank.push_back(busiest);
     }
     outcome.report = step_report(program, prices(), finished, options);
@@ -114,7 +115,7 @@ base::Result<RankStep> RankStep::make(std::vector<RankJob> given, const RankScen
   std::vector<CellJob> jobs;
   for (std::size_t j = 0; j < ready->jobs.size(); ++j) {
     RankJob& job = ready->jobs[j];
-    const auto world = static_cast<std::size_t>(job.program->world_size);
+    const auto world = as_index(job.program->world_size);
     TRY_VOID(check_fits(*job.program, job.costs.front()));
     if (job.compute_ppm.empty()) job.compute_ppm.assign(world, kMillion);
     TRY_VOID(check_speeds(job.compute_ppm, world));

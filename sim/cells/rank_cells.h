@@ -40,6 +40,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "plan/program/program.h"
@@ -95,7 +96,7 @@ struct RankOutcome {
   std::string fingerprint;
   /// Of a rank of the first job.
   [[nodiscard]] const ClassOutcome& of(int rank) const {
-    return cells.classes[cell_of_rank[static_cast<std::size_t>(rank)]];
+    return cells.classes[cell_of_rank[as_index(rank)]];
   }
 };
 

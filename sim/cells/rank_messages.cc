@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::sim {
 namespace {
@@ -40,8 +41,7 @@ RankMessages::RankMessages(const plan::Program& program, const costmodel::CostMo
 
 RankMessages::Kind RankMessages::kind_of(const plan::Op& op) const {
   const plan::Group& group = program_.groups[op.group];
-  return {static_cast<int>(op.collective), group.size, group.stride, op.bytes,
-          static_cast<int>(op.stream),     0};
+  return {as_int(op.collective), group.size, group.stride, op.bytes, as_int(op.stream), 0};
 }
 
 RankMessages::Kind RankMessages::kind_of(const plan::Op& op, const plan::Leg& leg) const {
@@ -49,8 +49,8 @@ RankMessages::Kind RankMessages::kind_of(const plan::Op& op, const plan::Leg& le
           0,
           leg.peer_offset,
           program_.buffers[leg.buffer.buffer].bytes(),
-          static_cast<int>(op.stream),
-          static_cast<int>(&leg - op.legs.data())};
+          as_int(op.stream),
+          as_int(&leg - op.legs.data())};
 }
 
 void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& op) {
@@ -60,23 +60,22 @@ void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& 
       cost_.collective(op.collective, group, op.bytes, stage.first_rank, stage.count);
   const bool pairs = op.collective == plan::Collective::kAllToAll && group.size > 1;
   for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
-    const auto fresh = static_cast<std::uint32_t>(messages_.size());
+    const auto fresh = as_u32(messages_.size());
     const std::uint32_t at =
-        index_.try_emplace({kind, static_cast<std::uint32_t>(group.base(rank))}, fresh)
-            .first->second;
+        index_.try_emplace({kind, as_u32(group.base(rank))}, fresh).first->second;
     if (at == fresh)
       messages_.push_back(
           {.kind = kind, .ranks = {}, .transfer = {}, .pairs = pairs ? group.size - 1 : 1});
     Message& message = messages_[at];
-    const auto member = static_cast<std::uint32_t>(rank);
+    const auto member = as_u32(rank);
     if (std::ranges::find(message.ranks, member) != message.ranks.end()) continue;
     message.ranks.push_back(member);
     costmodel::Transfer part = cost_.collective(op.collective, group, op.bytes, rank, 1);
     if (pairs) {
       part.links.clear();
       for (int i = 0; i < group.size; ++i) {
-        for (const topologies::LinkId link : cost_.topology().route(
-                 member, static_cast<std::uint32_t>(group.base(rank) + i * group.stride))) {
+        for (const topologies::LinkId link :
+             cost_.topology().route(member, as_u32(group.base(rank) + i * group.stride))) {
           part.links.push_back({link, 1});
         }
       }
@@ -92,14 +91,10 @@ void RankMessages::add_exchange(const plan::RankClass& stage, const plan::Op& op
   const costmodel::Transfer whole =
       cost_.exchange(stage.first_rank, stage.count, leg.peer_offset, bytes);
   for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
-    const auto fresh = static_cast<std::uint32_t>(messages_.size());
-    if (!index_.try_emplace({kind, static_cast<std::uint32_t>(rank)}, fresh).second) continue;
-    messages_.push_back({.kind = kind,
-                         .exchange = true,
-                         .ranks = {static_cast<std::uint32_t>(rank)},
-                         .transfer = {}});
-    if (leg.peer_offset != 0)
-      messages_.back().ranks.push_back(static_cast<std::uint32_t>(rank + leg.peer_offset));
+    const auto fresh = as_u32(messages_.size());
+    if (!index_.try_emplace({kind, as_u32(rank)}, fresh).second) continue;
+    messages_.push_back({.kind = kind, .exchange = true, .ranks = {as_u32(rank)}, .transfer = {}});
+    if (leg.peer_offset != 0) messages_.back().ranks.push_back(as_u32(rank + leg.peer_offset));
     add_part(messages_.back(), cost_.exchange(rank, 1, leg.peer_offset, bytes), whole);
   }
 }
@@ -128,8 +123,7 @@ void RankMessages::finish(Message& message) {
 }
 
 std::uint32_t RankMessages::collective(const plan::Op& op, std::uint32_t rank) const {
-  const auto base =
-      static_cast<std::uint32_t>(program_.groups[op.group].base(static_cast<int>(rank)));
+  const auto base = as_u32(program_.groups[op.group].base(as_int(rank)));
   return index_.at({kinds_.at(kind_of(op)), base});
 }
 

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/numbers.h"
 #include "costmodel/cost_model.h"
 #include "plan/program/program.h"
 #include "sim/step/prepared_step.h"
@@ -14,7 +15,7 @@ namespace orrery::sim {
 
 template <typename Key>
 std::uint32_t number_of(std::map<Key, std::uint32_t>& numbers, const Key& key) {
-  return numbers.try_emplace(key, static_cast<std::uint32_t>(numbers.size())).first->second;
+  return numbers.try_emplace(key, as_u32(numbers.size())).first->second;
 }
 
 /// Sorts by link; the flows of each link become one load.

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/sim_time.h"
 
 namespace orrery::sim::kernel {
@@ -65,7 +66,7 @@ class EventQueue {
     --size_;
     if (!more_now()) return advance();
     const int phase = std::countr_zero(present_);
-    Present& list = lists_[static_cast<std::size_t>(phase)];
+    Present& list = lists_[as_index(phase)];
     const Event event = list.events[list.first++];
     if (list.first == list.events.size()) {
       list.events.clear();

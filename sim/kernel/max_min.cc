@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::sim::kernel {
 
@@ -10,15 +11,15 @@ ConstraintId MaxMin::add_constraint(std::int64_t capacity) {
   ORRERY_CHECK(capacity >= 0, "capacity {}", capacity);
   constraints_.push_back(Constraint{});
   constraints_.back().capacity = capacity;
-  return ConstraintId(static_cast<std::uint32_t>(constraints_.size() - 1));
+  return ConstraintId(as_u32(constraints_.size() - 1));
 }
 
 VariableId MaxMin::add_variable(std::int64_t cap, std::span<const Consumption> consumptions) {
   ORRERY_CHECK(cap >= 0 && (cap < kNoCap || !consumptions.empty()), "cap {}", cap);
-  const auto id = static_cast<std::uint32_t>(variables_.size());
+  const auto id = as_u32(variables_.size());
   Variable variable;
-  variable.first = static_cast<std::uint32_t>(elements_.size());
-  variable.count = static_cast<std::uint32_t>(consumptions.size());
+  variable.first = as_u32(elements_.size());
+  variable.count = as_u32(consumptions.size());
   variable.cap = cap;
   for (const Consumption& use : consumptions) {
     ORRERY_CHECK(use.weight >= 1 && use.constraint.raw() < constraints_.size(), "weight {}",
@@ -41,7 +42,7 @@ void MaxMin::activate(VariableId id) {
   variable.active = variable.fresh = true;
   for (std::uint32_t e = variable.first; e < variable.first + variable.count; ++e) {
     Constraint& constraint = constraints_[elements_[e].constraint];
-    elements_[e].position = static_cast<std::uint32_t>(constraint.active.size());
+    elements_[e].position = as_u32(constraint.active.size());
     constraint.active.push_back(Use{id.raw(), e, elements_[e].weight});
     constraint.gained = true;
     constraint.total += elements_[e].weight;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::sim::kernel {
 
@@ -26,7 +27,7 @@ void Refinement::queue(std::uint32_t cell) {
 
 /// Edges by their source; one cell for each colour.
 void Refinement::start() {
-  const auto n = static_cast<std::uint32_t>(colours_.size());
+  const auto n = as_u32(colours_.size());
   first_.assign(n + 1, 0);
   for (const Edge& e : edges_) ++first_[e.from + 1];
   for (std::uint32_t x = 0; x < n; ++x) first_[x + 1] += first_[x];
@@ -46,7 +47,7 @@ void Refinement::start() {
       cells_.push_back({i, i, 0, false});
     cells_.back().end = i + 1;
     place_[order_[i]] = i;
-    cell_of_[order_[i]] = static_cast<std::uint32_t>(cells_.size() - 1);
+    cell_of_[order_[i]] = as_u32(cells_.size() - 1);
   }
   for (std::uint32_t c = 0; c < cells_.size(); ++c) queue(c);
 }
@@ -123,7 +124,7 @@ void Refinement::split(std::uint32_t c) {
       cells_[c].begin = begin;
       cells_[c].end = end;
     } else {
-      id = static_cast<std::uint32_t>(cells_.size());
+      id = as_u32(cells_.size());
       cells_.push_back({begin, end, 0, false});
     }
     for (std::uint32_t i = begin; i < end; ++i) {

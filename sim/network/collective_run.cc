@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "sim/kernel/event_queue.h"
 #include "sim/network/flow_network.h"
 
@@ -158,12 +159,10 @@ std::pair<std::optional<topologies::LinkId>, double> busiest(const topologies::T
   std::vector<double> bytes(topology.links().size(), 0);
   for (std::size_t p = 0; p < s.paths.size(); ++p)
     for (const auto& load : s.paths[p].links)
-      bytes[load.link.raw()] += static_cast<double>(uses[p]) *
-                                static_cast<double>(s.paths[p].wire_bytes) *
-                                static_cast<double>(load.flows);
+      bytes[load.link.raw()] += real(uses[p]) * real(s.paths[p].wire_bytes) * real(load.flows);
   std::pair<std::optional<topologies::LinkId>, double> best{{}, 0};
   for (std::uint32_t l = 0; l < bytes.size(); ++l) {
-    const double seconds = bytes[l] / static_cast<double>(topology.links()[l].bytes_per_second);
+    const double seconds = bytes[l] / real(topology.links()[l].bytes_per_second);
     if (seconds > best.second) best = {topologies::LinkId(l), seconds};
   }
   return best;
@@ -177,8 +176,7 @@ CollectiveResult run_schedule(const topologies::Topology& topology,
   CollectiveResult result = Runner(topology, schedule, background).run();
   const auto [link, seconds] = busiest(topology, schedule);
   if (link) result.bottleneck = topologies::link_name(topology, *link);
-  if (result.time_ps > 0)
-    result.bottleneck_busy = seconds * 1e12 / static_cast<double>(result.time_ps);
+  if (result.time_ps > 0) result.bottleneck_busy = seconds * 1e12 / real(result.time_ps);
   return result;
 }
 
@@ -188,7 +186,7 @@ namespace {
 CollectiveResult extended(const CollectiveResult& a, const CollectiveResult& b, double at_a,
                           double at_b, double at) {
   const double slope = (at - at_b) / (at_b - at_a);
-  const double time_a = static_cast<double>(a.time_ps), time_b = static_cast<double>(b.time_ps);
+  const double time_a = real(a.time_ps), time_b = real(b.time_ps);
   const double time = time_b + slope * (time_b - time_a);
   const double busy_a = a.bottleneck_busy * time_a, busy_b = b.bottleneck_busy * time_b;
   CollectiveResult result = b;
@@ -202,10 +200,9 @@ CollectiveResult extended(const CollectiveResult& a, const CollectiveResult& b, 
 
 CollectiveResult full_pipeline(CollectiveResult round, const costmodel::CollectiveForms& forms,
                                const CollectiveRequest& request) {
-  const double busy = round.bottleneck_busy * static_cast<double>(round.time_ps) *
-                      static_cast<double>(request.terms.repeats);
+  const double busy = round.bottleneck_busy * real(round.time_ps) * real(request.terms.repeats);
   round.time_ps = forms.paced_ps(request.op, request.terms, round.time_ps);
-  round.bottleneck_busy = busy / static_cast<double>(round.time_ps);
+  round.bottleneck_busy = busy / real(round.time_ps);
   round.folded = true;
   return round;
 }
@@ -227,7 +224,7 @@ CollectiveResult run_collective(const topologies::Topology& topology,
   const bool rounds = (ring && !chain) || request.terms.algorithm == Algorithm::kHierarchical;
   // elsewhere three rounds in step say nothing of the fourth
   const bool alike = background.empty() && !topology.changed();
-  const double end = static_cast<double>(all);
+  const double end = real(all);
   if (all <= 3 || (all <= affordable && !(rounds && alike))) return run(all);
   if (rounds && alike) {
     const CollectiveResult a = run(1), b = run(2), c = run(3);
@@ -237,14 +234,13 @@ CollectiveResult run_collective(const topologies::Topology& topology,
   if (rounds) {
     // Rounds out of step have several times the events of rounds in step.
     const std::int64_t many = std::max<std::int64_t>(4, affordable / 3), few = many / 2;
-    return extended(run(few), run(many), static_cast<double>(few), static_cast<double>(many), end);
+    return extended(run(few), run(many), real(few), real(many), end);
   }
   if (ring || request.terms.algorithm == Algorithm::kTree)
     return full_pipeline(run_schedule(topology, make_round(topology, forms, request), background),
                          forms, request);
   const std::int64_t few = std::max<std::int64_t>(1, affordable / 3);
-  return extended(run(few), run(2 * few), 1.0 / static_cast<double>(few),
-                  0.5 / static_cast<double>(few), 1.0 / end);
+  return extended(run(few), run(2 * few), 1.0 / real(few), 0.5 / real(few), 1.0 / end);
 }
 
 }  // namespace orrery::sim

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 
 namespace orrery::sim {
 namespace {
@@ -65,7 +66,7 @@ class Maker {
   }
 
  private:
-  std::uint32_t& last(int rank) { return last_[static_cast<std::size_t>(rank)]; }
+  std::uint32_t& last(int rank) { return last_[as_index(rank)]; }
 
   std::uint32_t path(int from, int to, std::int64_t data) {
     CollectiveSchedule::Path p{.from = from,
@@ -73,15 +74,12 @@ class Maker {
                                .data_bytes = data,
                                .wire_bytes = terms_.wire_bytes(data),
                                .rate_limit = terms_.flow_limit};
-    for (const auto link :
-         topology_.route(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)))
-      p.links.push_back({link, 1});
+    for (const auto link : topology_.route(as_u32(from), as_u32(to))) p.links.push_back({link, 1});
     return s_.add_path(std::move(p));
   }
   std::int64_t hop_ps(int from, int to) const {
-    return topology_.same_host(static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to))
-               ? terms_.device_hop_ps
-               : terms_.network_hop_ps;
+    return topology_.same_host(as_u32(from), as_u32(to)) ? terms_.device_hop_ps
+                                                         : terms_.network_hop_ps;
   }
   std::uint32_t step(std::uint32_t on, std::int64_t latency, int first_piece, int pieces,
                      bool reduces, std::initializer_list<std::uint32_t> after) {
@@ -107,10 +105,9 @@ class Maker {
     for (std::int64_t t = 0; t < ring.rounds; ++t) {
       for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t piece = ((i + ring.shift - t) % n + n) % n;
-        next[static_cast<std::size_t>((i + 1) % n)] =
-            step(ways[static_cast<std::size_t>(i)], ring.hop_ps,
-                 ring.base + static_cast<int>(piece) * ring.stride, ring.width,
-                 t < ring.reduce_rounds, {received[static_cast<std::size_t>(i)]});
+        next[as_index((i + 1) % n)] =
+            step(ways[as_index(i)], ring.hop_ps, ring.base + as_int(piece) * ring.stride,
+                 ring.width, t < ring.reduce_rounds, {received[as_index(i)]});
       }
       received = next;
     }
@@ -120,8 +117,8 @@ class Maker {
   void ring() {
     const auto channels = costmodel::ring_channels(group_);
     const int n = group_.size();
-    s_.pieces = n * static_cast<int>(channels.size());
-    std::vector<Steps> ends(static_cast<std::size_t>(n));
+    s_.pieces = n * as_int(channels.size());
+    std::vector<Steps> ends(as_index(n));
     for (std::size_t c = 0; c < channels.size(); ++c) {
       for (const int rank : group_.ranks) last(rank) = start_;
       const bool all_reduce = request_.op == Collective::kAllReduce,
@@ -132,7 +129,7 @@ class Maker {
                                 .shift = scatter ? -1 : 0,
                                 .hop_ps = terms_.device_hop_ps,
                                 .bytes = terms_.piece_bytes,
-                                .base = static_cast<int>(c) * n});
+                                .base = as_int(c) * n});
       for (std::size_t i = 0; i < ends.size(); ++i) ends[i].push_back(last(group_.ranks[i]));
     }
     for (const auto& after : ends) s_.add_step({.latency_ps = terms_.copy_ps}, after);
@@ -141,7 +138,7 @@ class Maker {
   /// Bytes of a piece where every channel takes `repeats_` of them.
   std::int64_t chunk_of(std::size_t channels) {
     const auto n = static_cast<std::int64_t>(channels);
-    s_.pieces = static_cast<int>(n * repeats_);
+    s_.pieces = as_int(n * repeats_);
     return ceil_div(ceil_div(request_.bytes, n), repeats_);
   }
 
@@ -170,8 +167,7 @@ class Maker {
   TreeWays tree_ways(const TreeChannel& tree, std::int64_t data) {
     TreeWays ways{{kNoStep}, {kNoStep}};
     for (std::size_t i = 1; i < tree.ranks.size(); ++i) {
-      const int child = tree.ranks[i],
-                parent = tree.ranks[static_cast<std::size_t>(tree.parent[i])];
+      const int child = tree.ranks[i], parent = tree.ranks[as_index(tree.parent[i])];
       ways.up.push_back(path(child, parent, data));
       ways.down.push_back(path(parent, child, data));
     }
@@ -184,7 +180,7 @@ class Maker {
     for (std::size_t i = 0; i < n; ++i) gathered[i].push_back(ready[i]);
     for (std::size_t i = n; i-- > 1;) {
       const auto& way = s_.paths[ways.up[i]];
-      gathered[static_cast<std::size_t>(tree.parent[i])].push_back(
+      gathered[as_index(tree.parent[i])].push_back(
           s_.add_step({ways.up[i], hop_ps(way.from, way.to), piece, 1, true}, gathered[i]));
     }
     Steps have(n);
@@ -192,7 +188,7 @@ class Maker {
     for (std::size_t i = 1; i < n; ++i) {
       const auto& way = s_.paths[ways.down[i]];
       have[i] = step(ways.down[i], hop_ps(way.from, way.to), piece, 1, false,
-                     {have[static_cast<std::size_t>(tree.parent[i])]});
+                     {have[as_index(tree.parent[i])]});
     }
     return have;
   }
@@ -213,10 +209,8 @@ class Maker {
   /// operations put on them.
   std::uint32_t switch_path(int rank, int peer, std::int64_t unit, std::int64_t towards,
                             std::int64_t back) {
-    const auto out =
-        topology_.route(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(peer));
-    const auto in =
-        topology_.route(static_cast<std::uint32_t>(peer), static_cast<std::uint32_t>(rank));
+    const auto out = topology_.route(as_u32(rank), as_u32(peer));
+    const auto in = topology_.route(as_u32(peer), as_u32(rank));
     return s_.add_path({.from = rank,
                         .to = rank,
                         .data_bytes = unit,
@@ -227,9 +221,8 @@ class Maker {
   void nvls() {
     const std::int64_t heads = forms_.nvls_heads(), chunk = ceil_div(request_.bytes, repeats_),
                        unit = ceil_div(chunk, heads);
-    const auto copy_ps = static_cast<std::int64_t>(
-        std::ceil(static_cast<double>(terms_.copy_ps) * static_cast<double>(chunk) /
-                  static_cast<double>(std::max<std::int64_t>(1, terms_.piece_bytes))));
+    const auto copy_ps = static_cast<std::int64_t>(std::ceil(
+        real(terms_.copy_ps) * real(chunk) / real(std::max<std::int64_t>(1, terms_.piece_bytes))));
     std::vector<Steps> reduce, multicast;
     for (const auto& host : group_.hosts) {
       reduce.emplace_back();
@@ -249,9 +242,7 @@ class Maker {
       trees.push_back(costmodel::host_tree(group_.host_count(), half % kHostTrees == 1));
       TreeChannel devices = trees.back();
       for (int& rank : devices.ranks)
-        rank =
-            group_
-                .hosts[static_cast<std::size_t>(rank)][static_cast<std::size_t>(half / kHostTrees)];
+        rank = group_.hosts[as_index(rank)][as_index(half / kHostTrees)];
       ways.push_back(tree_ways(devices, ceil_div(chunk, heads * kHostTrees)));
     }
     terms_ = whole;
@@ -271,11 +262,10 @@ class Maker {
     if (trees.empty()) arrived[0] = {summed[0]};
     for (std::size_t slot = 0; slot < trees.size(); ++slot) {
       Steps ready;
-      for (const int host : trees[slot].ranks)
-        ready.push_back(summed[static_cast<std::size_t>(host)]);
+      for (const int host : trees[slot].ranks) ready.push_back(summed[as_index(host)]);
       const auto have = up_and_down(trees[slot], ways[slot], ready, 0);
       for (std::size_t i = 0; i < have.size(); ++i)
-        arrived[static_cast<std::size_t>(trees[slot].ranks[i])].push_back(have[i]);
+        arrived[as_index(trees[slot].ranks[i])].push_back(have[i]);
     }
     for (std::size_t h = 0; h < multicast.size(); ++h)
       for (const std::uint32_t p : multicast[h]) {
@@ -314,7 +304,7 @@ class Maker {
     for (const auto& host : group_.hosts) ring_rounds(host, scatter);
     for (int j = 0; j < m; ++j) {
       std::vector<int> slot;
-      for (const auto& host : group_.hosts) slot.push_back(host[static_cast<std::size_t>(j)]);
+      for (const auto& host : group_.hosts) slot.push_back(host[as_index(j)]);
       ring_rounds(slot, {.rounds = repeats_,
                          .reduce_rounds = hosts - 1,
                          .hop_ps = terms_.network_hop_ps,
@@ -326,7 +316,7 @@ class Maker {
 
   void direct() {
     const std::int64_t hop = group_.host_count() > 1 ? terms_.network_hop_ps : 0;
-    const auto n = static_cast<std::size_t>(group_.size());
+    const auto n = as_index(group_.size());
     std::vector<Steps> ends(n);
     if (request_.op == Collective::kAllToAll && costmodel::all_to_all_by_rank(topology_, group_)) {
       std::size_t i = 0;
@@ -337,16 +327,16 @@ class Maker {
                                                 .data_bytes = terms_.piece_bytes,
                                                 .wire_bytes = terms_.wire_bytes(terms_.piece_bytes),
                                                 .links = costmodel::all_to_all_links(
-                                                    topology_, group_, static_cast<int>(h), rank)}),
+                                                    topology_, group_, as_int(h), rank)}),
                                    hop, 0, 0, false, {start_}));
     } else {
       const bool all = request_.op == Collective::kAllToAll;
-      s_.pieces = static_cast<int>(all ? n * n : n);
+      s_.pieces = as_int(all ? n * n : n);
       for (std::size_t i = 0; i < n; ++i)
         for (std::size_t j = 0; j < n; ++j)
           if (all ? i != j : j == (i + 1) % n)
             ends[j].push_back(step(path(group_.ranks[i], group_.ranks[j], terms_.piece_bytes), hop,
-                                   static_cast<int>(all ? i * n + j : i), 1, false, {start_}));
+                                   as_int(all ? i * n + j : i), 1, false, {start_}));
     }
     for (const auto& after : ends) s_.add_step({.latency_ps = terms_.copy_ps}, after);
   }
@@ -366,18 +356,18 @@ class Maker {
 
 std::uint32_t CollectiveSchedule::add_path(Path path) {
   paths.push_back(std::move(path));
-  return static_cast<std::uint32_t>(paths.size() - 1);
+  return as_u32(paths.size() - 1);
 }
 
 std::uint32_t CollectiveSchedule::add_step(Step step, std::span<const std::uint32_t> after) {
-  const auto id = static_cast<std::uint32_t>(steps.size());
+  const auto id = as_u32(steps.size());
   steps.push_back(step);
   for (const std::uint32_t d : after) {
     if (d == kNoStep) continue;
     ORRERY_CHECK(d < id, "step {} depends on {}", id, d);
     dependencies.push_back(d);
   }
-  dependency_begin.push_back(static_cast<std::uint32_t>(dependencies.size()));
+  dependency_begin.push_back(as_u32(dependencies.size()));
   return id;
 }
 

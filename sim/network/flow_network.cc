@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/sim_time.h"
 
 namespace orrery::sim {
@@ -60,7 +61,7 @@ costmodel::Transfer FlowNetwork::endless_transfer(const BackgroundFlow& flow,
 }
 
 void FlowNetwork::add_background(const BackgroundFlow& flow) {
-  const auto index = static_cast<std::uint32_t>(endless_.size());
+  const auto index = as_u32(endless_.size());
   const TransferIndex transfer =
       add(endless_transfer(flow, *eras_.front().topology), kLastLane - index);
   registered_[transfer].endless = true;
@@ -369,8 +370,8 @@ double FlowNetwork::room_bytes(topologies::LinkId link, std::int64_t until_ps) c
   for (std::size_t e = 0; e < eras_.size() && eras_[e].from_ps < until_ps; ++e) {
     const std::int64_t end_ps =
         e + 1 < eras_.size() ? std::min(eras_[e + 1].from_ps, until_ps) : until_ps;
-    bytes += static_cast<double>(eras_[e].topology->link(link).bytes_per_second) *
-             static_cast<double>(end_ps - eras_[e].from_ps) / 1e12;
+    bytes += real(eras_[e].topology->link(link).bytes_per_second) *
+             real(end_ps - eras_[e].from_ps) / 1e12;
   }
   return bytes;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/numbers.h"
 #include "sim/network/flow_network.h"
 #include "sim/step/interpreter.h"
 #include "sim/step/prepared_step.h"
@@ -97,7 +98,7 @@ class MemoryWalk {
     auto operator<=>(const Change&) const = default;
   };
   [[nodiscard]] std::size_t category(plan::BufferId buffer) const {
-    return static_cast<std::size_t>(program_.buffers[buffer].category);
+    return as_index(program_.buffers[buffer].category);
   }
   std::int64_t& last_end(const plan::BufferRef& ref, const plan::OpInstance& o) {
     return ends_[instances_.at(ref, o.layer, o.micro_batch)];
@@ -125,7 +126,7 @@ class MemoryWalk {
           {last_end(ref, o), category(ref.buffer), -program_.buffers[ref.buffer].bytes()});
     }
     if (const std::int64_t transient = k_.price(i).transient_bytes; transient > 0) {
-      const auto activation = static_cast<std::size_t>(plan::BufferCategory::kActivation);
+      const auto activation = as_index(plan::BufferCategory::kActivation);
       changes_.push_back({out_.start_ps[i], activation, transient});
       changes_.push_back({end, activation, -transient});
     }
@@ -154,8 +155,7 @@ std::vector<Picture::Link> link_bytes(const Outcome& outcome, const FlowNetwork&
   std::vector<Picture::Link> joined;
   for (const auto& [link, bytes] : carried) {
     if (bytes > 0)
-      joined.push_back(
-          {link, bytes, static_cast<double>(bytes) / network.room_bytes(link, outcome.step_ps)});
+      joined.push_back({link, bytes, real(bytes) / network.room_bytes(link, outcome.step_ps)});
   }
   return joined;
 }

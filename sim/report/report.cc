@@ -3,20 +3,17 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
-#include "base/sim_time.h"
+#include "base/numbers.h"
+#include "base/units.h"
 
 namespace orrery::sim {
 namespace {
 
-std::string size_text(std::int64_t bytes) {
-  return base::to_string(base::Bytes(static_cast<double>(bytes)));
-}
+std::string size_text(std::int64_t bytes) { return base::to_string(base::Bytes(real(bytes))); }
 
 /// "12.3 %" of the step.
 std::string share(std::int64_t ps, std::int64_t step_ps) {
-  return fmt::format(
-      "{:.1f} %",
-      step_ps > 0 ? 100.0 * static_cast<double>(ps) / static_cast<double>(step_ps) : 0.0);
+  return fmt::format("{:.1f} %", step_ps > 0 ? 100.0 * real(ps) / real(step_ps) : 0.0);
 }
 
 base::Json stage_json(const StageReport& s, std::size_t stage) {
@@ -48,7 +45,7 @@ std::string_view to_string(TimePart part) {
   constexpr std::array<std::string_view, kTimeParts> kNames = {
       "forward", "backward", "recompute", "optimizer", "tensor",
       "context", "expert",   "data",      "pipeline",  "bubble"};
-  return kNames[static_cast<std::size_t>(part)];
+  return kNames[as_index(part)];
 }
 
 base::Json to_json(const SimReport& report) {
@@ -76,8 +73,8 @@ std::string to_text(const SimReport& report) {
   std::string text;
   auto out = std::back_inserter(text);
   fmt::format_to(out, "step time    {}  ({:.4g} samples/s, {:.4g} tokens/s)\n",
-                 base::to_string(base::SimTime::from_ps(report.step_time_ps)), report.samples_per_s,
-                 report.tokens_per_s);
+                 base::to_string(base::Seconds(real(report.step_time_ps) / 1e12)),
+                 report.samples_per_s, report.tokens_per_s);
   fmt::format_to(out, "MFU          {:.1f} %  (full attention counts, recomputation does not)\n",
                  100 * report.mfu);
   fmt::format_to(out, "bubble       {:.1f} %  (waiting, mean over stages)\n",

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json_fwd.h"
+#include "base/numbers.h"
 #include "plan/program/program.h"
 #include "plan/program/trace.h"
 #include "sim/report/picture.h"
@@ -50,7 +51,7 @@ struct SimReport {
 };
 
 /// As documents have it.
-inline double seconds(std::int64_t ps) { return static_cast<double>(ps) / 1e12; }
+inline double seconds(std::int64_t ps) { return real(ps) / 1e12; }
 
 base::Json to_json(const SimReport& report);
 /// The table a person reads.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "plan/program/memory.h"
 
 namespace orrery::sim {
@@ -53,9 +54,9 @@ StageReport stage_report(const plan::Program& program, const PreparedClass& k,
   StageReport s;
   s.parts = out.parts;
   s.busy_compute_ps = out.busy_compute_ps;
-  s.exposed_tensor_ps = out.exposed_ps[static_cast<std::size_t>(Activity::kTensor)];
-  s.exposed_data_ps = out.exposed_ps[static_cast<std::size_t>(Activity::kData)];
-  s.exposed_pipeline_ps = out.exposed_ps[static_cast<std::size_t>(Activity::kPipeline)];
+  s.exposed_tensor_ps = out.exposed_ps[as_index(Activity::kTensor)];
+  s.exposed_data_ps = out.exposed_ps[as_index(Activity::kData)];
+  s.exposed_pipeline_ps = out.exposed_ps[as_index(Activity::kPipeline)];
   s.idle_ps = out.idle_ps;
   s.recompute_ps = out.recompute_ps;
   s.optimizer_ps = out.optimizer_ps;
@@ -71,20 +72,20 @@ void add_totals(const plan::Program& program, const costmodel::CostModel& cost,
                 const FinishedStep& finished, SimReport& report) {
   if (report.step_time_ps <= 0) return;
   const double step_s = seconds(report.step_time_ps);
-  const auto batch = static_cast<double>(program.global_batch);
+  const auto batch = real(program.global_batch);
   report.samples_per_s = batch / step_s;
-  report.tokens_per_s = batch * static_cast<double>(program.sequence) / step_s;
+  report.tokens_per_s = batch * real(program.sequence) / step_s;
   report.mfu = 3.0 * program.spec.forward_matmul_flops(program.sequence) * batch /
                (step_s * cost.peak().raw() * program.world_size);
   double ranks = 0, idle = 0, exposed = 0;
   for (std::size_t c = 0; c < finished.ranks_alike.size(); ++c) {
     const ClassOutcome& out = finished.outcome.classes[c];
-    const auto n = static_cast<double>(finished.ranks_alike[c]);
+    const auto n = real(finished.ranks_alike[c]);
     ranks += n;
-    idle += n * static_cast<double>(out.idle_ps);
-    exposed += n * static_cast<double>(out.all_exposed_ps());
+    idle += n * real(out.idle_ps);
+    exposed += n * real(out.all_exposed_ps());
   }
-  const double rank_time = ranks * static_cast<double>(report.step_time_ps);
+  const double rank_time = ranks * real(report.step_time_ps);
   report.bubble_fraction = idle / rank_time;
   report.exposed_communication_fraction = exposed / rank_time;
 }

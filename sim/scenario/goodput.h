@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/units.h"
 
 namespace orrery::sim {
@@ -62,8 +63,8 @@ template <class T>
 T percentile(const std::vector<T>& ascending, double p) {
   ORRERY_CHECK(!ascending.empty() && p > 0 && p <= 100, "percentile {} of {} samples", p,
                ascending.size());
-  const double rank = std::ceil(p / 100 * static_cast<double>(ascending.size()));
-  return ascending[std::max(static_cast<std::size_t>(rank), std::size_t{1}) - 1];
+  const double rank = std::ceil(p / 100 * real(ascending.size()));
+  return ascending[std::max(as_index(rank), std::size_t{1}) - 1];
 }
 
 }  // namespace orrery::sim

@@ -1,17 +1,17 @@
 #include "sim/scenario/scenario.h"
 
-#include "base/sim_time.h"
+#include "base/numbers.h"
+#include "base/units.h"
 
 namespace orrery::sim {
 
 std::vector<std::uint32_t> devices_of(const std::vector<std::uint32_t>& hosts, int world,
                                       const topologies::Topology& cluster) {
-  const auto each = static_cast<int>(cluster.devices_per_host());
+  const auto each = as_int(cluster.devices_per_host());
   std::vector<std::uint32_t> devices;
   for (int rank = 0; rank < world; ++rank) {
-    const int host = hosts.empty() ? rank / each
-                                   : static_cast<int>(hosts[static_cast<std::size_t>(rank / each)]);
-    devices.push_back(static_cast<std::uint32_t>(host * each + rank % each));
+    const int host = hosts.empty() ? rank / each : as_int(hosts[as_index(rank / each)]);
+    devices.push_back(as_u32(host * each + rank % each));
   }
   return devices;
 }
@@ -25,7 +25,7 @@ base::Result<std::vector<topologies::Topology>> apply_links(
     const auto pair = changed.back().cut_off(devices);
     if (!pair) continue;
     const std::string when =
-        era.from_ps > 0 ? fmt::format("from {} on, ", base::SimTime::from_ps(era.from_ps)) : "";
+        era.from_ps > 0 ? fmt::format("from {} on, ", base::Seconds(real(era.from_ps) / 1e12)) : "";
     return base::fail(
         base::make_error(
             base::ErrorCode::kInconsistent,

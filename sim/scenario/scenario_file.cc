@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/numbers.h"
 #include "base/sim_time.h"
 #include "base/text.h"
 #include "sim/scenario/scenario.h"
@@ -22,7 +23,7 @@ constexpr std::array<base::Named<Jitter::Of>, 2> kJitterOf = {
     {{"operation", Jitter::Of::kOperation}, {"device", Jitter::Of::kDevice}}};
 
 std::int64_t times(std::int64_t ppm, double factor) {
-  return std::max<std::int64_t>(std::llround(static_cast<double>(ppm) * factor), 1);
+  return std::max<std::int64_t>(std::llround(real(ppm) * factor), 1);
 }
 
 class ScenarioReader {
@@ -60,7 +61,7 @@ class ScenarioReader {
                                           std::uint32_t count) {
     const auto index = entry.optional_int(key);
     if (!index) return std::nullopt;
-    if (*index >= 0 && *index < count) return static_cast<std::uint32_t>(*index);
+    if (*index >= 0 && *index < count) return as_u32(*index);
     const std::string_view what = std::string_view(key) == "host" ? "host" : "device";
     entry.error(key, ErrorCode::kNotFound, "no {} {}: {} '{}' has {}, numbered from 0", what,
                 *index, owner, cluster_.name(), count);
@@ -236,10 +237,9 @@ class ScenarioReader {
     const auto node = r_.optional_object("jitter");
     if (!node) return;
     Reader entry(*node, "jitter", sink_);
-    constexpr double kMaxSigma =
-        static_cast<double>(Jitter::kMaxSigmaPpm) / static_cast<double>(kMillion);
-    s_.jitter.sigma_ppm = std::llround(entry.required_double("sigma", {0, kMaxSigma}) *
-                                       static_cast<double>(kMillion));
+    constexpr double kMaxSigma = real(Jitter::kMaxSigmaPpm) / real(kMillion);
+    s_.jitter.sigma_ppm =
+        std::llround(entry.required_double("sigma", {0, kMaxSigma}) * real(kMillion));
     s_.jitter.of = entry.optional_enum("of", kJitterOf).value_or(Jitter::Of::kOperation);
     entry.finish();
   }
@@ -266,8 +266,8 @@ class ScenarioReader {
                              "background has either a rate (10 GB/s) or a share (0 to 1) of the "
                              "narrowest link on its way"));
       } else {
-        const double bytes = rate ? std::min(rate->raw(), 9e18)
-                                  : *share * static_cast<double>(narrowest(*from, *to));
+        const double bytes =
+            rate ? std::min(rate->raw(), 9e18) : *share * real(narrowest(*from, *to));
         s_.background.push_back({*from, *to, std::max<std::int64_t>(std::llround(bytes), 1)});
       }
     }
@@ -279,11 +279,11 @@ class ScenarioReader {
     std::vector<std::uint32_t> hosts;
     for (const std::int64_t host :
          entry.required_ints("hosts", {0, static_cast<std::int64_t>(cluster_.hosts()) - 1})) {
-      const auto [at, fresh] = taken.try_emplace(static_cast<std::uint32_t>(host), job);
+      const auto [at, fresh] = taken.try_emplace(as_u32(host), job);
       if (!fresh)
         entry.error("hosts", ErrorCode::kInconsistent, "host {} of {} is one of {} already", host,
                     job, at->second);
-      hosts.push_back(static_cast<std::uint32_t>(host));
+      hosts.push_back(as_u32(host));
     }
     return hosts;
   }
@@ -304,7 +304,7 @@ class ScenarioReader {
       entry.finish();
       s_.jobs.push_back(std::move(job));
     }
-    s_.steps = static_cast<int>(r_.optional_int("steps", {1, 1000}).value_or(1));
+    s_.steps = as_int(r_.optional_int("steps", {1, 1000}).value_or(1));
     for (const char* key : {"hosts", "steps"})
       if (r_.has(key) && s_.jobs.empty())
         r_.error(key, ErrorCode::kInconsistent,

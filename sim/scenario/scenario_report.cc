@@ -4,7 +4,8 @@
 #include <string>
 
 #include "base/json.h"
-#include "base/sim_time.h"
+#include "base/numbers.h"
+#include "base/units.h"
 #include "sim/scenario/goodput.h"
 #include "sim/scenario/scenario_run.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::array kPercentiles = {5, 50, 95, 99};
 
-std::string time_text(std::int64_t ps) { return base::to_string(base::SimTime::from_ps(ps)); }
+std::string time_text(std::int64_t ps) { return base::to_string(base::Seconds(real(ps) / 1e12)); }
 std::string change_text(std::int64_t ps) {
   return (ps < 0 ? "-" : "+") + time_text(ps < 0 ? -ps : ps);
 }
@@ -83,16 +84,14 @@ std::string to_text(const ScenarioOutcome& outcome) {
                    "  stage {:>3}  compute {}, communication {}, waiting {} (mean of its ranks; "
                    "rank {}, {}, waits least){}\n",
                    i, change_text(s.compute_ps), change_text(s.communication_ps),
-                   change_text(s.waiting_ps), s.slowest,
-                   device_name(topology, static_cast<std::uint32_t>(s.slowest)),
+                   change_text(s.waiting_ps), s.slowest, device_name(topology, as_u32(s.slowest)),
                    i == outcome.waiting_stage() && s.waiting_ps > 0 && outcome.stages.size() > 1
                        ? "  <- waits most"
                        : "");
   }
   for (const ScenarioOutcome::LinkUse& l : outcome.busiest) {
     const bool degraded = l.bytes_per_second < l.built_bytes_per_second;
-    const double percent = 100 * static_cast<double>(l.bytes_per_second) /
-                           static_cast<double>(l.built_bytes_per_second);
+    const double percent = 100 * real(l.bytes_per_second) / real(l.built_bytes_per_second);
     const std::string state = degraded ? fmt::format(", at {:.3g} % of its rate", percent) : "";
     fmt::format_to(out, "  link       {} busy {:.1f} %{}\n", link_name(topology, l.link),
                    100 * l.share, state);

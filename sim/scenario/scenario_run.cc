@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/rng.h"
 
 namespace orrery::sim {
@@ -31,9 +32,7 @@ std::vector<ScenarioOutcome::Stage> stages_of(const plan::Program& program, cons
       waiting += a.idle_ps - b.idle_ps;
       if (a.idle_ps < with.of(slowest).idle_ps) slowest = rank;
     }
-    const auto mean = [&](kernel::Int128 sum) {
-      return std::llround(static_cast<double>(sum) / k.count);
-    };
+    const auto mean = [&](kernel::Int128 sum) { return std::llround(real(sum) / k.count); };
     stages.push_back({mean(compute), mean(communication), mean(waiting), slowest});
   }
   return stages;
@@ -121,7 +120,7 @@ std::vector<std::string> notes_of(const std::vector<RankJob>& jobs, const Scenar
 
 base::Result<std::vector<std::int64_t>> draw(const RankStep& step, const Jitter& jitter, int count,
                                              int threads) {
-  std::vector<std::int64_t> ends(static_cast<std::size_t>(count), 0);
+  std::vector<std::int64_t> ends(as_index(count), 0);
   std::vector<std::optional<base::Diagnostics>> faults(ends.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
@@ -187,11 +186,11 @@ struct Placed {
 /// The hosts of a job that is placed, or those that the plan takes.
 base::Result<void> check_places(const std::vector<Placed>& jobs,
                                 const topologies::Topology& cluster) {
-  const auto each = static_cast<int>(cluster.devices_per_host());
+  const auto each = as_int(cluster.devices_per_host());
   std::map<std::uint32_t, const Placed*> taken;
   for (const Placed& job : jobs) {
     const bool anywhere = job.hosts->empty() && &job == &jobs.front();
-    const int room = static_cast<int>(anywhere ? cluster.hosts() : job.hosts->size()) * each;
+    const int room = as_int(anywhere ? cluster.hosts() : job.hosts->size()) * each;
     if (job.program->world_size > room)
       return base::fail_at(job.place, ErrorCode::kInconsistent,
                            "{} has {} ranks, and its hosts have {} devices", job.name,
@@ -253,10 +252,8 @@ base::Result<RankJob> job_on(const Placed& job, const Scenario& scenario) {
 /// Mean of the first steps.
 std::int64_t mean_step(const RankOutcome& outcome, std::size_t job, std::int64_t start_ps,
                        int steps) {
-  return std::llround(
-      static_cast<double>(outcome.cells.steps_end_ps[job][static_cast<std::size_t>(steps) - 1] -
-                          start_ps) /
-      steps);
+  return std::llround(real(outcome.cells.steps_end_ps[job][as_index(steps) - 1] - start_ps) /
+                      steps);
 }
 
 /// Every job together, and by itself on the same machine.
@@ -282,7 +279,7 @@ base::Result<std::vector<ScenarioOutcome::Job>> compare_jobs(const std::vector<P
 
 std::size_t ScenarioOutcome::waiting_stage() const {
   const auto most = std::ranges::max_element(stages, {}, &Stage::waiting_ps);
-  return static_cast<std::size_t>(most - stages.begin());
+  return as_index(most - stages.begin());
 }
 
 base::Result<ScenarioOutcome> run_scenario(const plan::Program& program,

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "base/json_fwd.h"
+#include "base/numbers.h"
 #include "base/result.h"
 #include "sim/cells/rank_cells.h"
 #include "sim/scenario/scenario.h"
@@ -66,9 +67,7 @@ struct ScenarioOutcome {
     std::size_t steps = 0;  // that ended
     // means of the first steps, to a picosecond
     std::int64_t alone_ps = 0, together_ps = 0;
-    [[nodiscard]] double slowdown() const {
-      return static_cast<double>(together_ps) / static_cast<double>(alone_ps) - 1;
-    }
+    [[nodiscard]] double slowdown() const { return real(together_ps) / real(alone_ps) - 1; }
   };
   // on the changed machine, as the first era has it, devices numbered as the plan's ranks
   costmodel::CostModel prices;
@@ -87,9 +86,7 @@ struct ScenarioOutcome {
   std::vector<std::string> notes = {};      // parts of the scenario that this step does not meet
   static constexpr std::size_t kBusiest = 5;
 
-  [[nodiscard]] double cost() const {
-    return static_cast<double>(report.step_time_ps) / static_cast<double>(without_ps) - 1;
-  }
+  [[nodiscard]] double cost() const { return real(report.step_time_ps) / real(without_ps) - 1; }
   /// Of the stage that waits longest because of the scenario.
   [[nodiscard]] std::size_t waiting_stage() const;
 };

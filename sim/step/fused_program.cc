@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "base/numbers.h"
+
 namespace orrery::sim {
 namespace {
 
@@ -37,7 +39,7 @@ class Fusion {
  public:
   explicit Fusion(plan::Program program) {
     f_.program = std::move(program);
-    f_.first_run = static_cast<std::uint32_t>(f_.program.segments.size());
+    f_.first_run = as_u32(f_.program.segments.size());
     std::vector<unsigned> by(f_.program.buffers.size(), 0);  // 1: inner, 2: others
     for (const plan::Template& t : f_.program.templates)
       for (const Op& op : t.ops)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/sim_time.h"
 
 namespace orrery::sim {
@@ -36,8 +37,8 @@ Interpreter::Interpreter(const PreparedStep& step, FlowNetwork& network, kernel:
 }
 
 std::pair<std::uint32_t, std::uint32_t> Interpreter::classes_of(std::uint32_t job) const {
-  const auto end = job + 1 < options_.jobs.size() ? options_.jobs[job + 1].first_class
-                                                  : static_cast<std::uint32_t>(classes_.size());
+  const auto end =
+      job + 1 < options_.jobs.size() ? options_.jobs[job + 1].first_class : as_u32(classes_.size());
   return {options_.jobs[job].first_class, end};
 }
 
@@ -118,7 +119,7 @@ void Interpreter::end_step(std::uint32_t job) {
       outcome_.sent_bytes = network_.sent_bytes(now_);
     }
   }
-  if (ends.size() == static_cast<std::size_t>(options_.steps)) --jobs_behind_;
+  if (ends.size() == as_index(options_.steps)) --jobs_behind_;
   if (jobs_behind_ > 0) start_step(job);
 }
 

@@ -43,6 +43,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "sim/kernel/event_queue.h"
 #include "sim/kernel/remaining_work.h"
 #include "sim/network/flow_network.h"
@@ -110,8 +111,8 @@ class Interpreter {
 
  private:
   static constexpr std::int64_t kMillion = 1'000'000;
-  static std::size_t index(Activity a) { return static_cast<std::size_t>(a); }
-  static std::size_t index(TimePart p) { return static_cast<std::size_t>(p); }
+  static std::size_t index(Activity a) { return as_index(a); }
+  static std::size_t index(TimePart p) { return as_index(p); }
 
   /// A place where operations run one after another.
   struct Lane {

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/sim_time.h"
 #include "sim/step/interpreter.h"
 
@@ -85,8 +86,7 @@ void Interpreter::cut_chain(std::uint32_t c, std::uint32_t op) {
 void Interpreter::catch_up(std::uint32_t c) {
   Class& k = classes_[c];
   const auto each = [&](unsigned streams, auto&& visit) {
-    for (; streams != 0; streams &= streams - 1)
-      visit(static_cast<std::uint32_t>(std::countr_zero(streams)));
+    for (; streams != 0; streams &= streams - 1) visit(as_u32(std::countr_zero(streams)));
   };
   const auto due = [&](std::int64_t at_ps) {
     unsigned streams = 0;
@@ -173,7 +173,7 @@ void Interpreter::settle_class(std::uint32_t c) {
   const bool flipped = contended != k.contended;
   k.contended = contended;
   for (unsigned left = k.computing; left != 0; left &= left - 1) {
-    const auto s = static_cast<std::uint32_t>(std::countr_zero(left));
+    const auto s = as_u32(std::countr_zero(left));
     Running& r = k.compute[s];
     if (!r.fresh && !flipped) continue;
     if (r.fresh)

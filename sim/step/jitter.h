@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/numbers.h"
 #include "base/rng.h"
 
 namespace orrery::sim {
@@ -28,7 +29,7 @@ struct Jitter {
     if (sigma_ppm == 0) return kMillion;
     const double z = std::clamp(
         base::normal(base::derive(seed, rank), of == Of::kDevice ? 0 : operation), -kClamp, kClamp);
-    return kMillion + std::llround(static_cast<double>(sigma_ppm) * z);
+    return kMillion + std::llround(real(sigma_ppm) * z);
   }
 
   static constexpr std::int64_t kMillion = 1'000'000, kMaxSigmaPpm = 300'000;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "plan/program/stream_refs.h"
 #include "sim/network/class_loads.h"
 
@@ -93,7 +94,7 @@ class Preparation {
         segment_ps_(program.segments.size() * kPhases, -1) {
     for (const plan::Template& t : program.templates) {
       offsets_.push_back(template_ops_);
-      template_ops_ += static_cast<std::uint32_t>(t.ops.size());
+      template_ops_ += as_u32(t.ops.size());
     }
     for (std::uint32_t c = 0; c < program.classes.size(); ++c)
       class_at_.emplace(program.classes[c].first_rank, c);
@@ -118,14 +119,14 @@ class Preparation {
     k.rank_class = &program_.classes[c];
     k.expansion = plan::expand(program_, *k.rank_class, stream_refs_);
     k.ops.resize(template_ops_);
-    const auto n = static_cast<std::uint32_t>(k.expansion.ops.size());
+    const auto n = as_u32(k.expansion.ops.size());
     k.priced.resize(n);
     k.next.resize(n);
     k.first.fill(kNone);
     collectives_.clear();
     for (std::uint32_t i = n; i-- > 0;) {
       const plan::OpInstance& instance = k.expansion.ops[i];
-      const auto stream = static_cast<std::size_t>(instance.op->stream);
+      const auto stream = as_index(instance.op->stream);
       k.next[i] = std::exchange(k.first[stream], i);
       k.priced[i] = offsets_[instance.source.raw()] + instance.index;
       if (k.ops[k.priced[i]].op == nullptr) k.ops[k.priced[i]] = price(c, instance);
@@ -165,7 +166,7 @@ class Preparation {
   }
 
   std::int64_t segment_ps(plan::SegmentId segment, plan::Phase phase) {
-    std::int64_t& ps = segment_ps_[segment.raw() * kPhases + static_cast<std::size_t>(phase)];
+    std::int64_t& ps = segment_ps_[segment.raw() * kPhases + as_index(phase)];
     if (ps < 0) ps = cost_.segment_ps(program_.segments[segment], phase);
     return ps;
   }
@@ -185,7 +186,7 @@ class Preparation {
     const auto alike = [&](const Crossing& x) { return x.same(made); };
     if (members.size() > 1) {
       const auto at = std::ranges::find_if(step_.crossings, alike);
-      p.crossing = static_cast<std::uint32_t>(at - step_.crossings.begin());
+      p.crossing = as_u32(at - step_.crossings.begin());
       if (at == step_.crossings.end()) {
         step_.crossings.push_back(made);
         crossing_transfers_.push_back(transfer(c, op, group));
@@ -222,8 +223,8 @@ class Preparation {
 
   void price_exchange(std::uint32_t c, const plan::Op& op, PricedOp& p) {
     const plan::RankClass& k = program_.classes[c];
-    p.first_leg = static_cast<std::uint32_t>(step_.legs.size());
-    p.legs = static_cast<std::uint32_t>(op.legs.size());
+    p.first_leg = as_u32(step_.legs.size());
+    p.legs = as_u32(op.legs.size());
     p.send_only = std::ranges::all_of(op.legs, [](const plan::Leg& l) { return l.send; });
     for (std::uint32_t i = 0; i < p.legs; ++i) {
       const plan::Leg& leg = op.legs[i];
@@ -258,7 +259,7 @@ class Preparation {
 
   std::uint32_t channel(const Channel& channel) {
     const auto at = std::ranges::find(step_.channels, channel);
-    const auto index = static_cast<std::uint32_t>(at - step_.channels.begin());
+    const auto index = as_u32(at - step_.channels.begin());
     if (at == step_.channels.end()) step_.channels.push_back(channel);
     return index;
   }

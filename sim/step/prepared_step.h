@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "base/result.h"
 #include "costmodel/cost_model.h"
 #include "plan/program/expand.h"
@@ -61,7 +62,7 @@ struct PreparedClass {
   std::array<std::uint32_t, plan::kStreams> first{};  // of each stream
   std::vector<PricedOp> ops;                          // [template offset + index]
   Lifetimes lifetimes;
-  [[nodiscard]] std::uint32_t op_count() const { return static_cast<std::uint32_t>(priced.size()); }
+  [[nodiscard]] std::uint32_t op_count() const { return as_u32(priced.size()); }
   [[nodiscard]] const PricedOp& price(std::uint32_t op) const { return ops[priced[op]]; }
 };
 

@@ -104,7 +104,8 @@ void search(benchmark::State& state, const Case& c) {
   double gap = 0;
   for (auto _ : state) {
     costmodel::LayerCosts costs(cost);
-    const auto result = search_best_first(costs, request, request.memory_bytes - cost.context_bytes());
+    const auto result =
+        search_best_first(costs, request, request.memory_bytes - cost.context_bytes());
     const auto best = static_cast<double>(result->finalists.front().closed_form_ps);
     gap = (best - static_cast<double>(result->bound_ps)) / best;
   }

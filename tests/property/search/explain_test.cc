@@ -34,17 +34,17 @@ std::int64_t sum(const Parts& parts) {
 RC_GTEST_PROP(Waterfall, AddsUpToTheStepOnEveryStage, (std::uint64_t seed)) {
   const auto [model, plan] = plan::random_plan(seed, 4);
   const costmodel::CostModel cost = cost_of(model, plan, *rc::gen::arbitrary<bool>());
-  const auto account = account_of(cost, plan);
-  RC_PRE(account.has_value());
-  for (const sim::StageReport& s : account->report.stages) {
-    RC_ASSERT(sum(s.parts) == account->step_ps());
+  const auto simulated = simulate_plan(cost, plan);
+  RC_PRE(simulated.has_value());
+  for (const sim::StageReport& s : simulated->report.stages) {
+    RC_ASSERT(sum(s.parts) == simulated->step_ps());
     RC_ASSERT(std::ranges::all_of(s.parts, [](std::int64_t ps) { return ps >= 0; }));
   }
-  const auto limits = limits_of(cost, *account, account->peak_bytes());
+  const auto limits = limits_of(cost, *simulated, simulated->peak_bytes());
   RC_ASSERT(limits.has_value());
   RC_ASSERT(limits->compute_ps + limits->communication_ps + limits->bubble_ps ==
-            account->step_ps());
-  RC_ASSERT(limits->mean_work_ps <= account->step_ps() - limits->bubble_ps);
+            simulated->step_ps());
+  RC_ASSERT(limits->mean_work_ps <= simulated->step_ps() - limits->bubble_ps);
 }
 
 // One stage without overlap is a sum of operations; in pipelines, transfers that meet otherwise may
@@ -56,13 +56,13 @@ RC_GTEST_PROP(Waterfall, FasterDevicesAndLinksNeverSlowOneStage, (std::uint64_t 
   }
   plan.stages.resize(1);
   const costmodel::CostModel cost = cost_of(model, plan, false);
-  const auto account = account_of(cost, plan);
-  RC_PRE(account.has_value());
-  const auto computes = account_of(cost.scaled({.compute_ppm = 1'100'000}), plan);
-  const auto sends = account_of(cost.scaled({.bandwidth_ppm = 1'100'000}), plan);
+  const auto simulated = simulate_plan(cost, plan);
+  RC_PRE(simulated.has_value());
+  const auto computes = simulate_plan(cost.scaled({.compute_ppm = 1'100'000}), plan);
+  const auto sends = simulate_plan(cost.scaled({.bandwidth_ppm = 1'100'000}), plan);
   RC_ASSERT(computes.has_value() && sends.has_value());
-  RC_ASSERT(computes->step_ps() <= account->step_ps());
-  RC_ASSERT(sends->step_ps() <= account->step_ps());
+  RC_ASSERT(computes->step_ps() <= simulated->step_ps());
+  RC_ASSERT(sends->step_ps() <= simulated->step_ps());
 }
 
 /// A random problem, and one of the plans that its search simulates.
@@ -104,17 +104,17 @@ TEST(Explanation, NoPlanOfThePageBeatsWhatItCallsTheBest) {
     const std::vector<const Comparison*> known = rivals(*e);
     const std::int64_t best = known.empty()
                                   ? e->plan.step_ps()
-                                  : std::min(e->plan.step_ps(), known.front()->account.step_ps());
+                                  : std::min(e->plan.step_ps(), known.front()->simulated.step_ps());
     // Plans named anywhere, also as the best of other machines, simulated on this one.
     const auto holds = [&](const plan::Plan& plan) {
       if (plan.global_batch != q.request.plan.global_batch || plan.hosts != q.request.plan.hosts)
         return true;
-      const auto here = account_of(*q.cost, plan);
+      const auto here = simulate_plan(*q.cost, plan);
       return here.has_value() &&
              (here->peak_bytes() > q.request.problem.memory_bytes || here->step_ps() >= best);
     };
     draws.asserts(!known.empty());
-    for (const Comparison* c : known) RC_ASSERT(holds(c->account.plan));
+    for (const Comparison* c : known) RC_ASSERT(holds(c->simulated.plan));
     for (const WhatIf& w : e->what_ifs) {
       if (!w.best) continue;
       RC_ASSERT(holds(w.best->plan));
@@ -127,9 +127,9 @@ TEST(Explanation, NoPlanOfThePageBeatsWhatItCallsTheBest) {
     const auto devices = static_cast<std::int64_t>(q.cost->topology().device_count());
     for (const Decision& d : e->decisions) {
       for (const Comparison* c : known) {
-        if (!allows(d.space, c->account.plan, devices)) continue;
+        if (!allows(d.space, c->simulated.plan, devices)) continue;
         RC_ASSERT(d.best.has_value());
-        RC_ASSERT(d.best->account.step_ps() <= c->account.step_ps());
+        RC_ASSERT(d.best->simulated.step_ps() <= c->simulated.step_ps());
       }
     }
   });

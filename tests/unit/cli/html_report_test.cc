@@ -27,13 +27,13 @@ Simulated simulated() {
                          .recompute = plan::Recompute::kFull,
                          .global_batch = 8,
                          .sequence = 128};
-  Simulated s{
-      .plan = plan::uniform_plan(model, "dgx-a100", 1, o).value(), .cost = {}, .report = {}};
+  Simulated s{.plan = plan::uniform_plan(model, "dgx-a100", 1, o).value(),
+              .cost = costmodel::CostModel::make(
+                          model, topologies::catalog_topology("dgx-a100").value(), std::nullopt,
+                          {.precision = o.precision, .sequence = o.sequence})
+                          .value(),
+              .report = {}};
   s.plan.model = "gpt2 </script> & \"quoted\"";
-  s.cost =
-      costmodel::CostModel::make(model, topologies::catalog_topology("dgx-a100").value(),
-                                 std::nullopt, {.precision = o.precision, .sequence = o.sequence})
-          .value();
   plan::Plan named = s.plan;
   s.report = sim::simulate(plan::lower(named, model).value(), s.cost, {.picture = true}).value();
   return s;

@@ -44,19 +44,19 @@ plan::Plan uniform(int tp, int pp, int dp, std::int64_t micro_batch = 1) {
   return *plan::uniform_plan(tiny_model(4), "tiny", 1, o);
 }
 
-TEST(Account, PartsAddUpToTheStepOnEveryStage) {
+TEST(SimulatedPlan, PartsAddUpToTheStepOnEveryStage) {
   const costmodel::CostModel cost = tiny_cost(4, 4);
   for (const plan::Plan& p :
        {uniform(1, 1, 4), uniform(2, 2, 1), uniform(1, 4, 1), uniform(4, 1, 1)}) {
-    const auto a = account_of(cost, p);
+    const auto a = simulate_plan(cost, p);
     ASSERT_TRUE(a.has_value()) << base::to_string(a.error());
     EXPECT_EQ(sum(a->parts()), a->step_ps());
     for (const sim::StageReport& s : a->report.stages) EXPECT_EQ(sum(s.parts), a->step_ps());
   }
 }
 
-TEST(Account, TheCriticalStageWaitsLeast) {
-  Account a;
+TEST(SimulatedPlan, TheCriticalStageWaitsLeast) {
+  SimulatedPlan a;
   a.report.stages.resize(3);
   const std::int64_t waits[] = {7, 2, 2};
   for (std::size_t i = 0; i < 3; ++i)
@@ -64,9 +64,10 @@ TEST(Account, TheCriticalStageWaitsLeast) {
   EXPECT_EQ(a.critical_stage(), 1);
 }
 
-TEST(Account, DifferencesAddUpToTheDifferenceOfTheSteps) {
+TEST(SimulatedPlan, DifferencesAddUpToTheDifferenceOfTheSteps) {
   const costmodel::CostModel cost = tiny_cost(4, 4);
-  const Account a = *account_of(cost, uniform(1, 1, 4)), b = *account_of(cost, uniform(4, 1, 1));
+  const SimulatedPlan a = *simulate_plan(cost, uniform(1, 1, 4)),
+                      b = *simulate_plan(cost, uniform(4, 1, 1));
   EXPECT_EQ(sum(difference(a, b)), b.step_ps() - a.step_ps());
   EXPECT_GT(part(difference(a, b), sim::TimePart::kTensor), 0);
   EXPECT_LT(part(difference(a, b), sim::TimePart::kData), 0);
@@ -118,14 +119,14 @@ TEST(Explain, TheGapIsToTheNearestPlanKnown) {
   ASSERT_TRUE(e->uniform && e->versus && e->versus->comparison);
   std::vector<std::int64_t> steps{e->plan.step_ps()};
   for (const Comparison* c : rivals(*e)) {
-    EXPECT_NE(c->account.plan, e->plan.plan);
-    steps.push_back(c->account.step_ps());
+    EXPECT_NE(c->simulated.plan, e->plan.plan);
+    steps.push_back(c->simulated.step_ps());
   }
   ASSERT_GE(steps.size(), 3U);
   EXPECT_TRUE(std::ranges::is_sorted(steps.begin() + 1, steps.end()));
   const std::set<std::int64_t> known(steps.begin(), steps.end());
-  EXPECT_TRUE(known.contains(e->versus->comparison->account.step_ps()));
-  EXPECT_TRUE(known.contains(e->uniform->account.step_ps()));
+  EXPECT_TRUE(known.contains(e->versus->comparison->simulated.step_ps()));
+  EXPECT_TRUE(known.contains(e->uniform->simulated.step_ps()));
   std::ranges::sort(steps);
   EXPECT_EQ(e->gap_ps, steps[1] - steps[0]);
 }
@@ -137,11 +138,11 @@ TEST(Explain, HasFiveRunnersUpWhosePartsExplainTheDifference) {
   EXPECT_EQ(e->others.size(), 5U);
   for (std::size_t i = 0; i < e->others.size(); ++i) {
     const Comparison& c = e->others[i];
-    EXPECT_EQ(sum(c.difference), c.account.step_ps() - e->plan.step_ps());
-    EXPECT_NE(c.account.plan, e->plan.plan);
-    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(c.account.plan, e->others[j].account.plan);
+    EXPECT_EQ(sum(c.difference), c.simulated.step_ps() - e->plan.step_ps());
+    EXPECT_NE(c.simulated.plan, e->plan.plan);
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(c.simulated.plan, e->others[j].simulated.plan);
     if (i > 0) {
-      EXPECT_LE(e->others[i - 1].account.step_ps(), c.account.step_ps());
+      EXPECT_LE(e->others[i - 1].simulated.step_ps(), c.simulated.step_ps());
     }
   }
   EXPECT_EQ(e->limits.compute_ps + e->limits.communication_ps + e->limits.bubble_ps,
@@ -174,15 +175,15 @@ TEST(Decisions, OfTheBestPlanAreWorthSomethingAndTheirPlansDecideOtherwise) {
   EXPECT_GE(e->decisions.size(), 4U);
   for (const Decision& d : e->decisions) {
     if (!d.best) continue;
-    EXPECT_GE(d.best->account.step_ps(), e->plan.step_ps()) << d.made << ", " << d.otherwise;
-    EXPECT_NE(d.best->account.plan, e->plan.plan) << d.made << ", " << d.otherwise;
-    EXPECT_EQ(sum(d.best->difference), d.best->account.step_ps() - e->plan.step_ps());
+    EXPECT_GE(d.best->simulated.step_ps(), e->plan.step_ps()) << d.made << ", " << d.otherwise;
+    EXPECT_NE(d.best->simulated.plan, e->plan.plan) << d.made << ", " << d.otherwise;
+    EXPECT_EQ(sum(d.best->difference), d.best->simulated.step_ps() - e->plan.step_ps());
     if (d.made.ends_with("pipeline stage")) {
-      EXPECT_EQ(std::to_string(d.best->account.plan.pipeline_degree()), d.otherwise);
+      EXPECT_EQ(std::to_string(d.best->simulated.plan.pipeline_degree()), d.otherwise);
     }
     if (d.made.find("micro-batch") != std::string::npos &&
         d.made.find("every") == std::string::npos) {
-      EXPECT_EQ(std::to_string(d.best->account.plan.micro_batches), d.otherwise);
+      EXPECT_EQ(std::to_string(d.best->simulated.plan.micro_batches), d.otherwise);
     }
   }
 }
@@ -289,7 +290,7 @@ TEST(Explain, SaysHowMuchMemoryWouldEndRecomputation) {
   problem.space = *restrict_to_dimensions("dp", {});
   problem.space.recompute_full = true;
   problem.space.fix_micro_batches = 1;
-  const Account stores_all = *account_of(cost, uniform(1, 1, 4, 2));
+  const SimulatedPlan stores_all = *simulate_plan(cost, uniform(1, 1, 4, 2));
   problem.memory_bytes = stores_all.peak_bytes() - 1;
   const auto e = explain(cost, of_best(cost, problem));
   ASSERT_TRUE(e.has_value());
@@ -317,20 +318,20 @@ TEST(Explain, SaysWhatWouldEndTheBubble) {
   EXPECT_GT(e->release->gain_ppm, 0);
 }
 
-TEST(Pool, KeepsEveryPlanOnceAndGivesTheFastestOfASpace) {
+TEST(KnownPlans, KeepsEveryPlanOnceAndGivesTheFastestOfASpace) {
   const costmodel::CostModel cost = tiny_cost(4, 4);
-  Pool pool(cost, 1 << 30, 1);
+  KnownPlans known(cost, 1 << 30, 1);
   for (int twice = 0; twice < 2; ++twice) {
     for (const plan::Plan& p : {uniform(1, 1, 4), uniform(4, 1, 1), uniform(1, 4, 1)})
-      ASSERT_TRUE(pool.add(p).has_value());
+      ASSERT_TRUE(known.add(p).has_value());
   }
-  EXPECT_EQ(pool.simulated(), 3U);
-  ASSERT_EQ(pool.plans().size(), 3U);
-  EXPECT_TRUE(std::ranges::is_sorted(pool.plans(), {}, &Account::step_ps));
-  ASSERT_NE(pool.best(*fix_values("pp=4", Space{})), nullptr);
-  EXPECT_EQ(pool.best(*fix_values("pp=4", Space{}))->plan, uniform(1, 4, 1));
-  EXPECT_EQ(pool.best(*fix_values("pp=2", Space{})), nullptr);
-  Pool narrow(cost, 1000, 1);
+  EXPECT_EQ(known.simulated(), 3U);
+  ASSERT_EQ(known.plans().size(), 3U);
+  EXPECT_TRUE(std::ranges::is_sorted(known.plans(), {}, &SimulatedPlan::step_ps));
+  ASSERT_NE(known.best(*fix_values("pp=4", Space{})), nullptr);
+  EXPECT_EQ(known.best(*fix_values("pp=4", Space{}))->plan, uniform(1, 4, 1));
+  EXPECT_EQ(known.best(*fix_values("pp=2", Space{})), nullptr);
+  KnownPlans narrow(cost, 1000, 1);
   ASSERT_TRUE(narrow.add(uniform(1, 1, 4)).has_value());
   EXPECT_TRUE(narrow.plans().empty());
 }
@@ -344,9 +345,9 @@ TEST(Explain, VersusAValueIsTheBestPlanWithIt) {
   ASSERT_TRUE(e->versus && e->versus->comparison);
   EXPECT_TRUE(e->versus->fits);
   const Comparison& c = *e->versus->comparison;
-  for (const plan::LayerRun& run : c.account.plan.stages[0].runs) EXPECT_EQ(run.strategy.tp, 4);
-  EXPECT_EQ(c.account.plan.pipeline_degree(), 1);
-  EXPECT_EQ(sum(c.difference), c.account.step_ps() - e->plan.step_ps());
+  for (const plan::LayerRun& run : c.simulated.plan.stages[0].runs) EXPECT_EQ(run.strategy.tp, 4);
+  EXPECT_EQ(c.simulated.plan.pipeline_degree(), 1);
+  EXPECT_EQ(sum(c.difference), c.simulated.step_ps() - e->plan.step_ps());
 }
 
 TEST(Explain, VersusAPlanIsThatPlan) {
@@ -356,10 +357,10 @@ TEST(Explain, VersusAPlanIsThatPlan) {
   const auto e = explain(cost, request);
   ASSERT_TRUE(e.has_value());
   ASSERT_TRUE(e->versus && e->versus->comparison);
-  EXPECT_EQ(e->versus->comparison->account.plan, uniform(4, 1, 1));
+  EXPECT_EQ(e->versus->comparison->simulated.plan, uniform(4, 1, 1));
   EXPECT_GT(part(e->versus->comparison->difference, sim::TimePart::kTensor), 0);
   EXPECT_EQ(sum(e->versus->comparison->difference),
-            account_of(cost, uniform(4, 1, 1))->step_ps() - e->plan.step_ps());
+            simulate_plan(cost, uniform(4, 1, 1))->step_ps() - e->plan.step_ps());
 }
 
 TEST(Explain, OneCandidateASearchStillGivesFiveOthers) {
@@ -383,7 +384,7 @@ TEST(Explain, VersusWhatDoesNotFitSaysWhereAndByHowMuch) {
   EXPECT_FALSE(e->versus->fits);
   EXPECT_GT(e->versus->shortfall_bytes, 0);
   EXPECT_EQ(e->versus->shortfall_bytes,
-            e->versus->comparison->account.peak_bytes() - problem.memory_bytes);
+            e->versus->comparison->simulated.peak_bytes() - problem.memory_bytes);
   EXPECT_EQ(e->versus->stage, 0);
   EXPECT_FALSE(e->versus->relaxations.empty());
 }
@@ -405,7 +406,7 @@ TEST(Explain, APlanThatDoesNotFitIsToldWaysThatDo) {
   ExplainRequest request;
   request.problem = tiny_problem();
   request.plan = uniform(1, 1, 4, 2);
-  const std::int64_t peak = account_of(cost, request.plan)->peak_bytes();
+  const std::int64_t peak = simulate_plan(cost, request.plan)->peak_bytes();
   request.problem.memory_bytes = peak - 1;
   const auto e = explain(cost, request);
   ASSERT_TRUE(e.has_value()) << base::to_string(e.error());
@@ -430,9 +431,9 @@ TEST(Explain, TheOrderOfPlansIsJudgedInTheSameDraws) {
   const double share = e->least_sure->share_faster;
   const Stability drawn = costmodel::within_error(share) ? Stability::kOpen : Stability::kLikely;
   EXPECT_EQ(e->stability, share == 0 ? Stability::kCertain : drawn);
-  std::vector<const Account*> known{&e->plan};
-  for (const Comparison* c : rivals(*e)) known.push_back(&c->account);
-  std::ranges::stable_sort(known, {}, [](const Account* a) { return a->step_ps(); });
+  std::vector<const SimulatedPlan*> known{&e->plan};
+  for (const Comparison* c : rivals(*e)) known.push_back(&c->simulated);
+  std::ranges::stable_sort(known, {}, [](const SimulatedPlan* a) { return a->step_ps(); });
   const plan::Plan* const pair[] = {&known.front()->plan, &e->least_sure->plan};
   const auto draws =
       costmodel::drawn_steps(cost, pair, costmodel::draw_errors(e->uncertainty.spread));

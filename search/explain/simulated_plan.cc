@@ -1,9 +1,10 @@
-#include "search/explain/account.h"
+#include "search/explain/simulated_plan.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/check.h"
+#include "base/numbers.h"
 #include "plan/lowering/lower.h"
 
 namespace orrery::search {
@@ -35,7 +36,7 @@ std::string over_layers(const plan::Plan& plan, const Aspect& aspect) {
 
 namespace {
 
-constexpr auto kBubble = static_cast<std::size_t>(sim::TimePart::kBubble);
+constexpr auto kBubble = as_index(sim::TimePart::kBubble);
 
 std::string layers_by_stage(const plan::Plan& plan) {
   std::string text;
@@ -52,9 +53,9 @@ std::string context_text(const plan::LayerStrategy& s) {
 }
 
 double balance_degree(const std::vector<std::int64_t>& stages) {
-  const auto sum = static_cast<double>(std::accumulate(stages.begin(), stages.end(), INT64_C(0)));
-  if (sum == 0) return 1 - 1 / static_cast<double>(stages.size());
-  return 1 - static_cast<double>(std::ranges::max(stages)) / sum;
+  const auto sum = real(std::accumulate(stages.begin(), stages.end(), INT64_C(0)));
+  if (sum == 0) return 1 - 1 / real(stages.size());
+  return 1 - real(std::ranges::max(stages)) / sum;
 }
 
 }  // namespace
@@ -68,25 +69,25 @@ std::string reduction_of(const plan::LayerStrategy& s) {
   return s.grad_reduce == plan::GradReduce::kStep ? "once a step" : "every micro-batch";
 }
 
-int Account::critical_stage() const {
+int SimulatedPlan::critical_stage() const {
   ORRERY_CHECK(!report.stages.empty(), "a report without stages");
   const auto least = std::ranges::min_element(
       report.stages, {}, [](const sim::StageReport& s) { return s.parts[kBubble]; });
-  return static_cast<int>(least - report.stages.begin());
+  return as_int(least - report.stages.begin());
 }
 
-const Parts& Account::parts() const {
-  return report.stages[static_cast<std::size_t>(critical_stage())].parts;
+const Parts& SimulatedPlan::parts() const {
+  return report.stages[as_index(critical_stage())].parts;
 }
 
-int Account::fullest_stage() const {
+int SimulatedPlan::fullest_stage() const {
   const auto most =
       std::ranges::max_element(report.stages, {}, &sim::StageReport::peak_memory_bytes);
-  return static_cast<int>(most - report.stages.begin());
+  return as_int(most - report.stages.begin());
 }
 
-std::int64_t Account::peak_bytes() const {
-  return report.stages[static_cast<std::size_t>(fullest_stage())].peak_memory_bytes;
+std::int64_t SimulatedPlan::peak_bytes() const {
+  return report.stages[as_index(fullest_stage())].peak_memory_bytes;
 }
 
 Balance balance_of(const sim::SimReport& report) {
@@ -98,22 +99,23 @@ Balance balance_of(const sim::SimReport& report) {
   return {balance_degree(work_ps), balance_degree(peak_bytes)};
 }
 
-base::Result<Account> account_of(const costmodel::CostModel& cost, const plan::Plan& plan) {
+base::Result<SimulatedPlan> simulate_plan(const costmodel::CostModel& cost,
+                                          const plan::Plan& plan) {
   TRY(const plan::Program program, plan::lower(plan, cost.model()));
   TRY(sim::SimReport report, sim::simulate(program, cost));
-  return Account{plan, std::move(report)};
+  return SimulatedPlan{plan, std::move(report)};
 }
 
-Parts difference(const Account& from, const Account& to) {
+Parts difference(const SimulatedPlan& from, const SimulatedPlan& to) {
   Parts parts = to.parts();
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i] -= from.parts()[i];
   return parts;
 }
 
-Comparison compared(const Account& first, Account other) {
+Comparison compared(const SimulatedPlan& first, SimulatedPlan other) {
   Comparison c{std::move(other), {}, {}};
-  c.difference = difference(first, c.account);
-  c.changes = changes(first.plan, c.account.plan);
+  c.difference = difference(first, c.simulated);
+  c.changes = changes(first.plan, c.simulated.plan);
   return c;
 }
 

@@ -1,7 +1,8 @@
-#include "search/explain/pool.h"
+#include "search/explain/known_plans.h"
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "search/explain/decisions.h"
 #include "search/programs/layer_program.h"
 
@@ -12,28 +13,29 @@ std::string key_of(const plan::Plan& plan) { return plan::fingerprint(plan::cano
 
 }  // namespace
 
-base::Result<void> Pool::add(const plan::Plan& plan) {
+base::Result<void> KnownPlans::add(const plan::Plan& plan) {
   if (known_.contains(key_of(plan))) return {};
-  TRY(Account account, account_of(cost_, plan));
-  add(std::move(account));
+  TRY(SimulatedPlan simulated, simulate_plan(cost_, plan));
+  add(std::move(simulated));
   return {};
 }
 
-void Pool::add(Account account) {
-  if (!known_.insert(key_of(account.plan)).second || account.peak_bytes() > limit_bytes_) return;
-  const auto after = std::ranges::upper_bound(plans_, account.step_ps(), {}, &Account::step_ps);
-  plans_.insert(after, std::move(account));
+void KnownPlans::add(SimulatedPlan simulated) {
+  if (!known_.insert(key_of(simulated.plan)).second || simulated.peak_bytes() > limit_bytes_)
+    return;
+  const auto after =
+      std::ranges::upper_bound(plans_, simulated.step_ps(), {}, &SimulatedPlan::step_ps);
+  plans_.insert(after, std::move(simulated));
 }
 
-void Pool::add(const std::vector<Candidate>& candidates) {
+void KnownPlans::add(const std::vector<Candidate>& candidates) {
   for (const Candidate& c : candidates) {
-    kindest_ = std::min(kindest_, static_cast<double>(c.report.step_time_ps) /
-                                      static_cast<double>(c.closed_form_ps));
-    add(account_of(c));
+    kindest_ = std::min(kindest_, real(c.report.step_time_ps) / real(c.closed_form_ps));
+    add(simulate_plan(c));
   }
 }
 
-base::Result<Pool::Searched> Pool::search(PlanRequest request, RunnersUp runners_up) {
+base::Result<KnownPlans::Searched> KnownPlans::search(PlanRequest request, RunnersUp runners_up) {
   for (const Search& s : searches_) {
     if (s.runners_up == runners_up && s.space == request.space) return s.result;
   }
@@ -43,7 +45,8 @@ base::Result<Pool::Searched> Pool::search(PlanRequest request, RunnersUp runners
   return result;
 }
 
-base::Result<Pool::Searched> Pool::search_anew(PlanRequest request, RunnersUp runners_up) {
+base::Result<KnownPlans::Searched> KnownPlans::search_anew(PlanRequest request,
+                                                           RunnersUp runners_up) {
   constexpr int kKept = 32;  // plans that a search keeps
   constexpr std::uint64_t kProblemStates = 30'000;
   // simulated together: a number of its own, so that threads change nothing
@@ -66,10 +69,8 @@ base::Result<Pool::Searched> Pool::search_anew(PlanRequest request, RunnersUp ru
   };
   for (const Finalist& f : loops.finalists) {
     if (batch.empty() && runners_up == RunnersUp::kCheapest) {
-      const Account* best = this->best(request.space);
-      if (best != nullptr &&
-          static_cast<double>(f.closed_form_ps) * kindest_ >= static_cast<double>(best->step_ps()))
-        break;
+      const SimulatedPlan* best = this->best(request.space);
+      if (best != nullptr && real(f.closed_form_ps) * kindest_ >= real(best->step_ps())) break;
     }
     if (!known_.contains(key_of(f.plan))) batch.push_back(f);
     if (batch.size() == kAtOnce) TRY_VOID(simulate());
@@ -78,10 +79,10 @@ base::Result<Pool::Searched> Pool::search_anew(PlanRequest request, RunnersUp ru
   return Searched{true, 0};
 }
 
-const Account* Pool::best(const Space& space) const {
+const SimulatedPlan* KnownPlans::best(const Space& space) const {
   const auto devices = static_cast<std::int64_t>(cost_.topology().device_count());
   const auto found = std::ranges::find_if(
-      plans_, [&](const Account& a) { return allows(space, a.plan, devices); });
+      plans_, [&](const SimulatedPlan& a) { return allows(space, a.plan, devices); });
   return found == plans_.end() ? nullptr : &*found;
 }
 

@@ -2,7 +2,7 @@
 /// \file
 /// The step of one plan taken apart, and two plans set side by side.
 ///
-/// The account of a plan is that of its *critical stage*: the one that waits least (the first of
+/// The simulated of a plan is that of its *critical stage*: the one that waits least (the first of
 /// equals). Its parts add up to the step time exactly, so the differences between two plans, part
 /// by part, add up to the difference of their step times.
 #include <array>
@@ -22,7 +22,7 @@ namespace orrery::search {
 /// Picoseconds by sim::TimePart.
 using Parts = std::array<std::int64_t, sim::kTimeParts>;
 
-struct Account {
+struct SimulatedPlan {
   plan::Plan plan;
   sim::SimReport report;
 
@@ -42,11 +42,11 @@ struct Balance {
 Balance balance_of(const sim::SimReport& report);
 
 /// Lowers and simulates. Errors: those of plan::lower and sim::simulate.
-base::Result<Account> account_of(const costmodel::CostModel& cost, const plan::Plan& plan);
-inline Account account_of(const Candidate& c) { return {c.plan, c.report}; }
+base::Result<SimulatedPlan> simulate_plan(const costmodel::CostModel& cost, const plan::Plan& plan);
+inline SimulatedPlan simulate_plan(const Candidate& c) { return {c.plan, c.report}; }
 
 /// Of `to` minus `from`; adds up to the difference of the step times.
-Parts difference(const Account& from, const Account& to);
+Parts difference(const SimulatedPlan& from, const SimulatedPlan& to);
 
 /// What `to` does otherwise, a line for each: "tp 1 → 2", "micro-batches 16 → 8", "recomputation
 /// none → full (8 layers), none (24 layers)". Empty for plans that divide layers, batch and states
@@ -67,10 +67,10 @@ std::string reduction_of(const plan::LayerStrategy& s);
 
 /// Another plan, and where its time goes instead.
 struct Comparison {
-  Account account;
+  SimulatedPlan simulated;
   Parts difference{};  // its parts minus the first plan's
   std::vector<std::string> changes;
 };
-Comparison compared(const Account& first, Account other);
+Comparison compared(const SimulatedPlan& first, SimulatedPlan other);
 
 }  // namespace orrery::search

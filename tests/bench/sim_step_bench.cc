@@ -14,7 +14,7 @@ namespace orrery::sim {
 namespace {
 
 struct Subject {
-  model::ModelSpec model = model::find_model("llama-2-7b").value();
+  model::ModelSpec model;
   int hosts = 1;
   plan::UniformOptions options;
   costmodel::CostModel cost;
@@ -26,23 +26,21 @@ struct Subject {
 /// Arguments: tp, pp, dp, zero, micro-batch, global batch.
 Subject subject_of(const benchmark::State& state) {
   base::keep_freed_memory();  // as main() of the program does
-  Subject s;
-  plan::UniformOptions& o = s.options;
-  o.tp = static_cast<int>(state.range(0));
-  o.pp = static_cast<int>(state.range(1));
-  o.dp = static_cast<int>(state.range(2));
-  o.zero = static_cast<int>(state.range(3));
-  o.micro_batch = state.range(4);
-  o.global_batch = state.range(5);
+  const auto at = [&](std::size_t i) { return static_cast<int>(state.range(i)); };
+  plan::UniformOptions o;
+  o.tp = at(0);
+  o.pp = at(1);
+  o.dp = at(2);
+  o.zero = at(3);
+  o.micro_batch = at(4);
+  o.global_batch = at(5);
   o.sequence = 2048;
-  s.hosts = (o.tp * o.pp * o.dp + 7) / 8;
-  s.cost =
-      costmodel::CostModel::make(
-          s.model,
-          topologies::catalog_topology("dgx-a100", static_cast<std::uint32_t>(s.hosts)).value(),
-          std::nullopt, {.precision = o.precision, .sequence = o.sequence})
-          .value();
-  return s;
+  const int hosts = (o.tp * o.pp * o.dp + 7) / 8;
+  const model::ModelSpec model = model::find_model("llama-2-7b").value();
+  auto topology = topologies::catalog_topology("dgx-a100", static_cast<std::uint32_t>(hosts));
+  auto cost = costmodel::CostModel::make(model, *std::move(topology), std::nullopt,
+                                         {.precision = o.precision, .sequence = o.sequence});
+  return {model, hosts, o, *std::move(cost)};
 }
 
 void report(benchmark::State& state, const plan::Program& program, const char* rate) {

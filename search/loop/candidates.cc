@@ -63,8 +63,13 @@ bool Contest::entered(const plan::Plan& plan) const {
   return std::ranges::find(entered_, plan) != entered_.end();
 }
 
-base::Result<void> Contest::enter(const Finalist& finalist) {
+base::Result<void> Contest::enter(const Finalist& finalist, bool in_full) {
   entered_.push_back(finalist.plan);
+  if (in_full) {
+    TRY(sim::SimReport report, simulate_plan(cost_, finalist.plan));
+    if (keep(finalist, report.step_time_ps)) report_ = std::move(report);
+    return {};
+  }
   TRY(const plan::Program program, plan::lower(finalist.plan, cost_.model()));
   TRY(const std::optional<std::int64_t> step_ps,
       sim::simulated_step_ps(program, cost_, fastest_ps_));
@@ -84,18 +89,12 @@ bool Contest::keep(const Finalist& finalist, std::int64_t step_ps) {
 
 base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   std::ranges::stable_sort(finalists, {}, &Finalist::expected_ps);
-  bool first = true;
+  bool in_full = true;
   for (const Finalist& f : finalists) {
     if (!may_win(f.expected_ps)) break;
     if (entered(f.plan)) continue;
-    if (first) {
-      first = false;
-      entered_.push_back(f.plan);
-      TRY(sim::SimReport report, simulate_plan(cost_, f.plan));
-      if (keep(f, report.step_time_ps)) report_ = std::move(report);
-    } else {
-      TRY_VOID(enter(f));
-    }
+    TRY_VOID(enter(f, in_full));
+    in_full = false;
   }
   return {};
 }

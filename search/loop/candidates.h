@@ -39,9 +39,9 @@ class Contest {
  public:
   explicit Contest(const costmodel::CostModel& cost);
 
-  /// Simulates the plan as far as it is not slower than the fastest one. Errors: those of
-  /// simulate().
-  base::Result<void> enter(const Finalist& finalist);
+  /// Simulates the plan, as far as it is not slower than the fastest one or in full. Errors: those
+  /// of simulate().
+  base::Result<void> enter(const Finalist& finalist, bool in_full);
   /// Those that may be faster than all before, in the order of their expected times; the first of
   /// them in full.
   base::Result<void> enter_all(std::vector<Finalist> finalists);

@@ -79,7 +79,7 @@ base::Result<void> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest
                                  std::int64_t budget, const std::vector<Finalist>& finalists,
                                  PlanAnswer& answer) {
   Contest contest(costs.cost());
-  TRY_VOID(contest.enter(*std::ranges::min_element(finalists, {}, &Finalist::expected_ps)));
+  TRY_VOID(contest.enter(*std::ranges::min_element(finalists, {}, &Finalist::expected_ps), true));
   std::vector<Finalist> all = uniform_plans(costs, request, budget, contest);
   all.insert(all.begin(), finalists.begin(), finalists.end());
   TRY_VOID(contest.enter_all(all));

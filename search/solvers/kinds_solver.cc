@@ -160,7 +160,7 @@ bool KindsSolver::covers(const PlanProblem& family) {
 
 Solver::Answer KindsSolver::solve(const PlanProblem& problem, std::int64_t cutoff_ps, Depth depth,
                                   Effort& effort) {
-  constexpr std::uint64_t kStates = 50'000, kTicksOfState = 2;
+  constexpr std::uint64_t kStates = 50'000, kTicksOfState = 5;
   constexpr int kTried = 16;  // choices of a quick answer
   const bool interleaved = problem.schedule == plan::Schedule::kInterleaved;
   model_.turn_to(problem);

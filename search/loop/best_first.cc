@@ -41,7 +41,13 @@ class BestFirst {
   }
 
   base::Result<LoopResult> run() {
-    TRY_VOID(visit_all(families_.on_all_devices(result_.pruned)));
+    std::vector<PlanProblem> families = families_.on_all_devices(result_.pruned);
+    const auto unproved = std::ranges::stable_partition(
+        families, [&](const PlanProblem& family) { return solvers_.of(family).proves(family); });
+    const std::vector<PlanProblem> later(unproved.begin(), unproved.end());
+    families.erase(unproved.begin(), unproved.end());
+    TRY_VOID(visit_all(families));
+    TRY_VOID(visit_all(later));
     if (request_.space.idle)
       TRY_VOID(visit_all(families_.with_idle_devices(incumbent(), result_.pruned)));
     TRY_VOID(settle_undecided());
@@ -93,7 +99,7 @@ class BestFirst {
       if (bound >= incumbent()) break;
       if (effort_.exhausted && !groups_.empty()) {
         // What is left is open: a plan is known, and the least bound says how good it is.
-        open_bound_ps_ = std::min(open_bound_ps_, bound);
+        leave_open(entries_[i].problem, bound);
         break;
       }
       queue.erase(queue.begin());
@@ -115,6 +121,12 @@ class BestFirst {
       report(queue.empty() ? bound : std::min(bound, queue.begin()->first));
     }
     return {};
+  }
+  void leave_open(const PlanProblem& problem, std::int64_t bound) {
+    if (solvers_.of(problem).proves(problem))
+      open_bound_ps_ = std::min(open_bound_ps_, bound);
+    else
+      unproved_ = true;
   }
   void add(Entry entry, Queue& queue) {
     queue.emplace(entry.bound_ps, entries_.size());
@@ -174,7 +186,7 @@ class BestFirst {
     const std::int64_t best = incumbent();
     entry.settled = true;
     if (effort_.exhausted) {
-      open_bound_ps_ = std::min(open_bound_ps_, entry.bound_ps);
+      leave_open(entry.problem, entry.bound_ps);
       prune(entry.name(), "effort limit reached before it was solved");
       return {};
     }
@@ -209,7 +221,7 @@ class BestFirst {
           }
         }
       }
-      open_bound_ps_ = std::min(open_bound_ps_, entry.bound_ps);
+      leave_open(entry.problem, entry.bound_ps);
     }
     return {};
   }
@@ -342,6 +354,7 @@ class BestFirst {
     if (groups_.empty()) return smallest();
     for (const PlanProblem& problem : infeasible_)
       prune(to_string(problem), solvers_.of(problem).shortage(problem));
+    if (unproved_) prune("interleaved", "looked for as far as the effort went, nothing proved");
     for (const BestOfGroup& group : groups_) {
       if (result_.finalists.size() < as_index(request_.top))
         result_.finalists.push_back(group.best);
@@ -417,6 +430,7 @@ class BestFirst {
   std::int64_t open_bound_ps_ = kForbidden;
   std::vector<std::size_t> undecided_;  // entries whose program stopped at its effort
   bool open_ = false;                   // some problem's program could not decide
+  bool unproved_ = false;               // some plans of which nothing is to be proved are left
   LoopResult result_;
 };
 

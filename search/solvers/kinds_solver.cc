@@ -160,12 +160,13 @@ bool KindsSolver::covers(const PlanProblem& family) {
 
 Solver::Answer KindsSolver::solve(const PlanProblem& problem, std::int64_t cutoff_ps, Depth depth,
                                   Effort& effort) {
-  constexpr std::uint64_t kStates = 50'000, kTicksOfState = 5;
+  constexpr std::uint64_t kStates = 30'000, kUnproved = 5'000, kTicksOfState = 5;
   constexpr int kTried = 16;  // choices of a quick answer
   const bool interleaved = problem.schedule == plan::Schedule::kInterleaved;
   model_.turn_to(problem);
   Choices choices(model_, memory_bytes_);
-  Effort own{.limit = effort.limit == 0 ? kStates : std::min(effort.limit, kStates)};
+  const std::uint64_t most = interleaved ? kUnproved : kStates;
+  Effort own{.limit = effort.limit == 0 ? most : std::min(effort.limit, most)};
   Answer best;
   for (int tried = 0; depth == Depth::kExact || (tried < kTried && !best.plan); ++tried) {
     const std::optional<KindsChoice> choice = choices.next(cutoff_ps, own);

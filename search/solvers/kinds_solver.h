@@ -59,7 +59,11 @@ class KindsSolver final : public Solver {
 
   bool covers(const PlanProblem& family) override;
   [[nodiscard]] bool needs_incumbent(const PlanProblem& problem) const override {
-    return problem.schedule == plan::Schedule::kInterleaved;
+    return !proves(problem);
+  }
+  /// Bounds of interleaved choices are too weak to prove much.
+  [[nodiscard]] bool proves(const PlanProblem& problem) const override {
+    return problem.schedule != plan::Schedule::kInterleaved;
   }
   /// Effort counts ranges and partial choices. Quick: the first plan of the first choices.
   Answer solve(const PlanProblem& problem, std::int64_t cutoff_ps, Depth depth,

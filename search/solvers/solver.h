@@ -31,6 +31,9 @@ class Solver {
   /// Whether exact answers take long until some plan is known.
   [[nodiscard]] virtual bool needs_incumbent(const PlanProblem& /*problem*/) const { return false; }
 
+  /// Whether the certificate speaks of such plans; of others a good one is looked for.
+  [[nodiscard]] virtual bool proves(const PlanProblem& /*problem*/) const { return true; }
+
   /// No plan that fits costs less than `ps`, of those below `below_ps`.
   struct Bound {
     std::int64_t ps = 0, below_ps = kForbidden;

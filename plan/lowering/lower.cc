@@ -1,7 +1,6 @@
 #include "plan/lowering/lower.h"
 
 #include <map>
-#include <ranges>
 
 #include "base/numbers.h"
 #include "plan/lowering/lower_parts.h"
@@ -86,6 +85,9 @@ class Assembler {
   bool empty(TemplateId id) const { return program_.templates[id].ops.empty(); }
   int stage_of(int rank, int chunk) const { return chunk * plan_.pipeline_degree() + rank; }
   const std::vector<Block>& blocks(int stage) const { return blocks_[as_index(stage)]; }
+  std::vector<Block> backwards(int stage) const {
+    return {blocks(stage).rbegin(), blocks(stage).rend()};
+  }
   LayerRange range(int stage) const {
     return {blocks(stage).front().layer, blocks(stage).back().layer + 1};
   }
@@ -243,7 +245,7 @@ class Assembler {
       add_reshard(p, last.layout(), Layout(plan_.vocabulary), end, last.layout_number, true);
       if (b_.has_companion()) p.add(decoder_end(last.layout(), last.layout_number).backward, end);
     }
-    for (const Block& b : blocks(stage) | std::views::reverse) {
+    for (const Block& b : backwards(stage)) {
       p.items.push_back(compute_item(templates(b), b.layer, true));
       add_reshard(p, b.before, b.layout(), b.layer, b.layout_number - 1, true);
     }
@@ -257,7 +259,7 @@ class Assembler {
   /// Weight gradients, in the order of the backward; none unless the schedule splits it.
   Pass weight_pass(int stage) {
     Pass p;
-    for (const Block& b : blocks(stage) | std::views::reverse) {
+    for (const Block& b : backwards(stage)) {
       const LayerTemplates& set = templates(b);
       if (!has_weight(set)) continue;
       p.add(set.weight, b.layer);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <ranges>
 
 #include "base/numbers.h"
 
@@ -58,7 +57,7 @@ class Turns {
     const auto first = std::ranges::find_if(turn.refs, changes);
     if (first == turn.refs.end()) return;
     refs_[*first].looks = true;
-    refs_[*std::ranges::find_if(turn.refs | std::views::reverse, changes)].leaves = true;
+    refs_[*std::find_if(turn.refs.rbegin(), turn.refs.rend(), changes)].leaves = true;
   }
 
   const Program& program_;

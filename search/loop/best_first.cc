@@ -42,10 +42,11 @@ class BestFirst {
 
   base::Result<LoopResult> run() {
     std::vector<PlanProblem> families = families_.on_all_devices(result_.pruned);
-    const auto unproved = std::ranges::stable_partition(
-        families, [&](const PlanProblem& family) { return solvers_.of(family).proves(family); });
-    const std::vector<PlanProblem> later(unproved.begin(), unproved.end());
-    families.erase(unproved.begin(), unproved.end());
+    const auto unproved = std::stable_partition(
+        families.begin(), families.end(),
+        [&](const PlanProblem& family) { return solvers_.of(family).proves(family); });
+    const std::vector<PlanProblem> later(unproved, families.end());
+    families.erase(unproved, families.end());
     TRY_VOID(visit_all(families));
     TRY_VOID(visit_all(later));
     if (request_.space.idle)

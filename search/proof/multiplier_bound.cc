@@ -106,10 +106,10 @@ class Bound {
         for (const PartCost& t : parts_.layer(s, k))
           least.back() = std::min(least.back(), value(t));
       }
-      Line& l = lines.emplace_back(exact_.plus(value(own_[stage]), -exact_.times(price, budget_)),
-                                   std::vector<Exact>{0});
+      Line l{exact_.plus(value(own_[stage]), -exact_.times(price, budget_)), {0}};
       for (int layer = 0; layer < parts_.layers(); ++layer)
         l.layers.push_back(exact_.plus(l.layers.back(), least[as_index(model.kind_of(layer))]));
+      lines.push_back(std::move(l));
     }
     return lines;
   }

@@ -35,6 +35,12 @@ struct LinearRelaxation {
   __int128 value = 0;  // d LP
   /// LP rounded up: every integer answer costs at least this.
   [[nodiscard]] __int128 bound() const { return ceil_divide(value, scale); }
+  /// LP > other's LP. Products of value and scale have more than 128 bits: whole parts first.
+  [[nodiscard]] bool above(const LinearRelaxation& other) const {
+    const __int128 whole = value / scale, others = other.value / other.scale;
+    return whole != others ? whole > others
+                           : value % scale * other.scale > other.value % other.scale * scale;
+  }
   [[nodiscard]] __int128 reduced(const Item& item, const Item& fast) const {
     return scale * (item.cost - fast.cost) + price * (item.memory - fast.memory);
   }

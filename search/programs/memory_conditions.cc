@@ -6,14 +6,6 @@
 #include "base/numbers.h"
 
 namespace orrery::search {
-namespace {
-
-bool tighter(const MemorySide& x, const MemorySide& y) {
-  return x.lp.value * y.lp.scale > y.lp.value * x.lp.scale;
-}
-
-}  // namespace
-
 MemoryConditions::MemoryConditions(const LayerProblem& problem, const std::vector<Column>& columns,
                                    const LayoutPaths& paths, const Weights& weights)
     : problem_(problem),
@@ -109,7 +101,7 @@ void MemoryConditions::improve(MemorySide& side, Mix& mix) {
     }
     next[as_index(broken)] += moved;
     fill(trial_, next);
-    if (!trial_.lp.feasible || tighter(trial_, side)) {
+    if (!trial_.lp.feasible || trial_.lp.above(side.lp)) {
       std::swap(trial_, side);
       mix = next;
       if (!side.lp.feasible) return;
@@ -165,7 +157,7 @@ __int128 MemoryConditions::choose(std::int64_t transient, std::int64_t neighbour
     fill(sides_[2], highest);
     if (!sides_[2].lp.feasible) return kNoAnswer;
     Mix mix = lowest;
-    if (tighter(sides_[2], best)) {
+    if (sides_[2].lp.above(best.lp)) {
       best = sides_[2];
       mix = highest;
     }

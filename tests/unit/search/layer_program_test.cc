@@ -40,6 +40,22 @@ TEST(LayerProgram, TransientsOfEarlyLayersStandBesideFewerStashes) {
   EXPECT_EQ(found.answer->memory_bytes, 28);
 }
 
+TEST(LayerRelaxation, ValuesWhoseProductsPass128BitsAreCompared) {
+  // 2,560 micro-batches of a minute each, 24 GiB in sixteenths
+  const auto of = [](std::int64_t scale, std::int64_t whole, std::int64_t rest) {
+    LinearRelaxation lp{.feasible = true};
+    lp.scale = scale;
+    lp.value = static_cast<__int128>(whole) * scale + rest;
+    return lp;
+  };
+  constexpr std::int64_t kScale = 412'316'860'416, kWhole = 153'600'000'000'000'000;
+  const LinearRelaxation less = of(kScale, kWhole, 1), more = of(kScale - 1, kWhole, 2);
+  EXPECT_TRUE(more.above(less));
+  EXPECT_FALSE(less.above(more));
+  EXPECT_FALSE(less.above(less));
+  EXPECT_TRUE(of(kScale, kWhole + 1, 0).above(more));
+}
+
 TEST(LayerProgram, NothingFitsIsNoAnswer) {
   LayerProblem p = worked_example();
   p.budget_bytes = 17;

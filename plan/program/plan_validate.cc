@@ -132,6 +132,13 @@ class PlanValidator {
       fault(kInconsistent, "operators and slices say what zero 3 shards: use zero 3, or drop them",
             "{} chooses operators or slices with zero = {}", field, s.zero);
     }
+    const bool plain = !model_.encoder_decoder() && model_.patch_features == 0;
+    if (s.cp > 1 && !plain) {
+      fault(kUnsupported,
+            fmt::format("context parallelism of family {} is not supported: use cp 1",
+                        to_string(model_.family)),
+            "{}.cp is {}", field, s.cp);
+    }
     if (s.cp > 1 && plan_.sequence >= 1)
       must_divide(field + ".cp", s.cp, plan_.sequence, "tokens of a sequence");
   }
@@ -300,15 +307,8 @@ class PlanValidator {
     }
   }
 
-  /// What blocks of encoder-decoders and of images cannot do.
+  /// What blocks of families with blocks of several kinds cannot do.
   void check_kind(const std::string& field, const LayerStrategy& s) {
-    const bool plain = !model_.encoder_decoder() && model_.patch_features == 0;
-    if (s.cp > 1 && !plain) {
-      fault(kUnsupported,
-            fmt::format("context parallelism of family {} is not supported: use cp 1",
-                        to_string(model_.family)),
-            "{}.cp is {}", field, s.cp);
-    }
     if (chooses(s) && (block_->cross_attention || block_->entry != model::BlockEntry::kNone ||
                        block_->window > 0)) {
       fault(kUnsupported,

@@ -58,6 +58,10 @@ TEST(KindsOfBlocks, ContextParallelismOfImagesIsRefused) {
   plan.stages[0].runs[0].strategy.dp = 1;
   plan.stages[0].runs[0].strategy.cp = 2;
   EXPECT_THAT(faults_of(plan, swin), HasSubstr("context parallelism of family swin"));
+  plan = plan_of(swin, {.dp = 2, .global_batch = 4});
+  plan.vocabulary.dp = 1;
+  plan.vocabulary.cp = 2;
+  EXPECT_THAT(faults_of(plan, swin), HasSubstr("vocabulary.cp is 2"));
 }
 
 TEST(KindsOfBlocks, AnImageIsAllItsTokens) {

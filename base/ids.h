@@ -1,5 +1,5 @@
 #pragma once
-/// Dense indices with a type: a `LinkId` cannot index a vector of devices.
+/// Dense indices with a type: a `LinkId` cannot index a vector of devices. And names by enumerator.
 ///
 ///   struct Link; using LinkId = Id<struct LinkTag>;
 ///   IdVector<LinkId, Link> links;  LinkId ib = links.push_back(...);  links[ib]
@@ -7,11 +7,13 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,19 @@ class Id {
  private:
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   std::uint32_t v_ = kNone;
+};
+
+/// Names of enumerators 0 to `kLast`, in their order. Another number of names does not compile.
+template <auto kLast>
+class EnumNames {
+ public:
+  template <class... Name>
+  requires(sizeof...(Name) == as_index(kLast) + 1) constexpr explicit EnumNames(Name... names)
+      : names_{names...} {}
+  constexpr std::string_view operator[](decltype(kLast) e) const { return names_[as_index(e)]; }
+
+ private:
+  std::array<std::string_view, as_index(kLast) + 1> names_;
 };
 
 /// std::vector that can be indexed only by its own Id; the index is always checked.

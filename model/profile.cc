@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "base/ids.h"
 #include "base/numbers.h"
 #include "model/config_fields.h"
 #include "model/names.h"
@@ -66,8 +67,9 @@ constexpr Field<Profile> kScalars[] = {
     {"launch_seconds", &Profile::launch_seconds, kTimeOrZero},
     {"context_bytes", &Profile::context_bytes, kCountOrZero},
 };
-constexpr std::string_view kCollectives[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                             "all_to_all", "broadcast",  "point_to_point"};
+constexpr base::EnumNames<Collective::kPointToPoint> kCollectives("all_reduce", "all_gather",
+                                                                  "reduce_scatter", "all_to_all",
+                                                                  "broadcast", "point_to_point");
 
 std::string entry(std::string_view list, std::size_t index) {
   return fmt::format("{}[{}]", list, index);
@@ -262,7 +264,7 @@ base::Json list_to_json(const std::vector<T>& list) {
 
 }  // namespace
 
-std::string_view to_string(Collective op) { return kCollectives[as_index(op)]; }
+std::string_view to_string(Collective op) { return kCollectives[op]; }
 
 base::Result<Profile> read_profile(const base::Node& root) {
   base::ErrorSink sink;

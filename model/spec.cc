@@ -5,20 +5,20 @@
 
 #include "base/check.h"
 #include "base/fingerprint.h"
+#include "base/ids.h"
 #include "base/numbers.h"
 
 namespace orrery::model {
 
 namespace {
 
-// In the order of the enumerators.
-constexpr std::string_view kFamilies[] = {"gpt2", "llama",   "mistral",   "qwen2",
-                                          "bert", "mixtral", "qwen2_moe", "deepseek",
-                                          "t5",   "vit",     "swin"};
-constexpr std::string_view kNorms[] = {"layer_norm", "rms_norm"};
-constexpr std::string_view kActivations[] = {"gelu", "gelu_tanh", "silu", "relu"};
-constexpr std::string_view kPositions[] = {"learned", "rotary", "relative"};
-constexpr std::string_view kEntries[] = {"none", "patch_merging", "encoder_end"};
+constexpr base::EnumNames<Family::kSwin> kFamilies("gpt2", "llama", "mistral", "qwen2", "bert",
+                                                   "mixtral", "qwen2_moe", "deepseek", "t5", "vit",
+                                                   "swin");
+constexpr base::EnumNames<NormKind::kRmsNorm> kNorms("layer_norm", "rms_norm");
+constexpr base::EnumNames<Activation::kRelu> kActivations("gelu", "gelu_tanh", "silu", "relu");
+constexpr base::EnumNames<PositionKind::kRelative> kPositions("learned", "rotary", "relative");
+constexpr base::EnumNames<BlockEntry::kEncoderEnd> kEntries("none", "patch_merging", "encoder_end");
 
 /// Gain, and for layer norm a bias, of each feature.
 std::int64_t norm_parameters(const ModelSpec& m, std::int64_t features) {
@@ -27,9 +27,9 @@ std::int64_t norm_parameters(const ModelSpec& m, std::int64_t features) {
 
 }  // namespace
 
-std::string_view to_string(Family family) { return kFamilies[as_index(family)]; }
-std::string_view to_string(NormKind norm) { return kNorms[as_index(norm)]; }
-std::string_view to_string(Activation activation) { return kActivations[as_index(activation)]; }
+std::string_view to_string(Family family) { return kFamilies[family]; }
+std::string_view to_string(NormKind norm) { return kNorms[norm]; }
+std::string_view to_string(Activation activation) { return kActivations[activation]; }
 
 int ModelSpec::kind_of(std::int64_t layer) const {
   ORRERY_CHECK(layer >= 0 && layer < layers, "layer {} of {}", layer, layers);
@@ -159,7 +159,7 @@ std::string ModelSpec::fingerprint() const {
   add_sizes(*this).add(vocab).add(max_positions).add(type_vocab);
   f.add(to_string(norm)).add(norm_epsilon).add(to_string(activation)).add(gated_mlp);
   f.add(qkv_bias).add(projection_bias).add(mlp_bias).add(tied_embeddings);
-  f.add(kPositions[as_index(position)]).add(rope_theta).add(causal).add(post_norm).add(pooler);
+  f.add(kPositions[position]).add(rope_theta).add(causal).add(post_norm).add(pooler);
   // Plans of dense models keep the digest that they were made for.
   const auto add_experts = [&f](const BlockShape& b) {
     f.add("experts").add(b.experts).add(b.experts_per_token).add(b.shared_ffn);
@@ -174,7 +174,7 @@ std::string ModelSpec::fingerprint() const {
     f.add("run").add(run.name).add(run.count);
     add_sizes(b).add(b.causal);
     if (b.experts > 0) add_experts(b), f.add(capacity_factor);
-    f.add(b.cross_attention).add(kEntries[as_index(b.entry)]).add(b.window).add(b.token_share);
+    f.add(b.cross_attention).add(kEntries[b.entry]).add(b.window).add(b.token_share);
   }
   return f.hex();
 }

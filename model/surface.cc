@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/ids.h"
 #include "base/numbers.h"
 #include "model/config_fields.h"
 #include "model/names.h"
@@ -70,11 +71,11 @@ constexpr Field<Framework> kFramework[] = {
     {"loss_passes", &Framework::loss_passes, kTimes},
 };
 
-constexpr std::string_view kKernels[] = {"flash", "explicit"};
-
 }  // namespace
 
-std::string_view to_string(AttentionKernel kernel) { return kKernels[as_index(kernel)]; }
+std::string_view to_string(AttentionKernel kernel) {
+  return base::EnumNames<AttentionKernel::kExplicit>("flash", "explicit")[kernel];
+}
 
 ComputeSurface read_surface(const base::Node& node, const std::string& what,
                             base::ErrorSink& sink) {

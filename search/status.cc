@@ -1,14 +1,11 @@
 #include "search/status.h"
 
+#include "base/ids.h"
+
 namespace orrery::search {
 
 std::string_view to_string(Status s) {
-  switch (s) {
-    case Status::kOptimal: return "optimal";
-    case Status::kInfeasible: return "infeasible";
-    case Status::kBudget: return "budget";
-  }
-  return "";
+  return base::EnumNames<Status::kBudget>("optimal", "infeasible", "budget")[s];
 }
 
 }  // namespace orrery::search

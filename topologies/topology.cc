@@ -7,14 +7,14 @@
 
 #include "base/check.h"
 #include "base/fingerprint.h"
+#include "base/ids.h"
 #include "base/numbers.h"
 #include "topologies/routes/route_table.h"
 
 namespace orrery::topologies {
 
 std::string_view to_string(VertexKind kind) {
-  constexpr std::string_view kNames[] = {"device", "switch", "nic", "host_bridge"};
-  return kNames[as_index(kind)];
+  return base::EnumNames<VertexKind::kHostBridge>("device", "switch", "nic", "host_bridge")[kind];
 }
 
 struct Topology::LazyClasses {

@@ -1,6 +1,7 @@
-#include "base/numbers.h"
 #include "cli/text/show_explain.h"
 
+#include "base/ids.h"
+#include "base/numbers.h"
 #include "cli/text/show.h"
 
 namespace orrery::cli {
@@ -38,13 +39,8 @@ Json relaxations_json(const std::vector<search::Relaxation>& list) {
   });
 }
 
-const char* bound_word(search::TimeBound b) {
-  switch (b) {
-    case search::TimeBound::kCompute: return "compute";
-    case search::TimeBound::kCommunication: return "communication";
-    case search::TimeBound::kBubble: return "bubble";
-  }
-  return "";
+std::string_view bound_word(search::TimeBound b) {
+  return base::EnumNames<search::TimeBound::kBubble>("compute", "communication", "bubble")[b];
 }
 
 Json limits_json(const Explanation& e) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ids.h"
 #include "base/numbers.h"
 
 namespace orrery::cli {
@@ -25,21 +26,12 @@ std::string over(int degree, int before) {
 
 }  // namespace
 
-const char* part_words(TimePart part) {
-  using enum TimePart;
-  switch (part) {
-    case kForward: return "forward computation";
-    case kBackward: return "backward computation";
-    case kRecompute: return "recomputation";
-    case kOptimizer: return "optimizer and gradient zeroing";
-    case kTensor: return "exposed tensor communication";
-    case kContext: return "exposed context communication";
-    case kExpert: return "exposed expert communication";
-    case kData: return "exposed data communication";
-    case kPipeline: return "exposed pipeline communication";
-    case kBubble: return "waiting";
-  }
-  return "";
+std::string_view part_words(TimePart part) {
+  return base::EnumNames<TimePart::kBubble>(
+      "forward computation", "backward computation", "recomputation",
+      "optimizer and gradient zeroing", "exposed tensor communication",
+      "exposed context communication", "exposed expert communication", "exposed data communication",
+      "exposed pipeline communication", "waiting")[part];
 }
 
 std::string part_clause(TimePart part, const plan::Plan& plan, const plan::Plan& before,

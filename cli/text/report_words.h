@@ -6,7 +6,7 @@
 namespace orrery::cli {
 
 /// A part of a step in words: "exposed tensor communication".
-const char* part_words(sim::TimePart part);
+std::string_view part_words(sim::TimePart part);
 /// That a plan's part takes `time` more or less than before, as a clause: "tensor parallelism over
 /// 8 instead of 2 exposes 1.6400 s more of communication".
 std::string part_clause(sim::TimePart part, const plan::Plan& plan, const plan::Plan& before,

@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/ids.h"
 #include "base/numbers.h"
 #include "base/units.h"
 #include "search/explain/simulated_plan.h"
@@ -155,13 +156,8 @@ std::string one_line(const Plan& plan) {
 
 namespace {
 
-const char* origin_word(costmodel::Origin o) {
-  switch (o) {
-    case costmodel::Origin::kMeasured: return "measured";
-    case costmodel::Origin::kDatasheet: return "datasheet";
-    case costmodel::Origin::kFitted: return "fitted";
-  }
-  return "";
+std::string_view origin_word(costmodel::Origin o) {
+  return base::EnumNames<costmodel::Origin::kFitted>("datasheet", "measured", "fitted")[o];
 }
 
 }  // namespace

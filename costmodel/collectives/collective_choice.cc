@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "base/ids.h"
 #include "base/numbers.h"
 
 namespace orrery::costmodel {
@@ -123,9 +124,8 @@ Expected expected(const Tuner& tuner, Algorithm algorithm, Protocol protocol) {
 }  // namespace
 
 std::string_view to_string(Algorithm algorithm) {
-  constexpr std::string_view kNames[] = {
-      "ring", "tree", "nvls", "nvls_tree", "halving_doubling", "hierarchical", "direct"};
-  return kNames[as_index(algorithm)];
+  return base::EnumNames<kDirect>("ring", "tree", "nvls", "nvls_tree", "halving_doubling",
+                                  "hierarchical", "direct")[algorithm];
 }
 
 std::int64_t ring_steps(Op op, std::int64_t ranks) {

@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/data_dir.h"
 #include "base/file.h"
+#include "base/ids.h"
 #include "base/numbers.h"
 #include "base/text.h"
 
@@ -161,8 +162,7 @@ base::Result<CollectiveTuning> published(std::string_view device) {
 }  // namespace
 
 std::string_view to_string(Protocol protocol) {
-  constexpr std::string_view kNames[] = {"LL", "LL128", "Simple"};
-  return kNames[as_index(protocol)];
+  return base::EnumNames<Protocol::kSimple>("LL", "LL128", "Simple")[protocol];
 }
 
 double CollectiveTuning::Tree::correction_at(Protocol protocol, std::int64_t bytes) const {

@@ -21,8 +21,32 @@ bool is_layer_work(model::SegmentKind kind) {
     case kZeroGradient:
     case kAccumulate:
     case kAdamW: return false;
-    default: return true;
+    case kEmbedding:
+    case kPositionAdd:
+    case kNorm:
+    case kQkv:
+    case kAttention:
+    case kAttentionSplit:
+    case kAttentionBlock:
+    case kAttentionMerge:
+    case kProjection:
+    case kResidual:
+    case kMlpIn:
+    case kActivation:
+    case kMlpOut:
+    case kLogits:
+    case kLossMax:
+    case kLossSum:
+    case kLoss:
+    case kRouter:
+    case kDispatch:
+    case kExpertIn:
+    case kExpertOut:
+    case kCombine:
+    case kPatchProduct:
+    case kPool: break;
   }
+  return true;
 }
 
 }  // namespace

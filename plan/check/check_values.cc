@@ -216,7 +216,20 @@ class Values {
           holds_[step_.instance_of(at_, op.updates[0])] = Holds::kSlices;
         }
         break;
-      default: break;
+      case kLoadTokens:
+      case kLoadTargets:
+      case kPositionAdd:
+      case kNorm:
+      case kAttention:
+      case kAttentionSplit:
+      case kAttentionMerge:
+      case kResidual:
+      case kActivation:
+      case kSlice:
+      case kAccumulate:
+      case kRouter:
+      case kPatchProduct:
+      case kPool: break;
     }
   }
 

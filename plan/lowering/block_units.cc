@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "base/ids.h"
 #include "base/numbers.h"
 #include "plan/lowering/lower_parts.h"
 
@@ -22,14 +23,8 @@ std::optional<Product> product_of(const Parameter& p) {
   return std::nullopt;
 }
 
-const char* name_of(Product p) {
-  switch (p) {
-    case Product::kQkv: return "qkv";
-    case Product::kProjection: return "projection";
-    case Product::kMlpIn: return "mlp_in";
-    case Product::kMlpOut: return "mlp_out";
-  }
-  return "";
+std::string_view name_of(Product p) {
+  return base::EnumNames<Product::kMlpOut>("qkv", "projection", "mlp_in", "mlp_out")[p];
 }
 
 template <class Keep>  // bool(const Parameter&)

@@ -1,52 +1,29 @@
 #include "plan/program/plan.h"
 
 #include "base/fingerprint.h"
+#include "base/ids.h"
 #include "base/json.h"
 
 namespace orrery::plan {
 
 std::string_view to_string(Schedule s) {
-  switch (s) {
-    case Schedule::kGPipe: return "gpipe";
-    case Schedule::k1F1B: return "1f1b";
-    case Schedule::kInterleaved: return "interleaved";
-    case Schedule::kZeroBubbleH1: return "zb-h1";
-  }
-  return "";
+  return base::EnumNames<Schedule::kZeroBubbleH1>("gpipe", "1f1b", "interleaved", "zb-h1")[s];
 }
 
 std::string_view to_string(Recompute r) {
-  switch (r) {
-    case Recompute::kNone: return "none";
-    case Recompute::kSelective: return "selective";
-    case Recompute::kFull: return "full";
-  }
-  return "";
+  return base::EnumNames<Recompute::kFull>("none", "selective", "full")[r];
 }
 
 std::string_view to_string(ContextKind c) {
-  switch (c) {
-    case ContextKind::kRing: return "ring";
-    case ContextKind::kUlysses: return "ulysses";
-  }
-  return "";
+  return base::EnumNames<ContextKind::kUlysses>("ring", "ulysses")[c];
 }
 
 std::string_view to_string(ShardedOperators o) {
-  switch (o) {
-    case ShardedOperators::kAll: return "all";
-    case ShardedOperators::kAttention: return "attention";
-    case ShardedOperators::kMlp: return "mlp";
-  }
-  return "";
+  return base::EnumNames<ShardedOperators::kMlp>("all", "attention", "mlp")[o];
 }
 
 std::string_view to_string(GradReduce g) {
-  switch (g) {
-    case GradReduce::kStep: return "step";
-    case GradReduce::kMicroBatch: return "micro_batch";
-  }
-  return "";
+  return base::EnumNames<GradReduce::kMicroBatch>("step", "micro_batch")[g];
 }
 
 std::string to_string(const LayerStrategy& s) {

@@ -5,34 +5,20 @@
 
 #include "base/check.h"
 #include "base/fingerprint.h"
+#include "base/ids.h"
 #include "base/numbers.h"
 
 namespace orrery::plan {
 
 std::string_view to_string(Stream s) {
-  switch (s) {
-    case Stream::kCompute: return "compute";
-    case Stream::kTensor: return "tensor";
-    case Stream::kData: return "data";
-    case Stream::kForwardSend: return "forward_send";
-    case Stream::kForwardReceive: return "forward_receive";
-    case Stream::kBackwardSend: return "backward_send";
-    case Stream::kBackwardReceive: return "backward_receive";
-    case Stream::kHost: return "host";
-  }
-  return "";
+  return base::EnumNames<Stream::kHost>("compute", "tensor", "data", "forward_send",
+                                        "forward_receive", "backward_send", "backward_receive",
+                                        "host")[s];
 }
 
 std::string_view to_string(BufferCategory c) {
-  switch (c) {
-    case BufferCategory::kParameter: return "parameter";
-    case BufferCategory::kGradient: return "gradient";
-    case BufferCategory::kOptimizer: return "optimizer";
-    case BufferCategory::kActivation: return "activation";
-    case BufferCategory::kCommunication: return "communication";
-    case BufferCategory::kData: return "data";
-  }
-  return "";
+  return base::EnumNames<BufferCategory::kData>("parameter", "gradient", "optimizer", "activation",
+                                                "communication", "data")[c];
 }
 
 std::int64_t BufferDecl::elements() const {

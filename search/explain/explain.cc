@@ -4,6 +4,7 @@
 #include <array>
 #include <set>
 
+#include "base/ids.h"
 #include "base/numbers.h"
 #include "search/explain/known_plans.h"
 #include "search/explain/uniform_sweep.h"
@@ -294,8 +295,7 @@ class Explainer {
 }  // namespace
 
 std::string_view to_string(Stability s) {
-  constexpr std::array<std::string_view, 3> kNames = {"certain", "likely", "open"};
-  return kNames[as_index(s)];
+  return base::EnumNames<Stability::kOpen>("certain", "likely", "open")[s];
 }
 
 std::vector<const Comparison*> rivals(const Explanation& e) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/ids.h"
 #include "base/json.h"
 #include "base/numbers.h"
 #include "base/units.h"
@@ -42,10 +43,9 @@ base::Json stage_json(const StageReport& s, std::size_t stage) {
 }  // namespace
 
 std::string_view to_string(TimePart part) {
-  constexpr std::array<std::string_view, kTimeParts> kNames = {
-      "forward", "backward", "recompute", "optimizer", "tensor",
-      "context", "expert",   "data",      "pipeline",  "bubble"};
-  return kNames[as_index(part)];
+  return base::EnumNames<TimePart::kBubble>("forward", "backward", "recompute", "optimizer",
+                                            "tensor", "context", "expert", "data", "pipeline",
+                                            "bubble")[part];
 }
 
 base::Json to_json(const SimReport& report) {

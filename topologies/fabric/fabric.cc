@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/ids.h"
 #include "base/numbers.h"
 
 namespace orrery::topologies {
@@ -12,9 +13,8 @@ using enum base::ErrorCode;
 using base::Result;
 
 std::string_view to_string(FabricShape shape) {
-  constexpr std::string_view kNames[] = {"switch", "leaf_spine", "rail_optimised", "fat_tree",
-                                         "tree",   "dragonfly",  "torus"};
-  return kNames[as_index(shape)];
+  return base::EnumNames<kTorus>("switch", "leaf_spine", "rail_optimised", "fat_tree", "tree",
+                                 "dragonfly", "torus")[shape];
 }
 
 uint64_t stable_hash(uint64_t a, uint64_t b) {

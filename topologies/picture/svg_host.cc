@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/numbers.h"
 
 namespace orrery::topologies {
@@ -19,8 +20,7 @@ constexpr double kRowHeight = 78;
 constexpr double kTitleHeight = 40;
 
 std::string_view fill_of(VertexKind kind) {
-  constexpr std::string_view kFills[] = {"#cfe8d8", "#dbe7f5", "#fbe3cf", "#e9e3f2"};
-  return kFills[as_index(kind)];
+  return base::EnumNames<kHostBridge>("#cfe8d8", "#dbe7f5", "#fbe3cf", "#e9e3f2")[kind];
 }
 
 /// Which row each vertex is in, from the bottom.

@@ -12,19 +12,12 @@ namespace {
 
 constexpr std::array kTargets{
     Target{.name = "megatron",
-           .zero = {true, true, false, false},
-           .tensor = true,
-           .sequence_parallel = true,
-           .pipeline = true,
-           .tensor_alone = true,
-           .selective = true,
-           .full = true,
-           .reduce_per_step = true,
-           .reduce_per_micro_batch = false,
-           .gpipe = false,
-           .interleaved = true,
-           .zero_bubble = false,
-           .even_stages = true,
+           .space = {.zero2 = false,
+                     .zero3 = false,
+                     .gpipe = false,
+                     .zero_bubble = false,
+                     .reduce_per_micro_batch = false,
+                     .even_stages = true},
            .pipeline_zero = 1,
            .tensor_zero = 1,
            .restrictions = "one strategy for all layers, equal stages, 1F1B and interleaved 1F1B, "
@@ -34,21 +27,7 @@ constexpr std::array kTargets{
                      "--pipeline-model-parallel-size, --num-layers-per-virtual-pipeline-stage, "
                      "--use-distributed-optimizer, --recompute-granularity"},
     Target{.name = "torchtitan",
-           .zero = {true, false, true, true},
-           .tensor = true,
-           .sequence_parallel = true,
-           .pipeline = true,
-           .tensor_alone = false,
-           .selective = true,
-           .full = true,
-           .reduce_per_step = true,
-           .reduce_per_micro_batch = true,
-           .gpipe = true,
-           .interleaved = true,
-           .zero_bubble = true,
-           .even_stages = false,
-           .pipeline_zero = 3,
-           .tensor_zero = 3,
+           .space = {.zero1 = false, .tensor_alone = false},
            .restrictions = "one strategy for all layers, tensor parallelism always with sequence "
                            "parallelism, FSDP with or without resharding",
            .source = "github.com/pytorch/torchtitan, README and docs/fsdp.md: FSDP2 "
@@ -58,21 +37,13 @@ constexpr std::array kTargets{
                      "Schedule1F1B, ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble"},
     Target{
         .name = "deepspeed",
-        .zero = {true, true, true, true},
-        .tensor = false,
-        .sequence_parallel = false,
-        .pipeline = true,
-        .tensor_alone = false,
-        .selective = false,
-        .full = true,
-        .reduce_per_step = false,
-        .reduce_per_micro_batch = true,
-        .gpipe = false,
-        .interleaved = false,
-        .zero_bubble = false,
-        .even_stages = false,
+        .space = {.tensor = false,
+                  .recompute_selective = false,
+                  .gpipe = false,
+                  .interleaved = false,
+                  .zero_bubble = false,
+                  .reduce_per_step = false},
         .pipeline_zero = 1,
-        .tensor_zero = 0,
         .restrictions = "ZeRO 0 to 3, pipelines with ZeRO 0 or 1 only, full recomputation",
         .source =
             "github.com/deepspeedai/DeepSpeed, deepspeed/runtime/pipe/engine.py: ZeRO-2 and ZeRO-3 "
@@ -80,21 +51,11 @@ constexpr std::array kTargets{
             "parallelism; its pipeline schedule is 1F1B (runtime/pipe/schedule.py, TrainSchedule)"},
     Target{
         .name = "fsdp",
-        .zero = {true, false, true, true},
-        .tensor = false,
-        .sequence_parallel = false,
-        .pipeline = false,
-        .tensor_alone = false,
-        .selective = false,
-        .full = true,
-        .reduce_per_step = true,
-        .reduce_per_micro_batch = true,
-        .gpipe = false,
-        .interleaved = false,
-        .zero_bubble = false,
-        .even_stages = true,
-        .pipeline_zero = 3,
-        .tensor_zero = 0,
+        .space = {.zero1 = false,
+                  .tensor = false,
+                  .pipeline = false,
+                  .recompute_selective = false,
+                  .even_stages = true},
         .restrictions =
             "data parallelism only: NO_SHARD, SHARD_GRAD_OP, FULL_SHARD; full recomputation",
         .source =
@@ -123,13 +84,7 @@ bool space_allows(const Space& space, const Choice& c) {
 }
 
 bool target_allows(const Target& t, const Choice& c) {
-  const bool recompute[] = {true, t.selective, t.full};
-  if (c.tp > 1 && (!t.tensor || c.zero > t.tensor_zero)) return false;
-  if (c.tp > 1 && !(c.sequence_parallel ? t.sequence_parallel : t.tensor_alone)) return false;
-  if (c.zero >= 2 &&
-      !(c.grad_reduce == plan::GradReduce::kStep ? t.reduce_per_step : t.reduce_per_micro_batch))
-    return false;
-  return t.zero[c.zero] && recompute[as_index(c.recompute)];
+  return space_allows(t.space, c) && (c.tp == 1 || c.zero <= t.tensor_zero);
 }
 
 /// Every strategy without a choice that means nothing (sequence parallelism at tp 1, reduction of
@@ -167,14 +122,14 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   space.recompute_full = c.recompute == plan::Recompute::kFull;
   space.reduce_per_step = c.grad_reduce == plan::GradReduce::kStep;
   space.reduce_per_micro_batch = !space.reduce_per_step;
-  space.pipeline = space.pipeline && t.pipeline && c.zero <= t.pipeline_zero;
-  space.gpipe = space.gpipe && t.gpipe;
-  space.interleaved = space.interleaved && t.interleaved;
-  space.zero_bubble = space.zero_bubble && t.zero_bubble;
+  space.pipeline = space.pipeline && t.space.pipeline && c.zero <= t.pipeline_zero;
+  space.gpipe = space.gpipe && t.space.gpipe;
+  space.interleaved = space.interleaved && t.space.interleaved;
+  space.zero_bubble = space.zero_bubble && t.space.zero_bubble;
   space.ring = space.ulysses = space.hybrid = space.strided = space.expert = space.operators =
       space.slices = false;
   space.vocabulary_like_layers = true;
-  space.even_stages = space.even_stages || t.even_stages;
+  space.even_stages = space.even_stages || t.space.even_stages;
   return space;
 }
 

@@ -14,15 +14,9 @@ namespace orrery::search {
 
 struct Target {
   std::string_view name;
-  bool zero[4];  // levels of sharded data parallelism
-  bool tensor, sequence_parallel, pipeline;
-  bool tensor_alone;                             // tensor parallelism without sequence parallelism
-  bool selective, full;                          // recomputation
-  bool reduce_per_step, reduce_per_micro_batch;  // gradients of zero 2 and 3
-  bool gpipe, interleaved, zero_bubble;          // beside 1F1B
-  bool even_stages;
-  int pipeline_zero;              // largest zero level beside a pipeline
-  int tensor_zero;                // largest zero level beside tensor parallelism
+  Space space = {};               // what its strategies and schedules are
+  int pipeline_zero = 3;          // largest zero level beside a pipeline
+  int tensor_zero = 3;            // largest zero level beside tensor parallelism
   std::string_view restrictions;  // for people
   std::string_view source;
 };

@@ -28,12 +28,12 @@ struct Space {
   bool recompute_none = true;  // layers that keep all activations
   bool tensor_alone = true;    // tensor without sequence parallelism
   bool reduce_per_step = true, reduce_per_micro_batch = true;  // gradients of zero 2 and 3
-  std::optional<int> fix_tp, fix_cp, fix_pp, fix_dp, fix_slices;
-  std::optional<int> fix_virtual_stages;                // of interleaved plans
-  std::optional<plan::ShardedOperators> fix_operators;  // as fix_slices, of layers with zero 3
-  std::optional<std::int64_t> fix_micro_batches;
+  std::optional<int> fix_tp = {}, fix_cp = {}, fix_pp = {}, fix_dp = {}, fix_slices = {};
+  std::optional<int> fix_virtual_stages = {};                // of interleaved plans
+  std::optional<plan::ShardedOperators> fix_operators = {};  // as fix_slices, of layers with zero 3
+  std::optional<std::int64_t> fix_micro_batches = {};
   // sequences of a micro-batch on one data-parallel rank
-  std::optional<std::int64_t> fix_micro_batch;
+  std::optional<std::int64_t> fix_micro_batch = {};
   bool vocabulary_like_layers = false;  // fix_tp holds for embedding and head too
   // every stage has as many layers: only degrees that divide them
   bool even_stages = false;

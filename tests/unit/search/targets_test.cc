@@ -37,20 +37,22 @@ TEST_P(EveryTarget, GetsOnlyPlansThatItCanRun) {
   for (const Candidate& c : answer->candidates) {
     const std::vector<plan::LayerStrategy> all = strategies_of(c.plan);
     for (const plan::LayerStrategy& s : all) {
-      EXPECT_TRUE(s.dp == 1 || target.zero[s.zero]) << plan::to_string(s);
+      const bool zero[] = {target.space.data, target.space.zero1, target.space.zero2,
+                           target.space.zero3};
+      EXPECT_TRUE(s.dp == 1 || zero[s.zero]) << plan::to_string(s);
       EXPECT_EQ(s.tp, all.front().tp);
-      EXPECT_TRUE(s.tp == 1 || target.tensor);
+      EXPECT_TRUE(s.tp == 1 || target.space.tensor);
       EXPECT_EQ(s.zero, all.front().zero);
       EXPECT_TRUE(c.plan.pipeline_degree() == 1 || s.zero <= target.pipeline_zero);
     }
-    EXPECT_TRUE(c.plan.schedule != plan::Schedule::kInterleaved || target.interleaved);
-    EXPECT_TRUE(c.plan.schedule != plan::Schedule::kZeroBubbleH1 || target.zero_bubble);
+    EXPECT_TRUE(c.plan.schedule != plan::Schedule::kInterleaved || target.space.interleaved);
+    EXPECT_TRUE(c.plan.schedule != plan::Schedule::kZeroBubbleH1 || target.space.zero_bubble);
     for (const plan::Stage& stage : c.plan.stages) {
       EXPECT_EQ(stage.runs.size(), 1U);
-      EXPECT_TRUE(!target.even_stages ||
+      EXPECT_TRUE(!target.space.even_stages ||
                   stage.layers() * static_cast<int>(c.plan.stages.size()) == 6);
     }
-    EXPECT_TRUE(c.plan.pipeline_degree() == 1 || target.pipeline);
+    EXPECT_TRUE(c.plan.pipeline_degree() == 1 || target.space.pipeline);
   }
   EXPECT_LE(answer->certificate.bound_ps, answer->certificate.cost_ps);
 }

@@ -24,12 +24,9 @@ int order_changes_of(const std::vector<Candidate>& candidates) {
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     for (std::size_t j = i + 1; j < candidates.size(); ++j) {
       const Candidate &a = candidates[i], &b = candidates[j];
-      const bool cheaper =
-          a.closed_form_ps<b.closed_form_ps, dearer = a.closed_form_ps> b.closed_form_ps;
-      const bool faster =
-          a.report.step_time_ps<b.report.step_time_ps, slower = a.report.step_time_ps> b.report
-              .step_time_ps;
-      if ((cheaper && slower) || (dearer && faster)) ++changes;
+      const auto form = a.closed_form_ps <=> b.closed_form_ps,
+                 simulated = a.report.step_time_ps <=> b.report.step_time_ps;
+      if ((form < 0 && simulated > 0) || (form > 0 && simulated < 0)) ++changes;
     }
   }
   return changes;

@@ -24,7 +24,7 @@
 
 namespace orrery::search {
 
-inline constexpr std::int64_t kExpectedErrorPpm = 200, kSharedLinksErrorPpm = 30'000;
+inline constexpr std::int64_t kExpectedErrorPpm = 1'000, kSharedLinksErrorPpm = 30'000;
 
 /// A plan that fits.
 struct Finalist {

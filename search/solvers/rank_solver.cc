@@ -16,16 +16,6 @@ using plan::Schedule;
 
 constexpr int kAround = 8;  // layers of a rank more or fewer than the mean
 
-/// Sequence parallelism over one rank is none; what does not lie otherwise does not count
-/// (costmodel::plan_cost).
-LayerStrategy layout_of(const LayerStrategy& s) {
-  return {.tp = s.tp,
-          .dp = s.dp,
-          .sequence_parallel = s.sequence_parallel && s.tp > 1,
-          .cp = s.cp,
-          .strided = s.strided && s.tp > 1 && s.replicas() > 1};
-}
-
 /// No worse in anything that the rank program sums or compares.
 bool beats(const RankChoice& a, const RankChoice& b) {
   return a.cycle_ps <= b.cycle_ps && a.forward_ps <= b.forward_ps &&
@@ -74,9 +64,8 @@ const RankEnds& RankSolver::ends(Case& c, std::size_t layout) {
                    .stream_bytes = c.family.frame.transfers[layout].bytes,
                    .zero_loss_ps = stages_.zero_loss_ps()};
   if (s.same_layout(problem.vocabulary)) return *known;
-  const LayerStrategy own = layout_of(problem.vocabulary), layers = layout_of(s);
-  known->in = &costs_.reshard(own, layers, context, 0, d);
-  known->out = &costs_.reshard(layers, own, context, last, d);
+  known->in = &costs_.reshard(problem.vocabulary, s, context, 0, d);
+  known->out = &costs_.reshard(s, problem.vocabulary, context, last, d);
   return *known;
 }
 

@@ -54,11 +54,6 @@ Result<Json> parse_json(std::string_view text, std::string_view name) {
   }
 }
 
-Result<Json> read_json(const std::filesystem::path& path) {
-  TRY(const std::string text, read_file(path));
-  return parse_json(text, path.string());
-}
-
 Result<void> write_json(const std::filesystem::path& path, const Json& document) {
   return write_file_atomic(path, to_text(document));
 }

@@ -23,8 +23,6 @@ namespace orrery::base {
 /// (base/config.h does). Error: kParse at line:column.
 [[nodiscard]] Result<Json> parse_json(std::string_view text, std::string_view name);
 
-/// read_file + parse_json.
-[[nodiscard]] Result<Json> read_json(const std::filesystem::path& path);
 /// to_text + write_file_atomic.
 [[nodiscard]] Result<void> write_json(const std::filesystem::path& path, const Json& document);
 

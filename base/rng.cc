@@ -61,10 +61,6 @@ std::uint64_t hash(std::uint64_t seed, std::uint64_t index) { return draw(seed, 
 
 std::uint64_t derive(std::uint64_t seed, std::uint64_t stream) { return draw(seed, stream, 1); }
 
-double uniform01(std::uint64_t seed, std::uint64_t index) {
-  return real(hash(seed, index) >> 11) * 0x1p-53;
-}
-
 double normal(std::uint64_t seed, std::uint64_t index) {
   // The middle of one of 2^52 cells: symmetric about ½, never 0 or 1.
   return normal_quantile((real(hash(seed, index) >> 12) + 0.5) * 0x1p-52);
@@ -135,8 +131,6 @@ std::uint64_t Rng::below(std::uint64_t n) {
       return static_cast<std::uint64_t>(product >> 64);
   }
 }
-
-double Rng::uniform01() { return base::uniform01(seed_, index_++); }
 
 double Rng::normal() { return base::normal(seed_, index_++); }
 

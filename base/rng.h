@@ -18,8 +18,6 @@ namespace orrery::base {
 
 /// 64 uniform bits, pure in (seed, index).
 [[nodiscard]] std::uint64_t hash(std::uint64_t seed, std::uint64_t index);
-/// Uniform in [0, 1), a multiple of 2^-53.
-[[nodiscard]] double uniform01(std::uint64_t seed, std::uint64_t index);
 /// Standard normal, by inversion of the distribution function (Wichura, AS 241, PPND16; relative
 /// error about 1e-16).
 [[nodiscard]] double normal(std::uint64_t seed, std::uint64_t index);
@@ -39,8 +37,6 @@ class Rng {
   std::uint64_t next() { return hash(seed_, index_++); }
   /// Uniform in 0 … n-1, without bias (Lemire's multiplication with rejection). @pre n > 0.
   std::uint64_t below(std::uint64_t n);
-  /// Uniform in [0, 1).
-  double uniform01();
   /// Standard normal.
   double normal();
 

@@ -204,28 +204,6 @@ Transfer CostModel::exchange(int first_rank, int rank_count, int peer_offset,
 
 const CollectivePrices& CostModel::communication() const { return state_->collectives; }
 
-std::int64_t CostModel::op_ps(const plan::Program& program, const plan::Op& op, int first_rank,
-                              int rank_count) const {
-  switch (op.kind) {
-    case plan::OpKind::kCompute: return segment_ps(program.segments[op.segment], op.phase);
-    case plan::OpKind::kCollective:
-      return state_->collectives
-          .collective(op.collective, program.groups[op.group], op.bytes, first_rank, rank_count,
-                      Senders::kWholeGroups)
-          .duration_ps();
-    case plan::OpKind::kExchange: break;
-  }
-  std::int64_t longest = 0;  // legs are posted at once
-  for (const auto& leg : op.legs) {
-    const std::int64_t bytes = program.buffers[leg.buffer.buffer].bytes();
-    const auto transfer =
-        leg.send ? exchange(first_rank, rank_count, leg.peer_offset, bytes)
-                 : exchange(first_rank + leg.peer_offset, rank_count, -leg.peer_offset, bytes);
-    longest = std::max(longest, transfer.duration_ps());
-  }
-  return longest;
-}
-
 std::int64_t CostModel::overlap_slowdown_ppm() const {
   if (!profile()) return static_cast<std::int64_t>(kPerMillion);
   return static_cast<std::int64_t>(profile()->overlap_slowdown * kPerMillion + 0.5);

@@ -81,11 +81,6 @@ class CostModel {
   /// links.
   const CollectivePrices& communication() const;
 
-  /// Time of any operation of a class alone on the machine (a collective with all members of its
-  /// groups, an exchange with its longest leg).
-  std::int64_t op_ps(const plan::Program& program, const plan::Op& op, int first_rank,
-                     int rank_count) const;
-
   /// Both of two overlapping activities of a rank (compute; communication) run `slowdown` times
   /// slower, as integers per million.
   std::int64_t overlap_slowdown_ppm() const;

@@ -218,10 +218,6 @@ class Sweep {
 
 }  // namespace
 
-Expansion expand(const Program& program, const RankClass& rank_class) {
-  return expand(program, rank_class, StreamRefs(program));
-}
-
 Expansion expand(const Program& program, const RankClass& rank_class, const StreamRefs& refs) {
   return Sweep(program, rank_class, refs).run();
 }

@@ -96,8 +96,7 @@ struct Expansion {
             dependency_begin[op + 1] - dependency_begin[op]};
   }
 };
-Expansion expand(const Program& program, const RankClass& rank_class);
-/// The same with what streams share (stream_refs.h) found before: it is that of every class.
+/// `refs`: what streams share (stream_refs.h), the same for every class.
 Expansion expand(const Program& program, const RankClass& rank_class, const StreamRefs& refs);
 
 /// How many operations a class's step has, without walking it.

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "costmodel/profiles/profiles.h"
+#include "tests/support/json_file.h"
 #include "tests/support/paths.h"
 
 namespace orrery::costmodel {
@@ -29,7 +30,7 @@ class GalvatronImport : public testing::Test {
  protected:
   void SetUp() override {
     const auto read =
-        base::read_json(fs::path(tests::kSourceDir) / "tests/data/llama2_7b_a100.json");
+        tests::read_json(fs::path(tests::kSourceDir) / "tests/data/llama2_7b_a100.json");
     ASSERT_TRUE(read.has_value()) << base::to_string(read.error());
     facts_ = *read;
     std::string pattern = (fs::temp_directory_path() / "orrery-galvatron-XXXXXX").string();

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "tests/support/json_file.h"
 #include "tests/support/paths.h"
 
 namespace orrery::cli {
@@ -37,7 +38,7 @@ class Validate : public testing::Test {
                       command = "python3 -B '" + source + "/tests/lint/json_schemas.py' '" +
                                 source + "' '" + (folder_ / name).string() + "'";
     EXPECT_EQ(std::system(command.c_str()), 0);
-    return base::read_json(folder_ / name).value();
+    return tests::read_json(folder_ / name).value();
   }
 
   fs::path folder_;

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "plan/lowering/lower.h"
+#include "tests/support/json_file.h"
 
 namespace orrery::executor::testing {
 
@@ -312,7 +313,7 @@ std::vector<Curve> train_ranks(const PlanCase& plan_case) {
     ADD_FAILURE() << (code ? "exit code " + std::to_string(*code) : base::to_string(code.error()));
     return {};
   }
-  const base::Result<base::Json> json = base::read_json(out);
+  const base::Result<base::Json> json = tests::read_json(out);
   std::filesystem::remove(out);
   if (!json) {
     ADD_FAILURE() << base::to_string(json.error());

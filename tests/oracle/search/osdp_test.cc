@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "search/proof/certificate_check.h"
 #include "search/table/instance_program.h"
+#include "tests/support/json_file.h"
 #include "tests/support/paths.h"
 
 namespace orrery::search {
@@ -69,7 +70,7 @@ Instance instance_of(const base::Json& tables, const Row& row) {
 
 TEST(Osdp, EveryKnownOptimumIsReproducedExactly) {
   const auto tables =
-      base::read_json(std::filesystem::path(tests::kSourceDir) / "experiments/osdp/tables.json");
+      tests::read_json(std::filesystem::path(tests::kSourceDir) / "experiments/osdp/tables.json");
   ASSERT_TRUE(tables.has_value()) << base::to_string(tables.error());
   for (const Row& row : kRows) {
     const std::string name = fmt::format("{} x {}, b = {}", row.layers, row.hidden, row.batch);

@@ -8,6 +8,7 @@
 #include "plan/lowering/lower.h"
 #include "plan/program/expand.h"
 #include "plan/program/memory.h"
+#include "tests/support/operation_time.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {
@@ -51,7 +52,7 @@ inline void expect_sum_of_operations(const model::ModelSpec& model, const plan::
   const auto cost = cost_of(model, plan);
   std::int64_t sum = 0;
   plan::for_each_op(program, program.classes[0], [&](const plan::OpInstance& o) {
-    sum += cost.op_ps(program, *o.op, 0, plan.world_size());
+    sum += tests::op_ps(cost, program, *o.op, 0, plan.world_size());
   });
   const auto priced = plan_cost(cost, plan);
   RC_ASSERT(priced.has_value());

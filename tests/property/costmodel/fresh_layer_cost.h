@@ -6,6 +6,7 @@
 
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/stage_memory.h"
+#include "tests/support/operation_time.h"
 
 namespace orrery::costmodel::fresh {
 
@@ -64,7 +65,7 @@ inline std::int64_t side_by_side_ps(const CostModel& cost, const plan::Program& 
       if (ops[j].stream == ops[i].stream || conflict(ops[i], ops[j]))
         start = std::max(start, end[j]);
     }
-    end[i] = start + cost.op_ps(program, ops[i], first_rank, rank_count);
+    end[i] = start + tests::op_ps(cost, program, ops[i], first_rank, rank_count);
     last = std::max(last, end[i]);
   }
   return last;
@@ -75,7 +76,7 @@ inline Times times_of(const CostModel& cost, const plan::Program& program, plan:
   Times t;
   std::int64_t shifts_ps = 0;  // since the last block
   for (const auto& op : program.templates[id].ops) {
-    const std::int64_t ps = cost.op_ps(program, op, first_rank, rank_count);
+    const std::int64_t ps = tests::op_ps(cost, program, op, first_rank, rank_count);
     if (is_shift(op)) {
       shifts_ps += ps;
     } else if (is_attention_block(program, op)) {

@@ -22,8 +22,9 @@ class Draw {
     return low + static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(high - low + 1)));
   }
   bool flag() { return rng_.below(2) == 1; }
+  double share() { return static_cast<double>(rng_.next() >> 11) * 0x1p-53; }  // below 1
   double seconds() {
-    return 1e-12 + rng_.uniform01() * static_cast<double>(between(1, 1000)) /
+    return 1e-12 + share() * static_cast<double>(between(1, 1000)) /
                        static_cast<double>(between(1, 1000000));
   }
   std::string text() {
@@ -54,8 +55,8 @@ class Draw {
     }
     s.norm = one_of(NormKind::kRmsNorm);
     s.activation = one_of(Activation::kSilu);
-    s.epsilon = flag() ? 1e-5 : 0.1 * rng_.uniform01() + 1e-9;
-    s.rope_theta = flag() ? 10000.0 : 1.0 + 1e6 * rng_.uniform01();
+    s.epsilon = flag() ? 1e-5 : 0.1 * share() + 1e-9;
+    s.rope_theta = flag() ? 10000.0 : 1.0 + 1e6 * share();
     s.dim = static_cast<int>(between(0, 3));
     s.parts = static_cast<int>(between(1, 8));
     s.part_stride = static_cast<int>(between(1, 8));
@@ -94,7 +95,7 @@ class Draw {
         .op = one_of(Collective::kPointToPoint), .size = between(2, 512), .stride = distinct};
     c.hosts = between(1, c.size);
     if (flag()) {
-      c.bus_bandwidth = 1.0 + 1e12 * rng_.uniform01();
+      c.bus_bandwidth = 1.0 + 1e12 * share();
       c.latency_seconds = flag() ? 0 : seconds();
       return c;
     }
@@ -115,16 +116,16 @@ class Draw {
     for (std::int64_t i = 1; i <= operators; ++i) p.operators.push_back(point(i));
     for (std::int64_t i = 1; i <= layers; ++i) p.layers.push_back(layer(i));
     for (std::int64_t i = 1; i <= collectives; ++i) p.collectives.push_back(collective(i));
-    p.composition_factor = 0.5 + rng_.uniform01();
-    p.composition_residual = rng_.uniform01();
-    if (flag()) p.spread = Spread{.products = rng_.uniform01(), .fabric = rng_.uniform01()};
-    p.overlap_slowdown = 1.0 + rng_.uniform01();
+    p.composition_factor = 0.5 + share();
+    p.composition_residual = share();
+    if (flag()) p.spread = Spread{.products = share(), .fabric = share()};
+    p.overlap_slowdown = 1.0 + share();
     p.overlaps = flag();
     p.launch_seconds = flag() ? 0 : seconds();
     if (flag())
       p.control = Control{.compute_seconds = seconds(),
                           .collective_seconds = flag() ? 0 : seconds(),
-                          .spread = rng_.uniform01()};
+                          .spread = share()};
     p.context_bytes = between(0, std::int64_t{1} << 40);
     return p;
   }

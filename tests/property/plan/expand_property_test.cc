@@ -57,7 +57,7 @@ RC_GTEST_PROP(Expand, KeptDependenciesImplyAll, (std::uint64_t seed)) {
   const Program program = lower(plan, model).value();
   const StreamRefs refs(program);
   for (const RankClass& k : program.classes) {
-    const Expansion e = expand(program, k);
+    const Expansion e = expand(program, k, StreamRefs(program));
     const std::vector<Known> before = known_before(e);
     std::map<InstanceKey, Touched> instances;
     std::size_t frees = 0, users = 0;

@@ -8,6 +8,7 @@
 #include "costmodel/closed_form/closed_form.h"
 #include "plan/lowering/lower.h"
 #include "tests/property/plan/random_plan.h"
+#include "tests/support/operation_time.h"
 #include "tests/unit/costmodel/machines.h"
 #include "tests/unit/sim/scheduled_step.h"
 
@@ -126,7 +127,7 @@ RC_GTEST_PROP(Schedules, LoweredPlansRunInBoundsOfTheirWork, (std::uint64_t seed
   for (std::size_t c = 0; c < program->classes.size(); ++c) {
     const plan::RankClass& k = program->classes[c];
     plan::for_each_op(*program, k, [&](const plan::OpInstance& o) {
-      all += cost.op_ps(*program, *o.op, k.first_rank, k.count);
+      all += tests::op_ps(cost, *program, *o.op, k.first_rank, k.count);
     });
   }
   if (!overlaps) RC_ASSERT(report->step_time_ps <= all);

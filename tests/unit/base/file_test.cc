@@ -9,6 +9,7 @@
 
 #include "base/data_dir.h"
 #include "base/json.h"
+#include "tests/support/json_file.h"
 
 namespace orrery::base {
 namespace {
@@ -79,7 +80,7 @@ TEST_F(FileTest, AReplacedFileKeepsItsMode) {
 TEST_F(FileTest, JsonGoesThereAndBack) {
   const Json document = {{"b", 0.1}, {"a", {1, 2, nullptr}}};
   ASSERT_TRUE(write_json(folder_ / "a.json", document));
-  EXPECT_EQ(read_json(folder_ / "a.json"), document);
+  EXPECT_EQ(tests::read_json(folder_ / "a.json"), document);
 }
 
 TEST_F(FileTest, DataIsFoundInTheFolderOfTheEnvironmentFirst) {

@@ -30,18 +30,6 @@ TEST(Hash, IsTheFirstTwoWordsOfTheBlock) {
   EXPECT_NE(derive(0, 0), hash(0, 0));
 }
 
-TEST(Uniform01, StaysBelowOneAndIsCentred) {
-  constexpr int kDraws = 100'000;
-  double sum = 0;
-  for (int i = 0; i < kDraws; ++i) {
-    const double u = uniform01(7, static_cast<std::uint64_t>(i));
-    ASSERT_TRUE(u >= 0 && u < 1);
-    sum += u;
-  }
-  EXPECT_NEAR(sum / kDraws, 0.5, 4 * std::sqrt(1.0 / 12 / kDraws));  // four standard errors
-}
-
-// Python: statistics.NormalDist().inv_cdf(p), the same algorithm over the C library's logarithm.
 TEST(NormalQuantile, GivesReferenceValues) {
   constexpr std::array<std::array<double, 2>, 6> kReference = {{{0.5, 0.0},
                                                                 {0.975, 1.9599639845400536},
@@ -73,7 +61,7 @@ TEST(Normal, HasMeanZeroAndVarianceOne) {
 TEST(Rng, IsTheSameNumbersInSequence) {
   Rng rng(5);
   EXPECT_EQ(rng.next(), hash(5, 0));
-  EXPECT_EQ(rng.uniform01(), uniform01(5, 1));
+  EXPECT_EQ(rng.next(), hash(5, 1));
   EXPECT_EQ(rng.normal(), normal(5, 2));
 }
 

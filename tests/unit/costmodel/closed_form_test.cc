@@ -4,6 +4,7 @@
 
 #include "costmodel/closed_form/stage_memory.h"
 #include "plan/program/expand.h"
+#include "tests/support/operation_time.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {
@@ -104,8 +105,9 @@ TEST_F(PlanCostTest, OneStageWithoutOverlapIsTheSumOfItsOperations) {
     const auto program = plan::lower(p, c.model());
     ASSERT_TRUE(program.has_value());
     std::int64_t sum = 0;
-    plan::for_each_op(*program, program->classes[0],
-                      [&](const plan::OpInstance& o) { sum += c.op_ps(*program, *o.op, 0, 4); });
+    plan::for_each_op(*program, program->classes[0], [&](const plan::OpInstance& o) {
+      sum += tests::op_ps(c, *program, *o.op, 0, 4);
+    });
     const auto priced = plan_cost(c, p);
     ASSERT_TRUE(priced.has_value());
     EXPECT_EQ(priced->step_ps, sum) << "zero " << zero;

@@ -1,5 +1,6 @@
 /// What expand() keeps of hand-made lists of accesses.
 #include "plan/program/expand.h"
+#include "plan/program/stream_refs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +39,7 @@ class Accesses {
     k.end_layer = 1;
     k.body = {call};
     program_.classes.push_back(std::move(k));
-    return expand(program_, program_.classes.front());
+    return expand(program_, program_.classes.front(), StreamRefs(program_));
   }
 
  private:

@@ -6,6 +6,11 @@
 #include <malloc.h>
 #endif
 
+// What jemalloc reads at its start: huge pages, an eighth of a search's time was page faults.
+extern "C" {
+const char* malloc_conf = "thp:always,metadata_thp:always";
+}
+
 namespace orrery::base {
 
 void keep_freed_memory() {

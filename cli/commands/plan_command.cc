@@ -116,14 +116,13 @@ void print_answer(const search::PlanAnswer& answer, const CostModel& cost, const
   fmt::print("prices: {}\n{}\n", describe_origin(cost),
              describe_band(doubt.best, best.report.step_time_ps));
   const double gap = 100 * answer.certificate.gap;
-  fmt::print(
-      "search: {}{}: {} problems, {} states\n",
-      answer.status == search::Status::kBudget
-          ? fmt::format(
-                "stopped at --max-states (the optimum of its cost model is at most {:.2f} % less)",
-                gap)
-          : "optimal by its cost model",
-      describe_seconds(seconds), answer.problems, answer.states);
+  fmt::print("search: {}{}: {} problems, {} states\n",
+             answer.status == search::Status::kBudget
+                 ? fmt::format("stopped at its limit of effort (the optimum of its cost model is "
+                               "at most {:.2f} % less)",
+                               gap)
+                 : "optimal by its cost model",
+             describe_seconds(seconds), answer.problems, answer.states);
   fmt::print(
       "cost model: {} by closed form (the step time above is simulated), no plan below {}, gap "
       "{:.2f} %\n",
@@ -193,7 +192,7 @@ Result<int> run(const Options& options, const Invocation&) {
     return 2;
   }
   if (answer.candidates.empty()) {
-    say("--max-states {} ended the search before it found a plan\n", request.max_states);
+    say("the limit of effort ended the search before it found a plan\n");
     return 0;
   }
   if (!options.flag("json")) print_answer(answer, scene.cost, *doubt, seconds);

@@ -379,8 +379,8 @@ LayerCosts::Floor LayerCosts::block_floor(const plan::LayerStrategy& s,
   if (plan::effective_slices(s) > 1) return {};
   const BodyForm& form = state_->body(kBlock, s, context);
   const std::int64_t b = context.micro_batch_sequences / s.dp;
-  const BodyTimes& t =
-      state_->timed(form, b, state_->no_parts, 0, state_->canonical({first_rank, rank_count}));
+  const Ranks ranks = rank_count > 0 ? state_->canonical({first_rank, rank_count}) : Ranks{};
+  const BodyTimes& t = state_->timed(form, b, state_->no_parts, 0, ranks);
   return {t.forward.serial_ps + t.backward.serial_ps, t.weight.serial_ps};
 }
 
@@ -403,6 +403,8 @@ const LayerCost& LayerCosts::reshard(const LayerStrategy& from, const LayerStrat
 PassOrders& LayerCosts::pass_orders() { return state_->forms->pass_orders; }
 
 const CostModel& LayerCosts::cost() const { return state_->cost; }
+
+std::uint64_t LayerCosts::routes() const { return state_->prices.routes(); }
 
 int LayerCosts::canonical_rank(int first_rank, int rank_count) {
   return state_->canonical({first_rank, rank_count}).first;

@@ -48,6 +48,7 @@ class LayerCosts {
     std::int64_t weight_ps = 0;
     std::int64_t sum_ps() const { return passes_ps + weight_ps; }
   };
+  /// On no ranks: of computation alone.
   Floor block_floor(const plan::LayerStrategy& strategy, const plan::LayerContext& context,
                     int first_rank, int rank_count);
   const LayerCost& embedding(const plan::LayerStrategy& vocabulary,
@@ -57,6 +58,8 @@ class LayerCosts {
   const LayerCost& reshard(const plan::LayerStrategy& from, const plan::LayerStrategy& to,
                            const plan::LayerContext& context, int first_rank, int rank_count);
   const CostModel& cost() const;
+  /// Routes that prices of groups looked up so far: most of the time on large clusters.
+  std::uint64_t routes() const;
   /// First rank of the window that stands for [first_rank, first_rank + rank_count): layers cost
   /// the same on both (rank_windows.h).
   int canonical_rank(int first_rank, int rank_count);

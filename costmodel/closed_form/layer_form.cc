@@ -72,7 +72,7 @@ const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan:
 
 std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Group& group,
                                             std::int64_t bytes, Ranks ranks) {
-  if (group.size <= 1) return 0;
+  if (group.size <= 1 || ranks.count == 0) return 0;
   // All rings share their paths; only all-to-all and the chain of a broadcast differ.
   const std::uint64_t kind = op == plan::Collective::kAllToAll       ? 1
                              : op == plan::Collective::kBroadcast    ? 2
@@ -82,7 +82,10 @@ std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Gro
       known_->paths[{kind << 60 | static_cast<std::uint64_t>(group.size) << 30 |
                          static_cast<std::uint64_t>(group.stride),
                      word(ranks)}];
-  if (fresh) paths = cost_.communication().summary(op, group, ranks.first, ranks.count);
+  if (fresh) {
+    paths = cost_.communication().summary(op, group, ranks.first, ranks.count);
+    known_->routes += paths.routes;
+  }
   return cost_.communication().duration_ps(op, group, bytes, paths);
 }
 

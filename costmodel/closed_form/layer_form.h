@@ -37,9 +37,12 @@ class OperationPrices {
   };
   const Segment& segment(ShapeIndex index, plan::Phase phase, std::int64_t b);
   const CostModel& cost() const { return cost_; }
+  /// 0 on no ranks.
   std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes,
                              Ranks ranks);
   std::int64_t exchange_ps(Ranks ranks, int peer_offset, std::int64_t bytes);
+  /// Looked up so far.
+  std::uint64_t routes() const { return known_->routes; }
 
  private:
   /// What does not depend on prices.
@@ -47,6 +50,7 @@ class OperationPrices {
     std::vector<model::SegmentShape> shapes;
     std::unordered_multimap<std::uint64_t, ShapeIndex> by_digest;
     PriceTable<2, PathSummary> paths;  // (what, ranks)
+    std::uint64_t routes = 0;
   };
   const CostModel& cost_;
   std::shared_ptr<Known> known_;

@@ -157,6 +157,7 @@ void CollectivePrices::add_route(int from, int to, Paths& paths) const {
       topology_->host_of(b) != *paths.of_host)
     return;
   const auto route = topology_->route(a, b);
+  ++paths.routes;
   std::int64_t latency = 0;
   if (topology_->detoured(a, b))
     paths.detours.insert(paths.detours.end(), route.begin(), route.end());
@@ -280,7 +281,7 @@ std::int64_t CollectivePrices::link_rate(const topologies::Link& link) const {
 }
 
 PathSummary CollectivePrices::summed(const Paths& paths, std::int64_t divisor) const {
-  PathSummary s{paths.alpha_ps, paths.hosts};
+  PathSummary s{.alpha_ps = paths.alpha_ps, .hosts = paths.hosts, .routes = paths.routes};
   for (const LinkLoad& crossed : flows_of(paths.crossed)) {
     const topologies::Link& link = topology_->link(crossed.link);
     const PathSummary::Narrowest here{link.bytes_per_second, ceil_div(crossed.flows, divisor)};

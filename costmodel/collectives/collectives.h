@@ -77,6 +77,7 @@ struct PathSummary {
     std::int64_t bytes_per_second = 0, flows = 0;  // no flows: no link
   };
   Narrowest in_hosts = {}, fabric = {};  // of the links crossed
+  std::uint64_t routes = 0;              // looked up
 };
 
 /// Links that the flows of an operation cross, whatever its bytes: found once, then any number of
@@ -127,6 +128,7 @@ class CollectivePrices {
     std::vector<topologies::LinkId> detours = {};  // those of routes around failed links
     std::int64_t alpha_ps = 0;                     // largest latency of a route
     int hosts = 1;                                 // of the group that spans most
+    std::uint64_t routes = 0;
   };
   void add_route(int from, int to, Paths& paths) const;
   void add_flows(plan::Collective op, const plan::Group& group, int base, int index,

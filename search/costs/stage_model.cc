@@ -234,40 +234,64 @@ void StageModel::Least::take(const Least& other) {
   passes_ps = std::min(passes_ps, other.passes_ps);
 }
 
-/// Strategies in the order of what their computation takes: most need not be priced.
-StageModel::Least StageModel::cheapest_layer(const PlanProblem& problem, int kind, int first_rank) {
-  const int devices = problem.devices;
+StageModel::LayerKey StageModel::layer_key(const PlanProblem& problem, int kind, int first_rank) {
+  return {problem.devices, problem.micro_batches, kind, first_rank,
+          problem.schedule == plan::Schedule::kZeroBubbleH1};
+}
+plan::LayerContext StageModel::layer_context(const PlanProblem& problem, int kind) const {
   plan::LayerContext c = context(problem.micro_batches, 1);
   c.kind = kind;
   c.split_backward = problem.schedule == plan::Schedule::kZeroBubbleH1;
-  const auto [place, fresh] =
-      least_.try_emplace({devices, problem.micro_batches, kind, first_rank, c.split_backward});
+  return c;
+}
+
+const std::vector<StageModel::Computing>& StageModel::by_computation(const PlanProblem& problem,
+                                                                     int kind) {
+  const auto [place, fresh] = computing_.try_emplace(layer_key(problem, kind, 0));
+  std::vector<Computing>& order = place->second;
+  if (!fresh) return order;
+  const plan::LayerContext c = layer_context(problem, kind);
+  const std::vector<plan::LayerStrategy>& leaves =
+      layers_of(problem.devices, problem.micro_batches, kind).leaves;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const costmodel::LayerCosts::Floor alone = costs_.block_floor(leaves[i], c, 0, 0);
+    order.push_back({alone.sum_ps(), alone.passes_ps, i});
+  }
+  std::ranges::stable_sort(order, {}, &Computing::sum_ps);
+  return order;
+}
+
+/// Of most strategies no group need be priced.
+StageModel::Least StageModel::cheapest_layer(const PlanProblem& problem, int kind, int first_rank) {
+  const auto [place, fresh] = least_.try_emplace(layer_key(problem, kind, first_rank));
   Least& least = place->second;
   if (!fresh) return least;
+  const plan::LayerContext c = layer_context(problem, kind);
   const std::vector<plan::LayerStrategy>& leaves =
-      layers_of(devices, problem.micro_batches, kind).leaves;
-  std::vector<std::pair<std::int64_t, std::size_t>> order;
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
+      layers_of(problem.devices, problem.micro_batches, kind).leaves;
+  for (const auto& [alone_ps, passes_ps, leaf] : by_computation(problem, kind)) {
+    if (first_rank == kNowhere) {
+      least.take({alone_ps, alone_ps, passes_ps});
+      continue;
+    }
+    if (alone_ps >= least.total_ps && !c.split_backward) break;
     const costmodel::LayerCosts::Floor floor =
-        costs_.block_floor(leaves[i], c, first_rank, devices);
+        costs_.block_floor(leaves[leaf], c, first_rank, problem.devices);
     least.passes_ps = std::min(least.passes_ps, floor.passes_ps);
-    order.emplace_back(floor.sum_ps(), i);
-  }
-  std::ranges::sort(order);
-  for (const auto& [floor_ps, i] : order) {
-    if (floor_ps >= least.total_ps) break;
-    const costmodel::LayerCost& cost = costs_.block(leaves[i], c, first_rank, devices);
+    if (floor.sum_ps() >= least.total_ps) continue;
+    const costmodel::LayerCost& cost = costs_.block(leaves[leaf], c, first_rank, problem.devices);
     least.take({steady_of(cost), steady_of(cost) + sync_of(cost)});
   }
   return least;
 }
 
-StageModel::Floors StageModel::floors(const PlanProblem& problem) {
+StageModel::Floors StageModel::floors(const PlanProblem& problem, bool computes) {
+  const std::vector<int> firsts = computes ? std::vector{kNowhere} : places(problem);
   Floors sum;
   std::vector<std::pair<std::int64_t, std::int64_t>> layers;  // (N, how many)
   for (int k = 0; k < cost_.model().kinds(); ++k) {
     Least least;
-    for (const int first_rank : places(problem)) least.take(cheapest_layer(problem, k, first_rank));
+    for (const int first_rank : firsts) least.take(cheapest_layer(problem, k, first_rank));
     const std::int64_t count = layers_of_kind(k);
     sum.total_ps += count * least.total_ps;
     sum.steady_ps += count * least.steady_ps;
@@ -284,9 +308,9 @@ StageModel::Floors StageModel::floors(const PlanProblem& problem) {
   return sum;
 }
 
-std::int64_t StageModel::layers_bound(const PlanProblem& problem) {
+std::int64_t StageModel::layers_bound(const PlanProblem& problem, bool computes) {
   const std::int64_t p = problem.stages, m = problem.micro_batches;
-  const Floors f = floors(problem);
+  const Floors f = floors(problem, computes);
   if (problem.schedule == plan::Schedule::kInterleaved) return m * f.most_ps;
   if (problem.schedule != plan::Schedule::kZeroBubbleH1) return f.total_ps + (m - 1) * f.most_ps;
   const std::int64_t apart = (m - 1) * f.most_ps;

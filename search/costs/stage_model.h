@@ -65,10 +65,14 @@ inline constexpr int kMostVirtualStages = 16;  // a sixteenth of the bubble is l
 
 class StageModel {
  public:
+  /// @pre `costs` and `space` outlive this object. `memory_bytes`: what the Program's buffers may
+  /// take on a device.
   StageModel(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch,
              std::int64_t memory_bytes);
   ~StageModel();
 
+  [[nodiscard]] costmodel::LayerCosts& costs() const { return costs_; }
+  [[nodiscard]] std::int64_t memory_bytes() const { return memory_bytes_; }
   /// Strategies of layers and of the vocabulary for stages of `devices`, with what was cut.
   const StrategyTree& layers_of(int devices, std::int64_t micro_batches, int kind = 0);
   const StrategyTree& vocabulary_of(int devices, std::int64_t micro_batches);
@@ -80,7 +84,8 @@ class StageModel {
   bool has_strategies(const PlanProblem& problem);
 
   /// The header's bounds: whatever the vocabulary, and with it (not of ZB-H1). @pre has_strategies.
-  std::int64_t layers_bound(const PlanProblem& problem);
+  /// The first by computation alone, where `computes`: no group is priced then.
+  std::int64_t layers_bound(const PlanProblem& problem, bool computes = false);
   std::int64_t quick_bound(const PlanProblem& problem);
   /// The problem in integers. Its check and changes stay valid until the next call. @pre
   /// layers_of(...) has leaves.
@@ -139,12 +144,24 @@ class StageModel {
     std::int64_t steady_ps = kForbidden, total_ps = kForbidden, passes_ps = kForbidden;
     void take(const Least& other);
   };
+  /// What a layer computes under a strategy (leaf of layers_of), all and forward and backward.
+  struct Computing {
+    std::int64_t sum_ps = 0, passes_ps = 0;
+    std::size_t leaf = 0;
+  };
+  /// Least first.
+  const std::vector<Computing>& by_computation(const PlanProblem& problem, int kind = 0);
+  // devices, micro-batches, kind, first rank, split backward
+  using LayerKey = std::tuple<int, std::int64_t, int, int, bool>;
+  static LayerKey layer_key(const PlanProblem& problem, int kind, int first_rank);
+  [[nodiscard]] plan::LayerContext layer_context(const PlanProblem& problem, int kind) const;
   Least cheapest_layer(const PlanProblem& problem, int kind, int first_rank);
+  static constexpr int kNowhere = -1;  // first rank: by computation alone
   /// Sums over the layers, and `most`, of the header.
   struct Floors {
     std::int64_t total_ps = 0, steady_ps = 0, passes_ps = 0, most_ps = 0;
   };
-  Floors floors(const PlanProblem& problem);
+  Floors floors(const PlanProblem& problem, bool computes = false);
   Vocabulary vocabulary(const PlanProblem& problem, bool head);
   void fill_stage(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
   void add_ends(const PlanProblem& problem, int index, const Table& table, PipelineStage& stage);
@@ -163,8 +180,8 @@ class StageModel {
   // devices, micro-batches, kind; no kind: the vocabulary
   std::map<std::tuple<int, std::int64_t, int>, StrategyTree> trees_;
   std::map<Key, std::unique_ptr<Table>> tables_;
-  // devices, micro-batches, kind, first rank, split backward
-  std::map<std::tuple<int, std::int64_t, int, int, bool>, Least> least_;
+  std::map<LayerKey, Least> least_;
+  std::map<LayerKey, std::vector<Computing>> computing_;
   std::map<std::pair<int, int>, std::vector<int>> places_;  // of (stages, devices)
   PipelineProblem problem_;
   std::unique_ptr<View> view_;

@@ -55,8 +55,8 @@ base::Result<KnownPlans::Searched> KnownPlans::search_anew(PlanRequest request,
   request.relax = request.multipliers = false;
   const std::int64_t budget = limit_bytes_ - cost_.context_bytes();
   costmodel::LayerCosts costs(cost_);
-  TRY(const LoopResult loops,
-      search_best_first(costs, request, budget, {runners_up, kProblemStates}));
+  StageModel stages(costs, request.space, request.global_batch, budget);
+  TRY(const LoopResult loops, search_best_first(stages, request, {runners_up, kProblemStates}));
   if (loops.finalists.empty())
     return Searched{false,
                     loops.least_peak_bytes >= kForbidden ? 0 : loops.least_peak_bytes - budget};

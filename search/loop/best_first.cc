@@ -16,6 +16,7 @@ namespace {
 struct Entry {
   PlanProblem problem;
   bool family = false;
+  bool priced = false;  // of a family: the bound knows of communication
   std::int64_t bound_ps = 0;
   std::int64_t sharp_below_ps = 0;  // below this the bound knows of memory
   bool settled = false;             // solved, or cut with its reason
@@ -29,14 +30,13 @@ struct Entry {
 
 class BestFirst {
  public:
-  BestFirst(costmodel::LayerCosts& costs, const PlanRequest& request, std::int64_t budget,
-            LoopOptions options)
-      : costs_(costs),
+  BestFirst(StageModel& stages, const PlanRequest& request, LoopOptions options)
+      : costs_(stages.costs()),
         request_(request),
-        budget_(budget),
+        budget_(stages.memory_bytes()),
         options_(options),
-        solvers_(costs, request.space, request.global_batch, budget),
-        families_(costs.cost(), request, solvers_) {
+        solvers_(stages, request.space),
+        families_(costs_.cost(), request, solvers_) {
     effort_.limit = request.max_states;
   }
 
@@ -89,7 +89,9 @@ class BestFirst {
     for (const PlanProblem& family : families) {
       result_.problems +=
           solvers_.stages().vocabulary_of(family.devices, family.micro_batches).leaves.size();
-      add({.problem = family, .family = true, .bound_ps = solvers_.stages().layers_bound(family)},
+      add({.problem = family,
+           .family = true,
+           .bound_ps = solvers_.stages().layers_bound(family, true)},
           queue);
     }
     bool patient = true;
@@ -98,7 +100,7 @@ class BestFirst {
       if (!patient) queue.merge(waiting);
       const auto [bound, i] = *queue.begin();
       if (bound >= incumbent()) break;
-      if (effort_.exhausted && !groups_.empty()) {
+      if (exhausted() && !groups_.empty()) {
         // What is left is open: a plan is known, and the least bound says how good it is.
         leave_open(entries_[i].problem, bound);
         break;
@@ -144,7 +146,15 @@ class BestFirst {
     return entries_[i].family;
   }
   /// True: the bound grew.
+  bool price(Entry& entry) {
+    if (!entry.family || entry.priced) return false;
+    entry.priced = true;
+    const std::int64_t before = entry.bound_ps;
+    entry.bound_ps = std::max(before, solvers_.stages().layers_bound(entry.problem));
+    return entry.bound_ps > before;
+  }
   bool sharpen(Entry& entry, std::int64_t cutoff) {
+    if (price(entry)) return true;
     if (entry.sharp_below_ps >= cutoff) return false;
     Solver& solver = solver_of(entry);
     const Solver::Bound sharp = entry.family ? solver.family_bound(entry.problem, cutoff)
@@ -186,14 +196,14 @@ class BestFirst {
     Entry& entry = entries_[i];
     const std::int64_t best = incumbent();
     entry.settled = true;
-    if (effort_.exhausted) {
+    if (exhausted()) {
       leave_open(entry.problem, entry.bound_ps);
       prune(entry.name(), "effort limit reached before it was solved");
       return {};
     }
     effort_.undecided = false;
     TRY(entry.answered, solve(entry, best, Depth::kExact));
-    if (effort_.exhausted || effort_.undecided) undecided_.push_back(i);
+    if (exhausted() || effort_.undecided) undecided_.push_back(i);
     open_ = open_ || effort_.undecided;
     if (entry.answered) return {};
     if (effort_.undecided)
@@ -215,7 +225,7 @@ class BestFirst {
       if (entry.bound_ps < incumbent()) {
         if (const auto multipliers = solver_of(entry).multipliers(entry.problem)) {
           entry.bound_ps = std::max(entry.bound_ps, multipliers->bound_ps);
-          if (entry.bound_ps < incumbent() && !effort_.exhausted) {
+          if (entry.bound_ps < incumbent() && !exhausted()) {
             effort_.undecided = false;
             TRY_VOID(solve(entry, incumbent(), Depth::kExact));
             if (!effort_.undecided) continue;
@@ -241,6 +251,7 @@ class BestFirst {
     TRY(Finalist finalist, price(*std::move(answer.plan)));
     ORRERY_CHECK(std::ranges::max(finalist.stage_peak_bytes) <= budget_,
                  "the answer of a solver does not fit");
+    ORRERY_CHECK(answer.form_ps <= finalist.closed_form_ps, "a solver's form is no lower bound");
     // The form's own optimum bounds the problem where plan_cost charges more (stage_model.h).
     if (depth == Depth::kExact && answer.form_ps < finalist.closed_form_ps)
       open_bound_ps_ = std::min(open_bound_ps_, answer.form_ps);
@@ -251,9 +262,13 @@ class BestFirst {
   void spend(const Effort& effort) {
     effort_.states += effort.states;
     effort_.ticks += effort.ticks;
-    effort_.exhausted = effort_.exhausted || effort_.ticks >= options_.ticks ||
-                        (effort_.limit != 0 && effort_.states >= effort_.limit);
     effort_.undecided = effort_.undecided || effort.undecided || effort.exhausted;
+  }
+  /// By states or ticks; prices take as long as programs do.
+  bool exhausted() {
+    constexpr std::uint64_t kRoutesOfTick = 2;
+    return (effort_.limit != 0 && effort_.states >= effort_.limit) ||
+           effort_.ticks + (costs_.routes() - routes_before_) / kRoutesOfTick >= options_.ticks;
   }
   base::Result<Finalist> price(plan::Plan plan) {
     Finalist finalist;
@@ -324,7 +339,7 @@ class BestFirst {
     const std::int64_t cutoff = runner_up_cutoff();
     const bool open = find(group) == nullptr &&
                       (entries_[i].answered || tried[group] < kVocabularies) && tries > 0 &&
-                      request_.top > 1 && !effort_.exhausted;
+                      request_.top > 1 && !exhausted();
     if (!open || entries_[i].bound_ps >= cutoff) return true;
     if (!entries_[i].family && !entries_[i].answered) {
       ++tried[group];  // even its bound takes time
@@ -342,7 +357,7 @@ class BestFirst {
     std::int64_t cutoff = runner_up_cutoff();
     if (const BestOfGroup* known = find(group))
       cutoff = std::min(cutoff, known->best.closed_form_ps);
-    if (entries_[i].bound_ps >= cutoff || effort_.exhausted) return true;
+    if (entries_[i].bound_ps >= cutoff || exhausted()) return true;
     if (advance(i, cutoff, queue)) return false;
     if (++tried[group] <= kVocabularies) TRY_VOID(solve(entries_[i], cutoff, Depth::kExact));
     return false;
@@ -351,7 +366,7 @@ class BestFirst {
   // ---- the end ----
   base::Result<void> finish() {
     result_.states = effort_.states;
-    result_.exhausted = effort_.exhausted || (groups_.empty() && open_);
+    result_.exhausted = exhausted() || (groups_.empty() && open_);
     if (groups_.empty()) return smallest();
     for (const PlanProblem& problem : infeasible_)
       prune(to_string(problem), solvers_.of(problem).shortage(problem));
@@ -375,7 +390,8 @@ class BestFirst {
           p.schedule == plan::Schedule::k1F1B || p.schedule == plan::Schedule::kGPipe;
       if (!stated || p.idle > 0) continue;
       if (entries_[i].family) {
-        if (!entries_[i].settled && entries_[i].bound_ps - p.micro_batches < best)
+        const auto may_beat = [&] { return entries_[i].bound_ps - p.micro_batches < best; };
+        if (!entries_[i].settled && may_beat() && (!price(entries_[i]) || may_beat()))
           expand(i, unused);
         continue;
       }
@@ -424,6 +440,7 @@ class BestFirst {
   Solvers solvers_;
   Families families_;
   Effort effort_;
+  std::uint64_t routes_before_ = costs_.routes();
   std::vector<Entry> entries_;
   std::uint64_t done_ = 0;
   std::vector<BestOfGroup> groups_;  // cheapest first
@@ -437,9 +454,9 @@ class BestFirst {
 
 }  // namespace
 
-base::Result<LoopResult> search_best_first(costmodel::LayerCosts& costs, const PlanRequest& request,
-                                           std::int64_t budget_bytes, LoopOptions options) {
-  return BestFirst(costs, request, budget_bytes, options).run();
+base::Result<LoopResult> search_best_first(StageModel& stages, const PlanRequest& request,
+                                           LoopOptions options) {
+  return BestFirst(stages, request, options).run();
 }
 
 }  // namespace orrery::search

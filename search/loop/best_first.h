@@ -3,15 +3,15 @@
 /// The planner's loop: every (pipeline degree, devices of a stage, micro-batches, schedule,
 /// vocabulary) problem, its bound, its solution, whoever solves it (solvers/solver.h).
 ///
-/// Best first. A family (families.h) waits with the lower bound of its layers alone; when that is
-/// the least of all, it is sharpened by memory and waits again, then makes way for its problems,
-/// one a vocabulary; a problem's bound is sharpened the same way before the problem is solved. So
-/// vocabularies are priced and programs run only below the best plan, and once the least bound is
-/// not below the best plan, that is proved. Problems that need an incumbent wait for a plan to
-/// beat; the first of the others gives a quick one. Then come the families that leave devices idle.
-/// Then groups (pp, devices, m, schedule) without a plan get quick answers in the same order, for
-/// the simulator to judge: the best plan of each group, of these the `top` best. The rest is cut
-/// and keeps its reason.
+/// Best first. A family (families.h) waits with the lower bound of what its layers compute; when
+/// that is the least of all, it is sharpened by communication, then by memory, and waits again,
+/// then makes way for its problems, one a vocabulary; a problem's bound is sharpened the same way
+/// before the problem is solved. So vocabularies are priced and programs run only below the best
+/// plan, and once the least bound is not below the best plan, that is proved. Problems that need an
+/// incumbent wait for a plan to beat; the first of the others gives a quick one. Then come the
+/// families that leave devices idle. Then groups (pp, devices, m, schedule) without a plan get
+/// quick answers in the same order, for the simulator to judge: the best plan of each group, of
+/// these the `top` best. The rest is cut and keeps its reason.
 #include <cstdint>
 #include <vector>
 
@@ -47,9 +47,8 @@ struct LoopOptions {
   std::uint64_t ticks = kSearchTicks;  // of the whole search
 };
 
-/// @pre request is valid (planner.cc). `budget_bytes`: what the Program's buffers may take on a
-/// device.
-base::Result<LoopResult> search_best_first(costmodel::LayerCosts& costs, const PlanRequest& request,
-                                           std::int64_t budget_bytes, LoopOptions options = {});
+/// @pre request is valid (planner.cc); `stages` is of its space and batch.
+base::Result<LoopResult> search_best_first(StageModel& stages, const PlanRequest& request,
+                                           LoopOptions options = {});
 
 }  // namespace orrery::search

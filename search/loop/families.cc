@@ -109,7 +109,7 @@ std::vector<PlanProblem> Families::with_idle_devices(std::int64_t incumbent_ps,
           const PlanProblem family{stages, devices,  cluster_devices() - stages * devices,
                                    m,      schedule, {}};
           if (!solvers_.of(family).covers(family)) continue;
-          const std::int64_t bound = solvers_.stages().layers_bound(family);
+          const std::int64_t bound = solvers_.stages().layers_bound(family, true);
           if (bound >= incumbent_ps)
             least = std::min(least, bound);
           else if (has_vocabularies(family))

@@ -22,7 +22,7 @@ class Families {
   /// Those whose stages take all devices; what cannot be goes to `pruned`.
   std::vector<PlanProblem> on_all_devices(std::vector<Pruned>& pruned);
   /// Those that leave devices idle, all p stages of d devices with p d below the cluster's number,
-  /// so that more devices are never slower; mostly cut by what the layers alone cost at least,
+  /// so that more devices are never slower; mostly cut by what the layers compute at least,
   /// pipeline degree by pipeline degree.
   std::vector<PlanProblem> with_idle_devices(std::int64_t incumbent_ps,
                                              std::vector<Pruned>& pruned);

@@ -75,12 +75,12 @@ std::vector<Finalist> best_of_shapes(const Finalist& fastest, std::vector<Finali
 
 /// The best by closed form, the best as expected and whatever may beat them, uniform plans too;
 /// with runners-up. @pre some finalist.
-base::Result<void> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest& request,
-                                 std::int64_t budget, const std::vector<Finalist>& finalists,
-                                 PlanAnswer& answer) {
-  Contest contest(costs.cost());
+base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
+                                 const std::vector<Finalist>& finalists, PlanAnswer& answer) {
+  const costmodel::CostModel& cost = stages.costs().cost();
+  Contest contest(cost);
   TRY_VOID(contest.enter(*std::ranges::min_element(finalists, {}, &Finalist::expected_ps), true));
-  std::vector<Finalist> all = uniform_plans(costs, request, budget, contest);
+  std::vector<Finalist> all = uniform_plans(stages, request, contest);
   all.insert(all.begin(), finalists.begin(), finalists.end());
   TRY_VOID(contest.enter_all(all));
   std::vector<Finalist> shapes = best_of_shapes(contest.fastest(), std::move(all));
@@ -90,7 +90,7 @@ base::Result<void> evaluate_best(costmodel::LayerCosts& costs, const PlanRequest
     answer.runners_up.push_back({std::move(f->plan), f->closed_form_ps, f->expected_ps});
   std::ranges::stable_sort(answer.runners_up, {}, &RunnerUp::expected_ps);
   shapes.erase(rest, shapes.end());
-  TRY(Evaluated evaluated, evaluate(costs.cost(), shapes, request.threads, contest.report()));
+  TRY(Evaluated evaluated, evaluate(cost, shapes, request.threads, contest.report()));
   answer.candidates = std::move(evaluated.candidates);
   answer.order_changes = evaluated.order_changes;
   return {};
@@ -104,7 +104,8 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   // Runners-up are found even where only the answer is simulated in full.
   PlanRequest searched = request;
   searched.top = std::max(request.top, kRunnersUp + 1);
-  TRY(LoopResult loops, search_best_first(costs, searched, budget));
+  StageModel stages(costs, searched.space, searched.global_batch, budget);
+  TRY(LoopResult loops, search_best_first(stages, searched));
   PlanAnswer answer;
   answer.pruned = std::move(loops.pruned);
   answer.states = loops.states;
@@ -136,7 +137,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
     answer.certificate.stage_peak_bytes.push_back(peak + cost.context_bytes());
   }
   answer.status = loops.bound_ps < best.closed_form_ps ? Status::kBudget : Status::kOptimal;
-  TRY_VOID(evaluate_best(costs, request, budget, loops.finalists, answer));
+  TRY_VOID(evaluate_best(stages, request, loops.finalists, answer));
   return answer;
 }
 

@@ -22,7 +22,8 @@ base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost
   request.multipliers = false;
   request.max_states = kEffort;
   costmodel::LayerCosts costs(cost);
-  TRY(const LoopResult loops, search_best_first(costs, request, budget));
+  StageModel stages(costs, request.space, request.global_batch, budget);
+  TRY(const LoopResult loops, search_best_first(stages, request));
   if (loops.finalists.empty()) return std::nullopt;
   TRY(const Evaluated evaluated, evaluate(cost, loops.finalists, 1));
   const std::int64_t peak = std::ranges::max(loops.finalists.front().stage_peak_bytes);

@@ -15,15 +15,14 @@ using plan::Schedule;
 
 class Grid {
  public:
-  Grid(costmodel::LayerCosts& costs, const PlanRequest& request, std::int64_t budget,
-       const Contest& known)
-      : costs_(costs),
-        cost_(costs.cost()),
+  Grid(StageModel& stages, const PlanRequest& request, const Contest& known)
+      : stages_(stages),
+        costs_(stages.costs()),
+        cost_(costs_.cost()),
         space_(request.space),
         request_(request),
-        budget_(budget),
-        known_(known),
-        stages_(costs, request.space, request.global_batch, budget) {}
+        budget_(stages.memory_bytes()),
+        known_(known) {}
 
   std::vector<Finalist> run() {
     const auto world = as_int(cost_.topology().device_count());
@@ -80,7 +79,14 @@ class Grid {
   }
 
   void problem(int p, int devices, std::int64_t m) {
+    PlanProblem family{p, devices, 0, m, Schedule::k1F1B, {}};
+    if (!stages_.has_strategies(family)) return;
     std::vector<Order> orders_here = orders(p, m);
+    std::erase_if(orders_here, [&](const Order& order) {
+      family.schedule = order.schedule;
+      return !known_.may_win(stages_.layers_bound(family, true)) ||
+             !known_.may_win(stages_.layers_bound(family));
+    });
     if (orders_here.empty()) return;
     for (Order& order : orders_here) complete(order, p, m);
     context_ = stages_.context(m, p);
@@ -190,22 +196,22 @@ class Grid {
         {std::move(plan), forms.closed_form_ps, forms.pass_by_pass_ps, std::move(peaks)});
   }
 
+  StageModel& stages_;
   costmodel::LayerCosts& costs_;
   const costmodel::CostModel& cost_;
   const Space& space_;
   const PlanRequest& request_;
   std::int64_t budget_;
   const Contest& known_;
-  StageModel stages_;
   plan::LayerContext context_;
   std::vector<Finalist> found_;
 };
 
 }  // namespace
 
-std::vector<Finalist> uniform_plans(costmodel::LayerCosts& costs, const PlanRequest& request,
-                                    std::int64_t budget_bytes, const Contest& known) {
-  return Grid(costs, request, budget_bytes, known).run();
+std::vector<Finalist> uniform_plans(StageModel& stages, const PlanRequest& request,
+                                    const Contest& known) {
+  return Grid(stages, request, known).run();
 }
 
 }  // namespace orrery::search

@@ -22,14 +22,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "costmodel/closed_form/layer_costs.h"
+#include "search/costs/stage_model.h"
 #include "search/loop/candidates.h"
 
 namespace orrery::search {
 
-/// In the order of enumeration. `budget_bytes`: what the Program's buffers may take on a device.
-/// @pre the request is one that find_plan takes.
-std::vector<Finalist> uniform_plans(costmodel::LayerCosts& costs, const PlanRequest& request,
-                                    std::int64_t budget_bytes, const Contest& known);
+/// In the order of enumeration. @pre the request is one that find_plan takes; `stages` is of its
+/// space and batch.
+std::vector<Finalist> uniform_plans(StageModel& stages, const PlanRequest& request,
+                                    const Contest& known);
 
 }  // namespace orrery::search

@@ -8,14 +8,13 @@ namespace orrery::search {
 /// The solvers of one search.
 class Solvers {
  public:
-  /// @pre `costs` and `space` outlive this object. `memory_bytes`: what the Program's buffers may
-  /// take on a device.
-  Solvers(costmodel::LayerCosts& costs, const Space& space, std::int64_t global_batch,
-          std::int64_t memory_bytes)
-      : stages_(costs, space, global_batch, memory_bytes),
-        pipelines_(stages_, memory_bytes),
-        ranks_(costs, space, stages_, memory_bytes) {
-    if (costs.cost().model().kinds() > 1) kinds_.emplace(costs, stages_, space, memory_bytes);
+  /// @pre both outlive this object.
+  Solvers(StageModel& stages, const Space& space)
+      : stages_(stages),
+        pipelines_(stages, stages.memory_bytes()),
+        ranks_(stages.costs(), space, stages, stages.memory_bytes()) {
+    if (stages.costs().cost().model().kinds() > 1)
+      kinds_.emplace(stages.costs(), stages, space, stages.memory_bytes());
   }
 
   StageModel& stages() { return stages_; }
@@ -29,7 +28,7 @@ class Solvers {
   }
 
  private:
-  StageModel stages_;
+  StageModel& stages_;
   PipelineSolver pipelines_;
   RankSolver ranks_;
   std::optional<KindsSolver> kinds_;

@@ -104,8 +104,9 @@ void search(benchmark::State& state, const Case& c) {
   double gap = 0;
   for (auto _ : state) {
     costmodel::LayerCosts costs(cost);
-    const auto result =
-        search_best_first(costs, request, request.memory_bytes - cost.context_bytes());
+    StageModel stages(costs, request.space, request.global_batch,
+                      request.memory_bytes - cost.context_bytes());
+    const auto result = search_best_first(stages, request);
     const auto best = static_cast<double>(result->finalists.front().closed_form_ps);
     gap = (best - static_cast<double>(result->bound_ps)) / best;
   }
@@ -134,8 +135,9 @@ void depth(benchmark::State& state) {
   const PlanRequest request = request_of(c, cost);
   for (auto _ : state) {
     costmodel::LayerCosts costs(cost);
-    benchmark::DoNotOptimize(
-        search_best_first(costs, request, request.memory_bytes - cost.context_bytes()));
+    StageModel stages(costs, request.space, request.global_batch,
+                      request.memory_bytes - cost.context_bytes());
+    benchmark::DoNotOptimize(search_best_first(stages, request));
   }
 }
 BENCHMARK(depth)->Arg(128)->Arg(1024)->Unit(benchmark::kMillisecond);

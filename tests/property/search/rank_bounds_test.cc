@@ -42,6 +42,7 @@ TEST(RankBounds, StayBelowTheCheapestPlanAndGrowWithTheVocabulary) {
       if (!ranks.covers(problem)) continue;
       const std::int64_t layers = stages.layers_bound(problem),
                          room = ranks.family_bound(problem, kForbidden).ps;
+      RC_ASSERT(stages.layers_bound(problem, true) <= layers);
       for (const plan::LayerStrategy& vocabulary :
            stages.vocabulary_of(problem.devices, m).leaves) {
         problem.vocabulary = vocabulary;
@@ -53,6 +54,8 @@ TEST(RankBounds, StayBelowTheCheapestPlanAndGrowWithTheVocabulary) {
         compared = compared || answer.plan.has_value();
         // RC_ASSERT evaluates both sides of "or"
         if (answer.plan) RC_ASSERT(ranks.bound(problem, answer.form_ps).ps <= answer.form_ps);
+        // the program adds up what plan_cost charges
+        if (answer.plan) RC_ASSERT(costmodel::step_ps(costs, *answer.plan) == answer.form_ps);
       }
     }
     draws.asserts(compared);

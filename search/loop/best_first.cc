@@ -264,11 +264,10 @@ class BestFirst {
     effort_.ticks += effort.ticks;
     effort_.undecided = effort_.undecided || effort.undecided || effort.exhausted;
   }
-  /// By states or ticks; prices take as long as programs do.
+  /// By states, or by ticks: a route takes as long as a state.
   bool exhausted() {
-    constexpr std::uint64_t kRoutesOfTick = 2;
     return (effort_.limit != 0 && effort_.states >= effort_.limit) ||
-           effort_.ticks + (costs_.routes() - routes_before_) / kRoutesOfTick >= options_.ticks;
+           effort_.ticks + costs_.routes() - routes_before_ >= options_.ticks;
   }
   base::Result<Finalist> price(plan::Plan plan) {
     Finalist finalist;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -33,17 +35,19 @@ std::int64_t wire_parts(Collective op, std::int64_t n, std::int64_t bytes) {
   ORRERY_CHECK(false, "collective out of range");
 }
 
-/// Whole bytes of it; the rest is less than one byte's time, see with_remainder().
-std::int64_t wire(Collective op, std::int64_t n, std::int64_t bytes) {
-  return wire_parts(op, n, bytes) / n;
+/// Whole bytes of it in one of `units` flows; the rest is less than one byte's time, see
+/// with_remainder().
+std::int64_t wire(Collective op, std::int64_t n, std::int64_t units, std::int64_t bytes) {
+  return wire_parts(op, n, bytes) / (n * units);
 }
 
 /// Adds the time of the part of a byte that wire() left out (a tensor that n does not divide),
 /// rounded down: the transfer's own rounding up covers it, and the sum stays monotone in the bytes.
-Transfer with_remainder(Transfer t, Collective op, std::int64_t n, std::int64_t bytes) {
-  const std::int64_t rest = wire_parts(op, n, bytes) % n;
+Transfer with_remainder(Transfer t, Collective op, std::int64_t n, std::int64_t units,
+                        std::int64_t bytes) {
+  const std::int64_t rest = wire_parts(op, n, bytes) % (n * units);
   if (rest == 0) return t;
-  t.latency_ps += mul_div(rest, base::kPicosecondsPerSecond, n) / t.bytes_per_second;
+  t.latency_ps += mul_div(rest, base::kPicosecondsPerSecond, n * units) / t.bytes_per_second;
   return t;
 }
 
@@ -115,9 +119,10 @@ int repeating_window(int span, int first_rank, int rank_count,
 /// Puts latency and cap of a measured entry into a transfer of `n_steps` steps. Route latency where
 /// the entry has none.
 void apply(const model::CollectiveTimes& entry, std::int64_t bytes, std::int64_t n_steps,
-           Transfer& t) {
+           std::int64_t units, Transfer& t) {
   if (entry.bus_bandwidth > 0) {
-    t.rate_cap = static_cast<std::int64_t>(std::clamp(entry.bus_bandwidth, 1.0, kMaxRate));
+    t.rate_cap =
+        static_cast<std::int64_t>(std::clamp(entry.bus_bandwidth / real(units), 1.0, kMaxRate));
     if (entry.latency_seconds > 0)
       t.latency_ps = n_steps * base::ceil_ps(base::Seconds(entry.latency_seconds));
     return;
@@ -151,7 +156,7 @@ CollectivePrices::CollectivePrices(const topologies::Topology& topology,
   for (auto& entry : measured_) make_monotone(entry.points);
 }
 
-void CollectivePrices::add_route(int from, int to, Paths& paths) const {
+void CollectivePrices::add_route(int from, int to, std::int64_t flows, Paths& paths) const {
   const auto a = as_u32(from), b = as_u32(to);
   if (paths.of_host && topology_->host_of(a) != *paths.of_host &&
       topology_->host_of(b) != *paths.of_host)
@@ -162,48 +167,74 @@ void CollectivePrices::add_route(int from, int to, Paths& paths) const {
   if (topology_->detoured(a, b))
     paths.detours.insert(paths.detours.end(), route.begin(), route.end());
   for (const auto link : route) {
-    paths.crossed.push_back(link);
+    paths.crossed.push_back({link, flows});
     latency += base::ceil_ps(topology_->link(link).latency);
   }
   paths.alpha_ps = std::max(paths.alpha_ps, latency);
 }
 
-/// Unit flows that member `index` of a group sends.
-void CollectivePrices::add_flows(Collective op, const plan::Group& group, int base, int index,
-                                 Paths& paths) const {
-  const int n = group.size;
-  const int from = base + index * group.stride;
+/// Unit flows that member `index` of a group sends; paths.units of them are all its bytes.
+void CollectivePrices::add_flows(Collective op, const plan::Group& group, const Spread& spread,
+                                 int base, int index, Paths& paths) const {
+  const int n = group.size, k = spread.rings;
+  const auto send = [&](int member, std::int64_t flows) {
+    add_route(base + index * group.stride, base + member * group.stride, flows, paths);
+  };
   if (op == kAllToAll) {
     for (int other = 0; other < n; ++other) {
-      if (other != index) add_route(from, base + other * group.stride, paths);
+      if (other != index) send(other, 1);
     }
-  } else if (op != kBroadcast || index + 1 < n) {
-    add_route(from, base + (index + 1) % n * group.stride, paths);
+  } else if (k == 1) {
+    if (op != kBroadcast || index + 1 < n) send((index + 1) % n, paths.units);
+  } else {
+    const int place = index % k, host = index / k, behind = (host + 1) % spread.hosts;
+    const int turn = host % 2 == 0 ? 1 : k - 1;  // back in odd hosts
+    const bool even_to_even = behind == 0 && host % 2 == 0;
+    send(host * k + (place + turn) % k, paths.units / k * (k - 1));
+    send(behind * k + (even_to_even ? (place + 1) % k : place), paths.units / k);
   }
 }
 
-int CollectivePrices::hosts_of(const plan::Group& group, int base) const {
-  int hosts = 1;  // host-major ranks: members of one host are neighbours in the group
+CollectivePrices::Spread CollectivePrices::spread_of(Collective op, const plan::Group& group,
+                                                     int base) const {
+  Spread spread;  // host-major ranks: members of one host are neighbours in the group
+  int members = 1, first = 0;
+  bool alike = op == kAllReduce || op == kAllGather || op == kReduceScatter;
   for (int i = 1; i < group.size; ++i) {
     const auto rank = as_u32(base + i * group.stride);
-    if (!topology_->same_host(rank - as_u32(group.stride), rank)) ++hosts;
+    if (topology_->same_host(rank - as_u32(group.stride), rank)) {
+      ++members;
+      continue;
+    }
+    if (first == 0) first = members;
+    alike = alike && members == first;
+    ++spread.hosts;
+    members = 1;
   }
-  return hosts;
+  if (alike && members == first) spread.rings = members;
+  return spread;
 }
 
 CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan::Group& group,
                                                       int first_rank, int rank_count,
                                                       Senders senders,
                                                       std::optional<std::uint32_t> host) const {
-  Paths paths{.of_host = host};
+  Paths paths{.of_host = host, .units = op == kAllToAll ? group.size - 1 : 1};
+  std::map<int, Spread> spreads;  // of groups by their first rank
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
-    const int base = group.base(rank);
-    if (senders == Senders::kOfClass) add_flows(op, group, base, group.index(rank), paths);
-    // not the group's first rank of the class
+    // the group's first rank of the class
     if (group.index(rank) > 0 && rank - group.stride >= first_rank) continue;
-    paths.hosts = std::max(paths.hosts, hosts_of(group, base));
-    if (senders == Senders::kOfClass) continue;
-    for (int i = 0; i < group.size; ++i) add_flows(op, group, base, i, paths);
+    const int base = group.base(rank);
+    const Spread spread = spreads[base] = spread_of(op, group, base);
+    paths.hosts = std::max(paths.hosts, spread.hosts);
+    paths.units = std::lcm(paths.units, spread.rings);
+  }
+  for (const auto& [base, spread] : spreads) {
+    for (int i = 0; i < group.size; ++i) {
+      const int place = base + i * group.stride - first_rank;  // in the class
+      if (senders == Senders::kWholeGroups || (place >= 0 && place < rank_count))
+        add_flows(op, group, spread, base, i, paths);
+    }
   }
   return paths;
 }
@@ -233,38 +264,37 @@ Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) 
   return transfer;
 }
 
-std::vector<LinkLoad> CollectivePrices::flows_of(
-    const std::vector<topologies::LinkId>& crossed) const {
-  thread_local std::vector<std::uint32_t> flows;  // by link; all 0 between calls
+std::vector<LinkLoad> CollectivePrices::flows_of(const std::vector<LinkLoad>& crossed) const {
+  thread_local std::vector<std::int64_t> flows;  // by link; all 0 between calls
   flows.resize(std::max(flows.size(), topology_->links().size()));
   std::vector<LinkLoad> loads;
-  for (const auto link : crossed) {
-    if (flows[link.raw()]++ == 0) loads.push_back({link, 0});
+  for (const LinkLoad& one : crossed) {
+    std::int64_t& sum = flows[one.link.raw()];
+    if (sum == 0) loads.push_back({one.link, 0});
+    sum += one.flows;
   }
   for (LinkLoad& l : loads) l.flows = std::exchange(flows[l.link.raw()], 0);
   return loads;
 }
 
 PathLoads CollectivePrices::counted(Paths paths) const {
-  PathLoads loads{paths.alpha_ps, paths.hosts, flows_of(paths.crossed), std::move(paths.detours)};
+  PathLoads loads{paths.alpha_ps, paths.hosts, paths.units, flows_of(paths.crossed),
+                  std::move(paths.detours)};
   std::ranges::sort(loads.links, {}, &LinkLoad::link);
   std::ranges::sort(loads.detours);
   return loads;
 }
 
-Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads,
-                                std::int64_t divisor) const {
+Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads) const {
   const std::int64_t measured = transfer.rate_cap;
   std::int64_t rate = measured > 0 ? measured : std::numeric_limits<std::int64_t>::max();
   for (const LinkLoad& crossed : loads.links) {
-    const std::int64_t flows = ceil_div(crossed.flows, divisor),
-                       now = link_rate(topology_->link(crossed.link));
-    const std::int64_t built = topology_->changed() ? topology_->built_rate(crossed.link) : now,
-                       share = now / flows;
-    if (measured == 0 || built / flows >= measured ||
+    const std::int64_t now = link_rate(topology_->link(crossed.link));
+    const std::int64_t built = topology_->changed() ? topology_->built_rate(crossed.link) : now;
+    if (measured == 0 || built / crossed.flows >= measured ||
         std::ranges::binary_search(loads.detours, crossed.link)) {
-      transfer.links.push_back({crossed.link, flows});
-      rate = std::min(rate, std::max<std::int64_t>(share, 1));
+      transfer.links.push_back(crossed);
+      rate = std::min(rate, std::max<std::int64_t>(now / crossed.flows, 1));
     } else if (now < built) {
       transfer.rate_cap =
           std::min(transfer.rate_cap, std::max<std::int64_t>(mul_div(measured, now, built), 1));
@@ -280,11 +310,14 @@ std::int64_t CollectivePrices::link_rate(const topologies::Link& link) const {
                                                             : errors_.fabric_links_ppm);
 }
 
-PathSummary CollectivePrices::summed(const Paths& paths, std::int64_t divisor) const {
-  PathSummary s{.alpha_ps = paths.alpha_ps, .hosts = paths.hosts, .routes = paths.routes};
+PathSummary CollectivePrices::summed(const Paths& paths) const {
+  PathSummary s{.alpha_ps = paths.alpha_ps,
+                .hosts = paths.hosts,
+                .units = paths.units,
+                .routes = paths.routes};
   for (const LinkLoad& crossed : flows_of(paths.crossed)) {
     const topologies::Link& link = topology_->link(crossed.link);
-    const PathSummary::Narrowest here{link.bytes_per_second, ceil_div(crossed.flows, divisor)};
+    const PathSummary::Narrowest here{link.bytes_per_second, crossed.flows};
     PathSummary::Narrowest& least = topology_->in_host(link) ? s.in_hosts : s.fabric;
     // Of equal shares the one of fewest flows, whatever the order of the links.
     const auto share = static_cast<__int128>(here.bytes_per_second) * least.flows,
@@ -311,19 +344,22 @@ std::int64_t CollectivePrices::rate_alone(std::int64_t cap, const PathSummary& p
 
 /// Latency, wire bytes and measured cap; no links yet.
 Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::int64_t bytes,
-                                  std::int64_t alpha_ps, int hosts) const {
+                                  std::int64_t alpha_ps, int hosts, std::int64_t units) const {
   const std::int64_t n = group.size;
-  Transfer t{.latency_ps = ring_steps(op, n) * alpha_ps, .wire_bytes = wire(op, n, bytes)};
+  Transfer t{.latency_ps = ring_steps(op, n) * alpha_ps,
+             .wire_bytes = wire(op, n, units, bytes),
+             .units = units};
   const model::CollectiveTimes* entry = find(op, n, group.stride, hosts);
   if (entry != nullptr) {
-    apply(*entry, bytes, ring_steps(op, n), t);
+    apply(*entry, bytes, ring_steps(op, n), units, t);
   } else if (op == kAllGather || op == kReduceScatter) {
     entry = find(kAllReduce, n, group.stride, hosts);
     if (entry != nullptr) {
       // Half of the all-reduce of the same tensor: half the steps, half the wire bytes, the same
       // bus bandwidth.
-      Transfer whole{.latency_ps = 2 * t.latency_ps, .wire_bytes = wire(kAllReduce, n, bytes)};
-      apply(*entry, bytes, ring_steps(kAllReduce, n), whole);
+      Transfer whole{.latency_ps = 2 * t.latency_ps,
+                     .wire_bytes = wire(kAllReduce, n, units, bytes)};
+      apply(*entry, bytes, ring_steps(kAllReduce, n), units, whole);
       t.latency_ps = ceil_div(whole.latency_ps, 2);
       t.rate_cap = whole.rate_cap;
     }
@@ -343,9 +379,9 @@ Transfer CollectivePrices::collective(Collective op, const plan::Group& group, s
   const std::int64_t n = group.size;
   if (n <= 1) return {};
   ORRERY_CHECK(bytes >= 0, "{} bytes", bytes);
-  return with_remainder(load(priced(op, group, bytes, loads.alpha_ps, loads.hosts), loads,
-                             op == kAllToAll ? n - 1 : 1),
-                        op, n, bytes);
+  return with_remainder(
+      load(priced(op, group, bytes, loads.alpha_ps, loads.hosts, loads.units), loads), op, n,
+      loads.units, bytes);
 }
 
 Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes,
@@ -367,23 +403,22 @@ PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, i
                      op != kBroadcast;
   std::optional<std::uint32_t> host;
   if (alike) host = topology_->host_of(as_u32(first_rank));
-  return summed(group_paths(op, group, first_rank, window, Senders::kWholeGroups, host),
-                op == kAllToAll ? group.size - 1 : 1);
+  return summed(group_paths(op, group, first_rank, window, Senders::kWholeGroups, host));
 }
 
 std::int64_t CollectivePrices::duration_ps(Collective op, const plan::Group& group,
                                            std::int64_t bytes, const PathSummary& paths) const {
   if (group.size <= 1) return 0;
-  Transfer t = priced(op, group, bytes, paths.alpha_ps, paths.hosts);
+  Transfer t = priced(op, group, bytes, paths.alpha_ps, paths.hosts, paths.units);
   t.bytes_per_second = rate_alone(t.rate_cap, paths);
-  return with_remainder(std::move(t), op, group.size, bytes).duration_ps();
+  return with_remainder(std::move(t), op, group.size, paths.units, bytes).duration_ps();
 }
 
 CollectivePrices::Paths CollectivePrices::exchange_paths(int first_rank, int rank_count,
                                                          int peer_offset) const {
   Paths paths;
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
-    add_route(rank, rank + peer_offset, paths);
+    add_route(rank, rank + peer_offset, 1, paths);
     const bool one_host = topology_->same_host(as_u32(rank), as_u32(rank + peer_offset));
     if (!one_host) paths.hosts = 2;
   }
@@ -400,7 +435,7 @@ Transfer CollectivePrices::priced_exchange(int peer_offset, std::int64_t bytes,
     if (entry.op != kPointToPoint || (entry.hosts > 1) != (hosts > 1)) return base::kTooFar;
     return std::abs(std::log2(real(entry.size) / degree));
   });
-  if (best != nullptr) apply(*best, bytes, 1, t);
+  if (best != nullptr) apply(*best, bytes, 1, 1, t);
   return in_step(t, best != nullptr, hosts);
 }
 
@@ -412,7 +447,7 @@ PathLoads CollectivePrices::loads(int first_rank, int rank_count, int peer_offse
 Transfer CollectivePrices::exchange(int peer_offset, std::int64_t bytes,
                                     const PathLoads& loads) const {
   if (peer_offset == 0) return {};
-  return load(priced_exchange(peer_offset, bytes, loads.alpha_ps, loads.hosts), loads, 1);
+  return load(priced_exchange(peer_offset, bytes, loads.alpha_ps, loads.hosts), loads);
 }
 
 Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset,
@@ -426,7 +461,7 @@ PathSummary CollectivePrices::summary(int first_rank, int rank_count, int peer_o
   const int per_host = as_int(topology_->devices_per_host());
   const bool whole = peer_offset % per_host == 0;
   const int window = whole ? repeating_window(1, first_rank, rank_count, *topology_) : rank_count;
-  return summed(exchange_paths(first_rank, window, peer_offset), 1);
+  return summed(exchange_paths(first_rank, window, peer_offset));
 }
 
 std::int64_t CollectivePrices::exchange_ps(int peer_offset, std::int64_t bytes,

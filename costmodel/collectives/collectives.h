@@ -6,27 +6,36 @@
 /// n ranks, S bytes of the whole tensor (as nccl-tests counts), alpha = largest latency of a hop, r
 /// = rate of every rank:
 ///
-///   operation       steps   wire bytes of a rank   who sends to whom
-///   all-reduce      2(n-1)  2(n-1)S/n     ring in group order: reduce-scatter, then all-gather
-///   all-gather      n-1     (n-1)S/n      ring
-///   reduce-scatter  n-1     (n-1)S/n      ring
-///   all-to-all      1       (n-1)S/n      everyone to everyone at once, each pair at r / (n-1)
-///   broadcast       n-1     S             chain from the first rank, pipelined
-///   point-to-point  1       S             every rank to its successor in the group
+///   operation       steps   wire bytes of a rank   u    who sends to whom
+///   all-reduce      2(n-1)  2(n-1)S/n     c    rings: reduce-scatter, then all-gather
+///   all-gather      n-1     (n-1)S/n      c    rings
+///   reduce-scatter  n-1     (n-1)S/n      c    rings
+///   all-to-all      1       (n-1)S/n      n-1  everyone to everyone at once
+///   broadcast       n-1     S             1    chain from the first rank, pipelined
+///   point-to-point  1       S             1    every rank to its successor in the group
 ///
-///   time = steps * alpha + wire / r,     r = min over links of capacity / flows
+///   time = steps * alpha + wire / (u r),     r = min over links of capacity / flows
 ///
-/// (nccl-tests PERFORMANCE.md; bus bandwidth is wire bytes / time there and here.) All groups of
-/// the class run at once; flows(l) counts their routes over link l (all-to-all: pairs / (n-1),
-/// rounded up).
+/// (nccl-tests PERFORMANCE.md; bus bandwidth is wire bytes / time there and here.) A rank's bytes
+/// are u equal unit flows: to each other member, or on each ring. All groups of the class run at
+/// once; flows(l) counts their unit flows over link l.
+///
+/// Rings. Inside a host one, in group order. A group with k members on each of several hosts has c
+/// = k: NCCL makes a ring for every network card that members are next to (src/graph/search.cc,
+/// connect.cc). Ring i enters an even host at member i + 1 and leaves it at i, an odd host the
+/// other way round, so that a wire joins cards of equal place, and visits the members between in
+/// turn (back in odd hosts). So every member sends one ring of c over its card and c - 1 to its
+/// neighbour on the host: a card carries wire / c, whatever k (1 / c of it if c have their own),
+/// and with k = 1 nothing stays in a host. From the last of an odd number of hosts rings return to
+/// the next place. Groups of unlike hosts: one ring.
 ///
 /// Measured entries replace r and alpha. A bus bandwidth w gives r = w, so that alone the time is
 /// steps * latency + wire / w exactly (latency 0 in the entry: the route's). Points (bytes,
 /// seconds) are joined by straight lines t = a + b * bytes: steps * alpha becomes a, the rate wire
 /// / (b * bytes). Entries of (operation, size, hosts) with the nearest stride are used; all-gather
 /// and reduce-scatter without entries take the all-reduce's bus bandwidth. When the measured rate
-/// is above what one ring over a link allows, the library evidently uses more paths than our one
-/// ring, and that link carries no load of ours. Where such a link is degraded to a part f of what
+/// is above what our rings over a link allow, the library evidently uses more paths than they, and
+/// that link carries no load of ours. Where such a link is degraded to a part f of what
 /// it was built with, the measured rate is taken to fall to f of itself. Links of a detour around a
 /// failed link were in no measurement: their shares count.
 ///
@@ -34,7 +43,7 @@
 /// links inside hosts give 1 / factor of their rate and those of the fabric `fabric_share`
 /// (costmodel/cost_model.h scales the topology), and every operation waits `issue_seconds` more.
 ///
-/// Scope: one ring, no trees, no in-switch reduction; links are loaded at the same time by ranks of
+/// Scope: rings, no trees, no in-switch reduction; links are loaded at the same time by ranks of
 /// one class only.
 #include <cstdint>
 #include <optional>
@@ -71,6 +80,7 @@ struct TimeFactors {
 struct PathSummary {
   std::int64_t alpha_ps = 0;  // largest latency of a route
   int hosts = 1;              // of the group that spans most
+  std::int64_t units = 1;     // u
   /// The link that gives a flow least: floor(rate · ppm / flows) is least where rate / flows is,
   /// whatever the ppm of all links of a level.
   struct Narrowest {
@@ -83,9 +93,10 @@ struct PathSummary {
 /// Links that the flows of an operation cross, whatever its bytes: found once, then any number of
 /// sizes become transfers by arithmetic.
 struct PathLoads {
-  std::int64_t alpha_ps = 0;         // largest latency of a route
-  int hosts = 1;                     // of the group that spans most
-  std::vector<LinkLoad> links = {};  // ascending; all-to-all: pairs, n-1 of which make a flow
+  std::int64_t alpha_ps = 0;                     // largest latency of a route
+  int hosts = 1;                                 // of the group that spans most
+  std::int64_t units = 1;                        // u
+  std::vector<LinkLoad> links = {};              // ascending
   std::vector<topologies::LinkId> detours = {};  // ascending; those of routes around failed links
 };
 
@@ -124,33 +135,38 @@ class CollectivePrices {
   /// Routes of a set of unit flows.
   struct Paths {
     std::optional<std::uint32_t> of_host = {};     // only what leaves or enters it, if any
-    std::vector<topologies::LinkId> crossed = {};  // one entry per flow and link
+    std::vector<LinkLoad> crossed = {};            // one entry per route and link
     std::vector<topologies::LinkId> detours = {};  // those of routes around failed links
     std::int64_t alpha_ps = 0;                     // largest latency of a route
     int hosts = 1;                                 // of the group that spans most
+    std::int64_t units = 1;                        // u
     std::uint64_t routes = 0;
   };
-  void add_route(int from, int to, Paths& paths) const;
-  void add_flows(plan::Collective op, const plan::Group& group, int base, int index,
-                 Paths& paths) const;
-  int hosts_of(const plan::Group& group, int base) const;
+  void add_route(int from, int to, std::int64_t flows, Paths& paths) const;
+  /// How a group lies: hosts, and rings (c; 1 where the operation has none).
+  struct Spread {
+    int hosts = 1, rings = 1;
+  };
+  Spread spread_of(plan::Collective op, const plan::Group& group, int base) const;
+  void add_flows(plan::Collective op, const plan::Group& group, const Spread& spread, int base,
+                 int index, Paths& paths) const;
   Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank, int rank_count,
                     Senders senders, std::optional<std::uint32_t> host = std::nullopt) const;
   const model::CollectiveTimes* find(plan::Collective op, std::int64_t size, std::int64_t stride,
                                      int hosts) const;
   Paths exchange_paths(int first_rank, int rank_count, int peer_offset) const;
   Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes,
-                  std::int64_t alpha_ps, int hosts) const;
+                  std::int64_t alpha_ps, int hosts, std::int64_t units) const;
   Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps,
                            int hosts) const;
   /// Measured entries by scale_ and the step's factor; any operation by its error and with what the
   /// host adds.
   Transfer in_step(Transfer transfer, bool measured, int hosts) const;
   /// In the order in which links are first crossed.
-  std::vector<LinkLoad> flows_of(const std::vector<topologies::LinkId>& crossed) const;
+  std::vector<LinkLoad> flows_of(const std::vector<LinkLoad>& crossed) const;
   PathLoads counted(Paths paths) const;
-  Transfer load(Transfer transfer, const PathLoads& loads, std::int64_t divisor) const;
-  PathSummary summed(const Paths& paths, std::int64_t divisor) const;
+  Transfer load(Transfer transfer, const PathLoads& loads) const;
+  PathSummary summed(const Paths& paths) const;
   std::int64_t link_rate(const topologies::Link& link) const;
   /// Of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest
   /// share.

@@ -21,8 +21,8 @@
 ///
 /// A message's price is that of its own ranks: largest latency over its routes, flows of its own
 /// routes, measured rate of its hosts. Where all ranks of a stage are alike this is what
-/// sim::simulate() computes, except that less than the time of one byte may differ: where the group
-/// does not divide the tensor, and in an all-to-all whose pairs per link are no multiple of n-1.
+/// sim::simulate() computes, except that less than the time of one byte may differ where the group,
+/// or its rings, do not divide the tensor.
 ///
 /// Eras. Links that change in the middle of a step (flow_network.h) have a capacity in every era,
 /// and messages a price and links in every era. All of them colour and join the elements, each era

@@ -6,12 +6,6 @@
 #include "base/numbers.h"
 
 namespace orrery::sim {
-namespace {
-
-std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
-
 void add_up(std::vector<costmodel::LinkLoad>& links) {
   std::ranges::sort(links, {}, &costmodel::LinkLoad::link);
   std::size_t kept = 0;
@@ -58,29 +52,16 @@ void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& 
   const std::uint32_t kind = number_of(kinds_, kind_of(op));
   const costmodel::Transfer whole =
       cost_.collective(op.collective, group, op.bytes, stage.first_rank, stage.count);
-  const bool pairs = op.collective == plan::Collective::kAllToAll && group.size > 1;
   for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
     const auto fresh = as_u32(messages_.size());
     const std::uint32_t at =
         index_.try_emplace({kind, as_u32(group.base(rank))}, fresh).first->second;
-    if (at == fresh)
-      messages_.push_back(
-          {.kind = kind, .ranks = {}, .transfer = {}, .pairs = pairs ? group.size - 1 : 1});
+    if (at == fresh) messages_.push_back({.kind = kind, .ranks = {}, .transfer = {}});
     Message& message = messages_[at];
     const auto member = as_u32(rank);
     if (std::ranges::find(message.ranks, member) != message.ranks.end()) continue;
     message.ranks.push_back(member);
-    costmodel::Transfer part = cost_.collective(op.collective, group, op.bytes, rank, 1);
-    if (pairs) {
-      part.links.clear();
-      for (int i = 0; i < group.size; ++i) {
-        for (const topologies::LinkId link :
-             cost_.topology().route(member, as_u32(group.base(rank) + i * group.stride))) {
-          part.links.push_back({link, 1});
-        }
-      }
-    }
-    add_part(message, part, whole);
+    add_part(message, cost_.collective(op.collective, group, op.bytes, rank, 1), whole);
   }
 }
 
@@ -99,18 +80,20 @@ void RankMessages::add_exchange(const plan::RankClass& stage, const plan::Op& op
   }
 }
 
-/// Adds what one rank sends. A link that the stage's measured rate exceeds carries no load of ours
+/// Adds what one rank sends, in units of the stage: what flows of other operations leave is shared
+/// by units. A link that the stage's measured rate exceeds carries no load of ours
 /// (costmodel/collectives/collectives.h).
 void RankMessages::add_part(Message& message, const costmodel::Transfer& part,
                             const costmodel::Transfer& stage) {
   costmodel::Transfer& t = message.transfer;
   t.latency_ps = std::max(t.latency_ps, part.latency_ps);
-  t.wire_bytes = part.wire_bytes;
-  if (part.rate_cap > 0)
-    t.rate_cap = t.rate_cap > 0 ? std::min(t.rate_cap, part.rate_cap) : part.rate_cap;
+  const std::int64_t finer = stage.units / part.units;
+  t.wire_bytes = part.wire_bytes / finer;
+  if (const std::int64_t cap = part.rate_cap / finer; cap > 0)
+    t.rate_cap = t.rate_cap > 0 ? std::min(t.rate_cap, cap) : cap;
   for (const costmodel::LinkLoad& load : part.links) {
     if (std::ranges::binary_search(stage.links, load.link, {}, &costmodel::LinkLoad::link))
-      t.links.push_back(load);
+      t.links.push_back({load.link, load.flows * finer});
   }
 }
 
@@ -118,7 +101,6 @@ void RankMessages::add_part(Message& message, const costmodel::Transfer& part,
 void RankMessages::finish(Message& message) {
   costmodel::Transfer& t = message.transfer;
   add_up(t.links);
-  for (costmodel::LinkLoad& load : t.links) load.flows = ceil_divide(load.flows, message.pairs);
   t.bytes_per_second = rate_alone(t.rate_cap, t.links, cost_.topology());
 }
 

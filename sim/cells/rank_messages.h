@@ -27,7 +27,6 @@ struct Message {
   bool exchange = false;
   std::vector<std::uint32_t> ranks;  // of a group; sender, receiver
   costmodel::Transfer transfer;      // links ascending; rate alone, for its own flows
-  std::int64_t pairs = 1;            // all-to-all: routes for each unit flow, n-1
 };
 
 class RankMessages {

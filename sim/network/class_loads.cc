@@ -54,9 +54,10 @@ PathLoads ClassLoads::shifted(PathLoads loads, std::uint32_t c) const {
 
 const PathLoads& ClassLoads::collective(plan::Collective op, const plan::Group& group,
                                         std::uint32_t c) {
-  const Pattern pattern = op == plan::Collective::kAllToAll    ? Pattern::kAllToAll
-                          : op == plan::Collective::kBroadcast ? Pattern::kBroadcast
-                                                               : Pattern::kRing;
+  const Pattern pattern = op == plan::Collective::kAllToAll       ? Pattern::kAllToAll
+                          : op == plan::Collective::kBroadcast    ? Pattern::kBroadcast
+                          : op == plan::Collective::kPointToPoint ? Pattern::kShift
+                                                                  : Pattern::kRings;
   const auto [at, fresh] = known_.try_emplace({pattern, group.size, group.stride, c});
   PathLoads& loads = at->second;
   if (!fresh) return loads;

@@ -9,7 +9,9 @@
 ///    another and s divides the class: the shift by P modulo s takes groups to groups and, but for
 ///    a broadcast, senders to senders and receivers to receivers. So every host of the class is
 ///    loaded alike, and what the flows of one host put on links of any host, summed by place in the
-///    host, is what each host carries;
+///    host, is what each host carries. Rings run back in odd hosts (collectives.h): the same on
+///    every switch and tree, which as many cross each way; on a mesh the other directions of its
+///    links;
 ///  * a collective or an exchange between equal places of different classes: the flows of the first
 ///    host go to the first host.
 /// Then the links of a class's other hosts are loaded as those of its first, by the same transfers:
@@ -39,7 +41,7 @@ class ClassLoads {
   [[nodiscard]] bool folded() const { return folded_; }
 
  private:
-  enum class Pattern : std::uint8_t { kRing, kAllToAll, kBroadcast, kExchange };
+  enum class Pattern : std::uint8_t { kRings, kAllToAll, kBroadcast, kShift, kExchange };
   // size and stride (exchange: 0 and offset), class
   using Key = std::tuple<Pattern, int, int, std::uint32_t>;
   [[nodiscard]] bool foldable() const;

@@ -134,7 +134,7 @@ write_page() {
   {
     printf '# %s\n\n' "$title"
     printf 'Written by `scripts/results.sh %s` on %s, commit %s.\n' "$name" "$(date +%F)" \
-      "$(git -C "$build_folder" describe --always --dirty --exclude='*')"
+      "$(git rev-parse --short HEAD)$(git diff --quiet HEAD -- . ':!docs/results' || echo -dirty)"
     printf 'Machine: %s.\n\n' "$(machine)"
     "page_$name"
   } >"$scratch/$name.md"

@@ -156,6 +156,13 @@ CollectivePrices::CollectivePrices(const topologies::Topology& topology,
   for (auto& entry : measured_) make_monotone(entry.points);
 }
 
+/// Of the paths that are being added up; all 0 between.
+std::int64_t& CollectivePrices::flows_over(topologies::LinkId link) const {
+  thread_local std::vector<std::int64_t> flows;
+  if (link.raw() >= flows.size()) flows.resize(topology_->links().size());
+  return flows[link.raw()];
+}
+
 void CollectivePrices::add_route(int from, int to, std::int64_t flows, Paths& paths) const {
   const auto a = as_u32(from), b = as_u32(to);
   if (paths.of_host && topology_->host_of(a) != *paths.of_host &&
@@ -167,7 +174,9 @@ void CollectivePrices::add_route(int from, int to, std::int64_t flows, Paths& pa
   if (topology_->detoured(a, b))
     paths.detours.insert(paths.detours.end(), route.begin(), route.end());
   for (const auto link : route) {
-    paths.crossed.push_back({link, flows});
+    std::int64_t& sum = flows_over(link);
+    if (sum == 0) paths.crossed.push_back({link, 0});
+    sum += flows;
     latency += base::ceil_ps(topology_->link(link).latency);
   }
   paths.alpha_ps = std::max(paths.alpha_ps, latency);
@@ -264,21 +273,13 @@ Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) 
   return transfer;
 }
 
-std::vector<LinkLoad> CollectivePrices::flows_of(const std::vector<LinkLoad>& crossed) const {
-  thread_local std::vector<std::int64_t> flows;  // by link; all 0 between calls
-  flows.resize(std::max(flows.size(), topology_->links().size()));
-  std::vector<LinkLoad> loads;
-  for (const LinkLoad& one : crossed) {
-    std::int64_t& sum = flows[one.link.raw()];
-    if (sum == 0) loads.push_back({one.link, 0});
-    sum += one.flows;
-  }
-  for (LinkLoad& l : loads) l.flows = std::exchange(flows[l.link.raw()], 0);
-  return loads;
+std::vector<LinkLoad> CollectivePrices::flows_of(Paths& paths) const {
+  for (LinkLoad& l : paths.crossed) l.flows = std::exchange(flows_over(l.link), 0);
+  return std::move(paths.crossed);
 }
 
 PathLoads CollectivePrices::counted(Paths paths) const {
-  PathLoads loads{paths.alpha_ps, paths.hosts, paths.units, flows_of(paths.crossed),
+  PathLoads loads{paths.alpha_ps, paths.hosts, paths.units, flows_of(paths),
                   std::move(paths.detours)};
   std::ranges::sort(loads.links, {}, &LinkLoad::link);
   std::ranges::sort(loads.detours);
@@ -310,12 +311,12 @@ std::int64_t CollectivePrices::link_rate(const topologies::Link& link) const {
                                                             : errors_.fabric_links_ppm);
 }
 
-PathSummary CollectivePrices::summed(const Paths& paths) const {
+PathSummary CollectivePrices::summed(Paths paths) const {
   PathSummary s{.alpha_ps = paths.alpha_ps,
                 .hosts = paths.hosts,
                 .units = paths.units,
                 .routes = paths.routes};
-  for (const LinkLoad& crossed : flows_of(paths.crossed)) {
+  for (const LinkLoad& crossed : flows_of(paths)) {
     const topologies::Link& link = topology_->link(crossed.link);
     const PathSummary::Narrowest here{link.bytes_per_second, crossed.flows};
     PathSummary::Narrowest& least = topology_->in_host(link) ? s.in_hosts : s.fabric;

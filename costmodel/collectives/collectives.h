@@ -135,7 +135,7 @@ class CollectivePrices {
   /// Routes of a set of unit flows.
   struct Paths {
     std::optional<std::uint32_t> of_host = {};     // only what leaves or enters it, if any
-    std::vector<LinkLoad> crossed = {};            // one entry per route and link
+    std::vector<LinkLoad> crossed = {};            // flows: see flows_of()
     std::vector<topologies::LinkId> detours = {};  // those of routes around failed links
     std::int64_t alpha_ps = 0;                     // largest latency of a route
     int hosts = 1;                                 // of the group that spans most
@@ -163,10 +163,11 @@ class CollectivePrices {
   /// host adds.
   Transfer in_step(Transfer transfer, bool measured, int hosts) const;
   /// In the order in which links are first crossed.
-  std::vector<LinkLoad> flows_of(const std::vector<LinkLoad>& crossed) const;
+  std::vector<LinkLoad> flows_of(Paths& paths) const;
+  std::int64_t& flows_over(topologies::LinkId link) const;
   PathLoads counted(Paths paths) const;
   Transfer load(Transfer transfer, const PathLoads& loads) const;
-  PathSummary summed(const Paths& paths) const;
+  PathSummary summed(Paths paths) const;
   std::int64_t link_rate(const topologies::Link& link) const;
   /// Of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest
   /// share.

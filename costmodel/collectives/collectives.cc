@@ -41,7 +41,7 @@ std::int64_t wire(Collective op, std::int64_t n, std::int64_t units, std::int64_
   return wire_parts(op, n, bytes) / (n * units);
 }
 
-/// Adds the time of the part of a byte that wire() left out (a tensor that n does not divide),
+/// Adds the time of the part of a byte that wire() left out (a tensor that n u does not divide),
 /// rounded down: the transfer's own rounding up covers it, and the sum stays monotone in the bytes.
 Transfer with_remainder(Transfer t, Collective op, std::int64_t n, std::int64_t units,
                         std::int64_t bytes) {
@@ -156,7 +156,7 @@ CollectivePrices::CollectivePrices(const topologies::Topology& topology,
   for (auto& entry : measured_) make_monotone(entry.points);
 }
 
-/// Of the paths that are being added up; all 0 between.
+/// By link, of the paths that this thread adds up; all 0 between.
 std::int64_t& CollectivePrices::flows_over(topologies::LinkId link) const {
   thread_local std::vector<std::int64_t> flows;
   if (link.raw() >= flows.size()) flows.resize(topology_->links().size());

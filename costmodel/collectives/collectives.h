@@ -4,7 +4,7 @@
 /// bandwidths.
 ///
 /// n ranks, S bytes of the whole tensor (as nccl-tests counts), alpha = largest latency of a hop, r
-/// = rate of every rank:
+/// = rate of each of the u flows of a rank:
 ///
 ///   operation       steps   wire bytes of a rank   u    who sends to whom
 ///   all-reduce      2(n-1)  2(n-1)S/n     c    rings: reduce-scatter, then all-gather
@@ -25,11 +25,11 @@
 /// connect.cc). Ring i enters an even host at member i + 1 and leaves it at i, an odd host the
 /// other way round, so that a wire joins cards of equal place, and visits the members between in
 /// turn (back in odd hosts). So every member sends one ring of c over its card and c - 1 to its
-/// neighbour on the host: a card carries wire / c, whatever k (1 / c of it if c have their own),
+/// neighbour on the host: a card of its own carries wire / c, one that all members share all of it,
 /// and with k = 1 nothing stays in a host. From the last of an odd number of hosts rings return to
 /// the next place. Groups of unlike hosts: one ring.
 ///
-/// Measured entries replace r and alpha. A bus bandwidth w gives r = w, so that alone the time is
+/// Measured entries replace r and alpha. A bus bandwidth w gives u r = w, so that alone the time is
 /// steps * latency + wire / w exactly (latency 0 in the entry: the route's). Points (bytes,
 /// seconds) are joined by straight lines t = a + b * bytes: steps * alpha becomes a, the rate wire
 /// / (b * bytes). Entries of (operation, size, hosts) with the nearest stride are used; all-gather
@@ -135,12 +135,12 @@ class CollectivePrices {
   /// Routes of a set of unit flows.
   struct Paths {
     std::optional<std::uint32_t> of_host = {};     // only what leaves or enters it, if any
-    std::vector<LinkLoad> crossed = {};            // flows: see flows_of()
+    std::vector<LinkLoad> crossed = {};            // links; their flows are added up apart
     std::vector<topologies::LinkId> detours = {};  // those of routes around failed links
     std::int64_t alpha_ps = 0;                     // largest latency of a route
     int hosts = 1;                                 // of the group that spans most
     std::int64_t units = 1;                        // u
-    std::uint64_t routes = 0;
+    std::uint64_t routes = 0;                      // looked up
   };
   void add_route(int from, int to, std::int64_t flows, Paths& paths) const;
   /// How a group lies: hosts, and rings (c; 1 where the operation has none).
@@ -162,7 +162,8 @@ class CollectivePrices {
   /// Measured entries by scale_ and the step's factor; any operation by its error and with what the
   /// host adds.
   Transfer in_step(Transfer transfer, bool measured, int hosts) const;
-  /// In the order in which links are first crossed.
+  /// Links in the order in which they are first crossed, with the flows that add_route() counted
+  /// over each. Once for every Paths, before the thread makes the next.
   std::vector<LinkLoad> flows_of(Paths& paths) const;
   std::int64_t& flows_over(topologies::LinkId link) const;
   PathLoads counted(Paths paths) const;

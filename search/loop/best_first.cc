@@ -264,7 +264,7 @@ class BestFirst {
     effort_.ticks += effort.ticks;
     effort_.undecided = effort_.undecided || effort.undecided || effort.exhausted;
   }
-  /// By states, or by ticks: a route takes as long as a state.
+  /// By states, or by ticks; routes count among them, the time of prices on large clusters.
   bool exhausted() {
     return (effort_.limit != 0 && effort_.states >= effort_.limit) ||
            effort_.ticks + costs_.routes() - routes_before_ >= options_.ticks;

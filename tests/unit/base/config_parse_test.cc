@@ -29,22 +29,32 @@ TEST(ConfigParse, EveryKindOfBrokenYamlHasItsPlace) {
       {"a: 1\n---\nb: 2\n",
        "f.yaml:2:1: error[E0001]: a second document starts here; one file, one document"},
       {"{a: 1} x",
-       "f.yaml:1:8: error[E0001]: a second document starts here; one file, one document"},
+       "f.yaml:1:8: error[E0001]: not valid YAML: did not find expected <document start>"},
       {"a: [1, 2", "f.yaml:1:4: error[E0001]: the list that starts here is not closed"},
       {"a:\n  - {b: 1,", "f.yaml:2:5: error[E0001]: the object that starts here is not closed"},
-      {"a: \"abc", "f.yaml:1:8: error[E0001]: not valid YAML: illegal EOF in scalar"},
+      {"a: \"abc",
+       "f.yaml:1:8: error[E0001]: not valid YAML: found unexpected end of stream while scanning a "
+       "quoted scalar"},
       {"a:\n\tb: 1\n", "f.yaml:2:1: error[E0001]: tab in the indentation; use spaces"},
       {"a:\n  b: 1\n  \tc: 2\n", "f.yaml:3:3: error[E0001]: tab in the indentation; use spaces"},
-      {"a: 1\n b: 2\n", "f.yaml:2:3: error[E0001]: not valid YAML: illegal map value"},
-      {"a: b: c\n", "f.yaml:1:5: error[E0001]: not valid YAML: illegal map value"},
-      {"}", "f.yaml:1:1: error[E0001]: not valid YAML: illegal flow end"},
-      {"a: @x", "f.yaml:1:4: error[E0001]: not valid YAML: unknown token"},
+      {"a: 1\n b: 2\n",
+       "f.yaml:2:3: error[E0001]: not valid YAML: mapping values are not allowed in this context"},
+      {"a: b: c\n",
+       "f.yaml:1:5: error[E0001]: not valid YAML: mapping values are not allowed in this context"},
+      {"}",
+       "f.yaml:1:1: error[E0001]: not valid YAML: did not find expected node content while parsing "
+       "a block node"},
+      {"a: @x",
+       "f.yaml:1:4: error[E0001]: not valid YAML: found character that cannot start any token "
+       "while scanning for the next token"},
       {"a: !!int 3", "f.yaml:1:4: error[E0011]: the tag 'tag:yaml.org,2002:int' is not supported"},
       {"? [1]\n: 2\n", "f.yaml:1:3: error[E0013]: a key must be text"},
       {"a: &x 1\nb: *x\n",
        "f.yaml:1:4: error[E0011]: anchors are not supported; write the value out\n"
        "f.yaml:2:4: error[E0011]: aliases are not supported; write the value out"},
-      {std::string("a: \0b", 5), "f.yaml: error[E0001]: not text: zero byte at offset 3"},
+      {std::string("a: \0b", 5),
+       "f.yaml: error[E0001]: not text: control characters are not allowed at offset 3"},
+      {"a: \xff", "f.yaml: error[E0001]: not text: invalid leading UTF-8 octet at offset 3"},
   };
   for (const Case& c : cases) EXPECT_EQ(fault(c.text), c.fault) << c.text;
 }

@@ -8,7 +8,7 @@
 
 // What jemalloc reads at its start: huge pages, an eighth of a search's time was page faults.
 extern "C" {
-const char* malloc_conf = "thp:always,metadata_thp:always";
+const char* malloc_conf = "thp:always";
 }
 
 namespace orrery::base {

@@ -31,7 +31,8 @@ constexpr std::int64_t mul_div_up(std::int64_t value, std::int64_t times, std::i
   return static_cast<std::int64_t>((static_cast<__int128>(value) * times + parts - 1) / parts);
 }
 
-/// The first of the items with the least distance; null when there is none, or all are too far.
+/// The first of the items with the least distance (>= 0); null when there is none, or all are too
+/// far.
 inline constexpr double kTooFar = std::numeric_limits<double>::infinity();
 auto closest(const auto& items, const auto& distance) {
   decltype(items.data()) best = nullptr;
@@ -40,6 +41,7 @@ auto closest(const auto& items, const auto& distance) {
     if (const double d = distance(item); d < least) {
       best = &item;
       least = d;
+      if (least == 0) break;
     }
   }
   return best;

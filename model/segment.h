@@ -205,6 +205,13 @@ struct SegmentShape {
   std::int64_t token_count() const { return sequences * tokens; }
   // R of kDispatch and kCombine
   std::int64_t expert_rows() const { return sequences * experts * capacity; }
+  /// The same of b times the sequences; what serves weights has none.
+  SegmentShape of_sequences(std::int64_t b) const {
+    SegmentShape s = *this;
+    s.sequences *= b;
+    if (sequences > 0) s.elements *= b;
+    return s;
+  }
   std::int64_t gates() const { return top_k + (shared ? 1 : 0); }  // m
   bool operator==(const SegmentShape&) const = default;
 };

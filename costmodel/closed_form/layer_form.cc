@@ -60,11 +60,7 @@ const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan:
       (static_cast<std::uint64_t>(b) * 4 + static_cast<std::uint64_t>(phase)) << 28 | index;
   const auto [segment, fresh] = segments_[{key}];
   if (fresh) {
-    model::SegmentShape s = known_->shapes[index];
-    if (s.sequences > 0) {
-      s.sequences *= b;
-      s.elements *= b;
-    }
+    const model::SegmentShape s = known_->shapes[index].of_sequences(b);
     segment = {cost_.segment_ps(s, phase), model::work(s, phase).transient_bytes};
   }
   return segment;

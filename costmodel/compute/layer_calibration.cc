@@ -16,11 +16,12 @@ struct Sums {
   double block_forward = 0, block_backward = 0, other_forward = 0, other_backward = 0;
 };
 
-void add(const plan::Program& program, plan::TemplateId id, const Roofline& roofline, Sums& sums) {
-  if (!id.valid()) return;
-  for (const auto& op : program.templates[id].ops) {
+/// Of `layer`, which is one sequence's, over a batch.
+void add(const plan::LayerTemplates& layer, plan::TemplateId id, std::int64_t batch,
+         const Roofline& roofline, Sums& sums) {
+  for (const auto& op : layer.program.templates[id].ops) {
     if (op.kind != plan::OpKind::kCompute || op.recomputed) continue;
-    const auto& shape = program.segments[op.segment];
+    const auto shape = layer.program.segments[op.segment].of_sequences(batch);
     const double seconds = roofline.seconds(shape, op.phase);
     const bool forward = op.phase == model::Phase::kF;
     switch (calibrated_part(shape.kind)) {
@@ -31,13 +32,21 @@ void add(const plan::Program& program, plan::TemplateId id, const Roofline& roof
   }
 }
 
-plan::LayerContext context_of(const model::LayerTimes& times, std::int64_t batch) {
-  return {.precision = times.precision,
-          .sequence = times.sequence,
-          .micro_batch_sequences = batch,
-          .micro_batches = 1,
-          .global_batch = batch};
-}
+/// What one device runs of one sequence.
+struct Layers {
+  plan::LayerTemplates block, embedding, head;
+
+  Layers(const model::LayerTimes& times, const model::ModelSpec& measured) {
+    const plan::LayerStrategy alone;
+    const plan::LayerContext context{.precision = times.precision,
+                                     .sequence = times.sequence,
+                                     .micro_batch_sequences = 1,
+                                     .global_batch = 1};
+    block = plan::lower_block(measured, alone, context);
+    embedding = plan::lower_embedding(measured, alone, context);
+    head = plan::lower_head(measured, alone, context);
+  }
+};
 
 base::Result<void> check(const model::LayerTimes& times) {
   base::ErrorSink sink;
@@ -103,19 +112,17 @@ base::Result<LayerCalibration> calibrate_layers(const model::LayerTimes& times,
                                                 const Roofline& roofline) {
   TRY_VOID(check(times));
   LayerCalibration calibration;
-  const plan::LayerStrategy alone;
+  const Layers layers(times, measured);
   for (const auto& p : times.points) {
-    const auto context = context_of(times, p.batch);
     const auto batch = real(p.batch);
     Sums block, rest;
-    const auto b = plan::lower_block(measured, alone, context);
-    add(b.program, b.forward, roofline, block);
-    add(b.program, b.backward, roofline, block);
-    for (const auto& t : {plan::lower_embedding(measured, alone, context),
-                          plan::lower_head(measured, alone, context)}) {
-      add(t.program, t.forward, roofline, rest);
-      add(t.program, t.backward, roofline, rest);
-    }
+    const auto add_layer = [&](const plan::LayerTemplates& layer, Sums& sums) {
+      add(layer, layer.forward, p.batch, roofline, sums);
+      add(layer, layer.backward, p.batch, roofline, sums);
+    };
+    add_layer(layers.block, block);
+    add_layer(layers.embedding, rest);
+    add_layer(layers.head, rest);
     LayerCalibration::Point point{.log_batch = std::log(batch)};
     point.block_forward = batch * p.layer_seconds_per_sample / block.block_forward;
     point.block_backward = point.block_forward * 2 * block.block_forward / block.block_backward;

@@ -60,6 +60,14 @@ std::string Builder::prefix() const {
   return kind_ == 0 ? "" : model_.runs[as_index(kind_)].name + " ";
 }
 
+std::string Builder::named(std::string name, const Layout& l) {
+  if (!(l == tagged_)) {  // one layout has many buffers
+    tagged_ = l;
+    tag_ = l.tag();
+  }
+  return std::move(name.append(" [").append(tag_).append("]"));
+}
+
 BufferId Builder::buffer(BufferDecl decl) {
   const auto [place, fresh] = buffers_.try_emplace(decl.name);
   if (fresh) return place->second = program_.buffers.push_back(std::move(decl));
@@ -70,7 +78,7 @@ BufferId Builder::buffer(BufferDecl decl) {
 
 BufferRef Builder::local(const std::string& name, const Layout& layout, Extents shape,
                          model::DType dtype) {
-  return {buffer({.name = prefix() + name + " [" + layout.tag() + "]",
+  return {buffer({.name = named(prefix() + name, layout),
                   .dtype = dtype,
                   .shape = std::move(shape),
                   .unit = {}})};
@@ -102,12 +110,11 @@ PoolId Builder::pool(const std::string& name) {
 BufferRef Builder::stream_buffer(const char* name, const Layout& l, std::int64_t hidden,
                                  std::int64_t token_share, int layer_offset) {
   const bool first = hidden == model_.hidden && token_share == model_.token_share;
-  return {
-      buffer({.name = (first ? name : fmt::format("{} of {}", name, hidden)) + " [" + l.tag() + "]",
-              .dtype = dtype(),
-              .shape = {sequences(l), tokens(l) * model().token_share / token_share, hidden},
-              .unit = {}}),
-      layer_offset};
+  return {buffer({.name = named(first ? name : fmt::format("{} of {}", name, hidden), l),
+                  .dtype = dtype(),
+                  .shape = {sequences(l), tokens(l) * model().token_share / token_share, hidden},
+                  .unit = {}}),
+          layer_offset};
 }
 
 BufferRef Builder::stream(const Layout& l, int layer_offset) {
@@ -124,13 +131,12 @@ BufferRef Builder::input_gradient(const Layout& l) {
 }
 
 BufferRef Builder::companion_buffer(const char* name, const Layout& l, int layout_number) {
-  return {
-      buffer({.name = (layout_number == 0 ? name : fmt::format("{} {}", name, layout_number + 1)) +
-                      " [" + l.tag() + "]",
-              .dtype = dtype(),
-              .shape = {sequences(l), tokens(l), model().hidden},
-              .scope = Scope::kMicroBatch,
-              .unit = {}})};
+  return {buffer(
+      {.name = named(layout_number == 0 ? name : fmt::format("{} {}", name, layout_number + 1), l),
+       .dtype = dtype(),
+       .shape = {sequences(l), tokens(l), model().hidden},
+       .scope = Scope::kMicroBatch,
+       .unit = {}})};
 }
 BufferRef Builder::companion(const Layout& l, bool decoder, int layout_number) {
   return companion_buffer(decoder ? "encoder output" : "decoder input", l, layout_number);

@@ -170,6 +170,8 @@ class Builder {
   PoolId pool(const std::string& name);
   /// Of kinds behind the first: "decoder ".
   std::string prefix() const;
+  /// "NAME [TAG]", as buffers are called.
+  std::string named(std::string name, const Layout& l);
   BufferRef stream_buffer(const char* name, const Layout& l, std::int64_t hidden,
                           std::int64_t token_share, int layer_offset);
   BufferRef companion_buffer(const char* name, const Layout& l, int layout_number);
@@ -179,6 +181,8 @@ class Builder {
   LayerContext context_;
   std::vector<ModelSpec> views_;  // by kind; none when there is one
   int kind_ = 0, layout_number_ = 0;
+  Layout tagged_;  // of tag_
+  std::string tag_ = tagged_.tag();
   std::map<std::string, BufferId> buffers_;
   std::map<std::string, UnitState> units_;
 };

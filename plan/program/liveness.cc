@@ -10,12 +10,6 @@ bool contains(const std::vector<BufferRef>& refs, const BufferRef& r) {
 
 namespace {
 
-/// Of accesses(op), without a copy of them.
-bool touches(const Op& op, const BufferRef& r) {
-  return contains(op.reads, r) || contains(op.updates, r) || contains(op.writes, r) ||
-         op.weights == r || op.gradients == r;
-}
-
 bool makes(const Op& op, const BufferRef& r) {
   return contains(op.writes, r) || contains(op.updates, r);
 }
@@ -63,22 +57,20 @@ class Replayer {
   std::vector<Op> out_;
 };
 
-void free_at_last_access(std::vector<Op>& ops, const BufferRef& r) {
-  for (auto op = ops.rbegin(); op != ops.rend(); ++op)
-    if (touches(*op, r)) {
-      op->frees.push_back(r);
-      return;
-    }
+/// Every buffer that the operation touches, in the order of accesses(op).
+void for_each_access(const Op& op, const auto& visit) {
+  std::ranges::for_each(op.reads, visit);
+  if (op.weights) visit(*op.weights);
+  std::ranges::for_each(op.updates, visit);
+  if (op.gradients) visit(*op.gradients);
+  std::ranges::for_each(op.writes, visit);
 }
 
 }  // namespace
 
 std::vector<BufferRef> accesses(const Op& op) {
-  std::vector<BufferRef> all = op.reads;
-  if (op.weights) all.push_back(*op.weights);
-  all.insert(all.end(), op.updates.begin(), op.updates.end());
-  if (op.gradients) all.push_back(*op.gradients);
-  all.insert(all.end(), op.writes.begin(), op.writes.end());
+  std::vector<BufferRef> all;
+  for_each_access(op, [&](const BufferRef& r) { all.push_back(r); });
   return all;
 }
 
@@ -90,22 +82,32 @@ void insert_replays(const std::vector<Op>& forward, std::vector<Op>& backward,
 
 void place_frees(std::vector<Op>& forward, std::vector<Op>& backward,
                  const std::function<bool(const BufferRef&)>& keep) {
-  std::vector<BufferRef> seen;
-  const auto collect = [&](const std::vector<Op>& ops) {
-    for (const Op& op : ops)
-      for (const BufferRef& r : accesses(op))
-        if (!keep(r) && !contains(seen, r)) seen.push_back(r);
+  struct Life {
+    BufferRef buffer;
+    bool kept = false;
+    Op* last_forward = nullptr;
+    Op* last_backward = nullptr;
+    bool made_again = false;  // the first of the backward that touches it writes it
   };
-  collect(forward);
-  collect(backward);
-  for (const BufferRef& r : seen) {
-    const auto touched = [&](const Op& op) { return touches(op, r); };
-    const auto first = std::ranges::find_if(backward, touched);
-    const bool in_backward = first != backward.end();
-    const bool made_again = in_backward && contains(first->writes, r);
-    if (in_backward) free_at_last_access(backward, r);
-    if ((!in_backward || made_again) && std::ranges::any_of(forward, touched))
-      free_at_last_access(forward, r);
+  std::vector<Life> lives;  // in the order of their first access
+  const auto life_of = [&](const BufferRef& r) -> Life& {
+    const auto known = std::ranges::find(lives, r, &Life::buffer);
+    return known != lives.end() ? *known : lives.emplace_back(Life{.buffer = r, .kept = keep(r)});
+  };
+  for (Op& op : forward)
+    for_each_access(op, [&](const BufferRef& r) { life_of(r).last_forward = &op; });
+  for (Op& op : backward) {
+    for_each_access(op, [&](const BufferRef& r) {
+      Life& life = life_of(r);
+      if (life.last_backward == nullptr) life.made_again = contains(op.writes, r);
+      life.last_backward = &op;
+    });
+  }
+  for (const Life& life : lives) {
+    if (life.kept) continue;
+    if (life.last_backward != nullptr) life.last_backward->frees.push_back(life.buffer);
+    if ((life.last_backward == nullptr || life.made_again) && life.last_forward != nullptr)
+      life.last_forward->frees.push_back(life.buffer);
   }
 }
 

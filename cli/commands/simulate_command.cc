@@ -39,6 +39,10 @@ std::vector<base::OptionSpec> strategy_options() {
           degree("cp", "context-parallel degree"),
           degree("ep", "expert-parallel degree: experts split over ep of the dp ranks"),
           integer_option("zero", "0..3", {0, 3}, "sharded data parallelism", "0"),
+          choice_option("grad-reduce", "WHEN", {"step", "micro_batch", "end"},
+                        "gradients: of a layer beside the step's last backward, after every "
+                        "micro-batch (zero 2, 3), or behind the last backward",
+                        "step"),
           degree("micro-batch", "sequences per micro-batch and data-parallel rank"),
           global_batch_option(),
           choice_option("schedule", "S", {"1f1b", "gpipe", "interleaved", "zb-h1"},
@@ -105,6 +109,7 @@ plan::UniformOptions strategy_of(const Options& o) {
           .zero = o.count("zero"),
           .sequence_parallel = o.flag("sequence-parallel"),
           .recompute = named(o.string("recompute"), plan::Recompute::kFull),
+          .grad_reduce = named(o.string("grad-reduce"), plan::GradReduce::kEnd),
           .schedule = named(o.string("schedule"), plan::Schedule::kZeroBubbleH1),
           .micro_batch = o.integer("micro-batch"),
           .global_batch = o.integer("global-batch"),

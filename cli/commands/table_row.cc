@@ -37,6 +37,7 @@ const std::vector<std::string>& table_columns() {
                                                  "recompute",
                                                  "sequence_parallel",
                                                  "zero",
+                                                 "grad_reduce",
                                                  "precision",
                                                  "schedule"};
   return kColumns;
@@ -264,6 +265,8 @@ void read_strategy(RowReader& r, TableRow& row) {
   p.global_batch = r.integer("global_batch", {1, 1 << 24}).value_or(p.global_batch);
   p.recompute =
       r.word("recompute", model::names_up_to(plan::Recompute::kFull)).value_or(p.recompute);
+  p.grad_reduce =
+      r.word("grad_reduce", model::names_up_to(plan::GradReduce::kEnd)).value_or(p.grad_reduce);
   // of one rank there is nothing to split
   p.sequence_parallel =
       r.word("sequence_parallel", kBooleans).value_or(p.sequence_parallel) && p.tp > 1;

@@ -38,12 +38,12 @@ std::uint64_t part_of_kind(Part part, const plan::LayerContext& context) {
   return number(part) + (part == kBlock || part == kReshard ? kParts * number(context.kind) : 0);
 }
 
-/// Of a strategy, all but when it reduces gradients; `more` is below 2^32.
+/// Of a strategy, all but which micro-batches reduce gradients; `more` is below 2^32.
 Key key_of(const LayerStrategy& s, std::uint64_t more) {
   std::uint64_t bits = 0;
-  for (const std::uint64_t two :
-       {number(s.zero), number(s.recompute), number(s.operators), number(s.context),
-        number(s.sequence_parallel), number(s.strided)}) {
+  for (const std::uint64_t two : {number(s.zero), number(s.recompute), number(s.operators),
+                                  number(s.context), number(s.sequence_parallel), number(s.strided),
+                                  number(s.grad_reduce == plan::GradReduce::kEnd)}) {
     bits = bits << 2 | two;
   }
   return {pair(s.tp, s.cp), pair(s.dp, s.ep), pair(s.shard, s.slices), pair(more, bits)};

@@ -43,6 +43,7 @@ constexpr std::array kPlanKeys{"tensor-model-parallel-size",
                                "decoder-first-pipeline-num-layers",
                                "decoder-last-pipeline-num-layers",
                                "use-distributed-optimizer",
+                               "overlap-grad-reduce",
                                "num-distributed-optimizer-instances",
                                "data-parallel-sharding-strategy",
                                "recompute-granularity",
@@ -176,6 +177,9 @@ class MegatronReader : ArgumentReader {
     }
     layer_.zero = layer_.replicas() == 1 ? 0 : zero;
     if (layer_.zero >= 2) layer_.grad_reduce = GradReduce::kMicroBatch;
+    const bool overlaps = flag("overlap-grad-reduce");
+    if (layer_.zero < 2 && layer_.replicas() > 1 && !overlaps)
+      layer_.grad_reduce = GradReduce::kEnd;
     const std::int64_t instances = degree("num-distributed-optimizer-instances");
     if (instances == 1 || layer_.zero == 0) return;
     if (layer_.replicas() % instances != 0) {

@@ -64,7 +64,7 @@ BlockUnits block_units(Builder& b, const LayerStrategy& strategy) {
   own.slices = 1;
   LayerStrategy replicated = own;
   replicated.zero = replicated.shard = 0;
-  replicated.grad_reduce = GradReduce::kStep;
+  if (strategy.grad_reduce == GradReduce::kMicroBatch) replicated.grad_reduce = GradReduce::kStep;
   const auto sharded = [&](bool attention) {
     return operators == ShardedOperators::kAll ||
            attention == (operators == ShardedOperators::kAttention);

@@ -39,6 +39,7 @@ std::string strategy_tag(const LayerStrategy& s) {
   if (s.slices > 1) add(" slices", s.slices);
   if (s.shard > 0) add(" shard", s.shard);
   if (s.grad_reduce == GradReduce::kMicroBatch) add(" mb");
+  if (s.grad_reduce == GradReduce::kEnd) add(" end");
   if (s.recompute != Recompute::kNone)
     add(s.recompute == Recompute::kFull ? " full" : " selective");
   return tag;
@@ -354,8 +355,14 @@ bool reduces_replicas_late(Builder& b, const UnitUse& use) {
          b.program().groups[b.unit(use).replica_group].size > 1;
 }
 
+/// Where replicas talk once a step: beside what computes, or in turn with it.
+Stream replica_stream(const ParameterUnit& unit) {
+  return unit.strategy.grad_reduce == GradReduce::kEnd ? Stream::kCompute : Stream::kData;
+}
+
 Op reduce_owned(Builder& b, const UnitUse& use, BufferRef gradient) {
-  return all_reduce(b, "owned gradient", Stream::kData, b.unit(use).replica_group, gradient);
+  const ParameterUnit& unit = b.unit(use);
+  return all_reduce(b, "owned gradient", replica_stream(unit), unit.replica_group, gradient);
 }
 
 }  // namespace
@@ -398,9 +405,9 @@ Ops sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements) {
     ops.back().stream = Stream::kData;
     ops.back().frees = {reduced};
   } else if (effective_zero(unit.strategy) == 0) {
-    ops.push_back(all_reduce(b, "gradient", Stream::kData, unit.data_group, use.gradient));
+    ops.push_back(all_reduce(b, "gradient", replica_stream(unit), unit.data_group, use.gradient));
   } else {
-    ops.push_back(collective(b, Collective::kReduceScatter, "gradient", Stream::kData,
+    ops.push_back(collective(b, Collective::kReduceScatter, "gradient", replica_stream(unit),
                              unit.shard_group, use.gradient));
     if (replicated) {
       ops.push_back(reduce_owned(b, use, use.gradient));
@@ -419,7 +426,7 @@ Ops update_ops(Builder& b, const UnitUse& use) {
   const std::int64_t shard = b.decl(updates[1]).elements();
   Ops ops;
   if (use.tied)
-    ops.push_back(all_reduce(b, "tied", Stream::kData,
+    ops.push_back(all_reduce(b, "tied", replica_stream(unit),
                              b.group("tied", 2, (b.context().stages - 1) * unit.strategy.ranks()),
                              gradient));
   if (reduces_replicas_late(b, use)) ops.push_back(reduce_owned(b, use, gradient));
@@ -428,7 +435,7 @@ Ops update_ops(Builder& b, const UnitUse& use) {
   ops.back().unit = use.state.unit;
   const int zero = effective_zero(unit.strategy);
   if (zero == 1 || zero == 2)
-    ops.push_back(collective(b, Collective::kAllGather, "parameters", Stream::kData,
+    ops.push_back(collective(b, Collective::kAllGather, "parameters", replica_stream(unit),
                              unit.shard_group, parameter));
   return ops;
 }

@@ -67,7 +67,8 @@ inline int effective_slices(const LayerStrategy& s) {
 /// Gradients of a micro-batch are reduced at once, through a part that dies, instead of being
 /// accumulated in full.
 inline bool reduces_parts(const LayerStrategy& s, std::int64_t micro_batches) {
-  return effective_zero(s) >= 2 && (s.grad_reduce == GradReduce::kMicroBatch || micro_batches == 1);
+  return effective_zero(s) >= 2 && (s.grad_reduce == GradReduce::kMicroBatch ||
+                                    (s.grad_reduce == GradReduce::kStep && micro_batches == 1));
 }
 
 /// Flat state of one parameter unit on one rank.

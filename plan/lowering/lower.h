@@ -27,7 +27,7 @@ base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model);
 ///  * `sync_last`: what is reduced after the last micro-batch beside a `sync` after every one
 ///    (replicated operators next to sharded ones); in place, so it takes no memory. Else invalid.
 ///  * `zero_gradient`, `update`: once per step (AdamW, then the all-gather of parameters for
-///    ZeRO-1/2).
+///    ZeRO-1/2). With grad_reduce `end` what `sync` holds stands in front of AdamW.
 struct LayerTemplates {
   // buffers, segments, groups, units and the templates below; one class without a body that lists
   // the persistent state

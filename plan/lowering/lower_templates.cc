@@ -32,8 +32,11 @@ LayerTemplates add_templates(Builder& b, const std::string& name, LayerPair pair
   for (const UnitUse& u : pair.units) {
     const ParameterUnit& unit = b.unit(u);
     const bool partial = unit.strategy.sequence_parallel && unit.strategy.tp > 1;
+    const bool at_end = unit.strategy.grad_reduce == GradReduce::kEnd;
     if ((u.owned || u.parts) && !(u.sliced && u.parts))
-      append(u.parts || !t.reduces_per_micro_batch ? sync : sync_last,
+      append(at_end                                  ? update
+             : u.parts || !t.reduces_per_micro_batch ? sync
+                                                     : sync_last,
              sync_ops(b, u, partial ? replicated_elements(unit) : 0));
     if (!u.owned) continue;
     append(zero, zero_gradient_ops(b, u.state));

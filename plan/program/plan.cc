@@ -23,7 +23,7 @@ std::string_view to_string(ShardedOperators o) {
 }
 
 std::string_view to_string(GradReduce g) {
-  return base::EnumNames<GradReduce::kMicroBatch>("step", "micro_batch")[g];
+  return base::EnumNames<GradReduce::kEnd>("step", "micro_batch", "end")[g];
 }
 
 std::string to_string(const LayerStrategy& s) {
@@ -39,7 +39,8 @@ std::string to_string(const LayerStrategy& s) {
   if (s.slices > 1) text += fmt::format(" slices{}", s.slices);
   if (s.sequence_parallel) text += " sp";
   if (s.recompute != Recompute::kNone) text += fmt::format(" recompute={}", to_string(s.recompute));
-  if (s.grad_reduce == GradReduce::kMicroBatch) text += " grad_reduce=micro_batch";
+  if (s.grad_reduce != GradReduce::kStep)
+    text.append(" grad_reduce=").append(to_string(s.grad_reduce));
   return text;
 }
 

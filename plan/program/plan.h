@@ -14,7 +14,10 @@
 namespace orrery::plan {
 
 enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
-enum class GradReduce : std::uint8_t { kStep, kMicroBatch };
+/// When replicas sum their gradients: of a layer as its last backward of the step ends, beside the
+/// backward of the next ones; as every micro-batch's backward ends (zero 2 and 3); behind the last
+/// backward of all layers, in turn with the optimizer.
+enum class GradReduce : std::uint8_t { kStep, kMicroBatch, kEnd };
 enum class Schedule : std::uint8_t { kGPipe, k1F1B, kInterleaved, kZeroBubbleH1 };
 /// How attention sees the whole sequence when tokens are split over cp ranks: ring passes keys and
 /// values around (Liu et al., arXiv 2310.01889); Ulysses trades tokens for heads by all-to-all
@@ -37,7 +40,7 @@ struct LayerStrategy {
   // Megatron: norms and residual stream are split along the sequence over tp
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
-  GradReduce grad_reduce = GradReduce::kStep;  // zero 2, 3 may reduce after every micro-batch
+  GradReduce grad_reduce = GradReduce::kStep;
   int cp = 1;  // context-parallel degree: tokens split, weights replicated
   ContextKind context = ContextKind::kRing;  // of cp > 1
   // expert-parallel degree: experts split over ep neighbours of the data group
@@ -119,6 +122,7 @@ struct UniformOptions {
   int tp = 1, pp = 1, dp = 1, ep = 1, zero = 0;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
+  GradReduce grad_reduce = GradReduce::kStep;
   Schedule schedule = Schedule::k1F1B;
   std::int64_t micro_batch = 1;  // sequences of one micro-batch on one data-parallel rank
   std::int64_t global_batch = 1;

@@ -44,7 +44,7 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
   s.zero = as_int(r.required_int("zero", {0, 3}));
   s.sequence_parallel = r.required_bool("sequence_parallel");
   s.recompute = r.required_enum("recompute", names_up_to(Recompute::kFull));
-  s.grad_reduce = r.required_enum("grad_reduce", names_up_to(GradReduce::kMicroBatch));
+  s.grad_reduce = r.required_enum("grad_reduce", names_up_to(GradReduce::kEnd));
   const auto degree = [&](std::string_view key, int& value, std::int64_t least) {
     if (const auto given = r.optional_int(key, {least, kMaxWorldSize})) value = as_int(*given);
   };

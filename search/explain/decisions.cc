@@ -141,9 +141,13 @@ bool allows_layer(const Space& s, const LayerStrategy& l, std::int64_t micro_bat
   if (l.tp > 1 && !(l.sequence_parallel ? s.sequence_parallel : s.tensor_alone)) return false;
   if (l.cp > 1 && !(l.context == plan::ContextKind::kRing ? s.ring : s.ulysses)) return false;
   if ((l.ep > 1 && !s.expert) || (l.strided && !s.strided)) return false;
-  if (l.zero >= 2 && micro_batches > 1 &&
-      !(l.grad_reduce == plan::GradReduce::kStep ? s.reduce_per_step : s.reduce_per_micro_batch))
+  if (l.grad_reduce == plan::GradReduce::kEnd) {
+    if (!s.reduce_at_end) return false;
+  } else if (l.zero >= 2 && micro_batches > 1 &&
+             !(l.grad_reduce == plan::GradReduce::kStep ? s.reduce_per_step
+                                                        : s.reduce_per_micro_batch)) {
     return false;
+  }
   return flag(s, kRecomputes, l.recompute);
 }
 

@@ -66,7 +66,9 @@ std::string recompute_of(const plan::LayerStrategy& s) {
   return std::string(plan::to_string(s.recompute));
 }
 std::string reduction_of(const plan::LayerStrategy& s) {
-  return s.grad_reduce == plan::GradReduce::kStep ? "once a step" : "every micro-batch";
+  constexpr base::EnumNames<plan::GradReduce::kEnd> kWhen("once a step", "every micro-batch",
+                                                          "behind the last backward");
+  return std::string(kWhen[s.grad_reduce]);
 }
 
 int SimulatedPlan::critical_stage() const {

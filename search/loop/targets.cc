@@ -17,6 +17,7 @@ constexpr std::array kTargets{
                      .gpipe = false,
                      .zero_bubble = false,
                      .reduce_per_micro_batch = false,
+                     .reduce_at_end = true,
                      .even_stages = true},
            .pipeline_zero = 1,
            .tensor_zero = 1,
@@ -42,7 +43,8 @@ constexpr std::array kTargets{
                   .gpipe = false,
                   .interleaved = false,
                   .zero_bubble = false,
-                  .reduce_per_step = false},
+                  .reduce_per_step = false,
+                  .reduce_at_end = true},
         .pipeline_zero = 1,
         .restrictions = "ZeRO 0 to 3, pipelines with ZeRO 0 or 1 only, full recomputation",
         .source =
@@ -77,10 +79,9 @@ bool space_allows(const Space& space, const Choice& c) {
   if (space.fix_tp && *space.fix_tp != c.tp) return false;
   if (c.tp > 1 && !(c.sequence_parallel ? space.sequence_parallel : space.tensor_alone))
     return false;
-  if (c.zero >= 2 && !(c.grad_reduce == plan::GradReduce::kStep ? space.reduce_per_step
-                                                                : space.reduce_per_micro_batch))
-    return false;
-  return zero[c.zero] && recompute[as_index(c.recompute)];
+  const bool when[] = {space.reduce_per_step || (c.zero < 2 && space.reduce_per_micro_batch),
+                       space.reduce_per_micro_batch && c.zero >= 2, space.reduce_at_end};
+  return when[as_index(c.grad_reduce)] && zero[c.zero] && recompute[as_index(c.recompute)];
 }
 
 bool target_allows(const Target& t, const Choice& c) {
@@ -96,9 +97,10 @@ std::vector<Choice> choices(const Target& target, const Space& space, int device
       for (const bool sp : {false, true}) {
         for (const auto recompute :
              {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull}) {
-          for (const auto reduce : {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch}) {
+          for (const auto reduce :
+               {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch, plan::GradReduce::kEnd}) {
             const Choice c{tp, zero, sp, recompute, reduce};
-            if ((sp && tp == 1) || (reduce == plan::GradReduce::kMicroBatch && zero < 2)) continue;
+            if (sp && tp == 1) continue;
             if (space_allows(space, c) && target_allows(target, c)) all.push_back(c);
           }
         }
@@ -121,7 +123,8 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   space.recompute_selective = c.recompute == plan::Recompute::kSelective;
   space.recompute_full = c.recompute == plan::Recompute::kFull;
   space.reduce_per_step = c.grad_reduce == plan::GradReduce::kStep;
-  space.reduce_per_micro_batch = !space.reduce_per_step;
+  space.reduce_per_micro_batch = c.grad_reduce == plan::GradReduce::kMicroBatch;
+  space.reduce_at_end = c.grad_reduce == plan::GradReduce::kEnd;
   space.pipeline = space.pipeline && t.space.pipeline && c.zero <= t.pipeline_zero;
   space.gpipe = space.gpipe && t.space.gpipe;
   space.interleaved = space.interleaved && t.space.interleaved;

@@ -175,7 +175,9 @@ class Grid {
            once;
   }
   static LayerStrategy vocabulary(const LayerStrategy& s) {
-    return {.tp = s.tp, .dp = s.dp, .zero = s.zero, .cp = s.cp};
+    LayerStrategy v{.tp = s.tp, .dp = s.dp, .zero = s.zero, .cp = s.cp};
+    if (s.grad_reduce == plan::GradReduce::kEnd) v.grad_reduce = s.grad_reduce;
+    return v;
   }
 
   void price(const LayerStrategy& s, const Order& order, const PlanProblem& problem) {

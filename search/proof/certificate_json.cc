@@ -38,6 +38,7 @@ constexpr std::array kFlags{Flag{"dp", &Space::data},
                             Flag{"recompute_full", &Space::recompute_full},
                             Flag{"reduce_per_step", &Space::reduce_per_step},
                             Flag{"reduce_per_micro_batch", &Space::reduce_per_micro_batch},
+                            Flag{"reduce_at_end", &Space::reduce_at_end},
                             Flag{"vocabulary_like_layers", &Space::vocabulary_like_layers},
                             Flag{"even_stages", &Space::even_stages},
                             Flag{"interleaved", &Space::interleaved},
@@ -65,8 +66,8 @@ constexpr std::array kCounts{Fixed<std::int64_t>{"fix_micro_batches", &Space::fi
 constexpr std::size_t fields_of(const Space& space) {
   [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15,
                                 f16, f17, f18, f19, f20, f21, f22, f23, f24, f25, f26, f27, f28,
-                                f29, f30, f31, f32, f33, f34, f35, f36] = space;
-  return 36;
+                                f29, f30, f31, f32, f33, f34, f35, f36, f37] = space;
+  return 37;
 }
 // and fix_operators
 static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 1);
@@ -102,11 +103,14 @@ Space read_space(const base::Node& node, base::ErrorSink& sink) {
 
 Json multipliers_json(const ProblemMultipliers& p) {
   const plan::LayerStrategy& v = p.vocabulary;
+  Json vocabulary{{"tp", v.tp}, {"dp", v.dp}, {"zero", v.zero}};
+  if (v.grad_reduce != plan::GradReduce::kStep)
+    vocabulary["grad_reduce"] = plan::to_string(v.grad_reduce);
   return {{"stages", p.stages},
           {"virtual_stages", p.virtual_stages},
           {"micro_batches", p.micro_batches},
           {"schedule", std::string(plan::to_string(p.schedule))},
-          {"vocabulary", {{"tp", v.tp}, {"dp", v.dp}, {"zero", v.zero}}},
+          {"vocabulary", std::move(vocabulary)},
           {"unit", p.unit},
           {"weights", p.weights},
           {"prices", p.prices}};
@@ -124,6 +128,9 @@ ProblemMultipliers read_multipliers(const base::Node& node, base::ErrorSink& sin
   p.vocabulary.tp = as_int(v.required_int("tp", degree));
   p.vocabulary.dp = as_int(v.required_int("dp", degree));
   p.vocabulary.zero = as_int(v.required_int("zero", {0, 3}));
+  p.vocabulary.grad_reduce =
+      v.optional_enum("grad_reduce", model::names_up_to(plan::GradReduce::kEnd))
+          .value_or(plan::GradReduce::kStep);
   v.finish();
   p.unit = r.required_int("unit", {1, kLargest});
   p.weights = r.required_ints("weights", {0, kLargest});

@@ -54,10 +54,14 @@ bool names_shard(const Space& space, const LayerStrategy& s, int devices_per_hos
 }
 
 bool names_reduction(const Space& space, const LayerStrategy& s, std::int64_t micro_batches) {
-  const bool chooses = s.zero >= 2 && micro_batches > 1;  // one micro-batch reduces once either way
-  if (s.grad_reduce == plan::GradReduce::kMicroBatch)
-    return chooses && space.reduce_per_micro_batch;
-  return !chooses || space.reduce_per_step;
+  // one micro-batch reduces once either way, and one rank not at all
+  const bool chooses = s.zero >= 2 && micro_batches > 1, reduces = s.replicas() > 1;
+  switch (s.grad_reduce) {
+    case plan::GradReduce::kEnd: return reduces && space.reduce_at_end;
+    case plan::GradReduce::kMicroBatch: return chooses && space.reduce_per_micro_batch;
+    case plan::GradReduce::kStep: break;
+  }
+  return !reduces || space.reduce_per_step || (!chooses && space.reduce_per_micro_batch);
 }
 
 /// What zero 3 shards of a block, and in how many slices its products run.
@@ -128,7 +132,8 @@ std::vector<LayerStrategy> of_block(const Space& stated, const Family& of_model,
   vary(all, &LayerStrategy::shard, shards);
   vary(all, &LayerStrategy::recompute,
        {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull});
-  vary(all, &LayerStrategy::grad_reduce, {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch});
+  vary(all, &LayerStrategy::grad_reduce,
+       {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch, plan::GradReduce::kEnd});
   if (space.operators || space.fix_operators)
     vary(all, &LayerStrategy::operators,
          {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,
@@ -188,7 +193,11 @@ std::vector<LayerStrategy> stated_vocabularies(const Space& space, const Family&
   const model::ModelSpec& model = cost.model();
   std::vector<LayerStrategy> all = degrees(family.devices, family.devices, 1);
   vary(all, &LayerStrategy::zero, {0, 1, 2, 3});
+  vary(all, &LayerStrategy::grad_reduce, {plan::GradReduce::kStep, plan::GradReduce::kEnd});
   std::erase_if(all, [&](const LayerStrategy& v) {
+    const bool at_end = v.dp > 1 && space.reduce_at_end,
+               only = at_end && !space.reduce_per_step && !space.reduce_per_micro_batch;
+    if (v.grad_reduce == plan::GradReduce::kEnd ? !at_end : only) return true;
     const bool fixed = space.vocabulary_like_layers && space.fix_tp.value_or(v.tp) != v.tp;
     return fixed || (v.tp > 1 && !space.tensor) || v.tp > model.vocab || !names_zero(space, v) ||
            family.frame.micro_batch_sequences() % v.dp != 0;

@@ -118,13 +118,16 @@ void add_leaves(const Space& space, const TreeContext& context, plan::LayerStrat
   for (const plan::Recompute recompute : recompute_kinds(space)) {
     strategy.recompute = recompute;
     // One micro-batch reduces once either way.
-    const bool chooses = strategy.zero >= 2 && context.micro_batches > 1;
-    strategy.grad_reduce = plan::GradReduce::kStep;
-    if (!chooses || space.reduce_per_step) leaves.push_back(strategy);
-    if (chooses && space.reduce_per_micro_batch) {
-      strategy.grad_reduce = plan::GradReduce::kMicroBatch;
+    const bool chooses = strategy.zero >= 2 && context.micro_batches > 1,
+               reduces = strategy.replicas() > 1;
+    const auto add = [&](plan::GradReduce when) {
+      strategy.grad_reduce = when;
       leaves.push_back(strategy);
-    }
+    };
+    if (!reduces || space.reduce_per_step || (!chooses && space.reduce_per_micro_batch))
+      add(plan::GradReduce::kStep);
+    if (chooses && space.reduce_per_micro_batch) add(plan::GradReduce::kMicroBatch);
+    if (reduces && space.reduce_at_end) add(plan::GradReduce::kEnd);
   }
 }
 
@@ -231,6 +234,20 @@ StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
   return tree;
 }
 
+namespace {
+
+/// It has one micro-batch's say: after every one is after the last.
+std::vector<plan::GradReduce> vocabulary_reductions(const Space& space, int replicas) {
+  std::vector<plan::GradReduce> all;
+  const bool at_end = replicas > 1 && space.reduce_at_end;
+  if (!at_end || space.reduce_per_step || space.reduce_per_micro_batch)
+    all.push_back(plan::GradReduce::kStep);
+  if (at_end) all.push_back(plan::GradReduce::kEnd);
+  return all;
+}
+
+}  // namespace
+
 StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& space,
                                    const TreeContext& context) {
   StrategyTree tree;
@@ -250,8 +267,10 @@ StrategyTree vocabulary_strategies(const model::ModelSpec& model, const Space& s
           {name, fmt::format("dp {} does not divide a micro-batch of {} sequences", dp,
                              context.micro_batch_sequences)});
     } else {
-      for (const int zero : zero_stages(space, dp))
-        tree.leaves.push_back({.tp = tp, .dp = dp, .zero = zero});
+      for (const int zero : zero_stages(space, dp)) {
+        for (const plan::GradReduce when : vocabulary_reductions(space, dp))
+          tree.leaves.push_back({.tp = tp, .dp = dp, .zero = zero, .grad_reduce = when});
+      }
     }
   }
   return tree;

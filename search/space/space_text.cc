@@ -105,6 +105,14 @@ base::Result<void> fix_schedule(std::string_view value, Space& space) {
   return fix_one_of("schedule", value, kSchedules, "1f1b, gpipe, interleaved or zb-h1", space);
 }
 
+base::Result<void> fix_reduction(std::string_view value, Space& space) {
+  constexpr std::array<std::pair<std::string_view, bool Space::*>, 3> kWhen{
+      {{"step", &Space::reduce_per_step},
+       {"micro_batch", &Space::reduce_per_micro_batch},
+       {"end", &Space::reduce_at_end}}};
+  return fix_one_of("grad_reduce", value, kWhen, "step, micro_batch or end", space);
+}
+
 base::Result<void> fix_operators(std::string_view value, Space& space) {
   for (const auto operators : {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,
                                plan::ShardedOperators::kMlp}) {
@@ -158,6 +166,8 @@ constexpr std::array kKeys{
     Key{{"slices", "1 .. 64", "in which products run that zero 3 shards"}, fix_slices},
     Key{{"recompute", "none, selective, full", "of every layer"},
         [](std::string_view, std::string_view v, Space& s) { return fix_recompute(v, s); }},
+    Key{{"grad_reduce", "step, micro_batch, end", "when gradients are reduced"},
+        [](std::string_view, std::string_view v, Space& s) { return fix_reduction(v, s); }},
     Key{{"micro_batches", "1, 2, ...", "micro-batches of a step"},
         fix_count<&Space::fix_micro_batches>},
     Key{{"micro_batch", "1, 2, ...", "sequences of a micro-batch on a data-parallel rank"},

@@ -26,8 +26,8 @@ std::uint8_t pair_of(Stream stream) {
 Activity activity_of(const plan::Op& op) {
   if (op.kind == plan::OpKind::kCompute) return Activity::kCompute;
   switch (op.stream) {
-    case Stream::kCompute:
     case Stream::kTensor: return Activity::kTensor;
+    case Stream::kCompute:
     case Stream::kData:
     case Stream::kHost: return Activity::kData;
     default: return Activity::kPipeline;
@@ -42,7 +42,7 @@ TimePart communication_part(const plan::Program& program, const plan::Op& op) {
                                      : std::string_view();
   if (group.starts_with("context")) return TimePart::kContext;
   if (group.starts_with("expert"))
-    return op.stream == Stream::kData ? TimePart::kData : TimePart::kExpert;
+    return op.stream == Stream::kTensor ? TimePart::kExpert : TimePart::kData;
   switch (activity_of(op)) {
     case Activity::kTensor:
       return op.kind == plan::OpKind::kExchange ? TimePart::kContext : TimePart::kTensor;

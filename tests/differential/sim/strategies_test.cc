@@ -67,6 +67,10 @@ std::vector<Case> cases() {
         .grad_reduce = plan::GradReduce::kMicroBatch,
         .operators = ShardedOperators::kMlp,
         .slices = 4}},
+      {"at the end",
+       {.dp = 4, .grad_reduce = plan::GradReduce::kEnd},
+       {.dp = 4, .zero = 3, .grad_reduce = plan::GradReduce::kEnd},
+       {.tp = 2, .dp = 2, .zero = 1, .grad_reduce = plan::GradReduce::kEnd}},
       {"context and data", plain, ring, {.tp = 2, .dp = 2}},
   };
 }
@@ -115,6 +119,22 @@ TEST(Strategies, ClosedFormIsNearTheSimulationWithOverlap) {
                          static_cast<double>(costmodel::plan_cost(cost, plan).value().step_ps);
     EXPECT_NEAR(ratio, 1.0, 0.10) << c.name;
   }
+}
+
+/// Beside the backward reductions hide, behind it they do not: between the step that overlaps and
+/// the one that overlaps nothing.
+TEST(Strategies, ReductionsAtTheEndHideBehindNoBackward) {
+  const costmodel::CostModel apart = cost_model("llama-tiny", false),
+                             beside = cost_model("llama-tiny", true);
+  const LayerStrategy early{.dp = 4}, late{.dp = 4, .grad_reduce = plan::GradReduce::kEnd};
+  const auto step = [](const LayerStrategy& s, const costmodel::CostModel& cost) {
+    return simulated(plan_of(cost.model(), s, s, s), cost);
+  };
+  const SimReport hidden = step(early, beside), exposed = step(late, beside),
+                  in_turn = step(late, apart);
+  EXPECT_LT(hidden.step_time_ps, exposed.step_time_ps);
+  EXPECT_LT(exposed.step_time_ps, in_turn.step_time_ps);
+  EXPECT_EQ(in_turn.step_time_ps, step(early, apart).step_time_ps);
 }
 
 /// The wire is beside the blocks: with overlap a long ring takes no more than its compute and the

@@ -92,6 +92,16 @@ PlanCase everywhere(std::string name, const LayerStrategy& vocabulary,
           }};
 }
 
+/// Gradients that wait for the last backward.
+void add_reductions_at_the_end(std::vector<PlanCase>& cases) {
+  for (const int zero : {0, 1, 3}) {
+    PlanCase c = simple(
+        fmt::format("pp2_dp2_zero{}_reduced_at_the_end", zero),
+        {.pp = 2, .dp = 2, .zero = zero, .grad_reduce = plan::GradReduce::kEnd, .micro_batch = 1});
+    cases.push_back(std::move(c));
+  }
+}
+
 void add_groups(std::vector<PlanCase>& cases) {
   cases.push_back(hybrid(1, plan::GradReduce::kStep));
   cases.push_back(hybrid(3, plan::GradReduce::kStep));
@@ -186,6 +196,7 @@ std::vector<PlanCase> make_cases() {
     add_both(cases, "pp4" + suffix, {.pp = 4, .schedule = schedule, .micro_batch = 1});
   }
   add_groups(cases);
+  add_reductions_at_the_end(cases);
   add_context(cases);
   add_operators(cases);
   add_both(cases, "pp2_interleaved",

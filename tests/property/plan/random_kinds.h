@@ -143,6 +143,7 @@ class KindsDraw : Draw {
     s.strided = flag() && flag();
     s.zero = static_cast<int>(between(0, 3));
     if (s.zero >= 2 && flag()) s.grad_reduce = GradReduce::kMicroBatch;
+    if (flag() && flag()) s.grad_reduce = GradReduce::kEnd;
     if (s.zero > 0 && flag()) s.shard = static_cast<int>(power_of_two(s.replicas()));
     if (layer < 0) return s;
     const model::ModelSpec kind = model_.of_kind(model_.kind_of(layer));

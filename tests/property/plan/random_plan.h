@@ -116,6 +116,7 @@ class PlanDraw : Draw {
     s.strided = flag() && flag();
     s.zero = static_cast<int>(between(0, 3));
     if (s.zero >= 2 && flag()) s.grad_reduce = GradReduce::kMicroBatch;
+    if (flag() && flag()) s.grad_reduce = GradReduce::kEnd;
     if (s.zero > 0 && flag()) s.shard = static_cast<int>(power_of_two(s.replicas()));
     if (vocabulary) return s;
     s.sequence_parallel = s.tp > 1 && flag();

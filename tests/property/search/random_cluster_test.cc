@@ -110,7 +110,7 @@ TEST(RandomCluster, ALargerSpaceIsNeverSlower) {
     for (bool* on : {&s.data, &s.zero1, &s.zero2, &s.zero3, &s.tensor, &s.sequence_parallel,
                      &s.pipeline, &s.recompute_full, &s.recompute_selective, &s.hybrid, &s.ring,
                      &s.ulysses, &s.strided, &s.expert, &s.reduce_per_micro_batch,
-                     &s.reduce_per_step, &s.tensor_alone, &s.recompute_none}) {
+                     &s.reduce_per_step, &s.reduce_at_end, &s.tensor_alone, &s.recompute_none}) {
       *on = *on || *rc::gen::arbitrary<bool>();
     }
     const PlanAnswer after = answer_of(c);

@@ -172,9 +172,18 @@ TEST_P(RankCells, ChainsAndForesightChangeNothingButTheNumberOfEvents) {
 // Four stages of 16 ranks: a slow rank is distinguished, with those that work with it; the other
 // replicas stay together.
 TEST(RankCells, AStragglerSplitsOnlyTheCellsThatItReaches) {
-  Case c = draw(8, false);
-  const auto world = static_cast<std::size_t>(c.program.world_size);
-  ASSERT_EQ(world, 64U);
+  constexpr std::size_t world = 64;
+  const model::ModelSpec model = model::find_model("llama-tiny").value();
+  const plan::Plan plan =
+      plan::uniform_plan(model, "", 1,
+                         {.tp = 2, .pp = 4, .dp = 8, .global_batch = 32, .sequence = 64})
+          .value();
+  base::Rng rng(8);
+  Case c{plan::lower(plan, model).value(),
+         costmodel::CostModel::make(model, machine(rng, world, false), std::nullopt,
+                                    {.precision = plan.precision, .sequence = plan.sequence})
+             .value(),
+         {}};
   const auto alike = simulate_ranks(c.program, c.cost, c.options);
   c.options.compute_ppm.assign(world, 1'000'000);
   c.options.compute_ppm[5] = 2'000'000;

@@ -131,7 +131,7 @@ ARGS=(
 )
 MORE="--sequence-parallel --recompute-activations"
 torchrun --nproc_per_node $GPUS_PER_NODE pretrain_gpt.py ${ARGS[@]} $MORE \
-    --use-distributed-optimizer --lr 1e-4
+    --use-distributed-optimizer --overlap-grad-reduce --lr 1e-4
 )sh");
   ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
   const Plan& p = imported->plan;
@@ -174,7 +174,7 @@ num_distributed_optimizer_instances: 2
 )");
   ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
   EXPECT_EQ(to_string(imported->plan.stages[0].runs[0].strategy),
-            "tp2 cp2 ulysses dp2 zero1 shard2");
+            "tp2 cp2 ulysses dp2 zero1 shard2 grad_reduce=end");
   EXPECT_EQ(imported->plan.global_batch, 2);
 }
 

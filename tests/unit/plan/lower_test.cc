@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "model/segment.h"
 #include "plan/check/check.h"
 #include "plan/program/expand.h"
@@ -190,6 +192,16 @@ TEST(HybridSharding, SplitsStatesOverNeighboursAndReducesAcrossTheReplicas) {
   const LayerTemplates t = lower_block(llama(), s, context(4));
   EXPECT_THAT(names(t, t.update),
               ElementsAre("all_reduce(owned gradient)", "adamw", "all_gather(parameters)"));
+}
+
+TEST(Reductions, AtTheEndStandInTurnWithTheOptimizer) {
+  LayerStrategy s = strategy(1, 2, 1);
+  s.grad_reduce = GradReduce::kEnd;
+  const LayerTemplates t = lower_block(llama(), s, context());
+  EXPECT_THAT(names(t, t.sync), ElementsAre());
+  EXPECT_THAT(names(t, t.update),
+              ElementsAre("reduce_scatter(gradient)", "adamw", "all_gather(parameters)"));
+  for (const Op& op : t.program.templates[t.update].ops) EXPECT_EQ(op.stream, Stream::kCompute);
 }
 
 TEST(HybridSharding, GroupsLieTensorRanksApart) {

@@ -124,7 +124,7 @@ inline Space random_space(base::Rng& rng) {
   Space s = space_of("dp");
   for (bool* on : {&s.data, &s.zero1, &s.zero2, &s.zero3, &s.sequence_parallel, &s.recompute_full,
                    &s.recompute_selective, &s.hybrid, &s.ring, &s.ulysses, &s.strided, &s.expert,
-                   &s.reduce_per_micro_batch}) {
+                   &s.reduce_per_micro_batch, &s.reduce_at_end}) {
     *on = rng.below(2) == 0;
   }
   for (bool* on : {&s.tensor, &s.pipeline, &s.tensor_alone, &s.recompute_none, &s.reduce_per_step})

@@ -316,16 +316,18 @@ PathSummary CollectivePrices::summed(Paths paths) const {
                 .hosts = paths.hosts,
                 .units = paths.units,
                 .routes = paths.routes};
+  // Of equal shares the one of fewest flows, whatever the order of the links.
+  const auto narrower = [](const PathSummary::Narrowest& a, const PathSummary::Narrowest& b) {
+    const auto share = static_cast<__int128>(a.bytes_per_second) * b.flows,
+               other = static_cast<__int128>(b.bytes_per_second) * a.flows;
+    return b.flows == 0 || share < other || (share == other && a.flows < b.flows);
+  };
   for (const LinkLoad& crossed : flows_of(paths)) {
     const topologies::Link& link = topology_->link(crossed.link);
     const PathSummary::Narrowest here{link.bytes_per_second, crossed.flows};
+    if (!narrower(here, s.in_hosts) && !narrower(here, s.fabric)) continue;  // most are alike
     PathSummary::Narrowest& least = topology_->in_host(link) ? s.in_hosts : s.fabric;
-    // Of equal shares the one of fewest flows, whatever the order of the links.
-    const auto share = static_cast<__int128>(here.bytes_per_second) * least.flows,
-               least_share = static_cast<__int128>(least.bytes_per_second) * here.flows;
-    if (least.flows == 0 || share < least_share ||
-        (share == least_share && here.flows < least.flows))
-      least = here;
+    if (narrower(here, least)) least = here;
   }
   return s;
 }

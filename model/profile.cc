@@ -62,6 +62,7 @@ constexpr Field<Control> kControl[] = {
 constexpr Field<Profile> kScalars[] = {
     {"composition_factor", &Profile::composition_factor, kFactor},
     {"composition_residual", &Profile::composition_residual, {0.0, 1e6}},
+    {"device_deviation", &Profile::device_deviation, {0.0, 0.5}},
     {"overlap_slowdown", &Profile::overlap_slowdown, {1.0, 1e3}},
     {"overlaps", &Profile::overlaps},
     {"launch_seconds", &Profile::launch_seconds, kTimeOrZero},

@@ -135,6 +135,8 @@ struct Profile {
   double composition_residual = 0.0;  // relative residual of that fit
   std::vector<LayerTimes> layers = {};
   std::vector<CollectiveTimes> collectives = {};  // all_reduce, ..., point_to_point
+  // relative standard deviation of the times of equal devices; a step waits for the slowest
+  double device_deviation = 0;
   StepCommunication step_communication = {};
   std::optional<Control> control = {};  // of the machine while it was measured
   // none: derived from the residuals and percentiles above (costmodel/uncertainty/uncertainty.h)

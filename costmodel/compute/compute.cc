@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "base/rng.h"
 #include "costmodel/compute/layer_calibration.h"
 
 namespace orrery::costmodel {
@@ -152,6 +153,10 @@ double LayerCalibration::factor(const SegmentShape& shape, Phase phase) const {
   return of(points.back());
 }
 
+double expected_greatest(std::int64_t n) {
+  return base::normal_quantile((real(n) - 0.375) / (real(n) + 0.25));
+}
+
 base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model,
                                                 const topologies::Topology& topology,
                                                 const std::optional<model::Profile>& profile,
@@ -178,6 +183,7 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model,
   }
   prices.composition_factor_ = profile->composition_factor;
   prices.launch_seconds_ = profile->launch_seconds;
+  prices.slowest_ = 1 + profile->device_deviation * expected_greatest(topology.device_count());
   const auto* times = choose(profile->layers, model, precision);
   if (times != nullptr) {
     TRY(const auto spec, measured_model(*times, model));
@@ -202,7 +208,8 @@ ComputePrices ComputePrices::drawn(const PriceFactors& errors) const {
 double ComputePrices::seconds(const SegmentShape& shape, Phase phase) const {
   const double roofline = base_seconds(shape, phase);
   if (roofline == 0) return 0;
-  const double own = errors_.of_shape(shape, phase), error = own * errors_.of_kind(shape.kind);
+  const double own = slowest_ * errors_.of_shape(shape, phase),
+               error = own * errors_.of_kind(shape.kind);
   if (const auto measured = operator_seconds(shape, phase))
     return error * composition_factor_ * *measured + launch_seconds_;
   if (layers_) return error * roofline_.seconds(shape, phase) * layers_->factor(shape, phase);

@@ -40,6 +40,7 @@ model::Profile in_training(model::Profile device, const model::Profile& software
     device.framework->dropout = false;
   }
   device.composition_factor = software.composition_factor;
+  device.device_deviation = software.device_deviation;
   device.spread = software.spread;
   if (device.spread && !device.surfaces.empty())
     device.spread->operators = device.surfaces.front().residual;

@@ -70,7 +70,7 @@ def profile(values, spread=None, streams=1.0):
     software = with_constants(software, values)
     for surface in device["surfaces"]:
         surface["stream"]["efficiency"] /= streams
-    made = dict(device, **{key: software[key] for key in ("composition_factor", "framework", "step_communication")})
+    made = dict(device, **{key: software[key] for key in ("composition_factor", "device_deviation", "framework", "step_communication")})
     return dict(made, spread=spread) if spread is not None else made
 
 

@@ -195,6 +195,34 @@ TEST(RankCells, AStragglerSplitsOnlyTheCellsThatItReaches) {
   EXPECT_GT(slow->step_ps, alike->step_ps);
 }
 
+// What ComputePrices takes for granted (compute.h, slowest of many).
+TEST(RankCells, AStepOfUnlikeRanksTakesAsLongAsIfAllWereTheSlowest) {
+  const model::ModelSpec model = model::find_model("llama-tiny").value();
+  for (const int tp : {1, 2}) {
+    const plan::Plan plan =
+        plan::uniform_plan(model, "", 1, {.tp = tp, .dp = 8, .global_batch = 32, .sequence = 64})
+            .value();
+    const auto world = static_cast<std::uint32_t>(plan.world_size());
+    base::Rng rng(3);
+    Case c{plan::lower(plan, model).value(),
+           costmodel::CostModel::make(model, machine(rng, world, false), std::nullopt,
+                                      {.precision = plan.precision, .sequence = plan.sequence})
+               .value(),
+           {}};
+    for (std::uint32_t r = 0; r < world; ++r)
+      c.options.compute_ppm.push_back(1'000'000 + static_cast<std::int64_t>(rng.below(60'000)));
+    const auto unlike = simulate_ranks(c.program, c.cost, c.options);
+    const std::int64_t slowest = std::ranges::max(c.options.compute_ppm);
+    c.options.compute_ppm.assign(world, slowest);
+    const auto alike = simulate_ranks(c.program, c.cost, c.options);
+    ASSERT_TRUE(unlike.has_value() && alike.has_value());
+    // Exact but for links that tensor groups share at other instants.
+    EXPECT_NEAR(static_cast<double>(unlike->step_ps) / static_cast<double>(alike->step_ps), 1,
+                0.002)
+        << "tp " << tp;
+  }
+}
+
 TEST(RankCells, SpeedsAreOnePositiveNumberForEachRank) {
   Case c = draw(8, false);
   c.options.compute_ppm = {1'000'000};

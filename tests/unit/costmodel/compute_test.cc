@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "base/rng.h"
 #include "plan/lowering/lower.h"
 #include "tests/unit/costmodel/machines.h"
 
@@ -153,6 +155,36 @@ plan::LayerContext context(std::int64_t batch) {
           .micro_batch_sequences = batch,
           .micro_batches = 1,
           .global_batch = batch};
+}
+
+TEST(Slowest, TheGreatestOfManyNormalsIsThatOfDraws) {
+  EXPECT_EQ(expected_greatest(1), 0);
+  constexpr int kDraws = 4'000;
+  std::uint64_t index = 0;
+  for (const auto& [n, error] : {std::pair{2, 0.06}, {8, 0.02}, {64, 0.01}, {512, 0.01}}) {
+    double sum = 0;
+    for (int draw = 0; draw < kDraws; ++draw) {
+      double greatest = base::normal(7, index++);
+      for (int i = 1; i < n; ++i) greatest = std::max(greatest, base::normal(7, index++));
+      sum += greatest;
+    }
+    EXPECT_NEAR(expected_greatest(n) / (sum / kDraws), 1, error) << n;
+  }
+}
+
+TEST(Slowest, OfMoreDevicesEveryOperationTakesLonger) {
+  const auto seconds = [](int devices, double deviation) {
+    model::Profile p;
+    p.operators = {point(product(1000), Phase::kF, 50e-6)};
+    p.device_deviation = deviation;
+    return ComputePrices::make(spec("llama-tiny"), machines::cluster(devices), p,
+                               model::Precision::kBFloat16)
+        .value()
+        .seconds(product(1000), Phase::kF);
+  };
+  EXPECT_EQ(seconds(1, 0.02), 50e-6);
+  EXPECT_EQ(seconds(16, 0), 50e-6);
+  EXPECT_DOUBLE_EQ(seconds(16, 0.02), 50e-6 * (1 + 0.02 * expected_greatest(16)));
 }
 
 TEST(LayerTimes, SegmentsOfABlockAddUpToTheMeasurement) {

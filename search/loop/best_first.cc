@@ -12,6 +12,9 @@
 namespace orrery::search {
 namespace {
 
+/// Of pricing a family or problem, where a search may give up.
+constexpr std::uint64_t kLook = 500;
+
 /// A problem, or a family: all vocabularies of one.
 struct Entry {
   PlanProblem problem;
@@ -100,7 +103,8 @@ class BestFirst {
       if (!patient) queue.merge(waiting);
       const auto [bound, i] = *queue.begin();
       if (bound >= incumbent()) break;
-      if (exhausted() && !groups_.empty()) {
+      if (options_.gives_up) effort_.ticks += kLook;
+      if (exhausted() && (options_.gives_up || !groups_.empty())) {
         // What is left is open: a plan is known, and the least bound says how good it is.
         leave_open(entries_[i].problem, bound);
         break;
@@ -366,7 +370,7 @@ class BestFirst {
   base::Result<void> finish() {
     result_.states = effort_.states;
     result_.exhausted = exhausted() || (groups_.empty() && open_);
-    if (groups_.empty()) return smallest();
+    if (groups_.empty()) return options_.gives_up ? base::Result<void>() : smallest();
     for (const PlanProblem& problem : infeasible_)
       prune(to_string(problem), solvers_.of(problem).shortage(problem));
     if (unproved_) prune("interleaved", "looked for as far as the effort went, nothing proved");

@@ -45,6 +45,8 @@ struct LoopOptions {
   RunnersUp runners_up = RunnersUp::kQuick;
   std::uint64_t problem_states = 300'000;
   std::uint64_t ticks = kSearchTicks;  // of the whole search
+  // Ends at its limits without a plan too, and where nothing fits does not ask for how little.
+  bool gives_up = false;
 };
 
 /// @pre request is valid (planner.cc); `stages` is of its space and batch.

@@ -12,6 +12,7 @@ namespace {
 
 /// Enough for a good plan; nothing here is proved optimal.
 constexpr std::uint64_t kEffort = 200'000;
+constexpr LoopOptions kQuickly{.ticks = kSearchTicks / 4, .gives_up = true};
 
 /// A good plan of a changed request, simulated; nothing when it does not fit either.
 base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost,
@@ -23,7 +24,7 @@ base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost
   request.max_states = kEffort;
   costmodel::LayerCosts costs(cost);
   StageModel stages(costs, request.space, request.global_batch, budget);
-  TRY(const LoopResult loops, search_best_first(stages, request));
+  TRY(const LoopResult loops, search_best_first(stages, request, kQuickly));
   if (loops.finalists.empty()) return std::nullopt;
   TRY(const Evaluated evaluated, evaluate(cost, loops.finalists, 1));
   const std::int64_t peak = std::ranges::max(loops.finalists.front().stage_peak_bytes);
@@ -42,8 +43,9 @@ base::Result<Relaxation> more_memory(const costmodel::CostModel& cost, const Pla
     best->memory_bytes = needed;
     return *best;
   }
-  TRY(const Evaluated evaluated, evaluate(cost, {loops.smallest}, 1));
-  return Relaxation{change, needed, evaluated.candidates.front().report.step_time_ps};
+  const auto evaluated = evaluate(cost, {loops.smallest}, 1);  // may be too long to simulate
+  return Relaxation{change, needed,
+                    evaluated ? evaluated->candidates.front().report.step_time_ps : 0};
 }
 
 /// Twice the hosts, priced from the datasheet: a profile of this cluster says nothing of the larger

@@ -59,6 +59,11 @@ base::Result<Outcome> Interpreter::run() {
         outcome_.cut_off = true;
         return std::move(outcome_);
       }
+      if (now_ > kLongestPs) {
+        return base::fail(
+            base::make_error(base::ErrorCode::kOutOfRange, "a step of more than 53 days")
+                .with_hint("a smaller batch, or more devices"));
+      }
       handle(event);
       ++outcome_.events;
     } while (queue_.more_now());

@@ -95,6 +95,8 @@ struct Outcome {
 
 class Interpreter {
  public:
+  /// Of a step: half of what picoseconds count to, so that no end overflows.
+  static constexpr std::int64_t kLongestPs = std::int64_t{1} << 62;
   /// kinds of events
   static constexpr std::uint32_t kComputeEnds = 0;
   static constexpr std::uint32_t kFlowEvent = 1;

@@ -30,6 +30,9 @@ std::vector<Case> wrong_arguments() {
       {"zero_devices", "simulate --model gpt2 --cluster dgx-a100 --tp 0"},
       {"zero_hosts", "simulate --model gpt2 --cluster dgx-a100 --hosts 0"},
       {"too_many_ranks", "simulate --model llama-2-7b --cluster dgx-a100 --tp 8 --dp 4"},
+      {"step_of_years",
+       "simulate --model llama-3-405b --cluster dgx-1-v100 --tp 8 --global-batch 6000 "
+       "--micro-batch 6000"},
       {"truncated_json", "simulate --plan plan.json", {{"plan.json", kPlan}}},
       {"missing_file", "simulate --plan nowhere.json"},
       {"unreadable_file", "simulate --plan ."},

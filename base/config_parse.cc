@@ -183,9 +183,8 @@ class TreeBuilder {
   std::vector<std::uint32_t> open_;
 };
 
-/// Tabs in the indentation of block YAML: yaml-cpp counts a tab as one column, an editor as eight,
-/// and the file then says something else than it shows. Flow text (JSON) does not depend on
-/// indentation.
+/// Tabs in the indentation of block YAML, which has no place for them: libyaml's fault does not
+/// name what nobody sees. Flow text (JSON) does not depend on indentation.
 void refuse_tabs(std::string_view text, const std::string& name, ErrorSink& sink) {
   const std::size_t start = text.find_first_not_of(" \t\r\n");
   if (start == std::string_view::npos || text[start] == '{' || text[start] == '[') return;

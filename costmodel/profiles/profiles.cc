@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "base/data_dir.h"
 #include "base/numbers.h"
@@ -27,12 +28,23 @@ double device_link_rate(const topologies::Topology& topology) {
   return real(topology.link(topology.route(0, 1).front()).bytes_per_second);
 }
 
+/// Over links of another rate the same messages take so much less time beyond their latency, which
+/// is the time of the smallest one measured.
+void on_links_of(double rate, model::CollectiveTimes& c) {
+  if (c.link_rate <= 0) return;
+  const double faster = rate / std::exchange(c.link_rate, rate);
+  c.bus_bandwidth *= faster;
+  const double least = c.points.empty() ? 0 : c.points.front().seconds;
+  for (model::CollectivePoint& p : c.points) p.seconds = least + (p.seconds - least) / faster;
+}
+
 model::Profile in_training(model::Profile device, const model::Profile& software,
                            const topologies::Topology& topology, const model::ModelSpec& model) {
   const double rate = device_link_rate(topology);
-  std::erase_if(device.collectives, [&](const model::CollectiveTimes& c) {
-    return c.link_rate > 0 && c.link_rate != rate;
+  std::erase_if(device.collectives, [&](const model::CollectiveTimes& c) {  // links of another kind
+    return c.link_rate > 0 && (rate < c.link_rate / 2 || rate > 2 * c.link_rate);
   });
+  for (model::CollectiveTimes& c : device.collectives) on_links_of(rate, c);
   const bool flash = device.framework || !model.dropout;
   device.framework = software.framework;
   if (device.framework && flash) {

@@ -113,12 +113,29 @@ std::string write_fabric(const FabricSpec& spec) {
   return out;
 }
 
+/// Characters that JSON's strings may hold and YAML may not, as '?': U+007F to U+009F, the byte
+/// order mark, U+FFFE and U+FFFF. @pre UTF-8.
+std::string without_controls(std::string text) {
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool c1 = byte(i) == 0xC2 && byte(i + 1) < 0xA0 && byte(i + 1) != 0x85;
+    const bool mark = byte(i) == 0xEF && byte(i + 1) == 0xBB && byte(i + 2) == 0xBF;
+    const bool none = byte(i) == 0xEF && byte(i + 1) == 0xBF && byte(i + 2) >= 0xBE;
+    if (byte(i) == 0x7F) text[i] = '?';
+    if (c1) text.replace(i, 2, "?");
+    if (mark || none) text.replace(i, 3, "?");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string write_topology(const TopologyFile& file, std::span<const std::string> notes) {
   std::string out;
   for (std::string note : notes) {
-    for (char& c : note) c = static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    for (char& c : note) c = c < ' ' || c > '~' ? ' ' : c;
     out += "# " + note + "\n";
   }
   out += fmt::format("schema: orrery.topology/1\nname: {}\ndescription: {}\n\n",
@@ -136,7 +153,7 @@ std::string write_topology(const TopologyFile& file, std::span<const std::string
     }
     out += "\n" + write_fabric(*file.fabric) + fmt::format("  source: {}\n", json_text(source));
   }
-  return out;
+  return without_controls(std::move(out));
 }
 
 }  // namespace orrery::topologies

@@ -161,6 +161,15 @@ TEST(Slurm, UplinksCarryTheCardsBelowOverTheOversubscription) {
   EXPECT_EQ(t.link(route[5]).bytes_per_second, 2 * 12'500'000'000 / 2);
 }
 
+TEST(Slurm, NamesThatYamlCannotHoldAreWrittenSoThatItCan) {
+  for (const char* odd : {"a\x7f", "a\xc2\x80", "a\xef\xbf\xbf", "a\xff", "a\x01"}) {
+    const std::string text = fmt::format(
+        "SwitchName={} Nodes=n[1-2]\nSwitchName=b Nodes=m[1-2]\nSwitchName=top Switches={},b\n",
+        odd, odd);
+    EXPECT_EQ(loaded(import_slurm(text, "t.conf", nodes())).hosts(), 4u);
+  }
+}
+
 TEST(Slurm, EveryFaultHasItsPlace) {
   EXPECT_THAT(faults(import_slurm("", "a", nodes())),
               HasSubstr("a:1:1: error[E0001]: no line has a SwitchName"));

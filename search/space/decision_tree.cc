@@ -236,7 +236,7 @@ StrategyTree layer_strategies(const model::ModelSpec& model, const Space& space,
 
 namespace {
 
-/// It has one micro-batch's say: after every one is after the last.
+/// Gradients of embedding and head are reduced once a step: beside the backward, or at the end.
 std::vector<plan::GradReduce> vocabulary_reductions(const Space& space, int replicas) {
   std::vector<plan::GradReduce> all;
   const bool at_end = replicas > 1 && space.reduce_at_end;

@@ -175,5 +175,8 @@ Result<BytesPerSecond> Node::as_bandwidth() const {
 Result<FlopsPerSecond> Node::as_flops_rate() const {
   return positive(as_quantity(*this, text(), "compute rate", parse_flops_rate), *this);
 }
+Result<Watts> Node::as_power() const {
+  return positive(as_quantity(*this, text(), "power", parse_power), *this);
+}
 
 }  // namespace orrery::base

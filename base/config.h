@@ -102,6 +102,7 @@ class Node {
   [[nodiscard]] Result<Bytes> as_bytes() const;
   [[nodiscard]] Result<BytesPerSecond> as_bandwidth() const;   ///< greater than zero
   [[nodiscard]] Result<FlopsPerSecond> as_flops_rate() const;  ///< greater than zero
+  [[nodiscard]] Result<Watts> as_power() const;                ///< greater than zero
 
   /// "a list", "the number 8", "the text 'abc'", for diagnostics.
   [[nodiscard]] std::string describe() const;
@@ -157,6 +158,8 @@ class Reader {
   std::optional<BytesPerSecond> optional_bandwidth(std::string_view key);
   FlopsPerSecond required_flops_rate(std::string_view key);
   std::optional<FlopsPerSecond> optional_flops_rate(std::string_view key);
+  Watts required_power(std::string_view key);
+  std::optional<Watts> optional_power(std::string_view key);
   /// Entries of a list (may be empty).
   std::vector<Node> required_list(std::string_view key);
   std::optional<std::vector<Node>> optional_list(std::string_view key);

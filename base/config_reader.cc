@@ -71,6 +71,7 @@ ORRERY_READ_(Seconds, seconds, as_seconds)
 ORRERY_READ_(Bytes, bytes, as_bytes)
 ORRERY_READ_(BytesPerSecond, bandwidth, as_bandwidth)
 ORRERY_READ_(FlopsPerSecond, flops_rate, as_flops_rate)
+ORRERY_READ_(Watts, power, as_power)
 #undef ORRERY_READ_
 
 std::optional<std::int64_t> Reader::optional_int(std::string_view key, IntRange range) {

@@ -70,6 +70,8 @@ constexpr std::array kFlopsRateUnits = {
     Unit{"PFLOPS", 1e15, 1, true},
 };
 
+constexpr std::array kPowerUnits = {Unit{"W"}, Unit{"kW", 1e3}};
+
 Diagnostic bad_unit(std::string message, std::span<const Unit> units) {
   std::string names;
   for (const Unit& unit : units) {
@@ -195,6 +197,9 @@ Result<BytesPerSecond> parse_bandwidth(std::string_view text) {
 }
 Result<FlopsPerSecond> parse_flops_rate(std::string_view text) {
   return parse_as<FlopsPerSecond>(text, "compute rate", kFlopsRateUnits);
+}
+Result<Watts> parse_power(std::string_view text) {
+  return parse_as<Watts>(text, "power", kPowerUnits);
 }
 
 std::int64_t ceil_ps(Seconds t) {

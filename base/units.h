@@ -80,6 +80,18 @@ using BytesPerSecond = Quantity<-1, 1, 0>;
 using FlopsPerSecond = Quantity<-1, 0, 1>;
 using FlopsPerByte = Quantity<0, -1, 1>;  ///< arithmetic intensity
 
+/// Power: what a device may draw. No formula mixes it with the dimensions above.
+class Watts {
+ public:
+  constexpr Watts() = default;
+  constexpr explicit Watts(double watts) : watts_(watts) {}
+  [[nodiscard]] constexpr double raw() const { return watts_; }
+  constexpr auto operator<=>(const Watts&) const = default;
+
+ private:
+  double watts_ = 0.0;
+};
+
 /// `using namespace orrery::base::literals;` gives 3.5_us, 36_GiB, 200_Gbps, 312_TFLOPS. Fractions
 /// divide by a power of ten, so 3.5_us is the double nearest to 3.5e-6.
 inline namespace literals {
@@ -123,6 +135,8 @@ ORRERY_UNIT_LITERAL_(FlopsPerSecond, TFLOPS, 1e12, 1.0)
 /// Units of compute rate: FLOP/s MFLOP/s GFLOP/s TFLOP/s PFLOP/s, also written GFLOPS TFLOPS
 /// PFLOPS.
 [[nodiscard]] Result<FlopsPerSecond> parse_flops_rate(std::string_view text);
+/// Units of power: W kW.
+[[nodiscard]] Result<Watts> parse_power(std::string_view text);
 
 }  // namespace orrery::base
 

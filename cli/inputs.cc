@@ -49,11 +49,13 @@ OptionSpec hosts_option() {
   return integer_option("hosts", "N", {1, topologies::kMaxHosts},
                         "hosts of that kind, joined by the cluster's fabric", "1");
 }
-OptionSpec profile_option() {
-  return text_option(
-      "profile", "NAME|PATH",
-      "measured profile: name, JSON file or Galvatron folder (default: what ships for the device, "
-      "else datasheet prices)");
+std::vector<OptionSpec> price_options() {
+  return {text_option("profile", "NAME|PATH",
+                      "measured profile: name, JSON file or Galvatron folder (default: what ships "
+                      "for the device, else datasheet prices)"),
+          text_option("software", "NAME|FILE",
+                      "what runs the step, on top of what ships for the device: a name of 'orrery "
+                      "list software', or a file (default: by the device's age)")};
 }
 OptionSpec precision_option() {
   return choice_option("precision", "P", {"bf16", "fp32"}, "training precision", "bf16");
@@ -127,18 +129,31 @@ Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_want
   return topologies::catalog_topology(name, copies);
 }
 
-Result<std::optional<model::Profile>> profile_of(const std::string& name, const Topology& topology,
+Result<PriceNames> price_names(const base::Options& options) {
+  if (options.has("profile") && options.has("software"))
+    return refuse(kUsage, "leave one of them out; a profile has its software in 'framework'",
+                  "--profile and --software do not go together");
+  return PriceNames{options.string_or("profile", ""), options.string_or("software", "")};
+}
+
+Result<std::optional<model::Profile>> profile_of(const PriceNames& names, const Topology& topology,
                                                  const ModelSpec& model) {
-  if (name.empty()) return costmodel::device_profile(topology, model);
-  return costmodel::find_profile(name, model);
+  if (!names.profile.empty()) return costmodel::find_profile(names.profile, model);
+  TRY(auto profile, costmodel::device_profile(topology, model, names.software));
+  if (!profile && !names.software.empty())
+    return refuse(kUnsupported, "leave --software out: prices are those of the datasheet",
+                  "software '{}' goes on top of a measured device, and none is like that of "
+                  "cluster '{}'",
+                  names.software, topology.name());
+  return profile;
 }
 
 Result<Scene> make_scene(const std::string& model_name, const std::string& cluster, int hosts,
-                         const std::string& profile_name, model::Precision precision,
+                         const PriceNames& prices, model::Precision precision,
                          std::int64_t sequence, int ranks_wanted) {
   TRY(ModelSpec model, model::find_model(model_name));
   TRY(Topology topology, find_cluster(cluster, hosts, ranks_wanted));
-  TRY(std::optional<model::Profile> profile, profile_of(profile_name, topology, model));
+  TRY(std::optional<model::Profile> profile, profile_of(prices, topology, model));
   if (sequence == 0) sequence = model.max_positions;
   TRY(CostModel cost, CostModel::make(model, std::move(topology), std::move(profile),
                                       {.precision = precision, .sequence = sequence}));
@@ -146,10 +161,11 @@ Result<Scene> make_scene(const std::string& model_name, const std::string& clust
 }
 
 Result<Scene> scene_of(const base::Options& options, const Plan& plan) {
-  return make_scene(
-      options.string_or("model", plan.model), options.string_or("cluster", plan.cluster),
-      options.given("hosts") ? options.count("hosts") : plan.hosts,
-      options.string_or("profile", ""), plan.precision, plan.sequence, plan.world_size());
+  TRY(const PriceNames prices, price_names(options));
+  return make_scene(options.string_or("model", plan.model),
+                    options.string_or("cluster", plan.cluster),
+                    options.given("hosts") ? options.count("hosts") : plan.hosts, prices,
+                    plan.precision, plan.sequence, plan.world_size());
 }
 
 Result<void> check_objective(const ModelSpec& model) {

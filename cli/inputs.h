@@ -22,7 +22,8 @@ using topologies::Topology;
 base::OptionSpec model_option(bool required);
 base::OptionSpec cluster_option(bool required);
 base::OptionSpec hosts_option();
-base::OptionSpec profile_option();
+/// --profile and --software: where prices come from.
+std::vector<base::OptionSpec> price_options();
 base::OptionSpec precision_option();
 base::OptionSpec sequence_option();
 base::OptionSpec json_option();
@@ -61,8 +62,15 @@ std::int64_t sequence_of(const base::Options& options);
 /// sharing the cores evenly.
 Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted = 0);
 
-/// The profile of this name; of none, what ships for the device.
-Result<std::optional<model::Profile>> profile_of(const std::string& name, const Topology& topology,
+/// Where prices come from: a profile, or what ships for the device under some software; nothing
+/// named: that of the device's time.
+struct PriceNames {
+  std::string profile = {}, software = {};
+  bool operator<=>(const PriceNames&) const = default;
+};
+/// Error: kUsage, when both are named: a profile states its own software.
+Result<PriceNames> price_names(const base::Options& options);
+Result<std::optional<model::Profile>> profile_of(const PriceNames& names, const Topology& topology,
                                                  const ModelSpec& model);
 
 /// Everything that a plan's cost depends on.
@@ -71,7 +79,7 @@ struct Scene {
   CostModel cost;
 };
 Result<Scene> make_scene(const std::string& model, const std::string& cluster, int hosts,
-                         const std::string& profile, model::Precision precision,
+                         const PriceNames& prices, model::Precision precision,
                          std::int64_t sequence, int ranks_wanted = 0);
 
 /// That of a plan: --model, --cluster and --hosts take the place of the plan's.

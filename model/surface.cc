@@ -15,6 +15,7 @@ constexpr base::DoubleRange kSmall{0.0, 1.0};
 constexpr base::DoubleRange kSecondsOfKernel{0.0, 1.0};
 constexpr base::DoubleRange kTimes{0.0, 1e4};
 constexpr base::DoubleRange kSize{1.0, 1e9};
+constexpr base::DoubleRange kRate{1.0, 1e18};  // per second
 // a correction by more than e³ is a fault, not a fit
 constexpr base::DoubleRange kLog{-3.0, 3.0};
 
@@ -65,10 +66,18 @@ constexpr Field<StreamSurface> kStream[] = {
     {"efficiency", &StreamSurface::efficiency, kShare},
     {"norm_backward", &StreamSurface::norm_backward, kShare},
 };
+constexpr Field<PowerSurface> kPower[] = {
+    {"idle_watts", &PowerSurface::idle_watts, kTimes},
+    {"joules_per_flop", &PowerSurface::joules_per_flop, kSecondsOfKernel},
+    {"exponent", &PowerSurface::exponent, {1.0, 4.0}},
+};
 constexpr Field<Framework> kFramework[] = {
     {"dropout", &Framework::dropout},
     {"kernel_seconds", &Framework::kernel_seconds, kSecondsOfKernel},
     {"loss_passes", &Framework::loss_passes, kTimes},
+    {"norm_passes", &Framework::norm_passes, kTimes},
+    {"activation_passes", &Framework::activation_passes, kTimes},
+    {"rotary_passes", &Framework::rotary_passes, kTimes},
 };
 
 }  // namespace
@@ -82,21 +91,28 @@ ComputeSurface read_surface(const base::Node& node, const std::string& what,
   base::Reader r(node, what, sink);
   ComputeSurface s;
   s.dtype = r.required_enum("dtype", names_up_to(DType::kBFloat16));
-  const auto part = [&](std::string_view key, const auto& fields, auto& surface, const auto& more) {
-    const base::Node part_node = r.required_object(key);
+  const auto read_part = [&](std::string_view key, const base::Node& part_node, const auto& fields,
+                             auto& surface, const auto& more) {
     if (!part_node.is_object()) return;
     base::Reader inner(part_node, fmt::format("{}.{}", what, key), sink);
     read_fields(inner, fields, surface);
     more(inner);
     inner.finish();
   };
+  const auto part = [&](std::string_view key, const auto& fields, auto& surface, const auto& more) {
+    read_part(key, r.required_object(key), fields, surface, more);
+  };
   const auto nothing = [](const base::Reader&) {};
+  s.peak = r.optional_double("peak", kRate).value_or(0);
+  s.memory_bandwidth = r.optional_double("memory_bandwidth", kRate).value_or(0);
   part("product", kProduct, s.product, [&](base::Reader& inner) {
     if (const auto correction = inner.optional_object("correction"))
       s.product.correction = read_correction(*correction, what + ".product.correction", sink);
   });
   part("attention", kAttention, s.attention, nothing);
   part("stream", kStream, s.stream, nothing);
+  if (const auto power = r.optional_object("power"))
+    read_part("power", *power, kPower, s.power, nothing);
   s.residual = r.required_double("residual", kSmall);
   r.finish();
   return s;
@@ -116,11 +132,15 @@ base::Json to_json(const ComputeSurface& s) {
   base::Json product = fields_to_json(s.product, kProduct);
   const ProductCorrection& c = s.product.correction;
   if (!c.ln.empty()) product["correction"] = {{"m", c.m}, {"n", c.n}, {"k", c.k}, {"ln", c.ln}};
-  return {{"dtype", to_string(s.dtype)},
-          {"product", std::move(product)},
-          {"attention", fields_to_json(s.attention, kAttention)},
-          {"stream", fields_to_json(s.stream, kStream)},
-          {"residual", s.residual}};
+  base::Json json = {{"dtype", to_string(s.dtype)},
+                     {"product", std::move(product)},
+                     {"attention", fields_to_json(s.attention, kAttention)},
+                     {"stream", fields_to_json(s.stream, kStream)},
+                     {"residual", s.residual}};
+  if (s.peak > 0) json["peak"] = s.peak;
+  if (s.memory_bandwidth > 0) json["memory_bandwidth"] = s.memory_bandwidth;
+  if (s.power != PowerSurface{}) json["power"] = fields_to_json(s.power, kPower);
+  return json;
 }
 
 base::Json to_json(const Framework& f) {

@@ -61,11 +61,22 @@ struct StreamSurface {
   bool operator==(const StreamSurface&) const = default;
 };
 
+/// What arithmetic draws at the clocks that the surface was measured at (docs/models/compute.md).
+struct PowerSurface {
+  double idle_watts = 0;       // P0: without arithmetic
+  double joules_per_flop = 0;  // e; 0: power is no limit
+  double exponent = 2;         // g: power goes with the clock to the g
+  bool operator==(const PowerSurface&) const = default;
+};
+
 struct ComputeSurface {
   DType dtype = DType::kBFloat16;
+  // datasheet of the device measured, FLOP/s and bytes/s: which devices are like it; 0: not said
+  double peak = 0, memory_bandwidth = 0;
   ProductSurface product = {};
   AttentionSurface attention = {};
   StreamSurface stream = {};
+  PowerSurface power = {};
   // 80 % of the points that were fitted to, or held back, lie within ± this share of the formula
   double residual = 0;
   bool operator==(const ComputeSurface&) const = default;
@@ -85,6 +96,8 @@ struct Framework {
   // passes over the logits, in their type, that forward and backward of the loss make together; 0:
   // those of the segments
   double loss_passes = 0;
+  // memory traffic over that of one fused kernel: 1 where there is one
+  double norm_passes = 1, activation_passes = 1, rotary_passes = 1;
   bool operator==(const Framework&) const = default;
 };
 

@@ -26,7 +26,7 @@ galvatron_plans|2|tests|Against the plans of Galvatron's tool
 galvatron_tables|3||Galvatron's published tables
 osdp_tables|1||OSDP's published tables
 published_steps|10||Predicted against published training steps
-beyond|1||Predicted against published steps that nothing was fitted on
+beyond|1||Predicted against published steps on H100
 published_collectives|2||Predicted against published collectives
 tests|60|LibTorch|Tests by label"
 cheap=(plan simulate explain collective topology beyond osdp_tables)

@@ -19,9 +19,9 @@ Result<search::CheckReport> check_solution_file(const base::Node& root, const Op
 
 Result<search::CheckReport> check_one_plan(const Plan& plan, search::PlanClaim claim,
                                            const Options& o) {
-  TRY(const Scene scene,
-      make_scene(plan.model, plan.cluster, plan.hosts, o.string_or("profile", ""), plan.precision,
-                 plan.sequence, plan.world_size()));
+  TRY(const PriceNames prices, price_names(o));
+  TRY(const Scene scene, make_scene(plan.model, plan.cluster, plan.hosts, prices, plan.precision,
+                                    plan.sequence, plan.world_size()));
   if (o.has("memory")) claim.memory_limit_bytes = memory_of(o);
   return search::check_plan(scene.cost, plan, claim);
 }
@@ -100,9 +100,11 @@ Result<int> run(const Options& options, const Invocation&) {
     faults.push_back(base::make_error(kInconsistent, "{}", fault));
     faults.back().where.file = options.string("FILE");
   }
-  if (!report.cost_holds && !options.has("profile") && !options.has("instance"))
+  if (!report.cost_holds && !options.has("profile") && !options.has("software") &&
+      !options.has("instance"))
     faults.front().hint =
-        "an answer that was priced with a profile is checked with the same --profile";
+        "an answer that was priced with a profile or for some software is checked with the same "
+        "--profile, --software";
   return base::fail(std::move(faults));
 }
 
@@ -120,11 +122,12 @@ Command check_command() {
                      "a plan alone: cost and memory by closed form and by its Program"}},
        .positionals = {{.name = "FILE",
                         .help = "orrery.solution/1, orrery.answer/1 or orrery.plan/1"}},
-       .options = {text_option("instance", "FILE",
-                               "the cost table of a solution (orrery.instance/1)"),
-                   memory_option(
-                       "limit per device (default: the certificate's, else the device's memory)"),
-                   profile_option(), json_option()}},
+       .options = joined(
+           {{text_option("instance", "FILE", "the cost table of a solution (orrery.instance/1)"),
+             memory_option("limit per device (default: the certificate's, else the "
+                           "device's memory)")},
+            price_options(),
+            {json_option()}})},
       run};
 }
 

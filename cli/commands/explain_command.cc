@@ -70,16 +70,16 @@ Command explain_command() {
                     {"orrery explain --plan plan.json --versus tp=8,pp=1",
                      "why not the best plan with these values"},
                     {"orrery explain --plan plan.json --versus mine.json", "why not this plan"}},
-       .options = {required(text_option("plan", "FILE", "plan (orrery.plan/1)")),
-                   text_option(
-                       "versus", "K=V,...|FILE",
-                       "hold the plan against the best one with these values, or against a plan (a "
-                       "name that ends in .json)"),
-                   model_option(false), cluster_option(false), hosts_option(), profile_option(),
-                   memory_option(),
-                   integer_option("top", "K", {1, 1000}, "candidates that each search simulates",
-                                  "8"),
-                   threads_option("simulate candidates in parallel"), json_option()}},
+       .options = joined(
+           {price_options(),
+            {required(text_option("plan", "FILE", "plan (orrery.plan/1)")),
+             text_option(
+                 "versus", "K=V,...|FILE",
+                 "hold the plan against the best one with these values, or against a plan (a "
+                 "name that ends in .json)"),
+             model_option(false), cluster_option(false), hosts_option(), memory_option(),
+             integer_option("top", "K", {1, 1000}, "candidates that each search simulates", "8"),
+             threads_option("simulate candidates in parallel"), json_option()}})},
       run};
 }
 

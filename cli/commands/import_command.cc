@@ -41,9 +41,9 @@ Result<int> run(const Options& options, const Invocation&) {
   for (const std::string& note : imported.notes) say("note: {}\n", note);
 
   // What it costs here, where the plan can be lowered.
+  TRY(const PriceNames prices, price_names(options));
   TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts,
-                                    options.string_or("profile", ""), imported.plan.precision,
-                                    imported.plan.sequence));
+                                    prices, imported.plan.precision, imported.plan.sequence));
   const auto priced = costmodel::plan_cost(scene.cost, imported.plan);
   Json json{{"schema", "orrery.import/1"},
             {"plan", plan::to_json(imported.plan)},
@@ -81,15 +81,16 @@ Command import_command() {
        .positionals = {{.name = "KIND", .help = "galvatron | megatron"},
                        {.name = "FILE",
                         .help = "galvatron_config_*.json, or Megatron-LM arguments"}},
-       .options = {model_option(true), cluster_option(true), hosts_option(),
-                   integer_option("devices", "N", {1, 1 << 20},
-                                  "ranks when the file does not say (default: all devices)"),
-                   sequence_option(),
-                   choice_option("precision", "P", {"bf16", "fp32"},
-                                 "training precision (default: the file's)"),
-                   profile_option(),
-                   required(text_option("out", "FILE", "write the plan (orrery.plan/1)")),
-                   json_option()}},
+       .options =
+           joined({{model_option(true), cluster_option(true), hosts_option(),
+                    integer_option("devices", "N", {1, 1 << 20},
+                                   "ranks when the file does not say (default: all devices)"),
+                    sequence_option(),
+                    choice_option("precision", "P", {"bf16", "fp32"},
+                                  "training precision (default: the file's)")},
+                   price_options(),
+                   {required(text_option("out", "FILE", "write the plan (orrery.plan/1)")),
+                    json_option()}})},
       run};
 }
 

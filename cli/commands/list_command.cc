@@ -39,10 +39,15 @@ Result<int> run(const Options& options, const Invocation&) {
     rows = rows_of(costmodel::list_profiles(), [](const auto& p) {
       return Row{p.name, p.device, p.source};
     });
+  else if (what == "software")
+    rows = rows_of(costmodel::list_software(), [](const auto& p) {
+      return Row{p.name, p.software, p.source};
+    });
   else if (what == "tunings")
     rows = tuning_rows();
   else
-    return refuse(kBadValue, "models, clusters, profiles or tunings", "cannot list '{}'", what);
+    return refuse(kBadValue, "models, clusters, profiles, software or tunings", "cannot list '{}'",
+                  what);
   if (options.flag("json")) {
     print_json({{"schema", "orrery.list/1"},
                 {what, json_list(rows, [](const Row& r) -> Json {
@@ -59,10 +64,11 @@ Result<int> run(const Options& options, const Invocation&) {
 
 Command list_command() {
   return {{.name = "list",
-           .summary = "what the catalogs hold: models, clusters, profiles or tunings",
+           .summary = "what the catalogs hold: models, clusters, profiles, software or tunings",
            .examples = {{"orrery list models", "names for --model"},
                         {"orrery list clusters --json", "for a script"}},
-           .positionals = {{.name = "WHAT", .help = "models | clusters | profiles | tunings"}},
+           .positionals = {{.name = "WHAT",
+                            .help = "models | clusters | profiles | software | tunings"}},
            .options = {json_option()}},
           run};
 }

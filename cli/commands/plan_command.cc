@@ -160,9 +160,9 @@ Result<void> check_certificate(const search::PlanAnswer& answer, const CostModel
 Result<int> run(const Options& options, const Invocation&) {
   const Stopwatch watch;
   const int hosts = options.count("hosts");
-  TRY(const Scene scene,
-      make_scene(options.string("model"), options.string("cluster"), hosts,
-                 options.string_or("profile", ""), precision_of(options), sequence_of(options)));
+  TRY(const PriceNames prices, price_names(options));
+  TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts,
+                                    prices, precision_of(options), sequence_of(options)));
   search::PlanRequest request;
   TRY(request.space, space_of(options));
   request.cluster = options.string("cluster");
@@ -219,29 +219,30 @@ Command plan_command() {
                     {"orrery plan --model llama-2-7b --cluster dgx-a100 --fix tp=2,recompute=none "
                      "--target megatron",
                      "the best that Megatron-LM can run with tp 2"}},
-       .options =
-           {model_option(true), cluster_option(true), hosts_option(), memory_option(),
-            global_batch_option(), sequence_option(), precision_option(), profile_option(),
-            integer_option("top", "K", {1, 1000},
-                           "plans that are simulated in full, the answer first", "1"),
-            threads_option("simulate candidates in parallel"),
-            integer_option(
-                "max-states", "N", {0},
-                "stop after so many states of the dynamic program, with a certified gap (0: never)",
-                "20000000"),
-            flag_option(
-                "check",
-                "recompute the certificate by the independent checker: cost, memory, and the "
-                "bound and gap of its multipliers"),
-            text_option("space", "D,...",
-                        "only these dimensions: " + names_of(search::space_dimensions())),
-            text_option("fix", "K=V,...",
-                        "fixed values: " + names_of(search::space_keys()) +
-                            "; as tp=8,pp=2,recompute=none"),
-            choice_option("target", "T", target_names(),
-                          "only what this framework can run (docs/commands.md)"),
-            text_option("out", "FILE", "write the best plan (orrery.plan/1)"), timing_option(),
-            json_option()}},
+       .options = joined(
+           {{model_option(true), cluster_option(true), hosts_option(), memory_option(),
+             global_batch_option(), sequence_option(), precision_option()},
+            price_options(),
+            {integer_option("top", "K", {1, 1000},
+                            "plans that are simulated in full, the answer first", "1"),
+             threads_option("simulate candidates in parallel"),
+             integer_option("max-states", "N", {0},
+                            "stop after so many states of the dynamic program, with a certified "
+                            "gap (0: never)",
+                            "20000000"),
+             flag_option(
+                 "check",
+                 "recompute the certificate by the independent checker: cost, memory, and the "
+                 "bound and gap of its multipliers"),
+             text_option("space", "D,...",
+                         "only these dimensions: " + names_of(search::space_dimensions())),
+             text_option("fix", "K=V,...",
+                         "fixed values: " + names_of(search::space_keys()) +
+                             "; as tp=8,pp=2,recompute=none"),
+             choice_option("target", "T", target_names(),
+                           "only what this framework can run (docs/commands.md)"),
+             text_option("out", "FILE", "write the best plan (orrery.plan/1)"), timing_option(),
+             json_option()}})},
       run};
 }
 

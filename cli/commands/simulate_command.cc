@@ -50,16 +50,16 @@ std::vector<base::OptionSpec> strategy_options() {
           degree("virtual-stages", "stages per pipeline rank, of the interleaved schedule"),
           choice_option("recompute", "R", {"none", "selective", "full"},
                         "activations computed again in the backward pass", "none"),
-          flag_option("sequence-parallel", "split norms and residuals along the sequence over tp")};
+          flag_option("sequence-parallel", "split norms and residuals along the sequence over tp"),
+          degree("tensor-pieces",
+                 "with it: collectives of tp beside their products, in so many pieces")};
 }
 
 std::vector<base::OptionSpec> setting_options() {
-  return {sequence_option(),
-          precision_option(),
-          memory_option(),
-          profile_option(),
-          text_option("trace", "FILE", "write the predicted timeline (orrery.trace/1)"),
-          json_option()};
+  return joined({{sequence_option(), precision_option(), memory_option()},
+                 price_options(),
+                 {text_option("trace", "FILE", "write the predicted timeline (orrery.trace/1)"),
+                  json_option()}});
 }
 
 std::vector<base::OptionSpec> scenario_options() {
@@ -110,6 +110,7 @@ plan::UniformOptions strategy_of(const Options& o) {
           .sequence_parallel = o.flag("sequence-parallel"),
           .recompute = named(o.string("recompute"), plan::Recompute::kFull),
           .grad_reduce = named(o.string("grad-reduce"), plan::GradReduce::kEnd),
+          .tensor_pieces = o.count("tensor-pieces"),
           .schedule = named(o.string("schedule"), plan::Schedule::kZeroBubbleH1),
           .micro_batch = o.integer("micro-batch"),
           .global_batch = o.integer("global-batch"),
@@ -160,8 +161,9 @@ Result<Subject> subject_of(const Options& o) {
   const int ranks =
       o.has("dp") ? as_int(o.integer("tp") * o.integer("pp") * o.integer("cp") * o.integer("dp"))
                   : 0;
-  TRY(Scene scene, make_scene(o.string("model"), o.string("cluster"), o.count("hosts"),
-                              o.string_or("profile", ""), precision_of(o), sequence_of(o), ranks));
+  TRY(const PriceNames prices, price_names(o));
+  TRY(Scene scene, make_scene(o.string("model"), o.string("cluster"), o.count("hosts"), prices,
+                              precision_of(o), sequence_of(o), ranks));
   TRY(Plan plan, plan_from_flags(o, scene.model, scene.cost.topology()));
   return Subject{std::move(plan), std::move(scene)};
 }
@@ -207,9 +209,10 @@ Result<int> run_table(const Options& o) {
     return refuse(kUsage, "a table has one plan a row, and its results are a table",
                   "--table and --{} do not go together", name);
   }
+  TRY(const PriceNames prices, price_names(o));
   TableRequest request{.rows_file = o.string("table"),
                        .out_file = o.string_or("out", ""),
-                       .profile = o.string_or("profile", ""),
+                       .prices = prices,
                        .memory_limit_bytes = memory_of(o),
                        .threads = o.count("threads"),
                        .bands = o.flag("bands"),
@@ -262,6 +265,7 @@ struct Jobs {
 Result<Jobs> jobs_of(const Options& o, const Subject& subject, const plan::Program& program,
                      const sim::Scenario& scenario) {
   Jobs jobs;
+  TRY(const PriceNames prices, price_names(o));
   const std::string cluster = o.string_or("cluster", subject.plan.cluster);
   const int hosts = as_int(subject.scene.cost.topology().hosts());
   for (const sim::Scenario::Job& job : scenario.jobs) {
@@ -270,8 +274,8 @@ Result<Jobs> jobs_of(const Options& o, const Subject& subject, const plan::Progr
       continue;
     }
     TRY(const Plan plan, plan::load_plan(job.plan));
-    TRY(Scene scene, make_scene(plan.model, cluster, hosts, o.string_or("profile", ""),
-                                plan.precision, plan.sequence, plan.world_size()));
+    TRY(Scene scene, make_scene(plan.model, cluster, hosts, prices, plan.precision, plan.sequence,
+                                plan.world_size()));
     TRY(plan::Program lowered, plan::lower(plan, scene.model));
     jobs.programs.push_back(std::move(lowered));
     jobs.ready.push_back({&jobs.programs.back(), std::move(scene.cost)});

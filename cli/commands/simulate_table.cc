@@ -85,11 +85,13 @@ class Worker {
 
  private:
   Result<void> price(const Job& job) {
+    PriceNames prices = request_.prices;
+    if (!job.row.software.empty()) prices.software = job.row.software;
     const auto key = std::tuple(job.row.model.fingerprint(), job.row.cluster, job.row.hosts,
-                                job.row.plan.precision);
+                                job.row.plan.precision, prices);
     if (cost_ && key == key_) return {};
     cost_.reset();
-    TRY(auto profile, profile_of(request_.profile, *job.cluster, job.row.model));
+    TRY(auto profile, profile_of(prices, *job.cluster, job.row.model));
     TRY(cost_,
         CostModel::make(job.row.model, *job.cluster, std::move(profile),
                         {.precision = job.row.plan.precision, .sequence = job.row.plan.sequence}));
@@ -98,7 +100,7 @@ class Worker {
   }
 
   const TableRequest& request_;
-  std::tuple<std::string, std::string, std::int64_t, model::Precision> key_;
+  std::tuple<std::string, std::string, std::int64_t, model::Precision, PriceNames> key_;
   std::optional<CostModel> cost_;
 };
 

@@ -1,12 +1,13 @@
 #pragma once
 #include "base/result.h"
 #include "cli/commands/table_row.h"
+#include "cli/inputs.h"
 
 namespace orrery::cli {
 
 struct TableRequest {
   std::string rows_file, out_file;      // out_file empty: the results go to stdout
-  std::string profile;                  // for all rows; empty: datasheet prices
+  PriceNames prices;                    // of all rows; a row may name its software
   std::int64_t memory_limit_bytes = 0;  // 0: of each row's device
   int threads = 1;
   bool bands = false;  // adds the columns of kTableBands

@@ -36,10 +36,12 @@ const std::vector<std::string>& table_columns() {
                                                  "global_batch",
                                                  "recompute",
                                                  "sequence_parallel",
+                                                 "tensor_pieces",
                                                  "zero",
                                                  "grad_reduce",
                                                  "precision",
-                                                 "schedule"};
+                                                 "schedule",
+                                                 "software"};
   return kColumns;
 }
 
@@ -260,6 +262,7 @@ void read_strategy(RowReader& r, TableRow& row) {
   degree("cp", p.cp);
   degree("ep", p.ep);
   degree("virtual_stages", p.virtual_stages);
+  degree("tensor_pieces", p.tensor_pieces);
   p.zero = as_int(r.integer("zero", {0, 3}).value_or(p.zero));
   p.micro_batch = r.integer("micro_batch", {1, 1 << 24}).value_or(p.micro_batch);
   p.global_batch = r.integer("global_batch", {1, 1 << 24}).value_or(p.global_batch);
@@ -270,6 +273,7 @@ void read_strategy(RowReader& r, TableRow& row) {
   // of one rank there is nothing to split
   p.sequence_parallel =
       r.word("sequence_parallel", kBooleans).value_or(p.sequence_parallel) && p.tp > 1;
+  if (p.tp == 1) p.tensor_pieces = 1;
   p.schedule = r.word("schedule", kSchedules)
                    .value_or(p.virtual_stages > 1 ? plan::Schedule::kInterleaved : p.schedule);
   // which it is, with one chunk
@@ -327,6 +331,7 @@ Result<TableRow> read_table_row(const base::CsvRecord& record, const TableHeader
                .cluster = r.text("cluster"),
                .model = {},
                .plan = defaults.plan,
+               .software = r.text("software"),
                .note = {}};
   if (row.cluster.empty()) row.cluster = defaults.cluster.empty() ? "dgx-a100" : defaults.cluster;
   row.hosts = r.integer("hosts", {1, topologies::kMaxHosts}).value_or(defaults.hosts);

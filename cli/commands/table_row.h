@@ -58,7 +58,8 @@ struct TableRow {
   std::int64_t hosts = 0, gpus = 0, dp = 0;  // 0: derived
   model::ModelSpec model;
   plan::UniformOptions plan;
-  std::string note;  // "fp16 is priced as bf16"
+  std::string software;  // empty: that of all rows
+  std::string note;      // "fp16 is priced as bf16"
 };
 /// Errors: every fault of the row at its line:column.
 base::Result<TableRow> read_table_row(const base::CsvRecord& record, const TableHeader& header,

@@ -217,8 +217,8 @@ Result<int> run(const Options& options, const Invocation& invocation) {
   TRY(const std::string profile, profile_of_this_machine(options, ranks));
   TRY(const std::vector<plan::Program> programs, programs_of(plans, model));
   const auto scene_here = [&] {
-    return make_scene(options.string("model"), options.string("cluster"), 1, profile, precision,
-                      sequence, ranks);
+    return make_scene(options.string("model"), options.string("cluster"), 1, {.profile = profile},
+                      precision, sequence, ranks);
   };
   if (ranks > 1 && !launched_as_rank()) {
     TRY_VOID(scene_here());  // what is wrong with it is said before ranks start

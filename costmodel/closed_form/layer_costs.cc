@@ -46,6 +46,7 @@ Key key_of(const LayerStrategy& s, std::uint64_t more) {
                                   number(s.grad_reduce == plan::GradReduce::kEnd)}) {
     bits = bits << 2 | two;
   }
+  bits = bits << 16 | number(s.tensor_pieces);
   return {pair(s.tp, s.cp), pair(s.dp, s.ep), pair(s.shard, s.slices), pair(more, bits)};
 }
 

@@ -105,18 +105,30 @@ tl::unexpected<base::Diagnostics> wrong_precision(const model::Profile& profile,
                                  model::to_string(precision))));
 }
 
+/// A device that may draw less than an idle one of the profile is a slip of units.
+base::Result<void> check_power(const Roofline& device, const model::PowerSurface& power,
+                               const std::string& profile) {
+  if (device.power.raw() == 0 || device.power.raw() > power.idle_watts) return {};
+  return base::fail(base::make_error(base::ErrorCode::kInconsistent,
+                                     "a device may draw {} W, and an idle one of profile '{}' "
+                                     "draws {} W",
+                                     device.power.raw(), profile, power.idle_watts)
+                        .with_hint("power is the limit of one device under load"));
+}
+
 }  // namespace
 
 Roofline Roofline::of(const topologies::Topology& topology) {
   const auto models = topology.device_models();
   ORRERY_CHECK(!models.empty());
   Roofline r{models[0].peak_fp32, models[0].peak_bf16, models[0].memory_bandwidth,
-             models[0].launch_overhead};
+             models[0].launch_overhead, models[0].power};
   for (const auto& m : models) {
     r.peak_fp32 = std::min(r.peak_fp32, m.peak_fp32);
     r.peak_bf16 = std::min(r.peak_bf16, m.peak_bf16);
     r.memory_bandwidth = std::min(r.memory_bandwidth, m.memory_bandwidth);
     r.launch = std::max(r.launch, m.launch_overhead);
+    r.power = std::min(r.power, m.power);
   }
   return r;
 }
@@ -166,9 +178,11 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model,
   if (!profile) return prices;
   const auto type = model::compute_dtype(precision);
   for (const auto& surface : profile->surfaces) {
-    const DeviceRates rates{prices.roofline_.peak(type), prices.roofline_.memory_bandwidth};
-    if (surface.dtype == type)
-      prices.surface_.emplace(surface, profile->framework, rates, profile->composition_factor);
+    if (surface.dtype != type) continue;
+    TRY_VOID(check_power(prices.roofline_, surface.power, profile->name));
+    const DeviceRates rates{prices.roofline_.peak(type), prices.roofline_.memory_bandwidth,
+                            prices.roofline_.power};
+    prices.surface_.emplace(surface, profile->framework, rates, profile->composition_factor);
   }
   for (const auto& p : profile->operators) {
     if (p.shape.dtype != type || !(p.seconds_median > 0)) continue;

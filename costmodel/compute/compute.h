@@ -76,6 +76,7 @@ struct Roofline {
   base::FlopsPerSecond peak_fp32, peak_bf16;
   base::BytesPerSecond memory_bandwidth;
   base::Seconds launch;
+  base::Watts power;  // zero: not stated by all
   static Roofline of(const topologies::Topology& topology);
   base::FlopsPerSecond peak(model::DType type) const;
   /// R above; zero for a phase without work.

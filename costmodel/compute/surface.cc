@@ -73,6 +73,12 @@ SurfacePrices::SurfacePrices(model::ComputeSurface surface,
       products_(composition),
       attention_(composition) {
   ORRERY_CHECK(peak_ > 0 && bandwidth_ > 0);
+  const model::PowerSurface& power = surface_.power;
+  if (rates.power.raw() > 0 && power.joules_per_flop > 0) {
+    dynamic_watts_ = rates.power.raw() - power.idle_watts;
+    ORRERY_CHECK(dynamic_watts_ > 0, "a limit of {} W is below the {} W of an idle device",
+                 rates.power.raw(), power.idle_watts);
+  }
   for (std::size_t j = 0; j < tile_rates_.size(); ++j)
     tile_rates_[j] =
         surface_.product.efficiency * peak_ * std::pow(surface_.product.half_tile, real(j));
@@ -89,6 +95,12 @@ SurfacePrices SurfacePrices::drawn(const PriceFactors& errors) const {
 
 double SurfacePrices::issued(double seconds, int count) const {
   return std::max(seconds, count * framework_.kernel_seconds);
+}
+
+double SurfacePrices::sustained(double seconds, double flops) const {
+  if (dynamic_watts_ == 0) return seconds;
+  const double load = surface_.power.joules_per_flop * flops / seconds / dynamic_watts_;
+  return load > 1 ? seconds * std::pow(load, 1 / surface_.power.exponent) : seconds;
 }
 
 double SurfacePrices::copy_seconds(double bytes, int count) const {
@@ -150,10 +162,11 @@ double SurfacePrices::product_seconds(std::int64_t m, std::int64_t n, std::int64
   const double memory = bytes / (p.memory_efficiency * bandwidth_);
   const double larger = std::max(best, memory), ratio = std::min(best, memory) / larger;
   const double load = larger * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
-  const double sustained =
+  const double throttled =
       p.throttle > 0 ? load * std::pow(1 + load / kThrottleSeconds, p.throttle) : load;
-  return products_ * (p.launch_seconds + sustained) *
-         std::exp(correction(rows * count, columns, depth));
+  const double alone =
+      (p.launch_seconds + throttled) * std::exp(correction(rows * count, columns, depth));
+  return products_ * sustained(alone, 2 * rows * columns * depth * count);
 }
 
 double SurfacePrices::linear(const SegmentShape& s, Phase phase) const {
@@ -177,12 +190,17 @@ double SurfacePrices::flash(const SegmentShape& s, Phase phase) const {
   const double e = real(model::element_bytes(s.dtype)), share = cut_by_mask(s) ? 0.5 : 1.0;
   const double traffic =
       e * b * d * (2 * n * q + 2 * a.key_weight * v * r) / (a.memory_efficiency * bandwidth_);
-  const double products = 4 * share * b * n * q * r * d / (a.efficiency * peak_),
-               serial = a.seconds_per_token * r;
-  if (phase == kF) return issued(attention_ * (a.launch_seconds + serial + traffic + products), 2);
-  return issued(attention_ * (a.launch_seconds + 2 * serial + 2 * traffic +
-                              2.5 * products / a.backward_efficiency),
-                4);
+  const double flops = 4 * share * b * n * q * r * d;
+  const double products = flops / (a.efficiency * peak_), serial = a.seconds_per_token * r;
+  const double rotated = s.rotary ? framework_.rotary_passes * 2 * e * b * d * (n * q + v * r) : 0;
+  const double rotation = rotated > 0 ? copy_seconds(rotated, 1) : 0;
+  if (phase == kF) {
+    const double core = a.launch_seconds + serial + traffic + products;
+    return rotation + issued(attention_ * sustained(core, flops), 2);
+  }
+  const double core =
+      a.launch_seconds + 2 * serial + 2 * traffic + 2.5 * products / a.backward_efficiency;
+  return rotation + issued(attention_ * sustained(core, 2.5 * flops), 4);
 }
 
 double SurfacePrices::explicit_attention(const SegmentShape& s, Phase phase) const {
@@ -208,6 +226,8 @@ double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
   double bytes = work.bytes.raw(), efficiency = surface_.stream.efficiency;
   const bool loss = s.kind == kLossMax || s.kind == kLossSum || (s.kind == kLoss && phase != kF);
   if (loss && framework_.loss_passes > 0) bytes *= framework_.loss_passes / kLossPasses;
+  if (s.kind == kNorm) bytes *= framework_.norm_passes;
+  if (s.kind == kActivation) bytes *= framework_.activation_passes;
   if (s.kind == kNorm && phase != kF) efficiency *= surface_.stream.norm_backward;
   if (s.kind == kResidual && framework_.dropout) {
     const double tensor = real(model::element_bytes(s.dtype)) * real(s.token_count()) * real(s.in);

@@ -31,6 +31,18 @@
 /// Both times the profile's composition factor: in a step clocks are lower than alone, the memory's
 /// is not, and the stream's efficiency was measured in layers.
 ///
+/// Sustained clocks. A kernel of W FLOPs that takes t at the clocks of the measurement draws
+/// P = P0 + e W / t; where that is above the device's limit C, clocks fall until P fits, and power
+/// goes with the clock to the g:
+///
+///   t_C = t max(1, (e W / t) / (C - P0))^(1/g)
+///
+/// for products and attention. e joules_per_flop, P0 idle_watts, g exponent; memory's share is in
+/// e.
+///
+/// Rotary positions of attention that is not written out: a pass over q and k, r 2 e_type T (n + v)
+/// d bytes each way, r rotary_passes; norms and activations: their traffic times their passes.
+///
 /// The rest: max(W / (0.8 P), Q / (e_s M)) + launch, e_s stream efficiency; backward of a norm at
 /// e_s · norm_backward.
 ///
@@ -63,6 +75,7 @@ namespace orrery::costmodel {
 struct DeviceRates {
   base::FlopsPerSecond peak;  // dense peak of the surface's type
   base::BytesPerSecond memory_bandwidth;
+  base::Watts power = {};  // what it may draw; zero: no limit
 };
 
 class SurfacePrices {
@@ -88,10 +101,12 @@ class SurfacePrices {
   double correction(double m, double n, double k) const;
   double copy_seconds(double bytes, int kernels) const;
   double issued(double seconds, int kernels) const;
+  double sustained(double seconds, double flops) const;
 
   model::ComputeSurface surface_;
   model::Framework framework_;
   double peak_ = 0, bandwidth_ = 0;      // FLOP/s, bytes/s
+  double dynamic_watts_ = 0;             // cap - P0; 0: no limit
   double products_ = 1, attention_ = 1;  // in a step / alone
   double streams_ = 1;
   std::array<double, 4> tile_rates_{};  // FLOP/s of all units, by halvings of the largest tile

@@ -1,6 +1,7 @@
 #include "costmodel/profiles/profiles.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -38,16 +39,19 @@ void on_links_of(double rate, model::CollectiveTimes& c) {
   for (model::CollectivePoint& p : c.points) p.seconds = least + (p.seconds - least) / faster;
 }
 
-model::Profile in_training(model::Profile device, const model::Profile& software,
-                           const topologies::Topology& topology, const model::ModelSpec& model) {
+void keep_collectives_of(const topologies::Topology& topology, model::Profile& device) {
+  if (topology.device_models().size() > 1) device.collectives.clear();
   const double rate = device_link_rate(topology);
   std::erase_if(device.collectives, [&](const model::CollectiveTimes& c) {  // links of another kind
     return c.link_rate > 0 && (rate < c.link_rate / 2 || rate > 2 * c.link_rate);
   });
   for (model::CollectiveTimes& c : device.collectives) on_links_of(rate, c);
-  const bool flash = device.framework || !model.dropout;
+}
+
+model::Profile in_training(model::Profile device, const model::Profile& software,
+                           const model::ModelSpec& model) {
   device.framework = software.framework;
-  if (device.framework && flash) {
+  if (device.framework && !model.dropout) {
     device.framework->attention = model::AttentionKernel::kFlash;
     device.framework->dropout = false;
   }
@@ -60,16 +64,68 @@ model::Profile in_training(model::Profile device, const model::Profile& software
   return device;
 }
 
-}  // namespace
+/// How far a device is from the one that a profile was measured on, in logarithms.
+double distance(const topologies::DeviceModel& device, const model::Profile& profile) {
+  if (profile.surfaces.empty()) return base::kTooFar;
+  const model::ComputeSurface& s = profile.surfaces.front();
+  if (s.peak == 0 || s.memory_bandwidth == 0) return base::kTooFar;
+  const double peak = std::abs(std::log(device.peak_bf16.raw() / s.peak)),
+               memory = std::abs(std::log(device.memory_bandwidth.raw() / s.memory_bandwidth));
+  return std::max(peak, memory) > std::log(kLikeness) ? base::kTooFar : peak + memory;
+}
 
-std::vector<CatalogProfile> list_profiles() {
+struct Surface {
+  model::Profile profile;
+  bool measured = true;  // on this device
+};
+
+/// That of the device itself, else of the one most like it.
+base::Result<std::optional<Surface>> surface_of(const topologies::DeviceModel& device) {
+  std::vector<model::Profile> all;
+  for (const auto& name : kDevices.names()) {
+    TRY(model::Profile profile, load(kDevices, name));
+    if (names_device(profile.device, device.name)) return Surface{std::move(profile)};
+    all.push_back(std::move(profile));
+  }
+  const model::Profile* like =
+      base::closest(all, [&](const model::Profile& p) { return distance(device, p); });
+  if (like == nullptr) return std::nullopt;
+  Surface stand_in{*like, false};
+  stand_in.profile.name = fmt::format("{}, the nearest to {}", like->name, device.name);
+  return stand_in;
+}
+
+/// At least as wide as by datasheet.
+void widen(model::Spread& spread) {
+  const model::Spread& least = model::kDatasheetSpread;
+  spread.products = std::max(spread.products, least.products);
+  spread.attention = std::max(spread.attention, least.attention);
+  spread.streams = std::max(spread.streams, least.streams);
+}
+
+base::Result<model::Profile> find_software(std::string_view name) {
+  if (kSoftware.is_path(name)) return model::load_profile(std::string(name));
+  const auto known = kSoftware.names();
+  if (std::ranges::find(known, name) != known.end()) return load(kSoftware, name);
+  return base::fail(base::make_error(base::ErrorCode::kNotFound, "no software '{}'", name)
+                        .with_hint(base::did_you_mean(name, known, "software")));
+}
+
+std::vector<CatalogProfile> listed(const base::Catalog& catalog) {
   std::vector<CatalogProfile> all;
-  for (const auto& name : kProfiles.names()) {
-    const auto profile = load(kProfiles, name);
-    if (profile) all.push_back({name, profile->device, profile->provenance.source});
+  for (const auto& name : catalog.names()) {
+    const auto profile = load(catalog, name);
+    if (profile)
+      all.push_back(
+          {name, profile->device, profile->provenance.software, profile->provenance.source});
   }
   return all;
 }
+
+}  // namespace
+
+std::vector<CatalogProfile> list_profiles() { return listed(kProfiles); }
+std::vector<CatalogProfile> list_software() { return listed(kSoftware); }
 
 base::Result<model::Profile> find_profile(std::string_view name, const model::ModelSpec& model) {
   const std::filesystem::path path(name);
@@ -83,19 +139,21 @@ base::Result<model::Profile> find_profile(std::string_view name, const model::Mo
 }
 
 base::Result<std::optional<model::Profile>> device_profile(const topologies::Topology& topology,
-                                                           const model::ModelSpec& model) {
-  const auto models = topology.device_models();
-  for (const auto& name : kDevices.names()) {
-    TRY(model::Profile profile, load(kDevices, name));
-    const auto named = [&](const topologies::DeviceModel& d) {
-      return names_device(profile.device, d.name);
-    };
-    if (models.empty() || !std::ranges::all_of(models, named)) continue;
-    TRY(const model::Profile software, load(kSoftware, "training-step"));
-    return std::optional<model::Profile>(
-        in_training(std::move(profile), software, topology, model));
-  }
-  return std::nullopt;
+                                                           const model::ModelSpec& model,
+                                                           std::string_view software) {
+  const auto devices = topology.device_models();
+  const auto slowest = std::ranges::min_element(devices, {}, &topologies::DeviceModel::peak_bf16);
+  if (slowest == devices.end()) return std::nullopt;
+  TRY(std::optional<Surface> found, surface_of(*slowest));
+  if (!found) return std::nullopt;
+  model::Profile device = std::move(found->profile);
+  if (software.empty()) software = device.framework ? "megatron-core" : "megatron-2021";
+  TRY(const model::Profile stack, find_software(software));
+  if (!found->measured || devices.size() > 1) device.device.clear();  // it suits others too
+  keep_collectives_of(topology, device);
+  device = in_training(std::move(device), stack, model);
+  if (device.spread && !found->measured) widen(*device.spread);
+  return device;
 }
 
 }  // namespace orrery::costmodel

@@ -14,6 +14,7 @@ namespace orrery::costmodel {
 struct CatalogProfile {
   std::string name;  // file name without extension
   std::string device;
+  std::string software;
   std::string source;
 };
 /// Profiles that ship with the program (costmodel/profiles/), by name. Files that cannot be read
@@ -26,14 +27,26 @@ std::vector<CatalogProfile> list_profiles();
 /// names; those of the reader.
 base::Result<model::Profile> find_profile(std::string_view name, const model::ModelSpec& model);
 
-/// The profile that is used when none is named. Of the one device model of a cluster: its surface
-/// and its collectives (costmodel/profiles/devices/), these where the devices' links have the rate
-/// that they were measured on; and what a training step adds on any device
-/// (costmodel/profiles/software/training-step.json). Attention written out, and dropout, are of the
-/// software before flash attention (arXiv 2205.14135): neither models that train without dropout
-/// nor devices that came after it, which state a `framework` of their own, have them. None: the
-/// device is not among them, or there are several device models. Errors: those of the reader.
+/// Software that ships (costmodel/profiles/software/): what a training step under it adds to a
+/// device's own prices.
+std::vector<CatalogProfile> list_software();
+
+/// The profile that is used when none is named: the surface and the collectives of the slowest
+/// device of the cluster (costmodel/profiles/devices/), these where all devices are of one model
+/// and their links have about the rate that they were measured on; and what a training step adds
+/// under `software`, a catalog name or a path.
+///
+/// 1. A device that nobody measured takes the surface of the device measured whose datasheet is
+///    nearest, up to kLikeness times slower or faster: a surface holds fractions of the datasheet.
+///    Its products and attention then err as much as by datasheet at least.
+/// 2. No software: `megatron-core` on devices since flash attention (arXiv 2205.14135), which state
+///    a `framework` of their own, `megatron-2021` before.
+/// 3. Attention written out, and dropout, are not of models that train without dropout.
+///
+/// None: no device is like it. Errors: those of the reader; kNotFound with "did you mean".
+inline constexpr double kLikeness = 4;
 base::Result<std::optional<model::Profile>> device_profile(const topologies::Topology& topology,
-                                                           const model::ModelSpec& model);
+                                                           const model::ModelSpec& model,
+                                                           std::string_view software = {});
 
 }  // namespace orrery::costmodel

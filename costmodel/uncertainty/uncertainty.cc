@@ -20,10 +20,6 @@ namespace {
 using model::Spread;
 
 // Assumed where a profile says nothing (docs/models/uncertainty.md has the sources).
-// 0.72 .. 0.89 around 0.80, costmodel/compute/compute.h
-constexpr double kDatasheetProducts = 0.11;
-constexpr double kDatasheetAttention = 0.2;  // 0.77 .. 1.16 around 0.90, there
-constexpr double kDatasheetStreams = 0.2;
 constexpr double kMeasuredTransfers = 0.05;
 constexpr double kDatasheetTransfers = 0.3;
 
@@ -65,9 +61,7 @@ Uncertainty of_datasheet(const CostModel& cost) {
   const char* elsewhere =
       device.find("A100") == std::string::npos ? "; not measured on this device" : "";
   return {
-      {.products = kDatasheetProducts,
-       .attention = kDatasheetAttention,
-       .streams = kDatasheetStreams},
+      model::kDatasheetSpread,
       fmt::format(
           "{}matrix products reach 72 to 89 % of the datasheet's peak on A100, 80 % is assumed{}",
           cost.profile()
@@ -77,7 +71,7 @@ Uncertainty of_datasheet(const CostModel& cost) {
 }
 
 Uncertainty of_surface(const model::Profile& profile, const model::ComputeSurface& surface) {
-  return {{.operators = surface.residual, .streams = kDatasheetStreams},
+  return {{.operators = surface.residual, .streams = model::kDatasheetSpread.streams},
           fmt::format("what 80 % of the products measured on the device stay within of the surface "
                       "of profile '{}'",
                       profile.name)};
@@ -88,8 +82,10 @@ Uncertainty of_surface(const model::Profile& profile, const model::ComputeSurfac
 Uncertainty uncertainty_of(const CostModel& cost) {
   const auto& profile = cost.profile();
   if (profile && profile->spread)
-    return {*profile->spread,
-            fmt::format("errors on published steps, profile '{}'", profile->name)};
+    return {
+        *profile->spread,
+        fmt::format("errors on published steps{}, profile '{}'",
+                    profile->framework ? " of " + profile->framework->name : "", profile->name)};
   Uncertainty u;
   const Samples samples =
       samples_of(profile ? profile->operators : std::vector<model::OperatorPoint>{});

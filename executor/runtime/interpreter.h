@@ -64,6 +64,11 @@ class Interpreter {
   base::Result<void> run(const Step& step);
   base::Result<void> compute(const Step& step);
   base::Result<void> collective(const Step& step);
+  base::Result<void> collective_piece(const Step& step, const Channel& channel);
+  /// View of an operation's piece: of a tensor rank's tokens (`ranks` 1), or of those of all.
+  static at::Tensor piece_of(const at::Tensor& all, const plan::Op& op, std::int64_t ranks);
+  /// Ranks whose pieces a buffer of a product holds; 0: it is of one piece.
+  [[nodiscard]] std::int64_t ranks_in(const plan::BufferRef& ref, const plan::Op& op) const;
   base::Result<void> exchange(const Step& step);
   base::Result<void> drain(plan::Stream stream);
   base::Result<void> poll();

@@ -64,6 +64,18 @@ base::Result<void> Interpreter::run(const Step& step) {
   return {};
 }
 
+at::Tensor Interpreter::piece_of(const at::Tensor& all, const plan::Op& op, std::int64_t ranks) {
+  const std::int64_t tokens = all.size(1) / ranks / op.pieces;
+  return all.view({all.size(0), ranks, op.pieces, tokens, all.size(2)}).select(2, op.piece);
+}
+
+std::int64_t Interpreter::ranks_in(const plan::BufferRef& ref, const plan::Op& op) const {
+  const auto& shape = program_.buffers[ref.buffer].shape;
+  const bool all = op.pieces > 1 && shape.size() == 3 &&
+                   shape[1] == program_.segments[op.segment].tokens * op.pieces;
+  return all ? program_.groups[program_.units[*op.unit].tensor_group].size : 0;
+}
+
 Operands Interpreter::operands_of(const Step& step) {
   const plan::Op& op = *step.op;
   Operands o;
@@ -74,11 +86,18 @@ Operands Interpreter::operands_of(const Step& step) {
     return t;
   };
   o.reads.reserve(op.reads.size());
-  for (const plan::BufferRef& ref : op.reads) o.reads.push_back(live(ref));
-  for (const plan::BufferRef& ref : op.updates) o.updates.push_back(live(ref));
-  for (const plan::BufferRef& ref : op.writes) {
+  for (const plan::BufferRef& ref : op.reads) {
+    const std::int64_t ranks = ranks_in(ref, op);
+    o.reads.push_back(ranks == 0 ? live(ref)
+                                 : piece_of(live(ref), op, ranks).flatten(1, 2).contiguous());
+  }
+  const bool later = op.piece > 0 && op.writes.empty();
+  if (!later)
+    for (const plan::BufferRef& ref : op.updates) o.updates.push_back(live(ref));
+  for (const plan::BufferRef& ref : later ? op.updates : op.writes) {
     const plan::BufferDecl& decl = program_.buffers[ref.buffer];
     o.writes.push_back({.shape = decl.shape, .dtype = decl.dtype, .device = site_.device});
+    if (ranks_in(ref, op) > 0) o.writes.back().shape[1] /= op.pieces;
   }
   for (const plan::ParameterView& view : op.views) {
     const auto part = [&](const plan::BufferRef& flat) {
@@ -103,15 +122,23 @@ base::Result<void> Interpreter::compute(const Step& step) {
                                       : program_.buffers[op.writes.front().buffer].category;
   const CategoryScope scope(site_.allocator, category);
   TRY_VOID(run_segment(shape, op.phase, operands, context_));
-  for (std::size_t i = 0; i < op.writes.size(); ++i) {
-    at::Tensor& slot = tensor(op.writes[i], step);
+  for (std::size_t i = 0; i < operands.writes.size(); ++i) {
     Output& out = operands.writes[i];
+    const plan::BufferRef& ref = op.writes.empty() ? op.updates[i] : op.writes[i];
+    at::Tensor& slot = tensor(ref, step);
+    if (const std::int64_t ranks = ranks_in(ref, op); ranks > 0) {
+      const plan::BufferDecl& decl = program_.buffers[ref.buffer];
+      if (op.piece == 0) slot = empty(decl.shape, decl.dtype, site_.device);
+      at::Tensor to = piece_of(slot, op, ranks);
+      to.copy_(out.tensor.view(to.sizes()));
+      continue;
+    }
     ORRERY_CHECK(out.tensor.defined() && out.tensor.sizes() == at::IntArrayRef(out.shape),
                  "output {} of '{}' has another shape", i, op.name);
     ORRERY_CHECK(out.tensor.scalar_type() == scalar_type(out.dtype),
                  "output {} of '{}' has another dtype", i, op.name);
     ORRERY_CHECK(!slot.defined(), "'{}' writes '{}', which is alive", op.name,
-                 program_.buffers[op.writes[i].buffer].name);
+                 program_.buffers[ref.buffer].name);
     slot = std::move(out.tensor);
   }
   if (shape.kind == SegmentKind::kLoss && op.phase == model::Phase::kF) {
@@ -121,9 +148,32 @@ base::Result<void> Interpreter::compute(const Step& step) {
   return {};
 }
 
+base::Result<void> Interpreter::collective_piece(const Step& step, const Channel& channel) {
+  const plan::Op& op = *step.op;
+  const bool gathers = op.collective == Collective::kAllGather;
+  ORRERY_CHECK(gathers || op.collective == Collective::kReduceScatter, "'{}' has no pieces",
+               op.name);
+  const at::Tensor from = tensor(op.reads[0], step);
+  const plan::BufferRef& ref = op.writes.empty() ? op.updates[0] : op.writes[0];
+  const plan::BufferDecl& decl = program_.buffers[ref.buffer];
+  const CategoryScope scope(site_.allocator, decl.category);
+  at::Tensor& to = tensor(ref, step);
+  if (!op.writes.empty()) to = empty(decl.shape, decl.dtype, site_.device);
+  if (gathers) {
+    const at::Tensor own = piece_of(from, op, 1).flatten(1, 2).contiguous();
+    return communicator_.all_gather(channel, own, to, op.dim);
+  }
+  at::Tensor own = at::empty({to.size(0), to.size(1) / op.pieces, to.size(2)}, to.options());
+  TRY_VOID(communicator_.reduce_scatter(channel, from, own, op.dim));
+  at::Tensor part = piece_of(to, op, 1);
+  part.copy_(own.view(part.sizes()));
+  return {};
+}
+
 base::Result<void> Interpreter::collective(const Step& step) {
   const plan::Op& op = *step.op;
   const Channel& channel = channels_[op.group.raw()][as_index(op.stream)];
+  if (op.pieces > 1) return collective_piece(step, channel);
   const auto part_of_flat = [&](at::Tensor t) {
     if (op.slice_group) {
       const plan::Group& owners = program_.groups[*op.slice_group];

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of software and machines that no constant here was fitted on, against the default command.
+"""Published training steps on H100, under the software that ran them, against what was measured.
 
     experiments/beyond/run.py [--orrery build/release/orrery]
 

@@ -1,6 +1,6 @@
 """Step times of published rows by `orrery simulate --table`: the A100's micro measurements and five constants of training steps.
 
-The constants, all of software and network of whole machine rooms, none of one row. They ship in costmodel/profiles/software/training-step.json, and there alone:
+The constants, all of software and network of whole machine rooms, none of one row. They ship in costmodel/profiles/software/megatron-2021.json, and there alone:
 
     composition        products and attention in a step / alone (clocks under sustained load, libraries of 2021 against those measured)
     kernel_seconds     what the host needs to issue one kernel
@@ -17,7 +17,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 DEVICE = ROOT / "costmodel/profiles/devices/a100.json"
-SOFTWARE = ROOT / "costmodel/profiles/software/training-step.json"
+SOFTWARE = ROOT / "costmodel/profiles/software/megatron-2021.json"
 PLACES = {"composition": ("composition_factor",), "kernel_seconds": ("framework", "kernel_seconds"), "collective_factor": ("step_communication", "factor"),
           "issue_seconds": ("step_communication", "issue_seconds"), "fabric_share": ("step_communication", "fabric_share")}
 NAMES = tuple(PLACES)

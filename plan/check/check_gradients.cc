@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/numbers.h"
 #include "plan/check/check_internal.h"
@@ -168,6 +169,8 @@ class Algebra {
     Gradient* g = gradient(c, i, *op.gradients);
     if (!g) return;
     const OpInstance& o = steps_[c].ops[i];
+    // one contribution, of the last of its pieces
+    if (op.pieces > 1 && !completes(c, i, op, o)) return;
     for (const ParameterView& view : op.views) {
       for (const int p : view.parameters) {
         g->value.push_back({.source = {c, *op.unit, as_index(p)},
@@ -175,6 +178,19 @@ class Algebra {
                             .micro_batch = o.micro_batch});
       }
     }
+  }
+
+  /// All pieces of the tokens have contributed, each once.
+  bool completes(ClassIndex c, std::size_t i, const Op& op, const OpInstance& o) {
+    const int first = op.views.empty() ? 0 : op.views[0].parameters.front();
+    std::vector<bool>& seen =
+        pieces_[{c, Source{c, *op.unit, as_index(first)}, o.layer, o.micro_batch}];
+    seen.resize(as_index(op.pieces));
+    if (seen[as_index(op.piece)])
+      fault(kContributionRepeated, c, i, "{} contributes a piece that is there already",
+            steps_[c].describe(i));
+    seen[as_index(op.piece)] = true;
+    return std::ranges::count(seen, true) == op.pieces;
   }
 
   std::int32_t layer_of(UnitId unit, const OpInstance& o) const {
@@ -358,6 +374,8 @@ class Algebra {
   FaultList& faults_;
   std::vector<Lane> lanes_;
   std::vector<bool> layered_;  // by unit
+  using Contributor = std::tuple<ClassIndex, Source, std::int32_t, std::int32_t>;
+  std::map<Contributor, std::vector<bool>> pieces_;  // that have contributed
   // by name, of parameters outside the layers
   std::map<std::string, std::vector<Source>> sources_;
 };

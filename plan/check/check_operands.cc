@@ -180,6 +180,16 @@ class OperandChecker {
     for (const BufferRef& r : refs) list.push_back(decl(r).elements());
     return list;
   }
+  /// Of a piece: its share of a buffer that holds all of them.
+  Elements elements(const Op& op, const std::vector<BufferRef>& refs, std::int64_t tokens) const {
+    Elements list = elements(refs);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const auto& shape = decl(refs[i]).shape;
+      if (op.pieces > 1 && shape.size() == 3 && shape[1] == tokens * op.pieces)
+        list[i] /= op.pieces;
+    }
+    return list;
+  }
 
   void compare(std::string_view what, const Elements& found, const Elements& wanted) {
     if (found == wanted) return;
@@ -191,9 +201,12 @@ class OperandChecker {
     if (!program_.segments.contains(op.segment)) return fault("has no segment");
     const SegmentShape& shape = program_.segments[op.segment];
     if (const auto wanted = expected(shape, op.phase)) {
-      compare("reads", elements(op.reads), wanted->reads);
-      compare("writes", elements(op.writes), wanted->writes);
-      compare("updates", elements(op.updates), wanted->updates);
+      // pieces behind the first update what it wrote
+      const bool later = op.pieces > 1 && op.piece > 0 && op.writes.empty();
+      const Elements none;
+      compare("reads", elements(op, op.reads, shape.tokens), wanted->reads);
+      compare("writes", elements(op, later ? op.updates : op.writes, shape.tokens), wanted->writes);
+      compare("updates", later ? none : elements(op.updates), wanted->updates);
       Elements views;
       for (const ParameterView& v : op.views) views.push_back(product_of(v.shape));
       compare("has weight", views, wanted->views);
@@ -242,7 +255,8 @@ class OperandChecker {
 
   void check_collective(const Op& op) {
     const bool in_place = op.updates.size() == 1 && op.reads.empty() && op.writes.empty();
-    const bool two_sided = op.reads.size() == 1 && op.writes.size() == 1 && op.updates.empty();
+    const bool two_sided = op.reads.size() == 1 && op.writes.size() + op.updates.size() == 1 &&
+                           (op.updates.empty() || (op.pieces > 1 && op.piece > 0));
     if (!in_place && !(two_sided && op.collective != Collective::kAllReduce))
       return fault("updates one buffer, or reads one and writes one");
     const Group& group = program_.groups[op.group];
@@ -257,9 +271,12 @@ class OperandChecker {
         fault("works on a range outside its buffer", kSizeMismatch);
       return;
     }
-    const std::int64_t read = decl(op.reads[0]).bytes(), written = decl(op.writes[0]).bytes();
-    size(op.bytes, op.collective == Collective::kAllGather ? read * group.size : read);
-    size(op.bytes, op.collective == Collective::kReduceScatter ? written * group.size : written);
+    const bool gathers = op.collective == Collective::kAllGather,
+               scatters = op.collective == Collective::kReduceScatter;
+    const BufferRef& to = op.writes.empty() ? op.updates[0] : op.writes[0];
+    const std::int64_t read = decl(op.reads[0]).bytes(), written = decl(to).bytes();
+    size(op.bytes * (gathers ? op.pieces : 1), gathers ? read * group.size : read);
+    size(op.bytes * (scatters ? op.pieces : 1), scatters ? written * group.size : written);
   }
 
   const ClassStep& step_;

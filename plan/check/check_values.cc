@@ -8,7 +8,8 @@
 ///   partial keys     attention over one of several blocks of keys, until all are merged
 ///   slices           AdamW on this rank's slice of a whole parameter
 ///   partial slices   product in slices of its contraction, or its input's gradient, until each is
-///                    in; then as above
+///                    in; then as above. What is made piece by piece of the tokens, until all are
+///                    there
 ///
 /// What an operation is linear in may be partial: its result then is (an expert's rows through
 /// all-to-all and combine, a sum of partial sums).
@@ -94,8 +95,9 @@ class Values {
     for (const Access& a : step_.accesses_of(at_)) {
       Holds& h = holds_[a.instance];
       const bool passes = partial && std::ranges::find(linear, a.instance) != linear.end();
+      const bool adds = a.kind == AccessKind::kUpdate && op.pieces > 1;
       if ((a.kind == AccessKind::kRead || a.kind == AccessKind::kUpdate) && h != Holds::kWhole &&
-          !passes) {
+          !passes && !adds) {
         fault(kNeverReduced, "uses a partial value of", a.instance);
         h = Holds::kWhole;  // one fault, not an echo at every reader
       }
@@ -105,6 +107,7 @@ class Values {
       }
     }
     if (computes) compute(op, program_.segments[op.segment], partial);
+    if (computes && op.pieces > 1) piece_of_product(op, program_.segments[op.segment]);
   }
 
   /// Operands in which an operation is linear, if it may work on partial sums.
@@ -285,18 +288,41 @@ class Values {
       away_[to] = away_[from] == over ? std::nullopt : Place(kLost);
   }
 
+  /// A piece of what is whole when all are there. Nothing to do where the piece has a buffer of its
+  /// own. Errors: a piece twice, one to what is complete.
+  void piece(const Op& op, InstanceIndex to, bool all_in_one) {
+    if (op.pieces == 1 || !all_in_one) return;
+    Covered& all = covered_[to];
+    if (!op.writes.empty())
+      all = {op.pieces, {}};
+    else if (holds_[to] != Holds::kPartialSlices)
+      fault(kReducedTwice, "adds a piece to the complete", to);
+    if (!all.steps.insert(op.piece).second)
+      fault(kReducedTwice, "adds a piece that is there already to", to);
+    holds_[to] = as_int(all.steps.size()) == all.blocks ? Holds::kWhole : Holds::kPartialSlices;
+  }
+  /// Of a product: its result is of all pieces unless its tokens are the piece's.
+  void piece_of_product(const Op& op, const SegmentShape& shape) {
+    const std::vector<BufferRef>& made = op.writes.empty() ? op.updates : op.writes;
+    if (made.empty()) return;  // only gradients
+    const bool all_in_one = program_.buffers[made[0].buffer].shape[1] > shape.tokens;
+    piece(op, step_.instance_of(at_, made[0]), all_in_one);
+  }
+
   void collective(const Op& op) {
-    const bool in_place = op.updates.size() == 1;
+    const bool in_place = op.updates.size() == 1 && op.reads.empty();
+    const std::vector<BufferRef>& made = op.writes.empty() ? op.updates : op.writes;
     // check_operands says so
-    if (!in_place && (op.reads.size() != 1 || op.writes.size() != 1)) return;
+    if (!in_place && (op.reads.size() != 1 || made.size() != 1)) return;
     const InstanceIndex from = step_.instance_of(at_, in_place ? op.updates[0] : op.reads[0]);
-    const InstanceIndex to = in_place ? from : step_.instance_of(at_, op.writes[0]);
+    const InstanceIndex to = in_place ? from : step_.instance_of(at_, made[0]);
     const Holds had = holds_[from];
     // Gradients have their own algebra.
     if (program_.buffers[step_.instances[from].buffer].category == BufferCategory::kGradient)
       return;
     if (op.collective == Collective::kAllToAll) return all_to_all(op, from, to);
-    holds_[to] = Holds::kWhole;
+    if (op.pieces == 1 || op.collective != Collective::kReduceScatter) holds_[to] = Holds::kWhole;
+    piece(op, to, op.collective == Collective::kReduceScatter);
     const bool reduces =
         op.collective == Collective::kAllReduce || op.collective == Collective::kReduceScatter;
     const Holds wanted = reduces

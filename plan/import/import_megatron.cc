@@ -44,6 +44,7 @@ constexpr std::array kPlanKeys{"tensor-model-parallel-size",
                                "decoder-last-pipeline-num-layers",
                                "use-distributed-optimizer",
                                "overlap-grad-reduce",
+                               "tp-comm-overlap",
                                "num-distributed-optimizer-instances",
                                "data-parallel-sharding-strategy",
                                "recompute-granularity",
@@ -131,6 +132,8 @@ class MegatronReader : ArgumentReader {
     layer_.cp = as_int(cp);
     layer_.dp = as_int(std::max<std::int64_t>(world / model_parallel, 1));
     layer_.sequence_parallel = flag("sequence-parallel") && tp > 1;
+    // Transformer Engine splits a product before its scatter in four by default
+    if (flag("tp-comm-overlap") && layer_.sequence_parallel) layer_.tensor_pieces = 4;
     const std::string kind = text("cp-comm-type").value_or("p2p");
     if (kind == "a2a" && cp > 1) layer_.context = ContextKind::kUlysses;
     if (kind != "a2a" && kind != "p2p") {

@@ -40,6 +40,7 @@ std::string strategy_tag(const LayerStrategy& s) {
   if (s.shard > 0) add(" shard", s.shard);
   if (s.grad_reduce == GradReduce::kMicroBatch) add(" mb");
   if (s.grad_reduce == GradReduce::kEnd) add(" end");
+  if (s.tensor_pieces > 1) add(" pieces", s.tensor_pieces);
   if (s.recompute != Recompute::kNone)
     add(s.recompute == Recompute::kFull ? " full" : " selective");
   return tag;
@@ -166,6 +167,7 @@ UnitState Builder::unit(const std::string& name, Parameters parameters,
                         const LayerStrategy& layer_strategy, Scope scope) {
   LayerStrategy strategy = layer_strategy;
   strategy.recompute = Recompute::kNone;
+  strategy.tensor_pieces = 1;
   const std::string key =
       (scope == Scope::kLayer ? prefix() : "") + name + " [" + strategy_tag(strategy) + "]";
   if (const auto found = units_.find(key); found != units_.end()) return found->second;

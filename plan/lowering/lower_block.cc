@@ -10,25 +10,36 @@ namespace orrery::plan {
 BufferRef TensorPart::wide(const std::string& name, std::int64_t columns) {
   return b_.local(name, l_, {b_.sequences(l_), b_.tokens(full_), columns}, b_.dtype());
 }
-BufferRef TensorPart::whole(const std::string& what, BufferRef x) {
+std::string Piece::of_name(std::string name) const {
+  return of == 1 ? name : fmt::format("{} {}/{}", name, index + 1, of);
+}
+Op Piece::of_op(Op op) const {
+  op.pieces = of;
+  op.piece = index;
+  return op;
+}
+BufferRef TensorPart::whole(const std::string& what, BufferRef x, Piece piece) {
   if (!l_.sequence_parallel) return x;
   const BufferDecl& part = b_.decl(x);
-  return b_.local(what + " whole", l_, {b_.sequences(l_), b_.tokens(full_), part.shape.back()},
-                  part.dtype);
+  return b_.local(piece.of_name(what + " whole"), l_,
+                  {b_.sequences(l_), b_.tokens(full_) / piece.of, part.shape.back()}, part.dtype);
 }
-BufferRef TensorPart::gathered(const std::string& what, BufferRef x, Ops& ops) {
-  const BufferRef all = whole(what, x);
+BufferRef TensorPart::gathered(const std::string& what, BufferRef x, Ops& ops, Piece piece) {
+  const BufferRef all = whole(what, x, piece);
   if (l_.sequence_parallel)
-    ops.push_back(collective(b_, Collective::kAllGather, what, Stream::kTensor, b_.tensor_group(l_),
-                             x, all, 1));
+    ops.push_back(piece.of_op(collective(b_, Collective::kAllGather, piece.of_name(what),
+                                         Stream::kTensor, b_.tensor_group(l_), x, all, 1)));
   return all;
 }
-void TensorPart::reduced(const std::string& what, BufferRef x, Ops& ops) {
-  if (l_.sequence_parallel)
-    ops.push_back(collective(b_, Collective::kReduceScatter, what, Stream::kTensor,
-                             b_.tensor_group(l_), whole(what, x), x, 1));
-  else if (s_.tp > 1)
+void TensorPart::reduced(const std::string& what, BufferRef x, Ops& ops, Piece piece) {
+  if (l_.sequence_parallel) {
+    ops.push_back(
+        piece.of_op(collective(b_, Collective::kReduceScatter, piece.of_name(what), Stream::kTensor,
+                               b_.tensor_group(l_), whole(what, x, piece), x, 1)));
+    if (piece.index > 0) std::swap(ops.back().writes, ops.back().updates);
+  } else if (s_.tp > 1) {
     ops.push_back(all_reduce(b_, what, Stream::kTensor, b_.tensor_group(l_), x));
+  }
 }
 
 /// Replicated parameters first, so that their gradients are one range (sequence parallelism sums it
@@ -211,28 +222,58 @@ class Block : TensorPart {
     }
     ORRERY_CHECK(false, "product out of range");
   }
-  /// One operation, or one for each slice: the first writes `out`, the others add to it.
-  void product(const ProductSpec& p, Phase phase, const BufferRefs& reads, BufferRef out,
-               Ops& ops) {
+  /// One operation, or one for each slice: the first writes `out`, the others add to it. Of a
+  /// piece: where `out` holds all of them, the first one writes it.
+  void product(const ProductSpec& p, Phase phase, const BufferRefs& reads, BufferRef out, Ops& ops,
+               Piece piece = {}) {
     const int slices = units_.slices[as_index(p.product)];
     for (int j = 0; j < slices; ++j) {
       SegmentShape s = b_.shape(p.kind, full_, p.in / slices, p.out);
+      s.tokens /= piece.of;
       s.bias = p.bias && j == 0;
       s.slices = slices;
       s.slice = j;
       const UnitUse& u = units_.of(p.product, j);
-      Op op = compute(b_, slices == 1 ? p.name : fmt::format("{} {}/{}", p.name, j + 1, slices), s,
-                      phase, reads, {out});
-      if (j > 0) std::swap(op.writes, op.updates);
+      const Piece named = slices == 1 ? piece : Piece{slices, j};
+      Op op = piece.of_op(compute(b_, named.of_name(p.name), s, phase, reads, {out}));
+      if (j > 0 || (piece.index > 0 && b_.decl(out).shape[1] > s.tokens))
+        std::swap(op.writes, op.updates);
       ops.push_back(with_weights(std::move(op), u, views(p.product, u, s.bias)));
     }
   }
 
+  std::vector<Piece> pieces() const {
+    std::vector<Piece> all(as_index(l_.sequence_parallel ? s_.tensor_pieces : 1));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = {as_int(all.size()), as_int(i)};
+    return all;
+  }
+  /// Over what is gathered of `in`, beside `kept` in backward.
+  void gathered_product(const ProductSpec& p, Phase phase, const char* what, BufferRef in,
+                        const BufferRefs& kept, BufferRef out, Ops& ops) {
+    for (const Piece piece : pieces()) {
+      BufferRefs reads{gathered(what, in, ops, piece)};
+      reads.insert(reads.end(), kept.begin(), kept.end());
+      product(p, phase, reads, out, ops, piece);
+    }
+  }
+  /// Partial sums, which become `out`. `input`: gathered in forward, one of the operands. A piece
+  /// is scattered behind the product over the next, whose own gather it must not hold up.
+  void reduced_product(const ProductSpec& p, Phase phase, const BufferRefs& reads,
+                       const char* input, BufferRef in, const char* what, BufferRef out, Ops& ops) {
+    const std::vector<Piece> all = pieces();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      BufferRefs operands = reads;
+      if (input != nullptr) operands.push_back(whole(input, in, all[i]));
+      product(p, phase, operands, whole(what, out, all[i]), ops, all[i]);
+      if (i > 0) reduced(what, out, ops, all[i - 1]);
+    }
+    reduced(what, out, ops, all.back());
+  }
+
   void attention_forward(BufferRef in, BufferRef p) {
-    product(qkv(), kF, {gathered("a", in, f_)}, qkv_, f_);
+    gathered_product(qkv(), kF, "a", in, {}, qkv_, f_);
     append(f_, attention_.forward);
-    product(projection(), kF, {o_}, whole("p", p), f_);
-    reduced("p", p, f_);
+    reduced_product(projection(), kF, {o_}, nullptr, {}, "p", p, f_);
   }
   Op activation(Phase phase, BufferRefs reads, BufferRef to) {
     return compute(b_, "activation", b_.shape(kActivation, full_, mlp_in().out, mlp_out().in),
@@ -240,10 +281,9 @@ class Block : TensorPart {
   }
   void mlp_forward(BufferRef in, BufferRef p) {
     if (experts_) return experts_->forward(in, p, f_);
-    product(mlp_in(), kF, {gathered("c", in, f_)}, u_, f_);
+    gathered_product(mlp_in(), kF, "c", in, {}, u_, f_);
     f_.push_back(activation(kF, {u_}, g_));
-    product(mlp_out(), kF, {g_}, whole("q", p), f_);
-    reduced("q", p, f_);
+    reduced_product(mlp_out(), kF, {g_}, nullptr, {}, "q", p, f_);
   }
 
   /// The sum behind a sublayer, with its bias.
@@ -271,20 +311,15 @@ class Block : TensorPart {
   /// `out`.
   void mlp_backward(BufferRef d, BufferRef in, BufferRef out) {
     if (experts_) return experts_->backward(d, in, out, r_);
-    const BufferRef dz = gathered("dz", d, r_);
     const BufferRef dg = wide("dg", mlp_out().in), du = wide("du", mlp_in().out);
-    product(mlp_out(), kBG, {dz, g_}, dg, r_);
+    gathered_product(mlp_out(), kBG, "dz", d, {g_}, dg, r_);
     r_.push_back(activation(kB, {dg, u_}, du));
-    const BufferRef c = whole("c", in);
-    product(mlp_in(), kBG, {du, c}, whole("dc", out), r_);
-    reduced("dc", out, r_);
+    reduced_product(mlp_in(), kBG, {du}, "c", in, "dc", out, r_);
   }
   void attention_backward(BufferRef d, BufferRef in, BufferRef out) {
-    product(projection(), kBG, {gathered("dp", d, r_), o_}, do_, r_);
+    gathered_product(projection(), kBG, "dp", d, {o_}, do_, r_);
     append(r_, attention_.backward);
-    const BufferRef a = whole("a", in);
-    product(qkv(), kBG, {dqkv_, a}, whole("da", out), r_);
-    reduced("da", out, r_);
+    reduced_product(qkv(), kBG, {dqkv_}, "a", in, "da", out, r_);
   }
 
   void pre_norm() {

@@ -77,6 +77,14 @@ UnitUse expert_use(Builder& b, const LayerStrategy& strategy);
 /// f: identity forward, all-reduce backward; g: all-reduce forward, identity backward (Megatron-LM,
 /// arXiv 1909.08053); with sequence parallelism f is an all-gather / reduce-scatter pair and g its
 /// mirror (arXiv 2205.05198).
+///
+/// In pieces (LayerStrategy::tensor_pieces), piece j is the jth of every rank's tokens: gathers of
+/// one run beside the product over the one before, scatters beside the product over the next.
+struct Piece {
+  int of = 1, index = 0;
+  std::string of_name(std::string name) const;  // "qkv 2/4"
+  Op of_op(Op op) const;
+};
 class TensorPart {
  protected:
   TensorPart(Builder& b, const LayerStrategy& s)
@@ -86,11 +94,11 @@ class TensorPart {
   BufferRef wide(const std::string& name, std::int64_t columns);
   /// "a whole", where the layout splits the tokens of `x`, else `x`: where gathered() brings it,
   /// and where the partial sums stand that reduced() takes.
-  BufferRef whole(const std::string& what, BufferRef x);
+  BufferRef whole(const std::string& what, BufferRef x, Piece piece = {});
   /// Input of a column-parallel product: gathered over the sequence when it is split.
-  BufferRef gathered(const std::string& what, BufferRef x, Ops& ops);
+  BufferRef gathered(const std::string& what, BufferRef x, Ops& ops, Piece piece = {});
   /// Output of a row-parallel product: partial sums in whole(what, x) become `x`.
-  void reduced(const std::string& what, BufferRef x, Ops& ops);
+  void reduced(const std::string& what, BufferRef x, Ops& ops, Piece piece = {});
 
   Builder& b_;
   const ModelSpec& m_;

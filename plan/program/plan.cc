@@ -38,6 +38,7 @@ std::string to_string(const LayerStrategy& s) {
     text += fmt::format(" only={}", to_string(s.operators));
   if (s.slices > 1) text += fmt::format(" slices{}", s.slices);
   if (s.sequence_parallel) text += " sp";
+  if (s.tensor_pieces > 1) text += fmt::format(" tensor_pieces={}", s.tensor_pieces);
   if (s.recompute != Recompute::kNone) text += fmt::format(" recompute={}", to_string(s.recompute));
   if (s.grad_reduce != GradReduce::kStep)
     text.append(" grad_reduce=").append(to_string(s.grad_reduce));

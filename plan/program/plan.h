@@ -52,6 +52,9 @@ struct LayerStrategy {
   // OSDP operator splitting: a sharded product runs in this many slices of its contraction
   int slices = 1;
   bool strided = false;  // data group on neighbouring ranks, tensor group across
+  // with sequence parallelism: gathers and scatters of the tensor group run beside the products
+  // they feed and follow, each in this many pieces of the tokens
+  int tensor_pieces = 1;
 
   bool operator==(const LayerStrategy&) const = default;
   [[nodiscard]] int replicas() const { return cp * dp; }  // size of the data group
@@ -123,6 +126,7 @@ struct UniformOptions {
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
   GradReduce grad_reduce = GradReduce::kStep;
+  int tensor_pieces = 1;  // of layers with sequence parallelism
   Schedule schedule = Schedule::k1F1B;
   std::int64_t micro_batch = 1;  // sequences of one micro-batch on one data-parallel rank
   std::int64_t global_batch = 1;

@@ -29,6 +29,7 @@ Json strategy_json(const LayerStrategy& s) {
   if (s.operators != plain.operators) json["operators"] = to_string(s.operators);
   if (s.slices != plain.slices) json["slices"] = s.slices;
   if (s.strided != plain.strided) json["strided"] = s.strided;
+  if (s.tensor_pieces != plain.tensor_pieces) json["tensor_pieces"] = s.tensor_pieces;
   return json;
 }
 
@@ -52,6 +53,7 @@ LayerStrategy read_strategy(const base::Node& node, std::string what, base::Erro
   degree("ep", s.ep, 1);
   degree("shard", s.shard, 0);
   degree("slices", s.slices, 1);
+  degree("tensor_pieces", s.tensor_pieces, 1);
   s.context = r.optional_enum("context", names_up_to(ContextKind::kUlysses)).value_or(s.context);
   s.operators =
       r.optional_enum("operators", names_up_to(ShardedOperators::kMlp)).value_or(s.operators);

@@ -101,7 +101,8 @@ class PlanValidator {
                                        {".dp", s.dp},
                                        {".cp", s.cp},
                                        {".ep", s.ep},
-                                       {".slices", s.slices}})
+                                       {".slices", s.slices},
+                                       {".tensor_pieces", s.tensor_pieces}})
       check_range(field + name, degree, 1, kMaxWorldSize);
     check_range(field + ".zero", s.zero, 0, 3);
     if (s.tp >= 1 && s.cp >= 1 && s.dp >= 1) check_sharding(field, s);
@@ -111,9 +112,24 @@ class PlanValidator {
             "grad_reduce step",
             "{}.grad_reduce is micro_batch with zero = {}", field, s.zero);
     }
+    if (s.tensor_pieces > 1) check_pieces(field, s);
     if (s.dp >= 1 && micro_batch_sequences_ > 0) {
       must_divide(field + ".dp", s.dp, micro_batch_sequences_, "sequences of a micro-batch");
     }
+  }
+
+  void check_pieces(const std::string& field, const LayerStrategy& s) {
+    if (!s.sequence_parallel || s.tp == 1 || s.slices > 1) {
+      fault(kInconsistent,
+            "pieces are of what sequence parallelism gathers: use sequence_parallel with tp above "
+            "1 and without slices, or tensor_pieces 1",
+            "{}.tensor_pieces is {}", field, s.tensor_pieces);
+      return;
+    }
+    const std::int64_t tokens = plan_.sequence / block_->token_share, ranks = s.tp * s.cp;
+    if (s.tp >= 1 && s.cp >= 1 && tokens > 0 && tokens % ranks == 0)
+      must_divide(field + ".tensor_pieces", s.tensor_pieces, tokens / ranks,
+                  "tokens of a sequence on a rank");
   }
 
   void check_sharding(const std::string& field, const LayerStrategy& s) {

@@ -87,6 +87,7 @@ class ProgramDigest {
   void add(const LayerStrategy& s) {
     add_each(s.tp, s.dp, s.zero, s.sequence_parallel, s.recompute, s.grad_reduce, s.cp, s.ep,
              s.shard, s.slices, s.strided, s.context, s.operators);
+    if (s.tensor_pieces > 1) add(s.tensor_pieces);
   }
   void add(const Parameter& p) {
     add_each(p.name, p.shape, p.local_shape, p.shard_dim, p.offset);
@@ -105,6 +106,7 @@ class ProgramDigest {
              op.unit, op.views, op.weights, op.gradients, op.collective, op.group, op.reduce,
              op.dim, op.bytes, op.slice_offset, op.slice_elements, op.slice_group, op.sections,
              op.legs, op.reads, op.writes, op.updates, op.frees, op.acquire, op.release);
+    if (op.pieces > 1) add_each(op.pieces, op.piece);
   }
   void add(const Template& t) { add_each(t.name, t.ops); }
   void add(const Node& n) {

@@ -176,6 +176,11 @@ struct Op {
   SegmentId segment;
   Phase phase = Phase::kF;
   int temporal_step = 0;
+  // of a product and of the collective of the tensor group beside it: only piece `piece` of
+  // `pieces` of the tokens that each tensor rank has between products takes part. A buffer of one
+  // piece is read and written in full; of one that holds all pieces the operation takes its own,
+  // and the first one writes it, the others update it.
+  int pieces = 1, piece = 0;
   bool recomputed = false;  // a forward replayed for its backward
   std::optional<UnitId> unit;
   std::vector<ParameterView> views;  // the w(...) of the table, into `weights` (and `gradients`)

@@ -113,6 +113,7 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
   LayerStrategy layer = plan.vocabulary;
   layer.ep = options.ep;
   layer.sequence_parallel = options.sequence_parallel;
+  layer.tensor_pieces = options.tensor_pieces;
   layer.recompute = options.recompute;
   plan.virtual_stages = options.virtual_stages;
   std::int64_t first = 0;

@@ -139,6 +139,9 @@ bool allows_layer(const Space& s, const LayerStrategy& l, std::int64_t micro_bat
       s.fix_dp.value_or(l.dp) != l.dp || s.fix_slices.value_or(l.slices) != l.slices)
     return false;
   if (l.tp > 1 && !(l.sequence_parallel ? s.sequence_parallel : s.tensor_alone)) return false;
+  if (l.sequence_parallel && l.tensor_pieces > 1 && !s.tensor_overlap) return false;
+  if (s.fix_tensor_pieces.value_or(l.tensor_pieces) != l.tensor_pieces && l.sequence_parallel)
+    return false;
   if (l.cp > 1 && !(l.context == plan::ContextKind::kRing ? s.ring : s.ulysses)) return false;
   if ((l.ep > 1 && !s.expert) || (l.strided && !s.strided)) return false;
   if (l.grad_reduce == plan::GradReduce::kEnd) {

@@ -145,6 +145,8 @@ std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to) {
   layers("sharded operators", [](const S& s) { return std::string(plan::to_string(s.operators)); });
   layers("slices", [](const S& s) { return std::to_string(s.slices); });
   layers("sequence parallelism", [](const S& s) { return s.sequence_parallel ? "on" : "off"; });
+  layers("pieces of tensor collectives",
+         [](const S& s) { return std::to_string(s.tensor_pieces); });
   layers("recomputation", recompute_of);
   layers("gradients reduced", reduction_of);
   layers("strided groups", [](const S& s) { return s.strided ? "yes" : "no"; });

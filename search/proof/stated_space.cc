@@ -74,6 +74,12 @@ bool names_operators(const Space& space, const LayerStrategy& s) {
   return space.fix_slices ? s.slices == *space.fix_slices : s.slices == 1 || space.slices;
 }
 
+bool names_pieces(const Space& space, const LayerStrategy& s) {
+  if (!s.sequence_parallel) return s.tensor_pieces == 1;
+  return space.fix_tensor_pieces ? s.tensor_pieces == *space.fix_tensor_pieces
+                                 : s.tensor_pieces == 1 || space.tensor_overlap;
+}
+
 bool names(const Space& space, const LayerStrategy& s, const Family& family, int devices_per_host) {
   const bool recomputes[] = {space.recompute_none, space.recompute_selective, space.recompute_full};
   const plan::Plan& f = family.frame;
@@ -93,7 +99,7 @@ bool names(const Space& space, const LayerStrategy& s, const Family& family, int
     return false;
   return names_zero(space, s) && names_shard(space, s, devices_per_host) &&
          names_reduction(space, s, f.micro_batches) && names_operators(space, s) &&
-         recomputes[as_index(s.recompute)];
+         names_pieces(space, s) && recomputes[as_index(s.recompute)];
 }
 
 /// All layers alike in one stage.
@@ -134,6 +140,9 @@ std::vector<LayerStrategy> of_block(const Space& stated, const Family& of_model,
        {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull});
   vary(all, &LayerStrategy::grad_reduce,
        {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch, plan::GradReduce::kEnd});
+  vary(all, &LayerStrategy::tensor_pieces,
+       space.tensor_overlap ? std::vector{1, space.fix_tensor_pieces.value_or(kTensorPieces)}
+                            : std::vector{1});
   if (space.operators || space.fix_operators)
     vary(all, &LayerStrategy::operators,
          {plan::ShardedOperators::kAll, plan::ShardedOperators::kAttention,

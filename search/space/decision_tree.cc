@@ -173,6 +173,18 @@ void add_sharded(const model::ModelSpec& model, const Space& space, const TreeCo
   }
 }
 
+/// In how many pieces collectives run beside products, of those that divide a rank's tokens.
+std::vector<int> piece_counts(const Space& space, std::int64_t tokens) {
+  std::vector<int> counts;
+  for (const int n : {1, kTensorPieces, space.fix_tensor_pieces.value_or(1)}) {
+    const bool wanted =
+        space.fix_tensor_pieces ? n == *space.fix_tensor_pieces : n == 1 || space.tensor_overlap;
+    if (wanted && tokens % n == 0 && std::ranges::find(counts, n) == counts.end())
+      counts.push_back(n);
+  }
+  return counts;
+}
+
 /// All leaves of one (tp, cp).
 void grow_strategies(const model::ModelSpec& model, const Space& space, const TreeContext& context,
                      int tp, int cp, const std::string& name, StrategyTree& tree) {
@@ -204,10 +216,14 @@ void grow_strategies(const model::ModelSpec& model, const Space& space, const Tr
           for (const plan::ContextKind kind : contexts) {
             strategy.context = kind;
             strategy.sequence_parallel = false;
+            strategy.tensor_pieces = 1;
             if (tp == 1 || space.tensor_alone)
               add_sharded(model, space, context, strategy, tree.leaves);
             strategy.sequence_parallel = true;
-            if (sequence_parallel) add_sharded(model, space, context, strategy, tree.leaves);
+            for (const int pieces : piece_counts(space, tokens / (tp * cp))) {
+              strategy.tensor_pieces = pieces;
+              if (sequence_parallel) add_sharded(model, space, context, strategy, tree.leaves);
+            }
           }
         }
       }

@@ -8,6 +8,10 @@
 namespace orrery::search {
 
 /// Which strategies the decision tree may use.
+/// In how many pieces a search lets collectives of the tensor group run beside products, unless it
+/// is fixed: as Transformer Engine splits a product before a scatter (docs/models/schedule.md).
+inline constexpr int kTensorPieces = 4;
+
 struct Space {
   bool data = true, zero1 = true, zero2 = true, zero3 = true, tensor = true,
        sequence_parallel = true, pipeline = true;
@@ -18,6 +22,8 @@ struct Space {
   bool hybrid = true;  // states sharded inside a host, replicated across
   // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
   bool strided = false;
+  // collectives of sequence parallelism beside products: twice the strategies
+  bool tensor_overlap = false;
   bool gpipe = true, one_f_one_b = true;
   bool interleaved = true, zero_bubble = true;  // ZB-H1; both within the space of rank_solver.h
   // stages times devices of a stage may be below the cluster's devices
@@ -30,6 +36,7 @@ struct Space {
   // gradients: as plan::GradReduce says; per micro-batch those of zero 2 and 3
   bool reduce_per_step = true, reduce_per_micro_batch = true, reduce_at_end = false;
   std::optional<int> fix_tp = {}, fix_cp = {}, fix_pp = {}, fix_dp = {}, fix_slices = {};
+  std::optional<int> fix_tensor_pieces = {};                 // of layers with sequence parallelism
   std::optional<int> fix_virtual_stages = {};                // of interleaved plans
   std::optional<plan::ShardedOperators> fix_operators = {};  // as fix_slices, of layers with zero 3
   std::optional<std::int64_t> fix_micro_batches = {};

@@ -27,6 +27,7 @@ constexpr std::array kDimensions{
     Dimension{{"slices", "", "zero3 of products in slices"}, &Space::slices},
     Dimension{{"tp", "", "tensor parallelism"}, &Space::tensor},
     Dimension{{"sp", "", "Megatron sequence parallelism"}, &Space::sequence_parallel},
+    Dimension{{"tensor-overlap", "", "its collectives beside products"}, &Space::tensor_overlap},
     Dimension{{"ring", "", "context parallelism, ring attention"}, &Space::ring},
     Dimension{{"ulysses", "", "context parallelism, Ulysses"}, &Space::ulysses},
     Dimension{{"ep", "", "expert parallelism"}, &Space::expert},
@@ -135,6 +136,12 @@ base::Result<void> fix_context(std::string_view key, std::string_view value, Spa
   space.ring = space.ulysses = *space.fix_cp > 1;
   return {};
 }
+base::Result<void> fix_pieces(std::string_view key, std::string_view value, Space& space) {
+  TRY_VOID(fix_degree<&Space::fix_tensor_pieces>(key, value, space));
+  space.tensor_overlap = *space.fix_tensor_pieces > 1;
+  if (*space.fix_tensor_pieces > 64) return base::fail(bad_word(key, value, "at most 64"));
+  return {};
+}
 base::Result<void> fix_slices(std::string_view key, std::string_view value, Space& space) {
   TRY_VOID(fix_degree<&Space::fix_slices>(key, value, space));
   space.slices = *space.fix_slices > 1;
@@ -161,6 +168,7 @@ constexpr std::array kKeys{
         [](std::string_view, std::string_view v, Space& s) { return fix_zero(v, s); }},
     Key{{"sp", "on, off", "sequence parallelism of tensor-parallel layers"},
         [](std::string_view, std::string_view v, Space& s) { return fix_sp(v, s); }},
+    Key{{"tensor_pieces", "1 .. 64", "in which its collectives run beside products"}, fix_pieces},
     Key{{"operators", "all, attention, mlp", "what zero 3 shards of a block"},
         [](std::string_view, std::string_view v, Space& s) { return fix_operators(v, s); }},
     Key{{"slices", "1 .. 64", "in which products run that zero 3 shards"}, fix_slices},

@@ -11,13 +11,8 @@
 namespace orrery::topologies {
 
 inline DeviceModel invented_device() {
-  return {"D",
-          base::FlopsPerSecond(1),
-          base::FlopsPerSecond(1),
-          base::BytesPerSecond(1),
-          1,
-          base::Seconds(0),
-          "invented"};
+  return {"D", base::FlopsPerSecond(1), base::FlopsPerSecond(1), base::BytesPerSecond(1),
+          1,   base::Seconds(0),        base::Watts(),           "invented"};
 }
 
 /// Diagnostics have a place. What was imported is written, and read back without a fault; a graph

@@ -29,6 +29,7 @@ struct DeviceModel {
   base::BytesPerSecond memory_bandwidth;
   int64_t memory_bytes = 0;
   base::Seconds launch_overhead;
+  base::Watts power = {};  ///< what it may draw under load; zero: not stated
   std::string source;
 };
 

@@ -95,6 +95,7 @@ struct FileReader {
     model.memory_bandwidth = reader.required_bandwidth("memory_bandwidth");
     model.memory_bytes = read_memory(reader, "memory");
     model.launch_overhead = read_delay(reader, "launch_overhead");
+    model.power = reader.optional_power("power").value_or(base::Watts());
     model.source = read_source(reader, fmt::format("device model {}", model.name));
     reader.finish();
     if (!model.name.empty() &&

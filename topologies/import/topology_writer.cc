@@ -42,9 +42,11 @@ std::string write_models(const TopologyFile& file) {
     out += fmt::format(
         "  - name: {}\n    peak_fp32: {} FLOP/s\n    peak_bf16: {} FLOP/s\n    memory_bandwidth: "
         "{} B/s\n    memory: {} B\n"
-        "    launch_overhead: {}\n    source: {}\n",
+        "    launch_overhead: {}\n{}    source: {}\n",
         json_text(m.name), m.peak_fp32.raw(), m.peak_bf16.raw(), m.memory_bandwidth.raw(),
-        m.memory_bytes, delay(m.launch_overhead), json_text(m.source));
+        m.memory_bytes, delay(m.launch_overhead),
+        m.power.raw() > 0 ? fmt::format("    power: {} W\n", m.power.raw()) : "",
+        json_text(m.source));
   }
   return out;
 }

@@ -72,6 +72,14 @@ std::vector<Case> cases() {
        {.dp = 4, .zero = 3, .grad_reduce = plan::GradReduce::kEnd},
        {.tp = 2, .dp = 2, .zero = 1, .grad_reduce = plan::GradReduce::kEnd}},
       {"context and data", plain, ring, {.tp = 2, .dp = 2}},
+      {"pieces",
+       {.tp = 2, .dp = 2},
+       {.tp = 2, .dp = 2, .sequence_parallel = true, .tensor_pieces = 2},
+       {.tp = 2,
+        .dp = 2,
+        .sequence_parallel = true,
+        .recompute = Recompute::kFull,
+        .tensor_pieces = 4}},
   };
 }
 
@@ -135,6 +143,19 @@ TEST(Strategies, ReductionsAtTheEndHideBehindNoBackward) {
   EXPECT_LT(hidden.step_time_ps, exposed.step_time_ps);
   EXPECT_LT(exposed.step_time_ps, in_turn.step_time_ps);
   EXPECT_EQ(in_turn.step_time_ps, step(early, apart).step_time_ps);
+}
+
+/// In pieces the tensor group talks beside the products; in turn it takes no less than as a whole.
+TEST(Strategies, PiecesOfTensorCollectivesHideBehindProducts) {
+  const costmodel::CostModel apart = cost_model("llama-tiny", false),
+                             beside = cost_model("llama-tiny", true);
+  const LayerStrategy whole{.tp = 4, .sequence_parallel = true},
+      pieces{.tp = 4, .sequence_parallel = true, .tensor_pieces = 4}, alone{.tp = 4};
+  const auto step = [&](const LayerStrategy& s, const costmodel::CostModel& cost) {
+    return simulated(plan_of(cost.model(), alone, s, s), cost);
+  };
+  EXPECT_GE(step(pieces, apart).step_time_ps, step(whole, apart).step_time_ps);
+  EXPECT_LT(step(pieces, beside).step_time_ps, step(pieces, apart).step_time_ps);
 }
 
 /// The wire is beside the blocks: with overlap a long ring takes no more than its compute and the

@@ -146,6 +146,25 @@ void add_operators(std::vector<PlanCase>& cases) {
   cases.push_back(split);
 }
 
+/// Collectives of the tensor group in pieces beside products.
+void add_pieces(std::vector<PlanCase>& cases) {
+  const LayerStrategy pair{.tp = 2};
+  cases.push_back(
+      everywhere("tp2_sp_pieces2", pair, {.tp = 2, .sequence_parallel = true, .tensor_pieces = 2}));
+  cases.push_back(everywhere(
+      "tp4_sp_pieces4_recompute", {.tp = 4},
+      {.tp = 4, .sequence_parallel = true, .recompute = Recompute::kFull, .tensor_pieces = 4}));
+  cases.push_back(
+      everywhere("tp2_sp_pieces2_dp2_zero3", {.tp = 2, .dp = 2},
+                 {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .tensor_pieces = 2}));
+  cases.push_back(simple("tp2_sp_pieces4_pp2_zb_h1", {.tp = 2,
+                                                      .pp = 2,
+                                                      .sequence_parallel = true,
+                                                      .tensor_pieces = 4,
+                                                      .schedule = Schedule::kZeroBubbleH1,
+                                                      .micro_batch = 2}));
+}
+
 void add_context(std::vector<PlanCase>& cases) {
   const LayerStrategy ring{.dp = 2, .cp = 2},
       ulysses{.dp = 2, .cp = 2, .context = plan::ContextKind::kUlysses};
@@ -199,6 +218,7 @@ std::vector<PlanCase> make_cases() {
   add_reductions_at_the_end(cases);
   add_context(cases);
   add_operators(cases);
+  add_pieces(cases);
   add_both(cases, "pp2_interleaved",
            {.pp = 2, .schedule = Schedule::kInterleaved, .micro_batch = 2, .virtual_stages = 2});
   add_both(cases, "pp2_zb_h1", {.pp = 2, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 2});

@@ -17,13 +17,8 @@ namespace orrery::topologies {
 namespace {
 
 DeviceModel model_of(const char* name) {
-  return {name,
-          base::FlopsPerSecond(1),
-          base::FlopsPerSecond(1),
-          base::BytesPerSecond(1),
-          1,
-          base::Seconds(0),
-          "invented"};
+  return {name, base::FlopsPerSecond(1), base::FlopsPerSecond(1), base::BytesPerSecond(1),
+          1,    base::Seconds(0),        base::Watts(),           "invented"};
 }
 
 /// `kinds` kinds of hosts: two devices and 1..2 cards on one switch.

@@ -77,6 +77,12 @@ TEST(ParseFlopsRate, KnowsItsUnits) {
   EXPECT_EQ(parse_flops_rate("1PFLOP/s")->raw(), 1e15);
 }
 
+TEST(ParsePower, KnowsItsUnits) {
+  EXPECT_EQ(parse_power("700 W")->raw(), 700);
+  EXPECT_EQ(parse_power("1.2kW")->raw(), 1200);
+  EXPECT_FALSE(parse_power("700"));
+}
+
 template <class Q>
 void expect_error(const Result<Q>& value, const std::string& text) {
   ASSERT_FALSE(value) << text;

@@ -219,8 +219,53 @@ TEST(Profiles, CollectivesMeasuredOnOtherLinksAreLeftOut) {
           ->collectives.empty());
 }
 
-TEST(Profiles, ADeviceWithoutASurfaceHasNone) {
-  const auto found = device_profile(machines::cluster(2), *model::find_model("gpt2"));
+TEST(Profiles, SoftwareGoesByTheDevicesAgeUnlessItIsNamed) {
+  const auto name = [](const char* cluster, const char* software) {
+    return (*device_profile(*topologies::catalog_topology(cluster), *model::find_model("gpt2-xl"),
+                            software))
+        ->framework->name;
+  };
+  EXPECT_EQ(name("dgx-a100", ""), "Megatron-LM");
+  EXPECT_EQ(name("dgx-h100", ""), "Megatron-Core");
+  EXPECT_EQ(name("dgx-h100", "megatron-2021"), "Megatron-LM");
+  EXPECT_EQ(name("dgx-a100", "pytorch-eager"), "PyTorch, eager");
+  const auto none = device_profile(*topologies::catalog_topology("dgx-a100"),
+                                   *model::find_model("gpt2-xl"), "pytorch-eagre");
+  ASSERT_FALSE(none.has_value());
+  EXPECT_NE(base::to_string(none.error()).find("did you mean 'pytorch-eager'"), std::string::npos);
+}
+
+// GB300 has no measurements; a GB200 with the same peak stands in, and the band is no narrower than
+// by datasheet.
+TEST(Profiles, ADeviceThatNobodyMeasuredTakesTheNearestSurface) {
+  const auto model = *model::find_model("llama-2-7b");
+  const auto topology = *topologies::catalog_topology("gb300-nvl72");
+  const auto found = *device_profile(topology, model);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->name, "gb200, the nearest to GB300-288GB");
+  EXPECT_GE(found->spread->products, model::kDatasheetSpread.products);
+  EXPECT_TRUE(CostModel::make(model, topology, found, {model::Precision::kBFloat16, 2048}));
+}
+
+TEST(Profiles, AMixedClusterTakesThatOfItsSlowestDevice) {
+  const auto model = *model::find_model("llama-2-7b");
+  const auto topology = *topologies::catalog_topology("mixed-h100-a100");
+  const auto found = *device_profile(topology, model);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->name, "a100");
+  EXPECT_TRUE(found->collectives.empty());
+  EXPECT_TRUE(CostModel::make(model, topology, found, {model::Precision::kBFloat16, 2048}));
+}
+
+TEST(Profiles, ADeviceThatIsLikeNoneHasNoSurface) {
+  auto file = topologies::TopologyBuilder("processor");
+  auto device = machines::device();
+  device.name = "P1";
+  device.peak_bf16 = base::FlopsPerSecond(1e12);
+  file.add_device("a", 0, file.add_model(device));
+  const auto topology = std::move(file).build();
+  ASSERT_TRUE(topology.has_value());
+  const auto found = device_profile(*topology, *model::find_model("gpt2"));
   ASSERT_TRUE(found.has_value());
   EXPECT_FALSE(found->has_value());
 }

@@ -35,8 +35,9 @@ model::ComputeSurface surface() {
 }
 
 SurfacePrices prices(const model::ComputeSurface& s = surface(),
-                     const std::optional<model::Framework>& framework = {}) {
-  return {s, framework, {base::FlopsPerSecond(100e12), base::BytesPerSecond(1e12)}};
+                     const std::optional<model::Framework>& framework = {}, double watts = 0) {
+  return {
+      s, framework, {base::FlopsPerSecond(100e12), base::BytesPerSecond(1e12), base::Watts(watts)}};
 }
 
 SegmentShape shape(SegmentKind kind) {
@@ -70,6 +71,55 @@ TEST(ProductSurface, TheLastWaveIsPaidInFullAndTheBestTileIsTaken) {
   model::ComputeSurface smooth = surface();
   smooth.product.quantisation = 0;
   EXPECT_NEAR(prices(smooth).product_seconds(2561, 128, 1000, 1, 0), 1e-6 + 1.1 * wave, 1e-12);
+}
+
+/// Draws 100 W idle and 10 pJ a FLOP, which goes with the square of the clock.
+model::ComputeSurface hungry() {
+  model::ComputeSurface s = surface();
+  s.power = {.idle_watts = 100, .joules_per_flop = 10e-12, .exponent = 2};
+  return s;
+}
+
+// At the clocks of the measurement the product of one wave runs at W / t FLOP/s and draws 10 pJ
+// times that: where the limit leaves a quarter of it, clocks are half.
+TEST(SustainedClocks, FallUntilThePowerFits) {
+  const double t = prices().product_seconds(2560, 128, 1000, 1, 0);
+  const double watts = 10e-12 * 2 * 2560 * 128 * 1000 / t;
+  const auto at = [](double limit) {
+    return prices(hungry(), {}, limit).product_seconds(2560, 128, 1000, 1, 0);
+  };
+  EXPECT_NEAR(at(100 + watts / 4), 2 * t, 1e-12);
+  EXPECT_DOUBLE_EQ(at(100 + watts), t);
+  EXPECT_DOUBLE_EQ(at(0), t);  // no limit is stated
+}
+
+TEST(SustainedClocks, AHigherLimitNeverSlowsAndNoneIsTheFastest) {
+  SegmentShape core = attention(4096);
+  double before = prices(hungry(), {}, 101).seconds(core, Phase::kBG);
+  for (const double limit : {110, 150, 200, 400, 800}) {
+    const double now = prices(hungry(), {}, limit).seconds(core, Phase::kBG);
+    EXPECT_LE(now, before) << limit;
+    before = now;
+  }
+  EXPECT_DOUBLE_EQ(before, prices(hungry()).seconds(core, Phase::kBG));
+  EXPECT_GT(prices(hungry(), {}, 110).seconds(core, Phase::kBG), before);
+}
+
+// [1, 1000, 256] of bf16: 512 kB in and out, at half of 1 TB/s.
+TEST(EagerKernels, PassThroughMemoryOftenerThanOneFusedKernel) {
+  SegmentShape norm = shape(SegmentKind::kNorm);
+  norm.tokens = 1000;
+  norm.in = norm.out = 256;
+  const model::Framework eager{.name = "eager", .norm_passes = 9, .rotary_passes = 3};
+  const double launch = surface().product.launch_seconds;
+  EXPECT_NEAR(prices(surface(), eager).seconds(norm, Phase::kF) - launch,
+              9 * (prices().seconds(norm, Phase::kF) - launch), 1e-12);
+  // q and k of 4 heads of 64: 2 * 2 B * 1000 * 512 a pass
+  SegmentShape core = attention(1000);
+  const double plain = prices().seconds(core, Phase::kF);
+  core.rotary = true;
+  EXPECT_NEAR(prices(surface(), eager).seconds(core, Phase::kF),
+              plain + launch + 3 * 2 * 2.0 * 1000 * 512 / 0.5e12, 1e-12);
 }
 
 TEST(ProductSurface, DeepProductsOfFewTilesAreSplit) {

@@ -17,13 +17,19 @@ Profile sample() {
   ComputeSurface s;
   s.product.units = 108;
   s.product.correction = {.m = {1, 2}, .n = {4}, .k = {8, 16}, .ln = {0.1, -0.2, 0, 0.3}};
+  s.peak = 312e12;
+  s.memory_bandwidth = 2e12;
+  s.power = {.idle_watts = 90, .joules_per_flop = 1e-12, .exponent = 2.25};
   s.residual = 0.06;
   p.surfaces = {s};
   p.framework = Framework{.name = "eager",
                           .attention = AttentionKernel::kExplicit,
                           .dropout = true,
                           .kernel_seconds = 4e-5,
-                          .loss_passes = 23};
+                          .loss_passes = 23,
+                          .norm_passes = 9,
+                          .activation_passes = 1.5,
+                          .rotary_passes = 5};
   p.collectives = {{.op = Collective::kAllReduce,
                     .size = 2,
                     .link_rate = 3e11,

@@ -46,6 +46,18 @@ TEST(CheckGradients, DroppedContributionIsCaught) {
   EXPECT_CAUGHT(m, FaultKind::kContributionMissing);
 }
 
+TEST(CheckGradients, EveryPieceOfTheTokensContributesOnce) {
+  const Program p =
+      small_program(small_model(), {.tp = 2, .sequence_parallel = true, .tensor_pieces = 2});
+  Mutant dropped(p), repeated(p);
+  EXPECT_EQ(text_of(dropped.faults()), "");
+  const std::size_t at = dropped.named(0, "mlp_out 2/2", Phase::kBG);
+  dropped.edit(0, at).gradients.reset();
+  EXPECT_CAUGHT(dropped, FaultKind::kContributionMissing);
+  repeated.repeat(0, at);
+  EXPECT_CAUGHT(repeated, FaultKind::kContributionRepeated);
+}
+
 TEST(CheckGradients, GradientThatIsNotZeroedKeepsTheLastStep) {
   const Program p = data_parallel();
   Mutant m(p);

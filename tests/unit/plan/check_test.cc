@@ -48,6 +48,36 @@ TEST(Check, AttentionMayNotMergeTheSameKeysTwice) {
   EXPECT_CAUGHT(m, FaultKind::kReducedTwice);
 }
 
+Program pieces() {
+  return small_program(small_model(), {.tp = 2, .sequence_parallel = true, .tensor_pieces = 2});
+}
+
+TEST(Check, WhatIsMadeInPiecesMayNotBeReadBeforeTheLast) {
+  const Program p = pieces();
+  for (const char* last : {"qkv 2/2", "reduce_scatter(p 2/2)"}) {
+    Mutant m(p);
+    EXPECT_EQ(text_of(m.faults()), "");
+    m.drop(0, m.named(0, last));
+    EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
+  }
+}
+
+TEST(Check, APieceIsMadeOnce) {
+  const Program p = pieces();
+  for (const char* last : {"qkv 2/2", "reduce_scatter(p 2/2)"}) {
+    Mutant m(p);
+    m.repeat(0, m.named(0, last));
+    EXPECT_CAUGHT(m, FaultKind::kReducedTwice);
+  }
+}
+
+TEST(Check, APieceHasItsShareOfABuffer) {
+  const Program p = pieces();
+  Mutant m(p);
+  m.edit(0, m.named(0, "all_gather(a 2/2)")).pieces = 4;
+  EXPECT_CAUGHT(m, FaultKind::kSizeMismatch);
+}
+
 TEST(Check, DroppedReceiveLeavesASendUnmatched) {
   const Program p = pipeline();
   Mutant m(p);

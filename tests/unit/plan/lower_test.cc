@@ -204,6 +204,41 @@ TEST(Reductions, AtTheEndStandInTurnWithTheOptimizer) {
   for (const Op& op : t.program.templates[t.update].ops) EXPECT_EQ(op.stream, Stream::kCompute);
 }
 
+TEST(Pieces, GatherAheadOfTheProductAndScatterBehindTheNext) {
+  LayerStrategy s = strategy(2, 1, 0, true);
+  s.tensor_pieces = 2;
+  const LayerTemplates t = lower_block(llama(), s, context());
+  EXPECT_THAT(
+      names(t, t.forward),
+      ElementsAre("norm1", "all_gather(a 1/2)", "qkv 1/2", "all_gather(a 2/2)", "qkv 2/2",
+                  "attention", "projection 1/2", "projection 2/2", "reduce_scatter(p 1/2)",
+                  "reduce_scatter(p 2/2)", "residual1", "norm2", "all_gather(c 1/2)", "mlp_in 1/2",
+                  "all_gather(c 2/2)", "mlp_in 2/2", "activation", "mlp_out 1/2", "mlp_out 2/2",
+                  "reduce_scatter(q 1/2)", "reduce_scatter(q 2/2)", "residual2"));
+  // a gather that stood behind the scatter of the piece before would wait for its product
+  const std::vector<std::string> back = names(t, t.backward);
+  const auto at = [&](const char* name) { return std::ranges::find(back, name) - back.begin(); };
+  EXPECT_LT(at("again all_gather(c 2/2)"), at("reduce_scatter(dc 1/2)"));
+  EXPECT_LT(at("mlp_in 1/2"), at("again all_gather(c 2/2)"));
+}
+
+// What travels and what is multiplied is the same, piece by piece.
+TEST(Pieces, CarryTheBytesOfTheWhole) {
+  LayerStrategy s = strategy(4, 1, 0, true);
+  const auto bytes = [&](int pieces) {
+    s.tensor_pieces = pieces;
+    const LayerTemplates t = lower_block(gpt2(), s, context());
+    std::int64_t sum = 0;
+    for (const TemplateId id : {t.forward, t.backward}) {
+      for (const Op& op : t.program.templates[id].ops)
+        if (op.kind == OpKind::kCollective) sum += op.bytes;
+    }
+    return sum;
+  };
+  EXPECT_EQ(bytes(4), bytes(1));
+  EXPECT_EQ(bytes(2), bytes(1));
+}
+
 TEST(HybridSharding, GroupsLieTensorRanksApart) {
   LayerStrategy s = strategy(2, 4, 3);
   s.shard = 2;

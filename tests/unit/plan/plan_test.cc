@@ -271,6 +271,20 @@ TEST(Validate, SlicesDivideWhatTheShardedProductsContract) {
   EXPECT_THAT(errors({.tp = 2, .dp = 2, .zero = 2, .slices = 2}), HasSubstr("use zero 3"));
 }
 
+TEST(Validate, PiecesAreOfWhatSequenceParallelismGathers) {
+  const auto errors = [](const LayerStrategy& s) {
+    Plan plan = valid_plan();
+    plan.vocabulary = {.tp = s.tp, .dp = s.dp};
+    for (Stage& stage : plan.stages)
+      for (LayerRun& run : stage.runs) run.strategy = s;
+    return base::to_string(validate(plan, llama()));
+  };
+  EXPECT_EQ(errors({.tp = 2, .dp = 2, .sequence_parallel = true, .tensor_pieces = 5}), "");
+  EXPECT_THAT(errors({.tp = 2, .dp = 2, .tensor_pieces = 4}), HasSubstr("use sequence_parallel"));
+  EXPECT_THAT(errors({.tp = 2, .dp = 2, .sequence_parallel = true, .tensor_pieces = 3}),
+              HasSubstr("tensor_pieces = 3 does not divide"));
+}
+
 TEST(Validate, EveryFaultHasAHint) {
   Plan plan = valid_plan();
   plan.model_fingerprint = "0";

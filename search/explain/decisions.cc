@@ -37,6 +37,10 @@ class Alternatives {
         space_.tensor_alone) {
       add("sequence parallelism", "off", [](Space& s) { s.sequence_parallel = false; });
     }
+    if (any([](const LayerStrategy& s) { return s.tensor_pieces > 1; }) &&
+        !space_.fix_tensor_pieces) {
+      add("tensor collectives in pieces", "as a whole", [](Space& s) { s.tensor_overlap = false; });
+    }
     if (any([](const LayerStrategy& s) {
           return s.zero >= 2 && s.grad_reduce == plan::GradReduce::kMicroBatch;
         }) &&

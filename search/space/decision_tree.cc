@@ -135,7 +135,7 @@ void add_leaves(const Space& space, const TreeContext& context, plan::LayerStrat
 constexpr int kMaxSlices = 16;
 
 /// The fixed number, or powers of two, if they divide what every sharded product contracts on a
-/// rank.
+/// rank. Products in pieces of the tokens are not sliced.
 std::vector<int> slice_counts(const model::ModelSpec& model, const Space& space,
                               const plan::LayerStrategy& s) {
   const std::int64_t heads =
@@ -144,6 +144,8 @@ std::vector<int> slice_counts(const model::ModelSpec& model, const Space& space,
   const auto divides = [&](int g) {
     return model.hidden % g == 0 && heads % g == 0 && ffn % g == 0;
   };
+  if (s.tensor_pieces > 1)
+    return space.fix_slices.value_or(1) == 1 ? std::vector{1} : std::vector<int>{};
   if (space.fix_slices)
     return divides(*space.fix_slices) && (*space.fix_slices == 1 || space.slices)
                ? std::vector<int>{*space.fix_slices}

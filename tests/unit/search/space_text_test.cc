@@ -126,15 +126,18 @@ std::vector<plan::LayerStrategy> leaves(const char* fixed) {
 }
 
 TEST(FixedValues, HoldForEveryLeafThatHasTheChoice) {
-  for (const plan::LayerStrategy& s : leaves("tp=2,zero=1,sp=on,recompute=full")) {
+  const char* one = "tp=2,zero=1,sp=on,tensor_pieces=1,recompute=full";
+  for (const plan::LayerStrategy& s : leaves(one))
     EXPECT_EQ(plan::to_string(s), "tp2 dp2 zero1 sp recompute=full");
-  }
-  EXPECT_EQ(leaves("tp=2,zero=1,sp=on,recompute=full").size(), 1U);
+  EXPECT_EQ(leaves(one).size(), 1U);
+  EXPECT_EQ(leaves("tp=2,zero=1,sp=on,recompute=full").size(), 2U);
+  for (const plan::LayerStrategy& s : leaves("tensor_pieces=2"))
+    EXPECT_EQ(s.tensor_pieces, s.sequence_parallel ? 2 : 1);
   for (const plan::LayerStrategy& s : leaves("dp=4")) EXPECT_EQ(s.dp, 4);
   for (const plan::LayerStrategy& s : leaves("sp=off")) EXPECT_FALSE(s.sequence_parallel);
   for (const plan::LayerStrategy& s : leaves("micro_batch=4")) EXPECT_EQ(8 / s.dp, 4);
-  for (const char* one : {"dp=4", "sp=off", "micro_batch=4", "sp=on", "recompute=none"})
-    EXPECT_FALSE(leaves(one).empty()) << one;
+  for (const char* value : {"dp=4", "sp=off", "micro_batch=4", "sp=on", "recompute=none"})
+    EXPECT_FALSE(leaves(value).empty()) << value;
   for (const plan::LayerStrategy& s : leaves("sp=on")) EXPECT_EQ(s.sequence_parallel, s.tp > 1);
   for (const plan::LayerStrategy& s : leaves("operators=mlp,slices=4")) {
     EXPECT_EQ(s.operators,

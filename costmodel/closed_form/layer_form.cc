@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "base/numbers.h"
@@ -198,20 +200,15 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
                                         OperationPrices& prices) const {
   Times t;
   std::int64_t shifts_ps = 0;  // since the last block
-  const bool beside = side_by_side_ && prices.cost().overlaps() &&
-                      prices.cost().overlap_slowdown_ppm() <= 1'000'000;
-  std::array<std::int64_t, plan::kStreams> stream_end{};
-  std::vector<std::int64_t> end(beside ? steps_.size() : 0);
+  const bool beside = side_by_side_ && prices.cost().overlaps();
+  std::vector<std::int64_t> alone(beside ? steps_.size() : 0);
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
     const std::int64_t ps = step_ps(s, b, weights, ranks, prices);
     if (s.data_stream) {
       t.data_ps += ps;
     } else if (beside) {
-      std::int64_t start = stream_end[s.stream];
-      for (const std::uint16_t before : s.after) start = std::max(start, end[before]);
-      end[i] = stream_end[s.stream] = start + ps;
-      t.serial_ps = std::max(t.serial_ps, end[i]);
+      alone[i] = ps;
     } else if (s.shift) {
       shifts_ps += ps;
     } else if (s.attention_block) {
@@ -223,7 +220,48 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
     }
   }
   t.serial_ps += shifts_ps;
+  if (beside) t.serial_ps = side_by_side_ps(alone, prices.cost().overlap_slowdown_ppm());
   return t;
+}
+
+std::int64_t TemplateForm::side_by_side_ps(const std::vector<std::int64_t>& alone,
+                                           std::int64_t slowdown_ppm) const {
+  const double k = real(std::max<std::int64_t>(slowdown_ppm, 1'000'000)) / 1e6;
+  constexpr std::size_t kEnded = ~std::size_t{0};
+  std::array<std::size_t, plan::kStreams> head;
+  std::vector<double> left(alone.begin(), alone.end());
+  std::vector<bool> ended(alone.size());
+  const auto next = [&](std::size_t stream, std::size_t from) {
+    while (from < steps_.size() && (steps_[from].data_stream || steps_[from].stream != stream))
+      ++from;
+    return from < steps_.size() ? from : kEnded;
+  };
+  for (std::size_t stream = 0; stream < head.size(); ++stream) head[stream] = next(stream, 0);
+  double now = 0;
+  for (;;) {
+    std::array<bool, plan::kStreams> runs{};
+    bool computes = false, talks = false;
+    for (std::size_t stream = 0; stream < head.size(); ++stream) {
+      runs[stream] = head[stream] != kEnded &&
+                     std::ranges::all_of(steps_[head[stream]].after,
+                                         [&](std::uint16_t before) { return ended[before]; });
+      if (!runs[stream]) continue;
+      (steps_[head[stream]].kind == kCompute ? computes : talks) = true;
+    }
+    if (!computes && !talks) return static_cast<std::int64_t>(std::llround(now));
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t stream = 0; stream < head.size(); ++stream)
+      if (runs[stream]) least = std::min(least, left[head[stream]]);
+    now += least * (computes && talks ? k : 1);
+    for (std::size_t stream = 0; stream < head.size(); ++stream) {
+      if (!runs[stream]) continue;
+      const std::size_t step = head[stream];
+      left[step] -= least;
+      if (left[step] > 0) continue;
+      ended[step] = true;
+      head[stream] = next(stream, step + 1);
+    }
+  }
 }
 
 std::int64_t TemplateForm::step_ps(const Step& s, std::int64_t b, const WeightBytes& weights,

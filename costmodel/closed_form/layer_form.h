@@ -73,8 +73,7 @@ class TemplateForm {
                OperationPrices& prices);
 
   struct Times {
-    // compute and tensor communication, with what of them runs side by side where nothing slows
-    // down by it; data communication
+    // compute and tensor communication, with what of them runs side by side; data communication
     std::int64_t serial_ps = 0, data_ps = 0;
     Times& operator+=(const Times& o);
   };
@@ -108,6 +107,10 @@ class TemplateForm {
   std::int64_t step_ps(const Step& s, std::int64_t b, const WeightBytes& weights, Ranks ranks,
                        OperationPrices& prices) const;
   void find_dependencies(const std::vector<plan::Op>& ops);
+  /// Steps of `alone` ps each, every stream in its order: while computation and communication both
+  /// run they take `slowdown` times as long. All but data communication.
+  std::int64_t side_by_side_ps(const std::vector<std::int64_t>& alone,
+                               std::int64_t slowdown_ppm) const;
 
   std::vector<Step> steps_;
   bool side_by_side_ = false;  // some step of one stream does not wait for the one before it

@@ -57,6 +57,7 @@ model::Profile in_training(model::Profile device, const model::Profile& software
   }
   device.composition_factor = software.composition_factor;
   device.device_deviation = software.device_deviation;
+  device.overlap_slowdown = software.overlap_slowdown;
   device.spread = software.spread;
   if (device.spread && !device.surfaces.empty())
     device.spread->operators = device.surfaces.front().residual;

@@ -2,8 +2,11 @@
 /// A layer's costs from a lowering of its own: the slow twin of LayerCosts, which lowers a layer
 /// once for all that are alike.
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <vector>
 
+#include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/closed_form/stage_memory.h"
 #include "tests/support/operation_time.h"
@@ -50,25 +53,35 @@ inline bool conflict(const plan::Op& a, const plan::Op& b) {
   return meet(a, b) || meet(b, a);
 }
 
-/// Every operation begins when the one before it on its stream has ended, and all that it conflicts
-/// with.
+/// Every operation runs when the one before it on its stream has ended, and all that it conflicts
+/// with; slower while others compute beside communication.
 inline std::int64_t side_by_side_ps(const CostModel& cost, const plan::Program& program,
                                     const std::vector<plan::Op>& ops, int first_rank,
                                     int rank_count) {
-  std::vector<std::int64_t> end(ops.size(), 0);
-  std::int64_t last = 0;
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].stream == plan::Stream::kData) continue;
-    std::int64_t start = 0;
-    for (std::size_t j = 0; j < i; ++j) {
-      if (ops[j].stream == plan::Stream::kData) continue;
-      if (ops[j].stream == ops[i].stream || conflict(ops[i], ops[j]))
-        start = std::max(start, end[j]);
+  std::vector<double> left;
+  for (const plan::Op& op : ops)
+    left.push_back(op.stream == plan::Stream::kData
+                       ? -1
+                       : real(tests::op_ps(cost, program, op, first_rank, rank_count)));
+  const double slower = real(std::max<std::int64_t>(cost.overlap_slowdown_ppm(), 1'000'000)) / 1e6;
+  double now = 0;
+  for (;;) {
+    std::vector<std::size_t> running;
+    std::array<bool, 2> kinds{};
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      bool waits = left[i] < 0;
+      for (std::size_t j = 0; j < i && !waits; ++j)
+        waits = left[j] >= 0 && (ops[j].stream == ops[i].stream || conflict(ops[i], ops[j]));
+      if (waits) continue;
+      running.push_back(i);
+      kinds[ops[i].kind == plan::OpKind::kCompute ? 0 : 1] = true;
     }
-    end[i] = start + tests::op_ps(cost, program, ops[i], first_rank, rank_count);
-    last = std::max(last, end[i]);
+    if (running.empty()) return std::llround(now);
+    double least = left[running.front()];
+    for (const std::size_t i : running) least = std::min(least, left[i]);
+    now += least * (kinds[0] && kinds[1] ? slower : 1);
+    for (const std::size_t i : running) left[i] = left[i] > least ? left[i] - least : -1;
   }
-  return last;
 }
 
 inline Times times_of(const CostModel& cost, const plan::Program& program, plan::TemplateId id,
@@ -88,8 +101,7 @@ inline Times times_of(const CostModel& cost, const plan::Program& program, plan:
   }
   t.serial_ps += shifts_ps;
   const std::vector<plan::Op>& ops = program.templates[id].ops;
-  if (cost.overlaps() && cost.overlap_slowdown_ppm() <= 1'000'000 &&
-      std::ranges::none_of(ops, is_shift))
+  if (cost.overlaps() && std::ranges::none_of(ops, is_shift))
     t.serial_ps = side_by_side_ps(cost, program, ops, first_rank, rank_count);
   return t;
 }

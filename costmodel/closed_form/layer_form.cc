@@ -161,6 +161,9 @@ void TemplateForm::find_dependencies(const std::vector<plan::Op>& ops) {
     bool changes = false;
   };
   std::vector<Access> accesses;
+  std::array<std::uint16_t, plan::kStreams> last_of;
+  last_of.fill(kNone);
+  first_.fill(kNone);
   for (std::uint16_t i = 0; i < ops.size(); ++i) {
     const plan::Op& op = ops[i];
     Step& step = steps_[i];
@@ -184,6 +187,9 @@ void TemplateForm::find_dependencies(const std::vector<plan::Op>& ops) {
       if (stream != step.stream && last[stream] >= 0)
         step.after.push_back(static_cast<std::uint16_t>(last[stream]));
     }
+    (last_of[step.stream] == kNone ? first_[step.stream] : steps_[last_of[step.stream]].next) = i;
+    if (last_of[step.stream] == kNone) streams_.push_back(step.stream);
+    last_of[step.stream] = i;
     const bool first = i == 0, follows = !first && steps_[i - 1].stream == step.stream;
     side_by_side_ = side_by_side_ ||
                     (!first && !follows && !std::ranges::count(step.after, std::uint16_t(i - 1)));
@@ -224,42 +230,33 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
   return t;
 }
 
-std::int64_t TemplateForm::side_by_side_ps(const std::vector<std::int64_t>& alone,
+std::int64_t TemplateForm::side_by_side_ps(std::vector<std::int64_t>& left,
                                            std::int64_t slowdown_ppm) const {
   const double k = real(std::max<std::int64_t>(slowdown_ppm, 1'000'000)) / 1e6;
-  constexpr std::size_t kEnded = ~std::size_t{0};
-  std::array<std::size_t, plan::kStreams> head;
-  std::vector<double> left(alone.begin(), alone.end());
-  std::vector<bool> ended(alone.size());
-  const auto next = [&](std::size_t stream, std::size_t from) {
-    while (from < steps_.size() && (steps_[from].data_stream || steps_[from].stream != stream))
-      ++from;
-    return from < steps_.size() ? from : kEnded;
-  };
-  for (std::size_t stream = 0; stream < head.size(); ++stream) head[stream] = next(stream, 0);
+  auto head = first_;
   double now = 0;
   for (;;) {
-    std::array<bool, plan::kStreams> runs{};
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    std::array<std::size_t, plan::kStreams> running;
+    std::size_t count = 0;
     bool computes = false, talks = false;
-    for (std::size_t stream = 0; stream < head.size(); ++stream) {
-      runs[stream] = head[stream] != kEnded &&
-                     std::ranges::all_of(steps_[head[stream]].after,
-                                         [&](std::uint16_t before) { return ended[before]; });
-      if (!runs[stream]) continue;
-      (steps_[head[stream]].kind == kCompute ? computes : talks) = true;
+    for (const std::uint8_t stream : streams_) {
+      const std::uint16_t step = head[stream];
+      // a stream ends its steps in their order
+      if (step == kNone || std::ranges::any_of(steps_[step].after, [&](std::uint16_t before) {
+            return head[steps_[before].stream] <= before;
+          }))
+        continue;
+      running[count++] = stream;
+      least = std::min(least, left[step]);
+      (steps_[step].kind == kCompute ? computes : talks) = true;
     }
-    if (!computes && !talks) return static_cast<std::int64_t>(std::llround(now));
-    double least = std::numeric_limits<double>::infinity();
-    for (std::size_t stream = 0; stream < head.size(); ++stream)
-      if (runs[stream]) least = std::min(least, left[head[stream]]);
-    now += least * (computes && talks ? k : 1);
-    for (std::size_t stream = 0; stream < head.size(); ++stream) {
-      if (!runs[stream]) continue;
-      const std::size_t step = head[stream];
+    if (count == 0) return std::llround(now);
+    now += real(least) * (computes && talks ? k : 1);
+    for (std::size_t i = 0; i < count; ++i) {
+      std::uint16_t& step = head[running[i]];
       left[step] -= least;
-      if (left[step] > 0) continue;
-      ended[step] = true;
-      head[stream] = next(stream, step + 1);
+      if (left[step] == 0) step = steps_[step].next;
     }
   }
 }

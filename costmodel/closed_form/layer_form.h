@@ -1,6 +1,7 @@
 #pragma once
 /// \file
 /// A lowered layer as numbers per sequence: what layer_costs.h prices.
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -83,12 +84,14 @@ class TemplateForm {
                               OperationPrices& prices) const;
 
  private:
+  static constexpr std::uint16_t kNone = 0xffff;
   struct Step {
     plan::OpKind kind = plan::OpKind::kCompute;
     bool data_stream = false;
     std::uint8_t stream = 0;
     // steps of other streams that it waits for, the last of each
     std::vector<std::uint16_t> after;
+    std::uint16_t next = kNone;  // of its stream
     // of a ring: a block travels beside the attention over the one before (layer_cost.cc)
     bool shift = false, attention_block = false;
     OperationPrices::ShapeIndex shape = 0;
@@ -109,10 +112,11 @@ class TemplateForm {
   void find_dependencies(const std::vector<plan::Op>& ops);
   /// Steps of `alone` ps each, every stream in its order: while computation and communication both
   /// run they take `slowdown` times as long. All but data communication.
-  std::int64_t side_by_side_ps(const std::vector<std::int64_t>& alone,
-                               std::int64_t slowdown_ppm) const;
+  std::int64_t side_by_side_ps(std::vector<std::int64_t>& alone, std::int64_t slowdown_ppm) const;
 
   std::vector<Step> steps_;
+  std::vector<std::uint8_t> streams_;                     // but for data
+  std::array<std::uint16_t, plan::kStreams> first_ = {};  // of each stream
   bool side_by_side_ = false;  // some step of one stream does not wait for the one before it
 };
 

@@ -6,7 +6,7 @@ A row is a plan as `orrery simulate --table` reads it. A problem has
     micro_batch   every divisor of global batch / dp
     zero          0 ... 3 where dp > 1
     recompute     none, selective, full
-    sequence_parallel   where tp > 1; with it, tensor_pieces 1 and 4
+    sequence_parallel   where tp > 1
     ep            of mixtures: every common divisor of dp and the experts
     schedule      1f1b, gpipe, zb-h1 where pp > 1, and interleaved with v = 2 ... 24 virtual stages
                   where pp divides the micro-batches and pp * v is at most the layers
@@ -18,10 +18,9 @@ more bytes of parameters and optimizer than the device has are left out: a bound
 import random
 
 COLUMNS = (
-    "tp", "pp", "ep", "zero", "sequence_parallel", "tensor_pieces", "recompute", "micro_batch", "schedule",
+    "tp", "pp", "ep", "zero", "sequence_parallel", "recompute", "micro_batch", "schedule",
     "virtual_stages",
 )  # fmt: skip
-TOKENS = (("no", 1), ("yes", 1), ("yes", 4))  # sequence_parallel, tensor_pieces
 RECOMPUTES = ("none", "selective", "full")
 VIRTUAL_STAGES = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24)
 
@@ -65,15 +64,15 @@ def grid(problem):
                     for b in divisors(batch // dp):
                         for schedule, virtual in schedules(pp, layers, batch // dp // b):
                             for recompute in RECOMPUTES:
-                                for tokens in TOKENS if tp > 1 else TOKENS[:1]:
-                                    row = (tp, pp, ep, zero, *tokens, recompute, b)
+                                for sp in ("no", "yes") if tp > 1 else ("no",):
+                                    row = (tp, pp, ep, zero, sp, recompute, b)
                                     rows.append((*row, schedule, virtual))
     return rows
 
 
 def distance(a, b):
     """How many decisions differ; a schedule and its virtual stages are one."""
-    return sum(x != y for x, y in zip(a[:8], b[:8])) + (a[8:] != b[8:])
+    return sum(x != y for x, y in zip(a[:7], b[:7])) + (a[7:] != b[7:])
 
 
 def sample(rows, count, seed):

@@ -37,10 +37,7 @@ class Alternatives {
         space_.tensor_alone) {
       add("sequence parallelism", "off", [](Space& s) { s.sequence_parallel = false; });
     }
-    if (any([](const LayerStrategy& s) { return s.tensor_pieces > 1; }) &&
-        !space_.fix_tensor_pieces) {
-      add("tensor collectives in pieces", "as a whole", [](Space& s) { s.tensor_overlap = false; });
-    }
+    tensor_collectives();
     if (any([](const LayerStrategy& s) {
           return s.zero >= 2 && s.grad_reduce == plan::GradReduce::kMicroBatch;
         }) &&
@@ -71,6 +68,17 @@ class Alternatives {
     for (const int tp : {most / 2, 2 * most}) {
       if (tp >= 1 && tp <= devices_)
         add(made, fmt::format("tp {}", tp), [&](Space& s) { s.fix_tp = tp; });
+    }
+  }
+  void tensor_collectives() {
+    if (space_.fix_tensor_pieces) return;
+    if (any([](const LayerStrategy& s) { return s.tensor_pieces > 1; })) {
+      add("tensor collectives in pieces", "whole", [](Space& s) { s.tensor_overlap = false; });
+    } else if (any([](const LayerStrategy& s) { return s.tp > 1; }) && space_.sequence_parallel) {
+      add("tensor collectives whole", "in pieces", [](Space& s) {
+        s.fix_tensor_pieces = kTensorPieces;
+        s.tensor_overlap = true;
+      });
     }
   }
   void stages() {

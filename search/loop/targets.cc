@@ -14,6 +14,7 @@ constexpr std::array kTargets{
     Target{.name = "megatron",
            .space = {.zero2 = false,
                      .zero3 = false,
+                     .tensor_overlap = true,
                      .gpipe = false,
                      .zero_bubble = false,
                      .reduce_per_micro_batch = false,
@@ -26,9 +27,10 @@ constexpr std::array kTargets{
            .source = "github.com/NVIDIA/Megatron-LM, megatron/training/arguments.py: "
                      "--tensor-model-parallel-size, --sequence-parallel, "
                      "--pipeline-model-parallel-size, --num-layers-per-virtual-pipeline-stage, "
-                     "--use-distributed-optimizer, --recompute-granularity"},
+                     "--use-distributed-optimizer, --recompute-granularity, "
+                     "--tp-comm-overlap"},
     Target{.name = "torchtitan",
-           .space = {.zero1 = false, .tensor_alone = false},
+           .space = {.zero1 = false, .tensor_overlap = true, .tensor_alone = false},
            .restrictions = "one strategy for all layers, tensor parallelism always with sequence "
                            "parallelism, FSDP with or without resharding",
            .source = "github.com/pytorch/torchtitan, README and docs/fsdp.md: FSDP2 "
@@ -125,6 +127,7 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   space.reduce_per_step = c.grad_reduce == plan::GradReduce::kStep;
   space.reduce_per_micro_batch = c.grad_reduce == plan::GradReduce::kMicroBatch;
   space.reduce_at_end = c.grad_reduce == plan::GradReduce::kEnd;
+  space.tensor_overlap = t.space.tensor_overlap;
   space.pipeline = space.pipeline && t.space.pipeline && c.zero <= t.pipeline_zero;
   space.gpipe = space.gpipe && t.space.gpipe;
   space.interleaved = space.interleaved && t.space.interleaved;

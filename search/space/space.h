@@ -22,8 +22,8 @@ struct Space {
   bool hybrid = true;  // states sharded inside a host, replicated across
   // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
   bool strided = false;
-  // collectives of sequence parallelism beside products, in pieces
-  bool tensor_overlap = true;
+  // collectives of sequence parallelism beside products: half as many strategies more
+  bool tensor_overlap = false;
   bool gpipe = true, one_f_one_b = true;
   bool interleaved = true, zero_bubble = true;  // ZB-H1; both within the space of rank_solver.h
   // stages times devices of a stage may be below the cluster's devices

@@ -100,12 +100,12 @@ Space classic() {
   return space;
 }
 
-TEST(WholePlanOracle, TwoDevicesTwoLayers) { compare(2, 2, 2, classic(), 620); }
-TEST(WholePlanOracle, TwoDevicesTwoLayersFourSequences) { compare(2, 2, 4, classic(), 1648); }
+TEST(WholePlanOracle, TwoDevicesTwoLayers) { compare(2, 2, 2, classic(), 424); }
+TEST(WholePlanOracle, TwoDevicesTwoLayersFourSequences) { compare(2, 2, 4, classic(), 1212); }
 TEST(WholePlanOracle, TwoDevicesTwoLayersInTheWholeSpace) {
   Space space;
   space.ring = space.ulysses = space.strided = true;
-  compare(2, 2, 2, space, 12'195);
+  compare(2, 2, 2, space, 10'629);
 }
 
 TEST(WholePlanOracle, TwoDevicesTwoLayersByOperatorAndInSlices) {
@@ -125,27 +125,27 @@ TEST(WholePlanOracle, TwoDevicesThreeLayersAreUneven) {
 TEST(WholePlanOracle, FourDevicesTwoLayersWithoutShardedParameters) {
   Space space = classic();
   space.zero3 = false;
-  compare(4, 2, 4, space, 4952);
+  compare(4, 2, 4, space, 2572);
 }
 
 TEST(WholePlanOracle, FourDevicesTwoLayers) {
   Space space = classic();
   space.data = false;
-  compare(4, 2, 4, space, 6080);
+  compare(4, 2, 4, space, 3136);
 }
 
 TEST(WholePlanOracle, FourDevicesTwoLayersWithContextAndStridedGroups) {
   Space space = classic();
   space.ring = space.ulysses = space.strided = true;
   space.data = space.zero2 = space.recompute_full = false;
-  compare(4, 2, 2, space, 2332);
+  compare(4, 2, 2, space, 1218);
 }
 
 TEST(WholePlanOracle, FourDevicesThreeLayersWithoutRecomputation) {
   Space space = classic();
   space.recompute_full = false;
   space.zero2 = false;
-  compare(4, 3, 4, space, 13'966);
+  compare(4, 3, 4, space, 5254);
 }
 
 Space scheduled(bool one_f_one_b, bool interleaved, bool zero_bubble) {
@@ -158,7 +158,7 @@ Space scheduled(bool one_f_one_b, bool interleaved, bool zero_bubble) {
 
 TEST(WholePlanOracle, TwoRanksInterleaved) { compare(2, 8, 8, scheduled(false, true, false), 108); }
 TEST(WholePlanOracle, TwoRanksOfTwoDevicesInterleaved) {
-  compare(4, 5, 8, scheduled(false, true, false), 1960);
+  compare(4, 5, 8, scheduled(false, true, false), 1744);
 }
 TEST(WholePlanOracle, FourRanksInterleavedUnevenly) {
   Space space = scheduled(false, true, false);
@@ -167,7 +167,7 @@ TEST(WholePlanOracle, FourRanksInterleavedUnevenly) {
   compare(4, 11, 8, space, 640);
 }
 TEST(WholePlanOracle, TwoRanksOfTwoDevicesWithZeroBubbles) {
-  compare(4, 3, 8, scheduled(false, false, true), 1960);
+  compare(4, 3, 8, scheduled(false, false, true), 1744);
 }
 TEST(WholePlanOracle, FourRanksWithZeroBubbles) {
   Space space = scheduled(false, false, true);
@@ -189,7 +189,7 @@ TEST(WholePlanOracle, DevicesMayStayIdle) {
 TEST(WholePlanOracle, DevicesMayStayIdleUnderAllSchedules) {
   Space space = scheduled(false, true, true);
   space.idle = true;
-  compare(5, 4, 4, space, 2072);
+  compare(5, 4, 4, space, 1832);
 }
 
 }  // namespace

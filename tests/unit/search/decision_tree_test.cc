@@ -63,14 +63,14 @@ TEST(LayerStrategies, DegreesThatDoNotDivideArePrunedWithTheirReason) {
 }
 
 TEST(LayerStrategies, CountsOfOneHost) {
-  // tp1: zero 0, 2, 3 -> 3 + 2 per micro-batch; tp2 and tp4 three times that, with sequence
-  // parallelism as a whole and in pieces; tp8 has no data parallelism.
+  // tp1: zero 0, 2, 3 -> 3 + 2 per micro-batch; tp2 and tp4 twice that with sequence parallelism;
+  // tp8 has no data parallelism.
   Space space = classic();
   EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 8, 8}).leaves.size(),
-            2U * (5 + 15 + 15 + 3));
+            2U * (5 + 10 + 10 + 2));
   // One micro-batch reduces once.
   EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(),
-            2U * (3 + 9 + 9 + 3));
+            2U * (3 + 6 + 6 + 2));
   space.recompute_full = false;
   space.sequence_parallel = false;
   EXPECT_EQ(layer_strategies(llama_like(), space, {8, 2048, 64, 1}).leaves.size(), 3U + 3 + 3 + 1);

@@ -155,14 +155,16 @@ TEST(Decisions, AreThoseThatTheSpaceLeavesAChoiceIn) {
   std::set<std::string> made;
   for (const Alternative& a : alternatives(p, Space{}, 4))
     made.insert(a.made + " / " + a.otherwise);
-  EXPECT_THAT(made, testing::IsSupersetOf({"tp 2 / tp 1", "tp 2 / tp 4", "1 pipeline stage / 2",
-                                           "4 micro-batches / 2", "4 micro-batches / 8",
-                                           "zero 0 / zero 3 alone",
-                                           "no recomputation / some in every layer"}));
+  EXPECT_THAT(
+      made, testing::IsSupersetOf({"tp 2 / tp 1", "tp 2 / tp 4", "1 pipeline stage / 2",
+                                   "4 micro-batches / 2", "4 micro-batches / 8",
+                                   "zero 0 / zero 3 alone", "tensor collectives whole / in pieces",
+                                   "no recomputation / some in every layer"}));
   Space fixed;
   fixed.fix_tp = 2;
   fixed.fix_pp = 1;
   fixed.fix_micro_batches = 4;
+  fixed.fix_tensor_pieces = 1;
   fixed.zero3 = fixed.recompute_full = fixed.recompute_selective = false;
   EXPECT_THAT(alternatives(p, fixed, 4), testing::IsEmpty());
 }

@@ -1,7 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
 
+#include "base/data_dir.h"
+#include "base/file.h"
 #include "base/numbers.h"
 #include "costmodel/closed_form/closed_form.h"
 #include "costmodel/profiles/profiles.h"
@@ -45,6 +50,43 @@ TEST(NoCliffs, LinksThatDifferByAThousandthChangeAStepByLessThanAHundredth) {
     EXPECT_GE(faster, step / 1.5) << entry.name;
   }
   EXPECT_GT(machines, 15);
+}
+
+/// The catalog's cluster with one number of its devices times `factor`; none: it does not state it.
+std::optional<topologies::Topology> with_number(const std::string& cluster, const std::string& key,
+                                                double factor) {
+  const auto path = base::data_file("topologies/catalog/" + cluster + ".yaml");
+  if (!path) return std::nullopt;  // made, not read
+  const std::string text = base::read_file(path->string()).value();
+  std::smatch found;
+  if (!std::regex_search(text, found, std::regex("\n    " + key + ": ([0-9.]+) ")))
+    return std::nullopt;
+  const std::string number = fmt::format("{}", factor * std::stod(found[1]));
+  const auto at = std::filesystem::temp_directory_path() / (cluster + "-no-cliffs.yaml");
+  std::ofstream(at) << text.substr(0, as_index(found.position(1))) << number
+                    << text.substr(as_index(found.position(1) + found.length(1)));
+  auto topology = topologies::load_topology(at.string());
+  std::filesystem::remove(at);
+  EXPECT_TRUE(topology.has_value()) << cluster << " " << key;
+  return *std::move(topology);
+}
+
+// Of peak, memory, power: a device is its own measurements' or the nearest's either way.
+TEST(NoCliffs, DevicesThatDifferByAThousandthChangeAStepByLessThanAHundredth) {
+  int changed = 0;
+  for (const topologies::CatalogEntry& entry : topologies::list_catalog()) {
+    for (const char* key : {"peak_bf16", "memory_bandwidth", "power", "launch_overhead"}) {
+      const auto same = with_number(entry.name, key, 1);
+      if (!same) continue;
+      for (const double factor : {0.999, 1.001}) {
+        ++changed;
+        EXPECT_NEAR(real(step_of(*with_number(entry.name, key, factor))) / real(step_of(*same)), 1,
+                    0.01)
+            << entry.name << " " << key << " " << factor;
+      }
+    }
+  }
+  EXPECT_GT(changed, 80);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ OptionSpec hosts_option() {
 std::vector<OptionSpec> price_options() {
   return {text_option("profile", "NAME|PATH",
                       "measured profile: name, JSON file or Galvatron folder (default: what ships "
-                      "for the device, else datasheet prices)"),
+                      "for the device or one like it, else datasheet prices)"),
           text_option("software", "NAME|FILE",
                       "what runs the step, on top of what ships for the device: a name of 'orrery "
                       "list software', or a file (default: by the device's age)")};
@@ -129,11 +129,16 @@ Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_want
   return topologies::catalog_topology(name, copies);
 }
 
+Result<void> check_prices(const PriceNames& names) {
+  if (names.profile.empty() || names.software.empty()) return {};
+  return refuse(kUsage, "leave one of them out; a profile has its software in 'framework'",
+                "--profile and software '{}' do not go together", names.software);
+}
+
 Result<PriceNames> price_names(const base::Options& options) {
-  if (options.has("profile") && options.has("software"))
-    return refuse(kUsage, "leave one of them out; a profile has its software in 'framework'",
-                  "--profile and --software do not go together");
-  return PriceNames{options.string_or("profile", ""), options.string_or("software", "")};
+  const PriceNames names{options.string_or("profile", ""), options.string_or("software", "")};
+  TRY_VOID(check_prices(names));
+  return names;
 }
 
 Result<std::optional<model::Profile>> profile_of(const PriceNames& names, const Topology& topology,

@@ -69,6 +69,7 @@ struct PriceNames {
   bool operator<=>(const PriceNames&) const = default;
 };
 /// Error: kUsage, when both are named: a profile states its own software.
+Result<void> check_prices(const PriceNames& names);
 Result<PriceNames> price_names(const base::Options& options);
 Result<std::optional<model::Profile>> profile_of(const PriceNames& names, const Topology& topology,
                                                  const ModelSpec& model);

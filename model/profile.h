@@ -111,7 +111,9 @@ struct Spread {
 };
 /// Of computation priced by datasheet: 72 to 89 % of the peak on A100 where 80 % is assumed,
 /// attention 77 to 116 % around 90 % (costmodel/compute/compute.h); streams assumed.
-inline constexpr Spread kDatasheetSpread{.products = 0.11, .attention = 0.2, .streams = 0.2};
+/// Transfers: shares of datasheet rates fitted to published steps (docs/models/uncertainty.md).
+inline constexpr Spread kDatasheetSpread{
+    .products = 0.11, .attention = 0.2, .streams = 0.2, .in_hosts = 0.3, .fabric = 0.3};
 /// The fields by name, in the order of the schema.
 inline constexpr std::array<std::pair<std::string_view, double Spread::*>, 8> kSpreadFields{
     {{"operators", &Spread::operators},

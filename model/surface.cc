@@ -68,6 +68,7 @@ constexpr Field<StreamSurface> kStream[] = {
 };
 constexpr Field<PowerSurface> kPower[] = {
     {"idle_watts", &PowerSurface::idle_watts, kTimes},
+    {"limit_watts", &PowerSurface::limit_watts, kTimes},
     {"joules_per_flop", &PowerSurface::joules_per_flop, kSecondsOfKernel},
     {"exponent", &PowerSurface::exponent, {1.0, 4.0}},
 };

@@ -64,8 +64,9 @@ struct StreamSurface {
 /// What arithmetic draws at the clocks that the surface was measured at (docs/models/compute.md).
 struct PowerSurface {
   double idle_watts = 0;       // P0: without arithmetic
+  double limit_watts = 0;      // of the device measured
   double joules_per_flop = 0;  // e; 0: power is no limit
-  double exponent = 2;         // g: power goes with the clock to the g
+  double exponent = 2;         // γ: power goes with the clock to the γ
   bool operator==(const PowerSurface&) const = default;
 };
 

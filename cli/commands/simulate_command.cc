@@ -33,26 +33,28 @@ std::vector<base::OptionSpec> subject_options() {
 
 /// The strategy of every layer, for plans without a file.
 std::vector<base::OptionSpec> strategy_options() {
-  return {degree("tp", "tensor-parallel degree"),
-          degree("pp", "pipeline stages"),
-          degree("dp", "data-parallel degree (default: what the cluster has left)", ""),
-          degree("cp", "context-parallel degree"),
-          degree("ep", "expert-parallel degree: experts split over ep of the dp ranks"),
-          integer_option("zero", "0..3", {0, 3}, "sharded data parallelism", "0"),
-          choice_option("grad-reduce", "WHEN", {"step", "micro_batch", "end"},
-                        "gradients: of a layer beside the step's last backward, after every "
-                        "micro-batch (zero 2, 3), or behind the last backward",
-                        "step"),
-          degree("micro-batch", "sequences per micro-batch and data-parallel rank"),
-          global_batch_option(),
-          choice_option("schedule", "S", {"1f1b", "gpipe", "interleaved", "zb-h1"},
-                        "pipeline schedule", "1f1b"),
-          degree("virtual-stages", "stages per pipeline rank, of the interleaved schedule"),
-          choice_option("recompute", "R", {"none", "selective", "full"},
-                        "activations computed again in the backward pass", "none"),
-          flag_option("sequence-parallel", "split norms and residuals along the sequence over tp"),
-          degree("tensor-pieces",
-                 "with it: collectives of tp beside their products, in so many pieces")};
+  return {
+      degree("tp", "tensor-parallel degree"),
+      degree("pp", "pipeline stages"),
+      degree("dp", "data-parallel degree (default: what the cluster has left)", ""),
+      degree("cp", "context-parallel degree"),
+      degree("ep", "expert-parallel degree: experts split over ep of the dp ranks"),
+      integer_option("zero", "0..3", {0, 3}, "sharded data parallelism", "0"),
+      choice_option("grad-reduce", "WHEN", {"step", "micro_batch", "end"},
+                    "gradients: of a layer beside the step's last backward, after every "
+                    "micro-batch (zero 2, 3), or behind the last backward",
+                    "step"),
+      degree("micro-batch", "sequences per micro-batch and data-parallel rank"),
+      global_batch_option(),
+      choice_option("schedule", "S", {"1f1b", "gpipe", "interleaved", "zb-h1"}, "pipeline schedule",
+                    "1f1b"),
+      degree("virtual-stages", "stages per pipeline rank, of the interleaved schedule"),
+      choice_option("recompute", "R", {"none", "selective", "full"},
+                    "activations computed again in the backward pass", "none"),
+      flag_option("sequence-parallel", "split norms and residuals along the sequence over tp"),
+      degree(
+          "tensor-pieces",
+          "with --sequence-parallel: collectives of tp beside their products, in so many pieces")};
 }
 
 std::vector<base::OptionSpec> setting_options() {

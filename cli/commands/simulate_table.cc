@@ -87,6 +87,7 @@ class Worker {
   Result<void> price(const Job& job) {
     PriceNames prices = request_.prices;
     if (!job.row.software.empty()) prices.software = job.row.software;
+    TRY_VOID(check_prices(prices));
     const auto key = std::tuple(job.row.model.fingerprint(), job.row.cluster, job.row.hosts,
                                 job.row.plan.precision, prices);
     if (cost_ && key == key_) return {};

@@ -156,11 +156,11 @@ CollectivePrices::CollectivePrices(const topologies::Topology& topology,
   for (auto& entry : measured_) make_monotone(entry.points);
 }
 
-/// By link, of the paths that this thread adds up; all 0 between.
-std::int64_t& CollectivePrices::flows_over(topologies::LinkId link) const {
-  thread_local std::vector<std::int64_t> flows;
-  if (link.raw() >= flows.size()) flows.resize(topology_->links().size());
-  return flows[link.raw()];
+/// By link, of the paths that this thread adds up; no flows between.
+std::vector<CollectivePrices::Crossing>& CollectivePrices::crossings() const {
+  thread_local std::vector<Crossing> crossings;
+  if (crossings.size() < topology_->links().size()) crossings.resize(topology_->links().size());
+  return crossings;
 }
 
 void CollectivePrices::add_route(int from, int to, std::int64_t flows, Paths& paths) const {
@@ -173,11 +173,15 @@ void CollectivePrices::add_route(int from, int to, std::int64_t flows, Paths& pa
   std::int64_t latency = 0;
   if (topology_->detoured(a, b))
     paths.detours.insert(paths.detours.end(), route.begin(), route.end());
+  std::vector<Crossing>& all = crossings();
   for (const auto link : route) {
-    std::int64_t& sum = flows_over(link);
-    if (sum == 0) paths.crossed.push_back({link, 0});
-    sum += flows;
-    latency += base::ceil_ps(topology_->link(link).latency);
+    Crossing& crossing = all[link.raw()];
+    if (crossing.flows == 0) {
+      paths.crossed.push_back({link, 0});
+      crossing.latency_ps = base::ceil_ps(topology_->link(link).latency);
+    }
+    crossing.flows += flows;
+    latency += crossing.latency_ps;
   }
   paths.alpha_ps = std::max(paths.alpha_ps, latency);
 }
@@ -274,7 +278,8 @@ Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) 
 }
 
 std::vector<LinkLoad> CollectivePrices::flows_of(Paths& paths) const {
-  for (LinkLoad& l : paths.crossed) l.flows = std::exchange(flows_over(l.link), 0);
+  std::vector<Crossing>& all = crossings();
+  for (LinkLoad& l : paths.crossed) l.flows = std::exchange(all[l.link.raw()].flows, 0);
   return std::move(paths.crossed);
 }
 

@@ -165,7 +165,11 @@ class CollectivePrices {
   /// Links in the order in which they are first crossed, with the flows that add_route() counted
   /// over each. Once for every Paths, before the thread makes the next.
   std::vector<LinkLoad> flows_of(Paths& paths) const;
-  std::int64_t& flows_over(topologies::LinkId link) const;
+  /// A link of the paths that are being added up.
+  struct Crossing {
+    std::int64_t flows = 0, latency_ps = 0;
+  };
+  std::vector<Crossing>& crossings() const;
   PathLoads counted(Paths paths) const;
   Transfer load(Transfer transfer, const PathLoads& loads) const;
   PathSummary summed(Paths paths) const;

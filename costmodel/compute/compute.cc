@@ -122,13 +122,13 @@ Roofline Roofline::of(const topologies::Topology& topology) {
   const auto models = topology.device_models();
   ORRERY_CHECK(!models.empty());
   Roofline r{models[0].peak_fp32, models[0].peak_bf16, models[0].memory_bandwidth,
-             models[0].launch_overhead, models[0].power};
+             models[0].launch_overhead,
+             std::ranges::min_element(models, {}, &topologies::DeviceModel::peak_bf16)->power};
   for (const auto& m : models) {
     r.peak_fp32 = std::min(r.peak_fp32, m.peak_fp32);
     r.peak_bf16 = std::min(r.peak_bf16, m.peak_bf16);
     r.memory_bandwidth = std::min(r.memory_bandwidth, m.memory_bandwidth);
     r.launch = std::max(r.launch, m.launch_overhead);
-    r.power = std::min(r.power, m.power);
   }
   return r;
 }

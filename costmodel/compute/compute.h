@@ -76,7 +76,7 @@ struct Roofline {
   base::FlopsPerSecond peak_fp32, peak_bf16;
   base::BytesPerSecond memory_bandwidth;
   base::Seconds launch;
-  base::Watts power;  // zero: not stated by all
+  base::Watts power;  // of the device of the least peak; zero: not stated
   static Roofline of(const topologies::Topology& topology);
   base::FlopsPerSecond peak(model::DType type) const;
   /// R above; zero for a phase without work.

@@ -226,8 +226,9 @@ double SurfacePrices::stream(const SegmentShape& s, Phase phase) const {
   double bytes = work.bytes.raw(), efficiency = surface_.stream.efficiency;
   const bool loss = s.kind == kLossMax || s.kind == kLossSum || (s.kind == kLoss && phase != kF);
   if (loss && framework_.loss_passes > 0) bytes *= framework_.loss_passes / kLossPasses;
-  if (s.kind == kNorm) bytes *= framework_.norm_passes;
-  if (s.kind == kActivation) bytes *= framework_.activation_passes;
+  if (s.kind == kNorm && s.norm == model::NormKind::kRmsNorm) bytes *= framework_.norm_passes;
+  if (s.kind == kActivation && s.gated) bytes *= framework_.activation_passes;
+  if (s.kind == kAttentionSplit && s.rotary) bytes *= framework_.rotary_passes;
   if (s.kind == kNorm && phase != kF) efficiency *= surface_.stream.norm_backward;
   if (s.kind == kResidual && framework_.dropout) {
     const double tensor = real(model::element_bytes(s.dtype)) * real(s.token_count()) * real(s.in);

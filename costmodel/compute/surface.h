@@ -33,15 +33,16 @@
 ///
 /// Sustained clocks. A kernel of W FLOPs that takes t at the clocks of the measurement draws
 /// P = P0 + e W / t; where that is above the device's limit C, clocks fall until P fits, and power
-/// goes with the clock to the g:
+/// goes with the clock to the γ:
 ///
-///   t_C = t max(1, (e W / t) / (C - P0))^(1/g)
+///   t_C = t max(1, (e W / t) / (C - P0))^(1/γ)
 ///
-/// for products and attention. e joules_per_flop, P0 idle_watts, g exponent; memory's share is in
+/// for products and attention. e joules_per_flop, P0 idle_watts, γ exponent; memory's share is in
 /// e.
 ///
 /// Rotary positions of attention that is not written out: a pass over q and k, r 2 e_type T (n + v)
-/// d bytes each way, r rotary_passes; norms and activations: their traffic times their passes.
+/// d bytes each way, r rotary_passes; RMS norms, gated activations and the
+/// split of a ring: their traffic times their passes.
 ///
 /// The rest: max(W / (0.8 P), Q / (e_s M)) + launch, e_s stream efficiency; backward of a norm at
 /// e_s · norm_backward.

@@ -75,6 +75,17 @@ double distance(const topologies::DeviceModel& device, const model::Profile& pro
   return std::max(peak, memory) > std::log(kLikeness) ? base::kTooFar : peak + memory;
 }
 
+/// Power as a share of its own limit, as the device measured takes of that one's.
+void like_at_its_limit(const topologies::DeviceModel& device, model::ComputeSurface& s) {
+  const double dynamic = s.power.limit_watts - s.power.idle_watts;
+  if (dynamic <= 0) {
+    s.power = {};
+    return;
+  }
+  s.power.joules_per_flop *= s.peak / device.peak_bf16.raw() * device.power.raw() / dynamic;
+  s.power.idle_watts = 0;
+}
+
 struct Surface {
   model::Profile profile;
   bool measured = true;  // on this device
@@ -92,20 +103,34 @@ base::Result<std::optional<Surface>> surface_of(const topologies::DeviceModel& d
       base::closest(all, [&](const model::Profile& p) { return distance(device, p); });
   if (like == nullptr) return std::nullopt;
   Surface stand_in{*like, false};
+  for (model::ComputeSurface& s : stand_in.profile.surfaces) like_at_its_limit(device, s);
   stand_in.profile.name = fmt::format("{}, the nearest to {}", like->name, device.name);
   return stand_in;
 }
 
 /// At least as wide as by datasheet.
-void widen(model::Spread& spread) {
-  const model::Spread& least = model::kDatasheetSpread;
-  spread.products = std::max(spread.products, least.products);
-  spread.attention = std::max(spread.attention, least.attention);
-  spread.streams = std::max(spread.streams, least.streams);
+model::Spread no_narrower(const std::optional<model::Spread>& stated) {
+  model::Spread spread = stated.value_or(model::kDatasheetSpread);
+  for (const auto& [name, field] : model::kSpreadFields)
+    spread.*field = std::max(spread.*field, model::kDatasheetSpread.*field);
+  return spread;
+}
+
+/// Of a user: only what a step adds, for the rest would be dropped.
+base::Result<model::Profile> load_software(const std::string& path) {
+  TRY(model::Profile software, model::load_profile(path));
+  const bool measures = !software.surfaces.empty() || !software.operators.empty() ||
+                        !software.layers.empty() || !software.collectives.empty();
+  if (software.framework && !measures) return software;
+  return base::fail(base::make_error(base::ErrorCode::kInconsistent, "'{}' {}", path,
+                                     measures ? "measures a device" : "has no framework")
+                        .with_hint(measures
+                                       ? "use it with --profile; software states what a step adds"
+                                       : "software states a framework: docs/models/framework.md"));
 }
 
 base::Result<model::Profile> find_software(std::string_view name) {
-  if (kSoftware.is_path(name)) return model::load_profile(std::string(name));
+  if (kSoftware.is_path(name)) return load_software(std::string(name));
   const auto known = kSoftware.names();
   if (std::ranges::find(known, name) != known.end()) return load(kSoftware, name);
   return base::fail(base::make_error(base::ErrorCode::kNotFound, "no software '{}'", name)
@@ -148,12 +173,13 @@ base::Result<std::optional<model::Profile>> device_profile(const topologies::Top
   TRY(std::optional<Surface> found, surface_of(*slowest));
   if (!found) return std::nullopt;
   model::Profile device = std::move(found->profile);
-  if (software.empty()) software = device.framework ? "megatron-core" : "megatron-2021";
+  if (software.empty())
+    software = device.framework || !found->measured ? "megatron-core" : "megatron-2021";
   TRY(const model::Profile stack, find_software(software));
   if (!found->measured || devices.size() > 1) device.device.clear();  // it suits others too
   keep_collectives_of(topology, device);
   device = in_training(std::move(device), stack, model);
-  if (device.spread && !found->measured) widen(*device.spread);
+  if (!found->measured) device.spread = no_narrower(device.spread);
   return device;
 }
 

@@ -21,7 +21,6 @@ using model::Spread;
 
 // Assumed where a profile says nothing (docs/models/uncertainty.md has the sources).
 constexpr double kMeasuredTransfers = 0.05;
-constexpr double kDatasheetTransfers = 0.3;
 
 /// Of the measured operators: mean half-distance from 10th to 90th percentile, of a sample and of
 /// the median.
@@ -50,7 +49,7 @@ void add_transfers(const CostModel& cost, Spread& spread) {
     for (const model::CollectiveTimes& c :
          cost.profile() ? cost.profile()->collectives : std::vector<model::CollectiveTimes>{})
       if ((c.hosts > 1) == across) return kMeasuredTransfers;
-    return kDatasheetTransfers;
+    return model::kDatasheetSpread.fabric;
   };
   spread.in_hosts = of(false);
   spread.fabric = of(true);

@@ -224,6 +224,7 @@ class MegatronReader : ArgumentReader {
   void read_vocabulary() {
     LayerStrategy v = layer_;
     v.sequence_parallel = false;
+    v.tensor_pieces = 1;
     v.recompute = Recompute::kNone;
     v.ep = 1;
     imported_.plan.vocabulary = v;

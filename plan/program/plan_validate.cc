@@ -93,7 +93,7 @@ class PlanValidator {
   }
 
   /// More would only lengthen the Program: products get too small to be worth a gather long before.
-  static constexpr int kMaxSlices = 64;
+  static constexpr int kMaxSlices = 64, kMaxPieces = 64;
 
   /// Ranges and what holds for vocabulary and layers alike.
   void check_strategy(const std::string& field, const LayerStrategy& s) {
@@ -101,9 +101,9 @@ class PlanValidator {
                                        {".dp", s.dp},
                                        {".cp", s.cp},
                                        {".ep", s.ep},
-                                       {".slices", s.slices},
-                                       {".tensor_pieces", s.tensor_pieces}})
+                                       {".slices", s.slices}})
       check_range(field + name, degree, 1, kMaxWorldSize);
+    check_range(field + ".tensor_pieces", s.tensor_pieces, 1, kMaxPieces);
     check_range(field + ".zero", s.zero, 0, 3);
     if (s.tp >= 1 && s.cp >= 1 && s.dp >= 1) check_sharding(field, s);
     if (s.grad_reduce == GradReduce::kMicroBatch && s.zero < 2) {
@@ -126,7 +126,13 @@ class PlanValidator {
             "{}.tensor_pieces is {}", field, s.tensor_pieces);
       return;
     }
-    const std::int64_t tokens = plan_.sequence / block_->token_share, ranks = s.tp * s.cp;
+    if (s.cp > 1 && s.context == ContextKind::kRing) {
+      fault(kUnsupported, "use ulysses, cp 1, or tensor_pieces 1",
+            "{}.tensor_pieces is {} beside ring attention", field, s.tensor_pieces);
+      return;
+    }
+    const std::int64_t tokens = plan_.sequence / block_->token_share,
+                       ranks = std::int64_t{s.tp} * s.cp;
     if (s.tp >= 1 && s.cp >= 1 && tokens > 0 && tokens % ranks == 0)
       must_divide(field + ".tensor_pieces", s.tensor_pieces, tokens / ranks,
                   "tokens of a sequence on a rank");

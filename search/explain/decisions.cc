@@ -70,14 +70,23 @@ class Alternatives {
         add(made, fmt::format("tp {}", tp), [&](Space& s) { s.fix_tp = tp; });
     }
   }
+  /// Largest degree of a layer with sequence parallelism.
+  [[nodiscard]] int most_split() const {
+    int most = 1;
+    for (const plan::LayerRun& run : runs_of(plan_))
+      if (run.strategy.sequence_parallel) most = std::max(most, run.strategy.tp);
+    return space_.fix_tp.value_or(most) == most ? most : 1;
+  }
   void tensor_collectives() {
     if (space_.fix_tensor_pieces) return;
     if (any([](const LayerStrategy& s) { return s.tensor_pieces > 1; })) {
       add("tensor collectives in pieces", "whole", [](Space& s) { s.tensor_overlap = false; });
-    } else if (any([](const LayerStrategy& s) { return s.tp > 1; }) && space_.sequence_parallel) {
-      add("tensor collectives whole", "in pieces", [](Space& s) {
+    } else if (const int tp = most_split(); tp > 1) {
+      add("tensor collectives whole", "in pieces", [tp](Space& s) {
         s.fix_tensor_pieces = kTensorPieces;
+        s.fix_tp = tp;
         s.tensor_overlap = true;
+        s.tensor_alone = false;
       });
     }
   }

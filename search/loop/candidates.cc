@@ -7,6 +7,7 @@
 
 #include "base/numbers.h"
 #include "plan/lowering/lower.h"
+#include "plan/program/expand.h"
 
 namespace orrery::search {
 namespace {
@@ -17,6 +18,13 @@ base::Result<sim::SimReport> simulate_plan(const costmodel::CostModel& cost,
                                            const plan::Plan& plan) {
   TRY(const plan::Program program, plan::lower(plan, cost.model()));
   return sim::simulate(program, cost);
+}
+
+/// About what simulating it takes.
+std::int64_t ticks_of(const plan::Program& program) {
+  std::int64_t ticks = std::int64_t{program.world_size} * as_int(program.groups.size());
+  for (const plan::RankClass& c : program.classes) ticks += plan::op_count(program, c);
+  return ticks;
 }
 
 int order_changes_of(const std::vector<Candidate>& candidates) {
@@ -62,12 +70,13 @@ bool Contest::entered(const plan::Plan& plan) const {
 
 base::Result<void> Contest::enter(const Finalist& finalist, bool in_full) {
   entered_.push_back(finalist.plan);
+  TRY(const plan::Program program, plan::lower(finalist.plan, cost_.model()));
+  ticks_ += ticks_of(program);
   if (in_full) {
-    TRY(sim::SimReport report, simulate_plan(cost_, finalist.plan));
+    TRY(sim::SimReport report, sim::simulate(program, cost_));
     if (keep(finalist, report.step_time_ps)) report_ = std::move(report);
     return {};
   }
-  TRY(const plan::Program program, plan::lower(finalist.plan, cost_.model()));
   TRY(const std::optional<std::int64_t> step_ps,
       sim::simulated_step_ps(program, cost_, fastest_ps_));
   if (step_ps && keep(finalist, *step_ps)) report_.reset();
@@ -88,7 +97,7 @@ base::Result<void> Contest::enter_all(std::vector<Finalist> finalists) {
   std::ranges::stable_sort(finalists, {}, &Finalist::expected_ps);
   bool in_full = true;
   for (const Finalist& f : finalists) {
-    if (!may_win(f.expected_ps)) break;
+    if (!may_win(f.expected_ps) || ticks_ > kContestTicks) break;
     if (entered(f.plan)) continue;
     TRY_VOID(enter(f, in_full));
     in_full = false;

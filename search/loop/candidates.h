@@ -25,6 +25,7 @@
 
 namespace orrery::search {
 
+inline constexpr std::int64_t kContestTicks = 8'000'000;  // some seconds
 inline constexpr std::int64_t kExpectedErrorPpm = 1'000, kSharedLinksErrorPpm = 30'000;
 
 /// A plan that fits.
@@ -44,7 +45,8 @@ class Contest {
   /// of simulate().
   base::Result<void> enter(const Finalist& finalist, bool in_full);
   /// Those that may be faster than all before, in the order of their expected times; the first of
-  /// them in full.
+  /// them in full. Ends when simulating has taken kContestTicks, by what is counted, not timed:
+  /// operations, and ranks that a group or an exchange may have to be followed over.
   base::Result<void> enter_all(std::vector<Finalist> finalists);
 
   /// Whether a plan of this expected time may be faster than all that were simulated.
@@ -64,6 +66,7 @@ class Contest {
   std::optional<sim::SimReport> report_;
   std::int64_t fastest_ps_ = std::numeric_limits<std::int64_t>::max();
   std::int64_t error_ppm_;
+  std::int64_t ticks_ = 0;
 };
 
 struct Evaluated {

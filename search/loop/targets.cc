@@ -127,7 +127,7 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   space.reduce_per_step = c.grad_reduce == plan::GradReduce::kStep;
   space.reduce_per_micro_batch = c.grad_reduce == plan::GradReduce::kMicroBatch;
   space.reduce_at_end = c.grad_reduce == plan::GradReduce::kEnd;
-  space.tensor_overlap = t.space.tensor_overlap;
+  space.tensor_overlap = space.tensor_overlap && t.space.tensor_overlap;
   space.pipeline = space.pipeline && t.space.pipeline && c.zero <= t.pipeline_zero;
   space.gpipe = space.gpipe && t.space.gpipe;
   space.interleaved = space.interleaved && t.space.interleaved;

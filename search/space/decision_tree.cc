@@ -176,7 +176,8 @@ void add_sharded(const model::ModelSpec& model, const Space& space, const TreeCo
 }
 
 /// In how many pieces collectives run beside products, of those that divide a rank's tokens.
-std::vector<int> piece_counts(const Space& space, std::int64_t tokens) {
+std::vector<int> piece_counts(const Space& space, std::int64_t tokens, bool ring) {
+  if (ring) return space.fix_tensor_pieces.value_or(1) == 1 ? std::vector{1} : std::vector<int>{};
   std::vector<int> counts;
   for (const int n : {1, kTensorPieces, space.fix_tensor_pieces.value_or(1)}) {
     const bool wanted =
@@ -201,6 +202,12 @@ void grow_strategies(const model::ModelSpec& model, const Space& space, const Tr
       expert_degrees(model, space, name, strategy.replicas(), tree.pruned);
   const std::int64_t tokens = context.sequence / model.token_share;
   const bool sequence_parallel = tp > 1 && space.sequence_parallel && tokens % (tp * cp) == 0;
+  if (sequence_parallel && space.fix_tensor_pieces && !stages.empty() &&
+      tokens / (tp * cp) % *space.fix_tensor_pieces != 0) {
+    tree.pruned.push_back(
+        {name + " sp", fmt::format("tensor_pieces {} does not divide {} tokens",
+                                   *space.fix_tensor_pieces, tokens / (tp * cp))});
+  }
   if (tp > 1 && space.sequence_parallel && !sequence_parallel && !stages.empty()) {
     tree.pruned.push_back(
         {name + " sp", fmt::format("tp cp = {} does not divide {} tokens", tp * cp, tokens)});
@@ -222,7 +229,8 @@ void grow_strategies(const model::ModelSpec& model, const Space& space, const Tr
             if (tp == 1 || space.tensor_alone)
               add_sharded(model, space, context, strategy, tree.leaves);
             strategy.sequence_parallel = true;
-            for (const int pieces : piece_counts(space, tokens / (tp * cp))) {
+            for (const int pieces : piece_counts(space, tokens / (tp * cp),
+                                                 cp > 1 && kind == plan::ContextKind::kRing)) {
               strategy.tensor_pieces = pieces;
               if (sequence_parallel) add_sharded(model, space, context, strategy, tree.leaves);
             }

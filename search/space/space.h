@@ -7,11 +7,11 @@
 
 namespace orrery::search {
 
-/// Which strategies the decision tree may use.
 /// In how many pieces a search lets collectives of the tensor group run beside products, unless it
 /// is fixed: as Transformer Engine splits a product before a scatter (docs/models/schedule.md).
 inline constexpr int kTensorPieces = 4;
 
+/// Which strategies the decision tree may use.
 struct Space {
   bool data = true, zero1 = true, zero2 = true, zero3 = true, tensor = true,
        sequence_parallel = true, pipeline = true;
@@ -22,7 +22,7 @@ struct Space {
   bool hybrid = true;  // states sharded inside a host, replicated across
   // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
   bool strided = false;
-  // collectives of sequence parallelism beside products: half as many strategies more
+  // collectives of sequence parallelism beside products: searches take up to twice as long
   bool tensor_overlap = false;
   bool gpipe = true, one_f_one_b = true;
   bool interleaved = true, zero_bubble = true;  // ZB-H1; both within the space of rank_solver.h

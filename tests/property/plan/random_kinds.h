@@ -149,7 +149,7 @@ class KindsDraw : Draw {
     const model::ModelSpec kind = model_.of_kind(model_.kind_of(layer));
     s.sequence_parallel =
         s.tp > 1 && flag() && model_.max_positions / kind.token_share % (s.tp * s.cp) == 0;
-    while (s.sequence_parallel && s.tensor_pieces < 4 && flag() &&
+    while (s.sequence_parallel && s.cp == 1 && s.tensor_pieces < 4 && flag() &&
            model_.max_positions / kind.token_share / s.tp / s.cp % (2 * s.tensor_pieces) == 0)
       s.tensor_pieces *= 2;
     s.recompute = static_cast<Recompute>(between(0, 2));

@@ -131,7 +131,8 @@ class PlanDraw : Draw {
       s.slices = static_cast<int>(power_of_two(4));
       while (32 / s.tp % s.slices != 0 || ffn_ / s.tp % s.slices != 0) s.slices /= 2;
     }
-    if (s.sequence_parallel && s.slices == 1 && flag()) {
+    if (s.sequence_parallel && s.slices == 1 && (s.cp == 1 || s.context == ContextKind::kUlysses) &&
+        flag()) {
       s.tensor_pieces = static_cast<int>(power_of_two(4));
       while (s.tensor_pieces > 1 && 8 % (s.tp * s.cp * s.tensor_pieces) != 0) s.tensor_pieces /= 2;
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/data_dir.h"
 #include "costmodel/profiles/profiles.h"
 #include "tests/unit/costmodel/machines.h"
 
@@ -244,7 +245,19 @@ TEST(Profiles, ADeviceThatNobodyMeasuredTakesTheNearestSurface) {
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->name, "gb200, the nearest to GB300-288GB");
   EXPECT_GE(found->spread->products, model::kDatasheetSpread.products);
+  // as large a share of 1,400 W as a GB200 takes of its 1,200
+  const auto gb200 = *device_profile(*topologies::catalog_topology("gb200-nvl72"), model);
+  const model::PowerSurface &own = gb200->surfaces[0].power, &power = found->surfaces[0].power;
+  EXPECT_NEAR(power.joules_per_flop / 1400, own.joules_per_flop / (1200 - own.idle_watts), 1e-20);
   EXPECT_TRUE(CostModel::make(model, topology, found, {model::Precision::kBFloat16, 2048}));
+}
+
+TEST(Profiles, AMeasuredDeviceIsNoSoftware) {
+  const auto path = base::data_file("costmodel/profiles/devices/a100.json");
+  const auto found = device_profile(*topologies::catalog_topology("dgx-h100"),
+                                    *model::find_model("gpt2-xl"), path->string());
+  ASSERT_FALSE(found.has_value());
+  EXPECT_NE(base::to_string(found.error()).find("measures a device"), std::string::npos);
 }
 
 TEST(Profiles, AMixedClusterTakesThatOfItsSlowestDevice) {

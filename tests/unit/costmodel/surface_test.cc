@@ -76,7 +76,7 @@ TEST(ProductSurface, TheLastWaveIsPaidInFullAndTheBestTileIsTaken) {
 /// Draws 100 W idle and 10 pJ a FLOP, which goes with the square of the clock.
 model::ComputeSurface hungry() {
   model::ComputeSurface s = surface();
-  s.power = {.idle_watts = 100, .joules_per_flop = 10e-12, .exponent = 2};
+  s.power = {.idle_watts = 100, .limit_watts = 0, .joules_per_flop = 10e-12, .exponent = 2};
   return s;
 }
 
@@ -110,6 +110,7 @@ TEST(EagerKernels, PassThroughMemoryOftenerThanOneFusedKernel) {
   SegmentShape norm = shape(SegmentKind::kNorm);
   norm.tokens = 1000;
   norm.in = norm.out = 256;
+  norm.norm = model::NormKind::kRmsNorm;
   const model::Framework eager{.name = "eager", .norm_passes = 9, .rotary_passes = 3};
   const double launch = surface().product.launch_seconds;
   EXPECT_NEAR(prices(surface(), eager).seconds(norm, Phase::kF) - launch,

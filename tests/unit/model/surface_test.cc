@@ -19,7 +19,7 @@ Profile sample() {
   s.product.correction = {.m = {1, 2}, .n = {4}, .k = {8, 16}, .ln = {0.1, -0.2, 0, 0.3}};
   s.peak = 312e12;
   s.memory_bandwidth = 2e12;
-  s.power = {.idle_watts = 90, .joules_per_flop = 1e-12, .exponent = 2.25};
+  s.power = {.idle_watts = 90, .limit_watts = 400, .joules_per_flop = 1e-12, .exponent = 2.25};
   s.residual = 0.06;
   p.surfaces = {s};
   p.framework = Framework{.name = "eager",

@@ -142,6 +142,16 @@ torchrun --nproc_per_node $GPUS_PER_NODE pretrain_gpt.py ${ARGS[@]} $MORE \
   EXPECT_EQ(imported->notes, std::vector<std::string>{"not part of a plan: --lr"});
 }
 
+TEST(ImportMegatron, OverlapOfTensorCollectivesIsFourPieces) {
+  const auto imported = megatron(
+      "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap "
+      "--micro-batch-size 1 --global-batch-size 8 --overlap-grad-reduce");
+  ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
+  const Plan& p = imported->plan;
+  EXPECT_EQ(p.stages[0].runs[0].strategy.tensor_pieces, 4);
+  EXPECT_EQ(p.vocabulary.tensor_pieces, 1);
+}
+
 TEST(ImportMegatron, VirtualStagesUnevenStagesAndBlocksOfRecomputation) {
   const auto virtual_stages = megatron(
       "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 "

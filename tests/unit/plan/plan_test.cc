@@ -283,6 +283,17 @@ TEST(Validate, PiecesAreOfWhatSequenceParallelismGathers) {
   EXPECT_THAT(errors({.tp = 2, .dp = 2, .tensor_pieces = 4}), HasSubstr("use sequence_parallel"));
   EXPECT_THAT(errors({.tp = 2, .dp = 2, .sequence_parallel = true, .tensor_pieces = 3}),
               HasSubstr("tensor_pieces = 3 does not divide"));
+  EXPECT_THAT(errors({.tp = 2, .dp = 2, .sequence_parallel = true, .tensor_pieces = 65}),
+              HasSubstr("between 1 and 64"));
+  EXPECT_THAT(errors({.tp = 2, .sequence_parallel = true, .cp = 2, .tensor_pieces = 5}),
+              HasSubstr("beside ring attention"));
+  // products of degrees beyond an int are faults, not overflows
+  EXPECT_FALSE(errors({.tp = 1 << 20,
+                       .sequence_parallel = true,
+                       .cp = 1 << 12,
+                       .context = ContextKind::kUlysses,
+                       .tensor_pieces = 4})
+                   .empty());
 }
 
 TEST(Validate, EveryFaultHasAHint) {

@@ -155,11 +155,20 @@ TEST(Decisions, AreThoseThatTheSpaceLeavesAChoiceIn) {
   std::set<std::string> made;
   for (const Alternative& a : alternatives(p, Space{}, 4))
     made.insert(a.made + " / " + a.otherwise);
-  EXPECT_THAT(
-      made, testing::IsSupersetOf({"tp 2 / tp 1", "tp 2 / tp 4", "1 pipeline stage / 2",
-                                   "4 micro-batches / 2", "4 micro-batches / 8",
-                                   "zero 0 / zero 3 alone", "tensor collectives whole / in pieces",
-                                   "no recomputation / some in every layer"}));
+  EXPECT_THAT(made, testing::IsSupersetOf({"tp 2 / tp 1", "tp 2 / tp 4", "1 pipeline stage / 2",
+                                           "4 micro-batches / 2", "4 micro-batches / 8",
+                                           "zero 0 / zero 3 alone",
+                                           "no recomputation / some in every layer"}));
+  plan::Plan split = p;
+  for (plan::Stage& stage : split.stages) stage.runs[0].strategy.sequence_parallel = true;
+  made.clear();
+  for (const Alternative& a : alternatives(split, Space{}, 4)) {
+    made.insert(a.made + " / " + a.otherwise);
+    if (a.otherwise == "in pieces") {
+      EXPECT_EQ(a.space.fix_tp, 2);
+    }
+  }
+  EXPECT_TRUE(made.contains("tensor collectives whole / in pieces"));
   Space fixed;
   fixed.fix_tp = 2;
   fixed.fix_pp = 1;

@@ -55,7 +55,8 @@
 ///   16,384. σ is a property of the devices (silicon, cooling), the same in every step; n counts
 ///   all devices of the topology.
 ///
-/// Scope: no cache effects, no clock throttling, one device model (the slowest of the topology).
+/// Scope: no cache effects; clocks fall only on surfaces (surface.h); one device model (the slowest
+/// of the topology).
 #include <cstdint>
 #include <optional>
 #include <vector>

@@ -28,8 +28,8 @@
 /// with z seconds_per_token, g_k key_weight; backward: 5 products for 2 at e · backward_efficiency,
 /// twice the traffic and the serial part.
 ///
-/// Both times the profile's composition factor: in a step clocks are lower than alone, the memory's
-/// is not, and the stream's efficiency was measured in layers.
+/// Both times the profile's composition factor, what they lose in a step's company; the stream's
+/// efficiency was measured in layers.
 ///
 /// Sustained clocks. A kernel of W FLOPs that takes t at the clocks of the measurement draws
 /// P = P0 + e W / t; where that is above the device's limit C, clocks fall until P fits, and power

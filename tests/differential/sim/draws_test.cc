@@ -73,8 +73,10 @@ TEST(Draws, AgreeWithTheFirstOrderForm) {
       const double w = half_width(band_of(s.cost, plan, one).value());
       squares += w * w;
     }
-    // kernels that are about as long as the host needs for them err to one side only
-    EXPECT_NEAR(half_width(band_of(s.cost, plan, kSpread).value()) / std::sqrt(squares), 1, 0.25);
+    // measured 0.99, 1.13, 1.22 and 1.02; over eight tensor ranks most kernels wait for the host
+    const double tolerance = plan.vocabulary.tp == 8 ? 0.25 : 0.2;
+    EXPECT_NEAR(half_width(band_of(s.cost, plan, kSpread).value()) / std::sqrt(squares), 1,
+                tolerance);
   }
 }
 

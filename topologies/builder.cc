@@ -90,6 +90,24 @@ void TopologyBuilder::add_source_note(std::string note) {
   topology_.source_notes_.push_back(std::move(note));
 }
 
+namespace {
+
+/// Of a cluster of one kind of host.
+std::optional<HostCopies> copies_in(const ClusterShape& shape) {
+  const HostRun& run = shape.runs.front();
+  HostCopies copies{{{1, 0, run.links}}};
+  if (shape.hosts == 1) return copies;
+  const auto above = shape.fabric->levels(count_of(run.nics));
+  if (!above) return std::nullopt;
+  for (CopyLevel level : *above) {
+    level.first_link += shape.fabric_link;
+    copies.levels.push_back(level);
+  }
+  return copies;
+}
+
+}  // namespace
+
 Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts,
                                                 const std::optional<FabricSpec>& fabric) && {
   uint64_t hosts = 0;
@@ -112,9 +130,7 @@ Result<Topology> TopologyBuilder::build_cluster(std::span<const uint32_t> counts
   topology_.links_ = {};
   vertex_models_.clear();
   templates.replicate(shape, fabric, topology_.vertices_, vertex_models_, topology_.links_);
-  if (counts.size() == 1 && (hosts == 1 || fabric->shape == FabricShape::kSwitch)) {
-    topology_.host_copies_ = HostCopies{shape.runs.front().vertices, shape.runs.front().links};
-  }
+  if (counts.size() == 1) topology_.host_copies_ = copies_in(shape);
   if (shape.fabric && fabric->shape != FabricShape::kSwitch) {
     routing_ = {static_cast<uint64_t>(fabric->shape), static_cast<uint64_t>(fabric->paths),
                 fabric->ecmp_seed};

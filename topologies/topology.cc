@@ -150,6 +150,10 @@ std::span<const LinkId> Topology::route(uint32_t from_rank, uint32_t to_rank) co
   return routes_->find(device(from_rank), device(to_rank));
 }
 
+void Topology::append_route(uint32_t from_rank, uint32_t to_rank, std::vector<LinkId>& path) const {
+  routes_->append(device(from_rank), device(to_rank), path);
+}
+
 std::span<const LinkId> Topology::path(VertexId from, VertexId to) const {
   ORRERY_CHECK(from.raw() < vertices_.size() && to.raw() < vertices_.size());
   return routes_->find(from, to);

@@ -79,6 +79,9 @@ class Topology {
   /// refuses others, unless links failed: see cut_off().
   std::span<const LinkId> route(uint32_t from_rank, uint32_t to_rank) const;
 
+  /// Appends it, for a caller that asks for many pairs once.
+  void append_route(uint32_t from_rank, uint32_t to_rank, std::vector<LinkId>& path) const;
+
   /// The same rule between any two vertices, e.g. a device and its host bridge; empty when equal or
   /// unreachable.
   std::span<const LinkId> path(VertexId from, VertexId to) const;
@@ -112,7 +115,7 @@ class Topology {
   /// Two of `ranks` that failed links leave without a route from the first to the second.
   std::optional<std::pair<uint32_t, uint32_t>> cut_off(std::span<const uint32_t> ranks) const;
 
-  /// Set when all hosts are copies of the first, and one core switch joins them.
+  /// Set when all hosts are copies of the first under one switch or a regular tree of them.
   const std::optional<HostCopies>& host_copies() const { return host_copies_; }
 
   /// Layout of a generated cluster; null for a builder's own graph.
@@ -174,7 +177,7 @@ std::string link_name(const Topology& topology, LinkId id);
 /// number. Errors: those of base/config.h; kInconsistent (parts that do not fit, an unreachable
 /// device, hosts > 1 without a fabric), kNotFound (a name that no part has), kOutOfRange (hosts
 /// outside 1 .. kMaxHosts, an index beyond a group).
-inline constexpr uint32_t kMaxHosts = 65'536;
+inline constexpr uint32_t kMaxHosts = 1'048'576;
 [[nodiscard]] base::Result<Topology> load_topology(const std::filesystem::path& path,
                                                    uint32_t hosts = 1);
 

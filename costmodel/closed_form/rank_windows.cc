@@ -2,15 +2,15 @@
 
 #include "base/numbers.h"
 #include "base/sim_time.h"
+#include "costmodel/collectives/rank_blocks.h"
 
 namespace orrery::costmodel {
 
 int RankWindows::canonical(int first, int count) {
   const int per_host = as_int(topology_.devices_per_host());
-  const bool copies = topology_.host_copies().has_value();
-  if (copies && count % per_host == 0) return 0;
+  if (RankBlocks::of(topology_, first, count)) return 0;
   if (per_host % count != 0 || first % count != 0) return first;
-  if (copies) first %= per_host;
+  if (topology_.host_copies()) first %= per_host;
   if (const auto known = known_.find({first, count}); known != known_.end()) return known->second;
   // In order, so that it does not depend on which window was asked for first.
   for (int at = 0; at <= first; at += count) {

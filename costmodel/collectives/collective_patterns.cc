@@ -254,13 +254,13 @@ std::vector<ExchangeStep> halving_doubling(const GroupLayout& group) {
 
 bool all_to_all_by_rank(const topologies::Topology& topology, const GroupLayout& group) {
   constexpr int kPairwise = 128;  // ranks up to which 16,000 messages cost nothing
-  return group.size() > kPairwise && group.uniform() && topology.host_copies().has_value() &&
-         group.host_count() > 1;
+  return group.size() > kPairwise && group.uniform() && group.host_count() > 1 &&
+         topology.host_copies() && topology.host_copies()->levels.size() == 1;
 }
 
 std::vector<LinkLoad> all_to_all_links(const topologies::Topology& topology,
                                        const GroupLayout& group, int host, int rank) {
-  const std::uint32_t per_host = topology.host_copies()->links_per_host;
+  const std::uint32_t per_host = topology.host_copies()->levels.front().links;
   const std::uint32_t own = topology.host_of(as_u32(rank));
   std::vector<std::pair<topologies::LinkId, std::int64_t>> crossed;
   const auto add = [&](int from, int to, std::int64_t times) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -105,17 +106,6 @@ void check_ranks(int first_rank, int rank_count, const topologies::Topology& top
                topology.device_count());
 }
 
-/// Ranks whose paths say all: groups of `span` neighbouring ranks repeat every lcm(span, host)
-/// ranks when hosts are copies of each other, and no link but a host's own carries them twice.
-int repeating_window(int span, int first_rank, int rank_count,
-                     const topologies::Topology& topology) {
-  if (!topology.host_copies()) return rank_count;
-  const int per_host = as_int(topology.devices_per_host());
-  if (span % per_host != 0 && per_host % span != 0) return rank_count;
-  const int window = std::max(span, per_host);
-  return rank_count % window == 0 && first_rank % window == 0 ? window : rank_count;
-}
-
 /// Puts latency and cap of a measured entry into a transfer of `n_steps` steps. Route latency where
 /// the entry has none.
 void apply(const model::CollectiveTimes& entry, std::int64_t bytes, std::int64_t n_steps,
@@ -156,32 +146,38 @@ CollectivePrices::CollectivePrices(const topologies::Topology& topology,
   for (auto& entry : measured_) make_monotone(entry.points);
 }
 
-/// By link, of the paths that this thread adds up; no flows between.
-std::vector<CollectivePrices::Crossing>& CollectivePrices::crossings() const {
-  thread_local std::vector<Crossing> crossings;
-  if (crossings.size() < topology_->links().size()) crossings.resize(topology_->links().size());
-  return crossings;
+/// No flows between paths. Pages of links that no path crosses are never touched.
+std::int64_t* CollectivePrices::crossings() const {
+  struct Free {
+    void operator()(std::int64_t* memory) const { std::free(memory); }
+  };
+  thread_local std::unique_ptr<std::int64_t[], Free> crossings;
+  thread_local std::size_t size = 0;
+  if (const std::size_t links = topology_->links().size(); size < links) {
+    crossings.reset(static_cast<std::int64_t*>(std::calloc(links, sizeof(std::int64_t))));
+    ORRERY_CHECK(crossings != nullptr, "no memory for {} links", links);
+    size = links;
+  }
+  return crossings.get();
 }
 
 void CollectivePrices::add_route(int from, int to, std::int64_t flows, Paths& paths) const {
   const auto a = as_u32(from), b = as_u32(to);
-  if (paths.of_host && topology_->host_of(a) != *paths.of_host &&
-      topology_->host_of(b) != *paths.of_host)
-    return;
-  const auto route = topology_->route(a, b);
+  std::vector<topologies::LinkId>& route = paths.route;
+  route.clear();
+  topology_->append_route(a, b, route);
   ++paths.routes;
-  std::int64_t latency = 0;
   if (topology_->detoured(a, b))
     paths.detours.insert(paths.detours.end(), route.begin(), route.end());
-  std::vector<Crossing>& all = crossings();
+  std::int64_t latency = 0;
+  std::int64_t* all = crossings();
   for (const auto link : route) {
-    Crossing& crossing = all[link.raw()];
-    if (crossing.flows == 0) {
-      paths.crossed.push_back({link, 0});
-      crossing.latency_ps = base::ceil_ps(topology_->link(link).latency);
-    }
-    crossing.flows += flows;
-    latency += crossing.latency_ps;
+    latency += base::ceil_ps(topology_->link(link).latency);
+    const std::int64_t weight = paths.blocks != nullptr ? paths.blocks->weight(from, link) : 1;
+    if (weight == 0) continue;
+    const auto at = paths.inside ? paths.blocks->in_first_block(link) : link;
+    if (all[at.raw()] == 0) paths.crossed.push_back({at, 0});
+    all[at.raw()] += weight * flows;
   }
   paths.alpha_ps = std::max(paths.alpha_ps, latency);
 }
@@ -228,14 +224,13 @@ CollectivePrices::Spread CollectivePrices::spread_of(Collective op, const plan::
   return spread;
 }
 
-CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan::Group& group,
-                                                      int first_rank, int rank_count,
-                                                      Senders senders,
-                                                      std::optional<std::uint32_t> host) const {
-  Paths paths{.of_host = host, .units = op == kAllToAll ? group.size - 1 : 1};
+/// Of the groups that hold one of the ranks: what these send, or all members.
+void CollectivePrices::add_groups(Collective op, const plan::Group& group, int first_rank,
+                                  int rank_count, bool all_members, Paths& paths) const {
+  paths.units = op == kAllToAll ? group.size - 1 : 1;
   std::map<int, Spread> spreads;  // of groups by their first rank
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
-    // the group's first rank of the class
+    // the group's first of these ranks
     if (group.index(rank) > 0 && rank - group.stride >= first_rank) continue;
     const int base = group.base(rank);
     const Spread spread = spreads[base] = spread_of(op, group, base);
@@ -244,11 +239,27 @@ CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan:
   }
   for (const auto& [base, spread] : spreads) {
     for (int i = 0; i < group.size; ++i) {
-      const int place = base + i * group.stride - first_rank;  // in the class
-      if (senders == Senders::kWholeGroups || (place >= 0 && place < rank_count))
+      const int place = base + i * group.stride - first_rank;
+      if (all_members || (place >= 0 && place < rank_count))
         add_flows(op, group, spread, base, i, paths);
     }
   }
+}
+
+CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan::Group& group,
+                                                      int first_rank, int rank_count,
+                                                      Senders senders) const {
+  Paths paths;
+  add_groups(op, group, first_rank, rank_count, senders == Senders::kWholeGroups, paths);
+  return paths;
+}
+
+CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan::Group& group,
+                                                      const RankBlocks& blocks,
+                                                      Senders senders) const {
+  Paths paths{.blocks = &blocks, .inside = blocks.inside(group)};
+  add_groups(op, group, blocks.first_rank(), blocks.ranks(),
+             senders == Senders::kWholeGroups && !paths.inside, paths);
   return paths;
 }
 
@@ -278,8 +289,8 @@ Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) 
 }
 
 std::vector<LinkLoad> CollectivePrices::flows_of(Paths& paths) const {
-  std::vector<Crossing>& all = crossings();
-  for (LinkLoad& l : paths.crossed) l.flows = std::exchange(all[l.link.raw()].flows, 0);
+  std::int64_t* all = crossings();
+  for (LinkLoad& l : paths.crossed) l.flows = std::exchange(all[l.link.raw()], 0);
   return std::move(paths.crossed);
 }
 
@@ -401,17 +412,13 @@ PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, i
                                       int rank_count) const {
   if (group.size <= 1) return {};
   check_ranks(first_rank, rank_count, *topology_);
-  const int window =
-      repeating_window(group.size * group.stride, first_rank, rank_count, *topology_);
-  // Every host of such a window carries what its first one carries.
-  const int per_host = as_int(topology_->devices_per_host());
-  const bool alike = topology_->host_copies() && window % per_host == 0 &&
-                     first_rank % per_host == 0 && window % (group.size * group.stride) == 0 &&
-                     (per_host % group.stride == 0 || group.stride % per_host == 0) &&
-                     op != kBroadcast;
-  std::optional<std::uint32_t> host;
-  if (alike) host = topology_->host_of(as_u32(first_rank));
-  return summed(group_paths(op, group, first_rank, window, Senders::kWholeGroups, host));
+  // Windows of whole hosts that groups tile are classes, too.
+  const int window = std::max(group.size * group.stride, as_int(topology_->devices_per_host()));
+  const bool tiled = rank_count % window == 0 && first_rank % window == 0;
+  const auto blocks = RankBlocks::of(*topology_, first_rank, tiled ? window : rank_count);
+  return summed(blocks && blocks->repeats(op, group)
+                    ? group_paths(op, group, *blocks, Senders::kWholeGroups)
+                    : group_paths(op, group, first_rank, rank_count, Senders::kWholeGroups));
 }
 
 std::int64_t CollectivePrices::duration_ps(Collective op, const plan::Group& group,
@@ -423,12 +430,12 @@ std::int64_t CollectivePrices::duration_ps(Collective op, const plan::Group& gro
 }
 
 CollectivePrices::Paths CollectivePrices::exchange_paths(int first_rank, int rank_count,
-                                                         int peer_offset) const {
-  Paths paths;
+                                                         int peer_offset,
+                                                         const RankBlocks* blocks) const {
+  Paths paths{.blocks = blocks};
   for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
     add_route(rank, rank + peer_offset, 1, paths);
-    const bool one_host = topology_->same_host(as_u32(rank), as_u32(rank + peer_offset));
-    if (!one_host) paths.hosts = 2;
+    if (!topology_->same_host(as_u32(rank), as_u32(rank + peer_offset))) paths.hosts = 2;
   }
   return paths;
 }
@@ -452,6 +459,17 @@ PathLoads CollectivePrices::loads(int first_rank, int rank_count, int peer_offse
   return counted(exchange_paths(first_rank, rank_count, peer_offset));
 }
 
+PathLoads CollectivePrices::loads(Collective op, const plan::Group& group,
+                                  const RankBlocks& blocks) const {
+  if (group.size <= 1) return {};
+  return counted(group_paths(op, group, blocks, Senders::kOfClass));
+}
+
+PathLoads CollectivePrices::loads(int peer_offset, const RankBlocks& blocks) const {
+  if (peer_offset == 0) return {};
+  return counted(exchange_paths(blocks.first_rank(), blocks.ranks(), peer_offset, &blocks));
+}
+
 Transfer CollectivePrices::exchange(int peer_offset, std::int64_t bytes,
                                     const PathLoads& loads) const {
   if (peer_offset == 0) return {};
@@ -465,11 +483,10 @@ Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_off
 
 PathSummary CollectivePrices::summary(int first_rank, int rank_count, int peer_offset) const {
   if (peer_offset == 0) return {};
-  // Whole hosts send to whole hosts: one host shows it all.
-  const int per_host = as_int(topology_->devices_per_host());
-  const bool whole = peer_offset % per_host == 0;
-  const int window = whole ? repeating_window(1, first_rank, rank_count, *topology_) : rank_count;
-  return summed(exchange_paths(first_rank, window, peer_offset));
+  const auto blocks = RankBlocks::of(*topology_, first_rank, rank_count);
+  return summed(blocks && blocks->repeats(peer_offset)
+                    ? exchange_paths(first_rank, blocks->ranks(), peer_offset, &*blocks)
+                    : exchange_paths(first_rank, rank_count, peer_offset));
 }
 
 std::int64_t CollectivePrices::exchange_ps(int peer_offset, std::int64_t bytes,

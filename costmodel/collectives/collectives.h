@@ -49,6 +49,7 @@
 #include <optional>
 #include <vector>
 
+#include "costmodel/collectives/rank_blocks.h"
 #include "costmodel/collectives/transfer.h"
 #include "model/profile.h"
 #include "plan/program/program.h"
@@ -115,13 +116,16 @@ class CollectivePrices {
   PathLoads loads(plan::Collective op, const plan::Group& group, int first_rank, int rank_count,
                   Senders senders = Senders::kOfClass) const;
   PathLoads loads(int first_rank, int rank_count, int peer_offset) const;
+  /// Of the class's own ranks, on links of the first block of each level alone. @pre repeats().
+  PathLoads loads(plan::Collective op, const plan::Group& group, const RankBlocks& blocks) const;
+  PathLoads loads(int peer_offset, const RankBlocks& blocks) const;
   Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes,
                       const PathLoads& loads) const;
   Transfer exchange(int peer_offset, std::int64_t bytes, const PathLoads& loads) const;
 
-  /// Paths of `collective(...)` with whole groups, and of `exchange`; where hosts are copies of
-  /// each other only those of one window of ranks that repeats. duration_ps of a summary equals
-  /// that of the transfer, on a topology whose links are as built.
+  /// Paths of `collective(...)` with whole groups, and of `exchange`; where blocks repeat
+  /// (rank_blocks.h) only those of the first. duration_ps of a summary equals that of the transfer,
+  /// on a topology whose links are as built.
   PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank,
                       int rank_count) const;
   PathSummary summary(int first_rank, int rank_count, int peer_offset) const;
@@ -134,8 +138,10 @@ class CollectivePrices {
  private:
   /// Routes of a set of unit flows.
   struct Paths {
-    std::optional<std::uint32_t> of_host = {};     // only what leaves or enters it, if any
+    const RankBlocks* blocks = nullptr;            // only what their first ranks send, if any
+    bool inside = false;                           // of these: on links of the first block
     std::vector<LinkLoad> crossed = {};            // links; their flows are added up apart
+    std::vector<topologies::LinkId> route = {};    // the last one
     std::vector<topologies::LinkId> detours = {};  // those of routes around failed links
     std::int64_t alpha_ps = 0;                     // largest latency of a route
     int hosts = 1;                                 // of the group that spans most
@@ -151,10 +157,15 @@ class CollectivePrices {
   void add_flows(plan::Collective op, const plan::Group& group, const Spread& spread, int base,
                  int index, Paths& paths) const;
   Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank, int rank_count,
-                    Senders senders, std::optional<std::uint32_t> host = std::nullopt) const;
+                    Senders senders) const;
+  Paths group_paths(plan::Collective op, const plan::Group& group, const RankBlocks& blocks,
+                    Senders senders) const;
+  void add_groups(plan::Collective op, const plan::Group& group, int first_rank, int rank_count,
+                  bool all_members, Paths& paths) const;
   const model::CollectiveTimes* find(plan::Collective op, std::int64_t size, std::int64_t stride,
                                      int hosts) const;
-  Paths exchange_paths(int first_rank, int rank_count, int peer_offset) const;
+  Paths exchange_paths(int first_rank, int rank_count, int peer_offset,
+                       const RankBlocks* blocks = nullptr) const;
   Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes,
                   std::int64_t alpha_ps, int hosts, std::int64_t units) const;
   Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps,
@@ -165,11 +176,8 @@ class CollectivePrices {
   /// Links in the order in which they are first crossed, with the flows that add_route() counted
   /// over each. Once for every Paths, before the thread makes the next.
   std::vector<LinkLoad> flows_of(Paths& paths) const;
-  /// A link of the paths that are being added up.
-  struct Crossing {
-    std::int64_t flows = 0, latency_ps = 0;
-  };
-  std::vector<Crossing>& crossings() const;
+  /// [link] flows over it, of the paths that this thread adds up.
+  std::int64_t* crossings() const;
   PathLoads counted(Paths paths) const;
   Transfer load(Transfer transfer, const PathLoads& loads) const;
   PathSummary summed(Paths paths) const;

@@ -33,6 +33,8 @@ uint64_t count_nics(std::span<const NicRun> hosts) {
   return nics;
 }
 
+std::optional<std::vector<CopyLevel>> Fabric::levels(uint32_t) const { return std::nullopt; }
+
 void Fabric::join(uint32_t a, uint32_t b, int64_t bytes_per_second) {
   links_.push_back({a, b, bytes_per_second});
   links_.push_back({b, a, bytes_per_second});

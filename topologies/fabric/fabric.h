@@ -37,6 +37,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -104,6 +105,14 @@ struct FabricSwitch {
   uint32_t tier = 0;  ///< 0 holds the cards; the tiers of a Clos network count upwards
 };
 
+/// Blocks of `hosts` neighbouring hosts that are copies of each other but for their places in the
+/// levels above: link l of block b is first_link + b * links + l.
+struct CopyLevel {
+  uint32_t hosts = 0;
+  uint32_t first_link = 0;
+  uint32_t links = 0;  ///< of a block
+};
+
 /// Immutable. An implementation per shape; to add one, see make_fabric.
 class Fabric {
  public:
@@ -117,6 +126,10 @@ class Fabric {
   /// for a hash.
   virtual void route(uint32_t from, uint32_t to, uint64_t key,
                      std::vector<uint32_t>& path) const = 0;
+
+  /// Levels of copies above hosts of `nics` cards each, from the lowest, in the fabric's own links;
+  /// nothing where a shift of hosts by a block is no symmetry.
+  virtual std::optional<std::vector<CopyLevel>> levels(uint32_t nics) const;
 
  protected:
   void join(uint32_t a, uint32_t b, int64_t bytes_per_second);

@@ -29,11 +29,13 @@ struct Leaves {
   std::vector<uint32_t> of_nic = {};
   uint32_t count = 0;
   uint32_t ports = 0;  ///< cards that a full leaf holds
+  uint32_t rails = 1;  ///< leaves of neighbouring hosts
 };
 
 Leaves leaves_of_rails(const FabricSpec& spec, std::span<const NicRun> hosts) {
   Leaves leaves{.ports = spec.hosts_per_leaf};
-  uint32_t rails = 0, host = 0;
+  uint32_t& rails = leaves.rails;
+  uint32_t host = 0;
   for (const NicRun& run : hosts) rails = std::max(rails, run.nics);
   for (const NicRun& run : hosts) {
     for (uint32_t i = 0; i < run.hosts; ++i, ++host) {
@@ -62,6 +64,7 @@ class FluidClos final : public Fabric {
   FluidClos(const FabricSpec& spec, std::span<const NicRun> hosts) {
     if (spec.shape == kTree) {
       plant(spec, hosts);
+      regular_ = false;
       return;
     }
     Leaves leaves = leaves_of(spec, hosts);
@@ -74,7 +77,9 @@ class FluidClos final : public Fabric {
     const bool fat_tree = spec.shape == kFatTree;
     add_tier(fat_tree ? "edge" : "leaf", leaves.count, 0);
     const int64_t above_leaf = capacity_above(spec, leaves.ports);
+    tiers_.push_back({leaves.ports, 2});
     if (!fat_tree) {
+      if (spec.shape == kRailOptimised) tiers_ = {{leaves.ports * leaves.rails, 2 * leaves.rails}};
       add_tier("spine", 1, 1);
       for (uint32_t leaf = 0; leaf < leaves.count; ++leaf) hang(leaf, leaves.count, above_leaf);
       return;
@@ -85,27 +90,49 @@ class FluidClos final : public Fabric {
     add_tier("core", 1, 2);
     for (uint32_t edge = 0; edge < leaves.count; ++edge)
       hang(edge, leaves.count + edge / half, above_leaf);
+    tiers_.push_back({half * half, 2});
     for (uint32_t pod = 0; pod < pods; ++pod)
       hang(leaves.count + pod, core, capacity_above(spec, real(half) * half));
   }
 
   void route(uint32_t from, uint32_t to, uint64_t, std::vector<uint32_t>& path) const override {
-    std::vector<uint32_t> down;
-    while (from != to) {
-      const uint32_t tier_from = switches_[from].tier, tier_to = switches_[to].tier;
-      if (tier_from <= tier_to) {
+    uint32_t above_to = to;
+    while (from != above_to) {
+      const uint32_t tier = switches_[from].tier, tier_to = switches_[above_to].tier;
+      if (tier <= tier_to) {
         path.push_back(up_[from]);
-        from = links_[up_[from]].to;
+        from = parent(from);
       }
-      if (tier_to <= tier_from) {
-        down.push_back(up_[to] + 1);
-        to = links_[up_[to]].to;
-      }
+      if (tier_to <= tier) above_to = parent(above_to);
     }
-    path.insert(path.end(), down.rbegin(), down.rend());
+    const size_t hops_up = path.size();
+    for (; to != from; to = parent(to)) path.push_back(up_[to] + 1);
+    std::ranges::reverse(std::span(path).subspan(hops_up));
+  }
+
+  std::optional<std::vector<CopyLevel>> levels(uint32_t nics) const override {
+    std::vector<CopyLevel> levels;
+    if (!regular_ || nics == 0) return std::nullopt;
+    uint32_t first_link = 0, hosts_below = 1;
+    for (const Tier& tier : tiers_) {
+      const uint32_t blocks_of_host = nics % tier.cards == 0 ? nics / tier.cards : 1,
+                     hosts = ceil_div(tier.cards, nics);
+      if (tier.cards * blocks_of_host != hosts * nics || hosts % hosts_below != 0)
+        return std::nullopt;
+      levels.push_back({hosts, first_link, tier.links * blocks_of_host});
+      first_link += tier.links * ceil_div(count_of(switch_of_nic_), tier.cards);
+      hosts_below = hosts;
+    }
+    return levels;
   }
 
  private:
+  uint32_t parent(uint32_t child) const { return links_[up_[child]].to; }
+  /// Switches of one height, each over `cards` cards, or those of rails together.
+  struct Tier {
+    uint32_t cards, links;
+  };
+
   void add_tier(std::string_view name, uint32_t count, uint32_t tier) {
     for (uint32_t i = 0; i < count; ++i) {
       switches_.push_back({count == 1 ? std::string(name) : fmt::format("{}[{}]", name, i), tier});
@@ -136,6 +163,8 @@ class FluidClos final : public Fabric {
     join(child, parent, bytes_per_second);
   }
 
+  std::vector<Tier> tiers_;  // from the lowest; where a shift is a symmetry
+  bool regular_ = true;
   std::vector<uint32_t> up_;  // [switch] link to its parent; the way back is the next id
 };
 

@@ -6,8 +6,10 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/ids.h"
+#include "base/numbers.h"
 #include "base/units.h"
 #include "topologies/fabric/fabric.h"
 
@@ -51,12 +53,24 @@ struct Link {
   std::string kind;  ///< "nvlink", "pcie", "ib", ...
 };
 
-/// The block sizes of a cluster of equal hosts on one core switch: vertex v of host h is h *
-/// vertices_per_host + v, link l of host h is h * links_per_host + l. Exchanging two hosts of such
-/// a cluster changes nothing.
+/// A cluster of equal hosts under a regular tree of switches. Level 0 is the host with its cables;
+/// blocks of a level hold whole blocks of the one below. A shift of all hosts by the hosts of a
+/// block takes links of that level and those below to links of equal latency and rate, and routes
+/// to routes as far as these links go.
 struct HostCopies {
-  uint32_t vertices_per_host = 0;
-  uint32_t links_per_host = 0;
+  std::vector<CopyLevel> levels;  ///< ascending in hosts and in links; one where a switch joins all
+
+  uint32_t level_of(LinkId link) const {
+    uint32_t level = count_of(levels) - 1;
+    while (level > 0 && link.raw() < levels[level].first_link) --level;
+    return level;
+  }
+  /// The link at the same place of another block.
+  LinkId at_block(LinkId link, uint32_t block) const {
+    const CopyLevel& level = levels[level_of(link)];
+    return LinkId(level.first_link + block * level.links +
+                  (link.raw() - level.first_link) % level.links);
+  }
 };
 
 /// A link at another rate; 0: failed.

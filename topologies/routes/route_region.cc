@@ -11,7 +11,7 @@ RouteRegion::RouteRegion(std::span<const Vertex> vertices, std::span<const Link>
                          uint32_t first_vertex)
     : ordinals_(vertices.size(), 0),
       solver_(LinkGraph(vertices, links, first_vertex)),
-      ways_(2 * vertices.size()) {
+      way_(2 * vertices.size()) {
   for (uint32_t v = 0; v < vertices.size(); ++v) {
     if (vertices[v].kind == VertexKind::kNic) nics_.push_back(v);
     if (vertices[v].kind != VertexKind::kDevice) continue;
@@ -32,15 +32,13 @@ const std::vector<PathCost>& RouteRegion::costs_from(uint32_t source) const {
 }
 
 const std::optional<Way>& RouteRegion::way(uint32_t vertex, bool out) const {
-  std::unique_ptr<const std::optional<Way>>& kept = ways_[2 * vertex + (out ? 1 : 0)];
-  {
-    const std::lock_guard lock(mutex_);
-    if (kept) return *kept;
-  }
+  std::atomic<const std::optional<Way>*>& kept = way_[2 * vertex + (out ? 1 : 0)];
+  if (const auto* way = kept.load(std::memory_order_acquire)) return *way;
   auto found = std::make_unique<const std::optional<Way>>(find_way(vertex, out));
   const std::lock_guard lock(mutex_);
-  if (!kept) kept = std::move(found);
-  return *kept;
+  if (const auto* way = kept.load(std::memory_order_relaxed)) return *way;
+  kept.store(found.get(), std::memory_order_release);
+  return *ways_.emplace_back(std::move(found));
 }
 
 std::optional<Way> RouteRegion::find_way(uint32_t vertex, bool out) const {

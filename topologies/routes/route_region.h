@@ -1,6 +1,7 @@
 #pragma once
 /// Routes inside one host, or inside a graph without hosts that repeat: RouteSolver with a memory.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -54,7 +55,9 @@ class RouteRegion {
   RouteSolver solver_;
   mutable std::mutex mutex_;
   mutable std::unordered_map<uint32_t, std::unique_ptr<const std::vector<PathCost>>> costs_;
-  mutable std::vector<std::unique_ptr<const std::optional<Way>>> ways_;  // [2 vertex + out]
+  mutable std::vector<std::unique_ptr<const std::optional<Way>>> ways_;  // solved
+  // [2 vertex + out], in ways_; null before
+  mutable std::vector<std::atomic<const std::optional<Way>*>> way_;
 };
 
 }  // namespace orrery::topologies

@@ -65,7 +65,8 @@ bool RouteTable::through_fabric(const Place& from, const Place& to, Path& path) 
     in = leaf(to, (*last)->nic);
   }
   const auto id = [](const Place& p) { return uint64_t{p.host} << 32 | p.local; };
-  std::vector<uint32_t> hops;
+  thread_local std::vector<uint32_t> hops;
+  hops.clear();
   cluster_->fabric->route(out, in, stable_hash(id(from), id(to)), hops);
   append(cluster_->fabric_link, hops);
   if (last != nullptr) {
@@ -110,6 +111,23 @@ std::span<const LinkId> RouteTable::find(VertexId from, VertexId to) const {
   Path path = solve(from, to);
   const std::unique_lock lock(shard.mutex);
   return shard.routes.try_emplace(key, std::move(path)).first->second;
+}
+
+void RouteTable::append(VertexId from_vertex, VertexId to_vertex, std::vector<LinkId>& path) const {
+  if (cluster_ && !detours_) {
+    const Place from = place(from_vertex), to = place(to_vertex);
+    if (from.run == nullptr || from.run != to.run || from.host != to.host) {
+      if (const size_t before = path.size(); !through_fabric(from, to, path)) path.resize(before);
+      return;
+    }
+    // as in the first host of the run
+    const auto first = [&](const Place& p) { return VertexId(p.run->first_vertex + p.local); };
+    const uint32_t links = first_link(from) - from.run->first_link;
+    for (const LinkId link : find(first(from), first(to))) path.emplace_back(link.raw() + links);
+    return;
+  }
+  const std::span<const LinkId> known = find(from_vertex, to_vertex);
+  path.insert(path.end(), known.begin(), known.end());
 }
 
 std::optional<std::pair<VertexId, VertexId>> RouteTable::unreachable_devices() const {

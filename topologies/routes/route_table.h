@@ -34,6 +34,8 @@ class RouteTable {
   /// Route between two vertices of the topology; empty when equal or unreachable. The span lives as
   /// long as the table.
   std::span<const LinkId> find(VertexId from, VertexId to) const;
+  /// Appends the same; between hosts without keeping it, which costs less than to look it up.
+  void append(VertexId from, VertexId to, std::vector<LinkId>& path) const;
 
   /// A pair of devices without a route, if there is one.
   std::optional<std::pair<VertexId, VertexId>> unreachable_devices() const;

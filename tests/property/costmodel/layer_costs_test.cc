@@ -70,13 +70,16 @@ RC_GTEST_PROP(LayerCosts, EqualALoweringOfTheirOwn,
 }
 
 RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
-  const int hosts = *rc::gen::element(1, 2, 4);
-  auto topology = topologies::catalog_topology(
-      *rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie", "h100-fat-tree"),
+  const int hosts = *rc::gen::element(1, 2, 4, 6, 8, 16), kind = *rc::gen::inRange(0, 8);
+  const auto known = topologies::catalog_topology(
+      *rc::gen::element<std::string>("dgx-a100", "dgx-h100", "rtx-titan-pcie", "h100-fat-tree",
+                                     "h100-rail-optimised"),
       hosts);
-  RC_ASSERT(topology.has_value());
+  RC_ASSERT(known.has_value());
+  const auto topology =
+      kind < 4 ? machines::cluster(8, hosts, 100'000'000'000, 2, machines::fabric(kind)) : *known;
   const int devices = 8 * hosts;
-  const CollectivePrices prices(*topology, {});
+  const CollectivePrices prices(topology, {});
   const auto power = [](int low, int high) {  // of two, from `low` to `high`
     int bits = 0;
     while (low << (bits + 1) <= high) ++bits;

@@ -1,5 +1,5 @@
-// A step whose transfers name the links of one host for each class equals the step whose transfers
-// name all links, to the picosecond.
+// A step whose transfers name the links of the first block of each class and level equals the step
+// whose transfers name all links, to the picosecond: on one switch, leaves, rails and fat trees.
 #include "sim/network/class_loads.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,12 @@ TEST(ClassLoads, OneHostForEachClassSaysWhatAllHostsDo) {
     if (!program) continue;
     const int per_host = 1 << seed % 4;
     if (program->world_size % per_host != 0) continue;
+    const int hosts = program->world_size / per_host, kind = static_cast<int>(seed / 4 % 5);
     const auto cost = costmodel::CostModel::make(
-        random.model, costmodel::machines::cluster(per_host, program->world_size / per_host),
+        random.model,
+        kind == 4 ? costmodel::machines::cluster(per_host, hosts)
+                  : costmodel::machines::cluster(per_host, hosts, 100'000'000'000, 2,
+                                                 costmodel::machines::fabric(kind)),
         std::nullopt, {.precision = program->precision, .sequence = program->sequence});
     ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
     const auto one = simulate(*program, *cost),

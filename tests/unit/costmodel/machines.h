@@ -22,11 +22,33 @@ inline topologies::DeviceModel device() {
           .source = "test"};
 }
 
+/// One core switch, 1 us and 10 GB/s a cable.
+inline topologies::FabricSpec core() {
+  return {.name = "core",
+          .kind = "ib",
+          .bytes_per_second = 10'000'000'000,
+          .latency = base::Seconds(1e-6)};
+}
+
+/// Fabrics of several levels for hosts of two network cards: kinds 0 .. 3, oversubscribed 2:1.
+inline topologies::FabricSpec fabric(int kind) {
+  using enum topologies::FabricShape;
+  topologies::FabricSpec spec = core();
+  spec.switch_latency = base::Seconds(1e-7);
+  spec.oversubscription = 2;
+  spec.shape = kind == 0 ? kLeafSpine : kind == 1 ? kRailOptimised : kFatTree;
+  spec.ports_per_leaf = 4;
+  spec.hosts_per_leaf = 2;
+  spec.radix = kind == 2 ? 8 : 16;  // edge switches of 2 hosts, or 4; pods of 8, or 32
+  return spec;
+}
+
 /// `hosts` hosts of `devices` devices around a switch, each by a cable of `bytes_per_second` and 1
-/// us; one network card of 10 GB/s per host, 1 us to the switch, 1 us to the fabric. Device to
-/// device: 2 us in a host, 6 us between hosts.
+/// us; network cards of 10 GB/s, 1 us to the switch, 1 us to the fabric. Device to device: 2 us in
+/// a host, 6 us between hosts on a core switch.
 inline topologies::Topology cluster(int devices, int hosts = 1,
-                                    std::int64_t bytes_per_second = 100'000'000'000) {
+                                    std::int64_t bytes_per_second = 100'000'000'000, int nics = 1,
+                                    const topologies::FabricSpec& spec = core()) {
   topologies::TopologyBuilder b("machine");
   const auto model = b.add_model(device());
   const auto hub = b.add_vertex(topologies::VertexKind::kSwitch, "switch", 0);
@@ -36,12 +58,11 @@ inline topologies::Topology cluster(int devices, int hosts = 1,
   }
   std::optional<topologies::FabricSpec> fabric;
   if (hosts > 1) {
-    b.add_duplex(b.add_vertex(topologies::VertexKind::kNic, "nic", 0), hub, 10'000'000'000,
-                 base::Seconds(1e-6), "pcie");
-    fabric = topologies::FabricSpec{.name = "core",
-                                    .kind = "ib",
-                                    .bytes_per_second = 10'000'000'000,
-                                    .latency = base::Seconds(1e-6)};
+    for (int i = 0; i < nics; ++i) {
+      b.add_duplex(b.add_vertex(topologies::VertexKind::kNic, "nic" + std::to_string(i), 0), hub,
+                   10'000'000'000, base::Seconds(1e-6), "pcie");
+    }
+    fabric = spec;
   }
   auto built = std::move(b).build_cluster(std::array{static_cast<std::uint32_t>(hosts)}, fabric);
   ORRERY_CHECK(built.has_value(), "{}", base::to_string(built.error()));

@@ -91,8 +91,8 @@ const FabricSpec kFabric{.name = "core", .kind = "ib", .bytes_per_second = 5, .l
 TEST(TopologyBuilder, CopiesAreBlocksOfVerticesAndLinks) {
   const Topology t = expect_ok(small_host().build_cluster(std::array{3U}, kFabric));
   ASSERT_TRUE(t.host_copies());
-  EXPECT_EQ(t.host_copies()->vertices_per_host, 4u);
-  EXPECT_EQ(t.host_copies()->links_per_host, 8u);  // 3 duplex links and the card's cable
+  ASSERT_EQ(t.host_copies()->levels.size(), 1u);
+  EXPECT_EQ(t.host_copies()->levels[0].links, 8u);  // 3 duplex links and the card's cable
   ASSERT_EQ(t.vertices().size(), 13u);
   ASSERT_EQ(t.links().size(), 24u);
   EXPECT_EQ(t.vertices().back().name, "core");

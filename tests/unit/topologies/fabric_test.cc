@@ -65,7 +65,15 @@ TEST(LeafSpine, LeavesHoldTheirCardsAndUplinksAreOversubscribed) {
   EXPECT_EQ(s.diameter, 8u);
   ASSERT_EQ(s.tiers.size(), 1u);
   EXPECT_DOUBLE_EQ(s.tiers[0].ratio, 4);
-  EXPECT_FALSE(t.host_copies());  // exchanging two hosts is no symmetry here
+  ASSERT_TRUE(t.host_copies());
+  ASSERT_EQ(t.host_copies()->levels.size(), 2u);
+  EXPECT_EQ(t.host_copies()->levels[1].hosts, 2u);
+  const LinkId uplink = t.route(1, 11)[3];
+  EXPECT_EQ(t.host_copies()->level_of(uplink), 1u);
+  EXPECT_EQ(t.host_copies()->at_block(uplink, 1), t.route(5, 0)[3]);
+  EXPECT_EQ(t.host_copies()->at_block(t.route(11, 1)[2], 1), t.route(3, 11)[2]);  // to leaf
+  spec.ports_per_leaf = 3;  // leaves end within hosts
+  EXPECT_FALSE(cluster(2, 2, 6, spec).host_copies());
 }
 
 TEST(RailOptimised, CardsOfOneRailShareALeaf) {

@@ -250,9 +250,9 @@ TEST(TopologyFile, AFabricNeedsNetworkCards) {
 }
 
 TEST(TopologyFile, NumberOfHostsHasBounds) {
-  EXPECT_THAT(faults_of(kGood, 0), ElementsAre("error[E0005]: 0 hosts: expected 1 .. 65536"));
-  EXPECT_THAT(faults_of(kGood, 65'537),
-              ElementsAre("error[E0005]: 65537 hosts: expected 1 .. 65536"));
+  EXPECT_THAT(faults_of(kGood, 0), ElementsAre("error[E0005]: 0 hosts: expected 1 .. 1048576"));
+  EXPECT_THAT(faults_of(kGood, 1'048'577),
+              ElementsAre("error[E0005]: 1048577 hosts: expected 1 .. 1048576"));
 }
 
 TEST(TopologyFile, EveryFaultIsReportedAtOnce) {

@@ -202,6 +202,32 @@ Transfer CostModel::exchange(int first_rank, int rank_count, int peer_offset,
   return state_->collectives.exchange(first_rank, rank_count, peer_offset, bytes);
 }
 
+model::Framework CostModel::framework() const {
+  return profile() && profile()->framework ? *profile()->framework : model::Framework{};
+}
+
+std::int64_t CostModel::wire_bytes(const plan::Program& program, const plan::Op& op) const {
+  const double element = framework().gradient_bytes;
+  const bool reduces = op.collective == plan::Collective::kAllReduce ||
+                       op.collective == plan::Collective::kReduceScatter;
+  const auto& operands = op.reads.empty() ? op.updates : op.reads;
+  if (element == 0 || !reduces || operands.empty()) return op.bytes;
+  const plan::BufferDecl& decl = program.buffers[operands.front().buffer];
+  if (decl.category != plan::BufferCategory::kGradient || !decl.unit) return op.bytes;
+  return std::llround(real(op.bytes) * element / real(model::element_bytes(decl.dtype)));
+}
+
+std::int64_t CostModel::copies_ps(const plan::Op& op) const {
+  const bool gathers = op.collective == plan::Collective::kAllGather;
+  const double copies = gathers ? framework().gather_copies : framework().reduce_copies;
+  if (copies == 0) return 0;
+  model::SegmentShape copy;  // every byte of it is read or written once
+  copy.kind = model::SegmentKind::kZeroGradient;
+  copy.dtype = model::DType::kFloat32;
+  copy.elements = std::llround(copies * real(op.bytes) / real(model::element_bytes(copy.dtype)));
+  return segment_ps(copy, model::Phase::kF);
+}
+
 const CollectivePrices& CostModel::communication() const { return state_->collectives; }
 
 std::int64_t CostModel::overlap_slowdown_ppm() const {

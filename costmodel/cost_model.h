@@ -77,6 +77,13 @@ class CostModel {
                       int first_rank, int rank_count) const;
   /// Every rank of [first_rank, +rank_count) sends `bytes` to rank + peer_offset at once.
   Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
+  /// Of a collective, as the framework sends it: gradients in its own precision.
+  std::int64_t wire_bytes(const plan::Program& program, const plan::Op& op) const;
+  /// Of a logit, that the framework's loss holds (plan::static_memory).
+  double loss_bytes() const { return framework().loss_bytes; }
+  /// What the framework copies behind a gather of weights or before a reduction of their gradients,
+  /// on the compute stream. @pre plan::moves_shards(op)
+  std::int64_t copies_ps(const plan::Op& op) const;
   /// Prices of communication by themselves: the same in two steps, for many sizes over the same
   /// links.
   const CollectivePrices& communication() const;
@@ -104,6 +111,7 @@ class CostModel {
   struct State;
   explicit CostModel(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const Inputs> inputs_on(topologies::Topology topology) const;
+  model::Framework framework() const;
   std::shared_ptr<const State> state_;
 };
 

@@ -99,6 +99,13 @@ struct Framework {
   double loss_passes = 0;
   // memory traffic over that of one fused kernel: 1 where there is one
   double norm_passes = 1, activation_passes = 1, rotary_passes = 1;
+  // of a gradient element that replicas sum, on the wire; 0: those of its buffer
+  double gradient_bytes = 0;
+  // sharded parameters: bytes through memory, on the compute stream, for each that a gather brings
+  // and for each that a reduction takes
+  double gather_copies = 0, reduce_copies = 0;
+  // of a logit, that the loss holds beside the logits and their gradient
+  double loss_bytes = 0;
   bool operator==(const Framework&) const = default;
 };
 

@@ -49,7 +49,7 @@ std::vector<base::OptionSpec> strategy_options() {
       choice_option("schedule", "S", {"1f1b", "gpipe", "interleaved", "zb-h1"}, "pipeline schedule",
                     "1f1b"),
       degree("virtual-stages", "stages per pipeline rank, of the interleaved schedule"),
-      choice_option("recompute", "R", {"none", "selective", "full"},
+      choice_option("recompute", "R", {"none", "selective", "operator", "full"},
                     "activations computed again in the backward pass", "none"),
       flag_option("sequence-parallel", "split norms and residuals along the sequence over tp"),
       degree(

@@ -29,10 +29,17 @@ struct LayerCost {
   std::int64_t reduction_ps = 0;
   // on the data stream alone: ZeRO-3's gathers, and what every micro-batch reduces
   std::int64_t gather_forward_ps = 0, gather_backward_ps = 0, reduction_each_ps = 0;
-  // once per step: zero gradients, optimizer, parameter all-gather (ZeRO-1/2)
+  // once per step: zero gradients, optimizer
   std::int64_t update_ps = 0;
   // the part of update_ps that stands at the start of the step
   std::int64_t zero_gradient_ps = 0;
+  // Updated parameters (ZeRO-1/2) gathered beside the step's first forward: time on the data
+  // stream, and how much longer that forward takes.
+  std::int64_t gather_updated_ps = 0, late_forward_ps = 0;
+  /// What stands before the forward of a rank's first micro-batch, or holds it up.
+  [[nodiscard]] std::int64_t start_ps() const { return zero_gradient_ps + late_forward_ps; }
+  /// What a layer of the first rank, which never waits at the start, adds to a step once.
+  [[nodiscard]] std::int64_t once_ps() const { return update_ps + late_forward_ps; }
   std::int64_t persistent_bytes = 0;  // parameters + gradients + optimizer shards
   // forward, backward: with the layer's own ZeRO-3 gather before it
   plan::TemplateMemory forward, backward, sync;
@@ -74,16 +81,17 @@ std::int64_t overlapped_ps(std::int64_t serial_ps, std::int64_t data_ps, std::in
 ///                 states (p-1)(F + B - W) of bubble, which is the same for W ≤ min(F, B)
 ///                 (arXiv 2401.10241, table 1)
 ///
-/// Z and U: those of the rank where they hurt most, given that ranks start and end one after
-/// another. Without overlap a rank is held while it receives, so f_i and b_i count in the cycle as
-/// well. How right it is for equal stages without overlap: exact with free transfers (ZB-H1 with m
-/// < p and W > B: an upper bound). With transfers that take time GPipe stays exact, 1F1B and
-/// interleaved on two ranks; on more ranks they are an upper bound that counts up to half a
-/// transfer per micro-batch and stage of a rank too much, since ranks wait for one another at the
-/// same time; so is ZB-H1, whose weight passes hide more of them. With overlap, 1F1B may expose up
-/// to 2(p-1)/p of a transfer per cycle that the formula leaves out.
-/// Example: p = 2, m = 4, F = 1, B = 2, free transfers: 3 + 3 · 3 + 3 = 15; with v = 2:
-/// 12 + 1/2 · 3 = 13.5; ZB-H1 with B = W = 1: 12 + 1 = 13.
+/// Z (with what gathers of updated parameters add to the first forward: LayerCost::start_ps) and U:
+/// those of the rank where they hurt most, given that ranks start and end one after another.
+/// Without overlap a rank is held while it receives, so f_i and b_i count in the cycle as well. How
+/// right it is for equal stages without overlap: exact with free transfers (ZB-H1 with m < p and W
+/// > B: an upper bound). With transfers that take time GPipe stays exact, 1F1B and interleaved on
+/// two ranks; on more ranks they are an upper bound that counts up to half a transfer per
+/// micro-batch and stage of a rank too much, since ranks wait for one another at the same time; so
+/// is ZB-H1, whose weight passes hide more of them. With overlap, 1F1B may expose up to 2(p-1)/p of
+/// a transfer per cycle that the formula leaves out. Example: p = 2, m = 4, F = 1, B = 2, free
+/// transfers: 3 + 3 · 3 + 3 = 15; with v = 2: 12 + 1/2 · 3 = 13.5; ZB-H1 with B = W = 1: 12 + 1
+/// = 13.
 struct PlanCost {
   std::int64_t step_ps = 0;
   // the same step with every wait of one pass for another (step_times.h)

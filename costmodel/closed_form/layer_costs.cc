@@ -228,6 +228,13 @@ struct LayerCosts::State {
     c.gather_backward_ps = t.gather_backward.data_ps;
     c.reduction_each_ps = w.reduces_per_micro_batch ? t.sync.data_ps : 0;
     c.zero_gradient_ps = overlapped(t.zero_gradient);
+    if (cost.overlaps()) {
+      c.zero_gradient_ps = t.zero_gradient.serial_ps;
+      c.gather_updated_ps = t.zero_gradient.data_ps;
+      c.late_forward_ps =
+          overlapped(sum(sum(times.forward, t.gather_forward), {0, c.gather_updated_ps})) -
+          c.forward_ps;
+    }
     c.update_ps = c.zero_gradient_ps + overlapped(t.update);
     c.persistent_bytes = w.persistent_bytes;
     c.gather_forward = w.memory.gather_forward;

@@ -63,7 +63,7 @@ const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan:
   const auto [segment, fresh] = segments_[{key}];
   if (fresh) {
     const model::SegmentShape s = known_->shapes[index].of_sequences(b);
-    segment = {cost_.segment_ps(s, phase), model::work(s, phase).transient_bytes};
+    segment = {cost_.segment_ps(s, phase), plan::transient_bytes(s, phase, cost_.loss_bytes())};
   }
   return segment;
 }
@@ -120,7 +120,8 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
     if (op.kind == kCollective) {
       s.collective = op.collective;
       s.group = program.groups[op.group];
-      s.bytes = op.bytes;
+      s.bytes = prices.cost().wire_bytes(program, op);
+      if (plan::moves_shards(op)) s.copies_ps = prices.cost().copies_ps(op);
       const auto* touched = &op.updates;
       if (touched->empty()) touched = &op.writes;
       if (touched->empty()) touched = &op.reads;
@@ -155,6 +156,10 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
 /// their own rule in times().
 void TemplateForm::find_dependencies(const std::vector<plan::Op>& ops) {
   if (std::ranges::any_of(steps_, &Step::shift)) return;
+  const auto any = std::ranges::find(steps_, false, &Step::data_stream);
+  if (std::all_of(any, steps_.end(),
+                  [&](const Step& s) { return s.data_stream || s.stream == any->stream; }))
+    return;
   struct Access {
     plan::BufferRef buffer;
     std::uint16_t step = 0;
@@ -213,6 +218,7 @@ TemplateForm::Times TemplateForm::times(std::int64_t b, const WeightBytes& weigh
     const std::int64_t ps = step_ps(s, b, weights, ranks, prices);
     if (s.data_stream) {
       t.data_ps += ps;
+      t.serial_ps += s.copies_ps;
     } else if (beside) {
       alone[i] = ps;
     } else if (s.shift) {

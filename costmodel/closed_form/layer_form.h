@@ -102,6 +102,7 @@ class TemplateForm {
     // `bytes` of a collective or of every leg are per sequence
     bool scales = false;
     std::int64_t bytes = 0;
+    std::int64_t copies_ps = 0;          // of shards, on the compute stream
     std::int64_t writes = 0, frees = 0;  // per sequence
     std::int64_t fixed_writes = 0, fixed_frees = 0;
     int zeroes_part_of = -1;            // unit whose gradient part it zeroes

@@ -171,14 +171,22 @@ class PlanPricer {
   int devices() const { return plan_.devices_per_stage(); }
   int first_rank(int s) const { return s % ranks() * devices(); }
   const LayerCost& block(int s, std::size_t i) {
-    context_.kind = kind(s, i);
-    return costs_.block(runs(s)[i].strategy, context_, first_rank(s), devices());
+    if (block_ == nullptr || block_at_ != std::pair(s, i)) {
+      context_.kind = kind(s, i);
+      block_ = &costs_.block(runs(s)[i].strategy, context_, first_rank(s), devices());
+      block_at_ = {s, i};
+    }
+    return *block_;
   }
   const LayerCost& embedding() {
-    return costs_.embedding(plan_.vocabulary, context_, 0, devices());
+    if (embedding_ == nullptr)
+      embedding_ = &costs_.embedding(plan_.vocabulary, context_, 0, devices());
+    return *embedding_;
   }
   const LayerCost& head() {
-    return costs_.head(plan_.vocabulary, context_, first_rank(stages() - 1), devices());
+    if (head_ == nullptr)
+      head_ = &costs_.head(plan_.vocabulary, context_, first_rank(stages() - 1), devices());
+    return *head_;
   }
   /// In front of the ith run of a stage. Null when the layouts agree.
   const LayerCost* reshard(int s, std::size_t i, const LayerStrategy& from,
@@ -239,12 +247,15 @@ class PlanPricer {
   /// Of `count` equal layers; the same below.
   void state(const LayerCost& c, int count, StageTimes& t, StageMemory& m, Once& p) {
     t.zero_ps += count * c.zero_gradient_ps;
+    t.late_ps += count * c.late_forward_ps;
     t.update_ps += count * (c.update_ps - c.zero_gradient_ps);
     m.persistent_bytes += count * c.persistent_bytes;
     p.zero.add({{c.zero_gradient}}, count);
     p.update.add({{c.update}}, count);
   }
   void forward_of(const LayerCost& c, int count, StageTimes& t, Passes& p) {
+    t.add_first_forward(count, c.forward_ps, c.gather_updated_ps,
+                        cost_.overlap_slowdown_ppm() > 1'000'000 ? c.late_forward_ps : 0);
     if (t.forward_ps == 0) t.forward_ends.gather_ps = c.gather_forward_ps;
     t.forward_ends.layer_ps = c.forward_ps;
     t.forward_ps += count * c.forward_ps;
@@ -408,7 +419,7 @@ class PlanPricer {
       loss(first, m);
     }
     out.stage_ps.push_back(pass_ps);
-    out.stage_sync_ps.push_back(sync_ps + first.zero_ps + first.update_ps);
+    out.stage_sync_ps.push_back(sync_ps + first.zero_ps + first.late_ps + first.update_ps);
     if (!counts_memory_) return;
     m.zero_gradient = once.zero.memory();
     m.update = once.update.memory();
@@ -430,7 +441,10 @@ class PlanPricer {
   std::vector<model::ModelSpec> kinds_;    // of models with several
   std::vector<Split> split_;               // [stage] then
   std::vector<std::int64_t> first_layer_;  // [stage] then
-  bool companion_ = false;                 // an encoder-decoder
+  // found last
+  const LayerCost *embedding_ = nullptr, *head_ = nullptr, *block_ = nullptr;
+  std::pair<int, std::size_t> block_at_;
+  bool companion_ = false;  // an encoder-decoder
   bool counts_memory_ = true;
 };
 

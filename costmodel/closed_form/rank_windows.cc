@@ -2,7 +2,7 @@
 
 #include "base/numbers.h"
 #include "base/sim_time.h"
-#include "costmodel/collectives/rank_blocks.h"
+#include "costmodel/cost_model.h"
 
 namespace orrery::costmodel {
 

@@ -102,6 +102,7 @@ class PassByPass {
     std::int64_t busy = 0;                         // e of the last pass
     std::int64_t reduced = 0;                      // d
     std::int64_t data_free = 0;                    // when the gather of the next pass may begin
+    std::int64_t gathered = 0;                     // Γ
     std::int64_t forward_in = 0, backward_in = 0;  // a of the last transfer
   };
 
@@ -123,7 +124,12 @@ class PassByPass {
             !receive(rank, forward_end_[cell - column], t.receive_forward_ps, rank.forward_in))
           return false;
         gather(rank, t.forward_ends);
-        forward_end_[cell] = rank.busy += t.forward_ps;
+        rank.busy += t.forward_ps;
+        if (pass.micro_batch == 0) {
+          rank.busy = std::max(rank.busy, rank.gathered + t.first_forward_ps);
+          rank.gathered += t.gathered_ps;
+        }
+        forward_end_[cell] = rank.busy;
         leave(rank, t.forward_ends);
         return true;
       case kBackward:
@@ -180,12 +186,22 @@ class PassByPass {
 
 }  // namespace
 
+void StageTimes::add_first_forward(std::int64_t layers, std::int64_t pass_ps,
+                                   std::int64_t gather_ps, std::int64_t slowed_ps) {
+  const std::int64_t first = gathered_ps + gather_ps;
+  gathered_ps += layers * gather_ps;
+  first_forward_ps = slowed_ps > 0 ? first_forward_ps + layers * (pass_ps + slowed_ps)
+                                   : std::max({first_forward_ps + layers * pass_ps,
+                                               first + layers * pass_ps, gathered_ps + pass_ps});
+}
+
 std::int64_t closed_form_ps(const StepTimes& step) {
   const std::vector<StageTimes>& stages = step.stages;
   const auto p = as_index(step.ranks);
   std::int64_t start = 0;
   for (std::size_t i = 0; i < p; ++i)
-    start = std::max(stages[i].zero_ps, i == 0 ? 0 : start + stages[i - 1].forward_ps) +
+    start = std::max(stages[i].zero_ps + stages[i].late_ps,
+                     i == 0 ? 0 : start + stages[i - 1].forward_ps) +
             stages[i].receive_forward_ps;
   std::int64_t end = start + stages[p - 1].forward_ps + (step.micro_batches - 1) * cycle_ps(step) +
                      rest_ps(step),

@@ -20,7 +20,13 @@
 ///
 ///     d = max(e + δ, max(d, begin of the run + β) + n δ),      e = begin of the run + n β
 ///
-/// and the step ends with the last of max(e, d) + U over the ranks. ZeRO-3: a pass cannot begin
+/// and the step ends with the last of max(e, d) + U over the ranks. In the first micro-batch each
+/// layer l waits for its updated parameters (ZeRO-1/2), which take γ_l and are gathered in order
+/// from the start of the step. With Γ of the stages before it on the rank,
+///
+///     e(F_s,0) >= Γ + M_s,      M_s = max over l of (Σ_{j<=l} γ_j + Σ_{j>=l} φ_j)
+///
+/// for passes of φ each. ZeRO-3: a pass cannot begin
 /// before the weights of its first layer are gathered, g. That may begin while the last layer of
 /// the pass before computes, but stands behind what that layer's backward reduces. Every quantity
 /// is one that the closed form knows; what it adds is who waits for whom, which no sum over stages
@@ -52,7 +58,12 @@ struct ReducedRun {
 struct StageTimes {
   std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, weight_ps = 0,
                weight_sync_ps = 0;
-  std::int64_t zero_ps = 0, update_ps = 0;  // of the whole rank, in its first stage
+  // of the whole rank, in its first stage; late: LayerCost::late_forward_ps
+  std::int64_t zero_ps = 0, late_ps = 0, update_ps = 0;
+  std::int64_t gathered_ps = 0, first_forward_ps = 0;  // Γ and M
+  /// Equal layers behind the others: φ, γ, and by how much they hold each other up side by side.
+  void add_first_forward(std::int64_t layers, std::int64_t pass_ps, std::int64_t gather_ps,
+                         std::int64_t slowed_ps);
   std::int64_t receive_forward_ps = 0, receive_backward_ps = 0;
   std::vector<ReducedRun> last_backward, last_weight;
   // Of a pass's first layer: its gather. Of its last: its time, and what every micro-batch reduces.

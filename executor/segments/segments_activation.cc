@@ -1,5 +1,5 @@
-/// g = act(u), or g = act(gate) * up with u = [gate | up] along the features; backward writes into
-/// the halves of du.
+/// g = act(u), or g = act(gate) * up, with gate and up the halves of u along the features, or each
+/// an operand; backward writes into the same of du.
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
@@ -36,19 +36,26 @@ void apply_backward(model::Activation activation, at::Tensor& out, const at::Ten
 }  // namespace
 
 void activation(const SegmentShape& s, Phase phase, Operands& o, SegmentContext&) {
+  const std::size_t first = phase == Phase::kF ? 0 : 1;  // of gate and up, or u
+  const bool apart = o.reads.size() == first + 2;
+  const auto half = [&](const at::Tensor& both, int i) {
+    return both.narrow(-1, i * s.out, s.out);
+  };
+  at::Tensor gate = o.reads[first], up;
+  if (s.gated) {
+    up = apart ? o.reads[first + 1] : half(o.reads[first], 1);
+    if (!apart) gate = half(o.reads[first], 0);
+  }
   if (phase == Phase::kF) {
     at::Tensor& g = o.writes[0].make();
-    const at::Tensor& u = o.reads[0];
-    if (!s.gated) return apply(s.activation, g, u);
-    apply(s.activation, g, u.narrow(-1, 0, s.out));
-    g.mul_(u.narrow(-1, s.out, s.out));
+    apply(s.activation, g, gate);
+    if (s.gated) g.mul_(up);
     return;
   }
-  const at::Tensor &d = o.reads[0], &u = o.reads[1];
+  const at::Tensor& d = o.reads[0];
   at::Tensor& du = o.writes[0].make();
-  if (!s.gated) return apply_backward(s.activation, du, d, u);
-  const at::Tensor gate = u.narrow(-1, 0, s.out), up = u.narrow(-1, s.out, s.out);
-  at::Tensor d_gate = du.narrow(-1, 0, s.out), d_up = du.narrow(-1, s.out, s.out);
+  if (!s.gated) return apply_backward(s.activation, du, d, gate);
+  at::Tensor d_gate = apart ? du : half(du, 0), d_up = apart ? o.writes[1].make() : half(du, 1);
   at::mul_out(d_gate, d, up);
   apply_backward(s.activation, d_gate, d_gate, gate);
   apply(s.activation, d_up, gate);

@@ -18,7 +18,7 @@ import math
 
 import predict
 
-START = {"composition": 1.1, "kernel_seconds": 42e-6, "collective_factor": 1.3, "issue_seconds": 12e-6, "fabric_share": 0.65}
+START = {"composition": 1.1, "kernel_seconds": 42e-6, "collective_factor": 1.3, "issue_seconds": 12e-6, "fabric_share": 0.9}
 BOUNDS = {"composition": (0.9, 1.3), "kernel_seconds": (1e-5, 1e-4), "collective_factor": (1.0, 1.6), "issue_seconds": (5e-6, 1.5e-4), "fabric_share": (0.2, 1.0)}
 DOUBT = 0.02
 DIFFERENCE, FIRST_STEP, LAST_STEP = 0.1, 0.2, 0.001
@@ -37,8 +37,11 @@ class Linear:
         self.base = [b - math.log(float(r["measured_step_s"])) for b, r in zip(base, table)]
         self.slopes = []
         for name in predict.NAMES:
-            moved = self.logs(orrery, dict(point, **{name: point[name] * (1 + DIFFERENCE)}))
-            self.slopes.append([(m - b) / math.log(1 + DIFFERENCE) for m, b in zip(moved, base)])
+            step = 1 + DIFFERENCE
+            if point[name] * step > BOUNDS[name][1]:
+                step = 1 / step
+            moved = self.logs(orrery, dict(point, **{name: point[name] * step}))
+            self.slopes.append([(m - b) / math.log(step) for m, b in zip(moved, base)])
 
     def logs(self, orrery, values):
         return [math.log(s) for s in predict.simulate(orrery, self.table, values)]

@@ -98,7 +98,8 @@ Operands attention(const SegmentShape& s, Phase phase) {
 
 /// What the table says. Nothing for kPositionAdd, kZeroGradient and kAdamW, whose operands depend
 /// on model, precision and lifetime.
-std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
+std::optional<Operands> expected(const SegmentShape& s, const Op& op) {
+  const Phase phase = op.phase;
   const std::int64_t t = s.token_count(), x = t * s.in, y = t * s.out;
   const auto either = [&](Operands forward, Operands backward) {
     return phase == kF ? forward : backward;
@@ -131,7 +132,9 @@ std::optional<Operands> expected(const SegmentShape& s, Phase phase) {
       const Elements bias = s.bias ? Elements{s.out} : Elements{};
       return either({.reads = {y, y}, .writes = {y}, .views = bias}, {.reads = {y}, .views = bias});
     }
-    case kActivation:
+    case kActivation:  // of [gate | up], or of each
+      if (s.gated && op.reads.size() == (phase == kF ? 2 : 3))
+        return either({.reads = {y, y}, .writes = {y}}, {.reads = {y, y, y}, .writes = {y, y}});
       return either({.reads = {x}, .writes = {y}}, {.reads = {y, x}, .writes = {x}});
     case kRouter: return router(s, phase);
     case kDispatch: {
@@ -200,7 +203,7 @@ class OperandChecker {
   void check_compute(const Op& op) {
     if (!program_.segments.contains(op.segment)) return fault("has no segment");
     const SegmentShape& shape = program_.segments[op.segment];
-    if (const auto wanted = expected(shape, op.phase)) {
+    if (const auto wanted = expected(shape, op)) {
       // pieces behind the first update what it wrote
       const bool later = op.pieces > 1 && op.piece > 0 && op.writes.empty();
       const Elements none;

@@ -6,7 +6,9 @@
 ///                    (QKV, MLP input, logits)
 ///   partial maximum  row maximum over a vocabulary shard; its sum of exponentials: partial sum
 ///   partial keys     attention over one of several blocks of keys, until all are merged
-///   slices           AdamW on this rank's slice of a whole parameter
+///   slices           AdamW on this rank's slice of a whole parameter, until they are gathered:
+///   behind
+///                    it, or in the next step
 ///   partial slices   product in slices of its contraction, or its input's gradient, until each is
 ///                    in; then as above. What is made piece by piece of the tokens, until all are
 ///                    there
@@ -58,6 +60,8 @@ class Values {
 
   void run() {
     losses_.assign(as_index(program_.micro_batches), 0);
+    const std::vector<Holds> start = persistent_slices();
+    holds_ = start;
     for (at_ = 0; at_ < step_.ops.size(); ++at_) {
       const Op& op = *step_.ops[at_].op;
       if (op.kind == OpKind::kCollective)
@@ -67,7 +71,7 @@ class Values {
     }
     at_ = step_.ops.empty() ? 0 : step_.ops.size() - 1;
     for (std::size_t i = 0; i < holds_.size(); ++i) {
-      if (holds_[i] == Holds::kWhole || !step_.persistent[i]) continue;
+      if (holds_[i] == start[i] || !step_.persistent[i]) continue;
       fault(kContributionMissing, "ends the step with slices of the other ranks missing in",
             static_cast<InstanceIndex>(i));
     }
@@ -75,6 +79,27 @@ class Values {
   }
 
  private:
+  /// A step starts with what the one before left: of a parameter that is not gathered behind AdamW
+  /// this rank's slice.
+  std::vector<Holds> persistent_slices() {
+    std::vector<Holds> left(holds_.size(), Holds::kWhole);
+    for (at_ = 0; at_ < step_.ops.size(); ++at_) {
+      const Op& op = *step_.ops[at_].op;
+      const bool gathers =
+          op.kind == OpKind::kCollective && op.collective == Collective::kAllGather;
+      if (op.updates.empty() || !(gathers || updates_slice(op))) continue;
+      left[step_.instance_of(at_, op.updates[0])] = gathers ? Holds::kWhole : Holds::kSlices;
+    }
+    return left;
+  }
+  /// Only the owner's slice of a whole parameter is new; one of shard size has no other.
+  bool updates_slice(const Op& op) const {
+    if (op.kind != OpKind::kCompute || !program_.segments.contains(op.segment)) return false;
+    const SegmentShape& shape = program_.segments[op.segment];
+    return shape.kind == kAdamW && !op.updates.empty() &&
+           program_.buffers[op.updates[0].buffer].elements() > shape.elements;
+  }
+
   void fault(FaultKind kind, std::string_view what, InstanceIndex instance) {
     faults_.add(kind, step_.rank_class->stage, at_, "{} {} {}", step_.describe(at_), what,
                 step_.describe_instance(instance));
@@ -212,12 +237,7 @@ class Values {
         if (!op.updates.empty()) zeroed_.push_back(step_.instance_of(at_, op.updates[0]));
         break;
       case kAdamW:
-        // Only the owner's slice of a whole parameter is new; a parameter of shard size has no
-        // other.
-        if (!op.updates.empty() &&
-            program_.buffers[op.updates[0].buffer].elements() > shape.elements) {
-          holds_[step_.instance_of(at_, op.updates[0])] = Holds::kSlices;
-        }
+        if (updates_slice(op)) holds_[step_.instance_of(at_, op.updates[0])] = Holds::kSlices;
         break;
       case kLoadTokens:
       case kLoadTargets:

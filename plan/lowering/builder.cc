@@ -41,8 +41,7 @@ std::string strategy_tag(const LayerStrategy& s) {
   if (s.grad_reduce == GradReduce::kMicroBatch) add(" mb");
   if (s.grad_reduce == GradReduce::kEnd) add(" end");
   if (s.tensor_pieces > 1) add(" pieces", s.tensor_pieces);
-  if (s.recompute != Recompute::kNone)
-    add(s.recompute == Recompute::kFull ? " full" : " selective");
+  if (s.recompute != Recompute::kNone) add(" "), add(to_string(s.recompute));
   return tag;
 }
 
@@ -423,7 +422,7 @@ Ops sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements) {
 Ops update_ops(Builder& b, const UnitUse& use) {
   const ParameterUnit& unit = b.unit(use);
   BufferRefs updates = use.state.persistent();
-  const BufferRef parameter = updates[0], gradient = updates[1];
+  const BufferRef gradient = updates[1];
   updates.erase(updates.begin() + 1);
   const std::int64_t shard = b.decl(updates[1]).elements();
   Ops ops;
@@ -435,11 +434,15 @@ Ops update_ops(Builder& b, const UnitUse& use) {
   ops.push_back(compute(b, "adamw", flat(b, kAdamW, shard, b.dtype()), kF, {gradient}, {},
                         std::move(updates)));
   ops.back().unit = use.state.unit;
-  const int zero = effective_zero(unit.strategy);
-  if (zero == 1 || zero == 2)
-    ops.push_back(collective(b, Collective::kAllGather, "parameters", replica_stream(unit),
-                             unit.shard_group, parameter));
   return ops;
+}
+
+Ops gather_updated_ops(Builder& b, const UnitUse& use) {
+  const ParameterUnit& unit = b.unit(use);
+  const int zero = effective_zero(unit.strategy);
+  if (zero == 0 || zero == 3) return {};
+  return {collective(b, Collective::kAllGather, "parameters", replica_stream(unit),
+                     unit.shard_group, {use.state.parameter})};
 }
 
 }  // namespace orrery::plan

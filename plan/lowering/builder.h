@@ -222,6 +222,8 @@ Ops zero_gradient_ops(Builder& b, const UnitState& state);
 /// the replicas once per step, before the update.
 Ops sync_ops(Builder& b, const UnitUse& use, std::int64_t replicated_elements);
 Ops update_ops(Builder& b, const UnitUse& use);
+/// ZeRO-1/2: the whole parameter from the slices that its ranks have updated.
+Ops gather_updated_ops(Builder& b, const UnitUse& use);
 
 /// On one tensor rank.
 std::int64_t elements_of(const Parameter& p);

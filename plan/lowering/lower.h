@@ -26,8 +26,10 @@ base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model);
 ///    false), or after every one.
 ///  * `sync_last`: what is reduced after the last micro-batch beside a `sync` after every one
 ///    (replicated operators next to sharded ones); in place, so it takes no memory. Else invalid.
-///  * `zero_gradient`, `update`: once per step (AdamW, then the all-gather of parameters for
-///    ZeRO-1/2). With grad_reduce `end` what `sync` holds stands in front of AdamW.
+///  * `zero_gradient`, `update` (AdamW): once per step, at its start and end. Parameters of
+///  ZeRO-1/2
+///    are gathered on the data stream at the start of the next step, beside its first forward. With
+///    grad_reduce `end` they are behind AdamW, and what `sync` holds is in front of it.
 struct LayerTemplates {
   // buffers, segments, groups, units and the templates below; one class without a body that lists
   // the persistent state

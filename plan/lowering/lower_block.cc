@@ -133,10 +133,9 @@ class Block : TensorPart {
     do_ = wide("do", projection().in);
     dqkv_ = wide("dqkv", qkv().out);
     attention_ = attention_part(b_, s_, {qkv_, o_, do_, dqkv_});
-    if (!experts_) {
-      u_ = wide("u", mlp_in().out);
-      g_ = wide("g", mlp_out().in);
-    }
+    if (experts_) return;
+    for (const ProductSpec& p : mlp_in()) u_.push_back(wide(std::string(p.to), p.out));
+    g_ = wide("g", mlp_out().in);
   }
 
   LayerPair build() {
@@ -150,8 +149,14 @@ class Block : TensorPart {
     const auto replay = [&](const Op& op) {
       if (start_.makes_companion(op)) return false;
       // gathered inputs are never kept
-      if (s_.recompute == Recompute::kFull || is_gather(op)) return true;
-      return s_.recompute == Recompute::kSelective && is_attention_core(b_.program(), op);
+      if (is_gather(op)) return true;
+      switch (s_.recompute) {
+        case Recompute::kNone: return false;
+        case Recompute::kSelective: return is_attention_core(b_.program(), op);
+        case Recompute::kOperator: return !keeps_by_operator(op);
+        case Recompute::kFull: return true;
+      }
+      return false;
     };
     insert_replays(f_, r_, replay, [&](const BufferRef& w) {
       const UnitUse& u = *std::ranges::find_if(
@@ -168,6 +173,16 @@ class Block : TensorPart {
   }
 
  private:
+  /// What travelled, the attention core, and every other product: q, k and v as one, which is the
+  /// first, and of the MLP's (third to fifth, or third and fourth) the first. The last one of the
+  /// block is read by no backward.
+  bool keeps_by_operator(const Op& op) const {
+    if (op.kind != OpKind::kCompute || is_attention_core(b_.program(), op)) return true;
+    const auto makes = [&](BufferRef r) {
+      return std::ranges::count(op.writes, r) + std::ranges::count(op.updates, r) > 0;
+    };
+    return makes(qkv_) || (!u_.empty() && makes(u_.front()));
+  }
   /// norm2, replayed for its statistics, makes the output of the block once more: the next layer is
   /// done with it, so it gets a place of its own and dies there.
   void redirect_replayed_output() {
@@ -181,12 +196,14 @@ class Block : TensorPart {
     return units_.all[sublayer == 0 ? units_.attention : units_.mlp];
   }
   // ---- products ----
+  static constexpr std::string_view kGate = "gate", kUp = "up";
   struct ProductSpec {
     Product product;
     const char* name;
     SegmentKind kind;
     std::int64_t in, out;
     bool bias;
+    std::string_view to = "";  // what holds the result, where there may be several
   };
   ProductSpec qkv() const {
     return {Product::kQkv, "qkv", kQkv, m_.hidden, m_.qkv_features() / s_.tp, m_.qkv_bias};
@@ -195,21 +212,29 @@ class Block : TensorPart {
     return {Product::kProjection,           "projection", kProjection,
             m_.heads / s_.tp * m_.head_dim, m_.hidden,    false};
   }
-  ProductSpec mlp_in() const {
-    return {Product::kMlpIn, "mlp_in", kMlpIn, m_.hidden, m_.mlp_in_features() / s_.tp,
-            m_.mlp_bias};
+  /// Gate and up as one, or, where one of them runs again, each alone.
+  std::vector<ProductSpec> mlp_in() const {
+    if (s_.recompute != Recompute::kOperator || !m_.gated_mlp) {
+      return {{Product::kMlpIn, "mlp_in", kMlpIn, m_.hidden, m_.mlp_in_features() / s_.tp,
+               m_.mlp_bias, "u"}};
+    }
+    const std::int64_t f = m_.ffn / s_.tp;
+    return {{Product::kMlpIn, "mlp_gate", kMlpIn, m_.hidden, f, m_.mlp_bias, kGate},
+            {Product::kMlpIn, "mlp_up", kMlpIn, m_.hidden, f, m_.mlp_bias, kUp}};
   }
   ProductSpec mlp_out() const {
     return {Product::kMlpOut, "mlp_out", kMlpOut, m_.ffn / s_.tp, m_.hidden, false};
   }
 
-  Views views(Product p, const UnitUse& u, bool bias) const {
+  Views views(const ProductSpec& p, const UnitUse& u, bool bias) const {
     const auto with_bias = [&](Names weights, Names biases) {
       Views v{b_.view(u, weights)};
       if (bias) v.push_back(b_.view(u, biases));
       return v;
     };
-    switch (p) {
+    if (p.to == kGate) return with_bias({"mlp.gate.weight"}, {"mlp.gate.bias"});
+    if (p.to == kUp) return with_bias({"mlp.in.weight"}, {"mlp.in.bias"});
+    switch (p.product) {
       case Product::kQkv:
         return with_bias({"attn.q.weight", "attn.k.weight", "attn.v.weight"},
                          {"attn.q.bias", "attn.k.bias", "attn.v.bias"});
@@ -238,7 +263,7 @@ class Block : TensorPart {
       Op op = piece.of_op(compute(b_, named.of_name(p.name), s, phase, reads, {out}));
       if (j > 0 || (piece.index > 0 && b_.decl(out).shape[1] > s.tokens))
         std::swap(op.writes, op.updates);
-      ops.push_back(with_weights(std::move(op), u, views(p.product, u, s.bias)));
+      ops.push_back(with_weights(std::move(op), u, views(p, u, s.bias)));
     }
   }
 
@@ -247,43 +272,57 @@ class Block : TensorPart {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = {as_int(all.size()), as_int(i)};
     return all;
   }
-  /// Over what is gathered of `in`, beside `kept` in backward.
-  void gathered_product(const ProductSpec& p, Phase phase, const char* what, BufferRef in,
-                        const BufferRefs& kept, BufferRef out, Ops& ops) {
+  /// Over what is gathered of `in`, beside `kept` in backward; each into its own of `out`.
+  void gathered_products(const std::vector<ProductSpec>& all, Phase phase, const char* what,
+                         BufferRef in, const BufferRefs& kept, const BufferRefs& out, Ops& ops) {
     for (const Piece piece : pieces()) {
       BufferRefs reads{gathered(what, in, ops, piece)};
       reads.insert(reads.end(), kept.begin(), kept.end());
-      product(p, phase, reads, out, ops, piece);
+      for (std::size_t i = 0; i < all.size(); ++i)
+        product(all[i], phase, reads, out[i], ops, piece);
     }
   }
-  /// Partial sums, which become `out`. `input`: gathered in forward, one of the operands. A piece
-  /// is scattered behind the product over the next, whose own gather it must not hold up.
-  void reduced_product(const ProductSpec& p, Phase phase, const BufferRefs& reads,
-                       const char* input, BufferRef in, const char* what, BufferRef out, Ops& ops) {
+  /// Partial sums, added up over products that read one of `reads` each, which become `out`.
+  /// `input`: gathered in forward, one of the operands. A piece is scattered behind the product
+  /// over the next, whose own gather it must not hold up.
+  void reduced_products(const std::vector<ProductSpec>& products, Phase phase,
+                        const BufferRefs& reads, const char* input, BufferRef in, const char* what,
+                        BufferRef out, Ops& ops) {
     const std::vector<Piece> all = pieces();
     for (std::size_t i = 0; i < all.size(); ++i) {
-      BufferRefs operands = reads;
-      if (input != nullptr) operands.push_back(whole(input, in, all[i]));
-      product(p, phase, operands, whole(what, out, all[i]), ops, all[i]);
+      const BufferRef to = whole(what, out, all[i]);
+      for (std::size_t k = 0; k < products.size(); ++k) {
+        BufferRefs operands{reads[k]};
+        if (input != nullptr) operands.push_back(whole(input, in, all[i]));
+        if (k == 0) {
+          product(products[k], phase, operands, to, ops, all[i]);
+          continue;
+        }
+        const BufferDecl like = b_.decl(to);
+        const std::string name = all[i].of_name(fmt::format("{} of {}", what, products[k].to));
+        const BufferRef more = b_.local(name, full_, like.shape, like.dtype);
+        product(products[k], phase, operands, more, ops, all[i]);
+        ops.push_back(sum(b_, full_, "add(" + name + ")", more, to));
+      }
       if (i > 0) reduced(what, out, ops, all[i - 1]);
     }
     reduced(what, out, ops, all.back());
   }
 
   void attention_forward(BufferRef in, BufferRef p) {
-    gathered_product(qkv(), kF, "a", in, {}, qkv_, f_);
+    gathered_products({qkv()}, kF, "a", in, {}, {qkv_}, f_);
     append(f_, attention_.forward);
-    reduced_product(projection(), kF, {o_}, nullptr, {}, "p", p, f_);
+    reduced_products({projection()}, kF, {o_}, nullptr, {}, "p", p, f_);
   }
-  Op activation(Phase phase, BufferRefs reads, BufferRef to) {
-    return compute(b_, "activation", b_.shape(kActivation, full_, mlp_in().out, mlp_out().in),
-                   phase, std::move(reads), {to});
+  Op activation(Phase phase, BufferRefs reads, BufferRefs to) {
+    const SegmentShape s = b_.shape(kActivation, full_, m_.mlp_in_features() / s_.tp, mlp_out().in);
+    return compute(b_, "activation", s, phase, std::move(reads), std::move(to));
   }
   void mlp_forward(BufferRef in, BufferRef p) {
     if (experts_) return experts_->forward(in, p, f_);
-    gathered_product(mlp_in(), kF, "c", in, {}, u_, f_);
-    f_.push_back(activation(kF, {u_}, g_));
-    reduced_product(mlp_out(), kF, {g_}, nullptr, {}, "q", p, f_);
+    gathered_products(mlp_in(), kF, "c", in, {}, u_, f_);
+    f_.push_back(activation(kF, u_, {g_}));
+    reduced_products({mlp_out()}, kF, {g_}, nullptr, {}, "q", p, f_);
   }
 
   /// The sum behind a sublayer, with its bias.
@@ -311,15 +350,18 @@ class Block : TensorPart {
   /// `out`.
   void mlp_backward(BufferRef d, BufferRef in, BufferRef out) {
     if (experts_) return experts_->backward(d, in, out, r_);
-    const BufferRef dg = wide("dg", mlp_out().in), du = wide("du", mlp_in().out);
-    gathered_product(mlp_out(), kBG, "dz", d, {g_}, dg, r_);
-    r_.push_back(activation(kB, {dg, u_}, du));
-    reduced_product(mlp_in(), kBG, {du}, "c", in, "dc", out, r_);
+    const BufferRef dg = wide("dg", mlp_out().in);
+    BufferRefs reads{dg}, du;
+    for (const ProductSpec& p : mlp_in()) du.push_back(wide("d" + std::string(p.to), p.out));
+    reads.insert(reads.end(), u_.begin(), u_.end());
+    gathered_products({mlp_out()}, kBG, "dz", d, {g_}, {dg}, r_);
+    r_.push_back(activation(kB, std::move(reads), du));
+    reduced_products(mlp_in(), kBG, du, "c", in, "dc", out, r_);
   }
   void attention_backward(BufferRef d, BufferRef in, BufferRef out) {
-    gathered_product(projection(), kBG, "dp", d, {o_}, do_, r_);
+    gathered_products({projection()}, kBG, "dp", d, {o_}, {do_}, r_);
     append(r_, attention_.backward);
-    reduced_product(qkv(), kBG, {dqkv_}, "a", in, "da", out, r_);
+    reduced_products({qkv()}, kBG, {dqkv_}, "a", in, "da", out, r_);
   }
 
   void pre_norm() {
@@ -370,7 +412,8 @@ class Block : TensorPart {
   BlockStart start_;
   std::optional<CrossAttention> cross_;
   std::optional<NormPart> norm1_, norm2_;
-  BufferRef x_, x_next_, dx_, dx_next_, a_, c_, y_, qkv_, o_, do_, dqkv_, u_, g_;
+  BufferRef x_, x_next_, dx_, dx_next_, a_, c_, y_, qkv_, o_, do_, dqkv_, g_;
+  BufferRefs u_;  // of each product into the MLP
   AttentionPart attention_;
   std::optional<ExpertMlp> experts_;  // the MLP of a mixture
   Ops f_, r_;

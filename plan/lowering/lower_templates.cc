@@ -41,6 +41,7 @@ LayerTemplates add_templates(Builder& b, const std::string& name, LayerPair pair
     if (!u.owned) continue;
     append(zero, zero_gradient_ops(b, u.state));
     append(update, update_ops(b, u));
+    append(at_end ? update : zero, gather_updated_ops(b, u));
     for (const BufferRef& r : u.state.persistent()) state.persistent.push_back({r.buffer, 0});
   }
   Ops gather_forward = gather_ops(b, pair.units, pair.forward);

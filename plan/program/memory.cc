@@ -1,6 +1,7 @@
 #include "plan/program/memory.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/numbers.h"
@@ -19,7 +20,7 @@ struct Effect {
   bool leaves_in_flight = false;                        // frees with an exchange
 };
 
-Effect effect_of(const Program& program, const Template& t) {
+Effect effect_of(const Program& program, const Template& t, double loss_bytes) {
   Effect e;
   const auto change = [&](const BufferRef& r, std::int64_t sign) {
     const BufferDecl& buffer = program.buffers[r.buffer];
@@ -29,7 +30,7 @@ Effect effect_of(const Program& program, const Template& t) {
   for (const Op& op : t.ops) {
     for (const BufferRef& w : op.writes) change(w, 1);
     e.transients.push_back(op.kind == OpKind::kCompute
-                               ? model::work(program.segments[op.segment], op.phase).transient_bytes
+                               ? transient_bytes(program.segments[op.segment], op.phase, loss_bytes)
                                : 0);
     e.memory.peak_bytes = std::max(e.memory.peak_bytes, e.memory.delta_bytes + e.transients.back());
     for (const BufferRef& f : op.frees) change(f, -1);
@@ -43,10 +44,11 @@ Effect effect_of(const Program& program, const Template& t) {
 /// sizes and effects are found once, and a call that cannot bring a new peak is not looked into.
 class Account {
  public:
-  explicit Account(const Program& program) : program_(program) {
+  Account(const Program& program, double loss_bytes) : program_(program) {
     for (const BufferDecl& d : program.buffers)
       buffers_.push_back({d.bytes(), as_index(d.category)});
-    for (const Template& t : program.templates) effects_.push_back(effect_of(program, t));
+    for (const Template& t : program.templates)
+      effects_.push_back(effect_of(program, t, loss_bytes));
   }
 
   StaticMemory run(const RankClass& rank_class) {
@@ -119,12 +121,18 @@ class Account {
 
 }  // namespace
 
-StaticMemory static_memory(const Program& program, const RankClass& rank_class) {
-  return Account(program).run(rank_class);
+StaticMemory static_memory(const Program& program, const RankClass& rank_class, double loss_bytes) {
+  return Account(program, loss_bytes).run(rank_class);
+}
+
+std::int64_t transient_bytes(const model::SegmentShape& shape, Phase phase, double loss_bytes) {
+  const std::int64_t own = model::work(shape, phase).transient_bytes;
+  if (shape.kind != model::SegmentKind::kLoss) return own;
+  return own + std::llround(loss_bytes * real(shape.token_count() * shape.out));
 }
 
 TemplateMemory template_memory(const Program& program, TemplateId id) {
-  return effect_of(program, program.templates[id]).memory;
+  return effect_of(program, program.templates[id], 0).memory;
 }
 
 }  // namespace orrery::plan

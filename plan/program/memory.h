@@ -19,7 +19,11 @@ struct StaticMemory {
 /// transient bytes, frees give back after the operation. A buffer that a send reads stays alive
 /// until the next operation of that stream has been issued (the executor waits there), so this is
 /// what a rank that runs in issue order really holds.
-StaticMemory static_memory(const Program& program, const RankClass& rank_class);
+StaticMemory static_memory(const Program& program, const RankClass& rank_class,
+                           double loss_bytes = 0);
+
+/// Of a segment beside its operands: its own, and `loss_bytes` for each logit of a loss.
+std::int64_t transient_bytes(const model::SegmentShape& shape, Phase phase, double loss_bytes);
 
 /// What one template does to memory, relative to the bytes alive when it starts.
 struct TemplateMemory {

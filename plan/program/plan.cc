@@ -11,7 +11,7 @@ std::string_view to_string(Schedule s) {
 }
 
 std::string_view to_string(Recompute r) {
-  return base::EnumNames<Recompute::kFull>("none", "selective", "full")[r];
+  return base::EnumNames<Recompute::kFull>("none", "selective", "operator", "full")[r];
 }
 
 std::string_view to_string(ContextKind c) {

@@ -13,7 +13,9 @@
 
 namespace orrery::plan {
 
-enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+/// What the backward computes again: nothing; the attention core; by operator, all but the core and
+/// every other product (PyTorch's selective checkpointing as TorchTitan sets it); whole layers.
+enum class Recompute : std::uint8_t { kNone, kSelective, kOperator, kFull };
 /// When replicas sum their gradients: of a layer as its last backward of the step ends, beside the
 /// backward of the next ones; as every micro-batch's backward ends (zero 2 and 3); behind the last
 /// backward of all layers, in turn with the optimizer.

@@ -154,6 +154,10 @@ class PlanValidator {
       fault(kInconsistent, "operators and slices say what zero 3 shards: use zero 3, or drop them",
             "{} chooses operators or slices with zero = {}", field, s.zero);
     }
+    if (s.slices > 1 && s.recompute == Recompute::kOperator) {
+      fault(kUnsupported, "products in slices are kept or recomputed as a whole: drop one of them",
+            "{}.recompute is operator with slices = {}", field, s.slices);
+    }
     const bool plain = !model_.encoder_decoder() && model_.patch_features == 0;
     if (s.cp > 1 && !plain) {
       fault(kUnsupported,

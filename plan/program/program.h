@@ -226,6 +226,11 @@ struct Op {
   std::optional<PoolId> release;
 };
 
+/// Gathers weights of ZeRO-3 for a pass, or reduces what it contributes to their gradients.
+inline bool moves_shards(const Op& op) {
+  return op.kind == OpKind::kCollective && op.stream == Stream::kData && !op.writes.empty();
+}
+
 struct Template {
   std::string name;  // "block[tp2 dp4].forward"
   std::vector<Op> ops;

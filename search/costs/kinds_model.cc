@@ -19,7 +19,7 @@ bool beats(const KindOption& a, const KindOption& b) {
       const LayerCost &x = *a.costs[place][k], &y = *b.costs[place][k];
       const bool faster = steady_of(x) <= steady_of(y) && x.forward_ps <= y.forward_ps &&
                           x.backward_sync_ps <= y.backward_sync_ps &&
-                          x.zero_gradient_ps <= y.zero_gradient_ps &&
+                          x.start_ps() <= y.start_ps() &&
                           x.update_ps - x.zero_gradient_ps <= y.update_ps - y.zero_gradient_ps;
       if (!faster || !dominates(memory_of(x), memory_of(y))) return false;
     }
@@ -117,7 +117,7 @@ const LayerCost& KindsModel::head() {
 
 KindsModel::Ends KindsModel::ends() {
   const LayerCost &e = embedding(), &h = head();
-  return {steady_of(e) + steady_of(h), sync_of(e) + sync_of(h) + e.update_ps,
+  return {steady_of(e) + steady_of(h), sync_of(e) + sync_of(h) + e.once_ps(),
           e.persistent_bytes + h.persistent_bytes};
 }
 

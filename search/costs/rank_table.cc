@@ -20,7 +20,7 @@ bool beats(const RankOption& one, const RankOption& other) {
   return a.forward_ps <= b.forward_ps && a.backward_ps <= b.backward_ps &&
          a.backward_sync_ps <= b.backward_sync_ps && sync_of(a) <= sync_of(b) &&
          a.weight_ps <= b.weight_ps && a.weight_sync_ps <= b.weight_sync_ps &&
-         unfilled_of(a) <= unfilled_of(b) && a.zero_gradient_ps <= b.zero_gradient_ps &&
+         unfilled_of(a) <= unfilled_of(b) && a.start_ps() <= b.start_ps() &&
          a.update_ps - a.zero_gradient_ps <= b.update_ps - b.zero_gradient_ps &&
          a.weight.peak_bytes <= b.weight.peak_bytes &&
          a.weight.delta_bytes >= b.weight.delta_bytes && dominates(memory_of(a), memory_of(b));

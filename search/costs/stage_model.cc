@@ -10,7 +10,7 @@ namespace orrery::search {
 namespace {
 
 std::int64_t once_of(const costmodel::LayerCost& c, bool first_stage) {
-  return sync_of(c) + (first_stage ? c.update_ps : 0);
+  return sync_of(c) + (first_stage ? c.once_ps() : 0);
 }
 
 }  // namespace
@@ -179,7 +179,7 @@ StageModel::Table& StageModel::table(int devices, std::int64_t micro_batches, in
   }
   t.blocks = unbeaten(all, [](const Block& a, const Block& b) {
     return a.layout == b.layout && steady_of(*a.cost) <= steady_of(*b.cost) &&
-           sync_of(*a.cost) <= sync_of(*b.cost) && a.cost->update_ps <= b.cost->update_ps &&
+           sync_of(*a.cost) <= sync_of(*b.cost) && a.cost->once_ps() <= b.cost->once_ps() &&
            dominates(a.memory, b.memory);
   });
   t.change_ps.assign(t.layouts.size() * t.layouts.size(), -1);
@@ -325,7 +325,7 @@ std::int64_t StageModel::quick_bound(const PlanProblem& problem) {
   const std::int64_t ends = steady_of(embedding) + steady_of(head);
   const std::int64_t slowest = std::max(ceil_div(f.steady_ps + ends, p), f.most_ps);
   if (problem.schedule == plan::Schedule::kInterleaved) return m * slowest;
-  return f.total_ps + ends + sync_of(embedding) + sync_of(head) + embedding.update_ps +
+  return f.total_ps + ends + sync_of(embedding) + sync_of(head) + embedding.once_ps() +
          (m - 1) * slowest;
 }
 

@@ -15,8 +15,6 @@ using plan::Schedule;
 constexpr std::array kSchedules = {&Space::gpipe, &Space::one_f_one_b, &Space::interleaved,
                                    &Space::zero_bubble};
 constexpr std::array kZeros = {&Space::data, &Space::zero1, &Space::zero2, &Space::zero3};
-constexpr std::array kRecomputes = {&Space::recompute_none, &Space::recompute_selective,
-                                    &Space::recompute_full};
 template <class Flags, class E>
 bool flag(const Space& space, const Flags& flags, E number) {
   return space.*flags[as_index(number)];
@@ -122,9 +120,11 @@ class Alternatives {
     const bool recomputes =
         any([](const LayerStrategy& s) { return s.recompute != plan::Recompute::kNone; });
     if (recomputes && space_.recompute_none) {
-      add("recomputation " + over_layers(plan_, recompute_of), "none",
-          [](Space& s) { s.recompute_full = s.recompute_selective = false; });
-    } else if (!recomputes && (space_.recompute_full || space_.recompute_selective)) {
+      add("recomputation " + over_layers(plan_, recompute_of), "none", [](Space& s) {
+        s.recompute_full = s.recompute_operator = s.recompute_selective = false;
+      });
+    } else if (!recomputes &&
+               (space_.recompute_full || space_.recompute_operator || space_.recompute_selective)) {
       add("no recomputation", "some in every layer", [](Space& s) { s.recompute_none = false; });
     }
   }
@@ -172,7 +172,7 @@ bool allows_layer(const Space& s, const LayerStrategy& l, std::int64_t micro_bat
                                                         : s.reduce_per_micro_batch)) {
     return false;
   }
-  return flag(s, kRecomputes, l.recompute);
+  return flag(s, kRecomputeFlags, l.recompute);
 }
 
 bool allows_pipeline(const Space& s, const plan::Plan& p) {

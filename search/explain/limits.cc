@@ -99,7 +99,8 @@ struct Change {
 
 std::vector<Change> candidates(const plan::Plan& plan) {
   std::vector<Change> all;
-  for (const plan::Recompute to : {plan::Recompute::kSelective, plan::Recompute::kFull})
+  for (const plan::Recompute to :
+       {plan::Recompute::kSelective, plan::Recompute::kOperator, plan::Recompute::kFull})
     all.push_back({fmt::format("recompute={}", plan::to_string(to)), raised(plan, to, 0)});
   for (const int zero : {1, 2, 3})
     all.push_back({fmt::format("zero {}", zero), raised(plan, plan::Recompute::kNone, zero)});

@@ -21,7 +21,7 @@ struct Part {
       : forward_ps(c.forward_ps),
         backward_ps(c.backward_ps),
         sync_ps(c.backward_sync_ps),
-        zero_ps(c.zero_gradient_ps),
+        zero_ps(c.start_ps()),
         update_ps(c.update_ps - c.zero_gradient_ps),
         memory(memory_of(c)) {}
 };

@@ -30,14 +30,19 @@ constexpr std::array kTargets{
                      "--use-distributed-optimizer, --recompute-granularity, "
                      "--tp-comm-overlap"},
     Target{.name = "torchtitan",
-           .space = {.zero1 = false, .tensor_overlap = true, .tensor_alone = false},
+           .space = {.zero1 = false,
+                     .recompute_selective = false,
+                     .recompute_operator = true,
+                     .tensor_overlap = true,
+                     .tensor_alone = false},
            .restrictions = "one strategy for all layers, tensor parallelism always with sequence "
                            "parallelism, FSDP with or without resharding",
-           .source = "github.com/pytorch/torchtitan, README and docs/fsdp.md: FSDP2 "
-                     "(reshard_after_forward), tensor parallelism with "
-                     "SequenceParallel, activation checkpointing none, selective, full; "
-                     "pytorch.org/docs/stable/distributed.pipelining.html: ScheduleGPipe, "
-                     "Schedule1F1B, ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble"},
+           .source =
+               "github.com/pytorch/torchtitan, README and docs/fsdp.md: FSDP2 "
+               "(reshard_after_forward), tensor parallelism with "
+               "SequenceParallel, activation checkpointing none, selective by operator, full; "
+               "pytorch.org/docs/stable/distributed.pipelining.html: ScheduleGPipe, "
+               "Schedule1F1B, ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble"},
     Target{
         .name = "deepspeed",
         .space = {.tensor = false,
@@ -76,14 +81,14 @@ struct Choice {
 
 bool space_allows(const Space& space, const Choice& c) {
   const bool zero[] = {space.data, space.zero1, space.zero2, space.zero3};
-  const bool recompute[] = {space.recompute_none, space.recompute_selective, space.recompute_full};
   if (c.tp > 1 && !space.tensor) return false;
   if (space.fix_tp && *space.fix_tp != c.tp) return false;
   if (c.tp > 1 && !(c.sequence_parallel ? space.sequence_parallel : space.tensor_alone))
     return false;
   const bool when[] = {space.reduce_per_step || (c.zero < 2 && space.reduce_per_micro_batch),
                        space.reduce_per_micro_batch && c.zero >= 2, space.reduce_at_end};
-  return when[as_index(c.grad_reduce)] && zero[c.zero] && recompute[as_index(c.recompute)];
+  return when[as_index(c.grad_reduce)] && zero[c.zero] &&
+         space.*kRecomputeFlags[as_index(c.recompute)];
 }
 
 bool target_allows(const Target& t, const Choice& c) {
@@ -97,8 +102,8 @@ std::vector<Choice> choices(const Target& target, const Space& space, int device
   for (int tp = 1; tp <= devices && (space.idle || devices % tp == 0); tp *= 2) {
     for (int zero = 0; zero <= 3; ++zero) {
       for (const bool sp : {false, true}) {
-        for (const auto recompute :
-             {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull}) {
+        for (const auto recompute : {plan::Recompute::kNone, plan::Recompute::kSelective,
+                                     plan::Recompute::kOperator, plan::Recompute::kFull}) {
           for (const auto reduce :
                {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch, plan::GradReduce::kEnd}) {
             const Choice c{tp, zero, sp, recompute, reduce};
@@ -121,9 +126,8 @@ Space space_of(const Target& t, Space space, const Choice& c) {
   space.tensor = c.tp > 1;
   space.sequence_parallel = c.sequence_parallel;
   space.tensor_alone = !c.sequence_parallel;
-  space.recompute_none = c.recompute == plan::Recompute::kNone;
-  space.recompute_selective = c.recompute == plan::Recompute::kSelective;
-  space.recompute_full = c.recompute == plan::Recompute::kFull;
+  for (std::size_t i = 0; i < kRecomputeFlags.size(); ++i)
+    space.*kRecomputeFlags[i] = i == as_index(c.recompute);
   space.reduce_per_step = c.grad_reduce == plan::GradReduce::kStep;
   space.reduce_per_micro_batch = c.grad_reduce == plan::GradReduce::kMicroBatch;
   space.reduce_at_end = c.grad_reduce == plan::GradReduce::kEnd;

@@ -177,7 +177,8 @@ base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const pla
     report.fault(&CheckReport::memory_holds, std::move(text));
   };
   for (std::size_t i = 0; i < program.classes.size(); ++i) {
-    const std::int64_t peak = plan::static_memory(program, program.classes[i]).peak_bytes,
+    const std::int64_t peak = plan::static_memory(program, program.classes[i], cost.loss_bytes())
+                                  .peak_bytes,
                        closed = priced.stage_peak_bytes[i];
     report.memory_bytes.push_back(peak + cost.context_bytes());
     const std::int64_t excess = report.memory_bytes.back() - report.limit_bytes;

@@ -36,6 +36,7 @@ constexpr std::array kFlags{Flag{"dp", &Space::data},
                             Flag{"1f1b", &Space::one_f_one_b},
                             Flag{"recompute_none", &Space::recompute_none},
                             Flag{"recompute_selective", &Space::recompute_selective},
+                            Flag{"recompute_operator", &Space::recompute_operator},
                             Flag{"recompute_full", &Space::recompute_full},
                             Flag{"reduce_per_step", &Space::reduce_per_step},
                             Flag{"reduce_per_micro_batch", &Space::reduce_per_micro_batch},
@@ -68,8 +69,8 @@ constexpr std::array kCounts{Fixed<std::int64_t>{"fix_micro_batches", &Space::fi
 constexpr std::size_t fields_of(const Space& space) {
   [[maybe_unused]] const auto& [f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15,
                                 f16, f17, f18, f19, f20, f21, f22, f23, f24, f25, f26, f27, f28,
-                                f29, f30, f31, f32, f33, f34, f35, f36, f37, f38, f39] = space;
-  return 39;
+                                f29, f30, f31, f32, f33, f34, f35, f36, f37, f38, f39, f40] = space;
+  return 40;
 }
 // and fix_operators
 static_assert(fields_of(Space{}) == kFlags.size() + kDegrees.size() + kCounts.size() + 1);

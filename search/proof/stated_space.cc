@@ -81,7 +81,8 @@ bool names_pieces(const Space& space, const LayerStrategy& s) {
 }
 
 bool names(const Space& space, const LayerStrategy& s, const Family& family, int devices_per_host) {
-  const bool recomputes[] = {space.recompute_none, space.recompute_selective, space.recompute_full};
+  const bool recomputes[] = {space.recompute_none, space.recompute_selective,
+                             space.recompute_operator, space.recompute_full};
   const plan::Plan& f = family.frame;
   if (space.fix_tp.value_or(s.tp) != s.tp || space.fix_cp.value_or(s.cp) != s.cp ||
       space.fix_dp.value_or(s.dp) != s.dp)
@@ -97,6 +98,7 @@ bool names(const Space& space, const LayerStrategy& s, const Family& family, int
     return false;
   if ((s.ep > 1 && !space.expert) || (s.strided && (!space.strided || s.replicas() == 1)))
     return false;
+  if (s.recompute == plan::Recompute::kOperator && s.slices > 1) return false;
   return names_zero(space, s) && names_shard(space, s, devices_per_host) &&
          names_reduction(space, s, f.micro_batches) && names_operators(space, s) &&
          names_pieces(space, s) && recomputes[as_index(s.recompute)];
@@ -137,7 +139,8 @@ std::vector<LayerStrategy> of_block(const Space& stated, const Family& of_model,
   vary(all, &LayerStrategy::ep, powers_of_two(block.experts > 0 ? family.devices : 1));
   vary(all, &LayerStrategy::shard, shards);
   vary(all, &LayerStrategy::recompute,
-       {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull});
+       {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kOperator,
+        plan::Recompute::kFull});
   vary(all, &LayerStrategy::grad_reduce,
        {plan::GradReduce::kStep, plan::GradReduce::kMicroBatch, plan::GradReduce::kEnd});
   vary(all, &LayerStrategy::tensor_pieces,

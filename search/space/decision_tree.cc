@@ -104,19 +104,13 @@ std::vector<int> expert_degrees(const model::ModelSpec& model, const Space& spac
   return degrees;
 }
 
-std::vector<plan::Recompute> recompute_kinds(const Space& space) {
-  std::vector<plan::Recompute> kinds;
-  if (space.recompute_none) kinds.push_back(plan::Recompute::kNone);
-  if (space.recompute_selective) kinds.push_back(plan::Recompute::kSelective);
-  if (space.recompute_full) kinds.push_back(plan::Recompute::kFull);
-  return kinds;
-}
-
 /// All leaves below (tp, zero, sp, operators, slices).
 void add_leaves(const Space& space, const TreeContext& context, plan::LayerStrategy strategy,
                 std::vector<plan::LayerStrategy>& leaves) {
-  for (const plan::Recompute recompute : recompute_kinds(space)) {
-    strategy.recompute = recompute;
+  for (std::size_t i = 0; i < kRecomputeFlags.size(); ++i) {
+    strategy.recompute = static_cast<plan::Recompute>(i);
+    if (!(space.*kRecomputeFlags[i])) continue;
+    if (strategy.recompute == plan::Recompute::kOperator && strategy.slices > 1) continue;
     // One micro-batch reduces once either way.
     const bool chooses = strategy.zero >= 2 && context.micro_batches > 1,
                reduces = strategy.replicas() > 1;

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@ struct Space {
   bool data = true, zero1 = true, zero2 = true, zero3 = true, tensor = true,
        sequence_parallel = true, pipeline = true;
   bool recompute_full = true, recompute_selective = true;
+  bool recompute_operator = false;  // between the two in time and memory: searches take longer
   // context parallelism: next to no difference from data parallelism where that is possible, so
   // proofs take long
   bool ring = false, ulysses = false;
@@ -47,6 +49,10 @@ struct Space {
   bool even_stages = false;
   bool operator==(const Space&) const = default;
 };
+
+/// What of a space allows each plan::Recompute, by its number.
+inline constexpr std::array kRecomputeFlags = {&Space::recompute_none, &Space::recompute_selective,
+                                               &Space::recompute_operator, &Space::recompute_full};
 
 /// Why something is left out: what the user fixed or switched off, else what the model, the machine
 /// or a bound says.

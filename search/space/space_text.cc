@@ -39,6 +39,7 @@ constexpr std::array kDimensions{
     Dimension{{"zb-h1", "", "ZB-H1, weight gradients fill the bubble"}, &Space::zero_bubble},
     Dimension{{"idle", "", "plans that leave devices idle"}, &Space::idle},
     Dimension{{"selective", "", "selective recomputation"}, &Space::recompute_selective},
+    Dimension{{"operator", "", "recomputation by operator"}, &Space::recompute_operator},
     Dimension{{"recompute", "", "full recomputation"}, &Space::recompute_full},
 };
 
@@ -83,11 +84,12 @@ base::Result<void> fix_one_of(
 }
 
 base::Result<void> fix_recompute(std::string_view value, Space& space) {
-  constexpr std::array<std::pair<std::string_view, bool Space::*>, 3> kKinds{
+  constexpr std::array<std::pair<std::string_view, bool Space::*>, 4> kKinds{
       {{"none", &Space::recompute_none},
        {"selective", &Space::recompute_selective},
+       {"operator", &Space::recompute_operator},
        {"full", &Space::recompute_full}}};
-  return fix_one_of("recompute", value, kKinds, "none, selective or full", space);
+  return fix_one_of("recompute", value, kKinds, "none, selective, operator or full", space);
 }
 
 base::Result<void> fix_sp(std::string_view value, Space& space) {
@@ -172,7 +174,7 @@ constexpr std::array kKeys{
     Key{{"operators", "all, attention, mlp", "what zero 3 shards of a block"},
         [](std::string_view, std::string_view v, Space& s) { return fix_operators(v, s); }},
     Key{{"slices", "1 .. 64", "in which products run that zero 3 shards"}, fix_slices},
-    Key{{"recompute", "none, selective, full", "of every layer"},
+    Key{{"recompute", "none, selective, operator, full", "of every layer"},
         [](std::string_view, std::string_view v, Space& s) { return fix_recompute(v, s); }},
     Key{{"grad_reduce", "step, micro_batch, end", "when gradients are reduced"},
         [](std::string_view, std::string_view v, Space& s) { return fix_reduction(v, s); }},

@@ -49,8 +49,8 @@ void add_spans(const plan::Program& program, const PreparedClass& k, const Class
 }
 
 StageReport stage_report(const plan::Program& program, const PreparedClass& k,
-                         const ClassOutcome& out, std::int64_t context_bytes) {
-  const plan::StaticMemory memory = plan::static_memory(program, *k.rank_class);
+                         const ClassOutcome& out, const costmodel::CostModel& cost) {
+  const plan::StaticMemory memory = plan::static_memory(program, *k.rank_class, cost.loss_bytes());
   StageReport s;
   s.parts = out.parts;
   s.busy_compute_ps = out.busy_compute_ps;
@@ -60,9 +60,9 @@ StageReport stage_report(const plan::Program& program, const PreparedClass& k,
   s.idle_ps = out.idle_ps;
   s.recompute_ps = out.recompute_ps;
   s.optimizer_ps = out.optimizer_ps;
-  s.peak_memory_bytes = memory.peak_bytes + context_bytes;
+  s.peak_memory_bytes = memory.peak_bytes + cost.context_bytes();
   s.memory_at_peak = memory.at_peak;
-  s.timeline_peak_bytes = out.peak_bytes + context_bytes;
+  s.timeline_peak_bytes = out.peak_bytes + cost.context_bytes();
   return s;
 }
 
@@ -129,8 +129,8 @@ SimReport step_report(const plan::Program& program, const costmodel::CostModel& 
   report.step_time_ps = finished.outcome.step_ps;
   report.events = finished.outcome.events;
   for (const std::uint32_t c : finished.shown) {
-    report.stages.push_back(stage_report(program, finished.step.classes[c],
-                                         finished.outcome.classes[c], cost.context_bytes()));
+    report.stages.push_back(
+        stage_report(program, finished.step.classes[c], finished.outcome.classes[c], cost));
   }
   add_totals(program, cost, finished, report);
   if (options.picture)

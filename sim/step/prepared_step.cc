@@ -4,10 +4,12 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
 #include "base/numbers.h"
+#include "plan/program/memory.h"
 #include "plan/program/stream_refs.h"
 #include "sim/network/class_loads.h"
 
@@ -92,6 +94,7 @@ class Preparation {
         loads_(program, cost, fold),
         stream_refs_(program),
         segment_ps_(program.segments.size() * kPhases, -1) {
+    find_copies();
     for (const plan::Template& t : program.templates) {
       offsets_.push_back(template_ops_);
       template_ops_ += as_u32(t.ops.size());
@@ -113,6 +116,33 @@ class Preparation {
 
  private:
   static constexpr std::size_t kPhases = 4;
+
+  /// Copies of gathered weights stand before the first operation of a template that reads them,
+  /// those of gradient parts behind the last that adds to them.
+  void find_copies() {
+    std::map<plan::BufferId, std::int64_t> moved;
+    for (const plan::Template& t : program_.templates)
+      for (const plan::Op& op : t.ops) {
+        if (!plan::moves_shards(op)) continue;
+        const bool gathers = op.collective == plan::Collective::kAllGather;
+        if (const std::int64_t ps = cost_.copies_ps(op); ps > 0)
+          moved[(gathers ? op.writes : op.reads).front().buffer] = ps;
+      }
+    if (moved.empty()) return;
+    for (const plan::Template& t : program_.templates) {
+      std::map<plan::BufferId, const plan::Op*> at;
+      for (const plan::Op& op : t.ops) {
+        const std::vector<plan::Op>* run = fused_ != nullptr ? fused_->run_of(op) : nullptr;
+        for (const plan::Op& one : run != nullptr ? std::span(*run) : std::span(&op, 1)) {
+          if (one.weights) at.try_emplace(one.weights->buffer, &op);
+          if (one.gradients) at[one.gradients->buffer] = &op;
+        }
+      }
+      for (const auto& [buffer, op] : at)
+        if (const auto found = moved.find(buffer); found != moved.end())
+          copies_[op] += found->second;
+    }
+  }
 
   void prepare_class(std::uint32_t c) {
     PreparedClass& k = step_.classes[c];
@@ -148,13 +178,15 @@ class Preparation {
     p.freed_bytes = stream_refs_.freed_bytes(instance);
     switch (op.kind) {
       case plan::OpKind::kCompute: {
+        if (const auto copies = copies_.find(&op); copies != copies_.end())
+          p.compute_ps = copies->second;
         if (const std::vector<plan::Op>* run = fused_ != nullptr ? fused_->run_of(op) : nullptr) {
           for (const plan::Op& one : *run) p.compute_ps += segment_ps(one.segment, one.phase);
           break;
         }
         const model::SegmentShape& shape = program_.segments[op.segment];
-        p.compute_ps = segment_ps(op.segment, op.phase);
-        p.transient_bytes = model::work(shape, op.phase).transient_bytes;
+        p.compute_ps += segment_ps(op.segment, op.phase);
+        p.transient_bytes = plan::transient_bytes(shape, op.phase, cost_.loss_bytes());
         p.optimizer = updates_state(shape.kind);
         p.recomputed = op.recomputed;
         break;
@@ -182,7 +214,11 @@ class Preparation {
           op.name, k.stage, group.name, group.size, group.stride, program_.world_size);
       return;
     }
-    const Crossing made{{members.begin(), members.end()}, group, op.collective, op.bytes, p.stream};
+    const Crossing made{{members.begin(), members.end()},
+                        group,
+                        op.collective,
+                        cost_.wire_bytes(program_, op),
+                        p.stream};
     const auto alike = [&](const Crossing& x) { return x.same(made); };
     if (members.size() > 1) {
       const auto at = std::ranges::find_if(step_.crossings, alike);
@@ -205,7 +241,7 @@ class Preparation {
   }
 
   costmodel::Transfer transfer(std::uint32_t c, const plan::Op& op, const plan::Group& group) {
-    return cost_.communication().collective(op.collective, group, op.bytes,
+    return cost_.communication().collective(op.collective, group, cost_.wire_bytes(program_, op),
                                             loads_.collective(op.collective, group, c));
   }
 
@@ -275,8 +311,9 @@ class Preparation {
   std::vector<std::uint32_t> offsets_;  // [template] into PreparedClass::ops
   std::uint32_t template_ops_ = 0;
   std::map<int, std::uint32_t> class_at_;  // by first rank
-  std::vector<std::int64_t> segment_ps_;   // [segment * kPhases + phase], -1 unknown
-  std::vector<Crossing> collectives_;      // inside the class at hand
+  std::map<const plan::Op*, std::int64_t> copies_;
+  std::vector<std::int64_t> segment_ps_;  // [segment * kPhases + phase], -1 unknown
+  std::vector<Crossing> collectives_;     // inside the class at hand
   std::vector<costmodel::Transfer> crossing_transfers_;
 };
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "costmodel/closed_form/closed_form.h"
 #include "model/spec.h"
@@ -21,7 +23,7 @@ struct Answers {
 };
 
 Answers both(const std::string& model_name, const plan::UniformOptions& options, bool overlaps,
-             double slowdown = 1.0) {
+             double slowdown = 1.0, std::optional<model::Framework> framework = std::nullopt) {
   const auto model = model::find_model(model_name).value();
   auto topology = topologies::catalog_topology("dgx-a100").value();
   model::Profile profile;
@@ -29,6 +31,7 @@ Answers both(const std::string& model_name, const plan::UniformOptions& options,
   profile.overlaps = overlaps;
   profile.overlap_slowdown = slowdown;
   profile.context_bytes = 1 << 20;
+  profile.framework = std::move(framework);
   const auto cost =
       costmodel::CostModel::make(model, std::move(topology), profile,
                                  {.precision = options.precision, .sequence = options.sequence})
@@ -64,6 +67,13 @@ std::vector<Case> one_stage() {
         .micro_batch = 2,
         .global_batch = 8,
         .sequence = 64}},
+      {"operator",
+       {.tp = 2,
+        .sequence_parallel = true,
+        .recompute = Recompute::kOperator,
+        .micro_batch = 2,
+        .global_batch = 8,
+        .sequence = 64}},
       {"selective",
        {.dp = 2,
         .recompute = Recompute::kSelective,
@@ -80,6 +90,58 @@ TEST(ClosedForm, EqualsTheSimulationOfOneStageWithoutOverlap) {
       EXPECT_EQ(a.simulated.step_time_ps, a.closed_ps) << model << " " << c.name;
     }
   }
+}
+
+// What a framework copies of sharded weights and gradients, and how long its gradients are on the
+// wire, is priced alike, and counts once for each gather and reduction.
+TEST(ClosedForm, EqualsTheSimulationOfAFrameworksCopies) {
+  const plan::UniformOptions sharded{.dp = 4,
+                                     .zero = 3,
+                                     .recompute = plan::Recompute::kFull,
+                                     .grad_reduce = plan::GradReduce::kMicroBatch,
+                                     .micro_batch = 1,
+                                     .global_batch = 8,
+                                     .sequence = 64};
+  const model::Framework none{.name = "none"},
+      copies{.name = "copies", .gather_copies = 200, .reduce_copies = 150};
+  const Answers plain = both("llama-tiny", sharded, false, 1, none),
+                copied = both("llama-tiny", sharded, false, 1, copies);
+  EXPECT_EQ(plain.simulated.step_time_ps, plain.closed_ps);
+  EXPECT_EQ(copied.simulated.step_time_ps, copied.closed_ps);
+  EXPECT_GT(copied.closed_ps, plain.closed_ps);
+  plan::UniformOptions replicated = sharded;
+  replicated.zero = 1;
+  replicated.grad_reduce = plan::GradReduce::kStep;
+  const Answers once = both("llama-tiny", replicated, false, 1, none);
+  EXPECT_EQ(both("llama-tiny", replicated, false, 1, copies).closed_ps, once.closed_ps);
+  const Answers halved = both("llama-tiny", replicated, false, 1,
+                              model::Framework{.name = "fp16", .gradient_bytes = 2});
+  EXPECT_EQ(halved.simulated.step_time_ps, halved.closed_ps);
+  EXPECT_LT(halved.closed_ps, once.closed_ps);
+}
+
+// What the loss holds in a framework is in both peaks.
+TEST(ClosedForm, PeaksHoldAFrameworksLoss) {
+  const plan::UniformOptions o{.micro_batch = 2, .global_batch = 4, .sequence = 64};
+  const model::Framework none{.name = "none"}, wide{.name = "wide", .loss_bytes = 4000};
+  const Answers plain = both("llama-tiny", o, false, 1, none),
+                more = both("llama-tiny", o, false, 1, wide);
+  const std::int64_t logits = 2 * 64 * model::find_model("llama-tiny").value().vocab;
+  EXPECT_EQ(more.closed.stage_peak_bytes[0] + more.context_bytes,
+            more.simulated.stages[0].peak_memory_bytes);
+  EXPECT_GT(more.simulated.stages[0].peak_memory_bytes,
+            plain.simulated.stages[0].peak_memory_bytes + 3000 * logits);
+}
+
+// Gathers of updated parameters hide behind the first forward as far as it lasts.
+TEST(ClosedForm, EqualsTheSimulationOfParametersGatheredBesideTheForward) {
+  plan::UniformOptions o{.dp = 4, .zero = 1, .micro_batch = 1, .global_batch = 8, .sequence = 64};
+  const Answers beside = both("llama-tiny", o, true);
+  o.grad_reduce = plan::GradReduce::kEnd;
+  const Answers behind = both("llama-tiny", o, true);
+  const std::int64_t saved_ps = behind.simulated.step_time_ps - beside.simulated.step_time_ps;
+  EXPECT_GT(saved_ps, 0);
+  EXPECT_EQ(behind.closed.pass_by_pass_ps - beside.closed.pass_by_pass_ps, saved_ps);
 }
 
 TEST(ClosedForm, EqualsTheSimulationOfExpertsWithoutOverlap) {

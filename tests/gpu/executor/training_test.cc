@@ -38,8 +38,8 @@ RunReport trained(const plan::Program& program, const char* device, int steps,
 class Families : public OnCuda, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(Families, LossesAreThoseOfTheCpu) {
-  for (const plan::Recompute recompute :
-       {plan::Recompute::kNone, plan::Recompute::kSelective, plan::Recompute::kFull}) {
+  for (const plan::Recompute recompute : {plan::Recompute::kNone, plan::Recompute::kSelective,
+                                          plan::Recompute::kOperator, plan::Recompute::kFull}) {
     const plan::Program program = program_of(GetParam(), {.recompute = recompute,
                                                           .micro_batch = 4,
                                                           .global_batch = 8,

@@ -165,6 +165,20 @@ void add_pieces(std::vector<PlanCase>& cases) {
                                                       .micro_batch = 2}));
 }
 
+void add_recomputation_by_operator(std::vector<PlanCase>& cases) {
+  constexpr Recompute kOperator = Recompute::kOperator;
+  cases.push_back(
+      everywhere("dp2_zero3_operator", {.dp = 2}, {.dp = 2, .zero = 3, .recompute = kOperator}));
+  cases.push_back(
+      everywhere("tp2_sp_pieces2_operator", {.tp = 2},
+                 {.tp = 2, .sequence_parallel = true, .recompute = kOperator, .tensor_pieces = 2}));
+  cases.push_back(simple("tp2_pp2_zb_h1_operator", {.tp = 2,
+                                                    .pp = 2,
+                                                    .recompute = kOperator,
+                                                    .schedule = Schedule::kZeroBubbleH1,
+                                                    .micro_batch = 2}));
+}
+
 void add_context(std::vector<PlanCase>& cases) {
   const LayerStrategy ring{.dp = 2, .cp = 2},
       ulysses{.dp = 2, .cp = 2, .context = plan::ContextKind::kUlysses};
@@ -219,6 +233,7 @@ std::vector<PlanCase> make_cases() {
   add_context(cases);
   add_operators(cases);
   add_pieces(cases);
+  add_recomputation_by_operator(cases);
   add_both(cases, "pp2_interleaved",
            {.pp = 2, .schedule = Schedule::kInterleaved, .micro_batch = 2, .virtual_stages = 2});
   add_both(cases, "pp2_zb_h1", {.pp = 2, .schedule = Schedule::kZeroBubbleH1, .micro_batch = 2});

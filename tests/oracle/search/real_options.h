@@ -62,7 +62,7 @@ class RealMachine {
       const LayerMemory memory = memory_of(c);
       known.push_back({s,
                        micro_batches * (c.forward_ps + c.backward_ps) + c.backward_sync_ps -
-                           c.backward_ps + c.update_ps,
+                           c.backward_ps + c.once_ps(),
                        memory.persistent_bytes + memory.stash_bytes});
     }
     return known;

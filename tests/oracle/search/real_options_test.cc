@@ -133,8 +133,8 @@ TEST(RealOptionsOracle, LayerProgramsAndFrontiersMatchBruteForce) {
     points += static_cast<int>(expected.size());
   });
   std::cout << feasible << " optima, " << points << " points of frontiers\n";
-  EXPECT_EQ(feasible, 4791);
-  EXPECT_EQ(points, 7162);
+  EXPECT_EQ(feasible, 4794);
+  EXPECT_EQ(points, 6625);
 }
 
 TEST(RealOptionsOracle, PipelinesMatchAllPartitionsAndTheirRunnersUp) {
@@ -181,10 +181,10 @@ TEST(RealOptionsOracle, PipelinesMatchAllPartitionsAndTheirRunnersUp) {
   });
   std::cout << feasible << " optima, " << infeasible << " infeasible, " << partitions
             << " partitions, " << seconds << " runners-up\n";
-  EXPECT_EQ(feasible, 5231);
-  EXPECT_EQ(infeasible, 769);
-  EXPECT_EQ(partitions, 12'624);
-  EXPECT_EQ(seconds, 619);
+  EXPECT_EQ(feasible, 5206);
+  EXPECT_EQ(infeasible, 794);
+  EXPECT_EQ(partitions, 12'563);
+  EXPECT_EQ(seconds, 616);
 }
 
 }  // namespace

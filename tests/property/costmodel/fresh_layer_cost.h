@@ -137,8 +137,14 @@ inline LayerCost layer_cost(const CostModel& cost, const plan::LayerTemplates& t
   c.gather_forward_ps = times(t.gather_forward).data_ps;
   c.gather_backward_ps = times(t.gather_backward).data_ps;
   c.reduction_each_ps = t.reduces_per_micro_batch ? sync.data_ps : 0;
-  c.update_ps = overlapped(times(t.zero_gradient)) + overlapped(times(t.update));
-  c.zero_gradient_ps = overlapped(times(t.zero_gradient));
+  const Times start = times(t.zero_gradient);
+  c.zero_gradient_ps = overlapped(start);
+  if (cost.overlaps()) {
+    c.zero_gradient_ps = start.serial_ps;
+    c.gather_updated_ps = start.data_ps;
+    c.late_forward_ps = overlapped(forward + Times{0, start.data_ps}) - c.forward_ps;
+  }
+  c.update_ps = c.zero_gradient_ps + overlapped(times(t.update));
   for (const auto& p : t.program.classes.front().persistent)
     c.persistent_bytes += t.program.buffers[p.buffer].bytes();
   c.gather_forward = memory(t.gather_forward);

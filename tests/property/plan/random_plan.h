@@ -120,7 +120,7 @@ class PlanDraw : Draw {
     if (s.zero > 0 && flag()) s.shard = static_cast<int>(power_of_two(s.replicas()));
     if (vocabulary) return s;
     s.sequence_parallel = s.tp > 1 && flag();
-    s.recompute = static_cast<Recompute>(between(0, 2));
+    s.recompute = static_cast<Recompute>(between(0, 3));
     if (mixture_ && flag()) s.ep = static_cast<int>(power_of_two(s.replicas()));
     if (s.ep > 1) {
       s.shard = 0;
@@ -130,6 +130,7 @@ class PlanDraw : Draw {
       s.operators = static_cast<ShardedOperators>(between(0, 2));
       s.slices = static_cast<int>(power_of_two(4));
       while (32 / s.tp % s.slices != 0 || ffn_ / s.tp % s.slices != 0) s.slices /= 2;
+      if (s.recompute == Recompute::kOperator) s.slices = 1;
     }
     if (s.sequence_parallel && s.slices == 1 && (s.cp == 1 || s.context == ContextKind::kUlysses) &&
         flag()) {

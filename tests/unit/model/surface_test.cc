@@ -29,7 +29,11 @@ Profile sample() {
                           .loss_passes = 23,
                           .norm_passes = 9,
                           .activation_passes = 1.5,
-                          .rotary_passes = 5};
+                          .rotary_passes = 5,
+                          .gradient_bytes = 2,
+                          .gather_copies = 2,
+                          .reduce_copies = 1.5,
+                          .loss_bytes = 8};
   p.collectives = {{.op = Collective::kAllReduce,
                     .size = 2,
                     .link_rate = 3e11,

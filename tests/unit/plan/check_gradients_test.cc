@@ -151,7 +151,7 @@ TEST(CheckGradients, ParametersThatAreNotGatheredAfterTheUpdateAreCaught) {
   const Program p = data_parallel(1);
   Mutant m(p);
   m.drop(0, m.named(0, "all_gather(parameters)"));
-  EXPECT_CAUGHT(m, FaultKind::kContributionMissing);
+  EXPECT_CAUGHT(m, FaultKind::kNeverReduced);
 }
 
 TEST(CheckGradients, LossIsZeroedAndGetsEveryMicroBatchOnce) {

@@ -106,6 +106,22 @@ TEST(LowerBlock, SelectiveRecomputationRepeatsTheAttentionCoreAlone) {
                           "projection", "attention", "qkv", "norm1"));
 }
 
+TEST(LowerBlock, RecomputationByOperatorKeepsTheCoreAndEveryOtherProduct) {
+  const auto backward = [](const LayerStrategy& s) {
+    const LayerTemplates t = lower_block(llama(), s, context());
+    return names(t, t.backward);
+  };
+  // projection and up again, gate kept; both add to one gradient
+  EXPECT_THAT(backward(strategy(1, 1, 0, false, Recompute::kOperator)),
+              ElementsAre("again projection", "again residual1", "again norm2", "again mlp_up",
+                          "again activation", "mlp_out", "activation", "mlp_gate", "mlp_up",
+                          "add(dc of up)", "norm2", "projection", "attention", "again norm1", "qkv",
+                          "norm1"));
+  // what the tensor group has summed is there
+  EXPECT_THAT(backward(strategy(2, 1, 0, true, Recompute::kOperator)),
+              testing::Not(testing::Contains("again projection")));
+}
+
 TEST(LowerBlock, ZeroStagesShardWhatTheySay) {
   const std::int64_t p = llama().block_parameters();  // divides by 2
   const auto state = [&](int zero, std::int64_t micro_batches) {
@@ -127,17 +143,18 @@ TEST(LowerBlock, ZeroStagesCommunicateWhatTheySay) {
   const auto sync = [](int zero, std::int64_t micro_batches) {
     const LayerTemplates t = lower_block(llama(), strategy(1, 2, zero), context(micro_batches));
     std::vector<std::string> all = names(t, t.gather_forward);
-    for (TemplateId id : {t.gather_backward, t.sync, t.update})
+    for (TemplateId id : {t.gather_backward, t.sync, t.update, t.zero_gradient})
       for (std::string& n : names(t, id)) all.push_back(n);
     return all;
   };
-  EXPECT_THAT(sync(0, 4), ElementsAre("all_reduce(gradient)", "adamw"));
-  EXPECT_THAT(sync(1, 4),
-              ElementsAre("reduce_scatter(gradient)", "adamw", "all_gather(parameters)"));
-  EXPECT_THAT(sync(2, 1), ElementsAre("reduce_scatter(gradient)", "accumulate(gradient)", "adamw",
+  EXPECT_THAT(sync(0, 4), ElementsAre("all_reduce(gradient)", "adamw", "zero(gradient)"));
+  EXPECT_THAT(sync(1, 4), ElementsAre("reduce_scatter(gradient)", "adamw", "zero(gradient)",
                                       "all_gather(parameters)"));
-  EXPECT_THAT(sync(3, 1), ElementsAre("all_gather(weights)", "all_gather(weights)",
-                                      "reduce_scatter(gradient)", "accumulate(gradient)", "adamw"));
+  EXPECT_THAT(sync(2, 1), ElementsAre("reduce_scatter(gradient)", "accumulate(gradient)", "adamw",
+                                      "zero(gradient)", "all_gather(parameters)"));
+  EXPECT_THAT(sync(3, 1),
+              ElementsAre("all_gather(weights)", "all_gather(weights)", "reduce_scatter(gradient)",
+                          "accumulate(gradient)", "adamw", "zero(gradient)"));
 }
 
 /// The whole state of a block on one rank, and what its gradients and parameters cost on the wire:
@@ -151,7 +168,7 @@ Sharding sharding_of(const LayerStrategy& s, std::int64_t micro_batches) {
   Sharding all;
   for (const auto& p : t.program.classes[0].persistent)
     all.state_bytes += t.program.buffers[p.buffer].bytes();
-  for (TemplateId id : {t.gather_forward, t.sync, t.update}) {
+  for (TemplateId id : {t.gather_forward, t.sync, t.update, t.zero_gradient}) {
     for (const Op& op : t.program.templates[id].ops) {
       if (op.kind != OpKind::kCollective) continue;
       const Group& g = t.program.groups[op.group];
@@ -190,8 +207,7 @@ TEST(HybridSharding, SplitsStatesOverNeighboursAndReducesAcrossTheReplicas) {
                           fmt::format("all_reduce(owned gradient) 2x2 {}", 2 * p),
                           fmt::format("all_gather(parameters) 2x1 {}", 4 * p)));
   const LayerTemplates t = lower_block(llama(), s, context(4));
-  EXPECT_THAT(names(t, t.update),
-              ElementsAre("all_reduce(owned gradient)", "adamw", "all_gather(parameters)"));
+  EXPECT_THAT(names(t, t.update), ElementsAre("all_reduce(owned gradient)", "adamw"));
 }
 
 TEST(Reductions, AtTheEndStandInTurnWithTheOptimizer) {

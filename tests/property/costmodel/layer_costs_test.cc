@@ -96,7 +96,7 @@ RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
         prices.duration_ps(op, group, bytes, prices.summary(op, group, first, stage)) ==
         prices.collective(op, group, bytes, first, stage, Senders::kWholeGroups).duration_ps());
   }
-  if (stage == devices) return;
+  if (first + 2 * stage > devices && first < stage) return;  // nobody to send to
   const int offset = first + 2 * stage <= devices ? stage : -stage;
   RC_ASSERT(prices.exchange_ps(offset, bytes, prices.summary(first, stage, offset)) ==
             prices.exchange(first, stage, offset, bytes).duration_ps());

@@ -97,7 +97,7 @@ void print_runners_up(const search::PlanAnswer& answer, const AnswerDoubt& doubt
   const auto best_ps = real(answer.candidates.front().report.step_time_ps);
   fmt::print("\nrunners-up, the best known of each other shape:\n");
   const auto line = [&](std::int64_t ps, const std::string& more, const Plan& plan) {
-    fmt::print("  {:>10}  (+{:.1f} %{})  {}\n", show_time(ps), 100.0 * (real(ps) / best_ps - 1.0),
+    fmt::print("  {:>10}  ({:+.1f} %{})  {}\n", show_time(ps), 100.0 * (real(ps) / best_ps - 1.0),
                more, one_line(plan));
   };
   for (std::size_t i = 1; i < answer.candidates.size(); ++i) {

@@ -54,7 +54,7 @@ class Grid {
     if (p == 1)
       return all.empty() && space_.gpipe ? std::vector<Order>{{Schedule::kGPipe, 1}} : all;
     if (space_.gpipe) all.push_back({Schedule::kGPipe, 1});
-    if (space_.zero_bubble && one_kind()) all.push_back({Schedule::kZeroBubbleH1, 1});
+    if (space_.zero_bubble) all.push_back({Schedule::kZeroBubbleH1, 1});
     for (int v = 2; space_.interleaved && m % p == 0 && p * v <= layers(); ++v) {
       if (space_.fix_virtual_stages.value_or(v) == v &&
           (!space_.even_stages || layers() % (p * v) == 0))
@@ -92,8 +92,9 @@ class Grid {
     context_ = stages_.context(m, p);
     // A strategy of all kinds of blocks is one of the first kind's.
     for (const LayerStrategy& s : stages_.layers_of(devices, m).leaves) {
-      // Where gradients are reduced once a step, zero 1 is the same Program.
-      if (s.zero == 2 && s.grad_reduce == plan::GradReduce::kStep && space_.zero1) continue;
+      // Where several micro-batches are reduced once a step, zero 1 is the same Program.
+      if (s.zero == 2 && m > 1 && s.grad_reduce == plan::GradReduce::kStep && space_.zero1)
+        continue;
       std::optional<Layers> whole, split;
       for (const Order& order : orders_here) {
         context_.split_backward = order.schedule == Schedule::kZeroBubbleH1;

@@ -32,7 +32,8 @@ std::vector<std::string> target_names() {
 Result<search::Space> space_of(const Options& options) {
   base::ErrorSink sink;
   search::Space space;
-  space.tensor_overlap = options.has("target");  // where the target has it
+  space.tensor_overlap = space.recompute_operator =
+      options.has("target");  // where the target has it
   if (options.has("space"))
     space = sink.take(search::restrict_to_dimensions(options.string("space"), space), space);
   if (options.has("fix"))

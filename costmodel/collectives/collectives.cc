@@ -169,8 +169,7 @@ void CollectivePrices::add_route(int from, int to, std::int64_t flows, Paths& pa
   ++paths.routes;
   if (topology_->detoured(a, b))
     paths.detours.insert(paths.detours.end(), route.begin(), route.end());
-  std::int64_t latency = 0;
-  std::int64_t* all = crossings();
+  std::int64_t latency = 0, *all = crossings();
   for (const auto link : route) {
     latency += base::ceil_ps(topology_->link(link).latency);
     const std::int64_t weight = paths.blocks != nullptr ? paths.blocks->weight(from, link) : 1;
@@ -412,9 +411,10 @@ PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, i
                                       int rank_count) const {
   if (group.size <= 1) return {};
   check_ranks(first_rank, rank_count, *topology_);
-  // Windows of whole hosts that groups tile are classes, too.
+  // Where one switch joins hosts, windows that groups tile are classes, too.
   const int window = std::max(group.size * group.stride, as_int(topology_->devices_per_host()));
-  const bool tiled = rank_count % window == 0 && first_rank % window == 0;
+  const bool tiled = topology_->host_copies() && topology_->host_copies()->levels.size() == 1 &&
+                     rank_count % window == 0 && first_rank % window == 0;
   const auto blocks = RankBlocks::of(*topology_, first_rank, tiled ? window : rank_count);
   return summed(blocks && blocks->repeats(op, group)
                     ? group_paths(op, group, *blocks, Senders::kWholeGroups)

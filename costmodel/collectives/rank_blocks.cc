@@ -36,7 +36,8 @@ bool RankBlocks::repeats(plan::Collective op, const plan::Group& group) const {
   if (op == plan::Collective::kBroadcast) return false;
   if (group.stride % count_ == 0) return true;
   const int span = group.size * group.stride, host = sizes_.front();
-  const bool next_rail = top_ > 0 && group.stride < host && span / host % 2 == 1 && span > host;
+  const bool next_rail =
+      sizes_.size() > 1 && group.stride < host && span / host % 2 == 1 && span > host;
   return inside(group) && !next_rail &&
          std::ranges::all_of(std::span(sizes_).first(as_index(top_) + 1), [&](int size) {
            return divide_one_another(span, size) && divide_one_another(group.stride, size);

@@ -9,7 +9,7 @@
 ///
 ///   * of groups inside the C ranks, which tile blocks of s ranks, where s and P_m, and the stride
 ///     and P_m, divide one another for m <= L: the shift by P_m modulo s takes groups to groups and
-///     what crosses links of levels up to m to what does so. It crosses none above L. So every
+///     what crosses links of levels up to m to what does so. Above L it may change rails. So every
 ///     block of level m is loaded alike, and what ranks of the first one put on links of its level,
 ///     summed by place in the block, is what each block carries.
 ///   * or between equal places of several such classes: ranks of the first block of level m put on

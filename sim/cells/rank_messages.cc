@@ -35,7 +35,8 @@ RankMessages::RankMessages(const plan::Program& program, const costmodel::CostMo
 
 RankMessages::Kind RankMessages::kind_of(const plan::Op& op) const {
   const plan::Group& group = program_.groups[op.group];
-  return {as_int(op.collective), group.size, group.stride, op.bytes, as_int(op.stream), 0};
+  return {as_int(op.collective),          group.size,        group.stride,
+          cost_.wire_bytes(program_, op), as_int(op.stream), 0};
 }
 
 RankMessages::Kind RankMessages::kind_of(const plan::Op& op, const plan::Leg& leg) const {
@@ -50,8 +51,8 @@ RankMessages::Kind RankMessages::kind_of(const plan::Op& op, const plan::Leg& le
 void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& op) {
   const plan::Group& group = program_.groups[op.group];
   const std::uint32_t kind = number_of(kinds_, kind_of(op));
-  const costmodel::Transfer whole =
-      cost_.collective(op.collective, group, op.bytes, stage.first_rank, stage.count);
+  const costmodel::Transfer whole = cost_.collective(
+      op.collective, group, cost_.wire_bytes(program_, op), stage.first_rank, stage.count);
   for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
     const auto fresh = as_u32(messages_.size());
     const std::uint32_t at =
@@ -61,7 +62,9 @@ void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& 
     const auto member = as_u32(rank);
     if (std::ranges::find(message.ranks, member) != message.ranks.end()) continue;
     message.ranks.push_back(member);
-    add_part(message, cost_.collective(op.collective, group, op.bytes, rank, 1), whole);
+    add_part(message,
+             cost_.collective(op.collective, group, cost_.wire_bytes(program_, op), rank, 1),
+             whole);
   }
 }
 

@@ -58,7 +58,8 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
   best_ = RunOrder{{}, path_limit, 0};
   // The run with the least transient comes last at best.
   refused_ = nodes_ = 0;
-  if (least_need_ > spare || columns_[runs_.back()].values.transient_bytes > spare)
+  if (least_need_ > spare || columns_[runs_.back()].values.transient_bytes > spare ||
+      every_order_needs_more(spare))
     return std::nullopt;
   trail_ = {};
   every_order_ = problem_.check != nullptr && runs_.size() <= kFewRuns;
@@ -66,6 +67,26 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
   descend(runs_.size(), problem_.front_transient_bytes);
   if (best_.columns.empty()) return std::nullopt;
   return best_;
+}
+
+bool LayerOrder::every_order_needs_more(std::int64_t spare) const {
+  if (problem_.check == nullptr) return false;
+  std::int64_t gatherers = 0, least_gather = kForbidden;
+  for (const std::size_t c : runs_) {
+    const std::int64_t gather = columns_[c].values.neighbour_bytes;
+    if (gather == 0) continue;
+    gatherers += (*counts_)[c];
+    least_gather = std::min(least_gather, gather);
+  }
+  // Least transients stand last in runs_.
+  std::int64_t placed = 0, behind = 0;
+  for (std::size_t r = runs_.size(); r-- > 0 && placed + 1 < gatherers;) {
+    const LayerOption& o = columns_[runs_[r]].values;
+    if (o.transient_bytes + least_gather - behind > spare) return true;
+    placed += (*counts_)[runs_[r]];
+    behind += o.stash_bytes * (*counts_)[runs_[r]];
+  }
+  return false;
 }
 
 /// need' of the header, what the run's successor adds to the last forward left out.

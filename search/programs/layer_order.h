@@ -71,6 +71,12 @@ class LayerOrder {
   [[nodiscard]] std::int64_t after(const RunOrder& trail, std::int64_t need,
                                    std::size_t column) const;
   void descend(std::size_t left, std::int64_t need);
+  /// Whatever the order, runs in equal layers or not. Of G layers that gather, one at least stands
+  /// before each of the last G - 1 layers of a stage, and its weights are gathered while these run
+  /// backward. From the back, a layer fits when t + least g <= spare + Σ σ behind it; every layer
+  /// that fits leaves more room for the rest, so that placing those with the least t first gets
+  /// farthest.
+  [[nodiscard]] bool every_order_needs_more(std::int64_t spare) const;
   /// Orders that the check may refuse before a count vector is given up.
   static constexpr int kRefusals = 8;
   static constexpr int kNodes = 1000;         // of the search over orders, likewise

@@ -75,8 +75,11 @@ class PassByPass {
     const auto passes = step.stages.size() * as_index(m_);
     forward_end_.assign(passes, kNever);
     backward_end_.assign(passes, kNever);
-    for (std::size_t r = 0; r < order.size(); ++r)
+    for (std::size_t r = 0; r < order.size(); ++r) {
       ranks_.push_back({.passes = &order[r], .busy = step.stages[r].zero_ps});
+      for (std::size_t s = r; s < step.stages.size(); s += order.size())
+        ranks_[r].data_free += step.stages[s].gathered_ps;
+    }
   }
 
   std::int64_t run() {
@@ -126,7 +129,7 @@ class PassByPass {
         gather(rank, t.forward_ends);
         rank.busy += t.forward_ps;
         if (pass.micro_batch == 0) {
-          rank.busy = std::max(rank.busy, rank.gathered + t.first_forward_ps);
+          rank.busy = std::max(rank.busy + t.slowed_forward_ps, rank.gathered + t.first_forward_ps);
           rank.gathered += t.gathered_ps;
         }
         forward_end_[cell] = rank.busy;
@@ -190,9 +193,9 @@ void StageTimes::add_first_forward(std::int64_t layers, std::int64_t pass_ps,
                                    std::int64_t gather_ps, std::int64_t slowed_ps) {
   const std::int64_t first = gathered_ps + gather_ps;
   gathered_ps += layers * gather_ps;
-  first_forward_ps = slowed_ps > 0 ? first_forward_ps + layers * (pass_ps + slowed_ps)
-                                   : std::max({first_forward_ps + layers * pass_ps,
-                                               first + layers * pass_ps, gathered_ps + pass_ps});
+  slowed_forward_ps += layers * slowed_ps;
+  first_forward_ps = std::max(
+      {first_forward_ps + layers * pass_ps, first + layers * pass_ps, gathered_ps + pass_ps});
 }
 
 std::int64_t closed_form_ps(const StepTimes& step) {

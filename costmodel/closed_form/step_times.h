@@ -26,9 +26,10 @@
 ///
 ///     e(F_s,0) >= Γ + M_s,      M_s = max over l of (Σ_{j<=l} γ_j + Σ_{j>=l} φ_j)
 ///
-/// for passes of φ each. ZeRO-3: a pass cannot begin
-/// before the weights of its first layer are gathered, g. That may begin while the last layer of
-/// the pass before computes, but stands behind what that layer's backward reduces. Every quantity
+/// for passes of φ each; where computing is slowed beside gathers, F_s,0 is longer by that. ZeRO-3:
+/// a pass cannot begin before the weights of its first layer are gathered, g. That may begin while
+/// the last layer of the pass before computes, but stands behind what that layer's backward
+/// reduces, in the first pass behind all γ of the rank. Every quantity
 /// is one that the closed form knows; what it adds is who waits for whom, which no sum over stages
 /// can say where stages differ. It is O(m v p) for m micro-batches, v virtual stages, p ranks; from
 /// kSettled groups of p micro-batches on each group is taken to last as long as the one before.
@@ -61,6 +62,7 @@ struct StageTimes {
   // of the whole rank, in its first stage; late: LayerCost::late_forward_ps
   std::int64_t zero_ps = 0, late_ps = 0, update_ps = 0;
   std::int64_t gathered_ps = 0, first_forward_ps = 0;  // Γ and M
+  std::int64_t slowed_forward_ps = 0;                  // what F_s,0 takes longer beside gathers
   /// Equal layers behind the others: φ, γ, and by how much they hold each other up side by side.
   void add_first_forward(std::int64_t layers, std::int64_t pass_ps, std::int64_t gather_ps,
                          std::int64_t slowed_ps);

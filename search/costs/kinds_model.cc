@@ -204,7 +204,7 @@ KindsStage KindsModel::stage(const KindsChoice& c, const KindsSums& sums, int st
   PassTimes t{.forward_ps = b.forward_ps - a.forward_ps,
               .backward_ps = b.backward_ps - a.backward_ps,
               .backward_sync_ps = b.backward_sync_ps - a.backward_sync_ps,
-              .zero_ps = b.zero_ps - a.zero_ps,
+              .start_ps = b.start_ps - a.start_ps,
               .update_ps = b.update_ps - a.update_ps};
   std::int64_t receive = 0, back = 0;  // the activation, and the gradient
   if (stage == 0)
@@ -214,7 +214,7 @@ KindsStage KindsModel::stage(const KindsChoice& c, const KindsSums& sums, int st
   if (stage + 1 == problem_.stages) {
     t.add(head());
     if (const LayerCost* change = change_of(c, to, family_->places[place])) t.add(*change);
-    t.zero_ps += stages_.zero_loss_ps();
+    t.start_ps += stages_.zero_loss_ps();
     const std::int64_t end = model_.encoder_decoder()
                                  ? stages_.zero_ps(model::compute_dtype(cost_.options().precision),
                                                    stream_elements(c, to))
@@ -228,7 +228,7 @@ KindsStage KindsModel::stage(const KindsChoice& c, const KindsSums& sums, int st
   return {.steady_ps = t.forward_ps + t.backward_ps + held,
           .forward_ps = receive + t.forward_ps,
           .backward_ps = back + t.backward_sync_ps,
-          .zero_ps = t.zero_ps,
+          .zero_ps = t.start_ps,
           .update_ps = t.update_ps};
 }
 

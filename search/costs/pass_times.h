@@ -8,8 +8,9 @@ namespace orrery::search {
 /// Times of costmodel::LayerCost that add up over layers, in ps.
 struct PassTimes {
   std::int64_t forward_ps = 0, backward_ps = 0, backward_sync_ps = 0, weight_ps = 0,
-               weight_sync_ps = 0, zero_ps = 0,
-               update_ps = 0;  // LayerCost::start_ps; update: without zeroing
+               weight_sync_ps = 0;
+  std::int64_t start_ps = 0;   // zeroing, and what gathers add to the first forward
+  std::int64_t update_ps = 0;  // without zeroing
 
   void add(const costmodel::LayerCost& c, std::int64_t count = 1) {
     forward_ps += count * c.forward_ps;
@@ -17,7 +18,7 @@ struct PassTimes {
     backward_sync_ps += count * c.backward_sync_ps;
     weight_ps += count * c.weight_ps;
     weight_sync_ps += count * c.weight_sync_ps;
-    zero_ps += count * c.start_ps();
+    start_ps += count * c.start_ps();
     update_ps += count * (c.update_ps - c.zero_gradient_ps);
   }
 };

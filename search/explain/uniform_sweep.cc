@@ -15,13 +15,13 @@ using plan::LayerStrategy;
 
 /// A layer, embedding or head as the loops want it.
 struct Part {
-  std::int64_t forward_ps = 0, backward_ps = 0, sync_ps = 0, zero_ps = 0, update_ps = 0;
+  std::int64_t forward_ps = 0, backward_ps = 0, sync_ps = 0, start_ps = 0, update_ps = 0;
   LayerMemory memory;
   explicit Part(const costmodel::LayerCost& c)
       : forward_ps(c.forward_ps),
         backward_ps(c.backward_ps),
         sync_ps(c.backward_sync_ps),
-        zero_ps(c.start_ps()),
+        start_ps(c.start_ps()),
         update_ps(c.update_ps - c.zero_gradient_ps),
         memory(memory_of(c)) {}
 };
@@ -166,23 +166,23 @@ class Sweep {
   }
   /// One stage of a plan.
   struct Times {
-    std::int64_t forward_ps, backward_ps, sync_ps, zero_ps, update_ps;
+    std::int64_t forward_ps, backward_ps, sync_ps, start_ps, update_ps;
   };
   [[nodiscard]] Times times(const Ends& e, const Option& o, int stage) const {
     const Part& p = o.parts[kind_of_[as_index(stage)]];
-    Times t{count_ * p.forward_ps, count_ * p.backward_ps, count_ * p.sync_ps, count_ * p.zero_ps,
+    Times t{count_ * p.forward_ps, count_ * p.backward_ps, count_ * p.sync_ps, count_ * p.start_ps,
             count_ * p.update_ps};
     const auto add = [&](const Part& end, const Ends::Change& change) {
       t.forward_ps += end.forward_ps + change.forward_ps;
       t.backward_ps += end.backward_ps + change.backward_ps;
       t.sync_ps += end.sync_ps + change.backward_ps;
-      t.zero_ps += end.zero_ps;
+      t.start_ps += end.start_ps;
       t.update_ps += end.update_ps;
     };
     if (stage == 0) add(e.embedding, e.in[o.layout]);
     if (stage + 1 == stages_) {
       add(e.head, e.out[o.layout]);
-      t.zero_ps += loss_ps_;
+      t.start_ps += loss_ps_;
     }
     return t;
   }
@@ -195,7 +195,7 @@ class Sweep {
       const Times t = times(e, o, i);
       const auto at = as_index(i);
       const std::int64_t wait = layout.activation_ps[at], back = layout.gradient_ps[at];
-      start = std::max(t.zero_ps, i == 0 ? 0 : start + before) + wait;
+      start = std::max(t.start_ps, i == 0 ? 0 : start + before) + wait;
       before = t.forward_ps;
       slowest =
           std::max(slowest, t.forward_ps + t.backward_ps + (cost_.overlaps() ? 0 : wait + back));

@@ -214,7 +214,7 @@ RankChoice RankSolver::choice(const RankPlace& place, const RankOption& option, 
   }
   if (last) {
     all.add(*e.head);
-    all.zero_ps += e.zero_loss_ps;
+    all.start_ps += e.zero_loss_ps;
   }
   if (last && v == 1) {
     pass.add(*e.head);
@@ -227,7 +227,7 @@ RankChoice RankSolver::choice(const RankPlace& place, const RankOption& option, 
                      gradient = place.transfers.gradient_ps[r];
   RankChoice result{.layers = layers,
                     .option = option.leaf,
-                    .zero_ps = all.zero_ps,
+                    .zero_ps = all.start_ps,
                     .update_ps = all.update_ps,
                     .forward_ps = wait + pass.forward_ps,
                     .backward_ps = pass.backward_sync_ps + gradient,

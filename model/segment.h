@@ -133,19 +133,22 @@ std::string_view to_string(Phase phase);
 /// Which fields a kind uses, beside dtype, sequences and tokens:
 ///
 ///   kEmbedding                   in h, out vocabulary rows of this shard, vocab
-///   kPositionAdd                 in h, out positions of the table, token_parts, token_stride
+///   kPositionAdd                 in h, out positions of the table, token_parts, token_stride,
+///                                token_chunks
 ///   kNorm                        in = out h, norm, epsilon, residual
 ///   kResidual                    in = out h (, bias)
 ///   kQkv .. kMlpOut, kLogits     in, out (, bias)
 ///   kQkv, kProjection, kMlpIn, kMlpOut   slices, slice: in is that of one slice, a has slices * in
 ///   features
-///   kAttention                   heads, kv_heads, head_dim, rotary, rope_theta, causal
+///   kAttention                   heads, kv_heads, head_dim, rotary, rope_theta, causal,
+///                                token_chunks
 ///   kAttentionSplit              heads, kv_heads, head_dim, rotary, rope_theta, token_parts,
-///   token_stride
+///                                token_stride, token_chunks
 ///   kAttentionBlock              heads, kv_heads, head_dim, causal, kv_tokens, ring_step,
-///   token_parts, token_stride
+///                                token_parts, token_stride, token_chunks
 ///   kAttentionMerge              heads, head_dim, ring_step
-///   kLoadTokens, kLoadTargets    parts, part_stride (of the sequences), token_parts, token_stride
+///   kLoadTokens, kLoadTargets    parts, part_stride (of the sequences), token_parts, token_stride,
+///                                token_chunks
 ///   kActivation                  in f (2f when gated), out f, activation, gated
 ///   kRouter                      in h, experts, top_k (, shared)
 ///   kDispatch, kCombine          in h, experts, top_k, capacity (, shared)
@@ -158,10 +161,17 @@ std::string_view to_string(Phase phase);
 ///   kSlice                       elements (of the result), dim, parts, part_stride
 ///   flat segments                elements
 ///
-/// Context parallelism: a rank holds tokens [p * tokens, (p + 1) * tokens) of its sequences, p =
-/// (stage-local rank / token_stride) % token_parts. The keys of a block in ring step t are those of
-/// the rank t places before in the ring: a causal mask cuts step 0 along the diagonal, leaves
-/// blocks from before whole and those from after (p < t) empty.
+/// Context parallelism: a rank holds places [p * tokens, (p + 1) * tokens) of its sequences, p =
+/// (stage-local rank / token_stride) % token_parts. Place and position are one, but where a ring
+/// meets a causal mask: there the whole model keeps its tokens in zig-zag order, so that every rank
+/// has as many early as late ones (Llama 3, arXiv 2407.21783, section 3.3.2; Megatron-LM, too).
+/// The sequence is cut into C = token_chunks equal chunks, which lie as 0, C-1, 1, C-2, ...: any
+/// number of ranks that divides C / 2 holds pairs of chunks i, C-1-i.
+///
+/// The keys of a block in ring step t are those of the rank t places before in the ring. Without a
+/// mask every query sees them all. With one, step 0 is the mask's triangle, and every other step
+/// half of the square: all queries see the early half of keys from before (p >= t), the late half
+/// of the queries sees all keys from after.
 struct SegmentShape {
   SegmentKind kind = SegmentKind::kResidual;
   DType dtype = DType::kFloat32;  // compute type
@@ -195,6 +205,7 @@ struct SegmentShape {
   int ring_step = 0;
   int token_parts = 1;        // ranks that share the tokens of a sequence
   int token_stride = 1;       // distance between them
+  int token_chunks = 1;       // of the zig-zag order of a whole sequence; 1: as they stand
   std::int64_t experts = 0;   // of the model, or of this rank (kExpertIn, kExpertOut)
   std::int64_t top_k = 0;     // experts of a token
   std::int64_t capacity = 0;  // rows of an expert per sequence on this rank
@@ -213,8 +224,18 @@ struct SegmentShape {
     return s;
   }
   std::int64_t gates() const { return top_k + (shared ? 1 : 0); }  // m
+  /// Tokens of a chunk of the zig-zag order.
+  std::int64_t chunk_tokens() const { return tokens * token_parts / token_chunks; }
   bool operator==(const SegmentShape&) const = default;
 };
+
+/// Position in the sequence of what lies at `place`, in zig-zag order of `chunks` chunks.
+constexpr std::int64_t position_of(std::int64_t place, std::int64_t chunks,
+                                   std::int64_t chunk_tokens) {
+  if (chunks == 1) return place;
+  const std::int64_t chunk = place / chunk_tokens, pair = chunk / 2;
+  return (chunk % 2 == 0 ? pair : chunks - 1 - pair) * chunk_tokens + place % chunk_tokens;
+}
 
 /// Work of one phase of a segment: the one place for FLOPs and bytes (lowering, closed forms,
 /// simulator and executor's memory test all read it).

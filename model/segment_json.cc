@@ -37,6 +37,7 @@ constexpr Field<Shape> kFields[] = {
     {"ring_step", &Shape::ring_step, kPlace},
     {"token_parts", &Shape::token_parts, kCount},
     {"token_stride", &Shape::token_stride, kCount},
+    {"token_chunks", &Shape::token_chunks, kCount},
     {"slices", &Shape::slices, kCount},
     {"slice", &Shape::slice, kPlace},
     {"gated", &Shape::gated},

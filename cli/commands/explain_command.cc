@@ -43,6 +43,7 @@ Result<int> run(const Options& o, const Invocation&) {
   problem.hosts = o.given("hosts") ? o.count("hosts") : plan.hosts;
   problem.memory_bytes = memory_of(o);
   problem.global_batch = plan.global_batch;
+  problem.space = search::usual_space(plan.sequence);
   problem.top = o.count("top");
   problem.threads = o.count("threads");
   problem.multipliers = false;  // an explanation states none

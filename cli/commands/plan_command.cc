@@ -29,9 +29,9 @@ std::vector<std::string> target_names() {
 }
 
 /// The space of --space and --fix, with the faults of both.
-Result<search::Space> space_of(const Options& options) {
+Result<search::Space> space_of(const Options& options, std::int64_t sequence) {
   base::ErrorSink sink;
-  search::Space space;
+  search::Space space = search::usual_space(sequence);
   space.tensor_overlap = space.recompute_operator =
       options.has("target");  // where the target has it
   if (options.has("space"))
@@ -166,7 +166,7 @@ Result<int> run(const Options& options, const Invocation&) {
   TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts,
                                     prices, precision_of(options), sequence_of(options)));
   search::PlanRequest request;
-  TRY(request.space, space_of(options));
+  TRY(request.space, space_of(options, scene.cost.options().sequence));
   request.cluster = options.string("cluster");
   request.hosts = hosts;
   request.memory_bytes = memory_of(options);

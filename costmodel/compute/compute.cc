@@ -25,21 +25,16 @@ constexpr double kFullAttentionEfficiency = 0.50;
 constexpr double kMemoryEfficiency = 0.80;
 constexpr std::size_t kKinds = as_index(model::kLastSegmentKind) + 1;
 
-/// A step of a ring lasts as long as on its slowest rank, which after the first one has a whole
-/// block.
-bool cut_by_mask(const SegmentShape& shape) { return shape.causal && shape.ring_step == 0; }
-
 double efficiency(const SegmentShape& shape) {
-  if (shape.kind == SegmentKind::kAttentionBlock)
-    return cut_by_mask(shape) ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
-  if (shape.kind != SegmentKind::kAttention) return kProductEfficiency;
+  if (shape.kind != SegmentKind::kAttention && shape.kind != SegmentKind::kAttentionBlock)
+    return kProductEfficiency;
   return shape.causal ? kCausalAttentionEfficiency : kFullAttentionEfficiency;
 }
 
 /// Everything that makes two shapes the same operation at another size.
 bool same_flags(const SegmentShape& a, const SegmentShape& b) {
   return a.norm == b.norm && a.activation == b.activation && a.gated == b.gated &&
-         a.bias == b.bias && a.rotary == b.rotary && cut_by_mask(a) == cut_by_mask(b) &&
+         a.bias == b.bias && a.rotary == b.rotary && a.causal == b.causal &&
          a.residual == b.residual && a.shared == b.shared;
 }
 
@@ -259,7 +254,6 @@ std::optional<double> ComputePrices::block_seconds(const SegmentShape& shape, Ph
   if (const auto own = interpolate(shape, phase)) return own;
   SegmentShape core = shape;
   core.kind = SegmentKind::kAttention;
-  core.causal = cut_by_mask(shape);
   core.kv_tokens = 0;
   const auto measured = operator_seconds(core, phase);
   if (!measured) return std::nullopt;

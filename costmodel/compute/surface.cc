@@ -57,10 +57,6 @@ int kernels(const SegmentShape& s, Phase phase) {
   }
 }
 
-/// A step of a ring lasts as long as on its slowest rank, which after the first one has a whole
-/// block.
-bool cut_by_mask(const SegmentShape& s) { return s.causal && s.ring_step == 0; }
-
 }  // namespace
 
 SurfacePrices::SurfacePrices(model::ComputeSurface surface,
@@ -187,7 +183,7 @@ double SurfacePrices::flash(const SegmentShape& s, Phase phase) const {
   const double b = real(s.sequences), q = real(s.tokens), n = real(s.heads), v = real(s.kv_heads),
                d = real(s.head_dim);
   const double r = real(s.kind == kAttentionBlock ? s.kv_tokens : s.tokens);
-  const double e = real(model::element_bytes(s.dtype)), share = cut_by_mask(s) ? 0.5 : 1.0;
+  const double e = real(model::element_bytes(s.dtype)), share = s.causal ? 0.5 : 1.0;
   const double traffic =
       e * b * d * (2 * n * q + 2 * a.key_weight * v * r) / (a.memory_efficiency * bandwidth_);
   const double flops = 4 * share * b * n * q * r * d;
@@ -210,7 +206,7 @@ double SurfacePrices::explicit_attention(const SegmentShape& s, Phase phase) con
   const double operands = e * real(batch) * real(d) * real(q + r),
                scores = e * real(batch) * real(q) * real(r);
   const double layouts = 8 * e * real(batch) * real(q) * real(d);
-  const double half = cut_by_mask(s) ? 0.5 : 1.0;
+  const double half = s.causal ? 0.5 : 1.0;
   const double by_scores = issued(product_seconds(q, r, d, batch, operands + scores), 1);
   const double by_context = issued(product_seconds(q, d, r, batch, operands + scores), 1);
   const double dropout = framework_.dropout ? copy_seconds(2.5 * scores, 1) : 0;

@@ -17,19 +17,31 @@ void sum_groups(const SegmentShape& s, at::Tensor to, const at::Tensor& from);
 /// The heads of a packed tensor of queries' size, as [b, n, s, d]; a view.
 at::Tensor by_head(const SegmentShape& s, const at::Tensor& packed);
 
+/// The early (0) or the late (1) chunks along `dim`, [..., pairs, tokens of a chunk, ...]; a view.
+at::Tensor half_of(const SegmentShape& s, const at::Tensor& x, std::int64_t dim, int late);
+
 struct AttentionInputs {
-  at::Tensor q, k, v;  // [b, n, s, d]
+  at::Tensor q, k, v;  // [b, n, queries or keys, d]
 };
 /// Of q, k and v as heads_of() gives them.
 AttentionInputs core_inputs(const SegmentShape& s, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v);
-/// Writes o, packed, and the log-sum-exp [b, n, s] fp32.
-void core_forward(const SegmentShape& s, const AttentionInputs& in, Operands& operands);
-/// dq, dk, dv [b, n, s, d] from o and its gradient d, both packed.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> core_backward(const SegmentShape& s,
-                                                             const AttentionInputs& in,
-                                                             const at::Tensor& packed_d,
-                                                             const at::Tensor& packed_o,
-                                                             const at::Tensor& lse);
+struct AttentionOutputs {
+  at::Tensor o, lse;  // [b, n, queries, d]; the log-sum-exp [b, n, queries] fp32
+};
+/// Queries and keys as they are given: under the mask by position.
+AttentionOutputs core_forward(const SegmentShape& s, const AttentionInputs& in);
+/// Writes o, packed, and the log-sum-exp.
+void write_outputs(const SegmentShape& s, const AttentionOutputs& out, Operands& operands);
+/// dq, dk, dv by head, of o with its gradient d.
+struct AttentionGradients {
+  at::Tensor q, k, v;
+};
+AttentionGradients core_backward(const SegmentShape& s, const AttentionInputs& in,
+                                 const at::Tensor& d, const AttentionOutputs& out);
+/// The same for the rank's own tokens as they lie: where that is not by position, through copies.
+AttentionOutputs masked_forward(const SegmentShape& s, const AttentionInputs& in);
+AttentionGradients masked_backward(const SegmentShape& s, const AttentionInputs& in,
+                                   const at::Tensor& d, const AttentionOutputs& out);
 
 }  // namespace orrery::executor::kernels

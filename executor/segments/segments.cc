@@ -25,7 +25,8 @@ base::Result<void> load(const SegmentShape& s, Operands& operands, SegmentContex
                     .sequences = s.sequences,
                     .tokens = s.tokens,
                     .token_parts = s.token_parts,
-                    .token_part = context.token_part(s)};
+                    .token_part = context.token_part(s),
+                    .token_chunks = s.token_chunks};
   const std::int64_t shift = s.kind == SegmentKind::kLoadTargets ? 1 : 0;
   TRY_VOID(context.data->read(batch, shift,
                               {ids.mutable_data_ptr<std::int64_t>(), as_index(ids.numel())}));

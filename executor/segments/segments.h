@@ -54,11 +54,11 @@ class RotaryTables {
   struct Table {
     at::Tensor cos, sin;
   };
-  const Table& get(std::int64_t tokens, std::int64_t head_dim, double theta,
-                   const at::Device& device);
+  /// Of the whole sequence, in the order in which the model keeps its tokens.
+  const Table& get(const model::SegmentShape& shape, const at::Device& device);
 
  private:
-  std::map<std::tuple<std::int64_t, std::int64_t, double>, Table> tables_;
+  std::map<std::tuple<std::int64_t, std::int64_t, double, int>, Table> tables_;
 };
 
 /// What a segment may know beside its operands.

@@ -5,16 +5,19 @@
 /// (Su et al., "RoFormer", 2021, in the half-split layout of Hugging Face Llama) turns (x1, x2),
 /// the halves of a head, into (x1 cos - x2 sin, x2 cos + x1 sin) at angle position * theta^(-2i/d);
 /// it is recomputed in backward, whose gradient turns by the opposite angle. Grouped queries: keys
-/// and values are repeated to n heads, their gradients summed over the group.
+/// and values are repeated to n heads, their gradients summed over the group. A causal mask needs
+/// tokens by position: where they lie in zig-zag order, q, k and v are copied and o is copied back.
 #include <ATen/ops/_scaled_dot_product_efficient_attention.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 
 #include <cmath>
@@ -24,9 +27,11 @@
 
 namespace orrery::executor {
 
-const RotaryTables::Table& RotaryTables::get(std::int64_t tokens, std::int64_t head_dim,
-                                             double theta, const at::Device& device) {
-  Table& table = tables_[{tokens, head_dim, theta}];
+const RotaryTables::Table& RotaryTables::get(const model::SegmentShape& s,
+                                             const at::Device& device) {
+  const std::int64_t tokens = s.tokens * s.token_parts, head_dim = s.head_dim;
+  const double theta = s.rope_theta;
+  Table& table = tables_[{tokens, head_dim, theta, s.token_chunks}];
   if (table.cos.defined()) return table;
   const std::int64_t half = head_dim / 2;
   at::Tensor cos = empty({tokens, half}, model::DType::kFloat32, at::kCPU),
@@ -34,7 +39,8 @@ const RotaryTables::Table& RotaryTables::get(std::int64_t tokens, std::int64_t h
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t i = 0; i < half; ++i) {
       const double frequency = std::pow(theta, -2.0 * real(i) / real(head_dim));
-      const double angle = real(t) * frequency;
+      const double angle =
+          real(model::position_of(t, s.token_chunks, s.chunk_tokens())) * frequency;
       cos.mutable_data_ptr<float>()[t * half + i] = static_cast<float>(std::cos(angle));
       sin.mutable_data_ptr<float>()[t * half + i] = static_cast<float>(std::sin(angle));
     }
@@ -84,8 +90,7 @@ AttentionInputs prepare(const SegmentShape& s, const at::Tensor& qkv, SegmentCon
   at::Tensor q = heads_of(s, qkv, 0, s.heads), k = heads_of(s, qkv, s.heads, s.kv_heads);
   const at::Tensor v = heads_of(s, qkv, s.heads + s.kv_heads, s.kv_heads);
   if (s.rotary) {
-    const RotaryTables::Table& table =
-        context.rotary->get(s.tokens, s.head_dim, s.rope_theta, qkv.device());
+    const RotaryTables::Table& table = context.rotary->get(s, qkv.device());
     at::Tensor q_turned = at::empty(q.sizes(), q.options()),
                k_turned = at::empty(k.sizes(), k.options());
     rotate(s, q_turned, q, table, 1);
@@ -94,6 +99,11 @@ AttentionInputs prepare(const SegmentShape& s, const at::Tensor& qkv, SegmentCon
     k = k_turned;
   }
   return core_inputs(s, q, k, v);
+}
+
+/// Pairs of chunks that the rank holds; 0: tokens lie by position.
+std::int64_t pairs(const SegmentShape& s) {
+  return s.token_chunks == 1 ? 0 : s.token_chunks / 2 / s.token_parts;
 }
 
 // The efficient kernel of CUDA pads the log-sum-exp to a multiple of 32 queries.
@@ -110,51 +120,54 @@ at::Tensor by_head(const SegmentShape& s, const at::Tensor& packed) {
   return heads_of(s, packed, 0, s.heads).transpose(1, 2);
 }
 
+at::Tensor half_of(const SegmentShape& s, const at::Tensor& x, std::int64_t dim, int late) {
+  return x.unflatten(dim, {pairs(s), 2, s.chunk_tokens()}).select(dim + 1, late);
+}
+
 AttentionInputs core_inputs(const SegmentShape& s, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v) {
   return {q.transpose(1, 2), repeat_heads(s, k).transpose(1, 2),
           repeat_heads(s, v).transpose(1, 2)};
 }
 
-void core_forward(const SegmentShape& s, const AttentionInputs& in, Operands& operands) {
-  at::Tensor o, lse;
+AttentionOutputs core_forward(const SegmentShape& s, const AttentionInputs& in) {
   if (in.q.is_cpu()) {
-    std::tie(o, lse) =
+    auto [o, lse] =
         at::_scaled_dot_product_flash_attention_for_cpu(in.q, in.k, in.v, 0.0, s.causal);
-  } else if (s.dtype == model::DType::kBFloat16) {
-    auto result = at::_scaled_dot_product_flash_attention(in.q, in.k, in.v, 0.0, s.causal, false);
-    o = std::get<0>(result);
-    lse = std::get<1>(result);
-  } else {
-    auto result = at::_scaled_dot_product_efficient_attention(in.q, in.k, in.v, std::nullopt, true,
-                                                              0.0, s.causal);
-    o = std::get<0>(result);
-    lse = std::get<1>(result).narrow(-1, 0, s.tokens).contiguous();
+    return {o, lse};
   }
+  if (s.dtype == model::DType::kBFloat16) {
+    auto result = at::_scaled_dot_product_flash_attention(in.q, in.k, in.v, 0.0, s.causal, false);
+    return {std::get<0>(result), std::get<1>(result)};
+  }
+  auto result = at::_scaled_dot_product_efficient_attention(in.q, in.k, in.v, std::nullopt, true,
+                                                            0.0, s.causal);
+  return {std::get<0>(result), std::get<1>(result).narrow(-1, 0, in.q.size(2)).contiguous()};
+}
+
+void write_outputs(const SegmentShape& s, const AttentionOutputs& out, Operands& operands) {
   operands.writes[0].tensor =
-      o.transpose(1, 2).reshape({s.sequences, s.tokens, s.heads * s.head_dim});
-  operands.writes[1].tensor = lse;
+      out.o.transpose(1, 2).reshape({s.sequences, s.tokens, s.heads * s.head_dim});
+  operands.writes[1].tensor = out.lse;
 }
 
 // Dropout is off, so the state of its generator is an empty tensor.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> core_backward(const SegmentShape& s,
-                                                             const AttentionInputs& in,
-                                                             const at::Tensor& packed_d,
-                                                             const at::Tensor& packed_o,
-                                                             const at::Tensor& lse) {
-  const at::Tensor d = by_head(s, packed_d), o = by_head(s, packed_o);
+AttentionGradients core_backward(const SegmentShape& s, const AttentionInputs& in,
+                                 const at::Tensor& d, const AttentionOutputs& out) {
   if (d.is_cpu()) {
-    return at::_scaled_dot_product_flash_attention_for_cpu_backward(d, in.q, in.k, in.v, o, lse,
-                                                                    0.0, s.causal);
+    auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        d, in.q, in.k, in.v, out.o, out.lse, 0.0, s.causal);
+    return {q, k, v};
   }
   const at::Tensor none = at::empty({}, d.options().dtype(at::kLong));
   if (s.dtype == model::DType::kBFloat16) {
-    return at::_scaled_dot_product_flash_attention_backward(d, in.q, in.k, in.v, o, lse,
-                                                            at::Tensor(), at::Tensor(), s.tokens,
-                                                            s.tokens, 0.0, s.causal, none, none);
+    auto [q, k, v] = at::_scaled_dot_product_flash_attention_backward(
+        d, in.q, in.k, in.v, out.o, out.lse, at::Tensor(), at::Tensor(), in.q.size(2), in.k.size(2),
+        0.0, s.causal, none, none);
+    return {q, k, v};
   }
   auto result = at::_scaled_dot_product_efficient_attention_backward(
-      d, in.q, in.k, in.v, at::Tensor(), o, padded_lse(lse), none, none, 0.0,
+      d, in.q, in.k, in.v, at::Tensor(), out.o, padded_lse(out.lse), none, none, 0.0,
       {true, true, true, false}, s.causal);
   return {std::get<0>(result), std::get<1>(result), std::get<2>(result)};
 }
@@ -168,10 +181,48 @@ void sum_groups(const SegmentShape& s, at::Tensor to, const at::Tensor& from) {
   at::sum_out(to, from.unflatten(2, {s.kv_heads, s.heads / s.kv_heads}), {3});
 }
 
+namespace {
+
+/// Tokens along `dim` from the order in which they lie (zig-zag, model/segment.h) to that of their
+/// positions, and back: the same tensor where the rank holds one pair of chunks.
+at::Tensor to_positions(const SegmentShape& s, const at::Tensor& x, std::int64_t dim) {
+  if (pairs(s) <= 1) return x;
+  return at::cat({half_of(s, x, dim, 0), half_of(s, x, dim, 1).flip({dim})}, dim)
+      .flatten(dim, dim + 1);
+}
+
+at::Tensor from_positions(const SegmentShape& s, const at::Tensor& x, std::int64_t dim) {
+  if (pairs(s) <= 1) return x;
+  const at::Tensor halves = x.unflatten(dim, {2, pairs(s), s.chunk_tokens()});
+  return at::stack({halves.select(dim, 0), halves.select(dim, 1).flip({dim})}, dim + 1)
+      .flatten(dim, dim + 2);
+}
+
+AttentionInputs by_position(const SegmentShape& s, const AttentionInputs& in) {
+  return {to_positions(s, in.q, 2), to_positions(s, in.k, 2), to_positions(s, in.v, 2)};
+}
+
+}  // namespace
+
+AttentionOutputs masked_forward(const SegmentShape& s, const AttentionInputs& in) {
+  const AttentionOutputs out = core_forward(s, by_position(s, in));
+  return {from_positions(s, out.o, 2), from_positions(s, out.lse, 2)};
+}
+
+AttentionGradients masked_backward(const SegmentShape& s, const AttentionInputs& in,
+                                   const at::Tensor& d, const AttentionOutputs& out) {
+  const auto [q, k, v] =
+      core_backward(s, by_position(s, in), to_positions(s, d, 2),
+                    {to_positions(s, out.o, 2), to_positions(s, out.lse, 2).contiguous()});
+  return {from_positions(s, q, 2), from_positions(s, k, 2), from_positions(s, v, 2)};
+}
+
 void attention(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
-  if (phase == Phase::kF) return core_forward(s, prepare(s, o.reads[0], context), o);
-  auto [dq, dk, dv] =
-      core_backward(s, prepare(s, o.reads[1], context), o.reads[0], o.reads[2], o.reads[3]);
+  if (phase == Phase::kF)
+    return write_outputs(s, masked_forward(s, prepare(s, o.reads[0], context)), o);
+  const auto [dq, dk, dv] =
+      masked_backward(s, prepare(s, o.reads[1], context), by_head(s, o.reads[0]),
+                      {by_head(s, o.reads[2]), o.reads[3]});
   at::Tensor& dqkv = o.writes[0].make();
   at::Tensor to_q = heads_of(s, dqkv, 0, s.heads), to_k = heads_of(s, dqkv, s.heads, s.kv_heads);
   sum_groups(s, heads_of(s, dqkv, s.heads + s.kv_heads, s.kv_heads), dv.transpose(1, 2));
@@ -180,8 +231,7 @@ void attention(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& 
     sum_groups(s, to_k, dk.transpose(1, 2));
     return;
   }
-  const RotaryTables::Table& table =
-      context.rotary->get(s.tokens, s.head_dim, s.rope_theta, dqkv.device());
+  const RotaryTables::Table& table = context.rotary->get(s, dqkv.device());
   rotate(s, to_q, dq.transpose(1, 2), table, -1);
   if (s.heads == s.kv_heads) {
     rotate(s, to_k, dk.transpose(1, 2), table, -1);

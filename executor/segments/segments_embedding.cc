@@ -66,15 +66,26 @@ void embedding(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& 
 }
 
 void position_add(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
-  const std::int64_t first = context.token_part(s) * s.tokens;
+  const std::int64_t first = context.token_part(s) * s.tokens,
+                     run = s.token_chunks > 1 ? s.chunk_tokens() : s.tokens;
+  // [at, at + run) of this rank's tokens and the rows of the table that are theirs
+  const auto each_run = [&](auto visit) {
+    for (std::int64_t at = 0; at < s.tokens; at += run)
+      visit(at, model::position_of(first + at, s.token_chunks, run));
+  };
   if (phase == Phase::kF) {
     at::Tensor& y = o.writes[0].make();
-    at::add_out(y, o.reads[0], o.weights[0].narrow(0, first, s.tokens));
+    each_run([&](std::int64_t at, std::int64_t position) {
+      at::Tensor to = y.narrow(1, at, run);
+      at::add_out(to, o.reads[0].narrow(1, at, run), o.weights[0].narrow(0, position, run));
+    });
     if (o.weights.size() > 1) y.add_(o.weights[1].select(0, 0));
     return;
   }
   const at::Tensor rows = at::sum(o.reads[0], {0});
-  o.gradients[0].narrow(0, first, s.tokens).add_(rows);
+  each_run([&](std::int64_t at, std::int64_t position) {
+    o.gradients[0].narrow(0, position, run).add_(rows.narrow(0, at, run));
+  });
   if (o.gradients.size() > 1) o.gradients[1].select(0, 0).add_(rows.sum(0));
 }
 

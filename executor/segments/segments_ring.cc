@@ -9,6 +9,7 @@
 /// Backward of a block takes the merged o and l: its probabilities e^(s - l) are then those of the
 /// whole softmax, and the parts of dq add up.
 #include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/logaddexp.h>
 
 #include <limits>
@@ -21,21 +22,72 @@ namespace {
 /// The angles of this rank's positions.
 RotaryTables::Table own_angles(const SegmentShape& s, const at::Device& device,
                                SegmentContext& context) {
-  const RotaryTables::Table& all =
-      context.rotary->get(s.tokens * s.token_parts, s.head_dim, s.rope_theta, device);
+  const RotaryTables::Table& all = context.rotary->get(s, device);
   const std::int64_t first = context.token_part(s) * s.tokens;
   return {all.cos.narrow(0, first, s.tokens), all.sin.narrow(0, first, s.tokens)};
 }
 
-/// Causal: the block holds only later tokens than the queries.
-bool all_masked(const SegmentShape& s, const SegmentContext& context) {
-  return s.causal && s.ring_step > context.token_part(s);
+SegmentShape unmasked(SegmentShape s) {
+  s.causal = false;
+  return s;
 }
 
-/// The shape that the kernels of a whole sequence see: the mask cuts through the own block only.
-SegmentShape of_core(SegmentShape s) {
-  s.causal = s.causal && s.ring_step == 0;
-  return s;
+/// What a mask leaves of a block from another rank: half of the square (model/segment.h).
+enum class Seen { kAll, kEarlyKeys, kByLateQueries };
+Seen seen(const SegmentShape& s, const SegmentContext& context) {
+  if (!s.causal) return Seen::kAll;
+  return s.ring_step <= context.token_part(s) ? Seen::kEarlyKeys : Seen::kByLateQueries;
+}
+
+/// Chunks of one half as tokens in a row, along `dim`.
+at::Tensor half(const SegmentShape& s, const at::Tensor& x, std::int64_t dim, int late) {
+  return half_of(s, x, dim, late).flatten(dim, dim + 1);
+}
+/// A tensor of which one half is `part` and the other `rest`.
+at::Tensor with_half(const SegmentShape& s, const at::Tensor& part, int late, double rest) {
+  std::vector<std::int64_t> shape = part.sizes().vec();
+  shape[2] = s.tokens;
+  at::Tensor whole = at::full(shape, rest, part.options());
+  const at::Tensor to = half_of(s, whole, 2, late);
+  to.copy_(part.view_as(to));
+  return whole;
+}
+
+AttentionOutputs block_forward(const SegmentShape& s, AttentionInputs in, Seen what) {
+  switch (what) {
+    case Seen::kAll: break;
+    case Seen::kEarlyKeys:
+      in.k = half(s, in.k, 2, 0);
+      in.v = half(s, in.v, 2, 0);
+      break;
+    case Seen::kByLateQueries: {
+      in.q = half(s, in.q, 2, 1);
+      const auto [o, lse] = core_forward(unmasked(s), in);
+      return {with_half(s, o.contiguous(), 1, 0),
+              with_half(s, lse, 1, -std::numeric_limits<double>::infinity())};
+    }
+  }
+  return core_forward(unmasked(s), in);
+}
+
+AttentionGradients block_backward(const SegmentShape& s, AttentionInputs in, at::Tensor d,
+                                  AttentionOutputs out, Seen what) {
+  switch (what) {
+    case Seen::kAll: break;
+    case Seen::kEarlyKeys: {
+      in.k = half(s, in.k, 2, 0);
+      in.v = half(s, in.v, 2, 0);
+      const auto [q, k, v] = core_backward(unmasked(s), in, d, out);
+      return {q, with_half(s, k.contiguous(), 0, 0), with_half(s, v.contiguous(), 0, 0)};
+    }
+    case Seen::kByLateQueries: {
+      in.q = half(s, in.q, 2, 1);
+      out = {half(s, out.o, 2, 1), half(s, out.lse, 2, 1).contiguous()};
+      const auto [q, k, v] = core_backward(unmasked(s), in, half(s, d, 2, 1), out);
+      return {with_half(s, q.contiguous(), 1, 0), k, v};
+    }
+  }
+  return core_backward(unmasked(s), in, d, out);
 }
 
 AttentionInputs inputs(const SegmentShape& s, const at::Tensor& q, const at::Tensor& kv) {
@@ -71,24 +123,19 @@ void attention_split(const SegmentShape& s, Phase phase, Operands& o, SegmentCon
 }
 
 void attention_block(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
-  const bool masked = all_masked(s, context);
+  const bool own = s.ring_step == 0;
+  const Seen what = seen(s, context);
   if (phase == Phase::kF) {
-    if (masked) {
-      o.writes[0].make().zero_();
-      o.writes[1].make().fill_(-std::numeric_limits<double>::infinity());
-      return;
-    }
-    return core_forward(of_core(s), inputs(s, o.reads[0], o.reads[1]), o);
+    const AttentionInputs in = inputs(s, o.reads[0], o.reads[1]);
+    return write_outputs(s, own ? masked_forward(s, in) : block_forward(s, in, what), o);
   }
   at::Tensor& dq = o.writes[0].make();
   at::Tensor& dkv = o.writes[1].make();
-  if (masked) {
-    dq.zero_();
-    dkv.zero_();
-    return;
-  }
-  const auto [q_part, k_part, v_part] = core_backward(of_core(s), inputs(s, o.reads[1], o.reads[2]),
-                                                      o.reads[0], o.reads[3], o.reads[4]);
+  const AttentionInputs in = inputs(s, o.reads[1], o.reads[2]);
+  const AttentionOutputs out{by_head(s, o.reads[3]), o.reads[4]};
+  const at::Tensor d = by_head(s, o.reads[0]);
+  const auto [q_part, k_part, v_part] =
+      own ? masked_backward(s, in, d, out) : block_backward(s, in, d, out, what);
   heads_of(s, dq, 0, s.heads).copy_(q_part.transpose(1, 2));
   sum_groups(s, heads_of(s, dkv, 0, s.kv_heads), k_part.transpose(1, 2));
   sum_groups(s, heads_of(s, dkv, s.kv_heads, s.kv_heads), v_part.transpose(1, 2));

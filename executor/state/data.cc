@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/numbers.h"
 #include "base/rng.h"
+#include "model/segment.h"
 
 namespace orrery::executor {
 
@@ -89,20 +90,23 @@ base::Result<void> TokenData::read(const Batch& batch, std::int64_t shift,
                                    std::span<std::int64_t> out) const {
   ORRERY_CHECK(static_cast<std::int64_t>(out.size()) == batch.sequences * batch.tokens);
   const std::uint64_t stream = base::derive(batch.seed, kSequenceStream);
+  const std::int64_t chunk_tokens = batch.tokens * batch.token_parts / batch.token_chunks;
   // the last target must exist
   const auto starts = static_cast<std::uint64_t>(size_ - batch.tokens * batch.token_parts);
   std::size_t at = 0;
   for (std::int64_t i = 0; i < batch.sequences; ++i) {
     const std::int64_t index = batch.step * batch.global_batch + batch.first_sequence + i;
     const auto start =
-        static_cast<std::int64_t>(base::hash(stream, static_cast<std::uint64_t>(index)) % starts) +
-        batch.token_part * batch.tokens;
+        static_cast<std::int64_t>(base::hash(stream, static_cast<std::uint64_t>(index)) % starts);
     for (std::int64_t t = 0; t < batch.tokens; ++t) {
-      const std::int64_t id = token(start + t + shift);
+      const std::int64_t place = batch.token_part * batch.tokens + t,
+                         from = start + shift +
+                                model::position_of(place, batch.token_chunks, chunk_tokens);
+      const std::int64_t id = token(from);
       if (id >= vocabulary_) {
         return base::fail(ErrorCode::kOutOfRange,
                           "{}: token {} at position {} is not in the model's vocabulary of {}",
-                          name_, id, start + t + shift, vocabulary_);
+                          name_, id, from, vocabulary_);
       }
       out[at++] = id;
     }

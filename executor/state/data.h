@@ -16,11 +16,13 @@
 namespace orrery::executor {
 
 /// Sequences [first_sequence, first_sequence + sequences) of a step's global batch; of each, part
-/// `token_part` of `token_parts` equal ones of `tokens` tokens.
+/// `token_part` of `token_parts` equal ones of `tokens` tokens, in zig-zag order of `token_chunks`
+/// chunks (model/segment.h).
 struct Batch {
   std::uint64_t seed = 0;
   std::int64_t step = 0, global_batch = 0;
-  std::int64_t first_sequence = 0, sequences = 0, tokens = 0, token_parts = 1, token_part = 0;
+  std::int64_t first_sequence = 0, sequences = 0, tokens = 0, token_parts = 1, token_part = 0,
+               token_chunks = 1;
 };
 
 class TokenData {

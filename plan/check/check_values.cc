@@ -7,8 +7,7 @@
 ///   partial maximum  row maximum over a vocabulary shard; its sum of exponentials: partial sum
 ///   partial keys     attention over one of several blocks of keys, until all are merged
 ///   slices           AdamW on this rank's slice of a whole parameter, until they are gathered:
-///   behind
-///                    it, or in the next step
+///                    behind it, or in the next step
 ///   partial slices   product in slices of its contraction, or its input's gradient, until each is
 ///                    in; then as above. What is made piece by piece of the tokens, until all are
 ///                    there

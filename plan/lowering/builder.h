@@ -138,6 +138,14 @@ class Builder {
   std::int64_t tokens(const Layout& l) const {
     return context_.sequence / model().token_share / l.cp / (l.sequence_parallel ? l.tp : 1);
   }
+  /// Of the zig-zag order in which the current kind keeps its tokens (model/segment.h).
+  int token_chunks() const { return model().causal ? context_.token_chunks : 1; }
+  /// Which tokens of a sequence a rank has.
+  void share_tokens(SegmentShape& s, const Layout& l) const {
+    s.token_parts = l.cp;
+    s.token_stride = l.token_stride();
+    s.token_chunks = token_chunks();
+  }
   /// Residual stream between blocks of the current kind, into layer `layer_offset` from here, and
   /// its gradient: [b, s, hidden].
   BufferRef stream(const Layout& l, int layer_offset);

@@ -14,7 +14,7 @@ namespace {
 class Assembler {
  public:
   Assembler(const Plan& plan, const ModelSpec& model, Program& program)
-      : plan_(plan), b_(program, model, context_of(plan)), program_(program) {}
+      : plan_(plan), b_(program, model, context_of(plan, model)), program_(program) {}
 
   void build() {
     program_.world_size = plan_.world_size();
@@ -48,8 +48,9 @@ class Assembler {
   }
 
  private:
-  static LayerContext context_of(const Plan& plan) {
+  static LayerContext context_of(const Plan& plan, const ModelSpec& model) {
     LayerContext c;
+    c.token_chunks = token_chunks(plan, model);
     c.precision = plan.precision;
     c.sequence = plan.sequence;
     c.micro_batch_sequences = plan.micro_batch_sequences();

@@ -26,10 +26,10 @@ base::Result<Program> lower(const Plan& plan, const model::ModelSpec& model);
 ///    false), or after every one.
 ///  * `sync_last`: what is reduced after the last micro-batch beside a `sync` after every one
 ///    (replicated operators next to sharded ones); in place, so it takes no memory. Else invalid.
-///  * `zero_gradient`, `update` (AdamW): once per step, at its start and end. Parameters of
-///  ZeRO-1/2
-///    are gathered on the data stream at the start of the next step, beside its first forward. With
-///    grad_reduce `end` they are behind AdamW, and what `sync` holds is in front of it.
+///  * `zero_gradient`, `update` (AdamW): once per step, at its start and end. Parameters of ZeRO-1
+///    and ZeRO-2 are gathered on the data stream at the start of the next step, beside its first
+///    forward. With grad_reduce `end` they are behind AdamW, and what `sync` holds is in front of
+///    it.
 struct LayerTemplates {
   // buffers, segments, groups, units and the templates below; one class without a body that lists
   // the persistent state
@@ -44,6 +44,8 @@ struct LayerContext {
   std::int64_t micro_batch_sequences = 0;  // of the whole stage: global_batch / micro_batches
   std::int64_t micro_batches = 1;
   std::int64_t global_batch = 0;
+  // of the zig-zag order of tokens (plan::token_chunks); of no interest to prices
+  int token_chunks = 1;
   // > 1: a tied head in another stage keeps its own copy of the table
   int stages = 1;
   int prefetch_depth = 1;

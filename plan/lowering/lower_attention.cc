@@ -13,10 +13,11 @@
 ///             beside the compute (arXiv 2310.01889):
 ///             (cp-1) b t 2kd e forward; backward twice that, and b t 2kd e to bring dk, dv home
 ///
-/// Ring, step i: the block of the rank i places before is at hand while the next one travels.
-/// Partial outputs are merged by their log-sum-exp. Backward sends keys and values around again;
-/// the gradients of a block follow it from rank to rank, each adds its share, and one more shift
-/// brings the sum to the owner.
+/// Ring, step i: the block of the rank i places before is at hand while the next one travels. Under
+/// a causal mask tokens lie in zig-zag order, so that every step is as long on every rank. Partial
+/// outputs are merged by their log-sum-exp. Backward sends keys and values around again; the
+/// gradients of a block follow it from rank to rank, each adds its share, and one more shift brings
+/// the sum to the owner.
 
 #include "plan/lowering/lower_parts.h"
 
@@ -80,6 +81,7 @@ class Attention {
     s.rotary = m_.position == model::PositionKind::kRotary;
     s.rope_theta = m_.rope_theta;
     s.causal = m_.causal;
+    s.token_chunks = b_.token_chunks();
     return s;
   }
   /// The core over whole sequences of `tokens`, between `ends`.
@@ -102,8 +104,7 @@ class Attention {
     SegmentShape s = core_shape(n_, k_, t_);
     s.kind = kind;
     s.in = s.out = 0;
-    s.token_parts = l_.cp;
-    s.token_stride = l_.token_stride();
+    b_.share_tokens(s, l_);
     s.ring_step = step;
     if (kind != kAttentionSplit) s.rotary = false;  // turned before they travel
     if (kind == kAttentionBlock) s.kv_tokens = t_;

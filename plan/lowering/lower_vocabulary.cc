@@ -132,8 +132,7 @@ Op load(Builder& b, const std::string& name, SegmentKind kind, const Layout& l, 
   s.tokens = b.decl(out).elements() / s.sequences;
   s.part_stride = l.batch_stride();
   s.parts = l.dp;
-  s.token_parts = l.cp;
-  s.token_stride = l.token_stride();
+  b.share_tokens(s, l);
   Op op = compute(b, name, s, kF, {}, {out});
   op.stream = Stream::kHost;
   return op;
@@ -248,8 +247,7 @@ BufferRef positions(Builder& b, const Layout& l, BufferRef e, LayerPair& pair) {
   if (m.type_vocab > 0) views.push_back(b.view(position, {"type.weight"}));
   const BufferRef sum = m.post_norm ? b.tensor("e sum", l, m.hidden) : out;
   SegmentShape add = b.shape(kPositionAdd, l, m.hidden, m.max_positions);
-  add.token_parts = l.cp;
-  add.token_stride = l.token_stride();
+  b.share_tokens(add, l);
   pair.forward.push_back(
       with_weights(compute(b, "position", add, kF, {e}, {sum}), position, views));
   BufferRef gradient = d;

@@ -1,5 +1,7 @@
 #include "plan/program/plan.h"
 
+#include <numeric>
+
 #include "base/fingerprint.h"
 #include "base/ids.h"
 #include "base/json.h"
@@ -49,6 +51,15 @@ int Stage::layers() const {
   int n = 0;
   for (const LayerRun& run : runs) n += run.count;
   return n;
+}
+
+int token_chunks(const Plan& plan, const model::ModelSpec& model) {
+  int rings = 1;
+  for (const Stage& stage : plan.stages)
+    for (const LayerRun& run : stage.runs)
+      if (run.count > 0 && run.strategy.context == ContextKind::kRing)
+        rings = std::lcm(rings, run.strategy.cp);
+  return model.causal && rings > 1 ? 2 * rings : 1;
 }
 
 Plan canonical(Plan plan) {

@@ -13,8 +13,10 @@
 
 namespace orrery::plan {
 
-/// What the backward computes again: nothing; the attention core; by operator, all but the core and
-/// every other product (PyTorch's selective checkpointing as TorchTitan sets it); whole layers.
+/// What the backward computes again: nothing; the attention core; by operator, all but what
+/// travelled, the core, the first product and the first of the MLP's (PyTorch's selective
+/// checkpointing as TorchTitan sets it; so without sequence parallelism the projection runs again
+/// with its all-reduce, and experts and cross-attention as a whole); whole layers.
 enum class Recompute : std::uint8_t { kNone, kSelective, kOperator, kFull };
 /// When replicas sum their gradients: of a layer as its last backward of the step ends, beside the
 /// backward of the next ones; as every micro-batch's backward ends (zero 2 and 3); behind the last
@@ -156,6 +158,12 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
 /// ffn and sequence by tp, of experts by ep, of batch by micro-batches and dp; sums of layers;
 /// equal products tp*dp; ranges. Empty = valid.
 [[nodiscard]] base::Diagnostics validate(const Plan& plan, const model::ModelSpec& model);
+
+/// Chunks of the zig-zag order (model/segment.h) in which a model keeps the tokens of a sequence:
+/// twice the least common multiple of the degrees of its rings; 1 without rings, or without a
+/// causal mask. So the ranks of every ring hold pairs of chunks, and layouts with other degrees
+/// gather and slice as ever.
+int token_chunks(const Plan& plan, const model::ModelSpec& model);
 
 /// The same plan in its one canonical form: neighbouring runs of a stage with equal strategies
 /// joined, empty runs dropped.

@@ -214,6 +214,16 @@ class PlanValidator {
     }
   }
 
+  /// @pre degrees in range, else their faults are said already.
+  void check_token_chunks() {
+    if (!faults_.empty()) return;
+    const int chunks = token_chunks(plan_, model_);
+    if (plan_.sequence % chunks == 0) return;
+    fault(kInconsistent, fmt::format("use a sequence that {} divides, ulysses, or cp 1", chunks),
+          "ring attention under a causal mask cuts a sequence into {} chunks, and it has {} tokens",
+          chunks, plan_.sequence);
+  }
+
   void check_stages() {
     if (plan_.stages.empty())
       fault(kOutOfRange, "a plan has at least one stage", "stages is empty");
@@ -240,6 +250,7 @@ class PlanValidator {
       total += layers;
     }
     check_neighbours("vocabulary.tp", tp, plan_.vocabulary.tp);
+    check_token_chunks();
     if (!plan_.stages.empty() && total != model_.layers) {
       fault(kInconsistent, fmt::format("the counts of all runs must add up to {}", model_.layers),
             "the stages hold {} layers and model '{}' has {}", total, model_.name, model_.layers);

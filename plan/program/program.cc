@@ -81,6 +81,7 @@ class ProgramDigest {
              s.elements, s.norm, s.activation, s.gated, s.bias, s.rotary, s.causal, s.residual,
              s.epsilon, s.rope_theta, s.vocab, s.dim, s.parts, s.part_stride, s.kv_tokens,
              s.ring_step, s.token_parts, s.token_stride);
+    if (s.token_chunks > 1) add(s.token_chunks);
     if (s.slices > 1) add_each(s.slices, s.slice);
     if (s.experts > 0) add_each(s.experts, s.top_k, s.capacity, s.shared);
   }

@@ -10,7 +10,7 @@ namespace {
 
 using plan::LayerStrategy;
 
-constexpr int kMaxTensorDegree = 16, kMaxSlices = 16;
+constexpr int kMaxTensorDegree = 16, kMaxContextDegree = 64, kMaxSlices = 16;
 
 /// Every strategy of `all` with every value of one more field.
 template <class Field>
@@ -130,8 +130,8 @@ std::vector<LayerStrategy> of_block(const Space& stated, const Family& of_model,
   for (const int tp : powers_of_two(space.hybrid ? kMaxTensorDegree : 0)) {
     if (per_host / tp > 1) shards.push_back(per_host / tp);
   }
-  std::vector<LayerStrategy> all =
-      degrees(family.devices, kMaxTensorDegree, space.ring || space.ulysses ? family.devices : 1);
+  std::vector<LayerStrategy> all = degrees(family.devices, kMaxTensorDegree,
+                                           space.ring || space.ulysses ? kMaxContextDegree : 1);
   vary(all, &LayerStrategy::sequence_parallel, {false, true});
   vary(all, &LayerStrategy::strided, space.strided ? std::vector{false, true} : std::vector{false});
   vary(all, &LayerStrategy::context, {plan::ContextKind::kRing, plan::ContextKind::kUlysses});

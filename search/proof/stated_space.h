@@ -2,7 +2,8 @@
 /// \file
 /// What a stated space holds, enumerated for the checker and by nothing of the search: every
 /// combination of powers of two and of named choices, of which stand those that the space names and
-/// plan::validate accepts. Tensor-parallel degrees of layers end at kMaxTensorDegree.
+/// plan::validate accepts. Tensor-parallel degrees of layers end at 16, context-parallel ones
+/// at 64.
 #include <vector>
 
 #include "costmodel/cost_model.h"

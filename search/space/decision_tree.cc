@@ -19,6 +19,7 @@ std::vector<int> zero_stages(const Space& space, int dp) {
 
 /// Wider products than this never pay: the tensor collectives of a layer stay on its critical path.
 constexpr int kMaxTensorDegree = 16;
+constexpr int kMaxContextDegree = 64;  // beyond, a ring's steps are many and small
 
 /// Why degrees cannot be used.
 Refusal refuse_degrees(const model::ModelSpec& model, const Space& space,
@@ -47,6 +48,9 @@ Refusal refuse_degrees(const model::ModelSpec& model, const Space& space,
   }
   if (cp > 1 && !space.ring && !space.ulysses) return {Reason::kOff, "context parallelism is off"};
   if (space.fix_cp && *space.fix_cp != cp) return fixed("cp", *space.fix_cp);
+  if (cp > kMaxContextDegree)
+    return {Reason::kUnsupported,
+            fmt::format("cp {} is beyond the planner's {}", cp, kMaxContextDegree)};
   if (cp > 1 && (model.patch_features > 0 || model.encoder_decoder())) {
     return {Reason::kUnsupported,
             fmt::format("cp is not supported for family {}", to_string(model.family))};
@@ -78,10 +82,11 @@ std::vector<int> shard_sizes(const Space& space, const TreeContext& context,
 }
 
 std::vector<plan::ContextKind> context_kinds(const model::ModelSpec& model, const Space& space,
-                                             int tp, int cp) {
+                                             std::int64_t sequence, int tp, int cp) {
   if (cp == 1) return {plan::ContextKind::kRing};
   std::vector<plan::ContextKind> kinds;
-  if (space.ring) kinds.push_back(plan::ContextKind::kRing);
+  if (space.ring && sequence % (model.causal ? 2 * cp : cp) == 0)
+    kinds.push_back(plan::ContextKind::kRing);
   if (space.ulysses && model.heads % (tp * cp) == 0 && model.kv_heads % (tp * cp) == 0)
     kinds.push_back(plan::ContextKind::kUlysses);
   return kinds;
@@ -188,10 +193,15 @@ void grow_strategies(const model::ModelSpec& model, const Space& space, const Tr
   plan::LayerStrategy strategy{.tp = tp, .dp = context.devices / tp / cp, .cp = cp};
   const std::vector<int> stages = zero_stages(space, strategy.replicas());
   if (stages.empty()) tree.pruned.push_back({name, "data parallelism is off"});
-  const std::vector<plan::ContextKind> contexts = context_kinds(model, space, tp, cp);
-  if (contexts.empty())
-    tree.pruned.push_back({name, fmt::format("ulysses: tp cp = {} does not divide {} heads",
-                                             tp * cp, model.kv_heads)});
+  const std::vector<plan::ContextKind> contexts =
+      context_kinds(model, space, context.sequence, tp, cp);
+  if (contexts.empty()) {
+    tree.pruned.push_back({name, space.ring
+                                     ? fmt::format("ring: 2 cp = {} chunks do not divide {} tokens",
+                                                   2 * cp, context.sequence)
+                                     : fmt::format("ulysses: tp cp = {} does not divide {} heads",
+                                                   tp * cp, model.kv_heads)});
+  }
   const std::vector<int> experts =
       expert_degrees(model, space, name, strategy.replicas(), tree.pruned);
   const std::int64_t tokens = context.sequence / model.token_share;

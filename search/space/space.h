@@ -19,7 +19,7 @@ struct Space {
   bool recompute_full = true, recompute_selective = true;
   bool recompute_operator = false;  // between the two in time and memory: searches take longer
   // context parallelism: next to no difference from data parallelism where that is possible, so
-  // proofs take long
+  // proofs take long; see usual_space()
   bool ring = false, ulysses = false;
   bool hybrid = true;  // states sharded inside a host, replicated across
   // tensor groups across, data groups on neighbours: the same on a switch, so proofs take long
@@ -49,6 +49,11 @@ struct Space {
   bool even_stages = false;
   bool operator==(const Space&) const = default;
 };
+
+/// What a search looks at when nothing is said: rings for sequences of 32,768 tokens or more, whose
+/// activations no other degree splits as well.
+inline constexpr std::int64_t kLongSequence = 32'768;
+inline Space usual_space(std::int64_t sequence) { return {.ring = sequence >= kLongSequence}; }
 
 /// What of a space allows each plan::Recompute, by its number.
 inline constexpr std::array kRecomputeFlags = {&Space::recompute_none, &Space::recompute_selective,

@@ -179,6 +179,18 @@ void add_recomputation_by_operator(std::vector<PlanCase>& cases) {
                                                     .micro_batch = 2}));
 }
 
+/// Zig-zag order of eight chunks: rings of four and two ranks, Ulysses, and whole attention.
+Plan mixed_context(const model::ModelSpec& model) {
+  Plan p = uniform(model, {.dp = 4, .micro_batch = 1});
+  const LayerStrategy ulysses{.dp = 2, .cp = 2, .context = plan::ContextKind::kUlysses};
+  p.vocabulary = {.dp = 2, .cp = 2};
+  p.stages[0].runs = {{.count = 1, .strategy = {.cp = 4}},
+                      {.count = 1, .strategy = {.dp = 2, .recompute = Recompute::kFull, .cp = 2}},
+                      {.count = 1, .strategy = ulysses},
+                      {.count = 1, .strategy = {.dp = 4}}};
+  return p;
+}
+
 void add_context(std::vector<PlanCase>& cases) {
   const LayerStrategy ring{.dp = 2, .cp = 2},
       ulysses{.dp = 2, .cp = 2, .context = plan::ContextKind::kUlysses};
@@ -191,6 +203,7 @@ void add_context(std::vector<PlanCase>& cases) {
   cases.push_back(
       everywhere("cp4_ulysses", {.cp = 4}, {.cp = 4, .context = plan::ContextKind::kUlysses}));
   cases.push_back(everywhere("cp2_ulysses_between_dp4", {.dp = 4}, ulysses));
+  cases.push_back({"cp4_and_cp2_rings_ulysses_and_whole", 4, mixed_context});
   cases.push_back(everywhere("tp2_strided_cp2_ulysses_recompute",
                              {.tp = 2, .cp = 2, .strided = true},
                              {.tp = 2,

@@ -112,7 +112,8 @@ class PlanDraw : Draw {
     s.tp = static_cast<int>(power_of_two(devices));
     s.cp = static_cast<int>(power_of_two(devices / s.tp));
     s.dp = static_cast<int>(devices / s.tp / s.cp);
-    if (flag()) s.context = ContextKind::kUlysses;
+    if (flag() || s.cp > 4)
+      s.context = ContextKind::kUlysses;  // a ring has 2 cp chunks of 8 tokens
     s.strided = flag() && flag();
     s.zero = static_cast<int>(between(0, 3));
     if (s.zero >= 2 && flag()) s.grad_reduce = GradReduce::kMicroBatch;

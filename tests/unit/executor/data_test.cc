@@ -56,6 +56,20 @@ TEST_F(TokenFile, SequencesRunOnAndTargetsAreOneAhead) {
   }
 }
 
+TEST_F(TokenFile, ZigZagPartsHoldEarlyAndLateTokens) {
+  const auto data = TokenData::open(write(counting<std::uint16_t>(5000)), 5000, 8);
+  ASSERT_TRUE(data);
+  Batch batch{.seed = 9, .global_batch = 1, .sequences = 1, .tokens = 8};
+  const auto whole = read(*data, batch, 1);
+  batch.tokens = 4;
+  batch.token_parts = 2;
+  batch.token_chunks = 4;
+  using testing::ElementsAre;
+  EXPECT_THAT(read(*data, batch, 1), ElementsAre(whole[0], whole[1], whole[6], whole[7]));
+  batch.token_part = 1;
+  EXPECT_THAT(read(*data, batch, 1), ElementsAre(whole[2], whole[3], whole[4], whole[5]));
+}
+
 TEST_F(TokenFile, ABatchIsTheSameHoweverItIsSplit) {
   const auto data = TokenData::open(write(counting<std::uint16_t>(5000)), 5000, 8);
   ASSERT_TRUE(data);

@@ -1,7 +1,9 @@
 // A ring in one process: attention by blocks, merged, is the attention core over the whole
 // sequence, forward and backward.
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
@@ -21,6 +23,7 @@ constexpr int kRanks = 3, kTensorRanks = 2;  // rank r holds token share r / 2 o
 struct RingCase {
   std::int64_t heads, kv_heads;
   bool rotary, causal;
+  int chunks;  // of the zig-zag order
 };
 
 class Ring : public ::testing::TestWithParam<RingCase> {
@@ -32,6 +35,7 @@ class Ring : public ::testing::TestWithParam<RingCase> {
     s.head_dim = kHeadDim;
     s.rotary = GetParam().rotary && kind != SegmentKind::kAttentionBlock;
     s.causal = GetParam().causal;
+    s.token_chunks = GetParam().chunks;
     if (kind == SegmentKind::kAttention) return s;
     s.token_parts = kRanks;
     s.token_stride = kTensorRanks;
@@ -119,9 +123,39 @@ TEST_P(Ring, BlocksMergedAreTheWholeAttention) {
     EXPECT_TRUE(at::allclose(joined[0], share(whole_back[0], p), 1e-4, 1e-5)) << "share " << p;
   }
 }
+
+TEST_P(Ring, ZigZagOrderMovesTokensAndNothingElse) {
+  const std::int64_t n = GetParam().heads, k = GetParam().kv_heads, s = kRanks * kShare,
+                     q_width = n * kHeadDim, kv_width = 2 * k * kHeadDim;
+  SegmentShape zig_zag = shape(SegmentKind::kAttention, s), plain = zig_zag;
+  plain.token_chunks = 1;
+  const at::Tensor order = at::empty({s}, at::kLong);
+  for (std::int64_t place = 0; place < s; ++place)
+    order.data_ptr<std::int64_t>()[place] =
+        model::position_of(place, zig_zag.token_chunks, zig_zag.chunk_tokens());
+  EXPECT_TRUE(std::get<0>(order.sort()).equal(at::arange(s)));  // each position once
+  const auto placed = [&](const at::Tensor& x, std::int64_t dim) {
+    return x.index_select(dim, order);
+  };
+  const at::Tensor qkv = at::randn({kBatch, s, q_width + kv_width}),
+                   d = at::randn({kBatch, s, q_width});
+  const std::vector<std::vector<std::int64_t>> made{{kBatch, s, q_width}, {kBatch, n, s}};
+  const auto whole = run(plain, Phase::kF, 0, {qkv}, made),
+             moved = run(zig_zag, Phase::kF, 0, {placed(qkv, 1)}, made);
+  EXPECT_TRUE(at::allclose(moved[0], placed(whole[0], 1), 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(moved[1], placed(whole[1], 2), 1e-5, 1e-6));
+  const std::vector<std::vector<std::int64_t>> gradient{{kBatch, s, q_width + kv_width}};
+  const auto back = run(plain, Phase::kB, 0, {d, qkv, whole[0], whole[1]}, gradient),
+             moved_back = run(zig_zag, Phase::kB, 0,
+                              {placed(d, 1), placed(qkv, 1), moved[0], moved[1]}, gradient);
+  EXPECT_TRUE(at::allclose(moved_back[0], placed(back[0], 1), 1e-4, 1e-5));
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, Ring,
-                         ::testing::Values(RingCase{4, 4, false, true}, RingCase{4, 2, true, true},
-                                           RingCase{2, 2, false, false}));
+                         ::testing::Values(RingCase{4, 4, false, true, 6},
+                                           RingCase{4, 2, true, true, 6},
+                                           RingCase{4, 2, true, true, 12},
+                                           RingCase{2, 2, false, false, 1}));
 
 }  // namespace
 }  // namespace orrery::executor

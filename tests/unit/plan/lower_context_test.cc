@@ -84,6 +84,34 @@ TEST(RingAttention, AShiftCarriesTheKeysAndValuesOfOwnTokens) {
   }
 }
 
+TEST(RingAttention, CausalModelsKeepTheirTokensInZigZagOrder) {
+  const model::ModelSpec m = llama();
+  Plan plan =
+      uniform_plan(m, "local", 1, {.dp = 4, .global_batch = 8, .sequence = kSequence}).value();
+  EXPECT_EQ(token_chunks(plan, m), 1);
+  plan.stages[0].runs = {{1, {.dp = 2, .cp = 2}}, {as_int(m.layers) - 1, {.cp = 4}}};
+  ASSERT_TRUE(validate(plan, m).empty());
+  EXPECT_EQ(token_chunks(plan, m), 8);
+  const Program p = lower(plan, m).value();
+  for (const model::SegmentShape& s : p.segments) {
+    const bool by_place =
+        s.kind == SegmentKind::kLoadTokens || s.kind == SegmentKind::kLoadTargets ||
+        s.kind == SegmentKind::kAttentionSplit || s.kind == SegmentKind::kAttentionBlock ||
+        s.kind == SegmentKind::kAttentionMerge;
+    EXPECT_EQ(s.token_chunks, by_place ? 8 : 1) << model::to_string(s.kind);
+  }
+  plan.sequence = kSequence - 4;  // cp 4 divides it, eight chunks do not
+  const base::Diagnostics faults = validate(plan, m);
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_THAT(faults[0].message, HasSubstr("into 8 chunks"));
+
+  plan.stages[0].runs[1].strategy.context = ContextKind::kUlysses;
+  EXPECT_EQ(token_chunks(plan, m), 4);
+  model::ModelSpec bert = m;
+  bert.causal = false;
+  EXPECT_EQ(token_chunks(plan, bert), 1);
+}
+
 TEST(RingAttention, RecomputesTheRingAndKeepsOwnKeys) {
   const LayerTemplates t =
       lower_block(llama(), {.recompute = Recompute::kSelective, .cp = 2}, context());

@@ -53,9 +53,10 @@ std::vector<OptionSpec> price_options() {
   return {text_option("profile", "NAME|PATH",
                       "measured profile: name, JSON file or Galvatron folder (default: what ships "
                       "for the device or one like it, else datasheet prices)"),
-          text_option("software", "NAME|FILE",
-                      "what runs the step, on top of what ships for the device: a name of 'orrery "
-                      "list software', or a file (default: by the device's age)")};
+          text_option(
+              "software", "NAME|FILE",
+              "what runs the step, on top of what ships for the device: a name of 'orrery "
+              "list software', or a file (default: that of --target, else by the device's age)")};
 }
 OptionSpec precision_option() {
   return choice_option("precision", "P", {"bf16", "fp32"}, "training precision", "bf16");
@@ -136,7 +137,8 @@ Result<void> check_prices(const PriceNames& names) {
 }
 
 Result<PriceNames> price_names(const base::Options& options) {
-  const PriceNames names{options.string_or("profile", ""), options.string_or("software", "")};
+  const PriceNames names{.profile = options.string_or("profile", ""),
+                         .software = options.string_or("software", "")};
   TRY_VOID(check_prices(names));
   return names;
 }
@@ -144,7 +146,8 @@ Result<PriceNames> price_names(const base::Options& options) {
 Result<std::optional<model::Profile>> profile_of(const PriceNames& names, const Topology& topology,
                                                  const ModelSpec& model) {
   if (!names.profile.empty()) return costmodel::find_profile(names.profile, model);
-  TRY(auto profile, costmodel::device_profile(topology, model, names.software));
+  TRY(auto profile, costmodel::device_profile(
+                        topology, model, names.software.empty() ? names.usual : names.software));
   if (!profile && !names.software.empty())
     return refuse(kUnsupported, "leave --software out: prices are those of the datasheet",
                   "software '{}' goes on top of a measured device, and none is like that of "

@@ -63,9 +63,9 @@ std::int64_t sequence_of(const base::Options& options);
 Result<Topology> find_cluster(const std::string& name, int hosts, int ranks_wanted = 0);
 
 /// Where prices come from: a profile, or what ships for the device under some software; nothing
-/// named: that of the device's time.
+/// named: `usual`, and without that what is of the device's time.
 struct PriceNames {
-  std::string profile = {}, software = {};
+  std::string profile = {}, software = {}, usual = {};
   bool operator<=>(const PriceNames&) const = default;
 };
 /// Error: kUsage, when both are named: a profile states its own software.

@@ -41,11 +41,10 @@ Result<search::Space> space_of(const Options& options, std::int64_t sequence) {
   return sink.result(space);
 }
 
-Result<search::PlanAnswer> search_plan(const Options& options, const CostModel& cost,
-                                       const search::PlanRequest& request) {
-  if (!options.has("target")) return search::find_plan(cost, request);
+Result<std::optional<search::Target>> target_of(const Options& options) {
+  if (!options.has("target")) return std::nullopt;
   TRY(const search::Target target, search::find_target(options.string("target")));
-  return search::find_plan_for(target, cost, request);
+  return target;
 }
 
 /// One line on a terminal, after half a second: rate, incumbent, bound.
@@ -162,7 +161,9 @@ Result<void> check_certificate(const search::PlanAnswer& answer, const CostModel
 Result<int> run(const Options& options, const Invocation&) {
   const Stopwatch watch;
   const int hosts = options.count("hosts");
-  TRY(const PriceNames prices, price_names(options));
+  TRY(const auto target, target_of(options));
+  TRY(PriceNames prices, price_names(options));
+  if (target) prices.usual = target->software;
   TRY(const Scene scene, make_scene(options.string("model"), options.string("cluster"), hosts,
                                     prices, precision_of(options), sequence_of(options)));
   search::PlanRequest request;
@@ -178,7 +179,8 @@ Result<int> run(const Options& options, const Invocation&) {
   request.multipliers = options.flag("check") || options.flag("json");
   ProgressLine progress;
   request.on_progress = [&](const search::Progress& p) { progress(p); };
-  TRY(const search::PlanAnswer answer, search_plan(options, scene.cost, request));
+  TRY(const search::PlanAnswer answer, target ? search::find_plan_for(*target, scene.cost, request)
+                                              : search::find_plan(scene.cost, request));
   progress.clear();
   std::optional<double> seconds;
   if (options.flag("timing")) seconds = watch.seconds();

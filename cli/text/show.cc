@@ -187,8 +187,13 @@ std::string describe(const search::CheckReport& r) {
 }
 
 std::string describe_origin(const CostModel& cost) {
-  return fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()),
-                     origin_word(cost.communication_origin()));
+  std::string text = fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()),
+                                 origin_word(cost.communication_origin()));
+  if (const auto& p = cost.profile()) {
+    text += fmt::format("; profile '{}'", p->name);
+    if (p->framework) text += fmt::format(", software '{}'", p->framework->name);
+  }
+  return text;
 }
 
 std::string percents(const costmodel::Band& band) {
@@ -202,8 +207,13 @@ std::string describe_band(const Doubt& doubt, std::int64_t step_ps) {
 }
 
 Json origin_json(const CostModel& cost) {
-  return {{"compute", origin_word(cost.compute_origin())},
-          {"communication", origin_word(cost.communication_origin())}};
+  Json j = {{"compute", origin_word(cost.compute_origin())},
+            {"communication", origin_word(cost.communication_origin())}};
+  if (const auto& p = cost.profile()) {
+    j["profile"] = p->name;
+    if (p->framework) j["software"] = p->framework->name;
+  }
+  return j;
 }
 
 Json origin_json(const CostModel& cost, const Doubt& doubt) {

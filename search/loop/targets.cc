@@ -22,6 +22,7 @@ constexpr std::array kTargets{
                      .even_stages = true},
            .pipeline_zero = 1,
            .tensor_zero = 1,
+           .software = "megatron-core",
            .restrictions = "one strategy for all layers, equal stages, 1F1B and interleaved 1F1B, "
                            "optimizer states sharded or not",
            .source = "github.com/NVIDIA/Megatron-LM, megatron/training/arguments.py: "
@@ -35,6 +36,7 @@ constexpr std::array kTargets{
                      .recompute_operator = true,
                      .tensor_overlap = true,
                      .tensor_alone = false},
+           .software = "pytorch-compiled",
            .restrictions = "one strategy for all layers, tensor parallelism always with sequence "
                            "parallelism, FSDP with or without resharding",
            .source =
@@ -53,6 +55,7 @@ constexpr std::array kTargets{
                   .reduce_per_step = false,
                   .reduce_at_end = true},
         .pipeline_zero = 1,
+        .software = "pytorch-eager",
         .restrictions = "ZeRO 0 to 3, pipelines with ZeRO 0 or 1 only, full recomputation",
         .source =
             "github.com/deepspeedai/DeepSpeed, deepspeed/runtime/pipe/engine.py: ZeRO-2 and ZeRO-3 "
@@ -65,6 +68,7 @@ constexpr std::array kTargets{
                   .pipeline = false,
                   .recompute_selective = false,
                   .even_stages = true},
+        .software = "pytorch-eager",
         .restrictions =
             "data parallelism only: NO_SHARD, SHARD_GRAD_OP, FULL_SHARD; full recomputation",
         .source =

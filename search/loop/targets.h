@@ -17,6 +17,7 @@ struct Target {
   Space space = {};               // what its strategies and schedules are
   int pipeline_zero = 3;          // largest zero level beside a pipeline
   int tensor_zero = 3;            // largest zero level beside tensor parallelism
+  std::string_view software;      // whose steps it runs, by name (orrery list software)
   std::string_view restrictions;  // for people
   std::string_view source;
 };

@@ -70,6 +70,7 @@ std::vector<Case> experts_and_topologies() {
        "topology import topology.conf --from slurm --host dgx-h100",
        {{"topology.conf", kWrongSlurm}}},
       {"list_models", "list models"},
+      {"list_software", "list software"},
       {"list_tunings", "list tunings"},
       {"list_clusters_json", "list clusters --json"},
   };
@@ -173,6 +174,15 @@ std::vector<Case> plans() {
        "plan --model gpt2-xl --cluster dgx-a100 --global-batch 64 --space dp,zero3 --top 2"},
       {"plan_unknown_dimension",
        "plan --model gpt2-xl --cluster dgx-a100 --space dp,zero4 --fix tp=two,microbatch=1"},
+      {"plan_software",
+       "plan --model llama-2-7b --cluster dgx-h100 --global-batch 16 --software pytorch-eager "
+       "--fix "
+       "tp=1,pp=1,zero=3"},
+      {"plan_unknown_software",
+       "plan --model gpt2-xl --cluster dgx-h100 --global-batch 16 --software pytorch"},
+      {"plan_target_software",
+       "plan --model llama-2-7b --cluster dgx-h100 --global-batch 16 --target torchtitan --fix "
+       "tp=2,pp=1,recompute=operator"},
       {"plan_unknown_target", "plan --model gpt2-xl --cluster dgx-a100 --target megatorn"},
       {"explain_help", "explain --help"},
   };

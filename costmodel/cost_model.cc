@@ -78,8 +78,8 @@ RateScale measured_rates(const SpeedScale& s) {
 /// Links as fast as transfers in a training step find them.
 topologies::Topology in_step(topologies::Topology topology, const model::StepCommunication& step) {
   if (step == model::StepCommunication{}) return topology;
-  return topology.with_level_rates(std::llround(kPerMillion / step.factor),
-                                   std::llround(kPerMillion * step.fabric_share));
+  return std::move(topology).with_level_rates(std::llround(kPerMillion / step.factor),
+                                              std::llround(kPerMillion * step.fabric_share));
 }
 
 /// Of a profile that may be absent; what the host adds errs as its launches do.

@@ -36,12 +36,10 @@ int64_t rate_at_ppm(int64_t bytes_per_second, int64_t ppm) {
 
 /// Every link at ppm_of(link) / 10^6 of its rate; fingerprint and routes are the caller's.
 template <class Ppm>
-Topology Topology::with_rates(const Ppm& ppm_of) const {
+void Topology::scale_links(const Ppm& ppm_of) {
   ORRERY_CHECK(built_rates_.empty(), "rates of links that were changed one by one");
-  Topology scaled(*this);
-  for (Link& link : scaled.links_)
+  for (Link& link : links_)
     link.bytes_per_second = rate_at_ppm(link.bytes_per_second, ppm_of(link));
-  return scaled;
 }
 
 bool Topology::in_host(const Link& link) const {
@@ -51,18 +49,22 @@ bool Topology::in_host(const Link& link) const {
 
 Topology Topology::with_link_rates(int64_t ppm, std::string_view kind) const {
   constexpr int64_t kMillion = 1'000'000;
-  Topology scaled = with_rates(
+  Topology scaled(*this);
+  scaled.scale_links(
       [&](const Link& link) { return kind.empty() || link.kind == kind ? ppm : kMillion; });
   scaled.routes_ = std::make_shared<const RouteTable>(vertices(), scaled.links(), cluster_);
   scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(ppm).add(kind).hex();
   return scaled;
 }
 
-Topology Topology::with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const {
-  Topology scaled =
-      with_rates([&](const Link& link) { return in_host(link) ? hosts_ppm : fabric_ppm; });
-  scaled.fingerprint_ = base::Fingerprint().add(fingerprint_).add(hosts_ppm).add(fabric_ppm).hex();
-  return scaled;
+Topology Topology::with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const& {
+  return Topology(*this).with_level_rates(hosts_ppm, fabric_ppm);
+}
+
+Topology Topology::with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) && {
+  scale_links([&](const Link& link) { return in_host(link) ? hosts_ppm : fabric_ppm; });
+  fingerprint_ = base::Fingerprint().add(fingerprint_).add(hosts_ppm).add(fabric_ppm).hex();
+  return std::move(*this);
 }
 
 Topology Topology::with_links(std::span<const LinkRate> rates) const {

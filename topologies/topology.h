@@ -93,7 +93,8 @@ class Topology {
 
   /// The same machine with the links inside hosts, and those of the fabric (in_host()), at ppm /
   /// 10^6 of their rate. Routes stay. Rounding and precondition as above.
-  Topology with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const;
+  Topology with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const&;
+  Topology with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) &&;  // in place
   /// Whether both ends of a link are in one host; else it is the fabric's.
   bool in_host(const Link& link) const;
 
@@ -140,7 +141,7 @@ class Topology {
   friend class TopologyBuilder;
   Topology();
   template <class Ppm>
-  Topology with_rates(const Ppm& ppm_of) const;
+  void scale_links(const Ppm& ppm_of);
 
   std::string name_;
   uint32_t hosts_ = 0;

@@ -88,7 +88,7 @@ constexpr Field<Framework> kFramework[] = {
 }  // namespace
 
 std::string_view to_string(AttentionKernel kernel) {
-  return base::EnumNames<AttentionKernel::kExplicit>("flash", "explicit")[kernel];
+  return base::EnumNames<AttentionKernel::kExplicit>("flash", "flash-2", "explicit")[kernel];
 }
 
 ComputeSurface read_surface(const base::Node& node, const std::string& what,
@@ -114,7 +114,9 @@ ComputeSurface read_surface(const base::Node& node, const std::string& what,
     if (const auto correction = inner.optional_object("correction"))
       s.product.correction = read_correction(*correction, what + ".product.correction", sink);
   });
-  part("attention", kAttention, s.attention, nothing);
+  part("attention", kAttention, s.attention, [&](base::Reader& inner) {
+    s.attention.flash2_efficiency = inner.optional_double("flash2_efficiency", kShare).value_or(0);
+  });
   part("stream", kStream, s.stream, nothing);
   if (const auto power = r.optional_object("power"))
     read_part("power", *power, kPower, s.power, nothing);
@@ -137,9 +139,12 @@ base::Json to_json(const ComputeSurface& s) {
   base::Json product = fields_to_json(s.product, kProduct);
   const ProductCorrection& c = s.product.correction;
   if (!c.ln.empty()) product["correction"] = {{"m", c.m}, {"n", c.n}, {"k", c.k}, {"ln", c.ln}};
+  base::Json attention = fields_to_json(s.attention, kAttention);
+  if (s.attention.flash2_efficiency > 0)
+    attention["flash2_efficiency"] = s.attention.flash2_efficiency;
   base::Json json = {{"dtype", to_string(s.dtype)},
                      {"product", std::move(product)},
-                     {"attention", fields_to_json(s.attention, kAttention)},
+                     {"attention", std::move(attention)},
                      {"stream", fields_to_json(s.stream, kStream)},
                      {"residual", s.residual}};
   if (s.peak > 0) json["peak"] = s.peak;

@@ -50,6 +50,8 @@ struct AttentionSurface {
   double memory_efficiency = 0.5;
   double key_weight = 1;             // traffic of keys and values over reading them once
   double backward_efficiency = 0.8;  // rate of backward over that of forward
+  // FlashAttention-2's kernels, forward and backward; 0: those of the numbers above
+  double flash2_efficiency = 0;
   bool operator==(const AttentionSurface&) const = default;
 };
 
@@ -83,7 +85,9 @@ struct ComputeSurface {
   bool operator==(const ComputeSurface&) const = default;
 };
 
-enum class AttentionKernel : std::uint8_t { kFlash, kExplicit };
+/// The best fused kernel that a device has; FlashAttention-2, older than Hopper; scores written
+/// out.
+enum class AttentionKernel : std::uint8_t { kFlash, kFlash2, kExplicit };
 std::string_view to_string(AttentionKernel kernel);
 
 /// How a framework runs the segments; the default is one fused kernel each, launched ahead of time.

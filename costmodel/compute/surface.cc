@@ -187,7 +187,11 @@ double SurfacePrices::flash(const SegmentShape& s, Phase phase) const {
   const double traffic =
       e * b * d * (2 * n * q + 2 * a.key_weight * v * r) / (a.memory_efficiency * bandwidth_);
   const double flops = 4 * share * b * n * q * r * d;
-  const double products = flops / (a.efficiency * peak_), serial = a.seconds_per_token * r;
+  const bool older =
+      framework_.attention == model::AttentionKernel::kFlash2 && a.flash2_efficiency > 0;
+  const double forward_rate = older ? a.flash2_efficiency : a.efficiency,
+               backward_rate = older ? forward_rate : forward_rate * a.backward_efficiency;
+  const double products = flops / (forward_rate * peak_), serial = a.seconds_per_token * r;
   const double rotated = s.rotary ? framework_.rotary_passes * 2 * e * b * d * (n * q + v * r) : 0;
   const double rotation = rotated > 0 ? copy_seconds(rotated, 1) : 0;
   if (phase == kF) {
@@ -195,7 +199,7 @@ double SurfacePrices::flash(const SegmentShape& s, Phase phase) const {
     return rotation + issued(attention_ * sustained(core, flops), 2);
   }
   const double core =
-      a.launch_seconds + 2 * serial + 2 * traffic + 2.5 * products / a.backward_efficiency;
+      a.launch_seconds + 2 * serial + 2 * traffic + 2.5 * flops / (backward_rate * peak_);
   return rotation + issued(attention_ * sustained(core, 2.5 * flops), 4);
 }
 

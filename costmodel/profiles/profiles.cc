@@ -52,7 +52,8 @@ model::Profile in_training(model::Profile device, const model::Profile& software
                            const model::ModelSpec& model) {
   device.framework = software.framework;
   if (device.framework && !model.dropout) {
-    device.framework->attention = model::AttentionKernel::kFlash;
+    if (device.framework->attention == model::AttentionKernel::kExplicit)
+      device.framework->attention = model::AttentionKernel::kFlash;
     device.framework->dropout = false;
   }
   device.composition_factor = software.composition_factor;

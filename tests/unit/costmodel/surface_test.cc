@@ -168,6 +168,20 @@ TEST(SurfacePrices, FlashAttentionIsTheSumOfItsParts) {
               2e-6 + 1e-6 + 2 * 2.048e6 / 1e12 + 0.512e9 / 50e12, 1e-12);
 }
 
+// FlashAttention-2 at 25 of 100 TFLOP/s where 50 were measured; 2.5 times the products backward.
+TEST(SurfacePrices, FlashAttention2IsAKernelOfItsOwnWhereTheDeviceSaysSo) {
+  const model::Framework f{.name = "torch", .attention = model::AttentionKernel::kFlash2};
+  const SegmentShape s = attention(1000);
+  model::ComputeSurface hopper = surface();
+  EXPECT_DOUBLE_EQ(prices(hopper, f).seconds(s, Phase::kF), prices().seconds(s, Phase::kF));
+  hopper.attention.flash2_efficiency = 0.25;
+  EXPECT_DOUBLE_EQ(prices(hopper).seconds(s, Phase::kF), prices().seconds(s, Phase::kF));
+  EXPECT_NEAR(prices(hopper, f).seconds(s, Phase::kF) - prices().seconds(s, Phase::kF),
+              0.512e9 / 25e12 - 0.512e9 / 50e12, 1e-12);
+  EXPECT_NEAR(prices(hopper, f).seconds(s, Phase::kB) - prices().seconds(s, Phase::kB),
+              2.5 * (0.512e9 / 25e12 - 0.512e9 / 40e12), 1e-12);
+}
+
 TEST(SurfacePrices, AttentionWithoutAMaskCostsTwiceTheProducts) {
   SegmentShape s = attention(1000);
   const double causal = prices().seconds(s, Phase::kF);

@@ -42,6 +42,7 @@ def describe_problem(program, pair):
         "parameters": memory["parameter"] // 2,
         "experts": of_model(pair["model"]),
         "global_batch": int(pair["global_batch"]),
+        "tokens": int(pair["sequence_length"] or 0),
         "memory_bytes": found["memory_limit_bytes"],
     }
 
@@ -83,6 +84,7 @@ def row_of_plan(plan):
     return (
         layer["tp"],
         len(plan["stages"]) // virtual,
+        layer.get("cp", 1),
         layer.get("ep", 1),
         layer["zero"],
         "yes" if layer["sequence_parallel"] else "no",
@@ -117,9 +119,11 @@ def price_all(program, pair, problem, answer_row, limit):
 
 def flags(row):
     """A row as options of `orrery simulate`."""
-    tp, pp, ep, zero, sp, recompute, micro_batch, schedule, virtual = row
+    tp, pp, cp, ep, zero, sp, recompute, micro_batch, schedule, virtual = row
     words = ["--tp", tp, "--pp", pp, "--zero", zero, "--micro-batch", micro_batch,
              "--recompute", recompute, "--schedule", schedule]  # fmt: skip
+    if cp > 1:
+        words += ["--cp", cp]
     if ep > 1:
         words += ["--ep", ep]
     if virtual > 1:
@@ -130,9 +134,10 @@ def flags(row):
 
 
 def one_line(row):
-    tp, pp, ep, zero, sp, recompute, micro_batch, schedule, virtual = row
+    tp, pp, cp, ep, zero, sp, recompute, micro_batch, schedule, virtual = row
     text = f"tp{tp} pp{pp} zero{zero} micro-batch {micro_batch} {schedule}"
     text += f" v{virtual}" if virtual > 1 else ""
+    text += f" cp{cp}" if cp > 1 else ""
     text += f" ep{ep}" if ep > 1 else ""
     text += " sp" if sp == "yes" else ""
     return text + (f" recompute={recompute}" if recompute != "none" else "")

@@ -3,8 +3,9 @@
 A row is a plan as `orrery simulate --table` reads it. A problem has
 
     tp, pp, dp    every factorisation of its devices, dp the rest
+    cp            1; from 32,768 tokens on 2, 4, 8, ... 64 too, by ring
     micro_batch   every divisor of global batch / dp
-    zero          0 ... 3 where dp > 1
+    zero          0 ... 3 where cp * dp > 1
     recompute     none, selective, full
     sequence_parallel   where tp > 1
     ep            of mixtures: every common divisor of dp and the experts
@@ -18,10 +19,11 @@ more bytes of parameters and optimizer than the device has are left out: a bound
 import random
 
 COLUMNS = (
-    "tp", "pp", "ep", "zero", "sequence_parallel", "recompute", "micro_batch", "schedule",
+    "tp", "pp", "cp", "ep", "zero", "sequence_parallel", "recompute", "micro_batch", "schedule",
     "virtual_stages",
 )  # fmt: skip
 RECOMPUTES = ("none", "selective", "full")
+LONG_SEQUENCE = 32768  # tokens from which a search looks at rings
 VIRTUAL_STAGES = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24)
 
 
@@ -39,6 +41,12 @@ def schedules(pp, layers, micro_batches):
     return found
 
 
+def context_degrees(problem, devices):
+    if problem["tokens"] < LONG_SEQUENCE:
+        return [1]
+    return [c for c in (1, 2, 4, 8, 16, 32, 64) if devices % c == 0]
+
+
 def least_bytes(problem, tp, pp, dp, ep, zero):
     """Of parameters, gradients and optimizer on a device, were layers and experts spread best."""
     shared = {0: 0, 1: 12, 2: 14, 3: 16}[zero]  # of the 16 bytes a parameter: what dp divides
@@ -53,26 +61,33 @@ def grid(problem):
         if tp > problem["devices_per_host"]:
             continue
         for pp in divisors(devices // tp):
-            dp = devices // tp // pp
-            if pp > layers or batch % dp != 0:
+            for cp in context_degrees(problem, devices // tp // pp):
+                dp = devices // tp // pp // cp
+                if pp <= layers and batch % dp == 0:
+                    rows += of_degrees(problem, tp, pp, cp, dp)
+    return rows
+
+
+def of_degrees(problem, tp, pp, cp, dp):
+    layers, batch = problem["layers"], problem["global_batch"]
+    replicas = cp * dp
+    experts = [e for e in divisors(problem["experts"] or 1) if replicas % e == 0]
+    rows = []
+    for ep in experts:
+        for zero in range(4) if replicas > 1 else (0,):
+            if least_bytes(problem, tp, pp, replicas, ep, zero) > problem["memory_bytes"]:
                 continue
-            experts = [e for e in divisors(problem["experts"] or 1) if dp % e == 0]
-            for ep in experts:
-                for zero in range(4) if dp > 1 else (0,):
-                    if least_bytes(problem, tp, pp, dp, ep, zero) > problem["memory_bytes"]:
-                        continue
-                    for b in divisors(batch // dp):
-                        for schedule, virtual in schedules(pp, layers, batch // dp // b):
-                            for recompute in RECOMPUTES:
-                                for sp in ("no", "yes") if tp > 1 else ("no",):
-                                    row = (tp, pp, ep, zero, sp, recompute, b)
-                                    rows.append((*row, schedule, virtual))
+            for b in divisors(batch // dp):
+                for schedule, virtual in schedules(pp, layers, batch // dp // b):
+                    for recompute in RECOMPUTES:
+                        for sp in ("no", "yes") if tp > 1 else ("no",):
+                            rows.append((tp, pp, cp, ep, zero, sp, recompute, b, schedule, virtual))
     return rows
 
 
 def distance(a, b):
     """How many decisions differ; a schedule and its virtual stages are one."""
-    return sum(x != y for x, y in zip(a[:7], b[:7])) + (a[7:] != b[7:])
+    return sum(x != y for x, y in zip(a[:-2], b[:-2])) + (a[-2:] != b[-2:])
 
 
 def sample(rows, count, seed):

@@ -76,7 +76,8 @@ class PassByPass {
     forward_end_.assign(passes, kNever);
     backward_end_.assign(passes, kNever);
     for (std::size_t r = 0; r < order.size(); ++r) {
-      ranks_.push_back({.passes = &order[r], .busy = step.stages[r].zero_ps});
+      const std::int64_t zero = step.stages[r].zero_ps;
+      ranks_.push_back({.passes = &order[r], .zeroed = zero, .busy = zero});
       for (std::size_t s = r; s < step.stages.size(); s += order.size())
         ranks_[r].data_free += step.stages[s].gathered_ps;
     }
@@ -102,6 +103,7 @@ class PassByPass {
   struct Rank {
     const std::vector<Pass>* passes = nullptr;
     std::size_t next = 0;
+    std::int64_t zeroed = 0;                       // Z
     std::int64_t busy = 0;                         // e of the last pass
     std::int64_t reduced = 0;                      // d
     std::int64_t data_free = 0;                    // when the gather of the next pass may begin
@@ -129,7 +131,9 @@ class PassByPass {
         gather(rank, t.forward_ends);
         rank.busy += t.forward_ps;
         if (pass.micro_batch == 0) {
-          rank.busy = std::max(rank.busy + t.slowed_forward_ps, rank.gathered + t.first_forward_ps);
+          const std::int64_t begin =
+              t.slowed_forward ? std::max(rank.zeroed, rank.gathered) : rank.gathered;
+          rank.busy = std::max(rank.busy, begin + t.first_forward_ps);
           rank.gathered += t.gathered_ps;
         }
         forward_end_[cell] = rank.busy;
@@ -193,9 +197,10 @@ void StageTimes::add_first_forward(std::int64_t layers, std::int64_t pass_ps,
                                    std::int64_t gather_ps, std::int64_t slowed_ps) {
   const std::int64_t first = gathered_ps + gather_ps;
   gathered_ps += layers * gather_ps;
-  slowed_forward_ps += layers * slowed_ps;
-  first_forward_ps = std::max(
-      {first_forward_ps + layers * pass_ps, first + layers * pass_ps, gathered_ps + pass_ps});
+  slowed_forward = slowed_forward || slowed_ps > 0;
+  first_forward_ps = slowed_ps > 0 ? first_forward_ps + layers * (pass_ps + slowed_ps)
+                                   : std::max({first_forward_ps + layers * pass_ps,
+                                               first + layers * pass_ps, gathered_ps + pass_ps});
 }
 
 std::int64_t closed_form_ps(const StepTimes& step) {

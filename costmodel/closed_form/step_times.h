@@ -26,13 +26,14 @@
 ///
 ///     e(F_s,0) >= Γ + M_s,      M_s = max over l of (Σ_{j<=l} γ_j + Σ_{j>=l} φ_j)
 ///
-/// for passes of φ each; where computing is slowed beside gathers, F_s,0 is longer by that. ZeRO-3:
-/// a pass cannot begin before the weights of its first layer are gathered, g. That may begin while
-/// the last layer of the pass before computes, but stands behind what that layer's backward
-/// reduces, in the first pass behind all γ of the rank. Every quantity
-/// is one that the closed form knows; what it adds is who waits for whom, which no sum over stages
-/// can say where stages differ. It is O(m v p) for m micro-batches, v virtual stages, p ranks; from
-/// kSettled groups of p micro-batches on each group is taken to last as long as the one before.
+/// for passes of φ each; where computing is slowed beside gathers, M_s is the sum of what layers
+/// then take, from Z or Γ on, whichever is later: a stage that begins behind them meets none.
+/// ZeRO-3: a pass cannot begin before the weights of its first layer are gathered, g. That may
+/// begin while the last layer of the pass before computes, but stands behind what that layer's
+/// backward reduces, in the first pass behind all γ of the rank. Every quantity is one that the
+/// closed form knows; what it adds is who waits for whom, which no sum over stages can say where
+/// stages differ. It is O(m v p) for m micro-batches, v virtual stages, p ranks; from kSettled
+/// groups of p micro-batches on each group is taken to last as long as the one before.
 ///
 /// Examples (tests), 1F1B with p = 2, m = 4: stages of F = 1, B = 2 take 15, as by the closed form;
 /// with transfers of 1 they take 19, where the closed form says 17: each cycle waits for one.
@@ -62,7 +63,7 @@ struct StageTimes {
   // of the whole rank, in its first stage; late: LayerCost::late_forward_ps
   std::int64_t zero_ps = 0, late_ps = 0, update_ps = 0;
   std::int64_t gathered_ps = 0, first_forward_ps = 0;  // Γ and M
-  std::int64_t slowed_forward_ps = 0;                  // what F_s,0 takes longer beside gathers
+  bool slowed_forward = false;                         // M is from Z on
   /// Equal layers behind the others: φ, γ, and by how much they hold each other up side by side.
   void add_first_forward(std::int64_t layers, std::int64_t pass_ps, std::int64_t gather_ps,
                          std::int64_t slowed_ps);

@@ -285,13 +285,15 @@ class PlanPricer {
     add(p.weight, {c.weight}, c.reduces_per_micro_batch);
     add(p.weight_last, {c.weight}, true);
   }
-  /// The layers of the last micro-batch. Where reductions slow them down, or the gathers that they
-  /// wait for stand behind reductions, they take what they take together.
+  /// The layers of the last micro-batch. Where the gathers that they wait for stand behind
+  /// reductions, they take what they take together.
   ReducedRun reduced(int count, std::int64_t pass_ps, std::int64_t sync_ps,
                      const LayerCost& c) const {
     if (!cost_.overlaps()) return {count, sync_ps, 0};
-    const bool beside = cost_.overlap_slowdown_ppm() <= 1'000'000 && c.gather_backward_ps == 0;
-    return {count, beside ? pass_ps : sync_ps, c.reduction_ps};
+    if (c.gather_backward_ps > 0) return {count, sync_ps, c.reduction_ps};
+    const double slowdown = real(cost_.overlap_slowdown_ppm()) / 1e6 - 1;
+    return {count, pass_ps, c.reduction_ps,
+            std::llround(slowdown * real(std::min(pass_ps, c.reduction_ps)))};
   }
   static TemplateMemory received(std::int64_t bytes) {
     return {.delta_bytes = bytes, .peak_bytes = bytes};

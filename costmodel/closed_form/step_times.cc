@@ -176,12 +176,13 @@ class PassByPass {
       return;
     }
     for (const ReducedRun& run : *reduced) {
-      const std::int64_t begin = rank.busy;
-      rank.busy += run.layers * run.pass_ps;
+      const std::int64_t begin = rank.busy, beside = run.layers - (rank.reduced > begin ? 0 : 1),
+                         slowed = beside * run.slowed_ps;
+      rank.busy += run.layers * run.pass_ps + slowed;
       if (run.reduction_ps == 0) continue;
       rank.reduced =
-          std::max(rank.busy + run.reduction_ps,
-                   std::max(rank.reduced, begin + run.pass_ps) + run.layers * run.reduction_ps);
+          std::max(rank.busy + run.reduction_ps, std::max(rank.reduced, begin + run.pass_ps) +
+                                                     run.layers * run.reduction_ps + slowed);
     }
   }
 

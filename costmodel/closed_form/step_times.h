@@ -18,11 +18,13 @@
 /// micro-batch the gradients of a run of n equal layers, whose passes take β each, are reduced
 /// beside them, δ each, one after another:
 ///
-///     d = max(e + δ, max(d, begin of the run + β) + n δ),      e = begin of the run + n β
+///     d = max(e + δ, max(d, begin + β) + n δ + q σ),      e = begin of the run + n β + q σ
 ///
-/// and the step ends with the last of max(e, d) + U over the ranks. In the first micro-batch each
-/// layer l waits for its updated parameters (ZeRO-1/2), which take γ_l and are gathered in order
-/// from the start of the step. With Γ of the stages before it on the rank,
+/// where each of the q layers beside a reduction (all but the first, and that too when one of
+/// before is not done) slows it, and is slowed, by σ. The step ends with the last of max(e, d) + U
+/// over the ranks. In the first micro-batch each layer l waits for its updated parameters
+/// (ZeRO-1/2), which take γ_l and are gathered in order from the start of the step. With Γ of the
+/// stages before it on the rank,
 ///
 ///     e(F_s,0) >= Γ + M_s,      M_s = max over l of (Σ_{j<=l} γ_j + Σ_{j>=l} φ_j)
 ///
@@ -54,6 +56,7 @@ namespace orrery::costmodel {
 struct ReducedRun {
   std::int64_t layers = 0;
   std::int64_t pass_ps = 0, reduction_ps = 0;  // of one layer: β, δ
+  std::int64_t slowed_ps = 0;                  // σ
 };
 
 /// One stage: its layers in order, with resharding between them.

@@ -75,6 +75,37 @@ TEST(StepTimes, AGatherWaitsForTheReductionBeforeIt) {
 }
 
 // What is extrapolated is what is run: many micro-batches cost one cycle more each.
+// One layer of 10 forward whose parameters take 8 to gather and slow it by 2, zeroing takes 5.
+TEST(StepTimes, GathersSlowTheFirstForwardBehindTheZeroing) {
+  StageTimes t = stage(10, 20);
+  t.zero_ps = 5;
+  t.add_first_forward(1, 10, 8, 2);
+  EXPECT_EQ(passes(step({t}, 1)), 5 + 10 + 2 + 20);
+}
+
+// The second stage begins when its parameters are there, and meets no gather.
+TEST(StepTimes, AStageThatBeginsBehindTheGathersIsNotSlowed) {
+  StageTimes t = stage(10, 20);
+  t.add_first_forward(1, 10, 8, 2);
+  EXPECT_EQ(passes(step({t, t}, 1)), 12 + 10 + 20 + 20);
+}
+
+// Updated parameters of 30 come first on the stream; then 4 for the sharded layer of 10.
+TEST(StepTimes, ShardedWeightsAreGatheredBehindTheUpdatedOnes) {
+  StageTimes t = stage(10, 20);
+  t.gathered_ps = 30;
+  t.forward_ends = {.gather_ps = 4, .layer_ps = 10, .reduction_ps = 0};
+  EXPECT_EQ(passes(step({t}, 1)), 34 + 10 + 20);
+}
+
+// Two layers of 10, reductions of 6; side by side each loses 1. The second layer ends at 21; the
+// first reduction runs from 10 to 17, the second from 21 to 27.
+TEST(StepTimes, ReductionsAndLayersSlowEachOther) {
+  StageTimes t = stage(3, 20);
+  t.last_backward = {{2, 10, 6, 1}};
+  EXPECT_EQ(passes(step({t}, 1)), 3 + 27);
+}
+
 TEST(StepTimes, ManyMicroBatchesAreSettled) {
   const std::vector<StageTimes> stages{stage(3, 5, 1), stage(4, 6, 1), stage(2, 7, 1),
                                        stage(3, 5, 1)};

@@ -53,10 +53,9 @@ std::vector<OptionSpec> price_options() {
   return {text_option("profile", "NAME|PATH",
                       "measured profile: name, JSON file or Galvatron folder (default: what ships "
                       "for the device or one like it, else datasheet prices)"),
-          text_option(
-              "software", "NAME|FILE",
-              "what runs the step, on top of what ships for the device: a name of 'orrery "
-              "list software', or a file (default: that of --target, else by the device's age)")};
+          text_option("software", "NAME|FILE",
+                      "what runs the step, on top of what ships for the device: a name of 'orrery "
+                      "list software', or a file (default: by the device's age)")};
 }
 OptionSpec precision_option() {
   return choice_option("precision", "P", {"bf16", "fp32"}, "training precision", "bf16");

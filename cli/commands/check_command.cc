@@ -103,8 +103,8 @@ Result<int> run(const Options& options, const Invocation&) {
   if (!report.cost_holds && !options.has("profile") && !options.has("software") &&
       !options.has("instance"))
     faults.front().hint =
-        "an answer that was priced with a profile or for some software is checked with the same "
-        "--profile, --software";
+        "an answer that was priced with a profile, for some software or for a target is checked "
+        "with the same --profile, --software ('origin' of the answer names it)";
   return base::fail(std::move(faults));
 }
 

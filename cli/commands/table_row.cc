@@ -298,6 +298,9 @@ void check_fit(RowReader& r, const TableRow& row) {
   if (m.kv_heads != m.heads) r.must_divide("tp", p.tp, m.kv_heads, "kv_heads");
   r.must_divide("tp", p.tp, m.ffn, "ffn features");
   r.must_divide("cp", p.cp, p.sequence, "tokens of a sequence");
+  if (p.cp > 1 && m.causal && p.sequence % (2 * p.cp) != 0)
+    r.fault("cp", kInconsistent, "a ring keeps 2 cp chunks of a sequence",
+            "{} chunks do not divide {} tokens", 2 * p.cp, p.sequence);
   if (p.sequence_parallel)
     r.must_divide("tp", std::int64_t{p.tp} * p.cp, p.sequence, "tokens of a sequence (tp * cp)");
   const std::int64_t stages = std::int64_t{p.pp} * p.virtual_stages;

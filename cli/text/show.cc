@@ -190,8 +190,8 @@ std::string describe_origin(const CostModel& cost) {
   std::string text = fmt::format("compute {}, communication {}", origin_word(cost.compute_origin()),
                                  origin_word(cost.communication_origin()));
   if (const auto& p = cost.profile()) {
-    text += fmt::format("; profile '{}'", p->name);
-    if (p->framework) text += fmt::format(", software '{}'", p->framework->name);
+    text += fmt::format("; {}", p->name);
+    if (p->framework) text += fmt::format(" under {}", p->provenance.software);
   }
   return text;
 }
@@ -211,7 +211,7 @@ Json origin_json(const CostModel& cost) {
             {"communication", origin_word(cost.communication_origin())}};
   if (const auto& p = cost.profile()) {
     j["profile"] = p->name;
-    if (p->framework) j["software"] = p->framework->name;
+    if (p->framework) j["software"] = p->provenance.software;
   }
   return j;
 }

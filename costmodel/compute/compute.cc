@@ -35,7 +35,8 @@ double efficiency(const SegmentShape& shape) {
 bool same_flags(const SegmentShape& a, const SegmentShape& b) {
   return a.norm == b.norm && a.activation == b.activation && a.gated == b.gated &&
          a.bias == b.bias && a.rotary == b.rotary && a.causal == b.causal &&
-         a.residual == b.residual && a.shared == b.shared;
+         (a.ring_step == 0) == (b.ring_step == 0) && a.residual == b.residual &&
+         a.shared == b.shared;
 }
 
 std::array<std::int64_t, 12> dimensions(const SegmentShape& s) {

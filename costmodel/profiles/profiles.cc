@@ -51,6 +51,7 @@ void keep_collectives_of(const topologies::Topology& topology, model::Profile& d
 model::Profile in_training(model::Profile device, const model::Profile& software,
                            const model::ModelSpec& model) {
   device.framework = software.framework;
+  device.provenance.software = software.name;
   if (device.framework && !model.dropout) {
     if (device.framework->attention == model::AttentionKernel::kExplicit)
       device.framework->attention = model::AttentionKernel::kFlash;

@@ -4,6 +4,7 @@
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "executor/segments/segment_kernels.h"
 
@@ -66,12 +67,12 @@ void embedding(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& 
 }
 
 void position_add(const SegmentShape& s, Phase phase, Operands& o, SegmentContext& context) {
-  const std::int64_t first = context.token_part(s) * s.tokens,
-                     run = s.token_chunks > 1 ? s.chunk_tokens() : s.tokens;
+  const std::int64_t first = context.token_part(s) * s.tokens, chunk = s.chunk_tokens(),
+                     run = std::gcd(chunk, s.tokens);
   // [at, at + run) of this rank's tokens and the rows of the table that are theirs
   const auto each_run = [&](auto visit) {
     for (std::int64_t at = 0; at < s.tokens; at += run)
-      visit(at, model::position_of(first + at, s.token_chunks, run));
+      visit(at, model::position_of(first + at, s.token_chunks, chunk));
   };
   if (phase == Phase::kF) {
     at::Tensor& y = o.writes[0].make();

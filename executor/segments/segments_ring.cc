@@ -9,7 +9,6 @@
 /// Backward of a block takes the merged o and l: its probabilities e^(s - l) are then those of the
 /// whole softmax, and the parts of dq add up.
 #include <ATen/ops/exp.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/logaddexp.h>
 
 #include <limits>
@@ -43,51 +42,50 @@ Seen seen(const SegmentShape& s, const SegmentContext& context) {
 at::Tensor half(const SegmentShape& s, const at::Tensor& x, std::int64_t dim, int late) {
   return half_of(s, x, dim, late).flatten(dim, dim + 1);
 }
-/// A tensor of which one half is `part` and the other `rest`.
-at::Tensor with_half(const SegmentShape& s, const at::Tensor& part, int late, double rest) {
-  std::vector<std::int64_t> shape = part.sizes().vec();
-  shape[2] = s.tokens;
-  at::Tensor whole = at::full(shape, rest, part.options());
-  const at::Tensor to = half_of(s, whole, 2, late);
-  to.copy_(part.view_as(to));
-  return whole;
+
+/// put(to, from) for every chunk of one half of `to` along `dim` and its tokens in `part`.
+template <class Put>
+void each_chunk(const SegmentShape& s, const at::Tensor& to, const at::Tensor& part,
+                std::int64_t dim, int late, Put put) {
+  const std::int64_t chunk = s.chunk_tokens();
+  for (std::int64_t at = 0; at < part.size(dim); at += chunk)
+    put(to.narrow(dim, 2 * at + late * chunk, chunk), part.narrow(dim, at, chunk));
+}
+const auto copy_chunk = [](at::Tensor to, const at::Tensor& from) { to.copy_(from); };
+
+void block_forward(const SegmentShape& s, AttentionInputs in, Seen what, Operands& operands) {
+  if (what == Seen::kEarlyKeys) {
+    in.k = half(s, in.k, 2, 0);
+    in.v = half(s, in.v, 2, 0);
+  }
+  if (what != Seen::kByLateQueries)
+    return write_outputs(s, core_forward(unmasked(s), in), operands);
+  in.q = half(s, in.q, 2, 1);
+  const auto [o, lse] = core_forward(unmasked(s), in);
+  const at::Tensor all = operands.writes[0].make().zero_(),
+                   sums = operands.writes[1].make().fill_(-std::numeric_limits<double>::infinity());
+  each_chunk(s, heads_of(s, all, 0, s.heads), o.transpose(1, 2), 1, 1, copy_chunk);
+  each_chunk(s, sums, lse, 2, 1, copy_chunk);
 }
 
-AttentionOutputs block_forward(const SegmentShape& s, AttentionInputs in, Seen what) {
-  switch (what) {
-    case Seen::kAll: break;
-    case Seen::kEarlyKeys:
-      in.k = half(s, in.k, 2, 0);
-      in.v = half(s, in.v, 2, 0);
-      break;
-    case Seen::kByLateQueries: {
-      in.q = half(s, in.q, 2, 1);
-      const auto [o, lse] = core_forward(unmasked(s), in);
-      return {with_half(s, o.contiguous(), 1, 0),
-              with_half(s, lse, 1, -std::numeric_limits<double>::infinity())};
-    }
+/// What of queries and keys the gradients are of.
+struct BlockGradients {
+  AttentionGradients of;
+  bool late_queries = false, early_keys = false;  // of these alone
+};
+BlockGradients block_backward(const SegmentShape& s, AttentionInputs in, at::Tensor d,
+                              AttentionOutputs out, Seen what) {
+  const bool late = what == Seen::kByLateQueries, early = what == Seen::kEarlyKeys;
+  if (early) {
+    in.k = half(s, in.k, 2, 0);
+    in.v = half(s, in.v, 2, 0);
   }
-  return core_forward(unmasked(s), in);
-}
-
-AttentionGradients block_backward(const SegmentShape& s, AttentionInputs in, at::Tensor d,
-                                  AttentionOutputs out, Seen what) {
-  switch (what) {
-    case Seen::kAll: break;
-    case Seen::kEarlyKeys: {
-      in.k = half(s, in.k, 2, 0);
-      in.v = half(s, in.v, 2, 0);
-      const auto [q, k, v] = core_backward(unmasked(s), in, d, out);
-      return {q, with_half(s, k.contiguous(), 0, 0), with_half(s, v.contiguous(), 0, 0)};
-    }
-    case Seen::kByLateQueries: {
-      in.q = half(s, in.q, 2, 1);
-      out = {half(s, out.o, 2, 1), half(s, out.lse, 2, 1).contiguous()};
-      const auto [q, k, v] = core_backward(unmasked(s), in, half(s, d, 2, 1), out);
-      return {with_half(s, q.contiguous(), 1, 0), k, v};
-    }
+  if (late) {
+    in.q = half(s, in.q, 2, 1);
+    d = half(s, d, 2, 1);
+    out = {half(s, out.o, 2, 1), half(s, out.lse, 2, 1).contiguous()};
   }
-  return core_backward(unmasked(s), in, d, out);
+  return {core_backward(unmasked(s), in, d, out), late, early};
 }
 
 AttentionInputs inputs(const SegmentShape& s, const at::Tensor& q, const at::Tensor& kv) {
@@ -127,18 +125,31 @@ void attention_block(const SegmentShape& s, Phase phase, Operands& o, SegmentCon
   const Seen what = seen(s, context);
   if (phase == Phase::kF) {
     const AttentionInputs in = inputs(s, o.reads[0], o.reads[1]);
-    return write_outputs(s, own ? masked_forward(s, in) : block_forward(s, in, what), o);
+    if (own) return write_outputs(s, masked_forward(s, in), o);
+    return block_forward(s, in, what, o);
   }
   at::Tensor& dq = o.writes[0].make();
   at::Tensor& dkv = o.writes[1].make();
   const AttentionInputs in = inputs(s, o.reads[1], o.reads[2]);
   const AttentionOutputs out{by_head(s, o.reads[3]), o.reads[4]};
   const at::Tensor d = by_head(s, o.reads[0]);
-  const auto [q_part, k_part, v_part] =
-      own ? masked_backward(s, in, d, out) : block_backward(s, in, d, out, what);
-  heads_of(s, dq, 0, s.heads).copy_(q_part.transpose(1, 2));
-  sum_groups(s, heads_of(s, dkv, 0, s.kv_heads), k_part.transpose(1, 2));
-  sum_groups(s, heads_of(s, dkv, s.kv_heads, s.kv_heads), v_part.transpose(1, 2));
+  const auto [of, late_queries, early_keys] =
+      own ? BlockGradients{masked_backward(s, in, d, out)} : block_backward(s, in, d, out, what);
+  const auto write = [&](const at::Tensor& to, const at::Tensor& from, bool part, int late,
+                         auto put) {
+    if (part)
+      each_chunk(s, to, from.transpose(1, 2), 1, late, put);
+    else
+      put(to, from.transpose(1, 2));
+  };
+  const auto add_up = [&](const at::Tensor& to, const at::Tensor& from) {
+    sum_groups(s, to, from);
+  };
+  if (late_queries) dq.zero_();
+  if (early_keys) dkv.zero_();
+  write(heads_of(s, dq, 0, s.heads), of.q, late_queries, 1, copy_chunk);
+  write(heads_of(s, dkv, 0, s.kv_heads), of.k, early_keys, 0, add_up);
+  write(heads_of(s, dkv, s.kv_heads, s.kv_heads), of.v, early_keys, 0, add_up);
 }
 
 void attention_merge(const SegmentShape& s, Phase, Operands& o, SegmentContext&) {

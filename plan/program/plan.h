@@ -155,8 +155,8 @@ base::Result<Plan> uniform_plan(const model::ModelSpec& model, const std::string
                                 int hosts, const UniformOptions& options);
 
 /// All faults of a plan against its model, each naming the field: divisibility of heads, kv heads,
-/// ffn and sequence by tp, of experts by ep, of batch by micro-batches and dp; sums of layers;
-/// equal products tp*dp; ranges. Empty = valid.
+/// ffn and sequence by tp, of it by token_chunks(), experts by ep, batch by micro-batches and dp;
+/// sums of layers; equal products tp*cp*dp; ranges. Empty = valid.
 [[nodiscard]] base::Diagnostics validate(const Plan& plan, const model::ModelSpec& model);
 
 /// Chunks of the zig-zag order (model/segment.h) in which a model keeps the tokens of a sequence:

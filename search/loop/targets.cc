@@ -36,7 +36,7 @@ constexpr std::array kTargets{
                      .recompute_operator = true,
                      .tensor_overlap = true,
                      .tensor_alone = false},
-           .software = "pytorch-compiled",
+           .software = "pytorch-cudnn",
            .restrictions = "one strategy for all layers, tensor parallelism always with sequence "
                            "parallelism, FSDP with or without resharding",
            .source =

@@ -195,12 +195,16 @@ void grow_strategies(const model::ModelSpec& model, const Space& space, const Tr
   if (stages.empty()) tree.pruned.push_back({name, "data parallelism is off"});
   const std::vector<plan::ContextKind> contexts =
       context_kinds(model, space, context.sequence, tp, cp);
-  if (contexts.empty()) {
-    tree.pruned.push_back({name, space.ring
-                                     ? fmt::format("ring: 2 cp = {} chunks do not divide {} tokens",
-                                                   2 * cp, context.sequence)
-                                     : fmt::format("ulysses: tp cp = {} does not divide {} heads",
-                                                   tp * cp, model.kv_heads)});
+  const auto refused = [&](plan::ContextKind kind, bool allowed) {
+    return cp > 1 && allowed && std::ranges::count(contexts, kind) == 0;
+  };
+  if (refused(plan::ContextKind::kRing, space.ring)) {
+    tree.pruned.push_back(
+        {name, fmt::format("ring: {} chunks do not divide {} tokens", 2 * cp, context.sequence)});
+  }
+  if (refused(plan::ContextKind::kUlysses, space.ulysses)) {
+    tree.pruned.push_back({name, fmt::format("ulysses: tp cp = {} does not divide {} heads",
+                                             tp * cp, model.kv_heads)});
   }
   const std::vector<int> experts =
       expert_degrees(model, space, name, strategy.replicas(), tree.pruned);

@@ -204,6 +204,7 @@ void add_context(std::vector<PlanCase>& cases) {
       everywhere("cp4_ulysses", {.cp = 4}, {.cp = 4, .context = plan::ContextKind::kUlysses}));
   cases.push_back(everywhere("cp2_ulysses_between_dp4", {.dp = 4}, ulysses));
   cases.push_back({"cp4_and_cp2_rings_ulysses_and_whole", 4, mixed_context});
+  cases.push_back(everywhere("cp2_ring_between_cp4", {.cp = 4}, ring));
   cases.push_back(everywhere("tp2_strided_cp2_ulysses_recompute",
                              {.tp = 2, .cp = 2, .strided = true},
                              {.tp = 2,

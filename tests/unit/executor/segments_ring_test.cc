@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
@@ -156,6 +157,28 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Ring,
                                            RingCase{4, 2, true, true, 6},
                                            RingCase{4, 2, true, true, 12},
                                            RingCase{2, 2, false, false, 1}));
+
+// Eight ranks of a token each, four chunks of two: 0 1 | 6 7 | 2 3 | 4 5.
+TEST(PositionAdd, TakesTheRowsOfItsTokensHoweverFineTheyAreSplit) {
+  const at::Tensor table = at::arange(8, at::kFloat).view({8, 1});
+  std::vector<float> rows;
+  for (int rank = 0; rank < 8; ++rank) {
+    SegmentShape s{.kind = SegmentKind::kPositionAdd, .sequences = 1, .tokens = 1, .in = 1};
+    s.out = s.token_parts = 8;
+    s.token_chunks = 4;
+    Operands o{.reads = {at::zeros({1, 1, 1})},
+               .writes = {},
+               .updates = {},
+               .weights = {table},
+               .gradients = {}};
+    o.writes.push_back({.shape = {1, 1, 1}, .tensor = {}});
+    SegmentContext context;
+    context.local_rank = rank;
+    ASSERT_TRUE(run_segment(s, Phase::kF, o, context));
+    rows.push_back(o.writes[0].tensor.item<float>());
+  }
+  EXPECT_EQ(rows, (std::vector<float>{0, 1, 6, 7, 2, 3, 4, 5}));
+}
 
 }  // namespace
 }  // namespace orrery::executor

@@ -48,6 +48,27 @@ TEST(LayerStrategies, CountsOfGalvatronsDimensionsAreThePublishedOnes) {
   EXPECT_EQ(counts(8), (Counts{22, 14, 6, 2}));
 }
 
+// 40 tokens are four chunks for cp 2 and eight for cp 4, but no sixteen.
+TEST(LayerStrategies, RingsHoldPairsOfChunksUnderACausalMask) {
+  EXPECT_FALSE(usual_space(32'767).ring);
+  Space space = usual_space(32'768);
+  ASSERT_TRUE(space.ring);
+  const auto degrees = [&](const model::ModelSpec& model, int devices) {
+    std::vector<int> found;
+    for (const plan::LayerStrategy& s :
+         layer_strategies(model, space, {devices, 40, devices, 1, devices}).leaves) {
+      if (s.tp == 1 && std::ranges::count(found, s.cp) == 0) found.push_back(s.cp);
+    }
+    return found;
+  };
+  model::ModelSpec model = llama_like();
+  EXPECT_EQ(degrees(model, 8), (std::vector{1, 2, 4}));
+  model.causal = false;
+  EXPECT_EQ(degrees(model, 8), (std::vector{1, 2, 4, 8}));
+  space.fix_cp = 128;
+  EXPECT_TRUE(layer_strategies(model, space, {128, 256, 128, 1, 8}).leaves.empty());
+}
+
 TEST(LayerStrategies, DegreesThatDoNotDivideArePrunedWithTheirReason) {
   const StrategyTree tree = layer_strategies(llama_like(), classic(), {16, 2048, 8, 4, 8});
   const auto reason = [&](std::string_view candidate) {

@@ -54,11 +54,15 @@ bool shares_links(const topologies::Topology& topology) {
   return false;
 }
 
+std::int64_t first_error_ppm(const costmodel::CostModel& cost) {
+  if (shares_links(cost.topology())) return kSharedLinksErrorPpm;
+  return cost.overlap_slowdown_ppm() > kMillion ? kSlowedErrorPpm : kExpectedErrorPpm;
+}
+
 }  // namespace
 
 Contest::Contest(const costmodel::CostModel& cost)
-    : cost_(cost),
-      error_ppm_(shares_links(cost.topology()) ? kSharedLinksErrorPpm : kExpectedErrorPpm) {}
+    : cost_(cost), error_ppm_(first_error_ppm(cost)) {}
 
 bool Contest::may_win(std::int64_t expected_ps) const {
   return expected_ps - expected_ps / kMillion * error_ppm_ < fastest_ps_;

@@ -58,9 +58,13 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
   best_ = RunOrder{{}, path_limit, 0};
   // The run with the least transient comes last at best.
   refused_ = nodes_ = 0;
-  if (least_need_ > spare || columns_[runs_.back()].values.transient_bytes > spare ||
-      every_order_needs_more(spare))
+  gathers_ = cramped_ = false;
+  if (least_need_ > spare || columns_[runs_.back()].values.transient_bytes > spare)
     return std::nullopt;
+  gathers_ = problem_.check != nullptr && std::ranges::any_of(runs_, [&](std::size_t c) {
+               return columns_[c].values.neighbour_bytes > 0;
+             });
+  if (gathers_ && every_order_needs_more(spare)) return std::nullopt;
   trail_ = {};
   every_order_ = problem_.check != nullptr && runs_.size() <= kFewRuns;
   placed_.assign(runs_.size(), false);
@@ -70,23 +74,37 @@ std::optional<RunOrder> LayerOrder::find(const std::vector<std::int32_t>& counts
 }
 
 bool LayerOrder::every_order_needs_more(std::int64_t spare) const {
-  if (problem_.check == nullptr) return false;
-  std::int64_t gatherers = 0, least_gather = kForbidden;
+  const auto count = [&](std::size_t c) { return std::int64_t{(*counts_)[c]}; };
+  const auto gather = [&](std::size_t c) { return columns_[c].values.neighbour_bytes; };
+  struct Run {
+    std::int64_t need = 0;
+    std::size_t column = 0;
+  };
+  std::vector<Run> order;
+  /// From the back, those that need least first: whether one of the last `layers` has no room.
+  const auto stuck = [&](std::int64_t layers) {
+    std::ranges::stable_sort(order, {}, &Run::need);
+    std::int64_t placed = 0, behind = 0;
+    for (const Run& run : order) {
+      if (placed >= layers) break;
+      if (run.need - behind > spare) return true;
+      placed += count(run.column);
+      behind += columns_[run.column].values.stash_bytes * count(run.column);
+    }
+    return false;
+  };
+  std::int64_t gatherers = 0;
   for (const std::size_t c : runs_) {
-    const std::int64_t gather = columns_[c].values.neighbour_bytes;
-    if (gather == 0) continue;
-    gatherers += (*counts_)[c];
-    least_gather = std::min(least_gather, gather);
+    std::int64_t ahead = kForbidden;
+    for (const std::size_t other : runs_) {
+      if (gather(other) > 0 && (other != c || count(c) > 1)) ahead = std::min(ahead, gather(other));
+    }
+    order.push_back({columns_[c].values.transient_bytes + ahead, c});
+    if (gather(c) > 0) gatherers += count(c);
   }
-  // Least transients stand last in runs_.
-  std::int64_t placed = 0, behind = 0;
-  for (std::size_t r = runs_.size(); r-- > 0 && placed + 1 < gatherers;) {
-    const LayerOption& o = columns_[runs_[r]].values;
-    if (o.transient_bytes + least_gather - behind > spare) return true;
-    placed += (*counts_)[runs_[r]];
-    behind += o.stash_bytes * (*counts_)[runs_[r]];
-  }
-  return false;
+  if (stuck(gatherers - 1)) return true;
+  for (Run& run : order) run.need = columns_[run.column].values.transient_bytes;
+  return stuck(problem_.layers);
 }
 
 /// need' of the header, what the run's successor adds to the last forward left out.
@@ -115,7 +133,9 @@ void LayerOrder::close(std::int64_t need) {
   const std::int64_t total = trail_.path_ps + paths_.exit(last.layout);
   const std::int64_t peak =
       std::max({need, last.forward_bytes + problem_.back_neighbour_bytes, least_need_});
-  if (total < best_.path_ps && peak <= spare_ && accepted()) best_ = {trail_.columns, total, peak};
+  if (total >= best_.path_ps) return;
+  cramped_ = cramped_ || (gathers_ && peak > spare_);
+  if (peak <= spare_ && accepted()) best_ = {trail_.columns, total, peak};
 }
 
 bool LayerOrder::accepted() {

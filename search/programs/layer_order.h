@@ -54,10 +54,11 @@ class LayerOrder {
   /// @pre some count is positive.
   std::optional<RunOrder> find(const std::vector<std::int32_t>& counts, std::uint64_t layouts,
                                std::int64_t path_limit, std::int64_t spare);
-  /// True when the last find() found nothing, and left an order out or had one refused that was not
-  /// the only one.
+  /// True when the last find() found nothing, and left an order out, had one refused that was not
+  /// the only one, or found too little room for one where gathers may want equal layers apart.
   [[nodiscard]] bool undecided() const {
-    return best_.columns.empty() && ((refused_ > 0 && runs_.size() > 1) || nodes_ > kNodes);
+    return best_.columns.empty() &&
+           (((refused_ > 0 || cramped_) && runs_.size() > 1) || nodes_ > kNodes);
   }
   /// What the last find() took, in nodes of the search over counts.
   [[nodiscard]] std::uint64_t effort() const {
@@ -73,9 +74,9 @@ class LayerOrder {
   void descend(std::size_t left, std::int64_t need);
   /// Whatever the order, runs in equal layers or not. Of G layers that gather, one at least stands
   /// before each of the last G - 1 layers of a stage, and its weights are gathered while these run
-  /// backward. From the back, a layer fits when t + least g <= spare + Σ σ behind it; every layer
-  /// that fits leaves more room for the rest, so that placing those with the least t first gets
-  /// farthest.
+  /// backward: from the back, one of them fits when t + least g of another <= spare + Σ σ behind
+  /// it. Any layer fits when t <= spare + Σ σ behind it at least. Every layer that fits leaves
+  /// more room for the rest, so that placing those that need least first gets farthest.
   [[nodiscard]] bool every_order_needs_more(std::int64_t spare) const;
   /// Orders that the check may refuse before a count vector is given up.
   static constexpr int kRefusals = 8;
@@ -97,6 +98,7 @@ class LayerOrder {
   std::int64_t spare_ = 0, least_need_ = 0, least_path_ = 0;
   RunOrder trail_, best_;
   int refused_ = 0, nodes_ = 0;
+  bool gathers_ = false, cramped_ = false;
   bool every_order_ = false;
 };
 

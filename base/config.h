@@ -48,7 +48,8 @@ struct DoubleRange {
   double max = std::numeric_limits<double>::max();
 };
 
-/// One row of a table of names: `constexpr Named<Op> kOps[] = {{"all_reduce", Op::kAllReduce}, …};`
+/// One row of a table of names:
+/// `constexpr Named<Op> kOps[] = {{"all_reduce", Op::kAllReduce}, …};`
 template <class E>
 struct Named {
   std::string_view name;

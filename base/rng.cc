@@ -20,8 +20,8 @@ std::uint64_t draw(std::uint64_t seed, std::uint64_t index, std::uint32_t domain
 }
 
 /// Natural logarithm from + - * / only, so that every machine gives the same bits. x = m 2^e with m
-/// in [√½, √2); ln m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.172: twelve terms of the series
-/// leave less than 1e-17.
+/// in [√½, √2); ln m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.172: twelve terms of the
+/// series leave less than 1e-17.
 double portable_log(double x) {
   int exponent = 0;
   double m = std::frexp(x, &exponent);  // exact

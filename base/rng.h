@@ -3,8 +3,8 @@
 /// any thread.
 ///
 /// Generator: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11,
-/// §3), a bijection of a 128-bit counter under a 64-bit key; ten rounds pass BigCrush. Nothing here
-/// uses <random> distributions or libm, whose results differ between libraries.
+/// §3), a bijection of a 128-bit counter under a 64-bit key; ten rounds pass BigCrush. Nothing
+/// here uses <random> distributions or libm, whose results differ between libraries.
 
 #include <array>
 #include <cstdint>

@@ -15,8 +15,8 @@ namespace orrery::base {
 /// O(|a||b|).
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `name` if it is near enough to be a slip of the hand (distance ≤ max(1,
-/// |name| / 3), letter case ignored at no cost). Ties go to the first in the list.
+/// The candidate nearest to `name` if it is near enough to be a slip of the hand (distance ≤
+/// max(1, |name| / 3), letter case ignored at no cost). Ties go to the first in the list.
 [[nodiscard]] std::optional<std::string> nearest(std::string_view name,
                                                  std::span<const std::string> candidates);
 

@@ -115,10 +115,10 @@ std::int64_t ModelSpec::parameters() const {
   return tokens + positions + types + relative + blocks + norms + head + pool;
 }
 
-// Per block of s tokens: QKV 2·s·h·(n+2k)d, scores and their product with v 2·2·s·r·n·d over a span
-// of r tokens, projection 2·s·n·d·h, MLP 2·s·h·(f or 2f) + 2·s·f·h; cross-attention as much again,
-// over all tokens. A mixture: the MLP of k experts and of the shared one, router and shared gate
-// 2·s·h·(E + 1). Patch merging 2·s·2h·h.
+// Per block of s tokens: QKV 2·s·h·(n+2k)d, scores and their product with v 2·2·s·r·n·d
+// over a span of r tokens, projection 2·s·n·d·h, MLP 2·s·h·(f or 2f) + 2·s·f·h;
+// cross-attention as much again, over all tokens. A mixture: the MLP of k experts and of the shared
+// one, router and shared gate 2·s·h·(E + 1). Patch merging 2·s·2h·h.
 double ModelSpec::block_matmul_flops(std::int64_t seq) const {
   const double s = real(seq / token_share);
   const double attention_features = real(heads * head_dim);

@@ -64,7 +64,8 @@ class ExplanationReport {
       else
         rows.push_back({decision, "", "no such plan divides model, batch and devices"});
     }
-    if (e_.uniform) add("its strategies → one for all layers, equal stages", e_.uniform->simulated);
+    if (const auto& u = e_.uniform)
+      add("its strategies → one for all layers, equal stages", u->simulated);
     std::string text =
         "Each decision undone: what the fastest plan simulated with it otherwise takes more, all "
         "else chosen anew, and its largest part\n";

@@ -19,8 +19,8 @@ struct LinkLoad {
 ///
 /// Ring all-reduce of S bytes over n ranks on u rings: 2(n-1) steps of S/n bytes: wire_bytes =
 /// 2(n-1)S/nu, latency = 2(n-1)α. All-gather, reduce-scatter: n-1 steps, S = the whole tensor.
-/// All-to-all: S/n direct to each of n-1. Broadcast: S, pipelined, (n-1)α. wire_bytes is whole; the
-/// time of the rest of a byte is part of the latency.
+/// All-to-all: S/n direct to each of n-1. Broadcast: S, pipelined, (n-1)α. wire_bytes is whole;
+/// the time of the rest of a byte is part of the latency.
 struct Transfer {
   std::int64_t latency_ps = 0;
   std::int64_t wire_bytes = 0;

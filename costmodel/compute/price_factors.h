@@ -9,11 +9,11 @@
 ///   launches              what a kernel costs the host, and what the host adds to a collective
 ///   in_hosts, fabric      communication of groups inside a host, of groups that span hosts:
 ///                         measured times, latencies, and the rates of links
-///   operators             exp(operators · z), z ~ N(0, 1) for each shape and phase of a product or
-///                         attention core by itself: a function of (seed, shape, phase)
+///   operators             exp(operators · z), z ~ N(0, 1) for each shape and phase of a product
+///                         or attention core by itself: a function of (seed, shape, phase)
 ///
-/// A kernel that the host cannot issue as fast as the device runs it takes max(device · its factor,
-/// host · launches).
+/// A kernel that the host cannot issue as fast as the device runs it takes
+/// max(device · its factor, host · launches).
 #include <cstdint>
 
 #include "model/segment.h"

@@ -25,9 +25,9 @@
 ///
 ///   t = launch + z r + e_type b s d (2n + 2 g_k v r / s) / (e_m M) + 4 c b n s r d / (e P)
 ///
-/// with z seconds_per_token, g_k key_weight; backward: 5 products for 2 at e · backward_efficiency,
-/// twice the traffic and the serial part. FlashAttention-2 where it is not what was measured: both
-/// at flash2_efficiency.
+/// with z seconds_per_token, g_k key_weight; backward: 5 products for 2 at
+/// e · backward_efficiency, twice the traffic and the serial part. FlashAttention-2 where it is
+/// not what was measured: both at flash2_efficiency.
 ///
 /// Both times the profile's composition factor, what they lose in a step's company; the stream's
 /// efficiency was measured in layers.

@@ -57,8 +57,8 @@ base::Result<std::vector<std::vector<double>>> drawn_steps(const CostModel& cost
                                                            std::span<const plan::Plan* const> plans,
                                                            std::span<const PriceFactors> draws);
 
-/// The predicted step lies between low and high times its time with a chance of kCoverage; low ≤ 1
-/// ≤ high.
+/// The predicted step lies between low and high times its time with a chance of kCoverage;
+/// low ≤ 1 ≤ high.
 struct Band {
   double low = 1, high = 1;
 };

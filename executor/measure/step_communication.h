@@ -8,9 +8,9 @@
 ///   seconds of the collectives in a step, mean over ranks, median over steps
 ///     ≈  factor · Σ alone + issue_seconds · count
 ///
-/// by least squares of relative errors (composition.h), factor ≥ 1, issue_seconds ≥ 0; alone: each
-/// at its own size and group. Where communication runs beside computation its spans hold waiting
-/// that the step does not: for devices on which it never does.
+/// by least squares of relative errors (composition.h), factor ≥ 1, issue_seconds ≥ 0; alone:
+/// each at its own size and group. Where communication runs beside computation its spans hold
+/// waiting that the step does not: for devices on which it never does.
 #include <span>
 
 #include "executor/measure/composition.h"

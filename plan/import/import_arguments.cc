@@ -23,8 +23,8 @@ bool is_name(std::string_view text) {
          });
 }
 
-/// Words between white space. Quotes vanish; brackets of arrays and `;` separate; `$(…)` stays one
-/// word.
+/// Words between white space. Quotes vanish; brackets of arrays and `;` separate; `$(…)` stays
+/// one word.
 class WordReader {
  public:
   explicit WordReader(std::string_view text) : text_(text) {}

@@ -142,10 +142,10 @@ struct UniformOptions {
   bool uneven_stages = false;
 };
 /// Layers of every stage, in order, when they are spread as evenly as they can be: a pipeline rank
-/// has ⌊layers / pp⌋ or one more. Rank 0, which holds the most micro-batches and the embedding, and
-/// the last, which has the head, get one more last, the others from the back on. Within a rank the
-/// longer stages come last, on the last rank first: away from embedding and head. 126 layers on 16
-/// ranks: 7, 8 ... 8, 7, as Llama 3 was trained (arXiv 2407.21783, section 3.3.2). @pre
+/// has ⌊layers / pp⌋ or one more. Rank 0, which holds the most micro-batches and the embedding,
+/// and the last, which has the head, get one more last, the others from the back on. Within a rank
+/// the longer stages come last, on the last rank first: away from embedding and head. 126 layers on
+/// 16 ranks: 7, 8 ... 8, 7, as Llama 3 was trained (arXiv 2407.21783, section 3.3.2). @pre
 /// 1 <= pp * virtual_stages <= layers.
 std::vector<int> stage_layers(std::int64_t layers, int pp, int virtual_stages);
 /// Errors: pp * virtual_stages that does not divide the layers, dp * micro_batch that does not

@@ -18,12 +18,13 @@
 ///       a lower bound: best_first.h takes the exact figure from plan_cost.
 ///
 /// Bounds before any program, of blocks of all kinds, by the cheapest strategy of each layer in any
-/// stage: Σ F + B' of all layers, most = max(⌈Σ N / p⌉, the ⌈L/p⌉ cheapest N), as some stage takes
-/// at least,
+/// stage: Σ F + B' of all layers, most = max(⌈Σ N / p⌉, the ⌈L/p⌉ cheapest N), as
+/// some stage takes at least,
 ///
 ///     1F1B, GPipe  Σ (F + B') + (m - 1) most
 ///     interleaved  m most
-///     ZB-H1        max((m - 1) most, (m - 1 - p) most + 2 Σ (F + B)),  N + F + B - W >= 2 (F + B),
+///     ZB-H1        max((m - 1) most, (m - 1 - p) most + 2 Σ (F + B)),
+///                  N + F + B - W >= 2 (F + B),
 ///                  F + B at least as LayerCosts::block_floor() says
 ///
 /// and with the vocabulary's embedding and head in both terms.

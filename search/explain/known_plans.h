@@ -7,8 +7,8 @@
 /// A search orders plans by closed form, and the simulator may order them otherwise. So a search's
 /// plans are simulated, cheapest first, until
 ///
-///     closed form of the next · least (simulated / closed form) seen so far  >=  best simulated of
-///       this search
+///     closed form of the next · least (simulated / closed form) seen so far  >=  best simulated
+///       of this search
 ///
 /// or all that the search kept are: then no plan that the simulator treats as kindly as the
 /// luckiest one known can still win. Quick runners-up are cheap and many-sided: all of them are

@@ -39,8 +39,9 @@ struct Limits {
 };
 
 /// What binds time, of three scores, with β the bubble's share of the critical stage and e the
-/// elasticities: computation −e_c (1 − β), communication −e_b (1 − β), bubble β. The elasticities
-/// count hidden communication that would be the next to be exposed, which shares of time do not.
+/// elasticities: computation −e_c (1 − β), communication −e_b (1 − β), bubble β. The
+/// elasticities count hidden communication that would be the next to be exposed, which shares of
+/// time do not.
 enum class TimeBound : std::uint8_t { kCompute, kCommunication, kBubble };
 /// `compute`, `bandwidth`: −e, per cent of step time saved by a per cent more.
 TimeBound bound_of(const SimulatedPlan& simulated, double compute, double bandwidth);

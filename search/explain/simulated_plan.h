@@ -48,9 +48,9 @@ inline SimulatedPlan simulate_plan(const Candidate& c) { return {c.plan, c.repor
 /// Of `to` minus `from`; adds up to the difference of the step times.
 Parts difference(const SimulatedPlan& from, const SimulatedPlan& to);
 
-/// What `to` does otherwise, a line for each: "tp 1 → 2", "micro-batches 16 → 8", "recomputation
-/// none → full (8 layers), none (24 layers)". Empty for plans that divide layers, batch and states
-/// alike.
+/// What `to` does otherwise, a line for each: "tp 1 → 2", "micro-batches 16 → 8",
+/// "recomputation none → full (8 layers), none (24 layers)". Empty for plans that divide layers,
+/// batch and states alike.
 std::vector<std::string> changes(const plan::Plan& from, const plan::Plan& to);
 
 /// Of all stages, in order.

@@ -12,7 +12,8 @@
 ///
 /// so `step_ps` equals costmodel::plan_cost to the picosecond. Memory is layer_memory.h's form, a
 /// lower bound; the fastest plan that passes it is confirmed by costmodel::stage_peak_bytes before
-/// it counts. 1F1B only (GPipe's closed form is never shorter). O(problems · strategies · stages).
+/// it counts. 1F1B only (GPipe's closed form is never shorter).
+/// O(problems · strategies · stages).
 #include <cstdint>
 #include <optional>
 

@@ -9,10 +9,10 @@
 /// may be faster than what is known are given, and the simulator decides.
 ///
 /// A plan of p > 1 ranks, v virtual stages, m micro-batches and L layers whose passes take N = F +
-/// B + W each, with c = ⌊L/pv⌋ (N, of ZB-H1 less min(F, B, W)) for one pass through a stage, costs
-/// at least ⌊L/p⌋ updates of a layer, what ZeRO-3 holds between the 2 m v passes of a rank (the
-/// gather of a layer, behind what a backward reduces in every micro-batch, beyond the layer that it
-/// runs beside) and the largest of
+/// B + W each, with c = ⌊L/pv⌋ (N, of ZB-H1 less min(F, B, W)) for one pass through a stage,
+/// costs at least ⌊L/p⌋ updates of a layer, what ZeRO-3 holds between the 2 m v passes of a
+/// rank (the gather of a layer, behind what a backward reduces in every micro-batch, beyond the
+/// layer that it runs beside) and the largest of
 ///
 ///     m ⌈L/p⌉ N + (p - 2) c              a rank with most layers, and the way to it and back
 ///     m (n_p N + head) + (p - 1) c       the last rank, of n_p layers

@@ -4,8 +4,8 @@
 ///
 /// Problem. L equal layers, each runs with one option s: time per micro-batch n_s ("steady") and
 /// per step y_s ("once"), in picoseconds; bytes: m_s (persistent + stash of the F micro-batches in
-/// flight), the stash σ_s of one micro-batch, transients t_s and f_s beside them while its backward
-/// and its forward run, weights g_s gathered while the layer before (forward) or behind it
+/// flight), the stash σ_s of one micro-batch, transients t_s and f_s beside them while its
+/// backward and its forward run, weights g_s gathered while the layer before (forward) or behind it
 /// (backward) still runs, u_s in the optimizer's step; a layout l(s). Neighbouring layers of
 /// different layout pay a transition R(l, l') >= 0, the first and the last layer an entry and an
 /// exit E(l), X(l), all per micro-batch. Layers of one layout stand together. With weights
@@ -20,8 +20,8 @@
 /// where i = 0 and L + 1 stand for the stage's other parts: t_0 behind all layers (a head), t_F and
 /// f_F in front (an embedding, f with g_1), g_{L+1} of a head; g_0 = 0. The transient of layer i
 /// stands beside the stashes of the layers before it only: its backward runs when those after it
-/// have given theirs back (Galvatron-BMW, TKDE 2024, arXiv 2307.02031, checks Σ m + max t, which is
-/// never less).
+/// have given theirs back (Galvatron-BMW, TKDE 2024, arXiv 2307.02031, checks Σ m + max t, which
+/// is never less).
 ///
 /// Recurrence it replaces (Galvatron, VLDB 2023, equation 1), on a grid of memory v:
 ///
@@ -32,11 +32,11 @@
 /// 1. Only canonical orders (layer_order.h): layers of one layout together, larger transients
 ///    first. So an answer is a vector of counts x_s, Σ x_s = L, and an order of its layouts;
 ///    transitions cost at least H(C), the shortest path through the set C of layouts used.
-/// 2. Rounds over (T, γ), the largest t and the least g used: options with t_s <= T, g_s >= γ, both
-///    reached. Linear conditions that hold in a round and mixes of them: memory_conditions.h.
+/// 2. Rounds over (T, γ), the largest t and the least g used: options with t_s <= T, g_s >= γ,
+///    both reached. Linear conditions that hold in a round and mixes of them: memory_conditions.h.
 /// 3. Without H each condition makes a knapsack; its linear relaxation is two neighbours a, b of
-///    the lower convex hull of (m_s, c_s), with memory price λ = (c_b - c_a) / (m_a - m_b). Reduced
-///    cost r_s = c_s - c_a + λ (m_s - m_a) >= 0, and every integer answer costs at least
+///    the lower convex hull of (m_s, c_s), with memory price λ = (c_b - c_a) / (m_a - m_b).
+///    Reduced cost r_s = c_s - c_a + λ (m_s - m_a) >= 0, and every integer answer costs at least
 ///    LP + Σ x_s r_s + H(C).
 /// 4. Depth-first over the counts of the other options while the bounds are below the incumbent; a
 ///    leaf splits what is left between a and b, as many on a as memory allows. All in 128-bit

@@ -33,8 +33,8 @@ struct MemorySide {
   LinearRelaxation lp;
   std::vector<__int128> reduced;  // [item] scaled reduced cost
   std::vector<__int128>
-      // few layouts: [set C] scaled: min over S ⊇ C of a H(S) + Σ_{l in S \ C} least reduced cost
-      // in l
+      // few layouts: [set C] scaled: min over S ⊇ C of a H(S) + Σ_{l in S \ C} least reduced
+      // cost in l
       layouts_cost;
   __int128 widest = 0;     // least reduced cost of an option with transient T
   __int128 narrowest = 0;  // least reduced cost of an option with g = γ

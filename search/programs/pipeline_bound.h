@@ -22,8 +22,8 @@
 /// Research 2, 1954), and a number of layers without slack in none either: V_i being convex, the
 /// numbers left are an interval. What is left is small, and the exact program runs on it.
 ///
-/// Cost: O(stages · hull · log) a step of the ascent. Tables by layers, for the labels of the exact
-/// program, are made when that asks, between the numbers of layers left.
+/// Cost: O(stages · hull · log) a step of the ascent. Tables by layers, for the labels of the
+/// exact program, are made when that asks, between the numbers of layers left.
 #include <algorithm>
 #include <cstdint>
 #include <optional>

@@ -17,12 +17,13 @@
 /// behind its first, X = 0, and F + B of its first stage taken off F of the last rank; and of ZB-H1
 /// with m >= p, c = m - 1, S = W', X = min(F, B, W): the p - 1 smallest are all but the largest.
 ///
-/// Recurrence: P_i[k] = set of labels (a, T, max C, max S, Σ X, max X) of ranks 1..i with k layers,
-/// of which none is beaten: by a label that is no worse in max C, max S, max X, and whose lead in
-/// a + T - Σ X holds whatever follows (a rank's Z or U may swallow a lead in a or T). A label dies
-/// where its bound reaches the cutoff:
+/// Recurrence: P_i[k] = set of labels (a, T, max C, max S, Σ X, max X) of ranks 1..i with k
+/// layers, of which none is beaten: by a label that is no worse in max C, max S, max X, and whose
+/// lead in a + T - Σ X holds whatever follows (a rank's Z or U may swallow a lead in a or T). A
+/// label dies where its bound reaches the cutoff:
 ///
-///     a + T - Σ X + Σ rest of least (f + F + D - X) + c max(C, rest) + max(S, rest) + max(X, rest)
+///     a + T - Σ X + Σ rest of least (f + F + D - X)
+///       + c max(C, rest) + max(S, rest) + max(X, rest)
 ///
 /// State = label. Optimal over the choices given: what does not fit a rank's memory is not among
 /// them. Complexity: O(p L choices labels).

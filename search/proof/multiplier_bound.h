@@ -8,7 +8,8 @@
 /// costmodel/closed_form/closed_form.h with Z and U those of the first stage, every plan costs at
 /// least
 ///
-///     Σ_s o_s + (m - 1) max_s N_s,    N = F + B,    o = F + B', of the first stage also the update
+///     Σ_s o_s + (m - 1) max_s N_s,
+///     N = F + B,    o = F + B', of the first stage also the update
 ///
 /// and its memory, when stage s has h_s micro-batches forwarded as its first backward begins, is at
 /// least
@@ -19,18 +20,18 @@
 ///        micro-batch on also the gradient sent back; or the head's own peak. Blocks of several
 ///        kinds: persistent + h_s stash of every block alone.
 ///
-/// For weights w_s >= 0, Σ w_s <= 1 (a maximum is no less than a mean) and prices μ_s >= 0 (a plan
-/// that fits pays nothing) therefore, of a stage with layers [j, k),
+/// For weights w_s >= 0, Σ w_s <= 1 (a maximum is no less than a mean) and prices μ_s >= 0 (a
+/// plan that fits pays nothing) therefore, of a stage with layers [j, k),
 ///
 ///     V_s(j, k)  = Σ_l min over the strategies of layer l of [α o + β N + μ b]
 ///                  + the same of the stage's own parts - μ budget
 ///     mean       min over cuts of Σ_s V_s,                              α = 1, β = (m - 1) w
 ///     split      the same with β = 0, plus (m - 1) min over cuts of max_s V_s,  α = 0, β = 1
 ///
-/// and L(w, μ) = max(mean, split) never exceeds the closed form of a plan that fits. Of every range
-/// the best of the stated prices and 0 counts. By the plain recurrence over (stages behind, layers
-/// before), in 128 bits that are checked for overflow, rounded up once. Changes of layout inside a
-/// stage count nothing, nor that blocks of a kind share a strategy. Lagrangian relaxation:
+/// and L(w, μ) = max(mean, split) never exceeds the closed form of a plan that fits. Of every
+/// range the best of the stated prices and 0 counts. By the plain recurrence over (stages behind,
+/// layers before), in 128 bits that are checked for overflow, rounded up once. Changes of layout
+/// inside a stage count nothing, nor that blocks of a kind share a strategy. Lagrangian relaxation:
 /// Geoffrion, Mathematical Programming Study 2 (1974). A problem without stated multipliers gets
 /// L(1/p, 0).
 ///

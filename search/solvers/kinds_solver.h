@@ -20,9 +20,9 @@
 /// behind it). N = F + B, and f + b where nothing overlaps.
 ///
 /// Recurrence: P_i[k] = nondominated { (max(τ, N), max(s, Z) + f + F, max(v, U) + b + B') of stage
-/// i with layers [j, k), if it fits : (τ, s, v) in P_{i-1}[j] }; answer the least s + v + (m - 1) τ
-/// in P_p[L]. State = label; order: stages forward; O(p L²) ranges, whose memory is first bounded
-/// from below by prefix sums (persistent + stashes in flight) and then asked of
+/// i with layers [j, k), if it fits : (τ, s, v) in P_{i-1}[j] }; answer the least s + v + (m - 1)
+/// τ in P_p[L]. State = label; order: stages forward; O(p L²) ranges, whose memory is first
+/// bounded from below by prefix sums (persistent + stashes in flight) and then asked of
 /// costmodel::stage_peak_bytes, which is exact. A label dies when with the least times of the
 /// layers to come it reaches the best plan. Optimal over the cuts. An interleaved choice is priced
 /// with each number of virtual stages.

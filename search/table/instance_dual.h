@@ -18,10 +18,10 @@
 ///
 ///     P_0[c] = 0,  P_i[c] = min_s ( P_{i-1}[class(s)] + d time(s) + e memory(s) + d R(s, c) ).
 ///
-/// State: (layer, class); order: layers forward; cost O(layers · options · classes) a price; exact
-/// over all paths. Example: two layers, options (time, memory) (1, 8), (4, 2) and (1, 6), (2, 3),
-/// budget 11: fastest (2, 14), least memory (6, 5); between them (3, 11) lies below the line and
-/// keeps the budget: λ = (3 - 2) / (14 - 11) = 1/3, L = 2 + 14/3 - 11/3 = 3.
+/// State: (layer, class); order: layers forward; cost O(layers · options · classes) a price;
+/// exact over all paths. Example: two layers, options (time, memory) (1, 8), (4, 2) and (1, 6),
+/// (2, 3), budget 11: fastest (2, 14), least memory (6, 5); between them (3, 11) lies below the
+/// line and keeps the budget: λ = (3 - 2) / (14 - 11) = 1/3, L = 2 + 14/3 - 11/3 = 3.
 #include <cstdint>
 #include <tuple>
 #include <vector>

@@ -12,12 +12,13 @@
 ///     F_i[c] = nondominated (time t, memory m) of the layers >= i whose option at i is of class c
 ///            = ⋃_{s in c, c'} F_{i+1}[c'] + (time_i(s) + R_i(s, c'), memory_i(s)),
 ///
-/// without those for which m + least memory before is over the budget, or d t + e m + P_λ(i, c) - e
-/// budget > d U for one of the prices λ = e / d. U deepens from the bound in steps that double, up
-/// to the best answer known: an answer of cost <= U is the optimum, since all cheaper ones were
-/// kept. Answers on the way come from completing every label by the paths of its prices. State =
-/// label; order: layers backward; worst case exponential in layers, in practice the gap is about
-/// one change of an option and few labels fit into it. Optimal over all choices.
+/// without those for which m + least memory before is over the budget, or
+/// d t + e m + P_λ(i, c) - e budget > d U for one of the prices λ = e / d. U deepens from the
+/// bound in steps that double, up to the best answer known: an answer of cost <= U is the optimum,
+/// since all cheaper ones were kept. Answers on the way come from completing every label by the
+/// paths of its prices. State = label; order: layers backward; worst case exponential in layers, in
+/// practice the gap is about one change of an option and few labels fit into it. Optimal over all
+/// choices.
 ///
 /// Layers in a few runs of equal ones go to instance_runs.h, whose effort hardly depends on their
 /// number.

@@ -12,8 +12,8 @@
 ///
 /// Cost: O(layers) for all joints, O(layers · options) a pass, at most kPasses.
 /// Worked example (InstanceProgram.FirstAnswersJoinTwoPaths): three layers of options (time,
-/// memory) (1, 8) and (4, 2), budget 18: a = (3, 24), b = (12, 6), λ = 1/2. Two layers of a and one
-/// of b: (6, 18), and L = 3 + (24 - 18) / 2 = 6.
+/// memory) (1, 8) and (4, 2), budget 18: a = (3, 24), b = (12, 6), λ = 1/2. Two layers of a and
+/// one of b: (6, 18), and L = 3 + (24 - 18) / 2 = 6.
 #include <cstdint>
 #include <vector>
 

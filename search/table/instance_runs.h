@@ -6,17 +6,18 @@
 /// Applies when transitions are free (then equal layers anywhere make one run) or given by one
 /// table that is zero within layouts and a metric between them. By the triangle inequality the
 /// layers of a run that lie alike stand together, but for the layout in which a run begins and
-/// ends. So an answer is a count x_{r,s} for each run r and option s, Σ_s x_{r,s} = n_r, and a walk
-/// through its layouts, shortest by
+/// ends. So an answer is a count x_{r,s} for each run r and option s, Σ_s x_{r,s} = n_r, and a
+/// walk through its layouts, shortest by
 ///
 ///     P_r[o] = min over exits p of run r-1, entries i:  P_{r-1}[p] + R(p, i) + W(U_r, i, o),
 ///     W(U, i, o) = shortest path from i to o through all of U, i = o: the shortest round trip
 ///                  (if two layers lie so).
 ///
-/// 1. For each choice of sets of layouts (C_1, …): options in C_r only, walk at least H(C_1, …).
+/// 1. For each choice of sets of layouts (C_1, …): options in C_r only, walk at least
+///    H(C_1, …).
 ///    Without transitions that is a multiple-choice knapsack with counts; its linear relaxation
-///    mixes two options of one run, at a price λ = e / d of memory, and every answer costs at least
-///    L = Σ_r n_r min_s (d t + e m) - e budget + d H, plus the reduced costs of its options.
+///    mixes two options of one run, at a price λ = e / d of memory, and every answer costs at
+///    least L = Σ_r n_r min_s (d t + e m) - e budget + d H, plus the reduced costs of its options.
 /// 2. In ascending order of L: depth first over the counts of options with the largest reduced
 ///    cost, while the bound is not above the best answer; the two basic options share what is left,
 ///    as many on the heavy one as memory allows.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fails when C++ is not as clang-format 14 writes it, or a line is longer than 100 characters. Usage: format.py ROOT
+"""Fails when C++ is not as clang-format 14 writes it, or a line is longer than 100 columns. Usage: format.py ROOT
 
-clang-format leaves long literals and URLs as they are, so lines are measured apart; characters, not bytes."""
+clang-format leaves long literals and URLs as they are, so lines are measured apart: in bytes of UTF-8, as tools that know no encoding count columns."""
 import pathlib
 import shutil
 import subprocess
@@ -26,10 +26,10 @@ if __name__ == "__main__":
     root = pathlib.Path(sys.argv[1])
     files = list(cpp_files(root))
     found = [
-        f"{file.relative_to(root)}:{number}: {len(line)} characters, more than {LIMIT}"
+        f"{file.relative_to(root)}:{number}: {len(line.encode())} bytes, more than {LIMIT}"
         for file in files
         for number, line in enumerate(file.read_text().splitlines(), 1)
-        if len(line) > LIMIT
+        if len(line.encode()) > LIMIT
     ]
     program = clang_format()
     if program is None:
@@ -42,5 +42,5 @@ if __name__ == "__main__":
             )
             lines = run.stderr.splitlines()
             found += [line for line in lines if ": error:" in line] or lines[:5] if run.returncode else []
-    print("\n".join(found) if found else f"{len(files)} files are formatted, at most {LIMIT} characters a line")
+    print("\n".join(found) if found else f"{len(files)} files are formatted, at most {LIMIT} bytes a line")
     sys.exit(bool(found))

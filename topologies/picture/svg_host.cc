@@ -100,8 +100,8 @@ double draw_host(Canvas& canvas, const Topology& t, uint32_t first_vertex, uint3
       canvas.box(*at[members[r][i]], std::min(slot - 8, n == 1 ? 420.0 : 120.0), 30,
                  fill_of(vertex.kind), vertex.name);
     }
-    if (n > shown)
-      canvas.text({kMargin + 20 + (shown + 0.5) * slot, y + 4}, fmt::format("… {} in all", n), 12);
+    const double x = kMargin + 20 + (shown + 0.5) * slot;
+    if (n > shown) canvas.text({x, y + 4}, fmt::format("… {} in all", n), 12);
   }
   for (const Link& link : t.links().subspan(first_link, links)) {
     const auto a = at[link.from.raw() - first_vertex], b = at[link.to.raw() - first_vertex];

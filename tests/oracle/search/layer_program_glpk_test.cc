@@ -10,9 +10,9 @@
 namespace orrery::search {
 namespace {
 
-/// min Σ x_s (a n_s + b y_s) + a Σ_l z_l h_l, Σ x_s = L, Σ x_s m_s <= budget, x_s <= L z_{l(s)}:
-/// options of layout l cost h_l once, which is what entry costs of a star-shaped transition are
-/// when layouts are entered at their own price.
+/// min Σ x_s (a n_s + b y_s) + a Σ_l z_l h_l, Σ x_s = L, Σ x_s m_s <= budget,
+/// x_s <= L z_{l(s)}: options of layout l cost h_l once, which is what entry costs of a star-shaped
+/// transition are when layouts are entered at their own price.
 double solve_with_glpk(const LayerProblem& p, const Weights& w,
                        const std::vector<std::int64_t>& h) {
   glp_prob* lp = glp_create_prob();

@@ -19,8 +19,8 @@ TEST(FitStepCommunication, FindsFactorAndWaiting) {
 }
 
 TEST(FitStepCommunication, IsNeverFasterThanAlone) {
-  // By hand: of the errors 2 e / 3 - 1 / 3 and 3 e / 5 + 1 / 5 (e in s) e = (2/3 · 1/3 - 3/5 · 1/5)
-  // / (4/9 + 9/25) is the least.
+  // By hand: of the errors 2 e / 3 - 1 / 3 and 3 e / 5 + 1 / 5 (e in s)
+  // e = (2/3 · 1/3 - 3/5 · 1/5) / (4/9 + 9/25) is the least.
   const std::vector<ComposedStep> steps{{.seconds = 3, .medians = 2, .operations = 2},
                                         {.seconds = 5, .medians = 6, .operations = 3}};
   const model::StepCommunication c = fit_step_communication(steps);

@@ -152,9 +152,10 @@ TEST(Catalog, KindsFollowTheLayers) {
   EXPECT_FALSE(gpt.encoder_decoder());
 }
 
-// T5 small, s = 10: encoder block 2·10·512·(4·512 + 2·2048) + 4·100·512, decoder block 4·512
-// features and the scores once more; logits 2·10·512·32128. Swin base: patches 2·3136·48·128; the
-// first block of stage 2 has 784 tokens of 256, windows of 49, and merges: 2·784·512·256.
+// T5 small, s = 10: encoder block 2·10·512·(4·512 + 2·2048) + 4·100·512, decoder block
+// 4·512 features and the scores once more; logits 2·10·512·32128. Swin base: patches
+// 2·3136·48·128; the first block of stage 2 has 784 tokens of 256, windows of 49, and merges:
+// 2·784·512·256.
 TEST(ModelSpec, FlopsOfSeveralKindsByHand) {
   const double encoder = 2.0 * 10 * 512 * (4 * 512 + 2 * 2048) + 4.0 * 100 * 512,
                more = 2.0 * 10 * 512 * 4 * 512 + 4.0 * 100 * 512;

@@ -193,8 +193,8 @@ TEST(ImportMegatron, FewerRanksThanDevicesLeaveTheRestIdle) {
   ASSERT_TRUE(imported.has_value()) << base::to_string(imported.error());
   EXPECT_EQ(imported->plan.world_size(), 4);
   EXPECT_EQ(fault(megatron("--nproc-per-node 16 --micro-batch-size 1", target(8))),
-            "run.sh:1:1: error[E0006]: 1 × 16 ranks, cluster 'dgx-a100' has 8 devices; --hosts, or "
-            "another cluster");
+            "run.sh:1:1: error[E0006]: 1 × 16 ranks, cluster 'dgx-a100' has 8 devices; --hosts, "
+            "or another cluster");
 }
 
 TEST(ImportMegatron, WhatAPlanCannotSayIsAFaultAtItsPlace) {

@@ -79,8 +79,8 @@ TEST(Jobs, TwoAtOnceShareTheTrunkAndStepsFollowOneAnother) {
   }
 }
 
-// The other job is 110 µs late: 40 µs alone, then both until ours has sent its last 60 % in 120 µs,
-// by when the other has sent 60 %.
+// The other job is 110 µs late: 40 µs alone, then both until ours has sent its last 60 % in 120
+// µs, by when the other has sent 60 %.
 TEST(Jobs, WhoComesLateSharesWhatIsLeft) {
   const topologies::Topology t = dumbbell();
   const StepMaker m = message_after(50 * kMicrosecond);

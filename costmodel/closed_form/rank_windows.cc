@@ -7,6 +7,12 @@
 namespace orrery::costmodel {
 
 int RankWindows::canonical(int first, int count) {
+  const auto [window, fresh] = windows_[{static_cast<std::uint64_t>(first) << 32 | as_u32(count)}];
+  if (fresh) window = find(first, count);
+  return window;
+}
+
+int RankWindows::find(int first, int count) {
   const int per_host = as_int(topology_.devices_per_host());
   if (RankBlocks::of(topology_, first, count)) return 0;
   if (per_host % count != 0 || first % count != 0) return first;

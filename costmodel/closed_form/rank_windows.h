@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "costmodel/closed_form/price_table.h"
 #include "topologies/topology.h"
 
 namespace orrery::costmodel {
@@ -30,9 +31,11 @@ class RankWindows {
 
  private:
   using Picture = std::vector<std::int64_t>;
+  int find(int first, int count);
   Picture picture(int first, int count) const;
 
   const topologies::Topology& topology_;
+  PriceTable<1, int> windows_;                       // of (first, count)
   std::map<std::pair<int, int>, int> known_;         // (place in the host, count)
   std::map<std::pair<int, Picture>, int> first_of_;  // (count, what it looks like)
 };

@@ -46,7 +46,8 @@ class Grid {
     int virtual_stages = 1;
     std::vector<int> layers = {};                    // [stage]
     std::int64_t first_layers = 0, last_layers = 0;  // of the first rank, and the last
-    std::int64_t first_stashes = 0;  // layers whose stashes the first rank holds at its fullest
+    // layers whose stashes they hold when their first backward begins
+    std::int64_t first_stashes = 0, last_stashes = 0;
   };
   [[nodiscard]] std::vector<Order> orders(int p, std::int64_t m) const {
     std::vector<Order> all;
@@ -63,19 +64,24 @@ class Grid {
     return all;
   }
 
-  /// Passes that the first rank has forwarded when its first backward ends: plan::pass_order.
   void complete(Order& order, int p, std::int64_t m) const {
-    const int v = order.virtual_stages;
-    order.layers = plan::stage_layers(layers(), p, v);
+    order.layers = plan::stage_layers(layers(), p, order.virtual_stages);
     for (std::size_t s = 0; s < order.layers.size(); s += as_index(p)) {
       order.first_layers += order.layers[s];
       order.last_layers += order.layers[s + as_index(p) - 1];
     }
-    const std::int64_t ahead = order.schedule == Schedule::kGPipe ? m
-                               : v == 1                           ? std::min<std::int64_t>(p, m)
-                                        : std::min<std::int64_t>(m * v, 2 * (p - 1) + (v - 1) * p);
-    order.first_stashes = ahead * order.first_layers / v;
-    if (v > 1) order.first_stashes -= order.first_layers;  // chunks may differ by a layer
+    order.first_stashes = stashes(order, 0, p, m);
+    order.last_stashes = stashes(order, p - 1, p, m);
+  }
+  /// Layers forwarded in front of a rank's first backward: plan::pass_order.
+  static std::int64_t stashes(const Order& order, int rank, int p, std::int64_t m) {
+    const int v = order.virtual_stages, behind = p - 1 - rank;
+    if (order.schedule == Schedule::kGPipe) return m * order.layers[as_index(rank)];
+    if (v == 1) return std::min<std::int64_t>(m, behind + 1) * order.layers[as_index(rank)];
+    const std::int64_t passes = std::min<std::int64_t>(m * v, 2 * behind + (v - 1) * p + 1);
+    std::int64_t sum = 0;
+    for (std::int64_t k = 0; k < passes; ++k) sum += order.layers[as_index(k / p % v * p + rank)];
+    return sum;
   }
 
   void problem(int p, int devices, std::int64_t m) {
@@ -109,11 +115,13 @@ class Grid {
   /// All layers of one strategy, by passes through them; the cheapest of them.
   struct Layers {
     std::int64_t pass_ps = 0;
-    std::int64_t through_ps = kForbidden, persistent_bytes = kForbidden, stash_bytes = kForbidden,
-                 update_ps = kForbidden;
+    std::int64_t through_ps = kForbidden, update_ps = kForbidden;
+    std::int64_t persistent_bytes = kForbidden, stash_bytes = kForbidden,
+                 backward_bytes = kForbidden;
     // between a forward, or a backward, and the pass behind it
     std::int64_t after_forward_ps = kForbidden, after_backward_ps = kForbidden;
     std::int64_t embedding_ps = 0, head_ps = 0;
+    std::int64_t embedding_bytes = 0, head_bytes = 0, loss_bytes = 0;
   };
   /// What weights take is priced only where the plan may win without it.
   Layers layers_of(const LayerStrategy& s, int p, int devices, std::int64_t m) {
@@ -122,9 +130,10 @@ class Grid {
       if (!known_.may_win(m * ((layers() + p - 1) / p) * floor))
         return {.pass_ps = layers() * floor,
                 .through_ps = 0,
+                .update_ps = 0,
                 .persistent_bytes = 0,
                 .stash_bytes = 0,
-                .update_ps = 0,
+                .backward_bytes = 0,
                 .after_forward_ps = 0,
                 .after_backward_ps = 0};
     }
@@ -139,6 +148,7 @@ class Grid {
       sum.through_ps = std::min(sum.through_ps, steady_of(c) - filled);
       sum.persistent_bytes = std::min(sum.persistent_bytes, c.persistent_bytes);
       sum.stash_bytes = std::min(sum.stash_bytes, c.stash_bytes);
+      sum.backward_bytes = std::min(sum.backward_bytes, c.backward.peak_bytes);
       sum.update_ps = std::min(sum.update_ps, c.update_ps);
       const std::int64_t gather =
           cost_.overlaps() ? std::min(c.gather_forward_ps, c.gather_backward_ps) : 0;
@@ -151,17 +161,29 @@ class Grid {
     }
     context_.kind = 0;
     const LayerStrategy v = vocabulary(s);
-    sum.embedding_ps = steady_of(costs_.embedding(v, context_, 0, devices));
-    sum.head_ps = steady_of(costs_.head(v, context_, (p - 1) * devices, devices));
+    const costmodel::LayerCost& embedding = costs_.embedding(v, context_, 0, devices);
+    const costmodel::LayerCost& head = costs_.head(v, context_, (p - 1) * devices, devices);
+    sum.embedding_ps = steady_of(embedding);
+    sum.embedding_bytes = embedding.persistent_bytes;
+    sum.head_ps = steady_of(head);
+    sum.head_bytes = head.persistent_bytes;
+    sum.loss_bytes = head.forward.peak_bytes;
     return sum;
   }
 
-  /// The header's bound; kForbidden: what the first rank holds of states and stashes alone does not
-  /// fit.
+  /// What the first rank holds in its first backward, the last one in its first loss too.
+  [[nodiscard]] bool may_fit(const Layers& l, const Order& order) const {
+    const std::int64_t first = order.first_layers * l.persistent_bytes + l.embedding_bytes +
+                               order.first_stashes * l.stash_bytes + l.backward_bytes;
+    const std::int64_t last = order.last_layers * l.persistent_bytes + l.head_bytes +
+                              order.last_stashes * l.stash_bytes +
+                              std::max(l.backward_bytes, l.loss_bytes);
+    return std::max(first, last) <= budget_;
+  }
+  /// The header's bound; kForbidden: it does not fit.
   [[nodiscard]] std::int64_t least_ps(const Layers& l, const Order& order, int p,
                                       std::int64_t m) const {
-    if (order.first_layers * l.persistent_bytes + order.first_stashes * l.stash_bytes > budget_)
-      return kForbidden;
+    if (!may_fit(l, order)) return kForbidden;
     const std::int64_t ends = l.embedding_ps + l.head_ps;
     const std::int64_t most = (layers() + p - 1) / p, passes = m * order.virtual_stages;
     const std::int64_t once = layers() / p * l.update_ps + passes * l.after_forward_ps +

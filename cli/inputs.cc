@@ -162,8 +162,10 @@ Result<Scene> make_scene(const std::string& model_name, const std::string& clust
   TRY(Topology topology, find_cluster(cluster, hosts, ranks_wanted));
   TRY(std::optional<model::Profile> profile, profile_of(prices, topology, model));
   if (sequence == 0) sequence = model.max_positions;
-  TRY(CostModel cost, CostModel::make(model, std::move(topology), std::move(profile),
-                                      {.precision = precision, .sequence = sequence}));
+  TRY(auto library, costmodel::usual_library(topology));
+  TRY(CostModel cost,
+      CostModel::make(model, std::move(topology), std::move(profile),
+                      {.precision = precision, .sequence = sequence, .library = library}));
   return Scene{std::move(model), std::move(cost)};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -10,6 +11,7 @@
 #include "base/json.h"
 #include "base/numbers.h"
 #include "base/sim_time.h"
+#include "costmodel/collectives/collective_forms.h"
 #include "costmodel/collectives/collectives.h"
 #include "costmodel/compute/compute.h"
 #include "costmodel/profiles/device_names.h"
@@ -77,9 +79,9 @@ RateScale measured_rates(const SpeedScale& s) {
 
 /// Links as fast as transfers in a training step find them.
 topologies::Topology in_step(topologies::Topology topology, const model::StepCommunication& step) {
-  if (step == model::StepCommunication{}) return topology;
-  return std::move(topology).with_level_rates(std::llround(kPerMillion / step.factor),
-                                              std::llround(kPerMillion * step.fabric_share));
+  const std::int64_t ppm = std::llround(kPerMillion * step.fabric_share);
+  if (ppm == kMillion) return topology;
+  return std::move(topology).with_level_rates(kMillion, ppm);
 }
 
 /// Of a profile that may be absent; what the host adds errs as its launches do.
@@ -122,7 +124,8 @@ struct CostModel::State {
         collectives(
             inputs->topology,
             inputs->profile ? inputs->profile->collectives : std::vector<model::CollectiveTimes>{},
-            measured_rates(scale), step_of(inputs->profile, errors), times) {}
+            measured_rates(scale), step_of(inputs->profile, errors), times,
+            inputs->options.library) {}
 
   std::shared_ptr<const Inputs> inputs;
   SpeedScale scale;
@@ -135,6 +138,15 @@ struct CostModel::State {
   mutable std::optional<topologies::Topology> drawn_topology;
 };
 
+base::Result<std::shared_ptr<const CollectiveTuning>> usual_library(
+    const topologies::Topology& topology) {
+  if (topology.name() == "local") return nullptr;
+  std::set<std::string> devices;
+  for (const auto& device : topology.device_models()) devices.insert(device.name);
+  TRY(CollectiveTuning tuning, find_tuning("auto", devices));
+  return std::make_shared<const CollectiveTuning>(std::move(tuning));
+}
+
 base::Result<CostModel> CostModel::make(model::ModelSpec model, topologies::Topology topology,
                                         std::optional<model::Profile> profile,
                                         CostModelOptions options) {
@@ -143,6 +155,7 @@ base::Result<CostModel> CostModel::make(model::ModelSpec model, topologies::Topo
     TRY_VOID(check_rates(*profile));
   }
   TRY(auto compute, ComputePrices::make(model, topology, profile, options.precision));
+  if (options.library) topology = usable_rates(std::move(topology), *options.library);
   if (profile) topology = in_step(std::move(topology), profile->step_communication);
   return CostModel(std::make_shared<const State>(
       std::make_shared<const Inputs>(
@@ -193,8 +206,9 @@ PriceSource CostModel::segment_source(const model::SegmentShape& shape, model::P
 }
 
 Transfer CostModel::collective(plan::Collective op, const plan::Group& group, std::int64_t bytes,
-                               int first_rank, int rank_count) const {
-  return state_->collectives.collective(op, group, bytes, first_rank, rank_count);
+                               int first_rank, int rank_count, bool in_pieces) const {
+  return state_->collectives.collective(op, group, bytes, first_rank, rank_count, Senders::kOfClass,
+                                        in_pieces);
 }
 
 Transfer CostModel::exchange(int first_rank, int rank_count, int peer_offset,
@@ -256,7 +270,9 @@ Origin CostModel::compute_origin() const {
 }
 
 Origin CostModel::communication_origin() const {
-  return state_->collectives.measured() ? Origin::kMeasured : Origin::kDatasheet;
+  if (state_->collectives.measured()) return Origin::kMeasured;
+  const auto& library = options().library;
+  return library && !library->chosen_by.empty() ? Origin::kFitted : Origin::kDatasheet;
 }
 
 const model::ModelSpec& CostModel::model() const { return state_->inputs->model; }
@@ -276,6 +292,7 @@ std::string CostModel::fingerprint() const {
   base::Fingerprint digest;
   digest.add(model().fingerprint()).add(topology().fingerprint());
   digest.add(model::to_string(options().precision)).add(options().sequence);
+  digest.add(options().library ? options().library->fingerprint : std::string());
   digest.add(profile() ? base::to_line(model::to_json(*profile())) : std::string());
   if (state_->scale != SpeedScale{}) {
     digest.add(state_->scale.compute_ppm).add(state_->scale.bandwidth_ppm);

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "costmodel/collectives/collective_tuning.h"
 #include "costmodel/collectives/collectives.h"
 #include "costmodel/collectives/transfer.h"
 #include "costmodel/compute/compute.h"
@@ -25,7 +26,14 @@ enum class Origin : std::uint8_t { kDatasheet, kMeasured, kFitted };
 struct CostModelOptions {
   model::Precision precision = model::Precision::kBFloat16;
   std::int64_t sequence = 0;
+  /// Prices of collectives that the profile has not measured; null: α-β of the links
+  /// (collectives.h).
+  std::shared_ptr<const CollectiveTuning> library = {};
 };
+
+/// That of the machine's devices; null where collectives run on the CPU.
+base::Result<std::shared_ptr<const CollectiveTuning>> usual_library(
+    const topologies::Topology& topology);
 
 /// A machine of other speed, for "what if": every operation of a device, every link and every
 /// measured rate of communication at ppm / 10^6 of its speed. Latencies stay. `bandwidth_of`
@@ -72,9 +80,9 @@ class CostModel {
 
   /// The collective `op` as run by every group of the class at once. `first_rank`, `rank_count`:
   /// the class's ranks. Of a group that spans classes, the flows that this class's ranks send (the
-  /// other classes' parts add to them).
+  /// other classes' parts add to them). `in_pieces`: beside a product (plan::Op::pieces).
   Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes,
-                      int first_rank, int rank_count) const;
+                      int first_rank, int rank_count, bool in_pieces = false) const;
   /// Every rank of [first_rank, +rank_count) sends `bytes` to rank + peer_offset at once.
   Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
   /// Of a collective, as the framework sends it: gradients in its own precision.

@@ -47,7 +47,6 @@ constexpr Field<CollectiveTimes> kCollectiveFields[] = {
     {"hosts", &CollectiveTimes::hosts, kRanks},
     {"bus_bandwidth_bytes_per_second", &CollectiveTimes::bus_bandwidth, kBandwidth},
     {"latency_seconds", &CollectiveTimes::latency_seconds, kTimeOrZero},
-    {"link_rate_bytes_per_second", &CollectiveTimes::link_rate, kBandwidth},
 };
 constexpr Field<StepCommunication> kStepCommunication[] = {
     {"factor", &StepCommunication::factor, {1.0, 100.0}},
@@ -244,7 +243,6 @@ base::Json to_json(const LayerTimes& l) {
 base::Json to_json(const CollectiveTimes& c) {
   base::Json json{
       {"op", to_string(c.op)}, {"size", c.size}, {"stride", c.stride}, {"hosts", c.hosts}};
-  if (c.link_rate > 0) json["link_rate_bytes_per_second"] = c.link_rate;
   if (c.bus_bandwidth > 0) {
     json["bus_bandwidth_bytes_per_second"] = c.bus_bandwidth;
     json["latency_seconds"] = c.latency_seconds;

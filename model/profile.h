@@ -74,9 +74,7 @@ struct CollectiveTimes {
   std::int64_t size = 0;
   std::int64_t stride = 1;
   std::int64_t hosts = 1;
-  double bus_bandwidth = 0;  // bytes/s; 0: use points
-  // bytes/s of a device's link on the machine measured, datasheet; 0: not said
-  double link_rate = 0;
+  double bus_bandwidth = 0;                  // bytes/s; 0: use points
   double latency_seconds = 0;                // per ring step (with bus_bandwidth)
   std::vector<CollectivePoint> points = {};  // ascending bytes
   bool operator==(const CollectiveTimes&) const = default;
@@ -158,10 +156,9 @@ struct Profile {
 };
 
 /// JSON of a profile. Keys are the field names above, with these differences: a `schema`,
-/// CollectiveTimes::bus_bandwidth is `bus_bandwidth_bytes_per_second`, link_rate
-/// `link_rate_bytes_per_second`; enumerators are their to_string(). Absent keys keep their
-/// defaults, except name, provenance.source and what an entry cannot do without; percentiles
-/// default to the median.
+/// CollectiveTimes::bus_bandwidth is `bus_bandwidth_bytes_per_second`; enumerators are their
+/// to_string(). Absent keys keep their defaults, except name, provenance.source and what an entry
+/// cannot do without; percentiles default to the median.
 ///
 ///     { "schema": "orrery.profile/1", "name": "two cores",
 ///       "provenance": {"source": "orrery calibrate"},

@@ -67,6 +67,20 @@ Topology Topology::with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) && {
   return std::move(*this);
 }
 
+Topology Topology::with_kind_rates(
+    std::span<const std::pair<std::string, int64_t>> ppm_of_kind) && {
+  using Pair = std::pair<std::string, int64_t>;
+  scale_links([&](const Link& link) {
+    const auto known = std::ranges::find(ppm_of_kind, link.kind, &Pair::first);
+    return known == ppm_of_kind.end() ? int64_t{1'000'000} : known->second;
+  });
+  base::Fingerprint digest;
+  digest.add(fingerprint_);
+  for (const auto& [kind, ppm] : ppm_of_kind) digest.add(kind).add(ppm);
+  fingerprint_ = digest.hex();
+  return std::move(*this);
+}
+
 Topology Topology::with_links(std::span<const LinkRate> rates) const {
   ORRERY_CHECK(built_rates_.empty(), "links are changed once");
   Topology changed(*this);

@@ -95,6 +95,8 @@ class Topology {
   /// 10^6 of their rate. Routes stay. Rounding and precondition as above.
   Topology with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) const&;
   Topology with_level_rates(int64_t hosts_ppm, int64_t fabric_ppm) &&;  // in place
+  /// The same machine with links of the kinds named at ppm / 10^6 of their rate. Routes stay.
+  Topology with_kind_rates(std::span<const std::pair<std::string, int64_t>> ppm_of_kind) &&;
   /// Whether both ends of a link are in one host; else it is the fabric's.
   bool in_host(const Link& link) const;
 

@@ -75,19 +75,6 @@ Result<std::vector<int>> ranks_of(const Options& o, int devices) {
   return ranks;
 }
 
-/// Of a group of several kinds of device NCCL goes by the oldest: the one of least LL bandwidth.
-Result<costmodel::CollectiveTuning> tuning_of(const std::string& name, const Topology& cluster,
-                                              const std::vector<int>& ranks) {
-  std::set<std::string> models;
-  for (const int rank : ranks) models.insert(cluster.device_model(as_u32(rank)).name);
-  std::optional<costmodel::CollectiveTuning> oldest;
-  for (const std::string& model : models) {
-    TRY(costmodel::CollectiveTuning tuning, costmodel::find_tuning(name, model));
-    if (!oldest || tuning.ring.ll_limit[0] < oldest->ring.ll_limit[0]) oldest = std::move(tuning);
-  }
-  return *std::move(oldest);
-}
-
 /// The collective as the healthy machine runs it, and as it goes with the scenario's links and
 /// traffic.
 struct Runs {
@@ -153,7 +140,10 @@ void print_table(const Runs& runs, const costmodel::CollectivePrice& choice,
 Result<int> run(const Options& o, const Invocation&) {
   TRY(const Topology cluster, find_cluster(o.string("cluster"), o.count("hosts")));
   TRY(const std::vector<int> ranks, ranks_of(o, as_int(cluster.device_count())));
-  TRY(const costmodel::CollectiveTuning tuning, tuning_of(o.string("profile"), cluster, ranks));
+  std::set<std::string> devices;
+  for (const int rank : ranks) devices.insert(cluster.device_model(as_u32(rank)).name);
+  TRY(const costmodel::CollectiveTuning tuning,
+      costmodel::find_tuning(o.string("profile"), devices));
   const Collective op =
       *std::ranges::find_if(kOps, [&](Collective c) { return op_name(c) == o.string("op"); });
   const auto wanted = std::ranges::find_if(
@@ -233,8 +223,8 @@ Command collective_command() {
             text_option(
                 "profile", "NAME|FILE",
                 "latencies and rates (orrery.collective_tuning/1): NCCL's published ones for "
-                "the device, or measured",
-                "published"),
+                "the device, or measured; auto: measured where it was",
+                "auto"),
             text_option(
                 "scenario", "FILE",
                 "slow or failed links and traffic of others (orrery.scenario/1): what they cost"),

@@ -93,9 +93,11 @@ class Worker {
     if (cost_ && key == key_) return {};
     cost_.reset();
     TRY(auto profile, profile_of(prices, *job.cluster, job.row.model));
-    TRY(cost_,
-        CostModel::make(job.row.model, *job.cluster, std::move(profile),
-                        {.precision = job.row.plan.precision, .sequence = job.row.plan.sequence}));
+    TRY(auto library, costmodel::usual_library(*job.cluster));
+    TRY(cost_, CostModel::make(job.row.model, *job.cluster, std::move(profile),
+                               {.precision = job.row.plan.precision,
+                                .sequence = job.row.plan.sequence,
+                                .library = std::move(library)}));
     key_ = key;
     return {};
   }

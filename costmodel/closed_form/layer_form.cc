@@ -69,29 +69,32 @@ const OperationPrices::Segment& OperationPrices::segment(ShapeIndex index, plan:
 }
 
 std::int64_t OperationPrices::collective_ps(plan::Collective op, const plan::Group& group,
-                                            std::int64_t bytes, Ranks ranks) {
+                                            std::int64_t bytes, bool in_pieces, Ranks ranks) {
   if (group.size <= 1 || ranks.count == 0) return 0;
-  // All rings share their paths; only all-to-all and the chain of a broadcast differ.
-  const std::uint64_t kind = op == plan::Collective::kAllToAll       ? 1
-                             : op == plan::Collective::kBroadcast    ? 2
-                             : op == plan::Collective::kPointToPoint ? 3
-                                                                     : 0;
-  const auto [paths, fresh] =
-      known_->paths[{kind << 60 | static_cast<std::uint64_t>(group.size) << 30 |
-                         static_cast<std::uint64_t>(group.stride),
-                     word(ranks)}];
+  const CollectivePrices& prices = cost_.communication();
+  const RunsAs how = prices.runs_as(
+      op, group, bytes, paths_of(CollectivePrices::usual_pattern(op), group, ranks), in_pieces);
+  return prices.duration_ps(op, group, bytes, how, paths_of(how.pattern, group, ranks));
+}
+
+const PathSummary& OperationPrices::paths_of(Pattern pattern, const plan::Group& group,
+                                             Ranks ranks) {
+  const auto [paths, fresh] = known_->paths[{static_cast<std::uint64_t>(pattern) << 60 |
+                                                 static_cast<std::uint64_t>(group.size) << 30 |
+                                                 static_cast<std::uint64_t>(group.stride),
+                                             word(ranks)}];
   if (fresh) {
-    paths = cost_.communication().summary(op, group, ranks.first, ranks.count);
+    paths = cost_.communication().paths().summary(pattern, group, ranks.first, ranks.count);
     known_->routes += paths.routes;
   }
-  return cost_.communication().duration_ps(op, group, bytes, paths);
+  return paths;
 }
 
 std::int64_t OperationPrices::exchange_ps(Ranks ranks, int peer_offset, std::int64_t bytes) {
   if (peer_offset == 0) return 0;
   const auto [paths, fresh] =
       known_->paths[{std::uint64_t{7} << 60 | as_u32(peer_offset), word(ranks)}];
-  if (fresh) paths = cost_.communication().summary(ranks.first, ranks.count, peer_offset);
+  if (fresh) paths = cost_.communication().paths().summary(ranks.first, ranks.count, peer_offset);
   return cost_.communication().exchange_ps(peer_offset, bytes, paths);
 }
 
@@ -127,6 +130,7 @@ TemplateForm::TemplateForm(const plan::Program& program, plan::TemplateId id, bo
       if (touched->empty()) touched = &op.reads;
       s.scales = !flat(touched->front());
       s.shift = op.collective == plan::Collective::kPointToPoint;
+      s.in_pieces = op.pieces > 1;
     }
     for (const plan::Leg& leg : op.legs) {
       (leg.send ? s.sends : s.receives).push_back(leg.peer_offset);
@@ -279,7 +283,8 @@ std::int64_t TemplateForm::step_ps(const Step& s, std::int64_t b, const WeightBy
       return prices.segment(prices.shape(zero), s.phase, 0).ps;
     }
     case kCollective:
-      return prices.collective_ps(s.collective, s.group, s.scales ? s.bytes * b : s.bytes, ranks);
+      return prices.collective_ps(s.collective, s.group, s.scales ? s.bytes * b : s.bytes,
+                                  s.in_pieces, ranks);
     case kExchange: {
       std::int64_t ps = 0;
       for (const int peer : s.sends)

@@ -38,9 +38,9 @@ class OperationPrices {
   };
   const Segment& segment(ShapeIndex index, plan::Phase phase, std::int64_t b);
   const CostModel& cost() const { return cost_; }
-  /// 0 on no ranks.
+  /// 0 on no ranks. `in_pieces`: beside a product.
   std::int64_t collective_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes,
-                             Ranks ranks);
+                             bool in_pieces, Ranks ranks);
   std::int64_t exchange_ps(Ranks ranks, int peer_offset, std::int64_t bytes);
   /// Looked up so far.
   std::uint64_t routes() const { return known_->routes; }
@@ -53,6 +53,8 @@ class OperationPrices {
     PriceTable<2, PathSummary> paths;  // (what, ranks)
     std::uint64_t routes = 0;
   };
+  const PathSummary& paths_of(Pattern pattern, const plan::Group& group, Ranks ranks);
+
   const CostModel& cost_;
   std::shared_ptr<Known> known_;
   PriceTable<1, Segment> segments_;  // (shape, phase, b)
@@ -93,7 +95,7 @@ class TemplateForm {
     std::vector<std::uint16_t> after;
     std::uint16_t next = kNone;  // of its stream
     // of a ring: a block travels beside the attention over the one before (layer_cost.cc)
-    bool shift = false, attention_block = false;
+    bool shift = false, attention_block = false, in_pieces = false;
     OperationPrices::ShapeIndex shape = 0;
     plan::Phase phase = plan::Phase::kF;
     plan::Collective collective = plan::Collective::kAllReduce;

@@ -2,7 +2,7 @@
 /// \file
 /// Which algorithm and protocol NCCL takes. It compares times that its tuner expects from published
 /// constants alone, however fast or slow they turn out on a machine; what the chosen one takes is
-/// another matter (costmodel/collectives/collective_forms.h).
+/// another matter (costmodel/collectives/group_forms.h).
 ///
 /// n ranks on H hosts, S bytes, B bytes/s of all ring channels together, C channels, s(op) steps of
 /// a ring, L bytes/s of a device's link to its switch, h devices of a host that reduce. Expected

@@ -1,89 +1,30 @@
 #pragma once
 /// \file
-/// Closed-form time of a collective as NCCL runs it, for every algorithm and protocol, and the
-/// choice among them.
+/// Closed-form times of one group's collectives alone on a machine: those of group_forms.h at the
+/// rates that its links give, and two algorithms that NCCL has not:
 ///
-/// n ranks, m on each of H hosts, S bytes of the whole tensor, C channels. Rates r are those of one
-/// flow when all flows of the pattern run: the least over links of floor(capacity * efficiency /
-/// flows). A protocol of share s puts w(x) = ceil(x / s) bytes on the wire for x bytes of data, and
-/// its limit holds for the data (costmodel/collectives/collective_tuning.h). alpha is a hop's
-/// latency.
-///
-///   ring             base + steps * (alpha + w(S / (n C)) / r) + S / n / copy
-///                    steps: all-reduce 2(n-1), all-gather, reduce-scatter n-1
-///                    alpha = ((steps - inter) * device + inter * network) / steps
-///                    inter: the same with H for n; NCCL spreads nothing, but only the sum matters
-///                    where steps are equal
-///   ring, broadcast  base + (n-1) * (alpha + d) + (K-1) * d,  d = w(S / (C K)) / r
-///                    chain of n ranks, K chunks
-///   tree             base + 2 * sum of alpha of the way up + (K + D) * d,  d = w(S / (C K)) / r
-///                    D: filling the pipeline, half the 2 depth - 1 hops, as links are half used
-///                    then. LL and LL128 have little: they pass lines on, not chunks
-///   NVLS             base + 2 w(c/h) h / r + (K+1) * w(c/h) (h+1) / r
-///                    K chunks c: copied in, reduced by the switch on the way up, multicast on the
-///                    way down, copied out. h heads, at most 32 of the m, reduce a part each; a
-///                    link carries S towards the switch for the reduction and S/h for the
-///                    multicast, and the same down: S (1 + 1/h) each way. The copies keep pace with
-///                    that: NCCL gives them 8 and 7 of a block's 20 warps
-///   NVLS tree        as NVLS, between reduction and multicast up and down both binary trees of
-///                    hosts, half of the head's part each, with its own card: 2 depth hops of alpha
-///                    and of the head's pace w(c/h) (h+1) / r, or the card's if that is slower.
-///                    Beyond two hosts heads have two children and half the rate
 ///   halving-doubling sum over steps of alpha + w(bytes of the step) / r(step)
 ///   hierarchical     ring reduce-scatter in the hosts, m rings across them on S/m each, ring
 ///                    all-gather in the hosts
-///   direct           base + alpha + w(S / n) / r + S / n / copy
-///                    everyone to everyone (all-to-all), or to the next (point-to-point: S)
-/// Sources: NVIDIA/nccl src/graph/tuning.cc (latencies, limits, steps of ring and tree),
-/// src/enqueue.cc (chunks of NVLS, from 128 KiB a channel and head on: 64, 32, 16 KiB while fewer
-/// than 64, 8, 2 would fill the tensor; of NVLS trees 64, 32 KiB below 4, 1, and 64 KiB on 4 hosts
-/// or 16 devices a host and more), src/transport/nvls.cc (channels), src/include/device.h (32
-/// heads), src/device/all_reduce.h (warps), src/graph/tuning.cc at b647562 (an NVLS tree's rate
-/// halves beyond two hosts), nccl-tests PERFORMANCE.md (steps, bus bandwidth), Rabenseifner 2004
-/// and Thakur et al. 2005 (halving-doubling). What these leave open is the copy of a rank's own
-/// part, measurable at n = 2: S/n at the rate at which the channels' blocks copy.
-///
-/// sim/network/collective_schedule.h makes the same patterns into flows with dependencies; ring,
-/// direct and halving-doubling agree to the picosecond when nothing else runs, the pipelined ones
-/// within their filling (tests/property/sim/collective_closed_form_test.cc).
-///
-/// Choice: costmodel/collectives/collective_choice.h. LL128 needs NVLink, NVLS a switch that
-/// reduces.
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <vector>
 
-#include "costmodel/collectives/collective_choice.h"
 #include "costmodel/collectives/collective_patterns.h"
-#include "costmodel/collectives/collective_tuning.h"
-#include "model/profile.h"
+#include "costmodel/collectives/group_forms.h"
 #include "topologies/topology.h"
 
 namespace orrery::costmodel {
 
 /// The machine with the rates that data gets on its links.
-topologies::Topology usable_rates(const topologies::Topology& topology,
-                                  const CollectiveTuning& tuning);
+topologies::Topology usable_rates(topologies::Topology topology, const CollectiveTuning& tuning);
 
-/// All that prices and schedules of one (operation, size, algorithm, protocol) need beside the
-/// pattern.
-struct CollectiveTerms {
-  Algorithm algorithm = Algorithm::kRing;
-  Protocol protocol = Protocol::kSimple;
-  std::int64_t base_ps = 0;        // before the first message
-  std::int64_t device_hop_ps = 0;  // ring: both are alpha
-  std::int64_t network_hop_ps = 0;
-  double rate_share = 1;
-  std::int64_t flow_limit = 0;   // bytes/s of one flow; 0: none
-  std::int64_t piece_bytes = 0;  // data of one message of a piece
-  // steps of a ring (hierarchical: across hosts), chunks of a pipeline
-  std::int64_t repeats = 1;
-  std::int64_t copy_ps = 0;  // at the end; NVLS: of one chunk, before and after
-  std::int64_t wire_bytes(std::int64_t data) const;
+/// What members meet over: two of one host, two of different hosts; nothing where there are none.
+struct Neighbours {
+  std::optional<std::pair<int, int>> in_host, across = {};
 };
-
-inline constexpr int kHostTrees = 2;  // that an NVLS tree splits a head's part between
+void find_links(const topologies::Topology& topology, const CollectiveTuning& tuning,
+                const Neighbours& members, GroupShape& shape);
 
 struct CollectivePrice {
   Algorithm algorithm = Algorithm::kRing;
@@ -98,60 +39,42 @@ class CollectiveForms {
   /// two ranks.
   CollectiveForms(const topologies::Topology& usable, const CollectiveTuning& tuning,
                   GroupLayout group);
+  CollectiveForms(const CollectiveForms&) = delete;  // forms_ refers to group_
+  CollectiveForms& operator=(const CollectiveForms&) = delete;
 
   const GroupLayout& group() const { return group_; }
-  bool available(Op op, Algorithm algorithm, Protocol protocol) const;
+  bool available(Op op, Algorithm algorithm, Protocol protocol) const {
+    return forms_.available(op, algorithm, protocol);
+  }
   /// @pre available.
-  CollectiveTerms terms(Op op, std::int64_t bytes, Algorithm algorithm, Protocol protocol) const;
-  std::int64_t time_ps(Op op, std::int64_t bytes, const CollectiveTerms& terms) const;
-  /// The same for ring and tree when every message of the pattern spends `message_ps` on the wire.
-  std::int64_t paced_ps(Op op, const CollectiveTerms& terms, std::int64_t message_ps) const;
-  /// What NCCL takes; with `algorithm`, the protocol that it takes then. Where its tuner has no say
-  /// (direct exchange, and the algorithms that are not NCCL's) the fastest. Nothing: not available
-  /// here.
+  CollectiveTerms terms(Op op, std::int64_t bytes, Algorithm algorithm, Protocol protocol) const {
+    return forms_.terms(op, bytes, algorithm, protocol);
+  }
+  std::int64_t time_ps(Op op, const CollectiveTerms& terms) const;
+  std::int64_t paced_ps(Op op, const CollectiveTerms& terms, std::int64_t message_ps) const {
+    return forms_.paced_ps(op, terms, message_ps);
+  }
+  /// GroupForms::choose; of the algorithms that are not NCCL's the fastest protocol.
   std::optional<CollectivePrice> choose(Op op, std::int64_t bytes,
                                         std::optional<Algorithm> algorithm = {}) const;
 
   /// Devices of a host that reduce for all; those of the NVLS tree use their own cards.
-  int nvls_heads() const;
+  int nvls_heads() const { return group_.shape().heads; }
 
  private:
-  struct Hop {
-    bool pcie = false;
-    base::Seconds extra{};  // of the network
-  };
-  GroupOnMachine as_nccl_sees_it() const;
   /// Least rate of a flow, by flows over each link; of what is sent.
   std::int64_t narrowest(const std::vector<std::int64_t>& flows) const;
   std::int64_t narrowest(const std::vector<Send>& sends) const;
-  std::int64_t ring_limit(Protocol p, double flows) const;
-  Hop hop(int from, int to) const;
-  base::Seconds device_latency(const HopLatencies& latency, Protocol p) const;
-  base::Seconds network_latency(const HopLatencies& latency, Protocol p) const;
-  std::int64_t nvls_chunk(std::int64_t bytes, Algorithm algorithm) const;
-  std::int64_t ring_rate() const;
-  std::int64_t tree_rate() const;
-  std::int64_t direct_rate(Op op) const;
-  CollectiveTerms ring_terms(Op op, std::int64_t bytes, Protocol p) const;
-  CollectiveTerms tree_terms(std::int64_t bytes, Protocol p) const;
-  CollectiveTerms nvls_terms(std::int64_t bytes, Algorithm algorithm) const;
-  CollectiveTerms direct_terms(Op op, std::int64_t bytes, Protocol p) const;
-  CollectiveTerms exchange_terms(std::int64_t bytes, Algorithm algorithm, Protocol p) const;
-  std::int64_t nvls_ps(const CollectiveTerms& terms) const;
+  std::int64_t all_to_all_rate() const;
+  FlowRates rates(Pattern pattern) const;
   std::int64_t halving_ps(const CollectiveTerms& terms) const;
   std::int64_t hierarchical_ps(const CollectiveTerms& terms) const;
 
   const topologies::Topology* topology_;
-  const CollectiveTuning* tuning_;
   GroupLayout group_;
-  Hop device_hop_, network_hop_;
-  // of a device's link to a switch that all devices of its host share; 0: no such switch
-  std::int64_t switch_rate_ = 0;
+  GroupForms forms_;
   // Found on first use: patterns of thousands of ranks are not for every question.
-  mutable std::int64_t ring_rate_ = 0, tree_rate_ = 0, all_rate_ = 0, next_rate_ = 0;
+  mutable std::array<std::int64_t, 6> rates_{};  // [pattern]
 };
-
-/// Bus bandwidth per algorithm bandwidth, as nccl-tests defines it: 2(n-1)/n, (n-1)/n or 1.
-double bus_factor(model::Collective op, int ranks);
 
 }  // namespace orrery::costmodel

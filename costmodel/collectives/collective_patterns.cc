@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/numbers.h"
-#include "base/rng.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -20,92 +19,112 @@ int first_parent(int index, int count) {
   return up < count ? up : index ^ bit;
 }
 
-/// Members of a host in the order of channel `channel`.
+/// Order of the members of a host on a cycle; as they are where there is none.
+Places cycle_of(const GroupSpread& group, int channel, std::size_t members) {
+  if (group.cycles && group.shape.uniform())
+    return (*group.cycles)[as_index(channel) % group.cycles->size()];
+  Places order(members);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+/// Members of a host in the order of channel `channel`, from its member on.
 std::vector<int> in_channel(const GroupLayout& group, const std::vector<int>& host, int channel) {
-  std::vector<int> order;
-  const auto& cycle = group.cycles[as_index(channel) % group.cycles.size()];
   if (!group.uniform()) return host;
-  for (const std::size_t place : cycle) order.push_back(host[place]);
+  std::vector<int> order;
+  for (const std::size_t place : cycle_of(group.spread, channel, host.size()))
+    order.push_back(host[place]);
   const int first = host[as_index(channel) % host.size()];
   std::rotate(order.begin(), std::ranges::find(order, first), order.end());
   return order;
 }
 
-using Places = std::vector<std::size_t>;
-
-/// Link-disjoint Hamiltonian cycles through directly linked members, one after the other.
-class CycleFinder {
+/// What a member sends where every host has `k` of them, on the cycles of the hosts.
+class UniformSends {
  public:
-  CycleFinder(const topologies::Topology& topology, const std::vector<int>& members)
-      : n_(members.size()) {
-    std::vector<std::int64_t> rates(n_ * n_, 0);
-    std::int64_t least = 0;
-    for (std::size_t i = 0; i < n_; ++i)
-      for (std::size_t j = 0; j < n_; ++j) {
-        const auto route = topology.route(as_u32(members[i]), as_u32(members[j]));
-        if (route.size() != 1) continue;
-        const std::int64_t rate = rates[i * n_ + j] = topology.link(route[0]).bytes_per_second;
-        least = least == 0 ? rate : std::min(least, rate);
-      }
-    Places order(n_);
-    std::iota(order.begin(), order.end(), 0);
-    order_.assign(n_, order);
-    for (const std::int64_t rate : rates) left_.push_back(least == 0 ? 0 : as_int(rate / least));
+  UniformSends(const GroupSpread& group, int index, std::vector<MemberFlows>& sends)
+      : group_(group),
+        k_(group.shape.per_host),
+        host_(index / k_),
+        place_(index % k_),
+        sends_(sends) {
+    if (!group.cycles) {
+      next_ = {(place_ + 1) % k_};
+      before_ = {(place_ + k_ - 1) % k_};
+      return;
+    }
+    for (const Places& order : *group.cycles) {
+      const auto at = as_index(std::ranges::find(order, as_index(place_)) - order.begin());
+      next_.push_back(as_int(order[(at + 1) % order.size()]));
+      before_.push_back(as_int(order[(at + order.size() - 1) % order.size()]));
+    }
   }
 
-  /// Greedily, with other orders of the neighbours until nothing is left or the attempts are spent.
-  std::vector<Places> find() {
-    const std::vector<int> all = left_;
-    const auto links = as_index(std::accumulate(all.begin(), all.end(), 0));
-    std::vector<Places> best;
-    for (int attempt = 0; attempt < kAttempts && best.size() * n_ < links; ++attempt) {
-      left_ = all;
-      auto cycles = disjoint();
-      if (cycles.size() > best.size()) best = std::move(cycles);
-      for (Places& order : order_)
-        for (std::size_t i = n_; i > 1; --i) std::swap(order[i - 1], order[rng_.below(i)]);
+  void rings() {
+    if (group_.shape.hosts == 1) {
+      for (const int next : next_) send(host_, next, 1);
+      return;
     }
-    return best;
+    const bool odd = host_ % 2 == 1;
+    const int behind = (host_ + 1) % group_.shape.hosts;
+    const bool to_next_place = !odd && behind % 2 == 0;
+    const int rings = group_.shape.rings();
+    for (int c = 0; c < rings; ++c) {
+      const auto y = as_index(c) % next_.size();
+      // The member at c % k leaves an even host, the one behind it on the cycle an odd one.
+      const int ends = odd ? before_[y] : place_;
+      if (ends != c % k_)
+        send(host_, odd ? before_[y] : next_[y], 1);
+      else
+        send(behind, to_next_place ? next_[y] : place_, 1);
+    }
+  }
+
+  void trees() {
+    const GroupShape& shape = group_.shape;
+    const std::int64_t each = shape.hosts > 1 || k_ == 1 ? 2 : 1;
+    for (int lead = 0; lead < k_; ++lead) {
+      const auto y = as_index(lead) % next_.size();
+      if (next_[y] != lead) send(host_, next_[y], each);
+      if (place_ != lead) send(host_, before_[y], each);
+    }
+    if (shape.hosts > 1) send((host_ + 1) % shape.hosts, place_, tree_flows(shape.hosts));
+  }
+
+  void in_switch(std::int64_t parts, std::int64_t across) {
+    const GroupShape& shape = group_.shape;
+    send(host_, next_.front(), parts * (shape.heads + 1));
+    if (across > 0 && place_ < shape.heads)
+      send((host_ + 1) % shape.hosts, place_, across * tree_flows(shape.hosts));
   }
 
  private:
-  std::vector<Places> disjoint() {
-    std::vector<Places> cycles;
-    for (;;) {
-      path_.assign(1, 0);
-      used_.assign(n_, false);
-      used_[0] = true;
-      effort_ = 0;
-      if (!extend()) return cycles;
-      for (std::size_t i = 0; i < n_; ++i) --link(path_[i], path_[(i + 1) % n_]);
-      cycles.push_back(path_);
-    }
+  void send(int host, int place, std::int64_t flows) {
+    const int to = host * k_ + place;
+    const auto known = std::ranges::find(sends_, to, &MemberFlows::to);
+    if (known != sends_.end())
+      known->flows += flows;
+    else
+      sends_.push_back({to, flows});
   }
-  static constexpr int kEffort = 20'000;  // nodes of the search for one cycle
-  static constexpr int kAttempts = 256;
-  int& link(std::size_t from, std::size_t to) { return left_[from * n_ + to]; }
-  bool extend() {
-    const std::size_t at = path_.back();
-    if (path_.size() == n_) return link(at, 0) > 0;
-    for (const std::size_t next : order_[at]) {
-      if (++effort_ > kEffort) return false;
-      if (used_[next] || link(at, next) == 0) continue;
-      used_[next] = true;
-      path_.push_back(next);
-      if (extend()) return true;
-      path_.pop_back();
-      used_[next] = false;
-    }
-    return false;
-  }
-  std::size_t n_;
-  int effort_ = 0;
-  base::Rng rng_{1};
-  std::vector<int> left_;
-  Places path_;
-  std::vector<Places> order_;  // [place] of its neighbours
-  std::vector<bool> used_;
+
+  const GroupSpread& group_;
+  int k_, host_, place_;
+  std::vector<int> next_, before_;  // [cycle] places
+  std::vector<MemberFlows>& sends_;
 };
+
+/// One chain through each host, its first member the lead.
+void append_chain(const GroupSpread& group, int index, std::vector<MemberFlows>& sends) {
+  const auto& first = group.first_of_host;
+  const auto behind = std::ranges::upper_bound(first, index);
+  if (index + 1 < *behind) sends.push_back({index + 1, 2});
+  if (const int lead = *std::prev(behind); index != lead) {
+    sends.push_back({index - 1, 2});
+  } else if (group.shape.hosts > 1) {
+    sends.push_back({*behind % group.shape.size, tree_flows(group.shape.hosts)});
+  }
+}
 
 /// One exchange of the power of two members `active`, `d` apart: each sends the pieces that the
 /// partner keeps (halving), or all that it has (doubling).
@@ -121,9 +140,68 @@ ExchangeStep exchange(const std::vector<int>& active, int d, bool halving) {
 
 }  // namespace
 
-bool GroupLayout::uniform() const {
-  return std::ranges::all_of(hosts,
-                             [&](const auto& h) { return h.size() == hosts.front().size(); });
+GroupSpread spread_of(std::vector<int> first_of_host,
+                      std::shared_ptr<const std::vector<Places>> cycles) {
+  GroupShape shape{.size = first_of_host.back(),
+                   .hosts = as_int(first_of_host.size()) - 1,
+                   .per_host = first_of_host[1]};
+  for (std::size_t h = 0; h + 1 < first_of_host.size(); ++h) {
+    const int members = first_of_host[h + 1] - first_of_host[h];
+    shape.largest_host = std::max(shape.largest_host, members);
+    if (members != first_of_host[1]) shape.per_host = 0;
+  }
+  if (!shape.uniform() || (cycles && cycles->empty())) cycles.reset();
+  if (cycles) shape.cycles = as_int(cycles->size());
+  if (shape.uniform()) first_of_host.clear();
+  return {shape, std::move(first_of_host), std::move(cycles)};
+}
+
+int GroupShape::rings() const {
+  if (!uniform()) return 1;
+  // Inside one host every rotation of a cycle crosses the same links: one channel stands for all.
+  return hosts == 1 ? cycles : std::max(per_host, cycles);
+}
+
+int GroupShape::trees() const {
+  const int places = uniform() ? per_host : 1;
+  return places * (hosts > 1 || places == 1 ? 2 : 1);
+}
+
+int GroupShape::tree_depth() const { return as_int(std::bit_width(as_u32(hosts - 1))); }
+
+int tree_flows(int hosts) { return std::clamp(hosts, 2, 4); }
+
+std::int64_t units_of(Pattern pattern, const GroupShape& shape) {
+  switch (pattern) {
+    case Pattern::kRings: return shape.rings();
+    case Pattern::kTrees: return shape.trees();
+    case Pattern::kSwitch: return shape.heads;
+    case Pattern::kSwitchTrees: return std::int64_t{2'000} * shape.heads;
+    case Pattern::kEveryone: return shape.size - 1;
+    case Pattern::kShift: return 1;
+  }
+  ORRERY_CHECK(false, "pattern out of range");
+}
+
+void append_sends(Pattern pattern, const GroupSpread& group, int index,
+                  std::vector<MemberFlows>& sends) {
+  const GroupShape& shape = group.shape;
+  const bool alike = shape.uniform();
+  switch (pattern) {
+    case Pattern::kRings:
+      if (alike) return UniformSends(group, index, sends).rings();
+      [[fallthrough]];
+    case Pattern::kShift: sends.push_back({(index + 1) % shape.size, 1}); return;
+    case Pattern::kTrees:
+      return alike ? UniformSends(group, index, sends).trees() : append_chain(group, index, sends);
+    case Pattern::kSwitch: return UniformSends(group, index, sends).in_switch(1, 0);
+    case Pattern::kSwitchTrees:
+      return UniformSends(group, index, sends).in_switch(2'000, shape.switch_permille);
+    case Pattern::kEveryone:
+      for (int other = 0; other < shape.size; ++other)
+        if (other != index) sends.push_back({other, 1});
+      return;
+  }
 }
 
 GroupLayout layout_of(const topologies::Topology& topology, std::span<const int> ranks) {
@@ -140,26 +218,26 @@ GroupLayout layout_of(const topologies::Topology& topology, std::span<const int>
   }
   for (const auto& host : group.hosts)
     group.ranks.insert(group.ranks.end(), host.begin(), host.end());
-  if (group.uniform() && group.per_host() > 1)
-    group.cycles = CycleFinder(topology, group.hosts.front()).find();
-  if (group.cycles.empty()) {
-    group.cycles.emplace_back(group.hosts.front().size());
-    std::iota(group.cycles[0].begin(), group.cycles[0].end(), 0);
-  }
+  std::vector<int> first_of_host{0};
+  for (const auto& host : group.hosts)
+    first_of_host.push_back(first_of_host.back() + as_int(host.size()));
+  group.spread =
+      spread_of(std::move(first_of_host),
+                std::make_shared<const std::vector<Places>>(host_cycles(topology, group.hosts[0])));
   return group;
-}
-
-int GroupLayout::ring_count() const {
-  if (!uniform()) return 1;
-  // Inside one host every rotation of a cycle crosses the same links: one channel stands for all.
-  return host_count() == 1 ? as_int(cycles.size()) : std::max(per_host(), as_int(cycles.size()));
 }
 
 std::vector<std::vector<int>> ring_channels(const GroupLayout& group) {
   std::vector<std::vector<int>> channels(as_index(group.ring_count()));
   for (int c = 0; c < group.ring_count(); ++c)
-    for (const auto& host : group.hosts) {
-      const auto order = in_channel(group, host, c);
+    for (std::size_t h = 0; h < group.hosts.size(); ++h) {
+      auto order = in_channel(group, group.hosts[h], c);
+      if (group.uniform() && group.host_count() > 1) {
+        if (h % 2 == 0)
+          std::ranges::rotate(order, order.begin() + 1);  // from the member behind c to c
+        else
+          std::reverse(order.begin() + 1, order.end());  // from c back to the one behind it
+      }
       auto& channel = channels[as_index(c)];
       channel.insert(channel.end(), order.begin(), order.end());
     }
@@ -196,11 +274,6 @@ TreeChannel host_tree(int hosts, bool second) {
     }
   }
   return tree;
-}
-
-int GroupLayout::tree_count() const {
-  const int places = uniform() ? per_host() : 1;
-  return places * (host_count() > 1 || places == 1 ? 2 : 1);
 }
 
 std::vector<TreeChannel> tree_channels(const GroupLayout& group) {

@@ -14,7 +14,11 @@
 /// meshes, NVLink cubes), as many cycles as link-disjoint ones are found, greedily, so that all
 /// links work: a mesh of 8 has 56 directed links, 7 cycles of 8.
 ///
-///   ring c          host by host, inside a host cycle c mod cycles from its member c on
+///   ring c          host by host: enters an even host at the member behind c on cycle c mod
+///   cycles,
+///                   visits the others in turn and leaves at c; an odd host the other way round, so
+///                   that a wire joins cards of equal place. From the last of an odd number of
+///                   hosts it returns to the next place (NCCL 2.30 src/graph/search.cc, connect.cc)
 ///   trees c         members of a host form a chain in that order; its first, the lead, is a node
 ///                   of both binary trees of the hosts
 ///   binary trees    of n nodes: parent(i) clears the lowest set bit b of i and sets the next one,
@@ -24,27 +28,83 @@
 ///                   most twice their share (Sanders, Speck, Traeff, Two-tree algorithms for full
 ///                   bandwidth broadcast, reduction and scan, 2009; NCCL 2.4)
 ///   worked example  n = 4: first tree 0 <- 2, 2 <- 1, 2 <- 3; second tree 3 <- 1, 1 <- 2, 1 <- 0
+///
+/// A step needs what each member sends on the whole, not when: Pattern, as flows from neighbour to
+/// neighbour. There the hosts of a tree are all alike: each sends what an inner host does, to the
+/// next one, so that a part of the group speaks for all of it.
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/numbers.h"
+#include "base/units.h"
+#include "costmodel/collectives/host_cycles.h"
 #include "costmodel/collectives/transfer.h"
 #include "topologies/topology.h"
 
 namespace orrery::costmodel {
 
+/// How many members lie where, and what they meet over.
+struct GroupShape {
+  int size = 1, hosts = 1;
+  int per_host = 1;  // members; 0: hosts have unlike numbers
+  int largest_host = 1;
+  int cycles = 1;                       // of a host's members
+  bool pcie = false;                    // members of a host meet over PCIe
+  base::Seconds network_extra{};        // of a hop between hosts, beside the library's latency
+  std::int64_t switch_rate = 0;         // of a device's link to its host's switch; 0: no switch
+  int heads = 1;                        // members of a host that reduce in the switch
+  std::int64_t switch_permille = 1000;  // share of the links that such a reduction gets
+  bool uniform() const { return per_host > 0; }
+  int rings() const;
+  int trees() const;
+  /// Hops of the longest way up a binary tree of the hosts.
+  int tree_depth() const;
+};
+
+/// A group as the patterns see it: members host after host.
+struct GroupSpread {
+  GroupShape shape = {};
+  std::vector<int> first_of_host = {};  // member, then the size; of unlike hosts alone
+  std::shared_ptr<const std::vector<Places>> cycles = {};  // none: as they follow
+};
+
+/// `first_of_host`: member, then the size. `cycles` of the first host; dropped where hosts are
+/// unlike.
+GroupSpread spread_of(std::vector<int> first_of_host,
+                      std::shared_ptr<const std::vector<Places>> cycles);
+
+/// Unit flows, of so many that a member's bytes are split over: a ring's part on each ring, a
+/// tree's on each tree, a head's in a switch (of a thousandth of half of it with trees), a
+/// peer's, the whole.
+enum class Pattern : std::uint8_t { kRings, kTrees, kSwitch, kSwitchTrees, kEveryone, kShift };
+std::int64_t units_of(Pattern pattern, const GroupShape& shape);
+
+/// Tree flows of a host's card each way: 1 up and 2 down where it is an inner node, 1 each where it
+/// is a leaf; fewer on two and three hosts.
+int tree_flows(int hosts);
+
+struct MemberFlows {
+  int to = 0;  // member
+  std::int64_t flows = 0;
+};
+/// Appends what member `index` sends.
+void append_sends(Pattern pattern, const GroupSpread& group, int index,
+                  std::vector<MemberFlows>& sends);
+
 struct GroupLayout {
   std::vector<int> ranks;               // by host, each host's in the order given
   std::vector<std::vector<int>> hosts;  // the same, in order of first appearance
-  // orders of the members of a host, by place; one unless every host is like the first
-  std::vector<std::vector<std::size_t>> cycles;
+  GroupSpread spread;                   // links unknown: meeting over nothing
+  const GroupShape& shape() const { return spread.shape; }
   int size() const { return as_int(ranks.size()); }
   int host_count() const { return as_int(hosts.size()); }
   int per_host() const { return as_int(hosts.front().size()); }
   /// Equally many members on each host.
-  bool uniform() const;
-  int ring_count() const;
-  int tree_count() const;
+  bool uniform() const { return shape().uniform(); }
+  int ring_count() const { return shape().rings(); }
+  int tree_count() const { return shape().trees(); }
 };
 /// @pre ranks distinct, in range, at least one.
 GroupLayout layout_of(const topologies::Topology& topology, std::span<const int> ranks);

@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/data_dir.h"
 #include "base/file.h"
+#include "base/fingerprint.h"
 #include "base/ids.h"
 #include "base/numbers.h"
 #include "base/text.h"
@@ -137,10 +138,13 @@ std::vector<std::string> published_names() {
 base::Result<CollectiveTuning> load(const std::filesystem::path& path) {
   TRY(const std::string text, base::read_file(path));
   TRY(CollectiveTuning tuning, parse_tuning(text, path.string()));
+  base::Fingerprint digest;
+  tuning.fingerprint = digest.add(text).hex();
   if (tuning.chosen_by.empty()) return tuning;
   TRY(const auto published, kTunings.file(tuning.chosen_by));
   TRY(const std::string constants, base::read_file(published));
   TRY(CollectiveTuning chooser, parse_tuning(constants, published.string()));
+  tuning.fingerprint = digest.add(constants).hex();
   tuning.chooser = std::make_shared<const CollectiveTuning>(std::move(chooser));
   return tuning;
 }
@@ -150,13 +154,31 @@ base::Result<CollectiveTuning> load_shipped(std::string_view name) {
   return load(path);
 }
 
+bool serves(const CollectiveTuning& tuning, std::string_view device) {
+  return std::ranges::any_of(tuning.devices,
+                             [&](const std::string& prefix) { return device.starts_with(prefix); });
+}
+
 base::Result<CollectiveTuning> published(std::string_view device) {
   for (const std::string& name : published_names()) {
     TRY(CollectiveTuning tuning, load_shipped(name));
-    for (const std::string& prefix : tuning.devices)
-      if (device.starts_with(prefix)) return tuning;
+    if (serves(tuning, device)) return tuning;
   }
   return load_shipped("generic");
+}
+
+/// Records are named after the device on which they were calibrated.
+base::Result<CollectiveTuning> calibrated_or_published(std::string_view device) {
+  const std::string own =
+      base::to_lower(device.substr(0, device.find('-'))) + std::string(kMeasured);
+  std::vector<std::string> names = kTunings.names();
+  std::erase_if(names, [](const std::string& name) { return !name.ends_with(kMeasured); });
+  std::ranges::stable_partition(names, [&](const std::string& name) { return name == own; });
+  for (const std::string& name : names) {
+    TRY(CollectiveTuning tuning, load_shipped(name));
+    if (serves(tuning, device)) return tuning;
+  }
+  return published(device);
 }
 
 }  // namespace
@@ -170,12 +192,6 @@ double CollectiveTuning::Tree::correction_at(Protocol protocol, std::int64_t byt
       std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, bytes >> 6))) - 1);
   const auto& row = correction[as_index(protocol)];
   return size < row.size() ? row[size] : 1.0;
-}
-
-double CollectiveTuning::efficiency(std::string_view link_kind) const {
-  for (const auto& [kind, share] : link_efficiency)
-    if (kind == link_kind) return share;
-  return 1.0;
 }
 
 Seconds CollectiveTuning::network_extra(std::string_view link_kind) const {
@@ -222,11 +238,22 @@ std::vector<std::string> list_tunings() { return kTunings.names(); }
 
 base::Result<CollectiveTuning> find_tuning(std::string_view name, std::string_view device) {
   if (name == "published") return published(device);
+  if (name == "auto") return calibrated_or_published(device);
   if (kTunings.is_path(name)) return load(std::filesystem::path(name));
   const auto known = kTunings.names();
   if (std::ranges::find(known, name) != known.end()) return load_shipped(name);
   return base::fail(base::make_error(kNotFound, "no tuning '{}'", name)
                         .with_hint(base::did_you_mean(name, known, "tunings")));
+}
+
+base::Result<CollectiveTuning> find_tuning(std::string_view name,
+                                           const std::set<std::string>& devices) {
+  std::optional<CollectiveTuning> oldest;
+  for (const std::string& device : devices) {
+    TRY(CollectiveTuning tuning, find_tuning(name, device));
+    if (!oldest || tuning.ring.ll_limit[0] < oldest->ring.ll_limit[0]) oldest = std::move(tuning);
+  }
+  return oldest.value();
 }
 
 }  // namespace orrery::costmodel

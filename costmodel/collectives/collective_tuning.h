@@ -6,7 +6,7 @@
 /// One record (schema `orrery.collective_tuning/1`, docs/schemas.md) holds either the constants
 /// that NCCL publishes for an architecture (costmodel/tunings/volta.json ... blackwell.json) or the
 /// same quantities calibrated on one machine (…-measured.json). The closed forms that use them
-/// stand in costmodel/collectives/collective_forms.h, and NCCL's choice, which rests on the
+/// stand in costmodel/collectives/group_forms.h, and NCCL's choice, which rests on the
 /// published ones alone, in costmodel/collectives/collective_choice.h.
 ///
 ///   protocol   rate of a link that is left, and what a message looks like on the wire
@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,7 +63,8 @@ struct CollectiveTuning {
   // published record by whose constants NCCL chooses; empty: this one
   std::string chosen_by = {};
   std::shared_ptr<const CollectiveTuning> chooser = {};  // that record, once found
-  // link kind: share of the datasheet's rate that data gets
+  std::string fingerprint = {};                          // of both files
+  // link kind: share of the datasheet's rate that data gets; 1 of one that is not listed
   std::vector<std::pair<std::string, double>> link_efficiency = {};
   // link kind: what the network plugin adds to a hop
   std::vector<std::pair<std::string, base::Seconds>> network_latency = {};
@@ -105,8 +107,6 @@ struct CollectiveTuning {
     base::BytesPerSecond local_copy{};
   } direct = {};
 
-  /// Share of the datasheet's rate; 1 of a kind that is not listed.
-  double efficiency(std::string_view link_kind) const;
   base::Seconds network_extra(std::string_view link_kind) const;
   const CollectiveTuning& by_which_nccl_chooses() const { return chooser ? *chooser : *this; }
 
@@ -123,9 +123,14 @@ struct CollectiveTuning {
                                                           std::string_view name);
 
 /// By name (costmodel/tunings/), by path of a JSON file, or "published": NCCL's constants for the
-/// architecture of `device`. A device of unknown kind gets "generic". kNotFound with a hint.
+/// architecture of `device`, or "auto": what was calibrated on the device, else that. A device of
+/// unknown kind gets "generic". kNotFound with a hint.
 [[nodiscard]] base::Result<CollectiveTuning> find_tuning(std::string_view name,
                                                          std::string_view device);
+/// Of several kinds of device NCCL goes by the oldest: the one of least LL bandwidth. @pre at least
+/// one.
+[[nodiscard]] base::Result<CollectiveTuning> find_tuning(std::string_view name,
+                                                         const std::set<std::string>& devices);
 std::vector<std::string> list_tunings();
 
 }  // namespace orrery::costmodel

@@ -2,17 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <map>
-#include <memory>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
 #include "base/numbers.h"
 #include "base/sim_time.h"
-#include "costmodel/collectives/collective_choice.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -99,13 +94,6 @@ std::int64_t ceil_ratio(std::int64_t ps, double factor) {
   return mul_div_up(ps, ppm_of(factor), kMillion);
 }
 
-void check_ranks(int first_rank, int rank_count, const topologies::Topology& topology) {
-  ORRERY_CHECK(rank_count > 0, "{} ranks", rank_count);
-  ORRERY_CHECK(first_rank >= 0 && first_rank + rank_count <= as_int(topology.device_count()),
-               "ranks {} .. {} of {}", first_rank, first_rank + rank_count,
-               topology.device_count());
-}
-
 /// Puts latency and cap of a measured entry into a transfer of `n_steps` steps. Route latency where
 /// the entry has none.
 void apply(const model::CollectiveTimes& entry, std::int64_t bytes, std::int64_t n_steps,
@@ -137,129 +125,16 @@ std::int64_t Transfer::duration_ps() const {
 
 CollectivePrices::CollectivePrices(const topologies::Topology& topology,
                                    std::vector<model::CollectiveTimes> measured, RateScale scale,
-                                   model::StepCommunication step, TimeFactors errors)
+                                   model::StepCommunication step, TimeFactors errors,
+                                   std::shared_ptr<const CollectiveTuning> library)
     : topology_(&topology),
+      library_(std::move(library)),
+      paths_(topology, library_.get()),
       measured_(std::move(measured)),
       scale_(scale),
       step_(step),
       errors_(errors) {
   for (auto& entry : measured_) make_monotone(entry.points);
-}
-
-/// No flows between paths. Pages of links that no path crosses are never touched.
-std::int64_t* CollectivePrices::crossings() const {
-  struct Free {
-    void operator()(std::int64_t* memory) const { std::free(memory); }
-  };
-  thread_local std::unique_ptr<std::int64_t[], Free> crossings;
-  thread_local std::size_t size = 0;
-  if (const std::size_t links = topology_->links().size(); size < links) {
-    crossings.reset(static_cast<std::int64_t*>(std::calloc(links, sizeof(std::int64_t))));
-    ORRERY_CHECK(crossings != nullptr, "no memory for {} links", links);
-    size = links;
-  }
-  return crossings.get();
-}
-
-void CollectivePrices::add_route(int from, int to, std::int64_t flows, Paths& paths) const {
-  const auto a = as_u32(from), b = as_u32(to);
-  std::vector<topologies::LinkId>& route = paths.route;
-  route.clear();
-  topology_->append_route(a, b, route);
-  ++paths.routes;
-  if (topology_->detoured(a, b))
-    paths.detours.insert(paths.detours.end(), route.begin(), route.end());
-  std::int64_t latency = 0, *all = crossings();
-  for (const auto link : route) {
-    latency += base::ceil_ps(topology_->link(link).latency);
-    const std::int64_t weight = paths.blocks != nullptr ? paths.blocks->weight(from, link) : 1;
-    if (weight == 0) continue;
-    const auto at = paths.inside ? paths.blocks->in_first_block(link) : link;
-    if (all[at.raw()] == 0) paths.crossed.push_back({at, 0});
-    all[at.raw()] += weight * flows;
-  }
-  paths.alpha_ps = std::max(paths.alpha_ps, latency);
-}
-
-/// Unit flows that member `index` of a group sends; paths.units of them are all its bytes.
-void CollectivePrices::add_flows(Collective op, const plan::Group& group, const Spread& spread,
-                                 int base, int index, Paths& paths) const {
-  const int n = group.size, k = spread.rings;
-  const auto send = [&](int member, std::int64_t flows) {
-    add_route(base + index * group.stride, base + member * group.stride, flows, paths);
-  };
-  if (op == kAllToAll) {
-    for (int other = 0; other < n; ++other) {
-      if (other != index) send(other, 1);
-    }
-  } else if (k == 1) {
-    if (op != kBroadcast || index + 1 < n) send((index + 1) % n, paths.units);
-  } else {
-    const int place = index % k, host = index / k, behind = (host + 1) % spread.hosts;
-    const int turn = host % 2 == 0 ? 1 : k - 1;  // back in odd hosts
-    const bool even_to_even = behind == 0 && host % 2 == 0;
-    send(host * k + (place + turn) % k, paths.units / k * (k - 1));
-    send(behind * k + (even_to_even ? (place + 1) % k : place), paths.units / k);
-  }
-}
-
-CollectivePrices::Spread CollectivePrices::spread_of(Collective op, const plan::Group& group,
-                                                     int base) const {
-  Spread spread;  // host-major ranks: members of one host are neighbours in the group
-  int members = 1, first = 0;
-  bool alike = op == kAllReduce || op == kAllGather || op == kReduceScatter;
-  for (int i = 1; i < group.size; ++i) {
-    const auto rank = as_u32(base + i * group.stride);
-    if (topology_->same_host(rank - as_u32(group.stride), rank)) {
-      ++members;
-      continue;
-    }
-    if (first == 0) first = members;
-    alike = alike && members == first;
-    ++spread.hosts;
-    members = 1;
-  }
-  if (alike && members == first) spread.rings = members;
-  return spread;
-}
-
-/// Of the groups that hold one of the ranks: what these send, or all members.
-void CollectivePrices::add_groups(Collective op, const plan::Group& group, int first_rank,
-                                  int rank_count, bool all_members, Paths& paths) const {
-  paths.units = op == kAllToAll ? group.size - 1 : 1;
-  std::map<int, Spread> spreads;  // of groups by their first rank
-  for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
-    // the group's first of these ranks
-    if (group.index(rank) > 0 && rank - group.stride >= first_rank) continue;
-    const int base = group.base(rank);
-    const Spread spread = spreads[base] = spread_of(op, group, base);
-    paths.hosts = std::max(paths.hosts, spread.hosts);
-    paths.units = std::lcm(paths.units, spread.rings);
-  }
-  for (const auto& [base, spread] : spreads) {
-    for (int i = 0; i < group.size; ++i) {
-      const int place = base + i * group.stride - first_rank;
-      if (all_members || (place >= 0 && place < rank_count))
-        add_flows(op, group, spread, base, i, paths);
-    }
-  }
-}
-
-CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan::Group& group,
-                                                      int first_rank, int rank_count,
-                                                      Senders senders) const {
-  Paths paths;
-  add_groups(op, group, first_rank, rank_count, senders == Senders::kWholeGroups, paths);
-  return paths;
-}
-
-CollectivePrices::Paths CollectivePrices::group_paths(Collective op, const plan::Group& group,
-                                                      const RankBlocks& blocks,
-                                                      Senders senders) const {
-  Paths paths{.blocks = &blocks, .inside = blocks.inside(group)};
-  add_groups(op, group, blocks.first_rank(), blocks.ranks(),
-             senders == Senders::kWholeGroups && !paths.inside, paths);
-  return paths;
 }
 
 const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t size,
@@ -273,11 +148,27 @@ const model::CollectiveTimes* CollectivePrices::find(Collective op, std::int64_t
   });
 }
 
-Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) const {
+const model::CollectiveTimes* CollectivePrices::find_exchange(int peer_offset, int hosts) const {
+  // Point-to-point entries are keyed by pipeline degree: the ring of stages |peer_offset| ranks
+  // apart. Whatever is measured nearest to this degree, within one host or across hosts.
+  const double degree = real(topology_->device_count()) / std::abs(peer_offset);
+  return base::closest(measured_, [&](const model::CollectiveTimes& entry) {
+    if (entry.op != kPointToPoint || (entry.hosts > 1) != (hosts > 1)) return base::kTooFar;
+    return std::abs(std::log2(real(entry.size) / degree));
+  });
+}
+
+bool CollectivePrices::has_measured(Collective op, const plan::Group& group, int hosts) const {
+  const bool half = op == kAllGather || op == kReduceScatter;
+  return find(op, group.size, group.stride, hosts) != nullptr ||
+         (half && find(kAllReduce, group.size, group.stride, hosts) != nullptr);
+}
+
+Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts, bool issued) const {
   const double factor =
       (measured ? step_.factor : 1) * (hosts > 1 ? errors_.across_hosts : errors_.in_hosts);
   transfer.latency_ps = ceil_ratio(transfer.latency_ps, factor);
-  transfer.latency_ps += base::ceil_ps(base::Seconds(step_.issue_seconds));
+  if (issued) transfer.latency_ps += base::ceil_ps(base::Seconds(step_.issue_seconds));
   const std::int64_t ppm = hosts > 1 ? scale_.across_hosts_ppm : scale_.in_hosts_ppm;
   if (transfer.rate_cap == 0) return transfer;
   const auto cap =
@@ -285,20 +176,6 @@ Transfer CollectivePrices::in_step(Transfer transfer, bool measured, int hosts) 
   transfer.rate_cap =
       static_cast<std::int64_t>(std::clamp<__int128>(cap, 1, static_cast<__int128>(kMaxRate)));
   return transfer;
-}
-
-std::vector<LinkLoad> CollectivePrices::flows_of(Paths& paths) const {
-  std::int64_t* all = crossings();
-  for (LinkLoad& l : paths.crossed) l.flows = std::exchange(all[l.link.raw()], 0);
-  return std::move(paths.crossed);
-}
-
-PathLoads CollectivePrices::counted(Paths paths) const {
-  PathLoads loads{paths.alpha_ps, paths.hosts, paths.units, flows_of(paths),
-                  std::move(paths.detours)};
-  std::ranges::sort(loads.links, {}, &LinkLoad::link);
-  std::ranges::sort(loads.detours);
-  return loads;
 }
 
 Transfer CollectivePrices::load(Transfer transfer, const PathLoads& loads) const {
@@ -326,31 +203,10 @@ std::int64_t CollectivePrices::link_rate(const topologies::Link& link) const {
                                                             : errors_.fabric_links_ppm);
 }
 
-PathSummary CollectivePrices::summed(Paths paths) const {
-  PathSummary s{.alpha_ps = paths.alpha_ps,
-                .hosts = paths.hosts,
-                .units = paths.units,
-                .routes = paths.routes};
-  // Of equal shares the one of fewest flows, whatever the order of the links.
-  const auto narrower = [](const PathSummary::Narrowest& a, const PathSummary::Narrowest& b) {
-    const auto share = static_cast<__int128>(a.bytes_per_second) * b.flows,
-               other = static_cast<__int128>(b.bytes_per_second) * a.flows;
-    return b.flows == 0 || share < other || (share == other && a.flows < b.flows);
-  };
-  for (const LinkLoad& crossed : flows_of(paths)) {
-    const topologies::Link& link = topology_->link(crossed.link);
-    const PathSummary::Narrowest here{link.bytes_per_second, crossed.flows};
-    if (!narrower(here, s.in_hosts) && !narrower(here, s.fabric)) continue;  // most are alike
-    PathSummary::Narrowest& least = topology_->in_host(link) ? s.in_hosts : s.fabric;
-    if (narrower(here, least)) least = here;
-  }
-  return s;
-}
-
 std::int64_t CollectivePrices::rate_alone(std::int64_t cap, const PathSummary& paths) const {
   if (cap > 0) return cap;
   std::int64_t rate = std::numeric_limits<std::int64_t>::max();
-  const auto narrow = [&](const PathSummary::Narrowest& n, std::int64_t ppm) {
+  const auto narrow = [&](const NarrowestLink& n, std::int64_t ppm) {
     if (n.flows == 0) return;
     rate = std::min(rate, std::max<std::int64_t>(
                               topologies::rate_at_ppm(n.bytes_per_second, ppm) / n.flows, 1));
@@ -360,10 +216,16 @@ std::int64_t CollectivePrices::rate_alone(std::int64_t cap, const PathSummary& p
   return rate;
 }
 
+/// What a host's own links carry, as they are slower in a step.
+std::int64_t CollectivePrices::in_step(std::int64_t amount, int hosts) const {
+  return hosts > 1 ? amount : ceil_ratio(amount, step_.factor);
+}
+
 /// Latency, wire bytes and measured cap; no links yet.
 Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::int64_t bytes,
-                                  std::int64_t alpha_ps, int hosts, std::int64_t units) const {
-  const std::int64_t n = group.size;
+                                  const RunsAs& how, const PathSummary& paths) const {
+  const std::int64_t n = group.size, alpha_ps = paths.alpha_ps, units = paths.units;
+  const int hosts = paths.shape.hosts;
   Transfer t{.latency_ps = ring_steps(op, n) * alpha_ps,
              .wire_bytes = wire(op, n, units, bytes),
              .units = units};
@@ -382,117 +244,156 @@ Transfer CollectivePrices::priced(Collective op, const plan::Group& group, std::
       t.rate_cap = whole.rate_cap;
     }
   }
-  return in_step(t, entry != nullptr, hosts);
+  if (entry == nullptr) t.wire_bytes = in_step(t.wire_bytes, hosts);
+  return in_step(t, entry != nullptr, hosts, how.issued);
 }
 
-PathLoads CollectivePrices::loads(Collective op, const plan::Group& group, int first_rank,
-                                  int rank_count, Senders senders) const {
-  if (group.size <= 1) return {};
-  check_ranks(first_rank, rank_count, *topology_);
-  return counted(group_paths(op, group, first_rank, rank_count, senders));
+FlowRates CollectivePrices::flow_rates(const PathSummary& paths, bool outside_steps) const {
+  // Between hosts a tree of switches passes on whole data.
+  const std::int64_t own = units_of(paths.pattern, paths.shape),
+                     times =
+                         paths.pattern == Pattern::kSwitchTrees ? paths.shape.switch_permille : 1;
+  const auto flow = [&](const NarrowestLink& n, std::int64_t ppm, double share) {
+    if (n.flows == 0) return std::numeric_limits<std::int64_t>::max();
+    const std::int64_t rate =
+        std::llround(real(topologies::rate_at_ppm(n.bytes_per_second, ppm)) / share);
+    const auto one =
+        static_cast<__int128>(rate) * paths.units * times / (static_cast<__int128>(n.flows) * own);
+    return static_cast<std::int64_t>(std::max<__int128>(one, 1));
+  };
+  const double share = outside_steps ? step_.fabric_share : 1;
+  FlowRates rates{std::min(flow(paths.in_hosts, errors_.host_links_ppm, 1),
+                           flow(paths.fabric, errors_.fabric_links_ppm, share))};
+  if (paths.shape.switch_rate > 0)
+    rates.switch_link = topologies::rate_at_ppm(paths.shape.switch_rate, errors_.host_links_ppm);
+  return rates;
+}
+
+Pattern CollectivePrices::usual_pattern(Collective op) {
+  return op == kAllToAll       ? Pattern::kEveryone
+         : op == kPointToPoint ? Pattern::kShift
+                               : Pattern::kRings;
+}
+
+RunsAs CollectivePrices::runs_as(Collective op, const plan::Group& group, std::int64_t bytes,
+                                 const PathSummary& usual, bool in_pieces) const {
+  const RunsAs plain{.pattern = usual_pattern(op), .issued = !in_pieces || library_ == nullptr};
+  if (library_ == nullptr || group.size <= 1 || in_pieces ||
+      has_measured(op, group, usual.shape.hosts))
+    return plain;
+  const auto choice = GroupForms(*library_, usual.shape).choose(op, bytes, flow_rates(usual, true));
+  if (!choice) return plain;
+  return {true, *choice, GroupForms::pattern_of(op, choice->algorithm)};
+}
+
+CollectivePrices::LibraryCall CollectivePrices::call(Collective op, std::int64_t bytes,
+                                                     const CollectiveChoice& choice,
+                                                     const PathSummary& paths) const {
+  const int hosts = paths.shape.hosts;
+  const FlowRates rates = flow_rates(paths, false);
+  GroupShape shape = paths.shape;
+  shape.switch_rate = rates.switch_link;
+  const GroupForms forms(*library_, shape);
+  LibraryCall c{.terms = forms.terms(op, bytes, choice.algorithm, choice.protocol)};
+  const double slower = hosts == 1 ? errors_.in_hosts : errors_.across_hosts;
+  const std::int64_t ppm = hosts == 1 ? scale_.in_hosts_ppm : scale_.across_hosts_ppm;
+  c.terms.slow_down(slower, slower * kMillion / real(ppm));
+  c.duration = forms.duration(op, c.terms, rates);
+  c.duration.time_ps =
+      in_step(c.duration.time_ps, hosts) + base::ceil_ps(base::Seconds(step_.issue_seconds));
+  c.duration.wire_ps = in_step(c.duration.wire_ps, hosts);
+  c.unit_bytes = in_step(mul_div(forms.unit_wire_bytes(op, c.terms),
+                                 units_of(paths.pattern, paths.shape), paths.units),
+                         hosts);
+  return c;
+}
+
+Transfer CollectivePrices::library_transfer(Collective op, std::int64_t bytes,
+                                            const CollectiveChoice& choice,
+                                            const PathLoads& loads) const {
+  PathSummary now = loads;
+  if (topology_->changed()) paths_.find_narrowest(loads.links, now);
+  const LibraryCall c = call(op, bytes, choice, now);
+  Transfer t{.wire_bytes = c.unit_bytes, .units = loads.units, .links = loads.links};
+  t.bytes_per_second = rate_alone(0, now);
+  if (c.duration.limited) {
+    t.rate_cap = std::max<std::int64_t>(rate_of(t.wire_bytes, 1e-12 * real(c.duration.wire_ps)), 1);
+    t.bytes_per_second = std::min(t.bytes_per_second, t.rate_cap);
+  }
+  t.latency_ps = std::max<std::int64_t>(c.duration.time_ps - t.duration_ps(), 0);
+  return t;
 }
 
 Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes,
-                                      const PathLoads& loads) const {
+                                      const RunsAs& how, const PathLoads& loads) const {
   const std::int64_t n = group.size;
   if (n <= 1) return {};
   ORRERY_CHECK(bytes >= 0, "{} bytes", bytes);
-  return with_remainder(
-      load(priced(op, group, bytes, loads.alpha_ps, loads.hosts, loads.units), loads), op, n,
-      loads.units, bytes);
+  if (how.library) return library_transfer(op, bytes, how.choice, loads);
+  return with_remainder(load(priced(op, group, bytes, how, loads), loads), op, n, loads.units,
+                        bytes);
 }
 
 Transfer CollectivePrices::collective(Collective op, const plan::Group& group, std::int64_t bytes,
-                                      int first_rank, int rank_count, Senders senders) const {
-  return collective(op, group, bytes, loads(op, group, first_rank, rank_count, senders));
-}
-
-PathSummary CollectivePrices::summary(Collective op, const plan::Group& group, int first_rank,
-                                      int rank_count) const {
+                                      int first_rank, int rank_count, Senders senders,
+                                      bool in_pieces) const {
   if (group.size <= 1) return {};
-  check_ranks(first_rank, rank_count, *topology_);
-  // Where one switch joins hosts, windows that groups tile are classes, too.
-  const int window = std::max(group.size * group.stride, as_int(topology_->devices_per_host()));
-  const bool tiled = topology_->host_copies() && topology_->host_copies()->levels.size() == 1 &&
-                     rank_count % window == 0 && first_rank % window == 0;
-  const auto blocks = RankBlocks::of(*topology_, first_rank, tiled ? window : rank_count);
-  return summed(blocks && blocks->repeats(op, group)
-                    ? group_paths(op, group, *blocks, Senders::kWholeGroups)
-                    : group_paths(op, group, first_rank, rank_count, Senders::kWholeGroups));
+  PathLoads loads = paths_.loads(usual_pattern(op), group, first_rank, rank_count, senders);
+  const RunsAs how = runs_as(op, group, bytes, loads, in_pieces);
+  if (how.pattern != loads.pattern)
+    loads = paths_.loads(how.pattern, group, first_rank, rank_count, senders);
+  return collective(op, group, bytes, how, loads);
 }
 
 std::int64_t CollectivePrices::duration_ps(Collective op, const plan::Group& group,
-                                           std::int64_t bytes, const PathSummary& paths) const {
+                                           std::int64_t bytes, const RunsAs& how,
+                                           const PathSummary& paths) const {
   if (group.size <= 1) return 0;
-  Transfer t = priced(op, group, bytes, paths.alpha_ps, paths.hosts, paths.units);
+  if (how.library) return call(op, bytes, how.choice, paths).duration.time_ps;
+  Transfer t = priced(op, group, bytes, how, paths);
   t.bytes_per_second = rate_alone(t.rate_cap, paths);
   return with_remainder(std::move(t), op, group.size, paths.units, bytes).duration_ps();
 }
 
-CollectivePrices::Paths CollectivePrices::exchange_paths(int first_rank, int rank_count,
-                                                         int peer_offset,
-                                                         const RankBlocks* blocks) const {
-  Paths paths{.blocks = blocks};
-  for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
-    add_route(rank, rank + peer_offset, 1, paths);
-    if (!topology_->same_host(as_u32(rank), as_u32(rank + peer_offset))) paths.hosts = 2;
-  }
-  return paths;
+Transfer CollectivePrices::priced_exchange(const model::CollectiveTimes* entry, std::int64_t bytes,
+                                           const PathSummary& paths) const {
+  Transfer t{.latency_ps = paths.alpha_ps, .wire_bytes = bytes};
+  if (entry != nullptr)
+    apply(*entry, bytes, 1, 1, t);
+  else
+    t.wire_bytes = in_step(t.wire_bytes, paths.shape.hosts);
+  return in_step(t, entry != nullptr, paths.shape.hosts, true);
 }
 
-Transfer CollectivePrices::priced_exchange(int peer_offset, std::int64_t bytes,
-                                           std::int64_t alpha_ps, int hosts) const {
-  Transfer t{.latency_ps = alpha_ps, .wire_bytes = bytes};
-  // Point-to-point entries are keyed by pipeline degree: the ring of stages |peer_offset| ranks
-  // apart. Whatever is measured nearest to this degree, within one host or across hosts.
-  const double degree = real(topology_->device_count()) / std::abs(peer_offset);
-  const auto* best = base::closest(measured_, [&](const model::CollectiveTimes& entry) {
-    if (entry.op != kPointToPoint || (entry.hosts > 1) != (hosts > 1)) return base::kTooFar;
-    return std::abs(std::log2(real(entry.size) / degree));
-  });
-  if (best != nullptr) apply(*best, bytes, 1, 1, t);
-  return in_step(t, best != nullptr, hosts);
-}
-
-PathLoads CollectivePrices::loads(int first_rank, int rank_count, int peer_offset) const {
-  if (peer_offset == 0) return {};
-  return counted(exchange_paths(first_rank, rank_count, peer_offset));
-}
-
-PathLoads CollectivePrices::loads(Collective op, const plan::Group& group,
-                                  const RankBlocks& blocks) const {
-  if (group.size <= 1) return {};
-  return counted(group_paths(op, group, blocks, Senders::kOfClass));
-}
-
-PathLoads CollectivePrices::loads(int peer_offset, const RankBlocks& blocks) const {
-  if (peer_offset == 0) return {};
-  return counted(exchange_paths(blocks.first_rank(), blocks.ranks(), peer_offset, &blocks));
+RunsAs CollectivePrices::exchange_runs_as(std::int64_t bytes, const PathSummary& paths) const {
+  const auto choice =
+      GroupForms(*library_, paths.shape).choose(kPointToPoint, bytes, flow_rates(paths, true));
+  return {true, choice.value(), Pattern::kShift};
 }
 
 Transfer CollectivePrices::exchange(int peer_offset, std::int64_t bytes,
                                     const PathLoads& loads) const {
   if (peer_offset == 0) return {};
-  return load(priced_exchange(peer_offset, bytes, loads.alpha_ps, loads.hosts), loads);
+  const model::CollectiveTimes* entry = find_exchange(peer_offset, loads.shape.hosts);
+  if (entry == nullptr && library_ != nullptr)
+    return library_transfer(kPointToPoint, bytes, exchange_runs_as(bytes, loads).choice, loads);
+  return load(priced_exchange(entry, bytes, loads), loads);
 }
 
 Transfer CollectivePrices::exchange(int first_rank, int rank_count, int peer_offset,
                                     std::int64_t bytes) const {
-  return exchange(peer_offset, bytes, loads(first_rank, rank_count, peer_offset));
-}
-
-PathSummary CollectivePrices::summary(int first_rank, int rank_count, int peer_offset) const {
   if (peer_offset == 0) return {};
-  const auto blocks = RankBlocks::of(*topology_, first_rank, rank_count);
-  return summed(blocks && blocks->repeats(peer_offset)
-                    ? exchange_paths(first_rank, blocks->ranks(), peer_offset, &*blocks)
-                    : exchange_paths(first_rank, rank_count, peer_offset));
+  return exchange(peer_offset, bytes, paths_.loads(first_rank, rank_count, peer_offset));
 }
 
 std::int64_t CollectivePrices::exchange_ps(int peer_offset, std::int64_t bytes,
                                            const PathSummary& paths) const {
   if (peer_offset == 0) return 0;
-  Transfer t = priced_exchange(peer_offset, bytes, paths.alpha_ps, paths.hosts);
+  const model::CollectiveTimes* entry = find_exchange(peer_offset, paths.shape.hosts);
+  if (entry == nullptr && library_ != nullptr)
+    return call(kPointToPoint, bytes, exchange_runs_as(bytes, paths).choice, paths)
+        .duration.time_ps;
+  Transfer t = priced_exchange(entry, bytes, paths);
   t.bytes_per_second = rate_alone(t.rate_cap, paths);
   return t.duration_ps();
 }

@@ -20,14 +20,17 @@
 /// are u equal unit flows: to each other member, or on each ring. All groups of the class run at
 /// once; flows(l) counts their unit flows over link l.
 ///
-/// Rings. Inside a host one, in group order. A group with k members on each of several hosts has c
-/// = k: NCCL makes a ring for every network card that members are next to (src/graph/search.cc,
-/// connect.cc). Ring i enters an even host at member i + 1 and leaves it at i, an odd host the
-/// other way round, so that a wire joins cards of equal place, and visits the members between in
-/// turn (back in odd hosts). So every member sends one ring of c over its card and c - 1 to its
-/// neighbour on the host: a card of its own carries wire / c, one that all members share all of it,
-/// and with k = 1 nothing stays in a host. From the last of an odd number of hosts rings return to
-/// the next place. Groups of unlike hosts: one ring.
+/// Groups lie on hosts and cards as costmodel/collectives/collective_patterns.h says: a group with
+/// k members on each of several hosts has c = k rings, one for every network card that members are
+/// next to, so that a card of its own carries wire / c, and with k = 1 nothing stays in a host.
+///
+/// A library replaces all that, but for what runs in pieces beside a product, whose kernels move
+/// the tensor themselves (userbuffers of Transformer Engine, symmetric memory of PyTorch): NCCL's
+/// choice among rings, trees and in-switch reduction and its
+/// protocols, with their latencies, limits and copies (costmodel/collectives/group_forms.h). Alone
+/// an operation takes what `orrery collective` says in closed form. Its wire bytes over the rate
+/// that links or the library's limit give are the part that what runs beside it slows; the rest is
+/// latency.
 ///
 /// Measured entries replace r and alpha. A bus bandwidth w gives u r = w, so that alone the time is
 /// steps * latency + wire / w exactly (latency 0 in the entry: the route's). Points (bytes,
@@ -39,16 +42,19 @@
 /// it was built with, the measured rate is taken to fall to f of itself. Links of a detour around a
 /// failed link were in no measurement: their shares count.
 ///
-/// In a training step (model::StepCommunication): measured entries take `factor` times as long,
-/// links inside hosts give 1 / factor of their rate and those of the fabric `fabric_share`
+/// In a training step (model::StepCommunication) measured entries, and operations in one host, take
+/// `factor` times as long, links of the fabric give `fabric_share` of their rate
 /// (costmodel/cost_model.h scales the topology), and every operation waits `issue_seconds` more.
+/// The library chooses by the rates that links have outside a step.
 ///
-/// Scope: rings, no trees, no in-switch reduction; links are loaded at the same time by ranks of
-/// one class only.
+/// Scope: links are loaded at the same time by ranks of one class only; all groups of it are taken
+/// to have the rate that NCCL sees of one.
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <vector>
 
+#include "costmodel/collectives/collective_paths.h"
+#include "costmodel/collectives/group_forms.h"
 #include "costmodel/collectives/rank_blocks.h"
 #include "costmodel/collectives/transfer.h"
 #include "model/profile.h"
@@ -56,11 +62,6 @@
 #include "topologies/topology.h"
 
 namespace orrery::costmodel {
-
-/// Whose flows a transfer holds, of groups that span several rank classes (tied embeddings in the
-/// first and last stage): the class's own ranks, for a simulator that adds up the classes' parts;
-/// or all members, for the time that the operation takes alone.
-enum class Senders : std::uint8_t { kOfClass, kWholeGroups };
 
 /// Measured rates count ppm / 10^6 of themselves, by the hosts that their groups span.
 struct RateScale {
@@ -76,29 +77,13 @@ struct TimeFactors {
   std::int64_t host_links_ppm = 1'000'000, fabric_links_ppm = 1'000'000;
 };
 
-/// What the time of a collective depends on beside its bytes: found once, then any number of sizes
-/// are priced by arithmetic.
-struct PathSummary {
-  std::int64_t alpha_ps = 0;  // largest latency of a route
-  int hosts = 1;              // of the group that spans most
-  std::int64_t units = 1;     // u
-  /// The link that gives a flow least: floor(rate · ppm / flows) is least where rate / flows is,
-  /// whatever the ppm of all links of a level.
-  struct Narrowest {
-    std::int64_t bytes_per_second = 0, flows = 0;  // no flows: no link
-  };
-  Narrowest in_hosts = {}, fabric = {};  // of the links crossed
-  std::uint64_t routes = 0;              // looked up
-};
-
-/// Links that the flows of an operation cross, whatever its bytes: found once, then any number of
-/// sizes become transfers by arithmetic.
-struct PathLoads {
-  std::int64_t alpha_ps = 0;                     // largest latency of a route
-  int hosts = 1;                                 // of the group that spans most
-  std::int64_t units = 1;                        // u
-  std::vector<LinkLoad> links = {};              // ascending
-  std::vector<topologies::LinkId> detours = {};  // ascending; those of routes around failed links
+/// How an operation runs: as the library chooses; without one, where times were measured, and
+/// beside a product in pieces, in rings or direct exchanges.
+struct RunsAs {
+  bool library = false;
+  CollectiveChoice choice = {};
+  Pattern pattern = Pattern::kRings;
+  bool issued = true;  // by the host, else by the products that it runs beside
 };
 
 class CollectivePrices {
@@ -106,87 +91,68 @@ class CollectivePrices {
   /// The topology must outlive this object.
   CollectivePrices(const topologies::Topology& topology,
                    std::vector<model::CollectiveTimes> measured, RateScale scale = {},
-                   model::StepCommunication step = {}, TimeFactors errors = {});
+                   model::StepCommunication step = {}, TimeFactors errors = {},
+                   std::shared_ptr<const CollectiveTuning> library = nullptr);
 
   Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes,
-                      int first_rank, int rank_count, Senders senders = Senders::kOfClass) const;
+                      int first_rank, int rank_count, Senders senders = Senders::kOfClass,
+                      bool in_pieces = false) const;
   Transfer exchange(int first_rank, int rank_count, int peer_offset, std::int64_t bytes) const;
 
-  /// The same in two steps. The transfers of equal loads equal those above.
-  PathLoads loads(plan::Collective op, const plan::Group& group, int first_rank, int rank_count,
-                  Senders senders = Senders::kOfClass) const;
-  PathLoads loads(int first_rank, int rank_count, int peer_offset) const;
-  /// Of the class's own ranks, on links of the first block of each level alone. @pre repeats().
-  PathLoads loads(plan::Collective op, const plan::Group& group, const RankBlocks& blocks) const;
-  PathLoads loads(int peer_offset, const RankBlocks& blocks) const;
+  /// The same in steps: paths of the pattern that the operation has by itself, how that many bytes
+  /// run, paths of that pattern, the transfer. Those of equal loads are equal.
+  static Pattern usual_pattern(plan::Collective op);
+  RunsAs runs_as(plan::Collective op, const plan::Group& group, std::int64_t bytes,
+                 const PathSummary& usual, bool in_pieces = false) const;
+  const CollectivePaths& paths() const { return paths_; }
+  /// @pre loads of how.pattern.
   Transfer collective(plan::Collective op, const plan::Group& group, std::int64_t bytes,
-                      const PathLoads& loads) const;
+                      const RunsAs& how, const PathLoads& loads) const;
   Transfer exchange(int peer_offset, std::int64_t bytes, const PathLoads& loads) const;
 
-  /// Paths of `collective(...)` with whole groups, and of `exchange`; where blocks repeat
-  /// (rank_blocks.h) only those of the first. duration_ps of a summary equals that of the transfer,
-  /// on a topology whose links are as built.
-  PathSummary summary(plan::Collective op, const plan::Group& group, int first_rank,
-                      int rank_count) const;
-  PathSummary summary(int first_rank, int rank_count, int peer_offset) const;
+  /// duration_ps of a summary equals that of the transfer, on a topology whose links are as built.
   std::int64_t duration_ps(plan::Collective op, const plan::Group& group, std::int64_t bytes,
-                           const PathSummary& paths) const;
+                           const RunsAs& how, const PathSummary& paths) const;
   std::int64_t exchange_ps(int peer_offset, std::int64_t bytes, const PathSummary& paths) const;
 
+  /// Whether anything was measured, or a library is known.
   bool measured() const { return !measured_.empty(); }
 
  private:
-  /// Routes of a set of unit flows.
-  struct Paths {
-    const RankBlocks* blocks = nullptr;            // only what their first ranks send, if any
-    bool inside = false;                           // of these: on links of the first block
-    std::vector<LinkLoad> crossed = {};            // links; their flows are added up apart
-    std::vector<topologies::LinkId> route = {};    // the last one
-    std::vector<topologies::LinkId> detours = {};  // those of routes around failed links
-    std::int64_t alpha_ps = 0;                     // largest latency of a route
-    int hosts = 1;                                 // of the group that spans most
-    std::int64_t units = 1;                        // u
-    std::uint64_t routes = 0;                      // looked up
-  };
-  void add_route(int from, int to, std::int64_t flows, Paths& paths) const;
-  /// How a group lies: hosts, and rings (c; 1 where the operation has none).
-  struct Spread {
-    int hosts = 1, rings = 1;
-  };
-  Spread spread_of(plan::Collective op, const plan::Group& group, int base) const;
-  void add_flows(plan::Collective op, const plan::Group& group, const Spread& spread, int base,
-                 int index, Paths& paths) const;
-  Paths group_paths(plan::Collective op, const plan::Group& group, int first_rank, int rank_count,
-                    Senders senders) const;
-  Paths group_paths(plan::Collective op, const plan::Group& group, const RankBlocks& blocks,
-                    Senders senders) const;
-  void add_groups(plan::Collective op, const plan::Group& group, int first_rank, int rank_count,
-                  bool all_members, Paths& paths) const;
   const model::CollectiveTimes* find(plan::Collective op, std::int64_t size, std::int64_t stride,
                                      int hosts) const;
-  Paths exchange_paths(int first_rank, int rank_count, int peer_offset,
-                       const RankBlocks* blocks = nullptr) const;
+  const model::CollectiveTimes* find_exchange(int peer_offset, int hosts) const;
+  /// Of the operation or, of a half of an all-reduce, of that.
+  bool has_measured(plan::Collective op, const plan::Group& group, int hosts) const;
   Transfer priced(plan::Collective op, const plan::Group& group, std::int64_t bytes,
-                  std::int64_t alpha_ps, int hosts, std::int64_t units) const;
-  Transfer priced_exchange(int peer_offset, std::int64_t bytes, std::int64_t alpha_ps,
-                           int hosts) const;
+                  const RunsAs& how, const PathSummary& paths) const;
+  Transfer priced_exchange(const model::CollectiveTimes* entry, std::int64_t bytes,
+                           const PathSummary& paths) const;
+  RunsAs exchange_runs_as(std::int64_t bytes, const PathSummary& paths) const;
+  std::int64_t in_step(std::int64_t amount, int hosts) const;
   /// Measured entries by scale_ and the step's factor; any operation by its error and with what the
   /// host adds.
-  Transfer in_step(Transfer transfer, bool measured, int hosts) const;
-  /// Links in the order in which they are first crossed, with the flows that add_route() counted
-  /// over each. Once for every Paths, before the thread makes the next.
-  std::vector<LinkLoad> flows_of(Paths& paths) const;
-  /// [link] flows over it, of the paths that this thread adds up.
-  std::int64_t* crossings() const;
-  PathLoads counted(Paths paths) const;
+  Transfer in_step(Transfer transfer, bool measured, int hosts, bool issued) const;
   Transfer load(Transfer transfer, const PathLoads& loads) const;
-  PathSummary summed(Paths paths) const;
+  /// The library's terms as a step finds them.
+  struct LibraryCall {
+    CollectiveTerms terms = {};
+    std::int64_t unit_bytes = 0;  // on the wire, of one of the paths' units
+    CollectiveDuration duration = {};
+  };
+  LibraryCall call(plan::Collective op, std::int64_t bytes, const CollectiveChoice& choice,
+                   const PathSummary& paths) const;
+  Transfer library_transfer(plan::Collective op, std::int64_t bytes, const CollectiveChoice& choice,
+                            const PathLoads& loads) const;
+  FlowRates flow_rates(const PathSummary& paths, bool outside_steps) const;
   std::int64_t link_rate(const topologies::Link& link) const;
   /// Of a transfer that has the fabric for itself: a measured cap tells all; else the narrowest
   /// share.
   std::int64_t rate_alone(std::int64_t cap, const PathSummary& paths) const;
 
   const topologies::Topology* topology_;
+  std::shared_ptr<const CollectiveTuning> library_;
+  CollectivePaths paths_;
   std::vector<model::CollectiveTimes> measured_;
   RateScale scale_;
   model::StepCommunication step_;

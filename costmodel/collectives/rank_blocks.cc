@@ -31,9 +31,8 @@ std::optional<RankBlocks> RankBlocks::of(const topologies::Topology& topology, i
   return blocks;
 }
 
-bool RankBlocks::repeats(plan::Collective op, const plan::Group& group) const {
+bool RankBlocks::repeats(const plan::Group& group) const {
   if (group.size <= 1) return true;
-  if (op == plan::Collective::kBroadcast) return false;
   if (group.stride % count_ == 0) return true;
   const int span = group.size * group.stride, host = sizes_.front();
   const bool next_rail =

@@ -16,9 +16,9 @@
 ///     links of that level what those of any other block put on theirs. All C ranks share the block
 ///     above L: P_L of them put C / P_L of that on its links.
 ///
-/// In a broadcast the ends of the chain differ. Rings go back in odd hosts (collectives.h), which
-/// on switches and trees is the same; an odd number of hosts returns to the next rail, and only one
-/// host of it.
+/// Rings go back in odd hosts (collective_patterns.h), which on switches and trees is the same, and
+/// on meshes loads the links of the other direction; an odd number of hosts returns to the next
+/// rail, and only one host of it.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -37,7 +37,7 @@ class RankBlocks {
                                       int rank_count);
 
   /// Whether the operation is one of the two above.
-  [[nodiscard]] bool repeats(plan::Collective op, const plan::Group& group) const;
+  [[nodiscard]] bool repeats(const plan::Group& group) const;
   /// The same of an exchange with the ranks `peer_offset` further.
   [[nodiscard]] bool repeats(int peer_offset) const { return peer_offset % count_ == 0; }
   [[nodiscard]] bool inside(const plan::Group& group) const {

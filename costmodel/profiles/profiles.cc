@@ -23,31 +23,6 @@ base::Result<model::Profile> load(const base::Catalog& catalog, std::string_view
   return model::load_profile(path.string());
 }
 
-/// Rate of the first device's link to the second; 0: there is none, or they do not share a host.
-double device_link_rate(const topologies::Topology& topology) {
-  if (topology.device_count() < 2 || !topology.same_host(0, 1)) return 0;
-  return real(topology.link(topology.route(0, 1).front()).bytes_per_second);
-}
-
-/// Over links of another rate the same messages take so much less time beyond their latency, which
-/// is the time of the smallest one measured.
-void on_links_of(double rate, model::CollectiveTimes& c) {
-  if (c.link_rate <= 0) return;
-  const double faster = rate / std::exchange(c.link_rate, rate);
-  c.bus_bandwidth *= faster;
-  const double least = c.points.empty() ? 0 : c.points.front().seconds;
-  for (model::CollectivePoint& p : c.points) p.seconds = least + (p.seconds - least) / faster;
-}
-
-void keep_collectives_of(const topologies::Topology& topology, model::Profile& device) {
-  if (topology.device_models().size() > 1) device.collectives.clear();
-  const double rate = device_link_rate(topology);
-  std::erase_if(device.collectives, [&](const model::CollectiveTimes& c) {  // links of another kind
-    return c.link_rate > 0 && (rate < c.link_rate / 2 || rate > 2 * c.link_rate);
-  });
-  for (model::CollectiveTimes& c : device.collectives) on_links_of(rate, c);
-}
-
 model::Profile in_training(model::Profile device, const model::Profile& software,
                            const model::ModelSpec& model) {
   device.framework = software.framework;
@@ -179,7 +154,6 @@ base::Result<std::optional<model::Profile>> device_profile(const topologies::Top
     software = device.framework || !found->measured ? "megatron-core" : "megatron-2021";
   TRY(const model::Profile stack, find_software(software));
   if (!found->measured || devices.size() > 1) device.device.clear();  // it suits others too
-  keep_collectives_of(topology, device);
   device = in_training(std::move(device), stack, model);
   if (!found->measured) device.spread = no_narrower(device.spread);
   return device;

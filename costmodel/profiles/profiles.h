@@ -31,10 +31,9 @@ base::Result<model::Profile> find_profile(std::string_view name, const model::Mo
 /// device's own prices.
 std::vector<CatalogProfile> list_software();
 
-/// The profile that is used when none is named: the surface and the collectives of the slowest
-/// device of the cluster (costmodel/profiles/devices/), these where all devices are of one model
-/// and their links have about the rate that they were measured on; and what a training step adds
-/// under `software`, a catalog name or a path.
+/// The profile that is used when none is named: the surface of the slowest device of the cluster
+/// (costmodel/profiles/devices/), and what a training step adds under `software`, a catalog name or
+/// a path.
 ///
 /// 1. A device that nobody measured takes the surface of the device measured whose datasheet is
 ///    nearest, up to kLikeness times slower or faster: a surface holds fractions of the datasheet.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits costmodel/tunings/<machine>-measured.json to measured/one_host.csv: 2 and 8 GPUs only (GB200 has 2 and 4: 2 only).
+"""Fits costmodel/tunings/<machine>-measured.json to measured/one_host.csv: 2 and 8 GPUs only (GB200 and GB300 have 2 and 4: 2 only).
 
 Formulas are those of costmodel/collectives/collective_forms.h for one host; which of them holds for a row, the algorithm and protocol that NCCL takes, `orrery collective` says. Free are at most 17 numbers a machine: rate of a link, of the copy and of the switch's
 reduction; base and hop latency of each protocol; limits of LL and LL128; base, shares and copy of direct exchange. Each starts at NCCL's published
@@ -23,10 +23,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 TUNINGS = HERE.parent.parent / "costmodel" / "tunings"
 MACHINES = {  # architecture, datasheet GB/s of a device's links, ranks to fit on
     "a100": ("ampere", "A100", 300, (2, 8)), "h100": ("hopper", "H100", 450, (2, 8)), "h200": ("hopper", "H200", 450, (2, 8)),
-    "b200": ("blackwell", "B200", 900, (2, 8)), "gb200": ("blackwell", "GB200", 900, (2,))}
+    "b200": ("blackwell", "B200", 900, (2, 8)), "gb200": ("blackwell", "GB200", 900, (2,)),
+    "b300": ("blackwell", "B300", 900, (2, 8)), "gb300": ("blackwell", "GB300", 900, (2,))}
 STEPS = {"all_reduce": lambda n: 2 * (n - 1), "all_gather": lambda n: n - 1, "reduce_scatter": lambda n: n - 1}
-# Two GB200 do not use the switch's reduction; the same chip and NVLink on 8 B200 do.
-NVLS_FROM = {"gb200": "b200"}
+# Two GB200 or GB300 do not use the switch's reduction; the same chip and NVLink on 8 B200 or B300 do.
+NVLS_FROM = {"gb200": "b200", "gb300": "b300"}
 SMALLEST_BYTES = 1024
 # How firmly a number stays at its published value (weight of its logarithm): a link's rate is well known, LL128's hops are seldom seen alone.
 PULL = {"link": 4.0, ("hop", 1): 0.3}

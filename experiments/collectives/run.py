@@ -15,9 +15,9 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MIB = 2**20
-ONE_HOST = {"a100": "dgx-a100", "h100": "dgx-h100", "h200": "dgx-h200", "b200": "b200-efa", "gb200": "gb200-rack"}
+ONE_HOST = {"a100": "dgx-a100", "h100": "dgx-h100", "h200": "dgx-h200", "b200": "b200-efa", "gb200": "gb200-rack", "b300": "b300-host", "gb300": "gb300-nvl72"}
 CALIBRATED = set(ONE_HOST)
-MACHINES = ["a100", "h100", "h200", "b200", "gb200", "mi300x"]
+MACHINES = [*ONE_HOST, "mi300x"]
 # Bars of the two ways, in percent: (profile, rows, from bytes, below bytes, bar).
 BARS = [("measured", "held_out", 64 * MIB, None, 8), ("measured", "held_out", MIB, 64 * MIB, 20), ("measured", "held_out", 0, MIB, None),
         ("published", "all", 256 * MIB, None, 15), ("published", "all", MIB, None, 35), ("published", "all", 0, MIB, None)]
@@ -101,7 +101,7 @@ def plot(table):
     import matplotlib  # pylint: disable=import-outside-toplevel
     matplotlib.use("agg")
     from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 7), sharex=True, sharey=True)
+    figure, axes = pyplot.subplots(2, 4, figsize=(17, 7), sharex=True, sharey=True)
     for axis, machine in zip(axes.flat, MACHINES):
         for profile, colour in (("published", "tab:orange"), ("measured", "tab:blue")):
             for several, marker in ((False, "."), (True, "x")):

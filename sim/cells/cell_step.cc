@@ -214,6 +214,7 @@ class CellStep {
                                        p.op->collective,
                                        p.op->bytes,
                                        p.stream,
+                                       p.op->pieces > 1,
                                        transfer});
     }
     p.crossing = crossings_[cell];

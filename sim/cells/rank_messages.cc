@@ -36,7 +36,7 @@ RankMessages::RankMessages(const plan::Program& program, const costmodel::CostMo
 RankMessages::Kind RankMessages::kind_of(const plan::Op& op) const {
   const plan::Group& group = program_.groups[op.group];
   return {as_int(op.collective),          group.size,        group.stride,
-          cost_.wire_bytes(program_, op), as_int(op.stream), 0};
+          cost_.wire_bytes(program_, op), as_int(op.stream), op.pieces > 1 ? 1 : 0};
 }
 
 RankMessages::Kind RankMessages::kind_of(const plan::Op& op, const plan::Leg& leg) const {
@@ -51,8 +51,18 @@ RankMessages::Kind RankMessages::kind_of(const plan::Op& op, const plan::Leg& le
 void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& op) {
   const plan::Group& group = program_.groups[op.group];
   const std::uint32_t kind = number_of(kinds_, kind_of(op));
-  const costmodel::Transfer whole = cost_.collective(
-      op.collective, group, cost_.wire_bytes(program_, op), stage.first_rank, stage.count);
+  const costmodel::CollectivePrices& prices = cost_.communication();
+  const std::int64_t bytes = cost_.wire_bytes(program_, op);
+  const auto loads = [&](costmodel::Pattern pattern, int first, int count) {
+    return prices.paths().loads(pattern, group, first, count, costmodel::Senders::kOfClass);
+  };
+  const costmodel::Pattern usual = costmodel::CollectivePrices::usual_pattern(op.collective);
+  const costmodel::RunsAs how = prices.runs_as(
+      op.collective, group, bytes, loads(usual, stage.first_rank, stage.count), op.pieces > 1);
+  const auto of_ranks = [&](int first, int count) {
+    return prices.collective(op.collective, group, bytes, how, loads(how.pattern, first, count));
+  };
+  const costmodel::Transfer whole = of_ranks(stage.first_rank, stage.count);
   for (int rank = stage.first_rank; rank < stage.first_rank + stage.count; ++rank) {
     const auto fresh = as_u32(messages_.size());
     const std::uint32_t at =
@@ -62,9 +72,7 @@ void RankMessages::add_collective(const plan::RankClass& stage, const plan::Op& 
     const auto member = as_u32(rank);
     if (std::ranges::find(message.ranks, member) != message.ranks.end()) continue;
     message.ranks.push_back(member);
-    add_part(message,
-             cost_.collective(op.collective, group, cost_.wire_bytes(program_, op), rank, 1),
-             whole);
+    add_part(message, of_ranks(rank, 1), whole, how.library);
   }
 }
 
@@ -79,21 +87,22 @@ void RankMessages::add_exchange(const plan::RankClass& stage, const plan::Op& op
     if (!index_.try_emplace({kind, as_u32(rank)}, fresh).second) continue;
     messages_.push_back({.kind = kind, .exchange = true, .ranks = {as_u32(rank)}, .transfer = {}});
     if (leg.peer_offset != 0) messages_.back().ranks.push_back(as_u32(rank + leg.peer_offset));
-    add_part(messages_.back(), cost_.exchange(rank, 1, leg.peer_offset, bytes), whole);
+    add_part(messages_.back(), cost_.exchange(rank, 1, leg.peer_offset, bytes), whole, false);
   }
 }
 
 /// Adds what one rank sends, in units of the stage: what flows of other operations leave is shared
-/// by units. A link that the stage's measured rate exceeds carries no load of ours
+/// by units. A link that the stage's measured rate exceeds carries no load of ours, and how long a
+/// library's pipeline fills goes by the rate that all of the stage leave it
 /// (costmodel/collectives/collectives.h).
 void RankMessages::add_part(Message& message, const costmodel::Transfer& part,
-                            const costmodel::Transfer& stage) {
+                            const costmodel::Transfer& stage, bool library) {
   costmodel::Transfer& t = message.transfer;
-  t.latency_ps = std::max(t.latency_ps, part.latency_ps);
+  t.latency_ps = library ? stage.latency_ps : std::max(t.latency_ps, part.latency_ps);
   const std::int64_t finer = stage.units / part.units;
   t.wire_bytes = part.wire_bytes / finer;
-  if (const std::int64_t cap = part.rate_cap / finer; cap > 0)
-    t.rate_cap = t.rate_cap > 0 ? std::min(t.rate_cap, cap) : cap;
+  const std::int64_t cap = library ? stage.rate_cap : part.rate_cap / finer;
+  if (cap > 0) t.rate_cap = t.rate_cap > 0 ? std::min(t.rate_cap, cap) : cap;
   for (const costmodel::LinkLoad& load : part.links) {
     if (std::ranges::binary_search(stage.links, load.link, {}, &costmodel::LinkLoad::link))
       t.links.push_back({load.link, load.flows * finer});

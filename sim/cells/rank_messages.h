@@ -50,8 +50,8 @@ class RankMessages {
   [[nodiscard]] Kind kind_of(const plan::Op& op, const plan::Leg& leg) const;
   void add_collective(const plan::RankClass& stage, const plan::Op& op);
   void add_exchange(const plan::RankClass& stage, const plan::Op& op, const plan::Leg& leg);
-  void add_part(Message& message, const costmodel::Transfer& part,
-                const costmodel::Transfer& stage);
+  void add_part(Message& message, const costmodel::Transfer& part, const costmodel::Transfer& stage,
+                bool library);
   void finish(Message& message);
 
   const plan::Program& program_;

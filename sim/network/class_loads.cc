@@ -28,8 +28,7 @@ std::vector<RankBlocks> ClassLoads::blocks() const {
       case plan::OpKind::kExchange:
         return std::ranges::all_of(
             op.legs, [&](const plan::Leg& leg) { return blocks.front().repeats(leg.peer_offset); });
-      case plan::OpKind::kCollective:
-        return blocks.front().repeats(op.collective, program_.groups[op.group]);
+      case plan::OpKind::kCollective: return blocks.front().repeats(program_.groups[op.group]);
     }
     return false;
   };
@@ -38,28 +37,37 @@ std::vector<RankBlocks> ClassLoads::blocks() const {
   return blocks;
 }
 
-const PathLoads& ClassLoads::collective(plan::Collective op, const plan::Group& group,
-                                        std::uint32_t c) {
-  const Pattern pattern = op == plan::Collective::kAllToAll       ? Pattern::kAllToAll
-                          : op == plan::Collective::kBroadcast    ? Pattern::kBroadcast
-                          : op == plan::Collective::kPointToPoint ? Pattern::kShift
-                                                                  : Pattern::kRings;
+const PathLoads& ClassLoads::loads(costmodel::Pattern pattern, const plan::Group& group,
+                                   std::uint32_t c) {
   const auto [at, fresh] = known_.try_emplace({pattern, group.size, group.stride, c});
-  PathLoads& loads = at->second;
-  if (!fresh) return loads;
-  const plan::RankClass& k = program_.classes[c];
-  const costmodel::CollectivePrices& prices = cost_.communication();
-  return loads = folded() ? prices.loads(op, group, blocks_[c])
-                          : prices.loads(op, group, k.first_rank, k.count);
-}
-
-const PathLoads& ClassLoads::exchange(std::uint32_t c, int peer_offset) {
-  const auto [at, fresh] = known_.try_emplace({Pattern::kExchange, 0, peer_offset, c});
   if (!fresh) return at->second;
   const plan::RankClass& k = program_.classes[c];
+  const costmodel::CollectivePaths& paths = cost_.communication().paths();
+  return at->second = folded() ? paths.loads(pattern, group, blocks_[c])
+                               : paths.loads(pattern, group, k.first_rank, k.count,
+                                             costmodel::Senders::kOfClass);
+}
+
+costmodel::Transfer ClassLoads::collective(const plan::Op& op, std::int64_t bytes,
+                                           std::uint32_t c) {
+  const plan::Group& group = program_.groups[op.group];
+  if (group.size <= 1) return {};
   const costmodel::CollectivePrices& prices = cost_.communication();
-  return at->second = folded() ? prices.loads(peer_offset, blocks_[c])
-                               : prices.loads(k.first_rank, k.count, peer_offset);
+  const costmodel::Pattern usual = costmodel::CollectivePrices::usual_pattern(op.collective);
+  const costmodel::RunsAs how =
+      prices.runs_as(op.collective, group, bytes, loads(usual, group, c), op.pieces > 1);
+  return prices.collective(op.collective, group, bytes, how, loads(how.pattern, group, c));
+}
+
+costmodel::Transfer ClassLoads::exchange(std::uint32_t c, int peer_offset, std::int64_t bytes) {
+  if (peer_offset == 0) return {};
+  const costmodel::CollectivePrices& prices = cost_.communication();
+  const auto [at, fresh] = known_.try_emplace({costmodel::Pattern::kShift, 0, peer_offset, c});
+  const plan::RankClass& k = program_.classes[c];
+  if (fresh)
+    at->second = folded() ? prices.paths().loads(peer_offset, blocks_[c])
+                          : prices.paths().loads(k.first_rank, k.count, peer_offset);
+  return prices.exchange(peer_offset, bytes, at->second);
 }
 
 }  // namespace orrery::sim

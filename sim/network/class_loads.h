@@ -25,17 +25,17 @@ class ClassLoads {
   /// picture of them.
   ClassLoads(const plan::Program& program, const costmodel::CostModel& cost, bool fold);
 
-  /// What the ranks of class `c` send in all their groups. The reference lives as long as this
-  /// object.
-  const costmodel::PathLoads& collective(plan::Collective op, const plan::Group& group,
-                                         std::uint32_t c);
-  const costmodel::PathLoads& exchange(std::uint32_t c, int peer_offset);
+  /// Of the ranks of class `c` in all their groups at once.
+  costmodel::Transfer collective(const plan::Op& op, std::int64_t bytes, std::uint32_t c);
+  costmodel::Transfer exchange(std::uint32_t c, int peer_offset, std::int64_t bytes);
   [[nodiscard]] bool folded() const { return !blocks_.empty(); }
 
  private:
-  enum class Pattern : std::uint8_t { kRings, kAllToAll, kBroadcast, kShift, kExchange };
+  /// What they send in a pattern. The reference lives as long as this object.
+  const costmodel::PathLoads& loads(costmodel::Pattern pattern, const plan::Group& group,
+                                    std::uint32_t c);
   // size and stride (exchange: 0 and offset), class
-  using Key = std::tuple<Pattern, int, int, std::uint32_t>;
+  using Key = std::tuple<costmodel::Pattern, int, int, std::uint32_t>;
   [[nodiscard]] std::vector<costmodel::RankBlocks> blocks() const;
 
   const plan::Program& program_;

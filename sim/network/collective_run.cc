@@ -19,7 +19,7 @@ namespace {
 using costmodel::Algorithm;
 using kernel::Phase;
 
-enum : std::uint32_t { kWireEvent, kArrival };
+enum : std::uint32_t { kWireEvent, kArrival, kRelease };
 constexpr std::int64_t kPpm = 1'000'000;
 
 class Runner {
@@ -96,23 +96,33 @@ class Runner {
     path_of_flow_[flow] = path;
     ++messages_;
   }
-  void arrive_later(std::int64_t now, std::uint32_t step) {
-    if (s_.steps[step].latency_ps == 0) {
+  void arrive_later(std::int64_t sent, std::uint32_t step, std::int64_t hold = 0) {
+    const std::int64_t wait = hold + s_.steps[step].latency_ps;
+    if (wait == 0) {
       done_.push_back(step);
     } else {
-      queue_.push(base::SimTime::from_ps(now + s_.steps[step].latency_ps), Phase::kDeliver,
-                  kArrival, step);
+      queue_.push(base::SimTime::from_ps(sent + wait), Phase::kDeliver, kArrival, step);
     }
   }
   void take(std::int64_t now, const kernel::Event& event) {
     ++events_;
     if (event.kind == kArrival) {
       done_.push_back(event.target);
+    } else if (event.kind == kRelease) {
+      release(event.target);
     } else if (network_.on_event(event)) {
       const std::uint32_t path = path_of_flow_[event.target];
-      freed_.push_back(path);
-      arrive_later(now, std::exchange(current_[path], kNoStep));
+      const std::int64_t hold = s_.paths[path].hold_ps;
+      arrive_later(now, current_[path], hold);
+      if (hold == 0)
+        release(path);
+      else
+        queue_.push(base::SimTime::from_ps(now + hold), Phase::kDeliver, kRelease, path);
     }
+  }
+  void release(std::uint32_t path) {
+    current_[path] = kNoStep;
+    freed_.push_back(path);
   }
   /// Steps that ended let others start, those of no duration at once.
   void finish_instant(std::int64_t now) {

@@ -73,7 +73,8 @@ class Maker {
                                .to = to,
                                .data_bytes = data,
                                .wire_bytes = terms_.wire_bytes(data),
-                               .rate_limit = terms_.flow_limit};
+                               .rate_limit = terms_.flow_limit,
+                               .hold_ps = terms_.hold_ps};
     for (const auto link : topology_.route(as_u32(from), as_u32(to))) p.links.push_back({link, 1});
     return s_.add_path(std::move(p));
   }
@@ -86,38 +87,43 @@ class Maker {
     return s_.add_step({on, latency, first_piece, pieces, reduces}, {after.begin(), after.size()});
   }
 
-  /// One ring over some ranks. In round t the member at place i sends piece (i + shift - t) of the
-  /// ring, which is `width` pieces of the tensor from `base` on, `stride` apart.
+  /// One ring over some ranks. In round t the member at place i sends part (i + shift - t) of the
+  /// ring, each of its slices as `width` pieces of the tensor. Parts begin `stride` pieces apart,
+  /// from `base` on.
   struct Ring {
     std::int64_t rounds = 0, reduce_rounds = 0;  // the first `reduce_rounds` of them reduce
     std::int64_t shift = 0;
     std::int64_t hop_ps = 0, bytes = 0;  // of every message
-    int base = 0, width = 1, stride = 1;
+    int base = 0, width = 1, stride = 1, slices = 1;
   };
   /// Starts at last(rank) of each member.
   void ring_rounds(const std::vector<int>& order, const Ring& ring) {
     const auto n = static_cast<std::int64_t>(order.size());
-    Steps ways, received, next(order.size());
+    Steps ways;
+    std::vector<Steps> received, next(order.size(), Steps(as_index(ring.slices)));
     for (std::size_t i = 0; i < order.size(); ++i) {
       ways.push_back(path(order[i], order[(i + 1) % order.size()], ring.bytes));
-      received.push_back(last(order[i]));
+      received.emplace_back(as_index(ring.slices), last(order[i]));
     }
     for (std::int64_t t = 0; t < ring.rounds; ++t) {
       for (std::int64_t i = 0; i < n; ++i) {
-        const std::int64_t piece = ((i + ring.shift - t) % n + n) % n;
-        next[as_index((i + 1) % n)] =
-            step(ways[as_index(i)], ring.hop_ps, ring.base + as_int(piece) * ring.stride,
-                 ring.width, t < ring.reduce_rounds, {received[as_index(i)]});
+        const auto part = as_int(((i + ring.shift - t) % n + n) % n);
+        for (int slice = 0; slice < ring.slices; ++slice) {
+          next[as_index((i + 1) % n)][as_index(slice)] =
+              step(ways[as_index(i)], ring.hop_ps, ring.base + part * ring.stride + slice,
+                   ring.width, t < ring.reduce_rounds, {received[as_index(i)][as_index(slice)]});
+        }
       }
       received = next;
     }
-    for (std::size_t i = 0; i < order.size(); ++i) last(order[i]) = received[i];
+    for (std::size_t i = 0; i < order.size(); ++i)
+      last(order[i]) = ring.slices == 1 ? received[i][0] : s_.add_step({}, received[i]);
   }
 
   void ring() {
     const auto channels = costmodel::ring_channels(group_);
-    const int n = group_.size();
-    s_.pieces = n * as_int(channels.size());
+    const int n = group_.size(), slices = as_int(terms_.slices);
+    s_.pieces = n * slices * as_int(channels.size());
     std::vector<Steps> ends(as_index(n));
     for (std::size_t c = 0; c < channels.size(); ++c) {
       for (const int rank : group_.ranks) last(rank) = start_;
@@ -129,7 +135,9 @@ class Maker {
                                 .shift = scatter ? -1 : 0,
                                 .hop_ps = terms_.device_hop_ps,
                                 .bytes = terms_.piece_bytes,
-                                .base = as_int(c) * n});
+                                .base = as_int(c) * n * slices,
+                                .stride = slices,
+                                .slices = slices});
       for (std::size_t i = 0; i < ends.size(); ++i) ends[i].push_back(last(group_.ranks[i]));
     }
     for (const auto& after : ends) s_.add_step({.latency_ps = terms_.copy_ps}, after);
@@ -387,7 +395,7 @@ std::int64_t schedule_steps(const topologies::Topology& topology, const Collecti
   const GroupLayout& group = forms.group();
   const std::int64_t n = group.size(), hosts = group.host_count(), rings = group.ring_count();
   switch (request.terms.algorithm) {
-    case Algorithm::kRing: return repeats * rings * n + n + 1;
+    case Algorithm::kRing: return (repeats * request.terms.slices + 1) * rings * n + n + 1;
     case Algorithm::kTree: return repeats * group.tree_count() * 2 * n + 1;
     case Algorithm::kNvls:
     case Algorithm::kNvlsTree:

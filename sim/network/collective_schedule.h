@@ -6,14 +6,15 @@
 /// bytes of a message, limit. A *step* is one message on a path, or a pause (no path), and starts
 /// when the steps it depends on have ended and its path is free, first come first served:
 ///
-///     wire          bytes at the max-min fair rate of the path; then the path is free again
+///     wire          bytes at the max-min fair rate of the path
+///     hold          the sender is busy with it, its links are not; then the path is free again
 ///     latency       on its way; the step ends, and what depends on it may start
 ///
 /// so messages follow each other on a path without waiting for the latency of the one before:
 /// chunks are pipelined.
 ///
 /// Patterns come from costmodel/collectives/collective_patterns.h, sizes and latencies from
-/// costmodel/collectives/collective_forms.h. `repeats` cuts a schedule: the first steps of a ring,
+/// costmodel/collectives/group_forms.h. `repeats` cuts a schedule: the first steps of a ring,
 /// or the tensor in fewer, larger chunks for the pipelined algorithms.
 ///
 /// Pieces. The tensor is numbered in `pieces`; a step carries a range of them and either reduces
@@ -39,6 +40,7 @@ struct CollectiveSchedule {
     std::int64_t data_bytes = 0;
     std::int64_t wire_bytes = 0;
     std::int64_t rate_limit = 0;  // 0: none
+    std::int64_t hold_ps = 0;
     std::vector<costmodel::LinkLoad> links = {};
   };
   struct Step {

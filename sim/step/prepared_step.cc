@@ -214,35 +214,31 @@ class Preparation {
           op.name, k.stage, group.name, group.size, group.stride, program_.world_size);
       return;
     }
-    const Crossing made{{members.begin(), members.end()},
-                        group,
-                        op.collective,
-                        cost_.wire_bytes(program_, op),
-                        p.stream};
+    const Crossing made{{members.begin(), members.end()}, group,    op.collective,
+                        cost_.wire_bytes(program_, op),   p.stream, op.pieces > 1};
     const auto alike = [&](const Crossing& x) { return x.same(made); };
     if (members.size() > 1) {
       const auto at = std::ranges::find_if(step_.crossings, alike);
       p.crossing = as_u32(at - step_.crossings.begin());
       if (at == step_.crossings.end()) {
         step_.crossings.push_back(made);
-        crossing_transfers_.push_back(transfer(c, op, group));
+        crossing_transfers_.push_back(transfer(c, op));
       } else {
         costmodel::Transfer& all = crossing_transfers_[p.crossing];
-        all = joined(std::move(all), transfer(c, op, group));
+        all = joined(std::move(all), transfer(c, op));
       }
       return;
     }
     auto known = std::ranges::find_if(collectives_, alike);
     if (known == collectives_.end()) {
       known = collectives_.insert(known, made);
-      known->transfer = network_.add(transfer(c, op, group), lane_of(c, p.stream, 0));
+      known->transfer = network_.add(transfer(c, op), lane_of(c, p.stream, 0));
     }
     p.transfer = known->transfer;
   }
 
-  costmodel::Transfer transfer(std::uint32_t c, const plan::Op& op, const plan::Group& group) {
-    return cost_.communication().collective(op.collective, group, cost_.wire_bytes(program_, op),
-                                            loads_.collective(op.collective, group, c));
+  costmodel::Transfer transfer(std::uint32_t c, const plan::Op& op) {
+    return loads_.collective(op, cost_.wire_bytes(program_, op), c);
   }
 
   /// Classes of the group of the class's first rank, ascending; kNone among them for ranks outside
@@ -277,8 +273,7 @@ class Preparation {
       PricedLeg priced{.send = leg.send, .channel = channel(way)};
       if (leg.send) {
         const std::int64_t bytes = program_.buffers[leg.buffer.buffer].bytes();
-        costmodel::Transfer way_there = cost_.communication().exchange(
-            leg.peer_offset, bytes, loads_.exchange(c, leg.peer_offset));
+        costmodel::Transfer way_there = loads_.exchange(c, leg.peer_offset, bytes);
         priced.transfer = network_.add(std::move(way_there), lane_of(c, p.stream, i));
       }
       step_.legs.push_back(priced);

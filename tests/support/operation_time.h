@@ -27,4 +27,16 @@ inline std::int64_t op_ps(const costmodel::CostModel& cost, const plan::Program&
   return longest;
 }
 
+/// Closed-form time of a collective, by the paths that a search finds once.
+inline std::int64_t closed_ps(const costmodel::CollectivePrices& prices, plan::Collective op,
+                              const plan::Group& group, std::int64_t bytes, int first_rank,
+                              int rank_count) {
+  const auto paths = [&](costmodel::Pattern pattern) {
+    return prices.paths().summary(pattern, group, first_rank, rank_count);
+  };
+  const costmodel::RunsAs how =
+      prices.runs_as(op, group, bytes, paths(costmodel::CollectivePrices::usual_pattern(op)));
+  return prices.duration_ps(op, group, bytes, how, paths(how.pattern));
+}
+
 }  // namespace orrery::tests

@@ -133,9 +133,11 @@ base::Result<costmodel::CostModel> cost_of(const Problem& p) {
   TRY(topologies::Topology topology,
       topologies::catalog_topology(p.cluster, static_cast<std::uint32_t>(p.hosts)));
   TRY(std::optional<model::Profile> profile, costmodel::device_profile(topology, model));
-  return costmodel::CostModel::make(
-      model, std::move(topology), std::move(profile),
-      {.precision = model::Precision::kBFloat16, .sequence = p.sequence});
+  TRY(auto library, costmodel::usual_library(topology));
+  return costmodel::CostModel::make(model, std::move(topology), std::move(profile),
+                                    {.precision = model::Precision::kBFloat16,
+                                     .sequence = p.sequence,
+                                     .library = std::move(library)});
 }
 
 Sweep sweep_of(const Problem& p, const costmodel::CostModel& cost) {

@@ -32,7 +32,9 @@ struct Scene {
   costmodel::CostModel cost =
       costmodel::CostModel::make(model, topology,
                                  costmodel::device_profile(topology, model).value(),
-                                 {.precision = model::Precision::kBFloat16, .sequence = 1024})
+                                 {.precision = model::Precision::kBFloat16,
+                                  .sequence = 1024,
+                                  .library = costmodel::usual_library(topology).value()})
           .value();
   std::vector<plan::Plan> plans;
   Scene() {

@@ -8,7 +8,9 @@
 #include "costmodel/closed_form/rank_windows.h"
 #include "tests/property/costmodel/fresh_layer_cost.h"
 #include "tests/property/plan/random_plan.h"
+#include "tests/support/operation_time.h"
 #include "tests/unit/costmodel/machines.h"
+#include "tests/unit/costmodel/tunings.h"
 
 namespace orrery::costmodel {
 namespace {
@@ -79,7 +81,8 @@ RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
   const auto topology =
       kind < 4 ? machines::cluster(8, hosts, 100'000'000'000, 2, machines::fabric(kind)) : *known;
   const int devices = 8 * hosts;
-  const CollectivePrices prices(topology, {});
+  const CollectivePrices prices(topology, {}, {}, {}, {},
+                                *rc::gen::arbitrary<bool>() ? tunings::library() : nullptr);
   const auto power = [](int low, int high) {  // of two, from `low` to `high`
     int bits = 0;
     while (low << (bits + 1) <= high) ++bits;
@@ -93,12 +96,12 @@ RC_GTEST_PROP(PathSummaries, PriceAsWholeTransfersDo, ()) {
        {plan::Collective::kAllReduce, plan::Collective::kAllGather, plan::Collective::kAllToAll,
         plan::Collective::kBroadcast, plan::Collective::kPointToPoint}) {
     RC_ASSERT(
-        prices.duration_ps(op, group, bytes, prices.summary(op, group, first, stage)) ==
+        tests::closed_ps(prices, op, group, bytes, first, stage) ==
         prices.collective(op, group, bytes, first, stage, Senders::kWholeGroups).duration_ps());
   }
   if (first + 2 * stage > devices && first < stage) return;  // nobody to send to
   const int offset = first + 2 * stage <= devices ? stage : -stage;
-  RC_ASSERT(prices.exchange_ps(offset, bytes, prices.summary(first, stage, offset)) ==
+  RC_ASSERT(prices.exchange_ps(offset, bytes, prices.paths().summary(first, stage, offset)) ==
             prices.exchange(first, stage, offset, bytes).duration_ps());
 }
 
@@ -111,8 +114,10 @@ RC_GTEST_PROP(PathSummaries, PriceLinksOfOtherRatesAsTheirMachineWould, ()) {
   const std::int64_t in_hosts = *rc::gen::inRange<std::int64_t>(300'000, 3'000'000),
                      fabric = *rc::gen::inRange<std::int64_t>(300'000, 3'000'000);
   const topologies::Topology machine = topology->with_level_rates(in_hosts, fabric);
-  const CollectivePrices there(machine, {}),
-      here(*topology, {}, {}, {}, {.host_links_ppm = in_hosts, .fabric_links_ppm = fabric});
+  const auto library = *rc::gen::arbitrary<bool>() ? tunings::library() : nullptr;
+  const CollectivePrices there(machine, {}, {}, {}, {}, library),
+      here(*topology, {}, {}, {}, {.host_links_ppm = in_hosts, .fabric_links_ppm = fabric},
+           library);
   const int devices = 8 * hosts, size = 1 << *rc::gen::inRange(1, hosts + 2),
             stride = *rc::gen::element(1, devices / size);
   const plan::Group group{"g", size, stride};
@@ -120,12 +125,12 @@ RC_GTEST_PROP(PathSummaries, PriceLinksOfOtherRatesAsTheirMachineWould, ()) {
   for (const auto op : {plan::Collective::kAllReduce, plan::Collective::kAllToAll}) {
     const std::int64_t ps = there.collective(op, group, bytes, 0, devices).duration_ps();
     RC_ASSERT(here.collective(op, group, bytes, 0, devices).duration_ps() == ps);
-    RC_ASSERT(here.duration_ps(op, group, bytes, here.summary(op, group, 0, devices)) ==
-              there.duration_ps(op, group, bytes, there.summary(op, group, 0, devices)));
+    RC_ASSERT(tests::closed_ps(here, op, group, bytes, 0, devices) ==
+              tests::closed_ps(there, op, group, bytes, 0, devices));
   }
   if (hosts == 1) return;
-  RC_ASSERT(here.exchange_ps(8, bytes, here.summary(0, 8, 8)) ==
-            there.exchange_ps(8, bytes, there.summary(0, 8, 8)));
+  RC_ASSERT(here.exchange_ps(8, bytes, here.paths().summary(0, 8, 8)) ==
+            there.exchange_ps(8, bytes, there.paths().summary(0, 8, 8)));
 }
 
 RC_GTEST_PROP(RankWindows, WindowsFoundAlikeCostTheSame, ()) {

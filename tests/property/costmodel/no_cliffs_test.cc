@@ -27,7 +27,9 @@ std::int64_t step_of(const topologies::Topology& topology) {
           {.tp = tp, .zero = 0, .micro_batch = 4, .global_batch = 16, .sequence = 2048})
           .value();
   const CostModel cost = CostModel::make(model, topology, device_profile(topology, model).value(),
-                                         {.precision = plan.precision, .sequence = plan.sequence})
+                                         {.precision = plan.precision,
+                                          .sequence = plan.sequence,
+                                          .library = usual_library(topology).value()})
                              .value();
   return plan_cost(cost, plan).value().step_ps;
 }

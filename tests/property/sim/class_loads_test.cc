@@ -8,6 +8,7 @@
 #include "sim/simulate.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/costmodel/machines.h"
+#include "tests/unit/costmodel/tunings.h"
 
 namespace orrery::sim {
 namespace {
@@ -27,7 +28,10 @@ TEST(ClassLoads, OneHostForEachClassSaysWhatAllHostsDo) {
         kind == 4 ? costmodel::machines::cluster(per_host, hosts)
                   : costmodel::machines::cluster(per_host, hosts, 100'000'000'000, 2,
                                                  costmodel::machines::fabric(kind)),
-        std::nullopt, {.precision = program->precision, .sequence = program->sequence});
+        std::nullopt,
+        {.precision = program->precision,
+         .sequence = program->sequence,
+         .library = seed % 3 == 0 ? nullptr : costmodel::tunings::library()});
     ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
     const auto one = simulate(*program, *cost),
                all = simulate(*program, *cost, {.timeline = false, .picture = true});

@@ -109,19 +109,26 @@ RC_GTEST_PROP(CollectiveSchedule, RingsGatherAndScatterWhatTheySay, ()) {
                       op == Collective::kReduceScatter ? Contributions{r} : Contributions{});
     if (op == Collective::kBroadcast)
       for (auto& piece : state[forms.group().ranks[0]]) piece = {-1};
-    if (op == Collective::kAllGather)
-      for (std::size_t ch = 0; ch < channels.size(); ++ch)
-        for (std::size_t i = 0; i < n; ++i) state[channels[ch][i]][ch * n + i] = {channels[ch][i]};
+    // Slices of each part of each channel's ring.
+    const auto slices = static_cast<std::size_t>(request.terms.slices);
+    const auto place = [&](std::size_t ch, std::size_t i, std::size_t slice) {
+      return (ch * n + i) * slices + slice;
+    };
+    for (std::size_t ch = 0; ch < channels.size() && op == Collective::kAllGather; ++ch)
+      for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t k = 0; k < slices; ++k)
+          state[channels[ch][i]][place(ch, i, k)] = {channels[ch][i]};
     const State end = executed(s, state);
     for (std::size_t ch = 0; ch < channels.size() && op != Collective::kBroadcast; ++ch)
-      for (std::size_t i = 0; i < n; ++i) {
-        if (op == Collective::kReduceScatter)
-          RC_ASSERT(end.at(channels[ch][i])[ch * n + i] ==
-                    Contributions(c.ranks.begin(), c.ranks.end()));
-        for (const int r : c.ranks)
-          if (op == Collective::kAllGather)
-            RC_ASSERT(end.at(r)[ch * n + i] == Contributions{channels[ch][i]});
-      }
+      for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t k = 0; k < slices; ++k) {
+          if (op == Collective::kReduceScatter)
+            RC_ASSERT(end.at(channels[ch][i])[place(ch, i, k)] ==
+                      Contributions(c.ranks.begin(), c.ranks.end()));
+          for (const int r : c.ranks)
+            if (op == Collective::kAllGather)
+              RC_ASSERT(end.at(r)[place(ch, i, k)] == Contributions{channels[ch][i]});
+        }
     for (const auto& [rank, pieces] : end)
       for (const auto& piece : pieces)
         if (op == Collective::kBroadcast) RC_ASSERT(piece == Contributions{-1});

@@ -12,6 +12,7 @@
 #include "sim/simulate.h"
 #include "tests/property/plan/random_plan.h"
 #include "tests/unit/costmodel/machines.h"
+#include "tests/unit/costmodel/tunings.h"
 
 namespace orrery::sim {
 namespace {
@@ -72,9 +73,11 @@ Case draw(std::uint64_t seed, bool asymmetric) {
   model::Profile profile;
   profile.name = "random";
   profile.overlap_slowdown = rng.below(2) == 0 ? 1.0 : 1.3;
-  auto cost =
-      costmodel::CostModel::make(random.model, machine(rng, world, slow_link), profile,
-                                 {.precision = program->precision, .sequence = program->sequence});
+  auto cost = costmodel::CostModel::make(
+      random.model, machine(rng, world, slow_link), profile,
+      {.precision = program->precision,
+       .sequence = program->sequence,
+       .library = seed % 2 == 0 ? nullptr : costmodel::tunings::library()});
   ORRERY_CHECK(cost.has_value(), "{}", base::to_string(cost.error()));
   Case c{*std::move(program), *std::move(cost), {}};
   if (asymmetric && (!slow_link || rng.below(2) == 0)) {

@@ -50,12 +50,12 @@ TEST(TreeParent, ANodeIsInnerInAtMostOneTreeBesidesTheRoots) {
   }
 }
 
-TEST(RingChannels, EveryChannelEntersAHostAtAnotherDevice) {
+TEST(RingChannels, ARingLeavesAHostAtItsOwnPlaceAndEntersTheNextAtTheSame) {
   const auto machine = machines::cluster(4, 2);
   const auto channels = ring_channels(layout_of(machine, first(8)));
   ASSERT_EQ(channels.size(), 4U);
-  EXPECT_EQ(channels[0], (std::vector{0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(channels[2], (std::vector{2, 3, 0, 1, 6, 7, 4, 5}));
+  EXPECT_EQ(channels[0], (std::vector{1, 2, 3, 0, 4, 7, 6, 5}));
+  EXPECT_EQ(channels[2], (std::vector{3, 0, 1, 2, 6, 5, 4, 7}));
 }
 
 TEST(RingChannels, UnequalHostsShareOneRingByHost) {

@@ -6,6 +6,7 @@
 
 #include "base/data_dir.h"
 #include "costmodel/profiles/profiles.h"
+#include "tests/support/operation_time.h"
 #include "tests/unit/costmodel/machines.h"
 
 namespace orrery::costmodel {
@@ -83,10 +84,9 @@ TEST(CostModel, ScaledBandwidthScalesMeasuredRates) {
   EXPECT_EQ(all_reduce_ps(inside, 1'000'000), 12'000'000);
   // The search prices sizes over paths found once: the same figure.
   const plan::Group pair{"data", 2, 1};
-  EXPECT_EQ(inside.communication().duration_ps(
-                plan::Collective::kAllReduce, pair, 1'000'000,
-                inside.communication().summary(plan::Collective::kAllReduce, pair, 0, 2)),
-            12'000'000);
+  EXPECT_EQ(
+      tests::closed_ps(inside.communication(), plan::Collective::kAllReduce, pair, 1'000'000, 0, 2),
+      12'000'000);
   EXPECT_EQ(all_reduce_ps(cost->scaled({.bandwidth_ppm = 2'000'000,
                                         .bandwidth_of = Carrier::kMeasuredAcrossHosts}),
                           1'000'000),
@@ -137,7 +137,7 @@ TEST(CostModel, ImpossibleNumbersInAProfileAreRefused) {
   EXPECT_EQ(cost.error().size(), 2U);
 }
 
-TEST(CostModel, AStepsCommunicationSlowsLinksByTheirLevel) {
+TEST(CostModel, AStepsCommunicationSlowsLinksOfTheFabricAndWhatStaysInAHost) {
   auto p = profile("T100");
   p.step_communication = {.factor = 1.25, .issue_seconds = 0, .fabric_share = 0.5};
   const auto of = [&](const std::optional<model::Profile>& with, int devices, int hosts,
@@ -146,13 +146,16 @@ TEST(CostModel, AStepsCommunicationSlowsLinksByTheirLevel) {
         CostModel::make(*model::find_model("llama-2-7b"), machines::cluster(devices, hosts), with,
                         {model::Precision::kBFloat16, 2048});
     EXPECT_TRUE(cost.has_value());
-    return cost->collective(plan::Collective::kAllReduce, group, 1 << 20, 0, devices * hosts)
-        .bytes_per_second;
+    const Transfer t =
+        cost->collective(plan::Collective::kAllReduce, group, 1 << 20, 0, devices * hosts);
+    return static_cast<double>(t.wire_bytes) / static_cast<double>(t.bytes_per_second);
   };
-  EXPECT_EQ(of(std::nullopt, 2, 1, {"data", 2, 1}), 100'000'000'000);
-  EXPECT_EQ(of(p, 2, 1, {"data", 2, 1}), 80'000'000'000);
-  EXPECT_EQ(of(std::nullopt, 1, 2, {"data", 2, 1}), 10'000'000'000);
-  EXPECT_EQ(of(p, 1, 2, {"data", 2, 1}), 5'000'000'000);
+  const double in_host = of(std::nullopt, 2, 1, {"data", 2, 1}),
+               across = of(std::nullopt, 1, 2, {"data", 2, 1});
+  EXPECT_DOUBLE_EQ(in_host, (1 << 20) / 100e9);
+  EXPECT_DOUBLE_EQ(of(p, 2, 1, {"data", 2, 1}), 1.25 * in_host);
+  EXPECT_DOUBLE_EQ(across, (1 << 20) / 10e9);
+  EXPECT_DOUBLE_EQ(of(p, 1, 2, {"data", 2, 1}), 2 * across);
 }
 
 TEST(CostModel, FingerprintFollowsTheProfile) {
@@ -188,8 +191,7 @@ TEST(Profiles, ACatalogClusterGetsTheSurfaceOfItsDevice) {
     const auto cost = CostModel::make(model, topology, *found, {model::Precision::kBFloat16, 2048});
     ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
     EXPECT_EQ(cost->compute_origin(), Origin::kFitted);
-    EXPECT_EQ(cost->communication_origin(),
-              std::string(name) == "rtx-titan" ? Origin::kDatasheet : Origin::kMeasured);
+    EXPECT_EQ(cost->communication_origin(), Origin::kDatasheet);
   }
 }
 
@@ -203,21 +205,19 @@ TEST(Profiles, AttentionIsWrittenOutOnlyForModelsAndDevicesBeforeFlashAttention)
   EXPECT_EQ(attention("dgx-h100", "gpt2-xl"), model::AttentionKernel::kFlash);
 }
 
-TEST(Profiles, CollectivesMeasuredOnOtherLinksAreLeftOut) {
-  auto file = topologies::TopologyBuilder("pcie");
-  auto device = machines::device();
-  device.name = "A100-PCIe";
-  const auto model = file.add_model(device);
-  file.add_duplex(file.add_device("a", 0, model), file.add_device("b", 0, model), 31'508'000'000,
-                  base::Seconds(1e-6), "pcie");
-  const auto topology = std::move(file).build();
-  ASSERT_TRUE(topology.has_value());
-  const auto found = device_profile(*topology, *model::find_model("gpt2"));
-  ASSERT_TRUE(found.has_value() && found->has_value());
-  EXPECT_TRUE((*found)->collectives.empty());
-  EXPECT_FALSE(
-      (*device_profile(*topologies::catalog_topology("dgx-a100"), *model::find_model("gpt2")))
-          ->collectives.empty());
+TEST(CostModel, TheLibraryIsThatOfTheOldestDevice) {
+  const auto library = [](const char* cluster) {
+    return *usual_library(*topologies::catalog_topology(cluster));
+  };
+  EXPECT_EQ(library("dgx-h100")->name, "h100-measured");
+  EXPECT_EQ(library("mixed-h100-a100")->name, "a100-measured");
+  EXPECT_EQ(library("rtx-titan-pcie")->name, "volta");
+  EXPECT_EQ((*usual_library(machines::cluster(2)))->name, "generic");
+  const auto cost =
+      CostModel::make(*model::find_model("llama-2-7b"), *topologies::catalog_topology("dgx-h100"),
+                      std::nullopt, {.sequence = 2048, .library = library("dgx-h100")});
+  ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
+  EXPECT_EQ(cost->communication_origin(), Origin::kFitted);
 }
 
 TEST(Profiles, SoftwareGoesByTheDevicesAgeUnlessItIsNamed) {

@@ -30,4 +30,8 @@ inline CollectiveTuning round_numbers() {
   return *std::move(t);
 }
 
+inline std::shared_ptr<const CollectiveTuning> library() {
+  return std::make_shared<const CollectiveTuning>(round_numbers());
+}
+
 }  // namespace orrery::costmodel::tunings

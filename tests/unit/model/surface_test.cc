@@ -34,10 +34,8 @@ Profile sample() {
                           .gather_copies = 2,
                           .reduce_copies = 1.5,
                           .loss_bytes = 8};
-  p.collectives = {{.op = Collective::kAllReduce,
-                    .size = 2,
-                    .link_rate = 3e11,
-                    .points = {{.bytes = 1024, .seconds = 1e-5}}}};
+  p.collectives = {
+      {.op = Collective::kAllReduce, .size = 2, .points = {{.bytes = 1024, .seconds = 1e-5}}}};
   p.step_communication = {.factor = 1.25, .issue_seconds = 1e-5, .fabric_share = 0.5};
   return p;
 }

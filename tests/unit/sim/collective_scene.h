@@ -27,9 +27,7 @@ struct CollectiveScene {
                             costmodel::Protocol p = costmodel::Protocol::kSimple) const {
     return {op, bytes, forms.terms(op, bytes, a, p)};
   }
-  std::int64_t closed(const CollectiveRequest& r) const {
-    return forms.time_ps(r.op, r.bytes, r.terms);
-  }
+  std::int64_t closed(const CollectiveRequest& r) const { return forms.time_ps(r.op, r.terms); }
 };
 
 }  // namespace orrery::sim::testing

@@ -1,0 +1,257 @@
+#include "costmodel/collectives/collective_paths.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/numbers.h"
+#include "base/sim_time.h"
+
+namespace orrery::costmodel {
+namespace {
+
+void check_ranks(int first_rank, int rank_count, const topologies::Topology& topology) {
+  ORRERY_CHECK(rank_count > 0, "{} ranks", rank_count);
+  ORRERY_CHECK(first_rank >= 0 && first_rank + rank_count <= as_int(topology.device_count()),
+               "ranks {} .. {} of {}", first_rank, first_rank + rank_count,
+               topology.device_count());
+}
+
+bool in_switch(Pattern pattern) {
+  return pattern == Pattern::kSwitch || pattern == Pattern::kSwitchTrees;
+}
+
+}  // namespace
+
+/// No flows between paths. Pages of links that no path crosses are never touched.
+std::int64_t* CollectivePaths::crossings() const {
+  struct Free {
+    void operator()(std::int64_t* memory) const { std::free(memory); }
+  };
+  thread_local std::unique_ptr<std::int64_t[], Free> crossings;
+  thread_local std::size_t size = 0;
+  if (const std::size_t links = topology_->links().size(); size < links) {
+    crossings.reset(static_cast<std::int64_t*>(std::calloc(links, sizeof(std::int64_t))));
+    ORRERY_CHECK(crossings != nullptr, "no memory for {} links", links);
+    size = links;
+  }
+  return crossings.get();
+}
+
+void CollectivePaths::add_route(int from, int to, std::int64_t flows, Paths& paths) const {
+  const auto a = as_u32(from), b = as_u32(to);
+  std::vector<topologies::LinkId>& route = paths.route;
+  route.clear();
+  topology_->append_route(a, b, route);
+  ++paths.routes;
+  if (topology_->detoured(a, b))
+    paths.detours.insert(paths.detours.end(), route.begin(), route.end());
+  std::int64_t latency = 0, *all = crossings();
+  for (const auto link : route) {
+    latency += base::ceil_ps(topology_->link(link).latency);
+    const std::int64_t weight = paths.blocks != nullptr ? paths.blocks->weight(from, link) : 1;
+    if (weight == 0) continue;
+    const auto at = paths.inside ? paths.blocks->in_first_block(link) : link;
+    if (all[at.raw()] == 0) paths.links.push_back({at, 0});
+    all[at.raw()] += weight * flows;
+  }
+  paths.alpha_ps = std::max(paths.alpha_ps, latency);
+}
+
+std::shared_ptr<const std::vector<Places>> CollectivePaths::cycles_of(const plan::Group& group,
+                                                                      int base, int members) const {
+  if (members < 3 || library_ == nullptr) return nullptr;  // two members have one order
+  const int per_host = as_int(topology_->devices_per_host());
+  std::vector<int> ranks, places;
+  for (int i = 0; i < members; ++i) {
+    ranks.push_back(base + i * group.stride);
+    places.push_back(ranks.back() % per_host);
+  }
+  const std::scoped_lock lock(cycles_->mutex);
+  const auto [known, fresh] = cycles_->by_members.try_emplace(std::move(places));
+  if (fresh)
+    known->second = std::make_shared<const std::vector<Places>>(host_cycles(*topology_, ranks));
+  return known->second;
+}
+
+GroupSpread CollectivePaths::spread_of(const plan::Group& group, int base) const {
+  std::vector<int> first_of_host{0};  // host-major ranks: members of one host are neighbours
+  for (int i = 1; i < group.size; ++i) {
+    const auto rank = as_u32(base + i * group.stride);
+    if (!topology_->same_host(rank - as_u32(group.stride), rank)) first_of_host.push_back(i);
+  }
+  first_of_host.push_back(group.size);
+  const int members = first_of_host[1];
+  return costmodel::spread_of(std::move(first_of_host), cycles_of(group, base, members));
+}
+
+void CollectivePaths::find_links(const plan::Group& group, int base, GroupShape& shape) const {
+  if (library_ == nullptr) return;
+  Neighbours members;
+  for (int i = 1; i < group.size && !(members.in_host && members.across); ++i) {
+    const int rank = base + i * group.stride;
+    if (!topology_->same_host(as_u32(rank - group.stride), as_u32(rank)))
+      members.across = {base, rank};
+    else if (!members.in_host)
+      members.in_host = {rank - group.stride, rank};
+  }
+  costmodel::find_links(*topology_, *library_, members, shape);
+}
+
+/// Of the groups that hold one of the ranks.
+CollectivePaths::Spreads CollectivePaths::spreads_of(const plan::Group& group, int first_rank,
+                                                     int rank_count, Paths& paths) const {
+  Spreads spreads;
+  for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
+    // the group's first of these ranks
+    if (group.index(rank) > 0 && rank - group.stride >= first_rank) continue;
+    const int base = group.base(rank);
+    GroupSpread& spread = spreads[base] = spread_of(group, base);
+    if (spreads.size() == 1 || spread.shape.hosts > paths.shape.hosts || in_switch(paths.pattern))
+      find_links(group, base, spread.shape);
+    if (spreads.size() == 1 || spread.shape.hosts > paths.shape.hosts) paths.shape = spread.shape;
+  }
+  return spreads;
+}
+
+/// What these ranks send, or all members of their groups.
+void CollectivePaths::add_groups(const plan::Group& group, int first_rank, int rank_count,
+                                 bool all_members, Paths& paths) const {
+  const auto pattern_of = [&](const GroupSpread& spread) {
+    return in_switch(paths.pattern) && !spread.shape.uniform() ? Pattern::kRings : paths.pattern;
+  };
+  const Spreads spreads = spreads_of(group, first_rank, rank_count, paths);
+  for (const auto& [base, spread] : spreads)
+    paths.units = std::lcm(paths.units, units_of(pattern_of(spread), spread.shape));
+  std::vector<MemberFlows> sends;
+  for (const auto& [base, spread] : spreads) {
+    const Pattern pattern = pattern_of(spread);
+    const std::int64_t times = paths.units / units_of(pattern, spread.shape);
+    for (int i = 0; i < group.size; ++i) {
+      const int rank = base + i * group.stride, place = rank - first_rank;
+      if (!all_members && (place < 0 || place >= rank_count)) continue;
+      sends.clear();
+      append_sends(pattern, spread, i, sends);
+      for (const auto& [to, flows] : sends)
+        add_route(rank, base + to * group.stride, flows * times, paths);
+    }
+  }
+}
+
+void CollectivePaths::add_exchange(int first_rank, int rank_count, int peer_offset,
+                                   Paths& paths) const {
+  paths.pattern = Pattern::kShift;
+  Neighbours members;
+  for (int rank = first_rank; rank < first_rank + rank_count; ++rank) {
+    const int peer = rank + peer_offset;
+    add_route(rank, peer, 1, paths);
+    (topology_->same_host(as_u32(rank), as_u32(peer)) ? members.in_host : members.across) = {rank,
+                                                                                             peer};
+  }
+  paths.shape.size = 2;
+  if (members.across) paths.shape.hosts = 2;
+  if (library_ != nullptr) costmodel::find_links(*topology_, *library_, members, paths.shape);
+}
+
+void CollectivePaths::count(Paths& paths) const {
+  std::int64_t* all = crossings();
+  for (LinkLoad& l : paths.links) l.flows = std::exchange(all[l.link.raw()], 0);
+}
+
+void CollectivePaths::find_narrowest(std::span<const LinkLoad> links, PathSummary& s) const {
+  s.in_hosts = s.fabric = {};
+  // Of equal shares the one of fewest flows, whatever the order of the links.
+  const auto narrower = [](const NarrowestLink& a, const NarrowestLink& b) {
+    const auto share = static_cast<__int128>(a.bytes_per_second) * b.flows,
+               other = static_cast<__int128>(b.bytes_per_second) * a.flows;
+    return b.flows == 0 || share < other || (share == other && a.flows < b.flows);
+  };
+  for (const LinkLoad& crossed : links) {
+    const topologies::Link& link = topology_->link(crossed.link);
+    const NarrowestLink here{link.bytes_per_second, crossed.flows};
+    if (!narrower(here, s.in_hosts) && !narrower(here, s.fabric)) continue;  // most are alike
+    NarrowestLink& least = topology_->in_host(link) ? s.in_hosts : s.fabric;
+    if (narrower(here, least)) least = here;
+  }
+}
+
+PathLoads CollectivePaths::counted(Paths paths) const {
+  count(paths);
+  find_narrowest(paths.links, paths);
+  std::ranges::sort(paths.links, {}, &LinkLoad::link);
+  std::ranges::sort(paths.detours);
+  return paths;
+}
+
+PathSummary CollectivePaths::summed(Paths paths) const {
+  count(paths);
+  find_narrowest(paths.links, paths);
+  return paths;
+}
+
+PathLoads CollectivePaths::loads(Pattern pattern, const plan::Group& group, int first_rank,
+                                 int rank_count, Senders senders) const {
+  check_ranks(first_rank, rank_count, *topology_);
+  Paths paths;
+  paths.pattern = pattern;
+  add_groups(group, first_rank, rank_count, senders == Senders::kWholeGroups, paths);
+  return counted(std::move(paths));
+}
+
+PathLoads CollectivePaths::loads(int first_rank, int rank_count, int peer_offset) const {
+  Paths paths;
+  add_exchange(first_rank, rank_count, peer_offset, paths);
+  return counted(std::move(paths));
+}
+
+PathLoads CollectivePaths::loads(Pattern pattern, const plan::Group& group,
+                                 const RankBlocks& blocks) const {
+  Paths paths;
+  paths.pattern = pattern;
+  paths.blocks = &blocks;
+  paths.inside = blocks.inside(group);
+  add_groups(group, blocks.first_rank(), blocks.ranks(), false, paths);
+  return counted(std::move(paths));
+}
+
+PathLoads CollectivePaths::loads(int peer_offset, const RankBlocks& blocks) const {
+  Paths paths;
+  paths.blocks = &blocks;
+  add_exchange(blocks.first_rank(), blocks.ranks(), peer_offset, paths);
+  return counted(std::move(paths));
+}
+
+PathSummary CollectivePaths::summary(Pattern pattern, const plan::Group& group, int first_rank,
+                                     int rank_count) const {
+  check_ranks(first_rank, rank_count, *topology_);
+  // Where one switch joins hosts, windows that groups tile are classes, too.
+  const int window = std::max(group.size * group.stride, as_int(topology_->devices_per_host()));
+  const bool tiled = topology_->host_copies() && topology_->host_copies()->levels.size() == 1 &&
+                     rank_count % window == 0 && first_rank % window == 0;
+  const auto blocks = RankBlocks::of(*topology_, first_rank, tiled ? window : rank_count);
+  Paths paths;
+  paths.pattern = pattern;
+  if (!blocks || !blocks->repeats(group)) {
+    add_groups(group, first_rank, rank_count, true, paths);
+    return summed(std::move(paths));
+  }
+  paths.blocks = &*blocks;
+  paths.inside = blocks->inside(group);
+  add_groups(group, blocks->first_rank(), blocks->ranks(), !paths.inside, paths);
+  return summed(std::move(paths));
+}
+
+PathSummary CollectivePaths::summary(int first_rank, int rank_count, int peer_offset) const {
+  const auto blocks = RankBlocks::of(*topology_, first_rank, rank_count);
+  Paths paths;
+  if (blocks && blocks->repeats(peer_offset)) {
+    paths.blocks = &*blocks;
+    rank_count = blocks->ranks();
+  }
+  add_exchange(first_rank, rank_count, peer_offset, paths);
+  return summed(std::move(paths));
+}
+
+}  // namespace orrery::costmodel

@@ -22,6 +22,8 @@ namespace {
 constexpr double kPerMillion = 1e6;
 constexpr std::int64_t kMillion = 1'000'000;
 
+std::int64_t ppm_of(double factor) { return std::llround(factor * kPerMillion); }
+
 base::Result<void> check_device(const model::Profile& profile,
                                 const topologies::Topology& topology) {
   if (profile.device.empty()) return {};  // the profile does not say (a Galvatron folder)
@@ -79,7 +81,7 @@ RateScale measured_rates(const SpeedScale& s) {
 
 /// Links as fast as transfers in a training step find them.
 topologies::Topology in_step(topologies::Topology topology, const model::StepCommunication& step) {
-  const std::int64_t ppm = std::llround(kPerMillion * step.fabric_share);
+  const std::int64_t ppm = ppm_of(step.fabric_share);
   if (ppm == kMillion) return topology;
   return std::move(topology).with_level_rates(kMillion, ppm);
 }
@@ -245,8 +247,7 @@ std::int64_t CostModel::copies_ps(const plan::Op& op) const {
 const CollectivePrices& CostModel::communication() const { return state_->collectives; }
 
 std::int64_t CostModel::overlap_slowdown_ppm() const {
-  if (!profile()) return static_cast<std::int64_t>(kPerMillion);
-  return static_cast<std::int64_t>(profile()->overlap_slowdown * kPerMillion + 0.5);
+  return profile() ? ppm_of(profile()->overlap_slowdown) : kMillion;
 }
 
 bool CostModel::overlaps() const { return !profile() || profile()->overlaps; }
@@ -257,6 +258,15 @@ std::int64_t CostModel::context_bytes() const {
   // Rotary attention: cosine and sine of every position, half a head each, fp32.
   return framework +
          (m.position == model::PositionKind::kRotary ? 4 * options().sequence * m.head_dim : 0);
+}
+
+std::int64_t CostModel::reserved_bytes(std::int64_t peak) const {
+  return mul_div_up(peak, ppm_of(framework().reserved_share), kMillion) + context_bytes();
+}
+
+std::int64_t CostModel::usable_bytes(std::int64_t memory) const {
+  const std::int64_t left = memory - context_bytes();
+  return left <= 0 ? left : mul_div(left, kMillion, ppm_of(framework().reserved_share));
 }
 
 base::FlopsPerSecond CostModel::peak() const {

@@ -104,6 +104,11 @@ class CostModel {
   /// Bytes per rank outside the Program's buffers: the framework's, of the profile, and the tables
   /// of rotary attention, 4 · sequence · head_dim.
   std::int64_t context_bytes() const;
+  /// What a rank holds whose buffers take `peak`: they with what the framework's allocator reserves
+  /// beyond them, rounded up, and the context.
+  std::int64_t reserved_bytes(std::int64_t peak) const;
+  /// The largest peak of which no more than `memory` is reserved.
+  std::int64_t usable_bytes(std::int64_t memory) const;
   base::FlopsPerSecond peak() const;  // dense peak of the precision, slowest device
   Origin compute_origin() const;
   Origin communication_origin() const;

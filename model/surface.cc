@@ -83,6 +83,7 @@ constexpr Field<Framework> kFramework[] = {
     {"gather_copies", &Framework::gather_copies, kTimes},
     {"reduce_copies", &Framework::reduce_copies, kTimes},
     {"loss_bytes", &Framework::loss_bytes, kTimes},
+    {"reserved_share", &Framework::reserved_share, {1.0, 2.0}},
 };
 
 }  // namespace

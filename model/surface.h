@@ -110,6 +110,8 @@ struct Framework {
   double gather_copies = 0, reduce_copies = 0;
   // of a logit, that the loss holds beside the logits and their gradient
   double loss_bytes = 0;
+  // what the allocator reserves over what tensors take
+  double reserved_share = 1;
   bool operator==(const Framework&) const = default;
 };
 

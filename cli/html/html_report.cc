@@ -181,9 +181,15 @@ Json html_data(const Plan& plan, const CostModel& cost, const sim::SimReport& re
   if (count() > kMaxBlocks)
     for (auto& b : blocks) b = coarse(b, report.step_time_ps / 1000);
   const bool communication = count() <= kMaxBlocks;
-  for (std::size_t i = 0; i < report.stages.size(); ++i)
-    stages.push_back(stage_json(report.stages[i], report.picture.stages[i].memory,
-                                lanes_json(blocks[i], communication)));
+  std::int64_t framework = 0;  // beside buffers, at the fullest
+  for (std::size_t i = 0; i < report.stages.size(); ++i) {
+    const sim::StageReport& stage = report.stages[i];
+    stages.push_back(
+        stage_json(stage, report.picture.stages[i].memory, lanes_json(blocks[i], communication)));
+    const auto& held = stage.memory_at_peak;
+    framework = std::max(framework, stage.peak_memory_bytes -
+                                        std::accumulate(held.begin(), held.end(), std::int64_t{0}));
+  }
   return {
       {"schema", "orrery.picture/1"},
       {"model", plan.model},
@@ -197,7 +203,7 @@ Json html_data(const Plan& plan, const CostModel& cost, const sim::SimReport& re
       {"bubble", report.bubble_fraction},
       {"exposed", report.exposed_communication_fraction},
       {"limit", memory_limit_bytes},
-      {"framework", cost.context_bytes()},
+      {"framework", framework},
       {"parts", parts},
       {"categories", categories},
       {"stages", stages},

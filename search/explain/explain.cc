@@ -66,8 +66,7 @@ class Explainer {
 
   base::Result<void> sweep() {
     costmodel::LayerCosts costs(cost_);
-    const UniformSweep sweep =
-        sweep_uniform(costs, request_.problem, limit_ - cost_.context_bytes());
+    const UniformSweep sweep = sweep_uniform(costs, request_.problem, cost_.usable_bytes(limit_));
     e_.uniform_plans = sweep.evaluated;
     if (!sweep.best) return {};
     TRY(SimulatedPlan simulated, simulate_plan(cost_, *sweep.best));

@@ -53,13 +53,14 @@ base::Result<KnownPlans::Searched> KnownPlans::search_anew(PlanRequest request,
   constexpr std::size_t kAtOnce = 4;
   request.top = std::max(request.top, kKept);
   request.relax = request.multipliers = false;
-  const std::int64_t budget = limit_bytes_ - cost_.context_bytes();
+  const std::int64_t budget = cost_.usable_bytes(limit_bytes_);
   costmodel::LayerCosts costs(cost_);
   StageModel stages(costs, request.space, request.global_batch, budget);
   TRY(const LoopResult loops, search_best_first(stages, request, {runners_up, kProblemStates}));
   if (loops.finalists.empty())
-    return Searched{false,
-                    loops.least_peak_bytes >= kForbidden ? 0 : loops.least_peak_bytes - budget};
+    return Searched{false, loops.least_peak_bytes >= kForbidden
+                               ? 0
+                               : cost_.reserved_bytes(loops.least_peak_bytes) - limit_bytes_};
   std::vector<Finalist> batch;
   const auto simulate = [&]() -> base::Result<void> {
     TRY(const Evaluated evaluated, evaluate(cost_, batch, threads_));

@@ -17,7 +17,7 @@ using base::ErrorCode;
 constexpr int kRunnersUp = 7;
 
 /// All faults of a request, so that they are reported together.
-base::Result<std::int64_t> budget_of(const costmodel::CostModel& cost, const PlanRequest& r) {
+base::Result<std::int64_t> memory_of(const costmodel::CostModel& cost, const PlanRequest& r) {
   base::ErrorSink sink;
   const auto fault = [&](ErrorCode code, std::string message) {
     sink.add(base::Diagnostic{.code = code, .message = std::move(message)});
@@ -51,7 +51,7 @@ base::Result<std::int64_t> budget_of(const costmodel::CostModel& cost, const Pla
       memory = memory == 0 ? device.memory_bytes : std::min(memory, device.memory_bytes);
   }
   if (memory <= 0) fault(ErrorCode::kOutOfRange, fmt::format("{} bytes of device memory", memory));
-  return sink.result(memory - cost.context_bytes());
+  return sink.result(memory);
 }
 
 /// Plans of one shape differ in their strategies alone.
@@ -99,7 +99,8 @@ base::Result<void> evaluate_best(StageModel& stages, const PlanRequest& request,
 }  // namespace
 
 base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanRequest& request) {
-  TRY(const std::int64_t budget, budget_of(cost, request));
+  TRY(const std::int64_t limit, memory_of(cost, request));
+  const std::int64_t budget = cost.usable_bytes(limit);
   costmodel::LayerCosts costs(cost);
   // Runners-up are found even where only the answer is simulated in full.
   PlanRequest searched = request;
@@ -110,7 +111,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   answer.pruned = std::move(loops.pruned);
   answer.states = loops.states;
   answer.problems = loops.problems;
-  answer.certificate.memory_limit_bytes = budget + cost.context_bytes();
+  answer.certificate.memory_limit_bytes = limit;
   answer.certificate.cost_model_fingerprint = cost.fingerprint();
   answer.certificate.multiplier_bound_ps = loops.multiplier_bound_ps;
   if (request.multipliers) {
@@ -121,7 +122,8 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   if (loops.finalists.empty()) {
     answer.status = loops.exhausted ? Status::kBudget : Status::kInfeasible;
     const bool nothing_divides = loops.least_peak_bytes >= kForbidden;
-    answer.shortfall_bytes = nothing_divides ? 0 : loops.least_peak_bytes - budget;
+    answer.shortfall_bytes =
+        nothing_divides ? 0 : cost.reserved_bytes(loops.least_peak_bytes) - limit;
     if (request.relax && !loops.exhausted && !nothing_divides) {
       TRY(answer.relaxations, relax_request(cost, request, budget, loops));
     }
@@ -134,7 +136,7 @@ base::Result<PlanAnswer> find_plan(const costmodel::CostModel& cost, const PlanR
   answer.certificate.multiplier_gap =
       real(best.closed_form_ps - loops.multiplier_bound_ps) / real(best.closed_form_ps);
   for (const std::int64_t peak : best.stage_peak_bytes) {
-    answer.certificate.stage_peak_bytes.push_back(peak + cost.context_bytes());
+    answer.certificate.stage_peak_bytes.push_back(cost.reserved_bytes(peak));
   }
   answer.status = loops.bound_ps < best.closed_form_ps ? Status::kBudget : Status::kOptimal;
   TRY_VOID(evaluate_best(stages, request, loops.finalists, answer));

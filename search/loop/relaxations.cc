@@ -28,16 +28,16 @@ base::Result<std::optional<Relaxation>> attempt(const costmodel::CostModel& cost
   if (loops.finalists.empty()) return std::nullopt;
   TRY(const Evaluated evaluated, evaluate(cost, loops.finalists, 1));
   const std::int64_t peak = std::ranges::max(loops.finalists.front().stage_peak_bytes);
-  return Relaxation{std::move(change), peak + cost.context_bytes(),
+  return Relaxation{std::move(change), cost.reserved_bytes(peak),
                     evaluated.candidates.front().report.step_time_ps};
 }
 
 /// The least memory that some plan needs, with the time of the best plan there.
 base::Result<Relaxation> more_memory(const costmodel::CostModel& cost, const PlanRequest& request,
                                      std::int64_t budget, const LoopResult& loops) {
-  const std::int64_t needed = loops.least_peak_bytes + cost.context_bytes();
+  const std::int64_t needed = cost.reserved_bytes(loops.least_peak_bytes);
   const std::string change =
-      fmt::format("memory {} → {}", gib(budget + cost.context_bytes()), gib(needed));
+      fmt::format("memory {} → {}", gib(cost.reserved_bytes(budget)), gib(needed));
   TRY(std::optional<Relaxation> best, attempt(cost, request, loops.least_peak_bytes, change));
   if (best) {
     best->memory_bytes = needed;

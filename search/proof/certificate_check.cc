@@ -180,7 +180,7 @@ base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const pla
     const std::int64_t peak = plan::static_memory(program, program.classes[i], cost.loss_bytes())
                                   .peak_bytes,
                        closed = priced.stage_peak_bytes[i];
-    report.memory_bytes.push_back(peak + cost.context_bytes());
+    report.memory_bytes.push_back(cost.reserved_bytes(peak));
     const std::int64_t excess = report.memory_bytes.back() - report.limit_bytes;
     if (peak != closed)
       memory_fault(fmt::format("stage {}: the Program holds {} bytes, the closed form says {}", i,
@@ -201,7 +201,7 @@ base::Result<CheckReport> check_plan(const costmodel::CostModel& cost, const pla
                              report.cost_ps));
   }
   if (!claim.proofs.empty())
-    check_multipliers(cost, plan, claim, report.limit_bytes - cost.context_bytes(), report);
+    check_multipliers(cost, plan, claim, cost.usable_bytes(report.limit_bytes), report);
   const auto gap_to = [&](std::int64_t bound) {
     return real(claim.cost_ps - bound) / real(claim.cost_ps);
   };

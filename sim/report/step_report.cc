@@ -60,9 +60,9 @@ StageReport stage_report(const plan::Program& program, const PreparedClass& k,
   s.idle_ps = out.idle_ps;
   s.recompute_ps = out.recompute_ps;
   s.optimizer_ps = out.optimizer_ps;
-  s.peak_memory_bytes = memory.peak_bytes + cost.context_bytes();
+  s.peak_memory_bytes = cost.reserved_bytes(memory.peak_bytes);
   s.memory_at_peak = memory.at_peak;
-  s.timeline_peak_bytes = out.peak_bytes + cost.context_bytes();
+  s.timeline_peak_bytes = cost.reserved_bytes(out.peak_bytes);
   return s;
 }
 
@@ -91,7 +91,7 @@ void add_totals(const plan::Program& program, const costmodel::CostModel& cost,
 }
 
 plan::Timeline timeline_of(const plan::Program& program, const FinishedStep& finished,
-                           std::int64_t context_bytes) {
+                           const costmodel::CostModel& cost) {
   plan::Timeline t;
   t.origin = "predicted";
   t.model = program.model;
@@ -102,7 +102,7 @@ plan::Timeline timeline_of(const plan::Program& program, const FinishedStep& fin
     const ClassOutcome& out = finished.outcome.classes[finished.shown[s]];
     add_spans(program, finished.step.classes[finished.shown[s]], out, finished.rank[s], t);
     for (const auto& [at, bytes] : out.memory)
-      t.memory.push_back({finished.rank[s], at, bytes + context_bytes});
+      t.memory.push_back({finished.rank[s], at, cost.reserved_bytes(bytes)});
   }
   return t;
 }
@@ -136,7 +136,7 @@ SimReport step_report(const plan::Program& program, const costmodel::CostModel& 
   if (options.picture)
     report.picture =
         picture_of(program, finished.step, finished.outcome, finished.network, finished.shown);
-  if (options.timeline) report.timeline = timeline_of(program, finished, cost.context_bytes());
+  if (options.timeline) report.timeline = timeline_of(program, finished, cost);
   return report;
 }
 

@@ -319,5 +319,23 @@ TEST(CostModel, ContextHoldsTheFrameworkAndTheTablesOfRotaryAttention) {
   EXPECT_EQ(bytes_of("gpt2", 1000), 1000);
 }
 
+TEST(CostModel, WhatAnAllocatorReservesIsAShareOfThePeakAndFitsWhatIsUsable) {
+  model::Profile profile;
+  profile.name = "reserved";
+  profile.context_bytes = 1000;
+  profile.framework = model::Framework{.name = "f", .reserved_share = 1.25};
+  const auto cost = CostModel::make(model::find_model("gpt2").value(), machines::cluster(2),
+                                    profile, {.sequence = 512});
+  ASSERT_TRUE(cost.has_value()) << base::to_string(cost.error());
+  EXPECT_EQ(cost->reserved_bytes(400), 1500);
+  EXPECT_EQ(cost->reserved_bytes(401), 1502);  // 501.25, rounded up
+  EXPECT_EQ(cost->usable_bytes(999), -1);
+  for (std::int64_t memory = 1000; memory < 1100; ++memory) {
+    const std::int64_t usable = cost->usable_bytes(memory);
+    EXPECT_LE(cost->reserved_bytes(usable), memory);
+    EXPECT_GT(cost->reserved_bytes(usable + 1), memory);
+  }
+}
+
 }  // namespace
 }  // namespace orrery::costmodel

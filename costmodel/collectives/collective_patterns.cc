@@ -233,8 +233,8 @@ std::vector<std::vector<int>> ring_channels(const GroupLayout& group) {
     for (std::size_t h = 0; h < group.hosts.size(); ++h) {
       auto order = in_channel(group, group.hosts[h], c);
       if (group.uniform() && group.host_count() > 1) {
-        if (h % 2 == 0)
-          std::ranges::rotate(order, order.begin() + 1);  // from the member behind c to c
+        if (h % 2 == 0)  // from the member behind c to c
+          std::rotate(order.begin(), order.begin() + 1, order.end());
         else
           std::reverse(order.begin() + 1, order.end());  // from c back to the one behind it
       }

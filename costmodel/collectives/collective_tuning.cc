@@ -173,7 +173,8 @@ base::Result<CollectiveTuning> calibrated_or_published(std::string_view device) 
       base::to_lower(device.substr(0, device.find('-'))) + std::string(kMeasured);
   std::vector<std::string> names = kTunings.names();
   std::erase_if(names, [](const std::string& name) { return !name.ends_with(kMeasured); });
-  std::ranges::stable_partition(names, [&](const std::string& name) { return name == own; });
+  std::stable_partition(names.begin(), names.end(),
+                        [&](const std::string& name) { return name == own; });
   for (const std::string& name : names) {
     TRY(CollectiveTuning tuning, load_shipped(name));
     if (serves(tuning, device)) return tuning;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -20,7 +19,6 @@ using enum model::Collective;
 using base::Seconds;
 using Op = model::Collective;
 
-constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 /// Largest chunk of a tree, and how many chunks fill it: NCCL splits until every hop of the way has
 /// a few.
 constexpr int kSmallChunkHosts = 4, kSmallChunkRanks = 16;
@@ -249,8 +247,8 @@ CollectiveTerms GroupForms::exchange_terms(std::int64_t bytes, Algorithm algorit
   t.network_hop_ps = base::ceil_ps(network_latency(ring.latency, p));
   t.flow_limit = ring_limit(p, 1);
   const bool hierarchical = algorithm == kHierarchical;
-  t.piece_bytes =
-      ceil_div(bytes, hierarchical ? shape_->size : std::bit_floor(as_u32(shape_->size)));
+  const int pieces = hierarchical ? shape_->size : as_int(std::bit_floor(as_u32(shape_->size)));
+  t.piece_bytes = ceil_div(bytes, pieces);
   if (hierarchical) t.repeats = 2 * (shape_->hosts - 1);
   return t;
 }

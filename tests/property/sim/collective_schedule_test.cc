@@ -140,7 +140,7 @@ RC_GTEST_PROP(CollectiveSchedule, BytesThatLeaveTheRanksAreBytesThatArrive, ()) 
   const costmodel::CollectiveForms forms(c.usable, c.tuning,
                                          costmodel::layout_of(c.usable, c.ranks));
   const std::int64_t n = forms.group().size(),
-                     bytes = n * *rc::gen::inRange<std::int64_t>(1, 1000) * 60;
+                     bytes = n * *rc::gen::inRange<std::int64_t>(1, 1000) * 120;
   const auto sum = [&](Collective op, Algorithm a) {
     const CollectiveRequest request{op, bytes, forms.terms(op, bytes, a, Protocol::kSimple)};
     const auto s = make_schedule(c.usable, forms, request, request.terms.repeats);
@@ -152,7 +152,8 @@ RC_GTEST_PROP(CollectiveSchedule, BytesThatLeaveTheRanksAreBytesThatArrive, ()) 
     }
     return std::pair{sent, received};
   };
-  // 60 is a multiple of the channels that hosts of up to four devices have: nothing is rounded.
+  // 120 is a multiple of the channels of hosts of up to four devices, in two slices: nothing is
+  // rounded.
   for (const auto& [op, share] :
        {std::pair{Collective::kAllReduce, 2 * (n - 1)}, std::pair{Collective::kAllGather, n - 1},
         std::pair{Collective::kReduceScatter, n - 1}}) {

@@ -66,6 +66,7 @@ constexpr Field<Profile> kScalars[] = {
     {"overlaps", &Profile::overlaps},
     {"launch_seconds", &Profile::launch_seconds, kTimeOrZero},
     {"context_bytes", &Profile::context_bytes, kCountOrZero},
+    {"held_ranks", &Profile::held_ranks, kCountOrZero},
 };
 constexpr base::EnumNames<Collective::kPointToPoint> kCollectives("all_reduce", "all_gather",
                                                                   "reduce_scatter", "all_to_all",

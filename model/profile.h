@@ -144,6 +144,8 @@ struct Profile {
   std::optional<Control> control = {};  // of the machine while it was measured
   // none: derived from the residuals and percentiles above (costmodel/uncertainty/uncertainty.h)
   std::optional<Spread> spread = {};
+  // devices of the largest published step held against on this kind of device; 0: none was
+  std::int64_t held_ranks = 0;
   // compute and communication that overlap both slow down by this
   double overlap_slowdown = 1.0;
   // false: communication never runs beside compute (one core per rank)

@@ -297,8 +297,10 @@ Result<Prediction> predict(const Options& o, const Subject& subject, const plan:
   const CostModel& cost = subject.scene.cost;
   TRY(const std::optional<sim::Scenario> scenario, scenario_of(o, cost.topology()));
   const sim::SimOptions show{.timeline = o.has("trace"), .picture = o.has("html")};
-  Prediction p{
-      .report = {}, .scenario = {}, .goodput = {}, .doubt = {costmodel::uncertainty_of(cost), {}}};
+  Prediction p{.report = {},
+               .scenario = {},
+               .goodput = {},
+               .doubt = {costmodel::uncertainty_of(cost, subject.plan), {}}};
   if (scenario) {
     const int draws = o.has("monte-carlo") ? o.count("monte-carlo") : 0;
     TRY(Jobs jobs, jobs_of(o, subject, program, *scenario));
@@ -311,7 +313,9 @@ Result<Prediction> predict(const Options& o, const Subject& subject, const plan:
   } else {
     TRY(p.report, sim::simulate(program, cost, show));
   }
-  TRY(p.doubt.band, costmodel::band_of(cost, subject.plan, p.doubt.uncertainty.spread));
+  const costmodel::Uncertainty& u = p.doubt.uncertainty;
+  TRY(const costmodel::Band band, costmodel::band_of(cost, subject.plan, u.spread));
+  p.doubt.band = u.widened(band);
   if (const auto failures = failures_of(o, scenario)) {
     const std::uint64_t seed = scenario && !o.given("seed")
                                    ? scenario->jitter.seed

@@ -76,7 +76,9 @@ class Worker {
                  .mfu = report.mfu,
                  .band = {}};
     if (request_.bands) {
-      TRY(e.band, costmodel::band_of(*cost_, plan, costmodel::uncertainty_of(*cost_).spread));
+      const costmodel::Uncertainty u = costmodel::uncertainty_of(*cost_, plan);
+      TRY(const costmodel::Band band, costmodel::band_of(*cost_, plan, u.spread));
+      e.band = u.widened(band);
     }
     e.limit_bytes = request_.memory_limit_bytes > 0 ? request_.memory_limit_bytes
                                                     : job.cluster->device_model(0).memory_bytes;

@@ -221,7 +221,8 @@ Json origin_json(const CostModel& cost, const Doubt& doubt) {
   Json j = origin_json(cost), spread = Json::object();
   for (const auto& [name, field] : model::kSpreadFields)
     spread[name] = doubt.uncertainty.spread.*field;
-  j["band"] = {{"coverage", costmodel::kCoverage},
+  j["band"] = {{"beyond", doubt.uncertainty.beyond},
+               {"coverage", costmodel::kCoverage},
                {"low", doubt.band.low},
                {"high", doubt.band.high},
                {"source", doubt.uncertainty.source},
@@ -231,13 +232,14 @@ Json origin_json(const CostModel& cost, const Doubt& doubt) {
 
 base::Result<AnswerDoubt> doubt_of(const search::PlanAnswer& answer, const CostModel& cost) {
   constexpr std::size_t kDrawn = 3;
-  AnswerDoubt doubt{.best = {costmodel::uncertainty_of(cost), {}}, .share_faster = {}};
+  const Plan& best = answer.candidates.front().plan;
+  AnswerDoubt doubt{.best = {costmodel::uncertainty_of(cost, best), {}}, .share_faster = {}};
   std::vector<const Plan*> plans;
   for (std::size_t i = 0; i < std::min(kDrawn, answer.candidates.size()); ++i)
     plans.push_back(&answer.candidates[i].plan);
   TRY(const auto draws,
       costmodel::drawn_steps(cost, plans, costmodel::draw_errors(doubt.best.uncertainty.spread)));
-  doubt.best.band = costmodel::band_of(draws.front());
+  doubt.best.band = doubt.best.uncertainty.widened(costmodel::band_of(draws.front()));
   const auto step = [&](std::size_t i) {
     return costmodel::DrawnStep{answer.candidates[i].report.step_time_ps, draws[i]};
   };

@@ -80,6 +80,7 @@ base::Result<std::optional<Surface>> surface_of(const topologies::DeviceModel& d
       base::closest(all, [&](const model::Profile& p) { return distance(device, p); });
   if (like == nullptr) return std::nullopt;
   Surface stand_in{*like, false};
+  stand_in.profile.held_ranks = 0;
   for (model::ComputeSurface& s : stand_in.profile.surfaces) like_at_its_limit(device, s);
   stand_in.profile.name = fmt::format("{}, the nearest to {}", like->name, device.name);
   return stand_in;

@@ -21,6 +21,8 @@ using model::Spread;
 
 // Assumed where a profile says nothing (docs/models/uncertainty.md has the sources).
 constexpr double kMeasuredTransfers = 0.05;
+constexpr double kOtherDevice = 0.08, kTwiceTheRanks = 0.02, kExperts = 0.15,
+                 kTensorOverHosts = 0.1, kContext = 0.08;
 
 /// Of the measured operators: mean half-distance from 10th to 90th percentile, of a sample and of
 /// the median.
@@ -76,15 +78,54 @@ Uncertainty of_surface(const model::Profile& profile, const model::ComputeSurfac
                       profile.name)};
 }
 
+/// What the published steps behind a spread lacked and this one has.
+void add_beyond(const CostModel& cost, const model::Profile& profile, const plan::Plan& plan,
+                Uncertainty& u) {
+  double squares = 0;
+  std::vector<std::string> lacked;
+  const auto add = [&](double width, std::string what) {
+    squares += width * width;
+    lacked.push_back(std::move(what));
+  };
+  const auto ranks = real(plan.world_size());
+  if (profile.held_ranks == 0)
+    add(kOtherDevice, "this device");
+  else if (ranks > real(profile.held_ranks))
+    add(kTwiceTheRanks * std::log2(ranks / real(profile.held_ranks)),
+        fmt::format("more than {} devices", profile.held_ranks));
+  if (cost.model().experts > 0) add(kExperts, "mixtures of experts");
+  const auto any = [&](auto has) {
+    return std::ranges::any_of(plan.stages, [&](const plan::Stage& stage) {
+      return std::ranges::any_of(stage.runs,
+                                 [&](const plan::LayerRun& run) { return has(run.strategy); });
+    });
+  };
+  const auto host = as_int(cost.topology().devices_per_host());
+  if (any([&](const plan::LayerStrategy& s) { return s.tp > host; }))
+    add(kTensorOverHosts, "tensor groups over hosts");
+  if (any([](const plan::LayerStrategy& s) { return s.cp > 1; }))
+    add(kContext, "context parallelism");
+  u.beyond = std::sqrt(squares);
+  if (!lacked.empty()) u.source += fmt::format("; none of {}", fmt::join(lacked, ", "));
+}
+
 }  // namespace
 
-Uncertainty uncertainty_of(const CostModel& cost) {
+Band Uncertainty::widened(const Band& band) const {
+  return {std::exp(-std::hypot(std::log(band.low), beyond)),
+          std::exp(std::hypot(std::log(band.high), beyond))};
+}
+
+Uncertainty uncertainty_of(const CostModel& cost, const plan::Plan& plan) {
   const auto& profile = cost.profile();
-  if (profile && profile->spread)
-    return {
+  if (profile && profile->spread) {
+    Uncertainty u{
         *profile->spread,
         fmt::format("errors on published steps{}, profile '{}'",
                     profile->framework ? " of " + profile->framework->name : "", profile->name)};
+    add_beyond(cost, *profile, plan, u);
+    return u;
+  }
   Uncertainty u;
   const Samples samples =
       samples_of(profile ? profile->operators : std::vector<model::OperatorPoint>{});

@@ -38,13 +38,26 @@ namespace orrery::costmodel {
 inline constexpr int kDraws = 32;
 inline constexpr double kCoverage = 0.8;
 
+/// The predicted step lies between low and high times its time with a chance of kCoverage;
+/// low ≤ 1 ≤ high.
+struct Band {
+  double low = 1, high = 1;
+};
+
 struct Uncertainty {
   model::Spread spread;
   std::string source;  // where the spread is from
+  double beyond = 0;   // half a width in logarithms, of what no published step was held against
+  /// With what is beyond: widths add in squares.
+  Band widened(const Band& band) const;
 };
 /// Of the profile: its `spread`; else its composition residual, the percentiles of its operators,
 /// the residual of its surface, and where it has none of them what is assumed of datasheet prices.
-Uncertainty uncertainty_of(const CostModel& cost);
+///
+/// A spread that errors on published steps gave says nothing of what those steps lacked: another
+/// device (0.08), more devices (0.02 each time twice as many), mixtures of experts (0.15), tensor
+/// groups over hosts (0.1), context parallelism (0.08). Assumed, and added in squares.
+Uncertainty uncertainty_of(const CostModel& cost, const plan::Plan& plan);
 
 /// @pre count even and > 0. The same spread scaled by c: every ln of a factor times c.
 std::vector<PriceFactors> draw_errors(const model::Spread& spread, int count = kDraws,
@@ -57,11 +70,6 @@ base::Result<std::vector<std::vector<double>>> drawn_steps(const CostModel& cost
                                                            std::span<const plan::Plan* const> plans,
                                                            std::span<const PriceFactors> draws);
 
-/// The predicted step lies between low and high times its time with a chance of kCoverage;
-/// low ≤ 1 ≤ high.
-struct Band {
-  double low = 1, high = 1;
-};
 /// @pre at least one draw.
 Band band_of(std::span<const double> draws);
 /// Of a plan with the spread of its prices. Errors: those of plan_cost().

@@ -255,7 +255,7 @@ class Explainer {
   /// The fastest plan known, explained or found, against the next ones.
   base::Result<void> judge() {
     constexpr std::size_t kDrawn = 4;
-    e_.uncertainty = costmodel::uncertainty_of(cost_);
+    e_.uncertainty = costmodel::uncertainty_of(cost_, e_.plan.plan);
     std::vector<const SimulatedPlan*> known;
     if (e_.limits.fits()) known.push_back(&e_.plan);
     for (const Comparison* c : rivals(e_)) known.push_back(&c->simulated);
@@ -266,7 +266,7 @@ class Explainer {
     for (const SimulatedPlan* a : known) plans.push_back(&a->plan);
     TRY(const auto draws,
         costmodel::drawn_steps(cost_, plans, costmodel::draw_errors(e_.uncertainty.spread)));
-    e_.band = costmodel::band_of(draws.front());
+    e_.band = e_.uncertainty.widened(costmodel::band_of(draws.front()));
     const auto step = [&](std::size_t i) {
       return costmodel::DrawnStep{known[i]->step_ps(), draws[i + 1]};
     };

@@ -187,8 +187,43 @@ TEST(Bands, APairIsComparedDrawByDraw) {
   EXPECT_FALSE(within_error(0.09));
 }
 
+plan::Plan any_plan(int ranks = 2) {
+  plan::Plan plan;
+  plan.stages = {{.runs = {{1, {.dp = ranks}}}}};
+  plan.vocabulary = {.dp = ranks};
+  return plan;
+}
+
+TEST(Uncertainty, GrowsWithWhatNoPublishedStepHad) {
+  auto p = named();
+  p.spread = Spread{.step = 0.03};
+  p.held_ranks = 8;
+  const auto beyond = [&](const plan::Plan& plan) {
+    return uncertainty_of(priced(p), plan).beyond;
+  };
+  EXPECT_EQ(beyond(any_plan(8)), 0);
+  EXPECT_DOUBLE_EQ(beyond(any_plan(32)), 0.04);  // twice as many, twice
+  plan::Plan over_hosts = any_plan(32);
+  over_hosts.stages[0].runs[0].strategy = {.tp = 16, .dp = 1};
+  over_hosts.stages[0].runs[0].strategy.cp = 2;
+  EXPECT_DOUBLE_EQ(beyond(over_hosts), std::sqrt(0.04 * 0.04 + 0.1 * 0.1 + 0.08 * 0.08));
+  EXPECT_THAT(uncertainty_of(priced(p), over_hosts).source,
+              testing::HasSubstr("none of more than 8 devices, tensor groups over hosts, context"));
+  p.held_ranks = 0;
+  EXPECT_DOUBLE_EQ(beyond(any_plan(32)), 0.08);
+  p.spread.reset();  // what it has is not from steps
+  EXPECT_EQ(beyond(over_hosts), 0);
+}
+
+TEST(Uncertainty, WidthsAddInSquares) {
+  const Band band =
+      Uncertainty{.spread = {}, .source = {}, .beyond = 0.04}.widened({std::exp(-0.03), 1});
+  EXPECT_DOUBLE_EQ(band.low, std::exp(-0.05));
+  EXPECT_DOUBLE_EQ(band.high, std::exp(0.04));
+}
+
 TEST(Uncertainty, ComesFromWhatTheProfileHas) {
-  const Uncertainty datasheet = uncertainty_of(priced(std::nullopt));
+  const Uncertainty datasheet = uncertainty_of(priced(std::nullopt), any_plan());
   EXPECT_DOUBLE_EQ(datasheet.spread.products, 0.11);
   EXPECT_DOUBLE_EQ(datasheet.spread.in_hosts, 0.3);
   EXPECT_THAT(datasheet.source, testing::HasSubstr("not measured on this device"));
@@ -196,8 +231,8 @@ TEST(Uncertainty, ComesFromWhatTheProfileHas) {
   auto p = named();
   p.surfaces.emplace_back();
   p.surfaces.front().residual = 0.06;
-  EXPECT_DOUBLE_EQ(uncertainty_of(priced(p)).spread.operators, 0.06);
-  EXPECT_DOUBLE_EQ(uncertainty_of(priced(p)).spread.products, 0);
+  EXPECT_DOUBLE_EQ(uncertainty_of(priced(p), any_plan()).spread.operators, 0.06);
+  EXPECT_DOUBLE_EQ(uncertainty_of(priced(p), any_plan()).spread.products, 0);
 
   // Nine samples between 0.9 and 1.1 ms: 10 % each, and their median sqrt(pi / 2) / 3 of that.
   p.operators.push_back({.shape = product(4096),
@@ -206,16 +241,16 @@ TEST(Uncertainty, ComesFromWhatTheProfileHas) {
                          .seconds_p10 = 0.9e-3,
                          .seconds_p90 = 1.1e-3,
                          .samples = 9});
-  EXPECT_NEAR(uncertainty_of(priced(p)).spread.operators, 0.1 * std::sqrt(std::numbers::pi / 2) / 3,
-              1e-9);
-  EXPECT_NEAR(uncertainty_of(priced(p)).spread.step, 0.1, 1e-9);
+  EXPECT_NEAR(uncertainty_of(priced(p), any_plan()).spread.operators,
+              0.1 * std::sqrt(std::numbers::pi / 2) / 3, 1e-9);
+  EXPECT_NEAR(uncertainty_of(priced(p), any_plan()).spread.step, 0.1, 1e-9);
 
   p.composition_residual = 0.024;
-  EXPECT_DOUBLE_EQ(uncertainty_of(priced(p)).spread.step, 0.024);
-  EXPECT_THAT(uncertainty_of(priced(p)).source, testing::HasSubstr("'test'"));
+  EXPECT_DOUBLE_EQ(uncertainty_of(priced(p), any_plan()).spread.step, 0.024);
+  EXPECT_THAT(uncertainty_of(priced(p), any_plan()).source, testing::HasSubstr("'test'"));
 
   p.spread = Spread{.products = 0.01, .step = 0.02};
-  EXPECT_EQ(uncertainty_of(priced(p)).spread, *p.spread);
+  EXPECT_EQ(uncertainty_of(priced(p), any_plan()).spread, *p.spread);
 }
 
 TEST(Uncertainty, ShippedDevicesAddTheirOwnProductsToWhatStepsShowed) {

@@ -1,7 +1,10 @@
 #include "cli/inputs.h"
 
+#include <algorithm>
+
 #include "base/numbers.h"
 #include "costmodel/profiles/profiles.h"
+#include "model/names.h"
 #include "topologies/import/local.h"
 
 namespace orrery::cli {
@@ -58,7 +61,10 @@ std::vector<OptionSpec> price_options() {
                       "list software', or a file (default: by the device's age)")};
 }
 OptionSpec precision_option() {
-  return choice_option("precision", "P", {"bf16", "fp32"}, "training precision", "bf16");
+  std::vector<std::string> names;
+  for (const auto& p : model::names_up_to(model::kLastPrecision)) names.emplace_back(p.name);
+  return choice_option("precision", "P", std::move(names),
+                       "training precision ('orrery list precisions')", "bf16");
 }
 OptionSpec sequence_option() {
   return integer_option("sequence-length", "S", {1, 1 << 24},
@@ -102,7 +108,9 @@ base::OptionSpec cluster_of_machine() {
 }
 
 model::Precision precision_of(const base::Options& options, const char* name) {
-  return options.string(name) == "fp32" ? model::Precision::kFloat32 : model::Precision::kBFloat16;
+  const auto known = model::names_up_to(model::kLastPrecision);
+  return std::ranges::find(known, options.string(name), &base::Named<model::Precision>::name)
+      ->value;
 }
 
 std::int64_t memory_of(const base::Options& options) {

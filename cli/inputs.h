@@ -51,7 +51,7 @@ base::OptionSpec required(base::OptionSpec option);
 /// What this machine is.
 base::OptionSpec cluster_of_machine();
 
-/// Of "fp32" or "bf16".
+/// @pre the option's choices are names of precisions.
 model::Precision precision_of(const base::Options& options, const char* name = "precision");
 /// Bytes of --memory, 0: not given.
 std::int64_t memory_of(const base::Options& options);

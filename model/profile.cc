@@ -144,7 +144,7 @@ LayerTimes read_layer(const base::Node& node, const std::string& what, base::Err
   base::Reader r(node, what, sink);
   LayerTimes layer;
   read_fields(r, kLayer, layer);
-  layer.precision = r.required_enum("precision", names_up_to(Precision::kBFloat16));
+  layer.precision = r.required_enum("precision", names_up_to(kLastPrecision));
   r.required_node("points");
   layer.points = read_points(r, what, kLayerPoint, &LayerPoint::batch);
   if (layer.points.empty() && r.has("points"))

@@ -210,8 +210,15 @@ struct SegmentShape {
   std::int64_t top_k = 0;     // experts of a token
   std::int64_t capacity = 0;  // rows of an expert per sequence on this rank
   bool shared = false;        // a shared expert's gate and output
-  int slices = 1;             // products: slices of the contraction
-  int slice = 0;              // which of them
+  // products of quantised operands; norms and activations that make such operands
+  Format format = Format::kNone;
+  // products: the input comes in the compute type, the weights are quantised for each use; else
+  // there is a quantised copy of them
+  bool quantises_input = false, quantises_weights = false;
+  // products: this one is one of so many pieces of the tokens, which run on streams of their own
+  int pieces = 1;
+  int slices = 1;  // products: slices of the contraction
+  int slice = 0;   // which of them
 
   std::int64_t token_count() const { return sequences * tokens; }
   // R of kDispatch and kCombine
@@ -248,5 +255,8 @@ struct PhaseWork {
 /// Phases that a kind does not have (G of an attention core, B of a token loader) cost nothing. The
 /// formulas stand as a table in sizes.cc. @pre the fields that the kind uses are positive.
 PhaseWork work(const SegmentShape& shape, Phase phase);
+/// Of these, the bytes of a product's that make quantised copies of its operands: kernels of their
+/// own.
+base::Bytes quantising_bytes(const SegmentShape& shape, Phase phase);
 
 }  // namespace orrery::model

@@ -28,6 +28,7 @@
 ///                 B      2T·in·out                  e(T·out + in·out + T·in)
 ///                 G      2T·in·out + [bias] T out   e(T·out + T·in) + 8(in·out + [bias] out)
 ///                                                   + [bf16] e·in·out
+///                                                   (quantised operands: below)
 ///   kAttention    F      4 T s n d                  e T (2n+2k) d + 4Tn
 ///                                                   + [rotary] eT(n+k)d + [k<n] 2eTnd
 ///                 B      10 T s n d                 e T (4n+4k) d + 4Tn
@@ -72,6 +73,18 @@
 ///   kAccumulate   F      E                          3eE
 ///   kAdamW        F      14E                        28E fp32, 30E bf16 (plus master)
 ///
+/// Quantised operands. q bytes of a quantised element with its scales; reading a tensor's maximum
+/// first: m = e, else 0. A copy by rows serves F and B, one by columns G, where the sum runs over
+/// tokens. Products read q for e of both operands and write results in e. Beside that
+///
+///   kNorm, kActivation F     fused: 2q for e of the result; else + (m + e + 2q)
+///   linears F                input that comes in e (m + e + q) T·in; weights (m + e + q) in·out
+///   linears B, G             incoming gradient (m + e + q) T·out each, (m + e + 2q) of BG; G:
+///                            the input as F; B: the weights as F
+///   kAdamW                   (m + e + 2q) E: copies of the weights, once a step
+///
+/// and a copy is alive with what it is a copy of.
+///
 /// BG is B and G together with shared operands (the incoming gradient, and what both read) counted
 /// once and the larger of the two transients. Attention counts its products over the full s² (the
 /// base of MFU), not the half that a causal mask leaves, and not its softmax and rotation; backward
@@ -107,10 +120,27 @@ struct Rows {
   const std::int64_t tokens = s.token_count();
   const double e = real(element_bytes(s.dtype)), t = real(tokens), in = real(s.in),
                out = real(s.out), elements = real(s.elements);
+  // of a quantised element; read for the maximum
+  const double q = real(element_bytes_32(terms_of(s.format).element)) / 32,
+               scanned = terms_of(s.format).scans ? e : 0;
   const double n = real(s.heads), k = real(s.kv_heads), d = real(s.head_dim);
 
   /// Temporary bytes of `elements` numbers, in integers: memory is summed exactly.
   std::int64_t temporary(std::int64_t numbers) const { return element_bytes(s.dtype) * numbers; }
+
+  /// Bytes of `copies` quantised copies of elements that are there in the compute type.
+  double quantising(double numbers, int copies) const {
+    return s.format == Format::kNone ? 0 : numbers * (scanned + e + copies * q);
+  }
+  /// What a norm or an activation writes of a result.
+  double result_bytes(double numbers) const {
+    if (s.format == Format::kNone) return e * numbers;
+    if (terms_of(s.format).fused) return 2 * q * numbers;
+    return e * numbers + quantising(numbers, 2);
+  }
+  std::int64_t quantised(std::int64_t numbers) const {
+    return s.format == Format::kNone ? 0 : bytes_of(terms_of(s.format).element, numbers);
+  }
 
   PhaseWork load() const {
     if (phase != kF) return {};
@@ -152,7 +182,8 @@ struct Rows {
     const std::int64_t one = temporary_float(tokens * s.in);
     if (phase == kF) {
       const std::int64_t transient = !bf16 ? 0 : layer ? 2 * one : one;
-      return make((layer ? 8 : 4) * x, 2 * e * x + e * vectors * in + statistics, transient);
+      return make((layer ? 8 : 4) * x, e * x + result_bytes(x) + e * vectors * in + statistics,
+                  transient + quantised(tokens * s.in));
     }
     double flops = 0;
     double bytes = 2 * e * x + statistics;  // dy, x
@@ -167,29 +198,48 @@ struct Rows {
     return make(flops, bytes, bf16 ? 3 * one : layer ? 0 : one);
   }
 
+  std::int64_t matrices() const {
+    const bool grouped = s.kind == SegmentKind::kExpertIn || s.kind == SegmentKind::kExpertOut;
+    ORRERY_CHECK(!grouped || s.experts > 0);
+    return grouped ? s.experts : 1;
+  }
+  double weights() const { return real(matrices()) * in * out; }
+
   // addmm straight into the output; the weight gradient accumulates by addmm into its fp32 view, in
   // bf16 by way of a product.
   PhaseWork linear() const {
     ORRERY_CHECK(s.in > 0 && s.out > 0);
-    const std::int64_t matrices =
-        s.kind == SegmentKind::kExpertIn || s.kind == SegmentKind::kExpertOut ? s.experts : 1;
-    ORRERY_CHECK(matrices > 0);
-    const double product = 2 * t * in * out, weights = real(matrices) * in * out;
-    const double bias = s.bias ? out : 0;
-    const double x = e * t * in, y = e * t * out, w = e * weights;
+    const double product = 2 * t * in * out;
+    const double bias = s.bias ? out : 0, operand = s.format == Format::kNone ? e : q;
+    const double x = operand * t * in, y = e * t * out, w = operand * weights(),
+                 copies = quantising_bytes();
+    const std::int64_t of_input = s.quantises_input ? quantised(tokens * s.in) : 0,
+                       of_weights = s.quantises_weights ? quantised(matrices() * s.in * s.out) : 0;
     if (phase == kF)
-      return make(product + t * bias, x + w + (s.slice > 0 ? 2 * y : y) + e * bias, 0);
+      return make(product + t * bias, x + w + (s.slice > 0 ? 2 * y : y) + e * bias + copies,
+                  of_input + of_weights);
     double flops = 0;
-    double bytes = y;  // the incoming gradient
+    double bytes = operand * t * out + copies;  // the incoming gradient
+    std::int64_t temporaries = 0;
     if (has_b) {
       flops += product;
-      bytes += w + x;
+      bytes += w + e * t * in;
+      temporaries += quantised(tokens * s.out) + of_weights;
     }
     if (has_g) {
       flops += product + t * bias;
-      bytes += x + kFloatReadWrite * (weights + bias);
+      bytes += x + kFloatReadWrite * (weights() + bias);
+      temporaries +=
+          quantised(tokens * s.out) + of_input + (bf16 ? temporary(matrices() * s.in * s.out) : 0);
     }
-    return make(flops, bytes, has_g && bf16 ? temporary(matrices * s.in * s.out) : 0);
+    return make(flops, bytes, temporaries);
+  }
+  double quantising_bytes() const {
+    const double input = s.quantises_input ? quantising(t * in, 1) : 0;
+    const double of_weights = s.quantises_weights ? quantising(weights(), 1) : 0;
+    if (phase == kF) return input + of_weights;
+    return quantising(t * out, as_int(has_b) + as_int(has_g)) + (has_g ? input : 0) +
+           (has_b ? of_weights : 0);
   }
 
   // Flash attention on views of qkv: copies of q and k once rotated, of k and v once repeated to n
@@ -256,7 +306,8 @@ struct Rows {
     const double cost = s.activation == Activation::kRelu   ? 1
                         : s.activation == Activation::kSilu ? 4
                                                             : 8;
-    if (phase == kF) return make(cost * g + (s.gated ? g : 0), e * (u + g), 0);
+    if (phase == kF)
+      return make(cost * g + (s.gated ? g : 0), e * u + result_bytes(g), quantised(tokens * s.out));
     return make(2 * cost * g + (s.gated ? 3 * g : 0), e * (2 * u + g), 0);
   }
 
@@ -361,7 +412,7 @@ struct Rows {
   // Per element: gradient 4, moments 16, parameter 8; bf16: master 8 and parameter 2 (written).
   PhaseWork adamw() const {
     if (phase != kF) return {};
-    return make(14 * elements, (bf16 ? 30 : 28) * elements, 0);
+    return make(14 * elements, (bf16 ? 30 : 28) * elements + quantising(elements, 2), 0);
   }
 };
 
@@ -403,6 +454,10 @@ PhaseWork work(const SegmentShape& shape, Phase phase) {
     case kAdamW: return rows.adamw();
   }
   ORRERY_CHECK(false, "segment kind {}", as_int(shape.kind));
+}
+
+base::Bytes quantising_bytes(const SegmentShape& shape, Phase phase) {
+  return base::Bytes(shape.format == Format::kNone ? 0 : Rows{shape, phase}.quantising_bytes());
 }
 
 }  // namespace orrery::model

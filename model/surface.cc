@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/ids.h"
 #include "base/numbers.h"
 #include "model/config_fields.h"
@@ -86,6 +88,40 @@ constexpr Field<Framework> kFramework[] = {
     {"reserved_share", &Framework::reserved_share, {1.0, 2.0}},
 };
 
+void read_product(base::Reader& inner, const std::string& what, ProductSurface& product,
+                  base::ErrorSink& sink) {
+  if (const auto correction = inner.optional_object("correction"))
+    product.correction = read_correction(*correction, what + ".correction", sink);
+}
+
+FormatSurface read_format(const base::Node& node, const std::string& what, base::ErrorSink& sink) {
+  base::Reader r(node, what, sink);
+  FormatSurface f;
+  for (const std::string& name : r.required_strings("formats")) {
+    const auto known = names_up_to(Format::kNvFp4);
+    const auto row = std::ranges::find(known, name, &base::Named<Format>::name);
+    if (row == known.end() || row->value == Format::kNone)
+      r.error("formats", base::ErrorCode::kBadValue, "no number format '{}'", name);
+    else
+      f.formats.push_back(row->value);
+  }
+  f.peak = r.required_double("peak", kRate);
+  base::Reader product(r.required_object("product"), what + ".product", sink);
+  read_fields(product, kProduct, f.product);
+  read_product(product, what + ".product", f.product, sink);
+  product.finish();
+  f.residual = r.required_double("residual", kSmall);
+  r.finish();
+  return f;
+}
+
+base::Json to_json(const ProductSurface& p) {
+  base::Json json = fields_to_json(p, kProduct);
+  const ProductCorrection& c = p.correction;
+  if (!c.ln.empty()) json["correction"] = {{"m", c.m}, {"n", c.n}, {"k", c.k}, {"ln", c.ln}};
+  return json;
+}
+
 }  // namespace
 
 std::string_view to_string(AttentionKernel kernel) {
@@ -111,16 +147,17 @@ ComputeSurface read_surface(const base::Node& node, const std::string& what,
   const auto nothing = [](const base::Reader&) {};
   s.peak = r.optional_double("peak", kRate).value_or(0);
   s.memory_bandwidth = r.optional_double("memory_bandwidth", kRate).value_or(0);
-  part("product", kProduct, s.product, [&](base::Reader& inner) {
-    if (const auto correction = inner.optional_object("correction"))
-      s.product.correction = read_correction(*correction, what + ".product.correction", sink);
-  });
+  part("product", kProduct, s.product,
+       [&](base::Reader& inner) { read_product(inner, what + ".product", s.product, sink); });
   part("attention", kAttention, s.attention, [&](base::Reader& inner) {
     s.attention.flash2_efficiency = inner.optional_double("flash2_efficiency", kShare).value_or(0);
   });
   part("stream", kStream, s.stream, nothing);
   if (const auto power = r.optional_object("power"))
     read_part("power", *power, kPower, s.power, nothing);
+  if (const auto formats = r.optional_list("formats"))
+    for (const base::Node& one : *formats)
+      s.formats.push_back(read_format(one, what + ".formats", sink));
   s.residual = r.required_double("residual", kSmall);
   r.finish();
   return s;
@@ -137,18 +174,23 @@ Framework read_framework(const base::Node& node, base::ErrorSink& sink) {
 }
 
 base::Json to_json(const ComputeSurface& s) {
-  base::Json product = fields_to_json(s.product, kProduct);
-  const ProductCorrection& c = s.product.correction;
-  if (!c.ln.empty()) product["correction"] = {{"m", c.m}, {"n", c.n}, {"k", c.k}, {"ln", c.ln}};
   base::Json attention = fields_to_json(s.attention, kAttention);
   if (s.attention.flash2_efficiency > 0)
     attention["flash2_efficiency"] = s.attention.flash2_efficiency;
   base::Json json = {{"dtype", to_string(s.dtype)},
-                     {"product", std::move(product)},
+                     {"product", to_json(s.product)},
                      {"attention", std::move(attention)},
                      {"stream", fields_to_json(s.stream, kStream)},
                      {"residual", s.residual}};
   if (s.peak > 0) json["peak"] = s.peak;
+  for (const FormatSurface& f : s.formats) {
+    base::Json names = base::Json::array();
+    for (const Format format : f.formats) names.push_back(to_string(format));
+    json["formats"].push_back({{"formats", std::move(names)},
+                               {"peak", f.peak},
+                               {"product", to_json(f.product)},
+                               {"residual", f.residual}});
+  }
   if (s.memory_bandwidth > 0) json["memory_bandwidth"] = s.memory_bandwidth;
   if (s.power != PowerSurface{}) json["power"] = fields_to_json(s.power, kPower);
   return json;

@@ -72,6 +72,15 @@ struct PowerSurface {
   bool operator==(const PowerSurface&) const = default;
 };
 
+/// Products of operands that are quantised already.
+struct FormatSurface {
+  std::vector<Format> formats = {};
+  double peak = 0;  // of the device measured, in these formats, FLOP/s
+  ProductSurface product = {};
+  double residual = 0;
+  bool operator==(const FormatSurface&) const = default;
+};
+
 struct ComputeSurface {
   DType dtype = DType::kBFloat16;
   // datasheet of the device measured, FLOP/s and bytes/s: which devices are like it; 0: not said
@@ -80,6 +89,7 @@ struct ComputeSurface {
   AttentionSurface attention = {};
   StreamSurface stream = {};
   PowerSurface power = {};
+  std::vector<FormatSurface> formats = {};
   // 80 % of the points that were fitted to, or held back, lie within ± this share of the formula
   double residual = 0;
   bool operator==(const ComputeSurface&) const = default;

@@ -35,6 +35,7 @@ std::string fingerprint_of(const Topology& t, std::span<const uint32_t> device_m
   f.add(t.device_models().size());
   for (const DeviceModel& m : t.device_models()) {
     f.add(m.name).add(m.peak_fp32.raw()).add(m.peak_bf16.raw()).add(m.memory_bandwidth.raw());
+    if (m.peak_fp8.raw() > 0) f.add(m.peak_fp8.raw()).add(m.peak_fp4.raw());
     f.add(m.memory_bytes).add(m.launch_overhead.raw()).add(m.power.raw());
   }
   for (const uint32_t model : device_models) f.add(model);

@@ -66,6 +66,13 @@ Result<int> run(const Options& options, const Invocation&) {
   return 0;
 }
 
+base::OptionSpec precision_of_file() {
+  base::OptionSpec o = precision_option();
+  o.default_value.clear();
+  o.help = "training precision (default: the file's)";
+  return o;
+}
+
 }  // namespace
 
 Command import_command() {
@@ -85,9 +92,7 @@ Command import_command() {
            joined({{model_option(true), cluster_option(true), hosts_option(),
                     integer_option("devices", "N", {1, 1 << 20},
                                    "ranks when the file does not say (default: all devices)"),
-                    sequence_option(),
-                    choice_option("precision", "P", {"bf16", "fp32"},
-                                  "training precision (default: the file's)")},
+                    sequence_option(), precision_of_file()},
                    price_options(),
                    {required(text_option("out", "FILE", "write the plan (orrery.plan/1)")),
                     json_option()}})},

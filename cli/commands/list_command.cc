@@ -3,6 +3,7 @@
 #include "cli/text/show.h"
 #include "costmodel/collectives/collective_tuning.h"
 #include "costmodel/profiles/profiles.h"
+#include "model/precisions.h"
 
 namespace orrery::cli {
 
@@ -43,11 +44,15 @@ Result<int> run(const Options& options, const Invocation&) {
     rows = rows_of(costmodel::list_software(), [](const auto& p) {
       return Row{p.name, p.software, p.source};
     });
+  else if (what == "precisions")
+    rows = rows_of(model::list_precisions(), [](const auto& p) {
+      return Row{std::string(p.name), std::string(p.description), std::string(p.source)};
+    });
   else if (what == "tunings")
     rows = tuning_rows();
   else
-    return refuse(kBadValue, "models, clusters, profiles, software or tunings", "cannot list '{}'",
-                  what);
+    return refuse(kBadValue, "models, clusters, profiles, software, precisions or tunings",
+                  "cannot list '{}'", what);
   if (options.flag("json")) {
     print_json({{"schema", "orrery.list/1"},
                 {what, json_list(rows, [](const Row& r) -> Json {
@@ -63,14 +68,15 @@ Result<int> run(const Options& options, const Invocation&) {
 }  // namespace
 
 Command list_command() {
-  return {{.name = "list",
-           .summary = "what the catalogs hold: models, clusters, profiles, software or tunings",
-           .examples = {{"orrery list models", "names for --model"},
-                        {"orrery list clusters --json", "for a script"}},
-           .positionals = {{.name = "WHAT",
-                            .help = "models | clusters | profiles | software | tunings"}},
-           .options = {json_option()}},
-          run};
+  return {
+      {.name = "list",
+       .summary = "what there is: models, clusters, profiles, software, precisions, tunings",
+       .examples = {{"orrery list models", "names for --model"},
+                    {"orrery list clusters --json", "for a script"}},
+       .positionals = {{.name = "WHAT",
+                        .help = "models | clusters | profiles | software | precisions | tunings"}},
+       .options = {json_option()}},
+      run};
 }
 
 }  // namespace orrery::cli

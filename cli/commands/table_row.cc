@@ -82,9 +82,7 @@ constexpr std::array<base::Named<plan::Schedule>, 4> kSchedules{
      {"zb-h1", plan::Schedule::kZeroBubbleH1}}};
 /// fp16 has bf16's bytes and peak; the check of a scaled loss costs a pass over the gradients that
 /// nothing here prices.
-enum class Number : std::uint8_t { kBFloat16, kFloat16, kFloat32 };
-constexpr std::array<base::Named<Number>, 3> kPrecisions{
-    {{"bf16", Number::kBFloat16}, {"fp16", Number::kFloat16}, {"fp32", Number::kFloat32}}};
+constexpr std::string_view kFloat16 = "fp16";
 
 /// Cells of one row by column; faults at their places.
 class RowReader {
@@ -279,12 +277,10 @@ void read_strategy(RowReader& r, TableRow& row) {
   // which it is, with one chunk
   if (p.schedule == plan::Schedule::kInterleaved && p.virtual_stages == 1)
     p.schedule = plan::Schedule::k1F1B;
-  const Number usual =
-      p.precision == model::Precision::kFloat32 ? Number::kFloat32 : Number::kBFloat16;
-  const Number number = r.word("precision", kPrecisions).value_or(usual);
-  p.precision =
-      number == Number::kFloat32 ? model::Precision::kFloat32 : model::Precision::kBFloat16;
-  if (number == Number::kFloat16) row.note = "fp16 is priced as bf16";
+  auto precisions = model::names_up_to(model::kLastPrecision);
+  precisions.push_back({kFloat16, model::Precision::kBFloat16});
+  p.precision = r.word("precision", precisions).value_or(p.precision);
+  if (r.text("precision") == kFloat16) row.note = "fp16 is priced as bf16";
   p.sequence = row.model.max_positions;
   p.uneven_stages = true;
 }

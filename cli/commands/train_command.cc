@@ -36,6 +36,10 @@ TrainJob job_of(const Options& o) {
 
 Result<int> run(const Options& options, const Invocation& invocation) {
   TRY(const Plan plan, plan::load_plan(options.string("plan")));
+  if (model::format_of(plan.precision) != model::Format::kNone)
+    return refuse(ErrorCode::kInconsistent, "plan again with --precision bf16 or fp32",
+                  "{} is planned and simulated; training runs in bf16 and fp32",
+                  model::to_string(plan.precision));
   TRY(const ModelSpec model, model::find_model(plan.model));
   TRY_VOID(check_objective(model));
   TRY(const plan::Program program, plan::lower(plan, model));

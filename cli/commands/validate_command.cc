@@ -19,9 +19,7 @@ namespace orrery::cli {
 namespace fs = std::filesystem;
 
 base::OptionSpec precision_of_training() {
-  base::OptionSpec o = precision_option();
-  o.default_value = "fp32";
-  return o;
+  return choice_option("precision", "P", {"fp32", "bf16"}, "training precision", "fp32");
 }
 
 namespace {

@@ -260,14 +260,18 @@ struct LayerCosts::State {
     s.grad_reduce = plan::GradReduce::kMicroBatch;
     // Only groups across the replicas know how many there are, or that there is one.
     if (!s.strided && s.ep == 1) s.dp = 2;
-    Key key = key_of(s, part_of_kind(part, context) << 1 | number(context.split_backward));
+    plan::LayerContext alone = single(context, s);
+    alone.keeps_copies = model::format_of(context.precision) != model::Format::kNone &&
+                         plan::effective_zero(strategy) < 3;
+    Key key = key_of(s, part_of_kind(part, context) << 2 | number(alone.keeps_copies) << 1 |
+                            number(context.split_backward));
     key[4] = number(tied_stages(part, context));
     const auto [form, fresh] = forms->bodies[key];
     if (!fresh) return form;
     const auto lower = part == kBlock       ? plan::lower_block
                        : part == kEmbedding ? plan::lower_embedding
                                             : plan::lower_head;
-    form = BodyForm(lower(cost.model(), s, single(context, s)), true, prices);
+    form = BodyForm(lower(cost.model(), s, alone), true, prices);
     form.number = number(forms->bodies.size());
     return form;
   }

@@ -66,8 +66,9 @@ void find_links(const topologies::Topology& topology, const CollectiveTuning& tu
           std::max(shape.network_extra, tuning.network_extra(topology.link(link).kind));
   if (!shape.uniform()) return;
   shape.heads = as_int(std::min<std::int64_t>(shape.per_host, tuning.nvls.max_heads));
-  shape.switch_permille = std::llround(1e3 * tuning.nvls.efficiency *
-                                       (shape.hosts > 2 ? tuning.nvls.beyond_two_hosts : 1.0));
+  // Rounded up: the pace of a head (GroupForms::nvls_terms) is the limit inside a host, not this.
+  shape.switch_permille = static_cast<std::int64_t>(std::ceil(
+      1e3 * tuning.nvls.efficiency * (shape.hosts > 2 ? tuning.nvls.beyond_two_hosts : 1.0)));
 }
 
 CollectiveForms::CollectiveForms(const topologies::Topology& usable, const CollectiveTuning& tuning,

@@ -320,7 +320,10 @@ Transfer CollectivePrices::library_transfer(Collective op, std::int64_t bytes,
     t.rate_cap = std::max<std::int64_t>(rate_of(t.wire_bytes, 1e-12 * real(c.duration.wire_ps)), 1);
     t.bytes_per_second = std::min(t.bytes_per_second, t.rate_cap);
   }
-  t.latency_ps = std::max<std::int64_t>(c.duration.time_ps - t.duration_ps(), 0);
+  // Units are rounded: what is sent takes no longer than the call.
+  if (t.duration_ps() > c.duration.time_ps)
+    t.wire_bytes = mul_div(c.duration.time_ps, t.bytes_per_second, base::kPicosecondsPerSecond);
+  t.latency_ps = c.duration.time_ps - t.duration_ps();
   return t;
 }
 

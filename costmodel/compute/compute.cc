@@ -101,6 +101,20 @@ tl::unexpected<base::Diagnostics> wrong_precision(const model::Profile& profile,
                                  model::to_string(precision))));
 }
 
+base::Result<void> check_format(const Roofline& device, const topologies::Topology& topology,
+                                model::Format format) {
+  if (device.rates(model::DType::kBFloat16).of(format).raw() > 0) return {};
+  const bool later = format == model::Format::kNvFp4 || format == model::Format::kMxFp8;
+  const auto lacks = std::ranges::find_if(topology.device_models(), [&](const auto& m) {
+    return (later ? m.peak_fp4 : m.peak_fp8).raw() == 0;
+  });
+  return base::fail(
+      base::make_error(base::ErrorCode::kInconsistent, "{} has no products in {}", lacks->name,
+                       to_string(format))
+          .with_hint(later ? "from Blackwell on; a topology says peak_fp8 and peak_fp4 of a device"
+                           : "from Hopper on; a topology says peak_fp8 of a device"));
+}
+
 /// A device that may draw less than an idle one of the profile is a slip of units.
 base::Result<void> check_power(const Roofline& device, const model::PowerSurface& power,
                                const std::string& profile) {
@@ -117,12 +131,18 @@ base::Result<void> check_power(const Roofline& device, const model::PowerSurface
 Roofline Roofline::of(const topologies::Topology& topology) {
   const auto models = topology.device_models();
   ORRERY_CHECK(!models.empty());
-  Roofline r{models[0].peak_fp32, models[0].peak_bf16, models[0].memory_bandwidth,
+  Roofline r{models[0].peak_fp32,
+             models[0].peak_bf16,
+             models[0].peak_fp8,
+             models[0].peak_fp4,
+             models[0].memory_bandwidth,
              models[0].launch_overhead,
              std::ranges::min_element(models, {}, &topologies::DeviceModel::peak_bf16)->power};
   for (const auto& m : models) {
     r.peak_fp32 = std::min(r.peak_fp32, m.peak_fp32);
     r.peak_bf16 = std::min(r.peak_bf16, m.peak_bf16);
+    r.peak_fp8 = std::min(r.peak_fp8, m.peak_fp8);
+    r.peak_fp4 = std::min(r.peak_fp4, m.peak_fp4);
     r.memory_bandwidth = std::min(r.memory_bandwidth, m.memory_bandwidth);
     r.launch = std::max(r.launch, m.launch_overhead);
   }
@@ -133,10 +153,17 @@ base::FlopsPerSecond Roofline::peak(model::DType type) const {
   return type == model::DType::kBFloat16 ? peak_bf16 : peak_fp32;
 }
 
+DeviceRates Roofline::rates(model::DType type) const {
+  return {peak(type), memory_bandwidth, power, peak_fp8, peak_fp4};
+}
+
 double Roofline::seconds(const SegmentShape& shape, Phase phase) const {
   const auto work = model::work(shape, phase);
   if (work.flops.raw() == 0 && work.bytes.raw() == 0) return 0;
-  const double arithmetic = (work.flops / (peak(shape.dtype) * efficiency(shape))).raw();
+  const base::FlopsPerSecond rate = work_kind(shape.kind) == WorkKind::kProduct
+                                        ? rates(shape.dtype).of(shape.format)
+                                        : peak(shape.dtype);
+  const double arithmetic = (work.flops / (rate * efficiency(shape))).raw();
   const double memory = (work.bytes / (memory_bandwidth * kMemoryEfficiency)).raw();
   return std::max(arithmetic, memory) + launch.raw();
 }
@@ -171,14 +198,14 @@ base::Result<ComputePrices> ComputePrices::make(const model::ModelSpec& model,
                                                 model::Precision precision) {
   ComputePrices prices;
   prices.roofline_ = Roofline::of(topology);
+  TRY_VOID(check_format(prices.roofline_, topology, model::format_of(precision)));
   if (!profile) return prices;
   const auto type = model::compute_dtype(precision);
   for (const auto& surface : profile->surfaces) {
     if (surface.dtype != type) continue;
     TRY_VOID(check_power(prices.roofline_, surface.power, profile->name));
-    const DeviceRates rates{prices.roofline_.peak(type), prices.roofline_.memory_bandwidth,
-                            prices.roofline_.power};
-    prices.surface_.emplace(surface, profile->framework, rates, profile->composition_factor);
+    prices.surface_.emplace(surface, profile->framework, prices.roofline_.rates(type),
+                            profile->composition_factor);
   }
   for (const auto& p : profile->operators) {
     if (p.shape.dtype != type || !(p.seconds_median > 0)) continue;
@@ -233,7 +260,8 @@ double ComputePrices::base_seconds(const SegmentShape& shape, Phase phase) const
 
 std::optional<double> ComputePrices::operator_seconds(const SegmentShape& shape,
                                                       Phase phase) const {
-  if (points_.empty()) return std::nullopt;
+  // points are of products in the compute type
+  if (points_.empty() || shape.format != model::Format::kNone) return std::nullopt;
   if (shape.kind == SegmentKind::kAttentionBlock) return block_seconds(shape, phase);
   if (const auto own = interpolate(shape, phase)) return own;
   if (phase == kBG) {

@@ -74,12 +74,13 @@ namespace orrery::costmodel {
 
 /// Rates of the slowest device.
 struct Roofline {
-  base::FlopsPerSecond peak_fp32, peak_bf16;
+  base::FlopsPerSecond peak_fp32, peak_bf16, peak_fp8, peak_fp4;  // of quantised: zero: none
   base::BytesPerSecond memory_bandwidth;
   base::Seconds launch;
   base::Watts power;  // of the device of the least peak; zero: not stated
   static Roofline of(const topologies::Topology& topology);
   base::FlopsPerSecond peak(model::DType type) const;
+  DeviceRates rates(model::DType type) const;
   /// R above; zero for a phase without work.
   double seconds(const model::SegmentShape& shape, model::Phase phase) const;
 };

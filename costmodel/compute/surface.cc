@@ -26,6 +26,7 @@ constexpr std::array<Tile, 6> kTiles{
 constexpr std::array<double, 6> kSplits{1, 2, 3, 4, 6, 8};
 constexpr double kPartialSumBytes = 8;  // written and read in fp32
 constexpr double kThrottleSeconds = 100e-6;
+constexpr double kUnmeasuredFormat = 0.9;  // of the efficiency of the compute type
 constexpr double kVectorEfficiency = 0.8;  // only binds on devices with little arithmetic
 // of the segments: max, sum, read and write of the gradient
 constexpr double kLossPasses = 4;
@@ -57,57 +58,8 @@ int kernels(const SegmentShape& s, Phase phase) {
   }
 }
 
-}  // namespace
-
-SurfacePrices::SurfacePrices(model::ComputeSurface surface,
-                             std::optional<model::Framework> framework, DeviceRates rates,
-                             double composition)
-    : surface_(std::move(surface)),
-      framework_(framework.value_or(model::Framework{})),
-      peak_(rates.peak.raw()),
-      bandwidth_(rates.memory_bandwidth.raw()),
-      products_(composition),
-      attention_(composition) {
-  ORRERY_CHECK(peak_ > 0 && bandwidth_ > 0);
-  const model::PowerSurface& power = surface_.power;
-  if (rates.power.raw() > 0 && power.joules_per_flop > 0) {
-    dynamic_watts_ = rates.power.raw() - power.idle_watts;
-    ORRERY_CHECK(dynamic_watts_ > 0, "a limit of {} W is below the {} W of an idle device",
-                 rates.power.raw(), power.idle_watts);
-  }
-  for (std::size_t j = 0; j < tile_rates_.size(); ++j)
-    tile_rates_[j] =
-        surface_.product.efficiency * peak_ * std::pow(surface_.product.half_tile, real(j));
-}
-
-SurfacePrices SurfacePrices::drawn(const PriceFactors& errors) const {
-  SurfacePrices other(*this);
-  other.products_ *= errors.products;
-  other.attention_ *= errors.attention;
-  other.streams_ *= errors.streams;
-  other.framework_.kernel_seconds *= errors.launches;
-  return other;
-}
-
-double SurfacePrices::issued(double seconds, int count) const {
-  return std::max(seconds, count * framework_.kernel_seconds);
-}
-
-double SurfacePrices::sustained(double seconds, double flops) const {
-  if (dynamic_watts_ == 0) return seconds;
-  const double load = surface_.power.joules_per_flop * flops / seconds / dynamic_watts_;
-  return load > 1 ? seconds * std::pow(load, 1 / surface_.power.exponent) : seconds;
-}
-
-double SurfacePrices::copy_seconds(double bytes, int count) const {
-  return issued(streams_ * (bytes / (surface_.stream.efficiency * bandwidth_) +
-                            surface_.product.launch_seconds),
-                count);
-}
-
 /// Trilinear in logarithms: the product of hat functions of the two knots around each size.
-double SurfacePrices::correction(double m, double n, double k) const {
-  const model::ProductCorrection& c = surface_.product.correction;
+double correction(const model::ProductCorrection& c, double m, double n, double k) {
   if (c.ln.empty()) return 0;
   struct Place {
     std::size_t low = 0, high = 0;
@@ -135,15 +87,82 @@ double SurfacePrices::correction(double m, double n, double k) const {
   return sum;
 }
 
+}  // namespace
+
+SurfacePrices::SurfacePrices(model::ComputeSurface surface,
+                             std::optional<model::Framework> framework, DeviceRates rates,
+                             double composition)
+    : surface_(std::move(surface)),
+      framework_(framework.value_or(model::Framework{})),
+      peak_(rates.peak.raw()),
+      bandwidth_(rates.memory_bandwidth.raw()),
+      products_(composition),
+      attention_(composition) {
+  ORRERY_CHECK(peak_ > 0 && bandwidth_ > 0);
+  const model::PowerSurface& power = surface_.power;
+  if (rates.power.raw() > 0 && power.joules_per_flop > 0) {
+    dynamic_watts_ = rates.power.raw() - power.idle_watts;
+    ORRERY_CHECK(dynamic_watts_ > 0, "a limit of {} W is below the {} W of an idle device",
+                 rates.power.raw(), power.idle_watts);
+  }
+  by_format_[0] = Products(surface_.product, peak_, 1);
+  for (std::size_t i = 1; i < model::kFormats; ++i) {
+    const auto format = static_cast<model::Format>(i);
+    const double peak = rates.of(format).raw();
+    if (peak == 0) continue;
+    const auto measured = std::ranges::find_if(surface_.formats, [&](const auto& f) {
+      return std::ranges::find(f.formats, format) != f.formats.end();
+    });
+    model::ProductSurface like = surface_.product;
+    like.efficiency *= kUnmeasuredFormat;
+    by_format_[i] =
+        Products(measured == surface_.formats.end() ? like : measured->product, peak, peak_ / peak);
+  }
+}
+
+SurfacePrices::Products::Products(model::ProductSurface s, double peak, double energy_share)
+    : surface(std::move(s)), energy(energy_share) {
+  for (std::size_t j = 0; j < tile_rates.size(); ++j)
+    tile_rates[j] = surface.efficiency * peak * std::pow(surface.half_tile, real(j));
+}
+
+SurfacePrices SurfacePrices::drawn(const PriceFactors& errors) const {
+  SurfacePrices other(*this);
+  other.products_ *= errors.products;
+  other.attention_ *= errors.attention;
+  other.streams_ *= errors.streams;
+  other.framework_.kernel_seconds *= errors.launches;
+  return other;
+}
+
+double SurfacePrices::issued(double seconds, int count) const {
+  return std::max(seconds, count * framework_.kernel_seconds);
+}
+
+double SurfacePrices::sustained(double seconds, double flops) const {
+  if (dynamic_watts_ == 0) return seconds;
+  const double load = surface_.power.joules_per_flop * flops / seconds / dynamic_watts_;
+  return load > 1 ? seconds * std::pow(load, 1 / surface_.power.exponent) : seconds;
+}
+
+double SurfacePrices::copy_seconds(double bytes, int count) const {
+  return issued(streams_ * (bytes / (surface_.stream.efficiency * bandwidth_) +
+                            surface_.product.launch_seconds),
+                count);
+}
+
 double SurfacePrices::product_seconds(std::int64_t m, std::int64_t n, std::int64_t k,
-                                      std::int64_t batch, double bytes) const {
-  const model::ProductSurface& p = surface_.product;
+                                      std::int64_t batch, double bytes,
+                                      model::Format format) const {
+  const Products& products = this->products(format);
+  const model::ProductSurface& p = products.surface;
+  ORRERY_CHECK(products.tile_rates[0] > 0, "no products in {}", to_string(format));
   const double rows = real(m), columns = real(n), depth = real(k), units = real(p.units),
                count = real(batch);
   double best = 0;
   for (const Tile& tile : kTiles) {
     const double whole = std::ceil(rows / tile.rows) * std::ceil(columns / tile.columns) * count;
-    const double rate = tile_rates_[tile.halvings];
+    const double rate = products.tile_rates[tile.halvings];
     for (const double split : kSplits) {
       const double each = whole * split / units;
       const double waves =
@@ -160,21 +179,38 @@ double SurfacePrices::product_seconds(std::int64_t m, std::int64_t n, std::int64
   const double load = larger * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
   const double throttled =
       p.throttle > 0 ? load * std::pow(1 + load / kThrottleSeconds, p.throttle) : load;
-  const double alone =
-      (p.launch_seconds + throttled) * std::exp(correction(rows * count, columns, depth));
-  return products_ * sustained(alone, 2 * rows * columns * depth * count);
+  const double alone = (p.launch_seconds + throttled) *
+                       std::exp(correction(p.correction, rows * count, columns, depth));
+  return products_ * sustained(alone, 2 * rows * columns * depth * count * products.energy);
 }
 
 double SurfacePrices::linear(const SegmentShape& s, Phase phase) const {
+  if (s.pieces > 1) {
+    SegmentShape whole = s;
+    whole.tokens *= s.pieces;
+    whole.pieces = 1;
+    return issued(linear(whole, phase) / s.pieces, phase == kF ? 1 : 2);
+  }
   const std::int64_t matrices = s.kind == kExpertIn || s.kind == kExpertOut ? s.experts : 1;
   ORRERY_CHECK(matrices > 0);
   const std::int64_t rows = (s.token_count() + matrices - 1) / matrices;
-  const auto bytes = [&](Phase p) { return model::work(s, p).bytes.raw(); };
-  if (phase == kF) return issued(product_seconds(rows, s.out, s.in, matrices, bytes(kF)), 1);
+  const auto product = [&](Phase p, std::int64_t m, std::int64_t n, std::int64_t k, int kernels) {
+    const double quantising = model::quantising_bytes(s, p).raw(),
+                 bytes = model::work(s, p).bytes.raw() - quantising;
+    const double alone = issued(product_seconds(m, n, k, matrices, bytes, s.format), kernels);
+    return quantising > 0 ? alone + copy_seconds(quantising, 1) : alone;
+  };
+  if (phase == kF) return product(kF, rows, s.out, s.in, 1);
   double sum = 0;
-  if (has_b(phase)) sum += issued(product_seconds(rows, s.in, s.out, matrices, bytes(kB)), 1);
-  if (has_g(phase))
-    sum += issued(product_seconds(s.out, s.in, rows, matrices, bytes(kG)), s.bias ? 2 : 1);
+  if (has_b(phase)) sum += product(kB, rows, s.in, s.out, 1);
+  if (has_g(phase)) sum += product(kG, s.out, s.in, rows, s.bias ? 2 : 1);
+  if (phase == kBG && s.format != model::Format::kNone) {
+    // One pass quantises the incoming gradient by rows and by columns.
+    const double twice =
+                     model::quantising_bytes(s, kB).raw() + model::quantising_bytes(s, kG).raw(),
+                 once = model::quantising_bytes(s, kBG).raw();
+    sum -= streams_ * (twice - once) / (surface_.stream.efficiency * bandwidth_);
+  }
   return sum;
 }
 

@@ -57,6 +57,15 @@
 ///             (its mask is a byte per element of two)
 ///   backward  2 S and 2.5 S, one product like the first and three like the second; copies that
 ///             change the layout of q, k, v and the output: 8 e_type b s n d each way
+///   pieces    a product in pieces of its tokens takes what the whole takes, a piece its share:
+///   they
+///             run on streams of their own, and the tiles of one fill the last wave of another
+///             (Transformer Engine's userbuffers; PyTorch's asynchronous tensor parallelism)
+///   format    products of quantised operands: the surface of that format (`formats`), or, where
+///   the
+///             device has none, that of the compute type at 0.9 of its efficiency over the format's
+///             peak; each operand is quantised by a kernel of its own, a copy. A FLOP takes energy
+///             as 1 / peak does.
 ///   dropout   before a residual: 0.5 of a tensor more forward, 2.5 more backward
 ///   loss      loss_passes L: the loss segments' traffic times L / 4
 ///
@@ -77,7 +86,14 @@ namespace orrery::costmodel {
 struct DeviceRates {
   base::FlopsPerSecond peak;  // dense peak of the surface's type
   base::BytesPerSecond memory_bandwidth;
-  base::Watts power = {};  // what it may draw; zero: no limit
+  base::Watts power = {};                             // what it may draw; zero: no limit
+  base::FlopsPerSecond peak_fp8 = {}, peak_fp4 = {};  // of quantised operands; zero: none
+  /// Of products in a format; zero: the device has none. Blocks of 32 and fp4 came together.
+  base::FlopsPerSecond of(model::Format format) const {
+    if (format == model::Format::kNone) return peak;
+    if (format == model::Format::kNvFp4) return peak_fp4;
+    return format == model::Format::kMxFp8 && peak_fp4.raw() == 0 ? peak_fp4 : peak_fp8;
+  }
 };
 
 class SurfacePrices {
@@ -90,9 +106,9 @@ class SurfacePrices {
 
   /// Zero for a phase without work. Never less than one launch otherwise.
   double seconds(const model::SegmentShape& shape, model::Phase phase) const;
-  /// `batch` products of [m,k] by [k,n], `bytes` of traffic in all.
+  /// `batch` products of [m,k] by [k,n], `bytes` of traffic in all, of operands in `format`.
   double product_seconds(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch,
-                         double bytes) const;
+                         double bytes, model::Format format = model::Format::kNone) const;
   const model::ComputeSurface& surface() const { return surface_; }
 
  private:
@@ -100,18 +116,27 @@ class SurfacePrices {
   double flash(const model::SegmentShape& shape, model::Phase phase) const;
   double explicit_attention(const model::SegmentShape& shape, model::Phase phase) const;
   double stream(const model::SegmentShape& shape, model::Phase phase) const;
-  double correction(double m, double n, double k) const;
   double copy_seconds(double bytes, int kernels) const;
   double issued(double seconds, int kernels) const;
   double sustained(double seconds, double flops) const;
 
+  /// A surface of products and the rates that its fractions stand for.
+  struct Products {
+    model::ProductSurface surface;
+    std::array<double, 4> tile_rates{};  // FLOP/s of all units, by halvings of the largest tile
+    double energy = 1;                   // of a FLOP, over one of the compute type
+    Products() = default;
+    Products(model::ProductSurface s, double peak, double energy_share);
+  };
+  const Products& products(model::Format format) const { return by_format_[as_index(format)]; }
+
   model::ComputeSurface surface_;
   model::Framework framework_;
+  std::array<Products, model::kFormats> by_format_;
   double peak_ = 0, bandwidth_ = 0;      // FLOP/s, bytes/s
   double dynamic_watts_ = 0;             // cap - P0; 0: no limit
   double products_ = 1, attention_ = 1;  // in a step / alone
   double streams_ = 1;
-  std::array<double, 4> tile_rates_{};  // FLOP/s of all units, by halvings of the largest tile
 };
 
 }  // namespace orrery::costmodel

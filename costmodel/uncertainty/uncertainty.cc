@@ -22,7 +22,7 @@ using model::Spread;
 // Assumed where a profile says nothing (docs/models/uncertainty.md has the sources).
 constexpr double kMeasuredTransfers = 0.05;
 constexpr double kOtherDevice = 0.08, kTwiceTheRanks = 0.02, kExperts = 0.15,
-                 kTensorOverHosts = 0.1, kContext = 0.08;
+                 kTensorOverHosts = 0.1, kContext = 0.08, kFormats = 0.08;
 
 /// Of the measured operators: mean half-distance from 10th to 90th percentile, of a sample and of
 /// the median.
@@ -94,6 +94,8 @@ void add_beyond(const CostModel& cost, const model::Profile& profile, const plan
     add(kTwiceTheRanks * std::log2(ranks / real(profile.held_ranks)),
         fmt::format("more than {} devices", profile.held_ranks));
   if (cost.model().experts > 0) add(kExperts, "mixtures of experts");
+  if (model::format_of(cost.options().precision) != model::Format::kNone)
+    add(kFormats, "products below bf16");
   const auto any = [&](auto has) {
     return std::ranges::any_of(plan.stages, [&](const plan::Stage& stage) {
       return std::ranges::any_of(stage.runs,

@@ -56,7 +56,8 @@ struct Uncertainty {
 ///
 /// A spread that errors on published steps gave says nothing of what those steps lacked: another
 /// device (0.08), more devices (0.02 each time twice as many), mixtures of experts (0.15), tensor
-/// groups over hosts (0.1), context parallelism (0.08). Assumed, and added in squares.
+/// groups over hosts (0.1), context parallelism (0.08), products below bf16 (0.08). Assumed, and
+/// added in squares.
 Uncertainty uncertainty_of(const CostModel& cost, const plan::Plan& plan);
 
 /// @pre count even and > 0. The same spread scaled by c: every ln of a factor times c.

@@ -16,6 +16,7 @@ inline at::ScalarType scalar_type(model::DType t) {
     case model::DType::kFloat32: return at::kFloat;
     case model::DType::kBFloat16: return at::kBFloat16;
     case model::DType::kInt64: return at::kLong;
+    default: break;  // quantised: nothing trains in it
   }
   ORRERY_CHECK(false, "dtype {}", as_int(t));
 }

@@ -2,9 +2,11 @@
 """Fits a device's surface (costmodel/compute/surface.h) to a tenth of its measured points, holds it against the rest, and prints the entry of a profile.
 
     experiments/surfaces/fit.py GEMM.csv ATTENTION.csv [--device NAME]
+    experiments/surfaces/fit.py --formats LOW_PRECISION.csv [--device NAME]
 
-GEMM.csv: device,m,n,k,latency_ms; ATTENTION.csv: device,batch,sequence,heads,kv_heads,head_dim,latency_ms (bf16, causal forward). devices.json has the
-datasheet's numbers that the fractions refer to. Needs numpy and scipy.
+GEMM.csv: device,m,n,k,latency_ms; ATTENTION.csv: device,batch,sequence,heads,kv_heads,head_dim,latency_ms (bf16, causal forward); LOW_PRECISION.csv:
+GEMM.csv with a column dtype, of products whose operands are quantised already. devices.json has the datasheet's numbers that the fractions refer to.
+Needs numpy and scipy.
 
 The tenth is spread evenly: starting at the middle, always the point farthest from those taken, in logarithms of the sizes. A point that took over 1.2
 times as long as one at least as large in every size is contaminated: not fitted to, but held against like any other.
@@ -25,6 +27,9 @@ KNOTS = {"m": (256, 1024, 2896, 8192), "n": (256, 1024, 2896, 8192, 65536), "k":
 RIDGE = 0.5             # of the correction, in units of squared logarithms
 THROTTLE_SECONDS = 100e-6
 CONTAMINATED = 1.2
+# of the table: number formats of ours, whose peak, bytes of an operand's element with its scales
+FORMATS = {"fp8": (["fp8-delayed", "fp8-current"], "peak_fp8", 1), "fp8_block": (["fp8-block", "mxfp8"], "peak_fp8", 33 / 32),
+           "nvfp4": (["nvfp4"], "peak_fp4", 9 / 16)}
 
 
 def share(x):
@@ -46,7 +51,7 @@ def product_seconds(p, size, device):
         if split > 1:
             t = t + numpy.exp(p[6]) * 8 * split * m * n / bandwidth
         best = numpy.minimum(best, t)
-    memory = 2 * (m * k + k * n + m * n) / (0.95 * share(p[3]) * bandwidth)
+    memory = (device.get("operand_bytes", 2) * (m * k + k * n) + 2 * m * n) / (0.95 * share(p[3]) * bandwidth)
     load = (best**4 + memory**4) ** 0.25
     return numpy.exp(p[0]) + load * (1 + load / THROTTLE_SECONDS) ** numpy.minimum(p[7] ** 2, 1)
 
@@ -106,9 +111,9 @@ def correction(size, residual):
     return knots
 
 
-def read(path, device, columns):
+def read(path, device, columns, dtype=None):
     with open(path, newline="", encoding="utf-8") as file:
-        rows = [r for r in csv.DictReader(file) if r["device"] == device]
+        rows = [r for r in csv.DictReader(file) if r["device"] == device and dtype in (None, r["dtype"])]
     return (numpy.array([[float(r[c]) for c in columns] for r in rows]), numpy.array([float(r["latency_ms"]) / 1e3 for r in rows]))
 
 
@@ -122,8 +127,8 @@ def four(x):
     return float(f"{x:.4g}")
 
 
-def fit_products(path, name, device):
-    size, seconds = read(path, name, ("m", "n", "k"))
+def fit_products(path, name, device, dtype=None):
+    size, seconds = read(path, name, ("m", "n", "k"), dtype)
     held = spread(size, len(size) // 10)
     x, t = size[held], seconds[held]
     clean = ~contaminated(x, t)
@@ -133,10 +138,41 @@ def fit_products(path, name, device):
     knots = correction(x, numpy.log(t / product_seconds(p, x, device)))
     rest = size[~held]
     residual = summary(f"{name} products", product_seconds(p, rest, device) * numpy.exp(hats(rest) @ knots), seconds[~held])
+    return entry(p, knots, device), residual
+
+
+def entry(p, knots, device):
     return {"units": device["units"], "efficiency": four(numpy.exp(p[1])), "launch_seconds": four(numpy.exp(p[0])),
             "prologue_features": four(numpy.exp(p[2])), "half_tile": four(share(p[4])), "quantisation": round(float(share(p[5])), 3),
             "split_traffic": four(numpy.exp(p[6])), "memory_efficiency": four(0.95 * share(p[3])), "throttle": four(p[7] ** 2),
-            "correction": dict({a: list(k) for a, k in KNOTS.items()}, ln=[round(float(v), 3) + 0.0 for v in knots])}, residual
+            "correction": dict({a: list(k) for a, k in KNOTS.items()}, ln=[round(float(v), 3) + 0.0 for v in knots])}
+
+
+def quantised_seconds(p, size, device):
+    """Whoever measured them quantised the [m, k] operand for each product: p[8] bytes an element and p[9] seconds of launches, apart from the product's,
+    whose launch is the one in bf16."""
+    return quantising_seconds(p, size, device) + product_seconds(numpy.concatenate(([numpy.log(device["launch"])], p[1:8])), size, device)
+
+
+def quantising_seconds(p, size, device):
+    return numpy.exp(p[8]) * size[:, 0] * size[:, 2] / device["bandwidth"] + numpy.exp(p[9])
+
+
+def fit_quantised(path, name, device, dtype):
+    size, seconds = read(path, name, ("m", "n", "k"), dtype)
+    held = spread(size, len(size) // 10)
+    x, t = size[held], seconds[held]
+    clean = ~contaminated(x, t)
+    x, t = x[clean], t[clean]
+    start = [numpy.array([0, numpy.log(0.75), numpy.log(k0), 1.7, 2, 1, 0, 0.1, numpy.log(5), numpy.log(8e-6)]) for k0 in (64, 256)]
+    p = robust(quantised_seconds, start, x, t, device)
+    p[0] = numpy.log(device["launch"])
+    alone = numpy.maximum(t - quantising_seconds(p, x, device), 0.3 * t)
+    knots = correction(x, numpy.log(alone / product_seconds(p, x, device)))
+    rest = size[~held]
+    predicted = quantising_seconds(p, rest, device) + product_seconds(p, rest, device) * numpy.exp(hats(rest) @ knots)
+    print(f"{name} {dtype}: quantising {numpy.exp(p[8]):.2f} bytes an element, {numpy.exp(p[9]) * 1e6:.1f} us")
+    return entry(p, knots, device), summary(f"{name} products in {dtype}", predicted, seconds[~held])
 
 
 def fit_attention(path, name, device):
@@ -150,15 +186,37 @@ def fit_attention(path, name, device):
     return {n: four(numpy.exp(v)) for n, v in zip(names, p)}
 
 
+def fit_formats(path, name, device):
+    """Products of quantised operands: entries of a surface's `formats`."""
+    if "profile" in device:
+        profile = json.loads((HERE.parents[1] / "costmodel/profiles/devices" / f"{device['profile']}.json").read_text(encoding="utf-8"))
+        product = profile["surfaces"][0]["product"]
+    else:
+        product, residual = fit_products(path, name, device, "bfloat16")
+        print(json.dumps({"product": product, "residual": four(residual)}))
+    device = dict(device, launch=product["launch_seconds"])
+    for dtype, (formats, peak, operand_bytes) in FORMATS.items():
+        if peak not in device:
+            continue
+        rates = dict(device, peak=device[peak], operand_bytes=operand_bytes)
+        product, residual = fit_quantised(path, name, rates, dtype)
+        print(json.dumps({"formats": formats, "peak": device[peak], "product": product, "residual": four(residual)}))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("gemm")
-    parser.add_argument("attention")
+    parser.add_argument("gemm", nargs="?")
+    parser.add_argument("attention", nargs="?")
+    parser.add_argument("--formats", help="measured products of quantised operands, instead of the two")
     parser.add_argument("--device", help="one of devices.json; default: all")
     options = parser.parse_args()
     devices = json.loads((HERE / "devices.json").read_text(encoding="utf-8"))
     for name, device in devices.items():
         if options.device not in (None, name):
+            continue
+        if options.formats:
+            if "peak_fp8" in device:
+                fit_formats(options.formats, name, device)
             continue
         product, residual = fit_products(options.gemm, name, device)
         attention = dict(fit_attention(options.attention, device.get("attention", name), device), backward_efficiency=0.8)

@@ -26,7 +26,6 @@ constexpr Unsupported kBeyondPlans[] = {
     {"hierarchical-context-parallel-sizes", "context parallelism is a ring or Ulysses"},
     {"use-tp-pp-dp-mapping", "ranks lie as tp, cp, ep, dp, pp"},
     {"rampup-batch-size", "the batch of a plan is constant: drop it to plan the final batch"},
-    {"fp8-format", "the precisions are bf16 and fp32"},
     {"cpu-offloading", "everything stays on the device"},
     {"optimizer-cpu-offload", "everything stays on the device"},
     {"distribute-saved-activations",
@@ -248,12 +247,30 @@ class MegatronReader : ArgumentReader {
     imported_.plan.micro_batches = std::max<std::int64_t>(global / sequences, 1);
   }
 
+  /// Of Transformer Engine, by Megatron-LM's names; fp8 without a recipe scales by steps before.
+  std::optional<model::Precision> recipe() {
+    using enum model::Precision;
+    if (text("fp4-format")) return kNvFp4;
+    const auto name = text("fp8-recipe");
+    if (!text("fp8-format") && !name) return std::nullopt;
+    constexpr std::array<base::Named<model::Precision>, 4> kRecipes{{{"delayed", kFp8Delayed},
+                                                                     {"tensorwise", kFp8Current},
+                                                                     {"blockwise", kFp8Block},
+                                                                     {"mxfp8", kMxFp8}}};
+    const auto known =
+        std::ranges::find(kRecipes, name.value_or("delayed"), &base::Named<model::Precision>::name);
+    if (known != kRecipes.end()) return known->value;
+    fault("fp8-recipe", kBadValue, "delayed, tensorwise, blockwise or mxfp8",
+          "no recipe of fp8 '{}'", *name);
+    return std::nullopt;
+  }
+
   void read_precision() {
     const bool bf16 = flag("bf16"), fp16 = flag("fp16");
     if (fp16 && !target_.precision)
       imported_.notes.push_back("fp16 is taken as bf16, which has the same sizes");
     const auto own = bf16 || fp16 ? model::Precision::kBFloat16 : model::Precision::kFloat32;
-    imported_.plan.precision = target_.precision.value_or(own);
+    imported_.plan.precision = target_.precision.value_or(recipe().value_or(own));
   }
 
   /// Layers of each (virtual) stage.

@@ -208,8 +208,13 @@ UnitState Builder::unit(const std::string& name, Parameters parameters,
   s.gradient = state("gradient", BufferCategory::kGradient, full_gradient ? padded : shard);
   s.moment1 = state("moment 1", BufferCategory::kOptimizer, shard);
   s.moment2 = state("moment 2", BufferCategory::kOptimizer, shard);
-  if (context_.precision == model::Precision::kBFloat16)
+  if (context_.precision != model::Precision::kFloat32)
     s.master = state("master", BufferCategory::kOptimizer, shard);
+  std::int64_t quantised = 0;
+  for (const Parameter& p : program_.units[s.unit].parameters)
+    if (p.quantised && format() != model::Format::kNone) quantised += elements_of(p);
+  if (quantised > 0 && zero < 3)
+    s.copies = state("quantised", BufferCategory::kParameter, 2 * quantised, operand_dtype());
   units_.emplace(key, s);
   return s;
 }
@@ -239,6 +244,13 @@ UnitUse Builder::use(const UnitState& state, const std::string& user) {
 
 TemplateId Builder::add(std::string name, Ops ops) {
   return program_.templates.push_back({std::move(name), std::move(ops)});
+}
+
+void Builder::quantise(SegmentShape& product, const BufferRef& input, const UnitUse& use) const {
+  product.format = format();
+  if (product.format == model::Format::kNone) return;
+  product.quantises_input = decl(input).dtype == dtype();
+  product.quantises_weights = use.gathered && !context_.keeps_copies;
 }
 
 ParameterView Builder::view(const UnitUse& use, Names names) const {
@@ -431,8 +443,9 @@ Ops update_ops(Builder& b, const UnitUse& use) {
                              b.group("tied", 2, (b.context().stages - 1) * unit.strategy.ranks()),
                              gradient));
   if (reduces_replicas_late(b, use)) ops.push_back(reduce_owned(b, use, gradient));
-  ops.push_back(compute(b, "adamw", flat(b, kAdamW, shard, b.dtype()), kF, {gradient}, {},
-                        std::move(updates)));
+  SegmentShape adamw = flat(b, kAdamW, shard, b.dtype());
+  if (use.state.copies.valid()) adamw.format = b.format();
+  ops.push_back(compute(b, "adamw", adamw, kF, {gradient}, {}, std::move(updates)));
   ops.back().unit = use.state.unit;
   return ops;
 }

@@ -77,7 +77,8 @@ struct UnitState {
   Scope scope = Scope::kLayer;
   BufferId parameter, gradient, moment1, moment2;
   BufferId master;  // of bf16; else invalid
-  BufferRefs persistent() const;
+  BufferId copies;  // quantised, by rows and by columns, of weights that are not gathered; or none
+  BufferRefs persistent() const;  // without copies
 };
 
 /// A unit as one pair of templates sees it: where weights are read (forward, backward) and where
@@ -114,12 +115,20 @@ class Builder {
   int layout_number() const { return layout_number_; }
   const LayerContext& context() const { return context_; }
   model::DType dtype() const { return model::compute_dtype(context_.precision); }
+  model::Format format() const { return model::format_of(context_.precision); }
+  /// Of what products read.
+  model::DType operand_dtype() const {
+    return format() == model::Format::kNone ? dtype() : model::terms_of(format()).element;
+  }
 
   BufferId buffer(BufferDecl decl);  // by name
   BufferRef local(const std::string& name, const Layout& layout, Extents shape, model::DType dtype);
   /// [b, s, columns] of the compute type on the layout's tokens.
   BufferRef tensor(const std::string& name, const Layout& layout, std::int64_t columns) {
     return local(name, layout, {sequences(layout), tokens(layout), columns}, dtype());
+  }
+  BufferRef operand(const std::string& name, const Layout& layout, std::int64_t columns) {
+    return local(name, layout, {sequences(layout), tokens(layout), columns}, operand_dtype());
   }
   const BufferDecl& decl(const BufferRef& ref) const { return program_.buffers[ref.buffer]; }
   const ParameterUnit& unit(const UnitUse& use) const { return program_.units[use.state.unit]; }
@@ -173,6 +182,9 @@ class Builder {
   UnitUse use(const UnitState& state, const std::string& user);
 
   TemplateId add(std::string name, Ops ops);
+
+  /// Of a product that reads `input` and the weights of `use`: what it multiplies in.
+  void quantise(SegmentShape& product, const BufferRef& input, const UnitUse& use) const;
 
  private:
   /// Of prefetch_depth + 1.

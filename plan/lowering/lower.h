@@ -55,6 +55,8 @@ struct LayerContext {
   int kind = 0;
   // lower_reshard: what follows reads the residual stream alone, no companion (lower_parts.h)
   bool before_head = false;
+  // quantised copies of the weights are there, whatever the strategy gathers: of a body alone
+  bool keeps_copies = false;
 };
 LayerTemplates lower_block(const model::ModelSpec& model, const LayerStrategy& strategy,
                            const LayerContext& context);

@@ -7,8 +7,8 @@
 
 namespace orrery::plan {
 
-BufferRef TensorPart::wide(const std::string& name, std::int64_t columns) {
-  return b_.local(name, l_, {b_.sequences(l_), b_.tokens(full_), columns}, b_.dtype());
+BufferRef TensorPart::wide(const std::string& name, std::int64_t columns, model::DType dtype) {
+  return b_.local(name, l_, {b_.sequences(l_), b_.tokens(full_), columns}, dtype);
 }
 std::string Piece::of_name(std::string name) const {
   return of == 1 ? name : fmt::format("{} {}/{}", name, index + 1, of);
@@ -55,6 +55,7 @@ Parameters block_parameters(const ModelSpec& m, int tp) {
     if (shard_dim >= 0) p.local_shape[as_index(shard_dim)] /= tp;
     p.init = init;
     p.decay = p.shape.size() > 1;
+    p.quantised = p.decay && shard_dim >= 0;
   };
   const auto norm = [&](const std::string& name, std::int64_t features) {
     add(name + ".weight", {features}, -1, kOne);
@@ -88,6 +89,7 @@ Parameters block_parameters(const ModelSpec& m, int tp) {
   if (m.window > 0) {  // added to the scores; not trained (model/spec.h)
     add("attn.relative.weight", {m.heads, m.relative_positions()}, 0, kNormal);
     ps.back().uses = 0;
+    ps.back().quantised = false;
   }
   if (m.cross_attention) {
     qkv_weights("cross");
@@ -123,11 +125,14 @@ class Block : TensorPart {
     x_next_ = b_.stream(l_, 1);
     dx_ = start_.dx();
     dx_next_ = b_.stream_gradient(l_, 1);
-    a_ = shard("a");
-    c_ = shard("c");
+    // A router reads the input of a mixture, the residual what a norm behind it makes.
+    a_ = m_.post_norm ? shard("a") : b_.operand("a", l_, m_.hidden);
+    c_ = m_.post_norm || experts_ ? shard("c") : b_.operand("c", l_, m_.hidden);
     y_ = shard("y");
     norm1_.emplace(b_, l_, use(0), "norm1", "norm1", m_.hidden, "mean1", "rstd1");
     norm2_.emplace(b_, l_, use(1), "norm2", "norm2", m_.hidden, "mean2", "rstd2");
+    if (makes_operand(a_)) norm1_->quantises(b_.format());
+    if (makes_operand(c_)) norm2_->quantises(b_.format());
     qkv_ = wide("qkv", qkv().out);
     o_ = wide("o", projection().in);
     do_ = wide("do", projection().in);
@@ -135,7 +140,7 @@ class Block : TensorPart {
     attention_ = attention_part(b_, s_, {qkv_, o_, do_, dqkv_});
     if (experts_) return;
     for (const ProductSpec& p : mlp_in()) u_.push_back(wide(std::string(p.to), p.out));
-    g_ = wide("g", mlp_out().in);
+    g_ = wide("g", mlp_out().in, b_.operand_dtype());
   }
 
   LayerPair build() {
@@ -195,6 +200,7 @@ class Block : TensorPart {
   const UnitUse& use(int sublayer) const {
     return units_.all[sublayer == 0 ? units_.attention : units_.mlp];
   }
+  bool makes_operand(BufferRef r) const { return b_.decl(r).dtype != b_.dtype(); }
   // ---- products ----
   static constexpr std::string_view kGate = "gate", kUp = "up";
   struct ProductSpec {
@@ -255,15 +261,22 @@ class Block : TensorPart {
     for (int j = 0; j < slices; ++j) {
       SegmentShape s = b_.shape(p.kind, full_, p.in / slices, p.out);
       s.tokens /= piece.of;
+      s.pieces = piece.of;
       s.bias = p.bias && j == 0;
       s.slices = slices;
       s.slice = j;
       const UnitUse& u = units_.of(p.product, j);
+      b_.quantise(s, reads.back(), u);
       const Piece named = slices == 1 ? piece : Piece{slices, j};
-      Op op = piece.of_op(compute(b_, named.of_name(p.name), s, phase, reads, {out}));
-      if (j > 0 || (piece.index > 0 && b_.decl(out).shape[1] > s.tokens))
-        std::swap(op.writes, op.updates);
+      Op op = piece.of_op(compute(b_, named.of_name(p.name), s, phase, reads, {}));
+      if (phase == kG) {
+        ops.push_back(with_gradient(std::move(op), u, views(p, u, s.bias)));
+        continue;
+      }
+      const bool adds = j > 0 || (piece.index > 0 && b_.decl(out).shape[1] > s.tokens);
+      (adds ? op.updates : op.writes) = {out};
       ops.push_back(with_weights(std::move(op), u, views(p, u, s.bias)));
+      if (phase == kB) ops.back().gradients.reset();
     }
   }
 
@@ -289,24 +302,40 @@ class Block : TensorPart {
                         const BufferRefs& reads, const char* input, BufferRef in, const char* what,
                         BufferRef out, Ops& ops) {
     const std::vector<Piece> all = pieces();
+    if (phase == kBG && all.size() > 1) return bulk(products, reads, input, in, what, out, ops);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const BufferRef to = whole(what, out, all[i]);
       for (std::size_t k = 0; k < products.size(); ++k) {
         BufferRefs operands{reads[k]};
         if (input != nullptr) operands.push_back(whole(input, in, all[i]));
-        if (k == 0) {
-          product(products[k], phase, operands, to, ops, all[i]);
-          continue;
-        }
-        const BufferDecl like = b_.decl(to);
-        const std::string name = all[i].of_name(fmt::format("{} of {}", what, products[k].to));
-        const BufferRef more = b_.local(name, full_, like.shape, like.dtype);
-        product(products[k], phase, operands, more, ops, all[i]);
-        ops.push_back(sum(b_, full_, "add(" + name + ")", more, to));
+        added(products, k, phase, operands, what, to, ops, all[i]);
       }
       if (i > 0) reduced(what, out, ops, all[i - 1]);
     }
     reduced(what, out, ops, all.back());
+  }
+  /// Product k of those whose sum is `to`.
+  void added(const std::vector<ProductSpec>& products, std::size_t k, Phase phase,
+             const BufferRefs& operands, const char* what, BufferRef to, Ops& ops,
+             Piece piece = {}) {
+    if (k == 0) return product(products[k], phase, operands, to, ops, piece);
+    const BufferDecl like = b_.decl(to);
+    const std::string name = piece.of_name(fmt::format("{} of {}", what, products[k].to));
+    const BufferRef more = b_.local(name, full_, like.shape, like.dtype);
+    product(products[k], phase, operands, more, ops, piece);
+    ops.push_back(sum(b_, full_, "add(" + name + ")", more, to));
+  }
+  /// Backward of products on what was gathered, as Transformer Engine runs it beside its
+  /// collectives: the input comes again beside the products for its gradient, which is scattered
+  /// beside those for the weights; all are whole.
+  void bulk(const std::vector<ProductSpec>& products, const BufferRefs& reads, const char* input,
+            BufferRef in, const char* what, BufferRef out, Ops& ops) {
+    const BufferRef x = gathered(input, in, ops), to = whole(what, out);
+    for (std::size_t k = 0; k < products.size(); ++k)
+      added(products, k, kB, {reads[k]}, what, to, ops);
+    reduced(what, out, ops);
+    for (std::size_t k = 0; k < products.size(); ++k)
+      product(products[k], kG, {reads[k], x}, {}, ops);
   }
 
   void attention_forward(BufferRef in, BufferRef p) {
@@ -315,7 +344,8 @@ class Block : TensorPart {
     reduced_products({projection()}, kF, {o_}, nullptr, {}, "p", p, f_);
   }
   Op activation(Phase phase, BufferRefs reads, BufferRefs to) {
-    const SegmentShape s = b_.shape(kActivation, full_, m_.mlp_in_features() / s_.tp, mlp_out().in);
+    SegmentShape s = b_.shape(kActivation, full_, m_.mlp_in_features() / s_.tp, mlp_out().in);
+    s.format = b_.format();
     return compute(b_, "activation", s, phase, std::move(reads), std::move(to));
   }
   void mlp_forward(BufferRef in, BufferRef p) {

@@ -17,6 +17,7 @@ UnitUse expert_use(Builder& b, const LayerStrategy& s) {
     p.local_shape[0] /= s.ep;
     p.local_shape[shard_dim] /= s.tp;
     p.init = init;
+    p.quantised = true;
   };
   if (m.gated_mlp) add("gate.weight", {m.experts, m.ffn, m.hidden}, 1, kNormal);
   add("in.weight", {m.experts, m.ffn, m.hidden}, 1, kNormal);
@@ -49,7 +50,7 @@ ExpertMlp::ExpertMlp(Builder& b, const LayerStrategy& strategy, const UnitUse& b
   slots_ = b_.local("slots whole", l_, {bs, b_.tokens(full_), m_.experts_per_token}, kInt64);
   rows_in_ = padded("rows", m_.hidden);
   u_ = padded("expert u", m_.mlp_in_features() / s_.tp);
-  g_ = padded("expert g", m_.ffn / s_.tp);
+  g_ = b_.local("expert g", l_, {rows_, m_.ffn / s_.tp}, b_.operand_dtype());
   rows_out_ = padded("rows out", m_.hidden);
 }
 
@@ -79,11 +80,13 @@ Views ExpertMlp::router_views() const {
 
 ExpertMlp::Mlp ExpertMlp::mlp(const char* name, const UnitUse& use, std::int64_t ffn) const {
   const std::int64_t f = ffn / s_.tp, wide = m_.gated_mlp ? 2 * f : f;
+  SegmentShape activation = b_.shape(kActivation, full_, wide, f);
+  activation.format = b_.format();
   return {
       name,
       use,
       b_.shape(kMlpIn, full_, m_.hidden, wide),
-      b_.shape(kActivation, full_, wide, f),
+      activation,
       b_.shape(kMlpOut, full_, f, m_.hidden),
       {m_.gated_mlp ? b_.view(use, {".gate.weight", ".in.weight"}) : b_.view(use, {".in.weight"})},
       {b_.view(use, {".out.weight"})}};
@@ -102,28 +105,37 @@ ExpertMlp::Mlp ExpertMlp::expert() const {
 /// A dense MLP of the block's unit; it runs while the rows travel.
 ExpertMlp::Mlp ExpertMlp::shared() const { return mlp("shared", block_, m_.shared_ffn); }
 
+Op ExpertMlp::product(const Mlp& p, bool in, Phase phase, BufferRefs reads, BufferRef to) {
+  SegmentShape s = in ? p.in : p.out;
+  b_.quantise(s, reads.back(), p.use);
+  Op op = compute(b_, p.name + (in ? "_in" : "_out"), s, phase, std::move(reads), {to});
+  return with_weights(std::move(op), p.use, in ? p.in_views : p.out_view);
+}
+
 void ExpertMlp::run(const Mlp& p, BufferRef c, BufferRef u, BufferRef g, BufferRef z, Ops& ops) {
-  ops.push_back(with_weights(compute(b_, p.name + "_in", p.in, kF, {c}, {u}), p.use, p.in_views));
+  ops.push_back(product(p, true, kF, {c}, u));
   ops.push_back(compute(b_, p.name + "_activation", p.activation, kF, {u}, {g}));
-  ops.push_back(with_weights(compute(b_, p.name + "_out", p.out, kF, {g}, {z}), p.use, p.out_view));
+  ops.push_back(product(p, false, kF, {g}, z));
 }
 
 void ExpertMlp::run_backward(const Mlp& p, BufferRef dz, BufferRef g, BufferRef dg, BufferRef u,
                              BufferRef du, BufferRef c, BufferRef dc, Ops& ops) {
-  ops.push_back(
-      with_weights(compute(b_, p.name + "_out", p.out, kBG, {dz, g}, {dg}), p.use, p.out_view));
+  ops.push_back(product(p, false, kBG, {dz, g}, dg));
   ops.push_back(compute(b_, p.name + "_activation", p.activation, kB, {dg, u}, {du}));
-  ops.push_back(
-      with_weights(compute(b_, p.name + "_in", p.in, kBG, {du, c}, {dc}), p.use, p.in_views));
+  ops.push_back(product(p, true, kBG, {du, c}, dc));
 }
 
 BufferRef ExpertMlp::shared_buffer(const char* name, std::int64_t columns) {
   return wide(fmt::format("shared {} whole", name), columns);
 }
 
+BufferRef ExpertMlp::shared_operand(std::int64_t columns) {
+  return wide("shared g whole", columns, b_.operand_dtype());
+}
+
 BufferRef ExpertMlp::shared_forward(BufferRef c, Ops& ops) {
   const Mlp p = shared();
-  const BufferRef u = shared_buffer("u", p.in.out), g = shared_buffer("g", p.out.in),
+  const BufferRef u = shared_buffer("u", p.in.out), g = shared_operand(p.out.in),
                   z = shared_buffer("z", m_.hidden);
   run(p, c, u, g, z, ops);
   return z;
@@ -131,7 +143,7 @@ BufferRef ExpertMlp::shared_forward(BufferRef c, Ops& ops) {
 
 void ExpertMlp::shared_backward(BufferRef dz, BufferRef c, BufferRef dc, Ops& ops) {
   const Mlp p = shared();
-  const BufferRef u = shared_buffer("u", p.in.out), g = shared_buffer("g", p.out.in);
+  const BufferRef u = shared_buffer("u", p.in.out), g = shared_operand(p.out.in);
   const BufferRef du = shared_buffer("du", p.in.out), dg = shared_buffer("dg", p.out.in);
   const BufferRef part = shared_buffer("dc", m_.hidden);
   run_backward(p, dz, g, dg, u, du, c, part, ops);

@@ -91,7 +91,10 @@ class TensorPart {
       : b_(b), m_(b.model()), s_(s), l_(s), full_(l_.whole()) {}
 
   BufferRef shard(const std::string& name) { return b_.tensor(name, l_, m_.hidden); }
-  BufferRef wide(const std::string& name, std::int64_t columns);
+  BufferRef wide(const std::string& name, std::int64_t columns, model::DType dtype);
+  BufferRef wide(const std::string& name, std::int64_t columns) {
+    return wide(name, columns, b_.dtype());
+  }
   /// "a whole", where the layout splits the tokens of `x`, else `x`: where gathered() brings it,
   /// and where the partial sums stand that reduced() takes.
   BufferRef whole(const std::string& what, BufferRef x, Piece piece = {});
@@ -152,7 +155,9 @@ class ExpertMlp : TensorPart {
   Views router_views() const;
   /// Its output is weighted by a gate of its own and added in combine; else it is added behind it.
   bool gated_shared() const { return m_.shared_ffn > 0 && m_.shared_gate; }
+  Op product(const Mlp& p, bool in, Phase phase, BufferRefs reads, BufferRef to);
   BufferRef shared_buffer(const char* name, std::int64_t columns);
+  BufferRef shared_operand(std::int64_t columns);  // its activation
   BufferRef shared_forward(BufferRef c, Ops& ops);
   void shared_backward(BufferRef dz, BufferRef c, BufferRef dc, Ops& ops);
 
@@ -170,6 +175,8 @@ class NormPart {
   NormPart(Builder& b, const Layout& l, const UnitUse& use, const std::string& name,
            const std::string& parameters, std::int64_t features, std::string mean = {},
            std::string rstd = {});
+  /// Writes its result in the format.
+  void quantises(model::Format format) { shape_.format = format; }
   Op forward(BufferRef x, BufferRef out) const;
   /// d_residual (or none): added to dx.
   Op backward(BufferRef dy, BufferRef x, BufferRef dx, BufferRef d_residual = {}) const;

@@ -26,9 +26,14 @@ void split_backward(Builder& b, LayerPair& pair) {
     for (const BufferRef& r : op.updates)
       ORRERY_CHECK(last_reader(pair.weight, r) == nullptr,
                    "'{}' changes what a weight gradient is to read", op.name);
-    if (op.kind != OpKind::kCompute || op.phase != kBG ||
+    const bool apart = op.phase == kG;
+    if (op.kind != OpKind::kCompute || !(apart || op.phase == kBG) ||
         !is_product(b.program().segments[op.segment].kind))
       continue;
+    if (apart) {
+      pair.weight.push_back(op);
+      continue;
+    }
     Op weight = op;
     weight.phase = kG;
     weight.weights.reset();
@@ -42,6 +47,10 @@ void split_backward(Builder& b, LayerPair& pair) {
     op.gradients.reset();
     op.reads.resize(1);  // the gradient of its output; the input is for the weights only
   }
+  std::erase_if(pair.backward, [&](const Op& op) {
+    return op.kind == OpKind::kCompute && op.phase == kG &&
+           is_product(b.program().segments[op.segment].kind);
+  });
   for (Op& op : pair.backward)
     std::erase_if(op.frees, [&](const BufferRef& r) {
       Op* reader = last_reader(pair.weight, r);

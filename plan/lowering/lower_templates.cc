@@ -43,6 +43,7 @@ LayerTemplates add_templates(Builder& b, const std::string& name, LayerPair pair
     append(update, update_ops(b, u));
     append(at_end ? update : zero, gather_updated_ops(b, u));
     for (const BufferRef& r : u.state.persistent()) state.persistent.push_back({r.buffer, 0});
+    if (u.state.copies.valid()) state.persistent.push_back({u.state.copies, 0});
   }
   Ops gather_forward = gather_ops(b, pair.units, pair.forward);
   Ops gather_backward = gather_ops(b, pair.units, pair.backward);

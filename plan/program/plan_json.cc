@@ -124,7 +124,7 @@ base::Result<Plan> read_plan(const base::Node& root) {
   p.model_fingerprint = r.required_string("model_fingerprint");
   p.cluster = r.required_string("cluster");
   p.hosts = read_degree(r, "hosts");
-  p.precision = r.required_enum("precision", names_up_to(model::Precision::kBFloat16));
+  p.precision = r.required_enum("precision", names_up_to(model::kLastPrecision));
   constexpr std::int64_t kLarge = std::int64_t{1} << 32;
   p.sequence = r.required_int("sequence", {1, kLarge});
   p.global_batch = r.required_int("global_batch", {1, kLarge});

@@ -126,11 +126,6 @@ class PlanValidator {
             "{}.tensor_pieces is {}", field, s.tensor_pieces);
       return;
     }
-    if (s.cp > 1 && s.context == ContextKind::kRing) {
-      fault(kUnsupported, "use ulysses, cp 1, or tensor_pieces 1",
-            "{}.tensor_pieces is {} beside ring attention", field, s.tensor_pieces);
-      return;
-    }
     const std::int64_t tokens = plan_.sequence / block_->token_share,
                        ranks = std::int64_t{s.tp} * s.cp;
     if (s.tp >= 1 && s.cp >= 1 && tokens > 0 && tokens % ranks == 0)

@@ -83,6 +83,9 @@ class ProgramDigest {
              s.ring_step, s.token_parts, s.token_stride);
     if (s.token_chunks > 1) add(s.token_chunks);
     if (s.slices > 1) add_each(s.slices, s.slice);
+    if (s.pieces > 1) add(s.pieces);
+    if (s.format != model::Format::kNone)
+      add_each(s.format, s.quantises_input, s.quantises_weights);
     if (s.experts > 0) add_each(s.experts, s.top_k, s.capacity, s.shared);
   }
   void add(const LayerStrategy& s) {

@@ -77,7 +77,7 @@ struct BufferDecl {
   bool persistent = false;     // lives across steps: parameter, gradient, optimizer shards
   std::optional<UnitId> unit;  // flat state of this parameter unit
   [[nodiscard]] std::int64_t elements() const;
-  [[nodiscard]] std::int64_t bytes() const { return elements() * model::element_bytes(dtype); }
+  [[nodiscard]] std::int64_t bytes() const { return model::bytes_of(dtype, elements()); }
 };
 
 /// One instance is named by (buffer, layer of the call + layer_offset, micro-batch of the call).
@@ -110,7 +110,8 @@ struct Parameter {
   int slices = 1, slice = 0;
   std::int64_t offset = 0;  // elements from the start of the flat local storage
   Init init = Init::kNormal;
-  bool decay = true;  // AdamW weight decay applies (matrices only)
+  bool decay = true;       // AdamW weight decay applies (matrices only)
+  bool quantised = false;  // of a product that multiplies below the compute type, where one does
   // gradient contributions per micro-batch (2: tied embedding and head in one stage)
   int uses = 1;
 };

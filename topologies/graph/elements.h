@@ -32,7 +32,8 @@ struct DeviceModel {
   int64_t memory_bytes = 0;
   base::Seconds launch_overhead;
   base::Watts power = {};  ///< what it may draw under load; zero: not stated
-  std::string source;
+  std::string source = {};
+  base::FlopsPerSecond peak_fp8 = {}, peak_fp4 = {};  ///< zero: no such products
 };
 
 enum class VertexKind { kDevice, kSwitch, kNic, kHostBridge };

@@ -92,6 +92,9 @@ struct FileReader {
     model.name = reader.required_string("name");
     model.peak_fp32 = reader.required_flops_rate("peak_fp32");
     model.peak_bf16 = reader.required_flops_rate("peak_bf16");
+    const base::FlopsPerSecond none;
+    model.peak_fp8 = reader.optional_flops_rate("peak_fp8").value_or(none);
+    model.peak_fp4 = reader.optional_flops_rate("peak_fp4").value_or(none);
     model.memory_bandwidth = reader.required_bandwidth("memory_bandwidth");
     model.memory_bytes = read_memory(reader, "memory");
     model.launch_overhead = read_delay(reader, "launch_overhead");

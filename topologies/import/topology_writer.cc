@@ -38,13 +38,18 @@ std::string part_of(const HostKind& host, uint32_t vertex) {
 
 std::string write_models(const TopologyFile& file) {
   std::string out = "device_models:\n";
+  const auto peak = [](const char* key, base::FlopsPerSecond rate) {
+    return rate.raw() > 0 ? fmt::format("    {}: {} FLOP/s\n", key, rate.raw()) : "";
+  };
   for (const DeviceModel& m : file.models) {
     out += fmt::format(
-        "  - name: {}\n    peak_fp32: {} FLOP/s\n    peak_bf16: {} FLOP/s\n    memory_bandwidth: "
+        "  - name: {}\n    peak_fp32: {} FLOP/s\n    peak_bf16: {} FLOP/s\n{}{}    "
+        "memory_bandwidth: "
         "{} B/s\n    memory: {} B\n"
         "    launch_overhead: {}\n{}    source: {}\n",
-        json_text(m.name), m.peak_fp32.raw(), m.peak_bf16.raw(), m.memory_bandwidth.raw(),
-        m.memory_bytes, delay(m.launch_overhead),
+        json_text(m.name), m.peak_fp32.raw(), m.peak_bf16.raw(), peak("peak_fp8", m.peak_fp8),
+        peak("peak_fp4", m.peak_fp4), m.memory_bandwidth.raw(), m.memory_bytes,
+        delay(m.launch_overhead),
         m.power.raw() > 0 ? fmt::format("    power: {} W\n", m.power.raw()) : "",
         json_text(m.source));
   }

@@ -86,16 +86,34 @@ std::vector<Case> cases() {
 SimReport simulated(const plan::Plan& plan, const costmodel::CostModel& cost) {
   return simulate(plan::lower(plan, cost.model()).value(), cost).value();
 }
-costmodel::CostModel cost_model(const std::string& name, bool overlaps, double slowdown = 1) {
+costmodel::CostModel cost_model(const std::string& name, bool overlaps, double slowdown = 1,
+                                model::Precision precision = model::Precision::kBFloat16) {
   model::Profile profile;
   profile.name = "flags";
   profile.overlaps = overlaps;
   profile.overlap_slowdown = slowdown;
   profile.context_bytes = 1 << 20;
-  return costmodel::CostModel::make(model::find_model(name).value(),
-                                    topologies::catalog_topology("dgx-a100").value(), profile,
-                                    {.precision = model::Precision::kBFloat16, .sequence = 64})
+  return costmodel::CostModel::make(
+             model::find_model(name).value(),
+             topologies::catalog_topology(precision == model::Precision::kBFloat16 ? "dgx-a100"
+                                                                                   : "dgx-b200")
+                 .value(),
+             profile, {.precision = precision, .sequence = 64})
       .value();
+}
+
+TEST(Strategies, ClosedFormEqualsTheSimulationInEveryFormat) {
+  for (int p = as_int(model::Precision::kFp8Delayed); p <= as_int(model::kLastPrecision); ++p) {
+    const auto precision = static_cast<model::Precision>(p);
+    const costmodel::CostModel cost = cost_model("llama-tiny", false, 1, precision);
+    for (const Case& c : cases()) {
+      plan::Plan plan = plan_of(cost.model(), c.vocabulary, c.first, c.second);
+      plan.precision = precision;
+      EXPECT_EQ(simulated(plan, cost).step_time_ps,
+                costmodel::plan_cost(cost, plan).value().step_ps)
+          << model::to_string(precision) << " " << c.name;
+    }
+  }
 }
 
 TEST(Strategies, ClosedFormEqualsTheSimulationOfOneStageWithoutOverlap) {

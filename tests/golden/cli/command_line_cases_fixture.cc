@@ -72,6 +72,7 @@ std::vector<Case> experts_and_topologies() {
       {"list_models", "list models"},
       {"list_software", "list software"},
       {"list_tunings", "list tunings"},
+      {"list_precisions", "list precisions"},
       {"list_clusters_json", "list clusters --json"},
   };
 }
@@ -109,6 +110,13 @@ std::vector<Case> simulations() {
       {"simulate_uniform",
        "simulate --model llama-2-7b --cluster dgx-a100 --tp 2 --pp 2 --dp 2 --zero 1 "
        "--global-batch 64 --sequence-length 2048 --json"},
+      {"simulate_fp8",
+       "simulate --model llama-2-7b --cluster dgx-h100 --dp 8 --zero 1 --global-batch 128 "
+       "--sequence-length 4096 --precision fp8-delayed"},
+      {"simulate_fp8_on_ampere",
+       "simulate --model llama-2-7b --cluster dgx-a100 --dp 8 --precision fp8-current"},
+      {"simulate_mxfp8_on_hopper",
+       "simulate --model llama-2-7b --cluster dgx-h100 --dp 8 --precision mxfp8"},
       {"simulate_goodput",
        "simulate --model gpt2 --cluster dgx-a100 --tp 2 --global-batch 8 --sequence-length 256 "
        "--mtbf 50h --checkpoint-time 30s"},

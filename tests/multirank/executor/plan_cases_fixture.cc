@@ -157,6 +157,8 @@ void add_pieces(std::vector<PlanCase>& cases) {
   cases.push_back(
       everywhere("tp2_sp_pieces2_dp2_zero3", {.tp = 2, .dp = 2},
                  {.tp = 2, .dp = 2, .zero = 3, .sequence_parallel = true, .tensor_pieces = 2}));
+  cases.push_back(everywhere("tp2_sp_pieces2_cp2", {.tp = 2, .cp = 2},
+                             {.tp = 2, .sequence_parallel = true, .cp = 2, .tensor_pieces = 2}));
   cases.push_back(simple("tp2_sp_pieces4_pp2_zb_h1", {.tp = 2,
                                                       .pp = 2,
                                                       .sequence_parallel = true,

@@ -79,7 +79,7 @@ class Draw {
     LayerTimes l{.model = text(),
                  .sequence = distinct,
                  .hidden = between(1, 20000),
-                 .precision = one_of(Precision::kBFloat16)};
+                 .precision = one_of(kLastPrecision)};
     std::int64_t batch = 0;
     for (std::int64_t i = between(1, 5); i > 0; --i) {
       batch += between(1, 9);

@@ -14,6 +14,19 @@ TEST(CheckProperty, EveryLoweredProgramIsCorrect) {
       rc::check("zero faults", [](std::uint64_t seed) { expect_no_faults(random_plan(seed)); }));
 }
 
+/// The random plan in any precision, formats included.
+RandomPlan quantised(RandomPlan r, std::uint64_t seed) {
+  r.plan.precision = static_cast<model::Precision>(seed % (as_index(model::kLastPrecision) + 1));
+  return r;
+}
+
+TEST(CheckProperty, EveryLoweredProgramIsCorrectInEveryPrecision) {
+  ASSERT_TRUE(rc::check("zero faults", [](std::uint64_t seed, std::uint64_t other) {
+    expect_no_faults(quantised(random_plan(seed), other));
+    expect_no_faults(quantised(random_encoder_plan(seed), other));
+  }));
+}
+
 TEST(CheckProperty, EveryLoweredProgramOfAnEncoderIsCorrect) {
   ASSERT_TRUE(rc::check("zero faults",
                         [](std::uint64_t seed) { expect_no_faults(random_encoder_plan(seed)); }));

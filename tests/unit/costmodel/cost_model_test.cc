@@ -236,19 +236,22 @@ TEST(Profiles, SoftwareGoesByTheDevicesAgeUnlessItIsNamed) {
   EXPECT_NE(base::to_string(none.error()).find("did you mean 'pytorch-eager'"), std::string::npos);
 }
 
-// GB300 has no measurements; a GB200 with the same peak stands in, and the band is no narrower than
-// by datasheet.
+// A GB200 of the same peak stands in, and the band is no narrower than by datasheet.
 TEST(Profiles, ADeviceThatNobodyMeasuredTakesTheNearestSurface) {
   const auto model = *model::find_model("llama-2-7b");
-  const auto topology = *topologies::catalog_topology("gb300-nvl72");
+  topologies::DeviceModel device =
+      topologies::catalog_topology("gb300-nvl72")->device_models().front();
+  device.name = "X1-288GB";
+  device.power = base::Watts(1600);
+  const auto topology = machines::cluster(2, 1, 100'000'000'000, 1, machines::core(), device);
   const auto found = *device_profile(topology, model);
   ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->name, "gb200, the nearest to GB300-288GB");
+  EXPECT_EQ(found->name, "gb200, the nearest to X1-288GB");
   EXPECT_GE(found->spread->products, model::kDatasheetSpread.products);
-  // as large a share of 1,400 W as a GB200 takes of its 1,200
+  // as large a share of 1,600 W as a GB200 takes of its 1,200
   const auto gb200 = *device_profile(*topologies::catalog_topology("gb200-nvl72"), model);
   const model::PowerSurface &own = gb200->surfaces[0].power, &power = found->surfaces[0].power;
-  EXPECT_NEAR(power.joules_per_flop / 1400, own.joules_per_flop / (1200 - own.idle_watts), 1e-20);
+  EXPECT_NEAR(power.joules_per_flop / 1600, own.joules_per_flop / (1200 - own.idle_watts), 1e-20);
   EXPECT_TRUE(CostModel::make(model, topology, found, {model::Precision::kBFloat16, 2048}));
 }
 

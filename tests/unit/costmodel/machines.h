@@ -19,7 +19,9 @@ inline topologies::DeviceModel device() {
           .memory_bandwidth = base::BytesPerSecond(1e12),
           .memory_bytes = 80'000'000'000,
           .launch_overhead = base::Seconds(1e-6),
-          .source = "test"};
+          .source = "test",
+          .peak_fp8 = base::FlopsPerSecond(200e12),
+          .peak_fp4 = base::FlopsPerSecond(400e12)};
 }
 
 /// One core switch, 1 us and 10 GB/s a cable.
@@ -48,9 +50,10 @@ inline topologies::FabricSpec fabric(int kind) {
 /// a host, 6 us between hosts on a core switch.
 inline topologies::Topology cluster(int devices, int hosts = 1,
                                     std::int64_t bytes_per_second = 100'000'000'000, int nics = 1,
-                                    const topologies::FabricSpec& spec = core()) {
+                                    const topologies::FabricSpec& spec = core(),
+                                    const topologies::DeviceModel& of = device()) {
   topologies::TopologyBuilder b("machine");
-  const auto model = b.add_model(device());
+  const auto model = b.add_model(of);
   const auto hub = b.add_vertex(topologies::VertexKind::kSwitch, "switch", 0);
   for (int i = 0; i < devices; ++i) {
     b.add_duplex(b.add_device("gpu" + std::to_string(i), 0, model), hub, bytes_per_second,

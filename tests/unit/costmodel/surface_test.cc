@@ -56,6 +56,35 @@ SegmentShape attention(std::int64_t tokens) {
   return s;
 }
 
+// The same surface at twice the peak: 0.9 of its efficiency, and copies in time of their own.
+TEST(Surface, QuantisedProductsRunAtTheirFormatsPeak) {
+  const DeviceRates rates{.peak = base::FlopsPerSecond(100e12),
+                          .memory_bandwidth = base::BytesPerSecond(1e15),
+                          .peak_fp8 = base::FlopsPerSecond(200e12)};
+  SegmentShape s = shape(SegmentKind::kQkv);
+  s.tokens = s.in = s.out = 4096;
+  const SurfacePrices unmeasured(surface(), {}, rates);
+  const double launch = 1e-6, bf16 = unmeasured.seconds(s, Phase::kF) - launch;
+  s.format = model::Format::kFp8Delayed;
+  EXPECT_NEAR(unmeasured.seconds(s, Phase::kF) - launch, bf16 / 2 / 0.9, 1e-3 * bf16);
+  model::ComputeSurface measured = surface();
+  measured.formats.push_back({.formats = {s.format}, .peak = 200e12, .product = measured.product});
+  const SurfacePrices own(measured, {}, rates);
+  EXPECT_NEAR(own.seconds(s, Phase::kF) - launch, bf16 / 2, 1e-3 * bf16);
+  s.quantises_input = true;  // (2 + 1) bytes of 4096² numbers at half of 1 PB/s, and a launch
+  EXPECT_NEAR(own.seconds(s, Phase::kF) - 2 * launch, bf16 / 2 + 3 * 4096.0 * 4096 / 0.5e15,
+              1e-3 * bf16);
+}
+
+TEST(Surface, APieceTakesItsShareOfTheWhole) {
+  SegmentShape s = shape(SegmentKind::kQkv);
+  s.tokens = s.in = s.out = 2560;
+  const double whole = prices().seconds(s, Phase::kBG);
+  s.tokens /= 4;
+  s.pieces = 4;
+  EXPECT_DOUBLE_EQ(4 * prices().seconds(s, Phase::kBG), whole);
+}
+
 // 2560 x 128 is ten tiles of 256 x 128, one wave: 2 * 32768 * 10 units * (1000 + 24) / 50 TFLOP/s =
 // 13.42 us, and 1 us of launch. Smaller tiles are slower.
 TEST(ProductSurface, OneWaveOfWholeTilesTakesItsProductsAndPrologue) {

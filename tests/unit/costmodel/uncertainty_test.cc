@@ -20,9 +20,10 @@ using model::SegmentKind;
 using model::SegmentShape;
 using model::Spread;
 
-CostModel priced(std::optional<model::Profile> profile) {
+CostModel priced(std::optional<model::Profile> profile,
+                 model::Precision precision = model::Precision::kBFloat16) {
   return CostModel::make(*model::find_model("llama-2-7b"), machines::cluster(2, 2),
-                         std::move(profile), {model::Precision::kBFloat16, 2048})
+                         std::move(profile), {precision, 2048})
       .value();
 }
 model::Profile named() {
@@ -209,6 +210,8 @@ TEST(Uncertainty, GrowsWithWhatNoPublishedStepHad) {
   EXPECT_DOUBLE_EQ(beyond(over_hosts), std::sqrt(0.04 * 0.04 + 0.1 * 0.1 + 0.08 * 0.08));
   EXPECT_THAT(uncertainty_of(priced(p), over_hosts).source,
               testing::HasSubstr("none of more than 8 devices, tensor groups over hosts, context"));
+  EXPECT_DOUBLE_EQ(uncertainty_of(priced(p, model::Precision::kFp8Current), any_plan(8)).beyond,
+                   0.08);
   p.held_ranks = 0;
   EXPECT_DOUBLE_EQ(beyond(any_plan(32)), 0.08);
   p.spread.reset();  // what it has is not from steps

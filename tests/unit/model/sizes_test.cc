@@ -42,6 +42,55 @@ TEST(Work, LinearsInBf16AccumulateThroughAProduct) {
   expect_work(s, Phase::kBG, 480, 2 * (30 + 20 + 24 + 24) + 8 * 20, 2 * 20);
 }
 
+// Per tensor: q = 1 byte, 2 read for the maximum. A copy of n numbers takes (2 + 2 + 1) n, two of
+// the incoming gradient (2 + 2 + 2) 30.
+TEST(Work, LinearsQuantiseTheirOperands) {
+  SegmentShape s = shape(SegmentKind::kQkv, 4, 5, DType::kBFloat16);
+  s.format = Format::kFp8Current;
+  expect_work(s, Phase::kF, 240, 24 + 20 + 2 * 30, 0);
+  expect_work(s, Phase::kBG, 480, 30 + 6 * 30 + (20 + 2 * 24) + (24 + 8 * 20), 2 * 30 + 2 * 20);
+  s.quantises_input = s.quantises_weights = true;
+  expect_work(s, Phase::kF, 240, 24 + 20 + 2 * 30 + 5 * 24 + 5 * 20, 24 + 20);
+  EXPECT_EQ(quantising_bytes(s, Phase::kF).raw(), 5 * 24 + 5 * 20);
+  EXPECT_EQ(quantising_bytes(s, Phase::kB).raw(), 5 * 30 + 5 * 20);
+  EXPECT_EQ(quantising_bytes(s, Phase::kG).raw(), 5 * 30 + 5 * 24);
+  EXPECT_EQ(quantising_bytes(s, Phase::kBG).raw(), 6 * 30 + 5 * 24 + 5 * 20);
+  s.format = Format::kNone;
+  EXPECT_EQ(quantising_bytes(s, Phase::kBG).raw(), 0);
+}
+
+// Blocks: 33/32 bytes. Fused: two copies instead of the result; else beside it, read again.
+TEST(Work, NormsAndActivationsQuantiseWhatTheyMake) {
+  SegmentShape norm = shape(SegmentKind::kNorm, 32, 32, DType::kBFloat16);
+  norm.norm = NormKind::kRmsNorm;
+  const double x = 6 * 32, rest = 2 * 32 + 4 * 6;
+  const std::int64_t one = 4 * 6 * 32, copy = 6 * 33;
+  norm.format = Format::kMxFp8;
+  expect_work(norm, Phase::kF, 4 * x, 2 * x + 2 * copy + rest, one + copy);
+  norm.format = Format::kFp8Block;
+  expect_work(norm, Phase::kF, 4 * x, 2 * x + (2 + 2) * x + 2 * copy + rest, one + copy);
+  SegmentShape activation = shape(SegmentKind::kActivation, 32, 32, DType::kBFloat16);
+  activation.activation = Activation::kRelu;
+  activation.format = Format::kNvFp4;  // 9/16 of a byte; 2 more for the maximum
+  expect_work(activation, Phase::kF, x, 2 * x + (2 + 2 + 2) * x + 2 * 6 * 18, 6 * 18);
+}
+
+TEST(Work, AdamWQuantisesWeightsOnce) {
+  SegmentShape s = flat(SegmentKind::kAdamW, 64, DType::kBFloat16);
+  s.format = Format::kFp8Delayed;
+  expect_work(s, Phase::kF, 14 * 64, (30 + 2 + 2) * 64, 0);
+}
+
+TEST(Formats, BytesWithScales) {
+  EXPECT_EQ(bytes_of(DType::kBFloat16, 5), 10);
+  EXPECT_EQ(bytes_of(DType::kFloat8, 5), 5);
+  EXPECT_EQ(bytes_of(DType::kFloat8Blocks, 256), 256 + 8);
+  EXPECT_EQ(bytes_of(DType::kFloat4Blocks, 16), 8 + 1);
+  EXPECT_EQ(bytes_of(DType::kFloat4Blocks, 1), 1);
+  EXPECT_EQ(format_of(Precision::kBFloat16), Format::kNone);
+  EXPECT_EQ(to_string(format_of(Precision::kMxFp8)), "mxfp8");
+}
+
 TEST(Work, BiasAddsItsOwn) {
   SegmentShape s = shape(SegmentKind::kQkv, 4, 5);
   s.bias = true;

@@ -21,6 +21,10 @@ Profile sample() {
   s.memory_bandwidth = 2e12;
   s.power = {.idle_watts = 90, .limit_watts = 400, .joules_per_flop = 1e-12, .exponent = 2.25};
   s.residual = 0.06;
+  s.formats = {{.formats = {Format::kFp8Block, Format::kMxFp8},
+                .peak = 624e12,
+                .product = s.product,
+                .residual = 0.04}};
   p.surfaces = {s};
   p.framework = Framework{.name = "eager",
                           .attention = AttentionKernel::kExplicit,
@@ -104,6 +108,15 @@ TEST(ComputeSurface, ACorrectionNeedsANumberForEveryKnot) {
   p = sample();
   p.surfaces[0].product.correction.m = {2, 1};
   EXPECT_FALSE(parsed(text_of(p)).has_value());
+}
+
+TEST(ComputeSurface, AFormatHasAKnownName) {
+  for (const char* wrong : {"fp9", "bf16"}) {
+    const auto bad = parsed(changed("\"mxfp8\"", fmt::format("\"{}\"", wrong)));
+    ASSERT_FALSE(bad.has_value());
+    EXPECT_THAT(base::to_string(bad.error()),
+                testing::HasSubstr(fmt::format("no number format '{}'", wrong)));
+  }
 }
 
 TEST(ComputeSurface, TwoSurfacesOfOneTypeAreRefused) {

@@ -197,11 +197,24 @@ TEST(ImportMegatron, FewerRanksThanDevicesLeaveTheRestIdle) {
             "or another cluster");
 }
 
+TEST(ImportMegatron, ReadsTheRecipeOfTransformerEngine) {
+  const auto precision = [&](const std::string& arguments) {
+    const auto imported = megatron(arguments + " --micro-batch-size 1", target(8));
+    EXPECT_TRUE(imported.has_value()) << base::to_string(imported.error());
+    return imported ? imported->plan.precision : model::Precision::kFloat32;
+  };
+  EXPECT_EQ(precision("--bf16 --fp8-format hybrid"), model::Precision::kFp8Delayed);
+  EXPECT_EQ(precision("--bf16 --fp8-format e4m3 --fp8-recipe blockwise"),
+            model::Precision::kFp8Block);
+  EXPECT_EQ(precision("--bf16 --fp8-recipe mxfp8"), model::Precision::kMxFp8);
+  EXPECT_EQ(precision("--bf16 --fp4-format e2m1"), model::Precision::kNvFp4);
+}
+
 TEST(ImportMegatron, WhatAPlanCannotSayIsAFaultAtItsPlace) {
   const std::pair<const char*, const char*> cases[] = {
-      {"--fp8-format hybrid",
-       "run.sh:1:1: error[E0011]: --fp8-format cannot be said in a plan; the precisions are bf16 "
-       "and fp32"},
+      {"--fp8-format hybrid --fp8-recipe rowwise",
+       "run.sh:1:21: error[E0014]: no recipe of fp8 'rowwise'; delayed, tensorwise, blockwise or "
+       "mxfp8"},
       {"--recompute-granularity full --recompute-num-layers 2",
        "run.sh:1:30: error[E0011]: chunks of 2 layers that are recomputed as one; every layer "
        "keeps its own input: 1"},

@@ -14,6 +14,7 @@ namespace orrery::plan {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 model::ModelSpec llama() {
   model::ModelSpec m = small_model(true);
@@ -286,7 +287,7 @@ TEST(Validate, PiecesAreOfWhatSequenceParallelismGathers) {
   EXPECT_THAT(errors({.tp = 2, .dp = 2, .sequence_parallel = true, .tensor_pieces = 65}),
               HasSubstr("between 1 and 64"));
   EXPECT_THAT(errors({.tp = 2, .sequence_parallel = true, .cp = 2, .tensor_pieces = 5}),
-              HasSubstr("beside ring attention"));
+              Not(HasSubstr("tensor_pieces")));
   // products of degrees beyond an int are faults, not overflows
   EXPECT_FALSE(errors({.tp = 1 << 20,
                        .sequence_parallel = true,

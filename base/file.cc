@@ -40,7 +40,9 @@ class Descriptor {
 
 tl::unexpected<Diagnostics> io_error(std::string_view action, ErrorCode refused,
                                      const fs::path& path, int error, std::string hint) {
-  const ErrorCode code = error == ENOENT || error == ENOTDIR ? kNotFound : refused;
+  const bool misnamed =
+      error == ENOENT || error == ENOTDIR || (error == EISDIR && refused == ErrorCode::kIo);
+  const ErrorCode code = misnamed ? kNotFound : refused;
   return fail(make_error(code, "cannot {} '{}': {}", action, path.string(), std::strerror(error))
                   .with_hint(std::move(hint)));
 }

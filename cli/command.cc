@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <system_error>
 
 #include "base/allocation.h"
 #include "base/numbers.h"
@@ -44,9 +47,7 @@ int report(const base::Diagnostics& faults) {
   return base::exit_code(faults);
 }
 
-}  // namespace
-
-int run_program(const std::vector<std::string>& arguments) {
+int run_command(const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
       arguments[0] == "help") {
     fmt::print(arguments.empty() ? stderr : stdout, "{}", overview());
@@ -76,6 +77,23 @@ int run_program(const std::vector<std::string>& arguments) {
   }
   const auto code = command.run(*options, {arguments});
   return code ? *code : report(code.error());
+}
+
+int output_failed(std::string_view why) {
+  return report({base::make_error(base::ErrorCode::kIo, "cannot write standard output: {}", why)
+                     .with_hint("print to where there is room, or name files with --out")});
+}
+
+}  // namespace
+
+int run_program(const std::vector<std::string>& arguments) {
+  try {
+    const int code = run_command(arguments);
+    errno = 0;
+    return std::fflush(stdout) == 0 ? code : output_failed(std::strerror(errno));
+  } catch (const std::system_error& e) {  // fmt::print's
+    return output_failed(e.code().message());
+  }
 }
 
 }  // namespace orrery::cli

@@ -243,6 +243,14 @@ Result<void> check_company(const Options& o) {
     return base::fail(kUsage, "--{} says something about --{}{}, which is missing", c.option,
                       c.needs, c.or_needs ? fmt::format(" or --{}", c.or_needs) : "");
   }
+  if (!o.has("plan")) return {};
+  std::vector<base::OptionSpec> stated = strategy_options();
+  stated.push_back(sequence_option());
+  stated.push_back(precision_option());
+  for (const base::OptionSpec& s : stated)
+    if (o.given(s.name))
+      return base::fail(base::make_error(kUsage, "--{} beside --plan, which states it", s.name)
+                            .with_hint("leave one of them out"));
   return {};
 }
 

@@ -43,6 +43,7 @@ ncclDataType_t type_of(const at::Tensor& tensor) {
     case model::DType::kFloat32: return ncclFloat32;
     case model::DType::kBFloat16: return ncclBfloat16;
     case model::DType::kInt64: return ncclInt64;
+    default: break;
   }
   ORRERY_CHECK(false, "dtype");
 }

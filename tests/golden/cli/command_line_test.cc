@@ -211,12 +211,37 @@ TEST(CommandLine, CheckAcceptsWhatSolveAndPlanSayAndRefusesOtherNumbers) {
   EXPECT_EQ(run_cli("check answer.json", folder.path()).exit_code, 1);
 }
 
+TEST(CommandLine, WhatAPlanStatesIsRefusedBesideIt) {
+  const ScratchFolder folder;
+  ASSERT_EQ(
+      run_cli("plan --model gpt2 --cluster dgx-a100 --out plan.json", folder.path()).exit_code, 0);
+  for (const char* option : {"--tp 4", "--precision fp32", "--sequence-length 128"}) {
+    const CliResult r = run_cli(std::string("simulate --plan plan.json ") + option, folder.path());
+    EXPECT_EQ(r.exit_code, 1) << option;
+    EXPECT_NE(r.err.find("beside --plan, which states it"), std::string::npos) << r.err;
+  }
+}
+
+TEST(CommandLine, OutputThatCannotBeWrittenIsAFailure) {
+  const ScratchFolder folder;
+  for (const char* command : {"list models", "list models --json"}) {
+    folder.write("run.sh", "'" + program_under_test().string() + "' " + command + " >/dev/full");
+    const CliResult r = run_cli("run.sh", folder.path(), "/bin/sh");
+    EXPECT_EQ(r.exit_code, 3) << command;
+    EXPECT_NE(r.err.find("cannot write standard output: No space left"), std::string::npos)
+        << r.err;
+  }
+}
+
 TEST(CommandLine, AFailedWriteLeavesTheOldFile) {
   const ScratchFolder folder;
   const CliResult r =
       run_cli("plan --model gpt2 --cluster dgx-a100 --out nowhere/plan.json", folder.path());
   EXPECT_EQ(r.exit_code, 1) << r.err;
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "nowhere"));
+  std::filesystem::create_directory(folder.path() / "there");
+  EXPECT_EQ(run_cli("plan --model gpt2 --cluster dgx-a100 --out there", folder.path()).exit_code,
+            1);
 }
 
 }  // namespace
